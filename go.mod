@@ -1,0 +1,3 @@
+module github.com/hdmlp/hdmlp
+
+go 1.26

@@ -1,0 +1,61 @@
+// Package dataset says what the samples of a dataset are: how many, how large,
+// of which class, and how to read the bytes of one. Each kind of source (a
+// folder, and later tar shards, LMDB, HDF5, object stores) is one sub-package
+// that builds an Index and implements Source; conformance is checked by
+// package sourcetest.
+//
+// Index values are immutable and safe for concurrent use; Source
+// implementations must be too. The package caches nothing: keeping samples is
+// the business of storage classes, which it does not import.
+package dataset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Source reads samples from where the dataset lies for good: the papers' PFS.
+type Source interface {
+	// Read fills dst with the bytes of one sample. len(dst) must be the size
+	// that the index gives for id. It may be called from many goroutines, and
+	// blocks until dst is full or the read has failed; after it returns it
+	// never touches dst again. A failure is a *SampleError.
+	Read(ctx context.Context, id int, dst []byte) error
+	// Close releases what the source holds. No Read may be under way.
+	Close() error
+}
+
+// Reasons for which a sample can not be read. All but ErrUnavailable are
+// permanent: to try again can not help.
+var (
+	ErrMissing     = errors.New("the file is missing")
+	ErrUnreadable  = errors.New("the file can not be read")
+	ErrShort       = errors.New("the file is shorter than when the dataset was scanned")
+	ErrLong        = errors.New("the file is longer than when the dataset was scanned")
+	ErrEmpty       = errors.New("the file is empty")
+	ErrUnavailable = errors.New("the source did not answer")
+)
+
+// SampleError says which sample could not be read, where it lies, and why.
+type SampleError struct {
+	ID   int    // the sample
+	Path string // where the source has it
+	Kind error  // one of the reasons above
+	Err  error  // what the system said; may be nil
+}
+
+func (e *SampleError) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("sample %d (%s): %v", e.ID, e.Path, e.Kind)
+	}
+	return fmt.Sprintf("sample %d (%s): %v: %v", e.ID, e.Path, e.Kind, e.Err)
+}
+
+// Unwrap lets errors.Is find both the reason and what the system said.
+func (e *SampleError) Unwrap() []error {
+	if e.Err == nil {
+		return []error{e.Kind}
+	}
+	return []error{e.Kind, e.Err}
+}
