@@ -1,0 +1,8 @@
+package main
+
+import "github.com/spf13/cobra"
+
+// commands lists every command: one line each.
+func commands() []*cobra.Command {
+	return []*cobra.Command{}
+}

@@ -1,0 +1,81 @@
+// Command hdmlp is the daemon that feeds training processes, and the tools
+// around it. One file per command: flags, wiring and printing, nothing else.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// version is set by the linker from python/hdmlp/_version.py.
+var version = "0.1.0"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	root := newRootCommand()
+	cmd, err := root.ExecuteContextC(ctx)
+	stop()
+	os.Exit(exitCode(cmd, err))
+}
+
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "hdmlp",
+		Short: "Feed training samples to machine-learning jobs so that accelerators never wait for storage",
+		Long: `HDMLP feeds training samples to machine-learning jobs so that accelerators
+never wait for storage. Training scripts use the Python package hdmlp, which
+starts the daemon by itself; the commands here look at datasets, at what the
+seed says, and at what a running job waits for.
+
+EXIT STATUS
+  0  success
+  1  it was tried and failed
+  2  wrong input: arguments, files, configuration; nothing was started
+  130  interrupted`,
+		Version:       version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.PersistentFlags().Bool("json", false, "print JSON, errors included")
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return inputError{err} })
+	root.AddCommand(commands()...)
+	return root
+}
+
+// inputError marks an error that the user's input caused: exit status 2.
+type inputError struct{ error }
+
+func (e inputError) Unwrap() error { return e.error }
+
+// badInput makes an inputError.
+func badInput(format string, args ...any) error {
+	return inputError{fmt.Errorf(format, args...)}
+}
+
+// exitCode prints err, as the user asked, and gives the exit status.
+func exitCode(cmd *cobra.Command, err error) int {
+	if err == nil {
+		return 0
+	}
+	code := 1
+	var input inputError
+	switch {
+	case errors.As(err, &input):
+		code = 2
+	case errors.Is(err, context.Canceled):
+		code = 130
+	}
+	if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
+		_ = json.NewEncoder(cmd.ErrOrStderr()).Encode(map[string]any{"error": err.Error(), "exit_status": code})
+	} else {
+		fmt.Fprintf(cmd.ErrOrStderr(), "hdmlp: %v\n", err)
+	}
+	return code
+}
