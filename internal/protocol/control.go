@@ -1,0 +1,139 @@
+package protocol
+
+import (
+	"bytes"
+	"encoding/json"
+)
+
+// HelloMessage opens every connection.
+type HelloMessage struct {
+	Protocol int    `json:"protocol"`
+	Version  string `json:"version"`
+	PID      int    `json:"pid"`
+}
+
+// WelcomeMessage answers it.
+type WelcomeMessage struct {
+	Protocol int    `json:"protocol"`
+	Version  string `json:"version"`
+	PID      int    `json:"pid"`
+}
+
+// DatasetMessage names a dataset.
+type DatasetMessage struct {
+	Kind       string   `json:"kind"` // "folder"
+	Path       string   `json:"path"`
+	Extensions []string `json:"extensions"` // nil: torchvision's
+}
+
+// StreamMessage gives the access stream's parameters.
+type StreamMessage struct {
+	Seed        *uint64 `json:"seed"` // nil: drawn by the daemon
+	Epochs      int     `json:"epochs"`
+	GlobalBatch int     `json:"global_batch"`
+	DropLast    bool    `json:"drop_last"`
+	Shuffle     string  `json:"shuffle"`
+	Scheme      string  `json:"scheme"`
+	Tail        string  `json:"tail"`
+}
+
+// Settings carry a process's configuration to the daemon, which resolves it.
+type Settings struct {
+	Arguments   map[string]any    `json:"arguments"`
+	Environment map[string]string `json:"environment"`
+	ConfigFile  string            `json:"config_file"`
+}
+
+// OpenMessage makes or joins a job as one rank.
+type OpenMessage struct {
+	Job       string         `json:"job"`
+	Rank      int            `json:"rank"`
+	WorldSize int            `json:"world_size"`
+	Dataset   DatasetMessage `json:"dataset"`
+	Stream    StreamMessage  `json:"stream"`
+	Settings
+}
+
+// OpenedMessage answers it.
+type OpenedMessage struct {
+	Samples     int      `json:"samples"`
+	Classes     []string `json:"classes"`
+	Bytes       int64    `json:"bytes"`
+	Fingerprint string   `json:"fingerprint"`
+	Seed        uint64   `json:"seed"`
+	Steps       int      `json:"steps"`
+	RankSamples int      `json:"rank_samples"`
+	Warnings    []string `json:"warnings"`
+}
+
+// CallMessage asks for something and gets a ReplyMessage with the same ID.
+type CallMessage struct {
+	ID     uint64          `json:"id"`
+	Method string          `json:"method"`
+	Params json.RawMessage `json:"params"`
+}
+
+// ReplyMessage answers a call.
+type ReplyMessage struct {
+	ID     uint64        `json:"id"`
+	Result any           `json:"result,omitempty"`
+	Error  *ErrorMessage `json:"error,omitempty"`
+}
+
+// ProgressMessage tells how far something slow has come. Total 0: unknown.
+type ProgressMessage struct {
+	What  string `json:"what"`
+	Done  int64  `json:"done"`
+	Total int64  `json:"total"`
+}
+
+// ErrorMessage is an error as a process sees it; Kind decides which Python
+// exception it becomes.
+type ErrorMessage struct {
+	Kind       string         `json:"kind"`
+	Message    string         `json:"message"`
+	Details    map[string]any `json:"details,omitempty"`
+	Generation uint64         `json:"generation,omitempty"`
+}
+
+// Kinds of errors.
+const (
+	KindConfig     = "config"
+	KindDataset    = "dataset"
+	KindSample     = "sample"
+	KindMismatch   = "mismatch"
+	KindLimit      = "limit"
+	KindBusy       = "busy"
+	KindPermission = "permission"
+	KindVersion    = "version"
+	KindProtocol   = "protocol"
+	KindInternal   = "internal"
+)
+
+func (e *ErrorMessage) Error() string { return e.Message }
+
+// DecodeJSON decodes a request strictly: unknown keys, and anything behind the
+// object, are errors.
+func DecodeJSON(p []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(p))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return malformed("%v", err)
+	}
+	if d.More() {
+		return malformed("something follows the JSON object")
+	}
+	return nil
+}
+
+// AppendJSON appends a frame with v as JSON.
+func AppendJSON(dst []byte, t Type, v any) ([]byte, error) {
+	p, err := json.Marshal(v)
+	if err != nil {
+		return dst, err
+	}
+	if len(p) > MaxPayload {
+		return dst, malformed("frame of type %d would have %d bytes, the limit is %d", t, len(p), MaxPayload)
+	}
+	return AppendFrame(dst, t, p), nil
+}

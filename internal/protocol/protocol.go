@@ -1,0 +1,242 @@
+// Package protocol is the language between the daemon and training processes:
+// frames over a Unix stream socket, JSON for control, fixed binary layouts for
+// what happens once per batch. docs/FORMATS.md describes it byte by byte; the
+// Python side is python/hdmlp/_protocol.py.
+//
+// The package encodes, decodes and checks; it holds no state and starts nothing.
+package protocol
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Version of the protocol.
+//
+//   - 1: first version.
+const Version = 1
+
+const (
+	headerSize = 8        // u32 payload length, u8 type, 3 bytes of zero
+	MaxPayload = 16 << 20 // limit of a frame's payload, in bytes
+)
+
+// Type of a frame.
+type Type uint8
+
+// Frames from a process to the daemon.
+const (
+	Hello   Type = 1 // JSON HelloMessage; first on every connection
+	Open    Type = 2 // JSON OpenMessage: make or join a job as one rank
+	Iterate Type = 3 // IterateMessage, 16 bytes
+	Ack     Type = 4 // AckMessage, 36 bytes and 4 per slot
+	Wait    Type = 5 // u64 generation
+	Call    Type = 6 // JSON CallMessage
+)
+
+// Frames from the daemon to a process.
+const (
+	Welcome  Type = 129 // JSON WelcomeMessage, with the log's file descriptor
+	Opened   Type = 130 // JSON OpenedMessage
+	Segment  Type = 131 // SegmentMessage, 16 bytes, with the segment's file descriptor
+	Batch    Type = 132 // BatchMessage
+	Reply    Type = 133 // JSON ReplyMessage
+	Error    Type = 134 // JSON ErrorMessage
+	End      Type = 135 // u64 generation
+	Progress Type = 136 // JSON ProgressMessage
+	Drop     Type = 137 // u32 segment
+)
+
+// ErrProtocol is at the root of every decoding error: the peer does not speak
+// this protocol.
+var ErrProtocol = errors.New("not the HDMLP protocol")
+
+func malformed(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrProtocol, fmt.Sprintf(format, args...))
+}
+
+// ReadFrame reads one frame that a process sent. The payload is read into buf
+// if it fits there, and is valid until buf is used again. io.EOF: the peer
+// closed the connection between two frames.
+func ReadFrame(r io.Reader, buf []byte) (Type, []byte, error) {
+	var header [headerSize]byte
+	if _, err := io.ReadFull(r, header[:]); err != nil {
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			return 0, nil, malformed("the connection ended within a frame's header")
+		}
+		return 0, nil, err
+	}
+	size := binary.LittleEndian.Uint32(header[:])
+	t := Type(header[4])
+	if header[5]|header[6]|header[7] != 0 || t < Hello || t > Call {
+		return 0, nil, malformed("frame header % x", header)
+	}
+	if size > MaxPayload {
+		return 0, nil, malformed("frame of type %d with %d bytes, the limit is %d", t, size, MaxPayload)
+	}
+	if int(size) > cap(buf) {
+		// Grow as bytes arrive, so that a length alone takes no memory.
+		payload, err := io.ReadAll(io.LimitReader(r, int64(size)))
+		if err == nil && len(payload) < int(size) {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return 0, nil, malformed("frame of type %d: %v", t, err)
+		}
+		return t, payload, nil
+	}
+	payload := buf[:size]
+	if _, err := io.ReadFull(r, payload); err != nil {
+		return 0, nil, malformed("frame of type %d: %v", t, err)
+	}
+	return t, payload, nil
+}
+
+// AppendFrame appends a frame with the payload to dst.
+func AppendFrame(dst []byte, t Type, payload []byte) []byte {
+	dst = appendHeader(dst, t, len(payload))
+	return append(dst, payload...)
+}
+
+func appendHeader(dst []byte, t Type, size int) []byte {
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(size))
+	return append(dst, byte(t), 0, 0, 0)
+}
+
+// IterateMessage asks for batches from (Epoch, Step) on.
+type IterateMessage struct {
+	Generation  uint64
+	Epoch, Step uint32
+}
+
+// DecodeIterate decodes an Iterate payload.
+func DecodeIterate(p []byte) (IterateMessage, error) {
+	if len(p) != 16 {
+		return IterateMessage{}, malformed("ITERATE of %d bytes, not 16", len(p))
+	}
+	return IterateMessage{
+		Generation: binary.LittleEndian.Uint64(p),
+		Epoch:      binary.LittleEndian.Uint32(p[8:]),
+		Step:       binary.LittleEndian.Uint32(p[12:]),
+	}, nil
+}
+
+// NoBatch as an acknowledged epoch: only slots are returned.
+const NoBatch = 1<<32 - 1
+
+// AckMessage tells that a batch was yielded to the training loop and that slots
+// are free again.
+type AckMessage struct {
+	Generation  uint64
+	Epoch, Step uint32
+	StallNanos  uint64 // time that next() was blocked for this batch
+	Audit       uint64 // set hash of the epoch's samples so far
+	Slots       []uint32
+}
+
+// DecodeAck decodes an Ack payload; slots are appended to the given slice.
+func DecodeAck(p []byte, slots []uint32) (AckMessage, error) {
+	if len(p) < 36 {
+		return AckMessage{}, malformed("ACK of %d bytes, at least 36 are needed", len(p))
+	}
+	m := AckMessage{
+		Generation: binary.LittleEndian.Uint64(p),
+		Epoch:      binary.LittleEndian.Uint32(p[8:]),
+		Step:       binary.LittleEndian.Uint32(p[12:]),
+		StallNanos: binary.LittleEndian.Uint64(p[16:]),
+		Audit:      binary.LittleEndian.Uint64(p[24:]),
+	}
+	n := int(binary.LittleEndian.Uint32(p[32:]))
+	p = p[36:]
+	if len(p) != 4*n {
+		return AckMessage{}, malformed("ACK of %d slots with %d bytes for them", n, len(p))
+	}
+	for ; len(p) > 0; p = p[4:] {
+		slots = append(slots, binary.LittleEndian.Uint32(p))
+	}
+	m.Slots = slots
+	return m, nil
+}
+
+// DecodeWait decodes a Wait payload.
+func DecodeWait(p []byte) (generation uint64, err error) {
+	if len(p) != 8 {
+		return 0, malformed("WAIT of %d bytes, not 8", len(p))
+	}
+	return binary.LittleEndian.Uint64(p), nil
+}
+
+// Segment flags.
+const SegmentWritable = 1
+
+// AppendSegment appends the frame that announces a segment; its file
+// descriptor must go with the frame's first byte.
+func AppendSegment(dst []byte, segment, flags uint32, size uint64) []byte {
+	dst = appendHeader(dst, Segment, 16)
+	dst = binary.LittleEndian.AppendUint32(dst, segment)
+	dst = binary.LittleEndian.AppendUint32(dst, flags)
+	return binary.LittleEndian.AppendUint64(dst, size)
+}
+
+// AppendDrop appends the frame that retires a segment.
+func AppendDrop(dst []byte, segment uint32) []byte {
+	dst = appendHeader(dst, Drop, 4)
+	return binary.LittleEndian.AppendUint32(dst, segment)
+}
+
+// AppendEnd appends the frame that ends a generation.
+func AppendEnd(dst []byte, generation uint64) []byte {
+	dst = appendHeader(dst, End, 8)
+	return binary.LittleEndian.AppendUint64(dst, generation)
+}
+
+// BatchMessage describes a batch that lies in shared memory. The columns have
+// one entry per sample.
+type BatchMessage struct {
+	Generation  uint64
+	Epoch, Step uint32
+	Audit       uint64
+	Labels      []int64
+	Offsets     []uint64
+	Lengths     []uint64
+	IDs         []uint32
+	Segments    []uint32
+	Slots       []uint32 // what the process gives back
+}
+
+// AppendBatch appends the batch's frame.
+func AppendBatch(dst []byte, b *BatchMessage) []byte {
+	n, m := len(b.Labels), len(b.Slots)
+	le := binary.LittleEndian
+	dst = appendHeader(dst, Batch, 32+32*n+4*m)
+	dst = le.AppendUint64(dst, b.Generation)
+	dst = le.AppendUint32(dst, b.Epoch)
+	dst = le.AppendUint32(dst, b.Step)
+	dst = le.AppendUint32(dst, uint32(n))
+	dst = le.AppendUint32(dst, uint32(m))
+	dst = le.AppendUint64(dst, b.Audit)
+	for _, v := range b.Labels {
+		dst = le.AppendUint64(dst, uint64(v))
+	}
+	for _, v := range b.Offsets {
+		dst = le.AppendUint64(dst, v)
+	}
+	for _, v := range b.Lengths {
+		dst = le.AppendUint64(dst, v)
+	}
+	for _, v := range b.IDs {
+		dst = le.AppendUint32(dst, v)
+	}
+	for _, v := range b.Segments {
+		dst = le.AppendUint32(dst, v)
+	}
+	for _, v := range b.Slots {
+		dst = le.AppendUint32(dst, v)
+	}
+	return dst
+}
+
+// MaxBatch is the most samples that fit into a batch's frame, with room for slots.
+const MaxBatch = (MaxPayload - 4096) / 40

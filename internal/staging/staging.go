@@ -1,0 +1,304 @@
+// Package staging is the staging buffer, class 0 of the performance model: a
+// ring in shared memory that the daemon fills with coming batches, and that one
+// training process reads without copying.
+//
+// A Buffer hands out slots, contiguous parts of a memfd. A slot belongs to
+// whoever fills it until it is described to the process, then to the process
+// until it gives it back (when the last array or tensor on it is collected). Slots
+// come back in any order, so the ring is kept as a list of free extents, used in
+// the ring's order (next fit): a batch that the user keeps blocks its own bytes
+// and nothing else.
+//
+// A process that keeps so many batches that none fits any more, and asks for the
+// next one, gets it in an extra segment of its own, which is given back with its
+// slot: a program that collects batches in a list uses more memory, and
+// never hangs.
+package staging
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// align is the alignment of slots: a cache line, enough for every tensor type.
+const align = 64
+
+// Slot is a part of the buffer.
+type Slot struct {
+	ID      uint32
+	Segment uint32 // 0: the ring; above: an extra segment
+	Offset  int64  // within the segment
+	Data    []byte
+}
+
+// Extra is a segment made beside the ring for one slot.
+type Extra struct {
+	Segment uint32
+	File    *os.File
+	Size    int64
+}
+
+// Buffer is one rank's staging buffer. Its methods are safe for concurrent use.
+type Buffer struct {
+	ring memory
+
+	mu struct {
+		sync.Mutex
+		changed *sync.Cond
+
+		// INVARIANT: free is sorted by offset, its extents are disjoint, not empty
+		// and not adjacent; free and the ring's slots together are the ring.
+		free []extent
+		next int64 // where the last allocation ended: the ring goes on from there
+
+		slots    map[uint32]held
+		lastSlot uint32
+		lastSeg  uint32
+		extra    int64 // bytes in extra segments
+		urgent   bool  // the process is blocked and nothing is on its way to it
+		closed   bool
+	}
+}
+
+type extent struct{ off, size int64 }
+
+type held struct {
+	segment uint32
+	extent  extent
+	extra   *memory // nil for the ring
+}
+
+// memory is a mapped memfd.
+type memory struct {
+	file *os.File
+	data []byte
+}
+
+func newMemory(name string, size int64) (memory, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return memory{}, fmt.Errorf("create shared memory %s: %w", name, err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	if err := unix.Ftruncate(fd, size); err != nil {
+		f.Close()
+		return memory{}, fmt.Errorf("size shared memory %s to %d bytes: %w", name, size, err)
+	}
+	// Neither side can shrink the memory under the other: no bus errors.
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
+		f.Close()
+		return memory{}, fmt.Errorf("seal shared memory %s: %w", name, err)
+	}
+	data, err := unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		f.Close()
+		return memory{}, fmt.Errorf("map shared memory %s of %d bytes: %w", name, size, err)
+	}
+	return memory{f, data}, nil
+}
+
+func (m *memory) close() {
+	_ = unix.Munmap(m.data)
+	m.file.Close()
+}
+
+// New makes a buffer whose ring has size bytes, rounded up to whole pages.
+// Pages take memory once they are used.
+func New(size int64) (*Buffer, error) {
+	page := int64(os.Getpagesize())
+	size = max((size+page-1)/page*page, page)
+	ring, err := newMemory("hdmlp-staging", size)
+	if err != nil {
+		return nil, err
+	}
+	b := &Buffer{ring: ring}
+	b.mu.changed = sync.NewCond(&b.mu)
+	b.mu.free = []extent{{0, size}}
+	b.mu.slots = make(map[uint32]held)
+	return b, nil
+}
+
+// Ring returns the ring's memfd and its size in bytes. It is segment 0.
+func (b *Buffer) Ring() (*os.File, int64) { return b.ring.file, int64(len(b.ring.data)) }
+
+// Usage returns the bytes in use in the ring and in extra segments.
+func (b *Buffer) Usage() (ring, extra int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	used := int64(len(b.ring.data))
+	for _, e := range b.mu.free {
+		used -= e.size
+	}
+	return used, b.mu.extra
+}
+
+// Alloc returns a slot of n bytes. It blocks until the ring has room, ctx is
+// done, or the buffer is urged (see Urge): then the slot lies in an extra
+// segment, which is returned beside it. So does one that is larger than the ring.
+func (b *Buffer) Alloc(ctx context.Context, n int64) (Slot, *Extra, error) {
+	stop := context.AfterFunc(ctx, b.wake)
+	defer stop()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for {
+		if err := ctx.Err(); err != nil {
+			return Slot{}, nil, err
+		}
+		if b.mu.closed {
+			return Slot{}, nil, os.ErrClosed
+		}
+		if s, ok := b.fit(n); ok {
+			return s, nil, nil
+		}
+		if b.mu.urgent {
+			b.mu.urgent = false
+			return b.allocExtra(n)
+		}
+		b.mu.changed.Wait()
+	}
+}
+
+// AllocExtra returns a slot of n bytes in a segment of its own, at once.
+func (b *Buffer) AllocExtra(n int64) (Slot, *Extra, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.allocExtra(n)
+}
+
+// fit takes n bytes from the ring: from the first extent behind the last
+// allocation that is large enough, else from the first one of all. b.mu is held.
+func (b *Buffer) fit(n int64) (Slot, bool) {
+	n = max((n+align-1)/align*align, align)
+	best := -1
+	for i, e := range b.mu.free {
+		if e.size < n {
+			continue
+		}
+		if best < 0 {
+			best = i
+		}
+		if e.off >= b.mu.next {
+			best = i
+			break
+		}
+	}
+	if best < 0 {
+		return Slot{}, false
+	}
+	e := &b.mu.free[best]
+	got := extent{e.off, n}
+	e.off, e.size = e.off+n, e.size-n
+	if e.size == 0 {
+		b.mu.free = append(b.mu.free[:best], b.mu.free[best+1:]...)
+	}
+	b.mu.next = got.off + n
+	id := b.newSlot(held{extent: got})
+	return Slot{ID: id, Offset: got.off, Data: b.ring.data[got.off : got.off+n : got.off+n]}, true
+}
+
+func (b *Buffer) allocExtra(n int64) (Slot, *Extra, error) {
+	m, err := newMemory("hdmlp-staging-extra", max(n, 1))
+	if err != nil {
+		return Slot{}, nil, err
+	}
+	b.mu.lastSeg++
+	b.mu.extra += int64(len(m.data))
+	seg := b.mu.lastSeg
+	id := b.newSlot(held{segment: seg, extra: &m})
+	return Slot{ID: id, Segment: seg, Data: m.data}, &Extra{seg, m.file, int64(len(m.data))}, nil
+}
+
+func (b *Buffer) newSlot(h held) uint32 {
+	for {
+		b.mu.lastSlot++
+		if _, taken := b.mu.slots[b.mu.lastSlot]; !taken {
+			b.mu.slots[b.mu.lastSlot] = h
+			return b.mu.lastSlot
+		}
+	}
+}
+
+// Free takes a slot back. retired is the extra segment that ended with it, 0 if
+// none did. A slot that is not out is an error: whoever sent it is confused.
+func (b *Buffer) Free(slot uint32) (retired uint32, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h, ok := b.mu.slots[slot]
+	if !ok {
+		return 0, fmt.Errorf("staging buffer: slot %d is not in use", slot)
+	}
+	delete(b.mu.slots, slot)
+	if h.extra != nil {
+		b.mu.extra -= int64(len(h.extra.data))
+		h.extra.close()
+		return h.segment, nil
+	}
+	b.insert(h.extent)
+	b.mu.changed.Broadcast()
+	return 0, nil
+}
+
+// insert gives an extent back to the free list, merged with its neighbours.
+func (b *Buffer) insert(e extent) {
+	free := b.mu.free
+	i := 0
+	for i < len(free) && free[i].off < e.off {
+		i++
+	}
+	joinsPrev := i > 0 && free[i-1].off+free[i-1].size == e.off
+	joinsNext := i < len(free) && e.off+e.size == free[i].off
+	switch {
+	case joinsPrev && joinsNext:
+		free[i-1].size += e.size + free[i].size
+		free = append(free[:i], free[i+1:]...)
+	case joinsPrev:
+		free[i-1].size += e.size
+	case joinsNext:
+		free[i].off, free[i].size = e.off, free[i].size+e.size
+	default:
+		free = append(free, extent{})
+		copy(free[i+1:], free[i:])
+		free[i] = e
+	}
+	b.mu.free = free
+}
+
+// Urge says whether the process is blocked while nothing is on its way to it:
+// then waiting for it to give slots back could last for ever.
+func (b *Buffer) Urge(urgent bool) {
+	b.mu.Lock()
+	b.mu.urgent = urgent
+	b.mu.Unlock()
+	if urgent {
+		b.wake()
+	}
+}
+
+func (b *Buffer) wake() {
+	b.mu.Lock()
+	b.mu.changed.Broadcast()
+	b.mu.Unlock()
+}
+
+// Close unmaps everything. Nobody may still write to a slot; what the process
+// has mapped stays valid for it.
+func (b *Buffer) Close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.mu.closed {
+		return
+	}
+	b.mu.closed = true
+	for _, h := range b.mu.slots {
+		if h.extra != nil {
+			h.extra.close()
+		}
+	}
+	clear(b.mu.slots)
+	b.ring.close()
+	b.mu.changed.Broadcast()
+}
