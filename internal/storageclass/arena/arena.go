@@ -1,0 +1,131 @@
+// Package arena gives out the bytes of a storage class's store: where in its
+// segment or file the next sample goes. It owns numbers only, never bytes.
+//
+// Samples are laid one behind the other, without padding or headers, so a space
+// of n bytes takes samples whose sizes sum up to n exactly. Bytes that come back
+// (a read that failed, a sample found corrupt) are given out again, first fit.
+//
+// A Space is not safe for concurrent use: its owner has the lock.
+package arena
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Space is the room of one store.
+//
+// INVARIANT: 0 <= used <= room, used + bytes in free == end,
+// free is sorted by offset, its extents neither touch nor reach end.
+type Space struct {
+	room  int64 // bytes that may be in use
+	dense bool  // whether offsets, too, must stay below room
+	end   int64 // first byte never given out
+	used  int64
+	free  []Extent
+}
+
+// Extent is a run of bytes.
+type Extent struct{ Offset, Length int64 }
+
+// New returns an empty space of room bytes. A dense space gives out no byte at
+// or beyond room, so what lies scattered after failures may not take a large
+// sample; a space that is not dense (a file, whose holes cost nothing) goes
+// beyond it as long as the bytes in use fit.
+func New(room int64, dense bool) Space {
+	return Space{room: room, dense: dense}
+}
+
+// Restore returns the space in which exactly the extents in use are taken;
+// they must be sorted by offset and not overlap.
+func Restore(room int64, dense bool, inUse []Extent) Space {
+	s := New(room, dense)
+	for _, e := range inUse {
+		if e.Length == 0 {
+			continue
+		}
+		if e.Offset > s.end {
+			s.free = append(s.free, Extent{s.end, e.Offset - s.end})
+		}
+		s.end = e.Offset + e.Length
+		s.used += e.Length
+	}
+	return s
+}
+
+// Reserve takes n bytes. ok is false where there is no room for them; nothing
+// has changed then.
+func (s *Space) Reserve(n int64) (offset int64, ok bool) {
+	if n < 0 || n > s.room-s.used {
+		return 0, false
+	}
+	if n == 0 {
+		return 0, true
+	}
+	for i := range s.free {
+		hole := &s.free[i]
+		if hole.Length < n {
+			continue
+		}
+		offset = hole.Offset
+		hole.Offset += n
+		hole.Length -= n
+		if hole.Length == 0 {
+			s.free = slices.Delete(s.free, i, i+1)
+		}
+		s.used += n
+		return offset, true
+	}
+	if s.dense && n > s.room-s.end {
+		return 0, false
+	}
+	offset = s.end
+	s.end += n
+	s.used += n
+	return offset, true
+}
+
+// Release gives back what Reserve has taken.
+func (s *Space) Release(offset, n int64) {
+	if n == 0 {
+		return
+	}
+	if offset < 0 || n < 0 || offset+n > s.end || n > s.used {
+		panic(fmt.Sprintf("arena: release of [%d, %d) which is not in use", offset, offset+n))
+	}
+	s.used -= n
+	i, _ := slices.BinarySearchFunc(s.free, offset, func(e Extent, o int64) int {
+		switch {
+		case e.Offset < o:
+			return -1
+		case e.Offset > o:
+			return 1
+		}
+		return 0
+	})
+	s.free = slices.Insert(s.free, i, Extent{offset, n})
+	if i+1 < len(s.free) && s.free[i].end() == s.free[i+1].Offset {
+		s.free[i].Length += s.free[i+1].Length
+		s.free = slices.Delete(s.free, i+1, i+2)
+	}
+	if i > 0 && s.free[i-1].end() == s.free[i].Offset {
+		s.free[i-1].Length += s.free[i].Length
+		s.free = slices.Delete(s.free, i, i+1)
+	}
+	if last := len(s.free) - 1; last >= 0 && s.free[last].end() == s.end {
+		s.end = s.free[last].Offset
+		s.free = s.free[:last]
+	}
+}
+
+// Resize changes the room. It must not be less than what is in use, nor, in a
+// dense space, less than End.
+func (s *Space) Resize(room int64) { s.room = room }
+
+// Room returns the bytes that may be in use, and those in use.
+func (s *Space) Room() (total, used int64) { return s.room, s.used }
+
+// End is the first byte that no extent in use reaches.
+func (s *Space) End() int64 { return s.end }
+
+func (e Extent) end() int64 { return e.Offset + e.Length }

@@ -1,0 +1,87 @@
+package arena
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func (s *Space) check(t *rapid.T) {
+	var holes int64
+	for i, e := range s.free {
+		holes += e.Length
+		if e.Length <= 0 || e.end() >= s.end || (i > 0 && s.free[i-1].end() >= e.Offset) {
+			t.Fatalf("free list is out of order: %v, end %d", s.free, s.end)
+		}
+	}
+	if s.used+holes != s.end || s.used > s.room || (s.dense && s.end > s.room) {
+		t.Fatalf("used %d + holes %d, end %d, room %d", s.used, holes, s.end, s.room)
+	}
+}
+
+// TestSpaceAgainstBytes holds every byte of a space against an array of owners.
+func TestSpaceAgainstBytes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const room = 200
+		dense := rapid.Bool().Draw(t, "dense")
+		s := New(room, dense)
+		owner := map[int64]bool{}
+		var held []Extent
+		t.Repeat(map[string]func(*rapid.T){
+			"reserve": func(t *rapid.T) {
+				n := rapid.Int64Range(0, 60).Draw(t, "n")
+				offset, ok := s.Reserve(n)
+				if !ok {
+					_, used := s.Room()
+					if used+n <= room && (!dense || len(s.free) == 0) {
+						t.Fatalf("refused %d bytes with %d of %d in use", n, used, room)
+					}
+					return
+				}
+				for b := offset; b < offset+n; b++ {
+					if owner[b] {
+						t.Fatalf("byte %d given out twice", b)
+					}
+					owner[b] = true
+				}
+				held = append(held, Extent{offset, n})
+			},
+			"release": func(t *rapid.T) {
+				if len(held) == 0 {
+					t.Skip("nothing is in use")
+				}
+				i := rapid.IntRange(0, len(held)-1).Draw(t, "i")
+				e := held[i]
+				held = slices.Delete(held, i, i+1)
+				for b := e.Offset; b < e.end(); b++ {
+					delete(owner, b)
+				}
+				s.Release(e.Offset, e.Length)
+			},
+			"": func(t *rapid.T) {
+				s.check(t)
+				if _, used := s.Room(); used != int64(len(owner)) {
+					t.Fatalf("used %d, want %d", used, len(owner))
+				}
+				inUse := slices.Clone(held)
+				slices.SortFunc(inUse, func(a, b Extent) int { return int(a.Offset - b.Offset) })
+				again := Restore(room, dense, inUse)
+				if again.end != s.end || again.used != s.used || !slices.Equal(again.free, s.free) {
+					t.Fatalf("restored %+v, want %+v", again, s)
+				}
+			},
+		})
+	})
+}
+
+func TestReleaseOfWhatIsFreePanics(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Fatal("no panic")
+		}
+	}()
+	s := New(100, true)
+	s.Reserve(10)
+	s.Release(5, 10)
+}

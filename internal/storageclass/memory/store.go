@@ -1,0 +1,298 @@
+package memory
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/storageclass/arena"
+)
+
+// chunk is how much memory is taken at a time, in bytes.
+const chunk = 4 << 20
+
+// What store.where says of a sample that is not held. One that is held has its
+// offset + 1 there.
+const (
+	absent = 0
+	coming = -1 // a Put or Fill runs
+)
+
+// store holds the samples of one dataset.
+//
+// A sample goes from absent to coming by compare-and-swap, which makes the
+// caller its only writer; its bytes are written without a lock, since nobody
+// else has them; the offset is stored last, so who finds it finds the bytes
+// complete. The lock covers what is given out, not what is written.
+type store struct {
+	class       *Class
+	fingerprint [16]byte
+	sampleSize  func(id int) int64
+	segment     *os.File
+	mapped      []byte // the whole segment, writable
+	size        int64  // of the segment
+	where       []atomic.Int64
+
+	opens  int   // class.mu guards it
+	opened int64 // class.mu guards it: when the store was last opened, in Opens
+
+	mu struct {
+		sync.Mutex
+		space    arena.Space
+		backed   int64 // bytes from the segment's start whose pages are there
+		refused  bool  // the kernel had no more pages
+		held     []int32
+		released bool
+	}
+}
+
+var _ storageclass.InPlace = (*store)(nil)
+
+// newStore makes an empty store; its segment is as large as the dataset, or,
+// where address space is limited, as room.
+func newStore(c *Class, ds storageclass.Dataset, room int64) (*store, error) {
+	var all int64
+	for id := range ds.Samples {
+		all += ds.Size(id)
+	}
+	s := &store{
+		class:       c,
+		fingerprint: ds.Fingerprint,
+		sampleSize:  ds.Size,
+		where:       make([]atomic.Int64, ds.Samples),
+	}
+	err := s.mapSegment(max(all, room))
+	if errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EFBIG) || errors.Is(err, unix.EINVAL) {
+		err = s.mapSegment(room)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.mu.space = arena.New(room, true)
+	return s, nil
+}
+
+// mapSegment makes the memfd, maps it and seals it, in this order: once it is
+// sealed, nobody can map it for writing any more.
+func (s *store) mapSegment(size int64) error {
+	page := int64(os.Getpagesize())
+	size = max((size+page-1)/page*page, page)
+	fd, err := unix.MemfdCreate("hdmlp-memory", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return fmt.Errorf("memfd_create: %w", err)
+	}
+	if err := unix.Ftruncate(fd, size); err != nil {
+		unix.Close(fd)
+		return fmt.Errorf("make a memfd of %s: %w", storageclass.Bytes(size), err)
+	}
+	mapped, err := unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		unix.Close(fd)
+		return fmt.Errorf("map a memfd of %s: %w", storageclass.Bytes(size), err)
+	}
+	const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_FUTURE_WRITE | unix.F_SEAL_SEAL
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
+		_ = unix.Munmap(mapped)
+		unix.Close(fd)
+		return fmt.Errorf("seal a memfd (Linux 5.1 or later is needed): %w", err)
+	}
+	s.segment = os.NewFile(uintptr(fd), "hdmlp-memory")
+	s.mapped, s.size = mapped, size
+	return nil
+}
+
+func (s *store) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.released {
+		return
+	}
+	s.mu.released = true
+	_ = unix.Munmap(s.mapped)
+	_ = s.segment.Close()
+	s.mapped = nil
+}
+
+// Has is storageclass.Store's.
+func (s *store) Has(id int) bool {
+	return uint(id) < uint(len(s.where)) && s.where[id].Load() > 0
+}
+
+// Held is storageclass.Store's.
+func (s *store) Held() []int32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.mu.held)
+}
+
+// Room is storageclass.Store's. Samples cost their bytes and nothing else.
+func (s *store) Room() (total, used int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.space.Room()
+}
+
+// Put is storageclass.Store's.
+func (s *store) Put(id int, data []byte) error {
+	if err := s.check(id, len(data)); err != nil {
+		return fmt.Errorf("memory class: put: %w", err)
+	}
+	if !s.where[id].CompareAndSwap(absent, coming) {
+		return nil
+	}
+	offset, err := s.reserve(id)
+	if err != nil {
+		return err
+	}
+	copy(s.mapped[offset:], data)
+	s.publish(id, offset)
+	return nil
+}
+
+// Fill is storageclass.InPlace's.
+func (s *store) Fill(id int, read func(dst []byte) error) error {
+	if err := s.check(id, -1); err != nil {
+		return fmt.Errorf("memory class: fill: %w", err)
+	}
+	if !s.where[id].CompareAndSwap(absent, coming) {
+		return fmt.Errorf("memory class: fill: sample %d is held or being filled", id)
+	}
+	offset, err := s.reserve(id)
+	if err != nil {
+		return err
+	}
+	n := s.sampleSize(id)
+	done := false
+	defer func() {
+		if !done { // read failed, or panicked
+			s.mu.Lock()
+			s.mu.space.Release(offset, n)
+			s.mu.Unlock()
+			s.where[id].Store(absent)
+		}
+	}()
+	if err := read(s.mapped[offset : offset+n : offset+n]); err != nil {
+		return err
+	}
+	done = true
+	s.publish(id, offset)
+	return nil
+}
+
+// Locate is storageclass.InPlace's.
+func (s *store) Locate(id int) (offset int64, ok bool) {
+	if uint(id) >= uint(len(s.where)) {
+		return 0, false
+	}
+	at := s.where[id].Load()
+	return at - 1, at > 0
+}
+
+// Read is storageclass.Store's. It never returns ErrCorrupt: memory is trusted.
+func (s *store) Read(id int, dst []byte) error {
+	offset, ok := s.Locate(id)
+	if !ok {
+		return storageclass.ErrNotHeld
+	}
+	if int64(len(dst)) != s.sampleSize(id) {
+		return fmt.Errorf("memory class: read: %w", s.check(id, len(dst)))
+	}
+	copy(dst, s.mapped[offset:])
+	return nil
+}
+
+// Segment is storageclass.InPlace's.
+func (s *store) Segment() (memfd *os.File, size int64) { return s.segment, s.size }
+
+// Close is storageclass.Store's.
+func (s *store) Close() error { return s.class.closeStore(s) }
+
+// check refuses an ID out of range, and a length (unless negative) that is not the sample's.
+func (s *store) check(id, length int) error {
+	if id < 0 || id >= len(s.where) {
+		return fmt.Errorf("sample %d is not in [0, %d)", id, len(s.where))
+	}
+	if size := s.sampleSize(id); length >= 0 && int64(length) != size {
+		return fmt.Errorf("sample %d has %d bytes, not %d", id, size, length)
+	}
+	return nil
+}
+
+// reserve takes the sample's bytes and their pages. The sample must be coming;
+// if there is no room, it is absent again.
+func (s *store) reserve(id int) (int64, error) {
+	n := s.sampleSize(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	offset, ok := s.mu.space.Reserve(n)
+	if ok && !s.back(offset+n) {
+		s.mu.space.Release(offset, n)
+		ok = false
+	}
+	if !ok {
+		s.where[id].Store(absent)
+		return 0, storageclass.ErrFull
+	}
+	return offset, nil
+}
+
+// back takes pages from the kernel up to the segment's byte end, a chunk at a
+// time. s.mu is held.
+func (s *store) back(end int64) bool {
+	if end <= s.mu.backed {
+		return true
+	}
+	if s.mu.refused {
+		return false
+	}
+	room, _ := s.mu.space.Room()
+	to := min(max(end, s.mu.backed+chunk), max(room, end))
+	for {
+		err := unix.Fallocate(int(s.segment.Fd()), 0, s.mu.backed, to-s.mu.backed)
+		switch {
+		case err == nil:
+			s.mu.backed = to
+			return true
+		case errors.Is(err, unix.EINTR):
+		default:
+			s.mu.refused = true
+			return false
+		}
+	}
+}
+
+// publish makes the sample, whose bytes are complete, visible to readers.
+func (s *store) publish(id int, offset int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.held = append(s.mu.held, int32(id))
+	s.where[id].Store(offset + 1)
+}
+
+// resize sets the room of a store that nobody has open.
+func (s *store) resize(room int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.space.Resize(room)
+	s.mu.refused = false
+}
+
+// end is the first byte of the segment that was never needed.
+func (s *store) end() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.space.End()
+}
+
+// taken is the memory that the store holds, in bytes.
+func (s *store) taken() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.backed
+}
