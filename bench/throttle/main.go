@@ -1,0 +1,198 @@
+// Command throttle mounts a read-only view of a folder that is as slow as it is
+// told to be: a bandwidth shared by all readers, a latency for every open of a
+// regular file, and faults where they are asked for. It stands in for a shared
+// file system in measurements and tests.
+//
+// What it owns:
+//
+//   - The mount. Files are opened for direct I/O, so the page cache hides nothing:
+//     every byte that a reader gets passed through here, and was counted. Names
+//     and attributes are neither throttled nor counted, and the kernel may keep
+//     them for --attr-timeout.
+//   - The counters: opens, reads and bytes, exact, served as JSON over a Unix
+//     socket outside of the mount (control.go).
+//   - Its own priority. The server runs in the real-time class where it is allowed
+//     to; otherwise a busy machine would make the source slower than it says, and
+//     a measurement would show who took the processor from it.
+//
+// It ends, and takes the mount with it, on SIGINT, on SIGTERM and when the process
+// that started it ends, however that ends. It never writes to the folder.
+//
+// Concurrency: go-fuse calls the nodes from one goroutine per request; what they
+// share is the bucket (a mutex), the settings (an atomic pointer to an immutable
+// value) and the counters (atomics).
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// processors is GOMAXPROCS of the server. A goroutine that sleeps in the kernel
+// keeps its processor until the runtime takes it away, up to 10 ms later; with
+// more processors than readers nobody waits for that.
+const processors = 32
+
+type options struct {
+	source, mount string
+	stats         string
+	attrTimeout   time.Duration
+	normal        bool
+	settings      settings
+}
+
+func main() {
+	err := run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)
+	var usage *usageError
+	switch {
+	case err == nil, errors.Is(err, flag.ErrHelp):
+	case errors.As(err, &usage):
+		fmt.Fprintf(os.Stderr, "throttle: %v\n", err)
+		os.Exit(2)
+	default:
+		fmt.Fprintf(os.Stderr, "throttle: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// A usageError says what is wrong with the command line.
+type usageError struct{ error }
+
+func (e *usageError) Unwrap() error { return e.error }
+
+func usagef(format string, args ...any) error {
+	return &usageError{fmt.Errorf(format, args...)}
+}
+
+// run mounts, prints one line to out once the mount can be used, and blocks until
+// the mount is gone.
+func run(ctx context.Context, args []string, out, errs io.Writer) error {
+	opts, err := parse(args, errs)
+	if err != nil {
+		return err
+	}
+	runtime.GOMAXPROCS(processors)
+	priority := "normal"
+	if !opts.normal {
+		if priority, err = raisePriority(); err != nil {
+			fmt.Fprintf(errs, "throttle: no real-time priority, figures depend on who else runs: %v\n", err)
+		}
+	}
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if err := onParentEnd(cancel); err != nil {
+		return fmt.Errorf("watch the parent process: %w", err)
+	}
+
+	src := newSource(opts.source, opts.settings)
+	m, err := mount(src, opts.mount, opts.attrTimeout)
+	if err != nil {
+		return err
+	}
+	defer m.close()
+	if opts.stats != "" {
+		c, err := listen(opts.stats, src, priority)
+		if err != nil {
+			return err
+		}
+		defer c.close()
+	}
+	fmt.Fprintf(out, "mounted %s on %s, priority %s\n", opts.source, opts.mount, priority)
+	select {
+	case <-ctx.Done():
+	case <-m.gone:
+	}
+	return nil
+}
+
+func parse(args []string, errs io.Writer) (options, error) {
+	var o options
+	var bandwidth string
+	fs := flag.NewFlagSet("throttle", flag.ContinueOnError)
+	fs.SetOutput(errs)
+	fs.Usage = func() {
+		fmt.Fprint(errs, "Usage: throttle --source DIR --mount DIR [flags]\n\n"+
+			"Mount a read-only, throttled, counted view of a folder, until SIGTERM or the end of the parent.\n\nFlags:\n")
+		fs.PrintDefaults()
+		fmt.Fprint(errs, "\nEXIT STATUS\n  0  the mount was taken down\n  1  it could not be mounted\n  2  the command line is wrong\n")
+	}
+	fs.StringVar(&o.source, "source", "", "`folder` to show")
+	fs.StringVar(&o.mount, "mount", "", "empty `folder` to show it in")
+	fs.StringVar(&o.stats, "stats-socket", "", "`path` of a Unix socket that answers with the counters and takes changes")
+	fs.StringVar(&bandwidth, "bandwidth", "0", "`bytes` per second over all readers, as 40MB; 0: unlimited")
+	fs.DurationVar(&o.settings.latency, "latency", 0, "time that every open of a file takes")
+	fs.Float64Var(&o.settings.failRate, "fail-rate", 0, "share of reads that fail with EIO, 0 to 1")
+	fs.Uint64Var(&o.settings.failSeed, "fail-seed", 1, "seed of the failing reads")
+	fs.StringVar(&o.settings.fail, "fail", "", "`pattern` of files whose reads all fail with EIO; matched with the name or the path below the source")
+	fs.StringVar(&o.settings.hang, "hang", "", "`pattern` of files whose reads never return")
+	fs.DurationVar(&o.attrTimeout, "attr-timeout", time.Minute, "how long the kernel may keep names and attributes")
+	fs.BoolVar(&o.normal, "normal-priority", false, "stay in the normal scheduling class")
+	if err := fs.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return o, err
+		}
+		return o, &usageError{err}
+	}
+	if fs.NArg() > 0 {
+		return o, usagef("unexpected argument %q", fs.Arg(0))
+	}
+	var err error
+	if o.settings.bandwidth, err = parseBytes(bandwidth); err != nil {
+		return o, usagef("--bandwidth: %w", err)
+	}
+	if err := o.settings.validate(); err != nil {
+		return o, &usageError{err}
+	}
+	for _, dir := range []struct{ flag, path string }{{"--source", o.source}, {"--mount", o.mount}} {
+		if dir.path == "" {
+			return o, usagef("%s is missing", dir.flag)
+		}
+		st, err := os.Stat(dir.path)
+		if err != nil {
+			return o, usagef("%s: %w", dir.flag, err)
+		}
+		if !st.IsDir() {
+			return o, usagef("%s: %s is not a folder", dir.flag, dir.path)
+		}
+	}
+	return o, nil
+}
+
+// settings say how the source behaves. A value is never changed, only replaced.
+type settings struct {
+	bandwidth int64 // bytes per second; 0: unlimited
+	latency   time.Duration
+	failRate  float64
+	failSeed  uint64
+	fail      string // pattern; empty: none
+	hang      string // pattern; empty: none
+}
+
+func (s settings) validate() error {
+	switch {
+	case s.bandwidth < 0:
+		return fmt.Errorf("bandwidth %d is negative", s.bandwidth)
+	case s.latency < 0:
+		return fmt.Errorf("latency %v is negative", s.latency)
+	case !(s.failRate >= 0 && s.failRate <= 1):
+		return fmt.Errorf("fail-rate %v is not between 0 and 1", s.failRate)
+	}
+	for name, pattern := range map[string]string{"fail": s.fail, "hang": s.hang} {
+		if _, err := path.Match(pattern, ""); err != nil {
+			return fmt.Errorf("%s %q: %w", name, pattern, err)
+		}
+	}
+	return nil
+}

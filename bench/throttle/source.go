@@ -1,0 +1,220 @@
+package main
+
+import (
+	"context"
+	"math/rand/v2"
+	"path"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// A source is the folder behind the mount, with what is shared by all its files.
+type source struct {
+	root     string
+	dev      uint64
+	bucket   bucket
+	settings atomic.Pointer[current]
+	counts   counts
+}
+
+// current is the settings in force.
+type current struct {
+	settings
+	replaced chan struct{} // closed when others take their place
+
+	faults struct {
+		sync.Mutex
+		rng *rand.Rand
+	}
+}
+
+// counts is what readers got. Names and attributes are not counted.
+type counts struct {
+	opens  atomic.Int64
+	reads  atomic.Int64 // answered with bytes or with the end of the file
+	bytes  atomic.Int64
+	failed atomic.Int64 // reads that failed, injected or not
+	hung   atomic.Int64 // reads that hang now
+}
+
+func newSource(root string, s settings) *source {
+	src := &source{root: root, bucket: bucket{now: monotonic}}
+	src.settings.Store(newCurrent(s))
+	return src
+}
+
+func newCurrent(s settings) *current {
+	c := &current{settings: s, replaced: make(chan struct{})}
+	c.faults.rng = rand.New(rand.NewPCG(s.failSeed, 0))
+	return c
+}
+
+// set puts other settings in force. Reads that hang look at them again.
+func (s *source) set(to settings) {
+	old := s.settings.Swap(newCurrent(to))
+	close(old.replaced)
+}
+
+// matches reports whether the pattern names the file: by its path below the source
+// or by its last element. An empty pattern names none.
+func matches(pattern, name string) bool {
+	if pattern == "" {
+		return false
+	}
+	whole, _ := path.Match(pattern, name)
+	last, _ := path.Match(pattern, path.Base(name))
+	return whole || last
+}
+
+// fault returns what stands in the way of a read of the named file. It blocks while
+// the file hangs.
+func (s *source) fault(ctx context.Context, name string) syscall.Errno {
+	for {
+		c := s.settings.Load()
+		if !matches(c.hang, name) {
+			if matches(c.fail, name) || c.drawFault() {
+				return syscall.EIO
+			}
+			return 0
+		}
+		s.counts.hung.Add(1)
+		select {
+		case <-ctx.Done():
+			s.counts.hung.Add(-1)
+			return syscall.EINTR
+		case <-c.replaced:
+			s.counts.hung.Add(-1)
+		}
+	}
+}
+
+func (c *current) drawFault() bool {
+	if c.failRate == 0 {
+		return false
+	}
+	c.faults.Lock()
+	defer c.faults.Unlock()
+	return c.faults.rng.Float64() < c.failRate
+}
+
+// A node is one file or folder of the source.
+type node struct {
+	fs.Inode
+	src *source
+}
+
+var (
+	_ fs.NodeLookuper   = (*node)(nil)
+	_ fs.NodeGetattrer  = (*node)(nil)
+	_ fs.NodeReaddirer  = (*node)(nil)
+	_ fs.NodeReadlinker = (*node)(nil)
+	_ fs.NodeOpener     = (*node)(nil)
+	_ fs.NodeStatfser   = (*node)(nil)
+	_ fs.FileReader     = (*file)(nil)
+	_ fs.FileReleaser   = (*file)(nil)
+)
+
+// below returns the path below the source, real the path to go to.
+func (n *node) below() string { return n.Path(n.Root()) }
+func (n *node) real() string  { return filepath.Join(n.src.root, n.below()) }
+
+// Lookup answers for one name of a folder.
+func (n *node) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	var st syscall.Stat_t
+	if err := syscall.Lstat(filepath.Join(n.real(), name), &st); err != nil {
+		return nil, fs.ToErrno(err)
+	}
+	out.FromStat(&st)
+	id := fs.StableAttr{Mode: st.Mode, Ino: st.Ino ^ bitsOf(uint64(st.Dev)^n.src.dev), Gen: 1}
+	return n.NewInode(ctx, &node{src: n.src}, id), 0
+}
+
+// bitsOf moves the difference of two devices to where no inode number is.
+func bitsOf(dev uint64) uint64 { return dev<<32 | dev>>32 }
+
+// Getattr answers for a file or folder.
+func (n *node) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
+	var st syscall.Stat_t
+	if err := syscall.Lstat(n.real(), &st); err != nil {
+		return fs.ToErrno(err)
+	}
+	out.FromStat(&st)
+	return 0
+}
+
+// Readdir lists a folder.
+func (n *node) Readdir(context.Context) (fs.DirStream, syscall.Errno) {
+	return fs.NewLoopbackDirStream(n.real())
+}
+
+// Readlink says where a link leads.
+func (n *node) Readlink(context.Context) ([]byte, syscall.Errno) {
+	buf := make([]byte, unix.PathMax)
+	k, err := unix.Readlink(n.real(), buf)
+	if err != nil {
+		return nil, fs.ToErrno(err)
+	}
+	return buf[:k], 0
+}
+
+// Statfs is that of the folder behind.
+func (n *node) Statfs(_ context.Context, out *fuse.StatfsOut) syscall.Errno {
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(n.real(), &st); err != nil {
+		return fs.ToErrno(err)
+	}
+	out.FromStatfsT(&st)
+	return 0
+}
+
+// Open takes the time that an open takes, then opens for direct I/O.
+func (n *node) Open(_ context.Context, flags uint32) (fs.FileHandle, uint32, syscall.Errno) {
+	if flags&syscall.O_ACCMODE != syscall.O_RDONLY {
+		return nil, 0, syscall.EROFS
+	}
+	if latency := n.src.settings.Load().latency; latency > 0 {
+		sleepUntil(monotonic() + int64(latency/time.Nanosecond))
+	}
+	fd, err := syscall.Open(n.real(), syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, 0, fs.ToErrno(err)
+	}
+	n.src.counts.opens.Add(1)
+	return &file{src: n.src, name: n.below(), fd: fd}, fuse.FOPEN_DIRECT_IO | fuse.FOPEN_NOFLUSH, 0
+}
+
+// A file is one open regular file.
+type file struct {
+	src  *source
+	name string
+	fd   int
+}
+
+// Read reads at once and answers when the bytes would have been transferred.
+func (f *file) Read(ctx context.Context, dest []byte, off int64) (fuse.ReadResult, syscall.Errno) {
+	if errno := f.src.fault(ctx, f.name); errno != 0 {
+		f.src.counts.failed.Add(1)
+		return nil, errno
+	}
+	k, err := syscall.Pread(f.fd, dest, off)
+	if err != nil {
+		f.src.counts.failed.Add(1)
+		return nil, fs.ToErrno(err)
+	}
+	sleepUntil(f.src.bucket.take(k, f.src.settings.Load().bandwidth))
+	f.src.counts.reads.Add(1)
+	f.src.counts.bytes.Add(int64(k))
+	return fuse.ReadResultData(dest[:k]), 0
+}
+
+// Release closes the file behind.
+func (f *file) Release(context.Context) syscall.Errno {
+	return fs.ToErrno(syscall.Close(f.fd))
+}
