@@ -23,6 +23,7 @@ import (
 	"math"
 	"sync"
 
+	"github.com/hdmlp/hdmlp/internal/config/size"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
@@ -72,6 +73,13 @@ func (c *Class) Taken() int64 {
 	return sum
 }
 
+// Idle is the memory, in bytes, that evicting all idle stores would give back.
+func (c *Class) Idle() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.idle()
+}
+
 // Open is storageclass.Class's. A store that is found again keeps all that it
 // holds, even where that is more than room.
 func (c *Class) Open(ds storageclass.Dataset, room int64) (storageclass.Store, error) {
@@ -106,7 +114,7 @@ func (c *Class) Open(ds storageclass.Dataset, room int64) (storageclass.Store, e
 	if s == nil {
 		fresh, err := newStore(c, ds, room)
 		if err != nil {
-			return nil, fmt.Errorf("memory class: a store of %s: %w", storageclass.Bytes(room), err)
+			return nil, fmt.Errorf("memory class: a store of %s: %w", size.Format(room), err)
 		}
 		s = fresh
 		c.mu.stores[ds.Fingerprint] = s
@@ -131,12 +139,7 @@ func (c *Class) Available(ds storageclass.Dataset) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	for _, s := range c.mu.stores {
-		if s.opens == 0 {
-			free = add(free, s.taken())
-		}
-	}
-	return max(free, 0), nil
+	return max(add(free, c.idle()), 0), nil
 }
 
 // Close evicts all stores. It is an error, and changes nothing, while one is open.
@@ -205,6 +208,16 @@ func (c *Class) free() (int64, error) {
 func (c *Class) evict(s *store) {
 	delete(c.mu.stores, s.fingerprint)
 	s.release()
+}
+
+func (c *Class) idle() int64 {
+	var sum int64
+	for _, s := range c.mu.stores {
+		if s.opens == 0 {
+			sum += s.taken()
+		}
+	}
+	return sum
 }
 
 func (c *Class) closeStore(s *store) error {

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hdmlp/hdmlp/internal/config/size"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/arena"
 )
@@ -80,21 +81,21 @@ func newStore(c *Class, ds storageclass.Dataset, room int64) (*store, error) {
 
 // mapSegment makes the memfd, maps it and seals it, in this order: once it is
 // sealed, nobody can map it for writing any more.
-func (s *store) mapSegment(size int64) error {
+func (s *store) mapSegment(length int64) error {
 	page := int64(os.Getpagesize())
-	size = max((size+page-1)/page*page, page)
+	length = max((length+page-1)/page*page, page)
 	fd, err := unix.MemfdCreate("hdmlp-memory", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return fmt.Errorf("memfd_create: %w", err)
 	}
-	if err := unix.Ftruncate(fd, size); err != nil {
+	if err := unix.Ftruncate(fd, length); err != nil {
 		unix.Close(fd)
-		return fmt.Errorf("make a memfd of %s: %w", storageclass.Bytes(size), err)
+		return fmt.Errorf("make a memfd of %s: %w", size.Format(length), err)
 	}
-	mapped, err := unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	mapped, err := unix.Mmap(fd, 0, int(length), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		unix.Close(fd)
-		return fmt.Errorf("map a memfd of %s: %w", storageclass.Bytes(size), err)
+		return fmt.Errorf("map a memfd of %s: %w", size.Format(length), err)
 	}
 	const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_FUTURE_WRITE | unix.F_SEAL_SEAL
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
@@ -103,7 +104,7 @@ func (s *store) mapSegment(size int64) error {
 		return fmt.Errorf("seal a memfd (Linux 5.1 or later is needed): %w", err)
 	}
 	s.segment = os.NewFile(uintptr(fd), "hdmlp-memory")
-	s.mapped, s.size = mapped, size
+	s.mapped, s.size = mapped, length
 	return nil
 }
 

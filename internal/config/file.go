@@ -1,0 +1,237 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/hdmlp/hdmlp/internal/config/size"
+)
+
+// maxFile is the largest configuration file that is read, in bytes.
+const maxFile = 1 << 20
+
+// The tables that a file may have besides the keys of the table of parameters.
+const (
+	keyStorageClass = "storage_class"
+	keyEnvironment  = "environment"
+)
+
+// fileClass is one [[storage_class]] entry, complete but for what Auto stands for.
+type fileClass struct {
+	StorageClass
+	key string // "storage_class[0]"
+}
+
+// readFile reads the TOML file, if there is one, into r.given, r.classes and the
+// Config's Environment.
+func (r *resolver) readFile() {
+	r.file = r.input.File
+	if r.file == "" {
+		r.file = r.input.Environment["HDMLP_CONFIG"]
+	}
+	if r.file == "" {
+		return
+	}
+	table, err := decodeFile(r.file)
+	if err != nil {
+		r.problem(Problem{Source: r.file, Wrong: err.Error(), Err: err})
+		return
+	}
+	for _, key := range slices.Sorted(maps.Keys(table)) {
+		switch key {
+		case keyStorageClass:
+			r.readClasses(table[key])
+		case keyEnvironment:
+			r.readModel(table[key])
+		default:
+			r.take(key, table[key], r.file, []string{keyStorageClass, keyEnvironment})
+		}
+	}
+}
+
+func decodeFile(path string) (map[string]any, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration: %w", err)
+	}
+	if len(data) > maxFile {
+		return nil, fmt.Errorf("the file is larger than %s", size.Format(maxFile))
+	}
+	table := map[string]any{}
+	err = toml.Unmarshal(data, &table)
+	var syntax *toml.DecodeError
+	if errors.As(err, &syntax) {
+		row, column := syntax.Position()
+		return nil, fmt.Errorf("line %d, column %d: not TOML: %w", row, column, err)
+	}
+	return table, err
+}
+
+// readClasses reads the [[storage_class]] entries.
+func (r *resolver) readClasses(value any) {
+	entries, ok := value.([]any)
+	if !ok {
+		r.problem(Problem{
+			Key: keyStorageClass, Value: fmt.Sprint(value), Source: r.file,
+			Wrong: "not a list of tables", Allowed: "[[storage_class]]",
+		})
+		return
+	}
+	for i, entry := range entries {
+		key := fmt.Sprintf("%s[%d]", keyStorageClass, i)
+		table, ok := entry.(map[string]any)
+		if !ok {
+			r.problem(Problem{
+				Key: key, Value: fmt.Sprint(entry), Source: r.file,
+				Wrong: "not a table", Allowed: "[[storage_class]]",
+			})
+			continue
+		}
+		r.classes = append(r.classes, r.readClass(key, table))
+	}
+}
+
+// classParameters are the keys of a [[storage_class]] entry.
+var classParameters = [...]Parameter{
+	{Key: "kind", Kind: Enum, Values: []string{"memory", "file"}, Help: "What the class is"},
+	{
+		Key: "capacity", Kind: Size, Min: 1, Default: Auto,
+		Derived: "what the disk has free, less disk_reserve; kind = \"memory\" must say it",
+		Help:    "Bytes that samples may take",
+	},
+	{Key: "path", Kind: Path, Help: "Directory of a file class"},
+	{
+		Key: "threads", Kind: Int, Min: 1, Max: 1024, Default: Auto, Derived: "cache_threads",
+		Help: "Samples that are read from it at the same time",
+	},
+}
+
+func (r *resolver) readClass(key string, table map[string]any) fileClass {
+	class := fileClass{key: key}
+	fields := map[string]any{
+		"kind": &class.Kind, "capacity": &class.Capacity, "path": &class.Path, "threads": &class.Threads,
+	}
+	var names []string
+	for _, p := range classParameters {
+		names = append(names, p.Key)
+		value, ok := table[p.Key]
+		if !ok {
+			if p.Key == "kind" {
+				r.problem(Problem{Key: key + ".kind", Source: r.file, Wrong: "missing", Allowed: p.Allowed()})
+			}
+			continue
+		}
+		text, scalar := toText(value)
+		r.config.Origins[key+"."+p.Key] = Origin{Value: text, Source: r.file}
+		if p.Default == Auto && text == Auto {
+			continue
+		}
+		err := errors.New("not a single value")
+		if scalar {
+			err = p.parse(text, fields[p.Key])
+		}
+		if err != nil {
+			r.problem(Problem{
+				Key: key + "." + p.Key, Value: text, Source: r.file,
+				Wrong: err.Error(), Allowed: p.Allowed(), Err: err,
+			})
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(table)) {
+		if !slices.Contains(names, name) {
+			text, _ := toText(table[name])
+			r.problem(Problem{
+				Key: key + "." + name, Value: text, Source: r.file,
+				Wrong: "unknown key" + suggestion(name, names), Allowed: list(names),
+			})
+		}
+	}
+	return class
+}
+
+// readModel reads the [environment] table.
+func (r *resolver) readModel(value any) {
+	table, ok := value.(map[string]any)
+	if !ok {
+		r.problem(Problem{
+			Key: keyEnvironment, Value: fmt.Sprint(value), Source: r.file,
+			Wrong: "not a table", Allowed: "[environment]",
+		})
+		return
+	}
+	model := &r.config.Environment
+	fields := map[string]*float64{
+		"compute": &model.Compute, "preprocess": &model.Preprocess,
+		"network": &model.Network, "source_network": &model.SourceNetwork,
+	}
+	names := append(slices.Sorted(maps.Keys(fields)), "source")
+	for _, name := range slices.Sorted(maps.Keys(table)) {
+		key := keyEnvironment + "." + name
+		if name == "source" {
+			r.readCurve(key, table[name])
+			continue
+		}
+		field, known := fields[name]
+		if !known {
+			text, _ := toText(table[name])
+			r.problem(Problem{
+				Key: key, Value: text, Source: r.file,
+				Wrong: "unknown key" + suggestion(name, names), Allowed: list(names),
+			})
+			continue
+		}
+		*field = r.throughput(key, table[name])
+	}
+}
+
+// readCurve reads the source's throughput against the number of nodes.
+func (r *resolver) readCurve(key string, value any) {
+	table, ok := value.(map[string]any)
+	if !ok {
+		r.problem(Problem{
+			Key: key, Value: fmt.Sprint(value), Source: r.file,
+			Wrong: "not a table", Allowed: `{"1" = 66, "2" = 120}: MB/s against the number of nodes that read`,
+		})
+		return
+	}
+	curve := map[int]float64{}
+	for _, name := range slices.Sorted(maps.Keys(table)) {
+		nodes, err := strconv.Atoi(name)
+		if err != nil || nodes < 1 || nodes > 1<<20 {
+			text, _ := toText(table[name])
+			r.problem(Problem{
+				Key: key + "." + name, Value: text, Source: r.file,
+				Wrong: "not a number of nodes", Allowed: "keys from 1 to 1048576",
+			})
+			continue
+		}
+		curve[nodes] = r.throughput(key+"."+name, table[name])
+	}
+	r.config.Environment.Source = curve
+}
+
+func (r *resolver) throughput(key string, value any) float64 {
+	text, _ := toText(value)
+	number, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(number > 0) || math.IsInf(number, 0) {
+		r.problem(Problem{
+			Key: key, Value: text, Source: r.file,
+			Wrong: "not a throughput", Allowed: "MB/s, more than 0",
+		})
+	}
+	r.config.Origins[key] = Origin{Value: text, Source: r.file}
+	return number
+}

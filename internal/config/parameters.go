@@ -1,0 +1,158 @@
+package config
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Kind says how a parameter's text is read.
+type Kind string
+
+// The kinds of parameters.
+const (
+	Size     Kind = "size"     // bytes: "10GB", "64MiB", 1048576
+	Int      Kind = "int"      // a whole number
+	Duration Kind = "duration" // "30s", "2m"; a plain number is seconds
+	Enum     Kind = "enum"     // one of Parameter.Values
+	Path     Kind = "path"     // an absolute path, "~/" for the home directory; may be empty
+	Address  Kind = "address"  // "host:port"; may be empty
+)
+
+// Scope says whose parameter it is.
+type Scope string
+
+// The scopes of parameters.
+const (
+	Job    Scope = "job"    // every job has its own
+	Daemon Scope = "daemon" // the node's process; taken from whoever starts it
+)
+
+// Auto is the text that asks for what is derived or measured.
+const Auto = "auto"
+
+// Parameter is one key of the configuration.
+type Parameter struct {
+	Key     string
+	Kind    Kind
+	Scope   Scope
+	Default string   // as a user would write it; Auto: derived, or measured on this machine
+	Derived string   // what Auto stands for, in words
+	Values  []string // of an Enum
+	Min     int64    // bytes, a count, or nanoseconds
+	Max     int64    // the same; 0: no limit
+	Help    string   // one sentence, without its full stop
+
+	field func(*Config) any // where the value goes: *int64, *int, *time.Duration or *string
+}
+
+// parameters is the one table of what can be configured. Flags, keys of the
+// file, HDMLP_* variables, their help and the example file come from it.
+var parameters = [...]Parameter{
+	{
+		Key: "memory", Kind: Size, Scope: Job, Default: Auto,
+		Derived: "half of the memory that is available",
+		Help:    "Memory in which the node caches samples of a job; 0: none",
+		field:   func(c *Config) any { return &c.Memory },
+	},
+	{
+		Key: "cache_dir", Kind: Path, Scope: Job,
+		Help:  "Directory on a fast local disk in which the node caches samples, also for later jobs; empty: none. HDMLP creates it, and refuses one that holds anything else",
+		field: func(c *Config) any { return &c.CacheDir },
+	},
+	{
+		Key: "cache_size", Kind: Size, Scope: Job, Default: Auto, Min: 1,
+		Derived: "what the disk has free, less disk_reserve",
+		Help:    "Bytes of cache_dir that samples may take",
+		field:   func(c *Config) any { return &c.CacheSize },
+	},
+	{
+		Key: "disk_reserve", Kind: Size, Scope: Job, Default: Auto, Min: 1,
+		Derived: "5 % of the disk, at least 1 GiB",
+		Help:    "Bytes of cache_dir's disk that are left free",
+		field:   func(c *Config) any { return &c.DiskReserve },
+	},
+	{
+		Key: "staging_buffer", Kind: Size, Scope: Job, Default: Auto, Min: 64 << 10,
+		Derived: "chosen from the size of a batch",
+		Help:    "Shared memory, per rank, in which batches wait for the training process",
+		field:   func(c *Config) any { return &c.StagingBuffer },
+	},
+	{
+		Key: "prefetch_batches", Kind: Int, Scope: Job, Default: "64", Min: 1, Max: 65536,
+		Help:  "Batches that are staged ahead of the training process, at the most",
+		field: func(c *Config) any { return &c.PrefetchBatches },
+	},
+	{
+		Key: "source_threads", Kind: Int, Scope: Job, Default: "16", Min: 1, Max: 1024,
+		Help:  "Samples that are read from the source at the same time",
+		field: func(c *Config) any { return &c.SourceThreads },
+	},
+	{
+		Key: "cache_threads", Kind: Int, Scope: Job, Default: "4", Min: 1, Max: 1024,
+		Help:  "Samples that are read from each cache at the same time",
+		field: func(c *Config) any { return &c.CacheThreads },
+	},
+	{
+		Key: "source_timeout", Kind: Duration, Scope: Job, Default: "60s",
+		Min: int64(100 * time.Millisecond), Max: int64(24 * time.Hour),
+		Help:  "How long one read from the source may take, retries included",
+		field: func(c *Config) any { return &c.SourceTimeout },
+	},
+	{
+		Key: "on_error", Kind: Enum, Scope: Job, Default: "raise",
+		Values: []string{"raise", "skip", "substitute"},
+		Help:   "What happens when a sample cannot be read",
+		field:  func(c *Config) any { return &c.OnError },
+	},
+	{
+		Key: "policy", Kind: Enum, Scope: Job, Default: "cooperative",
+		Values: []string{"naive", "staging", "frequency", "minio", "cooperative"},
+		Help:   "Who caches which samples, and where",
+		field:  func(c *Config) any { return &c.Policy },
+	},
+	{
+		Key: "index_dir", Kind: Path, Scope: Job, Default: Auto,
+		Derived: "hdmlp/index in the user's cache directory",
+		Help:    "Directory that keeps indexes of datasets, so that a scan is done once; empty: none are kept",
+		field:   func(c *Config) any { return &c.IndexDir },
+	},
+	{
+		Key: "linger", Kind: Duration, Scope: Daemon, Default: "30s", Max: int64(7 * 24 * time.Hour),
+		Help:  "How long the daemon stays, its caches warm, when the last process has gone",
+		field: func(c *Config) any { return &c.Linger },
+	},
+	{
+		Key: "metrics", Kind: Address, Scope: Daemon,
+		Help:  "Where the daemon serves its metrics to Prometheus; empty: nowhere",
+		field: func(c *Config) any { return &c.Metrics },
+	},
+	{
+		Key: "log_level", Kind: Enum, Scope: Daemon, Default: "info",
+		Values: []string{"debug", "info", "warn", "error"},
+		Help:   "How much the daemon's log says",
+		field:  func(c *Config) any { return &c.LogLevel },
+	},
+}
+
+// Parameters returns the table of what can be configured, in the order in which
+// it is shown to users.
+func Parameters() []Parameter { return slices.Clone(parameters[:]) }
+
+// Lookup finds a parameter by its key.
+func Lookup(key string) (Parameter, bool) {
+	i := slices.IndexFunc(parameters[:], func(p Parameter) bool { return p.Key == key })
+	if i < 0 {
+		return Parameter{}, false
+	}
+	return parameters[i], true
+}
+
+// Variable is the environment variable of the parameter: HDMLP_MEMORY.
+func (p Parameter) Variable() string { return "HDMLP_" + strings.ToUpper(p.Key) }
+
+// otherVariables are HDMLP_* variables that are not configuration keys; names
+// that begin with daemonPrefix are the daemon's own.
+var otherVariables = [...]string{"HDMLP_BINARY", "HDMLP_CONFIG", "HDMLP_SOCKET"}
+
+const daemonPrefix = "HDMLP_DAEMON_"

@@ -1,0 +1,54 @@
+// Package size reads and writes numbers of bytes as people write them: "10GB",
+// "64MiB", "23.1 GiB". Pure functions.
+package size
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"strings"
+)
+
+// Allowed says what Parse takes, for messages.
+const Allowed = `a size such as "10GB" (10^9 bytes), "64MiB" (2^20) or 1048576`
+
+var units = map[string]int64{
+	"": 1, "b": 1,
+	"kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "pb": 1e15,
+	"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40, "pib": 1 << 50,
+}
+
+// Parse reads a size: a decimal number, and a unit from B to PB (powers of
+// 1000) or KiB to PiB (powers of 1024), in any case. Fractions of a byte are cut off.
+func Parse(text string) (int64, error) {
+	text = strings.TrimSpace(text)
+	digits := strings.TrimRight(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ \t")
+	factor, known := units[strings.ToLower(strings.TrimSpace(text[len(digits):]))]
+	if !known || digits == "" || len(digits) > 40 || strings.Trim(digits, "0123456789.") != "" {
+		return 0, fmt.Errorf("%q is not a size", text)
+	}
+	value, ok := new(big.Rat).SetString(digits)
+	if !ok {
+		return 0, fmt.Errorf("%q is not a size", text)
+	}
+	value.Mul(value, new(big.Rat).SetInt64(factor))
+	bytes := new(big.Int).Quo(value.Num(), value.Denom())
+	if !bytes.IsInt64() {
+		return 0, fmt.Errorf("%q is more than %d bytes", text, int64(math.MaxInt64))
+	}
+	return bytes.Int64(), nil
+}
+
+// Format writes a number of bytes for people: "512 bytes", "23.1 GiB".
+func Format(n int64) string {
+	if n > -1024 && n < 1024 {
+		return fmt.Sprintf("%d bytes", n)
+	}
+	value := float64(n) / 1024
+	names := []string{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
+	for len(names) > 1 && math.Abs(value) >= 1023.95 {
+		value /= 1024
+		names = names[1:]
+	}
+	return fmt.Sprintf("%.1f %s", value, names[0])
+}

@@ -1,0 +1,49 @@
+package size_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/config/size"
+)
+
+func TestParse(t *testing.T) {
+	for text, want := range map[string]int64{
+		"0": 0, "1048576": 1 << 20, "10GB": 10e9, "64MiB": 64 << 20, "1.5 kb": 1500,
+		" 2TiB ": 2 << 40, "512B": 512, "0.5KiB": 512, "1.0001KiB": 1024,
+		"9223372036854775807": math.MaxInt64,
+	} {
+		if got, err := size.Parse(text); err != nil || got != want {
+			t.Errorf("Parse(%q) = %d, %v; want %d", text, got, err, want)
+		}
+	}
+	for _, text := range []string{
+		"", "GB", "10G", "-1", "1e3", "1e999999999", "0x10", "1/2", "ten", "10 GB x", "1..2", ".",
+		"9223372036854775808", "10000PiB", "inf", "1,5GB", "10GB10",
+	} {
+		if got, err := size.Parse(text); err == nil {
+			t.Errorf("Parse(%q) = %d, want an error", text, got)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("10GB")
+	f.Add("1.5 KiB")
+	f.Fuzz(func(t *testing.T, text string) {
+		if n, err := size.Parse(text); err == nil && n < 0 {
+			t.Fatalf("Parse(%q) = %d", text, n)
+		}
+	})
+}
+
+func TestFormat(t *testing.T) {
+	for n, want := range map[int64]string{
+		0: "0 bytes", 1023: "1023 bytes", 1024: "1.0 KiB", 1<<20 - 1: "1.0 MiB",
+		24803467264: "23.1 GiB", math.MaxInt64: "8.0 EiB", -2048: "-2.0 KiB",
+	} {
+		if got := size.Format(n); got != want {
+			t.Errorf("Format(%d) = %q, want %q", n, got, want)
+		}
+	}
+}

@@ -1,0 +1,204 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/config/size"
+)
+
+// Allowed says in words what the parameter takes.
+func (p Parameter) Allowed() string {
+	var text string
+	switch p.Kind {
+	case Size:
+		text = size.Allowed
+		if p.Min > 1 {
+			text += ", at least " + size.Format(p.Min)
+		}
+	case Int:
+		text = fmt.Sprintf("a whole number from %d to %d", p.Min, p.Max)
+	case Duration:
+		text = fmt.Sprintf(`a time such as "30s", "500ms" or "2m" (a plain number is seconds), from %v to %v`,
+			time.Duration(p.Min), time.Duration(p.Max))
+	case Enum:
+		text = list(p.Values)
+	case Path:
+		text = `an absolute path, or one that begins with "~/"; empty: none`
+	case Address:
+		text = `an address such as "127.0.0.1:9400" or ":9400"; empty: none`
+	}
+	if p.Default == Auto {
+		text += fmt.Sprintf("; %q: %s", Auto, p.Derived)
+	}
+	return text
+}
+
+// parse reads text into field, which must be of the kind's type.
+func (p Parameter) parse(text string, field any) error {
+	text = strings.TrimSpace(text)
+	switch field := field.(type) {
+	case *int64:
+		n, err := size.Parse(text)
+		if err != nil {
+			return errors.New("not a size")
+		}
+		*field = n
+		return p.inRange(n)
+	case *int:
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return errors.New("not a whole number")
+		}
+		*field = int(n)
+		return p.inRange(n)
+	case *time.Duration:
+		d, err := parseDuration(text)
+		if err != nil {
+			return err
+		}
+		*field = d
+		return p.inRange(int64(d))
+	case *string:
+		value, err := p.parseString(text)
+		*field = value
+		return err
+	}
+	panic(fmt.Sprintf("config: parameter %s has a field of type %T", p.Key, field))
+}
+
+func (p Parameter) inRange(n int64) error {
+	switch {
+	case n < p.Min:
+		return errors.New("too small")
+	case p.Max > 0 && n > p.Max:
+		return errors.New("too large")
+	}
+	return nil
+}
+
+func (p Parameter) parseString(text string) (string, error) {
+	switch {
+	case p.Kind == Enum:
+		if !slices.Contains(p.Values, text) {
+			return "", errors.New("not one of the values" + suggestion(text, p.Values))
+		}
+	case text == "":
+	case p.Kind == Path:
+		return parsePath(text)
+	case p.Kind == Address:
+		_, port, err := net.SplitHostPort(text)
+		if err != nil {
+			return "", errors.New("not host:port")
+		}
+		if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+			return "", errors.New("not a port from 0 to 65535")
+		}
+	}
+	return text, nil
+}
+
+func parsePath(text string) (string, error) {
+	if rest, ok := strings.CutPrefix(text, "~/"); ok {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", fmt.Errorf("there is no home directory: %w", err)
+		}
+		text = filepath.Join(home, rest)
+	}
+	if !filepath.IsAbs(text) {
+		return "", errors.New("not an absolute path")
+	}
+	if strings.ContainsRune(text, 0) {
+		return "", errors.New("holds a zero byte")
+	}
+	return filepath.Clean(text), nil
+}
+
+func parseDuration(text string) (time.Duration, error) {
+	if seconds, err := strconv.ParseFloat(text, 64); err == nil {
+		if !(math.Abs(seconds) < math.MaxInt64/float64(time.Second)) {
+			return 0, errors.New("not a time")
+		}
+		return time.Duration(seconds * float64(time.Second)), nil
+	}
+	d, err := time.ParseDuration(strings.ReplaceAll(text, " ", ""))
+	if err != nil {
+		return 0, errors.New("not a time")
+	}
+	return d, nil
+}
+
+// toText writes a value of JSON or TOML as a user would in the environment.
+// scalar is false for lists, tables and the like; text then describes it.
+func toText(value any) (text string, scalar bool) {
+	switch v := value.(type) {
+	case string:
+		return v, true
+	case bool:
+		return strconv.FormatBool(v), true
+	case int:
+		return strconv.Itoa(v), true
+	case int64:
+		return strconv.FormatInt(v, 10), true
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64), true
+	case fmt.Stringer: // json.Number, dates
+		return v.String(), true
+	}
+	return fmt.Sprint(value), false
+}
+
+// list writes alternatives: "a, b or c".
+func list(values []string) string {
+	if len(values) < 2 {
+		return strings.Join(values, "")
+	}
+	last := len(values) - 1
+	return strings.Join(values[:last], ", ") + " or " + values[last]
+}
+
+// suggestion is `; did you mean "x"?` for the known name that is nearest to an
+// unknown one, or nothing if none is near.
+func suggestion(unknown string, known []string) string {
+	best, bestDistance := "", len(unknown)/3+1
+	for _, name := range known {
+		if d := distance(strings.ToLower(unknown), strings.ToLower(name)); d < bestDistance {
+			best, bestDistance = name, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %q?", best)
+}
+
+// distance is Levenshtein's, of the first 64 bytes.
+func distance(a, b string) int {
+	a, b = a[:min(len(a), 64)], b[:min(len(b), 64)]
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}
