@@ -26,6 +26,30 @@ type Source interface {
 	Close() error
 }
 
+// Locator is a Source that knows where its samples lie. Decorators of a Source
+// need not implement it: As looks through them.
+type Locator interface {
+	// Path is where the source has sample id, for people to read.
+	Path(id int) string
+}
+
+// As finds, in a source or in what it decorates, the first that is a T. A
+// decorator has a method Unwrap() Source.
+func As[T any](source Source) (T, bool) {
+	for source != nil {
+		if t, ok := source.(T); ok {
+			return t, true
+		}
+		u, ok := source.(interface{ Unwrap() Source })
+		if !ok {
+			break
+		}
+		source = u.Unwrap()
+	}
+	var none T
+	return none, false
+}
+
 // Reasons for which a sample can not be read. All but ErrUnavailable are
 // permanent: to try again can not help.
 var (
@@ -35,6 +59,9 @@ var (
 	ErrLong        = errors.New("the file is longer than when the dataset was scanned")
 	ErrEmpty       = errors.New("the file is empty")
 	ErrUnavailable = errors.New("the source did not answer")
+	// These two are mistakes of the caller.
+	ErrNoSample = errors.New("there is no sample with this number")
+	ErrLength   = errors.New("the buffer is not as long as the sample")
 )
 
 // SampleError says which sample could not be read, where it lies, and why.

@@ -1,0 +1,182 @@
+package dataset
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/zeebo/xxh3"
+)
+
+// Builder makes an Index: classes and extensions first, then directory by
+// directory in order of class, the root first, each with its samples in order.
+// It is for one goroutine. What goes wrong is said by Build.
+type Builder struct {
+	classes, extensions []string
+
+	records []byte
+	paths   []byte
+	ends    []byte // of names
+	names   []byte
+	sizes   []byte // 8 bytes each
+	largest int64
+
+	dir     Directory
+	begun   bool
+	digest  []byte // what the digest of the directory covers so far
+	copied  []byte // the digest, where it is copied
+	samples int
+	base    int // where the directory's names begin
+	err     error
+}
+
+// NewBuilder makes a Builder for an index with these classes, and these endings
+// of file names.
+func NewBuilder(classes, extensions []string) *Builder {
+	return &Builder{classes: slices.Clone(classes), extensions: slices.Clone(extensions)}
+}
+
+// Grow makes room for this many samples.
+func (b *Builder) Grow(samples int) {
+	b.sizes = slices.Grow(b.sizes, 8*samples)
+	b.ends = slices.Grow(b.ends, 4*samples)
+	b.names = slices.Grow(b.names, 16*samples)
+}
+
+// Directory begins a directory; First and End of d are not looked at.
+func (b *Builder) Directory(d Directory) {
+	b.finish()
+	b.dir, b.begun = d, true
+	b.paths = append(b.paths, d.Path...)
+}
+
+// Sample adds a sample to the directory begun last: its name in it, size in
+// bytes, and modification time in nanoseconds since 1970.
+func (b *Builder) Sample(name string, size, modified int64) {
+	b.digest = appendText(b.digest, name)
+	b.digest = binary.LittleEndian.AppendUint64(b.digest, uint64(size))
+	b.digest = binary.LittleEndian.AppendUint64(b.digest, uint64(modified))
+	b.names = append(b.names, name...)
+	b.add(size)
+}
+
+// Copy begins directory dir of old, here as d, with all its samples.
+func (b *Builder) Copy(old *Index, dir int, d Directory) {
+	b.Directory(d)
+	from := old.Directory(dir)
+	for id := from.First; id < from.End; id++ {
+		b.names = append(b.names, old.base(dir, id)...)
+		b.add(old.Size(id))
+	}
+	b.copied = old.record(dir).digest()
+}
+
+func (b *Builder) add(size int64) {
+	if size < 0 {
+		b.fail(fmt.Errorf("sample %d in %q has a size of %d bytes", b.samples, b.dir.Path, size))
+	}
+	if len(b.names)-b.base > math.MaxUint32 {
+		b.fail(fmt.Errorf("the file names in %q take more than 4 GiB", b.dir.Path))
+	}
+	b.ends = binary.LittleEndian.AppendUint32(b.ends, uint32(len(b.names)-b.base))
+	b.sizes = binary.LittleEndian.AppendUint64(b.sizes, uint64(size))
+	b.largest = max(b.largest, size)
+	if b.samples++; b.samples > MaxSamples {
+		b.fail(fmt.Errorf("more than %d samples", MaxSamples))
+	}
+}
+
+func (b *Builder) fail(err error) {
+	if b.err == nil {
+		b.err = err
+	}
+}
+
+// finish ends the directory begun last.
+func (b *Builder) finish() {
+	if !b.begun {
+		return
+	}
+	class := uint32(noClass)
+	if b.dir.Class >= 0 {
+		class = uint32(b.dir.Class)
+	}
+	flags := uint32(0)
+	if b.dir.Settled {
+		flags = settledFlag
+	}
+	digest := b.copied
+	if digest == nil {
+		sum := xxh3.Hash128(b.digest).Bytes()
+		digest = sum[:]
+	}
+	r := b.records
+	r = binary.LittleEndian.AppendUint64(r, uint64(len(b.paths)))
+	r = binary.LittleEndian.AppendUint64(r, uint64(len(b.names)))
+	r = binary.LittleEndian.AppendUint32(r, uint32(b.samples))
+	r = binary.LittleEndian.AppendUint32(r, class)
+	r = binary.LittleEndian.AppendUint32(r, flags)
+	r = binary.LittleEndian.AppendUint32(r, 0)
+	r = binary.LittleEndian.AppendUint64(r, uint64(b.dir.Modified))
+	r = binary.LittleEndian.AppendUint64(r, uint64(b.dir.Changed))
+	b.records = append(r, digest...)
+	b.base = len(b.names)
+	b.digest, b.copied, b.begun = b.digest[:0], nil, false
+}
+
+// Build makes the index. The Builder is of no use afterwards.
+func (b *Builder) Build() (*Index, error) {
+	b.finish()
+	if b.err != nil {
+		return nil, fmt.Errorf("build dataset index: %w", b.err)
+	}
+	classEnds, classText := table(b.classes)
+	extensionEnds, extensionText := table(b.extensions)
+	if len(classText) > math.MaxUint32 || len(extensionText) > math.MaxUint32 {
+		return nil, errors.New("build dataset index: the names of the classes take more than 4 GiB")
+	}
+	h := header{
+		samples: uint64(b.samples), directories: uint64(len(b.records) / recordSize),
+		classes: uint64(len(b.classes)), extensions: uint64(len(b.extensions)),
+		classText: uint64(len(classText)), extensionText: uint64(len(extensionText)),
+		pathText: uint64(len(b.paths)), nameTx: uint64(len(b.names)),
+	}
+	if b.largest > math.MaxUint32 {
+		h.flags |= sizes64
+	}
+	l := h.layout()
+	h.total = uint64(l.total)
+
+	image := make([]byte, 0, l.total)
+	image = append(image, h.encode()...)
+	for _, section := range [][]byte{
+		classEnds, classText, extensionEnds, extensionText,
+		b.records, b.paths, b.ends, b.names,
+	} {
+		image = append(image, section...)
+	}
+	if l.wide {
+		image = append(image, b.sizes...)
+	} else {
+		for i := 0; i < len(b.sizes); i += 8 {
+			image = append(image, b.sizes[i:i+4]...) // little-endian: the low half
+		}
+	}
+	image = binary.LittleEndian.AppendUint64(image, xxh3.Hash(image))
+	x := &Index{image: image, layout: l}
+	if err := x.verify(); err != nil {
+		return nil, fmt.Errorf("build dataset index: %w", err)
+	}
+	return x, nil
+}
+
+// table is the reverse of texts.
+func table(list []string) (ends, text []byte) {
+	for _, s := range list {
+		text = append(text, s...)
+		ends = binary.LittleEndian.AppendUint32(ends, uint32(len(text)))
+	}
+	return ends, text
+}

@@ -1,0 +1,45 @@
+package dataset
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Reasons for which a dataset can not be opened. All are the user's to mend;
+// where the source does not answer, the reason is ErrUnavailable instead.
+var (
+	ErrNoDirectory         = errors.New("there is no such directory")
+	ErrNotDirectory        = errors.New("it is not a directory")
+	ErrUnreadableDirectory = errors.New("the directory can not be read")
+	ErrNoClasses           = errors.New("there are no classes in it")
+	ErrEmptyClass          = errors.New("there are classes without samples")
+	ErrLinkCycle           = errors.New("a symbolic link leads back to a directory above it")
+	ErrExtensions          = errors.New("the list of extensions is wrong")
+)
+
+// Error says why a dataset can not be opened, and what to do.
+type Error struct {
+	Path string // the directory
+	Kind error  // one of the reasons above, or ErrUnavailable
+	Hint string // which ones, and what to do; may be empty
+	Err  error  // what the system said; may be nil
+}
+
+func (e *Error) Error() string {
+	text := fmt.Sprintf("dataset %s: %v", e.Path, e.Kind)
+	if e.Hint != "" {
+		text += ": " + e.Hint
+	}
+	if e.Err != nil {
+		text += fmt.Sprintf(" (%v)", e.Err)
+	}
+	return text
+}
+
+// Unwrap lets errors.Is find both the reason and what the system said.
+func (e *Error) Unwrap() []error {
+	if e.Err == nil {
+		return []error{e.Kind}
+	}
+	return []error{e.Kind, e.Err}
+}

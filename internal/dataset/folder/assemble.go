@@ -1,0 +1,117 @@
+package folder
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hdmlp/hdmlp/internal/dataset"
+)
+
+// assemble makes the index of a tree that has been scanned.
+func (s *scanner) assemble(root *node) (result, error) {
+	classes := root.children
+	slices.SortFunc(classes, func(a, b *node) int { return compare(a.path, b.path) })
+	if len(classes) == 0 {
+		return result{}, &dataset.Error{
+			Path: s.root, Kind: dataset.ErrNoClasses,
+			Hint: "it must hold one sub-directory per class, with the samples of the class below",
+		}
+	}
+	res := result{all: 1, listed: 1} // the root, which is always listed
+	names := make([]string, len(classes))
+	trees := make([][]*node, len(classes))
+	total := 0
+	var empty []string
+	for i, class := range classes {
+		names[i] = class.path
+		tree := flatten(nil, class)
+		slices.SortFunc(tree, func(a, b *node) int { return compare(a.path, b.path) })
+		trees[i] = tree
+		samples := 0
+		for _, n := range tree {
+			samples += s.sizeOf(n)
+			res.all++
+			if !n.kept {
+				res.listed++
+			}
+		}
+		if samples == 0 {
+			empty = append(empty, class.path)
+		}
+		total += samples
+	}
+	if len(empty) > 0 {
+		return result{}, s.emptyError(empty)
+	}
+	if s.known != nil && res.listed == 1 && slices.Equal(names, s.known.Classes()) && res.all == len(s.numbers) {
+		res.index = s.known
+		return res, nil
+	}
+	b := dataset.NewBuilder(names, s.extensions)
+	b.Grow(total)
+	// The times of the root are not kept: it is listed at every start, and
+	// the index file changes them.
+	b.Directory(dataset.Directory{Class: -1})
+	for class, tree := range trees {
+		for _, n := range tree {
+			d := dataset.Directory{
+				Path: n.path, Class: class,
+				Modified: n.modified, Changed: n.changed, Settled: n.settled,
+			}
+			if n.kept {
+				b.Copy(s.known, n.known, d)
+				continue
+			}
+			b.Directory(d)
+			for _, f := range n.samples {
+				b.Sample(f.name, f.size, f.modified)
+			}
+			n.samples = nil
+		}
+	}
+	index, err := b.Build()
+	if err != nil {
+		return result{}, fmt.Errorf("scan %s: %w", s.root, err)
+	}
+	if s.known != nil && index.Equal(s.known) {
+		index = s.known
+	}
+	res.index = index
+	return res, nil
+}
+
+// sizeOf is the number of samples in directory n itself.
+func (s *scanner) sizeOf(n *node) int {
+	if n.kept {
+		d := s.known.Directory(n.known)
+		return d.End - d.First
+	}
+	return len(n.samples)
+}
+
+// flatten appends n and all directories below it to list.
+func flatten(list []*node, n *node) []*node {
+	list = append(list, n)
+	for _, child := range n.children {
+		list = flatten(list, child)
+	}
+	return list
+}
+
+func (s *scanner) emptyError(classes []string) error {
+	const shown = 10
+	var list []string
+	for _, name := range classes[:min(len(classes), shown)] {
+		list = append(list, fmt.Sprintf("%q", name))
+	}
+	text := strings.Join(list, ", ")
+	if more := len(classes) - shown; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return &dataset.Error{
+		Path: s.root, Kind: dataset.ErrEmptyClass,
+		Hint: fmt.Sprintf("%s; a sample is a file whose name ends with %s; remove these directories, or name other extensions",
+			text, strings.Join(s.extensions, ", ")),
+	}
+}

@@ -1,0 +1,240 @@
+// Package folder is the dataset as a folder with one sub-directory per class,
+// as torchvision.datasets.ImageFolder takes it: the same classes, the same
+// samples, the same order.
+//
+// # Scanning
+//
+// Open lists directories, in parallel, and asks for the size of every file by
+// name; it never opens a regular file. What it finds is kept in an index file,
+// so that the next Open only asks every directory for its times and lists again
+// those that have changed. A file that is changed in place changes no
+// directory: Read finds out when its size is another, and Options.Rescan
+// brings the index up to date.
+//
+// # Where it differs from ImageFolder
+//
+// A symbolic link that leads back to a directory above it is an error (there, a
+// walk until the system gives up), and so is a directory that can not be read
+// (there, it is left out). Extensions are compared without regard to case
+// whatever the case in which they are given (there, those given in upper case
+// match nothing).
+//
+// # Concurrency
+//
+// A Folder is immutable but for what Close does; all methods may be called in
+// parallel, Close last. Open starts goroutines and waits for them.
+package folder
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hdmlp/hdmlp/internal/dataset"
+)
+
+// Options say how to open a folder. The zero value is torchvision's.
+type Options struct {
+	// Extensions are the endings of the names of files that are samples, in
+	// any case; nil stands for Extensions().
+	Extensions []string
+	// IndexDir is the directory for the index file. "" is the folder itself,
+	// where the file is hidden, and where that can not be written
+	// $XDG_CACHE_HOME/hdmlp/index or ~/.cache/hdmlp/index.
+	IndexDir string
+	// Rescan scans the folder as if there were no index.
+	Rescan bool
+	// Progress, if not nil, is called now and then while files are counted,
+	// from any goroutine, one call at a time, with the number so far.
+	Progress func(files int64)
+}
+
+// Extensions are the endings by which torchvision knows images.
+func Extensions() []string {
+	return []string{".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"}
+}
+
+// Folder is an open folder: a dataset.Source.
+type Folder struct {
+	root      string // absolute
+	rootFD    int
+	index     *dataset.Index
+	scanned   result
+	indexPath string
+	indexErr  error
+	fromIndex bool
+
+	buffers sync.Pool // of *readBuffer
+	// noAtime: files are opened with O_NOATIME, until one can not be.
+	noAtime atomic.Bool
+	closed  atomic.Bool
+}
+
+var (
+	_ dataset.Source  = (*Folder)(nil)
+	_ dataset.Locator = (*Folder)(nil)
+)
+
+// Open scans the folder root, or the part of it that has changed since its index
+// was written. An error of the user is a *dataset.Error; that the index could
+// not be written is none, see IndexError.
+func Open(ctx context.Context, root string, opts Options) (*Folder, error) {
+	extensions, err := normalize(opts.Extensions)
+	if err != nil {
+		return nil, &dataset.Error{Path: root, Kind: dataset.ErrExtensions, Hint: err.Error()}
+	}
+	absolute, err := filepath.Abs(root)
+	if err != nil {
+		return nil, &dataset.Error{Path: root, Kind: dataset.ErrNoDirectory, Err: err}
+	}
+	fd, err := retryEINTR(func() (int, error) {
+		return unix.Open(absolute, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	})
+	if err != nil {
+		return nil, directoryError(absolute, err)
+	}
+	f := &Folder{root: absolute, rootFD: fd}
+	f.buffers.New = func() any { return new(readBuffer) }
+	f.noAtime.Store(true)
+	if err := f.load(ctx, extensions, opts); err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	return f, nil
+}
+
+// load finds the index file, brings it up to date, and writes it if it was not.
+func (f *Folder) load(ctx context.Context, extensions []string, opts Options) error {
+	places, err := indexPlaces(f.root, opts.IndexDir, extensions)
+	if err != nil {
+		return &dataset.Error{Path: f.root, Kind: dataset.ErrNoDirectory, Err: err}
+	}
+	var known *dataset.Index
+	if !opts.Rescan {
+		known, f.indexPath = readIndex(places, extensions)
+	}
+	config := scanConfig{
+		root: f.root, rootFD: f.rootFD, extensions: extensions,
+		known: known, progress: opts.Progress, now: time.Now(),
+	}
+	f.scanned, err = scan(ctx, config)
+	if errors.Is(err, errOutdated) { // the index contradicts the folder
+		known, config.known, config.now = nil, nil, time.Now()
+		f.scanned, err = scan(ctx, config)
+	}
+	if err != nil {
+		return err
+	}
+	f.index = f.scanned.index
+	f.fromIndex = known != nil
+	if f.index != known {
+		f.indexPath, f.indexErr = writeIndex(places, f.index)
+	}
+	return nil
+}
+
+// Index says what the samples are.
+func (f *Folder) Index() *dataset.Index { return f.index }
+
+// Root is the folder's absolute path.
+func (f *Folder) Root() string { return f.root }
+
+// Path is the absolute path of sample id, or "" if there is none.
+func (f *Folder) Path(id int) string {
+	if id < 0 || id >= f.index.Len() {
+		return ""
+	}
+	return string(f.appendPath(nil, id))
+}
+
+// appendPath appends the absolute path of sample id to dst.
+func (f *Folder) appendPath(dst []byte, id int) []byte {
+	dst = append(dst, f.root...)
+	if f.root != "/" {
+		dst = append(dst, '/')
+	}
+	return f.index.AppendName(dst, id)
+}
+
+// IndexPath is where the index file lies; "" if it could be written nowhere.
+func (f *Folder) IndexPath() string { return f.indexPath }
+
+// IndexError says why the index file could not be written: the next start has to
+// scan the folder again. It is nil if it was written, or needed not be.
+func (f *Folder) IndexError() error { return f.indexErr }
+
+// FromIndex tells whether an index file was found and served, so that the folder
+// was scanned in part at most.
+func (f *Folder) FromIndex() bool { return f.fromIndex }
+
+// Listed gives the number of directories that Open listed, and of all: what a
+// start on an index cost. The root is always listed.
+func (f *Folder) Listed() (listed, all int) { return f.scanned.listed, f.scanned.all }
+
+// Close releases the folder. No Read may be under way.
+func (f *Folder) Close() error {
+	if f.closed.Swap(true) {
+		return nil
+	}
+	if err := unix.Close(f.rootFD); err != nil {
+		return &fs.PathError{Op: "close", Path: f.root, Err: err}
+	}
+	return nil
+}
+
+// normalize checks the extensions and brings them into one form.
+func normalize(extensions []string) ([]string, error) {
+	if extensions == nil {
+		return Extensions(), nil
+	}
+	if len(extensions) == 0 {
+		return nil, errors.New("it is empty: no file can be a sample")
+	}
+	list := make([]string, len(extensions))
+	for i, e := range extensions {
+		if e == "" || strings.ContainsAny(e, "/\x00") {
+			return nil, errors.New("an extension is a piece of a file name, such as .jpg")
+		}
+		list[i] = lower(e)
+	}
+	slices.Sort(list)
+	return slices.Compact(list), nil
+}
+
+// directoryError says what err means for the one who wants to open path.
+func directoryError(path string, err error) *dataset.Error {
+	e := &dataset.Error{Path: path, Err: err}
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		e.Kind, e.Hint = dataset.ErrNoDirectory, "check the path, and that its file system is mounted on this node"
+	case errors.Is(err, unix.ENOTDIR):
+		e.Kind, e.Hint = dataset.ErrNotDirectory, "give the directory that holds one sub-directory per class"
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		e.Kind, e.Hint = dataset.ErrUnreadableDirectory, "give this user the permission to read and to enter it (chmod a+rx)"
+	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENAMETOOLONG):
+		e.Kind, e.Hint = dataset.ErrUnreadableDirectory, "check the symbolic links on its path"
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+		e.Kind, e.Err = dataset.ErrUnavailable, tooManyFiles(err)
+	default:
+		e.Kind = dataset.ErrUnavailable
+	}
+	return e
+}
+
+// retryEINTR calls f until it is not interrupted.
+func retryEINTR[T any](f func() (T, error)) (T, error) {
+	for {
+		v, err := f()
+		if !errors.Is(err, unix.EINTR) {
+			return v, err
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package folder
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/hdmlp/hdmlp/internal/dataset"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// write makes a file, and the directories that it needs.
+func write(t testing.TB, path, content string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func open(t testing.TB, root string, opts Options) *Folder {
+	t.Helper()
+	f, err := Open(context.Background(), root, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
+
+// listing is what an index says in the order of its samples.
+func listing(x *dataset.Index) []string {
+	list := make([]string, x.Len())
+	for id := range list {
+		list[id] = x.Classes()[x.Label(id)] + ": " + x.Name(id)
+	}
+	return list
+}
+
+const torchvision = `
+import json, os, sys
+from torchvision.datasets import ImageFolder
+d = ImageFolder(sys.argv[1])
+root = os.fsencode(sys.argv[1]) + b"/"
+print(json.dumps([[os.fsencode(c).hex() for c in d.classes],
+                  [[os.fsencode(p)[len(root):].hex(), c] for p, c in d.samples]]))
+`
+
+// TestOrderIsImageFolders compares with the real one.
+func TestOrderIsImageFolders(t *testing.T) {
+	if exec.Command("/usr/bin/python3", "-c", "import torchvision").Run() != nil {
+		t.Skip("torchvision is not installed")
+	}
+	root := t.TempDir()
+	for _, class := range []string{"b", "a", "B", "a-b", "a.b", "a b", "ä", "z\xff", "z\ue000", "z\U0001F600", "\x80", "zz", "10", "9", ".hidden"} {
+		for _, name := range []string{
+			"1.jpg", "10.jpg", "2.JPG", "x.JpEg", ".jpg", "sub/1.png", "sub-1/1.png", "sub.1/1.png", "sub/a/1.png",
+			"sub/a-b/1.png", "no.txt", "jpg", "x.jpg.bak", "ü.webp", "\xff.jpg", "\ue000.jpg", "\U0001F600.jpg", "\xe2\x82.jpg",
+			"\xe2\x82\xac.jpg", "Z/\xfe/1.tif", "Z/\ufffd/1.tif", "Z/\uffff/1.tif", "empty/no.txt", "x.t\u0130f", "new\nline.bmp", "x.jpg/in-a-directory.pgm",
+		} {
+			write(t, filepath.Join(root, class, name), class+name)
+		}
+	}
+	write(t, filepath.Join(root, "in-the-root.jpg"), "no sample")
+	elsewhere := t.TempDir()
+	write(t, filepath.Join(elsewhere, "deep/er/1.jpg"), "far away")
+	write(t, filepath.Join(elsewhere, "2.jpg"), "far away")
+	for link, target := range map[string]string{
+		"linked-class":      elsewhere,
+		"dangling-class":    "/nowhere/at/all",
+		"file-class":        filepath.Join(root, "a/1.jpg"),
+		"a/linked":          elsewhere,
+		"b/again":           "../a",
+		"b/link.jpg":        "../a/1.jpg",
+		"b/dangling.jpg":    "nothing",
+		"b/dangling.txt":    "nothing",
+		"b/dir-link.png":    "../a/sub",
+		"b/itself.jpg":      "itself.jpg",
+		"zz/link-no-suffix": "../a/1.jpg",
+	} {
+		if err := os.Symlink(target, filepath.Join(root, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	cmd := exec.Command("/usr/bin/python3", "-W", "ignore", "-c", torchvision, root)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var theirs [2]json.RawMessage
+	var classes []string
+	var samples [][2]any
+	for _, err := range []error{json.Unmarshal(out, &theirs), json.Unmarshal(theirs[0], &classes), json.Unmarshal(theirs[1], &samples)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, name := range classes {
+		b, _ := hex.DecodeString(name)
+		classes[i] = string(b)
+	}
+	want := make([]string, len(samples))
+	for i, s := range samples {
+		b, _ := hex.DecodeString(s[0].(string))
+		want[i] = classes[int(s[1].(float64))] + ": " + string(b)
+	}
+
+	for _, start := range []string{"scan", "index", "half"} {
+		f := open(t, root, Options{IndexDir: elsewhere + "/index"})
+		if start == "scan" && f.FromIndex() || start != "scan" && !f.FromIndex() {
+			t.Fatalf("%s: FromIndex is %v", start, f.FromIndex())
+		}
+		if diff := cmp.Diff(classes, f.Index().Classes()); diff != "" {
+			t.Fatalf("%s: classes (-torchvision +ours):\n%s", start, diff)
+		}
+		if diff := cmp.Diff(want, listing(f.Index())); diff != "" {
+			t.Fatalf("%s: samples (-torchvision +ours):\n%s", start, diff)
+		}
+	}
+	if len(want) < 300 {
+		t.Fatalf("only %d samples were compared", len(want))
+	}
+}

@@ -1,0 +1,404 @@
+package dataset
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+
+	"github.com/zeebo/xxh3"
+)
+
+// The file of an index; docs/FORMATS.md, "The dataset index", has it byte by
+// byte.
+const (
+	indexMagic   = "HDMLPIDX"
+	indexVersion = 1 // 1: the first
+
+	headerSize   = 96
+	recordSize   = 64
+	checksumSize = 8
+
+	// sizes64: the sizes take 8 bytes each, not 4.
+	sizes64 = 1 << 0
+	// settledFlag: see Directory.Settled.
+	settledFlag = 1 << 0
+	// noClass is the class of the root.
+	noClass = math.MaxUint32
+
+	// maxText bounds each part of an index that is text.
+	maxText = 1 << 40
+	// maxTable bounds the number of classes, extensions and directories.
+	maxTable = math.MaxInt32
+)
+
+// ErrIndex marks an index file that can not be used: it is no index, of another
+// version, or damaged. The dataset has to be scanned again.
+var ErrIndex = errors.New("not a usable dataset index")
+
+// span is a part of the image.
+type span struct{ first, end int }
+
+func (s span) of(image []byte) []byte { return image[s.first:s.end:s.end] }
+
+// layout says where in an image the sections lie.
+type layout struct {
+	samples, directories, classes, extensions int
+	wide                                      bool // sizes take 8 bytes
+
+	classEnds, classText         span
+	extensionEnds, extensionText span
+	records, paths               span
+	nameEnds, names              span
+	sizes                        span
+	total                        int // checksum included
+}
+
+// header is what the first bytes of the file say.
+type header struct {
+	flags                                      uint32
+	total                                      uint64
+	samples, directories, classes, extensions  uint64
+	classText, extensionText, pathText, nameTx uint64
+}
+
+func (h *header) encode() []byte {
+	b := make([]byte, 0, headerSize)
+	b = append(b, indexMagic...)
+	b = binary.LittleEndian.AppendUint32(b, indexVersion)
+	b = binary.LittleEndian.AppendUint32(b, h.flags)
+	for _, v := range []uint64{
+		h.total,
+		h.samples, h.directories, h.classes, h.extensions,
+		h.classText, h.extensionText, h.pathText, h.nameTx,
+		0,
+	} {
+		b = binary.LittleEndian.AppendUint64(b, v)
+	}
+	return b
+}
+
+// parseHeader reads and checks the header and says where the sections lie, for
+// a file of size bytes. Nothing has been allocated for them at this point.
+func parseHeader(b []byte, size int64) (layout, error) {
+	bad := func(format string, args ...any) (layout, error) {
+		return layout{}, fmt.Errorf("%w: %s", ErrIndex, fmt.Sprintf(format, args...))
+	}
+	if len(b) < headerSize || string(b[:8]) != indexMagic {
+		return bad("it does not begin as one")
+	}
+	if v := binary.LittleEndian.Uint32(b[8:]); v != indexVersion {
+		return bad("version %d, not %d", v, indexVersion)
+	}
+	var h header
+	h.flags = binary.LittleEndian.Uint32(b[12:])
+	var reserved uint64
+	for i, p := range []*uint64{
+		&h.total,
+		&h.samples, &h.directories, &h.classes, &h.extensions,
+		&h.classText, &h.extensionText, &h.pathText, &h.nameTx,
+		&reserved,
+	} {
+		*p = binary.LittleEndian.Uint64(b[16+8*i:])
+	}
+	switch {
+	case h.flags&^sizes64 != 0 || reserved != 0:
+		return bad("unknown flags")
+	case h.samples > MaxSamples:
+		return bad("%d samples", h.samples)
+	case h.directories < 1 || h.directories > maxTable || h.classes > maxTable || h.extensions > maxTable:
+		return bad("%d directories, %d classes, %d extensions", h.directories, h.classes, h.extensions)
+	case max(h.classText, h.extensionText, h.pathText, h.nameTx) > maxText:
+		return bad("too much text")
+	case size < 0 || h.total != uint64(size):
+		return bad("%d bytes, not %d", size, h.total)
+	}
+	l := h.layout()
+	if uint64(l.total) != h.total {
+		return bad("%d bytes, and its parts add up to %d", h.total, l.total)
+	}
+	return l, nil
+}
+
+// layout lays out the sections; the header's limits keep it from overflowing.
+func (h *header) layout() layout {
+	l := layout{
+		samples: int(h.samples), directories: int(h.directories),
+		classes: int(h.classes), extensions: int(h.extensions),
+		wide: h.flags&sizes64 != 0,
+	}
+	at := headerSize
+	next := func(n int) span {
+		s := span{at, at + n}
+		at += n
+		return s
+	}
+	l.classEnds, l.classText = next(4*l.classes), next(int(h.classText))
+	l.extensionEnds, l.extensionText = next(4*l.extensions), next(int(h.extensionText))
+	l.records, l.paths = next(recordSize*l.directories), next(int(h.pathText))
+	l.nameEnds, l.names = next(4*l.samples), next(int(h.nameTx))
+	if l.wide {
+		l.sizes = next(8 * l.samples)
+	} else {
+		l.sizes = next(4 * l.samples)
+	}
+	next(checksumSize)
+	l.total = at
+	return l
+}
+
+// record is the entry of one directory.
+type record []byte
+
+func (r record) pathEnd() uint64    { return binary.LittleEndian.Uint64(r[0:]) }
+func (r record) namesEnd() uint64   { return binary.LittleEndian.Uint64(r[8:]) }
+func (r record) samplesEnd() uint32 { return binary.LittleEndian.Uint32(r[16:]) }
+func (r record) rawClass() uint32   { return binary.LittleEndian.Uint32(r[20:]) }
+func (r record) flags() uint32      { return binary.LittleEndian.Uint32(r[24:]) }
+func (r record) settled() bool      { return r.flags()&settledFlag != 0 }
+func (r record) modified() int64    { return int64(binary.LittleEndian.Uint64(r[32:])) }
+func (r record) changed() int64     { return int64(binary.LittleEndian.Uint64(r[40:])) }
+func (r record) digest() []byte     { return r[48:64] }
+
+func (r record) class() int {
+	if c := r.rawClass(); c != noClass {
+		return int(c)
+	}
+	return -1
+}
+
+// Encode writes the index to w, in one call. The bytes depend on the index
+// alone.
+func (x *Index) Encode(w io.Writer) error {
+	if _, err := w.Write(x.image); err != nil {
+		return fmt.Errorf("write dataset index: %w", err)
+	}
+	return nil
+}
+
+// EncodedSize is the number of bytes that Encode writes, and about the memory
+// that the index takes.
+func (x *Index) EncodedSize() int64 { return int64(len(x.image)) }
+
+// Decode reads an index of size bytes from r. Whatever r holds, it takes no
+// more memory than size and a little for the tables; what it returns has been
+// checked as a whole. An error that is ErrIndex means that there is no use in
+// the file.
+func Decode(r io.Reader, size int64) (*Index, error) {
+	head := make([]byte, headerSize)
+	if _, err := io.ReadFull(r, head); err != nil {
+		return nil, readError(err)
+	}
+	l, err := parseHeader(head, size)
+	if err != nil {
+		return nil, err
+	}
+	image := make([]byte, l.total)
+	copy(image, head)
+	if _, err := io.ReadFull(r, image[headerSize:]); err != nil {
+		return nil, readError(err)
+	}
+	body := image[:l.total-checksumSize]
+	if xxh3.Hash(body) != binary.LittleEndian.Uint64(image[len(body):]) {
+		return nil, fmt.Errorf("%w: its checksum is wrong", ErrIndex)
+	}
+	x := &Index{image: image, layout: l}
+	if err := x.verify(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrIndex, err)
+	}
+	return x, nil
+}
+
+func readError(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("%w: it is cut off", ErrIndex)
+	}
+	return fmt.Errorf("read dataset index: %w", err)
+}
+
+// verify checks all that the methods of Index rely on, and fills the tables.
+func (x *Index) verify() error {
+	var err error
+	if x.classes, err = texts(x.layout.classEnds.of(x.image), x.layout.classText.of(x.image)); err != nil {
+		return fmt.Errorf("classes: %w", err)
+	}
+	if x.extensions, err = texts(x.layout.extensionEnds.of(x.image), x.layout.extensionText.of(x.image)); err != nil {
+		return fmt.Errorf("extensions: %w", err)
+	}
+	if err := x.verifyDirectories(); err != nil {
+		return err
+	}
+	if err := x.verifyNames(); err != nil {
+		return err
+	}
+	if err := x.sumSizes(); err != nil {
+		return err
+	}
+	x.fingerprint = x.hash()
+	return nil
+}
+
+// texts cuts text into strings that end at the given offsets.
+func texts(ends, text []byte) ([]string, error) {
+	if len(ends) == 0 && len(text) == 0 {
+		return nil, nil
+	}
+	all := string(text)
+	list := make([]string, len(ends)/4)
+	first := uint32(0)
+	for i := range list {
+		end := binary.LittleEndian.Uint32(ends[4*i:])
+		if end < first || uint64(end) > uint64(len(all)) {
+			return nil, fmt.Errorf("text %d is out of place", i)
+		}
+		list[i] = all[first:end]
+		first = end
+	}
+	if int(first) != len(all) {
+		return nil, errors.New("text is left over")
+	}
+	return list, nil
+}
+
+func (x *Index) verifyDirectories() error {
+	x.dirSamples = make([]uint32, x.layout.directories)
+	x.classEnds = make([]uint32, x.layout.classes)
+	paths, names := uint64(x.layout.paths.end-x.layout.paths.first), uint64(x.layout.names.end-x.layout.names.first)
+	var pathEnd, namesEnd uint64
+	var samplesEnd uint32
+	class := -1
+	for i := range x.dirSamples {
+		r := x.record(i)
+		switch {
+		case r.pathEnd() < pathEnd || r.pathEnd() > paths,
+			r.namesEnd() < namesEnd || r.namesEnd() > names,
+			r.samplesEnd() < samplesEnd || uint64(r.samplesEnd()) > uint64(x.layout.samples):
+			return fmt.Errorf("directory %d is out of place", i)
+		case i == 0 && (r.class() != -1 || r.pathEnd() != 0 || r.samplesEnd() != 0 || r.namesEnd() != 0):
+			return errors.New("the first directory is not the root")
+		case i > 0 && (uint64(r.rawClass()) >= uint64(x.layout.classes) || r.class() < class):
+			return fmt.Errorf("directory %d is of class %d", i, r.class())
+		case r.flags()&^settledFlag != 0 || binary.LittleEndian.Uint32(r[28:]) != 0:
+			return fmt.Errorf("directory %d has unknown flags", i)
+		}
+		pathEnd, namesEnd, samplesEnd = r.pathEnd(), r.namesEnd(), r.samplesEnd()
+		if path := x.path(i); i > 0 && !validPath(string(path)) {
+			return fmt.Errorf("directory %d has the path %q", i, path)
+		}
+		for c := class + 1; c < r.class(); c++ { // classes without directories
+			x.classEnds[c] = x.dirSamples[i-1]
+		}
+		class = r.class()
+		x.dirSamples[i] = samplesEnd
+		if class >= 0 {
+			x.classEnds[class] = samplesEnd
+		}
+	}
+	for c := class + 1; c < len(x.classEnds); c++ {
+		x.classEnds[c] = samplesEnd
+	}
+	if pathEnd != paths || namesEnd != names || uint64(samplesEnd) != uint64(x.layout.samples) {
+		return errors.New("something is left over behind the last directory")
+	}
+	return nil
+}
+
+// validPath tells whether path leads to below the root.
+func validPath(path string) bool {
+	for part := range strings.SplitSeq(path, "/") {
+		if part == "" || part == "." || part == ".." {
+			return false
+		}
+	}
+	return strings.IndexByte(path, 0) < 0
+}
+
+func (x *Index) verifyNames() error {
+	names := x.layout.names.of(x.image)
+	if bytes.IndexByte(names, '/') >= 0 || bytes.IndexByte(names, 0) >= 0 {
+		return errors.New("the name of a sample is no file name")
+	}
+	ends := x.layout.nameEnds.of(x.image)
+	id := 0
+	var base uint64
+	for dir := range x.layout.directories {
+		length := x.record(dir).namesEnd() - base
+		last := uint32(0)
+		for ; id < int(x.dirSamples[dir]); id++ {
+			end := binary.LittleEndian.Uint32(ends[4*id:])
+			if end <= last || uint64(end) > length {
+				return fmt.Errorf("the name of sample %d is out of place", id)
+			}
+			if n := names[base+uint64(last) : base+uint64(end)]; n[0] == '.' && (len(n) == 1 || len(n) == 2 && n[1] == '.') {
+				return fmt.Errorf("sample %d is named %q", id, n)
+			}
+			last = end
+		}
+		if uint64(last) != length {
+			return fmt.Errorf("names are left over in directory %d", dir)
+		}
+		base += length
+	}
+	return nil
+}
+
+func (x *Index) sumSizes() error {
+	var sum, largest uint64
+	sizes := x.layout.sizes.of(x.image)
+	if !x.layout.wide {
+		for i := 0; i+4 <= len(sizes); i += 4 {
+			size := uint64(binary.LittleEndian.Uint32(sizes[i:])) // 2^32 of these do not overflow
+			sum += size
+			largest = max(largest, size)
+		}
+	} else {
+		for i := 0; i+8 <= len(sizes); i += 8 {
+			size := binary.LittleEndian.Uint64(sizes[i:])
+			if size > math.MaxInt64 || sum > math.MaxInt64-size {
+				return errors.New("the sizes add up to more than 2^63 bytes")
+			}
+			sum += size
+			largest = max(largest, size)
+		}
+	}
+	if sum > math.MaxInt64 {
+		return errors.New("the sizes add up to more than 2^63 bytes")
+	}
+	x.bytes, x.largest = int64(sum), int64(largest)
+	return nil
+}
+
+// hash makes the fingerprint; what it covers is said there.
+func (x *Index) hash() [16]byte {
+	b := make([]byte, 0, 4096)
+	b = append(b, "hdmlp dataset 1\n"...)
+	b = binary.LittleEndian.AppendUint64(b, uint64(len(x.classes)))
+	for _, name := range x.classes {
+		b = appendText(b, name)
+	}
+	h := xxh3.New()
+	first := uint32(0)
+	for i, end := range x.dirSamples {
+		if end > first {
+			r := x.record(i)
+			b = binary.LittleEndian.AppendUint32(b, r.rawClass())
+			b = binary.LittleEndian.AppendUint32(b, end-first)
+			b = appendText(b, x.path(i))
+			b = append(b, r.digest()...)
+		}
+		first = end
+		if len(b) > 1<<16 {
+			_, _ = h.Write(b) // a hash never fails
+			b = b[:0]
+		}
+	}
+	_, _ = h.Write(b)
+	return h.Sum128().Bytes()
+}
+
+func appendText[T string | []byte](b []byte, s T) []byte {
+	return append(binary.LittleEndian.AppendUint32(b, uint32(len(s))), s...)
+}
