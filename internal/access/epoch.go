@@ -1,0 +1,250 @@
+package access
+
+import (
+	"fmt"
+	"iter"
+	"sync"
+)
+
+// Epoch is one epoch of a stream: a permutation of the samples, dealt out to
+// steps and ranks. It is safe for concurrent use. Under Torch it holds 4 bytes per
+// sample, and 4 more once Find has been called; otherwise O(1).
+type Epoch struct {
+	s       *Stream
+	number  int
+	perm    []int32   // Torch: the permutation
+	keyed   keyed     // Feistel: the permutation's keys
+	invert  sync.Once // guards inverse
+	inverse []int32   // Torch: the permutation's inverse, once Find needs it
+}
+
+// Place is one read of a sample in an epoch.
+type Place struct {
+	Rank  int // who reads it
+	Index int // At(Rank, Index) is the sample
+	Step  int // in which batch of the epoch
+}
+
+// Epoch returns epoch e >= 0, which may lie beyond the Spec's Epochs: the seed
+// defines it all the same. Under Torch it draws the permutation, some
+// ten nanoseconds per sample; keep the Epoch rather than asking again.
+func (s *Stream) Epoch(e int) *Epoch { return s.epoch(e, nil) }
+
+// epoch is Epoch, with the permutation in buf where it is large enough.
+func (s *Stream) epoch(e int, buf []int32) *Epoch {
+	if e < 0 {
+		panic(fmt.Sprintf("access: epoch %d", e))
+	}
+	ep := &Epoch{s: s, number: e}
+	switch s.spec.Shuffle {
+	case Torch:
+		if cap(buf) < s.spec.Samples {
+			buf = make([]int32, s.spec.Samples)
+		}
+		ep.perm = buf[:s.spec.Samples]
+		randperm(ep.perm, uint32(s.spec.Seed+uint64(e)))
+	case Feistel:
+		ep.keyed = s.feistel.key(s.spec.Seed, uint64(e))
+	}
+	return ep
+}
+
+// Number returns the epoch's number, from 0.
+func (e *Epoch) Number() int { return e.number }
+
+// sample returns the sample at position p of the epoch. Positions past the last
+// sample repeat the permutation from its start, as many times round as needed.
+func (e *Epoch) sample(p int) int32 {
+	if p >= e.s.spec.Samples {
+		p %= e.s.spec.Samples
+	}
+	switch e.s.spec.Shuffle {
+	case Torch:
+		return e.perm[p]
+	case Feistel:
+		return int32(e.keyed.forward(uint32(p)))
+	default:
+		return int32(p)
+	}
+}
+
+// position is the inverse of sample: the first position of a sample.
+func (e *Epoch) position(sample int) int {
+	switch e.s.spec.Shuffle {
+	case Torch:
+		e.invert.Do(func() {
+			e.inverse = make([]int32, len(e.perm))
+			for p, k := range e.perm {
+				e.inverse[k] = int32(p)
+			}
+		})
+		return int(e.inverse[sample])
+	case Feistel:
+		return int(e.keyed.backward(uint32(sample)))
+	default:
+		return sample
+	}
+}
+
+// appendSamples appends the samples of a share of the batch that starts at position base.
+func (e *Epoch) appendSamples(dst []int32, base int, sh share) []int32 {
+	if sh.n == 0 {
+		return dst
+	}
+	p := base + sh.start
+	if e.perm != nil && p+(sh.n-1)*sh.stride < len(e.perm) {
+		if sh.stride == 1 {
+			return append(dst, e.perm[p:p+sh.n]...)
+		}
+		for range sh.n {
+			dst = append(dst, e.perm[p])
+			p += sh.stride
+		}
+		return dst
+	}
+	for range sh.n {
+		dst = append(dst, e.sample(p))
+		p += sh.stride
+	}
+	return dst
+}
+
+// Batch appends to dst the samples of the rank's batch at the step, in the order
+// in which the rank reads them: B^{h,i} of thesis 3.1.3. It allocates only where dst has no
+// room. The batch is empty where the scheme leaves the rank nothing.
+func (e *Epoch) Batch(dst []int32, rank, step int) []int32 {
+	m := e.s.checkStep(step)
+	return e.appendSamples(dst, step*e.s.spec.GlobalBatch, e.s.share(m, rank))
+}
+
+// Global appends to dst the samples of the whole global batch, B^h, in position order.
+func (e *Epoch) Global(dst []int32, step int) []int32 {
+	m := e.s.checkStep(step)
+	return e.appendSamples(dst, step*e.s.spec.GlobalBatch, share{0, 1, m})
+}
+
+func (s *Stream) checkStep(step int) int {
+	if step < 0 || step >= s.steps {
+		panic(fmt.Sprintf("access: step %d of an epoch of %d", step, s.steps))
+	}
+	return s.batchSize(step)
+}
+
+// At returns the i-th sample that the rank reads in the epoch, i in
+// [0, RankSamples(rank)): R_i of thesis equation 3.1, restricted to the epoch. O(1).
+func (e *Epoch) At(rank, i int) int {
+	g := e.s.spec.GlobalBatch
+	step, j := e.s.full, i
+	sh := e.s.share(g, rank)
+	if i >= 0 && i < e.s.full*sh.n {
+		step, j = i/sh.n, i%sh.n
+	} else {
+		j = i - e.s.full*sh.n
+		if step < e.s.steps {
+			sh = e.s.share(e.s.batchSize(step), rank)
+		} else {
+			sh.n = 0
+		}
+	}
+	if j < 0 || j >= sh.n {
+		panic(fmt.Sprintf("access: sample %d of rank %d, which reads %d per epoch", i, rank, e.s.RankSamples(rank)))
+	}
+	return int(e.sample(step*g + sh.start + j*sh.stride))
+}
+
+// Find returns every read of the sample in the epoch, by position and, under
+// Whole, by rank: usually one, none where the sample is dropped, more
+// where it pads. O(1) per read; under Torch the first call inverts the permutation.
+func (e *Epoch) Find(sample int) []Place {
+	s := e.s
+	if sample < 0 || sample >= s.spec.Samples {
+		panic(fmt.Sprintf("access: sample %d of %d", sample, s.spec.Samples))
+	}
+	var places []Place
+	for p := e.position(sample); p < s.delivered; p += s.spec.Samples {
+		step := p / s.spec.GlobalBatch
+		off := p - step*s.spec.GlobalBatch
+		if s.spec.Scheme == Whole {
+			for rank := range s.spec.WorldSize {
+				places = append(places, Place{rank, p, step})
+			}
+			continue
+		}
+		rank, j := s.reader(s.batchSize(step), off)
+		places = append(places, Place{rank, step*s.share(s.spec.GlobalBatch, rank).n + j, step})
+	}
+	return places
+}
+
+// Reads yields, as (rank, sample), what the ranks read in the epoch, in the
+// order in which they need it together: step by step, every rank's first sample of the batch,
+// every rank's second one, and so on. No ranks at all means every rank.
+func (e *Epoch) Reads(ranks ...int) iter.Seq2[int, int32] {
+	if len(ranks) == 0 {
+		ranks = make([]int, e.s.spec.WorldSize)
+		for r := range ranks {
+			ranks[r] = r
+		}
+	}
+	return func(yield func(int, int32) bool) {
+		shares := make([]share, len(ranks))
+		size, most := -1, 0
+		for step := range e.s.steps {
+			if m := e.s.batchSize(step); m != size {
+				size, most = m, 0
+				for i, r := range ranks {
+					shares[i] = e.s.share(m, r)
+					most = max(most, shares[i].n)
+				}
+			}
+			base := step * e.s.spec.GlobalBatch
+			for j := range most {
+				for i, sh := range shares {
+					if j < sh.n && !yield(ranks[i], e.sample(base+sh.start+j*sh.stride)) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// Readers yields, as (rank, sample), every read of a sample in [lo, hi) in the
+// epoch, in no particular order, so that a table over a range of samples can be built
+// without the rest. It costs O(hi-lo) under Feistel, O(F) under Torch.
+func (e *Epoch) Readers(lo, hi int) iter.Seq2[int, int32] {
+	s := e.s
+	return func(yield func(int, int32) bool) {
+		emit := func(p, k int) bool {
+			for ; p < s.delivered; p += s.spec.Samples {
+				if s.spec.Scheme == Whole {
+					for r := range s.spec.WorldSize {
+						if !yield(r, int32(k)) {
+							return false
+						}
+					}
+					continue
+				}
+				step := p / s.spec.GlobalBatch
+				r, _ := s.reader(s.batchSize(step), p-step*s.spec.GlobalBatch)
+				if !yield(r, int32(k)) {
+					return false
+				}
+			}
+			return true
+		}
+		if e.perm == nil {
+			for k := lo; k < hi; k++ {
+				if !emit(e.position(k), k) {
+					return
+				}
+			}
+			return
+		}
+		for p, k := range e.perm {
+			if int(k) >= lo && int(k) < hi && !emit(p, int(k)) {
+				return
+			}
+		}
+	}
+}

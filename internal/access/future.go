@@ -1,0 +1,81 @@
+package access
+
+// Mix hashes one read of a sample, so that sums of it tell whether what was delivered is
+// what the stream says: SplitMix64's finaliser of epoch<<32|sample.
+func Mix(epoch, sample int) uint64 {
+	return mix64(uint64(epoch)<<32 | uint64(sample))
+}
+
+// Audit returns the sum of Mix over all that the epoch delivers, modulo 2^64: what
+// the ranks' own sums must add up to. It does not depend on how ranks split the batches;
+// under Whole every rank delivers everything, so every sample counts WorldSize times.
+func (e *Epoch) Audit() uint64 {
+	var sum uint64
+	for p := range e.s.delivered {
+		sum += Mix(e.number, int(e.sample(p)))
+	}
+	if e.s.spec.Scheme == Whole {
+		sum *= uint64(e.s.spec.WorldSize)
+	}
+	return sum
+}
+
+// Frequencies returns r_k, how often the ranks together read each sample in
+// epochs [from, to) (thesis 3.2.1). For the ranks of a node among N it is distributed as
+// Binomial(to-from, 1/N).
+func (s *Stream) Frequencies(ranks []int, from, to int) []uint32 {
+	freq := make([]uint32, s.spec.Samples)
+	var batch, perm []int32
+	for n := from; n < to; n++ {
+		e := s.epoch(n, perm)
+		perm = e.perm
+		for step := range s.steps {
+			for _, r := range ranks {
+				batch = e.Batch(batch[:0], r, step)
+				for _, k := range batch {
+					freq[k]++
+				}
+			}
+		}
+	}
+	return freq
+}
+
+// FirstAccess returns the samples that the ranks read in epochs [from, to), by their first
+// access: the order in which a place that serves these ranks should be filled (thesis 3.2.2, rule 1).
+func (s *Stream) FirstAccess(ranks []int, from, to int) []int32 {
+	if len(ranks) == 0 {
+		return nil
+	}
+	seen := make([]bool, s.spec.Samples)
+	var order, perm []int32
+	for n := from; n < to && len(order) < len(seen); n++ {
+		e := s.epoch(n, perm)
+		perm = e.perm
+		for _, k := range e.Reads(ranks...) {
+			if !seen[k] {
+				seen[k] = true
+				order = append(order, k)
+			}
+		}
+	}
+	return order
+}
+
+// NextAccess returns when the ranks read the sample next, from the start of epoch
+// from on and before epoch to; false if they do not. Under Torch each epoch that is looked at
+// has to be drawn.
+func (s *Stream) NextAccess(ranks []int, sample, from, to int) (epoch int, at Place, ok bool) {
+	wanted := make(map[int]bool, len(ranks))
+	for _, r := range ranks {
+		wanted[r] = true
+	}
+	for n := from; n < to; n++ {
+		for _, p := range s.Epoch(n).Find(sample) {
+			if wanted[p.Rank] {
+				return n, p, true
+			}
+		}
+	}
+	return 0, Place{}, false
+}

@@ -1,0 +1,199 @@
+package access
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Limits of a Spec. They keep every product in this package within 64 bits.
+const (
+	maxSamples = 1<<31 - 1
+	maxRanks   = 1 << 20
+	maxBatch   = 1<<31 - 1
+)
+
+// Stream is the access stream of all ranks over all epochs. It is immutable,
+// takes O(1) memory, and is safe for concurrent use.
+type Stream struct {
+	spec      Spec
+	positions int // P: positions of an epoch, what the tail adds or leaves out included
+	delivered int // positions that some batch delivers: P, less a dropped last batch
+	full      int // batches of GlobalBatch positions
+	steps     int // full, plus one for a short last batch that is delivered
+	feistel   domain
+}
+
+// New checks spec, fills in the defaults of Shuffle (Torch), Scheme (Strided)
+// and Tail (Pad), and returns the stream that spec defines. An error names
+// the field, its value and what is allowed. A stream that would deliver nothing
+// (fewer samples than ranks with Tail Drop, fewer positions than a global batch with DropLast)
+// is refused, where torch would silently iterate over nothing.
+func New(spec Spec) (*Stream, error) {
+	if spec.Shuffle == "" {
+		spec.Shuffle = Torch
+	}
+	if spec.Scheme == "" {
+		spec.Scheme = Strided
+	}
+	if spec.Tail == "" {
+		spec.Tail = Pad
+	}
+	if err := spec.validate(); err != nil {
+		return nil, err
+	}
+
+	s := &Stream{spec: spec}
+	f, w, g := spec.Samples, spec.WorldSize, spec.GlobalBatch
+	switch spec.Tail {
+	case Pad:
+		s.positions = (f + w - 1) / w * w
+	case Drop:
+		s.positions = f / w * w
+		if s.positions == 0 {
+			return nil, fmt.Errorf("access: Samples is %d, fewer than WorldSize, %d: with Tail %q nothing would be delivered; at least %d samples, or Tail %q or %q", f, w, Drop, w, Pad, Keep)
+		}
+	case Keep:
+		s.positions = f
+	}
+	s.full = s.positions / g
+	s.steps, s.delivered = s.full, s.full*g
+	if s.delivered < s.positions && !spec.DropLast {
+		s.steps, s.delivered = s.full+1, s.positions
+	}
+	if s.steps == 0 {
+		return nil, fmt.Errorf("access: GlobalBatch is %d, more than the %d positions of an epoch: with DropLast nothing would be delivered; at most %d, or no DropLast", g, s.positions, s.positions)
+	}
+	if spec.Shuffle == Feistel {
+		s.feistel = newDomain(f)
+	}
+	return s, nil
+}
+
+func (spec Spec) validate() error {
+	between := func(field string, v, lo, hi int) error {
+		if v < lo || v > hi {
+			return fmt.Errorf("access: %s is %d; allowed: %d to %d", field, v, lo, hi)
+		}
+		return nil
+	}
+	if err := between("Samples", spec.Samples, 1, maxSamples); err != nil {
+		return err
+	}
+	if err := between("WorldSize", spec.WorldSize, 1, maxRanks); err != nil {
+		return err
+	}
+	if err := between("GlobalBatch", spec.GlobalBatch, 1, maxBatch); err != nil {
+		return err
+	}
+	if err := between("Epochs", spec.Epochs, 0, maxSamples); err != nil {
+		return err
+	}
+	if err := oneOf("Shuffle", spec.Shuffle, Torch, Feistel, Sequential); err != nil {
+		return err
+	}
+	if err := oneOf("Scheme", spec.Scheme, Strided, Uniform, Whole, Imbalanced); err != nil {
+		return err
+	}
+	return oneOf("Tail", spec.Tail, Pad, Drop, Keep)
+}
+
+func oneOf[T ~string](field string, v T, allowed ...T) error {
+	words := make([]string, len(allowed))
+	for i, a := range allowed {
+		if v == a {
+			return nil
+		}
+		words[i] = string(a)
+	}
+	return fmt.Errorf("access: %s is %q; allowed: %s", field, string(v), strings.Join(words, ", "))
+}
+
+// Spec returns what defines the stream, defaults filled in.
+func (s *Stream) Spec() Spec { return s.spec }
+
+// Steps returns T, the number of batches per epoch: the same on every rank, though
+// a rank's share of a batch may be empty.
+func (s *Stream) Steps() int { return s.steps }
+
+// RankSamples returns how many samples the rank reads per epoch.
+func (s *Stream) RankSamples(rank int) int {
+	n := s.full * s.share(s.spec.GlobalBatch, rank).n
+	if s.steps > s.full {
+		n += s.share(s.batchSize(s.full), rank).n
+	}
+	return n
+}
+
+// Delivered returns the number of positions that are delivered per epoch, over
+// all ranks. A position that every rank gets (Whole) counts once.
+func (s *Stream) Delivered() int { return s.delivered }
+
+// batchSize returns the positions of global batch `step`.
+func (s *Stream) batchSize(step int) int {
+	return min(s.spec.GlobalBatch, s.positions-step*s.spec.GlobalBatch)
+}
+
+// share is what a rank gets of a global batch: n positions, the first
+// at offset start into the batch, each stride after the one before.
+type share struct{ start, stride, n int }
+
+// share splits a global batch of m positions (thesis 4.1.3).
+func (s *Stream) share(m, rank int) share {
+	w := s.spec.WorldSize
+	if rank < 0 || rank >= w {
+		panic(fmt.Sprintf("access: rank %d of a world of %d", rank, w))
+	}
+	switch s.spec.Scheme {
+	case Strided:
+		return share{rank, w, max(0, (m-rank+w-1)/w)}
+	case Uniform:
+		c := (m + w - 1) / w
+		return share{rank * c, 1, min(c, max(0, m-rank*c))}
+	case Imbalanced:
+		lo := s.boundary(m, rank)
+		return share{lo, 1, s.boundary(m, rank+1) - lo}
+	default: // Whole
+		return share{0, 1, m}
+	}
+}
+
+// boundary is where rank's slice of a batch of m positions begins under Imbalanced.
+//
+// The thesis states the sizes 2*ceil(|B|/N) for one half of the ranks and
+// ceil(|B|/N)/2 for the other. These add up to 1.25*|B|, so no partition of
+// the batch can have them. What is kept is their proportion, four to one: the batch is cut at
+// cumulative weights, 4 for each of the first N/2 ranks and 1 for each of the others.
+func (s *Stream) boundary(m, rank int) int {
+	return m * s.weight(rank) / s.weight(s.spec.WorldSize)
+}
+
+// weight is the sum of the weights of the first n ranks under Imbalanced.
+func (s *Stream) weight(n int) int {
+	return n + 3*min(n, s.spec.WorldSize/2)
+}
+
+// reader is the inverse of share: the rank that gets the position at offset
+// off of a global batch of m, and the position's index in the rank's share. Whole has
+// no single reader.
+func (s *Stream) reader(m, off int) (rank, index int) {
+	w := s.spec.WorldSize
+	switch s.spec.Scheme {
+	case Strided:
+		return off % w, off / w
+	case Uniform:
+		c := (m + w - 1) / w
+		return off / c, off % c
+	default: // Imbalanced
+		// The boundaries ascend; find the last rank that begins at or before off.
+		lo, hi := 0, w
+		for hi-lo > 1 {
+			mid := int(uint(lo+hi) / 2)
+			if s.boundary(m, mid) <= off {
+				lo = mid
+			} else {
+				hi = mid
+			}
+		}
+		return lo, off - s.boundary(m, lo)
+	}
+}
