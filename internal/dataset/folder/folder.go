@@ -87,6 +87,11 @@ var (
 // was written. An error of the user is a *dataset.Error; that the index could
 // not be written is none, see IndexError.
 func Open(ctx context.Context, root string, opts Options) (*Folder, error) {
+	return openAt(ctx, root, opts, time.Now())
+}
+
+// openAt opens the folder as Open would at the time now.
+func openAt(ctx context.Context, root string, opts Options, now time.Time) (*Folder, error) {
 	extensions, err := normalize(opts.Extensions)
 	if err != nil {
 		return nil, &dataset.Error{Path: root, Kind: dataset.ErrExtensions, Hint: err.Error()}
@@ -104,7 +109,7 @@ func Open(ctx context.Context, root string, opts Options) (*Folder, error) {
 	f := &Folder{root: absolute, rootFD: fd}
 	f.buffers.New = func() any { return new(readBuffer) }
 	f.noAtime.Store(true)
-	if err := f.load(ctx, extensions, opts); err != nil {
+	if err := f.load(ctx, extensions, opts, now); err != nil {
 		_ = unix.Close(fd)
 		return nil, err
 	}
@@ -112,7 +117,7 @@ func Open(ctx context.Context, root string, opts Options) (*Folder, error) {
 }
 
 // load finds the index file, brings it up to date, and writes it if it was not.
-func (f *Folder) load(ctx context.Context, extensions []string, opts Options) error {
+func (f *Folder) load(ctx context.Context, extensions []string, opts Options, now time.Time) error {
 	places, err := indexPlaces(f.root, opts.IndexDir, extensions)
 	if err != nil {
 		return &dataset.Error{Path: f.root, Kind: dataset.ErrNoDirectory, Err: err}
@@ -123,11 +128,11 @@ func (f *Folder) load(ctx context.Context, extensions []string, opts Options) er
 	}
 	config := scanConfig{
 		root: f.root, rootFD: f.rootFD, extensions: extensions,
-		known: known, progress: opts.Progress, now: time.Now(),
+		known: known, progress: opts.Progress, now: now,
 	}
 	f.scanned, err = scan(ctx, config)
 	if errors.Is(err, errOutdated) { // the index contradicts the folder
-		known, config.known, config.now = nil, nil, time.Now()
+		known, config.known = nil, nil
 		f.scanned, err = scan(ctx, config)
 	}
 	if err != nil {

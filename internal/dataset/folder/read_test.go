@@ -1,0 +1,161 @@
+package folder
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/dataset/retry"
+	"github.com/hdmlp/hdmlp/internal/dataset/sourcetest"
+)
+
+// fixture lays out samples as files.
+func fixture(t *testing.T, samples []sourcetest.Sample) (*Folder, sourcetest.Fixture) {
+	t.Helper()
+	root := t.TempDir()
+	for _, s := range samples {
+		write(t, filepath.Join(root, s.Class, s.Name), string(s.Data))
+	}
+	f, err := Open(t.Context(), root, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	damage := func(id int, fault sourcetest.Fault) bool {
+		path, size := f.Path(id), f.Index().Size(id)
+		var err error
+		switch fault {
+		case sourcetest.Removed:
+			err = os.Remove(path)
+		case sourcetest.Shortened:
+			err = os.Truncate(path, size-1)
+		case sourcetest.Lengthened:
+			err = os.Truncate(path, size+1)
+		case sourcetest.Emptied:
+			err = os.Truncate(path, 0)
+		case sourcetest.Unreadable: // a directory of the same name
+			if err = os.Remove(path); err == nil {
+				err = os.Mkdir(path, 0o755)
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return true
+	}
+	return f, sourcetest.Fixture{Source: f, Index: f.Index(), Damage: damage}
+}
+
+func TestFolderIsASource(t *testing.T) {
+	sourcetest.Run(t, func(t *testing.T, samples []sourcetest.Sample) sourcetest.Fixture {
+		_, fix := fixture(t, samples)
+		return fix
+	})
+}
+
+func TestPatientFolderIsASource(t *testing.T) {
+	sourcetest.Run(t, func(t *testing.T, samples []sourcetest.Sample) sourcetest.Fixture {
+		_, fix := fixture(t, samples)
+		fix.Source = retry.New(fix.Source, retry.Options{Slow: func(int, string, time.Time) { t.Error("a read was slow") }})
+		return fix
+	})
+}
+
+func TestReadAllocatesNothing(t *testing.T) {
+	root := t.TempDir()
+	write(t, filepath.Join(root, "a/b/c.jpg"), strings.Repeat("x", 5000))
+	f := open(t, root, Options{})
+	dst := make([]byte, 5000)
+	ctx := t.Context()
+	allocs := testing.AllocsPerRun(200, func() {
+		if err := f.Read(ctx, 0, dst); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if allocs >= 1 { // the race detector empties pools now and then
+		t.Errorf("%v allocations per read", allocs)
+	}
+}
+
+// TestReadDoesNotBlock reads what is no regular file.
+func TestReadDoesNotBlock(t *testing.T) {
+	root := t.TempDir()
+	write(t, filepath.Join(root, "a/1.jpg"), "")
+	if err := unix.Mkfifo(filepath.Join(root, "a/2.jpg"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for link, target := range map[string]string{"3.jpg": "nothing", "4.jpg": "4.jpg"} {
+		if err := os.Symlink(target, filepath.Join(root, "a", link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := open(t, root, Options{})
+	for id, kind := range []error{dataset.ErrEmpty, dataset.ErrUnreadable, dataset.ErrMissing, dataset.ErrUnreadable} {
+		err := f.Read(t.Context(), id, nil)
+		if !errors.Is(err, kind) || !strings.Contains(err.Error(), f.Path(id)) {
+			t.Errorf("%s: %v, not %v", f.Path(id), err, kind)
+		}
+	}
+}
+
+func TestReadAfterClose(t *testing.T) {
+	root := t.TempDir()
+	write(t, filepath.Join(root, "a/1.jpg"), "x")
+	f := open(t, root, Options{})
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Read(t.Context(), 0, make([]byte, 1)); !errors.Is(err, os.ErrClosed) || !errors.Is(err, dataset.ErrUnreadable) {
+		t.Error(err)
+	}
+}
+
+// TestNoDescriptorLeft lowers the limit of open files until none can be opened.
+func TestNoDescriptorLeft(t *testing.T) {
+	root := t.TempDir()
+	write(t, filepath.Join(root, "a/1.jpg"), "x")
+	f := open(t, root, Options{})
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	err := f.Read(t.Context(), 0, make([]byte, 1))
+	_, openErr := Open(t.Context(), root, Options{})
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{err, openErr} {
+		if !errors.Is(err, dataset.ErrUnavailable) || !errors.Is(err, unix.EMFILE) || !strings.Contains(err.Error(), "RLIMIT_NOFILE is 0; raise it") {
+			t.Error(err)
+		}
+	}
+	if err := f.Read(t.Context(), 0, make([]byte, 1)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestKinds(t *testing.T) {
+	for kind, errnos := range map[error][]unix.Errno{
+		dataset.ErrMissing:    {unix.ENOENT, unix.ENOTDIR},
+		dataset.ErrUnreadable: {unix.EACCES, unix.EPERM, unix.EISDIR, unix.ELOOP, unix.ENAMETOOLONG, unix.ESPIPE, unix.EINVAL},
+		dataset.ErrUnavailable: {
+			unix.EIO, unix.ESTALE, unix.ETIMEDOUT, unix.EINTR, unix.EAGAIN, unix.ENETDOWN, unix.ENETUNREACH,
+			unix.EHOSTDOWN, unix.EHOSTUNREACH, unix.ENOTCONN, unix.ECONNREFUSED, unix.ECONNRESET, unix.EREMOTEIO,
+			unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EBUSY,
+		},
+	} {
+		for _, errno := range errnos {
+			if got := kindOf(errno); got != kind {
+				t.Errorf("%v is %q, not %q", errno, got, kind)
+			}
+		}
+	}
+}

@@ -1,0 +1,315 @@
+package folder
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hdmlp/hdmlp/internal/dataset"
+)
+
+// tree is a folder whose directories have settled: the index trusts their times.
+// They can not be made older than they are, so it is the clock of the tests
+// that runs ahead.
+type tree struct {
+	t    *testing.T
+	root string
+	now  time.Time
+}
+
+func newTree(t *testing.T, files ...string) *tree {
+	tr := &tree{t: t, root: t.TempDir(), now: time.Now().Add(time.Hour)}
+	for _, f := range files {
+		write(t, filepath.Join(tr.root, f), f)
+	}
+	return tr
+}
+
+// open opens the folder at a time when nothing has changed for an hour.
+func (tr *tree) open() *Folder {
+	tr.t.Helper()
+	f, err := openAt(tr.t.Context(), tr.root, Options{}, tr.now)
+	if err != nil {
+		tr.t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		tr.t.Fatal(err)
+	}
+	return f
+}
+
+// check opens the folder, and compares what the index gives with a scan.
+func (tr *tree) check(what string, wantListed int) *Folder {
+	tr.t.Helper()
+	f := tr.open()
+	if listed, _ := f.Listed(); listed != wantListed || !f.FromIndex() {
+		tr.t.Errorf("%s: %d directories were listed, not %d; from index: %v", what, listed, wantListed, f.FromIndex())
+	}
+	fresh, err := openAt(tr.t.Context(), tr.root, Options{Rescan: true, IndexDir: tr.t.TempDir()}, tr.now)
+	if err != nil {
+		tr.t.Fatal(err)
+	}
+	defer fresh.Close() //nolint:errcheck // nothing was written
+	if diff := cmp.Diff(listing(fresh.Index()), listing(f.Index())); diff != "" {
+		tr.t.Errorf("%s: samples (-scan +index):\n%s", what, diff)
+	}
+	if !fresh.Index().Equal(f.Index()) {
+		tr.t.Errorf("%s: the index is not what a scan gives", what)
+	}
+	return f
+}
+
+func (tr *tree) do(errs ...error) {
+	tr.t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		tr.t.Fatal(err)
+	}
+}
+
+func (tr *tree) path(name string) string { return filepath.Join(tr.root, name) }
+
+func TestRefresh(t *testing.T) {
+	tr := newTree(t, "a/1.jpg", "a/sub/2.jpg", "a/sub/deep/3.jpg", "b/1.jpg", "c/x/1.jpg")
+	if tr.open().FromIndex() {
+		t.Fatal("there was an index")
+	}
+	first := tr.check("nothing changed", 1)
+
+	write(t, tr.path("b/0.jpg"), "new")
+	f := tr.check("a file more", 2)
+	if f.Index().Fingerprint() == first.Index().Fingerprint() {
+		t.Error("a file more: the fingerprint is the same")
+	}
+	tr.check("nothing changed since", 1)
+
+	write(t, tr.path("b/new/deep/er/0.jpg"), "new")
+	tr.check("directories more", 1+4)
+	tr.do(os.Rename(tr.path("a/sub"), tr.path("c/sub")))
+	// a, c, and what has come to be below c.
+	tr.check("a directory moved", 1+2+2)
+	tr.do(os.RemoveAll(tr.path("c/sub")))
+	tr.check("a directory removed", 1+1)
+	write(t, tr.path("0/1.jpg"), "new")
+	tr.check("a class more, before the others", 1+1)
+	tr.do(os.RemoveAll(tr.path("b")))
+	tr.check("a class less", 1)
+	tr.do(os.Rename(tr.path("a"), tr.path("z")))
+	tr.check("a class has another name", 1+1)
+	tr.do(os.Symlink(tr.path("z"), tr.path("c/link")))
+	tr.check("a link to a class", 1+1+1)
+	tr.check("nothing changed since", 1)
+	write(t, tr.path("z/through-the-link.jpg"), "new")
+	tr.check("a file more behind a link and without", 1+2)
+	tr.do(os.WriteFile(tr.path("z/.tmp"), []byte("longer"), 0o644), os.Rename(tr.path("z/.tmp"), tr.path("z/1.jpg")))
+	f = tr.check("a file replaced", 1+2)
+	if size := f.Index().Size(f.Index().Len() - 2); size != 6 {
+		t.Errorf("the replaced file has %d bytes", size)
+	}
+
+	before := f.Index().Fingerprint()
+	write(t, tr.path("z/notes.txt"), "no sample")
+	if f = tr.check("a file that is no sample", 1+2); f.Index().Fingerprint() != before {
+		t.Error("a file that is no sample changes the fingerprint")
+	}
+}
+
+// TestSwappedDirectories have the times of each other.
+func TestSwappedDirectories(t *testing.T) {
+	tr := newTree(t, "a/x/1.jpg", "a/y/2.jpg")
+	then := time.Unix(1_500_000_000, 0)
+	tr.do(os.Chtimes(tr.path("a/x"), then, then), os.Chtimes(tr.path("a/y"), then, then))
+	tr.open()
+	tr.do(os.Rename(tr.path("a/x"), tr.path("a/tmp")), os.Rename(tr.path("a/y"), tr.path("a/x")), os.Rename(tr.path("a/tmp"), tr.path("a/y")))
+	tr.check("swapped", 1+3)
+}
+
+// TestFreshDirectoriesAreNotTrusted is about changes that leave no trace in the
+// times because the clock of the file system has not ticked since the scan.
+func TestFreshDirectoriesAreNotTrusted(t *testing.T) {
+	tr := newTree(t, "a/1.jpg", "b/1.jpg")
+	tr.now = time.Now() // the directories are new
+	tr.open()
+	f := tr.open()
+	if listed, all := f.Listed(); listed != 3 || all != 3 || !f.FromIndex() {
+		t.Errorf("%d of %d directories listed; from index: %v", listed, all, f.FromIndex())
+	}
+	tr.now = tr.now.Add(time.Hour)
+	tr.check("an hour later", 3)
+	tr.check("from then on", 1)
+}
+
+// TestTargetOfALinkVanishes: the directory that holds the link is unchanged.
+func TestTargetOfALinkVanishes(t *testing.T) {
+	elsewhere := t.TempDir()
+	write(t, filepath.Join(elsewhere, "far/1.jpg"), "x")
+	tr := newTree(t, "a/1.jpg")
+	tr.do(os.Symlink(filepath.Join(elsewhere, "far"), tr.path("a/link")))
+	tr.open()
+	tr.do(os.RemoveAll(filepath.Join(elsewhere, "far")))
+	f := tr.open()
+	if diff := cmp.Diff([]string{"a: a/1.jpg"}, listing(f.Index())); diff != "" || f.FromIndex() {
+		t.Errorf("from index: %v; samples (-want +got):\n%s", f.FromIndex(), diff)
+	}
+}
+
+// TestRefreshEqualsScan changes trees at random.
+func TestRefreshEqualsScan(t *testing.T) {
+	for seed := range uint64(20) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		tr := newTree(t, "a/0.jpg")
+		tr.open()
+		for step := range 10 {
+			for range random.IntN(4) {
+				name := []string{"a", "b", "a/x", "a/x-y", "a/x/y", "b/z", "b/z/z"}[random.IntN(7)]
+				switch random.IntN(4) {
+				case 0:
+					tr.do(os.RemoveAll(tr.path(name)))
+				default:
+					write(t, tr.path(fmt.Sprintf("%s/%d.jpg", name, random.IntN(5))), fmt.Sprint(step))
+				}
+			}
+			write(t, tr.path("a/0.jpg"), "0") // classes must not be empty
+			if _, err := os.Stat(tr.path("b")); err == nil {
+				write(t, tr.path("b/0.jpg"), "0")
+			}
+			f := tr.open()
+			fresh, err := openAt(t.Context(), tr.root, Options{Rescan: true, IndexDir: t.TempDir()}, tr.now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Files written again in place differ in nothing but their times,
+			// which no directory tells.
+			if diff := cmp.Diff(listing(fresh.Index()), listing(f.Index())); diff != "" {
+				t.Fatalf("seed %d, step %d: samples (-scan +index):\n%s", seed, step, diff)
+			}
+			tr.do(fresh.Close())
+		}
+	}
+}
+
+func TestUnusableIndexes(t *testing.T) {
+	tr := newTree(t, "a/1.jpg")
+	path := tr.open().IndexPath()
+	good, err := os.ReadFile(path)
+	tr.do(err)
+	flipped := bytes.Clone(good)
+	flipped[len(flipped)/2] ^= 1
+	for what, content := range map[string][]byte{
+		"empty": nil, "cut off": good[:len(good)-1], "too long": append(bytes.Clone(good), 0),
+		"flipped": flipped, "text": []byte(strings.Repeat("text ", 100)),
+	} {
+		tr.do(os.WriteFile(path, content, 0o644))
+		if f := tr.open(); f.FromIndex() || f.IndexError() != nil || f.Index().Len() != 1 {
+			t.Errorf("%s: from index: %v, %v", what, f.FromIndex(), f.IndexError())
+		}
+		if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, good) {
+			t.Errorf("%s: it was not written anew: %v", what, err)
+		}
+	}
+	leftovers, err := filepath.Glob(tr.path(".hdmlp-index-*"))
+	if err != nil || len(leftovers) > 0 {
+		t.Errorf("left over: %v", leftovers)
+	}
+}
+
+func TestEachSetOfExtensionsHasItsIndex(t *testing.T) {
+	tr := newTree(t, "a/1.jpg", "a/2.npy", "a/3.NPY")
+	for range 2 {
+		for extensions, want := range map[string]int{"": 1, ".NPY": 2, ".npy,.jpg": 3, ".jpg,.npy,.jpg": 3} {
+			opts := Options{}
+			if extensions != "" {
+				opts.Extensions = strings.Split(extensions, ",")
+			}
+			if f := open(t, tr.root, opts); f.Index().Len() != want {
+				t.Errorf("%q: %d samples", extensions, f.Index().Len())
+			}
+		}
+	}
+	if files, err := filepath.Glob(tr.path(hiddenName + "*")); err != nil || len(files) != 3 {
+		t.Errorf("index files: %v", files)
+	}
+}
+
+func TestIndexGoesWhereItCan(t *testing.T) {
+	cache, dir := t.TempDir(), filepath.Join(t.TempDir(), "made/for/it")
+	t.Setenv("XDG_CACHE_HOME", cache)
+	tr := newTree(t, "a/1.jpg")
+	if f := open(t, tr.root, Options{IndexDir: dir}); filepath.Dir(f.IndexPath()) != dir {
+		t.Errorf("with a directory named: %s", f.IndexPath())
+	}
+	if f := open(t, tr.root, Options{}); f.IndexPath() != tr.path(hiddenName) {
+		t.Errorf("with none named: %s", f.IndexPath())
+	}
+
+	// A directory in the place of the file stops it, as a read-only file
+	// system does, even for root.
+	other := newTree(t, "a/1.jpg", hiddenName+"/1.jpg")
+	for _, fromIndex := range []bool{false, true} {
+		f := open(t, other.root, Options{})
+		if filepath.Dir(f.IndexPath()) != filepath.Join(cache, "hdmlp", "index") || f.IndexError() != nil || f.FromIndex() != fromIndex {
+			t.Errorf("where it can not be written: %s, %v, from index: %v", f.IndexPath(), f.IndexError(), f.FromIndex())
+		}
+	}
+	write(t, filepath.Join(cache, "file"), "")
+	f := open(t, tr.root, Options{IndexDir: filepath.Join(cache, "file")})
+	if f.IndexPath() != "" || f.IndexError() == nil || f.Index().Len() != 1 {
+		t.Errorf("nowhere: %q, %v", f.IndexPath(), f.IndexError())
+	}
+}
+
+func TestProgressAndCancel(t *testing.T) {
+	root := t.TempDir()
+	for i := range 3000 {
+		write(t, filepath.Join(root, fmt.Sprintf("%d/%d.jpg", i/1000, i)), "")
+	}
+	var calls, last atomic.Int64
+	f := open(t, root, Options{Progress: func(n int64) { calls.Add(1); last.Store(n) }})
+	if f.Index().Len() != 3000 || calls.Load() < 1 || last.Load() < 1 || last.Load() > 3000 {
+		t.Errorf("%d samples, %d calls, the last with %d", f.Index().Len(), calls.Load(), last.Load())
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := Open(ctx, root, Options{Rescan: true, Progress: func(int64) { cancel() }})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	tr := newTree(t, "classes/a/1.jpg", "classes/b/notes.txt", "classes/c/deep/er/notes.txt", "flat/1.jpg", "file")
+	tr.do(os.Mkdir(tr.path("empty"), 0o755), os.MkdirAll(tr.path("cycle/a/b"), 0o755), os.MkdirAll(tr.path("cross/a"), 0o755),
+		os.MkdirAll(tr.path("cross/b"), 0o755), os.Symlink("..", tr.path("cycle/a/b/up")),
+		os.Symlink("../b", tr.path("cross/a/to-b")), os.Symlink("../a", tr.path("cross/b/to-a")))
+	for _, c := range []struct {
+		name string
+		opts Options
+		kind error
+		says string
+	}{
+		{"nothing/here", Options{}, dataset.ErrNoDirectory, "mounted"},
+		{"file", Options{}, dataset.ErrNotDirectory, "sub-directory per class"},
+		{"file/below", Options{}, dataset.ErrNotDirectory, "sub-directory per class"},
+		{"empty", Options{}, dataset.ErrNoClasses, "sub-directory per class"},
+		{"flat", Options{}, dataset.ErrNoClasses, "sub-directory per class"},
+		{"classes", Options{}, dataset.ErrEmptyClass, `"b", "c"; a sample is a file whose name ends with .jpg, .jpeg`},
+		{"cycle", Options{}, dataset.ErrLinkCycle, "a/b/up is"},
+		{"cross", Options{}, dataset.ErrLinkCycle, "remove the link"},
+		{"classes", Options{Extensions: []string{}}, dataset.ErrExtensions, "empty"},
+		{"classes", Options{Extensions: []string{""}}, dataset.ErrExtensions, ".jpg"},
+	} {
+		_, err := Open(t.Context(), tr.path(c.name), c.opts)
+		var problem *dataset.Error
+		if !errors.As(err, &problem) || !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), tr.root) {
+			t.Errorf("%s: %v; not %q, %q", c.name, err, c.kind, c.says)
+		}
+	}
+}

@@ -1,0 +1,232 @@
+// Package sourcetest checks that a kind of source keeps the contract of
+// dataset.Source: one call of Run in the tests of each implementation, and of
+// each decorator.
+//
+// A Factory lays out samples that the suite makes up, as files, objects or
+// records, and opens them. What the suite says about them is all that it relies
+// on. Factories that can damage a sample let the suite check faults as well.
+package sourcetest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/dataset"
+)
+
+// Sample is what a factory lays out.
+type Sample struct {
+	Class string // the class that it belongs to
+	Name  string // within its class, ending with .jpg
+	Data  []byte // never empty
+}
+
+// Fault is a way in which a sample can be damaged after the dataset was opened.
+type Fault int
+
+const (
+	Removed    Fault = iota // it is gone
+	Shortened               // its last byte is gone
+	Lengthened              // there is one byte more
+	Emptied                 // no byte is left
+	Unreadable              // it is there, but no sample
+)
+
+func (f Fault) String() string {
+	return [...]string{"removed", "shortened", "lengthened", "emptied", "unreadable"}[f]
+}
+
+// kinds says which reason a Read has to give.
+var kinds = map[Fault]error{
+	Removed: dataset.ErrMissing, Shortened: dataset.ErrShort, Lengthened: dataset.ErrLong,
+	Emptied: dataset.ErrEmpty, Unreadable: dataset.ErrUnreadable,
+}
+
+// Fixture is a dataset that a factory has laid out and opened.
+type Fixture struct {
+	Source dataset.Source // closed by the suite
+	Index  *dataset.Index
+	// Damage does this to a sample, and tells whether it can. Nil: it can
+	// nothing.
+	Damage func(id int, fault Fault) bool
+}
+
+// Factory lays out samples, which come in the order of class and name, and opens
+// them. IDs must follow that order.
+type Factory func(t *testing.T, samples []Sample) Fixture
+
+// Run checks the sources that factory makes.
+func Run(t *testing.T, factory Factory) {
+	t.Run("Index", func(t *testing.T) { testIndex(t, factory) })
+	t.Run("Bytes", func(t *testing.T) { testBytes(t, factory) })
+	t.Run("Parallel", func(t *testing.T) { testParallel(t, factory) })
+	t.Run("Misuse", func(t *testing.T) { testMisuse(t, factory) })
+	t.Run("Cancelled", func(t *testing.T) { testCancelled(t, factory) })
+	t.Run("Faults", func(t *testing.T) { testFaults(t, factory) })
+}
+
+// samples makes up a dataset: sizes about the borders of bytes, pages and read
+// sizes, contents that repeat nowhere.
+func samples() []Sample {
+	random := rand.NewChaCha8([32]byte([]byte("the same dataset in every test ."))) // 32 bytes
+	sizes := []int{1, 2, 3, 511, 512, 513, 4095, 4096, 4097, 65535, 65536, 65537, 110_000, 1 << 20, 1<<20 + 1}
+	var list []Sample
+	for _, class := range []string{"ant", "bee", "cat"} {
+		for i, size := range sizes {
+			data := make([]byte, size)
+			_, _ = random.Read(data) // it never fails
+			list = append(list, Sample{Class: class, Name: fmt.Sprintf("%04d.jpg", i), Data: data})
+		}
+		slices.Reverse(sizes)
+	}
+	return list
+}
+
+func setUp(t *testing.T, factory Factory) (Fixture, []Sample) {
+	t.Helper()
+	list := samples()
+	f := factory(t, slices.Clone(list))
+	t.Cleanup(func() {
+		if err := f.Source.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	if f.Index.Len() != len(list) {
+		t.Fatalf("the index has %d samples, not %d", f.Index.Len(), len(list))
+	}
+	return f, list
+}
+
+func testIndex(t *testing.T, factory Factory) {
+	f, list := setUp(t, factory)
+	sum, largest := int64(0), int64(0)
+	for id, s := range list {
+		if got := f.Index.Classes()[f.Index.Label(id)]; got != s.Class {
+			t.Errorf("sample %d is of class %q, not %q", id, got, s.Class)
+		}
+		if got := f.Index.Size(id); got != int64(len(s.Data)) {
+			t.Errorf("sample %d has %d bytes, not %d", id, got, len(s.Data))
+		}
+		sum += int64(len(s.Data))
+		largest = max(largest, int64(len(s.Data)))
+	}
+	if f.Index.Bytes() != sum || f.Index.MaxSize() != largest {
+		t.Errorf("the index has %d bytes, at most %d a sample, not %d and %d",
+			f.Index.Bytes(), f.Index.MaxSize(), sum, largest)
+	}
+}
+
+// readPadded reads a sample into the middle of a buffer and checks that nothing
+// around it was touched.
+func readPadded(ctx context.Context, source dataset.Source, id int, want []byte) error {
+	const padding = 64
+	buffer := bytes.Repeat([]byte{0xA5}, len(want)+2*padding)
+	dst := buffer[padding : padding+len(want) : padding+len(want)]
+	if err := source.Read(ctx, id, dst); err != nil {
+		return err
+	}
+	if !bytes.Equal(dst, want) {
+		return fmt.Errorf("sample %d has other bytes", id)
+	}
+	around := append(bytes.Clone(buffer[:padding]), buffer[padding+len(want):]...)
+	if !bytes.Equal(around, bytes.Repeat([]byte{0xA5}, 2*padding)) {
+		return fmt.Errorf("the read of sample %d wrote outside of its buffer", id)
+	}
+	return nil
+}
+
+func testBytes(t *testing.T, factory Factory) {
+	f, list := setUp(t, factory)
+	for id, s := range list {
+		if err := readPadded(t.Context(), f.Source, id, s.Data); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func testParallel(t *testing.T, factory Factory) {
+	f, list := setUp(t, factory)
+	var readers sync.WaitGroup
+	for reader := range 8 {
+		readers.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(reader), 1))
+			for range 4 {
+				for _, id := range random.Perm(len(list)) {
+					if err := readPadded(t.Context(), f.Source, id, list[id].Data); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			}
+		})
+	}
+	readers.Wait()
+}
+
+// failed checks that err is a SampleError of this kind that names the sample.
+func failed(t *testing.T, what string, err error, id int, kind error) {
+	t.Helper()
+	var sample *dataset.SampleError
+	switch {
+	case !errors.As(err, &sample):
+		t.Errorf("%s: not a SampleError: %v", what, err)
+	case !errors.Is(err, kind):
+		t.Errorf("%s: %v, not %q", what, err, kind)
+	case sample.ID != id:
+		t.Errorf("%s: of sample %d: %v", what, id, err)
+	}
+}
+
+func testMisuse(t *testing.T, factory Factory) {
+	f, list := setUp(t, factory)
+	for _, id := range []int{-1, len(list), 1 << 40} {
+		failed(t, "out of range", f.Source.Read(t.Context(), id, make([]byte, 1)), id, dataset.ErrNoSample)
+	}
+	for _, extra := range []int{-1, 1, 4096} {
+		dst := make([]byte, len(list[8].Data)+extra)
+		failed(t, "wrong length", f.Source.Read(t.Context(), 8, dst), 8, dataset.ErrLength)
+		if !bytes.Equal(dst, make([]byte, len(dst))) {
+			t.Error("a buffer of the wrong length was written to")
+		}
+	}
+	failed(t, "no buffer", f.Source.Read(t.Context(), 8, nil), 8, dataset.ErrLength)
+}
+
+func testCancelled(t *testing.T, factory Factory) {
+	f, list := setUp(t, factory)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := f.Source.Read(ctx, 0, make([]byte, len(list[0].Data)))
+	failed(t, "cancelled", err, 0, context.Canceled)
+}
+
+func testFaults(t *testing.T, factory Factory) {
+	for fault := Removed; fault <= Unreadable; fault++ {
+		t.Run(fault.String(), func(t *testing.T) {
+			f, list := setUp(t, factory)
+			// Of one byte, of a page, larger than a page, the largest. One
+			// byte less than one byte is none: another fault.
+			for _, id := range []int{0, 7, 11, 14} {
+				if fault == Shortened && len(list[id].Data) == 1 {
+					continue
+				}
+				if f.Damage == nil || !f.Damage(id, fault) {
+					t.Skipf("this source's samples can not be %v", fault)
+				}
+				dst := make([]byte, len(list[id].Data))
+				failed(t, fault.String(), f.Source.Read(t.Context(), id, dst), id, kinds[fault])
+			}
+			for _, id := range []int{1, 8, 12} { // the others are unharmed
+				if err := readPadded(t.Context(), f.Source, id, list[id].Data); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}

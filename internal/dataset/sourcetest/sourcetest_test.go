@@ -1,0 +1,75 @@
+package sourcetest_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/dataset/sourcetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// memory is the smallest source that keeps the contract.
+type memory struct {
+	index   *dataset.Index
+	samples [][]byte
+	kinds   []error // where a sample is damaged
+}
+
+func (m *memory) Read(ctx context.Context, id int, dst []byte) error {
+	fail := func(kind, err error) error {
+		return &dataset.SampleError{ID: id, Path: fmt.Sprint("memory/", id), Kind: kind, Err: err}
+	}
+	switch {
+	case id < 0 || id >= len(m.samples):
+		return fail(dataset.ErrNoSample, nil)
+	case len(dst) != len(m.samples[id]):
+		return fail(dataset.ErrLength, nil)
+	case ctx.Err() != nil:
+		return fail(dataset.ErrUnavailable, ctx.Err())
+	case m.kinds[id] != nil:
+		return fail(m.kinds[id], nil)
+	}
+	copy(dst, m.samples[id])
+	return nil
+}
+
+func (m *memory) Close() error { return nil }
+
+func TestSuite(t *testing.T) {
+	sourcetest.Run(t, func(t *testing.T, samples []sourcetest.Sample) sourcetest.Fixture {
+		var classes []string
+		for _, s := range samples {
+			if n := len(classes); n == 0 || classes[n-1] != s.Class {
+				classes = append(classes, s.Class)
+			}
+		}
+		b := dataset.NewBuilder(classes, nil)
+		b.Directory(dataset.Directory{Class: -1})
+		m := &memory{kinds: make([]error, len(samples))}
+		class := -1
+		for i, s := range samples {
+			if i == 0 || s.Class != samples[i-1].Class {
+				class++
+				b.Directory(dataset.Directory{Path: s.Class, Class: class})
+			}
+			b.Sample(s.Name, int64(len(s.Data)), 0)
+			m.samples = append(m.samples, s.Data)
+		}
+		index, err := b.Build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.index = index
+		return sourcetest.Fixture{Source: m, Index: index, Damage: func(id int, fault sourcetest.Fault) bool {
+			m.kinds[id] = map[sourcetest.Fault]error{
+				sourcetest.Removed: dataset.ErrMissing, sourcetest.Emptied: dataset.ErrEmpty,
+			}[fault]
+			return m.kinds[id] != nil
+		}}
+	})
+}
