@@ -107,7 +107,7 @@ func scan(ctx context.Context, config scanConfig) (result, error) {
 	}
 	root := &node{known: -1, fd: -1}
 	s.push(func() error { return s.list(root) })
-	stop := context.AfterFunc(ctx, func() { s.fail(fmt.Errorf("scan %s: %w", s.root, ctx.Err())) })
+	stop := context.AfterFunc(ctx, func() { s.fail(ctx.Err()) })
 	defer stop()
 
 	var workers sync.WaitGroup
@@ -115,11 +115,14 @@ func scan(ctx context.Context, config scanConfig) (result, error) {
 		workers.Go(s.work)
 	}
 	workers.Wait()
-	for n := range s.open {
+	for n := range s.open { // what a failure left open
 		_ = unix.Close(n.fd)
 	}
-	if s.err != nil {
-		return result{}, s.err
+	if err := ctx.Err(); err != nil {
+		return result{}, fmt.Errorf("scan %s: %w", s.root, err)
+	}
+	if err := s.failure(); err != nil {
+		return result{}, err
 	}
 	return s.assemble(root)
 }
@@ -158,6 +161,12 @@ func (s *scanner) fail(err error) {
 		s.err = err
 	}
 	s.wake.Broadcast()
+}
+
+func (s *scanner) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
 }
 
 // work runs tasks until none is left or one has failed.
