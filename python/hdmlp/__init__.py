@@ -1,0 +1,20 @@
+"""HDMLP feeds training samples to machine-learning jobs so that accelerators never wait for storage.
+
+``hdmlp.torch`` has the datasets and loaders for torch, ``hdmlp.data`` those that need
+nothing but Python, ``hdmlp.Job`` is the interface of the HDMLP thesis. The work is done by a
+daemon, one per node and user, which the first loader starts.
+
+Everything the package has to say goes to ``logging.getLogger("hdmlp")``.
+"""
+
+from __future__ import annotations
+
+import logging as _logging
+
+from ._version import __version__
+from .errors import *  # noqa: F401,F403
+from .errors import __all__ as _errors
+
+_logging.getLogger("hdmlp").addHandler(_logging.NullHandler())
+
+__all__ = ["__version__", *_errors]

@@ -1,0 +1,68 @@
+"""Keyword arguments that are configuration keys, and what else travels with a request."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from typing import Any, Dict, Iterable, Optional
+
+from .errors import ConfigError
+
+#: The configuration keys of a job, as ``hdmlp config`` lists them. The daemon checks the values.
+KEYS = (
+    "memory", "cache_dir", "cache_size", "disk_reserve", "staging_buffer", "prefetch_batches",
+    "source_threads", "cache_threads", "source_timeout", "on_error", "policy", "index_dir",
+    "linger", "metrics", "log_level",
+)
+
+_PATHS = ("cache_dir", "index_dir")
+
+
+def configuration(keywords: Dict[str, Any], others: Iterable[str] = ()) -> Dict[str, Any]:
+    """The configuration keys among a loader's keyword arguments, as JSON values.
+
+    Args:
+        keywords: what was given beyond the named parameters. None means: not given.
+        others: the named parameters, for the message.
+
+    Raises:
+        ConfigError: a keyword that is neither; the message names the nearest that there is.
+    """
+    arguments = {}
+    for key, value in keywords.items():
+        if key not in KEYS:
+            known = [*others, *KEYS]
+            near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+            hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(sorted(known))}"
+            raise ConfigError(f"unknown argument {key}={value!r}{hint}")
+        if value is None:
+            continue
+        if isinstance(value, os.PathLike):
+            value = os.fspath(value)
+        if key in _PATHS and isinstance(value, str) and value:
+            value = os.path.abspath(os.path.expanduser(value))
+        if not isinstance(value, (str, int, float, bool)):
+            raise ConfigError(f"{key}={value!r}: must be text or a number, not {type(value).__name__}")
+        arguments[key] = value
+    return arguments
+
+
+def settings(arguments: Dict[str, Any], config_file: Optional[str]) -> Dict[str, Any]:
+    """The part of a request that says how to run: ``arguments``, ``environment``, ``config_file``."""
+    environment = {k: v for k, v in os.environ.items() if k.startswith("HDMLP_")}
+    config_file = config_file or environment.get("HDMLP_CONFIG") or ""
+    if config_file:
+        config_file = os.path.abspath(os.path.expanduser(config_file))
+        if not os.path.isfile(config_file):
+            raise ConfigError(f"config_file={config_file}: there is no such file")
+    return {"arguments": arguments, "environment": environment, "config_file": config_file}
+
+
+def whole_number(name: str, value: Any, least: int) -> int:
+    """``value`` as an int of at least ``least``; ConfigError names it otherwise."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ConfigError(f"{name}={value!r}: must be a whole number")
+    number = value.__index__()
+    if number < least:
+        raise ConfigError(f"{name}={number}: must be {least} or more")
+    return number

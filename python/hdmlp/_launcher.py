@@ -1,0 +1,143 @@
+"""Which rank this process is, and how the ranks of one job find each other.
+
+In this order: arguments, an initialised ``torch.distributed``, torchrun, a Slurm
+step, Open MPI, PMI, a single process.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+import sys
+from typing import Dict, Mapping, NamedTuple, Optional
+
+from .errors import ConfigError
+
+
+class Place(NamedTuple):
+    """This process among those of its job.
+
+    Attributes:
+        rank: in [0, world_size).
+        world_size: the number of training processes.
+        local_rank: among those of this node; 0 if the launcher does not say.
+        source: who said so, for messages.
+    """
+
+    rank: int
+    world_size: int
+    local_rank: int
+    source: str
+
+
+_VARIABLES = (
+    # source, rank, world size, local rank, and a variable that must be there too
+    ("torchrun", "RANK", ("WORLD_SIZE",), "LOCAL_RANK", None),
+    ("Slurm", "SLURM_PROCID", ("SLURM_STEP_NUM_TASKS",), "SLURM_LOCALID", None),
+    ("Slurm", "SLURM_PROCID", ("SLURM_NTASKS", "SLURM_NPROCS"), "SLURM_LOCALID", "SLURM_STEP_ID"),
+    ("Open MPI", "OMPI_COMM_WORLD_RANK", ("OMPI_COMM_WORLD_SIZE",), "OMPI_COMM_WORLD_LOCAL_RANK", None),
+    ("PMI", "PMI_RANK", ("PMI_SIZE",), "MPI_LOCALRANKID", None),
+    ("PMIx", "PMIX_RANK", ("PMIX_SIZE",), "PMIX_LOCAL_RANK", None),
+)
+
+
+def _number(environ: Mapping[str, str], name: str) -> Optional[int]:
+    value = environ.get(name)
+    if value is None or not value.strip().isdigit():
+        return None
+    return int(value)
+
+
+def find(rank: Optional[int] = None, world_size: Optional[int] = None,
+         environ: Optional[Mapping[str, str]] = None) -> Place:
+    """This process's place.
+
+    Args:
+        rank, world_size: what the user said; both or neither.
+        environ: the environment, ``os.environ`` by default.
+
+    Raises:
+        ConfigError: only one of the two is given, or the rank is not in [0, world_size).
+    """
+    environ = os.environ if environ is None else environ
+    if (rank is None) != (world_size is None):
+        given, missing = ("rank", "world_size") if world_size is None else ("world_size", "rank")
+        raise ConfigError(f"{given} is given without {missing}: give both or neither")
+    local = _number(environ, "LOCAL_RANK") or 0
+    if rank is not None:
+        place = Place(int(rank), int(world_size), local, "the arguments")
+    else:
+        place = _from_torch(local) or _from_environment(environ) or Place(0, 1, 0, "a single process")
+    if place.world_size < 1 or not 0 <= place.rank < place.world_size:
+        raise ConfigError(f"rank {place.rank} of world_size {place.world_size}, from {place.source}: "
+                          "rank must be in [0, world_size)")
+    return place
+
+
+def _from_torch(local: int) -> Optional[Place]:
+    torch = sys.modules.get("torch")
+    distributed = getattr(torch, "distributed", None)
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return Place(distributed.get_rank(), distributed.get_world_size(), local, "torch.distributed")
+
+
+def _from_environment(environ: Mapping[str, str]) -> Optional[Place]:
+    for source, rank_name, size_names, local_name, needed in _VARIABLES:
+        if needed is not None and needed not in environ:
+            continue
+        rank = _number(environ, rank_name)
+        size = next((s for s in (_number(environ, n) for n in size_names) if s is not None), None)
+        if rank is not None and size is not None:
+            return Place(rank, size, _number(environ, local_name) or 0, source)
+    return None
+
+
+def job_key(place: Place, name: str, environ: Optional[Mapping[str, str]] = None) -> str:
+    """What all ranks of one job, and nobody else, say to the daemon.
+
+    Args:
+        place: this process's place.
+        name: the loader's name within its process, the same on all ranks.
+        environ: the environment, ``os.environ`` by default.
+    """
+    environ = os.environ if environ is None else environ
+    return f"{_launch_key(place, environ)}/{name}"
+
+
+def _launch_key(place: Place, environ: Mapping[str, str]) -> str:
+    if place.world_size == 1:
+        return f"process-{os.getpid()}-{_nonce()}"
+    master = None
+    if environ.get("MASTER_ADDR") and environ.get("MASTER_PORT"):
+        master = f"{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}"
+    run = environ.get("TORCHELASTIC_RUN_ID")
+    if run:
+        # Without an ID of its own torchrun says "none": the address tells such runs apart.
+        parts = ["torchrun", run, environ.get("TORCHELASTIC_RESTART_COUNT", "0"), master]
+        return "-".join(part for part in parts if part)
+    if master:
+        return f"master-{master}"
+    if environ.get("SLURM_JOB_ID") and environ.get("SLURM_STEP_ID"):
+        return f"slurm-{environ['SLURM_JOB_ID']}.{environ['SLURM_STEP_ID']}"
+    for name in ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID"):
+        if environ.get(name):
+            return f"mpi-{environ[name]}"
+    return f"parent-{os.getppid()}"
+
+
+_nonces: Dict[int, str] = {}
+
+
+def _nonce() -> str:
+    """Random, and fixed for this process: a process ID alone comes round again."""
+    return _nonces.setdefault(os.getpid(), secrets.token_hex(4))
+
+
+_ordinals = itertools.count()
+
+
+def next_ordinal() -> int:
+    """The number of this loader in its process, from 0: the same on all ranks of a script."""
+    return next(_ordinals)

@@ -1,0 +1,42 @@
+"""One line on a terminal while the daemon prepares something that takes long."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, Dict, Optional
+
+
+class Progress:
+    """Shows PROGRESS frames on stderr, if that is a terminal, from the first second on.
+
+    Call it with the frame's object, and with None at the end, which clears the line.
+    """
+
+    def __init__(self, stream=None):
+        self._stream = sys.stderr if stream is None else stream
+        self._since = time.monotonic()
+        self._shown = 0
+
+    def __call__(self, progress: Optional[Dict[str, Any]]) -> None:
+        if progress is None:
+            if self._shown:
+                self._write("")
+                self._shown = 0
+            return
+        try:
+            if time.monotonic() - self._since < 1.0 or not self._stream.isatty():
+                return
+        except (AttributeError, ValueError):
+            return
+        what, done, total = (progress.get(k) for k in ("what", "done", "total"))
+        share = f"{done:,} of {total:,}" if total else f"{done:,}"
+        self._write(f"hdmlp: {what}: {share}")
+
+    def _write(self, line: str) -> None:
+        try:
+            self._stream.write("\r" + line[:200].ljust(self._shown) + ("" if line else "\r"))
+            self._stream.flush()
+        except (OSError, ValueError):
+            pass
+        self._shown = len(line)

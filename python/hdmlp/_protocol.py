@@ -1,0 +1,313 @@
+"""The frames between Python and the daemon: docs/FORMATS.md, version 1.
+
+This module owns the byte layout and one connection's buffers. It never waits,
+except in :meth:`Connection.wait`: reading takes what is there, writing queues what
+the socket does not take. A KeyboardInterrupt can therefore only strike harmlessly
+while waiting, or mark the connection as torn (:attr:`Connection.torn`); it never
+leaves a half-read frame behind that would be taken for a whole one.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import select
+import socket
+import struct
+import weakref
+from collections import deque
+from typing import Any, Deque, Dict, Optional, Tuple
+
+from .errors import ProtocolError
+
+PROTOCOL = 1
+MAX_PAYLOAD = 16 << 20
+
+HELLO, OPEN, ITERATE, ACK, WAIT, CALL = 1, 2, 3, 4, 5, 6
+WELCOME, OPENED, SEGMENT, BATCH, REPLY, ERROR, END, PROGRESS, DROP = range(129, 138)
+
+#: Types of the daemon's frames that carry a file descriptor.
+WITH_FD = frozenset({WELCOME, SEGMENT})
+
+#: The epoch in an ACK that returns slots and nothing else.
+NO_BATCH = 0xFFFFFFFF
+
+HEADER = struct.Struct("<IB3x")
+ITERATE_FRAME = struct.Struct("<IB3xQII")
+WAIT_FRAME = struct.Struct("<IB3xQ")
+ACK_FRAME = struct.Struct("<IB3xQIIQQI")
+ACK_BODY = ACK_FRAME.size - HEADER.size
+SEGMENT_BODY = struct.Struct("<IIQ")
+BATCH_HEAD = struct.Struct("<QIIIIQ")
+U64 = struct.Struct("<Q")
+U32 = struct.Struct("<I")
+
+_FD_SPACE = socket.CMSG_SPACE(64 * array.array("i").itemsize)
+_NONE: Tuple[()] = ()
+
+#: Connections of this process, which a forked child must not share with it.
+_connections: "weakref.WeakSet[Connection]" = weakref.WeakSet()
+
+
+def _abandon_all() -> None:
+    for connection in list(_connections):
+        connection.close()
+
+
+os.register_at_fork(after_in_child=_abandon_all)
+
+
+class Disconnected(Exception):
+    """The other side closed the connection, or it cannot be used any more."""
+
+
+class Connection:
+    """Frames over a Unix stream socket, with file descriptors beside them.
+
+    Args:
+        sock: a connected socket; the connection owns it from here on.
+        with_fd: the types of incoming frames that bring a file descriptor.
+
+    A child process made by ``fork`` finds the connection closed, so that the
+    other side sees this process end when it ends.
+    """
+
+    def __init__(self, sock: socket.socket, with_fd: frozenset = WITH_FD):
+        sock.setblocking(False)
+        self._sock: Optional[socket.socket] = sock
+        self._with_fd = with_fd
+        self._recv = sock.recvmsg_into
+        self._send = sock.send
+        self._buffer = bytearray(1 << 18)
+        self._view = memoryview(self._buffer)
+        self._start = 0
+        self._end = 0
+        self._out = bytearray()
+        self._fds: Deque[int] = deque()
+        self._eof = False
+        #: True while bytes are between the kernel and our books. Found set on
+        #: entry: an exception struck there, and the connection is of no more use.
+        self.torn = False
+        _connections.add(self)
+
+    @property
+    def closed(self) -> bool:
+        return self._sock is None
+
+    def fileno(self) -> int:
+        if self._sock is None:
+            raise Disconnected("the connection is closed")
+        return self._sock.fileno()
+
+    def close(self) -> None:
+        """Closes the socket and the descriptors that nobody took. Idempotent."""
+        sock, self._sock = self._sock, None
+        if sock is not None:
+            sock.close()
+        while self._fds:
+            os.close(self._fds.popleft())
+
+    def __del__(self) -> None:
+        try:
+            self.close()
+        except Exception:
+            pass
+
+    # Reading.
+
+    def fill(self) -> bool:
+        """Reads what is there, without waiting; False if there is nothing.
+
+        Raises:
+            Disconnected: the other side is gone and all it said has been read.
+        """
+        if self.torn or self._sock is None:
+            raise Disconnected("the connection is closed" if not self.torn else "interrupted")
+        if self._eof:
+            raise Disconnected("the other side is gone")
+        self.torn = True
+        if self._start == self._end:
+            self._start = self._end = 0
+        elif len(self._buffer) - self._end < 4096:
+            self._make_room()
+        try:
+            n, ancillary, flags, _ = self._recv(
+                [self._view[self._end:]], _FD_SPACE, socket.MSG_CMSG_CLOEXEC)
+        except (BlockingIOError, InterruptedError):
+            self.torn = False
+            return False
+        except OSError as error:
+            self.torn = False
+            self._eof = True
+            raise Disconnected(str(error)) from None
+        if ancillary:
+            self._take_fds(ancillary, flags)
+        self._end += n
+        self.torn = False
+        if n == 0:
+            self._eof = True
+            raise Disconnected("the other side is gone")
+        return True
+
+    def _make_room(self) -> None:
+        """Moves the partial frame to the front, of a larger buffer if it needs one."""
+        size = self._end - self._start
+        need = HEADER.size
+        if size >= HEADER.size:
+            need += HEADER.unpack_from(self._buffer, self._start)[0]
+        if need > len(self._buffer) - 4096:
+            fresh = bytearray(max(2 * len(self._buffer), need + 65536))
+            fresh[:size] = self._view[self._start:self._end]
+            self._buffer = fresh
+            self._view = memoryview(fresh)
+        else:
+            self._buffer[:size] = self._buffer[self._start:self._end]
+        self._start, self._end = 0, size
+
+    def _take_fds(self, ancillary, flags: int) -> None:
+        for level, kind, data in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                fds = array.array("i")
+                fds.frombytes(data[:len(data) - len(data) % fds.itemsize])
+                self._fds.extend(fds)
+        if flags & socket.MSG_CTRUNC:
+            raise ProtocolError("file descriptors were lost on the way: too many open files (ulimit -n)?")
+
+    def frame(self) -> Optional[Tuple[int, bytearray, Optional[int]]]:
+        """The next whole frame that has been read: type, payload, descriptor; None if there is none.
+
+        The payload is the caller's own. So is the descriptor: the caller closes it.
+        """
+        have = self._end - self._start
+        if have < 8:
+            return None
+        length, kind = HEADER.unpack_from(self._buffer, self._start)
+        if length > MAX_PAYLOAD:
+            raise ProtocolError(f"a frame of {length} bytes; at most {MAX_PAYLOAD} are allowed")
+        if have < 8 + length:
+            return None
+        begin = self._start + 8
+        payload = bytearray(self._view[begin:begin + length])
+        fd = None
+        if kind in self._with_fd:
+            if not self._fds:
+                raise ProtocolError(f"a frame of type {kind} came without its file descriptor")
+            fd = self._fds.popleft()
+        self._start = begin + length
+        return kind, payload, fd
+
+    # Writing.
+
+    def send(self, frame) -> None:
+        """Sends a whole frame; what the socket does not take now is queued.
+
+        Raises:
+            Disconnected: the other side is gone.
+        """
+        if self.torn or self._sock is None:
+            raise Disconnected("the connection is closed")
+        if self._out:
+            self._out += frame
+            self.flush()
+            return
+        self.torn = True
+        try:
+            n = self._send(frame)
+        except (BlockingIOError, InterruptedError):
+            n = 0
+        except OSError as error:
+            self.torn = False
+            raise Disconnected(str(error)) from None
+        if n != len(frame):
+            self._out += memoryview(frame)[n:]
+        self.torn = False
+
+    def flush(self) -> bool:
+        """Sends what is queued, as far as the socket takes it; True if nothing is left."""
+        if not self._out:
+            return True
+        if self.torn or self._sock is None:
+            raise Disconnected("the connection is closed")
+        self.torn = True
+        try:
+            n = self._send(self._out)
+        except (BlockingIOError, InterruptedError):
+            n = 0
+        except OSError as error:
+            self.torn = False
+            raise Disconnected(str(error)) from None
+        del self._out[:n]
+        self.torn = False
+        return not self._out
+
+    def send_fd(self, frame: bytes, fd: int) -> None:
+        """Sends a frame with a descriptor on its first byte, waiting until the socket takes it."""
+        while not self.flush():
+            self.wait(None)
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
+        while True:
+            try:
+                n = self._sock.sendmsg([frame], rights)
+                break
+            except (BlockingIOError, InterruptedError):
+                select.select([], [self._sock], [], 1.0)
+            except OSError as error:
+                raise Disconnected(str(error)) from None
+        self._out += frame[n:]
+        self.flush()
+
+    @property
+    def writing(self) -> bool:
+        """True while there are bytes that the socket has not taken."""
+        return bool(self._out)
+
+    def wait(self, timeout: Optional[float]) -> bool:
+        """Waits until there is something to read, or to write if bytes are queued.
+
+        Args:
+            timeout: seconds; None waits for ever.
+
+        Returns:
+            False if the time is up.
+        """
+        poller = select.poll()
+        poller.register(self.fileno(), select.POLLIN | (select.POLLOUT if self._out else 0))
+        ready = poller.poll(None if timeout is None else max(0.0, timeout) * 1000)
+        if ready and self._out and ready[0][1] & select.POLLOUT:
+            self.flush()
+        return bool(ready)
+
+
+def encode(kind: int, payload=b"") -> bytes:
+    """A whole frame."""
+    return HEADER.pack(len(payload), kind) + payload
+
+
+def encode_json(kind: int, value: Dict[str, Any]) -> bytes:
+    """A whole frame with a JSON payload."""
+    return encode(kind, json.dumps(value, separators=(",", ":")).encode())
+
+
+def decode_json(payload) -> Dict[str, Any]:
+    """A JSON payload, which must be an object."""
+    try:
+        value = json.loads(bytes(payload))
+    except ValueError as error:
+        raise ProtocolError(f"not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ProtocolError("not a JSON object")
+    return value
+
+
+def mix64(x: int) -> int:
+    """The finaliser of SplitMix64, on unsigned 64-bit integers."""
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF
+    return x ^ (x >> 31)
+
+
+def audit_sum(epoch: int, ids) -> int:
+    """The audit of a batch: the sum modulo 2^64 of mix64(epoch << 32 | ID) over its IDs."""
+    base = epoch << 32
+    return sum(mix64(base | i) for i in ids) & 0xFFFFFFFFFFFFFFFF

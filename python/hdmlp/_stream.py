@@ -1,0 +1,444 @@
+"""One rank's stream of batches from the daemon.
+
+A position is a batch's number from the start of the run: ``epoch * steps + step``.
+The stream knows which position comes next; :meth:`Stream.seek` does nothing if that is
+the one asked for, and else starts a new generation, after which batches of older
+generations are passed over and their slots returned.
+
+Everything but the waiting happens in sections marked by ``_busy``. A section that an
+exception cuts short (a KeyboardInterrupt, in practice) leaves the mark, and the
+stream is then :attr:`broken`: its books may not match the daemon's. Its owner
+opens another one, at the same position.
+
+A stream is for one thread at a time; slots may be returned from any.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import deque
+from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional
+
+from . import _daemon
+from . import _protocol as protocol
+from ._segments import Lease, Segment
+from .errors import (ClosedError, EndError, HDMLPError, ProtocolError, StallTimeout, from_answer)
+
+log = logging.getLogger("hdmlp")
+
+#: Seconds between two looks at slots that other threads return while we wait.
+_TICK = 0.05
+#: Seconds of waiting after which the log says so.
+_PATIENCE = 10.0
+
+_HEAD = protocol.BATCH_HEAD.unpack_from
+_HEAD_SIZE = protocol.BATCH_HEAD.size
+
+
+class Taken(NamedTuple):
+    """A batch taken from the stream.
+
+    Attributes:
+        views: the samples' bytes, read-only and where they lie; None if the stream does not map.
+        payload: the BATCH frame's payload; see :func:`column`.
+        n: samples.
+        epoch, step: which batch it is.
+        audit: the daemon's audit of the batch.
+    """
+
+    views: Optional[List[memoryview]]
+    payload: bytearray
+    n: int
+    epoch: int
+    step: int
+    audit: int
+
+
+#: Columns of a BATCH: bytes per sample before it, bytes per entry, format.
+_COLUMNS = {"labels": (0, 8, "q"), "offsets": (8, 8, "Q"), "lengths": (16, 8, "Q"),
+            "ids": (24, 4, "I"), "segments": (28, 4, "I")}
+
+
+def column(payload, n: int, name: str) -> List[int]:
+    """A column of a BATCH payload of ``n`` samples: labels, offsets, lengths, ids or segments."""
+    before, size, kind = _COLUMNS[name]
+    begin = _HEAD_SIZE + before * n
+    return memoryview(payload)[begin:begin + size * n].cast(kind).tolist()
+
+
+class _Drop(NamedTuple):
+    segment: int
+
+
+class _End(NamedTuple):
+    generation: int
+
+
+class _Failure(NamedTuple):
+    generation: Optional[int]
+    error: HDMLPError
+
+
+class Stream:
+    """Opens a job as one rank, and takes its batches.
+
+    Args:
+        client: a greeted connection; the stream owns it.
+        request: the OPEN object of docs/FORMATS.md.
+        progress: called with PROGRESS objects, and with None when there will be no more.
+        on_segment: called with (number, descriptor, size) of every segment, and on_drop with the
+            number of every one that is dropped; the stream then maps nothing itself.
+
+    Attributes:
+        opened: the OPENED object.
+        steps: batches per epoch.
+        position: what comes next, or None if the daemon sends nothing.
+        stall: ns that the last :meth:`next` was blocked.
+
+    Raises:
+        HDMLPError: what the daemon answered.
+    """
+
+    def __init__(self, client: _daemon.Client, request: Dict[str, Any], progress=None,
+                 on_segment: Optional[Callable[[int, int, int], None]] = None,
+                 on_drop: Optional[Callable[[int], None]] = None):
+        self._client = client
+        self._connection = client.connection
+        self._progress = progress
+        self._on_segment = on_segment
+        self._on_drop = on_drop
+        self._segments: Dict[int, Segment] = {}
+        self._items: Deque[Any] = deque()
+        self._freed: Deque[bytes] = deque()
+        self._replies: Dict[int, Dict[str, Any]] = {}
+        self._opened: Optional[Dict[str, Any]] = None
+        self._generation = 0
+        self._calls = 0
+        self._busy = False
+        self.position: Optional[int] = None
+        self.stall = 0
+        self.opened = self._open(request)
+        self.steps = int(self.opened["steps"])
+
+    @property
+    def broken(self) -> bool:
+        """True if the stream cannot be used any more."""
+        return self._busy or self._connection.closed or self._connection.torn
+
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
+    def close(self) -> None:
+        """Closes the connection; the batches that the program keeps stay valid. Idempotent."""
+        self._client.close()
+        self._items.clear()
+        self._segments.clear()
+        self.position = None
+
+    # Frames.
+
+    def _open(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        self._send(protocol.encode_json(protocol.OPEN, request))
+        try:
+            while self._opened is None:
+                if not self.pump():
+                    self._connection.wait(None)
+                for item in self._items:
+                    if isinstance(item, _Failure):
+                        raise item.error
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            if self._progress is not None:
+                self._progress(None)
+        return self._opened
+
+    def _send(self, frame) -> None:
+        try:
+            self._connection.send(frame)
+        except protocol.Disconnected:
+            # What it said before it went is worth more than that it went.
+            self._last_frames()
+
+    def _last_frames(self) -> None:
+        """Reads what a daemon that is gone has left in the socket; raises its error, or DaemonDied."""
+        try:
+            while self.pump():
+                pass
+        except HDMLPError:
+            pass
+        for item in self._items:
+            if isinstance(item, _Failure) and item.generation is None:
+                self._connection.close()
+                raise item.error
+        raise self._died()
+
+    def _died(self) -> HDMLPError:
+        if self._connection.closed or self._connection.torn:
+            return self._interrupted()
+        error = self._client.died()
+        self._connection.close()
+        return error
+
+    @staticmethod
+    def _interrupted() -> HDMLPError:
+        return ClosedError("the loader was closed or interrupted; iterate again")
+
+    def pump(self) -> bool:
+        """Reads and sorts what is there, without waiting; False if there was nothing.
+
+        Raises:
+            DaemonDied: the daemon is gone and everything it said has been sorted.
+        """
+        connection = self._connection
+        if self._busy:
+            raise self._interrupted()
+        self._busy = True
+        try:
+            if not connection.fill():
+                self._busy = False
+                return False
+        except protocol.Disconnected:
+            raise self._died() from None
+        frame = connection.frame()
+        while frame is not None:
+            kind, payload, fd = frame
+            if kind == protocol.BATCH:
+                self._items.append(payload)
+            else:
+                self._sort(kind, payload, fd)
+            frame = connection.frame()
+        self._busy = False
+        return True
+
+    def _sort(self, kind: int, payload: bytearray, fd: Optional[int]) -> None:
+        if kind == protocol.SEGMENT:
+            try:
+                number, flags, size = protocol.SEGMENT_BODY.unpack(payload)
+                if self._on_segment is not None:
+                    self._on_segment(number, fd, size)
+                else:
+                    self._segments[number] = Segment(fd, size, bool(flags & 1))
+            finally:
+                os.close(fd)
+        elif kind == protocol.DROP:
+            # Batches that came before it and were not taken yet still name it.
+            self._items.append(_Drop(protocol.U32.unpack(payload)[0]))
+        elif kind == protocol.END:
+            self._items.append(_End(protocol.U64.unpack(payload)[0]))
+        elif kind == protocol.ERROR:
+            answer = protocol.decode_json(payload)
+            self._items.append(_Failure(answer.get("generation") or None, from_answer(answer)))
+        elif kind == protocol.REPLY:
+            answer = protocol.decode_json(payload)
+            self._replies[answer.get("id", 0)] = answer
+        elif kind == protocol.PROGRESS:
+            if self._progress is not None:
+                self._progress(protocol.decode_json(payload))
+        elif kind == protocol.OPENED:
+            self._opened = protocol.decode_json(payload)
+        else:
+            raise ProtocolError(f"the daemon sent a frame of unknown type {kind}")
+
+    # Batches.
+
+    def seek(self, position: int) -> None:
+        """Makes ``position`` what comes next; costs nothing if it is."""
+        if position == self.position:
+            return
+        if self.broken:
+            raise self._interrupted()
+        self._generation += 1
+        epoch, step = divmod(position, self.steps)
+        self._send(protocol.ITERATE_FRAME.pack(16, protocol.ITERATE, self._generation, epoch, step))
+        self.position = position
+
+    def poll(self) -> Optional[Taken]:
+        """Takes the next batch if it is there; None if it is not.
+
+        Raises:
+            DaemonDied, SampleError and the like: the stream ended here.
+            EndError: the last epoch's last batch has been taken.
+        """
+        if self._busy:
+            raise self._interrupted()
+        if not self._items and not self.pump():
+            return None
+        self._busy = True
+        taken = self._take()
+        self._busy = False
+        if isinstance(taken, HDMLPError):
+            raise taken
+        return taken
+
+    def _take(self):
+        """The next batch of this generation, an exception to raise, or None."""
+        items = self._items
+        while items:
+            item = items.popleft()
+            if type(item) is bytearray:
+                generation, epoch, step, n, m, audit = _HEAD(item)
+                if len(item) != _HEAD_SIZE + 32 * n + 4 * m:
+                    raise ProtocolError(f"a batch of {n} samples and {m} slots in {len(item)} bytes")
+                slots = bytes(item[_HEAD_SIZE + 32 * n:]) if m else b""
+                if generation != self._generation:
+                    if m:
+                        self._freed.append(slots)
+                    continue
+                if epoch * self.steps + step != self.position:
+                    raise ProtocolError(f"batch {step} of epoch {epoch} came out of order")
+                self.position += 1
+                views = None
+                if self._on_segment is None:
+                    views = self._views(item, n, slots)
+                return Taken(views, item, n, epoch, step, audit)
+            if type(item) is _Drop:
+                self._segments.pop(item.segment, None)
+                if self._on_drop is not None:
+                    self._on_drop(item.segment)
+            elif type(item) is _Failure:
+                if item.generation is None or item.generation == self._generation:
+                    self.position = None
+                    return item.error
+            elif item.generation == self._generation:
+                self.position = None
+                return EndError("the loader's last epoch is over: give a larger epochs=")
+        return None
+
+    def _views(self, payload: bytearray, n: int, slots: bytes) -> List[memoryview]:
+        lease = Lease(slots, self._freed.append)
+        if not n:
+            return []
+        columns = memoryview(payload)
+        offsets = columns[32 + 8 * n:32 + 16 * n].cast("Q").tolist()
+        lengths = columns[32 + 16 * n:32 + 24 * n].cast("Q").tolist()
+        segments = payload[32 + 28 * n:32 + 32 * n]
+        first = segments[:4]
+        try:
+            if segments == first * n:
+                view = self._segments[int.from_bytes(first, "little")].view(lease).toreadonly()
+                views = [view[o:o + length] for o, length in zip(offsets, lengths)]
+            else:
+                numbers = columns[32 + 28 * n:32 + 32 * n].cast("I").tolist()
+                whole = {s: self._segments[s].view(lease).toreadonly() for s in set(numbers)}
+                views = [whole[s][o:o + length] for s, o, length in zip(numbers, offsets, lengths)]
+        except KeyError as error:
+            raise ProtocolError(f"a batch names segment {error}, which did not come") from None
+        if sum(map(len, views)) != sum(lengths):
+            raise ProtocolError("a batch reaches beyond its segment")
+        return views
+
+    def next(self, timeout: float = 0.0) -> Taken:
+        """Takes the next batch, waiting for it; :attr:`stall` says for how long.
+
+        Args:
+            timeout: seconds to wait at most; 0: for ever.
+
+        Raises:
+            StallTimeout: the time is up. The stream stays usable.
+            and what :meth:`poll` raises.
+        """
+        taken = self.poll()
+        if taken is not None:
+            self.stall = 0
+            return taken
+        begin = time.perf_counter_ns()
+        self.return_slots()
+        self.say_waiting()
+        said = False
+        while True:
+            self._connection.wait(_TICK)
+            taken = self.poll()
+            waited = time.perf_counter_ns() - begin
+            if taken is not None:
+                self.stall = waited
+                return taken
+            self.return_slots()
+            if timeout and waited > timeout * 1e9:
+                raise StallTimeout(f"no batch within timeout={timeout:g} seconds")
+            if not said and waited > _PATIENCE * 1e9:
+                said = True
+                log.warning("waiting for a batch since %.0f s; if the program keeps many batches, "
+                            "the staging buffer may be full of them (keep bytes(sample) instead)",
+                            waited / 1e9)
+
+    def say_waiting(self) -> None:
+        """Tells the daemon that the process blocks in ``next()`` now."""
+        self._send(protocol.WAIT_FRAME.pack(8, protocol.WAIT, self._generation))
+
+    def free(self, slots: bytes) -> None:
+        """Notes slots, as they stood in the BATCH, as free; they go back with the next frame."""
+        if slots:
+            self._freed.append(slots)
+
+    def _drain(self) -> bytes:
+        freed = self._freed
+        slots = []
+        while freed:
+            slots.append(freed.popleft())
+        return b"".join(slots)
+
+    def return_slots(self) -> None:
+        """Returns the slots that are free to the daemon, if there are any."""
+        if self._connection.writing:
+            self._flush()
+        if not self._freed:
+            return
+        slots = self._drain()
+        self._send(protocol.ACK_FRAME.pack(
+            protocol.ACK_BODY + len(slots), protocol.ACK, self._generation, protocol.NO_BATCH,
+            0, 0, 0, len(slots) >> 2) + slots)
+
+    def _flush(self) -> None:
+        try:
+            self._connection.flush()
+        except protocol.Disconnected:
+            self._last_frames()
+
+    def ack(self, epoch: int, step: int, stall: int, audit: int) -> None:
+        """Says that a batch was yielded, and returns the slots that are free.
+
+        Args:
+            stall: ns blocked for it in ``next()``.
+            audit: the sum of the epoch's audits up to and including it.
+        """
+        slots = self._drain() if self._freed else b""
+        frame = protocol.ACK_FRAME.pack(
+            protocol.ACK_BODY + len(slots), protocol.ACK, self._generation, epoch, step,
+            stall, audit, len(slots) >> 2)
+        try:
+            self._connection.send(frame + slots if slots else frame)
+        except protocol.Disconnected:
+            # The batch in hand is good; the next one will say that the daemon is gone.
+            log.debug("the daemon is gone; batch %d of epoch %d is not acknowledged", step, epoch)
+
+    def call(self, method: str, params: Optional[Dict[str, Any]] = None) -> Any:
+        """A call on the stream's connection; batches that come meanwhile are kept.
+
+        Returns:
+            the call's result.
+
+        Raises:
+            HDMLPError: what the daemon answered.
+        """
+        if self.broken:
+            raise self._interrupted()
+        self._calls += 1
+        number = self._calls
+        self._send(protocol.encode_json(
+            protocol.CALL, {"id": number, "method": method, "params": params or {}}))
+        try:
+            while number not in self._replies:
+                if not self.pump():
+                    self._connection.wait(_TICK)
+                    self.return_slots()
+        finally:
+            if self._progress is not None:
+                self._progress(None)
+        answer = self._replies.pop(number)
+        if answer.get("error"):
+            raise from_answer(answer["error"])
+        return answer.get("result")

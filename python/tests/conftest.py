@@ -1,0 +1,41 @@
+"""Fixtures: a small folder of samples, and a fake daemon on a socket of the test's own."""
+
+import os
+import sys
+import uuid
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from fakedaemon import FakeDaemon  # noqa: E402
+
+
+@pytest.fixture
+def socket_name(monkeypatch):
+    name = f"hdmlp-test-{uuid.uuid4().hex}"
+    monkeypatch.setenv("HDMLP_SOCKET", name)
+    for variable in list(os.environ):
+        if variable in ("RANK", "WORLD_SIZE", "LOCAL_RANK") or variable.startswith(("SLURM_", "OMPI_", "PMI")):
+            monkeypatch.delenv(variable)
+    return name
+
+
+@pytest.fixture
+def daemon(socket_name):
+    fake = FakeDaemon(socket_name)
+    yield fake
+    fake.close()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """25 samples in 3 classes; each sample's bytes say which one it is."""
+    number = 0
+    for name, count in (("ant", 10), ("bee", 8), ("cat", 7)):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        for i in range(count):
+            (tmp_path / "data" / name / f"{i:03d}.jpg").write_bytes(f"sample {number} ".encode() * (5 + number))
+            number += 1
+    return str(tmp_path / "data")

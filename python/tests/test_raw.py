@@ -1,0 +1,339 @@
+"""Raw batches: order, lifetime, restarts, errors, death."""
+
+import gc
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+import hdmlp
+from fakedaemon import rank_ids
+from hdmlp import data, errors
+
+
+def read(samples):
+    """The IDs that the samples' bytes say."""
+    return [int(bytes(s).split()[1]) for s in samples]
+
+
+def expected(loader, count, epoch, rank=0, world=1):
+    return rank_ids(count, loader._spec, epoch, rank, world)
+
+
+def test_epochs_come_in_order_and_whole(daemon, folder):
+    with data.DataLoader(folder, batch_size=4, epochs=3, seed=7) as loader:
+        assert len(loader) == 7
+        for epoch in range(3):
+            got = [(read(b.samples), list(b.labels)) for b in loader]
+            assert [ids for ids, _ in got] == expected(loader, 25, epoch)
+            for ids, labels in got:
+                assert labels == [0 if i < 10 else 1 if i < 18 else 2 for i in ids]
+        with pytest.raises(errors.EndError, match="epochs=3"):
+            iter(loader)
+    assert daemon.session.iterates == [(0, 0)]  # the stream ran on across epochs
+
+
+def test_two_loaders_at_once(daemon, folder):
+    a = data.DataLoader(folder, batch_size=4, seed=1)
+    b = data.DataLoader(folder, batch_size=5, seed=2)
+    for x, y in zip(a, b):
+        pass
+    assert {r["job"] for r in daemon.requests} == {s.key[0] for s in daemon.sessions}
+    assert len({r["job"] for r in daemon.requests}) == 2
+
+
+def test_ranks(daemon, folder):
+    got = []
+    for rank in range(3):
+        with data.DataLoader(folder, batch_size=2, seed=3, rank=rank, world_size=3, name="r") as loader:
+            got.append([i for b in loader for i in read(b.samples)])
+            assert got[-1] == [i for ids in expected(loader, 25, 0, rank, 3) for i in ids]
+    assert sorted(set(sum(got, []))) == list(range(25))
+
+
+def test_a_kept_batch_is_never_overwritten(daemon, folder):
+    daemon.slots = 12
+    with data.DataLoader(folder, batch_size=4, seed=7) as loader:
+        kept = []
+        for epoch in range(3):
+            for step, batch in enumerate(loader):
+                ids = read(batch.samples)
+                kept.append((batch.samples[-1][3:], bytes(batch.samples[-1][3:])))
+                del kept[:-2]
+                for view, was in kept:
+                    assert bytes(view) == was
+                assert ids == expected(loader, 25, epoch)[step]
+
+
+def test_numpy_views_keep_the_slot(daemon, folder):
+    numpy = pytest.importorskip("numpy")
+    daemon.slots = 8
+    with data.DataLoader(folder, batch_size=4, seed=7) as loader:
+        batches = iter(loader)
+        part = numpy.frombuffer(next(batches).samples[0], numpy.uint8)[2:9][1:]
+        was = part.tobytes()
+        next(batches)
+        gc.collect()
+        time.sleep(0.05)
+        assert part.tobytes() == was
+        del part
+        assert sum(1 for _ in batches) == 5
+
+
+def test_no_copy(daemon, folder):
+    numpy = pytest.importorskip("numpy")
+    with data.DataLoader(folder, batch_size=4, seed=7) as loader:
+        samples = next(iter(loader)).samples
+        segment = loader._stream._segments[0]
+        base = numpy.frombuffer(segment.map, numpy.uint8).ctypes.data
+        for sample in samples:
+            address = numpy.frombuffer(sample, numpy.uint8).ctypes.data
+            assert base <= address < base + segment.size
+            assert sample.readonly
+
+
+def test_views_outlive_the_loader(daemon, folder):
+    loader = data.DataLoader(folder, batch_size=4, seed=7)
+    batch = next(iter(loader))
+    ids = read(batch.samples)
+    loader.close()
+    del loader
+    gc.collect()
+    assert read(batch.samples) == ids
+
+
+def test_segments_grow_while_batches_are_kept(daemon, folder):
+    daemon.slots, daemon.max_segments = 8, 10
+    with data.DataLoader(folder, batch_size=4, seed=7) as loader:
+        kept = list(loader)
+        assert [read(b.samples) for b in kept] == expected(loader, 25, 0)
+    assert len(daemon.session.segments) >= 3
+
+
+def test_slots_freed_by_another_thread_wake_the_stream(daemon, folder):
+    daemon.slots = 4
+    with data.DataLoader(folder, batch_size=4, seed=7) as loader:
+        batches = iter(loader)
+        box = [next(batches)]
+        threading.Timer(0.2, box.clear).start()
+        begin = time.monotonic()
+        next(batches)
+        assert 0.15 < time.monotonic() - begin < 2
+
+
+def test_break_and_start_again(daemon, folder):
+    with data.DataLoader(folder, batch_size=4, seed=7) as loader:
+        for epoch in range(4):
+            for step, batch in enumerate(loader):
+                assert read(batch.samples) == expected(loader, 25, epoch)[step]
+                if step == epoch:
+                    break
+        batch = None
+        first = iter(loader)
+        next(first)
+        assert read(next(iter(loader)).samples) == expected(loader, 25, 5)[0]
+        with pytest.raises(errors.ClosedError):
+            next(first)
+    del batch, first
+
+
+def test_set_epoch(daemon, folder):
+    with data.DataLoader(folder, batch_size=4, seed=7) as loader:
+        for epoch in (0, 1, 1, 5, 2):
+            loader.set_epoch(epoch)
+            loader.set_epoch(epoch)
+            assert [read(b.samples) for b in loader] == expected(loader, 25, epoch)
+        assert [read(b.samples) for b in loader] == expected(loader, 25, 3)
+    assert daemon.session.iterates == [(0, 0), (1, 0), (5, 0), (2, 0)]
+
+
+def test_state(daemon, folder):
+    with data.DataLoader(folder, batch_size=4, seed=7) as loader:
+        assert loader.state_dict()["step"] == 0
+        list(loader)
+        batches = iter(loader)
+        for _ in range(3):
+            next(batches)
+        state = loader.state_dict()
+        assert (state["epoch"], state["step"]) == (1, 3)
+        rest = [read(b.samples) for b in batches]
+        assert (loader.state_dict()["epoch"], loader.state_dict()["step"]) == (2, 0)
+    with data.DataLoader(folder, batch_size=4, seed=7) as loader:
+        loader.load_state_dict(state)
+        assert loader.state_dict() == state
+        loader.set_epoch(1)
+        assert [read(b.samples) for b in loader] == rest
+        assert [read(b.samples) for b in loader] == expected(loader, 25, 2)
+    with data.DataLoader(folder, batch_size=2, seed=7, rank=1, world_size=2) as loader:
+        loader.load_state_dict(state)
+        assert [read(b.samples) for b in loader] == expected(loader, 25, 1, 1, 2)[3:]
+    with data.DataLoader(folder, batch_size=5, seed=7) as loader:
+        with pytest.raises(errors.MismatchError, match="5.*4"):
+            loader.load_state_dict(state)
+
+
+def test_acks_count_what_was_yielded(daemon, folder):
+    with data.DataLoader(folder, batch_size=4, seed=7, verify=True) as loader:
+        for batch in loader:
+            del batch
+        assert loader.stats.batches == 7 and loader.stats.samples == 25
+        assert [a[1:3] for a in daemon.session.acks] == [(0, step) for step in range(7)]
+        daemon.lie = 1
+        with pytest.raises(errors.AuditError):
+            list(loader)
+
+
+def test_stall_is_measured(daemon, folder):
+    with data.DataLoader(folder, batch_size=4, seed=7) as loader:
+        daemon.gate.clear()
+        threading.Timer(0.2, daemon.gate.set).start()
+        next(iter(loader))
+        assert loader.stats.waits == 1 and 0.1 < loader.stats.stall < 1
+        time.sleep(0.05)
+        assert daemon.session.waits == 1
+        assert daemon.session.acks[0][3] > 1e8
+
+
+@pytest.mark.parametrize("kind, cls", [
+    ("config", errors.ConfigError), ("dataset", errors.DatasetError), ("sample", errors.SampleError),
+    ("mismatch", errors.MismatchError), ("limit", errors.LimitError), ("busy", errors.BusyError),
+    ("permission", errors.PermissionError_), ("version", errors.VersionError),
+    ("protocol", errors.ProtocolError), ("internal", errors.InternalError), ("new", errors.HDMLPError)])
+def test_errors_of_open(daemon, folder, kind, cls):
+    daemon.open_error = {"kind": kind, "message": "no good", "details": {"need": 1}}
+    with pytest.raises(cls, match="^no good$") as caught:
+        data.DataLoader(folder)
+    assert isinstance(caught.value, errors.HDMLPError) and caught.value.details == {"need": 1}
+
+
+def test_a_sample_that_fails_comes_in_order(daemon, folder):
+    daemon.fail_at = (0, 3)
+    with data.DataLoader(folder, batch_size=4, seed=7) as loader:
+        batches = iter(loader)
+        for _ in range(3):
+            next(batches)
+        with pytest.raises(errors.SampleError) as caught:
+            next(batches)
+        assert caught.value.sample == 1 and caught.value.path == "cat/1.jpg"
+        daemon.fail_at = None
+        assert [read(b.samples) for b in loader] == expected(loader, 25, 1)
+
+
+def test_death_is_told_at_once_with_last_words(daemon, folder):
+    daemon.die_at = (0, 2)
+    loader = data.DataLoader(folder, batch_size=4, seed=7)
+    batches = iter(loader)
+    next(batches), next(batches)
+    begin = time.monotonic()
+    with pytest.raises(errors.DaemonDied, match="the disk is on fire"):
+        next(batches)
+    assert time.monotonic() - begin < 1
+    daemon.die_at = None
+    assert read(next(batches).samples) == expected(loader, 25, 0)[2]  # a new one takes over
+    loader.close()
+
+
+def test_timeout(daemon, folder):
+    with data.DataLoader(folder, batch_size=4, seed=7, timeout=0.2) as loader:
+        daemon.gate.clear()
+        batches = iter(loader)
+        with pytest.raises(TimeoutError):
+            next(batches)
+        daemon.gate.set()
+        assert read(next(batches).samples) == expected(loader, 25, 0)[0]
+
+
+def test_interrupt_leaves_a_usable_loader(daemon, folder):
+    with data.DataLoader(folder, batch_size=4, seed=7) as loader:
+        daemon.gate.clear()
+        batches = iter(loader)
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        begin = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            next(batches)
+        assert time.monotonic() - begin < 1
+        daemon.gate.set()
+        assert [read(b.samples) for b in batches] == expected(loader, 25, 0)
+
+
+def test_interrupt_inside_a_section_reopens(daemon, folder):
+    with data.DataLoader(folder, batch_size=4, seed=7) as loader:
+        batches = iter(loader)
+        next(batches)
+        loader._stream._busy = True
+        assert [read(b.samples) for b in batches] == expected(loader, 25, 0)[1:]
+
+
+def test_fork(daemon, folder):
+    loader = data.DataLoader(folder, batch_size=4, seed=7)
+    batches = iter(loader)
+    kept = next(batches)
+    pid = os.fork()
+    if pid == 0:
+        ok = False
+        try:
+            ok = read(next(batches).samples) == expected(loader, 25, 0)[1]
+            del kept
+        finally:
+            os._exit(0 if ok else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert len(list(batches)) == 6
+    loader.close()
+
+
+def test_collate(daemon, folder):
+    with data.DataLoader(folder, batch_size=4, shuffle=False, collate_fn=lambda b: [(len(x), y) for x, y in b]) as loader:
+        assert next(iter(loader))[0] == (len(b"sample 0 ") * 5, 0)
+
+
+def test_wrong_arguments(daemon, folder, tmp_path):
+    for arguments, message in [
+            (dict(memry="1GB"), "did you mean memory"), (dict(batchsize=3), "did you mean batch_size"),
+            (dict(batch_size=0), "batch_size=0"), (dict(shuffle="no"), "shuffle='no'"),
+            (dict(rank=0), "rank is given without world_size"), (dict(rank=2, world_size=2), "rank 2 of world_size 2"),
+            (dict(seed=-1), "seed=-1"), (dict(epochs=0), "epochs=0"), (dict(timeout=-1), "timeout"),
+            (dict(config_file="/nowhere.toml"), "/nowhere.toml")]:
+        with pytest.raises(errors.ConfigError, match=message):
+            data.DataLoader(folder, **arguments)
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        data.DataLoader(str(tmp_path / "nowhere"))
+    data.DataLoader(folder, memory="1GB", cache_dir="x").close()
+    assert daemon.requests[-1]["arguments"] == {"memory": "1GB", "cache_dir": os.path.abspath("x")}
+
+
+def test_folder(daemon, folder):
+    dataset = data.Folder(folder)
+    assert len(dataset) == 25 and dataset.classes == ["ant", "bee", "cat"]
+    assert dataset.class_to_idx == {"ant": 0, "bee": 1, "cat": 2}
+    assert dataset.targets == [0] * 10 + [1] * 8 + [2] * 7
+    assert dataset.samples[11] == (os.path.join(folder, "bee", "001.jpg"), 1) == dataset.imgs[11]
+    assert dataset[11][0].startswith(b"sample 11 ") and dataset[-1][1] == 2
+
+
+def test_explain_and_report(daemon, folder):
+    with data.DataLoader(folder, batch_size=4, seed=7) as loader:
+        batches = iter(loader)
+        next(batches)
+        explained = loader.explain(1, 2)
+        assert explained.ids == expected(loader, 25, 1)[2] and len(explained.paths) == 4
+        assert str(loader.report()) == "all is well" and loader.report()["epochs"] == 1
+        assert len(list(batches)) == 6
+
+
+def test_nothing_is_left(daemon, folder):
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        loader = data.DataLoader(folder, batch_size=4, seed=7)
+        list(loader)
+        del loader
+    gc.collect()
+    time.sleep(0.2)
+    # The fake's own ends of what it still has.
+    assert len(os.listdir("/proc/self/fd")) <= before + 6
+    assert not daemon.jobs
+
+
+def test_version():
+    assert hdmlp.__version__.count(".") == 2
