@@ -10,6 +10,7 @@ package arena
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 )
 
@@ -38,9 +39,9 @@ func New(room int64, dense bool) Space {
 
 // Restore returns the space in which exactly the extents in use are taken;
 // they must be sorted by offset and not overlap.
-func Restore(room int64, dense bool, inUse []Extent) Space {
+func Restore(room int64, dense bool, inUse iter.Seq[Extent]) Space {
 	s := New(room, dense)
-	for _, e := range inUse {
+	for e := range inUse {
 		if e.Length == 0 {
 			continue
 		}

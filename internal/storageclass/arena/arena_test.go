@@ -66,7 +66,7 @@ func TestSpaceAgainstBytes(t *testing.T) {
 				}
 				inUse := slices.Clone(held)
 				slices.SortFunc(inUse, func(a, b Extent) int { return int(a.Offset - b.Offset) })
-				again := Restore(room, dense, inUse)
+				again := Restore(room, dense, slices.Values(inUse))
 				if again.end != s.end || again.used != s.used || !slices.Equal(again.free, s.free) {
 					t.Fatalf("restored %+v, want %+v", again, s)
 				}

@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hdmlp/hdmlp/internal/config/size"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
@@ -38,6 +39,7 @@ type Options struct {
 // Class is the storage class "memory".
 type Class struct {
 	limit func() (int64, error)
+	taken atomic.Int64 // bytes, of all stores
 
 	mu struct {
 		sync.Mutex
@@ -63,15 +65,8 @@ func New(options Options) *Class {
 func (c *Class) Kind() string { return "memory" }
 
 // Taken is the memory, in bytes, that the stores hold now, idle ones included.
-func (c *Class) Taken() int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var sum int64
-	for _, s := range c.mu.stores {
-		sum += s.taken()
-	}
-	return sum
-}
+// It takes no lock: Options.Limit may call it.
+func (c *Class) Taken() int64 { return c.taken.Load() }
 
 // Idle is the memory, in bytes, that evicting all idle stores would give back.
 func (c *Class) Idle() int64 {

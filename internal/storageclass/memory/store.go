@@ -118,6 +118,7 @@ func (s *store) release() {
 	_ = unix.Munmap(s.mapped)
 	_ = s.segment.Close()
 	s.mapped = nil
+	s.class.taken.Add(-s.mu.backed)
 }
 
 // Has is storageclass.Store's.
@@ -258,6 +259,7 @@ func (s *store) back(end int64) bool {
 		err := unix.Fallocate(int(s.segment.Fd()), 0, s.mu.backed, to-s.mu.backed)
 		switch {
 		case err == nil:
+			s.class.taken.Add(to - s.mu.backed)
 			s.mu.backed = to
 			return true
 		case errors.Is(err, unix.EINTR):

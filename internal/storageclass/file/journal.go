@@ -1,0 +1,156 @@
+package file
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// The index is a header and then records, in the order in which things
+// happened; the last record of a sample counts. docs/FORMATS.md has the layout.
+const (
+	indexMagic   = "HDMLPIDX"
+	indexVersion = 1
+	headerSize   = 64
+	recordSize   = 32
+	dropped      = ^uint64(0) // a record's length that says: not held any more
+)
+
+// batch is how many records are kept in memory before they are written.
+const batch = 64
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// record says where a sample lies.
+type record struct {
+	id     uint32
+	sum    uint32 // CRC-32C of the sample
+	offset uint64 // in the data file
+	length uint64 // bytes, or dropped
+}
+
+// appendTo writes the record:
+//
+//	u32 id, u32 CRC-32C of the sample, u64 offset, u64 length, u32 zero,
+//	u32 CRC-32C of the 28 bytes before
+func (r record) appendTo(b []byte) []byte {
+	start := len(b)
+	b = binary.LittleEndian.AppendUint32(b, r.id)
+	b = binary.LittleEndian.AppendUint32(b, r.sum)
+	b = binary.LittleEndian.AppendUint64(b, r.offset)
+	b = binary.LittleEndian.AppendUint64(b, r.length)
+	b = binary.LittleEndian.AppendUint32(b, 0)
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoli))
+}
+
+// decodeRecord reads recordSize bytes. ok is false where the checksum is wrong.
+func decodeRecord(b []byte) (r record, ok bool) {
+	if crc32.Checksum(b[:28], castagnoli) != binary.LittleEndian.Uint32(b[28:]) {
+		return record{}, false
+	}
+	return record{
+		id:     binary.LittleEndian.Uint32(b),
+		sum:    binary.LittleEndian.Uint32(b[4:]),
+		offset: binary.LittleEndian.Uint64(b[8:]),
+		length: binary.LittleEndian.Uint64(b[16:]),
+	}, true
+}
+
+// encodeHeader writes the header:
+//
+//	8 bytes magic, u32 version, u32 zero, 16 bytes fingerprint, u64 F,
+//	20 bytes zero, u32 CRC-32C of the 60 bytes before
+func encodeHeader(fingerprint [16]byte, samples int) []byte {
+	b := make([]byte, 0, headerSize)
+	b = append(b, indexMagic...)
+	b = binary.LittleEndian.AppendUint32(b, indexVersion)
+	b = binary.LittleEndian.AppendUint32(b, 0)
+	b = append(b, fingerprint[:]...)
+	b = binary.LittleEndian.AppendUint64(b, uint64(samples))
+	b = append(b, make([]byte, 20)...)
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+// journal is the index file of an open store. Records are appended in memory
+// and written batch-wise; what a write that fails left half-done is written
+// again at the same place.
+type journal struct {
+	file *os.File
+
+	mu struct {
+		sync.Mutex
+		end     int64 // of the file
+		pending []byte
+	}
+}
+
+// add appends a record; flush writes it, and those before it, at once. An error
+// says that records wait in memory, and will be tried again.
+func (j *journal) add(r record, flush bool) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.mu.pending = r.appendTo(j.mu.pending)
+	if !flush && len(j.mu.pending) < batch*recordSize {
+		return nil
+	}
+	return j.flush()
+}
+
+// flush writes what waits. j.mu is held.
+func (j *journal) flush() error {
+	if len(j.mu.pending) == 0 {
+		return nil
+	}
+	if _, err := j.file.WriteAt(j.mu.pending, j.mu.end); err != nil {
+		return fmt.Errorf("write the index: %w", err)
+	}
+	j.mu.end += int64(len(j.mu.pending))
+	j.mu.pending = j.mu.pending[:0]
+	return nil
+}
+
+// shut writes what waits, syncs and closes the file.
+func (j *journal) shut() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return errors.Join(j.flush(), unix.Fdatasync(int(j.file.Fd())), j.file.Close())
+}
+
+// readIndex calls each with the index's records in order, and returns where
+// they end: a torn record at the end is not part of it, and records whose
+// checksum is wrong are left out. fresh: this is no index of that dataset.
+func readIndex(f io.Reader, fingerprint [16]byte, samples int, each func(record)) (end int64, fresh bool, err error) {
+	header := make([]byte, headerSize)
+	if _, err := io.ReadFull(f, header); err != nil {
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return 0, true, nil
+		}
+		return 0, false, fmt.Errorf("read the index: %w", err)
+	}
+	if string(header) != string(encodeHeader(fingerprint, samples)) {
+		return 0, true, nil
+	}
+	end = headerSize
+	buffer := make([]byte, 32768*recordSize)
+	for {
+		n, err := io.ReadFull(f, buffer)
+		for b := buffer[:n]; len(b) >= recordSize; b = b[recordSize:] {
+			end += recordSize
+			if r, ok := decodeRecord(b); ok {
+				each(r)
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return end, false, nil
+		case err != nil:
+			return 0, false, fmt.Errorf("read the index: %w", err)
+		}
+	}
+}

@@ -1,0 +1,220 @@
+package file
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/storageclass/arena"
+)
+
+// openStore opens, or makes, the dataset's store.
+func openStore(c *Class, ds storageclass.Dataset, room int64) (_ *store, err error) {
+	dir := c.storeDir(ds.Fingerprint)
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, err
+	}
+	s := &store{
+		class:       c,
+		fingerprint: ds.Fingerprint,
+		sampleSize:  ds.Size,
+		where:       make([]atomic.Int64, ds.Samples),
+		sums:        make([]atomic.Uint32, ds.Samples),
+		opens:       1,
+	}
+	const flags = os.O_RDWR | os.O_CREATE | unix.O_NOFOLLOW
+	if s.data, err = os.OpenFile(filepath.Join(dir, dataName), flags, 0o600); err != nil {
+		return nil, err
+	}
+	if s.journal.file, err = os.OpenFile(filepath.Join(dir, indexName), flags, 0o600); err != nil {
+		_ = s.data.Close()
+		return nil, err
+	}
+	if err := s.load(room); err != nil {
+		_ = s.data.Close()
+		_ = s.journal.file.Close()
+		return nil, err
+	}
+	s.opened = time.Now()
+	_ = os.Chtimes(dir, s.opened, s.opened) // the order of eviction, after a restart
+	return s, nil
+}
+
+// load reads the index and makes files and memory agree with what is held.
+func (s *store) load(room int64) error {
+	info, err := s.data.Stat()
+	if err != nil {
+		return err
+	}
+	came := []int32{} // IDs in the order of their records, some more than once
+	end, fresh, err := readIndex(s.journal.file, s.fingerprint, len(s.where), func(r record) {
+		if int64(r.id) >= int64(len(s.where)) {
+			return
+		}
+		s.where[r.id].Store(absent)
+		if !s.fits(r, info.Size()) {
+			return
+		}
+		s.where[r.id].Store(int64(r.offset) + 1)
+		s.sums[r.id].Store(r.sum)
+		came = append(came, int32(r.id))
+	})
+	if err != nil {
+		return err
+	}
+	if fresh {
+		return s.startAnew(room)
+	}
+	held := s.lastOfEach(came)
+	byOffset := s.dropOverlaps(held)
+	held = slices.DeleteFunc(held, func(id int32) bool { return !s.Has(int(id)) })
+	held = s.dropNewest(held, room)
+	byOffset = slices.DeleteFunc(byOffset, func(id int32) bool { return !s.Has(int(id)) })
+	s.mu.held = held
+	s.mu.space = arena.Restore(room, false, func(yield func(arena.Extent) bool) {
+		for _, id := range byOffset {
+			if !yield(arena.Extent{Offset: s.where[id].Load() - 1, Length: s.sampleSize(int(id))}) {
+				return
+			}
+		}
+	})
+	s.journal.mu.end = end
+	if err := s.journal.file.Truncate(end); err != nil {
+		return err
+	}
+	if records := (end - headerSize) / recordSize; records != int64(len(held)) {
+		// A full disk may forbid it. The old index is right as well: what it
+		// says too much is found out by checksums.
+		if err := s.rewriteIndex(); err != nil {
+			s.class.Warn(fmt.Sprintf("the cache in %s: %v", s.class.Dir, err))
+		}
+	}
+	return s.data.Truncate(s.mu.space.End())
+}
+
+// fits tells whether the record can be true.
+func (s *store) fits(r record, dataSize int64) bool {
+	return r.length != dropped && r.length <= math.MaxInt64 && int64(r.length) == s.sampleSize(int(r.id)) &&
+		r.offset <= uint64(dataSize) && r.length <= uint64(dataSize)-r.offset
+}
+
+// startAnew empties both files.
+func (s *store) startAnew(room int64) error {
+	if err := s.journal.file.Truncate(0); err != nil {
+		return err
+	}
+	if err := s.data.Truncate(0); err != nil {
+		return err
+	}
+	if _, err := s.journal.file.WriteAt(encodeHeader(s.fingerprint, len(s.where)), 0); err != nil {
+		return err
+	}
+	s.journal.mu.end = headerSize
+	s.mu.space = arena.New(room, false)
+	return nil
+}
+
+// lastOfEach leaves the last occurrence of every ID that is held, in order.
+func (s *store) lastOfEach(came []int32) []int32 {
+	seen := make([]bool, len(s.where))
+	at := len(came)
+	for i := len(came) - 1; i >= 0; i-- {
+		if id := came[i]; !seen[id] && s.Has(int(id)) {
+			seen[id] = true
+			at--
+			came[at] = id
+		}
+	}
+	return came[at:]
+}
+
+// dropOverlaps returns held in the order of offsets, and drops samples whose
+// bytes overlap: a drop's record between them was lost.
+func (s *store) dropOverlaps(held []int32) []int32 {
+	byOffset := slices.Clone(held)
+	slices.SortFunc(byOffset, func(a, b int32) int {
+		return cmp.Or(
+			cmp.Compare(s.where[a].Load(), s.where[b].Load()),
+			cmp.Compare(s.sampleSize(int(a)), s.sampleSize(int(b))),
+		)
+	})
+	end, last := int64(0), int32(-1)
+	var lost []int32
+	for _, id := range byOffset {
+		offset := s.where[id].Load() - 1
+		n := s.sampleSize(int(id))
+		if n == 0 {
+			continue
+		}
+		if offset < end {
+			lost = append(lost, id, last)
+		}
+		if offset+n > end {
+			end, last = offset+n, id
+		}
+	}
+	for _, id := range lost {
+		s.where[id].Store(absent)
+	}
+	return byOffset
+}
+
+// dropNewest drops what came last, beyond room bytes.
+func (s *store) dropNewest(held []int32, room int64) []int32 {
+	for i, id := range held {
+		n := s.sampleSize(int(id))
+		if n > room {
+			for _, id := range held[i:] {
+				s.where[id].Store(absent)
+			}
+			return held[:i]
+		}
+		room -= n
+	}
+	return held
+}
+
+// rewriteIndex writes a new index of what is held and puts it in the old one's place.
+func (s *store) rewriteIndex() error {
+	dir := filepath.Dir(s.journal.file.Name())
+	name := filepath.Join(dir, newIndex)
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriterSize(f, 1<<20)
+	_, _ = w.Write(encodeHeader(s.fingerprint, len(s.where)))
+	buffer := make([]byte, 0, recordSize)
+	for _, id := range s.mu.held {
+		_, _ = w.Write(record{
+			id: uint32(id), sum: s.sums[id].Load(),
+			offset: uint64(s.where[id].Load() - 1), length: uint64(s.sampleSize(int(id))),
+		}.appendTo(buffer))
+	}
+	err = w.Flush()
+	if err == nil {
+		err = unix.Fdatasync(int(f.Fd()))
+	}
+	if err == nil {
+		err = os.Rename(name, filepath.Join(dir, indexName))
+	}
+	if err != nil {
+		_ = f.Close()
+		_ = os.Remove(name)
+		return fmt.Errorf("write the index anew: %w", err)
+	}
+	_ = s.journal.file.Close()
+	s.journal.file = f
+	s.journal.mu.end = headerSize + int64(len(s.mu.held))*recordSize
+	return nil
+}

@@ -1,0 +1,189 @@
+package storageclasstest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+)
+
+// testInPlace tests stores that implement storageclass.InPlace.
+func testInPlace(t *testing.T, factory Factory) {
+	probe := factory(t, 1000)
+	s := Open(t, probe, Uniform(1, 1, 10), 1000)
+	_, ok := s.(storageclass.InPlace)
+	Close(t, s, probe)
+	if !ok {
+		t.Skip("the class's samples do not lie in shared memory")
+	}
+	for name, test := range map[string]func(*testing.T, Factory){
+		"Fill": testFill, "FailedFillGivesBytesBack": testFailedFill,
+		"SegmentIsReadOnly": testSegment, "ConcurrentFills": testConcurrentFills,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, factory) })
+	}
+}
+
+func fill(s storageclass.Store, ds storageclass.Dataset, id int) error {
+	return s.(storageclass.InPlace).Fill(id, func(dst []byte) error {
+		if int64(len(dst)) != ds.Size(id) || cap(dst) != len(dst) {
+			return fmt.Errorf("%d bytes (room to append: %d) to fill", len(dst), cap(dst)-len(dst))
+		}
+		copy(dst, Bytes(ds, id))
+		return nil
+	})
+}
+
+func testFill(t *testing.T, factory Factory) {
+	c := factory(t, 250)
+	ds := Uniform(1, 4, 100)
+	s := Open(t, c, ds, 250)
+	for _, id := range []int{2, 0} {
+		if err := fill(s, ds, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := fill(s, ds, 1); !errors.Is(err, storageclass.ErrFull) {
+		t.Fatalf("got %v, want ErrFull", err)
+	}
+	if err := fill(s, ds, 2); err == nil {
+		t.Fatal("filled what is held")
+	}
+	if err := fill(s, ds, 4); err == nil {
+		t.Fatal("filled a sample that does not exist")
+	}
+	Check(t, s, ds, 2, 0)
+	Close(t, s, c)
+}
+
+func testFailedFill(t *testing.T, factory Factory) {
+	c := factory(t, 300)
+	ds := Dataset(1, 100, 100, 100, 100, 100)
+	s := Open(t, c, ds, 300)
+	p := s.(storageclass.InPlace)
+	failure := errors.New("the source fails")
+	// While one read that is going to fail has the middle, others take the rest.
+	err := p.Fill(0, func([]byte) error {
+		if p.Has(0) {
+			t.Error("has a sample that is being filled")
+		}
+		if err := s.Put(0, Bytes(ds, 0)); err != nil { // does nothing
+			t.Errorf("put what is being filled: %v", err)
+		}
+		if err := fill(s, ds, 0); err == nil {
+			t.Error("filled what is being filled")
+		}
+		Put(t, s, ds, 1, 2)
+		if err := s.Put(3, Bytes(ds, 3)); !errors.Is(err, storageclass.ErrFull) {
+			t.Errorf("the room is taken: %v", err)
+		}
+		return failure
+	})
+	if !errors.Is(err, failure) {
+		t.Fatalf("got %v, want the reader's error", err)
+	}
+	Check(t, s, ds, 1, 2)
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("a reader's panic was swallowed")
+			}
+		}()
+		_ = p.Fill(4, func([]byte) error { panic("the reader's") })
+	}()
+	Put(t, s, ds, 3) // into the hole
+	Check(t, s, ds, 1, 2, 3)
+	Close(t, s, c)
+}
+
+func testSegment(t *testing.T, factory Factory) {
+	c := factory(t, 10000)
+	ds := Uniform(1, 3, 3000)
+	s := Open(t, c, ds, 10000)
+	p := s.(storageclass.InPlace)
+	Put(t, s, ds, 1)
+	memfd, size := p.Segment()
+	// Another process opens the same memory through its own descriptor.
+	for _, flags := range []int{os.O_RDONLY, os.O_RDWR} {
+		other, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", memfd.Fd()), flags, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Close()
+		if _, err := unix.Mmap(int(other.Fd()), 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err == nil {
+			t.Fatal("the segment can be mapped for writing")
+		} else if flags == os.O_RDWR && !errors.Is(err, unix.EPERM) {
+			t.Fatalf("map for writing: %v, want EPERM", err)
+		}
+		if flags == os.O_RDWR {
+			if _, err := other.WriteAt([]byte{1}, 0); !errors.Is(err, unix.EPERM) {
+				t.Fatalf("write: %v, want EPERM", err)
+			}
+			for _, to := range []int64{0, size - 1, size + 1} {
+				if err := other.Truncate(to); !errors.Is(err, unix.EPERM) {
+					t.Fatalf("resize to %d: %v, want EPERM", to, err)
+				}
+			}
+		}
+		mapped, err := unix.Mmap(int(other.Fd()), 0, int(size), unix.PROT_READ, unix.MAP_SHARED)
+		if err != nil {
+			t.Fatal(err)
+		}
+		Put(t, s, ds, 0) // seen through a mapping that is older
+		for id := range 2 {
+			offset, ok := p.Locate(id)
+			if !ok || !bytes.Equal(mapped[offset:offset+3000], Bytes(ds, id)) {
+				t.Fatalf("sample %d does not lie at %d (located: %v)", id, offset, ok)
+			}
+		}
+		if err := unix.Munmap(mapped); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range []int{-1, 2, 3} {
+		if _, ok := p.Locate(id); ok {
+			t.Errorf("located sample %d", id)
+		}
+	}
+	Close(t, s, c)
+}
+
+// testConcurrentFills lets every other read fail the first time.
+func testConcurrentFills(t *testing.T, factory Factory) {
+	const samples = 200
+	c := factory(t, samples*500)
+	ds := Uniform(1, samples, 500)
+	s := Open(t, c, ds, samples*500)
+	var workers sync.WaitGroup
+	for g := range 4 {
+		workers.Go(func() {
+			for id := g; id < samples; id += 4 {
+				if id%2 == 0 {
+					err := s.(storageclass.InPlace).Fill(id, func([]byte) error { return os.ErrInvalid })
+					if !errors.Is(err, os.ErrInvalid) {
+						t.Errorf("got %v", err)
+					}
+				}
+				if err := fill(s, ds, id); err != nil {
+					t.Errorf("sample %d: %v", id, err)
+				}
+			}
+		})
+	}
+	workers.Wait()
+	ids := []int{}
+	for _, id := range s.Held() {
+		ids = append(ids, int(id))
+	}
+	if len(ids) != samples {
+		t.Fatalf("%d samples held, want all", len(ids))
+	}
+	Check(t, s, ds, ids...)
+	Close(t, s, c)
+}

@@ -1,0 +1,436 @@
+// Package storageclasstest is what every storage class must do: Run, and how
+// fast it does it: Benchmark. A new class's test calls both with a Factory.
+package storageclasstest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+)
+
+// Factory makes an empty class that can hold capacity bytes of samples in all.
+// What it needs beyond the class it cleans up itself.
+type Factory func(t testing.TB, capacity int64) storageclass.Class
+
+// Run tests the class.
+func Run(t *testing.T, factory Factory) {
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, Factory)
+	}{
+		{"RoundTrip", testRoundTrip},
+		{"WrongCalls", testWrongCalls},
+		{"ExactRoom", testExactRoom},
+		{"SameStoreWhileOpen", testSameStoreWhileOpen},
+		{"WarmWhenOpenedAgain", testWarm},
+		{"EvictsIdleStores", testEviction},
+		{"NeverEvictsOpenStores", testOpenStoresStay},
+		{"Concurrency", testConcurrency},
+		{"ConcurrentOpens", testConcurrentOpens},
+		{"NoAllocations", testNoAllocations},
+		{"Model", testModel},
+		{"InPlace", testInPlace},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, factory) })
+	}
+}
+
+// Dataset is a dataset whose samples have these sizes. tag makes its fingerprint.
+func Dataset(tag byte, sizes ...int64) storageclass.Dataset {
+	return storageclass.Dataset{
+		Fingerprint: [16]byte{tag, 0xda},
+		Samples:     len(sizes),
+		Size:        func(id int) int64 { return sizes[id] },
+	}
+}
+
+// Uniform is a dataset of n samples of the same size.
+func Uniform(tag byte, n int, size int64) storageclass.Dataset {
+	return Dataset(tag, slices.Repeat([]int64{size}, n)...)
+}
+
+// Bytes are the bytes that the tests take for a sample.
+func Bytes(ds storageclass.Dataset, id int) []byte {
+	data := make([]byte, ds.Size(id))
+	r := rand.New(rand.NewPCG(uint64(ds.Fingerprint[0]), uint64(id)))
+	for i := range data {
+		data[i] = byte(r.Uint32())
+	}
+	return data
+}
+
+// Open opens a store and closes it when the test ends, before its class.
+func Open(t testing.TB, c storageclass.Class, ds storageclass.Dataset, room int64) storageclass.Store {
+	t.Helper()
+	s, err := c.Open(ds, room)
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	return s
+}
+
+// Put puts samples, all of which must fit.
+func Put(t testing.TB, s storageclass.Store, ds storageclass.Dataset, ids ...int) {
+	t.Helper()
+	for _, id := range ids {
+		if err := s.Put(id, Bytes(ds, id)); err != nil {
+			t.Fatalf("put sample %d: %v", id, err)
+		}
+	}
+}
+
+// Check verifies that the store holds exactly the samples, in this order, and
+// that their bytes are right.
+func Check(t testing.TB, s storageclass.Store, ds storageclass.Dataset, ids ...int) {
+	t.Helper()
+	var held []int
+	var sum int64
+	for _, id := range s.Held() {
+		held = append(held, int(id))
+	}
+	if !slices.Equal(held, ids) {
+		t.Fatalf("held %v, want %v", held, ids)
+	}
+	for id := range ds.Samples {
+		if s.Has(id) != slices.Contains(ids, id) {
+			t.Fatalf("Has(%d) = %v", id, s.Has(id))
+		}
+		dst := make([]byte, ds.Size(id))
+		err := s.Read(id, dst)
+		switch {
+		case !slices.Contains(ids, id):
+			if !errors.Is(err, storageclass.ErrNotHeld) {
+				t.Fatalf("Read(%d) = %v, want ErrNotHeld", id, err)
+			}
+		case err != nil:
+			t.Fatalf("Read(%d) = %v", id, err)
+		case !bytes.Equal(dst, Bytes(ds, id)):
+			t.Fatalf("sample %d has other bytes", id)
+		default:
+			sum += ds.Size(id)
+		}
+	}
+	if total, used := s.Room(); used != sum || used > total {
+		t.Fatalf("room: %d of %d in use, the samples have %d", used, total, sum)
+	}
+}
+
+// Close closes stores or classes.
+func Close(t testing.TB, closers ...interface{ Close() error }) {
+	t.Helper()
+	for _, c := range closers {
+		if err := c.Close(); err != nil {
+			t.Fatalf("close: %v", err)
+		}
+	}
+}
+
+func testRoundTrip(t *testing.T, factory Factory) {
+	c := factory(t, 1<<20)
+	if c.Kind() == "" {
+		t.Error("a class without a kind")
+	}
+	ds := Dataset(1, 100, 1, 0, 5000, 4096, 33)
+	s := Open(t, c, ds, 1<<20)
+	Check(t, s, ds)
+	Put(t, s, ds, 3, 0, 2, 5)
+	Check(t, s, ds, 3, 0, 2, 5)
+	Put(t, s, ds, 3, 1, 3) // what is held already stays as it is
+	Check(t, s, ds, 3, 0, 2, 5, 1)
+	data := Bytes(ds, 4)
+	if err := s.Put(4, data); err != nil {
+		t.Fatal(err)
+	}
+	clear(data) // the store has a copy
+	Check(t, s, ds, 3, 0, 2, 5, 1, 4)
+	Close(t, s, c)
+}
+
+func testWrongCalls(t *testing.T, factory Factory) {
+	c := factory(t, 1000)
+	ds := Uniform(1, 2, 10)
+	s := Open(t, c, ds, 1000)
+	Put(t, s, ds, 0)
+	for name, err := range map[string]error{
+		"put below":  s.Put(-1, make([]byte, 10)),
+		"put above":  s.Put(2, make([]byte, 10)),
+		"put short":  s.Put(1, make([]byte, 9)),
+		"put long":   s.Put(1, make([]byte, 11)),
+		"read short": s.Read(0, make([]byte, 9)),
+		"read long":  s.Read(0, make([]byte, 11)),
+		"close":      c.Close(), // a store is open
+	} {
+		if err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	for _, id := range []int{-1, 2, 1 << 40} {
+		if s.Has(id) {
+			t.Errorf("has sample %d", id)
+		}
+		if err := s.Read(id, nil); !errors.Is(err, storageclass.ErrNotHeld) {
+			t.Errorf("read sample %d: %v", id, err)
+		}
+	}
+	if _, err := c.Open(Uniform(1, 3, 10), 10); err == nil {
+		t.Error("opened with another number of samples under the same fingerprint")
+	}
+	if _, err := c.Open(ds, -1); err == nil {
+		t.Error("opened with negative room")
+	}
+	Check(t, s, ds, 0)
+	Close(t, s)
+	if err := s.Close(); err == nil {
+		t.Error("closed more often than opened")
+	}
+	Close(t, c)
+	if _, err := c.Open(ds, 10); err == nil {
+		t.Error("opened a store of a closed class")
+	}
+}
+
+func testExactRoom(t *testing.T, factory Factory) {
+	r := rand.New(rand.NewPCG(1, 2))
+	sizes := make([]int64, 200)
+	var sum int64
+	for i := range sizes {
+		sizes[i] = r.Int64N(3000)
+		sum += sizes[i]
+	}
+	ds := Dataset(1, append(sizes, 1, 0)...)
+	c := factory(t, sum)
+	s := Open(t, c, ds, sum)
+	ids := r.Perm(200)
+	Put(t, s, ds, ids...)
+	if total, used := s.Room(); total != sum || used != sum {
+		t.Fatalf("%d of %d in use, want %d of %d", used, total, sum, sum)
+	}
+	if err := s.Put(200, []byte{1}); !errors.Is(err, storageclass.ErrFull) {
+		t.Fatalf("one byte more: %v, want ErrFull", err)
+	}
+	Check(t, s, ds, ids...)
+	Put(t, s, ds, 201) // no bytes: always room
+	Check(t, s, ds, append(ids, 201)...)
+	Close(t, s, c)
+}
+
+func testSameStoreWhileOpen(t *testing.T, factory Factory) {
+	c := factory(t, 1000)
+	ds := Uniform(1, 10, 50)
+	s := Open(t, c, ds, 100)
+	Put(t, s, ds, 7)
+	again := Open(t, c, ds, 1000)
+	if again != s {
+		t.Fatal("another store")
+	}
+	if total, _ := again.Room(); total != 100 {
+		t.Fatalf("room %d, want 100 still", total)
+	}
+	if n, err := c.Available(ds); err != nil || n != 100 {
+		t.Fatalf("available %d, %v, want what the open store has", n, err)
+	}
+	Close(t, s)
+	Check(t, again, ds, 7)
+	Close(t, again, c)
+}
+
+func testWarm(t *testing.T, factory Factory) {
+	c := factory(t, 1000)
+	ds := Uniform(1, 20, 50)
+	s := Open(t, c, ds, 150)
+	Put(t, s, ds, 5, 3)
+	Close(t, s)
+	if n, err := c.Available(ds); err != nil || n != 1000 {
+		t.Fatalf("available %d, %v, want 1000", n, err)
+	}
+	s = Open(t, c, ds, 1000)
+	Check(t, s, ds, 5, 3)
+	for id := range 20 {
+		Put(t, s, ds, id)
+	}
+	if _, used := s.Room(); used != 1000 {
+		t.Fatalf("%d bytes in use, want 1000", used)
+	}
+	Close(t, s)
+	// With less room than it holds: what is left is right, and within its room.
+	s = Open(t, c, ds, 500)
+	held := s.Held()
+	if len(held) < 10 || held[0] != 5 {
+		t.Fatalf("held %v, want the oldest", held)
+	}
+	ids := []int{}
+	for _, id := range held {
+		ids = append(ids, int(id))
+	}
+	Check(t, s, ds, ids...)
+	Close(t, s, c)
+}
+
+func testEviction(t *testing.T, factory Factory) {
+	c := factory(t, 300)
+	sets := []storageclass.Dataset{Uniform(1, 10, 10), Uniform(2, 10, 10), Uniform(3, 10, 10)}
+	all := []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}
+	for _, ds := range sets {
+		s := Open(t, c, ds, 100)
+		Put(t, s, ds, all...)
+		Close(t, s)
+	}
+	s := Open(t, c, sets[0], 100) // used last now
+	Check(t, s, sets[0], all...)
+	Close(t, s)
+	fourth := Uniform(4, 15, 10)
+	if n, err := c.Available(fourth); err != nil || n != 300 {
+		t.Fatalf("available %d, %v, want 300", n, err)
+	}
+	s4 := Open(t, c, fourth, 150) // takes the place of 2 and 3
+	s = Open(t, c, sets[0], 100)
+	Check(t, s, sets[0], all...)
+	cold := Open(t, c, sets[1], 50)
+	Check(t, cold, sets[1])
+	Put(t, s4, fourth, all...)
+	Close(t, s, s4, cold, c)
+}
+
+func testOpenStoresStay(t *testing.T, factory Factory) {
+	c := factory(t, 300)
+	a, b := Uniform(1, 10, 10), Uniform(2, 10, 10)
+	sa := Open(t, c, a, 200)
+	Put(t, sa, a, 1)
+	if n, err := c.Available(b); err != nil || n != 100 {
+		t.Fatalf("available %d, %v, want 100", n, err)
+	}
+	_, err := c.Open(b, 101)
+	var limit *storageclass.LimitError
+	if !errors.As(err, &limit) || limit.Need != 101 || limit.Limit != 100 {
+		t.Fatalf("got %v, want need 101 and limit 100", err)
+	}
+	sb := Open(t, c, b, 100)
+	Check(t, sa, a, 1)
+	Close(t, sa, sb, c)
+}
+
+// testConcurrency puts every sample from several goroutines while others read.
+func testConcurrency(t *testing.T, factory Factory) {
+	const samples, fit = 400, 300
+	c := factory(t, fit*700)
+	ds := Uniform(1, samples, 700)
+	s := Open(t, c, ds, fit*700)
+	want := make([][]byte, samples)
+	for id := range want {
+		want[id] = Bytes(ds, id)
+	}
+	var writers, readers sync.WaitGroup
+	done := make(chan struct{})
+	errs := make(chan error, 64)
+	for g := range 4 {
+		writers.Go(func() {
+			for _, id := range rand.New(rand.NewPCG(uint64(g), 0)).Perm(samples) {
+				if err := s.Put(id, want[id]); err != nil && !errors.Is(err, storageclass.ErrFull) {
+					errs <- err
+					return
+				}
+			}
+		})
+		readers.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(g), 1))
+			dst := make([]byte, 700)
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				id := r.IntN(samples)
+				has := s.Has(id)
+				switch err := s.Read(id, dst); {
+				case errors.Is(err, storageclass.ErrNotHeld) && !has:
+				case err != nil:
+					errs <- fmt.Errorf("read sample %d: %w", id, err)
+					return
+				case !bytes.Equal(dst, want[id]):
+					errs <- fmt.Errorf("sample %d has other bytes", id)
+					return
+				}
+			}
+		})
+	}
+	writers.Wait()
+	close(done)
+	readers.Wait()
+	select {
+	case err := <-errs:
+		t.Fatal(err)
+	default:
+	}
+	ids := []int{}
+	for _, id := range s.Held() {
+		ids = append(ids, int(id))
+	}
+	if len(ids) != fit {
+		t.Fatalf("%d samples held, %d fit", len(ids), fit)
+	}
+	Check(t, s, ds, ids...)
+	Close(t, s, c)
+}
+
+// testConcurrentOpens opens, uses and closes stores of several datasets that
+// push each other out.
+func testConcurrentOpens(t *testing.T, factory Factory) {
+	c := factory(t, 4*100)
+	var jobs sync.WaitGroup
+	for g := range 4 {
+		jobs.Go(func() {
+			for i := range 15 {
+				ds := Uniform(byte((g+i)%6), 10, 10)
+				s, err := c.Open(ds, 100)
+				if err != nil {
+					t.Errorf("open: %v", err)
+					return
+				}
+				for id := range 10 {
+					if err := s.Put(id, Bytes(ds, id)); err != nil {
+						t.Errorf("put: %v", err)
+					}
+				}
+				dst := make([]byte, 10)
+				if err := s.Read(i%10, dst); err != nil && !errors.Is(err, storageclass.ErrNotHeld) {
+					t.Errorf("read: %v", err) // not held: another Put of it still runs
+				}
+				if err := s.Close(); err != nil {
+					t.Errorf("close: %v", err)
+				}
+			}
+		})
+	}
+	jobs.Wait()
+	Close(t, c)
+}
+
+func testNoAllocations(t *testing.T, factory Factory) {
+	c := factory(t, 10000)
+	ds := Uniform(1, 2, 5000)
+	s := Open(t, c, ds, 10000)
+	Put(t, s, ds, 0)
+	dst := make([]byte, 5000)
+	inPlace, _ := s.(storageclass.InPlace)
+	allocations := testing.AllocsPerRun(100, func() {
+		if !s.Has(0) || s.Has(1) || s.Read(0, dst) != nil || s.Read(1, dst) == nil {
+			t.Error("wrong answers")
+		}
+		if inPlace != nil {
+			if _, ok := inPlace.Locate(0); !ok {
+				t.Error("not located")
+			}
+		}
+	})
+	if allocations != 0 {
+		t.Errorf("%v allocations in Has, Locate and Read", allocations)
+	}
+	Close(t, s, c)
+}
