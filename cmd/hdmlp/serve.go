@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/daemon"
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/dataset/folder"
+	"github.com/hdmlp/hdmlp/internal/dataset/retry"
+	"github.com/hdmlp/hdmlp/internal/job"
+	"github.com/hdmlp/hdmlp/internal/probe"
+	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/report/prometheus"
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/storageclass/file"
+	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
+)
+
+func newServeCommand() *cobra.Command {
+	var fromProcess bool
+	var set []string
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run this node's daemon",
+		Long: `Run this node's daemon in the foreground. Training processes start it by
+themselves; run it by hand to keep caches warm between jobs for longer
+(--set linger=12h), or to see its log.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			arguments, err := parseSettings(set)
+			if err != nil {
+				return err
+			}
+			return runServe(cmd.Context(), arguments, fromProcess)
+		},
+	}
+	cmd.Flags().StringArrayVar(&set, "set", nil, "key=value: a configuration key of the daemon: linger, metrics, log_level")
+	cmd.Flags().BoolVar(&fromProcess, "from-process", false, "started by a training process: exit quietly if a daemon runs already")
+	return cmd
+}
+
+func runServe(ctx context.Context, arguments map[string]any, fromProcess bool) error {
+	environment := hdmlpEnvironment()
+	cfg, err := config.Resolve(config.Input{Arguments: arguments, Environment: environment, File: config.DefaultFile(environment)})
+	if err != nil {
+		return inputError{err}
+	}
+	address := daemon.Address(os.Getenv)
+	listener, err := net.ListenUnix("unix", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		if fromProcess {
+			return nil // somebody else was faster
+		}
+		return fmt.Errorf("a daemon is running already at %s: see `hdmlp stats`, or end it with `hdmlp stop`", address.Name)
+	}
+	if err != nil {
+		return fmt.Errorf("listen at %s: %w", address.Name, err)
+	}
+	log := newLogger(cfg.LogLevel)
+	if _, err := probe.RaiseFileLimit(); err != nil {
+		log.Warn("raise the limit of open files", "error", err)
+	}
+	if fromProcess {
+		signal.Ignore(syscall.SIGHUP)
+	}
+	logFile, err := sharedLog()
+	if err != nil {
+		return err
+	}
+	node := job.NewNode(kinds(log), log)
+	if cfg.Metrics != "" {
+		stop, err := serveMetrics(cfg.Metrics, node, log)
+		if err != nil {
+			return inputError{err}
+		}
+		defer stop()
+	}
+	log.Info("daemon starts", "version", version, "pid", os.Getpid(), "socket", address.Name, "linger", cfg.Linger)
+	err = daemon.New(daemon.Config{Version: version, Node: node, Linger: cfg.Linger, Log: log, LogFile: logFile}).Run(ctx, listener)
+	log.Info("daemon ends", "pid", os.Getpid())
+	return err
+}
+
+// kinds are the kinds of sources and storage classes that there are.
+func kinds(log *slog.Logger) job.Kinds {
+	ram := memory.New(memory.Options{Limit: availableMemory})
+	return job.Kinds{
+		Sources: map[string]func(context.Context, protocol.DatasetMessage, job.SourceOptions) (job.OpenedSource, error){
+			"folder": func(ctx context.Context, spec protocol.DatasetMessage, o job.SourceOptions) (job.OpenedSource, error) {
+				return openFolder(ctx, spec, o)
+			},
+		},
+		Classes: map[string]func(config.StorageClass, func(string)) (storageclass.Class, error){
+			"memory": func(config.StorageClass, func(string)) (storageclass.Class, error) { return ram, nil },
+			"file": func(c config.StorageClass, warn func(string)) (storageclass.Class, error) {
+				class, err := file.New(file.Options{Dir: c.Path, Capacity: c.Capacity, Reserve: c.Reserve, Warn: warn})
+				if err != nil {
+					var limit *storageclass.LimitError
+					if errors.As(err, &limit) {
+						return nil, err
+					}
+					return nil, &protocol.ErrorMessage{Kind: protocol.KindConfig, Message: err.Error()}
+				}
+				return class, nil
+			},
+		},
+		Machine: config.Machine{
+			AvailableMemory: func() (int64, error) {
+				n, err := availableMemory()
+				return n + ram.Idle(), err
+			},
+			FreeDisk: freeDisk,
+		},
+	}
+}
+
+// patientFolder is a folder behind retries, with its index.
+type patientFolder struct {
+	dataset.Source
+	index *dataset.Index
+}
+
+func (p patientFolder) Index() *dataset.Index { return p.index }
+
+func openFolder(ctx context.Context, spec protocol.DatasetMessage, o job.SourceOptions) (job.OpenedSource, error) {
+	f, err := folder.Open(ctx, spec.Path, folder.Options{Extensions: spec.Extensions, IndexDir: o.Config.IndexDir, Progress: o.Progress})
+	if err != nil {
+		return nil, err
+	}
+	patient := retry.New(f, retry.Options{
+		Timeout: o.Config.SourceTimeout,
+		Slow: func(id int, path string, since time.Time) {
+			o.Warn(fmt.Sprintf("the source has not answered for %.0f s: sample %d (%s)", time.Since(since).Seconds(), id, path))
+		},
+	})
+	return patientFolder{patient, f.Index()}, nil
+}
+
+func availableMemory() (int64, error) {
+	m, err := probe.Memory()
+	return m.Available, err
+}
+
+// freeDisk is what a file class in dir could have: what is free, and what the
+// cache there holds already.
+func freeDisk(dir string) (int64, error) {
+	d, err := probe.Disk(dir)
+	if err != nil {
+		return 0, err
+	}
+	held, err := file.Held(dir)
+	if err != nil {
+		return d.Free, nil // not made yet, or not ours: file.New says so
+	}
+	return min(d.Free, math.MaxInt64-held) + held, nil
+}
+
+// sharedLog is the file that processes read the daemon's last words from: its
+// standard error if that is a memfd, made by the process that started it.
+func sharedLog() (*os.File, error) {
+	if _, err := unix.FcntlInt(2, unix.F_GET_SEALS, 0); err == nil {
+		return os.Stderr, nil
+	}
+	f, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", os.DevNull, err)
+	}
+	return f, nil
+}
+
+func newLogger(level string) *slog.Logger {
+	var l slog.Level
+	_ = l.UnmarshalText([]byte(level)) // config has checked it
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l}))
+}
+
+// serveMetrics serves Prometheus's text format; stop ends it.
+func serveMetrics(address string, node *job.Node, log *slog.Logger) (stop func(), err error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("metrics = %q: %w", address, err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", prometheus.Handler(node.Reports))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("metrics", "error", err)
+		}
+	}()
+	log.Info("metrics are served", "address", l.Addr())
+	return func() {
+		server.Close()
+		<-done
+	}, nil
+}
+
+// hdmlpEnvironment is the part of the environment that is ours.
+func hdmlpEnvironment() map[string]string {
+	out := map[string]string{}
+	for _, kv := range os.Environ() {
+		if k, v, _ := strings.Cut(kv, "="); strings.HasPrefix(k, "HDMLP_") {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// parseSettings makes arguments of key=value flags.
+func parseSettings(set []string) (map[string]any, error) {
+	out := map[string]any{}
+	for _, kv := range set {
+		k, v, ok := strings.Cut(kv, "=")
+		if !ok || k == "" {
+			return nil, badInput("--set %q: give it as key=value", kv)
+		}
+		out[k] = v
+	}
+	return out, nil
+}

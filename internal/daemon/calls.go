@@ -1,0 +1,200 @@
+package daemon
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/job"
+	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+)
+
+// call answers a CALL, beside the reader.
+func (x *conn) call(ctx context.Context, p []byte) error {
+	var m protocol.CallMessage
+	if err := protocol.DecodeJSON(p, &m); err != nil {
+		return err
+	}
+	m.Params = append(json.RawMessage(nil), m.Params...)
+	select {
+	case x.slots <- struct{}{}:
+	default:
+		return fmt.Errorf("%w: more than %d calls under way", protocol.ErrProtocol, maxCalls)
+	}
+	x.tasks.Go(func() {
+		reply := protocol.ReplyMessage{ID: m.ID}
+		result, err := x.answer(ctx, m)
+		if err != nil {
+			reply.Error = errorMessage(err)
+		} else {
+			reply.Result = result
+		}
+		<-x.slots
+		_ = x.sendJSON(protocol.Reply, reply)
+	})
+	return nil
+}
+
+// maxSamples is how many samples one call lists.
+const maxSamples = 10_000
+
+// answer does what a call asks for.
+func (x *conn) answer(ctx context.Context, m protocol.CallMessage) (any, error) {
+	rank := x.rank.Load()
+	switch m.Method {
+	case "explain", "report", "audit":
+		if rank == nil {
+			return nil, &protocol.ErrorMessage{Kind: protocol.KindProtocol, Message: m.Method + " before a job is open"}
+		}
+	}
+	switch m.Method {
+	case "dataset":
+		return x.describeDataset(ctx, m.Params)
+	case "samples":
+		return x.listSamples(ctx, m.Params)
+	case "explain":
+		p := struct {
+			Epoch int  `json:"epoch"`
+			Step  int  `json:"step"`
+			Rank  *int `json:"rank"`
+		}{}
+		if err := decodeParams(m.Params, &p); err != nil {
+			return nil, err
+		}
+		if p.Rank == nil {
+			own := -1
+			p.Rank = &own
+		}
+		return rank.Explain(p.Epoch, p.Step, *p.Rank)
+	case "report":
+		return rank.Report(), nil
+	case "audit":
+		p := struct {
+			Epoch int `json:"epoch"`
+		}{}
+		if err := decodeParams(m.Params, &p); err != nil {
+			return nil, err
+		}
+		return rank.Audit(ctx, p.Epoch)
+	case "stats":
+		return x.d.stats(), nil
+	case "shutdown":
+		p := struct {
+			Force bool `json:"force"`
+		}{}
+		if err := decodeParams(m.Params, &p); err != nil {
+			return nil, err
+		}
+		if !p.Force && x.d.busy(x) {
+			return nil, &protocol.ErrorMessage{Kind: protocol.KindBusy, Message: "jobs are running; use --force to end them"}
+		}
+		x.d.stop()
+		return map[string]any{}, nil
+	}
+	return nil, &protocol.ErrorMessage{Kind: protocol.KindProtocol, Message: fmt.Sprintf("unknown method %q", m.Method)}
+}
+
+func decodeParams(p json.RawMessage, v any) error {
+	if len(p) == 0 || string(p) == "null" {
+		return nil
+	}
+	return protocol.DecodeJSON(p, v)
+}
+
+// datasetParams are the parameters of the dataset calls.
+type datasetParams struct {
+	protocol.DatasetMessage
+	protocol.Settings
+	From int `json:"from"`
+	To   int `json:"to"`
+}
+
+// openDataset opens the dataset of a call; it stays open with the connection.
+func (x *conn) openDataset(ctx context.Context, raw json.RawMessage) (*job.Dataset, *datasetParams, error) {
+	var p datasetParams
+	if err := decodeParams(raw, &p); err != nil {
+		return nil, nil, err
+	}
+	cfg, err := x.d.cfg.Node.Resolve(p.Settings)
+	if err != nil {
+		return nil, nil, err
+	}
+	ds, err := x.d.cfg.Node.OpenDataset(ctx, p.DatasetMessage, cfg, x.progress("scanning "+p.Path))
+	if err != nil {
+		return nil, nil, err
+	}
+	x.mu.Lock()
+	x.datasets = append(x.datasets, ds)
+	x.mu.Unlock()
+	return ds, &p, nil
+}
+
+func (x *conn) describeDataset(ctx context.Context, raw json.RawMessage) (any, error) {
+	ds, _, err := x.openDataset(ctx, raw)
+	if err != nil {
+		return nil, err
+	}
+	index := ds.Index()
+	fingerprint := index.Fingerprint()
+	return map[string]any{
+		"samples": index.Len(), "classes": index.Classes(), "bytes": index.Bytes(),
+		"fingerprint": hex.EncodeToString(fingerprint[:]), "class_sizes": index.ClassSizes(),
+	}, nil
+}
+
+func (x *conn) listSamples(ctx context.Context, raw json.RawMessage) (any, error) {
+	ds, p, err := x.openDataset(ctx, raw)
+	if err != nil {
+		return nil, err
+	}
+	index := ds.Index()
+	if p.From < 0 || p.To < p.From || p.To > index.Len() || p.To-p.From > maxSamples {
+		return nil, &protocol.ErrorMessage{Kind: protocol.KindConfig, Message: fmt.Sprintf("samples from %d to %d: the dataset has 0 to %d, and one call lists at most %d", p.From, p.To, index.Len(), maxSamples)}
+	}
+	list := make([][2]any, 0, p.To-p.From)
+	for id := p.From; id < p.To; id++ {
+		list = append(list, [2]any{index.Name(id), index.Label(id)})
+	}
+	return list, nil
+}
+
+// Stats is what `hdmlp stats` shows.
+type Stats struct {
+	Version     string        `json:"version"`
+	PID         int           `json:"pid"`
+	Connections int           `json:"connections"`
+	Jobs        []*job.Report `json:"jobs"`
+}
+
+// errorMessage makes of any error what a process is told.
+func errorMessage(err error) *protocol.ErrorMessage {
+	var message *protocol.ErrorMessage
+	var sample *dataset.SampleError
+	var set *dataset.Error
+	var limit *storageclass.LimitError
+	var problem *config.Problem
+	switch {
+	case errors.As(err, &message):
+		copied := *message
+		return &copied
+	case errors.As(err, &sample):
+		return &protocol.ErrorMessage{Kind: protocol.KindSample, Message: err.Error(), Details: map[string]any{"sample": sample.ID, "path": sample.Path}}
+	case errors.As(err, &set):
+		return &protocol.ErrorMessage{Kind: protocol.KindDataset, Message: err.Error(), Details: map[string]any{"path": set.Path}}
+	case errors.As(err, &limit):
+		return &protocol.ErrorMessage{Kind: protocol.KindLimit, Message: err.Error(), Details: map[string]any{"need": limit.Need, "limit": limit.Limit}}
+	case errors.As(err, &problem):
+		return &protocol.ErrorMessage{Kind: protocol.KindConfig, Message: err.Error()}
+	case errors.Is(err, protocol.ErrProtocol):
+		return &protocol.ErrorMessage{Kind: protocol.KindProtocol, Message: err.Error()}
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ENOMEM), errors.Is(err, syscall.ENOSPC):
+		return &protocol.ErrorMessage{Kind: protocol.KindLimit, Message: err.Error()}
+	}
+	return &protocol.ErrorMessage{Kind: protocol.KindInternal, Message: err.Error()}
+}

@@ -1,0 +1,345 @@
+package daemon
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hdmlp/hdmlp/internal/job"
+	"github.com/hdmlp/hdmlp/internal/prefetch"
+	"github.com/hdmlp/hdmlp/internal/protocol"
+)
+
+// conn is one process's connection.
+type conn struct {
+	d   *Daemon
+	c   *net.UnixConn
+	log *slog.Logger
+
+	rank  atomic.Pointer[job.Rank] // set by OPEN
+	opens bool                     // OPEN was received; reader's own
+	tasks sync.WaitGroup           // calls and OPEN under way
+	slots chan struct{}            // limits calls under way
+
+	stage *stage // the generation being staged; reader's own
+
+	wmu struct { // guards writing
+		sync.Mutex
+		buf []byte
+	}
+
+	mu       sync.Mutex // guards datasets
+	datasets []*job.Dataset
+}
+
+// stage is one generation: a run of Rank.Run.
+type stage struct {
+	generation uint64
+	cancel     context.CancelFunc
+	done       chan struct{}
+}
+
+// maxCalls is how many calls of one connection may be under way.
+const maxCalls = 16
+
+func newConn(d *Daemon, c *net.UnixConn) *conn {
+	return &conn{d: d, c: c, log: d.cfg.Log, slots: make(chan struct{}, maxCalls)}
+}
+
+// run serves the connection until it ends.
+func (x *conn) run(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	closed := context.AfterFunc(ctx, func() { x.c.Close() })
+	err := x.handshake(ctx, cancel)
+	if err != nil {
+		x.refuse(err)
+	}
+	cancel()
+	closed()
+	x.c.Close()
+	x.stopStage()
+	x.tasks.Wait()
+	if r := x.rank.Load(); r != nil {
+		r.Close()
+	}
+	for _, ds := range x.datasets {
+		ds.Close()
+	}
+}
+
+// refuse ends a connection that broke the rules, with a word of why.
+func (x *conn) refuse(err error) {
+	m := errorMessage(err)
+	if m.Kind == protocol.KindProtocol || m.Kind == protocol.KindPermission {
+		x.log.Warn("connection refused", "error", err)
+	}
+	_ = x.c.SetWriteDeadline(time.Now().Add(time.Second))
+	_ = x.sendJSON(protocol.Error, m)
+}
+
+// handshake checks who is there, and reads frames.
+func (x *conn) handshake(ctx context.Context, cancel context.CancelFunc) error {
+	cred, err := peer(x.c)
+	if err != nil {
+		return err
+	}
+	if int(cred.Uid) != os.Geteuid() {
+		return &protocol.ErrorMessage{
+			Kind:    protocol.KindPermission,
+			Message: fmt.Sprintf("this daemon serves user %d and not user %d: start one of your own", os.Geteuid(), cred.Uid),
+		}
+	}
+	r := bufio.NewReaderSize(x.c, 64<<10)
+	_ = x.c.SetReadDeadline(time.Now().Add(patience))
+	t, p, err := protocol.ReadFrame(r, make([]byte, 4096))
+	if err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		return err
+	}
+	if t != protocol.Hello {
+		return fmt.Errorf("%w: the first frame is of type %d, not HELLO", protocol.ErrProtocol, t)
+	}
+	var hello protocol.HelloMessage
+	if err := protocol.DecodeJSON(p, &hello); err != nil {
+		return err
+	}
+	if hello.Protocol != protocol.Version {
+		return &protocol.ErrorMessage{
+			Kind: protocol.KindVersion,
+			Message: fmt.Sprintf("the process (hdmlp %s) speaks protocol %d, the daemon (hdmlp %s, pid %d) protocol %d: install one version on the node, and end the daemon with `hdmlp stop`",
+				hello.Version, hello.Protocol, x.d.cfg.Version, os.Getpid(), protocol.Version),
+		}
+	}
+	_ = x.c.SetReadDeadline(time.Time{})
+	if watch := watchProcess(int(cred.Pid), cancel); watch != nil {
+		defer watch()
+	}
+	frame, err := protocol.AppendJSON(nil, protocol.Welcome, protocol.WelcomeMessage{Protocol: protocol.Version, Version: x.d.cfg.Version, PID: os.Getpid()})
+	if err != nil {
+		return err
+	}
+	if err := x.sendWithFile(frame, x.d.cfg.LogFile); err != nil {
+		return nil // it is gone
+	}
+	return x.frames(ctx, r)
+}
+
+// frames reads and handles frames until the connection ends.
+func (x *conn) frames(ctx context.Context, r io.Reader) error {
+	buf := make([]byte, 64<<10)
+	var slots []uint32
+	for {
+		t, p, err := protocol.ReadFrame(r, buf)
+		if err != nil {
+			if errors.Is(err, protocol.ErrProtocol) && ctx.Err() == nil {
+				return err
+			}
+			return nil // the process is gone, or the daemon ends
+		}
+		switch t {
+		case protocol.Ack:
+			err = x.ack(p, &slots)
+		case protocol.Wait:
+			var generation uint64
+			if generation, err = protocol.DecodeWait(p); err == nil && x.stage != nil && x.stage.generation == generation {
+				x.rank.Load().Wait()
+			}
+		case protocol.Iterate:
+			err = x.iterate(ctx, p)
+		case protocol.Call:
+			err = x.call(ctx, p)
+		case protocol.Open:
+			err = x.open(ctx, p)
+		default:
+			err = fmt.Errorf("%w: frame of type %d after the first", protocol.ErrProtocol, t)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// open makes or joins a job, beside the reader: a scan may take long.
+func (x *conn) open(ctx context.Context, p []byte) error {
+	var m protocol.OpenMessage
+	if err := protocol.DecodeJSON(p, &m); err != nil {
+		return err
+	}
+	if x.opens {
+		return fmt.Errorf("%w: a second OPEN on one connection", protocol.ErrProtocol)
+	}
+	x.opens = true
+	x.tasks.Go(func() {
+		rank, err := x.d.cfg.Node.Open(ctx, m, x.progress("scanning "+m.Dataset.Path))
+		if err != nil {
+			if ctx.Err() == nil {
+				x.log.Warn("job refused", "job", m.Job, "rank", m.Rank, "error", err)
+			}
+			_ = x.sendJSON(protocol.Error, errorMessage(err))
+			return
+		}
+		x.rank.Store(rank)
+		opened := rank.Opened()
+		x.log.Info("rank joined", "job", m.Job, "rank", m.Rank, "world_size", m.WorldSize)
+		if x.sendJSON(protocol.Opened, opened) != nil {
+			return
+		}
+		for _, s := range rank.Segments() {
+			var flags uint32
+			if s.Writable {
+				flags = protocol.SegmentWritable
+			}
+			if x.sendWithFile(protocol.AppendSegment(nil, s.Number, flags, uint64(s.Size)), s.File) != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
+// iterate begins a generation; the one before ends first.
+func (x *conn) iterate(ctx context.Context, p []byte) error {
+	m, err := protocol.DecodeIterate(p)
+	if err != nil {
+		return err
+	}
+	rank := x.rank.Load()
+	if rank == nil {
+		return fmt.Errorf("%w: ITERATE before a job is open", protocol.ErrProtocol)
+	}
+	x.stopStage()
+	epoch, step := int(m.Epoch), int(m.Step)
+	if err := rank.Check(epoch, step); err != nil {
+		e := errorMessage(err)
+		e.Generation = m.Generation
+		_ = x.sendJSON(protocol.Error, e)
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	s := &stage{generation: m.Generation, cancel: cancel, done: make(chan struct{})}
+	x.stage = s
+	go func() { // owned by x: stopStage waits for it
+		defer close(s.done)
+		defer cancel()
+		err := rank.Run(ctx, epoch, step, func(b *prefetch.Batch) error { return x.sendBatch(s.generation, b) })
+		switch {
+		case ctx.Err() != nil:
+		case err == nil:
+			_ = x.send(protocol.AppendEnd(nil, s.generation))
+		default:
+			e := errorMessage(err)
+			e.Generation = s.generation
+			_ = x.sendJSON(protocol.Error, e)
+		}
+	}()
+	return nil
+}
+
+func (x *conn) stopStage() {
+	if x.stage != nil {
+		x.stage.cancel()
+		<-x.stage.done
+		x.stage = nil
+	}
+}
+
+// ack takes slots back and notes a batch as yielded.
+func (x *conn) ack(p []byte, slots *[]uint32) error {
+	m, err := protocol.DecodeAck(p, (*slots)[:0])
+	if err != nil {
+		return err
+	}
+	*slots = m.Slots
+	rank := x.rank.Load()
+	if rank == nil {
+		return fmt.Errorf("%w: ACK before a job is open", protocol.ErrProtocol)
+	}
+	for _, slot := range m.Slots {
+		retired, err := rank.Return(slot)
+		if err != nil {
+			return fmt.Errorf("%w: %v", protocol.ErrProtocol, err)
+		}
+		if retired != 0 {
+			_ = x.send(protocol.AppendDrop(nil, retired))
+		}
+	}
+	if m.Epoch != protocol.NoBatch && x.stage != nil && m.Generation == x.stage.generation {
+		rank.Yielded(int(m.Epoch), int(m.Step), time.Duration(m.StallNanos), m.Audit)
+	}
+	return nil
+}
+
+// sendBatch describes a batch to the process.
+func (x *conn) sendBatch(generation uint64, b *prefetch.Batch) error {
+	for _, e := range b.Extras {
+		if err := x.sendWithFile(protocol.AppendSegment(nil, e.Segment, protocol.SegmentWritable, uint64(e.Size)), e.File); err != nil {
+			return err
+		}
+	}
+	x.wmu.Lock()
+	defer x.wmu.Unlock()
+	x.wmu.buf = protocol.AppendBatch(x.wmu.buf[:0], &protocol.BatchMessage{
+		Generation: generation, Epoch: uint32(b.Epoch), Step: uint32(b.Step), Audit: b.Audit,
+		Labels: b.Labels, Offsets: b.Offsets, Lengths: b.Lengths, IDs: b.IDs, Segments: b.Segments, Slots: b.Slots,
+	})
+	_, err := x.c.Write(x.wmu.buf)
+	return err
+}
+
+func (x *conn) send(frame []byte) error {
+	x.wmu.Lock()
+	defer x.wmu.Unlock()
+	_, err := x.c.Write(frame)
+	return err
+}
+
+// sendJSON sends v; what can not be sent is the process's loss, or the daemon's mistake.
+func (x *conn) sendJSON(t protocol.Type, v any) error {
+	frame, err := protocol.AppendJSON(nil, t, v)
+	if err != nil {
+		x.log.Error("encode frame", "type", t, "error", err)
+		return err
+	}
+	return x.send(frame)
+}
+
+// sendWithFile sends a frame and, with its first byte, a file descriptor.
+func (x *conn) sendWithFile(frame []byte, f *os.File) error {
+	x.wmu.Lock()
+	defer x.wmu.Unlock()
+	n, _, err := x.c.WriteMsgUnix(frame, unix.UnixRights(int(f.Fd())), nil)
+	if err == nil && n < len(frame) {
+		_, err = x.c.Write(frame[n:])
+	}
+	return err
+}
+
+// progress returns a function that tells the process how far something has
+// come, a few times a second at most.
+func (x *conn) progress(what string) func(done int64) {
+	var mu sync.Mutex
+	var last time.Time
+	return func(done int64) {
+		mu.Lock()
+		due := time.Since(last) > 200*time.Millisecond
+		if due {
+			last = time.Now()
+		}
+		mu.Unlock()
+		if due {
+			_ = x.sendJSON(protocol.Progress, protocol.ProgressMessage{What: what, Done: done})
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package daemon
+
+import (
+	"fmt"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// peer returns who is at the other end of the connection.
+func peer(c *net.UnixConn) (*unix.Ucred, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, fmt.Errorf("peer of connection: %w", err)
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return nil, fmt.Errorf("peer of connection: %w", err)
+	}
+	if credErr != nil {
+		return nil, fmt.Errorf("peer of connection: %w", credErr)
+	}
+	return cred, nil
+}
+
+// watchProcess calls ended when the process ends. The returned function ends the
+// watch; it is nil where the process can not be watched, because it lives in
+// another PID namespace or the kernel is too old.
+func watchProcess(pid int, ended func()) (stop func()) {
+	if pid <= 0 {
+		return nil
+	}
+	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return nil
+	}
+	f := os.NewFile(uintptr(fd), "pidfd")
+	raw, err := f.SyscallConn()
+	if err != nil {
+		f.Close()
+		return nil
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		gone := false
+		// The runtime's poller calls the function whenever the pidfd may be
+		// readable, which it is once the process has ended.
+		_ = raw.Read(func(fd uintptr) bool {
+			p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+			n, _ := unix.Poll(p, 0)
+			gone = n > 0
+			return gone
+		})
+		if gone {
+			ended()
+		}
+	}()
+	return func() {
+		f.Close()
+		<-done
+	}
+}

@@ -1,0 +1,360 @@
+package job
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/prefetch"
+	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+)
+
+// Job is one training job on this node: its ranks are the processes that opened
+// it under the same name with the same parameters.
+type Job struct {
+	node *Node
+	log  *slog.Logger
+
+	// Immutable once ready is closed.
+	ready    chan struct{}
+	err      error
+	message  protocol.OpenMessage // of the rank that made the job
+	cfg      *config.Config
+	dataset  *Dataset
+	stream   *access.Stream
+	plan     *placement.Plan
+	cache    *prefetch.Cache
+	filler   *prefetch.Filler
+	faults   *prefetch.Faults
+	warnings []string
+	fillRead *prefetch.Ledger // source reads of the filler
+
+	mu      sync.Mutex
+	refs    int // ranks that are opening it or have it open
+	ranks   map[int]*Rank
+	ledgers map[int]*prefetch.Ledger // of all ranks that ever joined
+	audits  map[auditKey]auditEntry
+	changed chan struct{}   // closed and replaced when audits or ranks change
+	epochs  []*access.Epoch // the epochs that ranks are in, newest last
+}
+
+// keptEpochs is how many epochs' permutations a job keeps: ranks and the staging
+// buffers' reading ahead are at most that far apart, as a rule.
+const keptEpochs = 3
+
+// Open makes the job of the message, or joins it, as one rank. The rank's Close
+// leaves it; the job ends with its last rank.
+func (n *Node) Open(ctx context.Context, m protocol.OpenMessage, progress func(int64)) (*Rank, error) {
+	if m.WorldSize < 1 || m.Rank < 0 || m.Rank >= m.WorldSize {
+		return nil, badInput("rank %d is outside the world size %d: ranks are 0 to %d", m.Rank, m.WorldSize, m.WorldSize-1)
+	}
+	cfg, err := n.Resolve(m.Settings)
+	if err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	j := n.jobs[m.Job]
+	mine := j == nil
+	if mine {
+		j = &Job{
+			node: n, log: n.log.With("job", m.Job), message: m, cfg: cfg,
+			ready: make(chan struct{}), changed: make(chan struct{}),
+			ranks: make(map[int]*Rank), ledgers: make(map[int]*prefetch.Ledger), audits: make(map[auditKey]auditEntry),
+		}
+		n.jobs[m.Job] = j
+	}
+	j.mu.Lock()
+	j.refs++
+	j.mu.Unlock()
+	n.mu.Unlock()
+
+	if mine {
+		j.err = j.assemble(ctx, progress)
+		close(j.ready)
+	}
+	select {
+	case <-j.ready:
+	case <-ctx.Done():
+		j.release()
+		return nil, ctx.Err()
+	}
+	err = j.err
+	if err == nil && !mine {
+		err = j.compare(m, cfg)
+	}
+	var r *Rank
+	if err == nil {
+		r, err = j.join(m.Rank)
+	}
+	if err != nil {
+		j.release()
+		return nil, err
+	}
+	return r, nil
+}
+
+// assemble builds the job's parts.
+func (j *Job) assemble(ctx context.Context, progress func(int64)) error {
+	m, n := &j.message, j.node
+	d, err := n.OpenDataset(ctx, m.Dataset, j.cfg, progress)
+	if err != nil {
+		return err
+	}
+	j.dataset = d
+	if m.Stream.Seed == nil {
+		seed := drawSeed()
+		m.Stream.Seed = &seed
+	}
+	index := d.Index()
+	if m.Stream.GlobalBatch > index.Len() {
+		return badInput("the global batch of %d samples (%d ranks) is larger than the dataset of %d samples: make batch_size smaller", m.Stream.GlobalBatch, m.WorldSize, index.Len())
+	}
+	if m.Stream.GlobalBatch > protocol.MaxBatch {
+		return badInput("the global batch of %d samples is larger than %d", m.Stream.GlobalBatch, protocol.MaxBatch)
+	}
+	j.stream, err = access.New(access.Spec{
+		Samples: index.Len(), Seed: *m.Stream.Seed, Epochs: m.Stream.Epochs,
+		WorldSize: m.WorldSize, GlobalBatch: m.Stream.GlobalBatch, DropLast: m.Stream.DropLast,
+		Shuffle: access.Shuffle(m.Stream.Shuffle), Scheme: access.Scheme(m.Stream.Scheme), Tail: access.Tail(m.Stream.Tail),
+	})
+	if err != nil {
+		return badInput("%v", err)
+	}
+	j.faults = prefetch.NewFaults(prefetch.OnError(j.cfg.OnError))
+	return j.assembleCache()
+}
+
+// assembleCache joins the dataset's cache, or makes it by this job's plan.
+func (j *Job) assembleCache() error {
+	s := j.dataset.shared
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	index := j.dataset.Index()
+	ds := storageclass.Dataset{Fingerprint: index.Fingerprint(), Samples: index.Len(), Size: index.Size}
+	joined := s.cache != nil
+	if !joined {
+		if err := j.openStores(ds); err != nil {
+			return err
+		}
+	}
+	plan, err := j.makePlan(s.classes)
+	if err != nil {
+		if !joined {
+			s.closeStores(j.log)
+		}
+		return err
+	}
+	j.plan = plan
+	if joined {
+		j.warnings = append(j.warnings, "another job has the dataset open: its storage classes and their sizes are used")
+	} else {
+		o := prefetch.CacheOptions{Index: index, Source: s.source, Plan: plan.Nodes[0].Classes, Threads: j.cfg.SourceThreads}
+		for _, c := range s.classes {
+			_, inPlace := c.store.(storageclass.InPlace)
+			o.Classes = append(o.Classes, prefetch.Class{Name: c.name, Store: c.store, KeepAll: !inPlace && c.room >= index.Bytes() && len(plan.Nodes[0].Classes) > 0})
+		}
+		s.cache = prefetch.NewCache(o)
+	}
+	s.cacheRefs++
+	j.cache = s.cache
+	j.fillRead = prefetch.NewLedger(j.cache)
+	if plan.Prefetch && len(plan.Nodes[0].Classes) > 0 {
+		j.filler = j.cache.Fill(plan.Nodes[0].Classes, func(bytes int64) { j.fillRead.Source(0, bytes) })
+	}
+	return nil
+}
+
+// openStores opens the configured storage classes' stores for the dataset, each
+// with as much room as it may have and the dataset needs.
+func (j *Job) openStores(ds storageclass.Dataset) error {
+	s := j.dataset.shared
+	for _, c := range j.cfg.StorageClasses {
+		opened, err := j.openStore(c, ds)
+		if err != nil {
+			s.closeStores(j.log)
+			return err
+		}
+		same := 1
+		for _, other := range s.classes {
+			if other.kind == c.Kind {
+				same++
+			}
+		}
+		opened.name = c.Kind // memory, file, file-2, ...
+		if same > 1 {
+			opened.name = fmt.Sprintf("%s-%d", c.Kind, same)
+		}
+		s.classes = append(s.classes, opened)
+	}
+	return nil
+}
+
+func (j *Job) openStore(c config.StorageClass, ds storageclass.Dataset) (usedClass, error) {
+	class, err := j.node.class(c)
+	if err != nil {
+		return usedClass{}, err
+	}
+	room := min(c.Capacity, j.dataset.Index().Bytes())
+	if c.Capacity == 0 { // what there is
+		available, err := class.Available(ds)
+		if err != nil {
+			return usedClass{}, err
+		}
+		room = min(available, j.dataset.Index().Bytes())
+	}
+	store, err := class.Open(ds, room)
+	return usedClass{kind: c.Kind, store: store, room: room}, err
+}
+
+func (s *sharedDataset) closeStores(log *slog.Logger) {
+	for _, c := range s.classes {
+		if err := c.store.Close(); err != nil {
+			log.Error("close storage class", "class", c.name, "error", err)
+		}
+	}
+	s.classes = nil
+}
+
+// makePlan asks the policy.
+func (j *Job) makePlan(classes []usedClass) (*placement.Plan, error) {
+	policy, err := placement.ByName(j.cfg.Policy)
+	if err != nil {
+		return nil, badInput("%v", err)
+	}
+	index := j.dataset.Index()
+	node := placement.Node{}
+	for r := range j.message.WorldSize {
+		node.Ranks = append(node.Ranks, r)
+	}
+	for _, c := range classes {
+		held := c.store.Held()
+		if _, inPlace := c.store.(storageclass.InPlace); !inPlace && c.room >= index.Bytes() {
+			held = nil // it keeps everything: faster classes may have copies
+		}
+		node.Capacity = append(node.Capacity, c.room)
+		node.Held = append(node.Held, held)
+	}
+	return policy.Plan(placement.Input{
+		Stream: j.stream,
+		Epochs: cmp.Or(j.stream.Spec().Epochs, openEnd),
+		Nodes:  []placement.Node{node},
+		Size:   index.Size,
+	})
+}
+
+// openEnd is the planning horizon of a stream without an end, in epochs.
+const openEnd = 100
+
+// compare refuses a rank whose parameters differ from the job's.
+func (j *Job) compare(m protocol.OpenMessage, cfg *config.Config) error {
+	if m.Stream.Seed == nil {
+		m.Stream.Seed = j.message.Stream.Seed
+	}
+	a, b := &j.message, &m
+	differs := []struct {
+		key          string
+		theirs, mine any
+	}{
+		{"world_size", a.WorldSize, b.WorldSize},
+		{"dataset", a.Dataset.Path, b.Dataset.Path},
+		{"extensions", fmt.Sprint(a.Dataset.Extensions), fmt.Sprint(b.Dataset.Extensions)},
+		{"seed", *a.Stream.Seed, *b.Stream.Seed},
+		{"epochs", a.Stream.Epochs, b.Stream.Epochs},
+		{"global batch size", a.Stream.GlobalBatch, b.Stream.GlobalBatch},
+		{"drop_last", a.Stream.DropLast, b.Stream.DropLast},
+		{"shuffle", a.Stream.Shuffle, b.Stream.Shuffle},
+		{"scheme", a.Stream.Scheme, b.Stream.Scheme},
+		{"tail", a.Stream.Tail, b.Stream.Tail},
+		{"policy", j.cfg.Policy, cfg.Policy},
+		{"on_error", j.cfg.OnError, cfg.OnError},
+	}
+	for _, d := range differs {
+		if d.theirs != d.mine {
+			return &protocol.ErrorMessage{
+				Kind: protocol.KindMismatch,
+				Message: fmt.Sprintf("rank %d disagrees with rank %d of job %s: %s is %v here and %v there; all ranks must say the same",
+					b.Rank, a.Rank, a.Job, d.key, d.mine, d.theirs),
+				Details: map[string]any{"key": d.key, "mine": d.mine, "theirs": d.theirs},
+			}
+		}
+	}
+	return nil
+}
+
+// release leaves the job; the last one ends it.
+func (j *Job) release() {
+	j.node.mu.Lock()
+	j.mu.Lock()
+	j.refs--
+	last := j.refs == 0
+	j.mu.Unlock()
+	if last && j.node.jobs[j.message.Job] == j {
+		delete(j.node.jobs, j.message.Job)
+	}
+	j.node.mu.Unlock()
+	if !last {
+		return
+	}
+	if j.filler != nil {
+		j.filler.Close()
+	}
+	if j.cache != nil {
+		s := j.dataset.shared
+		s.mu.Lock()
+		if s.cacheRefs--; s.cacheRefs == 0 {
+			if s.cache.Close() {
+				s.closeStores(j.log)
+			} else {
+				s.stuck = true
+				j.log.Error("a read from the source hangs: the dataset's caches stay in memory until the daemon ends")
+			}
+			s.cache = nil
+		}
+		s.mu.Unlock()
+	}
+	if j.dataset != nil {
+		j.dataset.Close()
+	}
+}
+
+// epoch returns a view of an epoch; the last few are kept, because ranks share them.
+func (j *Job) epoch(e int) *access.Epoch {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, v := range j.epochs {
+		if v.Number() == e {
+			return v
+		}
+	}
+	v := j.stream.Epoch(e)
+	j.epochs = append(j.epochs, v)
+	if len(j.epochs) > keptEpochs {
+		j.epochs = slices.Delete(j.epochs, 0, 1)
+	}
+	return v
+}
+
+func badInput(format string, args ...any) error {
+	return &protocol.ErrorMessage{Kind: protocol.KindConfig, Message: fmt.Sprintf(format, args...)}
+}
+
+// drawSeed draws a seed that torch's manual_seed takes: 63 bits, and no
+// overflow when an epoch is added to it.
+func drawSeed() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return binary.LittleEndian.Uint64(b[:]) >> 2
+}
+
+// errLeft: the rank has been closed.
+var errLeft = errors.New("the rank has left the job")

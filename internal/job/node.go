@@ -1,0 +1,220 @@
+// Package job puts a training job together: its access stream, its plan, the
+// cache of its dataset, and one staging buffer per rank. It holds the job's state
+// and answers what its ranks ask: what it waited for, whether every sample was
+// delivered exactly once, which samples a step had.
+//
+// A Node owns what the jobs of a machine share: datasets, storage classes, and
+// for each dataset one cache. It is given the kinds of sources and classes that
+// there are, and knows none by itself. All methods of Node, Job and Rank are safe
+// for concurrent use.
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/prefetch"
+	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+)
+
+// OpenedSource is a source with the index of its samples.
+type OpenedSource interface {
+	dataset.Source
+	Index() *dataset.Index
+}
+
+// SourceOptions are what a job's configuration says about its source.
+type SourceOptions struct {
+	Config   *config.Config
+	Progress func(files int64) // how far a scan has come; may be called often
+	Warn     func(text string)
+}
+
+// Kinds are the kinds of sources and storage classes, by the names that users
+// give them. cmd/hdmlp fills them in.
+type Kinds struct {
+	Sources map[string]func(ctx context.Context, spec protocol.DatasetMessage, o SourceOptions) (OpenedSource, error)
+	Classes map[string]func(c config.StorageClass, warn func(string)) (storageclass.Class, error)
+	// Machine measures what defaults are derived from.
+	Machine config.Machine
+}
+
+// Node holds what the jobs of a machine share.
+type Node struct {
+	kinds Kinds
+	log   *slog.Logger
+
+	mu       sync.Mutex
+	datasets map[string]*sharedDataset     // by datasetKey
+	classes  map[string]storageclass.Class // by kind and path
+	jobs     map[string]*Job               // by name
+	closed   bool
+}
+
+// sharedDataset is a dataset that is open, and its cache while jobs read it.
+type sharedDataset struct {
+	key    string
+	refs   int           // guarded by Node.mu
+	ready  chan struct{} // closed when source or err is set
+	source OpenedSource
+	err    error
+
+	mu        sync.Mutex
+	cache     *prefetch.Cache
+	cacheRefs int
+	classes   []usedClass
+	stuck     bool // a read hangs: its stores and source stay open for good
+}
+
+// usedClass is a storage class with the store that a cache uses of it.
+type usedClass struct {
+	kind  string
+	name  string
+	store storageclass.Store
+	room  int64
+}
+
+// NewNode returns a node without jobs.
+func NewNode(kinds Kinds, log *slog.Logger) *Node {
+	return &Node{
+		kinds:    kinds,
+		log:      log,
+		datasets: make(map[string]*sharedDataset),
+		classes:  make(map[string]storageclass.Class),
+		jobs:     make(map[string]*Job),
+	}
+}
+
+// Close releases the storage classes. No job may be open.
+func (n *Node) Close() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.closed = true
+	var errs []error
+	for _, c := range n.classes {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Resolve makes a configuration of what a process sent.
+func (n *Node) Resolve(s protocol.Settings) (*config.Config, error) {
+	return config.Resolve(config.Input{
+		Arguments:   s.Arguments,
+		Environment: s.Environment,
+		File:        s.ConfigFile,
+		Machine:     n.kinds.Machine,
+	})
+}
+
+// Dataset is an open dataset. It stays as it is, whatever happens to its
+// directory, until everyone who opened it has closed it.
+type Dataset struct {
+	node   *Node
+	shared *sharedDataset
+	once   sync.Once
+}
+
+// OpenDataset opens a dataset, or joins those who have it open.
+func (n *Node) OpenDataset(ctx context.Context, spec protocol.DatasetMessage, cfg *config.Config, progress func(int64)) (*Dataset, error) {
+	open, ok := n.kinds.Sources[spec.Kind]
+	if !ok {
+		return nil, &protocol.ErrorMessage{
+			Kind:    protocol.KindConfig,
+			Message: fmt.Sprintf("dataset kind %q is not known; there are: %s", spec.Kind, strings.Join(sortedKeys(n.kinds.Sources), ", ")),
+		}
+	}
+	key := fmt.Sprintf("%s\x00%s\x00%q\x00%s", spec.Kind, spec.Path, spec.Extensions, cfg.IndexDir)
+	n.mu.Lock()
+	s := n.datasets[key]
+	mine := s == nil
+	if mine {
+		s = &sharedDataset{key: key, ready: make(chan struct{})}
+		n.datasets[key] = s
+	}
+	s.refs++
+	n.mu.Unlock()
+
+	d := &Dataset{node: n, shared: s}
+	if mine {
+		s.source, s.err = open(ctx, spec, SourceOptions{Config: cfg, Progress: progress, Warn: func(text string) { n.log.Warn(text, "dataset", spec.Path) }})
+		close(s.ready)
+	}
+	select {
+	case <-s.ready:
+	case <-ctx.Done():
+		d.Close()
+		return nil, ctx.Err()
+	}
+	if s.err != nil {
+		err := s.err
+		d.Close()
+		if !mine && errors.Is(err, context.Canceled) && ctx.Err() == nil {
+			return n.OpenDataset(ctx, spec, cfg, progress) // whoever opened it went away
+		}
+		return nil, err
+	}
+	return d, nil
+}
+
+// Index returns the dataset's index.
+func (d *Dataset) Index() *dataset.Index { return d.shared.source.Index() }
+
+// Close lets the dataset go. Closing twice does nothing.
+func (d *Dataset) Close() {
+	d.once.Do(func() {
+		n, s := d.node, d.shared
+		n.mu.Lock()
+		s.refs--
+		last := s.refs == 0
+		if last && n.datasets[s.key] == s {
+			delete(n.datasets, s.key)
+		}
+		n.mu.Unlock()
+		if last && s.source != nil && !s.stuck {
+			if err := s.source.Close(); err != nil {
+				n.log.Error("close dataset", "error", err)
+			}
+		}
+	})
+}
+
+// class returns the storage class that the configuration describes.
+func (n *Node) class(c config.StorageClass) (storageclass.Class, error) {
+	build, ok := n.kinds.Classes[c.Kind]
+	if !ok {
+		return nil, &protocol.ErrorMessage{
+			Kind:    protocol.KindConfig,
+			Message: fmt.Sprintf("storage class kind %q is not known; there are: %s", c.Kind, strings.Join(sortedKeys(n.kinds.Classes), ", ")),
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	key := c.Kind + "\x00" + c.Path
+	if class := n.classes[key]; class != nil {
+		return class, nil
+	}
+	class, err := build(c, func(text string) { n.log.Warn(text, "class", c.Kind) })
+	if err != nil {
+		return nil, err
+	}
+	n.classes[key] = class
+	return class, nil
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

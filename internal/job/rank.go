@@ -1,0 +1,156 @@
+package job
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/prefetch"
+	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/staging"
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+)
+
+// Rank is one training process of a job: a stream of batches of its own.
+type Rank struct {
+	job    *Job
+	rank   int
+	buffer *staging.Buffer
+	stager *prefetch.Stager
+	ledger *prefetch.Ledger
+	once   sync.Once
+}
+
+const (
+	smallestBuffer = 32 << 20 // bytes of staging buffer, unless four batches need more
+	batchesStaged  = 4
+)
+
+// join makes the rank.
+func (j *Job) join(rank int) (*Rank, error) {
+	index := j.dataset.Index()
+	batch := int64(j.stream.RankSamples(rank)) * index.Bytes() / int64(index.Len()) / int64(max(j.stream.Steps(), 1))
+	size := j.cfg.StagingBuffer
+	var warning string
+	switch {
+	case size == 0:
+		size = max(smallestBuffer, batchesStaged*batch)
+	case size < 2*batch:
+		warning = fmt.Sprintf("staging_buffer = %d bytes is less than two batches of about %d bytes: it is made %d", size, batch, 2*batch)
+		size = 2 * batch
+	}
+
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.ranks[rank] != nil {
+		return nil, &protocol.ErrorMessage{
+			Kind:    protocol.KindBusy,
+			Message: fmt.Sprintf("rank %d of job %s is taken by another process: give every process a rank of its own, or the loader a name of its own", rank, j.message.Job),
+		}
+	}
+	buffer, err := staging.New(size)
+	if err != nil {
+		return nil, err
+	}
+	if warning != "" {
+		j.warnings = append(j.warnings, warning)
+	}
+	r := &Rank{job: j, rank: rank, buffer: buffer, ledger: prefetch.NewLedger(j.cache)}
+	r.stager = prefetch.NewStager(prefetch.StagerOptions{
+		Stream: j.stream, Epoch: j.epoch, Rank: rank,
+		Cache: j.cache, Buffer: buffer, Ahead: j.cfg.PrefetchBatches, Lazy: !j.plan.Prefetch,
+		Faults: j.faults, Ledger: r.ledger,
+	})
+	j.ranks[rank] = r
+	j.ledgers[rank] = r.ledger
+	return r, nil
+}
+
+// Opened describes the job to its process.
+func (r *Rank) Opened() protocol.OpenedMessage {
+	j := r.job
+	index := j.dataset.Index()
+	fingerprint := index.Fingerprint()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return protocol.OpenedMessage{
+		Samples: index.Len(), Classes: index.Classes(), Bytes: index.Bytes(),
+		Fingerprint: hex.EncodeToString(fingerprint[:]),
+		Seed:        *j.message.Stream.Seed,
+		Steps:       j.stream.Steps(), RankSamples: j.stream.RankSamples(r.rank),
+		Warnings: j.warnings,
+	}
+}
+
+// Segment is shared memory that batches may lie in.
+type Segment struct {
+	Number   uint32
+	File     *os.File
+	Size     int64
+	Writable bool
+}
+
+// Segments lists the segments that exist from the start; a batch announces others.
+func (r *Rank) Segments() []Segment {
+	file, size := r.buffer.Ring()
+	out := []Segment{{0, file, size, true}}
+	s := r.job.dataset.shared
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, c := range s.classes {
+		if in, ok := c.store.(storageclass.InPlace); ok {
+			f, n := in.Segment()
+			out = append(out, Segment{prefetch.ClassSegment(i), f, n, false})
+		}
+	}
+	return out
+}
+
+// Check tells whether the job has the step of the epoch.
+func (r *Rank) Check(epoch, step int) error {
+	spec := r.job.stream.Spec()
+	if spec.Epochs > 0 && epoch >= spec.Epochs {
+		return badInput("epoch %d is behind the job's last: it has %d epochs, counted from 0", epoch, spec.Epochs)
+	}
+	if step > r.job.stream.Steps() {
+		return badInput("step %d is behind the epoch's last: it has %d steps, counted from 0", step, r.job.stream.Steps())
+	}
+	return nil
+}
+
+// Run stages batches from (epoch, step) on; see prefetch.Stager.Run.
+func (r *Rank) Run(ctx context.Context, epoch, step int, emit func(*prefetch.Batch) error) error {
+	r.job.begin(epoch, r.rank, step)
+	return r.stager.Run(ctx, epoch, step, emit)
+}
+
+// Wait says that the process is blocked in next().
+func (r *Rank) Wait() { r.stager.Wait() }
+
+// Return takes a slot of the staging buffer back; retired is the segment that
+// ended with it, 0 for none.
+func (r *Rank) Return(slot uint32) (retired uint32, err error) { return r.buffer.Free(slot) }
+
+// Yielded notes that a batch was handed to the training loop.
+func (r *Rank) Yielded(epoch, step int, stall time.Duration, audit uint64) {
+	r.ledger.Yielded(epoch, step, stall)
+	if step == r.job.stream.Steps()-1 {
+		r.job.finished(epoch, r.rank, audit)
+	}
+}
+
+// Close leaves the job. Run must have returned.
+func (r *Rank) Close() {
+	r.once.Do(func() {
+		j := r.job
+		j.mu.Lock()
+		delete(j.ranks, r.rank)
+		j.signal()
+		j.mu.Unlock()
+		r.stager.Close()
+		j.release()
+	})
+}

@@ -1,0 +1,276 @@
+package job
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/config/size"
+	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/prefetch"
+)
+
+// Report is a job's ledger: what its ranks waited for, where every byte came
+// from, and how close it came to the lower bound (DESIGN 6 and 7).
+type Report struct {
+	Job         string  `json:"job"`
+	Dataset     string  `json:"dataset"`
+	Samples     int     `json:"samples"`
+	Bytes       int64   `json:"bytes"`
+	Policy      string  `json:"policy"`
+	WorldSize   int     `json:"world_size"`
+	GlobalBatch int     `json:"global_batch_size"`
+	Sentence    string  `json:"sentence"`
+	Stall       float64 `json:"stall_seconds"` // of next(), summed over ranks and epochs
+	// Utilisation is the share of the time, from asking for an epoch's first batch
+	// to yielding its last, in which next() was not blocked; over all ranks.
+	Utilisation float64 `json:"utilisation"`
+	// Source is what left the source for this job, filling of classes included.
+	Source prefetch.Amount `json:"source"`
+	// Bound is S + (E-1) max(0, S-D) for the epochs begun, and BoundShare how much
+	// of it Source is: 1 is the best that these caches allow, below 1 they were warm.
+	Bound      int64            `json:"bound_bytes"`
+	BoundShare float64          `json:"bound_share"`
+	Epochs     []EpochSummary   `json:"epochs"`
+	Ranks      []RankReport     `json:"ranks"`
+	Classes    []ClassReport    `json:"classes"`
+	Places     []prefetch.Speed `json:"places"`
+	Faults     []prefetch.Fault `json:"faults"`
+	Waiting    *Waiting         `json:"waiting,omitempty"`
+}
+
+// EpochSummary is one epoch over all ranks.
+type EpochSummary struct {
+	prefetch.EpochReport
+	StallSeconds float64 `json:"stall_seconds"`
+}
+
+// RankReport is one rank's part.
+type RankReport struct {
+	Rank    int                    `json:"rank"`
+	Open    bool                   `json:"open"`
+	Epochs  []prefetch.EpochReport `json:"epochs"`
+	Staging StagingReport          `json:"staging"`
+}
+
+// StagingReport is a rank's staging buffer, in bytes.
+type StagingReport struct {
+	Size  int64 `json:"size"`
+	Used  int64 `json:"used"`
+	Extra int64 `json:"extra"` // beside the ring, because the process keeps many batches
+}
+
+// ClassReport is one storage class, in bytes.
+type ClassReport struct {
+	Name string `json:"name"`
+	Room int64  `json:"room"`
+	Used int64  `json:"used"`
+}
+
+// Waiting is the read that has been under way longest.
+type Waiting struct {
+	Sample  int     `json:"sample"`
+	Path    string  `json:"path"`
+	Seconds float64 `json:"seconds"`
+}
+
+// Report reports the job's ledger.
+func (r *Rank) Report() *Report { return r.job.report() }
+
+// Reports lists the reports of all jobs, by name.
+func (n *Node) Reports() []*Report {
+	n.mu.Lock()
+	jobs := make([]*Job, 0, len(n.jobs))
+	for _, j := range n.jobs {
+		jobs = append(jobs, j)
+	}
+	n.mu.Unlock()
+	var out []*Report
+	for _, j := range jobs {
+		select {
+		case <-j.ready:
+			if j.err == nil {
+				out = append(out, j.report())
+			}
+		default: // it is being put together
+		}
+	}
+	slices.SortFunc(out, func(a, b *Report) int { return cmp.Compare(a.Job, b.Job) })
+	return out
+}
+
+func (j *Job) report() *Report {
+	index := j.dataset.Index()
+	r := &Report{
+		Job: j.message.Job, Dataset: j.message.Dataset.Path, Samples: index.Len(), Bytes: index.Bytes(),
+		Policy: j.plan.Policy, WorldSize: j.message.WorldSize, GlobalBatch: j.message.Stream.GlobalBatch,
+		Places: j.cache.Speeds(), Faults: j.faults.List(),
+	}
+	var room int64
+	s := j.dataset.shared
+	s.mu.Lock()
+	for _, c := range s.classes {
+		total, used := c.store.Room()
+		room += total
+		r.Classes = append(r.Classes, ClassReport{c.name, total, used})
+	}
+	s.mu.Unlock()
+	if len(j.plan.Nodes[0].Classes) == 0 {
+		room = 0
+	}
+	if id, since, ok := j.cache.Waiting(); ok {
+		r.Waiting = &Waiting{id, index.Name(id), time.Since(since).Seconds()}
+	}
+
+	j.mu.Lock()
+	for rank, ledger := range j.ledgers {
+		rr := RankReport{Rank: rank, Epochs: ledger.Epochs()}
+		if open := j.ranks[rank]; open != nil {
+			rr.Open = true
+			_, rr.Staging.Size = open.buffer.Ring()
+			rr.Staging.Used, rr.Staging.Extra = open.buffer.Usage()
+		}
+		r.Ranks = append(r.Ranks, rr)
+	}
+	j.mu.Unlock()
+	slices.SortFunc(r.Ranks, func(a, b RankReport) int { return cmp.Compare(a.Rank, b.Rank) })
+	r.sum(j.fillRead.Epochs())
+	r.Bound = placement.Bound(index.Bytes(), room, max(r.begun(), 1))
+	r.BoundShare = float64(r.Source.Bytes) / float64(max(r.Bound, 1))
+	r.Sentence = r.sentence()
+	return r
+}
+
+// sum adds the ranks' epochs, and what the filler read, up.
+func (r *Report) sum(fill []prefetch.EpochReport) {
+	byEpoch := map[int]*EpochSummary{}
+	epoch := func(e int) *EpochSummary {
+		s := byEpoch[e]
+		if s == nil {
+			s = &EpochSummary{EpochReport: prefetch.EpochReport{Epoch: e, Stall: map[string]float64{}, Reads: map[string]prefetch.Amount{}}}
+			byEpoch[e] = s
+		}
+		return s
+	}
+	var seconds float64
+	for _, rank := range r.Ranks {
+		for _, e := range rank.Epochs {
+			s := epoch(e.Epoch)
+			s.Add(&e)
+			s.StallSeconds += e.StallSeconds()
+			r.Stall += e.StallSeconds()
+			seconds += e.Seconds
+		}
+	}
+	for _, e := range fill {
+		epoch(e.Epoch).Add(&e)
+	}
+	for _, s := range byEpoch {
+		r.Source.Samples += s.Source.Samples
+		r.Source.Bytes += s.Source.Bytes
+		r.Epochs = append(r.Epochs, *s)
+	}
+	slices.SortFunc(r.Epochs, func(a, b EpochSummary) int { return cmp.Compare(a.Epoch, b.Epoch) })
+	if seconds > 0 {
+		r.Utilisation = max(0, 1-r.Stall/seconds)
+	}
+}
+
+// begun is the number of epochs of which a batch was yielded.
+func (r *Report) begun() int {
+	n := 0
+	for _, e := range r.Epochs {
+		if e.Batches > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// sentence says what the numbers mean.
+func (r *Report) sentence() string {
+	if r.begun() == 0 {
+		return "No batch has been read yet."
+	}
+	causes := map[string]float64{}
+	for _, e := range r.Epochs {
+		for cause, s := range e.EpochReport.Stall {
+			causes[cause] += s
+		}
+	}
+	worst, most := "", 0.0
+	for cause, s := range causes {
+		if s > most || (s == most && cause < worst) {
+			worst, most = cause, s
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "In %d epoch(s) the training loop waited %.3f s in all (utilisation %.1f %%)", r.begun(), r.Stall, 100*r.Utilisation)
+	if most > 0.05*r.Stall && r.Stall > 0.001 {
+		fmt.Fprintf(&b, ", %.0f %% of it for %s", 100*most/r.Stall, causeText(worst))
+	}
+	fmt.Fprintf(&b, "; %s left the source, %.2f times the least that these caches allow (%s).",
+		size.Format(r.Source.Bytes), r.BoundShare, size.Format(r.Bound))
+	if n := len(r.Faults); n > 0 {
+		fmt.Fprintf(&b, " %d sample(s) could not be read.", n)
+	}
+	return b.String()
+}
+
+func causeText(cause string) string {
+	switch cause {
+	case "source":
+		return "the source"
+	case "peer":
+		return "other nodes"
+	case "consumer":
+		return "room in the staging buffer, because the process keeps its batches"
+	case "handover":
+		return "batches that were ready: the way to the process"
+	}
+	return "storage class " + cause
+}
+
+// Explanation says which samples a step has.
+type Explanation struct {
+	Epoch  int      `json:"epoch"`
+	Step   int      `json:"step"`
+	Rank   int      `json:"rank"`
+	IDs    []int32  `json:"ids"`
+	Labels []int    `json:"labels"`
+	Paths  []string `json:"paths"` // below the dataset's root
+}
+
+// Explain says, from the seed alone, which samples a step had or will have.
+// rank -1 is the caller's.
+func (r *Rank) Explain(epoch, step, rank int) (*Explanation, error) {
+	if rank < 0 {
+		rank = r.rank
+	}
+	if rank >= r.job.message.WorldSize {
+		return nil, badInput("rank %d is outside the world size %d", rank, r.job.message.WorldSize)
+	}
+	if epoch < 0 || step < 0 || step >= r.job.stream.Steps() {
+		return nil, badInput("epoch %d, step %d: epochs count from 0, steps are 0 to %d", epoch, step, r.job.stream.Steps()-1)
+	}
+	if err := r.Check(epoch, step); err != nil {
+		return nil, err
+	}
+	x := &Explanation{Epoch: epoch, Step: step, Rank: rank}
+	x.IDs = r.job.epoch(epoch).Batch([]int32{}, rank, step)
+	index := r.job.dataset.Index()
+	for _, id := range x.IDs {
+		x.Labels = append(x.Labels, index.Label(int(id)))
+		x.Paths = append(x.Paths, index.Name(int(id)))
+	}
+	return x, nil
+}
+
+// Audit compares what the ranks were delivered in an epoch with what they should
+// have been; see Job.Audit.
+func (r *Rank) Audit(ctx context.Context, epoch int) (*Audit, error) {
+	return r.job.Audit(ctx, epoch)
+}

@@ -1,0 +1,396 @@
+package prefetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+)
+
+// Place is where a sample was read from: the source, a peer, or a storage class.
+type Place int
+
+// Places of the design; storage class j (from 1) is FirstClass+j-1.
+const (
+	Source Place = iota
+	Peer
+	FirstClass
+)
+
+// Class is a storage class of the node with the dataset's store in it.
+type Class struct {
+	Name  string
+	Store storageclass.Store
+	// KeepAll: the class has room for the whole dataset and survives restarts, so
+	// it keeps a copy of everything that is read, whatever the plan gives it.
+	KeepAll bool
+}
+
+// Cache is what a node holds of one dataset, and the only way to its samples: it
+// finds a sample in the fastest storage class that has it, else reads it from the
+// source, once however many ask at the same time, and keeps it where the plan
+// wants it. All ranks and jobs that read the dataset share one Cache.
+//
+// Its methods are safe for concurrent use.
+type Cache struct {
+	index   *dataset.Index
+	source  dataset.Source
+	classes []class
+	planned []uint8 // class (from 1) that is to hold the sample, 0 for none
+	demoted bitset  // samples whose class turned out to have no room for them
+
+	pool   *pool
+	flight [64]flights
+
+	sourceBytes   atomic.Int64
+	sourceSamples atomic.Int64
+	speed         []meter // by Place
+}
+
+type class struct {
+	Class
+	inPlace storageclass.InPlace // nil where samples can not be handed over where they lie
+}
+
+// flights are the reads under way, so that nobody starts a second one.
+type flights struct {
+	mu   sync.Mutex
+	byID map[int32]*flight
+}
+
+type flight struct {
+	done  chan struct{}
+	since time.Time
+	place Place // place and err are valid once done is closed
+	err   error
+
+	// followers wait for a copy of what the leader reads into its own buffer.
+	// Guarded by flights.mu; the leader takes the list when it lands.
+	copies    bool
+	followers [][]byte
+}
+
+// CacheOptions say how a Cache is made.
+type CacheOptions struct {
+	Index   *dataset.Index
+	Source  dataset.Source
+	Classes []Class   // fastest first
+	Plan    [][]int32 // per class, the samples that it is to hold
+	Threads int       // reads under way at the same time, at the most
+}
+
+// NewCache returns a cache and starts its Threads workers; Close ends them.
+func NewCache(o CacheOptions) *Cache {
+	c := &Cache{
+		index:   o.Index,
+		source:  o.Source,
+		planned: make([]uint8, o.Index.Len()),
+		demoted: newBitset(o.Index.Len()),
+		pool:    newPool(o.Threads),
+		speed:   make([]meter, int(FirstClass)+len(o.Classes)),
+	}
+	for i := range c.flight {
+		c.flight[i].byID = make(map[int32]*flight)
+	}
+	for j, cl := range o.Classes {
+		inPlace, _ := cl.Store.(storageclass.InPlace)
+		c.classes = append(c.classes, class{cl, inPlace})
+		if j < len(o.Plan) {
+			for _, id := range o.Plan[j] {
+				c.planned[id] = uint8(j + 1)
+			}
+		}
+	}
+	return c
+}
+
+// Close ends the workers. It tells whether all have ended: where it does not, a
+// read hangs in the kernel, and the stores and the source, which belong to the
+// caller, must stay as they are for the rest of the process's life.
+func (c *Cache) Close() bool { return c.pool.close(time.Second) }
+
+// PlaceName names a place as reports do.
+func (c *Cache) PlaceName(p Place) string {
+	switch {
+	case p == Source:
+		return "source"
+	case p == Peer:
+		return "peer"
+	case int(p-FirstClass) < len(c.classes):
+		return c.classes[p-FirstClass].Name
+	}
+	return fmt.Sprintf("place %d", p)
+}
+
+// Places is how many places there are: Place is in [0, Places).
+func (c *Cache) Places() int { return int(FirstClass) + len(c.classes) }
+
+// SourceReads counts what was read from the source since the cache was made.
+func (c *Cache) SourceReads() (samples, bytes int64) {
+	return c.sourceSamples.Load(), c.sourceBytes.Load()
+}
+
+// located is a sample that lies in a storage class where the process can read it.
+type located struct {
+	class  int // from 0
+	offset int64
+}
+
+// locate finds a sample that can be handed over where it lies.
+func (c *Cache) locate(id int) (located, bool) {
+	for j := range c.classes {
+		if p := c.classes[j].inPlace; p != nil {
+			if off, ok := p.Locate(id); ok {
+				return located{j, off}, true
+			}
+		}
+	}
+	return located{}, false
+}
+
+// destined tells that a sample is to lie in a class where it can be handed over.
+func (c *Cache) destined(id int) bool {
+	j := c.planned[id]
+	return j != 0 && c.classes[j-1].inPlace != nil && !c.demoted.has(id)
+}
+
+// errNoRoom: the class that the plan gave the sample has no room for it.
+var errNoRoom = errors.New("no room in the planned storage class")
+
+// outcome says how a fetch went.
+type outcome struct {
+	place  Place
+	source bool // this very call read the sample from the source
+}
+
+// fetchInto brings a sample into dst.
+func (c *Cache) fetchInto(ctx context.Context, id int, dst []byte) (outcome, error) {
+	for {
+		if place, ok := c.readHeld(id, dst); ok {
+			return outcome{place: place}, nil
+		}
+		fl, leader, copied := c.join(id, dst)
+		if !leader {
+			if err := waitFor(ctx, fl); err != nil {
+				return outcome{}, err
+			}
+			if retry(fl.err) || (fl.err == nil && !copied) {
+				continue // its leader was cancelled; or it landed in a class
+			}
+			return outcome{place: fl.place}, fl.err
+		}
+		// Whoever led a flight until just now may have put the sample in a class.
+		if place, ok := c.readHeld(id, dst); ok {
+			c.land(id, fl, dst, place, nil)
+			return outcome{place: place}, nil
+		}
+		err := c.readSource(ctx, id, dst)
+		if err == nil {
+			c.keep(id, dst)
+		}
+		c.land(id, fl, dst, Source, err)
+		return outcome{place: Source, source: err == nil}, err
+	}
+}
+
+// fetchInPlace brings a sample into the class where it can be handed over.
+// errNoRoom: it must be fetched into a buffer instead.
+func (c *Cache) fetchInPlace(ctx context.Context, id int) (located, outcome, error) {
+	waited, from := false, Source
+	for {
+		if at, ok := c.locate(id); ok {
+			if !waited {
+				from = FirstClass + Place(at.class)
+			}
+			return at, outcome{place: from}, nil
+		}
+		if !c.destined(id) {
+			return located{}, outcome{}, errNoRoom
+		}
+		fl, leader, _ := c.join(id, nil)
+		if !leader {
+			if err := waitFor(ctx, fl); err != nil {
+				return located{}, outcome{}, err
+			}
+			if fl.err != nil && !retry(fl.err) {
+				return located{}, outcome{}, fl.err
+			}
+			waited, from = true, fl.place
+			continue
+		}
+		if at, ok := c.locate(id); ok {
+			place := FirstClass + Place(at.class)
+			c.land(id, fl, nil, place, nil)
+			return at, outcome{place: place}, nil
+		}
+		place, fromSource := Source, false
+		err := c.classes[c.planned[id]-1].inPlace.Fill(id, func(dst []byte) error {
+			if p, ok := c.readHeld(id, dst); ok {
+				place = p
+				return nil
+			}
+			err := c.readSource(ctx, id, dst)
+			if fromSource = err == nil; fromSource {
+				c.keep(id, dst)
+			}
+			return err
+		})
+		if errors.Is(err, storageclass.ErrFull) {
+			c.demoted.set(id)
+			err = errNoRoom
+		}
+		c.land(id, fl, nil, place, err)
+		if err != nil {
+			return located{}, outcome{}, err
+		}
+		at, ok := c.locate(id)
+		if !ok {
+			return located{}, outcome{}, fmt.Errorf("sample %d was put in storage class %s and is not there", id, c.classes[c.planned[id]-1].Name)
+		}
+		return at, outcome{place, fromSource}, nil
+	}
+}
+
+// keep puts what was read from the source into the class that the plan wants it
+// in, and into those that keep everything. What a class refuses costs a read
+// later, not this sample.
+func (c *Cache) keep(id int, data []byte) {
+	for j := range c.classes {
+		cl := &c.classes[j]
+		if cl.inPlace == nil && (cl.KeepAll || int(c.planned[id]) == j+1) {
+			_ = cl.Store.Put(id, data)
+		}
+	}
+}
+
+// retry tells that a flight failed for its leader's reasons alone.
+func retry(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, errNoRoom)
+}
+
+// readHeld copies the sample from the fastest class that holds it. A corrupt
+// copy has been dropped by its store: the next place is asked.
+func (c *Cache) readHeld(id int, dst []byte) (Place, bool) {
+	for j := range c.classes {
+		if !c.classes[j].Store.Has(id) {
+			continue
+		}
+		start := time.Now()
+		if err := c.classes[j].Store.Read(id, dst); err == nil {
+			place := FirstClass + Place(j)
+			c.speed[place].add(len(dst), time.Since(start))
+			return place, true
+		}
+	}
+	return 0, false
+}
+
+func (c *Cache) readSource(ctx context.Context, id int, dst []byte) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	start := time.Now()
+	if err := c.source.Read(ctx, id, dst); err != nil {
+		return err
+	}
+	c.speed[Source].add(len(dst), time.Since(start))
+	c.sourceSamples.Add(1)
+	c.sourceBytes.Add(int64(len(dst)))
+	return nil
+}
+
+// join makes the caller the leader of the sample's flight, or a follower of the
+// one under way. A follower with a buffer gets a copy if the leader reads into
+// a buffer too; copied tells so.
+func (c *Cache) join(id int, dst []byte) (fl *flight, leader, copied bool) {
+	s := &c.flight[id%len(c.flight)]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if fl, ok := s.byID[int32(id)]; ok {
+		if fl.copies && dst != nil {
+			fl.followers = append(fl.followers, dst)
+			return fl, false, true
+		}
+		return fl, false, false
+	}
+	fl = &flight{done: make(chan struct{}), since: time.Now(), copies: dst != nil}
+	s.byID[int32(id)] = fl
+	return fl, true, false
+}
+
+// land ends a flight: nobody can join any more, followers get their copies.
+func (c *Cache) land(id int, fl *flight, data []byte, place Place, err error) {
+	s := &c.flight[id%len(c.flight)]
+	s.mu.Lock()
+	delete(s.byID, int32(id))
+	followers := fl.followers
+	s.mu.Unlock()
+	if err == nil {
+		for _, dst := range followers {
+			copy(dst, data)
+		}
+	}
+	fl.place, fl.err = place, err
+	close(fl.done)
+}
+
+// waitFor waits for a flight. It does not look at ctx while the flight may
+// still write into the follower's buffer.
+func waitFor(ctx context.Context, fl *flight) error {
+	<-fl.done
+	return ctx.Err()
+}
+
+// Waiting describes the read that has been under way longest, and since when;
+// ok is false where none is.
+func (c *Cache) Waiting() (id int, since time.Time, ok bool) {
+	for i := range c.flight {
+		s := &c.flight[i]
+		s.mu.Lock()
+		for k, fl := range s.byID {
+			if !ok || fl.since.Before(since) {
+				id, since, ok = int(k), fl.since, true
+			}
+		}
+		s.mu.Unlock()
+	}
+	return id, since, ok
+}
+
+// Speed is what reads from one place have taken so far.
+type Speed struct {
+	Place   string  `json:"place"`
+	Samples int64   `json:"samples"`
+	Bytes   int64   `json:"bytes"`
+	Seconds float64 `json:"seconds"` // summed over parallel reads
+}
+
+// Speeds returns the reads of every place, copies out of classes included.
+func (c *Cache) Speeds() []Speed {
+	out := make([]Speed, len(c.speed))
+	for p := range c.speed {
+		m := &c.speed[p]
+		out[p] = Speed{c.PlaceName(Place(p)), m.samples.Load(), m.bytes.Load(), time.Duration(m.nanos.Load()).Seconds()}
+	}
+	return out
+}
+
+type meter struct{ samples, bytes, nanos atomic.Int64 }
+
+func (m *meter) add(n int, d time.Duration) {
+	m.samples.Add(1)
+	m.bytes.Add(int64(n))
+	m.nanos.Add(int64(d))
+}
+
+// bitset is a set of samples that many goroutines may add to.
+type bitset []atomic.Uint32
+
+func newBitset(n int) bitset     { return make(bitset, (n+31)/32) }
+func (b bitset) has(id int) bool { return b[id/32].Load()&(1<<(id%32)) != 0 }
+func (b bitset) set(id int)      { b[id/32].Or(1 << (id % 32)) }

@@ -1,0 +1,119 @@
+package prefetch
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/dataset"
+)
+
+// OnError says what happens to a sample that can not be read (DESIGN 12).
+type OnError string
+
+const (
+	Raise      OnError = "raise"      // the stream ends with the error, in order
+	Skip       OnError = "skip"       // the batch is delivered without the sample
+	Substitute OnError = "substitute" // the next sample by ID that can be read stands in
+)
+
+// Faults remembers a job's unreadable samples, so that a decision that was taken
+// once holds for all of the job's ranks and epochs. A source that does not answer
+// is no reason to leave samples out: that is raised under every policy. Its
+// methods are safe for concurrent use.
+type Faults struct {
+	policy OnError
+
+	mu  sync.Mutex
+	bad map[int]*Fault
+}
+
+// Fault is one unreadable sample.
+type Fault struct {
+	Sample int     `json:"sample"`
+	Path   string  `json:"path"`
+	Reason string  `json:"reason"`
+	Count  int     `json:"count"`  // how often it was asked for
+	Policy OnError `json:"policy"` // what was done instead
+}
+
+// NewFaults returns an empty list under the policy.
+func NewFaults(policy OnError) *Faults {
+	return &Faults{policy: policy, bad: make(map[int]*Fault)}
+}
+
+// List returns the faults so far, by sample.
+func (f *Faults) List() []Fault {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := make([]Fault, 0, len(f.bad))
+	for _, x := range f.bad {
+		out = append(out, *x)
+	}
+	slices.SortFunc(out, func(a, b Fault) int { return a.Sample - b.Sample })
+	return out
+}
+
+// known tells that the sample has failed before.
+func (f *Faults) known(id int) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.bad[id] != nil
+}
+
+// forgive decides about a sample that failed with err: nil means that the policy
+// leaves it out, and it is remembered.
+func (f *Faults) forgive(id int, err error) error {
+	var sample *dataset.SampleError
+	if !errors.As(err, &sample) || errors.Is(err, dataset.ErrUnavailable) {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	x := f.bad[id]
+	if x == nil {
+		x = &Fault{Sample: id, Path: sample.Path, Reason: sample.Kind.Error(), Policy: f.policy}
+		f.bad[id] = x
+	}
+	x.Count++
+	if f.policy == Raise {
+		return err
+	}
+	return nil
+}
+
+// decide handles a sample of a batch that could not be read.
+func (f *Faults) decide(b *batch, i int, err error) error {
+	id := int(b.IDs[i])
+	if err := f.forgive(id, err); err != nil {
+		return err
+	}
+	if f.policy == Skip {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.skipped == nil {
+			b.skipped = make([]bool, len(b.IDs))
+		}
+		b.skipped[i] = true
+		b.skippedAudit += access.Mix(b.Epoch, id)
+		b.Audit -= access.Mix(b.Epoch, id)
+		return nil
+	}
+	samples := b.stager.o.Cache.index.Len()
+	for step := 1; step < samples; step++ {
+		stand := (id + step) % samples
+		if f.known(stand) {
+			continue
+		}
+		err := b.bring(i, stand)
+		if err == nil {
+			return nil
+		}
+		if err := f.forgive(stand, err); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("no readable sample is left to substitute sample %d by: %w", id, err)
+}

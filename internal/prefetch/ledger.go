@@ -1,0 +1,212 @@
+package prefetch
+
+import (
+	"sync"
+	"time"
+)
+
+// Causes of stall beside the places of Cache.
+const (
+	causeConsumer = "consumer" // the staging buffer was full of batches that the process kept
+	causeHandover = "handover" // the batch was ready: what is left is the way to the process
+)
+
+// Ledger is one rank's stall ledger (DESIGN 7): every blocked nanosecond of
+// next() is charged to one cause, every sample to the place that it came from, by
+// epoch. Its methods are safe for concurrent use.
+type Ledger struct {
+	place  func(Place) string
+	places int
+
+	mu     sync.Mutex
+	epochs map[int]*epochAccount
+	sent   []sentBatch // emitted and not yet yielded, in order
+}
+
+type epochAccount struct {
+	batches, samples int64
+	stall            map[string]time.Duration
+	reads            []Amount // by Place
+	source           Amount
+	started          time.Time // first batch yielded
+	ended            time.Time // last batch yielded so far
+	skipped          uint64    // set hash of samples left out
+}
+
+// sentBatch is what the ledger has to know when the batch's stall arrives.
+type sentBatch struct {
+	epoch, step int
+	cause       string
+	samples     int64
+	skipped     uint64
+	reads       []Amount
+}
+
+// Amount is a number of samples and their bytes.
+type Amount struct {
+	Samples int64 `json:"samples"`
+	Bytes   int64 `json:"bytes"`
+}
+
+func (a *Amount) add(b Amount) {
+	a.Samples += b.Samples
+	a.Bytes += b.Bytes
+}
+
+// NewLedger returns an empty ledger for a rank that reads through the cache.
+func NewLedger(c *Cache) *Ledger {
+	return &Ledger{place: c.PlaceName, places: c.Places(), epochs: make(map[int]*epochAccount)}
+}
+
+// restart forgets what was emitted and will not be yielded, as the rank begins
+// anew in the epoch.
+func (l *Ledger) restart(epoch int) {
+	l.mu.Lock()
+	l.sent = l.sent[:0]
+	if a := l.epochs[epoch]; a != nil {
+		a.skipped = 0
+	}
+	l.mu.Unlock()
+}
+
+// account returns the epoch's account. l.mu is held.
+func (l *Ledger) account(epoch int) *epochAccount {
+	a := l.epochs[epoch]
+	if a == nil {
+		a = &epochAccount{stall: make(map[string]time.Duration), reads: make([]Amount, l.places)}
+		l.epochs[epoch] = a
+	}
+	return a
+}
+
+// Source charges a read from the source to an epoch.
+func (l *Ledger) Source(epoch int, bytes int64) {
+	l.mu.Lock()
+	l.account(epoch).source.add(Amount{1, bytes})
+	l.mu.Unlock()
+}
+
+// emitted notes a batch that goes to the process.
+func (l *Ledger) emitted(b *batch) {
+	s := sentBatch{epoch: b.Epoch, step: b.Step, samples: int64(len(b.IDs)), skipped: b.skippedAudit, reads: make([]Amount, l.places)}
+	for i, r := range b.reads {
+		place := r.place
+		s.reads[place].add(Amount{1, int64(b.Lengths[i])})
+	}
+	switch fetching := b.ready.Sub(b.planned); {
+	case b.roomWait > fetching:
+		s.cause = causeConsumer
+	case b.fetched:
+		s.cause = l.place(b.last)
+	default:
+		s.cause = causeHandover
+	}
+	l.mu.Lock()
+	l.sent = append(l.sent, s)
+	l.mu.Unlock()
+}
+
+// Yielded charges a batch that the process has handed to the training loop:
+// where its samples came from, and how long next() was blocked for it. Only batches
+// that were emitted since the last restart, each once, are counted.
+func (l *Ledger) Yielded(epoch, step int, stall time.Duration) {
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.sent) > 0 {
+		s := l.sent[0]
+		l.sent = l.sent[1:]
+		if s.epoch != epoch || s.step != step {
+			continue // it was sent, and thrown away by the process
+		}
+		a := l.account(epoch)
+		if a.batches == 0 {
+			a.started = now.Add(-stall)
+		}
+		a.batches++
+		a.samples += s.samples
+		a.stall[s.cause] += stall
+		a.ended = now
+		a.skipped += s.skipped
+		for p := range s.reads {
+			a.reads[p].add(s.reads[p])
+		}
+		return
+	}
+}
+
+// EpochReport is one epoch of a ledger.
+type EpochReport struct {
+	Epoch   int                `json:"epoch"`
+	Batches int64              `json:"batches"`
+	Samples int64              `json:"samples"`
+	Seconds float64            `json:"seconds"` // from asking for the first batch to yielding the last
+	Stall   map[string]float64 `json:"stall"`   // seconds of next(), by cause
+	Reads   map[string]Amount  `json:"reads"`   // consumed samples by the place they were read from
+	Source  Amount             `json:"source"`  // what left the source, filling of classes included
+}
+
+// StallSeconds is the epoch's stall over all causes.
+func (r *EpochReport) StallSeconds() float64 {
+	var sum float64
+	for _, s := range r.Stall {
+		sum += s
+	}
+	return sum
+}
+
+// Add adds another rank's part of the same epoch: amounts and stalls are
+// summed, the time is the longer one.
+func (r *EpochReport) Add(o *EpochReport) {
+	r.Batches += o.Batches
+	r.Samples += o.Samples
+	r.Seconds = max(r.Seconds, o.Seconds)
+	for cause, s := range o.Stall {
+		r.Stall[cause] += s
+	}
+	for place, a := range o.Reads {
+		sum := r.Reads[place]
+		sum.add(a)
+		r.Reads[place] = sum
+	}
+	r.Source.add(o.Source)
+}
+
+// Epochs reports every epoch that was begun, in order.
+func (l *Ledger) Epochs() []EpochReport {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := make([]EpochReport, 0, len(l.epochs))
+	for e, a := range l.epochs {
+		r := EpochReport{
+			Epoch: e, Batches: a.batches, Samples: a.samples,
+			Seconds: a.ended.Sub(a.started).Seconds(),
+			Stall:   make(map[string]float64), Reads: make(map[string]Amount), Source: a.source,
+		}
+		for cause, d := range a.stall {
+			r.Stall[cause] = d.Seconds()
+		}
+		for p, amount := range a.reads {
+			if amount.Samples > 0 {
+				name := l.place(Place(p))
+				sum := r.Reads[name]
+				sum.add(amount)
+				r.Reads[name] = sum
+			}
+		}
+		out = append(out, r)
+	}
+	sortEpochs(out)
+	return out
+}
+
+// Delivered returns how many samples of the epoch the process was handed, and the
+// set hash (a sum of access.Mix) of those that the policy for errors left out.
+func (l *Ledger) Delivered(epoch int) (samples int64, skipped uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a := l.epochs[epoch]; a != nil {
+		return a.samples, a.skipped
+	}
+	return 0, 0
+}

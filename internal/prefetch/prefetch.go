@@ -1,0 +1,416 @@
+// Package prefetch is the engine: it runs a plan for real. It fills the storage
+// classes ahead of time, and fills each rank's staging buffer with the
+// coming batches, in exactly the order of its access stream, each sample from the
+// fastest place that has it (thesis 3.2.2, 4.3.8).
+//
+//   - Cache finds and keeps samples: one per dataset, shared by ranks and jobs.
+//   - Stager turns one rank's access stream into batches that lie in shared memory.
+//   - Ledger counts where samples came from and what next() waited for.
+//
+// What is delivered is a pure function of the stream: cache contents, timing and
+// failures change when a batch is ready, never what is in it.
+//
+// # Who runs where
+//
+// A Cache owns its workers (pool), which do every read that may block. A
+// Stager's Run owns two goroutines: the planner walks the stream, takes room in
+// the staging buffer and queues what has to be read; Run's own goroutine hands
+// finished batches on in order. Samples that already lie in shared memory cost
+// no task: the planner just notes where they are.
+package prefetch
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/staging"
+)
+
+// ClassSegment is the segment number under which a batch names the shared memory
+// of class j, counted from 0 as in CacheOptions.Classes. Numbers below it are the
+// staging buffer's.
+func ClassSegment(j int) uint32 { return 1<<31 + uint32(j) }
+
+// Batch is one batch as the training process gets it: where in shared memory
+// each sample lies. The columns have one entry per sample.
+type Batch struct {
+	Epoch, Step int
+	Audit       uint64 // sum of access.Mix over the batch
+	Labels      []int64
+	Offsets     []uint64 // within the segment
+	Lengths     []uint64 // bytes
+	IDs         []uint32
+	Segments    []uint32 // of the staging buffer, or ClassSegment
+	Slots       []uint32 // of the staging buffer, which the process gives back
+	Extras      []staging.Extra
+}
+
+// batch is a Batch in the making.
+type batch struct {
+	Batch
+	stager *Stager
+	ctx    context.Context
+	order  int64
+
+	room    [][]byte // per sample, its part of the staging buffer; nil: in place
+	reads   []read
+	skipped []bool // nil: none
+
+	left atomic.Int32  // samples that are not there yet
+	done chan struct{} // closed when left gets to 0
+
+	mu      sync.Mutex // guards what several workers may set
+	err     error
+	extraID []uint32
+	// skippedAudit is the set hash of the samples that were left out.
+	skippedAudit uint64
+	extras       []staging.Extra
+
+	roomWait time.Duration // the planner waited so long for room in the buffer
+	planned  time.Time
+	ready    time.Time // set before done is closed
+	last     Place     // where the last sample came from
+	fetched  bool      // something had to be read
+}
+
+// read is where a sample of a batch came from.
+type read struct {
+	place  Place
+	source bool // it was read from the source for this batch
+}
+
+// fetch brings sample i. It runs on a worker.
+func (b *batch) fetch(i int) {
+	defer b.arrived()
+	err := b.ctx.Err()
+	if err == nil {
+		err = b.bring(i, int(b.IDs[i]))
+	}
+	if err != nil && b.ctx.Err() == nil {
+		err = b.stager.faults.decide(b, i, err)
+	}
+	if err != nil {
+		b.mu.Lock()
+		if b.err == nil {
+			b.err = err
+		}
+		b.mu.Unlock()
+	}
+}
+
+// arrived counts one sample; the last one closes done.
+func (b *batch) arrived() {
+	if b.left.Add(-1) == 0 {
+		b.ready = time.Now()
+		close(b.done)
+	}
+}
+
+// bring fetches the sample id for place i of the batch and notes where it lies.
+func (b *batch) bring(i, id int) error {
+	c := b.stager.o.Cache
+	if c.destined(id) {
+		at, out, err := c.fetchInPlace(b.ctx, id)
+		if err == nil {
+			b.setInPlace(i, id, at)
+			b.note(i, out)
+			return nil
+		}
+		if !errors.Is(err, errNoRoom) {
+			return err
+		}
+	}
+	size := c.index.Size(id)
+	dst := b.room[i]
+	if int64(cap(dst)) < size {
+		slot, extra, err := b.stager.o.Buffer.AllocExtra(size)
+		if err != nil {
+			return err
+		}
+		b.mu.Lock()
+		b.extraID = append(b.extraID, slot.ID)
+		b.extras = append(b.extras, *extra)
+		b.mu.Unlock()
+		dst = slot.Data
+		b.Segments[i], b.Offsets[i] = slot.Segment, 0
+	}
+	dst = dst[:size]
+	out, err := c.fetchInto(b.ctx, id, dst)
+	if err != nil {
+		return err
+	}
+	b.set(i, id)
+	b.note(i, out)
+	return nil
+}
+
+func (b *batch) note(i int, out outcome) {
+	b.reads[i] = read(out)
+	b.mu.Lock()
+	b.last, b.fetched = out.place, true
+	b.mu.Unlock()
+	if out.source {
+		b.stager.o.Ledger.Source(b.Epoch, int64(b.Lengths[i]))
+	}
+}
+
+func (b *batch) setInPlace(i, id int, at located) {
+	b.Segments[i], b.Offsets[i] = ClassSegment(at.class), uint64(at.offset)
+	b.set(i, id)
+}
+
+func (b *batch) set(i, id int) {
+	index := b.stager.o.Cache.index
+	b.IDs[i], b.Labels[i], b.Lengths[i] = uint32(id), int64(index.Label(id)), uint64(index.Size(id))
+}
+
+// compact takes skipped samples out of the columns.
+func (b *batch) compact() {
+	if b.skipped == nil {
+		return
+	}
+	n := 0
+	for i, skip := range b.skipped {
+		if skip {
+			continue
+		}
+		b.Labels[n], b.Offsets[n], b.Lengths[n] = b.Labels[i], b.Offsets[i], b.Lengths[i]
+		b.IDs[n], b.Segments[n], b.reads[n] = b.IDs[i], b.Segments[i], b.reads[i]
+		n++
+	}
+	b.Labels, b.Offsets, b.Lengths = b.Labels[:n], b.Offsets[:n], b.Lengths[:n]
+	b.IDs, b.Segments, b.reads = b.IDs[:n], b.Segments[:n], b.reads[:n]
+}
+
+// StagerOptions say what a Stager delivers, and from where.
+type StagerOptions struct {
+	Stream *access.Stream
+	Epoch  func(e int) *access.Epoch // the stream's epochs; may keep some ready
+	Rank   int
+	Cache  *Cache
+	Buffer *staging.Buffer
+	Ahead  int  // batches staged ahead, at the most
+	Lazy   bool // stage a batch only once the process asks for it: policy naive
+	Faults *Faults
+	Ledger *Ledger
+}
+
+// Stager stages one rank's batches.
+type Stager struct {
+	o      StagerOptions
+	faults *Faults
+	demand chan struct{} // Lazy: one token per batch asked for
+	reap   sync.WaitGroup
+
+	mu          sync.Mutex
+	outstanding int // batches planned and not yet handed on
+}
+
+// NewStager returns a stager; it owns the buffer from now on.
+func NewStager(o StagerOptions) *Stager {
+	return &Stager{o: o, faults: o.Faults, demand: make(chan struct{}, 1)}
+}
+
+// Run stages the batches from (epoch, step) on and calls emit with each, in
+// order. It returns nil after the stream's last batch, or the first error: of
+// emit, of ctx, or a sample's that the job's policy does not forgive. Run may be
+// called again, once it has returned. A batch belongs to emit; what was staged
+// and not emitted is given back to the buffer.
+func (s *Stager) Run(ctx context.Context, epoch, step int, emit func(*Batch) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	queue := make(chan *batch, s.o.Ahead)
+	s.mu.Lock()
+	s.outstanding = 0
+	s.mu.Unlock()
+	s.o.Buffer.Urge(false)
+	s.o.Ledger.restart(epoch)
+
+	var planner sync.WaitGroup
+	var planErr error
+	planner.Go(func() {
+		defer close(queue)
+		planErr = s.plan(ctx, epoch, step, queue)
+	})
+	err := s.publish(ctx, queue, emit)
+	cancel()
+	for b := range queue {
+		s.discard(b)
+	}
+	planner.Wait()
+	if err == nil {
+		err = planErr
+	}
+	return err
+}
+
+// publish hands batches on, in order.
+func (s *Stager) publish(ctx context.Context, queue <-chan *batch, emit func(*Batch) error) error {
+	for b := range queue {
+		select {
+		case <-b.done:
+		case <-ctx.Done():
+			s.discard(b)
+			return ctx.Err()
+		}
+		if b.err != nil {
+			s.discard(b)
+			return b.err
+		}
+		b.compact()
+		b.Slots = append(b.Slots, b.extraID...)
+		b.Extras = append(b.Extras, b.extras...)
+		s.o.Ledger.emitted(b)
+		if err := emit(&b.Batch); err != nil {
+			s.discard(b)
+			return err
+		}
+		s.mu.Lock()
+		s.outstanding--
+		s.mu.Unlock()
+		s.o.Buffer.Urge(false)
+	}
+	return nil
+}
+
+// discard gives a batch's room back, once no read writes to it any more.
+func (s *Stager) discard(b *batch) {
+	s.reap.Go(func() {
+		<-b.done
+		for _, id := range b.Slots {
+			_, _ = s.o.Buffer.Free(id)
+		}
+	})
+}
+
+// Wait says that the process is blocked in next().
+func (s *Stager) Wait() {
+	if s.o.Lazy {
+		select {
+		case s.demand <- struct{}{}:
+		default:
+		}
+	}
+	s.mu.Lock()
+	nothingComing := s.outstanding == 0
+	s.mu.Unlock()
+	if nothingComing {
+		s.o.Buffer.Urge(true)
+	}
+}
+
+// Close gives the staging buffer back once the last read into it has ended. Run
+// must have returned.
+func (s *Stager) Close() {
+	// A read that hangs in the kernel may still write to the buffer: then it is
+	// never unmapped, rather than something else being overwritten.
+	go func() {
+		s.reap.Wait()
+		s.o.Buffer.Close()
+	}()
+}
+
+// plan walks the stream.
+func (s *Stager) plan(ctx context.Context, epoch, step int, queue chan<- *batch) error {
+	spec := s.o.Stream.Spec()
+	steps := s.o.Stream.Steps()
+	for e := epoch; spec.Epochs == 0 || e < spec.Epochs; e++ {
+		view := s.o.Epoch(e)
+		for t := step; t < steps; t++ {
+			if s.o.Lazy {
+				select {
+				case <-s.demand:
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+			b, tasks, err := s.prepare(ctx, view, t)
+			if err != nil {
+				return err
+			}
+			s.mu.Lock()
+			s.outstanding++
+			s.mu.Unlock()
+			// The tasks first: a full queue must not keep them from starting.
+			if len(tasks) > 0 {
+				s.o.Cache.pool.submit(tasks)
+			}
+			select {
+			case queue <- b:
+			case <-ctx.Done():
+				s.discard(b)
+				return ctx.Err()
+			}
+		}
+		step = 0
+	}
+	return nil
+}
+
+// prepare lays a batch out: finds the samples that can be handed over where they
+// lie, takes room for the others, and lists what has to be read.
+func (s *Stager) prepare(ctx context.Context, view *access.Epoch, step int) (*batch, []task, error) {
+	ids := view.Batch(nil, s.o.Rank, step)
+	n := len(ids)
+	numbers := make([]uint64, 2*n)
+	words := make([]uint32, 2*n)
+	b := &batch{
+		Batch: Batch{
+			Epoch: view.Number(), Step: step,
+			Labels:  make([]int64, n),
+			Offsets: numbers[:n:n], Lengths: numbers[n:],
+			IDs: words[:n:n], Segments: words[n:],
+		},
+		stager: s,
+		ctx:    ctx,
+		order:  int64(view.Number())*int64(s.o.Stream.Steps()) + int64(step),
+		reads:  make([]read, n),
+		room:   make([][]byte, n),
+		done:   make(chan struct{}),
+	}
+	c := s.o.Cache
+	var tasks []task
+	var roomy []int // samples that need room in the staging buffer
+	var need int64
+	for i, k := range ids {
+		id := int(k)
+		b.Audit += access.Mix(b.Epoch, id)
+		b.IDs[i] = uint32(id)
+		if at, ok := c.locate(id); ok {
+			b.setInPlace(i, id, at)
+			b.reads[i].place = FirstClass + Place(at.class)
+			continue
+		}
+		tasks = append(tasks, task{order: b.order, batch: b, index: i})
+		if !c.destined(id) {
+			roomy = append(roomy, i)
+			b.Offsets[i] = uint64(need)
+			need += (c.index.Size(id) + 7) &^ 7
+		}
+	}
+	if need > 0 {
+		start := time.Now()
+		slot, extra, err := s.o.Buffer.Alloc(ctx, need)
+		if err != nil {
+			return nil, nil, err
+		}
+		b.roomWait = time.Since(start)
+		b.Slots = append(b.Slots, slot.ID)
+		if extra != nil {
+			b.Extras = append(b.Extras, *extra)
+		}
+		for _, i := range roomy {
+			off, size := int64(b.Offsets[i]), c.index.Size(int(ids[i]))
+			b.room[i] = slot.Data[off : off+size : off+size]
+			b.Offsets[i] += uint64(slot.Offset)
+			b.Segments[i] = slot.Segment
+		}
+	}
+	b.planned = time.Now()
+	b.left.Store(int32(len(tasks)) + 1)
+	b.arrived()
+	return b, tasks, nil
+}

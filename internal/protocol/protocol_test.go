@@ -1,0 +1,149 @@
+package protocol
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestBatchLayout pins the one binary message that Python takes apart, byte by byte.
+func TestBatchLayout(t *testing.T) {
+	got := AppendBatch(nil, &BatchMessage{
+		Generation: 1, Epoch: 2, Step: 3, Audit: 4,
+		Labels: []int64{-1, 5}, Offsets: []uint64{6, 7}, Lengths: []uint64{8, 9},
+		IDs: []uint32{10, 11}, Segments: []uint32{0, 1 << 31}, Slots: []uint32{12},
+	})
+	want := "64000000" + "84" + "000000" + // 100 bytes, BATCH
+		"0100000000000000" + "02000000" + "03000000" + "02000000" + "01000000" + "0400000000000000" +
+		"ffffffffffffffff" + "0500000000000000" +
+		"0600000000000000" + "0700000000000000" +
+		"0800000000000000" + "0900000000000000" +
+		"0a000000" + "0b000000" + "00000000" + "00000080" + "0c000000"
+	if diff := cmp.Diff(want, hex.EncodeToString(got)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestReadFrame(t *testing.T) {
+	frame := AppendFrame(nil, Wait, []byte{1, 2, 3, 4, 5, 6, 7, 8})
+	big := AppendFrame(nil, Call, bytes.Repeat([]byte("x"), 100_000))
+	r := bytes.NewReader(append(append([]byte{}, frame...), big...))
+	buf := make([]byte, 16)
+	typ, p, err := ReadFrame(r, buf)
+	if typ != Wait || len(p) != 8 || err != nil {
+		t.Fatalf("type %d, %d bytes, %v", typ, len(p), err)
+	}
+	typ, p, err = ReadFrame(r, buf)
+	if typ != Call || len(p) != 100_000 || err != nil {
+		t.Fatalf("type %d, %d bytes, %v", typ, len(p), err)
+	}
+	if _, _, err = ReadFrame(r, buf); !errors.Is(err, io.EOF) {
+		t.Fatalf("at the end: %v", err)
+	}
+	for name, bad := range map[string][]byte{
+		"cut header":          frame[:5],
+		"cut payload":         frame[:12],
+		"cut large payload":   big[:50_000],
+		"too large":           {1, 0, 0, 1, byte(Call), 0, 0, 0},
+		"unknown type":        {0, 0, 0, 0, 77, 0, 0, 0},
+		"a daemon's frame":    {0, 0, 0, 0, byte(Batch), 0, 0, 0},
+		"reserved bytes used": {0, 0, 0, 0, byte(Wait), 1, 0, 0},
+		"an HTTP request":     []byte("GET / HTTP/1.1\r\n\r\n"),
+	} {
+		if _, _, err := ReadFrame(bytes.NewReader(bad), buf); !errors.Is(err, ErrProtocol) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func ackPayload(m AckMessage) []byte {
+	le := binary.LittleEndian
+	p := le.AppendUint64(nil, m.Generation)
+	p = le.AppendUint32(p, m.Epoch)
+	p = le.AppendUint32(p, m.Step)
+	p = le.AppendUint64(p, m.StallNanos)
+	p = le.AppendUint64(p, m.Audit)
+	p = le.AppendUint32(p, uint32(len(m.Slots)))
+	for _, s := range m.Slots {
+		p = le.AppendUint32(p, s)
+	}
+	return p
+}
+
+func TestDecodeAck(t *testing.T) {
+	want := AckMessage{Generation: 1, Epoch: 2, Step: 3, StallNanos: 4, Audit: 5, Slots: []uint32{6, 7}}
+	got, err := DecodeAck(ackPayload(want), nil)
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+	lying := ackPayload(want)
+	binary.LittleEndian.PutUint32(lying[32:], 1<<30)
+	for _, p := range [][]byte{nil, lying, lying[:35], ackPayload(want)[:41]} {
+		if _, err := DecodeAck(p, nil); !errors.Is(err, ErrProtocol) {
+			t.Errorf("%d bytes: %v", len(p), err)
+		}
+	}
+}
+
+func TestDecodeJSON(t *testing.T) {
+	for in, ok := range map[string]bool{
+		`{"protocol":1,"version":"x","pid":3}`:          true,
+		`{"protocol":1,"version":"x","pid":3,"more":1}`: false,
+		`{"protocol":1} {}`:                             false,
+		`{"protocol":"one"}`:                            false,
+		``:                                              false,
+		`[]`:                                            false,
+	} {
+		var m HelloMessage
+		if err := DecodeJSON([]byte(in), &m); (err == nil) != ok || (err != nil && !errors.Is(err, ErrProtocol)) {
+			t.Errorf("%s: %v", in, err)
+		}
+	}
+}
+
+// FuzzReadFrame feeds the daemon's decoders what a hostile process could send.
+func FuzzReadFrame(f *testing.F) {
+	f.Add(AppendFrame(nil, Ack, ackPayload(AckMessage{Slots: []uint32{1}})))
+	f.Add(AppendFrame(nil, Iterate, make([]byte, 16)))
+	f.Add(AppendFrame(nil, Wait, make([]byte, 8)))
+	f.Add(AppendFrame(nil, Open, []byte(`{"job":"x","stream":{"seed":null}}`)))
+	f.Add(AppendFrame(nil, Call, []byte(`{"id":1,"method":"stats","params":{}}`)))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		r := bytes.NewReader(in)
+		buf := make([]byte, 64)
+		for {
+			typ, p, err := ReadFrame(r, buf)
+			if err != nil {
+				if !errors.Is(err, ErrProtocol) && !errors.Is(err, io.EOF) {
+					t.Fatal(err)
+				}
+				return
+			}
+			if len(p) > len(in) {
+				t.Fatalf("a payload of %d bytes from %d bytes", len(p), len(in))
+			}
+			switch typ {
+			case Ack:
+				m, err := DecodeAck(p, nil)
+				if err == nil && !bytes.Equal(ackPayload(m), p) {
+					t.Fatalf("ACK % x decoded to %+v", p, m)
+				}
+			case Iterate:
+				_, _ = DecodeIterate(p)
+			case Wait:
+				_, _ = DecodeWait(p)
+			case Hello:
+				_ = DecodeJSON(p, new(HelloMessage))
+			case Open:
+				_ = DecodeJSON(p, new(OpenMessage))
+			case Call:
+				_ = DecodeJSON(p, new(CallMessage))
+			}
+		}
+	})
+}

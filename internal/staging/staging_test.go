@@ -1,0 +1,252 @@
+package staging
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// checkInvariants: free extents are sorted, apart, not empty, and make up the
+// ring together with the slots.
+func (b *Buffer) checkInvariants(t interface{ Fatalf(string, ...any) }) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	total, end := int64(0), int64(-1)
+	for _, e := range b.mu.free {
+		if e.size <= 0 || e.off <= end || e.off%align != 0 {
+			t.Fatalf("free list %v is out of order", b.mu.free)
+		}
+		total, end = total+e.size, e.off+e.size
+	}
+	for _, h := range b.mu.slots {
+		if h.extra == nil {
+			total += h.extent.size
+		}
+	}
+	if total != int64(len(b.ring.data)) {
+		t.Fatalf("free extents and slots make up %d of %d bytes", total, len(b.ring.data))
+	}
+}
+
+// TestSlots takes and returns slots in random order: no two ever overlap, and
+// when all are back the ring is whole again.
+func TestSlots(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b, err := New(int64(rapid.IntRange(1, 1<<18).Draw(t, "size")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		out := map[uint32]Slot{}
+		mark := func(s Slot) {
+			for i := range s.Data {
+				s.Data[i] = byte(s.ID)
+			}
+		}
+		free := func(id uint32) {
+			for _, x := range out[id].Data {
+				if x != byte(id) {
+					t.Fatalf("slot %d was overwritten", id)
+				}
+			}
+			if _, err := b.Free(id); err != nil {
+				t.Fatal(err)
+			}
+			delete(out, id)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"take": func(t *rapid.T) {
+				n := int64(rapid.IntRange(1, 1<<16).Draw(t, "n"))
+				b.mu.Lock()
+				s, ok := b.fit(n)
+				b.mu.Unlock()
+				if !ok {
+					t.Skip("full")
+				}
+				if int64(len(s.Data)) < n {
+					t.Fatalf("slot of %d bytes for %d", len(s.Data), n)
+				}
+				mark(s)
+				out[s.ID] = s
+			},
+			"take extra": func(t *rapid.T) {
+				s, extra, err := b.AllocExtra(int64(rapid.IntRange(1, 1<<16).Draw(t, "n")))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if extra.Segment != s.Segment || s.Segment == 0 {
+					t.Fatalf("extra segment %d for a slot in segment %d", extra.Segment, s.Segment)
+				}
+				mark(s)
+				out[s.ID] = s
+			},
+			"return": func(t *rapid.T) {
+				if len(out) == 0 {
+					t.Skip("none out")
+				}
+				ids := make([]uint32, 0, len(out))
+				for id := range out {
+					ids = append(ids, id)
+				}
+				free(rapid.SampledFrom(ids).Draw(t, "slot"))
+			},
+			"": func(t *rapid.T) { b.checkInvariants(t) },
+		})
+		for id := range out {
+			free(id)
+		}
+		if len(b.mu.free) != 1 || b.mu.free[0] != (extent{0, int64(len(b.ring.data))}) {
+			t.Fatalf("everything was returned, and free is %v", b.mu.free)
+		}
+		if ring, extra := b.Usage(); ring != 0 || extra != 0 {
+			t.Fatalf("everything was returned, and %d and %d bytes are in use", ring, extra)
+		}
+	})
+}
+
+// TestKeptSlot keeps one slot for ever: the rest of the ring stays usable.
+func TestKeptSlot(t *testing.T) {
+	b, err := New(64 << 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	ctx := t.Context()
+	if _, _, err := b.Alloc(ctx, 1000); err != nil {
+		t.Fatal(err)
+	}
+	for range 1000 {
+		s, extra, err := b.Alloc(ctx, 10<<10)
+		if err != nil || extra != nil {
+			t.Fatalf("extra %v, error %v", extra, err)
+		}
+		if _, err := b.Free(s.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestWaiting: Alloc waits for room, for ctx, or until it is urged.
+func TestWaiting(t *testing.T) {
+	alloc := func(b *Buffer, ctx context.Context) chan any {
+		done := make(chan any, 1)
+		go func() {
+			s, extra, err := b.Alloc(ctx, 3000)
+			switch {
+			case err != nil:
+				done <- err
+			case extra != nil:
+				done <- extra
+			default:
+				done <- s
+			}
+		}()
+		return done
+	}
+	full := func(t *testing.T) (*Buffer, uint32) {
+		b, err := New(4096)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, _, err := b.Alloc(t.Context(), 4096)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b, s.ID
+	}
+	blocked := func(t *testing.T, done chan any) {
+		synctest.Wait()
+		select {
+		case x := <-done:
+			t.Fatalf("got %v from a full buffer", x)
+		default:
+		}
+	}
+	t.Run("for room", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			b, slot := full(t)
+			defer b.Close()
+			done := alloc(b, t.Context())
+			blocked(t, done)
+			if _, err := b.Free(slot); err != nil {
+				t.Fatal(err)
+			}
+			if s, ok := (<-done).(Slot); !ok || s.Segment != 0 {
+				t.Fatalf("got %v", s)
+			}
+		})
+	})
+	t.Run("for the context", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			b, _ := full(t)
+			defer b.Close()
+			ctx, cancel := context.WithCancel(t.Context())
+			done := alloc(b, ctx)
+			blocked(t, done)
+			cancel()
+			if err, ok := (<-done).(error); !ok || !errors.Is(err, context.Canceled) {
+				t.Fatalf("got %v", err)
+			}
+		})
+	})
+	t.Run("until urged", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			b, _ := full(t)
+			defer b.Close()
+			done := alloc(b, t.Context())
+			blocked(t, done)
+			b.Urge(true)
+			if extra, ok := (<-done).(*Extra); !ok || extra.Segment == 0 {
+				t.Fatalf("got %v", extra)
+			}
+			// One blocked next() is one extra batch, not a leak.
+			blocked(t, alloc(b, t.Context()))
+			b.Urge(true)
+		})
+	})
+}
+
+// TestUnknownSlot: slots that are not out are refused.
+func TestUnknownSlot(t *testing.T) {
+	b, err := New(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	s, _, err := b.Alloc(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Free(s.ID); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []uint32{s.ID, 0, rand.Uint32() | 1<<31} {
+		if _, err := b.Free(id); err == nil {
+			t.Errorf("slot %d was taken back twice or never given", id)
+		}
+	}
+}
+
+// TestSealed: nobody who has the descriptor can shrink the ring.
+func TestSealed(t *testing.T) {
+	b, err := New(8192)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	f, size := b.Ring()
+	if size != 8192 {
+		t.Fatalf("ring of %d bytes", size)
+	}
+	if err := unix.Ftruncate(int(f.Fd()), 0); !errors.Is(err, unix.EPERM) {
+		t.Errorf("shrinking the ring: %v", err)
+	}
+}
