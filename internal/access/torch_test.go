@@ -46,8 +46,20 @@ func samplerCases() []samplerCase {
 	bools := []bool{false, true}
 	// Every combination of what may be dropped, over sizes that divide and that do not.
 	for _, shape := range []struct{ f, w, batch int }{
-		{1, 1, 1}, {2, 1, 1}, {3, 2, 1}, {5, 3, 2}, {17, 4, 2}, {64, 4, 4}, {100, 8, 5}, {101, 7, 3},
-		{623, 3, 16}, {624, 2, 10}, {625, 5, 25}, {1000, 3, 7}, {1249, 4, 32}, {5000, 6, 64},
+		{1, 1, 1},
+		{2, 1, 1},
+		{3, 2, 1},
+		{5, 3, 2},
+		{17, 4, 2},
+		{64, 4, 4},
+		{100, 8, 5},
+		{101, 7, 3},
+		{623, 3, 16},
+		{624, 2, 10},
+		{625, 5, 25},
+		{1000, 3, 7},
+		{1249, 4, 32},
+		{5000, 6, 64},
 	} {
 		for _, dropTail := range bools {
 			for _, dropLast := range bools {

@@ -1,0 +1,78 @@
+// Package perfmodel is the performance model of thesis 3.1: the numbers that
+// describe a machine, and the time that each way to fetch a sample takes. The
+// config file, the probe, the engine and the simulator all describe a machine
+// with its Environment.
+//
+// Everything is a pure function of its arguments: no I/O, no state, no goroutine. An
+// Environment that nobody changes is safe for concurrent use. Sizes are in
+// MB (1e6 bytes), rates in MB/s, times in seconds. The package knows neither samples nor plans.
+package perfmodel
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// Environment describes one node and what it is connected to (thesis 3.1.1).
+type Environment struct {
+	Compute          float64 // c: rate at which training consumes samples, MB/s
+	Preprocess       float64 // beta: rate at which a thread transforms samples, MB/s
+	PeerBandwidth    float64 // b_c: network bandwidth between nodes, MB/s
+	SourceBandwidth  float64 // b_fs: network bandwidth to the source, MB/s
+	SourceThroughput Curve   // t(gamma): what the source gives gamma reading nodes together, MB/s
+	SourceLatency    float64 // what each request to the source takes besides, seconds; the papers have 0
+	Classes          []Class // storage classes; 0 is the staging buffer, then fastest first
+}
+
+// Class describes a storage class j.
+type Class struct {
+	Capacity float64 // d_j, MB
+	Threads  int     // p_j: threads that prefetch to the class; at least 1
+	Read     Curve   // r_j(p): aggregate random read throughput of p threads, MB/s
+	Write    Curve   // w_j(p): aggregate random write throughput of p threads, MB/s
+}
+
+// Validate checks that every number is there and makes sense. The error joins
+// all that is wrong; each names the key as the papers write it (b_c, r_1) and what is allowed.
+func (e *Environment) Validate() error {
+	var errs []error
+	positive := func(key string, v float64) {
+		if !(v > 0) || math.IsInf(v, 1) {
+			errs = append(errs, fmt.Errorf("%s is %v MB/s; it must be above 0 and finite", key, v))
+		}
+	}
+	positive("c", e.Compute)
+	positive("beta", e.Preprocess)
+	positive("b_c", e.PeerBandwidth)
+	positive("b_fs", e.SourceBandwidth)
+	errs = append(errs, e.SourceThroughput.validate("t"))
+	if !(e.SourceLatency >= 0) || math.IsInf(e.SourceLatency, 1) {
+		errs = append(errs, fmt.Errorf("latency of the source is %v s; it must be 0 or more and finite", e.SourceLatency))
+	}
+	if len(e.Classes) == 0 {
+		errs = append(errs, errors.New("classes: none; there must be class 0, the staging buffer"))
+	}
+	for j, c := range e.Classes {
+		if !(c.Capacity >= 0) || math.IsInf(c.Capacity, 1) {
+			errs = append(errs, fmt.Errorf("d_%d is %v MB; it must be 0 or more and finite", j, c.Capacity))
+		}
+		if c.Threads < 1 {
+			errs = append(errs, fmt.Errorf("p_%d is %d threads; it must be 1 or more", j, c.Threads))
+		}
+		errs = append(errs, c.Read.validate(fmt.Sprintf("r_%d", j)), c.Write.validate(fmt.Sprintf("w_%d", j)))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("environment: %w", err)
+	}
+	return nil
+}
+
+// LocalCapacity returns D = d_1 + ... + d_J of a node, MB; the staging buffer does not count.
+func (e *Environment) LocalCapacity() float64 {
+	var d float64
+	for j := 1; j < len(e.Classes); j++ {
+		d += e.Classes[j].Capacity
+	}
+	return d
+}

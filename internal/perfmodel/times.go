@@ -1,0 +1,76 @@
+package perfmodel
+
+// ReadRate returns r_j(p_j)/p_j, what one of the class's threads reads, MB/s.
+func (e *Environment) ReadRate(j int) float64 {
+	c := &e.Classes[j]
+	return c.Read.At(float64(c.Threads)) / float64(c.Threads)
+}
+
+// WriteRate returns w_j(p_j)/p_j, what one of the class's threads writes, MB/s.
+func (e *Environment) WriteRate(j int) float64 {
+	c := &e.Classes[j]
+	return c.Write.At(float64(c.Threads)) / float64(c.Threads)
+}
+
+// SourceRate returns min(b_fs, t(gamma)/gamma), what one of gamma nodes that
+// read from the source at the same time gets, MB/s. gamma is at least 1, the reader itself.
+func (e *Environment) SourceRate(gamma int) float64 {
+	g := float64(max(1, gamma))
+	return min(e.SourceBandwidth, e.SourceThroughput.At(g)/g)
+}
+
+// FetchSource returns the time to fetch size MB from the source while gamma-1 other
+// nodes read from it as well: thesis equation 3.5, plus the source's latency. Seconds.
+func (e *Environment) FetchSource(size float64, gamma int) float64 {
+	return e.SourceLatency + size/e.SourceRate(gamma)
+}
+
+// FetchPeer returns the time to fetch size MB from class j of another node:
+// thesis equation 3.6. Seconds.
+func (e *Environment) FetchPeer(size float64, j int) float64 {
+	return size / min(e.PeerBandwidth, e.ReadRate(j))
+}
+
+// FetchLocal returns the time to fetch size MB from the node's own class j:
+// thesis equation 3.7. Seconds.
+func (e *Environment) FetchLocal(size float64, j int) float64 {
+	return size / e.ReadRate(j)
+}
+
+// Write returns the time to transform size MB and store them in the staging
+// buffer, which are pipelined: write_i(k) of thesis 3.1.3,
+// max(s/beta, s/(w_0(p_0)/p_0)). Seconds.
+func (e *Environment) Write(size float64) float64 {
+	return max(size/e.Preprocess, size/e.WriteRate(0))
+}
+
+// Read returns the time to bring a sample of size MB into the staging buffer, whose
+// fetch takes fetch seconds: thesis equation 3.4. Seconds.
+func (e *Environment) Read(size, fetch float64) float64 {
+	return fetch + e.Write(size)
+}
+
+// Available returns avail_i(f) for every f: when each sample of the access stream is in the staging
+// buffer, given the reads (thesis equation 3.3) and ideally balanced
+// threads. Appends to dst; seconds from the start of training.
+func (e *Environment) Available(dst, reads []float64) []float64 {
+	threads, sum := float64(e.Classes[0].Threads), 0.0
+	for _, r := range reads {
+		sum += r
+		dst = append(dst, sum/threads)
+	}
+	return dst
+}
+
+// Consume returns t_{i,f} for every f: when each sample of the access stream is
+// consumed, given when it is available and the sizes in MB (thesis equation
+// 3.2). The first one is consumed once it is available. Appends to dst; seconds from the start of training.
+func (e *Environment) Consume(dst, avail, sizes []float64) []float64 {
+	free := 0.0 // when the computation on the previous sample has ended
+	for f, a := range avail {
+		t := max(a, free)
+		dst = append(dst, t)
+		free = t + sizes[f]/e.Compute
+	}
+	return dst
+}

@@ -1,0 +1,151 @@
+package placement
+
+import (
+	"math"
+	"slices"
+)
+
+// builder collects copies, and finally puts them in the order of filling.
+//
+// Copies hang in one list per sample: memory follows what is planned, whatever the number of nodes.
+type builder struct {
+	in     *Input
+	to     int     // the horizon is epochs [in.From, to)
+	nodeOf []int32 // of every rank
+	room   [][]int64
+	head   []int32 // per sample its first copy; -1: none
+	copies []copyOf
+	owner  []int32 // per sample; -1: nobody
+	least  int64   // bytes of the smallest sample
+}
+
+// copyOf is a copy of a sample on a node.
+type copyOf struct {
+	node  uint16
+	class uint8
+	done  bool  // it has its place in the order of filling
+	next  int32 // the sample's next copy; -1: none
+}
+
+// maxClasses is what copyOf.class can count.
+const maxClasses = math.MaxUint8
+
+// newBuilder checks the input, and takes over what classes hold already, as far
+// as their capacities go.
+func newBuilder(in *Input) (*builder, error) {
+	to, nodeOf, err := in.check()
+	if err != nil {
+		return nil, err
+	}
+	f := in.Stream.Spec().Samples
+	b := &builder{in: in, to: to, nodeOf: nodeOf, head: make([]int32, f), owner: make([]int32, f), least: math.MaxInt64}
+	for k := range f {
+		b.head[k], b.owner[k] = -1, -1
+		b.least = min(b.least, in.Size(k))
+	}
+	for n, node := range in.Nodes {
+		b.room = append(b.room, slices.Clone(node.Capacity[:min(maxClasses, len(node.Capacity))]))
+		for j, held := range node.Held {
+			for _, k := range held {
+				if s := in.Size(int(k)); s <= b.room[n][j] && !b.has(n, k) {
+					b.add(n, j, k, s)
+				}
+			}
+		}
+	}
+	return b, nil
+}
+
+// has tells whether the node holds the sample.
+func (b *builder) has(node int, k int32) bool {
+	for c := b.head[k]; c >= 0; c = b.copies[c].next {
+		if int(b.copies[c].node) == node {
+			return true
+		}
+	}
+	return false
+}
+
+func (b *builder) add(node, class int, k int32, size int64) {
+	b.room[node][class] -= size
+	b.copies = append(b.copies, copyOf{node: uint16(node), class: uint8(class), next: b.head[k]})
+	b.head[k] = int32(len(b.copies) - 1)
+}
+
+// put gives the node a copy, in the first of its classes, from class `first` on, that has room for it.
+func (b *builder) put(node, first int, k int32) bool {
+	size := b.in.Size(int(k))
+	for j := first; j < len(b.room[node]); j++ {
+		if size <= b.room[node][j] {
+			b.add(node, j, k, size)
+			return true
+		}
+	}
+	return false
+}
+
+// largest returns the most room that a class of the node has.
+func (b *builder) largest(node int) int64 {
+	var most int64
+	for _, r := range b.room[node] {
+		most = max(most, r)
+	}
+	return most
+}
+
+// full tells whether no sample at all could fit on the node any more.
+func (b *builder) full(node int) bool { return b.largest(node) < b.least }
+
+// finish makes the plan. Each class is filled in the order in which its samples are first
+// needed (thesis 3.2.2, rule 1): by the node itself, or, where the node is the sample's owner, by anyone.
+func (b *builder) finish(policy string, remote bool) *Plan {
+	p := &Plan{Policy: policy, Prefetch: true, Remote: remote, Nodes: make([]NodePlan, len(b.in.Nodes))}
+	for n := range p.Nodes {
+		p.Nodes[n].Classes = make([][]int32, len(b.in.Nodes[n].Capacity))
+	}
+	take := func(k int32, c *copyOf) {
+		c.done = true
+		class := &p.Nodes[c.node].Classes[c.class]
+		*class = append(*class, k)
+	}
+
+	left := len(b.copies)
+	for n, node := range b.in.Nodes {
+		for j, held := range node.Held {
+			for _, k := range held {
+				for c := b.head[k]; c >= 0; c = b.copies[c].next {
+					if held := &b.copies[c]; int(held.node) == n && int(held.class) == j && !held.done {
+						take(k, held)
+						left--
+					}
+				}
+			}
+		}
+	}
+	for e := b.in.From; e < b.to && left > 0; e++ {
+		for rank, k := range b.in.Stream.Epoch(e).Reads() {
+			for c := b.head[k]; c >= 0; c = b.copies[c].next {
+				at := &b.copies[c]
+				if !at.done && (int32(at.node) == b.nodeOf[rank] || remote && int32(at.node) == b.owner[k]) {
+					take(k, at)
+					left--
+				}
+			}
+			if left == 0 {
+				break
+			}
+		}
+	}
+	for k := range b.head {
+		for c := b.head[k]; c >= 0 && left > 0; c = b.copies[c].next {
+			if !b.copies[c].done {
+				take(int32(k), &b.copies[c])
+				left--
+			}
+		}
+	}
+	if remote {
+		p.Owner = b.owner
+	}
+	return p
+}
