@@ -1,0 +1,62 @@
+package dataset
+
+import (
+	"math/bits"
+	"slices"
+)
+
+// Statistics says how large the samples of a dataset are.
+type Statistics struct {
+	Smallest, Largest int64 // bytes
+	Mean              float64
+	// Median is the sample in the middle, the larger one of two.
+	Median int64
+	// Histogram counts samples by size, from the smallest sample's bin to the
+	// largest one's, empty ones between included.
+	Histogram []Bin
+}
+
+// Bin holds the samples of at least From bytes and less than To: a power of two
+// and the next, or 0 and 1.
+type Bin struct {
+	From, To int64
+	Samples  int
+}
+
+// Statistics goes through all sizes, in linear time. It is the zero value for an
+// index without samples.
+func (x *Index) Statistics() Statistics {
+	n := x.Len()
+	if n == 0 {
+		return Statistics{}
+	}
+	var counts [65]int
+	s := Statistics{Smallest: x.MaxSize(), Largest: x.MaxSize(), Mean: float64(x.Bytes()) / float64(n)}
+	for id := range n {
+		size := x.Size(id)
+		counts[bits.Len64(uint64(size))]++
+		s.Smallest = min(s.Smallest, size)
+	}
+	first, last := bits.Len64(uint64(s.Smallest)), bits.Len64(uint64(s.Largest))
+	below := 0
+	for bin := first; bin <= last; bin++ {
+		s.Histogram = append(s.Histogram, Bin{From: 1 << bin >> 1, To: 1 << bin, Samples: counts[bin]})
+		if rank := n/2 - below; rank >= 0 && rank < counts[bin] {
+			s.Median = x.sizeOfRank(bin, counts[bin], rank)
+		}
+		below += counts[bin]
+	}
+	return s
+}
+
+// sizeOfRank sorts the sizes of one bin and gives the one of this rank.
+func (x *Index) sizeOfRank(bin, count, rank int) int64 {
+	sizes := make([]int64, 0, count)
+	for id := range x.Len() {
+		if size := x.Size(id); bits.Len64(uint64(size)) == bin {
+			sizes = append(sizes, size)
+		}
+	}
+	slices.Sort(sizes)
+	return sizes[rank]
+}
