@@ -7,8 +7,9 @@
 // is derived or measured. All that is wrong is reported at once, each Problem
 // with its key, its value, where that came from, and what is allowed.
 //
-// The package keeps no state, and reads no environment but the one it is given;
-// machine facts come through Machine. A Config that Resolve has returned is
+// The package keeps no state. HDMLP_* variables and machine facts are handed in;
+// from the process's own environment it takes where the user's home, cache and
+// configuration directories are. A Config that Resolve has returned is
 // complete and must not be changed; it is safe for concurrent use.
 package config
 
@@ -144,18 +145,15 @@ func Resolve(input Input) (*Config, error) {
 }
 
 // DefaultFile is the file that is read when a user names none: what HDMLP_CONFIG
-// says, or hdmlp/config.toml in XDG_CONFIG_HOME or ~/.config, if it is there.
-// env is the environment of the user's process. "": none.
+// in env says, or hdmlp/config.toml in the user's configuration directory
+// (XDG_CONFIG_HOME, or ~/.config), if it is there. "": none.
 func DefaultFile(env map[string]string) string {
 	if file := env["HDMLP_CONFIG"]; file != "" {
 		return file
 	}
-	dir := env["XDG_CONFIG_HOME"]
-	if !filepath.IsAbs(dir) {
-		if env["HOME"] == "" {
-			return ""
-		}
-		dir = filepath.Join(env["HOME"], ".config")
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return ""
 	}
 	file := filepath.Join(dir, "hdmlp", "config.toml")
 	if _, err := os.Stat(file); err != nil {

@@ -241,7 +241,9 @@ func TestExample(t *testing.T) {
 
 func TestDefaultFile(t *testing.T) {
 	home := t.TempDir()
-	env := map[string]string{"HOME": home}
+	t.Setenv("HOME", home)
+	t.Setenv("XDG_CONFIG_HOME", "")
+	env := map[string]string{}
 	if got := config.DefaultFile(env); got != "" {
 		t.Fatalf("got %q where there is none", got)
 	}

@@ -1,0 +1,212 @@
+// Package probe finds out what this machine has for us: memory, disk, CPUs, open
+// files, and what a path lies on. It counts what the process may use, so limits
+// of control groups (v1 and v2) count as well as the hardware.
+//
+// Nothing is cached; every call looks again. All functions are safe for
+// concurrent use. What is read from /proc and /sys is parsed by pure functions.
+package probe
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// MemoryInfo is memory in bytes.
+type MemoryInfo struct {
+	Total     int64 // what the process could ever have
+	Available int64 // what it could take now without pushing anything out
+}
+
+// Memory measures the memory: the smallest of what the kernel has available and
+// what every control group that holds the process leaves. A group's page cache
+// that is not in active use counts as available.
+func Memory() (MemoryInfo, error) { return memoryAt("/") }
+
+func memoryAt(root string) (MemoryInfo, error) {
+	text, err := os.ReadFile(filepath.Join(root, "proc/meminfo"))
+	if err != nil {
+		return MemoryInfo{}, fmt.Errorf("measure memory: %w", err)
+	}
+	m, err := parseMeminfo(string(text))
+	if err != nil {
+		return MemoryInfo{}, fmt.Errorf("measure memory: %w", err)
+	}
+	for _, g := range groupsAt(root, "memory") {
+		if limit, used, ok := g.memory(); ok {
+			m.Total = min(m.Total, limit)
+			m.Available = min(m.Available, max(limit-used, 0))
+		}
+	}
+	return m, nil
+}
+
+// parseMeminfo reads /proc/meminfo. Kernels older than 3.14 have no
+// MemAvailable; what is free, and caches, then stand for it.
+func parseMeminfo(text string) (MemoryInfo, error) {
+	values := map[string]int64{}
+	for line := range strings.Lines(text) {
+		name, rest, _ := strings.Cut(line, ":")
+		fields := strings.Fields(rest)
+		if len(fields) == 0 {
+			continue
+		}
+		n, err := strconv.ParseInt(fields[0], 10, 64)
+		if err != nil || n < 0 || n > math.MaxInt64>>10 {
+			continue
+		}
+		if len(fields) == 2 && fields[1] == "kB" {
+			n <<= 10
+		}
+		values[name] = n
+	}
+	total, ok := values["MemTotal"]
+	if !ok {
+		return MemoryInfo{}, errors.New("meminfo has no MemTotal")
+	}
+	available, ok := values["MemAvailable"]
+	if !ok {
+		available = values["MemFree"] + values["Buffers"] + values["Cached"]
+	}
+	return MemoryInfo{Total: total, Available: min(available, total)}, nil
+}
+
+// DiskInfo is a file system's room in bytes.
+type DiskInfo struct {
+	Total int64
+	Free  int64 // what this user may take
+}
+
+// Disk measures the file system that path lies on, or would lie on: of a path
+// that does not exist, its nearest parent that does counts.
+func Disk(path string) (DiskInfo, error) {
+	for {
+		var st unix.Statfs_t
+		err := ignoringEINTR(func() error { return unix.Statfs(path, &st) })
+		if errors.Is(err, fs.ErrNotExist) && filepath.Dir(path) != path {
+			path = filepath.Dir(path)
+			continue
+		}
+		if err != nil {
+			return DiskInfo{}, fmt.Errorf("measure the disk of %s: %w", path, err)
+		}
+		return DiskInfo{Total: blocks(st.Blocks, st.Bsize), Free: blocks(st.Bavail, st.Bsize)}, nil
+	}
+}
+
+// blocks is n*size, at most the largest number there is.
+func blocks(n uint64, size int64) int64 {
+	if size <= 0 || n > uint64(math.MaxInt64/size) {
+		return math.MaxInt64
+	}
+	return int64(n) * size
+}
+
+// Filesystem is what a path lies on.
+type Filesystem struct {
+	Device uint64 // st_dev; the same for all paths on one file system
+	Type   string // "ext4", "xfs", "tmpfs", "nfs", "fuse", "lustre"...; in hex if it is not known
+}
+
+// FilesystemID tells what path, which must exist, lies on.
+func FilesystemID(path string) (Filesystem, error) {
+	var st unix.Stat_t
+	if err := ignoringEINTR(func() error { return unix.Stat(path, &st) }); err != nil {
+		return Filesystem{}, fmt.Errorf("find the file system of %s: %w", path, err)
+	}
+	var sfs unix.Statfs_t
+	if err := ignoringEINTR(func() error { return unix.Statfs(path, &sfs) }); err != nil {
+		return Filesystem{}, fmt.Errorf("find the file system of %s: %w", path, err)
+	}
+	return Filesystem{Device: uint64(st.Dev), Type: typeName(uint32(sfs.Type))}, nil
+}
+
+// typeName names statfs's magic number.
+func typeName(magic uint32) string {
+	names := map[uint32]string{
+		unix.EXT4_SUPER_MAGIC:      "ext4",
+		unix.XFS_SUPER_MAGIC:       "xfs",
+		unix.BTRFS_SUPER_MAGIC:     "btrfs",
+		unix.F2FS_SUPER_MAGIC:      "f2fs",
+		0x2fc12fc1:                 "zfs",
+		unix.TMPFS_MAGIC:           "tmpfs",
+		unix.RAMFS_MAGIC:           "ramfs",
+		unix.OVERLAYFS_SUPER_MAGIC: "overlay",
+		unix.SQUASHFS_MAGIC:        "squashfs",
+		unix.ISOFS_SUPER_MAGIC:     "iso9660",
+		unix.MSDOS_SUPER_MAGIC:     "vfat",
+		unix.NFS_SUPER_MAGIC:       "nfs",
+		unix.FUSE_SUPER_MAGIC:      "fuse",
+		unix.SMB_SUPER_MAGIC:       "smb",
+		unix.SMB2_SUPER_MAGIC:      "smb",
+		unix.CIFS_SUPER_MAGIC:      "cifs",
+		unix.CEPH_SUPER_MAGIC:      "ceph",
+		unix.AFS_SUPER_MAGIC:       "afs",
+		unix.V9FS_MAGIC:            "9p",
+		0x0bd00bd0:                 "lustre",
+		0x47504653:                 "gpfs",
+		0x19830326:                 "beegfs",
+	}
+	if name, ok := names[magic]; ok {
+		return name
+	}
+	return fmt.Sprintf("0x%08x", magic)
+}
+
+// FileLimit is how many files the process may have open, and how far it may
+// raise that itself.
+func FileLimit() (soft, hard uint64, err error) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 0, 0, fmt.Errorf("read the limit of open files: %w", err)
+	}
+	return limit.Cur, limit.Max, nil
+}
+
+// RaiseFileLimit raises the number of files that may be open as far as it goes,
+// and returns it.
+func RaiseFileLimit() (uint64, error) {
+	soft, hard, err := FileLimit()
+	if err != nil || soft == hard {
+		return soft, err
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: hard, Max: hard}); err != nil {
+		return soft, fmt.Errorf("raise the limit of open files from %d to %d: %w", soft, hard, err)
+	}
+	return hard, nil
+}
+
+// CPUs is how many CPUs the process may use: those of its affinity mask, or
+// less if a control group's quota, rounded up, is less. At least 1.
+func CPUs() (int, error) {
+	var mask unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &mask); err != nil {
+		return 0, fmt.Errorf("count CPUs: %w", err)
+	}
+	return cpusAt("/", mask.Count()), nil
+}
+
+func cpusAt(root string, affinity int) int {
+	n := affinity
+	for _, g := range groupsAt(root, "cpu") {
+		if quota, ok := g.cpus(); ok && quota < float64(n) {
+			n = int(math.Ceil(quota))
+		}
+	}
+	return max(n, 1)
+}
+
+func ignoringEINTR(call func() error) error {
+	for {
+		if err := call(); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
