@@ -97,8 +97,8 @@ func (b *builder) largest(node int) int64 {
 func (b *builder) full(node int) bool { return b.largest(node) < b.least }
 
 // finish makes the plan. Each class is filled in the order in which its samples are first
-// needed (thesis 3.2.2, rule 1): by the node itself, or, where the node is the sample's owner, by anyone.
-func (b *builder) finish(policy string, remote bool) *Plan {
+// needed (thesis 3.2.2, rule 1): by the node itself, or, if shared and the node is the sample's owner, by anyone.
+func (b *builder) finish(policy string, remote, shared bool) *Plan {
 	p := &Plan{Policy: policy, Prefetch: true, Remote: remote, Nodes: make([]NodePlan, len(b.in.Nodes))}
 	for n := range p.Nodes {
 		p.Nodes[n].Classes = make([][]int32, len(b.in.Nodes[n].Capacity))
@@ -126,7 +126,7 @@ func (b *builder) finish(policy string, remote bool) *Plan {
 		for rank, k := range b.in.Stream.Epoch(e).Reads() {
 			for c := b.head[k]; c >= 0; c = b.copies[c].next {
 				at := &b.copies[c]
-				if !at.done && (int32(at.node) == b.nodeOf[rank] || remote && int32(at.node) == b.owner[k]) {
+				if !at.done && (int32(at.node) == b.nodeOf[rank] || shared && int32(at.node) == b.owner[k]) {
 					take(k, at)
 					left--
 				}

@@ -33,7 +33,7 @@ func (c Cooperative) Plan(in Input) (*Plan, error) {
 	if b.copiesPay() {
 		b.fillOwn(r, 2) // a copy that is read once saves nothing: filling it was that read
 	}
-	return b.finish(c.Name(), true), nil
+	return b.finish(c.Name(), true, true), nil
 }
 
 // candidates is how many nodes a sample may choose from before it takes any that has room.
@@ -54,19 +54,21 @@ func (b *builder) firstCopies(r *reads) {
 			b.owner[k] = b.bestHolder(k, by)
 			return
 		}
-		choice[k] = mostReads(by)
+		if !r.whole { // otherwise every node is as good as any
+			choice[k] = mostReads(by)
+		}
 		benefit := b.benefitPerByte(b.in.Size(int(k)), total, int(choice[k][0].count))
 		rank = append(rank, uint64(^math.Float32bits(benefit))<<32|uint64(turn[k]))
 	})
 	slices.Sort(rank)
 
-	any := newRoomiest(b)
+	open := newRoomiest(b)
 	for _, key := range rank {
 		k := order[uint32(key)]
-		if n := b.choose(k, &choice[k], any); n >= 0 {
+		if n := b.choose(k, &choice[k], open); n >= 0 {
 			b.put(n, 0, k)
 			b.owner[k] = int32(n)
-			any.update(n)
+			open.update(n)
 		}
 	}
 }
@@ -74,12 +76,13 @@ func (b *builder) firstCopies(r *reads) {
 // nodeReads16 is nodeReads in four bytes.
 type nodeReads16 struct{ node, count uint16 }
 
-// mostReads returns the nodes that read a sample most often, most first; the lower node where they tie.
+// mostReads returns the nodes that read a sample most often, most first. Nodes that
+// tie stand in the order in which they first read it: at random, so that none is favoured.
 func mostReads(by []nodeReads) (top [candidates]nodeReads16) {
 	for _, n := range by {
 		c := nodeReads16{uint16(n.node), uint16(min(n.count, math.MaxUint16))}
 		for i := range top {
-			if c.count > top[i].count || c.count == top[i].count && c.count > 0 && c.node < top[i].node {
+			if c.count > top[i].count {
 				c, top[i] = top[i], c
 			}
 		}
@@ -89,9 +92,9 @@ func mostReads(by []nodeReads) (top [candidates]nodeReads16) {
 
 // choose returns the node that gets the first copy of k: the one that reads it most
 // often among those with room, the roomiest where they tie; -1 if it fits nowhere.
-func (b *builder) choose(k int32, choice *[candidates]nodeReads16, any *roomiest) int {
+func (b *builder) choose(k int32, choice *[candidates]nodeReads16, open *roomiest) int {
 	size := b.in.Size(int(k))
-	if any.most() < size {
+	if open.most() < size {
 		return -1
 	}
 	best, room, count := -1, int64(0), uint16(0)
@@ -99,16 +102,12 @@ func (b *builder) choose(k int32, choice *[candidates]nodeReads16, any *roomiest
 		if c.count == 0 || best >= 0 && c.count < count {
 			break
 		}
-		if at := any.room(int(c.node)); at >= size && at > room {
+		if at := open.room(int(c.node)); at >= size && at > room {
 			best, room, count = int(c.node), at, c.count
 		}
 	}
 	if best < 0 {
-		return any.node()
-	}
-	// Where every node reads everything, the candidates are no better than the others.
-	if last := choice[candidates-1]; last.count == choice[0].count && any.most() > room {
-		return any.node()
+		return open.node()
 	}
 	return best
 }

@@ -2,7 +2,8 @@ package placement
 
 // Frequency is HDMLP as the thesis has it (3.2.2): each node caches the samples that it reads
 // most often itself, fastest class first, each class filled in the order of first access.
-// Samples read equally often go by their ID.
+// Samples that a node reads equally often go by the epoch in which it first does (by ID, all
+// nodes would choose the same ones, and more of the dataset would be cached nowhere), then by ID.
 type Frequency struct{}
 
 // Name is "frequency".
@@ -47,28 +48,31 @@ func (f Frequency) Plan(in Input) (*Plan, error) {
 			}
 		}
 	}
-	return b.finish(f.Name(), true), nil
+	return b.finish(f.Name(), true, false), nil
 }
 
 // fillOwn fills the room that nodes have left with the samples that they read most often
 // themselves, at least `least` times, and have not got. No node's samples are ever sorted:
-// a first pass adds up, per node and frequency, the bytes that are read so often; from
+// a first pass adds up, per node, frequency and first epoch, the bytes that are read so; from
 // these it follows in the second at which byte of the node's sorted list a sample
 // lies, and so in which class. The third fills the gaps that remain.
 func (b *builder) fillOwn(r *reads, least uint32) {
-	offset := make([][]int64, len(b.in.Nodes)) // per node and frequency
+	offset := make([][]int64, len(b.in.Nodes)) // per node and level
 	wanted := func(n nodeReads, k int32) bool {
 		return n.count >= least && !b.full(int(n.node)) && !b.has(int(n.node), k)
+	}
+	level := func(n nodeReads) int { // higher is wanted more
+		return int(n.count)*r.epochs + r.epochs - 1 - int(n.first)
 	}
 	r.each(func(k int32, by []nodeReads, _ int) {
 		for _, n := range by {
 			if !wanted(n, k) {
 				continue
 			}
-			if grow := int(n.count) + 1 - len(offset[n.node]); grow > 0 {
+			if grow := level(n) + 1 - len(offset[n.node]); grow > 0 {
 				offset[n.node] = append(offset[n.node], make([]int64, grow)...)
 			}
-			offset[n.node][n.count] += b.in.Size(int(k))
+			offset[n.node][level(n)] += b.in.Size(int(k))
 		}
 	})
 	ends := make([][]int64, len(b.in.Nodes)) // where each class of a node ends in its sorted list
@@ -85,10 +89,10 @@ func (b *builder) fillOwn(r *reads, least uint32) {
 	}
 	r.each(func(k int32, by []nodeReads, _ int) {
 		for _, n := range by {
-			if n.count < least || int(n.count) >= len(offset[n.node]) || b.has(int(n.node), k) {
+			if n.count < least || level(n) >= len(offset[n.node]) || b.has(int(n.node), k) {
 				continue
 			}
-			at := &offset[n.node][n.count]
+			at := &offset[n.node][level(n)]
 			*at += b.in.Size(int(k))
 			for j, end := range ends[n.node] {
 				if *at <= end {

@@ -25,6 +25,7 @@ const tableEntries = 1 << 29
 type nodeReads struct {
 	node  int32
 	count uint32
+	first uint32 // how many reads by others come before its own first: below the horizon's epochs
 }
 
 func newReads(b *builder) *reads {
@@ -53,18 +54,18 @@ func (r *reads) each(f func(k int32, by []nodeReads, total int)) {
 				total := 0
 				for node := range r.b.in.Nodes {
 					c := n * len(r.b.in.Nodes[node].Ranks)
-					by = append(by, nodeReads{int32(node), uint32(c)})
+					by = append(by, nodeReads{node: int32(node), count: uint32(c)})
 					total += c
 				}
 				f(int32(k), by, total)
 				continue
 			}
-			for _, node := range r.table[i*r.epochs:][:min(n, r.epochs)] {
-				by = r.note(by, node)
+			for at, node := range r.table[i*r.epochs:][:min(n, r.epochs)] {
+				by = r.note(by, node, at)
 			}
 			if n > r.epochs {
 				for _, node := range r.extra[int32(k)] {
-					by = r.note(by, node)
+					by = r.note(by, node, r.epochs-1)
 				}
 			}
 			for j := range by {
@@ -76,9 +77,9 @@ func (r *reads) each(f func(k int32, by []nodeReads, total int)) {
 	}
 }
 
-func (r *reads) note(by []nodeReads, node uint16) []nodeReads {
+func (r *reads) note(by []nodeReads, node uint16, at int) []nodeReads {
 	if r.count[node] == 0 {
-		by = append(by, nodeReads{node: int32(node)})
+		by = append(by, nodeReads{node: int32(node), first: uint32(at)})
 	}
 	r.count[node]++
 	return by

@@ -63,5 +63,5 @@ func (m MinIO) Plan(in Input) (*Plan, error) {
 			}
 		}
 	}
-	return b.finish(m.Name(), false), nil
+	return b.finish(m.Name(), false, false), nil
 }
