@@ -1,0 +1,250 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/config/size"
+)
+
+func newConfigCommand() *cobra.Command {
+	var (
+		file    string
+		set     []string
+		example bool
+	)
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Show what is configured, and where each value comes from",
+		Long: `Show what is configured for a job that is started here and now, and where
+each value comes from: arguments (--set) beat HDMLP_* variables, which beat the
+file, which beats what is derived from or measured on this machine.
+
+The file is --file, or what HDMLP_CONFIG names, or
+~/.config/hdmlp/config.toml if it is there.`,
+		Example: `  hdmlp config
+  hdmlp config --set memory=64GiB --set cache_dir=/nvme/hdmlp
+  hdmlp config --example > ~/.config/hdmlp/config.toml`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := cobra.NoArgs(cmd, args); err != nil {
+				return inputError{err}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			out := cmd.OutOrStdout()
+			if example {
+				_, err := io.WriteString(out, config.Example())
+				return err
+			}
+			arguments, err := parseSettings(set)
+			if err != nil {
+				return err
+			}
+			environment := hdmlpEnvironment()
+			input := config.Input{
+				Arguments: arguments, Environment: environment,
+				File:    cmp.Or(file, config.DefaultFile(environment)),
+				Machine: config.Machine{AvailableMemory: availableMemory, FreeDisk: freeDisk},
+			}
+			asJSON, _ := cmd.Flags().GetBool("json")
+			return runConfig(input, asJSON, out)
+		},
+	}
+	cmd.Flags().StringVar(&file, "file", "", "configuration file (TOML)")
+	cmd.Flags().StringArrayVar(&set, "set", nil, "key=value, as an argument of a job would set it; may be repeated")
+	cmd.Flags().BoolVar(&example, "example", false, "print a configuration file with every key, commented out")
+	return cmd
+}
+
+func runConfig(input config.Input, asJSON bool, out io.Writer) error {
+	c, err := config.Resolve(input)
+	if err != nil {
+		return inputError{err}
+	}
+	if asJSON {
+		return printConfigJSON(out, c, input.File)
+	}
+	width, colour := terminal(out)
+	p := configPrinter{width: width, colour: colour}
+	p.print(c, input.File)
+	_, err = out.Write(p.text.Bytes())
+	return err
+}
+
+func printConfigJSON(out io.Writer, c *config.Config, file string) error {
+	type parameter struct {
+		Key     string `json:"key"`
+		Value   string `json:"value"`
+		Source  string `json:"source"`
+		Scope   string `json:"scope"`
+		Allowed string `json:"allowed"`
+		Help    string `json:"help"`
+	}
+	type class struct {
+		Kind     string `json:"kind"`
+		Capacity int64  `json:"capacity"` // 0: what the disk has free, less reserve
+		Path     string `json:"path,omitempty"`
+		Threads  int    `json:"threads"`
+	}
+	result := struct {
+		File       string            `json:"file"`
+		Parameters []parameter       `json:"parameters"`
+		Classes    []class           `json:"storage_classes"`
+		Model      map[string]string `json:"environment"`
+	}{File: file, Parameters: []parameter{}, Classes: []class{}, Model: map[string]string{}}
+	for _, p := range config.Parameters() {
+		o := c.Origins[p.Key]
+		result.Parameters = append(result.Parameters, parameter{p.Key, o.Value, o.Source, string(p.Scope), p.Allowed(), p.Help})
+	}
+	for _, s := range c.StorageClasses {
+		result.Classes = append(result.Classes, class{s.Kind, s.Capacity, s.Path, s.Threads})
+	}
+	for key, o := range c.Origins {
+		if name, ok := strings.CutPrefix(key, "environment."); ok {
+			result.Model[name] = o.Value
+		}
+	}
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(result)
+}
+
+// configPrinter lays the configuration out for people.
+type configPrinter struct {
+	text   bytes.Buffer
+	width  int // of a line, in characters
+	name   int // of the first column
+	value  int // of the second; longer ones push the third aside
+	colour bool
+}
+
+const (
+	bold  = "1"
+	faint = "2"
+)
+
+func (p *configPrinter) style(code, text string) string {
+	if !p.colour || text == "" {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+func (p *configPrinter) print(c *config.Config, file string) {
+	for key, o := range c.Origins {
+		p.name = max(p.name, min(len(key), 16))
+		p.value = max(p.value, min(len(o.Value), 28))
+	}
+	fmt.Fprintf(&p.text, "%s  %s\n", p.style(bold, "File"), cmp.Or(file, "none"))
+	for _, section := range []struct {
+		scope config.Scope
+		title string
+	}{{config.Job, "Job"}, {config.Daemon, "Daemon"}} {
+		var rows [][3]string
+		var help []string
+		for _, q := range config.Parameters() {
+			if q.Scope == section.scope {
+				o := c.Origins[q.Key]
+				rows = append(rows, [3]string{q.Key, o.Value, o.Source})
+				text := q.Help
+				if q.Kind == config.Enum {
+					text += ": " + strings.Join(q.Values, ", ")
+				}
+				help = append(help, text)
+			}
+		}
+		p.table(section.title, rows, help)
+	}
+	var classes [][3]string
+	for i, s := range c.StorageClasses {
+		capacity := "what is free"
+		if s.Capacity > 0 {
+			capacity = size.Format(s.Capacity)
+		}
+		where := fmt.Sprintf("%d threads", s.Threads)
+		if s.Path != "" {
+			where = s.Path + ", " + where
+		}
+		classes = append(classes, [3]string{fmt.Sprintf("%d %s", i+1, s.Kind), capacity, where})
+	}
+	if len(classes) == 0 {
+		classes = [][3]string{{"none", "", "nothing is cached"}}
+	}
+	p.table("Storage classes, fastest first", classes, nil)
+	var model [][3]string
+	for _, key := range slices.Sorted(maps.Keys(c.Origins)) {
+		if name, ok := strings.CutPrefix(key, "environment."); ok {
+			model = append(model, [3]string{name, c.Origins[key].Value + " MB/s", c.Origins[key].Source})
+		}
+	}
+	if model != nil {
+		p.table("Performance model", model, nil)
+	}
+}
+
+// table prints rows of name, value and origin, each with its help below.
+func (p *configPrinter) table(title string, rows [][3]string, help []string) {
+	fmt.Fprintf(&p.text, "\n%s\n", p.style(bold, title))
+	for i, row := range rows {
+		name := fmt.Sprintf("%-*s", p.name, row[0])
+		value := fmt.Sprintf("%-*s", p.value, cmp.Or(row[1], "-"))
+		if help == nil {
+			fmt.Fprintf(&p.text, "  %s  %s  %s\n", name, value, row[2])
+			continue
+		}
+		if !strings.HasPrefix(row[2], "default") && !strings.HasPrefix(row[2], "measured") {
+			value = p.style(bold, value) // somebody has said so
+		}
+		fmt.Fprintf(&p.text, "  %s  %s  %s\n", name, value, row[2])
+		p.paragraph(p.name+4, help[i])
+	}
+}
+
+// paragraph prints words, faint, wrapped and indented.
+func (p *configPrinter) paragraph(indent int, text string) {
+	line := ""
+	flush := func() {
+		fmt.Fprintf(&p.text, "%*s%s\n", indent, "", p.style(faint, line))
+		line = ""
+	}
+	for word := range strings.FieldsSeq(text) {
+		if line != "" && indent+len(line)+1+len(word) > p.width {
+			flush()
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	flush()
+}
+
+// terminal tells how wide out is, and whether it shows colours.
+func terminal(out io.Writer) (width int, colour bool) {
+	f, ok := out.(*os.File)
+	if !ok {
+		return 80, false
+	}
+	window, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 80, false
+	}
+	width = 80
+	if window.Col > 0 {
+		width = min(max(int(window.Col), 40), 110)
+	}
+	return width, os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}

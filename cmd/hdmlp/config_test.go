@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/config"
+)
+
+// configInput is a configuration of a machine with 20 GiB of memory.
+func configInput(t *testing.T, file string) config.Input {
+	t.Helper()
+	t.Setenv("XDG_CACHE_HOME", "/home/u/.cache")
+	path := filepath.Join(t.TempDir(), "config.toml")
+	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return config.Input{
+		File:        path,
+		Environment: map[string]string{"HDMLP_POLICY": "minio"},
+		Arguments:   map[string]any{"source_threads": "32"},
+		Machine: config.Machine{
+			AvailableMemory: func() (int64, error) { return 20 << 30, nil },
+			FreeDisk:        func(string) (int64, error) { return 100 << 30, nil },
+		},
+	}
+}
+
+func TestConfigTable(t *testing.T) {
+	input := configInput(t, "cache_dir = '/nvme'\n[environment]\ncompute = 640")
+	var out bytes.Buffer
+	if err := runConfig(input, false, &out); err != nil {
+		t.Fatal(err)
+	}
+	text := regexp.MustCompile(` +`).ReplaceAllString(out.String(), " ")
+	for _, want := range []string{
+		"File " + input.File + "\n",
+		" memory 10.0 GiB measured: half of 20.0 GiB available\n",
+		" source_threads 32 argument\n",
+		" policy minio HDMLP_POLICY\n",
+		" cache_dir /nvme " + input.File + "\n",
+		" 1 memory 10.0 GiB 4 threads\n",
+		" 2 file what is free /nvme, 4 threads\n",
+		" compute 640 MB/s " + input.File + "\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no line %q", want)
+		}
+	}
+	for line := range strings.Lines(out.String()) {
+		if strings.HasPrefix(line, "      ") && len(line) > 81 {
+			t.Errorf("help is too long: %q", line)
+		}
+	}
+}
+
+func TestConfigJSON(t *testing.T) {
+	var out bytes.Buffer
+	if err := runConfig(configInput(t, ""), true, &out); err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Parameters []map[string]string
+		Classes    []map[string]any `json:"storage_classes"`
+	}
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Parameters) != len(config.Parameters()) || len(got.Classes) != 1 {
+		t.Fatalf("%+v", got)
+	}
+	if p := got.Parameters[0]; p["key"] != "memory" || p["value"] != "10.0 GiB" || p["source"] == "" || p["help"] == "" {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestConfigWrongInput(t *testing.T) {
+	var input inputError
+	if err := runConfig(configInput(t, "memory = 'lots'"), false, &bytes.Buffer{}); !errors.As(err, &input) {
+		t.Fatalf("got %v, want an input error", err)
+	}
+}
