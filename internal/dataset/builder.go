@@ -132,6 +132,9 @@ func (b *Builder) Build() (*Index, error) {
 	if b.err != nil {
 		return nil, fmt.Errorf("build dataset index: %w", b.err)
 	}
+	if len(b.records) == 0 {
+		return nil, errors.New("build dataset index: there is no directory, not even the root")
+	}
 	classEnds, classText := table(b.classes)
 	extensionEnds, extensionText := table(b.extensions)
 	if len(classText) > math.MaxUint32 || len(extensionText) > math.MaxUint32 {

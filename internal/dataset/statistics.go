@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"math"
 	"math/bits"
 	"slices"
 )
@@ -40,7 +41,10 @@ func (x *Index) Statistics() Statistics {
 	first, last := bits.Len64(uint64(s.Smallest)), bits.Len64(uint64(s.Largest))
 	below := 0
 	for bin := first; bin <= last; bin++ {
-		s.Histogram = append(s.Histogram, Bin{From: 1 << bin >> 1, To: 1 << bin, Samples: counts[bin]})
+		end := uint64(1) << bin
+		s.Histogram = append(s.Histogram, Bin{
+			From: int64(end >> 1), To: int64(min(end, math.MaxInt64)), Samples: counts[bin],
+		})
 		if rank := n/2 - below; rank >= 0 && rank < counts[bin] {
 			s.Median = x.sizeOfRank(bin, counts[bin], rank)
 		}

@@ -1,0 +1,430 @@
+package dataset
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/zeebo/xxh3"
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
+
+// small is the index of the golden file: nested directories, one of them
+// without samples, a class name that is not UTF-8.
+func small(t testing.TB) *Index {
+	b := NewBuilder([]string{"cat", "d\xffg"}, []string{".jpeg", ".jpg"})
+	b.Directory(Directory{Class: -1})
+	b.Directory(Directory{Path: "cat", Class: 0, Modified: 1_700_000_000_000_000_001, Changed: 1_700_000_000_000_000_002, Settled: true})
+	b.Sample("1.jpg", 110_000, 1_600_000_000_000_000_001)
+	b.Sample("10.jpg", 0, 1_600_000_000_000_000_002)
+	b.Directory(Directory{Path: "cat/empty", Class: 0, Modified: 1, Changed: 2})
+	b.Directory(Directory{Path: "cat/sub", Class: 0, Modified: 3, Changed: 4, Settled: true})
+	b.Sample("a.jpeg", 3, -5)
+	b.Directory(Directory{Path: "d\xffg", Class: 1, Modified: 5, Changed: 6})
+	b.Sample("\xfe.jpg", math.MaxUint32, 7)
+	x, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+func encode(t testing.TB, x *Index) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := x.Encode(&b); err != nil {
+		t.Fatal(err)
+	}
+	if int64(b.Len()) != x.EncodedSize() {
+		t.Fatalf("%d bytes, not %d", b.Len(), x.EncodedSize())
+	}
+	return b.Bytes()
+}
+
+func decode(b []byte) (*Index, error) { return Decode(bytes.NewReader(b), int64(len(b))) }
+
+func TestIndex(t *testing.T) {
+	built := small(t)
+	decoded, err := decode(encode(t, built))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, x := range map[string]*Index{"built": built, "decoded": decoded} {
+		var samples []string
+		for id := range x.Len() {
+			samples = append(samples, fmt.Sprintf("%d %q %d", x.Label(id), x.Name(id), x.Size(id)))
+		}
+		want := []string{`0 "cat/1.jpg" 110000`, `0 "cat/10.jpg" 0`, `0 "cat/sub/a.jpeg" 3`, `1 "d\xffg/\xfe.jpg" 4294967295`}
+		if diff := cmp.Diff(want, samples); diff != "" {
+			t.Errorf("%s: samples (-want +got):\n%s", what, diff)
+		}
+		if x.Bytes() != 110_003+math.MaxUint32 || x.MaxSize() != math.MaxUint32 || x.layout.wide {
+			t.Errorf("%s: %d bytes, at most %d, wide: %v", what, x.Bytes(), x.MaxSize(), x.layout.wide)
+		}
+		if diff := cmp.Diff([]int{3, 1}, x.ClassSizes()); diff != "" {
+			t.Errorf("%s: classes (-want +got):\n%s", what, diff)
+		}
+		if diff := cmp.Diff([]string{"cat", "d\xffg"}, x.Classes()); diff != "" {
+			t.Error(diff)
+		}
+		if diff := cmp.Diff([]string{".jpeg", ".jpg"}, x.Extensions()); diff != "" {
+			t.Error(diff)
+		}
+		var directories []Directory
+		for _, d := range x.Directories() {
+			directories = append(directories, d)
+		}
+		if diff := cmp.Diff([]Directory{
+			{Class: -1},
+			{Path: "cat", Class: 0, Modified: 1_700_000_000_000_000_001, Changed: 1_700_000_000_000_000_002, Settled: true, End: 2},
+			{Path: "cat/empty", Class: 0, Modified: 1, Changed: 2, First: 2, End: 2},
+			{Path: "cat/sub", Class: 0, Modified: 3, Changed: 4, Settled: true, First: 2, End: 3},
+			{Path: "d\xffg", Class: 1, Modified: 5, Changed: 6, First: 3, End: 4},
+		}, directories); diff != "" {
+			t.Errorf("%s: directories (-want +got):\n%s", what, diff)
+		}
+	}
+	if !built.Equal(decoded) || built.Fingerprint() != decoded.Fingerprint() {
+		t.Error("the decoded index is another one")
+	}
+	buf := make([]byte, 0, 64)
+	if n := testing.AllocsPerRun(100, func() { buf = built.AppendName(buf[:0], 2); _ = built.Label(3) + int(built.Size(1)) }); n != 0 {
+		t.Errorf("%v allocations per look", n)
+	}
+}
+
+// TestGolden holds the format where it is: files of this version are out there.
+func TestGolden(t *testing.T) {
+	const path = "testdata/index-1.golden"
+	got := encode(t, small(t))
+	if *rewrite {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(want, got) {
+		t.Errorf("the file has changed; if that is meant, it takes a new version\nwant %x\ngot  %x", want, got)
+	}
+	x, err := decode(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprintf("%x", x.Fingerprint()); got != goldenFingerprint {
+		t.Errorf("the fingerprint is %s, not %s", got, goldenFingerprint)
+	}
+}
+
+const goldenFingerprint = "abae983385ebc3663f72f1a05304a0df"
+
+func TestFingerprintCoversWhatItSays(t *testing.T) {
+	type sample struct {
+		dir, name      string
+		class          int
+		size, modified int64
+	}
+	build := func(classes []string, root Directory, samples ...sample) [16]byte {
+		b := NewBuilder(classes, nil)
+		b.Directory(root)
+		dir := ""
+		for _, s := range samples {
+			if s.dir != dir {
+				b.Directory(Directory{Path: s.dir, Class: s.class, Modified: root.Modified, Settled: root.Settled})
+				dir = s.dir
+			}
+			if s.name != "" {
+				b.Sample(s.name, s.size, s.modified)
+			}
+		}
+		x, err := b.Build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x.Fingerprint()
+	}
+	classes := []string{"a", "b"}
+	one, two := sample{"a", "1", 0, 5, 6}, sample{"b", "2", 1, 7, 8}
+	base := build(classes, Directory{Class: -1}, one, two)
+	if base != build(classes, Directory{Class: -1, Modified: 9, Settled: true}, one, sample{dir: "a/empty"}, two) {
+		t.Error("times of directories, or those without samples, change it")
+	}
+	seen := map[[16]byte]string{base: "the first"}
+	for what, other := range map[string][16]byte{
+		"a class's name":      build([]string{"a", "c"}, Directory{Class: -1}, one, two),
+		"a class more":        build([]string{"a", "b", "c"}, Directory{Class: -1}, one, two),
+		"a sample less":       build(classes, Directory{Class: -1}, one),
+		"a sample's name":     build(classes, Directory{Class: -1}, one, sample{"b", "3", 1, 7, 8}),
+		"a sample's size":     build(classes, Directory{Class: -1}, one, sample{"b", "2", 1, 6, 8}),
+		"a sample's time":     build(classes, Directory{Class: -1}, one, sample{"b", "2", 1, 7, 9}),
+		"a sample's class":    build(classes, Directory{Class: -1}, one, sample{"b", "2", 0, 7, 8}),
+		"a directory's path":  build(classes, Directory{Class: -1}, one, sample{"b/x", "2", 1, 7, 8}),
+		"where a name begins": build(classes, Directory{Class: -1}, one, sample{"b", "2", 1, 7, 8}, sample{"b/x", "y", 1, 1, 1}),
+	} {
+		if before, ok := seen[other]; ok {
+			t.Errorf("%s: the fingerprint is that of %s", what, before)
+		}
+		seen[other] = what
+	}
+}
+
+// TestRoundTrip builds indexes at random and reads them back; a part of them by
+// way of Copy.
+func TestRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		name := rapid.StringMatching(`[a-z0-9\xc3\xa4._-]{1,12}x`)
+		classes := rapid.SliceOfNDistinct(name, 0, 5, rapid.ID).Draw(t, "classes")
+		b, again := NewBuilder(classes, nil), (*Builder)(nil)
+		var names []string
+		var sizes []int64
+		var labels []int
+		b.Directory(Directory{Class: -1})
+		for class, c := range classes {
+			for d := range rapid.IntRange(0, 3).Draw(t, "directories") {
+				path := fmt.Sprintf("%s/%d", c, d)
+				b.Directory(Directory{Path: path, Class: class, Modified: rapid.Int64().Draw(t, "modified"), Settled: rapid.Bool().Draw(t, "settled")})
+				for _, n := range rapid.SliceOfN(name, 0, 5).Draw(t, "names") {
+					size := rapid.OneOf(rapid.Int64Range(0, 200_000), rapid.Int64Range(0, 1<<40)).Draw(t, "size")
+					b.Sample(n, size, rapid.Int64().Draw(t, "time"))
+					names, sizes, labels = append(names, path+"/"+n), append(sizes, size), append(labels, class)
+				}
+			}
+		}
+		x, err := b.Build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var file bytes.Buffer
+		if err := x.Encode(&file); err != nil {
+			t.Fatal(err)
+		}
+		decoded, err := decode(file.Bytes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		again = NewBuilder(classes, nil)
+		for i, d := range decoded.Directories() {
+			again.Copy(decoded, i, d)
+		}
+		copied, err := again.Build()
+		if err != nil || !copied.Equal(x) || copied.Fingerprint() != x.Fingerprint() {
+			t.Fatalf("a copy is not the same: %v", err)
+		}
+		for id := range names {
+			if copied.Name(id) != names[id] || copied.Size(id) != sizes[id] || copied.Label(id) != labels[id] {
+				t.Fatalf("sample %d is %q, %d bytes, of class %d; not %q, %d, %d", id,
+					copied.Name(id), copied.Size(id), copied.Label(id), names[id], sizes[id], labels[id])
+			}
+		}
+		if copied.Len() != len(names) {
+			t.Fatalf("%d samples, not %d", copied.Len(), len(names))
+		}
+	})
+}
+
+func TestBuildRefuses(t *testing.T) {
+	root := Directory{Class: -1}
+	for what, build := range map[string]func(b *Builder){
+		"no root":              func(*Builder) {},
+		"a sample in the root": func(b *Builder) { b.Directory(root); b.Sample("1", 1, 0) },
+		"a class that is none": func(b *Builder) { b.Directory(root); b.Directory(Directory{Path: "a", Class: 2}) },
+		"classes out of order": func(b *Builder) {
+			b.Directory(root)
+			b.Directory(Directory{Path: "b", Class: 1})
+			b.Directory(Directory{Path: "a"})
+		},
+		"a path out of the root": func(b *Builder) { b.Directory(root); b.Directory(Directory{Path: "a/../.."}) },
+		"an absolute path":       func(b *Builder) { b.Directory(root); b.Directory(Directory{Path: "/a"}) },
+		"a name with a slash":    func(b *Builder) { b.Directory(root); b.Directory(Directory{Path: "a"}); b.Sample("../x", 1, 0) },
+		"a name that is ..":      func(b *Builder) { b.Directory(root); b.Directory(Directory{Path: "a"}); b.Sample("..", 1, 0) },
+		"a name that is empty":   func(b *Builder) { b.Directory(root); b.Directory(Directory{Path: "a"}); b.Sample("", 1, 0) },
+		"a negative size":        func(b *Builder) { b.Directory(root); b.Directory(Directory{Path: "a"}); b.Sample("1", -1, 0) },
+		"too many bytes": func(b *Builder) {
+			b.Directory(root)
+			b.Directory(Directory{Path: "a"})
+			b.Sample("1", math.MaxInt64, 0)
+			b.Sample("2", 1, 0)
+		},
+	} {
+		b := NewBuilder([]string{"a", "b"}, nil)
+		build(b)
+		if x, err := b.Build(); err == nil {
+			t.Errorf("%s: %v", what, x)
+		}
+	}
+}
+
+// sealed is a file with a right checksum and length.
+func sealed(b []byte) []byte {
+	if len(b) < headerSize+checksumSize {
+		return b
+	}
+	b = bytes.Clone(b)
+	binary.LittleEndian.PutUint64(b[16:], uint64(len(b)))
+	body := b[:len(b)-checksumSize]
+	binary.LittleEndian.PutUint64(b[len(body):], xxh3.Hash(body))
+	return b
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	good := encode(t, small(t))
+	for i := range good {
+		bad := bytes.Clone(good)
+		bad[i] ^= 0x10
+		if _, err := decode(bad); !errors.Is(err, ErrIndex) {
+			t.Fatalf("byte %d flipped: %v", i, err)
+		}
+		if _, err := decode(good[:i]); !errors.Is(err, ErrIndex) {
+			t.Fatalf("cut off after %d bytes: %v", i, err)
+		}
+	}
+	// A length that lies takes no memory.
+	for _, field := range []int{16, 24, 32, 40, 48, 56, 64, 72, 80} {
+		huge := bytes.Clone(good)
+		binary.LittleEndian.PutUint64(huge[field:], 1<<62)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := decode(huge)
+		runtime.ReadMemStats(&after)
+		if taken := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, ErrIndex) || taken > 1<<16 {
+			t.Errorf("field %d: %v; %d bytes were taken", field, err, taken)
+		}
+	}
+	later := bytes.Clone(good)
+	later[8]++
+	if _, err := decode(sealed(later)); err == nil || !strings.Contains(err.Error(), "version 2, not 1") {
+		t.Errorf("a later version: %v", err)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	good := encode(f, small(f))
+	f.Add(good)
+	f.Add(good[:len(good)-1])
+	empty, err := func() (*Index, error) {
+		b := NewBuilder(nil, nil)
+		b.Directory(Directory{Class: -1})
+		return b.Build()
+	}()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(encode(f, empty))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, file := range [][]byte{b, sealed(b)} {
+			x, err := decode(file)
+			if err != nil {
+				if !errors.Is(err, ErrIndex) {
+					t.Fatal(err)
+				}
+				continue
+			}
+			sum := int64(0)
+			for id := range x.Len() {
+				name := x.Name(id)
+				if !validPath(name) || x.Label(id) >= len(x.Classes()) {
+					t.Fatalf("sample %d is %q of class %d", id, name, x.Label(id))
+				}
+				sum += x.Size(id)
+			}
+			if sum != x.Bytes() {
+				t.Fatalf("%d bytes, not %d", sum, x.Bytes())
+			}
+			n := 0
+			for _, size := range x.ClassSizes() {
+				n += size
+			}
+			if n != x.Len() {
+				t.Fatalf("the classes have %d samples of %d", n, x.Len())
+			}
+			_ = x.Statistics()
+			if !bytes.Equal(encode(t, x), file) {
+				t.Fatal("it is written as something else")
+			}
+		}
+	})
+}
+
+func TestSettled(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	ago := func(d time.Duration) int64 { return now.Add(-d).UnixNano() }
+	for _, c := range []struct {
+		modified, changed int64
+		want              bool
+	}{
+		{ago(3 * time.Second), ago(3 * time.Second), true},
+		{ago(time.Second), ago(time.Second), false},
+		{ago(time.Hour), ago(time.Second), false},
+		{ago(-time.Hour), ago(time.Hour), false}, // in the future
+		{0, ago(time.Hour), true},
+		{0, 0, false},
+		{1_000_000_000, 1_000_000_000, false},
+	} {
+		if got := Settled(c.modified, c.changed, now); got != c.want {
+			t.Errorf("modified %d, changed %d: %v", c.modified, c.changed, got)
+		}
+	}
+}
+
+func TestStatistics(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		sizes := rapid.SliceOfN(rapid.OneOf(rapid.Int64Range(0, 20), rapid.Int64Range(0, 1<<50)), 1, 50).Draw(t, "sizes")
+		b := NewBuilder([]string{"a"}, nil)
+		b.Directory(Directory{Class: -1})
+		b.Directory(Directory{Path: "a"})
+		for i, size := range sizes {
+			b.Sample(fmt.Sprint(i), size, 0)
+		}
+		x, err := b.Build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := x.Statistics()
+		below, above, smallest, largest := 0, 0, sizes[0], sizes[0]
+		for _, size := range sizes {
+			smallest, largest = min(smallest, size), max(largest, size)
+			if size < s.Median {
+				below++
+			}
+			if size > s.Median {
+				above++
+			}
+		}
+		n := len(sizes)
+		if s.Smallest != smallest || s.Largest != largest || below > n/2 || above > (n-1)/2 {
+			t.Fatalf("%+v of %v", s, sizes)
+		}
+		total := 0
+		for i, bin := range s.Histogram {
+			got := 0
+			for _, size := range sizes {
+				if size >= bin.From && size < bin.To {
+					got++
+				}
+			}
+			if got != bin.Samples || i > 0 && s.Histogram[i-1].To != bin.From {
+				t.Fatalf("bin %+v has %d of %v", bin, got, sizes)
+			}
+			total += bin.Samples
+		}
+		if total != n || s.Histogram[0].Samples == 0 || s.Histogram[len(s.Histogram)-1].Samples == 0 {
+			t.Fatalf("%+v of %v", s.Histogram, sizes)
+		}
+	})
+}
