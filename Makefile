@@ -1,2 +1,84 @@
-GO ?= go
-build: ; CGO_ENABLED=0 $(GO) build -o python/hdmlp/bin/hdmlp ./cmd/hdmlp
+# make demo    the main job: train a small network through HDMLP and through torch's loader
+# make test    everything: linters, Go tests with the race detector, Python tests
+# make bench   HDMLP and other loaders side by side (QUICK=1, SCENARIO=a,b,c,d, ROUNDS=3, SAVE=1)
+# make build   the static binary, into the Python package
+# make wheel   the wheel that carries it, into dist/
+#
+# Each target first sets up what it needs (make setup does all of it): Debian packages
+# as root, Go tools into build/bin, Python tools into .venv. What was done is
+# remembered in build/.
+
+GO      ?= go
+PYTHON  := /usr/bin/python3
+VENV    := .venv
+BIN     := build/bin
+VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' python/hdmlp/_version.py)
+
+# Exactly these, or a new release decides what our code looks like.
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOFUMPT     := mvdan.cc/gofumpt@v0.9.2
+
+# What gofumpt looks at.
+GO_FILES = $(shell find bench cmd internal scripts -name "*.go")
+
+export PYTHONPATH := $(CURDIR)/python
+export PYTHONDONTWRITEBYTECODE := 1
+
+.PHONY: all build throttle test test-go test-python lint wheel demo bench setup clean
+.DELETE_ON_ERROR:
+
+all: build
+
+# Always asks the Go tool, which knows best whether anything changed.
+build: | build/go.stamp
+	CGO_ENABLED=0 $(GO) build -tags netgo,osusergo -trimpath -ldflags "-s -w -X main.version=$(VERSION)" \
+		-o python/hdmlp/bin/hdmlp ./cmd/hdmlp
+
+throttle: | build/go.stamp
+	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/throttle ./bench/throttle
+
+test: lint test-go test-python
+
+lint: $(BIN)/staticcheck $(BIN)/gofumpt build/test.stamp
+	@unformatted="$$($(BIN)/gofumpt -l $(GO_FILES))"; if [ -n "$$unformatted" ]; then \
+		echo "not formatted (run $(BIN)/gofumpt -w on them):"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	$(BIN)/staticcheck ./...
+
+test-go: build/test.stamp
+	$(GO) test -race -timeout 20m ./...
+
+test-python: build $(VENV)/stamp throttle
+	$(VENV)/bin/python -m pytest -q $(wildcard python/tests) bench/tests
+
+wheel: build $(VENV)/stamp
+	rm -rf dist
+	$(VENV)/bin/python -m build --wheel --no-isolation --outdir dist $(dir $(firstword $(wildcard pyproject.toml python/pyproject.toml)))
+	@ls -l dist/*.whl
+
+demo: build throttle build/demo.stamp
+	$(PYTHON) bench/demo.py
+
+bench: build throttle build/bench.stamp
+	$(PYTHON) bench/run.py $(if $(QUICK),--quick) $(if $(SCENARIO),--scenario $(SCENARIO)) \
+		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SAVE),--save)
+
+setup: build/test.stamp build/demo.stamp build/bench.stamp $(VENV)/stamp $(BIN)/staticcheck $(BIN)/gofumpt
+
+clean:
+	rm -rf build dist $(VENV) .pytest_cache python/hdmlp/bin
+
+# What the targets need.
+
+build/go.stamp build/test.stamp build/demo.stamp build/bench.stamp: build/%.stamp: scripts/setup
+	GO="$(GO)" scripts/setup $*
+	@mkdir -p build && touch $@
+
+$(VENV)/stamp: requirements-dev.txt build/test.stamp
+	$(PYTHON) -m venv --system-site-packages $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@touch $@
+
+$(BIN)/staticcheck $(BIN)/gofumpt: Makefile | build/go.stamp
+	GOBIN=$(CURDIR)/$(BIN) $(GO) install $(if $(filter %gofumpt,$@),$(GOFUMPT),$(STATICCHECK))
+	@touch $@

@@ -1,0 +1,162 @@
+"""The loaders that are compared, each behind the same few lines.
+
+A contender is a class with ``start()`` (import nothing, make the loader), ``epoch(e)``
+(an iterator over (samples, labels) of one epoch) and ``finish()``. Samples are a list
+of objects with a length in bytes, as a user who wants the encoded files would get them.
+HDMLP and torch deliver in the order that DistributedSampler gives, plain reading in
+another random one.
+"""
+
+import os
+import random
+import socket
+import struct
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+Batch = Tuple[Any, Any]
+
+
+class Plain:
+    """Reads the files in the sampler's order with open and read: no loader at all."""
+
+    def __init__(self, spec: Dict[str, Any]) -> None:
+        self._spec = spec
+        self._files: List[Tuple[str, int]] = []
+
+    def start(self) -> None:
+        root = self._spec["path"]
+        for label, name in enumerate(sorted(os.listdir(root))):
+            self._files += [(os.path.join(root, name, file), label)
+                            for file in sorted(os.listdir(os.path.join(root, name)))]
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        order = list(range(len(self._files)))
+        random.Random(self._spec["seed"] + epoch).shuffle(order)
+        mine = order[self._spec["rank"]::self._spec["world_size"]]
+        size = self._spec["batch_size"]
+        for begin in range(0, len(mine), size):
+            samples, labels = [], []
+            for index in mine[begin:begin + size]:
+                path, label = self._files[index]
+                with open(path, "rb") as file:
+                    samples.append(file.read())
+                labels.append(label)
+            yield samples, labels
+
+    def finish(self) -> Optional[Dict[str, Any]]:
+        return None
+
+
+def read_file(path: str) -> bytes:
+    """A torchvision loader that leaves the sample encoded."""
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def as_lists(batch: List[Tuple[bytes, int]]) -> Batch:
+    """A collate function that leaves the samples as they are."""
+    samples, labels = zip(*batch)
+    return list(samples), list(labels)
+
+
+def as_one_tensor(batch: List[Tuple[bytes, int]]) -> Batch:
+    """A collate function that packs a batch into one tensor, which travels in shared memory."""
+    import torch
+    packed = torch.frombuffer(bytearray(b"".join(sample for sample, _ in batch)), dtype=torch.uint8)
+    ends = torch.tensor([len(sample) for sample, _ in batch]).cumsum(0)
+    return (packed, ends), torch.tensor([label for _, label in batch])
+
+
+class Torch:
+    """ImageFolder, DistributedSampler and DataLoader of torch and torchvision."""
+
+    def __init__(self, spec: Dict[str, Any]) -> None:
+        import torch.utils.data
+        import torchvision.datasets
+        self._data, self._datasets = torch.utils.data, torchvision.datasets
+        self._spec = spec
+        self._loader: Any = None
+
+    def start(self) -> None:
+        spec = self._spec
+        dataset = self._datasets.ImageFolder(spec["path"], loader=read_file)
+        self._sampler = self._data.DistributedSampler(
+            dataset, num_replicas=spec["world_size"], rank=spec["rank"], shuffle=True, seed=spec["seed"])
+        self._loader = self._data.DataLoader(
+            dataset, batch_size=spec["batch_size"], sampler=self._sampler, num_workers=spec["workers"],
+            collate_fn=as_one_tensor if spec.get("packed") else as_lists,
+            persistent_workers=spec["workers"] > 0)
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        self._sampler.set_epoch(epoch)
+        return iter(self._loader)
+
+    def finish(self) -> Optional[Dict[str, Any]]:
+        self._loader = None
+        return None
+
+
+class HDMLP:
+    """HDMLP through its torch interface, samples left encoded."""
+
+    def __init__(self, spec: Dict[str, Any]) -> None:
+        import hdmlp.torch
+        self._ht = hdmlp.torch
+        self._spec = spec
+        self._loader: Any = None
+
+    def start(self) -> None:
+        spec = self._spec
+        dataset = self._ht.ImageFolder(spec["path"])
+        options = {"memory": spec["memory"]} if spec.get("memory") else {}
+        self._loader = self._ht.DataLoader(
+            dataset, batch_size=spec["batch_size"], epochs=spec["epochs"], seed=spec["seed"], **options)
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        return iter(self._loader)
+
+    def daemon(self) -> Optional[int]:
+        """The process that answers on this round's socket."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            try:
+                connection.connect("\0" + os.environ["HDMLP_SOCKET"])
+            except OSError:
+                return None
+            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII"))
+        return struct.unpack("iII", credentials)[0]
+
+    def finish(self) -> Optional[Dict[str, Any]]:
+        report = self._loader.report()
+        self._loader = None
+        return {key: report[key] for key in report.keys()} if hasattr(report, "keys") else {"text": str(report)}
+
+
+class Ready:
+    """A batch that is always ready: torch's worker hands over a tensor that already lies in shared memory."""
+
+    def __init__(self, spec: Dict[str, Any]) -> None:
+        import torch.utils.data
+        self._torch = torch
+        self._spec = spec
+        self._loader: Any = None
+
+    def start(self) -> None:
+        torch, spec = self._torch, self._spec
+
+        class Same(torch.utils.data.IterableDataset):
+            def __iter__(self) -> Iterator[Batch]:
+                batch = torch.zeros(spec["bytes"], dtype=torch.uint8).share_memory_()
+                while True:
+                    yield batch, spec["batch_size"]
+
+        self._loader = torch.utils.data.DataLoader(Same(), batch_size=None, num_workers=spec["workers"])
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        return iter(self._loader)
+
+    def finish(self) -> Optional[Dict[str, Any]]:
+        self._loader = None
+        return None
+
+
+CONTENDERS = {"plain": Plain, "torch": Torch, "hdmlp": HDMLP, "ready": Ready}

@@ -1,0 +1,121 @@
+"""One training process of a measurement: rank.py SPEC, with SPEC a JSON object.
+
+Imports, prints {"event": "ready"}, waits for a line on its standard input, then runs
+the epochs of the spec with one of the contenders of loaders.py, prints one line of
+JSON at the end of every epoch, one with the result at the end, and waits for another
+line before it ends. bench/rounds.py is at the other side.
+
+A training step is emulated: it takes `step` seconds of sleep for a whole batch. What
+is not in a step is measured: `start` from the first line that a script would have to
+write to make its loader until it asks for the first batch; `stall`, all time in which
+the process asks for batches, the start and the end of an epoch included.
+"""
+
+import json
+import resource
+import sys
+import time
+import zlib
+from typing import Any, Dict, List
+
+
+def say(**event: Any) -> None:
+    print(json.dumps(event), flush=True)
+
+
+def cpu_seconds() -> float:
+    """Of this process and of its children that have ended."""
+    total = 0.0
+    for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
+        usage = resource.getrusage(who)
+        total += usage.ru_utime + usage.ru_stime
+    return total
+
+
+def run_epochs(contender: Any, spec: Dict[str, Any]) -> List[Dict[str, float]]:
+    """Trains all epochs; the clock of the times is the machine's monotonic one.
+
+    `bytes` and `order`, a checksum of all labels and lengths in order, are those of the first epoch.
+    """
+    epochs = []
+    clock = time.monotonic
+    for epoch in range(spec["epochs"]):
+        begin = clock()
+        compute = samples = size = longest = order = 0
+        batches = contender.epoch(epoch)
+        asked = begin
+        stall = 0.0
+        while True:
+            batch = next(batches, None)
+            got = clock()
+            stall += got - asked
+            longest = max(longest, got - asked)
+            if batch is None:
+                break
+            labels = batch[1]
+            samples += len(labels)
+            if epoch == 0:
+                lengths = batch_lengths(batch[0])
+                size += sum(lengths)
+                order = zlib.crc32(json.dumps([[int(label) for label in labels], lengths]).encode(), order)
+            del batch
+            step = spec["step"] * len(labels) / spec["batch_size"]
+            if step:
+                time.sleep(step)
+                compute += step
+            asked = clock()
+        end = clock()
+        epochs.append({"begin": begin, "end": end, "stall": stall, "longest": longest, "compute": compute,
+                       "samples": samples, "bytes": size, "order": order})
+        say(event="epoch", epoch=epoch)
+    return epochs
+
+
+def batch_lengths(samples: Any) -> List[int]:
+    """The size of each sample, of a list of samples or of (packed, ends)."""
+    if isinstance(samples, tuple):
+        ends = samples[1].tolist()
+        return [end - begin for begin, end in zip([0] + ends, ends)]
+    return [len(sample) for sample in samples]
+
+
+def run_ready(contender: Any, spec: Dict[str, Any]) -> List[Dict[str, float]]:
+    """Takes `batches` batches, each after a pause in which it became ready, and keeps the time of each."""
+    times: List[float] = []
+    epoch, batches = 0, contender.epoch(0)
+    while len(times) < spec["batches"]:
+        time.sleep(spec["pause"])
+        begin = time.perf_counter()
+        batch = next(batches, None)
+        took = time.perf_counter() - begin
+        if batch is None:
+            epoch += 1
+            batches = contender.epoch(epoch)
+            continue
+        times.append(took)
+        del batch
+    return times[spec["warm_up"]:]
+
+
+def main() -> None:
+    spec = json.loads(sys.argv[1])
+    from loaders import CONTENDERS
+    contender = CONTENDERS[spec["contender"]](spec)  # imports
+    say(event="ready", cpu=cpu_seconds())
+    sys.stdin.readline()
+    begin = time.monotonic()
+    contender.start()
+    result: Dict[str, Any] = {"begin": begin, "start": time.monotonic() - begin}
+    if "batches" in spec:
+        result["times"] = run_ready(contender, spec)
+    else:
+        result["epochs"] = run_epochs(contender, spec)
+    result["end"] = time.monotonic()
+    say(event="done", daemon=contender.daemon() if hasattr(contender, "daemon") else None)
+    sys.stdin.readline()
+    result["report"] = contender.finish()
+    say(event="result", result=result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,200 @@
+"""Runs one contender once: its ranks as processes, watched from outside.
+
+What a process says about itself are the times of its own loop; bytes come from the
+mount's counters, processor time from the kernel.
+"""
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from typing import Any, Dict, List, Optional
+
+from throttled import Throttled
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+#: A round that says nothing for this long has failed.
+SILENCE = 300.0
+
+
+class RoundFailed(Exception):
+    """A rank ended early, or says nothing any more."""
+
+
+def machine_cpu() -> Dict[str, float]:
+    """Processor seconds of the whole machine so far: used by anybody, and taken by the host."""
+    with open("/proc/stat", encoding="ascii") as file:
+        user, nice, system, _, _, irq, softirq, steal = map(int, file.readline().split()[1:9])
+    return {"used": (user + nice + system + irq + softirq) / _TICKS, "stolen": steal / _TICKS}
+
+
+def process_cpu(pid: Optional[int]) -> float:
+    """Processor seconds of a process and of its children that have ended; 0 if it is not there."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+    except FileNotFoundError:
+        return 0.0
+    return sum(map(int, fields[11:15])) / _TICKS
+
+
+def resident(pid: Optional[int]) -> int:
+    """Bytes of a process's resident memory, at its highest; 0 if it is not there."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024
+    except FileNotFoundError:
+        pass
+    return 0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class _Rank:
+    """One rank's process; a thread of its own reads what it says."""
+
+    def __init__(self, spec: Dict[str, Any], environment: Dict[str, str], directory: str,
+                 heard: threading.Condition) -> None:
+        self.spec = spec
+        self.events: List[Dict[str, Any]] = []
+        self.ended = False
+        self.cpu = 0.0
+        self._heard = heard
+        self._errors = open(os.path.join(directory, f"rank{spec['rank']}.err"), "w+", encoding="utf-8")
+        self.process = subprocess.Popen(
+            [sys.executable, os.path.join(_HERE, "rank.py"), json.dumps(spec)], env=environment,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True)
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        for line in self.process.stdout:
+            if line.startswith("{"):
+                with self._heard:
+                    self.events.append(json.loads(line))
+                    self._heard.notify_all()
+        with self._heard:
+            self.ended = True
+            self._heard.notify_all()
+
+    def find(self, event: str, **fields: Any) -> Optional[Dict[str, Any]]:
+        wanted = dict(fields, event=event)
+        return next((e for e in self.events if wanted.items() <= e.items()), None)
+
+    def go_on(self) -> None:
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def wait(self) -> None:
+        """Until the process has ended; then `cpu` is all that it and its children used."""
+        self._thread.join()
+        _, status, usage = os.wait4(self.process.pid, 0)
+        self.process.returncode = os.waitstatus_to_exitcode(status)
+        self.cpu = usage.ru_utime + usage.ru_stime
+
+    def last_words(self) -> str:
+        self._errors.seek(0)
+        return self._errors.read()[-4000:]
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self._errors.close()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+def run(contender: Dict[str, Any], spec: Dict[str, Any], mount: Optional[Throttled] = None) -> Dict[str, Any]:
+    """Runs all ranks of one round to their end.
+
+    Args:
+        contender: what differs between contenders: `contender`, `workers`, ...
+        spec: what is the same for all: `path`, `batch_size` (per rank), `epochs`, `world_size`, ...
+        mount: where the path lies, if its bytes are to be counted.
+
+    Returns:
+        `ranks`, each rank's own result; `source`, what the mount delivered by the end of
+        each epoch of the last rank; `cpu`, seconds by ranks, daemon and mount; `others`, the
+        share of the machine that somebody else used; `resident`, the daemon's peak memory.
+
+    Raises:
+        RoundFailed: with what the rank said.
+    """
+    name = f"hdmlp-bench-{os.getpid()}-{secrets.token_hex(4)}"
+    directory = tempfile.mkdtemp(prefix="hdmlp-bench-")
+    environment = dict(os.environ, WORLD_SIZE=str(spec["world_size"]), MASTER_ADDR="127.0.0.1",
+                       MASTER_PORT=str(free_port()), HDMLP_SOCKET=name, HDMLP_LINGER="0s",
+                       HDMLP_INDEX_DIR=os.path.join(directory, "index"), OMP_NUM_THREADS="1")
+    heard = threading.Condition()
+    before, began, self_before = machine_cpu(), time.monotonic(), time.process_time()
+    mount_before = mount.counters() if mount else None
+    ranks = []
+    try:
+        for rank in range(spec["world_size"]):
+            ranks.append(_Rank(dict(spec, **contender, rank=rank),
+                               dict(environment, RANK=str(rank), LOCAL_RANK=str(rank)), directory, heard))
+        _all(heard, ranks, "ready")
+        imports = [rank.find("ready")["cpu"] for rank in ranks]
+        for rank in ranks:
+            rank.go_on()
+        source = []
+        if mount and "batches" not in spec:
+            for epoch in range(spec["epochs"]):
+                _all(heard, ranks, "epoch", epoch=epoch)
+                now = mount.counters()
+                source.append({key: now[key] - mount_before[key] for key in ("opens", "reads", "bytes")})
+        _all(heard, ranks, "done")
+        daemon = ranks[0].find("done")["daemon"]
+        daemon_cpu, daemon_memory = process_cpu(daemon), resident(daemon)
+        for rank in ranks:
+            rank.go_on()
+        _all(heard, ranks, "result")
+        for rank in ranks:
+            rank.wait()
+        mount_cpu = (mount.counters()["cpu_ns"] - mount_before["cpu_ns"]) / 1e9 if mount else 0.0
+        after, took = machine_cpu(), time.monotonic() - began
+        ours = (sum(rank.cpu for rank in ranks) + daemon_cpu + mount_cpu + time.process_time() - self_before)
+        return {
+            "contender": contender,
+            "ranks": [rank.find("result")["result"] for rank in ranks],
+            "source": source,
+            "cpu": {"ranks": sum(rank.cpu for rank in ranks) - sum(imports), "daemon": daemon_cpu, "mount": mount_cpu},
+            "resident": daemon_memory,
+            "others": max(0.0, after["used"] - before["used"] - ours) / took / os.cpu_count(),
+            "stolen": (after["stolen"] - before["stolen"]) / took / os.cpu_count(),
+            "errors": [words for words in (rank.last_words() for rank in ranks) if words],
+        }
+    finally:
+        for rank in ranks:
+            rank.close()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _all(heard: threading.Condition, ranks: List[_Rank], event: str, **fields: Any) -> None:
+    """Waits until every rank has said so."""
+    for rank in ranks:
+        with heard:
+            said = len(rank.events)
+            while rank.find(event, **fields) is None:
+                silent = not heard.wait_for(lambda: rank.ended or len(rank.events) > said, SILENCE)
+                if rank.ended and rank.find(event, **fields) is None:
+                    raise RoundFailed(f"rank {rank.spec['rank']} of {rank.spec['contender']} ended:\n{rank.last_words()}")
+                if silent:
+                    raise RoundFailed(f"rank {rank.spec['rank']} of {rank.spec['contender']} says nothing "
+                                      f"for {SILENCE:.0f} s:\n{rank.last_words()}")
+                said = len(rank.events)
