@@ -1,0 +1,314 @@
+package access
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+func mustNew(t interface{ Fatal(...any) }, spec Spec) *Stream {
+	s, err := New(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// drawStream draws a small stream of any kind.
+func drawStream(t *rapid.T) *Stream {
+	for {
+		s, err := New(Spec{
+			Samples:     rapid.IntRange(1, 120).Draw(t, "samples"),
+			Seed:        rapid.Uint64().Draw(t, "seed"),
+			WorldSize:   rapid.IntRange(1, 9).Draw(t, "ranks"),
+			GlobalBatch: rapid.IntRange(1, 50).Draw(t, "batch"),
+			DropLast:    rapid.Bool().Draw(t, "drop last"),
+			Shuffle:     rapid.SampledFrom([]Shuffle{Torch, Feistel, Sequential}).Draw(t, "shuffle"),
+			Scheme:      rapid.SampledFrom([]Scheme{Strided, Uniform, Whole, Imbalanced}).Draw(t, "scheme"),
+			Tail:        rapid.SampledFrom([]Tail{Pad, Drop, Keep}).Draw(t, "tail"),
+		})
+		if err == nil {
+			return s
+		}
+		if !strings.Contains(err.Error(), "nothing would be delivered") {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestOneTruth: Batch, Global, At, Find, Reads, Readers, Audit and the counts say the same.
+func TestOneTruth(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := drawStream(t)
+		spec := s.Spec()
+		e := s.Epoch(rapid.IntRange(0, 5).Draw(t, "epoch"))
+
+		type read struct {
+			Place
+			sample int
+		}
+		var reads []read
+		var audit uint64
+		delivered := 0
+		next := make([]int, spec.WorldSize)
+		for step := range s.Steps() {
+			var shares []int32
+			for r := range spec.WorldSize {
+				batch := e.Batch(nil, r, step)
+				for _, k := range batch {
+					reads = append(reads, read{Place{r, next[r], step}, int(k)})
+					if at := e.At(r, next[r]); at != int(k) {
+						t.Fatalf("At(%d, %d) = %d, the batch has %d", r, next[r], at, k)
+					}
+					next[r]++
+					audit += Mix(e.Number(), int(k))
+				}
+				if shares = append(shares, batch...); spec.Scheme == Whole {
+					shares = batch
+				}
+			}
+			global := e.Global(nil, step)
+			delivered += len(global)
+			if spec.Scheme != Strided && !slices.Equal(global, shares) {
+				t.Fatalf("step %d: the ranks read %v, the batch is %v", step, shares, global)
+			}
+			slices.Sort(global)
+			slices.Sort(shares)
+			if !slices.Equal(global, shares) {
+				t.Fatalf("step %d: the ranks read %v, the batch is %v", step, shares, global)
+			}
+		}
+		if delivered != s.Delivered() {
+			t.Fatalf("%d positions delivered, Delivered says %d", delivered, s.Delivered())
+		}
+		if audit != e.Audit() {
+			t.Fatalf("audit %x, the ranks' sums give %x", e.Audit(), audit)
+		}
+		for r, n := range next {
+			if n != s.RankSamples(r) {
+				t.Fatalf("rank %d read %d samples, RankSamples says %d", r, n, s.RankSamples(r))
+			}
+		}
+
+		want := make([]map[Place]bool, spec.Samples)
+		for _, r := range reads {
+			if want[r.sample] == nil {
+				want[r.sample] = map[Place]bool{}
+			}
+			want[r.sample][r.Place] = true
+		}
+		for k := range spec.Samples {
+			var got map[Place]bool
+			for _, p := range e.Find(k) {
+				if got == nil {
+					got = map[Place]bool{}
+				}
+				got[p] = true
+			}
+			if diff := cmp.Diff(want[k], got); diff != "" {
+				t.Fatalf("Find(%d) (-want +got):\n%s", k, diff)
+			}
+		}
+
+		type pair struct {
+			rank   int
+			sample int32
+		}
+		byPair := func(x, y pair) int { return 1000*(x.rank-y.rank) + int(x.sample-y.sample) }
+		var all, some, inOrder []pair
+		lo, hi := spec.Samples/3, spec.Samples/3*2+1
+		for _, r := range reads {
+			all = append(all, pair{r.Rank, int32(r.sample)})
+			if r.sample >= lo && r.sample < hi {
+				some = append(some, pair{r.Rank, int32(r.sample)})
+			}
+		}
+		for r, k := range e.Reads() {
+			inOrder = append(inOrder, pair{r, k})
+		}
+		if spec.Scheme == Strided && spec.GlobalBatch >= spec.WorldSize {
+			i := 0
+			for step := range s.Steps() {
+				for _, k := range e.Global(nil, step) {
+					if inOrder[i].sample != k {
+						t.Fatalf("Reads yields %d at %d, the position has %d", inOrder[i].sample, i, k)
+					}
+					i++
+				}
+			}
+		}
+		slices.SortFunc(all, byPair)
+		slices.SortFunc(inOrder, byPair)
+		if !slices.Equal(all, inOrder) {
+			t.Fatalf("Reads yields %v, the batches have %v", inOrder, all)
+		}
+		var readers []pair
+		for r, k := range e.Readers(lo, hi) {
+			readers = append(readers, pair{r, k})
+		}
+		slices.SortFunc(readers, byPair)
+		slices.SortFunc(some, byPair)
+		if !slices.Equal(some, readers) {
+			t.Fatalf("Readers(%d, %d) yields %v, the batches have %v", lo, hi, readers, some)
+		}
+	})
+}
+
+// TestFuture compares Frequencies, FirstAccess and NextAccess with a plain replay.
+func TestFuture(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := drawStream(t)
+		ranks := []int{0}
+		if w := s.Spec().WorldSize; w > 2 {
+			ranks = append(ranks, w-1)
+		}
+		const from, to = 1, 4
+		freq := make([]uint32, s.Spec().Samples)
+		next := map[int32]int{}
+		for n := from; n < to; n++ {
+			for _, r := range ranks {
+				for i := range s.RankSamples(r) {
+					k := int32(s.Epoch(n).At(r, i))
+					freq[k]++
+					if _, ok := next[k]; !ok {
+						next[k] = n
+					}
+				}
+			}
+		}
+		if diff := cmp.Diff(freq, s.Frequencies(ranks, from, to)); diff != "" {
+			t.Fatal(diff)
+		}
+		order := s.FirstAccess(ranks, from, to)
+		if len(order) != len(next) {
+			t.Fatalf("FirstAccess has %d samples, %d are read", len(order), len(next))
+		}
+		for i, k := range order {
+			if i > 0 && next[k] < next[order[i-1]] {
+				t.Fatalf("FirstAccess: sample %d, first read in epoch %d, after %d, first read in epoch %d", k, next[k], order[i-1], next[order[i-1]])
+			}
+		}
+		for k := range s.Spec().Samples {
+			n, at, ok := s.NextAccess(ranks, k, from, to)
+			want, read := next[int32(k)]
+			if ok != read || ok && (n != want || s.Epoch(n).At(at.Rank, at.Index) != k) {
+				t.Fatalf("NextAccess(%d) = %d, %v, %v; it is read first in epoch %d: %v", k, n, at, ok, want, read)
+			}
+		}
+	})
+}
+
+// TestGeometry pins the position space and the schemes down with figures worked out by hand.
+func TestGeometry(t *testing.T) {
+	for _, c := range []struct {
+		spec             Spec
+		steps, delivered int
+		rankSamples      []int
+		lastBatch        [][]int32
+	}{
+		{
+			spec: Spec{Samples: 10, WorldSize: 4, GlobalBatch: 8, Shuffle: Sequential}, steps: 2, delivered: 12, rankSamples: []int{3, 3, 3, 3},
+			lastBatch: [][]int32{{8}, {9}, {0}, {1}},
+		},
+		{
+			spec: Spec{Samples: 10, WorldSize: 4, GlobalBatch: 8, Shuffle: Sequential, DropLast: true}, steps: 1, delivered: 8, rankSamples: []int{2, 2, 2, 2},
+			lastBatch: [][]int32{{0, 4}, {1, 5}, {2, 6}, {3, 7}},
+		},
+		{
+			spec: Spec{Samples: 10, WorldSize: 4, GlobalBatch: 8, Shuffle: Sequential, Tail: Keep}, steps: 2, delivered: 10, rankSamples: []int{3, 3, 2, 2},
+			lastBatch: [][]int32{{8}, {9}, nil, nil},
+		},
+		{
+			spec: Spec{Samples: 11, WorldSize: 4, GlobalBatch: 6, Shuffle: Sequential, Tail: Drop}, steps: 2, delivered: 8, rankSamples: []int{3, 3, 1, 1},
+			lastBatch: [][]int32{{6}, {7}, nil, nil},
+		},
+		{
+			spec: Spec{Samples: 10, WorldSize: 4, GlobalBatch: 10, Shuffle: Sequential, Tail: Keep, Scheme: Uniform}, steps: 1, delivered: 10, rankSamples: []int{3, 3, 3, 1},
+			lastBatch: [][]int32{{0, 1, 2}, {3, 4, 5}, {6, 7, 8}, {9}},
+		},
+		{
+			spec: Spec{Samples: 5, WorldSize: 4, GlobalBatch: 5, Shuffle: Sequential, Tail: Keep, Scheme: Uniform}, steps: 1, delivered: 5, rankSamples: []int{2, 2, 1, 0},
+			lastBatch: [][]int32{{0, 1}, {2, 3}, {4}, nil},
+		},
+		{
+			spec: Spec{Samples: 10, WorldSize: 4, GlobalBatch: 10, Shuffle: Sequential, Tail: Keep, Scheme: Imbalanced}, steps: 1, delivered: 10, rankSamples: []int{4, 4, 1, 1},
+			lastBatch: [][]int32{{0, 1, 2, 3}, {4, 5, 6, 7}, {8}, {9}},
+		},
+		{
+			spec: Spec{Samples: 3, WorldSize: 2, GlobalBatch: 2, Shuffle: Sequential, Tail: Keep, Scheme: Whole}, steps: 2, delivered: 3, rankSamples: []int{3, 3},
+			lastBatch: [][]int32{{2}, {2}},
+		},
+		{
+			spec: Spec{Samples: 3, WorldSize: 8, GlobalBatch: 8, Shuffle: Sequential}, steps: 1, delivered: 8, rankSamples: []int{1, 1, 1, 1, 1, 1, 1, 1},
+			lastBatch: [][]int32{{0}, {1}, {2}, {0}, {1}, {2}, {0}, {1}},
+		},
+	} {
+		s := mustNew(t, c.spec)
+		if s.Steps() != c.steps || s.Delivered() != c.delivered {
+			t.Errorf("%+v: %d steps, %d delivered; want %d, %d", s.Spec(), s.Steps(), s.Delivered(), c.steps, c.delivered)
+		}
+		var samples []int
+		var last [][]int32
+		for r := range c.spec.WorldSize {
+			samples = append(samples, s.RankSamples(r))
+			last = append(last, s.Epoch(0).Batch(nil, r, s.Steps()-1))
+		}
+		if diff := cmp.Diff(c.rankSamples, samples); diff != "" {
+			t.Errorf("%+v: samples per rank (-want +got):\n%s", s.Spec(), diff)
+		}
+		if diff := cmp.Diff(c.lastBatch, last); diff != "" {
+			t.Errorf("%+v: last batch (-want +got):\n%s", s.Spec(), diff)
+		}
+	}
+	if spec := mustNew(t, Spec{Samples: 1, WorldSize: 1, GlobalBatch: 1}).Spec(); spec.Shuffle != Torch || spec.Scheme != Strided || spec.Tail != Pad {
+		t.Errorf("defaults: %+v", spec)
+	}
+}
+
+func TestBadSpecs(t *testing.T) {
+	for want, spec := range map[string]Spec{
+		"Samples is 0; allowed: 1 to 2147483647":                         {WorldSize: 1, GlobalBatch: 1},
+		"Samples is 2147483648":                                          {Samples: 1 << 31, WorldSize: 1, GlobalBatch: 1},
+		"WorldSize is 0; allowed: 1 to 1048576":                          {Samples: 1, GlobalBatch: 1},
+		"GlobalBatch is -3":                                              {Samples: 1, WorldSize: 1, GlobalBatch: -3},
+		"Epochs is -1; allowed: 0 to":                                    {Samples: 1, WorldSize: 1, GlobalBatch: 1, Epochs: -1},
+		`Shuffle is "random"; allowed: torch, feistel, none`:             {Samples: 1, WorldSize: 1, GlobalBatch: 1, Shuffle: "random"},
+		`Scheme is "even"; allowed: strided, uniform, whole, imbalanced`: {Samples: 1, WorldSize: 1, GlobalBatch: 1, Scheme: "even"},
+		`Tail is "cut"; allowed: pad, drop, keep`:                        {Samples: 1, WorldSize: 1, GlobalBatch: 1, Tail: "cut"},
+		"Samples is 3, fewer than WorldSize, 4":                          {Samples: 3, WorldSize: 4, GlobalBatch: 1, Tail: Drop},
+		"GlobalBatch is 9, more than the 8 positions":                    {Samples: 7, WorldSize: 4, GlobalBatch: 9, DropLast: true},
+	} {
+		if _, err := New(spec); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("New(%+v): %v; want an error that says %q", spec, err, want)
+		}
+	}
+}
+
+// TestBatchDoesNotAllocate: the engine asks for millions of batches.
+func TestBatchDoesNotAllocate(t *testing.T) {
+	for _, shuffle := range []Shuffle{Torch, Feistel, Sequential} {
+		e := mustNew(t, Spec{Samples: 1000, WorldSize: 4, GlobalBatch: 128, Shuffle: shuffle}).Epoch(0)
+		dst := make([]int32, 0, 128)
+		if n := testing.AllocsPerRun(100, func() {
+			dst = e.Batch(dst[:0], 3, 7)
+			dst = e.Global(dst[:0], 7)
+			e.At(2, 100)
+		}); n != 0 {
+			t.Errorf("%s: %v allocations", shuffle, n)
+		}
+	}
+}
+
+// TestMix pins the hash down: others, in Python too, compute the same sums.
+func TestMix(t *testing.T) {
+	// SplitMix64 from state 0 first finalises its increment: 0xe220a8397b1dcdaf is in every reference.
+	if got, want := mix64(golden), uint64(0xe220a8397b1dcdaf); got != want {
+		t.Errorf("finaliser: %#x, want %#x", got, want)
+	}
+	if got, want := Mix(3, 5), mix64(3<<32+5); got != want {
+		t.Errorf("Mix(3, 5) = %#x, want %#x", got, want)
+	}
+}
