@@ -4,9 +4,13 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -136,4 +140,69 @@ func TestOrderIsImageFolders(t *testing.T) {
 	if len(want) < 300 {
 		t.Fatalf("only %d samples were compared", len(want))
 	}
+}
+
+// TestUnreadableDirectory runs as another user, if it can: the superuser may
+// read everything.
+func TestUnreadableDirectory(t *testing.T) {
+	root := t.TempDir()
+	write(t, filepath.Join(root, "a/1.jpg"), "x")
+	write(t, filepath.Join(root, "a/closed/2.jpg"), "x")
+	write(t, filepath.Join(root, "a/listable/3.jpg"), "x")
+	asUser(t, root, func() {
+		for dir, mode := range map[string]os.FileMode{"a/closed": 0, "a/listable": 0o444} {
+			if err := os.Chmod(filepath.Join(root, dir), mode); err != nil {
+				t.Fatal(err)
+			}
+			_, err := Open(t.Context(), root, Options{})
+			var problem *dataset.Error
+			if !errors.As(err, &problem) || problem.Kind != dataset.ErrUnreadableDirectory ||
+				problem.Path != filepath.Join(root, dir) || !strings.Contains(err.Error(), "chmod a+rx") {
+				t.Errorf("%s: %v", dir, err)
+			}
+			if err := os.Chmod(filepath.Join(root, dir), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f, err := Open(t.Context(), root, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close() //nolint:errcheck // it was only read
+		if err := os.Chmod(f.Path(0), 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Read(t.Context(), 0, make([]byte, 1)); !errors.Is(err, dataset.ErrUnreadable) || !errors.Is(err, fs.ErrPermission) {
+			t.Errorf("a closed file: %v", err)
+		}
+	})
+}
+
+// asUser runs f without the superuser's rights, and gives it what lies in root.
+func asUser(t *testing.T, root string, f func()) {
+	t.Helper()
+	const nobody = 65534
+	if os.Geteuid() != 0 {
+		f()
+		return
+	}
+	for dir := root; dir != "/" && dir != os.TempDir(); dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, os.Lchown(path, nobody, nobody))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Setresuid(-1, nobody, 0); err != nil { // of all threads
+		t.Skip(err)
+	}
+	defer func() {
+		if err := syscall.Setresuid(-1, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	f()
 }
