@@ -223,10 +223,6 @@ func NewStager(o StagerOptions) *Stager {
 func (s *Stager) Run(ctx context.Context, epoch, step int, emit func(*Batch) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	queue := make(chan *batch, s.o.Ahead)
-	s.mu.Lock()
-	s.outstanding = 0
-	s.mu.Unlock()
-	s.o.Buffer.Urge(false)
 	s.o.Ledger.restart(epoch)
 
 	var planner sync.WaitGroup
@@ -241,6 +237,12 @@ func (s *Stager) Run(ctx context.Context, epoch, step int, emit func(*Batch) err
 		s.discard(b)
 	}
 	planner.Wait()
+	// Reset at the end: the process may wait before the next Run has begun.
+	s.settle(-1)
+	select {
+	case <-s.demand:
+	default:
+	}
 	if err == nil {
 		err = planErr
 	}
@@ -264,16 +266,27 @@ func (s *Stager) publish(ctx context.Context, queue <-chan *batch, emit func(*Ba
 		b.Slots = append(b.Slots, b.extraID...)
 		b.Extras = append(b.Extras, b.extras...)
 		s.o.Ledger.emitted(b)
+		// Before emit: once the process has the batch it may wait for the next
+		// one, and that must not be undone.
+		s.settle(1)
 		if err := emit(&b.Batch); err != nil {
 			s.discard(b)
 			return err
 		}
-		s.mu.Lock()
-		s.outstanding--
-		s.mu.Unlock()
-		s.o.Buffer.Urge(false)
 	}
 	return nil
+}
+
+// settle takes n batches, or all if n is negative, off the count of those on
+// their way, and with them whatever the process has waited for so far.
+func (s *Stager) settle(n int) {
+	s.mu.Lock()
+	if n < 0 {
+		n = s.outstanding
+	}
+	s.outstanding -= n
+	s.mu.Unlock()
+	s.o.Buffer.Urge(false)
 }
 
 // discard gives a batch's room back, once no read writes to it any more.

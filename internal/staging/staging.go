@@ -125,6 +125,11 @@ func New(size int64) (*Buffer, error) {
 // Ring returns the ring's memfd and its size in bytes. It is segment 0.
 func (b *Buffer) Ring() (*os.File, int64) { return b.ring.file, int64(len(b.ring.data)) }
 
+// Data returns part of the ring, as the process sees it.
+func (b *Buffer) Data(offset, length uint64) []byte {
+	return b.ring.data[offset : offset+length : offset+length]
+}
+
 // Usage returns the bytes in use in the ring and in extra segments.
 func (b *Buffer) Usage() (ring, extra int64) {
 	b.mu.Lock()
