@@ -14,7 +14,8 @@ import logging as _logging
 from ._version import __version__
 from .errors import *  # noqa: F401,F403
 from .errors import __all__ as _errors
+from .job import Job
 
 _logging.getLogger("hdmlp").addHandler(_logging.NullHandler())
 
-__all__ = ["__version__", *_errors]
+__all__ = ["Job", "__version__", *_errors]

@@ -12,9 +12,10 @@ import atexit
 import inspect
 import logging
 import os
+import secrets
 import time
 import weakref
-from typing import Any, Dict, Iterator, Optional, Union
+from typing import Any, Dict, Iterator, List, Optional, Union
 
 from . import _daemon, _launcher
 from ._arguments import configuration, settings, whole_number
@@ -53,6 +54,7 @@ class Loader:
                  timeout: float = 0, name: Optional[str] = None, verify: bool = False,
                  config_file: Optional[str] = None, keys: Optional[Dict[str, Any]] = None):
         self._stream: Optional[Stream] = None
+        self._source: Any = None   # the stream, or the workers in front of it
         self._closed = False
         if shuffle not in _SHUFFLES:
             raise ConfigError(f"shuffle={shuffle!r}: must be True, False, 'torch', 'feistel' or 'none'")
@@ -93,7 +95,7 @@ class Loader:
     def _ready(self) -> Stream:
         """The stream, opened (again) if there is none that works."""
         stream = self._stream
-        if stream is not None and not stream.broken:
+        if stream is not None and not self._source.broken:
             return stream
         if self._closed:
             raise ClosedError("the loader is closed")
@@ -142,10 +144,15 @@ class Loader:
             raise
 
     def _open_stream(self, client: _daemon.Client, request: Dict[str, Any]) -> Stream:
-        return Stream(client, request, Progress())
+        """Opens the job, and sets where batches come from."""
+        self._source = Stream(client, request, Progress())
+        return self._source
 
     def _disconnect(self) -> None:
+        source, self._source = self._source, None
         stream, self._stream = self._stream, None
+        if source is not None and source is not stream:
+            source.close()
         if stream is not None:
             stream.close()
 
@@ -167,10 +174,12 @@ class Loader:
             pass
 
     def __getstate__(self) -> Dict[str, Any]:
-        return {**self.__dict__, "_stream": None}
+        return {**self.__dict__, "_stream": None, "_source": None}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         self.__dict__.update(state)
+        if self._place.world_size == 1:
+            self._name += f"-{secrets.token_hex(4)}"  # a job of its own, beside the original's
         _loaders.add(self)
 
     # What it is.
@@ -189,6 +198,16 @@ class Loader:
         if self._opened is None:
             self._ready()
         return self._opened
+
+    @property
+    def samples(self) -> int:
+        """The number of samples in the dataset, F."""
+        return int(self._facts["samples"])
+
+    @property
+    def classes(self) -> List[str]:
+        """The classes' names, sorted."""
+        return list(self._facts["classes"])
 
     @property
     def seed(self) -> int:
@@ -259,25 +278,26 @@ class Loader:
         if position == end:
             self._finish_epoch(end)
             raise StopIteration
-        stream = self._stream
-        if stream is None or stream.broken:
-            stream = self._ready()
-        if stream.position != position:
-            stream.seek(position)
-        taken = stream.next(self.timeout)
+        source = self._source
+        if source is None or source.broken:
+            self._ready()
+            source = self._source
+        if source.position != position:
+            source.seek(position)
+        taken = source.next(self.timeout)
         try:
             batch = self._make(taken)
         except Exception:
-            self._yielded(stream, taken, stream.stall)
+            self._yielded(taken, source.stall)  # it will not come again
             raise
-        self._yielded(stream, taken, stream.stall)
+        self._yielded(taken, source.stall)
         return batch
 
     def _make(self, taken: Taken) -> Any:
         """What the user gets for a batch."""
         raise NotImplementedError
 
-    def _yielded(self, stream: Stream, taken: Taken, stall: int) -> None:
+    def _yielded(self, taken: Taken, stall: int) -> None:
         """Counts a batch, and tells the daemon."""
         _, payload, n, epoch, step, audit = taken
         if self._verify and audit_sum(epoch, column(payload, n, "ids")) != audit:
@@ -289,7 +309,7 @@ class Loader:
         if stall:
             self._waits += 1
             self._stall += stall
-        stream.ack(epoch, step, stall, self._audit)
+        self._stream.ack(epoch, step, stall, self._audit)
 
     def _finish_epoch(self, end: int) -> None:
         if not self._verify or not self._audit_whole:

@@ -44,7 +44,8 @@ U64 = struct.Struct("<Q")
 U32 = struct.Struct("<I")
 
 _FD_SPACE = socket.CMSG_SPACE(64 * array.array("i").itemsize)
-_NONE: Tuple[()] = ()
+#: Bytes that one read takes at most: some batches' messages, not a burst of a hundred.
+_CHUNK = 32768
 
 #: Connections of this process, which a forked child must not share with it.
 _connections: "weakref.WeakSet[Connection]" = weakref.WeakSet()
@@ -133,7 +134,7 @@ class Connection:
             self._make_room()
         try:
             n, ancillary, flags, _ = self._recv(
-                [self._view[self._end:]], _FD_SPACE, socket.MSG_CMSG_CLOEXEC)
+                [self._view[self._end:self._end + _CHUNK]], _FD_SPACE, socket.MSG_CMSG_CLOEXEC)
         except (BlockingIOError, InterruptedError):
             self.torn = False
             return False

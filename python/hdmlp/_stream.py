@@ -41,14 +41,15 @@ class Taken(NamedTuple):
     """A batch taken from the stream.
 
     Attributes:
-        views: the samples' bytes, read-only and where they lie; None if the stream does not map.
+        content: the samples' bytes, read-only and where they lie; None if the stream does not
+            map; what a worker made of them, if it comes from a pool.
         payload: the BATCH frame's payload; see :func:`column`.
         n: samples.
         epoch, step: which batch it is.
         audit: the daemon's audit of the batch.
     """
 
-    views: Optional[List[memoryview]]
+    content: Any
     payload: bytearray
     n: int
     epoch: int
@@ -188,7 +189,7 @@ class Stream:
         return ClosedError("the loader was closed or interrupted; iterate again")
 
     def pump(self) -> bool:
-        """Reads and sorts what is there, without waiting; False if there was nothing.
+        """Reads and sorts the next frame, without waiting; False if there is none.
 
         Raises:
             DaemonDied: the daemon is gone and everything it said has been sorted.
@@ -197,20 +198,20 @@ class Stream:
         if self._busy:
             raise self._interrupted()
         self._busy = True
-        try:
-            if not connection.fill():
-                self._busy = False
-                return False
-        except protocol.Disconnected:
-            raise self._died() from None
         frame = connection.frame()
-        while frame is not None:
-            kind, payload, fd = frame
-            if kind == protocol.BATCH:
-                self._items.append(payload)
-            else:
-                self._sort(kind, payload, fd)
+        while frame is None:
+            try:
+                if not connection.fill():
+                    self._busy = False
+                    return False
+            except protocol.Disconnected:
+                raise self._died() from None
             frame = connection.frame()
+        kind, payload, fd = frame
+        if kind == protocol.BATCH:
+            self._items.append(payload)
+        else:
+            self._sort(kind, payload, fd)
         self._busy = False
         return True
 
@@ -263,16 +264,17 @@ class Stream:
             DaemonDied, SampleError and the like: the stream ended here.
             EndError: the last epoch's last batch has been taken.
         """
-        if self._busy:
-            raise self._interrupted()
-        if not self._items and not self.pump():
-            return None
-        self._busy = True
-        taken = self._take()
-        self._busy = False
-        if isinstance(taken, HDMLPError):
-            raise taken
-        return taken
+        while self._items or self.pump():
+            if self._busy:
+                raise self._interrupted()
+            self._busy = True
+            taken = self._take()
+            self._busy = False
+            if taken is not None:
+                if isinstance(taken, HDMLPError):
+                    raise taken
+                return taken
+        return None
 
     def _take(self):
         """The next batch of this generation, an exception to raise, or None."""

@@ -193,8 +193,8 @@ class DataLoader(Loader):
 
     def _make(self, taken: Taken) -> Any:
         if self._collate is not None:
-            return self._collate(list(zip(taken.views, column(taken.payload, taken.n, "labels"))))
+            return self._collate(list(zip(taken.content, column(taken.payload, taken.n, "labels"))))
         numpy = _numpy()
         if numpy is None:
-            return Batch(taken.views, column(taken.payload, taken.n, "labels"))
-        return Batch(taken.views, numpy.frombuffer(taken.payload, numpy.int64, taken.n, 32))
+            return Batch(taken.content, column(taken.payload, taken.n, "labels"))
+        return Batch(taken.content, numpy.frombuffer(taken.payload, numpy.int64, taken.n, 32))

@@ -1,0 +1,120 @@
+"""From a sample's bytes to what the model gets: decode, transform, collate.
+
+Transforms draw their random numbers from torch's, Python's and numpy's global
+generators. Each sample seeds these with a key made of the job's seed, the epoch
+and its ID, so that the result is the same whoever computes it: this process, or any
+number of workers.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator, List, Optional, Sequence
+
+from ._protocol import mix64
+
+_MASK = 0xFFFFFFFFFFFFFFFF
+
+
+def sample_key(seed: int, epoch: int, sample: int) -> int:
+    """The 64-bit key of a sample's random numbers in an epoch."""
+    return mix64((mix64(seed & _MASK) + mix64(epoch << 32 | sample)) & _MASK)
+
+
+def _numpy_random():
+    numpy = sys.modules.get("numpy")
+    return getattr(numpy, "random", None)
+
+
+def seed_generators(key: int) -> None:
+    """Seeds Python's generator, and torch's and numpy's where they are imported."""
+    random.seed(key)
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "default_generator"):
+        torch.default_generator.manual_seed(key)
+    numpy_random = _numpy_random()
+    if numpy_random is not None:
+        numpy_random.seed(key & 0xFFFFFFFF)
+
+
+@contextmanager
+def generators_kept() -> Iterator[None]:
+    """Leaves the process's generators as they were."""
+    torch = sys.modules.get("torch")
+    torch = torch if hasattr(torch, "default_generator") else None
+    numpy_random = _numpy_random()
+    state = random.getstate()
+    torch_state = None if torch is None else torch.default_generator.get_state()
+    numpy_state = None if numpy_random is None else numpy_random.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(state)
+        if torch is not None:
+            torch.default_generator.set_state(torch_state)
+        if numpy_random is not None:
+            numpy_random.set_state(numpy_state)
+
+
+class Recipe:
+    """How samples are made; goes to worker processes by fork or by pickle.
+
+    Args:
+        loader: from a sample's bytes, a read-only memoryview, to an object such as an image.
+        transform: applied to that object; None: nothing.
+        target_transform: applied to the label; None: nothing.
+        collate: from a list of (object, label) to a batch.
+        stack: a faster ``collate`` that writes where it is told, called with (batch,
+            place); see :func:`hdmlp.torch.stack_into`. None: there is none.
+    """
+
+    def __init__(self, loader: Callable[[memoryview], Any], transform: Optional[Callable],
+                 target_transform: Optional[Callable], collate: Callable[[List[Any]], Any],
+                 stack: Optional[Callable] = None):
+        self.loader = loader
+        self.transform = transform
+        self.target_transform = target_transform
+        self.collate = collate
+        self.stack = stack
+
+    def samples(self, views: Sequence[memoryview], labels: Sequence[int], ids: Sequence[int],
+                seed: int, epoch: int) -> List[Any]:
+        """The batch's (object, label) pairs.
+
+        An exception of the loader or a transform carries the sample's ID as ``sample``.
+        """
+        loader, transform, target_transform = self.loader, self.transform, self.target_transform
+        made = []
+        for view, label, sample in zip(views, labels, ids):
+            seed_generators(sample_key(seed, epoch, sample))
+            try:
+                value = loader(view)
+                if transform is not None:
+                    value = transform(value)
+                if target_transform is not None:
+                    label = target_transform(label)
+            except Exception as error:
+                try:
+                    error.sample = sample
+                except AttributeError:
+                    pass
+                raise
+            made.append((value, label))
+        return made
+
+
+class Composed:
+    """Callables, one after the other."""
+
+    def __init__(self, steps: Sequence[Callable]):
+        self.steps = list(steps)
+
+    def __call__(self, value: Any) -> Any:
+        for step in self.steps:
+            value = step(value)
+        return value
+
+    def __repr__(self) -> str:
+        return f"Composed({self.steps!r})"

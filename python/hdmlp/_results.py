@@ -1,0 +1,219 @@
+"""Batches on their way from a worker to the training process, without /dev/shm and without a copy.
+
+The worker pickles the batch with its tensors and arrays out of band: their bytes lie
+in slots, each a memfd that both processes map. The training process builds tensors and
+arrays on top of these; a slot returns to the worker when the last of them is gone.
+
+RESULT, the one frame per batch: u64 task, u32 number of buffers, u32 zero, then per
+buffer u32 slot, u32 zero, u64 offset, u64 length, then the pickle, or nothing if the
+last buffer is the pickle because it is large.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import mmap
+import os
+import pickle
+import struct
+import sys
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from ._segments import Lease, Segment
+
+RESULT_HEAD = struct.Struct("<QII")
+BUFFER = struct.Struct("<IIQQ")
+SLOT_BODY = struct.Struct("<IIQ")
+
+_ALIGN = 64
+_INLINE = 16384
+_IN_SLOT = 1 << 31
+
+
+def _aligned(n: int) -> int:
+    return (n + _ALIGN - 1) & -_ALIGN
+
+
+def rebuild_tensor(buffer, dtype, shape: Tuple[int, ...]):
+    """A tensor on the bytes of ``buffer``."""
+    import torch
+    if not len(memoryview(buffer)):
+        return torch.empty(shape, dtype=dtype)
+    return torch.frombuffer(buffer, dtype=dtype).view(shape)
+
+
+class _Slot:
+    """One memfd of a worker."""
+
+    __slots__ = ("number", "size", "map", "address", "used", "_owner")
+
+    def __init__(self, number: int, size: int, fd: int):
+        self.number = number
+        self.size = size
+        self.map = mmap.mmap(fd, size)
+        self._owner = ctypes.c_char.from_buffer(self.map)
+        self.address = ctypes.addressof(self._owner)
+        self.used = 0
+
+    def place(self, nbytes: int) -> int:
+        """Takes aligned room; its offset."""
+        offset = self.used
+        self.used = _aligned(offset + nbytes)
+        return offset
+
+
+class Slots:
+    """A worker's slots. ``announce(number, size, fd)`` tells the training process of a new one,
+    ``forget(number)`` of one that will not be used again."""
+
+    #: Free slots beyond these are given up.
+    SPARE = 8
+
+    def __init__(self, announce: Callable[[int, int, int], None], forget: Callable[[int], None]):
+        self._announce = announce
+        self._forget = forget
+        self._busy: Dict[int, _Slot] = {}
+        self._free: List[_Slot] = []
+        self._count = 0
+
+    def take(self, size: int) -> _Slot:
+        """A slot with at least ``size`` bytes."""
+        fitting = [slot for slot in self._free if slot.size >= size]
+        if fitting:
+            slot = min(fitting, key=lambda slot: slot.size)
+            self._free.remove(slot)
+        else:
+            size = max(_aligned(size), mmap.PAGESIZE)
+            size = (size + mmap.PAGESIZE - 1) & -mmap.PAGESIZE
+            fd = os.memfd_create("hdmlp-batch")
+            try:
+                os.ftruncate(fd, size)
+                slot = _Slot(self._count, size, fd)
+                self._count += 1
+                self._announce(slot.number, size, fd)
+            finally:
+                os.close(fd)
+        slot.used = 0
+        self._busy[slot.number] = slot
+        return slot
+
+    def free(self, number: int) -> None:
+        """The training process is done with a slot."""
+        self._free.append(self._busy.pop(number))
+        if len(self._free) > self.SPARE:
+            smallest = min(self._free, key=lambda slot: slot.size)
+            self._free.remove(smallest)
+            self._forget(smallest.number)
+
+
+class Place:
+    """Room in shared memory for one batch; a collate function may write into it directly."""
+
+    def __init__(self, slots: Slots):
+        self._slots = slots
+        self.taken: List[_Slot] = []
+
+    def reserve(self, nbytes: int) -> Tuple[Any, int]:
+        """Room for ``nbytes`` bytes: a writable buffer, and the offset in it."""
+        slot = self.taken[-1] if self.taken else None
+        if slot is None or slot.size - slot.used < nbytes:
+            slot = self._slots.take(nbytes)
+            self.taken.append(slot)
+        return slot.map, slot.place(nbytes)
+
+    def find(self, address: int, nbytes: int) -> Optional[Tuple[_Slot, int]]:
+        """Where in the room an address lies, if it does."""
+        for slot in self.taken:
+            offset = address - slot.address
+            if 0 <= offset and offset + nbytes <= slot.size:
+                return slot, offset
+        return None
+
+    def give_up(self) -> None:
+        """Takes the room back; nothing of it was sent."""
+        for slot in self.taken:
+            self._slots.free(slot.number)
+        self.taken.clear()
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles with the bytes of tensors and arrays left aside, in order, in ``buffers``."""
+
+    def __init__(self, file: io.BytesIO):
+        super().__init__(file, protocol=5, buffer_callback=self._note)
+        self.buffers: List[Tuple[Any, Optional[int]]] = []
+        self._addresses: Dict[int, int] = {}
+        self._keep: List[Any] = []
+
+    def _note(self, buffer: pickle.PickleBuffer) -> bool:
+        self.buffers.append((buffer.raw(), self._addresses.get(id(buffer))))
+        return False
+
+    def reducer_override(self, value: Any):
+        torch = sys.modules.get("torch")
+        if torch is None or type(value) is not torch.Tensor:
+            return NotImplemented
+        if (value.device.type != "cpu" or value.layout is not torch.strided or value.requires_grad
+                or value.is_quantized or value.is_conj() or value.is_neg()):
+            return NotImplemented
+        tensor = value.contiguous()
+        nbytes = tensor.numel() * tensor.element_size()
+        address = tensor.data_ptr()
+        raw = (ctypes.c_char * nbytes).from_address(address) if nbytes else b""
+        buffer = pickle.PickleBuffer(memoryview(raw).cast("B"))
+        self._addresses[id(buffer)] = address
+        self._keep += (tensor, buffer)
+        return rebuild_tensor, (buffer, tensor.dtype, tuple(tensor.shape))
+
+
+def encode(task: int, value: Any, place: Place) -> bytes:
+    """The payload of a RESULT; what is not yet in ``place`` is copied there."""
+    file = io.BytesIO()
+    pickler = _Pickler(file)
+    pickler.dump(value)
+    table = []
+    for raw, address in pickler.buffers:
+        nbytes = raw.nbytes
+        found = place.find(address, nbytes) if address is not None and nbytes else None
+        if found is None:
+            found = _copy(raw, nbytes, place)
+        table.append((found[0].number, found[1], nbytes) if found else (0, 0, 0))
+    pickled = file.getbuffer()
+    if len(pickled) > _INLINE:
+        slot, offset = _copy(pickled, len(pickled), place)
+        table.append((slot.number | _IN_SLOT, offset, len(pickled)))
+        pickled = b""
+    head = RESULT_HEAD.pack(task, len(table), 0)
+    return b"".join([head, *(BUFFER.pack(s, 0, o, n) for s, o, n in table), pickled])
+
+
+def _copy(raw, nbytes: int, place: Place) -> Optional[Tuple[_Slot, int]]:
+    if not nbytes:
+        return None
+    memory, offset = place.reserve(nbytes)
+    memory[offset:offset + nbytes] = raw
+    return place.taken[-1], offset
+
+
+def decode(payload: bytearray, segments: Dict[int, Segment], give_back: Callable[[Any], None]) -> Any:
+    """The batch of a RESULT, its tensors and arrays writable and where the worker put them.
+
+    Args:
+        segments: the worker's slots by number.
+        give_back: called with a tuple of slot numbers when the last tensor on them is gone.
+    """
+    _, count, _ = RESULT_HEAD.unpack_from(payload)
+    end = RESULT_HEAD.size + BUFFER.size * count
+    table = list(BUFFER.iter_unpack(payload[RESULT_HEAD.size:end]))
+    numbers = tuple({slot & ~_IN_SLOT for slot, _, _, nbytes in table if nbytes})
+    lease = Lease(numbers, give_back)
+    views = {number: segments[number].view(lease) for number in numbers}
+    del lease
+    buffers = [views[slot & ~_IN_SLOT][offset:offset + nbytes] if nbytes else bytearray()
+               for slot, _, offset, nbytes in table]
+    if table and table[-1][0] & _IN_SLOT:
+        pickled = bytes(buffers.pop())
+    else:
+        pickled = memoryview(payload)[end:]
+    return pickle.loads(pickled, buffers=buffers)

@@ -1,0 +1,155 @@
+"""What runs in a worker process: takes batches' descriptors, returns batches.
+
+A worker maps the daemon's segments itself and reads the samples where they lie. It ends
+when the training process does, however that ends: its socket tells.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import socket
+import sys
+import traceback
+from collections import deque
+from typing import Any, Callable, Deque, Dict, Optional, Tuple
+
+from . import _protocol as protocol
+from ._recipe import Recipe
+from ._results import SLOT_BODY, Place, Slots, encode
+from ._segments import Lease, Segment
+from ._stream import column
+
+# Training process to worker, beside the daemon's SEGMENT and DROP, forwarded.
+TASK, FREE, CANCEL = 1, 2, 3
+# Worker to training process.
+RESULT, SLOT, FAILED, FORGET, SKIPPED = 200, 201, 202, 203, 204
+
+TO_WORKER_WITH_FD = frozenset({protocol.SEGMENT})
+FROM_WORKER_WITH_FD = frozenset({SLOT})
+
+
+class Worker:
+    """One worker process's state."""
+
+    def __init__(self, sock: socket.socket, recipe: Recipe, seed: int):
+        self._connection = protocol.Connection(sock, TO_WORKER_WITH_FD)
+        self._recipe = recipe
+        self._seed = seed
+        self._segments: Dict[int, Segment] = {}
+        self._tasks: Deque[Any] = deque()
+        self._cancelled = 0
+        self._slots = Slots(self._announce, self._forget)
+
+    def run(self) -> None:
+        """Works until the training process closes the connection."""
+        while True:
+            while self._connection.fill():
+                pass
+            frame = self._connection.frame()
+            while frame is not None:
+                self._sort(*frame)
+                frame = self._connection.frame()
+            if not self._connection.flush() or not self._tasks:
+                self._connection.wait(None)
+                continue
+            task = self._tasks.popleft()
+            if isinstance(task, int):
+                self._segments.pop(task, None)
+            else:
+                self._do(*task)
+
+    def _sort(self, kind: int, payload: bytearray, fd: Optional[int]) -> None:
+        if kind == TASK:
+            number = protocol.U64.unpack_from(payload)[0]
+            self._tasks.append((number, payload[8:]))
+        elif kind == FREE:
+            for slot in memoryview(payload).cast("I").tolist():
+                self._slots.free(slot)
+        elif kind == CANCEL:
+            self._cancelled = protocol.U64.unpack(payload)[0]
+        elif kind == protocol.SEGMENT:
+            number, _, size = protocol.SEGMENT_BODY.unpack(payload)
+            try:
+                self._segments[number] = Segment(fd, size, False)
+            finally:
+                os.close(fd)
+        elif kind == protocol.DROP:
+            self._tasks.append(protocol.U32.unpack(payload)[0])
+
+    def _do(self, number: int, payload: bytearray) -> None:
+        if number <= self._cancelled:
+            self._connection.send(protocol.encode(SKIPPED, protocol.U64.pack(number)))
+            return
+        place = Place(self._slots)
+        try:
+            result = encode(number, self._make(payload, place), place)
+        except Exception as error:
+            place.give_up()
+            self._connection.send(protocol.encode(FAILED, protocol.U64.pack(number) + describe(error)))
+            return
+        self._connection.send(protocol.encode(RESULT, result))
+
+    def _make(self, payload: bytearray, place: Place) -> Any:
+        _, epoch, _, n, _, _ = protocol.BATCH_HEAD.unpack_from(payload)
+        nobody = Lease((), None)
+        views = [self._segments[s].view(nobody)[o:o + length] for s, o, length in zip(
+            column(payload, n, "segments"), column(payload, n, "offsets"), column(payload, n, "lengths"))]
+        batch = self._recipe.samples(
+            views, column(payload, n, "labels"), column(payload, n, "ids"), self._seed, epoch)
+        if self._recipe.stack is not None:
+            return self._recipe.stack(batch, place)
+        return self._recipe.collate(batch)
+
+    def _announce(self, number: int, size: int, fd: int) -> None:
+        self._connection.send_fd(protocol.encode(SLOT, SLOT_BODY.pack(number, 0, size)), fd)
+
+    def _forget(self, number: int) -> None:
+        self._connection.send(protocol.encode(FORGET, protocol.U32.pack(number)))
+
+
+def describe(error: BaseException) -> bytes:
+    """An exception, its traceback as text and the sample it names, pickled."""
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    sample = getattr(error, "sample", None)
+    sample = sample if isinstance(sample, int) else None
+    try:
+        pickled: Optional[bytes] = pickle.dumps(error)
+        pickle.loads(pickled)
+    except Exception:
+        pickled = None
+    return pickle.dumps((pickled, text, sample))
+
+
+def main(sock: socket.socket, recipe: Recipe, seed: int, number: int,
+         init: Optional[Callable[[int], None]]) -> None:
+    """The process's entry."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the training process decides
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)
+    worker = Worker(sock, recipe, seed)
+    try:
+        if init is not None:
+            try:
+                init(number)
+            except Exception as error:
+                worker._connection.send(protocol.encode(FAILED, protocol.U64.pack(0) + describe(error)))
+        worker.run()
+    except protocol.Disconnected:
+        pass
+
+
+def rebuild_error(payload: bytes) -> Tuple[BaseException, str, Optional[int]]:
+    """What :func:`describe` packed: the exception, or a RuntimeError in its place; its traceback; the sample."""
+    pickled, text, sample = pickle.loads(payload)
+    error = None
+    if pickled is not None:
+        try:
+            error = pickle.loads(pickled)
+        except Exception:
+            pass
+    if not isinstance(error, Exception):
+        error = RuntimeError(text.strip().splitlines()[-1])
+    return error, text, sample

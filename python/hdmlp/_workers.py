@@ -1,0 +1,352 @@
+"""The worker processes of a loader, and the batches under way through them.
+
+The pool stands between the stream and the loader, and looks like a stream: ``position``,
+``seek``, ``next``. It hands descriptors of batches, never bytes, to workers, at most
+``prefetch`` per worker that have not been yielded yet, and yields in order. A batch's
+slots go back to the daemon as soon as the worker is done with it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import socket
+import time
+from collections import deque
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
+
+from . import _protocol as protocol
+from . import _worker
+from ._recipe import Recipe
+from ._results import SLOT_BODY, decode
+from ._segments import Segment
+from ._stream import _HEAD_SIZE, Stream, Taken
+from .errors import ClosedError, HDMLPError, StallTimeout, WorkerDied
+
+log = logging.getLogger("hdmlp")
+
+_TICK_MS = 50
+
+
+class RemoteTraceback(Exception):
+    """The traceback of an exception that happened in a worker, as text."""
+
+    def __init__(self, text: str):
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Failed:
+    """In place of a batch: the exception that a worker had."""
+
+    def __init__(self, payload: bytes, worker: int):
+        self.error, self.text, self.sample = _worker.rebuild_error(payload)
+        self.worker = worker
+
+
+class _Task:
+    __slots__ = ("number", "position", "taken", "worker", "result", "stale")
+
+    def __init__(self, number: int, position: int, taken: Taken, worker: "_Handle"):
+        self.number = number
+        self.position = position
+        self.taken = taken
+        self.worker = worker
+        self.result: Any = None
+        self.stale = False
+
+
+class _Handle:
+    """One worker, seen from the training process."""
+
+    def __init__(self, number: int, context: Any, recipe: Recipe, seed: int,
+                 init: Optional[Callable[[int], None]]):
+        mine, theirs = socket.socketpair()
+        self.number = number
+        self.connection = protocol.Connection(mine, _worker.FROM_WORKER_WITH_FD)
+        self.tasks: Dict[int, _Task] = {}
+        self.segments: Dict[int, Segment] = {}
+        self.freed: Deque[Tuple[int, ...]] = deque()
+        self.process = context.Process(
+            target=_worker.main, args=(theirs, recipe, seed, number, init),
+            name=f"hdmlp-worker-{number}", daemon=True)
+        try:
+            self.process.start()
+        finally:
+            theirs.close()
+
+    def send(self, frame: bytes) -> None:
+        try:
+            self.connection.send(frame)
+        except protocol.Disconnected:
+            raise self.died() from None
+
+    def died(self) -> WorkerDied:
+        """The error for this worker's end."""
+        self.process.join(1.0)
+        code = self.process.exitcode
+        how = "ended by itself" if code is None else f"exited with status {code}"
+        if code is not None and code < 0:
+            try:
+                how = f"was killed by {signal.Signals(-code).name}"
+            except ValueError:
+                how = f"was killed by signal {-code}"
+        return WorkerDied(f"worker {self.number} of the loader (pid {self.process.pid}) {how}"
+                          + ("; out of memory?" if code == -signal.SIGKILL else ""))
+
+    def return_slots(self) -> None:
+        numbers: List[int] = []
+        while self.freed:
+            numbers += self.freed.popleft()
+        if numbers:
+            payload = b"".join(protocol.U32.pack(n) for n in numbers)
+            self.send(protocol.encode(_worker.FREE, payload))
+
+    def close(self, kill: bool) -> None:
+        self.connection.close()
+        if kill and self.process.is_alive():
+            self.process.terminate()
+        if kill:
+            self.process.join(1.0)
+            if self.process.is_alive():
+                self.process.kill()
+                self.process.join(1.0)
+
+
+class Pool:
+    """Worker processes in front of a stream.
+
+    Args:
+        recipe: what the workers do.
+        workers: how many.
+        prefetch: batches per worker that may be under way.
+        context: a multiprocessing context.
+        init: called in each worker with its number.
+
+    The stream is made with the pool's :meth:`on_segment` and :meth:`on_drop`, then given to
+    :meth:`attach`. The workers start with the first :meth:`seek`.
+    """
+
+    def __init__(self, recipe: Recipe, workers: int, prefetch: int, context: Any,
+                 init: Optional[Callable[[int], None]] = None):
+        self._recipe = recipe
+        self._count = workers
+        self._capacity = workers * prefetch
+        self._context = context
+        self._init = init
+        self._pid = os.getpid()
+        self._stream: Optional[Stream] = None
+        self._workers: List[_Handle] = []
+        self._by_fd: Dict[int, _Handle] = {}
+        self._order: Deque[_Task] = deque()
+        self._error: Optional[HDMLPError] = None
+        self._fds: Dict[int, Tuple[int, int]] = {}
+        self._tasks = 0
+        self._busy = False
+        self._workers_only: Any = None
+        self._all: Any = None
+        self.stall = 0
+
+    def attach(self, stream: Stream) -> None:
+        """Takes batches from ``stream`` from now on."""
+        self._stream = stream
+
+    # Segments.
+
+    def on_segment(self, number: int, fd: int, size: int) -> None:
+        """A segment came: workers that run, and those that will, get it."""
+        self._fds[number] = (os.dup(fd), size)
+        for worker in self._workers:
+            self._send_segment(worker, number)
+
+    def on_drop(self, number: int) -> None:
+        """No later batch names the segment."""
+        fd, _ = self._fds.pop(number, (None, 0))
+        if fd is not None:
+            os.close(fd)
+            for worker in self._workers:
+                worker.send(protocol.encode(protocol.DROP, protocol.U32.pack(number)))
+
+    def _send_segment(self, worker: _Handle, number: int) -> None:
+        fd, size = self._fds[number]
+        try:
+            worker.connection.send_fd(
+                protocol.encode(protocol.SEGMENT, protocol.SEGMENT_BODY.pack(number, 0, size)), fd)
+        except protocol.Disconnected:
+            raise worker.died() from None
+
+    # Life.
+
+    @property
+    def broken(self) -> bool:
+        """True if the pool cannot be used any more."""
+        return (self._busy or self._stream is None or self._stream.broken
+                or any(w.connection.closed or w.connection.torn for w in self._workers))
+
+    def _start(self) -> None:
+        self._workers_only, self._all = select.poll(), select.poll()
+        self._all.register(self._stream.fileno(), select.POLLIN)
+        for number in range(self._count):
+            worker = _Handle(number, self._context, self._recipe, int(self._stream.opened["seed"]), self._init)
+            self._workers.append(worker)
+            fd = worker.connection.fileno()
+            self._by_fd[fd] = worker
+            self._workers_only.register(fd, select.POLLIN)
+            self._all.register(fd, select.POLLIN)
+            for segment in list(self._fds):
+                self._send_segment(worker, segment)
+
+    def close(self) -> None:
+        """Ends the workers. Batches that the program keeps stay valid. Idempotent."""
+        workers, self._workers = self._workers, []
+        mine = os.getpid() == self._pid
+        for worker in workers:
+            worker.connection.close()
+            if mine and worker.process.is_alive():
+                worker.process.terminate()
+        for worker in workers:
+            worker.close(kill=mine)
+        for fd, _ in self._fds.values():
+            os.close(fd)
+        self._fds.clear()
+        self._order.clear()
+        self._stream = None
+
+    # Batches.
+
+    @property
+    def position(self) -> Optional[int]:
+        """What :meth:`next` yields next, or None if nothing is under way."""
+        if self._order:
+            return self._order[0].position
+        return None if self._error is not None else self._stream.position
+
+    def seek(self, position: int) -> None:
+        """Makes ``position`` what comes next; what is under way is given up if it is not that."""
+        if not self._workers:
+            self._start()
+        elif position == self.position:
+            return
+        for task in self._order:
+            task.stale = True
+            task.result = None
+        self._order.clear()
+        self._error = None
+        for worker in self._workers:
+            worker.send(protocol.encode(_worker.CANCEL, protocol.U64.pack(self._tasks)))
+        self._stream.seek(position)
+
+    def next(self, timeout: float = 0.0) -> Taken:
+        """The next batch; its ``content`` is what :meth:`value` takes. Waits for it.
+
+        Raises:
+            WorkerDied: a worker ended.
+            StallTimeout: no batch within ``timeout`` seconds (0: for ever).
+            and what the stream raises.
+        """
+        if self._busy:
+            raise ClosedError("the loader was interrupted; iterate again")
+        self._turn(0)
+        if not self._order or self._order[0].result is None:
+            begin = time.perf_counter_ns()
+            waiting = False
+            while not self._order or self._order[0].result is None:
+                if not self._order and self._error is not None:
+                    error, self._error = self._error, None
+                    raise error
+                if not self._order and not waiting:
+                    self._stream.say_waiting()
+                    waiting = True
+                self._stream.return_slots()
+                self._turn(_TICK_MS)
+                if timeout and time.perf_counter_ns() - begin > timeout * 1e9:
+                    raise StallTimeout(f"no batch within timeout={timeout:g} seconds")
+            self.stall = time.perf_counter_ns() - begin
+        else:
+            self.stall = 0
+        task = self._order.popleft()
+        self._busy = True
+        self._dispatch()
+        self._busy = False
+        return task.taken._replace(content=(task.worker, task.result))
+
+    def value(self, content: Tuple[_Handle, Any]) -> Any:
+        """The batch itself; raises the exception that the worker had instead."""
+        worker, result = content
+        if isinstance(result, Failed):
+            return result
+        return decode(result, worker.segments, worker.freed.append)
+
+    def _turn(self, milliseconds: int) -> None:
+        """Waits at most so long, reads what came, and hands out what there is to hand out."""
+        full = len(self._order) >= self._capacity or self._error is not None
+        ready = (self._workers_only if full else self._all).poll(milliseconds)
+        self._busy = True
+        for fd, _ in ready:
+            worker = self._by_fd.get(fd)
+            if worker is not None:
+                self._read(worker)
+        self._dispatch()
+        self._busy = False
+
+    def _read(self, worker: _Handle) -> None:
+        try:
+            worker.connection.flush()
+            more = worker.connection.fill()
+        except protocol.Disconnected:
+            raise worker.died() from None
+        while more:
+            frame = worker.connection.frame()
+            if frame is None:
+                return
+            self._sort(worker, *frame)
+
+    def _sort(self, worker: _Handle, kind: int, payload: bytearray, fd: Optional[int]) -> None:
+        if kind == _worker.SLOT:
+            number, _, size = SLOT_BODY.unpack(payload)
+            try:
+                worker.segments[number] = Segment(fd, size, True)
+            finally:
+                os.close(fd)
+            return
+        if kind == _worker.FORGET:
+            worker.segments.pop(protocol.U32.unpack(payload)[0], None)
+            return
+        number = protocol.U64.unpack_from(payload)[0]
+        if kind == _worker.FAILED and number == 0:
+            failed = Failed(bytes(payload[8:]), worker.number)
+            raise failed.error from RemoteTraceback(f"worker_init_fn, in worker {worker.number}:\n{failed.text}")
+        task = worker.tasks.pop(number)
+        taken = task.taken
+        self._stream.free(bytes(taken.payload[_HEAD_SIZE + 32 * taken.n:]))
+        if kind == _worker.RESULT:
+            if task.stale:
+                # Its slots must go back to the worker: take the batch and let go of it.
+                decode(payload, worker.segments, worker.freed.append)
+            else:
+                task.result = payload
+        elif kind == _worker.FAILED:
+            task.result = Failed(bytes(payload[8:]), worker.number)
+
+    def _dispatch(self) -> None:
+        while len(self._order) < self._capacity and self._error is None:
+            try:
+                taken = self._stream.poll()
+            except HDMLPError as error:
+                self._error = error  # after what is under way
+                return
+            if taken is None:
+                return
+            worker = min(self._workers, key=lambda w: len(w.tasks))
+            self._tasks += 1
+            position = taken.epoch * self._stream.steps + taken.step
+            task = _Task(self._tasks, position, taken, worker)
+            worker.tasks[task.number] = task
+            worker.return_slots()
+            worker.send(protocol.encode(_worker.TASK, protocol.U64.pack(task.number) + taken.payload))
+            self._order.append(task)

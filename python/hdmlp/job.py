@@ -1,0 +1,185 @@
+"""The interface of the HDMLP thesis (section 4.2, listing 4.6).
+
+    job = Job(data_dir, batch_size, num_epochs, 'uniform', drop_last_batch)
+    dataset = HDMLPImageFolder(data_dir, job, data_transforms)
+    dataloader = HDMLPDataLoader(dataset)
+
+New code does better with :mod:`hdmlp.torch` or :mod:`hdmlp.data`.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+from ._arguments import whole_number
+from ._loader import Loader
+from ._recipe import Recipe, generators_kept
+from ._stream import Taken, column
+from .data import Folder
+from .errors import ClosedError, ConfigError, EndError
+
+__all__ = ["Job"]
+
+
+class _JobLoader(Loader):
+    """Yields what the stream gave."""
+
+    def _make(self, taken: Taken) -> Taken:
+        return taken
+
+
+class Job:
+    """One machine-learning job on one dataset.
+
+    Args:
+        dataset_path: a directory with one sub-directory per class.
+        batch_size: samples per batch over all ranks.
+        epochs: epochs of the run.
+        distr_scheme: how a batch is distributed over ranks; ``"uniform"``: contiguous slices, the
+            last one shorter.
+        drop_last_batch: leave out a last batch that is short.
+        transforms: HDMLP's integrated transformations; there are none yet, so it must be None or
+            empty. Give transforms to :class:`hdmlp.torch.HDMLPImageFolder`.
+        seed: of the order; None: drawn, the same on all ranks.
+        config_path: a TOML file of configuration keys.
+        lib_path: accepted for compatibility; there is no library to find.
+
+    Raises:
+        ConfigError: a wrong argument.
+        DatasetNotFoundError: ``dataset_path`` is not a directory.
+    """
+
+    def __init__(self, dataset_path: str, batch_size: int, epochs: int, distr_scheme: str = "uniform",
+                 drop_last_batch: bool = False, transforms: Optional[List[Any]] = None,
+                 seed: Optional[int] = None, config_path: Optional[str] = None,
+                 lib_path: Optional[str] = None):
+        if distr_scheme != "uniform":
+            raise ConfigError(f"distr_scheme={distr_scheme!r}: must be 'uniform'")
+        if transforms:
+            raise ConfigError("transforms: give them to HDMLPImageFolder(data_dir, job, data_transforms)")
+        self.dataset = Folder(dataset_path)
+        self.batch_size = whole_number("batch_size", batch_size, 1)
+        self.epochs = whole_number("epochs", epochs, 1)
+        self.drop_last_batch = bool(drop_last_batch)
+        self.seed = seed
+        self._config_path = config_path
+        self._loader: Optional[_JobLoader] = None
+        self._destroyed = False
+        self._batches: Optional[Iterator[Taken]] = None
+        self._left: Iterator[Tuple[str, memoryview]] = iter(())
+        self._augmentation = 0.0
+
+    def setup(self) -> None:
+        """Starts the prefetching. Called by the first use, if it is not called before."""
+        self._ready()
+
+    def _ready(self) -> _JobLoader:
+        if self._destroyed:
+            raise ClosedError("the job was destroyed")
+        if self._loader is None:
+            self._loader = _JobLoader(
+                self.dataset, global_batch=self.batch_size, shuffle="feistel", epochs=self.epochs,
+                seed=self.seed, scheme="uniform", tail="keep", drop_last=self.drop_last_batch,
+                config_file=self._config_path)
+        return self._loader
+
+    def destroy(self) -> None:
+        """Ends the job. Samples that the program keeps stay valid. Idempotent."""
+        self._destroyed = True
+        self._batches, self._left = None, iter(())
+        if self._loader is not None:
+            self._loader.close()
+
+    def __enter__(self) -> "Job":
+        self.setup()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.destroy()
+
+    def get(self) -> Tuple[str, memoryview]:
+        """The next sample of this rank, through all epochs.
+
+        Returns:
+            (class name, the sample's bytes: read-only, where they lie, valid while kept).
+
+        Raises:
+            EndError: the last epoch's last sample was delivered.
+        """
+        loader = self._ready()
+        while True:
+            for sample in self._left:
+                return sample
+            if self._batches is None:
+                self._batches = iter(loader)
+            taken = next(self._batches, None)
+            if taken is None:
+                self._batches = None
+                if not loader.steps:
+                    raise EndError("the job has no batches: batch_size is larger than the dataset")
+                continue
+            classes = loader.classes
+            labels = column(taken.payload, taken.n, "labels")
+            self._left = iter([(classes[label], view) for label, view in zip(labels, taken.content)])
+
+    def epoch(self, recipe: Recipe) -> Iterator[Any]:
+        """The next epoch's batches of this rank, made by a recipe; a batch without samples is left out."""
+        loader = self._ready()
+        for taken in loader:
+            if not taken.n:
+                continue
+            begin = time.perf_counter()
+            with generators_kept():
+                batch = recipe.collate(recipe.samples(
+                    taken.content, column(taken.payload, taken.n, "labels"),
+                    column(taken.payload, taken.n, "ids"), loader.seed, taken.epoch))
+            del taken
+            self._augmentation += time.perf_counter() - begin
+            yield batch
+
+    @property
+    def steps(self) -> int:
+        """Batches per epoch."""
+        return len(self._ready())
+
+    def length(self) -> int:
+        """The number of samples in the dataset."""
+        return self._ready().samples
+
+    def get_node_id(self) -> int:
+        """This process's rank."""
+        return self._ready().rank
+
+    def get_no_nodes(self) -> int:
+        """The number of ranks."""
+        return self._ready().world_size
+
+    def get_batch_size(self) -> int:
+        """Samples per batch over all ranks."""
+        return self.batch_size
+
+    def get_num_epochs(self) -> int:
+        """Epochs of the run."""
+        return self.epochs
+
+    def get_drop_last_batch(self) -> bool:
+        """Whether a last batch that is short is left out."""
+        return self.drop_last_batch
+
+    def get_transforms(self) -> List[Any]:
+        """The integrated transformations: none."""
+        return []
+
+    def get_metrics(self) -> Dict[str, Any]:
+        """What the job cost so far.
+
+        Returns:
+            ``stall_time``: seconds blocked waiting for samples; ``augmentation_time``: seconds in
+            transforms; ``read_times``: seconds by place read from; ``read_locations``:
+            samples by place read from. The last two are the daemon's, as far as it says.
+        """
+        loader = self._ready()
+        report = loader.report()
+        return {"stall_time": loader.stats.stall, "augmentation_time": self._augmentation,
+                "read_times": report.get("read_times", {}), "read_locations": report.get("read_locations", {})}

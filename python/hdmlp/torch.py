@@ -1,0 +1,421 @@
+"""Datasets and loaders for torch.
+
+    import hdmlp.torch as ht
+    dataset = ht.ImageFolder("/data/imagenet/train", transform=transform)
+    loader = ht.DataLoader(dataset, batch_size=256, epochs=90, seed=42)
+    for epoch in range(90):
+        for images, labels in loader:
+            ...
+
+Rank and world size come from the launcher. Without a transform a batch is a list of the
+samples' bytes, read-only and where they lie in shared memory, and a tensor of labels:
+``PIL.Image.open(io.BytesIO(x))`` decodes one, ``bytes(x)`` copies one.
+"""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+
+import torch
+import torch.utils.data
+from torch.utils.data import DistributedSampler, SequentialSampler
+
+from . import _daemon
+from ._arguments import whole_number
+from ._loader import Loader
+from ._progress import Progress
+from ._recipe import Composed, Recipe, generators_kept
+from ._stream import Stream, Taken, column
+from ._workers import Failed, Pool, RemoteTraceback
+from .data import Folder
+from .errors import ConfigError
+from .job import Job
+
+try:
+    from torch.utils.data import default_collate
+except ImportError:
+    from torch.utils.data._utils.collate import default_collate
+
+__all__ = ["DataLoader", "HDMLPDataLoader", "HDMLPImageFolder", "ImageFolder", "pil_loader"]
+
+
+def pil_loader(data: Union[bytes, memoryview]) -> Any:
+    """Decodes an image's bytes to an RGB ``PIL.Image``, as torchvision's loader does for its file."""
+    from PIL import Image
+    return Image.open(io.BytesIO(data)).convert("RGB")
+
+
+def _transform(transform: Any, transforms: Any) -> Optional[Callable]:
+    """One callable of the two spellings; a list is applied one after the other."""
+    if transform is not None and transforms is not None:
+        raise ConfigError("transform and transforms are the same: give one of them")
+    given = transform if transform is not None else transforms
+    if isinstance(given, (list, tuple)):
+        given = Composed(given) if given else None
+    if given is not None and not callable(given):
+        raise ConfigError(f"transform={given!r}: must be callable")
+    return given
+
+
+class ImageFolder(Folder, torch.utils.data.Dataset):
+    """torchvision's ``ImageFolder``: a directory with one sub-directory per class.
+
+    Args:
+        root: the directory.
+        transform: from what ``loader`` made to what the model gets; a callable, or a list of them.
+        target_transform: applied to the class number.
+        loader: from a sample's bytes, a read-only memoryview, to an object; None: :func:`pil_loader`.
+            (torchvision's takes a path.)
+        extensions: suffixes of the files that are samples; None: torchvision's image suffixes.
+        transforms: another name of ``transform``.
+        is_valid_file: not supported; the daemon lists the files.
+
+    Attributes:
+        classes: the classes' names, sorted.
+        class_to_idx: from a class's name to its number.
+        targets: the class number of every sample, by ID.
+        samples, imgs: (path, class number) of every sample, by ID.
+
+    ``dataset[i]`` reads the file itself: for a look at a sample, not for training.
+
+    Raises:
+        DatasetNotFoundError: ``root`` is not a directory.
+        ConfigError: a wrong argument.
+    """
+
+    def __init__(self, root: str, transform: Any = None, target_transform: Optional[Callable] = None,
+                 loader: Optional[Callable[[memoryview], Any]] = None,
+                 is_valid_file: Optional[Callable[[str], bool]] = None,
+                 extensions: Optional[Sequence[str]] = None, transforms: Any = None):
+        if is_valid_file is not None:
+            raise ConfigError("is_valid_file is not supported: use extensions=, the daemon lists the files")
+        super().__init__(root, extensions)
+        self.transform = _transform(transform, transforms)
+        self.target_transform = target_transform
+        self.loader = pil_loader if loader is None else loader
+        self._custom = loader is not None
+
+    @property
+    def raw(self) -> bool:
+        """True if there is nothing to make of the bytes: no transform, no loader of the user's."""
+        return self.transform is None and self.target_transform is None and not self._custom
+
+    def __getitem__(self, index: int) -> Tuple[Any, Any]:
+        """(object, label) of one sample, decoded and transformed."""
+        data, label = super().__getitem__(index)
+        value = self.loader(data)
+        if self.transform is not None:
+            value = self.transform(value)
+        if self.target_transform is not None:
+            label = self.target_transform(label)
+        return value, label
+
+
+def stack_into(batch: List[Tuple[Any, Any]], place: Any) -> Any:
+    """torch's default collate function, but images of one shape are stacked straight into shared memory.
+
+    Args:
+        batch: (object, label) pairs.
+        place: where the batch goes, with ``reserve(nbytes)``.
+    """
+    first = batch[0][0] if batch else None
+    if (not isinstance(first, torch.Tensor) or first.device.type != "cpu" or not first.numel()
+            or not all(isinstance(x, torch.Tensor) and x.shape == first.shape and x.dtype == first.dtype
+                       and type(x) is torch.Tensor and not x.requires_grad for x, _ in batch)):
+        return default_collate(batch)
+    labels = default_collate([label for _, label in batch])
+    count = len(batch) * first.numel()
+    nbytes = count * first.element_size()
+    memory, offset = place.reserve(nbytes)
+    images = torch.frombuffer(memory, dtype=first.dtype, count=count, offset=offset)
+    images = images.view(len(batch), *first.shape)
+    torch.stack([x for x, _ in batch], out=images)
+    return [images, labels]
+
+
+def labels_of(taken: Taken) -> torch.Tensor:
+    """The batch's labels: int64, shape (n,), writable."""
+    if not taken.n:
+        return torch.empty(0, dtype=torch.int64)
+    return torch.frombuffer(taken.payload, dtype=torch.int64, count=taken.n, offset=32)
+
+
+def _pinned(value: Any) -> Any:
+    """``value`` with its tensors in pinned memory."""
+    if isinstance(value, torch.Tensor):
+        return value.pin_memory()
+    if isinstance(value, dict):
+        return {key: _pinned(v) for key, v in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(_pinned, value))
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_pinned, value))
+    return value.pin_memory() if hasattr(value, "pin_memory") else value
+
+
+class _Working(Loader):
+    """A loader that decodes and transforms, in this process or in workers; see :class:`DataLoader`."""
+
+    def _configure(self, recipe: Optional[Recipe], num_workers: int = 0, prefetch_factor: Optional[int] = None,
+                   pin_memory: bool = False, multiprocessing_context: Any = None,
+                   worker_init_fn: Optional[Callable[[int], None]] = None) -> None:
+        self.num_workers = whole_number("num_workers", num_workers, 0)
+        self.prefetch_factor = 2 if prefetch_factor is None else whole_number("prefetch_factor", prefetch_factor, 1)
+        self.pin_memory = bool(pin_memory)
+        self._recipe = recipe
+        self._worker_init_fn = worker_init_fn
+        if isinstance(multiprocessing_context, str) or multiprocessing_context is None:
+            try:
+                multiprocessing.get_context(multiprocessing_context)
+            except ValueError as error:
+                raise ConfigError(f"multiprocessing_context={multiprocessing_context!r}: {error}") from None
+        self._context = multiprocessing_context
+
+    def _open_stream(self, client: _daemon.Client, request: Dict[str, Any]) -> Stream:
+        if self._recipe is None or not self.num_workers:
+            return super()._open_stream(client, request)
+        context = self._context
+        if context is None or isinstance(context, str):
+            context = multiprocessing.get_context(context)
+        pool = Pool(self._recipe, self.num_workers, self.prefetch_factor, context, self._worker_init_fn)
+        try:
+            stream = Stream(client, request, Progress(), pool.on_segment, pool.on_drop)
+        except BaseException:
+            pool.close()
+            raise
+        pool.attach(stream)
+        self._source = pool
+        return stream
+
+    def _cooked(self, taken: Taken) -> Any:
+        """The batch that the recipe makes, here or in a worker; its exceptions name the sample."""
+        if isinstance(self._source, Pool):
+            value = self._source.value(taken.content)
+            if isinstance(value, Failed):
+                self._name_sample(value.error, value.sample, taken)
+                where = self._where(value.sample, value.error, taken)
+                raise value.error from RemoteTraceback(f"in worker {value.worker}, {where}:\n{value.text}")
+            return value
+        try:
+            with generators_kept():
+                batch = self._recipe.samples(
+                    taken.content, column(taken.payload, taken.n, "labels"),
+                    column(taken.payload, taken.n, "ids"), self._spec["seed"], taken.epoch)
+                return self._recipe.collate(batch)
+        except Exception as error:
+            self._name_sample(error, getattr(error, "sample", None), taken)
+            raise
+
+    def _name_sample(self, error: BaseException, sample: Any, taken: Taken) -> None:
+        """Puts the sample's ID and path on an exception of the user's code."""
+        path = None
+        if isinstance(sample, int):
+            try:
+                path = self.dataset.sample(sample)[0]
+            except Exception:
+                pass  # the exception at hand matters more
+        try:
+            error.sample, error.path = sample, path
+        except AttributeError:
+            pass
+        if hasattr(error, "add_note"):
+            error.add_note(self._where(sample, error, taken))
+
+    @staticmethod
+    def _where(sample: Any, error: BaseException, taken: Taken) -> str:
+        batch = f"batch {taken.step} of epoch {taken.epoch}"
+        if not isinstance(sample, int):
+            return batch
+        return f"sample {sample} ({getattr(error, 'path', None) or 'path unknown'}), {batch}"
+
+
+class DataLoader(_Working):
+    """Feeds one rank, in the place of ``torch.utils.data.DataLoader``.
+
+    Each ``iter()`` starts the next epoch; ``set_epoch`` may be called and need not.
+
+    Args:
+        dataset: an :class:`ImageFolder`.
+        batch_size: samples per batch of this rank.
+        shuffle: True or ``"torch"``: exactly the order of torch's ``DistributedSampler`` with the same
+            seed; ``"feistel"``: another random order, for very large datasets; False or
+            ``"none"``: by ID.
+        epochs: epochs of the run; None: no end. The more is known of the future, the better the caches.
+        seed: of the order, in [0, 2^64); None: ``generator``'s, else drawn by the daemon, the
+            same on all ranks.
+        rank, world_size: both or neither; by default those of torch.distributed or the launcher.
+        sampler: a ``DistributedSampler``: its ranks, shuffle, seed and drop_last are taken over;
+            a ``SequentialSampler``: no shuffling. Others are not supported.
+        drop_last: leave out the samples that do not make a whole batch on every rank.
+            Otherwise ranks are padded to equal length, as torch does, and the last batch may be short.
+            With a ``DistributedSampler`` it means the last batch alone, as in torch.
+        num_workers: processes that decode and transform; 0: this process does. The result does not
+            depend on it: random numbers of transforms come from seed, epoch and sample ID.
+        collate_fn: from a list of (object, label) to the batch; None: torch's default, or for raw
+            batches (list of memoryviews, labels).
+        pin_memory: copy tensors to pinned memory, where CUDA is available.
+        prefetch_factor: batches under way per worker; None: 2.
+        persistent_workers: accepted; workers always persist.
+        timeout: seconds to wait for a batch before :class:`~hdmlp.errors.StallTimeout`; 0: for ever.
+        worker_init_fn: called in each worker with its number.
+        multiprocessing_context: ``"fork"``, ``"spawn"``, ``"forkserver"`` or a context; None: the default.
+        generator: its ``initial_seed()`` is the seed, if ``seed`` is None.
+        name: the loader's name, the same on all ranks; by default its number in the process.
+        verify: check at the end of each epoch that all ranks together got every sample.
+        raw: True: bytes, even if the dataset has a transform; False: decoded, even if it has none;
+            None: bytes if there is nothing to make of them.
+        config_file: a TOML file of configuration keys.
+        **keys: configuration keys, such as ``memory="10GB"``; ``hdmlp config`` lists them.
+
+    Yields:
+        what ``collate_fn`` makes; by default ``[images, labels]``, or ``(samples, labels)`` raw, where
+        samples is a list of n read-only memoryviews and labels an int64 tensor of shape (n,).
+
+    Raises:
+        HDMLPError: see :mod:`hdmlp.errors`.
+    """
+
+    def __init__(self, dataset: ImageFolder, batch_size: int = 1, shuffle: Union[bool, str] = True, *,
+                 epochs: Optional[int] = None, seed: Optional[int] = None, rank: Optional[int] = None,
+                 world_size: Optional[int] = None, sampler: Any = None, drop_last: bool = False,
+                 num_workers: int = 0, collate_fn: Optional[Callable] = None, pin_memory: bool = False,
+                 prefetch_factor: Optional[int] = None, persistent_workers: bool = False,
+                 timeout: float = 0, worker_init_fn: Optional[Callable[[int], None]] = None,
+                 multiprocessing_context: Any = None, generator: Optional[torch.Generator] = None,
+                 name: Optional[str] = None, verify: bool = False, raw: Optional[bool] = None,
+                 config_file: Optional[str] = None, **keys: Any):
+        if not isinstance(dataset, Folder):
+            raise ConfigError(f"dataset={dataset!r}: must be an hdmlp.torch.ImageFolder")
+        self.batch_size = whole_number("batch_size", batch_size, 1)
+        tail = "drop" if drop_last else "pad"
+        self.sampler = sampler
+        self._sampler_epoch = 0
+        if isinstance(sampler, DistributedSampler):
+            if rank is not None or world_size is not None or seed is not None or isinstance(shuffle, str):
+                raise ConfigError("sampler says rank, world_size, seed and shuffle: do not give them again")
+            rank, world_size, seed = sampler.rank, sampler.num_replicas, sampler.seed
+            shuffle, tail = bool(sampler.shuffle), "drop" if sampler.drop_last else "pad"
+            self._sampler_epoch = sampler.epoch
+        elif isinstance(sampler, SequentialSampler):
+            shuffle = False
+        elif sampler is not None:
+            raise ConfigError(f"sampler={type(sampler).__name__}: only DistributedSampler and SequentialSampler "
+                              "have an order that is known in advance; use shuffle=")
+        if seed is None and generator is not None:
+            seed = generator.initial_seed()
+        raw = getattr(dataset, "raw", True) if raw is None else bool(raw)
+        self.collate_fn = collate_fn
+        self.persistent_workers = True
+        self.generator = generator
+        recipe = None
+        if not raw:
+            recipe = Recipe(getattr(dataset, "loader", pil_loader), getattr(dataset, "transform", None),
+                            getattr(dataset, "target_transform", None), collate_fn or default_collate,
+                            stack_into if collate_fn is None else None)
+        self._configure(recipe, num_workers, prefetch_factor, pin_memory, multiprocessing_context, worker_init_fn)
+        super().__init__(dataset, local_batch=self.batch_size, shuffle=shuffle, epochs=epochs, seed=seed,
+                         rank=rank, world_size=world_size, tail=tail, drop_last=drop_last, timeout=timeout,
+                         name=name, verify=verify, config_file=config_file, keys=keys)
+        if self._sampler_epoch:
+            self.set_epoch(self._sampler_epoch)
+
+    def __iter__(self):
+        """Starts the next epoch, the one that ``set_epoch`` of the loader or its sampler named, or the
+        rest of one after :meth:`load_state_dict`."""
+        epoch = getattr(self.sampler, "epoch", 0)
+        if epoch != self._sampler_epoch:
+            self._sampler_epoch = epoch
+            self.set_epoch(epoch)
+        return super().__iter__()
+
+    def _make(self, taken: Taken) -> Any:
+        if self._recipe is not None:
+            batch = self._cooked(taken)
+        elif self.collate_fn is None:
+            batch = taken.content, labels_of(taken)
+        else:
+            batch = self.collate_fn(list(zip(taken.content, column(taken.payload, taken.n, "labels"))))
+        if self.pin_memory and torch.cuda.is_available():
+            batch = _pinned(batch)
+        return batch
+
+
+class HDMLPImageFolder(torch.utils.data.Dataset):
+    """The thesis's dataset (listing 4.6): what a :class:`hdmlp.Job` delivers, transformed.
+
+    Args:
+        data_dir: the directory that the job was made with.
+        job: the job.
+        data_transforms: applied to the decoded image, an RGB ``PIL.Image``: a callable or a list.
+        target_transform: applied to the class number.
+
+    ``dataset[i]`` is the job's next sample, whatever ``i`` is, as in the original.
+    """
+
+    def __init__(self, data_dir: str, job: Job, data_transforms: Any = None,
+                 target_transform: Optional[Callable] = None):
+        if not isinstance(job, Job):
+            raise ConfigError(f"job={job!r}: must be an hdmlp.Job")
+        self.root = data_dir
+        self.job = job
+        self.transform = _transform(data_transforms, None)
+        self.target_transform = target_transform
+        self._folder = Folder(data_dir)
+        if self._folder.describe()["path"] != job.dataset.describe()["path"]:
+            raise ConfigError(f"data_dir={data_dir!r}: the job was made for {job.dataset.root!r}")
+
+    @property
+    def classes(self) -> List[str]:
+        """The classes' names, sorted."""
+        return self.job.dataset.classes
+
+    @property
+    def class_to_idx(self) -> Dict[str, int]:
+        """From a class's name to its number."""
+        return self.job.dataset.class_to_idx
+
+    def __len__(self) -> int:
+        """The number of samples."""
+        return self.job.length()
+
+    def recipe(self, collate: Callable) -> Recipe:
+        """How samples are made."""
+        return Recipe(pil_loader, self.transform, self.target_transform, collate, None)
+
+    def __getitem__(self, index: int) -> Tuple[Any, Any]:
+        """(object, class number) of the job's next sample."""
+        label, data = self.job.get()
+        number = self.class_to_idx[label]
+        value = pil_loader(data)
+        if self.transform is not None:
+            value = self.transform(value)
+        return value, number if self.target_transform is None else self.target_transform(number)
+
+
+class HDMLPDataLoader:
+    """The thesis's loader (listing 4.6): batches of an :class:`HDMLPImageFolder`.
+
+    Each ``iter()`` delivers the job's next epoch.
+
+    Args:
+        dataset: an :class:`HDMLPImageFolder`.
+        collate_fn: from a list of (object, class number) to the batch; None: torch's default.
+
+    Yields:
+        ``[images, labels]``: a tensor per batch of this rank, and int64 class numbers.
+    """
+
+    def __init__(self, dataset: HDMLPImageFolder, collate_fn: Optional[Callable] = None):
+        if not isinstance(dataset, HDMLPImageFolder):
+            raise ConfigError(f"dataset={dataset!r}: must be an HDMLPImageFolder")
+        self.dataset = dataset
+        self._recipe = dataset.recipe(collate_fn or default_collate)
+
+    def __len__(self) -> int:
+        """Batches per epoch."""
+        return self.dataset.job.steps
+
+    def __iter__(self):
+        return self.dataset.job.epoch(self._recipe)
