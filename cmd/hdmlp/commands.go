@@ -4,5 +4,7 @@ import "github.com/spf13/cobra"
 
 // commands lists every command: one line each.
 func commands() []*cobra.Command {
-	return []*cobra.Command{}
+	return []*cobra.Command{
+		newDatasetCommand(),
+	}
 }
