@@ -6,5 +6,9 @@ import "github.com/spf13/cobra"
 func commands() []*cobra.Command {
 	return []*cobra.Command{
 		newDatasetCommand(),
+		newConfigCommand(),
+		newServeCommand(),
+		newStatsCommand(),
+		newStopCommand(),
 	}
 }

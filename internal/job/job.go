@@ -248,7 +248,8 @@ func (j *Job) makePlan(classes []usedClass) (*placement.Plan, error) {
 		Stream: j.stream,
 		Epochs: cmp.Or(j.stream.Spec().Epochs, openEnd),
 		Nodes:  []placement.Node{node},
-		Size:   index.Size,
+		// An empty file takes no room, and no policy divides by it.
+		Size: func(id int) int64 { return max(index.Size(id), 1) },
 	})
 }
 
