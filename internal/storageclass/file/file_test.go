@@ -129,8 +129,12 @@ func TestNotOurs(t *testing.T) {
 		if err := prepare(dir); err != nil {
 			t.Fatal(err)
 		}
+		before, _ := os.ReadDir(dir)
 		if c, err := file.New(file.Options{Dir: dir}); !errors.Is(err, file.ErrNotOurs) {
 			t.Errorf("%s: got %v, %v", name, c, err)
+		}
+		if after, _ := os.ReadDir(dir); len(after) != len(before) {
+			t.Errorf("%s: something was left in the directory: %v", name, after)
 		}
 	}
 	dir := t.TempDir()
@@ -209,7 +213,13 @@ func TestCorruptSample(t *testing.T) {
 	if err := s.Read(2, dst); !errors.Is(err, storageclass.ErrCorrupt) {
 		t.Fatalf("got %v, want ErrCorrupt", err)
 	}
-	storageclasstest.Check(t, s, ds, 0, 3)
+	storageclasstest.Put(t, s, ds, 2) // once more, last now
+	storageclasstest.Check(t, s, ds, 0, 3, 2)
+	storageclasstest.Close(t, s, c)
+
+	c = newClass(t, dir, 300)
+	s = storageclasstest.Open(t, c, ds, 300)
+	storageclasstest.Check(t, s, ds, 0, 3, 2)
 	storageclasstest.Close(t, s, c)
 }
 
@@ -299,6 +309,12 @@ func TestDiskRunsFull(t *testing.T) {
 	if err := s.Read(10, data); err != nil {
 		t.Fatal(err)
 	}
+	storageclasstest.Close(t, s)
+	free.Store(200 << 20) // and gives it back
+	s = storageclasstest.Open(t, c, ds, 100<<20)
+	if err := s.Put(99, data); err != nil {
+		t.Fatal(err)
+	}
 	storageclasstest.Close(t, s, c)
 }
 
@@ -374,4 +390,43 @@ func TestKill(t *testing.T) {
 	}
 	storageclasstest.Put(t, s, ds, len(held))
 	storageclasstest.Close(t, s, c)
+}
+
+// TestNoSpace runs into a file system that is really full, where the test may mount one.
+func TestNoSpace(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("mount a small tmpfs: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	warnings := 0
+	c, err := file.New(file.Options{
+		Dir: dir, Capacity: 2 << 20, Reserve: 1, Disk: bigDisk, // what statfs says is wrong
+		Warn: func(string) { warnings++ },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ds := storageclasstest.Uniform(1, 100, 20_000)
+	s := storageclasstest.Open(t, c, ds, 2<<20)
+	var ids []int
+	for id := range 100 {
+		switch err := s.Put(id, storageclasstest.Bytes(ds, id)); {
+		case err == nil:
+			ids = append(ids, id)
+		case !errors.Is(err, storageclass.ErrFull):
+			t.Fatal(err)
+		}
+	}
+	if len(ids) < 40 || len(ids) > 52 || warnings != 1 {
+		t.Fatalf("%d samples of 20 kB put into 1 MiB, %d warnings", len(ids), warnings)
+	}
+	storageclasstest.Check(t, s, ds, ids...)
+	if err := s.Close(); err == nil {
+		t.Log("the index found room")
+	}
+	s = storageclasstest.Open(t, c, ds, 2<<20)
+	storageclasstest.Check(t, s, ds, ids[:len(s.Held())]...)
+	_ = s.Close()
+	storageclasstest.Close(t, c)
 }

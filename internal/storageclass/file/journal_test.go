@@ -2,10 +2,14 @@ package file
 
 import (
 	"bytes"
+	"errors"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
 // TestIndexLayout holds the layout of docs/FORMATS.md against a golden file.
@@ -34,6 +38,55 @@ func TestIndexLayout(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(record{})); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestOverlap opens an index whose records of drops were lost.
+func TestOverlap(t *testing.T) {
+	dir := t.TempDir()
+	ds := storageclass.Dataset{Fingerprint: [16]byte{1}, Samples: 6, Size: func(id int) int64 { return int64(10 * id) }}
+	store := filepath.Join(dir, "01000000000000000000000000000000")
+	index := encodeHeader(ds.Fingerprint, ds.Samples)
+	for _, r := range []record{
+		{id: 5, offset: 30, length: 50},
+		{id: 1, offset: 40, length: 10},
+		{id: 2, offset: 70, length: 20},
+		{id: 3, offset: 0, length: 30},
+		{id: 4, offset: 90, length: 40},
+		{id: 0, offset: 50},
+	} {
+		index = r.appendTo(index)
+	}
+	if err := errors.Join(
+		os.Mkdir(store, 0o700),
+		os.WriteFile(filepath.Join(store, indexName), index, 0o600),
+		os.WriteFile(filepath.Join(store, dataName), make([]byte, 500), 0o600),
+		os.WriteFile(filepath.Join(dir, markerName), []byte(markerText), 0o600),
+	); err != nil {
+		t.Fatal(err)
+	}
+	big := func(string) (int64, int64, error) { return 1 << 40, 1 << 40, nil }
+	c, err := New(Options{Dir: dir, Disk: big, Warn: func(m string) { t.Error(m) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Open(ds, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]int32{3, 4, 0}, s.Held()); diff != "" {
+		t.Error(diff)
+	}
+	if _, used := s.Room(); used != 70 {
+		t.Errorf("%d bytes in use, want 70", used)
+	}
+	for id := range 6 { // what was lost fits between
+		if err := s.Put(id, make([]byte, 10*id)); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := errors.Join(s.Close(), c.Close()); err != nil {
+		t.Error(err)
 	}
 }
 

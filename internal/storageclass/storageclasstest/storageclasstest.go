@@ -31,6 +31,7 @@ func Run(t *testing.T, factory Factory) {
 		{"WarmWhenOpenedAgain", testWarm},
 		{"EvictsIdleStores", testEviction},
 		{"NeverEvictsOpenStores", testOpenStoresStay},
+		{"SimultaneousPuts", testSimultaneousPuts},
 		{"Concurrency", testConcurrency},
 		{"ConcurrentOpens", testConcurrentOpens},
 		{"NoAllocations", testNoAllocations},
@@ -300,8 +301,7 @@ func testEviction(t *testing.T, factory Factory) {
 func testOpenStoresStay(t *testing.T, factory Factory) {
 	c := factory(t, 300)
 	a, b := Uniform(1, 10, 10), Uniform(2, 10, 10)
-	sa := Open(t, c, a, 200)
-	Put(t, sa, a, 1)
+	sa := Open(t, c, a, 200) // promised, though nothing is in it yet
 	if n, err := c.Available(b); err != nil || n != 100 {
 		t.Fatalf("available %d, %v, want 100", n, err)
 	}
@@ -310,12 +310,41 @@ func testOpenStoresStay(t *testing.T, factory Factory) {
 	if !errors.As(err, &limit) || limit.Need != 101 || limit.Limit != 100 {
 		t.Fatalf("got %v, want need 101 and limit 100", err)
 	}
+	Put(t, sa, a, 1)
 	sb := Open(t, c, b, 100)
 	Check(t, sa, a, 1)
 	Close(t, sa, sb, c)
 }
 
-// testConcurrency puts every sample from several goroutines while others read.
+// testSimultaneousPuts puts each sample from several goroutines at the same moment.
+func testSimultaneousPuts(t *testing.T, factory Factory) {
+	const samples, size, writers = 100, 20_000, 4
+	c := factory(t, samples*size)
+	ds := Uniform(1, samples, size)
+	s := Open(t, c, ds, samples*size)
+	ids := make([]int, samples)
+	for id := range ids {
+		ids[id] = id
+		data := Bytes(ds, id)
+		var ready, done sync.WaitGroup
+		ready.Add(writers)
+		for range writers {
+			done.Go(func() {
+				ready.Done()
+				ready.Wait()
+				if err := s.Put(id, data); err != nil {
+					t.Errorf("put sample %d: %v", id, err)
+				}
+			})
+		}
+		done.Wait()
+	}
+	Check(t, s, ds, ids...)
+	Close(t, s, c)
+}
+
+// testConcurrency puts every sample from several goroutines, in the same order so
+// that they meet, while others read.
 func testConcurrency(t *testing.T, factory Factory) {
 	const samples, fit = 400, 300
 	c := factory(t, fit*700)
@@ -330,7 +359,7 @@ func testConcurrency(t *testing.T, factory Factory) {
 	errs := make(chan error, 64)
 	for g := range 4 {
 		writers.Go(func() {
-			for _, id := range rand.New(rand.NewPCG(uint64(g), 0)).Perm(samples) {
+			for _, id := range rand.New(rand.NewPCG(1, 0)).Perm(samples) {
 				if err := s.Put(id, want[id]); err != nil && !errors.Is(err, storageclass.ErrFull) {
 					errs <- err
 					return
