@@ -20,7 +20,7 @@
 //
 // Concurrency: go-fuse calls the nodes from one goroutine per request; what they
 // share is the bucket (a mutex), the settings (an atomic pointer to an immutable
-// value) and the counters (atomics).
+// value), the sleeper and the counters (atomics).
 package main
 
 import (
@@ -38,10 +38,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processors is GOMAXPROCS of the server. A goroutine that sleeps in the kernel
-// keeps its processor until the runtime takes it away, up to 10 ms later; with
-// more processors than readers nobody waits for that.
-const processors = 32
+// processors is GOMAXPROCS of the server: the readers that may sleep at the same
+// time at no cost (see sleeper), and some for those that do not.
+const (
+	processors      = 32
+	spareProcessors = 8
+)
 
 type options struct {
 	source, mount string

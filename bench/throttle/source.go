@@ -20,6 +20,7 @@ type source struct {
 	root     string
 	dev      uint64
 	bucket   bucket
+	sleeper  sleeper
 	settings atomic.Pointer[current]
 	counts   counts
 }
@@ -180,7 +181,7 @@ func (n *node) Open(_ context.Context, flags uint32) (fs.FileHandle, uint32, sys
 		return nil, 0, syscall.EROFS
 	}
 	if latency := n.src.settings.Load().latency; latency > 0 {
-		sleepUntil(monotonic() + int64(latency/time.Nanosecond))
+		n.src.sleeper.until(monotonic() + int64(latency/time.Nanosecond))
 	}
 	fd, err := syscall.Open(n.real(), syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {
@@ -208,7 +209,7 @@ func (f *file) Read(ctx context.Context, dest []byte, off int64) (fuse.ReadResul
 		f.src.counts.failed.Add(1)
 		return nil, fs.ToErrno(err)
 	}
-	sleepUntil(f.src.bucket.take(k, f.src.settings.Load().bandwidth))
+	f.src.sleeper.until(f.src.bucket.take(k, f.src.settings.Load().bandwidth))
 	f.src.counts.reads.Add(1)
 	f.src.counts.bytes.Add(int64(k))
 	return fuse.ReadResultData(dest[:k]), 0
