@@ -144,7 +144,7 @@ func (b *Builder) Build() (*Index, error) {
 		samples: uint64(b.samples), directories: uint64(len(b.records) / recordSize),
 		classes: uint64(len(b.classes)), extensions: uint64(len(b.extensions)),
 		classText: uint64(len(classText)), extensionText: uint64(len(extensionText)),
-		pathText: uint64(len(b.paths)), nameTx: uint64(len(b.names)),
+		pathText: uint64(len(b.paths)), nameText: uint64(len(b.names)),
 	}
 	if b.largest > math.MaxUint32 {
 		h.flags |= sizes64

@@ -4,8 +4,9 @@
 // that builds an Index and implements Source; conformance is checked by
 // package sourcetest.
 //
-// Index values are immutable and safe for concurrent use; Source
-// implementations must be too. The package caches nothing: keeping samples is
+// An Index is immutable and safe for concurrent use, and so must be a Source; a
+// Builder is for one goroutine. An Index is also a file, so that a dataset is
+// scanned once (format.go). The package caches nothing: keeping samples is
 // the business of storage classes, which it does not import.
 package dataset
 

@@ -59,10 +59,10 @@ type layout struct {
 
 // header is what the first bytes of the file say.
 type header struct {
-	flags                                      uint32
-	total                                      uint64
-	samples, directories, classes, extensions  uint64
-	classText, extensionText, pathText, nameTx uint64
+	flags                                        uint32
+	total                                        uint64
+	samples, directories, classes, extensions    uint64
+	classText, extensionText, pathText, nameText uint64
 }
 
 func (h *header) encode() []byte {
@@ -73,7 +73,7 @@ func (h *header) encode() []byte {
 	for _, v := range []uint64{
 		h.total,
 		h.samples, h.directories, h.classes, h.extensions,
-		h.classText, h.extensionText, h.pathText, h.nameTx,
+		h.classText, h.extensionText, h.pathText, h.nameText,
 		0,
 	} {
 		b = binary.LittleEndian.AppendUint64(b, v)
@@ -99,7 +99,7 @@ func parseHeader(b []byte, size int64) (layout, error) {
 	for i, p := range []*uint64{
 		&h.total,
 		&h.samples, &h.directories, &h.classes, &h.extensions,
-		&h.classText, &h.extensionText, &h.pathText, &h.nameTx,
+		&h.classText, &h.extensionText, &h.pathText, &h.nameText,
 		&reserved,
 	} {
 		*p = binary.LittleEndian.Uint64(b[16+8*i:])
@@ -111,7 +111,7 @@ func parseHeader(b []byte, size int64) (layout, error) {
 		return bad("%d samples", h.samples)
 	case h.directories < 1 || h.directories > maxTable || h.classes > maxTable || h.extensions > maxTable:
 		return bad("%d directories, %d classes, %d extensions", h.directories, h.classes, h.extensions)
-	case max(h.classText, h.extensionText, h.pathText, h.nameTx) > maxText:
+	case max(h.classText, h.extensionText, h.pathText, h.nameText) > maxText:
 		return bad("too much text")
 	case size < 0 || h.total != uint64(size):
 		return bad("%d bytes, not %d", size, h.total)
@@ -139,7 +139,7 @@ func (h *header) layout() layout {
 	l.classEnds, l.classText = next(4*l.classes), next(int(h.classText))
 	l.extensionEnds, l.extensionText = next(4*l.extensions), next(int(h.extensionText))
 	l.records, l.paths = next(recordSize*l.directories), next(int(h.pathText))
-	l.nameEnds, l.names = next(4*l.samples), next(int(h.nameTx))
+	l.nameEnds, l.names = next(4*l.samples), next(int(h.nameText))
 	if l.wide {
 		l.sizes = next(8 * l.samples)
 	} else {

@@ -131,11 +131,17 @@ func (f *Folder) load(ctx context.Context, extensions []string, opts Options, no
 		known: known, progress: opts.Progress, now: now,
 	}
 	f.scanned, err = scan(ctx, config)
-	if errors.Is(err, errOutdated) { // the index contradicts the folder
-		known, config.known = nil, nil
-		f.scanned, err = scan(ctx, config)
+	for range 2 { // times to scan anew if the folder does not hold still
+		if errors.Is(err, errOutdated) {
+			known, config.known = nil, nil
+			f.scanned, err = scan(ctx, config)
+		}
 	}
-	if err != nil {
+	var problem *dataset.Error
+	switch {
+	case errors.As(err, &problem):
+		return problem
+	case err != nil:
 		return err
 	}
 	f.index = f.scanned.index

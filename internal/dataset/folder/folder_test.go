@@ -149,6 +149,8 @@ func TestUnreadableDirectory(t *testing.T) {
 	write(t, filepath.Join(root, "a/1.jpg"), "x")
 	write(t, filepath.Join(root, "a/closed/2.jpg"), "x")
 	write(t, filepath.Join(root, "a/listable/3.jpg"), "x")
+	write(t, filepath.Join(root, "b/1.jpg"), "x")
+	foreign := filepath.Join(root, "b/1.jpg")
 	asUser(t, root, func() {
 		for dir, mode := range map[string]os.FileMode{"a/closed": 0, "a/listable": 0o444} {
 			if err := os.Chmod(filepath.Join(root, dir), mode); err != nil {
@@ -169,6 +171,17 @@ func TestUnreadableDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.Close() //nolint:errcheck // it was only read
+		// Another's file can not be opened without touching its access time.
+		last := f.Index().Len() - 1
+		if f.Path(last) != foreign || !f.noAtime.Load() {
+			t.Fatalf("the last sample is %s", f.Path(last))
+		}
+		if err := f.Read(t.Context(), last, make([]byte, 1)); err != nil {
+			t.Error(err)
+		}
+		if f.noAtime.Load() && owner(t, foreign) != os.Geteuid() {
+			t.Error("the foreign file was opened with O_NOATIME")
+		}
 		if err := os.Chmod(f.Path(0), 0); err != nil {
 			t.Fatal(err)
 		}
@@ -178,7 +191,17 @@ func TestUnreadableDirectory(t *testing.T) {
 	})
 }
 
-// asUser runs f without the superuser's rights, and gives it what lies in root.
+func owner(t *testing.T, path string) int {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(info.Sys().(*syscall.Stat_t).Uid)
+}
+
+// asUser runs f without the superuser's rights, and gives it what lies in root
+// but for b/1.jpg.
 func asUser(t *testing.T, root string, f func()) {
 	t.Helper()
 	const nobody = 65534
@@ -194,6 +217,9 @@ func asUser(t *testing.T, root string, f func()) {
 	if err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
 		return errors.Join(err, os.Lchown(path, nobody, nobody))
 	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Lchown(filepath.Join(root, "b/1.jpg"), 0, 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := syscall.Setresuid(-1, nobody, 0); err != nil { // of all threads

@@ -148,17 +148,25 @@ func TestFreshDirectoriesAreNotTrusted(t *testing.T) {
 	tr.check("from then on", 1)
 }
 
-// TestTargetOfALinkVanishes: the directory that holds the link is unchanged.
+// TestTargetOfALinkVanishes: the directory that holds the link is unchanged, and
+// what it leads to is trusted or not.
 func TestTargetOfALinkVanishes(t *testing.T) {
-	elsewhere := t.TempDir()
-	write(t, filepath.Join(elsewhere, "far/1.jpg"), "x")
-	tr := newTree(t, "a/1.jpg")
-	tr.do(os.Symlink(filepath.Join(elsewhere, "far"), tr.path("a/link")))
-	tr.open()
-	tr.do(os.RemoveAll(filepath.Join(elsewhere, "far")))
-	f := tr.open()
-	if diff := cmp.Diff([]string{"a: a/1.jpg"}, listing(f.Index())); diff != "" || f.FromIndex() {
-		t.Errorf("from index: %v; samples (-want +got):\n%s", f.FromIndex(), diff)
+	for _, settled := range []bool{true, false} {
+		elsewhere := t.TempDir()
+		target := filepath.Join(elsewhere, "far")
+		write(t, filepath.Join(target, "1.jpg"), "x")
+		tr := newTree(t, "a/1.jpg")
+		if !settled {
+			future := tr.now.Add(time.Hour)
+			tr.do(os.Chtimes(target, future, future))
+		}
+		tr.do(os.Symlink(target, tr.path("a/link")))
+		tr.open()
+		tr.do(os.RemoveAll(target))
+		f := tr.open()
+		if diff := cmp.Diff([]string{"a: a/1.jpg"}, listing(f.Index())); diff != "" || f.FromIndex() {
+			t.Errorf("settled %v: from index: %v; samples (-want +got):\n%s", settled, f.FromIndex(), diff)
+		}
 	}
 }
 

@@ -28,9 +28,10 @@ const (
 	progressEvery = 100 * time.Millisecond
 )
 
-// errOutdated: a known directory is gone without its parent having changed; the
-// index is of no use.
-var errOutdated = errors.New("the index contradicts the folder")
+// errOutdated: a directory that the index or its parent's listing has is gone.
+// Either a link leads nowhere any more, which changes no directory, or the
+// folder changes while it is scanned. It has to be scanned again.
+var errOutdated = errors.New("the folder has changed")
 
 // scanConfig is what a scan works on.
 type scanConfig struct {
@@ -208,7 +209,7 @@ func (s *scanner) visit(n *node) error {
 	st, err := stat(s.rootFD, n.path, 0)
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), err == nil && !isDir(&st):
-		return errOutdated
+		return s.outdated(n, unix.ENOENT)
 	case err != nil:
 		return s.directoryError(n, err)
 	}
@@ -241,7 +242,10 @@ func (s *scanner) pushChildren(children []*node) {
 // list lists a directory and asks for the files in it.
 func (s *scanner) list(n *node) error {
 	fd, err := openDirectory(s.rootFD, n.path)
-	if err != nil {
+	switch {
+	case n.parent != nil && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR)):
+		return s.outdated(n, err)
+	case err != nil:
 		return s.directoryError(n, err)
 	}
 	n.fd = fd
@@ -402,6 +406,10 @@ func (s *scanner) checkCycle(n *node) error {
 		}
 	}
 	return nil
+}
+
+func (s *scanner) outdated(n *node, err error) error {
+	return fmt.Errorf("%w: %w", errOutdated, s.directoryError(n, err))
 }
 
 func (s *scanner) directoryError(n *node, err error) error {
