@@ -37,7 +37,7 @@ type Config struct {
 	SourceTimeout   time.Duration
 	OnError         string // raise, skip, substitute
 	Policy          string // naive, staging, frequency, minio, cooperative
-	IndexDir        string // "": keep no indexes
+	IndexDir        string // "": beside the dataset, where that can be written
 	Linger          time.Duration
 	Metrics         string // host:port; "": no metrics
 	LogLevel        string // debug, info, warn, error

@@ -3,8 +3,6 @@ package config
 import (
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/config/size"
@@ -14,10 +12,8 @@ import (
 func (r *resolver) derive() {
 	c := r.config
 	if r.isAuto("index_dir") {
-		if dir, err := os.UserCacheDir(); err == nil {
-			c.IndexDir = filepath.Join(dir, "hdmlp", "index")
-		}
-		c.Origins["index_dir"] = Origin{Value: c.IndexDir, Source: "default"}
+		c.IndexDir = ""
+		c.Origins["index_dir"] = Origin{Value: Auto, Source: "default: beside the dataset, or in the user's cache directory"}
 	}
 	if r.classes != nil {
 		r.takeClasses()

@@ -113,8 +113,8 @@ var parameters = [...]Parameter{
 	},
 	{
 		Key: "index_dir", Kind: Path, Scope: Job, Default: Auto,
-		Derived: "hdmlp/index in the user's cache directory",
-		Help:    "Directory that keeps indexes of datasets, so that a scan is done once; empty: none are kept",
+		Derived: "beside the dataset, or where that is read-only in the user's cache directory",
+		Help:    "Directory that keeps the indexes of datasets, so that a scan is done once",
 		field:   func(c *Config) any { return &c.IndexDir },
 	},
 	{

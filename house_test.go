@@ -1,0 +1,167 @@
+// Package house_test checks the house as a whole: which rooms may know which,
+// and that every package says what it is for.
+package house_test
+
+import (
+	"encoding/json"
+	"errors"
+	"go/parser"
+	"go/token"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/hdmlp/hdmlp/"
+
+// rooms lists, for every room, the rooms of ours that it may import. Arrows run
+// down only: a room may import those that stand above it in this list, of
+// them those that are named. A new room, or a new arrow, is a new word here.
+var rooms = []struct {
+	name string
+	may  []string
+}{
+	{"internal/access", nil},
+	{"internal/perfmodel", nil},
+	{"internal/placement", []string{"internal/access", "internal/perfmodel"}},
+	{"internal/config/size", nil},
+	{"internal/config", []string{"internal/config/size"}},
+	{"internal/probe", nil},
+	{"internal/dataset", nil},
+	{"internal/dataset/sourcetest", []string{"internal/dataset"}},
+	{"internal/dataset/retry", []string{"internal/dataset"}},
+	{"internal/dataset/folder", []string{"internal/dataset"}},
+	{"internal/storageclass", []string{"internal/config/size"}},
+	{"internal/storageclass/arena", nil},
+	{"internal/storageclass/storageclasstest", []string{"internal/storageclass"}},
+	{"internal/storageclass/memory", []string{"internal/storageclass", "internal/storageclass/arena", "internal/config/size"}},
+	{"internal/storageclass/file", []string{"internal/storageclass", "internal/storageclass/arena", "internal/config/size"}},
+	{"internal/staging", nil},
+	{"internal/protocol", nil},
+	{"internal/prefetch", []string{"internal/access", "internal/dataset", "internal/storageclass", "internal/staging"}},
+	{"internal/job", []string{"internal/access", "internal/placement", "internal/config", "internal/config/size", "internal/dataset", "internal/storageclass", "internal/staging", "internal/protocol", "internal/prefetch"}},
+	{"internal/report/prometheus", []string{"internal/job"}},
+	{"internal/daemon", []string{"internal/config", "internal/dataset", "internal/storageclass", "internal/protocol", "internal/prefetch", "internal/job"}},
+	{"bench/throttle", nil},
+}
+
+// testsOnly are arrows that tests alone may add: they assemble real parts.
+var testsOnly = map[string][]string{
+	"internal/dataset/retry":       {"internal/dataset/sourcetest"},
+	"internal/dataset/folder":      {"internal/dataset/sourcetest", "internal/dataset/retry"},
+	"internal/storageclass/memory": {"internal/storageclass/storageclasstest"},
+	"internal/storageclass/file":   {"internal/storageclass/storageclasstest"},
+	"internal/prefetch":            {"internal/storageclass/memory", "internal/storageclass/file"},
+	"internal/job":                 {"internal/storageclass/memory", "internal/storageclass/file", "internal/dataset/folder"},
+	"internal/daemon":              {"internal/storageclass/memory", "internal/dataset/folder"},
+}
+
+// pure rooms compute: they do no I/O and know neither the network nor the system.
+var pure = []string{"internal/access", "internal/perfmodel", "internal/placement"}
+
+// forbidden packages, but for the rooms named.
+var forbidden = map[string][]string{
+	"github.com/prometheus/client_golang": {"internal/report/prometheus"},
+	"github.com/spf13/cobra":              {"cmd/hdmlp"},
+	"github.com/pelletier/go-toml/v2":     {"internal/config"},
+	"github.com/hanwen/go-fuse/v2":        {"bench/throttle"},
+	"runtime/cgo":                         {},
+	"C":                                   {},
+}
+
+type listed struct {
+	ImportPath                         string
+	Dir                                string
+	GoFiles                            []string
+	Imports, TestImports, XTestImports []string
+}
+
+func packages(t *testing.T) []listed {
+	out, err := exec.Command("go", "list", "-json", "./...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var all []listed
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p listed
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
+
+// TestArrows: arrows run down, and only where they are drawn.
+func TestArrows(t *testing.T) {
+	may := map[string][]string{}
+	var above []string
+	for _, r := range rooms {
+		for _, to := range r.may {
+			if !slices.Contains(above, to) {
+				t.Errorf("%s may import %s, which does not stand above it: that arrow runs up", r.name, to)
+			}
+		}
+		may[r.name] = r.may
+		above = append(above, r.name)
+	}
+	for _, p := range packages(t) {
+		room := strings.TrimPrefix(p.ImportPath, module)
+		allowed, known := may[room]
+		if !known && room != "cmd/hdmlp" && len(p.GoFiles) > 0 {
+			t.Errorf("%s is a room that nobody has drawn: add it to the list, with its arrows", room)
+		}
+		check := func(imports, allowed []string) {
+			for _, to := range imports {
+				to, ours := strings.CutPrefix(to, module)
+				if ours && room != "cmd/hdmlp" && to != room && !slices.Contains(allowed, to) {
+					t.Errorf("%s imports %s: that arrow is not drawn", room, to)
+				}
+			}
+		}
+		check(p.Imports, allowed)
+		inTests := slices.Concat(allowed, testsOnly[room])
+		check(p.TestImports, inTests)
+		check(p.XTestImports, inTests)
+	}
+}
+
+// TestForbidden: some packages are for one room only, and pure rooms are pure.
+func TestForbidden(t *testing.T) {
+	for _, p := range packages(t) {
+		room := strings.TrimPrefix(p.ImportPath, module)
+		for _, imported := range p.Imports {
+			for banned, but := range forbidden {
+				if (imported == banned || strings.HasPrefix(imported, banned+"/")) && !slices.Contains(but, room) {
+					t.Errorf("%s imports %s, which is for %v alone", room, imported, but)
+				}
+			}
+			if slices.Contains(pure, room) && slices.Contains([]string{"net", "os", "syscall", "time", "log/slog", "golang.org/x/sys/unix"}, imported) {
+				t.Errorf("%s imports %s, and is to be pure", room, imported)
+			}
+		}
+	}
+}
+
+// TestPackageComments: every package has exactly one package comment.
+func TestPackageComments(t *testing.T) {
+	for _, p := range packages(t) {
+		comments := 0
+		for _, name := range p.GoFiles {
+			f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.PackageClauseOnly|parser.ParseComments)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f.Doc != nil {
+				comments++
+			}
+		}
+		if len(p.GoFiles) > 0 && comments != 1 {
+			t.Errorf("%s has %d package comments, and needs one", p.ImportPath, comments)
+		}
+	}
+}
