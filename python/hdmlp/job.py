@@ -176,10 +176,17 @@ class Job:
 
         Returns:
             ``stall_time``: seconds blocked waiting for samples; ``augmentation_time``: seconds in
-            transforms; ``read_times``: seconds by place read from; ``read_locations``:
-            samples by place read from. The last two are the daemon's, as far as it says.
+            transforms; ``read_times``: the node's seconds of reading, by place (``"source"``,
+            ``"memory"`` and so on); ``read_locations``: this rank's samples, by place they came from.
         """
         loader = self._ready()
         report = loader.report()
+        locations: Dict[str, int] = {}
+        for rank in report.get("ranks") or ():
+            if rank["rank"] == loader.rank:
+                for epoch in rank["epochs"] or ():
+                    for place, amount in (epoch["reads"] or {}).items():
+                        locations[place] = locations.get(place, 0) + amount["samples"]
+        times = {place["place"]: place["seconds"] for place in report.get("places") or ()}
         return {"stall_time": loader.stats.stall, "augmentation_time": self._augmentation,
-                "read_times": report.get("read_times", {}), "read_locations": report.get("read_locations", {})}
+                "read_times": times, "read_locations": locations}

@@ -1,0 +1,81 @@
+"""Finding and starting a daemon."""
+
+import os
+import socket
+import time
+
+import pytest
+
+from hdmlp import _daemon, errors
+
+
+def script(path, text):
+    path.write_text("#!/bin/sh\n" + text)
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_its_last_words_when_it_does_not_start(socket_name, tmp_path, monkeypatch):
+    monkeypatch.setenv("HDMLP_BINARY", script(tmp_path / "hdmlp", "echo $@ is out of luck >&2; exit 3\n"))
+    begin = time.monotonic()
+    with pytest.raises(errors.DaemonDied, match="(?s)status 3.*serve --from-process is out of luck"):
+        _daemon.connect()
+    assert time.monotonic() - begin < 3
+
+
+def test_losing_the_race_is_fine(socket_name, tmp_path, monkeypatch, daemon_later):
+    monkeypatch.setenv("HDMLP_BINARY", script(tmp_path / "hdmlp", "exit 0\n"))
+    daemon_later(0.3)
+    _daemon.connect().close()
+
+
+@pytest.fixture
+def daemon_later(socket_name):
+    import threading
+
+    from fakedaemon import FakeDaemon
+    made = []
+
+    def start(seconds):
+        threading.Timer(seconds, lambda: made.append(FakeDaemon(socket_name))).start()
+
+    yield start
+    for fake in made:
+        fake.close()
+
+
+def test_no_binary(socket_name, tmp_path, monkeypatch):
+    monkeypatch.setenv("HDMLP_BINARY", str(tmp_path / "nothing"))
+    with pytest.raises(errors.DaemonNotFoundError, match="HDMLP_BINARY"):
+        _daemon.connect()
+
+
+def test_a_silent_daemon_is_not_waited_for_for_ever(socket_name, monkeypatch):
+    monkeypatch.setattr(_daemon, "DEADLINE", 0.5)
+    monkeypatch.setenv("HDMLP_BINARY", "/bin/true")
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind("\0" + socket_name)
+    listener.listen()
+    begin = time.monotonic()
+    with pytest.raises(errors.DaemonDied):
+        _daemon.connect()
+    assert time.monotonic() - begin < 3
+    listener.close()
+
+
+def test_no_zombie(socket_name, tmp_path, monkeypatch):
+    monkeypatch.setenv("HDMLP_BINARY", script(tmp_path / "hdmlp", "exit 3\n"))
+    with pytest.raises(errors.DaemonDied):
+        _daemon.connect()
+    time.sleep(0.1)
+    children = [p for p in os.listdir("/proc") if p.isdigit()]
+    states = []
+    for pid in children:
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                fields = file.read().rsplit(")", 1)[1].split()
+            if int(fields[1]) == os.getpid():
+                states.append(fields[0])
+        except OSError:
+            pass
+    assert "Z" not in states

@@ -1,0 +1,54 @@
+"""Ranks and job keys from the environments of launchers."""
+
+import pytest
+
+from hdmlp import _launcher as launcher
+from hdmlp import errors
+
+
+@pytest.mark.parametrize("environ, place", [
+    ({}, (0, 1, 0)),
+    ({"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}, (3, 8, 1)),
+    ({"RANK": "3"}, (0, 1, 0)),
+    ({"SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "6", "SLURM_LOCALID": "2"}, (5, 6, 2)),
+    ({"SLURM_PROCID": "5", "SLURM_NTASKS": "6", "SLURM_STEP_ID": "0"}, (5, 6, 0)),
+    ({"SLURM_PROCID": "0", "SLURM_NTASKS": "6"}, (0, 1, 0)),  # a batch script, not a step
+    ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}, (1, 2, 1)),
+    ({"PMI_RANK": "1", "PMI_SIZE": "4"}, (1, 4, 0)),
+])
+def test_environments(environ, place):
+    assert launcher.find(environ=environ)[:3] == place
+
+
+def test_arguments_come_first():
+    assert launcher.find(1, 2, {"RANK": "3", "WORLD_SIZE": "8"})[:2] == (1, 2)
+    with pytest.raises(errors.ConfigError, match="world_size is given without rank"):
+        launcher.find(world_size=2)
+    with pytest.raises(errors.ConfigError, match="torchrun"):
+        launcher.find(environ={"RANK": "8", "WORLD_SIZE": "8"})
+
+
+def test_torch_distributed(tmp_path):
+    torch = pytest.importorskip("torch")
+    distributed = torch.distributed
+    if not distributed.is_available():
+        pytest.skip("no torch.distributed")
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
+    try:
+        assert launcher.find(environ={"RANK": "3", "WORLD_SIZE": "8"})[:2] == (0, 1)
+    finally:
+        distributed.destroy_process_group()
+
+
+def test_keys():
+    two = launcher.Place(0, 2, 0, "")
+    master = {"MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
+    key = launcher.job_key
+    assert key(two, "0", {"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": "2", **master}) \
+        == "torchrun-none-2-n1:29500/0"
+    assert key(two, "a", master) == "master-n1:29500/a"
+    assert key(two, "0", {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "1"}) == "slurm-7.1/0"
+    assert key(two, "0", {"PMIX_NAMESPACE": "x"}) == "mpi-x/0"
+    assert key(two, "0", {}).startswith("parent-")
+    one = launcher.Place(0, 1, 0, "")
+    assert key(one, "0", master) == key(one, "0", master) != key(one, "1", master)

@@ -1,0 +1,284 @@
+"""End to end, with the real daemon: what a training script gets is what torch's loader would give."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+torchvision = pytest.importorskip("torchvision")
+numpy = pytest.importorskip("numpy")
+Image = pytest.importorskip("PIL.Image")
+
+import hdmlp.torch as ht  # noqa: E402
+from hdmlp import Job, _daemon, errors  # noqa: E402
+from torch.utils.data import DistributedSampler  # noqa: E402
+
+SIZES = {"ant": 31, "bee": 20, "cat": 16}  # 67: no multiple of anything
+
+
+@pytest.fixture(autouse=True)
+def real(socket_name, monkeypatch, tmp_path):
+    """A daemon of the test's own."""
+    try:
+        _daemon.find_binary()
+    except errors.DaemonNotFoundError as error:
+        pytest.skip(str(error))
+    monkeypatch.setenv("HDMLP_LINGER", "1s")
+    monkeypatch.setenv("HDMLP_MEMORY", "64MiB")
+    monkeypatch.setenv("HDMLP_INDEX_DIR", str(tmp_path / "index"))
+    yield
+    try:
+        client = _daemon._try_connect(time.monotonic() + 1)
+        if client is not None:
+            _daemon.request(client, _call("shutdown", {"force": True}), (_daemon.protocol.REPLY,))
+            client.close()
+    except errors.HDMLPError:
+        pass
+
+
+def _call(method, params):
+    return _daemon.protocol.encode_json(_daemon.protocol.CALL, {"id": 1, "method": method, "params": params})
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    root = tmp_path_factory.mktemp("images")
+    rng = numpy.random.RandomState(0)
+    for name, count in SIZES.items():
+        (root / name / "more").mkdir(parents=True)
+        for i in range(count):
+            pixels = rng.randint(0, 255, (12, 10, 3), dtype=numpy.uint8)
+            Image.fromarray(pixels).save(root / name / ("more" if i % 5 == 4 else ".") / f"{i:04d}.png")
+    return str(root)
+
+
+def _bytes(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def reference(root, batch, epochs, seed, drop_last, rank, world, transform=None, shuffle=True):
+    """What torch's own loader gives a rank: per epoch, a list of batches."""
+    dataset = torchvision.datasets.ImageFolder(root, transform, loader=_bytes if transform is None else _rgb)
+    sampler = DistributedSampler(dataset, world, rank, shuffle=shuffle, seed=seed, drop_last=drop_last)
+    collate = None if transform else (lambda b: ([x for x, _ in b], [y for _, y in b]))
+    loader = torch.utils.data.DataLoader(dataset, batch, sampler=sampler, drop_last=drop_last, collate_fn=collate)
+    out = []
+    for epoch in range(epochs):
+        sampler.set_epoch(epoch)
+        out.append(list(loader))
+        assert len(out[-1]) == len(loader)
+    return out
+
+
+def _rgb(path):
+    return Image.open(path).convert("RGB")
+
+
+def _rank(queue, root, batch, epochs, seed, drop_last, rank, world, name):
+    try:
+        with ht.DataLoader(ht.ImageFolder(root), batch, epochs=epochs, seed=seed, drop_last=drop_last,
+                           rank=rank, world_size=world, name=name, verify=True) as loader:
+            out = []
+            for epoch in range(epochs):
+                out.append([([bytes(x) for x in samples], labels.tolist()) for samples, labels in loader])
+                assert len(out[-1]) == len(loader)
+        queue.put((rank, out))
+    except BaseException as error:
+        queue.put((rank, repr(error)))
+        raise
+
+
+@pytest.mark.parametrize("world, batch, drop_last", [
+    (1, 8, False), (1, 8, True), (2, 5, False), (2, 5, True), (4, 3, False), (4, 3, True)])
+def test_the_same_as_torch(images, world, batch, drop_last):
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    name = f"{world}-{drop_last}"
+    ranks = [context.Process(target=_rank, args=(queue, images, batch, 3, 11, drop_last, rank, world, name))
+             for rank in range(world)]
+    for process in ranks:
+        process.start()
+    got = dict(queue.get(timeout=60) for _ in ranks)
+    for process in ranks:
+        process.join()
+    for rank in range(world):
+        assert got[rank] == reference(images, batch, 3, 11, drop_last, rank, world)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_transforms_on_pil_images(images, workers):
+    transform = torchvision.transforms.ToTensor()
+    expected = reference(images, 8, 2, 3, False, 0, 1, transform)
+    with ht.DataLoader(ht.ImageFolder(images, transform), 8, epochs=2, seed=3, num_workers=workers) as loader:
+        for epoch in range(2):
+            got = list(loader)
+            assert len(got) == len(expected[epoch])
+            for (x, y), (u, v) in zip(got, expected[epoch]):
+                assert torch.equal(x, u) and torch.equal(y, v)
+
+
+def test_a_sampler_taken_over(images):
+    data = ht.ImageFolder(images)
+    for tail, last in ((False, True), (True, False)):
+        sampler = DistributedSampler(data, 3, 1, seed=4, drop_last=tail)
+        with ht.DataLoader(data, 4, sampler=sampler, drop_last=last) as loader:
+            plain = torchvision.datasets.ImageFolder(images, loader=_bytes)
+            reference_sampler = DistributedSampler(plain, 3, 1, seed=4, drop_last=tail)
+            theirs = torch.utils.data.DataLoader(plain, 4, sampler=reference_sampler, drop_last=last, collate_fn=list)
+            for epoch in (0, 1, 5):
+                sampler.set_epoch(epoch)
+                reference_sampler.set_epoch(epoch)
+                assert [[bytes(x) for x in samples] for samples, _ in loader] == [[x for x, _ in b] for b in theirs]
+
+
+def test_the_dataset_is_torchvisions(images):
+    ours, theirs = ht.ImageFolder(images), torchvision.datasets.ImageFolder(images)
+    assert ours.classes == theirs.classes and ours.class_to_idx == theirs.class_to_idx
+    assert ours.samples == theirs.samples and ours.targets == theirs.targets and len(ours) == len(theirs)
+    assert (numpy.asarray(ours[40][0]) == numpy.asarray(theirs[40][0])).all() and ours[40][1] == theirs[40][1]
+
+
+def test_resume_in_the_middle_with_another_world_size(images):
+    def batches(loader):
+        return [[bytes(x) for x in samples] for samples, _ in loader]
+
+    with ht.DataLoader(ht.ImageFolder(images), 6, seed=2) as loader:
+        whole = [batches(loader) for _ in range(2)]
+        it = iter(loader)
+        next(it), next(it)
+        loader.set_epoch(1)
+        it = iter(loader)
+        for _ in range(3):
+            next(it)
+        state = loader.state_dict()
+    with ht.DataLoader(ht.ImageFolder(images), 6, seed=2) as loader:
+        loader.load_state_dict(state)
+        assert batches(loader) == whole[1][3:]
+    with ht.DataLoader(ht.ImageFolder(images), 3, seed=2, rank=0, world_size=2) as loader:
+        loader.load_state_dict(state)
+        assert batches(loader)[0] == whole[1][3][0::2]
+
+
+def test_keeping_everything(images):
+    with ht.DataLoader(ht.ImageFolder(images), 4, shuffle=False, staging_buffer="64KiB") as loader:
+        kept = [loader_epoch for _ in range(5) for loader_epoch in loader]
+        files = [_bytes(path) for path, _ in loader.dataset.samples]
+        ids = [i for _ in range(5) for i in range(len(files))]
+        assert [bytes(x) for samples, _ in kept for x in samples] == [files[i] for i in ids]
+
+
+def test_killed_daemon(images):
+    loader = ht.DataLoader(ht.ImageFolder(images), 4, seed=1)
+    batches = iter(loader)
+    first = [bytes(x) for x in next(batches)[0]]
+    pid = loader._stream._client.pid
+    os.kill(pid, signal.SIGKILL)
+    begin = time.monotonic()
+    with pytest.raises(errors.DaemonDied):
+        for _ in range(10_000):
+            for _ in loader:
+                pass
+    assert time.monotonic() - begin < 5
+    loader.set_epoch(0)
+    assert [bytes(x) for x in next(iter(loader))[0]] == first
+    assert loader._stream._client.pid != pid
+    loader.close()
+
+
+def test_errors_at_the_start(images, tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(errors.DatasetError):
+        ht.DataLoader(ht.ImageFolder(str(tmp_path / "empty")))
+    with pytest.raises(errors.ConfigError, match="memory"):
+        ht.DataLoader(ht.ImageFolder(images), memory="much")
+    with pytest.raises(errors.ConfigError, match="policy"):
+        ht.DataLoader(ht.ImageFolder(images), policy="best")
+
+
+def test_ranks_that_disagree(images):
+    a = ht.DataLoader(ht.ImageFolder(images), 4, seed=1, rank=0, world_size=2, name="d")
+    with pytest.raises(errors.MismatchError, match="seed"):
+        ht.DataLoader(ht.ImageFolder(images), 4, seed=2, rank=1, world_size=2, name="d")
+    with pytest.raises(errors.BusyError):
+        ht.DataLoader(ht.ImageFolder(images), 4, seed=1, rank=0, world_size=2, name="d")
+    a.close()
+
+
+def test_a_file_that_goes_away(images, tmp_path):
+    root = tmp_path / "data"
+    for name in ("a", "b"):
+        (root / name).mkdir(parents=True)
+        for i in range(8):
+            (root / name / f"{i}.jpg").write_bytes(b"x" * 100)
+    data = ht.ImageFolder(str(root))
+    assert len(data) == 16
+    (root / "b" / "3.jpg").unlink()
+    with ht.DataLoader(data, 4, shuffle=False) as loader:
+        if loader.samples == 16:  # a scan of earlier; a new one would not see the file at all
+            with pytest.raises(errors.SampleError) as caught:
+                list(loader)
+            assert caught.value.sample == 11 and caught.value.path.endswith("b/3.jpg")
+
+
+def test_listing_4_6(images):
+    data_dir, batch_size, num_epochs, drop_last_batch = images, 8, 2, False
+    data_transforms = torchvision.transforms.Compose([torchvision.transforms.ToTensor()])
+    job = Job(data_dir, batch_size, num_epochs, 'uniform', drop_last_batch)
+    dataset = ht.HDMLPImageFolder(data_dir, job, data_transforms)
+    dataloader = ht.HDMLPDataLoader(dataset)
+    for _ in range(num_epochs):
+        labels = []
+        for images_, y in dataloader:
+            assert images_.shape[1:] == (3, 12, 10)
+            labels += y.tolist()
+        assert sorted(labels) == [0] * 31 + [1] * 20 + [2] * 16
+    metrics = job.get_metrics()
+    assert sum(metrics["read_locations"].values()) == 2 * 67
+    job.destroy()
+
+
+SCRIPT = """
+import sys
+import hdmlp.torch as ht
+loader = ht.DataLoader(ht.ImageFolder(sys.argv[1]), 4, seed=1, num_workers=int(sys.argv[2]),
+                       raw=None if sys.argv[2] == "0" else False, collate_fn=len)
+for epoch in range(10**9):
+    for batch in loader:
+        if epoch == 3:
+            sys.stderr.write("running\\n")
+            sys.stderr.flush()
+"""
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_interrupt_ends_a_script_at_once(images, workers):
+    path = os.path.dirname(os.path.dirname(ht.__file__))
+    process = subprocess.Popen([sys.executable, "-c", SCRIPT, images, workers], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path})
+    assert process.stderr.readline() == "running\n"
+    drain = threading.Thread(target=lambda: tail.append(process.stderr.read()))
+    tail = []
+    drain.start()
+    begin = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    process.wait(timeout=10)
+    assert time.monotonic() - begin < 3  # one for us, the rest for Python and torch to wind up
+    drain.join()
+    assert "KeyboardInterrupt" in tail[0] and process.stdout.read() == ""
+
+
+def test_the_daemon_ends_when_nobody_is_left(images):
+    with ht.DataLoader(ht.ImageFolder(images), 4, seed=1) as loader:
+        next(iter(loader))
+        pid = loader._stream._client.pid
+    deadline = time.monotonic() + 8
+    while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not os.path.exists(f"/proc/{pid}")
