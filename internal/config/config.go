@@ -8,7 +8,7 @@
 // with its key, its value, where that came from, and what is allowed.
 //
 // The package keeps no state. HDMLP_* variables and machine facts are handed in;
-// from the process's own environment it takes where the user's home, cache and
+// from the process's own environment it takes where the user's home and
 // configuration directories are. A Config that Resolve has returned is
 // complete and must not be changed; it is safe for concurrent use.
 package config

@@ -34,7 +34,6 @@ func file(t *testing.T, text string) string {
 }
 
 func TestDefaults(t *testing.T) {
-	t.Setenv("XDG_CACHE_HOME", "/home/u/.cache")
 	got, err := config.Resolve(config.Input{Machine: machine})
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +48,7 @@ func TestDefaults(t *testing.T) {
 	want := &config.Config{
 		Memory: 10 << 30, PrefetchBatches: 64, SourceThreads: 16, CacheThreads: 4,
 		SourceTimeout: time.Minute, OnError: "raise", Policy: "cooperative",
-		IndexDir: "/home/u/.cache/hdmlp/index", Linger: 30 * time.Second, LogLevel: "info",
+		IndexDir: "", Linger: 30 * time.Second, LogLevel: "info",
 		StorageClasses: []config.StorageClass{{Kind: "memory", Capacity: 10 << 30, Threads: 4}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -8,13 +8,10 @@ import (
 	"github.com/hdmlp/hdmlp/internal/config/size"
 )
 
-// derive fills in what Auto stands for, and makes StorageClasses.
+// derive measures what Auto stands for, where it is not left to others (the
+// field is zero then), and makes StorageClasses.
 func (r *resolver) derive() {
 	c := r.config
-	if r.isAuto("index_dir") {
-		c.IndexDir = ""
-		c.Origins["index_dir"] = Origin{Value: Auto, Source: "default: beside the dataset, or in the user's cache directory"}
-	}
 	if r.classes != nil {
 		r.takeClasses()
 		return
