@@ -16,7 +16,6 @@ import (
 // configInput is a configuration of a machine with 20 GiB of memory.
 func configInput(t *testing.T, file string) config.Input {
 	t.Helper()
-	t.Setenv("XDG_CACHE_HOME", "/home/u/.cache")
 	path := filepath.Join(t.TempDir(), "config.toml")
 	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
 		t.Fatal(err)

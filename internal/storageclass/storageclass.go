@@ -30,9 +30,11 @@ type Class interface {
 	Kind() string
 	// Open returns the dataset's store with room for at least room bytes in
 	// all, what it already holds included: a store that is left from an earlier
-	// job is found again, warm. Opening a store that is open returns the same
-	// store once more, its room unchanged. Stores of other datasets that
-	// nobody has open are evicted, least recently used first, where room is short.
+	// job is found again, warm. If that holds more than room, the class either
+	// gives it the room that it has taken, or drops what came last. Opening a
+	// store that is open returns the same store once more, its room unchanged.
+	// Stores of other datasets that nobody has open are evicted, least recently
+	// used first, where room is short; a *LimitError says that there is too little.
 	Open(ds Dataset, room int64) (Store, error)
 	// Available is how many bytes a store opened now for ds could have:
 	// what is free, what the dataset's own store has, and what could be evicted.
@@ -59,7 +61,8 @@ type Store interface {
 	// dropped it, and it may be put again.
 	Read(id int, dst []byte) error
 	// Close gives the store back to its class, which keeps what it holds until
-	// the room is needed for another dataset. Every Open needs one Close.
+	// the room is needed for another dataset. Every Open needs one Close, and
+	// nothing may be called after the last.
 	Close() error
 }
 
@@ -68,9 +71,9 @@ type Store interface {
 // where it lies.
 type InPlace interface {
 	Store
-	// Fill reserves the sample's bytes and calls read with them. If read
-	// succeeds, the sample is held; if not, its error is returned, the bytes are
-	// free again, and nothing is held. It must not be called for a sample that
+	// Fill reserves the sample's bytes and calls read with them; dst is valid
+	// until read returns. If read succeeds, the sample is held; if not, its error
+	// is returned, the bytes are free again, and nothing is held. It must not be called for a sample that
 	// is held or being filled. ErrFull as for Put.
 	Fill(id int, read func(dst []byte) error) error
 	// Locate gives the sample's offset in the segment; its length is the

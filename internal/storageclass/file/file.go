@@ -10,8 +10,9 @@
 // The byte layout is in docs/FORMATS.md. What was held is found again after a
 // restart, a crash or kill -9: bytes are written before the journal says so, and
 // every Read checks the sample's CRC-32C, so a sample is right or not held.
-// Nothing is synced while a job runs; after a power failure some samples may be
-// found corrupt, and are read from the source again.
+// Nothing waits for the disk to have it (fsync): after a power failure samples,
+// or a whole store, may be gone or found corrupt, and are read from the source
+// again.
 //
 // A disk that runs full costs speed only: from then on new samples are refused
 // with ErrFull, and Warn is told once.

@@ -8,8 +8,6 @@ import (
 	"io"
 	"os"
 	"sync"
-
-	"golang.org/x/sys/unix"
 )
 
 // The index is a header and then records, in the order in which things
@@ -115,11 +113,11 @@ func (j *journal) flush() error {
 	return nil
 }
 
-// shut writes what waits, syncs and closes the file.
+// shut writes what waits and closes the file.
 func (j *journal) shut() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return errors.Join(j.flush(), unix.Fdatasync(int(j.file.Fd())), j.file.Close())
+	return errors.Join(j.flush(), j.file.Close())
 }
 
 // readIndex calls each with the index's records in order, and returns where

@@ -203,9 +203,6 @@ func (s *store) rewriteIndex() error {
 	}
 	err = w.Flush()
 	if err == nil {
-		err = unix.Fdatasync(int(f.Fd()))
-	}
-	if err == nil {
 		err = os.Rename(name, filepath.Join(dir, indexName))
 	}
 	if err != nil {
