@@ -32,9 +32,12 @@ func (p Parameter) Allowed() string {
 	case Enum:
 		text = list(p.Values)
 	case Path:
-		text = `an absolute path, or one that begins with "~/"; empty: none`
+		text = `an absolute path, or one that begins with "~/"`
 	case Address:
-		text = `an address such as "127.0.0.1:9400" or ":9400"; empty: none`
+		text = `an address such as "127.0.0.1:9400" or ":9400"`
+	}
+	if (p.Kind == Path || p.Kind == Address) && p.Default == "" {
+		text += "; empty: none"
 	}
 	if p.Default == Auto {
 		text += fmt.Sprintf("; %q: %s", Auto, p.Derived)
