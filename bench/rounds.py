@@ -139,7 +139,8 @@ def run(contender: Dict[str, Any], spec: Dict[str, Any], mount: Optional[Throttl
     directory = tempfile.mkdtemp(prefix="hdmlp-bench-")
     environment = dict(os.environ, WORLD_SIZE=str(spec["world_size"]), MASTER_ADDR="127.0.0.1",
                        MASTER_PORT=str(free_port()), HDMLP_SOCKET=name, HDMLP_LINGER="0s",
-                       HDMLP_INDEX_DIR=os.path.join(directory, "index"), OMP_NUM_THREADS="1")
+                       HDMLP_INDEX_DIR=os.path.join(directory, "index"), OMP_NUM_THREADS="1",
+                       PYTHONPATH=os.path.join(os.path.dirname(_HERE), "python"))
     heard = threading.Condition()
     before, began, self_before = machine_cpu(), time.monotonic(), time.process_time()
     mount_before = mount.counters() if mount else None

@@ -1,0 +1,68 @@
+"""The chart of a benchmark: chart.py RESULTS.json CHART.png draws it again. Needs matplotlib."""
+
+import json
+import os
+import sys
+import tempfile
+from typing import Any, Dict, List
+
+os.environ.setdefault("MPLCONFIGDIR", tempfile.gettempdir())
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib import pyplot  # noqa: E402
+
+_OURS, _OTHERS = "#c2410c", "#64748b"
+
+
+def _bars(axes: Any, title: str, scenario: Dict[str, Any], key: str, unit: str, scale: float = 1.0) -> None:
+    """One bar per contender, with a whisker from the fastest to the slowest round."""
+    names = [name for name, results in scenario["rounds"].items() if results]
+    values = [[result["figures"][key] * scale for result in scenario["rounds"][name]] for name in names]
+    middles = [scenario["medians"][name][key] * scale for name in names]
+    errors = [[m - min(v) for m, v in zip(middles, values)], [max(v) - m for m, v in zip(middles, values)]]
+    colours = [_OURS if name.startswith("HDMLP") else _OTHERS for name in names]
+    axes.barh(names, middles, xerr=errors, color=colours, ecolor="#0f172a", capsize=3)
+    for row, middle in enumerate(middles):
+        axes.annotate(f" {middle:,.4g}", (middle, row), xytext=(4, 6), textcoords="offset points", fontsize=8)
+    axes.invert_yaxis()
+    axes.margins(x=0.2)
+    axes.set_title(title, fontsize=10, loc="left")
+    axes.set_xlabel(unit, fontsize=9)
+    axes.tick_params(labelsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def draw(report: Dict[str, Any], path: str) -> None:
+    """Draws what a report of run.py has into a PNG."""
+    found = report["scenarios"]
+    panels: List[Any] = []
+    if "a" in found:
+        panels.append(("(a) 110 KB, warm, raw", "a", "rate", "samples/s"))
+    if "b" in found:
+        panels.append(("(b) 3 KB, warm, raw", "b", "rate", "samples/s"))
+    if "c" in found:
+        panels += [("(c) throttled: stall per epoch and rank, from epoch 1 on", "c", "stall", "s"),
+                   ("(c) throttled: bytes read from the source", "c", "bytes", "MB", 1e-6),
+                   ("(c) throttled: all epochs, start included", "c", "total", "s")]
+    if "d" in found:
+        panels += [("(d) next() of a ready batch of 1 KB", "d", "1 KB", "us"),
+                   ("(d) next() of a ready batch of 38 MB", "d", "38 MB", "us")]
+    rows = (len(panels) + 1) // 2
+    figure, grid = pyplot.subplots(rows, 2, figsize=(12, 2.4 * rows + 0.6), squeeze=False)
+    for axes, (title, key, *rest) in zip(grid.flat, panels):
+        _bars(axes, title, found[key], *rest)
+    for axes in list(grid.flat)[len(panels):]:
+        axes.set_visible(False)
+    machine = report["machine"]
+    note = f"{machine['processors']} x {machine['processor']}, torch {machine['torch']}, {machine['commit']}, {report['at']}"
+    figure.suptitle(note + ("  (quick)" if report["quick"] else ""), fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+
+
+if __name__ == "__main__":
+    with open(sys.argv[1], encoding="utf-8") as source:
+        draw(json.load(source), sys.argv[2])

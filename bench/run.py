@@ -1,0 +1,180 @@
+"""HDMLP and other loaders side by side: `make bench`, or run.py [--quick] [--scenario a,b,c,d].
+
+Every round runs each contender once, in an order that changes from round to round.
+Prints tables with medians and ranges; writes all that was measured as JSON, and a
+chart as PNG, to bench/results.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from typing import Any, Dict, List
+
+import rounds
+import scenarios
+from throttled import Unavailable
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+#: Share of the machine's processors that others may use before a run is called busy.
+BUSY = 0.05
+
+
+def machine() -> Dict[str, Any]:
+    """What the figures were measured on."""
+    model = "unknown processor"
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("model name"):
+                model = line.split(":", 1)[1].strip()
+                break
+    found = {"processor": model, "processors": os.cpu_count(), "kernel": platform.release(),
+             "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), "python": platform.python_version()}
+    for name in ("torch", "torchvision", "numpy"):
+        try:
+            found[name] = __import__(name).__version__
+        except ImportError:
+            found[name] = None
+    commit = subprocess.run(["git", "-C", _HERE, "describe", "--always", "--dirty"], capture_output=True, text=True)
+    found["commit"] = commit.stdout.strip() or None
+    return found
+
+
+def measure(scenario: scenarios.Scenario, count: int, has_torch: bool) -> Dict[str, Any]:
+    """All rounds of one scenario."""
+    scenario.prepare()
+    print(f"\n({scenario.key}) {scenario.title}", flush=True)
+    contenders = [c for c in scenario.contenders if has_torch or c["contender"] in ("plain", "hdmlp")]
+    measured: Dict[str, List[Dict[str, Any]]] = {contender["name"]: [] for contender in contenders}
+    failed: Dict[str, str] = {}
+    for number in range(count):
+        shift = number % len(contenders)
+        for contender in contenders[shift:] + contenders[:shift]:
+            name = contender["name"]
+            if name in failed:
+                continue
+            begin = time.monotonic()
+            try:
+                result = scenario.measure(contender)
+            except (rounds.RoundFailed, Unavailable) as error:
+                failed[name] = str(error)
+                print(f"  {name}: FAILED: {error}", file=sys.stderr, flush=True)
+                continue
+            measured[name].append(result)
+            for words in result["errors"]:
+                print(f"  {name} says: {words}", file=sys.stderr)
+            print(f"  round {number + 1}, {name}: {time.monotonic() - begin:.0f} s, others used "
+                  f"{result['others']:.0%} of the machine", flush=True)
+    done = {name: results for name, results in measured.items() if results}
+    medians = {name: middle([result["figures"] for result in results]) for name, results in done.items()}
+    print()
+    print_table(scenario, done, medians)
+    conclusions = scenario.conclusions(medians) + agreement(done)
+    for sentence in conclusions:
+        print(f"  {sentence}.")
+    return {"title": scenario.title, "conditions": scenario.describe(), "rounds": measured, "medians": medians,
+            "conclusions": conclusions, "failed": failed}
+
+
+def middle(figures: List[Dict[str, Any]]) -> Dict[str, Any]:
+    """The median of every figure; of what is no number, the first round's."""
+    return {key: statistics.median(one[key] for one in figures) if isinstance(value, (int, float)) else value
+            for key, value in figures[0].items()}
+
+
+def agreement(done: Dict[str, List[Dict[str, Any]]]) -> List[str]:
+    """Whether HDMLP and torch delivered the same labels and lengths in the same order, in the first epoch."""
+    orders: Dict[str, set] = {}
+    for results in done.values():
+        for result in results:
+            kind = result["contender"]["contender"]
+            if kind in ("torch", "hdmlp") and "epochs" in result["ranks"][0]:
+                orders.setdefault(kind, set()).add(tuple(rank["epochs"][0]["order"] for rank in result["ranks"]))
+    if len(orders) < 2:
+        return []
+    same = orders["torch"] == orders["hdmlp"] and len(orders["torch"]) == 1
+    return [f"HDMLP and DataLoader delivered {'the same' if same else 'DIFFERENT'} labels and lengths in the same order"]
+
+
+def print_table(scenario: scenarios.Scenario, done: Dict[str, List[Dict[str, Any]]],
+                medians: Dict[str, Dict[str, Any]]) -> None:
+    rows = [["", *(heading for _, heading, _ in scenario.columns)]]
+    for name, results in done.items():
+        rows.append([name, *(form.format(medians[name][key]) for key, _, form in scenario.columns)])
+        if len(results) > 1:
+            ranges = [""]
+            for key, _, form in scenario.columns:
+                values = [result["figures"][key] for result in results]
+                number = form.split("}")[0] + "}"
+                ranges.append(f"{number.format(min(values))}..{number.format(max(values))}"
+                              if isinstance(values[0], (int, float)) else "")
+            rows.append(ranges)
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print("  " + "  ".join(cell.ljust(width) if i == 0 else cell.rjust(width)
+                               for i, (cell, width) in enumerate(zip(row, widths))))
+    print()
+
+
+def busy(report: Dict[str, Any]) -> List[str]:
+    """Which rounds others disturbed."""
+    said = []
+    for key, scenario in report["scenarios"].items():
+        for name, results in scenario["rounds"].items():
+            for number, result in enumerate(results, 1):
+                if max(result["others"], result["stolen"]) > BUSY:
+                    said.append(f"({key}) round {number} of {name}: others used {result['others']:.0%} of the machine, "
+                                f"its host took {result['stolen']:.0%}")
+    return said
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="small datasets, one round: a smoke test")
+    parser.add_argument("--scenario", help="letters, as a,c; all without")
+    parser.add_argument("--rounds", type=int, help="rounds of each scenario, 3 by default")
+    parser.add_argument("--save", action="store_true", help="write to bench/results/saved, which git keeps")
+    args = parser.parse_args()
+    try:
+        chosen = scenarios.find(args.scenario, args.quick)
+    except ValueError as error:
+        parser.error(str(error))
+    count = args.rounds or (1 if args.quick else 3)
+    report: Dict[str, Any] = {"machine": machine(), "quick": args.quick, "command": " ".join(sys.argv),
+                              "at": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+                              "scenarios": {}}
+    has_torch = bool(report["machine"]["torch"] and report["machine"]["torchvision"])
+    if not has_torch:
+        print("torch or torchvision is missing: HDMLP is compared with plain reading alone")
+    print(", ".join(f"{key} {value}" for key, value in report["machine"].items()))
+    for scenario in chosen:
+        report["scenarios"][scenario.key] = measure(scenario, count, has_torch)
+    report["busy"] = busy(report)
+    if report["busy"]:
+        print("\nTHE MACHINE WAS BUSY, do not trust these rounds:")
+        print("\n".join(f"  {line}" for line in report["busy"]))
+    directory = os.path.join(_HERE, "results", "saved" if args.save else "")
+    os.makedirs(directory, exist_ok=True)
+    base = os.path.join(directory, datetime.datetime.now().strftime("%Y%m%d-%H%M%S"))
+    with open(base + ".json", "w", encoding="utf-8") as file:
+        json.dump(report, file, indent=1)
+    print(f"\nall figures: {base}.json")
+    try:
+        import chart
+    except ImportError as error:
+        print(f"no chart: {error}")
+    else:
+        chart.draw(report, base + ".png")
+        print(f"chart: {base}.png")
+    if any(scenario["failed"] for scenario in report["scenarios"].values()):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

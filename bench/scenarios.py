@@ -1,0 +1,295 @@
+"""What is measured: the scenarios, and what is computed from their rounds.
+
+A scenario has contenders, each run once per round, the rounds alternating over the
+contenders. Every figure is computed per round; tables show the median, and the range
+where there is more than one round.
+"""
+
+import os
+from typing import Any, Dict, List, Optional
+
+import make_dataset
+import rounds
+from throttled import Throttled
+
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+#: Where the datasets are kept between runs.
+DATA = os.path.join(_ROOT, "build", "data")
+
+PLAIN = {"name": "plain reading", "contender": "plain", "workers": 0}
+TORCH0 = {"name": "DataLoader, 0 workers", "contender": "torch", "workers": 0}
+TORCH2 = {"name": "DataLoader, 2 workers", "contender": "torch", "workers": 2}
+PACKED2 = {"name": "DataLoader, 2 workers, packed", "contender": "torch", "workers": 2, "packed": True}
+HDMLP = {"name": "HDMLP", "contender": "hdmlp", "workers": 0}
+
+Figures = Dict[str, Any]
+
+
+class Scenario:
+    """One comparison.
+
+    Attributes:
+        key, title: its letter, and what it is in a sentence.
+        contenders: specs, each with a name.
+        columns: (key of a figure, heading, how to print it).
+        baseline: the name of the contender that HDMLP is compared with, by the first column.
+    """
+
+    key = ""
+    title = ""
+    contenders: List[Dict[str, Any]] = []
+    columns: List[Any] = []
+
+    def prepare(self) -> None:
+        """Makes the dataset."""
+
+    def describe(self) -> Figures:
+        """What does not depend on the contender."""
+        return {}
+
+    def measure(self, contender: Dict[str, Any]) -> Dict[str, Any]:
+        """One round of one contender: the round, with its `figures`."""
+        raise NotImplementedError
+
+    def conclusions(self, medians: Dict[str, Figures]) -> List[str]:
+        """Sentences about the medians of all contenders, by name."""
+        return []
+
+
+def warm_figures(result: Dict[str, Any]) -> Figures:
+    """Of a single rank: the later half of the epochs.
+
+    The first brings the samples into the caches; the others let a loader use up what it
+    had prepared meanwhile, so that what is measured is what it can keep up.
+    """
+    rank = result["ranks"][0]
+    warm = rank["epochs"][len(rank["epochs"]) // 2:]
+    seconds = sum(epoch["end"] - epoch["begin"] for epoch in warm)
+    samples = sum(epoch["samples"] for epoch in rank["epochs"])
+    cpu = sum(result["cpu"].values())
+    return {
+        "rate": sum(epoch["samples"] for epoch in warm) / seconds,
+        "epoch": seconds / len(warm),
+        "first": rank["epochs"][0]["end"] - rank["epochs"][0]["begin"],
+        "stall": sum(epoch["stall"] for epoch in warm) / len(warm),
+        "start": rank["start"],
+        "cpu": cpu / samples * 1e6,
+        "resident": result["resident"],
+    }
+
+
+class Warm(Scenario):
+    """Raw samples from a local folder, everything in memory: in the page cache, and in HDMLP's."""
+
+    contenders = [PLAIN, TORCH0, TORCH2, PACKED2, HDMLP]
+    columns = [
+        ("rate", "samples/s", "{:,.0f}"),
+        ("epoch", "epoch", "{:.4f} s"),
+        ("stall", "stall/epoch", "{:.4f} s"),
+        ("first", "first epoch", "{:.3f} s"),
+        ("start", "start", "{:.3f} s"),
+        ("cpu", "CPU/sample", "{:.1f} us"),
+    ]
+
+    def __init__(self, key: str, kind: str, samples: int, epochs: int, targets: Dict[str, float]) -> None:
+        self.key = key
+        self._kind, self._samples, self._epochs, self._targets = kind, samples, epochs, targets
+        self._path = os.path.join(DATA, f"{kind}-{samples}")
+
+    def prepare(self) -> None:
+        self._dataset = make_dataset.make(self._kind, self._path, self._samples)
+        mean = self._dataset["bytes"] / self._samples
+        self.title = (f"{self._samples:,} files of {mean / 1e3:.1f} KB in a local folder, encoded bytes, "
+                      f"batches of 64, one rank, warm")
+        for number in range(make_dataset.CLASSES):  # into the page cache
+            folder = os.path.join(self._path, f"class{number}")
+            for name in os.listdir(folder):
+                with open(os.path.join(folder, name), "rb") as file:
+                    file.read()
+
+    def describe(self) -> Figures:
+        return {"dataset": self._dataset, "epochs": self._epochs}
+
+    def measure(self, contender: Dict[str, Any]) -> Dict[str, Any]:
+        result = rounds.run(contender, {
+            "path": self._path, "batch_size": 64, "epochs": self._epochs, "seed": 42, "step": 0.0, "world_size": 1,
+            "memory": int(1.1 * self._dataset["bytes"])})
+        result["figures"] = warm_figures(result)
+        return result
+
+    def conclusions(self, medians: Dict[str, Figures]) -> List[str]:
+        return [f"HDMLP delivers {medians[HDMLP['name']]['rate'] / medians[name]['rate']:.1f} times the samples per "
+                f"second of {name} (wanted: {target:g})"
+                for name, target in self._targets.items() if {name, HDMLP["name"]} <= medians.keys()]
+
+
+class Behind(Scenario):
+    """Two ranks behind a throttled mount; a step takes as long as an accelerator four times as fast would."""
+
+    key = "c"
+    columns = [
+        ("total", "all epochs", "{:.2f} s"),
+        ("epoch0", "epoch 0", "{:.3f} s"),
+        ("epoch0_ratio", "/throttle", "{:.3f}"),
+        ("later", "later epochs", "{:.3f} s"),
+        ("stall0", "stall 0", "{:.3f} s"),
+        ("stall", "stall, later", "{:.4f} s"),
+        ("utilisation", "utilised, later", "{:.1%}"),
+        ("rate", "samples/s", "{:,.0f}"),
+        ("cpu", "CPU", "{:.2f} s"),
+        ("start", "start", "{:.3f} s"),
+        ("megabytes", "MB by epoch", "{}"),
+        ("bound_ratio", "bytes/bound", "{:.4f}"),
+    ]
+    bandwidth, latency, epochs, ranks, global_batch = 40_000_000, 0.002, 4, 2, 64
+
+    def __init__(self, samples: int) -> None:
+        self._samples = samples
+        self._path = os.path.join(DATA, f"photos-{samples}")
+        half = dict(HDMLP, name="HDMLP, half cached", share=0.5)
+        self.contenders = [TORCH0, TORCH2, half, dict(HDMLP, name="HDMLP, all cached", share=1.02)]
+
+    def prepare(self) -> None:
+        self._dataset = make_dataset.make("photos", self._path, self._samples)
+        size = self._dataset["bytes"]
+        self._step = self.global_batch * size / self._samples / (4 * self.bandwidth)
+        self.title = (f"{self._samples:,} JPEGs, {size / 1e6:.0f} MB, behind a mount of {self.bandwidth / 1e6:.0f} MB/s and "
+                      f"{self.latency * 1e3:.0f} ms per open, {self.ranks} ranks, {self.epochs} epochs, global batch "
+                      f"{self.global_batch}, a step of {self._step * 1e3:.1f} ms emulated by sleep")
+
+    def describe(self) -> Figures:
+        size = self._dataset["bytes"]
+        return {"dataset": self._dataset, "step": self._step, "bandwidth": self.bandwidth, "latency": self.latency,
+                "throttle_allows": size / self.bandwidth, "compute_per_epoch": self._samples / self.global_batch * self._step}
+
+    def measure(self, contender: Dict[str, Any]) -> Dict[str, Any]:
+        size = self._dataset["bytes"]
+        memory = int(contender["share"] * size) if "share" in contender else 0
+        with Throttled(self._path, self.bandwidth, self.latency) as mount:
+            result = rounds.run(contender, {
+                "path": mount.path, "batch_size": self.global_batch // self.ranks, "epochs": self.epochs, "seed": 42,
+                "step": self._step, "world_size": self.ranks, "memory": memory}, mount)
+        result["priority"] = mount.priority
+        bound = size + (self.epochs - 1) * max(0, size - memory)
+        result["figures"] = self._figures(result, bound)
+        return result
+
+    def _figures(self, result: Dict[str, Any], bound: int) -> Figures:
+        """Times are those of the slower rank, stalls and utilisation the mean of the ranks."""
+        ranks = result["ranks"]
+        epochs = [[rank["epochs"][e] for rank in ranks] for e in range(self.epochs)]
+        walls = [max(one["end"] - one["begin"] for one in epoch) for epoch in epochs]
+        stalls = [sum(one["stall"] for one in epoch) / len(epoch) for epoch in epochs]
+        later = [one for epoch in epochs[1:] for one in epoch]
+        read = [after["bytes"] - before for after, before in
+                zip(result["source"], [0] + [source["bytes"] for source in result["source"]])]
+        return {
+            "total": max(rank["end"] for rank in ranks) - min(rank["begin"] for rank in ranks),
+            "epoch0": walls[0],
+            "epoch0_ratio": walls[0] / (self._dataset["bytes"] / self.bandwidth),
+            "later": sum(walls[1:]) / len(walls[1:]),
+            "stall0": stalls[0],
+            "stall": sum(stalls[1:]) / len(stalls[1:]),
+            "stalls": stalls,
+            "longest": max(one["longest"] for one in later),
+            "utilisation": sum(one["compute"] for one in later) / sum(one["end"] - one["begin"] for one in later),
+            "rate": sum(one["samples"] for one in later) / sum(walls[1:]),
+            "cpu": result["cpu"]["ranks"] + result["cpu"]["daemon"],
+            "start": max(rank["start"] for rank in ranks),
+            "read": read,
+            "megabytes": " ".join(f"{part / 1e6:.0f}" for part in read),
+            "bytes": result["source"][-1]["bytes"],
+            "bound": bound,
+            "bound_ratio": result["source"][-1]["bytes"] / bound,
+        }
+
+    def conclusions(self, medians: Dict[str, Figures]) -> List[str]:
+        said = []
+        full, half = medians.get("HDMLP, all cached"), medians.get("HDMLP, half cached")
+        for torch in (TORCH2["name"], TORCH0["name"]):
+            if full and torch in medians:
+                said.append(f"HDMLP stalls {medians[torch]['stall'] / full['stall']:.0f} times less than {torch} "
+                            f"from the second epoch on (wanted: 100)")
+        if full:
+            size = self._dataset["bytes"]
+            said.append(f"HDMLP read {full['bytes'] / size:.4f} times the dataset from the source (wanted: at most 1.01); "
+                        f"first epoch {full['epoch0_ratio']:.3f} of what the throttle allows (wanted: at most 1.03); "
+                        f"start {full['start']:.3f} s (wanted: under 0.5); utilisation {full['utilisation']:.1%} (wanted: 99 %)")
+        if half:
+            said.append(f"with caches for half, HDMLP read {half['bound_ratio']:.4f} times the bound (wanted: at most 1.01)")
+        return said
+
+
+class Hand(Scenario):
+    """Batches that are ready: how long next() takes."""
+
+    key = "d"
+    sizes = {"1 KB": ("blobs", 4, 256), "38 MB": ("blobs", 64, 602_112)}
+    columns = [
+        ("1 KB", "1 KB", "{:.1f} us"),
+        ("38 MB", "38 MB", "{:.1f} us"),
+        ("1 KB p90", "1 KB, 90 %", "{:.1f} us"),
+        ("38 MB p90", "38 MB, 90 %", "{:.1f} us"),
+    ]
+    contenders = [{"name": "DataLoader, shared tensor", "contender": "ready", "workers": 1}, HDMLP]
+
+    def __init__(self, batches: int) -> None:
+        self._batches = batches
+        self.title = f"a batch of 1 KB and of 38 MB that is ready, {batches} times each: time of next()"
+
+    def prepare(self) -> None:
+        self._paths = {}
+        for name, (kind, per_batch, size) in self.sizes.items():
+            # At least one file for each class, and two batches.
+            samples = max(2 * per_batch, make_dataset.CLASSES + 2)
+            self._paths[name] = os.path.join(DATA, f"{kind}-{samples}x{size}")
+            make_dataset.make(kind, self._paths[name], samples, size)
+
+    def describe(self) -> Figures:
+        return {"batches": self._batches}
+
+    def measure(self, contender: Dict[str, Any]) -> Dict[str, Any]:
+        figures: Figures = {}
+        result: Dict[str, Any] = {}
+        for name, (_, per_batch, size) in self.sizes.items():
+            result = rounds.run(contender, {
+                "path": self._paths[name], "batch_size": per_batch, "bytes": per_batch * size, "seed": 42, "world_size": 1,
+                "epochs": self._batches + 60, "batches": self._batches + 20, "warm_up": 20, "pause": 0.01,
+                "memory": "256MB", "step": 0.0})
+            times = sorted(result["ranks"][0]["times"])
+            figures[name] = times[len(times) // 2] * 1e6
+            figures[f"{name} p90"] = times[len(times) * 9 // 10] * 1e6
+        result["figures"] = figures
+        return result
+
+    def conclusions(self, medians: Dict[str, Figures]) -> List[str]:
+        torch, ours = (medians.get(contender["name"]) for contender in self.contenders)
+        if not torch or not ours:
+            return []
+        return [f"HDMLP hands over {name} {torch[name] / ours[name]:.1f} times faster (wanted: 5)" for name in self.sizes]
+
+
+def all_scenarios(quick: bool) -> List[Scenario]:
+    return [
+        Warm("a", "photos", 500 if quick else 2000, 60,
+             {TORCH0["name"]: 2.5, TORCH2["name"]: 10}),
+        Warm("b", "tiny", 4000 if quick else 20_000, 12,
+             {TORCH0["name"]: 8, TORCH2["name"]: 15}),
+        Behind(600 if quick else 3000),
+        Hand(100 if quick else 300),
+    ]
+
+
+def find(keys: Optional[str], quick: bool) -> List[Scenario]:
+    """The scenarios with the given letters, "a,c"; all without."""
+    known = all_scenarios(quick)
+    if not keys:
+        return known
+    wanted = keys.replace(",", " ").split()
+    unknown = [key for key in wanted if key not in [scenario.key for scenario in known]]
+    if unknown:
+        raise ValueError(f"there is no scenario {unknown[0]!r}: a, b, c and d are")
+    return [scenario for scenario in known if scenario.key in wanted]
+
+
