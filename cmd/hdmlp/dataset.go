@@ -242,14 +242,14 @@ func (v *datasetView) histogram(b *strings.Builder) {
 			label = byteSize(float64(bin.From)) + " to " + byteSize(float64(bin.To))
 		}
 		line := fmt.Sprintf("  %20s  %*s %7s  %s", label, width, thousands(bin.Samples),
-			percent(bin.Samples, v.Samples), bar(float64(bin.Samples)/float64(most)*barWidth))
+			percent(bin.Samples, v.Samples), sizeBar(float64(bin.Samples)/float64(most)*barWidth))
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
 }
 
-// bar is a bar of this many columns, exact to an eighth; what is there at all is
+// sizeBar is a bar of this many columns, exact to an eighth; what is there at all is
 // seen.
-func bar(columns float64) string {
+func sizeBar(columns float64) string {
 	eighths := int(math.Round(columns * 8))
 	if eighths == 0 && columns > 0 {
 		eighths = 1

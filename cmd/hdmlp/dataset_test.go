@@ -145,7 +145,7 @@ func TestNumbersForPeople(t *testing.T) {
 	}
 	got := ""
 	for _, columns := range []float64{0, 0.01, 0.5, 1, 2.99} {
-		got += fmt.Sprintf("[%s]", bar(columns))
+		got += fmt.Sprintf("[%s]", sizeBar(columns))
 	}
 	if want := "[][▏][▌][█][███]"; got != want {
 		t.Errorf("bars %s, not %s", got, want)
