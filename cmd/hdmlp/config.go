@@ -131,6 +131,9 @@ type configPrinter struct {
 	colour bool
 }
 
+// whatIsFree stands for the capacity of a file class that was not given.
+const whatIsFree = "what is free"
+
 const (
 	bold  = "1"
 	faint = "2"
@@ -144,6 +147,7 @@ func (p *configPrinter) style(code, text string) string {
 }
 
 func (p *configPrinter) print(c *config.Config, file string) {
+	p.value = len(whatIsFree)
 	for key, o := range c.Origins {
 		p.name = max(p.name, min(len(key), 16))
 		p.value = max(p.value, min(len(o.Value), 28))
@@ -170,7 +174,7 @@ func (p *configPrinter) print(c *config.Config, file string) {
 	}
 	var classes [][3]string
 	for i, s := range c.StorageClasses {
-		capacity := "what is free"
+		capacity := whatIsFree
 		if s.Capacity > 0 {
 			capacity = size.Format(s.Capacity)
 		}
