@@ -23,7 +23,6 @@ type builder struct {
 type copyOf struct {
 	node  uint16
 	class uint8
-	done  bool  // it has its place in the order of filling
 	next  int32 // the sample's next copy; -1: none
 }
 
@@ -96,53 +95,50 @@ func (b *builder) largest(node int) int64 {
 // full tells whether no sample at all could fit on the node any more.
 func (b *builder) full(node int) bool { return b.largest(node) < b.least }
 
-// finish makes the plan. Each class is filled in the order in which its samples are first
+// finish makes the plan, and uses the builder up. Each class is filled in the order in which its samples are first
 // needed (thesis 3.2.2, rule 1): by the node itself, or, if shared and the node is the sample's owner, by anyone.
 func (b *builder) finish(policy string, remote, shared bool) *Plan {
 	p := &Plan{Policy: policy, Prefetch: true, Remote: remote, Nodes: make([]NodePlan, len(b.in.Nodes))}
 	for n := range p.Nodes {
 		p.Nodes[n].Classes = make([][]int32, len(b.in.Nodes[n].Capacity))
 	}
-	take := func(k int32, c *copyOf) {
-		c.done = true
-		class := &p.Nodes[c.node].Classes[c.class]
-		*class = append(*class, k)
+	// Copies leave their sample's list as they find their place, so that later epochs pass quickly over it.
+	left := len(b.copies)
+	take := func(k int32, wanted func(*copyOf) bool) {
+		for at := &b.head[k]; *at >= 0; {
+			c := &b.copies[*at]
+			if !wanted(c) {
+				at = &c.next
+				continue
+			}
+			class := &p.Nodes[c.node].Classes[c.class]
+			*class = append(*class, k)
+			*at = c.next
+			left--
+		}
 	}
 
-	left := len(b.copies)
 	for n, node := range b.in.Nodes {
 		for j, held := range node.Held {
 			for _, k := range held {
-				for c := b.head[k]; c >= 0; c = b.copies[c].next {
-					if held := &b.copies[c]; int(held.node) == n && int(held.class) == j && !held.done {
-						take(k, held)
-						left--
-					}
-				}
+				take(k, func(c *copyOf) bool { return int(c.node) == n && int(c.class) == j })
 			}
 		}
 	}
 	for e := b.in.From; e < b.to && left > 0; e++ {
 		for rank, k := range b.in.Stream.Epoch(e).Reads() {
-			for c := b.head[k]; c >= 0; c = b.copies[c].next {
-				at := &b.copies[c]
-				if !at.done && (int32(at.node) == b.nodeOf[rank] || shared && int32(at.node) == b.owner[k]) {
-					take(k, at)
-					left--
-				}
+			if b.head[k] < 0 {
+				continue
 			}
+			node, owner := b.nodeOf[rank], b.owner[k]
+			take(k, func(c *copyOf) bool { return int32(c.node) == node || shared && int32(c.node) == owner })
 			if left == 0 {
 				break
 			}
 		}
 	}
 	for k := range b.head {
-		for c := b.head[k]; c >= 0 && left > 0; c = b.copies[c].next {
-			if !b.copies[c].done {
-				take(int32(k), &b.copies[c])
-				left--
-			}
-		}
+		take(int32(k), func(*copyOf) bool { return true })
 	}
 	if remote {
 		p.Owner = b.owner

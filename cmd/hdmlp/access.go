@@ -1,0 +1,402 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hdmlp/hdmlp/internal/access"
+)
+
+// accessOptions are what `hdmlp access` is asked for. A negative sample, rank, epoch or step was not asked for.
+type accessOptions struct {
+	samples, nodes, epochs, batch int
+	seed                          uint64
+	delta                         float64
+	shuffle, scheme, tail         string
+	dropLast                      bool
+	sample, rank, epoch, step     int
+	json                          bool
+}
+
+func newAccessCommand() *cobra.Command {
+	var opts accessOptions
+	cmd := &cobra.Command{
+		Use:   "access",
+		Short: "Show what the seed says: who reads which sample when, and how often",
+		Long: `Show what the seed says about a training run, before it starts: how often a
+node reads each sample, as drawn and as the theory expects; who reads a
+given sample when (--sample); what a rank reads in a step (--rank, --epoch, --step).
+
+Every node reads some samples far more often than others, which is what makes
+caching them worthwhile: of 10000 samples, four nodes and 1000 epochs
+each node reads about 323 samples more than 275 times, where 250 is the mean.
+
+With the default --shuffle torch, ranks read exactly what torch's
+DistributedSampler and DataLoader with a batch size of BATCH/NODES would give them.
+
+EXIT STATUS
+  0  success
+  2  wrong input`,
+		Example: `  hdmlp access --samples 10000 --nodes 4 --epochs 1000 --batch 100 --seed 42
+  hdmlp access --samples 1281167 --nodes 8 --epochs 90 --batch 1024 --sample 4711
+  hdmlp access --samples 1281167 --nodes 8 --epochs 90 --batch 1024 --rank 3 --epoch 12 --step 0`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return badInput("access takes no arguments but flags, not %q", args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			opts.json, _ = cmd.Flags().GetBool("json")
+			for name, v := range map[string]*int{"sample": &opts.sample, "rank": &opts.rank, "epoch": &opts.epoch, "step": &opts.step} {
+				if cmd.Flags().Changed(name) && *v < 0 {
+					return badInput("--%s is %d; it must be 0 or more", name, *v)
+				}
+			}
+			return runAccess(opts, cmd.OutOrStdout())
+		},
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&opts.samples, "samples", 10000, "F, samples of the dataset")
+	flags.IntVar(&opts.nodes, "nodes", 4, "N, nodes, one rank on each")
+	flags.IntVar(&opts.epochs, "epochs", 90, "E, epochs of the run")
+	flags.IntVar(&opts.batch, "batch", 100, "samples of a step over all nodes")
+	flags.Uint64Var(&opts.seed, "seed", 0, "of the shuffle")
+	flags.Float64Var(&opts.delta, "delta", 0.1, "count samples that are read more than (1+delta)*E/N times")
+	flags.StringVar(&opts.shuffle, "shuffle", string(access.Torch), "torch, feistel or none")
+	flags.StringVar(&opts.scheme, "scheme", string(access.Strided), "how a batch is split: strided, uniform, whole or imbalanced")
+	flags.StringVar(&opts.tail, "tail", string(access.Pad), "samples that do not divide by the nodes: pad, drop or keep")
+	flags.BoolVar(&opts.dropLast, "drop-last", false, "drop an epoch's last, short batch")
+	flags.IntVar(&opts.sample, "sample", -1, "show who reads this sample when")
+	flags.IntVar(&opts.rank, "rank", -1, "show what this rank reads (default: rank 0's frequencies)")
+	flags.IntVar(&opts.epoch, "epoch", -1, "in this epoch")
+	flags.IntVar(&opts.step, "step", -1, "in this step")
+	for _, name := range []string{"sample", "rank", "epoch", "step"} {
+		flags.Lookup(name).DefValue = "" // they are off unless given
+	}
+	return cmd
+}
+
+// runAccess prints the answer to what opts ask.
+func runAccess(opts accessOptions, out io.Writer) error {
+	stream, err := access.New(access.Spec{
+		Samples: opts.samples, Seed: opts.seed, Epochs: opts.epochs, WorldSize: opts.nodes, GlobalBatch: opts.batch, DropLast: opts.dropLast,
+		Shuffle: access.Shuffle(opts.shuffle), Scheme: access.Scheme(opts.scheme), Tail: access.Tail(opts.tail),
+	})
+	if err != nil {
+		return badInput("%w", err)
+	}
+	if err := opts.check(stream); err != nil {
+		return err
+	}
+	var answer interface{ print(io.Writer) }
+	switch {
+	case opts.sample >= 0:
+		answer = sampleReads(opts, stream)
+	case opts.step >= 0:
+		answer = batchOf(opts, stream)
+	default:
+		answer = frequencies(opts, stream)
+	}
+	if opts.json {
+		return json.NewEncoder(out).Encode(answer)
+	}
+	answer.print(out)
+	return nil
+}
+
+// check validates what the stream itself does not know of.
+func (opts accessOptions) check(stream *access.Stream) error {
+	below := func(name string, v, limit int) error {
+		if v >= limit {
+			return badInput("--%s is %d; allowed: 0 to %d", name, v, limit-1)
+		}
+		return nil
+	}
+	if opts.epochs < 1 {
+		return badInput("--epochs is %d; it must be 1 or more", opts.epochs)
+	}
+	if !(opts.delta >= 0) || math.IsInf(opts.delta, 1) {
+		return badInput("--delta is %v; it must be 0 or more and finite", opts.delta)
+	}
+	for _, e := range []error{
+		below("sample", opts.sample, opts.samples), below("rank", opts.rank, opts.nodes),
+		below("epoch", opts.epoch, opts.epochs), below("step", opts.step, stream.Steps()),
+	} {
+		if e != nil {
+			return e
+		}
+	}
+	switch {
+	case opts.sample >= 0 && (opts.rank >= 0 || opts.step >= 0):
+		return badInput("--sample asks who reads it when; it goes with --epoch alone, not with --rank or --step")
+	case opts.sample < 0 && (opts.epoch >= 0) != (opts.step >= 0):
+		return badInput("--epoch and --step go together: with --rank they show what it reads then")
+	case opts.step >= 0 && opts.rank < 0:
+		return badInput("--step needs --rank: whose batch?")
+	}
+	return nil
+}
+
+// readsAnswer says who reads a sample when.
+type readsAnswer struct {
+	Sample int        `json:"sample"`
+	Epochs int        `json:"epochs"`
+	Reads  []readWhen `json:"reads"`
+	opts   accessOptions
+}
+
+type readWhen struct {
+	Epoch int `json:"epoch"`
+	Rank  int `json:"rank"`
+	Step  int `json:"step"`
+	Index int `json:"index"`
+}
+
+func sampleReads(opts accessOptions, stream *access.Stream) readsAnswer {
+	a := readsAnswer{Sample: opts.sample, Epochs: opts.epochs, Reads: []readWhen{}, opts: opts}
+	from, to := 0, opts.epochs
+	if opts.epoch >= 0 {
+		from, to = opts.epoch, opts.epoch+1
+	}
+	for e := from; e < to; e++ {
+		for _, p := range stream.Epoch(e).Find(opts.sample) {
+			a.Reads = append(a.Reads, readWhen{e, p.Rank, p.Step, p.Index})
+		}
+	}
+	return a
+}
+
+func (a readsAnswer) print(out io.Writer) {
+	when := fmt.Sprintf("in %d epochs", a.Epochs)
+	if a.opts.epoch >= 0 {
+		when = fmt.Sprintf("in epoch %d", a.opts.epoch)
+	}
+	fmt.Fprintf(out, "Sample %d is %s %s", a.Sample, readTimes(len(a.Reads)), when)
+	if len(a.Reads) == 0 {
+		fmt.Fprint(out, ".\n")
+		return
+	}
+	fmt.Fprint(out, ":\n\n  epoch   rank    step   sample of the rank's epoch\n")
+	const most = 100
+	for i, r := range a.Reads {
+		if i == most {
+			fmt.Fprintf(out, "  ... and %d more; --json has them all\n", len(a.Reads)-most)
+			break
+		}
+		fmt.Fprintf(out, "  %5d  %5d  %6d   %6d\n", r.Epoch, r.Rank, r.Step, r.Index)
+	}
+	if a.opts.epoch >= 0 {
+		return
+	}
+	byRank := make([]int, a.opts.nodes)
+	for _, r := range a.Reads {
+		byRank[r.Rank]++
+	}
+	best := 0
+	for r, n := range byRank {
+		if n > byRank[best] {
+			best = r
+		}
+	}
+	fmt.Fprintf(out, "\nRank %d reads it most: %s.\n", best, times(byRank[best]))
+}
+
+// readTimes says how often something is read.
+func readTimes(n int) string {
+	if n == 0 {
+		return "never read"
+	}
+	return "read " + times(n)
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+// batchAnswer says what a rank reads in a step.
+type batchAnswer struct {
+	Rank    int     `json:"rank"`
+	Epoch   int     `json:"epoch"`
+	Step    int     `json:"step"`
+	Steps   int     `json:"steps"`
+	Samples []int32 `json:"samples"`
+}
+
+func batchOf(opts accessOptions, stream *access.Stream) batchAnswer {
+	return batchAnswer{
+		opts.rank, opts.epoch, opts.step, stream.Steps(),
+		stream.Epoch(opts.epoch).Batch([]int32{}, opts.rank, opts.step),
+	}
+}
+
+func (a batchAnswer) print(out io.Writer) {
+	fmt.Fprintf(out, "Rank %d reads %d samples in epoch %d, step %d of 0 to %d:\n", a.Rank, len(a.Samples), a.Epoch, a.Step, a.Steps-1)
+	width := 0
+	for _, k := range a.Samples {
+		width = max(width, len(fmt.Sprint(k)))
+	}
+	perLine := max(1, min(10, 76/(width+2)))
+	for i, k := range a.Samples {
+		if i%perLine == 0 {
+			fmt.Fprint(out, "\n")
+		}
+		fmt.Fprintf(out, "  %*d", width, k)
+	}
+	if len(a.Samples) > 0 {
+		fmt.Fprint(out, "\n")
+	}
+}
+
+// frequencyAnswer is the distribution of a rank's access frequencies.
+type frequencyAnswer struct {
+	Rank      int       `json:"rank"`
+	Samples   int       `json:"samples"`
+	Nodes     int       `json:"nodes"`
+	Epochs    int       `json:"epochs"`
+	Mean      float64   `json:"mean"`
+	Delta     float64   `json:"delta"`
+	Threshold int       `json:"threshold"` // counted are samples read more often than this
+	Expected  *float64  `json:"expected"`  // of them, thesis equation 3.8; null where it does not apply
+	Drawn     int       `json:"drawn"`
+	Least     int       `json:"least"`
+	Most      int       `json:"most"`
+	Counts    []int     `json:"counts"`           // samples read Least, Least+1, ... Most times
+	Theory    []float64 `json:"theory,omitempty"` // and as many as are expected
+	opts      accessOptions
+}
+
+func frequencies(opts accessOptions, stream *access.Stream) frequencyAnswer {
+	rank := max(0, opts.rank)
+	freq := stream.Frequencies([]int{rank}, 0, opts.epochs)
+	a := frequencyAnswer{
+		Rank: rank, Samples: opts.samples, Nodes: opts.nodes, Epochs: opts.epochs, Delta: opts.delta, Least: int(freq[0]), opts: opts,
+	}
+	sum := 0
+	for _, r := range freq {
+		a.Least, a.Most = min(a.Least, int(r)), max(a.Most, int(r))
+		sum += int(r)
+	}
+	a.Mean = float64(sum) / float64(opts.samples)
+	a.Threshold = int(min((1+opts.delta)*float64(opts.epochs)/float64(opts.nodes)+1e-9, math.MaxInt32))
+	a.Counts = make([]int, a.Most-a.Least+1)
+	for _, r := range freq {
+		a.Counts[int(r)-a.Least]++
+		if int(r) > a.Threshold {
+			a.Drawn++
+		}
+	}
+	// The theory is that of a full shuffle, of which every node gets the same part.
+	if s := stream.Spec(); s.Shuffle != access.Sequential && (s.Scheme == access.Strided || s.Scheme == access.Uniform) {
+		f, p := float64(opts.samples), 1/float64(opts.nodes)
+		expected := f * binomialAbove(opts.epochs, a.Threshold, p)
+		a.Expected = &expected
+		for k := a.Least; k <= a.Most; k++ {
+			a.Theory = append(a.Theory, f*binomial(opts.epochs, k, p))
+		}
+	}
+	return a
+}
+
+// binomial returns P[X = k] of X ~ Binomial(n, p), exact up to rounding for any n.
+func binomial(n, k int, p float64) float64 {
+	if k < 0 || k > n {
+		return 0
+	}
+	if p == 1 {
+		if k == n {
+			return 1
+		}
+		return 0
+	}
+	lg := func(x int) float64 {
+		v, _ := math.Lgamma(float64(x) + 1)
+		return v
+	}
+	return math.Exp(lg(n) - lg(k) - lg(n-k) + float64(k)*math.Log(p) + float64(n-k)*math.Log1p(-p))
+}
+
+// binomialAbove returns P[X > k], the sum of thesis equation 3.8.
+func binomialAbove(n, k int, p float64) float64 {
+	sum := 0.0
+	for i := n; i > k; i-- { // the smallest terms first
+		sum += binomial(n, i, p)
+	}
+	return sum
+}
+
+func (a frequencyAnswer) print(out io.Writer) {
+	fmt.Fprintf(out, "How often rank %d reads each of %d samples in %d epochs, one of %d nodes (%s shuffle, seed %d)\n\n",
+		a.Rank, a.Samples, a.Epochs, a.Nodes, a.opts.shuffle, a.opts.seed)
+	a.histogram(out)
+	fmt.Fprintf(out, "\n  mean %.4g, least %d, most %d\n", a.Mean, a.Least, a.Most)
+	fmt.Fprintf(out, "  read more than %d times, (1 + %.4g) E/N:  %d samples", a.Threshold, a.Delta, a.Drawn)
+	if a.Expected != nil {
+		fmt.Fprintf(out, ", %.1f expected", *a.Expected)
+	}
+	fmt.Fprint(out, "\n")
+}
+
+// histogram prints the counts as bars, a dot where the theory expects them to end.
+func (a frequencyAnswer) histogram(out io.Writer) {
+	const lines, width = 16, 50
+	per := (len(a.Counts) + lines - 1) / lines
+	type bin struct {
+		lo, hi, n int
+		theory    float64
+	}
+	var bins []bin
+	longest := 1.0
+	for i := 0; i < len(a.Counts); i += per {
+		b := bin{lo: a.Least + i, hi: a.Least + min(i+per, len(a.Counts)) - 1}
+		for j := i; j < min(i+per, len(a.Counts)); j++ {
+			b.n += a.Counts[j]
+			if a.Theory != nil {
+				b.theory += a.Theory[j]
+			}
+		}
+		longest = max(longest, float64(b.n), b.theory)
+		bins = append(bins, b)
+	}
+	digits := len(fmt.Sprint(a.Most))
+	label := func(b bin) string {
+		if b.lo == b.hi {
+			return fmt.Sprintf("%*d", 2*digits+1, b.lo)
+		}
+		return fmt.Sprintf("%*d-%*d", digits, b.lo, digits, b.hi)
+	}
+	head := fmt.Sprintf("  %*s  %9s", 2*digits+1, "read", "samples")
+	if a.Theory != nil {
+		head += fmt.Sprintf("  %9s", "expected")
+	}
+	fmt.Fprintln(out, head)
+	for _, b := range bins {
+		row := []rune(accessBar(float64(b.n)/longest*width) + strings.Repeat(" ", width+1))
+		line := fmt.Sprintf("  %s  %9d", label(b), b.n)
+		if a.Theory != nil {
+			line += fmt.Sprintf("  %9.1f", b.theory)
+			if at := int(b.theory / longest * width); row[at] == ' ' {
+				row[at] = '·'
+			}
+		}
+		fmt.Fprintln(out, strings.TrimRight(line+"  "+string(row), " "))
+	}
+}
+
+// accessBar draws a bar of so many character cells, in eighths.
+func accessBar(cells float64) string {
+	eighths := int(cells*8 + 0.5)
+	s := strings.Repeat("█", eighths/8)
+	if rest := eighths % 8; rest > 0 {
+		s += string([]rune("▏▎▍▌▋▊▉")[rest-1])
+	}
+	return s
+}

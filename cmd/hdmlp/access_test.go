@@ -1,0 +1,138 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+)
+
+// askAccess is a run over F=10000, N=4, E=1000 as the thesis has it, spoiled or refined by change.
+func askAccess(t *testing.T, change func(*accessOptions)) (string, error) {
+	t.Helper()
+	opts := accessOptions{
+		samples: 10000, nodes: 4, epochs: 1000, batch: 100, seed: 42, delta: 0.1,
+		shuffle: "torch", scheme: "strided", tail: "pad", sample: -1, rank: -1, epoch: -1, step: -1,
+	}
+	change(&opts)
+	var out bytes.Buffer
+	err := runAccess(opts, &out)
+	return out.String(), err
+}
+
+func TestAccessFrequencies(t *testing.T) {
+	out, err := askAccess(t, func(*accessOptions) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"read more than 275 times", "322.9 expected", "mean 250,", "expected\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the output lacks %q:\n%s", want, out)
+		}
+	}
+	out, err = askAccess(t, func(o *accessOptions) { o.json = true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	var a frequencyAnswer
+	if err := json.Unmarshal([]byte(out), &a); err != nil {
+		t.Fatal(err)
+	}
+	if a.Threshold != 275 || a.Expected == nil || math.Abs(*a.Expected-322.9) > 0.05 {
+		t.Errorf("%v samples expected above %d, want 322.9 above 275", a.Expected, a.Threshold)
+	}
+	sum, above := 0, 0
+	for i, n := range a.Counts {
+		if sum += n; a.Least+i > 275 {
+			above += n
+		}
+	}
+	if sum != 10000 || above != a.Drawn || math.Abs(float64(a.Drawn)-322.9) > 90 {
+		t.Errorf("%d samples in all, %d above 275, %d drawn", sum, above, a.Drawn)
+	}
+}
+
+// TestAccessAnswers: what --sample says and what --step says agree.
+func TestAccessAnswers(t *testing.T) {
+	out, err := askAccess(t, func(o *accessOptions) { o.sample, o.epochs, o.json = 4711, 10, true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reads readsAnswer
+	if err := json.Unmarshal([]byte(out), &reads); err != nil {
+		t.Fatal(err)
+	}
+	if len(reads.Reads) != 10 {
+		t.Fatalf("%d reads in 10 epochs", len(reads.Reads))
+	}
+	for _, r := range reads.Reads {
+		out, err := askAccess(t, func(o *accessOptions) { o.rank, o.epoch, o.step, o.json = r.Rank, r.Epoch, r.Step, true })
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b batchAnswer
+		if err := json.Unmarshal([]byte(out), &b); err != nil {
+			t.Fatal(err)
+		}
+		if len(b.Samples) != 25 || b.Samples[r.Index%25] != 4711 {
+			t.Errorf("%+v: the batch is %v", r, b.Samples)
+		}
+	}
+	out, err = askAccess(t, func(o *accessOptions) { o.sample, o.epoch = 4711, 3 })
+	if err != nil || !strings.Contains(out, "Sample 4711 is read once in epoch 3") {
+		t.Errorf("%v:\n%s", err, out)
+	}
+	out, err = askAccess(t, func(o *accessOptions) {
+		o.samples, o.nodes, o.batch, o.tail, o.shuffle, o.sample, o.epochs = 5, 4, 4, "drop", "none", 4, 3
+	})
+	if err != nil || out != "Sample 4 is never read in 3 epochs.\n" {
+		t.Errorf("%v:\n%s", err, out)
+	}
+	out, err = askAccess(t, func(o *accessOptions) { o.rank, o.epoch, o.step, o.shuffle = 1, 0, 2, "none" })
+	if err != nil || !strings.Contains(out, "Rank 1 reads 25 samples in epoch 0, step 2 of 0 to 99:\n\n  201  205  209") {
+		t.Errorf("%v:\n%s", err, out)
+	}
+}
+
+func TestAccessBadInput(t *testing.T) {
+	for want, change := range map[string]func(*accessOptions){
+		"Samples is 0":                 func(o *accessOptions) { o.samples = 0 },
+		"WorldSize is 0":               func(o *accessOptions) { o.nodes = 0 },
+		`Shuffle is "fair"; allowed`:   func(o *accessOptions) { o.shuffle = "fair" },
+		"--epochs is 0":                func(o *accessOptions) { o.epochs = 0 },
+		"--delta is -1":                func(o *accessOptions) { o.delta = -1 },
+		"--delta is NaN":               func(o *accessOptions) { o.delta = math.NaN() },
+		"--sample is 10000; allowed":   func(o *accessOptions) { o.sample = 10000 },
+		"--rank is 4; allowed: 0 to 3": func(o *accessOptions) { o.rank = 4 },
+		"--epoch is 1000; allowed":     func(o *accessOptions) { o.rank, o.epoch, o.step = 0, 1000, 0 },
+		"--step is 100; allowed":       func(o *accessOptions) { o.rank, o.epoch, o.step = 0, 0, 100 },
+		"go together":                  func(o *accessOptions) { o.rank, o.epoch = 0, 0 },
+		"--step needs --rank":          func(o *accessOptions) { o.epoch, o.step = 0, 0 },
+		"goes with --epoch alone":      func(o *accessOptions) { o.sample, o.rank = 0, 0 },
+	} {
+		out, err := askAccess(t, change)
+		var input inputError
+		if !errors.As(err, &input) || !strings.Contains(err.Error(), want) || out != "" {
+			t.Errorf("error %v, output %q; want wrong input that says %q", err, out, want)
+		}
+	}
+}
+
+func TestBinomial(t *testing.T) {
+	for _, c := range []struct {
+		got, want float64
+	}{
+		{binomial(4, 2, 0.5), 0.375},
+		{binomial(1, 1, 1), 1},
+		{binomial(5, 6, 0.5), 0},
+		{binomialAbove(3, 1, 0.5), 0.5},
+		{binomialAbove(1000, -1, 0.25), 1},
+		{10000 * binomialAbove(1000, 275, 0.25), 322.9},
+	} {
+		if math.Abs(c.got-c.want) > 0.05*min(1, c.want)+1e-9 {
+			t.Errorf("%v, want %v", c.got, c.want)
+		}
+	}
+}
