@@ -42,6 +42,13 @@ EXIT STATUS
 		Version:       version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
+		Args:          cobra.ArbitraryArgs, // so that RunE, not cobra, names an unknown command
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return badInput("there is no command %q; `hdmlp --help` lists them", args[0])
+			}
+			return cmd.Help()
+		},
 	}
 	root.PersistentFlags().Bool("json", false, "print JSON, errors included")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return inputError{err} })
@@ -57,6 +64,14 @@ func (e inputError) Unwrap() error { return e.error }
 // badInput makes an inputError.
 func badInput(format string, args ...any) error {
 	return inputError{fmt.Errorf(format, args...)}
+}
+
+// noArgs refuses arguments.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return badInput("%s takes no arguments: %q", cmd.CommandPath(), args[0])
+	}
+	return nil
 }
 
 // exitCode prints err, as the user asked, and gives the exit status.

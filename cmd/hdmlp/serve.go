@@ -40,7 +40,7 @@ func newServeCommand() *cobra.Command {
 		Long: `Run this node's daemon in the foreground. Training processes start it by
 themselves; run it by hand to keep caches warm between jobs for longer
 (--set linger=12h), or to see its log.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			arguments, err := parseSettings(set)
 			if err != nil {

@@ -22,7 +22,7 @@ func newStatsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "stats",
 		Short: "Show the running daemon's jobs: stall by cause, bytes by place, caches",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var stats daemon.Stats
 			if err := ask("stats", nil, &stats); err != nil {
@@ -43,7 +43,7 @@ func newStopCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stop",
 		Short: "End the running daemon",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			var none map[string]any
 			err := ask("shutdown", map[string]any{"force": force}, &none)

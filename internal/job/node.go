@@ -10,6 +10,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -110,7 +111,7 @@ func (n *Node) Resolve(s protocol.Settings) (*config.Config, error) {
 	return config.Resolve(config.Input{
 		Arguments:   s.Arguments,
 		Environment: s.Environment,
-		File:        s.ConfigFile,
+		File:        cmp.Or(s.ConfigFile, config.DefaultFile(s.Environment)),
 		Machine:     n.kinds.Machine,
 	})
 }
