@@ -13,6 +13,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/config/size"
 	"github.com/hdmlp/hdmlp/internal/placement"
 	"github.com/hdmlp/hdmlp/internal/prefetch"
 	"github.com/hdmlp/hdmlp/internal/protocol"
@@ -164,6 +165,7 @@ func (j *Job) assembleCache() error {
 			o.Classes = append(o.Classes, prefetch.Class{Name: c.name, Store: c.store, KeepAll: !inPlace && c.room >= index.Bytes() && len(plan.Nodes[0].Classes) > 0})
 		}
 		s.cache = prefetch.NewCache(o)
+		j.adviseRoom(s.classes, index.Bytes())
 	}
 	s.cacheRefs++
 	j.cache = s.cache
@@ -172,6 +174,19 @@ func (j *Job) assembleCache() error {
 		j.filler = j.cache.Fill(plan.Nodes[0].Classes, func(bytes int64) { j.fillRead.Source(0, bytes) })
 	}
 	return nil
+}
+
+// adviseRoom tells when the caches hold only a part of the dataset, because every
+// epoch then reads the rest again.
+func (j *Job) adviseRoom(classes []usedClass, total int64) {
+	var room int64
+	for _, c := range classes {
+		room += c.room
+	}
+	if room < total && (j.cfg.Policy == "cooperative" || j.cfg.Policy == "frequency" || j.cfg.Policy == "minio") {
+		j.warnings = append(j.warnings, fmt.Sprintf("the caches have room for %s of the dataset's %s; the rest is read from the source in every epoch: raise memory, or give cache_dir on a fast local disk",
+			size.Format(room), size.Format(total)))
+	}
 }
 
 // openStores opens the configured storage classes' stores for the dataset, each
