@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -371,6 +370,3 @@ func drawSeed() uint64 {
 	_, _ = rand.Read(b[:]) // never fails
 	return binary.LittleEndian.Uint64(b[:]) >> 2
 }
-
-// errLeft: the rank has been closed.
-var errLeft = errors.New("the rank has left the job")
