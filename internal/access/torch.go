@@ -5,6 +5,8 @@ package access
 type mt19937 struct {
 	state [mtN]uint32
 	next  int
+
+	touched int32 // keeps the compiler from dropping the reads of shuffle32
 }
 
 const (
@@ -60,45 +62,57 @@ func temper(y uint32) uint32 {
 	return y ^ y>>18
 }
 
-// wideRandperm is the length from which torch.randperm draws 64 bits per element.
+// wideRandperm is the length from which torch.randperm draws 64 bits per element, in
+// today's torch. Old versions do not: torch 1.13 draws 32 bits whatever the length, so
+// from here on (214 million samples) their orders differ from today's torch and from ours.
 const wideRandperm = (1<<32 - 1) / 20
 
 // randperm fills r with torch.randperm(len(r)) of a CPU generator seeded with seed.
 func randperm(r []int32, seed uint32) {
 	var g mt19937
 	g.seed(seed)
+	if len(r) >= wideRandperm {
+		shuffle64(r, &g)
+		return
+	}
 	for i := range r {
 		r[i] = int32(i)
 	}
-	if len(r) < wideRandperm {
-		shuffle32(r, &g)
-	} else {
-		shuffle64(r, &g)
-	}
+	shuffle32(r, &g)
 }
 
-// shuffle32 is torch's Fisher-Yates on 32-bit randoms.
+// shuffle32 is torch's Fisher-Yates on 32-bit randoms. It first draws a block of swaps and
+// touches what they will swap: these reads do not depend on each other, so where r exceeds the
+// processor's caches, they wait for memory together instead of one after another.
 func shuffle32(r []int32, g *mt19937) {
+	var other [mtN]uint32
 	for i := 0; i < len(r)-1; {
 		if g.next == mtN {
 			g.twist()
 		}
 		words := g.state[g.next:min(mtN, g.next+len(r)-1-i)]
 		g.next += len(words)
-		for _, y := range words {
-			rest := r[i:]
+		var touched int32
+		for n, y := range words {
+			rest := r[i+n:]
 			j := temper(y) % uint32(len(rest))
+			other[n] = j
+			touched |= rest[j]
+		}
+		g.touched = touched
+		for _, j := range other[:len(words)] {
+			rest := r[i:]
 			rest[0], rest[j] = rest[j], rest[0]
 			i++
 		}
 	}
 }
 
-// shuffle64 is torch's Fisher-Yates on 64-bit randoms.
+// shuffle64 is torch's inside-out Fisher-Yates on 64-bit randoms; it needs no initial values.
 func shuffle64(r []int32, g *mt19937) {
-	for i := range len(r) - 1 {
-		rest := r[i:]
-		j := g.uint64() % uint64(len(rest))
-		rest[0], rest[j] = rest[j], rest[0]
+	for i := range r {
+		z := g.uint64() % uint64(i+1)
+		r[i] = r[z]
+		r[z] = int32(i)
 	}
 }

@@ -248,7 +248,7 @@ func TestTorchInstalled(t *testing.T) {
 	compareWithTorch(t, answers)
 }
 
-// TestWideRandperm: from 2^32/20 elements on torch draws 64 bits for each. The first
+// TestWideRandperm: from 2^32/20 elements on today's torch draws 64 bits for each. The first
 // outputs of a generator seeded with 5489 are known (Matsumoto and Nishimura).
 func TestWideRandperm(t *testing.T) {
 	var g mt19937
@@ -256,19 +256,17 @@ func TestWideRandperm(t *testing.T) {
 	if got, want := g.uint64(), uint64(3499211612)<<32|581869302; got != want {
 		t.Errorf("first 64 bits: %d, want %d", got, want)
 	}
-	// The same draws, taken one by one as torch's loop does.
+	// Inside out: sample i goes to the place drawn for it, what was there moves to the end.
 	r := make([]int32, 1000)
-	for i := range r {
-		r[i] = int32(i)
-	}
-	want := append([]int32(nil), r...)
 	g.seed(7)
 	shuffle64(r, &g)
+	var want []int32
 	g.seed(7)
-	for i := range len(want) - 1 {
+	for i := range len(r) {
 		hi := uint64(g.uint32())
-		z := int((hi<<32 | uint64(g.uint32())) % uint64(len(want)-i))
-		want[i], want[i+z] = want[i+z], want[i]
+		z := int((hi<<32 | uint64(g.uint32())) % uint64(i+1))
+		want = append(want, int32(i))
+		want[z], want[i] = int32(i), want[z]
 	}
 	if diff := cmp.Diff(want, r); diff != "" {
 		t.Error(diff)
