@@ -1,0 +1,39 @@
+"""Trains a small network on a folder of class folders: train_torch.py DATA, alone or under torchrun."""
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler
+from torchvision import transforms
+from torchvision.datasets import ImageFolder
+
+EPOCHS, BATCH_SIZE = 4, 32
+
+os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+os.environ.setdefault("MASTER_PORT", "29500")
+rank, world_size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+dist.init_process_group("gloo", rank=rank, world_size=world_size)
+
+transform = transforms.Compose([transforms.RandomResizedCrop(96, scale=(0.5, 1.0)), transforms.ToTensor()])
+dataset = ImageFolder(sys.argv[1], transform)
+sampler = DistributedSampler(dataset, seed=42)
+loader = DataLoader(dataset, batch_size=BATCH_SIZE, sampler=sampler, num_workers=2)
+
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(
+    torch.nn.Conv2d(3, 16, 7, stride=4), torch.nn.ReLU(),
+    torch.nn.Conv2d(16, 32, 3, stride=2), torch.nn.ReLU(),
+    torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(32, len(dataset.classes))))
+optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+
+for epoch in range(EPOCHS):
+    sampler.set_epoch(epoch)
+    total = 0.0
+    for images, labels in loader:
+        loss = torch.nn.functional.cross_entropy(model(images), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        total += loss.item()
+    if rank == 0:
+        print(f"epoch {epoch}: loss {total / len(loader):.3f}")
