@@ -24,7 +24,7 @@ from ._protocol import audit_sum
 from ._reports import Explanation, Report, Stats
 from ._stream import Stream, Taken, column
 from .errors import (AuditError, BusyError, ClosedError, ConfigError, DatasetError,
-                     DatasetNotFoundError, EndError, HDMLPError, MismatchError)
+                     DatasetNotFoundError, EndError, MismatchError)
 
 log = logging.getLogger("hdmlp")
 
@@ -99,16 +99,15 @@ class Loader:
             return stream
         if self._closed:
             raise ClosedError("the loader is closed")
-        again = stream is not None
         self._disconnect()
-        deadline = time.monotonic() + 2.0
+        deadline = time.monotonic() + 1.0
         while True:
             try:
                 stream = self._connect()
                 break
             except BusyError:
-                # The daemon may not yet have seen that we hung up.
-                if not again or time.monotonic() > deadline:
+                # The daemon may not yet have seen that an earlier loader hung up.
+                if time.monotonic() > deadline:
                     raise
                 time.sleep(0.02)
         opened = stream.opened

@@ -196,6 +196,20 @@ def _copy(raw, nbytes: int, place: Place) -> Optional[Tuple[_Slot, int]]:
     return place.taken[-1], offset
 
 
+def _table(payload: bytearray) -> List[Tuple[int, int, int, int]]:
+    _, count, _ = RESULT_HEAD.unpack_from(payload)
+    return list(BUFFER.iter_unpack(payload[RESULT_HEAD.size:RESULT_HEAD.size + BUFFER.size * count]))
+
+
+def _numbers(table: List[Tuple[int, int, int, int]]) -> Tuple[int, ...]:
+    return tuple({slot & ~_IN_SLOT for slot, _, _, nbytes in table if nbytes})
+
+
+def slots_of(payload: bytearray) -> Tuple[int, ...]:
+    """The slots that a RESULT occupies, to be returned if nobody wants the batch."""
+    return _numbers(_table(payload))
+
+
 def decode(payload: bytearray, segments: Dict[int, Segment], give_back: Callable[[Any], None]) -> Any:
     """The batch of a RESULT, its tensors and arrays writable and where the worker put them.
 
@@ -203,10 +217,8 @@ def decode(payload: bytearray, segments: Dict[int, Segment], give_back: Callable
         segments: the worker's slots by number.
         give_back: called with a tuple of slot numbers when the last tensor on them is gone.
     """
-    _, count, _ = RESULT_HEAD.unpack_from(payload)
-    end = RESULT_HEAD.size + BUFFER.size * count
-    table = list(BUFFER.iter_unpack(payload[RESULT_HEAD.size:end]))
-    numbers = tuple({slot & ~_IN_SLOT for slot, _, _, nbytes in table if nbytes})
+    table = _table(payload)
+    numbers = _numbers(table)
     lease = Lease(numbers, give_back)
     views = {number: segments[number].view(lease) for number in numbers}
     del lease
@@ -215,5 +227,5 @@ def decode(payload: bytearray, segments: Dict[int, Segment], give_back: Callable
     if table and table[-1][0] & _IN_SLOT:
         pickled = bytes(buffers.pop())
     else:
-        pickled = memoryview(payload)[end:]
+        pickled = memoryview(payload)[RESULT_HEAD.size + BUFFER.size * len(table):]
     return pickle.loads(pickled, buffers=buffers)

@@ -118,6 +118,7 @@ class Stream:
         self._generation = 0
         self._calls = 0
         self._busy = False
+        self._dead = False  # the daemon is gone, and the reader knows it
         self.position: Optional[int] = None
         self.stall = 0
         self.opened = self._open(request)
@@ -158,30 +159,23 @@ class Stream:
         return self._opened
 
     def _send(self, frame) -> None:
+        """Sends a frame. That the daemon is gone is for the reader to find: what it said before comes first."""
+        if self._dead:
+            return
+        if self.broken:
+            raise self._interrupted()
         try:
             self._connection.send(frame)
-        except protocol.Disconnected:
-            # What it said before it went is worth more than that it went.
-            self._last_frames()
-
-    def _last_frames(self) -> None:
-        """Reads what a daemon that is gone has left in the socket; raises its error, or DaemonDied."""
-        try:
-            while self.pump():
-                pass
-        except HDMLPError:
-            pass
-        for item in self._items:
-            if isinstance(item, _Failure) and item.generation is None:
-                self._connection.close()
-                raise item.error
-        raise self._died()
+        except protocol.Disconnected as error:
+            log.debug("cannot send to the daemon: %s", error)
 
     def _died(self) -> HDMLPError:
         if self._connection.closed or self._connection.torn:
             return self._interrupted()
         error = self._client.died()
         self._connection.close()
+        self._dead = True
+        self.position = None
         return error
 
     @staticmethod
@@ -205,7 +199,9 @@ class Stream:
                     self._busy = False
                     return False
             except protocol.Disconnected:
-                raise self._died() from None
+                error = self._died()
+                self._busy = False
+                raise error from None
             frame = connection.frame()
         kind, payload, fd = frame
         if kind == protocol.BATCH:
@@ -250,8 +246,6 @@ class Stream:
         """Makes ``position`` what comes next; costs nothing if it is."""
         if position == self.position:
             return
-        if self.broken:
-            raise self._interrupted()
         self._generation += 1
         epoch, step = divmod(position, self.steps)
         self._send(protocol.ITERATE_FRAME.pack(16, protocol.ITERATE, self._generation, epoch, step))
@@ -386,19 +380,16 @@ class Stream:
     def return_slots(self) -> None:
         """Returns the slots that are free to the daemon, if there are any."""
         if self._connection.writing:
-            self._flush()
+            try:
+                self._connection.flush()
+            except protocol.Disconnected as error:
+                log.debug("cannot send to the daemon: %s", error)
         if not self._freed:
             return
         slots = self._drain()
         self._send(protocol.ACK_FRAME.pack(
             protocol.ACK_BODY + len(slots), protocol.ACK, self._generation, protocol.NO_BATCH,
             0, 0, 0, len(slots) >> 2) + slots)
-
-    def _flush(self) -> None:
-        try:
-            self._connection.flush()
-        except protocol.Disconnected:
-            self._last_frames()
 
     def ack(self, epoch: int, step: int, stall: int, audit: int) -> None:
         """Says that a batch was yielded, and returns the slots that are free.
@@ -411,11 +402,7 @@ class Stream:
         frame = protocol.ACK_FRAME.pack(
             protocol.ACK_BODY + len(slots), protocol.ACK, self._generation, epoch, step,
             stall, audit, len(slots) >> 2)
-        try:
-            self._connection.send(frame + slots if slots else frame)
-        except protocol.Disconnected:
-            # The batch in hand is good; the next one will say that the daemon is gone.
-            log.debug("the daemon is gone; batch %d of epoch %d is not acknowledged", step, epoch)
+        self._send(frame + slots if slots else frame)
 
     def call(self, method: str, params: Optional[Dict[str, Any]] = None) -> Any:
         """A call on the stream's connection; batches that come meanwhile are kept.
@@ -426,8 +413,6 @@ class Stream:
         Raises:
             HDMLPError: what the daemon answered.
         """
-        if self.broken:
-            raise self._interrupted()
         self._calls += 1
         number = self._calls
         self._send(protocol.encode_json(

@@ -20,7 +20,7 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 from . import _protocol as protocol
 from . import _worker
 from ._recipe import Recipe
-from ._results import SLOT_BODY, decode
+from ._results import SLOT_BODY, decode, slots_of
 from ._segments import Segment
 from ._stream import _HEAD_SIZE, Stream, Taken
 from .errors import ClosedError, HDMLPError, StallTimeout, WorkerDied
@@ -107,15 +107,18 @@ class _Handle:
             payload = b"".join(protocol.U32.pack(n) for n in numbers)
             self.send(protocol.encode(_worker.FREE, payload))
 
-    def close(self, kill: bool) -> None:
+    def end(self) -> None:
+        """Asks the process to end, by hanging up and by signal."""
         self.connection.close()
-        if kill and self.process.is_alive():
+        if self.process.is_alive():
             self.process.terminate()
-        if kill:
+
+    def reap(self) -> None:
+        """Waits for the process's end, and makes it come if it does not."""
+        self.process.join(1.0)
+        if self.process.is_alive():
+            self.process.kill()
             self.process.join(1.0)
-            if self.process.is_alive():
-                self.process.kill()
-                self.process.join(1.0)
 
 
 class Pool:
@@ -144,7 +147,8 @@ class Pool:
         self._workers: List[_Handle] = []
         self._by_fd: Dict[int, _Handle] = {}
         self._order: Deque[_Task] = deque()
-        self._error: Optional[HDMLPError] = None
+        self._error: Optional[HDMLPError] = None  # of the stream, to raise after what is under way
+        self._error_at: Optional[int] = None
         self._fds: Dict[int, Tuple[int, int]] = {}
         self._tasks = 0
         self._busy = False
@@ -185,7 +189,8 @@ class Pool:
     @property
     def broken(self) -> bool:
         """True if the pool cannot be used any more."""
-        return (self._busy or self._stream is None or self._stream.broken
+        return (self._busy or self._stream is None
+                or self._stream.broken and self._error is None  # else what is under way comes first
                 or any(w.connection.closed or w.connection.torn for w in self._workers))
 
     def _start(self) -> None:
@@ -204,13 +209,11 @@ class Pool:
     def close(self) -> None:
         """Ends the workers. Batches that the program keeps stay valid. Idempotent."""
         workers, self._workers = self._workers, []
-        mine = os.getpid() == self._pid
-        for worker in workers:
-            worker.connection.close()
-            if mine and worker.process.is_alive():
-                worker.process.terminate()
-        for worker in workers:
-            worker.close(kill=mine)
+        if os.getpid() == self._pid:  # in a forked child the workers are not ours to end
+            for worker in workers:
+                worker.end()
+            for worker in workers:
+                worker.reap()
         for fd, _ in self._fds.values():
             os.close(fd)
         self._fds.clear()
@@ -224,7 +227,7 @@ class Pool:
         """What :meth:`next` yields next, or None if nothing is under way."""
         if self._order:
             return self._order[0].position
-        return None if self._error is not None else self._stream.position
+        return self._stream.position if self._error is None else self._error_at
 
     def seek(self, position: int) -> None:
         """Makes ``position`` what comes next; what is under way is given up if it is not that."""
@@ -234,7 +237,8 @@ class Pool:
             return
         for task in self._order:
             task.stale = True
-            task.result = None
+            if isinstance(task.result, bytearray):
+                task.worker.freed.append(slots_of(task.result))
         self._order.clear()
         self._error = None
         for worker in self._workers:
@@ -275,8 +279,9 @@ class Pool:
         self._busy = False
         return task.taken._replace(content=(task.worker, task.result))
 
-    def value(self, content: Tuple[_Handle, Any]) -> Any:
-        """The batch itself; raises the exception that the worker had instead."""
+    @staticmethod
+    def value(content: Tuple[_Handle, Any]) -> Any:
+        """The batch itself, or the :class:`Failed` in its place."""
         worker, result = content
         if isinstance(result, Failed):
             return result
@@ -326,8 +331,7 @@ class Pool:
         self._stream.free(bytes(taken.payload[_HEAD_SIZE + 32 * taken.n:]))
         if kind == _worker.RESULT:
             if task.stale:
-                # Its slots must go back to the worker: take the batch and let go of it.
-                decode(payload, worker.segments, worker.freed.append)
+                worker.freed.append(slots_of(payload))
             else:
                 task.result = payload
         elif kind == _worker.FAILED:
@@ -335,10 +339,11 @@ class Pool:
 
     def _dispatch(self) -> None:
         while len(self._order) < self._capacity and self._error is None:
+            expected = self._stream.position
             try:
                 taken = self._stream.poll()
             except HDMLPError as error:
-                self._error = error  # after what is under way
+                self._error, self._error_at = error, expected
                 return
             if taken is None:
                 return

@@ -270,6 +270,7 @@ def test_fork(daemon, folder):
     loader = data.DataLoader(folder, batch_size=4, seed=7)
     batches = iter(loader)
     kept = next(batches)
+    assert read(kept.samples) == expected(loader, 25, 0)[0]
     pid = os.fork()
     if pid == 0:
         ok = False
@@ -333,6 +334,25 @@ def test_nothing_is_left(daemon, folder):
     # The fake's own ends of what it still has.
     assert len(os.listdir("/proc/self/fd")) <= before + 6
     assert not daemon.jobs
+
+
+def test_progress_is_for_terminals_and_what_takes_long(monkeypatch):
+    import io
+
+    from hdmlp._progress import Progress
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    for stream, shown in ((Terminal(), True), (io.StringIO(), False)):
+        progress = Progress(stream)
+        progress({"what": "scanning", "done": 1, "total": 0})
+        assert stream.getvalue() == ""
+        monkeypatch.setattr(progress, "_since", progress._since - 2)
+        progress({"what": "scanning", "done": 12000, "total": 0})
+        progress(None)
+        assert ("scanning: 12,000" in stream.getvalue()) == shown
 
 
 def test_version():

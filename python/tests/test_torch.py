@@ -191,6 +191,18 @@ def test_the_daemon_dies_behind_workers(daemon, folder):
         assert [ids_of(x) for x, _ in batches] == expected(loader)[4:]
 
 
+def test_a_sample_that_fails_behind_workers(daemon, folder):
+    daemon.fail_at = (0, 3)
+    with ht.DataLoader(dataset(folder), batch_size=4, seed=3, num_workers=2) as loader:
+        batches = iter(loader)
+        for ids in expected(loader)[:3]:
+            assert ids_of(next(batches)[0]) == ids
+        with pytest.raises(errors.SampleError):
+            next(batches)
+        daemon.fail_at = None
+        assert [ids_of(x) for x, _ in loader] == expected(loader, 1)
+
+
 def test_break_with_workers(daemon, folder):
     daemon.slots = 16
     with ht.DataLoader(dataset(folder), batch_size=4, seed=3, num_workers=2) as loader:
@@ -202,6 +214,14 @@ def test_break_with_workers(daemon, folder):
         assert [ids_of(x) for x, _ in loader] == expected(loader, 5)
         processes = [w.process for w in loader._source._workers]
     assert not any(p.is_alive() for p in processes)
+
+
+def test_slots_of_batches_given_up_are_used_again(daemon, folder):
+    with ht.DataLoader(dataset(folder), batch_size=4, seed=3, num_workers=2, prefetch_factor=3) as loader:
+        for _ in range(12):
+            next(iter(loader))
+            time.sleep(0.02)
+        assert all(len(w.segments) <= 12 for w in loader._source._workers)
 
 
 def test_interrupt_with_workers(daemon, folder):

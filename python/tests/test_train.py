@@ -282,3 +282,30 @@ def test_the_daemon_ends_when_nobody_is_left(images):
     while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_killed_script_leaves_nothing(images):
+    path = os.path.dirname(os.path.dirname(ht.__file__))
+    process = subprocess.Popen([sys.executable, "-c", SCRIPT, images, "2"], stderr=subprocess.PIPE, text=True,
+                               env={**os.environ, "PYTHONPATH": path})
+    assert process.stderr.readline() == "running\n"
+    workers = _children(process.pid)
+    assert len(workers) >= 2
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 5  # the daemon too, a second after its last process
+    while any(os.path.exists(f"/proc/{pid}") for pid in workers) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not [pid for pid in workers if os.path.exists(f"/proc/{pid}")]
+
+
+def _children(parent):
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                if int(file.read().rsplit(")", 1)[1].split()[1]) == parent:
+                    found.append(int(pid))
+        except OSError:
+            pass
+    return found
