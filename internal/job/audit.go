@@ -85,7 +85,7 @@ func (j *Job) Audit(ctx context.Context, epoch int) (*Audit, error) {
 func (j *Job) compareAudit(epoch int) *Audit {
 	view := j.epoch(epoch)
 	a := &Audit{Epoch: epoch, Missing: []int{}}
-	var delivered, skipped uint64
+	var delivered, missing uint64
 	from := map[int]bool{}
 	first := 0
 	j.mu.Lock()
@@ -100,11 +100,11 @@ func (j *Job) compareAudit(epoch int) *Audit {
 		if l := j.ledgers[rank]; l != nil {
 			n, s := l.Delivered(epoch)
 			a.Samples += n
-			skipped += s
+			missing += s
 		}
 	}
 	j.mu.Unlock()
-	expected := view.Audit() - skipped
+	expected := view.Audit() - missing
 	if first > 0 {
 		expected -= j.auditBefore(view, first)
 	}

@@ -27,7 +27,12 @@ type Faults struct {
 	policy OnError
 
 	mu  sync.Mutex
-	bad map[int]*Fault
+	bad map[int]*fault
+}
+
+type fault struct {
+	Fault
+	err error
 }
 
 // Fault is one unreadable sample.
@@ -41,7 +46,7 @@ type Fault struct {
 
 // NewFaults returns an empty list under the policy.
 func NewFaults(policy OnError) *Faults {
-	return &Faults{policy: policy, bad: make(map[int]*Fault)}
+	return &Faults{policy: policy, bad: make(map[int]*fault)}
 }
 
 // List returns the faults so far, by sample.
@@ -50,17 +55,21 @@ func (f *Faults) List() []Fault {
 	defer f.mu.Unlock()
 	out := make([]Fault, 0, len(f.bad))
 	for _, x := range f.bad {
-		out = append(out, *x)
+		out = append(out, x.Fault)
 	}
 	slices.SortFunc(out, func(a, b Fault) int { return a.Sample - b.Sample })
 	return out
 }
 
-// known tells that the sample has failed before.
-func (f *Faults) known(id int) bool {
+// known returns the error that a sample failed with before, if the policy leaves
+// such samples out: then it is not tried again.
+func (f *Faults) known(id int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.bad[id] != nil
+	if x := f.bad[id]; x != nil && f.policy != Raise {
+		return x.err
+	}
+	return nil
 }
 
 // forgive decides about a sample that failed with err: nil means that the policy
@@ -74,7 +83,7 @@ func (f *Faults) forgive(id int, err error) error {
 	defer f.mu.Unlock()
 	x := f.bad[id]
 	if x == nil {
-		x = &Fault{Sample: id, Path: sample.Path, Reason: sample.Kind.Error(), Policy: f.policy}
+		x = &fault{Fault{Sample: id, Path: sample.Path, Reason: sample.Kind.Error(), Policy: f.policy}, err}
 		f.bad[id] = x
 	}
 	x.Count++
@@ -97,18 +106,20 @@ func (f *Faults) decide(b *batch, i int, err error) error {
 			b.skipped = make([]bool, len(b.IDs))
 		}
 		b.skipped[i] = true
-		b.skippedAudit += access.Mix(b.Epoch, id)
-		b.Audit -= access.Mix(b.Epoch, id)
+		b.correctAudit(-access.Mix(b.Epoch, id))
 		return nil
 	}
 	samples := b.stager.o.Cache.index.Len()
 	for step := 1; step < samples; step++ {
 		stand := (id + step) % samples
-		if f.known(stand) {
+		if f.known(stand) != nil {
 			continue
 		}
 		err := b.bring(i, stand)
 		if err == nil {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.correctAudit(access.Mix(b.Epoch, stand) - access.Mix(b.Epoch, id))
 			return nil
 		}
 		if err := f.forgive(stand, err); err != nil {
@@ -116,4 +127,11 @@ func (f *Faults) decide(b *batch, i int, err error) error {
 		}
 	}
 	return fmt.Errorf("no readable sample is left to substitute sample %d by: %w", id, err)
+}
+
+// correctAudit takes notice that the batch has other samples than the stream says.
+// b.mu is held.
+func (b *batch) correctAudit(difference uint64) {
+	b.Audit += difference
+	b.missing -= difference
 }

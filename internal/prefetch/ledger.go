@@ -30,7 +30,7 @@ type epochAccount struct {
 	source           Amount
 	started          time.Time // first batch yielded
 	ended            time.Time // last batch yielded so far
-	skipped          uint64    // set hash of samples left out
+	missing          uint64    // set hash of samples left out, less that of their stand-ins
 }
 
 // sentBatch is what the ledger has to know when the batch's stall arrives.
@@ -38,7 +38,7 @@ type sentBatch struct {
 	epoch, step int
 	cause       string
 	samples     int64
-	skipped     uint64
+	missing     uint64
 	reads       []Amount
 }
 
@@ -64,7 +64,7 @@ func (l *Ledger) restart(epoch int) {
 	l.mu.Lock()
 	l.sent = l.sent[:0]
 	if a := l.epochs[epoch]; a != nil {
-		a.skipped = 0
+		a.missing = 0
 	}
 	l.mu.Unlock()
 }
@@ -88,7 +88,7 @@ func (l *Ledger) Source(epoch int, bytes int64) {
 
 // emitted notes a batch that goes to the process.
 func (l *Ledger) emitted(b *batch) {
-	s := sentBatch{epoch: b.Epoch, step: b.Step, samples: int64(len(b.IDs)), skipped: b.skippedAudit, reads: make([]Amount, l.places)}
+	s := sentBatch{epoch: b.Epoch, step: b.Step, samples: int64(len(b.IDs)), missing: b.missing, reads: make([]Amount, l.places)}
 	for i, r := range b.reads {
 		place := r.place
 		s.reads[place].add(Amount{1, int64(b.Lengths[i])})
@@ -127,7 +127,7 @@ func (l *Ledger) Yielded(epoch, step int, stall time.Duration) {
 		a.samples += s.samples
 		a.stall[s.cause] += stall
 		a.ended = now
-		a.skipped += s.skipped
+		a.missing += s.missing
 		for p := range s.reads {
 			a.reads[p].add(s.reads[p])
 		}
@@ -201,12 +201,13 @@ func (l *Ledger) Epochs() []EpochReport {
 }
 
 // Delivered returns how many samples of the epoch the process was handed, and the
-// set hash (a sum of access.Mix) of those that the policy for errors left out.
-func (l *Ledger) Delivered(epoch int) (samples int64, skipped uint64) {
+// set hash (a sum of access.Mix) of those that the policy for errors left out, less
+// that of those that stood in.
+func (l *Ledger) Delivered(epoch int) (samples int64, missing uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if a := l.epochs[epoch]; a != nil {
-		return a.samples, a.skipped
+		return a.samples, a.missing
 	}
 	return 0, 0
 }

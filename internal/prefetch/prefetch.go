@@ -66,9 +66,10 @@ type batch struct {
 	mu      sync.Mutex // guards what several workers may set
 	err     error
 	extraID []uint32
-	// skippedAudit is the set hash of the samples that were left out.
-	skippedAudit uint64
-	extras       []staging.Extra
+	// missing is the set hash of the samples that were left out, less that of
+	// those that stand in.
+	missing uint64
+	extras  []staging.Extra
 
 	roomWait time.Duration // the planner waited so long for room in the buffer
 	planned  time.Time
@@ -87,6 +88,9 @@ type read struct {
 func (b *batch) fetch(i int) {
 	defer b.arrived()
 	err := b.ctx.Err()
+	if err == nil {
+		err = b.stager.faults.known(int(b.IDs[i]))
+	}
 	if err == nil {
 		err = b.bring(i, int(b.IDs[i]))
 	}

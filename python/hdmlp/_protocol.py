@@ -302,7 +302,8 @@ def decode_json(payload) -> Dict[str, Any]:
 
 
 def mix64(x: int) -> int:
-    """The finaliser of SplitMix64, on unsigned 64-bit integers."""
+    """What SplitMix64 draws from the state x, an unsigned 64-bit integer."""
+    x = (x + 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF
     return x ^ (x >> 31)
