@@ -1,9 +1,9 @@
 package access
 
 // Mix hashes one read of a sample, so that sums of it tell whether what was delivered is
-// what the stream says: SplitMix64's finaliser of epoch<<32|sample.
+// what the stream says: what SplitMix64 draws from the state epoch<<32|sample.
 func Mix(epoch, sample int) uint64 {
-	return mix64(uint64(epoch)<<32 | uint64(sample))
+	return mix64((uint64(epoch)<<32 | uint64(sample)) + golden)
 }
 
 // Audit returns the sum of Mix over all that the epoch delivers, modulo 2^64: what
