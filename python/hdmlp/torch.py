@@ -27,6 +27,7 @@ from ._arguments import whole_number
 from ._loader import Loader
 from ._progress import Progress
 from ._recipe import Composed, Recipe, generators_kept
+from ._results import Arena
 from ._stream import Stream, Taken, column
 from ._workers import Failed, Pool, RemoteTraceback
 from .data import Folder
@@ -114,7 +115,7 @@ class ImageFolder(Folder, torch.utils.data.Dataset):
 
 
 def stack_into(batch: List[Tuple[Any, Any]], place: Any) -> Any:
-    """torch's default collate function, but images of one shape are stacked straight into shared memory.
+    """torch's default collate function, but images of one shape are stacked straight into memory that is used again.
 
     Args:
         batch: (object, label) pairs.
@@ -165,6 +166,7 @@ class _Working(Loader):
         self.prefetch_factor = 2 if prefetch_factor is None else whole_number("prefetch_factor", prefetch_factor, 1)
         self.pin_memory = bool(pin_memory)
         self._recipe = recipe
+        self._arena = Arena()
         self._worker_init_fn = worker_init_fn
         if isinstance(multiprocessing_context, str) or multiprocessing_context is None:
             try:
@@ -172,6 +174,9 @@ class _Working(Loader):
             except ValueError as error:
                 raise ConfigError(f"multiprocessing_context={multiprocessing_context!r}: {error}") from None
         self._context = multiprocessing_context
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return {**super().__getstate__(), "_arena": Arena()}
 
     def _open_stream(self, client: _daemon.Client, request: Dict[str, Any]) -> Stream:
         if self._recipe is None or not self.num_workers:
@@ -203,6 +208,8 @@ class _Working(Loader):
                 batch = self._recipe.samples(
                     taken.content, column(taken.payload, taken.n, "labels"),
                     column(taken.payload, taken.n, "ids"), self._spec["seed"], taken.epoch)
+                if self._recipe.stack is not None:
+                    return self._recipe.stack(batch, self._arena)
                 return self._recipe.collate(batch)
         except Exception as error:
             self._name_sample(error, getattr(error, "sample", None), taken)
