@@ -23,9 +23,10 @@ def _bars(axes: Any, title: str, scenario: Dict[str, Any], key: str, unit: str, 
     middles = [scenario["medians"][name][key] * scale for name in names]
     errors = [[m - min(v) for m, v in zip(middles, values)], [max(v) - m for m, v in zip(middles, values)]]
     colours = [_OURS if name.startswith("HDMLP") else _OTHERS for name in names]
-    axes.barh(names, middles, xerr=errors, color=colours, ecolor="#0f172a", capsize=3)
+    whiskers = errors if any(len(v) > 1 for v in values) else None
+    axes.barh(names, middles, xerr=whiskers, color=colours, ecolor="#0f172a", capsize=3)
     for row, middle in enumerate(middles):
-        axes.annotate(f" {middle:,.4g}", (middle, row), xytext=(4, 6), textcoords="offset points", fontsize=8)
+        axes.annotate(f" {middle:,.0f}" if middle >= 1000 else f" {middle:.3g}", (middle, row), xytext=(4, 6), textcoords="offset points", fontsize=8)
     axes.invert_yaxis()
     axes.margins(x=0.2)
     axes.set_title(title, fontsize=10, loc="left")

@@ -116,7 +116,7 @@ def table(results: Dict[str, List[Dict[str, Any]]], size: int) -> None:
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__ + "\nHDMLP_DEMO_NUMPY=1: numpy trains even where torch is.\n",
+    argparse.ArgumentParser(description=__doc__ + "\nDEMO_CONSUMER=numpy: numpy trains even where torch is.\n",
                             formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     began = time.monotonic()
     data = os.path.join(_ROOT, "build", "data")
@@ -131,7 +131,7 @@ def main() -> None:
     if demo_rank.WITHOUT_TORCH:
         rival = "reading when needed"
         print(f"without torch ({demo_rank.WITHOUT_TORCH}): numpy trains a softmax regression, and HDMLP is compared "
-              "with reading files when they are needed")
+              "with reading files when they are needed; the script decodes by itself, which counts as stall")
     results: Dict[str, List[Dict[str, Any]]] = {}
     try:
         for loader, name in (("hdmlp", "HDMLP"), ("rival", rival)):

@@ -11,6 +11,7 @@ busy for that long.
 
 import contextlib
 import io
+import multiprocessing
 import os
 import random
 import time
@@ -20,8 +21,8 @@ import numpy
 from PIL import Image
 
 try:
-    if os.environ.get("HDMLP_DEMO_NUMPY"):
-        raise ImportError("HDMLP_DEMO_NUMPY is set")
+    if os.environ.get("DEMO_CONSUMER") == "numpy":
+        raise ImportError("DEMO_CONSUMER=numpy")
     import torch
     import torch.distributed
     import torch.utils.data
@@ -44,11 +45,11 @@ class TorchTrainer:
         torch.manual_seed(spec["seed"])
         torch.distributed.init_process_group("gloo", rank=spec["rank"], world_size=spec["world_size"])
         self._network = torch.nn.Sequential(
-            torch.nn.Conv2d(3, 16, 7, stride=4), torch.nn.GroupNorm(4, 16), torch.nn.ReLU(),
-            torch.nn.Conv2d(16, 32, 3, stride=2), torch.nn.GroupNorm(4, 32), torch.nn.ReLU(),
+            torch.nn.Conv2d(3, 16, 7, stride=4), torch.nn.BatchNorm2d(16), torch.nn.ReLU(),
+            torch.nn.Conv2d(16, 32, 3, stride=2), torch.nn.BatchNorm2d(32), torch.nn.ReLU(),
             torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(32, CLASSES))
         self._model = torch.nn.parallel.DistributedDataParallel(self._network)
-        self._optimizer = torch.optim.Adam(self._model.parameters(), lr=5e-3)
+        self._optimizer = torch.optim.Adam(self._model.parameters(), lr=3e-3)
         self._schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self._optimizer, spec["steps"])
 
     def step(self, images: Any, labels: Any) -> None:
@@ -62,9 +63,11 @@ class TorchTrainer:
         """The share of the folder's images that the network tells right."""
         transform = transforms.Compose([transforms.CenterCrop(CROP), transforms.ToTensor()])
         held = torchvision.datasets.ImageFolder(folder, transform)
+        self._network.eval()
         with torch.no_grad():
             right = sum((self._network(images).argmax(1) == labels).sum().item()
                         for images, labels in torch.utils.data.DataLoader(held, batch_size=100))
+        self._network.train()
         return right / len(held)
 
     def close(self) -> None:
@@ -194,6 +197,8 @@ def main(spec: Dict[str, Any], exchange: Any, say: Any) -> None:
     """Trains all epochs and puts (rank, epoch, figures) into the queue `say` after each."""
     os.environ.update(spec["environment"], RANK=str(spec["rank"]), LOCAL_RANK=str(spec["rank"]),
                       WORLD_SIZE=str(spec["world_size"]))
+    # A process that was spawned spawns its own, unlike a script's: its loaders' workers would import torch again.
+    multiprocessing.set_start_method("fork", force=True)
     trainer = (TorchTrainer if spec["consumer"] == "torch" else NumpyTrainer)(spec, exchange)
     began = time.monotonic()
     batches, loader = LOADERS[spec["consumer"], spec["loader"]](spec)

@@ -1,0 +1,169 @@
+"""The tools of the benchmark measure what they say."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+
+import make_dataset  # noqa: E402
+import rounds  # noqa: E402
+import run  # noqa: E402
+import scenarios  # noqa: E402
+from throttled import Throttled, Unavailable  # noqa: E402
+
+@pytest.fixture(scope="module")
+def blobs(tmp_path_factory):
+    """20 files of 50,000 bytes in 10 classes."""
+    folder = str(tmp_path_factory.mktemp("data") / "blobs")
+    made = make_dataset.make("blobs", folder, 20, 50_000)
+    assert made["bytes"] == 20 * 50_000
+    return folder
+
+
+def mounted(*args):
+    try:
+        return Throttled(*args).__enter__()
+    except Unavailable as error:
+        pytest.skip(f"no throttled mount here: {error}")
+
+
+def test_datasets_are_the_same_every_time(tmp_path):
+    Image = pytest.importorskip("PIL.Image")
+    for kind, mean in (("photos", 113_000), ("tiny", 3_000), ("gratings", 0)):
+        for name in ("one", "two"):
+            make_dataset.make(kind, str(tmp_path / kind / name), 12, mean)
+        one, two = ({os.path.relpath(os.path.join(folder, file), str(tmp_path / kind / name)):
+                     open(os.path.join(folder, file), "rb").read()
+                     for folder, _, files in os.walk(str(tmp_path / kind / name)) for file in files}
+                    for name in ("one", "two"))
+        assert one == two and len(one) == 12 and len(set(one.values())) == 12
+        for path in one:
+            Image.open(str(tmp_path / kind / "one" / path)).load()
+        if mean:
+            assert 0.7 * mean < sum(map(len, one.values())) / 12 < 1.3 * mean
+
+
+def test_a_dataset_is_made_once_and_replaced_when_others_are_wanted(tmp_path):
+    folder = str(tmp_path / "blobs")
+    make_dataset.make("blobs", folder, 10, 100)
+    first = os.stat(os.path.join(folder, "class0", "0000000.jpg")).st_mtime_ns
+    make_dataset.make("blobs", folder, 10, 100)
+    assert os.stat(os.path.join(folder, "class0", "0000000.jpg")).st_mtime_ns == first
+    assert make_dataset.make("blobs", folder, 10, 200)["bytes"] == 2000
+    os.remove(folder + ".json")
+    with pytest.raises(FileExistsError):
+        make_dataset.make("blobs", folder, 10, 200)
+
+
+def test_the_mount_counts_and_is_gone_afterwards(blobs):
+    mount = mounted(blobs, 100_000_000, 0.001)
+    try:
+        path = os.path.join(mount.path, "class3", "0000003.jpg")
+        for number in (1, 2):
+            assert len(open(path, "rb").read()) == 50_000
+            counters = mount.counters()
+            assert (counters["opens"], counters["bytes"]) == (number, number * 50_000)
+        mount.set(fail="class3/*")
+        with pytest.raises(OSError):
+            open(path, "rb").read()
+        with pytest.raises(ValueError, match="unknown key"):
+            mount.set(speed=1)
+    finally:
+        mount.__exit__(None, None, None)
+    assert not os.path.exists(mount.path)
+
+
+def test_a_round_of_plain_reading(blobs):
+    mount = mounted(blobs, 10_000_000)
+    try:
+        result = rounds.run({"contender": "plain", "workers": 0}, {
+            "path": mount.path, "batch_size": 4, "epochs": 3, "seed": 1, "step": 0.01, "world_size": 2}, mount)
+    finally:
+        mount.__exit__(None, None, None)
+    assert [source["opens"] for source in result["source"]][-1] == 60
+    assert result["source"][-1]["bytes"] == 60 * 50_000
+    for rank in result["ranks"]:
+        assert [epoch["samples"] for epoch in rank["epochs"]] == [10, 10, 10]
+        assert rank["epochs"][0]["bytes"] == 10 * 50_000
+        for epoch in rank["epochs"]:
+            assert epoch["compute"] == pytest.approx(0.025)
+            assert 0 < epoch["stall"] < epoch["end"] - epoch["begin"] - epoch["compute"] + 0.001
+    # Both ranks together read 1 MB per epoch at 10 MB/s, minus what a pause may save.
+    assert sum(epoch["stall"] for epoch in result["ranks"][0]["epochs"]) > 0.15
+    assert result["errors"] == []
+
+
+def test_a_rank_that_fails_is_reported(tmp_path):
+    with pytest.raises(rounds.RoundFailed, match="missing"):
+        rounds.run({"contender": "plain", "workers": 0}, {
+            "path": str(tmp_path / "missing"), "batch_size": 4, "epochs": 1, "seed": 1, "step": 0, "world_size": 1})
+
+
+def test_processor_time_of_a_process():
+    burner = subprocess.Popen([sys.executable, "-c", "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        before = rounds.machine_cpu()["used"]
+        burner.stdout.readline()
+        assert 0.25 <= rounds.process_cpu(burner.pid) <= 0.5
+        assert rounds.machine_cpu()["used"] >= before
+        assert rounds.resident(burner.pid) > 1 << 20
+    finally:
+        burner.communicate(b"\n")
+    assert rounds.process_cpu(None) == 0.0
+
+
+def test_medians_and_wanted_scenarios():
+    assert run.middle([{"a": 3, "b": "x"}, {"a": 1, "b": "y"}, {"a": 2, "b": "z"}]) == {"a": 2, "b": "x"}
+    assert [scenario.key for scenario in scenarios.find("d,a", quick=True)] == ["a", "d"]
+    assert len(scenarios.find(None, quick=False)) == 4
+    with pytest.raises(ValueError, match="'x'"):
+        scenarios.find("x", quick=False)
+
+
+def test_a_different_order_is_noticed():
+    def results(kind, *orders):
+        return [{"contender": {"contender": kind}, "ranks": [{"epochs": [{"order": order}]} for order in orders]}]
+
+    assert "the same" in run.agreement({"HDMLP": results("hdmlp", 1, 2), "torch": results("torch", 1, 2)})[0]
+    assert "DIFFERENT" in run.agreement({"HDMLP": results("hdmlp", 1, 2), "torch": results("torch", 2, 1)})[0]
+    assert run.agreement({"HDMLP": results("hdmlp", 1)}) == []
+
+
+def test_the_examples_differ_in_three_lines():
+    """The torch script and HDMLP's: three lines, beside the sentence that names the file."""
+    folder = os.path.join(os.path.dirname(os.path.dirname(HERE)), "examples")
+    torch, ours = (open(os.path.join(folder, name), encoding="utf-8").read().splitlines()
+                   for name in ("train_torch.py", "train.py"))
+    assert len(torch) == len(ours)
+    assert sum(a != b for a, b in zip(torch[1:], ours[1:])) == 3
+
+
+def test_the_example_trains(tmp_path):
+    pytest.importorskip("torchvision")
+    folder = str(tmp_path / "gratings")
+    make_dataset.make("gratings", folder, 40)
+    examples = os.path.join(os.path.dirname(os.path.dirname(HERE)), "examples")
+    environment = dict(os.environ, HDMLP_SOCKET=f"hdmlp-example-{os.getpid()}", HDMLP_LINGER="0s",
+                       HDMLP_INDEX_DIR=str(tmp_path / "index"),
+                       PYTHONPATH=os.path.join(os.path.dirname(examples), "python"), MASTER_PORT=str(rounds.free_port()))
+    ran = subprocess.run([sys.executable, os.path.join(examples, "train.py"), folder], env=environment,
+                         capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    assert [line.split(":")[0] for line in ran.stdout.splitlines()] == [f"epoch {epoch}" for epoch in range(4)]
+
+
+def test_results_can_be_written(tmp_path):
+    """A whole report of a quick run has what the chart needs."""
+    pytest.importorskip("matplotlib")
+    import chart
+    figures = {"rate": 1.0, "1 KB": 2.0, "38 MB": 3.0}
+    report = {"machine": {"processors": 2, "processor": "x", "torch": None, "commit": None}, "quick": True, "at": "now",
+              "scenarios": {key: {"rounds": {"HDMLP": [{"figures": figures}]}, "medians": {"HDMLP": figures}}
+                            for key in ("a", "d")}}
+    chart.draw(report, str(tmp_path / "chart.png"))
+    assert (tmp_path / "chart.png").stat().st_size > 1000
