@@ -161,7 +161,7 @@ func (j *Job) assembleCache() error {
 		o := prefetch.CacheOptions{Index: index, Source: s.source, Plan: plan.Nodes[0].Classes, Threads: j.cfg.SourceThreads}
 		for _, c := range s.classes {
 			_, inPlace := c.store.(storageclass.InPlace)
-			o.Classes = append(o.Classes, prefetch.Class{Name: c.name, Store: c.store, KeepAll: !inPlace && c.room >= index.Bytes() && len(plan.Nodes[0].Classes) > 0})
+			o.Classes = append(o.Classes, prefetch.Class{Name: c.name, Store: c.store, KeepAll: !inPlace && c.room >= index.Bytes() && caches(plan)})
 		}
 		s.cache = prefetch.NewCache(o)
 		j.adviseRoom(s.classes, index.Bytes())
@@ -169,10 +169,15 @@ func (j *Job) assembleCache() error {
 	s.cacheRefs++
 	j.cache = s.cache
 	j.fillRead = prefetch.NewLedger(j.cache)
-	if plan.Prefetch && len(plan.Nodes[0].Classes) > 0 {
+	if caches(plan) {
 		j.filler = j.cache.Fill(plan.Nodes[0].Classes, func(bytes int64) { j.fillRead.Source(0, bytes) })
 	}
 	return nil
+}
+
+// caches tells whether the plan gives the node anything to keep.
+func caches(p *placement.Plan) bool {
+	return slices.ContainsFunc(p.Nodes[0].Classes, func(ids []int32) bool { return len(ids) > 0 })
 }
 
 // adviseRoom tells when the caches hold only a part of the dataset, because every

@@ -118,7 +118,7 @@ func (j *Job) report() *Report {
 		r.Classes = append(r.Classes, ClassReport{c.name, total, used})
 	}
 	s.mu.Unlock()
-	if len(j.plan.Nodes[0].Classes) == 0 {
+	if !caches(j.plan) {
 		room = 0
 	}
 	if id, since, ok := j.cache.Waiting(); ok {
