@@ -190,12 +190,9 @@ func (x *conn) open(ctx context.Context, p []byte) error {
 			_ = x.sendJSON(protocol.Error, errorMessage(err))
 			return
 		}
-		x.rank.Store(rank)
-		opened := rank.Opened()
 		x.log.Info("rank joined", "job", m.Job, "rank", m.Rank, "world_size", m.WorldSize)
-		if x.sendJSON(protocol.Opened, opened) != nil {
-			return
-		}
+		x.rank.Store(rank)
+		// Segments first: after OPENED the process may ask for batches in them.
 		for _, s := range rank.Segments() {
 			var flags uint32
 			if s.Writable {
@@ -205,6 +202,7 @@ func (x *conn) open(ctx context.Context, p []byte) error {
 				return
 			}
 		}
+		_ = x.sendJSON(protocol.Opened, rank.Opened())
 	})
 	return nil
 }

@@ -68,7 +68,7 @@ func (n *Node) Open(ctx context.Context, m protocol.OpenMessage, progress func(i
 	if mine {
 		j = &Job{
 			node: n, log: n.log.With("job", m.Job), message: m, cfg: cfg,
-			ready: make(chan struct{}), changed: make(chan struct{}),
+			ready: make(chan struct{}), changed: make(chan struct{}), warnings: []string{},
 			ranks: make(map[int]*Rank), ledgers: make(map[int]*prefetch.Ledger), audits: make(map[auditKey]auditEntry),
 		}
 		n.jobs[m.Job] = j
