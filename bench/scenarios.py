@@ -140,6 +140,7 @@ class Behind(Scenario):
         ("cpu", "CPU", "{:.2f} s"),
         ("start", "start", "{:.3f} s"),
         ("megabytes", "MB by epoch", "{}"),
+        ("share", "bytes/dataset", "{:.3f}"),
         ("bound_ratio", "bytes/bound", "{:.4f}"),
     ]
     bandwidth, latency, epochs, ranks, global_batch = 40_000_000, 0.002, 4, 2, 64
@@ -200,6 +201,7 @@ class Behind(Scenario):
             "read": read,
             "megabytes": " ".join(f"{part / 1e6:.0f}" for part in read),
             "bytes": result["source"][-1]["bytes"],
+            "share": result["source"][-1]["bytes"] / self._dataset["bytes"],
             "bound": bound,
             "bound_ratio": result["source"][-1]["bytes"] / bound,
         }
