@@ -32,7 +32,13 @@ type Audit struct {
 func (j *Job) begin(epoch, rank, step int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	for key := range j.audits {
+		if key.rank == rank && key.epoch > epoch {
+			delete(j.audits, key) // it comes again
+		}
+	}
 	j.audits[auditKey{epoch, rank}] = auditEntry{from: step}
+	j.epochNow.Store(int64(epoch))
 }
 
 // finished notes a rank's set hash at the end of an epoch.
@@ -43,8 +49,19 @@ func (j *Job) finished(epoch, rank int, hash uint64) {
 	e := j.audits[key]
 	e.hash, e.finished = hash, true
 	j.audits[key] = e
+	j.audited = max(j.audited, epoch)
 	delete(j.audits, auditKey{epoch - keptAudits, rank})
 	j.signal()
+}
+
+// knows tells whether any rank has begun the epoch. j.mu is held.
+func (j *Job) knows(epoch int) bool {
+	for key := range j.audits {
+		if key.epoch == epoch {
+			return true
+		}
+	}
+	return false
 }
 
 // keptAudits is for how many epochs an audit can be asked for.
@@ -60,8 +77,15 @@ func (j *Job) signal() {
 // sum of their set hashes with that of the samples that the epoch should
 // deliver, each exactly once (access.Epoch.Audit).
 func (j *Job) Audit(ctx context.Context, epoch int) (*Audit, error) {
+	if epochs := j.stream.Spec().Epochs; epoch < 0 || (epochs > 0 && epoch >= epochs) {
+		return nil, badInput("audit of epoch %d: the job has %d epochs (0: no end), counted from 0", epoch, epochs)
+	}
 	for {
 		j.mu.Lock()
+		if oldest := j.audited - keptAudits + 1; epoch < oldest && !j.knows(epoch) {
+			j.mu.Unlock()
+			return nil, badInput("audit of epoch %d: the last %d epochs can be audited, from epoch %d on", epoch, keptAudits, oldest)
+		}
 		changed := j.changed
 		waiting := false
 		for rank := range j.message.WorldSize {

@@ -5,10 +5,14 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/config"
@@ -39,13 +43,22 @@ type Job struct {
 	warnings []string
 	fillRead *prefetch.Ledger // source reads of the filler
 
+	began    time.Time    // when Open was called
+	scanned  atomic.Int64 // files that the scan of the dataset has found so far
+	epochNow atomic.Int64 // the epoch that was last begun or yielded from
+
 	mu      sync.Mutex
 	refs    int // ranks that are opening it or have it open
 	ranks   map[int]*Rank
 	ledgers map[int]*prefetch.Ledger // of all ranks that ever joined
 	audits  map[auditKey]auditEntry
-	changed chan struct{}   // closed and replaced when audits or ranks change
-	epochs  []*access.Epoch // the epochs that ranks are in, newest last
+	audited int           // the last epoch that a rank has finished
+	changed chan struct{} // closed and replaced when audits or ranks change
+
+	epochs struct { // has a lock of its own: to draw an epoch takes long
+		sync.Mutex
+		kept []*access.Epoch // those that ranks are in, newest last
+	}
 }
 
 // keptEpochs is how many epochs' permutations a job keeps: ranks and the staging
@@ -59,15 +72,28 @@ func (n *Node) Open(ctx context.Context, m protocol.OpenMessage, progress func(i
 		return nil, badInput("rank %d is outside the world size %d: ranks are 0 to %d", m.Rank, m.WorldSize, m.WorldSize-1)
 	}
 	cfg, err := n.Resolve(m.Settings)
+	joins := false
+	if err != nil && n.has(&m) {
+		// What the job, or another one on the dataset, has taken is there for it.
+		joins = true
+		cfg, err = n.resolve(m.Settings, config.Machine{})
+	}
 	if err != nil {
 		return nil, err
 	}
+	if joins && !n.has(&m) {
+		return n.Open(ctx, m, progress) // it ended just now
+	}
 	n.mu.Lock()
+	if n.closed {
+		n.mu.Unlock()
+		return nil, &protocol.ErrorMessage{Kind: protocol.KindBusy, Message: "the daemon ends: start the process again"}
+	}
 	j := n.jobs[m.Job]
 	mine := j == nil
 	if mine {
 		j = &Job{
-			node: n, log: n.log.With("job", m.Job), message: m, cfg: cfg,
+			node: n, log: n.log.With("job", m.Job), message: m, cfg: cfg, began: time.Now(),
 			ready: make(chan struct{}), changed: make(chan struct{}), warnings: []string{},
 			ranks: make(map[int]*Rank), ledgers: make(map[int]*prefetch.Ledger), audits: make(map[auditKey]auditEntry),
 		}
@@ -79,7 +105,12 @@ func (n *Node) Open(ctx context.Context, m protocol.OpenMessage, progress func(i
 	n.mu.Unlock()
 
 	if mine {
-		j.err = j.assemble(ctx, progress)
+		if j.err = limit(j.assemble(ctx, progress)); j.err != nil {
+			if ctx.Err() != nil {
+				j.err = ctx.Err()
+			}
+			j.forget() // whoever comes now tries anew
+		}
 		close(j.ready)
 	}
 	select {
@@ -89,6 +120,10 @@ func (n *Node) Open(ctx context.Context, m protocol.OpenMessage, progress func(i
 		return nil, ctx.Err()
 	}
 	err = j.err
+	if !mine && errors.Is(err, context.Canceled) && ctx.Err() == nil {
+		j.release()
+		return n.Open(ctx, m, progress) // whoever made it went away
+	}
 	if err == nil && !mine {
 		err = j.compare(m, cfg)
 	}
@@ -106,7 +141,10 @@ func (n *Node) Open(ctx context.Context, m protocol.OpenMessage, progress func(i
 // assemble builds the job's parts.
 func (j *Job) assemble(ctx context.Context, progress func(int64)) error {
 	m, n := &j.message, j.node
-	d, err := n.OpenDataset(ctx, m.Dataset, j.cfg, progress)
+	d, err := n.OpenDataset(ctx, m.Dataset, j.cfg, func(files int64) {
+		j.scanned.Store(files)
+		progress(files)
+	})
 	if err != nil {
 		return err
 	}
@@ -129,6 +167,9 @@ func (j *Job) assemble(ctx context.Context, progress func(int64)) error {
 	})
 	if err != nil {
 		return badInput("%v", err)
+	}
+	if err := checkFiles(j.cfg.SourceThreads); err != nil {
+		return err
 	}
 	j.faults = prefetch.NewFaults(prefetch.OnError(j.cfg.OnError))
 	return j.assembleCache()
@@ -158,19 +199,20 @@ func (j *Job) assembleCache() error {
 	if joined {
 		j.warnings = append(j.warnings, "another job has the dataset open: its storage classes and their sizes are used")
 	} else {
-		o := prefetch.CacheOptions{Index: index, Source: s.source, Plan: plan.Nodes[0].Classes, Threads: j.cfg.SourceThreads}
+		o := prefetch.CacheOptions{Index: index, Source: s.source, Plan: plan.Nodes[0].Classes, Threads: j.cfg.SourceThreads, Timeout: j.cfg.SourceTimeout}
 		for _, c := range s.classes {
 			_, inPlace := c.store.(storageclass.InPlace)
 			o.Classes = append(o.Classes, prefetch.Class{Name: c.name, Store: c.store, KeepAll: !inPlace && c.room >= index.Bytes() && caches(plan)})
 		}
 		s.cache = prefetch.NewCache(o)
+		s.cached.Store(true)
 		j.adviseRoom(s.classes, index.Bytes())
 	}
 	s.cacheRefs++
 	j.cache = s.cache
 	j.fillRead = prefetch.NewLedger(j.cache)
 	if caches(plan) {
-		j.filler = j.cache.Fill(plan.Nodes[0].Classes, func(bytes int64) { j.fillRead.Source(0, bytes) })
+		j.filler = j.cache.Fill(plan.Nodes[0].Classes, func(bytes int64) { j.fillRead.Source(int(j.epochNow.Load()), bytes) })
 	}
 	return nil
 }
@@ -275,17 +317,55 @@ func (j *Job) makePlan(classes []usedClass) (*placement.Plan, error) {
 // openEnd is the planning horizon of a stream without an end, in epochs.
 const openEnd = 100
 
+// difference is a parameter as two ranks gave it.
+type difference struct {
+	key          string
+	theirs, mine any
+}
+
+// settings lists the configuration of two ranks. What is derived or measured may
+// differ: it is what the first rank found.
+func settings(theirs, mine *config.Config) []difference {
+	said := func(c *config.Config, key string, value any) any {
+		if source := c.Origins[key].Source; source == "" || strings.HasPrefix(source, "default") || strings.HasPrefix(source, "measured") {
+			return config.Auto
+		}
+		return fmt.Sprint(value)
+	}
+	classes := func(c *config.Config) string {
+		if !strings.HasSuffix(c.Origins["memory"].Source, "replaces it") {
+			return "none"
+		}
+		return fmt.Sprintf("%+v", c.StorageClasses)
+	}
+	a, b := theirs, mine
+	auto := func(key string, x, y any) difference { return difference{key, said(a, key, x), said(b, key, y)} }
+	return []difference{
+		{"policy", a.Policy, b.Policy},
+		{"on_error", a.OnError, b.OnError},
+		{"storage_class", classes(a), classes(b)},
+		auto("memory", a.Memory, b.Memory),
+		{"cache_dir", a.CacheDir, b.CacheDir},
+		auto("cache_size", a.CacheSize, b.CacheSize),
+		auto("disk_reserve", a.DiskReserve, b.DiskReserve),
+		auto("staging_buffer", a.StagingBuffer, b.StagingBuffer),
+		{"prefetch_batches", a.PrefetchBatches, b.PrefetchBatches},
+		{"source_threads", a.SourceThreads, b.SourceThreads},
+		{"cache_threads", a.CacheThreads, b.CacheThreads},
+		{"source_timeout", a.SourceTimeout.String(), b.SourceTimeout.String()},
+		{"index_dir", a.IndexDir, b.IndexDir},
+	}
+}
+
 // compare refuses a rank whose parameters differ from the job's.
 func (j *Job) compare(m protocol.OpenMessage, cfg *config.Config) error {
 	if m.Stream.Seed == nil {
 		m.Stream.Seed = j.message.Stream.Seed
 	}
 	a, b := &j.message, &m
-	differs := []struct {
-		key          string
-		theirs, mine any
-	}{
+	differs := []difference{
 		{"world_size", a.WorldSize, b.WorldSize},
+		{"dataset kind", a.Dataset.Kind, b.Dataset.Kind},
 		{"dataset", a.Dataset.Path, b.Dataset.Path},
 		{"extensions", fmt.Sprint(a.Dataset.Extensions), fmt.Sprint(b.Dataset.Extensions)},
 		{"seed", *a.Stream.Seed, *b.Stream.Seed},
@@ -295,9 +375,8 @@ func (j *Job) compare(m protocol.OpenMessage, cfg *config.Config) error {
 		{"shuffle", a.Stream.Shuffle, b.Stream.Shuffle},
 		{"scheme", a.Stream.Scheme, b.Stream.Scheme},
 		{"tail", a.Stream.Tail, b.Stream.Tail},
-		{"policy", j.cfg.Policy, cfg.Policy},
-		{"on_error", j.cfg.OnError, cfg.OnError},
 	}
+	differs = append(differs, settings(j.cfg, cfg)...)
 	for _, d := range differs {
 		if d.theirs != d.mine {
 			return &protocol.ErrorMessage{
@@ -309,6 +388,15 @@ func (j *Job) compare(m protocol.OpenMessage, cfg *config.Config) error {
 		}
 	}
 	return nil
+}
+
+// forget takes the job off the node's list, so that nobody joins it any more.
+func (j *Job) forget() {
+	j.node.mu.Lock()
+	defer j.node.mu.Unlock()
+	if j.node.jobs[j.message.Job] == j {
+		delete(j.node.jobs, j.message.Job)
+	}
 }
 
 // release leaves the job; the last one ends it.
@@ -335,10 +423,13 @@ func (j *Job) release() {
 			if s.cache.Close() {
 				s.closeStores(j.log)
 			} else {
-				s.stuck = true
+				// Where the read still writes to must stay as it is.
+				s.stuck, s.classes = true, nil
+				j.node.stuck.Store(true)
 				j.log.Error("a read from the source hangs: the dataset's caches stay in memory until the daemon ends")
 			}
 			s.cache = nil
+			s.cached.Store(false)
 		}
 		s.mu.Unlock()
 	}
@@ -349,17 +440,17 @@ func (j *Job) release() {
 
 // epoch returns a view of an epoch; the last few are kept, because ranks share them.
 func (j *Job) epoch(e int) *access.Epoch {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for _, v := range j.epochs {
+	j.epochs.Lock()
+	defer j.epochs.Unlock()
+	for _, v := range j.epochs.kept {
 		if v.Number() == e {
 			return v
 		}
 	}
 	v := j.stream.Epoch(e)
-	j.epochs = append(j.epochs, v)
-	if len(j.epochs) > keptEpochs {
-		j.epochs = slices.Delete(j.epochs, 0, 1)
+	j.epochs.kept = append(j.epochs.kept, v)
+	if len(j.epochs.kept) > keptEpochs {
+		j.epochs.kept = slices.Delete(j.epochs.kept, 0, 1)
 	}
 	return v
 }

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/dataset"
@@ -58,6 +59,8 @@ type Node struct {
 	classes  map[string]storageclass.Class // by kind and path
 	jobs     map[string]*Job               // by name
 	closed   bool
+
+	stuck atomic.Bool // a read hangs: some storage class stays open for good
 }
 
 // sharedDataset is a dataset that is open, and its cache while jobs read it.
@@ -68,6 +71,7 @@ type sharedDataset struct {
 	source OpenedSource
 	err    error
 
+	cached    atomic.Bool // cache is there
 	mu        sync.Mutex
 	cache     *prefetch.Cache
 	cacheRefs int
@@ -94,11 +98,15 @@ func NewNode(kinds Kinds, log *slog.Logger) *Node {
 	}
 }
 
-// Close releases the storage classes. No job may be open.
+// Close releases the storage classes. No job may be open. Where a read from the
+// source hangs, they are left to the end of the process.
 func (n *Node) Close() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.closed = true
+	if n.stuck.Load() {
+		return nil
+	}
 	var errs []error
 	for _, c := range n.classes {
 		errs = append(errs, c.Close())
@@ -108,12 +116,37 @@ func (n *Node) Close() error {
 
 // Resolve makes a configuration of what a process sent.
 func (n *Node) Resolve(s protocol.Settings) (*config.Config, error) {
+	return n.resolve(s, n.kinds.Machine)
+}
+
+func (n *Node) resolve(s protocol.Settings, machine config.Machine) (*config.Config, error) {
 	return config.Resolve(config.Input{
 		Arguments:   s.Arguments,
 		Environment: s.Environment,
 		File:        cmp.Or(s.ConfigFile, config.DefaultFile(s.Environment)),
-		Machine:     n.kinds.Machine,
+		Machine:     machine,
 	})
+}
+
+// has tells whether the job is there already, or a cache of its dataset.
+func (n *Node) has(m *protocol.OpenMessage) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.jobs[m.Job] != nil {
+		return true
+	}
+	key := datasetKey(m.Dataset, "")
+	for k, s := range n.datasets {
+		if strings.HasPrefix(k, key) && s.cached.Load() {
+			return true
+		}
+	}
+	return false
+}
+
+// datasetKey says which dataset it is: the same key, the same index.
+func datasetKey(spec protocol.DatasetMessage, indexDir string) string {
+	return fmt.Sprintf("%s\x00%s\x00%q\x00%s", spec.Kind, spec.Path, spec.Extensions, indexDir)
 }
 
 // Dataset is an open dataset. It stays as it is, whatever happens to its
@@ -133,7 +166,7 @@ func (n *Node) OpenDataset(ctx context.Context, spec protocol.DatasetMessage, cf
 			Message: fmt.Sprintf("dataset kind %q is not known; there are: %s", spec.Kind, strings.Join(sortedKeys(n.kinds.Sources), ", ")),
 		}
 	}
-	key := fmt.Sprintf("%s\x00%s\x00%q\x00%s", spec.Kind, spec.Path, spec.Extensions, cfg.IndexDir)
+	key := datasetKey(spec, cfg.IndexDir)
 	n.mu.Lock()
 	s := n.datasets[key]
 	mine := s == nil
@@ -147,6 +180,11 @@ func (n *Node) OpenDataset(ctx context.Context, spec protocol.DatasetMessage, cf
 	d := &Dataset{node: n, shared: s}
 	if mine {
 		s.source, s.err = open(ctx, spec, SourceOptions{Config: cfg, Progress: progress, Warn: func(text string) { n.log.Warn(text, "dataset", spec.Path) }})
+		if s.err != nil { // whoever comes now tries anew
+			n.mu.Lock()
+			delete(n.datasets, key)
+			n.mu.Unlock()
+		}
 		close(s.ready)
 	}
 	select {

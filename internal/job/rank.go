@@ -51,9 +51,12 @@ func (j *Job) join(rank int) (*Rank, error) {
 			Message: fmt.Sprintf("rank %d of job %s is taken by another process: give every process a rank of its own, or the loader a name of its own", rank, j.message.Job),
 		}
 	}
+	if err := j.node.checkRoom(size, rank); err != nil {
+		return nil, err
+	}
 	buffer, err := staging.New(size)
 	if err != nil {
-		return nil, err
+		return nil, limit(fmt.Errorf("staging buffer of rank %d: %w", rank, err))
 	}
 	if warning != "" {
 		j.warnings = append(j.warnings, warning)
@@ -124,7 +127,7 @@ func (r *Rank) Check(epoch, step int) error {
 // Run stages batches from (epoch, step) on; see prefetch.Stager.Run.
 func (r *Rank) Run(ctx context.Context, epoch, step int, emit func(*prefetch.Batch) error) error {
 	r.job.begin(epoch, r.rank, step)
-	return r.stager.Run(ctx, epoch, step, emit)
+	return limit(r.stager.Run(ctx, epoch, step, emit))
 }
 
 // Wait says that the process is blocked in next().
@@ -132,11 +135,14 @@ func (r *Rank) Wait() { r.stager.Wait() }
 
 // Return takes a slot of the staging buffer back; retired is the segment that
 // ended with it, 0 for none.
-func (r *Rank) Return(slot uint32) (retired uint32, err error) { return r.buffer.Free(slot) }
+func (r *Rank) Return(slot uint32) (retired uint32, err error) { return r.buffer.Return(slot) }
 
 // Yielded notes that a batch was handed to the training loop.
 func (r *Rank) Yielded(epoch, step int, stall time.Duration, audit uint64) {
-	r.ledger.Yielded(epoch, step, stall)
+	if !r.ledger.Yielded(epoch, step, stall) {
+		return // it was not sent since the last Run
+	}
+	r.job.epochNow.Store(int64(epoch))
 	if step == r.job.stream.Steps()-1 {
 		r.job.finished(epoch, r.rank, audit)
 	}

@@ -16,15 +16,18 @@ import (
 // Report is a job's ledger: what its ranks waited for, where every byte came
 // from, and how close it came to the lower bound (DESIGN 6 and 7).
 type Report struct {
-	Job         string  `json:"job"`
-	Dataset     string  `json:"dataset"`
-	Samples     int     `json:"samples"`
-	Bytes       int64   `json:"bytes"`
-	Policy      string  `json:"policy"`
-	WorldSize   int     `json:"world_size"`
-	GlobalBatch int     `json:"global_batch_size"`
-	Sentence    string  `json:"sentence"`
-	Stall       float64 `json:"stall_seconds"` // of next(), summed over ranks and epochs
+	Job         string `json:"job"`
+	Dataset     string `json:"dataset"`
+	Samples     int    `json:"samples"`
+	Bytes       int64  `json:"bytes"`
+	Policy      string `json:"policy"`
+	WorldSize   int    `json:"world_size"`
+	GlobalBatch int    `json:"global_batch_size"`
+	Sentence    string `json:"sentence"`
+	// Assembling: the job is not open yet, because its dataset is scanned or its
+	// caches are opened; there are no numbers.
+	Assembling bool    `json:"assembling,omitempty"`
+	Stall      float64 `json:"stall_seconds"` // of next(), summed over ranks and epochs
 	// Utilisation is the share of the time, from asking for an epoch's first batch
 	// to yielding its last, in which next() was not blocked; over all ranks.
 	Utilisation float64 `json:"utilisation"`
@@ -95,11 +98,30 @@ func (n *Node) Reports() []*Report {
 			if j.err == nil {
 				out = append(out, j.report())
 			}
-		default: // it is being put together
+		default:
+			out = append(out, j.assembling())
 		}
 	}
 	slices.SortFunc(out, func(a, b *Report) int { return cmp.Compare(a.Job, b.Job) })
 	return out
+}
+
+// assembling reports a job that is being put together.
+func (j *Job) assembling() *Report {
+	j.mu.Lock()
+	ranks := j.refs
+	j.mu.Unlock()
+	found := ""
+	if n := j.scanned.Load(); n > 0 {
+		found = fmt.Sprintf(", %d files found so far", n)
+	}
+	return &Report{
+		Job: j.message.Job, Dataset: j.message.Dataset.Path, Policy: j.cfg.Policy,
+		WorldSize: j.message.WorldSize, GlobalBatch: j.message.Stream.GlobalBatch,
+		Assembling: true,
+		Sentence: fmt.Sprintf("The job is being put together since %.1f s%s; %d of %d rank(s) wait for it.",
+			time.Since(j.began).Seconds(), found, ranks, j.message.WorldSize),
+	}
 }
 
 func (j *Job) report() *Report {
@@ -121,8 +143,8 @@ func (j *Job) report() *Report {
 	if !caches(j.plan) {
 		room = 0
 	}
-	if id, since, ok := j.cache.Waiting(); ok {
-		r.Waiting = &Waiting{id, index.Name(id), time.Since(since).Seconds()}
+	if w, ok := j.cache.Waiting(); ok {
+		r.Waiting = &Waiting{w.Sample, w.Path, time.Since(w.Since).Seconds()}
 	}
 
 	j.mu.Lock()

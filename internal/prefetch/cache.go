@@ -44,8 +44,11 @@ type Cache struct {
 	planned []uint8 // class (from 1) that is to hold the sample, 0 for none
 	demoted bitset  // samples whose class turned out to have no room for them
 
-	pool   *pool
-	flight [64]flights
+	pool    *pool
+	flight  [64]flights
+	timeout time.Duration // of one read from the source; 0: none
+	watcher watcher
+	path    func(id int) string
 
 	sourceBytes   atomic.Int64
 	sourceSamples atomic.Int64
@@ -64,10 +67,12 @@ type flights struct {
 }
 
 type flight struct {
-	done  chan struct{}
-	since time.Time
-	place Place // place and err are valid once done is closed
-	err   error
+	done   chan struct{}
+	since  time.Time
+	leader *worker
+	batch  *batch // that the leader works for; nil: it fills a class
+	place  Place  // place and err are valid once done is closed
+	err    error
 
 	// followers wait for a copy of what the leader reads into its own buffer.
 	// Guarded by flights.mu; the leader takes the list when it lands.
@@ -82,9 +87,14 @@ type CacheOptions struct {
 	Classes []Class   // fastest first
 	Plan    [][]int32 // per class, the samples that it is to hold
 	Threads int       // reads under way at the same time, at the most
+	// Timeout is how long the source may take for one read, its own retries
+	// included, before the read is given up although it can not be
+	// interrupted; 0: for ever.
+	Timeout time.Duration
 }
 
-// NewCache returns a cache and starts its Threads workers; Close ends them.
+// NewCache returns a cache and starts its Threads workers, and with a Timeout its
+// watchdog; Close ends them.
 func NewCache(o CacheOptions) *Cache {
 	c := &Cache{
 		index:   o.Index,
@@ -93,6 +103,11 @@ func NewCache(o CacheOptions) *Cache {
 		demoted: newBitset(o.Index.Len()),
 		pool:    newPool(o.Threads),
 		speed:   make([]meter, int(FirstClass)+len(o.Classes)),
+		timeout: o.Timeout,
+		path:    o.Index.Name,
+	}
+	if locator, ok := dataset.As[dataset.Locator](o.Source); ok {
+		c.path = locator.Path
 	}
 	for i := range c.flight {
 		c.flight[i].byID = make(map[int32]*flight)
@@ -106,13 +121,17 @@ func NewCache(o CacheOptions) *Cache {
 			}
 		}
 	}
+	c.watcher.start(c)
 	return c
 }
 
 // Close ends the workers. It tells whether all have ended: where it does not, a
 // read hangs in the kernel, and the stores and the source, which belong to the
 // caller, must stay as they are for the rest of the process's life.
-func (c *Cache) Close() bool { return c.pool.close(time.Second) }
+func (c *Cache) Close() bool {
+	c.watcher.end()
+	return c.pool.close(time.Second)
+}
 
 // PlaceName names a place as reports do.
 func (c *Cache) PlaceName(p Place) string {
@@ -159,6 +178,9 @@ func (c *Cache) destined(id int) bool {
 	return j != 0 && c.classes[j-1].inPlace != nil && !c.demoted.has(id)
 }
 
+// errGivenUp: a flight failed for its leader's reasons alone.
+var errGivenUp = errors.New("whoever began to read the sample gave it up")
+
 // errNoRoom: the class that the plan gave the sample has no room for it.
 var errNoRoom = errors.New("no room in the planned storage class")
 
@@ -169,12 +191,12 @@ type outcome struct {
 }
 
 // fetchInto brings a sample into dst.
-func (c *Cache) fetchInto(ctx context.Context, id int, dst []byte) (outcome, error) {
+func (c *Cache) fetchInto(ctx context.Context, w *worker, id int, dst []byte) (outcome, error) {
 	for {
 		if place, ok := c.readHeld(id, dst); ok {
 			return outcome{place: place}, nil
 		}
-		fl, leader, copied := c.join(id, dst)
+		fl, leader, copied := c.join(w, id, dst)
 		if !leader {
 			if err := waitFor(ctx, fl); err != nil {
 				return outcome{}, err
@@ -192,6 +214,8 @@ func (c *Cache) fetchInto(ctx context.Context, id int, dst []byte) (outcome, err
 		err := c.readSource(ctx, id, dst)
 		if err == nil {
 			c.keep(id, dst)
+		} else if ctx.Err() != nil {
+			err = ctx.Err()
 		}
 		c.land(id, fl, dst, Source, err)
 		return outcome{place: Source, source: err == nil}, err
@@ -200,7 +224,7 @@ func (c *Cache) fetchInto(ctx context.Context, id int, dst []byte) (outcome, err
 
 // fetchInPlace brings a sample into the class where it can be handed over.
 // errNoRoom: it must be fetched into a buffer instead.
-func (c *Cache) fetchInPlace(ctx context.Context, id int) (located, outcome, error) {
+func (c *Cache) fetchInPlace(ctx context.Context, w *worker, id int) (located, outcome, error) {
 	waited, from := false, Source
 	for {
 		if at, ok := c.locate(id); ok {
@@ -212,7 +236,7 @@ func (c *Cache) fetchInPlace(ctx context.Context, id int) (located, outcome, err
 		if !c.destined(id) {
 			return located{}, outcome{}, errNoRoom
 		}
-		fl, leader, _ := c.join(id, nil)
+		fl, leader, _ := c.join(w, id, nil)
 		if !leader {
 			if err := waitFor(ctx, fl); err != nil {
 				return located{}, outcome{}, err
@@ -228,8 +252,9 @@ func (c *Cache) fetchInPlace(ctx context.Context, id int) (located, outcome, err
 			c.land(id, fl, nil, place, nil)
 			return at, outcome{place: place}, nil
 		}
-		place, fromSource := Source, false
+		place, fromSource, filled := Source, false, false
 		err := c.classes[c.planned[id]-1].inPlace.Fill(id, func(dst []byte) error {
+			filled = true
 			if p, ok := c.readHeld(id, dst); ok {
 				place = p
 				return nil
@@ -240,8 +265,16 @@ func (c *Cache) fetchInPlace(ctx context.Context, id int) (located, outcome, err
 			}
 			return err
 		})
-		if errors.Is(err, storageclass.ErrFull) {
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			err = ctx.Err()
+		case errors.Is(err, storageclass.ErrFull):
 			c.demoted.set(id)
+			err = errNoRoom
+		case !filled:
+			// Somebody else is filling it: a read that was given up and hangs, or
+			// another cache over the same store.
 			err = errNoRoom
 		}
 		c.land(id, fl, nil, place, err)
@@ -270,7 +303,7 @@ func (c *Cache) keep(id int, data []byte) {
 
 // retry tells that a flight failed for its leader's reasons alone.
 func retry(err error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, errNoRoom)
+	return errors.Is(err, errGivenUp) || errors.Is(err, errNoRoom)
 }
 
 // readHeld copies the sample from the fastest class that holds it. A corrupt
@@ -294,6 +327,9 @@ func (c *Cache) readSource(ctx context.Context, id int, dst []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if err := c.watcher.refuse(c, id); err != nil {
+		return err
+	}
 	start := time.Now()
 	if err := c.source.Read(ctx, id, dst); err != nil {
 		return err
@@ -307,7 +343,7 @@ func (c *Cache) readSource(ctx context.Context, id int, dst []byte) error {
 // join makes the caller the leader of the sample's flight, or a follower of the
 // one under way. A follower with a buffer gets a copy if the leader reads into
 // a buffer too; copied tells so.
-func (c *Cache) join(id int, dst []byte) (fl *flight, leader, copied bool) {
+func (c *Cache) join(w *worker, id int, dst []byte) (fl *flight, leader, copied bool) {
 	s := &c.flight[id%len(c.flight)]
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -318,18 +354,28 @@ func (c *Cache) join(id int, dst []byte) (fl *flight, leader, copied bool) {
 		}
 		return fl, false, false
 	}
-	fl = &flight{done: make(chan struct{}), since: time.Now(), copies: dst != nil}
+	fl = &flight{done: make(chan struct{}), since: time.Now(), leader: w, batch: w.batch, copies: dst != nil}
 	s.byID[int32(id)] = fl
 	return fl, true, false
 }
 
-// land ends a flight: nobody can join any more, followers get their copies.
+// land ends a flight: nobody can join any more, followers get their copies. If
+// the watchdog has ended it before, the leader is lost.
 func (c *Cache) land(id int, fl *flight, data []byte, place Place, err error) {
 	s := &c.flight[id%len(c.flight)]
 	s.mu.Lock()
+	if s.byID[int32(id)] != fl {
+		s.mu.Unlock()
+		fl.leader.lost = true
+		c.watcher.returned(fl)
+		return
+	}
 	delete(s.byID, int32(id))
 	followers := fl.followers
 	s.mu.Unlock()
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		err = errGivenUp
+	}
 	if err == nil {
 		for _, dst := range followers {
 			copy(dst, data)
@@ -344,22 +390,6 @@ func (c *Cache) land(id int, fl *flight, data []byte, place Place, err error) {
 func waitFor(ctx context.Context, fl *flight) error {
 	<-fl.done
 	return ctx.Err()
-}
-
-// Waiting describes the read that has been under way longest, and since when;
-// ok is false where none is.
-func (c *Cache) Waiting() (id int, since time.Time, ok bool) {
-	for i := range c.flight {
-		s := &c.flight[i]
-		s.mu.Lock()
-		for k, fl := range s.byID {
-			if !ok || fl.since.Before(since) {
-				id, since, ok = int(k), fl.since, true
-			}
-		}
-		s.mu.Unlock()
-	}
-	return id, since, ok
 }
 
 // Speed is what reads from one place have taken so far.

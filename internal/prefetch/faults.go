@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/dataset"
@@ -25,6 +26,7 @@ const (
 // methods are safe for concurrent use.
 type Faults struct {
 	policy OnError
+	some   atomic.Bool // there are any: saves the lock on the way of every sample
 
 	mu  sync.Mutex
 	bad map[int]*fault
@@ -64,6 +66,9 @@ func (f *Faults) List() []Fault {
 // known returns the error that a sample failed with before, if the policy leaves
 // such samples out: then it is not tried again.
 func (f *Faults) known(id int) error {
+	if !f.some.Load() {
+		return nil
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if x := f.bad[id]; x != nil && f.policy != Raise {
@@ -85,6 +90,7 @@ func (f *Faults) forgive(id int, err error) error {
 	if x == nil {
 		x = &fault{Fault{Sample: id, Path: sample.Path, Reason: sample.Kind.Error(), Policy: f.policy}, err}
 		f.bad[id] = x
+		f.some.Store(true)
 	}
 	x.Count++
 	if f.policy == Raise {
@@ -94,7 +100,7 @@ func (f *Faults) forgive(id int, err error) error {
 }
 
 // decide handles a sample of a batch that could not be read.
-func (f *Faults) decide(b *batch, i int, err error) error {
+func (f *Faults) decide(w *worker, b *batch, i int, err error) error {
 	id := int(b.IDs[i])
 	if err := f.forgive(id, err); err != nil {
 		return err
@@ -115,12 +121,15 @@ func (f *Faults) decide(b *batch, i int, err error) error {
 		if f.known(stand) != nil {
 			continue
 		}
-		err := b.bring(i, stand)
-		if err == nil {
+		err := b.bring(w, i, stand)
+		if err == nil && !w.lost {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.correctAudit(access.Mix(b.Epoch, stand) - access.Mix(b.Epoch, id))
 			return nil
+		}
+		if w.lost {
+			return err
 		}
 		if err := f.forgive(stand, err); err != nil {
 			return err

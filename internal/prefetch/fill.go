@@ -28,16 +28,16 @@ func (c *Cache) Fill(plan [][]int32, read func(bytes int64)) *Filler {
 	f := &Filler{cache: c, cancel: cancel}
 	scratch := sync.Pool{New: func() any { return new([]byte) }}
 	for _, ids := range plan {
-		f.fills = append(f.fills, c.pool.addFill(ids, func(id int) {
+		f.fills = append(f.fills, c.pool.addFill(ids, func(w *worker, id int) {
 			var out outcome
 			var err error
 			if c.destined(id) {
-				_, out, err = c.fetchInPlace(ctx, id)
+				_, out, err = c.fetchInPlace(ctx, w, id)
 			} else if j := c.planned[id]; j != 0 && !c.classes[j-1].Store.Has(id) {
 				buf := scratch.Get().(*[]byte)
 				size := int(c.index.Size(id))
 				*buf = slices.Grow((*buf)[:0], size)[:size]
-				out, err = c.fetchInto(ctx, id, *buf)
+				out, err = c.fetchInto(ctx, w, id, *buf)
 				scratch.Put(buf)
 			}
 			if err == nil && out.source {

@@ -30,13 +30,17 @@ type epochAccount struct {
 	source           Amount
 	started          time.Time // first batch yielded
 	ended            time.Time // last batch yielded so far
-	missing          uint64    // set hash of samples left out, less that of their stand-ins
+
+	// Of the rank's last way through the epoch alone, for the audit.
+	delivered int64  // samples
+	missing   uint64 // set hash of samples left out, less that of their stand-ins
 }
 
 // sentBatch is what the ledger has to know when the batch's stall arrives.
 type sentBatch struct {
 	epoch, step int
 	cause       string
+	ready       time.Time // when the batch was complete
 	samples     int64
 	missing     uint64
 	reads       []Amount
@@ -58,15 +62,17 @@ func NewLedger(c *Cache) *Ledger {
 	return &Ledger{place: c.PlaceName, places: c.Places(), epochs: make(map[int]*epochAccount)}
 }
 
-// restart forgets what was emitted and will not be yielded, as the rank begins
-// anew in the epoch.
+// restart forgets what was emitted and will not be yielded, and what the audit of
+// the epoch and those behind it counted, as the rank begins anew there.
 func (l *Ledger) restart(epoch int) {
 	l.mu.Lock()
-	l.sent = l.sent[:0]
-	if a := l.epochs[epoch]; a != nil {
-		a.missing = 0
+	defer l.mu.Unlock()
+	l.sent = nil
+	for e, a := range l.epochs {
+		if e >= epoch {
+			a.delivered, a.missing = 0, 0
+		}
 	}
-	l.mu.Unlock()
 }
 
 // account returns the epoch's account. l.mu is held.
@@ -88,7 +94,7 @@ func (l *Ledger) Source(epoch int, bytes int64) {
 
 // emitted notes a batch that goes to the process.
 func (l *Ledger) emitted(b *batch) {
-	s := sentBatch{epoch: b.Epoch, step: b.Step, samples: int64(len(b.IDs)), missing: b.missing, reads: make([]Amount, l.places)}
+	s := sentBatch{epoch: b.Epoch, step: b.Step, ready: b.ready, samples: int64(len(b.IDs)), missing: b.missing, reads: make([]Amount, l.places)}
 	for i, r := range b.reads {
 		place := r.place
 		s.reads[place].add(Amount{1, int64(b.Lengths[i])})
@@ -108,8 +114,9 @@ func (l *Ledger) emitted(b *batch) {
 
 // Yielded charges a batch that the process has handed to the training loop:
 // where its samples came from, and how long next() was blocked for it. Only batches
-// that were emitted since the last restart, each once, are counted.
-func (l *Ledger) Yielded(epoch, step int, stall time.Duration) {
+// that were emitted since the last restart, each once, are counted; ok tells
+// whether this one was.
+func (l *Ledger) Yielded(epoch, step int, stall time.Duration) (ok bool) {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,14 +132,19 @@ func (l *Ledger) Yielded(epoch, step int, stall time.Duration) {
 		}
 		a.batches++
 		a.samples += s.samples
+		if s.ready.Before(now.Add(-stall)) {
+			s.cause = causeHandover // it lay there when next() began to wait
+		}
 		a.stall[s.cause] += stall
 		a.ended = now
+		a.delivered += s.samples
 		a.missing += s.missing
 		for p := range s.reads {
 			a.reads[p].add(s.reads[p])
 		}
-		return
+		return true
 	}
+	return false
 }
 
 // EpochReport is one epoch of a ledger.
@@ -200,14 +212,14 @@ func (l *Ledger) Epochs() []EpochReport {
 	return out
 }
 
-// Delivered returns how many samples of the epoch the process was handed, and the
-// set hash (a sum of access.Mix) of those that the policy for errors left out, less
+// Delivered returns how many samples the process was handed on its last way through
+// the epoch, and the set hash (a sum of access.Mix) of those that the policy for errors left out, less
 // that of those that stood in.
 func (l *Ledger) Delivered(epoch int) (samples int64, missing uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if a := l.epochs[epoch]; a != nil {
-		return a.samples, a.missing
+		return a.delivered, a.missing
 	}
 	return 0, 0
 }

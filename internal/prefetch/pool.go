@@ -23,7 +23,7 @@ type pool struct {
 	filling int
 	closed  bool
 
-	maxFilling int
+	threads, maxFilling int
 }
 
 // task is one sample to bring for a batch. order is the global step that needs it.
@@ -36,16 +36,33 @@ type task struct {
 // fill is a list of samples to bring into their classes ahead of time.
 type fill struct {
 	ids []int32 // what is left, in order
-	run func(id int)
+	run func(w *worker, id int)
+}
+
+// worker is one of the pool's goroutines; its fields are its own.
+type worker struct {
+	batch *batch // whose sample it brings; nil: it fills a class
+	lost  bool   // it hung, was given up, and another has taken its place
 }
 
 func newPool(threads int) *pool {
-	p := &pool{maxFilling: max(threads*3/4, 1)}
+	p := &pool{threads: threads, maxFilling: max(threads*3/4, 1)}
 	p.changed = sync.NewCond(&p.mu)
 	for range threads {
 		p.workers.Go(p.work)
 	}
 	return p
+}
+
+// replace starts a worker in place of one that hangs in a read. That one counts as
+// a worker until it ends, but takes part in nothing any more.
+func (p *pool) replace(filled bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if filled {
+		p.filling--
+	}
+	p.workers.Go(p.work)
 }
 
 // submit queues tasks.
@@ -65,7 +82,7 @@ func (p *pool) submit(tasks []task) {
 }
 
 // addFill starts filling; removeFill ends it, without waiting for reads under way.
-func (p *pool) addFill(ids []int32, run func(id int)) *fill {
+func (p *pool) addFill(ids []int32, run func(w *worker, id int)) *fill {
 	f := &fill{ids: ids, run: run}
 	p.mu.Lock()
 	p.fills = append(p.fills, f)
@@ -93,19 +110,22 @@ func (p *pool) forget(f *fill) {
 
 // work is one worker.
 func (p *pool) work() {
+	var w worker
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for {
+	for !w.lost {
 		switch {
 		case len(p.tasks) > 0:
 			t := heap.Pop(&p.tasks).(task)
 			p.mu.Unlock()
-			t.batch.fetch(t.index)
+			w.batch = t.batch
+			t.batch.fetch(&w, t.index)
+			w.batch = nil
 			p.mu.Lock()
 		case p.closed:
 			return
 		case len(p.fills) > 0 && p.filling < p.maxFilling:
-			p.fillOne()
+			p.fillOne(&w)
 		default:
 			p.changed.Wait()
 		}
@@ -113,7 +133,7 @@ func (p *pool) work() {
 }
 
 // fillOne brings the next sample of the fill whose turn it is. p.mu is held.
-func (p *pool) fillOne() {
+func (p *pool) fillOne(w *worker) {
 	p.turn = (p.turn + 1) % len(p.fills)
 	f := p.fills[p.turn]
 	if len(f.ids) == 0 {
@@ -124,8 +144,11 @@ func (p *pool) fillOne() {
 	f.ids = f.ids[1:]
 	p.filling++
 	p.mu.Unlock()
-	f.run(int(id))
+	f.run(w, int(id))
 	p.mu.Lock()
+	if w.lost {
+		return
+	}
 	p.filling--
 	if len(p.fills) > 0 {
 		p.changed.Signal()

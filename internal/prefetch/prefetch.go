@@ -12,8 +12,8 @@
 //
 // # Who runs where
 //
-// A Cache owns its workers (pool), which do every read that may block. A
-// Stager's Run owns two goroutines: the planner walks the stream, takes room in
+// A Cache owns its workers (pool), which do every read that may block, and a
+// watchdog that gives up reads which hang (watch.go). A Stager's Run owns two goroutines: the planner walks the stream, takes room in
 // the staging buffer and queues what has to be read; Run's own goroutine hands
 // finished batches on in order. Samples that already lie in shared memory cost
 // no task: the planner just notes where they are.
@@ -22,6 +22,7 @@ package prefetch
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,6 +63,9 @@ type batch struct {
 
 	left atomic.Int32  // samples that are not there yet
 	done chan struct{} // closed when left gets to 0
+	// hung are the reads that were given up and may still write to the batch's
+	// room: it must not be used again before they end (watch.go).
+	hung sync.WaitGroup
 
 	mu      sync.Mutex // guards what several workers may set
 	err     error
@@ -85,24 +89,33 @@ type read struct {
 }
 
 // fetch brings sample i. It runs on a worker.
-func (b *batch) fetch(i int) {
-	defer b.arrived()
+func (b *batch) fetch(w *worker, i int) {
 	err := b.ctx.Err()
 	if err == nil {
 		err = b.stager.faults.known(int(b.IDs[i]))
 	}
 	if err == nil {
-		err = b.bring(i, int(b.IDs[i]))
+		err = b.bring(w, i, int(b.IDs[i]))
 	}
-	if err != nil && b.ctx.Err() == nil {
-		err = b.stager.faults.decide(b, i, err)
+	if err != nil && !w.lost && b.ctx.Err() == nil {
+		err = b.stager.faults.decide(w, b, i, err)
+	}
+	if w.lost {
+		b.hung.Done() // the watchdog has said for it that it failed
+		return
 	}
 	if err != nil {
-		b.mu.Lock()
-		if b.err == nil {
-			b.err = err
-		}
-		b.mu.Unlock()
+		b.fail(err)
+	}
+	b.arrived()
+}
+
+// fail notes why the batch can not be delivered; the first reason counts.
+func (b *batch) fail(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.err == nil {
+		b.err = err
 	}
 }
 
@@ -115,10 +128,10 @@ func (b *batch) arrived() {
 }
 
 // bring fetches the sample id for place i of the batch and notes where it lies.
-func (b *batch) bring(i, id int) error {
+func (b *batch) bring(w *worker, i, id int) error {
 	c := b.stager.o.Cache
 	if c.destined(id) {
-		at, out, err := c.fetchInPlace(b.ctx, id)
+		at, out, err := c.fetchInPlace(b.ctx, w, id)
 		if err == nil {
 			b.setInPlace(i, id, at)
 			b.note(i, out)
@@ -143,7 +156,7 @@ func (b *batch) bring(i, id int) error {
 		b.Segments[i], b.Offsets[i] = slot.Segment, 0
 	}
 	dst = dst[:size]
-	out, err := c.fetchInto(b.ctx, id, dst)
+	out, err := c.fetchInto(b.ctx, w, id, dst)
 	if err != nil {
 		return err
 	}
@@ -267,8 +280,9 @@ func (s *Stager) publish(ctx context.Context, queue <-chan *batch, emit func(*Ba
 			return b.err
 		}
 		b.compact()
-		b.Slots = append(b.Slots, b.extraID...)
+		b.Slots, b.extraID = append(b.Slots, b.extraID...), nil
 		b.Extras = append(b.Extras, b.extras...)
+		s.o.Buffer.Hand(b.Slots)
 		s.o.Ledger.emitted(b)
 		// Before emit: once the process has the batch it may wait for the next
 		// one, and that must not be undone.
@@ -289,15 +303,16 @@ func (s *Stager) settle(n int) {
 		n = s.outstanding
 	}
 	s.outstanding -= n
-	s.mu.Unlock()
 	s.o.Buffer.Urge(false)
+	s.mu.Unlock()
 }
 
 // discard gives a batch's room back, once no read writes to it any more.
 func (s *Stager) discard(b *batch) {
 	s.reap.Go(func() {
 		<-b.done
-		for _, id := range b.Slots {
+		b.hung.Wait()
+		for _, id := range slices.Concat(b.Slots, b.extraID) {
 			_, _ = s.o.Buffer.Free(id)
 		}
 	})
@@ -312,9 +327,8 @@ func (s *Stager) Wait() {
 		}
 	}
 	s.mu.Lock()
-	nothingComing := s.outstanding == 0
-	s.mu.Unlock()
-	if nothingComing {
+	defer s.mu.Unlock()
+	if s.outstanding == 0 {
 		s.o.Buffer.Urge(true)
 	}
 }
@@ -396,7 +410,8 @@ func (s *Stager) prepare(ctx context.Context, view *access.Epoch, step int) (*ba
 		id := int(k)
 		b.Audit += access.Mix(b.Epoch, id)
 		b.IDs[i] = uint32(id)
-		if at, ok := c.locate(id); ok {
+		// A sample that was left out once stays out, though it may be there now.
+		if at, ok := c.locate(id); ok && s.faults.known(id) == nil {
 			b.setInPlace(i, id, at)
 			b.reads[i].place = FirstClass + Place(at.class)
 			continue

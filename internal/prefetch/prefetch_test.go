@@ -187,7 +187,8 @@ type rigOptions struct {
 func newRig(t interface {
 	Fatalf(string, ...any)
 	Fatal(...any)
-}, o rigOptions) *rig {
+}, o rigOptions,
+) *rig {
 	g := &rig{t: t, source: newFakeSource(t, o.sizes)}
 	var err error
 	if g.stream, err = access.New(o.spec); err != nil {

@@ -70,6 +70,7 @@ type held struct {
 	segment uint32
 	extent  extent
 	extra   *memory // nil for the ring
+	handed  bool    // it was described to the process
 }
 
 // memory is a mapped memfd.
@@ -81,12 +82,12 @@ type memory struct {
 func newMemory(name string, size int64) (memory, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
-		return memory{}, fmt.Errorf("create shared memory %s: %w", name, err)
+		return memory{}, limited("create shared memory "+name, size, err)
 	}
 	f := os.NewFile(uintptr(fd), name)
 	if err := unix.Ftruncate(fd, size); err != nil {
 		f.Close()
-		return memory{}, fmt.Errorf("size shared memory %s to %d bytes: %w", name, size, err)
+		return memory{}, limited(fmt.Sprintf("size shared memory %s to %d bytes", name, size), size, err)
 	}
 	// Neither side can shrink the memory under the other: no bus errors.
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
@@ -96,7 +97,7 @@ func newMemory(name string, size int64) (memory, error) {
 	data, err := unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		f.Close()
-		return memory{}, fmt.Errorf("map shared memory %s of %d bytes: %w", name, size, err)
+		return memory{}, limited(fmt.Sprintf("map shared memory %s of %d bytes", name, size), size, err)
 	}
 	return memory{f, data}, nil
 }
@@ -227,11 +228,44 @@ func (b *Buffer) newSlot(h held) uint32 {
 	}
 }
 
-// Free takes a slot back. retired is the extra segment that ended with it, 0 if
-// none did. A slot that is not out is an error: whoever sent it is confused.
+// Hand notes that slots are described to the process, which may return them from
+// now on.
+func (b *Buffer) Hand(slots []uint32) {
+	if len(slots) == 0 {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, slot := range slots {
+		if h, ok := b.mu.slots[slot]; ok {
+			h.handed = true
+			b.mu.slots[slot] = h
+		}
+	}
+}
+
+// Return takes a slot back from the process, as Free does. One that the process has
+// not got is an error, because something may be writing to it.
+func (b *Buffer) Return(slot uint32) (retired uint32, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if h, ok := b.mu.slots[slot]; ok && !h.handed {
+		return 0, fmt.Errorf("staging buffer: slot %d was not handed over yet", slot)
+	}
+	return b.free(slot)
+}
+
+// Free takes a slot back that nobody writes to any more. retired is the extra
+// segment that ended with it, 0 if none did. A slot that is not out is an error:
+// whoever sent it is confused.
 func (b *Buffer) Free(slot uint32) (retired uint32, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.free(slot)
+}
+
+// free is Free; b.mu is held.
+func (b *Buffer) free(slot uint32) (retired uint32, err error) {
 	h, ok := b.mu.slots[slot]
 	if !ok {
 		return 0, fmt.Errorf("staging buffer: slot %d is not in use", slot)

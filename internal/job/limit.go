@@ -1,0 +1,68 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hdmlp/hdmlp/internal/config/size"
+	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/staging"
+)
+
+// limit tells a process which of the system's limits err is about, if it is.
+func limit(err error) error {
+	var l *staging.LimitError
+	if !errors.As(err, &l) {
+		return err
+	}
+	return limitMessage(err.Error(), l.Need, l.Limit)
+}
+
+func limitMessage(text string, need, limit int64) error {
+	return &protocol.ErrorMessage{
+		Kind: protocol.KindLimit, Message: text, Details: map[string]any{"need": need, "limit": limit},
+	}
+}
+
+// checkRoom refuses a staging buffer that the memory has no room for: its pages
+// are taken as they are used, and who uses more than there is gets killed.
+func (n *Node) checkRoom(bytes int64, rank int) error {
+	available := n.kinds.Machine.AvailableMemory
+	if available == nil {
+		return nil
+	}
+	limit, err := available()
+	if err != nil {
+		return fmt.Errorf("staging buffer of rank %d: how much memory there is: %w", rank, err)
+	}
+	if bytes <= limit {
+		return nil
+	}
+	return limitMessage(fmt.Sprintf("staging buffer of rank %d: %s needed, %s of memory are available; make staging_buffer, memory or the batch smaller, or give the job more memory",
+		rank, size.Format(bytes), size.Format(limit)), bytes, limit)
+}
+
+// sparedFiles is how many descriptors a job may need beside those of its source:
+// stores, staging buffers, connections and their watches.
+const sparedFiles = 16
+
+// checkFiles refuses a job whose reads would run into the limit of open files.
+func checkFiles(threads int) error {
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		return nil // then the reads say so
+	}
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return nil
+	}
+	need := uint64(len(open) + threads + sparedFiles)
+	if need <= files.Cur {
+		return nil
+	}
+	return limitMessage(fmt.Sprintf("open files: %d needed (%d are open, source_threads = %d, and %d more), RLIMIT_NOFILE is %d; raise it (ulimit -n) up to %d before the daemon starts, or make source_threads smaller",
+		need, len(open), threads, sparedFiles, files.Cur, files.Max), int64(need), int64(files.Cur))
+}

@@ -1,0 +1,46 @@
+package staging
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// LimitError says which of the system's limits keeps a buffer from being made.
+type LimitError struct {
+	What  string // what was tried
+	Need  int64  // bytes; of open files, one more than there are
+	Limit int64  // bytes or files; 0: not known
+	Hint  string // which limit it is, and what to do
+	Err   error  // what the system said
+}
+
+func (e *LimitError) Error() string { return fmt.Sprintf("%s: %v: %s", e.What, e.Err, e.Hint) }
+
+// Unwrap gives what the system said.
+func (e *LimitError) Unwrap() error { return e.Err }
+
+// limited makes a *LimitError of err where a limit of the system is behind it.
+func limited(what string, size int64, err error) error {
+	var limit unix.Rlimit
+	e := &LimitError{What: what, Need: size, Err: err}
+	switch {
+	case errors.Is(err, unix.EMFILE):
+		_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) // 0: not known
+		e.Need, e.Limit = int64(limit.Cur)+1, int64(limit.Cur)
+		e.Hint = fmt.Sprintf("all %d files that RLIMIT_NOFILE allows are open, and one more is needed; raise it (ulimit -n) up to %d", limit.Cur, limit.Max)
+	case errors.Is(err, unix.ENFILE):
+		e.Need = 1
+		e.Hint = "this machine has as many files open as fs.file-max allows, and one more is needed"
+	case errors.Is(err, unix.ENOMEM), errors.Is(err, unix.ENOSPC):
+		e.Hint = fmt.Sprintf("%d bytes are needed; make staging_buffer or the batch smaller", size)
+		if unix.Getrlimit(unix.RLIMIT_AS, &limit) == nil && limit.Cur != unix.RLIM_INFINITY {
+			e.Limit = int64(limit.Cur)
+			e.Hint = fmt.Sprintf("%d bytes are needed beside what is mapped, RLIMIT_AS is %d; raise it (ulimit -v), or make staging_buffer or the batch smaller", size, limit.Cur)
+		}
+	default:
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return e
+}
