@@ -19,7 +19,7 @@ import logging
 import os
 import time
 from collections import deque
-from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Tuple
 
 from . import _daemon
 from . import _protocol as protocol
@@ -32,6 +32,8 @@ log = logging.getLogger("hdmlp")
 _TICK = 0.05
 #: Seconds of waiting after which the log says so.
 _PATIENCE = 10.0
+#: Batches that one ACK speaks for, at the most.
+_ACK_EVERY = 16
 
 _HEAD = protocol.BATCH_HEAD.unpack_from
 _HEAD_SIZE = protocol.BATCH_HEAD.size
@@ -117,6 +119,8 @@ class Stream:
         self._opened: Optional[Dict[str, Any]] = None
         self._generation = 0
         self._calls = 0
+        self._unsaid: Optional[Tuple[int, int, int, int]] = None  # the ACK that was put off
+        self._told = 0             # batches that it speaks for
         self._busy = False
         self._dead = False  # the daemon is gone, and the reader knows it
         self.position: Optional[int] = None
@@ -246,6 +250,7 @@ class Stream:
         """Makes ``position`` what comes next; costs nothing if it is."""
         if position == self.position:
             return
+        self.tell()
         self._generation += 1
         epoch, step = divmod(position, self.steps)
         self._send(protocol.ITERATE_FRAME.pack(16, protocol.ITERATE, self._generation, epoch, step))
@@ -342,6 +347,7 @@ class Stream:
             self.stall = 0
             return taken
         begin = time.perf_counter_ns()
+        self.tell()
         self.return_slots()
         self.say_waiting()
         said = False
@@ -394,10 +400,24 @@ class Stream:
     def ack(self, epoch: int, step: int, stall: int, audit: int) -> None:
         """Says that a batch was yielded, and returns the slots that are free.
 
+        One frame may speak for several batches: a batch that there is nothing to say
+        about is told with a later one, so that most calls of ``next()`` send nothing.
+
         Args:
             stall: ns blocked for it in ``next()``.
             audit: the sum of the epoch's audits up to and including it.
         """
+        self._told += 1
+        self._unsaid = (epoch, step, stall, audit)
+        if stall or self._freed or self._told >= _ACK_EVERY or step == self.steps - 1:
+            self.tell()
+
+    def tell(self) -> None:
+        """Sends the ACK that :meth:`ack` has put off, if there is one."""
+        if self._unsaid is None:
+            return
+        epoch, step, stall, audit = self._unsaid
+        self._unsaid, self._told = None, 0
         slots = self._drain() if self._freed else b""
         frame = protocol.ACK_FRAME.pack(
             protocol.ACK_BODY + len(slots), protocol.ACK, self._generation, epoch, step,
@@ -413,6 +433,7 @@ class Stream:
         Raises:
             HDMLPError: what the daemon answered.
         """
+        self.tell()
         self._calls += 1
         number = self._calls
         self._send(protocol.encode_json(
