@@ -36,9 +36,23 @@ func (x *conn) call(ctx context.Context, p []byte) error {
 			reply.Result = result
 		}
 		<-x.slots
-		_ = x.sendJSON(protocol.Reply, reply)
+		if err := x.sendJSON(protocol.Reply, reply); errors.Is(err, protocol.ErrProtocol) {
+			reply.Result, reply.Error = nil, tooLong("the answer to "+m.Method, err)
+			_ = x.sendJSON(protocol.Reply, reply)
+		}
+		if m.Method == "shutdown" && reply.Error == nil {
+			x.d.stop()
+		}
 	})
 	return nil
+}
+
+// tooLong tells a process that what it asked for fits into no frame.
+func tooLong(what string, err error) *protocol.ErrorMessage {
+	return &protocol.ErrorMessage{
+		Kind: protocol.KindLimit, Message: fmt.Sprintf("%s is too long: %v; ask for less at a time", what, err),
+		Details: map[string]any{"limit": protocol.MaxPayload},
+	}
 }
 
 // maxSamples is how many samples one call lists.
@@ -94,8 +108,7 @@ func (x *conn) answer(ctx context.Context, m protocol.CallMessage) (any, error) 
 		if !p.Force && x.d.busy(x) {
 			return nil, &protocol.ErrorMessage{Kind: protocol.KindBusy, Message: "jobs are running; use --force to end them"}
 		}
-		x.d.stop()
-		return map[string]any{}, nil
+		return map[string]any{}, nil // and the end, once that is sent
 	}
 	return nil, &protocol.ErrorMessage{Kind: protocol.KindProtocol, Message: fmt.Sprintf("unknown method %q", m.Method)}
 }
@@ -172,6 +185,12 @@ type Stats struct {
 	Jobs        []*job.Report `json:"jobs"`
 }
 
+// onlyProblem tells whether the configuration has one problem and no more.
+func onlyProblem(err error) bool {
+	joined, ok := err.(interface{ Unwrap() []error }) // as config.Resolve returns it
+	return ok && len(joined.Unwrap()) == 1
+}
+
 // errorMessage makes of any error what a process is told.
 func errorMessage(err error) *protocol.ErrorMessage {
 	var message *protocol.ErrorMessage
@@ -179,6 +198,7 @@ func errorMessage(err error) *protocol.ErrorMessage {
 	var set *dataset.Error
 	var limit *storageclass.LimitError
 	var problem *config.Problem
+	var tooLarge *config.LimitError
 	switch {
 	case errors.As(err, &message):
 		copied := *message
@@ -189,6 +209,8 @@ func errorMessage(err error) *protocol.ErrorMessage {
 		return &protocol.ErrorMessage{Kind: protocol.KindDataset, Message: err.Error(), Details: map[string]any{"path": set.Path}}
 	case errors.As(err, &limit):
 		return &protocol.ErrorMessage{Kind: protocol.KindLimit, Message: err.Error(), Details: map[string]any{"need": limit.Need, "limit": limit.Limit}}
+	case onlyProblem(err) && errors.As(err, &tooLarge):
+		return &protocol.ErrorMessage{Kind: protocol.KindLimit, Message: err.Error(), Details: map[string]any{"need": tooLarge.Need, "limit": tooLarge.Limit}}
 	case errors.As(err, &problem):
 		return &protocol.ErrorMessage{Kind: protocol.KindConfig, Message: err.Error()}
 	case errors.Is(err, protocol.ErrProtocol):

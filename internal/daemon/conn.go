@@ -28,6 +28,7 @@ type conn struct {
 
 	rank  atomic.Pointer[job.Rank] // set by OPEN
 	opens bool                     // OPEN was received; reader's own
+	holds atomic.Bool              // a job is open, or being opened
 	tasks sync.WaitGroup           // calls and OPEN under way
 	slots chan struct{}            // limits calls under way
 
@@ -100,13 +101,16 @@ func (x *conn) handshake(ctx context.Context, cancel context.CancelFunc) error {
 		}
 	}
 	r := bufio.NewReaderSize(x.c, 64<<10)
-	_ = x.c.SetReadDeadline(time.Now().Add(patience))
+	_ = x.c.SetReadDeadline(time.Now().Add(x.d.patience))
 	t, p, err := protocol.ReadFrame(r, make([]byte, 4096))
-	if err != nil {
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
+	switch {
+	case err == nil:
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("%w: no HELLO within %v", protocol.ErrProtocol, x.d.patience)
+	case errors.Is(err, protocol.ErrProtocol):
 		return err
+	default: // the process is gone, or the daemon ends
+		return nil
 	}
 	if t != protocol.Hello {
 		return fmt.Errorf("%w: the first frame is of type %d, not HELLO", protocol.ErrProtocol, t)
@@ -181,6 +185,7 @@ func (x *conn) open(ctx context.Context, p []byte) error {
 		return fmt.Errorf("%w: a second OPEN on one connection", protocol.ErrProtocol)
 	}
 	x.opens = true
+	x.holds.Store(true)
 	x.tasks.Go(func() {
 		rank, err := x.d.cfg.Node.Open(ctx, m, x.progress("scanning "+m.Dataset.Path))
 		if err != nil {
@@ -188,6 +193,7 @@ func (x *conn) open(ctx context.Context, p []byte) error {
 				x.log.Warn("job refused", "job", m.Job, "rank", m.Rank, "error", err)
 			}
 			_ = x.sendJSON(protocol.Error, errorMessage(err))
+			x.holds.Store(false)
 			return
 		}
 		x.log.Info("rank joined", "job", m.Job, "rank", m.Rank, "world_size", m.WorldSize)
@@ -202,7 +208,9 @@ func (x *conn) open(ctx context.Context, p []byte) error {
 				return
 			}
 		}
-		_ = x.sendJSON(protocol.Opened, rank.Opened())
+		if err := x.sendJSON(protocol.Opened, rank.Opened()); errors.Is(err, protocol.ErrProtocol) {
+			_ = x.sendJSON(protocol.Error, errorMessage(tooLong("the answer to OPEN", err)))
+		}
 	})
 	return nil
 }
@@ -270,7 +278,9 @@ func (x *conn) ack(p []byte, slots *[]uint32) error {
 			return fmt.Errorf("%w: %v", protocol.ErrProtocol, err)
 		}
 		if retired != 0 {
-			_ = x.send(protocol.AppendDrop(nil, retired))
+			// Not here: the stage may be blocked in a write until the process
+			// reads, and the process in one until this goroutine does.
+			x.tasks.Go(func() { _ = x.send(protocol.AppendDrop(nil, retired)) })
 		}
 	}
 	if m.Epoch != protocol.NoBatch && x.stage != nil && m.Generation == x.stage.generation {
@@ -303,7 +313,8 @@ func (x *conn) send(frame []byte) error {
 	return err
 }
 
-// sendJSON sends v; what can not be sent is the process's loss, or the daemon's mistake.
+// sendJSON sends v. An error that is protocol.ErrProtocol: v does not fit into a
+// frame, and the process must be told something else.
 func (x *conn) sendJSON(t protocol.Type, v any) error {
 	frame, err := protocol.AppendJSON(nil, t, v)
 	if err != nil {

@@ -12,13 +12,17 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/hdmlp/hdmlp/internal/job"
+	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
 // Config says how a daemon runs.
@@ -31,14 +35,20 @@ type Config struct {
 	LogFile *os.File
 }
 
-// patience is how long a daemon waits for its first connection, and a connection
-// for its first frame.
-const patience = 10 * time.Second
+const (
+	// patience is how long a daemon waits for its first connection, and a
+	// connection for its first frame.
+	patience = 10 * time.Second
+	// farewell is how long a daemon that ends waits for its connections: one
+	// may be held up by a system call that hangs.
+	farewell = 5 * time.Second
+)
 
 // Daemon serves connections.
 type Daemon struct {
-	cfg  Config
-	stop context.CancelFunc
+	cfg      Config
+	stop     context.CancelFunc
+	patience time.Duration
 
 	mu    sync.Mutex
 	conns map[*conn]struct{}
@@ -47,7 +57,7 @@ type Daemon struct {
 
 // New returns a daemon.
 func New(cfg Config) *Daemon {
-	return &Daemon{cfg: cfg, conns: make(map[*conn]struct{})}
+	return &Daemon{cfg: cfg, patience: patience, conns: make(map[*conn]struct{})}
 }
 
 // Run serves connections until ctx is done, a process asks for the end, or nobody
@@ -60,32 +70,84 @@ func (d *Daemon) Run(ctx context.Context, l *net.UnixListener) error {
 	defer closed()
 
 	d.mu.Lock()
-	d.idle = time.AfterFunc(max(d.cfg.Linger, patience), d.stop)
+	d.idle = time.AfterFunc(max(d.cfg.Linger, d.patience), d.stop)
 	d.mu.Unlock()
 
 	var conns sync.WaitGroup
-	var err error
-	for {
-		var c *net.UnixConn
-		c, err = l.AcceptUnix()
-		if err != nil {
-			if errors.Is(err, net.ErrClosed) {
-				err = nil
-				break
-			}
-			d.cfg.Log.Error("accept", "error", err)
-			select { // out of descriptors, most likely
-			case <-time.After(100 * time.Millisecond):
-				continue
-			case <-ctx.Done():
-			}
-			break
-		}
+	err := d.accept(ctx, l, func(c *net.UnixConn) {
 		conns.Go(func() { d.serve(ctx, c) })
-	}
+	})
 	d.stop()
-	conns.Wait()
+	if !within(farewell, conns.Wait) {
+		d.cfg.Log.Error("some connections do not end, because a system call hangs: the daemon ends without them")
+		return err
+	}
 	return errors.Join(err, d.cfg.Node.Close())
+}
+
+// accept hands connections on until the listener is closed.
+func (d *Daemon) accept(ctx context.Context, l *net.UnixListener, serve func(*net.UnixConn)) error {
+	spare, _ := os.Open(os.DevNull)
+	defer func() { spare.Close() }()
+	for {
+		c, err := l.AcceptUnix()
+		switch {
+		case err == nil:
+			serve(c)
+			continue
+		case errors.Is(err, net.ErrClosed):
+			return nil
+		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+			// The spare descriptor serves to tell the process.
+			spare.Close()
+			if c, again := l.AcceptUnix(); again == nil {
+				d.turnAway(c, err)
+			}
+			spare, _ = os.Open(os.DevNull)
+		}
+		d.cfg.Log.Error("accept", "error", err)
+		pause := time.NewTimer(100 * time.Millisecond)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return nil
+		}
+	}
+}
+
+// turnAway tells a process that there are too few descriptors to serve it.
+func (d *Daemon) turnAway(c *net.UnixConn, err error) {
+	defer c.Close()
+	var files unix.Rlimit
+	_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &files) // 0: not known
+	m := &protocol.ErrorMessage{
+		Kind: protocol.KindLimit,
+		Message: fmt.Sprintf("the daemon (pid %d) can open no more files for another process: %v; RLIMIT_NOFILE is %d: raise it (ulimit -n) up to %d before the daemon starts",
+			os.Getpid(), err, files.Cur, files.Max),
+		Details: map[string]any{"need": files.Cur + 1, "limit": files.Cur},
+	}
+	if frame, err := protocol.AppendJSON(nil, protocol.Error, m); err == nil {
+		_ = c.SetWriteDeadline(time.Now().Add(time.Second))
+		_, _ = c.Write(frame)
+	}
+}
+
+// within calls wait, and tells whether it has returned in time.
+func within(d time.Duration, wait func()) bool {
+	done := make(chan struct{})
+	go func() { // ends with wait, or with the process
+		wait()
+		close(done)
+	}()
+	timeout := time.NewTimer(d)
+	defer timeout.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timeout.C:
+		return false
+	}
 }
 
 // serve runs one connection.
@@ -106,12 +168,12 @@ func (d *Daemon) serve(ctx context.Context, c *net.UnixConn) {
 	d.mu.Unlock()
 }
 
-// busy tells whether any connection but the given one has a job open.
+// busy tells whether any connection but the given one has a job open, or opens one.
 func (d *Daemon) busy(but *conn) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for c := range d.conns {
-		if c != but && c.rank.Load() != nil {
+		if c != but && c.holds.Load() {
 			return true
 		}
 	}
