@@ -54,6 +54,10 @@ themselves; run it by hand to keep caches warm between jobs for longer
 	return cmd
 }
 
+// filesNeeded is the number of open files below which a daemon is of no use; a
+// job's own need is checked when it opens.
+const filesNeeded = 64
+
 func runServe(ctx context.Context, arguments map[string]any, fromProcess bool) error {
 	environment := hdmlpEnvironment()
 	cfg, err := config.Resolve(config.Input{Arguments: arguments, Environment: environment, File: config.DefaultFile(environment)})
@@ -72,8 +76,12 @@ func runServe(ctx context.Context, arguments map[string]any, fromProcess bool) e
 		return fmt.Errorf("listen at %s: %w", address.Name, err)
 	}
 	log := newLogger(cfg.LogLevel)
-	if _, err := probe.RaiseFileLimit(); err != nil {
+	files, err := probe.RaiseFileLimit()
+	if err != nil {
 		log.Warn("raise the limit of open files", "error", err)
+	}
+	if err == nil && files < filesNeeded {
+		return badInput("open files: the daemon needs %d, RLIMIT_NOFILE allows %d: raise its hard limit (ulimit -Hn)", filesNeeded, files)
 	}
 	if fromProcess {
 		signal.Ignore(syscall.SIGHUP)
