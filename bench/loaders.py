@@ -113,6 +113,8 @@ class HDMLP:
             dataset, batch_size=spec["batch_size"], epochs=spec["epochs"], seed=spec["seed"], **options)
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
+        if self._spec.get("copied"):
+            return (([bytes(sample) for sample in samples], labels) for samples, labels in self._loader)
         return iter(self._loader)
 
     def daemon(self) -> Optional[int]:
