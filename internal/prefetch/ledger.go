@@ -1,6 +1,7 @@
 package prefetch
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -113,38 +114,44 @@ func (l *Ledger) emitted(b *batch) {
 }
 
 // Yielded charges a batch that the process has handed to the training loop:
-// where its samples came from, and how long next() was blocked for it. Only batches
-// that were emitted since the last restart, each once, are counted; ok tells
-// whether this one was.
+// where its samples came from, and how long next() was blocked for it. The batches
+// emitted before it were yielded too, without stall: one acknowledgement may speak for
+// several. Only batches that were emitted since the last restart, each once, are
+// counted; ok tells whether this one was.
 func (l *Ledger) Yielded(epoch, step int, stall time.Duration) (ok bool) {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for len(l.sent) > 0 {
-		s := l.sent[0]
-		l.sent = l.sent[1:]
-		if s.epoch != epoch || s.step != step {
-			continue // it was sent, and thrown away by the process
+	last := slices.IndexFunc(l.sent, func(s sentBatch) bool { return s.epoch == epoch && s.step == step })
+	for i := range last + 1 {
+		blocked := time.Duration(0)
+		if i == last {
+			blocked = stall
 		}
-		a := l.account(epoch)
-		if a.batches == 0 {
-			a.started = now.Add(-stall)
-		}
-		a.batches++
-		a.samples += s.samples
-		if s.ready.Before(now.Add(-stall)) {
-			s.cause = causeHandover // it lay there when next() began to wait
-		}
-		a.stall[s.cause] += stall
-		a.ended = now
-		a.delivered += s.samples
-		a.missing += s.missing
-		for p := range s.reads {
-			a.reads[p].add(s.reads[p])
-		}
-		return true
+		l.charge(&l.sent[i], blocked, now)
 	}
-	return false
+	l.sent = l.sent[last+1:]
+	return last >= 0
+}
+
+// charge adds a yielded batch to its epoch's account. l.mu is held.
+func (l *Ledger) charge(s *sentBatch, stall time.Duration, now time.Time) {
+	a := l.account(s.epoch)
+	if a.batches == 0 {
+		a.started = now.Add(-stall)
+	}
+	if s.ready.Before(now.Add(-stall)) {
+		s.cause = causeHandover // it lay there when next() began to wait
+	}
+	a.batches++
+	a.samples += s.samples
+	a.stall[s.cause] += stall
+	a.ended = now
+	a.delivered += s.samples
+	a.missing += s.missing
+	for p := range s.reads {
+		a.reads[p].add(s.reads[p])
+	}
 }
 
 // EpochReport is one epoch of a ledger.
