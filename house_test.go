@@ -27,6 +27,7 @@ var rooms = []struct {
 	{"internal/access", nil},
 	{"internal/perfmodel", nil},
 	{"internal/placement", []string{"internal/access", "internal/perfmodel"}},
+	{"internal/simulate", []string{"internal/access", "internal/perfmodel", "internal/placement"}},
 	{"internal/config/size", nil},
 	{"internal/config", []string{"internal/config/size"}},
 	{"internal/probe", nil},
@@ -43,6 +44,8 @@ var rooms = []struct {
 	{"internal/protocol", nil},
 	{"internal/prefetch", []string{"internal/access", "internal/dataset", "internal/storageclass", "internal/staging"}},
 	{"internal/job", []string{"internal/access", "internal/placement", "internal/config", "internal/config/size", "internal/dataset", "internal/storageclass", "internal/staging", "internal/protocol", "internal/prefetch"}},
+	{"internal/scenario", []string{"internal/access", "internal/perfmodel", "internal/simulate", "internal/config/size", "internal/dataset"}},
+	{"internal/report", []string{"internal/config/size", "internal/simulate"}},
 	{"internal/report/prometheus", []string{"internal/job"}},
 	{"internal/daemon", []string{"internal/config", "internal/dataset", "internal/storageclass", "internal/protocol", "internal/prefetch", "internal/job"}},
 	{"bench/throttle", nil},
@@ -60,7 +63,7 @@ var testsOnly = map[string][]string{
 }
 
 // pure rooms compute: they do no I/O and know neither the network nor the system.
-var pure = []string{"internal/access", "internal/perfmodel", "internal/placement"}
+var pure = []string{"internal/access", "internal/perfmodel", "internal/placement", "internal/simulate"}
 
 // forbidden packages, but for the rooms named.
 var forbidden = map[string][]string{
