@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
@@ -31,8 +32,7 @@ type fakeSource struct {
 	reads []atomic.Int32
 	bad   map[int]bool // can not be read
 
-	mu    sync.Mutex
-	block chan struct{} // not nil: reads wait for it
+	hook func(ctx context.Context, id int) error // not nil: called first by every Read
 }
 
 func content(id int, size int64) []byte {
@@ -63,34 +63,34 @@ func newFakeSource(t interface{ Fatal(...any) }, sizes []int) *fakeSource {
 	return &fakeSource{index: index, reads: make([]atomic.Int32, len(sizes)), bad: map[int]bool{}}
 }
 
-func (s *fakeSource) Read(_ context.Context, id int, dst []byte) error {
-	s.mu.Lock()
-	block := s.block
-	s.mu.Unlock()
-	if block != nil {
-		<-block
+func (s *fakeSource) Read(ctx context.Context, id int, dst []byte) error {
+	s.reads[id].Add(1)
+	if s.hook != nil {
+		if err := s.hook(ctx, id); err != nil {
+			return err
+		}
 	}
 	if s.bad[id] {
-		return &dataset.SampleError{ID: id, Path: s.index.Name(id), Kind: dataset.ErrMissing}
+		return &dataset.SampleError{ID: id, Path: s.Path(id), Kind: dataset.ErrMissing}
 	}
-	s.reads[id].Add(1)
 	copy(dst, content(id, int64(len(dst))))
 	return nil
 }
 
 func (s *fakeSource) Close() error { return nil }
 
+func (s *fakeSource) Path(id int) string { return "/source/" + s.index.Name(id) }
+
 // rig is an engine over a fake source: one cache, and ranks that can be run.
 type rig struct {
-	t       interface{ Fatalf(string, ...any) }
-	source  *fakeSource
-	stream  *access.Stream
-	cache   *Cache
-	filler  *Filler
-	faults  *Faults
-	stores  []storageclass.Store
-	ranks   []*testRank
-	segment map[uint32]func(off, n uint64) []byte
+	t      interface{ Fatalf(string, ...any) }
+	source *fakeSource
+	stream *access.Stream
+	cache  *Cache
+	filler *Filler
+	faults *Faults
+	stores []storageclass.Store
+	ranks  []*testRank
 }
 
 type testRank struct {
@@ -180,6 +180,9 @@ type rigOptions struct {
 	buffer      int64
 	ahead       int
 	lazy, fill  bool
+	timeout     time.Duration
+	hook        func(ctx context.Context, id int) error
+	planAll     bool // the first class is to hold everything, whatever its room
 	policy      OnError
 	memoryClass *memory.Class
 }
@@ -190,6 +193,7 @@ func newRig(t interface {
 }, o rigOptions,
 ) *rig {
 	g := &rig{t: t, source: newFakeSource(t, o.sizes)}
+	g.source.hook = o.hook
 	var err error
 	if g.stream, err = access.New(o.spec); err != nil {
 		t.Fatal(err)
@@ -206,7 +210,7 @@ func newRig(t interface {
 		g.stores = append(g.stores, store)
 		classes = append(classes, Class{Name: name, Store: store})
 		var ids []int32
-		for ; next < len(o.sizes) && room >= int64(o.sizes[next]); next++ {
+		for ; next < len(o.sizes) && (o.planAll || room >= int64(o.sizes[next])); next++ {
 			room -= int64(o.sizes[next])
 			ids = append(ids, int32(next))
 		}
@@ -227,7 +231,7 @@ func newRig(t interface {
 		defer func() { g.stores = append(g.stores, closing{class}) }()
 	}
 	g.faults = NewFaults(o.policy)
-	g.cache = NewCache(CacheOptions{Index: g.source.index, Source: g.source, Classes: classes, Plan: plan, Threads: o.threads})
+	g.cache = NewCache(CacheOptions{Index: g.source.index, Source: g.source, Classes: classes, Plan: plan, Threads: o.threads, Timeout: o.timeout})
 	for r := range o.spec.WorldSize {
 		buffer, err := staging.New(o.buffer)
 		if err != nil {

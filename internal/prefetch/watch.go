@@ -25,7 +25,8 @@ import (
 // touches nothing of the batch. What it read is kept, if it was read.
 //
 // Every read that hangs holds a thread of the system. Once there are as many as the
-// pool has workers, the source is not asked any more until one comes back.
+// pool has workers, and fewHung at least, the source is not asked any more until
+// one comes back.
 //
 // The rejected alternative, a goroutine per read that its caller waits for with a
 // timer, costs every read a switch of goroutines for the sake of the rare hang.
@@ -39,6 +40,9 @@ type watcher struct {
 		hung map[*flight]int // reads given up and not yet come back: their samples
 	}
 }
+
+// fewHung reads that hang do not make a source one that is gone.
+const fewHung = 4
 
 func (w *watcher) start(c *Cache) {
 	w.mu.hung = make(map[*flight]int)
@@ -127,7 +131,7 @@ func (w *watcher) returned(fl *flight) {
 // refuse fails a read where too many hang already.
 func (w *watcher) refuse(c *Cache, id int) error {
 	n := int(w.hanging.Load())
-	if n < c.pool.threads {
+	if n < max(c.pool.threads, fewHung) {
 		return nil
 	}
 	return &dataset.SampleError{

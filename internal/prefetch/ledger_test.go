@@ -1,0 +1,97 @@
+package prefetch
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// made is a batch of epoch 0 as it leaves the stager: three samples of 10 bytes.
+func made(step int, planned, ready time.Time, change func(*batch)) *batch {
+	b := &batch{planned: planned, ready: ready, reads: make([]read, 3)}
+	b.Step, b.IDs, b.Lengths = step, []uint32{1, 2, 3}, []uint64{10, 10, 10}
+	change(b)
+	return b
+}
+
+// TestCauses: what next() waited for is charged to the one thing that held the
+// batch up.
+func TestCauses(t *testing.T) {
+	const second = time.Second
+	for _, c := range []struct {
+		name   string
+		change func(*batch)
+		took   time.Duration // from planning to completion
+		late   time.Duration // completion to the process asking; negative: it asked before
+		want   string
+	}{
+		{"from the source", func(b *batch) { b.fetched, b.last = true, Source }, second, -second / 2, "source"},
+		{"from a class", func(b *batch) { b.fetched, b.last = true, FirstClass+1 }, second, -second / 2, "file"},
+		{"in place", func(*batch) {}, 0, -second / 2, causeHandover},
+		{"no room", func(b *batch) { b.roomWait, b.fetched, b.last = 2*second, true, Source }, second, -second / 2, causeConsumer},
+		{"some room, slow source", func(b *batch) { b.roomWait, b.fetched, b.last = second/2, true, Source }, second, -second / 2, "source"},
+		{"ready before it was asked for", func(b *batch) { b.fetched, b.last = true, Source }, second, second, causeHandover},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := &Ledger{place: func(p Place) string { return []string{"source", "peer", "memory", "file"}[p] }, places: 4, epochs: map[int]*epochAccount{}}
+				const stall = second / 2
+				now := time.Now()
+				ready := now.Add(-stall - c.late)
+				l.emitted(made(0, ready.Add(-c.took), ready, c.change))
+				if !l.Yielded(0, 0, stall) {
+					t.Fatal("the batch is not known")
+				}
+				e := l.Epochs()[0]
+				if len(e.Stall) != 1 || e.Stall[c.want] != stall.Seconds() {
+					t.Errorf("stall %v, want all of it for %s", e.Stall, c.want)
+				}
+				if e.StallSeconds() != stall.Seconds() || e.Batches != 1 || e.Samples != 3 {
+					t.Errorf("epoch %+v", e)
+				}
+			})
+		})
+	}
+}
+
+// TestYieldedOnce: only what was sent since the last restart counts, once.
+func TestYieldedOnce(t *testing.T) {
+	l := &Ledger{place: func(Place) string { return "source" }, places: 1, epochs: map[int]*epochAccount{}}
+	now := time.Now()
+	send := func(step int) { l.emitted(made(step, now, now, func(*batch) {})) }
+	send(0)
+	send(1)
+	if !l.Yielded(0, 0, 0) || l.Yielded(0, 0, 0) {
+		t.Error("a batch counts other than once")
+	}
+	l.restart(0)
+	if l.Yielded(0, 1, 0) {
+		t.Error("a batch of before the restart counts")
+	}
+	if l.Yielded(7, 3, time.Hour) {
+		t.Error("a batch that was never sent counts")
+	}
+	send(0)
+	send(1)
+	send(2)
+	if !l.Yielded(0, 2, 0) {
+		t.Error("the last of three batches does not count")
+	}
+	e := l.Epochs()[0]
+	if e.Batches != 4 || e.Samples != 12 || e.Reads["source"] != (Amount{12, 120}) {
+		t.Errorf("epoch %+v, want 4 batches of 3 samples", e)
+	}
+}
+
+// TestAdd: ranks are summed, but time is not.
+func TestAdd(t *testing.T) {
+	a := EpochReport{Batches: 1, Samples: 2, Seconds: 3, Stall: map[string]float64{"source": 1}, Reads: map[string]Amount{"memory": {1, 10}}, Source: Amount{1, 5}}
+	b := EpochReport{Batches: 2, Samples: 3, Seconds: 2, Stall: map[string]float64{"source": 2, "consumer": 1}, Reads: map[string]Amount{"memory": {1, 10}, "source": {1, 1}}, Source: Amount{2, 6}}
+	a.Add(&b)
+	if a.Batches != 3 || a.Samples != 5 || a.Seconds != 3 || a.Source != (Amount{3, 11}) || a.StallSeconds() != 4 ||
+		a.Reads["memory"] != (Amount{2, 20}) || !slices.Equal(slices.Sorted(maps.Keys(a.Stall)), []string{"consumer", "source"}) {
+		t.Errorf("sum %+v", a)
+	}
+}

@@ -1,0 +1,69 @@
+package staging
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestReturn: a process can return what it was given, once, and nothing else.
+func TestReturn(t *testing.T) {
+	b, err := New(4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	s, _, err := b.Alloc(t.Context(), 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Return(s.ID); err == nil || !strings.Contains(err.Error(), "was not handed over") {
+		t.Errorf("a slot that is still being filled was returned: %v", err)
+	}
+	b.Hand([]uint32{s.ID})
+	if _, err := b.Return(s.ID); err != nil {
+		t.Error(err)
+	}
+	if _, err := b.Return(s.ID); err == nil || !strings.Contains(err.Error(), "not in use") {
+		t.Errorf("a slot was returned twice: %v", err)
+	}
+	if used, _ := b.Usage(); used != 0 {
+		t.Errorf("%d bytes in use", used)
+	}
+}
+
+// TestLimits: an error says which limit of the system was met, what is needed and
+// what there is.
+func TestLimits(t *testing.T) {
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		err         error
+		need, limit int64
+		words       string
+	}{
+		{unix.EMFILE, int64(files.Cur) + 1, int64(files.Cur), "RLIMIT_NOFILE"},
+		{unix.ENFILE, 1, 0, "fs.file-max"},
+		{unix.ENOMEM, 4096, 0, "4096 bytes are needed"},
+	} {
+		err := limited("create a thing", 4096, c.err)
+		var l *LimitError
+		if !errors.As(err, &l) || !errors.Is(err, c.err) || l.Need != c.need || (c.limit > 0 && l.Limit != c.limit) {
+			t.Errorf("%v: %+v", c.err, err)
+		} else if !strings.Contains(err.Error(), c.words) || !strings.Contains(err.Error(), "create a thing") {
+			t.Errorf("%v: %q does not say %q", c.err, err, c.words)
+		}
+	}
+	var l *LimitError
+	if err := limited("create a thing", 1, unix.EPERM); errors.As(err, &l) || !errors.Is(err, unix.EPERM) {
+		t.Errorf("EPERM is no limit: %v", err)
+	}
+	// For real: more than any address space.
+	if _, err := New(1 << 48); !errors.As(err, &l) || l.Need != 1<<48 {
+		t.Errorf("a buffer of 2^48 bytes: %v", err)
+	}
+}
