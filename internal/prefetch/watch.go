@@ -76,9 +76,9 @@ func (w *watcher) end() {
 
 // giveUp gives up the reads that began before the given time.
 func (c *Cache) giveUp(before time.Time) {
+	var late []*flight
 	for i := range c.flight {
 		s := &c.flight[i]
-		var late []*flight
 		s.mu.Lock()
 		for id, fl := range s.byID {
 			if fl.since.Before(before) {
@@ -94,13 +94,13 @@ func (c *Cache) giveUp(before time.Time) {
 			}
 		}
 		s.mu.Unlock()
-		for _, fl := range late {
-			close(fl.done)
-			c.pool.replace(fl.batch == nil)
-			if b := fl.batch; b != nil {
-				b.fail(fl.err)
-				b.arrived()
-			}
+	}
+	for _, fl := range late {
+		close(fl.done)
+		c.pool.replace(fl.batch == nil)
+		if b := fl.batch; b != nil {
+			b.fail(fl.err)
+			b.arrived()
 		}
 	}
 }
