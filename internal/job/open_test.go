@@ -1,0 +1,254 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/protocol"
+)
+
+// TestMismatch: ranks that disagree in any parameter are told which, and both
+// values; the job goes on without them.
+func TestMismatch(t *testing.T) {
+	var w world
+	n := w.node()
+	first := open(t, n, message(0, 2))
+	seed := uint64(8)
+	for _, c := range []struct {
+		key, mine, theirs string
+		change            func(*protocol.OpenMessage)
+	}{
+		{"world_size", "3", "2", func(m *protocol.OpenMessage) { m.WorldSize = 3 }},
+		{"dataset kind", "other", "fake", func(m *protocol.OpenMessage) { m.Dataset.Kind = "other" }},
+		{"dataset", "/other", "/data", func(m *protocol.OpenMessage) { m.Dataset.Path = "/other" }},
+		{"extensions", "[.y]", "[]", func(m *protocol.OpenMessage) { m.Dataset.Extensions = []string{".y"} }},
+		{"seed", "8", "7", func(m *protocol.OpenMessage) { m.Stream.Seed = &seed }},
+		{"epochs", "5", "4", func(m *protocol.OpenMessage) { m.Stream.Epochs = 5 }},
+		{"global batch size", "20", "10", func(m *protocol.OpenMessage) { m.Stream.GlobalBatch = 20 }},
+		{"drop_last", "true", "false", func(m *protocol.OpenMessage) { m.Stream.DropLast = true }},
+		{"shuffle", "feistel", "torch", func(m *protocol.OpenMessage) { m.Stream.Shuffle = "feistel" }},
+		{"scheme", "uniform", "strided", func(m *protocol.OpenMessage) { m.Stream.Scheme = "uniform" }},
+		{"tail", "keep", "pad", func(m *protocol.OpenMessage) { m.Stream.Tail = "keep" }},
+		{"policy", "minio", "cooperative", set("policy", "minio")},
+		{"on_error", "skip", "raise", set("on_error", "skip")},
+		{"memory", "30000", "40000", set("memory", "30000B")},
+		{"memory", "auto", "40000", set("memory", nil)},
+		{"cache_dir", "/nowhere/cache", "", set("cache_dir", "/nowhere/cache")},
+		{"staging_buffer", "131072", "65536", set("staging_buffer", "128KiB")},
+		{"prefetch_batches", "3", "64", set("prefetch_batches", 3.0)},
+		{"source_threads", "2", "16", set("source_threads", 2.0)},
+		{"cache_threads", "2", "4", set("cache_threads", 2.0)},
+		{"source_timeout", "5s", "1m0s", set("source_timeout", "5s")},
+		{"index_dir", "/tmp", "", set("index_dir", "/tmp")},
+		{"disk_reserve", "1000000", "auto", set("disk_reserve", "1MB")},
+		{"cache_size", "1000000", "auto", set("cache_size", "1MB")},
+	} {
+		e := refusal(t, n, message(1, 2, c.change))
+		if e.Kind != protocol.KindMismatch || e.Details["key"] != c.key ||
+			fmt.Sprint(e.Details["mine"]) != c.mine || fmt.Sprint(e.Details["theirs"]) != c.theirs {
+			t.Errorf("%s: %+v, want mine %s and theirs %s", c.key, e, c.mine, c.theirs)
+		}
+		for _, want := range []string{c.key + " is", "rank 1", "rank 0", "job j"} {
+			if !strings.Contains(e.Message, want) {
+				t.Errorf("%s: %q does not say %q", c.key, e.Message, want)
+			}
+		}
+	}
+	// Null stands for whatever the seed is.
+	second := open(t, n, message(1, 2, func(m *protocol.OpenMessage) { m.Stream.Seed = nil }))
+	if second.Opened().Seed != 7 {
+		t.Errorf("seed %d, want the first rank's", second.Opened().Seed)
+	}
+	second.Close()
+	first.Close()
+	w.close(t, n)
+}
+
+// TestRefused: what can not be is refused with its reason, and nothing is left.
+func TestRefused(t *testing.T) {
+	var w world
+	n := w.node()
+	for _, c := range []struct {
+		kind   string
+		words  []string
+		change func(*protocol.OpenMessage)
+	}{
+		{protocol.KindConfig, []string{"rank 2", "world size 2", "0 to 1"}, func(m *protocol.OpenMessage) { m.Rank = 2 }},
+		{protocol.KindConfig, []string{"rank -1"}, func(m *protocol.OpenMessage) { m.Rank = -1 }},
+		{protocol.KindConfig, []string{"world size 0"}, func(m *protocol.OpenMessage) { m.WorldSize = 0 }},
+		{protocol.KindConfig, []string{"41", "larger than the dataset of 40 samples", "batch_size"}, func(m *protocol.OpenMessage) { m.Stream.GlobalBatch = 41 }},
+		{protocol.KindConfig, []string{"GlobalBatch", "0"}, func(m *protocol.OpenMessage) { m.Stream.GlobalBatch = 0 }},
+		{protocol.KindConfig, []string{"spiral"}, func(m *protocol.OpenMessage) { m.Stream.Shuffle = "spiral" }},
+		{protocol.KindConfig, []string{`"tape"`, "fake"}, func(m *protocol.OpenMessage) { m.Dataset.Kind = "tape" }},
+		{"none", []string{"/missing", "no such directory"}, func(m *protocol.OpenMessage) { m.Dataset.Path = "/missing" }},
+		{"none", []string{"memry", `did you mean "memory"`}, set("memry", "1GB")},
+	} {
+		e := refusal(t, n, message(0, 2, c.change))
+		if e.Kind != c.kind {
+			t.Errorf("%v: kind %s, want %s (%s)", c.words, e.Kind, c.kind, e.Message)
+		}
+		for _, want := range c.words {
+			if !strings.Contains(e.Message, want) {
+				t.Errorf("%q does not say %q", e.Message, want)
+			}
+		}
+		w.empty(t, n)
+	}
+	w.close(t, n)
+	if e := refusal(t, n, message(0, 1)); e.Kind != protocol.KindBusy {
+		t.Errorf("after the end: %+v", e)
+	}
+}
+
+func TestRankTaken(t *testing.T) {
+	var w world
+	n := w.node()
+	first := open(t, n, message(0, 2))
+	e := refusal(t, n, message(0, 2))
+	if e.Kind != protocol.KindBusy || !strings.Contains(e.Message, "rank 0 of job j is taken") {
+		t.Errorf("%+v", e)
+	}
+	first.Close()
+	first.Close() // once more does nothing
+	again := open(t, n, message(0, 2))
+	again.Close()
+	w.close(t, n)
+}
+
+// TestSeedDrawnOnce: ranks that leave the seed to the daemon get the same one.
+func TestSeedDrawnOnce(t *testing.T) {
+	var w world
+	n := w.node()
+	const ranks = 8
+	var all sync.WaitGroup
+	seeds := make([]uint64, ranks)
+	opened := make([]*Rank, ranks)
+	for rank := range ranks {
+		all.Go(func() {
+			r, err := n.Open(context.Background(), message(rank, ranks, func(m *protocol.OpenMessage) { m.Stream.Seed = nil }), func(int64) {})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			opened[rank], seeds[rank] = r, r.Opened().Seed
+		})
+	}
+	all.Wait()
+	for rank, r := range opened {
+		if seeds[rank] != seeds[0] {
+			t.Errorf("rank %d has seed %d, rank 0 %d", rank, seeds[rank], seeds[0])
+		}
+		r.Close()
+	}
+	other := open(t, n, message(0, 1, func(m *protocol.OpenMessage) { m.Stream.Seed = nil }))
+	if other.Opened().Seed == seeds[0] {
+		t.Error("the next job has the same seed")
+	}
+	other.Close()
+	w.close(t, n)
+}
+
+// TestMakerGoesAway: the process that puts the job together ends meanwhile: one of
+// those who wait for it takes over.
+func TestMakerGoesAway(t *testing.T) {
+	scanning := make(chan int, 2)
+	w := world{}
+	first := true
+	var mu sync.Mutex
+	w.scan = func(ctx context.Context, progress func(int64)) error {
+		mu.Lock()
+		mine := first
+		first = false
+		mu.Unlock()
+		progress(1234)
+		scanning <- 1
+		if !mine {
+			return nil
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	n := w.node()
+	ctx, cancel := context.WithCancel(t.Context())
+	made := make(chan error, 1)
+	go func() {
+		_, err := n.Open(ctx, message(0, 2), func(int64) {})
+		made <- err
+	}()
+	<-scanning
+	joined := make(chan *Rank, 1)
+	go func() { joined <- open(t, n, message(1, 2)) }()
+	eventually(t, "both ranks wait", func() bool {
+		r := n.Reports()
+		return len(r) == 1 && strings.Contains(r[0].Sentence, "2 of 2 rank(s)")
+	})
+	r := n.Reports()[0]
+	if !r.Assembling || r.Job != "j" || r.Dataset != "/data" || r.WorldSize != 2 || !strings.Contains(r.Sentence, "1234 files found") {
+		t.Errorf("report of a job that is put together: %+v", r)
+	}
+	cancel()
+	if err := <-made; !errors.Is(err, context.Canceled) {
+		t.Errorf("the maker got %v", err)
+	}
+	other := <-joined
+	if other == nil {
+		t.Fatal("the other rank was not opened")
+	}
+	if r := n.Reports(); len(r) != 1 || r[0].Assembling {
+		t.Errorf("reports %+v", r)
+	}
+	other.Close()
+	w.close(t, n)
+}
+
+// TestLateRank: memory that the job has taken itself is not missing when its next
+// rank comes, nor for a second job on the dataset.
+func TestLateRank(t *testing.T) {
+	w := world{}
+	available := int64(1 << 30)
+	w.available = func() (int64, error) { return available, nil }
+	n := w.node()
+	change := []func(*protocol.OpenMessage){set("memory", "600MB")}
+	first := open(t, n, message(0, 2, change...))
+	available = 100 << 20
+	second := open(t, n, message(1, 2, change...))
+	third := open(t, n, message(0, 1, append(change, func(m *protocol.OpenMessage) { m.Job = "k" })...))
+	_, err := n.Open(t.Context(), message(0, 1, append(change, func(m *protocol.OpenMessage) { m.Job, m.Dataset.Path = "l", "/else" })...), func(int64) {})
+	if err == nil || !strings.Contains(err.Error(), "too large for memory") {
+		t.Errorf("a job on another dataset: %v, want it refused", err)
+	}
+	for _, r := range []*Rank{first, second, third} {
+		r.Close()
+	}
+	w.close(t, n)
+}
+
+// TestNoMemory: a machine that has not the memory for a staging buffer is told
+// need and limit before anything is taken.
+func TestNoMemory(t *testing.T) {
+	w := world{available: func() (int64, error) { return 1 << 20, nil }}
+	n := w.node()
+	e := refusal(t, n, message(0, 1, set("staging_buffer", "2MiB")))
+	if e.Kind != protocol.KindLimit || e.Details["need"] != int64(2<<20) || e.Details["limit"] != int64(1<<20) ||
+		!strings.Contains(e.Message, "staging buffer of rank 0") || !strings.Contains(e.Message, "staging_buffer") {
+		t.Errorf("%+v", e)
+	}
+	w.close(t, n)
+}
+
+// TestFewFiles: a job whose reads would run into the limit of open files is told
+// so at the start.
+func TestFewFiles(t *testing.T) {
+	err := checkFiles(1 << 40)
+	var e *protocol.ErrorMessage
+	if !errors.As(err, &e) || e.Kind != protocol.KindLimit || e.Details["need"].(int64) <= e.Details["limit"].(int64) || !strings.Contains(e.Message, "RLIMIT_NOFILE") {
+		t.Errorf("%v", err)
+	}
+	if err := checkFiles(4); err != nil {
+		t.Errorf("four threads: %v", err)
+	}
+}
