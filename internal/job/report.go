@@ -230,16 +230,57 @@ func (r *Report) sentence() string {
 		}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "In %d epoch(s) the training loop waited %.3f s in all (utilisation %.1f %%)", r.begun(), r.Stall, 100*r.Utilisation)
-	if most > 0.05*r.Stall && r.Stall > 0.001 {
-		fmt.Fprintf(&b, ", %.0f %% of it for %s", 100*most/r.Stall, causeText(worst))
+	ranks := max(len(r.Ranks), 1)
+	who := "the process"
+	if ranks > 1 {
+		who = fmt.Sprintf("each of %d ranks", ranks)
 	}
-	fmt.Fprintf(&b, "; %s left the source, %.2f times the least that these caches allow (%s).",
+	fmt.Fprintf(&b, "In %s %s waited %.3f s for data", plural(r.begun(), "epoch"), who, r.Stall/float64(ranks))
+	if first, later, busy := r.settled(); r.begun() > 1 {
+		fmt.Fprintf(&b, ", %.3f s of it in the first epoch and %.3f s in each later one (utilisation there %.1f %%)", first/float64(ranks), later/float64(ranks), 100*busy)
+	}
+	if most > 0.05*r.Stall && r.Stall > 0.001 {
+		fmt.Fprintf(&b, "; %.0f %% of the time was for %s", 100*most/r.Stall, causeText(worst))
+	}
+	fmt.Fprintf(&b, ". %s left the source, %.2f times the least that these caches allow (%s).",
 		size.Format(r.Source.Bytes), r.BoundShare, size.Format(r.Bound))
 	if n := len(r.Faults); n > 0 {
-		fmt.Fprintf(&b, " %d sample(s) could not be read.", n)
+		fmt.Fprintf(&b, " %s could not be read.", plural(n, "sample"))
 	}
 	return b.String()
+}
+
+// settled returns the stall of the first epoch and the mean of the later ones, in
+// seconds over all ranks, and the utilisation of the later ones.
+func (r *Report) settled() (first, later, utilisation float64) {
+	var seconds float64
+	epochs := 0
+	for i, e := range r.Epochs {
+		if i == 0 {
+			first = e.StallSeconds
+			continue
+		}
+		later += e.StallSeconds
+		for _, rank := range r.Ranks {
+			for _, own := range rank.Epochs {
+				if own.Epoch == e.Epoch {
+					seconds += own.Seconds
+				}
+			}
+		}
+		epochs++
+	}
+	if seconds > 0 {
+		utilisation = max(0, 1-later/seconds)
+	}
+	return first, later / float64(max(epochs, 1)), utilisation
+}
+
+func plural(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return fmt.Sprintf("%d %ss", n, word)
 }
 
 func causeText(cause string) string {
