@@ -227,6 +227,13 @@ func take(r *Rank, from, to at) (map[at][]int32, error) {
 			if b.Segments[i] == 0 {
 				copy(data, r.buffer.Data(b.Offsets[i], b.Lengths[i]))
 			} else {
+				for _, e := range b.Extras {
+					if e.Segment == b.Segments[i] {
+						if _, err := e.File.ReadAt(data, int64(b.Offsets[i])); err != nil {
+							return err
+						}
+					}
+				}
 				for _, s := range r.Segments() {
 					if s.Number == b.Segments[i] {
 						if _, err := s.File.ReadAt(data, int64(b.Offsets[i])); err != nil {
