@@ -1,0 +1,296 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/daemon"
+	"github.com/hdmlp/hdmlp/internal/protocol"
+)
+
+// TestMain is the real program when it is told so.
+func TestMain(m *testing.M) {
+	if os.Getenv("HDMLP_DAEMON_TEST") != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// program is the real program, with a socket and a home of its own.
+type program struct {
+	t   *testing.T
+	env []string
+}
+
+func newProgram(t *testing.T) *program {
+	home := t.TempDir()
+	p := &program{t: t}
+	for _, kv := range os.Environ() {
+		if !strings.HasPrefix(kv, "HDMLP_") {
+			p.env = append(p.env, kv)
+		}
+	}
+	p.env = append(p.env, "HDMLP_DAEMON_TEST=1", "HOME="+home, "XDG_CONFIG_HOME="+home,
+		fmt.Sprintf("HDMLP_SOCKET=hdmlp-test-%d-%s", os.Getpid(), t.Name()))
+	return p
+}
+
+func (p *program) command(args ...string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe", args...)
+	cmd.Env = p.env
+	return cmd
+}
+
+// run runs a command to its end, and gives its exit status.
+func (p *program) run(args ...string) (status int, stdout, stderr string) {
+	p.t.Helper()
+	var out, complaints bytes.Buffer
+	cmd := p.command(args...)
+	cmd.Stdout, cmd.Stderr = &out, &complaints
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		p.t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), complaints.String()
+}
+
+// serving is a `hdmlp serve` that runs.
+type serving struct {
+	cmd *exec.Cmd
+	log *logged
+}
+
+// logged collects what the daemon logs, and tells when a text was there.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+	more chan struct{}
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case l.more <- struct{}{}:
+	default:
+	}
+	return l.text.Write(b)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func (p *program) serve(until string, args ...string) *serving {
+	p.t.Helper()
+	s := &serving{p.command(append([]string{"serve"}, args...)...), &logged{more: make(chan struct{}, 1)}}
+	s.cmd.Stderr = s.log
+	if err := s.cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = s.cmd.Process.Kill() })
+	patience := time.NewTimer(20 * time.Second)
+	defer patience.Stop()
+	for !strings.Contains(s.log.String(), until) {
+		select {
+		case <-s.log.more:
+		case <-patience.C:
+			p.t.Fatalf("the daemon has not started: %s", s.log)
+		}
+	}
+	return s
+}
+
+// status waits for the end.
+func (s *serving) status() int {
+	_ = s.cmd.Wait()
+	return s.cmd.ProcessState.ExitCode()
+}
+
+func TestServe(t *testing.T) {
+	p := newProgram(t)
+	for _, args := range [][]string{{"stats"}, {"stop"}} {
+		if status, _, complaint := p.run(args...); status != 1 || !strings.Contains(complaint, "no daemon is running") {
+			t.Errorf("%v without a daemon: %d, %s", args, status, complaint)
+		}
+	}
+	s := p.serve("daemon starts")
+	if status, _, complaint := p.run("serve"); status != 1 || !strings.Contains(complaint, "a daemon is running already") || !strings.Contains(complaint, "hdmlp stop") {
+		t.Errorf("a second daemon: %d, %s", status, complaint)
+	}
+	if status, _, complaint := p.run("serve", "--from-process"); status != 0 || complaint != "" {
+		t.Errorf("a second daemon, started by a process: %d, %s", status, complaint)
+	}
+	status, out, _ := p.run("stats")
+	if want := fmt.Sprintf("pid %d, 1 connection(s), 0 job(s)", s.cmd.Process.Pid); status != 0 || !strings.Contains(out, want) {
+		t.Errorf("stats: %d, %s", status, out)
+	}
+	status, out, _ = p.run("stats", "--json")
+	var stats daemon.Stats
+	if err := json.Unmarshal([]byte(out), &stats); status != 0 || err != nil || stats.PID != s.cmd.Process.Pid || stats.Version == "" {
+		t.Errorf("stats --json: %d, %s", status, out)
+	}
+	if status, out, complaint := p.run("stop"); status != 0 || out != "" || complaint != "" {
+		t.Errorf("stop: %d, %s%s", status, out, complaint)
+	}
+	if status := s.status(); status != 0 || !strings.Contains(s.log.String(), "daemon ends") {
+		t.Errorf("the daemon's own status: %d, %s", status, s.log)
+	}
+}
+
+// TestServeWithJob: a folder is served, stats shows the job, and stop refuses to
+// end it without force.
+func TestServeWithJob(t *testing.T) {
+	p := newProgram(t)
+	data := t.TempDir()
+	for i := range 10 {
+		dir := filepath.Join(data, "cat")
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d.jpg", i)), []byte("sample"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := p.serve("metrics are served", "--set", "metrics=127.0.0.1:0")
+	address := regexp.MustCompile(`metrics are served" address=(\S+)`).FindStringSubmatch(s.log.String())
+	if address == nil {
+		t.Fatalf("no address in %s", s.log)
+	}
+	c := p.openJob(data)
+	defer c.Close()
+	if status, out, _ := p.run("stats"); status != 0 || !strings.Contains(out, "job a job: "+data+", 10 samples") || !strings.Contains(out, "No batch has been read yet") {
+		t.Errorf("stats: %d, %s", status, out)
+	}
+	response, err := http.Get("http://" + address[1] + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics, err := io.ReadAll(response.Body)
+	response.Body.Close()
+	if err != nil || !strings.Contains(string(metrics), `hdmlp_storage_class_room_bytes{class="memory",job="a job"}`) {
+		t.Errorf("metrics: %s, %v", metrics, err)
+	}
+	if status, _, complaint := p.run("stop"); status != 1 || !strings.Contains(complaint, "--force") {
+		t.Errorf("stop while a job is open: %d, %s", status, complaint)
+	}
+	if status, _, complaint := p.run("stop", "--json"); status != 1 || !strings.Contains(complaint, `"exit_status":1`) {
+		t.Errorf("stop --json while a job is open: %d, %s", status, complaint)
+	}
+	if status, _, complaint := p.run("stop", "--force"); status != 0 {
+		t.Errorf("stop --force: %d, %s", status, complaint)
+	}
+	if status := s.status(); status != 0 {
+		t.Errorf("the daemon's own status: %d, %s", status, s.log)
+	}
+}
+
+// openJob opens a job on a folder, as a training process does.
+func (p *program) openJob(data string) net.Conn {
+	p.t.Helper()
+	address := daemon.Address(func(string) string { return strings.TrimPrefix(p.env[len(p.env)-1], "HDMLP_SOCKET=") })
+	c, err := net.DialUnix("unix", nil, address)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	seed := uint64(1)
+	frames, err := protocol.AppendJSON(nil, protocol.Hello, protocol.HelloMessage{Protocol: protocol.Version})
+	if err == nil {
+		frames, err = protocol.AppendJSON(frames, protocol.Open, protocol.OpenMessage{
+			Job: "a job", WorldSize: 1, Dataset: protocol.DatasetMessage{Kind: "folder", Path: data},
+			Stream:   protocol.StreamMessage{Seed: &seed, Epochs: 1, GlobalBatch: 2, Shuffle: "torch", Scheme: "strided", Tail: "pad"},
+			Settings: protocol.Settings{Arguments: map[string]any{"memory": "1MB"}},
+		})
+	}
+	if err == nil {
+		_, err = c.Write(frames)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	for err == nil {
+		var header [8]byte
+		if _, err = io.ReadFull(c, header[:]); err != nil {
+			break
+		}
+		payload := make([]byte, binary.LittleEndian.Uint32(header[:]))
+		_, err = io.ReadFull(c, payload)
+		switch protocol.Type(header[4]) {
+		case protocol.Opened:
+			return c
+		case protocol.Error:
+			err = errors.New(string(payload))
+		}
+	}
+	p.t.Fatal(err)
+	return nil
+}
+
+// TestServeSignals: the daemon ends in order when it is told to.
+func TestServeSignals(t *testing.T) {
+	p := newProgram(t)
+	for _, signal := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
+		s := p.serve("daemon starts")
+		begin := time.Now()
+		if err := s.cmd.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+		if status := s.status(); status != 0 || !strings.Contains(s.log.String(), "daemon ends") {
+			t.Errorf("%v: status %d, %s", signal, status, s.log)
+		}
+		if took := time.Since(begin); took > 5*time.Second {
+			t.Errorf("%v: it took %v", signal, took)
+		}
+	}
+}
+
+// TestServeRefused: what is wrong is named, with status 2, and nothing is started.
+func TestServeRefused(t *testing.T) {
+	p := newProgram(t)
+	for _, c := range []struct {
+		args  []string
+		words string
+	}{
+		{[]string{"serve", "--set", "linger=soon"}, "linger"},
+		{[]string{"serve", "--set", "lnger=3s"}, `did you mean "linger"?`},
+		{[]string{"serve", "--set", "linger"}, "key=value"},
+		{[]string{"serve", "--set", "metrics=nowhere"}, "metrics"},
+		{[]string{"serve", "more"}, "no arguments"},
+		{[]string{"stats", "--jason"}, "jason"},
+		{[]string{"serv"}, "serv"},
+	} {
+		if status, out, complaint := p.run(c.args...); status != 2 || out != "" || !strings.Contains(complaint, c.words) {
+			t.Errorf("%v: status %d, %q, %q; want 2 and %q", c.args, status, out, complaint, c.words)
+		}
+	}
+	if status, _, _ := p.run("stats"); status != 1 {
+		t.Error("something was started")
+	}
+}
+
+// TestFewFiles: a daemon that could not serve says so, with need and limit.
+func TestFewFiles(t *testing.T) {
+	p := newProgram(t)
+	cmd := exec.Command("/bin/sh", "-c", "ulimit -n 40 && exec \"$0\" serve", "/proc/"+fmt.Sprint(os.Getpid())+"/exe")
+	cmd.Env = p.env
+	out, _ := cmd.CombinedOutput()
+	if status := cmd.ProcessState.ExitCode(); status != 2 || !strings.Contains(string(out), "needs 64, RLIMIT_NOFILE allows 40") {
+		t.Errorf("status %d, %s", status, out)
+	}
+}

@@ -1,0 +1,78 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/protocol"
+)
+
+// FuzzFrames: whatever a process sends once it is greeted, the connection is
+// served or ended, and nothing of it is left. Slots and jobs are real.
+func FuzzFrames(f *testing.F) {
+	open, err := protocol.AppendJSON(nil, protocol.Open, openMessage())
+	if err != nil {
+		f.Fatal(err)
+	}
+	call := func(method, params string) []byte {
+		return protocol.AppendFrame(nil, protocol.Call, []byte(`{"id":1,"method":"`+method+`","params":`+params+`}`))
+	}
+	f.Add([]byte{})
+	f.Add(open)
+	f.Add(iterate(1, 0, 0))
+	f.Add(bytes.Join([][]byte{open, iterate(1, 0, 0), wait(1), ack(1, 0, 0, 5, 1)}, nil))
+	f.Add(bytes.Join([][]byte{open, iterate(1, 1, 3), iterate(2, 0, 1), wait(2), call("report", "{}")}, nil))
+	f.Add(bytes.Join([][]byte{call("stats", "null"), call("explain", `{"epoch":-1}`), open, open}, nil))
+	f.Add(bytes.Join([][]byte{open, iterate(1, 1<<32-1, 1<<32-1), ack(1, 1<<32-1, 1<<32-1, 0)}, nil))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		d := New(Config{Version: "test", Node: fakeNode(), Log: slog.New(slog.DiscardHandler), LogFile: os.Stderr})
+		ctx, cancel := context.WithCancel(context.Background())
+		d.stop = cancel
+		near, far := pair(t)
+		drained := make(chan struct{})
+		go func() {
+			defer close(drained)
+			_, _ = io.Copy(io.Discard, far)
+		}()
+		x := newConn(d, near)
+		_ = x.frames(ctx, &paced{x: x, r: bytes.NewReader(data)})
+		cancel()
+		near.Close()
+		x.stopStage()
+		x.tasks.Wait()
+		if r := x.rank.Load(); r != nil {
+			r.Close()
+		}
+		for _, ds := range x.datasets {
+			ds.Close()
+		}
+		<-drained
+		far.Close()
+		if reports := d.cfg.Node.Reports(); len(reports) > 0 {
+			t.Errorf("%d jobs are left", len(reports))
+		}
+		if err := d.cfg.Node.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// paced lets an OPEN end before it gives out what follows, as a process would.
+type paced struct {
+	x *conn
+	r *bytes.Reader
+}
+
+func (p *paced) Read(b []byte) (int, error) {
+	deadline := time.Now().Add(time.Second) // for a dataset that never opens
+	for p.x.opens && p.x.holds.Load() && p.x.rank.Load() == nil && time.Now().Before(deadline) {
+		runtime.Gosched()
+	}
+	return p.r.Read(b)
+}
