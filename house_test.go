@@ -59,6 +59,7 @@ var testsOnly = map[string][]string{
 	"internal/storageclass/file":   {"internal/storageclass/storageclasstest"},
 	"internal/prefetch":            {"internal/storageclass/memory", "internal/storageclass/file"},
 	"internal/job":                 {"internal/storageclass/memory", "internal/storageclass/file", "internal/dataset/folder"},
+	"internal/report/prometheus":   {"internal/prefetch"},
 	"internal/daemon":              {"internal/storageclass/memory", "internal/dataset/folder"},
 }
 

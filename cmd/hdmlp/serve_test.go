@@ -45,7 +45,7 @@ func newProgram(t *testing.T) *program {
 			p.env = append(p.env, kv)
 		}
 	}
-	p.env = append(p.env, "HDMLP_DAEMON_TEST=1", "HOME="+home, "XDG_CONFIG_HOME="+home,
+	p.env = append(p.env, "HDMLP_DAEMON_TEST=1", "GORACE=atexit_sleep_ms=0", "HOME="+home, "XDG_CONFIG_HOME="+home,
 		fmt.Sprintf("HDMLP_SOCKET=hdmlp-test-%d-%s", os.Getpid(), t.Name()))
 	return p
 }

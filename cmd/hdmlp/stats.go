@@ -83,6 +83,10 @@ func printStats(s *daemon.Stats, out io.Writer) error {
 }
 
 func printJob(j *job.Report, out io.Writer) error {
+	if j.Assembling {
+		_, err := fmt.Fprintf(out, "\njob %s: %s, %d rank(s)\n%s\n", j.Job, j.Dataset, j.WorldSize, j.Sentence)
+		return err
+	}
 	fmt.Fprintf(out, "\njob %s: %s, %d samples, %s, policy %s, %d rank(s), global batch %d\n",
 		j.Job, j.Dataset, j.Samples, size.Format(j.Bytes), j.Policy, j.WorldSize, j.GlobalBatch)
 	fmt.Fprintf(out, "%s\n", j.Sentence)

@@ -49,6 +49,9 @@ func (c collector) Describe(chan<- *prometheus.Desc) {}
 // Collect turns the reports into metrics.
 func (c collector) Collect(out chan<- prometheus.Metric) {
 	for _, r := range c.reports() {
+		if r.Assembling {
+			continue // no numbers yet
+		}
 		send := func(d *prometheus.Desc, t prometheus.ValueType, v float64, labels ...string) {
 			out <- prometheus.MustNewConstMetric(d, t, v, append([]string{r.Job}, labels...)...)
 		}

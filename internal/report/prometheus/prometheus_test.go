@@ -1,0 +1,88 @@
+package prometheus_test
+
+import (
+	"fmt"
+	"maps"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/hdmlp/hdmlp/internal/job"
+	"github.com/hdmlp/hdmlp/internal/prefetch"
+	"github.com/hdmlp/hdmlp/internal/report/prometheus"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// scrape reads the text format: metrics with their labels, and their values.
+func scrape(t *testing.T, reports ...*job.Report) map[string]float64 {
+	t.Helper()
+	w := httptest.NewRecorder()
+	prometheus.Handler(func() []*job.Report { return reports }).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if w.Code != 200 {
+		t.Fatalf("status %d: %s", w.Code, w.Body)
+	}
+	out := map[string]float64{}
+	for line := range strings.Lines(w.Body.String()) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		i := strings.LastIndexByte(strings.TrimSpace(line), ' ')
+		v, err := strconv.ParseFloat(strings.TrimSpace(line[i:]), 64)
+		if err != nil {
+			t.Fatalf("line %q: %v", line, err)
+		}
+		out[line[:i]] = v
+	}
+	return out
+}
+
+func TestValues(t *testing.T) {
+	epoch := func(n int64) prefetch.EpochReport {
+		return prefetch.EpochReport{
+			Batches: n, Samples: 10 * n, Stall: map[string]float64{"source": float64(n), "handover": 0.5},
+			Reads: map[string]prefetch.Amount{"memory": {Samples: n, Bytes: 100 * n}},
+		}
+	}
+	r := &job.Report{
+		Job: `a "job"`, Utilisation: 0.75, Bound: 1000, Source: prefetch.Amount{Samples: 3, Bytes: 1010},
+		Ranks: []job.RankReport{
+			{Rank: 0, Epochs: []prefetch.EpochReport{epoch(1), epoch(2)}, Staging: job.StagingReport{Used: 7, Extra: 4}},
+			{Rank: 1, Epochs: []prefetch.EpochReport{epoch(4)}},
+		},
+		Classes: []job.ClassReport{{Name: "memory", Room: 500, Used: 300}},
+		Faults:  make([]prefetch.Fault, 2),
+	}
+	got := scrape(t, r, &job.Report{Job: "being put together", Assembling: true})
+	label := `job="a \"job\""`
+	want := map[string]float64{}
+	for rank, v := range []struct{ batches, source, handover, staging float64 }{{3, 3, 1, 11}, {4, 4, 0.5, 0}} {
+		want[fmt.Sprintf(`hdmlp_batches_total{%s,rank="%d"}`, label, rank)] = v.batches
+		want[fmt.Sprintf(`hdmlp_samples_total{%s,rank="%d"}`, label, rank)] = 10 * v.batches
+		want[fmt.Sprintf(`hdmlp_stall_seconds_total{cause="source",%s,rank="%d"}`, label, rank)] = v.source
+		want[fmt.Sprintf(`hdmlp_stall_seconds_total{cause="handover",%s,rank="%d"}`, label, rank)] = v.handover
+		want[fmt.Sprintf(`hdmlp_read_bytes_total{%s,place="memory",rank="%d"}`, label, rank)] = 100 * v.batches
+		want[fmt.Sprintf(`hdmlp_staging_used_bytes{%s,rank="%d"}`, label, rank)] = v.staging
+	}
+	want["hdmlp_source_bytes_total{"+label+"}"] = 1010
+	want["hdmlp_source_bound_bytes{"+label+"}"] = 1000
+	want["hdmlp_utilisation_ratio{"+label+"}"] = 0.75
+	want["hdmlp_unreadable_samples{"+label+"}"] = 2
+	want[`hdmlp_storage_class_room_bytes{class="memory",`+label+"}"] = 500
+	want[`hdmlp_storage_class_used_bytes{class="memory",`+label+"}"] = 300
+	if !maps.Equal(got, want) {
+		t.Errorf("got\n%v\nwant\n%v", lines(got), lines(want))
+	}
+}
+
+func lines(m map[string]float64) string {
+	var b strings.Builder
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		fmt.Fprintf(&b, "%s %v\n", k, m[k])
+	}
+	return b.String()
+}
