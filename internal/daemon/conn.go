@@ -192,8 +192,8 @@ func (x *conn) open(ctx context.Context, p []byte) error {
 			if ctx.Err() == nil {
 				x.log.Warn("job refused", "job", m.Job, "rank", m.Rank, "error", err)
 			}
-			_ = x.sendJSON(protocol.Error, errorMessage(err))
 			x.holds.Store(false)
+			_ = x.sendJSON(protocol.Error, errorMessage(err))
 			return
 		}
 		x.log.Info("rank joined", "job", m.Job, "rank", m.Rank, "world_size", m.WorldSize)

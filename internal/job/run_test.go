@@ -184,8 +184,8 @@ func TestBound(t *testing.T) {
 		if want := map[string]int64{"0B": 4 * total, "20000B": total + 3*total/2, "40000B": total}[room]; r.Bound != want {
 			t.Errorf("memory %s: bound %d, want %d", room, r.Bound, want)
 		}
-		if !strings.Contains(r.Sentence, "In 4 epoch(s)") || r.BoundShare > 1.01 || r.Utilisation < 0 || r.Utilisation > 1 {
-			t.Errorf("memory %s: %+v", room, r)
+		if !strings.Contains(r.Sentence, "4 epochs") || r.BoundShare > 1.01 || r.Utilisation < 0 || r.Utilisation > 1 {
+			t.Errorf("memory %s: share %v, utilisation %v, %q", room, r.BoundShare, r.Utilisation, r.Sentence)
 		}
 		for _, r := range ranks {
 			r.Close()
