@@ -297,6 +297,12 @@ func TestClient(t *testing.T) {
 		t.Errorf("jobs %+v, %+v", a, b)
 	}
 	x.close()
+	for len(stats.Jobs) > 1 {
+		stats = Stats{}
+		if err := c.Call("stats", nil, &stats); err != nil {
+			t.Fatal(err)
+		}
+	}
 	// The job that is being opened keeps the daemon busy as well.
 	var busy *protocol.ErrorMessage
 	if err := c.Call("shutdown", map[string]any{}, &struct{}{}); !errors.As(err, &busy) || busy.Kind != protocol.KindBusy {

@@ -84,7 +84,6 @@ func (c *Cache) giveUp(before time.Time) {
 			if fl.since.Before(before) {
 				late = append(late, fl)
 				delete(s.byID, id)
-				fl.followers = nil
 				fl.err = c.hangs(int(id), fl)
 				// Here, because the leader may come back as soon as the lock is free.
 				c.watcher.note(fl, int(id))
