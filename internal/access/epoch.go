@@ -36,6 +36,10 @@ func (s *Stream) epoch(e int, buf []int32) *Epoch {
 		panic(fmt.Sprintf("access: epoch %d", e))
 	}
 	ep := &Epoch{s: s, number: e}
+	if s.listed != nil {
+		ep.perm = s.listed[e%len(s.listed)]
+		return ep
+	}
 	switch s.spec.Shuffle {
 	case Torch:
 		if cap(buf) < s.spec.Samples {

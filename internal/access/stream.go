@@ -21,6 +21,7 @@ type Stream struct {
 	full      int // batches of GlobalBatch positions
 	steps     int // full, plus one for a short last batch that is delivered
 	feistel   domain
+	listed    [][]int32 // permutations that were given, not drawn; nil: none
 }
 
 // New checks spec, fills in the defaults of Shuffle (Torch), Scheme (Strided)

@@ -37,7 +37,9 @@ func (c Cooperative) Plan(in Input) (*Plan, error) {
 	if !alone && b.copiesPay() {
 		b.fillOwn(r, 2) // a copy that is read once saves nothing: filling it was that read
 	}
-	return b.finish(c.Name(), true, true), nil
+	p := b.finish(c.Name(), true, true)
+	p.ReadOnce = true
+	return p, nil
 }
 
 // candidates is how many nodes a sample may choose from before it takes any that has room.

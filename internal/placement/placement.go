@@ -46,7 +46,36 @@ type Plan struct {
 	Remote   bool       // nodes may read from each other's classes
 	Owner    []int32    // per sample the node that answers for it, -1: nobody. nil: nobody for any
 	Nodes    []NodePlan // as Input.Nodes
+
+	// What follows no engine policy but cooperative sets; the engine runs no plan that needs more than that.
+
+	// ReadOnce: who needs a sample that its owner has not got yet asks the owner, who reads it at once, keeps it
+	// and answers: nobody else reads it from the source.
+	ReadOnce bool
+	// OnRead: classes keep what the node reads for its own training, and nothing is read ahead to fill them.
+	OnRead bool
+	// Preload: classes are filled before training starts.
+	Preload bool
+	// Demand: what lies in no class is read when training asks for it, not ahead of time.
+	Demand bool
+	// Reorder, if not nil, returns the order of an epoch, in place of the stream's. The batches have
+	// the sizes that the stream gives them. What it returns is safe for concurrent use.
+	Reorder func(epoch int) Batches
 }
+
+// Batches is the order of an epoch, node by node.
+type Batches interface {
+	// Batch appends to dst the samples of the node's batch at the step.
+	Batch(dst []int32, node, step int) []int32
+}
+
+// Unsupported is the error of a policy that cannot run what it is asked for.
+type Unsupported struct {
+	Policy string
+	Reason string
+}
+
+func (e *Unsupported) Error() string { return e.Policy + ": " + e.Reason }
 
 // NodePlan is one node's part of a plan.
 type NodePlan struct {
@@ -76,10 +105,34 @@ func Policies() []Policy {
 	return []Policy{Cooperative{}, Frequency{}, MinIO{}, Staging{}, Naive{}}
 }
 
-// ByName returns the policy of that name; the error lists those there are.
+// SimulatorPolicies returns the policies that only the simulator runs. A stream of theirs has one rank per node.
+func SimulatorPolicies() []Policy {
+	return []Policy{
+		Perfect{}, DeepIO{}, DeepIO{Opportunistic: true}, LBANN{}, LBANN{Preloading: true}, Sharded{}, Locality{}, Partitioned{},
+	}
+}
+
+// ByName returns the policy of that name, of those that the engine runs; the error lists those there are.
 func ByName(name string) (Policy, error) {
 	var known []string
 	for _, p := range Policies() {
+		if p.Name() == name {
+			return p, nil
+		}
+		known = append(known, p.Name())
+	}
+	for _, p := range SimulatorPolicies() {
+		if p.Name() == name {
+			return nil, fmt.Errorf("policy %q runs in the simulator only; allowed: %s", name, strings.Join(known, ", "))
+		}
+	}
+	return nil, fmt.Errorf("policy %q is unknown; allowed: %s", name, strings.Join(known, ", "))
+}
+
+// ForSimulator returns the policy of that name, of all there are.
+func ForSimulator(name string) (Policy, error) {
+	var known []string
+	for _, p := range append(Policies(), SimulatorPolicies()...) {
 		if p.Name() == name {
 			return p, nil
 		}

@@ -44,16 +44,22 @@ func (m MinIO) Plan(in Input) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	full, open := make([]bool, len(in.Nodes)), 0
+	b.keepAsRead(in.From)
+	return b.finish(m.Name(), false, false), nil
+}
+
+// keepAsRead gives nodes what they read from epoch `from` on, in that order, until they are full.
+func (b *builder) keepAsRead(from int) {
+	full, open := make([]bool, len(b.in.Nodes)), 0
 	for n := range full {
 		if full[n] = b.full(n); !full[n] {
 			open++
 		}
 	}
-	for e := in.From; e < b.to && open > 0; e++ {
-		for rank, k := range in.Stream.Epoch(e).Reads() {
+	for e := from; e < b.to && open > 0; e++ {
+		for rank, k := range b.in.Stream.Epoch(e).Reads() {
 			n := int(b.nodeOf[rank])
-			if full[n] || b.has(n, k) || !b.put(n, 0, k) {
+			if full[n] || b.has(n, k) || !b.keep(n, maxClasses, k) {
 				continue
 			}
 			if full[n] = b.full(n); full[n] {
@@ -63,5 +69,4 @@ func (m MinIO) Plan(in Input) (*Plan, error) {
 			}
 		}
 	}
-	return b.finish(m.Name(), false, false), nil
 }

@@ -1,0 +1,31 @@
+package access
+
+import "fmt"
+
+// NewListed is New for a stream whose permutations are given instead of drawn: orders[e] is that of
+// epoch e, and beyond the last one they start again. Shuffle and Seed of the spec say nothing. Each order must
+// have every sample once; they must not change as long as the stream is in use.
+func NewListed(spec Spec, orders [][]int32) (*Stream, error) {
+	if len(orders) == 0 {
+		return nil, fmt.Errorf("access: no orders; there must be one for at least one epoch")
+	}
+	spec.Shuffle = Torch // a materialised permutation
+	s, err := New(spec)
+	if err != nil {
+		return nil, err
+	}
+	seen := make([]int, spec.Samples)
+	for e, order := range orders {
+		if len(order) != spec.Samples {
+			return nil, fmt.Errorf("access: the order of epoch %d has %d entries; it must have one per sample, %d", e, len(order), spec.Samples)
+		}
+		for p, k := range order {
+			if k < 0 || int(k) >= spec.Samples || seen[k] == e+1 {
+				return nil, fmt.Errorf("access: the order of epoch %d has sample %d at position %d; allowed: each of 0 to %d, once", e, k, p, spec.Samples-1)
+			}
+			seen[k] = e + 1
+		}
+	}
+	s.listed = orders
+	return s, nil
+}

@@ -1,0 +1,46 @@
+package access
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestListed(t *testing.T) {
+	spec := Spec{Samples: 5, WorldSize: 2, GlobalBatch: 2, Epochs: 3, Tail: Keep, Scheme: Uniform}
+	orders := [][]int32{{4, 3, 2, 1, 0}, {0, 2, 4, 1, 3}}
+	s, err := NewListed(spec, orders)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for e := range 4 { // the third starts again
+		var got []int32
+		for step := range s.Steps() {
+			got = s.Epoch(e).Global(got, step)
+		}
+		if want := orders[e%2]; !slices.Equal(got, want) {
+			t.Errorf("epoch %d is %v, want %v", e, got, want)
+		}
+	}
+	s.Frequencies([]int{0, 1}, 0, 3)
+	if !slices.Equal(orders[0], []int32{4, 3, 2, 1, 0}) {
+		t.Errorf("the given order was overwritten: %v", orders[0])
+	}
+	if p := s.Epoch(1).Find(1); len(p) != 1 || p[0].Step != 1 || p[0].Rank != 1 {
+		t.Errorf("sample 1 is read at %+v in epoch 1, want step 1, rank 1", p)
+	}
+
+	for _, c := range []struct {
+		orders [][]int32
+		want   string
+	}{
+		{nil, "no orders"},
+		{[][]int32{{0, 1}}, "has 2 entries"},
+		{[][]int32{{0, 1, 2, 3, 3}}, "has sample 3 at position 4"},
+		{[][]int32{{0, 1, 2, 3, 5}}, "has sample 5 at position 4"},
+	} {
+		if _, err := NewListed(spec, c.orders); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("orders %v: error %v, want one with %q", c.orders, err, c.want)
+		}
+	}
+}
