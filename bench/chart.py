@@ -28,9 +28,13 @@ def _bars(axes: Any, title: str, scenario: Dict[str, Any], key: str, unit: str, 
     for row, middle in enumerate(middles):
         axes.annotate(f" {middle:,.0f}" if middle >= 1000 else f" {middle:.3g}", (middle, row), xytext=(4, 6), textcoords="offset points", fontsize=8)
     axes.invert_yaxis()
-    axes.margins(x=0.2)
+    if max(middles) > 50 * min(middles):
+        axes.set_xscale("log")
+        axes.set_xlim(min(middles) / 3, max(middles) * 6)
+    else:
+        axes.margins(x=0.2)
     axes.set_title(title, fontsize=10, loc="left")
-    axes.set_xlabel(unit, fontsize=9)
+    axes.set_xlabel(unit + (", logarithmic" if axes.get_xscale() == "log" else ""), fontsize=9)
     axes.tick_params(labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)
 

@@ -134,12 +134,35 @@ def busy(report: Dict[str, Any]) -> List[str]:
     return said
 
 
+def summary(report: Dict[str, Any]) -> Dict[str, Any]:
+    """A report without what its figures were computed from."""
+    scenarios_ = {key: {**scenario, "rounds": {name: [{"figures": result["figures"], "others": result["others"]} for result in results]
+                                               for name, results in scenario["rounds"].items()}}
+                  for key, scenario in report["scenarios"].items()}
+    return {**report, "scenarios": scenarios_}
+
+
+def write(report: Dict[str, Any], base: str) -> None:
+    """Writes a report as JSON, and its chart where matplotlib is there."""
+    os.makedirs(os.path.dirname(base), exist_ok=True)
+    with open(base + ".json", "w", encoding="utf-8") as file:
+        json.dump(report, file, indent=1)
+    print(f"\nall figures: {base}.json")
+    try:
+        import chart
+    except ImportError as error:
+        print(f"no chart: {error}")
+        return
+    chart.draw(report, base + ".png")
+    print(f"chart: {base}.png")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small datasets, one round: a smoke test")
     parser.add_argument("--scenario", help="letters, as a,c; all without")
     parser.add_argument("--rounds", type=int, help="rounds of each scenario, 3 by default")
-    parser.add_argument("--save", action="store_true", help="write to bench/results/saved, which git keeps")
+    parser.add_argument("--save", action="store_true", help="write the figures and the chart of docs/PERFORMANCE.md as well")
     args = parser.parse_args()
     try:
         chosen = scenarios.find(args.scenario, args.quick)
@@ -159,19 +182,9 @@ def main() -> None:
     if report["busy"]:
         print("\nTHE MACHINE WAS BUSY, do not trust these rounds:")
         print("\n".join(f"  {line}" for line in report["busy"]))
-    directory = os.path.join(_HERE, "results", "saved" if args.save else "")
-    os.makedirs(directory, exist_ok=True)
-    base = os.path.join(directory, datetime.datetime.now().strftime("%Y%m%d-%H%M%S"))
-    with open(base + ".json", "w", encoding="utf-8") as file:
-        json.dump(report, file, indent=1)
-    print(f"\nall figures: {base}.json")
-    try:
-        import chart
-    except ImportError as error:
-        print(f"no chart: {error}")
-    else:
-        chart.draw(report, base + ".png")
-        print(f"chart: {base}.png")
+    write(report, os.path.join(_HERE, "results", datetime.datetime.now().strftime("%Y%m%d-%H%M%S")))
+    if args.save:
+        write(summary(report), os.path.join(os.path.dirname(_HERE), "docs", "performance"))
     if any(scenario["failed"] for scenario in report["scenarios"].values()):
         sys.exit(1)
 
