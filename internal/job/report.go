@@ -23,6 +23,13 @@ type Report struct {
 	Policy      string `json:"policy"`
 	WorldSize   int    `json:"world_size"`
 	GlobalBatch int    `json:"global_batch_size"`
+	Seed        uint64 `json:"seed"`
+	Planned     int    `json:"planned_epochs"` // 0: no end
+	DropLast    bool   `json:"drop_last"`
+	Shuffle     string `json:"shuffle"`
+	Scheme      string `json:"scheme"`
+	Tail        string `json:"tail"`
+	Threads     int    `json:"source_threads"`
 	Sentence    string `json:"sentence"`
 	// Assembling: the job is not open yet, because its dataset is scanned or its
 	// caches are opened; there are no numbers.
@@ -129,7 +136,9 @@ func (j *Job) report() *Report {
 	r := &Report{
 		Job: j.message.Job, Dataset: j.message.Dataset.Path, Samples: index.Len(), Bytes: index.Bytes(),
 		Policy: j.plan.Policy, WorldSize: j.message.WorldSize, GlobalBatch: j.message.Stream.GlobalBatch,
-		Places: j.cache.Speeds(), Faults: j.faults.List(),
+		Seed: *j.message.Stream.Seed, Planned: j.message.Stream.Epochs, DropLast: j.message.Stream.DropLast,
+		Shuffle: j.message.Stream.Shuffle, Scheme: j.message.Stream.Scheme, Tail: j.message.Stream.Tail,
+		Threads: j.cfg.SourceThreads, Places: j.cache.Speeds(), Faults: j.faults.List(),
 	}
 	var room int64
 	s := j.dataset.shared

@@ -313,10 +313,11 @@ func (c *Cache) readHeld(id int, dst []byte) (Place, bool) {
 		if !c.classes[j].Store.Has(id) {
 			continue
 		}
-		start := time.Now()
-		if err := c.classes[j].Store.Read(id, dst); err == nil {
-			place := FirstClass + Place(j)
-			c.speed[place].add(len(dst), time.Since(start))
+		place := FirstClass + Place(j)
+		start := c.speed[place].begin()
+		err := c.classes[j].Store.Read(id, dst)
+		c.speed[place].end(start, len(dst), err)
+		if err == nil {
 			return place, true
 		}
 	}
@@ -330,11 +331,12 @@ func (c *Cache) readSource(ctx context.Context, id int, dst []byte) error {
 	if err := c.watcher.refuse(c, id); err != nil {
 		return err
 	}
-	start := time.Now()
-	if err := c.source.Read(ctx, id, dst); err != nil {
+	start := c.speed[Source].begin()
+	err := c.source.Read(ctx, id, dst)
+	c.speed[Source].end(start, len(dst), err)
+	if err != nil {
 		return err
 	}
-	c.speed[Source].add(len(dst), time.Since(start))
 	c.sourceSamples.Add(1)
 	c.sourceBytes.Add(int64(len(dst)))
 	return nil
@@ -398,24 +400,63 @@ type Speed struct {
 	Samples int64   `json:"samples"`
 	Bytes   int64   `json:"bytes"`
 	Seconds float64 `json:"seconds"` // summed over parallel reads
+	// Busy is the time in which at least one read was under way, in seconds: Bytes
+	// by it is the aggregate throughput, t(1) or r_j(p) of the performance model.
+	Busy float64 `json:"busy_seconds"`
 }
 
 // Speeds returns the reads of every place, copies out of classes included.
 func (c *Cache) Speeds() []Speed {
 	out := make([]Speed, len(c.speed))
 	for p := range c.speed {
-		m := &c.speed[p]
-		out[p] = Speed{c.PlaceName(Place(p)), m.samples.Load(), m.bytes.Load(), time.Duration(m.nanos.Load()).Seconds()}
+		out[p] = c.speed[p].speed()
+		out[p].Place = c.PlaceName(Place(p))
 	}
 	return out
 }
 
-type meter struct{ samples, bytes, nanos atomic.Int64 }
+// meter measures the reads from one place.
+type meter struct {
+	mu       sync.Mutex
+	total    Speed
+	underWay int
+	since    time.Time // when underWay left 0
+}
 
-func (m *meter) add(n int, d time.Duration) {
-	m.samples.Add(1)
-	m.bytes.Add(int64(n))
-	m.nanos.Add(int64(d))
+// begin notes the begin of a read, and returns when it was.
+func (m *meter) begin() time.Time {
+	now := time.Now()
+	m.mu.Lock()
+	if m.underWay++; m.underWay == 1 {
+		m.since = now
+	}
+	m.mu.Unlock()
+	return now
+}
+
+// end notes the end of a read that began at start; one that failed brought nothing.
+func (m *meter) end(start time.Time, bytes int, err error) {
+	now := time.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.underWay--; m.underWay == 0 {
+		m.total.Busy += now.Sub(m.since).Seconds()
+	}
+	m.total.Seconds += now.Sub(start).Seconds()
+	if err == nil {
+		m.total.Samples++
+		m.total.Bytes += int64(bytes)
+	}
+}
+
+func (m *meter) speed() Speed {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.total
+	if m.underWay > 0 {
+		s.Busy += time.Since(m.since).Seconds()
+	}
+	return s
 }
 
 // bitset is a set of samples that many goroutines may add to.
