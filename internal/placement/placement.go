@@ -56,6 +56,8 @@ type Plan struct {
 	OnRead bool
 	// Preload: classes are filled before training starts.
 	Preload bool
+	// CacheFirst: what lies in a class is not read from the source, even where that is faster.
+	CacheFirst bool
 	// Demand: what lies in no class is read when training asks for it, not ahead of time.
 	Demand bool
 	// Reorder, if not nil, returns the order of an epoch, in place of the stream's. The batches have

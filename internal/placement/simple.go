@@ -45,7 +45,9 @@ func (m MinIO) Plan(in Input) (*Plan, error) {
 		return nil, err
 	}
 	b.keepAsRead(in.From)
-	return b.finish(m.Name(), false, false), nil
+	p := b.finish(m.Name(), false, false)
+	p.CacheFirst = true
+	return p, nil
 }
 
 // keepAsRead gives nodes what they read from epoch `from` on, in that order, until they are full.

@@ -131,7 +131,7 @@ func (l LBANN) Plan(in Input) (*Plan, error) {
 		return b.finishPreload(l.Name()), nil
 	}
 	p := b.finish(l.Name(), true, true)
-	p.OnRead, p.ReadOnce = true, true
+	p.OnRead, p.ReadOnce, p.CacheFirst = true, true, true
 	return p, nil
 }
 
@@ -206,7 +206,7 @@ func (p Partitioned) Plan(in Input) (*Plan, error) {
 	b.keepFirstEpoch(maxClasses)
 	b.keepAsRead(in.From + 1)
 	plan := b.finish(p.Name(), true, false)
-	plan.OnRead = true
+	plan.OnRead, plan.CacheFirst = true, true
 	return plan, nil
 }
 
@@ -297,7 +297,7 @@ func (b *builder) keepFirstEpoch(classes int) {
 
 // finishPreload makes the plan of a policy that loads samples before training, in the order of their ID.
 func (b *builder) finishPreload(policy string) *Plan {
-	p := &Plan{Policy: policy, Prefetch: true, Remote: true, Preload: true, Owner: b.owner, Nodes: make([]NodePlan, len(b.in.Nodes))}
+	p := &Plan{Policy: policy, Prefetch: true, Remote: true, Preload: true, CacheFirst: true, Owner: b.owner, Nodes: make([]NodePlan, len(b.in.Nodes))}
 	for n := range p.Nodes {
 		p.Nodes[n].Classes = make([][]int32, len(b.in.Nodes[n].Capacity))
 	}

@@ -1,0 +1,263 @@
+package simulate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/placement"
+)
+
+// model is a run of the profile Model. Time is virtual. What happens is taken from one queue for all nodes,
+// ordered by time, then node (loop); whatever follows from it without another event, such as when the samples that
+// lie in the staging buffer are consumed, is worked out at once.
+//
+// The semantics, where they depart from the profile Thesis:
+//
+//   - Per node, p_0 threads fill the staging buffer: the one that is free first takes the next position, once there is
+//     room. Room is taken when a read begins and returned when the sample is consumed.
+//   - A read takes fetch + write (thesis equation 3.4). It goes to the fastest of the node's own class, another node's, and the
+//     source, of those that have the sample now; r_j(p)/p counts the threads that are reading from the class when it begins.
+//   - The source is a fluid, divided among the nodes that read (source). A transfer that takes a latency besides holds its
+//     thread for it, not the source.
+//   - p_j threads per class fill it from the source in the order of the plan, unless the plan says otherwise. They skip what
+//     somebody reads already; a staging thread whose sample is on its way waits for it, and what it reads itself is kept
+//     if it is to lie on the node.
+//   - What is written to a class costs the thread that fills it w_j(p_j)/p_j; what a staging thread keeps is written behind.
+//   - All nodes start a batch together. Computation takes s/c per sample, and overlaps with all reads.
+//
+// Sizes of samples are rounded to bytes for placement only.
+type model struct {
+	job     *Job
+	plan    *placement.Plan
+	stream  *access.Stream
+	sizes   []float64
+	nodes   []node
+	copies  copies
+	source  source
+	clock   tournament // per node: when it does something next
+	reading []classReads
+	rates   []rates // per class
+	waiters []waiter
+	spare   []int32 // unused waiters
+	open    []*epoch
+	measure measure
+
+	classes       int     // J+1
+	steps, epochs int     // batches of an epoch, epochs
+	full, last    []int   // samples of a batch per node, and of an epoch's last
+	perMB         float64 // 1/c
+	write         float64 // seconds per MB, write_i(k) of thesis 3.1.3
+	buffer        float64 // d_0
+	peer          float64 // b_c
+	latency       float64
+	fastestSource float64 // the highest rate that any number of nodes gets
+
+	now        float64
+	training   bool // and not filling classes before it
+	active     int  // fill threads at work
+	arrived    int  // nodes that are through with the batch
+	slowest    float64
+	heaviest   float64 // MB of the node that computes longest in the batch
+	compute    float64 // of the heaviest nodes, seconds
+	released   float64 // when the batch began
+	epochStart float64
+	step       int // batches done, over all epochs
+	over       bool
+
+	local  []Amount // per class
+	result Result
+}
+
+// Policies returns the names of the policies that RunModel runs, the lower bound first.
+func Policies() []string {
+	return []string{
+		"perfect", "naive", "staging", "frequency", "cooperative", "deepio_ordered", "deepio_opportunistic",
+		"lbann_dynamic", "lbann_preloading", "sharded", "locality", "minio", "partitioned",
+	}
+}
+
+// RunModel runs the job with the policy, in the profile Model. A policy that cannot run the job gives a Result
+// that is not Supported and says why. An error is a job that makes no sense, or the context's.
+func RunModel(ctx context.Context, job *Job, policy string) (*Result, error) {
+	p, err := placement.ForSimulator(policy)
+	if err != nil {
+		return nil, err
+	}
+	if err := job.Env.Validate(); err != nil {
+		return nil, err
+	}
+	stream, err := streamOf(job)
+	if err != nil {
+		return nil, err
+	}
+	in := input(job, stream)
+	plan, err := p.Plan(in)
+	if no := (*placement.Unsupported)(nil); errors.As(err, &no) {
+		return &Result{Reason: no.Reason}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	m := newModel(job, stream, plan)
+	if policy == "perfect" {
+		err = m.perfect(ctx)
+	} else {
+		err = m.run(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("simulate %s: %w", policy, err)
+	}
+	return m.finish(&in), nil
+}
+
+// streamOf returns the job's access stream.
+func streamOf(job *Job) (*access.Stream, error) {
+	if job.Epochs < 1 {
+		return nil, fmt.Errorf("simulate: %d epochs; there must be at least one", job.Epochs)
+	}
+	for k, s := range job.Sizes {
+		if !(s >= 0) || math.IsInf(s, 1) {
+			return nil, fmt.Errorf("simulate: sample %d has %v MB; it must be 0 or more and finite", k, s)
+		}
+	}
+	spec := access.Spec{
+		Samples: len(job.Sizes), Seed: job.Seed, Epochs: job.Epochs, WorldSize: job.Nodes, GlobalBatch: job.GlobalBatch,
+		DropLast: job.DropLast, Scheme: job.Scheme, Tail: access.Keep,
+	}
+	if job.Order != nil {
+		return access.NewListed(spec, job.Order)
+	}
+	return access.New(spec)
+}
+
+// input is what a policy sees of the job.
+func input(job *Job, stream *access.Stream) placement.Input {
+	var capacity []int64
+	for _, c := range job.Env.Classes[1:] {
+		capacity = append(capacity, int64(c.Capacity*1e6))
+	}
+	in := placement.Input{
+		Stream: stream, Env: &job.Env, Nodes: make([]placement.Node, job.Nodes),
+		Size: func(k int) int64 { return max(1, int64(math.Ceil(job.Sizes[k]*1e6))) },
+	}
+	for i := range in.Nodes {
+		in.Nodes[i] = placement.Node{Ranks: []int{i}, Capacity: capacity}
+	}
+	return in
+}
+
+func newModel(job *Job, stream *access.Stream, plan *placement.Plan) *model {
+	env := &job.Env
+	m := &model{
+		job: job, plan: plan, stream: stream, sizes: job.Sizes,
+		nodes: make([]node, job.Nodes), copies: newCopies(plan, len(job.Sizes)),
+		source: newSource(env, job.Nodes), clock: newTournament(job.Nodes),
+		classes: len(env.Classes), steps: stream.Steps(), epochs: job.Epochs,
+		perMB: 1 / env.Compute, write: env.Write(1), buffer: env.Classes[0].Capacity, peer: env.PeerBandwidth, latency: env.SourceLatency,
+		local: make([]Amount, len(env.Classes)),
+	}
+	m.fastestSource = slices.Max(m.source.rate)
+	for _, c := range env.Classes {
+		m.rates = append(m.rates, newRates(c.Read))
+	}
+	m.reading = make([]classReads, job.Nodes*m.classes)
+	first := stream.Epoch(0)
+	for i := range m.nodes {
+		m.full = append(m.full, len(first.Batch(nil, i, 0)))
+		m.last = append(m.last, len(first.Batch(nil, i, m.steps-1)))
+		n := &m.nodes[i]
+		n.threads = make([]float64, env.Classes[0].Threads)
+		n.start = inf
+	}
+	m.measure = newMeasure(m)
+	m.result = Result{Supported: true}
+	return m
+}
+
+// run runs the plan.
+func (m *model) run(ctx context.Context) error {
+	m.startFilling()
+	if m.plan.Preload && m.active > 0 {
+		if err := m.loop(ctx, &m.training); err != nil {
+			return err
+		}
+	} else {
+		m.begin()
+	}
+	for m.arrived == len(m.nodes) && !m.over { // batches that the scheme leaves empty
+		m.release()
+	}
+	if err := m.loop(ctx, &m.over); err != nil {
+		return err
+	}
+	m.result.Runtime = m.released
+	m.result.Stall = m.released - m.result.BeforeTraining - m.compute
+	return nil
+}
+
+// perfect is the lower bound: every sample is there, and a batch takes the compute time of the node that has most of
+// it. Its reads count as local, from the staging buffer, class 0.
+func (m *model) perfect(ctx context.Context) error {
+	var ids []int32
+	for e := range m.epochs {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		order := m.stream.Epoch(e)
+		for step := range m.steps {
+			heaviest := 0.0
+			for i := range m.nodes {
+				ids = order.Batch(ids[:0], i, step)
+				load := 0.0
+				for _, k := range ids {
+					load += m.sizes[k]
+				}
+				heaviest = max(heaviest, load)
+				m.local[0].MB += load
+				m.local[0].Samples += int64(len(ids))
+				if e < m.measure.epochs {
+					m.measure.add(e, step, i, ids)
+				}
+			}
+			t := heaviest * m.perMB
+			m.compute += t
+			if m.job.PerBatch {
+				m.result.Batches = append(m.result.Batches, t)
+			}
+		}
+		m.result.Epochs = append(m.result.Epochs, m.compute-m.result.Runtime)
+		m.result.Runtime = m.compute
+	}
+	return nil
+}
+
+// finish completes the result.
+func (m *model) finish(in *placement.Input) *Result {
+	r := &m.result
+	r.Reads.Local = map[string]Amount{}
+	for j, a := range m.local {
+		if j > 0 || a.Samples > 0 {
+			r.Reads.Local[strconv.Itoa(j)] = a
+		}
+	}
+	var size, room int64
+	for k := range m.sizes {
+		size += in.Size(k)
+	}
+	for _, n := range in.Nodes {
+		for _, c := range n.Capacity {
+			room += c
+		}
+	}
+	r.ShareOfBound = r.SourceTotal * 1e6 / float64(placement.Bound(size, room, m.epochs))
+	r.SeenPerEpoch, r.Shuffle = m.measure.result()
+	return r
+}

@@ -1,0 +1,131 @@
+package simulate
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
+	"github.com/hdmlp/hdmlp/internal/placement"
+)
+
+// copies says where samples are to lie, and what is there already: sample k's copies are list[first[k]:first[k+1]], its
+// owner's first, then by node.
+type copies struct {
+	first []uint32 // nil: no copies at all
+	list  []sampleCopy
+}
+
+type sampleCopy struct {
+	node  uint16
+	class uint8
+	state copyState
+}
+
+type copyState uint8
+
+const (
+	planned copyState = iota
+	coming            // somebody reads it from the source
+	there
+)
+
+func newCopies(p *placement.Plan, samples int) copies {
+	var c copies
+	total := 0
+	for _, n := range p.Nodes {
+		for _, ids := range n.Classes {
+			total += len(ids)
+		}
+	}
+	if total == 0 {
+		return c
+	}
+	c.first, c.list = make([]uint32, samples+1), make([]sampleCopy, total)
+	for _, n := range p.Nodes {
+		for _, ids := range n.Classes {
+			for _, k := range ids {
+				c.first[k+1]++
+			}
+		}
+	}
+	for k := range samples {
+		c.first[k+1] += c.first[k]
+	}
+	next := slices.Clone(c.first[:samples])
+	for i, n := range p.Nodes {
+		for j, ids := range n.Classes {
+			for _, k := range ids {
+				c.list[next[k]] = sampleCopy{node: uint16(i), class: uint8(j + 1)}
+				next[k]++
+			}
+		}
+	}
+	for k := range samples {
+		of := c.list[c.first[k]:c.first[k+1]]
+		if len(of) > 1 {
+			owner := p.OwnerOf(k)
+			slices.SortStableFunc(of, func(a, b sampleCopy) int {
+				if (int(a.node) == owner) != (int(b.node) == owner) {
+					if int(a.node) == owner {
+						return -1
+					}
+					return 1
+				}
+				return cmp.Compare(a.node, b.node)
+			})
+		}
+	}
+	return c
+}
+
+// on returns the copy of k that is to lie on the node; -1: none.
+func (c *copies) on(node int, k int32) int32 {
+	for i := c.first[k]; i < c.first[k+1]; i++ {
+		if int(c.list[i].node) == node {
+			return int32(i)
+		}
+	}
+	return -1
+}
+
+// classReads are the reads under way from one class of one node, by when they end: the thread that is about to
+// read shares the class with these (thesis equations 3.6 and 3.7, r_j(p)/p with p the threads that read).
+type classReads struct{ ends []float64 }
+
+// threads returns how many read at time now, one more included.
+func (r *classReads) threads(now float64) int {
+	for i := 0; i < len(r.ends); {
+		if r.ends[i] <= now {
+			last := len(r.ends) - 1
+			r.ends[i] = r.ends[last]
+			r.ends = r.ends[:last]
+			continue
+		}
+		i++
+	}
+	return len(r.ends) + 1
+}
+
+// tabled is up to how many threads the rates of a class are tabled.
+const tabled = 64
+
+// rates are r_j(p)/p for p = 0..tabled of a class, 0 standing for 1.
+type rates struct {
+	curve perfmodel.Curve
+	table [tabled + 1]float64
+}
+
+func newRates(curve perfmodel.Curve) rates {
+	r := rates{curve: curve}
+	for p := range r.table {
+		r.table[p] = curve.At(float64(max(1, p))) / float64(max(1, p))
+	}
+	return r
+}
+
+func (r *rates) at(threads int) float64 {
+	if threads <= tabled {
+		return r.table[threads]
+	}
+	return r.curve.At(float64(threads)) / float64(threads)
+}

@@ -1,0 +1,308 @@
+package simulate
+
+import (
+	"context"
+	"errors"
+)
+
+// errStuck would be a fault of the simulator: nothing is to happen, and training is not over.
+var errStuck = errors.New("simulate: nothing happens any more before the end of training")
+
+// looks is how many events pass between two looks at whether the run is to be cancelled.
+const looks = 1 << 16
+
+// loop takes the events one by one: by time, ends of source reads before others, then by node.
+func (m *model) loop(ctx context.Context, until *bool) error {
+	for events := 1; !*until; events++ {
+		if events%looks == 0 {
+			if err := context.Cause(ctx); err != nil {
+				return err
+			}
+		}
+		read, other := m.source.next(), m.clock.first()
+		switch {
+		case read <= other.key && read < inf:
+			m.now = read
+			m.sourceEnd()
+		case other.key < inf:
+			m.now = other.key
+			i := int(other.node)
+			n := &m.nodes[i]
+			if n.start <= m.now {
+				m.take(i, n)
+			} else {
+				m.ring(i, n)
+			}
+		default:
+			return errStuck
+		}
+		for m.arrived == len(m.nodes) && !m.over && m.training {
+			m.release()
+		}
+	}
+	return nil
+}
+
+// ring does what the node's first alarm says.
+func (m *model) ring(i int, n *node) {
+	first := 0
+	for a := range n.soon {
+		if n.soon[a].time < n.soon[first].time {
+			first = a
+		}
+	}
+	what := n.soon[first].what
+	n.soon = append(n.soon[:first], n.soon[first+1:]...)
+	if what == demandThread {
+		k := n.demanded[0]
+		n.demanded = append(n.demanded[:0], n.demanded[1:]...)
+		m.read(i, n, waiter{int32(i), demandThread, n.head, -1}, k, n.pos(n.head).size)
+		m.consume(i, n)
+		m.schedule(i, n)
+		return
+	}
+	m.active--
+	m.fillNext(i, n, what)
+	m.setClock(i, n)
+	m.preloaded()
+}
+
+// take lets the thread that is free first take the node's next position.
+func (m *model) take(i int, n *node) {
+	at := n.next
+	n.next++
+	k, size := n.ids[len(n.ids)-(n.loaded-at)], n.pos(at).size
+	n.used += size
+	if m.plan.Demand && (m.copies.first == nil || m.copies.first[k] == m.copies.first[k+1]) {
+		n.pos(at).at = -1
+		n.demanded = append(n.demanded, k)
+	} else {
+		thread := 0
+		for x, t := range n.threads {
+			if t < n.threads[thread] {
+				thread = x
+			}
+		}
+		m.read(i, n, waiter{int32(i), int32(thread), at, -1}, k, size)
+	}
+	m.consume(i, n)
+	m.schedule(i, n)
+}
+
+// read begins to read sample k of the given size for a thread, from the fastest place that has it now: the node's own
+// classes, another node's, or the source (thesis 3.2.2).
+func (m *model) read(i int, n *node, w waiter, k int32, size float64) {
+	own, from := int32(-1), int32(-1)
+	rate := 0.0
+	if m.copies.first != nil {
+		for c := m.copies.first[k]; c < m.copies.first[k+1]; c++ {
+			cp := &m.copies.list[c]
+			if int(cp.node) == i {
+				own = int32(c)
+				if cp.state == there {
+					slot := i*m.classes + int(cp.class)
+					if r := m.rates[cp.class].at(m.reading[slot].threads(m.now)); r >= rate {
+						rate, from = r, own
+					}
+				}
+			} else if cp.state == there && m.plan.Remote {
+				slot := int(cp.node)*m.classes + int(cp.class)
+				if r := min(m.peer, m.rates[cp.class].at(m.reading[slot].threads(m.now))); r > rate {
+					rate, from = r, int32(c)
+				}
+			}
+		}
+	}
+	if from >= 0 && (rate >= m.fastestSource || m.plan.CacheFirst || size <= rate*(m.latency+size/m.source.share(i))) {
+		m.readCopy(n, w, from, own, m.now+size/rate, size)
+		return
+	}
+
+	f := flight{size: size, copy: -1, waiting: -1, who: w}
+	reader := i
+	switch {
+	case from >= 0: // the source is faster than the copies there are
+	case m.plan.ReadOnce && m.copies.first != nil && m.copies.first[k] < m.copies.first[k+1]:
+		c := m.copies.first[k]
+		owner := &m.copies.list[c]
+		reader = int(owner.node)
+		f.copy = int32(c)
+		if owner.state == coming {
+			m.wait(m.source.find(reader, f.copy), w)
+			m.hold(n, w)
+			return
+		}
+		owner.state = coming
+		if reader != i {
+			f.who = waiter{int32(reader), ownerThread, 0, -1}
+			m.wait(&f, w)
+			m.hold(n, w)
+			m.fromSource(reader, f)
+			return
+		}
+	case own >= 0 && m.copies.list[own].state == coming:
+		m.wait(m.source.find(i, own), w)
+		m.hold(n, w)
+		return
+	case own >= 0:
+		m.copies.list[own].state = coming
+		f.copy = own
+	}
+	m.result.Reads.Source.Samples++
+	m.result.Reads.Source.MB += size
+	m.hold(n, w)
+	m.fromSource(reader, f)
+}
+
+// fromSource begins a read from the source.
+func (m *model) fromSource(i int, f flight) {
+	m.result.SourceTotal += f.size
+	m.source.begin(i, m.now, f)
+}
+
+// hold marks the thread as busy with a read whose end is not known.
+func (m *model) hold(n *node, w waiter) {
+	if w.thread >= 0 {
+		n.threads[w.thread] = inf
+	}
+}
+
+// wait lets w wait for the read.
+func (m *model) wait(f *flight, w waiter) {
+	w.next = f.waiting
+	at := len(m.waiters)
+	if spare := len(m.spare); spare > 0 {
+		at = int(m.spare[spare-1])
+		m.spare = m.spare[:spare-1]
+		m.waiters[at] = w
+	} else {
+		m.waiters = append(m.waiters, w)
+	}
+	f.waiting = int32(at)
+}
+
+// readCopy reads copy c, which takes until end (thesis equations 3.6, 3.7). What comes from another node and is
+// to lie on this one as well is kept, and counts as there from now on.
+func (m *model) readCopy(n *node, w waiter, c, own int32, end, size float64) {
+	cp := m.copies.list[c]
+	slot := int(cp.node)*m.classes + int(cp.class)
+	m.reading[slot].ends = append(m.reading[slot].ends, end)
+	if c == own {
+		a := &m.local[cp.class]
+		a.Samples++
+		a.MB += size
+	} else {
+		m.result.Reads.Remote.Samples++
+		m.result.Reads.Remote.MB += size
+		if own >= 0 && m.copies.list[own].state == planned {
+			m.copies.list[own].state = there
+		}
+	}
+	m.stage(n, w, end, size)
+}
+
+// stage writes a sample that was fetched by time t to the staging buffer (thesis equation 3.4).
+func (m *model) stage(n *node, w waiter, t, size float64) {
+	t += size * m.write
+	n.pos(w.at).at = t
+	if w.thread >= 0 {
+		n.threads[w.thread] = t
+	}
+}
+
+// sourceEnd ends the read from the source that ends now.
+func (m *model) sourceEnd() {
+	i, f := m.source.end(m.now)
+	n := &m.nodes[i]
+	if f.copy >= 0 {
+		m.copies.list[f.copy].state = there
+	}
+	for at := f.waiting; at >= 0; {
+		w := m.waiters[at]
+		m.spare = append(m.spare, at)
+		at = w.next
+		m.answer(w, f)
+	}
+	switch {
+	case f.who.thread <= fillThread:
+		class := fillThread - f.who.thread
+		n.soon = append(n.soon, alarm{m.now + m.latency + f.size/n.fill[class].rate, f.who.thread})
+		m.setClock(i, n)
+	case f.who.thread != ownerThread:
+		m.stage(n, f.who, m.now+m.latency, f.size)
+		m.consume(i, n)
+		m.schedule(i, n)
+	}
+}
+
+// answer gives what was read to a thread that waited for it.
+func (m *model) answer(w waiter, f flight) {
+	i := int(w.node)
+	n, cp := &m.nodes[i], m.copies.list[f.copy]
+	reads := &m.reading[int(cp.node)*m.classes+int(cp.class)]
+	rate, own := m.rates[cp.class].at(reads.threads(m.now)), int32(-1)
+	if int(cp.node) == i {
+		own = f.copy
+	} else {
+		rate = min(rate, m.peer)
+	}
+	m.readCopy(n, w, f.copy, own, m.now+m.latency+f.size/rate, f.size)
+	m.consume(i, n)
+	m.schedule(i, n)
+}
+
+// fillNext lets a thread of a class read the next sample that nobody has read or reads (thesis 3.2.2: in the order of the plan).
+func (m *model) fillNext(i int, n *node, thread int32) {
+	fl := &n.fill[fillThread-thread]
+	for len(fl.ids) > 0 {
+		k := fl.ids[0]
+		fl.ids = fl.ids[1:]
+		c := m.copies.on(i, k)
+		if m.copies.list[c].state != planned || m.plan.ReadOnce && uint32(c) != m.copies.first[k] {
+			continue // copies besides the owner's are kept when the node reads them from the owner
+		}
+		m.copies.list[c].state = coming
+		m.active++
+		m.fromSource(i, flight{size: m.sizes[k], copy: c, waiting: -1, who: waiter{int32(i), thread, 0, -1}})
+		return
+	}
+}
+
+// startFilling lets the threads of all classes begin.
+func (m *model) startFilling() {
+	if m.plan.OnRead {
+		return
+	}
+	for i := range m.nodes {
+		n := &m.nodes[i]
+		for j, ids := range m.plan.Nodes[i].Classes {
+			n.fill = append(n.fill, filler{ids: ids, rate: m.job.Env.WriteRate(j + 1)})
+		}
+		for j := range n.fill {
+			for range m.job.Env.Classes[j+1].Threads {
+				m.fillNext(i, n, fillThread-int32(j))
+			}
+		}
+	}
+}
+
+// preloaded starts training if it has waited for classes to be filled, and they are.
+func (m *model) preloaded() {
+	if !m.training && m.active == 0 {
+		m.begin()
+	}
+}
+
+// begin begins training, now.
+func (m *model) begin() {
+	m.training = true
+	m.result.BeforeTraining = m.now
+	m.released, m.epochStart = m.now, m.now
+	for i := range m.nodes {
+		n := &m.nodes[i]
+		for x := range n.threads {
+			n.threads[x] = m.now
+		}
+	}
+	m.startBatch(m.now)
+}

@@ -1,0 +1,164 @@
+package simulate
+
+import (
+	"math"
+	"math/bits"
+)
+
+// measure tells how much of the dataset an order shows per epoch, and how far it is from a full shuffle.
+//
+// In a full shuffle, where and when a sample is read says nothing about where and when it will be in the
+// next epoch. So for every sample of two consecutive epochs it is noted whether the same node reads it again, and
+// whether it comes in the same sixteenth of the epoch again: four outcomes, whose probabilities under a full shuffle
+// are known. The distance is the total variation distance between what was counted and these; a sample that an order
+// never shows is a fifth outcome. It is divided by that of an order that never changes, so that 0 is a full shuffle and 1 a
+// fixed order. Four outcomes, because a table of all nodes and places would have more cells than samples, and noise would look
+// like a distance; both conditions, because shards change the place and never the node, and a fixed
+// partition of each batch would change the node and never the place.
+//
+// The first epochs speak for all, and of many samples an evenly spaced part.
+type measure struct {
+	epochs int // that are looked at
+	f      int
+	steps  int
+	mask   int32 // a sample is looked at if it has none of these bits
+	shift  int
+	seen   [][]uint64  // per epoch, a bit per sample
+	slots  [][]uint32  // per epoch and sample that is looked at: node and sixteenth, plus one; 0: not read
+	place  []uint32    // sixteenth of each step, if the epoch has few steps; otherwise computed
+	same   float64     // probability that a full shuffle gives a sample to the same node again
+	part   [16]float64 // share of the epoch in each sixteenth
+	whole  bool        // every node reads everything: node 0 speaks for all
+	full   bool        // the job's own order: whoever is not dropped is seen
+	share  float64     // of the dataset that the job's own order reads in an epoch
+}
+
+const (
+	measuredEpochs  = 4
+	measuredSamples = 1 << 16
+)
+
+func newMeasure(m *model) measure {
+	f := len(m.sizes)
+	s := measure{
+		epochs: min(m.epochs, measuredEpochs), f: f, steps: m.steps, full: m.plan.Reorder == nil,
+		whole: m.job.Scheme == "whole", share: float64(m.stream.Delivered()) / float64(f),
+	}
+	if over := (f - 1) / measuredSamples; over > 0 {
+		s.shift = bits.Len(uint(over))
+		s.mask = 1<<s.shift - 1
+	}
+	for range s.epochs {
+		s.slots = append(s.slots, make([]uint32, f>>s.shift+1))
+		if !s.full {
+			s.seen = append(s.seen, make([]uint64, f/64+1))
+		}
+	}
+	total := 0.0
+	for i := range m.nodes {
+		n := float64(m.full[i]*(m.steps-1) + m.last[i])
+		total += n
+		s.same += n * n
+	}
+	s.same /= total * total
+	if s.whole {
+		s.same = 1
+	}
+	batch, last := 0.0, 0.0
+	for i := range m.nodes {
+		batch += float64(m.full[i])
+		last += float64(m.last[i])
+	}
+	for step := range m.steps {
+		n := batch
+		if step == m.steps-1 {
+			n = last
+		}
+		s.part[16*step/m.steps] += n / total
+	}
+	return s
+}
+
+// add notes a batch.
+func (s *measure) add(epoch, step, node int, ids []int32) {
+	if s.whole {
+		if node > 0 {
+			return
+		}
+	}
+	if !s.full {
+		seen := s.seen[epoch]
+		for _, k := range ids {
+			seen[k>>6] |= 1 << (k & 63)
+		}
+	}
+	slots, value := s.slots[epoch], uint32(node<<4|16*step/s.steps)+1
+	for _, k := range ids {
+		if k&s.mask == 0 {
+			slots[k>>s.shift] = value
+		}
+	}
+}
+
+// result returns the mean share of the dataset that is seen in an epoch, and the distance from a full shuffle; 0 for a
+// single epoch, which says nothing about the next.
+func (s *measure) result() (seen, distance float64) {
+	seen = s.share
+	if !s.full {
+		seen = 0
+		for _, words := range s.seen {
+			for _, w := range words {
+				seen += float64(bits.OnesCount64(w))
+			}
+		}
+		seen /= float64(s.epochs) * float64(s.f)
+	}
+	if s.epochs < 2 {
+		return seen, 0
+	}
+	var counted [2][2]float64 // [same node][same sixteenth]
+	var both, missed, all float64
+	for e := 1; e < s.epochs; e++ {
+		for i := 0; i<<s.shift < s.f; i++ {
+			all++
+			was, is := s.slots[e-1][i], s.slots[e][i]
+			if was == 0 || is == 0 {
+				missed++
+				continue
+			}
+			both++
+			var node, place int
+			if (was-1)>>4 == (is-1)>>4 {
+				node = 1
+			}
+			if (was-1)&15 == (is-1)&15 {
+				place = 1
+			}
+			counted[node][place]++
+		}
+	}
+	samePlace := 0.0
+	for _, p := range s.part {
+		samePlace += p * p
+	}
+	expected := func(node, place int) float64 {
+		return (1 - s.same + float64(node)*(2*s.same-1)) * (1 - samePlace + float64(place)*(2*samePlace-1))
+	}
+	// What the job's own order drops, a full shuffle would drop as well.
+	unseen := max(0, missed/all-(1-s.share*s.share))
+	sum := unseen
+	for node := range counted {
+		for place := range counted[node] {
+			p := 0.0
+			if both > 0 {
+				p = counted[node][place] / both * (1 - unseen)
+			}
+			sum += math.Abs(p - expected(node, place))
+		}
+	}
+	// An order that never changes has all its weight on the last outcome.
+	if fixed := 1 - expected(1, 1); fixed > 0 {
+		return seen, min(1, sum/2/fixed)
+	}
+	return seen, 0
+}

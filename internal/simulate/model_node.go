@@ -1,0 +1,270 @@
+package simulate
+
+import (
+	"math"
+
+	"github.com/hdmlp/hdmlp/internal/placement"
+)
+
+// inf is a time that is not known yet.
+var inf = math.Inf(1)
+
+// node is one node's training: a line of positions of its access stream, from those that the staging buffer still holds
+// to those of the batch from which threads take. free <= head <= next <= len of what is loaded:
+//
+//	[free, head)  consumed, their room not yet claimed by a later read
+//	[head, next)  taken by a thread, not consumed
+//	[next, ...)   loaded, not taken
+type node struct {
+	line             []position // ring; its length is a power of two
+	free, head, next int
+	loaded           int     // end of what is loaded
+	ids              []int32 // of the batch from which threads take; ids[len-(loaded-next)] is next
+	step             int     // batches loaded, over all epochs
+	epoch            *epoch
+
+	threads []float64 // of the staging buffer: when each is free; inf while its read has no known end
+	used    float64   // MB of [free, next)
+	room    float64   // when there was, or will be, room for next
+	start   float64   // when next is taken; inf if that depends on something to come
+
+	busy    float64 // training is done with everything before head
+	left    int     // samples of the batch that are not consumed
+	load    float64 // MB of the batch that are consumed
+	waiting bool    // for the other nodes, at the end of a batch
+
+	demanded []int32 // samples of [head, next) to be read only when asked for, in order
+
+	soon []alarm // what else is to happen, few
+	fill []filler
+}
+
+// position is a sample in the staging buffer's line.
+type position struct {
+	size float64
+	at   float64 // when it is in the staging buffer, inf if not known; once consumed, when that was
+}
+
+// alarm is a thing to do at a time.
+type alarm struct {
+	time float64
+	what int32 // demandThread: read position head on demand; fillThread and below: next sample of a class
+}
+
+// filler is what fills a class: its list and the threads at it.
+type filler struct {
+	ids  []int32
+	rate float64 // MB/s that one thread writes
+}
+
+func (n *node) pos(i int) *position { return &n.line[i&(len(n.line)-1)] }
+
+// reserve makes room for `more` loaded positions, at time now.
+func (n *node) reserve(more int, now float64) {
+	if n.loaded+more-n.free <= len(n.line) {
+		return
+	}
+	for n.free < n.head && n.pos(n.free).at <= now {
+		n.used -= n.pos(n.free).size
+		n.free++
+	}
+	size := max(64, len(n.line))
+	for n.loaded+more-n.free > size {
+		size *= 2
+	}
+	if size == len(n.line) {
+		return
+	}
+	line := make([]position, size)
+	for i := n.free; i < n.loaded; i++ {
+		line[i&(size-1)] = *n.pos(i)
+	}
+	n.line = line
+}
+
+// alarmAt returns when the first alarm is due.
+func (n *node) alarmAt() float64 {
+	t := inf
+	for i := range n.soon {
+		t = min(t, n.soon[i].time)
+	}
+	return t
+}
+
+// epoch is an epoch's order.
+type epoch struct {
+	number  int
+	order   placement.Batches
+	entered int // nodes that have begun to load it
+}
+
+// load loads the next batches of the node until there is something to take. It returns false at the end of training.
+func (m *model) load(i int, n *node) bool {
+	for n.loaded == n.next {
+		if n.step == m.steps*m.epochs {
+			return false
+		}
+		e, step := n.step/m.steps, n.step%m.steps
+		if step == 0 {
+			n.epoch = m.enter(e)
+		}
+		n.ids = n.epoch.order.Batch(n.ids[:0], i, step)
+		n.reserve(len(n.ids), m.now)
+		mask := len(n.line) - 1
+		for p, k := range n.ids {
+			n.line[(n.loaded+p)&mask] = position{m.sizes[k], inf}
+		}
+		if e < m.measure.epochs {
+			m.measure.add(e, step, i, n.ids)
+		}
+		n.loaded += len(n.ids)
+		n.step++
+	}
+	return true
+}
+
+// enter returns the epoch, for one more node that begins it.
+func (m *model) enter(number int) *epoch {
+	for _, e := range m.open {
+		if e.number == number {
+			if e.entered++; e.entered == len(m.nodes) {
+				m.open = append(m.open[:0], m.open[1:]...)
+			}
+			return e
+		}
+	}
+	e := &epoch{number: number, entered: 1}
+	if m.plan.Reorder != nil {
+		e.order = m.plan.Reorder(number)
+	} else {
+		e.order = m.stream.Epoch(number)
+	}
+	if len(m.nodes) > 1 {
+		m.open = append(m.open, e)
+	}
+	return e
+}
+
+// schedule finds out when the next position is taken: by the thread that is free first, once there is room for
+// it. Room is charged from then on, and freed when a sample is consumed (thesis 3.2.2: dropped at once). A sample
+// larger than the whole buffer is let in when nothing else is there, so that nothing ever blocks for good.
+func (m *model) schedule(i int, n *node) {
+	n.start = inf
+	if !m.plan.Prefetch { // when asked
+		if n.head == n.next && !n.waiting && m.training && m.load(i, n) {
+			n.start = max(m.now, n.busy)
+		}
+		m.setClock(i, n)
+		return
+	}
+	if m.training && (n.next < n.loaded || m.load(i, n)) {
+		if n.free == n.next {
+			n.used = 0
+		}
+		size := n.pos(n.next).size
+		for n.used+size > m.buffer && n.free < n.next {
+			if n.free == n.head {
+				m.setClock(i, n)
+				return
+			}
+			p := n.pos(n.free)
+			n.used -= p.size
+			n.room = p.at
+			n.free++
+		}
+		first := n.threads[0]
+		for _, t := range n.threads[1:] {
+			first = min(first, t)
+		}
+		n.start = max(first, n.room)
+	}
+	m.setClock(i, n)
+}
+
+func (m *model) setClock(i int, n *node) {
+	t := n.start
+	if len(n.soon) > 0 {
+		t = min(t, n.alarmAt())
+	}
+	m.clock.set(i, t)
+}
+
+// consume lets training go on as far as it can (thesis equation 3.2): the next sample is consumed when it is there and
+// the computation on the one before has ended, up to the end of the batch.
+func (m *model) consume(i int, n *node) {
+	if n.waiting {
+		return
+	}
+	mask := len(n.line) - 1
+	for n.head < n.next {
+		p := &n.line[n.head&mask]
+		if p.at == inf {
+			return
+		}
+		if p.at < 0 { // to be read now that it is asked for
+			p.at = inf
+			n.soon = append(n.soon, alarm{max(m.now, n.busy), demandThread})
+			return
+		}
+		p.at = max(p.at, n.busy)
+		n.busy = p.at + p.size*m.perMB
+		n.load += p.size
+		n.head++
+		if n.left--; n.left == 0 {
+			m.arrive(n)
+			return
+		}
+	}
+}
+
+// arrive takes notice that the node is through with its batch.
+func (m *model) arrive(n *node) {
+	n.waiting = true
+	m.arrived++
+	m.slowest = max(m.slowest, n.busy)
+	m.heaviest = max(m.heaviest, n.load)
+	n.load = 0
+}
+
+// release starts the next batch, once all nodes are through with theirs: training is bulk-synchronous.
+func (m *model) release() {
+	end := m.slowest
+	m.compute += m.heaviest * m.perMB
+	if m.job.PerBatch {
+		m.result.Batches = append(m.result.Batches, end-m.released)
+	}
+	m.released = end
+	m.step++
+	if m.step%m.steps == 0 {
+		m.result.Epochs = append(m.result.Epochs, end-m.epochStart)
+		m.epochStart = end
+	}
+	if m.step == m.steps*m.epochs {
+		m.over = true
+		return
+	}
+	m.startBatch(end)
+}
+
+// startBatch starts batch m.step on all nodes at time t.
+func (m *model) startBatch(t float64) {
+	m.arrived, m.slowest, m.heaviest = 0, t, 0
+	shares := m.full
+	if m.step%m.steps == m.steps-1 {
+		shares = m.last
+	}
+	for i := range m.nodes {
+		n := &m.nodes[i]
+		n.busy, n.waiting, n.left = t, false, shares[i]
+		if n.left == 0 {
+			m.arrive(n)
+			continue
+		}
+		m.consume(i, n)
+		if n.start == inf {
+			m.schedule(i, n)
+		} else if len(n.soon) > 0 {
+			m.setClock(i, n)
+		}
+	}
+}
