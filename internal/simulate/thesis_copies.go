@@ -1,0 +1,161 @@
+package simulate
+
+import "context"
+
+// thesisCopy is a copy of a file in a storage class of a node, there from avail on.
+type thesisCopy struct {
+	avail float64
+	node  int32
+	class int32
+}
+
+// thesisCopies has, for every file, its copies by ascending node. Its size is that of the copies that
+// there are, never nodes times files.
+type thesisCopies struct {
+	first []int // per file, where its copies begin; one more at the end
+	list  []thesisCopy
+}
+
+// of returns the copies of file k.
+func (c *thesisCopies) of(k int32) []thesisCopy { return c.list[c.first[k]:c.first[k+1]] }
+
+// thesisHeld is a file that a node reads into a class, from start on.
+type thesisHeld struct {
+	file, class int32
+	source      bool // it is read from the source
+	start       float64
+	avail       float64
+}
+
+// thesisGap is a file that goes into a gap of a class at the first request, on a thread that is free then.
+type thesisGap struct {
+	file, class int32
+	free        float64
+}
+
+// index makes r.copies of what the nodes hold and of what goes into their gaps.
+func (r *thesisRun) index() {
+	c := thesisCopies{first: make([]int, len(r.job.Sizes)+1)}
+	total := 0
+	for i := range r.nodes {
+		for _, h := range r.nodes[i].held {
+			c.first[h.file+1]++
+		}
+		for _, h := range r.nodes[i].gaps {
+			c.first[h.file+1]++
+		}
+		total += len(r.nodes[i].held) + len(r.nodes[i].gaps)
+	}
+	for k := range r.job.Sizes {
+		c.first[k+1] += c.first[k]
+	}
+	c.list = make([]thesisCopy, total)
+	next := append([]int(nil), c.first...)
+	for i := range r.nodes {
+		for _, h := range r.nodes[i].held {
+			c.list[next[h.file]] = thesisCopy{h.avail, int32(i), h.class}
+			next[h.file]++
+		}
+		for _, h := range r.nodes[i].gaps {
+			c.list[next[h.file]] = thesisCopy{inf, int32(i), h.class}
+			next[h.file]++
+		}
+	}
+	r.copies = c
+}
+
+// thesisLoader fills class j of a node with p_j threads that take the files in turn (section 1, preload).
+type thesisLoader struct {
+	r     *thesisRun
+	node  *thesisNode
+	class int
+	clock []float64
+	turn  int
+	used  float64
+}
+
+// loader returns a loader all of whose threads begin at a time.
+func (r *thesisRun) loader(i, class int, begin float64) *thesisLoader {
+	l := &thesisLoader{r: r, node: &r.nodes[i], class: class, clock: make([]float64, r.env.Classes[class].Threads)}
+	for x := range l.clock {
+		l.clock[x] = begin
+	}
+	return l
+}
+
+// fits tells whether the class has room for file k.
+func (l *thesisLoader) fits(k int32) bool {
+	return l.used+l.r.job.Sizes[k] <= l.r.env.Classes[l.class].Capacity
+}
+
+// load reads file k from the source, as one of N clients, and returns when that begins and ends. The copy
+// is available from its end, or, where atOnce, from time 0.
+func (l *thesisLoader) load(k int32, atOnce bool) (begin, end float64) {
+	s := l.r.job.Sizes[k]
+	begin, end = l.take(s, l.r.fetchSource(s, len(l.r.nodes)))
+	h := thesisHeld{file: k, class: int32(l.class), source: true, start: begin, avail: end}
+	if atOnce {
+		h.avail = 0
+	}
+	l.node.held = append(l.node.held, h)
+	return begin, end
+}
+
+// loadRemote is load from another node's class, which is there before training.
+func (l *thesisLoader) loadRemote(k int32) {
+	s := l.r.job.Sizes[k]
+	l.take(s, s/l.r.remoteRate[l.class])
+	l.node.held = append(l.node.held, thesisHeld{file: k, class: int32(l.class)})
+}
+
+// take charges the next thread with a read of s MB that takes fetch seconds and the write.
+func (l *thesisLoader) take(s, fetch float64) (begin, end float64) {
+	begin = l.clock[l.turn]
+	end = begin + (fetch + s/l.r.writeRate)
+	l.clock[l.turn] = end
+	if l.turn++; l.turn == len(l.clock) {
+		l.turn = 0
+	}
+	l.used += s
+	return begin, end
+}
+
+// end returns when the last thread is done.
+func (l *thesisLoader) end() float64 {
+	t := 0.0
+	for _, c := range l.clock {
+		t = max(t, c)
+	}
+	return t
+}
+
+// preload is the start-up of node i: it loads files [from, to) into the class, while they
+// fit if bounded, logs the ends of the reads in P_i, and returns the first file that it did not
+// load and the loader. The copies are available from time 0.
+func (r *thesisRun) preload(ctx context.Context, i, class, from, to int, bounded bool) (int, *thesisLoader) {
+	l := r.loader(i, class, 0)
+	k := from
+	for ; k < to && (!bounded || l.fits(int32(k))); k++ {
+		_, end := l.load(int32(k), true)
+		r.logFill(i, end)
+		if k&0xfffff == 0 && ctx.Err() != nil {
+			break
+		}
+	}
+	r.initStall = l.end() // the last node's stays (3.12)
+	return k, l
+}
+
+// filledBefore returns the MB that the filling of caches had taken from the source at a time: a read counts
+// once it has begun.
+func (r *thesisRun) filledBefore(t float64) float64 {
+	mb := 0.0
+	for i := range r.nodes {
+		for _, h := range r.nodes[i].held {
+			if h.source && (h.start < t || h.avail == 0) {
+				mb += r.job.Sizes[h.file]
+			}
+		}
+	}
+	return mb
+}
