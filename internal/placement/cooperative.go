@@ -35,7 +35,18 @@ func (c Cooperative) Plan(in Input) (*Plan, error) {
 	r := newReads(b)
 	b.firstCopies(r)
 	if !alone && b.copiesPay() {
-		b.fillOwn(r, 2) // a copy that is read once saves nothing: filling it was that read
+		b.fillOwn(r, 1)
+		if b.networkIsSlow() {
+			own, err := newBuilder(&in)
+			if err != nil {
+				return nil, err
+			}
+			own.fillOwn(r, 1)
+			own.firstCopies(r)
+			if own.fetchTime(r) < b.fetchTime(r) {
+				b = own
+			}
+		}
 	}
 	p := b.finish(c.Name(), true, true)
 	p.ReadOnce = true
@@ -45,7 +56,8 @@ func (c Cooperative) Plan(in Input) (*Plan, error) {
 // candidates is how many nodes a sample may choose from before it takes any that has room.
 const candidates = 4
 
-// firstCopies places one copy of every sample that fits, greedily by benefit per byte.
+// firstCopies places one copy of every sample that fits, greedily by benefit per byte. A sample whose best node has no
+// room any more comes again later, with the benefit that it has on the next best.
 func (b *builder) firstCopies(r *reads) {
 	f := len(b.head)
 	order := b.firstNeeded()
@@ -53,7 +65,7 @@ func (b *builder) firstCopies(r *reads) {
 	for i, k := range order {
 		turn[k] = int32(i)
 	}
-	choice := make([][candidates]nodeReads16, f)
+	choice := make([]wanted, f)
 	rank := make([]uint64, 0, f) // benefit, largest first, above first need: sorting it gives the order
 	r.each(func(k int32, by []nodeReads, total int) {
 		if b.head[k] >= 0 {
@@ -64,27 +76,110 @@ func (b *builder) firstCopies(r *reads) {
 			choice[k] = mostReads(by)
 		}
 		benefit := b.benefitPerByte(b.in.Size(int(k)), total, int(choice[k][0].count))
-		rank = append(rank, uint64(^math.Float32bits(benefit))<<32|uint64(turn[k]))
+		rank = append(rank, uint64(^ascending(benefit))<<32|uint64(turn[k]))
 	})
 	slices.Sort(rank)
 
 	open := newRoomiest(b)
-	for _, key := range rank {
-		k := order[uint32(key)]
-		if n := b.choose(k, &choice[k], open); n >= 0 {
-			b.put(n, 0, k)
-			b.owner[k] = int32(n)
-			open.update(n)
+	var again keyHeap
+	_, peer, local := b.perMB(0)
+	for next := 0; next < len(rank) || len(again) > 0; {
+		var key uint64
+		if len(again) == 0 || next < len(rank) && rank[next] < again[0] {
+			key = rank[next]
+			next++
+		} else {
+			key = again.pop()
 		}
+		k := order[uint32(key)]
+		n, at := b.choose(k, &choice[k], open)
+		if n < 0 {
+			continue
+		}
+		if had, has := choice[k][0].count, choice[k].at(at); has < had {
+			benefit := descending(^uint32(key>>32)) - float32(float64(had-has)*max(0, peer-local))
+			choice[k].drop(at)
+			again.push(uint64(^ascending(benefit))<<32 | key&math.MaxUint32)
+			continue
+		}
+		b.put(n, 0, k)
+		b.owner[k] = int32(n)
+		open.update(n)
+	}
+}
+
+// ascending maps a float to bits that sort as it does; descending is its inverse.
+func ascending(f float32) uint32 {
+	if bits := math.Float32bits(f); f < 0 {
+		return ^bits
+	} else {
+		return bits | 1<<31
+	}
+}
+
+func descending(bits uint32) float32 {
+	if bits&(1<<31) != 0 {
+		return math.Float32frombits(bits &^ (1 << 31))
+	}
+	return math.Float32frombits(^bits)
+}
+
+// keyHeap is a binary heap of keys, the smallest first.
+type keyHeap []uint64
+
+func (h *keyHeap) push(key uint64) {
+	*h = append(*h, key)
+	s := *h
+	for i := len(s) - 1; i > 0 && s[i] < s[(i-1)/2]; i = (i - 1) / 2 {
+		s[i], s[(i-1)/2] = s[(i-1)/2], s[i]
+	}
+}
+
+func (h *keyHeap) pop() uint64 {
+	s := *h
+	key := s[0]
+	s[0] = s[len(s)-1]
+	s = s[:len(s)-1]
+	*h = s
+	for i := 0; ; {
+		least := i
+		for c := 2*i + 1; c <= 2*i+2; c++ {
+			if c < len(s) && s[c] < s[least] {
+				least = c
+			}
+		}
+		if least == i {
+			return key
+		}
+		s[i], s[least] = s[least], s[i]
+		i = least
 	}
 }
 
 // nodeReads16 is nodeReads in four bytes.
 type nodeReads16 struct{ node, count uint16 }
 
+// wanted are the nodes that a sample would rather lie on, most reads first; a count of 0 ends them.
+type wanted [candidates]nodeReads16
+
+// at returns how often candidate i reads the sample, 0 beyond the last.
+func (w *wanted) at(i int) uint16 {
+	if i >= len(w) {
+		return 0
+	}
+	return w[i].count
+}
+
+// drop forgets the first i candidates.
+func (w *wanted) drop(i int) {
+	var rest wanted
+	copy(rest[:], w[min(i, len(w)):])
+	*w = rest
+}
+
 // mostReads returns the nodes that read a sample most often, most first. Nodes that
 // tie stand in the order in which they first read it: at random, so that none is favoured.
-func mostReads(by []nodeReads) (top [candidates]nodeReads16) {
+func mostReads(by []nodeReads) (top wanted) {
 	for _, n := range by {
 		c := nodeReads16{uint16(n.node), uint16(min(n.count, math.MaxUint16))}
 		for i := range top {
@@ -96,26 +191,28 @@ func mostReads(by []nodeReads) (top [candidates]nodeReads16) {
 	return top
 }
 
-// choose returns the node that gets the first copy of k: the one that reads it most
-// often among those with room, the roomiest where they tie; -1 if it fits nowhere.
-func (b *builder) choose(k int32, choice *[candidates]nodeReads16, open *roomiest) int {
+// choose returns the node that gets the first copy of k, and which candidate's count it has: the one that reads k
+// most often among those with room, the roomiest where they tie; any other node, and a number beyond the candidates, if none
+// of them has room; -1 if k fits nowhere.
+func (b *builder) choose(k int32, choice *wanted, open *roomiest) (node, candidate int) {
 	size := b.in.Size(int(k))
 	if open.most() < size {
-		return -1
+		return -1, 0
 	}
-	best, room, count := -1, int64(0), uint16(0)
-	for _, c := range choice {
+	best, at, room, count := -1, candidates, int64(0), uint16(0)
+	for i, c := range choice {
 		if c.count == 0 || best >= 0 && c.count < count {
 			break
 		}
-		if at := open.room(int(c.node)); at >= size && at > room {
-			best, room, count = int(c.node), at, c.count
+		if has := open.room(int(c.node)); has >= size && has > room {
+			best, room, count = int(c.node), has, c.count
+			at = min(at, i)
 		}
 	}
 	if best < 0 {
-		return open.node()
+		return open.node(), candidates
 	}
-	return best
+	return best, at
 }
 
 // bestHolder returns the node, of those that hold k, that reads it most often.
@@ -154,23 +251,68 @@ func (b *builder) firstNeeded() []int32 {
 	return order
 }
 
-// benefitPerByte returns the seconds that the first copy of a sample saves per MB: all
-// nodes read it total times, the node that gets the copy own times of these. Without an environment, reading
-// from the source costs twice what the network costs.
-func (b *builder) benefitPerByte(size int64, total, own int) float32 {
-	mb := float64(size) / 1e6
-	source, peer, local := 2*mb, mb, 0.0
-	if e := b.in.Env; e != nil && len(e.Classes) > 1 {
-		source, peer, local = e.FetchSource(mb, len(b.in.Nodes)), e.FetchPeer(mb, 1), e.FetchLocal(mb, 1)
+// perMB returns the seconds that reading a sample of mb MB takes per MB: from the source while all nodes
+// read from it, from another node's class 1, from the node's own. Without an environment, reading from the source costs twice
+// what the network costs. A sample of 0 MB has no latency.
+func (b *builder) perMB(mb float64) (source, peer, local float64) {
+	e := b.in.Env
+	if e == nil || len(e.Classes) < 2 {
+		return 2, 1, 0
 	}
-	saved := float64(max(0, total-1))*max(0, source-peer) + float64(own)*max(0, peer-local)
-	return float32(saved / mb)
+	source = 1 / e.SourceRate(len(b.in.Nodes))
+	if mb > 0 {
+		source += e.SourceLatency / mb
+	}
+	return source, e.FetchPeer(1, 1), e.FetchLocal(1, 1)
+}
+
+// benefitPerByte returns the seconds that the first copy of a sample saves per MB (thesis equation 3.13): all
+// nodes read it total times, the node that gets the copy own times of these.
+func (b *builder) benefitPerByte(size int64, total, own int) float32 {
+	source, peer, local := b.perMB(float64(size) / 1e6)
+	return float32(float64(total)*max(0, source-peer) + float64(own)*max(0, peer-local))
 }
 
 // copiesPay tells whether a node's own fastest class beats a peer's.
 func (b *builder) copiesPay() bool {
 	e := b.in.Env
 	return e == nil || len(e.Classes) < 2 || e.FetchLocal(1, 1) < e.FetchPeer(1, 1)
+}
+
+// networkIsSlow tells whether reading from a peer instead of the source saves less than reading from the
+// node's own class instead of a peer's: then copies for the node itself may be worth more than first copies for others.
+func (b *builder) networkIsSlow() bool {
+	source, peer, local := b.perMB(0)
+	return source-peer < peer-local
+}
+
+// fetchTime returns the sum of thesis equation 3.13 over all nodes, seconds.
+func (b *builder) fetchTime(r *reads) float64 {
+	e := b.in.Env
+	source := 1 / e.SourceRate(len(b.in.Nodes))
+	local := make([]float64, len(e.Classes))
+	for j := 1; j < len(local); j++ {
+		local[j] = e.FetchLocal(1, j)
+	}
+	own := make(map[int32]float64)
+	sum := 0.0
+	r.each(func(k int32, by []nodeReads, _ int) {
+		clear(own)
+		anybody := source
+		for c := b.head[k]; c >= 0; c = b.copies[c].next {
+			j := int(b.copies[c].class) + 1
+			own[int32(b.copies[c].node)] = local[j]
+			anybody = min(anybody, e.FetchPeer(1, j))
+		}
+		for _, n := range by {
+			at := anybody
+			if t, ok := own[n.node]; ok {
+				at = min(at, t)
+			}
+			sum += float64(n.count) * at * float64(b.in.Size(int(k))) / 1e6
+		}
+	})
+	return sum
 }
 
 // roomiest finds the node whose largest class has most room: a tree of maxima over the nodes.
