@@ -70,7 +70,8 @@ var pure = []string{"internal/access", "internal/perfmodel", "internal/placement
 var forbidden = map[string][]string{
 	"github.com/prometheus/client_golang": {"internal/report/prometheus"},
 	"github.com/spf13/cobra":              {"cmd/hdmlp"},
-	"github.com/pelletier/go-toml/v2":     {"internal/config"},
+	"github.com/pelletier/go-toml/v2":     {"internal/config", "internal/scenario"},
+	"gonum.org/v1/plot":                   {"internal/report"},
 	"github.com/hanwen/go-fuse/v2":        {"bench/throttle"},
 	"runtime/cgo":                         {},
 	"C":                                   {},

@@ -1,0 +1,369 @@
+package scenario
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
+	"github.com/hdmlp/hdmlp/internal/simulate"
+)
+
+// The limits of what can be simulated.
+const (
+	maxNodes   = 1<<16 - 1 // what a node number in the placement's tables can count
+	maxSamples = math.MaxInt32
+	maxEpochs  = 1_000_000
+	maxThreads = 1 << 16
+)
+
+// reader turns a table into a Scenario, and collects what is wrong.
+type reader struct {
+	file     *File
+	scenario *Scenario
+	faults   Faults
+}
+
+// field is a key that a table may have.
+type field struct {
+	name     string
+	required string // what is allowed, for a key that must be there; "" for one that need not
+	read     func(key string, value any)
+}
+
+func (r *reader) fault(key string, value any, wrong, allowed string) {
+	r.faults = append(r.faults, Fault{key, text(value), wrong, allowed})
+}
+
+// table reads the keys of a table; path is what stands before them.
+func (r *reader) table(path string, value any, fields []field) {
+	table, ok := value.(map[string]any)
+	if !ok {
+		r.fault(path, value, "not a table", "["+path+"]")
+		return
+	}
+	names := make([]string, len(fields))
+	for i, f := range fields {
+		names[i] = f.name
+		key := join(path, f.name)
+		if v, given := table[f.name]; given {
+			f.read(key, v)
+		} else if f.required != "" {
+			r.fault(key, nil, "missing", f.required)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(table)) {
+		if !slices.Contains(names, name) {
+			r.fault(join(path, name), table[name], "unknown key"+suggestion(name, names), list(names))
+		}
+	}
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+// read reads the whole file.
+func (r *reader) read(table map[string]any) {
+	s := r.scenario
+	s.Profile, s.Seed, s.Scheme, s.Policies = simulate.Model, 1, access.Uniform, Policies()
+	s.Env.Classes = nil
+	r.table("", table, []field{
+		{name: "title", read: r.string(&s.Title)},
+		{"environment", "[environment], the machine", func(key string, v any) { r.environment(key, v) }},
+		{"dataset", "[dataset], the samples", func(key string, v any) { r.dataset(key, v) }},
+		{"job", "[job], the training", func(key string, v any) { r.job(key, v) }},
+		{name: "simulate", read: func(key string, v any) {
+			r.table(key, v, []field{
+				{name: "policies", read: r.policies},
+				{name: "profile", read: func(key string, v any) {
+					if name, ok := v.(string); ok && (name == string(simulate.Model) || name == string(simulate.Thesis)) {
+						s.Profile = simulate.Profile(name)
+						return
+					}
+					r.fault(key, v, "not a profile", `"model" or "thesis"`)
+				}},
+				{name: "seed", read: func(key string, v any) {
+					seed, ok := v.(int64)
+					if !ok || seed < 0 {
+						r.fault(key, v, "not a seed", fmt.Sprintf("a whole number from 0 to %d", int64(math.MaxInt64)))
+						return
+					}
+					s.Seed = uint64(seed)
+				}},
+			})
+		}},
+	})
+	if len(r.faults) == 0 {
+		r.together()
+	}
+}
+
+func (r *reader) environment(path string, value any) {
+	s := r.scenario
+	const needed = `a number of MB/s above 0, or a rate such as "10 GB/s"`
+	r.table(path, value, []field{
+		{"nodes", "a whole number from 1", r.whole(&s.Nodes, 1, maxNodes)},
+		{"compute", needed, r.rate(&s.Env.Compute)},
+		{"preprocess", needed, r.rate(&s.Env.Preprocess)},
+		{"network", needed, r.rate(&s.Env.PeerBandwidth)},
+		{"source_network", needed, r.rate(&s.Env.SourceBandwidth)},
+		{"source", curveAllowed, r.curve(&s.Env.SourceThroughput)},
+		{name: "source_latency", read: r.quantity(&s.Env.SourceLatency, seconds, 0)},
+		{"storage_class", "[[environment.storage_class]], at least class 0, the staging buffer", func(key string, v any) {
+			entries, ok := v.([]any)
+			if !ok || len(entries) == 0 {
+				r.fault(key, v, "not a list of storage classes", "[[environment.storage_class]], at least class 0, the staging buffer")
+				return
+			}
+			for j, entry := range entries {
+				s.Env.Classes = append(s.Env.Classes, r.class(fmt.Sprintf("%s.%d", key, j), j, entry))
+			}
+		}},
+	})
+}
+
+func (r *reader) class(path string, j int, value any) perfmodel.Class {
+	c := perfmodel.Class{Threads: 1}
+	name := fmt.Sprintf("class %d", j)
+	if j == 0 {
+		name = "staging"
+	}
+	r.table(path, value, []field{
+		{name: "name", read: r.string(&name)},
+		{"capacity", megabytes.allowed, r.quantity(&c.Capacity, megabytes, 0)},
+		{name: "threads", read: r.whole(&c.Threads, 1, maxThreads)},
+		{"read", curveAllowed, r.curve(&c.Read)},
+		{name: "write", read: r.curve(&c.Write)},
+	})
+	if c.Write == nil {
+		c.Write = c.Read
+	}
+	r.scenario.ClassNames = append(r.scenario.ClassNames, name)
+	return c
+}
+
+func (r *reader) dataset(path string, value any) {
+	d := &r.scenario.Dataset
+	table, _ := value.(map[string]any)
+	_, index := table["index"]
+	_, sizes := table["sizes"]
+	if !index && !sizes {
+		r.table(path, value, []field{
+			{"samples", "a whole number from 1; or give index or sizes, a file", r.whole(&d.Samples, 1, maxSamples)},
+			{"mu", megabytes.allowed, r.quantity(&d.Mu, megabytes, math.SmallestNonzeroFloat64)},
+			{name: "sigma", read: r.quantity(&d.Sigma, megabytes, 0)},
+			{name: "min", read: r.quantity(&d.Min, megabytes, 0)},
+			{name: "index", read: nil},
+			{name: "sizes", read: nil},
+		})
+		return
+	}
+	open := func(load func(path string) ([]float64, error)) func(string, any) {
+		return func(key string, v any) {
+			name, ok := v.(string)
+			if !ok || name == "" {
+				r.fault(key, v, "not the name of a file", "a path, relative to the scenario file")
+				return
+			}
+			d.File = r.file.resolve(name)
+			found, err := load(d.File)
+			if err != nil {
+				r.fault(key, v, err.Error(), "")
+			}
+			d.Samples = len(found)
+		}
+	}
+	other := func(name string) func(string, any) {
+		return func(key string, v any) {
+			r.fault(key, v, "the samples come from a file already", "either index, or sizes, or "+name)
+		}
+	}
+	drawn := other("samples, mu, sigma and min")
+	fields := []field{
+		{name: "index", read: open(r.file.indexOf)}, {name: "sizes", read: open(r.file.listOf)},
+		{name: "samples", read: drawn}, {name: "mu", read: drawn}, {name: "sigma", read: drawn}, {name: "min", read: drawn},
+	}
+	if index && sizes {
+		fields[1].read = drawn
+	}
+	r.table(path, value, fields)
+}
+
+func (r *reader) job(path string, value any) {
+	s := r.scenario
+	r.table(path, value, []field{
+		{"epochs", "a whole number from 1", r.whole(&s.Epochs, 1, maxEpochs)},
+		{"global_batch_size", "a whole number from 1, at least one sample per node", r.whole(&s.GlobalBatch, 1, maxSamples)},
+		{name: "drop_last", read: func(key string, v any) {
+			b, ok := v.(bool)
+			if !ok {
+				r.fault(key, v, "neither true nor false", "true or false")
+			}
+			s.DropLast = b
+		}},
+		{name: "scheme", read: func(key string, v any) {
+			schemes := []string{string(access.Uniform), string(access.Strided), string(access.Whole), string(access.Imbalanced)}
+			name, _ := v.(string)
+			if !slices.Contains(schemes, name) {
+				r.fault(key, v, "not a distribution scheme"+suggestion(name, schemes), list(schemes))
+			}
+			s.Scheme = access.Scheme(name)
+		}},
+		{name: "order", read: func(key string, v any) {
+			name, ok := v.(string)
+			if !ok || name == "" {
+				r.fault(key, v, "not the name of a file", "a path, relative to the scenario file")
+				return
+			}
+			s.order = r.file.resolve(name)
+		}},
+	})
+}
+
+func (r *reader) policies(key string, value any) {
+	var names []string
+	switch v := value.(type) {
+	case string:
+		names = []string{v}
+	case []any:
+		for i, entry := range v {
+			name, ok := entry.(string)
+			if !ok {
+				r.fault(fmt.Sprintf("%s.%d", key, i), entry, "not a name", list(append(Policies(), "all")))
+				continue
+			}
+			names = append(names, name)
+		}
+	default:
+		r.fault(key, value, "not a list of policies", `["all"] or names of `+list(Policies()))
+		return
+	}
+	chosen, err := ChoosePolicies(names)
+	if err != nil {
+		r.faults = append(r.faults, err.(Faults)...)
+		return
+	}
+	r.scenario.Policies = chosen
+	if !slices.Contains(names, "all") {
+		r.scenario.named = true
+	}
+}
+
+// ChoosePolicies turns names, of which "all" stands for every policy, into policies, each once, in the order of their first naming.
+func ChoosePolicies(names []string) ([]string, error) {
+	policies := Policies()
+	var chosen []string
+	var faults Faults
+	for _, name := range names {
+		switch {
+		case name == "all":
+			chosen = append(chosen, policies...)
+		case slices.Contains(policies, name):
+			chosen = append(chosen, name)
+		default:
+			faults = append(faults, Fault{"simulate.policies", text(name), "unknown policy" + suggestion(name, policies), "all, or " + list(policies)})
+		}
+	}
+	if len(names) == 0 {
+		faults = append(faults, Fault{"simulate.policies", "", "empty", "all, or " + list(policies)})
+	}
+	if faults != nil {
+		return nil, faults
+	}
+	var once []string
+	for _, name := range chosen {
+		if !slices.Contains(once, name) {
+			once = append(once, name)
+		}
+	}
+	return once, nil
+}
+
+const curveAllowed = `a table of MB/s, or rates with units, by the number of clients, such as { 1 = 66, 4 = 146 }, or one number for any number of clients`
+
+// curve reads throughputs by the number of clients.
+func (r *reader) curve(to *perfmodel.Curve) func(string, any) {
+	return func(key string, value any) {
+		table, ok := value.(map[string]any)
+		if !ok {
+			var v float64
+			before := len(r.faults)
+			r.rate(&v)(key, value)
+			if len(r.faults) > before {
+				r.faults[len(r.faults)-1].Allowed = curveAllowed
+				return
+			}
+			*to = perfmodel.Constant(v)
+			return
+		}
+		if len(table) == 0 {
+			r.fault(key, value, "a curve without points", curveAllowed)
+		}
+		points := map[int]float64{}
+		for _, name := range slices.Sorted(maps.Keys(table)) {
+			clients, err := strconv.Atoi(name)
+			if err != nil || clients < 1 || clients > 1<<20 || strconv.Itoa(clients) != name {
+				r.fault(key+"."+name, table[name], "not a number of clients", "keys from 1 to 1048576")
+				continue
+			}
+			var v float64
+			r.rate(&v)(key+"."+name, table[name])
+			points[clients] = v
+		}
+		*to = perfmodel.NewCurve(points)
+	}
+}
+
+// rate reads a rate above 0.
+func (r *reader) rate(to *float64) func(string, any) {
+	return r.quantity(to, rates, math.SmallestNonzeroFloat64)
+}
+
+// quantity reads a number with a unit, at least least.
+func (r *reader) quantity(to *float64, u unit, least float64) func(string, any) {
+	return func(key string, value any) {
+		v, err := u.number(value)
+		switch {
+		case err != nil:
+			r.fault(key, value, err.Error(), u.allowed)
+		case v < 0:
+			r.fault(key, value, "negative", u.allowed)
+		case v < least:
+			r.fault(key, value, "not above 0", u.allowed+", above 0")
+		case v > 1e15:
+			r.fault(key, value, "too large", u.allowed+", at most 1e15 of them")
+		}
+		*to = v
+	}
+}
+
+// whole reads a whole number.
+func (r *reader) whole(to *int, least, most int64) func(string, any) {
+	return func(key string, value any) {
+		v, ok := value.(int64)
+		if !ok || v < least || v > most {
+			r.fault(key, value, "not a whole number in the range", fmt.Sprintf("a whole number from %d to %d", least, most))
+			return
+		}
+		*to = int(v)
+	}
+}
+
+// string reads a text for people.
+func (r *reader) string(to *string) func(string, any) {
+	return func(key string, value any) {
+		s, ok := value.(string)
+		if !ok || s == "" || len(s) > 200 {
+			r.fault(key, value, "not a text", "a text of 1 to 200 characters")
+			return
+		}
+		*to = s
+	}
+}

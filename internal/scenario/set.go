@@ -1,0 +1,148 @@
+package scenario
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+)
+
+// settable are the keys that Override takes, but those of the storage classes and of the points of curves.
+var settable = []string{
+	"environment.nodes", "environment.compute", "environment.preprocess", "environment.network", "environment.source_network",
+	"environment.source", "environment.source_latency", "environment.storage_class",
+	"dataset.samples", "dataset.mu", "dataset.sigma", "dataset.min", "dataset.index", "dataset.sizes",
+	"job.epochs", "job.global_batch_size", "job.drop_last", "job.scheme", "job.order",
+	"simulate.policies", "simulate.profile", "simulate.seed", "title",
+}
+
+// FullKey completes a key whose table was left out: "epochs" is "job.epochs", "storage_class.1.capacity" is
+// "environment.storage_class.1.capacity".
+func FullKey(key string) string {
+	first, rest, dotted := strings.Cut(key, ".")
+	for _, k := range settable {
+		if _, name, ok := strings.Cut(k, "."); ok && name == first {
+			if dotted {
+				return k + "." + rest
+			}
+			return k
+		}
+	}
+	return key
+}
+
+// set puts a value in the place of the table's. That the key is known and the value fits is found out when the table is read;
+// what can not be put anywhere is a fault here.
+func (r *reader) set(table map[string]any, o Override) {
+	key := FullKey(o.Key)
+	parts := strings.Split(key, ".")
+	if slices.Contains(parts, "") {
+		r.fault(o.Key, o.Value, "not a key", "names between dots, such as job.epochs")
+		return
+	}
+	var at any = table
+	for i, part := range parts {
+		last := i == len(parts)-1
+		switch inner := at.(type) {
+		case map[string]any:
+			if last {
+				inner[part] = parseValue(o.Value)
+				return
+			}
+			if _, ok := inner[part]; !ok || (part == "source" || part == "read" || part == "write") && !isTable(inner[part]) {
+				inner[part] = map[string]any{}
+			}
+			at = inner[part]
+		case []any:
+			j := element(inner, part)
+			if j < 0 {
+				r.fault(key, o.Value, fmt.Sprintf("there is no storage class %q", part), fmt.Sprintf("0 to %d, or its name", len(inner)-1))
+				return
+			}
+			if last {
+				r.fault(key, o.Value, "a storage class is not one value", key+".capacity, .threads, .read or .write")
+				return
+			}
+			at = inner[j]
+		default:
+			r.fault(key, o.Value, strings.Join(parts[:i], ".")+" is a value, not a table", list(settable))
+			return
+		}
+	}
+}
+
+func isTable(v any) bool {
+	_, ok := v.(map[string]any)
+	return ok
+}
+
+// element finds a storage class by number or name; -1 if there is none.
+func element(classes []any, part string) int {
+	if j, err := strconv.Atoi(part); err == nil {
+		if j >= 0 && j < len(classes) {
+			return j
+		}
+		return -1
+	}
+	return slices.IndexFunc(classes, func(c any) bool {
+		table, ok := c.(map[string]any)
+		return ok && table["name"] == part
+	})
+}
+
+// parseValue reads a value as TOML, and what is not TOML as a string: 10 GB/s needs no quotes.
+func parseValue(text string) any {
+	table := map[string]any{}
+	if !strings.ContainsAny(text, "\n\r") && toml.Unmarshal([]byte("v = "+text), &table) == nil && len(table) == 1 {
+		return table["v"]
+	}
+	return text
+}
+
+// Sweep is a key and the values that it takes.
+type Sweep struct {
+	Key    string
+	Values []string
+}
+
+// ParseSweep reads KEY=V1,V2,...; commas within brackets, braces or quotes belong to a value.
+func ParseSweep(text string) (Sweep, error) {
+	o, err := ParseOverride(text)
+	if err != nil {
+		return Sweep{}, fmt.Errorf("%q is not KEY=VALUE,VALUE,...", text)
+	}
+	s := Sweep{Key: FullKey(o.Key)}
+	depth, quote, from := 0, rune(0), 0
+	cut := func(to int) {
+		s.Values = append(s.Values, strings.TrimSpace(o.Value[from:to]))
+	}
+	for i, c := range o.Value {
+		switch {
+		case quote != 0:
+			if c == quote {
+				quote = 0
+			}
+		case c == '"' || c == '\'':
+			quote = c
+		case c == '{' || c == '[':
+			depth++
+		case c == '}' || c == ']':
+			depth--
+		case c == ',' && depth == 0:
+			cut(i)
+			from = i + 1
+		}
+	}
+	cut(len(o.Value))
+	for i, v := range s.Values {
+		if v == "" {
+			return Sweep{}, fmt.Errorf("%s: value %d of %q is empty", s.Key, i+1, o.Value)
+		}
+		if slices.Contains(s.Values[:i], v) {
+			return Sweep{}, fmt.Errorf("%s: %s stands twice in %q", s.Key, v, o.Value)
+		}
+	}
+	return s, nil
+}
