@@ -11,5 +11,6 @@ func commands() []*cobra.Command {
 		newServeCommand(),
 		newStatsCommand(),
 		newStopCommand(),
+		newSimulateCommand(),
 	}
 }

@@ -1,0 +1,273 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hdmlp/hdmlp/internal/report"
+	"github.com/hdmlp/hdmlp/internal/scenario"
+)
+
+// simulateOptions are what `hdmlp simulate` is asked for.
+type simulateOptions struct {
+	file          string
+	policies      []string
+	profile, seed string // "": as the file says
+	set, sweep    []string
+	scaling       string
+	json, csv     bool
+	dir           string // for the plots; "": none
+	width         int    // of the table
+	colour        bool
+	progress      io.Writer // nil: none is shown
+	memory        func() (int64, error)
+}
+
+func newSimulateCommand() *cobra.Command {
+	var opts simulateOptions
+	cmd := &cobra.Command{
+		Use:   "simulate SCENARIO.toml",
+		Short: "Predict what each way of loading data would take on a machine",
+		Long: `Predict, in virtual time, what each way of loading data would take on a machine: runtimes,
+stalls, and where every sample would be read from. A scenario file describes the
+machine, the dataset, and the training job; scenarios/ has those of the papers, and
+docs/SIMULATOR.md says how to describe your own.
+
+--profile model, the default, is a clean model; thesis computes what the thesis's own
+simulator computes, to compare with its tables.
+
+--set puts a value in the place of the file's. Keys are dotted, and may
+leave out their table: epochs is job.epochs. A storage class goes by its number or
+name: storage_class.ram.capacity. Values are as in the file: numbers of MB
+and MB/s, or with units, such as 10GB/s.
+
+--sweep runs a scenario for each of several values, twice given for each
+combination of two keys' values; --scaling does so for numbers of nodes.
+
+EXIT STATUS
+  0    success
+  1    it was tried and failed
+  2    wrong input; nothing was simulated
+  130  interrupted; what was finished has been printed`,
+		Example: `  hdmlp simulate scenarios/thesis-3.toml
+  hdmlp simulate scenarios/thesis-4.toml --profile thesis --policy frequency,perfect --json
+  hdmlp simulate scenarios/imagenet-1k.toml --set storage_class.ram.capacity=100GB --out plots
+  hdmlp simulate scenarios/thesis-3.toml --scaling 1,2,4,8,16 --policy all
+  hdmlp simulate scenarios/thesis-environment.toml --sweep storage_class.ram.capacity=0,10240,20480`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return badInput("simulate takes one scenario file, and got %d arguments", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			opts.file = args[0]
+			opts.json, _ = cmd.Flags().GetBool("json")
+			opts.width, opts.colour = terminal(cmd.OutOrStdout())
+			opts.memory = availableMemory
+			if isTerminal(cmd.ErrOrStderr()) {
+				opts.progress = cmd.ErrOrStderr()
+			}
+			return runSimulate(cmd.Context(), opts, cmd.OutOrStdout())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringSliceVar(&opts.policies, "policy", nil, "policies to compare, or all (default: what the file says)")
+	flags.StringVar(&opts.profile, "profile", "", "model or thesis (default: what the file says)")
+	flags.StringVar(&opts.seed, "seed", "", "of order and sizes (default: what the file says)")
+	flags.StringArrayVar(&opts.set, "set", nil, "KEY=VALUE, in the place of the file's; may be repeated")
+	flags.StringArrayVar(&opts.sweep, "sweep", nil, "KEY=V1,V2,..., simulate each; once or twice")
+	flags.StringVar(&opts.scaling, "scaling", "", "numbers of nodes, such as 1,2,4,8, simulate each")
+	flags.BoolVar(&opts.csv, "csv", false, "print CSV")
+	flags.StringVar(&opts.dir, "out", "", "write plots (PNG, SVG), a page (index.html), JSON and CSV to this directory")
+	return cmd
+}
+
+// interrupted is the end of a simulation that somebody did not want to wait for.
+type interrupted struct{}
+
+func (interrupted) Error() string { return "interrupted" }
+func (interrupted) Unwrap() error { return context.Canceled }
+
+// runSimulate simulates what opts ask for, and prints it.
+func runSimulate(ctx context.Context, opts simulateOptions, out io.Writer) error {
+	if opts.json && opts.csv {
+		return badInput("--json and --csv: one of them")
+	}
+	plan, err := planSimulation(opts)
+	if err != nil {
+		return inputError{err}
+	}
+	r := plan.report()
+	stopped, err := plan.run(ctx, opts.progress, r)
+	if err != nil {
+		return err
+	}
+	r.Interrupted = stopped
+	switch {
+	case opts.json:
+		err = r.JSON(out)
+	case opts.csv:
+		err = r.CSV(out)
+	default:
+		err = r.Table(out, report.TableOptions{Width: opts.width, Colour: opts.colour})
+	}
+	if err != nil {
+		return err
+	}
+	if opts.dir != "" {
+		if _, err := r.Write(opts.dir); err != nil {
+			return err
+		}
+	}
+	if stopped {
+		return interrupted{}
+	}
+	return nil
+}
+
+// simulationPoint is one scenario and the values of the sweep that led to it.
+type simulationPoint struct {
+	values   []string
+	scenario *scenario.Scenario
+}
+
+// simulationPlan is everything that is to be simulated, checked.
+type simulationPlan struct {
+	opts    simulateOptions
+	file    *scenario.File
+	sweeps  []scenario.Sweep
+	points  []simulationPoint
+	workers int
+	largest int64 // memory of the largest simulation, in bytes
+}
+
+// maxSimulations bounds a sweep.
+const maxSimulations = 20_000
+
+// planSimulation reads the scenario with all its variations. The error is the user's, and says everything that is wrong.
+func planSimulation(opts simulateOptions) (*simulationPlan, error) {
+	file, err := scenario.Open(opts.file)
+	if err != nil {
+		return nil, err
+	}
+	p := &simulationPlan{opts: opts, file: file}
+	set, err := opts.overrides()
+	if err != nil {
+		return nil, err
+	}
+	if p.sweeps, err = opts.sweeps(); err != nil {
+		return nil, err
+	}
+	var faults []string
+	for _, values := range combinations(p.sweeps) {
+		all, where := slices.Clone(set), ""
+		for k, v := range values {
+			all = append(all, scenario.Override{Key: p.sweeps[k].Key, Value: v})
+			where += p.sweeps[k].Key + "=" + v + ": "
+		}
+		s, err := file.Scenario(all...)
+		var wrong scenario.Faults
+		if errors.As(err, &wrong) {
+			for _, f := range wrong {
+				if len(faults) < 50 && !slices.Contains(faults, f.Error()) {
+					faults = append(faults, f.Error())
+				}
+			}
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := s.Fits(); errors.As(err, &wrong) {
+			faults = append(faults, where+wrong.Error())
+		}
+		p.points = append(p.points, simulationPoint{values, s})
+		if len(p.points)*len(s.Policies) > maxSimulations {
+			return nil, fmt.Errorf("--sweep asks for more than %d simulations", maxSimulations)
+		}
+	}
+	if faults != nil {
+		return nil, fmt.Errorf("%s:\n%s", opts.file, strings.Join(faults, "\n"))
+	}
+	return p, p.fitMemory()
+}
+
+// overrides are the values that flags set in the place of the file's.
+func (opts simulateOptions) overrides() ([]scenario.Override, error) {
+	var set []scenario.Override
+	var errs []error
+	for _, text := range opts.set {
+		o, err := scenario.ParseOverride(text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--set %w", err))
+			continue
+		}
+		set = append(set, o)
+	}
+	if opts.policies != nil {
+		quoted := make([]string, len(opts.policies))
+		for i, name := range opts.policies {
+			quoted[i] = strconv.Quote(strings.TrimSpace(name))
+		}
+		set = append(set, scenario.Override{Key: "simulate.policies", Value: "[" + strings.Join(quoted, ", ") + "]"})
+	}
+	if opts.profile != "" {
+		set = append(set, scenario.Override{Key: "simulate.profile", Value: strconv.Quote(opts.profile)})
+	}
+	if opts.seed != "" {
+		set = append(set, scenario.Override{Key: "simulate.seed", Value: opts.seed})
+	}
+	return set, errors.Join(errs...)
+}
+
+// sweeps are the keys to vary.
+func (opts simulateOptions) sweeps() ([]scenario.Sweep, error) {
+	if opts.scaling != "" {
+		if opts.sweep != nil {
+			return nil, errors.New("--scaling and --sweep: one of them; --sweep nodes=1,2,4 goes with a second key")
+		}
+		s, err := scenario.ParseSweep("environment.nodes=" + opts.scaling)
+		if err != nil {
+			return nil, fmt.Errorf("--scaling %w", err)
+		}
+		return []scenario.Sweep{s}, nil
+	}
+	if len(opts.sweep) > 2 {
+		return nil, fmt.Errorf("--sweep is given %d times; allowed: once or twice", len(opts.sweep))
+	}
+	var sweeps []scenario.Sweep
+	for _, text := range opts.sweep {
+		s, err := scenario.ParseSweep(text)
+		if err != nil {
+			return nil, fmt.Errorf("--sweep %w", err)
+		}
+		if slices.ContainsFunc(sweeps, func(o scenario.Sweep) bool { return o.Key == s.Key }) {
+			return nil, fmt.Errorf("--sweep %s is given twice; name another key, or all values at once", s.Key)
+		}
+		sweeps = append(sweeps, s)
+	}
+	return sweeps, nil
+}
+
+// combinations returns every combination of the sweeps' values, the last key's changing fastest; one that is empty if there are no sweeps.
+func combinations(sweeps []scenario.Sweep) [][]string {
+	all := [][]string{nil}
+	for _, s := range sweeps {
+		var longer [][]string
+		for _, before := range all {
+			for _, v := range s.Values {
+				longer = append(longer, append(slices.Clone(before), v))
+			}
+		}
+		all = longer
+	}
+	return all
+}

@@ -1,0 +1,310 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
+
+	"github.com/hdmlp/hdmlp/internal/config/size"
+	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/report"
+	"github.com/hdmlp/hdmlp/internal/scenario"
+	"github.com/hdmlp/hdmlp/internal/simulate"
+)
+
+// simulateOne runs one policy.
+func simulateOne(ctx context.Context, job *simulate.Job, profile simulate.Profile, policy string) (*simulate.Result, error) {
+	if profile == simulate.Thesis {
+		return simulate.RunThesis(ctx, job, policy)
+	}
+	return simulate.RunModel(ctx, job, policy)
+}
+
+// fitMemory decides how many simulations run at the same time, and refuses a scenario of which there is no room for one.
+func (p *simulationPlan) fitMemory() error {
+	shared, simulations := int64(0), 0
+	for _, point := range p.points {
+		s := point.scenario
+		shared = max(shared, s.SharedBytes())
+		p.largest = max(p.largest, s.RunBytes(p.perBatch()))
+		simulations += len(s.Policies)
+	}
+	available, err := p.opts.memory()
+	if err != nil {
+		return fmt.Errorf("how much memory is available: %w", err)
+	}
+	if need := shared + p.largest; need > available {
+		return fmt.Errorf("%s: the simulation needs about %s of memory, and %s are available; fewer samples, epochs or nodes need less",
+			p.opts.file, size.Format(need), size.Format(available))
+	}
+	p.workers = int(min(int64(runtime.GOMAXPROCS(0)), int64(simulations), max(1, (available-shared)/max(1, p.largest))))
+	return nil
+}
+
+// perBatch tells whether the times of batches are to be plotted.
+func (p *simulationPlan) perBatch() bool { return p.opts.dir != "" && len(p.sweeps) == 0 }
+
+// simulation is one policy at one point.
+type simulation struct {
+	point, policy int
+	name          string
+}
+
+// finished is a simulation with its result.
+type finished struct {
+	simulation
+	result *simulate.Result
+	err    error
+}
+
+// patience is how long an interrupted simulation may take to end by itself.
+const patience = 500 * time.Millisecond
+
+// run simulates everything, on all cores, and puts the results into r. stopped tells that ctx ended before everything was finished.
+func (p *simulationPlan) run(ctx context.Context, progress io.Writer, r *report.Report) (stopped bool, err error) {
+	var todo []simulation
+	for i, point := range p.points {
+		for k, name := range point.scenario.Policies {
+			todo = append(todo, simulation{i, k, name})
+		}
+	}
+	bar := newSimulationBar(progress, len(todo))
+	defer bar.close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	results := make(chan finished, len(todo)) // never blocks: workers end even if nobody waits for them any more
+	p.start(ctx, todo, results)
+
+	found := make([][]*simulate.Result, len(p.points))
+	for i, point := range p.points {
+		found[i] = make([]*simulate.Result, len(point.scenario.Policies))
+	}
+	var late <-chan time.Time
+	left := len(todo)
+	for left > 0 && !stopped {
+		select {
+		case f := <-results:
+			left--
+			switch {
+			case f.err == nil:
+				found[f.point][f.policy] = f.result
+				bar.done(f.name)
+			case ctx.Err() == nil:
+				err = f.err
+				cancel()
+			}
+		case <-ctx.Done():
+			if late == nil {
+				late = time.After(patience)
+			}
+			select {
+			case f := <-results:
+				if left--; f.err == nil {
+					found[f.point][f.policy] = f.result
+				}
+			case <-late:
+				stopped = true
+			}
+		}
+	}
+	if err != nil {
+		return false, err
+	}
+	stopped = ctx.Err() != nil
+	for i, point := range p.points {
+		for k, name := range point.scenario.Policies {
+			if result := found[i][k]; result != nil {
+				r.Points[i].Policies = append(r.Points[i].Policies, report.Policy{Name: name, Result: result})
+			} else {
+				stopped = true
+			}
+		}
+	}
+	return stopped, nil
+}
+
+// start begins the workers. Each ends when nothing is left, or soon after ctx ends; every simulation gives a result.
+func (p *simulationPlan) start(ctx context.Context, todo []simulation, results chan<- finished) {
+	var next atomic.Int64
+	jobs := make([]func() (*simulate.Job, error), len(p.points))
+	for i, point := range p.points {
+		jobs[i] = sync.OnceValues(func() (*simulate.Job, error) {
+			job, err := point.scenario.Job()
+			if err == nil {
+				job.PerBatch = p.perBatch()
+			}
+			return job, err
+		})
+	}
+	for range p.workers {
+		go func() {
+			for {
+				at := int(next.Add(1)) - 1
+				if at >= len(todo) {
+					return
+				}
+				f := finished{simulation: todo[at], err: ctx.Err()}
+				if f.err == nil {
+					f.result, f.err = p.one(ctx, f.simulation, jobs[f.point])
+				}
+				results <- f
+			}
+		}()
+	}
+}
+
+// one runs one simulation.
+func (p *simulationPlan) one(ctx context.Context, s simulation, job func() (*simulate.Job, error)) (*simulate.Result, error) {
+	sc := p.points[s.point].scenario
+	if why := sc.Needs(s.name); why != "" {
+		return &simulate.Result{Reason: why}, nil
+	}
+	j, err := job()
+	if err != nil {
+		return nil, err
+	}
+	return simulateOne(ctx, j, sc.Profile, s.name)
+}
+
+// report makes the report of the plan, without results.
+func (p *simulationPlan) report() *report.Report {
+	first := p.points[0].scenario
+	r := &report.Report{
+		Title: first.Title, Scenario: p.opts.file, Profile: string(first.Profile), Seed: first.Seed,
+		Classes: first.ClassNames, Scaling: p.opts.scaling != "", Facts: p.facts(first),
+	}
+	if r.Title == "" {
+		r.Title = p.file.Name()
+	}
+	for _, s := range p.sweeps {
+		r.Sweep = append(r.Sweep, s.Key)
+	}
+	for _, point := range p.points {
+		r.Points = append(r.Points, report.Point{Values: point.values, Bound: boundMB(point.scenario)})
+	}
+	return r
+}
+
+// boundMB is the least that can be read from the source, MB.
+func boundMB(s *scenario.Scenario) float64 {
+	job, err := s.Job()
+	if err != nil {
+		return 0 // the run itself will say why
+	}
+	dataset := 0.0
+	for _, v := range job.Sizes {
+		dataset += v
+	}
+	cached := min(dataset, float64(s.Nodes)*s.Env.LocalCapacity())
+	return float64(placement.Bound(int64(dataset*1e6+0.5), int64(cached*1e6+0.5), s.Epochs)) / 1e6
+}
+
+// facts say in words what is simulated.
+func (p *simulationPlan) facts(s *scenario.Scenario) []report.Fact {
+	e := &s.Env
+	rate := func(v float64) string { return report.Bytes(v) + "/s" }
+	nodes := number(s.Nodes, "node")
+	machine := fmt.Sprintf("%s, computing %s and preparing %s per thread on each; network %s; source %s",
+		nodes, rate(e.Compute), rate(e.Preprocess), rate(e.PeerBandwidth), rate(e.SourceThroughput.At(1)))
+	if s.Nodes > 1 {
+		machine += fmt.Sprintf(" for one node, %s for %d", rate(e.SourceThroughput.At(float64(s.Nodes))), s.Nodes)
+	}
+	var classes []string
+	for j, c := range e.Classes {
+		classes = append(classes, fmt.Sprintf("%s %s (%s, %s)", s.ClassNames[j], report.Bytes(c.Capacity),
+			number(c.Threads, "thread"), rate(c.Read.At(float64(c.Threads)))))
+	}
+	samples := fmt.Sprintf("%s samples, %s", report.Number(float64(s.Dataset.Samples)), report.Bytes(s.Bytes()))
+	if d := s.Dataset; d.File == "" {
+		samples += fmt.Sprintf(": %s each", report.Bytes(d.Mu))
+		if d.Sigma > 0 {
+			samples += fmt.Sprintf(" on average, standard deviation %s", report.Bytes(d.Sigma))
+		}
+	} else {
+		samples += ", as in " + d.File
+	}
+	last := "the last one may be shorter"
+	if s.DropLast {
+		last = "a shorter last one is dropped"
+	}
+	facts := []report.Fact{
+		{Name: "Scenario", Value: p.opts.file},
+		{Name: "Machine", Value: machine},
+		{Name: "Per node", Value: strings.Join(classes, ", ")},
+		{Name: "Dataset", Value: samples},
+		{Name: "Job", Value: fmt.Sprintf("%s of %s with %s samples over all nodes (%s); scheme %s",
+			number(s.Epochs, "epoch"), number(s.Steps(), "batch"), report.Number(float64(s.GlobalBatch)), last, s.Scheme)},
+		{Name: "Profile", Value: fmt.Sprintf("%s, seed %d", s.Profile, s.Seed)},
+	}
+	if len(p.opts.set) > 0 {
+		facts = append(facts, report.Fact{Name: "Changed", Value: strings.Join(p.opts.set, ", ")})
+	}
+	for _, sweep := range p.sweeps {
+		facts = append(facts, report.Fact{Name: "Varied", Value: sweep.Key + " = " + strings.Join(sweep.Values, ", ") + "; above with the first"})
+	}
+	return facts
+}
+
+// number writes how many there are of something.
+func number(n int, what string) string {
+	text := report.Number(float64(n)) + " " + what
+	switch {
+	case n == 1:
+	case strings.HasSuffix(what, "ch"):
+		text += "es"
+	default:
+		text += "s"
+	}
+	return text
+}
+
+// simulationBar shows on a terminal how far the simulations are. The zero value shows nothing.
+type simulationBar struct {
+	bars *mpb.Progress
+	bar  *mpb.Bar
+	last atomic.Pointer[string]
+}
+
+func newSimulationBar(out io.Writer, total int) *simulationBar {
+	b := &simulationBar{}
+	if out == nil {
+		return b
+	}
+	b.bars = mpb.New(mpb.WithOutput(out), mpb.WithWidth(40))
+	b.bar = b.bars.New(int64(total), mpb.BarStyle().Lbound("").Filler("━").Tip("━").Padding("─").Rbound(""),
+		mpb.PrependDecorators(decor.Name("simulating ")),
+		mpb.AppendDecorators(
+			decor.CountersNoUnit(" %d of %d"), decor.Elapsed(decor.ET_STYLE_MMSS, decor.WCSyncSpace),
+			decor.Any(func(decor.Statistics) string {
+				if name := b.last.Load(); name != nil {
+					return "  " + *name + " is done"
+				}
+				return ""
+			}),
+		))
+	return b
+}
+
+// done counts one more.
+func (b *simulationBar) done(name string) {
+	if b.bar != nil {
+		b.last.Store(&name)
+		b.bar.Increment()
+	}
+}
+
+// close takes the bar away.
+func (b *simulationBar) close() {
+	if b.bar != nil {
+		b.bar.Abort(true)
+		b.bars.Wait()
+	}
+}

@@ -1,0 +1,249 @@
+package report
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"gonum.org/v1/plot/vg"
+)
+
+//go:embed page.html
+var pageText string
+
+// figures returns the plots of the report.
+func (r *Report) figures() []*figure {
+	var all []*figure
+	switch {
+	case len(r.Points) == 0:
+	case len(r.Sweep) == 0:
+		all = append(all, r.bars(&r.Points[0]))
+		if f := r.batches(&r.Points[0]); f != nil {
+			all = append(all, f)
+		}
+	case len(r.Sweep) == 1:
+		all = append(all, r.lines())
+	default:
+		for _, name := range r.names() {
+			all = append(all, r.heat(name))
+		}
+	}
+	return all
+}
+
+// Write writes everything into a directory, which it makes if need be: index.html, result.json, result.csv, and each plot as PNG and
+// SVG. It returns the files' names.
+func (r *Report) Write(dir string) ([]string, error) {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, fmt.Errorf("write the report: %w", err)
+	}
+	var names []string
+	write := func(name string, to func(io.Writer) error) error {
+		var b bytes.Buffer
+		if err := to(&b); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), b.Bytes(), 0o666); err != nil {
+			return fmt.Errorf("write the report: %w", err)
+		}
+		names = append(names, name)
+		return nil
+	}
+	if err := write("index.html", r.Page); err != nil {
+		return names, err
+	}
+	if err := write("result.json", r.JSON); err != nil {
+		return names, err
+	}
+	if err := write("result.csv", r.CSV); err != nil {
+		return names, err
+	}
+	for _, f := range r.figures() {
+		if err := write(f.name+".png", f.png); err != nil {
+			return names, err
+		}
+		svg := func(w io.Writer) error {
+			text, err := f.svg(wide)
+			if err == nil {
+				_, err = w.Write(text)
+			}
+			return err
+		}
+		if err := write(f.name+".svg", svg); err != nil {
+			return names, err
+		}
+	}
+	return names, nil
+}
+
+// pageFigure is a figure on the page, for both widths.
+type pageFigure struct {
+	Title, Caption string
+	Wide, Narrow   template.HTML
+}
+
+// pageCell is a cell of the page's table; Name stands before it where the table is shown as cards.
+type pageCell struct{ Name, Value string }
+
+type pageRow struct {
+	Head  string
+	Note  string // why the policy can not run
+	Cells []pageCell
+}
+
+type pageTable struct {
+	Title string
+	Head  []string
+	Rows  []pageRow
+}
+
+// Page writes the report as one HTML page that needs nothing else.
+func (r *Report) Page(w io.Writer) error {
+	page := struct {
+		*Report
+		Summary []string
+		Figures []pageFigure
+		Tables  []pageTable
+	}{Report: r, Summary: r.summary(), Tables: r.pageTables()}
+	for _, f := range r.figures() {
+		shown := pageFigure{Title: f.title, Caption: f.caption}
+		for _, v := range []struct {
+			width vg.Length
+			to    *template.HTML
+		}{{wide, &shown.Wide}, {narrow, &shown.Narrow}} {
+			text, err := f.svg(v.width)
+			if err != nil {
+				return err
+			}
+			*v.to = inline(text, f.title)
+		}
+		page.Figures = append(page.Figures, shown)
+	}
+	t, err := template.New("page").Parse(pageText)
+	if err != nil {
+		return fmt.Errorf("write the page: %w", err)
+	}
+	if err := t.Execute(w, page); err != nil {
+		return fmt.Errorf("write the page: %w", err)
+	}
+	return nil
+}
+
+var (
+	svgStart = regexp.MustCompile(`(?s)^.*?<svg [^>]*>`)
+	viewBox  = regexp.MustCompile(`viewBox="[^"]*"`)
+)
+
+// inline makes an SVG file a part of a page. What is in it was drawn here, letters escaped.
+func inline(svg []byte, title string) template.HTML {
+	box := viewBox.Find(svgStart.Find(svg))
+	head := fmt.Sprintf(`<svg %s role="img" aria-label="%s" xmlns="http://www.w3.org/2000/svg">`, box, template.HTMLEscapeString(title))
+	return template.HTML(svgStart.ReplaceAllLiteral(svg, []byte(head)))
+}
+
+// summary says the most important things in sentences.
+func (r *Report) summary() []string {
+	var all []string
+	if r.Interrupted {
+		all = append(all, "Interrupted: only what was finished is here.")
+	}
+	if len(r.Sweep) > 0 || len(r.Points) == 0 {
+		return all
+	}
+	p := &r.Points[0]
+	var best *Policy
+	for i := range p.Policies {
+		policy := &p.Policies[i]
+		if policy.Supported && policy.Name != "perfect" && policy.SeenPerEpoch > 0.999 && policy.Shuffle < 0.05 && (best == nil || policy.Runtime < best.Runtime) {
+			best = policy
+		}
+	}
+	if best == nil {
+		return all
+	}
+	text := fmt.Sprintf("The fastest policy that keeps the full shuffle is %s: %s", best.Name, clock(best.Runtime))
+	if perfect := p.Find("perfect"); perfect != nil && perfect.Supported && perfect.Runtime > 0 {
+		text += fmt.Sprintf(", %s times the runtime without any stall", ratio(best.Runtime/perfect.Runtime))
+	}
+	text += fmt.Sprintf(". It reads %s from the source, %s times the least possible.", bytesText(best.SourceTotal), ratio(best.ShareOfBound))
+	return append(all, text)
+}
+
+// pageTables returns the tables of the page.
+func (r *Report) pageTables() []pageTable {
+	if len(r.Points) == 0 {
+		return nil
+	}
+	if len(r.Sweep) > 0 {
+		return []pageTable{r.sweepTable()}
+	}
+	p := &r.Points[0]
+	times := pageTable{
+		Title: "What each policy takes",
+		Head:  []string{"policy", "runtime, s", "before training, s", "stall, s", "from source", "over bound", "dataset seen", "from shuffle"},
+	}
+	reads := pageTable{Title: "Where the samples were read from", Head: []string{"policy"}}
+	places := r.places()
+	for _, where := range places {
+		reads.Head = append(reads.Head, where.name)
+	}
+	for i := range p.Policies {
+		policy := &p.Policies[i]
+		if !policy.Supported {
+			times.Rows = append(times.Rows, pageRow{Head: policy.Name, Note: "can not run: " + policy.Reason})
+			continue
+		}
+		cells := []string{
+			timeText(policy.Runtime), timeText(policy.BeforeTraining), timeText(policy.Stall),
+			bytesText(policy.SourceTotal), ratio(policy.ShareOfBound), percent(policy.SeenPerEpoch), distanceText(policy.Shuffle),
+		}
+		times.Rows = append(times.Rows, row(times.Head, policy.Name, cells))
+		cells = nil
+		for _, where := range places {
+			a := policy.from(where.key)
+			text := "–"
+			if a.Samples > 0 {
+				text = group(float64(a.Samples), 0) + " samples, " + bytesText(a.MB)
+			}
+			cells = append(cells, text)
+		}
+		reads.Rows = append(reads.Rows, row(reads.Head, policy.Name, cells))
+	}
+	return []pageTable{times, reads}
+}
+
+func row(head []string, name string, cells []string) pageRow {
+	out := pageRow{Head: name}
+	for i, c := range cells {
+		out.Cells = append(out.Cells, pageCell{head[i+1], c})
+	}
+	return out
+}
+
+// sweepTable lists the runtimes of a sweep: points down, policies across.
+func (r *Report) sweepTable() pageTable {
+	t := pageTable{Title: "Runtime, in seconds", Head: []string{shortKey(r.Sweep[0])}}
+	names := r.names()
+	if len(r.Sweep) == 2 {
+		t.Head[0] += ", " + shortKey(r.Sweep[1])
+	}
+	t.Head = append(t.Head, names...)
+	for i := range r.Points {
+		p := &r.Points[i]
+		head := p.Values[0]
+		if len(p.Values) == 2 {
+			head += ", " + p.Values[1]
+		}
+		var cells []string
+		for _, name := range names {
+			cells = append(cells, runtimeCell(p.Find(name)))
+		}
+		t.Rows = append(t.Rows, row(t.Head, head, cells))
+	}
+	return t
+}

@@ -1,0 +1,66 @@
+package scenario
+
+import (
+	"fmt"
+
+	"github.com/hdmlp/hdmlp/internal/simulate"
+)
+
+// SharedBytes estimates the memory that all simulations of the scenario share: the samples' sizes, and their order if a file has it.
+func (s *Scenario) SharedBytes() int64 {
+	f := int64(s.Dataset.Samples)
+	bytes := 8 * f
+	if s.order != "" {
+		bytes += 4 * f * int64(s.Epochs)
+	}
+	return bytes
+}
+
+// RunBytes estimates the memory that one simulation takes at most, in bytes; perBatch if it keeps the times of batches.
+func (s *Scenario) RunBytes(perBatch bool) int64 {
+	f, n, e := float64(s.Dataset.Samples), float64(s.Nodes), float64(s.Epochs)
+	// Copies that the caches of all nodes can hold, at most one of each sample per node.
+	copies := f * n
+	if bytes := s.Bytes(); bytes > 0 {
+		copies = min(copies, n*s.Env.LocalCapacity()/bytes*f)
+	}
+	total := 64*f + 48*copies + 1<<16*n
+	if s.Profile == simulate.Thesis {
+		total += 13*f*e + 10*f*n
+	}
+	if perBatch {
+		total += 16 * e * float64(s.Steps())
+	}
+	const most = 1 << 60
+	return int64(min(total, most))
+}
+
+// Fits checks that the largest sample has room in the staging buffer, which the sizes must be drawn for. The error is of type Faults.
+func (s *Scenario) Fits() error {
+	room := s.Env.Classes[0].Capacity
+	staged := ""
+	for _, policy := range s.Policies {
+		if policy != "perfect" && policy != "naive" && s.Needs(policy) == "" {
+			staged = policy
+		}
+	}
+	if staged == "" {
+		return nil
+	}
+	job, err := s.Job()
+	if err != nil {
+		return err
+	}
+	largest := 0.0
+	for _, v := range job.Sizes {
+		largest = max(largest, v)
+	}
+	if largest <= room {
+		return nil
+	}
+	return Faults{{
+		"environment.storage_class.0.capacity", fmt.Sprintf("%g MB", room),
+		fmt.Sprintf("the largest sample has %g MB, and %s prefetches whole samples to the staging buffer", largest, staged),
+		fmt.Sprintf("%g MB or more", largest),
+	}}
+}
