@@ -17,6 +17,8 @@ type builder struct {
 	copies []copyOf
 	owner  []int32 // per sample; -1: nobody
 	least  int64   // bytes of the smallest sample
+
+	removed int // of copies, those that hang in no list any more
 }
 
 // copyOf is a copy of a sample on a node.
@@ -103,7 +105,7 @@ func (b *builder) finish(policy string, remote, shared bool) *Plan {
 		p.Nodes[n].Classes = make([][]int32, len(b.in.Nodes[n].Capacity))
 	}
 	// Copies leave their sample's list as they find their place, so that later epochs pass quickly over it.
-	left := len(b.copies)
+	left := len(b.copies) - b.removed
 	take := func(k int32, wanted func(*copyOf) bool) {
 		for at := &b.head[k]; *at >= 0; {
 			c := &b.copies[*at]

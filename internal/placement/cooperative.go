@@ -48,6 +48,7 @@ func (c Cooperative) Plan(in Input) (*Plan, error) {
 			}
 		}
 	}
+	b.sortClasses(r)
 	p := b.finish(c.Name(), true, true)
 	p.ReadOnce = true
 	return p, nil

@@ -2,8 +2,11 @@ package simulate
 
 import (
 	"context"
+	"errors"
+	"math"
 	"testing"
 
+	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 )
 
@@ -22,25 +25,193 @@ func thesisMachine() perfmodel.Environment {
 	}
 }
 
-func TestThesisScenarios(t *testing.T) {
+// thesisJob is one of the thesis's scenarios at a tenth of its samples, class capacities and staging buffer.
+func thesisJob(samples int, size float64, epochs int) *Job {
+	job := &Job{Env: thesisMachine(), Nodes: 4, Epochs: epochs, GlobalBatch: 100, DropLast: true, Scheme: "uniform", Seed: 1}
+	for j := range job.Env.Classes {
+		job.Env.Classes[j].Capacity /= 10
+	}
+	for k := range samples {
+		job.Sizes = append(job.Sizes, size*(0.9+0.2*float64(k%101)/100))
+	}
+	return job
+}
+
+// tinyJob is one node, two samples of 1 and 2 MB, two epochs of one batch, in the order 0 1. Compute takes 1 s per MB, the source
+// 1 s, the class 0.1 s, writing to the staging buffer 0.1 s; there is one thread everywhere.
+func tinyJob() *Job {
+	return &Job{
+		Env: perfmodel.Environment{
+			Compute: 1, Preprocess: 10, PeerBandwidth: 10, SourceBandwidth: 100, SourceThroughput: perfmodel.Constant(1),
+			Classes: []perfmodel.Class{
+				{Capacity: 100, Threads: 1, Read: perfmodel.Constant(1e12), Write: perfmodel.Constant(1e12)},
+				{Capacity: 100, Threads: 1, Read: perfmodel.Constant(10), Write: perfmodel.Constant(1e12)},
+			},
+		},
+		Nodes: 1, Sizes: []float64{1, 2}, Epochs: 2, GlobalBatch: 2, Scheme: access.Uniform, Order: [][]int32{{0, 1}}, PerBatch: true,
+	}
+}
+
+// TestByHand holds every policy against a run worked out on paper.
+func TestByHand(t *testing.T) {
+	same := func(j *Job) { j.Sizes[1] = 1 } // where the order is drawn
 	for _, c := range []struct {
-		name   string
-		f      int
-		size   float64
-		epochs int
+		policy        string
+		change        func(*Job)
+		before        float64
+		epochs        []float64
+		source, local int64   // samples
+		total         float64 // MB that left the source
+		stall         float64
 	}{
-		{"1", 10000, 0.027, 10}, {"2", 150000, 1, 10}, {"3", 300000, 2, 5}, {"4", 400000, 3, 5},
+		// 6 MB to compute.
+		{"perfect", nil, 0, []float64{3, 3}, 0, 0, 0, 0},
+		// Per epoch 1.1 + 1 + 2.2 + 2: nothing overlaps.
+		{"naive", nil, 0, []float64{6.3, 6.3}, 4, 0, 6, 6.6},
+		// In the buffer at 1.1, 3.3, 4.4, 6.6; computed until 2.1, 5.3, 6.3, 8.6.
+		{"staging", nil, 0, []float64{5.3, 3.3}, 4, 0, 6, 2.6},
+		// A buffer for one sample: read at 0, 1.1 (0 is consumed), 3.3 (1 is consumed), 5.3 (0 is, the computation on 1 being over);
+		// there at 1.1, 3.3, 4.4, 7.5; computed until 2.1, 5.3, 6.3, 9.5.
+		{"staging", func(j *Job) { j.Env.Classes[0].Capacity = 0.5 }, 0, []float64{5.3, 4.2}, 4, 0, 6, 3.5},
+		// Each request takes 0.5 s more: there at 1.6, 4.3, 5.9, 8.6; computed until 2.6, 6.3, 7.3, 10.6.
+		{"staging", func(j *Job) { j.Env.SourceLatency = 0.5 }, 0, []float64{6.3, 4.3}, 4, 0, 6, 4.6},
+		// The class is filled at 1 and 3, staging waits for that; in the buffer at 1.2, 3.4, 3.6, 4; computed until 2.2, 5.4, 6.4, 8.4.
+		{"frequency", nil, 0, []float64{5.4, 3}, 0, 4, 3, 2.4},
+		{"cooperative", nil, 0, []float64{5.4, 3}, 0, 4, 3, 2.4},
+		{"minio", nil, 0, []float64{5.4, 3}, 0, 4, 3, 2.4},
+		// Room for sample 0 alone. Its fill ends at 1, then it is in the buffer at 1.2; 1 at 3.4, 0 at 3.6, 1 at 5.8. Computed
+		// until 2.2, 5.4, 6.4, 8.4.
+		{"minio", func(j *Job) { j.Env.Classes[1].Capacity = 1 }, 0, []float64{5.4, 3}, 2, 2, 5, 2.4},
+		// Kept while staging reads: in the buffer at 1.1, 3.3, 3.5, 3.9; computed until 2.1, 5.3, 6.3, 8.3.
+		{"lbann_dynamic", nil, 0, []float64{5.3, 3}, 2, 2, 3, 2.3},
+		{"partitioned", nil, 0, []float64{5.3, 3}, 2, 2, 3, 2.3},
+		// Loaded in 3 s; then in the buffer 0.2 s later, and never late again.
+		{"deepio_ordered", nil, 3, []float64{3.2, 3}, 0, 4, 3, 0.2},
+		{"lbann_preloading", nil, 3, []float64{3.2, 3}, 0, 4, 3, 0.2},
+		{"locality", nil, 3, []float64{3.2, 3}, 0, 4, 3, 0.2},
+		// Room for sample 0 alone, loaded at 1, in the buffer at 1.2. Sample 1 is asked for at 2.2 and read until 4.4; computed until 6.4.
+		// Sample 0 was there long before; until 7.4. Sample 1 is asked for again: 9.6, until 11.6.
+		{"deepio_ordered", func(j *Job) { j.Env.Classes[1].Capacity = 1 }, 1, []float64{5.4, 5.2}, 2, 2, 5, 4.6},
+		// Two samples of 1 MB each.
+		{"deepio_opportunistic", same, 2, []float64{2.2, 2}, 0, 4, 2, 0.2},
+		{"sharded", same, 2, []float64{2.2, 2}, 0, 4, 2, 0.2},
 	} {
-		job := &Job{Env: thesisMachine(), Nodes: 4, Epochs: c.epochs, GlobalBatch: 100, DropLast: true, Scheme: "uniform", Seed: 1}
-		for range c.f {
-			job.Sizes = append(job.Sizes, c.size)
+		job := tinyJob()
+		if c.change != nil {
+			c.change(job)
 		}
-		for _, p := range Policies() {
-			r, err := RunModel(context.Background(), job, p)
-			if err != nil {
-				t.Fatal(err)
+		r := runModel(t, job, c.policy)
+		near := func(what string, got, want float64) {
+			t.Helper()
+			if math.Abs(got-want) > 1e-6 {
+				t.Errorf("%s: %s is %v, want %v", c.policy, what, got, want)
 			}
-			t.Logf("%s %-20s %10.2f before %8.2f stall %8.2f source %.0f total %.0f (%.3f) remote %.0f local %v seen %.3f shuffle %.3f %s", c.name, p, r.Runtime, r.BeforeTraining, r.Stall, r.Reads.Source.MB, r.SourceTotal, r.ShareOfBound, r.Reads.Remote.MB, r.Reads.Local, r.SeenPerEpoch, r.Shuffle, r.Reason)
+		}
+		near("time before training", r.BeforeTraining, c.before)
+		near("epoch 0", r.Epochs[0], c.epochs[0])
+		near("epoch 1", r.Epochs[1], c.epochs[1])
+		near("batch 1", r.Batches[1], c.epochs[1])
+		near("runtime", r.Runtime, c.before+c.epochs[0]+c.epochs[1])
+		near("stall", r.Stall, c.stall)
+		near("MB from the source", r.SourceTotal, c.total)
+		near("samples from the source", float64(r.Reads.Source.Samples), float64(c.source))
+		near("samples from class 1", float64(r.Reads.Local["1"].Samples), float64(c.local))
+	}
+}
+
+// TestSharedSource: a node that reads alone gets more, from the moment on at which the other has ended.
+func TestSharedSource(t *testing.T) {
+	job := tinyJob()
+	job.Nodes, job.Epochs = 2, 1
+	job.Env.SourceThroughput = perfmodel.Constant(2)
+	// Both get 1 MB/s until node 0 has its 1 MB at 1. Node 1 gets 2 MB/s and its second MB at 1.5; written at 1.7, computed at 3.7.
+	if r := runModel(t, job, "naive"); math.Abs(r.Runtime-3.7) > 1e-9 {
+		t.Errorf("naive on two nodes takes %v s, want 3.7", r.Runtime)
+	}
+	// One node, two threads: each gets 1 of 2 MB/s until 1, when sample 0 is read; the rest of 1 comes at 2 MB/s, by 1.5. Sample 0
+	// is computed until 2.1, sample 1 after it.
+	job.Nodes, job.Env.Classes[0].Threads = 1, 2
+	if r := runModel(t, job, "staging"); math.Abs(r.Runtime-4.1) > 1e-9 {
+		t.Errorf("staging with two threads takes %v s, want 4.1", r.Runtime)
+	}
+}
+
+// TestOwnerReadsOnce: where the classes hold everything and are faster than the source, every byte leaves the source
+// once, whoever needs it first.
+func TestOwnerReadsOnce(t *testing.T) {
+	checked := 0
+	for seed := range uint64(scenarios) {
+		job := randomJob(seed)
+		total := 0.0
+		for _, s := range job.Sizes {
+			total += s
+		}
+		if len(job.Env.Classes) < 2 {
+			continue
+		}
+		job.DropLast = false
+		job.Env.PeerBandwidth = 1e4
+		job.Env.Classes[1].Capacity = total/float64(job.Nodes) + 4
+		for j := range job.Env.Classes {
+			job.Env.Classes[j].Read = perfmodel.Constant(1e5)
+		}
+		checked++
+		if r := runModel(t, job, "cooperative"); math.Abs(r.SourceTotal-total) > 1e-6*total {
+			t.Errorf("seed %d: %v MB left the source, of a dataset of %v: %s", seed, r.SourceTotal, total, describe(job))
+		}
+	}
+	if checked < scenarios/4 {
+		t.Errorf("only %d jobs looked at", checked)
+	}
+}
+
+func TestShuffleDistance(t *testing.T) {
+	job := tinyJob()
+	job.Nodes, job.GlobalBatch, job.Epochs, job.Order, job.Sizes = 4, 40, 4, nil, make([]float64, 20000)
+	for k := range job.Sizes {
+		job.Sizes[k] = 0.001
+	}
+	for _, c := range []struct {
+		policy string
+		room   float64 // MB
+		want   float64
+	}{
+		{"staging", 100, 0},
+		{"deepio_opportunistic", 100, 0},
+		// A quarter of the dataset is seen: what is read in two epochs is shuffled, the rest never comes.
+		{"deepio_opportunistic", 1.25, 0.75 / (1 - 1./64)},
+		// Always the same node: 1 - 1/4, where a fixed order has 1 - 1/64.
+		{"sharded", 100, 0.75 / (1 - 1./64)},
+	} {
+		job.Env.Classes[1].Capacity = c.room
+		if got := runModel(t, job, c.policy).Shuffle; math.Abs(got-c.want) > 0.02 {
+			t.Errorf("%s with %v MB per node is %.3f from a full shuffle, want %.3f", c.policy, c.room, got, c.want)
+		}
+	}
+	order := make([]int32, 20000)
+	for i := range order {
+		order[i] = int32(i)
+	}
+	job.Order = [][]int32{order}
+	if got := runModel(t, job, "staging").Shuffle; got != 1 {
+		t.Errorf("an order that never changes is %v from a full shuffle, want 1", got)
+	}
+}
+
+func TestModelRefuses(t *testing.T) {
+	job := tinyJob()
+	if _, err := RunModel(context.Background(), job, "lru"); err == nil {
+		t.Error("an unknown policy was run")
+	}
+	job.Env.Compute = 0
+	if _, err := RunModel(context.Background(), job, "staging"); err == nil {
+		t.Error("an environment without compute was run")
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, p := range Policies() {
+		if _, err := RunModel(ctx, thesisJob(5000, 1, 5), p); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: error %v after the context was cancelled", p, err)
 		}
 	}
 }

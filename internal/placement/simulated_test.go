@@ -1,0 +1,178 @@
+package placement
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/access"
+)
+
+func TestSimulatorOnly(t *testing.T) {
+	for _, p := range SimulatorPolicies() {
+		if _, err := ByName(p.Name()); err == nil || !strings.Contains(err.Error(), "runs in the simulator only") {
+			t.Errorf("ByName(%q): error %v, want that it runs in the simulator only", p.Name(), err)
+		}
+		if q, err := ForSimulator(p.Name()); err != nil || q != p {
+			t.Errorf("ForSimulator(%q) is %v, %v", p.Name(), q, err)
+		}
+	}
+	for _, p := range Policies() {
+		if _, err := ForSimulator(p.Name()); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := ForSimulator("lru"); err == nil || !strings.Contains(err.Error(), "is unknown") {
+		t.Errorf("ForSimulator of an unknown policy: %v", err)
+	}
+}
+
+// simulatorInput draws a job as the simulator has them: one rank per node.
+func simulatorInput(t *testing.T, seed uint64, share float64) Input {
+	r := rand.New(rand.NewPCG(seed, 2))
+	n, f := 1+r.IntN(6), 20+r.IntN(200)
+	in := Input{
+		Stream: stream(t, access.Spec{
+			Samples: f, Seed: seed, Epochs: 1 + r.IntN(4), WorldSize: n, GlobalBatch: n * (1 + r.IntN(7)), Tail: access.Keep,
+			Scheme: []access.Scheme{access.Strided, access.Uniform, access.Imbalanced}[r.IntN(3)],
+		}),
+		Size: func(k int) int64 { return 50 + int64(k*7919%100) },
+	}
+	in.Nodes = nodes(n, int64(share*70*float64(f)/float64(n)), int64(share*30*float64(f)/float64(n)))
+	return in
+}
+
+// TestLocalityKeepsBatches: every global batch has the samples that it had, every node as many as it had, and more of
+// those that it holds.
+func TestLocalityKeepsBatches(t *testing.T) {
+	for seed := range uint64(50) {
+		in := simulatorInput(t, seed, 1)
+		p := plan(t, Locality{}, in)
+		hits, before := 0, 0
+		for e := range in.Stream.Spec().Epochs {
+			order, own := p.Reorder(e), in.Stream.Epoch(e)
+			for step := range in.Stream.Steps() {
+				var all []int32
+				for n := range in.Nodes {
+					ids, was := order.Batch(nil, n, step), own.Batch(nil, n, step)
+					if len(ids) != len(was) {
+						t.Fatalf("seed %d: node %d has %d samples at step %d, and had %d", seed, n, len(ids), step, len(was))
+					}
+					for i := range ids {
+						if p.OwnerOf(int(ids[i])) == n {
+							hits++
+						}
+						if p.OwnerOf(int(was[i])) == n {
+							before++
+						}
+					}
+					all = append(all, ids...)
+				}
+				global := own.Global(nil, step)
+				slices.Sort(all)
+				slices.Sort(global)
+				if !slices.Equal(all, global) {
+					t.Fatalf("seed %d: global batch %d of epoch %d has %v, and had %v", seed, step, e, all, global)
+				}
+			}
+		}
+		if hits < before || len(in.Nodes) > 1 && hits == before {
+			t.Errorf("seed %d: nodes hold %d of what they read, and %d before", seed, hits, before)
+		}
+	}
+}
+
+// TestHeldOrders: sharded and opportunistic DeepIO read held samples only, all of them before any again, and
+// in another order in each epoch.
+func TestHeldOrders(t *testing.T) {
+	for seed := range uint64(50) {
+		for _, policy := range []Policy{Sharded{}, DeepIO{Opportunistic: true}} {
+			in := simulatorInput(t, seed, 0.6)
+			p := plan(t, policy, in)
+			holds := make([]map[int32]bool, len(in.Nodes))
+			anybody := map[int32]bool{}
+			for n, node := range p.Nodes {
+				holds[n] = map[int32]bool{}
+				for _, ids := range node.Classes {
+					for _, k := range ids {
+						holds[n][k], anybody[k] = true, true
+					}
+				}
+			}
+			var first []int32
+			for e := range 2 {
+				counts := make([]map[int32]int, len(in.Nodes))
+				together := map[int32]int{}
+				var read []int32
+				for n := range in.Nodes {
+					counts[n] = map[int32]int{}
+				}
+				for step := range in.Stream.Steps() {
+					for n := range in.Nodes {
+						ids := p.Reorder(e).Batch(nil, n, step)
+						if want := in.Stream.Epoch(e).Batch(nil, n, step); len(ids) != len(want) {
+							t.Fatalf("seed %d, %s: %d samples in a batch of %d", seed, p.Policy, len(ids), len(want))
+						}
+						for _, k := range ids {
+							counts[n][k]++
+							together[k]++
+						}
+						read = append(read, ids...)
+					}
+				}
+				if policy == (DeepIO{Opportunistic: true}) {
+					checkEven(t, seed, p.Policy, together, anybody)
+				} else {
+					for n := range counts {
+						checkEven(t, seed, p.Policy, counts[n], holds[n])
+					}
+				}
+				if e == 1 && len(read) > 10 && slices.Equal(read, first) {
+					t.Errorf("seed %d, %s: epochs 0 and 1 have the same order", seed, p.Policy)
+				}
+				first = read
+			}
+		}
+	}
+}
+
+// checkEven checks that only held samples were read, and none twice more often than another.
+func checkEven(t *testing.T, seed uint64, policy string, counts map[int32]int, held map[int32]bool) {
+	t.Helper()
+	least, most := 1<<30, 0
+	for k := range held {
+		least, most = min(least, counts[k]), max(most, counts[k])
+	}
+	for k := range counts {
+		if !held[k] {
+			t.Fatalf("seed %d, %s: reads sample %d, which is not held", seed, policy, k)
+		}
+	}
+	if most-least > 1 {
+		t.Errorf("seed %d, %s: a sample is read %d times and another %d times", seed, policy, most, least)
+	}
+}
+
+func TestUnsupported(t *testing.T) {
+	for _, c := range []struct {
+		policy Policy
+		share  float64
+		want   string
+	}{
+		{LBANN{}, 0.5, "must hold the dataset"},
+		{LBANN{Preloading: true}, 0.5, "must hold the dataset"},
+		{Sharded{}, 0, "no storage class"},
+		{DeepIO{}, 0, "no storage class"},
+		{DeepIO{Opportunistic: true}, 0.001, "no sample fits"},
+		{Sharded{}, 0.001, "no sample of its shard fits"},
+	} {
+		in := simulatorInput(t, 3, c.share)
+		_, err := c.policy.Plan(in)
+		var no *Unsupported
+		if !errors.As(err, &no) || !strings.Contains(no.Reason, c.want) || no.Policy != c.policy.Name() {
+			t.Errorf("%s with %v of the dataset: %v, want that %q", c.policy.Name(), c.share, err, c.want)
+		}
+	}
+}

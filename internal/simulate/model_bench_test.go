@@ -1,0 +1,28 @@
+package simulate
+
+import (
+	"context"
+	"testing"
+)
+
+// BenchmarkModel reports sample accesses per second of every policy, planning included, on the thesis's scenario 4 at
+// a tenth of its samples and class capacities.
+func BenchmarkModel(b *testing.B) {
+	for _, p := range Policies() {
+		b.Run(p, func(b *testing.B) {
+			job := thesisJob(40000, 3, 5)
+			if p == "lbann_dynamic" || p == "lbann_preloading" {
+				job.Env.Classes[1].Capacity *= 8 // they need all of it
+			}
+			accesses := 0.0
+			for b.Loop() {
+				r, err := RunModel(context.Background(), job, p)
+				if err != nil || !r.Supported {
+					b.Fatal(err, r)
+				}
+				accesses += float64(len(job.Sizes) * job.Epochs)
+			}
+			b.ReportMetric(accesses/b.Elapsed().Seconds(), "accesses/s")
+		})
+	}
+}
