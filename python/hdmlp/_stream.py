@@ -401,7 +401,8 @@ class Stream:
         """Says that a batch was yielded, and returns the slots that are free.
 
         One frame may speak for several batches: a batch that there is nothing to say
-        about is told with a later one, so that most calls of ``next()`` send nothing.
+        about is told with a later one, so that most calls of ``next()`` send nothing. An
+        epoch's first and last batch are told at once: its time is measured between them.
 
         Args:
             stall: ns blocked for it in ``next()``.
@@ -409,7 +410,7 @@ class Stream:
         """
         self._told += 1
         self._unsaid = (epoch, step, stall, audit)
-        if stall or self._freed or self._told >= _ACK_EVERY or step == self.steps - 1:
+        if stall or self._freed or self._told >= _ACK_EVERY or step in (0, self.steps - 1):
             self.tell()
 
     def tell(self) -> None:
