@@ -19,14 +19,14 @@ func (m *model) loop(ctx context.Context, until *bool) error {
 				return err
 			}
 		}
-		read, other := m.source.next(), m.clock.first()
+		read := m.source.next()
+		i, other := m.clock.first()
 		switch {
-		case read <= other.key && read < inf:
+		case read <= other && read < inf:
 			m.now = read
 			m.sourceEnd()
-		case other.key < inf:
-			m.now = other.key
-			i := int(other.node)
+		case other < inf:
+			m.now = max(m.now, other)
 			n := &m.nodes[i]
 			if n.start <= m.now {
 				m.take(i, n)

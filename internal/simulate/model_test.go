@@ -215,3 +215,34 @@ func TestModelRefuses(t *testing.T) {
 		}
 	}
 }
+
+// TestThesisScenarios runs the thesis's four scenarios, scaled down: what the thesis says in words about them holds.
+func TestThesisScenarios(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		f      int
+		size   float64
+		epochs int
+		lbann  bool // fits
+	}{
+		{"1", 2000, 0.027, 10, true}, {"2", 15000, 1, 10, true}, {"3", 30000, 2, 5, false}, {"4", 40000, 3, 5, false},
+	} {
+		job := thesisJob(c.f, c.size, c.epochs)
+		took := map[string]float64{}
+		for _, p := range Policies() {
+			r := runModel(t, job, p)
+			took[p] = r.Runtime
+			if want := c.lbann || p != "lbann_dynamic" && p != "lbann_preloading"; r.Supported != want {
+				t.Errorf("scenario %s: %s runs: %v, want %v: %s", c.name, p, r.Supported, want, r.Reason)
+			}
+		}
+		t.Logf("scenario %s: %.5v", c.name, took)
+		for _, slower := range []struct{ than, is string }{
+			{"perfect", "cooperative"}, {"cooperative", "frequency"}, {"frequency", "minio"}, {"minio", "staging"}, {"staging", "naive"},
+		} {
+			if took[slower.is] < took[slower.than]*0.99 {
+				t.Errorf("scenario %s: %s takes %.2f s, %s %.2f s", c.name, slower.is, took[slower.is], slower.than, took[slower.than])
+			}
+		}
+	}
+}
