@@ -109,9 +109,12 @@ func (c *canvas) drawBars(p *Point, places []place, best *Policy, longest float6
 		c.text(x, bottom+11, tickText(tick), soft, a)
 	}
 	c.text(from, bottom+26, "runtime, "+unit, soft, left)
+	noStall := func(vg.Length, vg.Length) {}
 	if best != nil && best.Supported {
 		x := from + scale(best.Runtime)
-		defer c.line(ink, 1, []vg.Length{3, 2}, vg.Point{X: x, Y: y}, vg.Point{X: x, Y: bottom})
+		noStall = func(top, bottom vg.Length) {
+			c.line(ink, 1, []vg.Length{3, 2}, vg.Point{X: x, Y: top}, vg.Point{X: x, Y: bottom})
+		}
 	}
 	for i := range p.Policies {
 		policy := &p.Policies[i]
@@ -126,7 +129,7 @@ func (c *canvas) drawBars(p *Point, places []place, best *Policy, longest float6
 			c.text(from-8, at+high/2, policy.Name, names, right)
 		}
 		if !policy.Supported {
-			c.text(from+4, at+high/2, fit("can not run: "+policy.Reason, soft, c.w-from-4), soft, left)
+			c.onPaper(from+4, at+high/2, fit("can not run: "+policy.Reason, soft, c.w-from-4), soft)
 			continue
 		}
 		x := from
@@ -153,8 +156,13 @@ func (c *canvas) drawBars(p *Point, places []place, best *Policy, longest float6
 				part((policy.Runtime-policy.BeforeTraining)*policy.from(where.key).MB/total, where.key)
 			}
 		}
+		if c.narrow {
+			noStall(at, at+high)
+		} else {
+			noStall(at-4, at+high+4)
+		}
 		if !c.narrow {
-			c.text(from+scale(policy.Runtime)+6, at+high/2, value(policy), numbers, left)
+			c.onPaper(from+scale(policy.Runtime)+6, at+high/2, value(policy), numbers)
 		}
 	}
 }

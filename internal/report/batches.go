@@ -64,28 +64,22 @@ func (r *Report) batches(p *Point) *figure {
 
 func (c *canvas) drawBatches(rows []*Policy, steps, epochs int, least, most float64, row vg.Length) {
 	names, soft := style(11, ink, false), style(9, softInk, false)
-	from := vg.Length(0)
+	wideName, head := vg.Length(0), vg.Length(0)
 	for _, p := range rows {
-		from = max(from, names.Width(p.Name)+12)
+		wideName = max(wideName, names.Width(p.Name)+14)
 	}
-	head := vg.Length(0)
 	if c.narrow {
-		from, head = 0, 14
+		wideName, head = 0, 14
 	}
 	marks := logTicks(least, most)
 	if len(marks) > 3 {
 		marks = []float64{marks[0], marks[len(marks)/2], marks[len(marks)-1]}
 	}
+	numbers := vg.Length(0)
 	for _, m := range marks {
-		from = max(from, soft.Width(batchTime(m))+8)
+		numbers = max(numbers, soft.Width(batchTime(m))+6)
 	}
-	if !c.narrow {
-		wideName := vg.Length(0)
-		for _, p := range rows {
-			wideName = max(wideName, names.Width(p.Name))
-		}
-		from = wideName + 52
-	}
+	from := wideName + numbers
 	end := c.w - 4
 	px := func(batch float64) vg.Length { return from + vg.Length(batch/float64(steps))*(end-from) }
 	y := titleRoom
@@ -98,7 +92,7 @@ func (c *canvas) drawBatches(rows []*Policy, steps, epochs int, least, most floa
 		if c.narrow {
 			c.text(0, y+8, p.Name, names, left)
 		} else {
-			c.text(from-52, (top+bottom)/2, p.Name, names, right)
+			c.text(wideName-14, (top+bottom)/2, p.Name, names, right)
 		}
 		for e := range epochs + 1 {
 			if epochs <= 60 {

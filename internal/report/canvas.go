@@ -31,7 +31,7 @@ type figure struct {
 
 const (
 	wide   vg.Length = 720
-	narrow vg.Length = 350
+	narrow vg.Length = 320
 )
 
 // The colours, dark on light. Places and policies are told apart by lightness as well as by hue, so that
@@ -73,10 +73,14 @@ type canvas struct {
 	narrow bool
 }
 
-// render draws the figure.
-func (f *figure) render(on vg.CanvasSizer, w vg.Length) {
+// margin is what stands around a figure in a file of its own.
+const margin vg.Length = 16
+
+// render draws the figure, with a margin around it.
+func (f *figure) render(on vg.CanvasSizer, w, margin vg.Length) {
 	c := &canvas{Canvas: draw.New(on), w: w, h: f.height(w), narrow: w < 500}
-	c.rect(0, 0, c.w, c.h, paper)
+	c.Translate(vg.Point{X: margin, Y: margin})
+	c.rect(-margin, -margin, c.w+2*margin, c.h+2*margin, paper)
 	c.text(0, 9, f.title, style(c.titleSize(), ink, true), left)
 	f.draw(c)
 }
@@ -91,10 +95,10 @@ func (c *canvas) titleSize() vg.Length {
 // titleRoom is what the title takes of the height.
 const titleRoom vg.Length = 26
 
-// PNG writes the figure with two points of an image per point of the figure.
+// png writes the figure, with more than two dots to a point.
 func (f *figure) png(w io.Writer) error {
-	c := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(wide, f.height(wide)), vgimg.UseDPI(160), vgimg.UseBackgroundColor(paper))}
-	f.render(c, wide)
+	c := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(wide+2*margin, f.height(wide)+2*margin), vgimg.UseDPI(160), vgimg.UseBackgroundColor(paper))}
+	f.render(c, wide, margin)
 	if _, err := c.WriteTo(w); err != nil {
 		return fmt.Errorf("write %s.png: %w", f.name, err)
 	}
@@ -103,9 +107,9 @@ func (f *figure) png(w io.Writer) error {
 
 // svg returns the figure as SVG. Its fonts are not in it: Liberation Sans has the widths of Arial and Helvetica, one of which is
 // everywhere.
-func (f *figure) svg(width vg.Length) ([]byte, error) {
-	c := vgsvg.New(width, f.height(width))
-	f.render(c, width)
+func (f *figure) svg(width, margin vg.Length) ([]byte, error) {
+	c := vgsvg.New(width+2*margin, f.height(width)+2*margin)
+	f.render(c, width, margin)
 	var b bytes.Buffer
 	if _, err := c.WriteTo(&b); err != nil {
 		return nil, fmt.Errorf("draw %s: %w", f.name, err)
@@ -141,6 +145,12 @@ func (c *canvas) text(x, y vg.Length, s string, sty text.Style, a align) {
 	// Letters are centred by the height of a capital, so that lines with and without descenders stand alike.
 	sty.XAlign, sty.YAlign = [...]text.XAlignment{text.XLeft, text.XCenter, text.XRight}[a], text.YBottom
 	c.FillText(sty, vg.Point{X: x, Y: c.h - y - sty.Font.Size*0.36}, s)
+}
+
+// onPaper writes a line as text does, on a ground that nothing shines through.
+func (c *canvas) onPaper(x, y vg.Length, s string, sty text.Style) {
+	c.rect(x-2, y-sty.Font.Size*0.55, sty.Width(s)+4, sty.Font.Size*1.1, paper)
+	c.text(x, y, s, sty, left)
 }
 
 // turned writes a line upwards, its middle at (x, y).

@@ -160,7 +160,7 @@ func (r *Report) lines() *figure {
 func shortKey(key string) string {
 	key = strings.TrimPrefix(key, "environment.")
 	key = strings.TrimPrefix(key, "storage_class.")
-	return strings.ReplaceAll(strings.TrimPrefix(strings.TrimPrefix(key, "job."), "dataset."), "_", " ")
+	return strings.NewReplacer("_", " ", ".", " ").Replace(strings.TrimPrefix(strings.TrimPrefix(key, "job."), "dataset."))
 }
 
 // lineChart draws lines over numbers, with their names at their ends.
@@ -202,7 +202,7 @@ func (l *lineChart) draw() {
 	}
 	l.layout()
 	c, soft := l.c, style(10, softInk, false)
-	marks := ticks(l.ylo/l.seconds, l.yhi/l.seconds, 6)
+	marks := ticks(l.ylo/l.seconds, l.yhi/l.seconds, 8)
 	if l.log {
 		marks = logTicks(l.ylo/l.seconds, l.yhi/l.seconds)
 	}
@@ -357,18 +357,12 @@ func (l *lineChart) names() {
 		ends = append(ends, end{s.name, y, y, l.px(l.x[best])})
 	}
 	slices.SortStableFunc(ends, func(a, b end) int { return int(math.Copysign(1, float64(a.at-b.at))) })
-	const apart = 14
-	for i := range ends { // downwards, then up again from the bottom
-		if i > 0 {
-			ends[i].y = max(ends[i].y, ends[i-1].y+apart)
-		}
+	places := make([]float64, len(ends))
+	for i, e := range ends {
+		places[i] = float64(e.at)
 	}
-	for i := len(ends) - 1; i >= 0; i-- {
-		limit := l.bottom
-		if i < len(ends)-1 {
-			limit = ends[i+1].y - apart
-		}
-		ends[i].y = min(ends[i].y, limit)
+	for i, y := range spread(places, 14, float64(l.top)-10, float64(l.bottom)+4) {
+		ends[i].y = vg.Length(y)
 	}
 	sty := style(10.5, ink, false)
 	for _, e := range ends {
@@ -377,6 +371,33 @@ func (l *lineChart) names() {
 		l.c.line(how.colour, how.width+0.5, how.dashes, vg.Point{X: l.right + 16, Y: e.y}, vg.Point{X: l.right + 30, Y: e.y})
 		l.c.text(l.right+34, e.y, e.name, sty, left)
 	}
+}
+
+// spread moves ascending places so far apart that they are apart, each as little as possible (pool adjacent violators), and
+// within the limits if there is room.
+func spread(places []float64, apart, low, high float64) []float64 {
+	type pool struct {
+		sum float64
+		n   int
+	}
+	var pools []pool
+	for i, p := range places {
+		pools = append(pools, pool{p - float64(i)*apart, 1})
+		for k := len(pools) - 1; k > 0 && pools[k-1].sum/float64(pools[k-1].n) > pools[k].sum/float64(pools[k].n); k-- {
+			pools[k-1] = pool{pools[k-1].sum + pools[k].sum, pools[k-1].n + pools[k].n}
+			pools = pools[:k]
+		}
+	}
+	// Between the limits: what is beyond one is moved to it, in its order.
+	least, most := low, high-float64(len(places)-1)*apart
+	var moved []float64
+	for _, p := range pools {
+		for range p.n {
+			at := max(least, min(most, p.sum/float64(p.n)))
+			moved = append(moved, at+float64(len(moved))*apart)
+		}
+	}
+	return moved
 }
 
 // legend writes the names below the chart, in two columns.
@@ -475,8 +496,20 @@ func heatColour(share float64) (fill, letters color.RGBA) {
 	mix := func(a, b uint8) uint8 { return uint8(float64(a) + part*(float64(b)-float64(a)) + 0.5) }
 	a, b := stops[i], stops[i+1]
 	fill = color.RGBA{mix(a.R, b.R), mix(a.G, b.G), mix(a.B, b.B), 255}
-	if share > 0.5 {
+	if light := luminance(fill); 1.05/(light+0.05) > (light+0.05)/(luminance(ink)+0.05) {
 		return fill, paper
 	}
 	return fill, ink
+}
+
+// luminance is the relative luminance of a colour as WCAG defines it, by which contrasts are measured.
+func luminance(c color.RGBA) float64 {
+	linear := func(v uint8) float64 {
+		x := float64(v) / 255
+		if x <= 0.04045 {
+			return x / 12.92
+		}
+		return math.Pow((x+0.055)/1.055, 2.4)
+	}
+	return 0.2126*linear(c.R) + 0.7152*linear(c.G) + 0.0722*linear(c.B)
 }

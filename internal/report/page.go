@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 
 	"gonum.org/v1/plot/vg"
 )
@@ -68,7 +69,7 @@ func (r *Report) Write(dir string) ([]string, error) {
 			return names, err
 		}
 		svg := func(w io.Writer) error {
-			text, err := f.svg(wide)
+			text, err := f.svg(wide, margin)
 			if err == nil {
 				_, err = w.Write(text)
 			}
@@ -88,7 +89,7 @@ type pageFigure struct {
 }
 
 // pageCell is a cell of the page's table; Name stands before it where the table is shown as cards.
-type pageCell struct{ Name, Value string }
+type pageCell struct{ Name, Value, Detail string }
 
 type pageRow struct {
 	Head  string
@@ -100,6 +101,7 @@ type pageTable struct {
 	Title string
 	Head  []string
 	Rows  []pageRow
+	Pairs bool // names and values are short: two beside each other on a phone
 }
 
 // Page writes the report as one HTML page that needs nothing else.
@@ -116,7 +118,7 @@ func (r *Report) Page(w io.Writer) error {
 			width vg.Length
 			to    *template.HTML
 		}{{wide, &shown.Wide}, {narrow, &shown.Narrow}} {
-			text, err := f.svg(v.width)
+			text, err := f.svg(v.width, 0)
 			if err != nil {
 				return err
 			}
@@ -180,15 +182,15 @@ func (r *Report) pageTables() []pageTable {
 		return nil
 	}
 	if len(r.Sweep) > 0 {
-		return []pageTable{r.sweepTable()}
+		return r.sweepTables()
 	}
 	p := &r.Points[0]
 	times := pageTable{
-		Title: "What each policy takes",
+		Title: "What each policy takes", Pairs: true,
 		Head:  []string{"policy", "runtime, s", "before training, s", "stall, s", "from source", "over bound", "dataset seen", "from shuffle"},
 	}
-	reads := pageTable{Title: "Where the samples were read from", Head: []string{"policy"}}
-	places := r.places()
+	reads := pageTable{Title: "Where the samples were read from: bytes, and numbers of samples", Head: []string{"policy"}}
+	places := r.readPlaces(p)
 	for _, where := range places {
 		reads.Head = append(reads.Head, where.name)
 	}
@@ -208,42 +210,59 @@ func (r *Report) pageTables() []pageTable {
 			a := policy.from(where.key)
 			text := "–"
 			if a.Samples > 0 {
-				text = group(float64(a.Samples), 0) + " samples, " + bytesText(a.MB)
+				text = bytesText(a.MB) + "|" + group(float64(a.Samples), 0)
 			}
 			cells = append(cells, text)
 		}
-		reads.Rows = append(reads.Rows, row(reads.Head, policy.Name, cells))
+		if policy.Reads.Local["0"].Samples == 0 { // perfect reads nothing
+			reads.Rows = append(reads.Rows, row(reads.Head, policy.Name, cells))
+		}
 	}
 	return []pageTable{times, reads}
 }
 
+// row makes a row; what stands behind a bar in a cell is its detail.
 func row(head []string, name string, cells []string) pageRow {
 	out := pageRow{Head: name}
 	for i, c := range cells {
-		out.Cells = append(out.Cells, pageCell{head[i+1], c})
+		value, detail, _ := strings.Cut(c, "|")
+		out.Cells = append(out.Cells, pageCell{head[i+1], value, detail})
 	}
 	return out
 }
 
-// sweepTable lists the runtimes of a sweep: points down, policies across.
-func (r *Report) sweepTable() pageTable {
-	t := pageTable{Title: "Runtime, in seconds", Head: []string{shortKey(r.Sweep[0])}}
-	names := r.names()
-	if len(r.Sweep) == 2 {
-		t.Head[0] += ", " + shortKey(r.Sweep[1])
-	}
-	t.Head = append(t.Head, names...)
-	for i := range r.Points {
-		p := &r.Points[i]
-		head := p.Values[0]
-		if len(p.Values) == 2 {
-			head += ", " + p.Values[1]
+// sweepTables list the runtimes of a sweep: policies down and values across, or a table per policy for two keys.
+func (r *Report) sweepTables() []pageTable {
+	heads := func(corner, key string, values []string) []string {
+		all := []string{corner}
+		for _, v := range values {
+			all = append(all, shortKey(key)+" "+v)
 		}
-		var cells []string
-		for _, name := range names {
-			cells = append(cells, runtimeCell(p.Find(name)))
-		}
-		t.Rows = append(t.Rows, row(t.Head, head, cells))
+		return all
 	}
-	return t
+	across := r.axis(len(r.Sweep) - 1)
+	if len(r.Sweep) == 1 {
+		t := pageTable{Title: "Runtime, in seconds", Head: heads("policy", r.Sweep[0], across)}
+		for _, name := range r.names() {
+			var cells []string
+			for _, v := range across {
+				cells = append(cells, runtimeCell(r.at(name, v)))
+			}
+			t.Rows = append(t.Rows, row(t.Head, name, cells))
+		}
+		return []pageTable{t}
+	}
+	var all []pageTable
+	for _, name := range r.names() {
+		t := pageTable{Title: name + ": runtime, in seconds", Head: heads("", r.Sweep[1], across)}
+		for _, d := range r.axis(0) {
+			var cells []string
+			for _, v := range across {
+				cells = append(cells, runtimeCell(r.at(name, d, v)))
+			}
+			t.Rows = append(t.Rows, row(t.Head, shortKey(r.Sweep[0])+" "+d, cells))
+		}
+		all = append(all, t)
+	}
+	return all
 }

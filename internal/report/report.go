@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 
 	"github.com/hdmlp/hdmlp/internal/simulate"
@@ -90,6 +91,13 @@ func (r *Report) places() []place {
 		}
 	}
 	return all
+}
+
+// readPlaces are the places that some policy reads from at the point; the staging buffer is none.
+func (r *Report) readPlaces(p *Point) []place {
+	return slices.DeleteFunc(r.places(), func(where place) bool {
+		return where.key == "0" || !slices.ContainsFunc(p.Policies, func(policy Policy) bool { return policy.from(where.key).Samples > 0 })
+	})
 }
 
 // from returns what was read from the place.

@@ -98,7 +98,7 @@ func (t *tables) point(r *Report, p *Point) {
 	if best != nil && best.Supported {
 		head = append(head, "/perfect")
 	}
-	head = append(head, "from source", "/bound", "seen", "from shuffle")
+	head = append(head, "seen", "distance")
 	var rows [][]string
 	for _, policy := range p.Policies {
 		if !policy.Supported {
@@ -108,42 +108,49 @@ func (t *tables) point(r *Report, p *Point) {
 		if best != nil && best.Supported {
 			row = append(row, ratio(policy.Runtime/best.Runtime))
 		}
-		row = append(row, bytesText(policy.SourceTotal), ratio(policy.ShareOfBound), percent(policy.SeenPerEpoch), distanceText(policy.Shuffle))
-		rows = append(rows, row)
+		rows = append(rows, append(row, percent(policy.SeenPerEpoch), distanceText(policy.Shuffle)))
 	}
-	t.title("What each policy takes", "in seconds")
-	t.grid(head, rows)
-	t.note("before: preloading before training starts. stall: the slowest node waits for data. from source: all bytes that left it, filling of caches included; " +
-		"/bound: over the least possible, " + bytesText(p.Bound) + ". seen: share of the dataset read in an epoch. " +
-		"from shuffle: distance from a full shuffle, 0 to 1.")
+	if rows != nil {
+		t.title("What each policy takes", "in seconds")
+		t.grid(head, rows)
+		t.note("before: preloading before training starts. stall: the slowest node waits for data. seen: share of the dataset that is read in an epoch. " +
+			"distance: from a full shuffle, 0, to an order that never changes, 1.")
+	}
+	t.reads(r, p)
+	t.unsupported(p)
+}
 
-	places := r.places()
-	head = []string{"policy"}
+// reads writes where samples were read from, without the places that nobody reads from.
+func (t *tables) reads(r *Report, p *Point) {
+	places := r.readPlaces(p)
+	head := []string{"policy"}
 	for _, where := range places {
 		head = append(head, where.name, "")
 	}
-	rows = nil
+	head = append(head, "left source", "/bound")
+	var rows [][]string
 	for i := range p.Policies {
 		policy := &p.Policies[i]
-		if !policy.Supported {
-			continue
+		if !policy.Supported || policy.Reads.Local["0"].Samples > 0 {
+			continue // perfect reads nothing
 		}
 		row := []string{policy.Name}
 		for _, where := range places {
 			a := policy.from(where.key)
 			if a.Samples == 0 {
-				row = append(row, "-", "")
+				row = append(row, "", "-")
 				continue
 			}
 			row = append(row, group(float64(a.Samples), 0), bytesText(a.MB))
 		}
-		rows = append(rows, row)
+		rows = append(rows, append(row, bytesText(policy.SourceTotal), ratio(policy.ShareOfBound)))
 	}
-	if len(rows) > 0 {
-		t.title("Where the samples were read from", "samples and bytes consumed")
-		t.grid(head, rows)
+	if rows == nil {
+		return
 	}
-	t.unsupported(p)
+	t.title("Where the samples were read from", "samples and bytes")
+	t.grid(head, rows)
+	t.note("left source: all bytes that did, filling of caches included; /bound: over the least possible, " + bytesText(p.Bound) + ".")
 }
 
 // unsupported says which policies can not run the point, and why.

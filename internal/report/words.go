@@ -32,8 +32,6 @@ func timeText(s float64) string {
 	switch a := math.Abs(s); {
 	case a == 0:
 		return "0"
-	case a < 0.001:
-		return strconv.FormatFloat(s, 'g', 2, 64)
 	case a < 1:
 		return strconv.FormatFloat(s, 'f', 4, 64)
 	case a < 1000:
@@ -101,8 +99,14 @@ func distanceText(d float64) string {
 	return group(d, 2)
 }
 
-// Bytes writes MB as people say them: "154.0 GB".
-func Bytes(mb float64) string { return bytesText(mb) }
+// Bytes writes MB as people say them: "153.6 GB", "10 GB".
+func Bytes(mb float64) string {
+	number, unit, _ := strings.Cut(bytesText(mb), " ")
+	if strings.Contains(number, ".") {
+		number = strings.TrimRight(strings.TrimRight(number, "0"), ".")
+	}
+	return strings.TrimSpace(number + " " + unit)
+}
 
 // Number writes a whole number in groups of three digits.
 func Number(v float64) string { return group(v, 0) }
