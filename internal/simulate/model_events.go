@@ -56,7 +56,7 @@ func (m *model) ring(i int, n *node) {
 	if what == demandThread {
 		k := n.demanded[0]
 		n.demanded = append(n.demanded[:0], n.demanded[1:]...)
-		m.read(i, n, waiter{int32(i), demandThread, n.head, -1}, k, n.pos(n.head).size)
+		m.read(i, n, waiter{n.head, int32(i), demandThread, -1}, k, n.pos(n.head).size)
 		m.consume(i, n)
 		m.schedule(i, n)
 		return
@@ -77,15 +77,11 @@ func (m *model) take(i int, n *node) {
 		n.pos(at).at = -1
 		n.demanded = append(n.demanded, k)
 	} else {
-		thread := 0
-		for x, t := range n.threads {
-			if t < n.threads[thread] {
-				thread = x
-			}
-		}
-		m.read(i, n, waiter{int32(i), int32(thread), at, -1}, k, size)
+		m.read(i, n, waiter{at, int32(i), int32(n.first), -1}, k, size)
 	}
-	m.consume(i, n)
+	if n.head == at { // training waits for nothing else
+		m.consume(i, n)
+	}
 	m.schedule(i, n)
 }
 
@@ -118,7 +114,7 @@ func (m *model) read(i int, n *node, w waiter, k int32, size float64) {
 		return
 	}
 
-	f := flight{size: size, copy: -1, waiting: -1, who: w}
+	f := flight{size: size, copy: -1, who: w}
 	reader := i
 	switch {
 	case from >= 0: // the source is faster than the copies there are
@@ -134,10 +130,10 @@ func (m *model) read(i int, n *node, w waiter, k int32, size float64) {
 		}
 		owner.state = coming
 		if reader != i {
-			f.who = waiter{int32(reader), ownerThread, 0, -1}
+			f.who = waiter{0, int32(reader), ownerThread, -1}
 			m.wait(&f, w)
 			m.hold(n, w)
-			m.fromSource(reader, f)
+			m.fromSource(reader, &f)
 			return
 		}
 	case own >= 0 && m.copies.list[own].state == coming:
@@ -151,11 +147,11 @@ func (m *model) read(i int, n *node, w waiter, k int32, size float64) {
 	m.result.Reads.Source.Samples++
 	m.result.Reads.Source.MB += size
 	m.hold(n, w)
-	m.fromSource(reader, f)
+	m.fromSource(reader, &f)
 }
 
 // fromSource begins a read from the source.
-func (m *model) fromSource(i int, f flight) {
+func (m *model) fromSource(i int, f *flight) {
 	m.result.SourceTotal += f.size
 	m.source.begin(i, m.now, f)
 }
@@ -169,7 +165,7 @@ func (m *model) hold(n *node, w waiter) {
 
 // wait lets w wait for the read.
 func (m *model) wait(f *flight, w waiter) {
-	w.next = f.waiting
+	w.next = f.who.next
 	at := len(m.waiters)
 	if spare := len(m.spare); spare > 0 {
 		at = int(m.spare[spare-1])
@@ -178,7 +174,7 @@ func (m *model) wait(f *flight, w waiter) {
 	} else {
 		m.waiters = append(m.waiters, w)
 	}
-	f.waiting = int32(at)
+	f.who.next = int32(at)
 }
 
 // readCopy reads copy c, which takes until end (thesis equations 3.6, 3.7). What comes from another node and is
@@ -217,7 +213,7 @@ func (m *model) sourceEnd() {
 	if f.copy >= 0 {
 		m.copies.list[f.copy].state = there
 	}
-	for at := f.waiting; at >= 0; {
+	for at := f.who.next; at >= 0; {
 		w := m.waiters[at]
 		m.spare = append(m.spare, at)
 		at = w.next
@@ -230,7 +226,9 @@ func (m *model) sourceEnd() {
 		m.setClock(i, n)
 	case f.who.thread != ownerThread:
 		m.stage(n, f.who, m.now+m.latency, f.size)
-		m.consume(i, n)
+		if n.head == f.who.at {
+			m.consume(i, n)
+		}
 		m.schedule(i, n)
 	}
 }
@@ -247,7 +245,9 @@ func (m *model) answer(w waiter, f flight) {
 		rate = min(rate, m.peer)
 	}
 	m.readCopy(n, w, f.copy, own, m.now+m.latency+f.size/rate, f.size)
-	m.consume(i, n)
+	if n.head == w.at {
+		m.consume(i, n)
+	}
 	m.schedule(i, n)
 }
 
@@ -263,7 +263,7 @@ func (m *model) fillNext(i int, n *node, thread int32) {
 		}
 		m.copies.list[c].state = coming
 		m.active++
-		m.fromSource(i, flight{size: m.sizes[k], copy: c, waiting: -1, who: waiter{int32(i), thread, 0, -1}})
+		m.fromSource(i, &flight{size: m.sizes[k], copy: c, who: waiter{0, int32(i), thread, -1}})
 		return
 	}
 }

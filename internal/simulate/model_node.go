@@ -24,6 +24,7 @@ type node struct {
 	epoch            *epoch
 
 	threads []float64 // of the staging buffer: when each is free; inf while its read has no known end
+	first   int       // the one that is free first, when schedule looked
 	used    float64   // MB of [free, next)
 	room    float64   // when there was, or will be, room for next
 	start   float64   // when next is taken; inf if that depends on something to come
@@ -157,7 +158,14 @@ func (m *model) schedule(i int, n *node) {
 		m.setClock(i, n)
 		return
 	}
-	if m.training && (n.next < n.loaded || m.load(i, n)) {
+	n.first = 0
+	first := n.threads[0]
+	for x, t := range n.threads[1:] {
+		if t < first {
+			first, n.first = t, x+1
+		}
+	}
+	if first < inf && m.training && (n.next < n.loaded || m.load(i, n)) {
 		if n.free == n.next {
 			n.used = 0
 		}
@@ -171,10 +179,6 @@ func (m *model) schedule(i int, n *node) {
 			n.used -= p.size
 			n.room = p.at
 			n.free++
-		}
-		first := n.threads[0]
-		for _, t := range n.threads[1:] {
-			first = min(first, t)
 		}
 		n.start = max(first, n.room)
 	}

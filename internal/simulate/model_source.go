@@ -89,19 +89,18 @@ type reader struct {
 
 // flight is a read from the source under way.
 type flight struct {
-	end     float64 // the value of the reader's clock at which it ends
-	size    float64
-	copy    int32 // the copy that it brings; -1: none
-	waiting int32 // who waits for it besides whoever reads; index of a waiter, -1: nobody
-	who     waiter
+	end  float64 // the value of the reader's clock at which it ends
+	size float64
+	who  waiter // who reads, and who waits besides
+	copy int32  // the copy that it brings; -1: none
 }
 
 // waiter is a thread whose sample is on its way.
 type waiter struct {
+	at     int // position of the sample in the node's stream
 	node   int32
-	thread int32 // of the staging buffer; demandThread, or fillThread less the class
-	at     int   // position of the sample in the node's stream
-	next   int32 // who else waits; -1: nobody
+	thread int32 // of the staging buffer, or one of the numbers below
+	next   int32 // who else waits, an index of model.waiters; -1: nobody
 }
 
 const (
@@ -141,7 +140,7 @@ func (s *source) share(node int) float64 {
 }
 
 // begin starts a read at time now.
-func (s *source) begin(node int, now float64, f flight) {
+func (s *source) begin(node int, now float64, f *flight) {
 	if s.gamma > 0 {
 		s.served += (now - s.at) * s.rate[s.gamma]
 	}
@@ -156,12 +155,14 @@ func (s *source) begin(node int, now float64, f flight) {
 	}
 	r.since = s.served
 	f.end = r.got + f.size
-	r.reads = append(r.reads, f)
-	for n > 0 && r.reads[n-1].end < f.end {
-		r.reads[n] = r.reads[n-1]
-		n--
+	r.reads = append(r.reads, *f)
+	if n > 0 && r.reads[n-1].end < f.end {
+		for n > 0 && r.reads[n-1].end < f.end {
+			r.reads[n] = r.reads[n-1]
+			n--
+		}
+		r.reads[n] = *f
 	}
-	r.reads[n] = f
 	s.due.set(node, s.served+(r.reads[len(r.reads)-1].end-r.got)*float64(len(r.reads)))
 }
 
