@@ -1,6 +1,7 @@
 # make demo    the main job: train a small network through HDMLP and through torch's loader
 # make test    everything: linters, Go tests with the race detector, Python tests
 # make bench   HDMLP and other loaders side by side (QUICK=1, SCENARIO=a,b,c,d, ROUNDS=3, SAVE=1)
+# make tables  the thesis's tables 5.1 to 5.6 beside what the simulator's profile thesis makes of them
 # make build   the static binary, into the Python package
 # make wheel   the wheel that carries it, into dist/
 #
@@ -24,7 +25,7 @@ GO_FILES = $(shell find bench cmd internal scripts -name "*.go")
 export PYTHONPATH := $(CURDIR)/python
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: all build throttle test test-go test-python lint wheel demo bench setup clean
+.PHONY: all build throttle test test-go test-python lint wheel demo bench tables setup clean
 .DELETE_ON_ERROR:
 
 all: build
@@ -62,6 +63,9 @@ demo: build throttle build/demo.stamp
 bench: build throttle build/bench.stamp
 	$(PYTHON) bench/run.py $(if $(QUICK),--quick) $(if $(SCENARIO),--scenario $(SCENARIO)) \
 		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SAVE),--save)
+
+tables: | build/go.stamp
+	HDMLP_FULL_TABLES=1 $(GO) test ./internal/simulate -count 1 -run '^TestFullTables$$' -v
 
 setup: build/test.stamp build/demo.stamp build/bench.stamp $(VENV)/stamp $(BIN)/staticcheck $(BIN)/gofumpt
 

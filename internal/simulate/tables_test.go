@@ -18,7 +18,8 @@ type table struct {
 	Samples int
 	Mu      float64 // MB
 	Sigma   float64
-	Epochs  int // simulator-semantics section 2
+	Epochs  int     // simulator-semantics section 2
+	Bound   float64 `json:"lower_bound"` // seconds
 	Rows    []tableRow
 }
 
@@ -93,12 +94,6 @@ func runRow(t testing.TB, job *Job, policy string) *Result {
 func (t *table) against(tb testing.TB, part, runtime, ratio float64, show func(row *tableRow, seconds float64)) {
 	sizes := DrawSizes(tableSeed, t.Samples, t.Mu, t.Sigma, 0)
 	bound := runRow(tb, t.job(&tableRow{}, sizes, part), "perfect").Runtime
-	thesisBound := 0.0
-	for _, row := range t.Rows {
-		if row.Policy == "perfect" {
-			thesisBound = *row.Seconds
-		}
-	}
 	for i := range t.Rows {
 		row := &t.Rows[i]
 		res := runRow(tb, t.job(row, sizes, part), row.Policy)
@@ -112,12 +107,25 @@ func (t *table) against(tb testing.TB, part, runtime, ratio float64, show func(r
 		if off := res.Runtime / *row.Seconds - 1; runtime > 0 && !(math.Abs(off) <= runtime) {
 			tb.Errorf("table %s, %s (line %d): %.2f s, %+.2f %% from the thesis's %.2f s; allowed: %.2f %%", t.Table, row.Row, row.Line, res.Runtime, 100*off, *row.Seconds, 100*runtime)
 		}
-		if thesisBound > 0 {
-			ours, theirs := res.Runtime/bound, *row.Seconds/thesisBound
-			if off := ours/theirs - 1; !(math.Abs(off) <= ratio) {
-				tb.Errorf("table %s, %s (line %d): %.4f times the lower bound, %+.2f %% from the thesis's %.4f; allowed: %.2f %%", t.Table, row.Row, row.Line, ours, 100*off, theirs, 100*ratio)
-			}
+		ours, theirs := res.Runtime/bound, *row.Seconds/t.Bound
+		if off := ours/theirs - 1; !(math.Abs(off) <= ratio) {
+			tb.Errorf("table %s, %s (line %d): %.4f times the lower bound, %+.2f %% from the thesis's %.4f; allowed: %.2f %%", t.Table, row.Row, row.Line, ours, 100*off, theirs, 100*ratio)
 		}
+	}
+}
+
+// TestTables runs table 5.1 as it is, and the others with a fifth of their samples and capacities: their ratios to the lower
+// bound hardly change. They would if capacities shrank further, as batches stay: a staging buffer of little more
+// than a node's share of a batch holds training up.
+func TestTables(t *testing.T) {
+	for _, table := range tables(t) {
+		t.Run(table.Table, func(t *testing.T) {
+			part, runtime, ratio := 0.2, 0.0, 0.005
+			if table.Table == "5.1" {
+				part, runtime, ratio = 1, 0.015, 0.005
+			}
+			table.against(t, part, runtime, ratio, func(*tableRow, float64) {})
+		})
 	}
 }
 

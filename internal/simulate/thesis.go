@@ -143,11 +143,11 @@ func (r *thesisRun) execute(ctx context.Context, res *Result) error {
 					if !staging {
 						continue
 					}
+					if len(n.gaps) > 0 {
+						r.fillGaps(i, done)
+					}
 					if f == first {
 						r.free(i, first)
-						r.fillGaps(i, done)
-						r.fill(ctx, i, done)
-					} else if n.stopped {
 						r.fill(ctx, i, done)
 					}
 				}

@@ -27,10 +27,12 @@ type thesisHeld struct {
 	avail       float64
 }
 
-// thesisGap is a file that goes into a gap of a class at the first request, on a thread that is free then.
+// thesisGap is a file that goes into the gap of a loader's class in a later pass over the classes, the first of
+// which is 1, at the first request.
 type thesisGap struct {
-	file, class int32
-	free        float64
+	pass   int32
+	file   int32
+	loader *thesisLoader
 }
 
 // index makes r.copies of what the nodes hold and of what goes into their gaps.
@@ -57,7 +59,7 @@ func (r *thesisRun) index() {
 			next[h.file]++
 		}
 		for _, h := range r.nodes[i].gaps {
-			c.list[next[h.file]] = thesisCopy{inf, int32(i), h.class}
+			c.list[next[h.file]] = thesisCopy{inf, int32(i), int32(h.loader.class)}
 			next[h.file]++
 		}
 	}
@@ -92,6 +94,7 @@ func (l *thesisLoader) fits(k int32) bool {
 // is available from its end, or, where atOnce, from time 0.
 func (l *thesisLoader) load(k int32, atOnce bool) (begin, end float64) {
 	s := l.r.job.Sizes[k]
+	l.used += s
 	begin, end = l.take(s, l.r.fetchSource(s, len(l.r.nodes)))
 	h := thesisHeld{file: k, class: int32(l.class), source: true, start: begin, avail: end}
 	if atOnce {
@@ -104,6 +107,7 @@ func (l *thesisLoader) load(k int32, atOnce bool) (begin, end float64) {
 // loadRemote is load from another node's class, which is there before training.
 func (l *thesisLoader) loadRemote(k int32) {
 	s := l.r.job.Sizes[k]
+	l.used += s
 	l.take(s, s/l.r.remoteRate[l.class])
 	l.node.held = append(l.node.held, thesisHeld{file: k, class: int32(l.class)})
 }
@@ -116,7 +120,6 @@ func (l *thesisLoader) take(s, fetch float64) (begin, end float64) {
 	if l.turn++; l.turn == len(l.clock) {
 		l.turn = 0
 	}
-	l.used += s
 	return begin, end
 }
 

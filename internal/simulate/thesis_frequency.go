@@ -82,44 +82,47 @@ func (r *thesisRun) frequencyOrder(i int) []int32 {
 }
 
 // fillClasses fills the classes from one list, each until the next file does not fit, and never with the
-// list's last file. A second pass, at the node's first request, goes on where the first one
-// ended, and so may put a file into the gap of an earlier class.
+// list's last file. One more pass over the classes follows at every later request, for as long as it finds room: it
+// goes on in the list where the one before ended, and so may put a file into the gap of an earlier class.
 func (r *thesisRun) fillClasses(i int, order []int32) {
 	last := len(order) - 1
 	next := 0
-	loaders := make([]*thesisLoader, len(r.env.Classes))
-	for j := 1; j < len(r.env.Classes); j++ {
-		l := r.loader(i, j, 0)
+	loaders := make([]*thesisLoader, len(r.env.Classes)-1)
+	for j := range loaders {
+		l := r.loader(i, j+1, 0)
 		for ; next < last && l.fits(order[next]); next++ {
 			l.load(order[next], false)
 		}
 		loaders[j] = l
 	}
-	for j := 1; j < len(r.env.Classes); j++ {
-		l := loaders[j]
-		for ; next < last && l.fits(order[next]); next++ {
-			k := order[next]
-			s := r.job.Sizes[k]
-			begin, _ := l.take(s, r.fetchSource(s, len(r.nodes)))
-			r.nodes[i].gaps = append(r.nodes[i].gaps, thesisGap{file: k, class: int32(j), free: begin})
+	n := &r.nodes[i]
+	for pass, before := int32(1), -1; len(n.gaps) > before; pass++ {
+		before = len(n.gaps)
+		for _, l := range loaders {
+			for ; next < last && l.fits(order[next]); next++ {
+				l.used += r.job.Sizes[order[next]]
+				n.gaps = append(n.gaps, thesisGap{pass, order[next], l})
+			}
 		}
 	}
 }
 
-// fillGaps is that second pass, at a time.
+// fillGaps makes the next of these passes, at a time.
 func (r *thesisRun) fillGaps(i int, time float64) {
 	n := &r.nodes[i]
-	for _, gap := range n.gaps {
-		begin := max(gap.free, time)
-		s := r.job.Sizes[gap.file]
-		end := begin + (r.fetchSource(s, len(r.nodes)) + s/r.writeRate)
-		for x, c := range r.copies.of(gap.file) {
-			if int(c.node) == i && c.class == gap.class {
-				r.copies.of(gap.file)[x].avail = end
+	pass := n.gaps[0].pass
+	for len(n.gaps) > 0 && n.gaps[0].pass == pass {
+		k, l := n.gaps[0].file, n.gaps[0].loader
+		n.gaps = n.gaps[1:]
+		l.clock[l.turn] = max(l.clock[l.turn], time)
+		begin, end := l.take(r.job.Sizes[k], r.fetchSource(r.job.Sizes[k], len(r.nodes)))
+		r.logFill(i, begin)
+		copies := r.copies.of(k)
+		for x := range copies {
+			if int(copies[x].node) == i {
+				copies[x].avail = end
 			}
 		}
-		r.logFill(i, begin)
-		n.held = append(n.held, thesisHeld{file: gap.file, class: gap.class, source: true, start: begin, avail: end})
+		n.held = append(n.held, thesisHeld{file: k, class: int32(l.class), source: true, start: begin, avail: end})
 	}
-	n.gaps = nil
 }

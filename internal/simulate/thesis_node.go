@@ -56,14 +56,13 @@ type thesisNode struct {
 	used    float64   // MB of the staging buffer in use; drifts below zero (3.2)
 	charged []uint64  // the set of files that have been charged
 	clock   []float64 // of the p_0 threads
-	stopped bool      // an unavailable remote copy stopped the prefetcher (3.8)
 
 	// The logs: P_i, and the newest entries of U_i, which is sorted, and of P_i.
 	fills                 []float64
 	newestUse, newestFill float64
 
 	held []thesisHeld // copies in the order in which they are read from the source
-	gaps []thesisGap
+	gaps []thesisGap  // copies to be, by pass
 }
 
 // batchSize returns how many samples node i reads in a step of an epoch.
@@ -194,13 +193,13 @@ func (r *thesisRun) free(i, to int) {
 }
 
 // fill is the staging prefetcher of node i, called at a time (section 1, fill).
-// Between two calls at which nothing was freed it can do nothing, unless it is stopped.
+// Unless something was freed since the last call, it can do nothing. A remote copy that is not available would
+// stop it where it may read from the source (3.8), but the one policy that looks at both has all copies from time 0.
 func (r *thesisRun) fill(ctx context.Context, i int, time float64) {
 	n := &r.nodes[i]
 	for x := range n.clock {
 		n.clock[x] = max(n.clock[x], time)
 	}
-	n.stopped = false
 	capacity := r.env.Classes[0].Capacity
 	for ; n.next < len(n.reads); n.next++ {
 		if n.next&0xffff == 0 && ctx.Err() != nil {
@@ -215,10 +214,6 @@ func (r *thesisRun) fill(ctx context.Context, i int, time float64) {
 		place, ready, cost := thesisNowhere, 0.0, 0.0
 		if r.copies.list != nil {
 			place, ready, cost = r.stagingCopy(i, k, s)
-			if place == thesisRemote && ready > now && r.rules.source {
-				n.stopped = true
-				return
-			}
 		}
 		done := max(now, ready) + cost
 		if r.rules.source {

@@ -166,12 +166,13 @@ func (r *thesisRun) preloadLBANN(ctx context.Context) {
 	}
 }
 
-// fillLBANN has every node read its first floor(F/N) samples, in their order, into memory, during training.
+// fillLBANN has every node read its first floor(F/N) samples, or those of its first epoch if they are fewer, in their
+// order, into memory, during training.
 func (r *thesisRun) fillLBANN(ctx context.Context) {
 	for i := range r.nodes {
 		n := &r.nodes[i]
 		l := r.loader(i, 1, 0)
-		for _, k := range n.reads[:min(len(n.reads), len(r.job.Sizes)/len(r.nodes))] {
+		for _, k := range n.reads[:min(n.perEpoch, len(r.job.Sizes)/len(r.nodes))] {
 			_, end := l.load(k, false)
 			r.logFill(i, end)
 		}
