@@ -32,8 +32,9 @@ type simulateOptions struct {
 
 func newSimulateCommand() *cobra.Command {
 	var opts simulateOptions
+	var fromRun string
 	cmd := &cobra.Command{
-		Use:   "simulate SCENARIO.toml",
+		Use:   "simulate SCENARIO.toml | --from-run REPORT.json",
 		Short: "Predict what each way of loading data would take on a machine",
 		Long: `Predict, in virtual time, what each way of loading data would take on a machine: runtimes,
 stalls, and where every sample would be read from. A scenario file describes the
@@ -62,14 +63,23 @@ EXIT STATUS
   hdmlp simulate scenarios/thesis-3.toml --scaling 1,2,4,8,16 --policy all
   hdmlp simulate scenarios/thesis-environment.toml --sweep storage_class.ram.capacity=0,10240,20480`,
 		Args: func(_ *cobra.Command, args []string) error {
+			if fromRun != "" {
+				if len(args) > 0 {
+					return badInput("--from-run takes the place of a scenario file: leave out %q", args[0])
+				}
+				return nil
+			}
 			if len(args) != 1 {
 				return badInput("simulate takes one scenario file, and got %d arguments", len(args))
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			opts.file = args[0]
 			opts.json, _ = cmd.Flags().GetBool("json")
+			if fromRun != "" {
+				return runFromRun(cmd.Context(), fromRun, opts.json, cmd.OutOrStdout())
+			}
+			opts.file = args[0]
 			opts.width, opts.colour = terminal(cmd.OutOrStdout())
 			opts.memory = availableMemory
 			if isTerminal(cmd.ErrOrStderr()) {
@@ -86,6 +96,7 @@ EXIT STATUS
 	flags.StringArrayVar(&opts.sweep, "sweep", nil, "KEY=V1,V2,..., simulate each; once or twice")
 	flags.StringVar(&opts.scaling, "scaling", "", "numbers of nodes, such as 1,2,4,8, simulate each")
 	flags.BoolVar(&opts.csv, "csv", false, "print CSV")
+	flags.StringVar(&fromRun, "from-run", "", "report of a job that has run, as JSON: simulate it from what it measured, and compare")
 	flags.StringVar(&opts.dir, "out", "", "write plots (PNG, SVG), a page (index.html), JSON and CSV to this directory")
 	return cmd
 }

@@ -258,7 +258,7 @@ func number(n int, what string) string {
 	text := report.Number(float64(n)) + " " + what
 	switch {
 	case n == 1:
-	case strings.HasSuffix(what, "ch"):
+	case what == "batch":
 		text += "es"
 	default:
 		text += "s"

@@ -187,7 +187,7 @@ func (r *Report) pageTables() []pageTable {
 	p := &r.Points[0]
 	times := pageTable{
 		Title: "What each policy takes", Pairs: true,
-		Head:  []string{"policy", "runtime, s", "before training, s", "stall, s", "from source", "over bound", "dataset seen", "from shuffle"},
+		Head: []string{"policy", "runtime, s", "before training, s", "stall, s", "from source", "over bound", "dataset seen", "from shuffle"},
 	}
 	reads := pageTable{Title: "Where the samples were read from: bytes, and numbers of samples", Head: []string{"policy"}}
 	places := r.readPlaces(p)

@@ -187,8 +187,12 @@ func (r *reader) dataset(path string, value any) {
 	}
 	drawn := other("samples, mu, sigma and min")
 	fields := []field{
-		{name: "index", read: open(r.file.indexOf)}, {name: "sizes", read: open(r.file.listOf)},
-		{name: "samples", read: drawn}, {name: "mu", read: drawn}, {name: "sigma", read: drawn}, {name: "min", read: drawn},
+		{name: "index", read: open(r.file.indexOf)},
+		{name: "sizes", read: open(r.file.listOf)},
+		{name: "samples", read: drawn},
+		{name: "mu", read: drawn},
+		{name: "sigma", read: drawn},
+		{name: "min", read: drawn},
 	}
 	if index && sizes {
 		fields[1].read = drawn
