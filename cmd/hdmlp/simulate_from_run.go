@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+
+	"github.com/hdmlp/hdmlp/internal/dataset/folder"
+	"github.com/hdmlp/hdmlp/internal/scenario"
+	"github.com/hdmlp/hdmlp/internal/simulate"
+)
+
+// comparison is what `hdmlp simulate --from-run` prints: a run, and what the
+// simulator says of it.
+type comparison struct {
+	Report  string     `json:"report"`
+	Dataset string     `json:"dataset"`
+	Policy  string     `json:"policy"`
+	Rows    []compared `json:"rows"`
+}
+
+// compared is one quantity, predicted and measured.
+type compared struct {
+	What      string  `json:"what"`
+	Unit      string  `json:"unit"`
+	Predicted float64 `json:"predicted"`
+	Measured  float64 `json:"measured"`
+	Error     float64 `json:"error"` // (predicted - measured) / measured
+}
+
+// runFromRun simulates a job that has run, from what it measured, and compares.
+// The samples' sizes come from the dataset's index, where it is still there.
+func runFromRun(ctx context.Context, path string, asJSON bool, out io.Writer) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return badInput("--from-run: %v", err)
+	}
+	run, err := scenario.ReadRun(data)
+	if err != nil {
+		return badInput("--from-run %s: %v", path, err)
+	}
+	var sizes func(int) int64
+	if f, err := folder.Open(ctx, run.Dataset, folder.Options{}); err == nil {
+		defer f.Close()
+		if run.Fits(f.Index().Len(), f.Index().Bytes()) {
+			sizes = f.Index().Size
+		}
+	}
+	job, err := run.Job(sizes)
+	if err != nil {
+		return badInput("--from-run %s: %v", path, err)
+	}
+	result, err := simulate.RunModel(ctx, job, run.Policy)
+	if err != nil {
+		return err
+	}
+	if !result.Supported {
+		return badInput("--from-run %s: policy %s: %s", path, run.Policy, result.Reason)
+	}
+	c := compareRun(path, run, result)
+	if asJSON {
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		return e.Encode(c)
+	}
+	if sizes == nil {
+		fmt.Fprintf(out, "the dataset %s is not there as it was: every sample is taken to have the mean size\n", run.Dataset)
+	}
+	return printComparison(c, out)
+}
+
+func compareRun(path string, run *scenario.Run, result *simulate.Result) *comparison {
+	c := &comparison{Report: path, Dataset: run.Dataset, Policy: run.Policy}
+	add := func(what, unit string, predicted, measured float64) {
+		row := compared{What: what, Unit: unit, Predicted: predicted, Measured: measured}
+		if measured != 0 {
+			row.Error = (predicted - measured) / measured
+		}
+		c.Rows = append(c.Rows, row)
+	}
+	var predicted, measured float64
+	for i, e := range run.Epochs {
+		add(fmt.Sprintf("epoch %d", e.Epoch), "s", result.Epochs[i], e.Seconds)
+		predicted, measured = predicted+result.Epochs[i], measured+e.Seconds
+	}
+	add("all epochs", "s", predicted, measured)
+	consumed := result.Reads.Source.MB + result.Reads.Remote.MB
+	for _, local := range result.Reads.Local {
+		consumed += local.MB
+	}
+	add("read from the source", "MB", result.SourceTotal, run.SourceMB)
+	add("served by the caches", "MB", consumed-result.SourceTotal, run.ConsumedMB-run.SourceMB)
+	return c
+}
+
+func printComparison(c *comparison, out io.Writer) error {
+	fmt.Fprintf(out, "%s: %s, policy %s\n\n", c.Report, c.Dataset, c.Policy)
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "\tpredicted\tmeasured\terror\t")
+	for _, r := range c.Rows {
+		fmt.Fprintf(w, "%s\t%.3f %s\t%.3f %s\t%+.2f %%\t\n", r.What, r.Predicted, r.Unit, r.Measured, r.Unit, 100*r.Error)
+	}
+	return w.Flush()
+}

@@ -1,0 +1,238 @@
+package scenario
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
+	"github.com/hdmlp/hdmlp/internal/simulate"
+)
+
+// Run is a job that ran for real on one node, as its report tells (docs/SEMANTICS.md):
+// what was measured, and what describes the machine and the job to the simulator.
+type Run struct {
+	Dataset string
+	Policy  string
+	// Epochs are those that every rank finished.
+	Epochs []RunEpoch
+	// SourceMB is what left the source in them, and ConsumedMB what the ranks were given.
+	SourceMB, ConsumedMB float64
+
+	report runReport
+}
+
+// RunEpoch is one measured epoch.
+type RunEpoch struct {
+	Epoch   int
+	Seconds float64 // the mean of the ranks, the last batch's computation included
+}
+
+// runReport is the part of a report that is needed.
+type runReport struct {
+	Dataset     string `json:"dataset"`
+	Samples     int    `json:"samples"`
+	Bytes       int64  `json:"bytes"`
+	Policy      string `json:"policy"`
+	WorldSize   int    `json:"world_size"`
+	GlobalBatch int    `json:"global_batch_size"`
+	Seed        uint64 `json:"seed"`
+	DropLast    bool   `json:"drop_last"`
+	Shuffle     string `json:"shuffle"`
+	Scheme      string `json:"scheme"`
+	Tail        string `json:"tail"`
+	Threads     int    `json:"source_threads"`
+	Epochs      []struct {
+		Epoch  int       `json:"epoch"`
+		Source runAmount `json:"source"`
+	} `json:"epochs"`
+	Ranks []struct {
+		Epochs []struct {
+			Epoch   int                  `json:"epoch"`
+			Batches int                  `json:"batches"`
+			Seconds float64              `json:"seconds"`
+			Stall   map[string]float64   `json:"stall"`
+			Reads   map[string]runAmount `json:"reads"`
+		} `json:"epochs"`
+		Staging struct {
+			Size int64 `json:"size"`
+		} `json:"staging"`
+	} `json:"ranks"`
+	Classes []struct {
+		Name string `json:"name"`
+		Room int64  `json:"room"`
+	} `json:"classes"`
+	Places []struct {
+		Place string  `json:"place"`
+		Bytes int64   `json:"bytes"`
+		Busy  float64 `json:"busy_seconds"`
+	} `json:"places"`
+}
+
+type runAmount struct {
+	Bytes int64 `json:"bytes"`
+}
+
+const mega = 1e6
+
+// unmeasured stands for rates that the run never came near, MB/s.
+const unmeasured = 1e6
+
+// ReadRun reads a job's report, as JSON. A report that has no finished epoch, or
+// more than one node's ranks missing, can not be compared with.
+func ReadRun(data []byte) (*Run, error) {
+	r := &Run{}
+	if err := json.Unmarshal(data, &r.report); err != nil {
+		return nil, fmt.Errorf("not the report of a job: %w", err)
+	}
+	p := &r.report
+	if p.Samples < 1 || p.Bytes < 1 || p.GlobalBatch < 1 || p.WorldSize < 1 || len(p.Places) == 0 {
+		return nil, errors.New("not the report of a job: samples, bytes, global_batch_size, world_size or places are missing")
+	}
+	if len(p.Ranks) != p.WorldSize {
+		return nil, fmt.Errorf("the report has %d of %d ranks; only jobs on one node can be compared", len(p.Ranks), p.WorldSize)
+	}
+	r.Dataset, r.Policy = p.Dataset, p.Policy
+	stream, err := r.stream()
+	if err != nil {
+		return nil, fmt.Errorf("the report's stream: %w", err)
+	}
+	for _, e := range p.Epochs {
+		epoch, consumed, ok := r.epoch(e.Epoch, stream.Steps())
+		if !ok {
+			continue
+		}
+		r.Epochs = append(r.Epochs, epoch)
+		r.SourceMB += float64(e.Source.Bytes) / mega
+		r.ConsumedMB += consumed
+	}
+	if len(r.Epochs) == 0 || r.Epochs[0].Epoch != 0 || r.Epochs[len(r.Epochs)-1].Epoch != len(r.Epochs)-1 {
+		return nil, errors.New("the report has no epochs, from the first one on, that all ranks have finished: take it at the end of a run")
+	}
+	return r, nil
+}
+
+func (r *Run) stream() (*access.Stream, error) {
+	p := &r.report
+	return access.New(access.Spec{
+		Samples: p.Samples, Seed: p.Seed, WorldSize: p.WorldSize, GlobalBatch: p.GlobalBatch, DropLast: p.DropLast,
+		Shuffle: access.Shuffle(p.Shuffle), Scheme: access.Scheme(p.Scheme), Tail: access.Tail(p.Tail),
+	})
+}
+
+// epoch adds up what the ranks measured of an epoch; ok is false where one did not
+// finish it. A rank's time runs from asking for the first batch to yielding the last, so
+// one step's computation is added.
+func (r *Run) epoch(number, steps int) (e RunEpoch, consumedMB float64, ok bool) {
+	e.Epoch = number
+	finished := 0
+	for _, rank := range r.report.Ranks {
+		for _, own := range rank.Epochs {
+			if own.Epoch != number || own.Batches != steps {
+				continue
+			}
+			finished++
+			e.Seconds += (own.Seconds + step(own.Seconds, own.Stall, own.Batches)) / float64(len(r.report.Ranks))
+			for _, a := range own.Reads {
+				consumedMB += float64(a.Bytes) / mega
+			}
+		}
+	}
+	return e, consumedMB, finished == len(r.report.Ranks)
+}
+
+// step is the time of one step's computation, in seconds.
+func step(seconds float64, stall map[string]float64, batches int) float64 {
+	for _, s := range stall {
+		seconds -= s
+	}
+	return max(seconds, 0) / float64(max(batches-1, 1))
+}
+
+// Fits tells whether a dataset is, by its numbers, the one of the run.
+func (r *Run) Fits(samples int, bytes int64) bool {
+	return samples == r.report.Samples && bytes == r.report.Bytes
+}
+
+// Job describes the run to the simulator: one node with all ranks, its rates as
+// measured. sizes are the samples' bytes by ID; nil: all are the mean.
+func (r *Run) Job(sizes func(id int) int64) (*simulate.Job, error) {
+	p := &r.report
+	stream, err := r.stream()
+	if err != nil {
+		return nil, err
+	}
+	job := &simulate.Job{
+		Env:   r.environment(),
+		Nodes: 1, Epochs: len(r.Epochs), GlobalBatch: p.GlobalBatch, DropLast: p.DropLast,
+		Scheme: access.Uniform, Seed: p.Seed, Sizes: make([]float64, p.Samples),
+	}
+	for id := range job.Sizes {
+		job.Sizes[id] = float64(p.Bytes) / float64(p.Samples) / mega
+		if sizes != nil {
+			job.Sizes[id] = float64(sizes(id)) / mega
+		}
+	}
+	if p.Tail == string(access.Pad) && p.Samples%p.WorldSize != 0 || p.Tail == string(access.Drop) {
+		return job, nil // an epoch is no permutation: any order will do
+	}
+	for e := range r.Epochs {
+		view, order := stream.Epoch(e), make([]int32, 0, p.Samples)
+		for t := range stream.Steps() {
+			order = view.Global(order, t)
+		}
+		if len(order) != p.Samples {
+			job.Order = nil
+			break
+		}
+		job.Order = append(job.Order, order)
+	}
+	return job, nil
+}
+
+// environment is the machine as the run measured it (thesis 3.1.1).
+func (r *Run) environment() perfmodel.Environment {
+	p := &r.report
+	var compute, consumed float64
+	for _, rank := range p.Ranks {
+		for _, e := range rank.Epochs {
+			if e.Epoch < len(r.Epochs) {
+				compute += float64(e.Batches) * step(e.Seconds, e.Stall, e.Batches) / float64(len(p.Ranks))
+				for _, a := range e.Reads {
+					consumed += float64(a.Bytes) / mega
+				}
+			}
+		}
+	}
+	rate := func(place string) float64 {
+		for _, m := range p.Places {
+			if m.Place == place && m.Busy > 0 && m.Bytes > 0 {
+				return float64(m.Bytes) / mega / m.Busy
+			}
+		}
+		return unmeasured
+	}
+	env := perfmodel.Environment{
+		Compute: unmeasured, Preprocess: unmeasured, PeerBandwidth: unmeasured,
+		SourceBandwidth: rate("source"), SourceThroughput: perfmodel.Constant(rate("source")),
+	}
+	if compute > 0 {
+		env.Compute = consumed / compute
+	}
+	var staging float64
+	for _, rank := range p.Ranks {
+		staging += float64(rank.Staging.Size) / mega
+	}
+	threads := max(p.Threads, 1)
+	env.Classes = append(env.Classes, perfmodel.Class{
+		Capacity: staging, Threads: threads, Read: perfmodel.Constant(unmeasured), Write: perfmodel.Constant(unmeasured),
+	})
+	for _, c := range p.Classes {
+		env.Classes = append(env.Classes, perfmodel.Class{
+			Capacity: float64(c.Room) / mega, Threads: max(threads*3/4, 1),
+			Read: perfmodel.Constant(rate(c.Name)), Write: perfmodel.Constant(unmeasured),
+		})
+	}
+	return env
+}
