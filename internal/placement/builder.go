@@ -18,7 +18,8 @@ type builder struct {
 	owner  []int32 // per sample; -1: nobody
 	least  int64   // bytes of the smallest sample
 
-	removed int // of copies, those that hang in no list any more
+	times   [3]float64 // seconds per MB from the source, a peer, the node's own class 1, once perMB has asked
+	removed int        // of copies, those that hang in no list any more
 }
 
 // copyOf is a copy of a sample on a node.
@@ -92,6 +93,16 @@ func (b *builder) largest(node int) int64 {
 		most = max(most, r)
 	}
 	return most
+}
+
+// allFull tells whether every node is full.
+func (b *builder) allFull() bool {
+	for n := range b.room {
+		if !b.full(n) {
+			return false
+		}
+	}
+	return true
 }
 
 // full tells whether no sample at all could fit on the node any more.

@@ -260,11 +260,14 @@ func (b *builder) perMB(mb float64) (source, peer, local float64) {
 	if e == nil || len(e.Classes) < 2 {
 		return 2, 1, 0
 	}
-	source = 1 / e.SourceRate(len(b.in.Nodes))
+	if b.times == [3]float64{} {
+		b.times = [3]float64{1 / e.SourceRate(len(b.in.Nodes)), e.FetchPeer(1, 1), e.FetchLocal(1, 1)}
+	}
+	source = b.times[0]
 	if mb > 0 {
 		source += e.SourceLatency / mb
 	}
-	return source, e.FetchPeer(1, 1), e.FetchLocal(1, 1)
+	return source, b.times[1], b.times[2]
 }
 
 // benefitPerByte returns the seconds that the first copy of a sample saves per MB (thesis equation 3.13): all

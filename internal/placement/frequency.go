@@ -57,6 +57,9 @@ func (f Frequency) Plan(in Input) (*Plan, error) {
 // these it follows in the second at which byte of the node's sorted list a sample
 // lies, and so in which class. The third fills the gaps that remain.
 func (b *builder) fillOwn(r *reads, least uint32) {
+	if b.allFull() {
+		return
+	}
 	offset := make([][]int64, len(b.in.Nodes)) // per node and level
 	wanted := func(n nodeReads, k int32) bool {
 		return n.count >= least && !b.full(int(n.node)) && !b.has(int(n.node), k)
@@ -102,6 +105,9 @@ func (b *builder) fillOwn(r *reads, least uint32) {
 			}
 		}
 	})
+	if b.allFull() {
+		return
+	}
 	// What lay across the end of a class or of the node, and smaller samples in the gaps.
 	r.each(func(k int32, by []nodeReads, _ int) {
 		for _, n := range by {

@@ -8,7 +8,7 @@
 // all nodes that compute it agree. What a class holds already stays, as classes only
 // grow, and takes its room.
 //
-// Pure: no I/O, no goroutine. Policies hold no state and are safe for concurrent use. The package
+// Pure: no I/O, no goroutine that outlives a call. Policies hold no state and are safe for concurrent use. The package
 // runs no plan: that is what prefetch and simulate do. Its memory is
 // proportional to the samples plus the copies planned, never to nodes times samples.
 package placement

@@ -1,31 +1,42 @@
 package placement
 
-import "github.com/hdmlp/hdmlp/internal/access"
+import (
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hdmlp/hdmlp/internal/access"
+)
 
 // reads tells, sample by sample, which nodes read it how often within the horizon.
 //
-// A table of who reads what in which epoch would have F*E entries, so it is made for one
-// range of samples at a time, of at most tableEntries. Where all samples fit into one
-// range it is made once and kept; otherwise each pass draws the epochs anew.
+// A table of who reads what in which epoch has F*E entries. It is made for one range of samples at a time, of at most
+// tableEntries; where all samples fit into one range it is made once and kept, otherwise each pass draws the
+// epochs anew. Epochs are drawn in parallel: each is a column of its own.
 type reads struct {
 	b       *builder
 	epochs  int
 	whole   bool // every rank reads everything: the table only counts
 	lo, hi  int  // the range that the table is made for
 	table   []uint16
-	entries []uint32 // per sample of the range, how many of its table entries are in use, and of extra
+	entries []uint32 // if whole, per sample of the range, in how many epochs it is read
 	extra   map[int32][]uint16
 	count   []uint32 // per node; all zero between samples
 }
 
-// tableEntries bounds the table: 2 bytes each, 1 GiB in all.
-const tableEntries = 1 << 29
+const (
+	// tableEntries bounds the table, 2 bytes each: 14.2 million samples over 90 epochs are one range, of 2.6 GB.
+	tableEntries = 1300 << 20
+	// nobody marks a sample that an epoch does not deliver.
+	nobody = 1<<16 - 1
+)
 
 // nodeReads is how often a node reads a sample.
 type nodeReads struct {
 	node  int32
 	count uint32
-	first uint32 // how many reads by others come before its own first: below the horizon's epochs
+	first uint32 // the epoch of its first read, counted from the horizon's start
 }
 
 func newReads(b *builder) *reads {
@@ -47,73 +58,104 @@ func (r *reads) each(f func(k int32, by []nodeReads, total int)) {
 	for lo := 0; lo < samples; lo += span {
 		r.load(lo, min(samples, lo+span))
 		for k := r.lo; k < r.hi; k++ {
-			i := k - r.lo
-			by = by[:0]
-			n := int(r.entries[i])
+			var total int
 			if r.whole {
-				total := 0
-				for node := range r.b.in.Nodes {
-					c := n * len(r.b.in.Nodes[node].Ranks)
-					by = append(by, nodeReads{node: int32(node), count: uint32(c)})
-					total += c
-				}
-				f(int32(k), by, total)
-				continue
+				by, total = r.byAll(by[:0], int(r.entries[k-r.lo]))
+			} else {
+				by, total = r.byTable(by[:0], k)
 			}
-			for at, node := range r.table[i*r.epochs:][:min(n, r.epochs)] {
-				by = r.note(by, node, at)
-			}
-			if n > r.epochs {
-				for _, node := range r.extra[int32(k)] {
-					by = r.note(by, node, r.epochs-1)
-				}
-			}
-			for j := range by {
-				by[j].count = r.count[by[j].node]
-				r.count[by[j].node] = 0
-			}
-			f(int32(k), by, n)
+			f(int32(k), by, total)
 		}
 	}
 }
 
-func (r *reads) note(by []nodeReads, node uint16, at int) []nodeReads {
-	if r.count[node] == 0 {
-		by = append(by, nodeReads{node: int32(node), first: uint32(at)})
+// byAll appends the readers of a sample that every rank reads in so many epochs.
+func (r *reads) byAll(by []nodeReads, epochs int) (_ []nodeReads, total int) {
+	for n := range r.b.in.Nodes {
+		c := epochs * len(r.b.in.Nodes[n].Ranks)
+		by = append(by, nodeReads{node: int32(n), count: uint32(c)})
+		total += c
 	}
-	r.count[node]++
-	return by
+	return by, total
+}
+
+// byTable appends the readers of sample k that the table has.
+func (r *reads) byTable(by []nodeReads, k int) (_ []nodeReads, total int) {
+	count := r.count
+	for e, node := range r.table[(k-r.lo)*r.epochs:][:r.epochs] {
+		if node == nobody {
+			continue
+		}
+		if count[node] == 0 {
+			by = append(by, nodeReads{node: int32(node), first: uint32(e)})
+		}
+		count[node]++
+		total++
+	}
+	if len(r.extra) > 0 { // padding repeats some samples
+		for _, node := range r.extra[int32(k)] {
+			if count[node] == 0 {
+				by = append(by, nodeReads{node: int32(node), first: uint32(r.epochs - 1)})
+			}
+			count[node]++
+			total++
+		}
+	}
+	for j := range by {
+		by[j].count = count[by[j].node]
+		count[by[j].node] = 0
+	}
+	return by, total
 }
 
 // load makes the table for samples [lo, hi).
 func (r *reads) load(lo, hi int) {
-	if r.entries != nil && r.lo == lo && r.hi == hi {
+	if r.lo == lo && r.hi == hi {
 		return
 	}
-	r.lo, r.hi = lo, hi
-	if r.entries == nil || len(r.entries) < hi-lo {
+	r.lo, r.hi, r.extra = lo, hi, map[int32][]uint16{}
+	if r.whole {
 		r.entries = make([]uint32, hi-lo)
-		if !r.whole {
-			r.table = make([]uint16, (hi-lo)*r.epochs)
-		}
-	}
-	clear(r.entries)
-	r.extra = map[int32][]uint16{}
-	for e := r.b.in.From; e < r.b.to; e++ {
-		for rank, k := range r.b.in.Stream.Epoch(e).Readers(lo, hi) {
-			i := int(k) - lo
-			n := int(r.entries[i])
-			node := uint16(r.b.nodeOf[rank])
-			switch {
-			case r.whole && rank != 0:
-				continue
-			case r.whole:
-			case n < r.epochs:
-				r.table[i*r.epochs+n] = node
-			default: // padding repeats some samples
-				r.extra[k] = append(r.extra[k], node)
+		for e := r.b.in.From; e < r.b.to; e++ {
+			for rank, k := range r.b.in.Stream.Epoch(e).Readers(lo, hi) {
+				if rank == 0 {
+					r.entries[int(k)-lo]++
+				}
 			}
-			r.entries[i]++
 		}
+		return
+	}
+	if r.table == nil {
+		r.table = make([]uint16, (hi-lo)*r.epochs)
+	}
+	for i := range r.table {
+		r.table[i] = nobody
+	}
+	var mu sync.Mutex // guards r.extra
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range min(r.epochs, runtime.GOMAXPROCS(0)) {
+		all.Go(func() {
+			for {
+				e := int(next.Add(1)) - 1
+				if e >= r.epochs {
+					return
+				}
+				for rank, k := range r.b.in.Stream.Epoch(r.b.in.From+e).Readers(lo, hi) {
+					at, node := &r.table[(int(k)-lo)*r.epochs+e], uint16(r.b.nodeOf[rank])
+					if *at == nobody {
+						*at = node
+						continue
+					}
+					mu.Lock()
+					r.extra[k] = append(r.extra[k], node)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	all.Wait()
+	for _, nodes := range r.extra {
+		slices.Sort(nodes) // whichever epoch came first
 	}
 }
