@@ -13,13 +13,16 @@ import (
 //
 // A table of who reads what in which epoch has F*E entries. It is made for one range of samples at a time, of at most
 // tableEntries; where all samples fit into one range it is made once and kept, otherwise each pass draws the
-// epochs anew. Epochs are drawn in parallel: each is a column of its own.
+// epochs anew. Epochs are drawn in parallel. Each fills a part of the table of its own, because it comes to the samples in
+// random order, and the less memory these writes are spread over, the faster they are; whoever goes through the samples
+// turns block samples of it at a time into rows.
 type reads struct {
 	b       *builder
 	epochs  int
-	whole   bool // every rank reads everything: the table only counts
-	lo, hi  int  // the range that the table is made for
-	table   []uint16
+	whole   bool     // every rank reads everything: the table only counts
+	lo, hi  int      // the range that the table is made for
+	table   []uint16 // of epoch e and sample k: e*(hi-lo) + k-lo
+	rows    []uint16 // of block samples: who reads them, epoch by epoch
 	entries []uint32 // if whole, per sample of the range, in how many epochs it is read
 	extra   map[int32][]uint16
 	count   []uint32 // per node; all zero between samples
@@ -28,6 +31,8 @@ type reads struct {
 const (
 	// tableEntries bounds the table, 2 bytes each: 14.2 million samples over 90 epochs are one range, of 2.6 GB.
 	tableEntries = 1300 << 20
+	// block is how many samples are turned into rows together.
+	block = 128
 	// nobody marks a sample that an epoch does not deliver.
 	nobody = 1<<16 - 1
 )
@@ -62,6 +67,9 @@ func (r *reads) each(f func(k int32, by []nodeReads, total int)) {
 			if r.whole {
 				by, total = r.byAll(by[:0], int(r.entries[k-r.lo]))
 			} else {
+				if (k-r.lo)%block == 0 {
+					r.turn(k)
+				}
 				by, total = r.byTable(by[:0], k)
 			}
 			f(int32(k), by, total)
@@ -79,10 +87,22 @@ func (r *reads) byAll(by []nodeReads, epochs int) (_ []nodeReads, total int) {
 	return by, total
 }
 
+// turn makes the rows of the samples from k on.
+func (r *reads) turn(k int) {
+	n := min(block, r.hi-k)
+	for e := range r.epochs {
+		at := e
+		for _, node := range r.table[e*(r.hi-r.lo)+k-r.lo:][:n] {
+			r.rows[at] = node
+			at += r.epochs
+		}
+	}
+}
+
 // byTable appends the readers of sample k that the table has.
 func (r *reads) byTable(by []nodeReads, k int) (_ []nodeReads, total int) {
 	count := r.count
-	for e, node := range r.table[(k-r.lo)*r.epochs:][:r.epochs] {
+	for e, node := range r.rows[(k-r.lo)%block*r.epochs:][:r.epochs] {
 		if node == nobody {
 			continue
 		}
@@ -126,10 +146,7 @@ func (r *reads) load(lo, hi int) {
 		return
 	}
 	if r.table == nil {
-		r.table = make([]uint16, (hi-lo)*r.epochs)
-	}
-	for i := range r.table {
-		r.table[i] = nobody
+		r.table, r.rows = make([]uint16, (hi-lo)*r.epochs), make([]uint16, block*r.epochs)
 	}
 	var mu sync.Mutex // guards r.extra
 	var next atomic.Int64
@@ -141,8 +158,12 @@ func (r *reads) load(lo, hi int) {
 				if e >= r.epochs {
 					return
 				}
+				column := r.table[e*(hi-lo):][:hi-lo]
+				for i := range column {
+					column[i] = nobody
+				}
 				for rank, k := range r.b.in.Stream.Epoch(r.b.in.From+e).Readers(lo, hi) {
-					at, node := &r.table[(int(k)-lo)*r.epochs+e], uint16(r.b.nodeOf[rank])
+					at, node := &column[int(k)-lo], uint16(r.b.nodeOf[rank])
 					if *at == nobody {
 						*at = node
 						continue
