@@ -111,7 +111,7 @@ type Sweep struct {
 func ParseSweep(text string) (Sweep, error) {
 	o, err := ParseOverride(text)
 	if err != nil {
-		return Sweep{}, fmt.Errorf("%q is not KEY=VALUE,VALUE,...", text)
+		return Sweep{}, fmt.Errorf("%q is not a key and its values, KEY=V1,V2", text)
 	}
 	s := Sweep{Key: FullKey(o.Key)}
 	depth, quote, from := 0, rune(0), 0
