@@ -36,7 +36,7 @@ func (s *Stream) epoch(e int, buf []int32) *Epoch {
 		panic(fmt.Sprintf("access: epoch %d", e))
 	}
 	ep := &Epoch{s: s, number: e}
-	if s.listed != nil {
+	if e < len(s.listed) || s.again {
 		ep.perm = s.listed[e%len(s.listed)]
 		return ep
 	}

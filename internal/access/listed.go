@@ -26,6 +26,19 @@ func NewListed(spec Spec, orders [][]int32) (*Stream, error) {
 			seen[k] = e + 1
 		}
 	}
-	s.listed = orders
+	s.listed, s.again = orders, true
 	return s, nil
+}
+
+// Drawn returns the same stream with the permutations of its first `epochs` epochs drawn and kept, 4 bytes per sample
+// and epoch: for whoever goes over them many times. Only under Torch does that save anything.
+func (s *Stream) Drawn(epochs int) *Stream {
+	if s.listed != nil || s.spec.Shuffle != Torch {
+		return s
+	}
+	drawn := *s
+	for e := range epochs {
+		drawn.listed = append(drawn.listed, s.Epoch(e).perm)
+	}
+	return &drawn
 }

@@ -44,3 +44,20 @@ func TestListed(t *testing.T) {
 		}
 	}
 }
+
+func TestDrawn(t *testing.T) {
+	for _, shuffle := range []Shuffle{Torch, Feistel, Sequential} {
+		s, err := New(Spec{Samples: 50, Seed: 3, WorldSize: 2, GlobalBatch: 7, Shuffle: shuffle})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := s.Drawn(2)
+		for e := range 4 { // beyond what is kept as well
+			for step := range s.Steps() {
+				if got, want := d.Epoch(e).Global(nil, step), s.Epoch(e).Global(nil, step); !slices.Equal(got, want) {
+					t.Errorf("%s: step %d of epoch %d is %v, want %v", shuffle, step, e, got, want)
+				}
+			}
+		}
+	}
+}

@@ -21,7 +21,8 @@ type Stream struct {
 	full      int // batches of GlobalBatch positions
 	steps     int // full, plus one for a short last batch that is delivered
 	feistel   domain
-	listed    [][]int32 // permutations that were given, not drawn; nil: none
+	listed    [][]int32 // permutations of the first epochs that were given, or kept
+	again     bool      // they start again after the last
 }
 
 // New checks spec, fills in the defaults of Shuffle (Torch), Scheme (Strided)

@@ -58,13 +58,22 @@ func (m *model) ring(i int, n *node) {
 		n.demanded = append(n.demanded[:0], n.demanded[1:]...)
 		m.read(i, n, waiter{n.head, int32(i), demandThread, -1}, k, n.pos(n.head).size)
 		m.consume(i, n)
-		m.schedule(i, n)
+		m.goOn(i, n)
 		return
 	}
 	m.active--
 	m.fillNext(i, n, what)
 	m.setClock(i, n)
 	m.preloaded()
+}
+
+// goOn takes notice that training may have gone on, and no thread has become free: only who waited for room waits no more.
+func (m *model) goOn(i int, n *node) {
+	if n.start == inf {
+		m.schedule(i, n)
+	} else {
+		m.setClock(i, n)
+	}
 }
 
 // take lets the thread that is free first take the node's next position.
@@ -229,7 +238,11 @@ func (m *model) sourceEnd() {
 		if n.head == f.who.at {
 			m.consume(i, n)
 		}
-		m.schedule(i, n)
+		if f.who.thread == demandThread {
+			m.goOn(i, n)
+		} else {
+			m.schedule(i, n)
+		}
 	}
 }
 
