@@ -496,10 +496,10 @@ func heatColour(share float64) (fill, letters color.RGBA) {
 	mix := func(a, b uint8) uint8 { return uint8(float64(a) + part*(float64(b)-float64(a)) + 0.5) }
 	a, b := stops[i], stops[i+1]
 	fill = color.RGBA{mix(a.R, b.R), mix(a.G, b.G), mix(a.B, b.B), 255}
-	if light := luminance(fill); 1.05/(light+0.05) > (light+0.05)/(luminance(ink)+0.05) {
+	if light := luminance(fill) + 0.05; 1.05/light > light/0.05 {
 		return fill, paper
 	}
-	return fill, ink
+	return fill, rgb(0x000000) // ink would not stand out on the middle blues
 }
 
 // luminance is the relative luminance of a colour as WCAG defines it, by which contrasts are measured.

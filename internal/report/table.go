@@ -198,7 +198,7 @@ func (t *tables) sweep(r *Report) {
 
 // matrix writes the runtimes of one policy in a sweep over two keys.
 func (t *tables) matrix(r *Report, name string) {
-	t.title(name, fmt.Sprintf("runtime in seconds; down %s, across %s", r.Sweep[0], r.Sweep[1]))
+	t.title(name, fmt.Sprintf("seconds; down %s, across %s", shortKey(r.Sweep[0]), shortKey(r.Sweep[1])))
 	down, across := r.axis(0), r.axis(1)
 	var rows [][]string
 	for _, d := range down {
