@@ -16,6 +16,7 @@ type Epoch struct {
 	keyed   keyed     // Feistel: the permutation's keys
 	invert  sync.Once // guards inverse
 	inverse []int32   // Torch: the permutation's inverse, once Find needs it
+	shared  bool      // perm belongs to the stream
 }
 
 // Place is one read of a sample in an epoch.
@@ -30,6 +31,14 @@ type Place struct {
 // ten nanoseconds per sample; keep the Epoch rather than asking again.
 func (s *Stream) Epoch(e int) *Epoch { return s.epoch(e, nil) }
 
+// EpochInto is Epoch, in the memory of one that is not used any more; nil: none.
+func (s *Stream) EpochInto(old *Epoch, e int) *Epoch {
+	if old == nil || old.shared {
+		return s.epoch(e, nil)
+	}
+	return s.epoch(e, old.perm)
+}
+
 // epoch is Epoch, with the permutation in buf where it is large enough.
 func (s *Stream) epoch(e int, buf []int32) *Epoch {
 	if e < 0 {
@@ -37,7 +46,7 @@ func (s *Stream) epoch(e int, buf []int32) *Epoch {
 	}
 	ep := &Epoch{s: s, number: e}
 	if e < len(s.listed) || s.again {
-		ep.perm = s.listed[e%len(s.listed)]
+		ep.perm, ep.shared = s.listed[e%len(s.listed)], true
 		return ep
 	}
 	switch s.spec.Shuffle {

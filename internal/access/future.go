@@ -25,10 +25,10 @@ func (e *Epoch) Audit() uint64 {
 // Binomial(to-from, 1/N).
 func (s *Stream) Frequencies(ranks []int, from, to int) []uint32 {
 	freq := make([]uint32, s.spec.Samples)
-	var batch, perm []int32
+	var batch []int32
+	var e *Epoch
 	for n := from; n < to; n++ {
-		e := s.epoch(n, perm)
-		perm = e.perm
+		e = s.EpochInto(e, n)
 		for step := range s.steps {
 			for _, r := range ranks {
 				batch = e.Batch(batch[:0], r, step)
@@ -48,10 +48,10 @@ func (s *Stream) FirstAccess(ranks []int, from, to int) []int32 {
 		return nil
 	}
 	seen := make([]bool, s.spec.Samples)
-	var order, perm []int32
+	var order []int32
+	var e *Epoch
 	for n := from; n < to && len(order) < len(seen); n++ {
-		e := s.epoch(n, perm)
-		perm = e.perm
+		e = s.EpochInto(e, n)
 		for _, k := range e.Reads(ranks...) {
 			if !seen[k] {
 				seen[k] = true

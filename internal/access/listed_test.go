@@ -52,6 +52,13 @@ func TestDrawn(t *testing.T) {
 			t.Fatal(err)
 		}
 		d := s.Drawn(2)
+		var reused *Epoch
+		for e := range 4 { // must not draw into what is kept
+			reused = d.EpochInto(reused, e)
+			if got, want := reused.Global(nil, 1), s.Epoch(e).Global(nil, 1); !slices.Equal(got, want) {
+				t.Errorf("%s: epoch %d in reused memory begins with %v, want %v", shuffle, e, got, want)
+			}
+		}
 		for e := range 4 { // beyond what is kept as well
 			for step := range s.Steps() {
 				if got, want := d.Epoch(e).Global(nil, step), s.Epoch(e).Global(nil, step); !slices.Equal(got, want) {

@@ -3,6 +3,8 @@ package placement
 import (
 	"math"
 	"slices"
+
+	"github.com/hdmlp/hdmlp/internal/access"
 )
 
 // builder collects copies, and finally puts them in the order of filling.
@@ -138,8 +140,10 @@ func (b *builder) finish(policy string, remote, shared bool) *Plan {
 			}
 		}
 	}
+	var epoch *access.Epoch
 	for e := b.in.From; e < b.to && left > 0; e++ {
-		for rank, k := range b.in.Stream.Epoch(e).Reads() {
+		epoch = b.in.Stream.EpochInto(epoch, e)
+		for rank, k := range epoch.Reads() {
 			if b.head[k] < 0 {
 				continue
 			}

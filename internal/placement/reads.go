@@ -153,6 +153,7 @@ func (r *reads) load(lo, hi int) {
 	var all sync.WaitGroup
 	for range min(r.epochs, runtime.GOMAXPROCS(0)) {
 		all.Go(func() {
+			var epoch *access.Epoch
 			for {
 				e := int(next.Add(1)) - 1
 				if e >= r.epochs {
@@ -162,7 +163,8 @@ func (r *reads) load(lo, hi int) {
 				for i := range column {
 					column[i] = nobody
 				}
-				for rank, k := range r.b.in.Stream.Epoch(r.b.in.From+e).Readers(lo, hi) {
+				epoch = r.b.in.Stream.EpochInto(epoch, r.b.in.From+e)
+				for rank, k := range epoch.Readers(lo, hi) {
 					at, node := &column[int(k)-lo], uint16(r.b.nodeOf[rank])
 					if *at == nobody {
 						*at = node

@@ -25,7 +25,6 @@ type measure struct {
 	shift  int
 	seen   [][]uint64  // per epoch, a bit per sample
 	slots  [][]uint32  // per epoch and sample that is looked at: node and sixteenth, plus one; 0: not read
-	place  []uint32    // sixteenth of each step, if the epoch has few steps; otherwise computed
 	same   float64     // probability that a full shuffle gives a sample to the same node again
 	part   [16]float64 // share of the epoch in each sixteenth
 	whole  bool        // every node reads everything: node 0 speaks for all
