@@ -2,17 +2,17 @@ package simulate
 
 import "math/rand/v2"
 
-// Streams of the seed: what is drawn from a Job's seed besides the permutations, which are package
-// access's, comes from a PCG of its own, so that one draw never moves another.
+// What is drawn from a Job's seed besides the permutations, which are package access's, comes from a PCG
+// whose second word is one of these, so that one draw never moves another.
 const (
-	drawOfSizes   = 0x73697a6573 // DrawSizes
-	drawOfRewrite = 0x747261636573
+	drawOfSizes   = 0x73697a6573   // DrawSizes
+	drawOfRewrite = 0x747261636573 // the profile Thesis, policies that rewrite the traces
 )
 
 // DrawSizes draws n sample sizes in MB from a normal distribution of mean mu and standard deviation sigma;
 // every size below min is drawn again (simulator-semantics section 1, data set and traces). The draw is a
-// pure function of its arguments: a PCG seeded with seed, one normal deviate after the other. min must be one
-// that the distribution reaches: where sigma is 0 and mu below min, the size is min.
+// pure function of its arguments: a PCG seeded with seed, one normal deviate after the other. Where the distribution
+// hardly reaches min, which maxRedraws tells, a size is min itself.
 func DrawSizes(seed uint64, n int, mu, sigma, min float64) []float64 {
 	rng := rand.New(rand.NewPCG(seed, drawOfSizes))
 	sizes := make([]float64, n)
@@ -29,5 +29,5 @@ func DrawSizes(seed uint64, n int, mu, sigma, min float64) []float64 {
 	return sizes
 }
 
-// maxRedraws bounds the draws of one size: a min that lies many sigmas above mu ends there.
+// maxRedraws bounds the draws of one size: it takes as many where min is some four sigmas above mu.
 const maxRedraws = 10000

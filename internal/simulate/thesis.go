@@ -19,7 +19,7 @@ import (
 //
 // The order of the samples is that of RunModel: package access's, by Job.Seed or Job.Order. The policies that rewrite
 // the traces draw from a PCG of the same seed. So a Result is a pure function of its arguments.
-// Memory: 13 bytes per sample access, 16 per planned copy, and some 10 per sample and node.
+// Memory: 13 bytes per sample access, 8 per read of a prefetcher from the source, some 50 per copy in a storage class, and 20 per sample.
 func RunThesis(ctx context.Context, job *Job, policy string) (*Result, error) {
 	rules, missing, err := thesisRulesOf(policy)
 	if err != nil {

@@ -9,7 +9,7 @@ type thesisCopy struct {
 	class int32
 }
 
-// thesisCopies has, for every file, its copies by ascending node. Its size is that of the copies that
+// thesisCopies has, for every file, its copies by ascending node, at most one per node. Its size is that of the copies that
 // there are, never nodes times files.
 type thesisCopies struct {
 	first []int // per file, where its copies begin; one more at the end
@@ -18,6 +18,22 @@ type thesisCopies struct {
 
 // of returns the copies of file k.
 func (c *thesisCopies) of(k int32) []thesisCopy { return c.list[c.first[k]:c.first[k+1]] }
+
+// ownCopy returns node i's copy among those of a file; nil: it has none.
+func ownCopy(copies []thesisCopy, i int) *thesisCopy {
+	lo, hi := 0, len(copies)
+	for lo < hi {
+		if mid := (lo + hi) / 2; int(copies[mid].node) < i {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	if lo < len(copies) && int(copies[lo].node) == i {
+		return &copies[lo]
+	}
+	return nil
+}
 
 // thesisHeld is a file that a node reads into a class, from start on.
 type thesisHeld struct {

@@ -117,12 +117,7 @@ func (r *thesisRun) fillGaps(i int, time float64) {
 		l.clock[l.turn] = max(l.clock[l.turn], time)
 		begin, end := l.take(r.job.Sizes[k], r.fetchSource(r.job.Sizes[k], len(r.nodes)))
 		r.logFill(i, begin)
-		copies := r.copies.of(k)
-		for x := range copies {
-			if int(copies[x].node) == i {
-				copies[x].avail = end
-			}
-		}
+		ownCopy(r.copies.of(k), i).avail = end
 		n.held = append(n.held, thesisHeld{file: k, class: int32(l.class), source: true, start: begin, avail: end})
 	}
 }

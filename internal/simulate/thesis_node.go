@@ -156,20 +156,18 @@ func (r *thesisRun) consume(i, f int, s, now float64) float64 {
 // copies that are available now; ties go to the source, then to the local copy.
 func (r *thesisRun) demandCopy(i int, k int32, s, now, fetch float64) (float64, int) {
 	place := thesisSource
-	remote := -1
-	for _, c := range r.copies.of(k) {
-		if c.avail > now {
-			continue
-		}
-		if int(c.node) != i {
-			remote = int(c.class) // nodes ascend: the highest one wins (3.9)
-		} else if t := s / r.localRate[c.class]; t < fetch {
-			fetch, place = t, thesisLocal+int(c.class)
+	copies := r.copies.of(k)
+	if own := ownCopy(copies, i); own != nil && own.avail <= now {
+		if t := s / r.localRate[own.class]; t < fetch {
+			fetch, place = t, thesisLocal+int(own.class)
 		}
 	}
-	if remote >= 0 {
-		if t := s / r.remoteRate[remote]; t < fetch {
-			fetch, place = t, thesisRemote
+	for x := len(copies) - 1; x >= 0; x-- { // the highest node that has it by now (3.9)
+		if c := &copies[x]; c.avail <= now && int(c.node) != i {
+			if t := s / r.remoteRate[c.class]; t < fetch {
+				fetch, place = t, thesisRemote
+			}
+			break
 		}
 	}
 	return fetch, place
@@ -255,22 +253,18 @@ func (r *thesisRun) stagingSource(i int, s, now float64, place int, ready, cost 
 // its own, or, where the policy looks at other nodes, the one of the highest other node that has one, if there
 // is no own or the own is slower.
 func (r *thesisRun) stagingCopy(i int, k int32, s float64) (place int, ready, cost float64) {
-	remote, own := -1, -1
 	copies := r.copies.of(k)
-	for x := range copies {
-		if int(copies[x].node) == i {
-			own = x
-		} else {
-			remote = x
-		}
-	}
+	own := ownCopy(copies, i)
 	rate := 0.0
-	if own >= 0 {
-		c := &copies[own]
-		place, ready, rate = thesisLocal+int(c.class), c.avail, r.localRate[c.class]
+	if own != nil {
+		place, ready, rate = thesisLocal+int(own.class), own.avail, r.localRate[own.class]
 	}
-	if remote >= 0 && r.rules.remote {
-		if c := &copies[remote]; own < 0 || rate < r.remoteRate[c.class] {
+	if last := len(copies) - 1; r.rules.remote && last >= 0 {
+		c := &copies[last]
+		if c == own && last > 0 {
+			c = &copies[last-1]
+		}
+		if c != own && (own == nil || rate < r.remoteRate[c.class]) {
 			place, ready, rate = thesisRemote, c.avail, r.remoteRate[c.class]
 		}
 	}
