@@ -132,7 +132,7 @@ func (r *thesisRun) consume(i, f int, s, now float64) float64 {
 	if avail > now {
 		fetch := r.fetchSource(s, r.clients(now, i))
 		place := thesisSource
-		if r.copies.list != nil {
+		if len(r.copies.list) > 0 {
 			fetch, place = r.demandCopy(i, n.reads[f], s, now, fetch)
 		}
 		if done := now + (fetch + s/r.writeRate); done < avail {
@@ -210,7 +210,7 @@ func (r *thesisRun) fill(ctx context.Context, i int, time float64) {
 		}
 		now := n.clock[r.turn]
 		place, ready, cost := thesisNowhere, 0.0, 0.0
-		if r.copies.list != nil {
+		if len(r.copies.list) > 0 {
 			place, ready, cost = r.stagingCopy(i, k, s)
 		}
 		done := max(now, ready) + cost
