@@ -112,11 +112,10 @@ func runSimulate(ctx context.Context, opts simulateOptions, out io.Writer) error
 	if opts.json && opts.csv {
 		return badInput("--json and --csv: one of them")
 	}
-	plan, err := planSimulation(opts)
+	plan, r, err := prepareSimulation(ctx, opts)
 	if err != nil {
-		return inputError{err}
+		return err
 	}
-	r := plan.report()
 	stopped, err := plan.run(ctx, opts.progress, r)
 	if err != nil {
 		return err
@@ -142,6 +141,30 @@ func runSimulate(ctx context.Context, opts simulateOptions, out io.Writer) error
 		return interrupted{}
 	}
 	return nil
+}
+
+// prepareSimulation reads, checks and draws everything, for as long as nobody interrupts it: the sizes of billions of samples take a while.
+func prepareSimulation(ctx context.Context, opts simulateOptions) (*simulationPlan, *report.Report, error) {
+	type prepared struct {
+		plan   *simulationPlan
+		report *report.Report
+		err    error
+	}
+	done := make(chan prepared, 1)
+	go func() {
+		plan, err := planSimulation(opts)
+		if err != nil {
+			done <- prepared{err: inputError{err}}
+			return
+		}
+		done <- prepared{plan, plan.report(), nil}
+	}()
+	select {
+	case p := <-done:
+		return p.plan, p.report, p.err
+	case <-ctx.Done():
+		return nil, nil, interrupted{}
+	}
 }
 
 // simulationPoint is one scenario and the values of the sweep that led to it.
@@ -178,37 +201,51 @@ func planSimulation(opts simulateOptions) (*simulationPlan, error) {
 		return nil, err
 	}
 	var faults []string
+	note := func(wrong scenario.Faults) {
+		for _, f := range wrong {
+			if len(faults) < 50 && !slices.Contains(faults, f.Error()) {
+				faults = append(faults, f.Error())
+			}
+		}
+	}
 	for _, values := range combinations(p.sweeps) {
-		all, where := slices.Clone(set), ""
+		all := slices.Clone(set)
 		for k, v := range values {
 			all = append(all, scenario.Override{Key: p.sweeps[k].Key, Value: v})
-			where += p.sweeps[k].Key + "=" + v + ": "
 		}
 		s, err := file.Scenario(all...)
 		var wrong scenario.Faults
-		if errors.As(err, &wrong) {
-			for _, f := range wrong {
-				if len(faults) < 50 && !slices.Contains(faults, f.Error()) {
-					faults = append(faults, f.Error())
-				}
-			}
+		switch {
+		case errors.As(err, &wrong):
+			note(wrong)
 			continue
-		}
-		if err != nil {
+		case err != nil:
 			return nil, err
-		}
-		if err := s.Fits(); errors.As(err, &wrong) {
-			faults = append(faults, where+wrong.Error())
+		case len(p.sweeps) == 0:
+			note(s.Unmet()) // in a sweep, a policy that can not run somewhere says so there
 		}
 		p.points = append(p.points, simulationPoint{values, s})
 		if len(p.points)*len(s.Policies) > maxSimulations {
 			return nil, fmt.Errorf("--sweep asks for more than %d simulations", maxSimulations)
 		}
 	}
+	if faults == nil {
+		if err := p.fitMemory(); err != nil {
+			return nil, err
+		}
+		for _, point := range p.points {
+			var wrong scenario.Faults
+			if err := point.scenario.Fits(); errors.As(err, &wrong) {
+				note(wrong)
+			} else if err != nil {
+				return nil, err
+			}
+		}
+	}
 	if faults != nil {
 		return nil, fmt.Errorf("%s:\n%s", opts.file, strings.Join(faults, "\n"))
 	}
-	return p, p.fitMemory()
+	return p, nil
 }
 
 // overrides are the values that flags set in the place of the file's.

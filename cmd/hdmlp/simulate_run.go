@@ -31,9 +31,12 @@ func simulateOne(ctx context.Context, job *simulate.Job, profile simulate.Profil
 // fitMemory decides how many simulations run at the same time, and refuses a scenario of which there is no room for one.
 func (p *simulationPlan) fitMemory() error {
 	shared, simulations := int64(0), 0
+	datasets := map[string]bool{}
 	for _, point := range p.points {
 		s := point.scenario
-		shared = max(shared, s.SharedBytes())
+		if dataset := fmt.Sprint(s.Seed, s.Dataset); !datasets[dataset] {
+			datasets[dataset], shared = true, shared+s.SharedBytes()
+		}
 		p.largest = max(p.largest, s.RunBytes(p.perBatch()))
 		simulations += len(s.Policies)
 	}

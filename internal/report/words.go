@@ -30,7 +30,7 @@ func group(v float64, decimals int) string {
 // timeText writes seconds with the digits that matter.
 func timeText(s float64) string {
 	switch a := math.Abs(s); {
-	case a == 0:
+	case a < 5e-5: // also what is left of rounding
 		return "0"
 	case a < 1:
 		return strconv.FormatFloat(s, 'f', 4, 64)

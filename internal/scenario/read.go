@@ -100,9 +100,7 @@ func (r *reader) read(table map[string]any) {
 			})
 		}},
 	})
-	if len(r.faults) == 0 {
-		r.together()
-	}
+	r.together()
 }
 
 func (r *reader) environment(path string, value any) {

@@ -169,7 +169,6 @@ func TestFaults(t *testing.T) {
 		{"environment.nodes=11", []string{"environment.nodes is 11: more nodes than samples in a batch", "global_batch_size = 10", "1 to 10"}},
 		{"environment.nodes=70000", []string{"environment.nodes is 70000", "1 to 65535"}},
 		{"storage_class.ram.capacity=-1", []string{"environment.storage_class.1.capacity is -1: negative", "MB"}},
-		{"storage_class.0.capacity=0", []string{"simulate.policies is \"cooperative\"", "class 0", "no capacity", `"all"`}},
 		{"storage_class.7.capacity=1", []string{`there is no storage class "7"`, "0 to 1"}},
 		{"storage_class.1=5", []string{"environment.storage_class.1", "not one value"}},
 		{"environment.storage_class=[]", []string{"environment.storage_class is a list of 0", "at least class 0"}},
@@ -211,12 +210,15 @@ func TestFaults(t *testing.T) {
 func TestFaultsAtOnce(t *testing.T) {
 	_, err := read(t, `
 [environment]
-nodes = -1
+nodes = 5
 copmute = 3
 [[environment.storage_class]]
 read = {}
 [dataset]
 samples = "many"
+[job]
+epochs = -1
+global_batch_size = 4
 `)
 	var faults scenario.Faults
 	if !errors.As(err, &faults) {
@@ -227,8 +229,8 @@ samples = "many"
 		keys = append(keys, f.Key)
 	}
 	want := []string{
-		"environment.nodes", "environment.compute", "environment.preprocess", "environment.network", "environment.source_network", "environment.source",
-		"environment.storage_class.0.capacity", "environment.storage_class.0.read", "environment.copmute", "dataset.samples", "dataset.mu", "job",
+		"environment.compute", "environment.preprocess", "environment.network", "environment.source_network", "environment.source",
+		"environment.storage_class.0.capacity", "environment.storage_class.0.read", "environment.copmute", "dataset.samples", "dataset.mu", "job.epochs", "environment.nodes",
 	}
 	if diff := cmp.Diff(want, keys); diff != "" {
 		t.Errorf("-want +got\n%s\n%v", diff, err)
@@ -249,20 +251,25 @@ func TestPoliciesThatWereNamed(t *testing.T) {
 	for policy, set := range map[string]string{
 		"deepio_ordered": "storage_class.1.capacity=0", "minio": "storage_class.1.capacity=0", "staging": "storage_class.0.capacity=0",
 	} {
-		if _, err := read(t, small, set, `policies=["`+policy+`"]`); err == nil || !strings.Contains(err.Error(), policy) {
-			t.Errorf("%s with %s: got %v", policy, set, err)
-		}
-		s, err := read(t, small, set, `policies=["all"]`)
+		s, err := read(t, small, set, `policies=["`+policy+`"]`)
 		if err != nil {
+			t.Fatal(err)
+		}
+		if wrong := s.Unmet(); len(wrong) != 1 || wrong[0].Value != policy || !strings.Contains(wrong.Error(), `no capacity; allowed: a capacity above 0, or "all"`) {
+			t.Errorf("%s with %s: got %v", policy, set, wrong)
+		}
+		if s, err = read(t, small, set, `policies=["all"]`); err != nil {
 			t.Errorf("all with %s: %v", set, err)
+		} else if wrong := s.Unmet(); wrong != nil {
+			t.Errorf("all with %s: %v", set, wrong)
 		} else if why := s.Needs(policy); !strings.Contains(why, "no capacity") {
 			t.Errorf("%s with %s needs %q", policy, set, why)
 		}
 	}
 	if s, err := read(t, small, "storage_class.0.capacity=0", `policies=["naive","perfect"]`); err != nil {
-		t.Errorf("naive needs no staging buffer: %v", err)
-	} else if err := s.Fits(); err != nil {
-		t.Error(err)
+		t.Fatal(err)
+	} else if s.Fits() != nil || s.Unmet() != nil {
+		t.Errorf("naive needs no staging buffer: %v, %v", s.Fits(), s.Unmet())
 	}
 }
 

@@ -7,31 +7,36 @@ import (
 	"github.com/hdmlp/hdmlp/internal/access"
 )
 
-// together checks what values, right one by one, must have to do with each other.
+// together checks what values, right one by one, must have to do with each other. Those that are 0 are at fault already.
 func (r *reader) together() {
 	s := r.scenario
-	if s.GlobalBatch < s.Nodes && s.Scheme != access.Whole {
+	if s.GlobalBatch > 0 && s.GlobalBatch < s.Nodes && s.Scheme != access.Whole {
 		r.fault("environment.nodes", int64(s.Nodes), fmt.Sprintf("more nodes than samples in a batch, job.global_batch_size = %d", s.GlobalBatch),
 			fmt.Sprintf("1 to %d, or a larger batch", s.GlobalBatch))
 	}
-	if s.DropLast && s.GlobalBatch > s.Dataset.Samples {
+	if s.DropLast && s.Dataset.Samples > 0 && s.GlobalBatch > s.Dataset.Samples {
 		r.fault("job.global_batch_size", int64(s.GlobalBatch), fmt.Sprintf("larger than the dataset of %d samples, so that with drop_last no batch remains", s.Dataset.Samples),
 			fmt.Sprintf("1 to %d, or drop_last = false", s.Dataset.Samples))
 	}
-	if d := s.Dataset; d.File == "" && d.Min > d.Mu+4*d.Sigma {
+	if d := s.Dataset; d.File == "" && d.Mu > 0 && d.Min > d.Mu+4*d.Sigma {
 		r.fault("dataset.min", d.Min, fmt.Sprintf("more than four sigma above mu = %s, so that nearly every draw would be drawn again",
 			strconv.FormatFloat(d.Mu, 'g', -1, 64)), "at most mu + 4 sigma")
 	}
-	if s.order != "" {
+	if s.order != "" && s.Dataset.Samples > 0 && s.Epochs > 0 {
 		r.order()
 	}
-	if s.named {
-		for _, policy := range s.Policies {
-			if why := s.Needs(policy); why != "" {
-				r.fault("simulate.policies", policy, why, `a capacity above 0, or "all", which leaves out what can not run`)
-			}
+}
+
+// Unmet says which of the policies that were named one by one can not run on this machine, and why. Where "all" stands
+// for them, those that can not are left out.
+func (s *Scenario) Unmet() Faults {
+	var faults Faults
+	for _, policy := range s.Policies {
+		if why := s.Needs(policy); why != "" && s.named {
+			faults = append(faults, Fault{"simulate.policies", policy, why, `a capacity above 0, or "all", which leaves out what can not run`})
 		}
 	}
+	return faults
 }
 
 // order checks that the order is one of this dataset and as many epochs.
