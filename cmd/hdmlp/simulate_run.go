@@ -282,7 +282,7 @@ func newSimulationBar(out io.Writer, total int) *simulationBar {
 		return b
 	}
 	b.bars = mpb.New(mpb.WithOutput(out), mpb.WithWidth(40))
-	b.bar = b.bars.New(int64(total), mpb.BarStyle().Lbound("").Filler("━").Tip("━").Padding("─").Rbound(""),
+	b.bar = b.bars.New(int64(total), mpb.BarStyle().Lbound("").Filler("━").Tip("━").Padding("─").Rbound(""), mpb.BarRemoveOnComplete(),
 		mpb.PrependDecorators(decor.Name("simulating ")),
 		mpb.AppendDecorators(
 			decor.CountersNoUnit(" %d of %d"), decor.Elapsed(decor.ET_STYLE_MMSS, decor.WCSyncSpace),
