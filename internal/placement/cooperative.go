@@ -50,7 +50,8 @@ func (c Cooperative) Plan(in Input) (*Plan, error) {
 	}
 	b.sortClasses(r)
 	p := b.finish(c.Name(), true, true)
-	p.ReadOnce = true
+	source, peer, _ := b.perMB(0)
+	p.ReadOnce = peer < source // otherwise nobody asks an owner for what it has not got
 	return p, nil
 }
 

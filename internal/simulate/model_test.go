@@ -139,6 +139,7 @@ func TestSharedSource(t *testing.T) {
 // TestOwnerReadsOnce: where the classes hold everything and are faster than the source, every byte leaves the source
 // once, whoever needs it first.
 func TestOwnerReadsOnce(t *testing.T) {
+	t.Parallel()
 	checked := 0
 	for seed := range uint64(scenarios) {
 		job := randomJob(seed)
@@ -218,6 +219,7 @@ func TestModelRefuses(t *testing.T) {
 
 // TestThesisScenarios runs the thesis's four scenarios, scaled down: what the thesis says in words about them holds.
 func TestThesisScenarios(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		f      int
@@ -225,9 +227,12 @@ func TestThesisScenarios(t *testing.T) {
 		epochs int
 		lbann  bool // fits
 	}{
-		{"1", 2000, 0.027, 10, true}, {"2", 15000, 1, 10, true}, {"3", 30000, 2, 5, false}, {"4", 40000, 3, 5, false},
+		{"1", 1000, 0.027, 10, true}, {"2", 5000, 1, 10, true}, {"3", 10000, 2, 5, false}, {"4", 13000, 3, 5, false},
 	} {
 		job := thesisJob(c.f, c.size, c.epochs)
+		for j := range job.Env.Classes {
+			job.Env.Classes[j].Capacity /= 3
+		}
 		took := map[string]float64{}
 		for _, p := range Policies() {
 			r := runModel(t, job, p)
