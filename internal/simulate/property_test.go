@@ -366,7 +366,7 @@ func TestShrinkingResources(t *testing.T) {
 		tolerance float64
 	}{{"b_fs", 0.03}, {"t", 0.01}, {"c", 0.05}, {"beta", 0.05}, {"b_c", 0.1}, {"d_0", 0.06}} {
 		worst := 1.0
-		for seed := range uint64(scenarios) {
+		for seed := uint64(0); seed < scenarios; seed += 3 { // 12 runs per policy and job
 			job := randomJob(seed)
 			less := scaled(job, c.resource, 0.7)
 			for _, p := range Policies() {
@@ -387,7 +387,7 @@ func TestShrinkingResources(t *testing.T) {
 				}
 			}
 		}
-		t.Logf("seeds 0 to %d, 0.7 times the %s: at least %.4f times the runtime", scenarios-1, c.resource, worst)
+		t.Logf("every third of seeds 0 to %d, 0.7 times the %s: at least %.4f times the runtime", scenarios-1, c.resource, worst)
 	}
 	worst := 1.0
 	for seed := range uint64(scenarios) {
