@@ -36,21 +36,21 @@ func newSimulateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "simulate SCENARIO.toml | --from-run REPORT.json",
 		Short: "Predict what each way of loading data would take on a machine",
-		Long: `Predict, in virtual time, what each way of loading data would take on a machine: runtimes,
-stalls, and where every sample would be read from. A scenario file describes the
-machine, the dataset, and the training job; scenarios/ has those of the papers, and
-docs/SIMULATOR.md says how to describe your own.
+		Long: `Predict, in virtual time, what each way of loading data would take on a
+machine: runtimes, stalls, and where every sample would be read from. A scenario
+file describes the machine, the dataset and the training job; scenarios/ has
+those of the papers, and docs/SIMULATOR.md says how to describe your own.
 
---profile model, the default, is a clean model; thesis computes what the thesis's own
-simulator computes, to compare with its tables.
+--profile model, the default, is a clean model; thesis computes what the
+thesis's own simulator computes, to compare with its tables.
 
---set puts a value in the place of the file's. Keys are dotted, and may
-leave out their table: epochs is job.epochs. A storage class goes by its number or
-name: storage_class.ram.capacity. Values are as in the file: numbers of MB
-and MB/s, or with units, such as 10GB/s.
+--set puts a value in the place of the file's. Keys are dotted, and may leave out
+their table: epochs is job.epochs. A storage class goes by its number or name:
+storage_class.ram.capacity. Values are as in the file: numbers of MB and MB/s,
+or with units, such as 10GB/s.
 
---sweep runs a scenario for each of several values, twice given for each
-combination of two keys' values; --scaling does so for numbers of nodes.
+--sweep runs the scenario for each of several values; given twice, for each
+combination of two keys' values. --scaling does so for numbers of nodes.
 
 EXIT STATUS
   0    success

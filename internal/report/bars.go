@@ -72,7 +72,7 @@ func (c *canvas) drawBars(p *Point, places []place, best *Policy, longest float6
 	value := func(policy *Policy) string {
 		s := timeText(policy.Runtime/seconds) + " " + unit[:1]
 		if best != nil && best.Supported && best.Runtime > 0 && policy != best {
-			s += fmt.Sprintf("  %s×", ratio(policy.Runtime/best.Runtime))
+			s += fmt.Sprintf(" · %s×", ratio(policy.Runtime/best.Runtime))
 		}
 		return s
 	}

@@ -257,6 +257,23 @@ func checkSVG(t *testing.T, path string) {
 	}
 }
 
+// TestSummary: the best policy is named, also where dropping the last batch leaves out a part of the dataset; one that
+// shows less than the others is not the best, however fast.
+func TestSummary(t *testing.T) {
+	r := sample()
+	for i := range r.Points[0].Policies {
+		r.Points[0].Policies[i].SeenPerEpoch *= 0.99
+	}
+	r.Points[0].Policies[4].Runtime = 1501
+	if got := strings.Join(r.summary(), " "); !strings.Contains(got, "cooperative: 26 min 40 s, 1.07 times") {
+		t.Errorf("got %q", got)
+	}
+	r.Points[0].Policies = nil
+	if got := r.summary(); len(got) != 0 {
+		t.Errorf("nothing was simulated: got %q", got)
+	}
+}
+
 func TestSpread(t *testing.T) {
 	for _, test := range []struct{ places, want []float64 }{
 		{[]float64{10, 50, 90}, []float64{10, 50, 90}},
