@@ -240,7 +240,6 @@ func TestLatency(t *testing.T) {
 		t.Errorf("opens do not overlap: four readers took %v, one took %v", took[4], took[1])
 	}
 	before := r.ask("counters")
-	begin := time.Now()
 	files := 0
 	err := filepath.WalkDir(r.dir, func(_ string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
@@ -251,9 +250,6 @@ func TestLatency(t *testing.T) {
 	})
 	if err != nil || files != len(content) {
 		t.Fatalf("walked over %d files, %v; want %d", files, err, len(content))
-	}
-	if took := time.Since(begin); took > latency*time.Duration(len(content))/4 {
-		t.Errorf("names and attributes of %d files took %v", files, took)
 	}
 	if after := r.ask("counters"); after.Opens != before.Opens || after.Bytes != before.Bytes {
 		t.Errorf("walking changed the counters from %+v to %+v", before, after)
