@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/hdmlp/hdmlp/internal/simulate"
 )
@@ -19,10 +20,9 @@ func (s *Scenario) SharedBytes() int64 {
 // RunBytes estimates the memory that one simulation takes at most, in bytes; perBatch if it keeps the times of batches.
 func (s *Scenario) RunBytes(perBatch bool) int64 {
 	f, n, e := float64(s.Dataset.Samples), float64(s.Nodes), float64(s.Epochs)
-	// Copies that the caches of all nodes can hold, at most one of each sample per node.
-	copies := f * n
-	if bytes := s.Bytes(); bytes > 0 {
-		copies = min(copies, n*s.Env.LocalCapacity()/bytes*f)
+	copies := 0.0
+	for _, policy := range s.Policies {
+		copies = max(copies, s.copies(policy))
 	}
 	total := 110*f + 48*copies + 1<<16*n // measured with 14.2 million samples, the garbage of planning included
 	if s.Profile == simulate.Thesis {
@@ -33,6 +33,31 @@ func (s *Scenario) RunBytes(perBatch bool) int64 {
 	}
 	const most = 1 << 60
 	return int64(min(total, most))
+}
+
+// copies estimates how many copies of samples the policy plans at most, over all nodes.
+func (s *Scenario) copies(policy string) float64 {
+	f, n := float64(s.Dataset.Samples), float64(s.Nodes)
+	most := f * n
+	switch policy {
+	case "perfect", "naive", "staging":
+		return 0
+	case "sharded":
+	case "frequency", "minio", "cooperative":
+		if policy == "cooperative" && len(s.Env.Classes) > 1 && s.Env.PeerBandwidth >= s.Env.ReadRate(1) {
+			most = f // a second copy saves nothing where peers are as fast as the node itself
+			break
+		}
+		if n > 1 { // a node holds what it reads: of each sample, with probability 1 - (1 - 1/N)^E
+			most *= 1 - math.Pow(1-1/n, float64(s.Epochs))
+		}
+	default: // each sample once
+		most = f
+	}
+	if bytes := s.Bytes(); bytes > 0 {
+		most = min(most, n*s.Env.LocalCapacity()/bytes*f)
+	}
+	return most
 }
 
 // Fits checks that the largest sample has room in the staging buffer, which the sizes must be drawn for. The error is of type Faults.

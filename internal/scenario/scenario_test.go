@@ -286,6 +286,33 @@ func TestFits(t *testing.T) {
 	}
 }
 
+// TestRunBytes: what is refused for want of memory depends on what a policy plans: 1024 nodes that each keep what they read
+// need far more than 1024 nodes that keep each sample once.
+func TestRunBytes(t *testing.T) {
+	need := func(policy string, set ...string) int64 {
+		s, err := read(t, small, append([]string{
+			"nodes=1024", "global_batch_size=1024", "samples=14200000", "epochs=90", "storage_class.ram.capacity=1 TB", "profile=model", `policies=["` + policy + `"]`,
+		}, set...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.RunBytes(false)
+	}
+	const gib = 1 << 30
+	if got := need("cooperative"); got > 4*gib {
+		t.Errorf("cooperative needs %d bytes, want less than 4 GiB", got)
+	}
+	if got := need("frequency"); got < 20*gib {
+		t.Errorf("frequency needs %d bytes for more than a billion copies", got)
+	}
+	if slow, fast := need("cooperative", "network=10"), need("cooperative"); slow < 4*fast {
+		t.Errorf("where the network is slow, nodes keep copies: %d bytes, and %d where it is fast", slow, fast)
+	}
+	if model, thesis := need("naive"), need("naive", "profile=thesis"); thesis < model+13*14200000*90 {
+		t.Errorf("13 bytes per access: %d bytes in profile thesis, %d in model", thesis, model)
+	}
+}
+
 func TestSweep(t *testing.T) {
 	for text, want := range map[string]scenario.Sweep{
 		"nodes=1,2, 4":                  {Key: "environment.nodes", Values: []string{"1", "2", "4"}},
