@@ -22,6 +22,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/config/suggest"
 )
 
 // Config is a validated configuration. Sizes are bytes.
@@ -197,7 +199,7 @@ func (r *resolver) readEnvironment() {
 			names = append(names, otherVariables[:]...)
 			r.problem(Problem{
 				Key: name, Value: value, Source: "environment",
-				Wrong: "unknown variable" + suggestion(name, names), Allowed: list(names),
+				Wrong: "unknown variable" + suggest.Nearest(name, names), Allowed: suggest.List(names),
 			})
 			continue
 		}
@@ -227,7 +229,7 @@ func (r *resolver) take(key string, value any, source string, otherKeys []string
 		keys = append(keys, otherKeys...)
 		r.problem(Problem{
 			Key: key, Value: text, Source: source,
-			Wrong: "unknown key" + suggestion(key, keys), Allowed: list(keys),
+			Wrong: "unknown key" + suggest.Nearest(key, keys), Allowed: suggest.List(keys),
 		})
 	case !scalar:
 		r.problem(Problem{Key: key, Value: text, Source: source, Wrong: "not a single value", Allowed: p.Allowed()})

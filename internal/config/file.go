@@ -13,6 +13,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"github.com/hdmlp/hdmlp/internal/config/size"
+	"github.com/hdmlp/hdmlp/internal/config/suggest"
 )
 
 // maxFile is the largest configuration file that is read, in bytes.
@@ -155,7 +156,7 @@ func (r *resolver) readClass(key string, table map[string]any) fileClass {
 			text, _ := toText(table[name])
 			r.problem(Problem{
 				Key: key + "." + name, Value: text, Source: r.file,
-				Wrong: "unknown key" + suggestion(name, names), Allowed: list(names),
+				Wrong: "unknown key" + suggest.Nearest(name, names), Allowed: suggest.List(names),
 			})
 		}
 	}
@@ -189,7 +190,7 @@ func (r *resolver) readModel(value any) {
 			text, _ := toText(table[name])
 			r.problem(Problem{
 				Key: key, Value: text, Source: r.file,
-				Wrong: "unknown key" + suggestion(name, names), Allowed: list(names),
+				Wrong: "unknown key" + suggest.Nearest(name, names), Allowed: suggest.List(names),
 			})
 			continue
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/config/size"
+	"github.com/hdmlp/hdmlp/internal/config/suggest"
 )
 
 // Allowed says in words what the parameter takes.
@@ -30,7 +31,7 @@ func (p Parameter) Allowed() string {
 		text = fmt.Sprintf(`a time such as "30s", "500ms" or "2m" (a plain number is seconds), from %v to %v`,
 			time.Duration(p.Min), time.Duration(p.Max))
 	case Enum:
-		text = list(p.Values)
+		text = suggest.List(p.Values)
 	case Path:
 		text = `an absolute path, or one that begins with "~/"`
 	case Address:
@@ -92,7 +93,7 @@ func (p Parameter) parseString(text string) (string, error) {
 	switch {
 	case p.Kind == Enum:
 		if !slices.Contains(p.Values, text) {
-			return "", errors.New("not one of the values" + suggestion(text, p.Values))
+			return "", errors.New("not one of the values" + suggest.Nearest(text, p.Values))
 		}
 	case text == "":
 	case p.Kind == Path:
@@ -158,50 +159,4 @@ func toText(value any) (text string, scalar bool) {
 		return v.String(), true
 	}
 	return fmt.Sprint(value), false
-}
-
-// list writes alternatives: "a, b or c".
-func list(values []string) string {
-	if len(values) < 2 {
-		return strings.Join(values, "")
-	}
-	last := len(values) - 1
-	return strings.Join(values[:last], ", ") + " or " + values[last]
-}
-
-// suggestion is `; did you mean "x"?` for the known name that is nearest to an
-// unknown one, or nothing if none is near.
-func suggestion(unknown string, known []string) string {
-	best, bestDistance := "", len(unknown)/3+1
-	for _, name := range known {
-		if d := distance(strings.ToLower(unknown), strings.ToLower(name)); d < bestDistance {
-			best, bestDistance = name, d
-		}
-	}
-	if best == "" {
-		return ""
-	}
-	return fmt.Sprintf("; did you mean %q?", best)
-}
-
-// distance is Levenshtein's, of the first 64 bytes.
-func distance(a, b string) int {
-	a, b = a[:min(len(a), 64)], b[:min(len(b), 64)]
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/config/suggest"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/simulate"
 )
@@ -57,7 +58,7 @@ func (r *reader) table(path string, value any, fields []field) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(table)) {
 		if !slices.Contains(names, name) {
-			r.fault(join(path, name), table[name], "unknown key"+suggestion(name, names), list(names))
+			r.fault(join(path, name), table[name], "unknown key"+suggest.Nearest(name, names), suggest.List(names))
 		}
 	}
 }
@@ -214,7 +215,7 @@ func (r *reader) job(path string, value any) {
 			schemes := []string{string(access.Uniform), string(access.Strided), string(access.Whole), string(access.Imbalanced)}
 			name, _ := v.(string)
 			if !slices.Contains(schemes, name) {
-				r.fault(key, v, "not a distribution scheme"+suggestion(name, schemes), list(schemes))
+				r.fault(key, v, "not a distribution scheme"+suggest.Nearest(name, schemes), suggest.List(schemes))
 			}
 			s.Scheme = access.Scheme(name)
 		}},
@@ -238,13 +239,13 @@ func (r *reader) policies(key string, value any) {
 		for i, entry := range v {
 			name, ok := entry.(string)
 			if !ok {
-				r.fault(fmt.Sprintf("%s.%d", key, i), entry, "not a name", list(append(Policies(), "all")))
+				r.fault(fmt.Sprintf("%s.%d", key, i), entry, "not a name", suggest.List(append(Policies(), "all")))
 				continue
 			}
 			names = append(names, name)
 		}
 	default:
-		r.fault(key, value, "not a list of policies", `["all"] or names of `+list(Policies()))
+		r.fault(key, value, "not a list of policies", `["all"] or names of `+suggest.List(Policies()))
 		return
 	}
 	chosen, err := ChoosePolicies(names)
@@ -270,11 +271,11 @@ func ChoosePolicies(names []string) ([]string, error) {
 		case slices.Contains(policies, name):
 			chosen = append(chosen, name)
 		default:
-			faults = append(faults, Fault{"simulate.policies", text(name), "unknown policy" + suggestion(name, policies), "all, or " + list(policies)})
+			faults = append(faults, Fault{"simulate.policies", text(name), "unknown policy" + suggest.Nearest(name, policies), "all, or " + suggest.List(policies)})
 		}
 	}
 	if len(names) == 0 {
-		faults = append(faults, Fault{"simulate.policies", "", "empty", "all, or " + list(policies)})
+		faults = append(faults, Fault{"simulate.policies", "", "empty", "all, or " + suggest.List(policies)})
 	}
 	if faults != nil {
 		return nil, faults

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
+
+	"github.com/hdmlp/hdmlp/internal/config/suggest"
 )
 
 // settable are the keys that Override takes, but those of the storage classes and of the points of curves.
@@ -67,7 +69,7 @@ func (r *reader) set(table map[string]any, o Override) {
 			}
 			at = inner[j]
 		default:
-			r.fault(key, o.Value, strings.Join(parts[:i], ".")+" is a value, not a table", list(settable))
+			r.fault(key, o.Value, strings.Join(parts[:i], ".")+" is a value, not a table", suggest.List(settable))
 			return
 		}
 	}

@@ -1,0 +1,54 @@
+// Package suggest finds what somebody may have meant by a name that is not known,
+// for the messages of all that reads names: keys, variables, arguments. It is pure.
+package suggest
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Nearest is `; did you mean "x"?` for the known name that is nearest to an
+// unknown one, or nothing if none is near.
+func Nearest(unknown string, known []string) string {
+	best, bestDistance := "", len(unknown)/3+1
+	for _, name := range known {
+		if d := distance(strings.ToLower(unknown), strings.ToLower(name)); d < bestDistance {
+			best, bestDistance = name, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %q?", best)
+}
+
+// distance is Levenshtein's, of the first 64 bytes.
+func distance(a, b string) int {
+	a, b = a[:min(len(a), 64)], b[:min(len(b), 64)]
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// List writes alternatives: "a, b or c".
+func List(values []string) string {
+	if len(values) < 2 {
+		return strings.Join(values, "")
+	}
+	last := len(values) - 1
+	return strings.Join(values[:last], ", ") + " or " + values[last]
+}
