@@ -123,26 +123,23 @@ func (m *model) read(i int, n *node, w waiter, k int32, size float64) {
 		return
 	}
 
-	f := flight{size: size, copy: -1, who: w}
-	reader := i
+	brings := int32(-1) // the copy that the read brings
 	switch {
 	case from >= 0: // the source is faster than the copies there are
 	case m.plan.ReadOnce && m.copies.first != nil && m.copies.first[k] < m.copies.first[k+1]:
 		c := m.copies.first[k]
 		owner := &m.copies.list[c]
-		reader = int(owner.node)
-		f.copy = int32(c)
+		reader := int(owner.node)
+		brings = int32(c)
 		if owner.state == coming {
-			m.wait(m.source.find(reader, f.copy), w)
+			m.wait(m.source.find(reader, brings), w)
 			m.hold(n, w)
 			return
 		}
 		owner.state = coming
 		if reader != i {
-			f.who = waiter{0, int32(reader), ownerThread, -1}
-			m.wait(&f, w)
 			m.hold(n, w)
-			m.fromSource(reader, &f)
+			m.fromSource(reader, size, brings, waiter{0, int32(reader), ownerThread, m.waiter(w)})
 			return
 		}
 	case own >= 0 && m.copies.list[own].state == coming:
@@ -151,18 +148,18 @@ func (m *model) read(i int, n *node, w waiter, k int32, size float64) {
 		return
 	case own >= 0:
 		m.copies.list[own].state = coming
-		f.copy = own
+		brings = own
 	}
 	m.result.Reads.Source.Samples++
 	m.result.Reads.Source.MB += size
 	m.hold(n, w)
-	m.fromSource(reader, &f)
+	m.fromSource(i, size, brings, w)
 }
 
 // fromSource begins a read from the source.
-func (m *model) fromSource(i int, f *flight) {
-	m.result.SourceTotal += f.size
-	m.source.begin(i, m.now, f)
+func (m *model) fromSource(i int, size float64, brings int32, who waiter) {
+	m.result.SourceTotal += size
+	m.source.begin(i, m.now, size, brings, who)
 }
 
 // hold marks the thread as busy with a read whose end is not known.
@@ -175,15 +172,19 @@ func (m *model) hold(n *node, w waiter) {
 // wait lets w wait for the read.
 func (m *model) wait(f *flight, w waiter) {
 	w.next = f.who.next
-	at := len(m.waiters)
+	f.who.next = m.waiter(w)
+}
+
+// waiter puts w among the waiters.
+func (m *model) waiter(w waiter) int32 {
 	if spare := len(m.spare); spare > 0 {
-		at = int(m.spare[spare-1])
+		at := m.spare[spare-1]
 		m.spare = m.spare[:spare-1]
 		m.waiters[at] = w
-	} else {
-		m.waiters = append(m.waiters, w)
+		return at
 	}
-	f.who.next = int32(at)
+	m.waiters = append(m.waiters, w)
+	return int32(len(m.waiters) - 1)
 }
 
 // readCopy reads copy c, which takes until end (thesis equations 3.6, 3.7). What comes from another node and is
@@ -247,7 +248,7 @@ func (m *model) sourceEnd() {
 }
 
 // answer gives what was read to a thread that waited for it.
-func (m *model) answer(w waiter, f flight) {
+func (m *model) answer(w waiter, f *flight) {
 	i := int(w.node)
 	n, cp := &m.nodes[i], m.copies.list[f.copy]
 	reads := &m.reading[int(cp.node)*m.classes+int(cp.class)]
@@ -276,7 +277,7 @@ func (m *model) fillNext(i int, n *node, thread int32) {
 		}
 		m.copies.list[c].state = coming
 		m.active++
-		m.fromSource(i, &flight{size: m.sizes[k], copy: c, who: waiter{0, int32(i), thread, -1}})
+		m.fromSource(i, m.sizes[k], c, waiter{0, int32(i), thread, -1})
 		return
 	}
 }

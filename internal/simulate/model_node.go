@@ -159,12 +159,10 @@ func (m *model) schedule(i int, n *node) {
 		return
 	}
 	n.first = 0
-	first := n.threads[0]
-	for x, t := range n.threads[1:] {
-		if t < first {
-			first, n.first = t, x+1
-		}
+	if len(n.threads) > 1 {
+		n.first = soonest(n.threads)
 	}
+	first := n.threads[n.first]
 	if first < inf && m.training && (n.next < n.loaded || m.load(i, n)) {
 		if n.free == n.next {
 			n.used = 0
@@ -183,6 +181,16 @@ func (m *model) schedule(i int, n *node) {
 		n.start = max(first, n.room)
 	}
 	m.setClock(i, n)
+}
+
+// soonest returns the thread that is free first. Which one that is nobody can predict, so it is found without a
+// branch: as in tournament, by the bits of the times, their last 16 replaced by the thread's number.
+func soonest(threads []float64) int {
+	best := uint64(math.MaxUint64)
+	for x, t := range threads {
+		best = min(best, math.Float64bits(t)&^0xffff|uint64(x))
+	}
+	return int(best & 0xffff)
 }
 
 func (m *model) setClock(i int, n *node) {

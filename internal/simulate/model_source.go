@@ -139,8 +139,8 @@ func (s *source) share(node int) float64 {
 	return s.rate[s.gamma] / float64(n+1)
 }
 
-// begin starts a read at time now.
-func (s *source) begin(node int, now float64, f *flight) {
+// begin starts a read at time now, of a sample of the given size.
+func (s *source) begin(node int, now, size float64, copyOf int32, who waiter) {
 	if s.gamma > 0 {
 		s.served += (now - s.at) * s.rate[s.gamma]
 	}
@@ -154,25 +154,29 @@ func (s *source) begin(node int, now float64, f *flight) {
 		r.got += (s.served - r.since) / float64(n)
 	}
 	r.since = s.served
-	f.end = r.got + f.size
-	r.reads = append(r.reads, *f)
-	if n > 0 && r.reads[n-1].end < f.end {
-		for n > 0 && r.reads[n-1].end < f.end {
-			r.reads[n] = r.reads[n-1]
-			n--
-		}
-		r.reads[n] = *f
+	end := r.got + size
+	if n == cap(r.reads) {
+		r.reads = append(r.reads, flight{})
+	} else {
+		r.reads = r.reads[:n+1]
 	}
+	for ; n > 0 && r.reads[n-1].end < end; n-- {
+		r.reads[n] = r.reads[n-1]
+	}
+	f := &r.reads[n] // field by field: a struct that was just made in pieces is slow to copy as a whole
+	f.end, f.size, f.copy = end, size, copyOf
+	f.who.at, f.who.node, f.who.thread, f.who.next = who.at, who.node, who.thread, who.next
 	s.due.set(node, s.served+(r.reads[len(r.reads)-1].end-r.got)*float64(len(r.reads)))
 }
 
-// end finishes the read that ends next, at time now, which next returned.
-func (s *source) end(now float64) (reader int, f flight) {
+// end finishes the read that ends next, at time now, which next returned. The flight is valid until the node begins
+// another.
+func (s *source) end(now float64) (reader int, f *flight) {
 	node, due := s.due.first()
 	s.served, s.at = max(s.served, due), now
 	r := &s.nodes[node]
 	n := len(r.reads) - 1
-	f = r.reads[n]
+	f = &r.reads[n]
 	r.reads = r.reads[:n]
 	r.got, r.since = f.end, s.served
 	if n == 0 {
