@@ -13,6 +13,8 @@ import (
 type copies struct {
 	first []uint32 // nil: no copies at all
 	list  []sampleCopy
+
+	touched copyState // means nothing: it keeps the loads of function of
 }
 
 type sampleCopy struct {
@@ -76,6 +78,18 @@ func newCopies(p *placement.Plan, samples int) copies {
 		}
 	}
 	return c
+}
+
+// of returns the range of the list that k's copies are, and has the processor fetch the first.
+func (c *copies) of(k int32) (from, to uint32) {
+	if c.first == nil {
+		return 0, 0
+	}
+	from, to = c.first[k], c.first[k+1]
+	if from < to {
+		c.touched ^= c.list[from].state
+	}
+	return from, to
 }
 
 // on returns the copy of k that is to lie on the node; -1: none.

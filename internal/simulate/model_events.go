@@ -54,9 +54,7 @@ func (m *model) ring(i int, n *node) {
 	what := n.soon[first].what
 	n.soon = append(n.soon[:first], n.soon[first+1:]...)
 	if what == demandThread {
-		k := n.demanded[0]
-		n.demanded = append(n.demanded[:0], n.demanded[1:]...)
-		m.read(i, n, waiter{n.head, int32(i), demandThread, -1}, k, n.pos(n.head).size)
+		m.read(i, n, waiter{n.head, int32(i), demandThread, -1})
 		m.consume(i, n)
 		m.goOn(i, n)
 		return
@@ -80,13 +78,12 @@ func (m *model) goOn(i int, n *node) {
 func (m *model) take(i int, n *node) {
 	at := n.next
 	n.next++
-	k, size := n.ids[len(n.ids)-(n.loaded-at)], n.pos(at).size
-	n.used += size
-	if m.plan.Demand && (m.copies.first == nil || m.copies.first[k] == m.copies.first[k+1]) {
-		n.pos(at).at = -1
-		n.demanded = append(n.demanded, k)
+	p := n.pos(at)
+	n.used += p.size
+	if m.plan.Demand && p.from == p.to {
+		p.at = -1
 	} else {
-		m.read(i, n, waiter{at, int32(i), int32(n.first), -1}, k, size)
+		m.read(i, n, waiter{at, int32(i), int32(n.first), -1})
 	}
 	if n.head == at { // training waits for nothing else
 		m.consume(i, n)
@@ -94,27 +91,27 @@ func (m *model) take(i int, n *node) {
 	m.schedule(i, n)
 }
 
-// read begins to read sample k of the given size for a thread, from the fastest place that has it now: the node's own
+// read begins to read the sample at position w.at for a thread, from the fastest place that has it now: the node's own
 // classes, another node's, or the source (thesis 3.2.2).
-func (m *model) read(i int, n *node, w waiter, k int32, size float64) {
+func (m *model) read(i int, n *node, w waiter) {
+	p := n.pos(w.at)
+	size := p.size
 	own, from := int32(-1), int32(-1)
 	rate := 0.0
-	if m.copies.first != nil {
-		for c := m.copies.first[k]; c < m.copies.first[k+1]; c++ {
-			cp := &m.copies.list[c]
-			if int(cp.node) == i {
-				own = int32(c)
-				if cp.state == there {
-					slot := i*m.classes + int(cp.class)
-					if r := m.rates[cp.class].at(m.reading[slot].threads(m.now)); r >= rate {
-						rate, from = r, own
-					}
+	for c := p.from; c < p.to; c++ {
+		cp := &m.copies.list[c]
+		if int(cp.node) == i {
+			own = int32(c)
+			if cp.state == there {
+				slot := i*m.classes + int(cp.class)
+				if r := m.rates[cp.class].at(m.reading[slot].threads(m.now)); r >= rate {
+					rate, from = r, own
 				}
-			} else if cp.state == there && m.plan.Remote {
-				slot := int(cp.node)*m.classes + int(cp.class)
-				if r := min(m.peer, m.rates[cp.class].at(m.reading[slot].threads(m.now))); r > rate {
-					rate, from = r, int32(c)
-				}
+			}
+		} else if cp.state == there && m.plan.Remote {
+			slot := int(cp.node)*m.classes + int(cp.class)
+			if r := min(m.peer, m.rates[cp.class].at(m.reading[slot].threads(m.now))); r > rate {
+				rate, from = r, int32(c)
 			}
 		}
 	}
@@ -126,8 +123,8 @@ func (m *model) read(i int, n *node, w waiter, k int32, size float64) {
 	brings := int32(-1) // the copy that the read brings
 	switch {
 	case from >= 0: // the source is faster than the copies there are
-	case m.plan.ReadOnce && m.copies.first != nil && m.copies.first[k] < m.copies.first[k+1]:
-		c := m.copies.first[k]
+	case m.plan.ReadOnce && p.from < p.to:
+		c := p.from
 		owner := &m.copies.list[c]
 		reader := int(owner.node)
 		brings = int32(c)

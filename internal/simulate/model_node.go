@@ -34,8 +34,6 @@ type node struct {
 	load    float64 // MB of the batch that are consumed
 	waiting bool    // for the other nodes, at the end of a batch
 
-	demanded []int32 // samples of [head, next) to be read only when asked for, in order
-
 	soon []alarm // what else is to happen, few
 	fill []filler
 }
@@ -44,6 +42,8 @@ type node struct {
 type position struct {
 	size float64
 	at   float64 // when it is in the staging buffer, inf if not known; once consumed, when that was
+	// Its copies are copies.list[from:to].
+	from, to uint32
 }
 
 // alarm is a thing to do at a time.
@@ -100,6 +100,9 @@ type epoch struct {
 }
 
 // load loads the next batches of the node until there is something to take. It returns false at the end of training.
+//
+// Samples come in random order, so that with millions of them each look at one is a miss of all caches. Here the misses of
+// a batch overlap; that is why a position has where its sample's copies are.
 func (m *model) load(i int, n *node) bool {
 	for n.loaded == n.next {
 		if n.step == m.steps*m.epochs {
@@ -113,7 +116,8 @@ func (m *model) load(i int, n *node) bool {
 		n.reserve(len(n.ids), m.now)
 		mask := len(n.line) - 1
 		for p, k := range n.ids {
-			n.line[(n.loaded+p)&mask] = position{m.sizes[k], inf}
+			from, to := m.copies.of(k)
+			n.line[(n.loaded+p)&mask] = position{m.sizes[k], inf, from, to}
 		}
 		if e < m.measure.epochs {
 			m.measure.add(e, step, i, n.ids)
