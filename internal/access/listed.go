@@ -1,6 +1,11 @@
 package access
 
-import "fmt"
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
 
 // NewListed is New for a stream whose permutations are given instead of drawn: orders[e] is that of
 // epoch e, and beyond the last one they start again. Shuffle and Seed of the spec say nothing. Each order must
@@ -30,15 +35,24 @@ func NewListed(spec Spec, orders [][]int32) (*Stream, error) {
 	return s, nil
 }
 
-// Drawn returns the same stream with the permutations of its first `epochs` epochs drawn and kept, 4 bytes per sample
-// and epoch: for whoever goes over them many times. Only under Torch does that save anything.
-func (s *Stream) Drawn(epochs int) *Stream {
-	if s.listed != nil || s.spec.Shuffle != Torch {
-		return s
+// Orders draws the permutations of the stream's first epochs, 4 bytes per sample and epoch, on all cores: for NewListed, by
+// whoever goes over them many times or has several streams of the same samples.
+func (s *Stream) Orders(epochs int) [][]int32 {
+	orders := make([][]int32, epochs)
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range min(epochs, runtime.GOMAXPROCS(0)) {
+		all.Go(func() {
+			for e := int(next.Add(1)) - 1; e < epochs; e = int(next.Add(1)) - 1 {
+				order := make([]int32, 0, s.spec.Samples)
+				epoch := s.Epoch(e)
+				for p := range s.spec.Samples {
+					order = append(order, epoch.sample(p))
+				}
+				orders[e] = order
+			}
+		})
 	}
-	drawn := *s
-	for e := range epochs {
-		drawn.listed = append(drawn.listed, s.Epoch(e).perm)
-	}
-	return &drawn
+	all.Wait()
+	return orders
 }

@@ -45,23 +45,22 @@ func TestListed(t *testing.T) {
 	}
 }
 
-func TestDrawn(t *testing.T) {
+func TestOrders(t *testing.T) {
 	for _, shuffle := range []Shuffle{Torch, Feistel, Sequential} {
-		s, err := New(Spec{Samples: 50, Seed: 3, WorldSize: 2, GlobalBatch: 7, Shuffle: shuffle})
+		spec := Spec{Samples: 50, Seed: 3, WorldSize: 2, GlobalBatch: 7, Shuffle: shuffle}
+		s, err := New(spec)
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := s.Drawn(2)
-		var reused *Epoch
-		for e := range 4 { // must not draw into what is kept
-			reused = d.EpochInto(reused, e)
-			if got, want := reused.Global(nil, 1), s.Epoch(e).Global(nil, 1); !slices.Equal(got, want) {
-				t.Errorf("%s: epoch %d in reused memory begins with %v, want %v", shuffle, e, got, want)
-			}
+		listed, err := NewListed(spec, s.Orders(3))
+		if err != nil {
+			t.Fatal(err)
 		}
-		for e := range 4 { // beyond what is kept as well
+		var reused *Epoch
+		for e := range 3 {
+			reused = listed.EpochInto(reused, e) // must not draw into what is kept
 			for step := range s.Steps() {
-				if got, want := d.Epoch(e).Global(nil, step), s.Epoch(e).Global(nil, step); !slices.Equal(got, want) {
+				if got, want := reused.Global(nil, step), s.Epoch(e).Global(nil, step); !slices.Equal(got, want) {
 					t.Errorf("%s: step %d of epoch %d is %v, want %v", shuffle, step, e, got, want)
 				}
 			}

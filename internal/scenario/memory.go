@@ -7,11 +7,12 @@ import (
 	"github.com/hdmlp/hdmlp/internal/simulate"
 )
 
-// SharedBytes estimates the memory that all simulations of the scenario share: the samples' sizes, and their order if a file has it.
+// SharedBytes estimates the memory that all simulations of the scenario share: the samples' sizes, and their order
+// if a file has it or it is kept.
 func (s *Scenario) SharedBytes() int64 {
 	f := int64(s.Dataset.Samples)
 	bytes := 8 * f
-	if s.order != "" {
+	if s.order != "" || s.keepsOrder() {
 		bytes += 4 * f * int64(s.Epochs)
 	}
 	return bytes

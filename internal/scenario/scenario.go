@@ -67,10 +67,11 @@ type File struct {
 
 // cache holds what is read or drawn once, by what it is made of.
 type cache struct {
-	mu    sync.Mutex // guards the following
-	sizes map[string][]float64
-	order map[string][][]int32
-	fault map[string]error
+	mu         sync.Mutex // guards the following
+	sizes      map[string][]float64
+	order      map[string][][]int32
+	drawnReads int // of the orders that were drawn
+	fault      map[string]error
 }
 
 // maxFile is the largest scenario file, in bytes.
@@ -180,7 +181,38 @@ func (s *Scenario) Job() (*simulate.Job, error) {
 		}
 		job.Order = order
 	}
+	if s.keepsOrder() {
+		order, err := s.file.known.drawnOrder(s.Seed, s.Dataset.Samples, s.Epochs)
+		if err != nil {
+			return nil, err
+		}
+		job.Order = order
+	}
 	return job, nil
+}
+
+// keptReads is how many reads may have their order kept for all simulations, 4 bytes each, instead of drawn by each.
+const keptReads = 1 << 28
+
+// keepsOrder tells whether the epochs' permutations are drawn once, for all simulations of the scenario.
+func (s *Scenario) keepsOrder() bool { return s.order == "" && s.Dataset.Samples <= keptReads/s.Epochs }
+
+// drawnOrder draws the permutations of the epochs, once for all scenarios that have the same, as long as there is room for them.
+func (c *cache) drawnOrder(seed uint64, samples, epochs int) ([][]int32, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := fmt.Sprint("drawn ", seed, samples, epochs)
+	order, ok := c.order[key]
+	if ok || c.drawnReads+samples*epochs > keptReads {
+		return order, nil
+	}
+	order, err := simulate.DrawOrder(seed, samples, epochs)
+	if err != nil {
+		return nil, err
+	}
+	c.order[key] = order
+	c.drawnReads += samples * epochs
+	return order, nil
 }
 
 // drawn draws the sizes of a synthetic dataset, once; nil for one from a file.

@@ -95,9 +95,6 @@ func RunModel(ctx context.Context, job *Job, policy string) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(job.Sizes)*job.Epochs <= keptOrders { // planning and running go over the epochs several times
-		stream = stream.Drawn(job.Epochs)
-	}
 	in := input(job, stream)
 	plan, err := p.Plan(in)
 	if no := (*placement.Unsupported)(nil); errors.As(err, &no) {
@@ -120,9 +117,6 @@ func RunModel(ctx context.Context, job *Job, policy string) (*Result, error) {
 	}
 	return m.finish(&in), nil
 }
-
-// keptOrders is how many reads may have their order kept, 4 bytes each, instead of drawn again.
-const keptOrders = 1 << 26
 
 // streamOf returns the job's access stream.
 func streamOf(job *Job) (*access.Stream, error) {

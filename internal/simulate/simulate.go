@@ -33,7 +33,8 @@ type Job struct {
 	DropLast    bool
 	Scheme      access.Scheme
 	Seed        uint64
-	// Order, if not nil, has the permutation of every epoch, in place of those drawn from Seed.
+	// Order, if not nil, has the permutation of every epoch, in place of those drawn from Seed. Without it planning and
+	// running draw them again each time that they need them: to keep them, see DrawOrder.
 	Order [][]int32
 	// PerBatch asks for Result.Batches.
 	PerBatch bool
