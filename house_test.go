@@ -49,6 +49,8 @@ var rooms = []struct {
 	{"internal/report", []string{"internal/config/size", "internal/simulate"}},
 	{"internal/report/prometheus", []string{"internal/job"}},
 	{"internal/daemon", []string{"internal/config", "internal/dataset", "internal/storageclass", "internal/protocol", "internal/prefetch", "internal/job"}},
+	{"internal/transform/pixels", nil},
+	{"internal/transform/codec", []string{"internal/transform/pixels"}},
 	{"bench/throttle", nil},
 }
 
@@ -74,8 +76,9 @@ var forbidden = map[string][]string{
 	"github.com/pelletier/go-toml/v2":     {"internal/config", "internal/scenario"},
 	"gonum.org/v1/plot":                   {"internal/report"},
 	"github.com/hanwen/go-fuse/v2":        {"bench/throttle"},
+	"golang.org/x/image":                  {"internal/transform/codec"},
 	"runtime/cgo":                         {},
-	"C":                                   {},
+	"C":                                   {"internal/transform/pixels", "internal/transform/codec"},
 }
 
 type listed struct {

@@ -1,0 +1,214 @@
+// Package codec turns compressed images into pixels as PIL's Image.open(...).convert("RGB") does: JPEG (libjpeg-turbo
+// where the build has cgo, image/jpeg elsewhere), PNG and WebP. Formats are told apart by content, never by name.
+//
+// A Decoder decodes what a caller Wants and no more: of a JPEG only the rows and columns of a region, at full size or,
+// by DCT scaling, smaller. What it gives of a region is bit for bit what a full decode has there. A Decoder belongs to
+// one goroutine, reuses its memory, and must be closed: the C library's memory is not the garbage collector's.
+//
+// Bad input gets a typed error, before memory is taken where the header shows it; whatever is wrong with
+// an image, it never ends the process. Package pixels holds the images; cropping, resizing and policies are others'.
+package codec
+
+import (
+	"errors"
+	"fmt"
+	"image"
+
+	"github.com/hdmlp/hdmlp/internal/transform/pixels"
+)
+
+// What can be wrong with an image. Errors of this package are Errors that wrap one of these.
+var (
+	ErrFormat      = errors.New("not a JPEG, PNG or WebP image")
+	ErrUnsupported = errors.New("unsupported image")
+	ErrCorrupt     = errors.New("corrupt image")
+	ErrTruncated   = errors.New("truncated image")
+	ErrTooLarge    = errors.New("image has too many pixels")
+	ErrAnimated    = errors.New("animated image")
+)
+
+// Error says what is wrong with an image, and why.
+type Error struct {
+	Kind error  // one of the above
+	Why  string // in the decoder's words; may be empty
+}
+
+func (e *Error) Error() string {
+	if e.Why == "" {
+		return e.Kind.Error()
+	}
+	return e.Kind.Error() + ": " + e.Why
+}
+
+func (e *Error) Unwrap() error { return e.Kind }
+
+func fail(kind error, format string, args ...any) error {
+	return &Error{kind, fmt.Sprintf(format, args...)}
+}
+
+// MaxPixels is the default limit on an image's pixels: twice PIL's Image.MAX_IMAGE_PIXELS, from where PIL refuses an
+// image as a decompression bomb.
+const MaxPixels = 2 * WarnPixels
+
+// WarnPixels is from where PIL warns of a decompression bomb: a quarter of 1 GiB at 3 bytes per pixel.
+const WarnPixels = 1024 * 1024 * 1024 / 4 / 3
+
+// Format is a compressed image's format.
+type Format uint8
+
+// Formats.
+const (
+	JPEG Format = iota + 1
+	PNG
+	WebP
+)
+
+func (f Format) String() string {
+	if f < JPEG || f > WebP {
+		return "unknown"
+	}
+	return [...]string{"JPEG", "PNG", "WebP"}[f-1]
+}
+
+// Header is what an image says of itself before its pixels.
+type Header struct {
+	Format        Format
+	Width, Height int // as stored: Orientation is not applied
+	Orientation   int // of EXIF, 1 to 8; 1 where there is none
+	Channels      int // as stored: 1 gray, 3 colour (alpha is not counted), 4 CMYK
+	Progressive   bool
+}
+
+// Oriented returns the size after Orientation is applied.
+func (h *Header) Oriented() (width, height int) {
+	if h.Orientation >= 5 {
+		return h.Height, h.Width
+	}
+	return h.Width, h.Height
+}
+
+// Large says whether PIL would warn of a decompression bomb.
+func (h *Header) Large() bool { return int64(h.Width)*int64(h.Height) > WarnPixels }
+
+// Want is what a caller wants of an image.
+type Want struct {
+	Gray bool // one channel, as PIL's convert("L"); otherwise three, as convert("RGB")
+	// Orient applies the EXIF orientation, as PIL's ImageOps.exif_transpose. Sizes and regions are those of the
+	// oriented image then.
+	Orient bool
+	// Scale decodes a JPEG at Scale eighths of its size (8, 4, 2 or 1; 0 is 8), rounded up: a cheap reduction
+	// in the DCT domain, as PIL's draft. Other formats ignore it, as PIL does. See ScaledSize.
+	Scale int
+	// Region is the part that is needed, of the scaled and oriented image. Empty means all of it.
+	Region image.Rectangle
+}
+
+// ScaledSize returns the size of a width x height image of that format at scale eighths.
+func ScaledSize(f Format, width, height, scale int) (w, h int) {
+	if f != JPEG || scale == 0 {
+		return width, height
+	}
+	return (width*scale + 7) / 8, (height*scale + 7) / 8
+}
+
+// Decoder decodes images. It belongs to one goroutine. The zero value is ready to use.
+type Decoder struct {
+	// MaxPixels is the limit on an image's pixels; 0 means the constant of that name.
+	MaxPixels int64
+
+	jpeg    jpegDecoder
+	scratch pixels.Image // an image on its way to another colour model or orientation
+}
+
+// Close frees the memory that the garbage collector does not know. The Decoder can be used again.
+func (d *Decoder) Close() { d.jpeg.close() }
+
+// Header reads an image's header. It looks at no pixels, so that it tells nothing of whether they are sound.
+func (d *Decoder) Header(src []byte) (Header, error) {
+	h, err := d.header(src)
+	if err != nil {
+		return Header{}, err
+	}
+	if h.Width <= 0 || h.Height <= 0 {
+		return Header{}, fail(ErrCorrupt, "%v of %d x %d pixels", h.Format, h.Width, h.Height)
+	}
+	limit := d.MaxPixels
+	if limit == 0 {
+		limit = MaxPixels
+	}
+	if int64(h.Width)*int64(h.Height) > limit {
+		return Header{}, fail(ErrTooLarge, "%v of %d x %d pixels, and the limit is %d", h.Format, h.Width, h.Height, limit)
+	}
+	return h, nil
+}
+
+func (d *Decoder) header(src []byte) (Header, error) {
+	switch {
+	case len(src) == 0:
+		return Header{}, fail(ErrFormat, "empty")
+	case hasPrefix(src, 0, "\xff\xd8\xff"):
+		return jpegHeader(src)
+	case hasPrefix(src, 0, pngSignature):
+		return pngHeader(src)
+	case hasPrefix(src, 0, "RIFF") && hasPrefix(src, 8, "WEBP"):
+		return webpHeader(src)
+	case hasPrefix(src, 0, "GIF8"):
+		return Header{}, fail(ErrFormat, "a GIF")
+	case hasPrefix(src, 0, "BM"):
+		return Header{}, fail(ErrFormat, "a BMP")
+	}
+	return Header{}, fail(ErrFormat, "starts with % x", src[:min(len(src), 8)])
+}
+
+func hasPrefix(src []byte, at int, prefix string) bool {
+	return len(src) >= at+len(prefix) && string(src[at:at+len(prefix)]) == prefix
+}
+
+// Decode decodes src into dst, which then holds at least what is wanted; origin is the place of dst's first pixel in
+// the whole image (scaled and oriented). On an error, dst's contents are not specified.
+func (d *Decoder) Decode(dst *pixels.Image, src []byte, want Want) (origin image.Point, err error) {
+	h, err := d.Header(src)
+	if err != nil {
+		return origin, err
+	}
+	if !want.Orient {
+		h.Orientation = 1
+	}
+	switch want.Scale {
+	case 0, 8:
+		want.Scale = 8
+	case 1, 2, 4:
+	default:
+		panic(fmt.Sprintf("codec: scale %d", want.Scale))
+	}
+	w, ht := ScaledSize(h.Format, h.Width, h.Height, want.Scale)
+	region := image.Rect(0, 0, w, ht) // as stored
+	if !want.Region.Empty() {
+		all := region
+		if h.Orientation >= 5 {
+			all.Max = image.Pt(ht, w)
+		}
+		if !want.Region.In(all) {
+			panic(fmt.Sprintf("codec: region %v of %v", want.Region, all))
+		}
+		region = stored(want.Region, h.Orientation, w, ht)
+	}
+	into := dst
+	if h.Orientation != 1 {
+		into = &d.scratch
+	}
+	switch h.Format {
+	case JPEG:
+		origin, err = d.decodeJPEG(into, src, &h, want, region)
+	case PNG:
+		err = d.decodePNG(into, src, &h, want.Gray)
+	case WebP:
+		err = d.decodeWebP(into, src, want.Gray)
+	}
+	if err != nil || h.Orientation == 1 {
+		return origin, err
+	}
+	orient(dst, into, h.Orientation)
+	covered := image.Rectangle{origin, origin.Add(image.Pt(into.Width, into.Height))}
+	return oriented(covered, h.Orientation, w, ht).Min, nil
+}

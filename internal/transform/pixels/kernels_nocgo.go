@@ -1,0 +1,12 @@
+//go:build !cgo
+
+package pixels
+
+func (j *resample) run() { j.runGo() }
+
+func (p *Packer) pack(dst []byte, src *Image, flip Flip) { p.packGo(dst, src, flip) }
+
+// kernelPlan is nothing: the twin needs only the table.
+type kernelPlan struct{}
+
+func (*kernelPlan) prepare(*Packer) {}

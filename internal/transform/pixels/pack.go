@@ -1,0 +1,147 @@
+package pixels
+
+import (
+	"fmt"
+	"math"
+)
+
+// Type is a tensor's type.
+type Type uint8
+
+// Types of tensors, little endian in memory.
+const (
+	Uint8 Type = iota
+	Float16
+	BFloat16
+	Float32
+)
+
+// Size returns an element's size in bytes.
+func (t Type) Size() int { return [...]int{1, 2, 2, 4}[t] }
+
+func (t Type) String() string { return [...]string{"uint8", "float16", "bfloat16", "float32"}[t] }
+
+// Layout is the order of a tensor's dimensions.
+type Layout uint8
+
+// Layouts: channels first (torch's), or last.
+const (
+	CHW Layout = iota
+	HWC
+)
+
+// Flip says how an image is mirrored on its way into a tensor.
+type Flip uint8
+
+// Flips, which add up.
+const (
+	FlipHorizontal Flip = 1 << iota
+	FlipVertical
+)
+
+// Target says what tensor an image becomes. Of a sample x the tensor gets, in float32 arithmetic and in this order:
+// x/255 if Unit (torchvision's ToTensor), then (x-Mean[c])/Std[c] if Mean is given (Normalize), then the nearest
+// value of the type, ties to even. Type Uint8 takes neither Unit nor Mean.
+type Target struct {
+	Type      Type
+	Layout    Layout
+	Unit      bool
+	Mean, Std []float32 // both or neither: one per channel, or one for all
+}
+
+// Packer writes images as tensors. It does not change once made.
+type Packer struct {
+	target Target
+	// What each sample becomes, per channel: the reference for every way to compute it.
+	words   [channels][256]uint32
+	kernels kernelPlan
+}
+
+// channels is the most that a tensor has.
+const channels = 3
+
+// NewPacker returns the Packer for t.
+func NewPacker(t Target) (*Packer, error) {
+	if (t.Unit || len(t.Mean) > 0 || len(t.Std) > 0) && t.Type == Uint8 {
+		return nil, fmt.Errorf("a tensor of type %v can not be scaled or normalised", t.Type)
+	}
+	if len(t.Mean) != len(t.Std) || (len(t.Mean) > 1 && len(t.Mean) != channels) {
+		return nil, fmt.Errorf("normalising takes one mean and one std for each of 3 channels, or one for all, and not %d and %d",
+			len(t.Mean), len(t.Std))
+	}
+	for _, s := range t.Std {
+		if s == 0 {
+			return nil, fmt.Errorf("normalising with std 0 divides by zero")
+		}
+	}
+	p := &Packer{target: t}
+	for c := range channels {
+		for x := range 256 {
+			p.words[c][x] = t.word(float32(x), c)
+		}
+	}
+	p.kernels.prepare(p)
+	return p, nil
+}
+
+// word returns the bits that sample x of channel c becomes.
+func (t *Target) word(x float32, c int) uint32 {
+	if t.Type == Uint8 {
+		return uint32(x)
+	}
+	if t.Unit {
+		x /= 255
+	}
+	if len(t.Mean) > 0 {
+		c = min(c, len(t.Mean)-1)
+		x -= t.Mean[c]
+		x /= t.Std[c]
+	}
+	switch t.Type {
+	case Float16:
+		return uint32(float16(x))
+	case BFloat16:
+		return uint32(bfloat16(x))
+	}
+	return math.Float32bits(x)
+}
+
+// bfloat16 returns the nearest bfloat16, ties to even.
+func bfloat16(x float32) uint16 {
+	b := math.Float32bits(x)
+	if x != x {
+		return uint16(b>>16) | 0x40
+	}
+	return uint16((b + 0x7fff + b>>16&1) >> 16)
+}
+
+// float16 returns the nearest IEEE half, ties to even.
+func float16(x float32) uint16 {
+	b := math.Float32bits(x)
+	sign := uint16(b >> 16 & 0x8000)
+	b &= 0x7fffffff
+	switch {
+	case b > 0x7f800000: // not a number
+		return sign | 0x7e00
+	case b >= 0x477ff000: // rounds to more than the largest half, 65504
+		return sign | 0x7c00
+	case b < 0x38800000: // below the smallest normal half: adding 0.5 puts the half's last bit into the float's last
+		return sign | uint16(math.Float32bits(math.Float32frombits(b)+0.5)-math.Float32bits(0.5))
+	}
+	b += 0xfff + b>>13&1
+	return sign | uint16((b-(127-15)<<23)>>13)
+}
+
+// Size returns the bytes of a tensor of a width x height image.
+func (p *Packer) Size(width, height, channels int) int {
+	return width * height * channels * p.target.Type.Size()
+}
+
+// Pack writes src, mirrored as flip says, into dst as a tensor without padding. The image has one or three channels;
+// dst must have room.
+func (p *Packer) Pack(dst []byte, src *Image, flip Flip) {
+	if src.Channels != 1 && src.Channels != channels {
+		panic(fmt.Sprintf("pixels: pack an image of %d channels", src.Channels))
+	}
+	p.pack(dst[:p.Size(src.Width, src.Height, src.Channels)], src, flip)
+}

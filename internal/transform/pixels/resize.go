@@ -1,0 +1,91 @@
+package pixels
+
+import (
+	"fmt"
+	"image"
+)
+
+// Resizer resizes images. It belongs to one goroutine.
+type Resizer struct {
+	horizontal, vertical axis
+	columns              []int32 // Nearest: the source column of each target column
+	rows                 []byte  // the rows between the two passes
+}
+
+// Resize makes dst the part window of src resized to width x height, bit for bit as PIL's
+// src.resize((width, height), filter).crop(window). The window must not be empty and must lie inside; dst must not
+// share pixels with src.
+func (r *Resizer) Resize(dst, src *Image, width, height int, window image.Rectangle, f Filter) {
+	r.ResizePart(dst, src, image.Point{}, src.Width, src.Height, width, height, window, f)
+}
+
+// ResizePart is Resize of an image of fullW x fullH, of which src holds a part that starts at origin and covers at
+// least Support's rectangle.
+func (r *Resizer) ResizePart(
+	dst, src *Image, origin image.Point, fullW, fullH, width, height int, window image.Rectangle, f Filter,
+) {
+	need := Support(fullW, fullH, width, height, window, f)
+	if window.Empty() || !window.In(image.Rect(0, 0, width, height)) || !need.Sub(origin).In(src.Bounds()) {
+		panic(fmt.Sprintf("pixels: resize %dx%d to %dx%d, window %v: %v is needed, and %v at %v is there",
+			fullW, fullH, width, height, window, need, src.Bounds(), origin))
+	}
+	dst.Reset(window.Dx(), window.Dy(), src.Channels)
+	part := src.Sub(need.Sub(origin))
+	switch {
+	case f == Nearest:
+		r.nearest(dst, &part, need.Min, fullW, fullH, width, height, window)
+	case fullW == width && fullH == height:
+		part.CopyTo(dst)
+	default:
+		job := resample{dst: dst, src: &part, first: need.Min, rows: &r.rows}
+		if fullW != width {
+			r.horizontal.set(fullW, width, window.Min.X, window.Max.X, f)
+			job.horizontal = &r.horizontal
+		}
+		if fullH != height {
+			r.vertical.set(fullH, height, window.Min.Y, window.Max.Y, f)
+			job.vertical = &r.vertical
+		}
+		job.run()
+	}
+}
+
+// resample is one antialiased resize: first along rows, then along columns, with a rounding to 8 bits between, as
+// Pillow does it. An axis that keeps its size is nil and is not resampled.
+type resample struct {
+	dst, src             *Image
+	first                image.Point // src's place in the full image
+	horizontal, vertical *axis
+	rows                 *[]byte // room for the rows between
+}
+
+// nearest is Resize for Nearest.
+func (r *Resizer) nearest(
+	dst, src *Image, first image.Point, fullW, fullH, width, height int, window image.Rectangle,
+) {
+	step := func(at *float64, scale float64) int {
+		i := int(*at)
+		*at += scale
+		return i
+	}
+	r.columns = grow(r.columns, window.Dx())
+	scale := float64(fullW) / float64(width)
+	at := scale * 0.5
+	for x := range window.Max.X {
+		if column := min(step(&at, scale), fullW-1); x >= window.Min.X {
+			r.columns[x-window.Min.X] = int32((column - first.X) * src.Channels)
+		}
+	}
+	scale = float64(fullH) / float64(height)
+	at = scale * 0.5
+	for y := range window.Max.Y {
+		row := min(step(&at, scale), fullH-1)
+		if y < window.Min.Y {
+			continue
+		}
+		to, from := dst.Row(y-window.Min.Y), src.Row(row-first.Y)
+		for i, c := range r.columns {
+			copy(to[i*src.Channels:(i+1)*src.Channels], from[c:])
+		}
+	}
+}
