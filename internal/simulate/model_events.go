@@ -129,7 +129,7 @@ func (m *model) read(i int, n *node, w waiter) {
 		reader := int(owner.node)
 		brings = int32(c)
 		if owner.state == coming {
-			m.wait(m.source.find(reader, brings), w)
+			m.wait(m.source.wanted(reader, m.now, brings), w)
 			m.hold(n, w)
 			return
 		}
@@ -140,7 +140,7 @@ func (m *model) read(i int, n *node, w waiter) {
 			return
 		}
 	case own >= 0 && m.copies.list[own].state == coming:
-		m.wait(m.source.find(i, own), w)
+		m.wait(m.source.wanted(i, m.now, own), w)
 		m.hold(n, w)
 		return
 	case own >= 0:

@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"math"
+	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 )
@@ -69,7 +70,7 @@ func (t *tournament) set(node int, key float64) {
 // As all reading nodes get the same rate, one clock does for all: served, the MB that a node has got that has
 // been reading all the time. A node's next read ends at a value of this clock that does not depend on gamma, so when gamma
 // changes, the clock changes its speed and nothing else is touched. Within a node the same trick is
-// played again: its own clock counts the MB per read.
+// played again: its own clocks count the MB per read.
 type source struct {
 	rate   []float64 // per gamma, from 1
 	slow   []float64 // 1/rate
@@ -80,16 +81,63 @@ type source struct {
 	nodes  []reader
 }
 
-// reader is a node's side of the source.
+// reader is a node's side of the source. What fills classes takes what staging leaves (thesis 3.2.2 fills ahead of time,
+// which is no use if it makes wait what is needed now): the node's bandwidth is divided among the reads that a
+// thread of the staging buffer waits for, of this node or another; only if there are none, among the others.
 type reader struct {
-	got   float64 // MB per read in flight, when served was since
-	since float64
+	since  float64 // the value of served at which the two below were brought up to date
+	urgent queue
+	ahead  queue
+}
+
+// queue is a number of reads that get the same rate.
+type queue struct {
+	got   float64  // MB per read, since the queue was last empty
 	reads []flight // by descending end, so that the next to end comes last
+}
+
+// add adds a read, and returns it to be filled in.
+func (q *queue) add(end float64) *flight {
+	n := len(q.reads)
+	if n == cap(q.reads) {
+		q.reads = append(q.reads, flight{})
+	} else {
+		q.reads = q.reads[:n+1]
+	}
+	for ; n > 0 && q.reads[n-1].end < end; n-- {
+		q.reads[n] = q.reads[n-1]
+	}
+	f := &q.reads[n]
+	f.end = end
+	return f
+}
+
+// due returns how many MB the node has to get until the next read ends.
+func (q *queue) due() float64 {
+	last := len(q.reads) - 1
+	return (q.reads[last].end - q.got) * float64(last+1)
+}
+
+// advance lets the node's reads have what the source has served since it was last called.
+func (r *reader) advance(served float64) {
+	q := r.active()
+	if n := len(q.reads); n > 0 {
+		q.got += (served - r.since) / float64(n)
+	}
+	r.since = served
+}
+
+// active returns the reads that the node's bandwidth goes to.
+func (r *reader) active() *queue {
+	if len(r.urgent.reads) > 0 {
+		return &r.urgent
+	}
+	return &r.ahead
 }
 
 // flight is a read from the source under way.
 type flight struct {
-	end  float64 // the value of the reader's clock at which it ends
+	end  float64 // the value of its queue's got at which it ends
 	size float64
 	who  waiter // who reads, and who waits besides
 	copy int32  // the copy that it brings; -1: none
@@ -130,13 +178,16 @@ func (s *source) next() float64 {
 	return s.at + (due-s.served)*s.slow[s.gamma]
 }
 
-// share returns the rate of one more read of the node, were it to begin now.
+// share returns the rate of one more urgent read of the node, were it to begin now.
 func (s *source) share(node int) float64 {
-	n := len(s.nodes[node].reads)
-	if n == 0 {
-		return s.rate[s.gamma+1]
+	r := &s.nodes[node]
+	if n := len(r.urgent.reads); n > 0 {
+		return s.rate[s.gamma] / float64(n+1)
 	}
-	return s.rate[s.gamma] / float64(n+1)
+	if len(r.ahead.reads) > 0 {
+		return s.rate[s.gamma]
+	}
+	return s.rate[s.gamma+1]
 }
 
 // begin starts a read at time now, of a sample of the given size.
@@ -146,27 +197,21 @@ func (s *source) begin(node int, now, size float64, copyOf int32, who waiter) {
 	}
 	s.at = now
 	r := &s.nodes[node]
-	n := len(r.reads)
-	if n == 0 {
+	if len(r.urgent.reads)+len(r.ahead.reads) == 0 {
 		s.gamma++
-		r.got = 0
-	} else {
-		r.got += (s.served - r.since) / float64(n)
 	}
-	r.since = s.served
-	end := r.got + size
-	if n == cap(r.reads) {
-		r.reads = append(r.reads, flight{})
-	} else {
-		r.reads = r.reads[:n+1]
+	r.advance(s.served)
+	q := &r.urgent
+	if who.thread <= fillThread {
+		q = &r.ahead
 	}
-	for ; n > 0 && r.reads[n-1].end < end; n-- {
-		r.reads[n] = r.reads[n-1]
+	if len(q.reads) == 0 {
+		q.got = 0
 	}
-	f := &r.reads[n] // field by field: a struct that was just made in pieces is slow to copy as a whole
-	f.end, f.size, f.copy = end, size, copyOf
+	f := q.add(q.got + size) // field by field: a struct that was just made in pieces is slow to copy as a whole
+	f.size, f.copy = size, copyOf
 	f.who.at, f.who.node, f.who.thread, f.who.next = who.at, who.node, who.thread, who.next
-	s.due.set(node, s.served+(r.reads[len(r.reads)-1].end-r.got)*float64(len(r.reads)))
+	s.due.set(node, s.served+r.active().due())
 }
 
 // end finishes the read that ends next, at time now, which next returned. The flight is valid until the node begins
@@ -175,25 +220,44 @@ func (s *source) end(now float64) (reader int, f *flight) {
 	node, due := s.due.first()
 	s.served, s.at = max(s.served, due), now
 	r := &s.nodes[node]
-	n := len(r.reads) - 1
-	f = &r.reads[n]
-	r.reads = r.reads[:n]
-	r.got, r.since = f.end, s.served
+	q := r.active()
+	n := len(q.reads) - 1
+	f = &q.reads[n]
+	q.reads = q.reads[:n]
+	q.got, r.since = f.end, s.served
 	if n == 0 {
-		s.gamma--
-		s.due.set(node, math.Inf(1))
-		return node, f
+		if q = r.active(); len(q.reads) == 0 {
+			s.gamma--
+			s.due.set(node, math.Inf(1))
+			return node, f
+		}
 	}
-	s.due.set(node, s.served+(r.reads[n-1].end-r.got)*float64(n))
+	s.due.set(node, s.served+q.due())
 	return node, f
 }
 
-// find returns the read of the node that brings the copy.
-func (s *source) find(node int, copyOf int32) *flight {
-	reads := s.nodes[node].reads
-	for i := range reads {
-		if reads[i].copy == copyOf {
-			return &reads[i]
+// wanted returns the read of the node that brings the copy, at time now, for somebody who waits for it: from now on it is urgent.
+func (s *source) wanted(node int, now float64, copyOf int32) *flight {
+	r := &s.nodes[node]
+	for i := range r.urgent.reads {
+		if r.urgent.reads[i].copy == copyOf {
+			return &r.urgent.reads[i]
+		}
+	}
+	for i := range r.ahead.reads {
+		if r.ahead.reads[i].copy == copyOf {
+			s.served += (now - s.at) * s.rate[s.gamma]
+			s.at = now
+			r.advance(s.served)
+			f := r.ahead.reads[i]
+			r.ahead.reads = slices.Delete(r.ahead.reads, i, i+1)
+			if len(r.urgent.reads) == 0 {
+				r.urgent.got = 0
+			}
+			at := r.urgent.add(r.urgent.got + f.end - r.ahead.got)
+			at.size, at.copy, at.who = f.size, f.copy, f.who
+			s.due.set(node, s.served+r.urgent.due())
+			return at
 		}
 	}
 	return nil

@@ -347,61 +347,75 @@ func scaled(job *Job, resource string, x float64) *Job {
 	return &j
 }
 
-// TestShrinkingResources: no run gets shorter when a resource shrinks by 30 %. For the source, b_fs and t, that holds to
-// 0.1 % with naive and staging. Otherwise there are anomalies, as list schedules have them (Graham, Bounds on multiprocessing
-// timing anomalies): which of several threads is free first, and so who reads when and from where, changes with every
-// time, and in jobs as small as these a few reads that go the other way are some per cent. The tolerances are what
-// these jobs show, and keep it from growing. Jobs whose peers are slower than the source are left out, but for naive and
-// staging: there every node reads from the source what is fastest for itself, and all together are slower for it; a
-// slower source, which nobody prefers any more, can halve the runtime.
+// TestShrinkingResources: no run gets shorter when a resource shrinks by 30 %. That holds to 0.1 % in 97 of 100 runs; no
+// run gets shorter by more than 4 %. Those others are anomalies, as list schedules have them (Graham, Bounds on
+// multiprocessing timing anomalies): which of several threads is free first, and so who reads when and from where, changes
+// with every time. The largest come from the choice of the place to read from, which each thread makes for itself as things stand: with
+// less time between two reads, more samples lie in a slow class already when they are asked for, and are read from there, although the source,
+// left to it alone, would have been faster; or several nodes choose the source at once, and get less of it than each expected.
+// Jobs whose peers are slower than the source are left out for that reason, but for naive and staging.
 //
-// Larger classes shorten a cooperative run, once they are full: filling them takes bandwidth from what the first epoch
-// needs sooner, and a run of one or two epochs gets none of it back. So that claim is made for the last epoch
-// of six, to 4 %, and where peers are faster than the source: otherwise asking an owner is slower than reading for oneself. Policies that fill classes before training, and frequency, whose nodes then read the same samples
-// twice in the first epoch, take longer before they are faster; nothing is claimed for them.
+// Larger classes shorten the last epoch. What the first takes, and what policies do before training, may become longer: there is more to
+// fill. Nothing is claimed for those that read from caches even where these are slower than the source (sharded, locality, minio,
+// partitioned), nor for deepio_opportunistic, which changes what is read.
+//
+// The jobs are eight times as large as the other tests': in the smallest, a few reads that go the other way are some per cent. With
+// every seed, instead of every fifth, the same holds; that takes five times as long.
 func TestShrinkingResources(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		resource  string
-		tolerance float64
-	}{{"b_fs", 0.03}, {"t", 0.01}, {"c", 0.05}, {"beta", 0.05}, {"b_c", 0.1}, {"d_0", 0.06}} {
-		worst := 1.0
-		for seed := uint64(0); seed < scenarios; seed += 3 { // 12 runs per policy and job
-			job := randomJob(seed)
-			less := scaled(job, c.resource, 0.7)
+	const every = 5 // seed: 12 runs each
+	larger := func(seed uint64) *Job {
+		job := randomJob(seed)
+		for range 3 {
+			job.Sizes = append(job.Sizes, job.Sizes...)
+		}
+		for j := range job.Env.Classes {
+			job.Env.Classes[j].Capacity *= 8
+		}
+		return job
+	}
+	for _, resource := range []string{"b_fs", "t", "c", "beta", "b_c", "d_0"} {
+		worst, runs, shorter := 1.0, 0, 0
+		for seed := uint64(0); seed < scenarios; seed += every {
+			job := larger(seed)
+			less := scaled(job, resource, 0.7)
+			slowPeers := job.Env.PeerBandwidth < slices.Max(newSource(&job.Env, job.Nodes).rate)
 			for _, p := range Policies() {
+				if slowPeers && p != "naive" && p != "staging" {
+					continue
+				}
 				a, b := runModel(t, job, p), runModel(t, less, p)
 				if !a.Supported {
 					continue
 				}
-				worst = min(worst, b.Runtime/a.Runtime)
-				tolerance := c.tolerance
-				if p != "naive" && p != "staging" && job.Env.PeerBandwidth < slices.Max(newSource(&job.Env, job.Nodes).rate) {
-					continue
+				runs++
+				ratio := b.Runtime / a.Runtime
+				worst = min(worst, ratio)
+				if ratio < 0.999 {
+					shorter++
 				}
-				if (p == "naive" || p == "staging") && (c.resource == "b_fs" || c.resource == "t") {
-					tolerance = 0.001
-				}
-				if b.Runtime < a.Runtime*(1-tolerance) {
-					t.Errorf("seed %d, %s: takes %v s, and %v s with 0.7 times the %s: %s", seed, p, a.Runtime, b.Runtime, c.resource, describe(job))
+				if ratio < 0.96 || p == "naive" && ratio < 0.999 {
+					t.Errorf("seed %d, %s: takes %v s, and %v s with 0.7 times the %s: %s", seed, p, a.Runtime, b.Runtime, resource, describe(job))
 				}
 			}
 		}
-		t.Logf("every third of seeds 0 to %d, 0.7 times the %s: at least %.4f times the runtime", scenarios-1, c.resource, worst)
+		t.Logf("every %dth of seeds 0 to %d, 0.7 times the %s: at least %.4f times the runtime; %d of %d runs are shorter by 0.1 %%",
+			every, scenarios-1, resource, worst, shorter, runs)
+		if 100*shorter > 3*runs {
+			t.Errorf("%d of %d runs get shorter with 0.7 times the %s", shorter, runs, resource)
+		}
 	}
-	worst := 1.0
-	for seed := range uint64(scenarios) {
-		job := randomJob(seed)
+	for seed := uint64(0); seed < scenarios; seed += every {
+		job := larger(seed)
 		job.Epochs = 6
 		if job.Env.PeerBandwidth < slices.Max(newSource(&job.Env, job.Nodes).rate) {
 			continue
 		}
-		a, b := runModel(t, job, "cooperative"), runModel(t, scaled(job, "d_j", 0.7), "cooperative")
-		ratio := b.Epochs[5] / a.Epochs[5]
-		worst = min(worst, ratio)
-		if ratio < 0.96 {
-			t.Errorf("seed %d, cooperative: the last epoch takes %v s, and %v s with 0.7 times the classes: %s", seed, a.Epochs[5], b.Epochs[5], describe(job))
+		for _, p := range []string{"frequency", "cooperative", "deepio_ordered", "lbann_dynamic", "lbann_preloading"} {
+			a, b := runModel(t, job, p), runModel(t, scaled(job, "d_j", 0.7), p)
+			if a.Supported && b.Supported && b.Epochs[5] < 0.999*a.Epochs[5] {
+				t.Errorf("seed %d, %s: the last epoch takes %v s, and %v s with 0.7 times the classes: %s", seed, p, a.Epochs[5], b.Epochs[5], describe(job))
+			}
 		}
 	}
-	t.Logf("seeds 0 to %d, 0.7 times the classes: at least %.4f times the last epoch", scenarios-1, worst)
 }
