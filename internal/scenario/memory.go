@@ -27,7 +27,7 @@ func (s *Scenario) RunBytes(perBatch bool) int64 {
 	}
 	total := 110*f + 48*copies + 1<<16*n // measured with 14.2 million samples, the garbage of planning included
 	if s.Profile == simulate.Thesis {
-		total += 13*f*e + 10*f*n
+		total += 18*f*e + 10*f*n
 	}
 	if perBatch {
 		total += 16 * e * float64(s.Steps())
