@@ -19,16 +19,17 @@ func NewListed(spec Spec, orders [][]int32) (*Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	seen := make([]int, spec.Samples)
+	seen := make([]uint64, spec.Samples/64+1) // a bit per sample
 	for e, order := range orders {
 		if len(order) != spec.Samples {
 			return nil, fmt.Errorf("access: the order of epoch %d has %d entries; it must have one per sample, %d", e, len(order), spec.Samples)
 		}
+		clear(seen)
 		for p, k := range order {
-			if k < 0 || int(k) >= spec.Samples || seen[k] == e+1 {
+			if k < 0 || int(k) >= spec.Samples || seen[k/64]>>(k%64)&1 != 0 {
 				return nil, fmt.Errorf("access: the order of epoch %d has sample %d at position %d; allowed: each of 0 to %d, once", e, k, p, spec.Samples-1)
 			}
-			seen[k] = e + 1
+			seen[k/64] |= 1 << (k % 64)
 		}
 	}
 	s.listed, s.again = orders, true
