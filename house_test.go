@@ -76,7 +76,7 @@ var forbidden = map[string][]string{
 	"github.com/pelletier/go-toml/v2":     {"internal/config", "internal/scenario"},
 	"gonum.org/v1/plot":                   {"internal/report"},
 	"github.com/hanwen/go-fuse/v2":        {"bench/throttle"},
-	"golang.org/x/image":                  {"internal/transform/codec"},
+	"golang.org/x/image/webp":             {"internal/transform/codec"},
 	"runtime/cgo":                         {},
 	"C":                                   {"internal/transform/pixels", "internal/transform/codec"},
 }

@@ -117,7 +117,8 @@ type Decoder struct {
 	MaxPixels int64
 
 	jpeg    jpegDecoder
-	scratch pixels.Image // an image on its way to another colour model or orientation
+	scratch pixels.Image // an image on its way to another orientation
+	cmyk    pixels.Image // and to another colour model
 }
 
 // Close frees the memory that the garbage collector does not know. The Decoder can be used again.

@@ -2,19 +2,89 @@
 
 package codec
 
+/*
+#cgo CFLAGS: -O3 -Wall
+#cgo LDFLAGS: -l:libjpeg.a
+#cgo noescape codec_jpeg_decode
+#cgo nocallback codec_jpeg_decode
+#include "jpeg.h"
+*/
+import "C"
+
 import (
 	"image"
+	"unsafe"
 
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
-// jpegDecoder has no state yet.
-type jpegDecoder struct{}
+// jpegDecoder is libjpeg-turbo's state, in C memory that is kept from image to image.
+type jpegDecoder struct {
+	c       *C.codec_jpeg
+	request *C.codec_request
+	// plain leaves libjpeg's Huffman decoder in place. For tests.
+	plain bool
+}
 
-func (*jpegDecoder) close() {}
+func (j *jpegDecoder) close() {
+	if j.c != nil {
+		C.codec_jpeg_free(j.c)
+		j.c, j.request = nil, nil
+	}
+}
 
+// decodeJPEG decodes the part region of the scaled image into dst, in one call to C.
 func (d *Decoder) decodeJPEG(
-	dst *pixels.Image, src []byte, h *Header, want Want, _ image.Rectangle,
+	dst *pixels.Image, src []byte, h *Header, want Want, region image.Rectangle,
 ) (image.Point, error) {
-	return image.Point{}, decodeJPEGGo(dst, src, h, want)
+	into := dst
+	switch {
+	case h.Channels == 1 && want.Gray:
+		dst.Reset(region.Dx(), region.Dy(), 1)
+	case h.Channels == 4:
+		into = &d.cmyk
+		into.Reset(region.Dx(), region.Dy(), 4)
+		dst.Reset(region.Dx(), region.Dy(), 3)
+	default:
+		dst.Reset(region.Dx(), region.Dy(), 3)
+	}
+	if err := d.jpeg.decode(into, src, want.Scale, region); err != nil {
+		return image.Point{}, err
+	}
+	if into != dst {
+		cmykToRGB(dst.Pix, into.Pix)
+	}
+	if want.Gray {
+		toGray(dst)
+	}
+	return region.Min, nil
+}
+
+func (j *jpegDecoder) decode(dst *pixels.Image, src []byte, scale int, region image.Rectangle) error {
+	if j.c == nil {
+		j.c = C.codec_jpeg_new()
+		if j.c == nil {
+			return fail(ErrTooLarge, "no memory")
+		}
+		j.request = C.codec_jpeg_request(j.c)
+	}
+	r := j.request
+	r.scale, r.channels = C.int(scale), C.int(dst.Channels)
+	r.x, r.y, r.width, r.height = C.int(region.Min.X), C.int(region.Min.Y), C.int(region.Dx()), C.int(region.Dy())
+	r.plain = 0
+	if j.plain {
+		r.plain = 1
+	}
+	switch C.codec_jpeg_decode(
+		j.c, (*C.uint8_t)(unsafe.SliceData(src)), C.size_t(len(src)),
+		(*C.uint8_t)(unsafe.SliceData(dst.Pix)), C.size_t(dst.Stride),
+	) {
+	case C.codec_ok:
+		return nil
+	case C.codec_truncated:
+		return fail(ErrTruncated, "JPEG of %d bytes ends before its last row", len(src))
+	case C.codec_memory:
+		return fail(ErrTooLarge, "no memory")
+	}
+	return fail(ErrCorrupt, "%s", C.GoString(&r.message[0]))
 }

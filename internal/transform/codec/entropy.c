@@ -1,0 +1,302 @@
+//go:build cgo
+
+#include "entropy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#if JPEG_LIB_VERSION >= 70
+#define DCT_SCALED_SIZE DCT_h_scaled_size
+#else
+#define DCT_SCALED_SIZE DCT_scaled_size
+#endif
+
+// Zeros behind the data: what one MCU can read past its end before anyone looks (10 blocks of 64 codes of 31 bits).
+enum { slack = 10 * 64 * 4 + 64 };
+
+// The place of each coefficient of the scan in a block, row by row. Behind 64: where a corrupt run, or the end of the block
+// (which skips 64), puts its value; libjpeg puts such values there, too.
+static const uint8_t natural_order[64 + 64 + 16] = {
+	0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6,
+	7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46,
+	53, 60, 61, 54, 47, 55, 62, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63,
+	63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63,
+	63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63,
+	63, 63, 63, 63,
+};
+
+// extend returns the value of n bits v (T.81, F.2.2.1): those that start with 0 are negative.
+static inline int32_t extend(uint32_t v, uint32_t n) {
+	return n == 0 ? 0 : (int32_t)v - (v >> (n - 1) ? 0 : (int32_t)((1u << n) - 1));
+}
+
+// table_set makes t decode h, unless it does already. For DC codes a symbol is the number of the value's bits; for AC
+// codes it has a run of zeros in the upper half. libjpeg has checked h.
+static void table_set(entropy_table *t, const JHUFF_TBL *h, int is_ac) {
+	int total = 0;
+	for (int n = 1; n <= 16; n++)
+		total += h->bits[n];
+	if (t->set && memcmp(t->counts + 1, h->bits + 1, 16) == 0 && memcmp(t->symbol, h->huffval, (size_t)total) == 0)
+		return;
+	t->set = 1;
+	memcpy(t->counts, h->bits, 17);
+	memcpy(t->symbol, h->huffval, (size_t)total);
+	for (int i = 0; i < 1 << look; i++)
+		t->entry[i] = 0x80;
+	uint32_t code = 0;
+	int index = 0;
+	for (uint32_t n = 1; n <= 16; n++, code <<= 1) {
+		t->offset[n] = index - (int32_t)code;
+		for (int i = 0; i < h->bits[n]; i++, index++, code++) {
+			if (n > look)
+				continue;
+			uint32_t symbol = h->huffval[index], size = is_ac ? symbol & 15 : symbol, run = is_ac ? symbol >> 4 : 0;
+			if (is_ac && size == 0)
+				run = run == 15 ? 15 : 64;
+			uint32_t rest = look - n;
+			for (uint32_t low = 0; low < 1u << rest; low++) {
+				uint32_t *entry = &t->entry[code << rest | low];
+				if (size <= rest)
+					*entry = (uint32_t)extend(low >> (rest - size), size) << 16 | run << 8 | (n + size);
+				else
+					*entry = size << 16 | run << 8 | 0x80 | (n + size);
+			}
+		}
+		t->limit[n] = (int32_t)(code << (16 - n));
+	}
+}
+
+// unstuff copies the scan from src to e->data without the zeros behind 0xff, and cuts it at restart markers. It returns whether
+// the scan ends in a marker and restarts come in their order; anything else is for libjpeg.
+static boolean unstuff(entropy_decoder *e, const uint8_t *src, size_t size, boolean restarts) {
+	if (e->capacity < size + slack) {
+		free(e->data);
+		e->capacity = size + size / 4 + slack;
+		e->data = malloc(e->capacity);
+		if (e->data == NULL) {
+			e->capacity = 0;
+			return FALSE;
+		}
+	}
+	const uint8_t *end = src + size;
+	uint8_t *to = e->data;
+	e->segments = 0;
+	for (uint32_t number = 0;;) {
+		// What is before the next 0xff, in one piece.
+		const uint8_t *ff = memchr(src, 0xff, (size_t)(end - src));
+		if (ff == NULL || ff + 1 >= end)
+			return FALSE;
+		size_t n = (size_t)(ff - src);
+		memcpy(to, src, n);
+		to += n;
+		src = ff + 2;
+		if (ff[1] == 0) {
+			*to++ = 0xff;
+			continue;
+		}
+		boolean restart = ff[1] >= 0xd0 && ff[1] <= 0xd7 && restarts;
+		if (restart && ff[1] != 0xd0 + (number++ & 7))
+			return FALSE;
+		if (e->segments == e->segment_capacity) {
+			size_t more = e->segment_capacity * 2 + 64;
+			uint32_t *grown = realloc(e->segment, more * sizeof *grown);
+			if (grown == NULL)
+				return FALSE;
+			e->segment = grown;
+			e->segment_capacity = more;
+		}
+		e->segment[e->segments++] = (uint32_t)(to - e->data); // where the part ends
+		if (!restart) {
+			memset(to, 0, slack);
+			return ff[1] != 0xff;
+		}
+	}
+}
+
+// start_part goes to the next part of the scan.
+static boolean start_part(entropy_decoder *e, uint32_t interval) {
+	if (e->part == e->segments)
+		return FALSE;
+	e->next = e->data + (e->part == 0 ? 0 : e->segment[e->part - 1]);
+	e->part_end = e->data + e->segment[e->part++];
+	e->bits = 0;
+	e->valid = 0;
+	e->to_restart = interval;
+	memset(e->dc, 0, sizeof e->dc);
+	return TRUE;
+}
+
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+#define BIG_ENDIAN_64(x) (x)
+#else
+#define BIG_ENDIAN_64(x) __builtin_bswap64(x)
+#endif
+
+// What the decoder works with, in registers.
+typedef struct {
+	const uint8_t *next;
+	uint64_t bits;
+	int valid;
+} reader;
+
+// refill makes at least 56 bits valid. It ORs in bytes that are there in part already: the same bits again.
+static inline __attribute__((always_inline)) void refill(reader *r) {
+	uint64_t more;
+	memcpy(&more, r->next, 8);
+	r->bits |= BIG_ENDIAN_64(more) >> r->valid;
+	r->next += (63 - r->valid) >> 3;
+	r->valid |= 56;
+}
+
+static inline __attribute__((always_inline)) void use(reader *r, uint32_t n) {
+	r->bits <<= n;
+	r->valid -= (int)n;
+}
+
+// long_code decodes what an entry does not say, and returns an entry with the value of size bits in its upper half; 0 if
+// there is no such code.
+static __attribute__((noinline)) uint32_t long_code(reader *r, const entropy_table *t, uint32_t entry, int is_ac) {
+	refill(r);
+	uint32_t size, run;
+	if (entry == 0x80) {
+		int32_t window = (int32_t)(r->bits >> 48);
+		uint32_t n = look + 1;
+		while (n <= 16 && window >= t->limit[n])
+			n++;
+		if (n > 16)
+			return 0;
+		uint32_t symbol = t->symbol[((window >> (16 - n)) + t->offset[n]) & 255];
+		size = is_ac ? symbol & 15 : symbol;
+		run = is_ac ? symbol >> 4 : 0;
+		if (is_ac && size == 0)
+			run = run == 15 ? 15 : 64;
+		use(r, n);
+	} else {
+		size = entry >> 16;
+		run = entry >> 8 & 0xff;
+		use(r, (entry & 0x7f) - size);
+	}
+	uint32_t value = size == 0 ? 0 : (uint32_t)(r->bits >> (64 - size));
+	use(r, size);
+	return (uint32_t)extend(value, size) << 16 | run << 8 | 1;
+}
+
+// mcu decodes one MCU. Where blocks is NULL, or an MCU is outside of the wanted columns, it decodes the codes and stores
+// nothing but what later MCUs depend on.
+static inline __attribute__((always_inline)) boolean mcu(
+	j_decompress_ptr cinfo, entropy_decoder *e, JBLOCKROW *blocks) {
+	if (cinfo->restart_interval != 0 && e->to_restart-- == 0) {
+		if (!start_part(e, cinfo->restart_interval))
+			return FALSE;
+		e->to_restart--;
+	}
+	uint32_t column = e->column;
+	e->column = column + 1 == e->columns ? 0 : column + 1;
+	int wanted = blocks != NULL && column >= e->first_column && column <= e->last_column;
+	reader r = {e->next, e->bits, e->valid};
+	for (int b = 0; b < e->blocks; b++) {
+		const entropy_table *dc = e->block_dc[b], *ac = e->block_ac[b];
+		refill(&r);
+		uint32_t entry = dc->entry[r.bits >> (64 - look)];
+		if (__builtin_expect(entry & 0x80, 0)) {
+			if ((entry = long_code(&r, dc, entry, 0)) == 0)
+				return FALSE;
+		} else {
+			use(&r, entry & 0x7f);
+		}
+		int32_t *last = &e->dc[e->block_component[b]];
+		*last += (int32_t)entry >> 16;
+		if (__builtin_expect(*last > 1 << 24 || *last < -(1 << 24), 0))
+			return FALSE; // nothing sound is that large
+		int16_t nowhere[64];
+		int16_t *block = nowhere;
+		if (wanted) {
+			(*blocks[b])[0] = (JCOEF)*last;
+			if (e->block_needs_ac[b])
+				block = *blocks[b];
+		}
+		// Four codes of look bits fit into what a refill gives.
+		for (uint32_t k = 1; k < 64;) {
+			refill(&r);
+			for (int i = 0; i < 4 && k < 64; i++) {
+				entry = ac->entry[r.bits >> (64 - look)];
+				if (__builtin_expect(entry & 0x80, 0)) {
+					if ((entry = long_code(&r, ac, entry, 1)) == 0)
+						return FALSE;
+					i = 4;
+				} else {
+					use(&r, entry & 0x7f);
+				}
+				k += entry >> 8 & 0xff;
+				block[natural_order[k]] = (int16_t)(entry >> 16);
+				k++;
+			}
+		}
+	}
+	e->next = r.next;
+	e->bits = r.bits;
+	e->valid = r.valid;
+	// The bytes that were used, of those taken in.
+	return r.next - (r.valid >> 3) <= e->part_end;
+}
+
+static boolean decode(j_decompress_ptr cinfo, JBLOCKROW *blocks) {
+	entropy_decoder *e = cinfo->client_data;
+	if (__builtin_expect(!mcu(cinfo, e, blocks), 0))
+		e->bail(cinfo);
+	return TRUE;
+}
+
+#if defined(__x86_64__)
+// With shifts that leave the flags alone.
+static __attribute__((target("bmi,bmi2"))) boolean decode_bmi2(j_decompress_ptr cinfo, JBLOCKROW *blocks) {
+	entropy_decoder *e = cinfo->client_data;
+	if (__builtin_expect(!mcu(cinfo, e, blocks), 0))
+		e->bail(cinfo);
+	return TRUE;
+}
+#endif
+
+boolean entropy_start(j_decompress_ptr cinfo, entropy_decoder *e, void (*bail)(j_decompress_ptr)) {
+	if (cinfo->progressive_mode || cinfo->arith_code || cinfo->inputctl->has_multiple_scans ||
+	    cinfo->comps_in_scan != cinfo->num_components)
+		return FALSE;
+	if (!unstuff(e, cinfo->src->next_input_byte, cinfo->src->bytes_in_buffer, cinfo->restart_interval != 0))
+		return FALSE;
+	for (int i = 0; i < cinfo->comps_in_scan; i++) {
+		const jpeg_component_info *c = cinfo->cur_comp_info[i];
+		table_set(&e->dc_table[c->dc_tbl_no], cinfo->dc_huff_tbl_ptrs[c->dc_tbl_no], 0);
+		table_set(&e->ac_table[c->ac_tbl_no], cinfo->ac_huff_tbl_ptrs[c->ac_tbl_no], 1);
+	}
+	e->blocks = cinfo->blocks_in_MCU;
+	for (int b = 0; b < e->blocks; b++) {
+		int i = cinfo->MCU_membership[b];
+		const jpeg_component_info *c = cinfo->cur_comp_info[i];
+		e->block_component[b] = (uint8_t)i;
+		e->block_dc[b] = &e->dc_table[c->dc_tbl_no];
+		e->block_ac[b] = &e->ac_table[c->ac_tbl_no];
+		e->block_needs_ac[b] = c->DCT_SCALED_SIZE > 1;
+	}
+	e->column = 0;
+	e->columns = cinfo->MCUs_per_row;
+	e->first_column = cinfo->master->first_iMCU_col;
+	e->last_column = cinfo->master->last_iMCU_col;
+	e->part = 0;
+	e->bail = bail;
+	start_part(e, cinfo->restart_interval);
+	cinfo->entropy->decode_mcu = decode;
+#if defined(__x86_64__)
+	if (__builtin_cpu_supports("bmi2"))
+		cinfo->entropy->decode_mcu = decode_bmi2;
+#endif
+	return TRUE;
+}
+
+void entropy_free(entropy_decoder *e) {
+	free(e->data);
+	free(e->segment);
+}

@@ -1,0 +1,211 @@
+//go:build cgo
+
+#include "jpeg.h"
+
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "entropy.h"
+
+// Columns decoded left and right of a region: a cropped row's first and last pixels lack their neighbours' chroma. The
+// interpolation reaches one chroma sample, and so two pixels, far.
+enum { margin = 8 };
+
+// More scans than any encoder writes; a file of a few bytes per scan would keep libjpeg busy for hours.
+enum { max_scans = 1000 };
+
+struct codec_jpeg {
+	entropy_decoder entropy; // first: cinfo.client_data points to it
+	struct jpeg_decompress_struct cinfo;
+	struct jpeg_error_mgr errors;
+	struct jpeg_source_mgr source;
+	struct jpeg_progress_mgr progress;
+	jmp_buf out;
+	int created;
+	codec_request request;
+	uint8_t *row; // a row with its margins
+	size_t row_capacity;
+};
+
+// Where longjmp leads to.
+enum { gave_up = 1, ran_out, bailed };
+
+static codec_jpeg *of(j_common_ptr cinfo) { return cinfo->client_data; }
+
+static void error_exit(j_common_ptr cinfo) {
+	codec_jpeg *d = of(cinfo);
+	char message[JMSG_LENGTH_MAX];
+	cinfo->err->format_message(cinfo, message);
+	memcpy(d->request.message, message, sizeof message);
+	longjmp(d->out, gave_up);
+}
+
+// Warnings are counted, and traces are dropped.
+static void emit_message(j_common_ptr cinfo, int level) {
+	if (level < 0)
+		of(cinfo)->request.warnings++;
+}
+
+static void output_message(j_common_ptr cinfo) { (void)cinfo; }
+
+static void init_source(j_decompress_ptr cinfo) { (void)cinfo; }
+
+// All data is there from the start: who asks for more has a truncated file, to PIL as well.
+static boolean fill_input_buffer(j_decompress_ptr cinfo) {
+	longjmp(of((j_common_ptr)cinfo)->out, ran_out);
+	return FALSE;
+}
+
+static void skip_input_data(j_decompress_ptr cinfo, long n) {
+	if (n <= 0)
+		return;
+	if ((size_t)n > cinfo->src->bytes_in_buffer)
+		fill_input_buffer(cinfo);
+	cinfo->src->next_input_byte += n;
+	cinfo->src->bytes_in_buffer -= (size_t)n;
+}
+
+static void term_source(j_decompress_ptr cinfo) { (void)cinfo; }
+
+static void count_scans(j_common_ptr cinfo) {
+	j_decompress_ptr d = (j_decompress_ptr)cinfo;
+	if (cinfo->is_decompressor && d->input_scan_number > max_scans) {
+		strcpy(of(cinfo)->request.message, "more than 1000 scans");
+		longjmp(of(cinfo)->out, gave_up);
+	}
+}
+
+static void bail(j_decompress_ptr cinfo) { longjmp(of((j_common_ptr)cinfo)->out, bailed); }
+
+codec_jpeg *codec_jpeg_new(void) { return calloc(1, sizeof(codec_jpeg)); }
+
+void codec_jpeg_free(codec_jpeg *d) {
+	if (d->created)
+		jpeg_destroy_decompress(&d->cinfo);
+	entropy_free(&d->entropy);
+	free(d->row);
+	free(d);
+}
+
+codec_request *codec_jpeg_request(codec_jpeg *d) { return &d->request; }
+
+// create makes cinfo, at first use; libjpeg may jump out of it.
+static void create(codec_jpeg *d) {
+	struct jpeg_error_mgr *e = jpeg_std_error(&d->errors);
+	e->error_exit = error_exit;
+	e->emit_message = emit_message;
+	e->output_message = output_message;
+	d->cinfo.err = e;
+	d->cinfo.client_data = d;
+	jpeg_create_decompress(&d->cinfo);
+	d->created = 1;
+	d->source = (struct jpeg_source_mgr){
+		.init_source = init_source,
+		.fill_input_buffer = fill_input_buffer,
+		.skip_input_data = skip_input_data,
+		.resync_to_restart = jpeg_resync_to_restart,
+		.term_source = term_source,
+	};
+	d->cinfo.src = &d->source;
+	d->progress.progress_monitor = count_scans;
+	d->cinfo.progress = &d->progress;
+}
+
+// ends says whether an end of image is anywhere in what libjpeg has not read.
+static int ends(const struct jpeg_source_mgr *s) {
+	// Nearly always it is the last thing.
+	for (size_t i = s->bytes_in_buffer; i >= 2; i--)
+		if (s->next_input_byte[i - 2] == 0xff && s->next_input_byte[i - 1] == 0xd9)
+			return 1;
+	return 0;
+}
+
+// read_rows reads the region's rows into dst.
+static void read_rows(codec_jpeg *d, uint8_t *dst, size_t stride, JDIMENSION left) {
+	j_decompress_ptr cinfo = &d->cinfo;
+	const codec_request *r = &d->request;
+	size_t n = (size_t)r->width * (size_t)r->channels, skip = ((size_t)r->x - left) * (size_t)r->channels;
+	JDIMENSION first = (JDIMENSION)r->y, end = first + (JDIMENSION)r->height;
+	if (first > 0)
+		jpeg_skip_scanlines(cinfo, first);
+	int direct = cinfo->output_width == (JDIMENSION)r->width;
+	JSAMPROW rows[4];
+	while (cinfo->output_scanline < end) {
+		JDIMENSION y = cinfo->output_scanline - first, want = end - cinfo->output_scanline;
+		if (want > 4)
+			want = 4;
+		for (JDIMENSION i = 0; i < want; i++)
+			rows[i] = direct ? dst + (y + i) * stride : d->row + i * cinfo->output_width * (size_t)r->channels;
+		JDIMENSION got = jpeg_read_scanlines(cinfo, rows, want);
+		for (JDIMENSION i = 0; !direct && i < got; i++)
+			memcpy(dst + (y + i) * stride, rows[i] + skip, n);
+	}
+}
+
+// decode is one attempt, with or without our entropy decoder.
+static void decode(codec_jpeg *d, uint8_t *dst, size_t stride, int fast) {
+	j_decompress_ptr cinfo = &d->cinfo;
+	codec_request *r = &d->request;
+	jpeg_read_header(cinfo, TRUE);
+	// What a progressive image needs (2 bytes per coefficient, chroma at most as large as luma, odd sizes), and room for the rest.
+	cinfo->mem->max_memory_to_use =
+		(long)cinfo->image_width * cinfo->image_height * 2 * (cinfo->num_components + 1) + (64L << 20);
+	cinfo->out_color_space = r->channels == 1 ? JCS_GRAYSCALE : r->channels == 3 ? JCS_RGB : JCS_CMYK;
+	cinfo->scale_num = (unsigned)r->scale;
+	cinfo->scale_denom = 8;
+	jpeg_start_decompress(cinfo);
+	JDIMENSION left = (JDIMENSION)r->x, width = (JDIMENSION)r->width, all = cinfo->output_width;
+	if (left + width > all || (JDIMENSION)(r->y + r->height) > cinfo->output_height ||
+	    cinfo->output_components != r->channels) {
+		strcpy(r->message, "the header changed");
+		longjmp(d->out, gave_up);
+	}
+	JDIMENSION right = left + width + margin < all ? left + width + margin : all;
+	left = left > margin ? left - margin : 0;
+	width = right - left;
+	if (width < all)
+		jpeg_crop_scanline(cinfo, &left, &width);
+	size_t need = 4 * cinfo->output_width * (size_t)r->channels;
+	if (d->row_capacity < need) {
+		free(d->row);
+		d->row = malloc(need);
+		d->row_capacity = d->row == NULL ? 0 : need;
+		if (d->row == NULL)
+			longjmp(d->out, gave_up);
+	}
+	r->fast = fast && entropy_start(cinfo, &d->entropy, bail);
+	int whole = r->fast || cinfo->inputctl->has_multiple_scans || ends(&d->source);
+	read_rows(d, dst, stride, left);
+	// A file without an end is truncated if its last row is missing, wanted or not.
+	while (!whole && cinfo->output_scanline < cinfo->output_height) {
+		JSAMPROW row = d->row;
+		jpeg_read_scanlines(cinfo, &row, 1);
+	}
+}
+
+int codec_jpeg_decode(codec_jpeg *d, const uint8_t *src, size_t size, uint8_t *dst, size_t stride) {
+	for (volatile int fast = !d->request.plain;; fast = 0) {
+		d->request.warnings = 0;
+		d->request.message[0] = 0;
+		int left = setjmp(d->out);
+		if (left == 0) {
+			if (!d->created)
+				create(d);
+			d->source.next_input_byte = src;
+			d->source.bytes_in_buffer = size;
+			decode(d, dst, stride, fast);
+		}
+		if (d->created)
+			jpeg_abort_decompress(&d->cinfo);
+		d->source.next_input_byte = NULL;
+		switch (left) {
+		case 0:
+			return codec_ok;
+		case ran_out:
+			return codec_truncated;
+		case gave_up:
+			return d->request.message[0] == 0 ? codec_memory : codec_corrupt;
+		}
+	}
+}
