@@ -51,6 +51,7 @@ var rooms = []struct {
 	{"internal/daemon", []string{"internal/config", "internal/dataset", "internal/storageclass", "internal/protocol", "internal/prefetch", "internal/job"}},
 	{"internal/transform/pixels", nil},
 	{"internal/transform/codec", []string{"internal/transform/pixels"}},
+	{"internal/transform", []string{"internal/config/suggest", "internal/transform/pixels", "internal/transform/codec"}},
 	{"bench/throttle", nil},
 }
 

@@ -63,7 +63,7 @@ func (p *parser) calls() ([]map[string]any, error) {
 		closing = "]"
 	}
 	list, err := p.list(closing)
-	if err == nil && p.skip(); err == nil && p.rest != "" {
+	if p.skip(); err == nil && p.rest != "" {
 		err = p.expected("the end")
 	}
 	return list, err

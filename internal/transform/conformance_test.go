@@ -1,0 +1,341 @@
+package transform
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// python is PIL and torchvision: a process that runs testdata/conformance.py,
+// which says what requests and answers are.
+type python struct {
+	t   *testing.T
+	in  io.Writer
+	out *bufio.Reader
+}
+
+type answer struct {
+	Bytes int    `json:"bytes"`
+	Shape []int  `json:"shape"`
+	Dtype string `json:"dtype"`
+	Error string `json:"error"`
+	data  []byte
+}
+
+// startPython starts the one process that serves a whole test.
+func startPython(t *testing.T) *python {
+	const interpreter = "/usr/bin/python3"
+	if err := exec.Command(interpreter, "-c", "import torchvision").Run(); err != nil {
+		t.Skip("no torchvision to compare with: ", err)
+	}
+	cmd := exec.Command(interpreter, "testdata/conformance.py")
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = in.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Error("python: ", err)
+		}
+	})
+	return &python{t, in, bufio.NewReader(out)}
+}
+
+func (p *python) ask(request any) answer {
+	p.t.Helper()
+	line, err := json.Marshal(request)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if _, err := p.in.Write(append(line, '\n')); err != nil {
+		p.t.Fatal(err)
+	}
+	head, err := p.out.ReadBytes('\n')
+	if err != nil {
+		p.t.Fatal("python's answer: ", err)
+	}
+	var a answer
+	if err := json.Unmarshal(head, &a); err != nil {
+		p.t.Fatal(err)
+	}
+	a.data = make([]byte, a.Bytes)
+	if _, err := io.ReadFull(p.out, a.data); err != nil {
+		p.t.Fatal(err)
+	}
+	return a
+}
+
+// picture is an image as testdata/conformance.py makes it.
+type testImage struct {
+	Seed   int            `json:"seed"`
+	Width  int            `json:"width"`
+	Height int            `json:"height"`
+	Mode   string         `json:"mode"`
+	Save   map[string]any `json:"save"`
+}
+
+func (i testImage) String() string {
+	words := []string{fmt.Sprintf("%dx%d", i.Width, i.Height), i.Mode}
+	for _, key := range []string{"format", "quality", "subsampling", "progressive", "orientation"} {
+		if v, ok := i.Save[key]; ok {
+			words = append(words, fmt.Sprint(v))
+		}
+	}
+	return strings.Join(words, "-")
+}
+
+func png(width, height int, mode string) testImage {
+	return testImage{width*31 + height, width, height, mode, map[string]any{"format": "PNG"}}
+}
+
+func jpeg(width, height int, mode string, quality, subsampling int, more ...any) testImage {
+	save := map[string]any{"format": "JPEG", "quality": quality}
+	if mode == "RGB" {
+		save["subsampling"] = subsampling
+	}
+	for i := 0; i < len(more); i += 2 {
+		save[more[i].(string)] = more[i+1]
+	}
+	return testImage{width*31 + height + quality, width, height, mode, save}
+}
+
+// What transforms are tried on: PNGs to compare the transforms alone, and JPEGs of all kinds.
+var testImages = []testImage{
+	png(500, 375, "RGB"), png(375, 500, "RGB"), png(224, 224, "RGB"), png(301, 97, "RGB"), png(40, 33, "RGB"), png(13, 700, "RGB"),
+	png(3, 2, "RGB"), png(1, 1, "RGB"), png(120, 90, "L"),
+	jpeg(500, 375, "RGB", 90, 2), jpeg(333, 500, "RGB", 75, 1), jpeg(257, 255, "RGB", 95, 0), jpeg(640, 481, "RGB", 40, 2, "progressive", true),
+	jpeg(319, 243, "L", 85, 0), jpeg(130, 200, "CMYK", 90, 0), jpeg(301, 200, "RGB", 90, 2, "orientation", 6),
+}
+
+// conformance is the suite: every transform has its entries. What comes out must equal torchvision's to the bit, but
+// where levels are allowed: grey levels by which it may differ anywhere.
+var conformance = []struct {
+	transforms string
+	levels     float64
+}{
+	{transforms: `ImgDecode(), Resize((64, 80))`},
+	{transforms: `ImgDecode("L"), Resize((64, 80))`},
+	{transforms: `ImgDecode(orient=True), Resize((64, 80))`},
+	{transforms: `Resize((224, 224), "nearest")`},
+	{transforms: `Resize((224, 224), "box")`},
+	{transforms: `Resize((97, 224), "bilinear")`},
+	{transforms: `Resize((224, 50), "hamming")`},
+	{transforms: `Resize((224, 224), "bicubic")`},
+	{transforms: `Resize((30, 30), "lanczos")`},
+	{transforms: `Resize(256), CenterCrop(224)`},
+	{transforms: `Resize(100, "bicubic", 160), CenterCrop((100, 160))`},
+	{transforms: `Resize(64), Resize((50, 40)), Resize((60, 60), "nearest")`},
+	{transforms: `CenterCrop(224)`},
+	{transforms: `CenterCrop((101, 34))`},
+	{transforms: `CenterCrop((300, 64)), CenterCrop(51)`},
+	{transforms: `RandomCrop(32)`},
+	{transforms: `RandomCrop(32, padding=4)`},
+	{transforms: `RandomCrop((64, 48), padding=(3, 5), fill=(255, 128.7, 0))`},
+	{transforms: `RandomCrop(90, pad_if_needed=True)`},
+	{transforms: `RandomCrop((200, 90), padding=(1, 2, 3, 4), pad_if_needed=True, padding_mode="edge")`},
+	{transforms: `RandomCrop((200, 90), padding=(1, 2, 0, 5), pad_if_needed=True, padding_mode="reflect")`},
+	{transforms: `RandomCrop((90, 200), padding=2, pad_if_needed=True, padding_mode="symmetric")`},
+	{transforms: `RandomCrop((60, 20), padding=(-3, 2), pad_if_needed=True)`},
+	{transforms: `RandomResizedCrop(224)`},
+	{transforms: `RandomResizedCrop((50, 70), scale=(0.5, 2), ratio=(0.2, 5), interpolation="bicubic")`},
+	{transforms: `RandomResizedCrop(64, scale=(0.01, 0.1), interpolation="nearest"), RandomHorizontalFlip()`},
+	{transforms: `RandomResizedCrop(64, scale=(1, 1), ratio=(1.5, 1.5))`},
+	{transforms: `RandomHorizontalFlip(1), Resize((60, 61), "nearest")`},
+	{transforms: `RandomHorizontalFlip(1), RandomVerticalFlip(1), Resize((60, 61), "box")`},
+	{transforms: `RandomHorizontalFlip(1), Resize((60, 61), "bilinear")`, levels: 1},
+	{transforms: `RandomVerticalFlip(), RandomResizedCrop(99), RandomHorizontalFlip()`, levels: 1},
+	{transforms: `RandomVerticalFlip(1), RandomHorizontalFlip(1), RandomCrop(30, padding=(20, 9, 0, 1), padding_mode="reflect")`},
+	{transforms: `RandomHorizontalFlip(0), RandomVerticalFlip(0.5), CenterCrop((600, 7)), RandomHorizontalFlip()`},
+	{transforms: `Resize(40), Pad(3), CenterCrop(40)`},
+	{transforms: `Pad((2, 3), fill=7), CenterCrop(60)`},
+	{transforms: `Pad((1, 2, 3, 4), padding_mode="edge"), Resize((20, 30))`},
+	{transforms: `Resize((9, 10)), Pad((1, 8, 9, 4), padding_mode="reflect")`},
+	{transforms: `Resize((9, 10)), Pad((1, 20, 31, 4), padding_mode="symmetric")`},
+	{transforms: `Resize((9, 10)), Pad((-1, 2, 3, -4), padding_mode="reflect")`},
+	{transforms: `Resize((9, 10)), Pad((-1, 2, 3, -4), fill=200)`},
+	{transforms: `Resize((9, 10)), RandomHorizontalFlip(1), Pad((1, 2, 3, 4), fill=(1, 2, 3)), RandomCrop((11, 12))`},
+	{transforms: `Resize((90, 91)), ColorJitter(brightness=0.4)`},
+	{transforms: `Resize((90, 91)), ColorJitter(contrast=(0.2, 3))`},
+	{transforms: `Resize((90, 91)), ColorJitter(saturation=0.9)`},
+	{transforms: `Resize((90, 91)), ColorJitter(saturation=(2, 3))`},
+	{transforms: `Resize((90, 91)), ColorJitter(hue=0.5)`},
+	{transforms: `RandomResizedCrop(64), RandomHorizontalFlip(), ColorJitter(0.4, 0.4, 0.4, 0.1), ToTensor()`},
+	{transforms: `ImgDecode("L"), Resize((90, 91)), ColorJitter(0.4, 0.4, 0.4, 0.1), ToTensor()`},
+	{transforms: `Resize((30, 31)), Grayscale()`},
+	{transforms: `Grayscale(3), Resize((30, 31))`},
+	{transforms: `RandomHorizontalFlip(1), Grayscale(1), RandomCrop(20, pad_if_needed=True, fill=9), ToTensor(), Normalize(0.4, 0.2)`},
+	{transforms: `RandomResizedCrop(48), ToTensor()`},
+	{transforms: `RandomResizedCrop((48, 50)), RandomHorizontalFlip(), RandomVerticalFlip(), ToTensor(layout="NHWC")`},
+	{transforms: `RandomResizedCrop((48, 50)), ToTensor(dtype="uint8")`},
+	{transforms: `RandomResizedCrop((48, 50)), ToTensor(dtype=torch.uint8), ConvertImageDtype(torch.float32)`},
+	{transforms: `RandomResizedCrop((48, 50)), ToTensor(), ConvertImageDtype(torch.uint8)`},
+	{transforms: `RandomResizedCrop((48, 50)), ToTensor(), ConvertImageDtype(torch.float16)`},
+	{transforms: `RandomResizedCrop((48, 50)), ToTensor(), ConvertImageDtype(torch.bfloat16)`},
+	{transforms: `RandomResizedCrop((48, 50)), ToTensor(), Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))`},
+	{transforms: `RandomResizedCrop((48, 50)), ToTensor(), Normalize([0.485, 0.456, 0.406], [0.2]), ConvertImageDtype(torch.half)`},
+	{transforms: `RandomResizedCrop((48, 50)), ToTensor(), Normalize(0.5, (0.2, 0.3, 0.4)), ConvertImageDtype(torch.bfloat16)`},
+}
+
+// compiled parses and compiles a list that must be right.
+func compiled(t testing.TB, text string) *Program {
+	t.Helper()
+	description, err := Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Compile(description)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestConformance: what each transform makes equals what torchvision makes of the same image with
+// PIL, with the same random parameters; and what it refuses, torchvision refuses.
+func TestConformance(t *testing.T) {
+	py := startPython(t)
+	type file struct {
+		testImage
+		path string
+		data []byte
+	}
+	var files []file
+	for i, img := range testImages {
+		a := py.ask(map[string]any{"image": img})
+		if a.Error != "" {
+			t.Fatal(img, ": ", a.Error)
+		}
+		path := filepath.Join(t.TempDir(), fmt.Sprint(i))
+		if err := os.WriteFile(path, a.data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, file{img, path, a.data})
+	}
+	seen := map[string]bool{}
+	for _, c := range conformance {
+		t.Run(c.transforms, func(t *testing.T) {
+			p := compiled(t, c.transforms)
+			for _, name := range p.Names() {
+				seen[name] = true
+			}
+			w := p.Worker()
+			defer w.Close()
+			w.Record(true)
+			dst := make([]byte, p.Output().Bytes())
+			for i, f := range files {
+				if f.Save["format"] == "JPEG" && !exactJPEG {
+					continue
+				}
+				for epoch := range 3 {
+					err := w.Apply(dst, f.data, Key{Seed: 7, Epoch: epoch, Sample: i})
+					want := py.ask(map[string]any{"file": f.path, "steps": pythonSteps(t, c.transforms, w)})
+					switch {
+					case err != nil && want.Error != "":
+						continue
+					case err != nil:
+						t.Errorf("%v: %v", f, err)
+						continue
+					case want.Error != "":
+						t.Errorf("%v: torchvision: %s", f, want.Error)
+						continue
+					}
+					compare(t, fmt.Sprintf("%v epoch %d %v", f, epoch, w.Drawn()), p.Output(), dst, want, c.levels)
+				}
+			}
+		})
+	}
+	for _, k := range kinds {
+		if !seen[k.name] && !slices.Contains([]string{"Reshape", "ScaleShift16"}, k.name) { // which torchvision has not
+			t.Errorf("%s has no entry in the suite", k.name)
+		}
+	}
+}
+
+// pythonSteps is the list with what was drawn, as testdata/conformance.py takes it.
+func pythonSteps(t *testing.T, transforms string, w *Worker) []map[string]any {
+	description, err := Parse(transforms)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []map[string]any
+	if err := json.Unmarshal(description, &list); err != nil {
+		t.Fatal(err)
+	}
+	if list[0]["name"] != "ImgDecode" {
+		list = append([]map[string]any{{"name": "ImgDecode"}}, list...)
+	}
+	steps := make([]map[string]any, len(list))
+	for i, entry := range list {
+		name := entry["name"]
+		delete(entry, "name")
+		drawn := [][2]any{}
+		for _, d := range w.Drawn() {
+			if d.Step == i {
+				for _, p := range d.Params {
+					drawn = append(drawn, [2]any{p.Name, p.Value})
+				}
+			}
+		}
+		steps[i] = map[string]any{"name": name, "args": entry, "drawn": drawn}
+	}
+	return steps
+}
+
+// compare holds a sample against torchvision's.
+func compare(t *testing.T, what string, o Output, got []byte, want answer, levels float64) {
+	t.Helper()
+	dtype := o.Type.String()
+	if dtype == "bfloat16" {
+		dtype = "int16" // in numpy
+	}
+	if want.Dtype != dtype || !slices.Equal(want.Shape, o.Shape) {
+		t.Fatalf("%s: %v of shape %v, and torchvision has %v of shape %v", what, o.Type, o.Shape, want.Dtype, want.Shape)
+	}
+	if levels == 0 {
+		for i := range got {
+			if got[i] != want.data[i] {
+				n := 0
+				for j := range got {
+					if got[j] != want.data[j] {
+						n++
+					}
+				}
+				t.Errorf("%s: byte %d of %d is %d, and torchvision's %d; %d differ", what, i, len(got), got[i], want.data[i], n)
+				return
+			}
+		}
+		return
+	}
+	for i := range len(got) / o.Type.Size() {
+		var difference float64
+		if o.Type.Size() == 1 {
+			difference = math.Abs(float64(got[i]) - float64(want.data[i]))
+		} else {
+			a := math.Float32frombits(binary.LittleEndian.Uint32(got[4*i:]))
+			b := math.Float32frombits(binary.LittleEndian.Uint32(want.data[4*i:]))
+			difference = math.Abs(float64(a)-float64(b)) * 255
+		}
+		if difference > levels {
+			t.Errorf("%s: element %d differs by %.2f levels", what, i, difference)
+			return
+		}
+	}
+}

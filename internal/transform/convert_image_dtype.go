@@ -1,0 +1,33 @@
+package transform
+
+import (
+	"errors"
+
+	"github.com/hdmlp/hdmlp/internal/transform/pixels"
+)
+
+// ConvertImageDtype changes a tensor's type, and levels to numbers from 0 to 1 or back. Whatever is
+// computed before it is computed in float32, and rounded once.
+//
+//	dtype  uint8, float16, bfloat16 or float32
+var convertImageDtype = kind{
+	name:   "ConvertImageDtype",
+	params: []param{{"dtype", ""}},
+	build:  func(a *arguments) step { return converted{a.dtype("dtype")} },
+}
+
+type converted struct{ dtype pixels.Type }
+
+func (s converted) follow(k *known) error {
+	switch {
+	case k.stage == raw:
+		return errors.New("it works on tensors of images, and Reshape makes arrays")
+	case k.stage != tensor:
+		return errors.New("it works on tensors, and needs ToTensor before it")
+	case s.dtype == pixels.Uint8 && len(k.target.Mean) > 0:
+		return errors.New("what Normalize made can not become uint8")
+	default:
+		k.target.Type, k.target.Unit = s.dtype, s.dtype != pixels.Uint8
+	}
+	return nil
+}

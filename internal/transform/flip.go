@@ -1,0 +1,33 @@
+package transform
+
+// RandomHorizontalFlip mirrors left and right, with probability p.
+var randomHorizontalFlip = kind{
+	name:   "RandomHorizontalFlip",
+	params: []param{{"p", "0.5"}},
+	build:  func(a *arguments) step { return flipped{p: a.number("p", 0, 1)} },
+}
+
+// RandomVerticalFlip mirrors top and bottom, with probability p.
+var randomVerticalFlip = kind{
+	name:   "RandomVerticalFlip",
+	params: []param{{"p", "0.5"}},
+	build:  func(a *arguments) step { return flipped{p: a.number("p", 0, 1), vertical: true} },
+}
+
+type flipped struct {
+	p        float64
+	vertical bool
+}
+
+func (s flipped) follow(k *known) error { return k.image() }
+
+func (s flipped) apply(v *view, d *draws) error {
+	flip := d.unit() < s.p
+	if flip {
+		v.flip(s.vertical)
+		v.note(Param{"flip", 1})
+	} else {
+		v.note(Param{"flip", 0})
+	}
+	return nil
+}

@@ -1,0 +1,65 @@
+package transform
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/hdmlp/hdmlp/internal/transform/pixels"
+)
+
+// Normalize takes mean from each channel of a tensor, and divides by std, in float32.
+//
+//	mean, std  a number for each channel, or one for all; std not 0
+//	inplace    of no effect
+var normalize = kind{
+	name:   "Normalize",
+	params: []param{{"mean", ""}, {"std", ""}, {"inplace", "false"}},
+	build: func(a *arguments) step {
+		a.flag("inplace")
+		s := normalized{a.float32s("mean"), a.float32s("std")}
+		for _, v := range s.std {
+			if v == 0 {
+				a.fault("std", "it must not be 0")
+				break
+			}
+		}
+		return s
+	},
+}
+
+type normalized struct{ mean, std []float32 }
+
+// float32s are a number or a list of three, or of one.
+func (a *arguments) float32s(name string) []float32 {
+	var out []float32
+	for _, v := range a.numbers(name, -1e30, 1e30, "a number for each of 1 or 3 channels", 1, 3) {
+		out = append(out, float32(v))
+	}
+	return out
+}
+
+func (s normalized) follow(k *known) error {
+	switch {
+	case k.stage == raw:
+		return errors.New("it works on tensors of images; for arrays there is ScaleShift16")
+	case k.stage != tensor:
+		return errors.New("it works on tensors, and needs ToTensor before it")
+	case k.target.Type == pixels.Uint8:
+		return errors.New("it works on floating point, and the tensor is uint8; add ConvertImageDtype before it")
+	case len(k.target.Mean) > 0:
+		return errors.New("there is one Normalize before it already")
+	case len(s.mean) > k.channels || len(s.std) > k.channels:
+		return fmt.Errorf("mean and std have %d and %d numbers, and images have %d channel", len(s.mean), len(s.std), k.channels)
+	}
+	n := max(len(s.mean), len(s.std))
+	k.target.Mean, k.target.Std = spread(s.mean, n), spread(s.std, n)
+	return nil
+}
+
+// spread is list, or its only number n times.
+func spread(list []float32, n int) []float32 {
+	for len(list) > 0 && len(list) < n {
+		list = append(list[:len(list):len(list)], list[0])
+	}
+	return list
+}

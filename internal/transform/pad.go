@@ -1,0 +1,122 @@
+package transform
+
+import (
+	"errors"
+	"fmt"
+	"image"
+)
+
+// Pad puts a border around an image.
+//
+//	padding       [left, top, right, bottom], [left and right, top and bottom], or a whole number
+//	              for all; less than 0 cuts off
+//	fill          the border's level, 0 to 255: a number, or one per channel
+//	padding_mode  constant: fill; edge: the outermost pixel; reflect: the image mirrored at its
+//	              outermost pixels; symmetric: at its edges, these pixels repeated
+var pad = kind{
+	name:   "Pad",
+	params: []param{{"padding", ""}, {"fill", "0"}, {"padding_mode", `"constant"`}},
+	build:  func(a *arguments) step { return padded{a.padding("padding"), a.border()} },
+}
+
+type padded struct {
+	margins margins
+	border  border
+}
+
+// margins are what is put on each side, in pixels.
+type margins struct{ left, top, right, bottom int }
+
+// padding is an argument that says margins.
+func (a *arguments) padding(name string) margins {
+	allowed := "a whole number, [left and right, top and bottom] or [left, top, right, bottom]"
+	switch m := a.wholes(name, -maxEdge, maxEdge, allowed, 1, 2, 4); len(m) {
+	case 1:
+		return margins{m[0], m[0], m[0], m[0]}
+	case 2:
+		return margins{m[0], m[1], m[0], m[1]}
+	case 4:
+		return margins{m[0], m[1], m[2], m[3]}
+	}
+	return margins{}
+}
+
+// outside is r with the margins put around it.
+func (m margins) outside(r image.Rectangle) image.Rectangle {
+	return image.Rectangle{
+		image.Point{r.Min.X - m.left, r.Min.Y - m.top},
+		image.Point{r.Max.X + m.right, r.Max.Y + m.bottom},
+	}
+}
+
+// border is what is put around images: the arguments fill and padding_mode.
+type border struct {
+	fill [3]byte
+	one  bool // fill is the same for all channels
+	mode string
+}
+
+func (a *arguments) border() border {
+	b := border{mode: a.choice("padding_mode", "constant", "edge", "reflect", "symmetric"), one: true}
+	if a.none("fill") {
+		return b
+	}
+	fill := a.numbers("fill", 0, 255, "a level or one per channel", 1, 3)
+	for i := range b.fill {
+		if len(fill) > 0 {
+			b.fill[i] = byte(fill[min(i, len(fill)-1)])
+		}
+	}
+	b.one = len(fill) < 2
+	return b
+}
+
+// mirrors tells whether the border depends on more of the image than its outermost pixels.
+func (b border) mirrors() bool { return b.mode == "reflect" || b.mode == "symmetric" }
+
+func (b border) follow(k *known) error {
+	if !b.one && k.channels == 1 {
+		return errors.New("fill has three numbers, and images have one channel")
+	}
+	return nil
+}
+
+func (s padded) follow(k *known) error {
+	if err := k.image(); err != nil {
+		return err
+	}
+	if err := s.border.follow(k); err != nil {
+		return err
+	}
+	if k.width == 0 {
+		k.shorter = 0
+		return nil
+	}
+	m := s.margins
+	width, height := k.width+m.left+m.right, k.height+m.top+m.bottom
+	if width < 1 || height < 1 {
+		return fmt.Errorf("nothing is left of %d x %d pixels", k.width, k.height)
+	}
+	k.fixed(width, height)
+	return nil
+}
+
+func (s padded) apply(v *view, _ *draws) error {
+	whole, err := s.margins.around(v)
+	if err != nil {
+		return err
+	}
+	return v.extend(whole, s.border)
+}
+
+// around is the image's rectangle with the margins put around it. What they cut off is cut
+// off at once: a border does not show it.
+func (m margins) around(v *view) (image.Rectangle, error) {
+	width, height := v.size()
+	left := margins{min(m.left, 0), min(m.top, 0), min(m.right, 0), min(m.bottom, 0)}.outside(image.Rect(0, 0, width, height))
+	if left.Dx() < 1 || left.Dy() < 1 {
+		return left, fmt.Errorf("padding leaves nothing of an image of %d x %d pixels", width, height)
+	}
+	v.crop(left)
+	return margins{max(m.left, 0), max(m.top, 0), max(m.right, 0), max(m.bottom, 0)}.outside(left.Sub(left.Min)), nil
+}

@@ -1,0 +1,92 @@
+package transform
+
+import (
+	"fmt"
+	"image"
+)
+
+// RandomCrop cuts out a part of a fixed size, each place equally likely.
+//
+//	size           [height, width], or a whole number for both
+//	padding        what is put around the image first, as Pad's; or null
+//	pad_if_needed  put as much on either side as the image is too small by
+//	fill           as Pad's
+//	padding_mode   as Pad's
+var randomCrop = kind{
+	name: "RandomCrop",
+	params: []param{
+		{"size", ""}, {"padding", "null"}, {"pad_if_needed", "false"}, {"fill", "0"}, {"padding_mode", `"constant"`},
+	},
+	build: func(a *arguments) step {
+		s := randomCropped{needed: a.flag("pad_if_needed"), border: a.border()}
+		s.height, s.width = a.size("size")
+		if !a.none("padding") {
+			s.padding = a.padding("padding")
+		}
+		return s
+	},
+}
+
+type randomCropped struct {
+	width, height int
+	padding       margins
+	needed        bool
+	border        border
+}
+
+func (s randomCropped) follow(k *known) error {
+	if err := k.image(); err != nil {
+		return err
+	}
+	if err := s.border.follow(k); err != nil {
+		return err
+	}
+	if k.width > 0 && !s.needed {
+		m := s.padding
+		width, height := k.width+m.left+m.right, k.height+m.top+m.bottom
+		if width < s.width || height < s.height {
+			return fmt.Errorf("%d x %d pixels can not be cut from %d x %d; pad_if_needed=True would put a border around them",
+				s.width, s.height, width, height)
+		}
+	}
+	if k.shorter > 0 && !s.needed && s.padding == (margins{}) && min(s.width, s.height) > k.shorter {
+		return fmt.Errorf("%d x %d pixels can not be cut from images whose shorter edge is %d; pad_if_needed=True would put a border around them",
+			s.width, s.height, k.shorter)
+	}
+	k.fixed(s.width, s.height)
+	return nil
+}
+
+func (s randomCropped) apply(v *view, d *draws) error {
+	whole, err := s.padding.around(v)
+	if err != nil {
+		return err
+	}
+	if s.needed && (whole.Dx() < s.width || whole.Dy() < s.height) {
+		// Each of up to three borders mirrors what the one before it made.
+		if s.border.mirrors() {
+			if err := v.extend(whole, s.border); err != nil {
+				return err
+			}
+			whole = whole.Sub(whole.Min)
+		}
+		if more := s.width - whole.Dx(); more > 0 {
+			whole.Min.X, whole.Max.X = whole.Min.X-more, whole.Max.X+more
+		}
+		if more := s.height - whole.Dy(); more > 0 {
+			whole.Min.Y, whole.Max.Y = whole.Min.Y-more, whole.Max.Y+more
+		}
+	}
+	if whole.Dx() < s.width || whole.Dy() < s.height {
+		return fmt.Errorf("%d x %d pixels can not be cut from an image of %d x %d (pad_if_needed=True would put a border around it)",
+			s.width, s.height, whole.Dx(), whole.Dy())
+	}
+	at := image.Point{}
+	if whole.Dx() != s.width || whole.Dy() != s.height {
+		at.Y = d.below(whole.Dy() - s.height + 1)
+		at.X = d.below(whole.Dx() - s.width + 1)
+	}
+	v.note(Param{"top", float64(at.Y)}, Param{"left", float64(at.X)})
+	at = at.Add(whole.Min)
+	return v.extend(image.Rect(at.X, at.Y, at.X+s.width, at.Y+s.height), s.border)
+}

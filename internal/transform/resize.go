@@ -1,0 +1,118 @@
+package transform
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/hdmlp/hdmlp/internal/transform/pixels"
+)
+
+// Resize resizes an image, antialiased as PIL does it.
+//
+//	size           [height, width]; or a whole number: what the shorter edge becomes, the
+//	               other one in proportion
+//	interpolation  nearest, box, bilinear, hamming, bicubic or lanczos
+//	max_size       the most that the longer edge may become, or null; the shorter one shrinks for it
+//	antialias      of no effect: PIL antialiases always, but for nearest
+var resize = kind{
+	name:   "Resize",
+	params: []param{{"size", ""}, {"interpolation", `"bilinear"`}, {"max_size", "null"}, {"antialias", "true"}},
+	build: func(a *arguments) step {
+		s := resized{filter: a.filter("interpolation")}
+		a.antialias("antialias")
+		switch size := a.wholes("size", 1, maxEdge, "a whole number or [height, width]", 1, 2); len(size) {
+		case 1:
+			s.shorter = size[0]
+		case 2:
+			s.height, s.width = size[0], size[1]
+		}
+		if !a.none("max_size") {
+			s.longest = a.whole("max_size", 1, maxEdge)
+			if s.shorter == 0 {
+				a.fault("max_size", "it needs a size that is one number")
+			} else if s.longest <= s.shorter {
+				a.fault("max_size", "it must be more than size, %d", s.shorter)
+			}
+		}
+		return s
+	},
+}
+
+type resized struct {
+	height, width    int // 0: shorter says
+	shorter, longest int
+	filter           pixels.Filter
+}
+
+// filter is an interpolation, under torchvision's name.
+func (a *arguments) filter(name string) pixels.Filter {
+	all := []pixels.Filter{pixels.Nearest, pixels.Box, pixels.Bilinear, pixels.Hamming, pixels.Bicubic, pixels.Lanczos}
+	names := make([]string, len(all))
+	for i, f := range all {
+		names[i] = f.String()
+	}
+	chosen := a.choice(name, names...)
+	for _, f := range all {
+		if f.String() == chosen {
+			return f
+		}
+	}
+	return pixels.Bilinear
+}
+
+// antialias checks an argument that has no effect.
+func (a *arguments) antialias(name string) {
+	if raw, given := a.given[name]; given && string(raw) != "null" {
+		a.flag(name)
+	}
+}
+
+// size is what an image of this size becomes (torchvision's _compute_resized_output_size).
+func (s resized) size(width, height int) (int, int) {
+	if s.shorter == 0 {
+		return s.width, s.height
+	}
+	short, long := min(width, height), max(width, height)
+	newShort, newLong := s.shorter, int(float64(s.shorter*long)/float64(short))
+	if s.longest > 0 && newLong > s.longest {
+		newShort, newLong = int(float64(s.longest*newShort)/float64(newLong)), s.longest
+	}
+	if width <= height {
+		return newShort, newLong
+	}
+	return newLong, newShort
+}
+
+func (s resized) follow(k *known) error {
+	if err := k.image(); err != nil {
+		return err
+	}
+	switch {
+	case s.shorter == 0:
+		k.fixed(s.width, s.height)
+	case k.width > 0:
+		width, height := s.size(k.width, k.height)
+		if width < 1 || height < 1 {
+			return errors.New("nothing would be left of the shorter edge")
+		}
+		k.fixed(width, height)
+	default:
+		k.shorter = s.shorter
+		if s.longest > 0 {
+			k.shorter = 0
+		}
+		k.varies = fmt.Sprintf("Resize(%d) leaves the longer edge in proportion; add CenterCrop(%d) or RandomCrop(%d) after it, or give Resize a height and a width",
+			s.shorter, s.shorter, s.shorter)
+	}
+	return nil
+}
+
+func (s resized) apply(v *view, _ *draws) error {
+	width, height := s.size(v.size())
+	if width < 1 || height < 1 {
+		w, h := v.size()
+		return fmt.Errorf("an image of %d x %d pixels has nothing left of its shorter edge", w, h)
+	}
+	v.note(Param{"height", float64(height)}, Param{"width", float64(width)})
+	return v.resize(width, height, s.filter)
+}

@@ -1,0 +1,60 @@
+package transform
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// ScaleShift16 makes (x - shift) * scale of every element x of an array, in float32: the
+// original's transform for climate data of 16 channels, the array's last axis. (The original's
+// code multiplies by shift, against its own callers, who give shift = least and scale = 1 / (most - least).)
+//
+//	scale, shift  a number for each place along the last axis, or one for all
+var scaleShift16 = kind{
+	name:   "ScaleShift16",
+	params: []param{{"scale", ""}, {"shift", ""}},
+	build: func(a *arguments) step {
+		return scaled{a.perPlace("scale"), a.perPlace("shift")}
+	},
+}
+
+type scaled struct{ scale, shift []float32 }
+
+// perPlace are a number or a list of any length.
+func (a *arguments) perPlace(name string) []float32 {
+	var list []float64
+	var one float64
+	raw, given := a.given[name]
+	switch {
+	case !given:
+		a.fault(name, "it must be a number or a list of numbers")
+	case json.Unmarshal(raw, &one) == nil && string(raw) != "null":
+		list = []float64{one}
+	case json.Unmarshal(raw, &list) != nil || len(list) == 0 || hasNull(raw):
+		a.fault(name, "it must be a number or a list of numbers")
+		return nil
+	}
+	out := make([]float32, len(list))
+	for i, v := range list {
+		out[i] = float32(v)
+	}
+	return out
+}
+
+func (s scaled) follow(k *known) error {
+	if k.stage != raw {
+		return errors.New("it works on arrays, and needs Reshape before it")
+	}
+	if k.array.scale != nil {
+		return errors.New("there is one ScaleShift16 before it already")
+	}
+	c := k.array.shape[2]
+	for _, list := range [][]float32{s.scale, s.shift} {
+		if len(list) != 1 && len(list) != c {
+			return fmt.Errorf("scale and shift have %d and %d numbers, and the array's last axis has %d", len(s.scale), len(s.shift), c)
+		}
+	}
+	k.array.scale, k.array.shift = spread(s.scale, c), spread(s.shift, c)
+	return nil
+}

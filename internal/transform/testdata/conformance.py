@@ -1,0 +1,112 @@
+"""Answers, line by line, what PIL and torchvision make of an image, for conformance_test.go.
+
+A request is a JSON object on a line of stdin:
+
+    {"image": {"seed": 1, "width": 500, "height": 375, "mode": "RGB", "save": {"format": "JPEG", "quality": 90}}}
+        makes an image; the answer is the file
+    {"file": "/tmp/x", "steps": [{"name": "RandomCrop", "args": {"size": 224}, "drawn": [["top", 3], ["left", 5]]}, ...]}
+        applies transforms, with what was drawn instead of what torchvision would draw
+
+An answer is a JSON object on a line ({"bytes": n, "shape": [...], "dtype": "...", "error": null}), and n bytes.
+"""
+
+import io
+import json
+import sys
+import warnings
+
+import numpy as np
+import torch
+import torchvision.transforms as T
+import torchvision.transforms.functional as F
+from PIL import Image, ImageFilter, ImageOps
+from torchvision.transforms import InterpolationMode
+
+warnings.simplefilter("ignore")
+
+
+def make(seed, width, height, mode, save):
+    """An image with smooth parts, edges, texture and all colours."""
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[0:height, 0:width].astype(np.float64)
+    planes = []
+    for _ in range(4 if mode == "CMYK" else 3):
+        f = rng.uniform(0.5, 9, 4)
+        p = 127 + 70 * np.sin(x / max(width, 2) * f[0] * 6 + f[1]) + 55 * np.cos(y / max(height, 2) * f[2] * 6 + f[3])
+        for _ in range(6):
+            cx, cy, r = rng.uniform(0, width), rng.uniform(0, height), rng.uniform(1, 1 + min(width, height) / 3)
+            p[(x - cx) ** 2 + (y - cy) ** 2 < r * r] = rng.uniform(0, 255)
+        planes.append(p + rng.normal(0, 6, p.shape))
+    a = np.clip(np.dstack(planes), 0, 255).astype(np.uint8)
+    img = Image.fromarray(a[:, :, 0], "L") if mode == "L" else Image.fromarray(a, mode)
+    out = io.BytesIO()
+    save = dict(save)
+    orientation = save.pop("orientation", None)
+    if orientation:
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        save["exif"] = exif
+    img.save(out, **save)
+    return out.getvalue()
+
+
+def transform(name, args, drawn):
+    """The function from image to image that torchvision has for a step."""
+    args = dict(args)
+    if "interpolation" in args:
+        args["interpolation"] = InterpolationMode(args["interpolation"])
+    values = dict(map(tuple, drawn or []))
+    if name == "RandomHorizontalFlip":
+        return F.hflip if values["flip"] else lambda img: img
+    if name == "RandomVerticalFlip":
+        return F.vflip if values["flip"] else lambda img: img
+    if name == "ToTensor":
+        if args.get("dtype") == "uint8":
+            make = T.PILToTensor()
+        else:
+            make = T.ToTensor()
+        return (lambda img: make(img).permute(1, 2, 0)) if args.get("layout") == "NHWC" else make
+    if name == "ConvertImageDtype":
+        return T.ConvertImageDtype(getattr(torch, args["dtype"]))
+    t = getattr(T, name)(**args)
+    if name == "RandomResizedCrop":
+        t.get_params = lambda img, scale, ratio: [int(values[k]) for k in ("top", "left", "height", "width")]
+    elif name == "RandomCrop":
+        if drawn:
+            t.get_params = lambda img, size: (int(values["top"]), int(values["left"]), *size)
+    elif name == "ColorJitter":
+        names = ["brightness", "contrast", "saturation", "hue"]
+        order = [names.index(k) for k, _ in drawn or []]
+        t.get_params = lambda *a: (order, *(values.get(k) for k in names))
+    return t
+
+
+def apply(file, steps):
+    decode = steps[0]["args"]
+    img = Image.open(file)
+    if decode.get("orient"):
+        img = ImageOps.exif_transpose(img)
+    img = img.convert(decode.get("mode", "RGB"))
+    for s in steps[1:]:
+        img = transform(s["name"], s["args"], s["drawn"])(img)
+    if isinstance(img, Image.Image):
+        a = np.asarray(img)
+        return a if a.ndim == 3 else a[:, :, None]
+    img = img.contiguous()
+    return (img.view(torch.int16) if img.dtype == torch.bfloat16 else img).numpy()
+
+
+for line in sys.stdin:
+    request = json.loads(line)
+    try:
+        if "image" in request:
+            answer, about = make(**request["image"]), {}
+        else:
+            a = apply(request["file"], request["steps"])
+            answer, about = a.tobytes(), {"shape": a.shape, "dtype": str(a.dtype)}
+        about["error"] = None
+    except Exception as e:
+        answer, about = b"", {"error": f"{type(e).__name__}: {e}"}
+    about["bytes"] = len(answer)
+    sys.stdout.buffer.write(json.dumps(about).encode() + b"\n" + answer)
+    sys.stdout.buffer.flush()

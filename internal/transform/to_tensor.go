@@ -1,0 +1,56 @@
+package transform
+
+import (
+	"errors"
+
+	"github.com/hdmlp/hdmlp/internal/transform/pixels"
+)
+
+// ToTensor makes a tensor of an image: levels become numbers from 0 to 1.
+//
+//	dtype   float32, float16 or bfloat16; uint8 keeps the levels, as torchvision's PILToTensor
+//	layout  NCHW, torch's; or NHWC
+var toTensor = kind{
+	name:   "ToTensor",
+	params: []param{{"layout", `"NCHW"`}, {"dtype", `"float32"`}},
+	build: func(a *arguments) step {
+		s := tensored{dtype: a.dtype("dtype")}
+		if a.choice("layout", "NCHW", "NHWC") == "NHWC" {
+			s.layout = pixels.HWC
+		}
+		return s
+	},
+}
+
+type tensored struct {
+	dtype  pixels.Type
+	layout pixels.Layout
+}
+
+// dtype is a tensor's type, under torch's name.
+func (a *arguments) dtype(name string) pixels.Type {
+	all := []pixels.Type{pixels.Uint8, pixels.Float16, pixels.BFloat16, pixels.Float32}
+	names := make([]string, len(all))
+	for i, t := range all {
+		names[i] = t.String()
+	}
+	chosen := a.choice(name, names...)
+	for _, t := range all {
+		if t.String() == chosen {
+			return t
+		}
+	}
+	return pixels.Float32
+}
+
+func (s tensored) follow(k *known) error {
+	if k.stage == tensor {
+		return errors.New("there is one ToTensor before it already")
+	}
+	if err := k.image(); err != nil {
+		return err
+	}
+	k.stage = tensor
+	k.target = pixels.Target{Type: s.dtype, Layout: s.layout, Unit: s.dtype != pixels.Uint8}
+	return nil
+}

@@ -1,0 +1,330 @@
+package transform
+
+import (
+	"fmt"
+	"image"
+
+	"github.com/hdmlp/hdmlp/internal/transform/codec"
+	"github.com/hdmlp/hdmlp/internal/transform/pixels"
+)
+
+// A view is an image in the making: box, a part of the source, resized, of
+// which window is kept, mirrored. Crops, resizes and flips only change what it
+// says; pixels are computed when a step needs them, and at the end.
+//
+// The source is the encoded sample at first, so that no more of it is decoded than
+// box and window call for, and after that the image that the last computation left in
+// one of the worker's two buffers.
+type view struct {
+	w       *Worker
+	sample  []byte // encoded; nil once it is decoded
+	width   int    // of the encoded image, oriented
+	height  int
+	jpeg    bool
+	source  pixels.Image // once decoded
+	buffer  int          // of the worker, which source lies in
+	box     image.Rectangle
+	scaled  bool // box is resized to full, of which window is kept
+	full    image.Point
+	window  image.Rectangle
+	filter  pixels.Filter
+	resizer int // the step that resizing is charged to
+	mirror  pixels.Flip
+}
+
+// size is the image's width and height.
+func (v *view) size() (width, height int) {
+	if v.scaled {
+		return v.window.Dx(), v.window.Dy()
+	}
+	return v.box.Dx(), v.box.Dy()
+}
+
+// unflipped is where a rectangle of the image lies before it is mirrored.
+func (v *view) unflipped(r image.Rectangle) image.Rectangle {
+	width, height := v.size()
+	if v.mirror&pixels.FlipHorizontal != 0 {
+		r.Min.X, r.Max.X = width-r.Max.X, width-r.Min.X
+	}
+	if v.mirror&pixels.FlipVertical != 0 {
+		r.Min.Y, r.Max.Y = height-r.Max.Y, height-r.Min.Y
+	}
+	return r
+}
+
+// crop keeps r, which must not be empty and must lie inside.
+func (v *view) crop(r image.Rectangle) { v.cut(v.unflipped(r)) }
+
+// cut is crop, of the image before it is mirrored.
+func (v *view) cut(r image.Rectangle) {
+	if v.scaled {
+		v.window = r.Add(v.window.Min)
+	} else {
+		v.box = r.Add(v.box.Min)
+	}
+}
+
+// flip mirrors the image.
+func (v *view) flip(vertical bool) {
+	if vertical {
+		v.mirror ^= pixels.FlipVertical
+	} else {
+		v.mirror ^= pixels.FlipHorizontal
+	}
+}
+
+// resize makes the image width x height, as PIL does.
+func (v *view) resize(width, height int, f pixels.Filter) error {
+	if w, h := v.size(); w == width && h == height {
+		return nil
+	}
+	if v.scaled {
+		if err := v.compute(); err != nil {
+			return err
+		}
+	}
+	// A mirrored image resized is the resized image mirrored, but for filters that have to decide which of two pixels is nearer.
+	if v.mirror != 0 && (f == pixels.Nearest || f == pixels.Box) {
+		if err := v.compute(); err != nil {
+			return err
+		}
+		reverse(&v.source, v.mirror)
+		v.mirror = 0
+	}
+	v.scaled, v.full, v.filter, v.resizer = true, image.Pt(width, height), f, v.w.step
+	v.window = image.Rectangle{Max: v.full}
+	return nil
+}
+
+// reverse mirrors an image in place.
+func reverse(m *pixels.Image, flip pixels.Flip) {
+	if flip&pixels.FlipVertical != 0 {
+		for y := range m.Height / 2 {
+			a, b := m.Row(y), m.Row(m.Height-1-y)
+			for i := range a {
+				a[i], b[i] = b[i], a[i]
+			}
+		}
+	}
+	if flip&pixels.FlipHorizontal != 0 {
+		for y := range m.Height {
+			row := m.Row(y)
+			for a, b := 0, len(row)-m.Channels; a < b; a, b = a+m.Channels, b-m.Channels {
+				for c := range m.Channels {
+					row[a+c], row[b+c] = row[b+c], row[a+c]
+				}
+			}
+		}
+	}
+}
+
+// pixels computes the image, all but its mirroring, for a step that changes the
+// pixels themselves, which it may do in place.
+func (v *view) pixels() (*pixels.Image, error) {
+	err := v.compute()
+	return &v.source, err
+}
+
+// spare is the buffer that source does not lie in. What is put there becomes
+// the image with become.
+func (v *view) spare() *pixels.Image { return &v.w.buffers[1-v.buffer] }
+
+// become makes what was put into the spare buffer the image.
+func (v *view) become() {
+	v.buffer = 1 - v.buffer
+	v.source = v.w.buffers[v.buffer]
+	v.box, v.scaled = v.source.Bounds(), false
+}
+
+// compute turns box and window into pixels.
+func (v *view) compute() error {
+	if w, h := v.size(); int64(w)*int64(h) > codec.MaxPixels {
+		return fmt.Errorf("an image of %d x %d pixels is too large; the limit is %d pixels", w, h, codec.MaxPixels)
+	}
+	need := v.need(v.box)
+	if v.sample == nil {
+		v.source = v.source.Sub(need)
+	} else if err := v.decode(&need); err != nil {
+		return err
+	}
+	if v.scaled {
+		v.w.lap(v.w.step)
+		v.w.resizer.ResizePart(v.spare(), &v.source, need.Min.Sub(v.box.Min), v.box.Dx(), v.box.Dy(), v.full.X, v.full.Y, v.window, v.filter)
+		v.become()
+		v.w.lap(v.resizer)
+	}
+	v.box = v.source.Bounds()
+	return nil
+}
+
+// need is the part of the source that is read where the image is made of box.
+func (v *view) need(box image.Rectangle) image.Rectangle {
+	if !v.scaled {
+		return box
+	}
+	return pixels.Support(box.Dx(), box.Dy(), v.full.X, v.full.Y, v.window, v.filter).Add(box.Min)
+}
+
+// decode decodes the part of the sample that is needed. Where the sample is decoded at
+// less than its full size, need and box become those of the smaller image.
+func (v *view) decode(need *image.Rectangle) error {
+	v.w.lap(v.w.step)
+	k := &v.w.program.known
+	want := codec.Want{Gray: k.gray, Orient: k.orient, Scale: 8}
+	if v.scaled {
+		want.Scale = v.eighths(v.box, v.full.X, v.full.Y, true)
+	}
+	if want.Scale < 8 {
+		v.box.Min = v.box.Min.Mul(want.Scale).Div(8)
+		v.box.Max.X, v.box.Max.Y = codec.ScaledSize(codec.JPEG, v.box.Max.X, v.box.Max.Y, want.Scale)
+		*need = v.need(v.box)
+	}
+	want.Region = *need
+	v.buffer = 0
+	origin, err := v.w.decoder.Decode(&v.w.buffers[0], v.sample, want)
+	v.w.lap(0)
+	if err != nil {
+		return err
+	}
+	v.source = v.w.buffers[0].Sub(need.Sub(origin))
+	v.sample = nil
+	return nil
+}
+
+// eighths says at how many eighths of its size the sample is decoded if box
+// is resized to width x height: the fewest that leave it larger, by the factor
+// enough, and, where aligned, whose pixels box begins and ends with.
+func (v *view) eighths(box image.Rectangle, width, height int, aligned bool) int {
+	if !v.w.program.known.fast || !v.jpeg || v.sample == nil {
+		return 8
+	}
+	for _, n := range []int{1, 2, 4} {
+		if box.Dx()*n >= 8*enough*width && box.Dy()*n >= 8*enough*height && (!aligned || v.aligned(box, 8/n) == box) {
+			return n
+		}
+	}
+	return 8
+}
+
+// enough is how much larger than what it is resized to an image must be decoded for 45 dB.
+const enough = 1
+
+// aligned moves the edges of box to multiples of step, or to the sample's edges.
+func (v *view) aligned(box image.Rectangle, step int) image.Rectangle {
+	edge := func(x, end int) int {
+		if x == end {
+			return x
+		}
+		return min((x+step/2)/step*step, end)
+	}
+	return image.Rect(edge(box.Min.X, v.width), edge(box.Min.Y, v.height), edge(box.Max.X, v.width), edge(box.Max.Y, v.height))
+}
+
+// align moves the edges of a part of the image, which is going to be resized to width x
+// height, by a few pixels to where a smaller decode has them; if there is none,
+// it leaves it as it is.
+func (v *view) align(r image.Rectangle, width, height int) image.Rectangle {
+	if v.scaled {
+		return r
+	}
+	box := v.unflipped(r).Add(v.box.Min)
+	n := v.eighths(box, width, height, false)
+	if n == 8 {
+		return r
+	}
+	moved := v.aligned(box, 8/n)
+	if !moved.In(v.box) {
+		return r
+	}
+	return v.unflipped(moved.Sub(v.box.Min))
+}
+
+// extend is crop to a rectangle that may reach outside, where border says
+// what is there.
+func (v *view) extend(r image.Rectangle, b border) error {
+	width, height := v.size()
+	bounds := image.Rect(0, 0, width, height)
+	if r.In(bounds) {
+		v.crop(r)
+		return nil
+	}
+	if int64(r.Dx())*int64(r.Dy()) > codec.MaxPixels {
+		return fmt.Errorf("an image of %d x %d pixels is too large; the limit is %d pixels", r.Dx(), r.Dy(), codec.MaxPixels)
+	}
+	r = v.unflipped(r)
+	if !b.mirrors() { // no more than the part that is seen, and at least the pixels next to it
+		inner := image.Rect(
+			min(max(r.Min.X, 0), width-1), min(max(r.Min.Y, 0), height-1),
+			min(max(r.Max.X, 1), width), min(max(r.Max.Y, 1), height))
+		v.cut(inner)
+		r = r.Sub(inner.Min)
+	}
+	src, err := v.pixels()
+	if err != nil {
+		return err
+	}
+	dst := v.spare()
+	dst.Reset(r.Dx(), r.Dy(), src.Channels)
+	v.w.columns = b.places(v.w.columns[:0], r.Min.X, r.Max.X, src.Width)
+	v.w.rows = b.places(v.w.rows[:0], r.Min.Y, r.Max.Y, src.Height)
+	for y, from := range v.w.rows {
+		if from < 0 {
+			b.paint(dst.Row(y), src.Channels)
+		} else {
+			b.draw(dst.Row(y), src.Row(from), v.w.columns, src.Channels)
+		}
+	}
+	v.become()
+	return nil
+}
+
+// places says, for the places from..to-1 along an axis of n pixels, which pixel is
+// there; -1 for the fill.
+func (b border) places(list []int, from, to, n int) []int {
+	for i := from; i < to; i++ {
+		at := i
+		switch {
+		case i >= 0 && i < n:
+		case b.mode == "edge" || b.mode == "reflect" && n == 1:
+			at = min(max(i, 0), n-1)
+		case b.mode == "reflect":
+			period := 2 * (n - 1)
+			at = (i%period + period) % period
+			at = min(at, period-at)
+		case b.mode == "symmetric":
+			period := 2 * n
+			at = (i%period + period) % period
+			at = min(at, period-1-at)
+		default:
+			at = -1
+		}
+		list = append(list, at)
+	}
+	return list
+}
+
+// paint fills a row.
+func (b border) paint(row []byte, channels int) {
+	for i := range row {
+		row[i] = b.fill[i%channels]
+	}
+}
+
+// draw fills a row with the pixels of another one that columns name.
+func (b border) draw(dst, src []byte, columns []int, channels int) {
+	for x, from := range columns {
+		to := dst[x*channels : (x+1)*channels]
+		if from < 0 {
+			copy(to, b.fill[:])
+		} else {
+			copy(to, src[from*channels:(from+1)*channels])
+		}
+	}
+}
+
+// note records what a step decided, where anybody wants to know.
+func (v *view) note(params ...Param) {
+	if v.w.recording {
+		v.w.drawn = append(v.w.drawn, Drawn{Step: v.w.step, Params: append([]Param(nil), params...)})
+	}
+}

@@ -1,0 +1,142 @@
+package transform
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/transform/codec"
+	"github.com/hdmlp/hdmlp/internal/transform/pixels"
+)
+
+// Worker applies a Program to one sample after the other. It belongs to one
+// goroutine, uses its memory again for every sample, and must be closed.
+type Worker struct {
+	program *Program
+	decoder codec.Decoder
+	resizer pixels.Resizer
+	buffers [2]pixels.Image
+	columns []int // of extend
+	rows    []int
+	view    view
+	draws   draws
+
+	step  int // under way
+	times []time.Duration
+	last  time.Time // up to which times are charged
+
+	recording bool
+	drawn     []Drawn
+}
+
+// Worker returns a new worker.
+func (p *Program) Worker() *Worker {
+	return &Worker{program: p, times: make([]time.Duration, len(p.steps))}
+}
+
+// Close frees the decoder's memory, which the garbage collector does not know.
+func (w *Worker) Close() { w.decoder.Close() }
+
+// Memory is how many bytes the worker holds, but for the decoder's: it grows with the largest sample
+// so far.
+func (w *Worker) Memory() int { return cap(w.buffers[0].Pix) + cap(w.buffers[1].Pix) }
+
+// Times is how long each transform has taken so far, in the order of
+// Program.Names. Decoding is charged to ImgDecode, resizing to the transform that asked for
+// it, whenever they were done; what is fused (types, normalising, flips, layout) to ToTensor, or where
+// there is none to the last transform. The slice is the worker's own.
+func (w *Worker) Times() []time.Duration { return w.times }
+
+// lap charges the time since the last lap to a step.
+func (w *Worker) lap(step int) {
+	now := time.Now()
+	w.times[step] += now.Sub(w.last)
+	w.last = now
+}
+
+// Param is something that a transform drew or decided.
+type Param struct {
+	Name  string
+	Value float64
+}
+
+// Drawn is what one transform drew or decided for a sample.
+type Drawn struct {
+	Step   int // in Program.Names
+	Params []Param
+}
+
+// Record makes the worker remember what is drawn, for Drawn. It costs allocations.
+func (w *Worker) Record(on bool) { w.recording = on }
+
+// Drawn is what the transforms drew for the last sample, valid until the next.
+func (w *Worker) Drawn() []Drawn { return w.drawn }
+
+// Apply makes of a sample's bytes what Program.Output says, in dst, which must have
+// Output().Bytes() bytes. What it makes is a pure function of src and key. On an error what dst
+// holds is not specified.
+//
+// The error wraps codec's where the image can not be decoded, and names the
+// transform; sample and path are the caller's to add. Nothing is retried: the same sample fails
+// the same way again.
+func (w *Worker) Apply(dst, src []byte, key Key) error {
+	p := w.program
+	if want := p.bytes; len(dst) != want {
+		return fmt.Errorf("transform: %d bytes of room for a sample of %d", len(dst), want)
+	}
+	w.last, w.drawn, w.step = time.Now(), w.drawn[:0], 0
+	var err error
+	if p.known.stage == raw {
+		err = p.known.array.apply(dst, src)
+	} else {
+		err = w.image(dst, src, key)
+	}
+	if err != nil {
+		if e := (*codec.Error)(nil); errors.As(err, &e) {
+			w.step = 0
+		}
+		err = fmt.Errorf("%s: %w", p.names[w.step], err)
+		w.view.sample = nil
+	}
+	w.lap(w.step)
+	return err
+}
+
+// image is Apply for images.
+func (w *Worker) image(dst, src []byte, key Key) error {
+	v := &w.view
+	header, err := w.decoder.Header(src)
+	if err != nil {
+		return err
+	}
+	v.begin(w, src, &header)
+	for i, s := range w.program.steps {
+		m, ok := s.(mover)
+		if !ok {
+			continue
+		}
+		w.lap(w.step)
+		w.step = i
+		w.draws.begin(key, i)
+		if err := m.apply(v, &w.draws); err != nil {
+			return err
+		}
+	}
+	img, err := v.pixels()
+	if err != nil {
+		return err
+	}
+	w.lap(w.step)
+	w.step = w.program.packed
+	w.program.packer.Pack(dst, img, v.mirror)
+	return nil
+}
+
+// begin is the view of a whole sample.
+func (v *view) begin(w *Worker, src []byte, h *codec.Header) {
+	*v = view{w: w, sample: src, width: h.Width, height: h.Height, jpeg: h.Format == codec.JPEG}
+	if w.program.known.orient {
+		v.width, v.height = h.Oriented()
+	}
+	v.box.Max.X, v.box.Max.Y = v.width, v.height
+}
