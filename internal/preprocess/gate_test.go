@@ -1,0 +1,153 @@
+package preprocess
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestTuner lets the tuner run on machines of which it is known how fast they are.
+func TestTuner(t *testing.T) {
+	cores := func(n float64) func(int) float64 { // as many threads as cores pay off, no more
+		return func(threads int) float64 { return 100 * math.Min(float64(threads), n) }
+	}
+	for name, c := range map[string]struct {
+		most    int
+		rate    func(threads int) float64
+		lo, hi  int // where most of the windows are to be spent
+		windows int
+	}{
+		"all pay off":         {8, cores(8), 8, 8, 400},
+		"three pay off":       {8, cores(3), 3, 3, 400},
+		"one does":            {8, cores(1), 1, 1, 400},
+		"only one is allowed": {1, cores(4), 1, 1, 50},
+		"more are slower":     {8, func(n int) float64 { return 400 - 30*math.Abs(float64(n)-4) }, 4, 4, 400},
+		"a little more each":  {8, func(n int) float64 { return 100 * math.Pow(float64(n), 0.9) }, 8, 8, 400},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tuner := newTuner(c.most)
+			there := 0
+			for range c.windows {
+				if tuner.threads < 1 || tuner.threads > c.most {
+					t.Fatalf("%d threads of %d", tuner.threads, c.most)
+				}
+				if tuner.threads >= c.lo && tuner.threads <= c.hi {
+					there++
+				}
+				tuner.next(c.rate(tuner.threads))
+			}
+			if there < c.windows*8/10 {
+				t.Errorf("%d to %d threads in %d of %d windows", c.lo, c.hi, there, c.windows)
+			}
+		})
+	}
+}
+
+// TestTunerFollows changes the machine while it runs.
+func TestTunerFollows(t *testing.T) {
+	tuner := newTuner(8)
+	cores := 8.0
+	run := func(windows int) {
+		for range windows {
+			tuner.next(100 * math.Min(float64(tuner.threads), cores))
+		}
+	}
+	run(50)
+	for _, n := range []float64{2, 6, 3, 8} {
+		cores = n
+		run(6000)
+		if math.Abs(float64(tuner.threads)-n) > 1 {
+			t.Errorf("%d threads on a machine that now has %v cores", tuner.threads, n)
+		}
+	}
+}
+
+// TestGate lets goroutines through: never more than are allowed, in their order, and all of them.
+func TestGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(Options{Threads: 3}, time.Now)
+		var inside, most atomic.Int32
+		var mu sync.Mutex
+		var order []int
+		var all sync.WaitGroup
+		for i := range 50 {
+			all.Go(func() {
+				g.enter()
+				most.Store(max(most.Load(), inside.Add(1)))
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				time.Sleep(time.Second)
+				inside.Add(-1)
+				g.leave()
+			})
+			synctest.Wait() // so that they come one after the other
+		}
+		all.Wait()
+		if most.Load() != 3 {
+			t.Errorf("%d inside, 3 are allowed and came", most.Load())
+		}
+		for i := range order {
+			if d := order[i] - i; d < -2 || d > 2 { // the three that are let in together may note themselves in any order
+				t.Fatalf("they were let in as %v", order)
+			}
+		}
+	})
+}
+
+// TestGateMeasures: with a queue that never ends, on a machine of two cores, the gate ends at two of four.
+func TestGateMeasures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(Options{Most: 4}, time.Now)
+		var cores sync.Mutex // two, taken in turn: each is busy until
+		until := [2]time.Time{time.Now(), time.Now()}
+		compute := func() {
+			cores.Lock()
+			c := 0
+			if until[1].Before(until[0]) {
+				c = 1
+			}
+			begin := time.Now()
+			if begin.Before(until[c]) {
+				begin = until[c]
+			}
+			until[c] = begin.Add(time.Millisecond)
+			wait := time.Until(until[c])
+			cores.Unlock()
+			time.Sleep(wait)
+		}
+		var all sync.WaitGroup
+		stop := time.Now().Add(30 * time.Second)
+		for range 16 {
+			all.Go(func() {
+				for time.Now().Before(stop) {
+					g.enter()
+					compute()
+					g.leave()
+				}
+			})
+		}
+		all.Wait()
+		if n := g.limit(); n < 2 || n > 3 {
+			t.Errorf("%d threads on two cores", n)
+		}
+	})
+}
+
+// TestGateIsIdle: when nobody has to wait, nothing is concluded.
+func TestGateIsIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(Options{Most: 4}, time.Now)
+		for range 10000 {
+			g.enter()
+			time.Sleep(time.Millisecond)
+			g.leave()
+		}
+		if n := g.limit(); n != 4 {
+			t.Errorf("%d threads, 4 are allowed and nothing says that fewer would do", n)
+		}
+	})
+}

@@ -1,0 +1,138 @@
+// Package preprocess applies a job's transforms to its samples, on as many threads as pay off.
+//
+// It owns the workers of a transform.Program: who has a sample to transform, on whatever goroutine, comes to Apply, which
+// waits for a thread to be free (gate), takes a worker and gives it back. It starts no
+// goroutine. What comes out does not depend on the number of threads; only time does (tuner).
+package preprocess
+
+import (
+	"sync"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/transform"
+)
+
+// Options say how a job's samples are transformed.
+type Options struct {
+	Seed uint64 // of the job: random parameters are drawn from it
+	// Threads is how many samples are transformed at the same time; 0: as many as pay off, Most at the most.
+	Threads int
+	Most    int // what the process may use, at least 1
+}
+
+// keptMemory is how many bytes of buffers a worker may keep from one sample to the next: enough for images of
+// some 10 million pixels. Larger ones are given back, so that a few giants do not hold memory for good.
+const keptMemory = 64 << 20
+
+// Preprocessor transforms the samples of a job. It is safe for concurrent use.
+type Preprocessor struct {
+	program *transform.Program
+	names   []string
+	size    int
+	seed    uint64
+	gate    *gate
+
+	mu      sync.Mutex // guards the following
+	spare   []*transform.Worker
+	closed  bool
+	samples int64
+	spent   []time.Duration // by transform
+}
+
+// New returns a preprocessor; Close frees its workers.
+func New(p *transform.Program, o Options) *Preprocessor {
+	names := p.Names()
+	return &Preprocessor{
+		program: p, names: names, size: p.Output().Bytes(), seed: o.Seed,
+		gate: newGate(o, time.Now), spent: make([]time.Duration, len(names)),
+	}
+}
+
+// Size is how many bytes every sample becomes.
+func (p *Preprocessor) Size() int { return p.size }
+
+// Steps are the names of the transforms, in order.
+func (p *Preprocessor) Steps() []string { return p.names }
+
+// Apply makes of sample id's bytes what the process gets, in dst, which has Size bytes. It waits for its turn; then
+// it adds what each transform took to spent, which has an entry per transform, and the wait to the first
+// entry's, as more threads would have saved it. The same sample of the same epoch always becomes the same. An error says
+// what in src no transform can work with.
+func (p *Preprocessor) Apply(dst, src []byte, epoch, id int, spent []time.Duration) error {
+	asked := time.Now()
+	p.gate.enter()
+	spent[0] += time.Since(asked)
+	w := p.take()
+	before := make([]time.Duration, 0, 16)
+	before = append(before, w.Times()...)
+	err := w.Apply(dst, src, transform.Key{Seed: p.seed, Epoch: epoch, Sample: id})
+	p.gate.leave()
+	for i, t := range w.Times() {
+		spent[i] += t - before[i]
+	}
+	p.put(w, before)
+	return err
+}
+
+// take takes a worker that nobody uses, or makes one.
+func (p *Preprocessor) take() *transform.Worker {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.spare); n > 0 {
+		w := p.spare[n-1]
+		p.spare = p.spare[:n-1]
+		return w
+	}
+	return p.program.Worker()
+}
+
+// put gives the worker back, and counts what it did since its times were before.
+func (p *Preprocessor) put(w *transform.Worker, before []time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.samples++
+	for i, t := range w.Times() {
+		p.spent[i] += t - before[i]
+	}
+	if p.closed || w.Memory() > keptMemory {
+		w.Close()
+		return
+	}
+	p.spare = append(p.spare, w)
+}
+
+// Close frees the workers. Those that are at work are freed when they are done.
+func (p *Preprocessor) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	for _, w := range p.spare {
+		w.Close()
+	}
+	p.spare = nil
+}
+
+// Report is what transforming has taken so far.
+type Report struct {
+	Samples int64 `json:"samples"`
+	// Threads is how many samples are transformed at the same time at the most.
+	Threads    int      `json:"threads"`
+	Transforms []Amount `json:"transforms"`
+}
+
+// Amount is what one transform has taken.
+type Amount struct {
+	Name    string  `json:"name"`
+	Seconds float64 `json:"seconds"` // summed over threads
+}
+
+// Report tells what transforming has taken so far.
+func (p *Preprocessor) Report() *Report {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := &Report{Samples: p.samples, Threads: p.gate.limit()}
+	for i, name := range p.names {
+		r.Transforms = append(r.Transforms, Amount{name, p.spent[i].Seconds()})
+	}
+	return r
+}
