@@ -2,11 +2,92 @@
 
 package pixels
 
-func (j *resample) run() { j.runGo() }
+/*
+#cgo CFLAGS: -O3 -Wall -Wno-psabi
+#cgo noescape pixels_resample
+#cgo nocallback pixels_resample
+#cgo noescape pixels_pack
+#cgo nocallback pixels_pack
+#include "kernels.h"
+*/
+import "C"
 
-func (p *Packer) pack(dst []byte, src *Image, flip Flip) { p.packGo(dst, src, flip) }
+import (
+	"unsafe"
+)
 
-// kernelPlan is nothing: the twin needs only the table.
-type kernelPlan struct{}
+// level is what this machine's vector unit can do.
+var level = C.pixels_level()
 
-func (*kernelPlan) prepare(*Packer) {}
+// address returns where s starts, for C.
+func address[T any](s []T) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(s)) }
+
+// run is the resampling in C.
+func (j *resample) run() { j.runC(level) }
+
+func (j *resample) runC(level C.int) {
+	var none axis
+	h, v := &none, &none
+	if j.horizontal != nil {
+		h = j.horizontal
+		n := C.pixels_scratch(C.int(j.dst.Width), C.int(j.src.Width), C.int(j.src.Channels), C.int(h.taps))
+		*j.scratch = grow(*j.scratch, int(n))
+	}
+	if j.vertical != nil {
+		v = j.vertical
+		*j.rows = grow(*j.rows, j.dst.Width*j.src.Height*j.src.Channels)
+	}
+	C.pixels_resample(
+		level, (*C.uint8_t)(address(j.dst.Pix)), C.int(j.dst.Width), C.int(j.dst.Height), C.int(j.dst.Channels),
+		(*C.uint8_t)(address(j.src.Pix)), C.int(j.src.Width), C.int(j.src.Height), C.int(j.src.Stride), C.size_t(len(j.src.Pix)),
+		C.int(h.taps), (*C.int32_t)(address(h.first)), (*C.int32_t)(address(h.counts)), (*C.int32_t)(address(h.weights)), C.int(j.first.X),
+		C.int(v.taps), (*C.int32_t)(address(v.first)), (*C.int32_t)(address(v.counts)), (*C.int32_t)(address(v.weights)), C.int(j.first.Y),
+		(*C.uint8_t)(address(*j.rows)), (*C.uint8_t)(address(*j.scratch)),
+	)
+}
+
+// kernelPlan is the Packer's table and constants, for C.
+type kernelPlan struct{ c C.pixels_plan }
+
+// prepare fills the plan in. The vector unit multiplies where it should divide, and corrects the last bit: whether that
+// gives exactly the table is tried on every sample and channel. If not, samples are looked up.
+func (k *kernelPlan) prepare(p *Packer) {
+	t := &p.target
+	k.c._type = C.int(t.Type)
+	if t.Layout == CHW {
+		k.c.planar = 1
+	}
+	if t.Unit {
+		k.c.unit = 1
+	}
+	for c := range channels {
+		if len(t.Mean) > 0 {
+			k.c.normalize = 1
+			i := min(c, len(t.Mean)-1)
+			k.c.mean[c], k.c.std[c], k.c.inverse[c] = C.float(t.Mean[i]), C.float(t.Std[i]), C.float(1/t.Std[i])
+		}
+		for x, word := range p.words[c] {
+			k.c.words[c][x] = C.uint32_t(word)
+		}
+	}
+	all := Image{make([]byte, 0, 256*channels), 256, 1, channels, 256 * channels}
+	for x := range 256 {
+		all.Pix = append(all.Pix, byte(x), byte(x), byte(x))
+	}
+	computed, looked := make([]byte, p.Size(256, 1, channels)), make([]byte, p.Size(256, 1, channels))
+	p.packGo(looked, &all, 0)
+	k.c.arithmetic = 1
+	p.pack(computed, &all, 0)
+	if string(computed) != string(looked) {
+		k.c.arithmetic = 0
+	}
+}
+
+func (p *Packer) pack(dst []byte, src *Image, flip Flip) { p.packC(level, dst, src, flip) }
+
+func (p *Packer) packC(level C.int, dst []byte, src *Image, flip Flip) {
+	C.pixels_pack(
+		level, &p.kernels.c, (*C.uint8_t)(address(dst)), (*C.uint8_t)(address(src.Pix)),
+		C.int(src.Width), C.int(src.Height), C.int(src.Channels), C.int(src.Stride), C.int(flip),
+	)
+}

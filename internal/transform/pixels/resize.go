@@ -10,6 +10,7 @@ type Resizer struct {
 	horizontal, vertical axis
 	columns              []int32 // Nearest: the source column of each target column
 	rows                 []byte  // the rows between the two passes
+	scratch              []byte  // the C kernels' room
 }
 
 // Resize makes dst the part window of src resized to width x height, bit for bit as PIL's
@@ -37,7 +38,7 @@ func (r *Resizer) ResizePart(
 	case fullW == width && fullH == height:
 		part.CopyTo(dst)
 	default:
-		job := resample{dst: dst, src: &part, first: need.Min, rows: &r.rows}
+		job := resample{dst: dst, src: &part, first: need.Min, rows: &r.rows, scratch: &r.scratch}
 		if fullW != width {
 			r.horizontal.set(fullW, width, window.Min.X, window.Max.X, f)
 			job.horizontal = &r.horizontal
@@ -56,7 +57,7 @@ type resample struct {
 	dst, src             *Image
 	first                image.Point // src's place in the full image
 	horizontal, vertical *axis
-	rows                 *[]byte // room for the rows between
+	rows, scratch        *[]byte // room for the rows between, and for the kernels
 }
 
 // nearest is Resize for Nearest.

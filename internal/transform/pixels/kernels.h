@@ -1,0 +1,43 @@
+// The C twins of twin_resize.go and twin_pack.go: the same bits, faster. What the arguments are is said there, and in
+// kernels_cgo.go, which calls them.
+#ifndef HDMLP_PIXELS_KERNELS_H
+#define HDMLP_PIXELS_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+// How far to use the machine: 0 is plain C. For tests; pixels_level says what this machine has.
+enum { level_plain, level_avx2, level_vnni };
+
+int pixels_level(void);
+
+// pixels_resample is resample.run. Axes that are not resampled have taps 0. size is the number of bytes of src; rows holds the
+// rows between the passes; scratch holds pixels_scratch bytes.
+void pixels_resample(
+	int level, uint8_t *dst, int width, int height, int channels,
+	const uint8_t *src, int src_width, int src_height, int stride, size_t size,
+	int horizontal_taps, const int32_t *horizontal_first, const int32_t *horizontal_counts,
+	const int32_t *horizontal_weights, int origin_x,
+	int vertical_taps, const int32_t *vertical_first, const int32_t *vertical_counts,
+	const int32_t *vertical_weights, int origin_y,
+	uint8_t *rows, uint8_t *scratch);
+
+size_t pixels_scratch(int width, int src_width, int channels, int horizontal_taps);
+
+// What pixels_pack makes of samples: element size and kind of the tensor (Type in pack.go), and per channel what
+// float32 arithmetic gives it. A zero scale leaves a step out.
+enum { type_uint8, type_float16, type_bfloat16, type_float32 };
+
+typedef struct {
+	int type, planar;
+	int arithmetic; // whether vector arithmetic gives exactly words; otherwise words are looked up
+	int unit, normalize;
+	float mean[3], std[3], inverse[3]; // inverse is 1/std, rounded
+	uint32_t words[3][256];
+} pixels_plan;
+
+// pixels_pack is Packer.pack; flip is a Flip.
+void pixels_pack(int level, const pixels_plan *plan, uint8_t *dst, const uint8_t *src, int width, int height, int channels,
+	int stride, int flip);
+
+#endif
