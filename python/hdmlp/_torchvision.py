@@ -1,0 +1,332 @@
+"""Which of a list of transforms the daemon can carry out: ours, and torchvision's (v1 and v2), by their attributes.
+
+torchvision is never imported: an object is one of its transforms if its class is the one that the loaded module has under
+that name. Subclasses, and objects with a method put over the class's, may do anything, and run in Python.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+_FLOATS = ("float16", "bfloat16", "float32")
+
+
+class Split:
+    """What the daemon does with a sample, and what is left for Python. Unpacks as ``described, rest = split(...)``.
+
+    Attributes:
+        described: transforms of :mod:`hdmlp.transforms`, in the order in which the daemon carries them out. Empty: it does
+            nothing, and Python gets the sample's bytes.
+        rest: what runs in Python after it, as it was given.
+        hands: what the first of ``rest`` is to be given: ``"bytes"`` where nothing is described; ``"image"``: a PIL image (mode L
+            with one channel, else RGB) of the daemon's uint8 array of height, width, channels; ``"tensor"``: the tensor as it is,
+            or the array that Reshape made.
+        why: why the first of ``rest`` is not described; empty where there is no rest.
+    """
+
+    def __init__(self, described: List[Any], rest: List[Any], hands: str, why: str):
+        self.described, self.rest, self.hands, self.why = described, rest, hands, why
+
+    def __iter__(self) -> Iterator[List[Any]]:
+        return iter((self.described, self.rest))
+
+    def __repr__(self) -> str:
+        return f"Split(described={self.described}, rest={self.rest}, hands={self.hands!r}, why={self.why!r})"
+
+
+def split(transforms: Any) -> Split:
+    """Splits a list of transforms into what the daemon does and what is left for Python.
+
+    Args:
+        transforms: one transform, a list, a Compose, or an nn.Sequential; ours, torchvision's (v1 or v2), and any callable.
+
+    The daemon gets the longest beginning of the list that it can carry out and that gives every sample the same size. What
+    it makes is what torchvision would have handed to the rest. Where a list makes a tensor early, crops, flips and resizes
+    that give the same on the image (within one grey level for uint8 tensors that are resized) are moved before it.
+
+    Raises:
+        TypeError: a transform of ours has to run in Python, which it can not.
+    """
+    given = list(_flat(transforms))
+    ours = _ours()
+    if given and all(isinstance(t, ours.Transform) for t in given):
+        stage = any(isinstance(t, (ours.ToTensor, ours.Reshape)) for t in given)
+        return Split(given, [], "tensor" if stage else "image", "")
+    state = _State()
+    best: Tuple[int, List[Any], str] = (0, [], "bytes")
+    why = ""
+    for i, t in enumerate(given):
+        try:
+            for step in _steps(t):
+                state.take(step)
+        except _Unknown as e:
+            why = str(e)
+            break
+        if state.size is not None or state.array:
+            best = i + 1, state.described(), "tensor" if state.tensor or state.array else "image"
+            why = ""
+        else:
+            why = "images have no fixed size after it; add CenterCrop or RandomCrop, or resize to a height and a width"
+    done, described, hands = best
+    rest = given[done:]
+    for t in rest:
+        if isinstance(t, ours.Transform):
+            raise TypeError(f"{t!r} describes what the daemon does, and can not run in Python after {given[done]!r}, which "
+                            f"the daemon can not do ({why}); use torchvision.transforms.{type(t).__name__}")
+    if done < len(given) and not why:
+        why = "it follows what the daemon can not do"
+    return Split(described, rest, hands, why)
+
+
+class _Unknown(Exception):
+    """A transform that the daemon can not carry out, or not here; the message says why."""
+
+
+def _ours() -> Any:
+    from . import transforms
+    return transforms
+
+
+def _flat(transforms: Any) -> Iterator[Any]:
+    """The transforms of lists, Composes and Sequentials, without those that do nothing."""
+    if transforms is None:
+        return
+    if isinstance(transforms, (list, tuple)) or type(transforms) is _ours().Compose:
+        inner = getattr(transforms, "transforms", transforms)
+    elif _name(transforms) == "Compose":
+        inner = transforms.transforms
+    elif _is(transforms, "torch.nn.modules.container", "Sequential") and not _changed(transforms):
+        inner = list(transforms)
+    elif _is(transforms, "torch.nn.modules.linear", "Identity") or _name(transforms) == "Identity":
+        return
+    else:
+        yield transforms
+        return
+    for t in inner:
+        yield from _flat(t)
+
+
+def _is(t: Any, module: str, name: str) -> bool:
+    return type(t).__module__ == module and type(t) is getattr(sys.modules.get(module), name, None)
+
+
+def _changed(t: Any) -> bool:
+    """True if an object does not do what its class says: methods of its own, or hooks."""
+    own = getattr(t, "__dict__", {})
+    methods = ("forward", "__call__", "get_params", "make_params", "_get_params", "transform", "_transform", "_call_kernel")
+    return any(m in own for m in methods) or bool(own.get("_forward_hooks")) or bool(own.get("_forward_pre_hooks"))
+
+
+def _name(t: Any) -> str:
+    """The name of torchvision's transform that t is, or nothing."""
+    module, name = type(t).__module__, type(t).__name__
+    if module != "torchvision.transforms" and not module.startswith(("torchvision.transforms.transforms", "torchvision.transforms.v2")):
+        return ""
+    return name if _is(t, module, name) and not _changed(t) else ""
+
+
+def _steps(t: Any) -> List[Any]:
+    """What transforms of ours do what t does; or _Unknown."""
+    ours = _ours()
+    if isinstance(t, ours.Transform):
+        return [t]
+    name = _name(t)
+    if name not in _MAPPINGS:
+        raise _Unknown("it is not a transform that HDMLP knows" if not name or not hasattr(ours, name) else "HDMLP can not do it")
+    try:
+        return _MAPPINGS[name](ours, t)
+    except (TypeError, ValueError, AttributeError) as e:
+        raise _Unknown(str(e)) from None
+
+
+class _Convert(NamedTuple):
+    """v2's ToDtype, which may change a type without scaling."""
+
+    dtype: str
+    scale: bool
+
+
+def _plain_fill(t: Any) -> Any:
+    if isinstance(t.fill, dict):
+        raise ValueError("fill differs between types of input")
+    return t.fill
+
+
+def _resize(ours: Any, t: Any) -> List[Any]:
+    step = ours.Resize(t.size, t.interpolation, t.max_size, t.antialias)
+    if "exact" in str(t.interpolation) or t.antialias == "warn":
+        step.antialias = None
+    return [step]
+
+
+def _random_crop(ours: Any, t: Any) -> List[Any]:
+    if ".v2." in type(t).__module__ and t.padding is not None and t.pad_if_needed and t.padding_mode in ("reflect", "symmetric"):
+        raise ValueError("v2 mirrors once where padding and pad_if_needed meet")
+    return [ours.RandomCrop(t.size, t.padding, t.pad_if_needed, _plain_fill(t), t.padding_mode)]
+
+
+def _convert(ours: Any, t: Any) -> List[Any]:
+    step = ours.ConvertImageDtype(t.dtype)
+    return [_Convert(step.dtype, bool(getattr(t, "scale", True)))]
+
+
+_MAPPINGS: Dict[str, Callable[[Any, Any], List[Any]]] = {
+    "Resize": _resize,
+    "CenterCrop": lambda ours, t: [ours.CenterCrop(t.size)],
+    "RandomCrop": _random_crop,
+    "RandomResizedCrop": lambda ours, t: [ours.RandomResizedCrop(t.size, t.scale, t.ratio, t.interpolation, t.antialias)],
+    "RandomHorizontalFlip": lambda ours, t: [ours.RandomHorizontalFlip(t.p)],
+    "RandomVerticalFlip": lambda ours, t: [ours.RandomVerticalFlip(t.p)],
+    "Pad": lambda ours, t: [ours.Pad(t.padding, _plain_fill(t), t.padding_mode)],
+    "ColorJitter": lambda ours, t: [ours.ColorJitter(t.brightness, t.contrast, t.saturation, t.hue)],
+    "Grayscale": lambda ours, t: [ours.Grayscale(t.num_output_channels)],
+    "ToTensor": lambda ours, t: [ours.ToTensor()],
+    "PILToTensor": lambda ours, t: [ours.ToTensor(dtype="uint8")],
+    "ToImage": lambda ours, t: [ours.ToTensor(dtype="uint8")],  # v2's of a PIL image: a tensor
+    "ToPureTensor": lambda ours, t: [],
+    "ConvertImageDtype": _convert,
+    "ToDtype": _convert,
+    "Normalize": lambda ours, t: [ours.Normalize(list(t.mean), list(t.std))],
+}
+
+
+class _State:
+    """What is known about a sample after the transforms so far, and what the daemon is to do."""
+
+    def __init__(self) -> None:
+        self.image: List[Any] = []  # the daemon's transforms of images
+        self.tensor: List[Any] = []  # ToTensor, and what follows it
+        self.array: List[Any] = []  # Reshape, and what follows it
+        self.size: Optional[Tuple[int, int]] = None  # height, width, where all images have the same
+        self.channels = 3
+        self.dtype = "uint8"
+        self.normalized = False
+
+    def described(self) -> List[Any]:
+        return self.array + self.image + self.tensor
+
+    def take(self, step: Any) -> None:
+        """Adds a transform, or raises _Unknown where the daemon can not have it here."""
+        ours = _ours()
+        if isinstance(step, ours.Reshape) and not self.described() or isinstance(step, ours.ScaleShift16) and len(self.array) == 1:
+            self.array.append(step)
+        elif self.array:
+            raise _Unknown("it can not follow Reshape")
+        elif isinstance(step, ours.ToTensor):
+            self.to_tensor(step)
+        elif isinstance(step, (_Convert, ours.ConvertImageDtype, ours.Normalize)):
+            self.of_tensor(step)
+        else:
+            self.of_image(step)
+
+    def to_tensor(self, step: Any) -> None:
+        if self.tensor:
+            raise _Unknown("there is a tensor already")
+        self.tensor, self.dtype = [step], step.dtype
+
+    def of_tensor(self, step: Any) -> None:
+        ours = _ours()
+        if isinstance(step, ours.Normalize):
+            if not self.tensor or self.dtype == "uint8":
+                raise _Unknown("it needs a tensor of floating point")
+            if self.normalized:
+                raise _Unknown("there is one Normalize before it already")
+            if max(len(step.describe()[k]) for k in ("mean", "std")) > self.channels:
+                raise _Unknown("it is for three channels, and images have one")
+            self.normalized = True
+        else:
+            if not self.tensor:
+                raise _Unknown("it needs a tensor")
+            if not getattr(step, "scale", True):
+                if (self.dtype in _FLOATS) != (step.dtype in _FLOATS):
+                    raise _Unknown("it changes the type and leaves the numbers as they are")
+            if self.normalized and step.dtype == "uint8":
+                raise _Unknown("what Normalize made can not become uint8")
+            if step.dtype == self.dtype:
+                return
+            self.dtype = step.dtype
+            step = ours.ConvertImageDtype(step.dtype)
+        self.tensor = [*self.tensor, step]
+
+    def of_image(self, step: Any) -> None:
+        """A transform of images: added before the tensor, where it would give the same on one."""
+        ours = _ours()
+        if isinstance(step, ours.ImgDecode):
+            if self.described():
+                raise _Unknown("it must be the first of the list")
+            self.channels = 1 if step.mode == "L" else 3
+        elif not isinstance(step, _IMAGE(ours)):
+            raise _Unknown("HDMLP can not do it here")
+        if self.tensor:
+            self.movable(step)
+        if self.channels == 1 and isinstance(getattr(step, "fill", 0), (tuple, list)) and len(step.fill) == 3:
+            raise _Unknown("fill has three numbers, and images have one channel")
+        self.follow(step)
+        self.image = [*self.image, step]
+
+    def movable(self, step: Any) -> None:
+        """Raises _Unknown where a transform would make something else of the image than of the tensor."""
+        ours = _ours()
+        if isinstance(step, (ours.Resize, ours.RandomResizedCrop)):
+            if self.dtype != "uint8" or step.antialias is not True or step.interpolation.value not in ("bilinear", "bicubic"):
+                raise _Unknown("on tensors torchvision resizes otherwise than on images; put it before ToTensor, or on uint8 "
+                               "with antialias=True")
+        elif isinstance(step, ours.CenterCrop):
+            if self.normalized and (self.size is None or step.size[0] > self.size[0] or step.size[1] > self.size[1]):
+                raise _Unknown("what it puts around images is not normalised; put it before ToTensor")
+        elif isinstance(step, (ours.Pad, ours.RandomCrop)):
+            pads = isinstance(step, ours.Pad) or step.padding is not None or step.pad_if_needed
+            levels = step.fill if isinstance(step.fill, (tuple, list)) else [step.fill]
+            if pads and step.padding_mode == "constant" and (self.normalized or self.dtype != "uint8" and any(levels)):
+                raise _Unknown("what it puts around images is no grey level; put it before ToTensor")
+        elif isinstance(step, (ours.ColorJitter, ours.Grayscale)):
+            raise _Unknown("on tensors torchvision computes colours otherwise than on images; put it before ToTensor")
+
+    def follow(self, step: Any) -> None:
+        """Notes the size of what comes out."""
+        ours = _ours()
+        if isinstance(step, ours.Grayscale):
+            self.channels = step.num_output_channels
+        elif isinstance(step, ours.Resize):
+            if not isinstance(step.size, int) and len(step.size) == 2:
+                self.size = tuple(step.size)
+            elif self.size is not None:
+                self.size = _shorter(step, *self.size)
+        elif isinstance(step, ours.RandomCrop):
+            if self.size is not None and not step.pad_if_needed:
+                around = self.size if step.padding is None else _around(step, *self.size)
+                if around[0] < step.size[0] or around[1] < step.size[1]:
+                    raise _Unknown("images are smaller than that")
+            self.size = step.size
+        elif isinstance(step, (ours.CenterCrop, ours.RandomResizedCrop)):
+            self.size = step.size
+        elif isinstance(step, ours.Pad) and self.size is not None:
+            self.size = _around(step, *self.size)
+            if min(self.size) < 1:
+                raise _Unknown("it leaves nothing")
+
+
+def _IMAGE(ours: Any) -> Tuple[type, ...]:
+    """The transforms of images."""
+    return (ours.ImgDecode, ours.Resize, ours.CenterCrop, ours.RandomCrop, ours.RandomResizedCrop, ours.RandomHorizontalFlip,
+            ours.RandomVerticalFlip, ours.Pad, ours.ColorJitter, ours.Grayscale)
+
+
+def _shorter(step: Any, height: int, width: int) -> Tuple[int, int]:
+    """The size of an image that is resized by its shorter edge."""
+    edge = step.size if isinstance(step.size, int) else step.size[0]
+    short, long = min(height, width), max(height, width)
+    short, long = edge, int(edge * long / short)
+    if step.max_size is not None and long > step.max_size:
+        short, long = int(step.max_size * short / long), step.max_size
+    if short < 1:
+        raise _Unknown("nothing would be left of the shorter edge")
+    return (short, long) if height <= width else (long, short)
+
+
+def _around(step: Any, height: int, width: int) -> Tuple[int, int]:
+    """The size of an image with padding around it."""
+    p = step.padding if isinstance(step.padding, (tuple, list)) else [step.padding]
+    left, top, right, bottom = [*p, *p, *p, *p][:4] if len(p) < 4 else p
+    return height + top + bottom, width + left + right

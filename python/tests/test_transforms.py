@@ -1,0 +1,278 @@
+"""The transforms' classes, and which of torchvision's the daemon can carry out."""
+
+import json
+import pickle
+import re
+import sys
+import types
+
+import pytest
+
+from hdmlp import transforms as T
+
+V = pytest.importorskip("torchvision.transforms")
+torch = pytest.importorskip("torch")
+
+# Arguments that torchvision and we take alike: name, positional, keywords.
+SAME = [
+    ("Resize", (256,), {}), ("Resize", ((224, 200),), {}), ("Resize", ([224],), {"max_size": 300}),
+    ("CenterCrop", (224,), {}), ("CenterCrop", ((224, 200),), {}), ("CenterCrop", ([5],), {}),
+    ("RandomCrop", (32,), {"padding": 4}), ("RandomCrop", ((32, 30),), {"padding": (1, 2, 3, 4), "padding_mode": "edge"}),
+    ("RandomResizedCrop", (224,), {}), ("RandomResizedCrop", ((224, 200), (0.5, 1), (0.9, 1.1)), {}),
+    ("RandomHorizontalFlip", (), {}), ("RandomHorizontalFlip", (0.2,), {}), ("RandomVerticalFlip", (), {"p": 1}),
+    ("Pad", (3,), {}), ("Pad", ((1, 2),), {"fill": (1, 2, 3)}), ("Pad", ([1, 2, 3, 4], 0, "reflect"), {}),
+    ("ColorJitter", (), {}), ("ColorJitter", (0.4, (0.5, 2), 0, 0.1), {}), ("ColorJitter", (2,), {"hue": (-0.1, 0.3)}),
+    ("Grayscale", (), {}), ("Grayscale", (3,), {}), ("ToTensor", (), {}),
+    ("Normalize", ((0.5, 0.4, 0.3), [0.2, 0.2, 0.2]), {}),
+]
+
+# And what both refuse, with the same exception.
+WRONG = [
+    ("Resize", (2.5,), TypeError), ("Resize", ((1, 2, 3),), ValueError),
+    ("CenterCrop", ((1, 2, 3),), ValueError), ("RandomCrop", ((1, 2, 3),), ValueError),
+    ("RandomResizedCrop", (224, 0.5), TypeError), ("RandomResizedCrop", (224, (0.1, 1), 3), TypeError),
+    ("Pad", ("3",), TypeError), ("Pad", (3, "black"), TypeError), ("Pad", (3, 0, "mirror"), ValueError),
+    ("Pad", ((1, 2, 3),), ValueError),
+    ("ColorJitter", (-1,), ValueError), ("ColorJitter", ((2, 1),), ValueError), ("ColorJitter", ("1",), TypeError),
+    ("ColorJitter", (0, 0, 0, (-1, 1)), ValueError),
+]
+
+
+def plain(text):
+    """A repr without what torchvision changes from release to release."""
+    return re.sub(r",? antialias=\w+|interpolation=bilinear\)(?=,)|\)", "", text).replace("(", "").replace("interpolation=bilinear", "")
+
+
+@pytest.mark.parametrize("name, args, keywords", SAME)
+def test_same_as_torchvision(name, args, keywords):
+    ours, theirs = getattr(T, name)(*args, **keywords), getattr(V, name)(*args, **keywords)
+    assert plain(repr(ours)) == plain(repr(theirs))
+    for attribute in ("size", "padding", "fill", "padding_mode", "p", "scale", "ratio", "brightness", "hue", "mean", "std"):
+        if hasattr(theirs, attribute):
+            assert _listed(getattr(ours, attribute)) == _listed(getattr(theirs, attribute)), attribute
+    # And torchvision's own is mapped to the same description.
+    parts = T.split([T.Resize((300, 300)), *([T.ToTensor()] if name == "Normalize" else []), theirs])
+    assert parts.rest == [] and parts.described[-1].describe() == ours.describe()
+
+
+def _listed(value):
+    return list(value) if isinstance(value, (list, tuple)) else value
+
+
+@pytest.mark.parametrize("name, args, error", WRONG)
+def test_refused_as_torchvision(name, args, error):
+    for module in (T, V):
+        with pytest.raises(error):
+            getattr(module, name)(*args)
+
+
+@pytest.mark.parametrize("make, message", [
+    (lambda: T.Resize(0), "positive"), (lambda: T.Resize(True), "int"), (lambda: T.Resize(2.5), "int"),
+    (lambda: T.Resize((2, 3), max_size=4), "smaller edge"), (lambda: T.Resize(5, max_size=5), "strictly greater"),
+    (lambda: T.Resize(5, interpolation="cubic"), "bicubic"), (lambda: T.RandomHorizontalFlip(1.5), "interval"),
+    (lambda: T.RandomHorizontalFlip("x"), "number"), (lambda: T.Pad(1, fill=300), "level"), (lambda: T.Grayscale(2), "1 or 3"),
+    (lambda: T.RandomResizedCrop(3, scale=(1, 0.5)), "min, max"), (lambda: T.RandomResizedCrop(3, ratio=(0, 1)), "positive"),
+    (lambda: T.ConvertImageDtype(torch.float64), "float64"), (lambda: T.ConvertImageDtype("int8"), "int8"),
+    (lambda: T.Normalize([1, 2], [1, 1]), "1 or 3"), (lambda: T.Normalize(0, 0), "zero"), (lambda: T.Normalize(float("nan"), 1), "finite"),
+    (lambda: T.ToTensor("CHW"), "NCHW"), (lambda: T.ImgDecode("CMYK"), "mode"), (lambda: T.Reshape(1, 2, -3), "positive"),
+    (lambda: T.ScaleShift16([], 1), "at least one"), (lambda: T.Compose(T.ToTensor()), "list"),
+])
+def test_refused(make, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        make()
+
+
+EVERY = [
+    T.ImgDecode("L", fast=True, orient=True), T.Resize(5, "bicubic", 9), T.CenterCrop(3), T.RandomCrop(3, 2, True, 7, "edge"),
+    T.RandomResizedCrop(4), T.RandomHorizontalFlip(), T.RandomVerticalFlip(0.1), T.Pad((1, 2), (3, 4, 5)), T.ColorJitter(1, 1, 1, 0.5),
+    T.Grayscale(), T.ToTensor("NHWC", "float16"), T.ConvertImageDtype(torch.half), T.Normalize(0.5, 0.5), T.Reshape(1, 2, 3, "int16"),
+    T.ScaleShift16(2, (1, 2, 3)),
+]
+
+
+@pytest.mark.parametrize("transform", EVERY, ids=repr)
+def test_describes(transform):
+    description = transform.describe()
+    assert description["name"] == type(transform).__name__
+    assert json.loads(json.dumps(description)) == description
+    copy = pickle.loads(pickle.dumps(transform))
+    assert copy == transform and hash(copy) == hash(transform) and repr(copy) == repr(transform)
+    assert transform != T.CenterCrop(4321)
+    with pytest.raises(TypeError, match="describes what the daemon does"):
+        transform(b"")
+
+
+def test_every_class_is_tested():
+    classes = {c for c in vars(T).values() if isinstance(c, type) and issubclass(c, T.Transform)}
+    assert classes - {T.Transform, T.Compose} == {type(t) for t in EVERY}
+
+
+def test_dtypes():
+    import numpy as np
+    for dtype in ("float16", "half", torch.float16, np.float16, np.dtype("float16")):
+        assert T.ConvertImageDtype(dtype).dtype == "float16"
+    assert T.ConvertImageDtype(torch.bfloat16).dtype == "bfloat16"
+    assert T.ToTensor(dtype=torch.float).dtype == "float32"
+
+
+def test_interpolations():
+    from PIL import Image
+    for mode in V.InterpolationMode:
+        assert T.Resize(3, mode).interpolation.value == mode.value
+    assert T.Resize(3, Image.BICUBIC).interpolation is T.InterpolationMode.BICUBIC
+    assert T.Resize(3, Image.HAMMING).interpolation is T.InterpolationMode.HAMMING
+
+
+IMAGENET = [V.RandomResizedCrop(224), V.RandomHorizontalFlip(), V.ToTensor(), V.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))]
+
+
+def names(parts):
+    return [type(t).__name__ for t in parts.described], parts.hands, parts.rest
+
+
+def test_compose():
+    for given in (IMAGENET, tuple(IMAGENET), V.Compose(IMAGENET), T.Compose(IMAGENET), [V.Compose(IMAGENET[:2]), IMAGENET[2:]],
+                  V.Compose([torch.nn.Sequential(*IMAGENET[:2]), torch.nn.Identity(), *IMAGENET[2:]])):
+        parts = T.split(given)
+        assert names(parts) == (["RandomResizedCrop", "RandomHorizontalFlip", "ToTensor", "Normalize"], "tensor", [])
+        assert T.describe(given) == [t.describe() for t in parts.described]
+        described, rest = parts
+        assert described == parts.described and rest == []
+    ours = T.Compose([T.RandomResizedCrop(224), T.ToTensor()])
+    assert ours.describe() == [t.describe() for t in ours.transforms]
+    assert repr(ours).startswith("Compose(\n    RandomResizedCrop(size=(224, 224)")
+    assert T.split(None).described == [] and T.split([]).hands == "bytes"
+
+
+def test_rest():
+    def other(x):
+        return x
+    rotate = V.RandomRotation(5)
+    for given, described, hands, rest in [
+        ([V.Resize(256), V.CenterCrop(224), rotate, V.ToTensor()], ["Resize", "CenterCrop"], "image", 2),
+        ([*IMAGENET, V.RandomErasing(), other], ["RandomResizedCrop", "RandomHorizontalFlip", "ToTensor", "Normalize"], "tensor", 2),
+        ([V.Resize(256), V.ToTensor()], [], "bytes", 2),
+        ([V.Resize(256), other, V.CenterCrop(224)], [], "bytes", 3),
+        ([other, *IMAGENET], [], "bytes", 5),
+        ([V.Resize((9, 9)), V.Normalize([0.5], [0.5])], ["Resize"], "image", 1),
+        ([V.Resize((9, 9)), V.ToTensor(), V.ToTensor()], ["Resize", "ToTensor"], "tensor", 1),
+        ([V.Resize((9, 9)), V.RandomCrop(10)], ["Resize"], "image", 1),
+        ([V.Resize((9, 9)), V.Pad(1, fill=-5)], ["Resize"], "image", 1),
+        ([V.Resize((9, 9)), V.ToTensor(), V.ConvertImageDtype(torch.float64)], ["Resize", "ToTensor"], "tensor", 1),
+        ([V.Grayscale(), V.Resize((9, 9)), V.ToTensor(), V.Normalize([1, 2, 3], [1, 1, 1])], ["Grayscale", "Resize", "ToTensor"], "tensor", 1),
+    ]:
+        parts = T.split(given)
+        assert names(parts) == (described, hands, given[len(given) - rest:]), given
+        assert parts.why
+        with pytest.raises(ValueError, match="the daemon can not do"):
+            T.describe(given)
+
+
+def test_others_may_do_anything():
+    class Crop(V.CenterCrop):
+        def forward(self, img):
+            return img
+
+    patched = V.CenterCrop(4)
+    patched.forward = lambda img: img
+    hooked = V.CenterCrop(4)
+    hooked.register_forward_hook(lambda *a: None)
+    impostor = type("CenterCrop", (), {"size": (4, 4), "__module__": "torchvision.transforms.transforms", "__call__": lambda s, x: x})()
+    for t in (Crop(4), patched, hooked, impostor):
+        assert T.split([t]).described == []
+
+
+def test_ours_can_not_run_in_python():
+    with pytest.raises(TypeError, match="CenterCrop.*can not run in Python after"):
+        T.split([V.RandomRotation(5), T.CenterCrop(3)])
+    # Lists of ours alone are the daemon's to refuse.
+    assert T.split([T.Resize(256), T.ToTensor()]).rest == []
+    assert T.split([T.Reshape(1, 2, 3), T.ScaleShift16(1, 2)]).hands == "tensor"
+    assert names(T.split([T.Reshape(1, 2, 3), T.ScaleShift16(1, 2), abs])) == (["Reshape", "ScaleShift16"], "tensor", [abs])
+
+
+def test_moved_before_the_tensor():
+    """Where transforms of tensors are carried out on images, torchvision makes the same of either."""
+    from PIL import Image
+    import numpy as np
+    rng = np.random.default_rng(1)
+    img = Image.fromarray(rng.integers(0, 255, (8, 9, 3), np.uint8).repeat(9, 0).repeat(8, 1))
+    for given, levels in [
+        ([V.ToTensor(), V.CenterCrop((90, 20)), V.RandomHorizontalFlip(1), V.Normalize([0.5], [0.5])], 0),
+        ([V.ToTensor(), V.Normalize([0.5], [0.5]), V.CenterCrop((20, 30)), V.Pad(4, padding_mode="reflect"), V.RandomVerticalFlip(1)], None),
+        ([V.ToTensor(), V.RandomCrop(72, padding=0), V.Pad((1, 2, 3, 4))], 0),
+        ([V.PILToTensor(), V.Resize((33, 44), antialias=True), V.Pad(2, fill=9), V.ConvertImageDtype(torch.float)], 1),
+        ([V.PILToTensor(), V.ConvertImageDtype(torch.uint8), V.CenterCrop(15)], 0),
+    ]:
+        parts = T.split(given)
+        if levels is None:  # the size is not known before the crop, and its border would not be normalised
+            assert parts.described == []
+            continue
+        assert parts.rest == [] and isinstance(parts.described[0], (T.CenterCrop, T.RandomCrop, T.Resize)), parts
+        want = got = img
+        for t in given:
+            want = t(want)
+        for t in parts.described:
+            d = t.describe()
+            name = d.pop("name")
+            d.pop("layout", None)
+            if name == "ToTensor":
+                got = (V.PILToTensor() if d["dtype"] == "uint8" else V.ToTensor())(got)
+                continue
+            if "dtype" in d:
+                d["dtype"] = getattr(torch, d["dtype"])
+            if "interpolation" in d:
+                d["interpolation"] = V.InterpolationMode(d["interpolation"])
+            got = getattr(V, name)(**d)(got)
+        assert got.shape == want.shape and got.dtype == want.dtype
+        scale = 255 if want.dtype.is_floating_point else 1
+        assert (got.double() - want.double()).abs().max() * scale <= levels + 1e-4
+    # And these would not be the same.
+    for t in (V.Resize((9, 9)), V.ColorJitter(1), V.Grayscale(), V.Pad(1, fill=3), V.RandomResizedCrop(9)):
+        assert T.split([V.Resize((20, 20)), V.ToTensor(), t]).rest == [t]
+
+
+class _Fake:
+    def __init__(self, **attributes):
+        self.__dict__.update(attributes)
+
+    def __call__(self, x):
+        return x
+
+
+@pytest.fixture
+def v2(monkeypatch):
+    """torchvision's v2 classes, with the attributes that releases 0.15 and later give them."""
+    module = types.ModuleType("torchvision.transforms.v2._fake")
+    for name in ("Compose", "ToImage", "ToDtype", "Resize", "CenterCrop", "RandomCrop", "RandomResizedCrop", "RandomHorizontalFlip",
+                 "Normalize", "Pad", "ColorJitter", "Identity", "ToPureTensor", "GaussianBlur"):
+        setattr(module, name, type(name, (_Fake,), {"__module__": module.__name__}))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return module
+
+
+def test_v2(v2):
+    crop = v2.RandomResizedCrop(size=(224, 224), scale=(0.08, 1.0), ratio=(0.75, 4 / 3), interpolation=V.InterpolationMode.BILINEAR, antialias=True)
+    flip, image = v2.RandomHorizontalFlip(p=0.5), v2.ToImage()
+    to_float = v2.ToDtype(dtype=torch.float32, scale=True)
+    norm = v2.Normalize(mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225], inplace=False)
+    recommended = v2.Compose(transforms=[image, v2.ToDtype(dtype=torch.uint8, scale=True), crop, flip, to_float, norm, v2.ToPureTensor()])
+    parts = T.split(recommended)
+    assert [t.describe() for t in parts.described] == T.describe(
+        [T.RandomResizedCrop(224), T.RandomHorizontalFlip(), T.ToTensor(dtype="uint8"), T.ConvertImageDtype("float32"), T.Normalize(norm.mean, norm.std)])
+    assert parts.rest == [] and parts.hands == "tensor"
+    assert T.split([crop, flip, image, to_float, norm]).rest == []
+    blur = v2.GaussianBlur()
+    for given, rest in [
+        ([crop, image, blur, to_float], [blur, to_float]),
+        ([crop, image, v2.ToDtype(dtype=torch.float32, scale=False)], 1),
+        ([crop, image, v2.ToDtype(dtype={"others": None}, scale=True)], 1),
+        ([image, to_float, crop], 3),  # resized as floats, which are not rounded
+        ([image, v2.RandomResizedCrop(**{**vars(crop), "antialias": False})], 2),
+        ([crop, v2.Pad(padding=1, fill={}, padding_mode="constant")], 1),
+        ([crop, v2.Resize(size=None, max_size=30, interpolation=V.InterpolationMode.BILINEAR, antialias=True)], 1),
+        ([crop, v2.RandomCrop(size=(9, 9), padding=[1, 1, 1, 1], pad_if_needed=True, fill=0, padding_mode="reflect")], 1),
+        ([crop, v2.RandomCrop(size=(9, 9), padding=[1, 1, 1, 1], pad_if_needed=True, fill=0, padding_mode="edge"), v2.Identity()], []),
+    ]:
+        parts = T.split(given)
+        assert parts.rest == (given[len(given) - rest:] if isinstance(rest, int) else rest), given
