@@ -28,21 +28,22 @@ import (
 
 // Config is a validated configuration. Sizes are bytes.
 type Config struct {
-	Memory          int64  // of the memory class, per job; 0: none, or StorageClasses says it
-	CacheDir        string // of the file class; "": none, or StorageClasses says it
-	CacheSize       int64  // of the file class; 0: what the disk has free, less DiskReserve
-	DiskReserve     int64  // of every file class's disk; 0: file.Options' default
-	StagingBuffer   int64  // per rank; 0: to be chosen from the size of a batch
-	PrefetchBatches int
-	SourceThreads   int
-	CacheThreads    int
-	SourceTimeout   time.Duration
-	OnError         string // raise, skip, substitute
-	Policy          string // naive, staging, frequency, minio, cooperative
-	IndexDir        string // "": beside the dataset, where that can be written
-	Linger          time.Duration
-	Metrics         string // host:port; "": no metrics
-	LogLevel        string // debug, info, warn, error
+	Memory           int64  // of the memory class, per job; 0: none, or StorageClasses says it
+	CacheDir         string // of the file class; "": none, or StorageClasses says it
+	CacheSize        int64  // of the file class; 0: what the disk has free, less DiskReserve
+	DiskReserve      int64  // of every file class's disk; 0: file.Options' default
+	StagingBuffer    int64  // per rank; 0: to be chosen from the size of a batch
+	PrefetchBatches  int
+	SourceThreads    int
+	CacheThreads     int
+	TransformThreads int // samples that are transformed at the same time; 0: as many as pay off
+	SourceTimeout    time.Duration
+	OnError          string // raise, skip, substitute
+	Policy           string // naive, staging, frequency, minio, cooperative
+	IndexDir         string // "": beside the dataset, where that can be written
+	Linger           time.Duration
+	Metrics          string // host:port; "": no metrics
+	LogLevel         string // debug, info, warn, error
 
 	// StorageClasses are the classes 1..J of a job, fastest first: the
 	// [[storage_class]] entries of the file, or else those that memory, cache_dir

@@ -94,6 +94,11 @@ var parameters = [...]Parameter{
 		field: func(c *Config) any { return &c.CacheThreads },
 	},
 	{
+		Key: "transform_threads", Kind: Int, Scope: Job, Default: "0", Max: 1024,
+		Help:  "Samples that are transformed at the same time; 0: as many as pay off, found while running, at most the processors that the daemon may use",
+		field: func(c *Config) any { return &c.TransformThreads },
+	},
+	{
 		Key: "source_timeout", Kind: Duration, Scope: Job, Default: "60s",
 		Min: int64(100 * time.Millisecond), Max: int64(24 * time.Hour),
 		Help:  "How long one read from the source may take, retries included",

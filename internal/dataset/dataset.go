@@ -60,6 +60,7 @@ var (
 	ErrLong        = errors.New("the file is longer than when the dataset was scanned")
 	ErrEmpty       = errors.New("the file is empty")
 	ErrUnavailable = errors.New("the source did not answer")
+	ErrContent     = errors.New("the job's transforms can not work with the file")
 	// These two are mistakes of the caller.
 	ErrNoSample = errors.New("there is no sample with this number")
 	ErrLength   = errors.New("the buffer is not as long as the sample")

@@ -1,13 +1,16 @@
 package job
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -19,8 +22,10 @@ import (
 	"github.com/hdmlp/hdmlp/internal/config/size"
 	"github.com/hdmlp/hdmlp/internal/placement"
 	"github.com/hdmlp/hdmlp/internal/prefetch"
+	"github.com/hdmlp/hdmlp/internal/preprocess"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/transform"
 )
 
 // Job is one training job on this node: its ranks are the processes that opened
@@ -30,18 +35,20 @@ type Job struct {
 	log  *slog.Logger
 
 	// Immutable once ready is closed.
-	ready    chan struct{}
-	err      error
-	message  protocol.OpenMessage // of the rank that made the job
-	cfg      *config.Config
-	dataset  *Dataset
-	stream   *access.Stream
-	plan     *placement.Plan
-	cache    *prefetch.Cache
-	filler   *prefetch.Filler
-	faults   *prefetch.Faults
-	warnings []string
-	fillRead *prefetch.Ledger // source reads of the filler
+	ready        chan struct{}
+	err          error
+	message      protocol.OpenMessage // of the rank that made the job
+	cfg          *config.Config
+	dataset      *Dataset
+	stream       *access.Stream
+	plan         *placement.Plan
+	cache        *prefetch.Cache
+	preprocessor *preprocess.Preprocessor // nil: samples are delivered as they are
+	output       *protocol.OutputMessage
+	filler       *prefetch.Filler
+	faults       *prefetch.Faults
+	warnings     []string
+	fillRead     *prefetch.Ledger // source reads of the filler
 
 	began    time.Time    // when Open was called
 	scanned  atomic.Int64 // files that the scan of the dataset has found so far
@@ -171,8 +178,41 @@ func (j *Job) assemble(ctx context.Context, progress func(int64)) error {
 	if err := checkFiles(j.cfg.SourceThreads); err != nil {
 		return err
 	}
+	if err := j.compileTransforms(); err != nil {
+		return err
+	}
 	j.faults = prefetch.NewFaults(prefetch.OnError(j.cfg.OnError))
 	return j.assembleCache()
+}
+
+// compileTransforms prepares what the job wants done to its samples.
+func (j *Job) compileTransforms() error {
+	if !transforms(&j.message) {
+		return nil
+	}
+	program, err := transform.Compile(j.message.Transforms)
+	if err != nil {
+		return badInput("%v", err)
+	}
+	out := program.Output()
+	j.output = &protocol.OutputMessage{Shape: out.Shape, Type: out.Type.String()}
+	j.preprocessor = preprocess.New(program, preprocess.Options{
+		Seed: *j.message.Stream.Seed, Threads: j.cfg.TransformThreads, Most: runtime.GOMAXPROCS(0),
+	})
+	return nil
+}
+
+// transforms tells whether a rank wants anything done to the samples.
+func transforms(m *protocol.OpenMessage) bool {
+	return len(m.Transforms) > 0 && string(m.Transforms) != "null"
+}
+
+// steps are the names of the job's transforms.
+func (j *Job) steps() []string {
+	if j.preprocessor == nil {
+		return nil
+	}
+	return j.preprocessor.Steps()
 }
 
 // assembleCache joins the dataset's cache, or makes it by this job's plan.
@@ -210,7 +250,7 @@ func (j *Job) assembleCache() error {
 	}
 	s.cacheRefs++
 	j.cache = s.cache
-	j.fillRead = prefetch.NewLedger(j.cache)
+	j.fillRead = prefetch.NewLedger(j.cache, nil)
 	if caches(plan) {
 		j.filler = j.cache.Fill(plan.Nodes[0].Classes, func(bytes int64) { j.fillRead.Source(int(j.epochNow.Load()), bytes) })
 	}
@@ -350,6 +390,7 @@ func settings(theirs, mine *config.Config) []difference {
 		auto("disk_reserve", a.DiskReserve, b.DiskReserve),
 		auto("staging_buffer", a.StagingBuffer, b.StagingBuffer),
 		{"prefetch_batches", a.PrefetchBatches, b.PrefetchBatches},
+		{"transform_threads", a.TransformThreads, b.TransformThreads},
 		{"source_threads", a.SourceThreads, b.SourceThreads},
 		{"cache_threads", a.CacheThreads, b.CacheThreads},
 		{"source_timeout", a.SourceTimeout.String(), b.SourceTimeout.String()},
@@ -375,6 +416,7 @@ func (j *Job) compare(m protocol.OpenMessage, cfg *config.Config) error {
 		{"shuffle", a.Stream.Shuffle, b.Stream.Shuffle},
 		{"scheme", a.Stream.Scheme, b.Stream.Scheme},
 		{"tail", a.Stream.Tail, b.Stream.Tail},
+		{"transforms", compact(a.Transforms), compact(b.Transforms)},
 	}
 	differs = append(differs, settings(j.cfg, cfg)...)
 	for _, d := range differs {
@@ -388,6 +430,15 @@ func (j *Job) compare(m protocol.OpenMessage, cfg *config.Config) error {
 		}
 	}
 	return nil
+}
+
+// compact returns JSON as text without blanks.
+func compact(text json.RawMessage) string {
+	var b bytes.Buffer
+	if json.Compact(&b, text) != nil {
+		return string(text)
+	}
+	return b.String()
 }
 
 // forget takes the job off the node's list, so that nobody joins it any more.
@@ -432,6 +483,9 @@ func (j *Job) release() {
 			s.cached.Store(false)
 		}
 		s.mu.Unlock()
+	}
+	if j.preprocessor != nil {
+		j.preprocessor.Close()
 	}
 	if j.dataset != nil {
 		j.dataset.Close()

@@ -32,7 +32,11 @@ const (
 // join makes the rank.
 func (j *Job) join(rank int) (*Rank, error) {
 	index := j.dataset.Index()
-	batch := int64(j.stream.RankSamples(rank)) * index.Bytes() / int64(index.Len()) / int64(max(j.stream.Steps(), 1))
+	sample := float64(index.Bytes()) / float64(index.Len())
+	if j.preprocessor != nil {
+		sample = float64(j.preprocessor.Size())
+	}
+	batch := int64(float64(j.stream.RankSamples(rank)) * sample / float64(max(j.stream.Steps(), 1)))
 	size := j.cfg.StagingBuffer
 	var warning string
 	switch {
@@ -61,12 +65,16 @@ func (j *Job) join(rank int) (*Rank, error) {
 	if warning != "" {
 		j.warnings = append(j.warnings, warning)
 	}
-	r := &Rank{job: j, rank: rank, buffer: buffer, ledger: prefetch.NewLedger(j.cache)}
-	r.stager = prefetch.NewStager(prefetch.StagerOptions{
+	r := &Rank{job: j, rank: rank, buffer: buffer, ledger: prefetch.NewLedger(j.cache, j.steps())}
+	o := prefetch.StagerOptions{
 		Stream: j.stream, Epoch: j.epoch, Rank: rank,
 		Cache: j.cache, Buffer: buffer, Ahead: j.cfg.PrefetchBatches, Lazy: !j.plan.Prefetch,
 		Faults: j.faults, Ledger: r.ledger,
-	})
+	}
+	if j.preprocessor != nil {
+		o.Preprocessor = j.preprocessor
+	}
+	r.stager = prefetch.NewStager(o)
 	j.ranks[rank] = r
 	j.ledgers[rank] = r.ledger
 	return r, nil
@@ -84,7 +92,7 @@ func (r *Rank) Opened() protocol.OpenedMessage {
 		Fingerprint: hex.EncodeToString(fingerprint[:]),
 		Seed:        *j.message.Stream.Seed,
 		Steps:       j.stream.Steps(), RankSamples: j.stream.RankSamples(r.rank),
-		Warnings: j.warnings,
+		Warnings: j.warnings, Output: j.output,
 	}
 }
 

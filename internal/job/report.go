@@ -11,6 +11,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/config/size"
 	"github.com/hdmlp/hdmlp/internal/placement"
 	"github.com/hdmlp/hdmlp/internal/prefetch"
+	"github.com/hdmlp/hdmlp/internal/preprocess"
 )
 
 // Report is a job's ledger: what its ranks waited for, where every byte came
@@ -49,7 +50,9 @@ type Report struct {
 	Classes    []ClassReport    `json:"classes"`
 	Places     []prefetch.Speed `json:"places"`
 	Faults     []prefetch.Fault `json:"faults"`
-	Waiting    *Waiting         `json:"waiting,omitempty"`
+	// Preprocessing is what transforming the samples has taken; nil: they are delivered as they are.
+	Preprocessing *preprocess.Report `json:"preprocessing,omitempty"`
+	Waiting       *Waiting           `json:"waiting,omitempty"`
 }
 
 // EpochSummary is one epoch over all ranks.
@@ -156,6 +159,9 @@ func (j *Job) report() *Report {
 		r.Waiting = &Waiting{w.Sample, w.Path, time.Since(w.Since).Seconds()}
 	}
 
+	if j.preprocessor != nil {
+		r.Preprocessing = j.preprocessor.Report()
+	}
 	j.mu.Lock()
 	for rank, ledger := range j.ledgers {
 		rr := RankReport{Rank: rank, Epochs: ledger.Epochs()}
@@ -254,7 +260,7 @@ func (r *Report) sentence() string {
 	fmt.Fprintf(&b, ". %s left the source, %.2f times the least that these caches allow (%s).",
 		size.Format(r.Source.Bytes), r.BoundShare, size.Format(r.Bound))
 	if n := len(r.Faults); n > 0 {
-		fmt.Fprintf(&b, " %s could not be read.", plural(n, "sample"))
+		fmt.Fprintf(&b, " %s could not be read or transformed.", plural(n, "sample"))
 	}
 	return b.String()
 }
@@ -302,6 +308,9 @@ func causeText(cause string) string {
 		return "room in the staging buffer, because the process keeps its batches"
 	case "handover":
 		return "batches that were ready: the way to the process"
+	}
+	if name, ok := strings.CutPrefix(cause, "transform "); ok {
+		return "the transform " + name
 	}
 	return "storage class " + cause
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -287,6 +288,30 @@ func (c *Cache) fetchInPlace(ctx context.Context, w *worker, id int) (located, o
 		}
 		return at, outcome{place, fromSource}, nil
 	}
+}
+
+// fetchView brings a sample, and returns its bytes where they lie: in a class that hands over in place, or in the worker's
+// scratch. They must not be changed, and are valid until the worker's next fetch.
+func (c *Cache) fetchView(ctx context.Context, w *worker, id int) ([]byte, outcome, error) {
+	if at, ok := c.locate(id); ok {
+		if data, ok := c.classes[at.class].inPlace.View(id); ok {
+			return data, outcome{place: FirstClass + Place(at.class)}, nil
+		}
+	}
+	if c.destined(id) {
+		at, out, err := c.fetchInPlace(ctx, w, id)
+		if err == nil {
+			data, _ := c.classes[at.class].inPlace.View(id)
+			return data, out, nil
+		}
+		if !errors.Is(err, errNoRoom) {
+			return nil, outcome{}, err
+		}
+	}
+	size := int(c.index.Size(id))
+	w.scratch = slices.Grow(w.scratch[:0], size)[:size]
+	out, err := c.fetchInto(ctx, w, id, w.scratch)
+	return w.scratch, out, err
 }
 
 // keep puts what was read from the source into the class that the plan wants it

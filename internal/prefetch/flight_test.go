@@ -270,13 +270,13 @@ func (c *Cache) fetchDirect(t *testing.T, id int, release func()) (outcome, erro
 	s := &Stager{o: StagerOptions{Cache: c}, faults: NewFaults(Raise)}
 	b := &batch{stager: s, ctx: t.Context(), done: make(chan struct{}), room: [][]byte{dst}, reads: make([]read, 1)}
 	b.Labels, b.Offsets, b.Lengths, b.IDs, b.Segments = make([]int64, 1), make([]uint64, 1), make([]uint64, 1), []uint32{uint32(id)}, make([]uint32, 1)
-	s.o.Ledger = NewLedger(c)
+	s.o.Ledger = NewLedger(c, nil)
 	b.left.Store(1)
 	c.pool.submit([]task{{batch: b}})
 	go func() {
 		close(started)
 		<-b.done
-		got <- result{outcome(b.reads[0]), b.err}
+		got <- result{outcome{place: b.reads[0].place}, b.err}
 	}()
 	<-started
 	synctest.Wait()

@@ -10,6 +10,9 @@ import (
 const (
 	causeConsumer = "consumer" // the staging buffer was full of batches that the process kept
 	causeHandover = "handover" // the batch was ready: what is left is the way to the process
+	// The last sample of the batch took longer to preprocess than to fetch. The stall is divided among the steps, by
+	// what each took for the batch; a step's cause is this and its name.
+	causeTransform = "transform "
 )
 
 // Ledger is one rank's stall ledger (DESIGN 7): every blocked nanosecond of
@@ -18,6 +21,7 @@ const (
 type Ledger struct {
 	place  func(Place) string
 	places int
+	steps  []string // of preprocessing
 
 	mu     sync.Mutex
 	epochs map[int]*epochAccount
@@ -45,6 +49,7 @@ type sentBatch struct {
 	samples     int64
 	missing     uint64
 	reads       []Amount
+	spent       []time.Duration // causeTransform: by step
 }
 
 // Amount is a number of samples and their bytes.
@@ -58,9 +63,10 @@ func (a *Amount) add(b Amount) {
 	a.Bytes += b.Bytes
 }
 
-// NewLedger returns an empty ledger for a rank that reads through the cache.
-func NewLedger(c *Cache) *Ledger {
-	return &Ledger{place: c.PlaceName, places: c.Places(), epochs: make(map[int]*epochAccount)}
+// NewLedger returns an empty ledger for a rank that reads through the cache, and whose samples are preprocessed in
+// these steps; nil: they are not.
+func NewLedger(c *Cache, steps []string) *Ledger {
+	return &Ledger{place: c.PlaceName, places: c.Places(), steps: steps, epochs: make(map[int]*epochAccount)}
 }
 
 // restart forgets what was emitted and will not be yielded, and what the audit of
@@ -96,13 +102,14 @@ func (l *Ledger) Source(epoch int, bytes int64) {
 // emitted notes a batch that goes to the process.
 func (l *Ledger) emitted(b *batch) {
 	s := sentBatch{epoch: b.Epoch, step: b.Step, ready: b.ready, samples: int64(len(b.IDs)), missing: b.missing, reads: make([]Amount, l.places)}
-	for i, r := range b.reads {
-		place := r.place
-		s.reads[place].add(Amount{1, int64(b.Lengths[i])})
+	for _, r := range b.reads {
+		s.reads[r.place].add(Amount{1, r.bytes})
 	}
 	switch fetching := b.ready.Sub(b.planned); {
 	case b.roomWait > fetching:
 		s.cause = causeConsumer
+	case b.fetched && b.slow:
+		s.cause, s.spent = causeTransform, b.spent
 	case b.fetched:
 		s.cause = l.place(b.last)
 	default:
@@ -145,12 +152,29 @@ func (l *Ledger) charge(s *sentBatch, stall time.Duration, now time.Time) {
 	}
 	a.batches++
 	a.samples += s.samples
-	a.stall[s.cause] += stall
+	l.blame(a, s, stall)
 	a.ended = now
 	a.delivered += s.samples
 	a.missing += s.missing
 	for p := range s.reads {
 		a.reads[p].add(s.reads[p])
+	}
+}
+
+// blame charges a batch's stall to its cause, or to the steps of preprocessing. l.mu is held.
+func (l *Ledger) blame(a *epochAccount, s *sentBatch, stall time.Duration) {
+	if s.cause != causeTransform {
+		a.stall[s.cause] += stall
+		return
+	}
+	var all time.Duration
+	for _, t := range s.spent {
+		all += t
+	}
+	for i, t := range s.spent {
+		if t > 0 {
+			a.stall[causeTransform+l.steps[i]] += time.Duration(float64(stall) * float64(t) / float64(all))
+		}
 	}
 }
 

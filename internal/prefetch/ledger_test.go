@@ -10,8 +10,8 @@ import (
 
 // made is a batch of epoch 0 as it leaves the stager: three samples of 10 bytes.
 func made(step int, planned, ready time.Time, change func(*batch)) *batch {
-	b := &batch{planned: planned, ready: ready, reads: make([]read, 3)}
-	b.Step, b.IDs, b.Lengths = step, []uint32{1, 2, 3}, []uint64{10, 10, 10}
+	b := &batch{planned: planned, ready: ready, reads: []read{{bytes: 10}, {bytes: 10}, {bytes: 10}}}
+	b.Step, b.IDs = step, []uint32{1, 2, 3}
 	change(b)
 	return b
 }

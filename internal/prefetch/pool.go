@@ -43,6 +43,8 @@ type fill struct {
 type worker struct {
 	batch *batch // whose sample it brings; nil: it fills a class
 	lost  bool   // it hung, was given up, and another has taken its place
+
+	scratch []byte // of fetchView
 }
 
 func newPool(threads int) *pool {

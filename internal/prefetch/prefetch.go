@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/staging"
 )
 
@@ -80,12 +81,26 @@ type batch struct {
 	ready    time.Time // set before done is closed
 	last     Place     // where the last sample came from
 	fetched  bool      // something had to be read
+	slow     bool      // for the last sample, preprocessing took longer than fetching
+
+	spent []time.Duration // by preprocessing, per step
 }
 
 // read is where a sample of a batch came from.
 type read struct {
-	place  Place
-	source bool // it was read from the source for this batch
+	place Place
+	bytes int64 // of the sample as it was read
+}
+
+// Preprocessor makes of a sample's bytes what the process gets. Its methods are called by many goroutines at a time.
+type Preprocessor interface {
+	// Size is how many bytes every sample becomes.
+	Size() int
+	// Steps are the names of what is done, in order.
+	Steps() []string
+	// Apply makes of sample id's bytes what the process gets of it in the epoch, in dst, and adds the time of each
+	// step to spent. Whatever fails would fail again.
+	Apply(dst, src []byte, epoch, id int, spent []time.Duration) error
 }
 
 // fetch brings sample i. It runs on a worker.
@@ -129,6 +144,9 @@ func (b *batch) arrived() {
 
 // bring fetches the sample id for place i of the batch and notes where it lies.
 func (b *batch) bring(w *worker, i, id int) error {
+	if p := b.stager.o.Preprocessor; p != nil {
+		return b.preprocess(p, w, i, id)
+	}
 	c := b.stager.o.Cache
 	if c.destined(id) {
 		at, out, err := c.fetchInPlace(b.ctx, w, id)
@@ -165,8 +183,39 @@ func (b *batch) bring(w *worker, i, id int) error {
 	return nil
 }
 
+// preprocess is bring where samples become something else on the way.
+func (b *batch) preprocess(p Preprocessor, w *worker, i, id int) error {
+	c := b.stager.o.Cache
+	begun := time.Now()
+	src, out, err := c.fetchView(b.ctx, w, id)
+	if err != nil || w.lost {
+		return err
+	}
+	b.set(i, id)
+	b.note(i, out)
+	fetched := time.Now()
+	var room [16]time.Duration
+	spent := room[:0]
+	if n := len(p.Steps()); n > len(room) {
+		spent = make([]time.Duration, n)
+	} else {
+		spent = room[:n]
+	}
+	if err := p.Apply(b.room[i], src, b.Epoch, id, spent); err != nil {
+		return &dataset.SampleError{ID: id, Path: c.path(id), Kind: dataset.ErrContent, Err: err}
+	}
+	b.Lengths[i] = uint64(p.Size())
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.slow = time.Since(fetched) > fetched.Sub(begun)
+	for step, t := range spent {
+		b.spent[step] += t
+	}
+	return nil
+}
+
 func (b *batch) note(i int, out outcome) {
-	b.reads[i] = read(out)
+	b.reads[i] = read{out.place, int64(b.Lengths[i])}
 	b.mu.Lock()
 	b.last, b.fetched = out.place, true
 	b.mu.Unlock()
@@ -185,7 +234,8 @@ func (b *batch) set(i, id int) {
 	b.IDs[i], b.Labels[i], b.Lengths[i] = uint32(id), int64(index.Label(id)), uint64(index.Size(id))
 }
 
-// compact takes skipped samples out of the columns.
+// compact takes skipped samples out of the columns. What was preprocessed lies sample by sample, as one tensor, and
+// stays so.
 func (b *batch) compact() {
 	if b.skipped == nil {
 		return
@@ -195,7 +245,12 @@ func (b *batch) compact() {
 		if skip {
 			continue
 		}
-		b.Labels[n], b.Offsets[n], b.Lengths[n] = b.Labels[i], b.Offsets[i], b.Lengths[i]
+		if b.stager.o.Preprocessor == nil {
+			b.Offsets[n] = b.Offsets[i]
+		} else if n < i {
+			copy(b.room[n], b.room[i])
+		}
+		b.Labels[n], b.Lengths[n] = b.Labels[i], b.Lengths[i]
 		b.IDs[n], b.Segments[n], b.reads[n] = b.IDs[i], b.Segments[i], b.reads[i]
 		n++
 	}
@@ -214,6 +269,9 @@ type StagerOptions struct {
 	Lazy   bool // stage a batch only once the process asks for it: policy naive
 	Faults *Faults
 	Ledger *Ledger
+	// Preprocessor, if not nil, makes what is delivered of the samples: a batch's results lie one behind the other,
+	// in the staging buffer.
+	Preprocessor Preprocessor
 }
 
 // Stager stages one rank's batches.
@@ -402,47 +460,71 @@ func (s *Stager) prepare(ctx context.Context, view *access.Epoch, step int) (*ba
 		room:   make([][]byte, n),
 		done:   make(chan struct{}),
 	}
-	c := s.o.Cache
-	var tasks []task
-	var roomy []int // samples that need room in the staging buffer
-	var need int64
-	for i, k := range ids {
-		id := int(k)
-		b.Audit += access.Mix(b.Epoch, id)
-		b.IDs[i] = uint32(id)
-		// A sample that was left out once stays out, though it may be there now.
-		if at, ok := c.locate(id); ok && s.faults.known(id) == nil {
-			b.setInPlace(i, id, at)
-			b.reads[i].place = FirstClass + Place(at.class)
-			continue
-		}
-		tasks = append(tasks, task{order: b.order, batch: b, index: i})
-		if !c.destined(id) {
-			roomy = append(roomy, i)
-			b.Offsets[i] = uint64(need)
-			need += (c.index.Size(id) + 7) &^ 7
-		}
+	if s.o.Preprocessor != nil {
+		b.spent = make([]time.Duration, len(s.o.Preprocessor.Steps()))
 	}
-	if need > 0 {
-		start := time.Now()
-		slot, extra, err := s.o.Buffer.Alloc(ctx, need)
-		if err != nil {
-			return nil, nil, err
-		}
-		b.roomWait = time.Since(start)
-		b.Slots = append(b.Slots, slot.ID)
-		if extra != nil {
-			b.Extras = append(b.Extras, *extra)
-		}
-		for _, i := range roomy {
-			off, size := int64(b.Offsets[i]), c.index.Size(int(ids[i]))
-			b.room[i] = slot.Data[off : off+size : off+size]
-			b.Offsets[i] += uint64(slot.Offset)
-			b.Segments[i] = slot.Segment
-		}
+	for i, k := range ids {
+		b.Audit += access.Mix(b.Epoch, int(k))
+		b.IDs[i] = uint32(k)
+	}
+	tasks, err := s.layOut(ctx, b)
+	if err != nil {
+		return nil, nil, err
 	}
 	b.planned = time.Now()
 	b.left.Store(int32(len(tasks)) + 1)
 	b.arrived()
 	return b, tasks, nil
+}
+
+// layOut takes room for a batch's samples, and lists what has to be read.
+func (s *Stager) layOut(ctx context.Context, b *batch) (tasks []task, err error) {
+	c := s.o.Cache
+	room := make([]int64, len(b.IDs)) // bytes of each sample in the staging buffer
+	var need int64
+	for i, k := range b.IDs {
+		id := int(k)
+		if s.o.Preprocessor != nil {
+			room[i] = int64(s.o.Preprocessor.Size())
+		} else {
+			// A sample that was left out once stays out, though it may be there now.
+			if at, ok := c.locate(id); ok && s.faults.known(id) == nil {
+				b.setInPlace(i, id, at)
+				b.reads[i] = read{FirstClass + Place(at.class), int64(b.Lengths[i])}
+				continue
+			}
+			if !c.destined(id) {
+				room[i] = c.index.Size(id)
+			}
+		}
+		tasks = append(tasks, task{order: b.order, batch: b, index: i})
+		if room[i] > 0 {
+			b.Offsets[i] = uint64(need)
+			if need += room[i]; s.o.Preprocessor == nil {
+				need = (need + 7) &^ 7
+			}
+		}
+	}
+	if need == 0 {
+		return tasks, nil
+	}
+	start := time.Now()
+	slot, extra, err := s.o.Buffer.Alloc(ctx, need)
+	if err != nil {
+		return nil, err
+	}
+	b.roomWait = time.Since(start)
+	b.Slots = append(b.Slots, slot.ID)
+	if extra != nil {
+		b.Extras = append(b.Extras, *extra)
+	}
+	for i, size := range room {
+		if size > 0 {
+			off := int64(b.Offsets[i])
+			b.room[i] = slot.Data[off : off+size : off+size]
+			b.Offsets[i] += uint64(slot.Offset)
+			b.Segments[i] = slot.Segment
+		}
+	}
+	return tasks, nil
 }

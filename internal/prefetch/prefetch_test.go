@@ -171,20 +171,21 @@ func (g *rig) run(r *testRank, from step, until, keep int) (map[step][]seen, err
 }
 
 type rigOptions struct {
-	sizes       []int
-	spec        access.Spec
-	memory      int64 // bytes; 0: no memory class
-	file        int64
-	dir         string
-	threads     int
-	buffer      int64
-	ahead       int
-	lazy, fill  bool
-	timeout     time.Duration
-	hook        func(ctx context.Context, id int) error
-	planAll     bool // the first class is to hold everything, whatever its room
-	policy      OnError
-	memoryClass *memory.Class
+	sizes        []int
+	spec         access.Spec
+	memory       int64 // bytes; 0: no memory class
+	file         int64
+	dir          string
+	threads      int
+	buffer       int64
+	ahead        int
+	lazy, fill   bool
+	timeout      time.Duration
+	hook         func(ctx context.Context, id int) error
+	planAll      bool // the first class is to hold everything, whatever its room
+	policy       OnError
+	preprocessor Preprocessor
+	memoryClass  *memory.Class
 }
 
 func newRig(t interface {
@@ -237,16 +238,23 @@ func newRig(t interface {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ledger := NewLedger(g.cache)
+		ledger := NewLedger(g.cache, steps(o.preprocessor))
 		g.ranks = append(g.ranks, &testRank{r, NewStager(StagerOptions{
 			Stream: g.stream, Epoch: g.stream.Epoch, Rank: r, Cache: g.cache, Buffer: buffer,
-			Ahead: o.ahead, Lazy: o.lazy, Faults: g.faults, Ledger: ledger,
+			Ahead: o.ahead, Lazy: o.lazy, Faults: g.faults, Ledger: ledger, Preprocessor: o.preprocessor,
 		}), buffer, ledger})
 	}
 	if o.fill {
 		g.filler = g.cache.Fill(plan, func(int64) {})
 	}
 	return g
+}
+
+func steps(p Preprocessor) []string {
+	if p == nil {
+		return nil
+	}
+	return p.Steps()
 }
 
 // closing closes a class after its stores.
@@ -279,7 +287,15 @@ func (g *rig) close() {
 func (g *rig) want(rank int, at step) []seen {
 	out := []seen{}
 	for _, id := range g.stream.Epoch(at.epoch).Batch(nil, rank, at.step) {
-		out = append(out, g.seen(int(id)))
+		s := g.seen(int(id))
+		if p := g.ranks[rank].stager.o.Preprocessor; p != nil {
+			made := make([]byte, p.Size())
+			if err := p.Apply(made, s.data, at.epoch, int(id), make([]time.Duration, len(p.Steps()))); err != nil {
+				panic(err)
+			}
+			s.data = made
+		}
+		out = append(out, s)
 	}
 	return out
 }
@@ -327,6 +343,9 @@ func TestStream(t *testing.T) {
 			lazy:    rapid.Bool().Draw(t, "lazy"),
 			fill:    rapid.Bool().Draw(t, "fill"),
 			policy:  Raise,
+		}
+		if rapid.Bool().Draw(t, "preprocess") {
+			o.preprocessor = digest{}
 		}
 		keep := rapid.IntRange(0, 3).Draw(t, "kept batches")
 		g := newRig(t, o)

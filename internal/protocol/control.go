@@ -51,6 +51,8 @@ type OpenMessage struct {
 	WorldSize int            `json:"world_size"`
 	Dataset   DatasetMessage `json:"dataset"`
 	Stream    StreamMessage  `json:"stream"`
+	// Transforms describes what is made of every sample (docs/FORMATS.md); nil: nothing.
+	Transforms json.RawMessage `json:"transforms"`
 	Settings
 }
 
@@ -64,6 +66,15 @@ type OpenedMessage struct {
 	Steps       int      `json:"steps"`
 	RankSamples int      `json:"rank_samples"`
 	Warnings    []string `json:"warnings"`
+	// Output is what every sample becomes; nil: it stays as it is.
+	Output *OutputMessage `json:"output"`
+}
+
+// OutputMessage says what transforms make of every sample: an array.
+type OutputMessage struct {
+	Shape []int `json:"shape"`
+	// Type is the elements': uint8, float16, bfloat16 or float32.
+	Type string `json:"type"`
 }
 
 // CallMessage asks for something and gets a ReplyMessage with the same ID.

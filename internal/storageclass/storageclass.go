@@ -79,6 +79,9 @@ type InPlace interface {
 	// Locate gives the sample's offset in the segment; its length is the
 	// sample's size. ok is false where the sample is not held.
 	Locate(id int) (offset int64, ok bool)
+	// View returns the sample where it lies. It must not be changed, and is valid until the store is closed. ok is
+	// false where the sample is not held.
+	View(id int) (data []byte, ok bool)
 	// Segment returns the memfd that the samples lie in, sealed so that other
 	// processes can map it for reading only, and its size. It belongs to the
 	// store and stays open until the store is evicted.

@@ -196,6 +196,16 @@ func (s *store) Locate(id int) (offset int64, ok bool) {
 	return at - 1, at > 0
 }
 
+// View is storageclass.InPlace's.
+func (s *store) View(id int) (data []byte, ok bool) {
+	offset, ok := s.Locate(id)
+	if !ok {
+		return nil, false
+	}
+	end := offset + s.sampleSize(id)
+	return s.mapped[offset:end:end], true
+}
+
 // Read is storageclass.Store's. It never returns ErrCorrupt: memory is trusted.
 func (s *store) Read(id int, dst []byte) error {
 	offset, ok := s.Locate(id)

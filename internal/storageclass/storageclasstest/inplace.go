@@ -58,6 +58,12 @@ func testFill(t *testing.T, factory Factory) {
 	if err := fill(s, ds, 4); err == nil {
 		t.Fatal("filled a sample that does not exist")
 	}
+	for _, id := range []int{0, 1, 2, 3, 4, -1} {
+		data, ok := s.(storageclass.InPlace).View(id)
+		if want := id == 0 || id == 2; ok != want || ok && (!bytes.Equal(data, Bytes(ds, id)) || cap(data) != len(data)) {
+			t.Fatalf("sample %d: a view of %d bytes (room to append: %d), %v", id, len(data), cap(data), ok)
+		}
+	}
 	Check(t, s, ds, 2, 0)
 	Close(t, s, c)
 }
