@@ -19,6 +19,7 @@ from typing import Any, Dict, Iterator, List, Optional, Union
 
 from . import _daemon, _launcher
 from ._arguments import configuration, settings, whole_number
+from ._output import Output
 from ._progress import Progress
 from ._protocol import audit_sum
 from ._reports import Explanation, Report, Stats
@@ -52,7 +53,9 @@ class Loader:
                  rank: Optional[int] = None, world_size: Optional[int] = None,
                  scheme: str = "strided", tail: str = "pad", drop_last: bool = False,
                  timeout: float = 0, name: Optional[str] = None, verify: bool = False,
-                 config_file: Optional[str] = None, keys: Optional[Dict[str, Any]] = None):
+                 config_file: Optional[str] = None, keys: Optional[Dict[str, Any]] = None,
+                 transforms: Optional[List[Dict[str, Any]]] = None):
+        self._transforms = transforms or None  # what the daemon does with samples
         self._stream: Optional[Stream] = None
         self._source: Any = None   # the stream, or the workers in front of it
         self._closed = False
@@ -128,7 +131,7 @@ class Loader:
             "job": _launcher.job_key(self._place, self._name),
             "rank": self._place.rank, "world_size": self._place.world_size,
             "dataset": self.dataset.describe(), "stream": self._spec,
-            **settings(self._arguments, self._config_file),
+            "transforms": self._transforms, **settings(self._arguments, self._config_file),
         }
         client = _daemon.connect()
         try:
@@ -295,6 +298,16 @@ class Loader:
     def _make(self, taken: Taken) -> Any:
         """What the user gets for a batch."""
         raise NotImplementedError
+
+    @property
+    def output(self) -> Optional[Output]:
+        """What the daemon makes of every sample; None: it stays as it is."""
+        return self._ready().output
+
+    def views(self, taken: Taken) -> Any:
+        """The batch's samples, one by one."""
+        output = self._stream.output
+        return taken.content if output is None else output.split(taken.content, taken.n)
 
     def _yielded(self, taken: Taken, stall: int) -> None:
         """Counts a batch, and tells the daemon."""

@@ -19,10 +19,11 @@ import logging
 import os
 import time
 from collections import deque
-from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Tuple, Union
 
 from . import _daemon
 from . import _protocol as protocol
+from ._output import Output
 from ._segments import Lease, Segment
 from .errors import (ClosedError, EndError, HDMLPError, ProtocolError, StallTimeout, from_answer)
 
@@ -43,8 +44,8 @@ class Taken(NamedTuple):
     """A batch taken from the stream.
 
     Attributes:
-        content: the samples' bytes, read-only and where they lie; None if the stream does not
-            map; what a worker made of them, if it comes from a pool.
+        content: the samples' bytes, read-only and where they lie; if the job has transforms, what these made, as one
+            writable piece; None if the stream does not map; what a worker made of them, if it comes from a pool.
         payload: the BATCH frame's payload; see :func:`column`.
         n: samples.
         epoch, step: which batch it is.
@@ -96,6 +97,7 @@ class Stream:
 
     Attributes:
         opened: the OPENED object.
+        output: what every sample becomes; None: it stays as it is.
         steps: batches per epoch.
         position: what comes next, or None if the daemon sends nothing.
         stall: ns that the last :meth:`next` was blocked.
@@ -125,7 +127,10 @@ class Stream:
         self._dead = False  # the daemon is gone, and the reader knows it
         self.position: Optional[int] = None
         self.stall = 0
+        self.output: Optional[Output] = None
         self.opened = self._open(request)
+        if self.opened.get("output"):
+            self.output = Output(self.opened["output"])
         self.steps = int(self.opened["steps"])
 
     @property
@@ -309,7 +314,7 @@ class Stream:
                 return EndError("the loader's last epoch is over: give a larger epochs=")
         return None
 
-    def _views(self, payload: bytearray, n: int, slots: bytes) -> List[memoryview]:
+    def _views(self, payload: bytearray, n: int, slots: bytes) -> Union[List[memoryview], memoryview]:
         lease = Lease(slots, self._freed.append)
         if not n:
             return []
@@ -318,6 +323,8 @@ class Stream:
         lengths = columns[32 + 16 * n:32 + 24 * n].cast("Q").tolist()
         segments = payload[32 + 28 * n:32 + 32 * n]
         first = segments[:4]
+        if self.output is not None:
+            return self._block(int.from_bytes(first, "little"), segments == first * n, offsets, lengths, lease)
         try:
             if segments == first * n:
                 view = self._segments[int.from_bytes(first, "little")].view(lease).toreadonly()
@@ -331,6 +338,17 @@ class Stream:
         if sum(map(len, views)) != sum(lengths):
             raise ProtocolError("a batch reaches beyond its segment")
         return views
+
+    def _block(self, segment: int, one: bool, offsets: List[int], lengths: List[int], lease: Lease) -> memoryview:
+        """A batch of what transforms made, which lies in one piece."""
+        size, begin = self.output.nbytes, offsets[0]
+        end = begin + size * len(offsets)
+        if not one or segment not in self._segments or lengths != [size] * len(lengths) or offsets != list(range(begin, end, size)):
+            raise ProtocolError(f"a batch of {len(offsets)} samples of {size} bytes does not lie in one piece")
+        view = self._segments[segment].view(lease)[begin:end]
+        if len(view) != end - begin:
+            raise ProtocolError("a batch reaches beyond its segment")
+        return view
 
     def next(self, timeout: float = 0.0) -> Taken:
         """Takes the next batch, waiting for it; :attr:`stall` says for how long.

@@ -18,6 +18,7 @@ from ._loader import Loader
 from ._progress import Progress
 from ._stream import Taken, column
 from .errors import ConfigError, DatasetNotFoundError
+from .transforms import describe
 
 __all__ = ["Batch", "DataLoader", "Folder"]
 
@@ -130,16 +131,31 @@ class Folder:
         return f"{type(self).__name__}({self.root!r})"
 
 
+def described(transforms: Any) -> Optional[List[Dict[str, Any]]]:
+    """A list of :mod:`hdmlp.transforms` as the daemon takes it; None for no transforms.
+
+    Raises:
+        ConfigError: it has others, which the daemon can not carry out.
+    """
+    if not transforms:
+        return None
+    try:
+        return describe(transforms)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"transforms: {error}") from None
+
+
 class Batch(NamedTuple):
     """One rank's batch.
 
     Attributes:
         samples: the bytes of each sample, read-only, where they lie in shared memory: valid for
-            as long as the view, or anything made of it, is kept. ``bytes(x)`` makes a copy.
+            as long as the view, or anything made of it, is kept. ``bytes(x)`` makes a copy. With transforms a
+            numpy array of shape (n, ...), writable, which lies there as well.
         labels: class numbers: a numpy int64 array of shape (n,), or a list where numpy is missing.
     """
 
-    samples: List[memoryview]
+    samples: Any
     labels: Any
 
 
@@ -164,7 +180,8 @@ class DataLoader(Loader):
         rank, world_size: both or neither; by default the launcher's.
         drop_last: leave out what does not fill a batch on every rank. Otherwise ranks are padded
             to equal length, as torch does, and the last batch may be short.
-        collate_fn: called with a list of (memoryview, int); what it returns is the batch.
+        collate_fn: called with a list of (memoryview, int), with transforms of (array, int); what it returns is the batch.
+        transforms: a list of :mod:`hdmlp.transforms`, which the daemon carries out; None: samples stay as they are.
         timeout: seconds to wait for a batch before :class:`~hdmlp.errors.StallTimeout`; 0: for ever.
         name: the loader's name, the same on all ranks; by default its number in the process.
         verify: check at the end of each epoch that all ranks together got every sample.
@@ -179,7 +196,7 @@ class DataLoader(Loader):
                  shuffle: Union[bool, str] = True, *, epochs: Optional[int] = None,
                  seed: Optional[int] = None, rank: Optional[int] = None,
                  world_size: Optional[int] = None, drop_last: bool = False,
-                 collate_fn: Optional[Callable] = None, timeout: float = 0,
+                 collate_fn: Optional[Callable] = None, transforms: Any = None, timeout: float = 0,
                  name: Optional[str] = None, verify: bool = False,
                  config_file: Optional[str] = None, **keys: Any):
         if not isinstance(dataset, Folder):
@@ -189,9 +206,12 @@ class DataLoader(Loader):
         super().__init__(dataset, local_batch=self.batch_size, shuffle=shuffle, epochs=epochs, seed=seed,
                          rank=rank, world_size=world_size, tail="drop" if drop_last else "pad",
                          drop_last=drop_last, timeout=timeout, name=name, verify=verify,
-                         config_file=config_file, keys=keys)
+                         config_file=config_file, keys=keys, transforms=described(transforms))
 
     def _make(self, taken: Taken) -> Any:
+        output = self._stream.output
+        if output is not None:
+            taken = taken._replace(content=output.array(taken.content, taken.n))
         if self._collate is not None:
             return self._collate(list(zip(taken.content, column(taken.payload, taken.n, "labels"))))
         numpy = _numpy()

@@ -14,9 +14,10 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from ._arguments import whole_number
 from ._loader import Loader
+from ._output import Output
 from ._recipe import Recipe, generators_kept
 from ._stream import Taken, column
-from .data import Folder
+from .data import Folder, described
 from .errors import ClosedError, ConfigError, EndError
 
 __all__ = ["Job"]
@@ -39,8 +40,8 @@ class Job:
         distr_scheme: how a batch is distributed over ranks; ``"uniform"``: contiguous slices, the
             last one shorter.
         drop_last_batch: leave out a last batch that is short.
-        transforms: HDMLP's integrated transformations; there are none yet, so it must be None or
-            empty. Give transforms to :class:`hdmlp.torch.HDMLPImageFolder`.
+        transforms: HDMLP's integrated transformations: a list of :mod:`hdmlp.transforms`, which the daemon carries out; None:
+            those of :class:`hdmlp.torch.HDMLPImageFolder`, or none.
         seed: of the order; None: drawn, the same on all ranks.
         config_path: a TOML file of configuration keys.
         lib_path: accepted for compatibility; there is no library to find.
@@ -56,8 +57,8 @@ class Job:
                  lib_path: Optional[str] = None):
         if distr_scheme != "uniform":
             raise ConfigError(f"distr_scheme={distr_scheme!r}: must be 'uniform'")
-        if transforms:
-            raise ConfigError("transforms: give them to HDMLPImageFolder(data_dir, job, data_transforms)")
+        self._transforms = list(transforms or ())
+        described(self._transforms)  # says what is wrong with them
         self.dataset = Folder(dataset_path)
         self.batch_size = whole_number("batch_size", batch_size, 1)
         self.epochs = whole_number("epochs", epochs, 1)
@@ -81,8 +82,25 @@ class Job:
             self._loader = _JobLoader(
                 self.dataset, global_batch=self.batch_size, shuffle="feistel", epochs=self.epochs,
                 seed=self.seed, scheme="uniform", tail="keep", drop_last=self.drop_last_batch,
-                config_file=self._config_path)
+                config_file=self._config_path, transforms=described(self._transforms))
         return self._loader
+
+    def use_transforms(self, transforms: List[Any]) -> None:
+        """Lets the daemon carry out these :mod:`hdmlp.transforms`.
+
+        Raises:
+            ConfigError: the job is set up already, or has others.
+        """
+        if self._transforms and transforms != self._transforms:
+            raise ConfigError("transforms: the job was made with others")
+        if self._loader is not None and transforms != self._transforms:
+            raise ConfigError("transforms: the job is set up already: make HDMLPImageFolder before anything else is asked of it")
+        self._transforms = list(transforms)
+
+    @property
+    def output(self) -> Optional[Output]:
+        """What the transforms make of every sample; None: it stays as it is."""
+        return self._ready().output
 
     def destroy(self) -> None:
         """Ends the job. Samples that the program keeps stay valid. Idempotent."""
@@ -102,7 +120,7 @@ class Job:
         """The next sample of this rank, through all epochs.
 
         Returns:
-            (class name, the sample's bytes: read-only, where they lie, valid while kept).
+            (class name, the sample's bytes, or with transforms those of what they made: where they lie, valid while kept).
 
         Raises:
             EndError: the last epoch's last sample was delivered.
@@ -121,7 +139,7 @@ class Job:
                 continue
             classes = loader.classes
             labels = column(taken.payload, taken.n, "labels")
-            self._left = iter([(classes[label], view) for label, view in zip(labels, taken.content)])
+            self._left = iter([(classes[label], view) for label, view in zip(labels, loader.views(taken))])
 
     def epoch(self, recipe: Recipe) -> Iterator[Any]:
         """The next epoch's batches of this rank, made by a recipe; a batch without samples is left out."""
@@ -132,7 +150,7 @@ class Job:
             begin = time.perf_counter()
             with generators_kept():
                 batch = recipe.collate(recipe.samples(
-                    taken.content, column(taken.payload, taken.n, "labels"),
+                    loader.views(taken), column(taken.payload, taken.n, "labels"),
                     column(taken.payload, taken.n, "ids"), loader.seed, taken.epoch))
             del taken
             self._augmentation += time.perf_counter() - begin
@@ -168,8 +186,8 @@ class Job:
         return self.drop_last_batch
 
     def get_transforms(self) -> List[Any]:
-        """The integrated transformations: none."""
-        return []
+        """The integrated transformations."""
+        return list(self._transforms)
 
     def get_metrics(self) -> Dict[str, Any]:
         """What the job cost so far.

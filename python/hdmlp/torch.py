@@ -15,6 +15,7 @@ samples' bytes, read-only and where they lie in shared memory, and a tensor of l
 from __future__ import annotations
 
 import io
+import logging
 import multiprocessing
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
@@ -25,12 +26,14 @@ from torch.utils.data import DistributedSampler, SequentialSampler
 from . import _daemon
 from ._arguments import whole_number
 from ._loader import Loader
+from ._output import Handed
 from ._progress import Progress
 from ._recipe import Composed, Recipe, generators_kept
 from ._results import Arena
 from ._stream import Stream, Taken, column
+from ._torchvision import Split, split
 from ._workers import Failed, Pool, RemoteTraceback
-from .data import Folder
+from .data import Folder, described
 from .errors import ConfigError
 from .job import Job
 
@@ -38,6 +41,8 @@ try:
     from torch.utils.data import default_collate
 except ImportError:
     from torch.utils.data._utils.collate import default_collate
+
+log = logging.getLogger("hdmlp")
 
 __all__ = ["DataLoader", "HDMLPDataLoader", "HDMLPImageFolder", "ImageFolder", "pil_loader"]
 
@@ -60,12 +65,30 @@ def _transform(transform: Any, transforms: Any) -> Optional[Callable]:
     return given
 
 
+def _offload(loader: Any, transform: Any) -> Split:
+    """What of a transform the daemon carries out, and what is left; what is left is said once."""
+    if loader is not pil_loader:
+        return Split([], [transform] if transform is not None else [], "bytes", "")
+    found = split(getattr(transform, "steps", transform))
+    if found.described and found.rest:
+        log.warning("%s runs in Python, after what HDMLP does: %s", ", ".join(map(_short, found.rest)), found.why)
+    elif found.rest and found.why:
+        log.warning("the transforms run in Python: %s: %s", _short(found.rest[0]), found.why)
+    return found
+
+
+def _short(value: Any) -> str:
+    text = getattr(value, "__name__", None) or repr(value)
+    return text if len(text) <= 60 else type(value).__name__
+
+
 class ImageFolder(Folder, torch.utils.data.Dataset):
     """torchvision's ``ImageFolder``: a directory with one sub-directory per class.
 
     Args:
         root: the directory.
-        transform: from what ``loader`` made to what the model gets; a callable, or a list of them.
+        transform: from what ``loader`` made to what the model gets: a list (or Compose) of :mod:`hdmlp.transforms`, of
+            torchvision's, or of any callables. The daemon carries out those that it knows, from the first on; the rest runs in Python.
         target_transform: applied to the class number.
         loader: from a sample's bytes, a read-only memoryview, to an object; None: :func:`pil_loader`.
             (torchvision's takes a path.)
@@ -180,7 +203,7 @@ class _Working(Loader):
 
     def _open_stream(self, client: _daemon.Client, request: Dict[str, Any]) -> Stream:
         if self._recipe is None or not self.num_workers:
-            return super()._open_stream(client, request)
+            return self._tell_output(super()._open_stream(client, request))
         context = self._context
         if context is None or isinstance(context, str):
             context = multiprocessing.get_context(context)
@@ -192,6 +215,11 @@ class _Working(Loader):
             raise
         pool.attach(stream)
         self._source = pool
+        return self._tell_output(stream)
+
+    def _tell_output(self, stream: Stream) -> Stream:
+        if self._recipe is not None and isinstance(self._recipe.loader, Handed):
+            self._recipe.loader.output = stream.output
         return stream
 
     def _cooked(self, taken: Taken) -> Any:
@@ -206,7 +234,7 @@ class _Working(Loader):
         try:
             with generators_kept():
                 batch = self._recipe.samples(
-                    taken.content, column(taken.payload, taken.n, "labels"),
+                    self.views(taken), column(taken.payload, taken.n, "labels"),
                     column(taken.payload, taken.n, "ids"), self._spec["seed"], taken.epoch)
                 if self._recipe.stack is not None:
                     return self._recipe.stack(batch, self._arena)
@@ -258,13 +286,15 @@ class DataLoader(_Working):
         drop_last: leave out the samples that do not make a whole batch on every rank.
             Otherwise ranks are padded to equal length, as torch does, and the last batch may be short.
             With a ``DistributedSampler`` it means the last batch alone, as in torch.
-        num_workers: processes that decode and transform; 0: this process does. The result does not
-            depend on it: random numbers of transforms come from seed, epoch and sample ID.
+        num_workers: processes for what runs in Python; 0: this process does it. The result does not
+            depend on it: random numbers of transforms come from seed, epoch and sample ID. What the daemon does it does
+            in threads of its own (``transform_threads``).
         collate_fn: from a list of (object, label) to the batch; None: torch's default, or for raw
             batches (list of memoryviews, labels).
         pin_memory: copy tensors to pinned memory, where CUDA is available.
         prefetch_factor: batches under way per worker; None: 2.
         persistent_workers: accepted; workers always persist.
+        offload: False: all transforms run in Python, in this process or in workers, though the daemon knows them.
         timeout: seconds to wait for a batch before :class:`~hdmlp.errors.StallTimeout`; 0: for ever.
         worker_init_fn: called in each worker with its number.
         multiprocessing_context: ``"fork"``, ``"spawn"``, ``"forkserver"`` or a context; None: the default.
@@ -278,7 +308,9 @@ class DataLoader(_Working):
 
     Yields:
         what ``collate_fn`` makes; by default ``[images, labels]``, or ``(samples, labels)`` raw, where
-        samples is a list of n read-only memoryviews and labels an int64 tensor of shape (n,).
+        samples is a list of n read-only memoryviews and labels an int64 tensor of shape (n,). Where the daemon carries out
+        all transforms, images is a tensor that lies in shared memory, where the daemon wrote it, and labels an int64
+        tensor, or what ``target_transform`` makes of them, collated.
 
     Raises:
         HDMLPError: see :mod:`hdmlp.errors`.
@@ -289,7 +321,7 @@ class DataLoader(_Working):
                  world_size: Optional[int] = None, sampler: Any = None, drop_last: bool = False,
                  num_workers: int = 0, collate_fn: Optional[Callable] = None, pin_memory: bool = False,
                  prefetch_factor: Optional[int] = None, persistent_workers: bool = False,
-                 timeout: float = 0, worker_init_fn: Optional[Callable[[int], None]] = None,
+                 offload: bool = True, timeout: float = 0, worker_init_fn: Optional[Callable[[int], None]] = None,
                  multiprocessing_context: Any = None, generator: Optional[torch.Generator] = None,
                  name: Optional[str] = None, verify: bool = False, raw: Optional[bool] = None,
                  config_file: Optional[str] = None, **keys: Any):
@@ -316,15 +348,22 @@ class DataLoader(_Working):
         self.collate_fn = collate_fn
         self.persistent_workers = True
         self.generator = generator
-        recipe = None
+        recipe, transforms = None, []
+        self._target_transform = None if raw else getattr(dataset, "target_transform", None)
         if not raw:
-            recipe = Recipe(getattr(dataset, "loader", pil_loader), getattr(dataset, "transform", None),
-                            getattr(dataset, "target_transform", None), collate_fn or default_collate,
-                            stack_into if collate_fn is None else None)
+            load, transform = getattr(dataset, "loader", pil_loader), getattr(dataset, "transform", None)
+            offloaded = _offload(load, transform) if offload else Split([], [], "bytes", "")
+            transforms = offloaded.described
+            if transforms:
+                load, transform = Handed(offloaded.hands), Composed(offloaded.rest) if offloaded.rest else None
+            if not transforms or transform is not None or collate_fn is not None:
+                recipe = Recipe(load, transform, self._target_transform, collate_fn or default_collate,
+                                stack_into if collate_fn is None else None)
         self._configure(recipe, num_workers, prefetch_factor, pin_memory, multiprocessing_context, worker_init_fn)
         super().__init__(dataset, local_batch=self.batch_size, shuffle=shuffle, epochs=epochs, seed=seed,
                          rank=rank, world_size=world_size, tail=tail, drop_last=drop_last, timeout=timeout,
-                         name=name, verify=verify, config_file=config_file, keys=keys)
+                         name=name, verify=verify, config_file=config_file, keys=keys,
+                         transforms=described(transforms))
         if self._sampler_epoch:
             self.set_epoch(self._sampler_epoch)
 
@@ -340,6 +379,8 @@ class DataLoader(_Working):
     def _make(self, taken: Taken) -> Any:
         if self._recipe is not None:
             batch = self._cooked(taken)
+        elif self._transforms:
+            batch = [self._stream.output.tensor(taken.content, taken.n), self._labels(taken)]
         elif self.collate_fn is None:
             batch = taken.content, labels_of(taken)
         else:
@@ -349,13 +390,21 @@ class DataLoader(_Working):
         return batch
 
 
+    def _labels(self, taken: Taken) -> Any:
+        """The batch's labels, as the default collate function makes them of what ``target_transform`` returns."""
+        if self._target_transform is None or not taken.n:
+            return labels_of(taken)
+        return default_collate([self._target_transform(label) for label in column(taken.payload, taken.n, "labels")])
+
+
 class HDMLPImageFolder(torch.utils.data.Dataset):
     """The thesis's dataset (listing 4.6): what a :class:`hdmlp.Job` delivers, transformed.
 
     Args:
         data_dir: the directory that the job was made with.
         job: the job.
-        data_transforms: applied to the decoded image, an RGB ``PIL.Image``: a callable or a list.
+        data_transforms: what is made of samples: a callable or a list, as :class:`ImageFolder` takes it. Without any, and
+            none given to the job, the decoded image, an RGB ``PIL.Image``.
         target_transform: applied to the class number.
 
     ``dataset[i]`` is the job's next sample, whatever ``i`` is, as in the original.
@@ -369,6 +418,13 @@ class HDMLPImageFolder(torch.utils.data.Dataset):
         self.job = job
         self.transform = _transform(data_transforms, None)
         self.target_transform = target_transform
+        self._load, self._rest = pil_loader, self.transform
+        offloaded = _offload(pil_loader, self.transform)
+        if offloaded.described or job.get_transforms():
+            if offloaded.described:
+                job.use_transforms(offloaded.described)
+            self._load = Handed(offloaded.hands if offloaded.described else "tensor")
+            self._rest = Composed(offloaded.rest) if offloaded.rest else None
         self._folder = Folder(data_dir)
         if self._folder.describe()["path"] != job.dataset.describe()["path"]:
             raise ConfigError(f"data_dir={data_dir!r}: the job was made for {job.dataset.root!r}")
@@ -389,15 +445,20 @@ class HDMLPImageFolder(torch.utils.data.Dataset):
 
     def recipe(self, collate: Callable) -> Recipe:
         """How samples are made."""
-        return Recipe(pil_loader, self.transform, self.target_transform, collate, None)
+        return Recipe(self._loaded, self._rest, self.target_transform, collate, None)
+
+    def _loaded(self, data: memoryview) -> Any:
+        if isinstance(self._load, Handed):
+            self._load.output = self.job.output
+        return self._load(data)
 
     def __getitem__(self, index: int) -> Tuple[Any, Any]:
         """(object, class number) of the job's next sample."""
         label, data = self.job.get()
         number = self.class_to_idx[label]
-        value = pil_loader(data)
-        if self.transform is not None:
-            value = self.transform(value)
+        value = self._loaded(data)
+        if self._rest is not None:
+            value = self._rest(value)
         return value, number if self.target_transform is None else self.target_transform(number)
 
 

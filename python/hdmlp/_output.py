@@ -1,0 +1,82 @@
+"""What the daemon's transforms make of samples: arrays of one shape and type, one behind the other in shared memory."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from .errors import ConfigError
+
+_SIZES = {"uint8": 1, "float16": 2, "bfloat16": 2, "float32": 4}
+
+
+class Output:
+    """What every sample becomes.
+
+    Args:
+        answer: the ``output`` of the daemon's OPENED (docs/FORMATS.md).
+
+    Attributes:
+        shape: of a sample, without the batch's dimension.
+        type: the elements' type: ``"uint8"``, ``"float16"``, ``"bfloat16"`` or ``"float32"``.
+        count, nbytes: elements and bytes of a sample.
+    """
+
+    def __init__(self, answer: Dict[str, Any]):
+        self.shape: Tuple[int, ...] = tuple(answer["shape"])
+        self.type: str = answer["type"]
+        self.count = 1
+        for edge in self.shape:
+            self.count *= edge
+        self.nbytes = self.count * _SIZES[self.type]
+
+    def array(self, block: Optional[memoryview], n: int) -> Any:
+        """A batch of n as a numpy array of shape (n, ...), where it lies.
+
+        Raises:
+            ConfigError: numpy is missing, or has no such type.
+        """
+        try:
+            import numpy
+        except ImportError:
+            raise ConfigError("transforms: numpy is needed for what they make; install it, or use hdmlp.torch") from None
+        if self.type == "bfloat16":
+            raise ConfigError("transforms: numpy has no bfloat16; use float16 or float32, or hdmlp.torch")
+        if not n:
+            return numpy.empty((0, *self.shape), self.type)
+        return numpy.frombuffer(block, self.type, n * self.count).reshape(n, *self.shape)
+
+    def tensor(self, block: Optional[memoryview], n: int) -> Any:
+        """A batch of n as a tensor of shape (n, ...), where it lies."""
+        import torch
+        dtype = getattr(torch, self.type)
+        if not n:
+            return torch.empty((0, *self.shape), dtype=dtype)
+        return torch.frombuffer(block, dtype=dtype, count=n * self.count).view(n, *self.shape)
+
+    def split(self, block: Optional[memoryview], n: int) -> List[memoryview]:
+        """The samples of a batch of n, one by one."""
+        return [block[i * self.nbytes:(i + 1) * self.nbytes] for i in range(n)]
+
+
+class Handed:
+    """Makes of what the daemon made what the rest of the transforms, in Python, are to be given.
+
+    Args:
+        hands: ``"tensor"``, or ``"image"`` for a PIL image; see :class:`hdmlp._torchvision.Split`.
+
+    Attributes:
+        output: set once the job is open.
+    """
+
+    def __init__(self, hands: str):
+        self.hands = hands
+        self.output: Optional[Output] = None
+
+    def __call__(self, view: Sequence[int]) -> Any:
+        output = self.output
+        data = bytearray(view)  # a copy: what follows may write to it
+        if self.hands == "tensor":
+            return output.tensor(memoryview(data), 1)[0]
+        from PIL import Image
+        height, width, channels = output.shape
+        return Image.frombytes("L" if channels == 1 else "RGB", (width, height), bytes(data))
