@@ -86,16 +86,18 @@ type axis struct {
 	scratch []float64
 	// What the tables were made for.
 	source, target, from, to int
+	start, length            float64
 	filter                   Filter
 }
 
-// set makes a the tables that resample source pixels to target pixels, for targets from..to-1.
-func (a *axis) set(source, target, from, to int, f Filter) {
-	if a.source == source && a.target == target && a.from == from && a.to == to && a.filter == f {
+// set makes a the tables that resample, of source pixels, those from start on, length of them, to target pixels, for
+// targets from..to-1.
+func (a *axis) set(source int, start, length float64, target, from, to int, f Filter) {
+	if a.source == source && a.start == start && a.length == length && a.target == target && a.from == from && a.to == to && a.filter == f {
 		return
 	}
-	a.source, a.target, a.from, a.to, a.filter = source, target, from, to, f
-	scale := float64(source) / float64(target)
+	a.source, a.start, a.length, a.target, a.from, a.to, a.filter = source, start, length, target, from, to, f
+	scale := length / float64(target)
 	filterScale := max(scale, 1)
 	support := f.support() * filterScale
 	a.taps = int(math.Ceil(support))*2 + 1
@@ -104,7 +106,7 @@ func (a *axis) set(source, target, from, to int, f Filter) {
 	a.weights, a.scratch = grow(a.weights, n*a.taps), grow(a.scratch, a.taps)
 	ss := 1 / filterScale
 	for i := range n {
-		center := (float64(from+i) + 0.5) * scale
+		center := start + (float64(from+i)+0.5)*scale
 		first := max(int(center-support+0.5), 0)
 		count := min(int(center+support+0.5), source) - first
 		w := a.scratch[:count]
@@ -143,19 +145,22 @@ func (a *axis) set(source, target, from, to int, f Filter) {
 }
 
 // reach returns the source pixels that targets from..to-1 read.
-func reach(source, target, from, to int, f Filter) (first, last int) {
-	if source == target || from >= to {
+func reach(source int, start, length float64, target, from, to int, f Filter) (first, last int) {
+	if whole(source, start, length) && source == target || from >= to {
 		return from, to
 	}
-	scale := float64(source) / float64(target)
 	if f == Nearest {
 		return nearest(source, target, from), nearest(source, target, to-1) + 1
 	}
+	scale := length / float64(target)
 	support := f.support() * max(scale, 1)
-	first = max(int((float64(from)+0.5)*scale-support+0.5), 0)
-	last = min(int((float64(to-1)+0.5)*scale+support+0.5), source)
+	first = max(int(start+(float64(from)+0.5)*scale-support+0.5), 0)
+	last = min(int(start+(float64(to-1)+0.5)*scale+support+0.5), source)
 	return first, last
 }
+
+// whole tells whether a part is all of source pixels.
+func whole(source int, start, length float64) bool { return start == 0 && length == float64(source) }
 
 // nearest returns the source pixel that target pixel i takes. Pillow's ImagingScaleAffine adds the scale up once per
 // pixel, and rounding errors with it.
@@ -171,7 +176,12 @@ func nearest(source, target, i int) int {
 // Support returns the part of an image of srcW x srcH that Resize reads to make that window of it resized to width x
 // height. A decoder needs to decode no more.
 func Support(srcW, srcH, width, height int, window image.Rectangle, f Filter) image.Rectangle {
-	x0, x1 := reach(srcW, width, window.Min.X, window.Max.X, f)
-	y0, y1 := reach(srcH, height, window.Min.Y, window.Max.Y, f)
+	return SupportBox(srcW, srcH, Part{0, 0, float64(srcW), float64(srcH)}, width, height, window, f)
+}
+
+// SupportBox is Support for ResizeBox.
+func SupportBox(srcW, srcH int, b Part, width, height int, window image.Rectangle, f Filter) image.Rectangle {
+	x0, x1 := reach(srcW, b.X, b.Width, width, window.Min.X, window.Max.X, f)
+	y0, y1 := reach(srcH, b.Y, b.Height, height, window.Min.Y, window.Max.Y, f)
 	return image.Rect(x0, y0, x1, y1)
 }

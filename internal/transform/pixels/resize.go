@@ -25,26 +25,39 @@ func (r *Resizer) Resize(dst, src *Image, width, height int, window image.Rectan
 func (r *Resizer) ResizePart(
 	dst, src *Image, origin image.Point, fullW, fullH, width, height int, window image.Rectangle, f Filter,
 ) {
-	need := Support(fullW, fullH, width, height, window, f)
-	if window.Empty() || !window.In(image.Rect(0, 0, width, height)) || !need.Sub(origin).In(src.Bounds()) {
-		panic(fmt.Sprintf("pixels: resize %dx%d to %dx%d, window %v: %v is needed, and %v at %v is there",
-			fullW, fullH, width, height, window, need, src.Bounds(), origin))
+	r.ResizeBox(dst, src, origin, fullW, fullH, Part{0, 0, float64(fullW), float64(fullH)}, width, height, window, f)
+}
+
+// Part is a part of an image, in pixels and fractions of pixels: what is left of an image, or of a crop, in
+// one that was decoded smaller.
+type Part struct{ X, Y, Width, Height float64 }
+
+// ResizeBox is ResizePart of part b of the image, as PIL's src.resize((width, height), filter, box). A part that is not
+// all of the image can not have the filter Nearest.
+func (r *Resizer) ResizeBox(
+	dst, src *Image, origin image.Point, fullW, fullH int, b Part, width, height int, window image.Rectangle, f Filter,
+) {
+	need := SupportBox(fullW, fullH, b, width, height, window, f)
+	across, down := whole(fullW, b.X, b.Width), whole(fullH, b.Y, b.Height)
+	if window.Empty() || !window.In(image.Rect(0, 0, width, height)) || !need.Sub(origin).In(src.Bounds()) || f == Nearest && !(across && down) {
+		panic(fmt.Sprintf("pixels: resize %dx%d, %v of it, to %dx%d %v, window %v: %v is needed, and %v at %v is there",
+			fullW, fullH, b, width, height, f, window, need, src.Bounds(), origin))
 	}
 	dst.Reset(window.Dx(), window.Dy(), src.Channels)
 	part := src.Sub(need.Sub(origin))
 	switch {
 	case f == Nearest:
 		r.nearest(dst, &part, need.Min, fullW, fullH, width, height, window)
-	case fullW == width && fullH == height:
+	case across && down && fullW == width && fullH == height:
 		part.CopyTo(dst)
 	default:
 		job := resample{dst: dst, src: &part, first: need.Min, rows: &r.rows, scratch: &r.scratch}
-		if fullW != width {
-			r.horizontal.set(fullW, width, window.Min.X, window.Max.X, f)
+		if !across || fullW != width {
+			r.horizontal.set(fullW, b.X, b.Width, width, window.Min.X, window.Max.X, f)
 			job.horizontal = &r.horizontal
 		}
-		if fullH != height {
-			r.vertical.set(fullH, height, window.Min.Y, window.Max.Y, f)
+		if !down || fullH != height {
+			r.vertical.set(fullH, b.Y, b.Height, height, window.Min.Y, window.Max.Y, f)
 			job.vertical = &r.vertical
 		}
 		job.run()
