@@ -418,13 +418,15 @@ class HDMLPImageFolder(torch.utils.data.Dataset):
         self.job = job
         self.transform = _transform(data_transforms, None)
         self.target_transform = target_transform
-        self._load, self._rest = pil_loader, self.transform
+        self._handed: Optional[Handed] = None
+        self._rest: Optional[Callable] = None
         offloaded = _offload(pil_loader, self.transform)
-        if offloaded.described or job.get_transforms():
-            if offloaded.described:
-                job.use_transforms(offloaded.described)
-            self._load = Handed(offloaded.hands if offloaded.described else "tensor")
+        if offloaded.described:
+            job.use_transforms(offloaded.described)
+            self._handed = Handed(offloaded.hands)
             self._rest = Composed(offloaded.rest) if offloaded.rest else None
+        elif job.get_transforms():
+            self._handed, self._rest = Handed("tensor"), self.transform
         self._folder = Folder(data_dir)
         if self._folder.describe()["path"] != job.dataset.describe()["path"]:
             raise ConfigError(f"data_dir={data_dir!r}: the job was made for {job.dataset.root!r}")
@@ -445,20 +447,22 @@ class HDMLPImageFolder(torch.utils.data.Dataset):
 
     def recipe(self, collate: Callable) -> Recipe:
         """How samples are made."""
-        return Recipe(self._loaded, self._rest, self.target_transform, collate, None)
+        return Recipe(self._made, None, self.target_transform, collate, None)
 
-    def _loaded(self, data: memoryview) -> Any:
-        if isinstance(self._load, Handed):
-            self._load.output = self.job.output
-        return self._load(data)
+    def _made(self, data: memoryview) -> Any:
+        """The object, transformed."""
+        if self._handed is None:
+            value, transform = pil_loader(data), self.transform
+        else:
+            self._handed.output = self.job.output
+            value, transform = self._handed(data), self._rest
+        return value if transform is None else transform(value)
 
     def __getitem__(self, index: int) -> Tuple[Any, Any]:
         """(object, class number) of the job's next sample."""
         label, data = self.job.get()
         number = self.class_to_idx[label]
-        value = self._loaded(data)
-        if self._rest is not None:
-            value = self._rest(value)
+        value = self._made(data)
         return value, number if self.target_transform is None else self.target_transform(number)
 
 
