@@ -34,39 +34,65 @@ static inline int32_t extend(uint32_t v, uint32_t n) {
 	return n == 0 ? 0 : (int32_t)v - (v >> (n - 1) ? 0 : (int32_t)((1u << n) - 1));
 }
 
-// table_set makes t decode h, unless it does already. For DC codes a symbol is the number of the value's bits; for AC
-// codes it has a run of zeros in the upper half. libjpeg has checked h.
+// What a symbol says: the number of the value's bits, and, for AC codes, how many coefficients are 0 before it.
+static inline uint32_t size_of(uint32_t symbol, int is_ac) { return is_ac ? symbol & 15 : symbol; }
+
+static inline uint32_t run_of(uint32_t symbol, int is_ac) {
+	if (!is_ac)
+		return 0;
+	// No value: 16 zeros, or the end of the block; libjpeg takes whatever is not the former for the latter.
+	return (symbol & 15) != 0 ? symbol >> 4 : symbol >> 4 == 15 ? 15 : 64;
+}
+
+enum { none = 0x80 };
+
+// table_set makes t decode h, which libjpeg has checked, unless it does already.
 static void table_set(entropy_table *t, const JHUFF_TBL *h, int is_ac) {
 	int total = 0;
 	for (int n = 1; n <= 16; n++)
 		total += h->bits[n];
-	if (t->set && memcmp(t->counts + 1, h->bits + 1, 16) == 0 && memcmp(t->symbol, h->huffval, (size_t)total) == 0)
+	if (t->set && t->is_ac == is_ac && memcmp(t->counts + 1, h->bits + 1, 16) == 0 &&
+	    memcmp(t->symbol, h->huffval, (size_t)total) == 0)
 		return;
 	t->set = 1;
+	t->is_ac = is_ac;
 	memcpy(t->counts, h->bits, 17);
 	memcpy(t->symbol, h->huffval, (size_t)total);
-	for (int i = 0; i < 1 << look; i++)
-		t->entry[i] = 0x80;
+
+	// First the code that each window starts with: its length and symbol.
+	uint16_t length[1 << look] = {0};
+	uint8_t symbol[1 << look];
 	uint32_t code = 0;
 	int index = 0;
 	for (uint32_t n = 1; n <= 16; n++, code <<= 1) {
 		t->offset[n] = index - (int32_t)code;
-		for (int i = 0; i < h->bits[n]; i++, index++, code++) {
-			if (n > look)
-				continue;
-			uint32_t symbol = h->huffval[index], size = is_ac ? symbol & 15 : symbol, run = is_ac ? symbol >> 4 : 0;
-			if (is_ac && size == 0)
-				run = run == 15 ? 15 : 64;
-			uint32_t rest = look - n;
-			for (uint32_t low = 0; low < 1u << rest; low++) {
-				uint32_t *entry = &t->entry[code << rest | low];
-				if (size <= rest)
-					*entry = (uint32_t)extend(low >> (rest - size), size) << 16 | run << 8 | (n + size);
-				else
-					*entry = size << 16 | run << 8 | 0x80 | (n + size);
+		for (int i = 0; i < h->bits[n]; i++, index++, code++)
+			for (uint32_t w = n > look ? 1 << look : code << (look - n); w < 1 << look && w >> (look - n) == code; w++) {
+				length[w] = (uint16_t)n;
+				symbol[w] = h->huffval[index];
+			}
+		t->limit[n] = (int32_t)(code << (16 - n));
+	}
+
+	for (uint32_t w = 0; w < 1 << look; w++) {
+		uint32_t n = length[w], size = size_of(symbol[w], is_ac), run = run_of(symbol[w], is_ac);
+		if (n == 0) {
+			t->entry[w] = none;
+			continue;
+		}
+		uint32_t used = n + size, about = run + 1;
+		uint64_t second = 0;
+		if (is_ac && run != 64 && used < look) {
+			// The bits that the window does not show are taken as 0; they must not matter.
+			uint32_t rest = w << used & ((1 << look) - 1), m = length[rest], more = size_of(symbol[rest], is_ac);
+			if (m != 0 && used + m + more <= look) {
+				second = more == 0 ? 0 : (uint16_t)extend(rest >> (look - m - more) & ((1u << more) - 1), more);
+				about += run_of(symbol[rest], is_ac) + 1;
+				used += m + more;
 			}
 		}
-		t->limit[n] = (int32_t)(code << (16 - n));
+		t->entry[w] = second << 48 | (uint64_t)(n + size) << 40 | (uint64_t)about << 32 | run << 24 | (63 - size) << 16 |
+		              n << 8 | used;
 	}
 }
 
@@ -157,32 +183,80 @@ static inline __attribute__((always_inline)) void use(reader *r, uint32_t n) {
 	r->valid -= (int)n;
 }
 
-// long_code decodes what an entry does not say, and returns an entry with the value of size bits in its upper half; 0 if
-// there is no such code.
-static __attribute__((noinline)) uint32_t long_code(reader *r, const entropy_table *t, uint32_t entry, int is_ac) {
+// first_value returns the value behind the first code of an entry, whose bits are at the top of bits. Negative values are the
+// complement of their absolute one (T.81, F.2.2.1).
+static inline __attribute__((always_inline)) int16_t first_value(uint64_t bits, uint64_t entry) {
+	uint64_t value = bits << (entry >> 8 & 63);
+	uint64_t negative = ~(uint64_t)((int64_t)value >> 63);
+	value = (value ^ negative) >> 1 >> (entry >> 16 & 63);
+	return (int16_t)((value ^ negative) - negative);
+}
+
+// A code and its value: how many coefficients are skipped before it, or -1 if there is no such code.
+typedef struct {
+	int32_t run, value;
+} long_result;
+
+// long_code decodes a code of any length; for those that no entry has.
+static __attribute__((noinline)) long_result long_code(reader *r, const entropy_table *t) {
 	refill(r);
-	uint32_t size, run;
-	if (entry == 0x80) {
-		int32_t window = (int32_t)(r->bits >> 48);
-		uint32_t n = look + 1;
-		while (n <= 16 && window >= t->limit[n])
-			n++;
-		if (n > 16)
-			return 0;
-		uint32_t symbol = t->symbol[((window >> (16 - n)) + t->offset[n]) & 255];
-		size = is_ac ? symbol & 15 : symbol;
-		run = is_ac ? symbol >> 4 : 0;
-		if (is_ac && size == 0)
-			run = run == 15 ? 15 : 64;
-		use(r, n);
-	} else {
-		size = entry >> 16;
-		run = entry >> 8 & 0xff;
-		use(r, (entry & 0x7f) - size);
-	}
+	int32_t window = (int32_t)(r->bits >> 48);
+	uint32_t n = 1;
+	while (n <= 16 && window >= t->limit[n])
+		n++;
+	if (n > 16)
+		return (long_result){-1, 0};
+	uint32_t symbol = t->symbol[((window >> (16 - n)) + t->offset[n]) & 255], size = size_of(symbol, t->is_ac);
+	use(r, n);
 	uint32_t value = size == 0 ? 0 : (uint32_t)(r->bits >> (64 - size));
 	use(r, size);
-	return (uint32_t)extend(value, size) << 16 | run << 8 | 1;
+	return (long_result){(int32_t)run_of(symbol, t->is_ac), extend(value, size)};
+}
+
+// coefficients decodes the AC coefficients of a block.
+static inline __attribute__((always_inline)) boolean coefficients(reader *in, const entropy_table *ac, int16_t *block) {
+	reader r = *in;
+	uint32_t k = 1;
+	for (;;) {
+		uint64_t entry;
+		refill(&r);
+		// Twice a code of look bits and a value of 15 fit into what a refill gives.
+		for (int i = 0; i < 2; i++) {
+			entry = ac->entry[r.bits >> (64 - look)];
+			if (__builtin_expect(entry & none, 0))
+				goto slow;
+			int16_t value = first_value(r.bits, entry);
+			uint32_t first = k + (entry >> 24 & 0xff);
+			if (first >= 63) {
+				// The block ends with the first code; a second would be another block's.
+				block[natural_order[first]] = value;
+				use(&r, entry >> 40 & 0xff);
+				*in = r;
+				return TRUE;
+			}
+			r.bits <<= entry & 63;
+			r.valid -= (int)(entry & 63);
+			k += entry >> 32 & 0xff;
+			// In this order: without a second code both are the same place.
+			block[natural_order[k - 1]] = (int16_t)(entry >> 48);
+			block[natural_order[first]] = value;
+			if (k > 63) {
+				*in = r;
+				return TRUE;
+			}
+		}
+		continue;
+	slow:
+		*in = r;
+		long_result code = long_code(in, ac);
+		if (code.run < 0)
+			return FALSE;
+		r = *in;
+		k += (uint32_t)code.run;
+		block[natural_order[k]] = (int16_t)code.value;
+		if (++k > 63)
+			return TRUE;
+	}
 }
 
 // mcu decodes one MCU. Where blocks is NULL, or an MCU is outside of the wanted columns, it decodes the codes and stores
@@ -201,15 +275,17 @@ static inline __attribute__((always_inline)) boolean mcu(
 	for (int b = 0; b < e->blocks; b++) {
 		const entropy_table *dc = e->block_dc[b], *ac = e->block_ac[b];
 		refill(&r);
-		uint32_t entry = dc->entry[r.bits >> (64 - look)];
-		if (__builtin_expect(entry & 0x80, 0)) {
-			if ((entry = long_code(&r, dc, entry, 0)) == 0)
-				return FALSE;
-		} else {
-			use(&r, entry & 0x7f);
-		}
+		uint64_t entry = dc->entry[r.bits >> (64 - look)];
 		int32_t *last = &e->dc[e->block_component[b]];
-		*last += (int32_t)entry >> 16;
+		if (__builtin_expect(entry & none, 0)) {
+			long_result code = long_code(&r, dc);
+			if (code.run < 0)
+				return FALSE;
+			*last += code.value;
+		} else {
+			*last += first_value(r.bits, entry);
+			use(&r, entry & 63);
+		}
 		if (__builtin_expect(*last > 1 << 24 || *last < -(1 << 24), 0))
 			return FALSE; // nothing sound is that large
 		int16_t nowhere[64];
@@ -219,23 +295,8 @@ static inline __attribute__((always_inline)) boolean mcu(
 			if (e->block_needs_ac[b])
 				block = *blocks[b];
 		}
-		// Four codes of look bits fit into what a refill gives.
-		for (uint32_t k = 1; k < 64;) {
-			refill(&r);
-			for (int i = 0; i < 4 && k < 64; i++) {
-				entry = ac->entry[r.bits >> (64 - look)];
-				if (__builtin_expect(entry & 0x80, 0)) {
-					if ((entry = long_code(&r, ac, entry, 1)) == 0)
-						return FALSE;
-					i = 4;
-				} else {
-					use(&r, entry & 0x7f);
-				}
-				k += entry >> 8 & 0xff;
-				block[natural_order[k]] = (int16_t)(entry >> 16);
-				k++;
-			}
-		}
+		if (!coefficients(&r, ac, block))
+			return FALSE;
 	}
 	e->next = r.next;
 	e->bits = r.bits;

@@ -14,21 +14,25 @@
 
 #include <jpegint.h>
 
-enum { look = 11 }; // bits looked up at once
+enum { look = 10 }; // bits looked up at once
 
-// entropy_table decodes one Huffman code. Of the next bits it says
-//   bits 0..6    how many of them are used: the code and the value's bits
-//   bit 7        set if the entry does not say all: the code, or its value, is longer than look bits
-//   bits 8..15   how many coefficients to skip before the value's (64 and a value of 0: the end of the block)
-//   bits 16..31  the value, or, with bit 7, its number of bits
-// An entry of just bit 7 is a code longer than look bits, or none.
+// entropy_table decodes Huffman codes with the values behind them: one, or two where both fit into look bits. Of the
+// next look bits, an entry says
+//   bits  0..5   how many bits it uses in all; look at most, or one code and its value
+//   bit   7      set if it says nothing: a code longer than look bits, or none
+//   bits  8..15  the length of the first code; its value comes behind it
+//   bits 16..23  63 less the number of the value's bits
+//   bits 24..31  how many coefficients to skip before the first value's: 64 at the end of the block
+//   bits 32..39  how many coefficients it is about in all
+//   bits 40..47  how many bits the first code and its value use
+//   bits 48..63  the second value; if there is none the last coefficient it is about is the first value's
 typedef struct {
-	uint32_t entry[1 << look];
-	int32_t limit[18];  // limit[n]: first 16-bit window above the codes of n bits
-	int32_t offset[18]; // index into symbol of a code of n bits, less the code
+	uint64_t entry[1 << look];
+	int32_t limit[17];  // limit[n]: first 16-bit window above the codes of n bits
+	int32_t offset[17]; // index into symbol of a code of n bits, less the code
 	uint8_t symbol[256];
-	uint8_t counts[17]; // what it was made of
-	int set;
+	uint8_t counts[17]; // of codes of n bits
+	int set, is_ac;
 } entropy_table;
 
 typedef struct entropy_decoder {

@@ -6,23 +6,25 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// How far to use the machine: 0 is plain C. For tests; pixels_level says what this machine has.
-enum { level_plain, level_avx2, level_vnni };
+// How far to use the machine; pixels_level says how far one can.
+enum { level_plain, level_avx2, level_avx512 };
 
 int pixels_level(void);
 
-// pixels_resample is resample.run. Axes that are not resampled have taps 0. size is the number of bytes of src; rows holds the
-// rows between the passes; scratch holds pixels_scratch bytes.
+// An axis, as in filter.go, and where src starts on it; taps is 0 where the axis is not resampled.
+typedef struct {
+	int taps, origin;
+	const int32_t *first, *counts, *weights;
+} pixels_axis;
+
+// pixels_resample is resample.run. size is the number of bytes of src; rows holds the rows between the passes; scratch holds
+// pixels_scratch bytes. A weight is below 2^23 - 2^15 in absolute value.
 void pixels_resample(
 	int level, uint8_t *dst, int width, int height, int channels,
 	const uint8_t *src, int src_width, int src_height, int stride, size_t size,
-	int horizontal_taps, const int32_t *horizontal_first, const int32_t *horizontal_counts,
-	const int32_t *horizontal_weights, int origin_x,
-	int vertical_taps, const int32_t *vertical_first, const int32_t *vertical_counts,
-	const int32_t *vertical_weights, int origin_y,
-	uint8_t *rows, uint8_t *scratch);
+	pixels_axis across, pixels_axis down, uint8_t *rows, uint8_t *scratch);
 
-size_t pixels_scratch(int width, int src_width, int channels, int horizontal_taps);
+size_t pixels_scratch(int width, int height, int src_width, int horizontal_taps, int vertical_taps);
 
 // What pixels_pack makes of samples: element size and kind of the tensor (Type in pack.go), and per channel what
 // float32 arithmetic gives it. A zero scale leaves a step out.

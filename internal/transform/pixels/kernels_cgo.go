@@ -30,20 +30,25 @@ func (j *resample) runC(level C.int) {
 	h, v := &none, &none
 	if j.horizontal != nil {
 		h = j.horizontal
-		n := C.pixels_scratch(C.int(j.dst.Width), C.int(j.src.Width), C.int(j.src.Channels), C.int(h.taps))
-		*j.scratch = grow(*j.scratch, int(n))
 	}
 	if j.vertical != nil {
 		v = j.vertical
 		*j.rows = grow(*j.rows, j.dst.Width*j.src.Height*j.src.Channels)
 	}
+	n := C.pixels_scratch(C.int(j.dst.Width), C.int(j.dst.Height), C.int(j.src.Width), C.int(h.taps), C.int(v.taps))
+	*j.scratch = grow(*j.scratch, int(n))
 	C.pixels_resample(
 		level, (*C.uint8_t)(address(j.dst.Pix)), C.int(j.dst.Width), C.int(j.dst.Height), C.int(j.dst.Channels),
 		(*C.uint8_t)(address(j.src.Pix)), C.int(j.src.Width), C.int(j.src.Height), C.int(j.src.Stride), C.size_t(len(j.src.Pix)),
-		C.int(h.taps), (*C.int32_t)(address(h.first)), (*C.int32_t)(address(h.counts)), (*C.int32_t)(address(h.weights)), C.int(j.first.X),
-		C.int(v.taps), (*C.int32_t)(address(v.first)), (*C.int32_t)(address(v.counts)), (*C.int32_t)(address(v.weights)), C.int(j.first.Y),
-		(*C.uint8_t)(address(*j.rows)), (*C.uint8_t)(address(*j.scratch)),
+		h.c(j.first.X), v.c(j.first.Y), (*C.uint8_t)(address(*j.rows)), (*C.uint8_t)(address(*j.scratch)),
 	)
+}
+
+func (a *axis) c(origin int) C.pixels_axis {
+	return C.pixels_axis{
+		C.int(a.taps), C.int(origin),
+		(*C.int32_t)(address(a.first)), (*C.int32_t)(address(a.counts)), (*C.int32_t)(address(a.weights)),
+	}
 }
 
 // kernelPlan is the Packer's table and constants, for C.

@@ -160,7 +160,7 @@ static void convert(int level, const pixels_plan *p, uint8_t *dst, const uint8_t
 	}
 	int done = 0;
 #if defined(__x86_64__)
-	if (level >= level_avx2 && p->arithmetic)
+	if (level != level_plain && p->arithmetic)
 		done = computed(p, dst, from, n, c, period);
 #endif
 	(void)level;
@@ -178,7 +178,7 @@ static void planar(int level, const pixels_plan *p, uint8_t *dst, const uint8_t 
 	}
 	int done = 0;
 #if defined(__x86_64__)
-	if (level >= level_avx2 && channels == 3)
+	if (level != level_plain && channels == 3)
 		done = sort_avx2(sorted, from, n, mirror);
 #endif
 	for (int c = 0; c < channels; c++) {

@@ -1,0 +1,41 @@
+// The two passes of a resize in vector instructions, for resize.c. Only where __x86_64__ is defined.
+#ifndef HDMLP_PIXELS_PASSES_H
+#define HDMLP_PIXELS_PASSES_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+enum { precision = 22, half = 1 << (precision - 1) };
+
+// Bytes that a vector may read past the end of what it needs.
+enum { overrun = 32 };
+
+// Weights are 24-bit numbers, and vector instructions multiply samples by fewer bits. Each kernel takes a weight as a sum of
+// parts, w = sum of part[i] << shift[i], and adds each part's products up by itself:
+//   sum(w*x) = sum over i of (sum(part[i]*x) << shift[i])   modulo 2^32
+// so that the result is that of 32-bit arithmetic, overflow and all. Weights come in groups of four, one part after the other, and
+// the last group is filled up with zeros.
+typedef struct {
+	// Bytes of a group of four weights.
+	size_t group;
+	// Writes count weights as groups.
+	void (*split)(void *to, const int32_t *weights, int count, int groups);
+	// The horizontal pass of four rows of RGB. Target pixel i starts at source pixel first[i]; each group reads 16 bytes.
+	void (*lines)(uint8_t *const dst[4], const uint8_t *const src[4], int width, const int32_t *first, int origin,
+		const void *weights, int groups);
+	// The vertical pass of one target row of n samples, out of count rows.
+	void (*column)(uint8_t *dst, const uint8_t *src, size_t stride, int count, const void *weights, int groups, int n);
+} vector_passes;
+
+// store_pixel writes pixel i of width: four bytes where the next pixel will overwrite the last of them.
+static inline void store_pixel(uint8_t *row, int i, int width, uint32_t pixel) {
+	if (i + 1 < width)
+		memcpy(row + i * 3, &pixel, 4);
+	else
+		memcpy(row + i * 3, &pixel, 3);
+}
+
+extern const vector_passes passes_avx2, passes_avx512;
+
+#endif
