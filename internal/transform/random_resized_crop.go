@@ -45,7 +45,7 @@ func (s randomPart) follow(k *known) error {
 
 func (s randomPart) apply(v *view, d *draws) error {
 	width, height := v.size()
-	part := v.align(s.part(width, height, d), s.width, s.height)
+	part := s.part(width, height, d)
 	v.note(Param{"top", float64(part.Min.Y)}, Param{"left", float64(part.Min.X)},
 		Param{"height", float64(part.Dy())}, Param{"width", float64(part.Dx())})
 	v.crop(part)

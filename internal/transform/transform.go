@@ -157,7 +157,10 @@ func Compile(description []byte) (*Program, error) {
 	if err := p.follow(len(p.steps) - len(list)); err != nil {
 		return nil, err
 	}
-	return p, p.prepare()
+	if err := p.prepare(); err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 func (p *Program) add(name string, s step) {

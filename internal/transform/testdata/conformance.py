@@ -7,6 +7,9 @@ A request is a JSON object on a line of stdin:
     {"file": "/tmp/x", "steps": [{"name": "RandomCrop", "args": {"size": 224}, "drawn": [["top", 3], ["left", 5]]}, ...]}
         applies transforms, with what was drawn instead of what torchvision would draw
 
+    {"draw": {"n": 1000, "width": 500, "height": 375, "scale": [0.08, 1], "ratio": [0.75, 1.33]}}
+        draws RandomResizedCrop's parameters; the answer is n times top, left, height, width, as float64
+
 An answer is a JSON object on a line ({"bytes": n, "shape": [...], "dtype": "...", "error": null}), and n bytes.
 """
 
@@ -96,11 +99,20 @@ def apply(file, steps):
     return (img.view(torch.int16) if img.dtype == torch.bfloat16 else img).numpy()
 
 
+def draw(n, width, height, scale, ratio):
+    """n times what RandomResizedCrop draws for an image of that size."""
+    torch.manual_seed(1)
+    img = Image.new("L", (width, height))
+    return np.array([T.RandomResizedCrop.get_params(img, scale, ratio) for _ in range(n)], np.float64)
+
+
 for line in sys.stdin:
     request = json.loads(line)
     try:
         if "image" in request:
             answer, about = make(**request["image"]), {}
+        elif "draw" in request:
+            answer, about = draw(**request["draw"]).tobytes(), {}
         else:
             a = apply(request["file"], request["steps"])
             answer, about = a.tobytes(), {"shape": a.shape, "dtype": str(a.dtype)}
