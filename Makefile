@@ -1,6 +1,6 @@
 # make demo    the main job: train a small network through HDMLP and through torch's loader
 # make test    everything: linters, Go tests with the race detector, Python tests
-# make bench   HDMLP and other loaders side by side (QUICK=1, SCENARIO=a,b,c,d, ROUNDS=3, SAVE=1)
+# make bench   HDMLP and other loaders side by side (QUICK=1, SCENARIO=a,b,c,d,e,f,g, ROUNDS=3, SAVE=1)
 # make tables  the thesis's tables 5.1 to 5.6 beside what the simulator's profile thesis makes of them
 # make build   the static binary, into the Python package
 # make wheel   the wheel that carries it, into dist/
@@ -18,6 +18,7 @@ VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' python/hdmlp/_version
 # Exactly these, or a new release decides what our code looks like.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOFUMPT     := mvdan.cc/gofumpt@v0.9.2
+OPENCV      := opencv-python-headless==4.8.1.78
 
 # What gofumpt looks at.
 GO_FILES = $(shell find bench cmd internal scripts -name "*.go")
@@ -62,7 +63,7 @@ wheel: build $(VENV)/stamp
 demo: build throttle build/demo.stamp
 	$(PYTHON) bench/demo.py
 
-bench: build throttle build/bench.stamp
+bench: build throttle build/bench.stamp build/opencv/stamp
 	$(PYTHON) bench/run.py $(if $(QUICK),--quick) $(if $(SCENARIO),--scenario $(SCENARIO)) \
 		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SAVE),--save)
 
@@ -84,6 +85,12 @@ $(VENV)/stamp: requirements-dev.txt build/test.stamp
 	$(PYTHON) -m venv --system-site-packages $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	@touch $@
+
+# A peer of the benchmark. Without it, as where there is no network, its rounds fail and the others are measured.
+build/opencv/stamp: Makefile $(VENV)/stamp
+	rm -rf build/opencv
+	-$(VENV)/bin/python -m pip install -q --no-deps --target build/opencv $(OPENCV)
+	mkdir -p build/opencv && touch $@
 
 $(BIN)/staticcheck $(BIN)/gofumpt: Makefile | build/go.stamp
 	GOBIN=$(CURDIR)/$(BIN) $(GO) install $(if $(filter %gofumpt,$@),$(GOFUMPT),$(STATICCHECK))

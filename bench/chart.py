@@ -54,6 +54,9 @@ def draw(report: Dict[str, Any], path: str) -> None:
     if "d" in found:
         panels += [("(d) next() of a ready batch of 1 KB", "d", "1 KB", "us"),
                    ("(d) next() of a ready batch of 38 MB", "d", "38 MB", "us")]
+    for key, what in (("e", "RandomResizedCrop of 500x375"), ("f", "Resize and CenterCrop of 500x375"), ("g", "RandomResizedCrop of 1600x1200")):
+        if key in found:
+            panels.append((f"({key}) {what}: processor time per image", key, "cpu", "us"))
     rows = (len(panels) + 1) // 2
     figure, grid = pyplot.subplots(rows, 2, figsize=(12, 2.4 * rows + 0.6), squeeze=False)
     for axes, (title, key, *rest) in zip(grid.flat, panels):

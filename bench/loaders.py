@@ -11,6 +11,7 @@ import os
 import random
 import socket
 import struct
+import sys
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 Batch = Tuple[Any, Any]
@@ -96,8 +97,69 @@ class Torch:
         return None
 
 
+class Pipeline(Torch):
+    """Images made tensors by torchvision's transforms on PIL images, or by OpenCV, in DataLoader."""
+
+    def start(self) -> None:
+        import torch
+        torch.set_num_threads(1)
+        spec = self._spec
+        made = {"transform": torch_transforms(spec["pipeline"])}
+        if spec.get("opencv"):
+            made = {"loader": read_file, "transform": OpenCV(spec["pipeline"])}
+        dataset = self._datasets.ImageFolder(spec["path"], **made)
+        self._sampler = self._data.DistributedSampler(
+            dataset, num_replicas=spec["world_size"], rank=spec["rank"], shuffle=True, seed=spec["seed"])
+        self._loader = self._data.DataLoader(dataset, batch_size=spec["batch_size"], sampler=self._sampler,
+                                             num_workers=spec["workers"], persistent_workers=spec["workers"] > 0)
+
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def torch_transforms(pipeline: str) -> Any:
+    """The transforms of pipelines.PIPELINES."""
+    from torchvision import transforms as t
+    begin = {"crop": [t.RandomResizedCrop(224), t.RandomHorizontalFlip()],
+             "center": [t.Resize(256), t.CenterCrop(224)]}[pipeline]
+    return t.Compose([*begin, t.ToTensor(), t.Normalize(MEAN, STD)])
+
+
+class OpenCV:
+    """The same with OpenCV, which does not antialias: decode, crop, resize, colours, floats."""
+
+    def __init__(self, pipeline: str) -> None:
+        sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "build", "opencv"))
+        import cv2
+        import numpy
+        cv2.setNumThreads(0)
+        self._cv2, self._numpy, self._pipeline = cv2, numpy, pipeline
+        self._mean = numpy.array(MEAN, numpy.float32) * 255
+        self._scale = 1 / (numpy.array(STD, numpy.float32) * 255)
+
+    def __call__(self, data: bytes) -> Any:
+        import torch
+        from torchvision.transforms import RandomResizedCrop
+        cv2, numpy = self._cv2, self._numpy
+        image = cv2.imdecode(numpy.frombuffer(data, numpy.uint8), cv2.IMREAD_COLOR)
+        height, width = image.shape[:2]
+        if self._pipeline == "crop":
+            top, left, rows, columns = RandomResizedCrop.get_params(torch.empty(1, height, width), (0.08, 1.0), (3 / 4, 4 / 3))
+            image = cv2.resize(image[top:top + rows, left:left + columns], (224, 224), interpolation=cv2.INTER_LINEAR)
+            if random.random() < 0.5:
+                image = cv2.flip(image, 1)
+        else:
+            scale = 256 / min(height, width)
+            image = cv2.resize(image, (round(width * scale), round(height * scale)), interpolation=cv2.INTER_LINEAR)
+            top, left = (image.shape[0] - 224) // 2, (image.shape[1] - 224) // 2
+            image = image[top:top + 224, left:left + 224]
+        image = cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
+        image = (image.astype(numpy.float32) - self._mean) * self._scale
+        return torch.from_numpy(numpy.ascontiguousarray(image.transpose(2, 0, 1)))
+
+
 class HDMLP:
-    """HDMLP through its torch interface, samples left encoded."""
+    """HDMLP through its torch interface, samples left encoded or made tensors."""
 
     def __init__(self, spec: Dict[str, Any]) -> None:
         import hdmlp.torch
@@ -107,8 +169,17 @@ class HDMLP:
 
     def start(self) -> None:
         spec = self._spec
-        dataset = self._ht.ImageFolder(spec["path"])
+        transform = None
+        if "pipeline" in spec:
+            from hdmlp import transforms
+            transform = torch_transforms(spec["pipeline"])
+            if spec.get("fast"):
+                transform = [transforms.ImgDecode(fast=True), transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(),
+                             transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
+        dataset = self._ht.ImageFolder(spec["path"], transform)
         options = {"memory": spec["memory"]} if spec.get("memory") else {}
+        if "threads" in spec:
+            options["transform_threads"] = spec["threads"]
         self._loader = self._ht.DataLoader(
             dataset, batch_size=spec["batch_size"], epochs=spec["epochs"], seed=spec["seed"], **options)
 
@@ -161,4 +232,4 @@ class Ready:
         return None
 
 
-CONTENDERS = {"plain": Plain, "torch": Torch, "hdmlp": HDMLP, "ready": Ready}
+CONTENDERS = {"plain": Plain, "torch": Torch, "pipeline": Pipeline, "hdmlp": HDMLP, "ready": Ready}

@@ -1,6 +1,7 @@
 """Makes the datasets that demo and benchmark read: folders of class folders of JPEGs.
 
     make_dataset.py photos   DIR [--samples 3000] [--mean-bytes 113000]
+    make_dataset.py large    DIR [--samples 300] [--mean-bytes 600000]
     make_dataset.py tiny     DIR [--samples 20000] [--mean-bytes 3000]
     make_dataset.py gratings DIR [--samples 2000]
     make_dataset.py blobs    DIR [--samples 64] [--mean-bytes 602112]
@@ -65,6 +66,11 @@ def photo(index: int, mean_bytes: int) -> bytes:
     return _sized(index, 500, 375, mean_bytes)
 
 
+def large(index: int, mean_bytes: int) -> bytes:
+    """A JPEG of 1600x1200, as a camera's that was scaled down."""
+    return _sized(index, 1600, 1200, mean_bytes)
+
+
 def tiny(index: int, mean_bytes: int) -> bytes:
     """A JPEG of 60x60, as a thumbnail."""
     return _sized(index, 60, 60, mean_bytes)
@@ -94,10 +100,15 @@ def blob(index: int, mean_bytes: int) -> bytes:
 KINDS: Dict[str, Tuple[Maker, int, int]] = {
     # kind: maker, samples, mean bytes
     "photos": (photo, 3000, 113_000),
+    "large": (large, 300, 600_000),
     "tiny": (tiny, 20_000, 3_000),
     "gratings": (grating, 2000, 0),
     "blobs": (blob, 64, 602_112),
 }
+
+
+#: Width and height of those that are decoded in benchmarks.
+SIZES = {"photos": (500, 375), "large": (1600, 1200)}
 
 
 def _write(task: Tuple[str, str, int, int]) -> int:

@@ -1,4 +1,4 @@
-"""HDMLP and other loaders side by side: `make bench`, or run.py [--quick] [--scenario a,b,c,d].
+"""HDMLP and other loaders side by side: `make bench`, or run.py [--quick] [--scenario a,b,c,d,e,f,g].
 
 Every round runs each contender once, in an order that changes from round to round.
 Prints tables with medians and ranges; writes all that was measured as JSON, and a

@@ -288,13 +288,14 @@ def all_scenarios(quick: bool) -> List[Scenario]:
 
 def find(keys: Optional[str], quick: bool) -> List[Scenario]:
     """The scenarios with the given letters, "a,c"; all without."""
-    known = all_scenarios(quick)
+    import pipelines  # which stands on this module
+    known = all_scenarios(quick) + pipelines.all_pipelines(quick)
     if not keys:
         return known
     wanted = keys.replace(",", " ").split()
     unknown = [key for key in wanted if key not in [scenario.key for scenario in known]]
     if unknown:
-        raise ValueError(f"there is no scenario {unknown[0]!r}: a, b, c and d are")
+        raise ValueError(f"there is no scenario {unknown[0]!r}: {', '.join(scenario.key for scenario in known)} are")
     return [scenario for scenario in known if scenario.key in wanted]
 
 

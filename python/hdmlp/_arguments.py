@@ -11,7 +11,7 @@ from .errors import ConfigError
 #: The configuration keys of a job, as ``hdmlp config`` lists them. The daemon checks the values.
 KEYS = (
     "memory", "cache_dir", "cache_size", "disk_reserve", "staging_buffer", "prefetch_batches",
-    "source_threads", "cache_threads", "source_timeout", "on_error", "policy", "index_dir",
+    "source_threads", "cache_threads", "transform_threads", "source_timeout", "on_error", "policy", "index_dir",
     "linger", "metrics", "log_level",
 )
 

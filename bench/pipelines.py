@@ -1,0 +1,86 @@
+"""Images to tensors: the transforms that training scripts use, as torchvision, OpenCV and HDMLP carry them out.
+
+What is compared is processor time per image, over all processes of a contender, and images per second.
+"""
+
+import os
+from typing import Any, Dict, List
+
+import make_dataset
+import rounds
+from scenarios import DATA, Figures, Scenario, warm_figures
+
+#: By name: what is done to every image, as torchvision's transforms; and the size that the source images have.
+PIPELINES = {
+    "crop": "RandomResizedCrop(224), RandomHorizontalFlip, ToTensor, Normalize",
+    "center": "Resize(256), CenterCrop(224), ToTensor, Normalize",
+}
+
+PIL0 = {"name": "torchvision, PIL, 0 workers", "contender": "pipeline", "workers": 0}
+PIL2 = {"name": "torchvision, PIL, 2 workers", "contender": "pipeline", "workers": 2}
+OPENCV = {"name": "OpenCV, 0 workers", "contender": "pipeline", "workers": 0, "opencv": True}
+ONE = {"name": "HDMLP, 1 thread", "contender": "hdmlp", "workers": 0, "threads": 1}
+TWO = {"name": "HDMLP, 2 threads", "contender": "hdmlp", "workers": 0, "threads": 2}
+FAST = {"name": "HDMLP, 1 thread, fast", "contender": "hdmlp", "workers": 0, "threads": 1, "fast": True}
+
+
+class Pipeline(Scenario):
+    """Images in memory, decoded and augmented to float32 tensors of 3 x 224 x 224, batches of 64."""
+
+    columns = [
+        ("cpu", "CPU/image", "{:.0f} us"),
+        ("rate", "images/s", "{:,.0f}"),
+        ("stall", "stall/epoch", "{:.3f} s"),
+        ("resident", "resident", "{:,.0f} B"),
+    ]
+
+    def __init__(self, key: str, pipeline: str, kind: str, samples: int, epochs: int, targets: Dict[str, float],
+                 contenders: List[Dict[str, Any]]) -> None:
+        self.key = key
+        self.contenders = contenders
+        self._pipeline, self._kind, self._samples, self._epochs, self._targets = pipeline, kind, samples, epochs, targets
+        self._path = os.path.join(DATA, f"{kind}-{samples}")
+
+    def prepare(self) -> None:
+        self._dataset = make_dataset.make(self._kind, self._path, self._samples)
+        width, height = make_dataset.SIZES[self._kind]
+        self.title = (f"{PIPELINES[self._pipeline]} of {self._samples:,} JPEGs of {width}x{height} and "
+                      f"{self._dataset['bytes'] / self._samples / 1e3:.0f} KB")
+        for number in range(make_dataset.CLASSES):  # into the page cache
+            folder = os.path.join(self._path, f"class{number}")
+            for name in os.listdir(folder):
+                with open(os.path.join(folder, name), "rb") as file:
+                    file.read()
+
+    def describe(self) -> Figures:
+        return {"dataset": self._dataset, "epochs": self._epochs, "pipeline": PIPELINES[self._pipeline]}
+
+    def measure(self, contender: Dict[str, Any]) -> Dict[str, Any]:
+        result = rounds.run(contender, {
+            "path": self._path, "batch_size": 64, "epochs": self._epochs, "seed": 42, "step": 0.0, "world_size": 1,
+            "memory": int(1.1 * self._dataset["bytes"]), "pipeline": self._pipeline})
+        result["figures"] = warm_figures(result)
+        return result
+
+    def conclusions(self, medians: Dict[str, Figures]) -> List[str]:
+        said = []
+        best = FAST["name"] if FAST["name"] in medians else ONE["name"]
+        for name, target in self._targets.items():
+            if {name, best} <= medians.keys():
+                said.append(f"{best}, makes {medians[name]['cpu'] / medians[best]['cpu']:.2f} times the images per processor "
+                            f"second of {name} (wanted: {target:g})")
+        if {ONE["name"], TWO["name"]} <= medians.keys():
+            said.append(f"two threads make {medians[TWO['name']]['rate'] / medians[ONE['name']]['rate']:.2f} times the images "
+                        f"per second of one (wanted: 1.85)")
+        return said
+
+
+def all_pipelines(quick: bool) -> List[Scenario]:
+    """The scenarios."""
+    epochs = 2 if quick else 4
+    return [
+        Pipeline("e", "crop", "photos", 500 if quick else 2000, epochs, {PIL0["name"]: 2.2, OPENCV["name"]: 1.5},
+                 [PIL0, PIL2, OPENCV, ONE, TWO]),
+        Pipeline("f", "center", "photos", 500 if quick else 2000, epochs, {PIL0["name"]: 2.2}, [PIL0, OPENCV, ONE, TWO]),
+        Pipeline("g", "crop", "large", 60 if quick else 300, epochs, {PIL0["name"]: 4}, [PIL0, OPENCV, ONE, FAST]),
+    ]
