@@ -97,7 +97,7 @@ static void table_set(entropy_table *t, const JHUFF_TBL *h, int is_ac) {
 }
 
 // unstuff copies the scan from src to e->data without the zeros behind 0xff, and cuts it at restart markers. It returns whether
-// the scan ends in a marker and restarts come in their order; anything else is for libjpeg.
+// the image ends behind it and restarts come in their order; anything else is for libjpeg.
 static boolean unstuff(entropy_decoder *e, const uint8_t *src, size_t size, boolean restarts) {
 	if (e->capacity < size + slack) {
 		free(e->data);
@@ -138,7 +138,7 @@ static boolean unstuff(entropy_decoder *e, const uint8_t *src, size_t size, bool
 		e->segment[e->segments++] = (uint32_t)(to - e->data); // where the part ends
 		if (!restart) {
 			memset(to, 0, slack);
-			return ff[1] != 0xff;
+			return ff[1] == 0xd9;
 		}
 	}
 }

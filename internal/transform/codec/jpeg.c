@@ -8,9 +8,10 @@
 
 #include "entropy.h"
 
-// Columns decoded left and right of a region: a cropped row's first and last pixels lack their neighbours' chroma. The
-// interpolation reaches one chroma sample, and so two pixels, far.
-enum { margin = 8 };
+// Columns decoded left and right of a region: a cropped row's first and last pixels lack their neighbours. Chroma is
+// interpolated over one sample, that is 2 pixels; and of progressive images that lack scans, libjpeg smooths over 2
+// blocks, which with chroma subsampled by 4 are 64 pixels.
+enum { margin = 8, smoothing_margin = 72 };
 
 // More scans than any encoder writes; a file of a few bytes per scan would keep libjpeg busy for hours.
 enum { max_scans = 1000 };
@@ -23,6 +24,7 @@ struct codec_jpeg {
 	struct jpeg_progress_mgr progress;
 	jmp_buf out;
 	int created;
+	int finishing; // all rows are there
 	codec_request request;
 	uint8_t *row; // a row with its margins
 	size_t row_capacity;
@@ -161,10 +163,14 @@ static void decode(codec_jpeg *d, uint8_t *dst, size_t stride, int fast) {
 		strcpy(r->message, "the header changed");
 		longjmp(d->out, gave_up);
 	}
-	JDIMENSION right = left + width + margin < all ? left + width + margin : all;
-	left = left > margin ? left - margin : 0;
+	JDIMENSION more = cinfo->progressive_mode ? smoothing_margin : margin;
+	JDIMENSION right = left + width + more < all ? left + width + more : all;
+	left = left > more ? left - more : 0;
 	width = right - left;
-	if (width < all)
+	// libjpeg-turbo 2.1 does not crop scaled images right where chroma is subsampled by 4.
+	if (r->scale < 8 && (cinfo->max_h_samp_factor > 2 || cinfo->max_v_samp_factor > 2))
+		left = 0;
+	else if (width < all)
 		jpeg_crop_scanline(cinfo, &left, &width);
 	size_t need = 4 * cinfo->output_width * (size_t)r->channels;
 	if (d->row_capacity < need) {
@@ -182,12 +188,18 @@ static void decode(codec_jpeg *d, uint8_t *dst, size_t stride, int fast) {
 		JSAMPROW row = d->row;
 		jpeg_read_scanlines(cinfo, &row, 1);
 	}
+	if (cinfo->output_scanline == cinfo->output_height && !r->fast) {
+		// To PIL, a marker that makes no sense behind the pixels is an error, and a missing one is not.
+		d->finishing = 1;
+		jpeg_finish_decompress(cinfo);
+	}
 }
 
 int codec_jpeg_decode(codec_jpeg *d, const uint8_t *src, size_t size, uint8_t *dst, size_t stride) {
 	for (volatile int fast = !d->request.plain;; fast = 0) {
 		d->request.warnings = 0;
 		d->request.message[0] = 0;
+		d->finishing = 0;
 		int left = setjmp(d->out);
 		if (left == 0) {
 			if (!d->created)
@@ -203,7 +215,7 @@ int codec_jpeg_decode(codec_jpeg *d, const uint8_t *src, size_t size, uint8_t *d
 		case 0:
 			return codec_ok;
 		case ran_out:
-			return codec_truncated;
+			return d->finishing ? codec_ok : codec_truncated;
 		case gave_up:
 			return d->request.message[0] == 0 ? codec_memory : codec_corrupt;
 		}

@@ -3,8 +3,11 @@ package codec
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
+	"hash/crc32"
 	"image/color"
 	"image/png"
+	"io"
 
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
@@ -59,10 +62,36 @@ func pngHeader(src []byte) (Header, error) {
 // decodePNG decodes the whole image. An animated PNG gives its default image, as in PIL.
 func (d *Decoder) decodePNG(dst *pixels.Image, src []byte, _ *Header, gray bool) error {
 	m, err := png.Decode(bytes.NewReader(src))
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		if whole := mended(src); whole != nil {
+			m, err = png.Decode(bytes.NewReader(whole))
+		}
+	}
 	if err != nil {
 		return fromGo(err)
 	}
 	return fromImage(dst, m, gray)
+}
+
+// mended ends a PNG that is cut within its last chunk of pixels, or behind: PIL takes one for whole if all its pixels are
+// there (and even if their last four bytes, zlib's checksum, are not; we do not). It returns nil where the cut is
+// elsewhere.
+func mended(src []byte) []byte {
+	last := -1
+	for at := len(pngSignature); at+8 <= len(src) && !hasPrefix(src, at+4, "IEND"); {
+		if last = -1; hasPrefix(src, at+4, "IDAT") {
+			last = at
+		}
+		at += 12 + int(binary.BigEndian.Uint32(src[at:]))
+	}
+	if last < 0 {
+		return nil
+	}
+	size := min(int(binary.BigEndian.Uint32(src[last:])), len(src)-last-8)
+	whole := binary.BigEndian.AppendUint32(bytes.Clone(src[:last]), uint32(size))
+	whole = append(whole, src[last+4:last+8+size]...)
+	whole = binary.BigEndian.AppendUint32(whole, crc32.ChecksumIEEE(whole[last+4:]))
+	return append(whole, "\x00\x00\x00\x00IEND\xaeB`\x82"...)
 }
 
 func paletteColor(c color.Color) (r, g, b byte) {

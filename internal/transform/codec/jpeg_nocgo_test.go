@@ -1,0 +1,5 @@
+//go:build !cgo
+
+package codec
+
+const jpegExact = false

@@ -1,0 +1,176 @@
+"""Writes images and what PIL makes of them, for reference_test.go: DIR/cases.json, files, and raw samples.
+
+usage: reference.py DIR
+"""
+
+import io
+import json
+import random
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageFile, ImageOps, features
+
+warnings.simplefilter("ignore")
+ImageFile.MAXBLOCK = 1 << 22  # or small noisy images do not fit into what the encoder gets
+
+
+def picture(rng, width, height, channels=3):
+    """Smooth shapes, edges and some noise: what photographs have, and all coefficients in use."""
+    y, x = np.mgrid[0:height, 0:width].astype(np.float64)
+    planes = []
+    for _ in range(channels):
+        a, b, c, d = rng.uniform(-0.2, 0.2, 4)
+        plane = 120 + 60 * np.sin(a * x + b * y) + 50 * np.sign(np.sin(c * x - d * y))
+        planes.append(plane + rng.normal(0, rng.choice([1, 8, 40]), (height, width)))
+    pixels = np.clip(np.stack(planes, -1), 0, 255).astype(np.uint8)
+    return pixels[:, :, 0] if channels == 1 else pixels
+
+
+class Cases:
+    def __init__(self, out):
+        self.out, self.cases = out, []
+
+    def add(self, name, data, exact=True):
+        n = len(self.cases)
+        (self.out / f"{n}.in").write_bytes(data)
+        case = dict(Name=name, File=f"{n}.in", Exact=exact)
+        try:
+            for mode, key in (("RGB", "RGB"), ("L", "Gray")):
+                image = Image.open(io.BytesIO(data))
+                image.load()
+                image = image.convert(mode)
+                (self.out / f"{n}.{key}").write_bytes(image.tobytes())
+                case.update({key: f"{n}.{key}", "W": image.width, "H": image.height})
+            image = ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB")
+            (self.out / f"{n}.o").write_bytes(image.tobytes())
+            case["Oriented"] = f"{n}.o"
+        except Exception as e:
+            case["Error"] = f"{type(e).__name__}: {e}"
+        self.cases.append(case)
+
+
+def save(image, kind, **options):
+    b = io.BytesIO()
+    image.save(b, kind, **options)
+    return b.getvalue()
+
+
+SAMPLINGS = {"4:4:4": 0, "4:2:2": 1, "4:2:0": 2}
+
+
+def sampled(data, luma):
+    """Claims another sampling: the pixels are rubbish then, and the same rubbish for every decoder. It finds samplings
+    that PIL does not write; only the sizes must fit what was coded, so one component's factors are moved, not the data."""
+    at = data.index(b"\xff\xc0")
+    return data[: at + 11] + bytes([luma]) + data[at + 12 :]
+
+
+def jpegs(cases, rng, choose):
+    sizes = [(1, 1), (2, 2), (3, 5), (7, 9), (8, 8), (15, 17), (16, 16), (17, 33), (40, 24), (63, 65), (100, 75),
+             (129, 31), (200, 150), (333, 257), (500, 375)]
+    for width, height in sizes:
+        for sampling, s in SAMPLINGS.items():
+            image = Image.fromarray(picture(rng, width, height))
+            for quality in (choose.choice([5, 30, 50]), choose.choice([75, 90]), choose.choice([95, 98, 100])):
+                options = dict(quality=quality, subsampling=s, optimize=choose.random() < 0.3)
+                name = f"jpeg {width}x{height} {sampling} q{quality}"
+                cases.add(name, save(image, "JPEG", **options))
+            cases.add(name + " progressive", save(image, "JPEG", **options, progressive=True))
+        gray = Image.fromarray(picture(rng, width, height, 1))
+        cases.add(f"jpeg {width}x{height} gray", save(gray, "JPEG", quality=choose.choice([50, 90, 97])))
+        cases.add(f"jpeg {width}x{height} gray progressive", save(gray, "JPEG", progressive=True))
+        cmyk = Image.fromarray(picture(rng, width, height, 4), "CMYK")
+        cases.add(f"jpeg {width}x{height} cmyk", save(cmyk, "JPEG", quality=90))
+    for luma in (0x12, 0x41, 0x14, 0x42, 0x24, 0x44, 0x31, 0x13):
+        image = Image.fromarray(picture(rng, 203, 149))
+        cases.add(f"jpeg luma {luma:#x}", sampled(save(image, "JPEG", quality=80, subsampling=0), luma))
+    for orientation in range(1, 9):
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        image = Image.fromarray(picture(rng, 61, 40))
+        cases.add(f"jpeg orientation {orientation}", save(image, "JPEG", exif=exif))
+        cases.add(f"png orientation {orientation}", save(image, "PNG", exif=exif))
+        cases.add(f"webp orientation {orientation}", save(image, "WEBP", lossless=True, exif=exif))
+    whole = save(Image.fromarray(picture(rng, 97, 83)), "JPEG", quality=85)
+    progressive = save(Image.fromarray(picture(rng, 97, 83)), "JPEG", quality=85, progressive=True)
+    for name, data in (("jpeg", whole), ("progressive", progressive)):
+        for cut in (3, 20, 100, len(data) // 3, len(data) // 2, len(data) - 30, len(data) - 3, len(data) - 2, len(data) - 1):
+            cases.add(f"{name} cut at {cut} of {len(data)}", data[:cut])
+            cases.add(f"{name} cut at {cut} of {len(data)}, and ended", data[:cut] + b"\xff\xd9")
+        cases.add(f"{name} followed by rubbish", data + b"rubbish" * 100)
+        for n in range(60):
+            at = choose.randrange(2, len(data))
+            hurt = data[:at] + bytes([choose.randrange(256)]) + data[at + 1 :]
+            cases.add(f"{name} with byte {at} changed", hurt)
+
+
+def pngs(cases, rng):
+    width, height = 53, 37
+    rgb, gray = picture(rng, width, height), picture(rng, width, height, 1)
+    rgba = picture(rng, width, height, 4)
+    for mode, pixels in (("RGB", rgb), ("L", gray), ("RGBA", rgba), ("LA", rgba[:, :, :2])):
+        cases.add(f"png {mode}", save(Image.fromarray(pixels, mode), "PNG"))
+    cases.add("png 1", save(Image.fromarray(gray).convert("1"), "PNG"))
+    for colours in (2, 3, 10, 200, 256):
+        image = Image.fromarray(rgb).quantize(colours)
+        cases.add(f"png palette of {colours}", save(image, "PNG"))
+        cases.add(f"png palette of {colours}, transparent", save(image, "PNG", transparency=1))
+        cases.add(f"png palette of {colours}, alpha", save(image, "PNG", transparency=bytes(range(0, colours))))
+    cases.add("png RGB with a transparent colour", save(Image.fromarray(rgb), "PNG", transparency=tuple(map(int, rgb[3, 3]))))
+    cases.add("png L with a transparent colour", save(Image.fromarray(gray), "PNG", transparency=int(gray[3, 3])))
+    for top in (200, 70000):
+        deep = np.minimum(rng.integers(0, top, (height, width)), 65535).astype(np.uint16)
+        cases.add(f"png 16-bit gray below {top}", save(Image.fromarray(deep), "PNG"))
+    cases.add("png 16-bit RGB", deep_png(rng, width, height, 2, 3))
+    cases.add("png 16-bit RGBA", deep_png(rng, width, height, 6, 4))
+    cases.add("png 16-bit LA", deep_png(rng, width, height, 4, 2))
+    for bits in (1, 2, 4):
+        cases.add(f"png {bits}-bit gray", deep_png(rng, width, height, 0, 1, bits))
+    animated = [Image.fromarray(picture(rng, width, height)) for _ in range(3)]
+    cases.add("png animated", save(animated[0], "PNG", save_all=True, append_images=animated[1:]))
+    whole = save(Image.fromarray(rgb), "PNG")
+    for cut in (4, 20, 33, 100, len(whole) // 2, len(whole) - 30, len(whole) - 15, len(whole) - 5):
+        cases.add(f"png cut at {cut} of {len(whole)}", whole[:cut])
+
+
+def deep_png(rng, width, height, colour, channels, bits=16):
+    """A PNG of a kind that PIL does not write."""
+    import struct
+    import zlib
+
+    def chunk(kind, body):
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    row = (width * channels * bits + 7) // 8
+    rows = rng.integers(0, 256, (height, row), dtype=np.uint8)
+    raw = b"".join(b"\0" + r.tobytes() for r in rows)
+    header = struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, 0)
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(raw)) + chunk(b"IEND", b""))
+
+
+def webps(cases, rng):
+    for width, height in ((1, 1), (2, 3), (17, 16), (53, 37), (128, 100)):
+        rgb, rgba = (Image.fromarray(picture(rng, width, height, c)) for c in (3, 4))
+        cases.add(f"webp {width}x{height} lossless", save(rgb, "WEBP", lossless=True))
+        cases.add(f"webp {width}x{height} lossless alpha", save(rgba, "WEBP", lossless=True, exact=True))
+        for quality in (20, 80, 100):
+            cases.add(f"webp {width}x{height} q{quality}", save(rgb, "WEBP", quality=quality))
+        cases.add(f"webp {width}x{height} alpha", save(rgba, "WEBP", quality=90))
+    whole = save(rgb, "WEBP", quality=80)
+    cases.add("webp cut", whole[: len(whole) // 2])
+
+
+def main():
+    out = Path(sys.argv[1])
+    cases, rng, choose = Cases(out), np.random.default_rng(11), random.Random(11)
+    jpegs(cases, rng, choose)
+    pngs(cases, rng)
+    if features.check("webp"):
+        webps(cases, rng)
+    (out / "cases.json").write_text(json.dumps(dict(Turbo=bool(features.check("libjpeg_turbo")), Cases=cases.cases)))
+
+
+main()
