@@ -130,6 +130,33 @@ func (s *Stream) RankSamples(rank int) int {
 // all ranks. A position that every rank gets (Whole) counts once.
 func (s *Stream) Delivered() int { return s.delivered }
 
+// Deal returns how the global batch at the step is dealt out: its positions, counted from the batch's first, in the order in
+// which the ranks need them together (as Reads), and the rank that reads each. Under Whole every rank reads every position,
+// and ranks is nil. All steps have the same deal, but for a short last one.
+func (s *Stream) Deal(step int) (positions, ranks []int32) {
+	m := s.checkStep(step)
+	positions = make([]int32, 0, m)
+	if s.spec.Scheme == Whole {
+		for p := range m {
+			positions = append(positions, int32(p))
+		}
+		return positions, nil
+	}
+	ranks = make([]int32, 0, m)
+	shares := make([]share, s.spec.WorldSize)
+	for r := range shares {
+		shares[r] = s.share(m, r)
+	}
+	for j := 0; len(positions) < m; j++ {
+		for r, sh := range shares {
+			if j < sh.n {
+				positions, ranks = append(positions, int32(sh.start+j*sh.stride)), append(ranks, int32(r))
+			}
+		}
+	}
+	return positions, ranks
+}
+
 // batchSize returns the positions of global batch `step`.
 func (s *Stream) batchSize(step int) int {
 	return min(s.spec.GlobalBatch, s.positions-step*s.spec.GlobalBatch)

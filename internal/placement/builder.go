@@ -1,38 +1,59 @@
 package placement
 
 import (
+	"iter"
 	"math"
+	"runtime"
 	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/access"
 )
 
-// builder collects copies, and finally puts them in the order of filling.
+// builder collects copies; finish puts them in the order of filling.
 //
-// Copies hang in one list per sample: memory follows what is planned, whatever the number of nodes.
+// It takes 8 bytes per sample and 16 per copy. Copies hang in one list per sample: memory follows what is planned,
+// whatever the number of nodes.
 type builder struct {
-	in     *Input
-	to     int     // the horizon is epochs [in.From, to)
-	nodeOf []int32 // of every rank
-	room   [][]int64
-	head   []int32 // per sample its first copy; -1: none
-	copies []copyOf
-	owner  []int32 // per sample; -1: nobody
-	least  int64   // bytes of the smallest sample
+	in         *Input
+	to         int     // the horizon is epochs [in.From, to)
+	nodeOf     []int32 // of every rank
+	full, last deal    // of a global batch, and of an epoch's last one
+	room       [][]int64
+	open       *roomiest
+	head       []int32 // per sample its first copy; -1: none
+	copies     []copyOf
+	owner      []int32 // per sample; -1: nobody
+	bytes      int64   // of all samples
+	least      int64   // bytes of the smallest sample
 
-	times   [3]float64 // seconds per MB from the source, a peer, the node's own class 1, once perMB has asked
-	removed int        // of copies, those that hang in no list any more
+	times [3]float64 // seconds per MB from the source, a peer, the node's own class 1, once perMB has asked
 }
 
 // copyOf is a copy of a sample on a node.
 type copyOf struct {
-	node  uint16
-	class uint8
+	k     int32
 	next  int32 // the sample's next copy; -1: none
+	first int32 // the epoch in which it is first needed, counted from the horizon's start, or one of the below
+	node  uint16
+	class uint8 // noClass: it was given up
 }
 
-// maxClasses is what copyOf.class can count.
-const maxClasses = math.MaxUint8
+// What copyOf.first says instead of an epoch.
+const (
+	held    = -1 - iota // the class has it already
+	never               // nobody that it serves needs it within the horizon
+	unknown             // the policy does not know; finish looks
+)
+
+// noClass is above every class that copyOf.class can count.
+const noClass = math.MaxUint8
+
+// deal is how a global batch is dealt out: its positions in the order in which they are needed, and
+// the node that reads each; nil: every node reads all.
+type deal struct {
+	position []int32
+	node     []uint16
+}
 
 // newBuilder checks the input, and takes over what classes hold already, as far
 // as their capacities go.
@@ -45,19 +66,60 @@ func newBuilder(in *Input) (*builder, error) {
 	b := &builder{in: in, to: to, nodeOf: nodeOf, head: make([]int32, f), owner: make([]int32, f), least: math.MaxInt64}
 	for k := range f {
 		b.head[k], b.owner[k] = -1, -1
-		b.least = min(b.least, in.Size(k))
+		size := in.Size(k)
+		b.least = min(b.least, size)
+		b.bytes += size
 	}
+	for _, node := range in.Nodes {
+		b.room = append(b.room, slices.Clone(node.Capacity[:min(noClass, len(node.Capacity))]))
+	}
+	b.open = newRoomiest(b)
 	for n, node := range in.Nodes {
-		b.room = append(b.room, slices.Clone(node.Capacity[:min(maxClasses, len(node.Capacity))]))
-		for j, held := range node.Held {
-			for _, k := range held {
+		for j, ids := range node.Held {
+			for _, k := range ids {
 				if s := in.Size(int(k)); s <= b.room[n][j] && !b.has(n, k) {
-					b.add(n, j, k, s)
+					b.add(n, j, k, s, held)
 				}
 			}
 		}
 	}
+	steps := in.Stream.Steps()
+	b.full, b.last = b.deal(0), b.deal(steps-1)
 	return b, nil
+}
+
+func (b *builder) deal(step int) deal {
+	position, ranks := b.in.Stream.Deal(step)
+	d := deal{position: position}
+	if ranks != nil {
+		d.node = make([]uint16, len(ranks))
+		for i, r := range ranks {
+			d.node[i] = uint16(b.nodeOf[r])
+		}
+	}
+	return d
+}
+
+// steps yields, step by step, the samples of an epoch in the order in which the nodes together need them, and the node that reads
+// each; nil: every node reads all. They are valid until the next step.
+func (b *builder) steps(epoch *access.Epoch) iter.Seq2[[]int32, []uint16] {
+	return func(yield func([]int32, []uint16) bool) {
+		batch, ids := make([]int32, 0, len(b.full.position)), make([]int32, len(b.full.position))
+		for step := range b.in.Stream.Steps() {
+			d := &b.full
+			if step == b.in.Stream.Steps()-1 {
+				d = &b.last
+			}
+			batch = epoch.Global(batch[:0], step)
+			ids = ids[:len(batch)]
+			for i, p := range d.position {
+				ids[i] = batch[p]
+			}
+			if !yield(ids, d.node) {
+				return
+			}
+		}
+	}
 }
 
 // has tells whether the node holds the sample.
@@ -70,95 +132,93 @@ func (b *builder) has(node int, k int32) bool {
 	return false
 }
 
-func (b *builder) add(node, class int, k int32, size int64) {
+// expect makes room for so many further copies, or for fewer where the nodes have room for fewer of mean size.
+func (b *builder) expect(copies int) {
+	var room float64
+	for _, classes := range b.room {
+		for _, r := range classes {
+			room += float64(r)
+		}
+	}
+	fit := room / float64(b.bytes) * float64(len(b.head))
+	b.copies = slices.Grow(b.copies, int(min(float64(copies), fit*1.02+float64(len(b.room)))))
+}
+
+// add gives the node a copy, which it first needs in epoch `first`.
+func (b *builder) add(node, class int, k int32, size int64, first int32) {
 	b.room[node][class] -= size
-	b.copies = append(b.copies, copyOf{node: uint16(node), class: uint8(class), next: b.head[k]})
+	b.open.update(node)
+	b.copies = append(b.copies, copyOf{k: k, next: b.head[k], first: first, node: uint16(node), class: uint8(class)})
 	b.head[k] = int32(len(b.copies) - 1)
 }
 
-// put gives the node a copy, in the first of its classes, from class `first` on, that has room for it.
-func (b *builder) put(node, first int, k int32) bool {
-	size := b.in.Size(int(k))
-	for j := first; j < len(b.room[node]); j++ {
+// put gives the node a copy, in the first of its classes, from class `from` on, that has room for it.
+func (b *builder) put(node, from int, k int32, size int64, first int32) bool {
+	for j := from; j < len(b.room[node]); j++ {
 		if size <= b.room[node][j] {
-			b.add(node, j, k, size)
+			b.add(node, j, k, size, first)
 			return true
 		}
 	}
 	return false
 }
 
-// largest returns the most room that a class of the node has.
-func (b *builder) largest(node int) int64 {
+// fullUp tells whether no sample at all could fit on the node any more.
+func (b *builder) fullUp(node int) bool { return b.open.room(node) < b.least }
+
+// tidy collects what is not used any more, where it is much: the table of reads is so large that the collector would else wait for
+// as much garbage again.
+func (b *builder) tidy() {
+	if len(b.head) >= 1<<20 {
+		runtime.GC()
+	}
+}
+
+// roomiest finds the node whose largest class has most room: a tree of maxima over the nodes.
+type roomiest struct {
+	b    *builder
+	tree []int32 // tree[1] is the root; tree[leaves+n] is node n, -1 beyond the last
+	rest []int64 // per node, the most room that one of its classes has
+}
+
+func newRoomiest(b *builder) *roomiest {
+	leaves := 1
+	for leaves < len(b.room) {
+		leaves *= 2
+	}
+	t := &roomiest{b: b, tree: make([]int32, 2*leaves), rest: make([]int64, len(b.room))}
+	for i := range leaves {
+		t.tree[leaves+i] = -1
+		if i < len(b.room) {
+			t.tree[leaves+i] = int32(i)
+			t.rest[i] = slices.Max(append(b.room[i], 0))
+		}
+	}
+	for i := leaves - 1; i >= 1; i-- {
+		t.tree[i] = t.larger(t.tree[2*i], t.tree[2*i+1])
+	}
+	return t
+}
+
+func (t *roomiest) larger(x, y int32) int32 {
+	if y < 0 || x >= 0 && t.rest[x] >= t.rest[y] {
+		return x
+	}
+	return y
+}
+
+func (t *roomiest) node() int           { return int(t.tree[1]) }
+func (t *roomiest) most() int64         { return t.rest[t.tree[1]] }
+func (t *roomiest) room(node int) int64 { return t.rest[node] }
+
+// update takes notice that the node's room has changed.
+func (t *roomiest) update(node int) {
 	var most int64
-	for _, r := range b.room[node] {
+	for _, r := range t.b.room[node] {
 		most = max(most, r)
 	}
-	return most
-}
-
-// allFull tells whether every node is full.
-func (b *builder) allFull() bool {
-	for n := range b.room {
-		if !b.full(n) {
-			return false
-		}
+	t.rest[node] = most
+	for i := (len(t.tree)/2 + node) / 2; i >= 1; i /= 2 {
+		t.tree[i] = t.larger(t.tree[2*i], t.tree[2*i+1])
 	}
-	return true
-}
-
-// full tells whether no sample at all could fit on the node any more.
-func (b *builder) full(node int) bool { return b.largest(node) < b.least }
-
-// finish makes the plan, and uses the builder up. Each class is filled in the order in which its samples are first
-// needed (thesis 3.2.2, rule 1): by the node itself, or, if shared and the node is the sample's owner, by anyone.
-func (b *builder) finish(policy string, remote, shared bool) *Plan {
-	p := &Plan{Policy: policy, Prefetch: true, Remote: remote, Nodes: make([]NodePlan, len(b.in.Nodes))}
-	for n := range p.Nodes {
-		p.Nodes[n].Classes = make([][]int32, len(b.in.Nodes[n].Capacity))
-	}
-	// Copies leave their sample's list as they find their place, so that later epochs pass quickly over it.
-	left := len(b.copies) - b.removed
-	take := func(k int32, wanted func(*copyOf) bool) {
-		for at := &b.head[k]; *at >= 0; {
-			c := &b.copies[*at]
-			if !wanted(c) {
-				at = &c.next
-				continue
-			}
-			class := &p.Nodes[c.node].Classes[c.class]
-			*class = append(*class, k)
-			*at = c.next
-			left--
-		}
-	}
-
-	for n, node := range b.in.Nodes {
-		for j, held := range node.Held {
-			for _, k := range held {
-				take(k, func(c *copyOf) bool { return int(c.node) == n && int(c.class) == j })
-			}
-		}
-	}
-	var epoch *access.Epoch
-	for e := b.in.From; e < b.to && left > 0; e++ {
-		epoch = b.in.Stream.EpochInto(epoch, e)
-		for rank, k := range epoch.Reads() {
-			if b.head[k] < 0 {
-				continue
-			}
-			node, owner := b.nodeOf[rank], b.owner[k]
-			take(k, func(c *copyOf) bool { return int32(c.node) == node || shared && int32(c.node) == owner })
-			if left == 0 {
-				break
-			}
-		}
-	}
-	for k := range b.head {
-		take(int32(k), func(*copyOf) bool { return true })
-	}
-	if remote {
-		p.Owner = b.owner
-	}
-	return p
 }

@@ -1,9 +1,6 @@
 package placement
 
-import (
-	"cmp"
-	"slices"
-)
+import "slices"
 
 // sortClasses deals each node's copies out to its classes anew, where it has several: into the fastest what gains
 // most per byte from lying there instead of in the slowest, by what the node itself reads and, if it answers for the sample, what
@@ -28,40 +25,37 @@ func (b *builder) sortClasses(r *reads) {
 	local := min(source, e.FetchLocal(1, last)) - min(source, e.FetchLocal(1, 1))
 	peer := min(source, e.FetchPeer(1, last)) - min(source, e.FetchPeer(1, 1))
 
-	type ranked struct {
-		gain float32
-		at   int32 // in b.copies
-		k    int32
-	}
-	of := make([][]ranked, len(b.in.Nodes))
-	own := make([]uint32, len(b.in.Nodes)) // all zero between samples
-	r.each(func(k int32, by []nodeReads, total int) {
-		for _, n := range by {
-			own[n.node] = n.count
-		}
+	gain := make([]float32, len(b.copies))
+	r.eachAtOnce(func(k int32, row *row) {
 		for c := b.head[k]; c >= 0; c = b.copies[c].next {
-			n := int32(b.copies[c].node)
-			gain := float64(own[n]) * local
-			if b.owner[k] == n {
-				gain += float64(total-int(own[n])) * peer
+			n := b.copies[c].node
+			own := float64(row.count[n]) * local
+			if b.owner[k] == int32(n) {
+				own += float64(row.total-int(row.count[n])) * peer
 			}
-			of[n] = append(of[n], ranked{float32(gain), c, k})
-		}
-		for _, n := range by {
-			own[n.node] = 0
+			gain[c] = float32(own)
 		}
 	})
+	of := make([][]uint64, len(b.in.Nodes)) // per node its copies: what they gain, most first, above their place in b.copies
+	for i, n := range b.perNode() {
+		of[i] = make([]uint64, 0, n)
+	}
+	for at := range b.copies {
+		n := b.copies[at].node
+		of[n] = append(of[n], uint64(^ascending(gain[at]))<<32|uint64(at))
+	}
 	for n, list := range of {
 		if len(b.in.Nodes[n].Capacity) < 2 {
 			continue
 		}
-		slices.SortFunc(list, func(x, y ranked) int { return cmp.Or(cmp.Compare(y.gain, x.gain), cmp.Compare(x.at, y.at)) })
+		sortKeys(list)
 		room := slices.Clone(b.in.Nodes[n].Capacity)[:len(b.room[n])]
 		class := make([]uint8, len(list))
 		fits := true
-		for i, c := range list {
+		for i, key := range list {
+			c := &b.copies[uint32(key)]
 			size := b.in.Size(int(c.k))
-			class[i] = maxClasses
+			class[i] = noClass
 			for j := range room {
 				if size <= room[j] {
 					class[i] = uint8(j)
@@ -69,28 +63,36 @@ func (b *builder) sortClasses(r *reads) {
 					break
 				}
 			}
-			fits = fits && (class[i] < maxClasses || b.owner[c.k] != int32(n))
+			fits = fits && (class[i] < noClass || b.owner[c.k] != int32(n))
 		}
 		if !fits {
 			continue
 		}
 		b.room[n] = room
-		for i, c := range list {
-			if class[i] == maxClasses {
-				b.remove(c.k, c.at)
-				continue
+		for i, key := range list {
+			at := int32(uint32(key))
+			if class[i] == noClass {
+				b.remove(at)
 			}
-			b.copies[c.at].class = class[i]
+			b.copies[at].class = class[i]
 		}
 	}
 }
 
+// perNode returns how many copies each node has.
+func (b *builder) perNode() []int {
+	count := make([]int, len(b.in.Nodes))
+	for i := range b.copies {
+		count[b.copies[i].node]++
+	}
+	return count
+}
+
 // remove takes a copy, not its owner's, off its sample's list.
-func (b *builder) remove(k, copyAt int32) {
-	at := &b.head[k]
+func (b *builder) remove(copyAt int32) {
+	at := &b.head[b.copies[copyAt].k]
 	for *at != copyAt {
 		at = &b.copies[*at].next
 	}
 	*at = b.copies[copyAt].next
-	b.removed++
 }

@@ -48,7 +48,10 @@ func (c Cooperative) Plan(in Input) (*Plan, error) {
 			}
 		}
 	}
+	b.tidy()
 	b.sortClasses(r)
+	r.table = nil
+	b.tidy()
 	p := b.finish(c.Name(), true, true)
 	source, peer, _ := b.perMB(0)
 	p.ReadOnce = peer < source // otherwise nobody asks an owner for what it has not got
@@ -60,29 +63,16 @@ const candidates = 4
 
 // firstCopies places one copy of every sample that fits, greedily by benefit per byte. A sample whose best node has no
 // room any more comes again later, with the benefit that it has on the next best.
+//
+// Beside the table of reads this takes 32 bytes per sample, of which 4 are gone when the copies are placed.
 func (b *builder) firstCopies(r *reads) {
-	f := len(b.head)
-	order := b.firstNeeded()
-	turn := make([]int32, f)
-	for i, k := range order {
-		turn[k] = int32(i)
-	}
-	choice := make([]wanted, f)
-	rank := make([]uint64, 0, f) // benefit, largest first, above first need: sorting it gives the order
-	r.each(func(k int32, by []nodeReads, total int) {
-		if b.head[k] >= 0 {
-			b.owner[k] = b.bestHolder(k, by)
-			return
-		}
-		if !r.whole { // otherwise every node is as good as any
-			choice[k] = mostReads(by)
-		}
-		benefit := b.benefitPerByte(b.in.Size(int(k)), total, int(choice[k][0].count))
-		rank = append(rank, uint64(^ascending(benefit))<<32|uint64(turn[k]))
-	})
-	slices.Sort(rank)
+	order, delivered := b.firstNeeded()
+	r.load(0) // before there is more
+	choice := make([]wanted, len(b.head))
+	rank := b.rank(r, order, choice)
+	b.tidy()
+	b.expect(len(rank) + len(rank)/32) // a few more will fit into gaps
 
-	open := newRoomiest(b)
 	var again keyHeap
 	_, peer, local := b.perMB(0)
 	for next := 0; next < len(rank) || len(again) > 0; {
@@ -93,21 +83,57 @@ func (b *builder) firstCopies(r *reads) {
 		} else {
 			key = again.pop()
 		}
-		k := order[uint32(key)]
-		n, at := b.choose(k, &choice[k], open)
+		turn := uint32(key)
+		k := order[turn]
+		size := b.in.Size(int(k))
+		n, at := b.choose(size, &choice[k])
 		if n < 0 {
 			continue
 		}
 		if had, has := choice[k][0].count, choice[k].at(at); has < had {
 			benefit := descending(^uint32(key>>32)) - float32(float64(had-has)*max(0, peer-local))
 			choice[k].drop(at)
-			again.push(uint64(^ascending(benefit))<<32 | key&math.MaxUint32)
+			again.push(uint64(^ascending(benefit))<<32 | uint64(turn))
 			continue
 		}
-		b.put(n, 0, k)
+		first := int32(0)
+		if int(turn) >= delivered {
+			first = unknown
+		}
+		b.put(n, 0, k, size, first)
 		b.owner[k] = int32(n)
-		open.update(n)
 	}
+}
+
+// rank returns a key for every sample that nobody holds, in the order in which first copies are placed: benefit, largest
+// first, above the sample's place in order. It also says where each sample would rather lie, and makes
+// the best of those that hold a sample its owner.
+func (b *builder) rank(r *reads, order []int32, choice []wanted) []uint64 {
+	turn := make([]int32, len(order))
+	for i, k := range order {
+		turn[k] = int32(i)
+	}
+	rank := make([]uint64, len(order))
+	r.eachAtOnce(func(k int32, row *row) {
+		if b.head[k] >= 0 {
+			b.owner[k] = b.bestHolder(k, row)
+			for c := b.head[k]; c >= 0; c = b.copies[c].next {
+				if c := &b.copies[c]; int32(c.node) == b.owner[k] && c.first != held {
+					c.first = unknown // others need it as well
+				}
+			}
+			rank[turn[k]] = math.MaxUint64
+			return
+		}
+		if !r.whole { // otherwise every node is as good as any
+			choice[k] = mostReads(row.by)
+		}
+		benefit := b.benefitPerByte(b.in.Size(int(k)), row.total, int(choice[k][0].count))
+		rank[turn[k]] = uint64(^ascending(benefit))<<32 | uint64(turn[k])
+	})
+	sortKeys(rank)
+	placed, _ := slices.BinarySearch(rank, math.MaxUint64)
+	return rank[:placed]
 }
 
 // ascending maps a float to bits that sort as it does; descending is its inverse.
@@ -184,6 +210,9 @@ func (w *wanted) drop(i int) {
 func mostReads(by []nodeReads) (top wanted) {
 	for _, n := range by {
 		c := nodeReads16{uint16(n.node), uint16(min(n.count, math.MaxUint16))}
+		if c.count <= top[candidates-1].count {
+			continue
+		}
 		for i := range top {
 			if c.count > top[i].count {
 				c, top[i] = top[i], c
@@ -193,12 +222,11 @@ func mostReads(by []nodeReads) (top wanted) {
 	return top
 }
 
-// choose returns the node that gets the first copy of k, and which candidate's count it has: the one that reads k
+// choose returns the node that gets the first copy of a sample, and which candidate's count it has: the one that reads k
 // most often among those with room, the roomiest where they tie; any other node, and a number beyond the candidates, if none
-// of them has room; -1 if k fits nowhere.
-func (b *builder) choose(k int32, choice *wanted, open *roomiest) (node, candidate int) {
-	size := b.in.Size(int(k))
-	if open.most() < size {
+// of them has room; -1 if it fits nowhere.
+func (b *builder) choose(size int64, choice *wanted) (node, candidate int) {
+	if b.open.most() < size {
 		return -1, 0
 	}
 	best, at, room, count := -1, candidates, int64(0), uint16(0)
@@ -206,51 +234,49 @@ func (b *builder) choose(k int32, choice *wanted, open *roomiest) (node, candida
 		if c.count == 0 || best >= 0 && c.count < count {
 			break
 		}
-		if has := open.room(int(c.node)); has >= size && has > room {
+		if has := b.open.room(int(c.node)); has >= size && has > room {
 			best, room, count = int(c.node), has, c.count
 			at = min(at, i)
 		}
 	}
 	if best < 0 {
-		return open.node(), candidates
+		return b.open.node(), candidates
 	}
 	return best, at
 }
 
 // bestHolder returns the node, of those that hold k, that reads it most often.
-func (b *builder) bestHolder(k int32, by []nodeReads) int32 {
+func (b *builder) bestHolder(k int32, row *row) int32 {
 	best, most := int32(-1), uint32(0)
 	for c := b.head[k]; c >= 0; c = b.copies[c].next {
-		var count uint32
-		for _, n := range by {
-			if n.node == int32(b.copies[c].node) {
-				count = n.count
-			}
-		}
-		if best < 0 || count > most || count == most && int32(b.copies[c].node) < best {
-			best, most = int32(b.copies[c].node), count
+		node := int32(b.copies[c].node)
+		if count := row.count[node]; best < 0 || count > most || count == most && node < best {
+			best, most = node, count
 		}
 	}
 	return best
 }
 
 // firstNeeded returns every sample, in the order in which the nodes together first need it; those
-// that the first epoch drops come last.
-func (b *builder) firstNeeded() []int32 {
-	order := make([]int32, 0, len(b.head))
+// that the first epoch drops come last. The first so many are those that it does not.
+func (b *builder) firstNeeded() (order []int32, delivered int) {
+	order = make([]int32, 0, len(b.head))
 	seen := make([]bool, len(b.head))
-	for _, k := range b.in.Stream.Epoch(b.in.From).Reads() {
-		if !seen[k] {
-			seen[k] = true
-			order = append(order, k)
+	for ids := range b.steps(b.in.Stream.Epoch(b.in.From)) {
+		for _, k := range ids {
+			if !seen[k] {
+				seen[k] = true
+				order = append(order, k)
+			}
 		}
 	}
+	delivered = len(order)
 	for k := range seen {
 		if !seen[k] {
 			order = append(order, int32(k))
 		}
 	}
-	return order
+	return order, delivered
 }
 
 // perMB returns the seconds that reading a sample of mb MB takes per MB: from the source while all nodes
@@ -299,68 +325,25 @@ func (b *builder) fetchTime(r *reads) float64 {
 	for j := 1; j < len(local); j++ {
 		local[j] = e.FetchLocal(1, j)
 	}
-	own := make(map[int32]float64)
+	own := make([]float64, len(b.in.Nodes)) // of the sample, where the node holds it; else 0
 	sum := 0.0
-	r.each(func(k int32, by []nodeReads, _ int) {
-		clear(own)
+	r.each(func(int32) bool { return true }, func(k int32, row *row) {
 		anybody := source
 		for c := b.head[k]; c >= 0; c = b.copies[c].next {
 			j := int(b.copies[c].class) + 1
-			own[int32(b.copies[c].node)] = local[j]
+			own[b.copies[c].node] = local[j]
 			anybody = min(anybody, e.FetchPeer(1, j))
 		}
-		for _, n := range by {
+		for _, n := range row.by {
 			at := anybody
-			if t, ok := own[n.node]; ok {
+			if t := own[n.node]; t > 0 {
 				at = min(at, t)
 			}
 			sum += float64(n.count) * at * float64(b.in.Size(int(k))) / 1e6
 		}
+		for c := b.head[k]; c >= 0; c = b.copies[c].next {
+			own[b.copies[c].node] = 0
+		}
 	})
 	return sum
-}
-
-// roomiest finds the node whose largest class has most room: a tree of maxima over the nodes.
-type roomiest struct {
-	b    *builder
-	tree []int32 // tree[1] is the root; tree[leaves+n] is node n, -1 beyond the last
-	rest []int64 // per node, what largest says
-}
-
-func newRoomiest(b *builder) *roomiest {
-	leaves := 1
-	for leaves < len(b.room) {
-		leaves *= 2
-	}
-	t := &roomiest{b: b, tree: make([]int32, 2*leaves), rest: make([]int64, len(b.room))}
-	for i := range leaves {
-		t.tree[leaves+i] = -1
-		if i < len(b.room) {
-			t.tree[leaves+i] = int32(i)
-			t.rest[i] = b.largest(i)
-		}
-	}
-	for i := leaves - 1; i >= 1; i-- {
-		t.tree[i] = t.larger(t.tree[2*i], t.tree[2*i+1])
-	}
-	return t
-}
-
-func (t *roomiest) larger(x, y int32) int32 {
-	if y < 0 || x >= 0 && t.rest[x] >= t.rest[y] {
-		return x
-	}
-	return y
-}
-
-func (t *roomiest) node() int           { return int(t.tree[1]) }
-func (t *roomiest) most() int64         { return t.rest[t.tree[1]] }
-func (t *roomiest) room(node int) int64 { return t.rest[node] }
-
-// update takes notice that the node's room has changed.
-func (t *roomiest) update(node int) {
-	t.rest[node] = t.b.largest(node)
-	for i := (len(t.tree)/2 + node) / 2; i >= 1; i /= 2 {
-		t.tree[i] = t.larger(t.tree[2*i], t.tree[2*i+1])
-	}
 }

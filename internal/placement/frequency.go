@@ -1,5 +1,7 @@
 package placement
 
+import "slices"
+
 // Frequency is HDMLP as the thesis has it (3.2.2): each node caches the samples that it reads
 // most often itself, fastest class first, each class filled in the order of first access.
 // Samples that a node reads equally often go by the epoch in which it first does (by ID, all
@@ -16,17 +18,10 @@ func (f Frequency) Plan(in Input) (*Plan, error) {
 		return nil, err
 	}
 	b.fillOwn(newReads(b), 1)
-	// "until no more samples are left or no more space is left": the never read ones come last.
-	for n := range in.Nodes {
-		for k := 0; k < len(b.head) && !b.full(n); k++ {
-			if !b.has(n, int32(k)) {
-				b.put(n, 0, int32(k))
-			}
-		}
-	}
+	b.fillUnread()
 	// Whoever has a sample in its fastest class answers for it; several take turns over the samples.
 	for k := range b.owner {
-		best, ties := uint8(maxClasses), 0
+		best, ties := uint8(noClass), 0
 		for c := b.head[k]; c >= 0; c = b.copies[c].next {
 			switch class := b.copies[c].class; {
 			case class < best:
@@ -51,33 +46,57 @@ func (f Frequency) Plan(in Input) (*Plan, error) {
 	return b.finish(f.Name(), true, false), nil
 }
 
+// fillUnread fills the room that is left with what the nodes never read, by ID: "until no more samples are left
+// or no more space is left".
+func (b *builder) fillUnread() {
+	holders := newHolders(b)
+	for k := 0; k < len(b.head) && b.open.most() >= b.least; k++ {
+		size := b.in.Size(k)
+		if size > b.open.most() {
+			continue
+		}
+		holders.look(int32(k))
+		for n, room := range b.open.rest {
+			if size <= room && !holders.has(int32(n)) {
+				b.put(n, 0, int32(k), size, never)
+			}
+		}
+	}
+}
+
 // fillOwn fills the room that nodes have left with the samples that they read most often
 // themselves, at least `least` times, and have not got. No node's samples are ever sorted:
 // a first pass adds up, per node, frequency and first epoch, the bytes that are read so; from
 // these it follows in the second at which byte of the node's sorted list a sample
-// lies, and so in which class. The third fills the gaps that remain.
+// lies, and so in which class. The third fills the gaps that remain. Samples that are larger than any node's room are passed over.
 func (b *builder) fillOwn(r *reads, least uint32) {
-	if b.allFull() {
+	if b.open.most() < b.least {
 		return
 	}
+	room, most := slices.Clone(b.open.rest), b.open.most()
+	holders := newHolders(b)
 	offset := make([][]int64, len(b.in.Nodes)) // per node and level
-	wanted := func(n nodeReads, k int32) bool {
-		return n.count >= least && !b.full(int(n.node)) && !b.has(int(n.node), k)
-	}
-	level := func(n nodeReads) int { // higher is wanted more
+	level := func(n *nodeReads) int {          // higher is wanted more
 		return int(n.count)*r.epochs + r.epochs - 1 - int(n.first)
 	}
-	r.each(func(k int32, by []nodeReads, _ int) {
-		for _, n := range by {
-			if !wanted(n, k) {
+	fits := func(k int32) bool { return b.in.Size(int(k)) <= most }
+	pairs := 0
+	r.each(fits, func(k int32, row *row) {
+		size := b.in.Size(int(k))
+		holders.look(k)
+		for i := range row.by {
+			n := &row.by[i]
+			if n.count < least || size > room[n.node] || holders.has(n.node) {
 				continue
 			}
 			if grow := level(n) + 1 - len(offset[n.node]); grow > 0 {
 				offset[n.node] = append(offset[n.node], make([]int64, grow)...)
 			}
-			offset[n.node][level(n)] += b.in.Size(int(k))
+			offset[n.node][level(n)] += size
+			pairs++
 		}
 	})
+	b.expect(pairs)
 	ends := make([][]int64, len(b.in.Nodes)) // where each class of a node ends in its sorted list
 	for n, bytes := range offset {
 		var sum int64
@@ -90,30 +109,59 @@ func (b *builder) fillOwn(r *reads, least uint32) {
 			ends[n] = append(ends[n], end)
 		}
 	}
-	r.each(func(k int32, by []nodeReads, _ int) {
-		for _, n := range by {
-			if n.count < least || level(n) >= len(offset[n.node]) || b.has(int(n.node), k) {
+	first := func(n *nodeReads) int32 {
+		if r.whole {
+			return unknown
+		}
+		return n.first
+	}
+	r.each(fits, func(k int32, row *row) {
+		size := b.in.Size(int(k))
+		holders.look(k)
+		for i := range row.by {
+			n := &row.by[i]
+			if n.count < least || size > room[n.node] || holders.has(n.node) {
 				continue
 			}
 			at := &offset[n.node][level(n)]
-			*at += b.in.Size(int(k))
+			*at += size
 			for j, end := range ends[n.node] {
 				if *at <= end {
-					b.put(int(n.node), j, k)
+					b.put(int(n.node), j, k, size, first(n))
 					break
 				}
 			}
 		}
 	})
-	if b.allFull() {
-		return
-	}
 	// What lay across the end of a class or of the node, and smaller samples in the gaps.
-	r.each(func(k int32, by []nodeReads, _ int) {
-		for _, n := range by {
-			if wanted(n, k) {
-				b.put(int(n.node), 0, k)
+	fits = func(k int32) bool { return b.in.Size(int(k)) <= b.open.most() }
+	r.each(fits, func(k int32, row *row) {
+		size := b.in.Size(int(k))
+		holders.look(k)
+		for i := range row.by {
+			if n := &row.by[i]; n.count >= least && size <= b.open.room(int(n.node)) && !holders.has(n.node) {
+				b.put(int(n.node), 0, k, size, first(n))
 			}
 		}
 	})
 }
+
+// holders tells which nodes hold a sample, without going through its list for each of them.
+type holders struct {
+	b    *builder
+	k    int32
+	last []int32 // per node, the last sample looked up that it holds, plus 1
+}
+
+func newHolders(b *builder) *holders { return &holders{b: b, last: make([]int32, len(b.in.Nodes))} }
+
+// look looks up who holds sample k now.
+func (h *holders) look(k int32) {
+	h.k = k
+	for c := h.b.head[k]; c >= 0; c = h.b.copies[c].next {
+		h.last[h.b.copies[c].node] = k + 1
+	}
+}
+
+// has tells whether the node held the sample when it was looked up.
+func (h *holders) has(node int32) bool { return h.last[node] == h.k+1 }

@@ -2,7 +2,6 @@ package placement
 
 import (
 	stdcmp "cmp"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -119,6 +118,7 @@ func drawInput(t *rapid.T) Input {
 		Scheme:      rapid.SampledFrom(schemes).Draw(t, "scheme"),
 		Tail:        rapid.SampledFrom([]access.Tail{access.Pad, access.Keep}).Draw(t, "tail"),
 	}
+	spec.DropLast = f >= spec.GlobalBatch && rapid.Bool().Draw(t, "drop last")
 	sizes := rapid.SliceOfN(rapid.Int64Range(1, 50), f, f).Draw(t, "sizes")
 	in := Input{Stream: stream(t, spec), Size: func(id int) int64 { return sizes[id] }, From: rapid.IntRange(0, spec.Epochs-1).Draw(t, "from")}
 	for r := range w {
@@ -401,21 +401,5 @@ func TestBadInput(t *testing.T) {
 				t.Errorf("%s: error %v, want one that says %q", p.Name(), err, want)
 			}
 		}
-	}
-}
-
-func BenchmarkCooperative(b *testing.B) {
-	for _, n := range []int{8, 64} {
-		b.Run(fmt.Sprint(n, " nodes"), func(b *testing.B) {
-			const f = 100_000
-			in := Input{
-				Stream: stream(b, access.Spec{Samples: f, Seed: 7, Epochs: 90, WorldSize: n, GlobalBatch: 1024}),
-				Nodes:  nodes(n, f/int64(n)*1500), Size: func(int) int64 { return 1000 },
-			}
-			for b.Loop() {
-				plan(b, Cooperative{}, in)
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/f/90, "ns/access")
-		})
 	}
 }

@@ -1,6 +1,8 @@
 package placement
 
 import (
+	"cmp"
+	"math/bits"
 	"runtime"
 	"slices"
 	"sync"
@@ -11,174 +13,241 @@ import (
 
 // reads tells, sample by sample, which nodes read it how often within the horizon.
 //
-// A table of who reads what in which epoch has F*E entries. It is made for one range of samples at a time, of at most
-// tableEntries; where all samples fit into one range it is made once and kept, otherwise each pass draws the
-// epochs anew. Epochs are drawn in parallel. Each fills a part of the table of its own, because it comes to the samples in
-// random order, and the less memory these writes are spread over, the faster they are; whoever goes through the samples
-// turns block samples of it at a time into rows.
+// A table of who reads what in which epoch has F*E entries, of as many bits as a node's number takes: for 1024 nodes 11, five in
+// a word, so 1.6 bytes per read. It is made for one range of samples at a time, of at most
+// tableWords; where all samples fit into one range it is made once and kept, otherwise each pass draws the epochs anew.
+// Epochs are drawn in parallel. Each fills a part of the table of its own, a word per sample for a few epochs, because it
+// comes to the samples in random order, and the less memory these writes are spread over, the faster they are.
 type reads struct {
 	b       *builder
 	epochs  int
-	whole   bool     // every rank reads everything: the table only counts
-	lo, hi  int      // the range that the table is made for
-	table   []uint16 // of epoch e and sample k: e*(hi-lo) + k-lo
-	rows    []uint16 // of block samples: who reads them, epoch by epoch
-	entries []uint32 // if whole, per sample of the range, in how many epochs it is read
-	extra   map[int32][]uint16
-	count   []uint32 // per node; all zero between samples
+	whole   bool // every rank reads everything: the table only counts
+	width   int  // bits of an entry: a node's number plus 1, or 0 where the epoch does not deliver the sample
+	perWord int  // epochs in a word
+	words   int  // per sample
+	span    int  // samples in a range
+	lo, hi  int  // the range that the table is made for
+	table   []uint64
+	entries []uint32           // if whole, per sample of the range, in how many epochs it is read
+	repeats map[int32][]repeat // what padding repeats
 }
 
 const (
-	// tableEntries bounds the table, 2 bytes each: 14.2 million samples over 90 epochs are one range, of 2.6 GB.
-	tableEntries = 1300 << 20
-	// block is how many samples are turned into rows together.
-	block = 128
-	// nobody marks a sample that an epoch does not deliver.
-	nobody = 1<<16 - 1
+	// tableWords bounds the table: 14.2 million samples over 90 epochs on 1024 nodes are one range, of 2.0 GB.
+	tableWords = 1 << 28
+	// block is how many samples a worker goes through at a time.
+	block = 1024
 )
+
+// repeat is a further read of a sample in an epoch.
+type repeat struct {
+	epoch int32
+	node  uint16
+}
 
 // nodeReads is how often a node reads a sample.
 type nodeReads struct {
 	node  int32
 	count uint32
-	first uint32 // the epoch of its first read, counted from the horizon's start
+	first int32 // the epoch of its first read, counted from the horizon's start
+}
+
+// row is who reads a sample: the nodes in the order of their first read, but for those that only padding makes read it.
+type row struct {
+	by    []nodeReads
+	total int      // reads of all nodes together
+	count []uint32 // reads per node
 }
 
 func newReads(b *builder) *reads {
-	return &reads{
+	r := &reads{
 		b: b, epochs: b.to - b.in.From, whole: b.in.Stream.Spec().Scheme == access.Whole,
-		count: make([]uint32, len(b.in.Nodes)),
+		width: bits.Len(uint(len(b.in.Nodes))),
 	}
-}
-
-// each calls f for every sample, ascending, with the nodes that read it, and how
-// often they do together. The slice is valid during the call.
-func (r *reads) each(f func(k int32, by []nodeReads, total int)) {
-	samples := r.b.in.Stream.Spec().Samples
-	span := samples
+	workers := min(r.epochs, runtime.GOMAXPROCS(0))
+	r.perWord = min(64/r.width, (r.epochs+workers-1)/workers)
+	r.words = (r.epochs + r.perWord - 1) / r.perWord
+	r.span = len(b.head)
 	if !r.whole {
-		span = max(1, min(samples, tableEntries/r.epochs))
+		r.span = max(1, min(r.span, tableWords/r.words))
 	}
-	var by []nodeReads
-	for lo := 0; lo < samples; lo += span {
-		r.load(lo, min(samples, lo+span))
-		for k := r.lo; k < r.hi; k++ {
-			var total int
-			if r.whole {
-				by, total = r.byAll(by[:0], int(r.entries[k-r.lo]))
-			} else {
-				if (k-r.lo)%block == 0 {
-					r.turn(k)
+	return r
+}
+
+// each calls f for every sample that is worth it, ascending. The row is valid during the call.
+func (r *reads) each(worth func(k int32) bool, f func(k int32, row *row)) {
+	row := r.newRow()
+	for lo := range r.ranges {
+		for k := lo; k < min(len(r.b.head), lo+r.span); k++ {
+			if worth(int32(k)) {
+				r.load(lo)
+				r.read(row, k)
+				f(int32(k), row)
+				row.reset()
+			}
+		}
+	}
+}
+
+// eachAtOnce calls f for every sample, on all cores, in no particular order. The row is valid during the call.
+func (r *reads) eachAtOnce(f func(k int32, row *row)) {
+	for lo := range r.ranges {
+		r.load(lo)
+		var next atomic.Int64
+		var all sync.WaitGroup
+		for range min((r.hi-r.lo+block-1)/block, runtime.GOMAXPROCS(0)) {
+			all.Go(func() {
+				row := r.newRow()
+				for from := r.lo + int(next.Add(block)) - block; from < r.hi; from = r.lo + int(next.Add(block)) - block {
+					for k := from; k < min(r.hi, from+block); k++ {
+						r.read(row, k)
+						f(int32(k), row)
+						row.reset()
+					}
 				}
-				by, total = r.byTable(by[:0], k)
+			})
+		}
+		all.Wait()
+	}
+}
+
+// ranges yields where each range of samples begins.
+func (r *reads) ranges(yield func(lo int) bool) {
+	for lo := 0; lo < len(r.b.head) && yield(lo); lo += r.span {
+	}
+}
+
+func (r *reads) newRow() *row {
+	n := len(r.b.in.Nodes)
+	return &row{by: make([]nodeReads, 0, n+1), count: make([]uint32, n)}
+}
+
+// reset makes the row ready for another sample.
+func (r *row) reset() {
+	for _, n := range r.by {
+		r.count[n.node] = 0
+	}
+}
+
+// read reads sample k of the range.
+func (r *reads) read(row *row, k int) {
+	if r.whole {
+		r.readWhole(row, k)
+		return
+	}
+	by, count, total, n := row.by[:cap(row.by)], row.count, 0, 0
+	mask := uint64(1)<<r.width - 1
+	at := k - r.lo
+	for w := range r.words {
+		e := int32(w * r.perWord)
+		for word := r.table[at]; word != 0; word >>= r.width {
+			if v := word & mask; v != 0 {
+				node := v - 1
+				c := count[node]
+				by[n] = nodeReads{node: int32(node), first: e} // kept if it is the node's first, without a branch that is hard to predict
+				if c == 0 {
+					n++
+				}
+				count[node] = c + 1
+				total++
 			}
-			f(int32(k), by, total)
+			e++
 		}
+		at += r.hi - r.lo
 	}
-}
-
-// byAll appends the readers of a sample that every rank reads in so many epochs.
-func (r *reads) byAll(by []nodeReads, epochs int) (_ []nodeReads, total int) {
-	for n := range r.b.in.Nodes {
-		c := epochs * len(r.b.in.Nodes[n].Ranks)
-		by = append(by, nodeReads{node: int32(n), count: uint32(c)})
-		total += c
-	}
-	return by, total
-}
-
-// turn makes the rows of the samples from k on.
-func (r *reads) turn(k int) {
-	n := min(block, r.hi-k)
-	for e := range r.epochs {
-		at := e
-		for _, node := range r.table[e*(r.hi-r.lo)+k-r.lo:][:n] {
-			r.rows[at] = node
-			at += r.epochs
-		}
-	}
-}
-
-// byTable appends the readers of sample k that the table has.
-func (r *reads) byTable(by []nodeReads, k int) (_ []nodeReads, total int) {
-	count := r.count
-	for e, node := range r.rows[(k-r.lo)%block*r.epochs:][:r.epochs] {
-		if node == nobody {
-			continue
-		}
-		if count[node] == 0 {
-			by = append(by, nodeReads{node: int32(node), first: uint32(e)})
-		}
-		count[node]++
-		total++
-	}
-	if len(r.extra) > 0 { // padding repeats some samples
-		for _, node := range r.extra[int32(k)] {
-			if count[node] == 0 {
-				by = append(by, nodeReads{node: int32(node), first: uint32(r.epochs - 1)})
+	if len(r.repeats) > 0 {
+		for _, x := range r.repeats[int32(k)] {
+			i := slices.IndexFunc(by[:n], func(y nodeReads) bool { return y.node == int32(x.node) })
+			if i < 0 {
+				i, n = n, n+1
+				by[i] = nodeReads{node: int32(x.node), first: x.epoch}
 			}
-			count[node]++
+			by[i].first = min(by[i].first, x.epoch)
+			count[x.node]++
 			total++
 		}
 	}
-	for j := range by {
-		by[j].count = count[by[j].node]
-		count[by[j].node] = 0
+	row.by, row.total = by[:n], total
+	for i := range row.by {
+		row.by[i].count = count[row.by[i].node]
 	}
-	return by, total
 }
 
-// load makes the table for samples [lo, hi).
-func (r *reads) load(lo, hi int) {
+// readWhole reads a sample that every rank reads.
+func (r *reads) readWhole(row *row, k int) {
+	row.by, row.total = row.by[:0], 0
+	for n, node := range r.b.in.Nodes {
+		c := r.entries[k-r.lo] * uint32(len(node.Ranks))
+		row.by = append(row.by, nodeReads{node: int32(n), count: c})
+		row.count[n] = c
+		row.total += int(c)
+	}
+}
+
+// load makes the table for the range of samples from lo on.
+func (r *reads) load(lo int) {
+	hi := min(len(r.b.head), lo+r.span)
 	if r.lo == lo && r.hi == hi {
 		return
 	}
-	r.lo, r.hi, r.extra = lo, hi, map[int32][]uint16{}
+	r.lo, r.hi, r.repeats = lo, hi, map[int32][]repeat{}
 	if r.whole {
-		r.entries = make([]uint32, hi-lo)
-		for e := r.b.in.From; e < r.b.to; e++ {
-			for rank, k := range r.b.in.Stream.Epoch(e).Readers(lo, hi) {
-				if rank == 0 {
-					r.entries[int(k)-lo]++
-				}
-			}
-		}
+		r.loadWhole()
 		return
 	}
 	if r.table == nil {
-		r.table, r.rows = make([]uint16, (hi-lo)*r.epochs), make([]uint16, block*r.epochs)
+		r.table = make([]uint64, (hi-lo)*r.words)
+	} else {
+		clear(r.table)
 	}
-	var mu sync.Mutex // guards r.extra
+	twice := r.b.in.Stream.Delivered() > len(r.b.head)
+	var mu sync.Mutex // guards r.repeats
 	var next atomic.Int64
 	var all sync.WaitGroup
-	for range min(r.epochs, runtime.GOMAXPROCS(0)) {
+	for range min(r.words, runtime.GOMAXPROCS(0)) {
 		all.Go(func() {
 			var epoch *access.Epoch
-			for {
-				e := int(next.Add(1)) - 1
-				if e >= r.epochs {
-					return
-				}
-				column := r.table[e*(hi-lo):][:hi-lo]
-				for i := range column {
-					column[i] = nobody
-				}
-				epoch = r.b.in.Stream.EpochInto(epoch, r.b.in.From+e)
-				for rank, k := range epoch.Readers(lo, hi) {
-					at, node := &column[int(k)-lo], uint16(r.b.nodeOf[rank])
-					if *at == nobody {
-						*at = node
-						continue
+			for w := int(next.Add(1)) - 1; w < r.words; w = int(next.Add(1)) - 1 {
+				words := r.table[w*(hi-lo):][:hi-lo]
+				for i := range min(r.perWord, r.epochs-w*r.perWord) {
+					e, shift := w*r.perWord+i, i*r.width
+					epoch = r.b.in.Stream.EpochInto(epoch, r.b.in.From+e)
+					for ids, nodes := range r.b.steps(epoch) {
+						for j, k := range ids {
+							at := int(k) - lo
+							if uint(at) >= uint(len(words)) {
+								continue
+							}
+							if twice && words[at]>>shift != 0 {
+								mu.Lock()
+								r.repeats[k] = append(r.repeats[k], repeat{int32(e), nodes[j]})
+								mu.Unlock()
+								continue
+							}
+							words[at] |= uint64(nodes[j]+1) << shift
+						}
 					}
-					mu.Lock()
-					r.extra[k] = append(r.extra[k], node)
-					mu.Unlock()
 				}
 			}
 		})
 	}
 	all.Wait()
-	for _, nodes := range r.extra {
-		slices.Sort(nodes) // whichever epoch came first
+	r.b.tidy()
+	for _, list := range r.repeats { // whichever epoch came first
+		slices.SortFunc(list, func(x, y repeat) int { return cmp.Or(cmp.Compare(x.epoch, y.epoch), cmp.Compare(x.node, y.node)) })
+	}
+}
+
+// loadWhole counts, for all samples.
+func (r *reads) loadWhole() {
+	r.entries = make([]uint32, r.hi)
+	var epoch *access.Epoch
+	for e := r.b.in.From; e < r.b.to; e++ {
+		epoch = r.b.in.Stream.EpochInto(epoch, e)
+		for ids := range r.b.steps(epoch) {
+			for _, k := range ids {
+				r.entries[k]++
+			}
+		}
 	}
 }

@@ -1,5 +1,7 @@
 package placement
 
+import "github.com/hdmlp/hdmlp/internal/access"
+
 // Naive reads from the source when asked: no prefetching, no caching (thesis 4.1.4, BasePolicy).
 type Naive struct{}
 
@@ -45,30 +47,37 @@ func (m MinIO) Plan(in Input) (*Plan, error) {
 		return nil, err
 	}
 	b.keepAsRead(in.From)
-	p := b.finish(m.Name(), false, false)
+	p := b.finishInOrder(m.Name(), false)
 	p.CacheFirst = true
 	return p, nil
 }
 
 // keepAsRead gives nodes what they read from epoch `from` on, in that order, until they are full.
 func (b *builder) keepAsRead(from int) {
-	full, open := make([]bool, len(b.in.Nodes)), 0
-	for n := range full {
-		if full[n] = b.full(n); !full[n] {
-			open++
-		}
-	}
-	for e := from; e < b.to && open > 0; e++ {
-		for rank, k := range b.in.Stream.Epoch(e).Reads() {
-			n := int(b.nodeOf[rank])
-			if full[n] || b.has(n, k) || !b.keep(n, maxClasses, k) {
-				continue
-			}
-			if full[n] = b.full(n); full[n] {
-				if open--; open == 0 {
-					break
+	var epoch *access.Epoch
+	for e := from; e < b.to && b.open.most() >= b.least; e++ {
+		epoch = b.in.Stream.EpochInto(epoch, e)
+		for ids, nodes := range b.steps(epoch) {
+			for i, k := range ids {
+				size := b.in.Size(int(k))
+				if nodes != nil {
+					b.keepRead(int32(nodes[i]), k, size, e)
+					continue
+				}
+				for _, n := range b.nodeOf {
+					b.keepRead(n, k, size, e)
 				}
 			}
+			if b.open.most() < b.least {
+				break
+			}
 		}
+	}
+}
+
+// keepRead gives the node what it reads in the epoch, if it has room for it and has not got it.
+func (b *builder) keepRead(node, k int32, size int64, epoch int) {
+	if size <= b.open.room(int(node)) && !b.has(int(node), k) {
+		b.keep(int(node), noClass, k, int32(epoch-b.in.From))
 	}
 }

@@ -46,13 +46,13 @@ func (d DeepIO) Plan(in Input) (*Plan, error) {
 	if parts := contiguous(&in); b.partsFit(parts, 1) {
 		for n := range parts {
 			for k := parts[n].from; k < parts[n].to; k++ {
-				b.keep(n, 1, k)
+				b.keep(n, 1, k, unknown)
 			}
 		}
 	} else {
 		k := 0
 		for n := range in.Nodes {
-			for k < len(b.head) && b.keep(n, 1, int32(k)) {
+			for k < len(b.head) && b.keep(n, 1, int32(k), unknown) {
 				k++
 			}
 		}
@@ -112,7 +112,7 @@ func (l LBANN) Plan(in Input) (*Plan, error) {
 	if l.Preloading {
 		for n, part := range contiguous(&in) {
 			for k := part.from; k < part.to; k++ {
-				b.keep(n, 1, k)
+				b.keep(n, 1, k, unknown)
 			}
 		}
 	} else {
@@ -122,7 +122,7 @@ func (l LBANN) Plan(in Input) (*Plan, error) {
 	n := 0
 	for k := range b.head {
 		for tries := 0; b.owner[k] < 0 && tries < len(in.Nodes); tries++ {
-			if !b.keep(n, 1, int32(k)) {
+			if !b.keep(n, 1, int32(k), unknown) {
 				n = (n + 1) % len(in.Nodes)
 			}
 		}
@@ -148,7 +148,7 @@ func (s Sharded) Plan(in Input) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := needClasses(s.Name(), &in, maxClasses); err != nil {
+	if err := needClasses(s.Name(), &in, noClass); err != nil {
 		return nil, err
 	}
 	held := b.keepParts()
@@ -178,7 +178,7 @@ func (l Locality) Plan(in Input) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := needClasses(l.Name(), &in, maxClasses); err != nil {
+	if err := needClasses(l.Name(), &in, noClass); err != nil {
 		return nil, err
 	}
 	b.keepParts()
@@ -203,9 +203,9 @@ func (p Partitioned) Plan(in Input) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.keepFirstEpoch(maxClasses)
+	b.keepFirstEpoch(noClass)
 	b.keepAsRead(in.From + 1)
-	plan := b.finish(p.Name(), true, false)
+	plan := b.finishInOrder(p.Name(), true)
 	plan.OnRead, plan.CacheFirst = true, true
 	return plan, nil
 }
@@ -259,11 +259,11 @@ func (b *builder) partsFit(parts []part, classes int) bool {
 }
 
 // keep gives the node the first copy of k, in the first of its first `classes` classes that has room, or says that none has.
-func (b *builder) keep(node, classes int, k int32) bool {
+func (b *builder) keep(node, classes int, k, first int32) bool {
 	size := b.in.Size(int(k))
 	for j := range b.room[node][:min(classes, len(b.room[node]))] {
 		if size <= b.room[node][j] {
-			b.add(node, j, k, size)
+			b.add(node, j, k, size, first)
 			if b.owner[k] < 0 {
 				b.owner[k] = int32(node)
 			}
@@ -277,8 +277,8 @@ func (b *builder) keep(node, classes int, k int32) bool {
 func (b *builder) keepParts() [][]int32 {
 	held := make([][]int32, len(b.in.Nodes))
 	for n, part := range contiguous(b.in) {
-		for k := part.from; k < part.to && !b.full(n); k++ {
-			if b.keep(n, maxClasses, k) {
+		for k := part.from; k < part.to && !b.fullUp(n); k++ {
+			if b.keep(n, noClass, k, unknown) {
 				held[n] = append(held[n], k)
 			}
 		}
@@ -288,24 +288,27 @@ func (b *builder) keepParts() [][]int32 {
 
 // keepFirstEpoch gives every node what it reads first in the first epoch, as far as it fits.
 func (b *builder) keepFirstEpoch(classes int) {
-	for rank, k := range b.in.Stream.Epoch(b.in.From).Reads() {
-		if b.owner[k] < 0 {
-			b.keep(int(b.nodeOf[rank]), classes, k)
+	for ids, nodes := range b.steps(b.in.Stream.Epoch(b.in.From)) {
+		for i, k := range ids {
+			readers := b.nodeOf // all of them
+			if nodes != nil {
+				readers = []int32{int32(nodes[i])}
+			}
+			for _, node := range readers {
+				if b.owner[k] < 0 {
+					b.keep(int(node), classes, k, 0)
+				}
+			}
 		}
 	}
 }
 
 // finishPreload makes the plan of a policy that loads samples before training, in the order of their ID.
 func (b *builder) finishPreload(policy string) *Plan {
-	p := &Plan{Policy: policy, Prefetch: true, Remote: true, Preload: true, CacheFirst: true, Owner: b.owner, Nodes: make([]NodePlan, len(b.in.Nodes))}
-	for n := range p.Nodes {
-		p.Nodes[n].Classes = make([][]int32, len(b.in.Nodes[n].Capacity))
+	for i := range b.copies {
+		b.copies[i].first = never
 	}
-	for k, c := range b.head {
-		for ; c >= 0; c = b.copies[c].next {
-			class := &p.Nodes[b.copies[c].node].Classes[b.copies[c].class]
-			*class = append(*class, int32(k))
-		}
-	}
+	p := b.finish(policy, true, false)
+	p.Preload, p.CacheFirst = true, true
 	return p
 }
