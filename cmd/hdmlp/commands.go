@@ -12,5 +12,6 @@ func commands() []*cobra.Command {
 		newStatsCommand(),
 		newStopCommand(),
 		newSimulateCommand(),
+		newTransformCommand(),
 	}
 }

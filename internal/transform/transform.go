@@ -247,10 +247,6 @@ func (p *Program) Output() Output {
 	return o
 }
 
-// Target says how pixels become numbers: for whoever wants to look at what comes out.
-// It is of no use where the list has a Reshape.
-func (p *Program) Target() pixels.Target { return p.known.target }
-
 // Names are the transforms' names, an implied ImgDecode among them. Worker.Times and
 // Drawn count as they do.
 func (p *Program) Names() []string { return slices.Clone(p.names) }

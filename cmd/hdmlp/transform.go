@@ -1,0 +1,299 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"image"
+	"image/png"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hdmlp/hdmlp/internal/transform"
+	"github.com/hdmlp/hdmlp/internal/transform/codec"
+	"github.com/hdmlp/hdmlp/internal/transform/pixels"
+)
+
+// transformOptions are what `hdmlp transform` is asked for.
+type transformOptions struct {
+	paths                []string
+	transforms, dir      string
+	seed                 uint64
+	epoch, count, sample int
+	json                 bool
+}
+
+func newTransformCommand() *cobra.Command {
+	var opts transformOptions
+	cmd := &cobra.Command{
+		Use:   "transform IMAGE... --transforms LIST --out DIR",
+		Short: "Show what transforms make of images",
+		Long: `Show what transforms make of images: what a training process would get, as PNG
+files in DIR, and all of it side by side in DIR/contact-sheet.png. Tensors are
+turned back into pixels for it: normalising is undone.
+
+LIST is written as in a script, with the names and arguments of hdmlp.transforms,
+or is its JSON description (docs/FORMATS.md). Random parameters follow from the
+seed, the epoch and the sample's ID, as in training: the first IMAGE stands for
+sample --sample, the next one for the sample after it.
+
+EXIT STATUS
+  0  success
+  1  an image can not be decoded or transformed; the others are written
+  2  wrong input: no such file, transforms that can not be compiled
+  130  interrupted`,
+		Example: `  hdmlp transform cat.jpg dog.jpg --out look --count 6 \
+      --transforms 'RandomResizedCrop(224), RandomHorizontalFlip(), ColorJitter(0.4, 0.4, 0.4), ToTensor()'`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return badInput("transform takes one image or more")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			opts.paths = args
+			opts.json, _ = cmd.Flags().GetBool("json")
+			return runTransform(cmd, opts)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&opts.transforms, "transforms", "", "the list, such as 'Resize(256), CenterCrop(224), ToTensor()'")
+	flags.StringVar(&opts.dir, "out", "", "directory for the pictures; made if it is not there")
+	flags.Uint64Var(&opts.seed, "seed", 0, "of the job")
+	flags.IntVar(&opts.epoch, "epoch", 0, "the first epoch that is shown")
+	flags.IntVar(&opts.count, "count", 1, "epochs that are shown, each with what it draws")
+	flags.IntVar(&opts.sample, "sample", 0, "ID of the sample that the first IMAGE stands for")
+	return cmd
+}
+
+// check refuses options that make no sense, and compiles the transforms.
+func (o transformOptions) check() (*transform.Program, error) {
+	const mostEpochs = 100
+	switch {
+	case strings.TrimSpace(o.transforms) == "":
+		return nil, badInput("--transforms is missing: which ones? For example 'RandomResizedCrop(224), ToTensor()'")
+	case o.dir == "":
+		return nil, badInput("--out is missing: the directory for the pictures")
+	case o.epoch < 0:
+		return nil, badInput("--epoch is %d; it must be 0 or more", o.epoch)
+	case o.count < 1 || o.count > mostEpochs:
+		return nil, badInput("--count is %d; allowed: 1 to %d", o.count, mostEpochs)
+	case o.sample < 0:
+		return nil, badInput("--sample is %d; it must be 0 or more", o.sample)
+	}
+	description, err := transform.Parse(o.transforms)
+	if err != nil {
+		return nil, badInput("%w", err)
+	}
+	program, err := transform.Compile(description)
+	if err != nil {
+		return nil, badInput("%w", err)
+	}
+	if program.Names()[0] == "Reshape" {
+		return nil, badInput("--transforms: arrays have no picture: the list must be one for images")
+	}
+	return program, nil
+}
+
+// transformAnswer is what `hdmlp transform --json` prints.
+type transformAnswer struct {
+	Output struct {
+		Shape  []int  `json:"shape"`
+		Type   string `json:"type"`
+		Layout string `json:"layout"`
+		Bytes  int    `json:"bytes"`
+	} `json:"output"`
+	Images []transformedImage `json:"images"`
+	Sheet  string             `json:"contact_sheet"`
+	Times  []transformTime    `json:"times"`
+
+	failures []error
+}
+
+type transformedImage struct {
+	Path   string          `json:"path"`
+	Sample int             `json:"sample"`
+	Error  string          `json:"error,omitempty"`
+	Draws  []transformDraw `json:"draws,omitempty"`
+}
+
+// transformDraw is what one epoch makes of an image.
+type transformDraw struct {
+	Epoch int              `json:"epoch"`
+	File  string           `json:"file"`
+	Drawn []transformDrawn `json:"drawn"`
+}
+
+// transformDrawn is what a transform drew or decided.
+type transformDrawn struct {
+	Transform  string             `json:"transform"`
+	Parameters map[string]float64 `json:"parameters"`
+	text       string
+}
+
+// transformTime is what a transform took per picture.
+type transformTime struct {
+	Transform    string  `json:"transform"`
+	Milliseconds float64 `json:"milliseconds"`
+}
+
+// runTransform writes the pictures and prints what they are.
+func runTransform(cmd *cobra.Command, opts transformOptions) error {
+	program, err := opts.check()
+	if err != nil {
+		return err
+	}
+	for _, path := range opts.paths {
+		if info, err := os.Stat(path); err != nil {
+			return badInput("%w", err)
+		} else if info.IsDir() {
+			return badInput("%s is a directory", path)
+		}
+	}
+	if err := os.MkdirAll(opts.dir, 0o777); err != nil {
+		return badInput("--out: %w", err)
+	}
+	answer, err := transformAll(cmd, opts, program)
+	if err != nil {
+		return err
+	}
+	if opts.json {
+		err = printJSON(cmd.OutOrStdout(), answer)
+	} else {
+		err = answer.print(cmd.OutOrStdout())
+	}
+	return errors.Join(append(answer.failures, err)...)
+}
+
+// transformAll makes the pictures and the contact sheet.
+func transformAll(cmd *cobra.Command, opts transformOptions, program *transform.Program) (*transformAnswer, error) {
+	answer := &transformAnswer{}
+	o := program.Output()
+	answer.Output.Shape, answer.Output.Type, answer.Output.Bytes = o.Shape, o.Type.String(), o.Bytes()
+	answer.Output.Layout = [...]string{pixels.CHW: "CHW", pixels.HWC: "HWC"}[o.Layout]
+	w := program.Worker()
+	defer w.Close()
+	w.Record(true)
+	sheet := newContactSheet(opts)
+	pictures := 0
+	for i, path := range opts.paths {
+		shown := transformedImage{Path: path, Sample: opts.sample + i}
+		row := sheet.row(path)
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		row.original(data)
+		for e := range opts.count {
+			if err := cmd.Context().Err(); err != nil {
+				return nil, err
+			}
+			epoch := opts.epoch + e
+			buffer := make([]byte, o.Bytes())
+			if err := w.Apply(buffer, data, transform.Key{Seed: opts.seed, Epoch: epoch, Sample: shown.Sample}); err != nil {
+				answer.failures = append(answer.failures, fmt.Errorf("sample %d, %s: %w", shown.Sample, path, err))
+				shown.Error = err.Error()
+				row.fail(err)
+				break
+			}
+			picture, err := program.Picture(buffer)
+			if err != nil {
+				return nil, err
+			}
+			base := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
+			draw := transformDraw{
+				Epoch: epoch, Drawn: drawnBy(program, w),
+				File: filepath.Join(opts.dir, fmt.Sprintf("%03d-%s-epoch%d.png", shown.Sample, base, epoch)),
+			}
+			if err := writePNG(draw.File, picture); err != nil {
+				return nil, err
+			}
+			row.add(picture, w.Drawn())
+			shown.Draws = append(shown.Draws, draw)
+			pictures++
+		}
+		answer.Images = append(answer.Images, shown)
+	}
+	for i, d := range w.Times() {
+		answer.Times = append(answer.Times, transformTime{program.Names()[i], float64(d.Microseconds()) / 1000 / float64(max(pictures, 1))})
+	}
+	answer.Sheet = filepath.Join(opts.dir, "contact-sheet.png")
+	return answer, writePNG(answer.Sheet, sheet.draw())
+}
+
+// drawnBy lists what was drawn for the worker's last sample.
+func drawnBy(program *transform.Program, w *transform.Worker) []transformDrawn {
+	list := []transformDrawn{}
+	for _, d := range w.Drawn() {
+		name := program.Names()[d.Step]
+		if n := len(list); n == 0 || list[n-1].Transform != name {
+			list = append(list, transformDrawn{Transform: name, Parameters: map[string]float64{}})
+		}
+		last := &list[len(list)-1]
+		for _, p := range d.Params {
+			last.Parameters[p.Name] = p.Value
+			last.text += fmt.Sprintf(" %s=%.4g", p.Name, p.Value)
+		}
+	}
+	return list
+}
+
+func writePNG(path string, picture image.Image) (err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return png.Encode(f, picture)
+}
+
+// print is the answer for people.
+func (a *transformAnswer) print(out io.Writer) error {
+	var b strings.Builder
+	shape := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(a.Output.Shape)), " x "), "[]")
+	fmt.Fprintf(&b, "A sample becomes %s %s (%s), %s\n", shape, a.Output.Type, a.Output.Layout, byteSize(float64(a.Output.Bytes)))
+	for _, img := range a.Images {
+		fmt.Fprintf(&b, "\n%s, as sample %d\n", printable(img.Path), img.Sample)
+		for _, d := range img.Draws {
+			fmt.Fprintf(&b, "  epoch %d  %s\n", d.Epoch, printable(d.File))
+			for _, t := range d.Drawn {
+				fmt.Fprintf(&b, "    %-20s%s\n", t.Transform, t.text)
+			}
+		}
+		if img.Error != "" {
+			fmt.Fprintf(&b, "  %s\n", printable(img.Error))
+		}
+	}
+	fmt.Fprint(&b, "\nTime per picture, on one thread\n")
+	for _, t := range a.Times {
+		d := time.Duration(t.Milliseconds * float64(time.Millisecond))
+		if d >= time.Microsecond {
+			fmt.Fprintf(&b, "  %-22s %7.2f ms\n", t.Transform, t.Milliseconds)
+		}
+	}
+	fmt.Fprintf(&b, "\nAll of them: %s\n", printable(a.Sheet))
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+// decodeWhole decodes an image as it is stored, for looking at.
+func decodeWhole(data []byte) (image.Image, error) {
+	var d codec.Decoder
+	defer d.Close()
+	var m pixels.Image
+	if _, err := d.Decode(&m, data, codec.Want{}); err != nil {
+		return nil, err
+	}
+	picture := image.NewNRGBA(m.Bounds())
+	for y := range m.Height {
+		row := m.Row(y)
+		for x := range m.Width {
+			copy(picture.Pix[picture.PixOffset(x, y):], []byte{row[3*x], row[3*x+1], row[3*x+2], 255})
+		}
+	}
+	return picture, nil
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"fmt"
+	"image"
+	"image/color"
+	"image/draw"
+	"path/filepath"
+
+	"golang.org/x/image/font"
+	"golang.org/x/image/font/gofont/goregular"
+	"golang.org/x/image/font/opentype"
+	"golang.org/x/image/math/fixed"
+
+	xdraw "golang.org/x/image/draw"
+
+	"github.com/hdmlp/hdmlp/internal/transform"
+)
+
+// contactSheet is a table of pictures: a row per image, first as it is stored, then what each
+// epoch makes of it. Where a transform cuts a part out of the image as stored, the part's
+// outline is drawn there, in the colour of its epoch.
+type contactSheet struct {
+	opts transformOptions
+	rows []*sheetRow
+	face font.Face
+}
+
+type sheetRow struct {
+	path    string
+	stored  image.Image
+	failure string
+	cells   []image.Image
+	parts   []image.Rectangle // cut out, one per cell; empty: not known
+}
+
+// The sheet's measures, in pixels. Of more rows than mostRows the rest is left out, and the sheet says so.
+const (
+	sheetCell   = 200
+	sheetGap    = 12
+	sheetLine   = 18
+	sheetFont   = 13
+	sheetMargin = 20
+	mostRows    = 50
+)
+
+// Colours of epochs, told apart also by those who see red and green alike (Okabe and Ito).
+var sheetColours = []color.NRGBA{
+	{0, 114, 178, 255}, {230, 159, 0, 255}, {0, 158, 115, 255}, {204, 121, 167, 255}, {86, 180, 233, 255}, {213, 94, 0, 255},
+}
+
+func newContactSheet(opts transformOptions) *contactSheet {
+	s := &contactSheet{opts: opts}
+	if f, err := opentype.Parse(goregular.TTF); err == nil {
+		s.face, _ = opentype.NewFace(f, &opentype.FaceOptions{Size: sheetFont, DPI: 72, Hinting: font.HintingFull})
+	}
+	return s
+}
+
+// row begins the row of the next image.
+func (s *contactSheet) row(path string) *sheetRow {
+	r := &sheetRow{path: path}
+	s.rows = append(s.rows, r)
+	return r
+}
+
+// original is the image as it is stored.
+func (r *sheetRow) original(data []byte) {
+	if picture, err := decodeWhole(data); err == nil {
+		r.stored = picture
+	}
+}
+
+func (r *sheetRow) fail(err error) { r.failure = err.Error() }
+
+// add is what the next epoch makes of the image.
+func (r *sheetRow) add(picture image.Image, drawn []transform.Drawn) {
+	var part image.Rectangle
+	// The first transform after decoding sees the image as it is stored.
+	if len(drawn) > 0 && drawn[0].Step == 1 {
+		values := map[string]int{}
+		for _, p := range drawn[0].Params {
+			values[p.Name] = int(p.Value)
+		}
+		if left, ok := values["left"]; ok && values["width"] > 0 {
+			part = image.Rect(left, values["top"], left+values["width"], values["top"]+values["height"])
+		}
+	}
+	r.cells = append(r.cells, picture)
+	r.parts = append(r.parts, part)
+}
+
+// draw lays the sheet out.
+func (s *contactSheet) draw() image.Image {
+	rows := s.rows[:min(len(s.rows), mostRows)]
+	columns := 1 + s.opts.count
+	width := 2*sheetMargin + columns*(sheetCell+sheetGap) - sheetGap
+	height := 2*sheetMargin + 3*sheetLine + len(rows)*(sheetCell+sheetLine+sheetGap)
+	sheet := image.NewNRGBA(image.Rect(0, 0, width, height))
+	draw.Draw(sheet, sheet.Bounds(), image.NewUniform(color.NRGBA{250, 250, 250, 255}), image.Point{}, draw.Src)
+
+	dark := color.NRGBA{40, 40, 40, 255}
+	left := func(column int) int { return sheetMargin + column*(sheetCell+sheetGap) }
+	s.text(sheet, left(0), sheetMargin+sheetFont, width-2*sheetMargin, dark, s.opts.transforms)
+	note := fmt.Sprintf("seed %d", s.opts.seed)
+	if len(s.rows) > len(rows) {
+		note += fmt.Sprintf("; the first %d of %d images", len(rows), len(s.rows))
+	}
+	s.text(sheet, left(0), sheetMargin+sheetLine+sheetFont, width-2*sheetMargin, dark, note)
+	head := sheetMargin + 2*sheetLine + sheetFont
+	s.text(sheet, left(0), head, sheetCell, dark, "as stored")
+	for e := range s.opts.count {
+		s.text(sheet, left(1+e), head, sheetCell, sheetColours[e%len(sheetColours)], fmt.Sprintf("epoch %d", s.opts.epoch+e))
+	}
+	for i, r := range rows {
+		top := sheetMargin + 3*sheetLine + i*(sheetCell+sheetLine+sheetGap)
+		label := fmt.Sprintf("%d: %s", s.opts.sample+i, filepath.Base(r.path))
+		if r.stored != nil {
+			at := place(sheet, r.stored, left(0), top)
+			size := r.stored.Bounds().Size()
+			label += fmt.Sprintf(", %d x %d", size.X, size.Y)
+			for e, part := range r.parts {
+				outline(sheet, at, size, part, sheetColours[e%len(sheetColours)])
+			}
+		}
+		s.text(sheet, left(0), top+sheetCell+sheetFont+2, sheetCell+sheetGap, dark, label)
+		for e, cell := range r.cells {
+			place(sheet, cell, left(1+e), top)
+		}
+		if r.failure != "" {
+			s.text(sheet, left(1), top+sheetCell/2, width-left(1)-sheetMargin, color.NRGBA{180, 0, 0, 255}, r.failure)
+		}
+	}
+	return sheet
+}
+
+// place draws a picture as large as a cell allows, small ones by whole factors, and returns where.
+func place(sheet draw.Image, picture image.Image, left, top int) image.Rectangle {
+	size := picture.Bounds().Size()
+	factor := float64(sheetCell) / float64(max(size.X, size.Y))
+	var scaler xdraw.Scaler = xdraw.CatmullRom
+	if factor >= 2 {
+		factor, scaler = float64(int(factor)), xdraw.NearestNeighbor
+	} else if factor > 1 {
+		factor = 1
+	}
+	w, h := max(int(float64(size.X)*factor), 1), max(int(float64(size.Y)*factor), 1)
+	at := image.Rect(0, 0, w, h).Add(image.Pt(left+(sheetCell-w)/2, top+(sheetCell-h)/2))
+	scaler.Scale(sheet, at, picture, picture.Bounds(), draw.Src, nil)
+	return at
+}
+
+// outline draws where part lies in a picture of that size, which lies at.
+func outline(sheet *image.NRGBA, at image.Rectangle, size image.Point, part image.Rectangle, c color.NRGBA) {
+	if part.Empty() {
+		return
+	}
+	x := func(v int) int { return at.Min.X + v*at.Dx()/size.X }
+	y := func(v int) int { return at.Min.Y + v*at.Dy()/size.Y }
+	r := image.Rect(x(part.Min.X), y(part.Min.Y), max(x(part.Max.X), x(part.Min.X)+2), max(y(part.Max.Y), y(part.Min.Y)+2))
+	for _, side := range []image.Rectangle{
+		{r.Min, image.Pt(r.Max.X, r.Min.Y+2)},
+		{image.Pt(r.Min.X, r.Max.Y-2), r.Max},
+		{r.Min, image.Pt(r.Min.X+2, r.Max.Y)},
+		{image.Pt(r.Max.X-2, r.Min.Y), r.Max},
+	} {
+		draw.Draw(sheet, side, image.NewUniform(c), image.Point{}, draw.Src)
+	}
+}
+
+// text writes one line, and cuts it off where it is wider than width.
+func (s *contactSheet) text(sheet draw.Image, left, base, width int, c color.Color, line string) {
+	if s.face == nil {
+		return
+	}
+	for runes := []rune(printable(line)); ; runes = runes[:len(runes)-1] {
+		shown := string(runes)
+		if len(shown) < len(printable(line)) {
+			shown += "…"
+		}
+		if font.MeasureString(s.face, shown).Ceil() <= width || len(runes) == 0 {
+			d := font.Drawer{Dst: sheet, Src: image.NewUniform(c), Face: s.face, Dot: fixed.P(left, base)}
+			d.DrawString(shown)
+			return
+		}
+	}
+}

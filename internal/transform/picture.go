@@ -1,0 +1,76 @@
+package transform
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"image"
+	"math"
+
+	"github.com/hdmlp/hdmlp/internal/transform/pixels"
+)
+
+// Picture turns what Worker.Apply made back into an image, for looking at it: normalising is
+// undone, and numbers from 0 to 1 become levels.
+func (p *Program) Picture(sample []byte) (*image.NRGBA, error) {
+	if p.known.stage == raw {
+		return nil, errors.New("an array has no picture")
+	}
+	if len(sample) != p.bytes {
+		return nil, fmt.Errorf("a sample has %d bytes, not %d", p.bytes, len(sample))
+	}
+	width, height, channels := p.known.width, p.known.height, p.known.channels
+	picture := image.NewNRGBA(image.Rect(0, 0, width, height))
+	for y := range height {
+		for x := range width {
+			at := picture.Pix[picture.PixOffset(x, y):][:4]
+			for c := range 3 {
+				from := min(c, channels-1)
+				i := (y*width+x)*channels + from
+				if p.known.target.Layout == pixels.CHW {
+					i = (from*height+y)*width + x
+				}
+				at[c] = p.level(sample, i, from)
+			}
+			at[3] = 255
+		}
+	}
+	return picture, nil
+}
+
+// level is the grey level that element i, of this channel, was made of.
+func (p *Program) level(sample []byte, i, channel int) byte {
+	t := &p.known.target
+	var v float32
+	switch t.Type {
+	case pixels.Uint8:
+		return sample[i]
+	case pixels.Float16:
+		v = half(binary.LittleEndian.Uint16(sample[2*i:]))
+	case pixels.BFloat16:
+		v = math.Float32frombits(uint32(binary.LittleEndian.Uint16(sample[2*i:])) << 16)
+	default:
+		v = math.Float32frombits(binary.LittleEndian.Uint32(sample[4*i:]))
+	}
+	if n := len(t.Mean); n > 0 {
+		c := min(channel, n-1)
+		v = v*t.Std[c] + t.Mean[c]
+	}
+	return byte(min(max(math.Round(float64(v)*255), 0), 255))
+}
+
+// half is the number that an IEEE half stands for.
+func half(b uint16) float32 {
+	exponent, fraction := int(b>>10&31), float64(b&1023)/1024
+	v := math.Ldexp(1+fraction, exponent-15)
+	switch exponent {
+	case 0:
+		v = math.Ldexp(fraction, -14)
+	case 31:
+		v = math.Inf(1)
+	}
+	if b>>15 != 0 {
+		v = -v
+	}
+	return float32(v)
+}
