@@ -5,6 +5,8 @@
 // by DCT scaling, smaller. What it gives of a region is bit for bit what a full decode has there. A Decoder belongs to
 // one goroutine, reuses its memory, and must be closed: the C library's memory is not the garbage collector's.
 //
+// JPEGs decode without allocating, once a Decoder's memory has grown; Go's decoders for PNG and WebP allocate their image.
+//
 // Bad input gets a typed error, before memory is taken where the header shows it; whatever is wrong with
 // an image, it never ends the process. Package pixels holds the images; cropping, resizing and policies are others'.
 package codec
@@ -202,9 +204,13 @@ func (d *Decoder) Decode(dst *pixels.Image, src []byte, want Want) (origin image
 	case JPEG:
 		origin, err = d.decodeJPEG(into, src, &h, want, region)
 	case PNG:
-		err = d.decodePNG(into, src, &h, want.Gray)
+		err = guarded(func() error { return d.decodePNG(into, src, &h, want.Gray) })
 	case WebP:
-		err = d.decodeWebP(into, src, want.Gray)
+		err = guarded(func() error { return d.decodeWebP(into, src, want.Gray) })
+	}
+	if err == nil && h.Format != JPEG && (into.Width != h.Width || into.Height != h.Height) {
+		err = fail(ErrCorrupt, "%v of %d x %d pixels that says it has %d x %d",
+			h.Format, into.Width, into.Height, h.Width, h.Height)
 	}
 	if err != nil || h.Orientation == 1 {
 		return origin, err
@@ -212,4 +218,14 @@ func (d *Decoder) Decode(dst *pixels.Image, src []byte, want Want) (origin image
 	orient(dst, into, h.Orientation)
 	covered := image.Rectangle{origin, origin.Add(image.Pt(into.Width, into.Height))}
 	return oriented(covered, h.Orientation, w, ht).Min, nil
+}
+
+// guarded makes a panic of one of Go's decoders an error: whatever they meet in a file, it is that file's fault.
+func guarded(decode func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fail(ErrCorrupt, "the decoder panics: %v", p)
+		}
+	}()
+	return decode()
 }

@@ -3,3 +3,5 @@
 package codec
 
 const jpegExact = false
+
+func setPlain(*Decoder, bool) {}

@@ -60,17 +60,35 @@ func pngHeader(src []byte) (Header, error) {
 }
 
 // decodePNG decodes the whole image. An animated PNG gives its default image, as in PIL.
-func (d *Decoder) decodePNG(dst *pixels.Image, src []byte, _ *Header, gray bool) error {
+func (d *Decoder) decodePNG(dst *pixels.Image, src []byte, h *Header, gray bool) error {
+	if most := int64(len(src)) * deflateRatio; pngBytes(src, h) > most {
+		return fail(ErrTruncated, "PNG of %d x %d pixels in %d bytes", h.Width, h.Height, len(src))
+	}
 	m, err := png.Decode(bytes.NewReader(src))
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		if whole := mended(src); whole != nil {
-			m, err = png.Decode(bytes.NewReader(whole))
+			if again, ok := png.Decode(bytes.NewReader(whole)); ok == nil {
+				m, err = again, nil
+			}
 		}
 	}
 	if err != nil {
 		return fromGo(err)
 	}
 	return fromImage(dst, m, gray)
+}
+
+// deflateRatio is the most that deflate compresses: 258 bytes in two codes of one bit each.
+const deflateRatio = 1032
+
+// pngBytes returns how many bytes the pixels take, at least, before compression. Who knows that they can not be there takes
+// no memory for them.
+func pngBytes(src []byte, h *Header) int64 {
+	samples := [...]int64{pngGray: 1, pngRGB: 3, pngPalette: 1, pngGrayAlpha: 2, pngRGBA: 4}
+	if depth, kind := int64(src[24]), int(src[25]); kind < len(samples) {
+		return int64(h.Height) * (int64(h.Width) * samples[kind] * depth / 8)
+	}
+	return 0
 }
 
 // mended ends a PNG that is cut within its last chunk of pixels, or behind: PIL takes one for whole if all its pixels are

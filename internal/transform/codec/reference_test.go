@@ -93,7 +93,7 @@ func TestAsPIL(t *testing.T) {
 	for _, c := range cases {
 		src := read(t, dir, c.File)
 		_, err := d.Decode(&m, src, Want{})
-		if (err != nil) != (c.Error != "") && (jpegExact || !strings.HasPrefix(c.Name, "jpeg")) {
+		if (err != nil) != (c.Error != "") && (jpegExact || !damaged(c.Name)) {
 			t.Errorf("%s: %v, and PIL: %q", c.Name, err, c.Error)
 			continue
 		}
@@ -132,7 +132,7 @@ func TestRegions(t *testing.T) {
 	for _, c := range cases {
 		src := read(t, dir, c.File)
 		h, err := d.Header(src)
-		if err != nil || c.Error != "" {
+		if err != nil || c.Error != "" || !jpegExact && damaged(c.Name) {
 			continue
 		}
 		for _, scale := range []int{8, 4, 2, 1} {

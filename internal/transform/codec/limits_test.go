@@ -1,0 +1,213 @@
+package codec
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"image"
+	"image/color"
+	"image/gif"
+	"image/jpeg"
+	"image/png"
+	"math/rand/v2"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/transform/pixels"
+)
+
+// picture returns a w x h picture with all frequencies in it.
+func picture(w, h int) *image.NRGBA {
+	m := image.NewNRGBA(image.Rect(0, 0, w, h))
+	r := rand.New(rand.NewPCG(uint64(w), uint64(h)))
+	for y := range h {
+		for x := range w {
+			v := byte(x*3 + y*2 + r.IntN(40))
+			m.SetNRGBA(x, y, color.NRGBA{v, v / 2, byte(y) ^ v, 255})
+		}
+	}
+	return m
+}
+
+func jpegOf(tb testing.TB, m image.Image, quality int) []byte {
+	tb.Helper()
+	var b bytes.Buffer
+	if err := jpeg.Encode(&b, m, &jpeg.Options{Quality: quality}); err != nil {
+		tb.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func pngOf(tb testing.TB, m image.Image) []byte {
+	tb.Helper()
+	var b bytes.Buffer
+	if err := png.Encode(&b, m); err != nil {
+		tb.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// claiming returns a JPEG or PNG that says it is of another size.
+func claiming(src []byte, w, h int) []byte {
+	src = bytes.Clone(src)
+	if at := bytes.Index(src, []byte{0xff, 0xc0}); hasPrefix(src, 0, "\xff\xd8") {
+		binary.BigEndian.PutUint16(src[at+5:], uint16(h))
+		binary.BigEndian.PutUint16(src[at+7:], uint16(w))
+		return src
+	}
+	binary.BigEndian.PutUint32(src[16:], uint32(w))
+	binary.BigEndian.PutUint32(src[20:], uint32(h))
+	binary.BigEndian.PutUint32(src[29:], crc32.ChecksumIEEE(src[12:29]))
+	return src
+}
+
+// TestBadInput: whatever comes, an error of the right kind says what it is.
+func TestBadInput(t *testing.T) {
+	whole, wholePNG := jpegOf(t, picture(40, 30), 90), pngOf(t, picture(40, 30))
+	var aGIF bytes.Buffer
+	if err := gif.Encode(&aGIF, picture(4, 4), nil); err != nil {
+		t.Fatal(err)
+	}
+	animated := "RIFF\x2a\x00\x00\x00WEBPVP8X\x0a\x00\x00\x00\x02\x00\x00\x00" + strings.Repeat("\x00", 30)
+	twelve := bytes.Clone(whole)
+	twelve[bytes.Index(twelve, []byte{0xff, 0xc0})+4] = 12
+	for _, c := range []struct {
+		name string
+		src  []byte
+		kind error
+		says string
+	}{
+		{"nothing", nil, ErrFormat, "empty"},
+		{"text", []byte("<html>not found</html>"), ErrFormat, "3c 68"},
+		{"a GIF", aGIF.Bytes(), ErrFormat, "GIF"},
+		{"an animated WebP", []byte(animated), ErrAnimated, "WebP"},
+		{"two bytes of JPEG", whole[:2], ErrFormat, ""},
+		{"a JPEG without pixels", whole[:100], ErrTruncated, ""},
+		{"half a JPEG", whole[:len(whole)/2], ErrTruncated, ""},
+		{"half a PNG", wholePNG[:len(wholePNG)/2], ErrTruncated, ""},
+		{"a PNG's signature", wholePNG[:8], ErrTruncated, ""},
+		{"a JPEG of no rows", claiming(whole, 40, 0), ErrCorrupt, "40 x 0"},
+		{"a PNG of no columns", claiming(wholePNG, 0, 30), ErrCorrupt, "0 x 30"},
+		{"a JPEG bomb", claiming(whole, 65000, 65000), ErrTooLarge, "65000 x 65000"},
+		{"a PNG bomb", claiming(wholePNG, 1<<30, 1<<30), ErrTooLarge, "178956970"},
+		{"a PNG that can not be so large", claiming(wholePNG, 13000, 13000), ErrTruncated, "13000"},
+		{"a JPEG of 12 bits", twelve, ErrUnsupported, "12 bits"},
+		{"a JPEG without tables", append([]byte("\xff\xd8"), whole[bytes.Index(whole, []byte{0xff, 0xc0}):]...), ErrCorrupt, ""},
+	} {
+		var d Decoder
+		var m pixels.Image
+		_, err := d.Decode(&m, c.src, Want{})
+		if !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v, and should be %v with %q", c.name, err, c.kind, c.says)
+		}
+		// The same decoder goes on.
+		if _, err := d.Decode(&m, whole, Want{}); err != nil {
+			t.Errorf("after %s: %v", c.name, err)
+		}
+		d.Close()
+	}
+}
+
+// TestLimit: the limit on pixels is the caller's.
+func TestLimit(t *testing.T) {
+	src := jpegOf(t, picture(40, 30), 90)
+	d := Decoder{MaxPixels: 1199}
+	defer d.Close()
+	if _, err := d.Header(src); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("1200 pixels, and the limit is 1199: %v", err)
+	}
+	d.MaxPixels = 1200
+	if _, err := d.Header(src); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNoAllocations: decoding JPEGs allocates nothing once the Decoder has seen the largest.
+func TestNoAllocations(t *testing.T) {
+	if !jpegExact {
+		t.Skip("image/jpeg allocates")
+	}
+	src := jpegOf(t, picture(500, 375), 90)
+	var d Decoder
+	defer d.Close()
+	var m pixels.Image
+	for _, want := range []Want{{}, {Gray: true}, {Region: image.Rect(50, 40, 300, 200)}, {Scale: 4}, {Orient: true}} {
+		if n := testing.AllocsPerRun(10, func() {
+			if _, err := d.Decode(&m, src, want); err != nil {
+				t.Fatal(err)
+			}
+		}); n != 0 {
+			t.Errorf("%+v: %v allocations", want, n)
+		}
+	}
+}
+
+// resident returns the process's resident memory in bytes.
+func resident(t *testing.T) int64 {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		t.Skip(err)
+	}
+	pages, err := strconv.ParseInt(strings.Fields(string(b))[1], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pages * int64(os.Getpagesize())
+}
+
+// TestSoak: memory does not grow with the number of samples, sound or not, nor with that of Decoders. HDMLP_SOAK is the
+// number of rounds.
+func TestSoak(t *testing.T) {
+	rounds := 20
+	if s := os.Getenv("HDMLP_SOAK"); s != "" {
+		var err error
+		if rounds, err = strconv.Atoi(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var files [][]byte
+	for _, size := range []int{64, 333, 500} {
+		src := jpegOf(t, picture(size, size*3/4), 92)
+		bad := bytes.Clone(src)
+		for i := len(bad) / 2; i < len(bad)/2+20; i++ {
+			bad[i] ^= 0x5a
+		}
+		files = append(files, src, bad, src[:len(src)*2/3], claiming(src, size*2, size), pngOf(t, picture(size/2, size/2)))
+	}
+	var m pixels.Image
+	r := rand.New(rand.NewPCG(5, 6))
+	round := func() {
+		var d Decoder
+		defer d.Close()
+		for range 10 {
+			for _, src := range files {
+				h, err := d.Header(src)
+				if err != nil {
+					t.Fatal(err)
+				}
+				x, y := r.IntN(h.Width), r.IntN(h.Height)
+				want := Want{Region: image.Rect(x, y, x+1+r.IntN(h.Width-x), y+1+r.IntN(h.Height-y))}
+				_, _ = d.Decode(&m, src, want) // some are damaged
+			}
+		}
+	}
+	for range 5 {
+		round()
+	}
+	debug.FreeOSMemory()
+	before := resident(t)
+	for range rounds {
+		round()
+	}
+	debug.FreeOSMemory()
+	if grown := resident(t) - before; grown > 8<<20 {
+		t.Errorf("%d rounds took %d bytes that they did not give back", rounds, grown)
+	} else {
+		t.Logf("%d images: %+d bytes", rounds*10*len(files), grown)
+	}
+}
