@@ -163,6 +163,8 @@ class HDMLP:
 
     def __init__(self, spec: Dict[str, Any]) -> None:
         import hdmlp.torch
+        if "pipeline" in spec:
+            import torchvision  # noqa: F401  # whose transforms are given to HDMLP
         self._ht = hdmlp.torch
         self._spec = spec
         self._loader: Any = None

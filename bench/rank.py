@@ -12,11 +12,14 @@ the process asks for batches, the start and the end of an epoch included.
 """
 
 import json
+import os
 import resource
 import sys
 import time
 import zlib
 from typing import Any, Dict, List
+
+import rounds
 
 
 def say(**event: Any) -> None:
@@ -32,9 +35,21 @@ def cpu_seconds() -> float:
     return total
 
 
+def all_cpu_seconds(contender: Any) -> float:
+    """Of this process, its children, living ones too, and the daemon that works for it."""
+    total = cpu_seconds()
+    with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
+        others = [int(pid) for pid in file.read().split()]
+    daemon = contender.daemon() if hasattr(contender, "daemon") else None
+    for pid in {*others, *([daemon] if daemon else [])}:
+        total += rounds.process_cpu(pid)
+    return total
+
+
 def run_epochs(contender: Any, spec: Dict[str, Any]) -> List[Dict[str, float]]:
     """Trains all epochs; the clock of the times is the machine's monotonic one.
 
+    `cpu` is what all processes have used by the end of the epoch.
     `bytes` and `order`, a checksum of all labels and lengths in order, are those of the first epoch.
     """
     epochs = []
@@ -66,7 +81,7 @@ def run_epochs(contender: Any, spec: Dict[str, Any]) -> List[Dict[str, float]]:
             asked = clock()
         end = clock()
         epochs.append({"begin": begin, "end": end, "stall": stall, "longest": longest, "compute": compute,
-                       "samples": samples, "bytes": size, "order": order})
+                       "samples": samples, "bytes": size, "order": order, "cpu": all_cpu_seconds(contender)})
         say(event="epoch", epoch=epoch)
     return epochs
 
