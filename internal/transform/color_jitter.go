@@ -2,7 +2,6 @@ package transform
 
 import (
 	"encoding/json"
-	"math"
 	"strings"
 
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
@@ -99,14 +98,7 @@ func mean(m *pixels.Image) byte {
 
 // mix is a sample of PIL's Image.blend, in float32 as there.
 func mix(a, b byte, factor float32) byte {
-	v := float32(a) + float32(factor*float32(int(b)-int(a)))
-	switch {
-	case v <= 0:
-		return 0
-	case v >= 255:
-		return 255
-	}
-	return byte(v)
+	return clip(float32(a) + float32(factor*float32(int(b)-int(a))))
 }
 
 // blend mixes an image with one level: 0 is the level alone, 1 the image alone.
@@ -136,78 +128,21 @@ func saturate(m *pixels.Image, factor float32) {
 	for y := range m.Height {
 		for row := m.Row(y); len(row) >= 3; row = row[3:] {
 			l := luma(row[0], row[1], row[2])
-			for c, b := range row[:3] {
-				row[c] = byte(min(max(float32(l)+product[int(b)-int(l)+255], 0), 255))
-			}
+			level, from := float32(l), product[255-int(l):][:256]
+			row[0] = clip(level + from[row[0]])
+			row[1] = clip(level + from[row[1]])
+			row[2] = clip(level + from[row[2]])
 		}
 	}
 }
 
-// turn shifts the hue, in 256ths of the circle.
-func turn(m *pixels.Image, shift byte) {
-	if m.Channels == 1 {
-		return
+// clip is a level cut to what a byte holds, as PIL cuts it.
+func clip(v float32) byte {
+	switch {
+	case v <= 0:
+		return 0
+	case v >= 255:
+		return 255
 	}
-	for y := range m.Height {
-		for row := m.Row(y); len(row) >= 3; row = row[3:] {
-			h, s, v := hsv(row[0], row[1], row[2])
-			row[0], row[1], row[2] = rgb(h+shift, s, v)
-		}
-	}
-}
-
-// hsv is PIL's rgb2hsv, which computes in float here and in double there; the last bit counts.
-func hsv(r, g, b byte) (h, s, v byte) {
-	high, low := max(r, g, b), min(r, g, b)
-	if high == low {
-		return 0, 0, high
-	}
-	span := float32(high - low)
-	saturation := span / float32(high)
-	rc, gc, bc := float32(high-r)/span, float32(high-g)/span, float32(high-b)/span
-	var hue float32
-	switch high {
-	case r:
-		hue = bc - gc
-	case g:
-		hue = float32(2.0 + float64(rc) - float64(bc))
-	default:
-		hue = float32(4.0 + float64(gc) - float64(rc))
-	}
-	turned := float64(hue)/6.0 + 1.0
-	if turned >= 1 { // fmod(turned, 1): it is below 2
-		turned--
-	}
-	hue = float32(turned)
-	return byte(float64(hue) * 255.0), byte(float64(saturation) * 255.0), high
-}
-
-// rgb is PIL's hsv2rgb.
-func rgb(h, s, v byte) (r, g, b byte) {
-	if s == 0 {
-		return v, v, v
-	}
-	at := float64(float32(h)) * 6.0 / 255.0
-	sector := int(at)
-	f := float32(at - float64(float32(sector)))
-	fs := float32(float64(float32(s)) / 255.0)
-	level := func(share float64) byte {
-		return byte(min(max(math.Round(float64(v)*share), 0), 255))
-	}
-	p := level(1.0 - float64(fs))
-	q := level(1.0 - float64(float32(fs*f)))
-	t := level(1.0 - float64(float64(fs)*(1.0-float64(f))))
-	switch sector % 6 {
-	case 0:
-		return v, t, p
-	case 1:
-		return q, v, p
-	case 2:
-		return p, v, t
-	case 3:
-		return p, q, v
-	case 4:
-		return t, p, v
-	}
-	return v, p, q
+	return byte(v)
 }

@@ -1,0 +1,160 @@
+package transform
+
+import (
+	"math"
+	"sync"
+
+	"github.com/hdmlp/hdmlp/internal/transform/pixels"
+)
+
+// turn shifts the hue, in 256ths of the circle: it is toHSV and fromHSV, by tables.
+func turn(m *pixels.Image, shift byte) {
+	if m.Channels == 1 {
+		return
+	}
+	t := hueTables()
+	for y := range m.Height {
+		for row := m.Row(y); len(row) >= 3; row = row[3:] {
+			row[0], row[1], row[2] = t.turn(row[0], row[1], row[2], shift)
+		}
+	}
+}
+
+// tables hold what toHSV and fromHSV compute, by what it depends on.
+type tables struct {
+	hue        [6][256][256]byte // the channels' order, high - middle, high - low
+	saturation [256][256]byte    // high, high - low
+	sector     [256]byte         // by hue
+	rest       [256]float32      // by hue: the place within the sector
+	least      [256][256]byte    // value, saturation: the lowest channel
+	share      [256]float32      // by saturation
+}
+
+var hueTables = sync.OnceValue(func() *tables {
+	t := &tables{}
+	for a := range 256 {
+		hue := float64(float32(a)) * 6.0 / 255.0
+		t.sector[a] = byte(int(hue) % 6)
+		t.rest[a] = float32(hue - float64(float32(int(hue))))
+		t.share[a] = float32(float64(float32(a)) / 255.0)
+		for b := range 256 {
+			t.least[a][b] = level(byte(a), 1.0-float64(float32(float64(float32(b))/255.0)))
+			if b == 0 || b > a { // high - low is more than 0, and no more than high
+				continue
+			}
+			_, t.saturation[a][b], _ = toHSV(byte(a), byte(a-b), byte(a-b))
+		}
+	}
+	for span := 1; span < 256; span++ {
+		for d := range span + 1 { // the highest channel is as high as can be: only differences matter
+			high, middle, low := byte(255), byte(255-d), byte(255-span)
+			for order, c := range [6][3]byte{
+				{high, middle, low}, {high, low, middle}, {middle, high, low}, {low, high, middle}, {middle, low, high}, {low, middle, high},
+			} {
+				t.hue[order][d][span], _, _ = toHSV(c[0], c[1], c[2])
+			}
+		}
+	}
+	return t
+})
+
+func (t *tables) turn(r, g, b, shift byte) (byte, byte, byte) {
+	var high, middle, low byte
+	var order int
+	switch {
+	case r >= g && r >= b && g >= b:
+		order, high, middle, low = 0, r, g, b
+	case r >= g && r >= b:
+		order, high, middle, low = 1, r, b, g
+	case g >= b && r >= b:
+		order, high, middle, low = 2, g, r, b
+	case g >= b:
+		order, high, middle, low = 3, g, b, r
+	case r >= g:
+		order, high, middle, low = 4, b, r, g
+	default:
+		order, high, middle, low = 5, b, g, r
+	}
+	s := t.saturation[high][high-low]
+	if s == 0 {
+		return high, high, high
+	}
+	h := t.hue[order][high-middle][high-low] + shift
+	p, f, share := t.least[high][s], t.rest[h], t.share[s]
+	// Of q and t of fromHSV one is used. Rounding half up is rounding half away from 0 for what is not negative.
+	rising := byte(float64(high)*(1.0-float64(float64(share)*(1.0-float64(f)))) + 0.5)
+	if t.sector[h]&1 != 0 {
+		rising = byte(float64(high)*(1.0-float64(float32(share*f))) + 0.5)
+	}
+	switch t.sector[h] {
+	case 0:
+		return high, rising, p
+	case 1:
+		return rising, high, p
+	case 2:
+		return p, high, rising
+	case 3:
+		return p, rising, high
+	case 4:
+		return rising, p, high
+	}
+	return high, p, rising
+}
+
+// toHSV is PIL's rgb2hsv, which computes in float here and in double there; the last bit counts.
+func toHSV(r, g, b byte) (h, s, v byte) {
+	high, low := max(r, g, b), min(r, g, b)
+	if high == low {
+		return 0, 0, high
+	}
+	span := float32(high - low)
+	saturation := span / float32(high)
+	rc, gc, bc := float32(high-r)/span, float32(high-g)/span, float32(high-b)/span
+	var hue float32
+	switch high {
+	case r:
+		hue = bc - gc
+	case g:
+		hue = float32(2.0 + float64(rc) - float64(bc))
+	default:
+		hue = float32(4.0 + float64(gc) - float64(rc))
+	}
+	turned := float64(hue)/6.0 + 1.0
+	if turned >= 1 { // fmod(turned, 1): it is below 2
+		turned--
+	}
+	hue = float32(turned)
+	return byte(float64(hue) * 255.0), byte(float64(saturation) * 255.0), high
+}
+
+// fromHSV is PIL's hsv2rgb.
+func fromHSV(h, s, v byte) (r, g, b byte) {
+	if s == 0 {
+		return v, v, v
+	}
+	at := float64(float32(h)) * 6.0 / 255.0
+	sector := int(at)
+	f := float32(at - float64(float32(sector)))
+	fs := float32(float64(float32(s)) / 255.0)
+	p := level(v, 1.0-float64(fs))
+	q := level(v, 1.0-float64(float32(fs*f)))
+	t := level(v, 1.0-float64(float64(fs)*(1.0-float64(f))))
+	switch sector % 6 {
+	case 0:
+		return v, t, p
+	case 1:
+		return q, v, p
+	case 2:
+		return p, v, t
+	case 3:
+		return p, q, v
+	case 4:
+		return t, p, v
+	}
+	return v, p, q
+}
+
+// level is a share of a level.
+func level(v byte, share float64) byte {
+	return byte(min(max(math.Round(float64(v)*share), 0), 255))
+}
