@@ -83,7 +83,7 @@ func (p *python) ask(request any) answer {
 	return a
 }
 
-// picture is an image as testdata/conformance.py makes it.
+// testImage is an image as testdata/conformance.py makes it.
 type testImage struct {
 	Seed   int            `json:"seed"`
 	Width  int            `json:"width"`
@@ -230,6 +230,10 @@ func TestConformance(t *testing.T) {
 		files = append(files, file{img, path, a.data})
 	}
 	seen := map[string]bool{}
+	epochs := 3
+	if raceDetector {
+		epochs = 1
+	}
 	for _, c := range conformance {
 		t.Run(c.transforms, func(t *testing.T) {
 			p := compiled(t, c.transforms)
@@ -244,7 +248,7 @@ func TestConformance(t *testing.T) {
 				if f.Save["format"] == "JPEG" && !exactJPEG {
 					continue
 				}
-				for epoch := range 3 {
+				for epoch := range epochs {
 					err := w.Apply(dst, f.data, Key{Seed: 7, Epoch: epoch, Sample: i})
 					want := py.ask(map[string]any{"file": f.path, "steps": pythonSteps(t, c.transforms, w)})
 					switch {
@@ -265,6 +269,45 @@ func TestConformance(t *testing.T) {
 	for _, k := range kinds {
 		if !seen[k.name] && !slices.Contains([]string{"Reshape", "ScaleShift16"}, k.name) { // which torchvision has not
 			t.Errorf("%s has no entry in the suite", k.name)
+		}
+	}
+}
+
+// TestManyJPEGs: the lists that most use, on JPEGs of many sizes, qualities and subsamplings.
+func TestManyJPEGs(t *testing.T) {
+	if !exactJPEG {
+		t.Skip("Go's decoder of JPEGs is near to PIL's; package codec tests how near")
+	}
+	py := startPython(t)
+	images := 60
+	if raceDetector {
+		images = 8
+	}
+	path := filepath.Join(t.TempDir(), "image")
+	for i := range images {
+		var d draws
+		d.begin(Key{Seed: 4, Sample: i}, 0)
+		img := jpeg(8+d.below(700), 8+d.below(700), "RGB", 20+d.below(81), d.below(3), "progressive", d.below(4) == 0)
+		data := py.ask(map[string]any{"image": img}).data
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, transforms := range []string{
+			"CenterCrop(224)", "Resize((224, 224))", "Resize(256), CenterCrop(224)", "RandomResizedCrop(224), RandomHorizontalFlip()",
+			"RandomCrop(200, pad_if_needed=True)", "RandomResizedCrop(176, interpolation='bicubic')",
+		} {
+			w := compiled(t, transforms).Worker()
+			w.Record(true)
+			dst := make([]byte, w.program.Output().Bytes())
+			if err := w.Apply(dst, data, Key{Sample: i}); err != nil {
+				t.Fatal(err)
+			}
+			want := py.ask(map[string]any{"file": path, "steps": pythonSteps(t, transforms, w)})
+			if want.Error != "" {
+				t.Fatal(want.Error)
+			}
+			compare(t, fmt.Sprint(transforms, " ", img, " ", w.Drawn()), w.program.Output(), dst, want, 0)
+			w.Close()
 		}
 	}
 }
