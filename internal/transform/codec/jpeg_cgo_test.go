@@ -51,3 +51,43 @@ func TestFast(t *testing.T) {
 		}
 	}
 }
+
+// TestWithoutCgo: image/jpeg is as near to libjpeg-turbo as decodeJPEGGo says.
+func TestWithoutCgo(t *testing.T) {
+	dir, cases := references(t)
+	var d Decoder
+	defer d.Close()
+	var a, b pixels.Image
+	worst, sum, samples := 0, 0.0, 0
+	for _, c := range cases {
+		src := read(t, dir, c.File)
+		h, err := d.Header(src)
+		if err != nil || h.Format != JPEG || damaged(c.Name) {
+			continue
+		}
+		for _, want := range []Want{{Scale: 8}, {Scale: 8, Gray: true}} {
+			if _, err := d.Decode(&a, src, want); err != nil {
+				t.Fatal(err)
+			}
+			if err := decodeJPEGGo(&b, src, &h, want); err != nil {
+				t.Fatalf("%s: %v", c.Name, err)
+			}
+			_, most, mean := difference(b.Pix, a.Pix)
+			worst, sum, samples = max(worst, most), sum+mean*float64(len(a.Pix)), samples+len(a.Pix)
+			if most > 4 {
+				t.Errorf("%s: samples differ by up to %d, mean %.3f", c.Name, most, mean)
+			}
+		}
+		if err := decodeJPEGGo(&b, src, &h, Want{Scale: 2}); err != nil {
+			t.Fatal(err)
+		}
+		if w, ht := ScaledSize(JPEG, h.Width, h.Height, 2); b.Width != w || b.Height != ht {
+			t.Errorf("%s: %dx%d at scale 2", c.Name, b.Width, b.Height)
+		}
+	}
+	if mean := sum / float64(samples); mean > 0.1 {
+		t.Errorf("samples differ by %.3f in the mean", mean)
+	} else {
+		t.Logf("samples differ by up to %d, mean %.3f", worst, mean)
+	}
+}

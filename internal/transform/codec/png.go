@@ -3,11 +3,9 @@ package codec
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"hash/crc32"
 	"image/color"
 	"image/png"
-	"io"
 
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
@@ -65,15 +63,17 @@ func (d *Decoder) decodePNG(dst *pixels.Image, src []byte, h *Header, gray bool)
 		return fail(ErrTruncated, "PNG of %d x %d pixels in %d bytes", h.Width, h.Height, len(src))
 	}
 	m, err := png.Decode(bytes.NewReader(src))
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		if whole := mended(src); whole != nil {
-			if again, ok := png.Decode(bytes.NewReader(whole)); ok == nil {
-				m, err = again, nil
+	if err != nil {
+		whole, cut := mended(src)
+		if whole != nil {
+			if again, still := png.Decode(bytes.NewReader(whole)); still == nil {
+				return fromImage(dst, again, gray)
 			}
 		}
-	}
-	if err != nil {
-		return fromGo(err)
+		if cut {
+			return fail(ErrTruncated, "%v", err)
+		}
+		return fail(ErrCorrupt, "%v", err)
 	}
 	return fromImage(dst, m, gray)
 }
@@ -91,25 +91,30 @@ func pngBytes(src []byte, h *Header) int64 {
 	return 0
 }
 
-// mended ends a PNG that is cut within its last chunk of pixels, or behind: PIL takes one for whole if all its pixels are
-// there (and even if their last four bytes, zlib's checksum, are not; we do not). It returns nil where the cut is
-// elsewhere.
-func mended(src []byte) []byte {
+// mended looks whether a PNG is cut, and ends one that is cut within its last chunk of pixels, or behind: PIL takes it
+// for whole if all its pixels are there (and even if their last four bytes, zlib's checksum, are not; we do not).
+func mended(src []byte) (whole []byte, cut bool) {
 	last := -1
-	for at := len(pngSignature); at+8 <= len(src) && !hasPrefix(src, at+4, "IEND"); {
+	for at := len(pngSignature); at+8 <= len(src); {
+		if hasPrefix(src, at+4, "IEND") {
+			if at+12 <= len(src) {
+				return nil, false
+			}
+			break
+		}
 		if last = -1; hasPrefix(src, at+4, "IDAT") {
 			last = at
 		}
 		at += 12 + int(binary.BigEndian.Uint32(src[at:]))
 	}
 	if last < 0 {
-		return nil
+		return nil, true
 	}
 	size := min(int(binary.BigEndian.Uint32(src[last:])), len(src)-last-8)
-	whole := binary.BigEndian.AppendUint32(bytes.Clone(src[:last]), uint32(size))
+	whole = binary.BigEndian.AppendUint32(bytes.Clone(src[:last]), uint32(size))
 	whole = append(whole, src[last+4:last+8+size]...)
 	whole = binary.BigEndian.AppendUint32(whole, crc32.ChecksumIEEE(whole[last+4:]))
-	return append(whole, "\x00\x00\x00\x00IEND\xaeB`\x82"...)
+	return append(whole, "\x00\x00\x00\x00IEND\xaeB`\x82"...), true
 }
 
 func paletteColor(c color.Color) (r, g, b byte) {

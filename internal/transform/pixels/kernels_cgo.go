@@ -17,15 +17,24 @@ import (
 )
 
 // level is what this machine's vector unit can do.
-var level = C.pixels_level()
+var level = int(C.pixels_level())
 
 // address returns where s starts, for C.
 func address[T any](s []T) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(s)) }
 
-// run is the resampling in C.
-func (j *resample) run() { j.runC(level) }
+func (j *resample) run(k kernel) {
+	switch k {
+	case best:
+		j.runC(level)
+	case inGo:
+		j.runGo()
+	default:
+		j.runC(int(k - plain))
+	}
+}
 
-func (j *resample) runC(level C.int) {
+// runC is the resampling in C.
+func (j *resample) runC(level int) {
 	var none axis
 	h, v := &none, &none
 	if j.horizontal != nil {
@@ -38,7 +47,7 @@ func (j *resample) runC(level C.int) {
 	n := C.pixels_scratch(C.int(j.dst.Width), C.int(j.dst.Height), C.int(j.src.Width), C.int(h.taps), C.int(v.taps))
 	*j.scratch = grow(*j.scratch, int(n))
 	C.pixels_resample(
-		level, (*C.uint8_t)(address(j.dst.Pix)), C.int(j.dst.Width), C.int(j.dst.Height), C.int(j.dst.Channels),
+		C.int(level), (*C.uint8_t)(address(j.dst.Pix)), C.int(j.dst.Width), C.int(j.dst.Height), C.int(j.dst.Channels),
 		(*C.uint8_t)(address(j.src.Pix)), C.int(j.src.Width), C.int(j.src.Height), C.int(j.src.Stride), C.size_t(len(j.src.Pix)),
 		h.c(j.first.X), v.c(j.first.Y), (*C.uint8_t)(address(*j.rows)), (*C.uint8_t)(address(*j.scratch)),
 	)
@@ -90,9 +99,9 @@ func (k *kernelPlan) prepare(p *Packer) {
 
 func (p *Packer) pack(dst []byte, src *Image, flip Flip) { p.packC(level, dst, src, flip) }
 
-func (p *Packer) packC(level C.int, dst []byte, src *Image, flip Flip) {
+func (p *Packer) packC(level int, dst []byte, src *Image, flip Flip) {
 	C.pixels_pack(
-		level, &p.kernels.c, (*C.uint8_t)(address(dst)), (*C.uint8_t)(address(src.Pix)),
+		C.int(level), &p.kernels.c, (*C.uint8_t)(address(dst)), (*C.uint8_t)(address(src.Pix)),
 		C.int(src.Width), C.int(src.Height), C.int(src.Channels), C.int(src.Stride), C.int(flip),
 	)
 }

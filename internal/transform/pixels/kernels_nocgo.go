@@ -2,7 +2,7 @@
 
 package pixels
 
-func (j *resample) run() { j.runGo() }
+func (j *resample) run(kernel) { j.runGo() }
 
 func (p *Packer) pack(dst []byte, src *Image, flip Flip) { p.packGo(dst, src, flip) }
 

@@ -11,6 +11,7 @@ type Resizer struct {
 	columns              []int32 // Nearest: the source column of each target column
 	rows                 []byte  // the rows between the two passes
 	scratch              []byte  // the C kernels' room
+	kernel               kernel  // for tests: another than the best
 }
 
 // Resize makes dst the part window of src resized to width x height, bit for bit as PIL's
@@ -60,9 +61,19 @@ func (r *Resizer) ResizeBox(
 			r.vertical.set(fullH, b.Y, b.Height, height, window.Min.Y, window.Max.Y, f)
 			job.vertical = &r.vertical
 		}
-		job.run()
+		job.run(r.kernel)
 	}
 }
+
+// kernel says what does the arithmetic.
+type kernel int
+
+// Kernels. From plain on they are kernels.h's levels.
+const (
+	best kernel = iota
+	inGo
+	plain
+)
 
 // resample is one antialiased resize: first along rows, then along columns, with a rounding to 8 bits between, as
 // Pillow does it. An axis that keeps its size is nil and is not resampled.
