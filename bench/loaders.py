@@ -134,8 +134,8 @@ class OpenCV:
         import numpy
         cv2.setNumThreads(0)
         self._cv2, self._numpy, self._pipeline = cv2, numpy, pipeline
-        self._mean = numpy.array(MEAN, numpy.float32) * 255
-        self._scale = 1 / (numpy.array(STD, numpy.float32) * 255)
+        self._mean = [255 * mean for mean in MEAN]
+        self._scale = (1 / (numpy.array(STD, numpy.float32) * 255)).reshape(3, 1, 1)
 
     def __call__(self, data: bytes) -> Any:
         import torch
@@ -153,9 +153,9 @@ class OpenCV:
             image = cv2.resize(image, (round(width * scale), round(height * scale)), interpolation=cv2.INTER_LINEAR)
             top, left = (image.shape[0] - 224) // 2, (image.shape[1] - 224) // 2
             image = image[top:top + 224, left:left + 224]
-        image = cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
-        image = (image.astype(numpy.float32) - self._mean) * self._scale
-        return torch.from_numpy(numpy.ascontiguousarray(image.transpose(2, 0, 1)))
+        tensor = cv2.dnn.blobFromImage(image, mean=self._mean, swapRB=True)[0]
+        tensor *= self._scale
+        return torch.from_numpy(tensor)
 
 
 class HDMLP:
