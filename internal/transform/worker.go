@@ -37,8 +37,8 @@ func (p *Program) Worker() *Worker {
 // Close frees the decoder's memory, which the garbage collector does not know.
 func (w *Worker) Close() { w.decoder.Close() }
 
-// Memory is how many bytes the worker holds, but for the decoder's: it grows with the largest sample
-// so far.
+// Memory is how many bytes the worker holds between samples, but for the decoder's: twice the largest
+// sample's pixels so far, and 128 MiB at most. While a sample is transformed it may be more.
 func (w *Worker) Memory() int { return cap(w.buffers[0].Pix) + cap(w.buffers[1].Pix) }
 
 // Times is how long each transform has taken so far, in the order of
@@ -96,11 +96,19 @@ func (w *Worker) Apply(dst, src []byte, key Key) error {
 			w.step = 0
 		}
 		err = fmt.Errorf("%s: %w", p.names[w.step], err)
-		w.view.sample = nil
+	}
+	w.view = view{} // src is the caller's again
+	for i := range w.buffers {
+		if cap(w.buffers[i].Pix) > mostKept {
+			w.buffers[i] = pixels.Image{}
+		}
 	}
 	w.lap(w.step)
 	return err
 }
+
+// mostKept is the most bytes of an image that a worker keeps room for; a larger one costs an allocation.
+const mostKept = 64 << 20
 
 // image is Apply for images.
 func (w *Worker) image(dst, src []byte, key Key) error {

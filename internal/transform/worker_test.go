@@ -213,6 +213,25 @@ func TestBadSamples(t *testing.T) {
 	}
 }
 
+// TestLargeImages: a worker does not keep the room that one huge image took.
+func TestLargeImages(t *testing.T) {
+	var b bytes.Buffer
+	if err := (&stdpng.Encoder{CompressionLevel: stdpng.BestSpeed}).Encode(&b, image.NewGray(image.Rect(0, 0, 6000, 4000))); err != nil {
+		t.Fatal(err)
+	}
+	w := compiled(t, `Resize((10, 10)), ToTensor()`).Worker()
+	defer w.Close()
+	dst := make([]byte, 10*10*3*4)
+	for _, sample := range [][]byte{encodedPNG(t, 50, 50), b.Bytes(), encodedPNG(t, 50, 50)} {
+		if err := w.Apply(dst, sample, Key{}); err != nil {
+			t.Fatal(err)
+		}
+		if n := w.Memory(); n > 1<<20 {
+			t.Errorf("the worker keeps %d bytes", n)
+		}
+	}
+}
+
 // TestArrays: Reshape and ScaleShift16, element by element.
 func TestArrays(t *testing.T) {
 	integers := []int16{-5, 300, 7, 32767, -32768, 0}
