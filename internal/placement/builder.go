@@ -25,8 +25,11 @@ type builder struct {
 	owner      []int32 // per sample; -1: nobody
 	bytes      int64   // of all samples
 	least      int64   // bytes of the smallest sample
+	most       int64   // and of the largest
 
-	times [3]float64 // seconds per MB from the source, a peer, the node's own class 1, once perMB has asked
+	// Seconds per MB from the source while all nodes read from it, from another node's class 1, from the node's own, and what each
+	// read from the source takes besides. Without an environment, reading from the source costs twice what the network costs.
+	source, peer, local, latency float64
 }
 
 // copyOf is a copy of a sample on a node.
@@ -63,11 +66,14 @@ func newBuilder(in *Input) (*builder, error) {
 		return nil, err
 	}
 	f := in.Stream.Spec().Samples
-	b := &builder{in: in, to: to, nodeOf: nodeOf, head: make([]int32, f), owner: make([]int32, f), least: math.MaxInt64}
+	b := &builder{in: in, to: to, nodeOf: nodeOf, head: make([]int32, f), owner: make([]int32, f), least: math.MaxInt64, source: 2, peer: 1}
+	if e := in.Env; e != nil && len(e.Classes) > 1 {
+		b.source, b.peer, b.local, b.latency = 1/e.SourceRate(len(in.Nodes)), e.FetchPeer(1, 1), e.FetchLocal(1, 1), e.SourceLatency
+	}
 	for k := range f {
 		b.head[k], b.owner[k] = -1, -1
 		size := in.Size(k)
-		b.least = min(b.least, size)
+		b.least, b.most = min(b.least, size), max(b.most, size)
 		b.bytes += size
 	}
 	for _, node := range in.Nodes {
@@ -169,7 +175,7 @@ func (b *builder) fullUp(node int) bool { return b.open.room(node) < b.least }
 // tidy collects what is not used any more, where it is much: the table of reads is so large that the collector would else wait for
 // as much garbage again.
 func (b *builder) tidy() {
-	if len(b.head) >= 1<<20 {
+	if len(b.head) >= many {
 		runtime.GC()
 	}
 }
@@ -211,14 +217,14 @@ func (t *roomiest) node() int           { return int(t.tree[1]) }
 func (t *roomiest) most() int64         { return t.rest[t.tree[1]] }
 func (t *roomiest) room(node int) int64 { return t.rest[node] }
 
-// update takes notice that the node's room has changed.
+// update takes notice that the node has less room.
 func (t *roomiest) update(node int) {
 	var most int64
 	for _, r := range t.b.room[node] {
 		most = max(most, r)
 	}
 	t.rest[node] = most
-	for i := (len(t.tree)/2 + node) / 2; i >= 1; i /= 2 {
+	for i := (len(t.tree)/2 + node) / 2; i >= 1 && t.tree[i] == int32(node); i /= 2 { // further up it was not the roomiest
 		t.tree[i] = t.larger(t.tree[2*i], t.tree[2*i+1])
 	}
 }

@@ -34,7 +34,7 @@ func (c Cooperative) Plan(in Input) (*Plan, error) {
 	}
 	r := newReads(b)
 	b.firstCopies(r)
-	if !alone && b.copiesPay() {
+	if !alone && b.local < b.peer { // otherwise a second copy saves nothing
 		b.fillOwn(r, 1)
 		if b.networkIsSlow() {
 			own, err := newBuilder(&in)
@@ -53,8 +53,7 @@ func (c Cooperative) Plan(in Input) (*Plan, error) {
 	r.table = nil
 	b.tidy()
 	p := b.finish(c.Name(), true, true)
-	source, peer, _ := b.perMB(0)
-	p.ReadOnce = peer < source // otherwise nobody asks an owner for what it has not got
+	p.ReadOnce = b.peer < b.source // otherwise nobody asks an owner for what it has not got
 	return p, nil
 }
 
@@ -74,7 +73,6 @@ func (b *builder) firstCopies(r *reads) {
 	b.expect(len(rank) + len(rank)/32) // a few more will fit into gaps
 
 	var again keyHeap
-	_, peer, local := b.perMB(0)
 	for next := 0; next < len(rank) || len(again) > 0; {
 		var key uint64
 		if len(again) == 0 || next < len(rank) && rank[next] < again[0] {
@@ -91,7 +89,7 @@ func (b *builder) firstCopies(r *reads) {
 			continue
 		}
 		if had, has := choice[k][0].count, choice[k].at(at); has < had {
-			benefit := descending(^uint32(key>>32)) - float32(float64(had-has)*max(0, peer-local))
+			benefit := descending(^uint32(key>>32)) - float32(float64(had-has)*max(0, b.peer-b.local))
 			choice[k].drop(at)
 			again.push(uint64(^ascending(benefit))<<32 | uint64(turn))
 			continue
@@ -126,7 +124,7 @@ func (b *builder) rank(r *reads, order []int32, choice []wanted) []uint64 {
 			return
 		}
 		if !r.whole { // otherwise every node is as good as any
-			choice[k] = mostReads(row.by)
+			choice[k] = mostReads(row)
 		}
 		benefit := b.benefitPerByte(b.in.Size(int(k)), row.total, int(choice[k][0].count))
 		rank[turn[k]] = uint64(^ascending(benefit))<<32 | uint64(turn[k])
@@ -184,11 +182,11 @@ func (h *keyHeap) pop() uint64 {
 	}
 }
 
-// nodeReads16 is nodeReads in four bytes.
-type nodeReads16 struct{ node, count uint16 }
+// nodeReads is how often a node reads a sample.
+type nodeReads struct{ node, count uint16 }
 
 // wanted are the nodes that a sample would rather lie on, most reads first; a count of 0 ends them.
-type wanted [candidates]nodeReads16
+type wanted [candidates]nodeReads
 
 // at returns how often candidate i reads the sample, 0 beyond the last.
 func (w *wanted) at(i int) uint16 {
@@ -207,9 +205,9 @@ func (w *wanted) drop(i int) {
 
 // mostReads returns the nodes that read a sample most often, most first. Nodes that
 // tie stand in the order in which they first read it: at random, so that none is favoured.
-func mostReads(by []nodeReads) (top wanted) {
-	for _, n := range by {
-		c := nodeReads16{uint16(n.node), uint16(min(n.count, math.MaxUint16))}
+func mostReads(row *row) (top wanted) {
+	for _, n := range row.by {
+		c := nodeReads{uint16(n.node), uint16(min(row.count[n.node], math.MaxUint16))}
 		if c.count <= top[candidates-1].count {
 			continue
 		}
@@ -279,43 +277,19 @@ func (b *builder) firstNeeded() (order []int32, delivered int) {
 	return order, delivered
 }
 
-// perMB returns the seconds that reading a sample of mb MB takes per MB: from the source while all nodes
-// read from it, from another node's class 1, from the node's own. Without an environment, reading from the source costs twice
-// what the network costs. A sample of 0 MB has no latency.
-func (b *builder) perMB(mb float64) (source, peer, local float64) {
-	e := b.in.Env
-	if e == nil || len(e.Classes) < 2 {
-		return 2, 1, 0
-	}
-	if b.times == [3]float64{} {
-		b.times = [3]float64{1 / e.SourceRate(len(b.in.Nodes)), e.FetchPeer(1, 1), e.FetchLocal(1, 1)}
-	}
-	source = b.times[0]
-	if mb > 0 {
-		source += e.SourceLatency / mb
-	}
-	return source, b.times[1], b.times[2]
-}
-
 // benefitPerByte returns the seconds that the first copy of a sample saves per MB (thesis equation 3.13): all
 // nodes read it total times, the node that gets the copy own times of these.
 func (b *builder) benefitPerByte(size int64, total, own int) float32 {
-	source, peer, local := b.perMB(float64(size) / 1e6)
-	return float32(float64(total)*max(0, source-peer) + float64(own)*max(0, peer-local))
-}
-
-// copiesPay tells whether a node's own fastest class beats a peer's.
-func (b *builder) copiesPay() bool {
-	e := b.in.Env
-	return e == nil || len(e.Classes) < 2 || e.FetchLocal(1, 1) < e.FetchPeer(1, 1)
+	source := b.source
+	if b.latency > 0 {
+		source += b.latency / (float64(size) / 1e6)
+	}
+	return float32(float64(total)*max(0, source-b.peer) + float64(own)*max(0, b.peer-b.local))
 }
 
 // networkIsSlow tells whether reading from a peer instead of the source saves less than reading from the
 // node's own class instead of a peer's: then copies for the node itself may be worth more than first copies for others.
-func (b *builder) networkIsSlow() bool {
-	source, peer, local := b.perMB(0)
-	return source-peer < peer-local
-}
+func (b *builder) networkIsSlow() bool { return b.source-b.peer < b.peer-b.local }
 
 // fetchTime returns the sum of thesis equation 3.13 over all nodes, seconds.
 func (b *builder) fetchTime(r *reads) float64 {
@@ -327,7 +301,7 @@ func (b *builder) fetchTime(r *reads) float64 {
 	}
 	own := make([]float64, len(b.in.Nodes)) // of the sample, where the node holds it; else 0
 	sum := 0.0
-	r.each(func(int32) bool { return true }, func(k int32, row *row) {
+	r.each(nil, func(k int32, row *row) {
 		anybody := source
 		for c := b.head[k]; c >= 0; c = b.copies[c].next {
 			j := int(b.copies[c].class) + 1
@@ -339,7 +313,7 @@ func (b *builder) fetchTime(r *reads) float64 {
 			if t := own[n.node]; t > 0 {
 				at = min(at, t)
 			}
-			sum += float64(n.count) * at * float64(b.in.Size(int(k))) / 1e6
+			sum += float64(row.count[n.node]) * at * float64(b.in.Size(int(k))) / 1e6
 		}
 		for c := b.head[k]; c >= 0; c = b.copies[c].next {
 			own[b.copies[c].node] = 0

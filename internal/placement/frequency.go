@@ -18,6 +18,7 @@ func (f Frequency) Plan(in Input) (*Plan, error) {
 		return nil, err
 	}
 	b.fillOwn(newReads(b), 1)
+	b.tidy()
 	b.fillUnread()
 	// Whoever has a sample in its fastest class answers for it; several take turns over the samples.
 	for k := range b.owner {
@@ -75,25 +76,28 @@ func (b *builder) fillOwn(r *reads, least uint32) {
 	}
 	room, most := slices.Clone(b.open.rest), b.open.most()
 	holders := newHolders(b)
-	offset := make([][]int64, len(b.in.Nodes)) // per node and level
-	level := func(n *nodeReads) int {          // higher is wanted more
-		return int(n.count)*r.epochs + r.epochs - 1 - int(n.first)
+	offset := make([][]int64, len(b.in.Nodes))   // per node and level
+	level := func(count uint32, n *reader) int { // higher is wanted more
+		return int(count)*r.epochs + r.epochs - 1 - int(n.first)
 	}
-	fits := func(k int32) bool { return b.in.Size(int(k)) <= most }
+	var fits func(k int32) bool // nil: any
+	if most < b.most {
+		fits = func(k int32) bool { return b.in.Size(int(k)) <= most }
+	}
 	pairs := 0
 	r.each(fits, func(k int32, row *row) {
 		size := b.in.Size(int(k))
 		holders.look(k)
 		for i := range row.by {
 			n := &row.by[i]
-			if n.count < least || size > room[n.node] || holders.has(n.node) {
-				continue
+			if count := row.count[n.node]; count >= least && size <= room[n.node] && !holders.has(n.node) {
+				l := level(count, n)
+				if grow := l + 1 - len(offset[n.node]); grow > 0 {
+					offset[n.node] = append(offset[n.node], make([]int64, grow)...)
+				}
+				offset[n.node][l] += size
+				pairs++
 			}
-			if grow := level(n) + 1 - len(offset[n.node]); grow > 0 {
-				offset[n.node] = append(offset[n.node], make([]int64, grow)...)
-			}
-			offset[n.node][level(n)] += size
-			pairs++
 		}
 	})
 	b.expect(pairs)
@@ -109,7 +113,7 @@ func (b *builder) fillOwn(r *reads, least uint32) {
 			ends[n] = append(ends[n], end)
 		}
 	}
-	first := func(n *nodeReads) int32 {
+	first := func(n *reader) int32 {
 		if r.whole {
 			return unknown
 		}
@@ -120,15 +124,14 @@ func (b *builder) fillOwn(r *reads, least uint32) {
 		holders.look(k)
 		for i := range row.by {
 			n := &row.by[i]
-			if n.count < least || size > room[n.node] || holders.has(n.node) {
-				continue
-			}
-			at := &offset[n.node][level(n)]
-			*at += size
-			for j, end := range ends[n.node] {
-				if *at <= end {
-					b.put(int(n.node), j, k, size, first(n))
-					break
+			if count := row.count[n.node]; count >= least && size <= room[n.node] && !holders.has(n.node) {
+				at := &offset[n.node][level(count, n)]
+				*at += size
+				for j, end := range ends[n.node] {
+					if *at <= end {
+						b.put(int(n.node), j, k, size, first(n))
+						break
+					}
 				}
 			}
 		}
@@ -139,7 +142,7 @@ func (b *builder) fillOwn(r *reads, least uint32) {
 		size := b.in.Size(int(k))
 		holders.look(k)
 		for i := range row.by {
-			if n := &row.by[i]; n.count >= least && size <= b.open.room(int(n.node)) && !holders.has(n.node) {
+			if n := &row.by[i]; row.count[n.node] >= least && size <= b.open.room(int(n.node)) && !holders.has(n.node) {
 				b.put(int(n.node), 0, k, size, first(n))
 			}
 		}

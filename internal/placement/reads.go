@@ -22,7 +22,7 @@ type reads struct {
 	b       *builder
 	epochs  int
 	whole   bool // every rank reads everything: the table only counts
-	width   int  // bits of an entry: a node's number plus 1, or 0 where the epoch does not deliver the sample
+	width   uint // bits of an entry: a node's number plus 1, or 0 where the epoch does not deliver the sample
 	perWord int  // epochs in a word
 	words   int  // per sample
 	span    int  // samples in a range
@@ -37,6 +37,8 @@ const (
 	tableWords = 1 << 28
 	// block is how many samples a worker goes through at a time.
 	block = 1024
+	// many samples are worth to be spread over all cores, and to have their memory looked after.
+	many = 1 << 20
 )
 
 // repeat is a further read of a sample in an epoch.
@@ -45,27 +47,28 @@ type repeat struct {
 	node  uint16
 }
 
-// nodeReads is how often a node reads a sample.
-type nodeReads struct {
+// reader is a node that reads a sample.
+type reader struct {
 	node  int32
-	count uint32
 	first int32 // the epoch of its first read, counted from the horizon's start
 }
 
 // row is who reads a sample: the nodes in the order of their first read, but for those that only padding makes read it.
 type row struct {
-	by    []nodeReads
-	total int      // reads of all nodes together
-	count []uint32 // reads per node
+	by    []reader
+	count []uint32 // per node, how often it does
+	total int      // of all nodes
 }
 
 func newReads(b *builder) *reads {
 	r := &reads{
 		b: b, epochs: b.to - b.in.From, whole: b.in.Stream.Spec().Scheme == access.Whole,
-		width: bits.Len(uint(len(b.in.Nodes))),
+		width: uint(bits.Len(uint(len(b.in.Nodes)))),
 	}
-	workers := min(r.epochs, runtime.GOMAXPROCS(0))
-	r.perWord = min(64/r.width, (r.epochs+workers-1)/workers)
+	r.perWord = 64 / int(r.width)
+	if workers := runtime.GOMAXPROCS(0); len(b.head) >= many { // something to do for each
+		r.perWord = min(r.perWord, (r.epochs+workers-1)/workers)
+	}
 	r.words = (r.epochs + r.perWord - 1) / r.perWord
 	r.span = len(b.head)
 	if !r.whole {
@@ -74,16 +77,15 @@ func newReads(b *builder) *reads {
 	return r
 }
 
-// each calls f for every sample that is worth it, ascending. The row is valid during the call.
+// each calls f for every sample that is worth it, nil meaning all, ascending. The row is valid during the call.
 func (r *reads) each(worth func(k int32) bool, f func(k int32, row *row)) {
 	row := r.newRow()
 	for lo := range r.ranges {
 		for k := lo; k < min(len(r.b.head), lo+r.span); k++ {
-			if worth(int32(k)) {
+			if worth == nil || worth(int32(k)) {
 				r.load(lo)
 				r.read(row, k)
 				f(int32(k), row)
-				row.reset()
 			}
 		}
 	}
@@ -102,7 +104,6 @@ func (r *reads) eachAtOnce(f func(k int32, row *row)) {
 					for k := from; k < min(r.hi, from+block); k++ {
 						r.read(row, k)
 						f(int32(k), row)
-						row.reset()
 					}
 				}
 			})
@@ -119,58 +120,46 @@ func (r *reads) ranges(yield func(lo int) bool) {
 
 func (r *reads) newRow() *row {
 	n := len(r.b.in.Nodes)
-	return &row{by: make([]nodeReads, 0, n+1), count: make([]uint32, n)}
-}
-
-// reset makes the row ready for another sample.
-func (r *row) reset() {
-	for _, n := range r.by {
-		r.count[n.node] = 0
-	}
+	return &row{by: make([]reader, 0, n+1), count: make([]uint32, n)}
 }
 
 // read reads sample k of the range.
 func (r *reads) read(row *row, k int) {
+	for _, n := range row.by {
+		row.count[n.node] = 0
+	}
 	if r.whole {
 		r.readWhole(row, k)
 		return
 	}
-	by, count, total, n := row.by[:cap(row.by)], row.count, 0, 0
-	mask := uint64(1)<<r.width - 1
-	at := k - r.lo
-	for w := range r.words {
-		e := int32(w * r.perWord)
-		for word := r.table[at]; word != 0; word >>= r.width {
-			if v := word & mask; v != 0 {
-				node := v - 1
-				c := count[node]
-				by[n] = nodeReads{node: int32(node), first: e} // kept if it is the node's first, without a branch that is hard to predict
-				if c == 0 {
-					n++
-				}
-				count[node] = c + 1
-				total++
+	by, count, width, n, total := row.by[:cap(row.by)], row.count, r.width&63, 0, 0
+	mask := uint64(1)<<width - 1
+	for w, at := 0, k-r.lo; w < r.words; w, at = w+1, at+r.hi-r.lo {
+		for e, word := int32(w*r.perWord), r.table[at]; word != 0; e, word = e+1, word>>width {
+			node := word&mask - 1
+			if node >= uint64(len(count)) { // the epoch does not deliver it
+				continue
 			}
-			e++
+			c := count[node]
+			count[node] = c + 1
+			by[n] = reader{int32(node), e}
+			n += int((c - 1) >> 31) // to stay if c is 0; a branch would be hard to predict
+			total++
 		}
-		at += r.hi - r.lo
 	}
 	if len(r.repeats) > 0 {
 		for _, x := range r.repeats[int32(k)] {
-			i := slices.IndexFunc(by[:n], func(y nodeReads) bool { return y.node == int32(x.node) })
+			i := slices.IndexFunc(by[:n], func(y reader) bool { return y.node == int32(x.node) })
 			if i < 0 {
 				i, n = n, n+1
-				by[i] = nodeReads{node: int32(x.node), first: x.epoch}
+				by[i] = reader{int32(x.node), x.epoch}
 			}
 			by[i].first = min(by[i].first, x.epoch)
 			count[x.node]++
 			total++
 		}
 	}
-	row.by, row.total = by[:n], total
-	for i := range row.by {
-		row.by[i].count = count[row.by[i].node]
-	}
+	row.by, row.total = row.by[:n], total
 }
 
 // readWhole reads a sample that every rank reads.
@@ -178,7 +167,7 @@ func (r *reads) readWhole(row *row, k int) {
 	row.by, row.total = row.by[:0], 0
 	for n, node := range r.b.in.Nodes {
 		c := r.entries[k-r.lo] * uint32(len(node.Ranks))
-		row.by = append(row.by, nodeReads{node: int32(n), count: c})
+		row.by = append(row.by, reader{node: int32(n)})
 		row.count[n] = c
 		row.total += int(c)
 	}
@@ -210,7 +199,7 @@ func (r *reads) load(lo int) {
 			for w := int(next.Add(1)) - 1; w < r.words; w = int(next.Add(1)) - 1 {
 				words := r.table[w*(hi-lo):][:hi-lo]
 				for i := range min(r.perWord, r.epochs-w*r.perWord) {
-					e, shift := w*r.perWord+i, i*r.width
+					e, shift := w*r.perWord+i, uint(i)*r.width
 					epoch = r.b.in.Stream.EpochInto(epoch, r.b.in.From+e)
 					for ids, nodes := range r.b.steps(epoch) {
 						for j, k := range ids {
