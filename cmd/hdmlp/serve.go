@@ -139,7 +139,7 @@ func kinds(log *slog.Logger) job.Kinds {
 
 // patientFolder is a folder behind retries, with its index.
 type patientFolder struct {
-	dataset.Source
+	*retry.Source
 	index *dataset.Index
 }
 

@@ -75,10 +75,15 @@ type SampleError struct {
 }
 
 func (e *SampleError) Error() string {
+	return fmt.Sprintf("sample %d (%s): %s", e.ID, e.Path, e.Reason())
+}
+
+// Reason says why the sample could not be read.
+func (e *SampleError) Reason() string {
 	if e.Err == nil {
-		return fmt.Sprintf("sample %d (%s): %v", e.ID, e.Path, e.Kind)
+		return e.Kind.Error()
 	}
-	return fmt.Sprintf("sample %d (%s): %v: %v", e.ID, e.Path, e.Kind, e.Err)
+	return fmt.Sprintf("%v: %v", e.Kind, e.Err)
 }
 
 // Unwrap lets errors.Is find both the reason and what the system said.

@@ -88,7 +88,7 @@ func (f *Faults) forgive(id int, err error) error {
 	defer f.mu.Unlock()
 	x := f.bad[id]
 	if x == nil {
-		x = &fault{Fault{Sample: id, Path: sample.Path, Reason: sample.Kind.Error(), Policy: f.policy}, err}
+		x = &fault{Fault{Sample: id, Path: sample.Path, Reason: sample.Reason(), Policy: f.policy}, err}
 		f.bad[id] = x
 		f.some.Store(true)
 	}

@@ -64,7 +64,7 @@ func TestPreprocessFails(t *testing.T) {
 				t.Errorf("%s: place %d is sample %d with %x, want sample %d", policy, i, s.id, s.data, want[i])
 			}
 		}
-		if faults := g.faults.List(); len(faults) != 3 || faults[0].Path != "/source/a/000001.x" || !strings.Contains(faults[0].Reason, "transforms") {
+		if faults := g.faults.List(); len(faults) != 3 || faults[0].Path != "/source/a/000001.x" || !strings.Contains(faults[0].Reason, "transforms") || !strings.Contains(faults[0].Reason, errBad.Error()) {
 			t.Errorf("%s: faults %+v", policy, faults)
 		}
 		g.close()
