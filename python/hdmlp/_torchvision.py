@@ -7,7 +7,7 @@ that name. Subclasses, and objects with a method put over the class's, may do an
 from __future__ import annotations
 
 import sys
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 _FLOATS = ("float16", "bfloat16", "float32")
 
@@ -70,13 +70,27 @@ def split(transforms: Any) -> Split:
             why = "images have no fixed size after it; add CenterCrop or RandomCrop, or resize to a height and a width"
     done, described, hands = best
     rest = given[done:]
-    for t in rest:
-        if isinstance(t, ours.Transform):
-            raise TypeError(f"{t!r} describes what the daemon does, and can not run in Python after {given[done]!r}, which "
-                            f"the daemon can not do ({why}); use torchvision.transforms.{type(t).__name__}")
+    _refuse_ours(rest, lambda: f"after {given[done]!r}, which the daemon can not do ({why})")
     if done < len(given) and not why:
         why = "it follows what the daemon can not do"
     return Split(described, rest, hands, why)
+
+
+def in_python(transforms: Any, why: str) -> Split:
+    """All of a list left for Python.
+
+    Raises:
+        TypeError: a transform of ours is in it; the message ends with ``why``.
+    """
+    _refuse_ours(_flat(transforms), lambda: why)
+    return Split([], [] if transforms is None else [transforms], "bytes", "")
+
+
+def _refuse_ours(rest: Iterable[Any], why: Callable[[], str]) -> None:
+    for t in rest:
+        if isinstance(t, _ours().Transform):
+            raise TypeError(f"{t!r} describes what the daemon does, and can not run in Python {why()}; "
+                            f"use torchvision.transforms.{type(t).__name__}")
 
 
 class _Unknown(Exception):

@@ -31,7 +31,7 @@ from ._progress import Progress
 from ._recipe import Composed, Recipe, generators_kept
 from ._results import Arena
 from ._stream import Stream, Taken, column
-from ._torchvision import Split, split
+from ._torchvision import Split, in_python, split
 from ._workers import Failed, Pool, RemoteTraceback
 from .data import Folder, described
 from .errors import ConfigError
@@ -65,13 +65,23 @@ def _transform(transform: Any, transforms: Any) -> Optional[Callable]:
     return given
 
 
-def _offload(loader: Any, transform: Any) -> Split:
-    """What of a transform the daemon carries out, and what is left; what is left is said once."""
-    if loader is not pil_loader:
-        return Split([], [transform] if transform is not None else [], "bytes", "")
-    found = split(getattr(transform, "steps", transform))
+def _offload(loader: Any, transform: Any, wanted: bool = True) -> Split:
+    """What of a transform the daemon carries out, and what is left; what is left is said once.
+
+    Raises:
+        ConfigError: what is left has transforms of ours, which only the daemon can carry out.
+    """
+    given = getattr(transform, "steps", transform)
+    try:
+        if not wanted:
+            return in_python(given, "as offload=False wants it")
+        if loader is not pil_loader:
+            return in_python(given, "behind a loader of yours")
+        found = split(given)
+    except TypeError as error:
+        raise ConfigError(f"transform: {error}") from None
     if found.described and found.rest:
-        log.warning("%s runs in Python, after what HDMLP does: %s", ", ".join(map(_short, found.rest)), found.why)
+        log.warning("%s: in Python, after what HDMLP does: %s", ", ".join(map(_short, found.rest)), found.why)
     elif found.rest and found.why:
         log.warning("the transforms run in Python: %s: %s", _short(found.rest[0]), found.why)
     return found
@@ -143,8 +153,12 @@ def stack_into(batch: List[Tuple[Any, Any]], place: Any) -> Any:
     Args:
         batch: (object, label) pairs.
         place: where the batch goes, with ``reserve(nbytes)``.
+
+    A batch of which nothing is left, because its samples can not be read, has no shape to tell.
     """
-    first = batch[0][0] if batch else None
+    if not batch:
+        return [torch.empty(0), torch.empty(0, dtype=torch.int64)]
+    first = batch[0][0]
     if (not isinstance(first, torch.Tensor) or first.device.type != "cpu" or not first.numel()
             or not all(isinstance(x, torch.Tensor) and x.shape == first.shape and x.dtype == first.dtype
                        and type(x) is torch.Tensor and not x.requires_grad for x, _ in batch)):
@@ -352,7 +366,7 @@ class DataLoader(_Working):
         self._target_transform = None if raw else getattr(dataset, "target_transform", None)
         if not raw:
             load, transform = getattr(dataset, "loader", pil_loader), getattr(dataset, "transform", None)
-            offloaded = _offload(load, transform) if offload else Split([], [], "bytes", "")
+            offloaded = _offload(load, transform, offload)
             transforms = offloaded.described
             if transforms:
                 load, transform = Handed(offloaded.hands), Composed(offloaded.rest) if offloaded.rest else None
