@@ -1,7 +1,8 @@
-"""Fixtures: a small folder of samples, and a fake daemon on a socket of the test's own."""
+"""Fixtures: a small folder of samples, and a daemon on a socket of the test's own: a fake, or the real one."""
 
 import os
 import sys
+import time
 import uuid
 
 import pytest
@@ -10,6 +11,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from fakedaemon import FakeDaemon  # noqa: E402
+from hdmlp import _daemon, errors  # noqa: E402
 
 
 @pytest.fixture
@@ -27,6 +29,28 @@ def daemon(socket_name):
     fake = FakeDaemon(socket_name)
     yield fake
     fake.close()
+
+
+@pytest.fixture
+def real(socket_name, monkeypatch, tmp_path):
+    """The real daemon, which the first loader starts."""
+    try:
+        _daemon.find_binary()
+    except errors.DaemonNotFoundError as error:
+        pytest.skip(str(error))
+    monkeypatch.setenv("HDMLP_LINGER", "1s")
+    monkeypatch.setenv("HDMLP_MEMORY", "64MiB")
+    monkeypatch.setenv("HDMLP_INDEX_DIR", str(tmp_path / "index"))
+    yield
+    call = {"id": 1, "method": "shutdown", "params": {"force": True}}
+    try:
+        client = _daemon._try_connect(time.monotonic() + 1)
+        if client is not None:
+            frame = _daemon.protocol.encode_json(_daemon.protocol.CALL, call)
+            _daemon.request(client, frame, (_daemon.protocol.REPLY,))
+            client.close()
+    except errors.HDMLPError:
+        pass
 
 
 @pytest.fixture

@@ -16,34 +16,13 @@ numpy = pytest.importorskip("numpy")
 Image = pytest.importorskip("PIL.Image")
 
 import hdmlp.torch as ht  # noqa: E402
-from hdmlp import Job, _daemon, errors  # noqa: E402
+from hdmlp import Job, errors  # noqa: E402
+from reference import batches as reference, read  # noqa: E402
 from torch.utils.data import DistributedSampler  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("real")
+
 SIZES = {"ant": 31, "bee": 20, "cat": 16}  # 67: no multiple of anything
-
-
-@pytest.fixture(autouse=True)
-def real(socket_name, monkeypatch, tmp_path):
-    """A daemon of the test's own."""
-    try:
-        _daemon.find_binary()
-    except errors.DaemonNotFoundError as error:
-        pytest.skip(str(error))
-    monkeypatch.setenv("HDMLP_LINGER", "1s")
-    monkeypatch.setenv("HDMLP_MEMORY", "64MiB")
-    monkeypatch.setenv("HDMLP_INDEX_DIR", str(tmp_path / "index"))
-    yield
-    try:
-        client = _daemon._try_connect(time.monotonic() + 1)
-        if client is not None:
-            _daemon.request(client, _call("shutdown", {"force": True}), (_daemon.protocol.REPLY,))
-            client.close()
-    except errors.HDMLPError:
-        pass
-
-
-def _call(method, params):
-    return _daemon.protocol.encode_json(_daemon.protocol.CALL, {"id": 1, "method": method, "params": params})
 
 
 @pytest.fixture(scope="module")
@@ -56,29 +35,6 @@ def images(tmp_path_factory):
             pixels = rng.randint(0, 255, (12, 10, 3), dtype=numpy.uint8)
             Image.fromarray(pixels).save(root / name / ("more" if i % 5 == 4 else ".") / f"{i:04d}.png")
     return str(root)
-
-
-def _bytes(path):
-    with open(path, "rb") as file:
-        return file.read()
-
-
-def reference(root, batch, epochs, seed, drop_last, rank, world, transform=None, shuffle=True):
-    """What torch's own loader gives a rank: per epoch, a list of batches."""
-    dataset = torchvision.datasets.ImageFolder(root, transform, loader=_bytes if transform is None else _rgb)
-    sampler = DistributedSampler(dataset, world, rank, shuffle=shuffle, seed=seed, drop_last=drop_last)
-    collate = None if transform else (lambda b: ([x for x, _ in b], [y for _, y in b]))
-    loader = torch.utils.data.DataLoader(dataset, batch, sampler=sampler, drop_last=drop_last, collate_fn=collate)
-    out = []
-    for epoch in range(epochs):
-        sampler.set_epoch(epoch)
-        out.append(list(loader))
-        assert len(out[-1]) == len(loader)
-    return out
-
-
-def _rgb(path):
-    return Image.open(path).convert("RGB")
 
 
 def _rank(queue, root, batch, epochs, seed, drop_last, rank, world, name):
@@ -129,7 +85,7 @@ def test_a_sampler_taken_over(images):
     for tail, last in ((False, True), (True, False)):
         sampler = DistributedSampler(data, 3, 1, seed=4, drop_last=tail)
         with ht.DataLoader(data, 4, sampler=sampler, drop_last=last) as loader:
-            plain = torchvision.datasets.ImageFolder(images, loader=_bytes)
+            plain = torchvision.datasets.ImageFolder(images, loader=read)
             reference_sampler = DistributedSampler(plain, 3, 1, seed=4, drop_last=tail)
             theirs = torch.utils.data.DataLoader(plain, 4, sampler=reference_sampler, drop_last=last, collate_fn=list)
             for epoch in (0, 1, 5):
@@ -169,7 +125,7 @@ def test_resume_in_the_middle_with_another_world_size(images):
 def test_keeping_everything(images):
     with ht.DataLoader(ht.ImageFolder(images), 4, shuffle=False, staging_buffer="64KiB") as loader:
         kept = [loader_epoch for _ in range(5) for loader_epoch in loader]
-        files = [_bytes(path) for path, _ in loader.dataset.samples]
+        files = [read(path) for path, _ in loader.dataset.samples]
         ids = [i for _ in range(5) for i in range(len(files))]
         assert [bytes(x) for samples, _ in kept for x in samples] == [files[i] for i in ids]
 

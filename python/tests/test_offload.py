@@ -1,0 +1,211 @@
+"""Transforms in the daemon, end to end: what comes out is what torchvision's make, and depends on nothing but the sample."""
+
+import ctypes
+import os
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+torchvision = pytest.importorskip("torchvision")
+numpy = pytest.importorskip("numpy")
+pytest.importorskip("PIL.Image")
+
+import hdmlp.torch as ht  # noqa: E402
+from hdmlp import transforms as T  # noqa: E402
+from reference import batches, decoded, jpegs, read  # noqa: E402
+
+V = torchvision.transforms
+pytestmark = pytest.mark.usefixtures("real")
+
+COUNTS = {"ant": 14, "bee": 13, "cat": 10}  # 37: no multiple of anything
+NORM = V.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return jpegs(tmp_path_factory.mktemp("jpegs") / "data", COUNTS)
+
+
+def same(got, want):
+    """Whether two batches are equal to the bit: types, shapes, numbers."""
+    return all(a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(got, want)) and len(got) == len(want)
+
+
+# What torchvision makes.
+
+
+@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("transforms", [
+    [V.Resize(40), V.CenterCrop(32), V.ToTensor(), NORM],
+    [V.CenterCrop((31, 60)), V.ToTensor()],
+    [V.Resize((30, 20)), V.Pad((1, 2, 3, 4), fill=(9, 8, 7)), V.Grayscale(3), V.PILToTensor()],
+    [V.Resize((23, 24), V.InterpolationMode.BICUBIC), V.Grayscale(), V.Pad(3, padding_mode="reflect"), V.ToTensor()],
+    [V.Resize((9, 80)), V.ToTensor(), V.ConvertImageDtype(torch.float16)],
+    [V.Resize((25, 25)), V.ToTensor(), NORM, V.ConvertImageDtype(torch.bfloat16)],
+], ids=lambda ts: "-".join(type(t).__name__ for t in ts))
+def test_the_same_as_torchvision(folder, transforms, world):
+    transform = V.Compose(transforms)
+    loaders = [ht.DataLoader(ht.ImageFolder(folder, transform), 5, seed=11, epochs=2, rank=rank, world_size=world,
+                             name="same", verify=True) for rank in range(world)]
+    want = [batches(folder, 5, 2, 11, False, rank, world, transform) for rank in range(world)]
+    for epoch in range(2):
+        for step, got in enumerate(zip(*loaders)):
+            for rank, batch in enumerate(got):
+                assert same(batch, want[rank][epoch][step])
+        assert step + 1 == len(loaders[0])
+    assert all(loader._recipe is None for loader in loaders)
+    for loader in loaders:
+        loader.close()
+
+
+def test_images_without_a_tensor(folder):
+    with ht.DataLoader(ht.ImageFolder(folder, [T.Resize((20, 22))]), 5, shuffle=False, drop_last=True) as loader:
+        images = torch.cat([x for x, _ in loader])
+    want = [numpy.asarray(decoded(path).resize((22, 20), 2)) for path, _ in ht.ImageFolder(folder).samples[:35]]
+    assert images.dtype == torch.uint8 and (images.numpy() == numpy.stack(want)).all()
+
+
+# What it depends on.
+
+RANDOM = [T.RandomCrop(48, padding=4, pad_if_needed=True), T.RandomResizedCrop(24), T.RandomHorizontalFlip(),
+          T.RandomVerticalFlip(), T.ColorJitter(0.4, 0.4, 0.4, 0.1), T.ToTensor()]
+
+
+def pixels(folder, transforms=RANDOM, epochs=(0, 1), batch=4, seed=5, rank=None, world=None, state=None, **more):
+    """{(epoch, sample ID): tensor}: what a rank gets."""
+    found = {}
+    with ht.DataLoader(ht.ImageFolder(folder, transforms), batch, seed=seed, rank=rank, world_size=world, **more) as loader:
+        if state is not None:
+            loader.load_state_dict(state)
+        for epoch in epochs:
+            loader.set_epoch(epoch)
+            begin = loader._start % len(loader)
+            for step, (images, labels) in enumerate(loader, begin):
+                said = loader.explain(epoch, step)
+                assert labels.tolist() == said.labels
+                for sample, image in zip(said.ids, images):
+                    before = found.setdefault((epoch, sample), image.clone())
+                    assert torch.equal(before, image)  # what pads the epoch comes twice
+    return found
+
+
+def equal(a, b):
+    """Whether what two had in common is the same, and that it is something."""
+    common = a.keys() & b.keys()
+    return bool(common) and all(torch.equal(a[k], b[k]) for k in common)
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return {}  # what the first test found, for the others
+
+
+@pytest.mark.parametrize("more", [
+    dict(transform_threads=1), dict(transform_threads=2, source_threads=1), dict(transform_threads=4, source_threads=16),
+    dict(memory="1B"), dict(memory="30kB"), dict(memory="1B", cache_dir="cache"), dict(staging_buffer="64KiB", prefetch_batches=1),
+    dict(batch=7), dict(policy="naive"), dict(shuffle="feistel"),
+], ids=str)
+def test_threads_and_caches_change_nothing(folder, expected, tmp_path, more):
+    if "cache_dir" in more:
+        more = {**more, "cache_dir": str(tmp_path / "cache")}
+    found = pixels(folder, **more)
+    assert len(found) == 74 and equal(found, expected.setdefault("all", found))
+    if "cache_dir" in more:
+        assert equal(pixels(folder, **more), found)
+
+
+def test_workers_change_nothing(folder):
+    def last(x):
+        return x * torch.rand(())
+
+    transforms = [V.RandomResizedCrop(24), V.RandomHorizontalFlip(), V.ToTensor(), last]
+    found = [pixels(folder, transforms, num_workers=workers) for workers in (0, 2)]
+    assert len(found[0]) == len(found[1]) == 74 and equal(*found)
+
+
+def test_ranks_and_resuming_change_nothing(folder):
+    one = pixels(folder)
+    two = [pixels(folder, batch=2, rank=rank, world=2, name="two") for rank in (0, 1)]
+    assert all(equal(one, part) for part in two) and set(one) == {*two[0], *two[1]}
+    with ht.DataLoader(ht.ImageFolder(folder, RANDOM), 4, seed=5) as loader:
+        loader.set_epoch(1)
+        steps = iter(loader)
+        for _ in range(3):
+            next(steps)
+        state = loader.state_dict()
+    for rest in (pixels(folder, epochs=[1], state=state), pixels(folder, epochs=[1], batch=2, rank=1, world=2, state=state)):
+        assert 0 < len(rest) <= 25 and equal(rest, one)
+
+
+def test_seeds_epochs_and_samples_change_everything(folder, tmp_path):
+    one, other = pixels(folder), pixels(folder, seed=6)
+    assert not any(torch.equal(one[k], other[k]) for k in one)
+    assert not any(torch.equal(one[0, i], one[1, i]) for i in range(37))
+    for name in ("a", "b"):
+        (tmp_path / "twins" / name).mkdir(parents=True)
+        for i in range(4):
+            (tmp_path / "twins" / name / f"{i}.jpg").write_bytes(read(os.path.join(folder, "ant", "0000.jpg")))
+    twins = list(pixels(str(tmp_path / "twins"), epochs=[0]).values())
+    assert len(twins) == 8 and not any(torch.equal(a, b) for i, a in enumerate(twins) for b in twins[:i])
+
+
+# Where it lies.
+
+TENSOR = [T.Resize((16, 16)), T.ToTensor()]
+
+
+def spans(loader):
+    """The addresses of the staging buffer, and what lies beside it."""
+    for segment in loader._stream._segments.values():
+        if segment.writable:
+            begin = ctypes.addressof(ctypes.c_char.from_buffer(segment.map))
+            yield begin, begin + segment.size
+
+
+def test_nothing_is_copied(folder):
+    with ht.DataLoader(ht.ImageFolder(folder, TENSOR), 4, seed=1) as loader:
+        for images, labels in loader:
+            end = images.data_ptr() + images.numel() * 4
+            assert any(a <= images.data_ptr() and end <= b for a, b in spans(loader))
+            assert images.is_contiguous() and images.data_ptr() % 64 == 0
+        with open("/proc/self/maps") as maps:
+            inside = [line for line in maps if "hdmlp-staging" in line
+                      for a, b in [line.split()[0].split("-")] if int(a, 16) <= images.data_ptr() < int(b, 16)]
+        assert len(inside) == 1 and inside[0].split()[1].startswith("rw")
+        images.mul_(0), labels.add_(1)
+        assert images.sum() == 0
+
+
+def test_kept_batches_stay_as_they_are(folder):
+    with ht.DataLoader(ht.ImageFolder(folder, TENSOR), 4, seed=1, staging_buffer="64KiB") as loader:
+        kept = [(images.detach()[1:], images[1:].clone()) for images, _ in loader]
+        for _ in range(5):
+            for images, _ in loader:
+                images.fill_(7)
+        assert all(torch.equal(view, was) for view, was in kept)
+
+
+@pytest.mark.parametrize("derive", [
+    lambda x: x, lambda x: x.detach()[-1:], lambda x: x.numpy()[0, 1:], lambda x: torch.from_numpy(x.numpy()).flatten()[3:],
+    lambda x: memoryview(x.numpy())], ids=["tensor", "detach", "numpy", "torch", "memoryview"])
+def test_slots_come_back_with_the_last_view(folder, derive):
+    def used(expected):
+        """Batches in the staging buffer, once it is as expected, or was not for a while."""
+        deadline = time.monotonic() + 3
+        while True:
+            staging = loader.report()["ranks"][0]["staging"]
+            now = (staging["used"] + staging["extra"]) / (4 * 3 * 16 * 16 * 4)
+            if now == expected or time.monotonic() > deadline:
+                return now
+            time.sleep(0.01)
+
+    with ht.DataLoader(ht.ImageFolder(folder, TENSOR), 4, seed=1, epochs=1, drop_last=True) as loader:
+        kept = [derive(images) for images, _ in loader]
+        assert used(9) == 9
+        was = numpy.array(kept[0])
+        del kept[1:]
+        assert used(1) == 1
+        assert (numpy.asarray(kept[0]) == was).all()
+        kept.clear()
+        assert used(0) == 0
