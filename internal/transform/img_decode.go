@@ -1,30 +1,41 @@
 package transform
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/hdmlp/hdmlp/internal/transform/codec"
+)
 
 // ImgDecode decodes an image, as PIL's Image.open(f).convert(mode) does.
 //
-//	mode    "RGB" or "L": three channels or one
-//	fast    decode a JPEG at a half, a quarter or an eighth where it is then still at
-//	        least as large as the size it is resized to; not PIL's numbers any more
-//	orient  turn the image as its EXIF orientation says, as PIL's ImageOps.exif_transpose
+//	mode        "RGB" or "L": three channels or one
+//	fast        decode a JPEG at a half, a quarter or an eighth where it is then still at
+//	            least as large as the size it is resized to; not PIL's numbers any more
+//	orient      turn the image as its EXIF orientation says, as PIL's ImageOps.exif_transpose
+//	max_pixels  an image with more is refused; the default is where PIL refuses one
 var imgDecode = kind{
 	name:   "ImgDecode",
-	params: []param{{"mode", `"RGB"`}, {"fast", "false"}, {"orient", "false"}},
+	params: []param{{"mode", `"RGB"`}, {"fast", "false"}, {"orient", "false"}, {"max_pixels", "178956970"}},
 	build: func(a *arguments) step {
-		return decode{gray: a.choice("mode", "RGB", "L") == "L", fast: a.flag("fast"), orient: a.flag("orient")}
+		return decode{
+			gray: a.choice("mode", "RGB", "L") == "L", fast: a.flag("fast"), orient: a.flag("orient"),
+			most: int64(a.whole("max_pixels", 1, 1<<31-1)),
+		}
 	},
 }
 
-type decode struct{ gray, fast, orient bool }
+type decode struct {
+	gray, fast, orient bool
+	most               int64 // pixels
+}
 
-func defaultDecode() step { return decode{} }
+func defaultDecode() step { return decode{most: codec.MaxPixels} }
 
 func (s decode) follow(k *known) error {
 	if k.stage != encoded {
 		return errors.New("it decodes a file's bytes, and must be the first of the list")
 	}
-	k.stage, k.gray, k.fast, k.orient = picture, s.gray, s.fast, s.orient
+	k.stage, k.gray, k.fast, k.orient, k.most = picture, s.gray, s.fast, s.orient, s.most
 	k.channels = 3
 	if s.gray {
 		k.channels = 1

@@ -66,6 +66,7 @@ type known struct {
 	channels      int
 
 	fast, gray, orient bool          // how images are decoded
+	most               int64         // the most pixels that they may have
 	target             pixels.Target // what they become
 	array              *array        // or what array the sample is
 }

@@ -31,7 +31,7 @@ type Worker struct {
 
 // Worker returns a new worker.
 func (p *Program) Worker() *Worker {
-	return &Worker{program: p, times: make([]time.Duration, len(p.steps))}
+	return &Worker{program: p, decoder: codec.Decoder{MaxPixels: p.known.most}, times: make([]time.Duration, len(p.steps))}
 }
 
 // Close frees the decoder's memory, which the garbage collector does not know.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"image"
 	"image/color"
 	stdjpeg "image/jpeg"
@@ -112,6 +113,19 @@ func TestImplied(t *testing.T) {
 	}
 	if !bytes.Equal(x, y) {
 		t.Error("they differ")
+	}
+}
+
+// TestMaxPixels: an image that is larger than the list allows is refused.
+func TestMaxPixels(t *testing.T) {
+	sample := encodedPNG(t, 90, 80)
+	for most, ok := range map[int]bool{90 * 80: true, 90*80 - 1: false} {
+		w := compiled(t, fmt.Sprintf("ImgDecode(max_pixels=%d), CenterCrop(8)", most)).Worker()
+		err := w.Apply(make([]byte, 8*8*3), sample, Key{})
+		if ok != (err == nil) || !ok && (!errors.Is(err, codec.ErrTooLarge) || !strings.Contains(err.Error(), "90")) {
+			t.Errorf("%d pixels at the most: %v", most, err)
+		}
+		w.Close()
 	}
 }
 

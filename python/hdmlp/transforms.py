@@ -99,18 +99,20 @@ class ImgDecode(Transform):
         fast: decode a JPEG at a half, a quarter or an eighth of its size, if that still is as large as what it is resized
             to: faster for large images, and not PIL's numbers any more (45 dB or better).
         orient: turn the image as its EXIF orientation says. torchvision's loader does not.
+        max_pixels: an image with more is refused, before memory is taken for it; the default is where PIL refuses one.
     """
 
-    def __init__(self, mode: str = "RGB", fast: bool = False, orient: bool = False):
+    def __init__(self, mode: str = "RGB", fast: bool = False, orient: bool = False, max_pixels: int = 178956970):
         if mode not in ("RGB", "L"):
             raise ValueError(f"mode should be 'RGB' or 'L'. Got {mode!r}")
         self.mode, self.fast, self.orient = mode, bool(fast), bool(orient)
+        self.max_pixels = _edge("max_pixels", max_pixels)
 
     def describe(self) -> Dict[str, Any]:
-        return {"name": "ImgDecode", "mode": self.mode, "fast": self.fast, "orient": self.orient}
+        return {"name": "ImgDecode", "mode": self.mode, "fast": self.fast, "orient": self.orient, "max_pixels": self.max_pixels}
 
     def __repr__(self) -> str:
-        return f"ImgDecode(mode={self.mode!r}, fast={self.fast}, orient={self.orient})"
+        return f"ImgDecode(mode={self.mode!r}, fast={self.fast}, orient={self.orient}, max_pixels={self.max_pixels})"
 
 
 class Resize(Transform):

@@ -213,33 +213,34 @@ static __attribute__((noinline)) long_result long_code(reader *r, const entropy_
 	return (long_result){(int32_t)run_of(symbol, t->is_ac), extend(value, size)};
 }
 
-// coefficients decodes the AC coefficients of a block.
+// coefficients decodes the AC coefficients of a block, or, without a block, only goes past them.
 static inline __attribute__((always_inline)) boolean coefficients(reader *in, const entropy_table *ac, int16_t *block) {
 	reader r = *in;
 	uint32_t k = 1;
 	for (;;) {
-		uint64_t entry;
 		refill(&r);
 		// Twice a code of look bits and a value of 15 fit into what a refill gives.
 		for (int i = 0; i < 2; i++) {
-			entry = ac->entry[r.bits >> (64 - look)];
+			uint64_t entry = ac->entry[r.bits >> (64 - look)];
 			if (__builtin_expect(entry & none, 0))
 				goto slow;
-			int16_t value = first_value(r.bits, entry);
 			uint32_t first = k + (entry >> 24 & 0xff);
+			int16_t value = block == NULL ? 0 : first_value(r.bits, entry);
 			if (first >= 63) {
 				// The block ends with the first code; a second would be another block's.
-				block[natural_order[first]] = value;
+				if (block != NULL)
+					block[natural_order[first]] = value;
 				use(&r, entry >> 40 & 0xff);
 				*in = r;
 				return TRUE;
 			}
-			r.bits <<= entry & 63;
-			r.valid -= (int)(entry & 63);
+			use(&r, entry & 63);
 			k += entry >> 32 & 0xff;
-			// In this order: without a second code both are the same place.
-			block[natural_order[k - 1]] = (int16_t)(entry >> 48);
-			block[natural_order[first]] = value;
+			if (block != NULL) {
+				// In this order: without a second code both are the same place.
+				block[natural_order[k - 1]] = (int16_t)(entry >> 48);
+				block[natural_order[first]] = value;
+			}
 			if (k > 63) {
 				*in = r;
 				return TRUE;
@@ -253,7 +254,8 @@ static inline __attribute__((always_inline)) boolean coefficients(reader *in, co
 			return FALSE;
 		r = *in;
 		k += (uint32_t)code.run;
-		block[natural_order[k]] = (int16_t)code.value;
+		if (block != NULL)
+			block[natural_order[k]] = (int16_t)code.value;
 		if (++k > 63)
 			return TRUE;
 	}
@@ -288,14 +290,9 @@ static inline __attribute__((always_inline)) boolean mcu(
 		}
 		if (__builtin_expect(*last > 1 << 24 || *last < -(1 << 24), 0))
 			return FALSE; // nothing sound is that large
-		int16_t nowhere[64];
-		int16_t *block = nowhere;
-		if (wanted) {
+		if (wanted)
 			(*blocks[b])[0] = (JCOEF)*last;
-			if (e->block_needs_ac[b])
-				block = *blocks[b];
-		}
-		if (!coefficients(&r, ac, block))
+		if (!(wanted && e->block_needs_ac[b] ? coefficients(&r, ac, *blocks[b]) : coefficients(&r, ac, NULL)))
 			return FALSE;
 	}
 	e->next = r.next;
