@@ -416,7 +416,7 @@ func (j *Job) compare(m protocol.OpenMessage, cfg *config.Config) error {
 		{"shuffle", a.Stream.Shuffle, b.Stream.Shuffle},
 		{"scheme", a.Stream.Scheme, b.Stream.Scheme},
 		{"tail", a.Stream.Tail, b.Stream.Tail},
-		{"transforms", compact(a.Transforms), compact(b.Transforms)},
+		{"transforms", listed(a), listed(b)},
 	}
 	differs = append(differs, settings(j.cfg, cfg)...)
 	for _, d := range differs {
@@ -432,11 +432,14 @@ func (j *Job) compare(m protocol.OpenMessage, cfg *config.Config) error {
 	return nil
 }
 
-// compact returns JSON as text without blanks.
-func compact(text json.RawMessage) string {
+// listed is what a rank wants done to the samples, as text without blanks.
+func listed(m *protocol.OpenMessage) string {
+	if !transforms(m) {
+		return "none"
+	}
 	var b bytes.Buffer
-	if json.Compact(&b, text) != nil {
-		return string(text)
+	if json.Compact(&b, m.Transforms) != nil {
+		return string(m.Transforms)
 	}
 	return b.String()
 }

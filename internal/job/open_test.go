@@ -33,6 +33,8 @@ func TestMismatch(t *testing.T) {
 		{"shuffle", "feistel", "torch", func(m *protocol.OpenMessage) { m.Stream.Shuffle = "feistel" }},
 		{"scheme", "uniform", "strided", func(m *protocol.OpenMessage) { m.Stream.Scheme = "uniform" }},
 		{"tail", "keep", "pad", func(m *protocol.OpenMessage) { m.Stream.Tail = "keep" }},
+		{"transforms", `[{"name":"Reshape"}]`, "none", func(m *protocol.OpenMessage) { m.Transforms = []byte(`[{"name": "Reshape"}]`) }},
+		{"transform_threads", "3", "0", set("transform_threads", 3.0)},
 		{"policy", "minio", "cooperative", set("policy", "minio")},
 		{"on_error", "skip", "raise", set("on_error", "skip")},
 		{"memory", "30000", "40000", set("memory", "30000B")},
@@ -58,8 +60,8 @@ func TestMismatch(t *testing.T) {
 			}
 		}
 	}
-	// Null stands for whatever the seed is.
-	second := open(t, n, message(1, 2, func(m *protocol.OpenMessage) { m.Stream.Seed = nil }))
+	// Null stands for whatever the seed is, and for no transforms.
+	second := open(t, n, message(1, 2, func(m *protocol.OpenMessage) { m.Stream.Seed, m.Transforms = nil, []byte("null") }))
 	if second.Opened().Seed != 7 {
 		t.Errorf("seed %d, want the first rank's", second.Opened().Seed)
 	}
@@ -83,6 +85,12 @@ func TestRefused(t *testing.T) {
 		{protocol.KindConfig, []string{"41", "larger than the dataset of 40 samples", "batch_size"}, func(m *protocol.OpenMessage) { m.Stream.GlobalBatch = 41 }},
 		{protocol.KindConfig, []string{"GlobalBatch", "0"}, func(m *protocol.OpenMessage) { m.Stream.GlobalBatch = 0 }},
 		{protocol.KindConfig, []string{"spiral"}, func(m *protocol.OpenMessage) { m.Stream.Shuffle = "spiral" }},
+		{protocol.KindConfig, []string{"transforms", "it must be a list"}, func(m *protocol.OpenMessage) { m.Transforms = []byte(`{"name": "Resize"}`) }},
+		{protocol.KindConfig, []string{"transforms", "the list is empty"}, func(m *protocol.OpenMessage) { m.Transforms = []byte(`[]`) }},
+		{protocol.KindConfig, []string{"transforms[0] Resize", "size is 0", "from 1", "transforms[1]", "Crop"}, func(m *protocol.OpenMessage) {
+			m.Transforms = []byte(`[{"name": "Resize", "size": 0}, {"name": "Crop"}]`)
+		}},
+		{protocol.KindConfig, []string{"no fixed size"}, func(m *protocol.OpenMessage) { m.Transforms = []byte(`[{"name": "Resize", "size": 8}]`) }},
 		{protocol.KindConfig, []string{`"tape"`, "fake"}, func(m *protocol.OpenMessage) { m.Dataset.Kind = "tape" }},
 		{"none", []string{"/missing", "no such directory"}, func(m *protocol.OpenMessage) { m.Dataset.Path = "/missing" }},
 		{"none", []string{"memry", `did you mean "memory"`}, set("memry", "1GB")},
