@@ -41,6 +41,16 @@ func references(t testing.TB) (dir string, cases []referenceCase) {
 			return
 		}
 		r.dir = scratchDir
+		// What only the script reads must be read here, too, or a change of it leaves the test cached.
+		files, err := filepath.Glob("testdata/*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range files {
+			if _, err := os.ReadFile(name); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if out, err := exec.Command(python, "testdata/reference.py", r.dir).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
@@ -184,9 +194,14 @@ func difference(a, b []byte) (n, most int, mean float64) {
 	return n, most, float64(sum) / float64(max(len(a), 1))
 }
 
-// damaged says whether a JPEG is one that every decoder makes something else of.
+// damaged says whether a JPEG is one that every decoder makes something else of, or that image/jpeg does not know.
 func damaged(name string) bool {
-	return strings.Contains(name, "luma") || strings.Contains(name, "cut") || strings.Contains(name, "changed")
+	for _, part := range []string{"luma", "cut", "changed", "arithmetic", "441", "restart-progressive"} {
+		if strings.Contains(name, part) {
+			return true
+		}
+	}
+	return false
 }
 
 // tolerance is how far a sample may be from PIL's: where libjpeg-turbo is not there, 4 grey levels.

@@ -163,10 +163,22 @@ def webps(cases, rng):
     cases.add("webp cut", whole[: len(whole) // 2])
 
 
+def kept(cases, choose):
+    """JPEGs that PIL does not write: restart markers, arithmetic coding, all samplings, several scans."""
+    for path in sorted(Path(__file__).parent.glob("*.jpg")):
+        data = path.read_bytes()
+        cases.add(f"jpeg {path.name}", data)
+        cases.add(f"jpeg {path.name}, cut", data[: len(data) * 2 // 3])
+        for _ in range(8):
+            at = choose.randrange(len(data) // 2, len(data))
+            cases.add(f"jpeg {path.name} with byte {at} changed", data[:at] + bytes([choose.randrange(256)]) + data[at + 1 :])
+
+
 def main():
     out = Path(sys.argv[1])
     cases, rng, choose = Cases(out), np.random.default_rng(11), random.Random(11)
     jpegs(cases, rng, choose)
+    kept(cases, choose)
     pngs(cases, rng)
     if features.check("webp"):
         webps(cases, rng)
