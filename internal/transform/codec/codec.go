@@ -1,14 +1,16 @@
 // Package codec turns compressed images into pixels as PIL's Image.open(...).convert("RGB") does: JPEG (libjpeg-turbo
 // where the build has cgo, image/jpeg elsewhere), PNG and WebP. Formats are told apart by content, never by name.
 //
-// A Decoder decodes what a caller Wants and no more: of a JPEG only the rows and columns of a region, at full size or,
-// by DCT scaling, smaller. What it gives of a region is bit for bit what a full decode has there. A Decoder belongs to
-// one goroutine, reuses its memory, and must be closed: the C library's memory is not the garbage collector's.
+// A Decoder decodes what a caller Wants and no more: of a JPEG only the rows and columns of a region, at full size
+// or, by DCT scaling, smaller. What it gives of a region is bit for bit what a full decode has there. A Decoder
+// belongs to one goroutine, reuses its memory, and must be closed: the C library's memory is not the garbage
+// collector's.
 //
-// JPEGs decode without allocating, once a Decoder's memory has grown; Go's decoders for PNG and WebP allocate their image.
+// JPEGs decode without allocating, once a Decoder's memory has grown; Go's decoders for PNG and WebP allocate their
+// image.
 //
-// Bad input gets a typed error, before memory is taken where the header shows it; whatever is wrong with
-// an image, it never ends the process. Package pixels holds the images; cropping, resizing and policies are others'.
+// Bad input gets a typed error, before memory is taken where the header shows it; whatever is wrong with an image, it
+// never ends the process. Package pixels holds the images; cropping, resizing and policies are others'.
 package codec
 
 import (

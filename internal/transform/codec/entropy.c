@@ -18,8 +18,8 @@
 // Zeros behind the data: what one MCU can read past its end before anyone looks (10 blocks of 64 codes of 31 bits).
 enum { slack = 10 * 64 * 4 + 64 };
 
-// The place of each coefficient of the scan in a block, row by row. Behind 64: where a corrupt run, or the end of the block
-// (which skips 64), puts its value; libjpeg puts such values there, too.
+// The place of each coefficient of the scan in a block, row by row. Behind 64: where a corrupt run, or the end of the
+// block (which skips 64), puts its value; libjpeg puts such values there, too.
 static const uint8_t natural_order[64 + 64 + 16] = {
 	0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6,
 	7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46,
@@ -96,8 +96,8 @@ static void table_set(entropy_table *t, const JHUFF_TBL *h, int is_ac) {
 	}
 }
 
-// unstuff copies the scan from src to e->data without the zeros behind 0xff, and cuts it at restart markers. It returns whether
-// the image ends behind it and restarts come in their order; anything else is for libjpeg.
+// unstuff copies the scan from src to e->data without the zeros behind 0xff, and cuts it at restart markers. It
+// returns whether the image ends behind it and restarts come in their order; anything else is for libjpeg.
 static boolean unstuff(entropy_decoder *e, const uint8_t *src, size_t size, boolean restarts) {
 	if (e->capacity < size + slack) {
 		free(e->data);
@@ -183,8 +183,8 @@ static inline __attribute__((always_inline)) void use(reader *r, uint32_t n) {
 	r->valid -= (int)n;
 }
 
-// first_value returns the value behind the first code of an entry, whose bits are at the top of bits. Negative values are the
-// complement of their absolute one (T.81, F.2.2.1).
+// first_value returns the value behind the first code of an entry, whose bits are at the top of bits. Negative values
+// are the complement of their absolute one (T.81, F.2.2.1).
 static inline __attribute__((always_inline)) int16_t first_value(uint64_t bits, uint64_t entry) {
 	uint64_t value = bits << (entry >> 8 & 63);
 	uint64_t negative = ~(uint64_t)((int64_t)value >> 63);

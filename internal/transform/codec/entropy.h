@@ -1,7 +1,8 @@
-// A Huffman decoder for baseline JPEG that takes the place of libjpeg-turbo's, and gives the same coefficients faster.
+// A Huffman decoder for baseline JPEG that takes the place of libjpeg-turbo's, and gives the same coefficients
+// faster.
 //
-// libjpeg-turbo calls its entropy decoder through a pointer (jpegint.h), once per MCU; entropy_start puts
-// ours there. It knows the common case alone: one Huffman-coded sequential scan, sound data. On anything else entropy_start
+// libjpeg-turbo calls its entropy decoder through a pointer (jpegint.h), once per MCU; entropy_start puts ours there.
+// It knows the common case alone: one Huffman-coded sequential scan, sound data. On anything else entropy_start
 // leaves libjpeg's decoder in place, or the decoder calls bail, which starts the image again with libjpeg's.
 #ifndef HDMLP_CODEC_ENTROPY_H
 #define HDMLP_CODEC_ENTROPY_H

@@ -150,7 +150,8 @@ static void decode(codec_jpeg *d, uint8_t *dst, size_t stride, int fast) {
 	j_decompress_ptr cinfo = &d->cinfo;
 	codec_request *r = &d->request;
 	jpeg_read_header(cinfo, TRUE);
-	// What a progressive image needs (2 bytes per coefficient, chroma at most as large as luma, odd sizes), and room for the rest.
+	// What a progressive image needs (2 bytes per coefficient, chroma at most as large as luma, odd sizes), and room
+	// for the rest.
 	cinfo->mem->max_memory_to_use =
 		(long)cinfo->image_width * cinfo->image_height * 2 * (cinfo->num_components + 1) + (64L << 20);
 	cinfo->out_color_space = r->channels == 1 ? JCS_GRAYSCALE : r->channels == 3 ? JCS_RGB : JCS_CMYK;

@@ -2,6 +2,9 @@
 
 package codec
 
+// libjpeg-turbo is linked statically: entropy.c reads structures of jpegint.h, which only the library built with that
+// header is sure to have, and the binary needs no library where it runs.
+
 /*
 #cgo CFLAGS: -O3 -Wall
 #cgo LDFLAGS: -l:libjpeg.a

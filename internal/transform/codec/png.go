@@ -81,8 +81,8 @@ func (d *Decoder) decodePNG(dst *pixels.Image, src []byte, h *Header, gray bool)
 // deflateRatio is the most that deflate compresses: 258 bytes in two codes of one bit each.
 const deflateRatio = 1032
 
-// pngBytes returns how many bytes the pixels take, at least, before compression. Who knows that they can not be there takes
-// no memory for them.
+// pngBytes returns how many bytes the pixels take, at least, before compression. Who knows that they can not be there
+// takes no memory for them.
 func pngBytes(src []byte, h *Header) int64 {
 	samples := [...]int64{pngGray: 1, pngRGB: 3, pngPalette: 1, pngGrayAlpha: 2, pngRGBA: 4}
 	if depth, kind := int64(src[24]), int(src[25]); kind < len(samples) {

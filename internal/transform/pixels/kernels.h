@@ -17,8 +17,8 @@ typedef struct {
 	const int32_t *first, *counts, *weights;
 } pixels_axis;
 
-// pixels_resample is resample.run. size is the number of bytes of src; rows holds the rows between the passes; scratch holds
-// pixels_scratch bytes. A weight is below 2^23 - 2^15 in absolute value.
+// pixels_resample is resample.run. size is the number of bytes of src; rows holds the rows between the passes;
+// scratch holds pixels_scratch bytes. A weight is below 2^23 - 2^15 in absolute value.
 void pixels_resample(
 	int level, uint8_t *dst, int width, int height, int channels,
 	const uint8_t *src, int src_width, int src_height, int stride, size_t size,
@@ -39,7 +39,7 @@ typedef struct {
 } pixels_plan;
 
 // pixels_pack is Packer.pack; flip is a Flip.
-void pixels_pack(int level, const pixels_plan *plan, uint8_t *dst, const uint8_t *src, int width, int height, int channels,
-	int stride, int flip);
+void pixels_pack(int level, const pixels_plan *plan, uint8_t *dst, const uint8_t *src, int width, int height,
+	int channels, int stride, int flip);
 
 #endif

@@ -52,7 +52,8 @@ typedef struct {
 } constants;
 
 static inline AVX2 __m256 divide(__m256 x, __m256 by, __m256 inverse) {
-	// Markstein: the quotient's error, divided in turn, corrects its last bit. The plan has seen that it does for all samples.
+	// Markstein: the quotient's error, divided in turn, corrects its last bit. The plan has seen that it does for all
+	// samples.
 	__m256 q = _mm256_mul_ps(x, inverse);
 	return _mm256_fmadd_ps(_mm256_fnmadd_ps(q, by, x), inverse, q);
 }
@@ -115,8 +116,8 @@ static AVX2 int computed(const pixels_plan *p, uint8_t *dst, const uint8_t *from
 	return 0;
 }
 
-// sort_avx2 takes n RGB pixels apart, mirrored or not, 16 at a time, and returns how many. Mirrored, it starts from the end: to
-// is filled from its first sample in both cases.
+// sort_avx2 takes n RGB pixels apart, mirrored or not, 16 at a time, and returns how many. Mirrored, it starts from
+// the end: to is filled from its first sample in both cases.
 static AVX2 int sort_avx2(uint8_t to[3][piece], const uint8_t *from, int n, int mirror) {
 	int i = 0;
 	const __m128i reverse = _mm_setr_epi8(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
@@ -192,7 +193,8 @@ static void planar(int level, const pixels_plan *p, uint8_t *dst, const uint8_t 
 }
 
 // interleaved writes n pixels, n <= piece, as they lie.
-static void interleaved(int level, const pixels_plan *p, uint8_t *dst, const uint8_t *from, int n, int channels, int mirror) {
+static void interleaved(int level, const pixels_plan *p, uint8_t *dst, const uint8_t *from, int n, int channels,
+	int mirror) {
 	uint8_t turned[3 * piece];
 	if (mirror) {
 		for (int i = 0; i < n; i++)
@@ -203,8 +205,8 @@ static void interleaved(int level, const pixels_plan *p, uint8_t *dst, const uin
 	convert(level, p, dst, from, n * channels, 0, channels);
 }
 
-void pixels_pack(int level, const pixels_plan *plan, uint8_t *dst, const uint8_t *src, int width, int height, int channels,
-	int stride, int flip) {
+void pixels_pack(int level, const pixels_plan *plan, uint8_t *dst, const uint8_t *src, int width, int height,
+	int channels, int stride, int flip) {
 	size_t element = plan->type == type_uint8 ? 1 : plan->type == type_float32 ? 4 : 2;
 	size_t plane = (size_t)width * (size_t)height * element;
 	int mirror = flip & flip_horizontal;

@@ -11,17 +11,18 @@ enum { precision = 22, half = 1 << (precision - 1) };
 // Bytes that a vector may read past the end of what it needs.
 enum { overrun = 32 };
 
-// Weights are 24-bit numbers, and vector instructions multiply samples by fewer bits. Each kernel takes a weight as a sum of
-// parts, w = sum of part[i] << shift[i], and adds each part's products up by itself:
+// Weights are 24-bit numbers, and vector instructions multiply samples by fewer bits. Each kernel takes a weight as a
+// sum of parts, w = sum of part[i] << shift[i], and adds each part's products up by itself:
 //   sum(w*x) = sum over i of (sum(part[i]*x) << shift[i])   modulo 2^32
-// so that the result is that of 32-bit arithmetic, overflow and all. Weights come in groups of four, one part after the other, and
-// the last group is filled up with zeros.
+// so that the result is that of 32-bit arithmetic, overflow and all. Weights come in groups of four, one part after
+// the other, and the last group is filled up with zeros.
 typedef struct {
 	// Bytes of a group of four weights.
 	size_t group;
 	// Writes count weights as groups.
 	void (*split)(void *to, const int32_t *weights, int count, int groups);
-	// The horizontal pass of four rows of RGB. Target pixel i starts at source pixel first[i]; each group reads 16 bytes.
+	// The horizontal pass of four rows of RGB. Target pixel i starts at source pixel first[i]; each group reads 16
+	// bytes.
 	void (*lines)(uint8_t *const dst[4], const uint8_t *const src[4], int width, const int32_t *first, int origin,
 		const void *weights, int groups);
 	// The vertical pass of one target row of n samples, out of count rows.

@@ -25,8 +25,8 @@ static inline AVX2 __m256i joined(__m256i high, __m256i low) {
 	return _mm256_srai_epi32(_mm256_add_epi32(sum, _mm256_set1_epi32(half)), precision);
 }
 
-// Of four RGB pixels the words, channel by channel, two taps beside each other: taps 0 and 1 in the low half, 2 and 3 in the
-// high one.
+// Of four RGB pixels the words, channel by channel, two taps beside each other: taps 0 and 1 in the low half, 2 and 3
+// in the high one.
 #define PAIRS                                                                                                           \
 	_mm256_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1, 6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, \
 	                 -1, -1, -1, -1, -1)
@@ -95,7 +95,8 @@ static inline AVX2 __m128i sixteen(const uint8_t *src, size_t stride, int count,
 	return _mm256_castsi256_si128(_mm256_permute4x64_epi64(_mm256_packus_epi16(words, words), 0xd8));
 }
 
-static AVX2 void column(uint8_t *dst, const uint8_t *src, size_t stride, int count, const void *weights, int groups, int n) {
+static AVX2 void column(uint8_t *dst, const uint8_t *src, size_t stride, int count, const void *weights, int groups,
+	int n) {
 	(void)groups;
 	int x = 0;
 	for (; x + 16 <= n; x += 16)

@@ -60,7 +60,8 @@ static AVX512 void lines(uint8_t *const dst[4], const uint8_t *const src[4], int
 	}
 }
 
-static AVX512 void column(uint8_t *dst, const uint8_t *src, size_t stride, int count, const void *weights, int groups, int n) {
+static AVX512 void column(uint8_t *dst, const uint8_t *src, size_t stride, int count, const void *weights, int groups,
+	int n) {
 	for (int x = 0; x < n; x += 64) {
 		__mmask64 mask = n - x >= 64 ? ~0ull : ~0ull >> (64 - (n - x));
 		__m512i part[4][3];

@@ -76,14 +76,15 @@ static size_t row_in(int src_width, int taps) { return (size_t)src_width * 3 + (
 enum { widest_group = 16 };
 
 size_t pixels_scratch(int width, int height, int src_width, int horizontal_taps, int vertical_taps) {
-	size_t across = (size_t)width * (size_t)((horizontal_taps + 3) / 4), down = (size_t)height * (size_t)((vertical_taps + 3) / 4);
+	size_t across = (size_t)width * (size_t)((horizontal_taps + 3) / 4);
+	size_t down = (size_t)height * (size_t)((vertical_taps + 3) / 4);
 	size_t weights = (across > down ? across : down) * widest_group;
 	return weights + 4 * row_in(src_width, horizontal_taps) + (size_t)width * 3;
 }
 
 // horizontal_vector makes height rows out of RGB, four at a time.
-static void horizontal_vector(const vector_passes *v, uint8_t *dst, int width, int height, const uint8_t *src, int src_width,
-	int stride, size_t size, const pixels_axis *a, uint8_t *scratch) {
+static void horizontal_vector(const vector_passes *v, uint8_t *dst, int width, int height, const uint8_t *src,
+	int src_width, int stride, size_t size, const pixels_axis *a, uint8_t *scratch) {
 	int groups = groups_of(a, width);
 	split_all(v, scratch, a, width, groups);
 	size_t room = row_in(src_width, a->taps), n = (size_t)width * 3;
