@@ -207,6 +207,8 @@ class DataLoader(Loader):
                          rank=rank, world_size=world_size, tail="drop" if drop_last else "pad",
                          drop_last=drop_last, timeout=timeout, name=name, verify=verify,
                          config_file=config_file, keys=keys, transforms=described(transforms))
+        if self.output is not None:
+            self.output.array(None, 0)  # says whether numpy can have it
 
     def _make(self, taken: Taken) -> Any:
         output = self._stream.output

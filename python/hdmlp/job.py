@@ -10,12 +10,11 @@ New code does better with :mod:`hdmlp.torch` or :mod:`hdmlp.data`.
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from ._arguments import whole_number
 from ._loader import Loader
 from ._output import Output
-from ._recipe import Recipe, generators_kept
 from ._stream import Taken, column
 from .data import Folder, described
 from .errors import ClosedError, ConfigError, EndError
@@ -141,20 +140,17 @@ class Job:
             labels = column(taken.payload, taken.n, "labels")
             self._left = iter([(classes[label], view) for label, view in zip(labels, loader.views(taken))])
 
-    def epoch(self, recipe: Recipe) -> Iterator[Any]:
-        """The next epoch's batches of this rank, made by a recipe; a batch without samples is left out."""
+    def epoch(self, make: Callable[[Loader, Taken], Any]) -> Iterator[Any]:
+        """The next epoch's batches of this rank, as ``make`` makes them; a batch without samples is left out."""
         loader = self._ready()
         for taken in loader:
             if not taken.n:
                 continue
             begin = time.perf_counter()
-            with generators_kept():
-                batch = recipe.collate(recipe.samples(
-                    loader.views(taken), column(taken.payload, taken.n, "labels"),
-                    column(taken.payload, taken.n, "ids"), loader.seed, taken.epoch))
+            made = [make(loader, taken)]
             del taken
             self._augmentation += time.perf_counter() - begin
-            yield batch
+            yield made.pop()  # nothing here keeps the batch's room
 
     @property
     def steps(self) -> int:

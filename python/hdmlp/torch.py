@@ -173,10 +173,13 @@ def stack_into(batch: List[Tuple[Any, Any]], place: Any) -> Any:
     return [images, labels]
 
 
-def labels_of(taken: Taken) -> torch.Tensor:
-    """The batch's labels: int64, shape (n,), writable."""
+def labels_of(taken: Taken, target_transform: Optional[Callable] = None) -> Any:
+    """The batch's labels: int64, shape (n,), writable; or as the default collate function makes them of what
+    ``target_transform`` returns."""
     if not taken.n:
         return torch.empty(0, dtype=torch.int64)
+    if target_transform is not None:
+        return default_collate([target_transform(label) for label in column(taken.payload, taken.n, "labels")])
     return torch.frombuffer(taken.payload, dtype=torch.int64, count=taken.n, offset=32)
 
 
@@ -394,7 +397,7 @@ class DataLoader(_Working):
         if self._recipe is not None:
             batch = self._cooked(taken)
         elif self._transforms:
-            batch = [self._stream.output.tensor(taken.content, taken.n), self._labels(taken)]
+            batch = [self._stream.output.tensor(taken.content, taken.n), labels_of(taken, self._target_transform)]
         elif self.collate_fn is None:
             batch = taken.content, labels_of(taken)
         else:
@@ -402,13 +405,6 @@ class DataLoader(_Working):
         if self.pin_memory and torch.cuda.is_available():
             batch = _pinned(batch)
         return batch
-
-
-    def _labels(self, taken: Taken) -> Any:
-        """The batch's labels, as the default collate function makes them of what ``target_transform`` returns."""
-        if self._target_transform is None or not taken.n:
-            return labels_of(taken)
-        return default_collate([self._target_transform(label) for label in column(taken.payload, taken.n, "labels")])
 
 
 class HDMLPImageFolder(torch.utils.data.Dataset):
@@ -459,6 +455,11 @@ class HDMLPImageFolder(torch.utils.data.Dataset):
         """The number of samples."""
         return self.job.length()
 
+    @property
+    def offloaded(self) -> bool:
+        """True if the daemon carries out all transforms."""
+        return self._handed is not None and self._rest is None
+
     def recipe(self, collate: Callable) -> Recipe:
         """How samples are made."""
         return Recipe(self._made, None, self.target_transform, collate, None)
@@ -490,18 +491,28 @@ class HDMLPDataLoader:
         collate_fn: from a list of (object, class number) to the batch; None: torch's default.
 
     Yields:
-        ``[images, labels]``: a tensor per batch of this rank, and int64 class numbers.
+        ``[images, labels]``: a tensor per batch of this rank, and int64 class numbers. Where the daemon carries out all
+        transforms the tensor lies in shared memory, where the daemon wrote it.
     """
 
     def __init__(self, dataset: HDMLPImageFolder, collate_fn: Optional[Callable] = None):
         if not isinstance(dataset, HDMLPImageFolder):
             raise ConfigError(f"dataset={dataset!r}: must be an HDMLPImageFolder")
         self.dataset = dataset
-        self._recipe = dataset.recipe(collate_fn or default_collate)
+        whole = dataset.offloaded and collate_fn is None
+        self._recipe = None if whole else dataset.recipe(collate_fn or default_collate)
 
     def __len__(self) -> int:
         """Batches per epoch."""
         return self.dataset.job.steps
 
     def __iter__(self):
-        return self.dataset.job.epoch(self._recipe)
+        return self.dataset.job.epoch(self._make)
+
+    def _make(self, loader: Loader, taken: Taken) -> Any:
+        if self._recipe is None:
+            return [loader.output.tensor(taken.content, taken.n), labels_of(taken, self.dataset.target_transform)]
+        with generators_kept():
+            return self._recipe.collate(self._recipe.samples(
+                loader.views(taken), column(taken.payload, taken.n, "labels"),
+                column(taken.payload, taken.n, "ids"), loader.seed, taken.epoch))

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import signal
 import time
 
 import pytest
@@ -12,7 +13,7 @@ numpy = pytest.importorskip("numpy")
 pytest.importorskip("PIL.Image")
 
 import hdmlp.torch as ht  # noqa: E402
-from hdmlp import transforms as T  # noqa: E402
+from hdmlp import errors, transforms as T  # noqa: E402
 from reference import batches, decoded, jpegs, read  # noqa: E402
 
 V = torchvision.transforms
@@ -136,6 +137,22 @@ def test_ranks_and_resuming_change_nothing(folder):
         state = loader.state_dict()
     for rest in (pixels(folder, epochs=[1], state=state), pixels(folder, epochs=[1], batch=2, rank=1, world=2, state=state)):
         assert 0 < len(rest) <= 25 and equal(rest, one)
+
+
+def test_a_daemon_that_dies_changes_nothing(folder):
+    one = pixels(folder, epochs=[0])
+    with ht.DataLoader(ht.ImageFolder(folder, RANDOM), 4, seed=5, prefetch_batches=1) as loader:
+        pid = loader._stream._client.pid
+        steps = iter(loader)
+        got = [next(steps)[0]]
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(errors.DaemonDied):
+            while True:
+                got.append(next(steps)[0])
+        got += [images for images, _ in steps]
+        assert loader._stream._client.pid != pid and len(got) == 10
+        for step, images in enumerate(got):
+            assert all(torch.equal(one[0, i], x) for i, x in zip(loader.explain(0, step).ids, images))
 
 
 def test_seeds_epochs_and_samples_change_everything(folder, tmp_path):
