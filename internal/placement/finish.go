@@ -2,6 +2,7 @@ package placement
 
 import (
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -84,15 +85,25 @@ func (b *builder) finish(policy string, remote, shared bool) *Plan {
 	return p
 }
 
-// finishInOrder is finish for a policy that gave each node its copies in the order in which it first needs them.
+// finishInOrder is finish for a policy that gave each node its copies in the order in which its classes are to be filled.
 func (b *builder) finishInOrder(policy string, remote bool) *Plan {
-	s := newSections(b)
-	for i := range b.copies {
-		s.place(&b.copies[i])
-	}
 	p := b.emptyPlan(policy, remote)
-	for n := range p.Nodes {
-		copy(p.Nodes[n].Classes, s.lists[s.class[n]:])
+	count := make([][]int, len(p.Nodes))
+	for n := range count {
+		count[n] = make([]int, len(p.Nodes[n].Classes))
+	}
+	for i := range b.copies {
+		count[b.copies[i].node][b.copies[i].class]++
+	}
+	for n, classes := range count {
+		for j, ids := range classes {
+			p.Nodes[n].Classes[j] = slices.Grow(p.Nodes[n].Classes[j], ids)
+		}
+	}
+	for i := range b.copies {
+		c := &b.copies[i]
+		class := &p.Nodes[c.node].Classes[c.class]
+		*class = append(*class, c.k)
 	}
 	return p
 }

@@ -54,6 +54,7 @@ func (m MinIO) Plan(in Input) (*Plan, error) {
 
 // keepAsRead gives nodes what they read from epoch `from` on, in that order, until they are full.
 func (b *builder) keepAsRead(from int) {
+	b.expect(len(b.head) * (b.to - from))
 	var epoch *access.Epoch
 	for e := from; e < b.to && b.open.most() >= b.least; e++ {
 		epoch = b.in.Stream.EpochInto(epoch, e)

@@ -43,6 +43,7 @@ func (d DeepIO) Plan(in Input) (*Plan, error) {
 	if err := needClasses(d.Name(), &in, 1); err != nil {
 		return nil, err
 	}
+	b.expect(len(b.head))
 	if parts := contiguous(&in); b.partsFit(parts, 1) {
 		for n := range parts {
 			for k := parts[n].from; k < parts[n].to; k++ {
@@ -110,6 +111,7 @@ func (l LBANN) Plan(in Input) (*Plan, error) {
 		return nil, &Unsupported{l.Name(), fmt.Sprintf("the dataset has %.0f MB and class 1 of the nodes together %.0f MB; it must hold the dataset", float64(size)/1e6, float64(room)/1e6)}
 	}
 	if l.Preloading {
+		b.expect(len(b.head))
 		for n, part := range contiguous(&in) {
 			for k := part.from; k < part.to; k++ {
 				b.keep(n, 1, k, unknown)
@@ -275,6 +277,7 @@ func (b *builder) keep(node, classes int, k, first int32) bool {
 
 // keepParts gives every node as much of its contiguous part as fits, and returns what each got.
 func (b *builder) keepParts() [][]int32 {
+	b.expect(len(b.head))
 	held := make([][]int32, len(b.in.Nodes))
 	for n, part := range contiguous(b.in) {
 		for k := part.from; k < part.to && !b.fullUp(n); k++ {
@@ -288,6 +291,7 @@ func (b *builder) keepParts() [][]int32 {
 
 // keepFirstEpoch gives every node what it reads first in the first epoch, as far as it fits.
 func (b *builder) keepFirstEpoch(classes int) {
+	b.expect(len(b.head))
 	for ids, nodes := range b.steps(b.in.Stream.Epoch(b.in.From)) {
 		for i, k := range ids {
 			readers := b.nodeOf // all of them
@@ -305,10 +309,12 @@ func (b *builder) keepFirstEpoch(classes int) {
 
 // finishPreload makes the plan of a policy that loads samples before training, in the order of their ID.
 func (b *builder) finishPreload(policy string) *Plan {
-	for i := range b.copies {
-		b.copies[i].first = never
+	p := b.finishInOrder(policy, true)
+	for _, node := range p.Nodes {
+		for _, ids := range node.Classes {
+			slices.Sort(ids)
+		}
 	}
-	p := b.finish(policy, true, false)
 	p.Preload, p.CacheFirst = true, true
 	return p
 }
