@@ -311,6 +311,8 @@ class DataLoader(_Working):
         pin_memory: copy tensors to pinned memory, where CUDA is available.
         prefetch_factor: batches under way per worker; None: 2.
         persistent_workers: accepted; workers always persist.
+        labels: ``"index"``: class numbers, an int64 tensor; ``"name"``: the classes' names, a list of texts. What
+            ``target_transform`` is given.
         offload: False: all transforms run in Python, in this process or in workers, though the daemon knows them.
         timeout: seconds to wait for a batch before :class:`~hdmlp.errors.StallTimeout`; 0: for ever.
         worker_init_fn: called in each worker with its number.
@@ -338,7 +340,7 @@ class DataLoader(_Working):
                  world_size: Optional[int] = None, sampler: Any = None, drop_last: bool = False,
                  num_workers: int = 0, collate_fn: Optional[Callable] = None, pin_memory: bool = False,
                  prefetch_factor: Optional[int] = None, persistent_workers: bool = False,
-                 offload: bool = True, timeout: float = 0, worker_init_fn: Optional[Callable[[int], None]] = None,
+                 offload: bool = True, labels: str = "index", timeout: float = 0, worker_init_fn: Optional[Callable[[int], None]] = None,
                  multiprocessing_context: Any = None, generator: Optional[torch.Generator] = None,
                  name: Optional[str] = None, verify: bool = False, raw: Optional[bool] = None,
                  config_file: Optional[str] = None, **keys: Any):
@@ -366,7 +368,11 @@ class DataLoader(_Working):
         self.persistent_workers = True
         self.generator = generator
         recipe, transforms = None, []
+        if labels not in ("index", "name"):
+            raise ConfigError(f"labels={labels!r}: must be 'index' or 'name'")
         self._target_transform = None if raw else getattr(dataset, "target_transform", None)
+        if labels == "name":
+            self._target_transform = _Named(dataset.classes, self._target_transform)
         if not raw:
             load, transform = getattr(dataset, "loader", pil_loader), getattr(dataset, "transform", None)
             offloaded = _offload(load, transform, offload)
@@ -399,12 +405,26 @@ class DataLoader(_Working):
         elif self._transforms:
             batch = [self._stream.output.tensor(taken.content, taken.n), labels_of(taken, self._target_transform)]
         elif self.collate_fn is None:
-            batch = taken.content, labels_of(taken)
+            batch = taken.content, labels_of(taken, self._target_transform)
         else:
-            batch = self.collate_fn(list(zip(taken.content, column(taken.payload, taken.n, "labels"))))
+            labels = column(taken.payload, taken.n, "labels")
+            if self._target_transform is not None:
+                labels = map(self._target_transform, labels)
+            batch = self.collate_fn(list(zip(taken.content, labels)))
         if self.pin_memory and torch.cuda.is_available():
             batch = _pinned(batch)
         return batch
+
+
+class _Named:
+    """From a class number to what ``target_transform``, or nothing, makes of the class's name."""
+
+    def __init__(self, classes: List[str], then: Optional[Callable]):
+        self.classes, self.then = classes, then
+
+    def __call__(self, number: int) -> Any:
+        name = self.classes[number]
+        return name if self.then is None else self.then(name)
 
 
 class HDMLPImageFolder(torch.utils.data.Dataset):

@@ -1,0 +1,40 @@
+"""Labels as numbers and as names, whoever makes the batch."""
+
+import pytest
+
+pytest.importorskip("torch")
+PIL = pytest.importorskip("PIL.Image")
+
+import hdmlp.torch as ht
+from hdmlp import errors, transforms as T
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("labels")
+    for number, name in enumerate(["ant", "bee"]):
+        (root / name).mkdir()
+        for i in range(4):
+            PIL.new("RGB", (12, 10), (100 * number, 10 * i, 0)).save(root / name / f"{i}.png")
+    return str(root)
+
+
+def doubled(text):
+    return 2 * text
+
+
+@pytest.mark.parametrize("options", [{"raw": True}, {"offload": False}, {"offload": False, "num_workers": 1}, {}])
+def test_names(folder, options):
+    kept = [T.CenterCrop(8), T.ToTensor()] if options == {} else None
+    for target, want in ((None, ["ant"] * 4 + ["bee"] * 4), (doubled, ["antant"] * 4 + ["beebee"] * 4)):
+        if options.get("raw"):
+            target, want = None, ["ant"] * 4 + ["bee"] * 4
+        dataset = ht.ImageFolder(folder, kept or (lambda image: 1), target_transform=target)
+        with ht.DataLoader(dataset, 8, shuffle=False, labels="name", **options) as loader:
+            (_, names), = loader
+        assert names == want
+
+
+def test_wrong(folder):
+    with pytest.raises(errors.ConfigError, match="labels='text': must be 'index' or 'name'"):
+        ht.DataLoader(ht.ImageFolder(folder), 2, labels="text")
