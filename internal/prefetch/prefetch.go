@@ -70,6 +70,7 @@ type batch struct {
 
 	mu      sync.Mutex // guards what several workers may set
 	err     error
+	failed  int // the sample that err is about
 	extraID []uint32
 	// missing is the set hash of the samples that were left out, less that of
 	// those that stand in.
@@ -120,17 +121,18 @@ func (b *batch) fetch(w *worker, i int) {
 		return
 	}
 	if err != nil {
-		b.fail(err)
+		b.fail(i, err)
 	}
 	b.arrived()
 }
 
-// fail notes why the batch can not be delivered; the first reason counts.
-func (b *batch) fail(err error) {
+// fail notes that the batch can not be delivered, because of sample i. The first one by place counts, not by
+// time: it is the same in every run.
+func (b *batch) fail(i int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.err == nil {
-		b.err = err
+	if b.err == nil || i < b.failed {
+		b.err, b.failed = err, i
 	}
 }
 
@@ -195,11 +197,9 @@ func (b *batch) preprocess(p Preprocessor, w *worker, i, id int) error {
 	b.note(i, out)
 	fetched := time.Now()
 	var room [16]time.Duration
-	spent := room[:0]
+	spent := room[:min(len(p.Steps()), len(room))]
 	if n := len(p.Steps()); n > len(room) {
 		spent = make([]time.Duration, n)
-	} else {
-		spent = room[:n]
 	}
 	if err := p.Apply(b.room[i], src, b.Epoch, id, spent); err != nil {
 		return &dataset.SampleError{ID: id, Path: c.path(id), Kind: dataset.ErrContent, Err: err}

@@ -98,7 +98,7 @@ func (c *Cache) giveUp(before time.Time) {
 		close(fl.done)
 		c.pool.replace(fl.batch == nil)
 		if b := fl.batch; b != nil {
-			b.fail(fl.err)
+			b.fail(len(b.IDs), fl.err) // what failed by itself comes first
 			b.arrived()
 		}
 	}
