@@ -179,7 +179,7 @@ def labels_of(taken: Taken, target_transform: Optional[Callable] = None) -> Any:
     if not taken.n:
         return torch.empty(0, dtype=torch.int64)
     if target_transform is not None:
-        return default_collate([target_transform(label) for label in column(taken.payload, taken.n, "labels")])
+        return default_collate(tuple(target_transform(label) for label in column(taken.payload, taken.n, "labels")))
     return torch.frombuffer(taken.payload, dtype=torch.int64, count=taken.n, offset=32)
 
 
@@ -311,7 +311,7 @@ class DataLoader(_Working):
         pin_memory: copy tensors to pinned memory, where CUDA is available.
         prefetch_factor: batches under way per worker; None: 2.
         persistent_workers: accepted; workers always persist.
-        labels: ``"index"``: class numbers, an int64 tensor; ``"name"``: the classes' names, a list of texts. What
+        labels: ``"index"``: class numbers, an int64 tensor; ``"name"``: the classes' names, a tuple of texts. What
             ``target_transform`` is given.
         offload: False: all transforms run in Python, in this process or in workers, though the daemon knows them.
         timeout: seconds to wait for a batch before :class:`~hdmlp.errors.StallTimeout`; 0: for ever.

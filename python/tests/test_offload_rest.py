@@ -141,7 +141,7 @@ def test_labels(folder):
     names = "ant", "bee", "cat"
     for target, check in [
         (lambda y: 10 * y, lambda got, want: got.dtype == torch.int64 and torch.equal(got, 10 * want)),
-        (names.__getitem__, lambda got, want: got == [names[y] for y in want.tolist()]),
+        (names.__getitem__, lambda got, want: got == tuple(names[y] for y in want.tolist())),
         (float, lambda got, want: got.dtype == torch.float64 and torch.equal(got, want.double())),
         (lambda y: {"class": y}, lambda got, want: torch.equal(got["class"], want)),
     ]:
