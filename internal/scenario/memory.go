@@ -3,6 +3,7 @@ package scenario
 import (
 	"fmt"
 	"math"
+	"math/bits"
 
 	"github.com/hdmlp/hdmlp/internal/simulate"
 )
@@ -25,7 +26,13 @@ func (s *Scenario) RunBytes(perBatch bool) int64 {
 	for _, policy := range s.Policies {
 		copies = max(copies, s.copies(policy))
 	}
-	total := 110*f + 48*copies + 1<<16*n // measured with 14.2 million samples, the garbage of planning included
+	table := 0.0
+	for _, policy := range s.Policies {
+		if policy == "frequency" || policy == "cooperative" { // who reads what when, as many bits as a node's number needs
+			table = min(f*e*float64(bits.Len(uint(s.Nodes)))/8, mostTable)
+		}
+	}
+	total := table + 110*f + 48*copies + 1<<16*n // measured with 14.2 million samples, the garbage of planning included
 	if s.Profile == simulate.Thesis {
 		total += 18*f*e + 10*f*n
 	}
@@ -35,6 +42,9 @@ func (s *Scenario) RunBytes(perBatch bool) int64 {
 	const most = 1 << 60
 	return int64(min(total, most))
 }
+
+// mostTable is about where planning makes its table for a part of the samples at a time, in bytes.
+const mostTable = 2.2e9
 
 // copies estimates how many copies of samples the policy plans at most, over all nodes.
 func (s *Scenario) copies(policy string) float64 {
