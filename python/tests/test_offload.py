@@ -141,18 +141,19 @@ def test_ranks_and_resuming_change_nothing(folder):
 
 def test_a_daemon_that_dies_changes_nothing(folder):
     one = pixels(folder, epochs=[0])
-    with ht.DataLoader(ht.ImageFolder(folder, RANDOM), 4, seed=5, prefetch_batches=1) as loader:
+    with ht.DataLoader(ht.ImageFolder(folder, RANDOM), 4, seed=5) as loader:
         pid = loader._stream._client.pid
-        steps = iter(loader)
-        got = [next(steps)[0]]
+        kept = next(iter(loader))[0]
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(errors.DaemonDied):
-            while True:
-                got.append(next(steps)[0])
-        got += [images for images, _ in steps]
-        assert loader._stream._client.pid != pid and len(got) == 10
-        for step, images in enumerate(got):
+            for _ in range(10_000):
+                for _ in loader:
+                    pass
+        loader.set_epoch(0)
+        for step, (images, _) in enumerate(loader):
             assert all(torch.equal(one[0, i], x) for i, x in zip(loader.explain(0, step).ids, images))
+            assert step > 0 or torch.equal(images, kept)
+        assert step == 9 and loader._stream._client.pid != pid
 
 
 def test_seeds_epochs_and_samples_change_everything(folder, tmp_path):

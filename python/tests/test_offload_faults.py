@@ -137,9 +137,10 @@ def test_batches_of_which_nothing_is_left(tmp_path):
         assert [x.shape for x, _ in loader][:2] == [(1, 3, 16, 16), (0, 3, 16, 16)]
     with ht.DataLoader(ht.ImageFolder(root, TENSOR), 1, shuffle=False, on_error="substitute") as loader:
         assert [images.shape for images, _ in loader] == [(1, 3, 16, 16)] * 6
+    (tmp_path / "none" / "a").mkdir(parents=True)
     for i in range(6):
-        (tmp_path / "data" / "a" / f"{i}.jpg").write_bytes(b"not one left")
-    with ht.DataLoader(ht.ImageFolder(root, TENSOR), 1, shuffle=False, on_error="substitute") as loader:
+        (tmp_path / "none" / "a" / f"{i}.jpg").write_bytes(b"not one left")
+    with ht.DataLoader(ht.ImageFolder(str(tmp_path / "none"), TENSOR), 1, shuffle=False, on_error="substitute") as loader:
         with pytest.raises(errors.SampleError, match="no readable sample is left"):
             list(loader)
 
