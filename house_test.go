@@ -53,6 +53,7 @@ var rooms = []struct {
 	{"internal/report", []string{"internal/config/size", "internal/simulate"}},
 	{"internal/report/prometheus", []string{"internal/job"}},
 	{"internal/daemon", []string{"internal/config", "internal/dataset", "internal/storageclass", "internal/protocol", "internal/prefetch", "internal/job"}},
+	{"internal/devcluster", nil},
 	{"bench/throttle", nil},
 }
 
@@ -79,6 +80,8 @@ var forbidden = map[string][]string{
 	"gonum.org/v1/plot":                   {"internal/report"},
 	"github.com/hanwen/go-fuse/v2":        {"bench/throttle"},
 	"golang.org/x/image/webp":             {"internal/transform/codec"},
+	"github.com/vishvananda/netlink":     {"internal/devcluster"},
+	"github.com/vishvananda/netns":       {"internal/devcluster"},
 	"runtime/cgo":                         {},
 	"C":                                   {"internal/transform/pixels", "internal/transform/codec"},
 }

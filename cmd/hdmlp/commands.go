@@ -13,5 +13,6 @@ func commands() []*cobra.Command {
 		newStopCommand(),
 		newSimulateCommand(),
 		newTransformCommand(),
+		newDevCommand(),
 	}
 }

@@ -61,6 +61,14 @@ type inputError struct{ error }
 
 func (e inputError) Unwrap() error { return e.error }
 
+// statusError is the failure of another program, with its exit status.
+type statusError struct {
+	status int
+	error
+}
+
+func (e statusError) Unwrap() error { return e.error }
+
 // badInput makes an inputError.
 func badInput(format string, args ...any) error {
 	return inputError{fmt.Errorf(format, args...)}
@@ -81,7 +89,10 @@ func exitCode(cmd *cobra.Command, err error) int {
 	}
 	code := 1
 	var input inputError
+	var status statusError
 	switch {
+	case errors.As(err, &status):
+		code = status.status
 	case errors.As(err, &input):
 		code = 2
 	case errors.Is(err, context.Canceled):

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hdmlp/hdmlp/internal/devcluster"
+)
+
+func newDevCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "dev",
+		Short: "Several nodes on this machine, for development and tests",
+		Args:  cobra.ArbitraryArgs, // so that RunE names an unknown command
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return badInput("there is no command %q; `hdmlp dev --help` lists them", args[0])
+			}
+			return cmd.Help()
+		},
+	}
+	cmd.AddCommand(newDevClusterCommand(), newDevLinkCommand(), newDevExecCommand(), newDevReapCommand())
+	return cmd
+}
+
+// devError gives an error of devcluster its exit status.
+func devError(err error) error {
+	if errors.Is(err, devcluster.ErrUnsupported) || errors.Is(err, devcluster.ErrNoRun) {
+		return inputError{err}
+	}
+	return err
+}
+
+// nodeOf reads the number of a node of a run.
+func nodeOf(text string, r *devcluster.Running) (int, error) {
+	node, err := strconv.Atoi(text)
+	if err != nil || node < 0 || node >= r.Len() {
+		return 0, badInput("there is no node %q in run %s; nodes are 0 to %d", text, r.Name(), r.Len()-1)
+	}
+	return node, nil
+}
+
+// perNode reads NODE=VALUE flags.
+func perNode[T any](flag string, texts []string, parse func(string) (T, error), set func(node int, value T)) error {
+	var faults []error
+	for _, text := range texts {
+		node, value, ok := strings.Cut(text, "=")
+		n, err := strconv.Atoi(node)
+		if !ok || err != nil {
+			faults = append(faults, fmt.Errorf("--%s %q: give it as NODE=VALUE", flag, text))
+			continue
+		}
+		v, err := parse(value)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("--%s %q: %w", flag, text, err))
+			continue
+		}
+		set(n, v)
+	}
+	return errors.Join(faults...)
+}
