@@ -42,8 +42,11 @@ type Cache struct {
 	index   *dataset.Index
 	source  dataset.Source
 	classes []class
-	planned []uint8 // class (from 1) that is to hold the sample, 0 for none
-	demoted bitset  // samples whose class turned out to have no room for them
+	planned atomic.Pointer[[]uint8] // class (from 1) that is to hold the sample, 0 for none
+	peers   Peers                   // nil: there are no other nodes
+	guests  chan struct{}           // a place for each read for other nodes
+	guest   sync.Pool               // of *worker, for these
+	demoted bitset                  // samples whose class turned out to have no room for them
 
 	pool    *pool
 	flight  [64]flights
@@ -92,6 +95,7 @@ type CacheOptions struct {
 	// included, before the read is given up although it can not be
 	// interrupted; 0: for ever.
 	Timeout time.Duration
+	Peers   Peers // nil: there are no other nodes
 }
 
 // NewCache returns a cache and starts its Threads workers, and with a Timeout its
@@ -100,12 +104,14 @@ func NewCache(o CacheOptions) *Cache {
 	c := &Cache{
 		index:   o.Index,
 		source:  o.Source,
-		planned: make([]uint8, o.Index.Len()),
 		demoted: newBitset(o.Index.Len()),
 		pool:    newPool(o.Threads),
 		speed:   make([]meter, int(FirstClass)+len(o.Classes)),
 		timeout: o.Timeout,
 		path:    o.Index.Name,
+		peers:   o.Peers,
+		guests:  make(chan struct{}, o.Threads),
+		guest:   sync.Pool{New: func() any { return &worker{guest: true} }},
 	}
 	if locator, ok := dataset.As[dataset.Locator](o.Source); ok {
 		c.path = locator.Path
@@ -113,15 +119,11 @@ func NewCache(o CacheOptions) *Cache {
 	for i := range c.flight {
 		c.flight[i].byID = make(map[int32]*flight)
 	}
-	for j, cl := range o.Classes {
+	for _, cl := range o.Classes {
 		inPlace, _ := cl.Store.(storageclass.InPlace)
 		c.classes = append(c.classes, class{cl, inPlace})
-		if j < len(o.Plan) {
-			for _, id := range o.Plan[j] {
-				c.planned[id] = uint8(j + 1)
-			}
-		}
 	}
+	c.SetPlan(o.Plan)
 	c.watcher.start(c)
 	return c
 }
@@ -175,7 +177,7 @@ func (c *Cache) locate(id int) (located, bool) {
 
 // destined tells that a sample is to lie in a class where it can be handed over.
 func (c *Cache) destined(id int) bool {
-	j := c.planned[id]
+	j := c.class(id)
 	return j != 0 && c.classes[j-1].inPlace != nil && !c.demoted.has(id)
 }
 
@@ -212,14 +214,14 @@ func (c *Cache) fetchInto(ctx context.Context, w *worker, id int, dst []byte) (o
 			c.land(id, fl, dst, place, nil)
 			return outcome{place: place}, nil
 		}
-		err := c.readSource(ctx, id, dst)
+		place, err := c.read(ctx, id, dst)
 		if err == nil {
 			c.keep(id, dst)
 		} else if ctx.Err() != nil {
 			err = ctx.Err()
 		}
-		c.land(id, fl, dst, Source, err)
-		return outcome{place: Source, source: err == nil}, err
+		c.land(id, fl, dst, place, err)
+		return outcome{place: place, source: err == nil && place == Source}, err
 	}
 }
 
@@ -254,14 +256,14 @@ func (c *Cache) fetchInPlace(ctx context.Context, w *worker, id int) (located, o
 			return at, outcome{place: place}, nil
 		}
 		place, fromSource, filled := Source, false, false
-		err := c.classes[c.planned[id]-1].inPlace.Fill(id, func(dst []byte) error {
+		err := c.classes[c.class(id)-1].inPlace.Fill(id, func(dst []byte) (err error) {
 			filled = true
 			if p, ok := c.readHeld(id, dst); ok {
 				place = p
 				return nil
 			}
-			err := c.readSource(ctx, id, dst)
-			if fromSource = err == nil; fromSource {
+			if place, err = c.read(ctx, id, dst); err == nil {
+				fromSource = place == Source
 				c.keep(id, dst)
 			}
 			return err
@@ -284,7 +286,7 @@ func (c *Cache) fetchInPlace(ctx context.Context, w *worker, id int) (located, o
 		}
 		at, ok := c.locate(id)
 		if !ok {
-			return located{}, outcome{}, fmt.Errorf("sample %d was put in storage class %s and is not there", id, c.classes[c.planned[id]-1].Name)
+			return located{}, outcome{}, fmt.Errorf("sample %d was put in storage class %s and is not there", id, c.classes[c.class(id)-1].Name)
 		}
 		return at, outcome{place, fromSource}, nil
 	}
@@ -320,7 +322,7 @@ func (c *Cache) fetchView(ctx context.Context, w *worker, id int) ([]byte, outco
 func (c *Cache) keep(id int, data []byte) {
 	for j := range c.classes {
 		cl := &c.classes[j]
-		if cl.inPlace == nil && (cl.KeepAll || int(c.planned[id]) == j+1) {
+		if cl.inPlace == nil && (cl.KeepAll || c.class(id) == j+1) {
 			_ = cl.Store.Put(id, data)
 		}
 	}

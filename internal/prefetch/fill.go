@@ -33,7 +33,7 @@ func (c *Cache) Fill(plan [][]int32, read func(bytes int64)) *Filler {
 			var err error
 			if c.destined(id) {
 				_, out, err = c.fetchInPlace(ctx, w, id)
-			} else if j := c.planned[id]; j != 0 && !c.classes[j-1].Store.Has(id) {
+			} else if j := c.class(id); j != 0 && !c.classes[j-1].Store.Has(id) {
 				buf := scratch.Get().(*[]byte)
 				size := int(c.index.Size(id))
 				*buf = slices.Grow((*buf)[:0], size)[:size]

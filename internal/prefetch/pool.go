@@ -44,6 +44,8 @@ type worker struct {
 	batch *batch // whose sample it brings; nil: it fills a class
 	lost  bool   // it hung, was given up, and another has taken its place
 
+	guest bool // it reads for another node, and is none of the pool's
+
 	scratch []byte // of fetchView
 }
 

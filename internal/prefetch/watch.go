@@ -96,7 +96,9 @@ func (c *Cache) giveUp(before time.Time) {
 	}
 	for _, fl := range late {
 		close(fl.done)
-		c.pool.replace(fl.batch == nil)
+		if !fl.leader.guest {
+			c.pool.replace(fl.batch == nil)
+		}
 		if b := fl.batch; b != nil {
 			b.fail(len(b.IDs), fl.err) // what failed by itself comes first
 			b.arrived()

@@ -1,0 +1,89 @@
+package prefetch
+
+import (
+	"context"
+	"errors"
+)
+
+// Peers are the other nodes of the job: whoever answers for a sample reads it from the source once, keeps it, and
+// gives it to the others. Methods are called from many goroutines.
+type Peers interface {
+	// Answers tells whether another node answers for the sample, and is worth asking now.
+	Answers(id int) bool
+	// Fetch brings the sample from there into dst, which is its own until it returns. After any error the sample is
+	// read from the source: it may be slow, dead, or lie.
+	Fetch(ctx context.Context, id int, dst []byte) error
+}
+
+// read brings a sample that no class of the node holds: from the node that answers for it, or from the source.
+func (c *Cache) read(ctx context.Context, id int, dst []byte) (Place, error) {
+	if c.peers != nil && c.peers.Answers(id) {
+		start := c.speed[Peer].begin()
+		err := c.peers.Fetch(ctx, id, dst)
+		c.speed[Peer].end(start, len(dst), err)
+		if err == nil || ctx.Err() != nil {
+			return Peer, err
+		}
+	}
+	return Source, c.readSource(ctx, id, dst)
+}
+
+// Held returns a sample that lies in memory, where it lies: valid until the cache's stores are closed.
+func (c *Cache) Held(id int) (data []byte, ok bool) {
+	if uint(id) >= uint(c.index.Len()) {
+		return nil, false
+	}
+	at, ok := c.locate(id)
+	if !ok {
+		return nil, false
+	}
+	return c.classes[at.class].inPlace.View(id)
+}
+
+// ErrForeign: the node was asked for a sample that another one answers for, so it does not read it.
+var ErrForeign = errors.New("another node answers for the sample")
+
+// Serve brings a sample for another node, and calls send with it, once. The bytes are valid until send returns. It reads
+// the sample from the source if it has to, and keeps it as the plan says; at most as many reads are under way for
+// others as for the node itself.
+func (c *Cache) Serve(ctx context.Context, id int, send func(data []byte) error) error {
+	if uint(id) >= uint(c.index.Len()) {
+		return ErrForeign
+	}
+	select {
+	case c.guests <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	w := c.guest.Get().(*worker)
+	data, _, err := c.fetchView(ctx, w, id)
+	<-c.guests
+	if w.lost { // the watchdog gave the read up: it may still write to the scratch
+		return errGivenUp
+	}
+	if err == nil {
+		err = send(data)
+	}
+	if cap(w.scratch) > keptScratch {
+		w.scratch = nil
+	}
+	c.guest.Put(w)
+	return err
+}
+
+// keptScratch is how many bytes who reads for another node may keep for the next read.
+const keptScratch = 1 << 20
+
+// SetPlan tells which class each sample is to lie in: Plan of CacheOptions, where that comes later than the cache.
+func (c *Cache) SetPlan(plan [][]int32) {
+	planned := make([]uint8, c.index.Len())
+	for j := range min(len(plan), len(c.classes)) {
+		for _, id := range plan[j] {
+			planned[id] = uint8(j + 1)
+		}
+	}
+	c.planned.Store(&planned)
+}
+
+// class returns the class, from 1, that is to hold the sample; 0: none.
+func (c *Cache) class(id int) int { return int((*c.planned.Load())[id]) }
