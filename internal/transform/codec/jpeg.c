@@ -23,7 +23,6 @@ struct codec_jpeg {
 	struct jpeg_source_mgr source;
 	struct jpeg_progress_mgr progress;
 	jmp_buf out;
-	int created;
 	int finishing; // all rows are there
 	codec_request request;
 	uint8_t *row; // a row with its margins
@@ -83,8 +82,6 @@ static void bail(j_decompress_ptr cinfo) { longjmp(of((j_common_ptr)cinfo)->out,
 codec_jpeg *codec_jpeg_new(void) { return calloc(1, sizeof(codec_jpeg)); }
 
 void codec_jpeg_free(codec_jpeg *d) {
-	if (d->created)
-		jpeg_destroy_decompress(&d->cinfo);
 	entropy_free(&d->entropy);
 	free(d->row);
 	free(d);
@@ -92,7 +89,8 @@ void codec_jpeg_free(codec_jpeg *d) {
 
 codec_request *codec_jpeg_request(codec_jpeg *d) { return &d->request; }
 
-// create makes cinfo, at first use; libjpeg may jump out of it.
+// create makes cinfo, anew for every image: a used one keeps the quantisation and Huffman tables of the image before, and takes
+// them for those that a damaged image lacks. What it costs is lost beside the decoding. libjpeg may jump out of it.
 static void create(codec_jpeg *d) {
 	struct jpeg_error_mgr *e = jpeg_std_error(&d->errors);
 	e->error_exit = error_exit;
@@ -101,7 +99,6 @@ static void create(codec_jpeg *d) {
 	d->cinfo.err = e;
 	d->cinfo.client_data = d;
 	jpeg_create_decompress(&d->cinfo);
-	d->created = 1;
 	d->source = (struct jpeg_source_mgr){
 		.init_source = init_source,
 		.fill_input_buffer = fill_input_buffer,
@@ -203,14 +200,12 @@ int codec_jpeg_decode(codec_jpeg *d, const uint8_t *src, size_t size, uint8_t *d
 		d->finishing = 0;
 		int left = setjmp(d->out);
 		if (left == 0) {
-			if (!d->created)
-				create(d);
+			create(d);
 			d->source.next_input_byte = src;
 			d->source.bytes_in_buffer = size;
 			decode(d, dst, stride, fast);
 		}
-		if (d->created)
-			jpeg_abort_decompress(&d->cinfo);
+		jpeg_destroy_decompress(&d->cinfo); // does nothing where it was not created
 		d->source.next_input_byte = NULL;
 		switch (left) {
 		case 0:

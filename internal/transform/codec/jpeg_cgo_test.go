@@ -5,6 +5,7 @@ package codec
 import (
 	"bytes"
 	"image"
+	"image/jpeg"
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
@@ -89,5 +90,34 @@ func TestWithoutCgo(t *testing.T) {
 		t.Errorf("samples differ by %.3f in the mean", mean)
 	} else {
 		t.Logf("samples differ by up to %d, mean %.3f", worst, mean)
+	}
+}
+
+// TestForgets: what a damaged image becomes does not depend on the images before it. It lacks tables, and the decoder must not
+// take the last image's for them.
+func TestForgets(t *testing.T) {
+	var buffer bytes.Buffer
+	noise := image.NewGray(image.Rect(0, 0, 40, 30))
+	for i := range noise.Pix {
+		noise.Pix[i] = byte(i * i)
+	}
+	if err := jpeg.Encode(&buffer, noise, &jpeg.Options{Quality: 40}); err != nil {
+		t.Fatal(err)
+	}
+	whole := buffer.Bytes()
+	for name, marker := range map[string]byte{"no quantisation tables": 0xdb, "no Huffman tables": 0xc4} {
+		damaged := bytes.ReplaceAll(whole, []byte{0xff, marker}, []byte{0xff, 0xfe}) // they become comments
+		var fresh, used Decoder
+		var a, b pixels.Image
+		if _, err := used.Decode(&b, whole, Want{}); err != nil {
+			t.Fatal(err)
+		}
+		_, errFresh := fresh.Decode(&a, damaged, Want{})
+		_, errUsed := used.Decode(&b, damaged, Want{})
+		if (errFresh == nil) != (errUsed == nil) || errFresh == nil && !bytes.Equal(a.Pix, b.Pix) {
+			t.Errorf("%s: fresh %v, used %v, or other pixels", name, errFresh, errUsed)
+		}
+		fresh.Close()
+		used.Close()
 	}
 }
