@@ -22,6 +22,8 @@ import (
 //     room. Room is taken when a read begins and returned when the sample is consumed.
 //   - A read takes fetch + write (thesis equation 3.4). It goes to the fastest of the node's own class, another node's, and the
 //     source, of those that have the sample now; r_j(p)/p counts the threads that are reading from the class when it begins.
+//     Under a plan that spares the source (ReadOnce), as under one that says so (CacheFirst), a copy is taken wherever there
+//     is one, as the engine does: an idle source may be faster than a slow class, but it is what all nodes share.
 //   - The source is a fluid, divided among the nodes that read (source). On a node, reads that staging waits for come before
 //     those that fill classes ahead of time. A transfer that takes a latency besides holds its thread for it, not the source.
 //   - p_j threads per class fill it from the source in the order of the plan, unless the plan says otherwise. They skip what

@@ -115,7 +115,7 @@ func (m *model) read(i int, n *node, w waiter) {
 			}
 		}
 	}
-	if from >= 0 && (rate >= m.fastestSource || m.plan.CacheFirst || size <= rate*(m.latency+size/m.source.share(i))) {
+	if from >= 0 && (rate >= m.fastestSource || m.plan.CacheFirst || m.plan.ReadOnce || size <= rate*(m.latency+size/m.source.share(i))) {
 		m.readCopy(n, w, from, own, m.now+size/rate, size)
 		return
 	}
