@@ -48,13 +48,18 @@ var rooms = []struct {
 	{"internal/transform", []string{"internal/config/suggest", "internal/transform/pixels", "internal/transform/codec"}},
 	{"internal/preprocess", []string{"internal/transform"}},
 	{"internal/prefetch", []string{"internal/access", "internal/dataset", "internal/storageclass", "internal/staging"}},
+	{"internal/exchange", nil},
+	{"internal/peer", []string{"internal/exchange"}},
 	{"internal/job", []string{"internal/access", "internal/placement", "internal/config", "internal/config/size", "internal/dataset", "internal/storageclass", "internal/staging", "internal/protocol", "internal/prefetch", "internal/preprocess", "internal/transform"}},
 	{"internal/scenario", []string{"internal/access", "internal/perfmodel", "internal/simulate", "internal/config/size", "internal/config/suggest", "internal/dataset"}},
 	{"internal/report", []string{"internal/config/size", "internal/simulate"}},
 	{"internal/report/prometheus", []string{"internal/job"}},
 	{"internal/daemon", []string{"internal/config", "internal/dataset", "internal/storageclass", "internal/protocol", "internal/prefetch", "internal/job"}},
 	{"internal/devcluster", nil},
+	{"internal/cluster/clusterpb", nil},
+	{"internal/cluster", []string{"internal/cluster/clusterpb"}},
 	{"bench/throttle", nil},
+	{"bench/exchange", []string{"internal/exchange"}},
 }
 
 // testsOnly are arrows that tests alone may add: they assemble real parts.
@@ -79,9 +84,12 @@ var forbidden = map[string][]string{
 	"github.com/pelletier/go-toml/v2":     {"internal/config", "internal/scenario"},
 	"gonum.org/v1/plot":                   {"internal/report"},
 	"github.com/hanwen/go-fuse/v2":        {"bench/throttle"},
+	"google.golang.org/grpc":              {"bench/exchange"},
+	"github.com/hashicorp/memberlist":     {"internal/cluster"},
+	"connectrpc.com/connect":              {"internal/cluster", "internal/cluster/clusterpb"},
 	"golang.org/x/image/webp":             {"internal/transform/codec"},
-	"github.com/vishvananda/netlink":     {"internal/devcluster"},
-	"github.com/vishvananda/netns":       {"internal/devcluster"},
+	"github.com/vishvananda/netlink":      {"internal/devcluster"},
+	"github.com/vishvananda/netns":        {"internal/devcluster"},
 	"runtime/cgo":                         {},
 	"C":                                   {"internal/transform/pixels", "internal/transform/codec"},
 }

@@ -1,0 +1,267 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime/pprof"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/mem"
+
+	"github.com/hdmlp/hdmlp/internal/exchange"
+)
+
+const (
+	exchangePort = 7461
+	grpcPort     = 7462
+)
+
+func identity(node int) exchange.Identity {
+	return exchange.Identity{Job: "bench", Node: node, Nodes: 2, Secret: []byte("not a secret, only a benchmark's")}
+}
+
+// arena is samples of one size, in memory outside of the Go heap.
+type arena struct {
+	bytes []byte
+	size  int
+}
+
+func newArena(total int64, size int) (*arena, error) {
+	b, err := unix.Mmap(-1, 0, int(total), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return nil, err
+	}
+	r := rand.NewPCG(1, 2)
+	for i := 0; i+8 <= len(b); i += 8 {
+		binary.LittleEndian.PutUint64(b[i:], r.Uint64())
+	}
+	return &arena{b, size}, nil
+}
+
+func (a *arena) count() int { return len(a.bytes) / a.size }
+
+func (a *arena) Held(id int32) ([]byte, bool) {
+	if int(id) >= a.count() {
+		return nil, false
+	}
+	return a.bytes[int(id)*a.size:][:a.size:a.size], true
+}
+
+func (a *arena) Sample(context.Context, int32, func([]byte) error) error { return exchange.ErrNotHeld }
+
+// serve serves samples of the first size, in both ways, until its standard input ends.
+func serve(ctx context.Context, o options) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	sizes, err := o.sizeList()
+	if err != nil {
+		return err
+	}
+	a, err := newArena(o.data, sizes[0])
+	if err != nil {
+		return err
+	}
+	own, err := net.Listen("tcp", fmt.Sprintf("%s:%d", o.listen, exchangePort))
+	if err != nil {
+		return err
+	}
+	other, err := net.Listen("tcp", fmt.Sprintf("%s:%d", o.listen, grpcPort))
+	if err != nil {
+		return err
+	}
+	server := exchange.NewServer(identity(0), a, exchange.ServerOptions{})
+	rpc := grpc.NewServer(grpc.ForceServerCodecV2(raw{}), grpc.InitialWindowSize(16<<20), grpc.InitialConnWindowSize(64<<20))
+	rpc.RegisterService(&service, a)
+	var all sync.WaitGroup
+	all.Go(func() { server.Serve(ctx, own) })
+	all.Go(func() { rpc.Serve(other) })
+	defer profile(o, "server")()
+	fmt.Println("ready")
+	bufio.NewReader(os.Stdin).ReadString('\n')
+	cancel()
+	rpc.Stop()
+	all.Wait()
+	return nil
+}
+
+func profile(o options, name string) (stop func()) {
+	if o.profile == "" {
+		return func() {}
+	}
+	f, err := os.Create(filepath.Join(o.profile, name+".pprof"))
+	if err != nil {
+		return func() {}
+	}
+	pprof.StartCPUProfile(f)
+	return func() { pprof.StopCPUProfile(); f.Close() }
+}
+
+// fetched is what a client says that it got.
+type fetched struct {
+	Bytes   int64
+	Seconds float64
+	Median  time.Duration // of one fetch
+	P99     time.Duration
+}
+
+// fetch fetches random samples for a while, and prints a fetched.
+func fetch(ctx context.Context, o options) error {
+	sizes, err := o.sizeList()
+	if err != nil {
+		return err
+	}
+	size := sizes[0]
+	get, end, err := connect(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer end()
+	callers := o.callersFor(size)
+	const own = 4 // buffers of each caller
+	room, err := newArena(int64(callers*own*size), size)
+	if err != nil {
+		return err
+	}
+	count := int(o.data) / size
+	var stop atomic.Bool
+	var total atomic.Int64
+	times := make([][]time.Duration, callers)
+	errs := make(chan error, callers)
+	var all sync.WaitGroup
+	defer profile(o, "client")()
+	began := time.Now()
+	timer := time.AfterFunc(o.duration(), func() { stop.Store(true) })
+	defer timer.Stop()
+	for i := range callers {
+		all.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(i), 7))
+			for n := 0; !stop.Load(); n++ {
+				dst, _ := room.Held(int32(i*own + n%own))
+				since := time.Now()
+				if err := get(ctx, int32(r.IntN(count)), dst); err != nil {
+					errs <- err
+					return
+				}
+				if n%16 == 0 {
+					times[i] = append(times[i], time.Since(since))
+				}
+				total.Add(int64(size))
+			}
+		})
+	}
+	all.Wait()
+	took := time.Since(began)
+	select {
+	case err := <-errs:
+		return err
+	default:
+	}
+	sorted := slices.Sorted(slices.Values(slices.Concat(times...)))
+	return json.NewEncoder(os.Stdout).Encode(fetched{
+		Bytes: total.Load(), Seconds: took.Seconds(),
+		Median: sorted[len(sorted)/2], P99: sorted[len(sorted)*99/100],
+	})
+}
+
+type getter func(ctx context.Context, id int32, dst []byte) error
+
+func connect(ctx context.Context, o options) (get getter, end func(), err error) {
+	if o.peers == "exchange" {
+		c := exchange.NewClient(identity(1), 0, func(ctx context.Context) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", fmt.Sprintf("%s:%d", o.listen, exchangePort))
+		}, exchange.ClientOptions{Conns: o.conns})
+		return c.Fetch, func() { c.Close() }, c.Connect(ctx)
+	}
+	conns := make([]*grpc.ClientConn, o.conns)
+	for i := range conns {
+		conns[i], err = grpc.NewClient(fmt.Sprintf("passthrough:///%s:%d", o.listen, grpcPort),
+			grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithInitialWindowSize(16<<20), grpc.WithInitialConnWindowSize(64<<20),
+			grpc.WithDefaultCallOptions(grpc.ForceCodecV2(raw{}), grpc.MaxCallRecvMsgSize(1<<30)))
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	var next atomic.Uint32
+	get = func(ctx context.Context, id int32, dst []byte) error {
+		request := binary.LittleEndian.AppendUint32(nil, uint32(id))
+		var answer message
+		conn := conns[int(next.Add(1))%len(conns)]
+		if err := conn.Invoke(ctx, "/bench.Samples/Fetch", &message{mem.BufferSlice{mem.SliceBuffer(request)}}, &answer); err != nil {
+			return err
+		}
+		n := answer.data.CopyTo(dst)
+		answer.data.Free()
+		if n != len(dst) {
+			return fmt.Errorf("gRPC: sample of %d bytes, not %d", n, len(dst))
+		}
+		return nil
+	}
+	return get, func() {
+		for _, c := range conns {
+			c.Close()
+		}
+	}, nil
+}
+
+// message is bytes, as they are.
+type message struct{ data mem.BufferSlice }
+
+type raw struct{}
+
+func (raw) Name() string                           { return "raw" }
+func (raw) Marshal(v any) (mem.BufferSlice, error) { return v.(*message).data, nil }
+func (raw) Unmarshal(data mem.BufferSlice, v any) error {
+	data.Ref()
+	v.(*message).data = data
+	return nil
+}
+
+var service = grpc.ServiceDesc{
+	ServiceName: "bench.Samples",
+	HandlerType: (*any)(nil),
+	Methods: []grpc.MethodDesc{{
+		MethodName: "Fetch",
+		Handler: func(srv any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			var request message
+			if err := decode(&request); err != nil {
+				return nil, err
+			}
+			var id [4]byte
+			request.data.CopyTo(id[:])
+			request.data.Free()
+			sample, _ := srv.(*arena).Held(int32(binary.LittleEndian.Uint32(id[:])))
+			return &message{mem.BufferSlice{mem.SliceBuffer(sample)}}, nil
+		},
+	}},
+}
+
+// processorTime is what a process and its threads have used.
+func processorTime(pid int) (time.Duration, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
+	user, err := strconv.ParseInt(fields[11], 10, 64)
+	if err != nil {
+		return 0, err
+	}
+	system, err := strconv.ParseInt(fields[12], 10, 64)
+	return time.Duration(user+system) * 10 * time.Millisecond, err
+}

@@ -1,0 +1,312 @@
+package exchange
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// ClientOptions say how a Client talks to its peer. The zero value is of use.
+type ClientOptions struct {
+	// Conns is how many connections are kept; 0 stands for 1.
+	Conns int
+	// Window is how many requests may be under way on one connection, at most
+	// MaxWindow; 0 stands for 512. The server may grant less.
+	Window int
+	// Timeout is how long a peer may take to answer, and to connect; 0 stands
+	// for 10 seconds. A Fetch ends within one and a quarter of it, once more if
+	// the connection broke under it.
+	Timeout time.Duration
+	// KeepAlive is how long a connection may be silent before a sign of life is
+	// asked for; 0 stands for 10 seconds.
+	KeepAlive time.Duration
+	// LastPause is how long the pauses between attempts to connect become; 0
+	// stands for 5 seconds.
+	LastPause time.Duration
+	// Changed, if not nil, is called when a connection is made (nil), and when
+	// one is lost or an attempt fails (why). Calls come from the Client's own
+	// goroutines, and must not call Close.
+	Changed func(err error)
+}
+
+const firstPause = 50 * time.Millisecond
+
+func (o ClientOptions) filled() ClientOptions {
+	if o.Conns <= 0 {
+		o.Conns = 1
+	}
+	if o.Window <= 0 {
+		o.Window = 512
+	}
+	o.Window = min(o.Window, MaxWindow)
+	if o.Timeout <= 0 {
+		o.Timeout = 10 * time.Second
+	}
+	if o.KeepAlive <= 0 {
+		o.KeepAlive = 10 * time.Second
+	}
+	if o.LastPause <= 0 {
+		o.LastPause = 5 * time.Second
+	}
+	return o
+}
+
+// Client fetches samples from one peer. It connects when it is first used, keeps
+// its connections, and makes new ones in place of those that are lost.
+type Client struct {
+	id   Identity
+	peer int
+	dial func(ctx context.Context) (net.Conn, error)
+	o    ClientOptions
+
+	ctx   context.Context // ends with Close
+	close context.CancelFunc
+	lanes sync.WaitGroup
+
+	links   atomic.Pointer[[]*link] // those that are up; replaced, never changed
+	samples atomic.Int64
+	bytes   atomic.Int64
+	failed  atomic.Int64
+
+	mu struct { // guards the following
+		sync.Mutex
+		started bool
+		closed  bool
+		trying  int           // lanes that are connecting, and have not failed since they were last up
+		made    int64         // connections
+		err     error         // why there is none; nil at first
+		changed chan struct{} // closed, and replaced, when any of this changes
+	}
+}
+
+// NewClient makes a client of node id for node peer. dial makes a connection to it.
+func NewClient(id Identity, peer int, dial func(ctx context.Context) (net.Conn, error), o ClientOptions) *Client {
+	c := &Client{id: id, peer: peer, dial: dial, o: o.filled()}
+	c.ctx, c.close = context.WithCancel(context.Background())
+	c.mu.changed = make(chan struct{})
+	c.links.Store(new([]*link))
+	return c
+}
+
+// Connect waits until a connection is up, or says why that failed.
+func (c *Client) Connect(ctx context.Context) error {
+	_, err := c.link(ctx)
+	return err
+}
+
+// Fetch fills dst, whose length must be the sample's, with sample id. It returns
+// a *FetchError that tells what to do; then dst holds anything. Any number
+// of calls may be under way.
+func (c *Client) Fetch(ctx context.Context, id int32, dst []byte) error {
+	if id < 0 || len(dst) > MaxSample {
+		return &FetchError{Peer: c.peer, ID: id, Kind: ErrNotHeld, Err: fmt.Errorf("IDs are not negative, and samples have %d bytes at most; this one has %d", MaxSample, len(dst))}
+	}
+	for attempt := 1; ; attempt++ {
+		l, err := c.link(ctx)
+		if err == nil {
+			if err = l.fetch(ctx, id, dst); err == nil {
+				return nil
+			}
+			if err == errBroken {
+				if attempt == 1 {
+					continue
+				}
+				err = l.why()
+			}
+		}
+		c.failed.Add(1)
+		return &FetchError{Peer: c.peer, ID: id, Kind: kindOf(err), Err: err}
+	}
+}
+
+// kindOf finds the kind in an error that has one, or is a context's.
+func kindOf(err error) error {
+	for _, kind := range []error{ErrClosed, ErrNotHeld, ErrFailed, ErrCorrupt, ErrRefused, ErrUnavailable, context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, kind) {
+			return kind
+		}
+	}
+	return ErrUnavailable
+}
+
+// why says what became of the connection, as an error with a kind.
+func (l *link) why() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return lost(l.mu.err)
+}
+
+func lost(err error) error {
+	switch {
+	case errors.Is(err, errFrame):
+		return fmt.Errorf("%w: %w", ErrCorrupt, err)
+	case errors.Is(err, io.EOF):
+		return fmt.Errorf("%w: the peer closed the connection", ErrUnavailable)
+	case errors.Is(err, ErrClosed), errors.Is(err, ErrUnavailable):
+		return err
+	}
+	return fmt.Errorf("%w: connection lost: %w", ErrUnavailable, err)
+}
+
+// Ask tells the peer which samples will be fetched soon, so that it can read them ahead. It does
+// not wait; where there is no connection, or too much is asked for at once, ids are left out.
+func (c *Client) Ask(ids []int32) {
+	c.start()
+	if l := c.pick(); l != nil {
+		l.announce(ids)
+	}
+}
+
+// Close ends all connections and waits for everything. Calls under way return ErrClosed.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	c.mu.closed = true
+	c.mu.Unlock()
+	c.close()
+	c.lanes.Wait()
+	return nil
+}
+
+// pick is the connection with the fewest calls under way; nil: there is none.
+func (c *Client) pick() *link {
+	var best *link
+	for _, l := range *c.links.Load() {
+		if best == nil || l.flying.Load() < best.flying.Load() {
+			best = l
+		}
+	}
+	return best
+}
+
+// link is a connection that is up. It waits for one while it is being made for
+// the first time, or again after it was lost, but not while attempts fail.
+func (c *Client) link(ctx context.Context) (*link, error) {
+	if l := c.pick(); l != nil {
+		return l, nil
+	}
+	c.start()
+	for {
+		c.mu.Lock()
+		trying, err, changed, closed := c.mu.trying, c.mu.err, c.mu.changed, c.mu.closed
+		c.mu.Unlock()
+		l := c.pick()
+		switch {
+		case closed:
+			return nil, ErrClosed
+		case l != nil:
+			return l, nil
+		case trying == 0:
+			return nil, err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-c.ctx.Done():
+			return nil, ErrClosed
+		}
+	}
+}
+
+func (c *Client) start() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.started || c.mu.closed {
+		return
+	}
+	c.mu.started = true
+	c.mu.trying = c.o.Conns
+	for range c.o.Conns {
+		c.lanes.Go(c.lane)
+	}
+}
+
+// lane keeps one connection up.
+func (c *Client) lane() {
+	trying, pause := true, firstPause
+	for c.ctx.Err() == nil {
+		l, err := c.connect()
+		if err == nil {
+			c.note(l, nil, &trying, true)
+			began := time.Now()
+			err = lost(l.run(c.ctx))
+			// A peer that breaks every connection at once is one that fails to connect.
+			lived := time.Since(began) > c.o.Timeout
+			if lived {
+				pause = firstPause
+			}
+			c.note(l, err, &trying, true)
+			if lived || pause == firstPause {
+				pause *= 2
+				continue
+			}
+		} else {
+			c.note(nil, err, &trying, false)
+		}
+		select {
+		case <-time.After(pause/2 + rand.N(pause/2)):
+		case <-c.ctx.Done():
+		}
+		pause = min(2*pause, c.o.LastPause)
+	}
+}
+
+// note records what became of a lane, and tells those who wait.
+func (c *Client) note(l *link, err error, trying *bool, try bool) {
+	if c.o.Changed != nil && c.ctx.Err() == nil {
+		c.o.Changed(err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	up := *c.links.Load()
+	next := make([]*link, 0, len(up)+1)
+	for _, other := range up {
+		if other != l {
+			next = append(next, other)
+		}
+	}
+	if l != nil && err == nil {
+		next = append(next, l)
+		c.mu.made++
+	}
+	c.links.Store(&next)
+	if err != nil {
+		c.mu.err = err
+	}
+	if *trying != try {
+		*trying = try
+		if try {
+			c.mu.trying++
+		} else {
+			c.mu.trying--
+		}
+	}
+	close(c.mu.changed)
+	c.mu.changed = make(chan struct{})
+}
+
+// connect makes one connection, up to the end of the handshake.
+func (c *Client) connect() (*link, error) {
+	if err := c.id.check(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, c.o.Timeout)
+	defer cancel()
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	session := c.id.newSession(conn, false)
+	window, err := c.id.greet(ctx, session, c.peer, c.o.Window, c.o.Timeout)
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return newLink(c, session, window), nil
+}

@@ -1,0 +1,336 @@
+package exchange
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+)
+
+// The handshake. Each side says who it is and draws a nonce (HELLO), then
+// proves that it knows the secret:
+//
+//	client                          server
+//	HELLO  ---------------------------->
+//	       <----------------------------  HELLO
+//	       both compare: a difference ends it here, and either side names it
+//	PROOF  ---------------------------->  checked in constant time
+//	       <----------------------------  VERDICT: accepted, and PROOF; or why not
+//
+// A proof is the HMAC-SHA256, under the secret, of the role of who proves, and
+// of both HELLOs whole: nonces, identities, roles, windows, versions. So it is
+// of no use in another handshake, to another node, or in the other direction.
+// Over TLS it also covers a secret of that TLS session, so that nobody
+// can stand between. The server proves second: who can not prove anything
+// learns nothing that depends on the secret.
+//
+// The first eight bytes of a HELLO never change, so that versions can be compared.
+const (
+	helloMagic  = "HDMX"
+	helloFixed  = 8
+	helloRest   = 48 // without the job's name
+	proofSize   = sha256.Size
+	verdictSize = 1 + proofSize
+
+	roleClient = 1
+	roleServer = 2
+)
+
+const (
+	accepted      = 0
+	refusedSecret = 1
+	refusedBusy   = 2
+)
+
+// HandshakeError is a difference between two nodes that must not be. It is an
+// ErrRefused.
+type HandshakeError struct {
+	Addr         string // the peer's
+	What         string // "protocol", "version", "job", "node", "nodes", "secret"
+	Mine, Theirs string // the values; empty for a secret
+}
+
+func (e *HandshakeError) Error() string {
+	switch e.What {
+	case "secret":
+		return fmt.Sprintf("%s: the job's secret differs: give all nodes the same", e.Addr)
+	case "protocol":
+		return fmt.Sprintf("%s is no sample exchange, or TLS is asked for on one side only: it sent %s", e.Addr, e.Theirs)
+	}
+	return fmt.Sprintf("%s: %s differs: here %s, there %s", e.Addr, e.What, e.Mine, e.Theirs)
+}
+
+// Unwrap gives ErrRefused.
+func (e *HandshakeError) Unwrap() error { return ErrRefused }
+
+type hello struct {
+	version uint16
+	role    uint8
+	window  int
+	node    int // who says this
+	to      int // to whom
+	nodes   int
+	nonce   [32]byte
+	job     string
+}
+
+func (h hello) append(b []byte) []byte {
+	b = append(b, helloMagic...)
+	b = binary.LittleEndian.AppendUint16(b, h.version)
+	b = binary.LittleEndian.AppendUint16(b, uint16(helloRest+len(h.job)))
+	b = append(b, h.role, 0)
+	b = binary.LittleEndian.AppendUint16(b, uint16(h.window))
+	b = binary.LittleEndian.AppendUint32(b, uint32(h.node))
+	b = binary.LittleEndian.AppendUint32(b, uint32(h.to))
+	b = binary.LittleEndian.AppendUint32(b, uint32(h.nodes))
+	b = append(b, h.nonce[:]...)
+	return append(b, h.job...)
+}
+
+// readHello reads a HELLO, and returns its bytes as well. Of another version
+// only that is read.
+func readHello(r io.Reader) (hello, []byte, error) {
+	b := make([]byte, helloFixed, helloFixed+helloRest+maxJob)
+	if _, err := io.ReadFull(r, b); err != nil {
+		return hello{}, nil, err
+	}
+	if string(b[:4]) != helloMagic {
+		return hello{}, nil, &HandshakeError{What: "protocol", Theirs: fmt.Sprintf("% x", b)}
+	}
+	h := hello{version: binary.LittleEndian.Uint16(b[4:])}
+	if h.version != Version {
+		return h, b, nil
+	}
+	rest := int(binary.LittleEndian.Uint16(b[6:]))
+	if rest < helloRest || rest > helloRest+maxJob {
+		return h, nil, malformed("HELLO of %d bytes", rest)
+	}
+	b = b[:helloFixed+rest]
+	if _, err := io.ReadFull(r, b[helloFixed:]); err != nil {
+		return h, nil, err
+	}
+	h.role = b[8]
+	h.window = int(binary.LittleEndian.Uint16(b[10:]))
+	h.node = int(binary.LittleEndian.Uint32(b[12:]))
+	h.to = int(binary.LittleEndian.Uint32(b[16:]))
+	h.nodes = int(binary.LittleEndian.Uint32(b[20:]))
+	copy(h.nonce[:], b[24:])
+	h.job = string(b[helloFixed+helloRest:])
+	if b[9] != 0 || (h.role != roleClient && h.role != roleServer) || h.window < 1 || h.window > MaxWindow {
+		return h, nil, malformed("HELLO % x", b)
+	}
+	return h, b, nil
+}
+
+// compare names the first difference between what we say and what they say.
+func compare(mine, theirs hello) error {
+	differ := func(what string, mine, theirs any) error {
+		return &HandshakeError{What: what, Mine: fmt.Sprint(mine), Theirs: fmt.Sprint(theirs)}
+	}
+	switch {
+	case theirs.version != mine.version:
+		return differ("version", mine.version, theirs.version)
+	case theirs.role == mine.role:
+		return &HandshakeError{What: "protocol", Theirs: "a HELLO of our own role"}
+	case theirs.job != mine.job:
+		return differ("job", fmt.Sprintf("%q", mine.job), fmt.Sprintf("%q", theirs.job))
+	case theirs.nodes != mine.nodes:
+		return differ("nodes", mine.nodes, theirs.nodes)
+	case theirs.to != mine.node:
+		return differ("node", mine.node, theirs.to)
+	case theirs.node != mine.to || theirs.node >= mine.nodes:
+		return differ("node", mine.to, theirs.node)
+	}
+	return nil
+}
+
+func proof(secret []byte, role uint8, client, server, binding []byte) []byte {
+	m := hmac.New(sha256.New, secret)
+	var lengths [13]byte
+	lengths[0] = role
+	binary.LittleEndian.PutUint32(lengths[1:], uint32(len(client)))
+	binary.LittleEndian.PutUint32(lengths[5:], uint32(len(server)))
+	binary.LittleEndian.PutUint32(lengths[9:], uint32(len(binding)))
+	for _, part := range [][]byte{[]byte("hdmlp sample exchange\x00"), lengths[:], client, server, binding} {
+		m.Write(part)
+	}
+	return m.Sum(nil)
+}
+
+// binding is a secret that only the two ends of a TLS session know; nil without TLS.
+func binding(conn net.Conn) ([]byte, error) {
+	session, ok := conn.(*tls.Conn)
+	if !ok {
+		return nil, nil
+	}
+	state := session.ConnectionState()
+	return state.ExportKeyingMaterial("EXPORTER-hdmlp-exchange", nil, 32)
+}
+
+// greet runs the client's side of the handshake, and returns the window.
+func (id Identity) greet(ctx context.Context, conn net.Conn, peer, window int, patience time.Duration) (int, error) {
+	granted := 0
+	err := bounded(ctx, conn, patience, func() error {
+		mine := hello{version: Version, role: roleClient, window: window, node: id.Node, to: peer, nodes: id.Nodes, job: id.Job}
+		if err := secure(ctx, conn, &mine); err != nil {
+			return err
+		}
+		sent := mine.append(nil)
+		if _, err := conn.Write(sent); err != nil {
+			return err
+		}
+		theirs, got, err := readHello(conn)
+		if err != nil {
+			return err
+		}
+		if err := compare(mine, theirs); err != nil {
+			return err
+		}
+		bound, err := binding(conn)
+		if err != nil {
+			return err
+		}
+		if _, err := conn.Write(proof(id.Secret, roleClient, sent, got, bound)); err != nil {
+			return err
+		}
+		var verdict [verdictSize]byte
+		if _, err := io.ReadFull(conn, verdict[:]); err != nil {
+			return err
+		}
+		switch verdict[0] {
+		case accepted:
+		case refusedBusy:
+			return fmt.Errorf("%w: it has as many connections of node %d as it allows", ErrUnavailable, id.Node)
+		default:
+			return &HandshakeError{What: "secret"}
+		}
+		if !hmac.Equal(verdict[1:], proof(id.Secret, roleServer, sent, got, bound)) {
+			return &HandshakeError{What: "secret"}
+		}
+		granted = min(window, theirs.window)
+		return nil
+	})
+	return granted, err
+}
+
+// welcome runs the server's side, and returns the client's node and the window.
+// admit is asked when the client has proved itself, and says whether there is
+// room for it.
+func (id Identity) welcome(ctx context.Context, conn net.Conn, window int, patience time.Duration, admit func(node int) bool) (node, granted int, err error) {
+	err = bounded(ctx, conn, patience, func() error {
+		theirs, got, err := readHello(conn)
+		if err != nil {
+			return err
+		}
+		mine := hello{version: Version, role: roleServer, window: window, node: id.Node, to: theirs.node, nodes: id.Nodes, job: id.Job}
+		if err := secure(ctx, conn, &mine); err != nil {
+			return err
+		}
+		sent := mine.append(nil)
+		if _, err := conn.Write(sent); err != nil {
+			return err
+		}
+		if err := compare(mine, theirs); err != nil {
+			return err
+		}
+		bound, err := binding(conn)
+		if err != nil {
+			return err
+		}
+		var proved [proofSize]byte
+		if _, err := io.ReadFull(conn, proved[:]); err != nil {
+			return err
+		}
+		var verdict [verdictSize]byte
+		switch {
+		case !hmac.Equal(proved[:], proof(id.Secret, roleClient, got, sent, bound)):
+			verdict[0], err = refusedSecret, &HandshakeError{What: "secret"}
+		case !admit(theirs.node):
+			verdict[0], err = refusedBusy, fmt.Errorf("%w: node %d has as many connections as are allowed", ErrUnavailable, theirs.node)
+		default:
+			copy(verdict[1:], proof(id.Secret, roleServer, got, sent, bound))
+			node, granted = theirs.node, min(window, theirs.window)
+		}
+		if _, werr := conn.Write(verdict[:]); err == nil {
+			err = werr
+		}
+		return err
+	})
+	return node, granted, err
+}
+
+// secure finishes TLS, where it is, before the first byte is read or written, and draws the nonce.
+func secure(ctx context.Context, conn net.Conn, h *hello) error {
+	if session, ok := conn.(*tls.Conn); ok {
+		if err := session.HandshakeContext(ctx); err != nil {
+			return fmt.Errorf("TLS: %w", err)
+		}
+	}
+	_, err := rand.Read(h.nonce[:])
+	return err
+}
+
+// bounded runs a handshake within its time, and gives its errors a kind and the peer's address.
+func bounded(ctx context.Context, conn net.Conn, patience time.Duration, shake func() error) error {
+	// A deadline that is set twice is the later call's, so a context that ends
+	// just now must come after ours: AfterFunc starts behind it.
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	err := shake()
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		err = conn.SetDeadline(time.Time{})
+	}
+	addr := "a peer"
+	if a := conn.RemoteAddr(); a != nil {
+		addr = a.String()
+	}
+	var differs *HandshakeError
+	var record tls.RecordHeaderError
+	var untrusted *tls.CertificateVerificationError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &differs):
+		differs.Addr = addr
+		return differs
+	case errors.As(err, &record):
+		return &HandshakeError{Addr: addr, What: "protocol", Theirs: fmt.Sprintf("% x", record.RecordHeader)}
+	case errors.As(err, &untrusted):
+		return fmt.Errorf("%w: %s: %w", ErrRefused, addr, err)
+	case errors.Is(err, errFrame):
+		return fmt.Errorf("%w: handshake with %s: %w", ErrCorrupt, addr, err)
+	}
+	return fmt.Errorf("%w: handshake with %s: %w", ErrUnavailable, addr, err)
+}
+
+// newSession wraps conn in TLS where it is asked for.
+func (id Identity) newSession(conn net.Conn, server bool) net.Conn {
+	switch {
+	case id.TLS == nil:
+		return conn
+	case server:
+		return tls.Server(conn, id.TLS)
+	default:
+		return tls.Client(conn, id.TLS)
+	}
+}
+
+// sever closes a connection at once. TLS would say goodbye first, which can wait for the peer.
+func sever(conn net.Conn) {
+	if session, ok := conn.(*tls.Conn); ok {
+		conn = session.NetConn()
+	}
+	conn.Close()
+}

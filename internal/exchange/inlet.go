@@ -1,0 +1,152 @@
+package exchange
+
+import (
+	"io"
+	"net"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	inletSize = 64 << 10
+	// Samples from this size on are read straight into their destination, all
+	// but what came in one piece with their header. Below it a read per sample
+	// would cost more than a copy from a buffer that holds many of them.
+	directSize = 16 << 10
+)
+
+// inlet reads a client's connection. Of one goroutine.
+//
+// From a TCP socket it reads with readv: the rest of the payload into its
+// destination, and what comes behind it into the buffer, in one system call that
+// does not wait. It waits without touching the destination, as call
+// demands. Other connections (TLS, pipes in tests) can not do that: there the
+// payload goes through the buffer.
+type inlet struct {
+	conn net.Conn
+	raw  syscall.RawConn // nil: not a socket
+	buf  []byte
+	r, w int // buf[r:w] was read and not yet used
+	// ahead is how much is read behind what is asked for: a header where
+	// samples are large, so that their payloads do not go through the buffer.
+	ahead int
+
+	step func(fd uintptr) bool // in.try, made once
+	vecs [][]byte
+	call *call
+	off  int
+	n    int
+	err  error
+}
+
+func newInlet(conn net.Conn) *inlet {
+	in := &inlet{conn: conn, buf: make([]byte, inletSize), ahead: inletSize, vecs: make([][]byte, 0, 2)}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		if raw, err := tcp.SyscallConn(); err == nil {
+			in.raw = raw
+		}
+	}
+	in.step = in.try
+	return in
+}
+
+// peek gives the next n bytes, without using them up.
+func (in *inlet) peek(n int) ([]byte, error) {
+	if in.w-in.r < n && len(in.buf)-in.r < n {
+		in.w = copy(in.buf, in.buf[in.r:in.w])
+		in.r = 0
+	}
+	for in.w-in.r < n {
+		if in.r == in.w {
+			in.r, in.w = 0, 0
+		}
+		end := min(len(in.buf), max(in.r+n, in.w+in.ahead))
+		got, err := in.conn.Read(in.buf[in.w:end])
+		in.w += got
+		if err != nil && in.w-in.r < n {
+			if err == io.EOF && in.w > in.r {
+				err = io.ErrUnexpectedEOF
+			}
+			return nil, err
+		}
+	}
+	return in.buf[in.r : in.r+n], nil
+}
+
+// payload reads a sample's bytes into c's destination, or past everybody if its caller has left.
+func (in *inlet) payload(c *call, length int) error {
+	in.ahead = inletSize
+	if length >= directSize {
+		in.ahead = headerSize
+	}
+	for off := 0; off < length; {
+		if have := min(in.w-in.r, length-off); have > 0 {
+			c.mu.Lock()
+			if c.dst != nil {
+				copy(c.dst[off:], in.buf[in.r:in.r+have])
+			}
+			c.mu.Unlock()
+			in.r += have
+			off += have
+			continue
+		}
+		in.r, in.w = 0, 0
+		if in.raw == nil {
+			n, err := in.conn.Read(in.buf)
+			if err != nil && n == 0 {
+				return cut(err)
+			}
+			in.w = n
+			continue
+		}
+		in.call, in.off = c, off
+		if err := in.raw.Read(in.step); err != nil {
+			return cut(err)
+		}
+		if in.err != nil {
+			return cut(in.err)
+		}
+		n := in.n
+		if rest := length - off; n > rest {
+			in.w, n = n-rest, rest
+		}
+		off += n
+	}
+	return nil
+}
+
+// try makes one read that does not wait. false: nothing has come yet.
+func (in *inlet) try(fd uintptr) bool {
+	c := in.call
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	rest := int(c.length) - in.off
+	in.vecs = in.vecs[:0]
+	if c.dst != nil {
+		in.vecs = append(in.vecs, c.dst[in.off:], in.buf[:in.ahead])
+	} else {
+		// The buffer takes what nobody wants; w must not count it.
+		in.vecs = append(in.vecs, in.buf[:min(rest, len(in.buf))])
+	}
+	for {
+		in.n, in.err = unix.Readv(int(fd), in.vecs)
+		switch {
+		case in.err == unix.EINTR:
+			continue
+		case in.err == unix.EAGAIN:
+			return false
+		case in.err == nil && in.n == 0:
+			in.err = io.EOF
+		}
+		return true
+	}
+}
+
+// cut is the error for a connection that ends within a payload.
+func cut(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}

@@ -1,0 +1,90 @@
+package exchange
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// ClientStats is what a Client has done, as of now.
+type ClientStats struct {
+	Peer        int
+	Samples     int64         // that came whole
+	Bytes       int64         // of these
+	Failed      int64         // calls of Fetch that ended in an error, contexts' included
+	Connected   int           // connections that are up
+	Connections int64         // made so far
+	InFlight    int           // requests without an answer
+	Latency     time.Duration // from request to answer: a moving average over the last 16 or so
+	Err         error         // why the last connection was lost or not made; nil: none was
+}
+
+// Stats returns a snapshot.
+func (c *Client) Stats() ClientStats {
+	s := ClientStats{Peer: c.peer, Samples: c.samples.Load(), Bytes: c.bytes.Load(), Failed: c.failed.Load()}
+	links := *c.links.Load()
+	s.Connected = len(links)
+	for _, l := range links {
+		s.InFlight += int(l.flying.Load())
+		l.mu.Lock()
+		s.Latency += l.mu.latency / time.Duration(len(links))
+		l.mu.Unlock()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.Connections, s.Err = c.mu.made, c.mu.err
+	return s
+}
+
+// PeerStats is what a Server has done for one node.
+type PeerStats struct {
+	Node        int
+	Samples     int64         // sent
+	Bytes       int64         // of these
+	Failures    int64         // requests answered otherwise
+	Asked       int64         // samples announced
+	Connections int           // that are up
+	InFlight    int           // requests without an answer
+	Latency     time.Duration // from request to answer: a moving average over the last 16 or so
+}
+
+// ServerStats is what a Server has done, as of now.
+type ServerStats struct {
+	Peers   []PeerStats // by node; those that were ever connected
+	Refused int64       // connections that did not pass the handshake
+	Reading int         // calls of Holder.Sample that have nothing to send yet
+}
+
+// Stats returns a snapshot.
+func (s *Server) Stats() ServerStats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := ServerStats{Refused: s.mu.refused, Reading: s.mu.reading}
+	nodes := maps.Clone(s.mu.past)
+	for p := range s.mu.peers {
+		p.mu.Lock()
+		n := nodes[p.node]
+		n.Connections++
+		n.InFlight += p.mu.inFlight
+		n.add(p.mu.stats)
+		nodes[p.node] = n
+		p.mu.Unlock()
+	}
+	for _, node := range slices.Sorted(maps.Keys(nodes)) {
+		n := nodes[node]
+		n.Node = node
+		out.Peers = append(out.Peers, n)
+	}
+	return out
+}
+
+// add adds what one connection did.
+func (n *PeerStats) add(o PeerStats) {
+	n.Samples += o.Samples
+	n.Bytes += o.Bytes
+	n.Failures += o.Failures
+	n.Asked += o.Asked
+	if o.Latency > 0 {
+		n.Latency = o.Latency
+	}
+}
