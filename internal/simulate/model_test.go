@@ -245,7 +245,13 @@ func TestThesisScenarios(t *testing.T) {
 		for _, slower := range []struct{ than, is string }{
 			{"perfect", "cooperative"}, {"cooperative", "frequency"}, {"frequency", "minio"}, {"minio", "staging"}, {"staging", "naive"},
 		} {
-			if took[slower.is] < took[slower.than]*0.99 {
+			least := 0.99
+			if c.name == "3" && slower.is == "frequency" {
+				// Half of the dataset lies on SSDs that give a thread 43 MB/s, less than an idle source does. cooperative
+				// reads there all the same, and spares the source; frequency reads 1.6 times as much from it.
+				least = 0.92
+			}
+			if took[slower.is] < took[slower.than]*least {
 				t.Errorf("scenario %s: %s takes %.2f s, %s %.2f s", c.name, slower.is, took[slower.is], slower.than, took[slower.than])
 			}
 		}
