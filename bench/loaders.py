@@ -178,6 +178,9 @@ class HDMLP:
             if spec.get("fast"):
                 transform = [transforms.ImgDecode(fast=True), transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(),
                              transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
+        if spec.get("tensor"):  # files of float32 numbers, which become a tensor as they are
+            from hdmlp import transforms
+            transform = [transforms.Reshape(spec["bytes"] // spec["batch_size"] // 4, 1, 1)]
         dataset = self._ht.ImageFolder(spec["path"], transform)
         options = {"memory": spec["memory"]} if spec.get("memory") else {}
         if "threads" in spec:
