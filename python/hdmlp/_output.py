@@ -28,6 +28,8 @@ class Output:
         for edge in self.shape:
             self.count *= edge
         self.nbytes = self.count * _SIZES[self.type]
+        self._torch: Any = None  # once it is needed
+        self._dtype: Any = None
 
     def array(self, block: Optional[memoryview], n: int) -> Any:
         """A batch of n as a numpy array of shape (n, ...), where it lies.
@@ -47,11 +49,15 @@ class Output:
 
     def tensor(self, block: Optional[memoryview], n: int) -> Any:
         """A batch of n as a tensor of shape (n, ...), where it lies."""
-        import torch
-        dtype = getattr(torch, self.type)
+        if self._dtype is None:
+            import torch
+            self._torch, self._dtype = torch, getattr(torch, self.type)
         if not n:
-            return torch.empty((0, *self.shape), dtype=dtype)
-        return torch.frombuffer(block, dtype=dtype, count=n * self.count).view(n, *self.shape)
+            return self._torch.empty((0, *self.shape), dtype=self._dtype)
+        return self._torch.frombuffer(block, dtype=self._dtype).view(n, *self.shape)
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return {**self.__dict__, "_torch": None, "_dtype": None}
 
     def split(self, block: Optional[memoryview], n: int) -> List[memoryview]:
         """The samples of a batch of n, one by one."""

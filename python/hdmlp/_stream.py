@@ -318,13 +318,13 @@ class Stream:
         lease = Lease(slots, self._freed.append)
         if not n:
             return []
+        if self.output is not None:
+            return self._block(payload, n, lease)
         columns = memoryview(payload)
         offsets = columns[32 + 8 * n:32 + 16 * n].cast("Q").tolist()
         lengths = columns[32 + 16 * n:32 + 24 * n].cast("Q").tolist()
         segments = payload[32 + 28 * n:32 + 32 * n]
         first = segments[:4]
-        if self.output is not None:
-            return self._block(int.from_bytes(first, "little"), segments == first * n, offsets, lengths, lease)
         try:
             if segments == first * n:
                 view = self._segments[int.from_bytes(first, "little")].view(lease).toreadonly()
@@ -339,14 +339,18 @@ class Stream:
             raise ProtocolError("a batch reaches beyond its segment")
         return views
 
-    def _block(self, segment: int, one: bool, offsets: List[int], lengths: List[int], lease: Lease) -> memoryview:
+    def _block(self, payload: bytearray, n: int, lease: Lease) -> memoryview:
         """A batch of what transforms made, which lies in one piece."""
-        size, begin = self.output.nbytes, offsets[0]
-        end = begin + size * len(offsets)
-        if not one or segment not in self._segments or lengths != [size] * len(lengths) or offsets != list(range(begin, end, size)):
-            raise ProtocolError(f"a batch of {len(offsets)} samples of {size} bytes does not lie in one piece")
-        view = self._segments[segment].view(lease)[begin:end]
-        if len(view) != end - begin:
+        size = self.output.nbytes
+        begin, = protocol.U64.unpack_from(payload, 32 + 8 * n)
+        last, = protocol.U64.unpack_from(payload, 24 + 16 * n)
+        segments = payload[32 + 28 * n:32 + 32 * n]
+        segment = self._segments.get(int.from_bytes(segments[:4], "little"))
+        if (segment is None or segments != segments[:4] * n or last != begin + (n - 1) * size
+                or payload[32 + 16 * n:32 + 24 * n] != protocol.U64.pack(size) * n):
+            raise ProtocolError(f"a batch of {n} samples of {size} bytes does not lie in one piece")
+        view = segment.view(lease)[begin:begin + n * size]
+        if len(view) != n * size:
             raise ProtocolError("a batch reaches beyond its segment")
         return view
 
