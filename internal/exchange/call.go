@@ -36,11 +36,13 @@ type call struct {
 	// Guarded by link.mu; length does not change while the call is under way.
 	sample     int32
 	length     uint32
-	since      time.Time
-	deadline   time.Time
-	receiving  bool  // its payload is being read
-	cancelled  bool  // the server is told, or about to be
-	prev, next int32 // neighbours in order of deadline; unlisted: not under way
+	since      time.Time // zero where the time it takes is not measured
+	deadline   int64     // the tick of the watch at which its time is up
+	frames     uint64    // that had come when it was made
+	receiving  bool      // its payload is being read
+	expired    bool      // its time was up once; its answer is still to come
+	cancelled  bool      // the server is told, or about to be
+	prev, next int32     // neighbours in order of deadline; unlisted: not under way
 }
 
 // leave takes dst away. told: there is a message in done all the same.

@@ -76,7 +76,8 @@ func (e *FetchError) Unwrap() []error {
 	return []error{e.Kind, e.Err}
 }
 
-// Holder is what a node serves from. Methods are called from many goroutines.
+// Holder is what a node serves from. A sample's bytes never change while a
+// Server has the Holder. Methods are called from many goroutines.
 type Holder interface {
 	// Held gives the sample where it lies, if it lies in memory and can be had
 	// without waiting. The bytes must stay as they are until the Server is

@@ -16,6 +16,9 @@ import (
 // errBroken: the connection ended under a call that was not the reason for it.
 var errBroken = errors.New("connection lost")
 
+// One call in so many is timed.
+const measured = 8
+
 // Neighbours in the list of deadlines.
 const (
 	none     = -1 // the list ends here
@@ -39,6 +42,7 @@ type link struct {
 	free   chan uint32 // tags that may be taken
 	calls  []call      // by tag
 	wake   chan struct{}
+	tick   time.Duration // of the watch
 	dead   chan struct{} // closed by fail
 	flying atomic.Int32
 
@@ -48,10 +52,13 @@ type link struct {
 		cancels     []uint32 // tags, the same
 		ask         []byte   // samples, the same
 		ping        bool     // to be sent
-		pinged      time.Time
-		heard       time.Time // when the last whole frame came
-		first, last int32     // calls under way, by deadline
-		err         error     // why it ended
+		pinged      bool     // and was asked for since the last whole frame
+		frames      uint64   // whole ones that came
+		now         int64    // ticks of the watch: the time, as far as deadlines go
+		heard       int64    // the tick at which frames last grew
+		asked       uint64   // calls so far
+		first, last int32    // calls under way, by deadline
+		err         error    // why it ended
 		latency     time.Duration
 	}
 }
@@ -68,7 +75,7 @@ func newLink(c *Client, conn net.Conn, window int) *link {
 		l.free <- uint32(tag)
 	}
 	l.mu.first, l.mu.last = none, none
-	l.mu.heard = time.Now()
+	l.tick = min(c.o.Timeout/4, c.o.KeepAlive/2)
 	return l
 }
 
@@ -145,7 +152,6 @@ func (l *link) fetch(ctx context.Context, id int32, dst []byte) error {
 
 // send puts a request into the buffer, and wakes the writer if that was empty.
 func (l *link) send(c *call, id int32, dst []byte) bool {
-	now := time.Now()
 	l.mu.Lock()
 	if l.mu.err != nil {
 		l.mu.Unlock()
@@ -153,8 +159,12 @@ func (l *link) send(c *call, id int32, dst []byte) bool {
 	}
 	// Nobody else knows this call: its tag was free.
 	c.dst, c.left, c.told, c.settled = dst, false, false, false
-	c.sample, c.length, c.since, c.deadline = id, uint32(len(dst)), now, now.Add(l.c.o.Timeout)
-	c.receiving, c.cancelled = false, false
+	c.sample, c.length, c.since = id, uint32(len(dst)), time.Time{}
+	c.deadline, c.frames = l.mu.now+l.ticks(l.c.o.Timeout), l.mu.frames
+	c.receiving, c.expired, c.cancelled = false, false, false
+	if l.mu.asked++; l.mu.asked%measured == 0 {
+		c.since = time.Now()
+	}
 	l.list(c)
 	idle := len(l.mu.out) == 0
 	if idle {
@@ -276,7 +286,7 @@ func (l *link) read() error {
 			}
 			l.in.r += headerSize
 			l.mu.Lock()
-			l.mu.heard, l.mu.pinged = time.Now(), time.Time{}
+			l.hear()
 			l.mu.Unlock()
 			continue
 		}
@@ -359,12 +369,11 @@ func (l *link) blame(c *call, err error) error {
 }
 
 func (l *link) answered(c *call, h header, verdict error) {
-	now := time.Now()
 	l.mu.Lock()
 	l.unlist(c)
-	l.mu.heard, l.mu.pinged = now, time.Time{}
-	if h.kind == kindSample {
-		l.mu.latency += (now.Sub(c.since) - l.mu.latency) / 16
+	l.hear()
+	if !c.since.IsZero() && h.kind == kindSample {
+		l.mu.latency += (time.Since(c.since) - l.mu.latency) / 16
 	}
 	l.mu.Unlock()
 	if h.kind == kindSample {
@@ -383,8 +392,11 @@ func (l *link) answered(c *call, h header, verdict error) {
 // own payload is what does not come, the connection is at fault. The call's tag
 // stays taken; that it is cancelled is answered within as long again, or the
 // peer does not keep to the rules.
+//
+// Time is counted in ticks: a clock that is read for every call costs more than
+// the rest of the watch.
 func (l *link) watch() {
-	ticker := time.NewTicker(min(l.c.o.Timeout/4, l.c.o.KeepAlive/2))
+	ticker := time.NewTicker(l.tick)
 	defer ticker.Stop()
 	for {
 		select {
@@ -392,33 +404,43 @@ func (l *link) watch() {
 		case <-l.dead:
 			return
 		}
-		if err := l.inspect(time.Now()); err != nil {
+		if err := l.inspect(); err != nil {
 			l.fail(err)
 			return
 		}
 	}
 }
 
-func (l *link) inspect(now time.Time) error {
+// ticks is how many make d, at least: the first may be short.
+func (l *link) ticks(d time.Duration) int64 { return int64((d+l.tick-1)/l.tick) + 1 }
+
+// hear notes a whole frame.
+func (l *link) hear() {
+	l.mu.frames++
+	l.mu.heard, l.mu.pinged = l.mu.now, false
+}
+
+func (l *link) inspect() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	defer l.kick()
+	l.mu.now++
 	for l.mu.first != none {
 		c := &l.calls[l.mu.first]
-		if now.Before(c.deadline) {
+		if l.mu.now < c.deadline {
 			break
 		}
 		slow := fmt.Errorf("%w: no answer within %v", ErrUnavailable, l.c.o.Timeout)
 		switch {
 		case c.receiving:
 			slow = fmt.Errorf("%w: sample %d did not come to its end within %v", ErrUnavailable, c.sample, l.c.o.Timeout)
-		case l.mu.heard.Before(c.since):
-			slow = fmt.Errorf("%w: nothing was heard for %v", ErrUnavailable, now.Sub(c.since).Round(time.Millisecond))
-		case c.deadline.Sub(c.since) > l.c.o.Timeout:
+		case l.mu.frames == c.frames:
+			slow = fmt.Errorf("%w: nothing was heard within %v", ErrUnavailable, l.c.o.Timeout)
+		case c.expired:
 			slow = fmt.Errorf("%w: a request that was cancelled had no answer", ErrUnavailable)
 		default:
 			l.unlist(c)
-			c.deadline = now.Add(l.c.o.Timeout)
+			c.expired, c.deadline = true, l.mu.now+l.ticks(l.c.o.Timeout)
 			l.list(c)
 			c.expire(slow)
 			l.cancelLocked(c)
@@ -426,17 +448,17 @@ func (l *link) inspect(now time.Time) error {
 		}
 		// Whose time is up is told so; the others, that the connection was lost.
 		for at := l.mu.first; at != none; at = l.calls[at].next {
-			if late := &l.calls[at]; !now.Before(late.deadline) {
+			if late := &l.calls[at]; l.mu.now >= late.deadline {
 				late.expire(slow)
 			}
 		}
 		return slow
 	}
-	switch quiet := now.Sub(l.mu.heard); {
-	case !l.mu.pinged.IsZero() && now.Sub(l.mu.pinged) >= l.c.o.Timeout:
-		return fmt.Errorf("%w: nothing was heard for %v", ErrUnavailable, quiet.Round(time.Millisecond))
-	case l.mu.pinged.IsZero() && quiet >= l.c.o.KeepAlive:
-		l.mu.ping, l.mu.pinged = true, now
+	switch quiet := l.mu.now - l.mu.heard; {
+	case l.mu.pinged && quiet >= l.ticks(l.c.o.KeepAlive)+l.ticks(l.c.o.Timeout):
+		return fmt.Errorf("%w: nothing was heard for %v", ErrUnavailable, time.Duration(quiet)*l.tick)
+	case !l.mu.pinged && quiet >= l.ticks(l.c.o.KeepAlive):
+		l.mu.ping, l.mu.pinged = true, true
 	}
 	return nil
 }

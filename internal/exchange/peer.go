@@ -23,7 +23,7 @@ const (
 // peer is one connection of a server, from its handshake to its end.
 //
 // The reader takes requests, and answers at once what lies in memory, by
-// putting it among those that are ready; others are read by goroutines of their
+// putting it among those that are ready; the others are read by goroutines of their
 // own (turns.go). The writer sends what is ready, as much as there is, headers and samples
 // in one writev from where they lie.
 //
@@ -167,7 +167,7 @@ func (p *peer) request(b []byte) error {
 		data, held := p.s.h.Held(r.sample)
 		var sum uint32
 		if held && len(data) == int(r.length) {
-			sum = crc32.Checksum(data, castagnoli)
+			sum = p.s.sums.of(r.sample, data)
 		}
 		p.mu.Lock()
 		e := &p.mu.table[r.tag]

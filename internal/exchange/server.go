@@ -78,6 +78,7 @@ type Server struct {
 	ctx   context.Context // ends with Close
 	close context.CancelFunc
 	all   sync.WaitGroup
+	sums  sums
 
 	mu struct { // guards the following; taken before peer.mu
 		sync.Mutex

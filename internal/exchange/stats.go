@@ -15,7 +15,7 @@ type ClientStats struct {
 	Connected   int           // connections that are up
 	Connections int64         // made so far
 	InFlight    int           // requests without an answer
-	Latency     time.Duration // from request to answer: a moving average over the last 16 or so
+	Latency     time.Duration // from request to answer: a moving average
 	Err         error         // why the last connection was lost or not made; nil: none was
 }
 
@@ -45,7 +45,7 @@ type PeerStats struct {
 	Asked       int64         // samples announced
 	Connections int           // that are up
 	InFlight    int           // requests without an answer
-	Latency     time.Duration // from request to answer: a moving average over the last 16 or so
+	Latency     time.Duration // from request to answer: a moving average
 }
 
 // ServerStats is what a Server has done, as of now.
