@@ -1,0 +1,544 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
+)
+
+// node is a member as this node knows it.
+type node struct {
+	Member
+	instance string
+	gossip   string
+	down     bool
+	// unheard: gossip said that this instance is gone. Only then may gossip say that it is back:
+	// late news of a daemon that is known to have ended must not.
+	unheard bool
+}
+
+// event is something to tell who asked by Notify.
+type event struct {
+	node  int
+	alive bool
+}
+
+// agent is this node's half. What the hub says comes in by handle, from one goroutine at a time;
+// what gossip says by heard. Three sources know of a node's end, whichever is first counts: its stream's
+// end at node 0 when its port then refuses connections (a killed daemon: at once), node 0's word for it,
+// and memberlist (a host or link that is silent: about 12 s, so that a daemon that gets no CPU
+// for 10 s stays in). Whoever is wrongly thought gone is back as soon as it is heard.
+//
+// Lock order: memberlist's, agent.mu, hub.mu. Nothing of memberlist's is called under agent.mu.
+type agent struct {
+	o        Options
+	instance string
+	hub      *hub // on node 0
+	once     sync.Once
+	formed   chan struct{} // closed when all may go
+	gone     chan struct{} // closed when forming has failed
+	done     chan struct{} // closed by close
+	tasks    sync.WaitGroup
+	events   *outbox[event]
+
+	mu        sync.Mutex
+	closed    bool
+	went      bool // formed is closed
+	failure   error
+	limit     time.Time // forming ends with an error then
+	status    *pb.Status
+	trouble   string // why node 0 is not reached
+	up        link   // to the hub; nil: there is none
+	nodes     map[int]*node
+	welcoming bool         // between welcome and complete
+	incoming  []*pb.Member // of that
+	broadcast []byte
+	calls     map[uint64]*call
+	lastCall  uint64
+	listeners []func(int, bool)
+	gossip    *gossip
+}
+
+const (
+	grace     = 2 * time.Second // beyond the deadline, for those who are to be told
+	flushTime = 500 * time.Millisecond
+)
+
+func newAgent(o Options) *agent {
+	a := &agent{
+		o: o, instance: newInstance(), formed: make(chan struct{}), gone: make(chan struct{}), done: make(chan struct{}),
+		events: newOutbox[event](), nodes: map[int]*node{}, calls: map[uint64]*call{}, limit: time.Now().Add(o.Deadline),
+	}
+	a.tasks.Go(func() {
+		for {
+			e, ok := a.events.take(a.done)
+			if !ok {
+				return
+			}
+			a.mu.Lock()
+			listeners := slices.Clone(a.listeners)
+			a.mu.Unlock()
+			for _, f := range listeners {
+				f(e.node, e.alive)
+			}
+		}
+	})
+	return a
+}
+
+// alone is the cluster of one node.
+func (a *agent) alone() {
+	a.nodes[0] = &node{Member: Member{0, a.o.Exchange, a.o.Ranks, a.o.Payload}, instance: a.instance}
+	a.broadcast = a.o.Broadcast
+	a.went = true
+}
+
+// wait waits until the cluster has formed, or can not.
+func (a *agent) wait(ctx context.Context) error {
+	for {
+		a.mu.Lock()
+		left := time.Until(a.limit)
+		a.mu.Unlock()
+		timer := time.NewTimer(left)
+		select {
+		case <-a.formed:
+		case <-a.gone:
+		case <-ctx.Done():
+			a.canceled()
+			timer.Stop()
+			return ctx.Err()
+		case <-timer.C:
+			a.late()
+			continue
+		}
+		timer.Stop()
+		break
+	}
+	a.mu.Lock()
+	err := a.failure
+	a.mu.Unlock()
+	if err == nil {
+		return nil
+	}
+	_, late := err.(*MissingError)
+	_, canceled := err.(*CanceledError)
+	if a.hub != nil && !late && !canceled { // nodes that come a little later are told as well
+		select {
+		case <-a.hub.allTold:
+		case <-time.After(grace):
+		case <-ctx.Done():
+		}
+	}
+	return err
+}
+
+// canceled tells the others that this node goes before it began.
+func (a *agent) canceled() {
+	err := &CanceledError{a.o.Node}
+	if a.hub != nil {
+		a.hub.abort(err)
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.up != nil {
+		a.up.Send(&pb.Message{Kind: &pb.Message_Failed{Failed: encodeFailure(err)}})
+	}
+}
+
+// late ends forming, if the deadline has not been moved.
+func (a *agent) late() {
+	a.mu.Lock()
+	if time.Until(a.limit) > 0 {
+		a.mu.Unlock()
+		return
+	}
+	a.limit = a.limit.Add(time.Hour)
+	status, trouble := a.status, a.trouble
+	a.mu.Unlock()
+	if a.hub != nil {
+		a.hub.expire() // tells this node as well
+		return
+	}
+	if status == nil || trouble != "" {
+		a.fail(&AddressError{
+			a.o.Node, "reach", "node 0", a.o.Join, a.o.Deadline,
+			trouble + ". Is node 0's daemon there, with the same addresses, and its port open?",
+		})
+		return
+	}
+	e := &MissingError{Nodes: a.o.Nodes, Missing: toInts(status.GetMissing()), Refused: status.GetRefused(), Waited: a.o.Deadline}
+	for _, p := range status.GetPresent() {
+		e.Present = append(e.Present, present(int(p.GetNode()), p.GetAddress()))
+	}
+	a.fail(e)
+}
+
+func present(n int, address string) string { return fmt.Sprintf("node %d (%s)", n, address) }
+
+// fail ends forming. After it, only the log hears of it.
+func (a *agent) fail(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.failLocked(err)
+}
+
+func (a *agent) failLocked(err error) {
+	if a.went {
+		a.o.Log.Warn("node 0 does not let this node back in", "reason", err)
+	} else if a.failure == nil {
+		a.failure = err
+		close(a.gone)
+	}
+}
+
+// connected: the hub listens by up. It returns what to register with.
+func (a *agent) connected(up link) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.up, a.incoming, a.welcoming = up, nil, false
+}
+
+// disconnected: it does not anymore.
+func (a *agent) disconnected(up link) {
+	a.mu.Lock()
+	if a.up != up {
+		a.mu.Unlock()
+		return
+	}
+	a.up = nil
+	a.endCalls(func(what string) error {
+		return &GatherError{what, []int{0}, "the connection to node 0 was lost, and gathers go through it"}
+	})
+	zero, doubt := node{}, false
+	if z := a.nodes[0]; a.went && z != nil && !z.down {
+		zero, doubt = *z, true
+	}
+	a.mu.Unlock()
+	if doubt {
+		a.check(0, zero.instance, zero.gossip)
+	}
+}
+
+// registration is what this node says of itself now.
+func (a *agent) registration(gossip string) *pb.Register {
+	r := a.o.register(a.instance)
+	r.Gossip = gossip
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.went {
+		r.Formed, r.Broadcast = true, a.broadcast
+	}
+	return r
+}
+
+// handle takes a message of the hub's.
+func (a *agent) handle(m *pb.Message) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch k := m.GetKind().(type) {
+	case *pb.Message_Accepted:
+		a.trouble = ""
+		// Node 0's deadline counts; only if it says nothing does this node's own.
+		left := min(time.Duration(k.Accepted.GetRemainingMs())*time.Millisecond, 24*time.Hour)
+		if limit := time.Now().Add(left + grace); a.hub == nil && limit.After(a.limit) {
+			a.limit = limit
+		}
+	case *pb.Message_Status:
+		a.status = k.Status
+		a.o.Progress(a.waiting())
+	case *pb.Message_Welcome:
+		a.broadcast, a.incoming, a.welcoming = k.Welcome.GetBroadcast(), nil, true
+	case *pb.Message_Member:
+		if !a.sane(k.Member) {
+			return errHandshake
+		}
+		if !a.welcoming { // a node came back
+			if len(a.nodes) == a.o.Nodes {
+				a.learn(k.Member)
+			}
+			return nil
+		}
+		if len(a.incoming) >= a.o.Nodes {
+			return errHandshake
+		}
+		a.incoming = append(a.incoming, k.Member)
+	case *pb.Message_Complete:
+		if len(a.incoming) != a.o.Nodes {
+			return errHandshake
+		}
+		for _, n := range a.incoming {
+			a.learn(n)
+		}
+		a.incoming, a.welcoming = nil, false
+		if len(a.nodes) != a.o.Nodes {
+			return errHandshake
+		}
+		a.start()
+	case *pb.Message_Go:
+		if !a.went && len(a.nodes) == a.o.Nodes && a.failure == nil {
+			a.went = true
+			close(a.formed)
+		}
+	case *pb.Message_Abort:
+		a.failLocked(decodeFailure(k.Abort))
+	case *pb.Message_Ping:
+		a.up.Send(&pb.Message{Kind: &pb.Message_Pong{Pong: &pb.Pong{}}})
+	case *pb.Message_Down:
+		a.mark(int(k.Down.GetNode()), k.Down.GetInstance(), true)
+	case *pb.Message_Part:
+		a.part(k.Part)
+	case *pb.Message_Gathered:
+		a.gathered(k.Gathered)
+	default:
+		return errHandshake
+	}
+	return nil
+}
+
+// waiting says what is waited for.
+func (a *agent) waiting() string {
+	var missing []int
+	for _, n := range a.status.GetMissing() {
+		missing = append(missing, int(n))
+	}
+	if len(missing) == 0 {
+		return "all nodes are there"
+	}
+	s := fmt.Sprintf("waiting for %s of %d", numbers("node", missing), a.o.Nodes)
+	if r := a.status.GetRefused(); len(r) > 0 {
+		s += "; refused: " + strings.Join(r, "; ")
+	}
+	return s
+}
+
+func (a *agent) sane(m *pb.Member) bool {
+	_, _, err := splitAddress(m.GetGossip())
+	return int(m.GetNode()) < a.o.Nodes && err == nil
+}
+
+// learn takes in a member as node 0 sees it; under mu.
+func (a *agent) learn(m *pb.Member) {
+	n := int(m.GetNode())
+	old := a.nodes[n]
+	now := &node{
+		Member:   Member{n, m.GetExchange(), toInts(m.GetRanks()), m.GetPayload()},
+		instance: m.GetInstance(), gossip: m.GetGossip(), down: m.GetDown(),
+	}
+	if n == a.o.Node {
+		now.down = false
+	}
+	a.nodes[n] = now
+	if old == nil || n == a.o.Node {
+		return
+	}
+	same := old.instance == now.instance
+	if same {
+		now.unheard = old.unheard && now.down
+	}
+	if !old.down && (now.down || !same) {
+		a.events.put(event{n, false})
+	}
+	if !now.down && (old.down || !same) {
+		a.events.put(event{n, true})
+	}
+}
+
+// mark notes that an instance is gone, or back; it returns whether that is news. Under mu.
+func (a *agent) mark(n int, instance string, down bool) bool {
+	m := a.nodes[n]
+	if m == nil || m.instance != instance || m.down == down || n == a.o.Node {
+		return false
+	}
+	m.down = down
+	a.o.Log.Info("a node went or came back", "node", n, "alive", !down)
+	a.events.put(event{n, !down})
+	return true
+}
+
+// heard is what gossip says; memberlist calls it under its lock.
+func (a *agent) heard(n int, instance string, alive bool) {
+	a.mu.Lock()
+	m := a.nodes[n]
+	news := false
+	if m != nil && m.instance == instance && (!alive || m.unheard) {
+		m.unheard = !alive
+		news = a.mark(n, instance, !alive)
+	}
+	a.mu.Unlock()
+	if !news || a.hub == nil {
+		return
+	}
+	if alive {
+		a.hub.up(n, instance)
+	} else {
+		a.hub.down(n, instance)
+	}
+}
+
+// check finds out whether a node whose stream has ended is gone: nobody listens at its port anymore.
+// A port that takes connections, or does not answer, proves nothing; that is for memberlist.
+func (a *agent) check(n int, instance, gossip string) {
+	a.task(func() {
+		for _, pause := range []time.Duration{0, 100 * time.Millisecond, 400 * time.Millisecond, 1500 * time.Millisecond} {
+			select {
+			case <-a.done:
+				return
+			case <-time.After(pause):
+			}
+			c, err := net.DialTimeout("tcp", gossip, time.Second)
+			if err == nil {
+				_ = c.Close()
+				continue
+			}
+			if !errors.Is(err, syscall.ECONNREFUSED) {
+				continue
+			}
+			if a.hub != nil {
+				a.hub.down(n, instance) // tells this node as well
+				return
+			}
+			a.mu.Lock()
+			a.mark(n, instance, true)
+			a.mu.Unlock()
+			return
+		}
+	})
+}
+
+// task runs f in a goroutine that close waits for; false: it is too late.
+func (a *agent) task(f func()) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return false
+	}
+	a.tasks.Go(f)
+	return true
+}
+
+func isDone(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
+// start takes part in failure detection, then tells the hub; under mu.
+func (a *agent) start() {
+	up := a.up
+	if a.closed || up == nil {
+		return
+	}
+	self, zero := a.nodes[a.o.Node], a.nodes[0]
+	name, own, join := gossipName(self.Node, self.instance), self.gossip, zero.gossip
+	a.tasks.Go(func() {
+		err := a.gossip.start(name, own, a.heard)
+		if err == nil && a.o.Node != 0 {
+			err = a.gossip.join(join)
+		}
+		if err == nil {
+			up.Send(&pb.Message{Kind: &pb.Message_Ready{Ready: &pb.Ready{}}})
+			return
+		}
+		if isDone(a.done) {
+			return
+		}
+		err = &AddressError{a.o.Node, "reach", "failure detection of node 0, TCP and UDP", join, 0, err.Error()}
+		up.Send(&pb.Message{Kind: &pb.Message_Failed{Failed: encodeFailure(err)}})
+		a.fail(err)
+	})
+}
+
+// mend looks from time to time for nodes that gossip lost: memberlist itself forgets who was silent
+// for long, so that after a link was cut neither side would find the other again.
+func (a *agent) mend() {
+	for i := 0; ; i++ {
+		select {
+		case <-a.done:
+			return
+		case <-time.After(mendPause):
+		}
+		var lost []string
+		a.mu.Lock()
+		for _, n := range a.nodes {
+			if n.unheard && n.Node != a.o.Node {
+				lost = append(lost, n.gossip)
+			}
+		}
+		a.mu.Unlock()
+		if len(lost) > 0 {
+			slices.Sort(lost)
+			_ = a.gossip.join(lost[i%len(lost)]) // gone, as we thought
+		}
+	}
+}
+
+// leave tells the others that this node goes.
+func (a *agent) leave() {
+	a.mu.Lock()
+	up := a.up
+	a.mu.Unlock()
+	if up != nil {
+		up.Send(&pb.Message{Kind: &pb.Message_Leave{Leave: &pb.Leave{}}})
+	}
+	if a.gossip != nil {
+		a.gossip.leave()
+	}
+}
+
+// close ends all that the agent has begun.
+func (a *agent) close() {
+	a.mu.Lock()
+	if a.closed {
+		a.mu.Unlock()
+		return
+	}
+	a.closed = true
+	close(a.done)
+	a.endCalls(func(string) error { return ErrClosed })
+	a.mu.Unlock()
+	if a.gossip != nil {
+		a.gossip.close()
+	}
+	a.tasks.Wait()
+}
+
+func (a *agent) list() []Member {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := make([]Member, a.o.Nodes)
+	for i := range out {
+		out[i] = a.nodes[i].Member
+	}
+	return out
+}
+
+func (a *agent) told() []byte {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.broadcast
+}
+
+func (a *agent) alive(n int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	m := a.nodes[n]
+	return m != nil && !m.down
+}
+
+func (a *agent) notify(f func(int, bool)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.listeners = append(a.listeners, f)
+}

@@ -1,0 +1,103 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+
+	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
+)
+
+// examine compares what a node says of itself with node 0 and with those that are there.
+// It reports the first difference.
+func (h *hub) examine(p *peer) error {
+	theirs, own := p.reg, h.own
+	n := p.node()
+	if theirs.GetJob() != own.GetJob() {
+		return &JobError{n, p.seen, theirs.GetJob(), own.GetJob()}
+	}
+	if len(theirs.GetPayload()) > MaxPayload {
+		return &LimitError{fmt.Sprintf("payload of node %d (%s)", n, p.seen), int64(len(theirs.GetPayload())), MaxPayload}
+	}
+	differs := func(key, a, b string) error { return &DifferenceError{n, p.seen, key, a, b} }
+	if a, b := theirs.GetNodes(), own.GetNodes(); a != b {
+		return differs("nodes", fmt.Sprint(a), fmt.Sprint(b))
+	}
+	if n >= h.nodes() {
+		return &OptionError{"node", fmt.Sprint(n), fmt.Sprintf("must be in [0, nodes), and nodes is %d; %s says so", h.nodes(), p.seen)}
+	}
+	if a, b := theirs.GetWorldSize(), own.GetWorldSize(); a != b {
+		return differs("world_size", fmt.Sprint(a), fmt.Sprint(b))
+	}
+	if key, a, b, ok := difference(theirs.GetFacts(), own.GetFacts()); !ok {
+		return differs(key, a, b)
+	}
+	for _, r := range theirs.GetRanks() {
+		if r >= own.GetWorldSize() {
+			return &RankError{int(r), int(own.GetWorldSize()), []int{n}}
+		}
+		for other := range h.nodes() { // in order, so that the same pair is named always
+			if q := h.peers[other]; other != n && q != nil && slices.Contains(q.reg.GetRanks(), r) {
+				return &RankError{int(r), int(own.GetWorldSize()), []int{min(n, other), max(n, other)}}
+			}
+		}
+	}
+	if was := h.members[n]; h.phase == running && was != nil && !slices.Equal(was.GetRanks(), theirs.GetRanks()) {
+		return differs("ranks", fmt.Sprint(theirs.GetRanks()), fmt.Sprint(was.GetRanks())+" before, as told to the others, and so")
+	}
+	for _, address := range []string{theirs.GetExchange(), theirs.GetGossip()} {
+		if _, _, err := splitAddress(address); err != nil {
+			return &OptionError{"address", address, fmt.Sprintf("%v; node %d (%s) says so", err, n, p.seen)}
+		}
+	}
+	return nil
+}
+
+// difference is the first fact that is not the same in both.
+func difference(theirs, own []*pb.Fact) (key, a, b string, ok bool) {
+	values := make(map[string]string, len(own))
+	for _, f := range own {
+		values[f.GetKey()] = f.GetValue()
+	}
+	const none = "(not given)"
+	for _, f := range theirs {
+		v, there := values[f.GetKey()]
+		if !there {
+			return f.GetKey(), f.GetValue(), none, false
+		}
+		if v != f.GetValue() {
+			return f.GetKey(), f.GetValue(), v, false
+		}
+		delete(values, f.GetKey())
+	}
+	for _, f := range own {
+		if v, left := values[f.GetKey()]; left {
+			return f.GetKey(), none, v, false
+		}
+	}
+	return "", "", "", true
+}
+
+// covered says whether the ranks of all nodes are the world, and their payloads not too much.
+func (h *hub) covered() error {
+	has := make(map[uint32]bool)
+	total := int64(0)
+	for _, p := range h.peers {
+		total += int64(len(p.reg.GetPayload()))
+		for _, r := range p.reg.GetRanks() {
+			has[r] = true
+		}
+	}
+	if total > MaxTotal {
+		return &LimitError{"payloads of all nodes together", total, MaxTotal}
+	}
+	if len(has) == int(h.own.GetWorldSize()) {
+		return nil
+	}
+	e := &CoverageError{WorldSize: int(h.own.GetWorldSize())}
+	for r := range h.own.GetWorldSize() {
+		if !has[r] && len(e.Missing) < 1000 {
+			e.Missing = append(e.Missing, int(r))
+		}
+	}
+	return e
+}

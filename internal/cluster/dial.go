@@ -1,0 +1,257 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"syscall"
+	"time"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
+)
+
+const (
+	firstPause = 50 * time.Millisecond // between attempts to reach node 0
+	mostPause  = time.Second
+)
+
+// join keeps this node connected to node 0, until stop, or halt, which lets nothing go out. Attempts begin anew when a connection
+// is lost, before the cluster has formed and after.
+func join(a *agent) (stop, halt func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended, last := make(chan struct{}), make(chan struct{})
+	a.tasks.Go(func() {
+		defer close(ended)
+		for pause := firstPause; ; pause = min(2*pause, mostPause) {
+			met, err := a.attend(ctx)
+			if met {
+				pause = firstPause
+			}
+			if ctx.Err() != nil || isDone(last) || a.fatal(err) {
+				return
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-last:
+				return
+			case <-time.After(pause):
+			}
+		}
+	})
+	a.tasks.Go(a.mend)
+	halt = func() {
+		cancel()
+		<-ended
+	}
+	return func() {
+		close(last)
+		a.mu.Lock()
+		up := a.up
+		a.mu.Unlock()
+		if up != nil { // let what was sent go out
+			up.Close()
+			select {
+			case <-ended:
+			case <-time.After(flushTime):
+			}
+		}
+		halt()
+	}, halt
+}
+
+// fatal: no further attempt would end otherwise.
+func (a *agent) fatal(err error) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed || a.failure != nil {
+		return true
+	}
+	switch err.(type) {
+	case *SecretError, *VersionError:
+	case *AddressError: // a port of our own is in use
+	default:
+		return false
+	}
+	if a.went { // node 0's place is taken by somebody else's daemon; that may end
+		return false
+	}
+	a.failLocked(err)
+	return true
+}
+
+// attend is one stay: from connecting to the connection's end. met: the handshake was completed.
+func (a *agent) attend(ctx context.Context) (met bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	dialer := &trackingDialer{}
+	defer dialer.close()
+	st := a.call(ctx, dialer)
+	defer func() { _ = st.CloseResponse() }()
+
+	timer := time.AfterFunc(handshakeTime, cancel)
+	c, err := greet(st, a.o.Secret, a.o.Node)
+	if !timer.Stop() && err == nil {
+		err = context.DeadlineExceeded
+	}
+	if err == nil {
+		err = a.bind(dialer.local())
+	} else if failed := dialer.failure(); failed != nil {
+		err = failed // connect says EOF
+	}
+	if err != nil {
+		return false, a.explain(err)
+	}
+	a.connected(c)
+	c.Send(&pb.Message{Kind: &pb.Message_Register{Register: a.registration(a.gossip.address)}})
+	pumped := make(chan struct{})
+	go func() { // ends with the box, or with ctx
+		defer close(pumped)
+		if c.pump(ctx.Done()) == nil {
+			_ = st.CloseRequest() // node 0 sees the end of what was sent, and ends the stream
+		} else {
+			cancel()
+		}
+	}()
+	for {
+		var m *pb.Message
+		if m, err = c.receive(); err == nil {
+			err = a.handle(m)
+		}
+		if err != nil {
+			break
+		}
+	}
+	a.disconnected(c)
+	c.Close()
+	cancel()
+	<-pumped
+	return true, err
+}
+
+// call begins an Attend over a connection of its own.
+func (a *agent) call(ctx context.Context, dialer *trackingDialer) *connect.BidiStreamForClient[pb.Frame, pb.Frame] {
+	protocols, scheme := new(http.Protocols), "http://"
+	if a.o.TLS != nil {
+		scheme = "https://"
+		protocols.SetHTTP2(true)
+	} else {
+		protocols.SetUnencryptedHTTP2(true)
+	}
+	transport := &http.Transport{
+		DialContext: dialer.dial, Protocols: protocols, DisableCompression: true, TLSHandshakeTimeout: handshakeTime,
+		HTTP2: &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTime},
+	}
+	if a.o.TLS != nil {
+		transport.TLSClientConfig = a.o.TLS.Clone()
+	}
+	client := pb.NewControlClient(&http.Client{Transport: transport}, scheme+a.o.Join,
+		connect.WithReadMaxBytes(maxFrame), connect.WithAcceptCompression("gzip", nil, nil))
+	return client.Attend(ctx)
+}
+
+// bind binds the sockets of failure detection, once it is known which address to bind to.
+func (a *agent) bind(local string) error {
+	if a.gossip != nil {
+		return nil
+	}
+	g, err := newGossip(&a.o, a.o.Gossip, local)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	a.gossip = g
+	a.mu.Unlock()
+	return nil
+}
+
+// explain notes why node 0 was not reached, for who waits.
+func (a *agent) explain(err error) error {
+	var version versionMismatch
+	switch {
+	case errors.As(err, &version):
+		return &VersionError{"node 0 (" + a.o.Join + ")", protocolVersion, uint32(version)}
+	case errors.Is(err, errSecret), connect.CodeOf(err) == connect.CodeUnauthenticated:
+		return &SecretError{a.o.Node, a.o.Join}
+	}
+	if own := new(AddressError); errors.As(err, &own) {
+		return err
+	}
+	trouble := err.Error()
+	var op *net.OpError
+	var name *net.DNSError
+	switch {
+	case errors.As(err, &name):
+		trouble = name.Error()
+	case errors.Is(err, syscall.ECONNREFUSED):
+		trouble = "connection refused"
+	case errors.As(err, &op) && op.Op == "dial":
+		trouble = op.Err.Error()
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		trouble = fmt.Sprintf("no answer within %v", handshakeTime)
+	default:
+		trouble = "what answers there is not a daemon of HDMLP that waits for nodes (" + trouble + ")"
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.trouble != trouble && !a.went && !a.closed {
+		a.trouble = trouble
+		a.o.Progress(fmt.Sprintf("node %d waits for node 0 at %s: %s", a.o.Node, a.o.Join, trouble))
+	}
+	return err
+}
+
+// trackingDialer remembers its connections: closing them ends everything that HTTP keeps for them.
+type trackingDialer struct {
+	mu    sync.Mutex
+	conns []net.Conn
+	ended bool
+	err   error
+}
+
+func (d *trackingDialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	c, err := (&net.Dialer{Timeout: handshakeTime}).DialContext(ctx, network, address)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err != nil {
+		d.err = err
+		return nil, err
+	}
+	if d.ended {
+		_ = c.Close()
+		return nil, net.ErrClosed
+	}
+	d.conns = append(d.conns, c)
+	return c, nil
+}
+
+// local is this machine's address towards node 0.
+func (d *trackingDialer) local() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.conns) == 0 {
+		return ""
+	}
+	host, _, _ := net.SplitHostPort(d.conns[0].LocalAddr().String())
+	return host
+}
+
+func (d *trackingDialer) failure() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.err
+}
+
+func (d *trackingDialer) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ended = true
+	for _, c := range d.conns {
+		_ = c.Close()
+	}
+}

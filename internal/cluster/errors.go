@@ -1,0 +1,253 @@
+package cluster
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
+)
+
+// ErrClosed is what a Cluster's methods return after Close.
+var ErrClosed = errors.New("the cluster was left")
+
+// OptionError: an option of Form that can not be.
+type OptionError struct{ Option, Value, Why string }
+
+func (e *OptionError) Error() string { return fmt.Sprintf("%s=%q: %s", e.Option, e.Value, e.Why) }
+
+// AddressError: an address that can not be listened at, or not be reached.
+type AddressError struct {
+	Node   int    // whose
+	Doing  string // "listen at" or "reach"
+	What   string // what is, or should be, there
+	Where  string
+	Waited time.Duration
+	Why    string
+}
+
+func (e *AddressError) Error() string {
+	waited := ""
+	if e.Waited > 0 {
+		waited = fmt.Sprintf(" within %v", e.Waited.Round(time.Millisecond))
+	}
+	return fmt.Sprintf("node %d could not %s %s (%s)%s: %s", e.Node, e.Doing, e.Where, e.What, waited, e.Why)
+}
+
+// MissingError: some nodes did not come in time.
+type MissingError struct {
+	Nodes   int
+	Missing []int
+	Present []string // "node 0 (host:port)"
+	Refused []string // who came and was not let in, and why
+	Waited  time.Duration
+}
+
+func (e *MissingError) Error() string {
+	s := fmt.Sprintf("%s of %d did not come within %v; there: %s", numbers("node", e.Missing), e.Nodes,
+		e.Waited.Round(time.Millisecond), strings.Join(e.Present, ", "))
+	if len(e.Refused) > 0 {
+		s += "; refused: " + strings.Join(e.Refused, "; ")
+	}
+	return s + ". Look at those nodes' logs; they must reach node 0's port"
+}
+
+// SecretError: the other side does not know this job's secret.
+type SecretError struct {
+	Node    int    // who says so
+	Address string // of the other side
+}
+
+func (e *SecretError) Error() string {
+	if e.Node == 0 {
+		return fmt.Sprintf("%s does not know this job's secret: give all nodes the same", e.Address)
+	}
+	return fmt.Sprintf("node %d and node 0 (%s) do not have the same secret: give all nodes the same", e.Node, e.Address)
+}
+
+// VersionError: the other side speaks another version of the control protocol.
+type VersionError struct {
+	Address      string
+	Mine, Theirs uint32
+}
+
+func (e *VersionError) Error() string {
+	return fmt.Sprintf("%s speaks version %d of the control protocol, this node %d: install the same version of hdmlp on all nodes",
+		e.Address, e.Theirs, e.Mine)
+}
+
+// JobError: a node of another job came.
+type JobError struct {
+	Node           int
+	Address        string
+	Theirs, Node0s string
+}
+
+func (e *JobError) Error() string {
+	return fmt.Sprintf("node %d (%s) belongs to job %q, node 0 to job %q: two jobs use one port, or a daemon of an earlier start still runs",
+		e.Node, e.Address, e.Theirs, e.Node0s)
+}
+
+// DifferenceError: a fact that is not the same on all nodes.
+type DifferenceError struct {
+	Node    int
+	Address string
+	Key     string
+	Theirs  string // that node's value
+	Node0s  string
+}
+
+func (e *DifferenceError) Error() string {
+	return fmt.Sprintf("%s is %s on node %d (%s), but %s on node 0", e.Key, e.Theirs, e.Node, e.Address, e.Node0s)
+}
+
+// DuplicateError: two nodes claim one node number.
+type DuplicateError struct {
+	Node          int
+	First, Second string // addresses
+}
+
+func (e *DuplicateError) Error() string {
+	return fmt.Sprintf("both %s and %s say that they are node %d: every node needs a number of its own", e.First, e.Second, e.Node)
+}
+
+// RankError: two nodes claim one rank, or one claims a rank that can not be.
+type RankError struct {
+	Rank, WorldSize int
+	Nodes           []int
+}
+
+func (e *RankError) Error() string {
+	if len(e.Nodes) == 1 {
+		return fmt.Sprintf("node %d has rank %d, but world_size is %d", e.Nodes[0], e.Rank, e.WorldSize)
+	}
+	return fmt.Sprintf("%s claim rank %d: a rank belongs to one node", numbers("node", e.Nodes), e.Rank)
+}
+
+// CoverageError: all nodes are there, but not all ranks.
+type CoverageError struct {
+	WorldSize int
+	Missing   []int
+}
+
+func (e *CoverageError) Error() string {
+	return fmt.Sprintf("world_size is %d, but no node has %s", e.WorldSize, numbers("rank", e.Missing))
+}
+
+// LimitError: more bytes than are allowed.
+type LimitError struct {
+	What        string
+	Size, Limit int64
+}
+
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("%s has %d bytes, the limit is %d", e.What, e.Size, e.Limit)
+}
+
+// GatherError: some nodes gave nothing to a gather, because they are gone.
+type GatherError struct {
+	What    string
+	Missing []int
+	Why     string
+}
+
+func (e *GatherError) Error() string {
+	return fmt.Sprintf("gather %q: nothing from %s: %s", e.What, numbers("node", e.Missing), e.Why)
+}
+
+// CanceledError: a node was stopped while the cluster was forming.
+type CanceledError struct{ Node int }
+
+func (e *CanceledError) Error() string {
+	return fmt.Sprintf("node %d was stopped before all nodes were there", e.Node)
+}
+
+// RemoteError is another node's error that has no type of its own here.
+type RemoteError struct{ Text string }
+
+func (e *RemoteError) Error() string { return e.Text }
+
+// failures are the errors that travel, with the kinds under which they do.
+var failures = map[string]func() error{
+	"option":     func() error { return new(OptionError) },
+	"address":    func() error { return new(AddressError) },
+	"missing":    func() error { return new(MissingError) },
+	"secret":     func() error { return new(SecretError) },
+	"job":        func() error { return new(JobError) },
+	"difference": func() error { return new(DifferenceError) },
+	"duplicate":  func() error { return new(DuplicateError) },
+	"rank":       func() error { return new(RankError) },
+	"coverage":   func() error { return new(CoverageError) },
+	"limit":      func() error { return new(LimitError) },
+	"gather":     func() error { return new(GatherError) },
+	"canceled":   func() error { return new(CanceledError) },
+}
+
+func encodeFailure(err error) *pb.Failure {
+	kind := ""
+	switch err.(type) {
+	case *OptionError:
+		kind = "option"
+	case *AddressError:
+		kind = "address"
+	case *MissingError:
+		kind = "missing"
+	case *SecretError:
+		kind = "secret"
+	case *JobError:
+		kind = "job"
+	case *DifferenceError:
+		kind = "difference"
+	case *DuplicateError:
+		kind = "duplicate"
+	case *RankError:
+		kind = "rank"
+	case *CoverageError:
+		kind = "coverage"
+	case *LimitError:
+		kind = "limit"
+	case *GatherError:
+		kind = "gather"
+	case *CanceledError:
+		kind = "canceled"
+	default:
+		err = &RemoteError{err.Error()}
+	}
+	detail, _ := json.Marshal(err) // of strings and numbers: never fails
+	return &pb.Failure{Kind: kind, Detail: detail}
+}
+
+func decodeFailure(f *pb.Failure) error {
+	make, ok := failures[f.GetKind()]
+	err := error(new(RemoteError))
+	if ok {
+		err = make()
+	}
+	if json.Unmarshal(f.GetDetail(), err) != nil {
+		return &RemoteError{fmt.Sprintf("another node failed, and what it says can not be understood (%q)", f.GetKind())}
+	}
+	return err
+}
+
+// numbers writes "node 3", "nodes 1 and 2", "ranks 0, 1, 2 and 13 more".
+func numbers(noun string, n []int) string {
+	const most = 16
+	if len(n) == 1 {
+		return fmt.Sprintf("%s %d", noun, n[0])
+	}
+	words := make([]string, 0, most)
+	for _, v := range n[:min(len(n), most)] {
+		words = append(words, fmt.Sprint(v))
+	}
+	last := ""
+	switch {
+	case len(n) > most:
+		last = fmt.Sprintf(" and %d more", len(n)-most)
+	case len(n) > 1:
+		last = " and " + words[len(words)-1]
+		words = words[:len(words)-1]
+	}
+	return noun + "s " + strings.Join(words, ", ") + last
+}

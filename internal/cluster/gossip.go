@@ -1,0 +1,214 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"log"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// Time limits of failure detection. A node that does not answer is suspected after one to two
+// probes, and declared dead unless it says within suspicion probes that it lives. With these, a node
+// that gets no CPU for 10 s is not declared dead; one that is cut off is, within about 12 s
+// (18 s where there are more than 10 nodes and few of them notice).
+const (
+	probeInterval = time.Second
+	probeTimeout  = 500 * time.Millisecond
+	suspicion     = 10
+	mendPause     = 5 * time.Second
+	leaveTime     = 300 * time.Millisecond
+)
+
+// gossip is memberlist as it is used here. Its sockets are bound before the node registers, since
+// their port is told to the others; it begins to speak when all nodes are known.
+type gossip struct {
+	log       *slog.Logger
+	key       []byte
+	transport *memberlist.NetTransport
+	address   string // host:port; host empty: as others see this node
+
+	mu     sync.Mutex
+	list   *memberlist.Memberlist
+	closed bool
+}
+
+// newGossip binds. at is the address of Options; local the one to bind to where at has no host.
+func newGossip(o *Options, at, local string) (*gossip, error) {
+	g := &gossip{log: o.Log, key: derive(o.Secret, labelGossip, []byte(o.Job))}
+	refuse := func(err error) error {
+		why := err.Error()
+		if isErrno(err, syscall.EADDRINUSE) {
+			why = "the port is in use: another job's, or a daemon that has not ended yet"
+		}
+		return &AddressError{o.Node, "listen at", "failure detection, TCP and UDP", at, 0, why}
+	}
+	host, port, err := splitAddress(at)
+	if err != nil {
+		return nil, refuse(err)
+	}
+	bind := []string{local}
+	if host != "" {
+		if host, err = resolve(host); err != nil {
+			return nil, refuse(err)
+		}
+		bind = []string{host, ""} // or everywhere, where the host is not this machine's: behind NAT
+	}
+	if local == "" && host == "" {
+		bind = []string{""}
+	}
+	logger := log.New(logWriter{o.Log}, "", 0)
+	for _, b := range bind {
+		if g.transport, err = listenGossip(b, port, logger); err == nil || !isErrno(err, syscall.EADDRNOTAVAIL) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, refuse(err)
+	}
+	g.address = net.JoinHostPort(host, strconv.Itoa(g.transport.GetAutoBindPort()))
+	return g, nil
+}
+
+// isErrno also knows errors that memberlist has made texts of.
+func isErrno(err error, e syscall.Errno) bool {
+	return errors.Is(err, e) || strings.HasSuffix(err.Error(), e.Error())
+}
+
+// listenGossip binds TCP and UDP to one port; any, if port is 0. Host empty: everywhere.
+func listenGossip(host string, port int, logger *log.Logger) (t *memberlist.NetTransport, err error) {
+	hosts := []string{host}
+	if host == "" {
+		hosts = []string{"::", "0.0.0.0"}
+	}
+	tries := 1
+	if port == 0 {
+		tries = 10 // the port that TCP got may be taken for UDP
+	}
+	for range tries {
+		for _, h := range hosts {
+			c := &memberlist.NetTransportConfig{BindAddrs: []string{h}, BindPort: port, Logger: logger}
+			if t, err = memberlist.NewNetTransport(c); err == nil {
+				return t, nil
+			}
+		}
+	}
+	return nil, err
+}
+
+// resolve makes an IP address of a host.
+func resolve(host string) (string, error) {
+	if net.ParseIP(host) != nil {
+		return host, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	found, err := net.DefaultResolver.LookupHost(ctx, host)
+	if err != nil {
+		return "", err
+	}
+	return found[0], nil
+}
+
+// gossipName is unlike that of any earlier daemon of the node.
+func gossipName(n int, instance string) string { return strconv.Itoa(n) + "." + instance }
+
+func splitName(name string) (n int, instance string, ok bool) {
+	number, instance, ok := strings.Cut(name, ".")
+	n, err := strconv.Atoi(number)
+	return n, instance, ok && err == nil
+}
+
+// start begins to speak under name, as others reach it at own. Idempotent.
+func (g *gossip) start(name, own string, heard func(n int, instance string, alive bool)) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return ErrClosed
+	}
+	if g.list != nil {
+		return nil
+	}
+	host, port, err := splitAddress(own)
+	if err != nil {
+		return err
+	}
+	c := memberlist.DefaultLANConfig()
+	c.Name = name
+	c.Transport = g.transport
+	c.AdvertiseAddr, c.AdvertisePort = host, port
+	c.SecretKey = g.key
+	c.ProbeInterval, c.ProbeTimeout = probeInterval, probeTimeout
+	c.SuspicionMult, c.SuspicionMaxTimeoutMult = suspicion, 2
+	c.TCPTimeout = 5 * time.Second
+	c.Events = listener(heard)
+	c.Logger = log.New(logWriter{g.log}, "", 0)
+	g.list, err = memberlist.Create(c)
+	return err
+}
+
+// join gets to know all that the node at address knows. It also tells it, if it thinks
+// that this node is dead, that it is not.
+func (g *gossip) join(address string) error {
+	g.mu.Lock()
+	list, closed := g.list, g.closed
+	g.mu.Unlock()
+	if closed || list == nil {
+		return ErrClosed
+	}
+	_, err := list.Join([]string{address})
+	return err
+}
+
+func (g *gossip) leave() {
+	g.mu.Lock()
+	list := g.list
+	g.mu.Unlock()
+	if list != nil {
+		_ = list.Leave(leaveTime) // nobody may be left to hear it
+	}
+}
+
+func (g *gossip) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return
+	}
+	g.closed = true
+	if g.list != nil {
+		_ = g.list.Shutdown() // shuts the transport down as well
+		return
+	}
+	_ = g.transport.Shutdown()
+}
+
+// listener passes memberlist's events on.
+type listener func(n int, instance string, alive bool)
+
+func (f listener) tell(n *memberlist.Node, alive bool) {
+	if number, instance, ok := splitName(n.Name); ok {
+		f(number, instance, alive)
+	}
+}
+
+func (f listener) NotifyJoin(n *memberlist.Node)  { f.tell(n, true) }
+func (f listener) NotifyLeave(n *memberlist.Node) { f.tell(n, false) }
+func (f listener) NotifyUpdate(*memberlist.Node)  {}
+
+// logWriter makes debug messages of other libraries' lines: whatever matters is said elsewhere.
+type logWriter struct{ log *slog.Logger }
+
+func (w logWriter) Write(p []byte) (int, error) {
+	if w.log.Enabled(context.Background(), slog.LevelDebug) {
+		w.log.Debug(strings.TrimSpace(string(p)))
+	}
+	return len(p), nil
+}

@@ -1,0 +1,489 @@
+package cluster
+
+import (
+	"log/slog"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
+)
+
+// link is how the hub speaks to one node. Neither method blocks.
+type link interface {
+	Send(*pb.Message)
+	Close() // after what was sent
+}
+
+// peer is one stay of one node: from its Register to the end of its stream.
+type peer struct {
+	link
+	seen  string // host:port from which it came
+	local string // host:port of ours at which it came
+	reg   *pb.Register
+	ready bool
+}
+
+func (p *peer) node() int { return int(p.reg.GetNode()) }
+
+type phase int
+
+const (
+	forming   phase = iota // not all nodes are there
+	welcoming              // all are there and agree; not all watch each other yet
+	running                // all have been told to go
+	failed                 // all are told why
+)
+
+// hub is node 0's half: who belongs to the cluster. It is a state machine that knows no network:
+// what arrives comes in by attach, receive, detach and expire, what is to be said goes out by
+// links, and time by after.
+//
+//	forming --all there--> welcoming --all ready--> running
+//	   ^                      |                        |
+//	   +------one goes--------+              nodes go and come back
+//
+// forming and welcoming go to failed by any difference, claim or deadline; there is no way back.
+// A node's stay is told from its daemon's next by instance. Where two claim one number, the older
+// is asked (ping): if it answers within contestTime, the newcomer is a second node of that number.
+//
+// Node 0's own agent is a peer like the others, the first one: its Register is what the others'
+// are compared with, and what it says itself can not differ.
+//
+// INVARIANTS (under mu): members has one entry per node that was part of the welcomed cluster;
+// peers has at most one per node; the hub never waits for a link.
+type hub struct {
+	after func(time.Duration, func()) // calls the function later
+	check func(node int, instance, gossip string)
+	log   *slog.Logger
+
+	mu       sync.Mutex
+	phase    phase
+	failure  error
+	own      *pb.Register
+	peers    map[int]*peer
+	members  map[int]*pb.Member // as told to all
+	contest  map[int]*peer      // newcomers whose number is taken
+	refused  []string           // who was not let in
+	told     map[int]bool       // nodes that were told of the failure
+	allTold  chan struct{}      // closed when all of them were
+	deadline time.Time
+	waited   time.Duration
+	stale    bool // a status is due
+	gathers  map[string]*round
+}
+
+const (
+	contestTime = 2 * time.Second
+	statusPause = 100 * time.Millisecond
+	mostRefused = 16
+)
+
+func newHub(own *pb.Register, deadline time.Duration, log *slog.Logger) *hub {
+	return &hub{
+		after: func(d time.Duration, f func()) { time.AfterFunc(d, f) },
+		check: func(int, string, string) {},
+		log:   log, own: own,
+		peers: map[int]*peer{}, members: map[int]*pb.Member{}, contest: map[int]*peer{},
+		told: map[int]bool{}, allTold: make(chan struct{}),
+		deadline: time.Now().Add(deadline), waited: deadline,
+		gathers: map[string]*round{},
+	}
+}
+
+func (h *hub) nodes() int { return int(h.own.GetNodes()) }
+
+// attach takes a node in, or says why not. The caller calls receive and detach for it either way.
+func (h *hub) attach(p *peer) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.phase == failed {
+		h.tell(p)
+		return
+	}
+	if err := h.examine(p); err != nil {
+		h.reject(p, err)
+		return
+	}
+	old := h.peers[p.node()]
+	if old == nil || old.reg.GetInstance() == p.reg.GetInstance() {
+		h.accept(p)
+		return
+	}
+	if rival := h.contest[p.node()]; rival != nil {
+		h.reject(p, &DuplicateError{p.node(), rival.seen, p.seen})
+		return
+	}
+	h.contest[p.node()] = p
+	old.Send(&pb.Message{Kind: &pb.Message_Ping{Ping: &pb.Ping{}}})
+	h.after(contestTime, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.contest[p.node()] == p && h.peers[p.node()] == old {
+			h.drop(old)
+		}
+	})
+}
+
+// reject keeps p out. While the cluster forms that ends the start for all, unless p belongs to another job.
+func (h *hub) reject(p *peer, err error) {
+	if _, other := err.(*JobError); other || h.phase == running {
+		h.log.Warn("a node was refused", "address", p.seen, "reason", err)
+		h.note(err.Error())
+		p.Send(&pb.Message{Kind: &pb.Message_Abort{Abort: encodeFailure(err)}})
+		p.Close()
+		return
+	}
+	h.fail(err)
+	h.tell(p)
+}
+
+// note remembers who was refused, for who waits, and wonders.
+func (h *hub) note(what string) {
+	if len(h.refused) < mostRefused && !slices.Contains(h.refused, what) {
+		h.refused = append(h.refused, what)
+		h.status()
+	}
+}
+
+// refuse is note for who was turned away before it could register.
+func (h *hub) refuse(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.log.Warn("a connection was refused", "reason", err)
+	h.note(err.Error())
+}
+
+// accept makes p its node's peer, in place of the one before.
+func (h *hub) accept(p *peer) {
+	n := p.node()
+	if old := h.peers[n]; old != nil {
+		old.Close()
+	}
+	h.peers[n] = p
+	if p.reg.GetFormed() && n != 0 && h.phase != running {
+		h.own.Broadcast = p.reg.GetBroadcast() // this node 0 is new, the job is not
+	}
+	p.Send(&pb.Message{Kind: &pb.Message_Accepted{Accepted: &pb.Accepted{RemainingMs: max(0, time.Until(h.deadline).Milliseconds())}}})
+	switch {
+	case h.phase == running:
+		h.log.Info("a node is back", "node", n, "address", p.seen)
+		m := h.member(p)
+		m.Down = true // until it is ready
+		h.members[n] = m
+		h.greet(p)
+	case len(h.peers) == h.nodes():
+		h.welcome()
+	default:
+		h.phase = forming
+		h.status()
+	}
+}
+
+// welcome tells all nodes of each other, if they agree.
+func (h *hub) welcome() {
+	if err := h.covered(); err != nil {
+		h.fail(err)
+		return
+	}
+	h.phase = welcoming
+	clear(h.members)
+	for n, p := range h.peers {
+		p.ready = false
+		h.members[n] = h.member(p)
+	}
+	for _, n := range slices.Sorted(maps.Keys(h.peers)) {
+		h.greet(h.peers[n])
+	}
+}
+
+// greet tells p who belongs to the cluster.
+func (h *hub) greet(p *peer) {
+	p.Send(&pb.Message{Kind: &pb.Message_Welcome{Welcome: &pb.Welcome{Broadcast: h.own.GetBroadcast()}}})
+	for _, n := range slices.Sorted(maps.Keys(h.members)) {
+		p.Send(&pb.Message{Kind: &pb.Message_Member{Member: h.members[n]}})
+	}
+	p.Send(&pb.Message{Kind: &pb.Message_Complete{Complete: &pb.Complete{}}})
+}
+
+// member describes a peer to the others, its addresses complete.
+func (h *hub) member(p *peer) *pb.Member {
+	host := h.host(p)
+	return &pb.Member{
+		Node: p.reg.GetNode(), Instance: p.reg.GetInstance(), Ranks: p.reg.GetRanks(), Payload: p.reg.GetPayload(),
+		Exchange: fillHost(p.reg.GetExchange(), host), Gossip: fillHost(p.reg.GetGossip(), host),
+	}
+}
+
+// host is the address of a node that names none. Node 0's is where the others reached it, a loopback
+// address only where there is no other; so is that of who reached it through loopback.
+func (h *hub) host(p *peer) string {
+	if p.node() != 0 {
+		host, _, _ := net.SplitHostPort(p.seen)
+		if !isLoopback(host) {
+			return host
+		}
+	}
+	best := "127.0.0.1"
+	for _, n := range slices.Sorted(maps.Keys(h.peers)) {
+		host, _, _ := net.SplitHostPort(h.peers[n].local)
+		if n != 0 && host != "" && (best == "127.0.0.1" || isLoopback(best)) {
+			best = host
+		}
+	}
+	if p.node() != 0 && isLoopback(best) { // all on one machine: the address it came from
+		if host, _, _ := net.SplitHostPort(p.seen); host != "" {
+			return host
+		}
+	}
+	return best
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+func fillHost(address, host string) string {
+	h, port, err := net.SplitHostPort(address)
+	if err != nil || h != "" {
+		return address
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// receive takes a message of p's. It returns an error for what p may not say now.
+func (h *hub) receive(p *peer, m *pb.Message) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := p.node()
+	if h.peers[n] != p { // replaced, refused or waiting: what it says means nothing
+		return nil
+	}
+	switch k := m.GetKind().(type) {
+	case *pb.Message_Ready:
+		h.ready(p)
+	case *pb.Message_Failed:
+		err := decodeFailure(k.Failed)
+		if h.phase == running {
+			h.log.Warn("a node could not come back", "node", n, "reason", err)
+			h.drop(p)
+			return nil
+		}
+		h.fail(err)
+	case *pb.Message_Contribution:
+		return h.contribute(p, k.Contribution)
+	case *pb.Message_Withdraw:
+		h.withdraw(p, k.Withdraw)
+	case *pb.Message_Pong:
+		if rival := h.contest[n]; rival != nil {
+			delete(h.contest, n)
+			h.reject(rival, &DuplicateError{n, p.seen, rival.seen})
+		}
+	case *pb.Message_Leave:
+		if h.phase == running {
+			h.lose(n, p.reg.GetInstance())
+		}
+		h.drop(p)
+	default:
+		return errHandshake
+	}
+	return nil
+}
+
+// ready: p watches the others. When all do, they may go.
+func (h *hub) ready(p *peer) {
+	p.ready = true
+	goAhead := &pb.Message{Kind: &pb.Message_Go{Go: &pb.Go{}}}
+	if h.phase == running {
+		m := h.member(p)
+		h.members[p.node()] = m
+		p.Send(goAhead)
+		h.all(&pb.Message{Kind: &pb.Message_Member{Member: m}}, p)
+		return
+	}
+	for _, q := range h.peers {
+		if !q.ready {
+			return
+		}
+	}
+	if h.phase == welcoming && len(h.peers) == h.nodes() {
+		h.phase = running
+		h.refused = nil
+		h.all(goAhead, nil)
+	}
+}
+
+// all sends to every peer but one.
+func (h *hub) all(m *pb.Message, but *peer) {
+	for _, n := range slices.Sorted(maps.Keys(h.peers)) {
+		if p := h.peers[n]; p != but {
+			p.Send(m)
+		}
+	}
+}
+
+// detach: p's stream has ended.
+func (h *hub) detach(p *peer) {
+	h.mu.Lock()
+	n := p.node()
+	if h.contest[n] == p {
+		delete(h.contest, n)
+	}
+	var doubt *pb.Member
+	if h.peers[n] == p {
+		h.drop(p)
+		if m := h.members[n]; h.phase == running && !m.GetDown() {
+			doubt = m
+		}
+	}
+	h.mu.Unlock()
+	if doubt != nil {
+		h.check(n, doubt.GetInstance(), doubt.GetGossip())
+	}
+}
+
+// drop takes p out; who waits for its number takes its place.
+func (h *hub) drop(p *peer) {
+	n := p.node()
+	delete(h.peers, n)
+	p.Close()
+	if h.phase == welcoming {
+		h.phase = forming
+		for _, q := range h.peers {
+			q.ready = false
+		}
+	}
+	if h.phase == running {
+		h.settle()
+	}
+	if h.phase == forming {
+		h.status()
+	}
+	if rival := h.contest[n]; rival != nil && h.phase != failed {
+		delete(h.contest, n)
+		h.accept(rival)
+	}
+}
+
+// down: a node's daemon is known to be gone.
+func (h *hub) down(node int, instance string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lose(node, instance)
+}
+
+func (h *hub) lose(node int, instance string) {
+	m := h.members[node]
+	if m == nil || m.GetInstance() != instance || m.GetDown() {
+		return
+	}
+	m = &pb.Member{ // the old one may be on its way to somebody
+		Node: m.Node, Instance: m.Instance, Exchange: m.Exchange, Gossip: m.Gossip, Ranks: m.Ranks, Payload: m.Payload, Down: true,
+	}
+	h.members[node] = m
+	h.all(&pb.Message{Kind: &pb.Message_Down{Down: &pb.Down{Node: uint32(node), Instance: instance}}}, nil)
+	h.settle()
+}
+
+// up takes back a down: the node was heard again.
+func (h *hub) up(node int, instance string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	m, p := h.members[node], h.peers[node]
+	if m == nil || p == nil || !m.GetDown() || m.GetInstance() != instance || !p.ready {
+		return
+	}
+	m = h.member(p)
+	h.members[node] = m
+	h.all(&pb.Message{Kind: &pb.Message_Member{Member: m}}, nil)
+}
+
+// expire: the deadline has come.
+func (h *hub) expire() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.phase == forming || h.phase == welcoming {
+		e := &MissingError{Nodes: h.nodes(), Missing: h.missing(), Refused: h.refused, Waited: h.waited}
+		for n := range h.nodes() {
+			if p := h.peers[n]; p != nil {
+				e.Present = append(e.Present, present(n, p.seen))
+			}
+		}
+		if len(e.Missing) == 0 { // all came, and some never got ready
+			for n, p := range h.peers {
+				if !p.ready {
+					e.Missing = append(e.Missing, n)
+				}
+			}
+			slices.Sort(e.Missing)
+		}
+		h.fail(e)
+	}
+}
+
+func (h *hub) missing() (out []int) {
+	for n := range h.nodes() {
+		if h.peers[n] == nil {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// fail ends the start: all who are there are told, and all who come later.
+func (h *hub) fail(err error) {
+	if h.phase == failed || h.phase == running {
+		return
+	}
+	h.phase, h.failure = failed, err
+	for _, p := range h.peers {
+		h.tell(p)
+	}
+	for _, p := range h.contest {
+		h.tell(p)
+	}
+}
+
+// abort is fail for who does not hold mu.
+func (h *hub) abort(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.fail(err)
+}
+
+func (h *hub) tell(p *peer) {
+	p.Send(&pb.Message{Kind: &pb.Message_Abort{Abort: encodeFailure(h.failure)}})
+	p.Close()
+	if n := p.node(); !h.told[n] && n < h.nodes() {
+		h.told[n] = true
+		if len(h.told) == h.nodes() {
+			close(h.allTold)
+		}
+	}
+}
+
+// status tells all, not at once but soon, who is there.
+func (h *hub) status() {
+	if h.stale || h.phase != forming {
+		return
+	}
+	h.stale = true
+	h.after(statusPause, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.stale = false
+		if h.phase != forming {
+			return
+		}
+		s := &pb.Status{Missing: toUints(h.missing()), Refused: h.refused}
+		for n := range h.nodes() {
+			if p := h.peers[n]; p != nil {
+				s.Present = append(s.Present, &pb.Presence{Node: uint32(n), Address: p.seen})
+			}
+		}
+		h.all(&pb.Message{Kind: &pb.Message_Status{Status: s}}, nil)
+	})
+}

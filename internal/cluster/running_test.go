@@ -1,0 +1,240 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// eventually waits for something that other goroutines bring about.
+func eventually(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !f(); {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+}
+
+// kill ends a node as kill -9 does: it says nothing.
+func (c *Cluster) kill() {
+	c.agent.once.Do(func() {
+		a := c.agent
+		a.gossip.close()
+		c.stop = nil
+		a.mu.Lock()
+		a.up = nil
+		a.mu.Unlock()
+		c.halt()
+		a.close()
+	})
+}
+
+// gatherAll calls Gather on all nodes.
+func gatherAll(ctx context.Context, clusters []*Cluster, what string, data func(i int) []byte) ([][][]byte, []error) {
+	out, errs := make([][][]byte, len(clusters)), make([]error, len(clusters))
+	var all sync.WaitGroup
+	for i, c := range clusters {
+		all.Go(func() { out[i], errs[i] = c.Gather(ctx, what, data(i)) })
+	}
+	all.Wait()
+	return out, errs
+}
+
+func TestGather(t *testing.T) {
+	clusters := newLab(t, 3).formed()
+	var all sync.WaitGroup
+	for round := range 20 { // many at a time
+		all.Go(func() {
+			data := func(i int) []byte { return bytes.Repeat([]byte{byte(i)}, round*i*5000) }
+			out, errs := gatherAll(t.Context(), clusters, fmt.Sprint(round), data)
+			if err := errors.Join(errs...); err != nil {
+				t.Error(err)
+				return
+			}
+			for i := range clusters {
+				for j := range clusters {
+					if out[i][j] == nil || !bytes.Equal(out[i][j], data(j)) {
+						t.Errorf("round %d: node %d got %d bytes of node %d", round, i, len(out[i][j]), j)
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	if _, err := clusters[1].Gather(t.Context(), "x", make([]byte, MaxPayload+1)); !errors.As(err, new(*LimitError)) {
+		t.Errorf("too much: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := clusters[1].Gather(ctx, "alone", nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("alone: %v", err)
+	}
+	if _, errs := gatherAll(t.Context(), clusters, "alone", func(int) []byte { return nil }); errors.Join(errs...) != nil {
+		t.Error("after a gather that was given up:", errs)
+	}
+}
+
+// watch collects what Notify tells.
+func watch(c *Cluster) func() []event {
+	var mu sync.Mutex
+	var seen []event
+	c.Notify(func(n int, alive bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, event{n, alive})
+	})
+	return func() []event {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(seen)
+	}
+}
+
+// TestDeath: a killed node is known to be gone soon; a gather says who is missing, and gives the rest;
+// the node comes back under its number, with a new address.
+func TestDeath(t *testing.T) {
+	l := newLab(t, 3)
+	clusters := l.formed()
+	seen := watch(clusters[1])
+	waits := make(chan error, 1)
+	go func() {
+		_, err := clusters[0].Gather(t.Context(), "waits", nil)
+		waits <- err
+	}()
+	started := time.Now()
+	clusters[2].kill()
+	for i, c := range clusters[:2] {
+		eventually(t, "node 2 is dead", func() bool { return !c.Alive(2) })
+		t.Logf("node %d knew after %v", i, time.Since(started))
+	}
+	if d := time.Since(started); d > 3*time.Second {
+		t.Errorf("it took %v", d)
+	}
+	_, err := clusters[1].Gather(t.Context(), "waits", nil)
+	for _, err := range []error{err, <-waits} {
+		var g *GatherError
+		if !errors.As(err, &g) || !slices.Equal(g.Missing, []int{2}) {
+			t.Error(err)
+		}
+	}
+	out, errs := gatherAll(t.Context(), clusters[:2], "stats", func(i int) []byte { return []byte{byte(i)} })
+	for i := range out {
+		if errs[i] == nil || !bytes.Equal(out[i][0], []byte{0}) || !bytes.Equal(out[i][1], []byte{1}) || out[i][2] != nil {
+			t.Error(out[i], errs[i])
+		}
+	}
+
+	again, errs := l.form(t.Context(), []int{2}, func(o *Options) { o.Exchange = ":9999" })
+	if errs[0] != nil {
+		t.Fatal(errs[0])
+	}
+	clusters[2] = again[0]
+	for _, c := range clusters {
+		eventually(t, "node 2 is back", func() bool { return c.Alive(2) && c.Members()[2].Exchange == "127.0.0.1:9999" })
+	}
+	if string(again[0].Broadcast()) != "seed" {
+		t.Error("another broadcast")
+	}
+	if _, errs := gatherAll(t.Context(), clusters, "all", func(int) []byte { return nil }); errors.Join(errs...) != nil {
+		t.Error(errs)
+	}
+	eventually(t, "both events", func() bool { return slices.Equal(seen(), []event{{2, false}, {2, true}}) })
+
+	_ = clusters[2].Close() // in order, this time
+	eventually(t, "third event", func() bool { return slices.Equal(seen(), []event{{2, false}, {2, true}, {2, false}}) })
+}
+
+// TestIntruder: while the cluster runs, nobody takes a living node's place, and who differs stays out.
+func TestIntruder(t *testing.T) {
+	l := newLab(t, 2)
+	clusters := l.formed()
+	_, errs := l.form(t.Context(), []int{1}, nil)
+	if !errors.As(errs[0], new(*DuplicateError)) {
+		t.Error(errs[0])
+	}
+	clusters[1].kill()
+	_, errs = l.form(t.Context(), []int{1}, func(o *Options) { o.Ranks = []int{3} })
+	if !errors.As(errs[0], new(*DifferenceError)) {
+		t.Error(errs[0])
+	}
+	if _, errs = l.form(t.Context(), []int{1}, nil); errs[0] != nil {
+		t.Error(errs[0])
+	}
+}
+
+// TestNode0Dies: the others go on, gathers say why they do not; a new node 0 is found,
+// and is told what the old one gave.
+func TestNode0Dies(t *testing.T) {
+	l := newLab(t, 3)
+	clusters := l.formed()
+	seen := watch(clusters[2])
+	clusters[0].kill()
+	for _, c := range clusters[1:] {
+		eventually(t, "node 0 is dead", func() bool { return !c.Alive(0) })
+		if !c.Alive(1) || !c.Alive(2) {
+			t.Error("the others are not")
+		}
+		var g *GatherError
+		if _, err := c.Gather(t.Context(), "x", nil); !errors.As(err, &g) || !slices.Equal(g.Missing, []int{0}) {
+			t.Error(err)
+		}
+	}
+	again, errs := l.form(t.Context(), []int{0}, func(o *Options) {
+		o.Listen, o.Listening, o.Broadcast = l.join, nil, []byte("another seed")
+	})
+	if errs[0] != nil {
+		t.Fatal(errs[0])
+	}
+	clusters[0] = again[0]
+	if string(again[0].Broadcast()) != "seed" {
+		t.Errorf("the new node 0 gives %q", again[0].Broadcast())
+	}
+	for _, c := range clusters[1:] {
+		eventually(t, "node 0 is back", func() bool { return c.Alive(0) })
+	}
+	eventually(t, "the events", func() bool { return slices.Equal(seen(), []event{{0, false}, {0, true}}) })
+	if _, errs := gatherAll(t.Context(), clusters, "all", func(int) []byte { return nil }); errors.Join(errs...) != nil {
+		t.Error(errs)
+	}
+	seen1 := watch(clusters[1])
+	clusters[2].kill()
+	eventually(t, "node 1 hears of node 2", func() bool { return slices.Equal(seen1(), []event{{2, false}}) })
+}
+
+func TestClosed(t *testing.T) {
+	clusters := newLab(t, 2).formed()
+	pending := make(chan error)
+	go func() {
+		_, err := clusters[1].Gather(t.Context(), "never", nil)
+		pending <- err
+	}()
+	eventually(t, "it waits", func() bool {
+		clusters[1].agent.mu.Lock()
+		defer clusters[1].agent.mu.Unlock()
+		return len(clusters[1].agent.calls) == 1
+	})
+	started := time.Now()
+	_ = clusters[1].Close()
+	if d := time.Since(started); d > time.Second {
+		t.Errorf("Close took %v", d)
+	}
+	if err := <-pending; err == nil {
+		t.Error("a gather outlived Close")
+	}
+	if _, err := clusters[1].Gather(t.Context(), "x", nil); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+	eventually(t, "node 0 knows", func() bool { return !clusters[0].Alive(1) })
+	started = time.Now()
+	_ = clusters[0].Close()
+	if d := time.Since(started); d > time.Second {
+		t.Errorf("Close took %v", d)
+	}
+}

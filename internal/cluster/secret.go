@@ -1,0 +1,73 @@
+package cluster
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+)
+
+// Labels keep apart what is derived from one secret.
+const (
+	labelJoin   = "hdmlp cluster 1: proof of a node"
+	labelAccept = "hdmlp cluster 1: proof of node 0"
+	labelUp     = "hdmlp cluster 1: node to node 0"
+	labelDown   = "hdmlp cluster 1: node 0 to node"
+	labelGossip = "hdmlp cluster 1: gossip"
+)
+
+// derive is HMAC-SHA256 under the secret of the label and the parts, each behind its length.
+func derive(secret []byte, label string, parts ...[]byte) []byte {
+	h := hmac.New(sha256.New, secret)
+	var length [8]byte
+	write := func(p []byte) {
+		binary.LittleEndian.PutUint64(length[:], uint64(len(p)))
+		h.Write(length[:])
+		h.Write(p)
+	}
+	write([]byte(label))
+	for _, p := range parts {
+		write(p)
+	}
+	return h.Sum(nil)
+}
+
+// seal encrypts one direction of a stream. A key is used for one stream and direction only,
+// so that the number of the frame will do as nonce; a frame left out, repeated or moved does not open.
+type seal struct {
+	aead cipher.AEAD
+	n    uint64
+}
+
+func newSeal(key []byte) *seal {
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		panic(err) // keys are 32 bytes
+	}
+	aead, err := cipher.NewGCM(block)
+	if err != nil {
+		panic(err)
+	}
+	return &seal{aead: aead}
+}
+
+func (s *seal) nonce() []byte {
+	nonce := make([]byte, s.aead.NonceSize())
+	binary.LittleEndian.PutUint64(nonce, s.n)
+	s.n++
+	return nonce
+}
+
+func (s *seal) close(plain []byte) []byte { return s.aead.Seal(nil, s.nonce(), plain, nil) }
+
+var errSeal = errors.New("a frame was changed on its way, or is not from who it should be")
+
+func (s *seal) open(sealed []byte) ([]byte, error) {
+	plain, err := s.aead.Open(sealed[:0], s.nonce(), sealed, nil)
+	if err != nil {
+		return nil, errSeal
+	}
+	return plain, nil
+}

@@ -1,0 +1,235 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"log"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
+)
+
+const (
+	handshakeTime = 10 * time.Second
+	pingAfter     = 10 * time.Second // of silence on a connection
+	pingTime      = 15 * time.Second // without an answer: the connection is gone
+	strangers     = 64               // handshakes at a time, beside one per node
+)
+
+// server lets nodes into the hub by network.
+type server struct {
+	agent  *agent
+	hub    *hub
+	places chan struct{}
+}
+
+// serve makes a the agent of node 0: it listens for the others, until stop, or halt, which lets
+// nothing go out.
+func serve(a *agent) (stop, halt func(), err error) {
+	refuse := func(err error) error {
+		why := err.Error()
+		if errors.Is(err, syscall.EADDRINUSE) {
+			why = "the port is in use: another job's, or a daemon that has not ended yet"
+		}
+		return &AddressError{0, "listen at", "control", a.o.Listen, 0, why}
+	}
+	listener, err := net.Listen("tcp", a.o.Listen)
+	if err != nil {
+		return nil, nil, refuse(err)
+	}
+	host, _, _ := splitAddress(a.o.Listen)
+	if host != "" {
+		if host, err = resolve(host); err != nil {
+			_ = listener.Close()
+			return nil, nil, refuse(err)
+		}
+	}
+	if a.gossip, err = newGossip(&a.o, a.o.Gossip, host); err != nil {
+		_ = listener.Close()
+		return nil, nil, err
+	}
+	if a.o.Listening != nil {
+		a.o.Listening(listener.Addr())
+	}
+	own := a.registration(a.gossip.address)
+	a.hub = newHub(own, a.o.Deadline, a.o.Log)
+	a.hub.check = a.check
+	detach := a.attachLocal(own)
+
+	s := &server{a, a.hub, make(chan struct{}, strangers+a.o.Nodes)}
+	mux := http.NewServeMux()
+	mux.Handle(pb.NewControlHandler(s, connect.WithReadMaxBytes(maxFrame), connect.WithCompression("gzip", nil, nil)))
+	protocols := new(http.Protocols)
+	protocols.SetHTTP2(a.o.TLS != nil)
+	protocols.SetUnencryptedHTTP2(a.o.TLS == nil)
+	web := &http.Server{
+		Handler: withDeadlines(mux), Protocols: protocols, ReadHeaderTimeout: handshakeTime, IdleTimeout: handshakeTime,
+		MaxHeaderBytes: 16 << 10, ErrorLog: log.New(logWriter{a.o.Log}, "", 0),
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 4, SendPingTimeout: pingAfter, PingTimeout: pingTime},
+	}
+	a.tasks.Go(func() {
+		if a.o.TLS != nil {
+			web.TLSConfig = a.o.TLS.Clone()
+			err = web.ServeTLS(listener, "", "")
+		} else {
+			err = web.Serve(listener)
+		}
+		if !errors.Is(err, http.ErrServerClosed) {
+			a.fail(refuse(err))
+		}
+	})
+	a.tasks.Go(a.mend)
+	halt = func() {
+		_ = web.Close()
+		detach()
+	}
+	return func() {
+		a.hub.shut()
+		ctx, cancel := context.WithTimeout(context.Background(), flushTime)
+		defer cancel()
+		_ = web.Shutdown(ctx) // lets what was sent go out
+		halt()
+	}, halt, nil
+}
+
+// attachLocal makes node 0's own agent the hub's first peer.
+func (a *agent) attachLocal(own *pb.Register) (detach func()) {
+	box := newOutbox[*pb.Message]()
+	p := &peer{link: localLink{box}, seen: a.o.Listen, reg: own}
+	a.connected(localUp{a.hub, p})
+	a.hub.attach(p)
+	a.tasks.Go(func() {
+		for {
+			m, ok := box.take(a.done)
+			if !ok {
+				return
+			}
+			_ = a.handle(m) // our own hub says nothing wrong
+		}
+	})
+	return box.close
+}
+
+// localLink is the hub's way to its own agent.
+type localLink struct{ box *outbox[*pb.Message] }
+
+func (l localLink) Send(m *pb.Message) { l.box.put(m) }
+func (l localLink) Close()             {}
+
+// localUp is the way back.
+type localUp struct {
+	hub  *hub
+	peer *peer
+}
+
+func (l localUp) Send(m *pb.Message) { _ = l.hub.receive(l.peer, m) }
+func (l localUp) Close()             {}
+
+// shut closes all links, so that streams end when what was sent has gone out.
+func (h *hub) shut() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, p := range h.peers {
+		p.Close()
+	}
+	for _, p := range h.contest {
+		p.Close()
+	}
+}
+
+type deadlinesKey struct{}
+
+// withDeadlines hands a stream's deadlines to its handler, past connect.
+func withDeadlines(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx := context.WithValue(r.Context(), deadlinesKey{}, http.NewResponseController(w))
+		h.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// Attend is one node's stay. Close waits for it.
+func (s *server) Attend(ctx context.Context, st *connect.BidiStream[pb.Frame, pb.Frame]) error {
+	over := make(chan struct{})
+	defer close(over)
+	if !s.agent.task(func() { <-over }) {
+		return connect.NewError(connect.CodeUnavailable, ErrClosed)
+	}
+	select {
+	case s.places <- struct{}{}:
+	default:
+		return connect.NewError(connect.CodeResourceExhausted, errors.New("too many handshakes at a time"))
+	}
+	deadlines := ctx.Value(deadlinesKey{}).(*http.ResponseController)
+	_ = deadlines.SetReadDeadline(time.Now().Add(handshakeTime))
+	seen := st.Peer().Addr
+	c, reg, err := s.meet(st)
+	<-s.places
+	if err != nil {
+		return s.turnAway(seen, err)
+	}
+	_ = deadlines.SetReadDeadline(time.Time{})
+
+	p := &peer{link: c, seen: seen, reg: reg}
+	if local, ok := ctx.Value(http.LocalAddrContextKey).(net.Addr); ok {
+		p.local = local.String()
+	}
+	pumped := make(chan error, 1)
+	go func() { // ends with the box, or with the stream, whose end Attend waits for
+		err := c.pump(ctx.Done())
+		_ = deadlines.SetReadDeadline(time.Unix(1, 0)) // so Attend ends
+		pumped <- err
+	}()
+	s.hub.attach(p)
+	for {
+		m, err := c.receive()
+		if err == nil {
+			err = s.hub.receive(p, m)
+		}
+		if err != nil {
+			break
+		}
+	}
+	s.hub.detach(p)
+	c.Close()
+	_ = deadlines.SetWriteDeadline(time.Now().Add(flushTime))
+	<-pumped
+	return nil
+}
+
+// meet is the handshake, and the first message.
+func (s *server) meet(st stream) (*session, *pb.Register, error) {
+	c, err := admit(st, s.agent.o.Secret)
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := c.receive()
+	if err != nil {
+		return nil, nil, err
+	}
+	reg := m.GetRegister()
+	if reg == nil || int(reg.GetNode()) != c.node || reg.GetNode() == 0 && reg.GetInstance() == s.hub.own.GetInstance() {
+		return nil, nil, errHandshake
+	}
+	return c, reg, nil
+}
+
+// turnAway says on both sides why a handshake failed, and to the stranger not more than that.
+func (s *server) turnAway(seen string, err error) error {
+	var version versionMismatch
+	switch {
+	case errors.Is(err, errSecret):
+		s.hub.refuse(&SecretError{0, seen})
+		return connect.NewError(connect.CodeUnauthenticated, errSecret)
+	case errors.As(err, &version):
+		s.hub.refuse(&VersionError{seen, protocolVersion, uint32(version)})
+		return connect.NewError(connect.CodeFailedPrecondition, errors.New("another version"))
+	default:
+		s.agent.o.Log.Debug("a handshake failed", "address", seen, "reason", err)
+		return connect.NewError(connect.CodeInvalidArgument, errHandshake)
+	}
+}

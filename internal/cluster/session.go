@@ -1,0 +1,202 @@
+package cluster
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
+)
+
+const (
+	protocolVersion = 1
+	nonceSize       = 32
+	maxPart         = 64 << 10             // of a message, in one frame
+	maxFrame        = maxPart + 2<<10      // a frame
+	maxMessage      = 2*MaxPayload + 1<<20 // a message, put together
+)
+
+// stream is either end of an Attend call.
+type stream interface {
+	Send(*pb.Frame) error
+	Receive() (*pb.Frame, error)
+}
+
+// session is a stream whose other side has proven that it knows the secret. Send queues; one
+// goroutine writes (pump), one reads (receive).
+//
+// The handshake: both sides draw a nonce. The node proves itself first, so that who only knocks
+// at node 0's port learns nothing, not even something to try guesses of the secret on. Each proof
+// covers both nonces, the node's number and the direction: it can not be replayed, reflected, or
+// passed off as another node's. Both directions' keys come from secret and nonces in the same way.
+// Rejected: TLS with certificates as the only way, which no launcher hands out; a pre-shared-key
+// mode of TLS, which crypto/tls does not have. There is no forward secrecy without TLS.
+type session struct {
+	stream stream
+	node   int // of the node's side
+	in     *seal
+	out    *seal
+	box    *outbox[*pb.Message]
+}
+
+func nodeBytes(node uint32) []byte { return binary.LittleEndian.AppendUint32(nil, node) }
+
+func newNonce() []byte {
+	b := make([]byte, nonceSize)
+	_, _ = rand.Read(b) // never fails
+	return b
+}
+
+var (
+	errSecret    = errors.New("the other side does not know the secret")
+	errHandshake = errors.New("not HDMLP's handshake")
+)
+
+// versionMismatch: the other side's version.
+type versionMismatch uint32
+
+func (v versionMismatch) Error() string {
+	return fmt.Sprintf("version %d of the control protocol", uint32(v))
+}
+
+// ask sends a frame and waits for the answer.
+func ask(s stream, f *pb.Frame) (*pb.Frame, error) {
+	if err := s.Send(f); err != nil && !errors.Is(err, io.EOF) { // EOF: the reason is to be received
+		return nil, err
+	}
+	return s.Receive()
+}
+
+// greet is the node's side of the handshake.
+func greet(s stream, secret []byte, node int) (*session, error) {
+	mine := newNonce()
+	f, err := ask(s, &pb.Frame{Kind: &pb.Frame_Hello{Hello: &pb.Hello{Version: protocolVersion, Nonce: mine}}})
+	if err != nil {
+		return nil, err
+	}
+	challenge := f.GetChallenge()
+	switch {
+	case challenge == nil:
+		return nil, errHandshake
+	case challenge.GetVersion() != protocolVersion:
+		return nil, versionMismatch(challenge.GetVersion())
+	case len(challenge.GetNonce()) != nonceSize:
+		return nil, errHandshake
+	}
+	theirs, n := challenge.GetNonce(), uint32(node)
+	proof := &pb.Proof{Node: n, Mac: derive(secret, labelJoin, mine, theirs, nodeBytes(n))}
+	if f, err = ask(s, &pb.Frame{Kind: &pb.Frame_Proof{Proof: proof}}); err != nil {
+		return nil, err
+	}
+	if !hmac.Equal(f.GetProof().GetMac(), derive(secret, labelAccept, mine, theirs, nodeBytes(n))) {
+		return nil, errSecret
+	}
+	return newSession(s, secret, node, mine, theirs, false), nil
+}
+
+// admit is node 0's side.
+func admit(s stream, secret []byte) (*session, error) {
+	f, err := s.Receive()
+	if err != nil {
+		return nil, err
+	}
+	hello := f.GetHello()
+	if hello == nil || len(hello.GetNonce()) != nonceSize {
+		return nil, errHandshake
+	}
+	theirs, mine := hello.GetNonce(), newNonce()
+	if err := s.Send(&pb.Frame{Kind: &pb.Frame_Challenge{Challenge: &pb.Hello{Version: protocolVersion, Nonce: mine}}}); err != nil {
+		return nil, err
+	}
+	if hello.GetVersion() != protocolVersion {
+		return nil, versionMismatch(hello.GetVersion())
+	}
+	if f, err = s.Receive(); err != nil {
+		return nil, err
+	}
+	n := f.GetProof().GetNode()
+	if !hmac.Equal(f.GetProof().GetMac(), derive(secret, labelJoin, theirs, mine, nodeBytes(n))) {
+		return nil, errSecret
+	}
+	proof := &pb.Proof{Node: n, Mac: derive(secret, labelAccept, theirs, mine, nodeBytes(n))}
+	if err := s.Send(&pb.Frame{Kind: &pb.Frame_Proof{Proof: proof}}); err != nil {
+		return nil, err
+	}
+	return newSession(s, secret, int(n), theirs, mine, true), nil
+}
+
+func newSession(s stream, secret []byte, node int, nodes, zeros []byte, isZero bool) *session {
+	up := newSeal(derive(secret, labelUp, nodes, zeros))
+	down := newSeal(derive(secret, labelDown, nodes, zeros))
+	c := &session{stream: s, node: node, in: down, out: up, box: newOutbox[*pb.Message]()}
+	if isZero {
+		c.in, c.out = up, down
+	}
+	return c
+}
+
+// Send queues a message.
+func (c *session) Send(m *pb.Message) { c.box.put(m) }
+
+// Close ends the session after what was sent has gone out.
+func (c *session) Close() { c.box.close() }
+
+// pump writes what is queued until Close, done, or the stream's end.
+func (c *session) pump(done <-chan struct{}) error {
+	for {
+		m, ok := c.box.take(done)
+		if !ok {
+			return nil
+		}
+		plain, err := proto.Marshal(m)
+		if err != nil {
+			return err
+		}
+		for first := true; first || len(plain) > 0; first = false {
+			n := min(len(plain), maxPart)
+			part := make([]byte, 1, n+1+32)
+			if n < len(plain) {
+				part[0] = 1
+			}
+			part = append(part, plain[:n]...)
+			plain = plain[n:]
+			if err := c.stream.Send(&pb.Frame{Kind: &pb.Frame_Sealed{Sealed: c.out.close(part)}}); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// receive waits for the next message.
+func (c *session) receive() (*pb.Message, error) {
+	var whole []byte
+	for {
+		f, err := c.stream.Receive()
+		if err != nil {
+			return nil, err
+		}
+		part, err := c.in.open(f.GetSealed())
+		if err != nil {
+			return nil, err
+		}
+		if len(part) == 0 || part[0] > 1 {
+			return nil, errHandshake
+		}
+		if len(whole)+len(part) > maxMessage {
+			return nil, &LimitError{"message", int64(len(whole) + len(part)), maxMessage}
+		}
+		whole = append(whole, part[1:]...)
+		if part[0] == 0 {
+			m := new(pb.Message)
+			if err := proto.Unmarshal(whole, m); err != nil {
+				return nil, fmt.Errorf("message of node %d: %w", c.node, err)
+			}
+			return m, nil
+		}
+	}
+}
