@@ -1,0 +1,261 @@
+// Package peer makes of the other nodes of a job one place to read samples from: it knows which node answers for a
+// sample, and which of them is worth asking now.
+//
+// A node that is dead, hangs, is much slower than the source, or sends something else than was asked for is passed by:
+// its samples are read from the source until it is well again. That costs time and bytes, never data or
+// order (DESIGN 7: never wait for one place).
+//
+// A Set is safe for concurrent use. It starts no goroutine, and closes nothing.
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/exchange"
+)
+
+// Fetcher brings samples from one node; an *exchange.Client is one.
+type Fetcher interface {
+	Fetch(ctx context.Context, id int32, dst []byte) error
+}
+
+// Options say what a Set consists of.
+type Options struct {
+	Node  int       // this node
+	Peers []Fetcher // by node; nil for this one
+	// Source is how long a read from the source takes at the moment; 0: not known.
+	Source func() time.Duration
+	Now    func() time.Time            // nil: time.Now
+	Tell   func(node int, text string) // told when a node is passed by, and when it is asked again; nil: nobody
+}
+
+// ErrPassedBy: the node is not asked at the moment.
+var ErrPassedBy = errors.New("the node that answers for the sample is passed by")
+
+// Set is the other nodes.
+type Set struct {
+	node   int
+	source func() time.Duration
+	now    func() time.Time
+	tell   func(node int, text string)
+	owner  atomic.Pointer[func(id int) int] // nil: nobody answers for anything yet
+	peers  []*peer
+}
+
+// NewSet returns a set of nodes that are all alive. Nobody answers for anything before SetOwner.
+func NewSet(o Options) *Set {
+	s := &Set{node: o.Node, source: o.Source, now: o.Now, tell: o.Tell}
+	if s.source == nil {
+		s.source = func() time.Duration { return 0 }
+	}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	if s.tell == nil {
+		s.tell = func(int, string) {}
+	}
+	for _, f := range o.Peers {
+		p := &peer{remote: f != nil}
+		p.mu.fetcher = f
+		p.mu.alive = true
+		s.peers = append(s.peers, p)
+	}
+	return s
+}
+
+// SetOwner says which node answers for each sample: -1, or one of the nodes.
+func (s *Set) SetOwner(owner func(id int) int) { s.owner.Store(&owner) }
+
+// SetAlive says whether a node is there.
+func (s *Set) SetAlive(node int, alive bool) {
+	if uint(node) < uint(len(s.peers)) {
+		s.say(node, s.peers[node].setAlive(alive))
+	}
+}
+
+// SetFetcher replaces the way to a node that has come back at another address.
+func (s *Set) SetFetcher(node int, f Fetcher) {
+	p := s.peers[node]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.fetcher = f
+	p.mu.until, p.mu.pause, p.mu.latency = time.Time{}, 0, 0
+}
+
+// of returns the node that answers for the sample, if it is another one.
+func (s *Set) of(id int) (int, *peer) {
+	owner := s.owner.Load()
+	if owner == nil {
+		return -1, nil
+	}
+	n := (*owner)(id)
+	if n == s.node || uint(n) >= uint(len(s.peers)) || !s.peers[n].remote {
+		return -1, nil
+	}
+	return n, s.peers[n]
+}
+
+// Answers tells whether another node answers for the sample, and is worth asking now.
+func (s *Set) Answers(id int) bool {
+	_, p := s.of(id)
+	return p != nil && p.worth(s.now(), s.source())
+}
+
+// Fetch brings a sample from the node that answers for it. Any error means: read it from the source.
+func (s *Set) Fetch(ctx context.Context, id int, dst []byte) error {
+	n, p := s.of(id)
+	if p == nil {
+		return fmt.Errorf("sample %d: %w", id, ErrPassedBy)
+	}
+	fetcher, bound := p.ask()
+	within, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	begun := s.now()
+	err := fetcher.Fetch(within, int32(id), dst)
+	if ctx.Err() == nil {
+		s.say(n, p.answered(s.now(), s.now().Sub(begun), err))
+	}
+	return err
+}
+
+func (s *Set) say(node int, text string) {
+	if text != "" {
+		s.tell(node, text)
+	}
+}
+
+// State is what is known of one node.
+type State struct {
+	Node    int           `json:"node"`
+	Alive   bool          `json:"alive"`
+	Asked   bool          `json:"asked"` // and not passed by
+	Latency time.Duration `json:"latency_ns"`
+	Failed  int64         `json:"failed"` // requests after which the sample was read from the source
+	Reason  string        `json:"reason"` // of the last failure
+}
+
+// States describes all other nodes.
+func (s *Set) States() []State {
+	var out []State
+	for n, p := range s.peers {
+		if p.remote {
+			state := p.state(s.now(), s.source())
+			state.Node = n
+			out = append(out, state)
+		}
+	}
+	return out
+}
+
+// peer is one node.
+type peer struct {
+	remote bool // it is not this node
+	mu     struct {
+		sync.Mutex
+		fetcher Fetcher
+		alive   bool
+		latency time.Duration // moving average of requests that were answered
+		until   time.Time     // passed by until then
+		pause   time.Duration // how long it was passed by last
+		skipped int           // requests that were not made because it is slow
+		said    bool          // that it is passed by
+		failed  int64
+		reason  string
+	}
+}
+
+const (
+	shortest = 2 * time.Second  // the least that a request may take before its node is passed by
+	longest  = 10 * time.Second // the most
+	patience = 8                // times the average, or times what the source takes: that is too slow
+	slack    = 50 * time.Millisecond
+	probe    = 64 // one of so many requests goes to a node that is too slow, to see whether it still is
+
+	firstPause = 500 * time.Millisecond
+	lastPause  = 30 * time.Second
+)
+
+// worth tells whether the node is worth asking.
+func (p *peer) worth(now time.Time, source time.Duration) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.mu.alive || now.Before(p.mu.until) {
+		return false
+	}
+	if source <= 0 || p.mu.latency <= patience*source+slack {
+		return true
+	}
+	p.mu.skipped++
+	return p.mu.skipped%probe == 0
+}
+
+// ask returns the way to the node, and how long it may take.
+func (p *peer) ask() (Fetcher, time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.fetcher, min(max(patience*p.mu.latency, shortest), longest)
+}
+
+// answered notes what became of a request, and returns what there is to say.
+func (p *peer) answered(now time.Time, took time.Duration, err error) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil {
+		p.mu.latency += (took - p.mu.latency) / 16
+		if p.mu.latency == 0 {
+			p.mu.latency = took
+		}
+		p.mu.pause = 0
+		if p.mu.said {
+			p.mu.said = false
+			return "answers again"
+		}
+		return ""
+	}
+	p.mu.failed++
+	p.mu.reason = err.Error()
+	switch {
+	case errors.Is(err, exchange.ErrNotHeld), errors.Is(err, exchange.ErrFailed):
+		return "" // it is well
+	case now.Before(p.mu.until):
+		return "" // the others that were under way
+	case errors.Is(err, exchange.ErrCorrupt), errors.Is(err, exchange.ErrRefused):
+		p.mu.pause = lastPause
+	default:
+		p.mu.pause = min(max(2*p.mu.pause, firstPause), lastPause)
+	}
+	p.mu.until = now.Add(p.mu.pause)
+	if p.mu.said {
+		return ""
+	}
+	p.mu.said = true
+	return fmt.Sprintf("is passed by, and its samples are read from the source: %v", err)
+}
+
+func (p *peer) setAlive(alive bool) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.alive == alive {
+		return ""
+	}
+	p.mu.alive = alive
+	if alive {
+		p.mu.until, p.mu.pause, p.mu.said = time.Time{}, 0, false
+		return "is there again"
+	}
+	return "is gone; its samples are read from the source"
+}
+
+func (p *peer) state(now time.Time, source time.Duration) State {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return State{
+		Alive: p.mu.alive, Latency: p.mu.latency, Failed: p.mu.failed, Reason: p.mu.reason,
+		Asked: p.mu.alive && !now.Before(p.mu.until) && (source <= 0 || p.mu.latency <= patience*source+slack),
+	}
+}

@@ -1,0 +1,187 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/exchange"
+)
+
+// node is a peer as a test wants it.
+type node struct {
+	takes time.Duration
+	err   error
+	asked int
+}
+
+func (n *node) Fetch(ctx context.Context, id int32, dst []byte) error {
+	n.asked++
+	select {
+	case <-time.After(n.takes):
+	case <-ctx.Done():
+		return &exchange.FetchError{Kind: exchange.ErrUnavailable, Err: ctx.Err()}
+	}
+	if n.err == nil {
+		dst[0] = byte(id)
+	}
+	return n.err
+}
+
+type rig struct {
+	nodes  []*node
+	set    *Set
+	source time.Duration
+	said   []string
+}
+
+func newRig(n int) *rig {
+	r := &rig{}
+	o := Options{Node: 0, Peers: []Fetcher{nil}}
+	for range n - 1 {
+		r.nodes = append(r.nodes, &node{takes: time.Millisecond})
+		o.Peers = append(o.Peers, r.nodes[len(r.nodes)-1])
+	}
+	o.Source = func() time.Duration { return r.source }
+	o.Tell = func(node int, text string) { r.said = append(r.said, fmt.Sprintf("%d %s", node, text)) }
+	r.set = NewSet(o)
+	return r
+}
+
+// read is what a cache does: it returns where it read from.
+func (r *rig) read(id int) string {
+	if r.set.Answers(id) {
+		dst := make([]byte, 1)
+		if err := r.set.Fetch(context.Background(), id, dst); err == nil {
+			if dst[0] != byte(id) {
+				panic("another sample")
+			}
+			return "peer"
+		}
+	}
+	return "source"
+}
+
+func TestOwners(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(3)
+		if r.read(1) != "source" {
+			t.Error("somebody answers before anybody is said to")
+		}
+		r.set.SetOwner(func(id int) int { return id - 1 })
+		for id, want := range map[int]string{0: "source", 1: "source", 2: "peer", 3: "peer", 4: "source"} {
+			if got := r.read(id); got != want {
+				t.Errorf("sample %d, of node %d: from the %s, want %s", id, id-1, got, want)
+			}
+		}
+	})
+}
+
+// TestHangs: a node that hangs costs each of the first requests two seconds, and then nothing for growing pauses.
+func TestHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(2)
+		r.set.SetOwner(func(int) int { return 1 })
+		r.read(0)
+		r.nodes[0].takes = time.Hour
+		begun := time.Now()
+		for range 1000 {
+			if r.read(1) != "source" {
+				t.Fatal("it answered")
+			}
+			time.Sleep(100 * time.Millisecond) // the source
+		}
+		if waited := time.Since(begun) - 100*time.Second; waited > 20*time.Second || r.nodes[0].asked < 5 {
+			t.Errorf("waited %v, asked %d times", waited, r.nodes[0].asked)
+		}
+		r.nodes[0].takes = time.Millisecond
+		time.Sleep(lastPause)
+		if r.read(1) != "peer" || r.read(1) != "peer" {
+			t.Error("not asked though it answers again")
+		}
+		if want := "1 is passed by, and its samples are read from the source: |1 answers again"; len(r.said) != 2 ||
+			!strings.HasPrefix(r.said[0], strings.Split(want, "|")[0]) || r.said[1] != strings.Split(want, "|")[1] {
+			t.Errorf("said %q", r.said)
+		}
+	})
+}
+
+// TestSlow: a node that is much slower than the source is only probed.
+func TestSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(2)
+		r.source = 10 * time.Millisecond
+		r.set.SetOwner(func(int) int { return 1 })
+		r.nodes[0].takes = time.Second
+		for range 20 {
+			r.read(1)
+		}
+		asked := r.nodes[0].asked
+		for range 640 {
+			r.read(1)
+		}
+		if more := r.nodes[0].asked - asked; more < 5 || more > 15 {
+			t.Errorf("asked %d of 640 times", more)
+		}
+		r.nodes[0].takes = time.Millisecond
+		for range 64 * 60 {
+			r.read(1)
+		}
+		if r.read(1) != "peer" {
+			t.Error("not asked though it is fast again")
+		}
+	})
+}
+
+func TestFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for kind, c := range map[error]struct {
+			asked int // of 20 requests within a second
+			said  bool
+		}{
+			exchange.ErrNotHeld:     {20, false},
+			exchange.ErrFailed:      {20, false},
+			exchange.ErrUnavailable: {2, true},
+			exchange.ErrCorrupt:     {1, true},
+			exchange.ErrRefused:     {1, true},
+		} {
+			r := newRig(2)
+			r.set.SetOwner(func(int) int { return 1 })
+			r.nodes[0].err = &exchange.FetchError{Kind: kind, Err: errors.New("why")}
+			for range 20 {
+				if r.read(1) != "source" {
+					t.Errorf("%v: from the peer", kind)
+				}
+				time.Sleep(40 * time.Millisecond)
+			}
+			if r.nodes[0].asked != c.asked || (len(r.said) > 0) != c.said {
+				t.Errorf("%v: asked %d times, want %d; said %q", kind, r.nodes[0].asked, c.asked, r.said)
+			}
+			if s := r.set.States(); len(s) != 1 || s[0].Node != 1 || s[0].Failed != int64(c.asked) || s[0].Asked == c.said {
+				t.Errorf("%v: state %+v", kind, s)
+			}
+		}
+	})
+}
+
+func TestDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(2)
+		r.set.SetOwner(func(int) int { return 1 })
+		r.set.SetAlive(1, false)
+		if r.read(1) != "source" || r.nodes[0].asked != 0 {
+			t.Error("asked though it is dead")
+		}
+		r.set.SetAlive(1, true)
+		if r.read(1) != "peer" {
+			t.Error("not asked though it is back")
+		}
+		if len(r.said) != 2 {
+			t.Errorf("said %q", r.said)
+		}
+	})
+}
