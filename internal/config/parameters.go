@@ -158,6 +158,6 @@ func (p Parameter) Variable() string { return "HDMLP_" + strings.ToUpper(p.Key) 
 
 // otherVariables are HDMLP_* variables that are not configuration keys; names
 // that begin with daemonPrefix are the daemon's own.
-var otherVariables = [...]string{"HDMLP_BINARY", "HDMLP_CONFIG", "HDMLP_SOCKET"}
+var otherVariables = [...]string{"HDMLP_BINARY", "HDMLP_CONFIG", "HDMLP_SECRET", "HDMLP_SOCKET"}
 
 const daemonPrefix = "HDMLP_DAEMON_"

@@ -1,0 +1,193 @@
+package devcluster_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/hdmlp/hdmlp/internal/devcluster"
+)
+
+// TestMain is, when it is told so, a process that runs a cluster and will be killed. Otherwise it
+// checks that tests leave nothing: no goroutines, no interfaces, no names of namespaces, no state files.
+func TestMain(m *testing.M) {
+	if script := os.Getenv("DEVCLUSTER_TEST_SCRIPT"); script != "" {
+		victim(script)
+	}
+	dir, err := os.MkdirTemp("", "devcluster-test-")
+	if err != nil {
+		panic(err)
+	}
+	os.Setenv("XDG_RUNTIME_DIR", dir)
+	before := network()
+	status := m.Run()
+	if err := goleak.Find(); status == 0 && err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		status = 1
+	}
+	if after := network(); status == 0 && !slices.Equal(before, after) {
+		fmt.Fprintf(os.Stderr, "the machine's network had %q and has %q\n", before, after)
+		status = 1
+	}
+	if left, _ := filepath.Glob(dir + "/hdmlp-dev/*"); status == 0 && len(left) > 0 {
+		fmt.Fprintf(os.Stderr, "state files are left: %q\n", left)
+		status = 1
+	}
+	os.RemoveAll(dir)
+	os.Exit(status)
+}
+
+// victim runs a cluster of two until it is killed.
+func victim(script string) {
+	c, err := devcluster.New(devcluster.Options{Nodes: 2, Name: "victim", Loopback: os.Getenv("DEVCLUSTER_TEST_LOOPBACK") != ""})
+	if err == nil {
+		_, err = c.Run(context.Background(), devcluster.RunOptions{Args: []string{"sh", "-c", script}, Stdout: os.Stdout, Stderr: os.Stderr})
+	}
+	fmt.Fprintln(os.Stderr, "not killed:", err)
+	os.Exit(1)
+}
+
+// network lists what the machine shows of its network: interfaces, and namespaces with names.
+func network() []string {
+	var out []string
+	interfaces, _ := net.Interfaces()
+	for _, i := range interfaces {
+		addresses, _ := i.Addrs()
+		out = append(out, fmt.Sprint(i.Name, addresses))
+	}
+	names, _ := os.ReadDir("/run/netns")
+	for _, n := range names {
+		out = append(out, n.Name())
+	}
+	return out
+}
+
+// namespaces are the network namespaces in which processes or threads are, this process's own threads counted.
+func namespaces(t *testing.T) map[string]bool {
+	t.Helper()
+	out := map[string]bool{}
+	for _, pattern := range []string{"/proc/[0-9]*/ns/net", "/proc/self/task/*/ns/net"} {
+		paths, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range paths {
+			if inode, err := os.Readlink(p); err == nil {
+				out[inode] = true
+			}
+		}
+	}
+	return out
+}
+
+// needNamespaces skips a test that needs network namespaces where they can not be had.
+func needNamespaces(t *testing.T) {
+	t.Helper()
+	c, err := devcluster.New(devcluster.Options{Nodes: 1})
+	if err != nil {
+		t.Skipf("no network namespaces here: %v", err)
+	}
+	why := c.OnLoopback()
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if why != nil {
+		t.Skipf("no network namespaces here: %v", why)
+	}
+}
+
+// newCluster makes a cluster, and takes it away after the test.
+func newCluster(t *testing.T, o devcluster.Options) *devcluster.Cluster {
+	t.Helper()
+	c, err := devcluster.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// onBoth runs a test on nodes of both kinds.
+func onBoth(t *testing.T, test func(t *testing.T, o devcluster.Options)) {
+	t.Run("namespaces", func(t *testing.T) {
+		needNamespaces(t)
+		test(t, devcluster.Options{})
+	})
+	t.Run("loopback", func(t *testing.T) { test(t, devcluster.Options{Loopback: true}) })
+}
+
+// eventually waits for something that happens soon, but nobody tells when.
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for range 4000 {
+		if done() {
+			return
+		}
+		<-tick.C
+	}
+	t.Fatalf("20 s later, %s", what)
+}
+
+// alive counts processes that have a text in their arguments.
+func alive(t *testing.T, text string) int {
+	t.Helper()
+	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, p := range paths {
+		if args, err := os.ReadFile(p); err == nil && strings.Contains(strings.ReplaceAll(string(args), "\x00", " "), text) {
+			n++
+		}
+	}
+	return n
+}
+
+// startVictim starts a process that runs a script on two nodes, and waits until both have printed "ready".
+func startVictim(t *testing.T, script string, o devcluster.Options) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), "DEVCLUSTER_TEST_SCRIPT="+script)
+	if o.Loopback {
+		cmd.Env = append(cmd.Env, "DEVCLUSTER_TEST_LOOPBACK=1")
+	}
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	seen := ""
+	for buffer := make([]byte, 4096); strings.Count(seen, "ready") < 2; {
+		n, err := out.Read(buffer)
+		seen += string(buffer[:n])
+		if err != nil {
+			t.Fatalf("the process that runs the cluster printed %q: %v", seen, err)
+		}
+	}
+	return cmd
+}
