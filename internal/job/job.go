@@ -45,6 +45,7 @@ type Job struct {
 	cache        *prefetch.Cache
 	preprocessor *preprocess.Preprocessor // nil: samples are delivered as they are
 	output       *protocol.OutputMessage
+	others       *others // nil: the job has one node
 	filler       *prefetch.Filler
 	faults       *prefetch.Faults
 	warnings     []string
@@ -59,6 +60,7 @@ type Job struct {
 	ranks   map[int]*Rank
 	ledgers map[int]*prefetch.Ledger // of all ranks that ever joined
 	audits  map[auditKey]auditEntry
+	came    []int         // ranks of this node that have asked to open it
 	audited int           // the last epoch that a rank has finished
 	changed chan struct{} // closed and replaced when audits or ranks change
 
@@ -108,6 +110,10 @@ func (n *Node) Open(ctx context.Context, m protocol.OpenMessage, progress func(i
 	}
 	j.mu.Lock()
 	j.refs++
+	if !slices.Contains(j.came, m.Rank) {
+		j.came = append(j.came, m.Rank)
+		j.signal()
+	}
 	j.mu.Unlock()
 	n.mu.Unlock()
 
@@ -156,6 +162,11 @@ func (j *Job) assemble(ctx context.Context, progress func(int64)) error {
 		return err
 	}
 	j.dataset = d
+	if spans(m) {
+		if err := j.form(ctx); err != nil {
+			return err
+		}
+	}
 	if m.Stream.Seed == nil {
 		seed := drawSeed()
 		m.Stream.Seed = &seed
@@ -182,7 +193,7 @@ func (j *Job) assemble(ctx context.Context, progress func(int64)) error {
 		return err
 	}
 	j.faults = prefetch.NewFaults(prefetch.OnError(j.cfg.OnError))
-	return j.assembleCache()
+	return j.assembleCache(ctx)
 }
 
 // compileTransforms prepares what the job wants done to its samples.
@@ -216,7 +227,7 @@ func (j *Job) steps() []string {
 }
 
 // assembleCache joins the dataset's cache, or makes it by this job's plan.
-func (j *Job) assembleCache() error {
+func (j *Job) assembleCache(ctx context.Context) error {
 	s := j.dataset.shared
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,7 +239,7 @@ func (j *Job) assembleCache() error {
 			return err
 		}
 	}
-	plan, err := j.makePlan(s.classes)
+	plan, err := j.makePlan(ctx, s.classes)
 	if err != nil {
 		if !joined {
 			s.closeStores(j.log)
@@ -239,10 +250,13 @@ func (j *Job) assembleCache() error {
 	if joined {
 		j.warnings = append(j.warnings, "another job has the dataset open: its storage classes and their sizes are used")
 	} else {
-		o := prefetch.CacheOptions{Index: index, Source: s.source, Plan: plan.Nodes[0].Classes, Threads: j.cfg.SourceThreads, Timeout: j.cfg.SourceTimeout}
+		o := prefetch.CacheOptions{Index: index, Source: s.source, Plan: j.ours().Classes, Threads: j.cfg.SourceThreads, Timeout: j.cfg.SourceTimeout}
+		if j.others != nil {
+			o.Peers = j.others.peers
+		}
 		for _, c := range s.classes {
 			_, inPlace := c.store.(storageclass.InPlace)
-			o.Classes = append(o.Classes, prefetch.Class{Name: c.name, Store: c.store, KeepAll: !inPlace && c.room >= index.Bytes() && caches(plan)})
+			o.Classes = append(o.Classes, prefetch.Class{Name: c.name, Store: c.store, KeepAll: !inPlace && c.room >= index.Bytes() && j.caches()})
 		}
 		s.cache = prefetch.NewCache(o)
 		s.cached.Store(true)
@@ -251,15 +265,26 @@ func (j *Job) assembleCache() error {
 	s.cacheRefs++
 	j.cache = s.cache
 	j.fillRead = prefetch.NewLedger(j.cache, nil)
-	if caches(plan) {
-		j.filler = j.cache.Fill(plan.Nodes[0].Classes, func(bytes int64) { j.fillRead.Source(int(j.epochNow.Load()), bytes) })
+	if j.others != nil {
+		j.others.serve(plan, j.cache)
+	}
+	if j.caches() {
+		j.filler = j.cache.Fill(j.ours().Classes, func(bytes int64) { j.fillRead.Source(int(j.epochNow.Load()), bytes) })
 	}
 	return nil
 }
 
+// ours is this node's part of the plan.
+func (j *Job) ours() *placement.NodePlan {
+	if j.others == nil {
+		return &j.plan.Nodes[0]
+	}
+	return &j.plan.Nodes[j.others.me]
+}
+
 // caches tells whether the plan gives the node anything to keep.
-func caches(p *placement.Plan) bool {
-	return slices.ContainsFunc(p.Nodes[0].Classes, func(ids []int32) bool { return len(ids) > 0 })
+func (j *Job) caches() bool {
+	return slices.ContainsFunc(j.ours().Classes, func(ids []int32) bool { return len(ids) > 0 })
 }
 
 // adviseRoom tells when the caches hold only a part of the dataset, because every
@@ -327,7 +352,7 @@ func (s *sharedDataset) closeStores(log *slog.Logger) {
 }
 
 // makePlan asks the policy.
-func (j *Job) makePlan(classes []usedClass) (*placement.Plan, error) {
+func (j *Job) makePlan(ctx context.Context, classes []usedClass) (*placement.Plan, error) {
 	policy, err := placement.ByName(j.cfg.Policy)
 	if err != nil {
 		return nil, badInput("%v", err)
@@ -345,10 +370,16 @@ func (j *Job) makePlan(classes []usedClass) (*placement.Plan, error) {
 		node.Capacity = append(node.Capacity, c.room)
 		node.Held = append(node.Held, held)
 	}
+	nodes := []placement.Node{node}
+	if j.others != nil {
+		if nodes, err = j.others.placementNodes(ctx, node); err != nil {
+			return nil, err
+		}
+	}
 	return policy.Plan(placement.Input{
 		Stream: j.stream,
 		Epochs: cmp.Or(j.stream.Spec().Epochs, openEnd),
-		Nodes:  []placement.Node{node},
+		Nodes:  nodes,
 		// An empty file takes no room, and no policy divides by it.
 		Size: func(id int) int64 { return max(index.Size(id), 1) },
 	})
@@ -406,6 +437,7 @@ func (j *Job) compare(m protocol.OpenMessage, cfg *config.Config) error {
 	a, b := &j.message, &m
 	differs := []difference{
 		{"world_size", a.WorldSize, b.WorldSize},
+		{"nodes", node(a), node(b)},
 		{"dataset kind", a.Dataset.Kind, b.Dataset.Kind},
 		{"dataset", a.Dataset.Path, b.Dataset.Path},
 		{"extensions", fmt.Sprint(a.Dataset.Extensions), fmt.Sprint(b.Dataset.Extensions)},
@@ -444,6 +476,14 @@ func listed(m *protocol.OpenMessage) string {
 	return b.String()
 }
 
+// node says which of how many nodes a rank is on.
+func node(m *protocol.OpenMessage) string {
+	if m.Cluster == nil {
+		return "one"
+	}
+	return fmt.Sprintf("node %d of %d, with %d ranks, node 0 at %s", m.Cluster.Node, m.Cluster.Nodes, m.Cluster.LocalWorldSize, m.Cluster.Address)
+}
+
 // forget takes the job off the node's list, so that nobody joins it any more.
 func (j *Job) forget() {
 	j.node.mu.Lock()
@@ -466,6 +506,9 @@ func (j *Job) release() {
 	j.node.mu.Unlock()
 	if !last {
 		return
+	}
+	if j.others != nil {
+		j.others.close()
 	}
 	if j.filler != nil {
 		j.filler.Close()

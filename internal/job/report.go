@@ -152,7 +152,7 @@ func (j *Job) report() *Report {
 		r.Classes = append(r.Classes, ClassReport{c.name, total, used})
 	}
 	s.mu.Unlock()
-	if !caches(j.plan) {
+	if !j.caches() {
 		room = 0
 	}
 	if w, ok := j.cache.Waiting(); ok {

@@ -446,6 +446,7 @@ func (c *Cache) Speeds() []Speed {
 type meter struct {
 	mu       sync.Mutex
 	total    Speed
+	recent   time.Duration // moving average of what a read takes
 	underWay int
 	since    time.Time // when underWay left 0
 }
@@ -469,8 +470,12 @@ func (m *meter) end(start time.Time, bytes int, err error) {
 	if m.underWay--; m.underWay == 0 {
 		m.total.Busy += now.Sub(m.since).Seconds()
 	}
-	m.total.Seconds += now.Sub(start).Seconds()
+	took := now.Sub(start)
+	m.total.Seconds += took.Seconds()
 	if err == nil {
+		if m.recent += (took - m.recent) / 16; m.total.Samples == 0 {
+			m.recent = took
+		}
 		m.total.Samples++
 		m.total.Bytes += int64(bytes)
 	}

@@ -3,6 +3,8 @@ package prefetch
 import (
 	"context"
 	"errors"
+	"slices"
+	"time"
 )
 
 // Peers are the other nodes of the job: whoever answers for a sample reads it from the source once, keeps it, and
@@ -38,6 +40,19 @@ func (c *Cache) Held(id int) (data []byte, ok bool) {
 		return nil, false
 	}
 	return c.classes[at.class].inPlace.View(id)
+}
+
+// Has tells whether any class holds the sample.
+func (c *Cache) Has(id int) bool {
+	return uint(id) < uint(c.index.Len()) && slices.ContainsFunc(c.classes, func(cl class) bool { return cl.Store.Has(id) })
+}
+
+// SourceLatency is how long a read from the source takes at the moment, on average; 0: there was none yet.
+func (c *Cache) SourceLatency() time.Duration {
+	m := &c.speed[Source]
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.recent
 }
 
 // ErrForeign: the node was asked for a sample that another one answers for, so it does not read it.

@@ -53,7 +53,17 @@ type OpenMessage struct {
 	Stream    StreamMessage  `json:"stream"`
 	// Transforms describes what is made of every sample (docs/FORMATS.md); nil: nothing.
 	Transforms json.RawMessage `json:"transforms"`
+	Cluster    *ClusterMessage `json:"cluster"` // nil: all ranks are on this node
 	Settings
+}
+
+// ClusterMessage says which of a job's nodes this is, and how they find each other.
+type ClusterMessage struct {
+	Nodes          int    `json:"nodes"`
+	Node           int    `json:"node"`             // from 0
+	LocalWorldSize int    `json:"local_world_size"` // ranks on this node
+	Address        string `json:"address"`          // host:port where node 0's daemon listens for the others
+	Secret         string `json:"secret"`           // the job's, the same on all nodes, and nobody else's
 }
 
 // OpenedMessage answers it.

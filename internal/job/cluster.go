@@ -1,0 +1,268 @@
+package job
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/cluster"
+	"github.com/hdmlp/hdmlp/internal/exchange"
+	"github.com/hdmlp/hdmlp/internal/peer"
+	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/prefetch"
+	"github.com/hdmlp/hdmlp/internal/protocol"
+)
+
+// others is a job's part in a cluster of nodes: the other nodes' caches as a place to read from, and this
+// node's as one for them. nil: the job has one node.
+type others struct {
+	job      *Job
+	me       int
+	cluster  *cluster.Cluster
+	peers    *peer.Set
+	listener net.Listener
+	clients  []*exchange.Client // by node; nil for this one
+	server   *exchange.Server   // once there is a cache
+	ended    chan error         // of the server
+	cache    atomic.Pointer[prefetch.Cache]
+}
+
+// clusterPatience is how long nodes wait for each other at the start.
+const clusterPatience = 5 * time.Minute
+
+// spans tells whether the job has several nodes.
+func spans(m *protocol.OpenMessage) bool { return m.Cluster != nil && m.Cluster.Nodes > 1 }
+
+// localRanks waits until all ranks of this node have come, and returns them.
+func (j *Job) localRanks(ctx context.Context) ([]int, error) {
+	want := j.message.Cluster.LocalWorldSize
+	timeout := time.NewTimer(clusterPatience)
+	defer timeout.Stop()
+	for {
+		j.mu.Lock()
+		ranks := slices.Clone(j.came)
+		changed := j.changed
+		j.mu.Unlock()
+		if len(ranks) >= want {
+			slices.Sort(ranks)
+			return ranks, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-timeout.C:
+			return nil, badInput("of the %d ranks of node %d only %v opened the loader within %v", want, j.message.Cluster.Node, ranks, clusterPatience)
+		}
+	}
+}
+
+// form finds the other nodes, and settles the seed with them.
+func (j *Job) form(ctx context.Context) error {
+	m := &j.message
+	c := m.Cluster
+	ranks, err := j.localRanks(ctx)
+	if err != nil {
+		return err
+	}
+	o := &others{job: j, me: c.Node}
+	if o.listener, err = net.Listen("tcp", ":0"); err != nil {
+		return limit(fmt.Errorf("listen for the other nodes: %w", err))
+	}
+	j.others = o
+	options := cluster.Options{
+		Job: m.Job, Node: c.Node, Nodes: c.Nodes, WorldSize: m.WorldSize, Ranks: ranks,
+		Exchange: ":" + strconv.Itoa(o.listener.Addr().(*net.TCPAddr).Port),
+		Secret:   []byte(c.Secret), Deadline: clusterPatience, Facts: j.facts(), Log: j.log,
+	}
+	if c.Node == 0 {
+		options.Listen = c.Address
+		seed := drawSeed()
+		if m.Stream.Seed != nil {
+			seed = *m.Stream.Seed
+		}
+		options.Broadcast = binary.LittleEndian.AppendUint64(nil, seed)
+	} else {
+		options.Join = c.Address
+	}
+	if o.cluster, err = cluster.Form(ctx, options); err != nil {
+		return clusterError(err)
+	}
+	if told := o.cluster.Broadcast(); m.Stream.Seed == nil && len(told) == 8 {
+		seed := binary.LittleEndian.Uint64(told)
+		m.Stream.Seed = &seed
+	}
+	o.connect()
+	return nil
+}
+
+// clusterError makes an error of the cluster one that a process understands.
+func clusterError(err error) error {
+	var difference *cluster.DifferenceError
+	if errors.As(err, &difference) {
+		return &protocol.ErrorMessage{
+			Kind: protocol.KindMismatch, Message: err.Error(),
+			Details: map[string]any{"key": difference.Key, "mine": difference.Theirs, "theirs": difference.Node0s, "node": difference.Node},
+		}
+	}
+	if errors.Is(err, context.Canceled) {
+		return err
+	}
+	return badInput("the nodes of the job did not come together: %v", err)
+}
+
+// facts are what all nodes must agree on.
+func (j *Job) facts() []cluster.Fact {
+	m := &j.message
+	fingerprint := j.dataset.Index().Fingerprint()
+	seed := "drawn"
+	if m.Stream.Seed != nil {
+		seed = strconv.FormatUint(*m.Stream.Seed, 10)
+	}
+	facts := []cluster.Fact{
+		{Key: "protocol", Value: strconv.Itoa(protocol.Version)},
+		{Key: "dataset fingerprint", Value: fmt.Sprintf("%x", fingerprint[:8])},
+		{Key: "seed", Value: seed},
+		{Key: "transforms", Value: listed(m)},
+	}
+	for _, f := range []struct {
+		key   string
+		value any
+	}{
+		{"epochs", m.Stream.Epochs}, {"global batch size", m.Stream.GlobalBatch}, {"drop_last", m.Stream.DropLast},
+		{"shuffle", m.Stream.Shuffle}, {"scheme", m.Stream.Scheme}, {"tail", m.Stream.Tail},
+		{"policy", j.cfg.Policy}, {"on_error", j.cfg.OnError},
+	} {
+		facts = append(facts, cluster.Fact{Key: f.key, Value: fmt.Sprint(f.value)})
+	}
+	return facts
+}
+
+// connect makes the ways to the other nodes, and watches whether they are there.
+func (o *others) connect() {
+	fetchers := make([]peer.Fetcher, o.nodes())
+	o.clients = make([]*exchange.Client, o.nodes())
+	for n := range fetchers {
+		if n == o.me {
+			continue
+		}
+		dial := func(ctx context.Context) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", o.cluster.Members()[n].Exchange)
+		}
+		o.clients[n] = exchange.NewClient(o.identity(), n, dial, exchange.ClientOptions{})
+		fetchers[n] = o.clients[n]
+	}
+	o.peers = peer.NewSet(peer.Options{
+		Node: o.me, Peers: fetchers,
+		Source: func() time.Duration {
+			if c := o.cache.Load(); c != nil {
+				return c.SourceLatency()
+			}
+			return 0
+		},
+		Tell: func(node int, text string) { o.job.log.Warn("node " + strconv.Itoa(node) + " " + text) },
+	})
+	o.cluster.Notify(o.peers.SetAlive)
+}
+
+func (o *others) nodes() int { return o.job.message.Cluster.Nodes }
+
+func (o *others) identity() exchange.Identity {
+	c := o.job.message.Cluster
+	return exchange.Identity{Job: o.job.message.Job, Node: c.Node, Nodes: c.Nodes, Secret: []byte(c.Secret)}
+}
+
+// room is what a node tells the others of its storage classes.
+type room struct {
+	Capacity []int64   `json:"capacity"`
+	Held     [][]int32 `json:"held"`
+}
+
+// placementNodes tells the others what this node's classes have room for, and returns what all have.
+func (o *others) placementNodes(ctx context.Context, mine placement.Node) ([]placement.Node, error) {
+	text, err := json.Marshal(room{mine.Capacity, mine.Held})
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > cluster.MaxPayload { // then the plan is made as if this node held nothing yet
+		if text, err = json.Marshal(room{mine.Capacity, nil}); err != nil {
+			return nil, err
+		}
+	}
+	all, err := o.cluster.Gather(ctx, "room", text)
+	if err != nil {
+		return nil, clusterError(err)
+	}
+	out := make([]placement.Node, len(all))
+	for n, member := range o.cluster.Members() {
+		var r room
+		if err := json.Unmarshal(all[n], &r); err != nil {
+			return nil, badInput("node %d says of its storage classes: %v", n, err)
+		}
+		if len(r.Held) != len(r.Capacity) {
+			r.Held = make([][]int32, len(r.Capacity))
+		}
+		out[n] = placement.Node{Ranks: member.Ranks, Capacity: r.Capacity, Held: r.Held}
+	}
+	return out, nil
+}
+
+// serve gives the other nodes what the plan has this node answer for.
+func (o *others) serve(plan *placement.Plan, cache *prefetch.Cache) {
+	o.cache.Store(cache)
+	if plan.Remote {
+		o.peers.SetOwner(plan.OwnerOf)
+	}
+	o.server = exchange.NewServer(o.identity(), &holder{cache, plan.ReadOnce}, exchange.ServerOptions{
+		Refused: func(addr net.Addr, err error) { o.job.log.Warn("refused a connection", "from", addr, "error", err) },
+	})
+	o.ended = make(chan error, 1)
+	go func() { o.ended <- o.server.Serve(context.Background(), o.listener) }()
+}
+
+// close leaves the cluster; nobody asks or is asked any more.
+func (o *others) close() {
+	if o.server != nil {
+		o.server.Close()
+		<-o.ended
+	}
+	if o.listener != nil {
+		_ = o.listener.Close()
+	}
+	if o.cluster != nil {
+		_ = o.cluster.Close()
+	}
+	for _, c := range o.clients {
+		if c != nil {
+			_ = c.Close()
+		}
+	}
+}
+
+// holder serves what a cache has, and, where samples are read once for all nodes, what it has to read.
+type holder struct {
+	cache    *prefetch.Cache
+	readOnce bool
+}
+
+// Held is exchange.Holder's.
+func (h *holder) Held(id int32) ([]byte, bool) { return h.cache.Held(int(id)) }
+
+// Sample is exchange.Holder's.
+func (h *holder) Sample(ctx context.Context, id int32, send func([]byte) error) error {
+	if !h.readOnce && !h.cache.Has(int(id)) {
+		return exchange.ErrNotHeld
+	}
+	err := h.cache.Serve(ctx, int(id), send)
+	if errors.Is(err, prefetch.ErrForeign) {
+		return exchange.ErrNotHeld
+	}
+	return err
+}
