@@ -46,6 +46,8 @@ type agent struct {
 	formed   chan struct{} // closed when all may go
 	gone     chan struct{} // closed when forming has failed
 	done     chan struct{} // closed by close
+	last     chan struct{} // closed by finish: no further connection to node 0
+	finish   func()
 	tasks    sync.WaitGroup
 	events   *outbox[event]
 
@@ -77,6 +79,8 @@ func newAgent(o Options) *agent {
 		o: o, instance: newInstance(), formed: make(chan struct{}), gone: make(chan struct{}), done: make(chan struct{}),
 		events: newOutbox[event](), nodes: map[int]*node{}, calls: map[uint64]*call{}, limit: time.Now().Add(o.Deadline),
 	}
+	a.last = make(chan struct{})
+	a.finish = sync.OnceFunc(func() { close(a.last) })
 	a.tasks.Go(func() {
 		for {
 			e, ok := a.events.take(a.done)
@@ -147,6 +151,7 @@ func (a *agent) canceled() {
 		a.hub.abort(err)
 		return
 	}
+	a.finish()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.up != nil {
@@ -486,6 +491,7 @@ func (a *agent) mend() {
 
 // leave tells the others that this node goes.
 func (a *agent) leave() {
+	a.finish()
 	a.mu.Lock()
 	up := a.up
 	a.mu.Unlock()

@@ -216,7 +216,8 @@ func (c *Cluster) Notify(f func(node int, alive bool)) { c.agent.notify(f) }
 
 // Gather is collective: every node calls it with the same name and its own bytes, and gets all
 // nodes' bytes, by number. Names should be unlike those of earlier gathers ("audit of epoch 3"),
-// and at any time a node takes part in at most one of a name.
+// and at any time a node takes part in at most one of a name. What a node gave before its ctx ended
+// may still count for the others.
 //
 // With a GatherError what the living nodes gave is returned beside it, nil for the others.
 func (c *Cluster) Gather(ctx context.Context, what string, mine []byte) ([][]byte, error) {

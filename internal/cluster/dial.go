@@ -24,7 +24,7 @@ const (
 // is lost, before the cluster has formed and after.
 func join(a *agent) (stop, halt func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	ended, last := make(chan struct{}), make(chan struct{})
+	ended := make(chan struct{})
 	a.tasks.Go(func() {
 		defer close(ended)
 		for pause := firstPause; ; pause = min(2*pause, mostPause) {
@@ -32,13 +32,13 @@ func join(a *agent) (stop, halt func()) {
 			if met {
 				pause = firstPause
 			}
-			if ctx.Err() != nil || isDone(last) || a.fatal(err) {
+			if ctx.Err() != nil || isDone(a.last) || a.fatal(err) {
 				return
 			}
 			select {
 			case <-ctx.Done():
 				return
-			case <-last:
+			case <-a.last:
 				return
 			case <-time.After(pause):
 			}
@@ -50,7 +50,7 @@ func join(a *agent) (stop, halt func()) {
 		<-ended
 	}
 	return func() {
-		close(last)
+		a.finish()
 		a.mu.Lock()
 		up := a.up
 		a.mu.Unlock()

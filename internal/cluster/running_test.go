@@ -14,7 +14,7 @@ import (
 // eventually waits for something that other goroutines bring about.
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !f(); {
+	for end := time.Now().Add(10 * time.Second); !f(); {
 		if time.Now().After(end) {
 			t.Fatalf("never: %s", what)
 		}
@@ -76,6 +76,12 @@ func TestGather(t *testing.T) {
 	if _, err := clusters[1].Gather(ctx, "alone", nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("alone: %v", err)
 	}
+	hub := clusters[0].agent.hub
+	eventually(t, "node 0 knows that it was given up", func() bool {
+		hub.mu.Lock()
+		defer hub.mu.Unlock()
+		return len(hub.gathers) == 0
+	})
 	if _, errs := gatherAll(t.Context(), clusters, "alone", func(int) []byte { return nil }); errors.Join(errs...) != nil {
 		t.Error("after a gather that was given up:", errs)
 	}
