@@ -62,8 +62,11 @@ type FetchError struct {
 }
 
 func (e *FetchError) Error() string {
-	if e.Err == nil {
+	switch {
+	case e.Err == nil:
 		return fmt.Sprintf("sample %d from node %d: %v", e.ID, e.Peer, e.Kind)
+	case errors.Is(e.Err, e.Kind): // which it says itself
+		return fmt.Sprintf("sample %d from node %d: %v", e.ID, e.Peer, e.Err)
 	}
 	return fmt.Sprintf("sample %d from node %d: %v: %v", e.ID, e.Peer, e.Kind, e.Err)
 }

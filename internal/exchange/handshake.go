@@ -187,7 +187,9 @@ func (id Identity) greet(ctx context.Context, conn net.Conn, peer, window int, p
 			return err
 		}
 		theirs, got, err := readHello(conn)
-		if err != nil {
+		if errors.Is(err, io.EOF) {
+			return fmt.Errorf("it closed the connection before it said who it is; it may ask for TLS, or be full: %w", err)
+		} else if err != nil {
 			return err
 		}
 		if err := compare(mine, theirs); err != nil {

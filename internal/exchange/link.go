@@ -152,13 +152,14 @@ func (l *link) fetch(ctx context.Context, id int32, dst []byte) error {
 
 // send puts a request into the buffer, and wakes the writer if that was empty.
 func (l *link) send(c *call, id int32, dst []byte) bool {
+	c.mu.Lock()
+	c.dst, c.left, c.told, c.settled = dst, false, false, false
+	c.mu.Unlock()
 	l.mu.Lock()
 	if l.mu.err != nil {
 		l.mu.Unlock()
 		return false
 	}
-	// Nobody else knows this call: its tag was free.
-	c.dst, c.left, c.told, c.settled = dst, false, false, false
 	c.sample, c.length, c.since = id, uint32(len(dst)), time.Time{}
 	c.deadline, c.frames = l.mu.now+l.ticks(l.c.o.Timeout), l.mu.frames
 	c.receiving, c.expired, c.cancelled = false, false, false

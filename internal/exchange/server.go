@@ -108,6 +108,14 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	if err := s.id.check(); err != nil {
 		return err
 	}
+	s.mu.Lock()
+	if s.mu.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.all.Add(1)
+	s.mu.Unlock()
+	defer s.all.Done()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
@@ -119,7 +127,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		conn, err := ln.Accept()
 		var temporary interface{ Temporary() bool }
 		switch {
-		case ctx.Err() != nil:
+		case ctx.Err() != nil, s.ctx.Err() != nil:
 			if err == nil {
 				conn.Close()
 			}

@@ -1,0 +1,236 @@
+package exchange
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"math/big"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestDifferences: both sides name what differs, and nothing is served.
+func TestDifferences(t *testing.T) {
+	tests := map[string]struct {
+		change func(id *Identity)
+		peer   int
+		what   string
+		values [2]string // that both must name
+	}{
+		"secret":             {func(id *Identity) { id.Secret = []byte("another secret, as long") }, 0, "secret", [2]string{}},
+		"job":                {func(id *Identity) { id.Job = "other" }, 0, "job", [2]string{`"job"`, `"other"`}},
+		"number of nodes":    {func(id *Identity) { id.Nodes = 8 }, 0, "nodes", [2]string{"4", "8"}},
+		"another node there": {func(*Identity) {}, 2, "node", [2]string{"0", "2"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			ln, dial := overTCP(t)
+			refused := make(chan error, 100)
+			serve(t, ln, node(0), newHolder(1), ServerOptions{Refused: func(_ net.Addr, err error) { refused <- err }})
+			id := node(1)
+			test.change(&id)
+			c := NewClient(id, test.peer, dial, ClientOptions{})
+			defer c.Close()
+			for side, err := range map[string]error{"client": c.Fetch(context.Background(), 0, make([]byte, 1)), "server": <-refused} {
+				var differs *HandshakeError
+				if !errors.Is(err, ErrRefused) || !errors.As(err, &differs) || differs.What != test.what {
+					t.Errorf("the %s says: %v", side, err)
+				} else if !strings.Contains(err.Error(), test.values[0]) || !strings.Contains(err.Error(), test.values[1]) {
+					t.Errorf("the %s does not name %v: %v", side, test.values, err)
+				}
+			}
+		})
+	}
+}
+
+func TestOtherVersion(t *testing.T) {
+	mine, theirs := net.Pipe()
+	defer mine.Close()
+	go func() {
+		defer theirs.Close()
+		readHello(theirs)
+		theirs.Write([]byte{'H', 'D', 'M', 'X', 7, 0, 4, 0, 1, 2, 3, 4})
+	}()
+	_, err := node(1).greet(context.Background(), mine, 0, 1, time.Second)
+	var differs *HandshakeError
+	if !errors.As(err, &differs) || differs.What != "version" || differs.Theirs != "7" || differs.Mine != "1" {
+		t.Error(err)
+	}
+}
+
+func TestIdentityThatCanNotBe(t *testing.T) {
+	for name, change := range map[string]func(id *Identity){
+		"short secret": func(id *Identity) { id.Secret = []byte("short") },
+		"long name":    func(id *Identity) { id.Job = strings.Repeat("x", maxJob+1) },
+		"node 4 of 4":  func(id *Identity) { id.Node = 4 },
+	} {
+		id := node(1)
+		change(&id)
+		ln, dial := overTCP(t)
+		if err := NewServer(id, newHolder(), ServerOptions{}).Serve(context.Background(), ln); !errors.Is(err, ErrRefused) {
+			t.Errorf("%s: the server says %v", name, err)
+		}
+		c := NewClient(id, 0, dial, ClientOptions{})
+		if err := c.Connect(context.Background()); !errors.Is(err, ErrRefused) {
+			t.Errorf("%s: the client says %v", name, err)
+		}
+		c.Close()
+	}
+}
+
+// TestReplay: what proved a client once proves nothing the next time, nor in the other direction.
+func TestReplay(t *testing.T) {
+	ln, dial := overTCP(t)
+	refused := make(chan error, 10)
+	serve(t, ln, node(0), newHolder(1), ServerOptions{Refused: func(_ net.Addr, err error) { refused <- err }})
+	var said bytes.Buffer
+	conn, err := dial(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := node(1).greet(context.Background(), tee{conn, &said}, 0, 8, time.Second); err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	again, err := dial(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if _, err := again.Write(said.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-refused; !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "secret") {
+		t.Error(err)
+	}
+	client, server := []byte("client's hello"), []byte("server's hello")
+	if bytes.Equal(proof(secret, roleClient, client, server, nil), proof(secret, roleServer, client, server, nil)) {
+		t.Error("a proof is of use in the other direction")
+	}
+}
+
+type tee struct {
+	net.Conn
+	said io.Writer
+}
+
+func (t tee) Write(b []byte) (int, error) {
+	t.said.Write(b)
+	return t.Conn.Write(b)
+}
+
+// TestStrangers: those who say nothing are bounded in number and in time.
+func TestStrangers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipes()
+		var refused atomic.Int32
+		s := NewServer(node(0), newHolder(1), ServerOptions{Strangers: 3, Timeout: 5 * time.Second, Refused: func(net.Addr, error) { refused.Add(1) }})
+		go s.Serve(t.Context(), p)
+		for range 5 {
+			conn, err := p.dial(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+		}
+		synctest.Wait()
+		if got := refused.Load(); got != 2 {
+			t.Errorf("%d were refused at once, not 2", got)
+		}
+		time.Sleep(5 * time.Second) // in the bubble
+		synctest.Wait()
+		if got := refused.Load(); got != 5 {
+			t.Errorf("%d were refused in the end, not 5", got)
+		}
+		c := NewClient(node(1), 0, p.dial, ClientOptions{})
+		if err := c.Fetch(t.Context(), 0, make([]byte, 1)); err != nil {
+			t.Error(err)
+		}
+		c.Close()
+		s.Close()
+	})
+}
+
+func TestConnsPerNode(t *testing.T) {
+	ln, dial := overTCP(t)
+	serve(t, ln, node(0), newHolder(1), ServerOptions{ConnsPerNode: 2})
+	first := client(t, dial, ClientOptions{Conns: 2})
+	waitFor(t, func() bool { first.Connect(context.Background()); return first.Stats().Connected == 2 })
+	second := client(t, dial, ClientOptions{})
+	if err := second.Connect(context.Background()); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "connections") {
+		t.Error(err)
+	}
+}
+
+// certificate makes a self-signed one, and a pool that trusts it.
+func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: []string{"hdmlp"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(parsed)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+}
+
+func TestTLS(t *testing.T) {
+	pair, pool := certificate(t)
+	ln, dial := overTCP(t)
+	id := node(0)
+	id.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+	h := newHolder(112640, 3072)
+	refused := make(chan error, 100)
+	serve(t, ln, id, h, ServerOptions{Refused: func(_ net.Addr, err error) { refused <- err }})
+
+	try := func(config *tls.Config) error {
+		mine := node(1)
+		mine.TLS = config
+		c := NewClient(mine, 0, dial, ClientOptions{Timeout: 2 * time.Second})
+		defer c.Close()
+		for id, want := range h.samples {
+			dst := make([]byte, len(want))
+			if err := c.Fetch(context.Background(), int32(id), dst); err != nil {
+				return err
+			}
+			if !bytes.Equal(dst, want) {
+				t.Error("not the sample")
+			}
+		}
+		return nil
+	}
+	if err := try(&tls.Config{RootCAs: pool, ServerName: "hdmlp"}); err != nil {
+		t.Error(err)
+	}
+	if err := try(&tls.Config{RootCAs: x509.NewCertPool(), ServerName: "hdmlp"}); !errors.Is(err, ErrRefused) {
+		t.Errorf("a certificate that nobody vouches for: %v", err)
+	}
+	<-refused
+	if err := try(nil); err == nil || !strings.Contains(err.Error(), "TLS") {
+		t.Errorf("a client without TLS: %v", err)
+	}
+	if err := <-refused; !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "TLS") {
+		t.Errorf("the server says of a client without TLS: %v", err)
+	}
+}
