@@ -51,8 +51,10 @@ func (p processes) has(pid int) bool {
 	return err == nil && bytes.Contains(append([]byte{0}, environ...), []byte("\x00TORCHELASTIC_RUN_ID="+p.marker+"\x00"))
 }
 
-// signal sends a signal to every process of the run, and tells how many there were.
-func (p processes) signal(s syscall.Signal) (int, error) {
+// signal sends a signal to every process of the run that is not in asked, puts it
+// there, and tells how many processes there are. One that is about to become another
+// program (execve) has no variables for a moment, and may be overlooked.
+func (p processes) signal(s syscall.Signal, asked map[int]bool) (int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return 0, fmt.Errorf("look for processes: %w", err)
@@ -70,12 +72,15 @@ func (p processes) signal(s syscall.Signal) (int, error) {
 		}
 		if p.has(pid) && !zombie(pid) {
 			n++
-			if err := process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
-				process.Release()
-				return n, fmt.Errorf("end process %d: %w", pid, err)
+			if !asked[pid] {
+				err = process.Signal(s)
 			}
+			asked[pid] = true
 		}
 		process.Release()
+		if err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return n, fmt.Errorf("end process %d: %w", pid, err)
+		}
 	}
 	return n, nil
 }
@@ -90,12 +95,19 @@ func zombie(pid int) bool {
 	return after >= 0 && after+2 < len(stat) && stat[after+2] == 'Z'
 }
 
-// kill ends all processes, again until there are none: some may have been about to start others.
+// kill ends all processes, again until there are none, twice: some may have been about to
+// start others, or been overlooked.
 func (p processes) kill() error {
+	none := 0
 	for range 400 {
-		n, err := p.signal(unix.SIGKILL)
-		if err != nil || n == 0 {
+		n, err := p.signal(unix.SIGKILL, map[int]bool{})
+		if err != nil {
 			return err
+		}
+		if n > 0 {
+			none = 0
+		} else if none++; none == 2 {
+			return nil
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

@@ -179,7 +179,7 @@ func (r *run) ended(e exit) {
 
 // stop asks all processes to end, and has them killed after some time.
 func (r *run) stop(grace time.Duration) {
-	if _, err := r.cluster.processes().signal(unix.SIGTERM); err != nil {
+	if _, err := r.cluster.processes().signal(unix.SIGTERM, map[int]bool{}); err != nil {
 		r.err = errors.Join(r.err, err)
 	}
 	r.stopped = true
@@ -190,10 +190,11 @@ func (r *run) stop(grace time.Duration) {
 func (r *run) end() {
 	r.timer.Stop()
 	p := r.cluster.processes()
-	left, err := p.signal(unix.SIGTERM)
+	asked := map[int]bool{}
+	left, err := p.signal(unix.SIGTERM, asked)
 	for until := time.Now().Add(graceLeft); !r.stopped && left > 0 && err == nil && time.Now().Before(until); {
 		time.Sleep(5 * time.Millisecond)
-		left, err = p.signal(0)
+		left, err = p.signal(unix.SIGTERM, asked)
 	}
 	r.err = errors.Join(r.err, err, p.kill())
 	r.over.Store(true)
