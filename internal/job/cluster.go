@@ -220,7 +220,7 @@ func (o *others) serve(plan *placement.Plan, cache *prefetch.Cache) {
 	if plan.Remote {
 		o.peers.SetOwner(plan.OwnerOf)
 	}
-	o.server = exchange.NewServer(o.identity(), &holder{cache, plan.ReadOnce}, exchange.ServerOptions{
+	o.server = exchange.NewServer(o.identity(), &holder{cache, plan.ReadOnce, o.job.readAhead}, exchange.ServerOptions{
 		Refused: func(addr net.Addr, err error) { o.job.log.Warn("refused a connection", "from", addr, "error", err) },
 	})
 	o.ended = make(chan error, 1)
@@ -250,6 +250,7 @@ func (o *others) close() {
 type holder struct {
 	cache    *prefetch.Cache
 	readOnce bool
+	read     func(bytes int64) // told of what was read from the source
 }
 
 // Held is exchange.Holder's.
@@ -260,7 +261,10 @@ func (h *holder) Sample(ctx context.Context, id int32, send func([]byte) error) 
 	if !h.readOnce && !h.cache.Has(int(id)) {
 		return exchange.ErrNotHeld
 	}
-	err := h.cache.Serve(ctx, int(id), send)
+	source, err := h.cache.Serve(ctx, int(id), send)
+	if source > 0 {
+		h.read(source)
+	}
 	if errors.Is(err, prefetch.ErrForeign) {
 		return exchange.ErrNotHeld
 	}

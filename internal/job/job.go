@@ -41,6 +41,7 @@ type Job struct {
 	cfg          *config.Config
 	dataset      *Dataset
 	stream       *access.Stream
+	room         int64 // bytes that the classes of all nodes have for the dataset
 	plan         *placement.Plan
 	cache        *prefetch.Cache
 	preprocessor *preprocess.Preprocessor // nil: samples are delivered as they are
@@ -260,7 +261,7 @@ func (j *Job) assembleCache(ctx context.Context) error {
 		}
 		s.cache = prefetch.NewCache(o)
 		s.cached.Store(true)
-		j.adviseRoom(s.classes, index.Bytes())
+		j.adviseRoom(index.Bytes())
 	}
 	s.cacheRefs++
 	j.cache = s.cache
@@ -269,10 +270,13 @@ func (j *Job) assembleCache(ctx context.Context) error {
 		j.others.serve(plan, j.cache)
 	}
 	if j.caches() {
-		j.filler = j.cache.Fill(j.ours().Classes, func(bytes int64) { j.fillRead.Source(int(j.epochNow.Load()), bytes) })
+		j.filler = j.cache.Fill(j.ours().Classes, j.readAhead)
 	}
 	return nil
 }
+
+// readAhead charges what was read from the source for no batch of this node: to fill classes, or for other nodes.
+func (j *Job) readAhead(bytes int64) { j.fillRead.Source(int(j.epochNow.Load()), bytes) }
 
 // ours is this node's part of the plan.
 func (j *Job) ours() *placement.NodePlan {
@@ -289,11 +293,8 @@ func (j *Job) caches() bool {
 
 // adviseRoom tells when the caches hold only a part of the dataset, because every
 // epoch then reads the rest again.
-func (j *Job) adviseRoom(classes []usedClass, total int64) {
-	var room int64
-	for _, c := range classes {
-		room += c.room
-	}
+func (j *Job) adviseRoom(total int64) {
+	room := j.room
 	if room < total && (j.cfg.Policy == "cooperative" || j.cfg.Policy == "frequency" || j.cfg.Policy == "minio") {
 		j.warnings = append(j.warnings, fmt.Sprintf("the caches have room for %s of the dataset's %s; the rest is read from the source in every epoch: raise memory, or give cache_dir on a fast local disk",
 			size.Format(room), size.Format(total)))
@@ -374,6 +375,12 @@ func (j *Job) makePlan(ctx context.Context, classes []usedClass) (*placement.Pla
 	if j.others != nil {
 		if nodes, err = j.others.placementNodes(ctx, node); err != nil {
 			return nil, err
+		}
+	}
+	j.room = 0
+	for _, n := range nodes {
+		for _, room := range n.Capacity {
+			j.room += room
 		}
 	}
 	return policy.Plan(placement.Input{

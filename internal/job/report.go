@@ -176,6 +176,9 @@ func (j *Job) report() *Report {
 	slices.SortFunc(r.Ranks, func(a, b RankReport) int { return cmp.Compare(a.Rank, b.Rank) })
 	r.sum(j.fillRead.Epochs())
 	r.Bound = placement.Bound(index.Bytes(), room, max(r.begun(), 1))
+	if j.others != nil { // this node's share of the bound of all
+		r.Bound = placement.Bound(index.Bytes(), j.room, max(r.begun(), 1)) / int64(j.others.nodes())
+	}
 	r.BoundShare = float64(r.Source.Bytes) / float64(max(r.Bound, 1))
 	r.Sentence = r.sentence()
 	return r

@@ -60,21 +60,24 @@ var ErrForeign = errors.New("another node answers for the sample")
 
 // Serve brings a sample for another node, and calls send with it, once. The bytes are valid until send returns. It reads
 // the sample from the source if it has to, and keeps it as the plan says; at most as many reads are under way for
-// others as for the node itself.
-func (c *Cache) Serve(ctx context.Context, id int, send func(data []byte) error) error {
+// others as for the node itself. source is how many bytes this very call read from the source.
+func (c *Cache) Serve(ctx context.Context, id int, send func(data []byte) error) (source int64, err error) {
 	if uint(id) >= uint(c.index.Len()) {
-		return ErrForeign
+		return 0, ErrForeign
 	}
 	select {
 	case c.guests <- struct{}{}:
 	case <-ctx.Done():
-		return ctx.Err()
+		return 0, ctx.Err()
 	}
 	w := c.guest.Get().(*worker)
-	data, _, err := c.fetchView(ctx, w, id)
+	data, out, err := c.fetchView(ctx, w, id)
 	<-c.guests
 	if w.lost { // the watchdog gave the read up: it may still write to the scratch
-		return errGivenUp
+		return 0, errGivenUp
+	}
+	if out.source {
+		source = int64(len(data))
 	}
 	if err == nil {
 		err = send(data)
@@ -83,7 +86,7 @@ func (c *Cache) Serve(ctx context.Context, id int, send func(data []byte) error)
 		w.scratch = nil
 	}
 	c.guest.Put(w)
-	return err
+	return source, err
 }
 
 // keptScratch is how many bytes who reads for another node may keep for the next read.
