@@ -173,7 +173,7 @@ const (
 	shortest = 2 * time.Second  // the least that a request may take before its node is passed by
 	longest  = 10 * time.Second // the most
 	patience = 8                // times the average, or times what the source takes: that is too slow
-	slack    = 50 * time.Millisecond
+	slack    = 500 * time.Millisecond
 	probe    = 64 // one of so many requests goes to a node that is too slow, to see whether it still is
 
 	firstPause = 500 * time.Millisecond
