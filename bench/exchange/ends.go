@@ -19,9 +19,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/mem"
 
 	"github.com/hdmlp/hdmlp/internal/exchange"
 )
@@ -85,8 +82,7 @@ func serve(ctx context.Context, o options) error {
 		return err
 	}
 	server := exchange.NewServer(identity(0), a, exchange.ServerOptions{})
-	rpc := grpc.NewServer(grpc.ForceServerCodecV2(raw{}), grpc.InitialWindowSize(16<<20), grpc.InitialConnWindowSize(64<<20))
-	rpc.RegisterService(&service, a)
+	rpc := newRPC(o, a)
 	var all sync.WaitGroup
 	all.Go(func() { server.Serve(ctx, own) })
 	all.Go(func() { rpc.Serve(other) })
@@ -179,79 +175,6 @@ func fetch(ctx context.Context, o options) error {
 		Bytes: total.Load(), Seconds: took.Seconds(),
 		Median: sorted[len(sorted)/2], P99: sorted[len(sorted)*99/100],
 	})
-}
-
-type getter func(ctx context.Context, id int32, dst []byte) error
-
-func connect(ctx context.Context, o options) (get getter, end func(), err error) {
-	if o.peers == "exchange" {
-		c := exchange.NewClient(identity(1), 0, func(ctx context.Context) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "tcp", fmt.Sprintf("%s:%d", o.listen, exchangePort))
-		}, exchange.ClientOptions{Conns: o.conns})
-		return c.Fetch, func() { c.Close() }, c.Connect(ctx)
-	}
-	conns := make([]*grpc.ClientConn, o.conns)
-	for i := range conns {
-		conns[i], err = grpc.NewClient(fmt.Sprintf("passthrough:///%s:%d", o.listen, grpcPort),
-			grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithInitialWindowSize(16<<20), grpc.WithInitialConnWindowSize(64<<20),
-			grpc.WithDefaultCallOptions(grpc.ForceCodecV2(raw{}), grpc.MaxCallRecvMsgSize(1<<30)))
-		if err != nil {
-			return nil, nil, err
-		}
-	}
-	var next atomic.Uint32
-	get = func(ctx context.Context, id int32, dst []byte) error {
-		request := binary.LittleEndian.AppendUint32(nil, uint32(id))
-		var answer message
-		conn := conns[int(next.Add(1))%len(conns)]
-		if err := conn.Invoke(ctx, "/bench.Samples/Fetch", &message{mem.BufferSlice{mem.SliceBuffer(request)}}, &answer); err != nil {
-			return err
-		}
-		n := answer.data.CopyTo(dst)
-		answer.data.Free()
-		if n != len(dst) {
-			return fmt.Errorf("gRPC: sample of %d bytes, not %d", n, len(dst))
-		}
-		return nil
-	}
-	return get, func() {
-		for _, c := range conns {
-			c.Close()
-		}
-	}, nil
-}
-
-// message is bytes, as they are.
-type message struct{ data mem.BufferSlice }
-
-type raw struct{}
-
-func (raw) Name() string                           { return "raw" }
-func (raw) Marshal(v any) (mem.BufferSlice, error) { return v.(*message).data, nil }
-func (raw) Unmarshal(data mem.BufferSlice, v any) error {
-	data.Ref()
-	v.(*message).data = data
-	return nil
-}
-
-var service = grpc.ServiceDesc{
-	ServiceName: "bench.Samples",
-	HandlerType: (*any)(nil),
-	Methods: []grpc.MethodDesc{{
-		MethodName: "Fetch",
-		Handler: func(srv any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
-			var request message
-			if err := decode(&request); err != nil {
-				return nil, err
-			}
-			var id [4]byte
-			request.data.CopyTo(id[:])
-			request.data.Free()
-			sample, _ := srv.(*arena).Held(int32(binary.LittleEndian.Uint32(id[:])))
-			return &message{mem.BufferSlice{mem.SliceBuffer(sample)}}, nil
-		},
-	}},
 }
 
 // processorTime is what a process and its threads have used.

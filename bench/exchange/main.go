@@ -12,8 +12,9 @@
 //
 // Samples are random bytes in shared memory, many times as large together as
 // the caches; the client's callers fetch random ones into buffers of their own,
-// as the engine does. gRPC gets a codec that leaves bytes as they are, and large
-// windows.
+// as the engine does. grpc is unary calls with protobuf's BytesValue and gRPC's
+// own settings, as most would write it; grpc-raw has a codec that leaves bytes
+// where they are, and large windows. Neither has a checksum; exchange does.
 package main
 
 import (
@@ -41,14 +42,13 @@ type options struct {
 	conns   int
 	netns   bool
 	rate    string
-	tls     bool
 	json    bool
 	profile string
 }
 
 func main() {
 	var o options
-	flag.StringVar(&o.peers, "peers", "exchange,grpc,iperf3", "what to measure")
+	flag.StringVar(&o.peers, "peers", "exchange,grpc,grpc-raw,iperf3", "what to measure")
 	flag.StringVar(&o.sizes, "sizes", "112640,3072", "bytes per sample")
 	flag.Int64Var(&o.data, "data", 256<<20, "bytes of all samples together")
 	flag.Float64Var(&o.seconds, "seconds", 3, "per measurement")

@@ -27,7 +27,6 @@ type result struct {
 	Median  time.Duration `json:"median_ns"`
 	P99     time.Duration `json:"p99_ns"`
 	Against float64       `json:"times_rate"` // median of exchange's rate over this one's, round by round
-	rates   []float64
 }
 
 // measure takes turns between the peers, round by round, and returns medians.
@@ -162,9 +161,9 @@ func (p *path) once(ctx context.Context, o options, name string, size int) (resu
 	switch name {
 	case "iperf3":
 		return r, p.iperf3(ctx, o, &r)
-	case "exchange", "grpc":
+	case "exchange", "grpc", "grpc-raw":
 	default:
-		return r, fmt.Errorf("no peer is called %q: exchange, grpc, iperf3", name)
+		return r, fmt.Errorf("no peer is called %q: exchange, grpc, grpc-raw, iperf3", name)
 	}
 	self, err := os.Executable()
 	if err != nil {
