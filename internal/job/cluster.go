@@ -136,9 +136,14 @@ func (j *Job) facts() []cluster.Fact {
 		key   string
 		value any
 	}{
-		{"epochs", m.Stream.Epochs}, {"global batch size", m.Stream.GlobalBatch}, {"drop_last", m.Stream.DropLast},
-		{"shuffle", m.Stream.Shuffle}, {"scheme", m.Stream.Scheme}, {"tail", m.Stream.Tail},
-		{"policy", j.cfg.Policy}, {"on_error", j.cfg.OnError},
+		{"epochs", m.Stream.Epochs},
+		{"global batch size", m.Stream.GlobalBatch},
+		{"drop_last", m.Stream.DropLast},
+		{"shuffle", m.Stream.Shuffle},
+		{"scheme", m.Stream.Scheme},
+		{"tail", m.Stream.Tail},
+		{"policy", j.cfg.Policy},
+		{"on_error", j.cfg.OnError},
 	} {
 		facts = append(facts, cluster.Fact{Key: f.key, Value: fmt.Sprint(f.value)})
 	}
