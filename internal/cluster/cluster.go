@@ -63,7 +63,7 @@ type Options struct {
 	// which node 0 and this node see each other.
 	Exchange string
 	// Gossip is where this node takes part in failure detection, TCP and UDP; empty: host of
-	// Exchange, and its port plus one.
+	// Exchange, and its port plus one, or if that is in use any that is free.
 	Gossip   string
 	Secret   []byte      // at least MinSecret bytes
 	TLS      *tls.Config // of both roles; nil: none
@@ -75,6 +75,8 @@ type Options struct {
 	Broadcast []byte
 	Log       *slog.Logger
 	Progress  func(string) // what is waited for; called by one goroutine at a time
+
+	gossipIsDefault bool
 }
 
 // Member is one node of the cluster, as last heard.
@@ -177,7 +179,8 @@ func (o *Options) complete() error {
 			return bad(n.name, n.value, err.Error())
 		}
 		if n.name == "exchange" && o.Gossip == "" {
-			o.Gossip = net.JoinHostPort(host, strconv.Itoa(port+1))
+			o.gossipIsDefault = true
+			o.Gossip = net.JoinHostPort(host, strconv.Itoa((port+1)%65536))
 		}
 	}
 	if _, _, err := splitAddress(o.Gossip); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -14,7 +15,12 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if spec := os.Getenv(nodeVariable); spec != "" {
+		asNode(spec)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 var secret = []byte("a secret that all nodes of the test know")
 

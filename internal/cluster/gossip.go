@@ -65,10 +65,20 @@ func newGossip(o *Options, at, local string) (*gossip, error) {
 		bind = []string{""}
 	}
 	logger := log.New(logWriter{o.Log}, "", 0)
-	for _, b := range bind {
-		if g.transport, err = listenGossip(b, port, logger); err == nil || !isErrno(err, syscall.EADDRNOTAVAIL) {
+	ports := []int{port}
+	if o.gossipIsDefault && port != 0 {
+		ports = append(ports, 0) // nobody asked for this one, and the others are told which it is
+	}
+	for _, p := range ports {
+		for _, b := range bind {
+			if g.transport, err = listenGossip(b, p, logger); err == nil || !isErrno(err, syscall.EADDRNOTAVAIL) {
+				break
+			}
+		}
+		if err == nil || !isErrno(err, syscall.EADDRINUSE) {
 			break
 		}
+		o.Log.Info("the port beside the exchange's is in use; failure detection takes another", "port", p)
 	}
 	if err != nil {
 		return nil, refuse(err)

@@ -10,8 +10,9 @@ import itertools
 import os
 import secrets
 import sys
-from typing import Dict, Mapping, NamedTuple, Optional
+from typing import Any, Dict, Mapping, NamedTuple, Optional
 
+from . import _nodes
 from .errors import ConfigError
 
 
@@ -23,12 +24,24 @@ class Place(NamedTuple):
         world_size: the number of training processes.
         local_rank: among those of this node; 0 if the launcher does not say.
         source: who said so, for messages.
+        nodes: how many nodes the job runs on, as far as anybody says.
+        node: this process's, from 0; None if nobody says.
+        local_world_size: ranks of this node; 0 if nobody says.
+        master: node 0's host; None if nobody says.
+        node_source: who said so.
+        problem: why ``node`` is None.
     """
 
     rank: int
     world_size: int
     local_rank: int
     source: str
+    nodes: int = 1
+    node: Optional[int] = 0
+    local_world_size: int = 0
+    master: Optional[str] = None
+    node_source: str = "a single node"
+    problem: str = ""
 
 
 _VARIABLES = (
@@ -72,7 +85,7 @@ def find(rank: Optional[int] = None, world_size: Optional[int] = None,
     if place.world_size < 1 or not 0 <= place.rank < place.world_size:
         raise ConfigError(f"rank {place.rank} of world_size {place.world_size}, from {place.source}: "
                           "rank must be in [0, world_size)")
-    return place
+    return Place(*place[:4], *_nodes.layout(place.rank, place.world_size, place.local_rank, environ))
 
 
 def _from_torch(local: int) -> Optional[Place]:
@@ -124,7 +137,18 @@ def _launch_key(place: Place, environ: Mapping[str, str]) -> str:
     for name in ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID"):
         if environ.get(name):
             return f"mpi-{environ[name]}"
+    if place.nodes > 1:  # nothing but node 0's address is the same on all of them
+        return f"nodes-{place.master}:{_nodes.port('0', None, environ)}"
     return f"parent-{os.getppid()}"
+
+
+def cluster(place: Place, name: str, environ: Optional[Mapping[str, str]] = None) -> Optional[Dict[str, Any]]:
+    """What OPEN says about the nodes of the job; None if there is one. See :func:`hdmlp._nodes.cluster`."""
+    environ = os.environ if environ is None else environ
+    if place.nodes <= 1:
+        return None
+    key = _launch_key(place, environ)
+    return _nodes.cluster(place, name, None if key.startswith("nodes-") else key, environ)
 
 
 _nonces: Dict[int, str] = {}

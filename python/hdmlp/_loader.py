@@ -131,7 +131,7 @@ class Loader:
             "job": _launcher.job_key(self._place, self._name),
             "rank": self._place.rank, "world_size": self._place.world_size,
             "dataset": self.dataset.describe(), "stream": self._spec,
-            "transforms": self._transforms, **settings(self._arguments, self._config_file),
+            "transforms": self._transforms, **_cluster(self._place, self._name), **settings(self._arguments, self._config_file),
         }
         client = _daemon.connect()
         try:
@@ -405,6 +405,12 @@ class Loader:
     def __repr__(self) -> str:
         return (f"{type(self).__name__}({self.dataset!r}, global_batch={self.global_batch_size}, "
                 f"rank={self.rank} of {self.world_size})")
+
+
+def _cluster(place: _launcher.Place, name: str) -> Dict[str, Any]:
+    """OPEN's key for jobs on several nodes."""
+    cluster = _launcher.cluster(place, name)
+    return {} if cluster is None else {"cluster": cluster}
 
 
 class _Iteration:

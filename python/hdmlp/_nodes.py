@@ -1,0 +1,347 @@
+"""Which node this process is on among those of its job, where node 0 is, and what secret they share.
+
+The launcher's variables say the first, or ``HDMLP_NODES`` and ``HDMLP_NODE`` by hand. Nothing
+here talks to another machine, but for the store of ``torch.distributed``, where the secret may lie.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import stat
+import sys
+import zlib
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+from .errors import ConfigError
+
+#: Ports between those of two loaders.
+PORTS = 4
+#: The first port where the launcher gives none to derive it from.
+DEFAULT_PORT = 29510
+#: A secret's bytes, at least.
+MIN_SECRET = 16
+
+
+class Layout(NamedTuple):
+    """The nodes of a job, as far as the launcher says.
+
+    Attributes:
+        nodes: how many.
+        node: this process's, from 0; None if nobody says.
+        local_world_size: ranks of this node; 0 if nobody says.
+        master: node 0's host; None if nobody says.
+        source: who said so.
+        problem: why ``node`` is None.
+    """
+
+    nodes: int = 1
+    node: Optional[int] = 0
+    local_world_size: int = 0
+    master: Optional[str] = None
+    source: str = "a single node"
+    problem: str = ""
+
+
+def number(environ: Mapping[str, str], *names: str) -> Optional[int]:
+    """The first of these variables that is a whole number."""
+    for name in names:
+        value = (environ.get(name) or "").strip()
+        if value.isdigit():
+            return int(value)
+    return None
+
+
+def layout(rank: int, world_size: int, local_rank: int, environ: Mapping[str, str]) -> Layout:
+    """Where this rank is. Never fails for jobs of one node.
+
+    Raises:
+        ConfigError: ``HDMLP_NODES`` or ``HDMLP_NODE`` contradict each other or the launcher.
+    """
+    if world_size == 1:
+        return Layout(local_world_size=1)
+    found = (_torchrun(environ) or _slurm(world_size, environ) or _mpi(rank, world_size, local_rank, environ)
+             or _indexed(world_size, environ) or Layout(local_world_size=number(environ, "LOCAL_WORLD_SIZE") or 0))
+    return _by_hand(found, environ)
+
+
+def _torchrun(environ: Mapping[str, str]) -> Optional[Layout]:
+    nodes, node = number(environ, "GROUP_WORLD_SIZE"), number(environ, "GROUP_RANK")
+    if nodes is None or node is None:
+        return None
+    return Layout(nodes, node, number(environ, "LOCAL_WORLD_SIZE") or 0, environ.get("MASTER_ADDR"), "torchrun")
+
+
+def _slurm(world_size: int, environ: Mapping[str, str]) -> Optional[Layout]:
+    tasks = number(environ, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS")
+    nodes, node = number(environ, "SLURM_STEP_NUM_NODES", "SLURM_NNODES"), number(environ, "SLURM_NODEID")
+    if nodes is None or node is None or tasks != world_size or "SLURM_PROCID" not in environ:
+        return None  # an allocation, in which something else started this process
+    counts = expand_counts(environ.get("SLURM_STEP_TASKS_PER_NODE") or environ.get("SLURM_TASKS_PER_NODE") or "")
+    hosts = expand_hosts(environ.get("SLURM_STEP_NODELIST") or environ.get("SLURM_JOB_NODELIST")
+                         or environ.get("SLURM_NODELIST") or "")
+    local = counts[node] if node < len(counts) else 0
+    return Layout(nodes, node, local, hosts[0] if hosts else None, "Slurm")
+
+
+def _mpi(rank: int, world_size: int, local_rank: int, environ: Mapping[str, str]) -> Optional[Layout]:
+    """MPI's launchers say how many ranks a node has, but not which node it is."""
+    for source, size in (("Open MPI", "OMPI_COMM_WORLD_LOCAL_SIZE"), ("MPICH", "MPI_LOCALNRANKS"), ("PMIx", "PMIX_LOCAL_SIZE")):
+        local = number(environ, size)
+        if local:
+            break
+    else:
+        return None
+    if local >= world_size:
+        return Layout(1, 0, world_size, None, source)
+    known = number(environ, "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMIX_LOCAL_RANK")
+    local_rank = local_rank if known is None else known
+    nodes = world_size // local
+    if world_size % local == 0:
+        if rank % local == local_rank:        # ranks fill one node after the other
+            return Layout(nodes, rank // local, local, None, source)
+        if rank // nodes == local_rank:       # or go round the nodes
+            return Layout(nodes, rank % nodes, local, None, source)
+    return Layout(number(environ, "OMPI_MCA_orte_num_nodes") or -(-world_size // local), None, local, None, source,
+                  f"{source} does not say which node this is, and it does not follow from rank {rank} of {world_size} with "
+                  f"{local} ranks on this node (local rank {local_rank})")
+
+
+def _indexed(world_size: int, environ: Mapping[str, str]) -> Optional[Layout]:
+    """A Kubernetes indexed job: one pod per node."""
+    node = number(environ, "JOB_COMPLETION_INDEX")
+    if node is None:
+        return None
+    local = number(environ, "LOCAL_WORLD_SIZE") or 1
+    return Layout(max(world_size // local, 1), node, local, environ.get("MASTER_ADDR"), "Kubernetes")
+
+
+def addresses(environ: Mapping[str, str]) -> List[str]:
+    """``HDMLP_NODES``, taken apart."""
+    return [part.strip() for part in (environ.get("HDMLP_NODES") or "").split(",") if part.strip()]
+
+
+def _by_hand(found: Layout, environ: Mapping[str, str]) -> Layout:
+    """What HDMLP_NODES (all nodes' addresses, or node 0's alone) and HDMLP_NODE add."""
+    listed = addresses(environ)
+    node = number(environ, "HDMLP_NODE")
+    if node is None and environ.get("HDMLP_NODE"):
+        raise ConfigError(f"HDMLP_NODE={environ['HDMLP_NODE']!r}: must be this node's number, from 0")
+    if len(listed) > 1:
+        if found.nodes > 1 and found.nodes != len(listed):
+            raise ConfigError(f"HDMLP_NODES names {len(listed)} nodes, but {found.source} says that there are {found.nodes}")
+        if found.nodes == 1 and node is None:  # a launcher that started each node by itself says nothing of the others
+            node = number(environ, "JOB_COMPLETION_INDEX")
+            if node is None:
+                raise ConfigError(f"HDMLP_NODES names {len(listed)} nodes: say by HDMLP_NODE which one this is, from 0")
+        found = found._replace(nodes=len(listed), source="HDMLP_NODES")
+    if node is not None:
+        if node >= found.nodes:
+            raise ConfigError(f"HDMLP_NODE={node}: must be below the number of nodes, {found.nodes} ({found.source})")
+        found = found._replace(node=node, problem="")
+    if listed and found.nodes > 1:
+        found = found._replace(master=split_address(listed[0])[0])
+    return found
+
+
+def split_address(address: str) -> Tuple[str, Optional[int]]:
+    """``host``, ``host:port``, ``[address]``, ``[address]:port`` or a bare IPv6 address."""
+    match = re.fullmatch(r"\[([^\]]+)\](?::(\d+))?", address) or re.fullmatch(r"([^:]+)(?::(\d+))?", address)
+    if match is None:
+        if address.count(":") > 1 and re.fullmatch(r"[0-9A-Fa-f:.%\w]+", address):
+            return address, None
+        raise ConfigError(f"HDMLP_NODES: {address!r} is not host or host:port")
+    port = match.group(2)
+    if port is not None and not 0 < int(port) < 65536:
+        raise ConfigError(f"HDMLP_NODES: {address!r}: the port must be in [1, 65535]")
+    return match.group(1), None if port is None else int(port)
+
+
+def expand_counts(text: str) -> List[int]:
+    """Slurm's ``2(x3),1`` as ``[2, 2, 2, 1]``."""
+    out: List[int] = []
+    for part in filter(None, text.split(",")):
+        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part.strip())
+        if match is None or len(out) + int(match.group(2) or 1) > 1 << 20:
+            return []
+        out += [int(match.group(1))] * int(match.group(2) or 1)
+    return out
+
+
+def expand_hosts(text: str, most: int = 1 << 16) -> List[str]:
+    """Slurm's ``n[01-03,7],gpu5`` as names, in order."""
+    out: List[str] = []
+    for part in re.findall(r"(?:[^,\[\]]|\[[^\]]*\])+", text):
+        names = [""]
+        for piece in re.findall(r"\[[^\]]*\]|[^\[\]]+", part.strip()):
+            ends = _range(piece[1:-1], most) if piece.startswith("[") else [piece]
+            if len(names) * len(ends) + len(out) > most:
+                return out
+            names = [name + end for name in names for end in ends]
+        out += names
+    return out
+
+
+def _range(text: str, most: int) -> List[str]:
+    out: List[str] = []
+    for part in text.split(","):
+        low, dash, high = part.strip().partition("-")
+        if not dash:
+            out.append(low)
+        elif low.isdigit() and high.isdigit():
+            last = min(int(high), int(low) + most)
+            out += [str(n).zfill(len(low)) for n in range(int(low), last + 1)]
+    return out
+
+
+def port(name: str, launch_key: Optional[str], environ: Mapping[str, str]) -> int:
+    """Where node 0's daemon listens for the loader of that name.
+
+    From HDMLP_PORT, the port in HDMLP_NODES, ten above MASTER_PORT, or the launch's key, in this order;
+    then PORTS further for each loader before this one.
+    """
+    base = number(environ, "HDMLP_PORT")
+    listed = addresses(environ)
+    if base is None and listed:
+        base = split_address(listed[0])[1]
+    if base is None:
+        master = number(environ, "MASTER_PORT")
+        if master is not None:
+            base = master + 10
+        elif launch_key is not None:
+            base = 20000 + zlib.crc32(launch_key.encode()) % 3000 * PORTS  # below Linux's ports for outgoing connections
+        else:
+            base = DEFAULT_PORT
+    step = int(name) % 64 if name.isdigit() else 64 + zlib.crc32(name.encode()) % 192
+    first = base + PORTS * step
+    return first if first + PORTS < 65536 else first - 32768
+
+
+def cluster(place: Any, name: str, launch_key: Optional[str], environ: Optional[Mapping[str, str]] = None) -> Optional[Dict[str, Any]]:
+    """What OPEN says about the nodes of the job; None if there is one.
+
+    Args:
+        place: this process's place.
+        name: the loader's name.
+        launch_key: what all ranks of the launch have in common; None if nothing is known.
+
+    Raises:
+        ConfigError: the node's number, node 0's address or a secret is missing.
+    """
+    environ = os.environ if environ is None else environ
+    if place.nodes <= 1:
+        return None
+    if place.node is None:
+        raise ConfigError(f"{place.problem}. Set HDMLP_NODE on each node to its number, from 0")
+    if not place.master:
+        raise ConfigError(f"{place.node_source} says that there are {place.nodes} nodes, but not where node 0 is: "
+                          "set HDMLP_NODES to node 0's host, or to all nodes' hosts, separated by commas")
+    local = place.local_world_size
+    if not local:
+        if place.world_size % place.nodes:
+            raise ConfigError(f"nobody says how many of the {place.world_size} ranks are on this node: set LOCAL_WORLD_SIZE")
+        local = place.world_size // place.nodes
+    # Node 0 listens on all its addresses: on Debian a host's own name is often one of loopback's.
+    host = "" if place.node == 0 else f"[{place.master}]" if ":" in place.master else place.master
+    return {"nodes": place.nodes, "node": place.node, "local_world_size": local,
+            "address": f"{host}:{port(name, launch_key, environ)}", "secret": secret(place, environ)}
+
+
+def secret(place: Any, environ: Mapping[str, str]) -> str:
+    """What the job's nodes know and nobody else does; see docs/OPERATIONS.md for what each is worth.
+
+    In this order: HDMLP_SECRET, the file HDMLP_SECRET_FILE, torch's store, Open MPI's key for the job,
+    the user's own ``~/.hdmlp/secret``, which is made if it is not there.
+    """
+    given = environ.get("HDMLP_SECRET")
+    if given:
+        return _long_enough(given, "HDMLP_SECRET")
+    path = environ.get("HDMLP_SECRET_FILE")
+    if path:
+        return _read(path, "HDMLP_SECRET_FILE")
+    shared = _from_store(place, environ)
+    if shared:
+        return shared
+    key = environ.get("OMPI_MCA_orte_precondition_transports", "")
+    if len(re.sub("[^0-9a-f]", "", key)) >= 32 and set(key) - set("0-"):  # 128 random bits, drawn by mpirun for the job
+        return hashlib.sha256(b"hdmlp secret from mpirun\0" + key.encode()).hexdigest()
+    if "JOB_COMPLETION_INDEX" in environ or "KUBERNETES_SERVICE_HOST" in environ:
+        raise ConfigError("the nodes of the job need a secret in common, and pods share no home directory: "
+                          "set HDMLP_SECRET from a Kubernetes secret, in all pods")
+    return _users_own(environ)
+
+
+def _long_enough(value: str, source: str) -> str:
+    value = value.strip()
+    if len(value.encode()) < MIN_SECRET:
+        raise ConfigError(f"{source} has {len(value.encode())} bytes, a secret needs at least {MIN_SECRET}: "
+                          "'openssl rand -hex 32' draws a good one")
+    return value
+
+
+def _read(path: str, source: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise ConfigError(f"{source}={path}: is not a file")
+            if status.st_mode & 0o077:
+                raise ConfigError(f"{source}={path}: others than its owner may read or write it (mode {status.st_mode & 0o777:04o}), "
+                                  f"so it is no secret: chmod 600 {path}, and draw a new one")
+            if status.st_uid not in (os.getuid(), 0):
+                raise ConfigError(f"{source}={path}: belongs to user {status.st_uid}, not to you")
+            return _long_enough(file.read(4096), f"{source}={path}")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{source}={path}: {error}") from None
+
+
+def _from_store(place: Any, environ: Mapping[str, str]) -> Optional[str]:
+    """By torch's store: rank 0 draws. Whoever reaches the store can read it."""
+    torch = sys.modules.get("torch")
+    distributed = getattr(torch, "distributed", None)
+    if distributed is None or not distributed.is_available():
+        return None
+    try:
+        if distributed.is_initialized():
+            store = distributed.distributed_c10d._get_default_store()
+        elif environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+            import datetime
+            store = distributed.TCPStore(environ["MASTER_ADDR"], int(environ["MASTER_PORT"]), place.world_size, False,
+                                         timeout=datetime.timedelta(seconds=60))
+        else:
+            return None
+        key = f"hdmlp/secret/{environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+        if place.rank == 0:
+            # compare_set keeps the first: every loader of the job gets the same.
+            return bytes(store.compare_set(key, "", secrets.token_hex(32))).decode()
+        return bytes(store.get(key)).decode()
+    except (RuntimeError, KeyError, ValueError, AttributeError) as error:
+        raise ConfigError(f"the nodes' secret could not be exchanged by torch.distributed's store ({error}): set HDMLP_SECRET on all nodes") from None
+
+
+def _users_own(environ: Mapping[str, str]) -> str:
+    home = environ.get("HOME") or os.path.expanduser("~")
+    directory = os.path.join(home, ".hdmlp")
+    path = os.path.join(directory, "secret")
+    if not os.path.exists(path):
+        draft = f"{path}.{secrets.token_hex(8)}"
+        try:
+            os.makedirs(directory, mode=0o700, exist_ok=True)
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            try:
+                os.write(descriptor, secrets.token_hex(32).encode() + b"\n")
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            try:
+                os.link(draft, path)  # the first one counts, whole
+            except FileExistsError:
+                pass
+            finally:
+                os.unlink(draft)
+        except OSError as error:
+            raise ConfigError(f"the nodes of the job need a secret in common, and none could be kept in {path} ({error}): "
+                              "set HDMLP_SECRET, or HDMLP_SECRET_FILE in a shared directory") from None
+    return _read(path, "the user's secret")
