@@ -1,0 +1,202 @@
+package cluster
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"math/big"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
+)
+
+// pipe is a stream without a network; change may change what passes.
+type pipe struct {
+	in, out chan *pb.Frame
+	change  func(*pb.Frame)
+}
+
+func pipes() (node, zero *pipe) {
+	a, b := make(chan *pb.Frame, 1000), make(chan *pb.Frame, 1000)
+	return &pipe{in: a, out: b}, &pipe{in: b, out: a}
+}
+
+func (p *pipe) Send(f *pb.Frame) error {
+	if p.change != nil {
+		p.change(f)
+	}
+	p.out <- f
+	return nil
+}
+
+func (p *pipe) Receive() (*pb.Frame, error) {
+	if f, ok := <-p.in; ok {
+		return f, nil
+	}
+	return nil, io.EOF
+}
+
+// shake is a handshake between two sides.
+func shake(node, zero *pipe, nodes, zeros []byte) (n, z *session, nodeErr, zeroErr error) {
+	var both sync.WaitGroup
+	both.Go(func() {
+		n, nodeErr = greet(node, nodes, 3)
+		close(node.out)
+	})
+	both.Go(func() {
+		z, zeroErr = admit(zero, zeros)
+		close(zero.out)
+	})
+	both.Wait()
+	return
+}
+
+func TestHandshake(t *testing.T) {
+	node, zero := pipes()
+	_, z, nodeErr, zeroErr := shake(node, zero, secret, secret)
+	if nodeErr != nil || zeroErr != nil || z.node != 3 {
+		t.Fatal(nodeErr, zeroErr)
+	}
+	node, zero = pipes()
+	_, _, nodeErr, zeroErr = shake(node, zero, secret, []byte("another one, as long as that"))
+	if !errors.Is(zeroErr, errSecret) || nodeErr == nil {
+		t.Error("another secret:", nodeErr, zeroErr)
+	}
+	for name, change := range map[string]func(*pb.Frame){
+		"node":  func(f *pb.Frame) { f.GetProof().Node++ },
+		"mac":   func(f *pb.Frame) { f.GetProof().Mac[0]++ },
+		"empty": func(f *pb.Frame) { f.GetProof().Mac = nil },
+	} {
+		for side := range 2 {
+			node, zero = pipes()
+			[]*pipe{node, zero}[side].change = func(f *pb.Frame) {
+				if f.GetProof() != nil && (side == 0 || name != "node") {
+					change(f)
+				}
+			}
+			_, _, nodeErr, zeroErr = shake(node, zero, secret, secret)
+			if err := []error{zeroErr, nodeErr}[side]; !errors.Is(err, errSecret) && (side == 0 || name != "node") {
+				t.Errorf("%s changed by %d: %v", name, side, err)
+			}
+		}
+	}
+	node, zero = pipes()
+	node.change = func(f *pb.Frame) {
+		if h := f.GetHello(); h != nil {
+			h.Version = 7
+		}
+	}
+	_, _, _, zeroErr = shake(node, zero, secret, secret)
+	if version := versionMismatch(0); !errors.As(zeroErr, &version) || version != 7 {
+		t.Error("version:", zeroErr)
+	}
+	node, zero = pipes() // a node that meets itself, or its own proof
+	if _, err := greet(&pipe{in: reflected(node), out: node.out}, secret, 3); err == nil {
+		t.Error("a reflection was taken for node 0")
+	}
+	_ = zero
+}
+
+// reflected gives a node its own frames back.
+func reflected(p *pipe) chan *pb.Frame {
+	back := make(chan *pb.Frame, 10)
+	go func() {
+		f := <-p.out
+		back <- &pb.Frame{Kind: &pb.Frame_Challenge{Challenge: f.GetHello()}}
+		back <- <-p.out
+	}()
+	return back
+}
+
+// TestSealed: long messages arrive, and whatever was changed, moved or repeated does not.
+func TestSealed(t *testing.T) {
+	data := bytes.Repeat([]byte("0123456789"), 30000)
+	send := func(change func([]*pb.Frame) []*pb.Frame) (int, error) {
+		up, down := pipes()
+		n, z := newSession(up, secret, 1, []byte("n"), []byte("z"), false), newSession(down, secret, 1, []byte("n"), []byte("z"), true)
+		for range 3 {
+			n.Send(&pb.Message{Kind: &pb.Message_Contribution{Contribution: &pb.Contribution{Data: data}}})
+		}
+		n.Close()
+		if err := n.pump(nil); err != nil {
+			t.Fatal(err)
+		}
+		close(up.out)
+		var frames []*pb.Frame
+		for f := range up.out {
+			frames = append(frames, f)
+		}
+		frames = change(frames)
+		z.stream = &pipe{in: make(chan *pb.Frame, len(frames))}
+		for _, f := range frames {
+			z.stream.(*pipe).in <- f
+		}
+		close(z.stream.(*pipe).in)
+		for got := 0; ; got++ {
+			m, err := z.receive()
+			if err != nil {
+				return got, err
+			}
+			if !bytes.Equal(m.GetContribution().GetData(), data) {
+				t.Error("other bytes")
+			}
+		}
+	}
+	if n, err := send(func(f []*pb.Frame) []*pb.Frame { return f }); n != 3 || !errors.Is(err, io.EOF) {
+		t.Error(n, err)
+	}
+	for name, change := range map[string]func([]*pb.Frame) []*pb.Frame{
+		"changed":  func(f []*pb.Frame) []*pb.Frame { f[1].GetSealed()[100]++; return f },
+		"left out": func(f []*pb.Frame) []*pb.Frame { return f[1:] },
+		"moved":    func(f []*pb.Frame) []*pb.Frame { f[0], f[1] = f[1], f[0]; return f },
+		"repeated": func(f []*pb.Frame) []*pb.Frame { return append(f[:1], f...) },
+		"nothing":  func(f []*pb.Frame) []*pb.Frame { f[0] = &pb.Frame{}; return f },
+	} {
+		if n, err := send(change); n != 0 || !errors.Is(err, errSeal) {
+			t.Errorf("%s: %d messages, %v", name, n, err)
+		}
+	}
+}
+
+func TestTLS(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, _ := x509.ParseCertificate(der)
+	roots := x509.NewCertPool()
+	roots.AddCert(certificate)
+	config := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, RootCAs: roots}
+	_, errs := newLab(t, 3).form(t.Context(), upTo(3), func(o *Options) { o.TLS = config })
+	if err := errors.Join(errs...); err != nil {
+		t.Error(err)
+	}
+	l := newLab(t, 2) // without the root nobody is trusted
+	l.wait = time.Second
+	_, errs = l.form(t.Context(), upTo(2), func(o *Options) {
+		o.TLS = config.Clone()
+		if o.Node == 1 {
+			o.TLS.RootCAs = x509.NewCertPool()
+		}
+	})
+	if !errors.As(errs[1], new(*AddressError)) || !errors.As(errs[0], new(*MissingError)) {
+		t.Error(errs)
+	}
+	t.Log(errs[1])
+}
