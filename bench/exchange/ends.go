@@ -111,6 +111,7 @@ func profile(o options, name string) (stop func()) {
 type fetched struct {
 	Bytes   int64
 	Seconds float64
+	CPU     float64       // seconds, of the client
 	Median  time.Duration // of one fetch
 	P99     time.Duration
 }
@@ -140,6 +141,7 @@ func fetch(ctx context.Context, o options) error {
 	errs := make(chan error, callers)
 	var all sync.WaitGroup
 	defer profile(o, "client")()
+	used := ownProcessorTime()
 	began := time.Now()
 	timer := time.AfterFunc(o.duration(), func() { stop.Store(true) })
 	defer timer.Stop()
@@ -165,6 +167,7 @@ func fetch(ctx context.Context, o options) error {
 	}
 	all.Wait()
 	took := time.Since(began)
+	used = ownProcessorTime() - used
 	select {
 	case err := <-errs:
 		return err
@@ -172,9 +175,18 @@ func fetch(ctx context.Context, o options) error {
 	}
 	sorted := slices.Sorted(slices.Values(slices.Concat(times...)))
 	return json.NewEncoder(os.Stdout).Encode(fetched{
-		Bytes: total.Load(), Seconds: took.Seconds(),
+		Bytes: total.Load(), Seconds: took.Seconds(), CPU: used.Seconds(),
 		Median: sorted[len(sorted)/2], P99: sorted[len(sorted)*99/100],
 	})
+}
+
+// ownProcessorTime is what this process has used.
+func ownProcessorTime() time.Duration {
+	var r unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &r) != nil {
+		return 0
+	}
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
 // processorTime is what a process and its threads have used.

@@ -211,8 +211,7 @@ func (p *path) once(ctx context.Context, o options, name string, size int) (resu
 		return r, err
 	}
 	r.Rate = float64(got.Bytes) / got.Seconds
-	cpu := after - before + client.ProcessState.UserTime() + client.ProcessState.SystemTime()
-	r.CPU = cpu.Seconds() / (float64(got.Bytes) / 1e9)
+	r.CPU = ((after - before).Seconds() + got.CPU) / (float64(got.Bytes) / 1e9)
 	r.Median, r.P99 = got.Median, got.P99
 	return r, nil
 }
