@@ -177,6 +177,9 @@ func (c *Client) Close() error {
 func (c *Client) pick() *link {
 	var best *link
 	for _, l := range *c.links.Load() {
+		if l.down.Load() {
+			continue // its lane is about to take it out
+		}
 		if best == nil || l.flying.Load() < best.flying.Load() {
 			best = l
 		}

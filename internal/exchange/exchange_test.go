@@ -268,7 +268,8 @@ func TestLeaving(t *testing.T) {
 				})
 			}
 			all.Wait()
-			if got := c.Stats(); got.Connections != 1 || got.InFlight != 0 {
+			waitFor(t, func() bool { return c.Stats().InFlight == 0 })
+			if got := c.Stats(); got.Connections != 1 {
 				t.Errorf("%+v", got)
 			}
 		})
@@ -379,7 +380,6 @@ func TestReconnect(t *testing.T) {
 		mu.Lock()
 		conns[len(conns)-1].(*net.TCPConn).CloseWrite()
 		mu.Unlock()
-		waitFor(t, func() bool { return c.Stats().Err != nil })
 	}
 }
 

@@ -14,6 +14,7 @@ const (
 	// but what came in one piece with their header. Below it a read per sample
 	// would cost more than a copy from a buffer that holds many of them.
 	directSize = 16 << 10
+	lowatSize  = 64 << 10
 )
 
 // inlet reads a client's connection. Of one goroutine.
@@ -32,6 +33,11 @@ type inlet struct {
 	// samples are large, so that their payloads do not go through the buffer.
 	ahead int
 
+	// lowat is how many bytes must have come before the reader is woken: as many
+	// as are sure to come, up to lowatSize. On a link that is slower than memory
+	// it would else wake for every packet.
+	lowat int
+
 	step func(fd uintptr) bool // in.try, made once
 	vecs [][]byte
 	call *call
@@ -41,7 +47,7 @@ type inlet struct {
 }
 
 func newInlet(conn net.Conn) *inlet {
-	in := &inlet{conn: conn, buf: make([]byte, inletSize), ahead: inletSize, vecs: make([][]byte, 0, 2)}
+	in := &inlet{conn: conn, buf: make([]byte, inletSize), ahead: inletSize, lowat: 1, vecs: make([][]byte, 0, 2)}
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		if raw, err := tcp.SyscallConn(); err == nil {
 			in.raw = raw
@@ -60,6 +66,11 @@ func (in *inlet) peek(n int) ([]byte, error) {
 	for in.w-in.r < n {
 		if in.r == in.w {
 			in.r, in.w = 0, 0
+		}
+		if in.lowat != 1 {
+			if err := in.raw.Control(func(fd uintptr) { in.wakeAt(fd, 1) }); err != nil {
+				return nil, err
+			}
 		}
 		end := min(len(in.buf), max(in.r+n, in.w+in.ahead))
 		got, err := in.conn.Read(in.buf[in.w:end])
@@ -135,11 +146,20 @@ func (in *inlet) try(fd uintptr) bool {
 		case in.err == unix.EINTR:
 			continue
 		case in.err == unix.EAGAIN:
+			in.wakeAt(fd, min(rest, lowatSize))
 			return false
 		case in.err == nil && in.n == 0:
 			in.err = io.EOF
 		}
 		return true
+	}
+}
+
+// wakeAt sets lowat. Linux looks at once whether so much is there already, so
+// nothing is missed between a read that found less and this.
+func (in *inlet) wakeAt(fd uintptr, n int) {
+	if n != in.lowat && unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVLOWAT, n) == nil {
+		in.lowat = n
 	}
 }
 

@@ -45,6 +45,7 @@ type link struct {
 	tick   time.Duration // of the watch
 	dead   chan struct{} // closed by fail
 	flying atomic.Int32
+	down   atomic.Bool // fail was called
 
 	mu struct { // guards the following
 		sync.Mutex
@@ -104,6 +105,7 @@ func (l *link) fail(err error) {
 	defer l.mu.Unlock()
 	if l.mu.err == nil {
 		l.mu.err = err
+		l.down.Store(true)
 		close(l.dead)
 		sever(l.conn)
 	}

@@ -3,6 +3,7 @@ package exchange
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -18,6 +21,11 @@ const (
 	// much: a bound on how slowly a peer may take what it asked for.
 	writeBytes = 1 << 20
 	writeCount = 256
+	// The kernel takes samples ahead of the link only as far as this (not
+	// counting what is on its way): what waits is better left where it lies than copied into
+	// memory that is cold by the time it is sent. Takes a third off the processor time
+	// over loopback. Below 64 KiB, the largest segment, the link runs dry.
+	unsentBytes = 96 << 10
 )
 
 // peer is one connection of a server, from its handshake to its end.
@@ -71,6 +79,18 @@ type entry struct {
 func newPeer(s *Server, conn net.Conn, node, window int) *peer {
 	p := &peer{s: s, conn: conn, node: node, wake: make(chan struct{}, 1), quiet: make(chan struct{})}
 	p.mu.table = make([]entry, window)
+	socket := conn
+	if session, ok := conn.(*tls.Conn); ok {
+		socket = session.NetConn()
+	}
+	if tcp, ok := socket.(*net.TCPConn); ok {
+		if raw, err := tcp.SyscallConn(); err == nil {
+			raw.Control(func(fd uintptr) {
+				// Without it, it is only slower.
+				_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentBytes)
+			})
+		}
+	}
 	return p
 }
 
