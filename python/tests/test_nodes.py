@@ -1,197 +1,186 @@
-"""Nodes, node 0's address, ports and secrets, from the environments of launchers."""
+"""Jobs over several nodes: real daemons in network namespaces of their own, started by `hdmlp dev cluster`.
 
+What a rank is given must be what it is given where all ranks are on one node, whatever happens to nodes and links.
+"""
+
+import json
 import os
+import random
+import signal
+import subprocess
+import sys
 import threading
+import time
 
 import pytest
 
-from hdmlp import _launcher as launcher
-from hdmlp import _nodes as nodes
-from hdmlp import errors
+from hdmlp import _daemon, errors
 
-# As the launchers set them; those of Open MPI 4.1.4 and MPICH 4.0.2 recorded, numbers changed to several hosts.
-TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4", "GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2",
-            "ROLE_RANK": "5", "MASTER_ADDR": "n0.cluster", "MASTER_PORT": "29400", "TORCHELASTIC_RUN_ID": "none",
-            "TORCHELASTIC_RESTART_COUNT": "0"}
-SLURM = {"SLURM_PROCID": "4", "SLURM_STEP_NUM_TASKS": "5", "SLURM_LOCALID": "0", "SLURM_NODEID": "2", "SLURM_NNODES": "4",
-         "SLURM_STEP_NUM_NODES": "3", "SLURM_STEP_TASKS_PER_NODE": "2(x2),1", "SLURM_STEP_NODELIST": "gpu[08-10]",
-         "SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURM_TASKS_PER_NODE": "8(x4)"}
-OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
-            "OMPI_COMM_WORLD_NODE_RANK": "1", "OMPI_MCA_orte_num_nodes": "2", "OMPI_MCA_ess_base_jobid": "318767105",
-            "OMPI_MCA_orte_hnp_uri": "318767104.0;tcp://192.0.2.2:40177;tcp6://[fd00::2]:38085",
-            "OMPI_MCA_orte_precondition_transports": "40028426c769f589-37cf2d081170a5f5", "PMIX_NAMESPACE": "318767105", "PMIX_RANK": "3",
-            "PMIX_HOSTNAME": "n1"}
-MPICH = {"PMI_RANK": "1", "PMI_SIZE": "4", "MPI_LOCALNRANKS": "2", "MPI_LOCALRANKID": "0", "PMI_FD": "8",
-         "MPIR_CVAR_CH3_INTERFACE_HOSTNAME": "n1"}
-INDEXED = {"JOB_COMPLETION_INDEX": "2", "RANK": "2", "WORLD_SIZE": "3", "MASTER_ADDR": "train-0.train", "MASTER_PORT": "29500"}
+RANK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rank_of_nodes.py")
+SAMPLES, SIZE = 240, 20_000
 
 
-def change(environ, **values):
-    return {**environ, **values}
+@pytest.fixture(scope="module")
+def binary():
+    try:
+        path = _daemon.find_binary()
+    except errors.DaemonNotFoundError as error:
+        pytest.skip(str(error))
+    probe = subprocess.run([path, "dev", "cluster", "-n", "2", "--", "true"], capture_output=True, text=True)
+    if os.getuid() != 0 or probe.returncode != 0:
+        pytest.skip(f"no network namespaces here: {probe.stderr}")
+    return path
 
 
-@pytest.mark.parametrize("environ, found", [
-    (TORCHRUN, (2, 1, 4, "n0.cluster", "torchrun")),
-    (change(TORCHRUN, GROUP_WORLD_SIZE="1", GROUP_RANK="0"), (1, 0, 4, "n0.cluster", "torchrun")),
-    (change(TORCHRUN, **SLURM), (2, 1, 4, "n0.cluster", "torchrun")),  # srun torchrun
-    (SLURM, (3, 2, 1, "gpu08", "Slurm")),
-    (OPEN_MPI, (2, 1, 2, None, "Open MPI")),
-    (change(OPEN_MPI, OMPI_COMM_WORLD_RANK="1", OMPI_COMM_WORLD_LOCAL_RANK="0"), (2, 1, 2, None, "Open MPI")),  # --map-by node
-    (change(OPEN_MPI, OMPI_COMM_WORLD_LOCAL_SIZE="4", OMPI_COMM_WORLD_LOCAL_RANK="3"), (1, 0, 4, None, "Open MPI")),
-    (change(OPEN_MPI, OMPI_COMM_WORLD_LOCAL_SIZE="3", OMPI_COMM_WORLD_RANK="2", HDMLP_NODE="1"), (2, 1, 3, None, "Open MPI")),
-    (change(OPEN_MPI, HDMLP_NODES="n0:7000"), (2, 1, 2, "n0", "Open MPI")),
-    (MPICH, (2, 1, 2, None, "MPICH")),
-    (change(MPICH, MPI_LOCALRANKID="1"), (2, 0, 2, None, "MPICH")),
-    (INDEXED, (3, 2, 1, "train-0.train", "Kubernetes")),
-    (change(INDEXED, LOCAL_WORLD_SIZE="3"), (1, 2, 3, "train-0.train", "Kubernetes")),
-    ({"RANK": "1", "WORLD_SIZE": "2", "HDMLP_NODES": "a:1, b", "HDMLP_NODE": "1"}, (2, 1, 0, "a", "HDMLP_NODES")),
-    ({"RANK": "1", "WORLD_SIZE": "2", "HDMLP_NODES": "[fd00::1]:80,fd00::2", "JOB_COMPLETION_INDEX": "1", "LOCAL_WORLD_SIZE": "1"},
-     (2, 1, 1, "fd00::1", "HDMLP_NODES")),
-    ({"RANK": "1", "WORLD_SIZE": "2"}, (1, 0, 0, None, "a single node")),
-    ({}, (1, 0, 1, None, "a single node")),
-])
-def test_layouts(environ, found):
-    assert launcher.find(environ=environ)[4:9] == found
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root, rng = tmp_path_factory.mktemp("nodes") / "data", random.Random(1)
+    for number in range(SAMPLES):
+        directory = root / "abcd"[number % 4]
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / f"{number:04d}.jpg").write_bytes(rng.randbytes(SIZE // 2 + rng.randrange(SIZE)))
+    return str(root)
 
 
-@pytest.mark.parametrize("environ, message", [
-    (change(TORCHRUN, HDMLP_NODES="a,b,c"), "HDMLP_NODES names 3 nodes, but torchrun says that there are 2"),
-    (change(TORCHRUN, HDMLP_NODE="2"), "HDMLP_NODE=2: must be below the number of nodes, 2"),
-    (change(TORCHRUN, HDMLP_NODE="x"), "HDMLP_NODE='x': must be this node's number"),
-    ({"RANK": "1", "WORLD_SIZE": "2", "HDMLP_NODES": "a,b"}, "say by HDMLP_NODE which one this is"),
-    (change(TORCHRUN, HDMLP_NODES="a b:1"), None),
-    (change(TORCHRUN, HDMLP_NODES="a:b"), "'a:b' is not host or host:port"),
-    (change(TORCHRUN, HDMLP_NODES="a:70000"), r"the port must be in \[1, 65535\]"),
-])
-def test_contradictions(environ, message):
-    if message is None:
-        launcher.find(environ=environ)
-        return
-    with pytest.raises(errors.ConfigError, match=message):
-        launcher.find(environ=environ)
+class Nodes:
+    """A run of `hdmlp dev cluster`."""
 
-
-def test_unknown_node_and_address():
-    """find() does not fail for them, so that reports and errors of one node do not; a cluster does."""
-    uneven = change(OPEN_MPI, OMPI_COMM_WORLD_LOCAL_SIZE="3", OMPI_COMM_WORLD_RANK="2")
-    place = launcher.find(environ=uneven)
-    assert place.node is None
-    with pytest.raises(errors.ConfigError, match="Open MPI does not say which node this is.*Set HDMLP_NODE on each node"):
-        launcher.cluster(place, "0", uneven)
-    with pytest.raises(errors.ConfigError, match="Open MPI says that there are 2 nodes, but not where node 0 is: set HDMLP_NODES"):
-        launcher.cluster(launcher.find(environ=OPEN_MPI), "0", OPEN_MPI)
-
-
-def test_cluster():
-    environ = change(TORCHRUN, HDMLP_SECRET="a secret, long enough", HDMLP_NODES="n0,n1")
-    place = launcher.find(environ=environ)
-    assert launcher.cluster(place, "0", environ) == {
-        "nodes": 2, "node": 1, "local_world_size": 4, "address": "n0:29410", "secret": "a secret, long enough"}
-    assert launcher.cluster(place._replace(node=0), "1", environ)["address"] == ":29414"
-    assert launcher.cluster(place._replace(master="fd00::1"), "0", environ)["address"] == "[fd00::1]:29410"
-    assert launcher.cluster(place._replace(local_world_size=0), "0", environ)["local_world_size"] == 4
-    with pytest.raises(errors.ConfigError, match="set LOCAL_WORLD_SIZE"):
-        launcher.cluster(place._replace(local_world_size=0, world_size=7), "0", environ)
-    assert launcher.cluster(launcher.find(environ={}), "0", {}) is None
-    environ = change(MPICH, HDMLP_NODES="n0", HDMLP_SECRET="a secret, long enough")
-    places = [launcher.find(environ=change(environ, PMI_RANK=str(r), MPI_LOCALRANKID=str(r % 2))) for r in range(4)]
-    assert [p.node for p in places] == [0, 0, 1, 1]
-    assert len({launcher.job_key(p, "0", environ) for p in places}) == 1  # also across nodes
-    assert [launcher.cluster(p, "0", environ)["address"] for p in places] == [":29510"] * 2 + ["n0:29510"] * 2
-
-
-def test_ports():
-    port = nodes.port
-    assert port("0", "key", {"MASTER_PORT": "29500"}) == 29510
-    assert port("2", "key", {"MASTER_PORT": "29500"}) == 29518
-    assert port("0", "key", {"MASTER_PORT": "29500", "HDMLP_NODES": "n0:7000"}) == 7000
-    assert port("0", "key", {"HDMLP_PORT": "7100", "HDMLP_NODES": "n0:7000"}) == 7100
-    assert port("0", "slurm-1.0", {}) != port("0", "slurm-2.0", {})
-    for key in range(200):
-        for name in ("0", "63", "validation"):
-            assert 20000 <= port(name, f"slurm-{key}.0", {}) < 33100
-    assert port("0", None, {"MASTER_PORT": "65530"}) + nodes.PORTS < 65536
-
-
-@pytest.mark.parametrize("text, hosts", [
-    ("n1", ["n1"]), ("n1,n2", ["n1", "n2"]), ("", []),
-    ("gpu[08-10,12],login1", ["gpu08", "gpu09", "gpu10", "gpu12", "login1"]),
-    ("r[1-2]n[3,5]-ib", ["r1n3-ib", "r1n5-ib", "r2n3-ib", "r2n5-ib"]),
-    ("n[001-002].a.b", ["n001.a.b", "n002.a.b"]), ("n[1-", ["n", "1-"]), ("n[3-1]", []),
-])
-def test_nodelists(text, hosts):
-    assert nodes.expand_hosts(text)[:len(hosts)] == hosts or text == "n[1-"
-    assert len(nodes.expand_hosts("n[0-99999999999]")) <= 1 << 16
-
-
-def test_counts():
-    assert nodes.expand_counts("2(x3),1") == [2, 2, 2, 1]
-    assert nodes.expand_counts("8") == [8]
-    assert nodes.expand_counts("x") == nodes.expand_counts("") == nodes.expand_counts("1(x99999999999)") == []
-
-
-class TestSecret:
-    place = launcher.find(environ=MPICH)
-
-    def test_variable_and_file(self, tmp_path):
-        path = tmp_path / "secret"
-        path.write_text("from a file, long enough\n")
-        environ = {"HDMLP_SECRET_FILE": str(path), "HOME": str(tmp_path)}
-        path.chmod(0o640)
-        with pytest.raises(errors.ConfigError, match=r"others than its owner may read or write it \(mode 0640\)"):
-            nodes.secret(self.place, environ)
-        path.chmod(0o600)
-        assert nodes.secret(self.place, environ) == "from a file, long enough"
-        assert nodes.secret(self.place, change(environ, HDMLP_SECRET="from a variable!")) == "from a variable!"
-        with pytest.raises(errors.ConfigError, match="HDMLP_SECRET has 5 bytes, a secret needs at least 16"):
-            nodes.secret(self.place, {"HDMLP_SECRET": "short"})
-        with pytest.raises(errors.ConfigError, match="No such file"):
-            nodes.secret(self.place, {"HDMLP_SECRET_FILE": str(tmp_path / "none")})
-        with pytest.raises(errors.ConfigError, match="HDMLP_SECRET_FILE="):
-            nodes.secret(self.place, {"HDMLP_SECRET_FILE": str(tmp_path)})
-
-    def test_open_mpi(self):
-        one = nodes.secret(self.place, OPEN_MPI)
-        assert len(one) == 64 and one == nodes.secret(self.place, change(OPEN_MPI, PMIX_RANK="0"))
-        assert "37cf2d08" not in one
-
-    def test_users_own(self, tmp_path):
-        """Made once, whoever comes first, and kept from others."""
-        environ = change(MPICH, HOME=str(tmp_path))
-        found = []
-        threads = [threading.Thread(target=lambda: found.append(nodes.secret(self.place, environ))) for _ in range(8)]
-        for thread in threads:
+    def __init__(self, binary, folder, nodes, options, ranks=1, tmp_path=None, *flags):
+        self.binary, self.name = binary, f"test-{os.getpid()}-{random.randrange(1 << 30)}"
+        environment = {**os.environ, "HDMLP_LINGER": "0s", "HDMLP_INDEX_DIR": str(tmp_path / "index")}
+        environment.pop("HDMLP_SOCKET", None)
+        self.process = subprocess.Popen(
+            [binary, "dev", "cluster", "-n", str(nodes), "--ranks-per-node", str(ranks), "--run", self.name, *flags, "--",
+             sys.executable, RANK, folder, json.dumps(options)],
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.ready, self.said, self.other = {}, {}, []
+        self._threads = [threading.Thread(target=self._listen, args=(stream,), daemon=True)
+                         for stream in (self.process.stdout, self.process.stderr)]
+        for thread in self._threads:
             thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(found) == 8 and len(set(found)) == 1 and len(found[0]) == 64
-        assert os.listdir(tmp_path / ".hdmlp") == ["secret"]
-        assert os.stat(tmp_path / ".hdmlp" / "secret").st_mode & 0o777 == 0o600
-        (tmp_path / "file").write_text("")
-        with pytest.raises(errors.ConfigError, match="set HDMLP_SECRET"):
-            nodes.secret(self.place, {"HOME": str(tmp_path / "file")})
 
-    def test_kubernetes(self):
-        with pytest.raises(errors.ConfigError, match="set HDMLP_SECRET from a Kubernetes secret"):
-            nodes.secret(self.place, INDEXED)
+    def _listen(self, stream):
+        for line in stream:
+            text = line.split("] ", 1)[-1]
+            try:
+                value = json.loads(text)
+            except ValueError:
+                self.other.append(line)
+                continue
+            if "ready" in value:
+                self.ready[value["ready"]] = value["pid"]
+            elif "rank" in value:
+                self.said[value["rank"]] = value
 
-    def test_torch_store(self):
-        torch = pytest.importorskip("torch")
-        distributed = torch.distributed
-        if not distributed.is_available():
-            pytest.skip("no torch.distributed")
-        store = distributed.TCPStore("127.0.0.1", 0, 2, True, wait_for_workers=False)
-        environ = {"TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port)}
-        first = launcher.Place(0, 2, 0, "", 2, 0)
-        got = [nodes.secret(place, environ) for place in (first, first, first._replace(rank=1))]
-        assert len(got[0]) == 64 and len(set(got)) == 1
+    def wait_ready(self, ranks):
+        limit = time.monotonic() + 30
+        while len(self.ready) < ranks:
+            assert time.monotonic() < limit and self.process.poll() is None, "".join(self.other)
+            time.sleep(0.02)
+
+    def link(self, node, *flags):
+        subprocess.run([self.binary, "dev", "link", str(node), "--run", self.name, *flags], check=True, capture_output=True)
+
+    def end(self, timeout=60):
+        """What the ranks said, by rank, and the exit status."""
+        try:
+            status = self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise AssertionError(f"it hangs; ranks said {self.said}; {''.join(self.other)}") from None
+        for thread in self._threads:
+            thread.join(5)
+        return self.said, status
 
 
-def test_loader_says_it(monkeypatch):
-    from hdmlp import _loader
+@pytest.fixture(scope="module")
+def alone(binary, folder, tmp_path_factory):
+    """What three ranks are given on one node: per rank, a digest per epoch."""
+    said, status = Nodes(binary, folder, 1, {"batch_size": 8}, 3, tmp_path_factory.mktemp("alone")).end()
+    assert status == 0
+    return {rank: value["epochs"] for rank, value in said.items()}
 
-    for name, value in change(TORCHRUN, HDMLP_SECRET="a secret, long enough").items():
-        monkeypatch.setenv(name, value)
-    place = launcher.find()
-    assert _loader._cluster(place, "0")["cluster"]["address"] == "n0.cluster:29410"
-    assert _loader._cluster(place._replace(nodes=1), "0") == {}
+
+def streams(said):
+    return {rank: value["epochs"] for rank, value in said.items()}
+
+
+@pytest.mark.parametrize("policy", ["cooperative", "frequency"])
+def test_same_stream(binary, folder, alone, tmp_path, policy):
+    run = Nodes(binary, folder, 3, {"batch_size": 8, "memory": "2MB", "policy": policy}, 1, tmp_path)
+    said, status = run.end()
+    assert status == 0, "".join(run.other)
+    assert streams(said) == alone
+    assert all(value["places"]["peer"] > 0 for value in said.values())
+    if policy == "cooperative":  # their caches together hold everything
+        assert sum(value["places"]["source"] for value in said.values()) == SAMPLES
+
+
+def test_several_ranks_a_node(binary, folder, tmp_path):
+    one, status = Nodes(binary, folder, 1, {"batch_size": 8, "epochs": 2}, 4, tmp_path).end()
+    two, status2 = Nodes(binary, folder, 2, {"batch_size": 8, "epochs": 2, "memory": "3MB"}, 2, tmp_path).end()
+    assert status == status2 == 0 and streams(one) == streams(two)
+
+
+def test_daemon_killed(binary, folder, alone, tmp_path):
+    """The ranks of the dead daemon hear of it at once; the others go on, and get what they should."""
+    done = tmp_path / "done"
+    options = {"batch_size": 8, "memory": "2MB", "pause": 0.05, "until": str(done)}
+    run = Nodes(binary, folder, 3, options, 1, tmp_path)
+    run.wait_ready(3)
+    time.sleep(0.3)
+    os.kill(run.ready[2], signal.SIGKILL)
+    limit = time.monotonic() + 40
+    while 2 not in run.said and time.monotonic() < limit:
+        time.sleep(0.05)
+    time.sleep(3.5)  # the others are through
+    done.touch()
+    said, _ = run.end()
+    assert said[2]["kind"] == "DaemonDied"
+    assert said[0]["epochs"] == alone[0] and said[1]["epochs"] == alone[1]
+
+
+def test_link_cut(binary, folder, alone, tmp_path):
+    done = tmp_path / "done"
+    options = {"batch_size": 8, "memory": "2MB", "pause": 0.1, "until": str(done)}
+    run = Nodes(binary, folder, 3, options, 1, tmp_path)
+    run.wait_ready(3)
+    time.sleep(0.4)
+    run.link(1, "--down")
+    time.sleep(5)
+    run.link(1, "--up")
+    time.sleep(8)
+    done.touch()
+    said, status = run.end()
+    assert status == 0 and streams(said) == alone, "".join(run.other)
+
+
+def test_slow_link(binary, folder, alone, tmp_path):
+    run = Nodes(binary, folder, 3, {"batch_size": 8, "memory": "2MB"}, 1, tmp_path, "--rate-of", "2=2mbit")
+    said, status = run.end(120)
+    assert status == 0 and streams(said) == alone
+
+
+@pytest.mark.parametrize("differs, kind, words", [
+    ({"batch_size": 9}, "MismatchError", "global batch size is 27 on node 1"),
+    ({"policy": "naive"}, "MismatchError", "policy is naive on node 1"),
+    ({"drop_last": True}, "MismatchError", "drop_last is true on node 1"),
+])
+def test_disagreement(binary, folder, tmp_path, differs, kind, words):
+    done = tmp_path / "done"
+    run = Nodes(binary, folder, 3, {"batch_size": 8, "of_node": {"1": differs}, "until": str(done)}, 1, tmp_path)
+    limit = time.monotonic() + 30
+    while not {0, 1} <= run.said.keys() and time.monotonic() < limit:
+        time.sleep(0.05)
+    done.touch()
+    said, _ = run.end()
+    for rank in (0, 1):
+        assert said[rank]["kind"] == kind and words in said[rank]["error"], said
+
+
+def test_wrong_secret(binary, folder, tmp_path):
+    """The node hears of it at once; the job goes on waiting for the right one, as a stranger must not be able to stop it."""
+    options = {"batch_size": 8, "of_node": {"1": {"secret": "0123456789abcdef0123456789abcdef"}}}
+    run = Nodes(binary, folder, 2, options, 1, tmp_path)
+    said, status = run.end()
+    assert status == 2 and said[1]["kind"] == "ConfigError" and "secret" in said[1]["error"] and 0 not in said

@@ -1,0 +1,56 @@
+"""A rank of test_nodes.py: trains, and prints what it was given as a line of JSON.
+
+    rank_of_nodes.py FOLDER OPTIONS    (OPTIONS: a JSON object)
+"""
+
+import hashlib
+import json
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+import hdmlp.data as data  # noqa: E402
+from hdmlp import errors  # noqa: E402
+
+
+def main() -> None:
+    folder, options = sys.argv[1], json.loads(sys.argv[2])
+    node = os.environ.get("GROUP_RANK")
+    options.update(options.pop("of_node", {}).get(node, {}))
+    pause, wait = options.pop("pause", 0.0), options.pop("until", None)
+    epochs = options.setdefault("epochs", 3)
+    secret = options.pop("secret", None)
+    if secret is not None:
+        os.environ["HDMLP_SECRET"] = secret
+    said = {"rank": int(os.environ["RANK"]), "node": node, "epochs": []}
+    try:
+        with data.DataLoader(data.Folder(folder), seed=5, **options) as loader:
+            said["pid"] = loader._stream._client.pid
+            print(json.dumps({"ready": said["rank"], "pid": said["pid"]}), flush=True)
+            for epoch in range(epochs):
+                digest = hashlib.sha256()
+                for samples, labels in loader:
+                    for sample in samples:
+                        digest.update(sample)
+                    digest.update(bytes(labels.tolist()))
+                    time.sleep(pause)
+                said["epochs"].append(digest.hexdigest())
+            report = loader.report()
+            said["places"] = {place["place"]: place["samples"] for place in report["places"]}
+            while wait is not None and not os.path.exists(wait):  # so that the node can still be asked
+                time.sleep(0.02)
+    except errors.HDMLPError as error:
+        said["error"], said["kind"] = str(error), type(error).__name__
+        print(json.dumps(said), flush=True)
+        if wait is None:
+            sys.exit(2 if isinstance(error, errors.ConfigError) else 1)
+        while not os.path.exists(wait):
+            time.sleep(0.02)
+        return
+    print(json.dumps(said), flush=True)
+
+
+if __name__ == "__main__":
+    main()
