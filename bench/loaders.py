@@ -183,8 +183,6 @@ class HDMLP:
             transform = [transforms.Reshape(spec["bytes"] // spec["batch_size"] // 4, 1, 1)]
         dataset = self._ht.ImageFolder(spec["path"], transform)
         options = {"memory": spec["memory"]} if spec.get("memory") else {}
-        if "threads" in spec:
-            options["transform_threads"] = spec["threads"]
         self._loader = self._ht.DataLoader(
             dataset, batch_size=spec["batch_size"], epochs=spec["epochs"], seed=spec["seed"], **options)
 

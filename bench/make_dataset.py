@@ -1,7 +1,7 @@
 """Makes the datasets that demo and benchmark read: folders of class folders of JPEGs.
 
     make_dataset.py photos   DIR [--samples 3000] [--mean-bytes 113000]
-    make_dataset.py large    DIR [--samples 300] [--mean-bytes 600000]
+    make_dataset.py large    DIR [--samples 300] [--mean-bytes 400000]
     make_dataset.py tiny     DIR [--samples 20000] [--mean-bytes 3000]
     make_dataset.py gratings DIR [--samples 2000]
     make_dataset.py blobs    DIR [--samples 64] [--mean-bytes 602112]
@@ -100,7 +100,7 @@ def blob(index: int, mean_bytes: int) -> bytes:
 KINDS: Dict[str, Tuple[Maker, int, int]] = {
     # kind: maker, samples, mean bytes
     "photos": (photo, 3000, 113_000),
-    "large": (large, 300, 600_000),
+    "large": (large, 300, 400_000),
     "tiny": (tiny, 20_000, 3_000),
     "gratings": (grating, 2000, 0),
     "blobs": (blob, 64, 602_112),

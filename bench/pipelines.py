@@ -20,9 +20,9 @@ PIPELINES = {
 PIL0 = {"name": "torchvision, PIL, 0 workers", "contender": "pipeline", "workers": 0}
 PIL2 = {"name": "torchvision, PIL, 2 workers", "contender": "pipeline", "workers": 2}
 OPENCV = {"name": "OpenCV, 0 workers", "contender": "pipeline", "workers": 0, "opencv": True}
-ONE = {"name": "HDMLP, 1 thread", "contender": "hdmlp", "workers": 0, "threads": 1}
-TWO = {"name": "HDMLP, 2 threads", "contender": "hdmlp", "workers": 0, "threads": 2}
-FAST = {"name": "HDMLP, 1 thread, fast", "contender": "hdmlp", "workers": 0, "threads": 1, "fast": True}
+ONE = {"name": "HDMLP, 1 core", "contender": "hdmlp", "workers": 0, "cores": 1}
+TWO = {"name": "HDMLP, 2 cores", "contender": "hdmlp", "workers": 0, "cores": 2}
+FAST = {"name": "HDMLP, 1 core, fast", "contender": "hdmlp", "workers": 0, "cores": 1, "fast": True}
 
 
 class Pipeline(Scenario):
@@ -75,7 +75,7 @@ class Pipeline(Scenario):
                 said.append(f"{best}, makes {medians[name]['cpu'] / medians[best]['cpu']:.2f} times the images per processor "
                             f"second of {name} (wanted: {target:g})")
         if {ONE["name"], TWO["name"]} <= medians.keys():
-            said.append(f"two threads make {medians[TWO['name']]['rate'] / medians[ONE['name']]['rate']:.2f} times the images "
+            said.append(f"two cores make {medians[TWO['name']]['rate'] / medians[ONE['name']]['rate']:.2f} times the images "
                         f"per second of one (wanted: 1.85)")
         return said
 

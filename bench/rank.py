@@ -114,6 +114,8 @@ def run_ready(contender: Any, spec: Dict[str, Any]) -> List[Dict[str, float]]:
 
 def main() -> None:
     spec = json.loads(sys.argv[1])
+    if "cores" in spec:  # for all that it starts as well
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:spec["cores"]])
     from loaders import CONTENDERS
     contender = CONTENDERS[spec["contender"]](spec)  # imports
     say(event="ready", cpu=cpu_seconds())

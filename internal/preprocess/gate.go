@@ -29,7 +29,11 @@ const (
 func newGate(o Options, now func() time.Time) *gate {
 	g := &gate{now: now, open: o.Threads}
 	if o.Threads == 0 {
-		g.tuner = newTuner(max(o.Most, 1))
+		most := max(o.Most, 1)
+		if most > 1 {
+			most++ // so that no processor idles while a place changes hands: a tenth of the time, measured
+		}
+		g.tuner = newTuner(most)
 		g.open = g.tuner.threads
 	}
 	return g

@@ -15,9 +15,9 @@ import (
 // Options say how a job's samples are transformed.
 type Options struct {
 	Seed uint64 // of the job: random parameters are drawn from it
-	// Threads is how many samples are transformed at the same time; 0: as many as pay off, Most at the most.
+	// Threads is how many samples are transformed at the same time; 0: as many as pay off, one more than Most at the most.
 	Threads int
-	Most    int // what the process may use, at least 1
+	Most    int // processors that the process may use, at least 1
 }
 
 // keptMemory is how many bytes of buffers a worker may keep from one sample to the next: enough for images of
