@@ -247,8 +247,7 @@ class Hand(Scenario):
     def prepare(self) -> None:
         self._paths = {}
         for name, (kind, per_batch, size) in self.sizes.items():
-            # At least one file for each class, and two batches.
-            samples = max(2 * per_batch, make_dataset.CLASSES + 2)
+            samples = max(8 * per_batch, make_dataset.CLASSES + 2)  # eight batches; at least one file for each class
             self._paths[name] = os.path.join(DATA, f"{kind}-{samples}x{size}")
             make_dataset.make(kind, self._paths[name], samples, size)
 
@@ -262,7 +261,7 @@ class Hand(Scenario):
             result = rounds.run(contender, {
                 "path": self._paths[name], "batch_size": per_batch, "bytes": per_batch * size, "seed": 42, "world_size": 1,
                 "epochs": self._batches + 60, "batches": self._batches + 20, "warm_up": 20, "pause": 0.01,
-                "memory": "256MB", "step": 0.0})
+                "memory": "512MB", "step": 0.0})
             times = sorted(result["ranks"][0]["times"])
             figures[name] = times[len(times) // 2] * 1e6
             figures[f"{name} p90"] = times[len(times) * 9 // 10] * 1e6
