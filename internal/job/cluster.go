@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/cluster"
+	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/exchange"
 	"github.com/hdmlp/hdmlp/internal/peer"
 	"github.com/hdmlp/hdmlp/internal/placement"
@@ -270,7 +271,7 @@ func (h *holder) Sample(ctx context.Context, id int32, send func([]byte) error) 
 	if source > 0 {
 		h.read(source)
 	}
-	if errors.Is(err, prefetch.ErrForeign) {
+	if errors.Is(err, dataset.ErrNoSample) {
 		return exchange.ErrNotHeld
 	}
 	return err

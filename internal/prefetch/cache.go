@@ -214,7 +214,7 @@ func (c *Cache) fetchInto(ctx context.Context, w *worker, id int, dst []byte) (o
 			c.land(id, fl, dst, place, nil)
 			return outcome{place: place}, nil
 		}
-		place, err := c.read(ctx, id, dst)
+		place, err := c.read(ctx, w, id, dst)
 		if err == nil {
 			c.keep(id, dst)
 		} else if ctx.Err() != nil {
@@ -262,7 +262,7 @@ func (c *Cache) fetchInPlace(ctx context.Context, w *worker, id int) (located, o
 				place = p
 				return nil
 			}
-			if place, err = c.read(ctx, id, dst); err == nil {
+			if place, err = c.read(ctx, w, id, dst); err == nil {
 				fromSource = place == Source
 				c.keep(id, dst)
 			}

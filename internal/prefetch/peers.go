@@ -2,9 +2,10 @@ package prefetch
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/dataset"
 )
 
 // Peers are the other nodes of the job: whoever answers for a sample reads it from the source once, keeps it, and
@@ -17,9 +18,10 @@ type Peers interface {
 	Fetch(ctx context.Context, id int, dst []byte) error
 }
 
-// read brings a sample that no class of the node holds: from the node that answers for it, or from the source.
-func (c *Cache) read(ctx context.Context, id int, dst []byte) (Place, error) {
-	if c.peers != nil && c.peers.Answers(id) {
+// read brings a sample that no class of the node holds: from the node that answers for it, or from the source. Who reads for
+// another node never asks a third, so that no two nodes ever wait for each other.
+func (c *Cache) read(ctx context.Context, w *worker, id int, dst []byte) (Place, error) {
+	if c.peers != nil && !w.guest && c.peers.Answers(id) {
 		start := c.speed[Peer].begin()
 		err := c.peers.Fetch(ctx, id, dst)
 		c.speed[Peer].end(start, len(dst), err)
@@ -55,15 +57,12 @@ func (c *Cache) SourceLatency() time.Duration {
 	return m.recent
 }
 
-// ErrForeign: the node was asked for a sample that another one answers for, so it does not read it.
-var ErrForeign = errors.New("another node answers for the sample")
-
 // Serve brings a sample for another node, and calls send with it, once. The bytes are valid until send returns. It reads
 // the sample from the source if it has to, and keeps it as the plan says; at most as many reads are under way for
 // others as for the node itself. source is how many bytes this very call read from the source.
 func (c *Cache) Serve(ctx context.Context, id int, send func(data []byte) error) (source int64, err error) {
 	if uint(id) >= uint(c.index.Len()) {
-		return 0, ErrForeign
+		return 0, dataset.ErrNoSample
 	}
 	select {
 	case c.guests <- struct{}{}:
