@@ -215,6 +215,12 @@ func (o *others) placementNodes(ctx context.Context, mine placement.Node) ([]pla
 		if len(r.Held) != len(r.Capacity) {
 			r.Held = make([][]int32, len(r.Capacity))
 		}
+		samples := o.job.dataset.Index().Len()
+		for j, held := range r.Held {
+			if i := slices.IndexFunc(held, func(k int32) bool { return k < 0 || int(k) >= samples }); i >= 0 {
+				return nil, badInput("node %d says that its storage class %d holds sample %d; the dataset has 0 to %d", n, j+1, held[i], samples-1)
+			}
+		}
 		out[n] = placement.Node{Ranks: member.Ranks, Capacity: r.Capacity, Held: r.Held}
 	}
 	return out, nil
