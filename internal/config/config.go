@@ -104,6 +104,8 @@ type Machine struct {
 	// FreeDisk is how many bytes a file class in the directory, which need not
 	// exist, could have: what is free, and what the cache there holds already.
 	FreeDisk func(dir string) (int64, error)
+	// Processors is how many the process may use, at least 1.
+	Processors int
 }
 
 // Problem is one thing wrong with the configuration.

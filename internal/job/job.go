@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -209,7 +208,7 @@ func (j *Job) compileTransforms() error {
 	out := program.Output()
 	j.output = &protocol.OutputMessage{Shape: out.Shape, Type: out.Type.String()}
 	j.preprocessor = preprocess.New(program, preprocess.Options{
-		Seed: *j.message.Stream.Seed, Threads: j.cfg.TransformThreads, Most: runtime.GOMAXPROCS(0),
+		Seed: *j.message.Stream.Seed, Threads: j.cfg.TransformThreads, Most: j.node.kinds.Machine.Processors,
 	})
 	return nil
 }

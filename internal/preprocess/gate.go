@@ -5,25 +5,39 @@ import (
 	"time"
 )
 
-// gate lets a number of goroutines through at the same time, in the order in which they came, and measures whether
-// another number would do as well.
+// gate lets a number of goroutines in at the same time, and measures whether another number would do as well.
+//
+// Who is inside does, before it leaves and for no longer than a turn, also what others wait with, in the order in which they
+// came. Each sample would otherwise wake a goroutine, and often a thread of the system: up to a twentieth of the processors'
+// time, measured.
 type gate struct {
 	now  func() time.Time
 	mu   sync.Mutex
-	open int             // how many may be inside
-	in   int             // how many are
-	line []chan struct{} // who waits, each with a channel that says when it is let in
-	used []chan struct{} // channels that nobody waits at
+	open int     // how many may be inside
+	in   int     // how many are
+	line []*item // what waits to be done
+	used []*item // nobody's
 
 	tuner *tuner // nil: the number is given
-	// A window is a time in which there was always somebody waiting: only then the number of threads limits anything.
+	// A window is a time in which something always waited: only then the number of threads limits anything.
 	since time.Time // when the window began; zero: there is none
-	left  int       // who left since
+	done  int       // what was done since
+}
+
+// item is something to do.
+type item struct {
+	work
+	came time.Time
+	// turn says to who waits with the item that it is let in, or else that another did it.
+	turn chan bool
 }
 
 const (
 	windowTime    = 250 * time.Millisecond
 	windowSamples = 16 // per thread
+
+	// turnTime is how long a goroutine goes on inside for others. What it did for them is known to them only afterwards.
+	turnTime = 2 * time.Millisecond
 )
 
 func newGate(o Options, now func() time.Time) *gate {
@@ -31,7 +45,7 @@ func newGate(o Options, now func() time.Time) *gate {
 	if o.Threads == 0 {
 		most := max(o.Most, 1)
 		if most > 1 {
-			most++ // so that no processor idles while a place changes hands: a tenth of the time, measured
+			most++ // so that no processor idles between turns
 		}
 		g.tuner = newTuner(most)
 		g.open = g.tuner.threads
@@ -39,57 +53,73 @@ func newGate(o Options, now func() time.Time) *gate {
 	return g
 }
 
-// enter waits until there is room.
-func (g *gate) enter() {
+// enter waits until there is room for the caller, which then has to do the work and to call next; or until another has done it.
+// It returns what was done, or is to be, to be handed to forget; and whether the caller is inside.
+func (g *gate) enter(w work) (it *item, inside bool) {
 	g.mu.Lock()
+	if n := len(g.used); n > 0 {
+		it, g.used = g.used[n-1], g.used[:n-1]
+	} else {
+		it = &item{turn: make(chan bool, 1)}
+	}
+	it.work, it.came = w, g.now()
 	if g.in < g.open && len(g.line) == 0 {
 		g.in++
 		g.mu.Unlock()
-		return
+		return it, true
 	}
-	var turn chan struct{}
-	if n := len(g.used); n > 0 {
-		turn, g.used = g.used[n-1], g.used[:n-1]
-	} else {
-		turn = make(chan struct{}, 1)
-	}
-	g.line = append(g.line, turn)
+	g.line = append(g.line, it)
 	if g.since.IsZero() {
-		g.since, g.left = g.now(), 0
+		g.since, g.done = it.came, 0
 	}
 	g.mu.Unlock()
-	<-turn
-	g.mu.Lock()
-	g.used = append(g.used, turn)
-	g.mu.Unlock()
+	return it, <-it.turn
 }
 
-// leave makes room for the next.
-func (g *gate) leave() {
+// next says that who is inside, since then, has done an item. It returns another one to do; or nil, and the caller is out.
+func (g *gate) next(since time.Time) *item {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	now := g.now()
+	g.measure(now)
+	if len(g.line) > 0 && g.in <= g.open && now.Sub(since) < turnTime {
+		return g.first()
+	}
 	g.in--
-	g.measure()
 	for g.in < g.open && len(g.line) > 0 {
-		g.line[0] <- struct{}{} // has room for it
-		g.line = append(g.line[:0], g.line[1:]...)
+		g.first().turn <- true // has room for it
 		g.in++
 	}
+	return nil
+}
+
+// first takes the first item off the line. g.mu is held.
+func (g *gate) first() *item {
+	it := g.line[0]
+	g.line = append(g.line[:0], g.line[1:]...)
 	if len(g.line) == 0 {
 		g.since = time.Time{}
 	}
+	return it
 }
 
-// measure counts who leaves, and at the end of a window asks the tuner. g.mu is held.
-func (g *gate) measure() {
+// forget takes an item back.
+func (g *gate) forget(it *item) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	it.work = work{}
+	g.used = append(g.used, it)
+}
+
+// measure counts what is done, and at the end of a window asks the tuner. g.mu is held.
+func (g *gate) measure(now time.Time) {
 	if g.since.IsZero() || g.tuner == nil {
 		return
 	}
-	g.left++
-	now := g.now()
-	if took := now.Sub(g.since); took >= windowTime && g.left >= windowSamples*g.open {
-		g.open = g.tuner.next(float64(g.left) / took.Seconds())
-		g.since, g.left = now, 0
+	g.done++
+	if took := now.Sub(g.since); took >= windowTime && g.done >= windowSamples*g.open {
+		g.open = g.tuner.next(float64(g.done) / took.Seconds())
+		g.since, g.done = now, 0
 	}
 }
 
@@ -115,7 +145,7 @@ type tuner struct {
 }
 
 const (
-	tolerance = 0.95
+	tolerance = 0.97
 	shortest  = 8   // windows, of a pause
 	longest   = 512 // windows
 	forget    = 0.995

@@ -2,11 +2,14 @@ package preprocess
 
 import (
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/transform"
 )
 
 // TestTuner lets the tuner run on machines of which it is known how fast they are.
@@ -65,36 +68,93 @@ func TestTunerFollows(t *testing.T) {
 	}
 }
 
-// TestGate lets goroutines through: never more than are allowed, in their order, and all of them.
-func TestGate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGate(Options{Threads: 3}, time.Now)
-		var inside, most atomic.Int32
-		var mu sync.Mutex
-		var order []int
-		var all sync.WaitGroup
-		for i := range 50 {
-			all.Go(func() {
-				g.enter()
-				most.Store(max(most.Load(), inside.Add(1)))
-				mu.Lock()
-				order = append(order, i)
-				mu.Unlock()
-				time.Sleep(time.Second)
-				inside.Add(-1)
-				g.leave()
-			})
-			synctest.Wait() // so that they come one after the other
-		}
-		all.Wait()
-		if most.Load() != 3 {
-			t.Errorf("%d inside, 3 are allowed and came", most.Load())
-		}
-		for i := range order {
-			if d := order[i] - i; d < -2 || d > 2 { // the three that are let in together may note themselves in any order
-				t.Fatalf("they were let in as %v", order)
+// visit does one item as who comes to a gate has to, and what waits with it.
+func visit(g *gate, id int, do func(id int)) {
+	it, inside := g.enter(work{key: transform.Key{Sample: id}})
+	if inside {
+		since := g.now()
+		var others []*item
+		for other := it; other != nil; other = g.next(since) {
+			do(other.key.Sample)
+			if other != it {
+				others = append(others, other)
 			}
 		}
+		for _, other := range others {
+			other.turn <- false
+		}
+	}
+	g.forget(it)
+}
+
+// TestGate brings items: never more are done at a time than are allowed, in their order, and each once; whether each is done by who
+// brings it, or by others too.
+func TestGate(t *testing.T) {
+	for name, took := range map[string]time.Duration{"one in a turn": time.Second, "several in a turn": turnTime / 5} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGate(Options{Threads: 3}, time.Now)
+				var inside, most atomic.Int32
+				var mu sync.Mutex
+				var order []int
+				var all sync.WaitGroup
+				for i := range 50 {
+					all.Go(func() {
+						visit(g, i, func(i int) {
+							now := inside.Add(1)
+							mu.Lock()
+							most.Store(max(most.Load(), now))
+							order = append(order, i)
+							mu.Unlock()
+							time.Sleep(took)
+							inside.Add(-1)
+						})
+					})
+					synctest.Wait() // so that they come one after the other
+				}
+				all.Wait()
+				if most.Load() != 3 {
+					t.Errorf("%d inside, 3 are allowed and came", most.Load())
+				}
+				for i := range order {
+					if d := order[i] - i; d < -2 || d > 2 { // the three that are inside together may note themselves in any order
+						t.Fatalf("they were done as %v", order)
+					}
+				}
+				slices.Sort(order)
+				for i := range 50 {
+					if len(order) != 50 || order[i] != i {
+						t.Fatalf("of 50 were done %v", order)
+					}
+				}
+				if g.in != 0 || len(g.line) != 0 {
+					t.Errorf("%d inside and %d in line at the end", g.in, len(g.line))
+				}
+			})
+		})
+	}
+}
+
+// TestGateTurnEnds: nobody works for others for longer than a turn.
+func TestGateTurnEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const took = turnTime / 4
+		g := newGate(Options{Threads: 1}, time.Now)
+		stop := time.Now().Add(time.Second)
+		var all sync.WaitGroup
+		for range 16 {
+			all.Go(func() {
+				for time.Now().Before(stop) {
+					began := time.Now()
+					visit(g, 0, func(int) { time.Sleep(took) })
+					// All 16 are done in turn, by who is inside; then it goes on to the end of its turn.
+					if waited := time.Since(began); waited > 16*took+turnTime {
+						t.Errorf("one took %v", waited)
+					}
+				}
+			})
+		}
+		all.Wait()
 	})
 }
 
@@ -124,9 +184,7 @@ func TestGateMeasures(t *testing.T) {
 		for range 16 {
 			all.Go(func() {
 				for time.Now().Before(stop) {
-					g.enter()
-					compute()
-					g.leave()
+					visit(g, 0, func(int) { compute() })
 				}
 			})
 		}
@@ -142,9 +200,7 @@ func TestGateIsIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(Options{Most: 4}, time.Now)
 		for range 10000 {
-			g.enter()
-			time.Sleep(time.Millisecond)
-			g.leave()
+			visit(g, 0, func(int) { time.Sleep(time.Millisecond) })
 		}
 		if n := g.limit(); n != 5 {
 			t.Errorf("%d threads, 5 are allowed on 4 processors and nothing says that fewer would do", n)

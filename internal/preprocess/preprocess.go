@@ -33,7 +33,7 @@ type Preprocessor struct {
 	gate    *gate
 
 	mu      sync.Mutex // guards the following
-	spare   []*transform.Worker
+	spare   []*hand
 	closed  bool
 	samples int64
 	spent   []time.Duration // by transform
@@ -54,51 +54,92 @@ func (p *Preprocessor) Size() int { return p.size }
 // Steps are the names of the transforms, in order.
 func (p *Preprocessor) Steps() []string { return p.names }
 
+// work is a sample to transform, for the goroutine that waits for it.
+type work struct {
+	dst, src []byte
+	key      transform.Key
+	spent    []time.Duration
+	err      error // what came of it
+}
+
 // Apply makes of sample id's bytes what the process gets, in dst, which has Size bytes. It waits for its turn; then
 // it adds what each transform took to spent, which has an entry per transform, and the wait to the first
 // entry's, as more threads would have saved it. The same sample of the same epoch always becomes the same. An error says
 // what in src no transform can work with.
 func (p *Preprocessor) Apply(dst, src []byte, epoch, id int, spent []time.Duration) error {
-	asked := time.Now()
-	p.gate.enter()
-	spent[0] += time.Since(asked)
-	w := p.take()
-	before := make([]time.Duration, 0, 16)
-	before = append(before, w.Times()...)
-	err := w.Apply(dst, src, transform.Key{Seed: p.seed, Epoch: epoch, Sample: id})
-	p.gate.leave()
-	for i, t := range w.Times() {
-		spent[i] += t - before[i]
+	it, inside := p.gate.enter(work{
+		dst: dst, src: src, key: transform.Key{Seed: p.seed, Epoch: epoch, Sample: id}, spent: spent,
+	})
+	if inside {
+		p.turn(it)
 	}
-	p.put(w, before)
+	err := it.err
+	p.gate.forget(it)
 	return err
 }
 
+// turn does the caller's own item, and others' while it may.
+func (p *Preprocessor) turn(own *item) {
+	began := time.Now()
+	h := p.take()
+	for it := own; it != nil; it = p.gate.next(began) {
+		h.apply(it)
+		if it != own {
+			h.others = append(h.others, it)
+		}
+	}
+	p.put(h)
+}
+
+// hand is a worker, with what it did since it was taken.
+type hand struct {
+	*transform.Worker
+	spent  []time.Duration // by transform
+	did    int
+	others []*item // that others wait for
+}
+
+func (h *hand) apply(it *item) {
+	it.spent[0] += time.Since(it.came)
+	before := append(make([]time.Duration, 0, 16), h.Times()...)
+	it.err = h.Apply(it.dst, it.src, it.key)
+	for i, t := range h.Times() {
+		it.spent[i] += t - before[i]
+		h.spent[i] += t - before[i]
+	}
+	h.did++
+}
+
 // take takes a worker that nobody uses, or makes one.
-func (p *Preprocessor) take() *transform.Worker {
+func (p *Preprocessor) take() *hand {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if n := len(p.spare); n > 0 {
-		w := p.spare[n-1]
+		h := p.spare[n-1]
 		p.spare = p.spare[:n-1]
-		return w
+		return h
 	}
-	return p.program.Worker()
+	return &hand{Worker: p.program.Worker(), spent: make([]time.Duration, len(p.names))}
 }
 
-// put gives the worker back, and counts what it did since its times were before.
-func (p *Preprocessor) put(w *transform.Worker, before []time.Duration) {
+// put gives the worker back, counts what it did, and tells those who wait for it.
+func (p *Preprocessor) put(h *hand) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.samples++
-	for i, t := range w.Times() {
-		p.spent[i] += t - before[i]
+	p.samples += int64(h.did)
+	for i, t := range h.spent {
+		p.spent[i] += t
 	}
-	if p.closed || w.Memory() > keptMemory {
-		w.Close()
+	for _, it := range h.others {
+		it.turn <- false // has room for it
+	}
+	clear(h.spent)
+	h.did, h.others = 0, h.others[:0]
+	if p.closed || h.Memory() > keptMemory {
+		h.Close()
 		return
 	}
-	p.spare = append(p.spare, w)
+	p.spare = append(p.spare, h)
 }
 
 // Close frees the workers. Those that are at work are freed when they are done.
@@ -106,8 +147,8 @@ func (p *Preprocessor) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
-	for _, w := range p.spare {
-		w.Close()
+	for _, h := range p.spare {
+		h.Close()
 	}
 	p.spare = nil
 }
