@@ -50,6 +50,8 @@ type agent struct {
 	finish   func()
 	tasks    sync.WaitGroup
 	events   *outbox[event]
+	life     context.Context // ends with done
+	end      context.CancelFunc
 
 	mu        sync.Mutex
 	closed    bool
@@ -64,7 +66,9 @@ type agent struct {
 	incoming  []*pb.Member // of that
 	broadcast []byte
 	calls     map[uint64]*call
-	lastCall  uint64
+	queries   map[uint64]*query
+	lastCall  uint64 // of calls and queries
+	replies   int    // to others' questions, under way
 	listeners []func(int, bool)
 	gossip    *gossip
 }
@@ -77,8 +81,9 @@ const (
 func newAgent(o Options) *agent {
 	a := &agent{
 		o: o, instance: newInstance(), formed: make(chan struct{}), gone: make(chan struct{}), done: make(chan struct{}),
-		events: newOutbox[event](), nodes: map[int]*node{}, calls: map[uint64]*call{}, limit: time.Now().Add(o.Deadline),
+		events: newOutbox[event](), nodes: map[int]*node{}, calls: map[uint64]*call{}, queries: map[uint64]*query{}, limit: time.Now().Add(o.Deadline),
 	}
+	a.life, a.end = context.WithCancel(context.Background())
 	a.last = make(chan struct{})
 	a.finish = sync.OnceFunc(func() { close(a.last) })
 	a.tasks.Go(func() {
@@ -223,6 +228,7 @@ func (a *agent) disconnected(up link) {
 	a.endCalls(func(what string) error {
 		return &GatherError{what, []int{0}, "the connection to node 0 was lost, and gathers go through it"}
 	})
+	a.unanswered(func(int) bool { return true })
 	zero, doubt := node{}, false
 	if z := a.nodes[0]; a.went && z != nil && !z.down {
 		zero, doubt = *z, true
@@ -303,6 +309,10 @@ func (a *agent) handle(m *pb.Message) error {
 		a.part(k.Part)
 	case *pb.Message_Gathered:
 		a.gathered(k.Gathered)
+	case *pb.Message_Question:
+		a.reply(k.Question)
+	case *pb.Message_Answer:
+		a.answered(k.Answer)
 	default:
 		return errHandshake
 	}
@@ -364,6 +374,9 @@ func (a *agent) mark(n int, instance string, down bool) bool {
 		return false
 	}
 	m.down = down
+	if down {
+		a.unanswered(func(gone int) bool { return gone == n })
+	}
 	a.o.Log.Info("a node went or came back", "node", n, "alive", !down)
 	a.events.put(event{n, !down})
 	return true
@@ -512,7 +525,9 @@ func (a *agent) close() {
 	}
 	a.closed = true
 	close(a.done)
+	a.end()
 	a.endCalls(func(string) error { return ErrClosed })
+	a.unanswered(func(int) bool { return true })
 	a.mu.Unlock()
 	if a.gossip != nil {
 		a.gossip.close()

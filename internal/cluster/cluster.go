@@ -4,7 +4,7 @@
 // know the job's secret. When all nodes are there, hold the same facts true, and their ranks
 // cover the world size, Form returns on every node; where they do not, it returns the same error
 // on every node. From then on nodes watch each other (hashicorp/memberlist), gather small values
-// through node 0, and a node whose daemon was restarted may come back under its number.
+// and ask each other through node 0, and a node whose daemon was restarted may come back under its number.
 //
 // Who does what:
 //
@@ -73,8 +73,12 @@ type Options struct {
 	Payload []byte
 	// Broadcast is node 0's, given to every node.
 	Broadcast []byte
-	Log       *slog.Logger
-	Progress  func(string) // what is waited for; called by one goroutine at a time
+	// Answer answers another node's question (Cluster.Ask), at most MaxAnswer bytes; nil: there is no answer. It is
+	// called by several goroutines at a time, from before Form returns, and returns soon once ctx, which ends
+	// with the cluster, is done. nil: this node answers nothing.
+	Answer   func(ctx context.Context, what string) []byte
+	Log      *slog.Logger
+	Progress func(string) // what is waited for; called by one goroutine at a time
 
 	gossipIsDefault bool
 }
@@ -226,6 +230,10 @@ func (c *Cluster) Notify(f func(node int, alive bool)) { c.agent.notify(f) }
 func (c *Cluster) Gather(ctx context.Context, what string, mine []byte) ([][]byte, error) {
 	return c.agent.gather(ctx, what, mine)
 }
+
+// Ask puts a question to all other nodes, by way of node 0, and returns what their Options.Answer said, by number. Of this
+// node, and of those that are gone, have no answer, or gave none before ctx ended, it is nil.
+func (c *Cluster) Ask(ctx context.Context, what string) [][]byte { return c.agent.ask(ctx, what) }
 
 // Close leaves the cluster: the others are told at once that this node is gone. Idempotent.
 func (c *Cluster) Close() error {

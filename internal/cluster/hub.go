@@ -277,6 +277,10 @@ func (h *hub) receive(p *peer, m *pb.Message) error {
 		return h.contribute(p, k.Contribution)
 	case *pb.Message_Withdraw:
 		h.withdraw(p, k.Withdraw)
+	case *pb.Message_Question:
+		h.ask(p, k.Question)
+	case *pb.Message_Answer:
+		return h.answer(p, k.Answer)
 	case *pb.Message_Pong:
 		if rival := h.contest[n]; rival != nil {
 			delete(h.contest, n)

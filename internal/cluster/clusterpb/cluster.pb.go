@@ -273,6 +273,8 @@ type Message struct {
 	//	*Message_Gathered
 	//	*Message_Ping
 	//	*Message_Down
+	//	*Message_Question
+	//	*Message_Answer
 	Kind          isMessage_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -477,6 +479,24 @@ func (x *Message) GetDown() *Down {
 	return nil
 }
 
+func (x *Message) GetQuestion() *Question {
+	if x != nil {
+		if x, ok := x.Kind.(*Message_Question); ok {
+			return x.Question
+		}
+	}
+	return nil
+}
+
+func (x *Message) GetAnswer() *Answer {
+	if x != nil {
+		if x, ok := x.Kind.(*Message_Answer); ok {
+			return x.Answer
+		}
+	}
+	return nil
+}
+
 type isMessage_Kind interface {
 	isMessage_Kind()
 }
@@ -555,6 +575,15 @@ type Message_Down struct {
 	Down *Down `protobuf:"bytes,26,opt,name=down,proto3,oneof"`
 }
 
+type Message_Question struct {
+	// Between any two nodes; node 0 passes them on.
+	Question *Question `protobuf:"bytes,32,opt,name=question,proto3,oneof"`
+}
+
+type Message_Answer struct {
+	Answer *Answer `protobuf:"bytes,33,opt,name=answer,proto3,oneof"`
+}
+
 func (*Message_Register) isMessage_Kind() {}
 
 func (*Message_Ready) isMessage_Kind() {}
@@ -590,6 +619,10 @@ func (*Message_Gathered) isMessage_Kind() {}
 func (*Message_Ping) isMessage_Kind() {}
 
 func (*Message_Down) isMessage_Kind() {}
+
+func (*Message_Question) isMessage_Kind() {}
+
+func (*Message_Answer) isMessage_Kind() {}
 
 type Fact struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1632,6 +1665,136 @@ func (x *Down) GetInstance() string {
 	return ""
 }
 
+// Question goes to all other nodes.
+type Question struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`     // the asking node's
+	Node          uint32                 `protobuf:"varint,2,opt,name=node,proto3" json:"node,omitempty"` // who asks; as node 0 passes it on
+	What          string                 `protobuf:"bytes,3,opt,name=what,proto3" json:"what,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Question) Reset() {
+	*x = Question{}
+	mi := &file_cluster_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Question) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Question) ProtoMessage() {}
+
+func (x *Question) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Question.ProtoReflect.Descriptor instead.
+func (*Question) Descriptor() ([]byte, []int) {
+	return file_cluster_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *Question) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *Question) GetNode() uint32 {
+	if x != nil {
+		return x.Node
+	}
+	return 0
+}
+
+func (x *Question) GetWhat() string {
+	if x != nil {
+		return x.What
+	}
+	return ""
+}
+
+// Answer is one node's, at most 1 MiB.
+type Answer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Node          uint32                 `protobuf:"varint,2,opt,name=node,proto3" json:"node,omitempty"` // to node 0: who asked; from it: who answers
+	Data          []byte                 `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
+	None          bool                   `protobuf:"varint,4,opt,name=none,proto3" json:"none,omitempty"` // it is not there, or does not answer such questions
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Answer) Reset() {
+	*x = Answer{}
+	mi := &file_cluster_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Answer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Answer) ProtoMessage() {}
+
+func (x *Answer) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Answer.ProtoReflect.Descriptor instead.
+func (*Answer) Descriptor() ([]byte, []int) {
+	return file_cluster_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Answer) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *Answer) GetNode() uint32 {
+	if x != nil {
+		return x.Node
+	}
+	return 0
+}
+
+func (x *Answer) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *Answer) GetNone() bool {
+	if x != nil {
+		return x.None
+	}
+	return false
+}
+
 var File_cluster_proto protoreflect.FileDescriptor
 
 const file_cluster_proto_rawDesc = "" +
@@ -1648,7 +1811,7 @@ const file_cluster_proto_rawDesc = "" +
 	"\x05nonce\x18\x02 \x01(\fR\x05nonce\"-\n" +
 	"\x05Proof\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\rR\x04node\x12\x10\n" +
-	"\x03mac\x18\x02 \x01(\fR\x03mac\"\xc2\a\n" +
+	"\x03mac\x18\x02 \x01(\fR\x03mac\"\xb0\b\n" +
 	"\aMessage\x128\n" +
 	"\bregister\x18\x01 \x01(\v2\x1a.hdmlp.cluster.v1.RegisterH\x00R\bregister\x12/\n" +
 	"\x05ready\x18\x02 \x01(\v2\x17.hdmlp.cluster.v1.ReadyH\x00R\x05ready\x123\n" +
@@ -1667,7 +1830,9 @@ const file_cluster_proto_rawDesc = "" +
 	"\x04part\x18\x17 \x01(\v2\x16.hdmlp.cluster.v1.PartH\x00R\x04part\x128\n" +
 	"\bgathered\x18\x18 \x01(\v2\x1a.hdmlp.cluster.v1.GatheredH\x00R\bgathered\x12,\n" +
 	"\x04ping\x18\x19 \x01(\v2\x16.hdmlp.cluster.v1.PingH\x00R\x04ping\x12,\n" +
-	"\x04down\x18\x1a \x01(\v2\x16.hdmlp.cluster.v1.DownH\x00R\x04downB\x06\n" +
+	"\x04down\x18\x1a \x01(\v2\x16.hdmlp.cluster.v1.DownH\x00R\x04down\x128\n" +
+	"\bquestion\x18  \x01(\v2\x1a.hdmlp.cluster.v1.QuestionH\x00R\bquestion\x122\n" +
+	"\x06answer\x18! \x01(\v2\x18.hdmlp.cluster.v1.AnswerH\x00R\x06answerB\x06\n" +
 	"\x04kind\".\n" +
 	"\x04Fact\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -1733,7 +1898,16 @@ const file_cluster_proto_rawDesc = "" +
 	"\x05Leave\"6\n" +
 	"\x04Down\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\rR\x04node\x12\x1a\n" +
-	"\binstance\x18\x02 \x01(\tR\binstance2I\n" +
+	"\binstance\x18\x02 \x01(\tR\binstance\"B\n" +
+	"\bQuestion\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\rR\x04node\x12\x12\n" +
+	"\x04what\x18\x03 \x01(\tR\x04what\"T\n" +
+	"\x06Answer\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\rR\x04node\x12\x12\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\x12\x12\n" +
+	"\x04none\x18\x04 \x01(\bR\x04none2I\n" +
 	"\aControl\x12>\n" +
 	"\x06Attend\x12\x17.hdmlp.cluster.v1.Frame\x1a\x17.hdmlp.cluster.v1.Frame(\x010\x01B=Z;github.com/hdmlp/hdmlp/internal/cluster/clusterpb;clusterpbb\x06proto3"
 
@@ -1749,7 +1923,7 @@ func file_cluster_proto_rawDescGZIP() []byte {
 	return file_cluster_proto_rawDescData
 }
 
-var file_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_cluster_proto_goTypes = []any{
 	(*Frame)(nil),        // 0: hdmlp.cluster.v1.Frame
 	(*Hello)(nil),        // 1: hdmlp.cluster.v1.Hello
@@ -1774,6 +1948,8 @@ var file_cluster_proto_goTypes = []any{
 	(*Pong)(nil),         // 20: hdmlp.cluster.v1.Pong
 	(*Leave)(nil),        // 21: hdmlp.cluster.v1.Leave
 	(*Down)(nil),         // 22: hdmlp.cluster.v1.Down
+	(*Question)(nil),     // 23: hdmlp.cluster.v1.Question
+	(*Answer)(nil),       // 24: hdmlp.cluster.v1.Answer
 }
 var file_cluster_proto_depIdxs = []int32{
 	1,  // 0: hdmlp.cluster.v1.Frame.hello:type_name -> hdmlp.cluster.v1.Hello
@@ -1797,16 +1973,18 @@ var file_cluster_proto_depIdxs = []int32{
 	18, // 18: hdmlp.cluster.v1.Message.gathered:type_name -> hdmlp.cluster.v1.Gathered
 	19, // 19: hdmlp.cluster.v1.Message.ping:type_name -> hdmlp.cluster.v1.Ping
 	22, // 20: hdmlp.cluster.v1.Message.down:type_name -> hdmlp.cluster.v1.Down
-	4,  // 21: hdmlp.cluster.v1.Register.facts:type_name -> hdmlp.cluster.v1.Fact
-	7,  // 22: hdmlp.cluster.v1.Status.present:type_name -> hdmlp.cluster.v1.Presence
-	14, // 23: hdmlp.cluster.v1.Gathered.failure:type_name -> hdmlp.cluster.v1.Failure
-	0,  // 24: hdmlp.cluster.v1.Control.Attend:input_type -> hdmlp.cluster.v1.Frame
-	0,  // 25: hdmlp.cluster.v1.Control.Attend:output_type -> hdmlp.cluster.v1.Frame
-	25, // [25:26] is the sub-list for method output_type
-	24, // [24:25] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	23, // 21: hdmlp.cluster.v1.Message.question:type_name -> hdmlp.cluster.v1.Question
+	24, // 22: hdmlp.cluster.v1.Message.answer:type_name -> hdmlp.cluster.v1.Answer
+	4,  // 23: hdmlp.cluster.v1.Register.facts:type_name -> hdmlp.cluster.v1.Fact
+	7,  // 24: hdmlp.cluster.v1.Status.present:type_name -> hdmlp.cluster.v1.Presence
+	14, // 25: hdmlp.cluster.v1.Gathered.failure:type_name -> hdmlp.cluster.v1.Failure
+	0,  // 26: hdmlp.cluster.v1.Control.Attend:input_type -> hdmlp.cluster.v1.Frame
+	0,  // 27: hdmlp.cluster.v1.Control.Attend:output_type -> hdmlp.cluster.v1.Frame
+	27, // [27:28] is the sub-list for method output_type
+	26, // [26:27] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_cluster_proto_init() }
@@ -1839,6 +2017,8 @@ func file_cluster_proto_init() {
 		(*Message_Gathered)(nil),
 		(*Message_Ping)(nil),
 		(*Message_Down)(nil),
+		(*Message_Question)(nil),
+		(*Message_Answer)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1846,7 +2026,7 @@ func file_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cluster_proto_rawDesc), len(file_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   23,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
