@@ -136,6 +136,7 @@ func kinds(log *slog.Logger, processors int) job.Kinds {
 			FreeDisk:   freeDisk,
 			Processors: processors,
 		},
+		Version: version,
 	}
 }
 

@@ -41,6 +41,13 @@ type Config struct {
 	OnError          string // raise, skip, substitute
 	Policy           string // naive, staging, frequency, minio, cooperative
 	IndexDir         string // "": beside the dataset, where that can be written
+	Port             int    // first of those that nodes of a job use; 0: node 0's is the launcher's, the others any
+	Interface        string // where other nodes reach this one: an interface, address, network or name; "": where node 0 sees it
+	StartTimeout     time.Duration
+	TLS              string // off, on
+	TLSCert          string // "": trust by the job's secret alone
+	TLSKey           string
+	TLSCA            string
 	Linger           time.Duration
 	Metrics          string // host:port; "": no metrics
 	LogLevel         string // debug, info, warn, error

@@ -83,6 +83,7 @@ func (r *resolver) takeClasses() {
 
 // validate checks what concerns several keys, or the machine.
 func (r *resolver) validate() {
+	r.checkTLS()
 	var memory int64
 	paths := []string{}
 	for i, class := range r.config.StorageClasses {
@@ -112,6 +113,29 @@ func (r *resolver) validate() {
 			paths = append(paths, class.Path)
 			r.checkDisk(capacity, class)
 		}
+	}
+}
+
+// checkTLS refuses some of tls's files without the others, and files that nobody would look at.
+func (r *resolver) checkTLS() {
+	c := r.config
+	files := []struct{ key, path string }{{"tls_cert", c.TLSCert}, {"tls_key", c.TLSKey}, {"tls_ca", c.TLSCA}}
+	given := slices.DeleteFunc(slices.Clone(files), func(f struct{ key, path string }) bool { return f.path == "" })
+	if len(given) == 0 {
+		return
+	}
+	for _, f := range files {
+		p, _ := Lookup(f.key)
+		problem := Problem{Key: f.key, Value: f.path, Source: r.config.Origins[f.key].Source, Allowed: p.Allowed()}
+		switch {
+		case f.path == "":
+			problem.Wrong = "missing: " + given[0].key + " is given, and the three belong together"
+		case c.TLS == "off":
+			problem.Wrong, problem.Allowed = "of no use while tls is off", "tls = on"
+		default:
+			continue
+		}
+		r.problem(problem)
 	}
 }
 

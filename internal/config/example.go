@@ -65,7 +65,7 @@ func Example() string {
 }
 
 func tomlValue(p Parameter) string {
-	if p.Kind == Int {
+	if p.Kind == Int && p.Default != Auto {
 		return p.Default
 	}
 	return strconv.Quote(p.Default)

@@ -17,6 +17,7 @@ const (
 	Enum     Kind = "enum"     // one of Parameter.Values
 	Path     Kind = "path"     // an absolute path, "~/" for the home directory; may be empty
 	Address  Kind = "address"  // "host:port"; may be empty
+	Network  Kind = "network"  // of this host: an interface, an address, a network or a name; may be empty
 )
 
 // Scope says whose parameter it is.
@@ -123,6 +124,42 @@ var parameters = [...]Parameter{
 		field:   func(c *Config) any { return &c.IndexDir },
 	},
 	{
+		Key: "port", Kind: Int, Scope: Job, Default: Auto, Min: 1, Max: 65535,
+		Derived: "node 0's from the launcher's variables; the others are any that are free, and told",
+		Help:    "First of the ports at which the daemons of a job on several nodes reach each other: node 0 is found there (TCP), samples are served at the next (TCP), and failure detection is at the one after (TCP and UDP); 4 more for each further loader",
+		field:   func(c *Config) any { return &c.Port },
+	},
+	{
+		Key: "interface", Kind: Network, Scope: Job,
+		Help:  "Where the other nodes of a job reach this one, and nothing else is listened at; empty: wherever this node and node 0 see each other",
+		field: func(c *Config) any { return &c.Interface },
+	},
+	{
+		Key: "start_timeout", Kind: Duration, Scope: Job, Default: "5m", Min: int64(time.Second), Max: int64(24 * time.Hour),
+		Help:  "How long the nodes of a job wait for each other at the start",
+		field: func(c *Config) any { return &c.StartTimeout },
+	},
+	{
+		Key: "tls", Kind: Enum, Scope: Job, Default: "off", Values: []string{"off", "on"},
+		Help:  "Whether all that nodes say to each other, samples included, goes over TLS 1.3. Without tls_cert, nodes trust each other by the job's secret alone",
+		field: func(c *Config) any { return &c.TLS },
+	},
+	{
+		Key: "tls_cert", Kind: Path, Scope: Job,
+		Help:  "This node's certificate for tls, PEM, with those between it and tls_ca behind it; needs tls_key and tls_ca",
+		field: func(c *Config) any { return &c.TLSCert },
+	},
+	{
+		Key: "tls_key", Kind: Path, Scope: Job,
+		Help:  "The private key of tls_cert, PEM",
+		field: func(c *Config) any { return &c.TLSKey },
+	},
+	{
+		Key: "tls_ca", Kind: Path, Scope: Job,
+		Help:  "The authorities, PEM, of which the other nodes' certificates must come, for tls; whatever names these carry",
+		field: func(c *Config) any { return &c.TLSCA },
+	},
+	{
 		Key: "linger", Kind: Duration, Scope: Daemon, Default: "30s", Max: int64(7 * 24 * time.Hour),
 		Help:  "How long the daemon stays, its caches warm, when the last process has gone",
 		field: func(c *Config) any { return &c.Linger },
@@ -158,6 +195,8 @@ func (p Parameter) Variable() string { return "HDMLP_" + strings.ToUpper(p.Key) 
 
 // otherVariables are HDMLP_* variables that are not configuration keys; names
 // that begin with daemonPrefix are the daemon's own.
-var otherVariables = [...]string{"HDMLP_BINARY", "HDMLP_CONFIG", "HDMLP_SECRET", "HDMLP_SOCKET"}
+var otherVariables = [...]string{
+	"HDMLP_BINARY", "HDMLP_CONFIG", "HDMLP_NODE", "HDMLP_NODES", "HDMLP_SECRET", "HDMLP_SECRET_FILE", "HDMLP_SOCKET",
+}
 
 const daemonPrefix = "HDMLP_DAEMON_"

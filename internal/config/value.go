@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/hdmlp/hdmlp/internal/config/size"
 	"github.com/hdmlp/hdmlp/internal/config/suggest"
@@ -36,8 +37,10 @@ func (p Parameter) Allowed() string {
 		text = `an absolute path, or one that begins with "~/"`
 	case Address:
 		text = `an address such as "127.0.0.1:9400" or ":9400"`
+	case Network:
+		text = `of this host: an interface ("eth0"), an address, a network ("10.1.0.0/16") or a name`
 	}
-	if (p.Kind == Path || p.Kind == Address) && p.Default == "" {
+	if (p.Kind == Path || p.Kind == Address || p.Kind == Network) && p.Default == "" {
 		text += "; empty: none"
 	}
 	if p.Default == Auto {
@@ -106,6 +109,8 @@ func (p Parameter) parseString(text string) (string, error) {
 		if _, err := strconv.ParseUint(port, 10, 16); err != nil {
 			return "", errors.New("not a port from 0 to 65535")
 		}
+	case p.Kind == Network && strings.ContainsFunc(text, unicode.IsSpace):
+		return "", errors.New("not one word")
 	}
 	return text, nil
 }

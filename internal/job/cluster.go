@@ -35,16 +35,13 @@ type others struct {
 	cache    atomic.Pointer[prefetch.Cache]
 }
 
-// clusterPatience is how long nodes wait for each other at the start.
-const clusterPatience = 5 * time.Minute
-
 // spans tells whether the job has several nodes.
 func spans(m *protocol.OpenMessage) bool { return m.Cluster != nil && m.Cluster.Nodes > 1 }
 
 // localRanks waits until all ranks of this node have come, and returns them.
 func (j *Job) localRanks(ctx context.Context) ([]int, error) {
 	want := j.message.Cluster.LocalWorldSize
-	timeout := time.NewTimer(clusterPatience)
+	timeout := time.NewTimer(j.cfg.StartTimeout)
 	defer timeout.Stop()
 	for {
 		j.mu.Lock()
@@ -60,7 +57,7 @@ func (j *Job) localRanks(ctx context.Context) ([]int, error) {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-timeout.C:
-			return nil, badInput("of the %d ranks of node %d only %v opened the loader within %v", want, j.message.Cluster.Node, ranks, clusterPatience)
+			return nil, badInput("of the %d ranks of node %d only %v opened the loader within %v", want, j.message.Cluster.Node, ranks, j.cfg.StartTimeout)
 		}
 	}
 }
@@ -81,7 +78,7 @@ func (j *Job) form(ctx context.Context) error {
 	options := cluster.Options{
 		Job: m.Job, Node: c.Node, Nodes: c.Nodes, WorldSize: m.WorldSize, Ranks: ranks,
 		Exchange: ":" + strconv.Itoa(o.listener.Addr().(*net.TCPAddr).Port),
-		Secret:   []byte(c.Secret), Deadline: clusterPatience, Facts: j.facts(), Log: j.log,
+		Secret:   []byte(c.Secret), Deadline: j.cfg.StartTimeout, Facts: j.facts(), Log: j.log,
 	}
 	if c.Node == 0 {
 		options.Listen = c.Address
@@ -128,6 +125,7 @@ func (j *Job) facts() []cluster.Fact {
 		seed = strconv.FormatUint(*m.Stream.Seed, 10)
 	}
 	facts := []cluster.Fact{
+		{Key: "hdmlp's version", Value: j.node.kinds.Version},
 		{Key: "protocol", Value: strconv.Itoa(protocol.Version)},
 		{Key: "dataset fingerprint", Value: fmt.Sprintf("%x", fingerprint[:8])},
 		{Key: "seed", Value: seed},

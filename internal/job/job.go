@@ -432,6 +432,13 @@ func settings(theirs, mine *config.Config) []difference {
 		{"cache_threads", a.CacheThreads, b.CacheThreads},
 		{"source_timeout", a.SourceTimeout.String(), b.SourceTimeout.String()},
 		{"index_dir", a.IndexDir, b.IndexDir},
+		{"port", a.Port, b.Port},
+		{"interface", a.Interface, b.Interface},
+		{"start_timeout", a.StartTimeout.String(), b.StartTimeout.String()},
+		{"tls", a.TLS, b.TLS},
+		{"tls_cert", a.TLSCert, b.TLSCert},
+		{"tls_key", a.TLSKey, b.TLSKey},
+		{"tls_ca", a.TLSCA, b.TLSCA},
 	}
 }
 

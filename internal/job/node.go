@@ -47,6 +47,8 @@ type Kinds struct {
 	Classes map[string]func(c config.StorageClass, warn func(string)) (storageclass.Class, error)
 	// Machine measures what defaults are derived from.
 	Machine config.Machine
+	// Version is the software's, the same on all nodes of a job.
+	Version string
 }
 
 // Node holds what the jobs of a machine share.
