@@ -1,6 +1,6 @@
 # make demo    the main job: train a small network through HDMLP and through torch's loader
 # make test    everything: linters, Go tests with the race detector, Python tests
-# make bench   HDMLP and other loaders side by side (QUICK=1, SCENARIO=a,b,c,d,e,f,g, ROUNDS=3, SAVE=1)
+# make bench   HDMLP and other loaders side by side (QUICK=1, SCENARIO=a,c, ROUNDS=3, SAVE=1)
 # make tables  the thesis's tables 5.1 to 5.6 beside what the simulator's profile thesis makes of them
 # make build   the static binary, into the Python package
 # make wheel   the wheel that carries it, into dist/
@@ -26,7 +26,7 @@ GO_FILES = $(shell find bench cmd internal scripts -name "*.go" -not -name "*.pb
 export PYTHONPATH := $(CURDIR)/python
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: all build throttle test test-go test-python lint wheel demo bench tables setup clean
+.PHONY: all build throttle exchange test test-go test-python lint wheel demo bench tables setup clean
 .DELETE_ON_ERROR:
 
 all: build
@@ -37,8 +37,8 @@ build: | build/go.stamp
 		-ldflags "-s -w -linkmode external -extldflags -static -X main.version=$(VERSION)" \
 		-o python/hdmlp/bin/hdmlp ./cmd/hdmlp
 
-throttle: | build/go.stamp
-	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/throttle ./bench/throttle
+throttle exchange: %: | build/go.stamp
+	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/$@ ./bench/$@
 
 test: lint test-go test-python
 
@@ -52,7 +52,7 @@ test-go: build/test.stamp
 	$(GO) test -race -timeout 20m ./...
 	CGO_ENABLED=0 $(GO) test ./internal/transform/... ./internal/preprocess
 
-test-python: build $(VENV)/stamp throttle
+test-python: build $(VENV)/stamp throttle exchange
 	$(VENV)/bin/python -m pytest -q $(wildcard python/tests) bench/tests
 
 wheel: build $(VENV)/stamp
@@ -63,7 +63,7 @@ wheel: build $(VENV)/stamp
 demo: build throttle build/demo.stamp
 	$(PYTHON) bench/demo.py
 
-bench: build throttle build/bench.stamp build/opencv/stamp
+bench: build throttle exchange build/bench.stamp build/opencv/stamp
 	$(PYTHON) bench/run.py $(if $(QUICK),--quick) $(if $(SCENARIO),--scenario $(SCENARIO)) \
 		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SAVE),--save)
 

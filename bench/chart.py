@@ -57,6 +57,17 @@ def draw(report: Dict[str, Any], path: str) -> None:
     for key, what in (("e", "RandomResizedCrop of 500x375"), ("f", "Resize and CenterCrop of 500x375"), ("g", "RandomResizedCrop of 1600x1200")):
         if key in found:
             panels.append((f"({key}) {what}: processor time per image", key, "cpu", "us"))
+    for key, count in (("h", 2), ("i", 4)):
+        if key in found:
+            panels += [(f"({key}) {count} nodes, throttled: stall per epoch and rank, from epoch 1 on", key, "stall", "s"),
+                       (f"({key}) {count} nodes, throttled: bytes read from the source", key, "bytes", "MB", 1e-6)]
+    if "j" in found:
+        panels += [("(j) caches for the dataset: bytes from the source / dataset", "j", "all dataset", "times"),
+                   ("(j) caches for half of it: bytes from the source / the least", "j", "half", "times")]
+    if "k" in found:
+        panels.append(("(k) 8 nodes: first batch after the last one's start", "k", "first", "s"))
+    if "l" in found:
+        panels += [("(l) 110 KB samples from a peer", "l", "veth, 110 KB", "MB/s"), ("(l) 3 KB samples from a peer", "l", "veth, 3 KB", "MB/s")]
     rows = (len(panels) + 1) // 2
     figure, grid = pyplot.subplots(rows, 2, figsize=(12, 2.4 * rows + 0.6), squeeze=False)
     for axes, (title, key, *rest) in zip(grid.flat, panels):

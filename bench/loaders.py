@@ -182,7 +182,7 @@ class HDMLP:
             from hdmlp import transforms
             transform = [transforms.Reshape(spec["bytes"] // spec["batch_size"] // 4, 1, 1)]
         dataset = self._ht.ImageFolder(spec["path"], transform)
-        options = {"memory": spec["memory"]} if spec.get("memory") else {}
+        options = {key: spec[key] for key in ("memory", "policy") if spec.get(key)}
         self._loader = self._ht.DataLoader(
             dataset, batch_size=spec["batch_size"], epochs=spec["epochs"], seed=spec["seed"], **options)
 

@@ -16,6 +16,7 @@ import threading
 import time
 from typing import Any, Dict, List, Optional
 
+from namespaces import Nodes
 from throttled import Throttled
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -34,6 +35,20 @@ def machine_cpu() -> Dict[str, float]:
     with open("/proc/stat", encoding="ascii") as file:
         user, nice, system, _, _, irq, softirq, steal = map(int, file.readline().split()[1:9])
     return {"used": (user + nice + system + irq + softirq) / _TICKS, "stolen": steal / _TICKS}
+
+
+class Watch:
+    """Who uses the machine from now on."""
+
+    def __init__(self) -> None:
+        self._before, self._began = machine_cpu(), time.monotonic()
+
+    def shares(self, ours: float) -> Dict[str, float]:
+        """`others`, the share of the machine that somebody else used, and `stolen`, its host; `ours`: processor seconds that
+        were the measurement's own."""
+        after, processors = machine_cpu(), (time.monotonic() - self._began) * os.cpu_count()
+        return {"others": max(0.0, after["used"] - self._before["used"] - ours) / processors,
+                "stolen": (after["stolen"] - self._before["stolen"]) / processors}
 
 
 def process_cpu(pid: Optional[int]) -> float:
@@ -67,7 +82,7 @@ def free_port() -> int:
 class _Rank:
     """One rank's process; a thread of its own reads what it says."""
 
-    def __init__(self, spec: Dict[str, Any], environment: Dict[str, str], directory: str,
+    def __init__(self, spec: Dict[str, Any], prefix: List[str], environment: Dict[str, str], directory: str,
                  heard: threading.Condition) -> None:
         self.spec = spec
         self.events: List[Dict[str, Any]] = []
@@ -76,7 +91,7 @@ class _Rank:
         self._heard = heard
         self._errors = open(os.path.join(directory, f"rank{spec['rank']}.err"), "w+", encoding="utf-8")
         self.process = subprocess.Popen(
-            [sys.executable, os.path.join(_HERE, "rank.py"), json.dumps(spec)], env=environment,
+            [*prefix, sys.executable, os.path.join(_HERE, "rank.py"), json.dumps(spec)], env=environment,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True)
         self._thread = threading.Thread(target=self._listen, daemon=True)
         self._thread.start()
@@ -119,18 +134,21 @@ class _Rank:
         self.process.stdout.close()
 
 
-def run(contender: Dict[str, Any], spec: Dict[str, Any], mount: Optional[Throttled] = None) -> Dict[str, Any]:
+def run(contender: Dict[str, Any], spec: Dict[str, Any], mount: Optional[Throttled] = None,
+        nodes: Optional[Nodes] = None) -> Dict[str, Any]:
     """Runs all ranks of one round to their end.
 
     Args:
         contender: what differs between contenders: `contender`, `workers`, ...
-        spec: what is the same for all: `path`, `batch_size` (per rank), `epochs`, `world_size`, ...
+        spec: what is the same for all: `path`, `batch_size` (per rank), `epochs`, `world_size`, ...; `index`, if the dataset's
+            index is to be kept in a directory from round to round.
         mount: where the path lies, if its bytes are to be counted.
+        nodes: each rank's own node; without, all ranks are on this machine as it is.
 
     Returns:
         `ranks`, each rank's own result; `source`, what the mount delivered by the end of
-        each epoch of the last rank; `cpu`, seconds by ranks, daemon and mount; `others`, the
-        share of the machine that somebody else used; `resident`, the daemon's peak memory.
+        each epoch of the last rank; `cpu`, seconds by ranks, daemons and mount; `others`, the
+        share of the machine that somebody else used; `resident`, the daemons' peak memory.
 
     Raises:
         RoundFailed: with what the rank said.
@@ -139,16 +157,18 @@ def run(contender: Dict[str, Any], spec: Dict[str, Any], mount: Optional[Throttl
     directory = tempfile.mkdtemp(prefix="hdmlp-bench-")
     environment = dict(os.environ, WORLD_SIZE=str(spec["world_size"]), MASTER_ADDR="127.0.0.1",
                        MASTER_PORT=str(free_port()), HDMLP_SOCKET=name, HDMLP_LINGER="0s",
-                       HDMLP_INDEX_DIR=os.path.join(directory, "index"), OMP_NUM_THREADS="1",
+                       HDMLP_INDEX_DIR=spec.get("index") or os.path.join(directory, "index"), OMP_NUM_THREADS="1",
                        PYTHONPATH=os.path.join(os.path.dirname(_HERE), "python"))
     heard = threading.Condition()
-    before, began, self_before = machine_cpu(), time.monotonic(), time.process_time()
+    watch, self_before = Watch(), time.process_time()
     mount_before = mount.counters() if mount else None
     ranks = []
     try:
         for rank in range(spec["world_size"]):
-            ranks.append(_Rank(dict(spec, **contender, rank=rank),
-                               dict(environment, RANK=str(rank), LOCAL_RANK=str(rank)), directory, heard))
+            own = dict(environment, RANK=str(rank), LOCAL_RANK=str(rank))
+            if nodes:
+                own.update(nodes.environment(rank))
+            ranks.append(_Rank(dict(spec, **contender, rank=rank), nodes.command(rank) if nodes else [], own, directory, heard))
         _all(heard, ranks, "ready")
         imports = [rank.find("ready")["cpu"] for rank in ranks]
         for rank in ranks:
@@ -160,24 +180,22 @@ def run(contender: Dict[str, Any], spec: Dict[str, Any], mount: Optional[Throttl
                 now = mount.counters()
                 source.append({key: now[key] - mount_before[key] for key in ("opens", "reads", "bytes")})
         _all(heard, ranks, "done")
-        daemon = ranks[0].find("done")["daemon"]
-        daemon_cpu, daemon_memory = process_cpu(daemon), resident(daemon)
+        daemons = {rank.find("done")["daemon"] for rank in ranks}
+        daemon_cpu, daemon_memory = sum(map(process_cpu, daemons)), sum(map(resident, daemons))
         for rank in ranks:
             rank.go_on()
         _all(heard, ranks, "result")
         for rank in ranks:
             rank.wait()
         mount_cpu = (mount.counters()["cpu_ns"] - mount_before["cpu_ns"]) / 1e9 if mount else 0.0
-        after, took = machine_cpu(), time.monotonic() - began
-        ours = (sum(rank.cpu for rank in ranks) + daemon_cpu + mount_cpu + time.process_time() - self_before)
+        ours = sum(rank.cpu for rank in ranks) + daemon_cpu + mount_cpu + time.process_time() - self_before
         return {
             "contender": contender,
             "ranks": [rank.find("result")["result"] for rank in ranks],
             "source": source,
             "cpu": {"ranks": sum(rank.cpu for rank in ranks) - sum(imports), "daemon": daemon_cpu, "mount": mount_cpu},
             "resident": daemon_memory,
-            "others": max(0.0, after["used"] - before["used"] - ours) / took / os.cpu_count(),
-            "stolen": (after["stolen"] - before["stolen"]) / took / os.cpu_count(),
+            **watch.shares(ours),
             "errors": [words for words in (rank.last_words() for rank in ranks) if words],
         }
     finally:

@@ -1,4 +1,4 @@
-"""HDMLP and other loaders side by side: `make bench`, or run.py [--quick] [--scenario a,b,c,d,e,f,g].
+"""HDMLP and other loaders side by side: `make bench`, or run.py [--quick] [--scenario a,c].
 
 Every round runs each contender once, in an order that changes from round to round.
 Prints tables with medians and ranges; writes all that was measured as JSON, and a
@@ -50,7 +50,7 @@ def measure(scenario: scenarios.Scenario, count: int, has_torch: bool) -> Dict[s
     """All rounds of one scenario."""
     scenario.prepare()
     print(f"\n({scenario.key}) {scenario.title}", flush=True)
-    contenders = [c for c in scenario.contenders if has_torch or c["contender"] in ("plain", "hdmlp")]
+    contenders = [c for c in scenario.contenders if has_torch or c["contender"] in ("plain", "hdmlp", "exchange")]
     measured: Dict[str, List[Dict[str, Any]]] = {contender["name"]: [] for contender in contenders}
     failed: Dict[str, str] = {}
     for number in range(count):

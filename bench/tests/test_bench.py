@@ -10,6 +10,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 
 import make_dataset  # noqa: E402
+import namespaces  # noqa: E402
+import nodes  # noqa: E402
 import rounds  # noqa: E402
 import run  # noqa: E402
 import scenarios  # noqa: E402
@@ -97,6 +99,59 @@ def test_a_round_of_plain_reading(blobs):
     assert result["errors"] == []
 
 
+def several_nodes(count, *args):
+    try:
+        return namespaces.Nodes(count, *args).__enter__()
+    except Unavailable as error:
+        pytest.skip(f"no nodes here: {error}")
+
+
+def test_nodes_have_addresses_and_variables_and_are_gone_afterwards():
+    hosts = several_nodes(2, "1gbit")
+    try:
+        said = [subprocess.run([*hosts.command(node), "hostname", "-I"], env=dict(os.environ, **hosts.environment(node)),
+                               capture_output=True, text=True, check=True).stdout.strip() for node in range(2)]
+        assert said[0] == hosts.environment(1)["MASTER_ADDR"] and said[0] != said[1]
+        assert [hosts.environment(node)["RANK"] for node in range(2)] == ["0", "1"]
+        command = hosts.command(0)
+    finally:
+        hosts.__exit__(None, None, None)
+    assert subprocess.run([*command, "true"], capture_output=True).returncode == 2
+
+
+def test_a_round_over_nodes(blobs):
+    """HDMLP's own count of what left the source is the mount's, and it is less than all epochs' samples."""
+    pytest.importorskip("torch")
+    mount = mounted(blobs, 10_000_000, 0.02)
+    hosts = several_nodes(2)
+    try:
+        result = rounds.run({"contender": "hdmlp"}, {
+            "path": mount.path, "batch_size": 2, "epochs": 4, "seed": 1, "step": 0.01, "world_size": 2, "memory": 600_000},
+            mount, hosts)
+    finally:
+        hosts.__exit__(None, None, None)
+        mount.__exit__(None, None, None)
+    read = result["source"][-1]["bytes"]
+    assert read == sum(rank["report"]["source"]["bytes"] for rank in result["ranks"])
+    assert 20 * 50_000 <= read < 4 * 20 * 50_000
+    assert [sum(epoch["samples"] for epoch in rank["epochs"]) for rank in result["ranks"]] == [40, 40]
+    assert result["cpu"]["daemon"] > 0 and result["resident"] > 0
+
+
+def test_samples_from_a_peer():
+    if not os.path.exists(nodes.EXCHANGE):
+        pytest.skip("run `make exchange`")
+    several_nodes(1).__exit__(None, None, None)
+    scenario = nodes.Exchange(0.1)
+    scenario.paths = {"veth": []}
+    result = scenario.measure(scenario.contenders[0])
+    assert all(result["figures"][f"veth, {size}"] > 1 for size in ("110 KB", "3 KB")) and 0 <= result["others"] <= 1
+    slower = {key: value / 2 for key, value in result["figures"].items()}
+    said = scenario.conclusions({"HDMLP": result["figures"], "gRPC": slower})
+    assert said == ["veth, 110 KB: HDMLP is 2.00 times as fast as gRPC (wanted: 4)",
+                    "veth, 3 KB: HDMLP is 2.00 times as fast as gRPC (wanted: 10)"]
+
+
 def test_a_rank_that_fails_is_reported(tmp_path):
     with pytest.raises(rounds.RoundFailed, match="missing"):
         rounds.run({"contender": "plain", "workers": 0}, {
@@ -120,7 +175,7 @@ def test_processor_time_of_a_process():
 def test_medians_and_wanted_scenarios():
     assert run.middle([{"a": 3, "b": "x"}, {"a": 1, "b": "y"}, {"a": 2, "b": "z"}]) == {"a": 2, "b": "x"}
     assert [scenario.key for scenario in scenarios.find("d,a", quick=True)] == ["a", "d"]
-    assert "".join(scenario.key for scenario in scenarios.find(None, quick=False)) == "abcdefg"
+    assert "".join(scenario.key for scenario in scenarios.find(None, quick=False)) == "abcdefghijkl"
     with pytest.raises(ValueError, match="'x'"):
         scenarios.find("x", quick=False)
 
