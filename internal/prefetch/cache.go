@@ -175,11 +175,17 @@ func (c *Cache) locate(id int) (located, bool) {
 	return located{}, false
 }
 
-// destined tells that a sample is to lie in a class where it can be handed over.
-func (c *Cache) destined(id int) bool {
-	j := c.class(id)
-	return j != 0 && c.classes[j-1].inPlace != nil && !c.demoted.has(id)
+// destination is the class where the sample is to lie and can be handed over; nil: there is none. It may be
+// another one the next time, when the plan has changed.
+func (c *Cache) destination(id int) *class {
+	if j := c.class(id); j != 0 && c.classes[j-1].inPlace != nil && !c.demoted.has(id) {
+		return &c.classes[j-1]
+	}
+	return nil
 }
+
+// destined tells that a sample is to lie in a class where it can be handed over.
+func (c *Cache) destined(id int) bool { return c.destination(id) != nil }
 
 // errGivenUp: a flight failed for its leader's reasons alone.
 var errGivenUp = errors.New("whoever began to read the sample gave it up")
@@ -236,7 +242,8 @@ func (c *Cache) fetchInPlace(ctx context.Context, w *worker, id int) (located, o
 			}
 			return at, outcome{place: from}, nil
 		}
-		if !c.destined(id) {
+		cl := c.destination(id)
+		if cl == nil {
 			return located{}, outcome{}, errNoRoom
 		}
 		fl, leader, _ := c.join(w, id, nil)
@@ -256,7 +263,7 @@ func (c *Cache) fetchInPlace(ctx context.Context, w *worker, id int) (located, o
 			return at, outcome{place: place}, nil
 		}
 		place, fromSource, filled := Source, false, false
-		err := c.classes[c.class(id)-1].inPlace.Fill(id, func(dst []byte) (err error) {
+		err := cl.inPlace.Fill(id, func(dst []byte) (err error) {
 			filled = true
 			if p, ok := c.readHeld(id, dst); ok {
 				place = p
@@ -286,7 +293,7 @@ func (c *Cache) fetchInPlace(ctx context.Context, w *worker, id int) (located, o
 		}
 		at, ok := c.locate(id)
 		if !ok {
-			return located{}, outcome{}, fmt.Errorf("sample %d was put in storage class %s and is not there", id, c.classes[c.class(id)-1].Name)
+			return located{}, outcome{}, fmt.Errorf("sample %d was put in storage class %s and is not there", id, cl.Name)
 		}
 		return at, outcome{place, fromSource}, nil
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -154,6 +155,48 @@ func TestDemotion(t *testing.T) {
 		if slices.Contains(held, int32(id)) == g.cache.demoted.has(id) {
 			t.Errorf("sample %d: held %v, demoted %v", id, slices.Contains(held, int32(id)), g.cache.demoted.has(id))
 		}
+	}
+}
+
+// TestPlanChanges: another plan, at whatever time, changes where samples lie, and nothing else. Each epoch is begun with
+// one and ends with another; within it they change at every read.
+func TestPlanChanges(t *testing.T) {
+	o := plain(64, 6)
+	o.memory, o.file, o.dir, o.fill = 1600, 1600, t.TempDir(), true
+	var all [][][]int32
+	for n := range 4 { // the classes change places, and lose all that they had
+		var plan [][]int32
+		for class := range 2 {
+			var ids []int32
+			for id := range 16 {
+				ids = append(ids, int32((id+16*(class+n))%64))
+			}
+			plan = append(plan, ids)
+		}
+		all = append(all, plan, nil)
+	}
+	var g *rig
+	var reads atomic.Int64
+	planned := make(chan struct{})
+	o.hook = func(context.Context, int) error {
+		<-planned
+		g.cache.SetPlan(all[int(reads.Add(1))%len(all)])
+		return nil
+	}
+	g = newRig(t, o)
+	close(planned)
+	defer g.close()
+	out, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
+	if err != nil || len(out) != 6*32 {
+		t.Fatalf("%d batches: %v", len(out), err)
+	}
+	for at, got := range out {
+		if !equal(got, g.want(0, at)) {
+			t.Errorf("%+v: got %v", at, ids(got))
+		}
+	}
+	if len(g.stores[0].Held()) == 0 || len(g.stores[1].Held()) == 0 {
+		t.Error("nothing was kept")
 	}
 }
 

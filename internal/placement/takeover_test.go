@@ -1,0 +1,126 @@
+package placement
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/hdmlp/hdmlp/internal/access"
+)
+
+// TestTakeOver: whoever goes, exactly one of those who are left answers for each sample that somebody can have, and no class
+// takes more than it has room for.
+func TestTakeOver(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 6).Draw(t, "nodes")
+		samples := rapid.IntRange(2*n, 300).Draw(t, "samples")
+		size := func(id int) int64 { return int64(1 + id%7) }
+		in := Input{
+			Stream: stream(t, access.Spec{Samples: samples, Seed: 3, Epochs: 3, WorldSize: n, GlobalBatch: 2 * n, Shuffle: access.Torch, Scheme: access.Strided}),
+			Size:   size,
+		}
+		for i := range n {
+			in.Nodes = append(in.Nodes, Node{Ranks: []int{i}, Capacity: []int64{
+				int64(rapid.IntRange(0, 2000).Draw(t, "memory")), int64(rapid.IntRange(0, 1000).Draw(t, "file")),
+			}})
+		}
+		policy := rapid.SampledFrom(Policies()).Draw(t, "policy")
+		p := plan(t, policy, in)
+		before := clone(p)
+		gone := rapid.SliceOfN(rapid.Bool(), n, n).Draw(t, "gone")
+		there := func(i int) bool { return !gone[i] }
+		after := p.TakeOver(there, in.Nodes, size)
+
+		holders := make([][]int, samples)
+		room := int64(0) // the largest that is left anywhere
+		for i, node := range after.Nodes {
+			for j, class := range node.Classes {
+				left := in.Nodes[i].Capacity[j]
+				for _, k := range class {
+					left -= size(int(k))
+					holders[k] = append(holders[k], i)
+				}
+				if left < 0 {
+					t.Fatalf("class %d of node %d has %d bytes too many", j+1, i, -left)
+				}
+				if there(i) {
+					room = max(room, left)
+				}
+				if !slices.Equal(class[:len(p.Nodes[i].Classes[j])], p.Nodes[i].Classes[j]) {
+					t.Fatalf("class %d of node %d lost what it had", j+1, i)
+				}
+			}
+		}
+		for k := range samples {
+			was, is := p.OwnerOf(k), after.OwnerOf(k)
+			switch {
+			case was < 0 || there(was):
+				if is != was {
+					t.Fatalf("sample %d of node %d, which is there, went to node %d", k, was, is)
+				}
+			case is >= 0:
+				if !there(is) || !slices.Contains(holders[k], is) {
+					t.Fatalf("node %d took over sample %d; it is there: %v; those who are to hold it: %v", is, k, there(is), holders[k])
+				}
+			case p.ReadOnce && room >= size(k):
+				t.Fatalf("nobody took over sample %d of %d bytes, and there is room for %d", k, size(k), room)
+			}
+		}
+		if !slices.EqualFunc(before.Nodes, p.Nodes, func(a, b NodePlan) bool {
+			return slices.EqualFunc(a.Classes, b.Classes, slices.Equal[[]int32])
+		}) || !slices.Equal(before.Owner, p.Owner) {
+			t.Fatal("the plan itself was changed")
+		}
+		if back := p.TakeOver(func(int) bool { return true }, in.Nodes, size); back != p {
+			t.Fatal("with everybody there it is another plan")
+		}
+	})
+}
+
+func clone(p *Plan) *Plan {
+	c := *p
+	c.Owner = slices.Clone(p.Owner)
+	c.Nodes = slices.Clone(p.Nodes)
+	for i := range c.Nodes {
+		c.Nodes[i].Classes = slices.Clone(c.Nodes[i].Classes)
+		for j := range c.Nodes[i].Classes {
+			c.Nodes[i].Classes[j] = slices.Clone(c.Nodes[i].Classes[j])
+		}
+	}
+	return &c
+}
+
+// TestTakeOverIsSpread: samples of who went go to all others in about equal parts, and most stay there when another goes.
+func TestTakeOverIsSpread(t *testing.T) {
+	const samples, n = 20000, 5
+	size := func(int) int64 { return 1 }
+	in := Input{
+		Stream: stream(t, access.Spec{Samples: samples, Seed: 3, Epochs: 2, WorldSize: n, GlobalBatch: 2 * n, Shuffle: access.Torch, Scheme: access.Strided}),
+		Nodes:  nodes(n, 2*samples), Size: size,
+	}
+	p := &Plan{Remote: true, ReadOnce: true, Nodes: make([]NodePlan, n)}
+	for i := range p.Nodes {
+		p.Nodes[i].Classes = make([][]int32, 1)
+	}
+	for k := range int32(samples) {
+		p.Owner = append(p.Owner, k%n)
+		p.Nodes[k%n].Classes[0] = append(p.Nodes[k%n].Classes[0], k)
+	}
+	one := p.TakeOver(func(i int) bool { return i != 2 }, in.Nodes, size)
+	two := p.TakeOver(func(i int) bool { return i != 2 && i != 4 }, in.Nodes, size)
+	count := make([]int, n)
+	for k := range samples {
+		if p.OwnerOf(k) == 2 {
+			count[one.OwnerOf(k)]++
+			if heir := one.OwnerOf(k); heir != 4 && two.OwnerOf(k) != heir {
+				t.Fatalf("sample %d went from node %d to node %d because node 4 went", k, heir, two.OwnerOf(k))
+			}
+		}
+	}
+	for i, c := range count {
+		if want := samples / n / (n - 1); i != 2 && (c < want*9/10 || c > want*11/10) {
+			t.Errorf("node %d took over %d samples; its part is %d", i, c, want)
+		}
+	}
+}
