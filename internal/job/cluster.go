@@ -33,6 +33,8 @@ type others struct {
 	server   *exchange.Server   // once there is a cache
 	ended    chan error         // of the server
 	cache    atomic.Pointer[prefetch.Cache]
+	rooms    []placement.Node // of all nodes
+	roster   roster
 }
 
 // spans tells whether the job has several nodes.
@@ -173,7 +175,18 @@ func (o *others) connect() {
 		},
 		Tell: func(node int, text string) { o.job.log.Warn("node " + strconv.Itoa(node) + " " + text) },
 	})
-	o.cluster.Notify(o.peers.SetAlive)
+	o.cluster.Notify(o.note)
+	for n := range o.nodes() {
+		if !o.cluster.Alive(n) { // it went before we listened
+			o.note(n, false)
+		}
+	}
+}
+
+// note takes notice that a node is there, or gone.
+func (o *others) note(node int, there bool) {
+	o.peers.SetAlive(node, there)
+	o.roster.note(node, there)
 }
 
 func (o *others) nodes() int { return o.job.message.Cluster.Nodes }
@@ -221,15 +234,23 @@ func (o *others) placementNodes(ctx context.Context, mine placement.Node) ([]pla
 		}
 		out[n] = placement.Node{Ranks: member.Ranks, Capacity: r.Capacity, Held: r.Held}
 	}
+	o.rooms = capacities(out)
 	return out, nil
 }
 
-// serve gives the other nodes what the plan has this node answer for.
-func (o *others) serve(plan *placement.Plan, cache *prefetch.Cache) {
+// serve gives the other nodes what the plan has this node answer for. mine: the cache is this job's, which says
+// what it keeps.
+func (o *others) serve(plan *placement.Plan, cache *prefetch.Cache, mine bool) {
 	o.cache.Store(cache)
-	if plan.Remote {
-		o.peers.SetOwner(plan.OwnerOf)
-	}
+	index := o.job.dataset.Index()
+	o.roster.follow(plan, o.rooms, index.Size, func(now *placement.Plan) {
+		if mine {
+			cache.SetPlan(now.Nodes[o.me].Classes)
+		}
+		if now.Remote {
+			o.peers.SetOwner(now.OwnerOf)
+		}
+	})
 	o.server = exchange.NewServer(o.identity(), &holder{cache, plan.ReadOnce, o.job.readAhead}, exchange.ServerOptions{
 		Refused: func(addr net.Addr, err error) { o.job.log.Warn("refused a connection", "from", addr, "error", err) },
 	})

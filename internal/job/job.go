@@ -266,7 +266,7 @@ func (j *Job) assembleCache(ctx context.Context) error {
 	j.cache = s.cache
 	j.fillRead = prefetch.NewLedger(j.cache, nil)
 	if j.others != nil {
-		j.others.serve(plan, j.cache)
+		j.others.serve(plan, j.cache, !joined)
 	}
 	if j.caches() {
 		j.filler = j.cache.Fill(j.ours().Classes, j.readAhead)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/config/size"
+	"github.com/hdmlp/hdmlp/internal/peer"
 	"github.com/hdmlp/hdmlp/internal/placement"
 	"github.com/hdmlp/hdmlp/internal/prefetch"
 	"github.com/hdmlp/hdmlp/internal/preprocess"
@@ -53,6 +54,8 @@ type Report struct {
 	// Preprocessing is what transforming the samples has taken; nil: they are delivered as they are.
 	Preprocessing *preprocess.Report `json:"preprocessing,omitempty"`
 	Waiting       *Waiting           `json:"waiting,omitempty"`
+	// Peers are the other nodes, as this one sees them; empty in a job of one node.
+	Peers []peer.State `json:"peers,omitempty"`
 }
 
 // EpochSummary is one epoch over all ranks.
@@ -176,7 +179,9 @@ func (j *Job) report() *Report {
 	slices.SortFunc(r.Ranks, func(a, b RankReport) int { return cmp.Compare(a.Rank, b.Rank) })
 	r.sum(j.fillRead.Epochs())
 	r.Bound = placement.Bound(index.Bytes(), room, max(r.begun(), 1))
-	if j.others != nil { // this node's share of the bound of all
+	if j.others != nil {
+		r.Peers = j.others.peers.States()
+		// This node's share of the bound of all.
 		r.Bound = placement.Bound(index.Bytes(), j.room, max(r.begun(), 1)) / int64(j.others.nodes())
 	}
 	r.BoundShare = float64(r.Source.Bytes) / float64(max(r.Bound, 1))

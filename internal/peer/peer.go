@@ -248,7 +248,7 @@ func (p *peer) setAlive(alive bool) string {
 		p.mu.until, p.mu.pause, p.mu.said = time.Time{}, 0, false
 		return "is there again"
 	}
-	return "is gone; its samples are read from the source"
+	return "is gone; its samples are read from the source, or taken over by other nodes"
 }
 
 func (p *peer) state(now time.Time, source time.Duration) State {

@@ -1,6 +1,15 @@
-"""A rank of test_nodes.py: trains, and prints what it was given as a line of JSON.
+"""A rank of nodes.Nodes: trains, and prints what it was given as a line of JSON.
 
-    rank_of_nodes.py FOLDER OPTIONS    (OPTIONS: a JSON object)
+    rank_of_nodes.py FOLDER OPTIONS
+
+OPTIONS is a JSON object: the loader's arguments, and
+
+    epochs   how many to train for; default 3
+    pause    seconds that a step takes; default 0
+    gates    a directory: at the end of epoch 0 the rank says where it is, and waits for a file 0 in there; and so on
+    until    a file: the rank stays until it is there
+    of_node  by node, options that differ there
+    secret   the job's
 """
 
 import hashlib
@@ -15,12 +24,17 @@ import hdmlp.data as data  # noqa: E402
 from hdmlp import errors  # noqa: E402
 
 
+def places(loader) -> dict:
+    """How many samples the node has read from where, so far."""
+    return {place["place"]: place["samples"] for place in loader.report()["places"]}
+
+
 def main() -> None:
     folder, options = sys.argv[1], json.loads(sys.argv[2])
     node = os.environ.get("GROUP_RANK")
     options.update(options.pop("of_node", {}).get(node, {}))
     pause, wait = options.pop("pause", 0.0), options.pop("until", None)
-    epochs = options.setdefault("epochs", 3)
+    epochs, gates = options.setdefault("epochs", 3), options.pop("gates", None)
     secret = options.pop("secret", None)
     if secret is not None:
         os.environ["HDMLP_SECRET"] = secret
@@ -37,8 +51,11 @@ def main() -> None:
                     digest.update(bytes(labels.tolist()))
                     time.sleep(pause)
                 said["epochs"].append(digest.hexdigest())
-            report = loader.report()
-            said["places"] = {place["place"]: place["samples"] for place in report["places"]}
+                if gates is not None:
+                    print(json.dumps({"at": said["rank"], "epoch": epoch, "places": places(loader)}), flush=True)
+                    while epoch + 1 < epochs and not os.path.exists(os.path.join(gates, str(epoch))):
+                        time.sleep(0.02)
+            said["places"] = places(loader)
             while wait is not None and not os.path.exists(wait):  # so that the node can still be asked
                 time.sleep(0.02)
     except errors.HDMLPError as error:

@@ -3,106 +3,12 @@
 What a rank is given must be what it is given where all ranks are on one node, whatever happens to nodes and links.
 """
 
-import json
 import os
-import random
 import signal
-import subprocess
-import sys
-import threading
 import time
 
 import pytest
-
-from hdmlp import _daemon, errors
-
-RANK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rank_of_nodes.py")
-SAMPLES, SIZE = 240, 20_000
-
-
-@pytest.fixture(scope="module")
-def binary():
-    try:
-        path = _daemon.find_binary()
-    except errors.DaemonNotFoundError as error:
-        pytest.skip(str(error))
-    probe = subprocess.run([path, "dev", "cluster", "-n", "2", "--", "true"], capture_output=True, text=True)
-    if os.getuid() != 0 or probe.returncode != 0:
-        pytest.skip(f"no network namespaces here: {probe.stderr}")
-    return path
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    root, rng = tmp_path_factory.mktemp("nodes") / "data", random.Random(1)
-    for number in range(SAMPLES):
-        directory = root / "abcd"[number % 4]
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / f"{number:04d}.jpg").write_bytes(rng.randbytes(SIZE // 2 + rng.randrange(SIZE)))
-    return str(root)
-
-
-class Nodes:
-    """A run of `hdmlp dev cluster`."""
-
-    def __init__(self, binary, folder, nodes, options, ranks=1, tmp_path=None, *flags):
-        self.binary, self.name = binary, f"test-{os.getpid()}-{random.randrange(1 << 30)}"
-        environment = {**os.environ, "HDMLP_LINGER": "0s", "HDMLP_INDEX_DIR": str(tmp_path / "index")}
-        environment.pop("HDMLP_SOCKET", None)
-        self.process = subprocess.Popen(
-            [binary, "dev", "cluster", "-n", str(nodes), "--ranks-per-node", str(ranks), "--run", self.name, *flags, "--",
-             sys.executable, RANK, folder, json.dumps(options)],
-            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.ready, self.said, self.other = {}, {}, []
-        self._threads = [threading.Thread(target=self._listen, args=(stream,), daemon=True)
-                         for stream in (self.process.stdout, self.process.stderr)]
-        for thread in self._threads:
-            thread.start()
-
-    def _listen(self, stream):
-        for line in stream:
-            text = line.split("] ", 1)[-1]
-            try:
-                value = json.loads(text)
-            except ValueError:
-                self.other.append(line)
-                continue
-            if "ready" in value:
-                self.ready[value["ready"]] = value["pid"]
-            elif "rank" in value:
-                self.said[value["rank"]] = value
-
-    def wait_ready(self, ranks):
-        limit = time.monotonic() + 30
-        while len(self.ready) < ranks:
-            assert time.monotonic() < limit and self.process.poll() is None, "".join(self.other)
-            time.sleep(0.02)
-
-    def link(self, node, *flags):
-        subprocess.run([self.binary, "dev", "link", str(node), "--run", self.name, *flags], check=True, capture_output=True)
-
-    def end(self, timeout=60):
-        """What the ranks said, by rank, and the exit status."""
-        try:
-            status = self.process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            raise AssertionError(f"it hangs; ranks said {self.said}; {''.join(self.other)}") from None
-        for thread in self._threads:
-            thread.join(5)
-        return self.said, status
-
-
-@pytest.fixture(scope="module")
-def alone(binary, folder, tmp_path_factory):
-    """What three ranks are given on one node: per rank, a digest per epoch."""
-    said, status = Nodes(binary, folder, 1, {"batch_size": 8}, 3, tmp_path_factory.mktemp("alone")).end()
-    assert status == 0
-    return {rank: value["epochs"] for rank, value in said.items()}
-
-
-def streams(said):
-    return {rank: value["epochs"] for rank, value in said.items()}
+from nodes import SAMPLES, Nodes, alone, binary, folder, streams  # noqa: F401: fixtures
 
 
 @pytest.mark.parametrize("policy", ["cooperative", "frequency"])
