@@ -208,7 +208,8 @@ class HDMLP:
 
 
 class Ready:
-    """A batch that is always ready: torch's worker hands over a tensor that already lies in shared memory."""
+    """Batches that are ready: torch's worker hands over a tensor that already lies in shared memory, again and again; or, if
+    `collated`, as all do that train with DataLoader, one that the default collate function has made there of samples in memory."""
 
     def __init__(self, spec: Dict[str, Any]) -> None:
         import torch.utils.data
@@ -225,7 +226,19 @@ class Ready:
                 while True:
                     yield batch, spec["batch_size"]
 
-        self._loader = torch.utils.data.DataLoader(Same(), batch_size=None, num_workers=spec["workers"])
+        class Made(torch.utils.data.Dataset):
+            samples = [torch.randn(spec["bytes"] // spec["batch_size"] // 4) for _ in range(spec["batch_size"])]
+
+            def __len__(self) -> int:
+                return 1 << 20
+
+            def __getitem__(self, i: int) -> Any:
+                return self.samples[i % len(self.samples)], i % 1000
+
+        if spec.get("collated"):
+            self._loader = torch.utils.data.DataLoader(Made(), batch_size=spec["batch_size"], num_workers=spec["workers"])
+        else:
+            self._loader = torch.utils.data.DataLoader(Same(), batch_size=None, num_workers=spec["workers"])
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
         return iter(self._loader)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -77,6 +78,9 @@ func runServe(ctx context.Context, arguments map[string]any, fromProcess bool) e
 		return fmt.Errorf("listen at %s: %w", address.Name, err)
 	}
 	log := newLogger(cfg.LogLevel)
+	if err := giveWay(); err != nil {
+		log.Debug("schedule as batch work", "error", err)
+	}
 	files, err := probe.RaiseFileLimit()
 	if err != nil {
 		log.Warn("raise the limit of open files", "error", err)
@@ -138,6 +142,30 @@ func kinds(log *slog.Logger, processors int) job.Kinds {
 		},
 		Version: version,
 	}
+}
+
+// giveWay has the process scheduled as batch work (sched(7)): when it is woken it does not push the thread aside that woke it,
+// a training process in the middle of a step. Threads to come inherit it.
+func giveWay() error {
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return err
+	}
+	for _, thread := range threads {
+		id, err := strconv.Atoi(thread.Name())
+		if err != nil {
+			return err
+		}
+		attr, err := unix.SchedGetAttr(id, 0)
+		if err == nil && attr.Policy == unix.SCHED_NORMAL {
+			attr.Policy = unix.SCHED_BATCH // its niceness stays
+			err = unix.SchedSetAttr(id, attr, 0)
+		}
+		if err != nil && !errors.Is(err, unix.ESRCH) {
+			return err
+		}
+	}
+	return nil
 }
 
 // shareProcessors returns how many processors the process may use, and lets Go schedule for twice as many: a goroutine that

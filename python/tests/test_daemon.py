@@ -79,3 +79,12 @@ def test_no_zombie(socket_name, tmp_path, monkeypatch):
         except OSError:
             pass
     assert "Z" not in states
+
+
+def test_it_never_pushes_the_training_process_aside(real):
+    """All threads of a real daemon are scheduled as batch work, with the niceness of who started it."""
+    client = _daemon.connect()
+    threads = os.listdir(f"/proc/{client.pid}/task")
+    assert {os.sched_getscheduler(int(thread)) for thread in threads} == {os.SCHED_BATCH}
+    assert {os.getpriority(os.PRIO_PROCESS, int(thread)) for thread in threads} == {os.getpriority(os.PRIO_PROCESS, 0)}
+    client.close()
