@@ -75,6 +75,7 @@ type agent struct {
 
 const (
 	grace     = 2 * time.Second // beyond the deadline, for those who are to be told
+	tellTime  = 5 * time.Second // to reach node 0, for who only wants to say that it can not take part
 	flushTime = 500 * time.Millisecond
 )
 
@@ -84,6 +85,9 @@ func newAgent(o Options) *agent {
 		events: newOutbox[event](), nodes: map[int]*node{}, calls: map[uint64]*call{}, queries: map[uint64]*query{}, limit: time.Now().Add(o.Deadline),
 	}
 	a.life, a.end = context.WithCancel(context.Background())
+	if o.Failure != nil {
+		a.limit = time.Now().Add(min(o.Deadline, tellTime))
+	}
 	a.last = make(chan struct{})
 	a.finish = sync.OnceFunc(func() { close(a.last) })
 	a.tasks.Go(func() {
@@ -174,14 +178,18 @@ func (a *agent) late() {
 	a.limit = a.limit.Add(time.Hour)
 	status, trouble := a.status, a.trouble
 	a.mu.Unlock()
-	if a.hub != nil {
+	switch {
+	case a.o.Failure != nil: // nobody was there to be told
+		a.fail(a.o.Failure)
+		return
+	case a.hub != nil:
 		a.hub.expire() // tells this node as well
 		return
 	}
 	if status == nil || trouble != "" {
 		a.fail(&AddressError{
-			a.o.Node, "reach", "node 0", a.o.Join, a.o.Deadline,
-			trouble + ". Is node 0's daemon there, with the same addresses, and its port open?",
+			Node: a.o.Node, Doing: "reach", What: "node 0", Where: a.o.Join, Waited: a.o.Deadline,
+			Why: trouble + ". Is node 0's daemon there, with the same addresses, and its port open?",
 		})
 		return
 	}
@@ -239,10 +247,14 @@ func (a *agent) disconnected(up link) {
 	}
 }
 
-// registration is what this node says of itself now.
-func (a *agent) registration(gossip string) *pb.Register {
+// registration is what this node says of itself now; failure: why it can not take part.
+func (a *agent) registration(failure error) *pb.Register {
 	r := a.o.register(a.instance)
-	r.Gossip = gossip
+	if failure != nil {
+		r.Failure = encodeFailure(failure)
+	} else {
+		r.Gossip = a.gossip.address
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.went {
@@ -472,7 +484,7 @@ func (a *agent) start() {
 		if isDone(a.done) {
 			return
 		}
-		err = &AddressError{a.o.Node, "reach", "failure detection of node 0, TCP and UDP", join, 0, err.Error()}
+		err = &AddressError{Node: a.o.Node, Doing: "reach", What: "failure detection of node 0, TCP and UDP", Where: join, Why: err.Error()}
 		up.Send(&pb.Message{Kind: &pb.Message_Failed{Failed: encodeFailure(err)}})
 		a.fail(err)
 	})

@@ -15,6 +15,9 @@ func (h *hub) examine(p *peer) error {
 	if theirs.GetJob() != own.GetJob() {
 		return &JobError{n, p.seen, theirs.GetJob(), own.GetJob()}
 	}
+	if theirs.GetFailure() != nil {
+		return decodeFailure(theirs.GetFailure())
+	}
 	if len(theirs.GetPayload()) > MaxPayload {
 		return &LimitError{fmt.Sprintf("payload of node %d (%s)", n, p.seen), int64(len(theirs.GetPayload())), MaxPayload}
 	}

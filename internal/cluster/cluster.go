@@ -64,9 +64,12 @@ type Options struct {
 	Exchange string
 	// Gossip is where this node takes part in failure detection, TCP and UDP; empty: host of
 	// Exchange, and its port plus one, or if that is in use any that is free.
-	Gossip   string
-	Secret   []byte      // at least MinSecret bytes
-	TLS      *tls.Config // of both roles; nil: none
+	Gossip string
+	Secret []byte      // at least MinSecret bytes
+	TLS    *tls.Config // of both roles; nil: none
+	// Failure is why this node can not take part. Form then tells the others so by node 0, if that is reached within some seconds,
+	// and returns it. Exchange and Gossip mean nothing then.
+	Failure  error
 	Deadline time.Duration
 	Facts    []Fact
 	// Payload is given to every node.
@@ -171,11 +174,12 @@ func (o *Options) complete() error {
 	if len(o.Secret) < MinSecret {
 		return bad("secret", strconv.Itoa(len(o.Secret))+" bytes", "must have at least "+strconv.Itoa(MinSecret)+" bytes: 'openssl rand -hex 32' draws a good one")
 	}
-	named := []struct{ name, value string }{{"exchange", o.Exchange}}
+	named := []struct{ name, value string }{{"join", o.Join}, {"exchange", o.Exchange}}
 	if o.Node == 0 {
-		named = append(named, struct{ name, value string }{"listen", o.Listen})
-	} else {
-		named = append(named, struct{ name, value string }{"join", o.Join})
+		named[0].name, named[0].value = "listen", o.Listen
+	}
+	if o.Failure != nil {
+		named = named[:1]
 	}
 	for _, n := range named {
 		host, port, err := splitAddress(n.value)
@@ -187,7 +191,7 @@ func (o *Options) complete() error {
 			o.Gossip = net.JoinHostPort(host, strconv.Itoa((port+1)%65536))
 		}
 	}
-	if _, _, err := splitAddress(o.Gossip); err != nil {
+	if _, _, err := splitAddress(o.Gossip); err != nil && o.Failure == nil {
 		return bad("gossip", o.Gossip, err.Error())
 	}
 	return nil

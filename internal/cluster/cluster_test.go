@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"slices"
@@ -240,7 +241,7 @@ func TestSecret(t *testing.T) {
 		t.Errorf("node 1: %v", errs[1])
 	}
 	var missing *MissingError
-	if !errors.As(errs[0], &missing) || len(missing.Refused) != 1 || !like(missing.Refused[0], "127.0.0.1:* does not know this job's secret: give all nodes the same") {
+	if !errors.As(errs[0], &missing) || len(missing.Refused) != 1 || !like(missing.Refused[0], "127.0.0.1:*, which says that it is node 1, does not know this job's secret: give all nodes the same") {
 		t.Errorf("node 0: %v", errs[0])
 	}
 }
@@ -275,8 +276,8 @@ func TestAddresses(t *testing.T) {
 		change func(o *Options)
 		want   string
 	}{
-		"listen":       {0, func(o *Options) { o.Listen = used.Addr().String() }, "could not listen at 127.0.0.1:* (control): the port is in use: another job's, or a daemon that has not ended yet"},
-		"gossip":       {0, func(o *Options) { o.Gossip = used.Addr().String() }, "could not listen at 127.0.0.1:* (failure detection, TCP and UDP): the port is in use: another job's, or a daemon that has not ended yet"},
+		"listen":       {0, func(o *Options) { o.Listen = used.Addr().String() }, "could not listen at 127.0.0.1:* (control): the port is in use: another job's, or a daemon that has not ended yet. The key port (HDMLP_PORT) chooses others"},
+		"gossip":       {0, func(o *Options) { o.Gossip = used.Addr().String() }, "could not listen at 127.0.0.1:* (failure detection, TCP and UDP): the port is in use: another job's, or a daemon that has not ended yet. The key port (HDMLP_PORT) chooses others"},
 		"nobody":       {1, func(o *Options) { o.Join = "127.0.0.1:1" }, "could not reach 127.0.0.1:* (node 0) within 500ms: connection refused. Is node 0's daemon there, with the same addresses, and its port open?"},
 		"no such host": {1, func(o *Options) { o.Join = "no.such.host.invalid:1" }, ""},
 		"silence":      {1, func(o *Options) { o.Join = used.Addr().String() }, ""},
@@ -294,6 +295,128 @@ func TestAddresses(t *testing.T) {
 			t.Log(err)
 		})
 	}
+}
+
+// TestFailure: a node that can not take part says so to all, whether it knew that before it had met node 0 or not.
+func TestFailure(t *testing.T) {
+	used, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { used.Close() })
+	for name, c := range map[string]struct {
+		node   int
+		change func(o *Options)
+		want   string
+	}{
+		"known before": {2, func(o *Options) {
+			_, o.Failure = Local(2, "nosuch0.invalid")
+			o.Exchange = ""
+		}, "node 2 could not use nosuch0.invalid (interface): "},
+		"found out": {1, func(o *Options) { o.Gossip = used.Addr().String() }, "node 1 could not listen at " + used.Addr().String() + " (failure detection, TCP and UDP): the port is in use"},
+		"node 0":    {0, func(o *Options) { _, o.Failure = Listen(0, "samples", "127.0.0.1", used.Addr().(*net.TCPAddr).Port) }, "node 0 could not listen at " + used.Addr().String() + " (samples): the port is in use"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, 3)
+			l.wait = time.Minute
+			_, errs := l.form(t.Context(), upTo(3), func(o *Options) {
+				if o.Node == c.node {
+					c.change(o)
+				}
+			})
+			for i, err := range errs {
+				var address *AddressError
+				if !errors.As(err, &address) || !strings.HasPrefix(err.Error(), c.want) {
+					t.Errorf("node %d: got %v, want %s", i, err, c.want)
+				}
+			}
+		})
+	}
+}
+
+// TestFailureAlone: who can not take part does not wait long for node 0 to be told.
+func TestFailureAlone(t *testing.T) {
+	l := newLab(t, 2)
+	l.wait = 500 * time.Millisecond
+	o := l.options(1)
+	o.Join, o.Failure = "127.0.0.1:1", errors.New("no room")
+	if _, err := Form(t.Context(), o); !errors.Is(err, o.Failure) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestLocal(t *testing.T) {
+	for what, want := range map[string]string{
+		"": "", "lo": "127.0.0.1", "127.0.0.1": "127.0.0.1", "127.1.2.3": "127.1.2.3", "127.0.0.0/8": "127.0.0.1", "localhost": "127.0.0.1",
+	} {
+		if got, err := Local(1, what); got != want || err != nil {
+			t.Errorf("%s is %q, %v", what, got, err)
+		}
+	}
+	for _, what := range []string{"233.252.0.1", "233.252.0.0/24", "nosuch0.invalid", "2001:db8::1", "127.0.0.1/33"} {
+		_, err := Local(1, what)
+		if !errors.As(err, new(*AddressError)) || !strings.HasPrefix(err.Error(), "node 1 could not use "+what+" (interface): ") || !strings.Contains(err.Error(), "lo 127.0.0.1") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// TestStrangers: who knocks without the secret is named once, however often he comes, and stops nothing.
+func TestStrangers(t *testing.T) {
+	l := newLab(t, 2)
+	var log lines
+	refused := make(chan string, 100)
+	go func() {
+		<-l.at
+		for range 5 {
+			o := l.options(1)
+			o.Join, o.Secret = l.join, []byte("another secret, just as long")
+			_, err := Form(t.Context(), o)
+			refused <- fmt.Sprintf("%T", err)
+		}
+		close(refused)
+	}()
+	var all sync.WaitGroup
+	defer all.Wait()
+	all.Go(func() {
+		for got := range refused {
+			if got != "*cluster.SecretError" {
+				t.Errorf("a stranger got %s", got)
+			}
+		}
+		clusters, errs := l.form(t.Context(), []int{1}, nil)
+		if errs[0] != nil {
+			t.Error(errs[0])
+		} else {
+			defer clusters[0].Close()
+		}
+	})
+	_, errs := l.form(t.Context(), []int{0}, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	if errs[0] != nil {
+		t.Error(errs[0])
+	}
+	if n := strings.Count(log.String(), "a connection was refused"); n != 1 {
+		t.Errorf("the log says it %d times:\n%s", n, log.String())
+	}
+}
+
+// lines is a log that is read while it is written.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 // TestCancel: it ends within a second, and all nodes are told.

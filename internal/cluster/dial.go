@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"sync"
+	"strings"
 	"syscall"
 	"time"
 
@@ -73,8 +73,7 @@ func (a *agent) fatal(err error) bool {
 		return true
 	}
 	switch err.(type) {
-	case *SecretError, *VersionError:
-	case *AddressError: // a port of our own is in use
+	case *SecretError, *VersionError, *TLSError:
 	default:
 		return false
 	}
@@ -89,26 +88,28 @@ func (a *agent) fatal(err error) bool {
 func (a *agent) attend(ctx context.Context) (met bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	dialer := &trackingDialer{}
+	dialer := &trackingDialer{tls: a.o.TLS}
 	defer dialer.close()
 	st := a.call(ctx, dialer)
 	defer func() { _ = st.CloseResponse() }()
 
 	timer := time.AfterFunc(handshakeTime, cancel)
-	c, err := greet(st, a.o.Secret, a.o.Node)
+	c, err := greet(st, a.o.Secret, a.o.Node, dialer.bound)
 	if !timer.Stop() && err == nil {
 		err = context.DeadlineExceeded
 	}
-	if err == nil {
-		err = a.bind(dialer.local())
-	} else if failed := dialer.failure(); failed != nil {
+	if failed := dialer.failure(); err != nil && failed != nil {
 		err = failed // connect says EOF
 	}
 	if err != nil {
 		return false, a.explain(err)
 	}
+	failure := a.bind(dialer.local())
 	a.connected(c)
-	c.Send(&pb.Message{Kind: &pb.Message_Register{Register: a.registration(a.gossip.address)}})
+	c.Send(&pb.Message{Kind: &pb.Message_Register{Register: a.registration(failure)}})
+	if failure != nil {
+		a.fail(failure) // and stay until all of it was sent
+	}
 	pumped := make(chan struct{})
 	go func() { // ends with the box, or with ctx
 		defer close(pumped)
@@ -136,29 +137,20 @@ func (a *agent) attend(ctx context.Context) (met bool, err error) {
 
 // call begins an Attend over a connection of its own.
 func (a *agent) call(ctx context.Context, dialer *trackingDialer) *connect.BidiStreamForClient[pb.Frame, pb.Frame] {
-	protocols, scheme := new(http.Protocols), "http://"
-	if a.o.TLS != nil {
-		scheme = "https://"
-		protocols.SetHTTP2(true)
-	} else {
-		protocols.SetUnencryptedHTTP2(true)
-	}
-	transport := &http.Transport{
-		DialContext: dialer.dial, Protocols: protocols, DisableCompression: true, TLSHandshakeTimeout: handshakeTime,
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true) // TLS is the dialer's
+	client := pb.NewControlClient(&http.Client{Transport: &http.Transport{
+		DialContext: dialer.dial, Protocols: protocols, DisableCompression: true,
 		HTTP2: &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTime},
-	}
-	if a.o.TLS != nil {
-		transport.TLSClientConfig = a.o.TLS.Clone()
-	}
-	client := pb.NewControlClient(&http.Client{Transport: transport}, scheme+a.o.Join,
-		connect.WithReadMaxBytes(maxFrame), connect.WithAcceptCompression("gzip", nil, nil))
+	}}, "http://"+a.o.Join, connect.WithReadMaxBytes(maxFrame), connect.WithAcceptCompression("gzip", nil, nil))
 	return client.Attend(ctx)
 }
 
-// bind binds the sockets of failure detection, once it is known which address to bind to.
+// bind binds the sockets of failure detection, once it is known which address to bind to. It returns why this node can
+// not take part, if it can not.
 func (a *agent) bind(local string) error {
-	if a.gossip != nil {
-		return nil
+	if a.o.Failure != nil || a.gossip != nil {
+		return a.o.Failure
 	}
 	g, err := newGossip(&a.o, a.o.Gossip, local)
 	if err != nil {
@@ -177,10 +169,15 @@ func (a *agent) explain(err error) error {
 	case errors.As(err, &version):
 		return &VersionError{"node 0 (" + a.o.Join + ")", protocolVersion, uint32(version)}
 	case errors.Is(err, errSecret), connect.CodeOf(err) == connect.CodeUnauthenticated:
-		return &SecretError{a.o.Node, a.o.Join}
+		return &SecretError{Node: a.o.Node, Address: a.o.Join}
 	}
-	if own := new(AddressError); errors.As(err, &own) {
-		return err
+	if insecure := new(tlsError); errors.As(err, insecure) {
+		if why := tlsTrouble(err); why != "" {
+			return &TLSError{a.o.Node, a.o.Join, why}
+		}
+	}
+	if a.o.TLS == nil && strings.Contains(err.Error(), "INADEQUATE_SECURITY") { // net/http does not export the type
+		return &TLSError{a.o.Node, a.o.Join, onlyThere}
 	}
 	trouble := err.Error()
 	var op *net.OpError
@@ -204,54 +201,4 @@ func (a *agent) explain(err error) error {
 		a.o.Progress(fmt.Sprintf("node %d waits for node 0 at %s: %s", a.o.Node, a.o.Join, trouble))
 	}
 	return err
-}
-
-// trackingDialer remembers its connections: closing them ends everything that HTTP keeps for them.
-type trackingDialer struct {
-	mu    sync.Mutex
-	conns []net.Conn
-	ended bool
-	err   error
-}
-
-func (d *trackingDialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	c, err := (&net.Dialer{Timeout: handshakeTime}).DialContext(ctx, network, address)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err != nil {
-		d.err = err
-		return nil, err
-	}
-	if d.ended {
-		_ = c.Close()
-		return nil, net.ErrClosed
-	}
-	d.conns = append(d.conns, c)
-	return c, nil
-}
-
-// local is this machine's address towards node 0.
-func (d *trackingDialer) local() string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.conns) == 0 {
-		return ""
-	}
-	host, _, _ := net.SplitHostPort(d.conns[0].LocalAddr().String())
-	return host
-}
-
-func (d *trackingDialer) failure() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.err
-}
-
-func (d *trackingDialer) close() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.ended = true
-	for _, c := range d.conns {
-		_ = c.Close()
-	}
 }

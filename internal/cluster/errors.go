@@ -21,12 +21,17 @@ func (e *OptionError) Error() string { return fmt.Sprintf("%s=%q: %s", e.Option,
 // AddressError: an address that can not be listened at, or not be reached.
 type AddressError struct {
 	Node   int    // whose
-	Doing  string // "listen at" or "reach"
+	Doing  string // "listen at", "reach" or "use"
 	What   string // what is, or should be, there
 	Where  string
 	Waited time.Duration
 	Why    string
+
+	cause error // on the node itself
 }
+
+// Unwrap gives the cause, where there is one.
+func (e *AddressError) Unwrap() error { return e.cause }
 
 func (e *AddressError) Error() string {
 	waited := ""
@@ -58,13 +63,28 @@ func (e *MissingError) Error() string {
 type SecretError struct {
 	Node    int    // who says so
 	Address string // of the other side
+	Claimed int    // which node the other side says it is, if this is node 0
 }
 
 func (e *SecretError) Error() string {
 	if e.Node == 0 {
-		return fmt.Sprintf("%s does not know this job's secret: give all nodes the same", e.Address)
+		return fmt.Sprintf("%s, which says that it is node %d, does not know this job's secret: give all nodes the same", e.Address, e.Claimed)
 	}
 	return fmt.Sprintf("node %d and node 0 (%s) do not have the same secret: give all nodes the same", e.Node, e.Address)
+}
+
+// TLSError: the two sides can not talk by TLS, or only one of them would.
+type TLSError struct {
+	Node    int    // who says so
+	Address string // of the other side
+	Why     string
+}
+
+func (e *TLSError) Error() string {
+	if e.Node == 0 {
+		return fmt.Sprintf("%s was refused by TLS: %s", e.Address, e.Why)
+	}
+	return fmt.Sprintf("node %d and node 0 (%s) can not talk by TLS: %s", e.Node, e.Address, e.Why)
 }
 
 // VersionError: the other side speaks another version of the control protocol.

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"log"
 	"log/slog"
 	"net"
@@ -43,22 +42,18 @@ type gossip struct {
 // newGossip binds. at is the address of Options; local the one to bind to where at has no host.
 func newGossip(o *Options, at, local string) (*gossip, error) {
 	g := &gossip{log: o.Log, key: derive(o.Secret, labelGossip, []byte(o.Job))}
-	refuse := func(err error) error {
-		why := err.Error()
-		if isErrno(err, syscall.EADDRINUSE) {
-			why = "the port is in use: another job's, or a daemon that has not ended yet"
-		}
-		return &AddressError{o.Node, "listen at", "failure detection, TCP and UDP", at, 0, why}
-	}
+	refuse := func(err error) error { return refusal(o.Node, "failure detection, TCP and UDP", at, err) }
 	host, port, err := splitAddress(at)
 	if err != nil {
 		return nil, refuse(err)
 	}
 	bind := []string{local}
 	if host != "" {
-		if host, err = resolve(host); err != nil {
+		found, err := resolve(host)
+		if err != nil {
 			return nil, refuse(err)
 		}
+		host = found[0]
 		bind = []string{host, ""} // or everywhere, where the host is not this machine's: behind NAT
 	}
 	if local == "" && host == "" {
@@ -87,11 +82,6 @@ func newGossip(o *Options, at, local string) (*gossip, error) {
 	return g, nil
 }
 
-// isErrno also knows errors that memberlist has made texts of.
-func isErrno(err error, e syscall.Errno) bool {
-	return errors.Is(err, e) || strings.HasSuffix(err.Error(), e.Error())
-}
-
 // listenGossip binds TCP and UDP to one port; any, if port is 0. Host empty: everywhere.
 func listenGossip(host string, port int, logger *log.Logger) (t *memberlist.NetTransport, err error) {
 	hosts := []string{host}
@@ -111,20 +101,6 @@ func listenGossip(host string, port int, logger *log.Logger) (t *memberlist.NetT
 		}
 	}
 	return nil, err
-}
-
-// resolve makes an IP address of a host.
-func resolve(host string) (string, error) {
-	if net.ParseIP(host) != nil {
-		return host, nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	found, err := net.DefaultResolver.LookupHost(ctx, host)
-	if err != nil {
-		return "", err
-	}
-	return found[0], nil
 }
 
 // gossipName is unlike that of any earlier daemon of the node.

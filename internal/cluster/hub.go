@@ -66,7 +66,8 @@ type hub struct {
 	peers    map[int]*peer
 	members  map[int]*pb.Member // as told to all
 	contest  map[int]*peer      // newcomers whose number is taken
-	refused  []string           // who was not let in
+	refused  []string           // who was not let in, and why
+	turned   map[string]bool    // hosts of strangers that were turned away
 	told     map[int]bool       // nodes that were told of the failure
 	allTold  chan struct{}      // closed when all of them were
 	deadline time.Time
@@ -87,7 +88,7 @@ func newHub(own *pb.Register, deadline time.Duration, log *slog.Logger) *hub {
 		check: func(int, string, string) {},
 		log:   log, own: own,
 		peers: map[int]*peer{}, members: map[int]*pb.Member{}, contest: map[int]*peer{},
-		told: map[int]bool{}, allTold: make(chan struct{}),
+		turned: map[string]bool{}, told: map[int]bool{}, allTold: make(chan struct{}),
 		deadline: time.Now().Add(deadline), waited: deadline,
 		gathers: map[string]*round{},
 	}
@@ -148,10 +149,17 @@ func (h *hub) note(what string) {
 	}
 }
 
-// refuse is note for who was turned away before it could register.
-func (h *hub) refuse(err error) {
+// refuse is note for who was turned away before it could prove who it is. That stops nothing: anybody can knock. It is said once
+// per host, and of a few: nobody can fill the log.
+func (h *hub) refuse(address string, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	host, _, _ := net.SplitHostPort(address)
+	if h.turned[host] || len(h.turned) == mostRefused {
+		h.log.Debug("a connection was refused", "reason", err)
+		return
+	}
+	h.turned[host] = true
 	h.log.Warn("a connection was refused", "reason", err)
 	h.note(err.Error())
 }

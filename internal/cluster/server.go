@@ -6,7 +6,6 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"syscall"
 	"time"
 
 	"connectrpc.com/connect"
@@ -19,6 +18,7 @@ const (
 	pingAfter     = 10 * time.Second // of silence on a connection
 	pingTime      = 15 * time.Second // without an answer: the connection is gone
 	strangers     = 64               // handshakes at a time, beside one per node
+	whatControl   = "control"
 )
 
 // server lets nodes into the hub by network.
@@ -31,32 +31,19 @@ type server struct {
 // serve makes a the agent of node 0: it listens for the others, until stop, or halt, which lets
 // nothing go out.
 func serve(a *agent) (stop, halt func(), err error) {
-	refuse := func(err error) error {
-		why := err.Error()
-		if errors.Is(err, syscall.EADDRINUSE) {
-			why = "the port is in use: another job's, or a daemon that has not ended yet"
-		}
-		return &AddressError{0, "listen at", "control", a.o.Listen, 0, why}
-	}
-	listener, err := net.Listen("tcp", a.o.Listen)
+	host, port, _ := splitAddress(a.o.Listen)
+	listener, err := Listen(0, whatControl, host, port)
 	if err != nil {
-		return nil, nil, refuse(err)
-	}
-	host, _, _ := splitAddress(a.o.Listen)
-	if host != "" {
-		if host, err = resolve(host); err != nil {
-			_ = listener.Close()
-			return nil, nil, refuse(err)
-		}
-	}
-	if a.gossip, err = newGossip(&a.o, a.o.Gossip, host); err != nil {
-		_ = listener.Close()
 		return nil, nil, err
 	}
+	if found, err := resolve(host); err == nil && host != "" {
+		host = found[0]
+	}
+	failure := a.bind(host)
 	if a.o.Listening != nil {
 		a.o.Listening(listener.Addr())
 	}
-	own := a.registration(a.gossip.address)
+	own := a.registration(failure)
 	a.hub = newHub(own, a.o.Deadline, a.o.Log)
 	a.hub.check = a.check
 	detach := a.attachLocal(own)
@@ -65,22 +52,17 @@ func serve(a *agent) (stop, halt func(), err error) {
 	mux := http.NewServeMux()
 	mux.Handle(pb.NewControlHandler(s, connect.WithReadMaxBytes(maxFrame), connect.WithCompression("gzip", nil, nil)))
 	protocols := new(http.Protocols)
-	protocols.SetHTTP2(a.o.TLS != nil)
-	protocols.SetUnencryptedHTTP2(a.o.TLS == nil)
+	protocols.SetUnencryptedHTTP2(true) // TLS is the entrance's
 	web := &http.Server{
 		Handler: withDeadlines(mux), Protocols: protocols, ReadHeaderTimeout: handshakeTime, IdleTimeout: handshakeTime,
 		MaxHeaderBytes: 16 << 10, ErrorLog: log.New(logWriter{a.o.Log}, "", 0),
-		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 4, SendPingTimeout: pingAfter, PingTimeout: pingTime},
+		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: 4, SendPingTimeout: pingAfter, PingTimeout: pingTime},
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, visitorKey{}, c) },
 	}
+	door := &entrance{listener, a.o.TLS, func(address, why string) { a.hub.refuse(address, &TLSError{0, address, why}) }}
 	a.tasks.Go(func() {
-		if a.o.TLS != nil {
-			web.TLSConfig = a.o.TLS.Clone()
-			err = web.ServeTLS(listener, "", "")
-		} else {
-			err = web.Serve(listener)
-		}
-		if !errors.Is(err, http.ErrServerClosed) {
-			a.fail(refuse(err))
+		if err := web.Serve(door); !errors.Is(err, http.ErrServerClosed) {
+			a.fail(refusal(0, whatControl, a.o.Listen, err))
 		}
 	})
 	a.tasks.Go(a.mend)
@@ -142,7 +124,10 @@ func (h *hub) shut() {
 	}
 }
 
-type deadlinesKey struct{}
+type (
+	visitorKey   struct{} // the stream's connection
+	deadlinesKey struct{}
+)
 
 // withDeadlines hands a stream's deadlines to its handler, past connect.
 func withDeadlines(h http.Handler) http.Handler {
@@ -167,7 +152,7 @@ func (s *server) Attend(ctx context.Context, st *connect.BidiStream[pb.Frame, pb
 	deadlines := ctx.Value(deadlinesKey{}).(*http.ResponseController)
 	_ = deadlines.SetReadDeadline(time.Now().Add(handshakeTime))
 	seen := st.Peer().Addr
-	c, reg, err := s.meet(st)
+	c, reg, err := s.meet(ctx, st)
 	<-s.places
 	if err != nil {
 		return s.turnAway(seen, err)
@@ -202,8 +187,12 @@ func (s *server) Attend(ctx context.Context, st *connect.BidiStream[pb.Frame, pb
 }
 
 // meet is the handshake, and the first message.
-func (s *server) meet(st stream) (*session, *pb.Register, error) {
-	c, err := admit(st, s.agent.o.Secret)
+func (s *server) meet(ctx context.Context, st stream) (*session, *pb.Register, error) {
+	session, err := bound(ctx.Value(visitorKey{}).(*visitor).Conn)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := admit(st, s.agent.o.Secret, session)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -221,12 +210,13 @@ func (s *server) meet(st stream) (*session, *pb.Register, error) {
 // turnAway says on both sides why a handshake failed, and to the stranger not more than that.
 func (s *server) turnAway(seen string, err error) error {
 	var version versionMismatch
+	var who stranger
 	switch {
-	case errors.Is(err, errSecret):
-		s.hub.refuse(&SecretError{0, seen})
+	case errors.As(err, &who):
+		s.hub.refuse(seen, &SecretError{0, seen, int(who)})
 		return connect.NewError(connect.CodeUnauthenticated, errSecret)
 	case errors.As(err, &version):
-		s.hub.refuse(&VersionError{seen, protocolVersion, uint32(version)})
+		s.hub.refuse(seen, &VersionError{seen, protocolVersion, uint32(version)})
 		return connect.NewError(connect.CodeFailedPrecondition, errors.New("another version"))
 	default:
 		s.agent.o.Log.Debug("a handshake failed", "address", seen, "reason", err)

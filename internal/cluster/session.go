@@ -34,8 +34,11 @@ type stream interface {
 // at node 0's port learns nothing, not even something to try guesses of the secret on. Each proof
 // covers both nonces, the node's number and the direction: it can not be replayed, reflected, or
 // passed off as another node's. Both directions' keys come from secret and nonces in the same way.
+// Over TLS a proof also covers a secret of that TLS session, so that nobody can stand between,
+// whatever the certificates are worth.
 // Rejected: TLS with certificates as the only way, which no launcher hands out; a pre-shared-key
-// mode of TLS, which crypto/tls does not have. There is no forward secrecy without TLS.
+// mode of TLS, which crypto/tls does not have; certificates whose key comes from the secret, on which
+// whoever knocks could try guesses of it. There is no forward secrecy without TLS.
 type session struct {
 	stream stream
 	node   int // of the node's side
@@ -57,6 +60,12 @@ var (
 	errHandshake = errors.New("not HDMLP's handshake")
 )
 
+// stranger: who says that it is this node, and does not know the secret.
+type stranger uint32
+
+func (s stranger) Error() string { return errSecret.Error() }
+func (s stranger) Unwrap() error { return errSecret }
+
 // versionMismatch: the other side's version.
 type versionMismatch uint32
 
@@ -72,8 +81,17 @@ func ask(s stream, f *pb.Frame) (*pb.Frame, error) {
 	return s.Receive()
 }
 
-// greet is the node's side of the handshake.
-func greet(s stream, secret []byte, node int) (*session, error) {
+// prove is what a side shows to prove that it knows the secret. bound is the TLS session's; nil without TLS.
+func prove(secret []byte, label string, nodes, zeros []byte, node uint32, bound []byte) []byte {
+	parts := [][]byte{nodes, zeros, nodeBytes(node)}
+	if bound != nil {
+		parts = append(parts, bound)
+	}
+	return derive(secret, label, parts...)
+}
+
+// greet is the node's side of the handshake. bound is asked when the connection is there.
+func greet(s stream, secret []byte, node int, bound func() ([]byte, error)) (*session, error) {
 	mine := newNonce()
 	f, err := ask(s, &pb.Frame{Kind: &pb.Frame_Hello{Hello: &pb.Hello{Version: protocolVersion, Nonce: mine}}})
 	if err != nil {
@@ -89,18 +107,22 @@ func greet(s stream, secret []byte, node int) (*session, error) {
 		return nil, errHandshake
 	}
 	theirs, n := challenge.GetNonce(), uint32(node)
-	proof := &pb.Proof{Node: n, Mac: derive(secret, labelJoin, mine, theirs, nodeBytes(n))}
+	session, err := bound()
+	if err != nil {
+		return nil, err
+	}
+	proof := &pb.Proof{Node: n, Mac: prove(secret, labelJoin, mine, theirs, n, session)}
 	if f, err = ask(s, &pb.Frame{Kind: &pb.Frame_Proof{Proof: proof}}); err != nil {
 		return nil, err
 	}
-	if !hmac.Equal(f.GetProof().GetMac(), derive(secret, labelAccept, mine, theirs, nodeBytes(n))) {
+	if !hmac.Equal(f.GetProof().GetMac(), prove(secret, labelAccept, mine, theirs, n, session)) {
 		return nil, errSecret
 	}
 	return newSession(s, secret, node, mine, theirs, false), nil
 }
 
 // admit is node 0's side.
-func admit(s stream, secret []byte) (*session, error) {
+func admit(s stream, secret, bound []byte) (*session, error) {
 	f, err := s.Receive()
 	if err != nil {
 		return nil, err
@@ -120,10 +142,13 @@ func admit(s stream, secret []byte) (*session, error) {
 		return nil, err
 	}
 	n := f.GetProof().GetNode()
-	if !hmac.Equal(f.GetProof().GetMac(), derive(secret, labelJoin, theirs, mine, nodeBytes(n))) {
-		return nil, errSecret
+	if f.GetProof() == nil {
+		return nil, errHandshake
 	}
-	proof := &pb.Proof{Node: n, Mac: derive(secret, labelAccept, theirs, mine, nodeBytes(n))}
+	if !hmac.Equal(f.GetProof().GetMac(), prove(secret, labelJoin, theirs, mine, n, bound)) {
+		return nil, stranger(n)
+	}
+	proof := &pb.Proof{Node: n, Mac: prove(secret, labelAccept, theirs, mine, n, bound)}
 	if err := s.Send(&pb.Frame{Kind: &pb.Frame_Proof{Proof: proof}}); err != nil {
 		return nil, err
 	}

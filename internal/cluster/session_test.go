@@ -2,18 +2,10 @@ package cluster
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"io"
-	"math/big"
-	"net"
 	"sync"
 	"testing"
-	"time"
 
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
 )
@@ -44,15 +36,17 @@ func (p *pipe) Receive() (*pb.Frame, error) {
 	return nil, io.EOF
 }
 
+func noBinding() ([]byte, error) { return nil, nil }
+
 // shake is a handshake between two sides.
 func shake(node, zero *pipe, nodes, zeros []byte) (n, z *session, nodeErr, zeroErr error) {
 	var both sync.WaitGroup
 	both.Go(func() {
-		n, nodeErr = greet(node, nodes, 3)
+		n, nodeErr = greet(node, nodes, 3, noBinding)
 		close(node.out)
 	})
 	both.Go(func() {
-		z, zeroErr = admit(zero, zeros)
+		z, zeroErr = admit(zero, zeros, nil)
 		close(zero.out)
 	})
 	both.Wait()
@@ -99,7 +93,7 @@ func TestHandshake(t *testing.T) {
 		t.Error("version:", zeroErr)
 	}
 	node, zero = pipes() // a node that meets itself, or its own proof
-	if _, err := greet(&pipe{in: reflected(node), out: node.out}, secret, 3); err == nil {
+	if _, err := greet(&pipe{in: reflected(node), out: node.out}, secret, 3, noBinding); err == nil {
 		t.Error("a reflection was taken for node 0")
 	}
 	_ = zero
@@ -164,39 +158,4 @@ func TestSealed(t *testing.T) {
 			t.Errorf("%s: %d messages, %v", name, n, err)
 		}
 	}
-}
-
-func TestTLS(t *testing.T) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, _ := x509.ParseCertificate(der)
-	roots := x509.NewCertPool()
-	roots.AddCert(certificate)
-	config := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, RootCAs: roots}
-	_, errs := newLab(t, 3).form(t.Context(), upTo(3), func(o *Options) { o.TLS = config })
-	if err := errors.Join(errs...); err != nil {
-		t.Error(err)
-	}
-	l := newLab(t, 2) // without the root nobody is trusted
-	l.wait = time.Second
-	_, errs = l.form(t.Context(), upTo(2), func(o *Options) {
-		o.TLS = config.Clone()
-		if o.Node == 1 {
-			o.TLS.RootCAs = x509.NewCertPool()
-		}
-	})
-	if !errors.As(errs[1], new(*AddressError)) || !errors.As(errs[0], new(*MissingError)) {
-		t.Error(errs)
-	}
-	t.Log(errs[1])
 }

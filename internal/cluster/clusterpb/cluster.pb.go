@@ -691,8 +691,10 @@ type Register struct {
 	Payload   []byte                 `protobuf:"bytes,10,opt,name=payload,proto3" json:"payload,omitempty"`
 	// What a node that was part of the formed cluster before was told; node 0, if it
 	// is new, takes it instead of its own.
-	Formed        bool   `protobuf:"varint,11,opt,name=formed,proto3" json:"formed,omitempty"`
-	Broadcast     []byte `protobuf:"bytes,12,opt,name=broadcast,proto3" json:"broadcast,omitempty"`
+	Formed    bool   `protobuf:"varint,11,opt,name=formed,proto3" json:"formed,omitempty"`
+	Broadcast []byte `protobuf:"bytes,12,opt,name=broadcast,proto3" json:"broadcast,omitempty"`
+	// Why this node can not take part: it says so to all, by node 0, and goes.
+	Failure       *Failure `protobuf:"bytes,13,opt,name=failure,proto3" json:"failure,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -807,6 +809,13 @@ func (x *Register) GetFormed() bool {
 func (x *Register) GetBroadcast() []byte {
 	if x != nil {
 		return x.Broadcast
+	}
+	return nil
+}
+
+func (x *Register) GetFailure() *Failure {
+	if x != nil {
+		return x.Failure
 	}
 	return nil
 }
@@ -1836,7 +1845,7 @@ const file_cluster_proto_rawDesc = "" +
 	"\x04kind\".\n" +
 	"\x04Fact\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"\xc9\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\xfe\x02\n" +
 	"\bRegister\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\rR\x04node\x12\x1a\n" +
@@ -1851,7 +1860,8 @@ const file_cluster_proto_rawDesc = "" +
 	"\apayload\x18\n" +
 	" \x01(\fR\apayload\x12\x16\n" +
 	"\x06formed\x18\v \x01(\bR\x06formed\x12\x1c\n" +
-	"\tbroadcast\x18\f \x01(\fR\tbroadcast\"-\n" +
+	"\tbroadcast\x18\f \x01(\fR\tbroadcast\x123\n" +
+	"\afailure\x18\r \x01(\v2\x19.hdmlp.cluster.v1.FailureR\afailure\"-\n" +
 	"\bAccepted\x12!\n" +
 	"\fremaining_ms\x18\x01 \x01(\x03R\vremainingMs\"8\n" +
 	"\bPresence\x12\x12\n" +
@@ -1976,15 +1986,16 @@ var file_cluster_proto_depIdxs = []int32{
 	23, // 21: hdmlp.cluster.v1.Message.question:type_name -> hdmlp.cluster.v1.Question
 	24, // 22: hdmlp.cluster.v1.Message.answer:type_name -> hdmlp.cluster.v1.Answer
 	4,  // 23: hdmlp.cluster.v1.Register.facts:type_name -> hdmlp.cluster.v1.Fact
-	7,  // 24: hdmlp.cluster.v1.Status.present:type_name -> hdmlp.cluster.v1.Presence
-	14, // 25: hdmlp.cluster.v1.Gathered.failure:type_name -> hdmlp.cluster.v1.Failure
-	0,  // 26: hdmlp.cluster.v1.Control.Attend:input_type -> hdmlp.cluster.v1.Frame
-	0,  // 27: hdmlp.cluster.v1.Control.Attend:output_type -> hdmlp.cluster.v1.Frame
-	27, // [27:28] is the sub-list for method output_type
-	26, // [26:27] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	14, // 24: hdmlp.cluster.v1.Register.failure:type_name -> hdmlp.cluster.v1.Failure
+	7,  // 25: hdmlp.cluster.v1.Status.present:type_name -> hdmlp.cluster.v1.Presence
+	14, // 26: hdmlp.cluster.v1.Gathered.failure:type_name -> hdmlp.cluster.v1.Failure
+	0,  // 27: hdmlp.cluster.v1.Control.Attend:input_type -> hdmlp.cluster.v1.Frame
+	0,  // 28: hdmlp.cluster.v1.Control.Attend:output_type -> hdmlp.cluster.v1.Frame
+	28, // [28:29] is the sub-list for method output_type
+	27, // [27:28] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_cluster_proto_init() }

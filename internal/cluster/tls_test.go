@@ -1,0 +1,141 @@
+package cluster
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"math/big"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// certificate makes one for 127.0.0.1, and a pool that trusts it.
+func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(parsed)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+}
+
+func TestTLS(t *testing.T) {
+	pair, pool := certificate(t)
+	config := &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: pool}
+	_, errs := newLab(t, 3).form(t.Context(), upTo(3), func(o *Options) { o.TLS = config })
+	if err := errors.Join(errs...); err != nil {
+		t.Error(err)
+	}
+	demanding := config.Clone()
+	demanding.ClientAuth, demanding.ClientCAs = tls.RequireAndVerifyClientCert, pool
+	without := &tls.Config{RootCAs: pool}
+	for name, c := range map[string]struct {
+		zero, one      *tls.Config
+		zeros, oneSays string
+	}{
+		"node 0 is not trusted": {
+			config, &tls.Config{RootCAs: x509.NewCertPool()},
+			"that node does not accept this one's certificate (tls: bad certificate)", "that node's certificate is not accepted: x509: certificate signed by unknown authority",
+		},
+		"node 1 is not trusted": {
+			demanding, without,
+			"tls: client didn't provide a certificate", "that node does not accept this one's certificate (tls: certificate required)",
+		},
+		"only node 0 asks for it": {config, nil, onlyHere, onlyThere},
+		"only node 1 asks for it": {nil, config, onlyThere, onlyHere},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, 2)
+			l.wait = 1500 * time.Millisecond
+			_, errs := l.form(t.Context(), upTo(2), func(o *Options) { o.TLS = []*tls.Config{c.zero, c.one}[o.Node] })
+			var mine *TLSError
+			if !errors.As(errs[1], &mine) || mine.Node != 1 || mine.Why != c.oneSays {
+				t.Errorf("node 1: %v", errs[1])
+			}
+			var missing *MissingError
+			if !errors.As(errs[0], &missing) || len(missing.Refused) != 1 || !like(missing.Refused[0], "127.0.0.1:* was refused by TLS: "+c.zeros) {
+				t.Errorf("node 0: %v", errs[0])
+			}
+		})
+	}
+}
+
+// TestBetween: where certificates prove nothing, who stands between two nodes and passes on what they say is found out.
+func TestBetween(t *testing.T) {
+	pair, _ := certificate(t)
+	config := &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLab(t, 2)
+	l.wait = 1500 * time.Millisecond
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			<-l.at
+			between(t.Context(), tls.Server(c, config), l.join, config)
+		}
+	}()
+	_, errs := l.form(t.Context(), upTo(2), func(o *Options) {
+		o.TLS = config
+		if o.Node == 1 {
+			o.Join = listener.Addr().String()
+		}
+	})
+	listener.Close()
+	<-ended
+	if !errors.As(errs[1], new(*SecretError)) {
+		t.Errorf("node 1: %v", errs[1])
+	}
+	var missing *MissingError
+	if !errors.As(errs[0], &missing) || len(missing.Refused) != 1 || !strings.Contains(missing.Refused[0], "secret") {
+		t.Errorf("node 0: %v", errs[0])
+	}
+}
+
+// between passes on what is said on one connection, both ways, until it ends.
+func between(ctx context.Context, from net.Conn, to string, config *tls.Config) {
+	defer from.Close()
+	onward, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", to)
+	if err != nil {
+		return
+	}
+	defer onward.Close()
+	done := make(chan struct{}, 2)
+	for _, way := range [][2]net.Conn{{from, onward}, {onward, from}} {
+		go func() {
+			_, _ = io.Copy(way[0], way[1])
+			_ = way[0].Close()
+			done <- struct{}{}
+		}()
+	}
+	<-done
+	<-done
+}
