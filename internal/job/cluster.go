@@ -1,7 +1,9 @@
 package job
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -10,8 +12,10 @@ import (
 	"slices"
 	"strconv"
 	"sync/atomic"
+	"syscall"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/certificate"
 	"github.com/hdmlp/hdmlp/internal/cluster"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/exchange"
@@ -26,6 +30,7 @@ import (
 type others struct {
 	job      *Job
 	me       int
+	tls      *tls.Config // nil: without TLS
 	cluster  *cluster.Cluster
 	peers    *peer.Set
 	listener net.Listener
@@ -72,26 +77,46 @@ func (j *Job) form(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	host, ports, err := j.meeting()
+	if err != nil {
+		return err
+	}
 	o := &others{job: j, me: c.Node}
-	if o.listener, err = net.Listen("tcp", ":0"); err != nil {
-		return limit(fmt.Errorf("listen for the other nodes: %w", err))
+	if o.tls, err = j.tls(); err != nil {
+		return badInput("%v", err)
 	}
 	j.others = o
 	options := cluster.Options{
 		Job: m.Job, Node: c.Node, Nodes: c.Nodes, WorldSize: m.WorldSize, Ranks: ranks,
-		Exchange: ":" + strconv.Itoa(o.listener.Addr().(*net.TCPAddr).Port),
-		Secret:   []byte(c.Secret), Deadline: j.cfg.StartTimeout, Facts: j.facts(), Log: j.log,
+		Secret: []byte(c.Secret), TLS: o.tls, Deadline: j.cfg.StartTimeout, Facts: j.facts(), Log: j.log,
+		Progress: func(text string) { j.log.Info(text) },
 	}
+	local, err := cluster.Local(c.Node, j.cfg.Interface)
 	if c.Node == 0 {
-		options.Listen = c.Address
+		if err != nil {
+			return clusterError(err) // and listen nowhere
+		}
+		options.Listen = net.JoinHostPort(cmp.Or(local, host), strconv.Itoa(ports))
 		seed := drawSeed()
 		if m.Stream.Seed != nil {
 			seed = *m.Stream.Seed
 		}
 		options.Broadcast = binary.LittleEndian.AppendUint64(nil, seed)
 	} else {
-		options.Join = c.Address
+		options.Join = net.JoinHostPort(host, strconv.Itoa(ports))
 	}
+	samples := 0 // any port
+	if j.cfg.Port != 0 {
+		samples = ports + 1
+		options.Gossip = net.JoinHostPort(local, strconv.Itoa(ports+2))
+	}
+	if err == nil {
+		o.listener, err = cluster.Listen(c.Node, "samples", local, samples)
+	}
+	if err == nil {
+		options.Exchange = net.JoinHostPort(local, strconv.Itoa(o.listener.Addr().(*net.TCPAddr).Port))
+	}
+	options.Failure = err
 	if o.cluster, err = cluster.Form(ctx, options); err != nil {
 		return clusterError(err)
 	}
@@ -103,6 +128,38 @@ func (j *Job) form(ctx context.Context) error {
 	return nil
 }
 
+// portsPerLoader are what one loader of a script has: where node 0 is found, where samples are served, failure detection, and a spare.
+const portsPerLoader = 4
+
+// meeting is node 0's host, and the first of this loader's ports: the configuration's, or else what the launcher gave.
+func (j *Job) meeting() (host string, port int, err error) {
+	c := j.message.Cluster
+	host, text, err := net.SplitHostPort(c.Address)
+	if err != nil {
+		return "", 0, badInput("cluster.address = %q: %v", c.Address, err)
+	}
+	given, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || c.Loader < 0 || c.Loader > 255 {
+		return "", 0, badInput("cluster.address = %q, cluster.loader = %d: a port is below 65536, a loader below 256", c.Address, c.Loader)
+	}
+	port = cmp.Or(j.cfg.Port, int(given)) + portsPerLoader*c.Loader
+	if port+portsPerLoader > 1<<16 {
+		port -= 1 << 15
+	}
+	return host, port, nil
+}
+
+// tls is how nodes talk to each other; nil: without TLS.
+func (j *Job) tls() (*tls.Config, error) {
+	switch {
+	case j.cfg.TLS != "on":
+		return nil, nil
+	case j.cfg.TLSCert == "":
+		return certificate.Drawn()
+	}
+	return certificate.Files(j.cfg.TLSCert, j.cfg.TLSKey, j.cfg.TLSCA)
+}
+
 // clusterError makes an error of the cluster one that a process understands.
 func clusterError(err error) error {
 	var difference *cluster.DifferenceError
@@ -112,8 +169,18 @@ func clusterError(err error) error {
 			Details: map[string]any{"key": difference.Key, "mine": difference.Theirs, "theirs": difference.Node0s, "node": difference.Node},
 		}
 	}
+	var version *cluster.VersionError
+	if errors.As(err, &version) {
+		return &protocol.ErrorMessage{
+			Kind: protocol.KindMismatch, Message: err.Error(),
+			Details: map[string]any{"key": "control protocol", "mine": version.Mine, "theirs": version.Theirs},
+		}
+	}
 	if errors.Is(err, context.Canceled) {
 		return err
+	}
+	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+		return fmt.Errorf("the nodes of the job did not come together: %w", err)
 	}
 	return badInput("the nodes of the job did not come together: %v", err)
 }
@@ -193,7 +260,7 @@ func (o *others) nodes() int { return o.job.message.Cluster.Nodes }
 
 func (o *others) identity() exchange.Identity {
 	c := o.job.message.Cluster
-	return exchange.Identity{Job: o.job.message.Job, Node: c.Node, Nodes: c.Nodes, Secret: []byte(c.Secret)}
+	return exchange.Identity{Job: o.job.message.Job, Node: c.Node, Nodes: c.Nodes, Secret: []byte(c.Secret), TLS: o.tls}
 }
 
 // room is what a node tells the others of its storage classes.

@@ -62,7 +62,8 @@ type ClusterMessage struct {
 	Nodes          int    `json:"nodes"`
 	Node           int    `json:"node"`             // from 0
 	LocalWorldSize int    `json:"local_world_size"` // ranks on this node
-	Address        string `json:"address"`          // host:port where node 0's daemon listens for the others
+	Address        string `json:"address"`          // host:port of node 0's daemon, for the job's first loader
+	Loader         int    `json:"loader"`           // this one's number: its ports are so many times 4 above; less than 256
 	Secret         string `json:"secret"`           // the job's, the same on all nodes, and nobody else's
 }
 

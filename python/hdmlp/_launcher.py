@@ -138,7 +138,7 @@ def _launch_key(place: Place, environ: Mapping[str, str]) -> str:
         if environ.get(name):
             return f"mpi-{environ[name]}"
     if place.nodes > 1:  # nothing but node 0's address is the same on all of them
-        return f"nodes-{place.master}:{_nodes.port('0', None, environ)}"
+        return f"nodes-{place.master}:{_nodes.port(None, environ)}"
     return f"parent-{os.getppid()}"
 
 

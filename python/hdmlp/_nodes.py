@@ -196,27 +196,28 @@ def _range(text: str, most: int) -> List[str]:
     return out
 
 
-def port(name: str, launch_key: Optional[str], environ: Mapping[str, str]) -> int:
-    """Where node 0's daemon listens for the loader of that name.
+def port(launch_key: Optional[str], environ: Mapping[str, str]) -> int:
+    """The first of the ports of the job's first loader, if the configuration has no ``port``: node 0's daemon is found there.
 
-    From HDMLP_PORT, the port in HDMLP_NODES, ten above MASTER_PORT, or the launch's key, in this order;
-    then PORTS further for each loader before this one.
+    From HDMLP_PORT, the port in HDMLP_NODES, ten above MASTER_PORT, or the launch's key, in this order.
     """
     base = number(environ, "HDMLP_PORT")
     listed = addresses(environ)
     if base is None and listed:
         base = split_address(listed[0])[1]
-    if base is None:
-        master = number(environ, "MASTER_PORT")
-        if master is not None:
-            base = master + 10
-        elif launch_key is not None:
-            base = 20000 + zlib.crc32(launch_key.encode()) % 3000 * PORTS  # below Linux's ports for outgoing connections
-        else:
-            base = DEFAULT_PORT
-    step = int(name) % 64 if name.isdigit() else 64 + zlib.crc32(name.encode()) % 192
-    first = base + PORTS * step
-    return first if first + PORTS < 65536 else first - 32768
+    if base is not None:
+        return base
+    master = number(environ, "MASTER_PORT")
+    if master is not None:
+        return master + 10 if master + 10 < 65536 else master - 10
+    if launch_key is not None:
+        return 20000 + zlib.crc32(launch_key.encode()) % 3000 * PORTS  # below Linux's ports for outgoing connections
+    return DEFAULT_PORT
+
+
+def ordinal(name: str) -> int:
+    """The number of the loader of that name, below 256: it has ports of its own."""
+    return int(name) % 64 if name.isdigit() else 64 + zlib.crc32(name.encode()) % 192
 
 
 def cluster(place: Any, name: str, launch_key: Optional[str], environ: Optional[Mapping[str, str]] = None) -> Optional[Dict[str, Any]]:
@@ -246,7 +247,7 @@ def cluster(place: Any, name: str, launch_key: Optional[str], environ: Optional[
     # Node 0 listens on all its addresses: on Debian a host's own name is often one of loopback's.
     host = "" if place.node == 0 else f"[{place.master}]" if ":" in place.master else place.master
     return {"nodes": place.nodes, "node": place.node, "local_world_size": local,
-            "address": f"{host}:{port(name, launch_key, environ)}", "secret": secret(place, environ)}
+            "address": f"{host}:{port(launch_key, environ)}", "loader": ordinal(name), "secret": secret(place, environ)}
 
 
 def secret(place: Any, environ: Mapping[str, str]) -> str:
