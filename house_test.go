@@ -60,7 +60,7 @@ var rooms = []struct {
 	{"internal/daemon", []string{"internal/config", "internal/dataset", "internal/storageclass", "internal/protocol", "internal/prefetch", "internal/job"}},
 	{"internal/devcluster", nil},
 	{"bench/throttle", nil},
-	{"bench/exchange", []string{"internal/exchange"}},
+	{"bench/exchange", []string{"internal/certificate", "internal/exchange"}},
 }
 
 // testsOnly are arrows that tests alone may add: they assemble real parts.

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -20,16 +21,18 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hdmlp/hdmlp/internal/certificate"
 	"github.com/hdmlp/hdmlp/internal/exchange"
 )
 
 const (
 	exchangePort = 7461
 	grpcPort     = 7462
+	tlsPort      = 7463
 )
 
-func identity(node int) exchange.Identity {
-	return exchange.Identity{Job: "bench", Node: node, Nodes: 2, Secret: []byte("not a secret, only a benchmark's")}
+func identity(node int, tls *tls.Config) exchange.Identity {
+	return exchange.Identity{Job: "bench", Node: node, Nodes: 2, Secret: []byte("not a secret, only a benchmark's"), TLS: tls}
 }
 
 // arena is samples of one size, in memory outside of the Go heap.
@@ -81,10 +84,18 @@ func serve(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	server := exchange.NewServer(identity(0), a, exchange.ServerOptions{})
+	sealed, err := net.Listen("tcp", fmt.Sprintf("%s:%d", o.listen, tlsPort))
+	if err != nil {
+		return err
+	}
+	drawn, err := certificate.Drawn()
+	if err != nil {
+		return err
+	}
 	rpc := newRPC(o, a)
 	var all sync.WaitGroup
-	all.Go(func() { server.Serve(ctx, own) })
+	all.Go(func() { exchange.NewServer(identity(0, nil), a, exchange.ServerOptions{}).Serve(ctx, own) })
+	all.Go(func() { exchange.NewServer(identity(0, drawn), a, exchange.ServerOptions{}).Serve(ctx, sealed) })
 	all.Go(func() { rpc.Serve(other) })
 	defer profile(o, "server")()
 	fmt.Println("ready")

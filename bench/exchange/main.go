@@ -12,7 +12,7 @@
 //
 // Samples are random bytes in shared memory, many times as large together as
 // the caches; the client's callers fetch random ones into buffers of their own,
-// as the engine does. grpc is unary calls with protobuf's BytesValue and gRPC's
+// as the engine does. exchange-tls, if --peers names it, is exchange over TLS 1.3; grpc is unary calls with protobuf's BytesValue and gRPC's
 // own settings, as most would write it; grpc-raw has a codec that leaves bytes
 // where they are, and large windows. Neither has a checksum; exchange does.
 package main

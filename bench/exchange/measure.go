@@ -161,9 +161,9 @@ func (p *path) once(ctx context.Context, o options, name string, size int) (resu
 	switch name {
 	case "iperf3":
 		return r, p.iperf3(ctx, o, &r)
-	case "exchange", "grpc", "grpc-raw":
+	case "exchange", "exchange-tls", "grpc", "grpc-raw":
 	default:
-		return r, fmt.Errorf("no peer is called %q: exchange, grpc, grpc-raw, iperf3", name)
+		return r, fmt.Errorf("no peer is called %q: exchange, exchange-tls, grpc, grpc-raw, iperf3", name)
 	}
 	self, err := os.Executable()
 	if err != nil {

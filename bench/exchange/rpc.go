@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/hdmlp/hdmlp/internal/certificate"
 	"github.com/hdmlp/hdmlp/internal/exchange"
 )
 
@@ -19,9 +20,16 @@ type getter func(ctx context.Context, id int32, dst []byte) error
 
 // connect makes what fetches samples from the peer.
 func connect(ctx context.Context, o options) (get getter, end func(), err error) {
-	if o.peers == "exchange" {
-		c := exchange.NewClient(identity(1), 0, func(ctx context.Context) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "tcp", fmt.Sprintf("%s:%d", o.listen, exchangePort))
+	if o.peers == "exchange" || o.peers == "exchange-tls" {
+		id, port := identity(1, nil), exchangePort
+		if o.peers == "exchange-tls" {
+			port = tlsPort
+			if id.TLS, err = certificate.Drawn(); err != nil {
+				return nil, nil, err
+			}
+		}
+		c := exchange.NewClient(id, 0, func(ctx context.Context) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", fmt.Sprintf("%s:%d", o.listen, port))
 		}, exchange.ClientOptions{Conns: o.conns})
 		return c.Fetch, func() { c.Close() }, c.Connect(ctx)
 	}

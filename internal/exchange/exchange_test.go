@@ -3,6 +3,7 @@ package exchange
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -118,6 +119,19 @@ func overTCP(t testing.TB) (net.Listener, dialer) {
 	}
 }
 
+// overTLS is overTCP, and TLS over it.
+func overTLS(t testing.TB) (net.Listener, dialer) {
+	pair, pool := certificate(t)
+	ln, dial := overTCP(t)
+	return tls.NewListener(ln, &tls.Config{Certificates: []tls.Certificate{pair}}), func(ctx context.Context) (net.Conn, error) {
+		conn, err := dial(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return tls.Client(conn, &tls.Config{RootCAs: pool, ServerName: "hdmlp"}), nil
+	}
+}
+
 func overPipes(testing.TB) (net.Listener, dialer) {
 	p := newPipes()
 	return p, p.dial
@@ -144,7 +158,17 @@ func client(t testing.TB, dial dialer, o ClientOptions) *Client {
 	return c
 }
 
-var transports = map[string]func(testing.TB) (net.Listener, dialer){"tcp": overTCP, "pipe": overPipes}
+var transports = map[string]func(testing.TB) (net.Listener, dialer){"tcp": overTCP, "tls": overTLS, "pipe": overPipes}
+
+// everywhere runs a test over every transport.
+func everywhere(t *testing.T, test func(t *testing.T, ln net.Listener, dial dialer)) {
+	for name, listen := range transports {
+		t.Run(name, func(t *testing.T) {
+			ln, dial := listen(t)
+			test(t, ln, dial)
+		})
+	}
+}
 
 func TestFetch(t *testing.T) {
 	sizes := []int{0, 1, 3072, 3073, directSize - 1, directSize, directSize + 1, 112640, 112641, 1 << 20, 5<<20 + 7, 0}
@@ -180,8 +204,9 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-func TestAnswersOtherThanTheSample(t *testing.T) {
-	ln, dial := overTCP(t)
+func TestAnswersOtherThanTheSample(t *testing.T) { everywhere(t, testAnswersOtherThanTheSample) }
+
+func testAnswersOtherThanTheSample(t *testing.T, ln net.Listener, dial dialer) {
 	h := newHolder(10, 10, 10, 10)
 	h.read = func(_ context.Context, id int32) error {
 		if id == 3 {
@@ -207,8 +232,9 @@ func TestAnswersOtherThanTheSample(t *testing.T) {
 	}
 }
 
-func TestAskReachesHolder(t *testing.T) {
-	ln, dial := overTCP(t)
+func TestAskReachesHolder(t *testing.T) { everywhere(t, testAskReachesHolder) }
+
+func testAskReachesHolder(t *testing.T, ln net.Listener, dial dialer) {
 	h := newHolder()
 	h.asked = make(chan []int32, 8)
 	serve(t, ln, node(0), h, ServerOptions{})
@@ -277,8 +303,9 @@ func TestLeaving(t *testing.T) {
 }
 
 // TestTurns: a peer that asks for all there is does not keep another waiting for more than a turn.
-func TestTurns(t *testing.T) {
-	ln, dial := overTCP(t)
+func TestTurns(t *testing.T) { everywhere(t, testTurns) }
+
+func testTurns(t *testing.T, ln net.Listener, dial dialer) {
 	sizes := make([]int, 400)
 	h := newHolder(sizes...)
 	var mu sync.Mutex
@@ -337,8 +364,9 @@ func waitFor(t *testing.T, so func() bool) {
 }
 
 // TestCancelReachesHolder: what nobody waits for is not read on.
-func TestCancelReachesHolder(t *testing.T) {
-	ln, dial := overTCP(t)
+func TestCancelReachesHolder(t *testing.T) { everywhere(t, testCancelReachesHolder) }
+
+func testCancelReachesHolder(t *testing.T, ln net.Listener, dial dialer) {
 	h := newHolder(1, 1)
 	began, ended := make(chan struct{}), make(chan struct{})
 	h.read = func(ctx context.Context, _ int32) error {
@@ -383,8 +411,9 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-func TestClose(t *testing.T) {
-	ln, dial := overTCP(t)
+func TestClose(t *testing.T) { everywhere(t, testClose) }
+
+func testClose(t *testing.T, ln net.Listener, dial dialer) {
 	h := newHolder(1, 1)
 	h.read = func(ctx context.Context, _ int32) error { <-ctx.Done(); return ctx.Err() }
 	s := serve(t, ln, node(0), h, ServerOptions{})

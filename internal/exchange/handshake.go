@@ -301,6 +301,7 @@ func bounded(ctx context.Context, conn net.Conn, patience time.Duration, shake f
 	var differs *HandshakeError
 	var record tls.RecordHeaderError
 	var untrusted *tls.CertificateVerificationError
+	var alert *net.OpError
 	switch {
 	case err == nil:
 		return nil
@@ -309,7 +310,7 @@ func bounded(ctx context.Context, conn net.Conn, patience time.Duration, shake f
 		return differs
 	case errors.As(err, &record):
 		return &HandshakeError{Addr: addr, What: "protocol", Theirs: fmt.Sprintf("% x", record.RecordHeader)}
-	case errors.As(err, &untrusted):
+	case errors.As(err, &untrusted), errors.As(err, &alert) && alert.Op == "remote error": // it does not like our certificate
 		return fmt.Errorf("%w: %s: %w", ErrRefused, addr, err)
 	case errors.Is(err, errFrame):
 		return fmt.Errorf("%w: handshake with %s: %w", ErrCorrupt, addr, err)

@@ -173,7 +173,7 @@ func TestConnsPerNode(t *testing.T) {
 }
 
 // certificate makes a self-signed one, and a pool that trusts it.
-func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
+func certificate(t testing.TB) (tls.Certificate, *x509.CertPool) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -197,40 +197,49 @@ func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 
 func TestTLS(t *testing.T) {
 	pair, pool := certificate(t)
-	ln, dial := overTCP(t)
-	id := node(0)
-	id.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
-	h := newHolder(112640, 3072)
-	refused := make(chan error, 100)
-	serve(t, ln, id, h, ServerOptions{Refused: func(_ net.Addr, err error) { refused <- err }})
-
-	try := func(config *tls.Config) error {
-		mine := node(1)
-		mine.TLS = config
-		c := NewClient(mine, 0, dial, ClientOptions{Timeout: 2 * time.Second})
-		defer c.Close()
-		for id, want := range h.samples {
-			dst := make([]byte, len(want))
-			if err := c.Fetch(context.Background(), int32(id), dst); err != nil {
-				return err
+	own := &tls.Config{Certificates: []tls.Certificate{pair}}
+	demanding := &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool}
+	trusting := &tls.Config{RootCAs: pool, ServerName: "hdmlp"}
+	both := &tls.Config{RootCAs: pool, ServerName: "hdmlp", Certificates: []tls.Certificate{pair}}
+	for name, c := range map[string]struct {
+		server, client         *tls.Config
+		serverSays, clientSays string // "": nothing is wrong
+	}{
+		"trust":                          {own, trusting, "", ""},
+		"trust, both ways":               {demanding, both, "", ""},
+		"nobody vouches for the server":  {own, &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "hdmlp"}, "bad certificate", "unknown authority"},
+		"a client without a certificate": {demanding, trusting, "client didn't provide a certificate", "certificate required"},
+		"a client without TLS":           {own, nil, "TLS is asked for on one side only: it sent 48 44 4d 58", "it may ask for TLS"},
+		"a server without TLS":           {nil, trusting, "TLS is asked for on one side only: it sent 16 03 01", "TLS: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ln, dial := overTCP(t)
+			id, mine := node(0), node(1)
+			id.TLS, mine.TLS = c.server, c.client
+			h := newHolder(112640, 3072)
+			refused := make(chan error, 100)
+			serve(t, ln, id, h, ServerOptions{Refused: func(_ net.Addr, err error) { refused <- err }})
+			client := NewClient(mine, 0, dial, ClientOptions{Timeout: 2 * time.Second})
+			defer client.Close()
+			if c.serverSays == "" {
+				for id, want := range h.samples {
+					dst := make([]byte, len(want))
+					if err := client.Fetch(context.Background(), int32(id), dst); err != nil || !bytes.Equal(dst, want) {
+						t.Error("not the sample:", err)
+					}
+				}
+				return
 			}
-			if !bytes.Equal(dst, want) {
-				t.Error("not the sample")
+			err := client.Connect(context.Background())
+			if err == nil || !strings.Contains(err.Error(), c.clientSays) {
+				t.Errorf("the client says: %v", err)
 			}
-		}
-		return nil
-	}
-	if err := try(&tls.Config{RootCAs: pool, ServerName: "hdmlp"}); err != nil {
-		t.Error(err)
-	}
-	if err := try(&tls.Config{RootCAs: x509.NewCertPool(), ServerName: "hdmlp"}); !errors.Is(err, ErrRefused) {
-		t.Errorf("a certificate that nobody vouches for: %v", err)
-	}
-	<-refused
-	if err := try(nil); err == nil || !strings.Contains(err.Error(), "TLS") {
-		t.Errorf("a client without TLS: %v", err)
-	}
-	if err := <-refused; !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "TLS") {
-		t.Errorf("the server says of a client without TLS: %v", err)
+			if c.server != nil && c.client != nil && !errors.Is(err, ErrRefused) {
+				t.Errorf("asking again would help, it says: %v", err)
+			}
+			if err := <-refused; !strings.Contains(err.Error(), c.serverSays) {
+				t.Errorf("the server says: %v", err)
+			}
+		})
 	}
 }

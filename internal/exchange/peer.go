@@ -26,6 +26,8 @@ const (
 	// memory that is cold by the time it is sent. Takes a third off the processor time
 	// over loopback. Below 64 KiB, the largest segment, the link runs dry.
 	unsentBytes = 96 << 10
+	// TLS makes a record, and a system call, of whatever it is given, up to 16 KiB: so it is given a few whole ones.
+	recordBytes = 64 << 10
 )
 
 // peer is one connection of a server, from its handshake to its end.
@@ -40,6 +42,7 @@ const (
 type peer struct {
 	s      *Server
 	conn   net.Conn
+	whole  *bufio.Writer // makes whole records of what TLS is given; nil without it
 	node   int
 	wake   chan struct{}
 	quiet  chan struct{} // closed when the writer has ended: nothing is being sent
@@ -82,6 +85,7 @@ func newPeer(s *Server, conn net.Conn, node, window int) *peer {
 	socket := conn
 	if session, ok := conn.(*tls.Conn); ok {
 		socket = session.NetConn()
+		p.whole = bufio.NewWriterSize(session, recordBytes)
 	}
 	if tcp, ok := socket.(*net.TCPConn); ok {
 		if raw, err := tcp.SyscallConn(); err == nil {
@@ -361,8 +365,12 @@ func (o *outlet) send() error {
 	if err := p.conn.SetWriteDeadline(time.Now().Add(patience)); err != nil {
 		return err
 	}
-	o.rest = o.vecs
-	_, err := o.rest.WriteTo(p.conn)
+	var err error
+	if o.rest = o.vecs; p.whole == nil {
+		_, err = o.rest.WriteTo(p.conn)
+	} else if _, err = o.rest.WriteTo(p.whole); err == nil {
+		err = p.whole.Flush()
+	}
 	clear(o.vecs)
 	if err != nil {
 		return err
