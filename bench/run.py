@@ -142,6 +142,20 @@ def summary(report: Dict[str, Any]) -> Dict[str, Any]:
     return {**report, "scenarios": scenarios_}
 
 
+def kept(report: Dict[str, Any], path: str) -> Dict[str, Any]:
+    """A report, and of other scenarios what an earlier one in a file has."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            earlier = json.load(file)
+    except FileNotFoundError:
+        return report
+    again = report["scenarios"].keys()
+    scenarios_ = {key: {"at": earlier["at"], "commit": earlier["machine"]["commit"], **scenario}
+                  for key, scenario in earlier["scenarios"].items()}
+    return {**report, "scenarios": dict(sorted({**scenarios_, **report["scenarios"]}.items())),
+            "busy": [line for line in earlier["busy"] if line[1] not in again] + report["busy"]}
+
+
 def write(report: Dict[str, Any], base: str) -> None:
     """Writes a report as JSON, and its chart where matplotlib is there."""
     os.makedirs(os.path.dirname(base), exist_ok=True)
@@ -162,7 +176,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small datasets, one round: a smoke test")
     parser.add_argument("--scenario", help="letters, as a,c; all without")
     parser.add_argument("--rounds", type=int, help="rounds of each scenario, 3 by default")
-    parser.add_argument("--save", action="store_true", help="write the figures and the chart of docs/PERFORMANCE.md as well")
+    parser.add_argument("--save", action="store_true", help="write the figures and the chart of docs/PERFORMANCE.md as well; of "
+                        "scenarios that were not run, those of earlier times stay")
     args = parser.parse_args()
     try:
         chosen = scenarios.find(args.scenario, args.quick)
@@ -177,14 +192,16 @@ def main() -> None:
         print("torch or torchvision is missing: HDMLP is compared with plain reading alone")
     print(", ".join(f"{key} {value}" for key, value in report["machine"].items()))
     for scenario in chosen:
-        report["scenarios"][scenario.key] = measure(scenario, count, has_torch)
+        report["scenarios"][scenario.key] = {"at": report["at"], "commit": report["machine"]["commit"],
+                                             **measure(scenario, count, has_torch)}
     report["busy"] = busy(report)
     if report["busy"]:
         print("\nTHE MACHINE WAS BUSY, do not trust these rounds:")
         print("\n".join(f"  {line}" for line in report["busy"]))
     write(report, os.path.join(_HERE, "results", datetime.datetime.now().strftime("%Y%m%d-%H%M%S")))
     if args.save:
-        write(summary(report), os.path.join(os.path.dirname(_HERE), "docs", "performance"))
+        base = os.path.join(os.path.dirname(_HERE), "docs", "performance")
+        write(kept(summary(report), base + ".json"), base)
     if any(scenario["failed"] for scenario in report["scenarios"].values()):
         sys.exit(1)
 

@@ -1,5 +1,6 @@
 """The tools of the benchmark measure what they say."""
 
+import json
 import os
 import subprocess
 import sys
@@ -178,6 +179,22 @@ def test_medians_and_wanted_scenarios():
     assert "".join(scenario.key for scenario in scenarios.find(None, quick=False)) == "abcdefghijkl"
     with pytest.raises(ValueError, match="'x'"):
         scenarios.find("x", quick=False)
+
+
+def test_figures_of_other_scenarios_are_kept(tmp_path):
+    def report(at, **found):
+        return {"at": at, "machine": {"commit": f"c{at}"}, "busy": [f"({key}) busy {at}" for key in found],
+                "scenarios": {key: {"title": title} for key, title in found.items()}}
+
+    path = tmp_path / "performance.json"
+    first = report(1, a="one", c="one")
+    assert run.kept(first, str(path)) == first
+    path.write_text(json.dumps(first))
+    both = run.kept(report(2, b="two", c="two"), str(path))
+    assert both["at"] == 2 and list(both["scenarios"]) == ["a", "b", "c"]
+    assert both["scenarios"]["a"] == {"title": "one", "at": 1, "commit": "c1"}
+    assert both["scenarios"]["c"]["title"] == "two"
+    assert both["busy"] == ["(a) busy 1", "(b) busy 2", "(c) busy 2"]
 
 
 def test_a_different_order_is_noticed():
