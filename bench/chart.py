@@ -59,17 +59,18 @@ def draw(report: Dict[str, Any], path: str) -> None:
             panels.append((f"({key}) {what}: processor time per image", key, "cpu", "us"))
     for key, count in (("h", 2), ("i", 4)):
         if key in found:
-            panels += [(f"({key}) {count} nodes, throttled: stall per epoch and rank, from epoch 1 on", key, "stall", "s"),
-                       (f"({key}) {count} nodes, throttled: bytes read from the source", key, "bytes", "MB", 1e-6)]
+            panels += [(f"({key}) {count} nodes: stall per epoch and rank, from epoch 1 on", key, "stall", "s"),
+                       (f"({key}) {count} nodes: bytes read from the source", key, "bytes", "MB", 1e-6)]
     if "j" in found:
-        panels += [("(j) caches for the dataset: bytes from the source / dataset", "j", "all dataset", "times"),
+        panels += [("(j) caches for all: bytes from the source / dataset", "j", "all dataset", "times"),
                    ("(j) caches for half of it: bytes from the source / the least", "j", "half", "times")]
     if "k" in found:
         panels.append(("(k) 8 nodes: first batch after the last one's start", "k", "first", "s"))
     if "l" in found:
         panels += [("(l) 110 KB samples from a peer", "l", "veth, 110 KB", "MB/s"), ("(l) 3 KB samples from a peer", "l", "veth, 3 KB", "MB/s")]
     rows = (len(panels) + 1) // 2
-    figure, grid = pyplot.subplots(rows, 2, figsize=(12, 2.4 * rows + 0.6), squeeze=False)
+    height = 2.4 * rows + 0.6
+    figure, grid = pyplot.subplots(rows, 2, figsize=(12, height), squeeze=False)
     for axes, (title, key, *rest) in zip(grid.flat, panels):
         _bars(axes, title, found[key], *rest)
     for axes in list(grid.flat)[len(panels):]:
@@ -77,7 +78,7 @@ def draw(report: Dict[str, Any], path: str) -> None:
     machine = report["machine"]
     note = f"{machine['processors']} x {machine['processor']}, torch {machine['torch']}, {machine['commit']}, {report['at']}"
     figure.suptitle(note + ("  (quick)" if report["quick"] else ""), fontsize=8)
-    figure.tight_layout()
+    figure.tight_layout(rect=(0, 0, 1, 1 - 0.3 / height))
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
 
