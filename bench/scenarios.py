@@ -201,6 +201,7 @@ class Behind(Scenario):
             "stalls": stalls,
             "longest": max(one["longest"] for one in later),
             "utilisation": sum(one["compute"] for one in later) / sum(one["end"] - one["begin"] for one in later),
+            "stall_share": sum(one["stall"] for one in later) / sum(one["compute"] + one["stall"] for one in later),
             "rate": sum(one["samples"] for one in later) / sum(walls[1:]),
             "cpu": result["cpu"]["ranks"] + result["cpu"]["daemon"],
             "start": max(rank["start"] for rank in ranks),
