@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -78,10 +79,12 @@ type Client struct {
 		sync.Mutex
 		started bool
 		closed  bool
-		trying  int           // lanes that are connecting, and have not failed since they were last up
+		trying  []bool        // by lane: it is connecting, and has not failed since it was last up
 		made    int64         // connections
 		err     error         // why there is none; nil at first
 		changed chan struct{} // closed, and replaced, when any of this changes
+		attempt context.Context
+		again   context.CancelFunc // ends attempt: what is under way to connect begins anew
 	}
 }
 
@@ -90,6 +93,7 @@ func NewClient(id Identity, peer int, dial func(ctx context.Context) (net.Conn, 
 	c := &Client{id: id, peer: peer, dial: dial, o: o.filled()}
 	c.ctx, c.close = context.WithCancel(context.Background())
 	c.mu.changed = make(chan struct{})
+	c.mu.attempt, c.mu.again = context.WithCancel(c.ctx)
 	c.links.Store(new([]*link))
 	return c
 }
@@ -196,7 +200,7 @@ func (c *Client) link(ctx context.Context) (*link, error) {
 	c.start()
 	for {
 		c.mu.Lock()
-		trying, err, changed, closed := c.mu.trying, c.mu.err, c.mu.changed, c.mu.closed
+		trying, err, changed, closed := slices.Contains(c.mu.trying, true), c.mu.err, c.mu.changed, c.mu.closed
 		c.mu.Unlock()
 		l := c.pick()
 		switch {
@@ -204,7 +208,7 @@ func (c *Client) link(ctx context.Context) (*link, error) {
 			return nil, ErrClosed
 		case l != nil:
 			return l, nil
-		case trying == 0:
+		case !trying:
 			return nil, err
 		}
 		select {
@@ -224,44 +228,63 @@ func (c *Client) start() {
 		return
 	}
 	c.mu.started = true
-	c.mu.trying = c.o.Conns
-	for range c.o.Conns {
-		c.lanes.Go(c.lane)
+	for i := range c.o.Conns {
+		c.mu.trying = append(c.mu.trying, true)
+		c.lanes.Go(func() { c.lane(i) })
+	}
+}
+
+// Reconnect makes all connections anew, at once, for when the peer is known to be back: those there are may lead to
+// nowhere without knowing it yet, attempts may wait for answers that were lost, or for their pause to end. Calls under way
+// go on with the new ones.
+func (c *Client) Reconnect() {
+	c.mu.Lock()
+	c.mu.again()
+	c.mu.attempt, c.mu.again = context.WithCancel(c.ctx)
+	for i := range c.mu.trying {
+		c.mu.trying[i] = true
+	}
+	c.mu.Unlock()
+	for _, l := range *c.links.Load() {
+		l.fail(fmt.Errorf("%w: the connection is made anew", ErrUnavailable))
 	}
 }
 
 // lane keeps one connection up.
-func (c *Client) lane() {
-	trying, pause := true, firstPause
+func (c *Client) lane(i int) {
+	pause := firstPause
 	for c.ctx.Err() == nil {
-		l, err := c.connect()
-		if err == nil {
-			c.note(l, nil, &trying, true)
+		c.mu.Lock()
+		attempt := c.mu.attempt
+		c.mu.Unlock()
+		l, err := c.connect(attempt)
+		up := err == nil
+		c.note(i, attempt, l, err)
+		if up {
 			began := time.Now()
 			err = lost(l.run(c.ctx))
+			c.note(i, attempt, l, err)
 			// A peer that breaks every connection at once is one that fails to connect.
-			lived := time.Since(began) > c.o.Timeout
-			if lived {
+			if time.Since(began) > c.o.Timeout {
 				pause = firstPause
 			}
-			c.note(l, err, &trying, true)
-			if lived || pause == firstPause {
+			if pause == firstPause {
 				pause *= 2
 				continue
 			}
-		} else {
-			c.note(nil, err, &trying, false)
 		}
 		select {
 		case <-time.After(pause/2 + rand.N(pause/2)):
-		case <-c.ctx.Done():
+			pause = min(2*pause, c.o.LastPause)
+		case <-attempt.Done():
+			pause = firstPause
 		}
-		pause = min(2*pause, c.o.LastPause)
 	}
 }
 
-// note records what became of a lane, and tells those who wait.
-func (c *Client) note(l *link, err error, trying *bool, try bool) {
+// note records what became of a lane, and tells those who wait: without an error, that its connection l is up; else that l is
+// lost, or nil, that the attempt has failed.
+func (c *Client) note(lane int, attempt context.Context, l *link, err error) {
 	if c.o.Changed != nil && c.ctx.Err() == nil {
 		c.o.Changed(err)
 	}
@@ -282,24 +305,17 @@ func (c *Client) note(l *link, err error, trying *bool, try bool) {
 	if err != nil {
 		c.mu.err = err
 	}
-	if *trying != try {
-		*trying = try
-		if try {
-			c.mu.trying++
-		} else {
-			c.mu.trying--
-		}
-	}
+	c.mu.trying[lane] = l != nil || attempt.Err() != nil
 	close(c.mu.changed)
 	c.mu.changed = make(chan struct{})
 }
 
 // connect makes one connection, up to the end of the handshake.
-func (c *Client) connect() (*link, error) {
+func (c *Client) connect(ctx context.Context) (*link, error) {
 	if err := c.id.check(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, c.o.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
 	defer cancel()
 	conn, err := c.dial(ctx)
 	if err != nil {

@@ -430,3 +430,73 @@ func TestDeafClient(t *testing.T) {
 		s.Close()
 	})
 }
+
+// TestPeerIsBack: a client that is told that its peer is back waits for nothing: not for the pause between attempts, not for an
+// attempt that hangs, and not for a connection that leads nowhere.
+func TestPeerIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipes()
+		s := NewServer(node(0), newHolder(10), ServerOptions{})
+		go s.Serve(t.Context(), p)
+		var mu sync.Mutex
+		var line *faulty
+		way := "refuses"
+		change := func(to string) {
+			mu.Lock()
+			way = to
+			mu.Unlock()
+		}
+		c := NewClient(node(1), 0, func(ctx context.Context) (net.Conn, error) {
+			mu.Lock()
+			now := way
+			mu.Unlock()
+			switch now {
+			case "refuses":
+				return nil, io.ErrClosedPipe
+			case "hangs":
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			conn, err := p.dial(ctx)
+			line = &faulty{Conn: conn}
+			return line, err
+		}, ClientOptions{Timeout: time.Minute, KeepAlive: time.Hour, LastPause: time.Hour})
+		fetch := func(when string) {
+			t.Helper()
+			change("leads there")
+			c.Reconnect()
+			began := time.Now()
+			if err := c.Fetch(t.Context(), 0, make([]byte, 10)); err != nil || time.Since(began) > time.Millisecond {
+				t.Errorf("%s: after %v: %v", when, time.Since(began), err)
+			}
+		}
+		fetch("before the first attempt")
+
+		change("refuses")
+		c.Reconnect()
+		time.Sleep(2 * time.Hour) // pauses have become long
+		if err := c.Fetch(t.Context(), 0, make([]byte, 10)); !errors.Is(err, ErrUnavailable) {
+			t.Error(err)
+		}
+		fetch("in a pause")
+
+		change("hangs")
+		c.Reconnect()
+		time.Sleep(time.Second)
+		fetch("while an attempt hangs")
+
+		line.mu.Lock()
+		line.silent = true
+		line.mu.Unlock()
+		waits := make(chan error, 1)
+		go func() { waits <- c.Fetch(t.Context(), 0, make([]byte, 10)) }()
+		synctest.Wait()
+		fetch("with a connection that leads nowhere")
+		if err := <-waits; err != nil {
+			t.Errorf("the call under way did not go on: %v", err)
+		}
+		c.Close()
+		c.Reconnect() // nothing happens
+		s.Close()
+	})
+}

@@ -252,6 +252,9 @@ func (o *others) connect() {
 
 // note takes notice that a node is there, or gone.
 func (o *others) note(node int, there bool) {
+	if there {
+		o.clients[node].Reconnect()
+	}
 	o.peers.SetAlive(node, there)
 	o.roster.note(node, there)
 }

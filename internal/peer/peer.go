@@ -245,7 +245,7 @@ func (p *peer) setAlive(alive bool) string {
 	}
 	p.mu.alive = alive
 	if alive {
-		p.mu.until, p.mu.pause, p.mu.said = time.Time{}, 0, false
+		p.mu.until, p.mu.pause, p.mu.latency, p.mu.said = time.Time{}, 0, 0, false
 		return "is there again"
 	}
 	return "is gone; its samples are read from the source, or taken over by other nodes"
