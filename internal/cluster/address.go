@@ -72,7 +72,7 @@ func Local(node int, what string) (string, error) {
 		}
 		addresses, err := resolve(what)
 		if err != nil {
-			return refuse("%v; this host has %s", err, list(have))
+			return refuse("it is no interface or address, and as a name: %v; this host has %s", err, list(have))
 		}
 		for _, a := range addresses {
 			if ip, err := netip.ParseAddr(a); err == nil {

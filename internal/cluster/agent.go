@@ -83,6 +83,7 @@ func newAgent(o Options) *agent {
 	a := &agent{
 		o: o, instance: newInstance(), formed: make(chan struct{}), gone: make(chan struct{}), done: make(chan struct{}),
 		events: newOutbox[event](), nodes: map[int]*node{}, calls: map[uint64]*call{}, queries: map[uint64]*query{}, limit: time.Now().Add(o.Deadline),
+		trouble: "no answer",
 	}
 	a.life, a.end = context.WithCancel(context.Background())
 	if o.Failure != nil {

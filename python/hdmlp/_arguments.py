@@ -12,10 +12,10 @@ from .errors import ConfigError
 KEYS = (
     "memory", "cache_dir", "cache_size", "disk_reserve", "staging_buffer", "prefetch_batches",
     "source_threads", "cache_threads", "transform_threads", "source_timeout", "on_error", "policy", "index_dir",
-    "linger", "metrics", "log_level",
+    "port", "interface", "start_timeout", "tls", "tls_cert", "tls_key", "tls_ca", "linger", "metrics", "log_level",
 )
 
-_PATHS = ("cache_dir", "index_dir")
+_PATHS = ("cache_dir", "index_dir", "tls_cert", "tls_key", "tls_ca")
 
 
 def configuration(keywords: Dict[str, Any], others: Iterable[str] = ()) -> Dict[str, Any]:

@@ -10,11 +10,16 @@ OPTIONS is a JSON object: the loader's arguments, and
     until    a file: the rank stays until it is there
     of_node  by node, options that differ there
     secret   the job's
+    environment  variables to set before anything is opened
+    folder   the dataset, instead of FOLDER
+    occupy   a port of this node that somebody else listens at
+    absent   true: the rank does not open the loader, and stays until
 """
 
 import hashlib
 import json
 import os
+import socket
 import sys
 import time
 
@@ -39,6 +44,16 @@ def main() -> None:
     if secret is not None:
         os.environ["HDMLP_SECRET"] = secret
     said = {"rank": int(os.environ["RANK"]), "node": node, "epochs": []}
+    os.environ.update(options.pop("environment", {}))
+    folder, occupied = options.pop("folder", folder), options.pop("occupy", None)
+    if occupied is not None:
+        occupant = socket.socket()
+        occupant.bind(("", occupied))
+        occupant.listen()
+    if options.pop("absent", False):
+        while not os.path.exists(wait):
+            time.sleep(0.02)
+        return
     try:
         with data.DataLoader(data.Folder(folder), seed=5, **options) as loader:
             said["pid"] = loader._stream._client.pid
@@ -59,10 +74,10 @@ def main() -> None:
             while wait is not None and not os.path.exists(wait):  # so that the node can still be asked
                 time.sleep(0.02)
     except errors.HDMLPError as error:
-        said["error"], said["kind"] = str(error), type(error).__name__
+        said["error"], said["kind"], said["details"] = str(error), type(error).__name__, error.details
         print(json.dumps(said), flush=True)
         if wait is None:
-            sys.exit(2 if isinstance(error, errors.ConfigError) else 1)
+            sys.exit(2 if isinstance(error, ValueError) else 1)  # wrong input
         while not os.path.exists(wait):
             time.sleep(0.02)
         return
