@@ -15,8 +15,10 @@
 #define DCT_SCALED_SIZE DCT_scaled_size
 #endif
 
-// Zeros behind the data: what one MCU can read past its end before anyone looks (10 blocks of 64 codes of 31 bits).
+// What one MCU can read at the most (10 blocks of 64 codes of 31 bits): so much is there before it, zeros if need be.
 enum { slack = 10 * 64 * 4 + 64 };
+// Bytes of the scan that are copied at a time, so that they are still in the nearest cache when they are decoded.
+enum { piece = 8192 };
 
 // The place of each coefficient of the scan in a block, row by row. Behind 64: where a corrupt run, or the end of the
 // block (which skips 64), puts its value; libjpeg puts such values there, too.
@@ -74,6 +76,19 @@ static void table_set(entropy_table *t, const JHUFF_TBL *h, int is_ac) {
 		t->limit[n] = (int32_t)(code << (16 - n));
 	}
 
+	for (uint32_t w = 0; w < 1 << far && is_ac; w++) {
+		uint32_t used = 0, about = 0, before = 0, rest = w >> (far - look);
+		while (used < far && length[rest] != 0 && used + length[rest] <= far) {
+			uint32_t run = run_of(symbol[rest], is_ac);
+			before = about;
+			about += run + 1;
+			used += length[rest] + size_of(symbol[rest], is_ac);
+			if (run == 64)
+				break;
+			rest = (w << used & ((1 << far) - 1)) >> (far - look);
+		}
+		t->skip[w] = before << 16 | about << 8 | used;
+	}
 	for (uint32_t w = 0; w < 1 << look; w++) {
 		uint32_t n = length[w], size = size_of(symbol[w], is_ac), run = run_of(symbol[w], is_ac);
 		if (n == 0) {
@@ -96,59 +111,69 @@ static void table_set(entropy_table *t, const JHUFF_TBL *h, int is_ac) {
 	}
 }
 
-// unstuff copies the scan from src to e->data without the zeros behind 0xff, and cuts it at restart markers. It
-// returns whether the image ends behind it and restarts come in their order; anything else is for libjpeg.
-static boolean unstuff(entropy_decoder *e, const uint8_t *src, size_t size, boolean restarts) {
-	if (e->capacity < size + slack) {
-		free(e->data);
-		e->capacity = size + size / 4 + slack;
-		e->data = malloc(e->capacity);
-		if (e->data == NULL) {
-			e->capacity = 0;
-			return FALSE;
-		}
-	}
-	const uint8_t *end = src + size;
+// unstuff goes on copying the scan to e->data, without the zeros behind 0xff, behind what is there and not used yet, up to a marker.
+// It returns FALSE where the data ends without one, or at one that does not belong there: that is for libjpeg.
+static boolean unstuff(entropy_decoder *e) {
 	uint8_t *to = e->data;
-	e->segments = 0;
-	for (uint32_t number = 0;;) {
-		// What is before the next 0xff, in one piece.
-		const uint8_t *ff = memchr(src, 0xff, (size_t)(end - src));
-		if (ff == NULL || ff + 1 >= end)
-			return FALSE;
-		size_t n = (size_t)(ff - src);
-		memcpy(to, src, n);
-		to += n;
-		src = ff + 2;
-		if (ff[1] == 0) {
-			*to++ = 0xff;
-			continue;
-		}
-		boolean restart = ff[1] >= 0xd0 && ff[1] <= 0xd7 && restarts;
-		if (restart && ff[1] != 0xd0 + (number++ & 7))
-			return FALSE;
-		if (e->segments == e->segment_capacity) {
-			size_t more = e->segment_capacity * 2 + 64;
-			uint32_t *grown = realloc(e->segment, more * sizeof *grown);
-			if (grown == NULL)
-				return FALSE;
-			e->segment = grown;
-			e->segment_capacity = more;
-		}
-		e->segment[e->segments++] = (uint32_t)(to - e->data); // where the part ends
-		if (!restart) {
-			memset(to, 0, slack);
-			return ff[1] == 0xd9;
-		}
+	if (e->next < e->part_end) {
+		memmove(to, e->next, (size_t)(e->part_end - e->next));
+		to += e->part_end - e->next;
 	}
+	e->next = e->data;
+	uint8_t *full = e->data + slack + piece;
+	while (to < full) {
+		// What is before the next 0xff, in one go.
+		size_t n = (size_t)(e->src_end - e->src);
+		if (n > (size_t)(full - to))
+			n = (size_t)(full - to);
+		const uint8_t *ff = memchr(e->src, 0xff, n);
+		if (ff != NULL)
+			n = (size_t)(ff - e->src);
+		memcpy(to, e->src, n);
+		to += n;
+		e->src += n;
+		if (ff == NULL && to < full)
+			return FALSE;
+		if (ff == NULL)
+			break;
+		if (e->src + 1 >= e->src_end)
+			return FALSE;
+		if (ff[1] != 0) {
+			boolean restart = ff[1] >= 0xd0 && ff[1] <= 0xd7 && e->restarted;
+			if (!restart && ff[1] != 0xd9)
+				return FALSE;
+			e->at_marker = TRUE;
+			memset(to, 0, slack);
+			break;
+		}
+		*to++ = 0xff;
+		e->src += 2;
+	}
+	e->part_end = to;
+	return TRUE;
 }
 
-// start_part goes to the next part of the scan.
-static boolean start_part(entropy_decoder *e, uint32_t interval) {
-	if (e->part == e->segments)
-		return FALSE;
-	e->next = e->data + (e->part == 0 ? 0 : e->segment[e->part - 1]);
-	e->part_end = e->data + e->segment[e->part++];
+// end_part goes to the marker behind the part.
+static boolean end_part(entropy_decoder *e) {
+	while (!e->at_marker) {
+		e->next = e->part_end;
+		if (!unstuff(e))
+			return FALSE;
+	}
+	return TRUE;
+}
+
+// start_part begins a part of the scan: the first one, or the one behind the next restart marker.
+static boolean start_part(entropy_decoder *e, uint32_t interval, boolean first) {
+	if (!first) {
+		if (!end_part(e))
+			return FALSE;
+		if (e->src[1] != 0xd0 + (e->restarts++ & 7))
+			return FALSE;
+		e->src += 2;
+	}
+	e->at_marker = FALSE;
+	e->next = e->part_end = e->data;
 	e->bits = 0;
 	e->valid = 0;
 	e->to_restart = interval;
@@ -213,33 +238,25 @@ static __attribute__((noinline)) long_result long_code(reader *r, const entropy_
 	return (long_result){(int32_t)run_of(symbol, t->is_ac), extend(value, size)};
 }
 
-// coefficients decodes the AC coefficients of a block, or, without a block, only goes past them.
-static inline __attribute__((always_inline)) boolean coefficients(reader *in, const entropy_table *ac, int16_t *block) {
+// skip goes past the AC coefficients of a block.
+static inline __attribute__((always_inline)) boolean skip(reader *in, const entropy_table *ac) {
 	reader r = *in;
 	uint32_t k = 1;
 	for (;;) {
 		refill(&r);
-		// Twice a code of look bits and a value of 15 fit into what a refill gives.
+		// Twice the codes that look bits show, and the last one's value of 15, fit into what a refill gives.
 		for (int i = 0; i < 2; i++) {
-			uint64_t entry = ac->entry[r.bits >> (64 - look)];
-			if (__builtin_expect(entry & none, 0))
+			uint32_t entry = ac->skip[r.bits >> (64 - far)];
+			if (__builtin_expect(entry == 0, 0))
 				goto slow;
-			uint32_t first = k + (entry >> 24 & 0xff);
-			int16_t value = block == NULL ? 0 : first_value(r.bits, entry);
-			if (first >= 63) {
-				// The block ends with the first code; a second would be another block's.
-				if (block != NULL)
-					block[natural_order[first]] = value;
-				use(&r, entry >> 40 & 0xff);
-				*in = r;
-				return TRUE;
-			}
-			use(&r, entry & 63);
-			k += entry >> 32 & 0xff;
-			if (block != NULL) {
-				// In this order: without a second code both are the same place.
-				block[natural_order[k - 1]] = (int16_t)(entry >> 48);
-				block[natural_order[first]] = value;
+			if (__builtin_expect(k + (entry >> 16) > 63, 0)) {
+				// The block ends before the last of the codes: one at a time.
+				uint64_t first = ac->entry[r.bits >> (64 - look)];
+				use(&r, first >> 40 & 0xff);
+				k += (first >> 24 & 0xff) + 1;
+			} else {
+				use(&r, entry & 0xff);
+				k += entry >> 8 & 0xff;
 			}
 			if (k > 63) {
 				*in = r;
@@ -253,9 +270,51 @@ static inline __attribute__((always_inline)) boolean coefficients(reader *in, co
 		if (code.run < 0)
 			return FALSE;
 		r = *in;
+		k += (uint32_t)code.run + 1;
+		if (k > 63)
+			return TRUE;
+	}
+}
+
+// coefficients decodes the AC coefficients of a block.
+static inline __attribute__((always_inline)) boolean coefficients(reader *in, const entropy_table *ac, int16_t *block) {
+	reader r = *in;
+	uint32_t k = 1;
+	for (;;) {
+		refill(&r);
+		// Twice a code of look bits and a value of 15 fit into what a refill gives.
+		for (int i = 0; i < 2; i++) {
+			uint64_t entry = ac->entry[r.bits >> (64 - look)];
+			if (__builtin_expect(entry & none, 0))
+				goto slow;
+			uint32_t first = k + (entry >> 24 & 0xff);
+			int16_t value = first_value(r.bits, entry);
+			if (first >= 63) {
+				// The block ends with the first code; a second would be another block's.
+				block[natural_order[first]] = value;
+				use(&r, entry >> 40 & 0xff);
+				*in = r;
+				return TRUE;
+			}
+			use(&r, entry & 63);
+			k += entry >> 32 & 0xff;
+			// In this order: without a second code both are the same place.
+			block[natural_order[k - 1]] = (int16_t)(entry >> 48);
+			block[natural_order[first]] = value;
+			if (k > 63) {
+				*in = r;
+				return TRUE;
+			}
+		}
+		continue;
+	slow:
+		*in = r;
+		long_result code = long_code(in, ac);
+		if (code.run < 0)
+			return FALSE;
+		r = *in;
 		k += (uint32_t)code.run;
-		if (block != NULL)
-			block[natural_order[k]] = (int16_t)code.value;
+		block[natural_order[k]] = (int16_t)code.value;
 		if (++k > 63)
 			return TRUE;
 	}
@@ -266,10 +325,12 @@ static inline __attribute__((always_inline)) boolean coefficients(reader *in, co
 static inline __attribute__((always_inline)) boolean mcu(
 	j_decompress_ptr cinfo, entropy_decoder *e, JBLOCKROW *blocks) {
 	if (cinfo->restart_interval != 0 && e->to_restart-- == 0) {
-		if (!start_part(e, cinfo->restart_interval))
+		if (!start_part(e, cinfo->restart_interval, FALSE))
 			return FALSE;
 		e->to_restart--;
 	}
+	if (__builtin_expect(e->part_end - e->next < slack && !e->at_marker, 0) && !unstuff(e))
+		return FALSE;
 	uint32_t column = e->column;
 	e->column = column + 1 == e->columns ? 0 : column + 1;
 	int wanted = blocks != NULL && column >= e->first_column && column <= e->last_column;
@@ -292,14 +353,16 @@ static inline __attribute__((always_inline)) boolean mcu(
 			return FALSE; // nothing sound is that large
 		if (wanted)
 			(*blocks[b])[0] = (JCOEF)*last;
-		if (!(wanted && e->block_needs_ac[b] ? coefficients(&r, ac, *blocks[b]) : coefficients(&r, ac, NULL)))
+		if (!(wanted && e->block_needs_ac[b] ? coefficients(&r, ac, *blocks[b]) : skip(&r, ac)))
 			return FALSE;
 	}
 	e->next = r.next;
 	e->bits = r.bits;
 	e->valid = r.valid;
 	// The bytes that were used, of those taken in.
-	return r.next - (r.valid >> 3) <= e->part_end;
+	if (__builtin_expect(e->at_marker, 0) && r.next - (r.valid >> 3) > e->part_end)
+		return FALSE;
+	return --e->left != 0 || (end_part(e) && e->src[1] == 0xd9);
 }
 
 static boolean decode(j_decompress_ptr cinfo, JBLOCKROW *blocks) {
@@ -323,7 +386,7 @@ boolean entropy_start(j_decompress_ptr cinfo, entropy_decoder *e, void (*bail)(j
 	if (cinfo->progressive_mode || cinfo->arith_code || cinfo->inputctl->has_multiple_scans ||
 	    cinfo->comps_in_scan != cinfo->num_components)
 		return FALSE;
-	if (!unstuff(e, cinfo->src->next_input_byte, cinfo->src->bytes_in_buffer, cinfo->restart_interval != 0))
+	if (e->data == NULL && (e->data = malloc(piece + 3 * slack)) == NULL)
 		return FALSE;
 	for (int i = 0; i < cinfo->comps_in_scan; i++) {
 		const jpeg_component_info *c = cinfo->cur_comp_info[i];
@@ -343,9 +406,13 @@ boolean entropy_start(j_decompress_ptr cinfo, entropy_decoder *e, void (*bail)(j
 	e->columns = cinfo->MCUs_per_row;
 	e->first_column = cinfo->master->first_iMCU_col;
 	e->last_column = cinfo->master->last_iMCU_col;
-	e->part = 0;
+	e->src = cinfo->src->next_input_byte;
+	e->src_end = e->src + cinfo->src->bytes_in_buffer;
+	e->restarts = 0;
+	e->restarted = cinfo->restart_interval != 0;
+	e->left = cinfo->MCUs_per_row * cinfo->MCU_rows_in_scan;
 	e->bail = bail;
-	start_part(e, cinfo->restart_interval);
+	start_part(e, cinfo->restart_interval, TRUE);
 	cinfo->entropy->decode_mcu = decode;
 #if defined(__x86_64__)
 	if (__builtin_cpu_supports("bmi2"))
@@ -354,7 +421,4 @@ boolean entropy_start(j_decompress_ptr cinfo, entropy_decoder *e, void (*bail)(j
 	return TRUE;
 }
 
-void entropy_free(entropy_decoder *e) {
-	free(e->data);
-	free(e->segment);
-}
+void entropy_free(entropy_decoder *e) { free(e->data); }

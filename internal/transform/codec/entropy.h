@@ -15,7 +15,7 @@
 
 #include <jpegint.h>
 
-enum { look = 10 }; // bits looked up at once
+enum { look = 10, far = 12 }; // bits looked up at once; to skip
 
 // entropy_table decodes Huffman codes with the values behind them: one, or two where both fit into look bits. Of the
 // next look bits, an entry says
@@ -27,8 +27,15 @@ enum { look = 10 }; // bits looked up at once
 //   bits 32..39  how many coefficients it is about in all
 //   bits 40..47  how many bits the first code and its value use
 //   bits 48..63  the second value; if there is none the last coefficient it is about is the first value's
+//
+// What is not wanted is gone past by all codes that look bits show, and the value behind the last one. skip says, for
+// AC codes,
+//   bits  0..7   how many bits they use; 0 where entry has nothing
+//   bits  8..15  how many coefficients they are about
+//   bits 16..23  how many those before the last code are about
 typedef struct {
 	uint64_t entry[1 << look];
+	uint32_t skip[1 << far];
 	int32_t limit[17];  // limit[n]: first 16-bit window above the codes of n bits
 	int32_t offset[17]; // index into symbol of a code of n bits, less the code
 	uint8_t symbol[256];
@@ -37,19 +44,20 @@ typedef struct {
 } entropy_table;
 
 typedef struct entropy_decoder {
-	// The scan without stuffing and restart markers, and where the parts between the latter start.
+	// What is left of the scan, and a piece of it without stuffing, which restart markers cut into parts.
+	const uint8_t *src, *src_end;
 	uint8_t *data;
-	size_t capacity;
-	uint32_t *segment;
-	size_t segments, segment_capacity;
-	size_t part; // the current one
+	const uint8_t *part_end; // what is there so far
+	boolean at_marker;       // that is all; src is at the marker behind it
+	boolean restarted;       // there are restart markers
+	uint32_t restarts;       // that were passed
+	uint32_t left;           // MCUs
 
 	const uint8_t *next;
 	uint64_t bits; // the next bits, from the highest
 	int valid;     // how many of them count
 	int32_t dc[MAX_COMPS_IN_SCAN];
 	uint32_t column, to_restart;
-	const uint8_t *part_end;
 
 	entropy_table dc_table[NUM_HUFF_TBLS], ac_table[NUM_HUFF_TBLS];
 	// Per block of an MCU:

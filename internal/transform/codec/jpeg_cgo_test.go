@@ -19,6 +19,13 @@ func setPlain(d *Decoder, plain bool) { d.jpeg.plain = plain }
 // FuzzEntropy: our Huffman decoder gives what libjpeg's does, or leaves the image to it.
 func FuzzEntropy(f *testing.F) {
 	seeds(f)
+	for _, size := range []int{16, 400} { // with a marker behind the scan that does not belong there, or with none
+		whole := jpegOf(f, picture(size, size), 90)
+		f.Add(append(bytes.Clone(whole[:len(whole)-2]), 0xff, 0x30))
+		f.Add(append(bytes.Clone(whole[:len(whole)-2]), 0xff, 0xd3, 0xff, 0xd9))
+		f.Add(append(append(bytes.Clone(whole[:len(whole)-2]), make([]byte, 20000)...), 0xff, 0x30))
+		f.Add(whole[:len(whole)-2])
+	}
 	ours, libjpegs := Decoder{MaxPixels: 1 << 18}, Decoder{MaxPixels: 1 << 18}
 	libjpegs.jpeg.plain = true
 	var a, b pixels.Image
