@@ -113,7 +113,7 @@ var parameters = [...]Parameter{
 	},
 	{
 		Key: "policy", Kind: Enum, Scope: Job, Default: "cooperative",
-		Values: []string{"naive", "staging", "frequency", "minio", "cooperative"},
+		Values: []string{"naive", "staging", "frequency", "minio", "partitioned", "cooperative"},
 		Help:   "Who caches which samples, and where",
 		field:  func(c *Config) any { return &c.Policy },
 	},

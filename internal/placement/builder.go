@@ -109,9 +109,14 @@ func (b *builder) deal(step int) deal {
 // steps yields, step by step, the samples of an epoch in the order in which the nodes together need them, and the node that reads
 // each; nil: every node reads all. They are valid until the next step.
 func (b *builder) steps(epoch *access.Epoch) iter.Seq2[[]int32, []uint16] {
+	return b.stepsFrom(epoch, 0)
+}
+
+// stepsFrom is steps from one of them on.
+func (b *builder) stepsFrom(epoch *access.Epoch, from int) iter.Seq2[[]int32, []uint16] {
 	return func(yield func([]int32, []uint16) bool) {
 		batch, ids := make([]int32, 0, len(b.full.position)), make([]int32, len(b.full.position))
-		for step := range b.in.Stream.Steps() {
+		for step := from; step < b.in.Stream.Steps(); step++ {
 			d := &b.full
 			if step == b.in.Stream.Steps()-1 {
 				d = &b.last

@@ -54,7 +54,7 @@ func (c Cooperative) Plan(in Input) (*Plan, error) {
 	b.tidy()
 	p := b.finish(c.Name(), true, true)
 	p.ReadOnce = b.peer < b.source // otherwise nobody asks an owner for what it has not got
-	return p, nil
+	return p, in.ended()
 }
 
 // candidates is how many nodes a sample may choose from before it takes any that has room.

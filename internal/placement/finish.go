@@ -48,7 +48,7 @@ func (b *builder) finish(policy string, remote, shared bool) *Plan {
 			wanted := make([]uint64, (len(b.head)+63)/64)
 			for e := int(next.Add(1)) - 1; e < len(s.needed); e = int(next.Add(1)) - 1 {
 				left := len(s.needed[e])
-				if left == 0 {
+				if left == 0 || b.in.ended() != nil {
 					continue
 				}
 				clear(wanted)
@@ -133,7 +133,7 @@ func (b *builder) lookUp(shared bool) {
 		}
 	}
 	var epoch *access.Epoch
-	for e := 0; e < b.to-b.in.From && left > 0; e++ {
+	for e := 0; e < b.to-b.in.From && left > 0 && b.in.ended() == nil; e++ {
 		epoch = b.in.Stream.EpochInto(epoch, b.in.From+e)
 		for ids, nodes := range b.steps(epoch) {
 			for i, k := range ids {

@@ -44,7 +44,7 @@ func (f Frequency) Plan(in Input) (*Plan, error) {
 			}
 		}
 	}
-	return b.finish(f.Name(), true, false), nil
+	return b.finish(f.Name(), true, false), in.ended()
 }
 
 // fillUnread fills the room that is left with what the nodes never read, by ID: "until no more samples are left

@@ -14,6 +14,7 @@
 package placement
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -30,6 +31,16 @@ type Input struct {
 	Nodes  []Node                 // every rank of the stream on exactly one of them
 	Size   func(id int) int64     // bytes of a sample, above 0; cheap
 	Env    *perfmodel.Environment // nil: the node's own classes beat peers, peers beat the source
+	// Context ends the planning early, at the next epoch that is gone over; nil: never. Its error is then Plan's.
+	Context context.Context
+}
+
+// ended tells that nobody waits for the plan any more.
+func (in *Input) ended() error {
+	if in.Context == nil {
+		return nil
+	}
+	return in.Context.Err()
 }
 
 // Node is a node as a policy sees it.
@@ -47,7 +58,7 @@ type Plan struct {
 	Owner    []int32    // per sample the node that answers for it, -1: nobody. nil: nobody for any
 	Nodes    []NodePlan // as Input.Nodes
 
-	// What follows no engine policy but cooperative sets; the engine runs no plan that needs more than that.
+	// Of what follows, the engine runs ReadOnce and OnRead; its classes always come before the source.
 
 	// ReadOnce: who needs a sample that its owner has not got yet asks the owner, who reads it at once, keeps it
 	// and answers: nobody else reads it from the source.
@@ -98,19 +109,19 @@ func (p *Plan) OwnerOf(id int) int {
 type Policy interface {
 	// Name is what flags, configuration and reports call it.
 	Name() string
-	// Plan computes the plan. It fails only for an invalid input.
+	// Plan computes the plan. It fails only for an invalid input, or with the Context's error.
 	Plan(in Input) (*Plan, error)
 }
 
 // Policies returns every policy, the default first.
 func Policies() []Policy {
-	return []Policy{Cooperative{}, Frequency{}, MinIO{}, Staging{}, Naive{}}
+	return []Policy{Cooperative{}, Frequency{}, Partitioned{}, MinIO{}, Staging{}, Naive{}}
 }
 
 // SimulatorPolicies returns the policies that only the simulator runs. A stream of theirs has one rank per node.
 func SimulatorPolicies() []Policy {
 	return []Policy{
-		Perfect{}, DeepIO{}, DeepIO{Opportunistic: true}, LBANN{}, LBANN{Preloading: true}, Sharded{}, Locality{}, Partitioned{},
+		Perfect{}, DeepIO{}, DeepIO{Opportunistic: true}, LBANN{}, LBANN{Preloading: true}, Sharded{}, Locality{},
 	}
 }
 

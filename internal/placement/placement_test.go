@@ -363,7 +363,7 @@ func TestByName(t *testing.T) {
 			t.Errorf("ByName(%q) = %v, %v", p.Name(), got, err)
 		}
 	}
-	if _, err := ByName("lru"); err == nil || !strings.Contains(err.Error(), "cooperative, frequency, minio, staging, naive") {
+	if _, err := ByName("lru"); err == nil || !strings.Contains(err.Error(), "cooperative, frequency, partitioned, minio, staging, naive") {
 		t.Errorf("ByName(lru): %v; it must list the policies", err)
 	}
 }

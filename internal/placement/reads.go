@@ -199,6 +199,9 @@ func (r *reads) load(lo int) {
 			for w := int(next.Add(1)) - 1; w < r.words; w = int(next.Add(1)) - 1 {
 				words := r.table[w*(hi-lo):][:hi-lo]
 				for i := range min(r.perWord, r.epochs-w*r.perWord) {
+					if r.b.in.ended() != nil {
+						return
+					}
 					e, shift := w*r.perWord+i, uint(i)*r.width
 					epoch = r.b.in.Stream.EpochInto(epoch, r.b.in.From+e)
 					for ids, nodes := range r.b.steps(epoch) {
@@ -231,7 +234,7 @@ func (r *reads) load(lo int) {
 func (r *reads) loadWhole() {
 	r.entries = make([]uint32, r.hi)
 	var epoch *access.Epoch
-	for e := r.b.in.From; e < r.b.to; e++ {
+	for e := r.b.in.From; e < r.b.to && r.b.in.ended() == nil; e++ {
 		epoch = r.b.in.Stream.EpochInto(epoch, e)
 		for ids := range r.b.steps(epoch) {
 			for _, k := range ids {
@@ -239,4 +242,18 @@ func (r *reads) loadWhole() {
 			}
 		}
 	}
+}
+
+// Memory returns about how many bytes it takes to make a plan that counts reads (Frequency, Cooperative), the plan included.
+func Memory(in Input) int64 {
+	const perSample, perCopy = 64, 24
+	samples := int64(in.Stream.Spec().Samples)
+	epochs := in.Stream.Spec().Epochs
+	if epochs == 0 {
+		epochs = in.Epochs
+	}
+	epochs -= in.From
+	perWord := 64 / bits.Len(uint(len(in.Nodes)))
+	words := samples * int64((epochs+perWord-1)/perWord)
+	return 8*min(words, tableWords) + samples*(perSample+perCopy)
 }

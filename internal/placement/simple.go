@@ -1,7 +1,5 @@
 package placement
 
-import "github.com/hdmlp/hdmlp/internal/access"
-
 // Naive reads from the source when asked: no prefetching, no caching (thesis 4.1.4, BasePolicy).
 type Naive struct{}
 
@@ -46,34 +44,33 @@ func (m MinIO) Plan(in Input) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.keepAsRead(in.From)
+	b.keepAsRead(b.from(in.From))
 	p := b.finishInOrder(m.Name(), false)
 	p.CacheFirst = true
-	return p, nil
+	return p, in.ended()
 }
 
-// keepAsRead gives nodes what they read from epoch `from` on, in that order, until they are full.
-func (b *builder) keepAsRead(from int) {
-	b.expect(len(b.head) * (b.to - from))
-	var epoch *access.Epoch
-	for e := from; e < b.to && b.open.most() >= b.least; e++ {
-		epoch = b.in.Stream.EpochInto(epoch, e)
-		for ids, nodes := range b.steps(epoch) {
-			for i, k := range ids {
-				size := b.in.Size(int(k))
-				if nodes != nil {
-					b.keepRead(int32(nodes[i]), k, size, e)
-					continue
-				}
-				for _, n := range b.nodeOf {
-					b.keepRead(n, k, size, e)
-				}
+// keepAsRead gives nodes what they read in the lead, in that order, until they are full.
+func (b *builder) keepAsRead(lead Lead) {
+	b.expect(lead.Steps * len(b.full.position))
+	b.walk(lead, func(epoch int, ids []int32, nodes []uint16) bool {
+		for i, k := range ids {
+			size := b.in.Size(int(k))
+			if nodes != nil {
+				b.keepRead(int32(nodes[i]), k, size, epoch)
+				continue
 			}
-			if b.open.most() < b.least {
-				break
+			for _, n := range b.nodeOf {
+				b.keepRead(n, k, size, epoch)
 			}
 		}
-	}
+		return b.open.most() >= b.least
+	})
+}
+
+// from is everything from an epoch to the horizon.
+func (b *builder) from(epoch int) Lead {
+	return Lead{Epoch: epoch, Steps: b.in.Stream.Steps() * (b.to - epoch)}
 }
 
 // keepRead gives the node what it reads in the epoch, if it has room for it and has not got it.

@@ -191,27 +191,6 @@ func (l Locality) Plan(in Input) (*Plan, error) {
 	return p, nil
 }
 
-// Partitioned is CoorDL's partitioned cache (4.2): each node keeps what it reads in the first epoch, as far as it fits,
-// and never evicts; what it has not got it reads from the node that has. Where room is left, nodes keep further
-// copies of what they read later.
-type Partitioned struct{}
-
-// Name is "partitioned".
-func (Partitioned) Name() string { return "partitioned" }
-
-// Plan walks the epochs until every node is full.
-func (p Partitioned) Plan(in Input) (*Plan, error) {
-	b, err := newBuilder(&in)
-	if err != nil {
-		return nil, err
-	}
-	b.keepFirstEpoch(noClass)
-	b.keepAsRead(in.From + 1)
-	plan := b.finishInOrder(p.Name(), true)
-	plan.OnRead, plan.CacheFirst = true, true
-	return plan, nil
-}
-
 // needClasses refuses nodes that have no room in their first `classes` classes, or several ranks.
 func needClasses(policy string, in *Input, classes int) error {
 	for n, node := range in.Nodes {
