@@ -308,24 +308,64 @@ func (o *others) placementNodes(ctx context.Context, mine placement.Node) ([]pla
 	return out, nil
 }
 
-// serve gives the other nodes what the plan has this node answer for. mine: the cache is this job's, which says
-// what it keeps.
-func (o *others) serve(plan *placement.Plan, cache *prefetch.Cache, mine bool) {
+// serve gives the other nodes what the plan has this node answer for.
+func (o *others) serve(cache *prefetch.Cache) {
 	o.cache.Store(cache)
-	index := o.job.dataset.Index()
-	o.roster.follow(plan, o.rooms, index.Size, func(now *placement.Plan) {
-		if mine {
-			cache.SetPlan(now.Nodes[o.me].Classes)
-		}
-		if now.Remote {
-			o.peers.SetOwner(now.OwnerOf)
-		}
-	})
-	o.server = exchange.NewServer(o.identity(), &holder{cache, plan.ReadOnce, o.job.readAhead}, exchange.ServerOptions{
+	o.server = exchange.NewServer(o.identity(), &holder{cache, o.readsOnce, o.job.readAhead}, exchange.ServerOptions{
 		Refused: func(addr net.Addr, err error) { o.job.log.Warn("refused a connection", "from", addr, "error", err) },
 	})
 	o.ended = make(chan error, 1)
 	go func() { o.ended <- o.server.Serve(context.Background(), o.listener) }()
+}
+
+// readsOnce tells whether a node that is asked for a sample reads it from the source.
+func (o *others) readsOnce() bool {
+	plan := o.job.plan.Load()
+	return plan != nil && plan.ReadOnce
+}
+
+// leads tells the others how far this node will come before it has a plan, and returns what all say. Who is gone
+// is taken to have begun where the others did, and to have kept what it could in an epoch of so many steps.
+func (o *others) leads(ctx context.Context, mine placement.Lead, steps int) ([]placement.Lead, error) {
+	text, err := json.Marshal(mine)
+	if err != nil {
+		return nil, err
+	}
+	all, err := o.cluster.Gather(ctx, "lead", text)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	var gone *cluster.GatherError
+	if err != nil && !errors.As(err, &gone) {
+		return nil, err
+	}
+	known := mine
+	leads := make([]placement.Lead, o.nodes())
+	for n := len(leads) - 1; n >= 0; n-- {
+		if n >= len(all) || all[n] == nil {
+			continue
+		}
+		if err := json.Unmarshal(all[n], &leads[n]); err != nil {
+			return nil, fmt.Errorf("node %d says of where it begins: %w", n, err)
+		}
+		known = leads[n]
+	}
+	for n := range leads {
+		if n >= len(all) || all[n] == nil {
+			leads[n] = placement.Lead{Epoch: known.Epoch, Step: known.Step, Steps: steps}
+		}
+	}
+	return leads, nil
+}
+
+// planned waits until all nodes that are there have their plans.
+func (o *others) planned(ctx context.Context) error {
+	_, err := o.cluster.Gather(ctx, "planned", nil)
+	var gone *cluster.GatherError
+	if ctx.Err() != nil || errors.As(err, &gone) {
+		return ctx.Err() // who is gone is not waited for
+	}
+	return err
 }
 
 // close leaves the cluster; nobody asks or is asked any more.
@@ -350,7 +390,7 @@ func (o *others) close() {
 // holder serves what a cache has, and, where samples are read once for all nodes, what it has to read.
 type holder struct {
 	cache    *prefetch.Cache
-	readOnce bool
+	readOnce func() bool
 	read     func(bytes int64) // told of what was read from the source
 }
 
@@ -359,7 +399,7 @@ func (h *holder) Held(id int32) ([]byte, bool) { return h.cache.Held(int(id)) }
 
 // Sample is exchange.Holder's.
 func (h *holder) Sample(ctx context.Context, id int32, send func([]byte) error) error {
-	if !h.readOnce && !h.cache.Has(int(id)) {
+	if !h.readOnce() && !h.cache.Has(int(id)) {
 		return exchange.ErrNotHeld
 	}
 	source, err := h.cache.Serve(ctx, int(id), send)

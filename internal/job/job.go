@@ -2,7 +2,6 @@ package job
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/config"
-	"github.com/hdmlp/hdmlp/internal/config/size"
 	"github.com/hdmlp/hdmlp/internal/placement"
 	"github.com/hdmlp/hdmlp/internal/prefetch"
 	"github.com/hdmlp/hdmlp/internal/preprocess"
@@ -41,15 +39,21 @@ type Job struct {
 	dataset      *Dataset
 	stream       *access.Stream
 	room         int64 // bytes that the classes of all nodes have for the dataset
-	plan         *placement.Plan
 	cache        *prefetch.Cache
+	use          *prefetch.Use            // of the cache
+	planner      *planner                 // nil: the plan was there before the job
 	preprocessor *preprocess.Preprocessor // nil: samples are delivered as they are
 	output       *protocol.OutputMessage
 	others       *others // nil: the job has one node
-	filler       *prefetch.Filler
 	faults       *prefetch.Faults
 	warnings     []string
-	fillRead     *prefetch.Ledger // source reads of the filler
+	fillRead     *prefetch.Ledger // source reads of the filler, and for other nodes
+
+	// plan is what the job goes by at the moment; nil: nothing has been read yet, and the plan is not there.
+	plan atomic.Pointer[placement.Plan]
+	// life ends with the job; its cause is why, if it failed.
+	life context.Context
+	end  context.CancelCauseFunc
 
 	began    time.Time    // when Open was called
 	scanned  atomic.Int64 // files that the scan of the dataset has found so far
@@ -106,6 +110,7 @@ func (n *Node) Open(ctx context.Context, m protocol.OpenMessage, progress func(i
 			ready: make(chan struct{}), changed: make(chan struct{}), warnings: []string{},
 			ranks: make(map[int]*Rank), ledgers: make(map[int]*prefetch.Ledger), audits: make(map[auditKey]auditEntry),
 		}
+		j.life, j.end = context.WithCancelCause(context.Background())
 		n.jobs[m.Job] = j
 	}
 	j.mu.Lock()
@@ -226,80 +231,6 @@ func (j *Job) steps() []string {
 	return j.preprocessor.Steps()
 }
 
-// assembleCache joins the dataset's cache, or makes it by this job's plan.
-func (j *Job) assembleCache(ctx context.Context) error {
-	s := j.dataset.shared
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	index := j.dataset.Index()
-	ds := storageclass.Dataset{Fingerprint: index.Fingerprint(), Samples: index.Len(), Size: index.Size}
-	joined := s.cache != nil
-	if !joined {
-		if err := j.openStores(ds); err != nil {
-			return err
-		}
-	}
-	plan, err := j.makePlan(ctx, s.classes)
-	if err != nil {
-		if !joined {
-			s.closeStores(j.log)
-		}
-		return err
-	}
-	j.plan = plan
-	if joined {
-		j.warnings = append(j.warnings, "another job has the dataset open: its storage classes and their sizes are used")
-	} else {
-		o := prefetch.CacheOptions{Index: index, Source: s.source, Plan: j.ours().Classes, Threads: j.cfg.SourceThreads, Timeout: j.cfg.SourceTimeout}
-		if j.others != nil {
-			o.Peers = j.others.peers
-		}
-		for _, c := range s.classes {
-			_, inPlace := c.store.(storageclass.InPlace)
-			o.Classes = append(o.Classes, prefetch.Class{Name: c.name, Store: c.store, KeepAll: !inPlace && c.room >= index.Bytes() && j.caches()})
-		}
-		s.cache = prefetch.NewCache(o)
-		s.cached.Store(true)
-		j.adviseRoom(index.Bytes())
-	}
-	s.cacheRefs++
-	j.cache = s.cache
-	j.fillRead = prefetch.NewLedger(j.cache, nil)
-	if j.others != nil {
-		j.others.serve(plan, j.cache, !joined)
-	}
-	if j.caches() {
-		j.filler = j.cache.Fill(j.ours().Classes, j.readAhead)
-	}
-	return nil
-}
-
-// readAhead charges what was read from the source for no batch of this node: to fill classes, or for other nodes.
-func (j *Job) readAhead(bytes int64) { j.fillRead.Source(int(j.epochNow.Load()), bytes) }
-
-// ours is this node's part of the plan.
-func (j *Job) ours() *placement.NodePlan {
-	if j.others == nil {
-		return &j.plan.Nodes[0]
-	}
-	return &j.plan.Nodes[j.others.me]
-}
-
-// caches tells whether the plan gives the node anything to keep.
-func (j *Job) caches() bool {
-	return slices.ContainsFunc(j.ours().Classes, func(ids []int32) bool { return len(ids) > 0 })
-}
-
-// adviseRoom tells when the caches hold only a part of the dataset, because every
-// epoch then reads the rest again.
-func (j *Job) adviseRoom(total int64) {
-	room := j.room
-	if room < total && (j.cfg.Policy == "cooperative" || j.cfg.Policy == "frequency" || j.cfg.Policy == "minio") {
-		j.warnings = append(j.warnings, fmt.Sprintf("the caches have room for %s of the dataset's %s; the rest is read from the source in every epoch: raise memory, or give cache_dir on a fast local disk",
-			size.Format(room), size.Format(total)))
-	}
-}
-
 // openStores opens the configured storage classes' stores for the dataset, each
 // with as much room as it may have and the dataset needs.
 func (j *Job) openStores(ds storageclass.Dataset) error {
@@ -350,49 +281,6 @@ func (s *sharedDataset) closeStores(log *slog.Logger) {
 	}
 	s.classes = nil
 }
-
-// makePlan asks the policy.
-func (j *Job) makePlan(ctx context.Context, classes []usedClass) (*placement.Plan, error) {
-	policy, err := placement.ByName(j.cfg.Policy)
-	if err != nil {
-		return nil, badInput("%v", err)
-	}
-	index := j.dataset.Index()
-	node := placement.Node{}
-	for r := range j.message.WorldSize {
-		node.Ranks = append(node.Ranks, r)
-	}
-	for _, c := range classes {
-		held := c.store.Held()
-		if _, inPlace := c.store.(storageclass.InPlace); !inPlace && c.room >= index.Bytes() {
-			held = nil // it keeps everything: faster classes may have copies
-		}
-		node.Capacity = append(node.Capacity, c.room)
-		node.Held = append(node.Held, held)
-	}
-	nodes := []placement.Node{node}
-	if j.others != nil {
-		if nodes, err = j.others.placementNodes(ctx, node); err != nil {
-			return nil, err
-		}
-	}
-	j.room = 0
-	for _, n := range nodes {
-		for _, room := range n.Capacity {
-			j.room += room
-		}
-	}
-	return policy.Plan(placement.Input{
-		Stream: j.stream,
-		Epochs: cmp.Or(j.stream.Spec().Epochs, openEnd),
-		Nodes:  nodes,
-		// An empty file takes no room, and no policy divides by it.
-		Size: func(id int) int64 { return max(index.Size(id), 1) },
-	})
-}
-
-// openEnd is the planning horizon of a stream without an end, in epochs.
-const openEnd = 100
 
 // difference is a parameter as two ranks gave it.
 type difference struct {
@@ -520,11 +408,15 @@ func (j *Job) release() {
 	if !last {
 		return
 	}
+	j.end(context.Canceled)
+	if j.planner != nil {
+		j.planner.close()
+	}
+	if j.use != nil {
+		j.use.Close()
+	}
 	if j.others != nil {
 		j.others.close()
-	}
-	if j.filler != nil {
-		j.filler.Close()
 	}
 	if j.cache != nil {
 		s := j.dataset.shared

@@ -27,22 +27,22 @@ func limitMessage(text string, need, limit int64) error {
 	}
 }
 
-// checkRoom refuses a staging buffer that the memory has no room for: its pages
-// are taken as they are used, and who uses more than there is gets killed.
-func (n *Node) checkRoom(bytes int64, rank int) error {
+// checkRoom refuses what the memory has no room for: its pages
+// are taken as they are used, and who uses more than there is gets killed. advice says how less is needed.
+func (n *Node) checkRoom(bytes int64, what, advice string) error {
 	available := n.kinds.Machine.AvailableMemory
 	if available == nil {
 		return nil
 	}
 	limit, err := available()
 	if err != nil {
-		return fmt.Errorf("staging buffer of rank %d: how much memory there is: %w", rank, err)
+		return fmt.Errorf("%s: how much memory there is: %w", what, err)
 	}
 	if bytes <= limit {
 		return nil
 	}
-	return limitMessage(fmt.Sprintf("staging buffer of rank %d: %s needed, %s of memory are available; make staging_buffer, memory or the batch smaller, or give the job more memory",
-		rank, size.Format(bytes), size.Format(limit)), bytes, limit)
+	return limitMessage(fmt.Sprintf("%s: %s needed, %s of memory are available; %s, or give the job more memory",
+		what, size.Format(bytes), size.Format(limit), advice), bytes, limit)
 }
 
 // sparedFiles is how many descriptors a job may need beside those of its source:

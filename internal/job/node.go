@@ -19,6 +19,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/dataset"
@@ -62,6 +63,8 @@ type Node struct {
 	jobs     map[string]*Job               // by name
 	closed   bool
 
+	planAtOnce time.Duration // planAtOnce, but for tests
+
 	stuck atomic.Bool // a read hangs: some storage class stays open for good
 }
 
@@ -97,6 +100,8 @@ func NewNode(kinds Kinds, log *slog.Logger) *Node {
 		datasets: make(map[string]*sharedDataset),
 		classes:  make(map[string]storageclass.Class),
 		jobs:     make(map[string]*Job),
+
+		planAtOnce: planAtOnce,
 	}
 }
 

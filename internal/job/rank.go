@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -55,7 +56,7 @@ func (j *Job) join(rank int) (*Rank, error) {
 			Message: fmt.Sprintf("rank %d of job %s is taken by another process: give every process a rank of its own, or the loader a name of its own", rank, j.message.Job),
 		}
 	}
-	if err := j.node.checkRoom(size, rank); err != nil {
+	if err := j.node.checkRoom(size, fmt.Sprintf("staging buffer of rank %d", rank), "make staging_buffer, memory or the batch smaller"); err != nil {
 		return nil, err
 	}
 	buffer, err := staging.New(size)
@@ -68,8 +69,11 @@ func (j *Job) join(rank int) (*Rank, error) {
 	r := &Rank{job: j, rank: rank, buffer: buffer, ledger: prefetch.NewLedger(j.cache, j.steps())}
 	o := prefetch.StagerOptions{
 		Stream: j.stream, Epoch: j.epoch, Rank: rank,
-		Cache: j.cache, Buffer: buffer, Ahead: j.cfg.PrefetchBatches, Lazy: !j.plan.Prefetch,
+		Cache: j.cache, Buffer: buffer, Ahead: j.cfg.PrefetchBatches, First: j.firstBatches(rank), Lazy: !j.prefetches(),
 		Faults: j.faults, Ledger: r.ledger,
+	}
+	if j.others != nil {
+		o.Peers = j.others.peers
 	}
 	if j.preprocessor != nil {
 		o.Preprocessor = j.preprocessor
@@ -78,6 +82,13 @@ func (j *Job) join(rank int) (*Rank, error) {
 	j.ranks[rank] = r
 	j.ledgers[rank] = r.ledger
 	return r, nil
+}
+
+// firstBatches is how many batches are staged before the process has taken one: two, or as many as keep the reading threads
+// busy.
+func (j *Job) firstBatches(rank int) int {
+	batch := max(j.stream.RankSamples(rank)/j.stream.Steps(), 1)
+	return max(2, (2*j.cfg.SourceThreads+batch-1)/batch)
 }
 
 // Opened describes the job to its process.
@@ -132,10 +143,23 @@ func (r *Rank) Check(epoch, step int) error {
 	return nil
 }
 
-// Run stages batches from (epoch, step) on; see prefetch.Stager.Run.
+// Run stages batches from (epoch, step) on; see prefetch.Stager.Run. It ends with the job's error if that fails.
 func (r *Rank) Run(ctx context.Context, epoch, step int, emit func(*prefetch.Batch) error) error {
-	r.job.begin(epoch, r.rank, step)
-	return limit(r.stager.Run(ctx, epoch, step, emit))
+	j := r.job
+	j.begin(epoch, r.rank, step)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(j.life, cancel)()
+	if j.planner != nil {
+		if err := j.planner.begin(epoch, step); err != nil {
+			return err
+		}
+	}
+	err := r.stager.Run(ctx, epoch, step, emit)
+	if failed := j.failure(); failed != nil && errors.Is(err, context.Canceled) {
+		err = failed
+	}
+	return limit(err)
 }
 
 // Wait says that the process is blocked in next().
@@ -149,6 +173,10 @@ func (r *Rank) Return(slot uint32) (retired uint32, err error) { return r.buffer
 func (r *Rank) Yielded(epoch, step int, stall time.Duration, audit uint64) {
 	if !r.ledger.Yielded(epoch, step, stall) {
 		return // it was not sent since the last Run
+	}
+	r.stager.Taken(epoch, step)
+	if p := r.job.planner; p != nil {
+		p.feeds(r.rank)
 	}
 	r.job.epochNow.Store(int64(epoch))
 	if step == r.job.stream.Steps()-1 {

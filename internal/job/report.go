@@ -35,8 +35,10 @@ type Report struct {
 	Sentence    string `json:"sentence"`
 	// Assembling: the job is not open yet, because its dataset is scanned or its
 	// caches are opened; there are no numbers.
-	Assembling bool    `json:"assembling,omitempty"`
-	Stall      float64 `json:"stall_seconds"` // of next(), summed over ranks and epochs
+	Assembling bool `json:"assembling,omitempty"`
+	// Planning: batches flow, and the plan of who caches what is still being made.
+	Planning bool    `json:"planning,omitempty"`
+	Stall    float64 `json:"stall_seconds"` // of next(), summed over ranks and epochs
 	// Utilisation is the share of the time, from asking for an epoch's first batch
 	// to yielding its last, in which next() was not blocked; over all ranks.
 	Utilisation float64 `json:"utilisation"`
@@ -141,10 +143,10 @@ func (j *Job) report() *Report {
 	index := j.dataset.Index()
 	r := &Report{
 		Job: j.message.Job, Dataset: j.message.Dataset.Path, Samples: index.Len(), Bytes: index.Bytes(),
-		Policy: j.plan.Policy, WorldSize: j.message.WorldSize, GlobalBatch: j.message.Stream.GlobalBatch,
+		Policy: j.cfg.Policy, WorldSize: j.message.WorldSize, GlobalBatch: j.message.Stream.GlobalBatch,
 		Seed: *j.message.Stream.Seed, Planned: j.message.Stream.Epochs, DropLast: j.message.Stream.DropLast,
 		Shuffle: j.message.Stream.Shuffle, Scheme: j.message.Stream.Scheme, Tail: j.message.Stream.Tail,
-		Threads: j.cfg.SourceThreads, Places: j.cache.Speeds(), Faults: j.faults.List(),
+		Threads: j.cfg.SourceThreads, Planning: j.planning(), Places: j.cache.Speeds(), Faults: j.faults.List(),
 	}
 	var room int64
 	s := j.dataset.shared

@@ -35,18 +35,19 @@ type Class struct {
 // Cache is what a node holds of one dataset, and the only way to its samples: it
 // finds a sample in the fastest storage class that has it, else reads it from the
 // source, once however many ask at the same time, and keeps it where the plan
-// wants it. All ranks and jobs that read the dataset share one Cache.
+// wants it. All ranks and jobs that read the dataset share one Cache; what belongs to a job, its plan and the
+// nodes that it asks, is in the job's Use of it.
 //
 // Its methods are safe for concurrent use.
 type Cache struct {
 	index   *dataset.Index
 	source  dataset.Source
 	classes []class
-	planned atomic.Pointer[[]uint8] // class (from 1) that is to hold the sample, 0 for none
-	peers   Peers                   // nil: there are no other nodes
-	guests  chan struct{}           // a place for each read for other nodes
-	guest   sync.Pool               // of *worker, for these
-	demoted bitset                  // samples whose class turned out to have no room for them
+	planned atomic.Pointer[[]uint8] // class (from 1) that is to hold the sample, 0 for none; nil: nobody wants any kept
+	uses    uses
+	guests  chan struct{} // a place for each read for other nodes
+	guest   sync.Pool     // of *worker, for these
+	demoted bitset        // samples whose class turned out to have no room for them
 
 	pool    *pool
 	flight  [64]flights
@@ -73,6 +74,7 @@ type flights struct {
 type flight struct {
 	done   chan struct{}
 	since  time.Time
+	remote bool // the leader asks another node
 	leader *worker
 	batch  *batch // that the leader works for; nil: it fills a class
 	place  Place  // place and err are valid once done is closed
@@ -88,17 +90,15 @@ type flight struct {
 type CacheOptions struct {
 	Index   *dataset.Index
 	Source  dataset.Source
-	Classes []Class   // fastest first
-	Plan    [][]int32 // per class, the samples that it is to hold
-	Threads int       // reads under way at the same time, at the most
+	Classes []Class // fastest first
+	Threads int     // reads under way at the same time, at the most
 	// Timeout is how long the source may take for one read, its own retries
 	// included, before the read is given up although it can not be
 	// interrupted; 0: for ever.
 	Timeout time.Duration
-	Peers   Peers // nil: there are no other nodes
 }
 
-// NewCache returns a cache and starts its Threads workers, and with a Timeout its
+// NewCache returns a cache that keeps nothing yet (Use), and starts its Threads workers, and with a Timeout its
 // watchdog; Close ends them.
 func NewCache(o CacheOptions) *Cache {
 	c := &Cache{
@@ -109,7 +109,6 @@ func NewCache(o CacheOptions) *Cache {
 		speed:   make([]meter, int(FirstClass)+len(o.Classes)),
 		timeout: o.Timeout,
 		path:    o.Index.Name,
-		peers:   o.Peers,
 		guests:  make(chan struct{}, o.Threads),
 		guest:   sync.Pool{New: func() any { return &worker{guest: true} }},
 	}
@@ -123,7 +122,6 @@ func NewCache(o CacheOptions) *Cache {
 		inPlace, _ := cl.Store.(storageclass.InPlace)
 		c.classes = append(c.classes, class{cl, inPlace})
 	}
-	c.SetPlan(o.Plan)
 	c.watcher.start(c)
 	return c
 }
@@ -207,6 +205,9 @@ func (c *Cache) fetchInto(ctx context.Context, w *worker, id int, dst []byte) (o
 		}
 		fl, leader, copied := c.join(w, id, dst)
 		if !leader {
+			if w.guest && fl.remote {
+				return outcome{}, errElsewhere
+			}
 			if err := waitFor(ctx, fl); err != nil {
 				return outcome{}, err
 			}
@@ -220,7 +221,7 @@ func (c *Cache) fetchInto(ctx context.Context, w *worker, id int, dst []byte) (o
 			c.land(id, fl, dst, place, nil)
 			return outcome{place: place}, nil
 		}
-		place, err := c.read(ctx, w, id, dst)
+		place, err := c.read(ctx, w, fl, id, dst)
 		if err == nil {
 			c.keep(id, dst)
 		} else if ctx.Err() != nil {
@@ -248,6 +249,9 @@ func (c *Cache) fetchInPlace(ctx context.Context, w *worker, id int) (located, o
 		}
 		fl, leader, _ := c.join(w, id, nil)
 		if !leader {
+			if w.guest && fl.remote {
+				return located{}, outcome{}, errElsewhere
+			}
 			if err := waitFor(ctx, fl); err != nil {
 				return located{}, outcome{}, err
 			}
@@ -269,7 +273,7 @@ func (c *Cache) fetchInPlace(ctx context.Context, w *worker, id int) (located, o
 				place = p
 				return nil
 			}
-			if place, err = c.read(ctx, w, id, dst); err == nil {
+			if place, err = c.read(ctx, w, fl, id, dst); err == nil {
 				fromSource = place == Source
 				c.keep(id, dst)
 			}
@@ -323,10 +327,13 @@ func (c *Cache) fetchView(ctx context.Context, w *worker, id int) ([]byte, outco
 	return w.scratch, out, err
 }
 
-// keep puts what was read from the source into the class that the plan wants it
-// in, and into those that keep everything. What a class refuses costs a read
+// keep puts what was read into the class that a plan wants it
+// in, and into those that keep everything, if a plan wants anything kept. What a class refuses costs a read
 // later, not this sample.
 func (c *Cache) keep(id int, data []byte) {
+	if c.planned.Load() == nil {
+		return
+	}
 	for j := range c.classes {
 		cl := &c.classes[j]
 		if cl.inPlace == nil && (cl.KeepAll || c.class(id) == j+1) {
@@ -378,19 +385,22 @@ func (c *Cache) readSource(ctx context.Context, id int, dst []byte) error {
 
 // join makes the caller the leader of the sample's flight, or a follower of the
 // one under way. A follower with a buffer gets a copy if the leader reads into
-// a buffer too; copied tells so.
+// a buffer too; copied tells so. Who reads for another node must not wait for a flight that asks another node: two nodes that
+// disagree for a moment about who answers for a sample would wait for each other. So a guest is no follower of such
+// a flight, and gets no copy.
 func (c *Cache) join(w *worker, id int, dst []byte) (fl *flight, leader, copied bool) {
 	s := &c.flight[id%len(c.flight)]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if fl, ok := s.byID[int32(id)]; ok {
-		if fl.copies && dst != nil {
+		if fl.copies && dst != nil && (!w.guest || !fl.remote) {
 			fl.followers = append(fl.followers, dst)
 			return fl, false, true
 		}
 		return fl, false, false
 	}
 	fl = &flight{done: make(chan struct{}), since: time.Now(), leader: w, batch: w.batch, copies: dst != nil}
+	fl.remote = w.peers != nil && w.peers.Answers(id)
 	s.byID[int32(id)] = fl
 	return fl, true, false
 }

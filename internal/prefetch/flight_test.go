@@ -180,7 +180,7 @@ func TestPlanChanges(t *testing.T) {
 	planned := make(chan struct{})
 	o.hook = func(context.Context, int) error {
 		<-planned
-		g.cache.SetPlan(all[int(reads.Add(1))%len(all)])
+		g.use.Keep(all[int(reads.Add(1))%len(all)])
 		return nil
 	}
 	g = newRig(t, o)

@@ -1,6 +1,7 @@
 package prefetch
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -239,7 +240,7 @@ func (l *Ledger) Epochs() []EpochReport {
 		}
 		out = append(out, r)
 	}
-	sortEpochs(out)
+	slices.SortFunc(out, func(a, b EpochReport) int { return cmp.Compare(a.Epoch, b.Epoch) })
 	return out
 }
 

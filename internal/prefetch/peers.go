@@ -2,6 +2,7 @@ package prefetch
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -18,12 +19,15 @@ type Peers interface {
 	Fetch(ctx context.Context, id int, dst []byte) error
 }
 
+// errElsewhere: the sample is on its way from another node, and who reads for a third does not wait for it.
+var errElsewhere = errors.New("the node itself asks another one for the sample")
+
 // read brings a sample that no class of the node holds: from the node that answers for it, or from the source. Who reads for
 // another node never asks a third, so that no two nodes ever wait for each other.
-func (c *Cache) read(ctx context.Context, w *worker, id int, dst []byte) (Place, error) {
-	if c.peers != nil && !w.guest && c.peers.Answers(id) {
+func (c *Cache) read(ctx context.Context, w *worker, fl *flight, id int, dst []byte) (Place, error) {
+	if fl.remote {
 		start := c.speed[Peer].begin()
-		err := c.peers.Fetch(ctx, id, dst)
+		err := w.peers.Fetch(ctx, id, dst)
 		c.speed[Peer].end(start, len(dst), err)
 		if err == nil || ctx.Err() != nil {
 			return Peer, err
@@ -59,7 +63,8 @@ func (c *Cache) SourceLatency() time.Duration {
 
 // Serve brings a sample for another node, and calls send with it, once. The bytes are valid until send returns. It reads
 // the sample from the source if it has to, and keeps it as the plan says; at most as many reads are under way for
-// others as for the node itself. source is how many bytes this very call read from the source.
+// others as for the node itself. source is how many bytes this very call read from the source. The error is dataset.ErrNoSample
+// where the node asks another one for the sample itself.
 func (c *Cache) Serve(ctx context.Context, id int, send func(data []byte) error) (source int64, err error) {
 	if uint(id) >= uint(c.index.Len()) {
 		return 0, dataset.ErrNoSample
@@ -78,8 +83,11 @@ func (c *Cache) Serve(ctx context.Context, id int, send func(data []byte) error)
 	if out.source {
 		source = int64(len(data))
 	}
-	if err == nil {
+	switch {
+	case err == nil:
 		err = send(data)
+	case errors.Is(err, errElsewhere):
+		err = dataset.ErrNoSample
 	}
 	if cap(w.scratch) > keptScratch {
 		w.scratch = nil
@@ -90,17 +98,3 @@ func (c *Cache) Serve(ctx context.Context, id int, send func(data []byte) error)
 
 // keptScratch is how many bytes who reads for another node may keep for the next read.
 const keptScratch = 1 << 20
-
-// SetPlan tells which class each sample is to lie in: Plan of CacheOptions, where that comes later than the cache.
-func (c *Cache) SetPlan(plan [][]int32) {
-	planned := make([]uint8, c.index.Len())
-	for j := range min(len(plan), len(c.classes)) {
-		for _, id := range plan[j] {
-			planned[id] = uint8(j + 1)
-		}
-	}
-	c.planned.Store(&planned)
-}
-
-// class returns the class, from 1, that is to hold the sample; 0: none.
-func (c *Cache) class(id int) int { return int((*c.planned.Load())[id]) }

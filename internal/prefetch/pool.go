@@ -42,6 +42,7 @@ type fill struct {
 // worker is one of the pool's goroutines; its fields are its own.
 type worker struct {
 	batch *batch // whose sample it brings; nil: it fills a class
+	peers Peers  // that it may ask; nil: none
 	lost  bool   // it hung, was given up, and another has taken its place
 
 	guest bool // it reads for another node, and is none of the pool's
@@ -122,9 +123,9 @@ func (p *pool) work() {
 		case len(p.tasks) > 0:
 			t := heap.Pop(&p.tasks).(task)
 			p.mu.Unlock()
-			w.batch = t.batch
+			w.batch, w.peers = t.batch, t.batch.stager.o.Peers
 			t.batch.fetch(&w, t.index)
-			w.batch = nil
+			w.batch, w.peers = nil, nil
 			p.mu.Lock()
 		case p.closed:
 			return

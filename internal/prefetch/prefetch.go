@@ -140,6 +140,7 @@ func (b *batch) fail(i int, err error) {
 func (b *batch) arrived() {
 	if b.left.Add(-1) == 0 {
 		b.ready = time.Now()
+		b.stager.staged.Add(1)
 		close(b.done)
 	}
 }
@@ -264,8 +265,12 @@ type StagerOptions struct {
 	Epoch  func(e int) *access.Epoch // the stream's epochs; may keep some ready
 	Rank   int
 	Cache  *Cache
+	Peers  Peers // the other nodes of the rank's job; nil: there are none
 	Buffer *staging.Buffer
-	Ahead  int  // batches staged ahead, at the most
+	Ahead  int // batches staged ahead, at the most
+	// First is how many batches are staged before the process has taken any; two more with each that it takes, until that is Ahead.
+	// So at the start of a job what is needed at once does not wait for what is not, here and where the source is shared. 0: Ahead.
+	First  int
 	Lazy   bool // stage a batch only once the process asks for it: policy naive
 	Faults *Faults
 	Ledger *Ledger
@@ -283,11 +288,20 @@ type Stager struct {
 
 	mu          sync.Mutex
 	outstanding int // batches planned and not yet handed on
+	// Of the Run: the step that it began with, counted through all epochs, and how many batches were emitted, and
+	// taken by the process.
+	begin, emitted, taken int
+
+	moved  chan struct{} // has a token after taken has changed
+	staged atomic.Int64
 }
 
 // NewStager returns a stager; it owns the buffer from now on.
 func NewStager(o StagerOptions) *Stager {
-	return &Stager{o: o, faults: o.Faults, demand: make(chan struct{}, 1)}
+	if o.First == 0 {
+		o.First = o.Ahead
+	}
+	return &Stager{o: o, faults: o.Faults, demand: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
 }
 
 // Run stages the batches from (epoch, step) on and calls emit with each, in
@@ -299,6 +313,9 @@ func (s *Stager) Run(ctx context.Context, epoch, step int, emit func(*Batch) err
 	ctx, cancel := context.WithCancel(ctx)
 	queue := make(chan *batch, s.o.Ahead)
 	s.o.Ledger.restart(epoch)
+	s.mu.Lock()
+	s.begin, s.emitted, s.taken = epoch*s.o.Stream.Steps()+step, 0, 0
+	s.mu.Unlock()
 
 	var planner sync.WaitGroup
 	var planErr error
@@ -361,6 +378,7 @@ func (s *Stager) settle(n int) {
 		n = s.outstanding
 	}
 	s.outstanding -= n
+	s.emitted += n
 	s.o.Buffer.Urge(false)
 	s.mu.Unlock()
 }
@@ -386,8 +404,46 @@ func (s *Stager) Wait() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.take(s.emitted)
 	if s.outstanding == 0 {
 		s.o.Buffer.Urge(true)
+	}
+}
+
+// Taken says that the process has taken the batches up to this one.
+func (s *Stager) Taken(epoch, step int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.take(min(epoch*s.o.Stream.Steps()+step+1-s.begin, s.emitted))
+}
+
+// take notes that the process has taken n batches of the Run. s.mu is held.
+func (s *Stager) take(n int) {
+	if n <= s.taken {
+		return
+	}
+	s.taken = n
+	select {
+	case s.moved <- struct{}{}:
+	default:
+	}
+}
+
+// hold waits, in the beginning, until the process has taken enough batches for another one.
+func (s *Stager) hold(ctx context.Context, laidOut int) error {
+	for {
+		s.mu.Lock()
+		first := s.o.First + 2*s.taken
+		free := first >= s.o.Ahead || laidOut-s.taken < first
+		s.mu.Unlock()
+		if free {
+			return nil
+		}
+		select {
+		case <-s.moved:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }
 
@@ -402,10 +458,14 @@ func (s *Stager) Close() {
 	}()
 }
 
+// Staged is how many batches have been read so far.
+func (s *Stager) Staged() int { return int(s.staged.Load()) }
+
 // plan walks the stream.
 func (s *Stager) plan(ctx context.Context, epoch, step int, queue chan<- *batch) error {
 	spec := s.o.Stream.Spec()
 	steps := s.o.Stream.Steps()
+	laidOut := 0
 	for e := epoch; spec.Epochs == 0 || e < spec.Epochs; e++ {
 		view := s.o.Epoch(e)
 		for t := step; t < steps; t++ {
@@ -415,7 +475,10 @@ func (s *Stager) plan(ctx context.Context, epoch, step int, queue chan<- *batch)
 				case <-ctx.Done():
 					return ctx.Err()
 				}
+			} else if err := s.hold(ctx, laidOut); err != nil {
+				return err
 			}
+			laidOut++
 			b, tasks, err := s.prepare(ctx, view, t)
 			if err != nil {
 				return err

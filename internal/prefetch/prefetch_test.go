@@ -87,7 +87,7 @@ type rig struct {
 	source *fakeSource
 	stream *access.Stream
 	cache  *Cache
-	filler *Filler
+	use    *Use
 	faults *Faults
 	stores []storageclass.Store
 	ranks  []*testRank
@@ -232,7 +232,9 @@ func newRig(t interface {
 		defer func() { g.stores = append(g.stores, closing{class}) }()
 	}
 	g.faults = NewFaults(o.policy)
-	g.cache = NewCache(CacheOptions{Index: g.source.index, Source: g.source, Classes: classes, Plan: plan, Threads: o.threads, Timeout: o.timeout})
+	g.cache = NewCache(CacheOptions{Index: g.source.index, Source: g.source, Classes: classes, Threads: o.threads, Timeout: o.timeout})
+	g.use = g.cache.Use(nil)
+	g.use.Keep(plan)
 	for r := range o.spec.WorldSize {
 		buffer, err := staging.New(o.buffer)
 		if err != nil {
@@ -245,7 +247,7 @@ func newRig(t interface {
 		}), buffer, ledger})
 	}
 	if o.fill {
-		g.filler = g.cache.Fill(plan, func(int64) {})
+		g.use.Fill(plan, func(int64) {})
 	}
 	return g
 }
@@ -267,9 +269,7 @@ func (c closing) Put(int, []byte) error  { return storageclass.ErrFull }
 func (c closing) Read(int, []byte) error { return storageclass.ErrNotHeld }
 
 func (g *rig) close() {
-	if g.filler != nil {
-		g.filler.Close()
-	}
+	g.use.Close()
 	for _, r := range g.ranks {
 		r.stager.Close()
 	}

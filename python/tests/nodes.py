@@ -60,7 +60,7 @@ class Nodes:
             [binary, "dev", "cluster", "-n", str(nodes), "--ranks-per-node", str(ranks), "--run", self.name, *flags, "--",
              sys.executable, RANK, folder, json.dumps(options)],
             env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.gates = options.get("gates")
+        self.gates, self.until = options.get("gates"), options.get("until")
         self.ready, self.at, self.said, self.other = {}, collections.defaultdict(list), {}, []
         self._threads = [threading.Thread(target=self._listen, args=(stream,), daemon=True)
                          for stream in (self.process.stdout, self.process.stderr)]
@@ -101,6 +101,14 @@ class Nodes:
     def go_on(self, epoch):
         """Lets the ranks that wait at the end of the epoch go on."""
         with open(os.path.join(self.gates, str(epoch)), "w"):
+            pass
+
+    def together(self, ranks, epochs):
+        """Lets ranks, whose options have gates and until, go on from epoch to epoch together, as in training, and end when all have."""
+        for epoch in range(epochs):
+            self.wait_epoch(epoch, range(ranks))
+            self.go_on(epoch)
+        with open(self.until, "w"):
             pass
 
     def link(self, node, *flags):

@@ -11,13 +11,15 @@ import pytest
 from nodes import SAMPLES, Nodes, alone, binary, folder, streams  # noqa: F401: fixtures
 
 
-@pytest.mark.parametrize("policy", ["cooperative", "frequency"])
+@pytest.mark.parametrize("policy", ["cooperative", "frequency", "partitioned", "minio"])
 def test_same_stream(binary, folder, alone, tmp_path, policy):
-    run = Nodes(binary, folder, 3, {"batch_size": 8, "memory": "2MB", "policy": policy}, 1, tmp_path)
+    options = {"batch_size": 8, "memory": "2MB", "policy": policy, "gates": str(tmp_path), "until": str(tmp_path / "done")}
+    run = Nodes(binary, folder, 3, options, 1, tmp_path)
+    run.together(3, 3)
     said, status = run.end()
     assert status == 0, "".join(run.other)
     assert streams(said) == alone
-    assert all(value["places"]["peer"] > 0 for value in said.values())
+    assert all((value["places"]["peer"] > 0) == (policy != "minio") for value in said.values())
     if policy == "cooperative":  # their caches together hold everything
         assert sum(value["places"]["source"] for value in said.values()) == SAMPLES
 
