@@ -23,7 +23,7 @@ const (
 	planAtOnce = 50 * time.Millisecond
 	// patience is how long planning waits for the first batches, which are wanted more urgently.
 	patience = 2 * time.Second
-	// margin is how many times the estimate planning may take, before samples are read that the plan does not expect.
+	// margin is how many times the estimate planning may take before ranks have to wait for it.
 	margin = 8
 )
 
@@ -178,8 +178,9 @@ func (n *Node) checkPlan(bytes int64) error {
 // plans with it, so nothing that was read in the leads is read again. When all nodes have their plans all follow them: if some
 // did so sooner they would ask others for samples that these do not know they are to keep.
 //
-// A lead ends early enough to leave most of the plan its freedom, and late enough, as far as can be told from what the ranks have
-// come through, never to end before the plan is there. What is read beyond it is not kept, and may be read once more.
+// A lead ends early enough to leave most of the plan its freedom, and late enough that the plan should be there by then. Where it is
+// not, because ranks come through the stream faster than could be told from their first batches, they wait for it at the end of the
+// lead (may): no sample is ever read that the plan does not count with.
 type planner struct {
 	job    *Job
 	policy placement.Starter
@@ -190,9 +191,11 @@ type planner struct {
 	began time.Time
 	err   error
 
-	mu      sync.Mutex
+	mu      sync.Mutex    // guards what follows
 	fed     map[int]bool  // ranks of the node that have a batch
 	flowing chan struct{} // closed when all have
+	reached int           // where the lead would end by what has been staged; steps count through all epochs here
+	end     int           // where it ends; 0: that is not settled
 
 	cancel context.CancelFunc
 	done   chan struct{} // closed when run has ended
@@ -251,6 +254,26 @@ func (p *planner) feeds(rank int) {
 	}
 }
 
+// may lets a batch be staged, if it is in the lead or there is a plan; else it waits for that.
+func (p *planner) may(ctx context.Context, epoch, step int) error {
+	at := epoch*p.in.Stream.Steps() + step
+	p.mu.Lock()
+	free := p.end == 0 || at < p.end
+	if free {
+		p.reached = max(p.reached, at+1)
+	}
+	p.mu.Unlock()
+	if free {
+		return nil
+	}
+	select {
+	case <-p.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // run makes the plan, and follows it.
 func (p *planner) run(ctx context.Context) error {
 	j := p.job
@@ -265,8 +288,7 @@ func (p *planner) run(ctx context.Context) error {
 	if err := p.begin(0, 0); err != nil {
 		return err
 	}
-	lead := p.lead
-	lead.Steps = p.reach()
+	lead := p.settle()
 	leads := []placement.Lead{lead}
 	last := lead.Epoch
 	if j.others != nil {
@@ -305,22 +327,26 @@ func (p *planner) run(ctx context.Context) error {
 	return nil
 }
 
-// reach is how many steps the ranks of this node will have come through when the plan is there, at the most: what they have, as
-// much again as they may stage ahead, and what they read in margin times the estimated time, at the rate until now.
-func (p *planner) reach() int {
-	j := p.job
-	all := p.in.Stream.Steps()
+// settle says where the lead ends: behind what has been staged, what may be staged ahead of that, and what is read in margin
+// times the estimated time at the rate until now; but not after an epoch, in which everything was needed once.
+func (p *planner) settle() placement.Lead {
+	j, lead := p.job, p.lead
 	staged := 0
 	j.mu.Lock()
 	for _, r := range j.ranks {
 		staged = max(staged, r.stager.Staged())
 	}
 	j.mu.Unlock()
-	if staged == 0 || len(p.in.Nodes) == 1 {
-		return all // nothing is known of it; or it makes no difference
-	}
 	rate := float64(staged) / time.Since(p.began).Seconds()
-	return int(min(float64(all), float64(staged+j.cfg.PrefetchBatches)+math.Ceil(margin*rate*planTime(p.in).Seconds())))
+	ahead := j.cfg.PrefetchBatches + int(math.Ceil(min(margin*rate*planTime(p.in).Seconds(), float64(lead.Steps))))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	begin := lead.Epoch*p.in.Stream.Steps() + lead.Step
+	if staged > 0 && len(p.in.Nodes) > 1 { // otherwise nothing is known of the rate, or it makes no difference
+		lead.Steps = min(lead.Steps, max(p.reached-begin, 0)+ahead)
+	}
+	p.end = begin + lead.Steps
+	return lead
 }
 
 // fail ends the job with an error, on all its ranks here.

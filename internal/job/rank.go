@@ -72,6 +72,9 @@ func (j *Job) join(rank int) (*Rank, error) {
 		Cache: j.cache, Buffer: buffer, Ahead: j.cfg.PrefetchBatches, First: j.firstBatches(rank), Lazy: !j.prefetches(),
 		Faults: j.faults, Ledger: r.ledger,
 	}
+	if j.planner != nil {
+		o.May = j.planner.may
+	}
 	if j.others != nil {
 		o.Peers = j.others.peers
 	}

@@ -270,7 +270,9 @@ type StagerOptions struct {
 	Ahead  int // batches staged ahead, at the most
 	// First is how many batches are staged before the process has taken any; two more with each that it takes, until that is Ahead.
 	// So at the start of a job what is needed at once does not wait for what is not, here and where the source is shared. 0: Ahead.
-	First  int
+	First int
+	// May, if not nil, is asked before each batch is staged, and may wait until ctx ends.
+	May    func(ctx context.Context, epoch, step int) error
 	Lazy   bool // stage a batch only once the process asks for it: policy naive
 	Faults *Faults
 	Ledger *Ledger
@@ -479,6 +481,11 @@ func (s *Stager) plan(ctx context.Context, epoch, step int, queue chan<- *batch)
 				return err
 			}
 			laidOut++
+			if s.o.May != nil {
+				if err := s.o.May(ctx, e, t); err != nil {
+					return err
+				}
+			}
 			b, tasks, err := s.prepare(ctx, view, t)
 			if err != nil {
 				return err
