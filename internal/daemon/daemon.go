@@ -50,9 +50,10 @@ type Daemon struct {
 	stop     context.CancelFunc
 	patience time.Duration
 
-	mu    sync.Mutex
-	conns map[*conn]struct{}
-	idle  *time.Timer // running while there are no connections
+	mu     sync.Mutex
+	conns  map[*conn]struct{}
+	idle   *time.Timer // running while there are no connections
+	leaves bool        // nobody came within the linger time: whoever comes now is not greeted, and finds another daemon
 }
 
 // New returns a daemon.
@@ -70,7 +71,7 @@ func (d *Daemon) Run(ctx context.Context, l *net.UnixListener) error {
 	defer closed()
 
 	d.mu.Lock()
-	d.idle = time.AfterFunc(max(d.cfg.Linger, d.patience), d.stop)
+	d.idle = time.AfterFunc(max(d.cfg.Linger, d.patience), d.leave)
 	d.mu.Unlock()
 
 	var conns sync.WaitGroup
@@ -150,10 +151,25 @@ func within(d time.Duration, wait func()) bool {
 	}
 }
 
+// leave ends the daemon, unless somebody has come at the last moment.
+func (d *Daemon) leave() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.conns) == 0 {
+		d.leaves = true
+		d.stop()
+	}
+}
+
 // serve runs one connection.
 func (d *Daemon) serve(ctx context.Context, c *net.UnixConn) {
 	x := newConn(d, c)
 	d.mu.Lock()
+	if d.leaves {
+		d.mu.Unlock()
+		c.Close()
+		return
+	}
 	d.conns[x] = struct{}{}
 	d.idle.Stop()
 	d.mu.Unlock()

@@ -339,6 +339,25 @@ func TestLinger(t *testing.T) {
 	}
 }
 
+// TestComesAtTheLastMoment: who was greeted is served, although the linger time ends just then; who comes
+// after that is not greeted.
+func TestComesAtTheLastMoment(t *testing.T) {
+	r := start(t)
+	x := r.hello()
+	r.d.leave() // as the timer does that fires before it is stopped
+	if _, m := x.call("stats", "{}"); m != nil {
+		t.Errorf("stats: %+v", m)
+	}
+	x.close()
+	r.end()
+	near, far := pair(t)
+	r.d.serve(t.Context(), near)
+	if n, err := far.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
+		t.Errorf("a daemon that has left says %d byte(s), %v", n, err)
+	}
+	far.Close()
+}
+
 // TestTurnAway: without descriptors to spare a process is told need and limit.
 func TestTurnAway(t *testing.T) {
 	r := start(t)
