@@ -1,7 +1,8 @@
 """Which rank this process is, and how the ranks of one job find each other.
 
-In this order: arguments, an initialised ``torch.distributed``, torchrun, a Slurm
-step, Open MPI, PMI, a single process.
+In this order: arguments, an initialised ``torch.distributed``, torchrun, Open MPI, MPICH, a
+Slurm step, PMI, a single process. The MPIs' own launchers stand before Slurm: within a Slurm job they
+start their processes by srun, one per node, and what Slurm says is about those.
 """
 
 from __future__ import annotations
@@ -47,9 +48,10 @@ class Place(NamedTuple):
 _VARIABLES = (
     # source, rank, world size, local rank, and a variable that must be there too
     ("torchrun", "RANK", ("WORLD_SIZE",), "LOCAL_RANK", None),
+    ("Open MPI", "OMPI_COMM_WORLD_RANK", ("OMPI_COMM_WORLD_SIZE",), "OMPI_COMM_WORLD_LOCAL_RANK", None),
+    ("MPICH", "PMI_RANK", ("PMI_SIZE",), "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
     ("Slurm", "SLURM_PROCID", ("SLURM_STEP_NUM_TASKS",), "SLURM_LOCALID", None),
     ("Slurm", "SLURM_PROCID", ("SLURM_NTASKS", "SLURM_NPROCS"), "SLURM_LOCALID", "SLURM_STEP_ID"),
-    ("Open MPI", "OMPI_COMM_WORLD_RANK", ("OMPI_COMM_WORLD_SIZE",), "OMPI_COMM_WORLD_LOCAL_RANK", None),
     ("PMI", "PMI_RANK", ("PMI_SIZE",), "MPI_LOCALRANKID", None),
     ("PMIx", "PMIX_RANK", ("PMIX_SIZE",), "PMIX_LOCAL_RANK", None),
 )
@@ -132,11 +134,11 @@ def _launch_key(place: Place, environ: Mapping[str, str]) -> str:
         return "-".join(part for part in parts if part)
     if master:
         return f"master-{master}"
-    if environ.get("SLURM_JOB_ID") and environ.get("SLURM_STEP_ID"):
-        return f"slurm-{environ['SLURM_JOB_ID']}.{environ['SLURM_STEP_ID']}"
     for name in ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID"):
         if environ.get(name):
             return f"mpi-{environ[name]}"
+    if environ.get("SLURM_JOB_ID") and environ.get("SLURM_STEP_ID"):
+        return f"slurm-{environ['SLURM_JOB_ID']}.{environ['SLURM_STEP_ID']}"
     if place.nodes > 1:  # nothing but node 0's address is the same on all of them
         return f"nodes-{place.master}:{_nodes.port(None, environ)}"
     return f"parent-{os.getppid()}"

@@ -62,16 +62,16 @@ def layout(rank: int, world_size: int, local_rank: int, environ: Mapping[str, st
     """
     if world_size == 1:
         return Layout(local_world_size=1)
-    found = (_torchrun(environ) or _slurm(world_size, environ) or _mpi(rank, world_size, local_rank, environ)
+    found = (_torchrun(environ) or _mpi(rank, world_size, local_rank, environ) or _slurm(world_size, environ)
              or _indexed(world_size, environ) or Layout(local_world_size=number(environ, "LOCAL_WORLD_SIZE") or 0))
-    return _by_hand(found, environ)
+    return _by_hand(_master(found, environ), environ)
 
 
 def _torchrun(environ: Mapping[str, str]) -> Optional[Layout]:
     nodes, node = number(environ, "GROUP_WORLD_SIZE"), number(environ, "GROUP_RANK")
     if nodes is None or node is None:
         return None
-    return Layout(nodes, node, number(environ, "LOCAL_WORLD_SIZE") or 0, environ.get("MASTER_ADDR"), "torchrun")
+    return Layout(nodes, node, number(environ, "LOCAL_WORLD_SIZE") or 0, None, "torchrun")
 
 
 def _slurm(world_size: int, environ: Mapping[str, str]) -> Optional[Layout]:
@@ -80,33 +80,48 @@ def _slurm(world_size: int, environ: Mapping[str, str]) -> Optional[Layout]:
     if nodes is None or node is None or tasks != world_size or "SLURM_PROCID" not in environ:
         return None  # an allocation, in which something else started this process
     counts = expand_counts(environ.get("SLURM_STEP_TASKS_PER_NODE") or environ.get("SLURM_TASKS_PER_NODE") or "")
-    hosts = expand_hosts(environ.get("SLURM_STEP_NODELIST") or environ.get("SLURM_JOB_NODELIST")
-                         or environ.get("SLURM_NODELIST") or "")
+    hosts = expand_hosts(environ.get("SLURM_STEP_NODELIST") or "")
     local = counts[node] if node < len(counts) else 0
     return Layout(nodes, node, local, hosts[0] if hosts else None, "Slurm")
 
 
+def _master(found: Layout, environ: Mapping[str, str]) -> Layout:
+    """Node 0's host: where torch's rank 0 is, or the launcher's first host, or the first one of Slurm's allocation."""
+    master = (environ.get("MASTER_ADDR") or "").strip() or found.master
+    if not master and found.nodes > 1 and number(environ, "SLURM_JOB_NUM_NODES", "SLURM_NNODES") == found.nodes:
+        master = next(iter(expand_hosts(environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST") or "")), None)
+    return found._replace(master=master or None)
+
+
+_MPI = (
+    # source, ranks of this node, ranks of all nodes, local rank
+    ("Open MPI", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("MPICH", "MPI_LOCALNRANKS", "PMI_SIZE", "MPI_LOCALRANKID"),
+    ("PMIx", "PMIX_LOCAL_SIZE", "PMIX_SIZE", "PMIX_LOCAL_RANK"),
+)
+
+
 def _mpi(rank: int, world_size: int, local_rank: int, environ: Mapping[str, str]) -> Optional[Layout]:
     """MPI's launchers say how many ranks a node has, but not which node it is."""
-    for source, size in (("Open MPI", "OMPI_COMM_WORLD_LOCAL_SIZE"), ("MPICH", "MPI_LOCALNRANKS"), ("PMIx", "PMIX_LOCAL_SIZE")):
-        local = number(environ, size)
-        if local:
+    for source, local_name, size_name, local_rank_name in _MPI:
+        local = number(environ, local_name)
+        if local and number(environ, size_name) in (None, world_size):
             break
     else:
         return None
     if local >= world_size:
         return Layout(1, 0, world_size, None, source)
-    known = number(environ, "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMIX_LOCAL_RANK")
+    known = number(environ, local_rank_name)
     local_rank = local_rank if known is None else known
-    nodes = world_size // local
-    if world_size % local == 0:
+    nodes = number(environ, "OMPI_MCA_orte_num_nodes") or -(-world_size // local)
+    if nodes * local == world_size:
         if rank % local == local_rank:        # ranks fill one node after the other
             return Layout(nodes, rank // local, local, None, source)
         if rank // nodes == local_rank:       # or go round the nodes
             return Layout(nodes, rank % nodes, local, None, source)
-    return Layout(number(environ, "OMPI_MCA_orte_num_nodes") or -(-world_size // local), None, local, None, source,
+    return Layout(nodes, None, local, None, source,
                   f"{source} does not say which node this is, and it does not follow from rank {rank} of {world_size} with "
-                  f"{local} ranks on this node (local rank {local_rank})")
+                  f"{local} ranks on this node (local rank {local_rank}) of {nodes}")
 
 
 def _indexed(world_size: int, environ: Mapping[str, str]) -> Optional[Layout]:
@@ -115,7 +130,10 @@ def _indexed(world_size: int, environ: Mapping[str, str]) -> Optional[Layout]:
     if node is None:
         return None
     local = number(environ, "LOCAL_WORLD_SIZE") or 1
-    return Layout(max(world_size // local, 1), node, local, environ.get("MASTER_ADDR"), "Kubernetes")
+    if world_size % local:
+        raise ConfigError(f"WORLD_SIZE={world_size} is not a multiple of LOCAL_WORLD_SIZE={local}, the ranks of each pod of the "
+                          "Kubernetes job: set WORLD_SIZE to pods times LOCAL_WORLD_SIZE")
+    return Layout(world_size // local, node, local, None, "Kubernetes")
 
 
 def addresses(environ: Mapping[str, str]) -> List[str]:
@@ -315,8 +333,10 @@ def _from_store(place: Any, environ: Mapping[str, str]) -> Optional[str]:
             return None
         key = f"hdmlp/secret/{environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
         if place.rank == 0:
-            # compare_set keeps the first: every loader of the job gets the same.
-            return bytes(store.compare_set(key, "", secrets.token_hex(32))).decode()
+            # compare_set keeps the first: every loader of the job gets the same. It wakes nobody who waits already, as set does.
+            kept = bytes(store.compare_set(key, "", secrets.token_hex(32))).decode()
+            store.set(key, kept)
+            return kept
         return bytes(store.get(key)).decode()
     except (RuntimeError, KeyError, ValueError, AttributeError) as error:
         raise ConfigError(f"the nodes' secret could not be exchanged by torch.distributed's store ({error}): set HDMLP_SECRET on all nodes") from None

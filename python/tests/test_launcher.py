@@ -1,9 +1,14 @@
 """Ranks and job keys from the environments of launchers."""
 
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
 import pytest
 
 from hdmlp import _launcher as launcher
-from hdmlp import errors
+from hdmlp import _nodes, errors
 
 
 @pytest.mark.parametrize("environ, place", [
@@ -52,3 +57,41 @@ def test_keys():
     assert key(two, "0", {}).startswith("parent-")
     one = launcher.Place(0, 1, 0, "")
     assert key(one, "0", master) == key(one, "0", master) != key(one, "1", master)
+
+
+class Store:
+    """As torch's TCPStore: compare_set wakes nobody."""
+
+    def __init__(self):
+        self._changed, self._values = threading.Condition(), {}
+        self.waited_for = threading.Event()
+
+    def compare_set(self, key, expected, value):
+        with self._changed:
+            return self._values.setdefault(key, value).encode()
+
+    def set(self, key, value):
+        with self._changed:
+            self._values[key] = value
+            self._changed.notify_all()
+
+    def get(self, key):
+        with self._changed:
+            self.waited_for.set()
+            while key not in self._values:
+                if not self._changed.wait(20):
+                    raise RuntimeError("Socket Timeout")
+            return self._values[key].encode()
+
+
+def test_secret_by_torchs_store(monkeypatch):
+    """Ranks get it, whether they ask before rank 0 has drawn it or after; and each loader of a process gets the same."""
+    store = Store()
+    distributed = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True,
+                                  distributed_c10d=SimpleNamespace(_get_default_store=lambda: store))
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(distributed=distributed))
+    with ThreadPoolExecutor() as pool:
+        early = pool.submit(_nodes.secret, launcher.Place(1, 2, 0, ""), {})
+        assert store.waited_for.wait(20)
+        drawn = _nodes.secret(launcher.Place(0, 2, 0, ""), {})
+        assert early.result() == drawn == _nodes.secret(launcher.Place(0, 2, 0, ""), {}) == _nodes.secret(launcher.Place(1, 2, 0, ""), {})
