@@ -82,6 +82,8 @@ type Options struct {
 	Answer   func(ctx context.Context, what string) []byte
 	Log      *slog.Logger
 	Progress func(string) // what is waited for; called by one goroutine at a time
+	// Refused is told, on node 0, of who was not let in while the cluster forms; called by several goroutines, and must not block.
+	Refused func(error)
 
 	gossipIsDefault bool
 }
@@ -164,6 +166,9 @@ func (o *Options) complete() error {
 	}
 	if o.Progress == nil {
 		o.Progress = func(string) {}
+	}
+	if o.Refused == nil {
+		o.Refused = func(error) {}
 	}
 	if o.Deadline <= 0 {
 		o.Deadline = 5 * time.Minute

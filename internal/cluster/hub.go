@@ -57,7 +57,9 @@ const (
 type hub struct {
 	after func(time.Duration, func()) // calls the function later
 	check func(node int, instance, gossip string)
-	log   *slog.Logger
+	// notify is told of who is not let in while the cluster forms; it does not block.
+	notify func(error)
+	log    *slog.Logger
 
 	mu       sync.Mutex
 	phase    phase
@@ -85,8 +87,8 @@ const (
 func newHub(own *pb.Register, deadline time.Duration, log *slog.Logger) *hub {
 	return &hub{
 		after: func(d time.Duration, f func()) { time.AfterFunc(d, f) },
-		check: func(int, string, string) {},
-		log:   log, own: own,
+		check: func(int, string, string) {}, notify: func(error) {},
+		log: log, own: own,
 		peers: map[int]*peer{}, members: map[int]*pb.Member{}, contest: map[int]*peer{},
 		turned: map[string]bool{}, told: map[int]bool{}, allTold: make(chan struct{}),
 		deadline: time.Now().Add(deadline), waited: deadline,
@@ -132,7 +134,7 @@ func (h *hub) attach(p *peer) {
 func (h *hub) reject(p *peer, err error) {
 	if _, other := err.(*JobError); other || h.phase == running {
 		h.log.Warn("a node was refused", "address", p.seen, "reason", err)
-		h.note(err.Error())
+		h.note(err)
 		p.Send(&pb.Message{Kind: &pb.Message_Abort{Abort: encodeFailure(err)}})
 		p.Close()
 		return
@@ -142,10 +144,13 @@ func (h *hub) reject(p *peer, err error) {
 }
 
 // note remembers who was refused, for who waits, and wonders.
-func (h *hub) note(what string) {
-	if len(h.refused) < mostRefused && !slices.Contains(h.refused, what) {
+func (h *hub) note(err error) {
+	if what := err.Error(); len(h.refused) < mostRefused && !slices.Contains(h.refused, what) {
 		h.refused = append(h.refused, what)
 		h.status()
+		if h.phase != running {
+			h.notify(err)
+		}
 	}
 }
 
@@ -161,7 +166,7 @@ func (h *hub) refuse(address string, err error) {
 	}
 	h.turned[host] = true
 	h.log.Warn("a connection was refused", "reason", err)
-	h.note(err.Error())
+	h.note(err)
 }
 
 // accept makes p its node's peer, in place of the one before.

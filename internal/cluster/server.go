@@ -45,7 +45,7 @@ func serve(a *agent) (stop, halt func(), err error) {
 	}
 	own := a.registration(failure)
 	a.hub = newHub(own, a.o.Deadline, a.o.Log)
-	a.hub.check = a.check
+	a.hub.check, a.hub.notify = a.check, a.o.Refused
 	detach := a.attachLocal(own)
 
 	s := &server{a, a.hub, make(chan struct{}, strangers+a.o.Nodes)}

@@ -138,7 +138,10 @@ func (x *conn) openDataset(ctx context.Context, raw json.RawMessage) (*job.Datas
 	if err != nil {
 		return nil, nil, err
 	}
-	ds, err := x.d.cfg.Node.OpenDataset(ctx, p.DatasetMessage, cfg, x.progress("scanning "+p.Path))
+	progress := x.progress()
+	ds, err := x.d.cfg.Node.OpenDataset(ctx, p.DatasetMessage, cfg, func(files int64) {
+		progress(protocol.ProgressMessage{What: "scanning " + p.Path, Done: files})
+	})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -187,7 +187,7 @@ func (x *conn) open(ctx context.Context, p []byte) error {
 	x.opens = true
 	x.holds.Store(true)
 	x.tasks.Go(func() {
-		rank, err := x.d.cfg.Node.Open(ctx, m, x.progress("scanning "+m.Dataset.Path))
+		rank, err := x.d.cfg.Node.Open(ctx, m, x.progress())
 		if err != nil {
 			if ctx.Err() == nil {
 				x.log.Warn("job refused", "job", m.Job, "rank", m.Rank, "error", err)
@@ -336,19 +336,20 @@ func (x *conn) sendWithFile(frame []byte, f *os.File) error {
 }
 
 // progress returns a function that tells the process how far something has
-// come, a few times a second at most.
-func (x *conn) progress(what string) func(done int64) {
+// come: what was said already, a few times a second at most.
+func (x *conn) progress() func(protocol.ProgressMessage) {
 	var mu sync.Mutex
 	var last time.Time
-	return func(done int64) {
+	var what string
+	return func(m protocol.ProgressMessage) {
 		mu.Lock()
-		due := time.Since(last) > 200*time.Millisecond
+		due := m.What != what || m.Warning || time.Since(last) > 200*time.Millisecond
 		if due {
-			last = time.Now()
+			last, what = time.Now(), m.What
 		}
 		mu.Unlock()
 		if due {
-			_ = x.sendJSON(protocol.Progress, protocol.ProgressMessage{What: what, Done: done})
+			_ = x.sendJSON(protocol.Progress, m)
 		}
 	}
 }

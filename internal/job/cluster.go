@@ -70,7 +70,7 @@ func (j *Job) localRanks(ctx context.Context) ([]int, error) {
 }
 
 // form finds the other nodes, and settles the seed with them.
-func (j *Job) form(ctx context.Context) error {
+func (j *Job) form(ctx context.Context, progress func(protocol.ProgressMessage)) error {
 	m := &j.message
 	c := m.Cluster
 	ranks, err := j.localRanks(ctx)
@@ -89,8 +89,8 @@ func (j *Job) form(ctx context.Context) error {
 	options := cluster.Options{
 		Job: m.Job, Node: c.Node, Nodes: c.Nodes, WorldSize: m.WorldSize, Ranks: ranks,
 		Secret: []byte(c.Secret), TLS: o.tls, Deadline: j.cfg.StartTimeout, Facts: j.facts(), Log: j.log,
-		Progress: func(text string) { j.log.Info(text) },
 	}
+	defer tellWaiting(&options, progress)()
 	local, err := cluster.Local(c.Node, j.cfg.Interface)
 	if c.Node == 0 {
 		if err != nil {
@@ -126,6 +126,48 @@ func (j *Job) form(ctx context.Context) error {
 	}
 	o.connect()
 	return nil
+}
+
+// longWait is for how long nodes wait for each other before a process is warned of it.
+const longWait = 10 * time.Second
+
+// tellWaiting lets the process that opened the job hear whom the nodes wait for, and who was refused, until stop.
+// The cluster, which tells it, never waits for the process.
+func tellWaiting(o *cluster.Options, progress func(protocol.ProgressMessage)) (stop func()) {
+	said := make(chan protocol.ProgressMessage, 16)
+	say := func(m protocol.ProgressMessage) {
+		select {
+		case said <- m:
+		default:
+		}
+	}
+	o.Progress = func(text string) { say(protocol.ProgressMessage{What: text}) }
+	o.Refused = func(err error) { say(protocol.ProgressMessage{What: err.Error(), Warning: true}) }
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		late := time.NewTimer(longWait)
+		defer late.Stop()
+		waiting := ""
+		for {
+			select {
+			case m := <-said:
+				if progress(m); !m.Warning {
+					waiting = m.What
+				}
+			case <-late.C:
+				if waiting != "" {
+					progress(protocol.ProgressMessage{What: waiting, Warning: true})
+				}
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(done)
+		<-ended
+	}
 }
 
 // portsPerLoader are what one loader of a script has: where node 0 is found, where samples are served, failure detection, and a spare.

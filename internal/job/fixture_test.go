@@ -186,7 +186,7 @@ func set(key string, value any) func(*protocol.OpenMessage) {
 
 func open(t *testing.T, n *Node, m protocol.OpenMessage) *Rank {
 	t.Helper()
-	r, err := n.Open(t.Context(), m, func(int64) {})
+	r, err := n.Open(t.Context(), m, func(protocol.ProgressMessage) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,7 +277,7 @@ func together(ranks []*Rank, process func(r *Rank)) {
 // refusal is what Open says to a message.
 func refusal(t *testing.T, n *Node, m protocol.OpenMessage) *protocol.ErrorMessage {
 	t.Helper()
-	r, err := n.Open(t.Context(), m, func(int64) {})
+	r, err := n.Open(t.Context(), m, func(protocol.ProgressMessage) {})
 	if err == nil {
 		r.Close()
 		t.Fatal("it was opened")

@@ -80,7 +80,7 @@ const keptEpochs = 3
 
 // Open makes the job of the message, or joins it, as one rank. The rank's Close
 // leaves it; the job ends with its last rank.
-func (n *Node) Open(ctx context.Context, m protocol.OpenMessage, progress func(int64)) (*Rank, error) {
+func (n *Node) Open(ctx context.Context, m protocol.OpenMessage, progress func(protocol.ProgressMessage)) (*Rank, error) {
 	if m.WorldSize < 1 || m.Rank < 0 || m.Rank >= m.WorldSize {
 		return nil, badInput("rank %d is outside the world size %d: ranks are 0 to %d", m.Rank, m.WorldSize, m.WorldSize-1)
 	}
@@ -157,18 +157,18 @@ func (n *Node) Open(ctx context.Context, m protocol.OpenMessage, progress func(i
 }
 
 // assemble builds the job's parts.
-func (j *Job) assemble(ctx context.Context, progress func(int64)) error {
+func (j *Job) assemble(ctx context.Context, progress func(protocol.ProgressMessage)) error {
 	m, n := &j.message, j.node
 	d, err := n.OpenDataset(ctx, m.Dataset, j.cfg, func(files int64) {
 		j.scanned.Store(files)
-		progress(files)
+		progress(protocol.ProgressMessage{What: "scanning " + m.Dataset.Path, Done: files})
 	})
 	if err != nil {
 		return err
 	}
 	j.dataset = d
 	if spans(m) {
-		if err := j.form(ctx); err != nil {
+		if err := j.form(ctx, progress); err != nil {
 			return err
 		}
 	}

@@ -137,7 +137,7 @@ func TestSeedDrawnOnce(t *testing.T) {
 	opened := make([]*Rank, ranks)
 	for rank := range ranks {
 		all.Go(func() {
-			r, err := n.Open(context.Background(), message(rank, ranks, func(m *protocol.OpenMessage) { m.Stream.Seed = nil }), func(int64) {})
+			r, err := n.Open(context.Background(), message(rank, ranks, func(m *protocol.OpenMessage) { m.Stream.Seed = nil }), func(protocol.ProgressMessage) {})
 			if err != nil {
 				t.Error(err)
 				return
@@ -184,7 +184,7 @@ func TestMakerGoesAway(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	made := make(chan error, 1)
 	go func() {
-		_, err := n.Open(ctx, message(0, 2), func(int64) {})
+		_, err := n.Open(ctx, message(0, 2), func(protocol.ProgressMessage) {})
 		made <- err
 	}()
 	<-scanning
@@ -225,7 +225,7 @@ func TestLateRank(t *testing.T) {
 	available = 100 << 20
 	second := open(t, n, message(1, 2, change...))
 	third := open(t, n, message(0, 1, append(change, func(m *protocol.OpenMessage) { m.Job = "k" })...))
-	_, err := n.Open(t.Context(), message(0, 1, append(change, func(m *protocol.OpenMessage) { m.Job, m.Dataset.Path = "l", "/else" })...), func(int64) {})
+	_, err := n.Open(t.Context(), message(0, 1, append(change, func(m *protocol.OpenMessage) { m.Job, m.Dataset.Path = "l", "/else" })...), func(protocol.ProgressMessage) {})
 	if err == nil || !strings.Contains(err.Error(), "too large for memory") {
 		t.Errorf("a job on another dataset: %v, want it refused", err)
 	}

@@ -102,11 +102,13 @@ type ReplyMessage struct {
 	Error  *ErrorMessage `json:"error,omitempty"`
 }
 
-// ProgressMessage tells how far something slow has come. Total 0: unknown.
+// ProgressMessage tells how far something slow has come. Total 0: unknown; Done as well: What says it all.
 type ProgressMessage struct {
 	What  string `json:"what"`
 	Done  int64  `json:"done"`
 	Total int64  `json:"total"`
+	// Warning: somebody should look after it.
+	Warning bool `json:"warning,omitempty"`
 }
 
 // ErrorMessage is an error as a process sees it; Kind decides which Python

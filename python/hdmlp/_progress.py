@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from typing import Any, Dict, Optional
 
+log = logging.getLogger("hdmlp")
+
 
 class Progress:
-    """Shows PROGRESS frames on stderr, if that is a terminal, from the first second on.
+    """Shows PROGRESS frames on stderr, if that is a terminal, from the first second on; warnings go to the log, wherever that goes.
 
     Call it with the frame's object, and with None at the end, which clears the line.
     """
@@ -24,14 +27,17 @@ class Progress:
                 self._write("")
                 self._shown = 0
             return
+        what, done, total = (progress.get(k) for k in ("what", "done", "total"))
+        if progress.get("warning"):
+            log.warning("%s", what)
+            return
         try:
             if time.monotonic() - self._since < 1.0 or not self._stream.isatty():
                 return
         except (AttributeError, ValueError):
             return
-        what, done, total = (progress.get(k) for k in ("what", "done", "total"))
-        share = f"{done:,} of {total:,}" if total else f"{done:,}"
-        self._write(f"hdmlp: {what}: {share}")
+        share = f": {done:,} of {total:,}" if total else f": {done:,}" if done else ""
+        self._write(f"hdmlp: {what}{share}")
 
     def _write(self, line: str) -> None:
         try:

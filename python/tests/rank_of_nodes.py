@@ -18,6 +18,7 @@ OPTIONS is a JSON object: the loader's arguments, and
 
 import hashlib
 import json
+import logging
 import os
 import socket
 import sys
@@ -35,6 +36,7 @@ def places(loader) -> dict:
 
 
 def main() -> None:
+    logging.basicConfig()
     folder, options = sys.argv[1], json.loads(sys.argv[2])
     node = os.environ.get("GROUP_RANK")
     options.update(options.pop("of_node", {}).get(node, {}))

@@ -84,6 +84,17 @@ def test_wrong_secret(binary, folder, tmp_path):
     check(said[0], "ConfigError", rf"node 1 of 2 did not come within 3s; .*refused: {IP}:\d+, which says that it is node 1, does not know this job's secret")
 
 
+def test_wrong_secret_is_logged_at_once(binary, folder, tmp_path):
+    """On node 0, where the job goes on waiting for the right one."""
+    done = tmp_path / "done"
+    options = {**BASE, "start_timeout": "60s", "until": str(done), "of_node": {"1": {"secret": "0123456789abcdef0123456789abcdef"}}}
+    run = Nodes(binary, folder, 2, options, 1, tmp_path)
+    run.wait(lambda: any(line.startswith("[0.0] WARNING") and "which says that it is node 1, does not know this job's secret" in line for line in run.other), "node 0 says so")
+    run.process.terminate()
+    said, _ = run.end()
+    assert 0 not in said and said[1]["kind"] == "ConfigError", said
+
+
 @pytest.mark.parametrize("of_node, concerned, other", [
     ({0: {"occupy": 7000}}, r"node 0 could not listen at :7000 \(control\): the port is in use.* The key port \(HDMLP_PORT\) chooses others",
      rf"node 1 could not reach {IP}:7000 \(node 0\) within 3s: no answer"),

@@ -353,6 +353,19 @@ def test_progress_is_for_terminals_and_what_takes_long(monkeypatch):
         progress({"what": "scanning", "done": 12000, "total": 0})
         progress(None)
         assert ("scanning: 12,000" in stream.getvalue()) == shown
+        progress({"what": "waiting for node 1 of 2", "done": 0, "total": 0})
+        progress(None)
+        assert ("hdmlp: waiting for node 1 of 2\r" in stream.getvalue()) == shown
+
+
+def test_warnings_while_something_is_prepared_are_logged(caplog):
+    import io
+
+    from hdmlp._progress import Progress
+
+    progress = Progress(io.StringIO())
+    progress({"what": "somebody does not know the secret", "done": 0, "total": 0, "warning": True})
+    assert [(r.levelname, r.message) for r in caplog.records] == [("WARNING", "somebody does not know the secret")]
 
 
 def test_version():
