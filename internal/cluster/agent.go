@@ -20,9 +20,10 @@ type node struct {
 	instance string
 	gossip   string
 	down     bool
-	// unheard: gossip said that this instance is gone. Only then may gossip say that it is back:
-	// late news of a daemon that is known to have ended must not.
+	// unheard: gossip said that this instance is gone, or does not know it. Only then may gossip say that it is
+	// back: late news of a daemon that is known to have ended must not.
 	unheard bool
+	since   time.Time // when we heard of this instance first
 }
 
 // event is something to tell who asked by Notify.
@@ -359,7 +360,7 @@ func (a *agent) learn(m *pb.Member) {
 	old := a.nodes[n]
 	now := &node{
 		Member:   Member{n, m.GetExchange(), toInts(m.GetRanks()), m.GetPayload()},
-		instance: m.GetInstance(), gossip: m.GetGossip(), down: m.GetDown(),
+		instance: m.GetInstance(), gossip: m.GetGossip(), down: m.GetDown(), since: time.Now(),
 	}
 	if n == a.o.Node {
 		now.down = false
@@ -370,7 +371,7 @@ func (a *agent) learn(m *pb.Member) {
 	}
 	same := old.instance == now.instance
 	if same {
-		now.unheard = old.unheard && now.down
+		now.unheard, now.since = old.unheard && now.down, old.since
 	}
 	if !old.down && (now.down || !same) {
 		a.events.put(event{n, false})
@@ -405,12 +406,18 @@ func (a *agent) heard(n int, instance string, alive bool) {
 		news = a.mark(n, instance, !alive)
 	}
 	a.mu.Unlock()
-	if !news || a.hub == nil {
-		return
+	if news {
+		a.pass(n, instance, alive)
 	}
-	if alive {
+}
+
+// pass has node 0 tell all that a node is gone, or back.
+func (a *agent) pass(n int, instance string, alive bool) {
+	switch {
+	case a.hub == nil:
+	case alive:
 		a.hub.up(n, instance)
-	} else {
+	default:
 		a.hub.down(n, instance)
 	}
 }
@@ -500,19 +507,44 @@ func (a *agent) mend() {
 			return
 		case <-time.After(mendPause):
 		}
-		var lost []string
-		a.mu.Lock()
-		for _, n := range a.nodes {
-			if n.unheard && n.Node != a.o.Node {
-				lost = append(lost, n.gossip)
-			}
-		}
-		a.mu.Unlock()
-		if len(lost) > 0 {
-			slices.Sort(lost)
+		if lost := a.survey(time.Now()); len(lost) > 0 {
 			_ = a.gossip.join(lost[i%len(lost)]) // gone, as we thought
 		}
 	}
+}
+
+// survey compares those who belong here with whom gossip knows, and returns the addresses of those it should look for. Gossip
+// does not watch whom it has not heard of: where a link is cut before two nodes have heard of each other, it never tells
+// that they are gone.
+func (a *agent) survey(now time.Time) (lost []string) {
+	a.mu.Lock()
+	went := a.went
+	a.mu.Unlock()
+	if !went {
+		return nil
+	}
+	knows := a.gossip.knows()
+	var strangers []*node
+	a.mu.Lock()
+	for _, n := range a.nodes {
+		if n.Node == a.o.Node || knows[gossipName(n.Node, n.instance)] {
+			continue
+		}
+		if !n.down && now.Sub(n.since) > strangerTime {
+			n.unheard = true
+			a.mark(n.Node, n.instance, true)
+			strangers = append(strangers, n)
+		}
+		if n.unheard || !n.down {
+			lost = append(lost, n.gossip)
+		}
+	}
+	a.mu.Unlock()
+	for _, n := range strangers {
+		a.pass(n.Node, n.instance, false)
+	}
+	slices.Sort(lost)
+	return lost
 }
 
 // leave tells the others that this node goes.

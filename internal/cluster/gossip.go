@@ -23,6 +23,7 @@ const (
 	probeTimeout  = 500 * time.Millisecond
 	suspicion     = 10
 	mendPause     = 5 * time.Second
+	strangerTime  = 10 * time.Second // after so long, a node that gossip has never heard of is gone
 	leaveTime     = 300 * time.Millisecond
 )
 
@@ -151,6 +152,20 @@ func (g *gossip) join(address string) error {
 	}
 	_, err := list.Join([]string{address})
 	return err
+}
+
+// knows are the names of those who are there, or only suspected to be gone.
+func (g *gossip) knows() map[string]bool {
+	g.mu.Lock()
+	list := g.list
+	g.mu.Unlock()
+	names := map[string]bool{}
+	if list != nil {
+		for _, n := range list.Members() {
+			names[n.Name] = true
+		}
+	}
+	return names
 }
 
 func (g *gossip) leave() {

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
 )
 
 // eventually waits for something that other goroutines bring about.
@@ -155,6 +157,36 @@ func TestDeath(t *testing.T) {
 
 	_ = clusters[2].Close() // in order, this time
 	eventually(t, "third event", func() bool { return slices.Equal(seen(), []event{{2, false}, {2, true}, {2, false}}) })
+}
+
+// TestStranger: a node of which gossip has never heard, because a link was cut too early, is gone after some time, and there as soon
+// as it is heard.
+func TestStranger(t *testing.T) {
+	clusters := newLab(t, 3).formed()
+	for _, c := range clusters {
+		eventually(t, "all know each other", func() bool { return len(c.agent.gossip.knows()) == 3 })
+	}
+	a := clusters[1].agent
+	seen := watch(clusters[1])
+	now := time.Now()
+	if lost := a.survey(now.Add(time.Hour)); len(lost) > 0 || len(seen()) > 0 {
+		t.Fatalf("%v, %v are missed, and all are there", lost, seen())
+	}
+	a.mu.Lock()
+	other := *a.nodes[2]
+	a.learn(&pb.Member{Node: 2, Instance: "another", Gossip: other.gossip, Exchange: other.Exchange})
+	a.mu.Unlock()
+	if lost := a.survey(now.Add(strangerTime / 2)); !slices.Equal(lost, []string{other.gossip}) || !clusters[1].Alive(2) {
+		t.Errorf("not looked for, or given up too early: %v", lost)
+	}
+	if lost := a.survey(now.Add(2 * strangerTime)); !slices.Equal(lost, []string{other.gossip}) || clusters[1].Alive(2) {
+		t.Errorf("not looked for, or not given up: %v", lost)
+	}
+	a.heard(2, "another", true)
+	if !clusters[1].Alive(2) {
+		t.Error("it is not there although it was heard")
+	}
+	eventually(t, "all events", func() bool { return slices.Equal(seen(), []event{{2, false}, {2, true}, {2, false}, {2, true}}) })
 }
 
 // TestIntruder: while the cluster runs, nobody takes a living node's place, and who differs stays out.
