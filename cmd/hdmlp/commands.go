@@ -8,7 +8,7 @@ func commands() []*cobra.Command {
 		newDatasetCommand(),
 		newAccessCommand(),
 		newConfigCommand(),
-		newServeCommand(),
+		newServeCommand(kinds),
 		newStatsCommand(),
 		newStopCommand(),
 		newSimulateCommand(),

@@ -33,7 +33,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
 )
 
-func newServeCommand() *cobra.Command {
+// newServeCommand makes the command of a daemon that knows these kinds of sources and storage classes.
+func newServeCommand(kinds func(log *slog.Logger, processors int) job.Kinds) *cobra.Command {
 	var fromProcess bool
 	var set []string
 	cmd := &cobra.Command{
@@ -48,7 +49,7 @@ themselves; run it by hand to keep caches warm between jobs for longer
 			if err != nil {
 				return err
 			}
-			return runServe(cmd.Context(), arguments, fromProcess)
+			return runServe(cmd.Context(), arguments, fromProcess, kinds)
 		},
 	}
 	cmd.Flags().StringArrayVar(&set, "set", nil, "key=value: a configuration key of the daemon: linger, metrics, log_level")
@@ -60,7 +61,7 @@ themselves; run it by hand to keep caches warm between jobs for longer
 // job's own need is checked when it opens.
 const filesNeeded = 64
 
-func runServe(ctx context.Context, arguments map[string]any, fromProcess bool) error {
+func runServe(ctx context.Context, arguments map[string]any, fromProcess bool, kinds func(*slog.Logger, int) job.Kinds) error {
 	environment := hdmlpEnvironment()
 	cfg, err := config.Resolve(config.Input{Arguments: arguments, Environment: environment, File: config.DefaultFile(environment)})
 	if err != nil {

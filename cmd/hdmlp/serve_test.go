@@ -28,6 +28,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv("HDMLP_DAEMON_TEST") != "" {
 		main()
 	}
+	if lie := os.Getenv("TEST_LIE"); lie != "" {
+		os.Exit(lieTo(lie))
+	}
 	os.Exit(m.Run())
 }
 

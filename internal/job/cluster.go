@@ -356,8 +356,12 @@ func (o *others) serve(cache *prefetch.Cache) {
 	o.server = exchange.NewServer(o.identity(), &holder{cache, o.readsOnce, o.job.readAhead}, exchange.ServerOptions{
 		Refused: func(addr net.Addr, err error) { o.job.log.Warn("refused a connection", "from", addr, "error", err) },
 	})
+	listener := o.listener
+	if wrap := o.job.node.kinds.Samples; wrap != nil {
+		listener = wrap(listener)
+	}
 	o.ended = make(chan error, 1)
-	go func() { o.ended <- o.server.Serve(context.Background(), o.listener) }()
+	go func() { o.ended <- o.server.Serve(context.Background(), listener) }()
 }
 
 // readsOnce tells whether a node that is asked for a sample reads it from the source.

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -48,6 +49,9 @@ type Kinds struct {
 	Classes map[string]func(c config.StorageClass, warn func(string)) (storageclass.Class, error)
 	// Machine measures what defaults are derived from.
 	Machine config.Machine
+	// Samples, if not nil, stands between this node's samples and the other nodes: what they connect to is what it makes of
+	// the listener. For tests, of nodes that lie.
+	Samples func(net.Listener) net.Listener
 	// Version is the software's, the same on all nodes of a job.
 	Version string
 }

@@ -37,6 +37,9 @@ type Options struct {
 // ErrPassedBy: the node is not asked at the moment.
 var ErrPassedBy = errors.New("the node that answers for the sample is passed by")
 
+// errSilent: the node took too long.
+var errSilent = errors.New("no answer")
+
 // Set is the other nodes.
 type Set struct {
 	node   int
@@ -78,15 +81,6 @@ func (s *Set) SetAlive(node int, alive bool) {
 	}
 }
 
-// SetFetcher replaces the way to a node that has come back at another address.
-func (s *Set) SetFetcher(node int, f Fetcher) {
-	p := s.peers[node]
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.mu.fetcher = f
-	p.mu.until, p.mu.pause, p.mu.latency = time.Time{}, 0, 0
-}
-
 // of returns the node that answers for the sample, if it is another one.
 func (s *Set) of(id int) (int, *peer) {
 	owner := s.owner.Load()
@@ -117,6 +111,9 @@ func (s *Set) Fetch(ctx context.Context, id int, dst []byte) error {
 	defer cancel()
 	begun := s.now()
 	err := fetcher.Fetch(within, int32(id), dst)
+	if err != nil && within.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("sample %d: %w within %v", id, errSilent, bound)
+	}
 	if ctx.Err() == nil {
 		s.say(n, p.answered(s.now(), s.now().Sub(begun), err))
 	}

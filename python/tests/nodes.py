@@ -86,10 +86,24 @@ class Nodes:
         """Waits until condition() is true, and returns what it said."""
         limit = time.monotonic() + timeout
         while not (value := condition()):
-            assert time.monotonic() < limit and self.process.poll() is None, \
-                f"{what}: not within {timeout} s; ranks said {dict(self.at)}, {self.said}; {''.join(self.other)}"
+            if time.monotonic() > limit or self.process.poll() is not None:
+                logs = self.logs()
+                self.process.kill()
+                raise AssertionError(f"{what}: not within {timeout} s; ranks said {dict(self.at)}, {self.said}; {''.join(self.other)}{logs}")
             time.sleep(0.02)
         return value
+
+    def log(self, rank):
+        """The log of a rank's daemon; empty if it is gone."""
+        try:
+            with open(f"/proc/{self.ready[rank]}/fd/2") as file:
+                return file.read()
+        except OSError:
+            return ""
+
+    def logs(self):
+        """All daemons' logs."""
+        return "".join(f"\nthe log of rank {rank}'s daemon:\n{self.log(rank)}" for rank in sorted(self.ready))
 
     def wait_ready(self, ranks):
         self.wait(lambda: len(self.ready) >= ranks, f"{ranks} ranks are ready", 30)
@@ -120,10 +134,17 @@ class Nodes:
                                check=True, capture_output=True, text=True)
         return json.loads(asked.stdout)["jobs"][0]
 
-    def wait_alive(self, node, other, alive):
-        """Waits until the node has taken notice that another one is there, or gone."""
-        self.wait(lambda: any(peer["node"] == other and peer["alive"] == alive for peer in self.report(node)["peers"]),
-                  f"node {node} takes notice that node {other} is {'there' if alive else 'gone'}")
+    def wait_gone(self, node, other):
+        """Waits until the node has taken notice that another one is gone."""
+        self.wait(lambda: not self.peer(node, other)["alive"], f"node {node} takes notice that node {other} is gone")
+
+    def wait_asked(self, node, other):
+        """Waits until the node asks another one for samples."""
+        self.wait(lambda: self.peer(node, other)["asked"], f"node {node} asks node {other}")
+
+    def peer(self, node, other):
+        """What a node thinks of another one."""
+        return next(peer for peer in self.report(node)["peers"] if peer["node"] == other)
 
     def end(self, timeout=60):
         """What the ranks said, by rank, and the exit status."""

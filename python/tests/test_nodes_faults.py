@@ -4,11 +4,15 @@ Every run ends in the stream that its ranks would be given on one node, or in an
 """
 
 import os
+import shutil
 import signal
+import subprocess
+import time
 
 import pytest
 from nodes import SAMPLES, Nodes, binary, folder, streams  # noqa: F401: fixtures
 
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 EPOCHS = 8
 
 
@@ -33,7 +37,7 @@ def source(places):
 
 def test_taken_over(binary, folder, reference, tmp_path, gates):
     """The samples of a node that dies are read once more, by one of the others, which gives them to all."""
-    options = {"batch_size": 8, "epochs": EPOCHS, "prefetch_batches": 1, "staging_buffer": "1MB", "gates": gates, "until": str(tmp_path / "done"),
+    options = {"batch_size": 8, "epochs": EPOCHS, "prefetch_batches": 1, "staging_buffer": "64KiB", "gates": gates, "until": str(tmp_path / "done"),
                "of_node": {"0": {"memory": "20MB"}, "1": {"memory": "1MB"}, "2": {"memory": "3MB"}}}
     run = Nodes(binary, folder, 3, options, 1, tmp_path)
     run.wait_epoch(0, [0, 1, 2])
@@ -41,7 +45,7 @@ def test_taken_over(binary, folder, reference, tmp_path, gates):
     assert source(before) == SAMPLES  # together they hold everything
     os.kill(run.ready[2], signal.SIGKILL)
     for node in (0, 1):
-        run.wait_alive(node, 2, False)
+        run.wait_gone(node, 2)
     for epoch in range(EPOCHS):
         run.go_on(epoch)
     run.wait_epoch(EPOCHS - 1, [0, 1])
@@ -51,3 +55,63 @@ def test_taken_over(binary, folder, reference, tmp_path, gates):
     said, _ = run.end()
     assert said[2]["kind"] == "DaemonDied"
     assert said[0]["epochs"] == reference[0] and said[1]["epochs"] == reference[1]
+
+
+def test_link_cut_for_a_minute(binary, folder, reference, tmp_path, gates):
+    """The nodes on either side of the cut go on without each other; when it is mended they read from each other again."""
+    options = {"batch_size": 8, "epochs": EPOCHS, "memory": "2MB", "prefetch_batches": 1, "staging_buffer": "64KiB",
+               "gates": gates, "until": str(tmp_path / "done")}
+    run = Nodes(binary, folder, 3, options, 1, tmp_path)
+    run.wait_epoch(0, [0, 1, 2])
+    run.link(1, "--down")
+    mended = time.monotonic() + 60
+    run.go_on(0)
+    run.wait_epoch(1, [0, 1, 2])
+    across = [(0, 1), (2, 1), (1, 0), (1, 2)]
+    for node, other in across:
+        run.wait_gone(node, other)
+    for epoch in (1, 2):
+        run.go_on(epoch)
+    run.wait_epoch(3, [0, 1, 2])
+    time.sleep(max(mended - time.monotonic(), 0))
+    run.link(1, "--up")
+    for epoch in range(3, EPOCHS):
+        for node, other in across:
+            run.wait_asked(node, other)
+        run.go_on(epoch)
+        run.wait_epoch(min(epoch + 1, EPOCHS - 1), [0, 1, 2])
+    logs = run.logs()
+    open(options["until"], "w").close()
+    said, status = run.end()
+    assert status == 0 and streams(said) == reference, "".join(run.other)
+    read = [source([run.at[rank][epoch]["places"] for rank in range(3)]) for epoch in range(EPOCHS)]
+    assert any(read[epoch] == read[epoch - 1] for epoch in range(5, EPOCHS)), f"{read}{logs}"
+
+
+@pytest.fixture(scope="module")
+def liar(tmp_path_factory):
+    """The daemon, but for what it sends other nodes that ask for samples: TEST_LIE says what becomes of it."""
+    if shutil.which("go") is None:
+        pytest.skip("the lying daemon is built with Go")
+    path = tmp_path_factory.mktemp("liar") / "hdmlp"
+    subprocess.run(["go", "test", "-c", "-o", str(path), "./cmd/hdmlp"], check=True, cwd=ROOT)
+    return str(path)
+
+
+@pytest.mark.parametrize("lie, words", [
+    ("garbage", "not a frame of the sample exchange"), ("another-byte", "its checksum does not hold"),
+    ("too-long", "as the answer to sample"), ("half", "peer sent something else"), ("nothing", "no answer within"),
+])
+def test_peer_lies(binary, folder, liar, reference, tmp_path, lie, words):
+    """A node that knows the secret, and sends something else than samples: the others read its samples from the source."""
+    for node in range(3):
+        os.symlink(liar if node == 2 else binary, tmp_path / f"hdmlp-{node}")
+    options = {"batch_size": 8, "memory": "2MB", "until": str(tmp_path / "done")}
+    run = Nodes(binary, folder, 3, options, 1, tmp_path, "--env", f"HDMLP_BINARY={tmp_path}/hdmlp-{{node}}", "--env", f"TEST_LIE={lie}")
+    run.wait_ready(3)
+    for rank in (0, 1):
+        run.wait(lambda: any("node 2 is passed by" in line and words in line for line in run.log(rank).splitlines()),
+                 f"node {rank} tells of the liar")
+    open(options["until"], "w").close()
+    said, status = run.end()
+    assert status == 0 and streams(said) == {rank: epochs[:3] for rank, epochs in reference.items()}, "".join(run.other)
