@@ -126,6 +126,13 @@ def test_address_of_another_host(binary, folder, tmp_path, interface, why):
         check(said[rank], "ConfigError", rf"node 1 could not use {interface} \(interface\): {why}.*lo 127\.0\.0\.1.*eth0 {IP}")
 
 
+def test_samples_that_can_not_be_reached(binary, folder, tmp_path):
+    """A node serves samples where the others can not fetch them: its loopback address."""
+    said = start(binary, folder, tmp_path, 3, {"start_timeout": "60s"}, {1: {"interface": "lo"}}, [0, 1, 2])
+    for rank in range(3):
+        check(said[rank], "ConfigError", r"node 0 could not reach 127\.0\.0\.1:\d+ \(samples of node 1\): connect: connection refused")
+
+
 def sockets(pid):
     """The addresses at which a process listens, TCP and UDP, as its own network namespace has them: (protocol, host in hex, port)."""
     own = set()
