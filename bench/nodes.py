@@ -187,7 +187,7 @@ class Exchange(Scenario):
 
     key = "l"
     title = "samples from a peer between two network namespaces"
-    peers = {"HDMLP": "exchange", "gRPC": "grpc", "gRPC, bytes as they are": "grpc-raw", "iperf3": "iperf3"}
+    peers = {"HDMLP": "exchange", "HDMLP, TLS": "exchange-tls", "gRPC": "grpc", "gRPC, bytes as they are": "grpc-raw", "iperf3": "iperf3"}
     contenders = [{"name": name, "contender": "exchange", "peer": peer} for name, peer in peers.items()]
     paths = {"veth": [], "1 Gbit/s": ["--rate", "1gbit"]}
     sizes = {112_640: "110 KB", 3_072: "3 KB"}
