@@ -47,6 +47,7 @@ class Nodes:
 
     Attributes:
         ready: by rank, the process of its daemon.
+        process_of: by rank, its own process.
         at: by rank, what it said at the end of each epoch so far, where options has gates.
         said: by rank, what it said at its end.
         other: all other lines.
@@ -61,7 +62,7 @@ class Nodes:
              sys.executable, RANK, folder, json.dumps(options)],
             env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.gates, self.until = options.get("gates"), options.get("until")
-        self.ready, self.at, self.said, self.other = {}, collections.defaultdict(list), {}, []
+        self.ready, self.process_of, self.at, self.said, self.other = {}, {}, collections.defaultdict(list), {}, []
         self._threads = [threading.Thread(target=self._listen, args=(stream,), daemon=True)
                          for stream in (self.process.stdout, self.process.stderr)]
         for thread in self._threads:
@@ -76,6 +77,7 @@ class Nodes:
                 self.other.append(line)
                 continue
             if "ready" in value:
+                self.process_of[value["ready"]] = value["process"]
                 self.ready[value["ready"]] = value["pid"]
             elif "at" in value:
                 self.at[value["at"]].append(value)

@@ -10,6 +10,7 @@ OPTIONS is a JSON object: the loader's arguments, and
     until    a file: the rank stays until it is there
     of_node  by node, options that differ there
     secret   the job's
+    mortal   the rank may be killed (with until): it is a process of its own, and this one stays
     environment  variables to set before anything is opened
     folder   the dataset, instead of FOLDER
     occupy   a port of this node that somebody else listens at
@@ -45,6 +46,13 @@ def main() -> None:
     secret = options.pop("secret", None)
     if secret is not None:
         os.environ["HDMLP_SECRET"] = secret
+    if options.pop("mortal", False):
+        child = os.fork()
+        if child != 0:
+            os.waitpid(child, 0)
+            while not os.path.exists(wait):
+                time.sleep(0.02)
+            return
     said = {"rank": int(os.environ["RANK"]), "node": node, "epochs": []}
     os.environ.update(options.pop("environment", {}))
     folder, occupied = options.pop("folder", folder), options.pop("occupy", None)
@@ -59,7 +67,7 @@ def main() -> None:
     try:
         with data.DataLoader(data.Folder(folder), seed=5, **options) as loader:
             said["pid"] = loader._stream._client.pid
-            print(json.dumps({"ready": said["rank"], "pid": said["pid"]}), flush=True)
+            print(json.dumps({"ready": said["rank"], "pid": said["pid"], "process": os.getpid()}), flush=True)
             for epoch in range(epochs):
                 digest = hashlib.sha256()
                 for samples, labels in loader:

@@ -7,12 +7,16 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
 from nodes import SAMPLES, Nodes, binary, folder, streams  # noqa: F401: fixtures
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "bench"))
+from throttled import Throttled, Unavailable  # noqa: E402
+
 EPOCHS = 8
 
 
@@ -86,6 +90,84 @@ def test_link_cut_for_a_minute(binary, folder, reference, tmp_path, gates):
     assert status == 0 and streams(said) == reference, "".join(run.other)
     read = [source([run.at[rank][epoch]["places"] for rank in range(3)]) for epoch in range(EPOCHS)]
     assert any(read[epoch] == read[epoch - 1] for epoch in range(5, EPOCHS)), f"{read}{logs}"
+
+
+def test_stopped_and_killed(binary, folder, reference, tmp_path, gates):
+    """A daemon that does nothing for a while, a rank that is killed, and node 0's daemon too: the others go on."""
+    options = {"batch_size": 8, "epochs": EPOCHS, "memory": "2MB", "prefetch_batches": 1, "staging_buffer": "64KiB",
+               "gates": gates, "until": str(tmp_path / "done"), "mortal": True}
+    run = Nodes(binary, folder, 3, options, 1, tmp_path)
+    run.wait_epoch(0, [0, 1, 2])
+    os.kill(run.ready[2], signal.SIGSTOP)
+    run.go_on(0)
+    run.wait_epoch(1, [0, 1])
+    os.kill(run.ready[2], signal.SIGCONT)
+    run.wait_epoch(1, [2])
+    os.kill(run.process_of[2], signal.SIGKILL)
+    for node in (0, 1):
+        run.wait_gone(node, 2)
+    run.go_on(1)
+    run.wait_epoch(2, [0, 1])
+    os.kill(run.ready[0], signal.SIGKILL)
+    run.wait_gone(1, 0)
+    for epoch in range(2, EPOCHS):
+        run.go_on(epoch)
+    run.wait(lambda: 0 in run.said, "rank 0 hears of its daemon's end")
+    run.wait_epoch(EPOCHS - 1, [1])
+    open(options["until"], "w").close()
+    said, status = run.end()
+    assert status == 0 and 2 not in said
+    assert said[0]["kind"] == "DaemonDied" and said[0]["epochs"] == reference[0][:len(said[0]["epochs"])]
+    assert said[1]["epochs"] == reference[1]
+
+
+def test_link_at_a_hundredth(binary, folder, reference, tmp_path, gates):
+    """A link that becomes a hundred times slower than the others, and fast again."""
+    options = {"batch_size": 8, "epochs": EPOCHS, "memory": "2MB", "prefetch_batches": 1, "staging_buffer": "64KiB", "gates": gates}
+    run = Nodes(binary, folder, 3, options, 1, tmp_path, "--rate", "1gbit")
+    run.wait_epoch(0, [0, 1, 2])
+    run.link(1, "--rate", "10mbit")
+    for epoch in range(2):
+        run.go_on(epoch)
+    run.wait_epoch(2, [0, 1, 2])
+    run.link(1, "--rate", "1gbit")
+    for epoch in range(2, EPOCHS):
+        run.go_on(epoch)
+    said, status = run.end()
+    assert status == 0 and streams(said) == reference, "".join(run.other)
+
+
+@pytest.fixture
+def shaky(folder):
+    """The folder behind a mount that can be made to fail."""
+    try:
+        with Throttled(folder, 0) as mount:
+            yield mount
+    except Unavailable as error:
+        pytest.skip(str(error))
+
+
+def test_source_fails_now_and_then(binary, shaky, reference, tmp_path):
+    """One of ten reads fails: every node tries again, and so does who asked it."""
+    shaky.set(fail_rate=0.1)
+    run = Nodes(binary, shaky.path, 3, {"batch_size": 8, "memory": "1MB"}, 1, tmp_path)
+    said, status = run.end()
+    assert status == 0 and streams(said) == {rank: epochs[:3] for rank, epochs in reference.items()}, "".join(run.other)
+    assert shaky.counters()["failed"] > 0
+
+
+def test_sample_that_nobody_can_read(binary, shaky, reference, tmp_path):
+    """The rank that needs it gets an error that names it, whoever answers for it; the others end what they can."""
+    shaky.set(fail="0100.jpg")
+    options = {"batch_size": 8, "memory": "1MB", "source_timeout": "1s", "until": str(tmp_path / "done")}
+    run = Nodes(binary, shaky.path, 3, options, 1, tmp_path)
+    run.wait(lambda: any("kind" in value for value in list(run.said.values())), "a rank gets an error")
+    open(options["until"], "w").close()
+    said, status = run.end()
+    assert status == 0
+    for rank, value in said.items():
+        assert value["epochs"] == reference[rank][:len(value["epochs"])]
+        assert len(value["epochs"]) == 3 or (value["kind"] == "SampleError" and "a/0100.jpg" in value["error"]), value
 
 
 @pytest.fixture(scope="module")
