@@ -248,7 +248,11 @@ func serveMetrics(address string, node *job.Node, log *slog.Logger) (stop func()
 		return nil, fmt.Errorf("metrics = %q: %w", address, err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", prometheus.Handler(node.Reports))
+	mux.Handle("GET /metrics", prometheus.Handler(func(context.Context) []*job.ClusterReport { return summaries(node.Reports()) }))
+	mux.Handle("GET /metrics/cluster", prometheus.Handler(func(ctx context.Context) []*job.ClusterReport {
+		all, _ := node.ClusterReports(ctx, "") // only a name can be wrong
+		return all
+	}))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	done := make(chan struct{})
 	go func() {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -16,26 +17,74 @@ import (
 	"github.com/hdmlp/hdmlp/internal/daemon"
 	"github.com/hdmlp/hdmlp/internal/job"
 	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/report/prometheus"
 )
 
 func newStatsCommand() *cobra.Command {
-	return &cobra.Command{
+	var name string
+	var asMetrics bool
+	cmd := &cobra.Command{
 		Use:   "stats",
-		Short: "Show the running daemon's jobs: stall by cause, bytes by place, caches",
-		Args:  noArgs,
+		Short: "Show running jobs: stall by cause, bytes by place, caches",
+		Long: `Shows the jobs of this node's running daemon: what their ranks waited for, where
+bytes came from, what the caches hold. With --job, a job over all its nodes, as
+this node's daemon hears it from the others; a node that does not answer within
+2 seconds is shown as last heard.`,
+		Example: `  hdmlp stats
+  hdmlp stats --job train --json
+  hdmlp stats --job train --prometheus`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			asJSON, _ := cmd.Flags().GetBool("json")
+			if asJSON && asMetrics {
+				return badInput("--json and --prometheus: give one of them")
+			}
+			form := printForm{asJSON, asMetrics}
+			out := cmd.OutOrStdout()
+			if cmd.Flags().Changed("job") {
+				if name == "" {
+					return badInput("--job is empty: give the job's name, or a part of it; `hdmlp stats` lists the jobs")
+				}
+				var stats daemon.ClusterStats
+				if err := ask("cluster", map[string]any{"job": name}, &stats); err != nil {
+					return err
+				}
+				return form.print(out, stats, stats.Jobs, func() error { return printCluster(stats.Jobs, out) })
+			}
 			var stats daemon.Stats
 			if err := ask("stats", nil, &stats); err != nil {
 				return err
 			}
-			if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
-				e := json.NewEncoder(cmd.OutOrStdout())
-				e.SetIndent("", "  ")
-				return e.Encode(stats)
-			}
-			return printStats(&stats, cmd.OutOrStdout())
+			return form.print(out, stats, summaries(stats.Jobs), func() error { return printStats(&stats, out) })
 		},
 	}
+	cmd.Flags().StringVar(&name, "job", "", "the job of this name, or those with this in their name, over all nodes")
+	cmd.Flags().BoolVar(&asMetrics, "prometheus", false, "print Prometheus's text format")
+	return cmd
+}
+
+// printForm is how statistics are printed: as JSON, as metrics, or as text.
+type printForm struct{ json, metrics bool }
+
+func (f printForm) print(out io.Writer, value any, reports []*job.ClusterReport, text func() error) error {
+	switch {
+	case f.json:
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		return e.Encode(value)
+	case f.metrics:
+		return prometheus.Write(out, reports)
+	}
+	return text()
+}
+
+// summaries are the reports of this node's part alone.
+func summaries(reports []*job.Report) []*job.ClusterReport {
+	out := make([]*job.ClusterReport, len(reports))
+	for i, r := range reports {
+		out[i] = r.Summary()
+	}
+	return out
 }
 
 func newStopCommand() *cobra.Command {
@@ -130,3 +179,87 @@ func causes(stall map[string]float64) string {
 	}
 	return strings.Join(names, ", ")
 }
+
+func printCluster(jobs []*job.ClusterReport, out io.Writer) error {
+	for i, j := range jobs {
+		if i > 0 {
+			fmt.Fprintln(out)
+		}
+		fmt.Fprintf(out, "job %s: %s, %d samples, %s, policy %s, %d node(s), %d rank(s), global batch %d\n",
+			j.Job, j.Dataset, j.Samples, size.Format(j.Bytes), j.Policy, len(j.Nodes), j.WorldSize, j.GlobalBatch)
+		fmt.Fprintf(out, "%s\n", j.Sentence)
+		if err := printNodes(j, out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printNodes prints a table with a row per node, and what does not fit into it.
+func printNodes(j *job.ClusterReport, out io.Writer) error {
+	places := readPlaces(j)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(w, "node\tbatches\tsamples\tfrom source\t%sstaging\tstall s\t\t  stall by cause\n", strings.Join(append(places, ""), "\t"))
+	row := func(name string, t *job.Tally, staging job.StagingReport) {
+		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t", name, t.Batches, t.Samples, size.Format(t.Source.Bytes))
+		for _, place := range places {
+			fmt.Fprintf(w, "%s\t", size.Format(t.Reads[place].Bytes))
+		}
+		fmt.Fprintf(w, "%.0f %%\t%.3f\t\t  %s\n", share(staging.Used+staging.Extra, staging.Size), t.StallSeconds(), causes(t.Stall))
+	}
+	for i := range j.Nodes {
+		n := &j.Nodes[i]
+		name := strconv.Itoa(n.Node)
+		switch {
+		case n.Age < 0 || n.Assembling:
+			continue // there are no numbers; the sentence tells of it
+		case !n.Answering:
+			name = fmt.Sprintf("%d, %.0f s ago", n.Node, n.Age)
+		}
+		row(name, &n.Tally, n.Staging)
+	}
+	row("all", &j.Total, j.Staging)
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, c := range j.Classes {
+		fmt.Fprintf(out, "class %s: %s of %s", c.Name, size.Format(c.Used), size.Format(c.Room))
+		between := ", by node: "
+		for _, n := range j.Nodes {
+			for _, own := range n.Classes {
+				if len(j.Nodes) > 1 && own.Name == c.Name {
+					fmt.Fprintf(out, "%s%d: %.0f %%", between, n.Node, share(own.Used, own.Room))
+					between = ", "
+				}
+			}
+		}
+		fmt.Fprintln(out)
+	}
+	for _, n := range j.Nodes {
+		if n.Waiting != nil && n.Waiting.Seconds > 1 {
+			fmt.Fprintf(out, "node %d waits for sample %d (%s) since %.1f s\n", n.Node, n.Waiting.Sample, n.Waiting.Path, n.Waiting.Seconds)
+		}
+		for _, f := range n.Faults {
+			fmt.Fprintf(out, "unreadable on node %d: sample %d (%s): %s, %s, %d time(s)\n", n.Node, f.Sample, f.Path, f.Reason, f.Policy, f.Count)
+		}
+		if more := n.Unreadable - len(n.Faults); more > 0 {
+			fmt.Fprintf(out, "unreadable on node %d: %d more\n", n.Node, more)
+		}
+	}
+	return nil
+}
+
+// readPlaces lists where samples were read from, beside the source's column: other nodes first, then the classes.
+func readPlaces(j *job.ClusterReport) []string {
+	out := []string{}
+	if len(j.Nodes) > 1 {
+		out = append(out, "peer")
+	}
+	for _, c := range j.Classes {
+		out = append(out, c.Name)
+	}
+	return out
+}
+
+// share is a part in per cent.
+func share(part, whole int64) float64 { return 100 * float64(part) / float64(max(whole, 1)) }

@@ -44,6 +44,59 @@ func TestPrintStats(t *testing.T) {
 	}
 }
 
+// TestPrintCluster: a row per node and one for all; who does not answer is shown as last heard, or not at all.
+func TestPrintCluster(t *testing.T) {
+	tally := func(n int64) job.Tally {
+		return job.Tally{
+			Batches: n, Samples: 10 * n, Stall: map[string]float64{"peer": 0.1, "source": float64(n)}, Source: prefetch.Amount{Samples: 1, Bytes: n << 20},
+			Reads: map[string]prefetch.Amount{"peer": {Samples: n, Bytes: n << 10}, "memory": {Samples: n, Bytes: n << 11}, "source": {Samples: 1, Bytes: 1}},
+		}
+	}
+	memory := []job.ClassReport{{Name: "memory", Room: 1000, Used: 250}}
+	jobs := []*job.ClusterReport{{
+		Job: "train", Dataset: "/data", Samples: 10, Bytes: 2000, Policy: "cooperative", WorldSize: 4, GlobalBatch: 8, Sentence: "All is well.",
+		Total: tally(9), Staging: job.StagingReport{Size: 200, Used: 30, Extra: 20}, Classes: memory, Unreadable: 3,
+		Nodes: []job.NodeReport{
+			{
+				Node: 0, Answering: true, Tally: tally(4), Staging: job.StagingReport{Size: 100, Used: 10}, Classes: memory, Unreadable: 3,
+				Faults:  []prefetch.Fault{{Sample: 3, Path: "/data/a/3.jpg", Reason: "the file is missing", Count: 2, Policy: prefetch.Skip}},
+				Waiting: &job.Waiting{Sample: 5, Path: "/data/a/5.jpg", Seconds: 12.34},
+			},
+			{Node: 1, Age: 12, Tally: tally(5), Staging: job.StagingReport{Size: 100, Used: 20, Extra: 20}, Classes: memory},
+			{Node: 2, Age: -1},
+		},
+	}}
+	var out bytes.Buffer
+	if err := printCluster(jobs, &out); err != nil {
+		t.Fatal(err)
+	}
+	want := `job train: /data, 10 samples, 2.0 KiB, policy cooperative, 3 node(s), 4 rank(s), global batch 8
+All is well.
+         node  batches  samples  from source     peer    memory  staging  stall s    stall by cause
+            0        4       40      4.0 MiB  4.0 KiB   8.0 KiB     10 %    4.100    source 4.000, peer 0.100
+  1, 12 s ago        5       50      5.0 MiB  5.0 KiB  10.0 KiB     40 %    5.100    source 5.000, peer 0.100
+          all        9       90      9.0 MiB  9.0 KiB  18.0 KiB     25 %    9.100    source 9.000, peer 0.100
+class memory: 250 bytes of 1000 bytes, by node: 0: 25 %, 1: 25 %
+node 0 waits for sample 5 (/data/a/5.jpg) since 12.3 s
+unreadable on node 0: sample 3 (/data/a/3.jpg): the file is missing, skip, 2 time(s)
+unreadable on node 0: 2 more
+`
+	if out.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", &out, want)
+	}
+}
+
+// TestStatsFlags: what can not be asked for together, or is empty, is refused before the daemon is asked.
+func TestStatsFlags(t *testing.T) {
+	for _, args := range []string{"stats --json --prometheus", "stats --job="} {
+		root := newRootCommand()
+		root.SetArgs(strings.Fields(args))
+		if err := root.Execute(); !errors.As(err, new(inputError)) {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+}
+
 // TestExitCode: one meaning for each status, in words and in JSON.
 func TestExitCode(t *testing.T) {
 	for _, c := range []struct {

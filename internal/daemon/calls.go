@@ -87,6 +87,15 @@ func (x *conn) answer(ctx context.Context, m protocol.CallMessage) (any, error) 
 		}
 		return rank.Explain(p.Epoch, p.Step, *p.Rank)
 	case "report":
+		p := struct {
+			Cluster bool `json:"cluster"`
+		}{}
+		if err := decodeParams(m.Params, &p); err != nil {
+			return nil, err
+		}
+		if p.Cluster {
+			return rank.ClusterReport(ctx), nil
+		}
 		return rank.Report(), nil
 	case "audit":
 		p := struct {
@@ -98,6 +107,15 @@ func (x *conn) answer(ctx context.Context, m protocol.CallMessage) (any, error) 
 		return rank.Audit(ctx, p.Epoch)
 	case "stats":
 		return x.d.stats(), nil
+	case "cluster":
+		p := struct {
+			Job string `json:"job"`
+		}{}
+		if err := decodeParams(m.Params, &p); err != nil {
+			return nil, err
+		}
+		jobs, err := x.d.cfg.Node.ClusterReports(ctx, p.Job)
+		return ClusterStats{jobs}, err
 	case "shutdown":
 		p := struct {
 			Force bool `json:"force"`
@@ -186,6 +204,11 @@ type Stats struct {
 	PID         int           `json:"pid"`
 	Connections int           `json:"connections"`
 	Jobs        []*job.Report `json:"jobs"`
+}
+
+// ClusterStats is what `hdmlp stats --job` and `hdmlp top` show: jobs over all their nodes.
+type ClusterStats struct {
+	Jobs []*job.ClusterReport `json:"jobs"`
 }
 
 // onlyProblem tells whether the configuration has one problem and no more.

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hdmlp/hdmlp/internal/job"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
@@ -60,6 +61,11 @@ func TestLife(t *testing.T) {
 	if err := json.Unmarshal(result, &report); err != nil || report.Samples != 20 || len(report.Epochs) != 2 || report.Epochs[1].Batches != 4 {
 		t.Errorf("report %s, %v", result, err)
 	}
+	var all job.ClusterReport
+	result, _ = x.call("report", `{"cluster": true}`)
+	if err := json.Unmarshal(result, &all); err != nil || len(all.Nodes) != 1 || all.Total.Batches != 8 || all.Nodes[0].Ranks[0].Batches != 8 || all.Steps != 4 {
+		t.Errorf("report of the cluster %s, %v", result, err)
+	}
 	if result, failure := x.call("explain", `{"epoch": 1, "step": 3}`); failure != nil || !strings.Contains(string(result), `"ids":[`) {
 		t.Errorf("explain: %s, %v", result, failure)
 	}
@@ -91,6 +97,8 @@ func TestCalls(t *testing.T) {
 	for _, c := range []struct{ method, params, kind, words string }{
 		{"dance", "{}", protocol.KindProtocol, `"dance"`},
 		{"dataset", `{"knd": 1}`, protocol.KindProtocol, "knd"},
+		{"cluster", `{"job": "train"}`, protocol.KindConfig, "none is running"},
+		{"cluster", `{"jobs": 1}`, protocol.KindProtocol, "jobs"},
 		{"dataset", `{"kind": "tape", "path": "/data"}`, protocol.KindConfig, "tape"},
 		{"samples", `{"kind": "fake", "path": "/data", "from": 3, "to": 30}`, protocol.KindConfig, "0 to 20"},
 		{"samples", `{"kind": "fake", "path": "/long", "from": 0, "to": 10000}`, protocol.KindLimit, "too long"},
@@ -295,6 +303,14 @@ func TestClient(t *testing.T) {
 	}
 	if a, b := stats.Jobs[0], stats.Jobs[1]; a.Job != "j" || a.Assembling || b.Job != "slow" || !b.Assembling || b.Dataset != "/slow" {
 		t.Errorf("jobs %+v, %+v", a, b)
+	}
+	var over ClusterStats
+	if err := c.Call("cluster", map[string]any{"job": "j"}, &over); err != nil || len(over.Jobs) != 1 || over.Jobs[0].Job != "j" || len(over.Jobs[0].Nodes) != 1 {
+		t.Errorf("job j over all nodes: %+v, %v", over, err)
+	}
+	over = ClusterStats{}
+	if err := c.Call("cluster", nil, &over); err != nil || len(over.Jobs) != 2 || !over.Jobs[1].Nodes[0].Assembling {
+		t.Errorf("all jobs over all nodes: %+v, %v", over, err)
 	}
 	x.close()
 	for len(stats.Jobs) > 1 {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,6 +38,9 @@ type others struct {
 	cache    atomic.Pointer[prefetch.Cache]
 	rooms    []placement.Node // of all nodes
 	roster   roster
+
+	mu   sync.Mutex
+	last map[int]heard // what nodes last said of themselves
 }
 
 // spans tells whether the job has several nodes.

@@ -48,7 +48,7 @@ func (j *Job) form(ctx context.Context, progress func(protocol.ProgressMessage))
 	if err != nil {
 		return err
 	}
-	o := &others{job: j, me: j.message.Cluster.Node}
+	o := &others{job: j, me: j.message.Cluster.Node, last: make(map[int]heard)}
 	if o.tls, err = j.tls(); err != nil {
 		return badInput("%v", err)
 	}
@@ -83,7 +83,7 @@ func (o *others) options(ranks []int) (cluster.Options, error) {
 	}
 	options := cluster.Options{
 		Job: m.Job, Node: c.Node, Nodes: c.Nodes, WorldSize: m.WorldSize, Ranks: ranks,
-		Secret: []byte(c.Secret), TLS: o.tls, Deadline: j.cfg.StartTimeout, Facts: j.facts(), Log: j.log,
+		Secret: []byte(c.Secret), TLS: o.tls, Deadline: j.cfg.StartTimeout, Facts: j.facts(), Answer: j.answer, Log: j.log,
 	}
 	local, err := cluster.Local(c.Node, j.cfg.Interface)
 	if c.Node == 0 {

@@ -13,6 +13,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement"
 	"github.com/hdmlp/hdmlp/internal/prefetch"
 	"github.com/hdmlp/hdmlp/internal/preprocess"
+	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
 // Report is a job's ledger: what its ranks waited for, where every byte came
@@ -23,10 +24,13 @@ type Report struct {
 	Samples     int    `json:"samples"`
 	Bytes       int64  `json:"bytes"`
 	Policy      string `json:"policy"`
+	Node        int    `json:"node"` // this one, of Nodes
+	Nodes       int    `json:"nodes"`
 	WorldSize   int    `json:"world_size"`
 	GlobalBatch int    `json:"global_batch_size"`
 	Seed        uint64 `json:"seed"`
 	Planned     int    `json:"planned_epochs"` // 0: no end
+	Steps       int    `json:"steps"`          // of an epoch
 	DropLast    bool   `json:"drop_last"`
 	Shuffle     string `json:"shuffle"`
 	Scheme      string `json:"scheme"`
@@ -68,10 +72,17 @@ type EpochSummary struct {
 
 // RankReport is one rank's part.
 type RankReport struct {
-	Rank    int                    `json:"rank"`
-	Open    bool                   `json:"open"`
+	Rank int  `json:"rank"`
+	Open bool `json:"open"`
+	Position
 	Epochs  []prefetch.EpochReport `json:"epochs"`
 	Staging StagingReport          `json:"staging"`
+}
+
+// Position is the batch that a rank takes next.
+type Position struct {
+	Epoch int `json:"epoch"`
+	Step  int `json:"step"`
 }
 
 // StagingReport is a rank's staging buffer, in bytes.
@@ -100,24 +111,12 @@ func (r *Rank) Report() *Report { return r.job.report() }
 
 // Reports lists the reports of all jobs, by name.
 func (n *Node) Reports() []*Report {
-	n.mu.Lock()
-	jobs := make([]*Job, 0, len(n.jobs))
-	for _, j := range n.jobs {
-		jobs = append(jobs, j)
-	}
-	n.mu.Unlock()
 	var out []*Report
-	for _, j := range jobs {
-		select {
-		case <-j.ready:
-			if j.err == nil {
-				out = append(out, j.report())
-			}
-		default:
-			out = append(out, j.assembling())
+	for _, j := range n.open() {
+		if r := j.now(); r != nil {
+			out = append(out, r)
 		}
 	}
-	slices.SortFunc(out, func(a, b *Report) int { return cmp.Compare(a.Job, b.Job) })
 	return out
 }
 
@@ -130,7 +129,9 @@ func (j *Job) assembling() *Report {
 	if n := j.scanned.Load(); n > 0 {
 		found = fmt.Sprintf(", %d files found so far", n)
 	}
+	me, nodes := place(&j.message)
 	return &Report{
+		Node: me, Nodes: nodes,
 		Job: j.message.Job, Dataset: j.message.Dataset.Path, Policy: j.cfg.Policy,
 		WorldSize: j.message.WorldSize, GlobalBatch: j.message.Stream.GlobalBatch,
 		Assembling: true,
@@ -141,7 +142,9 @@ func (j *Job) assembling() *Report {
 
 func (j *Job) report() *Report {
 	index := j.dataset.Index()
+	me, nodes := place(&j.message)
 	r := &Report{
+		Node: me, Nodes: nodes, Steps: j.stream.Steps(),
 		Job: j.message.Job, Dataset: j.message.Dataset.Path, Samples: index.Len(), Bytes: index.Bytes(),
 		Policy: j.cfg.Policy, WorldSize: j.message.WorldSize, GlobalBatch: j.message.Stream.GlobalBatch,
 		Seed: *j.message.Stream.Seed, Planned: j.message.Stream.Epochs, DropLast: j.message.Stream.DropLast,
@@ -170,6 +173,12 @@ func (j *Job) report() *Report {
 	j.mu.Lock()
 	for rank, ledger := range j.ledgers {
 		rr := RankReport{Rank: rank, Epochs: ledger.Epochs()}
+		if epoch, step, ok := ledger.Last(); ok {
+			rr.Position = Position{epoch, step + 1}
+			if rr.Step == r.Steps {
+				rr.Position = Position{epoch + 1, 0}
+			}
+		}
 		if open := j.ranks[rank]; open != nil {
 			rr.Open = true
 			_, rr.Staging.Size = open.buffer.Ring()
@@ -248,12 +257,7 @@ func (r *Report) sentence() string {
 			causes[cause] += s
 		}
 	}
-	worst, most := "", 0.0
-	for cause, s := range causes {
-		if s > most || (s == most && cause < worst) {
-			worst, most = cause, s
-		}
-	}
+	worst, most := worst(causes)
 	var b strings.Builder
 	ranks := max(len(r.Ranks), 1)
 	who := "the process"
@@ -301,9 +305,30 @@ func (r *Report) settled() (first, later, utilisation float64) {
 	return first, later / float64(max(epochs, 1)), utilisation
 }
 
+// worst is the cause of most of a stall.
+func worst(stall map[string]float64) (cause string, most float64) {
+	for c, s := range stall {
+		if s > most || (s == most && c < cause) {
+			cause, most = c, s
+		}
+	}
+	return cause, most
+}
+
+// place tells which node this is, and of how many.
+func place(m *protocol.OpenMessage) (node, nodes int) {
+	if m.Cluster == nil {
+		return 0, 1
+	}
+	return m.Cluster.Node, m.Cluster.Nodes
+}
+
 func plural(n int, word string) string {
 	if n == 1 {
 		return "1 " + word
+	}
+	if strings.HasSuffix(word, "tch") {
+		word += "e"
 	}
 	return fmt.Sprintf("%d %ss", n, word)
 }

@@ -27,6 +27,10 @@ type Ledger struct {
 	mu     sync.Mutex
 	epochs map[int]*epochAccount
 	sent   []sentBatch // emitted and not yet yielded, in order
+	last   struct {    // the one yielded last
+		epoch, step int
+		ok          bool // there is one
+	}
 }
 
 type epochAccount struct {
@@ -138,8 +142,18 @@ func (l *Ledger) Yielded(epoch, step int, stall time.Duration) (ok bool) {
 		}
 		l.charge(&l.sent[i], blocked, now)
 	}
+	if last >= 0 {
+		l.last.epoch, l.last.step, l.last.ok = epoch, step, true
+	}
 	l.sent = l.sent[last+1:]
 	return last >= 0
+}
+
+// Last returns the batch that was yielded last; ok: there was one.
+func (l *Ledger) Last() (epoch, step int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last.epoch, l.last.step, l.last.ok
 }
 
 // charge adds a yielded batch to its epoch's account. l.mu is held.

@@ -385,9 +385,14 @@ class Loader:
         """What this process counted so far."""
         return Stats(self._batches, self._samples, self._waits, self._stall / 1e9)
 
-    def report(self) -> Report:
-        """The job's ledger: what was read from where, and what the stalls were for."""
-        return Report(self._ready().call("report") or {})
+    def report(self, cluster: bool = False) -> Report:
+        """The job's ledger: what was read from where, and what the stalls were for.
+
+        Args:
+            cluster: over all of the job's nodes, with the epochs added up, and each node's part; the others are asked
+                for it. False: of all ranks on this node, epoch by epoch.
+        """
+        return Report(self._ready().call("report", {"cluster": True} if cluster else None) or {})
 
     def explain(self, epoch: int, step: int, rank: Optional[int] = None) -> Explanation:
         """Which samples a batch consists of, without reading them.

@@ -1,6 +1,7 @@
 package prometheus_test
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"net/http/httptest"
@@ -19,12 +20,16 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // scrape reads the text format: metrics with their labels, and their values.
-func scrape(t *testing.T, reports ...*job.Report) map[string]float64 {
+func scrape(t *testing.T, reports ...*job.ClusterReport) map[string]float64 {
 	t.Helper()
 	w := httptest.NewRecorder()
-	prometheus.Handler(func() []*job.Report { return reports }).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	prometheus.Handler(func(context.Context) []*job.ClusterReport { return reports }).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	if w.Code != 200 {
 		t.Fatalf("status %d: %s", w.Code, w.Body)
+	}
+	var text strings.Builder
+	if err := prometheus.Write(&text, reports); err != nil || text.String() != w.Body.String() {
+		t.Errorf("written (%v)\n%s\nserved\n%s", err, &text, w.Body)
 	}
 	out := map[string]float64{}
 	for line := range strings.Lines(w.Body.String()) {
@@ -49,25 +54,30 @@ func TestValues(t *testing.T) {
 		}
 	}
 	r := &job.Report{
-		Job: `a "job"`, Utilisation: 0.75, Bound: 1000, Source: prefetch.Amount{Samples: 3, Bytes: 1010},
+		Job: `a "job"`, Node: 3, Nodes: 5, Utilisation: 0.75, Bound: 1000, Source: prefetch.Amount{Samples: 3, Bytes: 1010},
 		Ranks: []job.RankReport{
-			{Rank: 0, Epochs: []prefetch.EpochReport{epoch(1), epoch(2)}, Staging: job.StagingReport{Used: 7, Extra: 4}},
+			{Rank: 0, Epochs: []prefetch.EpochReport{epoch(1), epoch(2)}, Staging: job.StagingReport{Size: 20, Used: 7, Extra: 4}},
 			{Rank: 1, Epochs: []prefetch.EpochReport{epoch(4)}},
 		},
 		Classes: []job.ClassReport{{Name: "memory", Room: 500, Used: 300}},
 		Faults:  make([]prefetch.Fault, 2),
 	}
-	got := scrape(t, r, &job.Report{Job: "being put together", Assembling: true})
-	label := `job="a \"job\""`
+	all := r.Summary()
+	all.Nodes = append(all.Nodes, job.NodeReport{Node: 4, Age: -1, Ranks: []job.RankTally{{Rank: 8}}})
+	got := scrape(t, all, (&job.Report{Job: "being put together", Assembling: true}).Summary())
+	label := `job="a \"job\"",node="3"`
 	want := map[string]float64{}
-	for rank, v := range []struct{ batches, source, handover, staging float64 }{{3, 3, 1, 11}, {4, 4, 0.5, 0}} {
+	for rank, v := range []struct{ batches, source, handover, staging, size float64 }{{3, 3, 1, 11, 20}, {4, 4, 0.5, 0, 0}} {
 		want[fmt.Sprintf(`hdmlp_batches_total{%s,rank="%d"}`, label, rank)] = v.batches
 		want[fmt.Sprintf(`hdmlp_samples_total{%s,rank="%d"}`, label, rank)] = 10 * v.batches
 		want[fmt.Sprintf(`hdmlp_stall_seconds_total{cause="source",%s,rank="%d"}`, label, rank)] = v.source
 		want[fmt.Sprintf(`hdmlp_stall_seconds_total{cause="handover",%s,rank="%d"}`, label, rank)] = v.handover
 		want[fmt.Sprintf(`hdmlp_read_bytes_total{%s,place="memory",rank="%d"}`, label, rank)] = 100 * v.batches
 		want[fmt.Sprintf(`hdmlp_staging_used_bytes{%s,rank="%d"}`, label, rank)] = v.staging
+		want[fmt.Sprintf(`hdmlp_staging_size_bytes{%s,rank="%d"}`, label, rank)] = v.size
 	}
+	want["hdmlp_node_up{"+label+"}"] = 1
+	want[`hdmlp_node_up{job="a \"job\"",node="4"}`] = 0
 	want["hdmlp_source_bytes_total{"+label+"}"] = 1010
 	want["hdmlp_source_bound_bytes{"+label+"}"] = 1000
 	want["hdmlp_utilisation_ratio{"+label+"}"] = 0.75
