@@ -58,6 +58,7 @@ var rooms = []struct {
 	{"internal/report", []string{"internal/config/size", "internal/simulate"}},
 	{"internal/report/prometheus", []string{"internal/job"}},
 	{"internal/daemon", []string{"internal/config", "internal/dataset", "internal/storageclass", "internal/protocol", "internal/prefetch", "internal/job"}},
+	{"internal/top", []string{"internal/config/size", "internal/job"}},
 	{"internal/devcluster", nil},
 	{"bench/throttle", nil},
 	{"bench/exchange", []string{"internal/certificate", "internal/exchange"}},
@@ -72,6 +73,7 @@ var testsOnly = map[string][]string{
 	"internal/prefetch":            {"internal/storageclass/memory", "internal/storageclass/file"},
 	"internal/job":                 {"internal/storageclass/memory", "internal/storageclass/file", "internal/dataset/folder"},
 	"internal/report/prometheus":   {"internal/prefetch"},
+	"internal/top":                 {"internal/prefetch"},
 	"internal/daemon":              {"internal/storageclass/memory", "internal/dataset/folder"},
 }
 
@@ -87,6 +89,7 @@ var forbidden = map[string][]string{
 	"github.com/hanwen/go-fuse/v2":        {"bench/throttle"},
 	"google.golang.org/grpc":              {"bench/exchange"},
 	"github.com/hashicorp/memberlist":     {"internal/cluster"},
+	"charm.land/bubbletea/v2":             {"internal/top"},
 	"connectrpc.com/connect":              {"internal/cluster", "internal/cluster/clusterpb"},
 	"golang.org/x/image/webp":             {"internal/transform/codec"},
 	"github.com/vishvananda/netlink":      {"internal/devcluster"},

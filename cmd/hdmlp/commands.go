@@ -10,6 +10,7 @@ func commands() []*cobra.Command {
 		newConfigCommand(),
 		newServeCommand(kinds),
 		newStatsCommand(),
+		newTopCommand(),
 		newStopCommand(),
 		newSimulateCommand(),
 		newTransformCommand(),

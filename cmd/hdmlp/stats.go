@@ -113,7 +113,12 @@ func ask(method string, params, result any) error {
 		return err
 	}
 	defer c.Close()
-	err = c.Call(method, params, result)
+	return call(c, method, params, result)
+}
+
+// call makes of what the daemon refuses as wrong input an inputError.
+func call(c *daemon.Client, method string, params, result any) error {
+	err := c.Call(method, params, result)
 	var refused *protocol.ErrorMessage
 	if errors.As(err, &refused) && refused.Kind == protocol.KindConfig {
 		return inputError{err}

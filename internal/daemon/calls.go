@@ -106,8 +106,10 @@ func (x *conn) answer(ctx context.Context, m protocol.CallMessage) (any, error) 
 		}
 		return rank.Audit(ctx, p.Epoch)
 	case "stats":
+		x.asked.Store(true)
 		return x.d.stats(), nil
 	case "cluster":
+		x.asked.Store(true)
 		p := struct {
 			Job string `json:"job"`
 		}{}

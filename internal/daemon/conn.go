@@ -29,6 +29,7 @@ type conn struct {
 	rank  atomic.Pointer[job.Rank] // set by OPEN
 	opens bool                     // OPEN was received; reader's own
 	holds atomic.Bool              // a job is open, or being opened
+	asked atomic.Bool              // what the daemon does, as `hdmlp stats` and `hdmlp top` do
 	tasks sync.WaitGroup           // calls and OPEN under way
 	slots chan struct{}            // limits calls under way
 
@@ -56,6 +57,9 @@ const maxCalls = 16
 func newConn(d *Daemon, c *net.UnixConn) *conn {
 	return &conn{d: d, c: c, log: d.cfg.Log, slots: make(chan struct{}, maxCalls)}
 }
+
+// looksOn tells of a connection whose run has returned whether it was only there to see what the daemon does.
+func (x *conn) looksOn() bool { return x.asked.Load() && !x.opens }
 
 // run serves the connection until it ends.
 func (x *conn) run(ctx context.Context) {

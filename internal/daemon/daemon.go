@@ -53,6 +53,7 @@ type Daemon struct {
 	mu     sync.Mutex
 	conns  map[*conn]struct{}
 	idle   *time.Timer // running while there are no connections
+	until  time.Time   // when it ends, if nobody comes who does more than look on; zero: nobody has been here
 	leaves bool        // nobody came within the linger time: whoever comes now is not greeted, and finds another daemon
 }
 
@@ -161,7 +162,7 @@ func (d *Daemon) leave() {
 	}
 }
 
-// serve runs one connection.
+// serve runs one connection. Those that only look on do not make the daemon stay any longer once they are gone.
 func (d *Daemon) serve(ctx context.Context, c *net.UnixConn) {
 	x := newConn(d, c)
 	d.mu.Lock()
@@ -178,8 +179,11 @@ func (d *Daemon) serve(ctx context.Context, c *net.UnixConn) {
 
 	d.mu.Lock()
 	delete(d.conns, x)
+	if d.until.IsZero() || !x.looksOn() {
+		d.until = time.Now().Add(d.cfg.Linger)
+	}
 	if len(d.conns) == 0 {
-		d.idle.Reset(d.cfg.Linger)
+		d.idle.Reset(time.Until(d.until))
 	}
 	d.mu.Unlock()
 }

@@ -374,6 +374,31 @@ func TestComesAtTheLastMoment(t *testing.T) {
 	far.Close()
 }
 
+// TestOnlookers: who only looks at what runs does not keep the daemon, however often he comes.
+func TestOnlookers(t *testing.T) {
+	const linger = 300 * time.Millisecond
+	r := start(t, func(d *Daemon) { d.cfg.Linger = linger })
+	x := r.hello()
+	x.open()
+	x.close()
+	limit := time.Now().Add(20 * time.Second)
+	for looks := 0; ; looks++ {
+		c, err := Dial(r.address, "test")
+		if err == nil {
+			err = c.Call([]string{"stats", "cluster"}[looks%2], nil, &struct{}{})
+			c.Close()
+		}
+		if err != nil {
+			t.Logf("it was gone after %d looks", looks)
+			break
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("the daemon is still there after %d looks", looks)
+		}
+	}
+	r.end()
+}
+
 // TestTurnAway: without descriptors to spare a process is told need and limit.
 func TestTurnAway(t *testing.T) {
 	r := start(t)

@@ -1,0 +1,184 @@
+package top
+
+import (
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/job"
+)
+
+// Snapshot is what was known of the jobs at a time.
+type Snapshot struct {
+	At   time.Time
+	Jobs []*job.ClusterReport
+}
+
+// job finds a job of the same name; nil: there is none.
+func (s *Snapshot) job(name string) *job.ClusterReport {
+	if s == nil {
+		return nil
+	}
+	for _, j := range s.Jobs {
+		if j.Job == name {
+			return j
+		}
+	}
+	return nil
+}
+
+// node finds a node's part.
+func node(j *job.ClusterReport, number int) *job.NodeReport {
+	if j == nil {
+		return nil
+	}
+	for i := range j.Nodes {
+		if n := &j.Nodes[i]; n.Node == number && n.Age >= 0 && !n.Assembling {
+			return n
+		}
+	}
+	return nil
+}
+
+// rank finds a rank's part.
+func rank(n *job.NodeReport, number int) *job.RankTally {
+	if n == nil {
+		return nil
+	}
+	for i := range n.Ranks {
+		if n.Ranks[i].Rank == number {
+			return &n.Ranks[i]
+		}
+	}
+	return nil
+}
+
+// pace is what happened between two tallies, by second. Of what is not known there is nothing.
+type pace struct {
+	known   bool
+	batches float64
+	bytes   map[string]float64 // by place; "source" is all that left it
+	stall   map[string]float64 // by cause, the share of the ranks' time, 0 to 1
+	ranks   int
+}
+
+// between compares two tallies of some ranks; without a time between them nothing is known. Counters that went
+// back, because a rank came anew, count as if nothing happened.
+func between(before, now *job.Tally, seconds float64, ranks int) pace {
+	if before == nil || seconds <= 0 {
+		return pace{}
+	}
+	p := pace{known: true, bytes: map[string]float64{}, stall: map[string]float64{}, ranks: ranks}
+	p.batches = max(0, float64(now.Batches-before.Batches)) / seconds
+	for place, a := range now.Reads {
+		p.bytes[place] = max(0, float64(a.Bytes-before.Reads[place].Bytes)) / seconds
+	}
+	p.bytes["source"] = max(0, float64(now.Source.Bytes-before.Source.Bytes)) / seconds
+	for cause, s := range now.Stall {
+		p.stall[cause] = min(1, max(0, s-before.Stall[cause])/seconds/float64(max(ranks, 1)))
+	}
+	return p
+}
+
+// add adds another pace, of other ranks.
+func (p *pace) add(o pace) {
+	if !o.known {
+		return
+	}
+	if !p.known {
+		*p = pace{known: true, bytes: map[string]float64{}, stall: map[string]float64{}}
+	}
+	p.batches += o.batches
+	for place, b := range o.bytes {
+		p.bytes[place] += b
+	}
+	if all := p.ranks + o.ranks; all > 0 {
+		for cause := range p.stall {
+			p.stall[cause] *= float64(p.ranks) / float64(all)
+		}
+		for cause, s := range o.stall {
+			p.stall[cause] += s * float64(o.ranks) / float64(all)
+		}
+		p.ranks = all
+	}
+}
+
+// stalled is the share of the time over all causes.
+func (p *pace) stalled() (sum float64) {
+	for _, s := range p.stall {
+		sum += s
+	}
+	return min(1, sum) // a batch may bring the stall of a time before
+}
+
+// openRanks counts a node's ranks that are there.
+func openRanks(n *job.NodeReport) (open int) {
+	for _, r := range n.Ranks {
+		if r.Open {
+			open++
+		}
+	}
+	return open
+}
+
+// apart is the time between what a node said at two snapshots, in seconds.
+func apart(before *Snapshot, old *job.NodeReport, now *Snapshot, n *job.NodeReport) float64 {
+	return now.At.Sub(before.At).Seconds() - n.Age + old.Age
+}
+
+// nodePace is a node's pace since before. A node that does not answer has none.
+func nodePace(before, now *Snapshot, name string, n *job.NodeReport) pace {
+	old := node(before.job(name), n.Node)
+	if old == nil || !n.Answering {
+		return pace{}
+	}
+	return between(&old.Tally, &n.Tally, apart(before, old, now, n), openRanks(n))
+}
+
+// progress is how far a job is.
+type progress struct {
+	epoch, step int     // that the rank which is furthest behind takes next
+	done        float64 // share of all batches, or without an end of the epoch's, 0 to 1
+	left        float64 // batches that this rank has to take until then
+	speed       float64 // batches per second and rank; 0: not known, or it stands still
+}
+
+// progressOf finds how far the job is, and how fast it was since before.
+func progressOf(before, now *Snapshot, j *job.ClusterReport) (progress, bool) {
+	least, found := 0, false
+	var moved, speeds float64
+	for i := range j.Nodes {
+		n := &j.Nodes[i]
+		if !n.Answering || n.Assembling { // where such a node is now nobody knows
+			continue
+		}
+		old := node(before.job(j.Job), n.Node)
+		for _, r := range n.Ranks {
+			at := r.Epoch*j.Steps + r.Step
+			if !r.Open {
+				continue
+			}
+			if !found || at < least {
+				least, found = at, true
+			}
+			if was := rank(old, r.Rank); was != nil {
+				if seconds := apart(before, old, now, n); seconds > 0 {
+					moved += max(0, float64(at-was.Epoch*j.Steps-was.Step)) / seconds
+					speeds++
+				}
+			}
+		}
+	}
+	if !found || j.Steps == 0 {
+		return progress{}, false
+	}
+	p := progress{epoch: least / j.Steps, step: least % j.Steps}
+	all, done := j.Steps, p.step
+	if j.Planned > 0 {
+		all, done = j.Planned*j.Steps, least
+	}
+	done = min(done, all)
+	p.done, p.left = float64(done)/float64(all), float64(all-done)
+	if speeds > 0 {
+		p.speed = moved / speeds
+	}
+	return p, true
+}
