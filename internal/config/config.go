@@ -44,7 +44,7 @@ type Config struct {
 	Port             int    // first of those that nodes of a job use; 0: node 0's is the launcher's, the others any
 	Interface        string // where other nodes reach this one: an interface, address, network or name; "": where node 0 sees it
 	StartTimeout     time.Duration
-	TLS              string // off, on
+	TLS              bool   // between the nodes of a job
 	TLSCert          string // "": trust by the job's secret alone
 	TLSKey           string
 	TLSCA            string

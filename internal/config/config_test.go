@@ -48,7 +48,7 @@ func TestDefaults(t *testing.T) {
 	want := &config.Config{
 		Memory: 10 << 30, PrefetchBatches: 64, SourceThreads: 16, CacheThreads: 4,
 		SourceTimeout: time.Minute, OnError: "raise", Policy: "cooperative",
-		IndexDir: "", StartTimeout: 5 * time.Minute, TLS: "off", Linger: 30 * time.Second, LogLevel: "info",
+		IndexDir: "", StartTimeout: 5 * time.Minute, Linger: 30 * time.Second, LogLevel: "info",
 		StorageClasses: []config.StorageClass{{Kind: "memory", Capacity: 10 << 30, Threads: 4}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -146,7 +146,8 @@ func TestWrong(t *testing.T) {
 		"port":          {arguments: map[string]any{"metrics": ":99999"}, want: []string{"not a port"}},
 		"no port":       {variables: map[string]string{"HDMLP_PORT": "0"}, want: []string{`port = "0" (HDMLP_PORT): too small; allowed: a whole number from 1 to 65535`}},
 		"network":       {arguments: map[string]any{"interface": "eth0 eth1"}, want: []string{`interface = "eth0 eth1" (argument): not one word`, `"10.1.0.0/16"`}},
-		"one of three":  {arguments: map[string]any{"tls": "on", "tls_cert": "/c.pem"}, want: []string{`tls_key = "" (default): missing: tls_cert is given`, "tls_ca = "}},
+		"switch":        {arguments: map[string]any{"tls": "maybe"}, want: []string{`tls = "maybe" (argument): neither on nor off; allowed: on or off`}},
+		"one of three":  {arguments: map[string]any{"tls": true, "tls_cert": "/c.pem"}, want: []string{`tls_key = "" (default): missing: tls_cert is given`, "tls_ca = "}},
 		"without tls":   {variables: map[string]string{"HDMLP_TLS_CERT": "/c", "HDMLP_TLS_KEY": "/k", "HDMLP_TLS_CA": "/a"}, want: []string{`tls_ca = "/a" (HDMLP_TLS_CA): of no use while tls is off; allowed: tls = on`}},
 		"unknown key":   {arguments: map[string]any{"memroy": 1.0}, want: []string{`memroy = "1" (argument): unknown key; did you mean "memory"?`}},
 		"variable":      {variables: map[string]string{"HDMLP_MEMROY": "1"}, want: []string{`HDMLP_MEMROY = "1" (environment): unknown variable; did you mean "HDMLP_MEMORY"?`}},

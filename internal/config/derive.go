@@ -130,7 +130,7 @@ func (r *resolver) checkTLS() {
 		switch {
 		case f.path == "":
 			problem.Wrong = "missing: " + given[0].key + " is given, and the three belong together"
-		case c.TLS == "off":
+		case !c.TLS:
 			problem.Wrong, problem.Allowed = "of no use while tls is off", "tls = on"
 		default:
 			continue

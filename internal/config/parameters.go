@@ -17,6 +17,7 @@ const (
 	Enum     Kind = "enum"     // one of Parameter.Values
 	Path     Kind = "path"     // an absolute path, "~/" for the home directory; may be empty
 	Address  Kind = "address"  // "host:port"; may be empty
+	Switch   Kind = "switch"   // on or off; true and false as well
 	Network  Kind = "network"  // of this host: an interface, an address, a network or a name; may be empty
 )
 
@@ -44,7 +45,7 @@ type Parameter struct {
 	Max     int64    // the same; 0: no limit
 	Help    string   // one sentence, without its full stop
 
-	field func(*Config) any // where the value goes: *int64, *int, *time.Duration or *string
+	field func(*Config) any // where the value goes: *int64, *int, *bool, *time.Duration or *string
 }
 
 // parameters is the one table of what can be configured. Flags, keys of the
@@ -131,7 +132,7 @@ var parameters = [...]Parameter{
 	},
 	{
 		Key: "interface", Kind: Network, Scope: Job,
-		Help:  "Where the other nodes of a job reach this one, and nothing else is listened at; empty: wherever this node and node 0 see each other",
+		Help:  "Where the other nodes of a job reach this one, and the only place where it is listened for them; empty: all addresses, and the others are told the one that node 0 sees",
 		field: func(c *Config) any { return &c.Interface },
 	},
 	{
@@ -140,8 +141,8 @@ var parameters = [...]Parameter{
 		field: func(c *Config) any { return &c.StartTimeout },
 	},
 	{
-		Key: "tls", Kind: Enum, Scope: Job, Default: "off", Values: []string{"off", "on"},
-		Help:  "Whether all that nodes say to each other, samples included, goes over TLS 1.3. Without tls_cert, nodes trust each other by the job's secret alone",
+		Key: "tls", Kind: Switch, Scope: Job, Default: "off",
+		Help:  "Whether control and samples go over TLS 1.3 between the nodes of a job; without tls_cert they trust each other by the job's secret alone",
 		field: func(c *Config) any { return &c.TLS },
 	},
 	{

@@ -33,6 +33,8 @@ func (p Parameter) Allowed() string {
 			time.Duration(p.Min), time.Duration(p.Max))
 	case Enum:
 		text = suggest.List(p.Values)
+	case Switch:
+		text = "on or off"
 	case Path:
 		text = `an absolute path, or one that begins with "~/"`
 	case Address:
@@ -67,6 +69,16 @@ func (p Parameter) parse(text string, field any) error {
 		}
 		*field = int(n)
 		return p.inRange(n)
+	case *bool:
+		switch text {
+		case "on", "true":
+			*field = true
+		case "off", "false":
+			*field = false
+		default:
+			return errors.New("neither on nor off")
+		}
+		return nil
 	case *time.Duration:
 		d, err := parseDuration(text)
 		if err != nil {

@@ -213,7 +213,7 @@ func (j *Job) meeting() (host string, port int, err error) {
 // tls is how nodes talk to each other; nil: without TLS.
 func (j *Job) tls() (*tls.Config, error) {
 	switch {
-	case j.cfg.TLS != "on":
+	case !j.cfg.TLS:
 		return nil, nil
 	case j.cfg.TLSCert == "":
 		return certificate.Drawn()
