@@ -14,6 +14,7 @@ OPTIONS is a JSON object: the loader's arguments, and
     environment  variables to set before anything is opened
     folder   the dataset, instead of FOLDER
     occupy   a port of this node that somebody else listens at
+    stay     a file: with its loader closed, the rank keeps a connection to the daemon until it is there
     absent   true: the rank does not open the loader, and stays until
 """
 
@@ -28,7 +29,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import hdmlp.data as data  # noqa: E402
-from hdmlp import errors  # noqa: E402
+from hdmlp import _daemon, errors  # noqa: E402
 
 
 def places(loader) -> dict:
@@ -60,6 +61,8 @@ def main() -> None:
         occupant = socket.socket()
         occupant.bind(("", occupied))
         occupant.listen()
+    stay = options.pop("stay", None)
+    keeper = _daemon.connect() if stay else None
     if options.pop("absent", False):
         while not os.path.exists(wait):
             time.sleep(0.02)
@@ -92,6 +95,10 @@ def main() -> None:
             time.sleep(0.02)
         return
     print(json.dumps(said), flush=True)
+    if keeper is not None:
+        while not os.path.exists(stay):
+            time.sleep(0.02)
+        keeper.close()
 
 
 if __name__ == "__main__":

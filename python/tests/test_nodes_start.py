@@ -164,13 +164,15 @@ def test_one_node_listens_nowhere(binary, folder, tmp_path):
 
 @pytest.mark.parametrize("tls", ["off", True])
 def test_chosen_ports_and_interface(binary, folder, alone, tmp_path, tls):
-    """A job listens at the three ports that were asked for, on one address, and nowhere else."""
-    done = tmp_path / "done"
-    options = {**BASE, "epochs": 3, "start_timeout": "60s", "port": 7000, "interface": "eth0", "tls": tls, "until": str(done)}
+    """A job listens at the three ports that were asked for, on one address, and nowhere else; and nowhere when it has ended."""
+    done, over = tmp_path / "done", tmp_path / "over"
+    options = {**BASE, "epochs": 3, "start_timeout": "60s", "port": 7000, "interface": "eth0", "tls": tls, "until": str(done), "stay": str(over)}
     run = Nodes(binary, folder, 3, options, 1, tmp_path)
     run.wait_ready(3)
     found = {rank: sockets(pid) for rank, pid in run.ready.items()}
     done.touch()
+    run.wait(lambda: len(run.said) == 3 and not any(sockets(pid) for pid in run.ready.values()), "the daemons listen nowhere")
+    over.touch()
     said, status = run.end()
     assert status == 0 and streams(said) == alone, "".join(run.other)
     for rank, at in found.items():
