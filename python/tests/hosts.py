@@ -1,0 +1,120 @@
+"""Several hosts of one machine, for launchers: with names of their own, and a stand-in for ssh to get there."""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+import uuid
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+# What ssh does, among the hosts: the command is a shell's, and the environment nobody's. Options come before the host.
+_SSH = """#!/bin/sh
+while [ "${1#-}" != "$1" ]; do shift; done
+host=$1; shift
+exec %(binary)s dev exec "${host#node}" --run %(run)s -- env -i %(environment)s unshare --uts -- \\
+    sh -c 'hostname "$0" && eval "$*"' "$host" "$@"
+"""
+
+
+class Hosts:
+    """The hosts node0, node1 and so on: network namespaces of a `hdmlp dev cluster`, which end with it.
+
+    Attributes:
+        ssh: a program that is used as ssh is.
+        bin: a directory that stands first in PATH on all hosts.
+        directory: for files of this run.
+
+    Raises:
+        OSError: this machine, or this user, can not have them.
+    """
+
+    def __init__(self, binary, directory, count=2, names=()):
+        self.directory = str(directory)
+        self.bin = os.path.join(self.directory, "bin")
+        os.makedirs(self.bin)
+        self.program("python", f'exec {shlex.quote(sys.executable)} "$@"')
+        run = f"hosts-{uuid.uuid4().hex[:12]}"
+        known = os.path.join(self.directory, "hosts")
+        open(known, "w").close()
+        self._cluster = subprocess.Popen(
+            [binary, "dev", "cluster", "-n", str(count), "--run", run, "--mount", f"{known}:/etc/hosts", "--", "sleep", "infinity"],
+            stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        said = self._cluster.stderr.readline()  # hdmlp: run NAME: 2 node(s), 10.1.2.1 to 10.1.2.2
+        if "node(s)" not in said:
+            said += self._cluster.stderr.read()
+            self._cluster.wait()
+            raise OSError(said.strip())
+        network = said.split("node(s), ")[1].split()[0].rpartition(".")[0]
+        with open(known, "w") as file:  # in place: the hosts have this very file
+            file.write("127.0.0.1 localhost\n")
+            for number in range(count):
+                file.write(f"{network}.{number + 1} node{number} {' '.join(name.format(number) for name in names)}\n")
+        home = os.path.join(self.directory, "home")
+        os.makedirs(home)
+        environment = {
+            "HOME": home, "USER": "root", "PATH": f"{self.bin}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "PYTHONPATH": os.path.dirname(_HERE), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1",
+            "HDMLP_LINGER": "0s", "HDMLP_MEMORY": "64MiB", "HDMLP_INDEX_DIR": os.path.join(self.directory, "index")}
+        self.ssh = self.program("ssh", _SSH.split("\n", 1)[1] % {
+            "binary": shlex.quote(binary), "run": run,
+            "environment": " ".join(shlex.quote(f"{key}={value}") for key, value in environment.items())})
+
+    def program(self, name, script):
+        """Puts a shell script into ``bin``; its path."""
+        path = os.path.join(self.bin, name)
+        with open(path, "w") as file:
+            file.write(f"#!/bin/sh\n{script}\n")
+        os.chmod(path, 0o755)
+        return path
+
+    def start(self, node, command, environment=None, **options):
+        """Starts a command on a host.
+
+        Args:
+            node: the host's number.
+            command: a list, or a line for its shell.
+            environment: what it is to have beside the hosts' own.
+        """
+        line = command if isinstance(command, str) else shlex.join(command)
+        for key, value in (environment or {}).items():
+            line = f"export {key}={shlex.quote(value)}; {line}"
+        return subprocess.Popen([self.ssh, f"node{node}", line], stdin=subprocess.DEVNULL, text=True, start_new_session=True, **options)
+
+    def run(self, node, command, environment=None, cwd=None, timeout=120):
+        """Runs a command on a host to its end: its exit status, and all that it wrote."""
+        process = self.start(node, command, environment, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        return self.end(process, timeout)
+
+    @staticmethod
+    def end(process, timeout=120):
+        """A process's exit status, and all that it wrote."""
+        try:
+            out, _ = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            out, _ = process.communicate()
+            raise AssertionError(f"it hangs: {process.args}; {out}") from None
+        return process.returncode, out
+
+    def wait_for(self, node, command, words, environment=None, timeout=30):
+        """Waits until a command prints these words.
+
+        Raises:
+            OSError: it does not.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            _, out = self.run(node, command, environment)
+            if out.strip() == words:
+                return
+            if time.monotonic() > deadline:
+                raise OSError(f"{command}: {out}")
+            time.sleep(0.05)
+
+    def close(self):
+        """Ends the hosts, and all that runs on them."""
+        self._cluster.terminate()
+        self._cluster.communicate()

@@ -1,0 +1,345 @@
+"""The launchers that users have, for real, on several hosts: torchrun, Slurm, Open MPI, MPICH; and a Kubernetes job's manifest.
+
+They start the examples as they are, and every rank must be given what torch's sampler, or a job on one node, gives it.
+"""
+
+import glob
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+
+import kubernetes_validate
+import pytest
+import yaml
+
+pytest.importorskip("torch")
+pytest.importorskip("torchvision")
+
+from hdmlp import _daemon, errors  # noqa: E402
+from hosts import Hosts  # noqa: E402
+from reference import batches as reference, jpegs  # noqa: E402
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+EXAMPLES = os.path.join(os.path.dirname(os.path.dirname(_HERE)), "examples")
+WORLD, EPOCHS, BATCH_SIZE, SEED = 4, 4, 32, 42  # the last three as in examples/train.py
+SAMPLES = 300
+
+#: A script without torch: samples' bytes.
+RAW = """
+import sys
+from recorded import DataLoader, ImageFolder
+
+with DataLoader(ImageFolder(sys.argv[1]), batch_size=32, seed=42, epochs=4) as loader:
+    for epoch in range(4):
+        for samples, labels in loader:
+            pass
+"""
+
+
+@pytest.fixture(scope="module")
+def binary():
+    try:
+        return _daemon.find_binary()
+    except errors.DaemonNotFoundError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def hosts(binary, tmp_path_factory):
+    if os.getuid() != 0:
+        pytest.skip("hosts of one machine need root")
+    hosts = Hosts(binary, tmp_path_factory.mktemp("hosts"), 2, names=["train-{0}.train train-{0}"])
+    # Before torch 2.0 torchrun's own defaults of the two are refused by Python 3.11's enumerations. There is no local rank 9.
+    hosts.program("torchrun", 'exec /usr/bin/torchrun --redirects 9:1 --tee 9:1 "$@"')
+    yield hosts
+    hosts.close()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return jpegs(tmp_path_factory.mktemp("images") / "train", {f"class{i:02d}": SAMPLES // 20 for i in range(20)})
+
+
+class Work:
+    """A working directory with the examples, whose loader records what it gives."""
+
+    def __init__(self, path, raw):
+        self.path = str(path)
+        for name in ("train.py", "slurm/train.sbatch"):
+            shutil.copy(os.path.join(EXAMPLES, name), self.path)
+        shutil.copy(os.path.join(_HERE, "recorded.py"), self.path)
+        os.mkdir(os.path.join(self.path, "records"))
+        if raw:
+            open(os.path.join(self.path, "RAW"), "w").close()
+        with open(os.path.join(self.path, "train.py")) as file:
+            script = file.read()
+        assert "from hdmlp.torch import" in script
+        with open(os.path.join(self.path, "train.py"), "w") as file:
+            file.write(RAW if raw else script.replace("from hdmlp.torch import", "from recorded import"))
+
+    def records(self):
+        """What the ranks were given."""
+        out = {}
+        for path in glob.glob(os.path.join(self.path, "records", "*.json")):
+            with open(path) as file:
+                record = json.load(file)
+            out[record["rank"]] = record
+        return out
+
+
+@pytest.fixture
+def work(tmp_path):
+    return Work(tmp_path, raw=False)
+
+
+@pytest.fixture
+def raw(tmp_path):
+    return Work(tmp_path, raw=True)
+
+
+@pytest.fixture(scope="module")
+def alone(hosts, folder, tmp_path_factory):
+    """What the ranks are given on one node, which is what torch's sampler gives them."""
+    work = Work(tmp_path_factory.mktemp("alone"), raw=False)
+    status, out = hosts.run(0, ["torchrun", "--standalone", f"--nproc_per_node={WORLD}", "train.py", folder], cwd=work.path)
+    assert status == 0, out
+    records = work.records()
+    assert records.keys() == set(range(WORLD))
+    for rank, record in records.items():
+        assert (record["nodes"], record["host"]) == (1, "node0")
+        expected = reference(folder, BATCH_SIZE, EPOCHS, SEED, False, rank, WORLD)
+        assert [labels for _, labels in record["epochs"]] == [[y for _, ys in epoch for y in ys] for epoch in expected]
+    return {rank: record["epochs"] for rank, record in records.items()}
+
+
+@pytest.fixture(scope="module")
+def alone_raw(folder):
+    """As `alone`, for samples' bytes: what torch's loader gives, in the form of a record."""
+    out = {}
+    for rank in range(WORLD):
+        out[rank] = []
+        for epoch in reference(folder, BATCH_SIZE, EPOCHS, SEED, False, rank, WORLD):
+            digest = hashlib.sha256()
+            for samples, _ in epoch:
+                digest.update(b"".join(samples))
+            out[rank].append([digest.hexdigest(), [y for _, labels in epoch for y in labels]])
+    return out
+
+
+def check(work, expected, nodes=(0, 0, 1, 1), first=0, host="node{}"):
+    """Every rank was given what it should be, on the node where it should be.
+
+    Args:
+        nodes: of each rank.
+        first: the number of the host that is node 0.
+        host: what a host is called.
+    """
+    records = work.records()
+    assert records.keys() == set(range(WORLD))
+    for rank, record in records.items():
+        assert (record["node"], record["nodes"], record["host"]) == (nodes[rank], 2, host.format((nodes[rank] + first) % 2))
+        assert record["epochs"] == expected[rank]
+
+
+def together(hosts, lines, work, environment=None):
+    """Runs a command on each host at once; all must end well."""
+    processes = [hosts.start(node, line, environment, cwd=work.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                 for node, line in enumerate(lines)]
+    ends = [hosts.end(process) for process in processes]
+    assert [status for status, _ in ends] == [0] * len(ends), ends
+
+
+def test_torchrun(hosts, folder, alone, work):
+    line = ["torchrun", "--nnodes=2", "--nproc_per_node=2", "--rdzv_backend=c10d", "--rdzv_endpoint=node0:29400", "train.py", folder]
+    together(hosts, [line, line], work)
+    check(work, alone, first=int(work.records()[0]["host"][-1]))  # the rendezvous numbers the hosts
+
+
+def needed(*programs):
+    """Skips, or fails where scripts/setup could have installed it, without one of these programs."""
+    for program in programs:
+        if not os.path.exists(program):
+            (pytest.fail if shutil.which("apt-get") else pytest.skip)(f"no {program}: `scripts/setup test` installs it")
+
+
+# mpirun
+
+MPI = {"openmpi": "/usr/bin/mpirun.openmpi", "mpich": "/usr/bin/mpirun.mpich"}
+
+
+def mpirun(hosts, kind, work, command, environment=None):
+    """Runs an mpirun command on node0, with the hosts in the file `hosts`."""
+    needed(MPI[kind])
+    with open(os.path.join(work.path, "hosts"), "w") as file:
+        file.write("".join({"openmpi": f"node{node} slots=2\n", "mpich": f"node{node}:2\n"}[kind] for node in range(2)))
+    status, out = hosts.run(0, f"mpirun() {{ {MPI[kind]} \"$@\"; }}; {command}", {
+        "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_plm_rsh_agent": hosts.ssh,
+        "HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": hosts.ssh, **(environment or {})}, cwd=work.path)
+    return status, out
+
+
+@pytest.mark.parametrize("kind", ["openmpi", "mpich"])
+def test_mpirun(hosts, folder, alone, work, kind):
+    """The commands of examples/mpi."""
+    with open(os.path.join(EXAMPLES, "mpi", "README.md")) as file:
+        commands = dict(zip(MPI, re.findall(r"^    (mpirun .*)$", file.read(), re.MULTILINE)))
+    status, out = mpirun(hosts, kind, work, commands[kind].replace("/data/train", folder))
+    assert status == 0, out
+    check(work, alone)
+
+
+@pytest.mark.parametrize("kind, order, nodes", [
+    ("openmpi", "--map-by slot", (0, 0, 1, 1)), ("openmpi", "--map-by node", (0, 1, 0, 1)),
+    ("mpich", "-ppn 2", (0, 0, 1, 1)), ("mpich", "-ppn 1", (0, 1, 0, 1))])
+def test_mpirun_without_torch(hosts, folder, alone_raw, raw, kind, order, nodes):
+    """Ranks node by node, and round the nodes; node 0's address by HDMLP_NODES."""
+    given = {"openmpi": "--hostfile hosts -x HDMLP_NODES=node0", "mpich": "-f hosts -genv HDMLP_NODES node0"}[kind]
+    status, out = mpirun(hosts, kind, raw, f"mpirun {given} -n 4 {order} python train.py {folder}")
+    assert status == 0, out
+    check(raw, alone_raw, nodes)
+
+
+# Slurm
+
+CONF = """
+ClusterName=test
+SlurmctldHost=node0
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+CredType=cred/munge
+AuthInfo=socket={0}/munge.socket
+StateSaveLocation={0}/state
+SlurmdSpoolDir={0}/spool-%n
+SlurmctldPidFile={0}/slurmctld.pid
+SlurmdPidFile={0}/slurmd-%n.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+SelectType=select/linear
+SchedulerType=sched/builtin
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SlurmdParameters=config_overrides
+NodeName=node[0-1] CPUs=64 RealMemory=512000
+PartitionName=all Nodes=ALL Default=YES
+"""
+
+
+@pytest.fixture(scope="module")
+def slurm(hosts, tmp_path_factory):
+    """A Slurm with its controller on node0, and a slurmd on each host: the variables that its commands need."""
+    needed("/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/bin/sbatch", "/usr/sbin/munged")
+    directory = str(tmp_path_factory.mktemp("slurm"))
+    os.mkdir(os.path.join(directory, "state"))
+    with open(os.path.join(directory, "slurm.conf"), "w") as file:
+        file.write(CONF.format(directory))
+    with open(os.open(os.path.join(directory, "munge.key"), os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+        file.write(os.urandom(1024))
+    munged = ["munged", "--foreground", "--force"] + [
+        f"--{key}={directory}/munge.{name}" for key, name in
+        (("socket", "socket"), ("key-file", "key"), ("pid-file", "pid"), ("log-file", "log"), ("seed-file", "seed"))]
+    environment = {"SLURM_CONF": os.path.join(directory, "slurm.conf")}
+    processes = []
+    with open(os.path.join(directory, "log"), "w") as log:
+        def start(node, *command):
+            processes.append(hosts.start(node, list(command), environment, stdout=log, stderr=log))
+        try:
+            start(0, *munged)
+            hosts.wait_for(0, f"munge -S {directory}/munge.socket -n >/dev/null && echo ready", "ready")
+            start(0, "slurmctld", "-D")
+            for node in range(2):
+                start(node, "slurmd", "-D", "-N", f"node{node}")
+            hosts.wait_for(0, "sinfo -h -N -o %T | sort | uniq -c | tr -s ' '", "2 idle", environment)
+        except OSError as error:
+            with open(os.path.join(directory, "log")) as said:
+                raise AssertionError(f"{error}; {said.read()}") from None
+        yield environment
+        for process in reversed(processes):
+            process.terminate()
+            process.wait()
+
+
+def sbatch(hosts, slurm, work, *command):
+    """Submits a batch script, waits for its end, and gives how it ended and what it wrote."""
+    status, job = hosts.run(0, ["sbatch", "--parsable", "--output=out", *command], slurm, cwd=work.path)
+    assert status == 0, job
+    # Not sbatch --wait: it looks only now and then.
+    hosts.wait_for(0, f"squeue -h -j {job.strip()} -t pending,running,completing", "", slurm, 120)
+    _, state = hosts.run(0, f"squeue -h -j {job.strip()} -t all -o %T", slurm)
+    with open(os.path.join(work.path, "out")) as file:
+        return state.strip(), file.read()
+
+
+def test_sbatch(hosts, slurm, folder, alone, work):
+    state, out = sbatch(hosts, slurm, work, "train.sbatch", folder)
+    assert state == "COMPLETED", out
+    check(work, alone)
+    assert re.findall("epoch [0-3]: loss", out) == [f"epoch {epoch}: loss" for epoch in range(EPOCHS)]
+
+
+@pytest.mark.parametrize("more, nodes", [((), (0, 0, 1, 1)), (("--distribution=cyclic",), (0, 1, 0, 1))])
+def test_srun_without_torch(hosts, slurm, folder, alone_raw, raw, more, nodes):
+    """Nothing is set: node 0 is the first of the step's nodes, and the secret is the user's own."""
+    status, out = hosts.run(0, ["srun", "-N2", "-n4", *more, "python", "train.py", folder], slurm, cwd=raw.path)
+    assert status == 0, out
+    check(raw, alone_raw, nodes)
+
+
+@pytest.mark.parametrize("kind", ["openmpi", "mpich"])
+def test_mpirun_in_a_slurm_job(hosts, slurm, folder, alone_raw, raw, kind):
+    """mpirun starts its processes through srun: what Slurm says is then about others."""
+    needed(MPI[kind])
+    script = os.path.join(raw.path, "job")
+    with open(script, "w") as file:
+        file.write(f"#!/bin/sh\n{MPI[kind]} -n 4 python train.py {folder}\n")
+    environment = {**slurm, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    state, out = sbatch(hosts, environment, raw, "--nodes=2", "--ntasks-per-node=2", script)
+    assert state == "COMPLETED", out
+    check(raw, alone_raw)
+
+
+# Kubernetes
+
+
+def manifest():
+    with open(os.path.join(EXAMPLES, "kubernetes", "job.yaml")) as file:
+        return list(yaml.safe_load_all(file))
+
+
+@pytest.mark.parametrize("version", ["1.25", "1.37"])
+def test_kubernetes_schemas(version):
+    for resource in manifest():
+        kubernetes_validate.validate(resource, version, strict=True)
+    resource["spec"]["completion_mode"] = "Indexed"
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(resource, version, strict=True)
+
+
+def test_kubernetes_job(hosts, folder, alone, work):
+    """The container's command, with the variables of an indexed job, once per pod: here of two."""
+    service, job = manifest()
+    pod = job["spec"]["template"]["spec"]
+    container, = pod["containers"]
+    name = job["metadata"]["name"]
+    assert (pod["subdomain"], service["spec"]["selector"]) == (service["metadata"]["name"], {"job-name": name})
+    assert f"--nnodes={job['spec']['completions']}" in container["command"] and job["spec"]["parallelism"] == job["spec"]["completions"]
+    assert any(mount["mountPath"] == "/data" for mount in container["volumeMounts"])
+    secrets = {"train-hdmlp": {"secret": "0123456789abcdef" * 4}}
+
+    def line(index):
+        environment = {"JOB_COMPLETION_INDEX": str(index)}
+        for variable in container["env"]:
+            reference = variable["valueFrom"]["secretKeyRef"]
+            environment[variable["name"]] = secrets[reference["name"]][reference["key"]]
+        words = [re.sub(r"\$\((\w+)\)", lambda match: environment[match[1]], word) for word in container["command"]]
+        words = [word.replace("/data/train", folder).replace("--nnodes=4", "--nnodes=2") for word in words]
+        return f"hostname {name}-{index}; export KUBERNETES_SERVICE_HOST=10.96.0.1 " + " ".join(
+            f"{key}={value}" for key, value in environment.items()) + "; " + shlex.join(words)
+
+    together(hosts, [line(0), line(1)], work)
+    check(work, alone, host="train-{}")
