@@ -76,7 +76,7 @@ type agent struct {
 
 const (
 	grace     = 2 * time.Second // beyond the deadline, for those who are to be told
-	tellTime  = 5 * time.Second // to reach node 0, for who only wants to say that it can not take part
+	tellTime  = 5 * time.Second // to meet the others, for who only wants to say that it can not take part
 	flushTime = 500 * time.Millisecond
 )
 
@@ -146,9 +146,13 @@ func (a *agent) wait(ctx context.Context) error {
 	_, late := err.(*MissingError)
 	_, canceled := err.(*CanceledError)
 	if a.hub != nil && !late && !canceled { // nodes that come a little later are told as well
+		patience := grace
+		if a.hub.own.GetFailure() != nil { // the others may not have begun yet
+			patience = tellTime
+		}
 		select {
 		case <-a.hub.allTold:
-		case <-time.After(grace):
+		case <-time.After(patience):
 		case <-ctx.Done():
 		}
 	}

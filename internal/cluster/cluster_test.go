@@ -241,7 +241,7 @@ func TestSecret(t *testing.T) {
 		t.Errorf("node 1: %v", errs[1])
 	}
 	var missing *MissingError
-	if !errors.As(errs[0], &missing) || len(missing.Refused) != 1 || !like(missing.Refused[0], "127.0.0.1:*, which says that it is node 1, does not know this job's secret: give all nodes the same") {
+	if !errors.As(errs[0], &missing) || len(missing.Refused) != 1 || !like(missing.Refused[0], "127.0.0.1:*, which says that it is node 1, does not know this job's secret: give all nodes the same, by HDMLP_SECRET or HDMLP_SECRET_FILE") {
 		t.Errorf("node 0: %v", errs[0])
 	}
 }

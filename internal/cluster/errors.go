@@ -68,9 +68,9 @@ type SecretError struct {
 
 func (e *SecretError) Error() string {
 	if e.Node == 0 {
-		return fmt.Sprintf("%s, which says that it is node %d, does not know this job's secret: give all nodes the same", e.Address, e.Claimed)
+		return fmt.Sprintf("%s, which says that it is node %d, does not know this job's secret: give all nodes the same, by HDMLP_SECRET or HDMLP_SECRET_FILE", e.Address, e.Claimed)
 	}
-	return fmt.Sprintf("node %d and node 0 (%s) do not have the same secret: give all nodes the same", e.Node, e.Address)
+	return fmt.Sprintf("node %d and node 0 (%s) do not have the same secret: give all nodes the same, by HDMLP_SECRET or HDMLP_SECRET_FILE", e.Node, e.Address)
 }
 
 // TLSError: the two sides can not talk by TLS, or only one of them would.

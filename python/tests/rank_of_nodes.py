@@ -15,6 +15,7 @@ OPTIONS is a JSON object: the loader's arguments, and
     folder   the dataset, instead of FOLDER
     occupy   a port of this node that somebody else listens at
     stay     a file: with its loader closed, the rank keeps a connection to the daemon until it is there
+    together a directory, and how many ranks there are: with their daemons started, all open the loader at once
     absent   true: the rank does not open the loader, and stays until
 """
 
@@ -62,7 +63,14 @@ def main() -> None:
         occupant.bind(("", occupied))
         occupant.listen()
     stay = options.pop("stay", None)
-    keeper = _daemon.connect() if stay else None
+    together = options.pop("together", None)
+    keeper = _daemon.connect() if stay or together else None
+    if together is not None:
+        place, ranks = together
+        with open(os.path.join(place, f"{said['rank']}-{node}"), "w"):
+            pass
+        while len(os.listdir(place)) < ranks:
+            time.sleep(0.02)
     if options.pop("absent", False):
         while not os.path.exists(wait):
             time.sleep(0.02)
@@ -95,10 +103,9 @@ def main() -> None:
             time.sleep(0.02)
         return
     print(json.dumps(said), flush=True)
-    if keeper is not None:
+    if stay is not None:
         while not os.path.exists(stay):
             time.sleep(0.02)
-        keeper.close()
 
 
 if __name__ == "__main__":

@@ -13,13 +13,15 @@ from nodes import SAMPLES, Nodes, alone, binary, folder, streams  # noqa: F401: 
 from hdmlp._version import __version__
 
 IP = r"10\.\d+\.\d+\.\d+"
-BASE = {"batch_size": 8, "memory": "2MB", "epochs": 1, "start_timeout": "3s"}
+BASE = {"batch_size": 8, "memory": "2MB", "epochs": 1, "start_timeout": "4s"}
 
 
 def start(binary, folder, tmp_path, nodes, options, of_node, expect):
     """What the ranks in expect said, when all of them have: all stay until then."""
-    done = tmp_path / "done"
-    run = Nodes(binary, folder, nodes, {**BASE, **options, "of_node": {str(n): o for n, o in of_node.items()}, "until": str(done)}, 1, tmp_path)
+    done, together = tmp_path / "done", tmp_path / "together"
+    together.mkdir()
+    options = {**BASE, "together": [str(together), nodes], **options}
+    run = Nodes(binary, folder, nodes, {**options, "of_node": {str(n): o for n, o in of_node.items()}, "until": str(done)}, 1, tmp_path)
     try:
         run.wait(lambda: set(expect) <= run.said.keys(), f"ranks {expect} give up")
     finally:
@@ -74,14 +76,14 @@ def test_fewer_nodes(binary, folder, tmp_path):
     """The deadline names who did not come, and exit status 2 is what a script makes of it."""
     said = start(binary, folder, tmp_path, 3, {}, {1: {"absent": True}}, [0, 2])
     for rank in (0, 2):
-        check(said[rank], "ConfigError", rf"node 1 of 3 did not come within 3s; there: node 0 \(.*\), node 2 \({IP}:\d+\)\. Look at those nodes' logs")
+        check(said[rank], "ConfigError", rf"node 1 of 3 did not come within 4s; there: node 0 \(.*\), node 2 \({IP}:\d+\)\. Look at those nodes' logs")
 
 
 def test_wrong_secret(binary, folder, tmp_path):
     """The node hears of it at once, node 0 at the deadline: a stranger must not be able to stop the job."""
     said = start(binary, folder, tmp_path, 2, {}, {1: {"secret": "0123456789abcdef0123456789abcdef", "start_timeout": "60s"}}, [0, 1])
     check(said[1], "ConfigError", rf"node 1 and node 0 \({IP}:29510\) do not have the same secret: give all nodes the same")
-    check(said[0], "ConfigError", rf"node 1 of 2 did not come within 3s; .*refused: {IP}:\d+, which says that it is node 1, does not know this job's secret")
+    check(said[0], "ConfigError", rf"node 1 of 2 did not come within 4s; .*refused: {IP}:\d+, which says that it is node 1, does not know this job's secret")
 
 
 def test_wrong_secret_is_logged_at_once(binary, folder, tmp_path):
@@ -97,26 +99,26 @@ def test_wrong_secret_is_logged_at_once(binary, folder, tmp_path):
 
 @pytest.mark.parametrize("of_node, concerned, other", [
     ({0: {"occupy": 7000}}, r"node 0 could not listen at :7000 \(control\): the port is in use.* The key port \(HDMLP_PORT\) chooses others",
-     rf"node 1 could not reach {IP}:7000 \(node 0\) within 3s: no answer"),
+     rf"node 1 could not reach {IP}:7000 \(node 0\) within 4s: no answer"),
     ({0: {"occupy": 7001}}, r"node 0 could not listen at :7001 \(samples\): the port is in use", None),
     ({1: {"occupy": 7001}}, r"node 1 could not listen at :7001 \(samples\): the port is in use", None),
     ({1: {"occupy": 7002}}, r"node 1 could not listen at :7002 \(failure detection, TCP and UDP\): the port is in use", None),
 ], ids=["control", "samples of node 0", "samples", "failure detection"])
 def test_port_in_use(binary, folder, tmp_path, of_node, concerned, other):
-    said = start(binary, folder, tmp_path, 2, {"port": 7000}, of_node, [0, 1])
+    said = start(binary, folder, tmp_path, 2, {"port": 7000, "start_timeout": "4s" if other else "60s"}, of_node, [0, 1])
     node = next(iter(of_node))
     check(said[node], "ConfigError", concerned)
     check(said[1 - node], "ConfigError", other or concerned)
 
 
 @pytest.mark.parametrize("nodes, words", [
-    ("192.0.2.1", r"node 1 could not reach 192\.0\.2\.1:29510 \(node 0\) within 3s: .*unreachable"),
-    ("no-such-host.invalid", r"node 1 could not reach no-such-host\.invalid:29510 \(node 0\) within 3s: lookup no-such-host\.invalid"),
+    ("192.0.2.1", r"node 1 could not reach 192\.0\.2\.1:29510 \(node 0\) within 4s: .*unreachable"),
+    ("no-such-host.invalid", r"node 1 could not reach no-such-host\.invalid:29510 \(node 0\) within 4s: lookup no-such-host\.invalid"),
 ])
 def test_unreachable(binary, folder, tmp_path, nodes, words):
     said = start(binary, folder, tmp_path, 2, {}, {1: {"environment": {"HDMLP_NODES": nodes}}}, [0, 1])
     check(said[1], "ConfigError", words)
-    check(said[0], "ConfigError", "node 1 of 2 did not come within 3s")
+    check(said[0], "ConfigError", "node 1 of 2 did not come within 4s")
 
 
 @pytest.mark.parametrize("interface, why", [("eth7", "it is no interface or address, and as a name: lookup eth7"), ("192.0.2.7", "it is none of this host's"), ("172.31.255.0/24", "it is none of this host's")])
@@ -187,7 +189,7 @@ def test_chosen_ports_and_interface(binary, folder, alone, tmp_path, tls):
 def test_tls_on_one_side(binary, folder, tmp_path, zero, one, one_says, zero_says):
     said = start(binary, folder, tmp_path, 2, {}, {0: {"tls": zero}, 1: {"tls": one, "start_timeout": "60s"}}, [0, 1])
     check(said[1], "ConfigError", rf"node 1 and node 0 \({IP}:29510\) can not talk by TLS: {one_says}")
-    check(said[0], "ConfigError", rf"node 1 of 2 did not come within 3s; .*refused: {IP}:\d+ was refused by TLS: {zero_says}")
+    check(said[0], "ConfigError", rf"node 1 of 2 did not come within 4s; .*refused: {IP}:\d+ was refused by TLS: {zero_says}")
 
 
 @pytest.fixture(scope="module")
