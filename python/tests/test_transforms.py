@@ -40,7 +40,8 @@ WRONG = [
 
 def plain(text):
     """A repr without what torchvision changes from release to release."""
-    return re.sub(r",? antialias=\w+|interpolation=bilinear\)(?=,)|\)", "", text).replace("(", "").replace("interpolation=bilinear", "")
+    text = re.sub(r",? antialias=\w+|interpolation=bilinear\)(?=,)|[\])]|(?<=\d)\.0\b", "", text)
+    return re.sub(r"[\[(]|interpolation=bilinear", "", text)
 
 
 @pytest.mark.parametrize("name, args, keywords", SAME)
@@ -118,7 +119,7 @@ def test_dtypes():
 def test_interpolations():
     from PIL import Image
     for mode in V.InterpolationMode:
-        assert T.Resize(3, mode).interpolation.value == mode.value
+        assert T.Resize(3, mode).interpolation.value == mode.value.replace("-exact", "")  # the same of PIL images
     assert T.Resize(3, Image.BICUBIC).interpolation is T.InterpolationMode.BICUBIC
     assert T.Resize(3, Image.HAMMING).interpolation is T.InterpolationMode.HAMMING
 
