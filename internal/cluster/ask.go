@@ -11,7 +11,7 @@ import (
 const MaxAnswer = 1 << 20
 
 // mostQuestions is how many questions of others a node answers at a time; to further ones it gives no answer.
-const mostQuestions = 64
+func (o *Options) mostQuestions() int { return 64 + 4*o.Nodes }
 
 // ask passes p's question on. The hub remembers nothing of it: answers name who asked.
 func (h *hub) ask(p *peer, q *pb.Question) {
@@ -120,7 +120,7 @@ func (a *agent) reply(q *pb.Question) {
 		m.Id, m.Node = q.GetId(), q.GetNode()
 		up.Send(&pb.Message{Kind: &pb.Message_Answer{Answer: m}})
 	}
-	if a.closed || a.o.Answer == nil || a.replies == mostQuestions {
+	if a.closed || a.o.Answer == nil || a.replies == a.o.mostQuestions() {
 		send(&pb.Answer{None: true})
 		return
 	}

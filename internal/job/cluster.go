@@ -41,6 +41,7 @@ type others struct {
 
 	mu   sync.Mutex
 	last map[int]heard // what nodes last said of themselves
+	told map[nodeEpoch][]auditPart
 }
 
 // spans tells whether the job has several nodes.

@@ -308,18 +308,22 @@ func (j *Job) clusterReport(ctx context.Context) *ClusterReport {
 }
 
 // answer answers another node's question.
-func (j *Job) answer(_ context.Context, what string) []byte {
-	if what != askReport {
-		return nil
+func (j *Job) answer(ctx context.Context, what string) []byte {
+	if text, ok := strings.CutPrefix(what, askAudit); ok {
+		return j.answerAudit(ctx, text)
 	}
 	r := j.now()
-	if r == nil {
+	if what != askReport || r == nil {
 		return nil
 	}
-	text, err := json.Marshal(r.node())
+	return marshal(r.node())
+}
+
+// marshal encodes what always can be.
+func marshal(v any) []byte {
+	text, err := json.Marshal(v)
 	if err != nil {
-		j.log.Error("report to another node", "error", err)
-		return nil
+		panic(err)
 	}
 	return text
 }
@@ -376,9 +380,9 @@ func (o *others) part(n int, answer []byte, now time.Time) NodeReport {
 	case err != nil:
 		r.Why = fmt.Sprintf("it says what is no report: %v", err)
 	case !o.cluster.Alive(n):
-		r.Why = "its daemon is gone"
+		r.Why = "it is gone"
 	case n != 0 && o.me != 0 && !o.cluster.Alive(0):
-		r.Why = "node 0's daemon, by way of which nodes ask each other, is gone"
+		r.Why = "node 0, by way of which nodes ask each other, is gone"
 	default:
 		r.Why = fmt.Sprintf("nothing was heard within %v", askTime)
 	}

@@ -112,10 +112,10 @@ func TestClusterReport(t *testing.T) {
 	eventually(t, "node 1 knows that node 2 is gone", func() bool { return !ranks[2].job.others.cluster.Alive(2) })
 	c := ranks[2].ClusterReport(t.Context())
 	gone := c.Nodes[2]
-	if gone.Answering || gone.Age < 0 || gone.Why != "its daemon is gone" || gone.Batches != 16 || c.Total.Batches != 48 {
+	if gone.Answering || gone.Age < 0 || gone.Why != "it is gone" || gone.Batches != 16 || c.Total.Batches != 48 {
 		t.Errorf("of who is gone: %+v, in all %+v", gone, c.Total)
 	}
-	if !strings.Contains(c.Sentence, "Node 2 does not answer: its daemon is gone.") {
+	if !strings.Contains(c.Sentence, "Node 2 does not answer: it is gone.") {
 		t.Error(c.Sentence)
 	}
 	for _, r := range ranks[:4] {

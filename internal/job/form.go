@@ -48,7 +48,7 @@ func (j *Job) form(ctx context.Context, progress func(protocol.ProgressMessage))
 	if err != nil {
 		return err
 	}
-	o := &others{job: j, me: j.message.Cluster.Node, last: make(map[int]heard)}
+	o := &others{job: j, me: j.message.Cluster.Node, last: make(map[int]heard), told: make(map[nodeEpoch][]auditPart)}
 	if o.tls, err = j.tls(); err != nil {
 		return badInput("%v", err)
 	}

@@ -64,9 +64,10 @@ type Job struct {
 	ranks   map[int]*Rank
 	ledgers map[int]*prefetch.Ledger // of all ranks that ever joined
 	audits  map[auditKey]auditEntry
-	came    []int         // ranks of this node that have asked to open it
-	audited int           // the last epoch that a rank has finished
-	changed chan struct{} // closed and replaced when audits or ranks change
+	flights map[int]*auditFlight // by epoch; those that succeeded stay, while their epoch may be asked for
+	came    []int                // ranks of this node that have asked to open it
+	audited int                  // the last epoch that a rank has finished
+	changed chan struct{}        // closed and replaced when audits or ranks change
 
 	epochs struct { // has a lock of its own: to draw an epoch takes long
 		sync.Mutex
@@ -108,7 +109,7 @@ func (n *Node) Open(ctx context.Context, m protocol.OpenMessage, progress func(p
 		j = &Job{
 			node: n, log: n.log.With("job", m.Job), message: m, cfg: cfg, began: time.Now(),
 			ready: make(chan struct{}), changed: make(chan struct{}), warnings: []string{},
-			ranks: make(map[int]*Rank), ledgers: make(map[int]*prefetch.Ledger), audits: make(map[auditKey]auditEntry),
+			ranks: make(map[int]*Rank), ledgers: make(map[int]*prefetch.Ledger), audits: make(map[auditKey]auditEntry), flights: make(map[int]*auditFlight),
 		}
 		j.life, j.end = context.WithCancelCause(context.Background())
 		n.jobs[m.Job] = j

@@ -332,7 +332,8 @@ class Loader:
         if result["expected"] == result["delivered"]:
             return
         if result.get("missing"):
-            log.warning("epoch %d: ranks %s left before its end, so it cannot be verified", epoch, result["missing"])
+            log.warning("epoch %d: ranks %s left before its end%s, so it cannot be verified", epoch, result["missing"],
+                        f" or were not heard ({result['why']})" if result.get("why") else "")
             return
         raise AuditError(f"epoch {epoch}: the ranks got samples that sum to {result['delivered']}, "
                          f"not {result['expected']}", result)
