@@ -67,7 +67,7 @@ func TestTLS(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := newLab(t, 2)
-			l.wait = 1500 * time.Millisecond
+			l.wait = 4 * time.Second
 			_, errs := l.form(t.Context(), upTo(2), func(o *Options) { o.TLS = []*tls.Config{c.zero, c.one}[o.Node] })
 			var mine *TLSError
 			if !errors.As(errs[1], &mine) || mine.Node != 1 || mine.Why != c.oneSays {
@@ -90,7 +90,7 @@ func TestBetween(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := newLab(t, 2)
-	l.wait = 1500 * time.Millisecond
+	l.wait = 4 * time.Second
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -243,3 +243,42 @@ func TestTLS(t *testing.T) {
 		})
 	}
 }
+
+// TestOnTheWire: without TLS a sample can be read where it passes, with it nothing of it can.
+func TestOnTheWire(t *testing.T) {
+	pair, pool := certificate(t)
+	for _, secure := range []bool{false, true} {
+		ln, dial := overTCP(t)
+		id, mine := node(0), node(1)
+		if secure {
+			id.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+			mine.TLS = &tls.Config{RootCAs: pool, ServerName: "hdmlp"}
+		}
+		h := newHolder(3072)
+		serve(t, ln, id, h, ServerOptions{})
+		var passed bytes.Buffer
+		client := NewClient(mine, 0, func(ctx context.Context) (net.Conn, error) {
+			conn, err := dial(ctx)
+			return tapped{conn, &passed}, err
+		}, ClientOptions{})
+		if err := client.Fetch(context.Background(), 0, make([]byte, 3072)); err != nil {
+			t.Error(err)
+		}
+		client.Close()
+		if readable := bytes.Contains(passed.Bytes(), h.samples[0][1000:1032]); readable == secure {
+			t.Errorf("TLS is %v, and the sample can be read: %v", secure, readable)
+		}
+	}
+}
+
+// tapped is a connection that somebody listens in on.
+type tapped struct {
+	net.Conn
+	heard io.Writer
+}
+
+func (c tapped) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	_, _ = c.heard.Write(b[:n])
+	return n, err
+}
