@@ -144,7 +144,7 @@ func TestWrong(t *testing.T) {
 		"relative path": {arguments: map[string]any{"cache_dir": "cache"}, want: []string{"not an absolute path"}},
 		"address":       {arguments: map[string]any{"metrics": "9400"}, want: []string{"not host:port", "127.0.0.1:9400"}},
 		"port":          {arguments: map[string]any{"metrics": ":99999"}, want: []string{"not a port"}},
-		"no port":       {variables: map[string]string{"HDMLP_PORT": "0"}, want: []string{`port = "0" (HDMLP_PORT): too small; allowed: a whole number from 1 to 65535`}},
+		"no port":       {variables: map[string]string{"HDMLP_PORT": "0"}, want: []string{`port = "0" (HDMLP_PORT): too small; allowed: a whole number from 1 to 65532`}},
 		"network":       {arguments: map[string]any{"interface": "eth0 eth1"}, want: []string{`interface = "eth0 eth1" (argument): not one word`, `"10.1.0.0/16"`}},
 		"switch":        {arguments: map[string]any{"tls": "maybe"}, want: []string{`tls = "maybe" (argument): neither on nor off; allowed: on or off`}},
 		"one of three":  {arguments: map[string]any{"tls": true, "tls_cert": "/c.pem"}, want: []string{`tls_key = "" (default): missing: tls_cert is given`, "tls_ca = "}},

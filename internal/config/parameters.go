@@ -125,7 +125,7 @@ var parameters = [...]Parameter{
 		field:   func(c *Config) any { return &c.IndexDir },
 	},
 	{
-		Key: "port", Kind: Int, Scope: Job, Default: Auto, Min: 1, Max: 65535,
+		Key: "port", Kind: Int, Scope: Job, Default: Auto, Min: 1, Max: 65532,
 		Derived: "node 0's from the launcher's variables; the others are any that are free, and told",
 		Help:    "First of the ports at which the daemons of a job on several nodes reach each other: node 0 is found there (TCP), samples are served at the next (TCP), and failure detection is at the one after (TCP and UDP); 4 more for each further loader",
 		field:   func(c *Config) any { return &c.Port },

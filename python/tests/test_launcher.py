@@ -95,3 +95,21 @@ def test_secret_by_torchs_store(monkeypatch):
         assert store.waited_for.wait(20)
         drawn = _nodes.secret(launcher.Place(0, 2, 0, ""), {})
         assert early.result() == drawn == _nodes.secret(launcher.Place(0, 2, 0, ""), {}) == _nodes.secret(launcher.Place(1, 2, 0, ""), {})
+
+
+@pytest.mark.parametrize("launch_key, environ, port", [
+    (None, {}, _nodes.DEFAULT_PORT),
+    (None, {"MASTER_PORT": "29500"}, 29510),
+    (None, {"MASTER_PORT": "65530"}, 65520),
+    (None, {"MASTER_PORT": "29500", "HDMLP_NODES": "n0:7000,n1"}, 7000),
+    (None, {"MASTER_PORT": "29500", "HDMLP_NODES": "n0,n1"}, 29510),
+    (None, {"HDMLP_NODES": "n0:7000,n1", "HDMLP_PORT": "8000"}, 8000),
+])
+def test_port(launch_key, environ, port):
+    assert _nodes.port(launch_key, environ) == port
+
+
+def test_ports_of_launches_and_loaders():
+    ports = {_nodes.port(f"slurm-{job}.0", {}) for job in range(1000)}
+    assert len(ports) > 800 and all(20000 <= port < 32000 and port % _nodes.PORTS == 0 for port in ports)
+    assert [_nodes.ordinal(name) for name in ("0", "1", "63")] == [0, 1, 63] and 64 <= _nodes.ordinal("train") < 256
