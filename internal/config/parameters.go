@@ -115,7 +115,7 @@ var parameters = [...]Parameter{
 	{
 		Key: "policy", Kind: Enum, Scope: Job, Default: "cooperative",
 		Values: []string{"naive", "staging", "frequency", "minio", "partitioned", "cooperative"},
-		Help:   "Who caches which samples, and where",
+		Help:   "Who caches which samples: cooperative reads each once for all nodes; partitioned and minio as CoorDL, frequency as the thesis; staging and naive keep nothing",
 		field:  func(c *Config) any { return &c.Policy },
 	},
 	{

@@ -194,8 +194,8 @@ type planner struct {
 	mu      sync.Mutex    // guards what follows
 	fed     map[int]bool  // ranks of the node that have a batch
 	flowing chan struct{} // closed when all have
-	reached int           // where the lead would end by what has been staged; steps count through all epochs here
-	end     int           // where it ends; 0: that is not settled
+	reached int           // behind the last step that may be staged so far; steps count through all epochs here
+	end     int           // of the lead
 
 	cancel context.CancelFunc
 	done   chan struct{} // closed when run has ended
@@ -231,6 +231,7 @@ func (p *planner) begin(epoch, step int) error {
 		var first *placement.Plan
 		if first, p.err = p.policy.First(p.from(epoch), p.lead); p.err == nil {
 			p.job.adopt(first)
+			p.extend(p.lead)
 		}
 	})
 	return p.err
@@ -258,7 +259,7 @@ func (p *planner) feeds(rank int) {
 func (p *planner) may(ctx context.Context, epoch, step int) error {
 	at := epoch*p.in.Stream.Steps() + step
 	p.mu.Lock()
-	free := p.end == 0 || at < p.end
+	free := at < p.end
 	if free {
 		p.reached = max(p.reached, at+1)
 	}
@@ -297,8 +298,12 @@ func (p *planner) run(ctx context.Context) error {
 			return err
 		}
 		for _, l := range leads {
-			last = max(last, l.Epoch)
+			last, lead.Steps = max(last, l.Epoch), max(lead.Steps, l.Steps)
 		}
+		for n := range leads { // so that it is one plan that they follow
+			leads[n].Steps = lead.Steps
+		}
+		p.extend(lead)
 	}
 	in, err := placement.Resume(p.policy, p.from(last), leads)
 	if err != nil {
@@ -347,6 +352,13 @@ func (p *planner) settle() placement.Lead {
 	}
 	p.end = begin + lead.Steps
 	return lead
+}
+
+// extend lets the lead end later.
+func (p *planner) extend(lead placement.Lead) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.end = max(p.end, lead.Epoch*p.in.Stream.Steps()+lead.Step+lead.Steps)
 }
 
 // fail ends the job with an error, on all its ranks here.

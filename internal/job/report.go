@@ -273,6 +273,9 @@ func (r *Report) sentence() string {
 	}
 	fmt.Fprintf(&b, ". %s left the source, %.2f times the least that these caches allow (%s).",
 		size.Format(r.Source.Bytes), r.BoundShare, size.Format(r.Bound))
+	if r.Planning {
+		b.WriteString(" Who caches what is still being planned.")
+	}
 	if n := len(r.Faults); n > 0 {
 		fmt.Fprintf(&b, " %s could not be read or transformed.", plural(n, "sample"))
 	}

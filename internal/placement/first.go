@@ -17,7 +17,8 @@ type Lead struct {
 //
 // In an epoch each sample is needed by one node, but for what padding repeats. So until there is a plan each node
 // reads from the source what it needs itself, and where nodes share their caches answers for it: all nodes know that from the
-// stream, nobody asks anybody, and nothing is read twice. What is read so is kept where it was read, as far as it fits, and
+// stream, hardly anybody has to ask anybody, and nothing is read twice. What is read so is kept where it was read, or with the node
+// that has most room where it does not fit, and
 // Resume tells Plan that it is there: a plan leaves samples where they are. The longer the lead, the more samples lie with the
 // node that needed them first instead of the one that needs them most often. That costs local hits, and no read from the source.
 type Starter interface {
@@ -61,7 +62,7 @@ func (c Cooperative) First(in Input, lead Lead) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.keepFirst(lead)
+	b.keepFirst(lead, true)
 	p := b.finishInOrder(c.Name(), true)
 	p.ReadOnce = b.peer < b.source
 	return p, in.ended()
@@ -73,7 +74,7 @@ func (p Partitioned) First(in Input, lead Lead) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.keepFirst(lead)
+	b.keepFirst(lead, false)
 	plan := b.finishInOrder(p.Name(), true)
 	plan.OnRead, plan.CacheFirst = true, true
 	return plan, in.ended()
@@ -99,7 +100,7 @@ func (f Frequency) First(in Input, lead Lead) (*Plan, error) {
 		return nil, err
 	}
 	if len(in.Nodes) == 1 {
-		b.keepFirst(lead)
+		b.keepFirst(lead, false)
 	}
 	return b.finishInOrder(f.Name(), true), in.ended()
 }
@@ -128,9 +129,9 @@ func (b *builder) ownHeld() {
 	}
 }
 
-// keepFirst gives every node what it reads first in the lead and nobody holds, as far as it fits. Where all nodes read
-// everything they take turns.
-func (b *builder) keepFirst(lead Lead) {
+// keepFirst gives every node what it reads first in the lead and nobody holds, as far as it fits; what does not, goes to the
+// node that has most room, if so wanted. Where all nodes read everything they take turns.
+func (b *builder) keepFirst(lead Lead, elsewhere bool) {
 	b.expect(len(b.head))
 	b.walk(lead, func(_ int, ids []int32, nodes []uint16) bool {
 		for i, k := range ids {
@@ -141,7 +142,9 @@ func (b *builder) keepFirst(lead Lead) {
 			if nodes != nil {
 				node = int(nodes[i])
 			}
-			b.keep(node, noClass, k, 0)
+			if !b.keep(node, noClass, k, 0) && elsewhere {
+				b.keep(b.open.node(), noClass, k, 0)
+			}
 		}
 		return b.open.most() >= b.least
 	})

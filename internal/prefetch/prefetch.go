@@ -13,10 +13,10 @@
 // # Who runs where
 //
 // A Cache owns its workers (pool), which do every read that may block, and a
-// watchdog that gives up reads which hang (watch.go). A Stager's Run owns two goroutines: the planner walks the stream, takes room in
+// watchdog that gives up reads which hang (watch.go). A Stager's Run owns two goroutines: the walker walks the stream, takes room in
 // the staging buffer and queues what has to be read; Run's own goroutine hands
 // finished batches on in order. Samples that already lie in shared memory cost
-// no task: the planner just notes where they are.
+// no task: the walker just notes where they are.
 package prefetch
 
 import (
@@ -77,7 +77,7 @@ type batch struct {
 	missing uint64
 	extras  []staging.Extra
 
-	roomWait time.Duration // the planner waited so long for room in the buffer
+	roomWait time.Duration // the walker waited so long for room in the buffer
 	planned  time.Time
 	ready    time.Time // set before done is closed
 	last     Place     // where the last sample came from
@@ -319,9 +319,9 @@ func (s *Stager) Run(ctx context.Context, epoch, step int, emit func(*Batch) err
 	s.begin, s.emitted, s.taken = epoch*s.o.Stream.Steps()+step, 0, 0
 	s.mu.Unlock()
 
-	var planner sync.WaitGroup
+	var walker sync.WaitGroup
 	var planErr error
-	planner.Go(func() {
+	walker.Go(func() {
 		defer close(queue)
 		planErr = s.plan(ctx, epoch, step, queue)
 	})
@@ -330,7 +330,7 @@ func (s *Stager) Run(ctx context.Context, epoch, step int, emit func(*Batch) err
 	for b := range queue {
 		s.discard(b)
 	}
-	planner.Wait()
+	walker.Wait()
 	// Reset at the end: the process may wait before the next Run has begun.
 	s.settle(-1)
 	select {

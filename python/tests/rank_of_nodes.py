@@ -4,7 +4,8 @@
 
 OPTIONS is a JSON object: the loader's arguments, and
 
-    epochs   how many to train for; default 3
+    epochs   how many the job has; default 3
+    run      how many to train for; default all
     pause    seconds that a step takes; default 0
     gates    a directory: at the end of epoch 0 the rank says where it is, and waits for a file 0 in there; and so on
     until    a file: the rank stays until it is there
@@ -45,6 +46,7 @@ def main() -> None:
     options.update(options.pop("of_node", {}).get(node, {}))
     pause, wait = options.pop("pause", 0.0), options.pop("until", None)
     epochs, gates = options.setdefault("epochs", 3), options.pop("gates", None)
+    epochs = options.pop("run", epochs)
     secret = options.pop("secret", None)
     if secret is not None:
         os.environ["HDMLP_SECRET"] = secret

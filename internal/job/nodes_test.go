@@ -1,0 +1,233 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/protocol"
+)
+
+// nodes are several nodes in this process, each with its own memory class, which find each other over loopback.
+type nodes struct {
+	t      *testing.T
+	worlds []*world
+	list   []*Node
+	reads  [samples]atomic.Int32 // from the source, over all nodes
+}
+
+// newNodes makes n nodes. background: no plan is made at once.
+func newNodes(t *testing.T, n int, background bool) *nodes {
+	c := &nodes{t: t}
+	for range n {
+		w := &world{read: func(_ context.Context, id int) error { c.reads[id].Add(1); return nil }}
+		node := w.node()
+		if background {
+			node.planAtOnce = -1
+		}
+		c.worlds, c.list = append(c.worlds, w), append(c.list, node)
+	}
+	return c
+}
+
+// address is where node 0 of a job can listen.
+func (c *nodes) address() string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// open opens a job with a rank on every node.
+func (c *nodes) open(change ...func(*protocol.OpenMessage)) []*Rank {
+	c.t.Helper()
+	ranks, errs := make([]*Rank, len(c.list)), make([]error, len(c.list))
+	address := c.address()
+	var all sync.WaitGroup
+	for n, node := range c.list {
+		all.Go(func() {
+			m := message(n, len(c.list), change...)
+			m.Cluster = &protocol.ClusterMessage{
+				Nodes: len(c.list), Node: n, LocalWorldSize: 1, Address: address, Secret: "0123456789abcdef0123456789abcdef",
+			}
+			ranks[n], errs[n] = node.Open(c.t.Context(), m, func(protocol.ProgressMessage) {})
+		})
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		c.t.Fatal(err)
+	}
+	return ranks
+}
+
+// epochs has all ranks go through epochs [from, to), each together, as in training, and compares what they get with what the stream says.
+func (c *nodes) epochs(ranks []*Rank, from, to int) {
+	c.t.Helper()
+	for e := from; e < to; e++ {
+		together(ranks, func(r *Rank) {
+			r.Wait() // before naive reads anything
+			for here, ids := range consume(c.t, r, at{e, 0}, at{e + 1, 0}) {
+				if want := r.job.stream.Epoch(here.epoch).Batch(nil, r.rank, here.step); !slices.Equal(ids, want) {
+					c.t.Errorf("rank %d, %+v: samples %v, want %v", r.rank, here, ids, want)
+				}
+			}
+		})
+	}
+}
+
+func (c *nodes) read() (total, most int) {
+	for k := range c.reads {
+		n := int(c.reads[k].Load())
+		total, most = total+n, max(most, n)
+	}
+	return total, most
+}
+
+func (c *nodes) close() {
+	c.t.Helper()
+	for n, w := range c.worlds {
+		w.close(c.t, c.list[n])
+	}
+}
+
+func closeAll(ranks []*Rank) {
+	for _, r := range ranks {
+		r.Close()
+	}
+}
+
+// TestPolicies: over several nodes each policy delivers the stream, with a plan that was there first and with one that is made
+// meanwhile; and those that read once do so where the caches together hold the dataset.
+func TestPolicies(t *testing.T) {
+	for _, policy := range placement.Policies() {
+		for _, background := range []bool{false, true} {
+			for _, scheme := range []string{"strided", "whole"} {
+				if scheme == "whole" && !background {
+					continue
+				}
+				t.Run(fmt.Sprintf("%s/background=%v/%s", policy.Name(), background, scheme), func(t *testing.T) {
+					c := newNodes(t, 3, background)
+					ranks := c.open(set("policy", policy.Name()), set("memory", "14000B"), func(m *protocol.OpenMessage) { m.Stream.Scheme = scheme })
+					c.epochs(ranks, 0, 4)
+					total, most := c.read()
+					if policy.Name() == "cooperative" && (total != samples || most != 1) {
+						t.Errorf("the source was read %d times, one sample %d times; want %d, and 1", total, most, samples)
+					}
+					closeAll(ranks)
+					c.close()
+				})
+			}
+		}
+	}
+}
+
+// TestPlanMeanwhile: where the job begins in the middle of an epoch, nothing is read twice either, and the report says when the
+// plan is there.
+func TestPlanMeanwhile(t *testing.T) {
+	c := newNodes(t, 3, true)
+	ranks := c.open(set("memory", "14000B"))
+	for _, r := range ranks {
+		if p := r.Report(); !p.Planning {
+			t.Error("nobody has begun, and the report does not say that there is no plan")
+		}
+	}
+	together(ranks, func(r *Rank) { consume(t, r, at{1, 2}, at{2, 0}) })
+	for _, r := range ranks {
+		<-r.job.planner.done
+		if r.Report().Planning {
+			t.Error("the plan is there, and the report does not say so")
+		}
+		if lead := r.job.planner.lead; lead.Epoch != 1 || lead.Step != 2 {
+			t.Errorf("a lead from %+v", lead)
+		}
+	}
+	c.epochs(ranks, 2, 4)
+	if total, most := c.read(); total != samples || most != 1 {
+		t.Errorf("the source was read %d times, one sample %d times; want %d, and 1", total, most, samples)
+	}
+	closeAll(ranks)
+	c.close()
+}
+
+// TestJobsShareACache: a job that joins another's caches finds what they hold, and goes on when the other one ends: it still asks
+// the other nodes for what they hold, and they answer.
+func TestJobsShareACache(t *testing.T) {
+	for _, background := range []bool{false, true} {
+		c := newNodes(t, 2, background)
+		first := c.open(set("memory", "22000B"))
+		c.epochs(first, 0, 1)
+		second := c.open(set("memory", "22000B"), func(m *protocol.OpenMessage) { m.Job = "second" })
+		c.epochs(second, 0, 1)
+		c.epochs(first, 1, 2)
+		closeAll(first)
+		c.epochs(second, 1, 4)
+		if total, most := c.read(); total != samples || most != 1 {
+			t.Errorf("background=%v: the source was read %d times, one sample %d times; want %d, and 1", background, total, most, samples)
+		}
+		closeAll(second)
+		c.close()
+	}
+}
+
+// TestJobsOpenedAtOnce: no node waits with one job for another that it has not begun to open, in whatever order they come.
+func TestJobsOpenedAtOnce(t *testing.T) {
+	c := newNodes(t, 2, false)
+	var all sync.WaitGroup
+	for j := range 4 {
+		all.Go(func() {
+			ranks := c.open(func(m *protocol.OpenMessage) { m.Job = fmt.Sprintf("job %d", j) })
+			c.epochs(ranks, 0, 1)
+			closeAll(ranks)
+		})
+	}
+	all.Wait()
+	c.close()
+}
+
+// failing is a policy that can not plan.
+type failing struct{ placement.Cooperative }
+
+func (failing) Plan(placement.Input) (*placement.Plan, error) { return nil, errors.New("no memory") }
+
+// TestPlanFails: who waits for batches is told when the plan can not be made.
+func TestPlanFails(t *testing.T) {
+	var w world
+	n := w.node()
+	n.planAtOnce = -1
+	ranks := []*Rank{open(t, n, message(0, 2)), open(t, n, message(1, 2))}
+	j := ranks[0].job
+	in := j.planner.in
+	j.planner.close()
+	j.planner = newPlanner(j, failing{}, in)
+	together(ranks, func(r *Rank) {
+		_, err := take(r, at{0, 0}, end)
+		for err == nil { // it was through sooner
+			_, err = take(r, at{0, 0}, end)
+		}
+		if !strings.Contains(err.Error(), "no memory") {
+			t.Errorf("rank %d: %v", r.rank, err)
+		}
+	})
+	closeAll(ranks)
+	w.close(t, n)
+}
+
+// TestNoRoomForAPlan: a plan that the memory has no room for is refused before it is begun.
+func TestNoRoomForAPlan(t *testing.T) {
+	w := world{available: func() (int64, error) { return 1000, nil }}
+	n := w.node()
+	e := refusal(t, n, message(0, 1, set("memory", "500B")))
+	if e.Kind != protocol.KindLimit || !strings.Contains(e.Message, "plan of who caches what") {
+		t.Errorf("refused as %+v", e)
+	}
+	w.close(t, n)
+}

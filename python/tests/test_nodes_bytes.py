@@ -1,0 +1,60 @@
+"""What leaves the source, over all nodes, is the least that their caches allow: real daemons in network namespaces of their own.
+
+In the first epoch every byte is read once; in every later one, what the caches do not hold. They hold all that fits: each class
+is left with room for less than one sample, and by so much the bound, which knows nothing of samples, may be exceeded.
+"""
+
+import math
+import os
+import random
+
+import pytest
+from nodes import Nodes, binary  # noqa: F401: fixtures
+
+EPOCHS = 3
+LARGEST = 1500  # bytes of a sample
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root, rng = tmp_path_factory.mktemp("bytes") / "data", random.Random(2)
+    for number in range(1500):
+        directory = root / "abc"[number % 3]
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / f"{number:04d}.jpg").write_bytes(rng.randbytes(500 + rng.randrange(LARGEST - 500)))
+    return str(root)
+
+
+def check(binary, folder, nodes, share, tmp_path, epochs):
+    """Runs the first EPOCHS of so many epochs, with caches that hold a share of the dataset."""
+    total = sum(os.path.getsize(os.path.join(root, name)) for root, _, names in os.walk(folder) for name in names)
+    memory = math.ceil(total * share / nodes)
+    options = {"batch_size": 8, "memory": f"{memory}B", "epochs": epochs, "run": EPOCHS,
+               "gates": str(tmp_path), "until": str(tmp_path / "done")}
+    run = Nodes(binary, folder, nodes, options, 1, tmp_path)
+    for epoch in range(EPOCHS):
+        run.wait_epoch(epoch, range(nodes))
+        run.go_on(epoch)
+    reports = [run.report(node) for node in range(nodes)]
+    with open(run.until, "w"):
+        pass
+    _, status = run.end()
+    assert status == 0, "".join(run.other)
+    first, *later = [sum(e["source"]["bytes"] for report in reports for e in report["epochs"] if e["epoch"] == epoch)
+                     for epoch in range(EPOCHS)]
+    assert first == total, "".join(run.other)
+    # At most, because a sample that a rank needs at the end of one epoch and the beginning of the next is read once for both.
+    assert max(later) <= max(0, total - nodes * memory) + nodes * LARGEST, "".join(run.other)
+    assert first + sum(later) <= 1.01 * (total + (EPOCHS - 1) * max(0, total - nodes * memory))
+
+
+@pytest.mark.parametrize("share", [1, 0.5, 0.25])
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_bytes(binary, folder, tmp_path, nodes, share):
+    check(binary, folder, nodes, share, tmp_path, EPOCHS)
+
+
+@pytest.mark.parametrize("share", [1, 0.5])
+def test_bytes_while_planning(binary, folder, tmp_path, share):
+    """So many epochs that batches flow before the plan is there."""
+    check(binary, folder, 3, share, tmp_path, 5000)
