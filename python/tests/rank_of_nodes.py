@@ -66,6 +66,7 @@ def main() -> None:
         occupant.listen()
     stay = options.pop("stay", None)
     together = options.pop("together", None)
+    tamper = options.pop("tamper", None)
     keeper = _daemon.connect() if stay or together else None
     if together is not None:
         place, ranks = together
@@ -87,6 +88,8 @@ def main() -> None:
                     for sample in samples:
                         digest.update(sample)
                     digest.update(bytes(labels.tolist()))
+                    if tamper == epoch:
+                        loader._audit, tamper = loader._audit ^ 1, None
                     time.sleep(pause)
                 said["epochs"].append(digest.hexdigest())
                 if gates is not None:
@@ -94,6 +97,8 @@ def main() -> None:
                     while epoch + 1 < epochs and not os.path.exists(os.path.join(gates, str(epoch))):
                         time.sleep(0.02)
             said["places"] = places(loader)
+            cluster = loader.report(cluster=True)
+            said["cluster"] = {"sentence": str(cluster), "nodes": [node["node"] for node in cluster["nodes"]]}
             while wait is not None and not os.path.exists(wait):  # so that the node can still be asked
                 time.sleep(0.02)
     except errors.HDMLPError as error:
