@@ -73,7 +73,7 @@ var testsOnly = map[string][]string{
 	"internal/prefetch":            {"internal/storageclass/memory", "internal/storageclass/file"},
 	"internal/job":                 {"internal/storageclass/memory", "internal/storageclass/file", "internal/dataset/folder"},
 	"internal/report/prometheus":   {"internal/prefetch"},
-	"internal/top":                 {"internal/prefetch"},
+	"internal/top":                 {"internal/prefetch", "internal/peer"},
 	"internal/daemon":              {"internal/storageclass/memory", "internal/dataset/folder"},
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -243,6 +244,9 @@ func printNodes(j *job.ClusterReport, out io.Writer) error {
 	for _, n := range j.Nodes {
 		if n.Waiting != nil && n.Waiting.Seconds > 1 {
 			fmt.Fprintf(out, "node %d waits for sample %d (%s) since %.1f s\n", n.Node, n.Waiting.Sample, n.Waiting.Path, n.Waiting.Seconds)
+		}
+		for _, p := range n.PassedBy {
+			fmt.Fprintf(out, "node %d passes node %d by, %d sample(s) so far: %s\n", n.Node, p.Node, p.Failed, cmp.Or(p.Reason, "the source is faster"))
 		}
 		for _, f := range n.Faults {
 			fmt.Fprintf(out, "unreadable on node %d: sample %d (%s): %s, %s, %d time(s)\n", n.Node, f.Sample, f.Path, f.Reason, f.Policy, f.Count)

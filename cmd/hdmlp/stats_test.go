@@ -9,6 +9,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/daemon"
 	"github.com/hdmlp/hdmlp/internal/job"
+	"github.com/hdmlp/hdmlp/internal/peer"
 	"github.com/hdmlp/hdmlp/internal/prefetch"
 )
 
@@ -59,8 +60,9 @@ func TestPrintCluster(t *testing.T) {
 		Nodes: []job.NodeReport{
 			{
 				Node: 0, Answering: true, Tally: tally(4), Staging: job.StagingReport{Size: 100, Used: 10}, Classes: memory, Unreadable: 3,
-				Faults:  []prefetch.Fault{{Sample: 3, Path: "/data/a/3.jpg", Reason: "the file is missing", Count: 2, Policy: prefetch.Skip}},
-				Waiting: &job.Waiting{Sample: 5, Path: "/data/a/5.jpg", Seconds: 12.34},
+				Faults:   []prefetch.Fault{{Sample: 3, Path: "/data/a/3.jpg", Reason: "the file is missing", Count: 2, Policy: prefetch.Skip}},
+				Waiting:  &job.Waiting{Sample: 5, Path: "/data/a/5.jpg", Seconds: 12.34},
+				PassedBy: []peer.State{{Node: 1, Alive: true, Failed: 4, Reason: "i/o timeout"}},
 			},
 			{Node: 1, Age: 12, Tally: tally(5), Staging: job.StagingReport{Size: 100, Used: 20, Extra: 20}, Classes: memory},
 			{Node: 2, Age: -1},
@@ -78,6 +80,7 @@ All is well.
           all        9       90      9.0 MiB  9.0 KiB  18.0 KiB     25 %    9.100    source 9.000, peer 0.100
 class memory: 250 bytes of 1000 bytes, by node: 0: 25 %, 1: 25 %
 node 0 waits for sample 5 (/data/a/5.jpg) since 12.3 s
+node 0 passes node 1 by, 4 sample(s) so far: i/o timeout
 unreadable on node 0: sample 3 (/data/a/3.jpg): the file is missing, skip, 2 time(s)
 unreadable on node 0: 2 more
 `

@@ -8,11 +8,13 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/config/size"
+	"github.com/hdmlp/hdmlp/internal/peer"
 	"github.com/hdmlp/hdmlp/internal/prefetch"
 )
 
@@ -81,6 +83,7 @@ type NodeReport struct {
 	// Assembling: the job is not open on the node yet, and there are no numbers.
 	Assembling bool   `json:"assembling,omitempty"`
 	Sentence   string `json:"sentence,omitempty"`
+	Planning   bool   `json:"planning,omitempty"` // as in Report
 	Tally
 	Utilisation float64       `json:"utilisation"`
 	Bound       int64         `json:"bound_bytes"` // this node's share of it
@@ -91,6 +94,8 @@ type NodeReport struct {
 	Unreadable int              `json:"unreadable"`
 	Faults     []prefetch.Fault `json:"faults"`
 	Waiting    *Waiting         `json:"waiting,omitempty"`
+	// PassedBy are the nodes that are there, and are not asked for samples.
+	PassedBy []peer.State `json:"passed_by,omitempty"`
 }
 
 // ClusterReport is a job over all its nodes, as the daemon of one of them hears it.
@@ -140,7 +145,7 @@ func (r *Report) Summary() *ClusterReport {
 // node is this node's part.
 func (r *Report) node() NodeReport {
 	n := NodeReport{
-		Node: r.Node, Answering: true, Assembling: r.Assembling, Utilisation: r.Utilisation, Bound: r.Bound, Classes: r.Classes,
+		Node: r.Node, Answering: true, Assembling: r.Assembling, Planning: r.Planning, Utilisation: r.Utilisation, Bound: r.Bound, Classes: r.Classes,
 		Unreadable: len(r.Faults), Faults: r.Faults[:min(len(r.Faults), faultsTold)], Waiting: r.Waiting,
 	}
 	n.Host, _ = os.Hostname() // empty: it has none
@@ -155,6 +160,11 @@ func (r *Report) node() NodeReport {
 		n.add(&t.Tally)
 		n.Staging.add(rank.Staging)
 		n.Ranks = append(n.Ranks, t)
+	}
+	for _, p := range r.Peers {
+		if p.Alive && !p.Asked {
+			n.PassedBy = append(n.PassedBy, p)
+		}
 	}
 	n.Source = r.Source // with what no rank asked for
 	return n
@@ -196,7 +206,7 @@ func (c *ClusterReport) sum(nodes int) {
 // sentence says what the numbers mean.
 func (c *ClusterReport) sentence() string {
 	var b strings.Builder
-	var silent, assembling []string
+	var silent, assembling, planning []string
 	ranks := 0
 	for _, n := range c.Nodes {
 		ranks += len(n.Ranks)
@@ -205,6 +215,8 @@ func (c *ClusterReport) sentence() string {
 			silent = append(silent, fmt.Sprintf("Node %d does not answer: %s", n.Node, n.Why))
 		case n.Assembling:
 			assembling = append(assembling, fmt.Sprintf("Node %d: %s", n.Node, n.Sentence))
+		case n.Planning:
+			planning = append(planning, strconv.Itoa(n.Node))
 		}
 	}
 	if c.Total.Batches == 0 {
@@ -221,6 +233,9 @@ func (c *ClusterReport) sentence() string {
 	}
 	if c.Unreadable > 0 {
 		fmt.Fprintf(&b, " %s could not be read or transformed.", plural(c.Unreadable, "sample"))
+	}
+	if len(planning) > 0 {
+		b.WriteString(" Who caches what is still being planned on node " + strings.Join(planning, ", ") + ".")
 	}
 	for _, text := range slices.Concat(assembling, silent) {
 		b.WriteString(" " + strings.TrimSuffix(text, ".") + ".")

@@ -149,10 +149,13 @@ func (s *Screen) progress(j *job.ClusterReport) string {
 		where, left = fmt.Sprintf("epoch %d of %d", min(p.epoch+1, j.Planned), j.Planned), "left"
 	}
 	text := fmt.Sprintf("%s %s %.1f %%", where, bar, 100*p.done)
-	switch {
-	case p.left == 0:
+	if p.left == 0 {
 		return text + ", all batches are taken"
-	case p.speed == 0:
+	}
+	if slices.ContainsFunc(j.Nodes, func(n job.NodeReport) bool { return n.Planning }) {
+		text += ", still planning"
+	}
+	if p.speed == 0 {
 		return text
 	}
 	return fmt.Sprintf("%s, %s %s, %s batches/s a rank", text, duration(p.left/p.speed), left, number(p.speed))
@@ -215,6 +218,9 @@ func (s *Screen) foot(j *job.ClusterReport) (out []string) {
 		}
 		if n.Waiting != nil && n.Waiting.Seconds > 1 {
 			out = append(out, s.style(yellow, fmt.Sprintf("%ssample %d is read since %.0f s: %s", on, n.Waiting.Sample, n.Waiting.Seconds, n.Waiting.Path)))
+		}
+		for _, p := range n.PassedBy {
+			out = append(out, s.style(yellow, fmt.Sprintf("%snode %d is passed by: %s", on, p.Node, cmp.Or(p.Reason, "the source is faster"))))
 		}
 		if n.Unreadable > 0 {
 			text := fmt.Sprintf("%s%s unreadable", on, count(n.Unreadable, "sample"))

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hdmlp/hdmlp/internal/job"
+	"github.com/hdmlp/hdmlp/internal/peer"
 	"github.com/hdmlp/hdmlp/internal/prefetch"
 )
 
@@ -96,6 +97,10 @@ func TestScreens(t *testing.T) {
 		n.Answering, n.Age, n.Why = false, 12, "nothing was heard within 2s"
 		j.Nodes = append(j.Nodes, job.NodeReport{Node: 2, Address: "10.0.0.3", Age: -1, Why: "its daemon is gone", Ranks: []job.RankTally{{Rank: 4}, {Rank: 5}}})
 	}
+	planning := func(j *job.ClusterReport) {
+		j.Nodes[1].Planning = true
+		j.Nodes[0].PassedBy = []peer.State{{Node: 1, Alive: true, Reason: "i/o timeout"}, {Node: 1, Alive: true}}
+	}
 	assembling := func(j *job.ClusterReport) {
 		j.Nodes[1] = job.NodeReport{Node: 1, Host: "gpu-b", Answering: true, Assembling: true, Sentence: "The job is being put together since 3.0 s."}
 	}
@@ -113,6 +118,7 @@ func TestScreens(t *testing.T) {
 		"two-jobs":   {Now: after(72, running(72, 1), change(running(20, 1), func(j *job.ClusterReport) { j.Job, j.Planned = "validation", 0 })), Before: after(71, running(71, 1)), Width: 80},
 		"silent":     {Now: after(72, change(running(72, 2), silent)), Before: two.Before, Earlier: two.Earlier, Width: 100, Ranks: true},
 		"assembling": {Now: after(72, change(running(72, 2), assembling)), Before: two.Before, Earlier: two.Earlier, Width: 80},
+		"planning":   {Now: after(72, change(running(72, 2), planning)), Before: two.Before, Earlier: two.Earlier, Width: 100},
 		"put-together": {Now: after(1, &job.ClusterReport{Job: "j", Dataset: "/data", WorldSize: 2, Sentence: "The job is being put together since 3.0 s, 1200 files found so far; 1 of 2 rank(s) wait for it.", Nodes: []job.NodeReport{
 			{Answering: true, Assembling: true},
 		}}), Width: 60},

@@ -3,6 +3,7 @@
 The fixtures are for modules to import.
 """
 
+import atexit
 import collections
 import json
 import os
@@ -61,6 +62,7 @@ class Nodes:
             [binary, "dev", "cluster", "-n", str(nodes), "--ranks-per-node", str(ranks), "--run", self.name, *flags, "--",
              sys.executable, RANK, folder, json.dumps(options)],
             env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        atexit.register(self.process.terminate)  # where a test fails before its run has ended
         self.gates, self.until = options.get("gates"), options.get("until")
         self.ready, self.process_of, self.at, self.said, self.other = {}, {}, collections.defaultdict(list), {}, []
         self._threads = [threading.Thread(target=self._listen, args=(stream,), daemon=True)
