@@ -180,7 +180,7 @@ func (n *Node) checkPlan(bytes int64) error {
 //
 // A lead ends early enough to leave most of the plan its freedom, and late enough that the plan should be there by then. Where it is
 // not, because ranks come through the stream faster than could be told from their first batches, they wait for it at the end of the
-// lead (may): no sample is ever read that the plan does not count with.
+// lead (may): nothing is read that the plan does not count with, but under frequency, which keeps nothing before.
 type planner struct {
 	job    *Job
 	policy placement.Starter
@@ -350,7 +350,7 @@ func (p *planner) settle() placement.Lead {
 	if staged > 0 && len(p.in.Nodes) > 1 { // otherwise nothing is known of the rate, or it makes no difference
 		lead.Steps = min(lead.Steps, max(p.reached-begin, 0)+ahead)
 	}
-	p.end = begin + lead.Steps
+	p.end = p.endOf(lead)
 	return lead
 }
 
@@ -358,7 +358,17 @@ func (p *planner) settle() placement.Lead {
 func (p *planner) extend(lead placement.Lead) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.end = max(p.end, lead.Epoch*p.in.Stream.Steps()+lead.Step+lead.Steps)
+	p.end = max(p.end, p.endOf(lead))
+}
+
+// endOf returns the step before which ranks may read by the lead: none has to wait if it is a whole epoch. Who keeps what is
+// settled then, but for what that epoch drops.
+func (p *planner) endOf(lead placement.Lead) int {
+	steps := p.in.Stream.Steps()
+	if lead.Step == 0 && lead.Steps == steps {
+		return math.MaxInt
+	}
+	return lead.Epoch*steps + lead.Step + lead.Steps
 }
 
 // fail ends the job with an error, on all its ranks here.
