@@ -31,7 +31,8 @@ far they are and how long they take, MiB per second by the place they come from,
 the share of time in which ranks are stalled and what for, and how full staging
 buffers and storage classes are. It runs on any node of a job.
 
-Keys: q, Esc and Ctrl-C leave; r hides or shows ranks; up and down scroll.
+Keys: q, Esc and Ctrl-C leave; r hides or shows ranks, which are shown at first
+if there is room for them; up and down scroll.
 Where the output is no terminal, screens are printed one after the other, until
 the daemon ends. NO_COLOR=1 leaves colours out.`,
 		Example: `  hdmlp top

@@ -64,14 +64,14 @@ func Live(ctx context.Context, in io.Reader, o Options) error {
 
 // model is Live's state; only the library's one goroutine touches it.
 type model struct {
-	ctx       context.Context
-	o         Options
-	heard     history
-	problem   string
-	width     int
-	height    int
-	hideRanks bool
-	from      int
+	ctx     context.Context
+	o       Options
+	heard   history
+	problem string
+	width   int
+	height  int
+	ranks   *bool // as r has chosen; nil: where there is room for them
+	from    int
 }
 
 // heardMsg is an answer.
@@ -117,7 +117,9 @@ func (m *model) key(key string) tea.Cmd {
 	case "q", "esc", "ctrl+c":
 		return tea.Quit
 	case "r":
-		m.hideRanks = !m.hideRanks
+		s := m.screen()
+		shown := !s.Ranks
+		m.ranks = &shown
 	case "down", "j":
 		m.from = min(m.from+1, m.hidden())
 	case "up", "k":
@@ -129,14 +131,19 @@ func (m *model) key(key string) tea.Cmd {
 // hidden is how many lines there are too many.
 func (m *model) hidden() int {
 	s := m.screen()
-	s.Height = 0
-	return max(0, len(s.Lines())-m.height)
+	return s.tooMany()
 }
 
 func (m *model) screen() Screen {
 	s := m.heard.screen()
-	s.Problem, s.Width, s.Height, s.Colour, s.Ranks, s.From = m.problem, m.width, m.height, m.o.Colour, !m.hideRanks, m.from
+	s.Problem, s.Width, s.Height, s.Colour, s.From = m.problem, m.width, m.height, m.o.Colour, m.from
 	s.Keys = "q quit  r ranks  up/down"
+	s.Ranks = true
+	if m.ranks != nil {
+		s.Ranks = *m.ranks
+	} else if s.tooMany() > 0 {
+		s.Ranks = false
+	}
 	return s
 }
 

@@ -270,3 +270,34 @@ func TestPrint(t *testing.T) {
 		t.Errorf("interrupted: %v", err)
 	}
 }
+
+// TestRoom: ranks are shown where there is room for them, or as the user says; scrolling ends with the lines.
+func TestRoom(t *testing.T) {
+	m := &model{heard: history{after(71, running(71, 3)), after(72, running(72, 3))}, width: 80, height: 30}
+	shown := func(want bool, when string) {
+		t.Helper()
+		if s := m.screen(); s.Ranks != want || strings.Contains(s.Text(), "rank 5") != want {
+			t.Errorf("%s ranks are shown: %v\n%s", when, s.Ranks, s.Text())
+		}
+	}
+	shown(true, "on a high screen")
+	m.height = 15
+	shown(false, "on a low screen")
+	m.key("r")
+	if s := m.screen(); !s.Ranks || s.tooMany() == 0 {
+		t.Errorf("they are asked for: %+v", s)
+	}
+	for range 100 {
+		m.key("down")
+	}
+	if s := m.screen(); m.from != s.tooMany() || !strings.Contains(s.Text(), "left the source") {
+		t.Errorf("%d lines are too many, and %d scrolled", s.tooMany(), m.from)
+	}
+	m.key("up")
+	m.height = 30
+	if m.key("up"); m.from != 0 {
+		t.Errorf("on a high screen %d lines are scrolled", m.from)
+	}
+	m.key("r")
+	shown(false, "hidden")
+}

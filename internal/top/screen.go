@@ -31,7 +31,7 @@ type Screen struct {
 	Width   int    // columns; 0: as many as it takes
 	Height  int    // lines; 0: the same
 	Colour  bool
-	Ranks   bool   // show each of them
+	Ranks   bool   // show each of them, where a node has several
 	From    int    // first line after the title's that is shown
 	Keys    string // what keys do, for the title
 }
@@ -68,6 +68,14 @@ func (s *Screen) Lines() []string {
 		}
 	}
 	return out
+}
+
+// tooMany is how many lines there are for which there is no room.
+func (s *Screen) tooMany() int {
+	if s.Height == 0 {
+		return 0
+	}
+	return max(0, len(s.body())+1-s.Height)
 }
 
 // Text is Lines as text.

@@ -77,7 +77,7 @@ func (s *Screen) rows(j *job.ClusterReport) (out []row) {
 			all.pace.add(r.pace)
 		}
 		out = append(out, r)
-		if s.Ranks && r.note == "" {
+		if s.Ranks && r.note == "" && len(n.Ranks) > 1 {
 			out = append(out, s.rankRows(j, n)...)
 		}
 	}
