@@ -33,7 +33,7 @@ buffers and storage classes are. It runs on any node of a job.
 
 Keys: q, Esc and Ctrl-C leave; r hides or shows ranks, which are shown at first
 if there is room for them; up and down scroll.
-Where the output is no terminal, screens are printed one after the other, until
+Where the output is no terminal, or one that can not move its cursor, screens are printed one after the other, until
 the daemon ends. NO_COLOR=1 leaves colours out.`,
 		Example: `  hdmlp top
   hdmlp top --interval 5s --job train
@@ -50,7 +50,7 @@ the daemon ends. NO_COLOR=1 leaves colours out.`,
 				return askCluster(ctx, name)
 			}}
 			_, o.Colour = terminal(o.Out)
-			if once || !isTerminal(o.Out) || !isTerminal(os.Stdin) {
+			if once || !isTerminal(o.Out) || !isTerminal(os.Stdin) || os.Getenv("TERM") == "dumb" {
 				return top.Print(cmd.Context(), o, once)
 			}
 			return top.Live(cmd.Context(), os.Stdin, o)

@@ -59,27 +59,29 @@ def test_stats(binary, folder, tmp_path, gates):  # noqa: F811
     """Every node tells the same of the whole job, and the sum of it."""
     run = Nodes(binary, folder, 3, options(tmp_path, gates), 2, tmp_path, "--env", "HDMLP_METRICS=127.0.0.1:9400")
     run.wait_epoch(0, range(6))
+    run.go_on(0)
+    run.wait_epoch(1, range(6))
     for node in range(3):
         job = stats(run, node)
         assert job["node"] == node and job["steps"] == STEPS and job["planned_epochs"] == 3
         assert [part["node"] for part in job["nodes"]] == [0, 1, 2] and all(part["answering"] for part in job["nodes"])
-        assert job["total"]["batches"] == 6 * STEPS and job["total"]["samples"] == SAMPLES
+        assert job["total"]["batches"] == 2 * 6 * STEPS and job["total"]["samples"] == 2 * SAMPLES
         assert job["total"]["source"]["samples"] == SAMPLES and sum(part["source"]["samples"] for part in job["nodes"]) == SAMPLES
-        assert sum(amount["samples"] for amount in job["total"]["reads"].values()) == SAMPLES and job["total"]["reads"]["peer"]["samples"] > 0
+        assert sum(amount["samples"] for amount in job["total"]["reads"].values()) == 2 * SAMPLES and job["total"]["reads"]["peer"]["samples"] > 0
         assert job["bound_share"] == pytest.approx(1, abs=0.01) and job["unreadable"] == 0
         for part in job["nodes"]:
-            assert part["batches"] == 2 * STEPS and part["address"] and part["staging"]["size"] > 0 and sum(part["stall"].values()) > 0
+            assert part["batches"] == 2 * 2 * STEPS and part["address"] and part["staging"]["size"] > 0 and sum(part["stall"].values()) > 0
             assert [kind["name"] for kind in part["classes"]] == ["memory"] and part["classes"][0]["used"] > 0
-            assert [(rank["rank"], rank["epoch"], rank["step"]) for rank in part["ranks"]] == [(2 * part["node"], 1, 0), (2 * part["node"] + 1, 1, 0)]
+            assert [(rank["rank"], rank["epoch"], rank["step"]) for rank in part["ranks"]] == [(2 * part["node"], 2, 0), (2 * part["node"] + 1, 2, 0)]
     text = ask(run, 1, "stats", "--job", run.name)
-    assert "6 ranks on 3 nodes took 30 batches" in text and re.search(r"^ *all +30 +240 ", text, re.MULTILINE), text
+    assert "6 ranks on 3 nodes took 60 batches" in text and re.search(r"^ *all +60 +480 ", text, re.MULTILINE), text
     told = metrics(ask(run, 2, "stats", "--job", run.name, "--prometheus"))
     scrape = [sys.executable, "-c", "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode(), end='')"]
     for node in range(3):
         served = [metrics(subprocess.run(command(run, node, *scrape, "http://127.0.0.1:9400/metrics" + path), check=True, capture_output=True, text=True).stdout)
                   for path in ("", "/cluster")]
         assert {of for _, of in served[0]} == {node} and {of for _, of in served[1]} == {0, 1, 2}
-        assert served[1]["hdmlp_batches_total", 2] == told["hdmlp_batches_total", 2] == 2 * STEPS
+        assert served[1]["hdmlp_batches_total", 2] == told["hdmlp_batches_total", 2] == 2 * 2 * STEPS
         assert served[0]["hdmlp_node_up", node] == 1
     wrong = subprocess.run(command(run, 0, run.binary, "stats", "--job", "another"), capture_output=True, text=True)
     assert wrong.returncode == 2 and run.name in wrong.stderr
