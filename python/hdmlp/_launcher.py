@@ -8,6 +8,7 @@ start their processes by srun, one per node, and what Slurm says is about those.
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import secrets
 import sys
@@ -15,6 +16,8 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional
 
 from . import _nodes
 from .errors import ConfigError
+
+log = logging.getLogger("hdmlp")
 
 
 class Place(NamedTuple):
@@ -87,6 +90,9 @@ def find(rank: Optional[int] = None, world_size: Optional[int] = None,
     if place.world_size < 1 or not 0 <= place.rank < place.world_size:
         raise ConfigError(f"rank {place.rank} of world_size {place.world_size}, from {place.source}: "
                           "rank must be in [0, world_size)")
+    contradiction = _contradiction(place, environ)
+    if contradiction:
+        log.warning("%s", contradiction)
     return Place(*place[:4], *_nodes.layout(place.rank, place.world_size, place.local_rank, environ))
 
 
@@ -106,7 +112,33 @@ def _from_environment(environ: Mapping[str, str]) -> Optional[Place]:
         size = next((s for s in (_number(environ, n) for n in size_names) if s is not None), None)
         if rank is not None and size is not None:
             return Place(rank, size, _number(environ, local_name) or 0, source)
+        said = [name for name in (rank_name, *size_names) if environ.get(name)]
+        wrong = [f"{name}={environ[name]!r}" for name in said if _number(environ, name) is None]
+        if wrong and len(said) > 1:
+            raise ConfigError(f"{' and '.join(wrong)}: must be a whole number, from 0")
     return None
+
+
+def doubts(place: Place, environ: Optional[Mapping[str, str]] = None) -> str:
+    """Why the launcher's variables may be what is wrong when a job does not start; empty if nothing speaks for it."""
+    environ = os.environ if environ is None else environ
+    return _contradiction(place, environ) or _nodes.unknown_host(place, environ)
+
+
+def _contradiction(place: Place, environ: Mapping[str, str]) -> str:
+    """What in the environment speaks against this place; empty if nothing does."""
+    if place.source == "a single process":
+        tasks = _number(environ, "SLURM_NTASKS")
+        if tasks is not None and tasks > 1 and "SLURM_STEP_ID" not in environ:
+            return (f"SLURM_NTASKS={tasks}, but this process was not started by srun: it is a job of its own, with one rank. "
+                    "Start it by srun to have all tasks in one job")
+    if place.source == "torchrun" and "TORCHELASTIC_RUN_ID" not in environ:  # somebody else has set RANK
+        for source, rank_name, size_names, _, needed in _VARIABLES[1:]:
+            other, size = _number(environ, rank_name), _number(environ, size_names[0])
+            if size == place.world_size and other not in (None, place.rank) and (needed is None or needed in environ):
+                return (f"RANK={place.rank} and WORLD_SIZE={size} come first, but {source} says {rank_name}={other} of "
+                        f"{size_names[0]}={size}: unset RANK and WORLD_SIZE, unless every process has a RANK of its own")
+    return ""
 
 
 def job_key(place: Place, name: str, environ: Optional[Mapping[str, str]] = None) -> str:

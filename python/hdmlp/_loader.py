@@ -141,6 +141,13 @@ class Loader:
             if not isinstance(error, DatasetNotFoundError) and not os.path.isdir(path):
                 raise DatasetNotFoundError(str(error), error.details) from None
             raise
+        except (BusyError, ConfigError) as error:
+            client.close()
+            doubts = _launcher.doubts(self._place)
+            if doubts:
+                said = str(error)
+                raise type(error)(f"{said}{' ' if said.endswith(('.', '?')) else '. '}{doubts}", error.details) from None
+            raise
         except BaseException:
             client.close()
             raise

@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 import secrets
+import socket
 import stat
 import sys
 import zlib
@@ -71,6 +72,9 @@ def _torchrun(environ: Mapping[str, str]) -> Optional[Layout]:
     nodes, node = number(environ, "GROUP_WORLD_SIZE"), number(environ, "GROUP_RANK")
     if nodes is None or node is None:
         return None
+    if node >= nodes:
+        raise ConfigError(f"GROUP_RANK={node}, this node's number, must be below GROUP_WORLD_SIZE={nodes}, the number of nodes: "
+                          "leave both to torchrun, or set them right")
     return Layout(nodes, node, number(environ, "LOCAL_WORLD_SIZE") or 0, None, "torchrun")
 
 
@@ -113,7 +117,8 @@ def _mpi(rank: int, world_size: int, local_rank: int, environ: Mapping[str, str]
         return Layout(1, 0, world_size, None, source)
     known = number(environ, local_rank_name)
     local_rank = local_rank if known is None else known
-    nodes = number(environ, "OMPI_MCA_orte_num_nodes") or -(-world_size // local)
+    listed = len(addresses(environ))
+    nodes = number(environ, "OMPI_MCA_orte_num_nodes") or (listed if listed > 1 else -(-world_size // local))
     if nodes * local == world_size:
         if rank % local == local_rank:        # ranks fill one node after the other
             return Layout(nodes, rank // local, local, None, source)
@@ -133,6 +138,9 @@ def _indexed(world_size: int, environ: Mapping[str, str]) -> Optional[Layout]:
     if world_size % local:
         raise ConfigError(f"WORLD_SIZE={world_size} is not a multiple of LOCAL_WORLD_SIZE={local}, the ranks of each pod of the "
                           "Kubernetes job: set WORLD_SIZE to pods times LOCAL_WORLD_SIZE")
+    if node >= world_size // local:
+        raise ConfigError(f"JOB_COMPLETION_INDEX={node}, but with WORLD_SIZE={world_size} and LOCAL_WORLD_SIZE={local} there are only "
+                          f"{world_size // local} pods: set WORLD_SIZE to pods times LOCAL_WORLD_SIZE")
     return Layout(world_size // local, node, local, None, "Kubernetes")
 
 
@@ -153,7 +161,12 @@ def _by_hand(found: Layout, environ: Mapping[str, str]) -> Layout:
         if found.nodes == 1 and node is None:  # a launcher that started each node by itself says nothing of the others
             node = number(environ, "JOB_COMPLETION_INDEX")
             if node is None:
-                raise ConfigError(f"HDMLP_NODES names {len(listed)} nodes: say by HDMLP_NODE which one this is, from 0")
+                node = _own(listed)
+            if node is None:
+                raise ConfigError(f"HDMLP_NODES={environ['HDMLP_NODES']} names {len(listed)} nodes, and none of them is called "
+                                  f"{socket.gethostname()!r} as this host: say by HDMLP_NODE which one this is, from 0")
+        if node is None and found.node is None:
+            node = _own(listed)
         found = found._replace(nodes=len(listed), source="HDMLP_NODES")
     if node is not None:
         if node >= found.nodes:
@@ -162,6 +175,13 @@ def _by_hand(found: Layout, environ: Mapping[str, str]) -> Layout:
     if listed and found.nodes > 1:
         found = found._replace(master=split_address(listed[0])[0])
     return found
+
+
+def _own(listed: List[str]) -> Optional[int]:
+    """Which of these nodes this host is, by its name; None if it is none, or several."""
+    own = socket.gethostname().lower().split(".")[0]
+    found = [at for at, address in enumerate(listed) if split_address(address)[0].lower().split(".")[0] == own]
+    return found[0] if len(found) == 1 else None
 
 
 def split_address(address: str) -> Tuple[str, Optional[int]]:
@@ -226,6 +246,8 @@ def port(launch_key: Optional[str], environ: Mapping[str, str]) -> int:
     if base is not None:
         return base
     master = number(environ, "MASTER_PORT")
+    if environ.get("MASTER_PORT") and (master is None or not 0 < master < 65536):
+        raise ConfigError(f"MASTER_PORT={environ['MASTER_PORT']!r}: must be a port, in [1, 65535], the same on all nodes")
     if master is not None:
         return master + 10 if master + 10 < 65536 else master - 10
     if launch_key is not None:
@@ -253,19 +275,34 @@ def cluster(place: Any, name: str, launch_key: Optional[str], environ: Optional[
     if place.nodes <= 1:
         return None
     if place.node is None:
-        raise ConfigError(f"{place.problem}. Set HDMLP_NODE on each node to its number, from 0")
+        raise ConfigError(f"{place.problem}. Name all nodes' hosts in HDMLP_NODES, separated by commas, or set HDMLP_NODE on "
+                          "each node to its number, from 0")
     if not place.master:
         raise ConfigError(f"{place.node_source} says that there are {place.nodes} nodes, but not where node 0 is: "
-                          "set HDMLP_NODES to node 0's host, or to all nodes' hosts, separated by commas")
+                          "set MASTER_ADDR or HDMLP_NODES to node 0's host, on all nodes")
     local = place.local_world_size
     if not local:
         if place.world_size % place.nodes:
-            raise ConfigError(f"nobody says how many of the {place.world_size} ranks are on this node: set LOCAL_WORLD_SIZE")
+            raise ConfigError(f"{place.world_size} ranks ({place.source}) can not be the same number on each of {place.nodes} nodes "
+                              f"({place.node_source}), and nobody says how many are on this one: set LOCAL_WORLD_SIZE")
         local = place.world_size // place.nodes
     # Node 0 listens on all its addresses: on Debian a host's own name is often one of loopback's.
     host = "" if place.node == 0 else f"[{place.master}]" if ":" in place.master else place.master
     return {"nodes": place.nodes, "node": place.node, "local_world_size": local,
             "address": f"{host}:{port(launch_key, environ)}", "loader": ordinal(name), "secret": secret(place, environ)}
+
+
+def unknown_host(place: Any, environ: Mapping[str, str]) -> str:
+    """What to say of a name of node 0 that leads nowhere; empty if it leads somewhere. May ask a name server."""
+    if not place.master or not place.node:
+        return ""
+    try:
+        socket.getaddrinfo(place.master, None)
+        return ""
+    except (OSError, UnicodeError) as error:
+        source = "HDMLP_NODES" if addresses(environ) else "MASTER_ADDR" if environ.get("MASTER_ADDR") else place.node_source
+        return (f"Node 0's host {place.master}, from {source}, is not known on {socket.gethostname()} ({error}): "
+                "give it by a name or an address that all nodes know")
 
 
 def secret(place: Any, environ: Mapping[str, str]) -> str:

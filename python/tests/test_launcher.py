@@ -1,5 +1,6 @@
 """Ranks and job keys from the environments of launchers."""
 
+import re
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from hdmlp import _launcher as launcher
-from hdmlp import _nodes, errors
+from hdmlp import _nodes, data, errors
 
 
 @pytest.mark.parametrize("environ, place", [
@@ -31,6 +32,91 @@ def test_arguments_come_first():
         launcher.find(world_size=2)
     with pytest.raises(errors.ConfigError, match="torchrun"):
         launcher.find(environ={"RANK": "8", "WORLD_SIZE": "8"})
+
+
+MPIRUN = {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+          "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "OMPI_MCA_orte_num_nodes": "2"}
+HYDRA = {"PMI_RANK": "2", "PMI_SIZE": "4", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "2"}
+SLURM = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "n[1-2]"}
+STEP = {**SLURM, "SLURM_STEP_ID": "0", "SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_NUM_NODES": "2",
+        "SLURM_NODEID": "1", "SLURM_LOCALID": "0", "SLURM_STEP_NODELIST": "n[1-2]", "SLURM_STEP_TASKS_PER_NODE": "2(x2)"}
+# Of the srun by which mpirun starts what starts its processes, one per node.
+ANOTHER = {**SLURM, "SLURM_STEP_ID": "1", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1", "SLURM_STEP_NUM_NODES": "1",
+           "SLURM_NODEID": "0", "SLURM_LOCALID": "0", "SLURM_STEP_NODELIST": "n2", "SLURM_STEP_TASKS_PER_NODE": "1"}
+TORCHRUN = {"RANK": "2", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2",
+            "MASTER_ADDR": "n1", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "x"}
+INDEXED = {"RANK": "2", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "JOB_COMPLETION_INDEX": "1", "MASTER_ADDR": "job-0.job"}
+
+
+@pytest.mark.parametrize("environ, master, source", [
+    (MPIRUN, None, "Open MPI"), ({**MPIRUN, "MASTER_ADDR": "n1"}, "n1", "Open MPI"), ({**MPIRUN, "HDMLP_NODES": "n1:7"}, "n1", "Open MPI"),
+    ({**MPIRUN, **ANOTHER}, "n1", "Open MPI"), (HYDRA, None, "MPICH"), ({**HYDRA, **ANOTHER}, "n1", "MPICH"),
+    (STEP, "n1", "Slurm"), ({**STEP, "MASTER_ADDR": "n1-ib"}, "n1-ib", "Slurm"), ({**STEP, **TORCHRUN}, "n1", "torchrun"),
+    (TORCHRUN, "n1", "torchrun"), (INDEXED, "job-0.job", "Kubernetes")])
+def test_nodes(environ, master, source, caplog):
+    place = launcher.find(environ=environ)
+    assert (place.rank, place.world_size, place.local_rank) == (2, 4, 0)
+    assert (place.node, place.nodes, place.local_world_size, place.master, place.node_source) == (1, 2, 2, master, source)
+    assert not caplog.records
+
+
+def test_nodes_by_name(monkeypatch):
+    """Where mpirun does not say which node this is, a list of all of them does."""
+    monkeypatch.setattr("socket.gethostname", lambda: "N2")
+    uneven = {**MPIRUN, "OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}
+    assert launcher.find(environ=uneven).node is None
+    for listed in ("n1,n2", "n1.example.com:7000,n2.example.com:7000"):
+        assert launcher.find(environ={**uneven, "HDMLP_NODES": listed})[4:7] == (2, 1, 1)
+    uneven = {**HYDRA, "PMI_SIZE": "3", "MPI_LOCALNRANKS": "1"}  # MPICH does not say how many nodes there are either
+    assert launcher.find(environ={**uneven, "HDMLP_NODES": "n1,n2"})[4:7] == (2, 1, 1)
+    assert launcher.find(environ={"RANK": "0", "WORLD_SIZE": "2", "HDMLP_NODES": "n1,n2"}).node == 1
+
+
+@pytest.mark.parametrize("environ, words", [
+    ({"RANK": "0", "WORLD_SIZE": "four"}, "WORLD_SIZE='four'"),
+    ({**TORCHRUN, "GROUP_RANK": "2"}, "GROUP_RANK=2.* GROUP_WORLD_SIZE=2"),
+    ({**INDEXED, "WORLD_SIZE": "5"}, "WORLD_SIZE=5 .* LOCAL_WORLD_SIZE=2"),
+    ({**INDEXED, "JOB_COMPLETION_INDEX": "2"}, "JOB_COMPLETION_INDEX=2"),
+    ({**INDEXED, "MASTER_ADDR": ""}, "set MASTER_ADDR"),
+    ({**INDEXED, "MASTER_PORT": "x"}, "MASTER_PORT='x'"),
+    ({**MPIRUN, "OMPI_COMM_WORLD_SIZE": "3"}, "set HDMLP_NODE"),
+    (MPIRUN, "Open MPI .* set MASTER_ADDR"),
+    ({"RANK": "0", "WORLD_SIZE": "4", "HDMLP_NODES": "n1,n2"}, "HDMLP_NODES=n1,n2 .* HDMLP_NODE"),
+    ({"RANK": "0", "WORLD_SIZE": "3", "HDMLP_NODES": "n1,n2", "HDMLP_NODE": "0"}, "3 ranks .* 2 nodes .* LOCAL_WORLD_SIZE"),
+])
+def test_wrong_environments(environ, words, monkeypatch):
+    monkeypatch.setattr("socket.gethostname", lambda: "n3")
+    with pytest.raises(errors.ConfigError, match=words):
+        launcher.cluster(launcher.find(environ=environ), "0", {**environ, "HDMLP_SECRET": "0123456789abcdef"})
+
+
+@pytest.mark.parametrize("environ, words", [
+    ({**SLURM, "SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, "SLURM_NTASKS=4, .* srun"),
+    ({**STEP, "RANK": "0", "WORLD_SIZE": "4"}, "RANK=0 .* SLURM_PROCID=2"),
+    ({**MPIRUN, "RANK": "0", "WORLD_SIZE": "4"}, "RANK=0 .* OMPI_COMM_WORLD_RANK=2"),
+    ({**STEP, "RANK": "2", "WORLD_SIZE": "4"}, None),   # set from what Slurm says
+    ({**STEP, "RANK": "0", "WORLD_SIZE": "8"}, None),   # a launcher that starts several processes for each of Slurm's
+])
+def test_doubts(environ, words, caplog):
+    place = launcher.find(environ=environ)
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [] if words is None else len(said) == 1 and re.search(words, said[0])
+    assert words is None or launcher.doubts(place, environ) == said[0]
+
+
+def test_a_host_that_nobody_knows():
+    environ = {**INDEXED, "MASTER_ADDR": "nosuch.invalid"}
+    assert "nosuch.invalid, from MASTER_ADDR, is not known" in launcher.doubts(launcher.find(environ=environ), environ)
+    assert launcher.doubts(launcher.find(environ={**environ, "MASTER_ADDR": "127.0.0.1"}), environ) == ""
+
+
+def test_doubts_stand_in_the_error(real, folder, monkeypatch):
+    """Two processes with one rank, because RANK was exported before srun."""
+    with data.DataLoader(data.Folder(folder), batch_size=4, rank=0, world_size=2, name="d"):
+        for name, value in {"RANK": "0", "WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(errors.BusyError, match="rank 0 .* is taken .* OMPI_COMM_WORLD_RANK=1"):
+            data.DataLoader(data.Folder(folder), batch_size=4, name="d")
 
 
 def test_torch_distributed(tmp_path):
