@@ -69,8 +69,7 @@ class Work:
 
     def __init__(self, path, raw):
         self.path = str(path)
-        for name in ("train.py", "slurm/train.sbatch"):
-            shutil.copy(os.path.join(EXAMPLES, name), self.path)
+        shutil.copytree(EXAMPLES, self.path, dirs_exist_ok=True)
         shutil.copy(os.path.join(_HERE, "recorded.py"), self.path)
         os.mkdir(os.path.join(self.path, "records"))
         if raw:
@@ -153,8 +152,14 @@ def together(hosts, lines, work, environment=None):
     assert [status for status, _ in ends] == [0] * len(ends), ends
 
 
+def documented(path, pattern, folder):
+    """The command lines of a document, with the folder in place of theirs."""
+    with open(os.path.join(os.path.dirname(EXAMPLES), path)) as file:
+        return [line.replace("/data/train", folder) for line in re.findall(rf"^    ({pattern} .*)$", file.read(), re.MULTILINE)]
+
+
 def test_torchrun(hosts, folder, alone, work):
-    line = ["torchrun", "--nnodes=2", "--nproc_per_node=2", "--rdzv_backend=c10d", "--rdzv_endpoint=node0:29400", "train.py", folder]
+    line, = documented("README.md", "torchrun", folder)
     together(hosts, [line, line], work)
     check(work, alone, first=int(work.records()[0]["host"][-1]))  # the rendezvous numbers the hosts
 
@@ -184,10 +189,10 @@ def mpirun(hosts, kind, work, command, environment=None):
 
 @pytest.mark.parametrize("kind", ["openmpi", "mpich"])
 def test_mpirun(hosts, folder, alone, work, kind):
-    """The commands of examples/mpi."""
-    with open(os.path.join(EXAMPLES, "mpi", "README.md")) as file:
-        commands = dict(zip(MPI, re.findall(r"^    (mpirun .*)$", file.read(), re.MULTILINE)))
-    status, out = mpirun(hosts, kind, work, commands[kind].replace("/data/train", folder))
+    """The commands of examples/mpi, of which README has the first."""
+    commands = documented("examples/mpi/README.md", "mpirun", folder)
+    assert documented("README.md", "mpirun", folder) == commands[:1]
+    status, out = mpirun(hosts, kind, work, dict(zip(MPI, commands))[kind])
     assert status == 0, out
     check(work, alone)
 
@@ -276,7 +281,8 @@ def sbatch(hosts, slurm, work, *command):
 
 
 def test_sbatch(hosts, slurm, folder, alone, work):
-    state, out = sbatch(hosts, slurm, work, "train.sbatch", folder)
+    line, = documented("README.md", "sbatch", folder)
+    state, out = sbatch(hosts, slurm, work, *line.split()[1:])
     assert state == "COMPLETED", out
     check(work, alone)
     assert re.findall("epoch [0-3]: loss", out) == [f"epoch {epoch}: loss" for epoch in range(EPOCHS)]
