@@ -33,8 +33,9 @@ buffers and storage classes are. It runs on any node of a job.
 
 Keys: q, Esc and Ctrl-C leave; r hides or shows ranks, which are shown at first
 if there is room for them; up and down scroll.
-Where the output is no terminal, or one that can not move its cursor, screens are printed one after the other, until
-the daemon ends. NO_COLOR=1 leaves colours out.`,
+Where the output is no terminal, or one that can not move its cursor, screens
+are printed one after the other, until the daemon ends. NO_COLOR=1 leaves colours
+out.`,
 		Example: `  hdmlp top
   hdmlp top --interval 5s --job train
   hdmlp top --once > now.txt`,

@@ -96,10 +96,16 @@ def test_silent(binary, folder, tmp_path, gates):  # noqa: F811
     run.wait_epoch(0, range(3))
     before = stats(run, 0)
     os.kill(run.ready[2], signal.SIGSTOP)
-    try:
+
+    def without():
+        """What node 0 tells; None: node 2 has answered, as the signal has not reached it yet."""
         job = stats(run, 0)
+        return None if job["nodes"][2]["answering"] else job
+
+    try:
+        job = run.wait(without, "node 2 is silent")
         silent = job["nodes"][2]
-        assert not silent["answering"] and silent["why"] and silent["age_seconds"] >= 0 and job["nodes"][1]["answering"]
+        assert silent["why"] and silent["age_seconds"] >= 0 and job["nodes"][1]["answering"]
         assert job["total"]["batches"] == before["total"]["batches"] and "Node 2 does not answer" in job["sentence"]
         assert "ago" in ask(run, 0, "stats", "--job", run.name)
         job = stats(run, 1)  # which has not heard of it before
