@@ -13,13 +13,35 @@ import (
 )
 
 // Listen listens for TCP at host and port, for what. Its error is an *AddressError of the node.
-func Listen(node int, what, host string, port int) (net.Listener, error) {
+func Listen(ctx context.Context, node int, what, host string, port int) (l net.Listener, err error) {
 	at := net.JoinHostPort(host, strconv.Itoa(port))
-	l, err := net.Listen("tcp", at)
+	err = patiently(ctx, func() error {
+		l, err = net.Listen("tcp", at)
+		return err
+	})
 	if err != nil {
 		return nil, refusal(node, what, at, err)
 	}
 	return l, nil
+}
+
+// overlap is how long what belongs to a job may still be in the hands of the one before it: a launcher that starts a job again
+// ends its processes, and does not wait until their daemons have ended what they did for them.
+const overlap = 4 * time.Second
+
+// patiently listens; where the port is in use it tries again, for a while.
+func patiently(ctx context.Context, listen func() error) error {
+	for until := time.Now().Add(overlap); ; {
+		err := listen()
+		if err == nil || !isErrno(err, syscall.EADDRINUSE) || time.Now().After(until) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(firstPause):
+		}
+	}
 }
 
 // refusal says why a node can not listen at an address.

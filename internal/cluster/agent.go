@@ -61,6 +61,7 @@ type agent struct {
 	limit     time.Time // forming ends with an error then
 	status    *pb.Status
 	trouble   string // why node 0 is not reached
+	refused   error  // by a job that runs in node 0's place
 	up        link   // to the hub; nil: there is none
 	nodes     map[int]*node
 	welcoming bool         // between welcome and complete
@@ -182,7 +183,7 @@ func (a *agent) late() {
 		return
 	}
 	a.limit = a.limit.Add(time.Hour)
-	status, trouble := a.status, a.trouble
+	status, trouble, refused := a.status, a.trouble, a.refused
 	a.mu.Unlock()
 	switch {
 	case a.o.Failure != nil: // nobody was there to be told
@@ -190,6 +191,9 @@ func (a *agent) late() {
 		return
 	case a.hub != nil:
 		a.hub.expire() // tells this node as well
+		return
+	case refused != nil:
+		a.fail(refused)
 		return
 	}
 	if status == nil || trouble != "" {
@@ -275,7 +279,7 @@ func (a *agent) handle(m *pb.Message) error {
 	defer a.mu.Unlock()
 	switch k := m.GetKind().(type) {
 	case *pb.Message_Accepted:
-		a.trouble = ""
+		a.trouble, a.refused = "", nil
 		// Node 0's deadline counts; only if it says nothing does this node's own.
 		left := min(time.Duration(k.Accepted.GetRemainingMs())*time.Millisecond, 24*time.Hour)
 		if limit := time.Now().Add(left + grace); a.hub == nil && limit.After(a.limit) {
@@ -318,7 +322,12 @@ func (a *agent) handle(m *pb.Message) error {
 			close(a.formed)
 		}
 	case *pb.Message_Abort:
-		a.failLocked(decodeFailure(k.Abort))
+		err := decodeFailure(k.Abort)
+		if other, ok := err.(*JobError); ok && other.Running && !a.went {
+			a.keeps(err)
+		} else {
+			a.failLocked(err)
+		}
 	case *pb.Message_Ping:
 		a.up.Send(&pb.Message{Kind: &pb.Message_Pong{Pong: &pb.Pong{}}})
 	case *pb.Message_Down:

@@ -13,7 +13,7 @@ func (h *hub) examine(p *peer) error {
 	theirs, own := p.reg, h.own
 	n := p.node()
 	if theirs.GetJob() != own.GetJob() {
-		return &JobError{n, p.seen, theirs.GetJob(), own.GetJob()}
+		return &JobError{Node: n, Address: p.seen, Theirs: theirs.GetJob(), Node0s: own.GetJob()}
 	}
 	if theirs.GetFailure() != nil {
 		return decodeFailure(theirs.GetFailure())

@@ -120,7 +120,7 @@ func Form(ctx context.Context, o Options) (*Cluster, error) {
 	var stop, halt func()
 	var err error
 	if o.Node == 0 {
-		stop, halt, err = serve(a)
+		stop, halt, err = serve(ctx, a)
 	} else {
 		stop, halt = join(a)
 	}

@@ -29,7 +29,7 @@ func join(a *agent) (stop, halt func()) {
 		defer close(ended)
 		for pause := firstPause; ; pause = min(2*pause, mostPause) {
 			met, err := a.attend(ctx)
-			if met {
+			if met && !a.kept() {
 				pause = firstPause
 			}
 			if ctx.Err() != nil || isDone(a.last) || a.fatal(err) {
@@ -84,6 +84,21 @@ func (a *agent) fatal(err error) bool {
 	return true
 }
 
+// kept tells whether another job keeps node 0's place.
+func (a *agent) kept() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.refused != nil
+}
+
+// keeps notes that a job that runs, and may be about to end, keeps node 0's place; under mu.
+func (a *agent) keeps(refused error) {
+	if a.refused == nil && !a.went && !a.closed {
+		a.o.Progress(fmt.Sprintf("node %d waits for node 0 at %s, where another job runs: %v", a.o.Node, a.o.Join, refused))
+	}
+	a.refused = refused
+}
+
 // attend is one stay: from connecting to the connection's end. met: the handshake was completed.
 func (a *agent) attend(ctx context.Context) (met bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -104,7 +119,7 @@ func (a *agent) attend(ctx context.Context) (met bool, err error) {
 	if err != nil {
 		return false, a.explain(err)
 	}
-	failure := a.bind(dialer.local())
+	failure := a.bind(ctx, dialer.local())
 	a.connected(c)
 	c.Send(&pb.Message{Kind: &pb.Message_Register{Register: a.registration(failure)}})
 	if failure != nil {
@@ -148,11 +163,11 @@ func (a *agent) call(ctx context.Context, dialer *trackingDialer) *connect.BidiS
 
 // bind binds the sockets of failure detection, once it is known which address to bind to. It returns why this node can
 // not take part, if it can not.
-func (a *agent) bind(local string) error {
+func (a *agent) bind(ctx context.Context, local string) error {
 	if a.o.Failure != nil || a.gossip != nil {
 		return a.o.Failure
 	}
-	g, err := newGossip(&a.o, a.o.Gossip, local)
+	g, err := newGossip(ctx, &a.o, a.o.Gossip, local)
 	if err != nil {
 		return err
 	}
@@ -170,6 +185,11 @@ func (a *agent) explain(err error) error {
 		return &VersionError{"node 0 (" + a.o.Join + ")", protocolVersion, uint32(version)}
 	case errors.Is(err, errSecret), connect.CodeOf(err) == connect.CodeUnauthenticated:
 		return &SecretError{Node: a.o.Node, Address: a.o.Join}
+	case connect.CodeOf(err) == connect.CodeAborted:
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.keeps(&SecretError{Node: a.o.Node, Address: a.o.Join})
+		return err
 	}
 	if insecure := new(tlsError); errors.As(err, insecure) {
 		if why := tlsTrouble(err); why != "" {
@@ -196,6 +216,7 @@ func (a *agent) explain(err error) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.refused = nil
 	if a.trouble != trouble && !a.went && !a.closed {
 		a.trouble = trouble
 		a.o.Progress(fmt.Sprintf("node %d waits for node 0 at %s: %s", a.o.Node, a.o.Join, trouble))

@@ -103,6 +103,7 @@ type JobError struct {
 	Node           int
 	Address        string
 	Theirs, Node0s string
+	Running        bool // node 0's job: it may be the one before, which is about to end
 }
 
 func (e *JobError) Error() string {

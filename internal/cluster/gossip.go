@@ -41,7 +41,7 @@ type gossip struct {
 }
 
 // newGossip binds. at is the address of Options; local the one to bind to where at has no host.
-func newGossip(o *Options, at, local string) (*gossip, error) {
+func newGossip(ctx context.Context, o *Options, at, local string) (*gossip, error) {
 	g := &gossip{log: o.Log, key: derive(o.Secret, labelGossip, []byte(o.Job))}
 	refuse := func(err error) error { return refusal(o.Node, "failure detection, TCP and UDP", at, err) }
 	host, port, err := splitAddress(at)
@@ -67,7 +67,16 @@ func newGossip(o *Options, at, local string) (*gossip, error) {
 	}
 	for _, p := range ports {
 		for _, b := range bind {
-			if g.transport, err = listenGossip(b, p, logger); err == nil || !isErrno(err, syscall.EADDRNOTAVAIL) {
+			try := func() (err error) {
+				g.transport, err = listenGossip(b, p, logger)
+				return err
+			}
+			if o.gossipIsDefault {
+				err = try()
+			} else {
+				err = patiently(ctx, try)
+			}
+			if err == nil || !isErrno(err, syscall.EADDRNOTAVAIL) {
 				break
 			}
 		}

@@ -132,9 +132,12 @@ func (h *hub) attach(p *peer) {
 
 // reject keeps p out. While the cluster forms that ends the start for all, unless p belongs to another job.
 func (h *hub) reject(p *peer, err error) {
-	if _, other := err.(*JobError); other || h.phase == running {
-		h.log.Warn("a node was refused", "address", p.seen, "reason", err)
-		h.note(err)
+	other, _ := err.(*JobError)
+	if other != nil {
+		other.Running = h.phase == running
+	}
+	if other != nil || h.phase == running {
+		h.turnAway(p.seen, err)
 		p.Send(&pb.Message{Kind: &pb.Message_Abort{Abort: encodeFailure(err)}})
 		p.Close()
 		return
@@ -154,11 +157,22 @@ func (h *hub) note(err error) {
 	}
 }
 
-// refuse is note for who was turned away before it could prove who it is. That stops nothing: anybody can knock. It is said once
-// per host, and of a few: nobody can fill the log.
+// refuse is turnAway for who does not hold mu, of who could not prove who it is. That stops nothing: anybody can knock.
 func (h *hub) refuse(address string, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.turnAway(address, err)
+}
+
+// runs tells whether the job has begun.
+func (h *hub) runs() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.phase == running
+}
+
+// turnAway is note for who may come again and again. It is said once per host, and of a few: nobody can fill the log.
+func (h *hub) turnAway(address string, err error) {
 	host, _, _ := net.SplitHostPort(address)
 	if h.turned[host] || len(h.turned) == mostRefused {
 		h.log.Debug("a connection was refused", "reason", err)

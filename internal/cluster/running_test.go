@@ -276,3 +276,40 @@ func TestClosed(t *testing.T) {
 		t.Errorf("Close took %v", d)
 	}
 }
+
+// TestRestart: a job that is started again before the one before it has ended, under another name or with another secret, waits
+// for that: node 0 for its port, the others for a node 0 that knows them.
+func TestRestart(t *testing.T) {
+	for name, change := range map[string]func(o *Options){
+		"another job":    func(o *Options) { o.Job = "job, again" },
+		"another secret": func(o *Options) { o.Secret = []byte("another secret, just as long") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, 2)
+			before := l.formed()
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				hub := before[0].agent.hub
+				for turnedAway := false; !turnedAway; time.Sleep(time.Millisecond) {
+					hub.mu.Lock()
+					turnedAway = len(hub.refused) > 0
+					hub.mu.Unlock()
+				}
+				for _, c := range before {
+					_ = c.Close()
+				}
+			}()
+			_, errs := l.form(t.Context(), upTo(2), func(o *Options) {
+				change(o)
+				if o.Node == 0 {
+					o.Listen, o.Listening = l.join, nil
+				}
+			})
+			<-done
+			if err := errors.Join(errs...); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}

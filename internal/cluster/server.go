@@ -30,16 +30,16 @@ type server struct {
 
 // serve makes a the agent of node 0: it listens for the others, until stop, or halt, which lets
 // nothing go out.
-func serve(a *agent) (stop, halt func(), err error) {
+func serve(ctx context.Context, a *agent) (stop, halt func(), err error) {
 	host, port, _ := splitAddress(a.o.Listen)
-	listener, err := Listen(0, whatControl, host, port)
+	listener, err := Listen(ctx, 0, whatControl, host, port)
 	if err != nil {
 		return nil, nil, err
 	}
 	if found, err := resolve(host); err == nil && host != "" {
 		host = found[0]
 	}
-	failure := a.bind(host)
+	failure := a.bind(ctx, host)
 	if a.o.Listening != nil {
 		a.o.Listening(listener.Addr())
 	}
@@ -214,6 +214,9 @@ func (s *server) turnAway(seen string, err error) error {
 	switch {
 	case errors.As(err, &who):
 		s.hub.refuse(seen, &SecretError{0, seen, int(who)})
+		if s.hub.runs() {
+			return connect.NewError(connect.CodeAborted, errors.New("another job runs here"))
+		}
 		return connect.NewError(connect.CodeUnauthenticated, errSecret)
 	case errors.As(err, &version):
 		s.hub.refuse(seen, &VersionError{seen, protocolVersion, uint32(version)})

@@ -53,7 +53,7 @@ func (j *Job) form(ctx context.Context, progress func(protocol.ProgressMessage))
 		return badInput("%v", err)
 	}
 	j.others = o
-	options, err := o.options(ranks)
+	options, err := o.options(ctx, ranks)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (j *Job) form(ctx context.Context, progress func(protocol.ProgressMessage))
 }
 
 // options listens for samples, and says what the cluster is to know of this node: also why it can not take part.
-func (o *others) options(ranks []int) (cluster.Options, error) {
+func (o *others) options(ctx context.Context, ranks []int) (cluster.Options, error) {
 	j, m := o.job, &o.job.message
 	c := m.Cluster
 	host, ports, err := j.meeting()
@@ -105,7 +105,7 @@ func (o *others) options(ranks []int) (cluster.Options, error) {
 		options.Gossip = net.JoinHostPort(local, strconv.Itoa(ports+2))
 	}
 	if err == nil {
-		o.listener, err = cluster.Listen(c.Node, "samples", local, samples)
+		o.listener, err = cluster.Listen(ctx, c.Node, "samples", local, samples)
 	}
 	if err == nil {
 		options.Exchange = net.JoinHostPort(local, strconv.Itoa(o.listener.Addr().(*net.TCPAddr).Port))
