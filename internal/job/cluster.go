@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -93,48 +92,6 @@ func (o *others) nodes() int { return o.job.message.Cluster.Nodes }
 func (o *others) identity() exchange.Identity {
 	c := o.job.message.Cluster
 	return exchange.Identity{Job: o.job.message.Job, Node: c.Node, Nodes: c.Nodes, Secret: []byte(c.Secret), TLS: o.tls}
-}
-
-// room is what a node tells the others of its storage classes.
-type room struct {
-	Capacity []int64   `json:"capacity"`
-	Held     [][]int32 `json:"held"`
-}
-
-// placementNodes tells the others what this node's classes have room for, and returns what all have.
-func (o *others) placementNodes(ctx context.Context, mine placement.Node) ([]placement.Node, error) {
-	text, err := json.Marshal(room{mine.Capacity, mine.Held})
-	if err != nil {
-		return nil, err
-	}
-	if len(text) > cluster.MaxPayload { // then the plan is made as if this node held nothing yet
-		if text, err = json.Marshal(room{mine.Capacity, nil}); err != nil {
-			return nil, err
-		}
-	}
-	all, err := o.cluster.Gather(ctx, "room", text)
-	if err != nil {
-		return nil, clusterError(err)
-	}
-	out := make([]placement.Node, len(all))
-	for n, member := range o.cluster.Members() {
-		var r room
-		if err := json.Unmarshal(all[n], &r); err != nil {
-			return nil, badInput("node %d says of its storage classes: %v", n, err)
-		}
-		if len(r.Held) != len(r.Capacity) {
-			r.Held = make([][]int32, len(r.Capacity))
-		}
-		samples := o.job.dataset.Index().Len()
-		for j, held := range r.Held {
-			if i := slices.IndexFunc(held, func(k int32) bool { return k < 0 || int(k) >= samples }); i >= 0 {
-				return nil, badInput("node %d says that its storage class %d holds sample %d; the dataset has 0 to %d", n, j+1, held[i], samples-1)
-			}
-		}
-		out[n] = placement.Node{Ranks: member.Ranks, Capacity: r.Capacity, Held: r.Held}
-	}
-	o.rooms = capacities(out)
-	return out, nil
 }
 
 // serve gives the other nodes what the plan has this node answer for.

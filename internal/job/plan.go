@@ -64,7 +64,8 @@ func (j *Job) planInput(ctx context.Context) (placement.Input, error) {
 	for _, c := range j.dataset.shared.used() {
 		held := c.store.Held()
 		if _, inPlace := c.store.(storageclass.InPlace); !inPlace && c.room >= index.Bytes() {
-			held = nil // it keeps everything: faster classes may have copies
+			node.Kept = append(node.Kept, held...) // it keeps everything: faster classes may have copies
+			held = nil
 		}
 		node.Capacity = append(node.Capacity, c.room)
 		node.Held = append(node.Held, held)

@@ -52,7 +52,7 @@ func (r *roster) apply() {
 func capacities(nodes []placement.Node) []placement.Node {
 	out := slices.Clone(nodes)
 	for i := range out {
-		out[i].Held = nil
+		out[i].Held, out[i].Kept = nil, nil
 	}
 	return out
 }

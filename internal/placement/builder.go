@@ -23,6 +23,7 @@ type builder struct {
 	head       []int32 // per sample its first copy; -1: none
 	copies     []copyOf
 	owner      []int32 // per sample; -1: nobody
+	keeper     []int32 // per sample the node that keeps it besides, of several any; -1: none does. nil: nobody keeps any
 	bytes      int64   // of all samples
 	least      int64   // bytes of the smallest sample
 	most       int64   // and of the largest
@@ -89,9 +90,34 @@ func newBuilder(in *Input) (*builder, error) {
 			}
 		}
 	}
+	b.findKeepers()
 	steps := in.Stream.Steps()
 	b.full, b.last = b.deal(0), b.deal(steps-1)
 	return b, nil
+}
+
+// findKeepers chooses, for each sample that is kept, one of the nodes that do: the one with the highest hash, so that each gets its
+// part.
+func (b *builder) findKeepers() {
+	for n, node := range b.in.Nodes {
+		if len(node.Kept) > 0 && b.keeper == nil {
+			b.keeper = slices.Repeat([]int32{-1}, len(b.head))
+		}
+		for _, k := range node.Kept {
+			if was := b.keeper[k]; was < 0 || access.Mix(n, int(k)) > access.Mix(int(was), int(k)) {
+				b.keeper[k] = int32(n)
+			}
+		}
+	}
+}
+
+// ownKept makes who keeps a sample answer for it, if nobody else does.
+func (b *builder) ownKept() {
+	for k, n := range b.keeper {
+		if b.owner[k] < 0 {
+			b.owner[k] = n
+		}
+	}
 }
 
 func (b *builder) deal(step int) deal {

@@ -101,6 +101,7 @@ func (b *builder) firstCopies(r *reads) {
 		b.put(n, 0, k, size, first)
 		b.owner[k] = int32(n)
 	}
+	b.ownKept()
 }
 
 // rank returns a key for every sample that nobody holds, in the order in which first copies are placed: benefit, largest
@@ -123,7 +124,11 @@ func (b *builder) rank(r *reads, order []int32, choice []wanted) []uint64 {
 			rank[turn[k]] = math.MaxUint64
 			return
 		}
-		if !r.whole { // otherwise every node is as good as any
+		switch {
+		case b.keeper != nil && b.keeper[k] >= 0: // anybody else would have to be given it
+			keeper := b.keeper[k]
+			choice[k] = wanted{{uint16(keeper), uint16(min(max(row.count[keeper], 1), math.MaxUint16))}}
+		case !r.whole: // otherwise every node is as good as any
 			choice[k] = mostReads(row)
 		}
 		benefit := b.benefitPerByte(b.in.Size(int(k)), row.total, int(choice[k][0].count))

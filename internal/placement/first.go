@@ -62,6 +62,7 @@ func (c Cooperative) First(in Input, lead Lead) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	b.ownKept()
 	b.keepFirst(lead, true)
 	p := b.finishInOrder(c.Name(), true)
 	p.ReadOnce = b.peer < b.source

@@ -48,6 +48,9 @@ type Node struct {
 	Ranks    []int     // the ranks that run on it
 	Capacity []int64   // bytes of the storage classes 1..J, fastest first
 	Held     [][]int32 // what each of these classes holds already; may be shorter than Capacity
+	// Kept is what the node has besides, in classes that keep a copy of all that is read, whatever the plan gives them. It takes
+	// no room of theirs here. To bring it into another class, or to another node, takes no read from the source.
+	Kept []int32
 }
 
 // Plan says who caches what. It must not be changed once made.
@@ -211,6 +214,11 @@ func (in *Input) check() (to int, nodeOf []int32, err error) {
 				if k < 0 || int(k) >= spec.Samples {
 					return 0, nil, fmt.Errorf("placement: class %d of node %d holds sample %d; allowed: 0 to %d", j+1, n, k, spec.Samples-1)
 				}
+			}
+		}
+		for _, k := range node.Kept {
+			if k < 0 || int(k) >= spec.Samples {
+				return 0, nil, fmt.Errorf("placement: node %d keeps sample %d; allowed: 0 to %d", n, k, spec.Samples-1)
 			}
 		}
 	}

@@ -403,3 +403,49 @@ func TestBadInput(t *testing.T) {
 		}
 	}
 }
+
+// TestKept: what nodes keep besides is brought to the other classes by those who keep it; nobody reads it from the source. That
+// holds for the plan, and for what nodes do before there is one.
+func TestKept(t *testing.T) {
+	const samples, n = 400, 3
+	in := Input{
+		Stream: stream(t, access.Spec{Samples: samples, Seed: 7, Epochs: 4, WorldSize: n, GlobalBatch: 4 * n, Shuffle: access.Torch, Scheme: access.Strided}),
+		Nodes:  nodes(n, 50, samples),
+		Size:   func(int) int64 { return 1 },
+	}
+	keeps := make([][]bool, n)
+	for i := range keeps {
+		keeps[i] = make([]bool, samples)
+	}
+	for k := range int32(samples) {
+		for _, i := range [][]int{{0}, {1}, {0, 1}, {}}[k%4] {
+			keeps[i][k] = true
+			in.Nodes[i].Kept = append(in.Nodes[i].Kept, k)
+		}
+	}
+	lead, err := Cooperative{}.First(in, Lead{Steps: 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := plan(t, Cooperative{}, in)
+	owned := make([]int, n)
+	for k := range samples {
+		for name, p := range map[string]*Plan{"plan": full, "lead": lead} {
+			if o := p.OwnerOf(k); k%4 != 3 && (o < 0 || !keeps[o][k]) {
+				t.Errorf("%s: node %d answers for sample %d, and does not keep it", name, o, k)
+			}
+		}
+		if o := full.OwnerOf(k); o < 0 || !slices.ContainsFunc(full.Nodes[o].Classes, func(ids []int32) bool { return slices.Contains(ids, int32(k)) }) {
+			t.Errorf("sample %d: node %d answers for it, and is not to hold it", k, o)
+		} else if k%4 == 2 {
+			owned[o]++
+		}
+	}
+	if owned[0] < samples/16 || owned[1] < samples/16 {
+		t.Errorf("of the samples that nodes 0 and 1 keep both, they answer for %v", owned)
+	}
+	in.Nodes[1].Kept = []int32{samples}
+	if _, err := (Cooperative{}).Plan(in); err == nil || !strings.Contains(err.Error(), "node 1 keeps sample 400") {
+		t.Errorf("a sample that is none: %v", err)
+	}
+}
