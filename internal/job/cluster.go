@@ -112,10 +112,18 @@ func (o *others) serve(cache *prefetch.Cache) {
 	go func() { o.ended <- o.server.Serve(context.Background(), listener) }()
 }
 
-// readsOnce tells whether a node that is asked for a sample reads it from the source.
-func (o *others) readsOnce() bool {
+// readsOnce tells whether a node that is asked for a sample reads it from the source. Who has not begun does not know yet what it
+// is to keep: others wait until it has.
+func (o *others) readsOnce(ctx context.Context) (bool, error) {
+	if p := o.job.planner; p != nil {
+		select {
+		case <-p.begun:
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
 	plan := o.job.plan.Load()
-	return plan != nil && plan.ReadOnce
+	return plan != nil && plan.ReadOnce, nil
 }
 
 // leads tells the others how far this node will come before it has a plan, and returns what all say. Who is gone
@@ -184,7 +192,7 @@ func (o *others) close() {
 // holder serves what a cache has, and, where samples are read once for all nodes, what it has to read.
 type holder struct {
 	cache    *prefetch.Cache
-	readOnce func() bool
+	readOnce func(context.Context) (bool, error)
 	read     func(bytes int64) // told of what was read from the source
 }
 
@@ -193,8 +201,13 @@ func (h *holder) Held(id int32) ([]byte, bool) { return h.cache.Held(int(id)) }
 
 // Sample is exchange.Holder's.
 func (h *holder) Sample(ctx context.Context, id int32, send func([]byte) error) error {
-	if !h.readOnce() && !h.cache.Has(int(id)) {
-		return exchange.ErrNotHeld
+	if !h.cache.Has(int(id)) {
+		switch once, err := h.readOnce(ctx); {
+		case err != nil:
+			return err
+		case !once:
+			return exchange.ErrNotHeld
+		}
 	}
 	source, err := h.cache.Serve(ctx, int(id), send)
 	if source > 0 {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/placement"
 	"github.com/hdmlp/hdmlp/internal/prefetch"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
@@ -67,7 +68,9 @@ type Node struct {
 	jobs     map[string]*Job               // by name
 	closed   bool
 
-	planAtOnce time.Duration // planAtOnce, but for tests
+	// These two but for tests: planAtOnce, and placement.ByName.
+	planAtOnce time.Duration
+	policy     func(name string) (placement.Policy, error)
 
 	stuck atomic.Bool // a read hangs: some storage class stays open for good
 }
@@ -105,7 +108,7 @@ func NewNode(kinds Kinds, log *slog.Logger) *Node {
 		classes:  make(map[string]storageclass.Class),
 		jobs:     make(map[string]*Job),
 
-		planAtOnce: planAtOnce,
+		planAtOnce: planAtOnce, policy: placement.ByName,
 	}
 }
 

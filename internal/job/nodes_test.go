@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"slices"
 	"strings"
@@ -193,27 +194,107 @@ func TestJobsOpenedAtOnce(t *testing.T) {
 	c.close()
 }
 
-// failing is a policy that can not plan.
-type failing struct{ placement.Cooperative }
+// held is a policy whose plan is made when a test lets it be, and can not be made at all if err says so.
+type held struct {
+	placement.Cooperative
+	free chan struct{}
+	err  error
+}
 
-func (failing) Plan(placement.Input) (*placement.Plan, error) { return nil, errors.New("no memory") }
+func (h held) Plan(in placement.Input) (*placement.Plan, error) {
+	<-h.free
+	if h.err != nil {
+		return nil, h.err
+	}
+	return h.Cooperative.Plan(in)
+}
+
+// hold gives nodes a policy whose plan waits, until free is closed.
+func hold(err error, nodes ...*Node) (free chan struct{}) {
+	free = make(chan struct{})
+	for _, n := range nodes {
+		n.planAtOnce = -1
+		n.policy = func(string) (placement.Policy, error) { return held{free: free, err: err}, nil }
+	}
+	return free
+}
+
+// TestFlowWithoutAPlan: batches flow as long as there is none, on one node and on several; each sample is read once all the same.
+func TestFlowWithoutAPlan(t *testing.T) {
+	for n := 1; n <= 3; n += 2 {
+		c := newNodes(t, n, true)
+		free := hold(nil, c.list...)
+		ranks := c.open(set("memory", fmt.Sprintf("%dB", 42000/n)))
+		c.epochs(ranks, 0, 2)
+		if !ranks[0].Report().Planning || !strings.Contains(ranks[0].Report().Sentence, "still being planned") {
+			t.Errorf("%d nodes: the report does not say that there is no plan", n)
+		}
+		close(free)
+		c.epochs(ranks, 2, 4)
+		for _, r := range ranks {
+			<-r.job.planner.done
+		}
+		if total, most := c.read(); total != samples || most != 1 {
+			t.Errorf("%d nodes: the source was read %d times, one sample %d times; want %d, and 1", n, total, most, samples)
+		}
+		closeAll(ranks)
+		c.close()
+	}
+}
+
+// TestLeadEnds: ranks that come to the end of the lead before there is a plan wait for it.
+func TestLeadEnds(t *testing.T) {
+	c := newNodes(t, 3, true)
+	free := hold(nil, c.list...)
+	ranks := c.open(set("memory", "14000B"), set("prefetch_batches", 1.0), func(m *protocol.OpenMessage) { m.Stream.GlobalBatch = 3 })
+	p := ranks[0].job.planner
+	together(ranks, func(r *Rank) { consume(t, r, at{0, 0}, at{0, 1}) })
+	eventually(t, "the lead is settled", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.end != math.MaxInt
+	})
+	p.mu.Lock()
+	end := p.end
+	p.mu.Unlock()
+	waits := make(chan error, 1)
+	go func() { waits <- p.may(t.Context(), 0, end) }()
+	if err := p.may(t.Context(), 0, end-1); err != nil {
+		t.Errorf("the last step of the lead: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.may(ctx, 0, end); !errors.Is(err, context.Canceled) {
+		t.Errorf("the step behind the lead, given up: %v", err)
+	}
+	select {
+	case err := <-waits:
+		t.Errorf("the step behind the lead did not wait: %v", err)
+	default:
+	}
+	close(free)
+	if err := <-waits; err != nil {
+		t.Errorf("the step behind the lead: %v", err)
+	}
+	c.epochs(ranks, 0, 4)
+	if total, most := c.read(); total != samples || most != 1 {
+		t.Errorf("the source was read %d times, one sample %d times; want %d, and 1", total, most, samples)
+	}
+	closeAll(ranks)
+	c.close()
+}
 
 // TestPlanFails: who waits for batches is told when the plan can not be made.
 func TestPlanFails(t *testing.T) {
 	var w world
 	n := w.node()
-	n.planAtOnce = -1
+	free := hold(errors.New("no memory"), n)
 	ranks := []*Rank{open(t, n, message(0, 2)), open(t, n, message(1, 2))}
-	j := ranks[0].job
-	in := j.planner.in
-	j.planner.close()
-	j.planner = newPlanner(j, failing{}, in)
+	together(ranks, func(r *Rank) { consume(t, r, at{0, 0}, at{2, 0}) })
+	close(free)
+	<-ranks[0].job.life.Done()
 	together(ranks, func(r *Rank) {
-		_, err := take(r, at{0, 0}, end)
-		for err == nil { // it was through sooner
-			_, err = take(r, at{0, 0}, end)
-		}
-		if !strings.Contains(err.Error(), "no memory") {
+		if _, err := take(r, at{2, 0}, end); err == nil || !strings.Contains(err.Error(), "no memory") {
 			t.Errorf("rank %d: %v", r.rank, err)
 		}
 	})

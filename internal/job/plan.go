@@ -29,7 +29,7 @@ const (
 
 // plan asks the policy for the job's plan, or lets a planner ask it while batches flow.
 func (j *Job) makePlan(ctx context.Context) error {
-	policy, err := placement.ByName(j.cfg.Policy)
+	policy, err := j.node.policy(j.cfg.Policy)
 	if err != nil {
 		return badInput("%v", err)
 	}
@@ -187,10 +187,11 @@ type planner struct {
 	policy placement.Starter
 	in     placement.Input
 
-	once  sync.Once // guards what follows; begin sets it
+	once  sync.Once // begin sets what follows
 	lead  placement.Lead
 	began time.Time
 	err   error
+	begun chan struct{} // closed when it has
 
 	mu      sync.Mutex    // guards what follows
 	fed     map[int]bool  // ranks of the node that have a batch
@@ -208,7 +209,7 @@ func newPlanner(j *Job, policy placement.Starter, in placement.Input) *planner {
 	in.Context = ctx
 	p := &planner{
 		job: j, policy: policy, in: in,
-		fed: map[int]bool{}, flowing: make(chan struct{}), cancel: cancel, done: make(chan struct{}),
+		begun: make(chan struct{}), fed: map[int]bool{}, flowing: make(chan struct{}), cancel: cancel, done: make(chan struct{}),
 	}
 	go func() {
 		defer close(p.done)
@@ -227,6 +228,7 @@ func (p *planner) close() {
 // begin makes the node read from a step on as long as there is no plan; only the first call counts.
 func (p *planner) begin(epoch, step int) error {
 	p.once.Do(func() {
+		defer close(p.begun)
 		p.began = time.Now()
 		p.lead = placement.Lead{Epoch: epoch, Step: step, Steps: p.in.Stream.Steps()}
 		var first *placement.Plan

@@ -149,6 +149,9 @@ func (r *Rank) Check(epoch, step int) error {
 // Run stages batches from (epoch, step) on; see prefetch.Stager.Run. It ends with the job's error if that fails.
 func (r *Rank) Run(ctx context.Context, epoch, step int, emit func(*prefetch.Batch) error) error {
 	j := r.job
+	if err := j.failure(); err != nil {
+		return err
+	}
 	j.begin(epoch, r.rank, step)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -160,7 +163,7 @@ func (r *Rank) Run(ctx context.Context, epoch, step int, emit func(*prefetch.Bat
 	}
 	err := r.stager.Run(ctx, epoch, step, emit)
 	if failed := j.failure(); failed != nil && errors.Is(err, context.Canceled) {
-		err = failed
+		return failed
 	}
 	return limit(err)
 }
