@@ -92,6 +92,7 @@ def test_wrong_secret_is_logged_at_once(binary, folder, tmp_path):
     options = {**BASE, "start_timeout": "60s", "until": str(done), "of_node": {"1": {"secret": "0123456789abcdef0123456789abcdef"}}}
     run = Nodes(binary, folder, 2, options, 1, tmp_path)
     run.wait(lambda: any(line.startswith("[0.0] WARNING") and "which says that it is node 1, does not know this job's secret" in line for line in run.other), "node 0 says so")
+    run.wait(lambda: 1 in run.said, "node 1 gives up")
     run.process.terminate()
     said, _ = run.end()
     assert 0 not in said and said[1]["kind"] == "ConfigError", said
