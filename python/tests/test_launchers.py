@@ -52,7 +52,10 @@ def binary():
 def hosts(binary, tmp_path_factory):
     if os.getuid() != 0:
         pytest.skip("hosts of one machine need root")
-    hosts = Hosts(binary, tmp_path_factory.mktemp("hosts"), 2, names=["train-{0}.train train-{0}"])
+    try:
+        hosts = Hosts(binary, tmp_path_factory.mktemp("hosts"), 2, names=["train-{0}.train train-{0}"])
+    except OSError as error:
+        pytest.skip(f"no network namespaces here: {error}")
     # Before torch 2.0 torchrun's own defaults of the two are refused by Python 3.11's enumerations. There is no local rank 9.
     hosts.program("torchrun", 'exec /usr/bin/torchrun --redirects 9:1 --tee 9:1 "$@"')
     yield hosts
@@ -169,6 +172,22 @@ def needed(*programs):
     for program in programs:
         if not os.path.exists(program):
             (pytest.fail if shutil.which("apt-get") else pytest.skip)(f"no {program}: `scripts/setup test` installs it")
+
+
+@pytest.mark.parametrize("environment", [
+    {"JOB_COMPLETION_INDEX": "%d", "MASTER_ADDR": "train-0.train", "KUBERNETES_SERVICE_HOST": "10.96.0.1"},
+    {"HDMLP_NODES": "node0,node1"},
+    {"HDMLP_NODES": "train-0.train:7000", "GROUP_RANK": "%d", "GROUP_WORLD_SIZE": "2"}], ids=["kubernetes", "names", "port"])
+def test_no_launcher(hosts, folder, alone_raw, raw, environment):
+    """Ranks that somebody has started and numbered, two on each host."""
+    def line(node):
+        said = {**environment, "WORLD_SIZE": WORLD, "LOCAL_WORLD_SIZE": 2, "HDMLP_SECRET": "0123456789abcdef" * 4}
+        said = " ".join(f"{key}={str(value).replace('%d', str(node))}" for key, value in said.items())
+        rank = "env RANK={} LOCAL_RANK={} python train.py " + shlex.quote(folder)
+        return f"export {said}; {rank.format(2 * node, 0)} & {rank.format(2 * node + 1, 1)} && wait $!"
+
+    together(hosts, [line(0), line(1)], raw)
+    check(raw, alone_raw)
 
 
 # mpirun
@@ -294,6 +313,13 @@ def test_srun_without_torch(hosts, slurm, folder, alone_raw, raw, more, nodes):
     status, out = hosts.run(0, ["srun", "-N2", "-n4", *more, "python", "train.py", folder], slurm, cwd=raw.path)
     assert status == 0, out
     check(raw, alone_raw, nodes)
+
+
+def test_a_host_that_nobody_knows(hosts, slurm, folder, raw):
+    status, out = hosts.run(0, ["srun", "-N2", "-n2", "python", "train.py", folder],
+                            {**slurm, "MASTER_ADDR": "nosuch.invalid", "HDMLP_START_TIMEOUT": "3s"}, cwd=raw.path)
+    assert status != 0 and not raw.records()
+    assert "node 1 of 2 did not come" in out and "nosuch.invalid, from MASTER_ADDR, is not known on node1" in out
 
 
 @pytest.mark.parametrize("kind", ["openmpi", "mpich"])
