@@ -63,8 +63,8 @@ class Training(Behind):
                 continue
             ours = medians[name]
             if TORCH2["name"] in medians:
-                said.append(f"{name}: stalls {medians[TORCH2['name']]['stall'] / ours['stall']:.0f} times less than {TORCH2['name']} "
-                            f"from the second epoch on (wanted: 100)")
+                times = medians[TORCH2["name"]]["stall"] / ours["stall"]
+                said.append(f"{name}: stalls {times:.0f} times less than {TORCH2['name']} from the second epoch on (wanted: 100)")
             said.append(f"{name}: utilisation {1 - ours['stall_share']:.2%} from the second epoch on (wanted: 99 %), and "
                         f"{ours['utilisation']:.1%} where sleeping longer than a step counts as idle; "
                         f"{ours['share']:.4f} times the dataset left the source (wanted: at most 1.01)")
@@ -146,15 +146,16 @@ class Start(Scenario):
 
     def prepare(self) -> None:
         self._dataset = make_dataset.make("blobs", self._path, self._samples, 1000)
-        made = subprocess.run([namespaces.BINARY, "dataset", self._path, "--index-dir", self._index], capture_output=True, text=True)
-        if made.returncode != 0:
-            raise rounds.RoundFailed(made.stderr.strip())
 
     def describe(self) -> Figures:
         return {"dataset": self._dataset, "nodes": self.nodes, "epochs": self.epochs}
 
     def measure(self, contender: Dict[str, Any]) -> Dict[str, Any]:
         with namespaces.Nodes(self.nodes) as nodes:
+            indexed = subprocess.run([namespaces.BINARY, "dataset", self._path, "--index-dir", self._index],
+                                     capture_output=True, text=True)
+            if indexed.returncode != 0:
+                raise rounds.RoundFailed(indexed.stderr.strip())
             result = rounds.run(contender, {
                 "path": self._path, "index": self._index, "batch_size": self.batch_size, "epochs": self.epochs, "seed": 42,
                 "world_size": self.nodes, "batches": self.batches, "warm_up": 0, "pause": 0.0, "step": 0.0,
@@ -173,7 +174,8 @@ class Start(Scenario):
     def conclusions(self, medians: Dict[str, Figures]) -> List[str]:
         if HDMLP["name"] not in medians:
             return []
-        return [f"HDMLP: every node has its first batch {medians[HDMLP['name']]['first']:.2f} s after the last one's start (wanted: 3)"]
+        first = medians[HDMLP["name"]]["first"]
+        return [f"HDMLP: every node has its first batch {first:.2f} s after the last one's start (wanted: 3)"]
 
 
 def children_cpu() -> float:
@@ -187,7 +189,8 @@ class Exchange(Scenario):
 
     key = "l"
     title = "samples from a peer between two network namespaces"
-    peers = {"HDMLP": "exchange", "HDMLP, TLS": "exchange-tls", "gRPC": "grpc", "gRPC, bytes as they are": "grpc-raw", "iperf3": "iperf3"}
+    peers = {"HDMLP": "exchange", "HDMLP, TLS": "exchange-tls", "gRPC": "grpc", "gRPC, bytes as they are": "grpc-raw",
+             "iperf3": "iperf3"}
     contenders = [{"name": name, "contender": "exchange", "peer": peer} for name, peer in peers.items()]
     paths = {"veth": [], "1 Gbit/s": ["--rate", "1gbit"]}
     sizes = {112_640: "110 KB", 3_072: "3 KB"}
