@@ -189,7 +189,7 @@ func TestServeWithJob(t *testing.T) {
 	}
 	metrics, err := io.ReadAll(response.Body)
 	response.Body.Close()
-	if err != nil || !strings.Contains(string(metrics), `hdmlp_storage_class_room_bytes{class="memory",job="a job"}`) {
+	if err != nil || !strings.Contains(string(metrics), `hdmlp_storage_class_room_bytes{class="memory",job="a job",node="0"}`) {
 		t.Errorf("metrics: %s, %v", metrics, err)
 	}
 	if status, _, complaint := p.run("stop"); status != 1 || !strings.Contains(complaint, "--force") {
