@@ -61,7 +61,7 @@ func (j *Job) form(ctx context.Context, progress func(protocol.ProgressMessage))
 	o.cluster, err = cluster.Form(ctx, options)
 	stop()
 	if err != nil {
-		return clusterError(err)
+		return clusterError(o.me, err)
 	}
 	if seed := o.cluster.Broadcast(); j.message.Stream.Seed == nil && len(seed) == 8 {
 		j.message.Stream.Seed = new(binary.LittleEndian.Uint64(seed))
@@ -88,7 +88,7 @@ func (o *others) options(ctx context.Context, ranks []int) (cluster.Options, err
 	local, err := cluster.Local(c.Node, j.cfg.Interface)
 	if c.Node == 0 {
 		if err != nil {
-			return cluster.Options{}, clusterError(err) // and listen nowhere
+			return cluster.Options{}, clusterError(o.me, err) // and listen nowhere
 		}
 		options.Listen = net.JoinHostPort(cmp.Or(local, host), strconv.Itoa(ports))
 		seed := drawSeed()
@@ -137,7 +137,7 @@ func (o *others) reach(ctx context.Context) error {
 	}
 	all, err := o.cluster.Gather(ctx, "reach", []byte(says))
 	if err != nil {
-		return clusterError(err)
+		return clusterError(o.me, err)
 	}
 	for _, text := range all {
 		if len(text) > 0 {
@@ -221,13 +221,17 @@ func (j *Job) tls() (*tls.Config, error) {
 	return certificate.Files(j.cfg.TLSCert, j.cfg.TLSKey, j.cfg.TLSCA)
 }
 
-// clusterError makes an error of the cluster one that a process understands.
-func clusterError(err error) error {
+// clusterError makes an error of the cluster one that a process of node me understands.
+func clusterError(me int, err error) error {
 	var difference *cluster.DifferenceError
 	if errors.As(err, &difference) {
+		mine, theirs := difference.Node0s, difference.Theirs
+		if me == difference.Node {
+			mine, theirs = theirs, mine
+		}
 		return &protocol.ErrorMessage{
 			Kind: protocol.KindMismatch, Message: err.Error(),
-			Details: map[string]any{"key": difference.Key, "mine": difference.Theirs, "theirs": difference.Node0s, "node": difference.Node},
+			Details: map[string]any{"key": difference.Key, "mine": mine, "theirs": theirs, "node": difference.Node},
 		}
 	}
 	var version *cluster.VersionError

@@ -112,7 +112,7 @@ func (o *others) placementNodes(ctx context.Context, mine placement.Node) ([]pla
 	}
 	all, err := o.cluster.Gather(ctx, "room", text)
 	if err != nil {
-		return nil, clusterError(err)
+		return nil, clusterError(o.me, err)
 	}
 	out := make([]placement.Node, len(all))
 	for n, member := range o.cluster.Members() {

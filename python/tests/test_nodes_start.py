@@ -47,7 +47,8 @@ def test_another_version(binary, folder, tmp_path):
     said = start(binary, folder, tmp_path, 2, {}, {1: {"environment": {"HDMLP_BINARY": str(other)}}}, [0, 1])
     for rank in (0, 1):
         check(said[rank], "MismatchError", rf"^hdmlp's version is {new.decode()} on node 1 \({IP}:\d+\), but {__version__} on node 0")
-        assert said[rank]["details"] == {"key": "hdmlp's version", "mine": new.decode(), "theirs": __version__, "node": 1}
+        mine, theirs = (__version__, new.decode())[::1 if rank == 0 else -1]
+        assert said[rank]["details"] == {"key": "hdmlp's version", "mine": mine, "theirs": theirs, "node": 1}
 
 
 def test_another_dataset(binary, folder, tmp_path):
