@@ -106,7 +106,7 @@ func (s *Set) Fetch(ctx context.Context, id int, dst []byte) error {
 	if p == nil {
 		return fmt.Errorf("sample %d: %w", id, ErrPassedBy)
 	}
-	fetcher, bound := p.ask()
+	fetcher, bound := p.ask(s.source())
 	within, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	begun := s.now()
@@ -191,11 +191,16 @@ func (p *peer) worth(now time.Time, source time.Duration) bool {
 	return p.mu.skipped%probe == 0
 }
 
-// ask returns the way to the node, and how long it may take.
-func (p *peer) ask() (Fetcher, time.Duration) {
+// ask returns the way to the node, and how long it may take: it may have to read the sample from the source, which takes it as long
+// as it takes this node. As long as neither is known it may take longest.
+func (p *peer) ask(source time.Duration) (Fetcher, time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.mu.fetcher, min(max(patience*p.mu.latency, shortest), longest)
+	expected := max(p.mu.latency, source)
+	if expected <= 0 {
+		return p.mu.fetcher, longest
+	}
+	return p.mu.fetcher, min(max(patience*expected, shortest), longest)
 }
 
 // answered notes what became of a request, and returns what there is to say.

@@ -113,6 +113,27 @@ func TestHangs(t *testing.T) {
 }
 
 // TestSlow: a node that is much slower than the source is only probed.
+// TestBound: a node has so long to answer as follows from what the source takes, which it may have to read first.
+func TestBound(t *testing.T) {
+	for source, want := range map[time.Duration]time.Duration{
+		0:                      longest, // nothing is known yet
+		10 * time.Millisecond:  shortest,
+		500 * time.Millisecond: 4 * time.Second,
+		5 * time.Second:        longest,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(2)
+			r.source = source
+			r.set.SetOwner(func(int) int { return 1 })
+			r.nodes[0].takes = time.Hour
+			begun := time.Now()
+			if err := r.set.Fetch(t.Context(), 1, make([]byte, 1)); err == nil || time.Since(begun) != want {
+				t.Errorf("where the source takes %v: %v after %v, want an error after %v", source, err, time.Since(begun), want)
+			}
+		})
+	}
+}
+
 func TestSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(2)
