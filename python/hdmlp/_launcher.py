@@ -164,16 +164,31 @@ def _launch_key(place: Place, environ: Mapping[str, str]) -> str:
         # Without an ID of its own torchrun says "none": the address tells such runs apart.
         parts = ["torchrun", run, environ.get("TORCHELASTIC_RESTART_COUNT", "0"), master]
         return "-".join(part for part in parts if part)
+    # What the launcher calls this launch, which another one with the same address may follow at once.
+    launch = None
+    if place.node_source in ("Open MPI", "MPICH", "PMIx"):
+        launch = _mpi_job(environ)
+    elif place.node_source == "Slurm":
+        launch = _slurm_step(environ)
     if master:
-        return f"master-{master}"
-    for name in ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID"):
-        if environ.get(name):
-            return f"mpi-{environ[name]}"
-    if environ.get("SLURM_JOB_ID") and environ.get("SLURM_STEP_ID"):
-        return f"slurm-{environ['SLURM_JOB_ID']}.{environ['SLURM_STEP_ID']}"
+        return f"{launch}-{master}" if launch else f"master-{master}"
+    launch = launch or _mpi_job(environ) or _slurm_step(environ)
+    if launch:
+        return launch
     if place.nodes > 1:  # nothing but node 0's address is the same on all of them
         return f"nodes-{place.master}:{_nodes.port(None, environ)}"
     return f"parent-{os.getppid()}"
+
+
+def _mpi_job(environ: Mapping[str, str]) -> Optional[str]:
+    names = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID")
+    return next((f"mpi-{environ[name]}" for name in names if environ.get(name)), None)
+
+
+def _slurm_step(environ: Mapping[str, str]) -> Optional[str]:
+    if environ.get("SLURM_JOB_ID") and environ.get("SLURM_STEP_ID"):
+        return f"slurm-{environ['SLURM_JOB_ID']}.{environ['SLURM_STEP_ID']}"
+    return None
 
 
 def cluster(place: Place, name: str, environ: Optional[Mapping[str, str]] = None) -> Optional[Dict[str, Any]]:

@@ -141,6 +141,12 @@ def test_keys():
     assert key(two, "0", {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "1"}) == "slurm-7.1/0"
     assert key(two, "0", {"PMIX_NAMESPACE": "x"}) == "mpi-x/0"
     assert key(two, "0", {}).startswith("parent-")
+    # With an address too: two launches after each other have the same one.
+    slurm, mpi = two._replace(node_source="Slurm"), two._replace(node_source="Open MPI")
+    step = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "1", **master}
+    assert key(slurm, "0", step) == "slurm-7.1-n1:29500/0"
+    assert key(mpi, "0", {"PMIX_NAMESPACE": "x", **step}) == "mpi-x-n1:29500/0"
+    assert key(two, "0", step) == "master-n1:29500/0"  # Slurm started only some of the ranks
     one = launcher.Place(0, 1, 0, "")
     assert key(one, "0", master) == key(one, "0", master) != key(one, "1", master)
 
