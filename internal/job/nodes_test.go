@@ -100,11 +100,7 @@ func (c *nodes) close() {
 	}
 }
 
-func closeAll(ranks []*Rank) {
-	for _, r := range ranks {
-		r.Close()
-	}
-}
+func closeAll(ranks []*Rank) { together(ranks, (*Rank).Close) }
 
 // TestPolicies: over several nodes each policy delivers the stream, with a plan that was there first and with one that is made
 // meanwhile; and those that read once do so where the caches together hold the dataset.
