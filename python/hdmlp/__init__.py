@@ -4,18 +4,15 @@
 nothing but Python, ``hdmlp.Job`` is the interface of the HDMLP thesis. The work is done by a
 daemon, one per node and user, which the first loader starts.
 
-Everything the package has to say goes to ``logging.getLogger("hdmlp")``.
+Everything the package has to say goes to ``logging.getLogger("hdmlp")``: warnings reach the standard error of a program that
+configures no logging.
 """
 
 from __future__ import annotations
-
-import logging as _logging
 
 from ._version import __version__
 from .errors import *  # noqa: F401,F403
 from .errors import __all__ as _errors
 from .job import Job
-
-_logging.getLogger("hdmlp").addHandler(_logging.NullHandler())
 
 __all__ = ["Job", "__version__", *_errors]

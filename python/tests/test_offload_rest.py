@@ -3,6 +3,9 @@
 import ctypes
 import io
 import logging
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -11,6 +14,7 @@ torchvision = pytest.importorskip("torchvision")
 numpy = pytest.importorskip("numpy")
 Image = pytest.importorskip("PIL.Image")
 
+import hdmlp  # noqa: E402
 import hdmlp.torch as ht  # noqa: E402
 from hdmlp import Job, data, errors, transforms as T  # noqa: E402
 from hdmlp._recipe import sample_key, seed_generators  # noqa: E402
@@ -248,3 +252,15 @@ def test_arrays(tmp_path, kind, channels):
     with data.DataLoader(folder, 4, shuffle=False, transforms=transforms) as loader:
         with pytest.raises(errors.SampleError, match=rf"0\.bin.* has {arrays[0].nbytes} bytes"):
             list(loader)
+
+
+def test_who_configures_no_logging_is_told_too(folder):
+    """What runs in Python is said once on the standard error of a plain script."""
+    script = ("import sys, hdmlp.torch as ht, torchvision.transforms as V\n"
+              "data = ht.ImageFolder(sys.argv[1], [V.Resize((8, 8)), V.ToTensor(), V.RandomErasing()])\n"
+              "loader = ht.DataLoader(data, 4, seed=1)\n"
+              "for epoch in range(2):\n    for batch in loader: pass\n")
+    path = os.path.dirname(os.path.dirname(hdmlp.__file__))
+    done = subprocess.run([sys.executable, "-c", script, folder], capture_output=True, text=True, check=True,
+                          env={**os.environ, "PYTHONPATH": path})
+    assert done.stderr.count("RandomErasing") == 1 and "in Python, after what HDMLP does" in done.stderr
