@@ -22,7 +22,7 @@ const (
 	// planAtOnce is how long planning may keep a job from being open; a plan that takes longer is made while batches flow.
 	planAtOnce = 50 * time.Millisecond
 	// patience is how long planning waits for the first batches, which are wanted more urgently.
-	patience = 2 * time.Second
+	patience = 5 * time.Second
 	// margin is how many times the estimate planning may take before ranks have to wait for it.
 	margin = 8
 )
