@@ -137,6 +137,20 @@ def test_link_at_a_hundredth(binary, folder, reference, tmp_path, gates):
     assert status == 0 and streams(said) == reference, "".join(run.other)
 
 
+def test_cut_before_there_is_a_plan(binary, folder, reference, tmp_path):
+    """A plan for so many epochs is made while batches flow; the nodes do not wait for one that is gone in order to agree on it."""
+    options = {"batch_size": 8, "epochs": 8_000, "run": 3, "memory": "2MB", "prefetch_batches": 1, "staging_buffer": "64KiB",
+               "pause": 0.05, "until": str(tmp_path / "done")}
+    run = Nodes(binary, folder, 3, options, 1, tmp_path, "--env", "HDMLP_LOG_LEVEL=debug")
+    run.wait_ready(3)
+    assert not any("msg=planned" in run.log(rank) for rank in range(3))
+    run.link(2, "--down")
+    run.wait(lambda: all("msg=planned" in run.log(rank) for rank in range(3)), "all nodes have a plan", 120)
+    open(options["until"], "w").close()
+    said, status = run.end()
+    assert status == 0 and streams(said) == {rank: epochs[:3] for rank, epochs in reference.items()}, "".join(run.other)
+
+
 @pytest.fixture
 def shaky(folder):
     """The folder behind a mount that can be made to fail."""
