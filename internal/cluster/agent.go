@@ -323,7 +323,9 @@ func (a *agent) handle(m *pb.Message) error {
 		}
 	case *pb.Message_Abort:
 		err := decodeFailure(k.Abort)
-		if other, ok := err.(*JobError); ok && other.Running && !a.went {
+		other, _ := err.(*JobError)
+		_, late := err.(*LateError)
+		if !a.went && (late || other != nil && other.Running) {
 			a.keeps(err)
 		} else {
 			a.failLocked(err)

@@ -15,6 +15,9 @@ func (h *hub) examine(p *peer) error {
 	if theirs.GetJob() != own.GetJob() {
 		return &JobError{Node: n, Address: p.seen, Theirs: theirs.GetJob(), Node0s: own.GetJob()}
 	}
+	if h.whole && theirs.GetInstance() != h.members[n].GetInstance() && (h.phase == running || theirs.GetFormed()) {
+		return &LateError{n, p.seen}
+	}
 	if theirs.GetFailure() != nil {
 		return decodeFailure(theirs.GetFailure())
 	}

@@ -65,6 +65,8 @@ type Options struct {
 	// Gossip is where this node takes part in failure detection, TCP and UDP; empty: host of
 	// Exchange, and its port plus one, or if that is in use any that is free.
 	Gossip string
+	// Whole, of node 0: the job needs all nodes from its start. A daemon that was restarted is not let back in; one that was cut off is.
+	Whole  bool
 	Secret []byte      // at least MinSecret bytes
 	TLS    *tls.Config // of both roles; nil: none
 	// Failure is why this node can not take part. Form then tells the others so by node 0, if that is reached within some seconds,

@@ -120,8 +120,8 @@ func (a *agent) attend(ctx context.Context) (met bool, err error) {
 		return false, a.explain(err)
 	}
 	failure := a.bind(ctx, dialer.local())
+	c.Send(&pb.Message{Kind: &pb.Message_Register{Register: a.registration(failure)}}) // before anybody else sends
 	a.connected(c)
-	c.Send(&pb.Message{Kind: &pb.Message_Register{Register: a.registration(failure)}})
 	if failure != nil {
 		a.fail(failure) // and stay until all of it was sent
 	}

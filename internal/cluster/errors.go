@@ -175,7 +175,21 @@ type GatherError struct {
 }
 
 func (e *GatherError) Error() string {
-	return fmt.Sprintf("gather %q: nothing from %s: %s", e.What, numbers("node", e.Missing), e.Why)
+	who := "some node"
+	if len(e.Missing) > 0 {
+		who = numbers("node", e.Missing)
+	}
+	return fmt.Sprintf("gather %q: nothing from %s: %s", e.What, who, e.Why)
+}
+
+// LateError: a daemon came when the job had begun, and the job needs all nodes from the start.
+type LateError struct {
+	Node    int
+	Address string
+}
+
+func (e *LateError) Error() string {
+	return fmt.Sprintf("node %d (%s) comes when the job has begun: if its first daemon has died, the job can not go on; start all ranks again", e.Node, e.Address)
 }
 
 // CanceledError: a node was stopped while the cluster was forming.
@@ -204,6 +218,7 @@ var failures = map[string]func() error{
 	"limit":      func() error { return new(LimitError) },
 	"gather":     func() error { return new(GatherError) },
 	"canceled":   func() error { return new(CanceledError) },
+	"late":       func() error { return new(LateError) },
 }
 
 func encodeFailure(err error) *pb.Failure {
@@ -233,6 +248,8 @@ func encodeFailure(err error) *pb.Failure {
 		kind = "gather"
 	case *CanceledError:
 		kind = "canceled"
+	case *LateError:
+		kind = "late"
 	default:
 		err = &RemoteError{err.Error()}
 	}

@@ -61,6 +61,8 @@ type hub struct {
 	notify func(error)
 	log    *slog.Logger
 
+	whole bool // see Options
+
 	mu       sync.Mutex
 	phase    phase
 	failure  error
@@ -136,7 +138,8 @@ func (h *hub) reject(p *peer, err error) {
 	if other != nil {
 		other.Running = h.phase == running
 	}
-	if other != nil || h.phase == running {
+	_, late := err.(*LateError)
+	if other != nil || late || h.phase == running {
 		h.turnAway(p.seen, err)
 		p.Send(&pb.Message{Kind: &pb.Message_Abort{Abort: encodeFailure(err)}})
 		p.Close()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -274,6 +275,51 @@ func TestClosed(t *testing.T) {
 	_ = clusters[0].Close()
 	if d := time.Since(started); d > time.Second {
 		t.Errorf("Close took %v", d)
+	}
+}
+
+// TestLate: where the job needs all nodes from its start, a daemon that was restarted is told at the deadline that it is too late,
+// node 0's own too; a node that is cut off comes back.
+func TestLate(t *testing.T) {
+	l := newLab(t, 3)
+	whole := func(o *Options) { o.Whole = true }
+	clusters, errs := l.form(t.Context(), upTo(3), whole)
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	hub := clusters[0].agent.hub
+	connection := func() *peer {
+		hub.mu.Lock()
+		defer hub.mu.Unlock()
+		if p := hub.peers[1]; p != nil && p.ready {
+			return p
+		}
+		return nil
+	}
+	first := connection()
+	first.Close()
+	eventually(t, "node 1 has another connection", func() bool {
+		p := connection()
+		return p != nil && p != first
+	})
+	if _, errs := gatherAll(t.Context(), clusters, "all", func(int) []byte { return nil }); errors.Join(errs...) != nil {
+		t.Error(errs)
+	}
+
+	l.wait = time.Second
+	var late *LateError
+	clusters[2].kill()
+	if _, errs := l.form(t.Context(), []int{2}, func(o *Options) { o.Join = l.join }); !errors.As(errs[0], &late) || late.Node != 2 {
+		t.Errorf("node 2: %v", errs[0])
+	}
+	clusters[0].kill()
+	_, errs = l.form(t.Context(), []int{0}, func(o *Options) {
+		o.Whole, o.Listen, o.Listening = true, l.join, nil
+	})
+	var missing *MissingError
+	if !errors.As(errs[0], &missing) || len(missing.Refused) != 1 || !strings.Contains(missing.Refused[0], "node 1 (127.0.0.1:") ||
+		!strings.Contains(missing.Refused[0], "comes when the job has begun") {
+		t.Errorf("node 0: %v", errs[0])
 	}
 }
 

@@ -126,6 +126,18 @@ func (o *others) readsOnce(ctx context.Context) (bool, error) {
 	return plan != nil && plan.ReadOnce, nil
 }
 
+// gather is the cluster's Gather, with a bound: a node that is there, and says nothing for as long as nodes wait for each other
+// at the start, is like one that is gone.
+func (o *others) gather(ctx context.Context, what string, mine []byte) ([][]byte, error) {
+	within, cancel := context.WithTimeout(ctx, o.job.cfg.StartTimeout)
+	defer cancel()
+	all, err := o.cluster.Gather(within, what, mine)
+	if err != nil && within.Err() != nil && ctx.Err() == nil {
+		err = &cluster.GatherError{What: what, Why: fmt.Sprintf("not all of them answered within %v", o.job.cfg.StartTimeout)}
+	}
+	return all, err
+}
+
 // leads tells the others how far this node will come before it has a plan, and returns what all say. Who is gone
 // is taken to have begun where the others did, and to have kept what it could in an epoch of so many steps.
 func (o *others) leads(ctx context.Context, mine placement.Lead, steps int) ([]placement.Lead, error) {
@@ -133,7 +145,7 @@ func (o *others) leads(ctx context.Context, mine placement.Lead, steps int) ([]p
 	if err != nil {
 		return nil, err
 	}
-	all, err := o.cluster.Gather(ctx, "lead", text)
+	all, err := o.gather(ctx, "lead", text)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -162,7 +174,7 @@ func (o *others) leads(ctx context.Context, mine placement.Lead, steps int) ([]p
 
 // planned waits until all nodes that are there have their plans.
 func (o *others) planned(ctx context.Context) error {
-	_, err := o.cluster.Gather(ctx, "planned", nil)
+	_, err := o.gather(ctx, "planned", nil)
 	var gone *cluster.GatherError
 	if ctx.Err() != nil || errors.As(err, &gone) {
 		return ctx.Err() // who is gone is not waited for

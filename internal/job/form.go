@@ -83,7 +83,7 @@ func (o *others) options(ctx context.Context, ranks []int) (cluster.Options, err
 	}
 	options := cluster.Options{
 		Job: m.Job, Node: c.Node, Nodes: c.Nodes, WorldSize: m.WorldSize, Ranks: ranks,
-		Secret: []byte(c.Secret), TLS: o.tls, Deadline: j.cfg.StartTimeout, Facts: j.facts(), Answer: j.answer, Log: j.log,
+		Secret: []byte(c.Secret), TLS: o.tls, Deadline: j.cfg.StartTimeout, Whole: true, Facts: j.facts(), Answer: j.answer, Log: j.log,
 	}
 	local, err := cluster.Local(c.Node, j.cfg.Interface)
 	if c.Node == 0 {
@@ -135,7 +135,7 @@ func (o *others) reach(ctx context.Context) error {
 			Why: why + ". The keys port and interface say where a node serves samples, and that port must be open",
 		}).Error()
 	}
-	all, err := o.cluster.Gather(ctx, "reach", []byte(says))
+	all, err := o.gather(ctx, "reach", []byte(says))
 	if err != nil {
 		return clusterError(o.me, err)
 	}

@@ -110,7 +110,7 @@ func (o *others) placementNodes(ctx context.Context, mine placement.Node) ([]pla
 	if !whole {
 		o.job.log.Warn("the other nodes are not told what this node's caches hold, because that is too much to tell: it may be read again")
 	}
-	all, err := o.cluster.Gather(ctx, "room", text)
+	all, err := o.gather(ctx, "room", text)
 	if err != nil {
 		return nil, clusterError(o.me, err)
 	}

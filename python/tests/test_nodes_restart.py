@@ -34,11 +34,12 @@ class Machines:
         for _ in range(nodes):
             self.shared = self.cluster.stdout.readline().split("] ", 1)[1].split()
 
-    def start(self, folder, nodes, options):
-        """Starts a rank on each of the first nodes; they say where they are after options["steps"] batches."""
-        self.attempt += 1
+    def start(self, folder, nodes, options, only=None):
+        """Starts a rank on each of the first nodes; they say where they are after options["steps"] batches. Only on one: again, for the
+        job that runs."""
+        self.attempt += only is None
         ranks = []
-        for node in range(nodes):
+        for node in range(nodes) if only is None else [only]:
             variables = {"RANK": node, "WORLD_SIZE": nodes, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "GROUP_RANK": node,
                          "GROUP_WORLD_SIZE": nodes, "TORCHELASTIC_RESTART_COUNT": self.attempt}
             ranks.append(subprocess.Popen(
@@ -46,6 +47,12 @@ class Machines:
                  *self.shared, *(f"{key}={value}" for key, value in variables.items()), sys.executable, RANK, folder, json.dumps(options)],
                 env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
         return ranks
+
+    def daemon(self, node):
+        """The process of a node's daemon."""
+        asked = subprocess.run([self.binary, "dev", "exec", str(node), "--run", self.name, "--", self.binary, "stats", "--json"],
+                               check=True, capture_output=True, text=True)
+        return json.loads(asked.stdout)["pid"]
 
     def close(self):
         self.cluster.send_signal(signal.SIGINT)
@@ -112,5 +119,22 @@ def test_other_numbers_of_nodes(binary, folder, reference, tmp_path, caches):
         assert sum(read[0]) == SAMPLES
         assert sum(read[1]) <= read[0][2]  # what was on node 2 alone
         assert sum(read[2]) == 0
+    finally:
+        machines.close()
+
+
+def test_daemon_that_comes_again(binary, folder, tmp_path):
+    """A node whose daemon died can not take part in the job any more: its rank, started again alone, is told so."""
+    machines = Machines(binary, 3, tmp_path)
+    options = {"epochs": 400, "batch_size": 8, "memory": "6MB", "state": None, "steps": 10}
+    try:
+        ranks = machines.start(folder, 3, options)
+        said(ranks)
+        os.kill(machines.daemon(2), signal.SIGKILL)
+        assert json.loads(ranks[2].communicate()[0])["kind"] == "DaemonDied"
+        again = machines.start(folder, 3, {**options, "start_timeout": "3s"}, only=2)
+        told = json.loads(again[0].communicate()[0])
+        assert told["kind"] == "ConfigError" and "comes when the job has begun" in told["error"]
+        end(ranks)
     finally:
         machines.close()
