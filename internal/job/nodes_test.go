@@ -280,6 +280,31 @@ func TestLeadEnds(t *testing.T) {
 	c.close()
 }
 
+// unable is a policy that does not even know how to begin.
+type unable struct{ held }
+
+func (unable) First(placement.Input, placement.Lead) (*placement.Plan, error) {
+	return nil, errors.New("no beginning")
+}
+
+// TestNoBeginning: the same error reaches ranks, and the job can still be reported.
+func TestNoBeginning(t *testing.T) {
+	var w world
+	n := w.node()
+	n.planAtOnce = -1
+	n.policy = func(string) (placement.Policy, error) { return unable{}, nil }
+	r := open(t, n, message(0, 1))
+	if _, err := take(r, at{0, 0}, end); err == nil || !strings.Contains(err.Error(), "no beginning") {
+		t.Errorf("got %v", err)
+	}
+	r.job.planner.close()
+	if p := r.Report(); p.Planning || p.Source.Samples != 0 {
+		t.Errorf("reported as %+v", p)
+	}
+	r.Close()
+	w.close(t, n)
+}
+
 // TestPlanFails: who waits for batches is told when the plan can not be made.
 func TestPlanFails(t *testing.T) {
 	var w world

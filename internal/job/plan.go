@@ -27,7 +27,7 @@ const (
 	margin = 8
 )
 
-// plan asks the policy for the job's plan, or lets a planner ask it while batches flow.
+// makePlan asks the policy for the job's plan, or lets a planner ask it while batches flow.
 func (j *Job) makePlan(ctx context.Context) error {
 	policy, err := j.node.policy(j.cfg.Policy)
 	if err != nil {
@@ -146,10 +146,8 @@ func (j *Job) prefetches() bool {
 
 // caches tells whether the node keeps anything, or will.
 func (j *Job) caches() bool {
-	if j.planning() {
-		return true
-	}
-	return slices.ContainsFunc(j.ours(j.plan.Load()), func(ids []int32) bool { return len(ids) > 0 })
+	plan := j.plan.Load()
+	return plan == nil || j.planning() || slices.ContainsFunc(j.ours(plan), func(ids []int32) bool { return len(ids) > 0 })
 }
 
 // planning tells whether the plan is still being made.
