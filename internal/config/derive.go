@@ -185,7 +185,7 @@ func (r *resolver) checkDisk(capacity Problem, class StorageClass) {
 	}
 	limit, err := free(class.Path)
 	if err != nil {
-		capacity.Wrong, capacity.Err = "measure the disk of "+class.Path+": "+err.Error(), err
+		capacity.Wrong, capacity.Err = err.Error(), err
 		r.problem(capacity)
 		return
 	}
