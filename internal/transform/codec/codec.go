@@ -1,13 +1,15 @@
-// Package codec turns compressed images into pixels as PIL's Image.open(...).convert("RGB") does: JPEG (libjpeg-turbo
-// where the build has cgo, image/jpeg elsewhere), PNG and WebP. Formats are told apart by content, never by name.
+// Package codec turns compressed images into pixels as PIL's Image.open(...).convert("RGB") does: JPEG, PNG and WebP, with C
+// libraries where the build has cgo (libjpeg-turbo, libdeflate, libwebp), and with Go's decoders elsewhere. Formats are told
+// apart by content, never by name.
 //
-// A Decoder decodes what a caller Wants and no more: of a JPEG only the rows and columns of a region, at full size
-// or, by DCT scaling, smaller. What it gives of a region is bit for bit what a full decode has there. A Decoder
+// A Decoder decodes what a caller Wants and no more: only the rows and columns of a region, as far as the format allows, and a
+// JPEG at full size or, by DCT scaling, smaller. What it gives of a region is bit for bit what a full decode has there. A Decoder
 // belongs to one goroutine, reuses its memory, and must be closed: the C library's memory is not the garbage
 // collector's.
 //
-// JPEGs decode without allocating, once a Decoder's memory has grown; Go's decoders for PNG and WebP allocate their
-// image.
+// Decoding allocates nothing, once a Decoder's memory has grown. Go's decoders allocate their image: in builds without
+// cgo, and for what the others leave to them, which is interlaced and damaged PNGs. libwebp takes its memory anew for each
+// image, from C's heap, and returns it.
 //
 // Bad input gets a typed error, before memory is taken where the header shows it; whatever is wrong with an image, it
 // never ends the process. Package pixels holds the images; cropping, resizing and policies are others'.
@@ -121,12 +123,16 @@ type Decoder struct {
 	MaxPixels int64
 
 	jpeg    jpegDecoder
+	png     pngDecoder
 	scratch pixels.Image // an image on its way to another orientation
 	cmyk    pixels.Image // and to another colour model
 }
 
 // Close frees the memory that the garbage collector does not know. The Decoder can be used again.
-func (d *Decoder) Close() { d.jpeg.close() }
+func (d *Decoder) Close() {
+	d.jpeg.close()
+	d.png.close()
+}
 
 // Header reads an image's header. It looks at no pixels, so that it tells nothing of whether they are sound.
 func (d *Decoder) Header(src []byte) (Header, error) {
@@ -206,13 +212,9 @@ func (d *Decoder) Decode(dst *pixels.Image, src []byte, want Want) (origin image
 	case JPEG:
 		origin, err = d.decodeJPEG(into, src, &h, want, region)
 	case PNG:
-		err = guarded(func() error { return d.decodePNG(into, src, &h, want.Gray) })
+		origin, err = d.decodePNG(into, src, &h, want, region)
 	case WebP:
-		err = guarded(func() error { return d.decodeWebP(into, src, want.Gray) })
-	}
-	if err == nil && h.Format != JPEG && (into.Width != h.Width || into.Height != h.Height) {
-		err = fail(ErrCorrupt, "%v of %d x %d pixels that says it has %d x %d",
-			h.Format, into.Width, into.Height, h.Width, h.Height)
+		origin, err = d.decodeWebP(into, src, &h, want, region)
 	}
 	if err != nil || h.Orientation == 1 {
 		return origin, err
@@ -222,12 +224,20 @@ func (d *Decoder) Decode(dst *pixels.Image, src []byte, want Want) (origin image
 	return oriented(covered, h.Orientation, w, ht).Min, nil
 }
 
-// guarded makes a panic of one of Go's decoders an error: whatever they meet in a file, it is that file's fault.
-func guarded(decode func() error) (err error) {
+// guarded is for Go's decoders. It makes a panic an error: whatever they meet in a file, it is that file's fault. And it looks
+// whether the image has the size that its header says, as far as its format leaves that open.
+func guarded(h *Header, dst *pixels.Image, decode func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fail(ErrCorrupt, "the decoder panics: %v", p)
 		}
 	}()
-	return decode()
+	if err := decode(); err != nil {
+		return err
+	}
+	if h.Format != JPEG && (dst.Width != h.Width || dst.Height != h.Height) {
+		return fail(ErrCorrupt, "%v of %d x %d pixels that says it has %d x %d",
+			h.Format, dst.Width, dst.Height, h.Width, h.Height)
+	}
+	return nil
 }

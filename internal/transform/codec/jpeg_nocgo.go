@@ -16,5 +16,5 @@ func (*jpegDecoder) close() {}
 func (d *Decoder) decodeJPEG(
 	dst *pixels.Image, src []byte, h *Header, want Want, _ image.Rectangle,
 ) (image.Point, error) {
-	return image.Point{}, guarded(func() error { return decodeJPEGGo(dst, src, h, want) })
+	return image.Point{}, guarded(h, dst, func() error { return decodeJPEGGo(dst, src, h, want) })
 }

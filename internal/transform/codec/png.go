@@ -1,13 +1,8 @@
 package codec
 
 import (
-	"bytes"
 	"encoding/binary"
 	"hash/crc32"
-	"image/color"
-	"image/png"
-
-	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
 const pngSignature = "\x89PNG\r\n\x1a\n"
@@ -57,67 +52,78 @@ func pngHeader(src []byte) (Header, error) {
 	return h, nil
 }
 
-// decodePNG decodes the whole image. An animated PNG gives its default image, as in PIL.
-func (d *Decoder) decodePNG(dst *pixels.Image, src []byte, h *Header, gray bool) error {
+// pngChunk returns what a PNG's chunk at is and holds, as far as it is there, and where the next one starts; nothing where the
+// file has ended.
+func pngChunk(src []byte, at int) (kind, body []byte, next int) {
+	if at+8 > len(src) {
+		return nil, nil, at
+	}
+	next = at + 12 + int(binary.BigEndian.Uint32(src[at:]))
+	return src[at+4 : at+8], src[at+8 : min(next-4, len(src))], next
+}
+
+// pngLayout is what decoding needs to know of a PNG beside its size.
+type pngLayout struct {
+	depth, colour int
+	palette       []byte // red, green and blue of each index
+	pixels        int    // where the first chunk of pixels starts
+}
+
+// layoutOf reads a PNG up to its pixels. It is not ok where the PNG is interlaced, not of a kind that there is, or not sound up to
+// there: PIL looks at the checksums of all chunks before the pixels, as Go's decoder does.
+func layoutOf(src []byte) (l pngLayout, ok bool) {
+	const ihdr = len(pngSignature) + 8
+	l.depth, l.colour = int(src[ihdr+8]), int(src[ihdr+9])
+	switch {
+	case l.colour == pngGray && (l.depth == 1 || l.depth == 2 || l.depth == 4 || l.depth == 8 || l.depth == 16):
+	case l.colour == pngPalette && (l.depth == 1 || l.depth == 2 || l.depth == 4 || l.depth == 8):
+	case (l.colour == pngRGB || l.colour == pngGrayAlpha || l.colour == pngRGBA) && (l.depth == 8 || l.depth == 16):
+	default:
+		return l, false
+	}
+	if string(src[ihdr+10:ihdr+13]) != "\x00\x00\x00" { // deflate, the only set of filters, not interlaced
+		return l, false
+	}
+	for at := len(pngSignature); ; {
+		kind, body, next := pngChunk(src, at)
+		if string(kind) == "IDAT" {
+			l.pixels = at
+			return l, l.colour != pngPalette || len(l.palette) > 0
+		}
+		if kind == nil || string(kind) == "IEND" || next > len(src) ||
+			crc32.ChecksumIEEE(src[at+4:next-4]) != binary.BigEndian.Uint32(src[next-4:]) {
+			return l, false
+		}
+		switch {
+		case string(kind) == "PLTE" && l.colour == pngPalette:
+			if l.palette = body; len(body)%3 != 0 || len(body) > 256*3 {
+				return l, false
+			}
+		case string(kind) == "tRNS" && len(body) < 2*pngSamples[l.colour] && l.colour <= pngRGB:
+			return l, false
+		}
+		at = next
+	}
+}
+
+// pngSamples is how many samples a pixel has, by colour type.
+var pngSamples = [...]int{pngGray: 1, pngRGB: 3, pngPalette: 1, pngGrayAlpha: 2, pngRGBA: 4}
+
+// pngHolds looks whether a PNG is large enough for its pixels. Who knows that they can not be there takes no memory for them.
+func pngHolds(src []byte, h *Header) error {
 	if most := int64(len(src)) * deflateRatio; pngBytes(src, h) > most {
 		return fail(ErrTruncated, "PNG of %d x %d pixels in %d bytes", h.Width, h.Height, len(src))
 	}
-	m, err := png.Decode(bytes.NewReader(src))
-	if err != nil {
-		whole, cut := mended(src)
-		if whole != nil {
-			if again, still := png.Decode(bytes.NewReader(whole)); still == nil {
-				return fromImage(dst, again, gray)
-			}
-		}
-		if cut {
-			return fail(ErrTruncated, "%v", err)
-		}
-		return fail(ErrCorrupt, "%v", err)
-	}
-	return fromImage(dst, m, gray)
+	return nil
 }
 
 // deflateRatio is the most that deflate compresses: 258 bytes in two codes of one bit each.
 const deflateRatio = 1032
 
-// pngBytes returns how many bytes the pixels take, at least, before compression. Who knows that they can not be there
-// takes no memory for them.
+// pngBytes returns how many bytes the pixels take, at least, before compression.
 func pngBytes(src []byte, h *Header) int64 {
-	samples := [...]int64{pngGray: 1, pngRGB: 3, pngPalette: 1, pngGrayAlpha: 2, pngRGBA: 4}
-	if depth, kind := int64(src[24]), int(src[25]); kind < len(samples) {
-		return int64(h.Height) * (int64(h.Width) * samples[kind] * depth / 8)
+	if depth, kind := int64(src[24]), int(src[25]); kind < len(pngSamples) {
+		return int64(h.Height) * (int64(h.Width) * int64(pngSamples[kind]) * depth / 8)
 	}
 	return 0
-}
-
-// mended looks whether a PNG is cut, and ends one that is cut within its last chunk of pixels, or behind: PIL takes it
-// for whole if all its pixels are there (and even if their last four bytes, zlib's checksum, are not; we do not).
-func mended(src []byte) (whole []byte, cut bool) {
-	last := -1
-	for at := len(pngSignature); at+8 <= len(src); {
-		if hasPrefix(src, at+4, "IEND") {
-			if at+12 <= len(src) {
-				return nil, false
-			}
-			break
-		}
-		if last = -1; hasPrefix(src, at+4, "IDAT") {
-			last = at
-		}
-		at += 12 + int(binary.BigEndian.Uint32(src[at:]))
-	}
-	if last < 0 {
-		return nil, true
-	}
-	size := min(int(binary.BigEndian.Uint32(src[last:])), len(src)-last-8)
-	whole = binary.BigEndian.AppendUint32(bytes.Clone(src[:last]), uint32(size))
-	whole = append(whole, src[last+4:last+8+size]...)
-	whole = binary.BigEndian.AppendUint32(whole, crc32.ChecksumIEEE(whole[last+4:]))
-	return append(whole, "\x00\x00\x00\x00IEND\xaeB`\x82"...), true
-}
-
-func paletteColor(c color.Color) (r, g, b byte) {
-	n := color.NRGBAModel.Convert(c).(color.NRGBA)
-	return n.R, n.G, n.B
 }

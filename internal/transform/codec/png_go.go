@@ -1,0 +1,76 @@
+package codec
+
+import (
+	"bytes"
+	"encoding/binary"
+	"hash/crc32"
+	"image"
+	"image/color"
+	"image/png"
+
+	"github.com/hdmlp/hdmlp/internal/transform/pixels"
+)
+
+// decodePNGGo decodes the whole image with image/png: all PNGs of builds without cgo, and those that png.c leaves. An animated PNG
+// gives its default image, as in PIL.
+func decodePNGGo(dst *pixels.Image, src []byte, h *Header, want Want) error {
+	return guarded(h, dst, func() error {
+		m, err := png.Decode(bytes.NewReader(src))
+		if err == nil {
+			return fromPNG(dst, m, src, want.Gray)
+		}
+		whole, cut := mended(src)
+		if whole != nil {
+			if m, still := png.Decode(bytes.NewReader(whole)); still == nil {
+				return fromPNG(dst, m, src, want.Gray)
+			}
+		}
+		if cut {
+			return fail(ErrTruncated, "%v", err)
+		}
+		return fail(ErrCorrupt, "%v", err)
+	})
+}
+
+// fromPNG is fromImage, with grays beyond a palette's end, as PIL has them. image/png has black there.
+func fromPNG(dst *pixels.Image, m image.Image, src []byte, gray bool) error {
+	if p, ok := m.(*image.Paletted); ok {
+		if l, ok := layoutOf(src); ok {
+			for i := len(l.palette) / 3; i < len(p.Palette); i++ {
+				p.Palette[i] = color.Gray{Y: byte(i)}
+			}
+		}
+	}
+	return fromImage(dst, m, gray)
+}
+
+// mended looks whether a PNG is cut, and ends one that is cut within its last chunk of pixels, or behind: PIL takes it
+// for whole if all its pixels are there (and even if their last four bytes, zlib's checksum, are not; we do not).
+func mended(src []byte) (whole []byte, cut bool) {
+	last := -1
+	for at := len(pngSignature); at+8 <= len(src); {
+		if hasPrefix(src, at+4, "IEND") {
+			if at+12 <= len(src) {
+				return nil, false
+			}
+			break
+		}
+		if last = -1; hasPrefix(src, at+4, "IDAT") {
+			last = at
+		}
+		at += 12 + int(binary.BigEndian.Uint32(src[at:]))
+	}
+	if last < 0 {
+		return nil, true
+	}
+	size := min(int(binary.BigEndian.Uint32(src[last:])), len(src)-last-8)
+	whole = binary.BigEndian.AppendUint32(bytes.Clone(src[:last]), uint32(size))
+	whole = append(whole, src[last+4:last+8+size]...)
+	whole = binary.BigEndian.AppendUint32(whole, crc32.ChecksumIEEE(whole[last+4:]))
+	return append(whole, "\x00\x00\x00\x00IEND\xaeB`\x82"...), true
+}
+
+func paletteColor(c color.Color) (r, g, b byte) {
+	n := color.NRGBAModel.Convert(c).(color.NRGBA)
+	return n.R, n.G, n.B
+}

@@ -1,0 +1,23 @@
+//go:build !cgo
+
+package codec
+
+import (
+	"image"
+
+	"github.com/hdmlp/hdmlp/internal/transform/pixels"
+)
+
+// pngDecoder has no state without cgo.
+type pngDecoder struct{}
+
+func (*pngDecoder) close() {}
+
+func (d *Decoder) decodePNG(
+	dst *pixels.Image, src []byte, h *Header, want Want, _ image.Rectangle,
+) (image.Point, error) {
+	if err := pngHolds(src, h); err != nil {
+		return image.Point{}, err
+	}
+	return image.Point{}, decodePNGGo(dst, src, h, want)
+}

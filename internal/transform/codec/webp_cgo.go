@@ -1,0 +1,61 @@
+//go:build cgo
+
+package codec
+
+// libwebp is linked statically, as libjpeg-turbo is.
+
+/*
+#cgo CFLAGS: -O3 -Wall
+#cgo LDFLAGS: -l:libwebp.a -lm -lpthread
+#cgo noescape codec_webp_decode
+#cgo nocallback codec_webp_decode
+#include "webp.h"
+*/
+import "C"
+
+import (
+	"encoding/binary"
+	"image"
+	"unsafe"
+
+	"github.com/hdmlp/hdmlp/internal/transform/pixels"
+)
+
+// decodeWebP decodes at least the part region, in one call to C.
+func (d *Decoder) decodeWebP(
+	dst *pixels.Image, src []byte, h *Header, want Want, region image.Rectangle,
+) (image.Point, error) {
+	// libwebp needs not see the end of an image to decode a part of it.
+	if size := int64(binary.LittleEndian.Uint32(src[4:])) + 8; size > int64(len(src)) {
+		return image.Point{}, fail(ErrTruncated, "WebP of %d bytes that says it has %d", len(src), size)
+	}
+	region = upsampled(region).Intersect(image.Rect(0, 0, h.Width, h.Height))
+	dst.Reset(region.Dx(), region.Dy(), 3)
+	switch status := C.codec_webp_decode(
+		(*C.uint8_t)(unsafe.SliceData(src)), C.size_t(len(src)), C.int(h.Width), C.int(h.Height),
+		C.int(region.Min.X), C.int(region.Min.Y), C.int(region.Dx()), C.int(region.Dy()),
+		(*C.uint8_t)(unsafe.SliceData(dst.Pix)), C.size_t(dst.Stride),
+	); status {
+	case C.VP8_STATUS_OK:
+	case C.VP8_STATUS_OUT_OF_MEMORY:
+		return image.Point{}, fail(ErrTooLarge, "no memory")
+	case C.VP8_STATUS_NOT_ENOUGH_DATA, C.VP8_STATUS_SUSPENDED:
+		return image.Point{}, fail(ErrTruncated, "WebP of %d bytes ends before its last row", len(src))
+	case C.VP8_STATUS_UNSUPPORTED_FEATURE:
+		return image.Point{}, fail(ErrUnsupported, "WebP of a kind that libwebp does not know")
+	case C.VP8_STATUS_USER_ABORT:
+		return image.Point{}, fail(ErrCorrupt, "WebP whose pixels are not the %d x %d that it says", h.Width, h.Height)
+	default:
+		return image.Point{}, fail(ErrCorrupt, "WebP whose pixels make no sense (libwebp's status %d)", status)
+	}
+	if want.Gray {
+		toGray(dst)
+	}
+	return region.Min, nil
+}
+
+// upsampled returns what must be decoded for r to be what it is in the whole image: chroma, which has half the size, is interpolated
+// between neighbours, and what lies beyond a crop has none. Crops start at even places.
+func upsampled(r image.Rectangle) image.Rectangle {
+	return image.Rect((r.Min.X-1)&^1, (r.Min.Y-1)&^1, r.Max.X+1, r.Max.Y+1)
+}
