@@ -54,7 +54,8 @@ def draw(report: Dict[str, Any], path: str) -> None:
     if "d" in found:
         panels += [("(d) next() of a ready batch of 1 KB", "d", "1 KB", "us"),
                    ("(d) next() of a ready batch of 38 MB", "d", "38 MB", "us")]
-    for key, what in (("e", "RandomResizedCrop of 500x375"), ("f", "Resize and CenterCrop of 500x375"), ("g", "RandomResizedCrop of 1600x1200")):
+    for key, what in (("e", "RandomResizedCrop of 500x375"), ("f", "Resize and CenterCrop of 500x375"), ("g", "RandomResizedCrop of 1600x1200"),
+                      ("m", "Resize and CenterCrop of PNGs"), ("n", "Resize and CenterCrop of WebPs")):
         if key in found:
             panels.append((f"({key}) {what}: processor time per image", key, "cpu", "us"))
     for key, count in (("h", 2), ("i", 4)):

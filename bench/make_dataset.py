@@ -1,10 +1,14 @@
-"""Makes the datasets that demo and benchmark read: folders of class folders of JPEGs.
+"""Makes the datasets that demo and benchmark read: folders of class folders of images, which are JPEGs but for two kinds.
 
     make_dataset.py photos   DIR [--samples 3000] [--mean-bytes 113000]
     make_dataset.py large    DIR [--samples 300] [--mean-bytes 400000]
     make_dataset.py tiny     DIR [--samples 20000] [--mean-bytes 3000]
     make_dataset.py gratings DIR [--samples 2000]
     make_dataset.py blobs    DIR [--samples 64] [--mean-bytes 602112]
+    make_dataset.py pngs     DIR [--samples 500] [--mean-bytes 113000]
+    make_dataset.py webps    DIR [--samples 500] [--mean-bytes 113000]
+
+pngs and webps are photos of so many bytes in another format.
 
 The content is a function of kind and arguments alone: the same bytes every time. A
 finished dataset carries a description beside it, DIR.json, and is not made again.
@@ -66,6 +70,23 @@ def photo(index: int, mean_bytes: int) -> bytes:
     return _sized(index, 500, 375, mean_bytes)
 
 
+def _again(data: bytes, kind: str, **options: int) -> bytes:
+    """An image in another format."""
+    out = io.BytesIO()
+    Image.open(io.BytesIO(data)).save(out, kind, **options)
+    return out.getvalue()
+
+
+def photo_png(index: int, mean_bytes: int) -> bytes:
+    """What becomes of a photo as PNG."""
+    return _again(photo(index, mean_bytes), "PNG")
+
+
+def photo_webp(index: int, mean_bytes: int) -> bytes:
+    """What becomes of a photo as lossy WebP."""
+    return _again(photo(index, mean_bytes), "WEBP", quality=85)
+
+
 def large(index: int, mean_bytes: int) -> bytes:
     """A JPEG of 1600x1200, as a camera's that was scaled down."""
     return _sized(index, 1600, 1200, mean_bytes)
@@ -104,11 +125,16 @@ KINDS: Dict[str, Tuple[Maker, int, int]] = {
     "tiny": (tiny, 20_000, 3_000),
     "gratings": (grating, 2000, 0),
     "blobs": (blob, 64, 602_112),
+    "pngs": (photo_png, 500, 113_000),
+    "webps": (photo_webp, 500, 113_000),
 }
+
+#: The names' ending of those that are no JPEGs.
+SUFFIXES = {"pngs": ".png", "webps": ".webp"}
 
 
 #: Width and height of those that are decoded in benchmarks.
-SIZES = {"photos": (500, 375), "large": (1600, 1200)}
+SIZES = {"photos": (500, 375), "large": (1600, 1200), "pngs": (500, 375), "webps": (500, 375)}
 
 
 def _write(task: Tuple[str, str, int, int]) -> int:
@@ -154,7 +180,7 @@ def make(kind: str, directory: str, samples: int = 0, mean_bytes: int = 0, first
     for number in range(CLASSES):
         os.makedirs(os.path.join(directory, f"class{number}"))
     for index in range(first, first + samples):
-        path = os.path.join(directory, f"class{index % CLASSES}", f"{index:07d}.jpg")
+        path = os.path.join(directory, f"class{index % CLASSES}", f"{index:07d}{SUFFIXES.get(kind, '.jpg')}")
         tasks.append((kind, path, index, mean_bytes))
     with multiprocessing.get_context("fork").Pool() as pool:
         total = 0

@@ -17,6 +17,9 @@ PIPELINES = {
     "center": "Resize(256), CenterCrop(224), ToTensor, Normalize",
 }
 
+#: What the images are that are no JPEGs, by kind of dataset.
+FORMATS = {"pngs": "PNGs", "webps": "WebPs"}
+
 PIL0 = {"name": "torchvision, PIL, 0 workers", "contender": "pipeline", "workers": 0}
 PIL2 = {"name": "torchvision, PIL, 2 workers", "contender": "pipeline", "workers": 2}
 OPENCV = {"name": "OpenCV, 0 workers", "contender": "pipeline", "workers": 0, "opencv": True}
@@ -45,7 +48,7 @@ class Pipeline(Scenario):
     def prepare(self) -> None:
         self._dataset = make_dataset.make(self._kind, self._path, self._samples)
         width, height = make_dataset.SIZES[self._kind]
-        self.title = (f"{PIPELINES[self._pipeline]} of {self._samples:,} JPEGs of {width}x{height} and "
+        self.title = (f"{PIPELINES[self._pipeline]} of {self._samples:,} {FORMATS.get(self._kind, 'JPEGs')} of {width}x{height} and "
                       f"{self._dataset['bytes'] / self._samples / 1e3:.0f} KB")
         for number in range(make_dataset.CLASSES):  # into the page cache
             folder = os.path.join(self._path, f"class{number}")
@@ -88,4 +91,6 @@ def all_pipelines(quick: bool) -> List[Scenario]:
                  [PIL0, PIL2, OPENCV, ONE, TWO]),
         Pipeline("f", "center", "photos", 500 if quick else 2000, epochs, {PIL0["name"]: 2.2}, [PIL0, OPENCV, ONE, TWO]),
         Pipeline("g", "crop", "large", 128 if quick else 300, epochs, {PIL0["name"]: 4}, [PIL0, OPENCV, ONE, FAST]),
+        Pipeline("m", "center", "pngs", 200 if quick else 1000, epochs, {PIL0["name"]: 2}, [PIL0, OPENCV, ONE]),
+        Pipeline("n", "center", "webps", 200 if quick else 1000, epochs, {PIL0["name"]: 1.5}, [PIL0, OPENCV, ONE]),
     ]

@@ -36,7 +36,7 @@ def mounted(*args):
 
 def test_datasets_are_the_same_every_time(tmp_path):
     Image = pytest.importorskip("PIL.Image")
-    for kind, mean in (("photos", 113_000), ("tiny", 3_000), ("gratings", 0)):
+    for kind, mean in (("photos", 113_000), ("tiny", 3_000), ("gratings", 0), ("pngs", 0), ("webps", 0)):
         for name in ("one", "two"):
             make_dataset.make(kind, str(tmp_path / kind / name), 12, mean)
         one, two = ({os.path.relpath(os.path.join(folder, file), str(tmp_path / kind / name)):
@@ -176,7 +176,7 @@ def test_processor_time_of_a_process():
 def test_medians_and_wanted_scenarios():
     assert run.middle([{"a": 3, "b": "x"}, {"a": 1, "b": "y"}, {"a": 2, "b": "z"}]) == {"a": 2, "b": "x"}
     assert [scenario.key for scenario in scenarios.find("d,a", quick=True)] == ["a", "d"]
-    assert "".join(scenario.key for scenario in scenarios.find(None, quick=False)) == "abcdefghijkl"
+    assert "".join(scenario.key for scenario in scenarios.find(None, quick=False)) == "abcdefgmnhijkl"
     with pytest.raises(ValueError, match="'x'"):
         scenarios.find("x", quick=False)
 

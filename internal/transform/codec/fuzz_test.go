@@ -23,9 +23,13 @@ func seeds(f *testing.F) {
 		f.Add(pngOf(f, gray))
 		f.Add(pngOf(f, paletted))
 		f.Add(pngOf(f, image.NewNRGBA64(m.Bounds())))
+		f.Add(pngOf(f, image.NewGray16(m.Bounds())))
 	}
 	f.Add([]byte("RIFF\x24\x00\x00\x00WEBPVP8L\x17\x00\x00\x00\x2f\x00\x00\x00\x10\x07\x10\x11\x11\x88\x88\xfe\x07\x00\x00\x00\x00"))
 	f.Add([]byte("RIFF\x24\x00\x00\x00WEBPVP8 \x18\x00\x00\x000\x01\x00\x9d\x01*\x01\x00\x01\x00\x02\x004%\xa4\x00\x03p\x00\xfe\xfb\x94\x00\x00"))
+	for _, name := range []string{"lossy", "lossless", "alpha", "simple-filter"} {
+		f.Add(read(f, "testdata", name+".webp"))
+	}
 	f.Add([]byte("GIF89a"))
 }
 

@@ -7,12 +7,15 @@ import (
 	"hash/crc32"
 	"image"
 	"image/color"
+	"image/color/palette"
+	"image/draw"
 	"image/gif"
 	"image/jpeg"
 	"image/png"
 	"math/rand/v2"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -129,24 +132,50 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestNoAllocations: decoding JPEGs allocates nothing once the Decoder has seen the largest.
+// TestNoAllocations: decoding allocates nothing once the Decoder has seen the largest image.
 func TestNoAllocations(t *testing.T) {
 	if !jpegExact {
-		t.Skip("image/jpeg allocates")
+		t.Skip("Go's decoders allocate")
 	}
-	src := jpegOf(t, picture(500, 375), 90)
-	var d Decoder
-	defer d.Close()
-	var m pixels.Image
-	for _, want := range []Want{{}, {Gray: true}, {Region: image.Rect(50, 40, 300, 200)}, {Scale: 4}, {Orient: true}} {
-		if n := testing.AllocsPerRun(10, func() {
-			if _, err := d.Decode(&m, src, want); err != nil {
-				t.Fatal(err)
+	m := picture(500, 375)
+	paletted := image.NewPaletted(m.Bounds(), palette.WebSafe)
+	draw.Draw(paletted, m.Bounds(), m, image.Point{}, draw.Src)
+	for name, src := range map[string][]byte{
+		"JPEG": jpegOf(t, m, 90), "PNG": pngOf(t, m), "PNG with a palette": pngOf(t, paletted),
+		"PNG in chunks": inChunks(t, pngOf(t, m), 8192),
+		"lossy WebP":    read(t, "testdata", "lossy.webp"), "lossless WebP": read(t, "testdata", "lossless.webp"),
+	} {
+		var d Decoder
+		var m pixels.Image
+		for _, want := range []Want{{}, {Gray: true}, {Region: image.Rect(20, 10, 50, 40)}, {Scale: 4}, {Orient: true}} {
+			if n := testing.AllocsPerRun(10, func() {
+				if _, err := d.Decode(&m, src, want); err != nil {
+					t.Fatal(err)
+				}
+			}); n != 0 {
+				t.Errorf("%s, %+v: %v allocations", name, want, n)
 			}
-		}); n != 0 {
-			t.Errorf("%+v: %v allocations", want, n)
 		}
+		d.Close()
 	}
+}
+
+// inChunks returns a PNG of one chunk of pixels with that chunk in parts of n bytes.
+func inChunks(t testing.TB, src []byte, n int) []byte {
+	t.Helper()
+	at := bytes.Index(src, []byte("IDAT")) - 4
+	kind, body, next := pngChunk(src, at)
+	if string(kind) != "IDAT" || len(body) <= n {
+		t.Fatalf("chunk %q of %d bytes", kind, len(body))
+	}
+	parts := bytes.Clone(src[:at])
+	for part := range slices.Chunk(body, n) {
+		from := len(parts) + 4
+		parts = binary.BigEndian.AppendUint32(parts, uint32(len(part)))
+		parts = append(append(parts, "IDAT"...), part...)
+		parts = binary.BigEndian.AppendUint32(parts, crc32.ChecksumIEEE(parts[from:]))
+	}
+	return append(parts, src[next:]...)
 }
 
 // resident returns the process's resident memory in bytes.
@@ -181,6 +210,13 @@ func TestSoak(t *testing.T) {
 			bad[i] ^= 0x5a
 		}
 		files = append(files, src, bad, src[:len(src)*2/3], claiming(src, size*2, size), pngOf(t, picture(size/2, size/2)))
+	}
+	bad := pngOf(t, picture(64, 64))
+	bad[len(bad)/2] ^= 0x5a
+	files = append(files, bad)
+	for _, name := range []string{"lossy", "lossless", "alpha"} {
+		src := read(t, "testdata", name+".webp")
+		files = append(files, src, append(bytes.Clone(src[:len(src)/2]), make([]byte, len(src)-len(src)/2)...))
 	}
 	var m pixels.Image
 	r := rand.New(rand.NewPCG(5, 6))

@@ -15,6 +15,7 @@ import "C"
 
 import (
 	"image"
+	"slices"
 	"unsafe"
 
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
@@ -56,7 +57,8 @@ func (p *pngDecoder) decode(dst *pixels.Image, src []byte, h *Header, gray bool,
 		return false
 	}
 	row := (h.Width*pngSamples[layout.colour]*layout.depth + 7) / 8
-	p.raw = grow(p.raw, row+(row+1)*h.Height+C.codec_png_slack)
+	n := row + (row+1)*h.Height + C.codec_png_slack
+	p.raw = slices.Grow(p.raw[:0], n)[:n]
 	clear(p.raw[:row])
 	channels := 3
 	if gray && h.Channels == 1 {
@@ -118,12 +120,4 @@ func (p *pngDecoder) stream(src []byte, at int) []byte {
 		p.packed = append(p.packed, body...)
 		packed, at = p.packed, next
 	}
-}
-
-// grow returns s with length n, and its old contents or not.
-func grow(s []byte, n int) []byte {
-	if cap(s) < n {
-		return make([]byte, n)
-	}
-	return s[:n]
 }

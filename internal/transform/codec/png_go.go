@@ -45,7 +45,7 @@ func fromPNG(dst *pixels.Image, m image.Image, src []byte, gray bool) error {
 }
 
 // mended looks whether a PNG is cut, and ends one that is cut within its last chunk of pixels, or behind: PIL takes it
-// for whole if all its pixels are there (and even if their last four bytes, zlib's checksum, are not; we do not).
+// for whole if all its pixels are there.
 func mended(src []byte) (whole []byte, cut bool) {
 	last := -1
 	for at := len(pngSignature); at+8 <= len(src); {

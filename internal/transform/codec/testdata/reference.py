@@ -6,8 +6,10 @@ usage: reference.py DIR
 import io
 import json
 import random
+import struct
 import sys
 import warnings
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -107,7 +109,7 @@ def jpegs(cases, rng, choose):
             cases.add(f"{name} with byte {at} changed", hurt)
 
 
-def pngs(cases, rng):
+def pngs(cases, rng, choose):
     width, height = 53, 37
     rgb, gray = picture(rng, width, height), picture(rng, width, height, 1)
     rgba = picture(rng, width, height, 4)
@@ -124,31 +126,49 @@ def pngs(cases, rng):
     for top in (200, 70000):
         deep = np.minimum(rng.integers(0, top, (height, width)), 65535).astype(np.uint16)
         cases.add(f"png 16-bit gray below {top}", save(Image.fromarray(deep), "PNG"))
-    cases.add("png 16-bit RGB", deep_png(rng, width, height, 2, 3))
-    cases.add("png 16-bit RGBA", deep_png(rng, width, height, 6, 4))
-    cases.add("png 16-bit LA", deep_png(rng, width, height, 4, 2))
-    for bits in (1, 2, 4):
-        cases.add(f"png {bits}-bit gray", deep_png(rng, width, height, 0, 1, bits))
+    for sizes in ((width, height), (1, 1), (2, 5), (9, 1)):
+        for colour, channels in ((0, 1), (2, 3), (4, 2), (6, 4)):
+            for bits in (8, 16):
+                cases.add(f"png {sizes}, type {colour}, {bits}-bit", raw_png(rng, *sizes, colour, channels, bits))
+        for bits in (1, 2, 4):
+            cases.add(f"png {sizes}, {bits}-bit gray", raw_png(rng, *sizes, 0, 1, bits))
+        for bits in (1, 2, 4, 8):
+            palette = rng.integers(0, 256, 3 * 2**bits, dtype=np.uint8).tobytes()
+            for kept in (1, 2**bits):
+                cases.add(f"png {sizes}, {bits}-bit, {kept} colours", raw_png(rng, *sizes, 3, 1, bits, palette=palette[: 3 * kept]))
+    cases.add("png in chunks of 100", raw_png(rng, width, height, 2, 3, chunk=100))
+    cases.add("png in chunks of 1", raw_png(rng, 5, 4, 2, 3, chunk=1))
+    cases.add("png that goes on behind its pixels", raw_png(rng, width, height, 2, 3, more=b"more"))
+    cases.add("png with another filter", raw_png(rng, width, height, 2, 3, filters=6))
+    cases.add("png without its checksum, cut", raw_png(rng, width, height, 2, 3, checksum=b""))
+    cases.add("png with its checksum changed", raw_png(rng, width, height, 2, 3, checksum=b"none"))
     animated = [Image.fromarray(picture(rng, width, height)) for _ in range(3)]
     cases.add("png animated", save(animated[0], "PNG", save_all=True, append_images=animated[1:]))
     whole = save(Image.fromarray(rgb), "PNG")
-    for cut in (4, 20, 33, 100, len(whole) // 2, len(whole) - 30, len(whole) - 15, len(whole) - 5):
+    for cut in [4, 20, 33, 100, len(whole) // 2, len(whole) - 30, *range(len(whole) - 20, len(whole))]:
         cases.add(f"png cut at {cut} of {len(whole)}", whole[:cut])
+    at = whole.index(b"IEND") - 8
+    cases.add("png with the checksum of its pixels' chunk changed", whole[:at] + b"none" + whole[at + 4 :])
+    for name, data in (("colours", whole), ("palette", save(Image.fromarray(rgb).quantize(200), "PNG"))):
+        for _ in range(60):
+            at = choose.randrange(8, len(data))
+            hurt = data[:at] + bytes([choose.randrange(256)]) + data[at + 1 :]
+            cases.add(f"png: {name} with byte {at} changed", hurt)
 
 
-def deep_png(rng, width, height, colour, channels, bits=16):
-    """A PNG of a kind that PIL does not write."""
-    import struct
-    import zlib
-
-    def chunk(kind, body):
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
+def raw_png(rng, width, height, colour, channels, bits=8, palette=b"", filters=5, chunk=1 << 30, more=b"", checksum=None):
+    """A PNG of a kind that PIL does not write: noise, and filters at random."""
     row = (width * channels * bits + 7) // 8
-    rows = rng.integers(0, 256, (height, row), dtype=np.uint8)
-    raw = b"".join(b"\0" + r.tobytes() for r in rows)
-    header = struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, 0)
-    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(raw)) + chunk(b"IEND", b""))
+    rows = rng.integers(0, 256, (height, 1 + row), dtype=np.uint8)
+    rows[:, 0] %= filters
+    packed = zlib.compress(rows.tobytes())
+    packed = packed[:-4] + (packed[-4:] if checksum is None else checksum) + more
+    parts = [(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, 0))]
+    if palette:
+        parts.append((b"PLTE", palette))
+    parts += [(b"IDAT", packed[at : at + chunk]) for at in range(0, len(packed), chunk)] + [(b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)) for kind, body in parts)
 
 
 def webps(cases, rng):
@@ -164,14 +184,14 @@ def webps(cases, rng):
 
 
 def kept(cases, choose):
-    """JPEGs that PIL does not write: restart markers, arithmetic coding, all samplings, several scans."""
-    for path in sorted(Path(__file__).parent.glob("*.jpg")):
-        data = path.read_bytes()
-        cases.add(f"jpeg {path.name}", data)
-        cases.add(f"jpeg {path.name}, cut", data[: len(data) * 2 // 3])
+    """Files that PIL does not write: JPEGs with restart markers, arithmetic coding, all samplings, several scans. And WebPs."""
+    for path in sorted(p for p in Path(__file__).parent.iterdir() if p.suffix in (".jpg", ".webp")):
+        data, kind = path.read_bytes(), "jpeg" if path.suffix == ".jpg" else "webp"
+        cases.add(f"{kind} {path.name}", data)
+        cases.add(f"{kind} {path.name}, cut", data[: len(data) * 2 // 3])
         for _ in range(8):
             at = choose.randrange(len(data) // 2, len(data))
-            cases.add(f"jpeg {path.name} with byte {at} changed", data[:at] + bytes([choose.randrange(256)]) + data[at + 1 :])
+            cases.add(f"{kind} {path.name} with byte {at} changed", data[:at] + bytes([choose.randrange(256)]) + data[at + 1 :])
 
 
 def main():
@@ -179,7 +199,7 @@ def main():
     cases, rng, choose = Cases(out), np.random.default_rng(11), random.Random(11)
     jpegs(cases, rng, choose)
     kept(cases, choose)
-    pngs(cases, rng)
+    pngs(cases, rng, choose)
     if features.check("webp"):
         webps(cases, rng)
     (out / "cases.json").write_text(json.dumps(dict(Turbo=bool(features.check("libjpeg_turbo")), Cases=cases.cases)))
