@@ -1,0 +1,44 @@
+//go:build cgo
+
+package codec
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/transform/pixels"
+)
+
+// TestWebPWithoutCgo: what builds without cgo make of WebPs is what libwebp does, and a WebP of another size than its
+// header says is an error in both.
+func TestWebPWithoutCgo(t *testing.T) {
+	var d Decoder
+	var a, b pixels.Image
+	for _, name := range []string{"lossy", "lossless", "alpha", "simple-filter"} {
+		src := read(t, "testdata", name+".webp")
+		h, err := d.Header(src)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, gray := range []bool{false, true} {
+			if _, err := d.Decode(&a, src, Want{Gray: gray}); err != nil {
+				t.Fatal(err)
+			}
+			if err := decodeWebPGo(&b, src, &h, Want{Gray: gray}); err != nil {
+				t.Fatal(err)
+			}
+			if a.Channels != b.Channels || !bytes.Equal(a.Pix, b.Pix) {
+				t.Errorf("%s, gray %v: samples differ", name, gray)
+			}
+		}
+		if !hasPrefix(src, 12, "VP8X") {
+			continue
+		}
+		src[24]++
+		h.Width++
+		_, err = d.Decode(&a, src, Want{})
+		if other := decodeWebPGo(&b, src, &h, Want{}); err == nil || other == nil {
+			t.Errorf("%s, one column too wide: %v, and without cgo: %v", name, err, other)
+		}
+	}
+}
