@@ -58,6 +58,7 @@ func FuzzHeader(f *testing.F) {
 func FuzzDecode(f *testing.F) {
 	seeds(f)
 	d := Decoder{MaxPixels: 1 << 18}
+	defer d.Close()
 	var all, part pixels.Image
 	f.Fuzz(func(t *testing.T, src []byte) {
 		h, err := d.Header(src)

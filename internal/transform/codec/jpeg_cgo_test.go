@@ -27,6 +27,8 @@ func FuzzEntropy(f *testing.F) {
 		f.Add(whole[:len(whole)-2])
 	}
 	ours, libjpegs := Decoder{MaxPixels: 1 << 18}, Decoder{MaxPixels: 1 << 18}
+	defer ours.Close()
+	defer libjpegs.Close()
 	libjpegs.jpeg.plain = true
 	var a, b pixels.Image
 	f.Fuzz(func(t *testing.T, src []byte) {
