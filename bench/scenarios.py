@@ -293,9 +293,9 @@ def all_scenarios(quick: bool) -> List[Scenario]:
 
 def find(keys: Optional[str], quick: bool) -> List[Scenario]:
     """The scenarios with the given letters, "a,c"; all without."""
-    import nodes  # which stand on this module
+    import clusters  # which stand on this module
     import pipelines
-    known = all_scenarios(quick) + pipelines.all_pipelines(quick) + nodes.all_nodes(quick)
+    known = all_scenarios(quick) + pipelines.all_pipelines(quick) + clusters.all_clusters(quick)
     if not keys:
         return known
     wanted = keys.replace(",", " ").split()

@@ -10,9 +10,9 @@ import pytest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 
+import clusters  # noqa: E402
 import make_dataset  # noqa: E402
 import namespaces  # noqa: E402
-import nodes  # noqa: E402
 import rounds  # noqa: E402
 import run  # noqa: E402
 import scenarios  # noqa: E402
@@ -140,10 +140,10 @@ def test_a_round_over_nodes(blobs):
 
 
 def test_samples_from_a_peer():
-    if not os.path.exists(nodes.EXCHANGE):
+    if not os.path.exists(clusters.EXCHANGE):
         pytest.skip("run `make exchange`")
     several_nodes(1).__exit__(None, None, None)
-    scenario = nodes.Exchange(0.1)
+    scenario = clusters.Exchange(0.1)
     scenario.paths = {"veth": []}
     result = scenario.measure(scenario.contenders[0])
     assert all(result["figures"][f"veth, {size}"] > 1 for size in ("110 KB", "3 KB")) and 0 <= result["others"] <= 1

@@ -235,7 +235,7 @@ class Exchange(Scenario):
         return said
 
 
-def all_nodes(quick: bool) -> List[Scenario]:
+def all_clusters(quick: bool) -> List[Scenario]:
     """The scenarios."""
     return [
         Training("h", 2, 600 if quick else 3000),
