@@ -14,8 +14,10 @@ import statistics
 import subprocess
 import sys
 import time
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
+import clusters
+import pipelines
 import rounds
 import scenarios
 from throttled import Unavailable
@@ -24,6 +26,18 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 #: Share of the machine's processors that others may use before a run is called busy.
 BUSY = 0.05
+
+
+def find(keys: Optional[str], quick: bool) -> List[scenarios.Scenario]:
+    """The scenarios with the given letters, "a,c"; all without."""
+    known = scenarios.all_scenarios(quick) + pipelines.all_pipelines(quick) + clusters.all_clusters(quick)
+    if not keys:
+        return known
+    wanted = keys.replace(",", " ").split()
+    unknown = [key for key in wanted if key not in [scenario.key for scenario in known]]
+    if unknown:
+        raise ValueError(f"there is no scenario {unknown[0]!r}: {', '.join(scenario.key for scenario in known)} are")
+    return [scenario for scenario in known if scenario.key in wanted]
 
 
 def machine() -> Dict[str, Any]:
@@ -180,7 +194,7 @@ def main() -> None:
                         "scenarios that were not run, those of earlier times stay")
     args = parser.parse_args()
     try:
-        chosen = scenarios.find(args.scenario, args.quick)
+        chosen = find(args.scenario, args.quick)
     except ValueError as error:
         parser.error(str(error))
     count = args.rounds or (1 if args.quick else 3)

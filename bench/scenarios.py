@@ -6,7 +6,7 @@ where there is more than one round.
 """
 
 import os
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List
 
 import make_dataset
 import rounds
@@ -289,19 +289,3 @@ def all_scenarios(quick: bool) -> List[Scenario]:
         Behind(600 if quick else 3000),
         Hand(100 if quick else 300),
     ]
-
-
-def find(keys: Optional[str], quick: bool) -> List[Scenario]:
-    """The scenarios with the given letters, "a,c"; all without."""
-    import clusters  # which stand on this module
-    import pipelines
-    known = all_scenarios(quick) + pipelines.all_pipelines(quick) + clusters.all_clusters(quick)
-    if not keys:
-        return known
-    wanted = keys.replace(",", " ").split()
-    unknown = [key for key in wanted if key not in [scenario.key for scenario in known]]
-    if unknown:
-        raise ValueError(f"there is no scenario {unknown[0]!r}: {', '.join(scenario.key for scenario in known)} are")
-    return [scenario for scenario in known if scenario.key in wanted]
-
-

@@ -15,7 +15,6 @@ import make_dataset  # noqa: E402
 import namespaces  # noqa: E402
 import rounds  # noqa: E402
 import run  # noqa: E402
-import scenarios  # noqa: E402
 from throttled import Throttled, Unavailable  # noqa: E402
 
 @pytest.fixture(scope="module")
@@ -175,10 +174,10 @@ def test_processor_time_of_a_process():
 
 def test_medians_and_wanted_scenarios():
     assert run.middle([{"a": 3, "b": "x"}, {"a": 1, "b": "y"}, {"a": 2, "b": "z"}]) == {"a": 2, "b": "x"}
-    assert [scenario.key for scenario in scenarios.find("d,a", quick=True)] == ["a", "d"]
-    assert "".join(scenario.key for scenario in scenarios.find(None, quick=False)) == "abcdefgmnhijkl"
+    assert [scenario.key for scenario in run.find("d,a", quick=True)] == ["a", "d"]
+    assert "".join(scenario.key for scenario in run.find(None, quick=False)) == "abcdefgmnhijkl"
     with pytest.raises(ValueError, match="'x'"):
-        scenarios.find("x", quick=False)
+        run.find("x", quick=False)
 
 
 def test_figures_of_other_scenarios_are_kept(tmp_path):
