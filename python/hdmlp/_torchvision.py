@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
+from . import _transforms as ours
+
 _FLOATS = ("float16", "bfloat16", "float32")
 
 
@@ -49,7 +51,6 @@ def split(transforms: Any) -> Split:
         TypeError: a transform of ours has to run in Python, which it can not.
     """
     given = list(_flat(transforms))
-    ours = _ours()
     if given and all(isinstance(t, ours.Transform) for t in given):
         stage = any(isinstance(t, (ours.ToTensor, ours.Reshape)) for t in given)
         return Split(given, [], "tensor" if stage else "image", "")
@@ -88,7 +89,7 @@ def in_python(transforms: Any, why: str) -> Split:
 
 def _refuse_ours(rest: Iterable[Any], why: Callable[[], str]) -> None:
     for t in rest:
-        if isinstance(t, _ours().Transform):
+        if isinstance(t, ours.Transform):
             raise TypeError(f"{t!r} describes what the daemon does, and can not run in Python {why()}; "
                             f"use torchvision.transforms.{type(t).__name__}")
 
@@ -97,16 +98,11 @@ class _Unknown(Exception):
     """A transform that the daemon can not carry out, or not here; the message says why."""
 
 
-def _ours() -> Any:
-    from . import transforms
-    return transforms
-
-
 def _flat(transforms: Any) -> Iterator[Any]:
     """The transforms of lists, Composes and Sequentials, without those that do nothing."""
     if transforms is None:
         return
-    if isinstance(transforms, (list, tuple)) or type(transforms) is _ours().Compose:
+    if isinstance(transforms, (list, tuple)) or isinstance(transforms, ours.Transform) and hasattr(transforms, "transforms"):
         inner = getattr(transforms, "transforms", transforms)
     elif _name(transforms) == "Compose":
         inner = transforms.transforms
@@ -142,16 +138,20 @@ def _name(t: Any) -> str:
 
 def _steps(t: Any) -> List[Any]:
     """What transforms of ours do what t does; or _Unknown."""
-    ours = _ours()
     if isinstance(t, ours.Transform):
         return [t]
     name = _name(t)
     if name not in _MAPPINGS:
         raise _Unknown("it is not a transform that HDMLP knows" if not name or not hasattr(ours, name) else "HDMLP can not do it")
     try:
-        return _MAPPINGS[name](ours, t)
+        return _MAPPINGS[name](t)
     except (TypeError, ValueError, AttributeError) as e:
         raise _Unknown(str(e)) from None
+
+
+#: The transforms of images.
+_IMAGE = (ours.ImgDecode, ours.Resize, ours.CenterCrop, ours.RandomCrop, ours.RandomResizedCrop, ours.RandomHorizontalFlip,
+          ours.RandomVerticalFlip, ours.Pad, ours.ColorJitter, ours.Grayscale)
 
 
 class _Convert(NamedTuple):
@@ -167,41 +167,41 @@ def _plain_fill(t: Any) -> Any:
     return t.fill
 
 
-def _resize(ours: Any, t: Any) -> List[Any]:
+def _resize(t: Any) -> List[Any]:
     step = ours.Resize(t.size, t.interpolation, t.max_size, t.antialias)
     if "exact" in str(t.interpolation) or t.antialias == "warn":
         step.antialias = None
     return [step]
 
 
-def _random_crop(ours: Any, t: Any) -> List[Any]:
+def _random_crop(t: Any) -> List[Any]:
     if ".v2." in type(t).__module__ and t.padding is not None and t.pad_if_needed and t.padding_mode in ("reflect", "symmetric"):
         raise ValueError("v2 mirrors once where padding and pad_if_needed meet")
     return [ours.RandomCrop(t.size, t.padding, t.pad_if_needed, _plain_fill(t), t.padding_mode)]
 
 
-def _convert(ours: Any, t: Any) -> List[Any]:
+def _convert(t: Any) -> List[Any]:
     step = ours.ConvertImageDtype(t.dtype)
     return [_Convert(step.dtype, bool(getattr(t, "scale", True)))]
 
 
-_MAPPINGS: Dict[str, Callable[[Any, Any], List[Any]]] = {
+_MAPPINGS: Dict[str, Callable[[Any], List[Any]]] = {
     "Resize": _resize,
-    "CenterCrop": lambda ours, t: [ours.CenterCrop(t.size)],
+    "CenterCrop": lambda t: [ours.CenterCrop(t.size)],
     "RandomCrop": _random_crop,
-    "RandomResizedCrop": lambda ours, t: [ours.RandomResizedCrop(t.size, t.scale, t.ratio, t.interpolation, t.antialias)],
-    "RandomHorizontalFlip": lambda ours, t: [ours.RandomHorizontalFlip(t.p)],
-    "RandomVerticalFlip": lambda ours, t: [ours.RandomVerticalFlip(t.p)],
-    "Pad": lambda ours, t: [ours.Pad(t.padding, _plain_fill(t), t.padding_mode)],
-    "ColorJitter": lambda ours, t: [ours.ColorJitter(t.brightness, t.contrast, t.saturation, t.hue)],
-    "Grayscale": lambda ours, t: [ours.Grayscale(t.num_output_channels)],
-    "ToTensor": lambda ours, t: [ours.ToTensor()],
-    "PILToTensor": lambda ours, t: [ours.ToTensor(dtype="uint8")],
-    "ToImage": lambda ours, t: [ours.ToTensor(dtype="uint8")],  # v2's of a PIL image: a tensor
-    "ToPureTensor": lambda ours, t: [],
+    "RandomResizedCrop": lambda t: [ours.RandomResizedCrop(t.size, t.scale, t.ratio, t.interpolation, t.antialias)],
+    "RandomHorizontalFlip": lambda t: [ours.RandomHorizontalFlip(t.p)],
+    "RandomVerticalFlip": lambda t: [ours.RandomVerticalFlip(t.p)],
+    "Pad": lambda t: [ours.Pad(t.padding, _plain_fill(t), t.padding_mode)],
+    "ColorJitter": lambda t: [ours.ColorJitter(t.brightness, t.contrast, t.saturation, t.hue)],
+    "Grayscale": lambda t: [ours.Grayscale(t.num_output_channels)],
+    "ToTensor": lambda t: [ours.ToTensor()],
+    "PILToTensor": lambda t: [ours.ToTensor(dtype="uint8")],
+    "ToImage": lambda t: [ours.ToTensor(dtype="uint8")],  # v2's of a PIL image: a tensor
+    "ToPureTensor": lambda t: [],
     "ConvertImageDtype": _convert,
     "ToDtype": _convert,
-    "Normalize": lambda ours, t: [ours.Normalize(list(t.mean), list(t.std))],
+    "Normalize": lambda t: [ours.Normalize(list(t.mean), list(t.std))],
 }
 
 
@@ -222,7 +222,6 @@ class _State:
 
     def take(self, step: Any) -> None:
         """Adds a transform, or raises _Unknown where the daemon can not have it here."""
-        ours = _ours()
         if isinstance(step, ours.Reshape) and not self.described() or isinstance(step, ours.ScaleShift16) and len(self.array) == 1:
             self.array.append(step)
         elif self.array:
@@ -240,7 +239,6 @@ class _State:
         self.tensor, self.dtype = [step], step.dtype
 
     def of_tensor(self, step: Any) -> None:
-        ours = _ours()
         if isinstance(step, ours.Normalize):
             if not self.tensor or self.dtype == "uint8":
                 raise _Unknown("it needs a tensor of floating point")
@@ -265,12 +263,11 @@ class _State:
 
     def of_image(self, step: Any) -> None:
         """A transform of images: added before the tensor, where it would give the same on one."""
-        ours = _ours()
         if isinstance(step, ours.ImgDecode):
             if self.described():
                 raise _Unknown("it must be the first of the list")
             self.channels = 1 if step.mode == "L" else 3
-        elif not isinstance(step, _IMAGE(ours)):
+        elif not isinstance(step, _IMAGE):
             raise _Unknown("HDMLP can not do it here")
         if self.tensor:
             self.movable(step)
@@ -281,7 +278,6 @@ class _State:
 
     def movable(self, step: Any) -> None:
         """Raises _Unknown where a transform would make something else of the image than of the tensor."""
-        ours = _ours()
         if isinstance(step, (ours.Resize, ours.RandomResizedCrop)):
             if self.dtype != "uint8" or step.antialias is not True or step.interpolation.value not in ("bilinear", "bicubic"):
                 raise _Unknown("on tensors torchvision resizes otherwise than on images; put it before ToTensor, or on uint8 "
@@ -299,7 +295,6 @@ class _State:
 
     def follow(self, step: Any) -> None:
         """Notes the size of what comes out."""
-        ours = _ours()
         if isinstance(step, ours.Grayscale):
             self.channels = step.num_output_channels
         elif isinstance(step, ours.Resize):
@@ -319,12 +314,6 @@ class _State:
             self.size = _around(step, *self.size)
             if min(self.size) < 1:
                 raise _Unknown("it leaves nothing")
-
-
-def _IMAGE(ours: Any) -> Tuple[type, ...]:
-    """The transforms of images."""
-    return (ours.ImgDecode, ours.Resize, ours.CenterCrop, ours.RandomCrop, ours.RandomResizedCrop, ours.RandomHorizontalFlip,
-            ours.RandomVerticalFlip, ours.Pad, ours.ColorJitter, ours.Grayscale)
 
 
 def _shorter(step: Any, height: int, width: int) -> Tuple[int, int]:
