@@ -43,10 +43,11 @@ def test_memory_stays_where_it_is(tmp_path):
                 assert sum(len(images) for images, _ in loader) == 390
             assert len(loader.report()["faults"]) == 10
             sizes.append(resident(loader._stream._client.pid))
-    # It goes up and down by 2 MB with the garbage collector, so the least of each half counts. Measured: less than 0.5 MB
-    # more, with HDMLP_SOAK=400 1 MB. 2 MB are 200 bytes of each sample.
-    half = len(sizes) // 2
-    assert min(sizes[half:]) - min(sizes[1:half]) < 2e6, [round(size / 1e6, 1) for size in sizes]
+    # It grows while Go's scheduler gets to know its processors, in the first few jobs, and goes up and down by 2 MB with the
+    # garbage collector: so the least of the second third and of the last counts. Measured: 0.7 MB more, with HDMLP_SOAK=800
+    # 1.5 MB, 10 KB per job. 2 MB are 300 bytes of each sample.
+    third = len(sizes) // 3
+    assert min(sizes[2 * third:]) - min(sizes[third:2 * third]) < 2e6, [round(size / 1e6, 1) for size in sizes]
 
 
 # A network.
