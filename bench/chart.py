@@ -57,7 +57,7 @@ def draw(report: Dict[str, Any], path: str) -> None:
     for key, what in (("e", "RandomResizedCrop of 500x375"), ("f", "Resize and CenterCrop of 500x375"), ("g", "RandomResizedCrop of 1600x1200"),
                       ("m", "Resize and CenterCrop of PNGs"), ("n", "Resize and CenterCrop of WebPs")):
         if key in found:
-            panels.append((f"({key}) {what}: processor time per image", key, "cpu", "us"))
+            panels.append((f"({key}) {what}, CPU per image", key, "cpu", "us"))
     for key, count in (("h", 2), ("i", 4)):
         if key in found:
             panels += [(f"({key}) {count} nodes: stall per epoch and rank, from epoch 1 on", key, "stall", "s"),
