@@ -6,6 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+#include <unistd.h>
+#endif
+
 #include "entropy.h"
 
 // Columns decoded left and right of a region: a cropped row's first and last pixels lack their neighbours. Chroma is
@@ -31,6 +36,15 @@ struct codec_jpeg {
 
 // Where longjmp leads to.
 enum { gave_up = 1, ran_out, bailed };
+
+#if defined(__GLIBC__)
+// By default every thread that allocates in C gets an arena of its own, up to eight per processor, and Go moves decoders
+// between threads: memory then lies about in all of them. One arena serves eight processors, as little is allocated.
+__attribute__((constructor)) static void few_arenas(void) {
+	if (getenv("MALLOC_ARENA_MAX") == NULL)
+		mallopt(M_ARENA_MAX, 1 + (int)(sysconf(_SC_NPROCESSORS_ONLN) / 8));
+}
+#endif
 
 static codec_jpeg *of(j_common_ptr cinfo) { return cinfo->client_data; }
 
