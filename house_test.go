@@ -50,15 +50,16 @@ var rooms = []struct {
 	{"internal/prefetch", []string{"internal/access", "internal/dataset", "internal/storageclass", "internal/staging"}},
 	{"internal/exchange", nil},
 	{"internal/peer", []string{"internal/exchange"}},
+	{"internal/stats", []string{"internal/config/size", "internal/placement", "internal/preprocess", "internal/prefetch", "internal/peer"}},
 	{"internal/certificate", nil},
 	{"internal/cluster/clusterpb", nil},
 	{"internal/cluster", []string{"internal/cluster/clusterpb"}},
-	{"internal/job", []string{"internal/access", "internal/placement", "internal/config", "internal/config/size", "internal/dataset", "internal/storageclass", "internal/staging", "internal/protocol", "internal/prefetch", "internal/preprocess", "internal/transform", "internal/exchange", "internal/peer", "internal/certificate", "internal/cluster"}},
+	{"internal/job", []string{"internal/access", "internal/placement", "internal/config", "internal/config/size", "internal/dataset", "internal/storageclass", "internal/staging", "internal/protocol", "internal/prefetch", "internal/preprocess", "internal/transform", "internal/exchange", "internal/peer", "internal/stats", "internal/certificate", "internal/cluster"}},
 	{"internal/scenario", []string{"internal/access", "internal/perfmodel", "internal/simulate", "internal/config/size", "internal/config/suggest", "internal/dataset"}},
 	{"internal/report", []string{"internal/config/size", "internal/simulate"}},
-	{"internal/report/prometheus", []string{"internal/job"}},
-	{"internal/daemon", []string{"internal/config", "internal/dataset", "internal/storageclass", "internal/protocol", "internal/prefetch", "internal/job"}},
-	{"internal/top", []string{"internal/config/size", "internal/job"}},
+	{"internal/report/prometheus", []string{"internal/stats"}},
+	{"internal/daemon", []string{"internal/config", "internal/dataset", "internal/storageclass", "internal/protocol", "internal/prefetch", "internal/job", "internal/stats"}},
+	{"internal/top", []string{"internal/config/size", "internal/stats"}},
 	{"internal/devcluster", nil},
 	{"bench/throttle", nil},
 	{"bench/exchange", []string{"internal/certificate", "internal/exchange"}},
@@ -78,7 +79,7 @@ var testsOnly = map[string][]string{
 }
 
 // pure rooms compute: they do no I/O and know neither the network nor the system.
-var pure = []string{"internal/access", "internal/perfmodel", "internal/placement", "internal/simulate"}
+var pure = []string{"internal/access", "internal/perfmodel", "internal/placement", "internal/simulate", "internal/stats"}
 
 // forbidden packages, but for the rooms named.
 var forbidden = map[string][]string{

@@ -28,6 +28,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/probe"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 	"github.com/hdmlp/hdmlp/internal/report/prometheus"
+	"github.com/hdmlp/hdmlp/internal/stats"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/file"
 	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
@@ -248,8 +249,8 @@ func serveMetrics(address string, node *job.Node, log *slog.Logger) (stop func()
 		return nil, fmt.Errorf("metrics = %q: %w", address, err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", prometheus.Handler(func(context.Context) []*job.ClusterReport { return summaries(node.Reports()) }))
-	mux.Handle("GET /metrics/cluster", prometheus.Handler(func(ctx context.Context) []*job.ClusterReport {
+	mux.Handle("GET /metrics", prometheus.Handler(func(context.Context) []*stats.ClusterReport { return summaries(node.Reports()) }))
+	mux.Handle("GET /metrics/cluster", prometheus.Handler(func(ctx context.Context) []*stats.ClusterReport {
 		all, _ := node.ClusterReports(ctx, "") // only a name can be wrong
 		return all
 	}))

@@ -16,9 +16,9 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/config/size"
 	"github.com/hdmlp/hdmlp/internal/daemon"
-	"github.com/hdmlp/hdmlp/internal/job"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 	"github.com/hdmlp/hdmlp/internal/report/prometheus"
+	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
 func newStatsCommand() *cobra.Command {
@@ -46,17 +46,17 @@ this node's daemon hears it from the others; a node that does not answer within
 				if name == "" {
 					return badInput("--job is empty: give the job's name, or a part of it; `hdmlp stats` lists the jobs")
 				}
-				var stats daemon.ClusterStats
-				if err := ask("cluster", map[string]any{"job": name}, &stats); err != nil {
+				var answer daemon.ClusterStats
+				if err := ask("cluster", map[string]any{"job": name}, &answer); err != nil {
 					return err
 				}
-				return form.print(out, stats, stats.Jobs, func() error { return printCluster(stats.Jobs, out) })
+				return form.print(out, answer, answer.Jobs, func() error { return printCluster(answer.Jobs, out) })
 			}
-			var stats daemon.Stats
-			if err := ask("stats", nil, &stats); err != nil {
+			var answer daemon.Stats
+			if err := ask("stats", nil, &answer); err != nil {
 				return err
 			}
-			return form.print(out, stats, summaries(stats.Jobs), func() error { return printStats(&stats, out) })
+			return form.print(out, answer, summaries(answer.Jobs), func() error { return printStats(&answer, out) })
 		},
 	}
 	cmd.Flags().StringVar(&name, "job", "", "the job of this name, or those with this in their name, over all nodes")
@@ -67,7 +67,7 @@ this node's daemon hears it from the others; a node that does not answer within
 // printForm is how statistics are printed: as JSON, as metrics, or as text.
 type printForm struct{ json, metrics bool }
 
-func (f printForm) print(out io.Writer, value any, reports []*job.ClusterReport, text func() error) error {
+func (f printForm) print(out io.Writer, value any, reports []*stats.ClusterReport, text func() error) error {
 	switch {
 	case f.json:
 		e := json.NewEncoder(out)
@@ -80,8 +80,8 @@ func (f printForm) print(out io.Writer, value any, reports []*job.ClusterReport,
 }
 
 // summaries are the reports of this node's part alone.
-func summaries(reports []*job.Report) []*job.ClusterReport {
-	out := make([]*job.ClusterReport, len(reports))
+func summaries(reports []*stats.Report) []*stats.ClusterReport {
+	out := make([]*stats.ClusterReport, len(reports))
 	for i, r := range reports {
 		out[i] = r.Summary()
 	}
@@ -137,7 +137,7 @@ func printStats(s *daemon.Stats, out io.Writer) error {
 	return nil
 }
 
-func printJob(j *job.Report, out io.Writer) error {
+func printJob(j *stats.Report, out io.Writer) error {
 	if j.Assembling {
 		_, err := fmt.Fprintf(out, "\njob %s: %s, %d rank(s)\n%s\n", j.Job, j.Dataset, j.WorldSize, j.Sentence)
 		return err
@@ -186,7 +186,7 @@ func causes(stall map[string]float64) string {
 	return strings.Join(names, ", ")
 }
 
-func printCluster(jobs []*job.ClusterReport, out io.Writer) error {
+func printCluster(jobs []*stats.ClusterReport, out io.Writer) error {
 	for i, j := range jobs {
 		if i > 0 {
 			fmt.Fprintln(out)
@@ -202,11 +202,11 @@ func printCluster(jobs []*job.ClusterReport, out io.Writer) error {
 }
 
 // printNodes prints a table with a row per node, and what does not fit into it.
-func printNodes(j *job.ClusterReport, out io.Writer) error {
+func printNodes(j *stats.ClusterReport, out io.Writer) error {
 	places := readPlaces(j)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "node\tbatches\tsamples\tfrom source\t%sstaging\tstall s\t\t  stall by cause\n", strings.Join(append(places, ""), "\t"))
-	row := func(name string, t *job.Tally, staging job.StagingReport) {
+	row := func(name string, t *stats.Tally, staging stats.Staging) {
 		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t", name, t.Batches, t.Samples, size.Format(t.Source.Bytes))
 		for _, place := range places {
 			fmt.Fprintf(w, "%s\t", size.Format(t.Reads[place].Bytes))
@@ -259,7 +259,7 @@ func printNodes(j *job.ClusterReport, out io.Writer) error {
 }
 
 // readPlaces lists where samples were read from, beside the source's column: other nodes first, then the classes.
-func readPlaces(j *job.ClusterReport) []string {
+func readPlaces(j *stats.ClusterReport) []string {
 	out := []string{}
 	if len(j.Nodes) > 1 {
 		out = append(out, "peer")

@@ -8,21 +8,21 @@ import (
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/daemon"
-	"github.com/hdmlp/hdmlp/internal/job"
 	"github.com/hdmlp/hdmlp/internal/peer"
 	"github.com/hdmlp/hdmlp/internal/prefetch"
+	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
 // TestPrintStats: what waits, what is put together and what could not be read is
 // said in words.
 func TestPrintStats(t *testing.T) {
-	s := &daemon.Stats{Version: "0.1.0", PID: 7, Connections: 2, Jobs: []*job.Report{
+	s := &daemon.Stats{Version: "0.1.0", PID: 7, Connections: 2, Jobs: []*stats.Report{
 		{Job: "a", Dataset: "/slow", Assembling: true, WorldSize: 2, Sentence: "The job is being put together since 3.0 s."},
 		{
 			Job: "b", Dataset: "/data", Samples: 10, Bytes: 2000, Policy: "cooperative", WorldSize: 1, GlobalBatch: 2, Sentence: "In 1 epoch(s)...",
-			Waiting: &job.Waiting{Sample: 5, Path: "/data/a/5.jpg", Seconds: 12.34},
-			Epochs:  []job.EpochSummary{{EpochReport: prefetch.EpochReport{Stall: map[string]float64{"memory": 0.1, "source": 2}}, StallSeconds: 2.1}},
-			Classes: []job.ClassReport{{Name: "memory", Room: 1000, Used: 500}},
+			Waiting: &stats.Waiting{Sample: 5, Path: "/data/a/5.jpg", Seconds: 12.34},
+			Epochs:  []stats.Epoch{{EpochReport: prefetch.EpochReport{Stall: map[string]float64{"memory": 0.1, "source": 2}}, StallSeconds: 2.1}},
+			Classes: []stats.Class{{Name: "memory", Room: 1000, Used: 500}},
 			Faults:  []prefetch.Fault{{Sample: 3, Path: "/data/a/3.jpg", Reason: "the file is missing", Count: 2, Policy: prefetch.Skip}},
 		},
 	}}
@@ -47,24 +47,24 @@ func TestPrintStats(t *testing.T) {
 
 // TestPrintCluster: a row per node and one for all; who does not answer is shown as last heard, or not at all.
 func TestPrintCluster(t *testing.T) {
-	tally := func(n int64) job.Tally {
-		return job.Tally{
+	tally := func(n int64) stats.Tally {
+		return stats.Tally{
 			Batches: n, Samples: 10 * n, Stall: map[string]float64{"peer": 0.1, "source": float64(n)}, Source: prefetch.Amount{Samples: 1, Bytes: n << 20},
 			Reads: map[string]prefetch.Amount{"peer": {Samples: n, Bytes: n << 10}, "memory": {Samples: n, Bytes: n << 11}, "source": {Samples: 1, Bytes: 1}},
 		}
 	}
-	memory := []job.ClassReport{{Name: "memory", Room: 1000, Used: 250}}
-	jobs := []*job.ClusterReport{{
+	memory := []stats.Class{{Name: "memory", Room: 1000, Used: 250}}
+	jobs := []*stats.ClusterReport{{
 		Job: "train", Dataset: "/data", Samples: 10, Bytes: 2000, Policy: "cooperative", WorldSize: 4, GlobalBatch: 8, Sentence: "All is well.",
-		Total: tally(9), Staging: job.StagingReport{Size: 200, Used: 30, Extra: 20}, Classes: memory, Unreadable: 3,
-		Nodes: []job.NodeReport{
+		Total: tally(9), Staging: stats.Staging{Size: 200, Used: 30, Extra: 20}, Classes: memory, Unreadable: 3,
+		Nodes: []stats.NodeReport{
 			{
-				Node: 0, Answering: true, Tally: tally(4), Staging: job.StagingReport{Size: 100, Used: 10}, Classes: memory, Unreadable: 3,
+				Node: 0, Answering: true, Tally: tally(4), Staging: stats.Staging{Size: 100, Used: 10}, Classes: memory, Unreadable: 3,
 				Faults:   []prefetch.Fault{{Sample: 3, Path: "/data/a/3.jpg", Reason: "the file is missing", Count: 2, Policy: prefetch.Skip}},
-				Waiting:  &job.Waiting{Sample: 5, Path: "/data/a/5.jpg", Seconds: 12.34},
+				Waiting:  &stats.Waiting{Sample: 5, Path: "/data/a/5.jpg", Seconds: 12.34},
 				PassedBy: []peer.State{{Node: 1, Alive: true, Failed: 4, Reason: "i/o timeout"}},
 			},
-			{Node: 1, Age: 12, Tally: tally(5), Staging: job.StagingReport{Size: 100, Used: 20, Extra: 20}, Classes: memory},
+			{Node: 1, Age: 12, Tally: tally(5), Staging: stats.Staging{Size: 100, Used: 20, Extra: 20}, Classes: memory},
 			{Node: 2, Age: -1},
 		},
 	}}

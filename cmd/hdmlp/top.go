@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hdmlp/hdmlp/internal/daemon"
-	"github.com/hdmlp/hdmlp/internal/job"
+	"github.com/hdmlp/hdmlp/internal/stats"
 	"github.com/hdmlp/hdmlp/internal/top"
 )
 
@@ -47,7 +47,7 @@ out.`,
 			if interval < shortestInterval {
 				return badInput("--interval %v: at least %v", interval, shortestInterval)
 			}
-			o := top.Options{Interval: interval, Out: cmd.OutOrStdout(), Ask: func(ctx context.Context) ([]*job.ClusterReport, error) {
+			o := top.Options{Interval: interval, Out: cmd.OutOrStdout(), Ask: func(ctx context.Context) ([]*stats.ClusterReport, error) {
 				return askCluster(ctx, name)
 			}}
 			_, o.Colour = terminal(o.Out)
@@ -64,7 +64,7 @@ out.`,
 }
 
 // askCluster asks the daemon for jobs over all their nodes, and gives up when ctx ends.
-func askCluster(ctx context.Context, name string) ([]*job.ClusterReport, error) {
+func askCluster(ctx context.Context, name string) ([]*stats.ClusterReport, error) {
 	c, err := daemon.Dial(daemon.Address(os.Getenv), version)
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return nil, fmt.Errorf("%w: %w", top.ErrGone, err)
@@ -75,8 +75,8 @@ func askCluster(ctx context.Context, name string) ([]*job.ClusterReport, error) 
 	defer c.Close()
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	defer stop()
-	var stats daemon.ClusterStats
-	if err := call(c, "cluster", map[string]any{"job": name}, &stats); err != nil {
+	var answer daemon.ClusterStats
+	if err := call(c, "cluster", map[string]any{"job": name}, &answer); err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
@@ -85,5 +85,5 @@ func askCluster(ctx context.Context, name string) ([]*job.ClusterReport, error) 
 		}
 		return nil, err
 	}
-	return stats.Jobs, nil
+	return answer.Jobs, nil
 }

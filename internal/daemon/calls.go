@@ -12,6 +12,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/job"
 	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/stats"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
@@ -202,15 +203,15 @@ func (x *conn) listSamples(ctx context.Context, raw json.RawMessage) (any, error
 
 // Stats is what `hdmlp stats` shows.
 type Stats struct {
-	Version     string        `json:"version"`
-	PID         int           `json:"pid"`
-	Connections int           `json:"connections"`
-	Jobs        []*job.Report `json:"jobs"`
+	Version     string          `json:"version"`
+	PID         int             `json:"pid"`
+	Connections int             `json:"connections"`
+	Jobs        []*stats.Report `json:"jobs"`
 }
 
 // ClusterStats is what `hdmlp stats --job` and `hdmlp top` show: jobs over all their nodes.
 type ClusterStats struct {
-	Jobs []*job.ClusterReport `json:"jobs"`
+	Jobs []*stats.ClusterReport `json:"jobs"`
 }
 
 // onlyProblem tells whether the configuration has one problem and no more.

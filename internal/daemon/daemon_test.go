@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hdmlp/hdmlp/internal/job"
 	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
 // TestLife: a rank from HELLO to END, over a real socket and shared memory, and the
@@ -61,7 +61,7 @@ func TestLife(t *testing.T) {
 	if err := json.Unmarshal(result, &report); err != nil || report.Samples != 20 || len(report.Epochs) != 2 || report.Epochs[1].Batches != 4 {
 		t.Errorf("report %s, %v", result, err)
 	}
-	var all job.ClusterReport
+	var all stats.ClusterReport
 	result, _ = x.call("report", `{"cluster": true}`)
 	if err := json.Unmarshal(result, &all); err != nil || len(all.Nodes) != 1 || all.Total.Batches != 8 || all.Nodes[0].Ranks[0].Batches != 8 || all.Steps != 4 {
 		t.Errorf("report of the cluster %s, %v", result, err)

@@ -100,6 +100,12 @@ func (j *Job) signal() {
 	j.changed = make(chan struct{})
 }
 
+// Audit compares what the ranks were delivered in an epoch with what they should
+// have been; see Job.Audit.
+func (r *Rank) Audit(ctx context.Context, epoch int) (*Audit, error) {
+	return r.job.Audit(ctx, epoch)
+}
+
 // Audit waits until every rank has finished the epoch, or left, and compares the
 // sum of their set hashes with that of the samples that the epoch should
 // deliver, each exactly once (access.Epoch.Audit).

@@ -144,10 +144,12 @@ func (j *Job) prefetches() bool {
 	return plan == nil || plan.Prefetch // no policy that does not has a planner
 }
 
-// caches tells whether the node keeps anything, or will.
+// caches tells whether some node keeps anything for the job, or will.
 func (j *Job) caches() bool {
 	plan := j.plan.Load()
-	return plan == nil || j.planning() || slices.ContainsFunc(j.ours(plan), func(ids []int32) bool { return len(ids) > 0 })
+	return plan == nil || j.planning() || slices.ContainsFunc(plan.Nodes, func(n placement.NodePlan) bool {
+		return slices.ContainsFunc(n.Classes, func(ids []int32) bool { return len(ids) > 0 })
+	})
 }
 
 // planning tells whether the plan is still being made.

@@ -9,13 +9,13 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
-	"github.com/hdmlp/hdmlp/internal/job"
+	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
 // Options say what Live and Print show.
 type Options struct {
 	// Ask returns the jobs. One call at a time; it returns when its context ends.
-	Ask      func(context.Context) ([]*job.ClusterReport, error)
+	Ask      func(context.Context) ([]*stats.ClusterReport, error)
 	Interval time.Duration // between one answer and the next question
 	Colour   bool
 	Out      io.Writer

@@ -17,7 +17,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"github.com/hdmlp/hdmlp/internal/job"
+	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
 // programVariable makes the test binary a program.
@@ -167,11 +167,11 @@ func asProgram() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	seconds := 60.0
-	err := Live(ctx, os.Stdin, Options{Out: os.Stdout, Interval: 20 * time.Millisecond, Ask: func(context.Context) ([]*job.ClusterReport, error) {
+	err := Live(ctx, os.Stdin, Options{Out: os.Stdout, Interval: 20 * time.Millisecond, Ask: func(context.Context) ([]*stats.ClusterReport, error) {
 		if seconds++; seconds == 61 {
 			return nil, errors.New("nobody is there yet")
 		}
-		return []*job.ClusterReport{running(min(seconds, 100), 2)}, nil
+		return []*stats.ClusterReport{running(min(seconds, 100), 2)}, nil
 	}})
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -242,11 +242,11 @@ func TestLive(t *testing.T) {
 func TestPrint(t *testing.T) {
 	var out bytes.Buffer
 	answers := 0
-	o := Options{Out: &out, Interval: time.Millisecond, Ask: func(context.Context) ([]*job.ClusterReport, error) {
+	o := Options{Out: &out, Interval: time.Millisecond, Ask: func(context.Context) ([]*stats.ClusterReport, error) {
 		if answers++; answers > 3 {
 			return nil, fmt.Errorf("%w: it ended", ErrGone)
 		}
-		return []*job.ClusterReport{running(float64(answers), 1)}, nil
+		return []*stats.ClusterReport{running(float64(answers), 1)}, nil
 	}}
 	if err := Print(t.Context(), o, false); err != nil {
 		t.Error(err)

@@ -3,17 +3,17 @@ package top
 import (
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/job"
+	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
 // Snapshot is what was known of the jobs at a time.
 type Snapshot struct {
 	At   time.Time
-	Jobs []*job.ClusterReport
+	Jobs []*stats.ClusterReport
 }
 
 // job finds a job of the same name; nil: there is none.
-func (s *Snapshot) job(name string) *job.ClusterReport {
+func (s *Snapshot) job(name string) *stats.ClusterReport {
 	if s == nil {
 		return nil
 	}
@@ -26,7 +26,7 @@ func (s *Snapshot) job(name string) *job.ClusterReport {
 }
 
 // node finds a node's part.
-func node(j *job.ClusterReport, number int) *job.NodeReport {
+func node(j *stats.ClusterReport, number int) *stats.NodeReport {
 	if j == nil {
 		return nil
 	}
@@ -39,7 +39,7 @@ func node(j *job.ClusterReport, number int) *job.NodeReport {
 }
 
 // rank finds a rank's part.
-func rank(n *job.NodeReport, number int) *job.RankTally {
+func rank(n *stats.NodeReport, number int) *stats.RankTally {
 	if n == nil {
 		return nil
 	}
@@ -62,7 +62,7 @@ type pace struct {
 
 // between compares two tallies of some ranks; without a time between them nothing is known. Counters that went
 // back, because a rank came anew, count as if nothing happened.
-func between(before, now *job.Tally, seconds float64, ranks int) pace {
+func between(before, now *stats.Tally, seconds float64, ranks int) pace {
 	if before == nil || seconds <= 0 {
 		return pace{}
 	}
@@ -110,7 +110,7 @@ func (p *pace) stalled() (sum float64) {
 }
 
 // openRanks counts a node's ranks that are there.
-func openRanks(n *job.NodeReport) (open int) {
+func openRanks(n *stats.NodeReport) (open int) {
 	for _, r := range n.Ranks {
 		if r.Open {
 			open++
@@ -120,12 +120,12 @@ func openRanks(n *job.NodeReport) (open int) {
 }
 
 // apart is the time between what a node said at two snapshots, in seconds.
-func apart(before *Snapshot, old *job.NodeReport, now *Snapshot, n *job.NodeReport) float64 {
+func apart(before *Snapshot, old *stats.NodeReport, now *Snapshot, n *stats.NodeReport) float64 {
 	return now.At.Sub(before.At).Seconds() - n.Age + old.Age
 }
 
 // nodePace is a node's pace since before. A node that does not answer has none.
-func nodePace(before, now *Snapshot, name string, n *job.NodeReport) pace {
+func nodePace(before, now *Snapshot, name string, n *stats.NodeReport) pace {
 	old := node(before.job(name), n.Node)
 	if old == nil || !n.Answering {
 		return pace{}
@@ -142,7 +142,7 @@ type progress struct {
 }
 
 // progressOf finds how far the job is, and how fast it was since before.
-func progressOf(before, now *Snapshot, j *job.ClusterReport) (progress, bool) {
+func progressOf(before, now *Snapshot, j *stats.ClusterReport) (progress, bool) {
 	least, found := 0, false
 	var moved, speeds float64
 	for i := range j.Nodes {

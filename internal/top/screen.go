@@ -18,7 +18,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/hdmlp/hdmlp/internal/config/size"
-	"github.com/hdmlp/hdmlp/internal/job"
+	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
 // Screen is what is to be seen.
@@ -120,7 +120,7 @@ func (s *Screen) wrap(code, text string) (out []string) {
 	return out
 }
 
-func (s *Screen) job(j *job.ClusterReport) []string {
+func (s *Screen) job(j *stats.ClusterReport) []string {
 	out := []string{s.style(bold, "job "+j.Job)}
 	nodes := ""
 	if len(j.Nodes) > 1 {
@@ -144,7 +144,7 @@ func (s *Screen) job(j *job.ClusterReport) []string {
 const barWidth = 20
 
 // progress is the line that says how far the job is, and how long it takes.
-func (s *Screen) progress(j *job.ClusterReport) string {
+func (s *Screen) progress(j *stats.ClusterReport) string {
 	p, known := progressOf(s.Earlier, s.Now, j)
 	if !known {
 		return "no rank is there"
@@ -160,7 +160,7 @@ func (s *Screen) progress(j *job.ClusterReport) string {
 	if p.left == 0 {
 		return text + ", all batches are taken"
 	}
-	if slices.ContainsFunc(j.Nodes, func(n job.NodeReport) bool { return n.Planning }) {
+	if slices.ContainsFunc(j.Nodes, func(n stats.NodeReport) bool { return n.Planning }) {
 		text += ", still planning"
 	}
 	if p.speed == 0 {
@@ -170,7 +170,7 @@ func (s *Screen) progress(j *job.ClusterReport) string {
 }
 
 // stall is the line that says what ranks wait for.
-func (s *Screen) stall(j *job.ClusterReport) string {
+func (s *Screen) stall(j *stats.ClusterReport) string {
 	var p pace
 	for i := range j.Nodes {
 		p.add(nodePace(s.Before, s.Now, j.Job, &j.Nodes[i]))
@@ -212,7 +212,7 @@ func causes(stall map[string]float64) []string {
 }
 
 // foot is what is worth to be said beside the table.
-func (s *Screen) foot(j *job.ClusterReport) (out []string) {
+func (s *Screen) foot(j *stats.ClusterReport) (out []string) {
 	held := []string{fmt.Sprintf("%s left the source, %.2f of the bound", size.Format(j.Total.Source.Bytes), j.BoundShare)}
 	for _, c := range j.Classes {
 		held = append(held, fmt.Sprintf("%s %s of %s", c.Name, size.Format(c.Used), size.Format(c.Room)))

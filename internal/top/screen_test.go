@@ -12,9 +12,9 @@ import (
 	"github.com/charmbracelet/x/ansi"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/hdmlp/hdmlp/internal/job"
 	"github.com/hdmlp/hdmlp/internal/peer"
 	"github.com/hdmlp/hdmlp/internal/prefetch"
+	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
@@ -22,9 +22,9 @@ var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
 const mib = 1 << 20
 
 // tally is what a rank has done after some seconds: each second 10 batches, and 0.2 s of stall.
-func tally(seconds float64) job.Tally {
+func tally(seconds float64) stats.Tally {
 	n := int64(10 * seconds)
-	return job.Tally{
+	return stats.Tally{
 		Batches: n, Samples: 32 * n, Seconds: seconds,
 		Stall:  map[string]float64{"source": 0.15 * seconds, "peer": 0.05 * seconds, "memory": 0},
 		Reads:  map[string]prefetch.Amount{"source": {Bytes: n * mib / 10}, "peer": {Bytes: 3 * n * mib}, "memory": {Bytes: 120 * n * mib}},
@@ -33,8 +33,8 @@ func tally(seconds float64) job.Tally {
 }
 
 // sum adds tallies up.
-func sum(of ...job.Tally) (out job.Tally) {
-	out = job.Tally{Stall: map[string]float64{}, Reads: map[string]prefetch.Amount{}}
+func sum(of ...stats.Tally) (out stats.Tally) {
+	out = stats.Tally{Stall: map[string]float64{}, Reads: map[string]prefetch.Amount{}}
 	for _, t := range of {
 		out.Batches += t.Batches
 		out.Samples += t.Samples
@@ -51,58 +51,58 @@ func sum(of ...job.Tally) (out job.Tally) {
 }
 
 // running is a job of 4 epochs with 500 steps after some seconds, on nodes with two ranks each.
-func running(seconds float64, nodes int) *job.ClusterReport {
-	j := &job.ClusterReport{
+func running(seconds float64, nodes int) *stats.ClusterReport {
+	j := &stats.ClusterReport{
 		Job: "torchrun-none-0-gpu-a:29500/0", Dataset: "/scratch/datasets/imagenet/train", Samples: 1_281_167, Bytes: 137 << 30,
 		Policy: "cooperative", WorldSize: 2 * nodes, GlobalBatch: 64 * nodes, Planned: 4, Steps: 500, BoundShare: 1.004,
 	}
 	for n := range nodes {
-		node := job.NodeReport{
+		node := stats.NodeReport{
 			Node: n, Host: "gpu-" + string(rune('a'+n)), Address: fmt.Sprintf("10.0.0.%d", n+1), Answering: true,
 			Tally:   sum(tally(seconds), tally(seconds)),
-			Classes: []job.ClassReport{{Name: "memory", Room: 1000 * mib, Used: 1000 * mib}, {Name: "file", Room: 4000 * mib, Used: int64(n+1) * 1000 * mib}},
-			Staging: job.StagingReport{Size: 64 * mib, Used: 31 * mib, Extra: mib},
+			Classes: []stats.Class{{Name: "memory", Room: 1000 * mib, Used: 1000 * mib}, {Name: "file", Room: 4000 * mib, Used: int64(n+1) * 1000 * mib}},
+			Staging: stats.Staging{Size: 64 * mib, Used: 31 * mib, Extra: mib},
 		}
 		for k := range 2 {
 			step := int(10 * seconds)
-			node.Ranks = append(node.Ranks, job.RankTally{
-				Rank: 2*n + k, Open: true, Position: job.Position{Epoch: step / 500, Step: step % 500}, Tally: tally(seconds),
-				Staging: job.StagingReport{Size: 32 * mib, Used: 16 * mib},
+			node.Ranks = append(node.Ranks, stats.RankTally{
+				Rank: 2*n + k, Open: true, Position: stats.Position{Epoch: step / 500, Step: step % 500}, Tally: tally(seconds),
+				Staging: stats.Staging{Size: 32 * mib, Used: 16 * mib},
 			})
 		}
 		j.Nodes = append(j.Nodes, node)
 	}
 	j.Total = tally(seconds)
 	j.Utilisation = 0.987
-	j.Classes = []job.ClassReport{{Name: "memory", Room: int64(nodes) * 1000 * mib, Used: int64(nodes) * 1000 * mib}, {Name: "file", Room: int64(nodes) * 4000 * mib, Used: 3000 * mib}}
-	j.Staging = job.StagingReport{Size: int64(nodes) * 64 * mib, Used: int64(nodes) * 32 * mib}
+	j.Classes = []stats.Class{{Name: "memory", Room: int64(nodes) * 1000 * mib, Used: int64(nodes) * 1000 * mib}, {Name: "file", Room: int64(nodes) * 4000 * mib, Used: 3000 * mib}}
+	j.Staging = stats.Staging{Size: int64(nodes) * 64 * mib, Used: int64(nodes) * 32 * mib}
 	return j
 }
 
 var start = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
-func after(seconds float64, jobs ...*job.ClusterReport) *Snapshot {
+func after(seconds float64, jobs ...*stats.ClusterReport) *Snapshot {
 	return &Snapshot{start.Add(time.Duration(seconds * float64(time.Second))), jobs}
 }
 
 // TestScreens draws the screens in testdata.
 func TestScreens(t *testing.T) {
-	change := func(j *job.ClusterReport, change func(*job.ClusterReport)) *job.ClusterReport {
+	change := func(j *stats.ClusterReport, change func(*stats.ClusterReport)) *stats.ClusterReport {
 		change(j)
 		return j
 	}
 	two := Screen{Now: after(72, running(72, 2)), Before: after(71, running(71, 2)), Earlier: after(60, running(60, 2))}
-	silent := func(j *job.ClusterReport) {
+	silent := func(j *stats.ClusterReport) {
 		n := &j.Nodes[1]
 		n.Answering, n.Age, n.Why = false, 12, "nothing was heard within 2s"
-		j.Nodes = append(j.Nodes, job.NodeReport{Node: 2, Address: "10.0.0.3", Age: -1, Why: "its daemon is gone", Ranks: []job.RankTally{{Rank: 4}, {Rank: 5}}})
+		j.Nodes = append(j.Nodes, stats.NodeReport{Node: 2, Address: "10.0.0.3", Age: -1, Why: "its daemon is gone", Ranks: []stats.RankTally{{Rank: 4}, {Rank: 5}}})
 	}
-	planning := func(j *job.ClusterReport) {
+	planning := func(j *stats.ClusterReport) {
 		j.Nodes[1].Planning = true
 		j.Nodes[0].PassedBy = []peer.State{{Node: 1, Alive: true, Reason: "i/o timeout"}, {Node: 1, Alive: true}}
 	}
-	assembling := func(j *job.ClusterReport) {
-		j.Nodes[1] = job.NodeReport{Node: 1, Host: "gpu-b", Answering: true, Assembling: true, Sentence: "The job is being put together since 3.0 s."}
+	assembling := func(j *stats.ClusterReport) {
+		j.Nodes[1] = stats.NodeReport{Node: 1, Host: "gpu-b", Answering: true, Assembling: true, Sentence: "The job is being put together since 3.0 s."}
 	}
 	for name, s := range map[string]Screen{
 		"nothing":    {Problem: "no daemon is running for this user at @hdmlp-0: connection refused", Width: 50},
@@ -115,18 +115,18 @@ func TestScreens(t *testing.T) {
 		"scrolled":   {Now: two.Now, Before: two.Before, Earlier: two.Earlier, Width: 80, Height: 6, From: 7},
 		"colours":    {Now: two.Now, Before: two.Before, Earlier: two.Earlier, Width: 80, Colour: true, Keys: "q quit"},
 		"one-node":   {Now: after(72, running(72, 1)), Before: after(71, running(71, 1)), Earlier: after(60, running(60, 1)), Width: 80},
-		"two-jobs":   {Now: after(72, running(72, 1), change(running(20, 1), func(j *job.ClusterReport) { j.Job, j.Planned = "validation", 0 })), Before: after(71, running(71, 1)), Width: 80},
+		"two-jobs":   {Now: after(72, running(72, 1), change(running(20, 1), func(j *stats.ClusterReport) { j.Job, j.Planned = "validation", 0 })), Before: after(71, running(71, 1)), Width: 80},
 		"silent":     {Now: after(72, change(running(72, 2), silent)), Before: two.Before, Earlier: two.Earlier, Width: 100, Ranks: true},
 		"assembling": {Now: after(72, change(running(72, 2), assembling)), Before: two.Before, Earlier: two.Earlier, Width: 80},
 		"planning":   {Now: after(72, change(running(72, 2), planning)), Before: two.Before, Earlier: two.Earlier, Width: 100},
-		"put-together": {Now: after(1, &job.ClusterReport{Job: "j", Dataset: "/data", WorldSize: 2, Sentence: "The job is being put together since 3.0 s, 1200 files found so far; 1 of 2 rank(s) wait for it.", Nodes: []job.NodeReport{
+		"put-together": {Now: after(1, &stats.ClusterReport{Job: "j", Dataset: "/data", WorldSize: 2, Sentence: "The job is being put together since 3.0 s, 1200 files found so far; 1 of 2 rank(s) wait for it.", Nodes: []stats.NodeReport{
 			{Answering: true, Assembling: true},
 		}}), Width: 60},
-		"trouble": {Now: after(2000, change(running(200, 1), func(j *job.ClusterReport) {
-			j.Nodes[0].Waiting = &job.Waiting{Sample: 7, Path: "/scratch/datasets/imagenet/train/n01440764/7.jpg", Seconds: 65}
+		"trouble": {Now: after(2000, change(running(200, 1), func(j *stats.ClusterReport) {
+			j.Nodes[0].Waiting = &stats.Waiting{Sample: 7, Path: "/scratch/datasets/imagenet/train/n01440764/7.jpg", Seconds: 65}
 			j.Nodes[0].Unreadable, j.Nodes[0].Faults = 21, []prefetch.Fault{{Sample: 3, Path: "/3.jpg", Reason: "the file is missing"}}
 			j.Nodes[0].Ranks[1].Open = false
-			j.Nodes[0].Ranks[0].Position = job.Position{Epoch: 4}
+			j.Nodes[0].Ranks[0].Position = stats.Position{Epoch: 4}
 		})), Before: after(1999, running(200, 1)), Width: 80, Ranks: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -177,8 +177,8 @@ func TestPaces(t *testing.T) {
 	}
 	var all pace
 	all.add(pace{})
-	all.add(between(&job.Tally{}, &job.Tally{Batches: 4, Stall: map[string]float64{"source": 4}}, 2, 2))
-	all.add(between(&job.Tally{}, &job.Tally{Batches: 2, Stall: map[string]float64{"peer": 2}}, 2, 2))
+	all.add(between(&stats.Tally{}, &stats.Tally{Batches: 4, Stall: map[string]float64{"source": 4}}, 2, 2))
+	all.add(between(&stats.Tally{}, &stats.Tally{Batches: 2, Stall: map[string]float64{"peer": 2}}, 2, 2))
 	if all.batches != 3 || !about(all.stall["source"], 0.5) || !about(all.stall["peer"], 0.25) || all.ranks != 4 {
 		t.Errorf("added up: %+v", all)
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/hdmlp/hdmlp/internal/job"
+	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
 // row is a node, a rank, or all of a job.
@@ -16,8 +16,8 @@ type row struct {
 	name    string
 	ranks   string
 	pace    pace
-	staging job.StagingReport
-	classes []job.ClassReport
+	staging stats.Staging
+	classes []stats.Class
 	note    string // instead of numbers
 	code    string // its colour
 }
@@ -33,7 +33,7 @@ type column struct {
 	code  func(*row) string // a cell's colour; nil: the row's
 }
 
-func (s *Screen) table(j *job.ClusterReport) []string {
+func (s *Screen) table(j *stats.ClusterReport) []string {
 	rows := s.rows(j)
 	columns := columnsOf(j, rows)
 	widths := measure(columns, rows)
@@ -58,7 +58,7 @@ func (s *Screen) table(j *job.ClusterReport) []string {
 }
 
 // rows are the nodes, with Ranks their ranks, and if there are several all of them.
-func (s *Screen) rows(j *job.ClusterReport) (out []row) {
+func (s *Screen) rows(j *stats.ClusterReport) (out []row) {
 	all := row{name: "all", staging: j.Staging, classes: j.Classes, code: bold}
 	names := nodeNames(j)
 	for i := range j.Nodes {
@@ -87,7 +87,7 @@ func (s *Screen) rows(j *job.ClusterReport) (out []row) {
 	return out
 }
 
-func (s *Screen) rankRows(j *job.ClusterReport, n *job.NodeReport) (out []row) {
+func (s *Screen) rankRows(j *stats.ClusterReport, n *stats.NodeReport) (out []row) {
 	old := node(s.Before.job(j.Job), n.Node)
 	for i := range n.Ranks {
 		now := &n.Ranks[i]
@@ -104,7 +104,7 @@ func (s *Screen) rankRows(j *job.ClusterReport, n *job.NodeReport) (out []row) {
 }
 
 // nodeNames are numbers and hosts, or where hosts do not tell them apart addresses.
-func nodeNames(j *job.ClusterReport) []string {
+func nodeNames(j *stats.ClusterReport) []string {
 	hosts := map[string]int{}
 	for _, n := range j.Nodes {
 		hosts[n.Host]++
@@ -121,7 +121,7 @@ func nodeNames(j *job.ClusterReport) []string {
 }
 
 // rankNumbers are a node's ranks: "0-7", or "0,4".
-func rankNumbers(n *job.NodeReport) string {
+func rankNumbers(n *stats.NodeReport) string {
 	var parts []string
 	for i := 0; i < len(n.Ranks); {
 		k := i
@@ -138,7 +138,7 @@ func rankNumbers(n *job.NodeReport) string {
 	return strings.Join(parts, ",")
 }
 
-func columnsOf(j *job.ClusterReport, rows []row) []column {
+func columnsOf(j *stats.ClusterReport, rows []row) []column {
 	out := []column{
 		{head: "node", names: true, left: true, cell: func(r *row) string { return r.name }},
 		{head: "ranks", names: true, drop: 1, left: true, cell: func(r *row) string { return r.ranks }},

@@ -12,20 +12,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/common/expfmt"
 
-	"github.com/hdmlp/hdmlp/internal/job"
+	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
 // Handler serves what reports returns at the time of each request. Labels are
 // the job's name and the node's number, and where it applies the rank, the cause of a stall, the place
 // of a read or the storage class.
-func Handler(reports func(context.Context) []*job.ClusterReport) http.Handler {
+func Handler(reports func(context.Context) []*stats.ClusterReport) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		promhttp.HandlerFor(registry(reports(r.Context())), promhttp.HandlerOpts{}).ServeHTTP(w, r)
 	})
 }
 
 // Write writes the same.
-func Write(w io.Writer, reports []*job.ClusterReport) error {
+func Write(w io.Writer, reports []*stats.ClusterReport) error {
 	families, err := registry(reports).Gather()
 	if err != nil {
 		return err
@@ -38,13 +38,13 @@ func Write(w io.Writer, reports []*job.ClusterReport) error {
 	return nil
 }
 
-func registry(reports []*job.ClusterReport) *prometheus.Registry {
+func registry(reports []*stats.ClusterReport) *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collector(reports))
 	return r
 }
 
-type collector []*job.ClusterReport
+type collector []*stats.ClusterReport
 
 var (
 	up          = desc("hdmlp_node_up", "whether the node answered; if not, its other metrics are those last heard")
@@ -78,7 +78,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-func collectNode(out chan<- prometheus.Metric, jobName string, n *job.NodeReport) {
+func collectNode(out chan<- prometheus.Metric, jobName string, n *stats.NodeReport) {
 	node := strconv.Itoa(n.Node)
 	send := func(d *prometheus.Desc, t prometheus.ValueType, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, t, v, append([]string{jobName, node}, labels...)...)

@@ -12,18 +12,18 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/hdmlp/hdmlp/internal/job"
 	"github.com/hdmlp/hdmlp/internal/prefetch"
 	"github.com/hdmlp/hdmlp/internal/report/prometheus"
+	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // scrape reads the text format: metrics with their labels, and their values.
-func scrape(t *testing.T, reports ...*job.ClusterReport) map[string]float64 {
+func scrape(t *testing.T, reports ...*stats.ClusterReport) map[string]float64 {
 	t.Helper()
 	w := httptest.NewRecorder()
-	prometheus.Handler(func(context.Context) []*job.ClusterReport { return reports }).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	prometheus.Handler(func(context.Context) []*stats.ClusterReport { return reports }).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	if w.Code != 200 {
 		t.Fatalf("status %d: %s", w.Code, w.Body)
 	}
@@ -53,18 +53,18 @@ func TestValues(t *testing.T) {
 			Reads: map[string]prefetch.Amount{"memory": {Samples: n, Bytes: 100 * n}},
 		}
 	}
-	r := &job.Report{
+	r := &stats.Report{
 		Job: `a "job"`, Node: 3, Nodes: 5, Utilisation: 0.75, Bound: 1000, Source: prefetch.Amount{Samples: 3, Bytes: 1010},
-		Ranks: []job.RankReport{
-			{Rank: 0, Epochs: []prefetch.EpochReport{epoch(1), epoch(2)}, Staging: job.StagingReport{Size: 20, Used: 7, Extra: 4}},
+		Ranks: []stats.RankReport{
+			{Rank: 0, Epochs: []prefetch.EpochReport{epoch(1), epoch(2)}, Staging: stats.Staging{Size: 20, Used: 7, Extra: 4}},
 			{Rank: 1, Epochs: []prefetch.EpochReport{epoch(4)}},
 		},
-		Classes: []job.ClassReport{{Name: "memory", Room: 500, Used: 300}},
+		Classes: []stats.Class{{Name: "memory", Room: 500, Used: 300}},
 		Faults:  make([]prefetch.Fault, 2),
 	}
 	all := r.Summary()
-	all.Nodes = append(all.Nodes, job.NodeReport{Node: 4, Age: -1, Ranks: []job.RankTally{{Rank: 8}}})
-	got := scrape(t, all, (&job.Report{Job: "being put together", Assembling: true}).Summary())
+	all.Nodes = append(all.Nodes, stats.NodeReport{Node: 4, Age: -1, Ranks: []stats.RankTally{{Rank: 8}}})
+	got := scrape(t, all, (&stats.Report{Job: "being put together", Assembling: true}).Summary())
 	label := `job="a \"job\"",node="3"`
 	want := map[string]float64{}
 	for rank, v := range []struct{ batches, source, handover, staging, size float64 }{{3, 3, 1, 11, 20}, {4, 4, 0.5, 0, 0}} {

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/hdmlp/hdmlp/internal/prefetch"
 	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
 // onNodes makes rank's message one of a job over nodes with as many ranks each.
@@ -61,24 +61,24 @@ func TestClusterReport(t *testing.T) {
 	halfway := at{2, 0}
 	together(ranks, func(r *Rank) { consume(t, r, at{}, halfway) })
 
-	var first *ClusterReport
+	var first *stats.ClusterReport
 	for i, r := range ranks {
 		c := r.ClusterReport(t.Context())
 		if c.Node != i/2 || len(c.Nodes) != 3 || c.Planned != 4 || c.Steps != 4 {
 			t.Errorf("rank %d is told %+v", i, c)
 			break
 		}
-		var sum Tally
+		var sum stats.Tally
 		for n, node := range c.Nodes {
 			if !node.Answering || node.Why != "" || node.Node != n || node.Address != "127.0.0.1" || len(node.Classes) != 1 || len(node.Ranks) != 2 {
 				t.Errorf("rank %d is told of node %d %+v", i, n, node)
 			}
 			for k, rank := range node.Ranks {
-				if rank.Rank != 2*n+k || !rank.Open || rank.Batches != 8 || rank.Position != (Position{2, 0}) || rank.Staging.Size == 0 {
+				if rank.Rank != 2*n+k || !rank.Open || rank.Batches != 8 || rank.Position != (stats.Position{Epoch: 2}) || rank.Staging.Size == 0 {
 					t.Errorf("rank %d is told of rank %d %+v", i, rank.Rank, rank)
 				}
 			}
-			sum.add(&node.Tally)
+			sum.Add(&node.Tally)
 		}
 		var read int64
 		for _, w := range worlds {
@@ -193,17 +193,5 @@ func TestPart(t *testing.T) {
 	}
 	for i, w := range worlds {
 		w.close(t, nodes[i])
-	}
-}
-
-// TestSummary: many faults are counted, the first of them told.
-func TestSummary(t *testing.T) {
-	r := &Report{Job: "j", Faults: make([]prefetch.Fault, faultsTold+5), Source: prefetch.Amount{Samples: 1, Bytes: 7}, Bound: 5}
-	c := r.Summary()
-	if c.Unreadable != faultsTold+5 || len(c.Nodes[0].Faults) != faultsTold || c.Total.Source.Bytes != 7 || c.Bound != 5 || c.BoundShare != 1.4 {
-		t.Errorf("%+v", c)
-	}
-	if s := c.sentence(); s != "No batch has been read yet. 21 samples could not be read or transformed." {
-		t.Error(s)
 	}
 }

@@ -1,0 +1,36 @@
+package job
+
+// Explanation says which samples a step has.
+type Explanation struct {
+	Epoch  int      `json:"epoch"`
+	Step   int      `json:"step"`
+	Rank   int      `json:"rank"`
+	IDs    []int32  `json:"ids"`
+	Labels []int    `json:"labels"`
+	Paths  []string `json:"paths"` // below the dataset's root
+}
+
+// Explain says, from the seed alone, which samples a step had or will have.
+// rank -1 is the caller's.
+func (r *Rank) Explain(epoch, step, rank int) (*Explanation, error) {
+	if rank < 0 {
+		rank = r.rank
+	}
+	if rank >= r.job.message.WorldSize {
+		return nil, badInput("rank %d is outside the world size %d", rank, r.job.message.WorldSize)
+	}
+	if epoch < 0 || step < 0 || step >= r.job.stream.Steps() {
+		return nil, badInput("epoch %d, step %d: epochs count from 0, steps are 0 to %d", epoch, step, r.job.stream.Steps()-1)
+	}
+	if err := r.Check(epoch, step); err != nil {
+		return nil, err
+	}
+	x := &Explanation{Epoch: epoch, Step: step, Rank: rank}
+	x.IDs = r.job.epoch(epoch).Batch([]int32{}, rank, step)
+	index := r.job.dataset.Index()
+	for _, id := range x.IDs {
+		x.Labels = append(x.Labels, index.Label(int(id)))
+		x.Paths = append(x.Paths, index.Name(int(id)))
+	}
+	return x, nil
+}

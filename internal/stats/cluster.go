@@ -1,0 +1,188 @@
+package stats
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hdmlp/hdmlp/internal/peer"
+	"github.com/hdmlp/hdmlp/internal/prefetch"
+)
+
+// faultsTold is how many unreadable samples a node names to the others.
+const faultsTold = 16
+
+// RankTally is a rank's part.
+type RankTally struct {
+	Rank int  `json:"rank"`
+	Open bool `json:"open"`
+	Position
+	Tally
+	Staging Staging `json:"staging"`
+}
+
+// NodeReport is a node's part in a job: its Report, with the epochs added up.
+type NodeReport struct {
+	Node    int    `json:"node"`
+	Host    string `json:"host"`    // its name
+	Address string `json:"address"` // as the other nodes see it; empty in a job of one node
+	// Answering: the node answered now. Otherwise Why says what is known of that, and all numbers are
+	// Age seconds old; a negative Age: there are none, it has not answered before.
+	Answering bool    `json:"answering"`
+	Why       string  `json:"why,omitempty"`
+	Age       float64 `json:"age_seconds"`
+	// Assembling: the job is not open on the node yet, and there are no numbers.
+	Assembling bool   `json:"assembling,omitempty"`
+	Sentence   string `json:"sentence,omitempty"`
+	Planning   bool   `json:"planning,omitempty"` // as in Report
+	Tally
+	Utilisation float64     `json:"utilisation"`
+	Bound       int64       `json:"bound_bytes"` // this node's share of it
+	Classes     []Class     `json:"classes"`
+	Staging     Staging     `json:"staging"` // of all its ranks
+	Ranks       []RankTally `json:"ranks"`
+	// Unreadable counts the samples that could not be read or transformed; Faults are the first of them.
+	Unreadable int              `json:"unreadable"`
+	Faults     []prefetch.Fault `json:"faults"`
+	Waiting    *Waiting         `json:"waiting,omitempty"`
+	// PassedBy are the nodes that are there, and are not asked for samples.
+	PassedBy []peer.State `json:"passed_by,omitempty"`
+}
+
+// ClusterReport is a job over all its nodes, as the daemon of one of them hears it.
+type ClusterReport struct {
+	Job         string `json:"job"`
+	Dataset     string `json:"dataset"`
+	Samples     int    `json:"samples"`
+	Bytes       int64  `json:"bytes"`
+	Policy      string `json:"policy"`
+	WorldSize   int    `json:"world_size"`
+	GlobalBatch int    `json:"global_batch_size"`
+	Planned     int    `json:"planned_epochs"` // 0: no end
+	Steps       int    `json:"steps"`          // of an epoch
+	Node        int    `json:"node"`           // which was asked
+	Sentence    string `json:"sentence"`
+	// Total adds the nodes up; those that do not answer count as they were last heard.
+	Total       Tally        `json:"total"`
+	Utilisation float64      `json:"utilisation"`
+	Bound       int64        `json:"bound_bytes"` // of all nodes, as in Report
+	BoundShare  float64      `json:"bound_share"`
+	Classes     []Class      `json:"classes"` // by name
+	Staging     Staging      `json:"staging"`
+	Unreadable  int          `json:"unreadable"` // summed over nodes
+	Nodes       []NodeReport `json:"nodes"`
+}
+
+// Summary is the report with its epochs added up, as a ClusterReport of this node alone. The node's Host and Address are left empty.
+func (r *Report) Summary() *ClusterReport {
+	c := &ClusterReport{
+		Job: r.Job, Dataset: r.Dataset, Samples: r.Samples, Bytes: r.Bytes, Policy: r.Policy, WorldSize: r.WorldSize,
+		GlobalBatch: r.GlobalBatch, Planned: r.Planned, Steps: r.Steps, Node: r.Node, Nodes: []NodeReport{r.node()},
+	}
+	c.sum()
+	c.Sentence = r.Sentence
+	return c
+}
+
+// node is this node's part.
+func (r *Report) node() NodeReport {
+	n := NodeReport{
+		Node: r.Node, Answering: true, Assembling: r.Assembling, Planning: r.Planning, Utilisation: r.Utilisation, Bound: r.Bound, Classes: r.Classes,
+		Unreadable: len(r.Faults), Faults: r.Faults[:min(len(r.Faults), faultsTold)], Waiting: r.Waiting,
+	}
+	if r.Assembling {
+		n.Sentence = r.Sentence
+	}
+	for _, rank := range r.Ranks {
+		t := RankTally{Rank: rank.Rank, Open: rank.Open, Position: rank.Position, Staging: rank.Staging}
+		for _, e := range rank.Epochs {
+			t.Add(&Tally{Batches: e.Batches, Samples: e.Samples, Seconds: e.Seconds, Stall: e.Stall, Reads: e.Reads, Source: e.Source})
+		}
+		n.Add(&t.Tally)
+		n.Staging.add(rank.Staging)
+		n.Ranks = append(n.Ranks, t)
+	}
+	for _, p := range r.Peers {
+		if p.Alive && !p.Asked {
+			n.PassedBy = append(n.PassedBy, p)
+		}
+	}
+	n.Source = r.Source // with what no rank asked for
+	return n
+}
+
+// Over is the report of the same job over all these nodes, which are all that it has.
+func (c *ClusterReport) Over(nodes []NodeReport) *ClusterReport {
+	all := *c
+	all.Total, all.Bound, all.Staging, all.Unreadable, all.Classes, all.Nodes = Tally{}, 0, Staging{}, 0, nil, nodes
+	all.sum()
+	all.Sentence = all.sentence()
+	return &all
+}
+
+func (s *Staging) add(o Staging) {
+	s.Size += o.Size
+	s.Used += o.Used
+	s.Extra += o.Extra
+}
+
+// sum adds the nodes up.
+func (c *ClusterReport) sum() {
+	heard := 0
+	for i := range c.Nodes {
+		n := &c.Nodes[i]
+		if n.Age < 0 || n.Assembling {
+			continue
+		}
+		heard++
+		c.Total.Add(&n.Tally)
+		c.Bound += n.Bound
+		c.Staging.add(n.Staging)
+		c.Unreadable += n.Unreadable
+		for _, class := range n.Classes {
+			at := slices.IndexFunc(c.Classes, func(o Class) bool { return o.Name == class.Name })
+			if at < 0 {
+				c.Classes, at = append(c.Classes, Class{Name: class.Name}), len(c.Classes)
+			}
+			c.Classes[at].Room += class.Room
+			c.Classes[at].Used += class.Used
+		}
+	}
+	c.Bound = c.Bound / int64(max(heard, 1)) * int64(len(c.Nodes)) // nodes that were never heard have a share as well
+	c.BoundShare = float64(c.Total.Source.Bytes) / float64(max(c.Bound, 1))
+	c.Utilisation = c.Total.Utilisation()
+}
+
+// sentence says what the numbers mean.
+func (c *ClusterReport) sentence() string {
+	var b strings.Builder
+	var silent, assembling, planning []string
+	ranks := 0
+	for _, n := range c.Nodes {
+		ranks += len(n.Ranks)
+		switch {
+		case !n.Answering:
+			silent = append(silent, fmt.Sprintf("Node %d does not answer: %s", n.Node, n.Why))
+		case n.Assembling:
+			assembling = append(assembling, fmt.Sprintf("Node %d: %s", n.Node, n.Sentence))
+		case n.Planning:
+			planning = append(planning, strconv.Itoa(n.Node))
+		}
+	}
+	if c.Total.Batches == 0 {
+		b.WriteString("No batch has been read yet.")
+	} else {
+		fmt.Fprintf(&b, "%s on %s took %s and waited %.3f s each for data", plural(ranks, "rank"), plural(len(c.Nodes), "node"),
+			plural(int(c.Total.Batches), "batch"), c.Total.StallSeconds()/float64(max(ranks, 1)))
+		b.WriteString(blame(c.Total.Stall) + "." + fromSource(c.Total.Source.Bytes, c.BoundShare, c.Bound))
+	}
+	b.WriteString(unreadable(c.Unreadable))
+	if len(planning) > 0 {
+		b.WriteString(" Who caches what is still being planned on node " + strings.Join(planning, ", ") + ".")
+	}
+	for _, text := range slices.Concat(assembling, silent) {
+		b.WriteString(" " + strings.TrimSuffix(text, ".") + ".")
+	}
+	return b.String()
+}

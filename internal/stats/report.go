@@ -1,0 +1,213 @@
+package stats
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hdmlp/hdmlp/internal/peer"
+	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/prefetch"
+	"github.com/hdmlp/hdmlp/internal/preprocess"
+)
+
+// Report is a job on one node: what its ranks there waited for, where every byte came
+// from, and how close it came to the lower bound (DESIGN 6 and 7). Complete makes its sums.
+type Report struct {
+	Job         string `json:"job"`
+	Dataset     string `json:"dataset"`
+	Samples     int    `json:"samples"`
+	Bytes       int64  `json:"bytes"`
+	Policy      string `json:"policy"`
+	Node        int    `json:"node"` // this one, of Nodes
+	Nodes       int    `json:"nodes"`
+	WorldSize   int    `json:"world_size"`
+	GlobalBatch int    `json:"global_batch_size"`
+	Seed        uint64 `json:"seed"`
+	Planned     int    `json:"planned_epochs"` // 0: no end
+	Steps       int    `json:"steps"`          // of an epoch
+	DropLast    bool   `json:"drop_last"`
+	Shuffle     string `json:"shuffle"`
+	Scheme      string `json:"scheme"`
+	Tail        string `json:"tail"`
+	Threads     int    `json:"source_threads"`
+	Sentence    string `json:"sentence"` // what the numbers mean
+	// Assembling: the job is not open yet, because its dataset is scanned or its
+	// caches are opened; there are no numbers.
+	Assembling bool `json:"assembling,omitempty"`
+	// Planning: batches flow, and the plan of who caches what is still being made.
+	Planning bool    `json:"planning,omitempty"`
+	Stall    float64 `json:"stall_seconds"` // of next(), summed over ranks and epochs
+	// Utilisation is the share of the time, from asking for an epoch's first batch
+	// to yielding its last, in which next() was not blocked; over all ranks.
+	Utilisation float64 `json:"utilisation"`
+	// Source is what left the source for this job, filling of classes included.
+	Source prefetch.Amount `json:"source"`
+	// Bound is S + (E-1) max(0, S-D) for the epochs begun, and BoundShare how much
+	// of it Source is: 1 is the best that these caches allow, below 1 they were warm.
+	Bound      int64            `json:"bound_bytes"`
+	BoundShare float64          `json:"bound_share"`
+	Epochs     []Epoch          `json:"epochs"`
+	Ranks      []RankReport     `json:"ranks"`
+	Classes    []Class          `json:"classes"`
+	Places     []prefetch.Speed `json:"places"`
+	Faults     []prefetch.Fault `json:"faults"`
+	// Preprocessing is what transforming the samples has taken; nil: they are delivered as they are.
+	Preprocessing *preprocess.Report `json:"preprocessing,omitempty"`
+	Waiting       *Waiting           `json:"waiting,omitempty"`
+	// Peers are the other nodes, as this one sees them; empty in a job of one node.
+	Peers []peer.State `json:"peers,omitempty"`
+}
+
+// Epoch is one epoch over all ranks.
+type Epoch struct {
+	prefetch.EpochReport
+	StallSeconds float64 `json:"stall_seconds"`
+}
+
+// RankReport is one rank's part.
+type RankReport struct {
+	Rank int  `json:"rank"`
+	Open bool `json:"open"`
+	Position
+	Epochs  []prefetch.EpochReport `json:"epochs"`
+	Staging Staging                `json:"staging"`
+}
+
+// Position is the batch that a rank takes next.
+type Position struct {
+	Epoch int `json:"epoch"`
+	Step  int `json:"step"`
+}
+
+// Staging is a rank's staging buffer, in bytes.
+type Staging struct {
+	Size  int64 `json:"size"`
+	Used  int64 `json:"used"`
+	Extra int64 `json:"extra"` // beside the ring, because the process keeps many batches
+}
+
+// Class is one storage class, in bytes.
+type Class struct {
+	Name string `json:"name"`
+	Room int64  `json:"room"`
+	Used int64  `json:"used"`
+}
+
+// Waiting is the read that has been under way longest.
+type Waiting struct {
+	Sample  int     `json:"sample"`
+	Path    string  `json:"path"`
+	Seconds float64 `json:"seconds"`
+}
+
+// Complete adds the ranks' epochs up, with what was read for none of their batches, holds the sums against the lower bound, and says
+// what they mean. room is how many bytes the storage classes of all nodes together keep.
+func (r *Report) Complete(beside []prefetch.EpochReport, room int64) {
+	r.sum(beside)
+	r.Bound = placement.Bound(r.Bytes, room, max(r.begun(), 1)) / int64(max(r.Nodes, 1))
+	r.BoundShare = float64(r.Source.Bytes) / float64(max(r.Bound, 1))
+	r.Sentence = r.sentence()
+}
+
+// sum adds the ranks' epochs, and what was read beside them, up.
+func (r *Report) sum(beside []prefetch.EpochReport) {
+	byEpoch := map[int]*Epoch{}
+	epoch := func(e int) *Epoch {
+		s := byEpoch[e]
+		if s == nil {
+			s = &Epoch{EpochReport: prefetch.EpochReport{Epoch: e, Stall: map[string]float64{}, Reads: map[string]prefetch.Amount{}}}
+			byEpoch[e] = s
+		}
+		return s
+	}
+	var seconds float64
+	for _, rank := range r.Ranks {
+		for _, e := range rank.Epochs {
+			s := epoch(e.Epoch)
+			s.Add(&e)
+			s.StallSeconds += e.StallSeconds()
+			r.Stall += e.StallSeconds()
+			seconds += e.Seconds
+		}
+	}
+	for _, e := range beside {
+		epoch(e.Epoch).Add(&e)
+	}
+	for _, s := range byEpoch {
+		r.Source.Samples += s.Source.Samples
+		r.Source.Bytes += s.Source.Bytes
+		r.Epochs = append(r.Epochs, *s)
+	}
+	slices.SortFunc(r.Epochs, func(a, b Epoch) int { return cmp.Compare(a.Epoch, b.Epoch) })
+	if seconds > 0 {
+		r.Utilisation = max(0, 1-r.Stall/seconds)
+	}
+}
+
+// begun is the number of epochs of which a batch was yielded.
+func (r *Report) begun() int {
+	n := 0
+	for _, e := range r.Epochs {
+		if e.Batches > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// sentence says what the numbers mean.
+func (r *Report) sentence() string {
+	if r.begun() == 0 {
+		return "No batch has been read yet."
+	}
+	causes := map[string]float64{}
+	for _, e := range r.Epochs {
+		for cause, s := range e.EpochReport.Stall {
+			causes[cause] += s
+		}
+	}
+	var b strings.Builder
+	ranks := max(len(r.Ranks), 1)
+	who := "the process"
+	if ranks > 1 {
+		who = fmt.Sprintf("each of %d ranks", ranks)
+	}
+	fmt.Fprintf(&b, "In %s %s waited %.3f s for data", plural(r.begun(), "epoch"), who, r.Stall/float64(ranks))
+	if first, later, busy := r.settled(); r.begun() > 1 {
+		fmt.Fprintf(&b, ", %.3f s of it in the first epoch and %.3f s in each later one (utilisation there %.1f %%)", first/float64(ranks), later/float64(ranks), 100*busy)
+	}
+	b.WriteString(blame(causes) + "." + fromSource(r.Source.Bytes, r.BoundShare, r.Bound))
+	if r.Planning {
+		b.WriteString(" Who caches what is still being planned.")
+	}
+	b.WriteString(unreadable(len(r.Faults)))
+	return b.String()
+}
+
+// settled returns the stall of the first epoch and the mean of the later ones, in
+// seconds over all ranks, and the utilisation of the later ones.
+func (r *Report) settled() (first, later, utilisation float64) {
+	var seconds float64
+	epochs := 0
+	for i, e := range r.Epochs {
+		if i == 0 {
+			first = e.StallSeconds
+			continue
+		}
+		later += e.StallSeconds
+		for _, rank := range r.Ranks {
+			for _, own := range rank.Epochs {
+				if own.Epoch == e.Epoch {
+					seconds += own.Seconds
+				}
+			}
+		}
+		epochs++
+	}
+	if seconds > 0 {
+		utilisation = max(0, 1-later/seconds)
+	}
+	return first, later / float64(max(epochs, 1)), utilisation
+}
