@@ -182,7 +182,29 @@ def _launch_key(place: Place, environ: Mapping[str, str]) -> str:
 
 def _mpi_job(environ: Mapping[str, str]) -> Optional[str]:
     names = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID")
-    return next((f"mpi-{environ[name]}" for name in names if environ.get(name)), None)
+    job = next((environ[name] for name in names if environ.get(name)), None) or _hydra(environ)
+    return f"mpi-{job}" if job else None
+
+
+def _hydra(environ: Mapping[str, str]) -> Optional[str]:
+    """Where MPICH's mpirun listens, host:port: no variable of its own tells one launch from the next.
+
+    It says so to its proxy on each node, an ancestor of all ranks there. None if there is no such ancestor to be seen.
+    """
+    if "PMI_RANK" not in environ or "MPI_LOCALNRANKS" not in environ:
+        return None
+    process = os.getppid()
+    try:
+        while process > 1:
+            with open(f"/proc/{process}/cmdline", encoding="utf-8", errors="replace") as file:
+                words = file.read().split("\0")
+            if os.path.basename(words[0]) == "hydra_pmi_proxy" and "--control-port" in words[:-1]:
+                return words[words.index("--control-port") + 1]
+            with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
+                process = int(file.read().rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        pass
+    return None
 
 
 def _slurm_step(environ: Mapping[str, str]) -> Optional[str]:

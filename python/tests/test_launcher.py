@@ -1,6 +1,8 @@
 """Ranks and job keys from the environments of launchers."""
 
+import os
 import re
+import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -149,6 +151,22 @@ def test_keys():
     assert key(two, "0", step) == "master-n1:29500/0"  # Slurm started only some of the ranks
     one = launcher.Place(0, 1, 0, "")
     assert key(one, "0", master) == key(one, "0", master) != key(one, "1", master)
+
+
+def test_a_launch_of_mpich_has_a_name():
+    """The same for all ranks, whatever stands between mpirun and them, and another one each time."""
+    if not os.path.exists("/usr/bin/mpirun.mpich"):
+        pytest.skip("no /usr/bin/mpirun.mpich: `scripts/setup test` installs it")
+    say = ("import os; from hdmlp import _launcher as launcher; "
+           "os.write(1, (launcher.job_key(launcher.find(), '0') + '\\n').encode())")
+    named = []
+    for before in ([], ["sh", "-c", '"$@"; true', "sh"]):
+        out = subprocess.run(["/usr/bin/mpirun.mpich", "-n", "3", *before, sys.executable, "-c", say], check=True, timeout=60, text=True,
+                             stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(data.__file__))}).stdout
+        keys = out.split()
+        assert len(keys) == 3 and len(set(keys)) == 1 and re.fullmatch(r"mpi-[^:]+:\d+/0", keys[0]), out
+        named.append(keys[0])
+    assert named[0] != named[1]
 
 
 class Store:
