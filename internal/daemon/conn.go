@@ -206,7 +206,10 @@ func (x *conn) open(ctx context.Context, p []byte) error {
 		for _, s := range rank.Segments() {
 			var flags uint32
 			if s.Writable {
-				flags = protocol.SegmentWritable
+				flags |= protocol.SegmentWritable
+			}
+			if s.Returns {
+				flags |= protocol.SegmentReturns
 			}
 			if x.sendWithFile(protocol.AppendSegment(nil, s.Number, flags, uint64(s.Size)), s.File) != nil {
 				return

@@ -116,19 +116,20 @@ type Segment struct {
 	File     *os.File
 	Size     int64
 	Writable bool
+	Returns  bool // behind it is a page in which the process may note slots that it gives back
 }
 
 // Segments lists the segments that exist from the start; a batch announces others.
 func (r *Rank) Segments() []Segment {
 	file, size := r.buffer.Ring()
-	out := []Segment{{0, file, size, true}}
+	out := []Segment{{Number: 0, File: file, Size: size, Writable: true, Returns: r.buffer.Notes()}}
 	s := r.job.dataset.shared
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, c := range s.classes {
 		if in, ok := c.store.(storageclass.InPlace); ok {
 			f, n := in.Segment()
-			out = append(out, Segment{prefetch.ClassSegment(i), f, n, false})
+			out = append(out, Segment{Number: prefetch.ClassSegment(i), File: f, Size: n})
 		}
 	}
 	return out

@@ -409,7 +409,9 @@ func (s *Stager) Wait() {
 	s.take(s.emitted)
 	if s.outstanding == 0 {
 		s.o.Buffer.Urge(true)
+		return
 	}
+	s.o.Buffer.Look()
 }
 
 // Taken says that the process has taken the batches up to this one.

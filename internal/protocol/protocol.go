@@ -169,7 +169,10 @@ func DecodeWait(p []byte) (generation uint64, err error) {
 }
 
 // Segment flags.
-const SegmentWritable = 1
+const (
+	SegmentWritable = 1
+	SegmentReturns  = 2 // behind the segment's bytes is a page in which slots may be returned
+)
 
 // AppendSegment appends the frame that announces a segment; its file
 // descriptor must go with the frame's first byte.

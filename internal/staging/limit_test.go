@@ -63,7 +63,7 @@ func TestLimits(t *testing.T) {
 		t.Errorf("EPERM is no limit: %v", err)
 	}
 	// For real: more than any address space.
-	if _, err := New(1 << 48); !errors.As(err, &l) || l.Need != 1<<48 {
+	if _, err := New(1 << 48); !errors.As(err, &l) || l.Need != 1<<48+returnsSize {
 		t.Errorf("a buffer of 2^48 bytes: %v", err)
 	}
 }

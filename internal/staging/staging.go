@@ -13,6 +13,9 @@
 // next one, gets it in an extra segment of its own, which is given back with its
 // slot: a program that collects batches in a list uses more memory, and
 // never hangs.
+//
+// A process gives slots back in one of two ways: it says so (Return), or it notes them in shared memory, behind the ring, where
+// the buffer looks when it needs room (returns.go).
 package staging
 
 import (
@@ -29,11 +32,14 @@ const align = 64
 
 // Slot is a part of the buffer.
 type Slot struct {
-	ID      uint32
+	ID      uint32 // its top bit is set if the slot lies in an extra segment
 	Segment uint32 // 0: the ring; above: an extra segment
 	Offset  int64  // within the segment
 	Data    []byte
 }
+
+// extraSlot is the bit of Slot.ID that says so: such a slot is given back by Return, because its segment ends with it.
+const extraSlot = 1 << 31
 
 // Extra is a segment made beside the ring for one slot.
 type Extra struct {
@@ -44,7 +50,8 @@ type Extra struct {
 
 // Buffer is one rank's staging buffer. Its methods are safe for concurrent use.
 type Buffer struct {
-	ring memory
+	ring memory // and the returns behind it
+	size int64  // of the ring
 
 	mu struct {
 		sync.Mutex
@@ -57,6 +64,8 @@ type Buffer struct {
 
 		slots    map[uint32]held
 		lastSlot uint32
+		returns  returns
+		confused error // what was wrong with something that the process noted there
 		lastSeg  uint32
 		extra    int64 // bytes in extra segments
 		urgent   bool  // the process is blocked and nothing is on its way to it
@@ -112,11 +121,12 @@ func (m *memory) close() {
 func New(size int64) (*Buffer, error) {
 	page := int64(os.Getpagesize())
 	size = max((size+page-1)/page*page, page)
-	ring, err := newMemory("hdmlp-staging", size)
+	ring, err := newMemory("hdmlp-staging", size+returnsSize)
 	if err != nil {
 		return nil, err
 	}
-	b := &Buffer{ring: ring}
+	b := &Buffer{ring: ring, size: size}
+	b.mu.returns = newReturns(ring.data[size:])
 	b.mu.changed = sync.NewCond(&b.mu)
 	b.mu.free = []extent{{0, size}}
 	b.mu.slots = make(map[uint32]held)
@@ -124,7 +134,10 @@ func New(size int64) (*Buffer, error) {
 }
 
 // Ring returns the ring's memfd and its size in bytes. It is segment 0.
-func (b *Buffer) Ring() (*os.File, int64) { return b.ring.file, int64(len(b.ring.data)) }
+func (b *Buffer) Ring() (*os.File, int64) { return b.ring.file, b.size }
+
+// Notes tells whether the process may note in shared memory what it gives back: in the page behind the ring, in the ring's memfd.
+func (b *Buffer) Notes() bool { return ordered }
 
 // Data returns part of the ring, as the process sees it.
 func (b *Buffer) Data(offset, length uint64) []byte {
@@ -135,7 +148,8 @@ func (b *Buffer) Data(offset, length uint64) []byte {
 func (b *Buffer) Usage() (ring, extra int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	used := int64(len(b.ring.data))
+	b.collect()
+	used := b.size
 	for _, e := range b.mu.free {
 		used -= e.size
 	}
@@ -148,6 +162,8 @@ func (b *Buffer) Usage() (ring, extra int64) {
 func (b *Buffer) Alloc(ctx context.Context, n int64) (Slot, *Extra, error) {
 	stop := context.AfterFunc(ctx, b.wake)
 	defer stop()
+	var look looking
+	defer look.end()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for {
@@ -157,6 +173,10 @@ func (b *Buffer) Alloc(ctx context.Context, n int64) (Slot, *Extra, error) {
 		if b.mu.closed {
 			return Slot{}, nil, os.ErrClosed
 		}
+		b.collect()
+		if b.mu.confused != nil {
+			return Slot{}, nil, b.mu.confused
+		}
 		if s, ok := b.fit(n); ok {
 			return s, nil, nil
 		}
@@ -164,6 +184,7 @@ func (b *Buffer) Alloc(ctx context.Context, n int64) (Slot, *Extra, error) {
 			b.mu.urgent = false
 			return b.allocExtra(n)
 		}
+		look.again(b.wake)
 		b.mu.changed.Wait()
 	}
 }
@@ -202,7 +223,7 @@ func (b *Buffer) fit(n int64) (Slot, bool) {
 		b.mu.free = append(b.mu.free[:best], b.mu.free[best+1:]...)
 	}
 	b.mu.next = got.off + n
-	id := b.newSlot(held{extent: got})
+	id := b.newSlot(held{extent: got}, 0)
 	return Slot{ID: id, Offset: got.off, Data: b.ring.data[got.off : got.off+n : got.off+n]}, true
 }
 
@@ -214,16 +235,17 @@ func (b *Buffer) allocExtra(n int64) (Slot, *Extra, error) {
 	b.mu.lastSeg++
 	b.mu.extra += int64(len(m.data))
 	seg := b.mu.lastSeg
-	id := b.newSlot(held{segment: seg, extra: &m})
+	id := b.newSlot(held{segment: seg, extra: &m}, extraSlot)
 	return Slot{ID: id, Segment: seg, Data: m.data}, &Extra{seg, m.file, int64(len(m.data))}, nil
 }
 
-func (b *Buffer) newSlot(h held) uint32 {
+func (b *Buffer) newSlot(h held, kind uint32) uint32 {
 	for {
-		b.mu.lastSlot++
-		if _, taken := b.mu.slots[b.mu.lastSlot]; !taken {
-			b.mu.slots[b.mu.lastSlot] = h
-			return b.mu.lastSlot
+		b.mu.lastSlot = (b.mu.lastSlot + 1) &^ extraSlot
+		id := b.mu.lastSlot | kind
+		if _, taken := b.mu.slots[id]; !taken {
+			b.mu.slots[id] = h
+			return id
 		}
 	}
 }
@@ -249,10 +271,30 @@ func (b *Buffer) Hand(slots []uint32) {
 func (b *Buffer) Return(slot uint32) (retired uint32, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.giveBack(slot)
+}
+
+// giveBack is Return; b.mu is held.
+func (b *Buffer) giveBack(slot uint32) (retired uint32, err error) {
 	if h, ok := b.mu.slots[slot]; ok && !h.handed {
 		return 0, fmt.Errorf("staging buffer: slot %d was not handed over yet", slot)
 	}
 	return b.free(slot)
+}
+
+// collect takes back what the process has noted. b.mu is held.
+func (b *Buffer) collect() {
+	for b.mu.confused == nil && !b.mu.closed {
+		slot, ok := b.mu.returns.next()
+		if !ok {
+			return
+		}
+		if slot&extraSlot != 0 {
+			b.mu.confused = fmt.Errorf("staging buffer: slot %#x lies in an extra segment, and was noted among the returns instead of acknowledged", slot)
+			return
+		}
+		_, b.mu.confused = b.giveBack(slot)
+	}
 }
 
 // Free takes a slot back that nobody writes to any more. retired is the extra
@@ -316,6 +358,9 @@ func (b *Buffer) Urge(urgent bool) {
 		b.wake()
 	}
 }
+
+// Look makes Alloc look at once for what the process has noted as free: it waits for a batch now.
+func (b *Buffer) Look() { b.wake() }
 
 func (b *Buffer) wake() {
 	b.mu.Lock()

@@ -31,8 +31,8 @@ func (b *Buffer) checkInvariants(t interface{ Fatalf(string, ...any) }) {
 			total += h.extent.size
 		}
 	}
-	if total != int64(len(b.ring.data)) {
-		t.Fatalf("free extents and slots make up %d of %d bytes", total, len(b.ring.data))
+	if total != b.size {
+		t.Fatalf("free extents and slots make up %d of %d bytes", total, b.size)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestSlots(t *testing.T) {
 		for id := range out {
 			free(id)
 		}
-		if len(b.mu.free) != 1 || b.mu.free[0] != (extent{0, int64(len(b.ring.data))}) {
+		if len(b.mu.free) != 1 || b.mu.free[0] != (extent{0, b.size}) {
 			t.Fatalf("everything was returned, and free is %v", b.mu.free)
 		}
 		if ring, extra := b.Usage(); ring != 0 || extra != 0 {

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
+from ._segments import Block
 from .errors import ConfigError
 
 _SIZES = {"uint8": 1, "float16": 2, "bfloat16": 2, "float32": 4}
+
+
+def arrays_for(torch: Any) -> Any:
+    """:mod:`hdmlp._arrays`; None if numpy is missing, or is none that this torch works with."""
+    try:
+        from . import _arrays
+        torch.from_numpy(_arrays.numpy.empty(0))
+    except (ImportError, RuntimeError):
+        return None
+    return _arrays
 
 
 class Output:
@@ -30,8 +41,9 @@ class Output:
         self.nbytes = self.count * _SIZES[self.type]
         self._torch: Any = None  # once it is needed
         self._dtype: Any = None
+        self._leased: Any = None  # None: there is no numpy, or it does not have the type
 
-    def array(self, block: Optional[memoryview], n: int) -> Any:
+    def array(self, block: Optional[Block], n: int) -> Any:
         """A batch of n as a numpy array of shape (n, ...), where it lies.
 
         Raises:
@@ -39,29 +51,48 @@ class Output:
         """
         try:
             import numpy
+            from ._arrays import leased
         except ImportError:
             raise ConfigError("transforms: numpy is needed for what they make; install it, or use hdmlp.torch") from None
         if self.type == "bfloat16":
             raise ConfigError("transforms: numpy has no bfloat16; use float16 or float32, or hdmlp.torch")
         if not n:
             return numpy.empty((0, *self.shape), self.type)
-        return numpy.frombuffer(block, self.type, n * self.count).reshape(n, *self.shape)
+        return leased(block, self.type, (n, *self.shape)).view(numpy.ndarray)
 
-    def tensor(self, block: Optional[memoryview], n: int) -> Any:
+    def tensor(self, block: Optional[Block], n: int) -> Any:
         """A batch of n as a tensor of shape (n, ...), where it lies."""
-        if self._dtype is None:
-            import torch
-            self._torch, self._dtype = torch, getattr(torch, self.type)
+        if self._torch is None:
+            self._import()
         if not n:
             return self._torch.empty((0, *self.shape), dtype=self._dtype)
-        return self._torch.frombuffer(block, dtype=self._dtype).view(n, *self.shape)
+        if self._leased is None:
+            return self._torch.frombuffer(block.view(), dtype=self._dtype).view(n, *self.shape)
+        return self._torch.from_numpy(self._leased(block, self.type, (n, *self.shape)))
+
+    def sample(self, view: Sequence[int]) -> Any:
+        """A copy of one sample as a tensor."""
+        if self._torch is None:
+            self._import()
+        return self._torch.frombuffer(bytearray(view), dtype=self._dtype).view(*self.shape)
+
+    def _import(self) -> None:
+        import torch
+        self._dtype = getattr(torch, self.type)
+        arrays = arrays_for(torch)
+        if arrays is not None and self.type != "bfloat16":
+            self._leased = arrays.leased
+        self._torch = torch
 
     def __getstate__(self) -> Dict[str, Any]:
-        return {**self.__dict__, "_torch": None, "_dtype": None}
+        return {**self.__dict__, "_torch": None, "_dtype": None, "_leased": None}
 
-    def split(self, block: Optional[memoryview], n: int) -> List[memoryview]:
+    def split(self, block: Optional[Block], n: int) -> List[memoryview]:
         """The samples of a batch of n, one by one."""
-        return [block[i * self.nbytes:(i + 1) * self.nbytes] for i in range(n)]
+        if not n:
+            return []
+        view = block.view()
+        return [view[i * self.nbytes:(i + 1) * self.nbytes] for i in range(n)]
 
 
 class Handed:
@@ -80,9 +111,8 @@ class Handed:
 
     def __call__(self, view: Sequence[int]) -> Any:
         output = self.output
-        data = bytearray(view)  # a copy: what follows may write to it
         if self.hands == "tensor":
-            return output.tensor(memoryview(data), 1)[0]
+            return output.sample(view)  # a copy: what follows may write to it
         from PIL import Image
         height, width, channels = output.shape
-        return Image.frombytes("L" if channels == 1 else "RGB", (width, height), bytes(data))
+        return Image.frombytes("L" if channels == 1 else "RGB", (width, height), bytes(view))

@@ -30,6 +30,9 @@ WELCOME, OPENED, SEGMENT, BATCH, REPLY, ERROR, END, PROGRESS, DROP = range(129, 
 #: Types of the daemon's frames that carry a file descriptor.
 WITH_FD = frozenset({WELCOME, SEGMENT})
 
+#: A SEGMENT's flags.
+WRITABLE, RETURNS = 1, 2
+
 #: The epoch in an ACK that returns slots and nothing else.
 NO_BATCH = 0xFFFFFFFF
 

@@ -2,10 +2,12 @@
 
 A batch occupies slots of writable segments. The slots go back when the last view on
 the batch is gone. What makes that safe is where the finaliser sits: on the *owner* of
-the buffer, a ctypes array over the whole segment that is made for one batch and
-that every view leads back to: slices of its memoryview, ``numpy.frombuffer``,
-``torch.frombuffer``, and what is derived from those (``.detach()``, ``.numpy()``,
-slices). A finaliser on a tensor or array would fire while such relatives still live.
+the buffer, which is made for one batch and which every view leads back to: slices of its
+memoryview, ``numpy.frombuffer``, ``torch.frombuffer``, and what is derived from those
+(``.detach()``, ``.numpy()``, slices). A finaliser on a tensor or array that is handed out
+would fire while such relatives still live. The owner is a ctypes array over the whole
+segment, or, for one block that becomes one array, a numpy array of a type of its own
+(:mod:`hdmlp._arrays`), which is made twice as fast.
 
 Maps are never closed by hand: a map goes when the last object that refers to it
 goes, so nobody can read memory that is no longer there.
@@ -18,7 +20,13 @@ import mmap
 import os
 from typing import Any, Callable, Sequence
 
+from ._protocol import U32
 from .errors import LimitError, ProtocolError
+
+#: The bit of a slot's number that says that it lies in an extra segment.
+_EXTRA = 1 << 31
+_PAGE = 4096  # bytes of the returns: words of 64 bits, of which the first counts the entries that were taken
+_ENTRIES = _PAGE // 8 - 1
 
 
 class Lease:
@@ -78,3 +86,68 @@ class Segment:
         owner = self._type.from_buffer(self.map)
         owner.lease = lease
         return memoryview(owner).cast("B")
+
+
+class Block:
+    """The piece of a writable segment that one batch lies in.
+
+    Args:
+        segment: where it lies.
+        begin, size: bytes.
+        lease: the batch's slots, held by what is made of the block.
+
+    Raises:
+        ProtocolError: it reaches beyond the segment.
+    """
+
+    __slots__ = ("segment", "begin", "size", "lease")
+
+    def __init__(self, segment: Segment, begin: int, size: int, lease: Lease):
+        if begin + size > segment.size:
+            raise ProtocolError("a batch reaches beyond its segment")
+        self.segment = segment
+        self.begin = begin
+        self.size = size
+        self.lease = lease
+
+    def view(self) -> memoryview:
+        """Its bytes, unsigned and writable."""
+        return self.segment.view(self.lease)[self.begin:self.begin + self.size]
+
+
+class Returns:
+    """Where slots are noted that the daemon may use again: docs/FORMATS.md, "Returns".
+
+    Args:
+        fd: descriptor of the memory; stays the caller's.
+        offset: bytes before the returns.
+
+    For one thread at a time.
+    """
+
+    __slots__ = ("_words", "_noted")
+
+    def __init__(self, fd: int, offset: int):
+        if os.fstat(fd).st_size < offset + _PAGE:
+            raise ProtocolError(f"a segment of {offset} bytes has no returns behind it")
+        try:
+            page = mmap.mmap(fd, _PAGE, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE, offset=offset)
+        except OSError as error:
+            raise LimitError(f"cannot map {_PAGE} bytes of shared memory: {error}") from None
+        # An item of a cast memoryview is stored as one word, as the daemon reads it.
+        self._words = memoryview(page).cast("Q")
+        self._noted = 0
+
+    def note(self, slots: bytes) -> bytes:
+        """Notes slots as free; returns those that have to be acknowledged instead: of extra segments, and what found no room."""
+        words, n = self._words, self._noted
+        last = words[0] + _ENTRIES
+        rest = b""
+        for (slot,) in U32.iter_unpack(slots):
+            if slot & _EXTRA or n == last:
+                rest += U32.pack(slot)
+            else:
+                n += 1
+                words[1 + n % _ENTRIES] = (n & 0xFFFFFFFF) << 32 | slot
+        self._noted = n
+        return rest

@@ -24,7 +24,7 @@ from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Tuple
 from . import _daemon
 from . import _protocol as protocol
 from ._output import Output
-from ._segments import Lease, Segment
+from ._segments import Block, Lease, Returns, Segment
 from .errors import (ClosedError, EndError, HDMLPError, ProtocolError, StallTimeout, from_answer)
 
 log = logging.getLogger("hdmlp")
@@ -33,8 +33,9 @@ log = logging.getLogger("hdmlp")
 _TICK = 0.05
 #: Seconds of waiting after which the log says so.
 _PATIENCE = 10.0
-#: Batches that one ACK speaks for, at the most.
-_ACK_EVERY = 16
+#: Batches that one ACK speaks for, at the most, and ns after which the next one is sent; and with how many batches of a
+#: generation, while the daemon feels its way, each has its own.
+_ACK_EVERY, _ACK_AFTER, _ACK_FIRST = 16, 1_000_000_000, 16
 
 _HEAD = protocol.BATCH_HEAD.unpack_from
 _HEAD_SIZE = protocol.BATCH_HEAD.size
@@ -44,8 +45,8 @@ class Taken(NamedTuple):
     """A batch taken from the stream.
 
     Attributes:
-        content: the samples' bytes, read-only and where they lie; if the job has transforms, what these made, as one
-            writable piece; None if the stream does not map; what a worker made of them, if it comes from a pool.
+        content: the samples' bytes, read-only and where they lie; if the job has transforms, what these made, as a
+            :class:`Block`; None if the stream does not map; what a worker made of them, if it comes from a pool.
         payload: the BATCH frame's payload; see :func:`column`.
         n: samples.
         epoch, step: which batch it is.
@@ -117,12 +118,15 @@ class Stream:
         self._segments: Dict[int, Segment] = {}
         self._items: Deque[Any] = deque()
         self._freed: Deque[bytes] = deque()
+        self._returns: Optional[Returns] = None
         self._replies: Dict[int, Dict[str, Any]] = {}
         self._opened: Optional[Dict[str, Any]] = None
         self._generation = 0
         self._calls = 0
         self._unsaid: Optional[Tuple[int, int, int, int]] = None  # the ACK that was put off
         self._told = 0             # batches that it speaks for
+        self._told_at = 0          # when the last one was sent, in ns
+        self._first = 0            # batches that are still to be told of one by one
         self._busy = False
         self._dead = False  # the daemon is gone, and the reader knows it
         self.position: Optional[int] = None
@@ -224,10 +228,12 @@ class Stream:
         if kind == protocol.SEGMENT:
             try:
                 number, flags, size = protocol.SEGMENT_BODY.unpack(payload)
+                if flags & protocol.RETURNS:
+                    self._returns = Returns(fd, size)
                 if self._on_segment is not None:
                     self._on_segment(number, fd, size)
                 else:
-                    self._segments[number] = Segment(fd, size, bool(flags & 1))
+                    self._segments[number] = Segment(fd, size, bool(flags & protocol.WRITABLE))
             finally:
                 os.close(fd)
         elif kind == protocol.DROP:
@@ -260,6 +266,7 @@ class Stream:
         epoch, step = divmod(position, self.steps)
         self._send(protocol.ITERATE_FRAME.pack(16, protocol.ITERATE, self._generation, epoch, step))
         self.position = position
+        self._first = _ACK_FIRST
 
     def poll(self) -> Optional[Taken]:
         """Takes the next batch if it is there; None if it is not.
@@ -314,7 +321,7 @@ class Stream:
                 return EndError("the loader's last epoch is over: give a larger epochs=")
         return None
 
-    def _views(self, payload: bytearray, n: int, slots: bytes) -> Union[List[memoryview], memoryview]:
+    def _views(self, payload: bytearray, n: int, slots: bytes) -> Union[List[memoryview], Block]:
         lease = Lease(slots, self._freed.append)
         if not n:
             return []
@@ -339,7 +346,7 @@ class Stream:
             raise ProtocolError("a batch reaches beyond its segment")
         return views
 
-    def _block(self, payload: bytearray, n: int, lease: Lease) -> memoryview:
+    def _block(self, payload: bytearray, n: int, lease: Lease) -> Block:
         """A batch of what transforms made, which lies in one piece."""
         size = self.output.nbytes
         begin, = protocol.U64.unpack_from(payload, 32 + 8 * n)
@@ -349,10 +356,7 @@ class Stream:
         if (segment is None or segments != segments[:4] * n or last != begin + (n - 1) * size
                 or payload[32 + 16 * n:32 + 24 * n] != protocol.U64.pack(size) * n):
             raise ProtocolError(f"a batch of {n} samples of {size} bytes does not lie in one piece")
-        view = segment.view(lease)[begin:begin + n * size]
-        if len(view) != n * size:
-            raise ProtocolError("a batch reaches beyond its segment")
-        return view
+        return Block(segment, begin, n * size, lease)
 
     def next(self, timeout: float = 0.0) -> Taken:
         """Takes the next batch, waiting for it; :attr:`stall` says for how long.
@@ -422,9 +426,9 @@ class Stream:
     def ack(self, epoch: int, step: int, stall: int, audit: int) -> None:
         """Says that a batch was yielded, and returns the slots that are free.
 
-        One frame may speak for several batches: a batch that there is nothing to say
-        about is told with a later one, so that most calls of ``next()`` send nothing. An
-        epoch's first and last batch are told at once: its time is measured between them.
+        Most calls send nothing. Slots are noted where the daemon looks for them, and one frame may speak for several
+        batches: one that there is nothing to say about is told with a later one. An epoch's first and last batch are
+        told at once: its time is measured between them.
 
         Args:
             stall: ns blocked for it in ``next()``.
@@ -432,7 +436,16 @@ class Stream:
         """
         self._told += 1
         self._unsaid = (epoch, step, stall, audit)
-        if stall or self._freed or self._told >= _ACK_EVERY or step in (0, self.steps - 1):
+        if self._freed and self._returns is not None:
+            self._busy = True  # what is drained and not noted would be lost
+            rest = self._returns.note(self._drain())
+            if rest:
+                self._freed.append(rest)
+            self._busy = False
+        if (stall or self._freed or self._first or self._told >= _ACK_EVERY or step in (0, self.steps - 1)
+                or time.monotonic_ns() - self._told_at > _ACK_AFTER):
+            if self._first:
+                self._first -= 1
             self.tell()
 
     def tell(self) -> None:
@@ -440,7 +453,7 @@ class Stream:
         if self._unsaid is None:
             return
         epoch, step, stall, audit = self._unsaid
-        self._unsaid, self._told = None, 0
+        self._unsaid, self._told, self._told_at = None, 0, time.monotonic_ns()
         slots = self._drain() if self._freed else b""
         frame = protocol.ACK_FRAME.pack(
             protocol.ACK_BODY + len(slots), protocol.ACK, self._generation, epoch, step,

@@ -26,7 +26,7 @@ from torch.utils.data import DistributedSampler, SequentialSampler
 from . import _daemon
 from ._arguments import whole_number
 from ._loader import Loader
-from ._output import Handed
+from ._output import Handed, arrays_for
 from ._progress import Progress
 from ._recipe import Composed, Recipe, generators_kept
 from ._results import Arena
@@ -43,6 +43,7 @@ except ImportError:
     from torch.utils.data._utils.collate import default_collate
 
 log = logging.getLogger("hdmlp")
+_arrays = arrays_for(torch)
 
 __all__ = ["DataLoader", "HDMLPDataLoader", "HDMLPImageFolder", "ImageFolder", "pil_loader"]
 
@@ -180,7 +181,9 @@ def labels_of(taken: Taken, target_transform: Optional[Callable] = None) -> Any:
         return torch.empty(0, dtype=torch.int64)
     if target_transform is not None:
         return default_collate(tuple(target_transform(label) for label in column(taken.payload, taken.n, "labels")))
-    return torch.frombuffer(taken.payload, dtype=torch.int64, count=taken.n, offset=32)
+    if _arrays is None:
+        return torch.frombuffer(taken.payload, dtype=torch.int64, count=taken.n, offset=32)
+    return torch.from_numpy(_arrays.labels(taken.payload, taken.n))
 
 
 def _pinned(value: Any) -> Any:

@@ -16,7 +16,7 @@ Image = pytest.importorskip("PIL.Image")
 
 import hdmlp  # noqa: E402
 import hdmlp.torch as ht  # noqa: E402
-from hdmlp import Job, data, errors, transforms as T  # noqa: E402
+from hdmlp import Job, _protocol as protocol, data, errors, transforms as T  # noqa: E402
 from hdmlp._recipe import sample_key, seed_generators  # noqa: E402
 from reference import batches, decoded, jpegs, read  # noqa: E402
 
@@ -225,6 +225,58 @@ def test_a_job_has_one_list(folder):
     with Job(folder, 4, 1) as job:
         with pytest.raises(errors.ConfigError, match="set up already"):
             ht.HDMLPImageFolder(folder, job, TENSOR)
+
+
+# Slots.
+
+
+def acknowledged(stream):
+    """How many slots of the ring the stream acknowledges from now on; a list of one."""
+    count, send = [0], stream._connection.send
+
+    def counted(frame):
+        if frame[4] == protocol.ACK:
+            count[0] += sum(not slot >> 31 for (slot,) in protocol.U32.iter_unpack(frame[protocol.ACK_FRAME.size:]))
+        send(frame)
+    stream._connection.send = counted
+    return count
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_slots_are_noted(folder, noted):
+    want = batches(folder, 4, 40, 3, False, 0, 1, LIKEWISE)
+    with ht.DataLoader(ht.ImageFolder(folder, TENSOR), 4, seed=3, epochs=40, staging_buffer="64KiB") as loader:
+        stream = loader._stream
+        offered, count = stream._returns, acknowledged(stream)
+        if not noted:  # as on processors that do not keep the order of stores
+            stream._returns = None
+        kept = []
+        for epoch in range(40):
+            got = []
+            for images, labels in loader:
+                got.append((images.clone(), labels.clone()))
+                kept = [*kept[-1:], (images, got[-1][0])]
+                del images
+                assert all(torch.equal(view, was) for view, was in kept)
+                while not stream._items:  # so that next() does not wait, and return slots while it does
+                    if not stream.pump():
+                        stream._connection.wait(None)
+            assert same(got, want[epoch])
+    if noted and offered is not None:
+        assert offered._noted >= 200 and count[0] <= 20
+    else:
+        assert count[0] >= 200
+
+
+def test_more_is_kept_than_can_be_noted(folder):
+    """600 batches at once: in extra segments, and more than there are entries."""
+    with ht.DataLoader(ht.ImageFolder(folder, TENSOR), 1, seed=3, epochs=60, staging_buffer="8MB") as loader:
+        stream = loader._stream
+        for rounds in range(3):
+            kept = [(images, images.clone()) for _ in range(20) for images, _ in loader]
+            assert len(kept) == 420 and all(torch.equal(view, was) for view, was in kept)
+            del kept
+        assert len(stream._segments) <= 2 + len(stream._items)
 
 
 # Arrays.

@@ -1,0 +1,204 @@
+package staging
+
+import (
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
+)
+
+// process is the other side of a buffer, with a mapping of its own.
+type process struct {
+	words []uint64
+	noted uint64
+}
+
+func newProcess(t interface {
+	Helper()
+	Fatal(...any)
+}, b *Buffer,
+) (p *process, end func()) {
+	t.Helper()
+	if !b.Notes() {
+		t.Fatal("the buffer offers no returns")
+	}
+	f, size := b.Ring()
+	page, err := unix.Mmap(int(f.Fd()), size, returnsSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &process{words: newReturns(page).words}, func() { _ = unix.Munmap(page) }
+}
+
+// note notes a slot as free; ok: there was room for it.
+func (p *process) note(slot uint32) (ok bool) {
+	if p.noted-atomic.LoadUint64(&p.words[0]) == entries {
+		return false
+	}
+	p.noted++
+	atomic.StoreUint64(&p.words[1+p.noted%entries], p.noted<<32|uint64(slot))
+	return true
+}
+
+func skipUnordered(t *testing.T) {
+	if !ordered {
+		t.Skip("slots are returned by frames on this processor")
+	}
+}
+
+// TestNoted takes slots and notes them as free in random order, many more than there are entries: what is noted is room again,
+// what is not noted stays as it is.
+func TestNoted(t *testing.T) {
+	skipUnordered(t)
+	rapid.Check(t, func(t *rapid.T) {
+		b, err := New(1 << 16)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		p, end := newProcess(t, b)
+		defer end()
+		// So that what is 32 bits of the count wraps around.
+		start := rapid.SampledFrom([]uint64{0, entries - 1, 1<<32 - 3, 1<<33 - entries}).Draw(t, "start")
+		p.noted, b.mu.returns.taken, p.words[0] = start, start, start
+		for n := start; n > 0 && n+entries > start; n-- {
+			p.words[1+n%entries] = n<<32 | 77
+		}
+		var out []uint32
+		t.Repeat(map[string]func(*rapid.T){
+			"take": func(t *rapid.T) {
+				for range rapid.IntRange(1, 700).Draw(t, "slots") {
+					b.mu.Lock()
+					b.collect()
+					s, ok := b.fit(align)
+					b.mu.Unlock()
+					if !ok {
+						return
+					}
+					b.Hand([]uint32{s.ID})
+					out = append(out, s.ID)
+				}
+			},
+			"note": func(t *rapid.T) {
+				for n := rapid.IntRange(0, len(out)).Draw(t, "slots"); n > 0; n-- {
+					i := rand.IntN(len(out))
+					if !p.note(out[i]) {
+						if p.noted-b.mu.returns.taken != entries {
+							t.Fatalf("no room after %d notes, of which %d were taken", p.noted, b.mu.returns.taken)
+						}
+						return
+					}
+					out = append(out[:i], out[i+1:]...)
+				}
+			},
+			"": func(t *rapid.T) {
+				if used, _ := b.Usage(); used != int64(align*len(out)) {
+					t.Fatalf("%d bytes are in use, for %d slots of %d", used, len(out), align)
+				}
+				b.checkInvariants(t)
+				if b.mu.confused != nil {
+					t.Fatal(b.mu.confused)
+				}
+			},
+		})
+	})
+}
+
+// TestLooks: who waits for room finds what is noted meanwhile, by itself and when told to look.
+func TestLooks(t *testing.T) {
+	skipUnordered(t)
+	for name, tell := range map[string]bool{"by itself": false, "told": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, err := New(4096)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer b.Close()
+				p, end := newProcess(t, b)
+				defer end()
+				s, _, err := b.Alloc(t.Context(), 4096)
+				if err != nil {
+					t.Fatal(err)
+				}
+				b.Hand([]uint32{s.ID})
+				got := make(chan error)
+				go func() {
+					s, extra, err := b.Alloc(t.Context(), 3000)
+					if err == nil && (extra != nil || s.Segment != 0) {
+						t.Errorf("got a slot in segment %d", s.Segment)
+					}
+					got <- err
+				}()
+				synctest.Wait()
+				p.note(s.ID)
+				if tell {
+					b.Look()
+				}
+				if err := <-got; err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
+	}
+}
+
+// TestConfused: a process that notes what it does not have ends its stream, and nothing else.
+func TestConfused(t *testing.T) {
+	skipUnordered(t)
+	for name, slot := range map[string]func(b *Buffer) uint32{
+		"unknown":         func(*Buffer) uint32 { return 77 },
+		"not handed over": func(b *Buffer) uint32 { s, _, _ := b.Alloc(t.Context(), 100); return s.ID },
+		"twice": func(b *Buffer) uint32 {
+			s, _, _ := b.Alloc(t.Context(), 100)
+			b.Hand([]uint32{s.ID})
+			_, _ = b.Return(s.ID)
+			return s.ID
+		},
+		"in an extra segment": func(b *Buffer) uint32 {
+			s, _, _ := b.AllocExtra(100)
+			b.Hand([]uint32{s.ID})
+			return s.ID
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, err := New(4096)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer b.Close()
+			p, end := newProcess(t, b)
+			defer end()
+			p.note(slot(b))
+			if s, _, err := b.Alloc(t.Context(), 64); err == nil {
+				t.Fatalf("got slot %d", s.ID)
+			}
+			b.checkInvariants(t)
+		})
+	}
+}
+
+// FuzzReturns: whatever the process writes there, the buffer stays whole.
+func FuzzReturns(f *testing.F) {
+	f.Add([]byte{0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, page []byte) {
+		b, err := New(4096)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		for range 3 {
+			s, _, err := b.Alloc(t.Context(), 100)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.Hand([]uint32{s.ID})
+		}
+		copy(b.ring.data[b.size:], page)
+		_, _, _ = b.Alloc(t.Context(), 100)
+		b.checkInvariants(t)
+	})
+}
