@@ -151,7 +151,7 @@ func printJob(j *stats.Report, out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "epoch\tbatches\tsamples\tseconds\tstall s\tsource\t\t  stall by cause\n")
 	for _, e := range j.Epochs {
-		fmt.Fprintf(w, "%d\t%d\t%d\t%.2f\t%.3f\t%s\t\t  %s\n", e.Epoch, e.Batches, e.Samples, e.Seconds, e.StallSeconds, size.Format(e.Source.Bytes), causes(e.EpochReport.Stall))
+		fmt.Fprintf(w, "%d\t%d\t%d\t%.2f\t%.3f\t%s\t\t  %s\n", e.Epoch, e.Batches, e.Samples, e.Seconds, e.StallSeconds, size.Format(e.Source.Bytes), causes(e.Stall))
 	}
 	if err := w.Flush(); err != nil {
 		return err

@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/daemon"
-	"github.com/hdmlp/hdmlp/internal/peer"
-	"github.com/hdmlp/hdmlp/internal/prefetch"
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
@@ -21,9 +19,9 @@ func TestPrintStats(t *testing.T) {
 		{
 			Job: "b", Dataset: "/data", Samples: 10, Bytes: 2000, Policy: "cooperative", WorldSize: 1, GlobalBatch: 2, Sentence: "In 1 epoch(s)...",
 			Waiting: &stats.Waiting{Sample: 5, Path: "/data/a/5.jpg", Seconds: 12.34},
-			Epochs:  []stats.Epoch{{EpochReport: prefetch.EpochReport{Stall: map[string]float64{"memory": 0.1, "source": 2}}, StallSeconds: 2.1}},
+			Epochs:  []stats.Epoch{{EpochTally: stats.EpochTally{Tally: stats.Tally{Stall: map[string]float64{"memory": 0.1, "source": 2}}}, StallSeconds: 2.1}},
 			Classes: []stats.Class{{Name: "memory", Room: 1000, Used: 500}},
-			Faults:  []prefetch.Fault{{Sample: 3, Path: "/data/a/3.jpg", Reason: "the file is missing", Count: 2, Policy: prefetch.Skip}},
+			Faults:  []stats.Fault{{Sample: 3, Path: "/data/a/3.jpg", Reason: "the file is missing", Count: 2, Policy: "skip"}},
 		},
 	}}
 	var out bytes.Buffer
@@ -49,8 +47,8 @@ func TestPrintStats(t *testing.T) {
 func TestPrintCluster(t *testing.T) {
 	tally := func(n int64) stats.Tally {
 		return stats.Tally{
-			Batches: n, Samples: 10 * n, Stall: map[string]float64{"peer": 0.1, "source": float64(n)}, Source: prefetch.Amount{Samples: 1, Bytes: n << 20},
-			Reads: map[string]prefetch.Amount{"peer": {Samples: n, Bytes: n << 10}, "memory": {Samples: n, Bytes: n << 11}, "source": {Samples: 1, Bytes: 1}},
+			Batches: n, Samples: 10 * n, Stall: map[string]float64{"peer": 0.1, "source": float64(n)}, Source: stats.Amount{Samples: 1, Bytes: n << 20},
+			Reads: map[string]stats.Amount{"peer": {Samples: n, Bytes: n << 10}, "memory": {Samples: n, Bytes: n << 11}, "source": {Samples: 1, Bytes: 1}},
 		}
 	}
 	memory := []stats.Class{{Name: "memory", Room: 1000, Used: 250}}
@@ -60,9 +58,9 @@ func TestPrintCluster(t *testing.T) {
 		Nodes: []stats.NodeReport{
 			{
 				Node: 0, Answering: true, Tally: tally(4), Staging: stats.Staging{Size: 100, Used: 10}, Classes: memory, Unreadable: 3,
-				Faults:   []prefetch.Fault{{Sample: 3, Path: "/data/a/3.jpg", Reason: "the file is missing", Count: 2, Policy: prefetch.Skip}},
+				Faults:   []stats.Fault{{Sample: 3, Path: "/data/a/3.jpg", Reason: "the file is missing", Count: 2, Policy: "skip"}},
 				Waiting:  &stats.Waiting{Sample: 5, Path: "/data/a/5.jpg", Seconds: 12.34},
-				PassedBy: []peer.State{{Node: 1, Alive: true, Failed: 4, Reason: "i/o timeout"}},
+				PassedBy: []stats.Peer{{Node: 1, Alive: true, Failed: 4, Reason: "i/o timeout"}},
 			},
 			{Node: 1, Age: 12, Tally: tally(5), Staging: stats.Staging{Size: 100, Used: 20, Extra: 20}, Classes: memory},
 			{Node: 2, Age: -1},

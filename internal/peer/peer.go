@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/exchange"
+	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
 // Fetcher brings samples from one node; an *exchange.Client is one.
@@ -126,19 +127,9 @@ func (s *Set) say(node int, text string) {
 	}
 }
 
-// State is what is known of one node.
-type State struct {
-	Node    int           `json:"node"`
-	Alive   bool          `json:"alive"`
-	Asked   bool          `json:"asked"` // and not passed by
-	Latency time.Duration `json:"latency_ns"`
-	Failed  int64         `json:"failed"` // requests after which the sample was read from the source
-	Reason  string        `json:"reason"` // of the last failure
-}
-
 // States describes all other nodes.
-func (s *Set) States() []State {
-	var out []State
+func (s *Set) States() []stats.Peer {
+	var out []stats.Peer
 	for n, p := range s.peers {
 		if p.remote {
 			state := p.state(s.now(), s.source())
@@ -253,11 +244,11 @@ func (p *peer) setAlive(alive bool) string {
 	return "is gone; its samples are read from the source, or taken over by other nodes"
 }
 
-func (p *peer) state(now time.Time, source time.Duration) State {
+func (p *peer) state(now time.Time, source time.Duration) stats.Peer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return State{
-		Alive: p.mu.alive, Latency: p.mu.latency, Failed: p.mu.failed, Reason: p.mu.reason,
+	return stats.Peer{
+		Alive: p.mu.alive, Latency: p.mu.latency.Nanoseconds(), Failed: p.mu.failed, Reason: p.mu.reason,
 		Asked: p.mu.alive && !now.Before(p.mu.until) && (source <= 0 || p.mu.latency <= patience*source+slack),
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/stats"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
@@ -438,20 +439,9 @@ func waitFor(ctx context.Context, fl *flight) error {
 	return ctx.Err()
 }
 
-// Speed is what reads from one place have taken so far.
-type Speed struct {
-	Place   string  `json:"place"`
-	Samples int64   `json:"samples"`
-	Bytes   int64   `json:"bytes"`
-	Seconds float64 `json:"seconds"` // summed over parallel reads
-	// Busy is the time in which at least one read was under way, in seconds: Bytes
-	// by it is the aggregate throughput, t(1) or r_j(p) of the performance model.
-	Busy float64 `json:"busy_seconds"`
-}
-
 // Speeds returns the reads of every place, copies out of classes included.
-func (c *Cache) Speeds() []Speed {
-	out := make([]Speed, len(c.speed))
+func (c *Cache) Speeds() []stats.Speed {
+	out := make([]stats.Speed, len(c.speed))
 	for p := range c.speed {
 		out[p] = c.speed[p].speed()
 		out[p].Place = c.PlaceName(Place(p))
@@ -462,7 +452,7 @@ func (c *Cache) Speeds() []Speed {
 // meter measures the reads from one place.
 type meter struct {
 	mu       sync.Mutex
-	total    Speed
+	total    stats.Speed
 	recent   time.Duration // moving average of what a read takes
 	underWay int
 	since    time.Time // when underWay left 0
@@ -498,7 +488,7 @@ func (m *meter) end(start time.Time, bytes int, err error) {
 	}
 }
 
-func (m *meter) speed() Speed {
+func (m *meter) speed() stats.Speed {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.total

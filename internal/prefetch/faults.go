@@ -9,6 +9,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
 // OnError says what happens to a sample that can not be read (DESIGN 12).
@@ -33,17 +34,8 @@ type Faults struct {
 }
 
 type fault struct {
-	Fault
+	stats.Fault
 	err error
-}
-
-// Fault is one unreadable sample.
-type Fault struct {
-	Sample int     `json:"sample"`
-	Path   string  `json:"path"`
-	Reason string  `json:"reason"`
-	Count  int     `json:"count"`  // how often it was asked for
-	Policy OnError `json:"policy"` // what was done instead
 }
 
 // NewFaults returns an empty list under the policy.
@@ -52,14 +44,14 @@ func NewFaults(policy OnError) *Faults {
 }
 
 // List returns the faults so far, by sample.
-func (f *Faults) List() []Fault {
+func (f *Faults) List() []stats.Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	out := make([]Fault, 0, len(f.bad))
+	out := make([]stats.Fault, 0, len(f.bad))
 	for _, x := range f.bad {
 		out = append(out, x.Fault)
 	}
-	slices.SortFunc(out, func(a, b Fault) int { return a.Sample - b.Sample })
+	slices.SortFunc(out, func(a, b stats.Fault) int { return a.Sample - b.Sample })
 	return out
 }
 
@@ -88,7 +80,7 @@ func (f *Faults) forgive(id int, err error) error {
 	defer f.mu.Unlock()
 	x := f.bad[id]
 	if x == nil {
-		x = &fault{Fault{Sample: id, Path: sample.Path, Reason: sample.Reason(), Policy: f.policy}, err}
+		x = &fault{stats.Fault{Sample: id, Path: sample.Path, Reason: sample.Reason(), Policy: string(f.policy)}, err}
 		f.bad[id] = x
 		f.some.Store(true)
 	}

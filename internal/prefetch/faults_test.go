@@ -58,7 +58,7 @@ func TestRaise(t *testing.T) {
 		t.Errorf("delivered %v before the error, want all batches before it", got)
 	}
 	list := g.faults.List()
-	if len(list) != 1 || list[0].Sample != 5 || list[0].Count != 1 || list[0].Policy != Raise {
+	if len(list) != 1 || list[0].Sample != 5 || list[0].Count != 1 || list[0].Policy != string(Raise) {
 		t.Errorf("faults %+v", list)
 	}
 	// The file is back: the next try succeeds.
@@ -102,7 +102,7 @@ func TestLeftOut(t *testing.T) {
 				}
 			}
 			for _, f := range g.faults.List() {
-				if f.Count < 2 || f.Policy != c.policy || f.Path == "" || f.Reason == "" {
+				if f.Count < 2 || f.Policy != string(c.policy) || f.Path == "" || f.Reason == "" {
 					t.Errorf("fault %+v, want it counted in both epochs", f)
 				}
 			}

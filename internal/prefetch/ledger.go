@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
 // Causes of stall beside the places of Cache.
@@ -36,8 +38,8 @@ type Ledger struct {
 type epochAccount struct {
 	batches, samples int64
 	stall            map[string]time.Duration
-	reads            []Amount // by Place
-	source           Amount
+	reads            []stats.Amount // by Place
+	source           stats.Amount
 	started          time.Time // first batch yielded
 	ended            time.Time // last batch yielded so far
 
@@ -53,19 +55,8 @@ type sentBatch struct {
 	ready       time.Time // when the batch was complete
 	samples     int64
 	missing     uint64
-	reads       []Amount
+	reads       []stats.Amount
 	spent       []time.Duration // causeTransform: by step
-}
-
-// Amount is a number of samples and their bytes.
-type Amount struct {
-	Samples int64 `json:"samples"`
-	Bytes   int64 `json:"bytes"`
-}
-
-func (a *Amount) add(b Amount) {
-	a.Samples += b.Samples
-	a.Bytes += b.Bytes
 }
 
 // NewLedger returns an empty ledger for a rank that reads through the cache, and whose samples are preprocessed in
@@ -91,7 +82,7 @@ func (l *Ledger) restart(epoch int) {
 func (l *Ledger) account(epoch int) *epochAccount {
 	a := l.epochs[epoch]
 	if a == nil {
-		a = &epochAccount{stall: make(map[string]time.Duration), reads: make([]Amount, l.places)}
+		a = &epochAccount{stall: make(map[string]time.Duration), reads: make([]stats.Amount, l.places)}
 		l.epochs[epoch] = a
 	}
 	return a
@@ -100,15 +91,15 @@ func (l *Ledger) account(epoch int) *epochAccount {
 // Source charges a read from the source to an epoch.
 func (l *Ledger) Source(epoch int, bytes int64) {
 	l.mu.Lock()
-	l.account(epoch).source.add(Amount{1, bytes})
+	l.account(epoch).source.Add(stats.Amount{Samples: 1, Bytes: bytes})
 	l.mu.Unlock()
 }
 
 // emitted notes a batch that goes to the process.
 func (l *Ledger) emitted(b *batch) {
-	s := sentBatch{epoch: b.Epoch, step: b.Step, ready: b.ready, samples: int64(len(b.IDs)), missing: b.missing, reads: make([]Amount, l.places)}
+	s := sentBatch{epoch: b.Epoch, step: b.Step, ready: b.ready, samples: int64(len(b.IDs)), missing: b.missing, reads: make([]stats.Amount, l.places)}
 	for _, r := range b.reads {
-		s.reads[r.place].add(Amount{1, r.bytes})
+		s.reads[r.place].Add(stats.Amount{Samples: 1, Bytes: r.bytes})
 	}
 	switch fetching := b.ready.Sub(b.planned); {
 	case b.roomWait > fetching:
@@ -172,7 +163,7 @@ func (l *Ledger) charge(s *sentBatch, stall time.Duration, now time.Time) {
 	a.delivered += s.samples
 	a.missing += s.missing
 	for p := range s.reads {
-		a.reads[p].add(s.reads[p])
+		a.reads[p].Add(s.reads[p])
 	}
 }
 
@@ -193,54 +184,16 @@ func (l *Ledger) blame(a *epochAccount, s *sentBatch, stall time.Duration) {
 	}
 }
 
-// EpochReport is one epoch of a ledger.
-type EpochReport struct {
-	Epoch   int                `json:"epoch"`
-	Batches int64              `json:"batches"`
-	Samples int64              `json:"samples"`
-	Seconds float64            `json:"seconds"` // from asking for the first batch to yielding the last
-	Stall   map[string]float64 `json:"stall"`   // seconds of next(), by cause
-	Reads   map[string]Amount  `json:"reads"`   // consumed samples by the place they were read from
-	Source  Amount             `json:"source"`  // what left the source, filling of classes included
-}
-
-// StallSeconds is the epoch's stall over all causes.
-func (r *EpochReport) StallSeconds() float64 {
-	var sum float64
-	for _, s := range r.Stall {
-		sum += s
-	}
-	return sum
-}
-
-// Add adds another rank's part of the same epoch: amounts and stalls are
-// summed, the time is the longer one.
-func (r *EpochReport) Add(o *EpochReport) {
-	r.Batches += o.Batches
-	r.Samples += o.Samples
-	r.Seconds = max(r.Seconds, o.Seconds)
-	for cause, s := range o.Stall {
-		r.Stall[cause] += s
-	}
-	for place, a := range o.Reads {
-		sum := r.Reads[place]
-		sum.add(a)
-		r.Reads[place] = sum
-	}
-	r.Source.add(o.Source)
-}
-
 // Epochs reports every epoch that was begun, in order.
-func (l *Ledger) Epochs() []EpochReport {
+func (l *Ledger) Epochs() []stats.EpochTally {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	out := make([]EpochReport, 0, len(l.epochs))
+	out := make([]stats.EpochTally, 0, len(l.epochs))
 	for e, a := range l.epochs {
-		r := EpochReport{
-			Epoch: e, Batches: a.batches, Samples: a.samples,
-			Seconds: a.ended.Sub(a.started).Seconds(),
-			Stall:   make(map[string]float64), Reads: make(map[string]Amount), Source: a.source,
-		}
+		r := stats.EpochTally{Epoch: e, Tally: stats.Tally{
+			Batches: a.batches, Samples: a.samples, Seconds: a.ended.Sub(a.started).Seconds(),
+			Stall: make(map[string]float64), Reads: make(map[string]stats.Amount), Source: a.source,
+		}}
 		for cause, d := range a.stall {
 			r.Stall[cause] = d.Seconds()
 		}
@@ -248,13 +201,13 @@ func (l *Ledger) Epochs() []EpochReport {
 			if amount.Samples > 0 {
 				name := l.place(Place(p))
 				sum := r.Reads[name]
-				sum.add(amount)
+				sum.Add(amount)
 				r.Reads[name] = sum
 			}
 		}
 		out = append(out, r)
 	}
-	slices.SortFunc(out, func(a, b EpochReport) int { return cmp.Compare(a.Epoch, b.Epoch) })
+	slices.SortFunc(out, func(a, b stats.EpochTally) int { return cmp.Compare(a.Epoch, b.Epoch) })
 	return out
 }
 

@@ -1,11 +1,11 @@
 package prefetch
 
 import (
-	"maps"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
 // made is a batch of epoch 0 as it leaves the stager: three samples of 10 bytes.
@@ -80,18 +80,7 @@ func TestYieldedOnce(t *testing.T) {
 		t.Error("the last of three batches does not count")
 	}
 	e := l.Epochs()[0]
-	if e.Batches != 4 || e.Samples != 12 || e.Reads["source"] != (Amount{12, 120}) {
+	if e.Batches != 4 || e.Samples != 12 || e.Reads["source"] != (stats.Amount{Samples: 12, Bytes: 120}) {
 		t.Errorf("epoch %+v, want 4 batches of 3 samples", e)
-	}
-}
-
-// TestAdd: ranks are summed, but time is not.
-func TestAdd(t *testing.T) {
-	a := EpochReport{Batches: 1, Samples: 2, Seconds: 3, Stall: map[string]float64{"source": 1}, Reads: map[string]Amount{"memory": {1, 10}}, Source: Amount{1, 5}}
-	b := EpochReport{Batches: 2, Samples: 3, Seconds: 2, Stall: map[string]float64{"source": 2, "consumer": 1}, Reads: map[string]Amount{"memory": {1, 10}, "source": {1, 1}}, Source: Amount{2, 6}}
-	a.Add(&b)
-	if a.Batches != 3 || a.Samples != 5 || a.Seconds != 3 || a.Source != (Amount{3, 11}) || a.StallSeconds() != 4 ||
-		a.Reads["memory"] != (Amount{2, 20}) || !slices.Equal(slices.Sorted(maps.Keys(a.Stall)), []string{"consumer", "source"}) {
-		t.Errorf("sum %+v", a)
 	}
 }

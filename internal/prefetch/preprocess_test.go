@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
 // digest makes of every sample a few bytes that say which it was, of which epoch, and what was in it.
@@ -98,11 +99,11 @@ func TestPreprocessLies(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := r.ledger.Epochs()[0]
-	var read Amount
+	var read stats.Amount
 	for _, a := range e.Reads {
-		read.add(a)
+		read.Add(a)
 	}
-	if want := (Amount{6, 2100}); read != want || e.Source != want {
+	if want := (stats.Amount{Samples: 6, Bytes: 2100}); read != want || e.Source != want {
 		t.Errorf("read %+v, from the source %+v, want %+v", read, e.Source, want)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/stats"
 	"github.com/hdmlp/hdmlp/internal/transform"
 )
 
@@ -153,27 +154,13 @@ func (p *Preprocessor) Close() {
 	p.spare = nil
 }
 
-// Report is what transforming has taken so far.
-type Report struct {
-	Samples int64 `json:"samples"`
-	// Threads is how many samples are transformed at the same time at the most.
-	Threads    int      `json:"threads"`
-	Transforms []Amount `json:"transforms"`
-}
-
-// Amount is what one transform has taken.
-type Amount struct {
-	Name    string  `json:"name"`
-	Seconds float64 `json:"seconds"` // summed over threads
-}
-
 // Report tells what transforming has taken so far.
-func (p *Preprocessor) Report() *Report {
+func (p *Preprocessor) Report() *stats.Preprocessing {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r := &Report{Samples: p.samples, Threads: p.gate.limit()}
+	r := &stats.Preprocessing{Samples: p.samples, Threads: p.gate.limit()}
 	for i, name := range p.names {
-		r.Transforms = append(r.Transforms, Amount{name, p.spent[i].Seconds()})
+		r.Transforms = append(r.Transforms, stats.Transform{Name: name, Seconds: p.spent[i].Seconds()})
 	}
 	return r
 }

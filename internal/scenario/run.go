@@ -8,6 +8,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/simulate"
+	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
 // Run is a job that ran for real on one node, as its report tells (docs/SEMANTICS.md):
@@ -20,58 +21,13 @@ type Run struct {
 	// SourceMB is what left the source in them, and ConsumedMB what the ranks were given.
 	SourceMB, ConsumedMB float64
 
-	report runReport
+	report stats.Report
 }
 
 // RunEpoch is one measured epoch.
 type RunEpoch struct {
 	Epoch   int
 	Seconds float64 // the mean of the ranks, the last batch's computation included
-}
-
-// runReport is the part of a report that is needed.
-type runReport struct {
-	Dataset     string `json:"dataset"`
-	Samples     int    `json:"samples"`
-	Bytes       int64  `json:"bytes"`
-	Policy      string `json:"policy"`
-	WorldSize   int    `json:"world_size"`
-	GlobalBatch int    `json:"global_batch_size"`
-	Seed        uint64 `json:"seed"`
-	DropLast    bool   `json:"drop_last"`
-	Shuffle     string `json:"shuffle"`
-	Scheme      string `json:"scheme"`
-	Tail        string `json:"tail"`
-	Threads     int    `json:"source_threads"`
-	Epochs      []struct {
-		Epoch  int       `json:"epoch"`
-		Source runAmount `json:"source"`
-	} `json:"epochs"`
-	Ranks []struct {
-		Epochs []struct {
-			Epoch   int                  `json:"epoch"`
-			Batches int                  `json:"batches"`
-			Seconds float64              `json:"seconds"`
-			Stall   map[string]float64   `json:"stall"`
-			Reads   map[string]runAmount `json:"reads"`
-		} `json:"epochs"`
-		Staging struct {
-			Size int64 `json:"size"`
-		} `json:"staging"`
-	} `json:"ranks"`
-	Classes []struct {
-		Name string `json:"name"`
-		Room int64  `json:"room"`
-	} `json:"classes"`
-	Places []struct {
-		Place string  `json:"place"`
-		Bytes int64   `json:"bytes"`
-		Busy  float64 `json:"busy_seconds"`
-	} `json:"places"`
-}
-
-type runAmount struct {
-	Bytes int64 `json:"bytes"`
 }
 
 const mega = 1e6
@@ -129,11 +85,11 @@ func (r *Run) epoch(number, steps int) (e RunEpoch, consumedMB float64, ok bool)
 	finished := 0
 	for _, rank := range r.report.Ranks {
 		for _, own := range rank.Epochs {
-			if own.Epoch != number || own.Batches != steps {
+			if own.Epoch != number || own.Batches != int64(steps) {
 				continue
 			}
 			finished++
-			e.Seconds += (own.Seconds + step(own.Seconds, own.Stall, own.Batches)) / float64(len(r.report.Ranks))
+			e.Seconds += (own.Seconds + step(&own.Tally)) / float64(len(r.report.Ranks))
 			for _, a := range own.Reads {
 				consumedMB += float64(a.Bytes) / mega
 			}
@@ -143,11 +99,8 @@ func (r *Run) epoch(number, steps int) (e RunEpoch, consumedMB float64, ok bool)
 }
 
 // step is the time of one step's computation, in seconds.
-func step(seconds float64, stall map[string]float64, batches int) float64 {
-	for _, s := range stall {
-		seconds -= s
-	}
-	return max(seconds, 0) / float64(max(batches-1, 1))
+func step(t *stats.Tally) float64 {
+	return max(t.Seconds-t.StallSeconds(), 0) / float64(max(t.Batches-1, 1))
 }
 
 // Fits tells whether a dataset is, by its numbers, the one of the run.
@@ -198,7 +151,7 @@ func (r *Run) environment() perfmodel.Environment {
 	for _, rank := range p.Ranks {
 		for _, e := range rank.Epochs {
 			if e.Epoch < len(r.Epochs) {
-				compute += float64(e.Batches) * step(e.Seconds, e.Stall, e.Batches) / float64(len(p.Ranks))
+				compute += float64(e.Batches) * step(&e.Tally) / float64(len(p.Ranks))
 				for _, a := range e.Reads {
 					consumed += float64(a.Bytes) / mega
 				}

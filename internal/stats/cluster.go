@@ -5,9 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/hdmlp/hdmlp/internal/peer"
-	"github.com/hdmlp/hdmlp/internal/prefetch"
 )
 
 // faultsTold is how many unreadable samples a node names to the others.
@@ -43,11 +40,11 @@ type NodeReport struct {
 	Staging     Staging     `json:"staging"` // of all its ranks
 	Ranks       []RankTally `json:"ranks"`
 	// Unreadable counts the samples that could not be read or transformed; Faults are the first of them.
-	Unreadable int              `json:"unreadable"`
-	Faults     []prefetch.Fault `json:"faults"`
-	Waiting    *Waiting         `json:"waiting,omitempty"`
+	Unreadable int      `json:"unreadable"`
+	Faults     []Fault  `json:"faults"`
+	Waiting    *Waiting `json:"waiting,omitempty"`
 	// PassedBy are the nodes that are there, and are not asked for samples.
-	PassedBy []peer.State `json:"passed_by,omitempty"`
+	PassedBy []Peer `json:"passed_by,omitempty"`
 }
 
 // ClusterReport is a job over all its nodes, as the daemon of one of them hears it.
@@ -97,7 +94,7 @@ func (r *Report) node() NodeReport {
 	for _, rank := range r.Ranks {
 		t := RankTally{Rank: rank.Rank, Open: rank.Open, Position: rank.Position, Staging: rank.Staging}
 		for _, e := range rank.Epochs {
-			t.Add(&Tally{Batches: e.Batches, Samples: e.Samples, Seconds: e.Seconds, Stall: e.Stall, Reads: e.Reads, Source: e.Source})
+			t.Add(&e.Tally)
 		}
 		n.Add(&t.Tally)
 		n.Staging.add(rank.Staging)

@@ -6,10 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hdmlp/hdmlp/internal/peer"
 	"github.com/hdmlp/hdmlp/internal/placement"
-	"github.com/hdmlp/hdmlp/internal/prefetch"
-	"github.com/hdmlp/hdmlp/internal/preprocess"
 )
 
 // Report is a job on one node: what its ranks there waited for, where every byte came
@@ -43,27 +40,27 @@ type Report struct {
 	// to yielding its last, in which next() was not blocked; over all ranks.
 	Utilisation float64 `json:"utilisation"`
 	// Source is what left the source for this job, filling of classes included.
-	Source prefetch.Amount `json:"source"`
+	Source Amount `json:"source"`
 	// Bound is S + (E-1) max(0, S-D) for the epochs begun, and BoundShare how much
 	// of it Source is: 1 is the best that these caches allow, below 1 they were warm.
-	Bound      int64            `json:"bound_bytes"`
-	BoundShare float64          `json:"bound_share"`
-	Epochs     []Epoch          `json:"epochs"`
-	Ranks      []RankReport     `json:"ranks"`
-	Classes    []Class          `json:"classes"`
-	Places     []prefetch.Speed `json:"places"`
-	Faults     []prefetch.Fault `json:"faults"`
+	Bound      int64        `json:"bound_bytes"`
+	BoundShare float64      `json:"bound_share"`
+	Epochs     []Epoch      `json:"epochs"`
+	Ranks      []RankReport `json:"ranks"`
+	Classes    []Class      `json:"classes"`
+	Places     []Speed      `json:"places"`
+	Faults     []Fault      `json:"faults"`
 	// Preprocessing is what transforming the samples has taken; nil: they are delivered as they are.
-	Preprocessing *preprocess.Report `json:"preprocessing,omitempty"`
-	Waiting       *Waiting           `json:"waiting,omitempty"`
+	Preprocessing *Preprocessing `json:"preprocessing,omitempty"`
+	Waiting       *Waiting       `json:"waiting,omitempty"`
 	// Peers are the other nodes, as this one sees them; empty in a job of one node.
-	Peers []peer.State `json:"peers,omitempty"`
+	Peers []Peer `json:"peers,omitempty"`
 }
 
-// Epoch is one epoch over all ranks.
+// Epoch is one epoch over all ranks of the node.
 type Epoch struct {
-	prefetch.EpochReport
-	StallSeconds float64 `json:"stall_seconds"`
+	EpochTally
+	StallSeconds float64 `json:"stall_seconds"` // over all causes
 }
 
 // RankReport is one rank's part.
@@ -71,8 +68,8 @@ type RankReport struct {
 	Rank int  `json:"rank"`
 	Open bool `json:"open"`
 	Position
-	Epochs  []prefetch.EpochReport `json:"epochs"`
-	Staging Staging                `json:"staging"`
+	Epochs  []EpochTally `json:"epochs"`
+	Staging Staging      `json:"staging"`
 }
 
 // Position is the batch that a rank takes next.
@@ -95,6 +92,50 @@ type Class struct {
 	Used int64  `json:"used"`
 }
 
+// Speed is what reads from one place have taken, over all jobs on the dataset, copies out of storage classes included.
+type Speed struct {
+	Place   string  `json:"place"`
+	Samples int64   `json:"samples"`
+	Bytes   int64   `json:"bytes"`
+	Seconds float64 `json:"seconds"` // summed over parallel reads
+	// Busy is the time in which at least one read was under way, in seconds: Bytes
+	// by it is the aggregate throughput, t(1) or r_j(p) of the performance model.
+	Busy float64 `json:"busy_seconds"`
+}
+
+// Fault is one sample that could not be read or transformed.
+type Fault struct {
+	Sample int    `json:"sample"`
+	Path   string `json:"path"`
+	Reason string `json:"reason"`
+	Count  int    `json:"count"`  // how often it was asked for
+	Policy string `json:"policy"` // what was done instead: on_error
+}
+
+// Preprocessing is what transforming samples has taken.
+type Preprocessing struct {
+	Samples int64 `json:"samples"`
+	// Threads is how many samples are transformed at the same time at the most.
+	Threads    int         `json:"threads"`
+	Transforms []Transform `json:"transforms"`
+}
+
+// Transform is what one transform has taken.
+type Transform struct {
+	Name    string  `json:"name"`
+	Seconds float64 `json:"seconds"` // summed over threads
+}
+
+// Peer is what a node knows of another one.
+type Peer struct {
+	Node    int    `json:"node"`
+	Alive   bool   `json:"alive"`
+	Asked   bool   `json:"asked"` // and not passed by
+	Latency int64  `json:"latency_ns"`
+	Failed  int64  `json:"failed"` // requests after which the sample was read from the source
+	Reason  string `json:"reason"` // of the last failure
+}
+
 // Waiting is the read that has been under way longest.
 type Waiting struct {
 	Sample  int     `json:"sample"`
@@ -104,7 +145,7 @@ type Waiting struct {
 
 // Complete adds the ranks' epochs up, with what was read for none of their batches, holds the sums against the lower bound, and says
 // what they mean. room is how many bytes the storage classes of all nodes together keep.
-func (r *Report) Complete(beside []prefetch.EpochReport, room int64) {
+func (r *Report) Complete(beside []EpochTally, room int64) {
 	r.sum(beside)
 	r.Bound = placement.Bound(r.Bytes, room, max(r.begun(), 1)) / int64(max(r.Nodes, 1))
 	r.BoundShare = float64(r.Source.Bytes) / float64(max(r.Bound, 1))
@@ -112,38 +153,33 @@ func (r *Report) Complete(beside []prefetch.EpochReport, room int64) {
 }
 
 // sum adds the ranks' epochs, and what was read beside them, up.
-func (r *Report) sum(beside []prefetch.EpochReport) {
+func (r *Report) sum(beside []EpochTally) {
 	byEpoch := map[int]*Epoch{}
-	epoch := func(e int) *Epoch {
-		s := byEpoch[e]
+	add := func(e *EpochTally) {
+		s := byEpoch[e.Epoch]
 		if s == nil {
-			s = &Epoch{EpochReport: prefetch.EpochReport{Epoch: e, Stall: map[string]float64{}, Reads: map[string]prefetch.Amount{}}}
-			byEpoch[e] = s
+			s = &Epoch{EpochTally: EpochTally{Epoch: e.Epoch}}
+			byEpoch[e.Epoch] = s
 		}
-		return s
+		s.Add(e)
+		s.StallSeconds += e.StallSeconds()
+		r.Source.Add(e.Source)
 	}
-	var seconds float64
+	var all Tally
 	for _, rank := range r.Ranks {
 		for _, e := range rank.Epochs {
-			s := epoch(e.Epoch)
-			s.Add(&e)
-			s.StallSeconds += e.StallSeconds()
-			r.Stall += e.StallSeconds()
-			seconds += e.Seconds
+			add(&e)
+			all.Add(&e.Tally)
 		}
 	}
 	for _, e := range beside {
-		epoch(e.Epoch).Add(&e)
+		add(&e)
 	}
 	for _, s := range byEpoch {
-		r.Source.Samples += s.Source.Samples
-		r.Source.Bytes += s.Source.Bytes
 		r.Epochs = append(r.Epochs, *s)
 	}
 	slices.SortFunc(r.Epochs, func(a, b Epoch) int { return cmp.Compare(a.Epoch, b.Epoch) })
-	if seconds > 0 {
-		r.Utilisation = max(0, 1-r.Stall/seconds)
-	}
+	r.Stall, r.Utilisation = all.StallSeconds(), all.Utilisation()
 }
 
 // begun is the number of epochs of which a batch was yielded.
@@ -162,11 +198,9 @@ func (r *Report) sentence() string {
 	if r.begun() == 0 {
 		return "No batch has been read yet."
 	}
-	causes := map[string]float64{}
+	var all Tally
 	for _, e := range r.Epochs {
-		for cause, s := range e.EpochReport.Stall {
-			causes[cause] += s
-		}
+		all.Add(&e.Tally)
 	}
 	var b strings.Builder
 	ranks := max(len(r.Ranks), 1)
@@ -178,7 +212,7 @@ func (r *Report) sentence() string {
 	if first, later, busy := r.settled(); r.begun() > 1 {
 		fmt.Fprintf(&b, ", %.3f s of it in the first epoch and %.3f s in each later one (utilisation there %.1f %%)", first/float64(ranks), later/float64(ranks), 100*busy)
 	}
-	b.WriteString(blame(causes) + "." + fromSource(r.Source.Bytes, r.BoundShare, r.Bound))
+	b.WriteString(blame(all.Stall) + "." + fromSource(r.Source.Bytes, r.BoundShare, r.Bound))
 	if r.Planning {
 		b.WriteString(" Who caches what is still being planned.")
 	}
@@ -189,25 +223,15 @@ func (r *Report) sentence() string {
 // settled returns the stall of the first epoch and the mean of the later ones, in
 // seconds over all ranks, and the utilisation of the later ones.
 func (r *Report) settled() (first, later, utilisation float64) {
-	var seconds float64
-	epochs := 0
-	for i, e := range r.Epochs {
-		if i == 0 {
-			first = e.StallSeconds
-			continue
-		}
-		later += e.StallSeconds
-		for _, rank := range r.Ranks {
-			for _, own := range rank.Epochs {
-				if own.Epoch == e.Epoch {
-					seconds += own.Seconds
-				}
+	var rest Tally
+	for _, rank := range r.Ranks {
+		for _, e := range rank.Epochs {
+			if e.Epoch == r.Epochs[0].Epoch {
+				first += e.StallSeconds()
+			} else {
+				rest.Add(&e.Tally)
 			}
 		}
-		epochs++
 	}
-	if seconds > 0 {
-		utilisation = max(0, 1-later/seconds)
-	}
-	return first, later / float64(max(epochs, 1)), utilisation
+	return first, rest.StallSeconds() / float64(max(len(r.Epochs)-1, 1)), rest.Utilisation()
 }

@@ -7,16 +7,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hdmlp/hdmlp/internal/peer"
-	"github.com/hdmlp/hdmlp/internal/prefetch"
+	"github.com/google/go-cmp/cmp"
 )
 
 // ran is an epoch of a rank: 4 batches in 10 s, a quarter of them in next().
-func ran(epoch int, stall map[string]float64) prefetch.EpochReport {
-	return prefetch.EpochReport{
-		Epoch: epoch, Batches: 4, Samples: 8, Seconds: 10, Stall: stall,
-		Reads: map[string]prefetch.Amount{"memory": {Samples: 8, Bytes: 80}}, Source: prefetch.Amount{Samples: 2, Bytes: 20},
-	}
+func ran(epoch int, stall map[string]float64) EpochTally {
+	return EpochTally{epoch, Tally{
+		Batches: 4, Samples: 8, Seconds: 10, Stall: stall,
+		Reads: map[string]Amount{"memory": {8, 80}}, Source: Amount{2, 20},
+	}}
 }
 
 // report is one of two nodes of a job over 400 bytes, with two of its four ranks.
@@ -27,19 +26,51 @@ func report() *Report {
 	return &Report{
 		Job: "j", Node: 1, Nodes: 2, WorldSize: 4, Bytes: 400, Steps: 4, Planned: 2,
 		Ranks: []RankReport{
-			{Rank: 2, Open: true, Epochs: []prefetch.EpochReport{ran(0, stall(2, 1)), ran(1, stall(0.5, 0))}, Staging: Staging{Size: 10, Used: 5, Extra: 1}},
-			{Rank: 3, Open: true, Epochs: []prefetch.EpochReport{ran(0, stall(2, 0)), ran(1, stall(0.5, 0))}, Staging: Staging{Size: 10, Used: 2}},
+			{Rank: 2, Open: true, Epochs: []EpochTally{ran(0, stall(2, 1)), ran(1, stall(0.5, 0))}, Staging: Staging{Size: 10, Used: 5, Extra: 1}},
+			{Rank: 3, Open: true, Epochs: []EpochTally{ran(0, stall(2, 0)), ran(1, stall(0.5, 0))}, Staging: Staging{Size: 10, Used: 2}},
 		},
 		Classes: []Class{{Name: "memory", Room: 100, Used: 90}},
-		Peers:   []peer.State{{Node: 0, Alive: true, Reason: "it lies"}},
+		Peers:   []Peer{{Node: 0, Alive: true, Reason: "it lies"}},
+	}
+}
+
+// TestAdd: the parts of ranks in an epoch are summed, but their time is not; that of epochs is.
+func TestAdd(t *testing.T) {
+	tally := func(n int64, seconds float64, stall map[string]float64, reads map[string]Amount) EpochTally {
+		return EpochTally{Tally: Tally{Batches: n, Samples: n + 1, Seconds: seconds, Stall: stall, Reads: reads, Source: Amount{n, 5 * n}}}
+	}
+	want := Tally{
+		Batches: 3, Samples: 5, Seconds: 3, Stall: map[string]float64{"source": 3, "consumer": 1},
+		Reads: map[string]Amount{"memory": {2, 20}, "source": {1, 1}}, Source: Amount{3, 15},
+	}
+	a := tally(1, 3, map[string]float64{"source": 1}, map[string]Amount{"memory": {1, 10}})
+	b := tally(2, 2, map[string]float64{"source": 2, "consumer": 1}, map[string]Amount{"memory": {1, 10}, "source": {1, 1}})
+	var epoch EpochTally
+	epoch.Add(&a)
+	epoch.Add(&b)
+	if diff := cmp.Diff(want, epoch.Tally); diff != "" {
+		t.Error(diff)
+	}
+	if s := epoch.StallSeconds(); s != 4 {
+		t.Errorf("%v s of stall", s)
+	}
+	if diff := cmp.Diff(tally(1, 3, map[string]float64{"source": 1}, map[string]Amount{"memory": {1, 10}}), a); diff != "" {
+		t.Errorf("what is added is changed: %s", diff)
+	}
+	var all Tally
+	all.Add(&a.Tally)
+	all.Add(&b.Tally)
+	want.Seconds = 5
+	if diff := cmp.Diff(want, all); diff != "" {
+		t.Error(diff)
 	}
 }
 
 // TestComplete: the sums are over ranks and epochs, what was read beside them included; the bound is the node's share of all nodes'.
 func TestComplete(t *testing.T) {
 	r := report()
-	r.Complete([]prefetch.EpochReport{{Epoch: 1, Source: prefetch.Amount{Samples: 4, Bytes: 40}}}, 200)
-	if r.Stall != 6 || r.Utilisation != 0.85 || r.Source != (prefetch.Amount{Samples: 12, Bytes: 120}) {
+	r.Complete([]EpochTally{{1, Tally{Source: Amount{4, 40}}}}, 200)
+	if r.Stall != 6 || r.Utilisation != 0.85 || r.Source != (Amount{12, 120}) {
 		t.Errorf("stall %v, utilisation %v, source %+v", r.Stall, r.Utilisation, r.Source)
 	}
 	if r.Bound != (400+200)/2 || r.BoundShare != 0.4 {
@@ -76,8 +107,8 @@ func TestSentence(t *testing.T) {
 		"transform ColorJitter": "; 100 % of the time was for the transform ColorJitter.",
 		"file":                  "; 100 % of the time was for storage class file.",
 	} {
-		r := &Report{Nodes: 1, Ranks: []RankReport{{Epochs: []prefetch.EpochReport{ran(0, map[string]float64{cause: 1})}}}}
-		r.Planning, r.Faults = true, make([]prefetch.Fault, 1)
+		r := &Report{Nodes: 1, Ranks: []RankReport{{Epochs: []EpochTally{ran(0, map[string]float64{cause: 1})}}}}
+		r.Planning, r.Faults = true, make([]Fault, 1)
 		r.Complete(nil, 0)
 		if !strings.Contains(r.Sentence, want) || !strings.HasSuffix(r.Sentence, " Who caches what is still being planned. 1 sample could not be read or transformed.") {
 			t.Errorf("%s: %s", cause, r.Sentence)
@@ -97,7 +128,7 @@ func TestBlame(t *testing.T) {
 // TestSummary: many faults are counted, the first of them told; of the other nodes those that are there and not asked.
 func TestSummary(t *testing.T) {
 	r := report()
-	r.Faults, r.Source, r.Bound = make([]prefetch.Fault, faultsTold+5), prefetch.Amount{Samples: 1, Bytes: 7}, 5
+	r.Faults, r.Source, r.Bound = make([]Fault, faultsTold+5), Amount{1, 7}, 5
 	c := r.Summary()
 	if len(c.Nodes) != 1 || c.Node != 1 || c.Unreadable != faultsTold+5 || c.Total.Source.Bytes != 7 || c.Bound != 5 || c.BoundShare != 1.4 {
 		t.Errorf("%+v", c)

@@ -12,8 +12,6 @@ import (
 	"github.com/charmbracelet/x/ansi"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/hdmlp/hdmlp/internal/peer"
-	"github.com/hdmlp/hdmlp/internal/prefetch"
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
@@ -27,14 +25,14 @@ func tally(seconds float64) stats.Tally {
 	return stats.Tally{
 		Batches: n, Samples: 32 * n, Seconds: seconds,
 		Stall:  map[string]float64{"source": 0.15 * seconds, "peer": 0.05 * seconds, "memory": 0},
-		Reads:  map[string]prefetch.Amount{"source": {Bytes: n * mib / 10}, "peer": {Bytes: 3 * n * mib}, "memory": {Bytes: 120 * n * mib}},
-		Source: prefetch.Amount{Bytes: n * mib / 5},
+		Reads:  map[string]stats.Amount{"source": {Bytes: n * mib / 10}, "peer": {Bytes: 3 * n * mib}, "memory": {Bytes: 120 * n * mib}},
+		Source: stats.Amount{Bytes: n * mib / 5},
 	}
 }
 
 // sum adds tallies up.
 func sum(of ...stats.Tally) (out stats.Tally) {
-	out = stats.Tally{Stall: map[string]float64{}, Reads: map[string]prefetch.Amount{}}
+	out = stats.Tally{Stall: map[string]float64{}, Reads: map[string]stats.Amount{}}
 	for _, t := range of {
 		out.Batches += t.Batches
 		out.Samples += t.Samples
@@ -44,7 +42,7 @@ func sum(of ...stats.Tally) (out stats.Tally) {
 			out.Stall[cause] += s
 		}
 		for place, a := range t.Reads {
-			out.Reads[place] = prefetch.Amount{Bytes: out.Reads[place].Bytes + a.Bytes}
+			out.Reads[place] = stats.Amount{Bytes: out.Reads[place].Bytes + a.Bytes}
 		}
 	}
 	return out
@@ -99,7 +97,7 @@ func TestScreens(t *testing.T) {
 	}
 	planning := func(j *stats.ClusterReport) {
 		j.Nodes[1].Planning = true
-		j.Nodes[0].PassedBy = []peer.State{{Node: 1, Alive: true, Reason: "i/o timeout"}, {Node: 1, Alive: true}}
+		j.Nodes[0].PassedBy = []stats.Peer{{Node: 1, Alive: true, Reason: "i/o timeout"}, {Node: 1, Alive: true}}
 	}
 	assembling := func(j *stats.ClusterReport) {
 		j.Nodes[1] = stats.NodeReport{Node: 1, Host: "gpu-b", Answering: true, Assembling: true, Sentence: "The job is being put together since 3.0 s."}
@@ -124,7 +122,7 @@ func TestScreens(t *testing.T) {
 		}}), Width: 60},
 		"trouble": {Now: after(2000, change(running(200, 1), func(j *stats.ClusterReport) {
 			j.Nodes[0].Waiting = &stats.Waiting{Sample: 7, Path: "/scratch/datasets/imagenet/train/n01440764/7.jpg", Seconds: 65}
-			j.Nodes[0].Unreadable, j.Nodes[0].Faults = 21, []prefetch.Fault{{Sample: 3, Path: "/3.jpg", Reason: "the file is missing"}}
+			j.Nodes[0].Unreadable, j.Nodes[0].Faults = 21, []stats.Fault{{Sample: 3, Path: "/3.jpg", Reason: "the file is missing"}}
 			j.Nodes[0].Ranks[1].Open = false
 			j.Nodes[0].Ranks[0].Position = stats.Position{Epoch: 4}
 		})), Before: after(1999, running(200, 1)), Width: 80, Ranks: true},

@@ -12,7 +12,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/hdmlp/hdmlp/internal/prefetch"
 	"github.com/hdmlp/hdmlp/internal/report/prometheus"
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
@@ -47,20 +46,20 @@ func scrape(t *testing.T, reports ...*stats.ClusterReport) map[string]float64 {
 }
 
 func TestValues(t *testing.T) {
-	epoch := func(n int64) prefetch.EpochReport {
-		return prefetch.EpochReport{
+	epoch := func(n int64) stats.EpochTally {
+		return stats.EpochTally{Tally: stats.Tally{
 			Batches: n, Samples: 10 * n, Stall: map[string]float64{"source": float64(n), "handover": 0.5},
-			Reads: map[string]prefetch.Amount{"memory": {Samples: n, Bytes: 100 * n}},
-		}
+			Reads: map[string]stats.Amount{"memory": {Samples: n, Bytes: 100 * n}},
+		}}
 	}
 	r := &stats.Report{
-		Job: `a "job"`, Node: 3, Nodes: 5, Utilisation: 0.75, Bound: 1000, Source: prefetch.Amount{Samples: 3, Bytes: 1010},
+		Job: `a "job"`, Node: 3, Nodes: 5, Utilisation: 0.75, Bound: 1000, Source: stats.Amount{Samples: 3, Bytes: 1010},
 		Ranks: []stats.RankReport{
-			{Rank: 0, Epochs: []prefetch.EpochReport{epoch(1), epoch(2)}, Staging: stats.Staging{Size: 20, Used: 7, Extra: 4}},
-			{Rank: 1, Epochs: []prefetch.EpochReport{epoch(4)}},
+			{Rank: 0, Epochs: []stats.EpochTally{epoch(1), epoch(2)}, Staging: stats.Staging{Size: 20, Used: 7, Extra: 4}},
+			{Rank: 1, Epochs: []stats.EpochTally{epoch(4)}},
 		},
 		Classes: []stats.Class{{Name: "memory", Room: 500, Used: 300}},
-		Faults:  make([]prefetch.Fault, 2),
+		Faults:  make([]stats.Fault, 2),
 	}
 	all := r.Summary()
 	all.Nodes = append(all.Nodes, stats.NodeReport{Node: 4, Age: -1, Ranks: []stats.RankTally{{Rank: 8}}})
