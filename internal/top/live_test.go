@@ -162,15 +162,22 @@ func (x *terminal) mode() unix.Termios {
 }
 
 // asProgram is what the test binary does instead of testing, in a process and a terminal of its own: it shows a job that goes
-// on, after a first time at which nobody answers.
+// on, after a time in which nobody answers, until it gets SIGUSR1.
 func asProgram() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+	there := make(chan os.Signal, 1)
+	signal.Notify(there, syscall.SIGUSR1)
 	seconds := 60.0
 	err := Live(ctx, os.Stdin, Options{Out: os.Stdout, Interval: 20 * time.Millisecond, Ask: func(context.Context) ([]*stats.ClusterReport, error) {
-		if seconds++; seconds == 61 {
-			return nil, errors.New("nobody is there yet")
+		if seconds == 60 {
+			select {
+			case <-there:
+			default:
+				return nil, errors.New("nobody is there yet")
+			}
 		}
+		seconds++
 		return []*stats.ClusterReport{running(min(seconds, 100), 2)}, nil
 	}})
 	switch {
@@ -209,6 +216,9 @@ func TestLive(t *testing.T) {
 				_ = cmd.Wait()
 			})
 			x.shows("nobody is there yet")
+			if err := cmd.Process.Signal(syscall.SIGUSR1); err != nil {
+				t.Fatal(err)
+			}
 			x.shows("1281167 samples")
 			x.shows("MiB/s from")
 			x.shows("rank 3")
