@@ -4,10 +4,14 @@ All of them are :class:`HDMLPError`, which is a ``RuntimeError``; where Python h
 a closer word (``ValueError``, ``FileNotFoundError``, ``PermissionError``,
 ``TimeoutError``) the subclass is that as well, so that code written for torch's
 loaders catches what it caught before.
+
+A script that does not catch one ends with exit status 1, as Python has it, but with 2 where the
+input is wrong: :class:`ConfigError`, :class:`DatasetError` and :class:`MismatchError`.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Dict, Optional
 
 __all__ = [
@@ -33,13 +37,40 @@ class HDMLPError(RuntimeError):
         self.details = dict(details or {})
 
 
-class ConfigError(HDMLPError, ValueError):
+class _WrongInput(HDMLPError, ValueError):
+    """What the user has to change: exit status 2, if nobody catches it."""
+
+    def __init__(self, message: str = "", details: Optional[Dict[str, Any]] = None):
+        super().__init__(message, details)
+        _watch_for_uncaught()
+
+
+def _watch_for_uncaught() -> None:
+    """Lets the script end with status 2 if it does not catch wrong input, after ``sys.excepthook`` has said what it says.
+
+    Only with the first such error, so that nothing is changed where there is none. In an interactive session, and under who wraps the
+    hook later, it changes nothing.
+    """
+    before = sys.excepthook
+    if getattr(before, "of_hdmlp", False):
+        return
+
+    def excepthook(kind, error, traceback):
+        before(kind, error, traceback)
+        if isinstance(error, _WrongInput) and sys.excepthook is excepthook and not sys.flags.interactive and not hasattr(sys, "ps1"):
+            raise SystemExit(2)
+
+    excepthook.of_hdmlp = True
+    sys.excepthook = excepthook
+
+
+class ConfigError(_WrongInput):
     """A wrong argument, configuration key or value. The message names it and what is allowed."""
 
     kind = "config"
 
 
-class DatasetError(HDMLPError, ValueError):
+class DatasetError(_WrongInput):
     """The dataset cannot be used: empty, or a class without samples."""
 
     kind = "dataset"
@@ -71,7 +102,7 @@ class SampleError(HDMLPError):
         return self.details.get("path")
 
 
-class MismatchError(HDMLPError, ValueError):
+class MismatchError(_WrongInput):
     """Ranks of one job, or a saved state and a loader, disagree.
 
     Attributes:

@@ -105,7 +105,7 @@ def main() -> None:
         said["error"], said["kind"], said["details"] = str(error), type(error).__name__, error.details
         print(json.dumps(said), flush=True)
         if wait is None:
-            sys.exit(2 if isinstance(error, ValueError) else 1)  # wrong input
+            raise
         while not os.path.exists(wait):
             time.sleep(0.02)
         return

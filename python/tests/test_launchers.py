@@ -322,6 +322,15 @@ def test_a_host_that_nobody_knows(hosts, slurm, folder, raw):
     assert "node 1 of 2 did not come" in out and "nosuch.invalid, from MASTER_ADDR, is not known on node1" in out
 
 
+def test_wrong_input_ends_with_status_2(hosts, slurm, raw):
+    """Also of the launcher, where it passes on how its processes end."""
+    command = "python train.py /nowhere"
+    ends = [mpirun(hosts, "openmpi", raw, f"mpirun --hostfile hosts -n 4 {command}"), mpirun(hosts, "mpich", raw, f"mpirun -f hosts -n 4 {command}"),
+            hosts.run(0, f"srun -N2 -n4 {command}", slurm, cwd=raw.path)]
+    for status, out in ends:
+        assert status == 2 and "/nowhere: there is no such directory" in out, out
+
+
 @pytest.mark.parametrize("kind", ["openmpi", "mpich"])
 def test_mpirun_in_a_slurm_job(hosts, slurm, folder, alone_raw, raw, kind):
     """mpirun starts its processes through srun: what Slurm says is then about others."""
