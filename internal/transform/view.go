@@ -192,21 +192,28 @@ func (v *view) decode() (need image.Rectangle, err error) {
 }
 
 // eighths says at how many eighths of its size the sample is decoded: the fewest that leave
-// box, where it is resized, at least enough times as large as what it becomes.
+// box, where it is resized, enough larger than what it becomes.
 func (v *view) eighths() int {
 	if !v.w.program.known.fast || !v.jpeg || !v.scaled || v.filter == pixels.Nearest {
 		return 8
 	}
 	for _, n := range []int{1, 2, 4} {
-		if v.box.Dx()*n >= 8*enough*v.full.X && v.box.Dy()*n >= 8*enough*v.full.Y {
+		if v.box.Dx()*n >= enough(n)*v.full.X && v.box.Dy()*n >= enough(n)*v.full.Y {
 			return n
 		}
 	}
 	return 8
 }
 
-// enough makes 45 dB of photographs, and 1 makes 30 to 40: the DCT's reduction is none of PIL's filters.
-const enough = 2
+// enough says how many times as large, in eighths, an image decoded at n eighths must be as what it is then resized to. These
+// make 45 dB of photographs, with the default filter: the DCT's reduction is none of PIL's filters, and less one the smaller n
+// is. Twice as large makes 40 to 44, once 30 to 40.
+func enough(n int) int {
+	if n == 4 {
+		return 17
+	}
+	return 18
+}
 
 // reduce makes box what it is at n eighths: some of its pixels' edges are cut, which part says.
 func (v *view) reduce(n int) {

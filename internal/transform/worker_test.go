@@ -10,6 +10,7 @@ import (
 	stdjpeg "image/jpeg"
 	stdpng "image/png"
 	"math"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -319,6 +320,60 @@ func TestFast(t *testing.T) {
 			fast.Close()
 			exact.Close()
 		}
+	}
+}
+
+// leaves is a picture with the statistics of sharp photographs (the model of dead leaves): discs of all sizes over each
+// other, as many more as they are smaller.
+func leaves(width, height int) image.Image {
+	draws := rand.New(rand.NewPCG(1, 2))
+	m := image.NewRGBA(image.Rect(0, 0, width, height))
+	for range width * height / 16 {
+		const least, most = 3.0, 200.0
+		x, y := draws.Float64()*float64(width), draws.Float64()*float64(height)
+		u := draws.Float64()
+		radius := 1 / math.Sqrt(u/(least*least)+(1-u)/(most*most)) // density goes with radius^-3
+		level := func() byte { return byte(20 + draws.IntN(150)) }
+		c := color.RGBA{level(), level(), level(), 255}
+		for j := max(0, int(y-radius)); j < min(height, int(y+radius)+1); j++ {
+			for i := max(0, int(x-radius)); i < min(width, int(x+radius)+1); i++ {
+				if math.Hypot(float64(i)-x, float64(j)-y) < radius {
+					m.SetRGBA(i, j, c)
+				}
+			}
+		}
+	}
+	return m
+}
+
+// TestFastOfDetail: at the least ratios at which images are decoded smaller, 45 dB hold for sharp pictures as well.
+func TestFastOfDetail(t *testing.T) {
+	if !exactJPEG {
+		t.Skip("Go's decoder has no DCT scaling")
+	}
+	const edge = 360
+	var b bytes.Buffer
+	if err := stdjpeg.Encode(&b, leaves(edge, edge), &stdjpeg.Options{Quality: 92}); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{1, 2, 4} {
+		size := edge * n / enough(n)
+		transforms := fmt.Sprintf("Resize((%d, %d))", size, size)
+		fast, exact := compiled(t, "ImgDecode(fast=True), "+transforms).Worker(), compiled(t, transforms).Worker()
+		x, y := make([]byte, exact.program.Output().Bytes()), make([]byte, exact.program.Output().Bytes())
+		if err := errors.Join(fast.Apply(x, b.Bytes(), Key{}), exact.Apply(y, b.Bytes(), Key{})); err != nil {
+			t.Fatal(err)
+		}
+		sum := 0.0
+		for i := range x {
+			d := float64(x[i]) - float64(y[i])
+			sum += d * d
+		}
+		if db := 10 * math.Log10(255*255*float64(len(x))/sum); db < 45 || sum == 0 {
+			t.Errorf("%s: %.1f dB", transforms, db)
+		}
+		fast.Close()
+		exact.Close()
 	}
 }
 

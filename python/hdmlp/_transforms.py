@@ -46,8 +46,8 @@ class ImgDecode(Transform):
 
     Args:
         mode: ``"RGB"`` or ``"L"``: three channels or one.
-        fast: decode a JPEG at a half, a quarter or an eighth of its size, if that still is as large as what it is resized
-            to: faster for large images, and not PIL's numbers any more (45 dB or better).
+        fast: decode a JPEG at a half, a quarter or an eighth of its size, if that still is more than twice what it is resized
+            to: faster for large images, and not PIL's numbers any more (45 dB or better; 44 with bicubic, lanczos).
         orient: turn the image as its EXIF orientation says. torchvision's loader does not.
         max_pixels: an image with more is refused, before memory is taken for it; the default is where PIL refuses one.
     """
