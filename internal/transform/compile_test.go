@@ -24,6 +24,7 @@ func TestOutput(t *testing.T) {
 		`Resize((40, 30)), Pad((1, 2, 3, -4))`:                       {[]int{38, 34, 3}, pixels.Uint8, pixels.HWC},
 		`Resize(256), RandomCrop(224), RandomVerticalFlip()`:         {[]int{224, 224, 3}, pixels.Uint8, pixels.HWC},
 		`RandomCrop(9), ToTensor(dtype=torch.bfloat16)`:              {[]int{3, 9, 9}, pixels.BFloat16, pixels.CHW},
+		`CenterCrop(9),ToTensor(dtype="uint8"),ConvertImageDtype()`:  {[]int{3, 9, 9}, pixels.Float32, pixels.CHW},
 		`RandomCrop(9), ToTensor(), ConvertImageDtype(torch.half)`:   {[]int{3, 9, 9}, pixels.Float16, pixels.CHW},
 		`RandomCrop(9), ToTensor(dtype=torch.uint8), ToTensor()`:     {},
 		`RandomCrop(9), ToTensor(), ConvertImageDtype(torch.uint8)`:  {[]int{3, 9, 9}, pixels.Uint8, pixels.CHW},

@@ -12,7 +12,7 @@ import (
 //	dtype  uint8, float16, bfloat16 or float32
 var convertImageDtype = kind{
 	name:   "ConvertImageDtype",
-	params: []param{{"dtype", ""}},
+	params: []param{{"dtype", `"float32"`}},
 	build:  func(a *arguments) step { return converted{a.dtype("dtype")} },
 }
 

@@ -300,7 +300,7 @@ class ConvertImageDtype(Transform):
         dtype: a torch.dtype, or its name: ``uint8``, ``float16``, ``bfloat16`` or ``float32``.
     """
 
-    def __init__(self, dtype: Any):
+    def __init__(self, dtype: Any = "float32"):
         self.dtype = _dtype(dtype)
 
     def describe(self) -> Dict[str, Any]:

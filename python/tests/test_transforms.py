@@ -113,7 +113,7 @@ def test_dtypes():
     for dtype in ("float16", "half", torch.float16, np.float16, np.dtype("float16")):
         assert T.ConvertImageDtype(dtype).dtype == "float16"
     assert T.ConvertImageDtype(torch.bfloat16).dtype == "bfloat16"
-    assert T.ToTensor(dtype=torch.float).dtype == "float32"
+    assert T.ToTensor(dtype=torch.float).dtype == T.ConvertImageDtype().dtype == "float32"
 
 
 def test_interpolations():
