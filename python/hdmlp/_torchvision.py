@@ -110,6 +110,9 @@ def _flat(transforms: Any) -> Iterator[Any]:
         inner = list(transforms)
     elif _is(transforms, "torch.nn.modules.linear", "Identity") or _name(transforms) == "Identity":
         return
+    elif isinstance(transforms, type) and (issubclass(transforms, ours.Transform)
+                                           or transforms.__module__.startswith("torchvision.transforms.")):
+        raise TypeError(f"{transforms.__name__} is a class, and not one of its objects: write {transforms.__name__}(...)")
     else:
         yield transforms
         return
@@ -128,10 +131,13 @@ def _changed(t: Any) -> bool:
     return any(m in own for m in methods) or bool(own.get("_forward_hooks")) or bool(own.get("_forward_pre_hooks"))
 
 
+_MODULES = tuple(f"torchvision.transforms.{m}." for m in ("transforms", "v2", "_presets"))
+
+
 def _name(t: Any) -> str:
     """The name of torchvision's transform that t is, or nothing."""
     module, name = type(t).__module__, type(t).__name__
-    if module != "torchvision.transforms" and not module.startswith(("torchvision.transforms.transforms", "torchvision.transforms.v2")):
+    if not f"{module}.".startswith(_MODULES):
         return ""
     return name if _is(t, module, name) and not _changed(t) else ""
 
@@ -142,11 +148,20 @@ def _steps(t: Any) -> List[Any]:
         return [t]
     name = _name(t)
     if name not in _MAPPINGS:
-        raise _Unknown("it is not a transform that HDMLP knows" if not name or not hasattr(ours, name) else "HDMLP can not do it")
+        raise _Unknown("it is not a transform that HDMLP knows" + _within(t))
     try:
         return _MAPPINGS[name](t)
     except (TypeError, ValueError, AttributeError) as e:
         raise _Unknown(str(e)) from None
+
+
+def _within(t: Any) -> str:
+    """What a user can do where an object of an unknown class holds torchvision's transforms."""
+    own = getattr(t, "__dict__", {})
+    for name, value in {**own, **own.get("_modules", {})}.items():
+        if _name(value) == "Compose" and not _name(t):
+            return f" (if all that it does is its {name}, give .{name} in its place)"
+    return ""
 
 
 #: The transforms of images.
@@ -185,6 +200,11 @@ def _convert(t: Any) -> List[Any]:
     return [_Convert(step.dtype, bool(getattr(t, "scale", True)))]
 
 
+def _preset(t: Any) -> List[Any]:
+    """What ``weights.transforms()`` of torchvision's classifiers gives, carried out on images."""
+    return [ours.Resize(t.resize_size, t.interpolation), ours.CenterCrop(t.crop_size), ours.ToTensor(), ours.Normalize(t.mean, t.std)]
+
+
 _MAPPINGS: Dict[str, Callable[[Any], List[Any]]] = {
     "Resize": _resize,
     "CenterCrop": lambda t: [ours.CenterCrop(t.size)],
@@ -202,6 +222,7 @@ _MAPPINGS: Dict[str, Callable[[Any], List[Any]]] = {
     "ConvertImageDtype": _convert,
     "ToDtype": _convert,
     "Normalize": lambda t: [ours.Normalize(list(t.mean), list(t.std))],
+    "ImageClassification": _preset,
 }
 
 

@@ -183,6 +183,48 @@ def test_others_may_do_anything():
         assert T.split([t]).described == []
 
 
+def test_presets():
+    """What ``weights.transforms()`` gives is carried out, and is what it makes of an image."""
+    from PIL import Image
+    import numpy as np
+    presets = pytest.importorskip("torchvision.transforms._presets")
+    preset = presets.ImageClassification(crop_size=22, resize_size=25, interpolation=V.InterpolationMode.BICUBIC)
+    parts = T.split(preset)
+    assert parts.described == [T.Resize([25], "bicubic"), T.CenterCrop(22), T.ToTensor(), T.Normalize(preset.mean, preset.std)]
+    assert parts.rest == [] and parts.hands == "tensor"
+    img = Image.fromarray(np.random.default_rng(1).integers(0, 255, (40, 60, 3), np.uint8))
+    likewise = V.Compose([V.Resize(25, V.InterpolationMode.BICUBIC), V.CenterCrop(22), V.ToTensor(), V.Normalize(preset.mean, preset.std)])
+    assert torch.equal(preset(img), likewise(img))
+    assert T.split([V.Resize((9, 9)), V.ToTensor(), preset]).rest == [preset]  # of tensors, it resizes otherwise
+    preset.forward = lambda img: img
+    assert T.split(preset).described == []
+
+
+def test_a_class_around_a_compose():
+    class Preset:
+        def __init__(self):
+            self.crop, self.inner = 3, V.Compose(IMAGENET)
+
+        def __call__(self, img):
+            return self.inner(img)
+
+    class Module(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.augment = Preset().inner
+
+    assert T.split(Preset()).described == []
+    assert T.split(Preset()).why.endswith("(if all that it does is its inner, give .inner in its place)")
+    assert "give .augment in its place" in T.split(Module()).why
+    assert T.split(abs).why == "it is not a transform that HDMLP knows"
+
+
+@pytest.mark.parametrize("given", [T.Resize, [T.CenterCrop(3), V.ToTensor], V.Compose, T.Compose([V.CenterCrop])])
+def test_a_class_is_no_transform(given):
+    with pytest.raises(TypeError, match=r"(Resize|ToTensor|Compose|CenterCrop) is a class.*write \1\(\.\.\.\)"):
+        T.split(given)
+
+
 def test_ours_can_not_run_in_python():
     with pytest.raises(TypeError, match="CenterCrop.*can not run in Python after"):
         T.split([V.RandomRotation(5), T.CenterCrop(3)])
