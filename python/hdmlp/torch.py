@@ -296,7 +296,7 @@ class DataLoader(_Working):
         batch_size: samples per batch of this rank.
         shuffle: True or ``"torch"``: exactly the order of torch's ``DistributedSampler`` with the same
             seed; ``"feistel"``: another random order, for very large datasets; False or
-            ``"none"``: by ID.
+            ``"none"``: by ID. Torch's default is False.
         epochs: epochs of the run; None: no end. The more is known of the future, the better the caches.
         seed: of the order, in [0, 2^64); None: ``generator``'s, else drawn by the daemon, the
             same on all ranks.
@@ -316,7 +316,8 @@ class DataLoader(_Working):
         persistent_workers: accepted; workers always persist.
         labels: ``"index"``: class numbers, an int64 tensor; ``"name"``: the classes' names, a tuple of texts. What
             ``target_transform`` is given.
-        offload: False: all transforms run in Python, in this process or in workers, though the daemon knows them.
+        offload: False: PIL decodes and all transforms run in Python, in this process or in workers, though the daemon knows
+            them; for files that it can not decode (BMP, TIFF, PPM, GIF).
         timeout: seconds to wait for a batch before :class:`~hdmlp.errors.StallTimeout`; 0: for ever.
         worker_init_fn: called in each worker with its number.
         multiprocessing_context: ``"fork"``, ``"spawn"``, ``"forkserver"`` or a context; None: the default.

@@ -163,12 +163,18 @@ func (d *Decoder) header(src []byte) (Header, error) {
 		return pngHeader(src)
 	case hasPrefix(src, 0, "RIFF") && hasPrefix(src, 8, "WEBP"):
 		return webpHeader(src)
-	case hasPrefix(src, 0, "GIF8"):
-		return Header{}, fail(ErrFormat, "a GIF")
-	case hasPrefix(src, 0, "BM"):
-		return Header{}, fail(ErrFormat, "a BMP")
+	}
+	for _, known := range others {
+		if hasPrefix(src, 0, known.prefix) {
+			return Header{}, fail(ErrFormat, "a %s; PIL decodes it, with offload=False", known.name)
+		}
 	}
 	return Header{}, fail(ErrFormat, "starts with % x", src[:min(len(src), 8)])
+}
+
+// others are how images begin that torchvision takes for samples, or that are taken for JPEGs, and that PIL decodes.
+var others = []struct{ prefix, name string }{
+	{"GIF8", "GIF"}, {"BM", "BMP"}, {"II*\x00", "TIFF"}, {"MM\x00*", "TIFF"}, {"P5", "PGM"}, {"P6", "PPM"},
 }
 
 func hasPrefix(src []byte, at int, prefix string) bool {

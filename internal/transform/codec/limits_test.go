@@ -86,7 +86,9 @@ func TestBadInput(t *testing.T) {
 	}{
 		{"nothing", nil, ErrFormat, "empty"},
 		{"text", []byte("<html>not found</html>"), ErrFormat, "3c 68"},
-		{"a GIF", aGIF.Bytes(), ErrFormat, "GIF"},
+		{"a GIF", aGIF.Bytes(), ErrFormat, "a GIF; PIL decodes it, with offload=False"},
+		{"a TIFF", []byte("II*\x00\x08\x00\x00\x00"), ErrFormat, "a TIFF;"},
+		{"a PPM", []byte("P6\n1 1\n255\nabc"), ErrFormat, "a PPM;"},
 		{"an animated WebP", []byte(animated), ErrAnimated, "WebP"},
 		{"two bytes of JPEG", whole[:2], ErrFormat, ""},
 		{"a JPEG without pixels", whole[:100], ErrTruncated, ""},
