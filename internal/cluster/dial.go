@@ -94,7 +94,7 @@ func (a *agent) kept() bool {
 // keeps notes that a job that runs, and may be about to end, keeps node 0's place; under mu.
 func (a *agent) keeps(refused error) {
 	if a.refused == nil && !a.went && !a.closed {
-		a.o.Progress(fmt.Sprintf("node %d waits for node 0 at %s, where another job runs: %v", a.o.Node, a.o.Join, refused))
+		a.o.Progress(fmt.Sprintf("node %d waits for node 0: %v", a.o.Node, refused))
 	}
 	a.refused = refused
 }
@@ -188,7 +188,7 @@ func (a *agent) explain(err error) error {
 	case connect.CodeOf(err) == connect.CodeAborted:
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		a.keeps(&SecretError{Node: a.o.Node, Address: a.o.Join})
+		a.keeps(&SecretError{Node: a.o.Node, Address: a.o.Join, Running: true})
 		return err
 	}
 	if insecure := new(tlsError); errors.As(err, insecure) {

@@ -64,10 +64,15 @@ type SecretError struct {
 	Node    int    // who says so
 	Address string // of the other side
 	Claimed int    // which node the other side says it is, if this is node 0
+	Running bool   // node 0's job: it may be another one than this node's
 }
 
 func (e *SecretError) Error() string {
-	if e.Node == 0 {
+	switch {
+	case e.Running:
+		return fmt.Sprintf("node %d does not know the secret of the job that runs at %s, where node 0 should be: two jobs use one port, a daemon of an earlier start still runs, or nodes have different secrets (HDMLP_SECRET, HDMLP_SECRET_FILE)",
+			e.Node, e.Address)
+	case e.Node == 0:
 		return fmt.Sprintf("%s, which says that it is node %d, does not know this job's secret: give all nodes the same, by HDMLP_SECRET or HDMLP_SECRET_FILE", e.Address, e.Claimed)
 	}
 	return fmt.Sprintf("node %d and node 0 (%s) do not have the same secret: give all nodes the same, by HDMLP_SECRET or HDMLP_SECRET_FILE", e.Node, e.Address)

@@ -359,3 +359,24 @@ func TestRestart(t *testing.T) {
 		})
 	}
 }
+
+// TestAnotherJobStays: who does not know the secret of a job that runs in node 0's place says while it waits what it waits for, and
+// at the deadline what may be wrong.
+func TestAnotherJobStays(t *testing.T) {
+	l := newLab(t, 2)
+	l.formed()
+	l.wait = 2 * time.Second
+	said := make(chan string, 100)
+	_, errs := l.form(t.Context(), []int{1}, func(o *Options) {
+		o.Join, o.Secret, o.Progress = l.join, []byte("another secret, just as long"), func(text string) { said <- text }
+	})
+	const why = "node 1 does not know the secret of the job that runs at 127.0.0.1:*, where node 0 should be: " +
+		"two jobs use one port, a daemon of an earlier start still runs, or nodes have different secrets (HDMLP_SECRET, HDMLP_SECRET_FILE)"
+	var wrong *SecretError
+	if !errors.As(errs[0], &wrong) || !like(errs[0].Error(), why) {
+		t.Error(errs[0])
+	}
+	if text := <-said; len(said) > 0 || !like(text, "node 1 waits for node 0: "+why) {
+		t.Errorf("it said %q, and %d lines more", text, len(said))
+	}
+}

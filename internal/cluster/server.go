@@ -214,7 +214,7 @@ func (s *server) turnAway(seen string, err error) error {
 	var who stranger
 	switch {
 	case errors.As(err, &who):
-		s.hub.refuse(seen, &SecretError{0, seen, int(who)})
+		s.hub.refuse(seen, &SecretError{Address: seen, Claimed: int(who)})
 		if s.hub.runs() {
 			return connect.NewError(connect.CodeAborted, errors.New("another job runs here"))
 		}
