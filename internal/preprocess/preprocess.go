@@ -64,8 +64,8 @@ type work struct {
 }
 
 // Apply makes of sample id's bytes what the process gets, in dst, which has Size bytes. It waits for its turn; then
-// it adds what each transform took to spent, which has an entry per transform, and the wait to the first
-// entry's, as more threads would have saved it. The same sample of the same epoch always becomes the same. An error says
+// it adds what each transform took to spent, which has an entry per transform, and to each a share of the wait, in proportion: what
+// it waited for are other samples' transforms. The same sample of the same epoch always becomes the same. An error says
 // what in src no transform can work with.
 func (p *Preprocessor) Apply(dst, src []byte, epoch, id int, spent []time.Duration) error {
 	it, inside := p.gate.enter(work{
@@ -101,14 +101,30 @@ type hand struct {
 }
 
 func (h *hand) apply(it *item) {
-	it.spent[0] += time.Since(it.came)
-	before := append(make([]time.Duration, 0, 16), h.Times()...)
+	waited := time.Since(it.came)
+	took := append(make([]time.Duration, 0, 16), h.Times()...)
 	it.err = h.Apply(it.dst, it.src, it.key)
 	for i, t := range h.Times() {
-		it.spent[i] += t - before[i]
-		h.spent[i] += t - before[i]
+		took[i] = t - took[i]
+		h.spent[i] += took[i]
 	}
+	share(it.spent, took, waited)
 	h.did++
+}
+
+// share adds to spent what each transform took, and of the time waited as much in proportion; all of it to the first where none took any.
+func share(spent, took []time.Duration, waited time.Duration) {
+	var all time.Duration
+	for _, t := range took {
+		all += t
+	}
+	if all == 0 {
+		spent[0] += waited
+		return
+	}
+	for i, t := range took {
+		spent[i] += t + time.Duration(float64(waited)*float64(t)/float64(all))
+	}
 }
 
 // take takes a worker that nobody uses, or makes one.
