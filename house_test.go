@@ -25,6 +25,7 @@ var rooms = []struct {
 	may  []string
 }{
 	{"internal/access", nil},
+	{"internal/audit", []string{"internal/access"}},
 	{"internal/perfmodel", nil},
 	{"internal/placement", []string{"internal/access", "internal/perfmodel"}},
 	{"internal/simulate", []string{"internal/access", "internal/perfmodel", "internal/placement"}},
@@ -54,7 +55,7 @@ var rooms = []struct {
 	{"internal/certificate", nil},
 	{"internal/cluster/clusterpb", nil},
 	{"internal/cluster", []string{"internal/cluster/clusterpb"}},
-	{"internal/job", []string{"internal/access", "internal/placement", "internal/config", "internal/config/size", "internal/dataset", "internal/storageclass", "internal/staging", "internal/protocol", "internal/prefetch", "internal/preprocess", "internal/transform", "internal/exchange", "internal/peer", "internal/stats", "internal/certificate", "internal/cluster"}},
+	{"internal/job", []string{"internal/access", "internal/audit", "internal/placement", "internal/config", "internal/config/size", "internal/dataset", "internal/storageclass", "internal/staging", "internal/protocol", "internal/prefetch", "internal/preprocess", "internal/transform", "internal/exchange", "internal/peer", "internal/stats", "internal/certificate", "internal/cluster"}},
 	{"internal/scenario", []string{"internal/access", "internal/perfmodel", "internal/simulate", "internal/stats", "internal/config/size", "internal/config/suggest", "internal/dataset"}},
 	{"internal/report", []string{"internal/config/size", "internal/simulate"}},
 	{"internal/report/prometheus", []string{"internal/stats"}},
@@ -77,7 +78,7 @@ var testsOnly = map[string][]string{
 }
 
 // pure rooms compute: they do no I/O and know neither the network nor the system.
-var pure = []string{"internal/access", "internal/perfmodel", "internal/placement", "internal/simulate", "internal/stats"}
+var pure = []string{"internal/access", "internal/audit", "internal/perfmodel", "internal/placement", "internal/simulate", "internal/stats"}
 
 // forbidden packages, but for the rooms named.
 var forbidden = map[string][]string{

@@ -42,6 +42,33 @@ func marshal(v any) []byte {
 	return text
 }
 
+// ask puts a question to the other nodes, and returns their answers, by number; nil: there was none within the time.
+func (o *others) ask(ctx context.Context, question string, within time.Duration) [][]byte {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	return o.cluster.Ask(ctx, question)
+}
+
+// silence is why a node gives no answer.
+type silence int
+
+const (
+	slow   silence = iota // nothing is known; it may answer yet
+	gone                  // it is gone
+	cutOff                // node 0 is gone, by way of which nodes ask each other
+)
+
+// silent tells why a node gives no answer.
+func (o *others) silent(n int) silence {
+	switch {
+	case !o.cluster.Alive(n):
+		return gone
+	case o.me != 0 && !o.cluster.Alive(0):
+		return cutOff
+	}
+	return slow
+}
+
 // heard is what a node said of itself, and when.
 type heard struct {
 	report stats.NodeReport
@@ -50,9 +77,7 @@ type heard struct {
 
 // reports are those of all nodes; mine is this one's.
 func (o *others) reports(ctx context.Context, mine stats.NodeReport) []stats.NodeReport {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
-	defer cancel()
-	answers := o.cluster.Ask(ctx, askReport)
+	answers := o.ask(ctx, askReport, askTime)
 	now := time.Now()
 	out := make([]stats.NodeReport, len(answers))
 	o.mu.Lock()
@@ -90,12 +115,12 @@ func (o *others) part(n int, answer []byte, now time.Time) stats.NodeReport {
 	if known {
 		r.Age = now.Sub(last.at).Seconds()
 	}
-	switch {
+	switch why := o.silent(n); {
 	case err != nil:
 		r.Why = fmt.Sprintf("it says what is no report: %v", err)
-	case !o.cluster.Alive(n):
+	case why == gone:
 		r.Why = "it is gone"
-	case n != 0 && o.me != 0 && !o.cluster.Alive(0):
+	case why == cutOff:
 		r.Why = "node 0, by way of which nodes ask each other, is gone"
 	default:
 		r.Why = fmt.Sprintf("nothing was heard within %v", askTime)

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/audit"
 	"github.com/hdmlp/hdmlp/internal/cluster"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/exchange"
@@ -40,7 +41,7 @@ type others struct {
 
 	mu   sync.Mutex
 	last map[int]heard // what nodes last said of themselves
-	told map[nodeEpoch][]auditPart
+	told map[nodeEpoch][]audit.Part
 }
 
 // spans tells whether the job has several nodes.

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/audit"
 )
 
 // An epoch's audit over several nodes. Each node, once its own ranks are through, asks all others for their parts, and
@@ -27,39 +29,36 @@ const (
 
 // auditQuestion asks for a node's part, and tells those of others, by node.
 type auditQuestion struct {
-	Epoch int                 `json:"epoch"`
-	Told  map[int][]auditPart `json:"told"`
+	Epoch int                  `json:"epoch"`
+	Told  map[int][]audit.Part `json:"told"`
 }
 
 // auditAnswer is a node's part.
 type auditAnswer struct {
-	Done  bool        `json:"done"` // all its ranks are through
-	Parts []auditPart `json:"parts"`
+	Done  bool         `json:"done"` // all its ranks are through
+	Parts []audit.Part `json:"parts"`
 }
 
 // nodeEpoch is a node's way through an epoch.
 type nodeEpoch struct{ node, epoch int }
 
 // audit returns the parts of all other nodes' ranks, and, where nothing was heard of some, why.
-func (o *others) audit(ctx context.Context, epoch int, mine []auditPart) (parts []auditPart, why string, err error) {
-	question := askAudit + string(marshal(auditQuestion{epoch, map[int][]auditPart{o.me: mine}}))
-	heard := map[int][]auditPart{}
-	var gone []string
+func (o *others) audit(ctx context.Context, epoch int, mine []audit.Part) (parts []audit.Part, why string, err error) {
+	question := askAudit + string(marshal(auditQuestion{epoch, map[int][]audit.Part{o.me: mine}}))
+	known := map[int][]audit.Part{o.me: mine}
+	var whys []string
 	for {
-		round, cancel := context.WithTimeout(ctx, auditWait+askTime)
-		answers := o.cluster.Ask(round, question)
-		cancel()
-		for n, answer := range answers {
-			if n == o.me || heard[n] != nil {
+		for n, answer := range o.ask(ctx, question, auditWait+askTime) {
+			if _, ok := known[n]; ok {
 				continue
 			}
 			if answer == nil {
-				last, why := o.silent(n, epoch)
-				if last != nil {
-					heard[n] = last
+				said, why := o.lastParts(n, epoch)
+				if said != nil {
+					known[n] = said
 				}
 				if why != "" {
-					gone = append(gone, why)
+					whys = append(whys, why)
 				}
 				continue
 			}
@@ -68,10 +67,10 @@ func (o *others) audit(ctx context.Context, epoch int, mine []auditPart) (parts 
 				return nil, "", fmt.Errorf("node %d says what is no part of an audit: %.200q", n, answer)
 			}
 			if a.Done {
-				heard[n] = a.Parts
+				known[n] = a.Parts
 			}
 		}
-		if len(heard) == o.nodes()-1 {
+		if len(known) == o.nodes() {
 			break
 		}
 		pause := time.NewTimer(auditPause)
@@ -82,25 +81,24 @@ func (o *others) audit(ctx context.Context, epoch int, mine []auditPart) (parts 
 			return nil, "", ctx.Err()
 		}
 	}
-	for _, p := range heard {
-		parts = append(parts, p...)
-	}
 	if o.me == 0 {
-		heard[o.me] = mine
-		round, cancel := context.WithTimeout(ctx, askTime)
-		o.cluster.Ask(round, askAudit+string(marshal(auditQuestion{epoch, heard})))
-		cancel()
+		o.ask(ctx, askAudit+string(marshal(auditQuestion{epoch, known})), askTime)
 	}
-	return parts, strings.Join(gone, "; "), nil
+	for n, p := range known {
+		if n != o.me {
+			parts = append(parts, p...)
+		}
+	}
+	return parts, strings.Join(whys, "; "), nil
 }
 
-// silent are the parts of a node that gave no answer: nil, if it is to be asked again; what it said when it asked; or, with the
+// lastParts are the parts of a node that gave no answer: nil, if it is to be asked again; what it said when it asked; or, with the
 // reason, nothing but its ranks.
-func (o *others) silent(n, epoch int) (parts []auditPart, why string) {
-	switch {
-	case !o.cluster.Alive(n):
+func (o *others) lastParts(n, epoch int) (parts []audit.Part, why string) {
+	switch o.silent(n) {
+	case gone:
 		why = fmt.Sprintf("node %d is gone", n)
-	case o.me != 0 && !o.cluster.Alive(0):
+	case cutOff:
 		why = fmt.Sprintf("node %d can not be asked, as node 0 is gone", n)
 	default:
 		return nil, ""
@@ -112,19 +110,21 @@ func (o *others) silent(n, epoch int) (parts []auditPart, why string) {
 		return told, ""
 	}
 	for _, rank := range o.cluster.Members()[n].Ranks {
-		parts = append(parts, auditPart{Rank: rank})
+		parts = append(parts, audit.Part{Rank: rank})
 	}
 	return parts, why
 }
 
-// covers tells whether parts are those of exactly a node's ranks.
-func (o *others) covers(n int, parts []auditPart) bool {
+// covers tells whether parts are those of exactly a node's ranks, and may be.
+func (o *others) covers(n int, parts []audit.Part) bool {
 	if n < 0 || n >= o.nodes() {
 		return false
 	}
 	ranks := make([]int, len(parts))
 	for i, p := range parts {
-		ranks[i] = p.Rank
+		if ranks[i] = p.Rank; p.From < 0 || p.From > o.job.stream.Steps() {
+			return false
+		}
 	}
 	slices.Sort(ranks)
 	return slices.Equal(ranks, o.cluster.Members()[n].Ranks)
@@ -144,7 +144,7 @@ func (j *Job) answerAudit(ctx context.Context, text string) []byte {
 		return nil
 	}
 	j.others.tell(&q)
-	parts, err := j.awaitParts(ctx, q.Epoch)
+	parts, err := j.book.Parts(ctx, q.Epoch)
 	return marshal(auditAnswer{err == nil, parts})
 }
 
@@ -157,5 +157,5 @@ func (o *others) tell(q *auditQuestion) {
 			o.told[nodeEpoch{n, q.Epoch}] = parts
 		}
 	}
-	maps.DeleteFunc(o.told, func(of nodeEpoch, _ []auditPart) bool { return of.epoch <= q.Epoch-keptAudits })
+	maps.DeleteFunc(o.told, func(of nodeEpoch, _ []audit.Part) bool { return of.epoch <= q.Epoch-audit.Kept })
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/hdmlp/hdmlp/internal/audit"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
@@ -41,10 +42,10 @@ func (f *field) close() {
 }
 
 // audit has ranks audit an epoch at a time, and gives what they are told, by rank.
-func (f *field) audit(epoch int, ranks ...int) map[int]*Audit {
+func (f *field) audit(epoch int, ranks ...int) map[int]*audit.Result {
 	f.t.Helper()
 	var mu sync.Mutex
-	out := map[int]*Audit{}
+	out := map[int]*audit.Result{}
 	var all sync.WaitGroup
 	for _, r := range ranks {
 		all.Go(func() {
@@ -53,7 +54,7 @@ func (f *field) audit(epoch int, ranks ...int) map[int]*Audit {
 			defer mu.Unlock()
 			if err != nil {
 				f.t.Errorf("rank %d: %v", r, err)
-				a = &Audit{}
+				a = &audit.Result{}
 			}
 			out[r] = a
 		})
@@ -90,7 +91,7 @@ func TestAuditOverNodes(t *testing.T) {
 func TestAuditFindsOverNodes(t *testing.T) {
 	f := newField(t, 3)
 	together(f.ranks, func(r *Rank) { consume(t, r, at{}, at{1, 0}) })
-	f.ranks[3].job.finished(0, 3, 12345)
+	f.ranks[3].job.book.Finish(3, 0, audit.Delivered{Hash: 12345})
 	for r, a := range f.audit(0, sixRanks...) {
 		if a.Complete || a.Expected == a.Delivered || len(a.Missing) > 0 {
 			t.Errorf("rank %d is told %+v", r, a)
@@ -102,7 +103,7 @@ func TestAuditFindsOverNodes(t *testing.T) {
 // TestAuditWithoutThem: ranks that leave, break an epoch off, or whose node is gone are named, and hold nobody up.
 func TestAuditWithoutThem(t *testing.T) {
 	// A node that goes in order may have said before that its ranks have left: then there is no reason to be told.
-	missing := func(t *testing.T, audits map[int]*Audit, ranks []int, whys ...string) {
+	missing := func(t *testing.T, audits map[int]*audit.Result, ranks []int, whys ...string) {
 		t.Helper()
 		for r, a := range audits {
 			if a.Complete || !slices.Equal(a.Missing, ranks) || !slices.Contains(whys, a.Why) {
@@ -121,7 +122,7 @@ func TestAuditWithoutThem(t *testing.T) {
 	t.Run("left", func(t *testing.T) {
 		f := newField(t, 3)
 		partly(f, 3, at{0, 2})
-		told := make(chan map[int]*Audit)
+		told := make(chan map[int]*audit.Result)
 		go func() { told <- f.audit(0, 0, 1, 2, 4, 5) }()
 		f.ranks[3].Close()
 		missing(t, <-told, []int{3}, "")
@@ -130,7 +131,7 @@ func TestAuditWithoutThem(t *testing.T) {
 	t.Run("went on", func(t *testing.T) {
 		f := newField(t, 3)
 		partly(f, 5, at{0, 2})
-		told := make(chan map[int]*Audit)
+		told := make(chan map[int]*audit.Result)
 		go func() { told <- f.audit(0, 0, 1, 2, 3, 4) }()
 		consume(t, f.ranks[5], at{1, 0}, at{1, 1})
 		missing(t, <-told, []int{5}, "")
@@ -139,7 +140,7 @@ func TestAuditWithoutThem(t *testing.T) {
 	t.Run("node gone", func(t *testing.T) {
 		f := newField(t, 3)
 		together(f.ranks[:4], func(r *Rank) { consume(t, r, at{}, at{1, 0}) })
-		told := make(chan map[int]*Audit)
+		told := make(chan map[int]*audit.Result)
 		go func() { told <- f.audit(0, 0, 1, 2, 3) }()
 		f.ranks[4].Close()
 		f.ranks[5].Close()
@@ -150,7 +151,7 @@ func TestAuditWithoutThem(t *testing.T) {
 		const unasked = "node 2 can not be asked, as node 0 is gone"
 		f := newField(t, 3)
 		together(f.ranks[2:4], func(r *Rank) { consume(t, r, at{}, at{1, 0}) })
-		told := make(chan map[int]*Audit)
+		told := make(chan map[int]*audit.Result)
 		go func() { told <- f.audit(0, 2, 3) }()
 		f.ranks[0].Close()
 		f.ranks[1].Close()
@@ -164,16 +165,16 @@ func TestAuditGivenUp(t *testing.T) {
 	f := newField(t, 2)
 	together(f.ranks[:3], func(r *Rank) { consume(t, r, at{}, at{1, 0}) })
 	ctx, cancel := context.WithCancel(t.Context())
-	gone, stays := make(chan error), make(chan map[int]*Audit)
+	gone, stays := make(chan error), make(chan map[int]*audit.Result)
 	go func() {
 		_, err := f.ranks[0].Audit(ctx, 0)
 		gone <- err
 	}()
-	eventually(t, "rank 0 waits", func() bool {
-		j := f.ranks[0].job
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		return j.flights[0] != nil
+	eventually(t, "rank 0 has asked node 1", func() bool {
+		o := f.ranks[2].job.others
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		return o.told[nodeEpoch{0, 0}] != nil
 	})
 	go func() { stays <- f.audit(0, 1) }()
 	cancel()
@@ -187,26 +188,26 @@ func TestAuditGivenUp(t *testing.T) {
 	f.close()
 }
 
-// TestAuditRules: of what other nodes say, only what is of all ranks of a node, and not of this one, is taken.
+// TestAuditRules: of what other nodes say, only what is of all ranks of a node, and not of this one, and can be, is taken.
 func TestAuditRules(t *testing.T) {
 	f := newField(t, 2)
 	o := f.ranks[0].job.others
-	part := func(ranks ...int) (out []auditPart) {
+	part := func(ranks ...int) (out []audit.Part) {
 		for _, r := range ranks {
-			out = append(out, auditPart{Rank: r, Finished: true})
+			out = append(out, audit.Part{Rank: r, Finished: true})
 		}
 		return out
 	}
-	for _, told := range []map[int][]auditPart{{0: part(0, 1)}, {1: part(2)}, {1: part(2, 2)}, {1: part(2, 3, 4)}, {7: part(2, 3), -1: part()}, nil} {
+	for _, told := range []map[int][]audit.Part{{0: part(0, 1)}, {1: part(2)}, {1: part(2, 2)}, {1: part(2, 3, 4)}, {7: part(2, 3), -1: part()}, {1: {{Rank: 2, From: -1}, {Rank: 3}}}, {1: {{Rank: 2}, {Rank: 3, From: 99}}}, nil} {
 		if o.tell(&auditQuestion{5, told}); len(o.told) > 0 {
 			t.Errorf("%v is taken: %v", told, o.told)
 		}
 	}
-	o.tell(&auditQuestion{5, map[int][]auditPart{1: part(3, 2)}})
+	o.tell(&auditQuestion{5, map[int][]audit.Part{1: part(3, 2)}})
 	if len(o.told[nodeEpoch{1, 5}]) != 2 {
 		t.Errorf("noted is %v", o.told)
 	}
-	o.tell(&auditQuestion{5 + keptAudits, nil})
+	o.tell(&auditQuestion{5 + audit.Kept, nil})
 	if len(o.told) > 0 {
 		t.Errorf("noted is still %v", o.told)
 	}

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/audit"
 	"github.com/hdmlp/hdmlp/internal/certificate"
 	"github.com/hdmlp/hdmlp/internal/cluster"
 	"github.com/hdmlp/hdmlp/internal/protocol"
@@ -48,7 +49,7 @@ func (j *Job) form(ctx context.Context, progress func(protocol.ProgressMessage))
 	if err != nil {
 		return err
 	}
-	o := &others{job: j, me: j.message.Cluster.Node, last: make(map[int]heard), told: make(map[nodeEpoch][]auditPart)}
+	o := &others{job: j, me: j.message.Cluster.Node, last: make(map[int]heard), told: make(map[nodeEpoch][]audit.Part)}
 	if o.tls, err = j.tls(); err != nil {
 		return badInput("%v", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/audit"
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/placement"
 	"github.com/hdmlp/hdmlp/internal/prefetch"
@@ -46,6 +47,7 @@ type Job struct {
 	output       *protocol.OutputMessage
 	others       *others // nil: the job has one node
 	faults       *prefetch.Faults
+	book         *audit.Book
 	warnings     []string
 	fillRead     *prefetch.Ledger // source reads of the filler, and for other nodes
 
@@ -63,11 +65,8 @@ type Job struct {
 	refs    int // ranks that are opening it or have it open
 	ranks   map[int]*Rank
 	ledgers map[int]*prefetch.Ledger // of all ranks that ever joined
-	audits  map[auditKey]auditEntry
-	flights map[int]*auditFlight // by epoch; those that succeeded stay, while their epoch may be asked for
-	came    []int                // ranks of this node that have asked to open it
-	audited int                  // the last epoch that a rank has finished
-	changed chan struct{}        // closed and replaced when audits or ranks change
+	came    []int                    // ranks of this node that have asked to open it
+	changed chan struct{}            // closed and replaced when came changes
 
 	epochs struct { // has a lock of its own: to draw an epoch takes long
 		sync.Mutex
@@ -109,7 +108,7 @@ func (n *Node) Open(ctx context.Context, m protocol.OpenMessage, progress func(p
 		j = &Job{
 			node: n, log: n.log.With("job", m.Job), message: m, cfg: cfg, began: time.Now(),
 			ready: make(chan struct{}), changed: make(chan struct{}), warnings: []string{},
-			ranks: make(map[int]*Rank), ledgers: make(map[int]*prefetch.Ledger), audits: make(map[auditKey]auditEntry), flights: make(map[int]*auditFlight),
+			ranks: make(map[int]*Rank), ledgers: make(map[int]*prefetch.Ledger),
 		}
 		j.life, j.end = context.WithCancelCause(context.Background())
 		n.jobs[m.Job] = j
@@ -118,7 +117,8 @@ func (n *Node) Open(ctx context.Context, m protocol.OpenMessage, progress func(p
 	j.refs++
 	if !slices.Contains(j.came, m.Rank) {
 		j.came = append(j.came, m.Rank)
-		j.signal()
+		close(j.changed)
+		j.changed = make(chan struct{})
 	}
 	j.mu.Unlock()
 	n.mu.Unlock()
@@ -198,6 +198,7 @@ func (j *Job) assemble(ctx context.Context, progress func(protocol.ProgressMessa
 	if err := j.compileTransforms(); err != nil {
 		return err
 	}
+	j.book = audit.NewBook(j.ownRanks())
 	j.faults = prefetch.NewFaults(prefetch.OnError(j.cfg.OnError))
 	return j.assembleCache(ctx)
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/audit"
 	"github.com/hdmlp/hdmlp/internal/prefetch"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 	"github.com/hdmlp/hdmlp/internal/staging"
@@ -84,6 +85,7 @@ func (j *Job) join(rank int) (*Rank, error) {
 	r.stager = prefetch.NewStager(o)
 	j.ranks[rank] = r
 	j.ledgers[rank] = r.ledger
+	j.book.Join(rank)
 	return r, nil
 }
 
@@ -153,7 +155,8 @@ func (r *Rank) Run(ctx context.Context, epoch, step int, emit func(*prefetch.Bat
 	if err := j.failure(); err != nil {
 		return err
 	}
-	j.begin(epoch, r.rank, step)
+	j.book.Begin(r.rank, epoch, step)
+	j.epochNow.Store(int64(epoch))
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(j.life, cancel)()
@@ -176,8 +179,8 @@ func (r *Rank) Wait() { r.stager.Wait() }
 // ended with it, 0 for none.
 func (r *Rank) Return(slot uint32) (retired uint32, err error) { return r.buffer.Return(slot) }
 
-// Yielded notes that a batch was handed to the training loop.
-func (r *Rank) Yielded(epoch, step int, stall time.Duration, audit uint64) {
+// Yielded notes that a batch was handed to the training loop. hash is the set hash of what was handed over in the epoch so far.
+func (r *Rank) Yielded(epoch, step int, stall time.Duration, hash uint64) {
 	if !r.ledger.Yielded(epoch, step, stall) {
 		return // it was not sent since the last Run
 	}
@@ -187,7 +190,8 @@ func (r *Rank) Yielded(epoch, step int, stall time.Duration, audit uint64) {
 	}
 	r.job.epochNow.Store(int64(epoch))
 	if step == r.job.stream.Steps()-1 {
-		r.job.finished(epoch, r.rank, audit)
+		samples, missing := r.ledger.Delivered(epoch)
+		r.job.book.Finish(r.rank, epoch, audit.Delivered{Hash: hash, Samples: samples, Missing: missing})
 	}
 }
 
@@ -197,7 +201,7 @@ func (r *Rank) Close() {
 		j := r.job
 		j.mu.Lock()
 		delete(j.ranks, r.rank)
-		j.signal()
+		j.book.Leave(r.rank)
 		j.mu.Unlock()
 		r.stager.Close()
 		j.release()

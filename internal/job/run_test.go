@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/hdmlp/hdmlp/internal/audit"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
@@ -89,6 +90,33 @@ func TestAuditResumed(t *testing.T) {
 	}
 }
 
+// TestAuditAfterwards: what a rank was given counts as it was, also when its process is gone, and when another has its place.
+func TestAuditAfterwards(t *testing.T) {
+	w := world{read: func(_ context.Context, id int) error {
+		if id == 3 {
+			return &dataset.SampleError{ID: id, Path: "p", Kind: dataset.ErrMissing}
+		}
+		return nil
+	}}
+	n := w.node()
+	skip := set("on_error", "skip")
+	ranks := []*Rank{open(t, n, message(0, 2, skip)), open(t, n, message(1, 2, skip))}
+	together(ranks, func(r *Rank) { consume(t, r, at{0, 0}, at{2, 0}) })
+	for epoch := range 2 {
+		for rank := range 2 {
+			ranks[rank].Close()
+			ranks[rank] = open(t, n, message(rank, 2, skip))
+		}
+		if a, err := ranks[0].Audit(t.Context(), epoch); err != nil || !a.Complete || a.Samples != samples-1 {
+			t.Errorf("epoch %d: %+v, %v", epoch, a, err)
+		}
+	}
+	for _, r := range ranks {
+		r.Close()
+	}
+	w.close(t, n)
+}
+
 // TestAuditWaits: for ranks that are still at it, not for those that left; and a
 // wrong sum is found.
 func TestAuditWaits(t *testing.T) {
@@ -96,7 +124,7 @@ func TestAuditWaits(t *testing.T) {
 	n := w.node()
 	ranks := []*Rank{open(t, n, message(0, 2)), open(t, n, message(1, 2))}
 	consume(t, ranks[0], at{0, 0}, at{1, 0})
-	audited := make(chan *Audit, 1)
+	audited := make(chan *audit.Result, 1)
 	go func() {
 		a, err := ranks[0].Audit(context.Background(), 0)
 		if err != nil {
@@ -121,7 +149,7 @@ func TestAuditWaits(t *testing.T) {
 	}
 	ranks[1] = open(t, n, message(1, 2))
 	consume(t, ranks[1], at{0, 0}, at{1, 0})
-	ranks[1].job.finished(0, 1, 12345)
+	ranks[1].job.book.Finish(1, 0, audit.Delivered{Hash: 12345})
 	if a, err := ranks[0].Audit(t.Context(), 0); err != nil || a.Complete || a.Expected == a.Delivered {
 		t.Errorf("a wrong sum: %+v, %v", a, err)
 	}
@@ -142,9 +170,6 @@ func TestAuditOfLongAgo(t *testing.T) {
 	}
 	if a, err := r.Audit(t.Context(), 4); err != nil || !a.Complete {
 		t.Errorf("audit of epoch 4 after 20: %+v, %v", a, err)
-	}
-	if k := len(r.job.audits); k > keptAudits+1 {
-		t.Errorf("%d audits are kept", k)
 	}
 	r.Close()
 	w.close(t, n)
@@ -261,8 +286,12 @@ func TestYieldedUnknown(t *testing.T) {
 	for epoch := range 100 {
 		r.Yielded(epoch, 3, 0, 99)
 	}
-	if k := len(r.job.audits); k != 0 {
-		t.Errorf("%d audits of epochs that were never delivered", k)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for epoch := range 4 {
+		if a, err := r.Audit(ctx, epoch); !errors.Is(err, context.Canceled) {
+			t.Errorf("an audit of epoch %d, which was never delivered, does not wait: %+v, %v", epoch, a, err)
+		}
 	}
 	if s := r.Report().Sentence; s != "No batch has been read yet." {
 		t.Errorf("sentence %q", s)

@@ -1,0 +1,249 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/hdmlp/hdmlp/internal/access"
+)
+
+const steps = 5
+
+// epochOf is an epoch of 5 steps of two ranks, over 40 samples.
+func epochOf(t *testing.T, scheme access.Scheme, number int) *access.Epoch {
+	t.Helper()
+	s, err := access.New(access.Spec{Samples: 40, Seed: 7, WorldSize: 2, GlobalBatch: 8, Shuffle: access.Torch, Scheme: scheme, Tail: access.Pad})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Epoch(number)
+}
+
+// given is what a rank is given in the epoch from a step on, without one sample.
+func given(e *access.Epoch, rank, from, without int) (d Delivered) {
+	for step := from; step < steps; step++ {
+		for _, id := range e.Batch(nil, rank, step) {
+			if int(id) == without {
+				d.Missing += access.Mix(e.Number(), int(id))
+				continue
+			}
+			d.Hash += access.Mix(e.Number(), int(id))
+			d.Samples++
+		}
+	}
+	return d
+}
+
+const nothing = -1
+
+// TestCompare: complete is what delivered each sample once, from one step on.
+func TestCompare(t *testing.T) {
+	for _, scheme := range []access.Scheme{access.Strided, access.Whole} {
+		e := epochOf(t, scheme, 3)
+		part := func(rank, from, without int) Part {
+			return Part{Rank: rank, From: from, Finished: true, Delivered: given(e, rank, from, without)}
+		}
+		all := int64(40)
+		if scheme == access.Whole {
+			all = 80
+		}
+		twice := part(1, 0, nothing)
+		twice.Hash += access.Mix(3, 5)
+		swapped := part(1, 0, nothing)
+		swapped.Hash += access.Mix(4, 5) - access.Mix(3, 5)
+		untold := part(1, 0, int(e.Batch(nil, 1, 2)[0]))
+		untold.Missing = 0
+		for what, c := range map[string]struct {
+			parts    []Part
+			complete bool
+			samples  int64
+			missing  []int
+		}{
+			"everything":                  {[]Part{part(0, 0, nothing), part(1, 0, nothing)}, true, all, []int{}},
+			"from the middle on":          {[]Part{part(0, 2, nothing), part(1, 2, nothing)}, true, all * 3 / 5, []int{}},
+			"a sample twice":              {[]Part{part(0, 0, nothing), twice}, false, all, []int{}},
+			"a sample of another epoch":   {[]Part{part(0, 0, nothing), swapped}, false, all, []int{}},
+			"from different steps":        {[]Part{part(0, 0, nothing), part(1, 2, nothing)}, false, all/2 + all*3/10, []int{}},
+			"ranks that are not through":  {[]Part{{Rank: 1, Left: true}, {Rank: 0}}, false, 0, []int{0, 1}},
+			"one that is not through":     {[]Part{part(0, 0, nothing), {Rank: 1}}, false, all / 2, []int{1}},
+			"without one, and not a word": {[]Part{part(0, 0, nothing), untold}, false, all - 1, []int{}},
+		} {
+			r := Compare(e, c.parts)
+			if r.Epoch != 3 || r.Complete != c.complete || r.Samples != c.samples || !slices.Equal(r.Missing, c.missing) || r.Missing == nil {
+				t.Errorf("%s: %s: %+v", scheme, what, r)
+			}
+			if c.complete != (r.Expected == r.Delivered) && len(c.missing) == 0 && what != "from different steps" {
+				t.Errorf("%s: %s: expected %s, delivered %s", scheme, what, r.Expected, r.Delivered)
+			}
+		}
+		for without := range 40 { // left out by the policy for errors, and said so
+			if r := Compare(e, []Part{part(0, 0, without), part(1, 0, without)}); !r.Complete || r.Samples != all-all/40 {
+				t.Errorf("%s: without %d: %+v", scheme, without, r)
+			}
+		}
+	}
+}
+
+// through has ranks 2 and 3 finish epochs.
+func through(b *Book, epochs ...int) {
+	for _, e := range epochs {
+		for rank := 2; rank < 4; rank++ {
+			b.Begin(rank, e, 0)
+			b.Finish(rank, e, Delivered{Hash: uint64(rank), Samples: 1})
+		}
+	}
+}
+
+// TestParts: the ranks' parts are there when each is through, has left, or went on.
+func TestParts(t *testing.T) {
+	for what, last := range map[string]struct {
+		do   func(b *Book)
+		want Part
+	}{
+		"finishes": {func(b *Book) { b.Finish(3, 1, Delivered{Hash: 9, Samples: 4, Missing: 2}) }, Part{Rank: 3, From: 2, Finished: true, Delivered: Delivered{9, 4, 2}}},
+		"leaves":   {func(b *Book) { b.Leave(3) }, Part{Rank: 3, From: 2, Left: true}},
+		"goes on":  {func(b *Book) { b.Begin(3, 2, 0) }, Part{Rank: 3, From: 2, Left: true}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := NewBook([]int{2, 3})
+				var got []Part
+				var err error
+				asked := make(chan struct{})
+				go func() {
+					defer close(asked)
+					got, err = b.Parts(t.Context(), 1)
+				}()
+				waits := func(why string) {
+					t.Helper()
+					synctest.Wait()
+					select {
+					case <-asked:
+						t.Errorf("it did not wait %s: %+v", why, got)
+					default:
+					}
+				}
+				waits("for ranks that have not come")
+				b.Join(2)
+				b.Join(3)
+				b.Begin(2, 1, 2)
+				b.Begin(3, 1, 2)
+				b.Finish(2, 1, Delivered{Hash: 1})
+				waits("for the second rank")
+				b.Begin(3, 0, 0) // back, and again
+				b.Begin(3, 1, 2)
+				waits("for a rank that went back")
+				last.do(b)
+				<-asked
+				want := []Part{{Rank: 2, From: 2, Finished: true, Delivered: Delivered{Hash: 1}}, last.want}
+				if err != nil || !slices.Equal(got, want) {
+					t.Errorf("got %+v, %v; want %+v", got, err, want)
+				}
+			})
+		})
+	}
+}
+
+// TestPartsAgain: a rank that has left and joined is waited for; what it has finished stays, until it begins there again.
+func TestPartsAgain(t *testing.T) {
+	b := NewBook([]int{2, 3})
+	through(b, 0)
+	b.Leave(3)
+	b.Join(3)
+	if parts, err := b.Parts(t.Context(), 0); err != nil || !parts[1].Finished {
+		t.Errorf("%+v, %v", parts, err)
+	}
+	given, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := b.Parts(given, 1); !errors.Is(err, context.Canceled) {
+		t.Errorf("of an epoch that it may yet finish: %v", err)
+	}
+	b.Begin(3, 0, 4)
+	if _, err := b.Parts(given, 0); !errors.Is(err, context.Canceled) {
+		t.Errorf("of an epoch that it has begun again: %v", err)
+	}
+}
+
+// TestOnce: who asks while an epoch is audited, or later, is told the same; until a rank begins there again.
+func TestOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBook([]int{2, 3})
+		through(b, 0)
+		audits := 0
+		begun, end := make(chan struct{}), make(chan error)
+		audit := func(context.Context) (*Result, error) {
+			audits++
+			begun <- struct{}{}
+			return &Result{Samples: int64(audits)}, <-end
+		}
+		told := make(chan *Result)
+		ask := func(ctx context.Context) {
+			r, err := b.Once(ctx, 0, audit)
+			if err != nil {
+				r = nil
+			}
+			told <- r
+		}
+		go ask(t.Context())
+		<-begun
+		given, cancel := context.WithCancel(t.Context())
+		go ask(given)
+		go ask(t.Context())
+		synctest.Wait()
+		cancel()
+		if r := <-told; r != nil {
+			t.Errorf("who gave up is told %+v", r)
+		}
+		end <- errors.New("it went away")
+		if r := <-told; r != nil {
+			t.Errorf("who failed is told %+v", r)
+		}
+		<-begun // the one that waits takes over
+		end <- nil
+		if r := <-told; r == nil || r.Samples != 2 {
+			t.Errorf("who took over is told %+v", r)
+		}
+		go ask(t.Context())
+		if r := <-told; r == nil || r.Samples != 2 {
+			t.Errorf("who asks later is told %+v", r)
+		}
+		b.Begin(2, 0, 0)
+		go ask(t.Context())
+		<-begun
+		end <- nil
+		if r := <-told; r == nil || r.Samples != 3 {
+			t.Errorf("who asks when a rank has begun again is told %+v", r)
+		}
+	})
+}
+
+// TestKept: the book does not grow for ever, and says of what it knows nothing any more.
+func TestKept(t *testing.T) {
+	b := NewBook([]int{2, 3})
+	for epoch := range 3 * Kept {
+		through(b, epoch)
+		if _, err := b.Once(t.Context(), epoch, func(context.Context) (*Result, error) { return &Result{}, nil }); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(b.ways) > 2*Kept || len(b.audits) > Kept {
+		t.Errorf("%d ways and %d audits are kept", len(b.ways), len(b.audits))
+	}
+	const oldest = 2 * Kept
+	for _, epoch := range []int{oldest, 3*Kept - 1, 3 * Kept} {
+		if err := b.Check(epoch); err != nil {
+			t.Errorf("epoch %d: %v", epoch, err)
+		}
+	}
+	if err := b.Check(oldest - 1); err == nil || !strings.Contains(err.Error(), "from epoch 32 on") {
+		t.Error(err)
+	}
+	b.Begin(2, 4, 0) // again, long after
+	if err := b.Check(4); err != nil {
+		t.Errorf("an epoch that a rank has begun again: %v", err)
+	}
+}
