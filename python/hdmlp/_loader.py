@@ -381,7 +381,8 @@ class Loader:
                 "drop_last": self._spec["drop_last"]}
         for key, value in mine.items():
             if state.get(key) != value:
-                raise MismatchError(f"{key} is {value!r} here, but {state.get(key)!r} in the saved state", {
+                then = f": make the loader with seed={state.get(key)!r}" if key == "seed" else ""
+                raise MismatchError(f"{key} is {value!r} here, but {state.get(key)!r} in the saved state{then}", {
                     "key": key, "mine": value, "theirs": state.get(key)})
         self._start = int(state["epoch"]) * self.steps + int(state["step"])
         self._jump = True

@@ -349,7 +349,8 @@ class DataLoader(_Working):
                  name: Optional[str] = None, verify: bool = False, raw: Optional[bool] = None,
                  config_file: Optional[str] = None, **keys: Any):
         if not isinstance(dataset, Folder):
-            raise ConfigError(f"dataset={dataset!r}: must be an hdmlp.torch.ImageFolder")
+            what = "; a part of one needs a directory of its own" if isinstance(dataset, torch.utils.data.Subset) else ""
+            raise ConfigError(f"dataset={dataset!r}: must be an hdmlp.torch.ImageFolder{what}")
         self.batch_size = whole_number("batch_size", batch_size, 1)
         tail = "drop" if drop_last else "pad"
         self.sampler = sampler

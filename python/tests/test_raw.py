@@ -172,6 +172,9 @@ def test_state(daemon, folder):
     with data.DataLoader(folder, batch_size=5, seed=7) as loader:
         with pytest.raises(errors.MismatchError, match="5.*4"):
             loader.load_state_dict(state)
+    with data.DataLoader(folder, batch_size=4, seed=8) as loader:
+        with pytest.raises(errors.MismatchError, match="make the loader with seed=7"):
+            loader.load_state_dict(state)
 
 
 def test_acks_count_what_was_yielded(daemon, folder):

@@ -269,6 +269,8 @@ def test_samplers(daemon, folder):
         assert loader._spec["shuffle"] == "none"
     with pytest.raises(errors.ConfigError, match="RandomSampler"):
         ht.DataLoader(data, sampler=RandomSampler(data))
+    with pytest.raises(errors.ConfigError, match="Subset.*a directory of its own"):
+        ht.DataLoader(torch.utils.data.Subset(data, [1]))
     with ht.DataLoader(data, generator=torch.Generator().manual_seed(77)) as loader:
         assert loader.seed == 77
 

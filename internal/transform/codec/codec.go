@@ -148,7 +148,7 @@ func (d *Decoder) Header(src []byte) (Header, error) {
 		limit = MaxPixels
 	}
 	if int64(h.Width)*int64(h.Height) > limit {
-		return Header{}, fail(ErrTooLarge, "%v of %d x %d pixels, and the limit is %d", h.Format, h.Width, h.Height, limit)
+		return Header{}, fail(ErrTooLarge, "%v of %d x %d pixels, and max_pixels is %d", h.Format, h.Width, h.Height, limit)
 	}
 	return h, nil
 }
