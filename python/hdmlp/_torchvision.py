@@ -20,7 +20,8 @@ class Split:
     Attributes:
         described: transforms of :mod:`hdmlp.transforms`, in the order in which the daemon carries them out. Empty: it does
             nothing, and Python gets the sample's bytes.
-        rest: what runs in Python after it, as it was given.
+        rest: what runs in Python after it, as it was given; where v2's ToImage is before it, that first, which makes of the
+            tensor the ``tv_tensors.Image`` that the rest expects.
         hands: what the first of ``rest`` is to be given: ``"bytes"`` where nothing is described; ``"image"``: a PIL image (mode L
             with one channel, else RGB) of the daemon's uint8 array of height, width, channels; ``"tensor"``: the tensor as it is,
             or the array that Reshape made.
@@ -55,7 +56,8 @@ def split(transforms: Any) -> Split:
         stage = any(isinstance(t, (ours.ToTensor, ours.Reshape)) for t in given)
         return Split(given, [], "tensor" if stage else "image", "")
     state = _State()
-    best: Tuple[int, List[Any], str] = (0, [], "bytes")
+    best: Tuple[int, List[Any], List[Any], str] = (0, [], [], "bytes")
+    wraps: List[Any] = []  # the ToImage whose tv_tensors.Image there is
     why = ""
     for i, t in enumerate(given):
         try:
@@ -64,17 +66,19 @@ def split(transforms: Any) -> Split:
         except _Unknown as e:
             why = str(e)
             break
+        if _name(t) in ("ToImage", "ToPureTensor"):
+            wraps = [t] if _name(t) == "ToImage" else []
         if state.size is not None or state.array:
-            best = i + 1, state.described(), "tensor" if state.tensor or state.array else "image"
+            best = i + 1, state.described(), wraps, "tensor" if state.tensor or state.array else "image"
             why = ""
         else:
             why = "images have no fixed size after it; add CenterCrop or RandomCrop, or resize to a height and a width"
-    done, described, hands = best
+    done, described, wraps, hands = best
     rest = given[done:]
     _refuse_ours(rest, lambda: f"after {given[done]!r}, which the daemon can not do ({why})")
     if done < len(given) and not why:
         why = "it follows what the daemon can not do"
-    return Split(described, rest, hands, why)
+    return Split(described, wraps + rest if rest else [], hands, why)
 
 
 def in_python(transforms: Any, why: str) -> Split:

@@ -307,9 +307,11 @@ def test_v2(v2):
     assert T.split([crop, flip, image, to_float, norm]).rest == []
     blur = v2.GaussianBlur()
     for given, rest in [
-        ([crop, image, blur, to_float], [blur, to_float]),
-        ([crop, image, v2.ToDtype(dtype=torch.float32, scale=False)], 1),
-        ([crop, image, v2.ToDtype(dtype={"others": None}, scale=True)], 1),
+        ([crop, image, blur, to_float], 3),  # the rest begins with ToImage, as it makes its kind of tensor of any
+        ([crop, image, v2.ToPureTensor(), blur, to_float], 2),
+        ([image, crop, flip, to_float, blur], [image, blur]),
+        ([crop, image, v2.ToDtype(dtype=torch.float32, scale=False)], 2),
+        ([crop, image, v2.ToDtype(dtype={"others": None}, scale=True)], 2),
         ([image, to_float, crop], 3),  # resized as floats, which are not rounded
         ([image, v2.RandomResizedCrop(**{**vars(crop), "antialias": False})], 2),
         ([crop, v2.Pad(padding=1, fill={}, padding_mode="constant")], 1),
