@@ -11,6 +11,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import zlib
 
 import kubernetes_validate
 import pytest
@@ -37,6 +38,29 @@ with DataLoader(ImageFolder(sys.argv[1]), batch_size=32, seed=42, epochs=4) as l
     for epoch in range(4):
         for samples, labels in loader:
             pass
+"""
+
+#: A script that goes on from its state: alone up to a step in the middle of the second epoch, with another to the end.
+ELASTIC = """
+import json, os, signal, sys, zlib
+from hdmlp.data import DataLoader, Folder
+
+rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+with DataLoader(Folder(sys.argv[1]), batch_size=12 // world, seed=42, epochs=4) as loader, open(f"given-{world}-{rank}", "w") as given:
+    if os.path.exists("state"):
+        with open("state") as file:
+            loader.load_state_dict(json.load(file))
+    for epoch in range(loader.state_dict()["epoch"], 4):
+        for step, (samples, _) in enumerate(loader):
+            given.write(json.dumps([zlib.crc32(sample) for sample in samples]) + "\\n")
+            if (world, epoch, step) == (1, 1, 9):
+                given.close()
+                with open("state.new", "w") as file:
+                    json.dump(loader.state_dict(), file)
+                os.rename("state.new", "state")
+                signal.pause()  # until torchrun ends it
+    with open(f"read-{rank}", "w") as file:
+        json.dump({place["place"]: place["samples"] for place in loader.report()["places"]}, file)
 """
 
 
@@ -165,6 +189,34 @@ def test_torchrun(hosts, folder, alone, work):
     line, = documented("README.md", "torchrun", folder)
     together(hosts, [line, line], work)
     check(work, alone, first=int(work.records()[0]["host"][-1]))  # the rendezvous numbers the hosts
+
+
+def test_torchrun_with_another_number_of_nodes(hosts, folder, tmp_path):
+    """A second node comes when the first has trained for a while: torchrun starts again, the stream goes on, and nothing is read again."""
+    (tmp_path / "train.py").write_text(ELASTIC)
+    line = ("torchrun --nnodes=1:2 --nproc_per_node=1 --max_restarts=1 --monitor_interval=0.5 --rdzv_backend=c10d "
+            f"--rdzv_endpoint=node0:29500 --rdzv_conf last_call_timeout=1 train.py {shlex.quote(folder)}")
+    environment = {"HDMLP_LINGER": "20s", "HDMLP_SOCKET": "elastic"}
+    processes = []
+    for node in range(2):
+        processes.append(hosts.start(node, line, environment, cwd=str(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
+        if node == 0:
+            hosts.wait_for(0, f"ls {tmp_path}/state 2>/dev/null", f"{tmp_path}/state", timeout=60)
+    ends = [hosts.end(process) for process in processes]
+    assert [status for status, _ in ends] == [0, 0], ends
+
+    def given(world):
+        ranks = []
+        for rank in range(world):
+            with open(tmp_path / f"given-{world}-{rank}") as file:
+                ranks.append([json.loads(line) for line in file])
+        return [sorted(sum(step, [])) for step in zip(*ranks, strict=True)]
+
+    expected = [sorted(map(zlib.crc32, samples)) for epoch in reference(folder, 12, EPOCHS, SEED, False, 0, 1) for samples, _ in epoch]
+    assert given(1) + given(2) == expected
+    for rank in range(2):
+        with open(tmp_path / f"read-{rank}") as file:
+            assert json.load(file)["source"] == 0
 
 
 def needed(*programs):
