@@ -59,7 +59,7 @@ var rooms = []struct {
 	{"internal/scenario", []string{"internal/access", "internal/perfmodel", "internal/simulate", "internal/stats", "internal/config/size", "internal/config/suggest", "internal/dataset"}},
 	{"internal/report", []string{"internal/config/size", "internal/simulate"}},
 	{"internal/report/prometheus", []string{"internal/stats"}},
-	{"internal/daemon", []string{"internal/config", "internal/dataset", "internal/storageclass", "internal/protocol", "internal/prefetch", "internal/job", "internal/stats"}},
+	{"internal/daemon", []string{"internal/protocol", "internal/prefetch", "internal/job", "internal/stats"}},
 	{"internal/top", []string{"internal/config/size", "internal/stats"}},
 	{"internal/devcluster", nil},
 	{"bench/throttle", nil},
@@ -74,7 +74,7 @@ var testsOnly = map[string][]string{
 	"internal/storageclass/file":   {"internal/storageclass/storageclasstest"},
 	"internal/prefetch":            {"internal/storageclass/memory", "internal/storageclass/file"},
 	"internal/job":                 {"internal/storageclass/memory", "internal/storageclass/file", "internal/dataset/folder"},
-	"internal/daemon":              {"internal/storageclass/memory", "internal/dataset/folder"},
+	"internal/daemon":              {"internal/config", "internal/dataset", "internal/storageclass", "internal/storageclass/memory", "internal/dataset/folder"},
 }
 
 // pure rooms compute: they do no I/O and know neither the network nor the system.

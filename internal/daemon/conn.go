@@ -84,7 +84,7 @@ func (x *conn) run(ctx context.Context) {
 
 // refuse ends a connection that broke the rules, with a word of why.
 func (x *conn) refuse(err error) {
-	m := errorMessage(err)
+	m := job.Message(err)
 	if m.Kind == protocol.KindProtocol || m.Kind == protocol.KindPermission {
 		x.log.Warn("connection refused", "error", err)
 	}
@@ -197,7 +197,7 @@ func (x *conn) open(ctx context.Context, p []byte) error {
 				x.log.Warn("job refused", "job", m.Job, "rank", m.Rank, "error", err)
 			}
 			x.holds.Store(false)
-			_ = x.sendJSON(protocol.Error, errorMessage(err))
+			_ = x.sendJSON(protocol.Error, job.Message(err))
 			return
 		}
 		x.log.Info("rank joined", "job", m.Job, "rank", m.Rank, "world_size", m.WorldSize)
@@ -216,7 +216,7 @@ func (x *conn) open(ctx context.Context, p []byte) error {
 			}
 		}
 		if err := x.sendJSON(protocol.Opened, rank.Opened()); errors.Is(err, protocol.ErrProtocol) {
-			_ = x.sendJSON(protocol.Error, errorMessage(tooLong("the answer to OPEN", err)))
+			_ = x.sendJSON(protocol.Error, job.Message(tooLong("the answer to OPEN", err)))
 		}
 	})
 	return nil
@@ -235,7 +235,7 @@ func (x *conn) iterate(ctx context.Context, p []byte) error {
 	x.stopStage()
 	epoch, step := int(m.Epoch), int(m.Step)
 	if err := rank.Check(epoch, step); err != nil {
-		e := errorMessage(err)
+		e := job.Message(err)
 		e.Generation = m.Generation
 		_ = x.sendJSON(protocol.Error, e)
 		return nil
@@ -252,7 +252,7 @@ func (x *conn) iterate(ctx context.Context, p []byte) error {
 		case err == nil:
 			_ = x.send(protocol.AppendEnd(nil, s.generation))
 		default:
-			e := errorMessage(err)
+			e := job.Message(err)
 			e.Generation = s.generation
 			_ = x.sendJSON(protocol.Error, e)
 		}

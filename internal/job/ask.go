@@ -23,6 +23,9 @@ func (j *Job) answer(ctx context.Context, what string) []byte {
 	if text, ok := strings.CutPrefix(what, askAudit); ok {
 		return j.answerAudit(ctx, text)
 	}
+	if text, ok := strings.CutPrefix(what, askStopped); ok {
+		return j.answerStopped(text)
+	}
 	if what != askReport {
 		return nil
 	}

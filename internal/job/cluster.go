@@ -39,6 +39,10 @@ type others struct {
 	rooms    []placement.Node // of all nodes
 	roster   roster
 
+	back  chan struct{}      // has a token when a node may have come back
+	hush  context.CancelFunc // ends tellStops
+	tells sync.WaitGroup
+
 	mu   sync.Mutex
 	last map[int]heard // what nodes last said of themselves
 	told map[nodeEpoch][]audit.Part
@@ -77,6 +81,9 @@ func (o *others) connect() {
 			o.note(n, false)
 		}
 	}
+	ctx, cancel := context.WithCancel(context.Background())
+	o.hush = cancel
+	o.tells.Go(func() { o.tellStops(ctx) })
 }
 
 // note takes notice that a node is there, or gone.
@@ -86,6 +93,10 @@ func (o *others) note(node int, there bool) {
 	}
 	o.peers.SetAlive(node, there)
 	o.roster.note(node, there)
+	select {
+	case o.back <- struct{}{}:
+	default:
+	}
 }
 
 func (o *others) nodes() int { return o.job.message.Cluster.Nodes }
@@ -185,6 +196,10 @@ func (o *others) planned(ctx context.Context) error {
 
 // close leaves the cluster; nobody asks or is asked any more.
 func (o *others) close() {
+	if o.hush != nil {
+		o.hush()
+		o.tells.Wait()
+	}
 	if o.server != nil {
 		o.server.Close()
 		<-o.ended

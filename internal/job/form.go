@@ -49,7 +49,7 @@ func (j *Job) form(ctx context.Context, progress func(protocol.ProgressMessage))
 	if err != nil {
 		return err
 	}
-	o := &others{job: j, me: j.message.Cluster.Node, last: make(map[int]heard), told: make(map[nodeEpoch][]audit.Part)}
+	o := &others{job: j, me: j.message.Cluster.Node, last: make(map[int]heard), told: make(map[nodeEpoch][]audit.Part), back: make(chan struct{}, 1)}
 	if o.tls, err = j.tls(); err != nil {
 		return badInput("%v", err)
 	}

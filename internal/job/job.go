@@ -48,6 +48,7 @@ type Job struct {
 	others       *others // nil: the job has one node
 	faults       *prefetch.Faults
 	book         *audit.Book
+	stops        *stops
 	warnings     []string
 	fillRead     *prefetch.Ledger // source reads of the filler, and for other nodes
 
@@ -110,6 +111,7 @@ func (n *Node) Open(ctx context.Context, m protocol.OpenMessage, progress func(p
 			ready: make(chan struct{}), changed: make(chan struct{}), warnings: []string{},
 			ranks: make(map[int]*Rank), ledgers: make(map[int]*prefetch.Ledger),
 		}
+		j.stops = j.newStops()
 		j.life, j.end = context.WithCancelCause(context.Background())
 		n.jobs[m.Job] = j
 	}

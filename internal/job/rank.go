@@ -149,8 +149,20 @@ func (r *Rank) Check(epoch, step int) error {
 	return nil
 }
 
-// Run stages batches from (epoch, step) on; see prefetch.Stager.Run. It ends with the job's error if that fails.
+// Run stages batches from (epoch, step) on; see prefetch.Stager.Run. It ends with the job's error if that fails, and before the batch at which
+// another rank's Run ended with an error, on whatever node, with that error.
 func (r *Rank) Run(ctx context.Context, epoch, step int, emit func(*prefetch.Batch) error) error {
+	within, cancel := context.WithCancel(ctx)
+	defer cancel()
+	run := r.job.stops.begin(r.rank, epoch*r.job.stream.Steps()+step, cancel)
+	err := r.stage(within, epoch, step, func(b *prefetch.Batch) error {
+		return run.hand(func() error { return emit(b) })
+	})
+	return run.end(err, ctx.Err() != nil)
+}
+
+// stage is Run, whatever other ranks do.
+func (r *Rank) stage(ctx context.Context, epoch, step int, emit func(*prefetch.Batch) error) error {
 	j := r.job
 	if err := j.failure(); err != nil {
 		return err

@@ -27,7 +27,8 @@ class HDMLPError(RuntimeError):
 
     Attributes:
         kind: the error's kind in the protocol, such as ``"config"``.
-        details: what the daemon said beside the message; a dict, often empty.
+        details: what the daemon said beside the message; a dict, often empty. Where the iteration ended because another
+            rank's did, it has ``rank``, and in a job on several nodes ``node`` and ``host``.
     """
 
     kind = "internal"
@@ -84,11 +85,12 @@ class DatasetNotFoundError(DatasetError, FileNotFoundError):
 
 
 class SampleError(HDMLPError):
-    """A sample could not be read.
+    """A sample could not be read, here or on another rank of the job: it ends the iteration on all of them.
 
     Attributes:
         sample: its ID, an int in [0, number of samples), or None.
         path: its path, a str, or None.
+        rank: another rank, if it is that one's iteration that could not go on; None: it is this one's.
     """
 
     kind = "sample"
@@ -100,6 +102,10 @@ class SampleError(HDMLPError):
     @property
     def path(self) -> Optional[str]:
         return self.details.get("path")
+
+    @property
+    def rank(self) -> Optional[int]:
+        return self.details.get("rank")
 
 
 class MismatchError(_WrongInput):

@@ -1,0 +1,85 @@
+package job
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"os"
+	"time"
+)
+
+const (
+	// askStopped begins what tells the other nodes of this node's stops; a list of them in JSON follows. Any answer says that it was heard.
+	askStopped = "stopped "
+	// stoppedPause lies between two attempts to tell a node that is there, and did not answer.
+	stoppedPause = 250 * time.Millisecond
+)
+
+// tellStops tells the other nodes of this node's stops, whenever these change, until ctx ends: and once more then, because a process that does not expect
+// an error leaves the job with it. What is told is always the whole list: a node that was cut off is told when it is back what it has missed.
+func (o *others) tellStops(ctx context.Context) {
+	heard := make([]int, o.nodes()) // by node, the version of the list that it was last told
+	for {
+		list, version, changed := o.job.stops.own()
+		var again <-chan time.Time
+		if o.untold(heard, version) {
+			round, cancel := context.WithTimeout(context.Background(), askTime)
+			for n, answer := range o.cluster.Ask(round, askStopped+string(marshal(list))) {
+				if answer != nil {
+					heard[n] = version
+				}
+			}
+			cancel()
+			if o.untold(heard, version) {
+				again = time.After(stoppedPause)
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		select {
+		case <-changed:
+		case <-o.back:
+		case <-again:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// untold tells whether a node that can be asked was not told of this version.
+func (o *others) untold(heard []int, version int) bool {
+	for n, last := range heard {
+		if n != o.me && last < version && o.cluster.Alive(n) && (o.me == 0 || o.cluster.Alive(0)) {
+			return true
+		}
+	}
+	return false
+}
+
+// newStops returns the stops of a job that nobody has begun.
+func (j *Job) newStops() *stops {
+	node, host := 0, ""
+	if spans(&j.message) {
+		node = j.message.Cluster.Node
+		host, _ = os.Hostname()
+		host = cmp.Or(host, "without a name")
+	}
+	return newStops(node, host, func(told error) { j.log.Warn(told.Error()) })
+}
+
+// answerStopped hears another node's stops. It needs no job that is open: a rank that has not begun is told as well when it does.
+func (j *Job) answerStopped(text string) []byte {
+	var list []stop
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		j.log.Warn("a node says what is no list of ranks that stopped", "error", err)
+		return nil
+	}
+	for _, p := range list {
+		if p.Rank < 0 || p.Rank >= j.message.WorldSize || p.Node < 0 || p.Node >= j.message.Cluster.Nodes || p.Round < 0 || p.At < 0 {
+			j.log.Warn("a node says what is no list of ranks that stopped", "rank", p.Rank, "node", p.Node)
+			return nil
+		}
+	}
+	j.stops.hear(list)
+	return []byte{}
+}

@@ -1,0 +1,47 @@
+package job
+
+import (
+	"errors"
+	"syscall"
+
+	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+)
+
+// onlyProblem tells whether the configuration has one problem and no more.
+func onlyProblem(err error) bool {
+	joined, ok := err.(interface{ Unwrap() []error }) // as config.Resolve returns it
+	return ok && len(joined.Unwrap()) == 1
+}
+
+// Message makes of any error what a process is told.
+func Message(err error) *protocol.ErrorMessage {
+	var message *protocol.ErrorMessage
+	var sample *dataset.SampleError
+	var set *dataset.Error
+	var limit *storageclass.LimitError
+	var problem *config.Problem
+	var tooLarge *config.LimitError
+	switch {
+	case errors.As(err, &message):
+		copied := *message
+		return &copied
+	case errors.As(err, &sample):
+		return &protocol.ErrorMessage{Kind: protocol.KindSample, Message: err.Error(), Details: map[string]any{"sample": sample.ID, "path": sample.Path}}
+	case errors.As(err, &set):
+		return &protocol.ErrorMessage{Kind: protocol.KindDataset, Message: err.Error(), Details: map[string]any{"path": set.Path}}
+	case errors.As(err, &limit):
+		return &protocol.ErrorMessage{Kind: protocol.KindLimit, Message: err.Error(), Details: map[string]any{"need": limit.Need, "limit": limit.Limit}}
+	case onlyProblem(err) && errors.As(err, &tooLarge):
+		return &protocol.ErrorMessage{Kind: protocol.KindLimit, Message: err.Error(), Details: map[string]any{"need": tooLarge.Need, "limit": tooLarge.Limit}}
+	case errors.As(err, &problem):
+		return &protocol.ErrorMessage{Kind: protocol.KindConfig, Message: err.Error()}
+	case errors.Is(err, protocol.ErrProtocol):
+		return &protocol.ErrorMessage{Kind: protocol.KindProtocol, Message: err.Error()}
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ENOMEM), errors.Is(err, syscall.ENOSPC):
+		return &protocol.ErrorMessage{Kind: protocol.KindLimit, Message: err.Error()}
+	}
+	return &protocol.ErrorMessage{Kind: protocol.KindInternal, Message: err.Error()}
+}
