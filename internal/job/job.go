@@ -85,6 +85,9 @@ func (n *Node) Open(ctx context.Context, m protocol.OpenMessage, progress func(p
 	if m.WorldSize < 1 || m.Rank < 0 || m.Rank >= m.WorldSize {
 		return nil, badInput("rank %d is outside the world size %d: ranks are 0 to %d", m.Rank, m.WorldSize, m.WorldSize-1)
 	}
+	if len(m.Job) > protocol.MaxJob {
+		return nil, badInput("the job's name has %d bytes, %d are allowed: %.40s...", len(m.Job), protocol.MaxJob, m.Job)
+	}
 	cfg, err := n.Resolve(m.Settings)
 	joins := false
 	if err != nil && n.has(&m) {

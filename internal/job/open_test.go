@@ -81,6 +81,7 @@ func TestRefused(t *testing.T) {
 	}{
 		{protocol.KindConfig, []string{"rank 2", "world size 2", "0 to 1"}, func(m *protocol.OpenMessage) { m.Rank = 2 }},
 		{protocol.KindConfig, []string{"rank -1"}, func(m *protocol.OpenMessage) { m.Rank = -1 }},
+		{protocol.KindConfig, []string{"job's name has 257 bytes"}, func(m *protocol.OpenMessage) { m.Job = strings.Repeat("j", 257) }},
 		{protocol.KindConfig, []string{"world size 0"}, func(m *protocol.OpenMessage) { m.WorldSize = 0 }},
 		{protocol.KindConfig, []string{"41", "larger than the dataset of 40 samples", "batch_size"}, func(m *protocol.OpenMessage) { m.Stream.GlobalBatch = 41 }},
 		{protocol.KindConfig, []string{"GlobalBatch", "0"}, func(m *protocol.OpenMessage) { m.Stream.GlobalBatch = 0 }},

@@ -7,6 +7,7 @@ start their processes by srun, one per node, and what Slurm says is about those.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import logging
 import os
@@ -18,6 +19,9 @@ from . import _nodes
 from .errors import ConfigError
 
 log = logging.getLogger("hdmlp")
+
+#: Bytes of a job's name, at most (docs/FORMATS.md).
+LONGEST_KEY = 256
 
 
 class Place(NamedTuple):
@@ -150,7 +154,11 @@ def job_key(place: Place, name: str, environ: Optional[Mapping[str, str]] = None
         environ: the environment, ``os.environ`` by default.
     """
     environ = os.environ if environ is None else environ
-    return f"{_launch_key(place, environ)}/{name}"
+    key = f"{_launch_key(place, environ)}/{name}"
+    if len(key.encode()) <= LONGEST_KEY:
+        return key
+    digest = hashlib.sha256(key.encode()).hexdigest()[:32]
+    return f"{key.encode()[:LONGEST_KEY - 1 - len(digest)].decode(errors='ignore')}-{digest}"
 
 
 def _launch_key(place: Place, environ: Mapping[str, str]) -> str:

@@ -153,6 +153,19 @@ def test_keys():
     assert key(one, "0", master) == key(one, "0", master) != key(one, "1", master)
 
 
+def test_long_keys_are_cut():
+    two = launcher.Place(0, 2, 0, "")
+
+    def key(run, name="0"):
+        return launcher.job_key(two, name, {"TORCHELASTIC_RUN_ID": run, "MASTER_ADDR": "n1", "MASTER_PORT": "29500"})
+
+    fits = "x" * (launcher.LONGEST_KEY - len(key("x")) + 1)
+    assert key(fits) == f"torchrun-{fits}-0-n1:29500/0" and len(key(fits)) == launcher.LONGEST_KEY
+    long = [key(fits + "x"), key(fits + "y"), key(fits + "x", "1"), key("\u00e4" * 300)]
+    assert len(set(long)) == 4 and all(launcher.LONGEST_KEY - 1 <= len(k.encode()) <= launcher.LONGEST_KEY for k in long)
+    assert long[0] == key(fits + "x") and long[0].startswith("torchrun-xxx")
+
+
 def test_a_launch_of_mpich_has_a_name():
     """The same for all ranks, whatever stands between mpirun and them, and another one each time."""
     if not os.path.exists("/usr/bin/mpirun.mpich"):
