@@ -75,6 +75,8 @@ def split(transforms: Any) -> Split:
             why = "images have no fixed size after it; add CenterCrop or RandomCrop, or resize to a height and a width"
     done, described, wraps, hands = best
     rest = given[done:]
+    if rest and isinstance(rest[0], ours.Transform):
+        raise TypeError(f"{rest[0]!r} can not stand here: {why}")
     _refuse_ours(rest, lambda: f"after {given[done]!r}, which the daemon can not do ({why})")
     if done < len(given) and not why:
         why = "it follows what the daemon can not do"
@@ -94,8 +96,8 @@ def in_python(transforms: Any, why: str) -> Split:
 def _refuse_ours(rest: Iterable[Any], why: Callable[[], str]) -> None:
     for t in rest:
         if isinstance(t, ours.Transform):
-            raise TypeError(f"{t!r} describes what the daemon does, and can not run in Python {why()}; "
-                            f"use torchvision.transforms.{type(t).__name__}")
+            theirs = "" if isinstance(t, (ours.ImgDecode, ours.Reshape, ours.ScaleShift16)) else f"; use torchvision.transforms.{type(t).__name__}"
+            raise TypeError(f"{t!r} describes what the daemon does, and can not run in Python {why()}{theirs}")
 
 
 class _Unknown(Exception):
@@ -166,11 +168,6 @@ def _within(t: Any) -> str:
         if _name(value) == "Compose" and not _name(t):
             return f" (if all that it does is its {name}, give .{name} in its place)"
     return ""
-
-
-#: The transforms of images.
-_IMAGE = (ours.ImgDecode, ours.Resize, ours.CenterCrop, ours.RandomCrop, ours.RandomResizedCrop, ours.RandomHorizontalFlip,
-          ours.RandomVerticalFlip, ours.Pad, ours.ColorJitter, ours.Grayscale)
 
 
 class _Convert(NamedTuple):
@@ -292,7 +289,7 @@ class _State:
             if self.described():
                 raise _Unknown("it must be the first of the list")
             self.channels = 1 if step.mode == "L" else 3
-        elif not isinstance(step, _IMAGE):
+        elif isinstance(step, (ours.Reshape, ours.ScaleShift16)):
             raise _Unknown("HDMLP can not do it here")
         if self.tensor:
             self.movable(step)

@@ -228,6 +228,13 @@ def test_a_class_is_no_transform(given):
 def test_ours_can_not_run_in_python():
     with pytest.raises(TypeError, match="CenterCrop.*can not run in Python after"):
         T.split([V.RandomRotation(5), T.CenterCrop(3)])
+    for given, message in [
+        ([T.Resize((9, 9)), T.ScaleShift16(1, 2), abs], r"^ScaleShift16.* can not stand here: HDMLP can not do it here"),
+        ([T.CenterCrop(3), T.Normalize(1, 1), abs], "^Normalize.* can not stand here: it needs a tensor"),
+        ([abs, T.Reshape(1, 1, 1)], r"^Reshape.* can not run in Python after .*knows\)$"),
+    ]:
+        with pytest.raises(TypeError, match=message):
+            T.split(given)
     # Lists of ours alone are the daemon's to refuse.
     assert T.split([T.Resize(256), T.ToTensor()]).rest == []
     assert T.split([T.Reshape(1, 2, 3), T.ScaleShift16(1, 2)]).hands == "tensor"
