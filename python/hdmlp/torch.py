@@ -60,6 +60,9 @@ def _transform(transform: Any, transforms: Any) -> Optional[Callable]:
         raise ConfigError("transform and transforms are the same: give one of them")
     given = transform if transform is not None else transforms
     if isinstance(given, (list, tuple)):
+        for i, t in enumerate(given):
+            if not callable(t) and not isinstance(t, (list, tuple)):
+                raise ConfigError(f"transform[{i}]={t!r}: must be callable")
         given = Composed(given) if given else None
     if given is not None and not callable(given):
         raise ConfigError(f"transform={given!r}: must be callable")

@@ -120,6 +120,13 @@ def test_ours_are_not_for_python(folder):
         data.DataLoader(folder, 4, transforms=[V.Resize((9, 9)), V.RandomRotation(3)])
 
 
+def test_no_transforms(folder):
+    for given, message in ((dict(transform=[*TENSOR, 5]), r"transform\[2\]=5: must be callable"), (dict(transform="Resize"), "must be callable"),
+                           (dict(transform=TENSOR, transforms=TENSOR), "give one of them")):
+        with pytest.raises(errors.ConfigError, match=message):
+            ht.ImageFolder(folder, **given)
+
+
 def test_raw_stays_raw(folder):
     with ht.DataLoader(ht.ImageFolder(folder, TENSOR), 4, shuffle=False, raw=True) as loader:
         files = [read(path) for path, _ in loader.dataset.samples]
