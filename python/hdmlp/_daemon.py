@@ -14,7 +14,7 @@ from typing import Any, Dict, Optional
 
 from . import _protocol as protocol
 from ._version import __version__
-from .errors import (DaemonDied, DaemonNotFoundError, PermissionError_, ProtocolError,
+from .errors import (ConfigError, DaemonDied, DaemonNotFoundError, PermissionError_, ProtocolError,
                      from_answer)
 
 log = logging.getLogger("hdmlp")
@@ -155,6 +155,7 @@ def connect() -> Client:
     """Connects to the user's daemon on this node, starting it if there is none.
 
     Raises:
+        ConfigError: it does not start because of what it is configured with, by variables or file.
         DaemonDied: it does not start or does not answer within 10 seconds.
         DaemonNotFoundError: there is no binary to start.
         PermissionError_: the socket belongs to another user.
@@ -177,6 +178,9 @@ def connect() -> Client:
             elif gone > 0.5 or (gone > 0.1 and code == 0):
                 # It ended and nobody else took its place. One that lost to a daemon
                 # on its way out says so with 0 and may be tried again.
+                words = last_words(started.log)
+                if code == 2 and words:  # wrong input
+                    raise ConfigError(words.removeprefix("hdmlp: "))
                 if code != 0 or attempts >= 3:
                     raise died(f"the HDMLP daemon ended at its start with status {code}", started.log)
                 started.close()

@@ -23,6 +23,17 @@ def test_its_last_words_when_it_does_not_start(socket_name, tmp_path, monkeypatc
     assert time.monotonic() - begin < 3
 
 
+def test_wrong_configuration_is_no_death(socket_name, monkeypatch):
+    """A daemon that is yet to be started says of a variable what one that runs does."""
+    try:
+        _daemon.find_binary()
+    except errors.DaemonNotFoundError as error:
+        pytest.skip(str(error))
+    monkeypatch.setenv("HDMLP_PORT", "x")
+    with pytest.raises(errors.ConfigError, match=r'^port = "x" \(HDMLP_PORT\): not a whole number; allowed: '):
+        _daemon.connect()
+
+
 def test_losing_the_race_is_fine(socket_name, tmp_path, monkeypatch, daemon_later):
     monkeypatch.setenv("HDMLP_BINARY", script(tmp_path / "hdmlp", "exit 0\n"))
     daemon_later(0.3)

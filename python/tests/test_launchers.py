@@ -210,7 +210,7 @@ def test_torchrun_with_another_number_of_nodes(hosts, folder, tmp_path):
         for rank in range(world):
             with open(tmp_path / f"given-{world}-{rank}") as file:
                 ranks.append([json.loads(line) for line in file])
-        return [sorted(sum(step, [])) for step in zip(*ranks, strict=True)]
+        return [sorted(sum(step, [])) for step in zip(*ranks)]
 
     expected = [sorted(map(zlib.crc32, samples)) for epoch in reference(folder, 12, EPOCHS, SEED, False, 0, 1) for samples, _ in epoch]
     assert given(1) + given(2) == expected
