@@ -25,10 +25,12 @@ import (
 func (d *Decoder) decodeWebP(
 	dst *pixels.Image, src []byte, h *Header, want Want, region image.Rectangle,
 ) (image.Point, error) {
-	// libwebp needs not see the end of an image to decode a part of it.
-	if size := int64(binary.LittleEndian.Uint32(src[4:])) + 8; size > int64(len(src)) {
+	// libwebp needs not see the end of an image to decode a part of it, and would take what lies behind the end for pixels.
+	size := int64(binary.LittleEndian.Uint32(src[4:])) + 8
+	if size > int64(len(src)) {
 		return image.Point{}, fail(ErrTruncated, "WebP of %d bytes that says it has %d", len(src), size)
 	}
+	src = src[:size]
 	region = upsampled(region).Intersect(image.Rect(0, 0, h.Width, h.Height))
 	dst.Reset(region.Dx(), region.Dy(), 3)
 	switch status := C.codec_webp_decode(

@@ -4,6 +4,7 @@ package codec
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
@@ -40,5 +41,25 @@ func TestWebPWithoutCgo(t *testing.T) {
 		if other := decodeWebPGo(&b, src, &h, Want{}); err == nil || other == nil {
 			t.Errorf("%s, one column too wide: %v, and without cgo: %v", name, err, other)
 		}
+	}
+}
+
+// TestWebPEnd: what lies behind the end that a WebP names is none of its pixels, and may be anything.
+func TestWebPEnd(t *testing.T) {
+	var d Decoder
+	defer d.Close()
+	var a, b pixels.Image
+	src := read(t, "testdata", "lossless.webp")
+	longer := append(bytes.Clone(src), "behind the end"...)
+	if _, err := d.Decode(&a, src, Want{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Decode(&b, longer, Want{}); err != nil || !bytes.Equal(a.Pix, b.Pix) {
+		t.Errorf("with bytes behind the end: %v", err)
+	}
+	const damage = 320 // takes more bits than were there, so that the last pixels would lie behind the end
+	pushed := slices.Concat(src[:damage], bytes.Repeat([]byte{0xff}, 40), src[damage:])
+	if _, err := d.Decode(&b, pushed, Want{}); err == nil {
+		t.Error("pixels behind the end are taken")
 	}
 }
