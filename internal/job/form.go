@@ -250,36 +250,3 @@ func clusterError(me int, err error) error {
 	}
 	return badInput("the nodes of the job did not come together: %v", err)
 }
-
-// facts are what all nodes must agree on.
-func (j *Job) facts() []cluster.Fact {
-	m := &j.message
-	fingerprint := j.dataset.Index().Fingerprint()
-	seed := "drawn"
-	if m.Stream.Seed != nil {
-		seed = strconv.FormatUint(*m.Stream.Seed, 10)
-	}
-	facts := []cluster.Fact{
-		{Key: "hdmlp's version", Value: j.node.kinds.Version},
-		{Key: "protocol", Value: strconv.Itoa(protocol.Version)},
-		{Key: "dataset fingerprint", Value: fmt.Sprintf("%x", fingerprint[:8])},
-		{Key: "seed", Value: seed},
-		{Key: "transforms", Value: listed(m)},
-	}
-	for _, f := range []struct {
-		key   string
-		value any
-	}{
-		{"epochs", m.Stream.Epochs},
-		{"global batch size", m.Stream.GlobalBatch},
-		{"drop_last", m.Stream.DropLast},
-		{"shuffle", m.Stream.Shuffle},
-		{"scheme", m.Stream.Scheme},
-		{"tail", m.Stream.Tail},
-		{"policy", j.cfg.Policy},
-		{"on_error", j.cfg.OnError},
-	} {
-		facts = append(facts, cluster.Fact{Key: f.key, Value: fmt.Sprint(f.value)})
-	}
-	return facts
-}

@@ -1,16 +1,13 @@
 package job
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,7 +19,6 @@ import (
 	"github.com/hdmlp/hdmlp/internal/prefetch"
 	"github.com/hdmlp/hdmlp/internal/preprocess"
 	"github.com/hdmlp/hdmlp/internal/protocol"
-	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/transform"
 )
 
@@ -101,34 +97,11 @@ func (n *Node) Open(ctx context.Context, m protocol.OpenMessage, progress func(p
 	if joins && !n.has(&m) {
 		return n.Open(ctx, m, progress) // it ended just now
 	}
-	n.mu.Lock()
-	if n.closed {
-		n.mu.Unlock()
-		return nil, &protocol.ErrorMessage{Kind: protocol.KindBusy, Message: "the daemon ends: start the process again"}
+	j, made, err := n.enter(m, cfg)
+	if err != nil {
+		return nil, err
 	}
-	j := n.jobs[m.Job]
-	mine := j == nil
-	if mine {
-		j = &Job{
-			node: n, log: n.log.With("job", m.Job), message: m, cfg: cfg, began: time.Now(),
-			ready: make(chan struct{}), changed: make(chan struct{}), warnings: []string{},
-			ranks: make(map[int]*Rank), ledgers: make(map[int]*prefetch.Ledger),
-		}
-		j.stops = j.newStops()
-		j.life, j.end = context.WithCancelCause(context.Background())
-		n.jobs[m.Job] = j
-	}
-	j.mu.Lock()
-	j.refs++
-	if !slices.Contains(j.came, m.Rank) {
-		j.came = append(j.came, m.Rank)
-		close(j.changed)
-		j.changed = make(chan struct{})
-	}
-	j.mu.Unlock()
-	n.mu.Unlock()
-
-	if mine {
+	if made {
 		if j.err = limit(j.assemble(ctx, progress)); j.err != nil {
 			if ctx.Err() != nil {
 				j.err = ctx.Err()
@@ -144,12 +117,12 @@ func (n *Node) Open(ctx context.Context, m protocol.OpenMessage, progress func(p
 		return nil, ctx.Err()
 	}
 	err = j.err
-	if !mine && errors.Is(err, context.Canceled) && ctx.Err() == nil {
+	if !made && errors.Is(err, context.Canceled) && ctx.Err() == nil {
 		j.release()
 		return n.Open(ctx, m, progress) // whoever made it went away
 	}
-	if err == nil && !mine {
-		err = j.compare(m, cfg)
+	if err == nil && !made {
+		err = j.compare(&m, cfg)
 	}
 	var r *Rank
 	if err == nil {
@@ -160,6 +133,36 @@ func (n *Node) Open(ctx context.Context, m protocol.OpenMessage, progress func(p
 		return nil, err
 	}
 	return r, nil
+}
+
+// enter returns the job of the message, as one more of those that are opening it, each of whom releases it. Who made it
+// assembles it.
+func (n *Node) enter(m protocol.OpenMessage, cfg *config.Config) (j *Job, made bool, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return nil, false, &protocol.ErrorMessage{Kind: protocol.KindBusy, Message: "the daemon ends: start the process again"}
+	}
+	j = n.jobs[m.Job]
+	if made = j == nil; made {
+		j = &Job{
+			node: n, log: n.log.With("job", m.Job), message: m, cfg: cfg, began: time.Now(),
+			ready: make(chan struct{}), changed: make(chan struct{}), warnings: []string{},
+			ranks: make(map[int]*Rank), ledgers: make(map[int]*prefetch.Ledger),
+		}
+		j.stops = j.newStops()
+		j.life, j.end = context.WithCancelCause(context.Background())
+		n.jobs[m.Job] = j
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.refs++
+	if !slices.Contains(j.came, m.Rank) {
+		j.came = append(j.came, m.Rank)
+		close(j.changed)
+		j.changed = make(chan struct{})
+	}
+	return j, made, nil
 }
 
 // assemble builds the job's parts.
@@ -208,6 +211,33 @@ func (j *Job) assemble(ctx context.Context, progress func(protocol.ProgressMessa
 	return j.assembleCache(ctx)
 }
 
+// assembleCache joins the dataset's cache, or makes it, and plans what the job has it keep.
+func (j *Job) assembleCache(ctx context.Context) error {
+	cache, made, err := j.dataset.joinCache(j.cfg)
+	if err != nil {
+		return err
+	}
+	j.cache = cache
+	j.fillRead = prefetch.NewLedger(j.cache, nil)
+	var peers prefetch.Peers
+	if j.others != nil {
+		peers = j.others.peers
+	}
+	j.use = j.cache.Use(peers)
+	if err := j.makePlan(ctx); err != nil {
+		return err
+	}
+	if j.others != nil { // now, so that who has a plan sooner and asks for a sample waits until it is known who keeps it
+		j.others.serve(j.cache)
+	}
+	if made {
+		j.adviseRoom()
+	} else {
+		j.warnings = append(j.warnings, "another job has the dataset open: its storage classes and their sizes are used")
+	}
+	return nil
+}
+
 // compileTransforms prepares what the job wants done to its samples.
 func (j *Job) compileTransforms() error {
 	if !transforms(&j.message) {
@@ -236,160 +266,6 @@ func (j *Job) steps() []string {
 		return nil
 	}
 	return j.preprocessor.Steps()
-}
-
-// openStores opens the configured storage classes' stores for the dataset, each
-// with as much room as it may have and the dataset needs.
-func (j *Job) openStores(ds storageclass.Dataset) error {
-	s := j.dataset.shared
-	for _, c := range j.cfg.StorageClasses {
-		opened, err := j.openStore(c, ds)
-		if err != nil {
-			s.closeStores(j.log)
-			return err
-		}
-		same := 1
-		for _, other := range s.classes {
-			if other.kind == c.Kind {
-				same++
-			}
-		}
-		opened.name = c.Kind // memory, file, file-2, ...
-		if same > 1 {
-			opened.name = fmt.Sprintf("%s-%d", c.Kind, same)
-		}
-		s.classes = append(s.classes, opened)
-	}
-	return nil
-}
-
-func (j *Job) openStore(c config.StorageClass, ds storageclass.Dataset) (usedClass, error) {
-	class, err := j.node.class(c)
-	if err != nil {
-		return usedClass{}, err
-	}
-	room := min(c.Capacity, j.dataset.Index().Bytes())
-	if c.Capacity == 0 { // what there is
-		available, err := class.Available(ds)
-		if err != nil {
-			return usedClass{}, err
-		}
-		room = min(available, j.dataset.Index().Bytes())
-	}
-	store, err := class.Open(ds, room)
-	return usedClass{kind: c.Kind, store: store, room: room}, err
-}
-
-func (s *sharedDataset) closeStores(log *slog.Logger) {
-	for _, c := range s.classes {
-		if err := c.store.Close(); err != nil {
-			log.Error("close storage class", "class", c.name, "error", err)
-		}
-	}
-	s.classes = nil
-}
-
-// difference is a parameter as two ranks gave it.
-type difference struct {
-	key          string
-	theirs, mine any
-}
-
-// settings lists the configuration of two ranks. What is derived or measured may
-// differ: it is what the first rank found.
-func settings(theirs, mine *config.Config) []difference {
-	said := func(c *config.Config, key string, value any) any {
-		if source := c.Origins[key].Source; source == "" || strings.HasPrefix(source, "default") || strings.HasPrefix(source, "measured") {
-			return config.Auto
-		}
-		return fmt.Sprint(value)
-	}
-	classes := func(c *config.Config) string {
-		if !strings.HasSuffix(c.Origins["memory"].Source, "replaces it") {
-			return "none"
-		}
-		return fmt.Sprintf("%+v", c.StorageClasses)
-	}
-	a, b := theirs, mine
-	auto := func(key string, x, y any) difference { return difference{key, said(a, key, x), said(b, key, y)} }
-	return []difference{
-		{"policy", a.Policy, b.Policy},
-		{"on_error", a.OnError, b.OnError},
-		{"storage_class", classes(a), classes(b)},
-		auto("memory", a.Memory, b.Memory),
-		{"cache_dir", a.CacheDir, b.CacheDir},
-		auto("cache_size", a.CacheSize, b.CacheSize),
-		auto("disk_reserve", a.DiskReserve, b.DiskReserve),
-		auto("staging_buffer", a.StagingBuffer, b.StagingBuffer),
-		{"prefetch_batches", a.PrefetchBatches, b.PrefetchBatches},
-		{"transform_threads", a.TransformThreads, b.TransformThreads},
-		{"source_threads", a.SourceThreads, b.SourceThreads},
-		{"cache_threads", a.CacheThreads, b.CacheThreads},
-		{"source_timeout", a.SourceTimeout.String(), b.SourceTimeout.String()},
-		{"index_dir", a.IndexDir, b.IndexDir},
-		{"port", a.Port, b.Port},
-		{"interface", a.Interface, b.Interface},
-		{"start_timeout", a.StartTimeout.String(), b.StartTimeout.String()},
-		{"tls", a.TLS, b.TLS},
-		{"tls_cert", a.TLSCert, b.TLSCert},
-		{"tls_key", a.TLSKey, b.TLSKey},
-		{"tls_ca", a.TLSCA, b.TLSCA},
-	}
-}
-
-// compare refuses a rank whose parameters differ from the job's.
-func (j *Job) compare(m protocol.OpenMessage, cfg *config.Config) error {
-	if m.Stream.Seed == nil {
-		m.Stream.Seed = j.message.Stream.Seed
-	}
-	a, b := &j.message, &m
-	differs := []difference{
-		{"world_size", a.WorldSize, b.WorldSize},
-		{"nodes", node(a), node(b)},
-		{"dataset kind", a.Dataset.Kind, b.Dataset.Kind},
-		{"dataset", a.Dataset.Path, b.Dataset.Path},
-		{"extensions", fmt.Sprint(a.Dataset.Extensions), fmt.Sprint(b.Dataset.Extensions)},
-		{"seed", *a.Stream.Seed, *b.Stream.Seed},
-		{"epochs", a.Stream.Epochs, b.Stream.Epochs},
-		{"global batch size", a.Stream.GlobalBatch, b.Stream.GlobalBatch},
-		{"drop_last", a.Stream.DropLast, b.Stream.DropLast},
-		{"shuffle", a.Stream.Shuffle, b.Stream.Shuffle},
-		{"scheme", a.Stream.Scheme, b.Stream.Scheme},
-		{"tail", a.Stream.Tail, b.Stream.Tail},
-		{"transforms", listed(a), listed(b)},
-	}
-	differs = append(differs, settings(j.cfg, cfg)...)
-	for _, d := range differs {
-		if d.theirs != d.mine {
-			return &protocol.ErrorMessage{
-				Kind: protocol.KindMismatch,
-				Message: fmt.Sprintf("rank %d disagrees with rank %d of job %s: %s is %v here and %v there; all ranks must say the same",
-					b.Rank, a.Rank, a.Job, d.key, d.mine, d.theirs),
-				Details: map[string]any{"key": d.key, "mine": d.mine, "theirs": d.theirs},
-			}
-		}
-	}
-	return nil
-}
-
-// listed is what a rank wants done to the samples, as text without blanks.
-func listed(m *protocol.OpenMessage) string {
-	if !transforms(m) {
-		return "none"
-	}
-	var b bytes.Buffer
-	if json.Compact(&b, m.Transforms) != nil {
-		return string(m.Transforms)
-	}
-	return b.String()
-}
-
-// node says which of how many nodes a rank is on.
-func node(m *protocol.OpenMessage) string {
-	if m.Cluster == nil {
-		return "one"
-	}
-	return fmt.Sprintf("node %d of %d, with %d ranks, node 0 at %s", m.Cluster.Node, m.Cluster.Nodes, m.Cluster.LocalWorldSize, m.Cluster.Address)
 }
 
 // forget takes the job off the node's list, so that nobody joins it any more.
@@ -426,21 +302,7 @@ func (j *Job) release() {
 		j.others.close()
 	}
 	if j.cache != nil {
-		s := j.dataset.shared
-		s.mu.Lock()
-		if s.cacheRefs--; s.cacheRefs == 0 {
-			if s.cache.Close() {
-				s.closeStores(j.log)
-			} else {
-				// Where the read still writes to must stay as it is.
-				s.stuck, s.classes = true, nil
-				j.node.stuck.Store(true)
-				j.log.Error("a read from the source hangs: the dataset's caches stay in memory until the daemon ends")
-			}
-			s.cache = nil
-			s.cached.Store(false)
-		}
-		s.mu.Unlock()
+		j.dataset.leaveCache()
 	}
 	if j.preprocessor != nil {
 		j.preprocessor.Close()
@@ -448,6 +310,20 @@ func (j *Job) release() {
 	if j.dataset != nil {
 		j.dataset.Close()
 	}
+}
+
+// fail ends the job with an error, on all its ranks here.
+func (j *Job) fail(err error) {
+	j.log.Error("the job fails", "error", err)
+	j.end(limit(err))
+}
+
+// failure is why the job failed; nil: it has not.
+func (j *Job) failure() error {
+	if err := context.Cause(j.life); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
 }
 
 // epoch returns a view of an epoch; the last few are kept, because ranks share them.

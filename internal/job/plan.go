@@ -3,17 +3,12 @@ package job
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"math"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/config/size"
 	"github.com/hdmlp/hdmlp/internal/placement"
-	"github.com/hdmlp/hdmlp/internal/prefetch"
-	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
 const (
@@ -61,10 +56,10 @@ func (j *Job) planInput(ctx context.Context) (placement.Input, error) {
 	for r := range j.message.WorldSize {
 		node.Ranks = append(node.Ranks, r)
 	}
-	for _, c := range j.dataset.shared.used() {
+	for _, c := range j.dataset.classes() {
 		held := c.store.Held()
-		if _, inPlace := c.store.(storageclass.InPlace); !inPlace && c.room >= index.Bytes() {
-			node.Kept = append(node.Kept, held...) // it keeps everything: faster classes may have copies
+		if c.keepsAll {
+			node.Kept = append(node.Kept, held...) // faster classes may have copies
 			held = nil
 		}
 		node.Capacity = append(node.Capacity, c.room)
@@ -170,224 +165,6 @@ func (n *Node) checkPlan(bytes int64) error {
 	return n.checkRoom(bytes, "plan of who caches what", "make memory or epochs smaller, or take policy minio")
 }
 
-// planner makes a job's plan while batches flow already (placement.Starter).
-//
-// Where the first rank of a node begins to read, begin lets the node follow the policy's First for an epoch from there: the node
-// reads itself what its ranks need, and keeps it. No node has to ask another for that. Once every rank of the node has a
-// batch, or patience is over, run tells the other nodes where this one began and how far it will have come at
-// the most when the plan is there: its lead. From all leads each node knows what each will have kept (placement.Resume), and
-// plans with it, so nothing that was read in the leads is read again. When all nodes have their plans all follow them: if some
-// did so sooner they would ask others for samples that these do not know they are to keep.
-//
-// A lead ends early enough to leave most of the plan its freedom, and late enough that the plan should be there by then. Where it is
-// not, because ranks come through the stream faster than could be told from their first batches, they wait for it at the end of the
-// lead (may): nothing is read that the plan does not count with, but under frequency, which keeps nothing before.
-type planner struct {
-	job    *Job
-	policy placement.Starter
-	in     placement.Input
-
-	once  sync.Once // begin sets what follows
-	lead  placement.Lead
-	began time.Time
-	err   error
-	begun chan struct{} // closed when it has
-
-	mu      sync.Mutex    // guards what follows
-	fed     map[int]bool  // ranks of the node that have a batch
-	flowing chan struct{} // closed when all have
-	reached int           // behind the last step that may be staged so far; steps count through all epochs here
-	end     int           // of the lead
-
-	cancel context.CancelFunc
-	done   chan struct{} // closed when run has ended
-}
-
-// newPlanner starts a planner; close ends it.
-func newPlanner(j *Job, policy placement.Starter, in placement.Input) *planner {
-	ctx, cancel := context.WithCancel(context.Background())
-	in.Context = ctx
-	p := &planner{
-		job: j, policy: policy, in: in,
-		begun: make(chan struct{}), fed: map[int]bool{}, flowing: make(chan struct{}), cancel: cancel, done: make(chan struct{}),
-	}
-	go func() {
-		defer close(p.done)
-		if err := p.run(ctx); err != nil && ctx.Err() == nil {
-			j.fail(fmt.Errorf("plan who caches what: %w", err))
-		}
-	}()
-	return p
-}
-
-func (p *planner) close() {
-	p.cancel()
-	<-p.done
-}
-
-// begin makes the node read from a step on as long as there is no plan; only the first call counts.
-func (p *planner) begin(epoch, step int) error {
-	p.once.Do(func() {
-		defer close(p.begun)
-		p.began = time.Now()
-		p.lead = placement.Lead{Epoch: epoch, Step: step, Steps: p.in.Stream.Steps()}
-		var first *placement.Plan
-		if first, p.err = p.policy.First(p.from(epoch), p.lead); p.err == nil {
-			p.job.adopt(first)
-			p.extend(p.lead)
-		}
-	})
-	return p.err
-}
-
-// from is the planner's input with its horizon counted from an epoch, where the stream has no end.
-func (p *planner) from(epoch int) placement.Input {
-	in := p.in
-	in.Epochs += epoch
-	return in
-}
-
-// feeds notes that a rank has got a batch.
-func (p *planner) feeds(rank int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if want := len(p.in.Nodes[p.job.me()].Ranks); len(p.fed) < want {
-		if p.fed[rank] = true; len(p.fed) == want {
-			close(p.flowing)
-		}
-	}
-}
-
-// may lets a batch be staged, if it is in the lead or there is a plan; else it waits for that.
-func (p *planner) may(ctx context.Context, epoch, step int) error {
-	at := epoch*p.in.Stream.Steps() + step
-	p.mu.Lock()
-	free := at < p.end
-	if free {
-		p.reached = max(p.reached, at+1)
-	}
-	p.mu.Unlock()
-	if free {
-		return nil
-	}
-	select {
-	case <-p.done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// run makes the plan, and follows it.
-func (p *planner) run(ctx context.Context) error {
-	j := p.job
-	timeout := time.NewTimer(patience)
-	defer timeout.Stop()
-	select {
-	case <-p.flowing:
-	case <-timeout.C:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	if err := p.begin(0, 0); err != nil {
-		return err
-	}
-	lead := p.settle()
-	leads := []placement.Lead{lead}
-	last := lead.Epoch
-	if j.others != nil {
-		var err error
-		if leads, err = j.others.leads(ctx, lead, p.in.Stream.Steps()); err != nil {
-			return err
-		}
-		for _, l := range leads {
-			last, lead.Steps = max(last, l.Epoch), max(lead.Steps, l.Steps)
-		}
-		for n := range leads { // so that it is one plan that they follow
-			leads[n].Steps = lead.Steps
-		}
-		p.extend(lead)
-	}
-	in, err := placement.Resume(p.policy, p.from(last), leads)
-	if err != nil {
-		return err
-	}
-	first := *j.plan.Load()
-	first.Nodes = make([]placement.NodePlan, len(in.Nodes))
-	for n := range in.Nodes {
-		first.Nodes[n].Classes = in.Nodes[n].Held // and no more
-	}
-	j.adopt(&first)
-	plan, err := p.policy.Plan(in)
-	if err != nil {
-		return err
-	}
-	if j.others != nil {
-		between := *plan // kept as the plan has it, and asked for as before
-		between.Owner = first.Owner
-		j.adopt(&between)
-		if err := j.others.planned(ctx); err != nil {
-			return err
-		}
-	}
-	j.follow(plan)
-	j.log.Debug("planned", "policy", plan.Policy, "lead", lead.Steps, "seconds", time.Since(p.began).Seconds())
-	return nil
-}
-
-// settle says where the lead ends: behind what has been staged, what may be staged ahead of that, and what is read in margin
-// times the estimated time at the rate until now; but not after an epoch, in which everything was needed once.
-func (p *planner) settle() placement.Lead {
-	j, lead := p.job, p.lead
-	staged := 0
-	j.mu.Lock()
-	for _, r := range j.ranks {
-		staged = max(staged, r.stager.Staged())
-	}
-	j.mu.Unlock()
-	rate := float64(staged) / time.Since(p.began).Seconds()
-	ahead := j.cfg.PrefetchBatches + int(math.Ceil(min(margin*rate*planTime(p.in).Seconds(), float64(lead.Steps))))
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	begin := lead.Epoch*p.in.Stream.Steps() + lead.Step
-	if staged > 0 && len(p.in.Nodes) > 1 { // otherwise nothing is known of the rate, or it makes no difference
-		lead.Steps = min(lead.Steps, max(p.reached-begin, 0)+ahead)
-	}
-	p.end = p.endOf(lead)
-	return lead
-}
-
-// extend lets the lead end later.
-func (p *planner) extend(lead placement.Lead) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.end = max(p.end, p.endOf(lead))
-}
-
-// endOf returns the step before which ranks may read by the lead: none has to wait if it is a whole epoch. Who keeps what is
-// settled then, but for what that epoch drops.
-func (p *planner) endOf(lead placement.Lead) int {
-	steps := p.in.Stream.Steps()
-	if lead.Step == 0 && lead.Steps == steps {
-		return math.MaxInt
-	}
-	return lead.Epoch*steps + lead.Step + lead.Steps
-}
-
-// fail ends the job with an error, on all its ranks here.
-func (j *Job) fail(err error) {
-	j.log.Error("the job fails", "error", err)
-	j.end(limit(err))
-}
-
-// failure is why the job failed; nil: it has not.
-func (j *Job) failure() error {
-	if err := context.Cause(j.life); err != nil && !errors.Is(err, context.Canceled) {
-		return err
-	}
-	return nil
-}
-
 // adviseRoom tells when the caches hold only a part of the dataset, because every
 // epoch then reads the rest again.
 func (j *Job) adviseRoom() {
@@ -396,61 +173,4 @@ func (j *Job) adviseRoom() {
 		j.warnings = append(j.warnings, fmt.Sprintf("the caches have room for %s of the dataset's %s; the rest is read from the source in every epoch: raise memory, or give cache_dir on a fast local disk",
 			size.Format(room), size.Format(total)))
 	}
-}
-
-// assembleCache joins the dataset's cache, or makes it, and plans what the job has it keep.
-func (j *Job) assembleCache(ctx context.Context) error {
-	made, err := j.joinCache()
-	if err != nil {
-		return err
-	}
-	j.fillRead = prefetch.NewLedger(j.cache, nil)
-	var peers prefetch.Peers
-	if j.others != nil {
-		peers = j.others.peers
-	}
-	j.use = j.cache.Use(peers)
-	if err := j.makePlan(ctx); err != nil {
-		return err
-	}
-	if j.others != nil { // now, so that who has a plan sooner and asks for a sample waits until it is known who keeps it
-		j.others.serve(j.cache)
-	}
-	if made {
-		j.adviseRoom()
-	} else {
-		j.warnings = append(j.warnings, "another job has the dataset open: its storage classes and their sizes are used")
-	}
-	return nil
-}
-
-// joinCache joins the dataset's cache, or makes it. What belongs to the job alone, its plan and its other nodes, is in its
-// Use of the cache: so jobs may come and go in any order.
-func (j *Job) joinCache() (made bool, err error) {
-	s := j.dataset.shared
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if made = s.cache == nil; made {
-		index := j.dataset.Index()
-		if err := j.openStores(storageclass.Dataset{Fingerprint: index.Fingerprint(), Samples: index.Len(), Size: index.Size}); err != nil {
-			return false, err
-		}
-		o := prefetch.CacheOptions{Index: index, Source: s.source, Threads: j.cfg.SourceThreads, Timeout: j.cfg.SourceTimeout}
-		for _, c := range s.classes {
-			_, inPlace := c.store.(storageclass.InPlace)
-			o.Classes = append(o.Classes, prefetch.Class{Name: c.name, Store: c.store, KeepAll: !inPlace && c.room >= index.Bytes()})
-		}
-		s.cache = prefetch.NewCache(o)
-		s.cached.Store(true)
-	}
-	s.cacheRefs++
-	j.cache = s.cache
-	return made, nil
-}
-
-// used are the storage classes of the dataset's cache.
-func (s *sharedDataset) used() []usedClass {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.classes)
 }

@@ -125,10 +125,7 @@ type Segment struct {
 func (r *Rank) Segments() []Segment {
 	file, size := r.buffer.Ring()
 	out := []Segment{{Number: 0, File: file, Size: size, Writable: true, Returns: r.buffer.Notes()}}
-	s := r.job.dataset.shared
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i, c := range s.classes {
+	for i, c := range r.job.dataset.classes() {
 		if in, ok := c.store.(storageclass.InPlace); ok {
 			f, n := in.Segment()
 			out = append(out, Segment{Number: prefetch.ClassSegment(i), File: f, Size: n})

@@ -143,7 +143,7 @@ func (j *Job) report() *stats.Report {
 	r.Seed, r.Planned, r.Steps = *stream.Seed, stream.Epochs, j.stream.Steps()
 	r.DropLast, r.Shuffle, r.Scheme, r.Tail = stream.DropLast, stream.Shuffle, stream.Scheme, stream.Tail
 	r.Threads, r.Planning = j.cfg.SourceThreads, j.planning()
-	r.Ranks, r.Classes = j.rankReports(), j.dataset.shared.reports()
+	r.Ranks, r.Classes = j.rankReports(), j.dataset.classReports()
 	r.Places, r.Faults = j.cache.Speeds(), j.faults.List()
 	if w, ok := j.cache.Waiting(); ok {
 		r.Waiting = &stats.Waiting{Sample: w.Sample, Path: w.Path, Seconds: time.Since(w.Since).Seconds()}
@@ -189,16 +189,5 @@ func (j *Job) rankReports() []stats.RankReport {
 		out = append(out, r)
 	}
 	slices.SortFunc(out, func(a, b stats.RankReport) int { return cmp.Compare(a.Rank, b.Rank) })
-	return out
-}
-
-// reports are those of the dataset's storage classes.
-func (s *sharedDataset) reports() (out []stats.Class) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.classes {
-		room, used := c.store.Room()
-		out = append(out, stats.Class{Name: c.name, Room: room, Used: used})
-	}
 	return out
 }

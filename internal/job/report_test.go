@@ -126,6 +126,32 @@ func TestClusterReport(t *testing.T) {
 	}
 }
 
+// TestClusterReportUncached: where no node keeps anything, the least that can leave the source is the dataset in each epoch, on one node and on several.
+func TestClusterReportUncached(t *testing.T) {
+	for _, count := range []int{1, 2} {
+		worlds, nodes := make([]*world, count), make([]*Node, count)
+		for i := range worlds {
+			worlds[i] = &world{}
+			nodes[i] = worlds[i].node()
+		}
+		ranks := spread(t, nodes, 2, set("policy", "naive"))
+		together(ranks, func(r *Rank) {
+			r.Wait() // before naive reads anything
+			consume(t, r, at{}, end)
+		})
+		c := ranks[0].ClusterReport(t.Context())
+		if c.Bound != 4*total || c.BoundShare != 1 {
+			t.Errorf("%d nodes: a bound of %d, and a share of %v: %s", count, c.Bound, c.BoundShare, c.Sentence)
+		}
+		for _, r := range ranks {
+			r.Close()
+		}
+		for i, w := range worlds {
+			w.close(t, nodes[i])
+		}
+	}
+}
+
 func text(t *testing.T, v any) string {
 	t.Helper()
 	b, err := json.Marshal(v)
