@@ -17,6 +17,7 @@ from __future__ import annotations
 import io
 import logging
 import multiprocessing
+import sys
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
@@ -52,6 +53,12 @@ def pil_loader(data: Union[bytes, memoryview]) -> Any:
     """Decodes an image's bytes to an RGB ``PIL.Image``, as torchvision's loader does for its file."""
     from PIL import Image
     return Image.open(io.BytesIO(data)).convert("RGB")
+
+
+def _torchvision_loads(loader: Callable) -> bool:
+    """True of the loaders that torchvision's ImageFolder has."""
+    folder = sys.modules.get("torchvision.datasets.folder")
+    return folder is not None and loader in (folder.default_loader, folder.pil_loader)
 
 
 def _transform(transform: Any, transforms: Any) -> Optional[Callable]:
@@ -93,7 +100,7 @@ def _offload(loader: Any, transform: Any, wanted: bool = True) -> Split:
 
 def _short(value: Any) -> str:
     text = getattr(value, "__name__", None) or repr(value)
-    return text if len(text) <= 60 else type(value).__name__
+    return type(value).__name__ if len(text) > 60 or " object at 0x" in text else text
 
 
 class ImageFolder(Folder, torch.utils.data.Dataset):
@@ -105,7 +112,7 @@ class ImageFolder(Folder, torch.utils.data.Dataset):
             torchvision's, or of any callables. The daemon carries out those that it knows, from the first on; the rest runs in Python.
         target_transform: applied to the class number.
         loader: from a sample's bytes, a read-only memoryview, to an object; None: :func:`pil_loader`.
-            (torchvision's takes a path.)
+            (torchvision's takes a path; its own ``default_loader`` and ``pil_loader`` are :func:`pil_loader` here.)
         extensions: suffixes of the files that are samples; None: torchvision's image suffixes.
         transforms: another name of ``transform``.
         is_valid_file: not supported; the daemon lists the files.
@@ -132,7 +139,7 @@ class ImageFolder(Folder, torch.utils.data.Dataset):
         super().__init__(root, extensions)
         self.transform = _transform(transform, transforms)
         self.target_transform = target_transform
-        self.loader = pil_loader if loader is None else loader
+        self.loader = pil_loader if loader is None or _torchvision_loads(loader) else loader
         self._custom = loader is not None
 
     @property

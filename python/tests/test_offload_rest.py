@@ -120,6 +120,26 @@ def test_ours_are_not_for_python(folder):
         data.DataLoader(folder, 4, transforms=[V.Resize((9, 9)), V.RandomRotation(3)])
 
 
+def test_loaders_of_torchvision(folder):
+    from torchvision.datasets.folder import default_loader, pil_loader
+    want = batches(folder, 4, 1, 3, False, 0, 1, LIKEWISE)[0]
+    for load in (default_loader, pil_loader):
+        dataset = ht.ImageFolder(folder, LIKEWISE, loader=load)
+        assert dataset[0][0].shape == (3, 20, 16)
+        with ht.DataLoader(dataset, 4, seed=3) as loader:
+            assert loader._transforms == [t.describe() for t in TENSOR] and same(loader, want)
+    assert not ht.ImageFolder(folder, loader=default_loader).raw
+
+
+def test_objects_are_named_by_their_class(folder, said):
+    class Darker:
+        def __call__(self, x):
+            return x * 0.5
+
+    with ht.DataLoader(ht.ImageFolder(folder, [*TENSOR, Darker()]), 4):
+        assert said() == ["Darker: in Python, after what HDMLP does: it is not a transform that HDMLP knows"]
+
+
 def test_no_transforms(folder):
     for given, message in ((dict(transform=[*TENSOR, 5]), r"transform\[2\]=5: must be callable"), (dict(transform="Resize"), "must be callable"),
                            (dict(transform=TENSOR, transforms=TENSOR), "give one of them")):
