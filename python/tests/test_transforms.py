@@ -1,5 +1,6 @@
 """The transforms' classes, and which of torchvision's the daemon can carry out."""
 
+import inspect
 import json
 import pickle
 import re
@@ -58,6 +59,22 @@ def test_same_as_torchvision(name, args, keywords):
 
 def _listed(value):
     return list(value) if isinstance(value, (list, tuple)) else value
+
+
+def arguments(cls):
+    """Names and defaults, in order."""
+    parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]
+    return [(p.name, getattr(p.default, "value", p.default)) for p in parameters]
+
+
+@pytest.mark.parametrize("name", [n for n in T.__all__ if n != "InterpolationMode" and hasattr(V, n)])
+def test_arguments_of_torchvision(name):
+    ours, theirs = arguments(getattr(T, name)), arguments(getattr(V, name))
+    assert [n for n, _ in ours[:len(theirs)]] == [n for n, _ in theirs]
+    for (argument, mine), (_, default) in zip(ours, theirs):
+        if argument != "antialias" and (name, argument) != ("ConvertImageDtype", "dtype"):  # of no effect; v2 has a default
+            assert mine == default, argument
+    assert all(n in ("layout", "dtype") for n, _ in ours[len(theirs):])
 
 
 @pytest.mark.parametrize("name, args, error", WRONG)
