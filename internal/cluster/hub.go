@@ -247,6 +247,14 @@ func (h *hub) member(p *peer) *pb.Member {
 	}
 }
 
+// address is where a peer is, for people. Node 0, which listens at all its addresses, is where the others reached it.
+func (h *hub) address(p *peer) string {
+	if p.node() == 0 && len(h.peers) > 1 {
+		return fillHost(p.seen, h.host(p))
+	}
+	return p.seen
+}
+
 // host is the address of a node that names none. Node 0's is where the others reached it, a loopback
 // address only where there is no other; so is that of who reached it through loopback.
 func (h *hub) host(p *peer) string {
@@ -443,7 +451,7 @@ func (h *hub) expire() {
 		e := &MissingError{Nodes: h.nodes(), Missing: h.missing(), Refused: h.refused, Waited: h.waited}
 		for n := range h.nodes() {
 			if p := h.peers[n]; p != nil {
-				e.Present = append(e.Present, present(n, p.seen))
+				e.Present = append(e.Present, present(n, h.address(p)))
 			}
 		}
 		if len(e.Missing) == 0 { // all came, and some never got ready
@@ -515,7 +523,7 @@ func (h *hub) status() {
 		s := &pb.Status{Missing: toUints(h.missing()), Refused: h.refused}
 		for n := range h.nodes() {
 			if p := h.peers[n]; p != nil {
-				s.Present = append(s.Present, &pb.Presence{Node: uint32(n), Address: p.seen})
+				s.Present = append(s.Present, &pb.Presence{Node: uint32(n), Address: h.address(p)})
 			}
 		}
 		h.all(&pb.Message{Kind: &pb.Message_Status{Status: s}}, nil)

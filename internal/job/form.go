@@ -38,7 +38,7 @@ func (j *Job) localRanks(ctx context.Context) ([]int, error) {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-timeout.C:
-			return nil, badInput("of the %d ranks of node %d only %v opened the loader within %v", want, j.message.Cluster.Node, ranks, j.cfg.StartTimeout)
+			return nil, badInput("of the %d ranks of node %d only %v opened the loader within %v: start the others there too, or correct their number, which the launcher or LOCAL_WORLD_SIZE says", want, j.message.Cluster.Node, ranks, j.cfg.StartTimeout)
 		}
 	}
 }

@@ -77,7 +77,13 @@ def test_fewer_nodes(binary, folder, tmp_path):
     """The deadline names who did not come, and exit status 2 is what a script makes of it."""
     said = start(binary, folder, tmp_path, 3, {}, {1: {"absent": True}}, [0, 2])
     for rank in (0, 2):
-        check(said[rank], "ConfigError", rf"node 1 of 3 did not come within 4s; there: node 0 \(.*\), node 2 \({IP}:\d+\)\. Look at those nodes' logs")
+        check(said[rank], "ConfigError", rf"node 1 of 3 did not come within 4s; there: node 0 \({IP}:29510\), node 2 \({IP}:\d+\)\. Look at those nodes' logs")
+
+
+def test_fewer_ranks(binary, folder, tmp_path):
+    said = start(binary, folder, tmp_path, 2, {}, {1: {"environment": {"LOCAL_WORLD_SIZE": "2"}}}, [0, 1])
+    check(said[1], "ConfigError", r"of the 2 ranks of node 1 only \[1\] opened the loader within 4s: start the others there too, or .* LOCAL_WORLD_SIZE")
+    check(said[0], "ConfigError", r"node 1 of 2 did not come within 4s")
 
 
 def test_wrong_secret(binary, folder, tmp_path):
