@@ -11,29 +11,30 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
+// askTime is how long the other nodes have to answer.
+const askTime = 2 * time.Second
+
+// The questions that nodes ask each other. What follows on the word is in JSON.
 const (
-	// askTime is how long the other nodes have to answer.
-	askTime = 2 * time.Second
-	// askReport is the question that is answered by a NodeReport in JSON.
-	askReport = "report"
+	askReport  = "report"  // and nothing; the answer is a NodeReport
+	askAudit   = "audit"   // an auditQuestion; an auditAnswer
+	askStopped = "stopped" // the stops of the node that asks; whatever the answer, they were heard
 )
 
 // answer answers another node's question.
 func (j *Job) answer(ctx context.Context, what string) []byte {
-	if text, ok := strings.CutPrefix(what, askAudit); ok {
+	word, text, _ := strings.Cut(what, " ")
+	switch word {
+	case askReport:
+		if c := j.summary(); c != nil {
+			return marshal(c.Nodes[0])
+		}
+	case askAudit:
 		return j.answerAudit(ctx, text)
-	}
-	if text, ok := strings.CutPrefix(what, askStopped); ok {
+	case askStopped:
 		return j.answerStopped(text)
 	}
-	if what != askReport {
-		return nil
-	}
-	c := j.summary()
-	if c == nil {
-		return nil
-	}
-	return marshal(c.Nodes[0])
+	return nil
 }
 
 // marshal encodes what always can be.
@@ -45,11 +46,15 @@ func marshal(v any) []byte {
 	return text
 }
 
-// ask puts a question to the other nodes, and returns their answers, by number; nil: there was none within the time.
-func (o *others) ask(ctx context.Context, question string, within time.Duration) [][]byte {
+// ask puts a question to the other nodes, with what it is about, if that is not nil, and returns their answers, by number; nil: there was
+// none within the time.
+func (o *others) ask(ctx context.Context, within time.Duration, word string, about any) [][]byte {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	return o.cluster.Ask(ctx, question)
+	if about != nil {
+		word += " " + string(marshal(about))
+	}
+	return o.cluster.Ask(ctx, word)
 }
 
 // silence is why a node gives no answer.
@@ -80,7 +85,7 @@ type heard struct {
 
 // reports are those of all nodes; mine is this one's.
 func (o *others) reports(ctx context.Context, mine stats.NodeReport) []stats.NodeReport {
-	answers := o.ask(ctx, askReport, askTime)
+	answers := o.ask(ctx, askTime, askReport, nil)
 	now := time.Now()
 	out := make([]stats.NodeReport, len(answers))
 	o.mu.Lock()

@@ -171,7 +171,7 @@ func (o *others) leads(ctx context.Context, mine placement.Lead, steps int) ([]p
 		if n >= len(all) || all[n] == nil {
 			continue
 		}
-		if err := json.Unmarshal(all[n], &leads[n]); err != nil {
+		if leads[n], err = decodeLead(all[n], steps); err != nil {
 			return nil, fmt.Errorf("node %d says of where it begins: %w", n, err)
 		}
 		known = leads[n]
@@ -182,6 +182,17 @@ func (o *others) leads(ctx context.Context, mine placement.Lead, steps int) ([]p
 		}
 	}
 	return leads, nil
+}
+
+// decodeLead is what a node told of its lead; an epoch has so many steps.
+func decodeLead(text []byte, steps int) (l placement.Lead, err error) {
+	if err := json.Unmarshal(text, &l); err != nil {
+		return l, err
+	}
+	if l.Epoch < 0 || l.Step < 0 || l.Step > steps || l.Steps < 0 || l.Steps > steps {
+		return l, fmt.Errorf("%d steps from epoch %d, step %d on; an epoch has %d steps", l.Steps, l.Epoch, l.Step, steps)
+	}
+	return l, nil
 }
 
 // planned waits until all nodes that are there have their plans.

@@ -19,8 +19,6 @@ import (
 // when all nodes call it, and so never where the ranks of one of them break the epoch off, or do not verify.
 
 const (
-	// askAudit begins the question; an auditQuestion in JSON follows.
-	askAudit = "audit "
 	// auditWait is for how long a node that is asked waits for its ranks.
 	auditWait = 10 * time.Second
 	// auditPause lies between two questions to a node that gave no answer although it is there.
@@ -44,11 +42,11 @@ type nodeEpoch struct{ node, epoch int }
 
 // audit returns the parts of all other nodes' ranks, and, where nothing was heard of some, why.
 func (o *others) audit(ctx context.Context, epoch int, mine []audit.Part) (parts []audit.Part, why string, err error) {
-	question := askAudit + string(marshal(auditQuestion{epoch, map[int][]audit.Part{o.me: mine}}))
+	question := auditQuestion{epoch, map[int][]audit.Part{o.me: mine}}
 	known := map[int][]audit.Part{o.me: mine}
 	var whys []string
 	for {
-		for n, answer := range o.ask(ctx, question, auditWait+askTime) {
+		for n, answer := range o.ask(ctx, auditWait+askTime, askAudit, question) {
 			if _, ok := known[n]; ok {
 				continue
 			}
@@ -82,7 +80,7 @@ func (o *others) audit(ctx context.Context, epoch int, mine []audit.Part) (parts
 		}
 	}
 	if o.me == 0 {
-		o.ask(ctx, askAudit+string(marshal(auditQuestion{epoch, known})), askTime)
+		o.ask(ctx, askTime, askAudit, auditQuestion{epoch, known})
 	}
 	for n, p := range known {
 		if n != o.me {

@@ -211,7 +211,7 @@ func TestAuditRules(t *testing.T) {
 	if len(o.told) > 0 {
 		t.Errorf("noted is still %v", o.told)
 	}
-	if answer := f.ranks[0].job.answer(t.Context(), askAudit+"{"); answer != nil {
+	if answer := f.ranks[0].job.answer(t.Context(), askAudit+" {"); answer != nil {
 		t.Errorf("what is no question is answered: %s", answer)
 	}
 	f.close()

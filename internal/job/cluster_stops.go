@@ -8,12 +8,8 @@ import (
 	"time"
 )
 
-const (
-	// askStopped begins what tells the other nodes of this node's stops; a list of them in JSON follows. Any answer says that it was heard.
-	askStopped = "stopped "
-	// stoppedPause lies between two attempts to tell a node that is there, and did not answer.
-	stoppedPause = 250 * time.Millisecond
-)
+// stoppedPause lies between two attempts to tell a node that is there, and did not answer.
+const stoppedPause = 250 * time.Millisecond
 
 // tellStops tells the other nodes of this node's stops, whenever these change, until ctx ends: and once more then, because a process that does not expect
 // an error leaves the job with it. What is told is always the whole list: a node that was cut off is told when it is back what it has missed.
@@ -23,13 +19,11 @@ func (o *others) tellStops(ctx context.Context) {
 		list, version, changed := o.job.stops.own()
 		var again <-chan time.Time
 		if o.untold(heard, version) {
-			round, cancel := context.WithTimeout(context.Background(), askTime)
-			for n, answer := range o.cluster.Ask(round, askStopped+string(marshal(list))) {
+			for n, answer := range o.ask(context.Background(), askTime, askStopped, list) {
 				if answer != nil {
 					heard[n] = version
 				}
 			}
-			cancel()
 			if o.untold(heard, version) {
 				again = time.After(stoppedPause)
 			}
@@ -49,7 +43,7 @@ func (o *others) tellStops(ctx context.Context) {
 // untold tells whether a node that can be asked was not told of this version.
 func (o *others) untold(heard []int, version int) bool {
 	for n, last := range heard {
-		if n != o.me && last < version && o.cluster.Alive(n) && (o.me == 0 || o.cluster.Alive(0)) {
+		if n != o.me && last < version && o.silent(n) == slow {
 			return true
 		}
 	}

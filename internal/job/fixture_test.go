@@ -274,7 +274,7 @@ func together(ranks []*Rank, process func(r *Rank)) {
 	all.Wait()
 }
 
-// refusal is what Open says to a message.
+// refusal is what a process is told that opens with a message.
 func refusal(t *testing.T, n *Node, m protocol.OpenMessage) *protocol.ErrorMessage {
 	t.Helper()
 	r, err := n.Open(t.Context(), m, func(protocol.ProgressMessage) {})
@@ -282,9 +282,5 @@ func refusal(t *testing.T, n *Node, m protocol.OpenMessage) *protocol.ErrorMessa
 		r.Close()
 		t.Fatal("it was opened")
 	}
-	var e *protocol.ErrorMessage
-	if !errors.As(err, &e) {
-		return &protocol.ErrorMessage{Kind: "none", Message: err.Error()}
-	}
-	return e
+	return Message(err)
 }

@@ -102,7 +102,7 @@ func (n *Node) Open(ctx context.Context, m protocol.OpenMessage, progress func(p
 		return nil, err
 	}
 	if made {
-		if j.err = limit(j.assemble(ctx, progress)); j.err != nil {
+		if j.err = j.assemble(ctx, progress); j.err != nil {
 			if ctx.Err() != nil {
 				j.err = ctx.Err()
 			}
@@ -315,7 +315,7 @@ func (j *Job) release() {
 // fail ends the job with an error, on all its ranks here.
 func (j *Job) fail(err error) {
 	j.log.Error("the job fails", "error", err)
-	j.end(limit(err))
+	j.end(err)
 }
 
 // failure is why the job failed; nil: it has not.

@@ -1,7 +1,6 @@
 package job
 
 import (
-	"errors"
 	"fmt"
 	"os"
 
@@ -9,19 +8,10 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/config/size"
 	"github.com/hdmlp/hdmlp/internal/protocol"
-	"github.com/hdmlp/hdmlp/internal/staging"
 )
 
-// limit tells a process which of the system's limits err is about, if it is.
-func limit(err error) error {
-	var l *staging.LimitError
-	if !errors.As(err, &l) {
-		return err
-	}
-	return limitMessage(err.Error(), l.Need, l.Limit)
-}
-
-func limitMessage(text string, need, limit int64) error {
+// limitMessage tells a process which of the system's limits it has come to.
+func limitMessage(text string, need, limit int64) *protocol.ErrorMessage {
 	return &protocol.ErrorMessage{
 		Kind: protocol.KindLimit, Message: text, Details: map[string]any{"need": need, "limit": limit},
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/staging"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
@@ -22,6 +23,7 @@ func Message(err error) *protocol.ErrorMessage {
 	var sample *dataset.SampleError
 	var set *dataset.Error
 	var limit *storageclass.LimitError
+	var buffer *staging.LimitError
 	var problem *config.Problem
 	var tooLarge *config.LimitError
 	switch {
@@ -33,9 +35,11 @@ func Message(err error) *protocol.ErrorMessage {
 	case errors.As(err, &set):
 		return &protocol.ErrorMessage{Kind: protocol.KindDataset, Message: err.Error(), Details: map[string]any{"path": set.Path}}
 	case errors.As(err, &limit):
-		return &protocol.ErrorMessage{Kind: protocol.KindLimit, Message: err.Error(), Details: map[string]any{"need": limit.Need, "limit": limit.Limit}}
+		return limitMessage(err.Error(), limit.Need, limit.Limit)
+	case errors.As(err, &buffer):
+		return limitMessage(err.Error(), buffer.Need, buffer.Limit)
 	case onlyProblem(err) && errors.As(err, &tooLarge):
-		return &protocol.ErrorMessage{Kind: protocol.KindLimit, Message: err.Error(), Details: map[string]any{"need": tooLarge.Need, "limit": tooLarge.Limit}}
+		return limitMessage(err.Error(), tooLarge.Need, tooLarge.Limit)
 	case errors.As(err, &problem):
 		return &protocol.ErrorMessage{Kind: protocol.KindConfig, Message: err.Error()}
 	case errors.Is(err, protocol.ErrProtocol):

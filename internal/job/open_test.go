@@ -93,8 +93,8 @@ func TestRefused(t *testing.T) {
 		}},
 		{protocol.KindConfig, []string{"no fixed size"}, func(m *protocol.OpenMessage) { m.Transforms = []byte(`[{"name": "Resize", "size": 8}]`) }},
 		{protocol.KindConfig, []string{`"tape"`, "fake"}, func(m *protocol.OpenMessage) { m.Dataset.Kind = "tape" }},
-		{"none", []string{"/missing", "no such directory"}, func(m *protocol.OpenMessage) { m.Dataset.Path = "/missing" }},
-		{"none", []string{"memry", `did you mean "memory"`}, set("memry", "1GB")},
+		{protocol.KindDataset, []string{"/missing", "no such directory"}, func(m *protocol.OpenMessage) { m.Dataset.Path = "/missing" }},
+		{protocol.KindConfig, []string{"memry", `did you mean "memory"`}, set("memry", "1GB")},
 	} {
 		e := refusal(t, n, message(0, 2, c.change))
 		if e.Kind != c.kind {

@@ -62,7 +62,7 @@ func (j *Job) join(rank int) (*Rank, error) {
 	}
 	buffer, err := staging.New(size)
 	if err != nil {
-		return nil, limit(fmt.Errorf("staging buffer of rank %d: %w", rank, err))
+		return nil, fmt.Errorf("staging buffer of rank %d: %w", rank, err)
 	}
 	if warning != "" {
 		j.warnings = append(j.warnings, warning)
@@ -178,7 +178,7 @@ func (r *Rank) stage(ctx context.Context, epoch, step int, emit func(*prefetch.B
 	if failed := j.failure(); failed != nil && errors.Is(err, context.Canceled) {
 		return failed
 	}
-	return limit(err)
+	return err
 }
 
 // Wait says that the process is blocked in next().

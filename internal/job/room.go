@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math/bits"
+	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/cluster"
 	"github.com/hdmlp/hdmlp/internal/placement"
@@ -89,6 +90,11 @@ func decodeRoom(text []byte, samples int) (node placement.Node, err error) {
 	if len(r.Held) > len(r.Capacity) {
 		return node, fmt.Errorf("%d storage classes hold samples, and there are %d", len(r.Held), len(r.Capacity))
 	}
+	for j, capacity := range r.Capacity {
+		if capacity < 0 {
+			return node, fmt.Errorf("storage class %d has room for %d bytes", j+1, capacity)
+		}
+	}
 	node.Capacity, node.Held = r.Capacity, make([][]int32, len(r.Capacity))
 	for j, packed := range r.Held {
 		if node.Held[j], err = unpack(packed, samples); err != nil {
@@ -123,4 +129,13 @@ func (o *others) placementNodes(ctx context.Context, mine placement.Node) ([]pla
 	}
 	o.rooms = capacities(out)
 	return out, nil
+}
+
+// capacities are nodes without what they hold, which is in the plan.
+func capacities(nodes []placement.Node) []placement.Node {
+	out := slices.Clone(nodes)
+	for i := range out {
+		out[i].Held, out[i].Kept = nil, nil
+	}
+	return out
 }

@@ -58,9 +58,31 @@ func TestRoomOfAnother(t *testing.T) {
 		tell(placement.Node{Capacity: []int64{1}, Kept: []int32{1 << 20}}):           "what it keeps: more than 21 samples",
 		tell(placement.Node{Capacity: []int64{1}, Held: [][]int32{{1}, {2}}}):        "2 storage classes hold samples, and there are 1",
 		`{"capacity":[1],"kept":"AAEC"}`:                                             "what it keeps: unexpected EOF",
+		`{"capacity":[1,-1]}`:                                                        "storage class 2 has room for -1 bytes",
 		"{":                                                                          "unexpected end",
 	} {
 		if _, err := decodeRoom([]byte(text), 21); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %q", text, err, want)
+		}
+	}
+}
+
+// TestLeadOfAnother: what is said of steps that there are not, or is nothing at all, is named.
+func TestLeadOfAnother(t *testing.T) {
+	for _, text := range []string{`{"Epoch":0,"Step":0,"Steps":0}`, `{"Epoch":3,"Step":5,"Steps":5}`} {
+		if _, err := decodeLead([]byte(text), 5); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	for text, want := range map[string]string{
+		`{"Epoch":-1}`: "epoch -1",
+		`{"Step":-1}`:  "step -1",
+		`{"Step":6}`:   "step 6 on; an epoch has 5 steps",
+		`{"Steps":-1}`: "-1 steps",
+		`{"Steps":6}`:  "6 steps from epoch 0, step 0 on",
+		"{":            "unexpected end",
+	} {
+		if _, err := decodeLead([]byte(text), 5); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %q", text, err, want)
 		}
 	}

@@ -1,7 +1,6 @@
 package job
 
 import (
-	"slices"
 	"sync"
 
 	"github.com/hdmlp/hdmlp/internal/placement"
@@ -46,13 +45,4 @@ func (r *roster) apply() {
 	if r.plan != nil {
 		r.use(r.plan.TakeOver(func(node int) bool { return !r.gone[node] }, r.nodes, r.size))
 	}
-}
-
-// capacities are nodes without what they hold, which is in the plan.
-func capacities(nodes []placement.Node) []placement.Node {
-	out := slices.Clone(nodes)
-	for i := range out {
-		out[i].Held, out[i].Kept = nil, nil
-	}
-	return out
 }

@@ -1,0 +1,52 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/staging"
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+)
+
+// TestMessage: a process is told the kind of an error, which its exception follows from, and what it is about, however deep that lies.
+func TestMessage(t *testing.T) {
+	limits := map[string]any{"need": int64(3), "limit": int64(2)}
+	both := []error{&config.Problem{}, &config.LimitError{Need: 3, Limit: 2}}
+	for _, c := range []struct {
+		err     error
+		kind    string
+		details map[string]any
+	}{
+		{&protocol.ErrorMessage{Kind: protocol.KindBusy, Message: "m"}, protocol.KindBusy, nil},
+		{&dataset.SampleError{ID: 5, Path: "/5", Kind: dataset.ErrMissing}, protocol.KindSample, map[string]any{"sample": 5, "path": "/5"}},
+		{&dataset.Error{Path: "/d", Kind: dataset.ErrNoDirectory}, protocol.KindDataset, map[string]any{"path": "/d"}},
+		{&storageclass.LimitError{Need: 3, Limit: 2}, protocol.KindLimit, limits},
+		{&staging.LimitError{Need: 3, Limit: 2, Err: syscall.EMFILE}, protocol.KindLimit, limits},
+		{errors.Join(both[1]), protocol.KindLimit, limits},
+		{errors.Join(both...), protocol.KindConfig, nil},
+		{protocol.ErrProtocol, protocol.KindProtocol, nil},
+		{syscall.ENOMEM, protocol.KindLimit, nil},
+		{errors.New("unheard of"), protocol.KindInternal, nil},
+	} {
+		errs := []error{c.err}
+		if _, joined := c.err.(interface{ Unwrap() []error }); !joined {
+			errs = append(errs, fmt.Errorf("open it: %w", c.err))
+		}
+		for _, err := range errs {
+			m := Message(err)
+			if diff := cmp.Diff(c.details, m.Details); m.Kind != c.kind || diff != "" {
+				t.Errorf("%v: kind %s, want %s; details %s", err, m.Kind, c.kind, diff)
+			}
+			if m.Message == "" {
+				t.Errorf("%v: no words", err)
+			}
+		}
+	}
+}
