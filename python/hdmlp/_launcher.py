@@ -97,7 +97,11 @@ def find(rank: Optional[int] = None, world_size: Optional[int] = None,
     contradiction = _contradiction(place, environ)
     if contradiction:
         log.warning("%s", contradiction)
-    return Place(*place[:4], *_nodes.layout(place.rank, place.world_size, place.local_rank, environ))
+    place = Place(*place[:4], *_nodes.layout(place.rank, place.world_size, place.local_rank, environ))
+    unnamed = _nodes.unnamed(place, environ)
+    if unnamed:
+        log.warning("%s", unnamed)
+    return place
 
 
 def _from_torch(local: int) -> Optional[Place]:

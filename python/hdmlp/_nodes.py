@@ -6,6 +6,7 @@ here talks to another machine, but for the store of ``torch.distributed``, where
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -290,6 +291,32 @@ def cluster(place: Any, name: str, launch_key: Optional[str], environ: Optional[
     host = "" if place.node == 0 else f"[{place.master}]" if ":" in place.master else place.master
     return {"nodes": place.nodes, "node": place.node, "local_world_size": local,
             "address": f"{host}:{port(launch_key, environ)}", "loader": ordinal(name), "secret": secret(place, environ)}
+
+
+def unnamed(place: Any, environ: Mapping[str, str]) -> str:
+    """What to say where rank 0 is on another host, and nothing tells of several nodes; empty if all is well. May ask a name server."""
+    master = (environ.get("MASTER_ADDR") or "").strip()
+    if place.world_size == 1 or place.node_source != Layout().source or not master or _is_own(master):
+        return ""
+    return (f"MASTER_ADDR={master} is another host, but nothing says which nodes the job has: the ranks of each have a job of their own there, "
+            "and read all from the source that their own node does not hold. Name all nodes' hosts in HDMLP_NODES, separated by commas")
+
+
+def _is_own(host: str) -> bool:
+    """Whether this is one of this host's addresses, or a name of one; also where nobody knows."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return True
+    for family, kind, protocol, _, address in found:
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.bind(address)  # any port: nothing listens
+            return True
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:
+                return True
+    return False
 
 
 def unknown_host(place: Any, environ: Mapping[str, str]) -> str:

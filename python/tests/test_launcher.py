@@ -106,6 +106,18 @@ def test_doubts(environ, words, caplog):
     assert words is None or launcher.doubts(place, environ) == said[0]
 
 
+@pytest.mark.parametrize("environ, warned", [
+    ({"MASTER_ADDR": "192.0.2.1"}, True), ({"MASTER_ADDR": "127.0.0.1"}, False), ({"MASTER_ADDR": "nosuch.invalid"}, False), ({}, False),
+    ({"MASTER_ADDR": "192.0.2.1", "HDMLP_NODES": "192.0.2.1,a", "HDMLP_NODE": "1"}, False),
+    ({"MASTER_ADDR": "192.0.2.1", "GROUP_WORLD_SIZE": "1", "GROUP_RANK": "0"}, False),
+    ({"MASTER_ADDR": "192.0.2.1", "WORLD_SIZE": "1", "RANK": "0"}, False)])
+def test_nodes_that_nobody_names(environ, warned, caplog):
+    """Ranks that were numbered by hand, on several hosts."""
+    launcher.find(environ={"RANK": "1", "WORLD_SIZE": "2", **environ})
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == warned and all("MASTER_ADDR=192.0.2.1 is another host" in text and "HDMLP_NODES" in text for text in said)
+
+
 def test_a_host_that_nobody_knows():
     environ = {**INDEXED, "MASTER_ADDR": "nosuch.invalid"}
     assert "nosuch.invalid, from MASTER_ADDR, is not known" in launcher.doubts(launcher.find(environ=environ), environ)
