@@ -3,6 +3,7 @@ package transform
 import (
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/transform/codec"
@@ -38,7 +39,7 @@ func (p *Program) Worker() *Worker {
 func (w *Worker) Close() { w.decoder.Close() }
 
 // Memory is how many bytes the worker holds between samples, but for the decoder's: twice the largest
-// sample's pixels so far, and 128 MiB at most. While a sample is transformed it may be more.
+// sample's pixels so far, and 128 MiB at most. While a sample is transformed it may be more, which is given back.
 func (w *Worker) Memory() int { return cap(w.buffers[0].Pix) + cap(w.buffers[1].Pix) }
 
 // Times is how long each transform has taken so far, in the order of
@@ -98,17 +99,24 @@ func (w *Worker) Apply(dst, src []byte, key Key) error {
 		err = fmt.Errorf("%s: %w", p.names[w.step], err)
 	}
 	w.view = view{} // src is the caller's again
-	for i := range w.buffers {
-		if cap(w.buffers[i].Pix) > mostKept {
-			w.buffers[i] = pixels.Image{}
-		}
-	}
+	w.trim()
 	w.lap(w.step)
 	return err
 }
 
-// mostKept is the most bytes of an image that a worker keeps room for; a larger one costs an allocation.
-const mostKept = 64 << 20
+// trim gives the memory of a large image back, to the system as well: the collector would let as much again be taken
+// before it looks, and keep it for minutes. That takes milliseconds, and an image of that size hundreds.
+func (w *Worker) trim() {
+	large := w.decoder.Trim()
+	for i := range w.buffers {
+		if cap(w.buffers[i].Pix) > codec.MostKept {
+			w.buffers[i], large = pixels.Image{}, true
+		}
+	}
+	if large {
+		debug.FreeOSMemory()
+	}
+}
 
 // image is Apply for images.
 func (w *Worker) image(dst, src []byte, key Key) error {

@@ -134,6 +134,21 @@ func (d *Decoder) Close() {
 	d.png.close()
 }
 
+// MostKept is the most bytes of an image for which there should be room from one image to the next. A larger one costs an
+// allocation.
+const MostKept = 64 << 20
+
+// Trim lets go of the room that an image of more than MostKept bytes took, and says whether there was any.
+func (d *Decoder) Trim() bool {
+	large := d.png.trim()
+	for _, m := range []*pixels.Image{&d.scratch, &d.cmyk} {
+		if cap(m.Pix) > MostKept {
+			*m, large = pixels.Image{}, true
+		}
+	}
+	return large
+}
+
 // Header reads an image's header. It looks at no pixels, so that it tells nothing of whether they are sound.
 func (d *Decoder) Header(src []byte) (Header, error) {
 	h, err := d.header(src)

@@ -252,3 +252,28 @@ func TestSoak(t *testing.T) {
 		t.Logf("%d images: %+d bytes", rounds*10*len(files), grown)
 	}
 }
+
+// TestTrim: a decoder lets go of the room that a huge image took on its way to another orientation.
+func TestTrim(t *testing.T) {
+	var d Decoder
+	defer d.Close()
+	var m pixels.Image
+	for _, c := range []struct {
+		side  int
+		large bool
+	}{{300, false}, {5000, true}, {300, false}} {
+		src := turned(jpegOf(t, image.NewGray(image.Rect(0, 0, c.side, c.side)), 60))
+		if _, err := d.Decode(&m, src, Want{Orient: true}); err != nil || cap(d.scratch.Pix) == 0 {
+			t.Fatal(err)
+		}
+		if large := d.Trim(); large != c.large || cap(d.scratch.Pix) > MostKept {
+			t.Errorf("%d x %d: %v, and %d bytes are kept", c.side, c.side, large, cap(d.scratch.Pix))
+		}
+	}
+}
+
+// turned is a JPEG with an EXIF segment that says it is to be turned, as a camera's held upright.
+func turned(jpeg []byte) []byte {
+	const exif = "\xff\xe1\x00\x22Exif\x00\x00MM\x00*\x00\x00\x00\x08\x00\x01\x01\x12\x00\x03\x00\x00\x00\x01\x00\x06\x00\x00\x00\x00\x00\x00"
+	return slices.Concat(jpeg[:2], []byte(exif), jpeg[2:])
+}

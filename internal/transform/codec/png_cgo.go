@@ -84,17 +84,19 @@ func (p *pngDecoder) decode(dst *pixels.Image, src []byte, h *Header, gray bool,
 		(*C.uint8_t)(unsafe.SliceData(p.raw)), C.size_t(row),
 		(*C.uint8_t)(unsafe.SliceData(dst.Pix)), C.size_t(dst.Stride),
 	) != 0
-	if cap(p.raw)+cap(p.packed) > mostKept {
-		p.raw, p.packed = nil, nil
-	}
 	if ok && gray {
 		toGray(dst)
 	}
 	return ok
 }
 
-// mostKept is the most bytes that are kept from image to image; a larger one costs an allocation.
-const mostKept = 64 << 20
+func (p *pngDecoder) trim() bool {
+	large := cap(p.raw)+cap(p.packed) > MostKept
+	if large {
+		p.raw, p.packed = nil, nil
+	}
+	return large
+}
 
 func (p *pngDecoder) open() bool {
 	p.c = C.codec_png_new()

@@ -105,7 +105,10 @@ func TestLargePNG(t *testing.T) {
 		if _, err := d.Decode(&m, src, Want{Region: image.Rect(0, 0, 10, 10)}); err != nil {
 			t.Fatal(err)
 		}
-		if kept := cap(d.png.raw); kept > mostKept || (kept > 0) != c.keeps {
+		if large := d.Trim(); large == c.keeps {
+			t.Errorf("%d x %d: Trim: %v", c.side, c.side, large)
+		}
+		if kept := cap(d.png.raw); kept > MostKept || (kept > 0) != c.keeps {
 			t.Errorf("%d x %d: keeps %d bytes", c.side, c.side, kept)
 		}
 	}

@@ -11,7 +11,8 @@ import (
 // pngDecoder has no state without cgo.
 type pngDecoder struct{}
 
-func (*pngDecoder) close() {}
+func (*pngDecoder) close()     {}
+func (*pngDecoder) trim() bool { return false }
 
 func (d *Decoder) decodePNG(
 	dst *pixels.Image, src []byte, h *Header, want Want, _ image.Rectangle,
