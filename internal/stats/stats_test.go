@@ -103,7 +103,7 @@ func TestSentence(t *testing.T) {
 	for cause, want := range map[string]string{
 		"peer":                  "; 100 % of the time was for other nodes.",
 		"consumer":              "; 100 % of the time was for room in the staging buffer, because the process keeps its batches.",
-		"handover":              "; 100 % of the time was for batches that were ready: the way to the process.",
+		"handover":              "; 100 % of the time was for batches that were ready: the way to the process, and what num_workers do there.",
 		"transform ColorJitter": "; 100 % of the time was for the transform ColorJitter.",
 		"file":                  "; 100 % of the time was for storage class file.",
 	} {

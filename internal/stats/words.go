@@ -62,7 +62,7 @@ func causeText(cause string) string {
 	case "consumer":
 		return "room in the staging buffer, because the process keeps its batches"
 	case "handover":
-		return "batches that were ready: the way to the process"
+		return "batches that were ready: the way to the process, and what num_workers do there"
 	}
 	if name, ok := strings.CutPrefix(cause, "transform "); ok {
 		return "the transform " + name
