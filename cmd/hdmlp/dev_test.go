@@ -158,9 +158,11 @@ func TestDevKilled(t *testing.T) {
 	}
 	_ = cmd.Wait()
 	eventually(t, "the processes are alive", func() bool { return commandLines("sleep 4343.2") == 0 })
-	if status, _, stderr := p.run("dev", "link", "0"); status != 2 || !strings.Contains(stderr, "runs no cluster") {
-		t.Errorf("status %d: %s", status, stderr)
-	}
+	// Who ends them forgets the run after that.
+	eventually(t, "the run is known", func() bool {
+		status, _, stderr := p.run("dev", "link", "0")
+		return status == 2 && strings.Contains(stderr, "runs no cluster")
+	})
 }
 
 // TestDevLinkAndExec: another process changes links, and runs commands on nodes.
