@@ -44,7 +44,7 @@ func lieTo(how string) int {
 		fmt.Fprintf(os.Stderr, "TEST_LIE=%s: there is no such lie, or the command is not serve: %q\n", how, os.Args)
 		return 2
 	}
-	cmd := newServeCommand(func(log *slog.Logger, processors int) job.Kinds {
+	cmd := newServeCommand(func(log *slog.Logger, processors int) job.Options {
 		k := kinds(log, processors)
 		k.Samples = func(l net.Listener) net.Listener { return liar{l, lie} }
 		return k

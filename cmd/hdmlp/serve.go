@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/hdmlp/hdmlp/internal/catalog"
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/daemon"
 	"github.com/hdmlp/hdmlp/internal/dataset"
@@ -35,7 +36,7 @@ import (
 )
 
 // newServeCommand makes the command of a daemon that knows these kinds of sources and storage classes.
-func newServeCommand(kinds func(log *slog.Logger, processors int) job.Kinds) *cobra.Command {
+func newServeCommand(kinds func(log *slog.Logger, processors int) job.Options) *cobra.Command {
 	var fromProcess bool
 	var set []string
 	cmd := &cobra.Command{
@@ -62,7 +63,7 @@ themselves; run it by hand to keep caches warm between jobs for longer
 // job's own need is checked when it opens.
 const filesNeeded = 64
 
-func runServe(ctx context.Context, arguments map[string]any, fromProcess bool, kinds func(*slog.Logger, int) job.Kinds) error {
+func runServe(ctx context.Context, arguments map[string]any, fromProcess bool, kinds func(*slog.Logger, int) job.Options) error {
 	environment := hdmlpEnvironment()
 	cfg, err := config.Resolve(config.Input{Arguments: arguments, Environment: environment, File: config.DefaultFile(environment)})
 	if err != nil {
@@ -111,12 +112,12 @@ func runServe(ctx context.Context, arguments map[string]any, fromProcess bool, k
 	return err
 }
 
-// kinds are the kinds of sources and storage classes that there are.
-func kinds(log *slog.Logger, processors int) job.Kinds {
+// kinds are the kinds of sources and storage classes that there are, with what else a node is given.
+func kinds(log *slog.Logger, processors int) job.Options {
 	ram := memory.New(memory.Options{Limit: availableMemory})
-	return job.Kinds{
-		Sources: map[string]func(context.Context, protocol.DatasetMessage, job.SourceOptions) (job.OpenedSource, error){
-			"folder": func(ctx context.Context, spec protocol.DatasetMessage, o job.SourceOptions) (job.OpenedSource, error) {
+	return job.Options{Kinds: catalog.Kinds{
+		Sources: map[string]func(context.Context, protocol.DatasetMessage, catalog.SourceOptions) (catalog.Source, error){
+			"folder": func(ctx context.Context, spec protocol.DatasetMessage, o catalog.SourceOptions) (catalog.Source, error) {
 				return openFolder(ctx, spec, o)
 			},
 		},
@@ -134,16 +135,14 @@ func kinds(log *slog.Logger, processors int) job.Kinds {
 				return class, nil
 			},
 		},
-		Machine: config.Machine{
-			AvailableMemory: func() (int64, error) {
-				n, err := availableMemory()
-				return n + ram.Idle(), err
-			},
-			FreeDisk:   freeDisk,
-			Processors: processors,
+	}, Machine: config.Machine{
+		AvailableMemory: func() (int64, error) {
+			n, err := availableMemory()
+			return n + ram.Idle(), err
 		},
-		Version: version,
-	}
+		FreeDisk:   freeDisk,
+		Processors: processors,
+	}, Version: version}
 }
 
 // giveWay has the process scheduled as batch work (sched(7)): when it is woken it does not push the thread aside that woke it,
@@ -190,7 +189,7 @@ type patientFolder struct {
 
 func (p patientFolder) Index() *dataset.Index { return p.index }
 
-func openFolder(ctx context.Context, spec protocol.DatasetMessage, o job.SourceOptions) (job.OpenedSource, error) {
+func openFolder(ctx context.Context, spec protocol.DatasetMessage, o catalog.SourceOptions) (catalog.Source, error) {
 	f, err := folder.Open(ctx, spec.Path, folder.Options{Extensions: spec.Extensions, IndexDir: o.Config.IndexDir, Progress: o.Progress})
 	if err != nil {
 		return nil, err

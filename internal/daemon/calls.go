@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/hdmlp/hdmlp/internal/catalog"
 	"github.com/hdmlp/hdmlp/internal/job"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 	"github.com/hdmlp/hdmlp/internal/stats"
@@ -146,7 +147,7 @@ type datasetParams struct {
 }
 
 // openDataset opens the dataset of a call; it stays open with the connection.
-func (x *conn) openDataset(ctx context.Context, raw json.RawMessage) (*job.Dataset, *datasetParams, error) {
+func (x *conn) openDataset(ctx context.Context, raw json.RawMessage) (*catalog.Dataset, *datasetParams, error) {
 	var p datasetParams
 	if err := decodeParams(raw, &p); err != nil {
 		return nil, nil, err

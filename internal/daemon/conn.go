@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hdmlp/hdmlp/internal/catalog"
 	"github.com/hdmlp/hdmlp/internal/job"
 	"github.com/hdmlp/hdmlp/internal/prefetch"
 	"github.com/hdmlp/hdmlp/internal/protocol"
@@ -41,7 +42,7 @@ type conn struct {
 	}
 
 	mu       sync.Mutex // guards datasets
-	datasets []*job.Dataset
+	datasets []*catalog.Dataset
 }
 
 // stage is one generation: a run of Rank.Run.

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/hdmlp/hdmlp/internal/catalog"
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/job"
@@ -49,7 +50,7 @@ func (s fakeSource) Read(_ context.Context, id int, dst []byte) error {
 // fakeNode knows the dataset kind "fake": 20 samples, or for the path /long 10,000
 // whose names are very long. /slow takes until the opener goes away.
 func fakeNode() *job.Node {
-	open := func(ctx context.Context, spec protocol.DatasetMessage, _ job.SourceOptions) (job.OpenedSource, error) {
+	open := func(ctx context.Context, spec protocol.DatasetMessage, _ catalog.SourceOptions) (catalog.Source, error) {
 		n, name := 20, "%04d.x"
 		switch spec.Path {
 		case "/long":
@@ -68,12 +69,12 @@ func fakeNode() *job.Node {
 		return fakeSource{index}, err
 	}
 	ram := memory.New(memory.Options{})
-	return job.NewNode(job.Kinds{
-		Sources: map[string]func(context.Context, protocol.DatasetMessage, job.SourceOptions) (job.OpenedSource, error){"fake": open},
+	return job.NewNode(job.Options{Kinds: catalog.Kinds{
+		Sources: map[string]func(context.Context, protocol.DatasetMessage, catalog.SourceOptions) (catalog.Source, error){"fake": open},
 		Classes: map[string]func(config.StorageClass, func(string)) (storageclass.Class, error){
 			"memory": func(config.StorageClass, func(string)) (storageclass.Class, error) { return ram, nil },
 		},
-	}, slog.New(slog.DiscardHandler))
+	}}, slog.New(slog.DiscardHandler))
 }
 
 // running is a daemon under test.

@@ -105,7 +105,7 @@ func (j *Job) facts() []cluster.Fact {
 		seed = strconv.FormatUint(*given, 10)
 	}
 	facts := []cluster.Fact{
-		{Key: "hdmlp's version", Value: j.node.kinds.Version},
+		{Key: "hdmlp's version", Value: j.node.options.Version},
 		{Key: "protocol", Value: strconv.Itoa(protocol.Version)},
 		{Key: "dataset fingerprint", Value: fmt.Sprintf("%x", fingerprint[:8])},
 		{Key: "seed", Value: seed},

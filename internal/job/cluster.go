@@ -117,7 +117,7 @@ func (o *others) serve(cache *prefetch.Cache) {
 		},
 	})
 	listener := o.listener
-	if wrap := o.job.node.kinds.Samples; wrap != nil {
+	if wrap := o.job.node.options.Samples; wrap != nil {
 		listener = wrap(listener)
 	}
 	o.ended = make(chan error, 1)

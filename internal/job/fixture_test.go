@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/hdmlp/hdmlp/internal/catalog"
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/prefetch"
@@ -74,40 +75,41 @@ func (w *world) node() *Node {
 	if w.ram == nil {
 		w.ram = memory.New(memory.Options{})
 	}
-	return NewNode(Kinds{
-		Sources: map[string]func(context.Context, protocol.DatasetMessage, SourceOptions) (OpenedSource, error){
-			"fake": func(ctx context.Context, spec protocol.DatasetMessage, o SourceOptions) (OpenedSource, error) {
-				if w.scan != nil {
-					if err := w.scan(ctx, o.Progress); err != nil {
+	return NewNode(Options{
+		Kinds: catalog.Kinds{
+			Sources: map[string]func(context.Context, protocol.DatasetMessage, catalog.SourceOptions) (catalog.Source, error){
+				"fake": func(ctx context.Context, spec protocol.DatasetMessage, o catalog.SourceOptions) (catalog.Source, error) {
+					if w.scan != nil {
+						if err := w.scan(ctx, o.Progress); err != nil {
+							return nil, err
+						}
+					}
+					if strings.Contains(spec.Path, "missing") {
+						return nil, &dataset.Error{Path: spec.Path, Kind: dataset.ErrNoDirectory}
+					}
+					b := dataset.NewBuilder([]string{"a", "b"}, []string{".x"})
+					b.Directory(dataset.Directory{Class: -1})
+					for class, name := range []string{"a", "b"} {
+						b.Directory(dataset.Directory{Path: name, Class: class})
+						for i := range samples / 2 {
+							b.Sample(fmt.Sprintf("%s%04d.x", spec.Path[1:], i), sampleSize, 0)
+						}
+					}
+					index, err := b.Build()
+					if err != nil {
 						return nil, err
 					}
-				}
-				if strings.Contains(spec.Path, "missing") {
-					return nil, &dataset.Error{Path: spec.Path, Kind: dataset.ErrNoDirectory}
-				}
-				b := dataset.NewBuilder([]string{"a", "b"}, []string{".x"})
-				b.Directory(dataset.Directory{Class: -1})
-				for class, name := range []string{"a", "b"} {
-					b.Directory(dataset.Directory{Path: name, Class: class})
-					for i := range samples / 2 {
-						b.Sample(fmt.Sprintf("%s%04d.x", spec.Path[1:], i), sampleSize, 0)
-					}
-				}
-				index, err := b.Build()
-				if err != nil {
-					return nil, err
-				}
-				w.open.Add(1)
-				return &fakeSource{w, index}, nil
+					w.open.Add(1)
+					return &fakeSource{w, index}, nil
+				},
 			},
-		},
-		Classes: map[string]func(config.StorageClass, func(string)) (storageclass.Class, error){
-			"memory": func(config.StorageClass, func(string)) (storageclass.Class, error) { return w.ram, nil },
-			"file": func(c config.StorageClass, warn func(string)) (storageclass.Class, error) {
-				return file.New(file.Options{Dir: c.Path, Capacity: c.Capacity, Reserve: 1, Warn: warn})
+			Classes: map[string]func(config.StorageClass, func(string)) (storageclass.Class, error){
+				"memory": func(config.StorageClass, func(string)) (storageclass.Class, error) { return w.ram, nil },
+				"file": func(c config.StorageClass, warn func(string)) (storageclass.Class, error) {
+					return file.New(file.Options{Dir: c.Path, Capacity: c.Capacity, Reserve: 1, Warn: warn})
+				},
 			},
-		},
-		Machine: config.Machine{AvailableMemory: w.available},
+		}, Machine: config.Machine{AvailableMemory: w.available},
 	}, slog.New(slog.DiscardHandler))
 }
 
@@ -124,8 +126,8 @@ func (w *world) close(t *testing.T, n *Node) {
 func (w *world) empty(t *testing.T, n *Node) {
 	t.Helper()
 	n.mu.Lock()
-	if len(n.jobs) > 0 || len(n.datasets) > 0 {
-		t.Errorf("%d jobs and %d datasets are left", len(n.jobs), len(n.datasets))
+	if len(n.jobs) > 0 {
+		t.Errorf("%d jobs are left", len(n.jobs))
 	}
 	n.mu.Unlock()
 	if k := w.open.Load(); k != 0 {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/audit"
+	"github.com/hdmlp/hdmlp/internal/catalog"
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/placement"
 	"github.com/hdmlp/hdmlp/internal/prefetch"
@@ -33,7 +34,7 @@ type Job struct {
 	err          error
 	message      protocol.OpenMessage // of the rank that made the job
 	cfg          *config.Config
-	dataset      *Dataset
+	dataset      *catalog.Dataset
 	stream       *access.Stream
 	room         int64 // bytes that the classes of all nodes have for the dataset
 	cache        *prefetch.Cache
@@ -168,7 +169,7 @@ func (n *Node) enter(m protocol.OpenMessage, cfg *config.Config) (j *Job, made b
 // assemble builds the job's parts.
 func (j *Job) assemble(ctx context.Context, progress func(protocol.ProgressMessage)) error {
 	m, n := &j.message, j.node
-	d, err := n.OpenDataset(ctx, m.Dataset, j.cfg, func(files int64) {
+	d, err := n.catalog.Open(ctx, m.Dataset, j.cfg, func(files int64) {
 		j.scanned.Store(files)
 		progress(protocol.ProgressMessage{What: "scanning " + m.Dataset.Path, Done: files})
 	})
@@ -213,7 +214,7 @@ func (j *Job) assemble(ctx context.Context, progress func(protocol.ProgressMessa
 
 // assembleCache joins the dataset's cache, or makes it, and plans what the job has it keep.
 func (j *Job) assembleCache(ctx context.Context) error {
-	cache, made, err := j.dataset.joinCache(j.cfg)
+	cache, made, err := j.dataset.JoinCache(j.cfg)
 	if err != nil {
 		return err
 	}
@@ -250,7 +251,7 @@ func (j *Job) compileTransforms() error {
 	out := program.Output()
 	j.output = &protocol.OutputMessage{Shape: out.Shape, Type: out.Type.String()}
 	j.preprocessor = preprocess.New(program, preprocess.Options{
-		Seed: *j.message.Stream.Seed, Threads: j.cfg.TransformThreads, Most: j.node.kinds.Machine.Processors,
+		Seed: *j.message.Stream.Seed, Threads: j.cfg.TransformThreads, Most: j.node.options.Machine.Processors,
 	})
 	return nil
 }
@@ -302,7 +303,7 @@ func (j *Job) release() {
 		j.others.close()
 	}
 	if j.cache != nil {
-		j.dataset.leaveCache()
+		j.dataset.LeaveCache()
 	}
 	if j.preprocessor != nil {
 		j.preprocessor.Close()

@@ -20,7 +20,7 @@ func limitMessage(text string, need, limit int64) *protocol.ErrorMessage {
 // checkRoom refuses what the memory has no room for: its pages
 // are taken as they are used, and who uses more than there is gets killed. advice says how less is needed.
 func (n *Node) checkRoom(bytes int64, what, advice string) error {
-	available := n.kinds.Machine.AvailableMemory
+	available := n.options.Machine.AvailableMemory
 	if available == nil {
 		return nil
 	}

@@ -3,50 +3,27 @@
 // and answers what its ranks ask: what it waited for, whether every sample was
 // delivered exactly once, which samples a step had.
 //
-// A Node owns what the jobs of a machine share: datasets, storage classes, and
-// for each dataset one cache. It is given the kinds of sources and classes that
-// there are, and knows none by itself. All methods of Node, Job and Rank are safe
+// A Node owns the jobs of a machine, and the catalog of what they share. All methods of Node, Job and Rank are safe
 // for concurrent use.
 package job
 
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
-	"maps"
 	"net"
-	"slices"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/catalog"
 	"github.com/hdmlp/hdmlp/internal/config"
-	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/placement"
 	"github.com/hdmlp/hdmlp/internal/protocol"
-	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
-// OpenedSource is a source with the index of its samples.
-type OpenedSource interface {
-	dataset.Source
-	Index() *dataset.Index
-}
-
-// SourceOptions are what a job's configuration says about its source.
-type SourceOptions struct {
-	Config   *config.Config
-	Progress func(files int64) // how far a scan has come; may be called often
-	Warn     func(text string)
-}
-
-// Kinds are the kinds of sources and storage classes, by the names that users
-// give them. cmd/hdmlp fills them in.
-type Kinds struct {
-	Sources map[string]func(ctx context.Context, spec protocol.DatasetMessage, o SourceOptions) (OpenedSource, error)
-	Classes map[string]func(c config.StorageClass, warn func(string)) (storageclass.Class, error)
+// Options are what a node is given.
+type Options struct {
+	Kinds catalog.Kinds // of datasets and storage classes
 	// Machine measures what defaults are derived from.
 	Machine config.Machine
 	// Samples, if not nil, stands between this node's samples and the other nodes: what they connect to is what it makes of
@@ -56,56 +33,45 @@ type Kinds struct {
 	Version string
 }
 
-// Node holds what the jobs of a machine share.
+// Node is a machine, or a part of one, that has jobs.
 type Node struct {
-	kinds Kinds
-	log   *slog.Logger
-
-	mu       sync.Mutex
-	datasets map[string]*sharedDataset     // by datasetKey
-	classes  map[string]storageclass.Class // by kind and path
-	jobs     map[string]*Job               // by name
-	closed   bool
+	options Options
+	log     *slog.Logger
+	catalog *catalog.Catalog
 
 	// These two but for tests: planAtOnce, and placement.ByName.
 	planAtOnce time.Duration
 	policy     func(name string) (placement.Policy, error)
 
-	stuck atomic.Bool // a read hangs: some storage class stays open for good
+	mu     sync.Mutex      // guards what follows
+	jobs   map[string]*Job // by name
+	closed bool
 }
 
 // NewNode returns a node without jobs.
-func NewNode(kinds Kinds, log *slog.Logger) *Node {
+func NewNode(o Options, log *slog.Logger) *Node {
 	return &Node{
-		kinds:    kinds,
-		log:      log,
-		datasets: make(map[string]*sharedDataset),
-		classes:  make(map[string]storageclass.Class),
-		jobs:     make(map[string]*Job),
-
-		planAtOnce: planAtOnce, policy: placement.ByName,
+		options: o, log: log, catalog: catalog.New(o.Kinds, log), planAtOnce: planAtOnce, policy: placement.ByName, jobs: make(map[string]*Job),
 	}
 }
 
-// Close releases the storage classes. No job may be open. Where a read from the
+// Close releases the storage classes. No job may be open, and none is opened any more. Where a read from the
 // source hangs, they are left to the end of the process.
 func (n *Node) Close() error {
 	n.mu.Lock()
-	defer n.mu.Unlock()
 	n.closed = true
-	if n.stuck.Load() {
-		return nil
-	}
-	var errs []error
-	for _, c := range n.classes {
-		errs = append(errs, c.Close())
-	}
-	return errors.Join(errs...)
+	n.mu.Unlock()
+	return n.catalog.Close()
+}
+
+// OpenDataset opens a dataset for somebody who has no job, or joins those who have it open.
+func (n *Node) OpenDataset(ctx context.Context, spec protocol.DatasetMessage, cfg *config.Config, progress func(int64)) (*catalog.Dataset, error) {
+	return n.catalog.Open(ctx, spec, cfg, progress)
 }
 
 // Resolve makes a configuration of what a process sent.
 func (n *Node) Resolve(s protocol.Settings) (*config.Config, error) {
-	return n.resolve(s, n.kinds.Machine)
+	return n.resolve(s, n.options.Machine)
 }
 
 func (n *Node) resolve(s protocol.Settings, machine config.Machine) (*config.Config, error) {
@@ -120,38 +86,7 @@ func (n *Node) resolve(s protocol.Settings, machine config.Machine) (*config.Con
 // has tells whether the job is there already, or a cache of its dataset.
 func (n *Node) has(m *protocol.OpenMessage) bool {
 	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.jobs[m.Job] != nil {
-		return true
-	}
-	key := datasetKey(m.Dataset, "")
-	for k, s := range n.datasets {
-		if strings.HasPrefix(k, key) && s.cached.Load() {
-			return true
-		}
-	}
-	return false
+	there := n.jobs[m.Job] != nil
+	n.mu.Unlock()
+	return there || n.catalog.Cached(m.Dataset)
 }
-
-// class returns the storage class that the configuration describes.
-func (n *Node) class(c config.StorageClass) (storageclass.Class, error) {
-	build, ok := n.kinds.Classes[c.Kind]
-	if !ok {
-		return nil, badInput("storage class kind %q is not known; there are: %s", c.Kind, names(n.kinds.Classes))
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	key := c.Kind + "\x00" + c.Path
-	if class := n.classes[key]; class != nil {
-		return class, nil
-	}
-	class, err := build(c, func(text string) { n.log.Warn(text, "class", c.Kind) })
-	if err != nil {
-		return nil, err
-	}
-	n.classes[key] = class
-	return class, nil
-}
-
-// names lists the keys of a map for people.
-func names[V any](of map[string]V) string { return strings.Join(slices.Sorted(maps.Keys(of)), ", ") }

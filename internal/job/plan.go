@@ -56,13 +56,13 @@ func (j *Job) planInput(ctx context.Context) (placement.Input, error) {
 	for r := range j.message.WorldSize {
 		node.Ranks = append(node.Ranks, r)
 	}
-	for _, c := range j.dataset.classes() {
-		held := c.store.Held()
-		if c.keepsAll {
+	for _, c := range j.dataset.Classes() {
+		held := c.Store.Held()
+		if c.KeepsAll {
 			node.Kept = append(node.Kept, held...) // faster classes may have copies
 			held = nil
 		}
-		node.Capacity = append(node.Capacity, c.room)
+		node.Capacity = append(node.Capacity, c.Room)
 		node.Held = append(node.Held, held)
 	}
 	in := placement.Input{

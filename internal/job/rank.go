@@ -125,8 +125,8 @@ type Segment struct {
 func (r *Rank) Segments() []Segment {
 	file, size := r.buffer.Ring()
 	out := []Segment{{Number: 0, File: file, Size: size, Writable: true, Returns: r.buffer.Notes()}}
-	for i, c := range r.job.dataset.classes() {
-		if in, ok := c.store.(storageclass.InPlace); ok {
+	for i, c := range r.job.dataset.Classes() {
+		if in, ok := c.Store.(storageclass.InPlace); ok {
 			f, n := in.Segment()
 			out = append(out, Segment{Number: prefetch.ClassSegment(i), File: f, Size: n})
 		}

@@ -143,7 +143,7 @@ func (j *Job) report() *stats.Report {
 	r.Seed, r.Planned, r.Steps = *stream.Seed, stream.Epochs, j.stream.Steps()
 	r.DropLast, r.Shuffle, r.Scheme, r.Tail = stream.DropLast, stream.Shuffle, stream.Scheme, stream.Tail
 	r.Threads, r.Planning = j.cfg.SourceThreads, j.planning()
-	r.Ranks, r.Classes = j.rankReports(), j.dataset.classReports()
+	r.Ranks, r.Classes = j.rankReports(), j.dataset.Reports()
 	r.Places, r.Faults = j.cache.Speeds(), j.faults.List()
 	if w, ok := j.cache.Waiting(); ok {
 		r.Waiting = &stats.Waiting{Sample: w.Sample, Path: w.Path, Seconds: time.Since(w.Since).Seconds()}

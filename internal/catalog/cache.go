@@ -1,0 +1,127 @@
+package catalog
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/prefetch"
+	"github.com/hdmlp/hdmlp/internal/stats"
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+)
+
+// Class is a storage class with the store that a dataset's cache uses of it.
+type Class struct {
+	Name     string // memory, file, file-2, ...
+	Store    storageclass.Store
+	Room     int64
+	KeepsAll bool // what is read, beside what plans give it: a later run then starts warm although memory held it all
+}
+
+// JoinCache joins the dataset's cache, or makes it by the configuration. What belongs to a job alone, its plan and its other nodes, is in its
+// Use of the cache: so jobs may come and go in any order. Each leaves it with LeaveCache.
+func (d *Dataset) JoinCache(cfg *config.Config) (cache *prefetch.Cache, made bool, err error) {
+	e := d.entry
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if made = e.cache == nil; made {
+		if e.classes, err = d.openStores(cfg.StorageClasses); err != nil {
+			return nil, false, err
+		}
+		o := prefetch.CacheOptions{Index: d.Index(), Source: e.source, Threads: cfg.SourceThreads, Timeout: cfg.SourceTimeout}
+		for _, c := range e.classes {
+			o.Classes = append(o.Classes, prefetch.Class{Name: c.Name, Store: c.Store, KeepAll: c.KeepsAll})
+		}
+		e.cache = prefetch.NewCache(o)
+		e.cached.Store(true)
+	}
+	e.cacheRefs++
+	return e.cache, made, nil
+}
+
+// LeaveCache lets the dataset's cache go; the last one closes it.
+func (d *Dataset) LeaveCache() {
+	e := d.entry
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.cacheRefs--; e.cacheRefs > 0 {
+		return
+	}
+	if e.cache.Close() {
+		d.closeStores(e.classes)
+	} else { // where the read still writes to must stay as it is
+		e.stuck = true
+		d.catalog.stuck.Store(true)
+		e.log.Error("a read from the source hangs: the dataset's caches stay in memory until the daemon ends")
+	}
+	e.cache, e.classes = nil, nil
+	e.cached.Store(false)
+}
+
+// openStores opens the storage classes' stores for the dataset, each
+// with as much room as it may have and the dataset needs.
+func (d *Dataset) openStores(classes []config.StorageClass) (out []Class, err error) {
+	same := map[string]int{}
+	for _, c := range classes {
+		opened, err := d.openStore(c)
+		if err != nil {
+			d.closeStores(out)
+			return nil, err
+		}
+		if same[c.Kind]++; same[c.Kind] > 1 {
+			opened.Name = fmt.Sprintf("%s-%d", c.Kind, same[c.Kind])
+		}
+		out = append(out, opened)
+	}
+	return out, nil
+}
+
+func (d *Dataset) openStore(c config.StorageClass) (Class, error) {
+	class, err := d.catalog.class(c)
+	if err != nil {
+		return Class{}, err
+	}
+	index := d.Index()
+	ds := storageclass.Dataset{Fingerprint: index.Fingerprint(), Samples: index.Len(), Size: index.Size}
+	room := c.Capacity
+	if room == 0 { // what there is
+		if room, err = class.Available(ds); err != nil {
+			return Class{}, err
+		}
+	}
+	room = min(room, index.Bytes())
+	store, err := class.Open(ds, room)
+	if err != nil {
+		return Class{}, err
+	}
+	_, inPlace := store.(storageclass.InPlace)
+	return Class{Name: c.Kind, Store: store, Room: room, KeepsAll: !inPlace && room >= index.Bytes()}, nil
+}
+
+func (d *Dataset) closeStores(classes []Class) {
+	for _, c := range classes {
+		if err := c.Store.Close(); err != nil {
+			d.entry.log.Error("close storage class", "class", c.Name, "error", err)
+		}
+	}
+}
+
+// Classes are the storage classes of the dataset's cache, which the caller has joined.
+func (d *Dataset) Classes() []Class {
+	e := d.entry
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.classes)
+}
+
+// Reports tell how full the storage classes are; there are none once the cache is closed.
+func (d *Dataset) Reports() (out []stats.Class) {
+	e := d.entry
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, c := range e.classes {
+		room, used := c.Store.Room()
+		out = append(out, stats.Class{Name: c.Name, Room: room, Used: used})
+	}
+	return out
+}

@@ -1,0 +1,243 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/storageclass/file"
+	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fake is a source of 10 samples of 100 bytes.
+type fake struct {
+	index  *dataset.Index
+	closed *int
+}
+
+func (s fake) Index() *dataset.Index { return s.index }
+
+func (s fake) Path(id int) string { return s.index.Name(id) }
+
+func (s fake) Read(_ context.Context, id int, dst []byte) error {
+	for i := range dst {
+		dst[i] = byte(id)
+	}
+	return nil
+}
+
+func (s fake) Close() error {
+	*s.closed++
+	return nil
+}
+
+const total = 1000
+
+// shelf is a catalog of fakes, and what was done to them.
+type shelf struct {
+	*Catalog
+	opened, closed int
+	opening        func(ctx context.Context) error // before a dataset is there
+}
+
+func newShelf(t *testing.T) *shelf {
+	t.Helper()
+	c := &shelf{opening: func(context.Context) error { return nil }}
+	ram := memory.New(memory.Options{})
+	c.Catalog = New(Kinds{
+		Sources: map[string]func(context.Context, protocol.DatasetMessage, SourceOptions) (Source, error){
+			"fake": func(ctx context.Context, _ protocol.DatasetMessage, _ SourceOptions) (Source, error) {
+				c.opened++
+				if err := c.opening(ctx); err != nil {
+					return nil, err
+				}
+				b := dataset.NewBuilder([]string{"a"}, []string{".x"})
+				b.Directory(dataset.Directory{Class: -1})
+				b.Directory(dataset.Directory{Path: "a"})
+				for i := range 10 {
+					b.Sample(fmt.Sprintf("%d.x", i), total/10, 0)
+				}
+				index, err := b.Build()
+				return fake{index, &c.closed}, err
+			},
+			"none": nil,
+		},
+		Classes: map[string]func(config.StorageClass, func(string)) (storageclass.Class, error){
+			"memory": func(config.StorageClass, func(string)) (storageclass.Class, error) { return ram, nil },
+			"file": func(c config.StorageClass, warn func(string)) (storageclass.Class, error) {
+				return file.New(file.Options{Dir: c.Path, Capacity: c.Capacity, Reserve: 1, Warn: warn})
+			},
+		},
+	}, slog.New(slog.DiscardHandler))
+	t.Cleanup(func() {
+		if len(c.datasets) > 0 {
+			t.Errorf("%d datasets are left open", len(c.datasets))
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+var spec = protocol.DatasetMessage{Kind: "fake", Path: "/data"}
+
+// open opens the dataset as one that keeps its index in a directory.
+func (c *shelf) open(t *testing.T, cfg *config.Config) *Dataset {
+	t.Helper()
+	d, err := c.Open(t.Context(), spec, cfg, func(int64) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// TestShared: who opens a dataset that is open has the same index and the same cache; both go with the last who has them.
+func TestShared(t *testing.T) {
+	c := newShelf(t)
+	cfg := &config.Config{SourceThreads: 1, StorageClasses: []config.StorageClass{
+		{Kind: "memory", Capacity: 400}, {Kind: "file", Path: t.TempDir(), Capacity: 1 << 20}, {Kind: "file", Path: t.TempDir(), Capacity: 500},
+	}}
+	a, b := c.open(t, cfg), c.open(t, cfg)
+	if a.Index() != b.Index() || c.opened != 1 {
+		t.Errorf("opened %d times", c.opened)
+	}
+	if c.Cached(spec) {
+		t.Error("it is cached before anybody has asked for a cache")
+	}
+	cache, made, err := a.JoinCache(cfg)
+	if err != nil || !made || !c.Cached(spec) {
+		t.Fatalf("made: %t, cached: %t, %v", made, c.Cached(spec), err)
+	}
+	again, made, err := b.JoinCache(&config.Config{SourceThreads: 7})
+	if err != nil || made || again != cache {
+		t.Errorf("the second: made %t, the same %t, %v", made, again == cache, err)
+	}
+	for i, want := range []struct {
+		name     string
+		room     int64
+		keepsAll bool
+	}{{"memory", 400, false}, {"file", total, true}, {"file-2", 500, false}} {
+		if got := b.Classes()[i]; got.Name != want.name || got.Room != want.room || got.KeepsAll != want.keepsAll {
+			t.Errorf("class %d: %+v, want %+v", i, got, want)
+		}
+		if got := b.Reports()[i]; got.Name != want.name || got.Room != want.room || got.Used != 0 {
+			t.Errorf("report %d: %+v, want %+v", i, got, want)
+		}
+	}
+	a.LeaveCache()
+	a.Close()
+	a.Close() // does nothing
+	if !c.Cached(spec) || c.closed != 0 || len(b.Classes()) != 3 {
+		t.Errorf("the second has lost what the first has left: %d closed, classes %+v", c.closed, b.Classes())
+	}
+	b.LeaveCache()
+	if c.Cached(spec) || c.closed != 0 || b.Reports() != nil {
+		t.Errorf("the cache is still there: %+v, %d closed", b.Reports(), c.closed)
+	}
+	b.Close()
+	if c.closed != 1 {
+		t.Errorf("closed %d times", c.closed)
+	}
+	c.open(t, cfg).Close()
+	if c.opened != 2 || c.closed != 2 {
+		t.Errorf("opened %d times, closed %d", c.opened, c.closed)
+	}
+}
+
+// TestIndexDirs: with its index elsewhere it is another one; its cache counts all the same.
+func TestIndexDirs(t *testing.T) {
+	c := newShelf(t)
+	a, b := c.open(t, &config.Config{}), c.open(t, &config.Config{IndexDir: "/elsewhere"})
+	if c.opened != 2 {
+		t.Errorf("opened %d times", c.opened)
+	}
+	if _, _, err := b.JoinCache(&config.Config{SourceThreads: 1}); err != nil || !c.Cached(spec) {
+		t.Errorf("cached: %t, %v", c.Cached(spec), err)
+	}
+	b.LeaveCache()
+	a.Close()
+	b.Close()
+}
+
+// TestFailed: what fails leaves nothing, is told to all who wait, and is tried anew by who comes then.
+func TestFailed(t *testing.T) {
+	c := newShelf(t)
+	c.opening = func(context.Context) error { return errors.New("no such directory") }
+	if _, err := c.Open(t.Context(), spec, &config.Config{}, nil); err == nil || err.Error() != "no such directory" {
+		t.Error(err)
+	}
+	c.opening = func(context.Context) error { return nil }
+	d := c.open(t, &config.Config{})
+	for _, bad := range []config.StorageClass{{Kind: "tape"}, {Kind: "memory", Capacity: -1}} {
+		cfg := &config.Config{SourceThreads: 1, StorageClasses: []config.StorageClass{{Kind: "memory", Capacity: 100}, bad}}
+		if _, _, err := d.JoinCache(cfg); err == nil || c.Cached(spec) || d.Reports() != nil {
+			t.Errorf("%+v: %v; cached: %t, %+v", bad, err, c.Cached(spec), d.Reports())
+		}
+	}
+	d.Close()
+}
+
+// TestGivenUp: where the one who opens it goes away, the next of those that wait opens it; who waits may go away too.
+func TestGivenUp(t *testing.T) {
+	c := newShelf(t)
+	opening := make(chan struct{})
+	c.opening = func(ctx context.Context) error {
+		opening <- struct{}{}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	told := make(chan error)
+	ask := func(ctx context.Context) {
+		d, err := c.Open(ctx, spec, &config.Config{}, nil)
+		if err == nil {
+			d.Close()
+		}
+		told <- err
+	}
+	first, leave := context.WithCancel(t.Context())
+	go ask(first)
+	<-opening
+	waits, tire := context.WithCancel(t.Context())
+	go ask(waits)
+	tire()
+	if err := <-told; !errors.Is(err, context.Canceled) {
+		t.Errorf("who waits and goes away is told %v", err)
+	}
+	c.opening = func(context.Context) error { return nil }
+	go ask(t.Context())
+	leave()
+	a, b := <-told, <-told
+	if a == nil {
+		a, b = b, a
+	}
+	if !errors.Is(a, context.Canceled) || b != nil {
+		t.Errorf("they are told %v and %v", a, b)
+	}
+}
+
+// TestUnknown: a kind that there is not is named, with those that there are.
+func TestUnknown(t *testing.T) {
+	c := newShelf(t)
+	_, err := c.Open(t.Context(), protocol.DatasetMessage{Kind: "tape"}, &config.Config{}, nil)
+	if e := new(protocol.ErrorMessage); !errors.As(err, &e) || e.Kind != protocol.KindConfig || !strings.Contains(e.Message, `dataset kind "tape" is not known; there are: fake, none`) {
+		t.Error(err)
+	}
+	d := c.open(t, &config.Config{})
+	_, _, err = d.JoinCache(&config.Config{StorageClasses: []config.StorageClass{{Kind: "tape"}}})
+	if e := new(protocol.ErrorMessage); !errors.As(err, &e) || e.Kind != protocol.KindConfig || !strings.Contains(e.Message, `storage class kind "tape" is not known; there are: file, memory`) {
+		t.Error(err)
+	}
+	d.Close()
+}
