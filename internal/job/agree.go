@@ -80,6 +80,20 @@ func settings(m *protocol.OpenMessage, cfg *config.Config, seed uint64) []settin
 	})
 }
 
+// alongside refuses a rank that is on another node of the job than those of this daemon: it would be waited for, and not come.
+func (j *Job) alongside(m *protocol.OpenMessage) error {
+	here := j.message.Cluster
+	if here == nil || m.Cluster == nil || m.Cluster.Node == here.Node {
+		return nil
+	}
+	return &protocol.ErrorMessage{
+		Kind: protocol.KindMismatch,
+		Message: fmt.Sprintf("rank %d of job %s is on node %d, but this daemon is the job's on node %d: nodes that share a host need daemons of their own, "+
+			"by another HDMLP_SOCKET for each node", m.Rank, m.Job, m.Cluster.Node, here.Node),
+		Details: map[string]any{"key": "node", "mine": m.Cluster.Node, "theirs": here.Node},
+	}
+}
+
 // compare refuses a rank whose settings differ from those of the rank that made the job.
 func (j *Job) compare(m *protocol.OpenMessage, cfg *config.Config) error {
 	first := &j.message

@@ -154,6 +154,8 @@ func (n *Node) enter(m protocol.OpenMessage, cfg *config.Config) (j *Job, made b
 		j.stops = j.newStops()
 		j.life, j.end = context.WithCancelCause(context.Background())
 		n.jobs[m.Job] = j
+	} else if err := j.alongside(&m); err != nil {
+		return nil, false, err
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
