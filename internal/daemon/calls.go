@@ -58,69 +58,35 @@ const maxSamples = 10_000
 
 // answer does what a call asks for.
 func (x *conn) answer(ctx context.Context, m protocol.CallMessage) (any, error) {
-	rank := x.rank.Load()
 	switch m.Method {
 	case "explain", "report", "audit":
+		rank := x.rank.Load()
 		if rank == nil {
 			return nil, &protocol.ErrorMessage{Kind: protocol.KindProtocol, Message: m.Method + " before a job is open"}
 		}
-	}
-	switch m.Method {
+		return answerRank(ctx, rank, m)
 	case "dataset":
-		return x.describeDataset(ctx, m.Params)
+		return x.describeDataset(ctx, m)
 	case "samples":
-		return x.listSamples(ctx, m.Params)
-	case "explain":
-		p := struct {
-			Epoch int  `json:"epoch"`
-			Step  int  `json:"step"`
-			Rank  *int `json:"rank"`
-		}{}
-		if err := decodeParams(m.Params, &p); err != nil {
-			return nil, err
-		}
-		if p.Rank == nil {
-			own := -1
-			p.Rank = &own
-		}
-		return rank.Explain(p.Epoch, p.Step, *p.Rank)
-	case "report":
-		p := struct {
-			Cluster bool `json:"cluster"`
-		}{}
-		if err := decodeParams(m.Params, &p); err != nil {
-			return nil, err
-		}
-		if p.Cluster {
-			return rank.ClusterReport(ctx), nil
-		}
-		return rank.Report(), nil
-	case "audit":
-		p := struct {
-			Epoch int `json:"epoch"`
-		}{}
-		if err := decodeParams(m.Params, &p); err != nil {
-			return nil, err
-		}
-		return rank.Audit(ctx, p.Epoch)
+		return x.listSamples(ctx, m)
 	case "stats":
 		x.asked.Store(true)
 		return x.d.stats(), nil
 	case "cluster":
 		x.asked.Store(true)
-		p := struct {
+		p, err := params[struct {
 			Job string `json:"job"`
-		}{}
-		if err := decodeParams(m.Params, &p); err != nil {
+		}](m)
+		if err != nil {
 			return nil, err
 		}
 		jobs, err := x.d.cfg.Node.ClusterReports(ctx, p.Job)
 		return ClusterStats{jobs}, err
 	case "shutdown":
-		p := struct {
+		p, err := params[struct {
 			Force bool `json:"force"`
-		}{}
-		if err := decodeParams(m.Params, &p); err != nil {
+		}](m)
+		if err != nil {
 			return nil, err
 		}
 		if !p.Force && x.d.busy(x) {
@@ -131,11 +97,50 @@ func (x *conn) answer(ctx context.Context, m protocol.CallMessage) (any, error) 
 	return nil, &protocol.ErrorMessage{Kind: protocol.KindProtocol, Message: fmt.Sprintf("unknown method %q", m.Method)}
 }
 
-func decodeParams(p json.RawMessage, v any) error {
-	if len(p) == 0 || string(p) == "null" {
-		return nil
+// answerRank does what a process asks of its job: to explain, report or audit.
+func answerRank(ctx context.Context, rank *job.Rank, m protocol.CallMessage) (any, error) {
+	switch m.Method {
+	case "explain":
+		p, err := params[struct {
+			Epoch int  `json:"epoch"`
+			Step  int  `json:"step"`
+			Rank  *int `json:"rank"`
+		}](m)
+		if err != nil {
+			return nil, err
+		}
+		of := -1 // its own
+		if p.Rank != nil {
+			of = *p.Rank
+		}
+		return rank.Explain(p.Epoch, p.Step, of)
+	case "audit":
+		p, err := params[struct {
+			Epoch int `json:"epoch"`
+		}](m)
+		if err != nil {
+			return nil, err
+		}
+		return rank.Audit(ctx, p.Epoch)
 	}
-	return protocol.DecodeJSON(p, v)
+	p, err := params[struct {
+		Cluster bool `json:"cluster"`
+	}](m)
+	switch {
+	case err != nil:
+		return nil, err
+	case p.Cluster:
+		return rank.ClusterReport(ctx), nil
+	}
+	return rank.Report(), nil
+}
+
+// params reads what a call is about; a call may say nothing.
+func params[T any](m protocol.CallMessage) (p T, err error) {
+	if len(m.Params) > 0 && string(m.Params) != "null" {
+		err = protocol.DecodeJSON(m.Params, &p)
+	}
+	return p, err
 }
 
 // datasetParams are the parameters of the dataset calls.
@@ -147,9 +152,9 @@ type datasetParams struct {
 }
 
 // openDataset opens the dataset of a call; it stays open with the connection.
-func (x *conn) openDataset(ctx context.Context, raw json.RawMessage) (*catalog.Dataset, *datasetParams, error) {
-	var p datasetParams
-	if err := decodeParams(raw, &p); err != nil {
+func (x *conn) openDataset(ctx context.Context, m protocol.CallMessage) (*catalog.Dataset, *datasetParams, error) {
+	p, err := params[datasetParams](m)
+	if err != nil {
 		return nil, nil, err
 	}
 	cfg, err := x.d.cfg.Node.Resolve(p.Settings)
@@ -169,8 +174,8 @@ func (x *conn) openDataset(ctx context.Context, raw json.RawMessage) (*catalog.D
 	return ds, &p, nil
 }
 
-func (x *conn) describeDataset(ctx context.Context, raw json.RawMessage) (any, error) {
-	ds, _, err := x.openDataset(ctx, raw)
+func (x *conn) describeDataset(ctx context.Context, m protocol.CallMessage) (any, error) {
+	ds, _, err := x.openDataset(ctx, m)
 	if err != nil {
 		return nil, err
 	}
@@ -182,8 +187,8 @@ func (x *conn) describeDataset(ctx context.Context, raw json.RawMessage) (any, e
 	}, nil
 }
 
-func (x *conn) listSamples(ctx context.Context, raw json.RawMessage) (any, error) {
-	ds, p, err := x.openDataset(ctx, raw)
+func (x *conn) listSamples(ctx context.Context, m protocol.CallMessage) (any, error) {
+	ds, p, err := x.openDataset(ctx, m)
 	if err != nil {
 		return nil, err
 	}
