@@ -193,7 +193,7 @@ func (j *Job) assemble(ctx context.Context, progress func(protocol.ProgressMessa
 		return badInput("the global batch of %d samples (%d ranks) is larger than the dataset of %d samples: make batch_size smaller", m.Stream.GlobalBatch, m.WorldSize, index.Len())
 	}
 	if m.Stream.GlobalBatch > protocol.MaxBatch {
-		return badInput("the global batch of %d samples is larger than %d", m.Stream.GlobalBatch, protocol.MaxBatch)
+		return badInput("the global batch of %d samples (%d ranks) is larger than %d, the most that a batch may have: make batch_size smaller", m.Stream.GlobalBatch, m.WorldSize, protocol.MaxBatch)
 	}
 	j.stream, err = access.New(access.Spec{
 		Samples: index.Len(), Seed: *m.Stream.Seed, Epochs: m.Stream.Epochs,
