@@ -198,21 +198,21 @@ func (v *view) eighths() int {
 		return 8
 	}
 	for _, n := range []int{1, 2, 4} {
-		if v.box.Dx()*n >= enough(n)*v.full.X && v.box.Dy()*n >= enough(n)*v.full.Y {
+		if 2*v.box.Dx()*n >= enough(n)*v.full.X && 2*v.box.Dy()*n >= enough(n)*v.full.Y {
 			return n
 		}
 	}
 	return 8
 }
 
-// enough says how many times as large, in eighths, an image decoded at n eighths must be as what it is then resized to. These
+// enough says how many times as large, in sixteenths, an image decoded at n eighths must be as what it is then resized to. These
 // make 45 dB of photographs, with the default filter: the DCT's reduction is none of PIL's filters, and less one the smaller n
-// is. Twice as large makes 40 to 44, once 30 to 40.
+// is. Twice as large makes 40 to 44, once 30 to 40; more than it takes at a half would take most of what is gained.
 func enough(n int) int {
 	if n == 4 {
-		return 17
+		return 33
 	}
-	return 18
+	return 36
 }
 
 // reduce makes box what it is at n eighths: some of its pixels' edges are cut, which part says.

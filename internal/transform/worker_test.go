@@ -329,11 +329,11 @@ func leaves(width, height int) image.Image {
 	draws := rand.New(rand.NewPCG(1, 2))
 	m := image.NewRGBA(image.Rect(0, 0, width, height))
 	for range width * height / 16 {
-		const least, most = 3.0, 200.0
+		const least, most = 6.0, 200.0
 		x, y := draws.Float64()*float64(width), draws.Float64()*float64(height)
 		u := draws.Float64()
 		radius := 1 / math.Sqrt(u/(least*least)+(1-u)/(most*most)) // density goes with radius^-3
-		level := func() byte { return byte(20 + draws.IntN(150)) }
+		level := func() byte { return byte(20 + draws.IntN(175)) }
 		c := color.RGBA{level(), level(), level(), 255}
 		for j := max(0, int(y-radius)); j < min(height, int(y+radius)+1); j++ {
 			for i := max(0, int(x-radius)); i < min(width, int(x+radius)+1); i++ {
@@ -357,7 +357,7 @@ func TestFastOfDetail(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, n := range []int{1, 2, 4} {
-		size := edge * n / enough(n)
+		size := 2 * edge * n / enough(n)
 		transforms := fmt.Sprintf("Resize((%d, %d))", size, size)
 		fast, exact := compiled(t, "ImgDecode(fast=True), "+transforms).Worker(), compiled(t, transforms).Worker()
 		x, y := make([]byte, exact.program.Output().Bytes()), make([]byte, exact.program.Output().Bytes())
