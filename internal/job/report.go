@@ -26,7 +26,7 @@ func (r *Rank) ClusterReport(ctx context.Context) *stats.ClusterReport {
 // Reports lists the reports of all jobs, by name.
 func (n *Node) Reports() []*stats.Report {
 	var out []*stats.Report
-	for _, j := range n.open() {
+	for _, j := range n.list() {
 		if r := j.now(); r != nil {
 			out = append(out, r)
 		}
@@ -37,7 +37,7 @@ func (n *Node) Reports() []*stats.Report {
 // ClusterReports are those of the jobs whose name is, or if there is none, whose names contain the given one, by name; see
 // Rank.ClusterReport. Empty: all jobs.
 func (n *Node) ClusterReports(ctx context.Context, name string) ([]*stats.ClusterReport, error) {
-	jobs := n.open()
+	jobs := n.list()
 	var names []string
 	for _, j := range jobs {
 		names = append(names, j.message.Job)
@@ -63,8 +63,8 @@ func (n *Node) ClusterReports(ctx context.Context, name string) ([]*stats.Cluste
 	return slices.DeleteFunc(out, func(c *stats.ClusterReport) bool { return c == nil }), nil
 }
 
-// open lists the jobs, by name.
-func (n *Node) open() []*Job {
+// list returns the jobs, by name.
+func (n *Node) list() []*Job {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	out := make([]*Job, 0, len(n.jobs))
