@@ -96,8 +96,7 @@ def in_python(transforms: Any, why: str) -> Split:
 def _refuse_ours(rest: Iterable[Any], why: Callable[[], str]) -> None:
     for t in rest:
         if isinstance(t, ours.Transform):
-            theirs = "" if isinstance(t, (ours.ImgDecode, ours.Reshape, ours.ScaleShift16)) else f"; use torchvision.transforms.{type(t).__name__}"
-            raise TypeError(f"{t!r} describes what the daemon does, and can not run in Python {why()}{theirs}")
+            raise TypeError(f"{t!r} describes what the daemon does, and can not run in Python {why()}{t._theirs()}")
 
 
 class _Unknown(Exception):

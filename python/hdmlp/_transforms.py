@@ -22,14 +22,19 @@ class InterpolationMode(enum.Enum):
 class Transform:
     """What all transforms have in common: they say what is to be done, and compare by it."""
 
+    _in_torchvision = True  # it has a class of that name
+
     def describe(self) -> Dict[str, Any]:
         """The transform as the daemon takes it: a JSON object with ``name`` and the arguments (docs/FORMATS.md)."""
         raise NotImplementedError
 
     def __call__(self, *_: Any, **__: Any) -> Any:
-        name = type(self).__name__
-        raise TypeError(f"hdmlp.transforms.{name} describes what the daemon does, and can not be called: give it to an "
-                        f"ImageFolder, or call torchvision.transforms.{name}")
+        raise TypeError(f"hdmlp.transforms.{type(self).__name__} describes what the daemon does, and can not be called, as dataset[i] "
+                        f"and torch's own DataLoader do: give the dataset to a DataLoader of hdmlp{self._theirs()}")
+
+    def _theirs(self) -> str:
+        """For messages: what to use in Python in its place."""
+        return f"; or use torchvision.transforms.{type(self).__name__}" if self._in_torchvision else ""
 
     def __eq__(self, other: Any) -> bool:
         return type(self) is type(other) and self.describe() == other.describe()
@@ -51,6 +56,8 @@ class ImgDecode(Transform):
         orient: turn the image as its EXIF orientation says. torchvision's loader does not.
         max_pixels: an image with more is refused, before memory is taken for it; the default is where PIL refuses one.
     """
+
+    _in_torchvision = False
 
     def __init__(self, mode: str = "RGB", fast: bool = False, orient: bool = False, max_pixels: int = 178956970):
         if mode not in ("RGB", "L"):
@@ -341,6 +348,8 @@ class Reshape(Transform):
         dtype: of the elements, little-endian: ``float32``, ``int16``, ``uint16`` or ``uint8``.
     """
 
+    _in_torchvision = False
+
     def __init__(self, w: int, h: int, c: int, dtype: Any = "float32"):
         for name, value in (("w", w), ("h", h), ("c", c)):
             _edge(name, value)
@@ -360,6 +369,8 @@ class ScaleShift16(Transform):
         scale, shift: a number for each place along the array's last axis, or one for all. Give them by name: the original's
             own scripts have them the other way round.
     """
+
+    _in_torchvision = False
 
     def __init__(self, scale: Any, shift: Any):
         self.scale, self.shift = _numbers("scale", scale), _numbers("shift", shift)
