@@ -23,7 +23,9 @@ type Rank struct {
 	buffer *staging.Buffer
 	stager *prefetch.Stager
 	ledger *prefetch.Ledger
-	once   sync.Once
+	// through has a token when the process has come to the stream's last batch.
+	through chan struct{}
+	once    sync.Once
 }
 
 const (
@@ -67,7 +69,7 @@ func (j *Job) join(rank int) (*Rank, error) {
 	if warning != "" {
 		j.warnings = append(j.warnings, warning)
 	}
-	r := &Rank{job: j, rank: rank, buffer: buffer, ledger: prefetch.NewLedger(j.cache, j.steps())}
+	r := &Rank{job: j, rank: rank, buffer: buffer, through: make(chan struct{}, 1), ledger: prefetch.NewLedger(j.cache, j.steps())}
 	o := prefetch.StagerOptions{
 		Stream: j.stream, Epoch: j.epoch, Rank: rank,
 		Cache: j.cache, Buffer: buffer, Ahead: j.cfg.PrefetchBatches, First: j.firstBatches(rank), Lazy: !j.prefetches(),
@@ -146,15 +148,26 @@ func (r *Rank) Check(epoch, step int) error {
 	return nil
 }
 
-// Run stages batches from (epoch, step) on; see prefetch.Stager.Run. It ends with the job's error if that fails, and before the batch at which
+// Run stages batches from (epoch, step) on; see prefetch.Stager.Run. It returns nil when the process has come to the last one. It ends with the job's error if that fails, and before the batch at which
 // another rank's Run ended with an error, on whatever node, with that error.
 func (r *Rank) Run(ctx context.Context, epoch, step int, emit func(*prefetch.Batch) error) error {
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()
-	run := r.job.stops.begin(r.rank, epoch*r.job.stream.Steps()+step, cancel)
+	select {
+	case <-r.through:
+	default:
+	}
+	run := r.job.stops.begin(r.rank, epoch*r.job.stream.Steps()+step, cancel, r.buffer.End)
 	err := r.stage(within, epoch, step, func(b *prefetch.Batch) error {
 		return run.hand(func() error { return emit(b) })
 	})
+	if err == nil && run.next > run.from { // what the process has not come to may still end before
+		select {
+		case <-r.through:
+		case <-within.Done():
+			err = within.Err()
+		}
+	}
 	return run.end(err, ctx.Err() != nil)
 }
 
@@ -199,6 +212,12 @@ func (r *Rank) Yielded(epoch, step int, stall time.Duration, hash uint64) {
 	}
 	r.job.epochNow.Store(int64(epoch))
 	if step == r.job.stream.Steps()-1 {
+		if epoch == r.job.stream.Spec().Epochs-1 {
+			select {
+			case r.through <- struct{}{}:
+			default:
+			}
+		}
 		samples, missing := r.ledger.Delivered(epoch)
 		r.job.book.Finish(r.rank, epoch, audit.Delivered{Hash: hash, Samples: samples, Missing: missing})
 	}
@@ -208,6 +227,7 @@ func (r *Rank) Yielded(epoch, step int, stall time.Duration, hash uint64) {
 func (r *Rank) Close() {
 	r.once.Do(func() {
 		j := r.job
+		j.stops.leave(r.rank)
 		j.mu.Lock()
 		delete(j.ranks, r.rank)
 		j.book.Leave(r.rank)

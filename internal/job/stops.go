@@ -13,7 +13,7 @@ import (
 
 // stops makes the error that one rank's stream ends with the end of all ranks' streams, and at the same batch: every rank gets what comes
 // before it, and then the error. A rank that came there alone would go into a step for which another has no samples, and wait
-// for it, in an allreduce, until somebody kills it. Rejected: to end the others where they are. The rank that stopped would wait in the same way for those
+// for it, in an allreduce, until somebody kills it. So the news overtakes batches that are on their way to a process (staging.Buffer.End). Rejected: to end the others where they are. The rank that stopped would wait in the same way for those
 // that are behind it; and it is staged ahead, so that its loop may break off before the batch, and nobody would have had to stop.
 //
 // Ranks catch the error and begin again, not at the same time, and nodes hear late of each other. So each rank counts rounds, from 0: one more
@@ -34,10 +34,10 @@ type stops struct {
 	mu      sync.Mutex
 	last    map[int]stop     // by rank, of all nodes
 	rounds  map[int]int      // by rank, of this node
-	runs    map[int]*run     // those under way, by rank
+	runs    map[int]*run     // the last one of each rank of this node, though it may have ended
 	version int              // counts changes of this node's own stops
 	changed chan struct{}    // closed and replaced with each
-	heard   func(told error) // of each stop on another node; for the log
+	say     func(told error) // of each stop, once; for the log
 }
 
 // stop is the end of a rank's stream with an error, as nodes tell each other.
@@ -70,40 +70,46 @@ func (p *stop) told() error {
 
 // run is one Rank.Run. Its fields are guarded by stops.mu, but for what begin sets.
 type run struct {
-	stops  *stops
-	rank   int
-	from   int    // the batch that it begins with, counted as stop.At
-	cancel func() // ends it; called under stops.mu
+	stops *stops
+	rank  int
+	from  int // the batch that it begins with, counted as stop.At
+	// Both are called under stops.mu.
+	cancel func()       // ends it
+	note   func(at int) // tells its process at once of stop.At; negative: there is none
 
-	next int   // the batch that comes next
-	stop *stop // it ends before stop.At; nil: nobody has stopped
-	lost error // that a batch could not be handed on: the process is gone
+	round int
+	next  int   // the batch that comes next
+	stop  *stop // it ends before stop.At; nil: nobody has stopped
+	lost  error // that a batch could not be handed on: the process is gone
+	ended bool
 }
 
 // errStopped ends a run's staging; its process gets stop.told instead.
 var errStopped = errors.New("another rank has stopped")
 
-func newStops(node int, host string, heard func(told error)) *stops {
+func newStops(node int, host string, say func(told error)) *stops {
 	return &stops{
-		node: node, host: host, heard: heard,
+		node: node, host: host, say: say,
 		last: make(map[int]stop), rounds: make(map[int]int), runs: make(map[int]*run), changed: make(chan struct{}),
 	}
 }
 
 // begin notes that a rank of this node begins a run. A rank has one at a time.
-func (s *stops) begin(rank, at int, cancel func()) *run {
+func (s *stops) begin(rank, at int, cancel func(), note func(at int)) *run {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := &run{stops: s, rank: rank, from: at, next: at, cancel: cancel}
+	r := &run{stops: s, rank: rank, from: at, next: at, cancel: cancel, note: note}
+	note(-1)
 	s.runs[rank] = r
 	if own, ok := s.last[rank]; ok && !own.Over {
 		own.Over = true
 		s.last[rank] = own
 		s.signal()
 	}
-	for _, n := range slices.Sorted(maps.Keys(s.last)) {
-		if p := s.last[n]; p.Over && n != rank {
-			s.rounds[rank] = max(s.rounds[rank], p.Round+1)
+	r.round = s.rounds[rank]
+	for n, p := range s.last {
+		if p.Over && n != rank {
+			r.round = max(r.round, p.Round+1)
 		}
 	}
 	for _, n := range slices.Sorted(maps.Keys(s.last)) {
@@ -112,14 +118,17 @@ func (s *stops) begin(rank, at int, cancel func()) *run {
 	return r
 }
 
-// apply has a run end with a stop, if this concerns it. s.mu is held.
+// apply has a run end with a stop, if this concerns it. One that has ended with an error, which its process may not have come to, ends with it before
+// that batch if it is an earlier one. s.mu is held.
 func (s *stops) apply(r *run, p stop) {
 	switch {
-	case p.Rank == r.rank || p.Round < s.rounds[r.rank]:
+	case p.Rank == r.rank || p.Round < r.round:
+	case r.ended && (p.Round > r.round || p.At >= r.next):
 	case p.At < r.from:
-		s.rounds[r.rank] = p.Round + 1 // it is past what happened in that round
+		r.round = p.Round + 1 // it is past what happened in that round
 	case r.stop == nil || p.At < r.stop.At:
 		r.stop = &p
+		r.note(p.At)
 		if r.next >= p.At {
 			r.cancel()
 		}
@@ -157,25 +166,35 @@ func (r *run) end(err error, interrupted bool) error {
 	s := r.stops
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.runs, r.rank)
+	s.rounds[r.rank] = r.round
 	canceled := errors.Is(err, errStopped) || errors.Is(err, context.Canceled)
-	switch {
-	case err == nil || interrupted || r.lost != nil:
+	if interrupted || r.lost != nil || (err == nil || canceled) && !r.stopped() {
+		delete(s.runs, r.rank)
 		return err
-	case canceled && r.stopped():
+	}
+	r.ended = true
+	s.rounds[r.rank]++
+	if err != nil && !canceled {
+		p := stop{Rank: r.rank, Node: s.node, Host: s.host, Round: r.round, At: r.next, Error: *Message(err)}
+		s.last[r.rank] = p
+		for _, other := range s.runs {
+			s.apply(other, p)
+		}
+		s.signal()
+		s.say(p.told())
+	}
+	if r.stop != nil && r.stop.At < r.next || err == nil || canceled {
 		s.rounds[r.rank] = max(s.rounds[r.rank], r.stop.Round+1)
 		return r.stop.told()
-	case canceled:
-		return err
 	}
-	p := stop{Rank: r.rank, Node: s.node, Host: s.host, Round: s.rounds[r.rank], At: r.next, Error: *Message(err)}
-	s.last[r.rank] = p
-	s.rounds[r.rank]++
-	for _, other := range s.runs {
-		s.apply(other, p)
-	}
-	s.signal()
 	return err
+}
+
+// leave forgets the last run of a rank of this node, whose process is gone; it must have ended.
+func (s *stops) leave(rank int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.runs, rank)
 }
 
 // own lists the last stop of each rank of this node that ever stopped, by rank. version is another one whenever the list is; changed is
@@ -207,7 +226,7 @@ func (s *stops) hear(list []stop) {
 			for _, r := range s.runs {
 				s.apply(r, p)
 			}
-			s.heard(p.told())
+			s.say(p.told())
 		}
 	}
 }

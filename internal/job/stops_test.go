@@ -25,6 +25,7 @@ var rewrite = flag.Bool("rewrite", false, "write the transcripts in testdata ane
 //	fail RANK          the next one can not be delivered
 //	ends RANK          what the rank is told at the end of its run
 //	again RANK BATCH   its process asks for another run, which begins at this batch
+//	where RANK         where it is
 //	tell NODE          what the node has to say reaches the other one
 //
 // Blank lines and what follows a # mean nothing.
@@ -53,6 +54,7 @@ func TestStops(t *testing.T) {
 // player has the ranks of a transcript.
 type player struct {
 	nodes    [2]*stops
+	noted    [4]int // where the ranks' processes see that their streams end
 	runs     map[int]*run
 	canceled map[int]bool
 	ends     map[int]error // with which the runs end, if they do by themselves
@@ -61,9 +63,9 @@ type player struct {
 func play(t *testing.T, text string) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	p := player{runs: map[int]*run{}, canceled: map[int]bool{}, ends: map[int]error{}}
+	p := &player{runs: map[int]*run{}, canceled: map[int]bool{}, ends: map[int]error{}}
 	for n, host := range []string{"a", "b"} {
-		p.nodes[n] = newStops(n, host, func(told error) { fmt.Fprintf(&out, "    node %d hears: %v\n", n, told) })
+		p.nodes[n] = newStops(n, host, func(told error) { fmt.Fprintf(&out, "    the log of node %d: %v\n", n, told) })
 	}
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, "    ") {
@@ -90,7 +92,7 @@ func (p *player) do(what string, n, m int) string {
 	switch what {
 	case "begin":
 		p.canceled[n], p.ends[n] = false, nil
-		p.runs[n] = p.nodes[n/2].begin(n, m, func() { p.canceled[n] = true })
+		p.runs[n] = p.nodes[n/2].begin(n, m, func() { p.canceled[n] = true }, func(at int) { p.noted[n] = at })
 		return p.state(n)
 	case "hand":
 		for range m {
@@ -109,6 +111,8 @@ func (p *player) do(what string, n, m int) string {
 	case "fail":
 		p.ends[n] = &protocol.ErrorMessage{Kind: protocol.KindSample, Message: fmt.Sprintf("sample %d", 100+n)}
 		return ""
+	case "where":
+		return p.state(n)
 	case "ends":
 		if p.ends[n] == nil && p.canceled[n] {
 			p.ends[n] = context.Canceled
@@ -136,9 +140,9 @@ func (p *player) do(what string, n, m int) string {
 // state says where a run is.
 func (p *player) state(n int) string {
 	r := p.runs[n]
-	s := fmt.Sprintf("round %d, batch %d is next", r.stops.rounds[n], r.next)
-	if r.stop != nil {
-		s += fmt.Sprintf(", ends before %d", r.stop.At)
+	s := fmt.Sprintf("round %d, batch %d is next", r.round, r.next)
+	if at := p.noted[n]; at >= 0 {
+		s += fmt.Sprintf(", ends before %d", at)
 	}
 	if p.canceled[n] || errors.Is(p.ends[n], errStopped) {
 		s += ", and so now"
@@ -150,8 +154,8 @@ func (p *player) state(n int) string {
 func TestLostProcess(t *testing.T) {
 	s := newStops(0, "", func(error) {})
 	gone := errors.New("broken pipe")
-	first := s.begin(0, 0, func() { t.Error("the rank whose process is gone is told something") })
-	s.begin(1, 0, func() { t.Error("another rank is told that a process is gone") })
+	first := s.begin(0, 0, func() { t.Error("the rank whose process is gone is told something") }, func(int) {})
+	s.begin(1, 0, func() { t.Error("another rank is told that a process is gone") }, func(int) {})
 	if err := first.hand(func() error { return gone }); !errors.Is(err, gone) {
 		t.Errorf("handed: %v", err)
 	}

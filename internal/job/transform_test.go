@@ -52,7 +52,10 @@ func TestTransforms(t *testing.T) {
 		if out == nil || !slices.Equal(out.Shape, []int{10, 20, 5}) || out.Type != "float32" {
 			t.Errorf("rank %d is told %+v", r.rank, out)
 		}
-		err := r.Run(t.Context(), 0, 0, func(b *prefetch.Batch) error { return checkArrays(t, r, b) })
+		err := r.Run(t.Context(), 0, 0, func(b *prefetch.Batch) error {
+			defer r.Yielded(b.Epoch, b.Step, 0, b.Audit)
+			return checkArrays(t, r, b)
+		})
 		if err != nil {
 			t.Error(err)
 		}
@@ -92,6 +95,7 @@ func TestTransformsFail(t *testing.T) {
 				t.Errorf("%s: samples %v were delivered", policy, b.IDs)
 			}
 			_, err := r.Return(b.Slots[0])
+			r.Yielded(b.Epoch, b.Step, 0, b.Audit)
 			return err
 		})
 		switch e := (*dataset.SampleError)(nil); {

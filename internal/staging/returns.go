@@ -12,8 +12,8 @@ import (
 // processor that may be asleep: a tenth of what handing a batch over takes. The price is that somebody has to look: the buffer
 // does, but only while it waits for room.
 //
-// The page is words of 64 bits: how many entries have been taken, which only the daemon writes, and a ring of entries, which
-// only the process writes. Entry n, counted from 1, is n modulo 2^32 in the upper half and the slot in the lower one: one store,
+// The page is words of 64 bits: how many entries have been taken, which only the daemon writes; a ring of entries, which
+// only the process writes; and where the stream ends (Buffer.End). Entry n, counted from 1, is n modulo 2^32 in the upper half and the slot in the lower one: one store,
 // which says by itself that it is there. The process writes entry n+entries only once n was taken.
 //
 // The store must not be seen before what the process did with the slot's memory. Python has no fences; x86 keeps the order of
@@ -25,7 +25,7 @@ type returns struct {
 
 const (
 	returnsSize = 4096 // bytes
-	entries     = returnsSize/8 - 1
+	entries     = returnsSize/8 - 2
 
 	ordered = runtime.GOARCH == "amd64"
 )
@@ -46,6 +46,9 @@ func (r *returns) next() (slot uint32, ok bool) {
 	atomic.StoreUint64(&r.words[0], n)
 	return uint32(entry), true
 }
+
+// end is the word that says where the stream ends.
+func (r *returns) end() *uint64 { return &r.words[1+entries] }
 
 // looking is when somebody who waits for room looks at the returns again: after half the time that he has waited so far. So
 // what was noted is seen at most half as late again, and to wait for a step of a second costs a few dozen looks.

@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -138,6 +139,10 @@ func (b *Buffer) Ring() (*os.File, int64) { return b.ring.file, b.size }
 
 // Notes tells whether the process may note in shared memory what it gives back: in the page behind the ring, in the ring's memfd.
 func (b *Buffer) Notes() bool { return ordered }
+
+// End notes in shared memory, behind the ring, that the stream ends before its nth batch, which may be on its way to the process already,
+// and so overtakes it; negative: it does not.
+func (b *Buffer) End(n int) { atomic.StoreUint64(b.mu.returns.end(), uint64(n+1)) }
 
 // Data returns part of the ring, as the process sees it.
 func (b *Buffer) Data(offset, length uint64) []byte {

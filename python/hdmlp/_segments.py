@@ -25,8 +25,9 @@ from .errors import LimitError, ProtocolError
 
 #: The bit of a slot's number that says that it lies in an extra segment.
 _EXTRA = 1 << 31
-_PAGE = 4096  # bytes of the returns: words of 64 bits, of which the first counts the entries that were taken
-_ENTRIES = _PAGE // 8 - 1
+_PAGE = 4096  # bytes: words of 64 bits, of which the first counts the entries that were taken
+_ENTRIES = _PAGE // 8 - 2
+_END = _ENTRIES + 1  # the word that says where the stream ends
 
 
 class Lease:
@@ -137,6 +138,10 @@ class Returns:
         # An item of a cast memoryview is stored as one word, as the daemon reads it.
         self._words = memoryview(page).cast("Q")
         self._noted = 0
+
+    def ends(self, position: int) -> bool:
+        """True if the stream ends before this position, or at an earlier one, because another rank has stopped there."""
+        return 0 < self._words[_END] <= position + 1
 
     def note(self, slots: bytes) -> bytes:
         """Notes slots as free; returns those that have to be acknowledged instead: of extra segments, and what found no room."""

@@ -297,11 +297,12 @@ class Stream:
                 if len(item) != _HEAD_SIZE + 32 * n + 4 * m:
                     raise ProtocolError(f"a batch of {n} samples and {m} slots in {len(item)} bytes")
                 slots = bytes(item[_HEAD_SIZE + 32 * n:]) if m else b""
-                if generation != self._generation:
+                position = epoch * self.steps + step
+                if generation != self._generation or self.ends(position):
                     if m:
                         self._freed.append(slots)
                     continue
-                if epoch * self.steps + step != self.position:
+                if position != self.position:
                     raise ProtocolError(f"batch {step} of epoch {epoch} came out of order")
                 self.position += 1
                 views = None
@@ -320,6 +321,10 @@ class Stream:
                 self.position = None
                 return EndError("the loader's last epoch is over: give a larger epochs=")
         return None
+
+    def ends(self, position: int) -> bool:
+        """True if the batch at ``position`` is not to be yielded, although it may be here: another rank's stream ended before it."""
+        return self._returns is not None and self._returns.ends(position)
 
     def _views(self, payload: bytearray, n: int, slots: bytes) -> Union[List[memoryview], Block]:
         lease = Lease(slots, self._freed.append)

@@ -235,15 +235,19 @@ class Pool:
             self._start()
         elif position == self.position:
             return
+        self._give_up()
+        self._error = None
+        for worker in self._workers:
+            worker.send(protocol.encode(_worker.CANCEL, protocol.U64.pack(self._tasks)))
+        self._stream.seek(position)
+
+    def _give_up(self) -> None:
+        """Takes back what is under way; it will not be yielded."""
         for task in self._order:
             task.stale = True
             if isinstance(task.result, bytearray):
                 task.worker.freed.append(slots_of(task.result))
         self._order.clear()
-        self._error = None
-        for worker in self._workers:
-            worker.send(protocol.encode(_worker.CANCEL, protocol.U64.pack(self._tasks)))
-        self._stream.seek(position)
 
     def next(self, timeout: float = 0.0) -> Taken:
         """The next batch; its ``content`` is what :meth:`value` takes. Waits for it.
@@ -256,6 +260,8 @@ class Pool:
         if self._busy:
             raise ClosedError("the loader was interrupted; iterate again")
         self._turn(0)
+        if self._order and self._stream.ends(self._order[0].position):
+            self._give_up()  # the stream's error comes
         if not self._order or self._order[0].result is None:
             begin = time.perf_counter_ns()
             waiting = False

@@ -49,6 +49,7 @@ class Nodes:
     Attributes:
         ready: by rank, the process of its daemon.
         process_of: by rank, its own process.
+        caught: by rank, what it said of a sample that could not be read, where options has again.
         at: by rank, what it said at the end of each epoch so far, where options has gates.
         said: by rank, what it said at its end.
         other: all other lines.
@@ -64,7 +65,7 @@ class Nodes:
             env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         atexit.register(self.process.terminate)  # where a test fails before its run has ended
         self.gates, self.until = options.get("gates"), options.get("until")
-        self.ready, self.process_of, self.at, self.said, self.other = {}, {}, collections.defaultdict(list), {}, []
+        self.ready, self.process_of, self.caught, self.at, self.said, self.other = {}, {}, {}, collections.defaultdict(list), {}, []
         self._threads = [threading.Thread(target=self._listen, args=(stream,), daemon=True)
                          for stream in (self.process.stdout, self.process.stderr)]
         for thread in self._threads:
@@ -81,6 +82,8 @@ class Nodes:
             if "ready" in value:
                 self.process_of[value["ready"]] = value["process"]
                 self.ready[value["ready"]] = value["pid"]
+            elif "caught" in value:
+                self.caught[value["caught"]] = value
             elif "at" in value:
                 self.at[value["at"]].append(value)
             elif "rank" in value:

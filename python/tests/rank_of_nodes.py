@@ -17,6 +17,9 @@ OPTIONS is a JSON object: the loader's arguments, and
     occupy   a port of this node that somebody else listens at
     stay     a file: with its loader closed, the rank keeps a connection to the daemon until it is there
     together a directory, and how many ranks there are: with their daemons started, all open the loader at once
+    lockstep a directory, and how many ranks there are: at each step the rank waits there for all of them, as in an allreduce
+    hold     a step and a file: before that step of epoch 0 the rank waits until the file is there
+    again    a file: where a sample can not be read the rank says so, waits until the file is there, and begins anew
     absent   true: the rank does not open the loader, and stays until
 """
 
@@ -37,6 +40,37 @@ from hdmlp import _daemon, errors  # noqa: E402
 def places(loader) -> dict:
     """How many samples the node has read from where, so far."""
     return {place["place"]: place["samples"] for place in loader.report()["places"]}
+
+
+class Lockstep:
+    """A step of all ranks, as an allreduce is: none leaves it before the last one has come, or another has left for good.
+
+    Attributes:
+        steps: how many this rank has taken.
+    """
+
+    def __init__(self, place: str, ranks: int, rank: int):
+        self.place, self.ranks, self.rank, self.steps, self.attempt = place, ranks, rank, 0, 0
+
+    def step(self) -> None:
+        self.steps += 1
+        self._put(f"{self.steps}")
+        while not all(self._has(f"{self.steps}", rank) for rank in range(self.ranks)):
+            if any(self._has("left", rank) for rank in range(self.ranks)):
+                break
+            time.sleep(0.005)
+
+    def leave(self) -> None:
+        """Lets the others go; the next step is the first one of another attempt."""
+        self._put("left")
+        self.steps, self.attempt = 0, self.attempt + 1
+
+    def _put(self, what: str) -> None:
+        with open(os.path.join(self.place, f"{self.attempt}-{what}-{self.rank}"), "w"):
+            pass
+
+    def _has(self, what: str, rank: int) -> bool:
+        return os.path.exists(os.path.join(self.place, f"{self.attempt}-{what}-{rank}"))
 
 
 def main() -> None:
@@ -67,6 +101,9 @@ def main() -> None:
     stay = options.pop("stay", None)
     together = options.pop("together", None)
     tamper = options.pop("tamper", None)
+    hold, again = options.pop("hold", (0, None)), options.pop("again", None)
+    lockstep = options.pop("lockstep", None)
+    lockstep = lockstep and Lockstep(*lockstep, said["rank"])
     keeper = _daemon.connect() if stay or together else None
     if together is not None:
         place, ranks = together
@@ -82,15 +119,32 @@ def main() -> None:
         with data.DataLoader(data.Folder(folder), seed=5, **options) as loader:
             said["pid"] = loader._stream._client.pid
             print(json.dumps({"ready": said["rank"], "pid": said["pid"], "process": os.getpid()}), flush=True)
-            for epoch in range(epochs):
-                digest = hashlib.sha256()
-                for samples, labels in loader:
-                    for sample in samples:
-                        digest.update(sample)
-                    digest.update(bytes(labels.tolist()))
-                    if tamper == epoch:
-                        loader._audit, tamper = loader._audit ^ 1, None
-                    time.sleep(pause)
+            start = loader.state_dict()
+            while len(said["epochs"]) < epochs:
+                epoch, digest = len(said["epochs"]), hashlib.sha256()
+                try:
+                    for samples, labels in loader:
+                        for sample in samples:
+                            digest.update(sample)
+                        digest.update(bytes(labels.tolist()))
+                        if tamper == epoch:
+                            loader._audit, tamper = loader._audit ^ 1, None
+                        time.sleep(pause)
+                        if lockstep is not None:
+                            lockstep.step()
+                        while lockstep is not None and hold[1] and lockstep.steps == hold[0] and not os.path.exists(hold[1]):
+                            time.sleep(0.02)
+                except errors.SampleError as error:
+                    if again is None:
+                        raise
+                    print(json.dumps({"caught": said["rank"], "error": str(error), "details": error.details,
+                                      "steps": lockstep.steps}), flush=True)
+                    lockstep.leave()
+                    while not os.path.exists(again):
+                        time.sleep(0.02)
+                    again, said["epochs"] = None, []
+                    loader.load_state_dict(start)
+                    continue
                 said["epochs"].append(digest.hexdigest())
                 if gates is not None:
                     print(json.dumps({"at": said["rank"], "epoch": epoch, "places": places(loader)}), flush=True)
