@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 
 import pytest
 from nodes import SAMPLES, Nodes, binary, folder, streams  # noqa: F401: fixtures
@@ -203,13 +204,22 @@ def in_lockstep(tmp_path, world, **options):
             "again": str(tmp_path / "again"), **options}
 
 
+def needed(folder, index_dir, world, epochs, step):
+    """The name of a file that the last rank needs in this step of epoch 0."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("HDMLP_SOCKET", f"hdmlp-test-{uuid.uuid4().hex}")
+        environment.setenv("HDMLP_LINGER", "0s")
+        with data.DataLoader(data.Folder(folder), batch_size=24 // world, epochs=epochs, seed=5, rank=0, world_size=world,
+                             index_dir=str(index_dir)) as loader:
+            return os.path.basename(loader.explain(0, step, world - 1).paths[0])
+
+
 @pytest.mark.parametrize("nodes, ranks, epochs", [(1, 2, 1), (2, 2, 1), (2, 2, 3)])
-def test_all_end_before_the_same_step(binary, folder, shaky, socket_name, tmp_path, nodes, ranks, epochs):
+def test_all_end_before_the_same_step(binary, folder, shaky, tmp_path, nodes, ranks, epochs):
     """The rank that needs the sample is staged ahead, and when it finds out that nobody can read it all ranks end before that step, whatever was sent
     to their processes already. When it can be read they begin again, and get the stream."""
     world, step = nodes * ranks, 8
-    with data.DataLoader(data.Folder(folder), batch_size=24 // world, epochs=epochs, seed=5, rank=0, world_size=world, index_dir=str(tmp_path)) as loader:
-        name = os.path.basename(loader.explain(0, step, world - 1).paths[0])
+    name = needed(folder, tmp_path, world, epochs, step)
     shaky.set(fail=name)
     options = in_lockstep(tmp_path, world, epochs=epochs, hold=[5, str(tmp_path / "free")])
     run = Nodes(binary, shaky.path, nodes, options, ranks, tmp_path)
@@ -222,6 +232,25 @@ def test_all_end_before_the_same_step(binary, folder, shaky, socket_name, tmp_pa
     assert epochs > 1 or len(told) == world - 1, run.caught  # others may need it themselves, in the next epoch
     shaky.set(fail="")
     again(run, options, shaky.path, world, tmp_path)
+
+
+def test_cut_off_while_a_rank_stops(binary, folder, shaky, tmp_path):
+    """A node that can not be told is told when its link is mended, and its rank ends before the same step as the others."""
+    name, step = needed(folder, tmp_path, 3, 1, 8), 8
+    shaky.set(fail=name)
+    options = in_lockstep(tmp_path, 3, epochs=1, hold=[5, str(tmp_path / "free")], source_timeout="8s")
+    run = Nodes(binary, shaky.path, 3, options, 1, tmp_path)
+    run.wait(lambda: len(list((tmp_path / "steps").iterdir())) == 5 * 3, "three ranks have taken five steps")
+    run.link(1, "--down")
+    run.wait(lambda: "stopped: sample" in run.log(0), "node 0 knows that a rank has stopped")
+    run.wait_gone(0, 1)
+    assert "stopped: sample" not in run.log(1)
+    run.link(1, "--up")
+    run.wait(lambda: "stopped: sample" in run.log(1), "node 1 knows that a rank has stopped")
+    open(options["hold"][1], "w").close()
+    assert len(stopped(run, 3, name)) == 2 and {value["steps"] for value in run.caught.values()} == {step}, run.caught
+    shaky.set(fail="")
+    again(run, options, shaky.path, 3, tmp_path)
 
 
 @pytest.mark.parametrize("nodes, ranks", [(1, 2), (3, 1)])

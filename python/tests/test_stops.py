@@ -1,0 +1,101 @@
+"""A rank whose iteration can not go on ends that of the other ranks of its job: through worker processes and the thesis's interface as well.
+
+Both ranks of a job are in this process, and take turns. That of jobs over several nodes is in test_nodes_faults.
+"""
+
+import os
+
+import pytest
+
+import hdmlp.data as data
+from hdmlp import _launcher, errors
+from hdmlp.job import Job
+
+STEP = 4
+
+
+def shorten(loader, rank):
+    """Takes a sample away from the rank's batch of STEP; returns the path, and what puts the sample back."""
+    path = str(loader.explain(0, STEP, rank).paths[-1])
+    if not os.path.isabs(path):
+        path = os.path.join(str(loader.dataset.root), path)
+    with open(path, "rb") as file:
+        whole = file.read()
+    os.truncate(path, 1)
+
+    def mend():
+        with open(path, "wb") as file:
+            file.write(whole)
+    return os.path.basename(path), mend
+
+
+def check(stopped, other, name):
+    """The rank that stopped says what happened, and the other one what, and where."""
+    assert name in str(stopped) and stopped.rank is None
+    assert (other.sample, other.path, other.rank) == (stopped.sample, stopped.path, 1)
+    assert str(other) == f"rank 1 stopped: {stopped}"
+
+
+def tensor(view):
+    import torch
+    return torch.tensor([len(view)])
+
+
+@pytest.mark.parametrize("workers", [None, 0, 2])
+def test_both_end_before_the_same_step(real, folder, workers):
+    """The second rank stops; the first one, to which later batches were sent, and in which workers have made some of them, ends before the
+    same step. Both begin again, in this order, and get the stream."""
+    arguments = dict(batch_size=2, epochs=1, seed=7, world_size=2, name="stops", memory="64B")  # which holds next to nothing
+    if workers is None:
+        ranks = [data.DataLoader(folder, rank=rank, **arguments) for rank in range(2)]
+    else:
+        pytest.importorskip("torch")
+        import hdmlp.torch as ht
+        ranks = [ht.DataLoader(ht.ImageFolder(folder, loader=tensor), rank=rank, num_workers=workers, **arguments) for rank in range(2)]
+    try:
+        name, mend = shorten(ranks[1], 1)
+        start = [loader.state_dict() for loader in ranks]
+        first, second = map(iter, ranks)
+        next(first)
+        for _ in range(STEP):
+            next(second)
+        with pytest.raises(errors.SampleError) as stopped:
+            next(second)
+        for _ in range(STEP - 1):
+            next(first)
+        with pytest.raises(errors.SampleError) as other:
+            next(first)
+        check(stopped.value, other.value, name)
+        mend()
+        for loader, state in zip(ranks, start):
+            loader.load_state_dict(state)
+        assert [len(list(loader)) for loader in ranks] == [len(loader) for loader in ranks]
+    finally:
+        for loader in ranks:
+            loader.close()
+
+
+def test_thesis_interface(real, folder, monkeypatch):
+    """job.get() raises the same."""
+    monkeypatch.setattr(_launcher, "next_ordinal", lambda: "stops")
+    monkeypatch.setenv("HDMLP_MEMORY", "64B")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    jobs = []
+    for rank in "01":
+        monkeypatch.setenv("RANK", rank)
+        monkeypatch.setenv("LOCAL_RANK", rank)
+        jobs.append(Job(folder, 4, 1, seed=7))
+        jobs[-1].setup()
+    try:
+        name, _ = shorten(jobs[1]._loader, 1)
+        with pytest.raises(errors.SampleError) as stopped:
+            while True:
+                jobs[1].get()
+        with pytest.raises(errors.SampleError) as other:
+            while True:
+                jobs[0].get()
+        check(stopped.value, other.value, name)
+    finally:
+        for job in jobs:
+            job.destroy()
