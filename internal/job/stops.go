@@ -11,9 +11,10 @@ import (
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
-// stops makes the error that one rank's stream ends with the end of all ranks' streams, and at the same batch: every rank gets what comes
-// before it, and then the error. A rank that came there alone would go into a step for which another has no samples, and wait
-// for it, in an allreduce, until somebody kills it. So the news overtakes batches that are on their way to a process (staging.Buffer.End). Rejected: to end the others where they are. The rank that stopped would wait in the same way for those
+// stops makes the error that one rank's stream ends with the end of all ranks' streams, and at the same batch: every rank gets
+// what comes before it, and then the error. A rank that got that batch would go into a step for which another has no samples, and
+// wait for it, in an allreduce, until somebody kills it. So the news overtakes batches that are on their way to a process
+// (staging.Buffer.End). Rejected: to end the others where they are. The rank that stopped would wait in the same way for those
 // that are behind it; and it is staged ahead, so that its loop may break off before the batch, and nobody would have had to stop.
 //
 // Ranks catch the error and begin again, not at the same time, and nodes hear late of each other. So each rank counts rounds, from 0: one more
@@ -23,8 +24,9 @@ import (
 //   - Each rank gets one error per round, whoever else stops in it, and in whatever order that is heard.
 //   - A rank that was told and begins again is not told again, whether the one that stopped has begun again or not.
 //   - A rank that begins when the one that stopped has begun again joins it: it goes on to its round, and is told nothing.
-//   - A run that a stop concerns ends with it, also if the rank that stopped begins again meanwhile: that one may have gone back to where the others
-//     must go back to as well.
+//   - A run that a stop concerns ends with it, also if the rank that stopped begins again meanwhile: that one may have gone back to
+//     where the others must go back to as well.
+//   - Where several ranks stop in a round, all end before the first of their batches, though each may name its own error.
 //
 // It is a state machine without a network; its methods are safe for concurrent use.
 type stops struct {

@@ -13,8 +13,9 @@ import (
 // does, but only while it waits for room.
 //
 // The page is words of 64 bits: how many entries have been taken, which only the daemon writes; a ring of entries, which
-// only the process writes; and where the stream ends (Buffer.End). Entry n, counted from 1, is n modulo 2^32 in the upper half and the slot in the lower one: one store,
-// which says by itself that it is there. The process writes entry n+entries only once n was taken.
+// only the process writes; and where the stream ends (Buffer.End). Entry n, counted from 1, is n modulo 2^32 in the upper half
+// and the slot in the lower one: one store, which says by itself that it is there. The process writes entry n+entries only
+// once n was taken.
 //
 // The store must not be seen before what the process did with the slot's memory. Python has no fences; x86 keeps the order of
 // stores, and of loads before stores, and elsewhere slots are returned by frames.
