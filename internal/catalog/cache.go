@@ -18,25 +18,26 @@ type Class struct {
 	KeepsAll bool // what is read, beside what plans give it: a later run then starts warm although memory held it all
 }
 
-// JoinCache joins the dataset's cache, or makes it by the configuration. What belongs to a job alone, its plan and its other nodes, is in its
+// JoinCache joins the dataset's cache, or makes it by the configuration; madeBy is the one that it was made by. What belongs to a job alone, its plan and its other nodes, is in its
 // Use of the cache: so jobs may come and go in any order. Each leaves it with LeaveCache.
-func (d *Dataset) JoinCache(cfg *config.Config) (cache *prefetch.Cache, made bool, err error) {
+func (d *Dataset) JoinCache(cfg *config.Config) (cache *prefetch.Cache, madeBy *config.Config, err error) {
 	e := d.entry
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if made = e.cache == nil; made {
+	if e.cache == nil {
 		if e.classes, err = d.openStores(cfg.StorageClasses); err != nil {
-			return nil, false, err
+			return nil, nil, err
 		}
 		o := prefetch.CacheOptions{Index: d.Index(), Source: e.source, Threads: cfg.SourceThreads, Timeout: cfg.SourceTimeout}
 		for _, c := range e.classes {
 			o.Classes = append(o.Classes, prefetch.Class{Name: c.Name, Store: c.Store, KeepAll: c.KeepsAll})
 		}
 		e.cache = prefetch.NewCache(o)
+		e.madeBy = cfg
 		e.cached.Store(true)
 	}
 	e.cacheRefs++
-	return e.cache, made, nil
+	return e.cache, e.madeBy, nil
 }
 
 // LeaveCache lets the dataset's cache go; the last one closes it.
@@ -54,7 +55,7 @@ func (d *Dataset) LeaveCache() {
 		d.catalog.stuck.Store(true)
 		e.log.Error("a read from the source hangs: the dataset's caches stay in memory until the daemon ends")
 	}
-	e.cache, e.classes = nil, nil
+	e.cache, e.madeBy, e.classes = nil, nil, nil
 	e.cached.Store(false)
 }
 

@@ -87,6 +87,7 @@ type entry struct {
 	cached    atomic.Bool // cache is there
 	mu        sync.Mutex  // guards what follows
 	cache     *prefetch.Cache
+	madeBy    *config.Config // its
 	cacheRefs int
 	classes   []Class
 	stuck     bool // a read hangs: its stores and source stay open for good

@@ -116,13 +116,13 @@ func TestShared(t *testing.T) {
 	if c.Cached(spec) {
 		t.Error("it is cached before anybody has asked for a cache")
 	}
-	cache, made, err := a.JoinCache(cfg)
-	if err != nil || !made || !c.Cached(spec) {
-		t.Fatalf("made: %t, cached: %t, %v", made, c.Cached(spec), err)
+	cache, madeBy, err := a.JoinCache(cfg)
+	if err != nil || madeBy != cfg || !c.Cached(spec) {
+		t.Fatalf("made by it: %t, cached: %t, %v", madeBy == cfg, c.Cached(spec), err)
 	}
-	again, made, err := b.JoinCache(&config.Config{SourceThreads: 7})
-	if err != nil || made || again != cache {
-		t.Errorf("the second: made %t, the same %t, %v", made, again == cache, err)
+	again, madeBy, err := b.JoinCache(&config.Config{SourceThreads: 7})
+	if err != nil || madeBy != cfg || again != cache {
+		t.Errorf("the second: made by the first %t, the same %t, %v", madeBy == cfg, again == cache, err)
 	}
 	for i, want := range []struct {
 		name     string

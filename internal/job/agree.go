@@ -40,16 +40,6 @@ func settings(m *protocol.OpenMessage, cfg *config.Config, seed uint64) []settin
 	if m.Stream.Seed != nil {
 		seed = *m.Stream.Seed
 	}
-	given := func(key string, value any) setting {
-		if source := cfg.Origins[key].Source; source == "" || strings.HasPrefix(source, "default") || strings.HasPrefix(source, "measured") {
-			return setting{key, config.Auto}
-		}
-		return setting{key, fmt.Sprint(value)}
-	}
-	classes := "none"
-	if strings.HasSuffix(cfg.Origins["memory"].Source, "replaces it") {
-		classes = fmt.Sprintf("%+v", cfg.StorageClasses)
-	}
 	return slices.Concat([]setting{
 		{"world_size", m.WorldSize},
 		{"nodes", node(m)},
@@ -57,18 +47,10 @@ func settings(m *protocol.OpenMessage, cfg *config.Config, seed uint64) []settin
 		{"dataset", m.Dataset.Path},
 		{"extensions", fmt.Sprint(m.Dataset.Extensions)},
 		{"seed", seed},
-	}, shared(m, cfg), []setting{
-		{"storage_class", classes},
-		given("memory", cfg.Memory),
-		{"cache_dir", cfg.CacheDir},
-		given("cache_size", cfg.CacheSize),
-		given("disk_reserve", cfg.DiskReserve),
-		given("staging_buffer", cfg.StagingBuffer),
+	}, shared(m, cfg), caching(cfg), []setting{
+		given(cfg, "staging_buffer", cfg.StagingBuffer),
 		{"prefetch_batches", cfg.PrefetchBatches},
 		{"transform_threads", cfg.TransformThreads},
-		{"source_threads", cfg.SourceThreads},
-		{"cache_threads", cfg.CacheThreads},
-		{"source_timeout", cfg.SourceTimeout.String()},
 		{"index_dir", cfg.IndexDir},
 		{"port", cfg.Port},
 		{"interface", cfg.Interface},
@@ -78,6 +60,44 @@ func settings(m *protocol.OpenMessage, cfg *config.Config, seed uint64) []settin
 		{"tls_key", cfg.TLSKey},
 		{"tls_ca", cfg.TLSCA},
 	})
+}
+
+// caching are those that make a dataset's cache.
+func caching(cfg *config.Config) []setting {
+	classes := "none"
+	if strings.HasSuffix(cfg.Origins["memory"].Source, "replaces it") {
+		classes = fmt.Sprintf("%+v", cfg.StorageClasses)
+	}
+	return []setting{
+		{"storage_class", classes},
+		given(cfg, "memory", cfg.Memory),
+		{"cache_dir", cfg.CacheDir},
+		given(cfg, "cache_size", cfg.CacheSize),
+		given(cfg, "disk_reserve", cfg.DiskReserve),
+		{"source_threads", cfg.SourceThreads},
+		{"cache_threads", cfg.CacheThreads},
+		{"source_timeout", cfg.SourceTimeout.String()},
+	}
+}
+
+// given is a setting of which only what the user said counts.
+func given(cfg *config.Config, key string, value any) setting {
+	if source := cfg.Origins[key].Source; source == "" || strings.HasPrefix(source, "default") || strings.HasPrefix(source, "measured") {
+		return setting{key, config.Auto}
+	}
+	return setting{key, fmt.Sprint(value)}
+}
+
+// differences names what the configurations would make of a dataset's cache, where they differ; empty: nowhere.
+func differences(theirs, mine *config.Config) string {
+	var out []string
+	others := caching(theirs)
+	for i, s := range caching(mine) {
+		if s.value != others[i].value {
+			out = append(out, fmt.Sprintf("%s is %v there and %v here", s.key, others[i].value, s.value))
+		}
+	}
+	return strings.Join(out, ", ")
 }
 
 // alongside refuses a rank that is on another node of the job than those of this daemon: it would be waited for, and not come.

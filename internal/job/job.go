@@ -216,7 +216,7 @@ func (j *Job) assemble(ctx context.Context, progress func(protocol.ProgressMessa
 
 // assembleCache joins the dataset's cache, or makes it, and plans what the job has it keep.
 func (j *Job) assembleCache(ctx context.Context) error {
-	cache, made, err := j.dataset.JoinCache(j.cfg)
+	cache, madeBy, err := j.dataset.JoinCache(j.cfg)
 	if err != nil {
 		return err
 	}
@@ -233,10 +233,10 @@ func (j *Job) assembleCache(ctx context.Context) error {
 	if j.others != nil { // now, so that who has a plan sooner and asks for a sample waits until it is known who keeps it
 		j.others.serve(j.cache)
 	}
-	if made {
+	if madeBy == j.cfg {
 		j.adviseRoom()
-	} else {
-		j.warnings = append(j.warnings, "another job has the dataset open: its storage classes and their sizes are used")
+	} else if text := differences(madeBy, j.cfg); text != "" {
+		j.warnings = append(j.warnings, "another job has the dataset open, and what it said of the caches holds: "+text)
 	}
 	return nil
 }

@@ -232,9 +232,14 @@ func TestTwoJobs(t *testing.T) {
 	if r := n.Reports(); len(r) != 2 || r[0].Job != "j" || r[1].Job != "k" {
 		t.Errorf("reports %+v", r)
 	}
-	if warnings := b.Opened().Warnings; len(warnings) != 1 || !strings.Contains(warnings[0], "another job") {
+	if warnings := b.Opened().Warnings; len(warnings) != 0 {
+		t.Errorf("warnings %q, and they say the same of the caches", warnings)
+	}
+	c := open(t, n, message(0, 1, set("source_threads", "9"), func(m *protocol.OpenMessage) { m.Job = "l" }))
+	if warnings := c.Opened().Warnings; len(warnings) != 1 || !strings.Contains(warnings[0], "another job") || !strings.Contains(warnings[0], "and 9 here") {
 		t.Errorf("warnings %q", warnings)
 	}
+	c.Close()
 	a.Close()
 	consume(t, b, at{0, 0}, end) // the other one goes on
 	b.Close()

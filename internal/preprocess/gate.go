@@ -43,11 +43,7 @@ const (
 func newGate(o Options, now func() time.Time) *gate {
 	g := &gate{now: now, open: o.Threads}
 	if o.Threads == 0 {
-		most := max(o.Most, 1)
-		if most > 1 {
-			most++ // so that no processor idles between turns
-		}
-		g.tuner = newTuner(most)
+		g.tuner = newTuner(max(o.Most, 1))
 		g.open = g.tuner.threads
 	}
 	return g

@@ -16,7 +16,7 @@ import (
 // Options say how a job's samples are transformed.
 type Options struct {
 	Seed uint64 // of the job: random parameters are drawn from it
-	// Threads is how many samples are transformed at the same time; 0: as many as pay off, one more than Most at the most.
+	// Threads is how many samples are transformed at the same time; 0: as many as pay off, Most at the most.
 	Threads int
 	Most    int // processors that the process may use, at least 1
 }
