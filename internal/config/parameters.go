@@ -97,7 +97,7 @@ var parameters = [...]Parameter{
 	},
 	{
 		Key: "transform_threads", Kind: Int, Scope: Job, Default: "0", Max: 1024,
-		Help:  "Samples that are transformed at the same time; 0: as many as pay off, found while running, at most the processors that the daemon may use",
+		Help:  "Samples that are transformed at the same time; 0: as many as pay off, found while running. Never more than the processors that the daemon may use",
 		field: func(c *Config) any { return &c.TransformThreads },
 	},
 	{

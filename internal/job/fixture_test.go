@@ -109,7 +109,7 @@ func (w *world) node() *Node {
 					return file.New(file.Options{Dir: c.Path, Capacity: c.Capacity, Reserve: 1, Warn: warn})
 				},
 			},
-		}, Machine: config.Machine{AvailableMemory: w.available},
+		}, Machine: config.Machine{AvailableMemory: w.available, Processors: 4},
 	}, slog.New(slog.DiscardHandler))
 }
 

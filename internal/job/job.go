@@ -252,9 +252,12 @@ func (j *Job) compileTransforms() error {
 	}
 	out := program.Output()
 	j.output = &protocol.OutputMessage{Shape: out.Shape, Type: out.Type.String()}
-	j.preprocessor = preprocess.New(program, preprocess.Options{
-		Seed: *j.message.Stream.Seed, Threads: j.cfg.TransformThreads, Most: j.node.options.Machine.Processors,
-	})
+	threads, most := j.cfg.TransformThreads, j.node.options.Machine.Processors
+	if threads > most {
+		j.warnings = append(j.warnings, fmt.Sprintf("transform_threads = %d: the daemon may use %d processors, so that it is %d; more would only be in each other's way", threads, most, most))
+		threads = most
+	}
+	j.preprocessor = preprocess.New(program, preprocess.Options{Seed: *j.message.Stream.Seed, Threads: threads, Most: most})
 	return nil
 }
 

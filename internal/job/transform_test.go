@@ -79,6 +79,24 @@ func TestTransforms(t *testing.T) {
 	w.close(t, n)
 }
 
+// TestThreadsOfTransforms: there are no more than processors, 4 here, whatever is asked for.
+func TestThreadsOfTransforms(t *testing.T) {
+	for asked, want := range map[float64]int{0: 4, 3: 3, 64: 4} {
+		var w world
+		n := w.node()
+		r := open(t, n, message(0, 1, arrays, set("transform_threads", asked)))
+		if p := r.Report().Preprocessing; p.Threads != want {
+			t.Errorf("transform_threads = %v: %d threads, want %d", asked, p.Threads, want)
+		}
+		warned := slices.ContainsFunc(r.Opened().Warnings, func(text string) bool { return strings.Contains(text, "transform_threads = 64") })
+		if warned != (asked > 4) {
+			t.Errorf("transform_threads = %v: warnings %q", asked, r.Opened().Warnings)
+		}
+		r.Close()
+		w.close(t, n)
+	}
+}
+
 // TestTransformsFail: what the transforms can not work with is decided about as what can not be read.
 func TestTransformsFail(t *testing.T) {
 	for policy, want := range map[string]string{"raise": "uint8 has 5000", "skip": "", "substitute": "no readable sample is left"} {

@@ -394,8 +394,8 @@ class Stream:
                 raise StallTimeout(f"no batch within timeout={timeout:g} seconds")
             if not said and waited > _PATIENCE * 1e9:
                 said = True
-                log.warning("waiting for a batch since %.0f s; if the program keeps many batches, "
-                            "the staging buffer may be full of them (keep bytes(sample) instead)",
+                log.warning("waiting for a batch since %.0f s: `hdmlp stats` says what for; if the program keeps many "
+                            "batches, the staging buffer may be full of them (keep bytes(sample) instead)",
                             waited / 1e9)
 
     def say_waiting(self) -> None:

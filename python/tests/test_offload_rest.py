@@ -18,6 +18,7 @@ import hdmlp  # noqa: E402
 import hdmlp.torch as ht  # noqa: E402
 from hdmlp import Job, _protocol as protocol, data, errors, transforms as T  # noqa: E402
 from hdmlp._recipe import sample_key, seed_generators  # noqa: E402
+from hdmlp._stream import _End  # noqa: E402
 from reference import batches, decoded, jpegs, read  # noqa: E402
 
 V = torchvision.transforms
@@ -285,7 +286,8 @@ def test_slots_are_noted(folder, noted):
                 kept = [*kept[-1:], (images, got[-1][0])]
                 del images
                 assert all(torch.equal(view, was) for view, was in kept)
-                while not stream._items:  # so that next() does not wait, and return slots while it does
+                # So that next() does not wait, and return slots while it does.
+                while not any(isinstance(item, (bytearray, _End)) for item in stream._items):
                     if not stream.pump():
                         stream._connection.wait(None)
             assert same(got, want[epoch])
