@@ -204,7 +204,7 @@ def test_ranks_that_disagree(spoilt):
 def test_the_report(tmp_path):
     root = jpegs(tmp_path / "data", {"a": 30, "b": 34}, edges=(200, 300))
     transforms = [T.RandomResizedCrop(32), T.ToTensor(), T.Normalize(0.5, 0.5)]
-    with ht.DataLoader(ht.ImageFolder(root, transforms), 8, seed=1, epochs=2, transform_threads=3, policy="naive") as loader:
+    with ht.DataLoader(ht.ImageFolder(root, transforms), 8, seed=1, epochs=2, transform_threads=1, policy="naive") as loader:
         for _ in range(2):
             for _ in loader:  # each is waited for: nothing is staged ahead
                 pass
@@ -212,7 +212,7 @@ def test_the_report(tmp_path):
     took = {t["name"]: t["seconds"] for t in report["preprocessing"]["transforms"]}
     assert list(took) == ["ImgDecode", "RandomResizedCrop", "ToTensor", "Normalize"]
     assert took["ImgDecode"] > 0 and took["RandomResizedCrop"] > 0 and took["ToTensor"] > 0
-    assert report["preprocessing"]["samples"] == 128 and report["preprocessing"]["threads"] == 3
+    assert report["preprocessing"]["samples"] == 128 and report["preprocessing"]["threads"] == 1
     reads = [place for epoch in report["epochs"] for place in epoch["reads"].values()]
     assert sum(r["samples"] for r in reads) == 128 and sum(r["bytes"] for r in reads) == 2 * report["bytes"]
     assert report["source"]["bytes"] == 2 * report["bytes"]
