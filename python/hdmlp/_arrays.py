@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Tuple
+from typing import Tuple
 
 import numpy
 
@@ -19,16 +19,19 @@ class Leased(numpy.ndarray):
     __slots__ = ("lease",)
 
 
-def leased(block: Block, dtype: Any, shape: Tuple[int, ...]) -> Leased:
+def leased(block: Block, dtype: numpy.dtype, shape: Tuple[int, ...]) -> Leased:
     """The block as an array.
 
     Numpy checks nothing less than ``memoryview`` does: a shape that reaches beyond the segment is a TypeError.
     """
     array = Leased(shape, dtype, block.segment.map, block.begin)
-    array.lease = block.lease
+    array.lease = block
     return array
+
+
+_INT64 = numpy.dtype(numpy.int64)
 
 
 def labels(payload: bytearray, n: int) -> numpy.ndarray:
     """The labels of a BATCH payload of n samples, int64, where they lie; writable."""
-    return numpy.ndarray((n,), numpy.int64, payload, 32)
+    return numpy.ndarray((n,), _INT64, payload, 32)

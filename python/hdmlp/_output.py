@@ -42,6 +42,7 @@ class Output:
         self._torch: Any = None  # once it is needed
         self._dtype: Any = None
         self._leased: Any = None  # None: there is no numpy, or it does not have the type
+        self._element: Any = None  # the type as numpy has it
 
     def array(self, block: Optional[Block], n: int) -> Any:
         """A batch of n as a numpy array of shape (n, ...), where it lies.
@@ -58,7 +59,7 @@ class Output:
             raise ConfigError("transforms: numpy has no bfloat16; use float16 or float32, or hdmlp.torch")
         if not n:
             return numpy.empty((0, *self.shape), self.type)
-        return leased(block, self.type, (n, *self.shape)).view(numpy.ndarray)
+        return leased(block, numpy.dtype(self.type), (n, *self.shape)).view(numpy.ndarray)
 
     def tensor(self, block: Optional[Block], n: int) -> Any:
         """A batch of n as a tensor of shape (n, ...), where it lies."""
@@ -68,7 +69,7 @@ class Output:
             return self._torch.empty((0, *self.shape), dtype=self._dtype)
         if self._leased is None:
             return self._torch.frombuffer(block.view(), dtype=self._dtype).view(n, *self.shape)
-        return self._torch.from_numpy(self._leased(block, self.type, (n, *self.shape)))
+        return self._torch.from_numpy(self._leased(block, self._element, (n, *self.shape)))
 
     def sample(self, view: Sequence[int]) -> Any:
         """A copy of one sample as a tensor."""
@@ -81,11 +82,11 @@ class Output:
         self._dtype = getattr(torch, self.type)
         arrays = arrays_for(torch)
         if arrays is not None and self.type != "bfloat16":
-            self._leased = arrays.leased
+            self._leased, self._element = arrays.leased, arrays.numpy.dtype(self.type)
         self._torch = torch
 
     def __getstate__(self) -> Dict[str, Any]:
-        return {**self.__dict__, "_torch": None, "_dtype": None, "_leased": None}
+        return {**self.__dict__, "_torch": None, "_dtype": None, "_leased": None, "_element": None}
 
     def split(self, block: Optional[Block], n: int) -> List[memoryview]:
         """The samples of a batch of n, one by one."""

@@ -89,31 +89,32 @@ class Segment:
         return memoryview(owner).cast("B")
 
 
-class Block:
-    """The piece of a writable segment that one batch lies in.
+class Block(Lease):
+    """The piece of a writable segment that one batch lies in, and the batch's slots: what is made of it keeps it alive.
 
     Args:
+        slots, give_back: see :class:`Lease`.
         segment: where it lies.
         begin, size: bytes.
-        lease: the batch's slots, held by what is made of the block.
 
     Raises:
         ProtocolError: it reaches beyond the segment.
     """
 
-    __slots__ = ("segment", "begin", "size", "lease")
+    __slots__ = ("segment", "begin", "size")
 
-    def __init__(self, segment: Segment, begin: int, size: int, lease: Lease):
+    def __init__(self, slots: Sequence[int], give_back: Callable[[Any], None], segment: Segment, begin: int, size: int):
+        self.slots = slots
+        self.give_back = give_back
         if begin + size > segment.size:
             raise ProtocolError("a batch reaches beyond its segment")
         self.segment = segment
         self.begin = begin
         self.size = size
-        self.lease = lease
 
     def view(self) -> memoryview:
         """Its bytes, unsigned and writable."""
-        return self.segment.view(self.lease)[self.begin:self.begin + self.size]
+        return self.segment.view(self)[self.begin:self.begin + self.size]
 
 
 class Returns:

@@ -327,11 +327,12 @@ class Stream:
         return self._returns is not None and self._returns.ends(position)
 
     def _views(self, payload: bytearray, n: int, slots: bytes) -> Union[List[memoryview], Block]:
-        lease = Lease(slots, self._freed.append)
         if not n:
+            self.free(slots)
             return []
         if self.output is not None:
-            return self._block(payload, n, lease)
+            return self._block(payload, n, slots)
+        lease = Lease(slots, self._freed.append)
         columns = memoryview(payload)
         offsets = columns[32 + 8 * n:32 + 16 * n].cast("Q").tolist()
         lengths = columns[32 + 16 * n:32 + 24 * n].cast("Q").tolist()
@@ -351,7 +352,7 @@ class Stream:
             raise ProtocolError("a batch reaches beyond its segment")
         return views
 
-    def _block(self, payload: bytearray, n: int, lease: Lease) -> Block:
+    def _block(self, payload: bytearray, n: int, slots: bytes) -> Block:
         """A batch of what transforms made, which lies in one piece."""
         size = self.output.nbytes
         begin, = protocol.U64.unpack_from(payload, 32 + 8 * n)
@@ -361,7 +362,7 @@ class Stream:
         if (segment is None or segments != segments[:4] * n or last != begin + (n - 1) * size
                 or payload[32 + 16 * n:32 + 24 * n] != protocol.U64.pack(size) * n):
             raise ProtocolError(f"a batch of {n} samples of {size} bytes does not lie in one piece")
-        return Block(segment, begin, n * size, lease)
+        return Block(slots, self._freed.append, segment, begin, n * size)
 
     def next(self, timeout: float = 0.0) -> Taken:
         """Takes the next batch, waiting for it; :attr:`stall` says for how long.

@@ -31,6 +31,7 @@ from ._output import Handed, arrays_for
 from ._progress import Progress
 from ._recipe import Composed, Recipe, generators_kept
 from ._results import Arena
+from ._segments import Block
 from ._stream import Stream, Taken, column
 from ._torchvision import Split, in_python, split
 from ._workers import Failed, Pool, RemoteTraceback
@@ -191,7 +192,7 @@ def labels_of(taken: Taken, target_transform: Optional[Callable] = None) -> Any:
         return torch.empty(0, dtype=torch.int64)
     if target_transform is not None:
         return default_collate(tuple(target_transform(label) for label in column(taken.payload, taken.n, "labels")))
-    if _arrays is None:
+    if _arrays is None or not isinstance(taken.content, Block):  # else the samples are a numpy array, and its code is at hand
         return torch.frombuffer(taken.payload, dtype=torch.int64, count=taken.n, offset=32)
     return torch.from_numpy(_arrays.labels(taken.payload, taken.n))
 
