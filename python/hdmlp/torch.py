@@ -25,9 +25,10 @@ import torch.utils.data
 from torch.utils.data import DistributedSampler, SequentialSampler
 
 from . import _daemon
+from ._ahead import Ahead
 from ._arguments import whole_number
 from ._loader import Loader
-from ._output import Handed, arrays_for
+from ._output import Handed, Output, arrays_for
 from ._progress import Progress
 from ._recipe import Composed, Recipe, generators_kept
 from ._results import Arena
@@ -234,7 +235,11 @@ class _Working(Loader):
 
     def _open_stream(self, client: _daemon.Client, request: Dict[str, Any]) -> Stream:
         if self._recipe is None or not self.num_workers:
-            return self._tell_output(super()._open_stream(client, request))
+            stream = self._tell_output(super()._open_stream(client, request))
+            make = self._maker(stream.output)
+            if make is not None:
+                self._source = Ahead(stream, make)
+            return stream
         context = self._context
         if context is None or isinstance(context, str):
             context = multiprocessing.get_context(context)
@@ -247,6 +252,10 @@ class _Working(Loader):
         pool.attach(stream)
         self._source = pool
         return self._tell_output(stream)
+
+    def _maker(self, output: Optional[Output]) -> Optional[Callable[[Taken], Any]]:
+        """What makes a batch of what was taken, if nothing of the user's runs then; else None. It must not hold the loader."""
+        return None
 
     def _tell_output(self, stream: Stream) -> Stream:
         if self._recipe is not None and isinstance(self._recipe.loader, Handed):
@@ -415,7 +424,16 @@ class DataLoader(_Working):
             self.set_epoch(epoch)
         return super().__iter__()
 
+    def _maker(self, output: Optional[Output]) -> Optional[Callable[[Taken], Any]]:
+        if self._recipe is not None or self._target_transform is not None or self.pin_memory:
+            return None
+        if self._transforms:
+            return lambda taken: [output.tensor(taken.content, taken.n), labels_of(taken)]
+        return (lambda taken: (taken.content, labels_of(taken))) if self.collate_fn is None else None
+
     def _make(self, taken: Taken) -> Any:
+        if isinstance(self._source, Ahead):
+            return taken.content
         if self._recipe is not None:
             batch = self._cooked(taken)
         elif self._transforms:

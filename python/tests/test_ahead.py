@@ -1,0 +1,105 @@
+"""Batches that are made ahead: what comes, in which order, and what of it is given up."""
+
+import pytest
+
+from hdmlp._ahead import Ahead
+from hdmlp._stream import Taken
+from hdmlp.errors import SampleError
+
+
+class FakeStream:
+    """A stream of batches of which so many are ready at a time, with an error at some positions."""
+
+    steps = 5
+
+    def __init__(self, ready, errors=()):
+        self.ready, self.errors = ready, dict(errors)
+        self.position, self.stall, self.broken, self.end = None, 0, False, None
+        self.seeks, self.left = [], 0
+
+    def seek(self, position):
+        self.seeks.append(position)
+        self.position, self.left = position, 0
+
+    def ends(self, position):
+        return self.end is not None and position >= self.end
+
+    def poll(self):
+        if not self.left:
+            return None
+        self.left -= 1
+        return self._take()
+
+    def next(self, timeout):
+        self.stall, self.left = 7, self.ready - 1
+        return self._take()
+
+    def _take(self):
+        position = self.position
+        if self.ends(position) or position in self.errors:
+            self.position = None
+            raise self.errors.pop(position, None) or SampleError("another rank stopped")
+        self.position += 1
+        return Taken(position, bytearray(), 1, *divmod(position, self.steps), 0)
+
+
+def take(ahead, n):
+    out = []
+    for _ in range(n):
+        taken = ahead.next()
+        assert taken.content == -(taken.epoch * 5 + taken.step)
+        out.append(-taken.content)
+    return out
+
+
+def ahead_of(*args):
+    stream = FakeStream(*args)
+    ahead = Ahead(stream, lambda taken: -taken.content)
+    ahead.seek(3)
+    return stream, ahead
+
+
+@pytest.mark.parametrize("ready", [1, 2, 4])
+def test_in_order(ready):
+    stream, ahead = ahead_of(ready)
+    stalls = []
+    for position in range(3, 30):
+        assert ahead.position == position
+        ahead.seek(position)  # as the loader does; it is there
+        assert take(ahead, 1) == [position]
+        stalls.append(ahead.stall)
+    assert stream.seeks == [3]
+    assert stalls == [7 if i % ready == 0 else 0 for i in range(27)]
+
+
+def test_another_position_gives_up_what_is_made():
+    stream, ahead = ahead_of(4)
+    assert take(ahead, 2) == [3, 4]
+    ahead.seek(20)
+    assert ahead.position == 20 and take(ahead, 6) == list(range(20, 26))
+    assert stream.seeks == [3, 20]
+
+
+@pytest.mark.parametrize("at", range(3, 9))
+def test_an_error_comes_in_its_place(at):
+    error = SampleError("no such sample")
+    stream, ahead = ahead_of(4, {at: error})
+    assert take(ahead, at - 3) == list(range(3, at))
+    stream.broken = True  # as when the daemon is gone
+    if at not in (3, 7):  # where it is known already
+        assert not ahead.broken and ahead.position == at
+    with pytest.raises(SampleError) as caught:
+        ahead.next()
+    assert caught.value is error and ahead.broken
+    stream.broken = False
+    ahead.seek(at)  # and again
+    assert take(ahead, 5) == list(range(at, at + 5))
+
+
+def test_the_end_overtakes_what_is_made():
+    stream, ahead = ahead_of(4)
+    assert take(ahead, 2) == [3, 4]
+    stream.end = 6
+    assert take(ahead, 1) == [5]
+    with pytest.raises(SampleError):
+        ahead.next()
