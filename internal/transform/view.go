@@ -209,10 +209,13 @@ func (v *view) eighths() int {
 // make 45 dB of photographs, with the default filter: the DCT's reduction is none of PIL's filters, and less one the smaller n
 // is. Twice as large makes 40 to 44, once 30 to 40; more than it takes at a half would take most of what is gained.
 func enough(n int) int {
-	if n == 4 {
+	switch n {
+	case 4:
 		return 33
+	case 2:
+		return 36
 	}
-	return 36
+	return 40
 }
 
 // reduce makes box what it is at n eighths: some of its pixels' edges are cut, which part says.
