@@ -1,8 +1,8 @@
 """Batches that are made ahead of ``next()``.
 
 What a batch costs is mostly that a training step has emptied the processor's caches of the code that makes it: the second
-batch made in one call takes a tenth of the time of the first. So whoever makes one makes all that the daemon has ready. They are
-no more than its staging buffer holds, and lie there either way.
+batch made in one call takes a tenth of the time of the first. So whoever makes one makes a few more, of those that the daemon has
+ready. What they consist of lies in shared memory either way.
 """
 
 from __future__ import annotations
@@ -12,6 +12,10 @@ from typing import Any, Callable, Deque, Optional
 
 from ._stream import Stream, Taken
 from .errors import HDMLPError
+
+#: Batches that one call makes beside its own, at the most. Samples that are handed over where they lie take no room in the staging
+#: buffer: without a limit the daemon could send them as fast as they are made, and the call would not end before the run does.
+_MOST = 7
 
 
 class Ahead:
@@ -75,8 +79,8 @@ class Ahead:
         return first
 
     def _make_the_rest(self) -> None:
-        """Makes what has come behind it."""
-        while self._error is None:
+        """Makes what has come behind it, up to a limit."""
+        while self._error is None and len(self._made) < _MOST:
             expected = self._stream.position
             try:
                 taken = self._stream.poll()

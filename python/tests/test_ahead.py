@@ -2,7 +2,7 @@
 
 import pytest
 
-from hdmlp._ahead import Ahead
+from hdmlp._ahead import _MOST, Ahead
 from hdmlp._stream import Taken
 from hdmlp.errors import SampleError
 
@@ -70,6 +70,14 @@ def test_in_order(ready):
         stalls.append(ahead.stall)
     assert stream.seeks == [3]
     assert stalls == [7 if i % ready == 0 else 0 for i in range(27)]
+
+
+def test_a_stream_that_never_runs_dry():
+    """Samples that are handed over where they lie take no room: the daemon sends more as fast as they are taken."""
+    stream, ahead = ahead_of(10**9)
+    for position in range(3, 100):
+        assert take(ahead, 1) == [position]
+        assert stream.position - position <= _MOST + 1
 
 
 def test_another_position_gives_up_what_is_made():
