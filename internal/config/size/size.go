@@ -3,6 +3,7 @@
 package size
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/big"
@@ -11,6 +12,9 @@ import (
 
 // Allowed says what Parse takes, for messages.
 const Allowed = `a size such as "10GB" (10^9 bytes), "64MiB" (2^20) or 1048576`
+
+// ErrRange: a size that no number of 64 bits holds.
+var ErrRange = errors.New("more than the largest size")
 
 var units = map[string]int64{
 	"": 1, "b": 1,
@@ -34,7 +38,7 @@ func Parse(text string) (int64, error) {
 	value.Mul(value, new(big.Rat).SetInt64(factor))
 	bytes := new(big.Int).Quo(value.Num(), value.Denom())
 	if !bytes.IsInt64() {
-		return 0, fmt.Errorf("%q is more than %d bytes", text, int64(math.MaxInt64))
+		return 0, fmt.Errorf("%q is %w of %d bytes", text, ErrRange, int64(math.MaxInt64))
 	}
 	return bytes.Int64(), nil
 }
