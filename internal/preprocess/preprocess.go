@@ -19,6 +19,8 @@ type Options struct {
 	// Threads is how many samples are transformed at the same time; 0: as many as pay off, Most at the most.
 	Threads int
 	Most    int // processors that the process may use, at least 1
+	// Memory is how many bytes all threads may take together, beside what they read and what they make; 0: any number.
+	Memory int64
 }
 
 // keptMemory is how many bytes of buffers a worker may keep from one sample to the next: enough for images of
@@ -32,6 +34,7 @@ type Preprocessor struct {
 	size    int
 	seed    uint64
 	gate    *gate
+	budget  *budget // nil: memory has no limit
 
 	mu      sync.Mutex // guards the following
 	spare   []*hand
@@ -43,8 +46,16 @@ type Preprocessor struct {
 // New returns a preprocessor; Close frees its workers.
 func New(p *transform.Program, o Options) *Preprocessor {
 	names := p.Names()
+	var b *budget
+	if o.Memory > 0 {
+		threads := o.Threads
+		if threads == 0 {
+			threads = o.Most
+		}
+		b = newBudget(o.Memory, threads)
+	}
 	return &Preprocessor{
-		program: p, names: names, size: p.Output().Bytes(), seed: o.Seed,
+		budget: b, program: p, names: names, size: p.Output().Bytes(), seed: o.Seed,
 		gate: newGate(o, time.Now), spent: make([]time.Duration, len(names)),
 	}
 }
@@ -63,13 +74,13 @@ type work struct {
 	err      error // what came of it
 }
 
-// Apply makes of sample id's bytes what the process gets, in dst, which has Size bytes. It waits for its turn; then
+// Apply makes of a sample's bytes what the process gets, in dst, which has Size bytes. It waits for its turn; then
 // it adds what each transform took to spent, which has an entry per transform, and to each a share of the wait, in proportion: what
-// it waited for are other samples' transforms. The same sample of the same epoch always becomes the same. An error says
-// what in src no transform can work with.
-func (p *Preprocessor) Apply(dst, src []byte, epoch, id int, spent []time.Duration) error {
+// it waited for are other samples' transforms. draw is the sample's ID, or where an epoch has a sample more than once another number for
+// each; the same sample of the same epoch always becomes the same by it. An error says what in src no transform can work with.
+func (p *Preprocessor) Apply(dst, src []byte, epoch, draw int, spent []time.Duration) error {
 	it, inside := p.gate.enter(work{
-		dst: dst, src: src, key: transform.Key{Seed: p.seed, Epoch: epoch, Sample: id}, spent: spent,
+		dst: dst, src: src, key: transform.Key{Seed: p.seed, Epoch: epoch, Sample: draw}, spent: spent,
 	})
 	if inside {
 		p.turn(it)
@@ -84,7 +95,7 @@ func (p *Preprocessor) turn(own *item) {
 	began := time.Now()
 	h := p.take()
 	for it := own; it != nil; it = p.gate.next(began) {
-		h.apply(it)
+		h.apply(p.budget, it)
 		if it != own {
 			h.others = append(h.others, it)
 		}
@@ -100,10 +111,10 @@ type hand struct {
 	others []*item // that others wait for
 }
 
-func (h *hand) apply(it *item) {
+func (h *hand) apply(b *budget, it *item) {
 	waited := time.Since(it.came)
 	took := append(make([]time.Duration, 0, 16), h.Times()...)
-	it.err = h.Apply(it.dst, it.src, it.key)
+	it.err = b.apply(h.Worker, it)
 	for i, t := range h.Times() {
 		took[i] = t - took[i]
 		h.spent[i] += took[i]
@@ -136,7 +147,9 @@ func (p *Preprocessor) take() *hand {
 		p.spare = p.spare[:n-1]
 		return h
 	}
-	return &hand{Worker: p.program.Worker(), spent: make([]time.Duration, len(p.names))}
+	w := p.program.Worker()
+	p.budget.limit(w)
+	return &hand{Worker: w, spent: make([]time.Duration, len(p.names))}
 }
 
 // put gives the worker back, counts what it did, and tells those who wait for it.

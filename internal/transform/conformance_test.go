@@ -231,7 +231,7 @@ func TestConformance(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	epochs := 3
-	if raceDetector {
+	if raceDetector || sanitized {
 		epochs = 1
 	}
 	for _, c := range conformance {
@@ -280,7 +280,7 @@ func TestManyJPEGs(t *testing.T) {
 	}
 	py := startPython(t)
 	images := 60
-	if raceDetector {
+	if raceDetector || sanitized {
 		images = 8
 	}
 	path := filepath.Join(t.TempDir(), "image")

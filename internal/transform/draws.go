@@ -10,7 +10,7 @@ import (
 type Key struct {
 	Seed   uint64
 	Epoch  int
-	Sample int // its ID
+	Sample int // its ID, and 2^32 more for each time that the epoch has it beside
 }
 
 // draws gives one transform its random numbers for one sample: SplitMix64 from

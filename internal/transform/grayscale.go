@@ -31,6 +31,9 @@ func (s gray) apply(v *view, _ *draws) error {
 	if err != nil || src.Channels == 1 && s.channels == 1 {
 		return err
 	}
+	if err := v.w.spare(1-v.buffer, src.Width, src.Height, s.channels); err != nil {
+		return err
+	}
 	dst := v.spare()
 	dst.Reset(src.Width, src.Height, s.channels)
 	for y := range src.Height {

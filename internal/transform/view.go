@@ -1,6 +1,7 @@
 package transform
 
 import (
+	"errors"
 	"fmt"
 	"image"
 
@@ -145,6 +146,9 @@ func (v *view) compute() error {
 	v.part = pixels.Part{Width: float64(v.box.Dx()), Height: float64(v.box.Dy())}
 	need := v.need()
 	if v.sample == nil {
+		if err := v.takeResize(need, v.source.Channels); err != nil {
+			return err
+		}
 		v.source = v.source.Sub(need)
 	} else {
 		var err error
@@ -160,6 +164,19 @@ func (v *view) compute() error {
 	}
 	v.box = v.source.Bounds()
 	return nil
+}
+
+// takeResize notes what resizing that part of the source needs, if it is resized: the result, rows between two passes, and tables.
+func (v *view) takeResize(need image.Rectangle, channels int) error {
+	if !v.scaled {
+		return nil
+	}
+	const perEdge = 128 // weights, of twice what a filter reaches, and rows for the kernels
+	w := v.w
+	between := int64(v.window.Dx()) * int64(need.Dy()) * int64(channels)
+	edges := int64(need.Dx() + need.Dy() + v.window.Dx() + v.window.Dy())
+	w.resized = max(w.resized, between+perEdge*edges)
+	return w.spare(1-v.buffer, v.window.Dx(), v.window.Dy(), channels)
 }
 
 // need is the part of the source that is read.
@@ -181,11 +198,26 @@ func (v *view) decode() (need image.Rectangle, err error) {
 	}
 	want.Region = v.need()
 	v.buffer = 0
+	channels := 3
+	if k.gray {
+		channels = 1
+	}
+	if err := v.takeResize(want.Region, channels); err != nil {
+		return want.Region, err
+	}
+	beside := v.w.resized + v.w.spared[0] + v.w.spared[1]
+	if v.w.memory > 0 {
+		v.w.decoder.Memory = v.w.memory - beside // at least 1, or takeResize had refused
+	}
 	origin, err := v.w.decoder.Decode(&v.w.buffers[0], v.sample, want)
 	v.w.lap(0)
 	if err != nil {
+		if e := (*MemoryError)(nil); errors.As(err, &e) {
+			e.Need += beside
+		}
 		return want.Region, err
 	}
+	v.w.taken = v.w.decoder.Taken()
 	v.source = v.w.buffers[0].Sub(want.Region.Sub(origin))
 	v.sample = nil
 	return want.Region, nil
@@ -250,6 +282,9 @@ func (v *view) extend(r image.Rectangle, b border) error {
 	}
 	src, err := v.pixels()
 	if err != nil {
+		return err
+	}
+	if err := v.w.spare(1-v.buffer, r.Dx(), r.Dy(), src.Channels); err != nil {
 		return err
 	}
 	dst := v.spare()

@@ -26,6 +26,12 @@ type Worker struct {
 	times []time.Duration
 	last  time.Time // up to which times are charged
 
+	memory  int64 // bytes that a sample may take at once; 0: any number
+	taken   int64 // by the sample at hand, but for what follows
+	resized int64 // by resizing
+	spared  [2]int64
+	kept    int64 // bytes that may be kept from one sample to the next, where memory is limited
+
 	recording bool
 	drawn     []Drawn
 }
@@ -41,6 +47,40 @@ func (w *Worker) Close() { w.decoder.Close() }
 // Memory is how many bytes the worker holds between samples, but for the decoder's: twice the largest
 // sample's pixels so far, and 128 MiB at most. While a sample is transformed it may be more, which is given back.
 func (w *Worker) Memory() int { return cap(w.buffers[0].Pix) + cap(w.buffers[1].Pix) }
+
+// MemoryError is why a sample was not transformed that needs more memory than the worker may take, and how much it needs. Where it
+// gets more, it may turn out to need still more.
+type MemoryError = codec.MemoryError
+
+// Limit sets how many bytes a sample may take at once, beside its own and the result: one that needs more is a MemoryError. most is
+// the most that this could be, kept how many bytes the worker may keep from one sample to the next. A memory of 0 is
+// any number.
+func (w *Worker) Limit(memory, most, kept int64) {
+	w.memory, w.kept = memory, kept
+	w.decoder.MostMemory = most
+}
+
+// Drop lets go of all that the worker keeps from one sample to the next, and gives it back to the system.
+func (w *Worker) Drop() {
+	w.decoder.Drop()
+	w.buffers = [2]pixels.Image{}
+	w.resizer = pixels.Resizer{}
+	debug.FreeOSMemory()
+}
+
+// take reports whether the sample at hand may take what it is noted to need.
+func (w *Worker) take() error {
+	if need := w.taken + w.resized + w.spared[0] + w.spared[1]; w.memory > 0 && need >= w.memory {
+		return &MemoryError{Need: need + 1}
+	}
+	return nil
+}
+
+// spare notes that the sample needs an image of that size in a buffer.
+func (w *Worker) spare(buffer, width, height, channels int) error {
+	w.spared[buffer] = max(w.spared[buffer], int64(width)*int64(height)*int64(channels))
+	return w.take()
+}
 
 // Times is how long each transform has taken so far, in the order of
 // Program.Names. Decoding is charged to ImgDecode, resizing to the transform that asked for
@@ -77,7 +117,7 @@ func (w *Worker) Drawn() []Drawn { return w.drawn }
 // Output().Bytes() bytes. What it makes is a pure function of src and key. On an error what dst
 // holds is not specified.
 //
-// The error wraps codec's where the image can not be decoded, and names the
+// The error wraps codec's where the image cannot be decoded, or MemoryError, and names the
 // transform; sample and path are the caller's to add. Nothing is retried: the same sample fails
 // the same way again.
 func (w *Worker) Apply(dst, src []byte, key Key) error {
@@ -86,6 +126,7 @@ func (w *Worker) Apply(dst, src []byte, key Key) error {
 		return fmt.Errorf("transform: %d bytes of room for a sample of %d", len(dst), want)
 	}
 	w.last, w.drawn, w.step = time.Now(), w.drawn[:0], 0
+	w.taken, w.resized, w.spared = 0, 0, [2]int64{}
 	var err error
 	if p.known.stage == raw {
 		err = p.known.array.apply(dst, src)
@@ -113,7 +154,9 @@ func (w *Worker) trim() {
 			w.buffers[i], large = pixels.Image{}, true
 		}
 	}
-	if large {
+	if w.memory > 0 && w.decoder.Kept()+w.resizer.Kept()+int64(w.Memory()) > w.kept || w.memory > 0 && w.kept == 0 {
+		w.Drop()
+	} else if large {
 		debug.FreeOSMemory()
 	}
 }

@@ -83,6 +83,8 @@ type Header struct {
 	Orientation   int // of EXIF, 1 to 8; 1 where there is none
 	Channels      int // as stored: 1 gray, 3 colour (alpha is not counted), 4 CMYK
 	Progressive   bool
+
+	frame int // where the content of a JPEG's frame header starts
 }
 
 // Oriented returns the size after Orientation is applied.
@@ -121,7 +123,14 @@ func ScaledSize(f Format, width, height, scale int) (w, h int) {
 type Decoder struct {
 	// MaxPixels is the limit on an image's pixels; 0 means the constant of that name.
 	MaxPixels int64
+	// Memory is how many bytes Decode may take at once, the result included; an image that needs more gets a MemoryError, before
+	// they are taken. 0: any number.
+	Memory int64
+	// MostMemory is the most that Memory could be: an image that needs more is decoded in a way that takes less and longer, where
+	// there is one. 0: any number. The pixels are the same.
+	MostMemory int64
 
+	taken   int64
 	jpeg    jpegDecoder
 	png     pngDecoder
 	scratch pixels.Image // an image on its way to another orientation
@@ -137,6 +146,15 @@ func (d *Decoder) Close() {
 // MostKept is the most bytes of an image for which there should be room from one image to the next. A larger one costs an
 // allocation.
 const MostKept = 64 << 20
+
+// Drop lets go of all memory that is kept from one image to the next, but for C's state.
+func (d *Decoder) Drop() {
+	d.png.drop()
+	d.scratch, d.cmyk = pixels.Image{}, pixels.Image{}
+}
+
+// Kept is how many bytes are kept from one image to the next.
+func (d *Decoder) Kept() int64 { return d.png.kept() + int64(cap(d.scratch.Pix)+cap(d.cmyk.Pix)) }
 
 // Trim lets go of the room that an image of more than MostKept bytes took, and says whether there was any.
 func (d *Decoder) Trim() bool {
@@ -199,6 +217,7 @@ func hasPrefix(src []byte, at int, prefix string) bool {
 // Decode decodes src into dst, which then holds at least what is wanted; origin is the place of dst's first pixel in
 // the whole image (scaled and oriented). On an error, dst's contents are not specified.
 func (d *Decoder) Decode(dst *pixels.Image, src []byte, want Want) (origin image.Point, err error) {
+	d.taken = 0
 	h, err := d.Header(src)
 	if err != nil {
 		return origin, err

@@ -40,6 +40,16 @@ func (j *jpegDecoder) close() {
 func (d *Decoder) decodeJPEG(
 	dst *pixels.Image, src []byte, h *Header, want Want, region image.Rectangle,
 ) (image.Point, error) {
+	channels := 3
+	switch {
+	case h.Channels == 1 && want.Gray:
+		channels = 1
+	case h.Channels == 4:
+		channels = 3 + 4
+	}
+	if err := d.take(decoded(region, channels, h) + jpegBuffers(src, h)); err != nil {
+		return image.Point{}, err
+	}
 	into := dst
 	switch {
 	case h.Channels == 1 && want.Gray:

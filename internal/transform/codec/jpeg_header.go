@@ -56,6 +56,7 @@ func jpegHeader(src []byte) (Header, error) {
 			h.Orientation = exifOrientation(body[6:])
 		case marker >= markerSOF0 && marker <= markerSOF15 &&
 			marker != markerDHT && marker != markerJPG && marker != markerDAC:
+			h.frame = at - len(body)
 			return jpegFrame(h, marker, body)
 		}
 	}

@@ -16,5 +16,21 @@ func (*jpegDecoder) close() {}
 func (d *Decoder) decodeJPEG(
 	dst *pixels.Image, src []byte, h *Header, want Want, _ image.Rectangle,
 ) (image.Point, error) {
+	if err := d.take(goJPEG(h)); err != nil {
+		return image.Point{}, err
+	}
 	return image.Point{}, guarded(h, dst, func() error { return decodeJPEGGo(dst, src, h, want) })
+}
+
+// goJPEG is how many bytes image/jpeg takes: planes, coefficients of 4 bytes for a progressive image, and a copy where ink becomes
+// light.
+func goJPEG(h *Header) int64 {
+	sample := int64(h.Channels)
+	if h.Progressive {
+		sample += 4 * int64(h.Channels)
+	}
+	if h.Channels != 1 {
+		sample += 4
+	}
+	return int64(h.Width+16)*int64(h.Height+16)*sample + decoded(whole(h), 3, h)
 }

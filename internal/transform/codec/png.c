@@ -212,26 +212,31 @@ static void convert(const codec_png_request *r, uint8_t *to, const uint8_t *row)
 	}
 }
 
-int codec_png_decode(codec_png *d, const uint8_t *packed, size_t size, uint8_t *raw, size_t row, uint8_t *dst, size_t stride) {
+// short_palette reports whether there are indices without a colour.
+static int short_palette(const codec_png_request *r) { return r->colour == palette && r->colours < 1 << r->depth; }
+
+// coloured reports whether all pixels of a row have a colour in the palette.
+static int coloured(const codec_png_request *r, const uint8_t *row) {
+	unsigned most = 0;
+	for (size_t i = 0; i < (size_t)r->width; i++) {
+		unsigned v = sample(row, i, r->depth);
+		most = v > most ? v : most;
+	}
+	return most < (unsigned)r->colours;
+}
+
+// rows undoes the filters of rows from to end, and converts those that are wanted. first is the byte of row y's filter; the row above
+// it, without that byte, lies before it. Returns 0 where a pixel has no colour in the palette.
+static int rows(const codec_png_request *r, uint8_t *first, size_t row, int y, int from, int end, uint8_t *dst, size_t stride) {
 	static const int samples[] = {[gray] = 1, [rgb] = 3, [palette] = 1, [gray_alpha] = 2, [rgba] = 4};
-	const codec_png_request *r = &d->request;
-	uint8_t *first = raw + row; // the byte of the first row's filter
-	if (!inflate_all(d, packed, size, first, (row + 1) * (size_t)r->height))
-		return 0;
-	for (int y = 0; y < r->height; y++)
-		if (first[(row + 1) * (size_t)y] > filter_paeth)
-			return 0;
 	int bits = samples[r->colour] * r->depth;
 	size_t bpp = bits < 8 ? 1 : (size_t)bits / 8;
 	// Up to the last wanted column: nothing depends on what is to the right.
-	size_t n = ((size_t)(r->x + r->columns) * (size_t)bits + 7) / 8;
-	// From a row on that does not depend on the one above.
-	int y = r->y;
-	while (y > 0 && first[(row + 1) * (size_t)y] > filter_sub)
-		y--;
-	for (; y < r->y + r->rows; y++) {
-		uint8_t *at = first + (row + 1) * (size_t)y + 1;
-		const uint8_t *above = y == 0 ? raw : at - (row + 1);
+	int check = short_palette(r);
+	size_t n = ((size_t)(check ? r->width : r->x + r->columns) * (size_t)bits + 7) / 8;
+	for (int i = from; i < end; i++) {
+		uint8_t *at = first + (row + 1) * (size_t)(i - y) + 1;
+		const uint8_t *above = at - (row + 1);
 		int filter = at[-1];
 		switch (bpp) {
 		case 1: unfilter(at, above, n, 1, filter); break;
@@ -241,8 +246,44 @@ int codec_png_decode(codec_png *d, const uint8_t *packed, size_t size, uint8_t *
 		case 6: unfilter(at, above, n, 6, filter); break;
 		case 8: unfilter(at, above, n, 8, filter); break;
 		}
-		if (y >= r->y)
-			convert(r, dst + (size_t)(y - r->y) * stride, at);
+		if (check && !coloured(r, at))
+			return 0;
+		if (i >= r->y && i < r->y + r->rows)
+			convert(r, dst + (size_t)(i - r->y) * stride, at);
 	}
+	return 1;
+}
+
+// filtered reports whether all rows have a filter that there is.
+static int filtered(const uint8_t *first, size_t row, int n) {
+	for (int i = 0; i < n; i++)
+		if (first[(row + 1) * (size_t)i] > filter_paeth)
+			return 0;
+	return 1;
+}
+
+int codec_png_decode(codec_png *d, const uint8_t *packed, size_t size, uint8_t *raw, size_t row, uint8_t *dst, size_t stride) {
+	const codec_png_request *r = &d->request;
+	uint8_t *first = raw + row; // the byte of the first row's filter
+	if (!inflate_all(d, packed, size, first, (row + 1) * (size_t)r->height) || !filtered(first, row, r->height))
+		return 0;
+	// From a row on that does not depend on the one above.
+	int y = r->y, end = r->y + r->rows;
+	if (short_palette(r))
+		y = 0, end = r->height;
+	while (y > 0 && first[(row + 1) * (size_t)y] > filter_sub)
+		y--;
+	return rows(r, first, row, 0, y, end, dst, stride);
+}
+
+int codec_png_rows(codec_png *d, uint8_t *raw, size_t row, int y, int n, uint8_t *dst, size_t stride) {
+	const codec_png_request *r = &d->request;
+	uint8_t *first = raw + row;
+	if (!filtered(first, row, n))
+		return 0;
+	int end = short_palette(r) ? r->height : r->y + r->rows;
+	if (y < end && !rows(r, first, row, y, y, y + n < end ? y + n : end, dst, stride))
+		return 0;
+	memmove(raw, first + (row + 1) * (size_t)(n - 1) + 1, row);
 	return 1;
 }

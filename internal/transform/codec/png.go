@@ -41,6 +41,8 @@ func pngHeader(src []byte) (Header, error) {
 			if end <= int64(len(src)) {
 				h.Orientation = exifOrientation(src[at+8 : at+8+int(size)])
 			}
+		case "IHDR": // PIL goes by the last one
+			return h, fail(ErrCorrupt, "PNG with a second header")
 		case "IDAT", "IEND":
 			return h, nil
 		}
@@ -60,6 +62,20 @@ func pngChunk(src []byte, at int) (kind, body []byte, next int) {
 	}
 	next = at + 12 + int(binary.BigEndian.Uint32(src[at:]))
 	return src[at+4 : at+8], src[at+8 : min(next-4, len(src))], next
+}
+
+// pngColours is how many colours a PNG's palette has.
+func pngColours(src []byte) (colours int) {
+	for at := len(pngSignature); ; {
+		kind, body, next := pngChunk(src, at)
+		switch string(kind) {
+		case "", "IDAT", "IEND":
+			return colours
+		case "PLTE":
+			colours = len(body) / 3
+		}
+		at = next
+	}
 }
 
 // pngLayout is what decoding needs to know of a PNG beside its size.

@@ -24,7 +24,7 @@ func FuzzPNG(f *testing.F) {
 	}
 	var ours Decoder
 	defer ours.Close()
-	var a, b, part pixels.Image
+	var a, b, part, rows pixels.Image
 	f.Fuzz(func(t *testing.T, src []byte) {
 		src = summed(src)
 		d := Decoder{MaxPixels: 1 << 18}
@@ -50,6 +50,9 @@ func FuzzPNG(f *testing.F) {
 				t.Fatalf("%+v: not of %v", h, region)
 			}
 			want := a.Sub(region)
+			if !ours.png.decodeRows(&rows, src, &h, gray, region) || !bytes.Equal(rows.Pix, part.Pix) {
+				t.Fatalf("%+v, %v: rows that are inflated a few at a time differ", h, region)
+			}
 			for y := range part.Height {
 				if !bytes.Equal(part.Row(y), want.Row(y)) {
 					t.Fatalf("%+v, %v: row %d differs", h, region, y)

@@ -7,6 +7,8 @@ import (
 	"image"
 	"image/color"
 	"image/png"
+	"runtime"
+	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
@@ -18,6 +20,10 @@ func decodePNGGo(dst *pixels.Image, src []byte, h *Header, want Want) error {
 		m, err := png.Decode(bytes.NewReader(src))
 		if err == nil {
 			return fromPNG(dst, m, src, want.Gray)
+		}
+		if int64(h.Width)*int64(h.Height) > MostKept {
+			m = nil
+			runtime.GC() // what was made so far is as large as what will be
 		}
 		whole, cut := mended(src)
 		if whole != nil {
@@ -32,13 +38,12 @@ func decodePNGGo(dst *pixels.Image, src []byte, h *Header, want Want) error {
 	})
 }
 
-// fromPNG is fromImage, with grays beyond a palette's end, as PIL has them. image/png has black there.
+// fromPNG is fromImage, but refuses pixels that have no colour in the palette: PIL shows them in gray up to version 12, and in black
+// since. image/png has black there.
 func fromPNG(dst *pixels.Image, m image.Image, src []byte, gray bool) error {
 	if p, ok := m.(*image.Paletted); ok {
-		if l, ok := layoutOf(src); ok {
-			for i := len(l.palette) / 3; i < len(p.Palette); i++ {
-				p.Palette[i] = color.Gray{Y: byte(i)}
-			}
+		if colours := pngColours(src); int(slices.Max(p.Pix)) >= colours {
+			return fail(ErrUnsupported, "a PNG has pixels beyond the %d colours of its palette, which versions of PIL show differently; decode it in Python (offload=False)", colours)
 		}
 	}
 	return fromImage(dst, m, gray)

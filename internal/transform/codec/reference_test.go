@@ -3,6 +3,7 @@ package codec
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"image"
 	"math/rand/v2"
 	"os"
@@ -42,7 +43,7 @@ func references(t testing.TB) (dir string, cases []referenceCase) {
 		}
 		r.dir = scratchDir
 		// What only the script reads must be read here, too, or a change of it leaves the test cached.
-		files, err := filepath.Glob("testdata/*")
+		files, err := filepath.Glob("testdata/*.*") // not the directory fuzz
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,6 +104,10 @@ func TestAsPIL(t *testing.T) {
 	for _, c := range cases {
 		src := read(t, dir, c.File)
 		_, err := d.Decode(&m, src, Want{})
+		if strings.Contains(c.Name, "pixels beyond") && errors.Is(err, ErrUnsupported) {
+			refused++
+			continue
+		}
 		if (err != nil) != (c.Error != "") && (jpegExact || !damaged(c.Name)) && (err == nil || !overfull(c.Name)) {
 			t.Errorf("%s: %v, and PIL: %q", c.Name, err, c.Error)
 			continue
@@ -111,8 +116,8 @@ func TestAsPIL(t *testing.T) {
 			refused++
 			continue
 		}
-		if !jpegExact && damaged(c.Name) {
-			continue
+		if (!jpegExact || sanitized) && damaged(c.Name) {
+			continue // libjpeg-turbo without SIMD, as it is sanitized, makes something else of what has no meaning
 		}
 		check := func(what, file string, want Want) {
 			t.Helper()
@@ -142,7 +147,7 @@ func TestRegions(t *testing.T) {
 	for _, c := range cases {
 		src := read(t, dir, c.File)
 		h, err := d.Header(src)
-		if err != nil || c.Error != "" || !jpegExact && damaged(c.Name) {
+		if err != nil || c.Error != "" || !jpegExact && damaged(c.Name) || strings.Contains(c.Name, "pixels beyond") {
 			continue
 		}
 		for _, scale := range []int{8, 4, 2, 1} {

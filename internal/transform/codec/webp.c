@@ -2,7 +2,44 @@
 
 #include "webp.h"
 
-VP8StatusCode codec_webp_decode(const uint8_t *src, size_t size, int width, int height,
+#include <malloc.h>
+
+// libwebp takes its memory by these functions, which the linker has ours called for (--wrap). It decodes on the thread that calls it.
+void *__real_WebPSafeMalloc(uint64_t n, size_t size);
+void *__real_WebPSafeCalloc(uint64_t n, size_t size);
+void __real_WebPSafeFree(void *p);
+void *__wrap_WebPSafeMalloc(uint64_t n, size_t size);
+void *__wrap_WebPSafeCalloc(uint64_t n, size_t size);
+void __wrap_WebPSafeFree(void *p);
+
+static _Thread_local size_t held, peak, limit; // of the image at hand
+
+// fits notes what n * size bytes more come to, and says whether they may be taken.
+static int fits(uint64_t n, size_t size) {
+	size_t bytes, all;
+	if (__builtin_mul_overflow(n, size, &bytes) || __builtin_add_overflow(held, bytes, &all))
+		return 0;
+	if (all > peak)
+		peak = all;
+	return limit == 0 || all <= limit;
+}
+
+static void *taken(void *p) {
+	if (p != NULL)
+		held += malloc_usable_size(p);
+	return p;
+}
+
+void *__wrap_WebPSafeMalloc(uint64_t n, size_t size) { return fits(n, size) ? taken(__real_WebPSafeMalloc(n, size)) : NULL; }
+void *__wrap_WebPSafeCalloc(uint64_t n, size_t size) { return fits(n, size) ? taken(__real_WebPSafeCalloc(n, size)) : NULL; }
+
+void __wrap_WebPSafeFree(void *p) {
+	if (p != NULL)
+		held -= malloc_usable_size(p);
+	__real_WebPSafeFree(p);
+}
+
+static VP8StatusCode decode(const uint8_t *src, size_t size, int width, int height,
 	int x, int y, int columns, int rows, uint8_t *dst, size_t stride) {
 	WebPDecoderConfig config;
 	if (!WebPInitDecoderConfig(&config))
@@ -25,4 +62,13 @@ VP8StatusCode codec_webp_decode(const uint8_t *src, size_t size, int width, int 
 	config.output.u.RGBA.stride = (int)stride;
 	config.output.u.RGBA.size = stride * (size_t)rows;
 	return WebPDecode(src, size, &config);
+}
+
+VP8StatusCode codec_webp_decode(const uint8_t *src, size_t size, int width, int height,
+	int x, int y, int columns, int rows, uint8_t *dst, size_t stride, size_t most, size_t *need) {
+	held = peak = 0;
+	limit = most;
+	VP8StatusCode status = decode(src, size, width, height, x, y, columns, rows, dst, stride);
+	*need = peak;
+	return status;
 }

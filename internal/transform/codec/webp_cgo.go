@@ -6,7 +6,7 @@ package codec
 
 /*
 #cgo CFLAGS: -O3 -Wall
-#cgo LDFLAGS: -l:libwebp.a -lm -lpthread
+#cgo LDFLAGS: -l:libwebp.a -lm -lpthread -Wl,--wrap=WebPSafeMalloc -Wl,--wrap=WebPSafeCalloc -Wl,--wrap=WebPSafeFree
 #cgo noescape codec_webp_decode
 #cgo nocallback codec_webp_decode
 #include "webp.h"
@@ -32,12 +32,26 @@ func (d *Decoder) decodeWebP(
 	}
 	src = src[:size]
 	region = upsampled(region).Intersect(image.Rect(0, 0, h.Width, h.Height))
+	out := decoded(region, 3, h)
+	if err := d.take(out + webpBuffers(src, h)); err != nil {
+		return image.Point{}, err
+	}
 	dst.Reset(region.Dx(), region.Dy(), 3)
-	switch status := C.codec_webp_decode(
+	var most C.size_t // what libwebp may take; 0: any number
+	if d.Memory > 0 {
+		most = C.size_t(d.Memory - out)
+	}
+	var need C.size_t
+	status := C.codec_webp_decode(
 		(*C.uint8_t)(unsafe.SliceData(src)), C.size_t(len(src)), C.int(h.Width), C.int(h.Height),
 		C.int(region.Min.X), C.int(region.Min.Y), C.int(region.Dx()), C.int(region.Dy()),
-		(*C.uint8_t)(unsafe.SliceData(dst.Pix)), C.size_t(dst.Stride),
-	); status {
+		(*C.uint8_t)(unsafe.SliceData(dst.Pix)), C.size_t(dst.Stride), most, &need,
+	)
+	if most > 0 && need > most { // A lossless image says only in its pixels how many tables it has: up to 1.3 GB of them.
+		return image.Point{}, &MemoryError{max(out+int64(need), min(2*d.Memory, d.MostMemory))}
+	}
+	d.taken = max(d.taken, out+int64(need))
+	switch status {
 	case C.VP8_STATUS_OK:
 	case C.VP8_STATUS_OUT_OF_MEMORY:
 		return image.Point{}, fail(ErrTooLarge, "no memory")

@@ -14,6 +14,9 @@ type Resizer struct {
 	kernel               kernel  // for tests: another than the best
 }
 
+// Kept is how many bytes the Resizer keeps from one image to the next, but for small tables.
+func (r *Resizer) Kept() int64 { return int64(cap(r.rows)) + int64(cap(r.scratch)) }
+
 // Resize makes dst the part window of src resized to width x height, bit for bit as PIL's
 // src.resize((width, height), filter).crop(window). The window must not be empty and must lie inside; dst must not
 // share pixels with src.

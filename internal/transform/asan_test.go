@@ -1,0 +1,5 @@
+//go:build asan
+
+package transform
+
+const sanitized = true

@@ -1,0 +1,5 @@
+//go:build asan
+
+package codec
+
+const sanitized = true
