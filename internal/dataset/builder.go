@@ -21,6 +21,7 @@ type Builder struct {
 	ends    []byte // of names
 	names   []byte
 	sizes   []byte // 8 bytes each
+	stamps  []byte // 8 bytes each
 	largest int64
 
 	dir     Directory
@@ -41,6 +42,7 @@ func NewBuilder(classes, extensions []string) *Builder {
 // Grow makes room for this many samples.
 func (b *Builder) Grow(samples int) {
 	b.sizes = slices.Grow(b.sizes, 8*samples)
+	b.stamps = slices.Grow(b.stamps, 8*samples)
 	b.ends = slices.Grow(b.ends, 4*samples)
 	b.names = slices.Grow(b.names, 16*samples)
 }
@@ -53,13 +55,13 @@ func (b *Builder) Directory(d Directory) {
 }
 
 // Sample adds a sample to the directory begun last: its name in it, size in
-// bytes, and modification time in nanoseconds since 1970.
-func (b *Builder) Sample(name string, size, modified int64) {
+// bytes, modification time in nanoseconds since 1970, and its file's stamp.
+func (b *Builder) Sample(name string, size, modified int64, stamp Stamp) {
 	b.digest = appendText(b.digest, name)
 	b.digest = binary.LittleEndian.AppendUint64(b.digest, uint64(size))
 	b.digest = binary.LittleEndian.AppendUint64(b.digest, uint64(modified))
 	b.names = append(b.names, name...)
-	b.add(size)
+	b.add(size, stamp)
 }
 
 // Copy begins directory dir of old, here as d, with all its samples.
@@ -68,12 +70,12 @@ func (b *Builder) Copy(old *Index, dir int, d Directory) {
 	from := old.Directory(dir)
 	for id := from.First; id < from.End; id++ {
 		b.names = append(b.names, old.base(dir, id)...)
-		b.add(old.Size(id))
+		b.add(old.Size(id), old.Stamp(id))
 	}
 	b.copied = old.record(dir).digest()
 }
 
-func (b *Builder) add(size int64) {
+func (b *Builder) add(size int64, stamp Stamp) {
 	if size < 0 {
 		b.fail(fmt.Errorf("sample %d in %q has a size of %d bytes", b.samples, b.dir.Path, size))
 	}
@@ -82,6 +84,7 @@ func (b *Builder) add(size int64) {
 	}
 	b.ends = binary.LittleEndian.AppendUint32(b.ends, uint32(len(b.names)-b.base))
 	b.sizes = binary.LittleEndian.AppendUint64(b.sizes, uint64(size))
+	b.stamps = binary.LittleEndian.AppendUint64(b.stamps, uint64(stamp))
 	b.largest = max(b.largest, size)
 	if b.samples++; b.samples > MaxSamples {
 		b.fail(fmt.Errorf("more than %d samples", MaxSamples))
@@ -126,7 +129,8 @@ func (b *Builder) finish() {
 	b.digest, b.copied, b.begun = b.digest[:0], nil, false
 }
 
-// Build makes the index. The Builder is of no use afterwards.
+// Build makes the index, without the contents of its excerpts (Index.WithContents). The
+// Builder is of no use afterwards.
 func (b *Builder) Build() (*Index, error) {
 	b.finish()
 	if b.err != nil {
@@ -167,6 +171,8 @@ func (b *Builder) Build() (*Index, error) {
 			image = append(image, b.sizes[i:i+4]...) // little-endian: the low half
 		}
 	}
+	image = append(image, b.stamps...)
+	image = append(image, make([]byte, l.contents.end-l.contents.first)...)
 	image = binary.LittleEndian.AppendUint64(image, xxh3.Hash(image))
 	x := &Index{image: image, layout: l}
 	if err := x.verify(); err != nil {

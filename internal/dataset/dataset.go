@@ -14,15 +14,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/hdmlp/hdmlp/internal/printable"
 )
 
 // Source reads samples from where the dataset lies for good: the papers' PFS.
 type Source interface {
-	// Read fills dst with the bytes of one sample. len(dst) must be the size
-	// that the index gives for id. It may be called from many goroutines, and
-	// blocks until dst is full or the read has failed; after it returns it
-	// never touches dst again. A failure is a *SampleError.
-	Read(ctx context.Context, id int, dst []byte) error
+	// Read fills dst with the bytes of one sample, and returns the stamp of the file
+	// that they came from. len(dst) must be the size that the index gives for id. It
+	// may be called from many goroutines, and blocks until dst is full or the read
+	// has failed; after it returns it never touches dst again. A file that was written
+	// to after the index was made is a failure of the kind ErrChanged, whatever its
+	// size. A failure is a *SampleError.
+	Read(ctx context.Context, id int, dst []byte) (Stamp, error)
+	// Stat returns the stamp of the sample's file as it is now, without reading it:
+	// what a copy of the sample is compared with before it counts. Failures are those
+	// of Read; zero means that the source has no stamps.
+	Stat(ctx context.Context, id int) (Stamp, error)
 	// Close releases what the source holds. No Read may be under way.
 	Close() error
 }
@@ -32,6 +40,14 @@ type Source interface {
 type Locator interface {
 	// Path is where the source has sample id, for people to read.
 	Path(id int) string
+}
+
+// Prober is a Source that can find out whether a sample can be read without
+// reading all of it. Decorators need not implement it.
+type Prober interface {
+	// Probe reads a little of sample id from where the dataset lies, and not from
+	// what the system has of it in memory. A failure is a *SampleError.
+	Probe(ctx context.Context, id int) error
 }
 
 // As finds, in a source or in what it decorates, the first that is a T. A
@@ -59,6 +75,7 @@ var (
 	ErrShort       = errors.New("the file is shorter than when the dataset was scanned")
 	ErrLong        = errors.New("the file is longer than when the dataset was scanned")
 	ErrEmpty       = errors.New("the file is empty")
+	ErrChanged     = errors.New("the file was changed after the dataset was scanned")
 	ErrUnavailable = errors.New("the source did not answer")
 	ErrContent     = errors.New("the job's transforms can not work with the file")
 	// These two are mistakes of the caller.
@@ -75,7 +92,7 @@ type SampleError struct {
 }
 
 func (e *SampleError) Error() string {
-	return fmt.Sprintf("sample %d (%s): %s", e.ID, e.Path, e.Reason())
+	return fmt.Sprintf("sample %d (%s): %s", e.ID, printable.Name(e.Path), e.Reason())
 }
 
 // Reason says why the sample could not be read.

@@ -3,6 +3,8 @@ package dataset
 import (
 	"errors"
 	"fmt"
+
+	"github.com/hdmlp/hdmlp/internal/printable"
 )
 
 // Reasons for which a dataset can not be opened. All are the user's to mend;
@@ -14,6 +16,7 @@ var (
 	ErrNoClasses           = errors.New("there are no classes in it")
 	ErrEmptyClass          = errors.New("there are classes without samples")
 	ErrLinkCycle           = errors.New("a symbolic link leads back to a directory above it")
+	ErrUnsettled           = errors.New("its files change while they are listed")
 	ErrExtensions          = errors.New("the list of extensions is wrong")
 )
 
@@ -26,7 +29,7 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	text := fmt.Sprintf("dataset %s: %v", e.Path, e.Kind)
+	text := fmt.Sprintf("dataset %s: %v", printable.Name(e.Path), e.Kind)
 	if e.Hint != "" {
 		text += ": " + e.Hint
 	}

@@ -15,8 +15,9 @@ import (
 // The file of an index; docs/FORMATS.md, "The dataset index", has it byte by
 // byte.
 const (
-	indexMagic   = "HDMLPIDX"
-	indexVersion = 1 // 1: the first
+	indexMagic = "HDMLPIDX"
+	// Versions: 1, the first; 2, with stamps and contents.
+	indexVersion = 2
 
 	headerSize   = 96
 	recordSize   = 64
@@ -53,7 +54,7 @@ type layout struct {
 	extensionEnds, extensionText span
 	records, paths               span
 	nameEnds, names              span
-	sizes                        span
+	sizes, stamps, contents      span
 	total                        int // checksum included
 }
 
@@ -113,6 +114,8 @@ func parseHeader(b []byte, size int64) (layout, error) {
 		return bad("%d directories, %d classes, %d extensions", h.directories, h.classes, h.extensions)
 	case max(h.classText, h.extensionText, h.pathText, h.nameText) > maxText:
 		return bad("too much text")
+	case h.classText < h.classes || h.extensionText < h.extensions || h.pathText < h.directories-1 || h.nameText < h.samples:
+		return bad("there are names without a single byte") // and so a header cannot claim entries that cost next to nothing
 	case size < 0 || h.total != uint64(size):
 		return bad("%d bytes, not %d", size, h.total)
 	}
@@ -145,6 +148,8 @@ func (h *header) layout() layout {
 	} else {
 		l.sizes = next(4 * l.samples)
 	}
+	l.stamps = next(8 * l.samples)
+	l.contents = next(16 * min(l.samples, excerptFiles))
 	next(checksumSize)
 	l.total = at
 	return l
@@ -183,35 +188,6 @@ func (x *Index) Encode(w io.Writer) error {
 // that the index takes.
 func (x *Index) EncodedSize() int64 { return int64(len(x.image)) }
 
-// Decode reads an index of size bytes from r. Whatever r holds, it takes no
-// more memory than size and a little for the tables; what it returns has been
-// checked as a whole. An error that is ErrIndex means that there is no use in
-// the file.
-func Decode(r io.Reader, size int64) (*Index, error) {
-	head := make([]byte, headerSize)
-	if _, err := io.ReadFull(r, head); err != nil {
-		return nil, readError(err)
-	}
-	l, err := parseHeader(head, size)
-	if err != nil {
-		return nil, err
-	}
-	image := make([]byte, l.total)
-	copy(image, head)
-	if _, err := io.ReadFull(r, image[headerSize:]); err != nil {
-		return nil, readError(err)
-	}
-	body := image[:l.total-checksumSize]
-	if xxh3.Hash(body) != binary.LittleEndian.Uint64(image[len(body):]) {
-		return nil, fmt.Errorf("%w: its checksum is wrong", ErrIndex)
-	}
-	x := &Index{image: image, layout: l}
-	if err := x.verify(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrIndex, err)
-	}
-	return x, nil
-}
-
 func readError(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: it is cut off", ErrIndex)
@@ -221,24 +197,19 @@ func readError(err error) error {
 
 // verify checks all that the methods of Index rely on, and fills the tables.
 func (x *Index) verify() error {
-	var err error
-	if x.classes, err = texts(x.layout.classEnds.of(x.image), x.layout.classText.of(x.image)); err != nil {
-		return fmt.Errorf("classes: %w", err)
+	for _, s := range x.stages() {
+		if err := s.verify(); err != nil {
+			return err
+		}
 	}
-	if x.extensions, err = texts(x.layout.extensionEnds.of(x.image), x.layout.extensionText.of(x.image)); err != nil {
-		return fmt.Errorf("extensions: %w", err)
-	}
-	if err := x.verifyDirectories(); err != nil {
-		return err
-	}
-	if err := x.verifyNames(); err != nil {
-		return err
-	}
-	if err := x.sumSizes(); err != nil {
-		return err
-	}
-	x.fingerprint = x.hash()
+	x.identify()
 	return nil
+}
+
+// identify fills what identifies the dataset.
+func (x *Index) identify() {
+	x.listing = x.hash()
+	x.fingerprint = x.version()
 }
 
 // texts cuts text into strings that end at the given offsets.
@@ -251,7 +222,7 @@ func texts(ends, text []byte) ([]string, error) {
 	first := uint32(0)
 	for i := range list {
 		end := binary.LittleEndian.Uint32(ends[4*i:])
-		if end < first || uint64(end) > uint64(len(all)) {
+		if end <= first || uint64(end) > uint64(len(all)) {
 			return nil, fmt.Errorf("text %d is out of place", i)
 		}
 		list[i] = all[first:end]
@@ -371,7 +342,10 @@ func (x *Index) sumSizes() error {
 	return nil
 }
 
-// hash makes the fingerprint; what it covers is said there.
+// hash hashes the listing: the names of the classes in their order and, for every sample
+// in its order, class, path below the root, size and modification time. It covers neither where
+// the root lies nor stamps; directories without samples and the times of directories
+// do not count either.
 func (x *Index) hash() [16]byte {
 	b := make([]byte, 0, 4096)
 	b = append(b, "hdmlp dataset 1\n"...)

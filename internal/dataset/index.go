@@ -35,7 +35,8 @@ type Index struct {
 
 	bytes       int64
 	largest     int64
-	fingerprint [16]byte
+	listing     [16]byte // hash of all but contents and stamps
+	fingerprint [16]byte // hash of listing and contents
 }
 
 // Directory is one directory of the source, as it was when it was listed.
@@ -69,14 +70,16 @@ func (x *Index) Classes() []string { return x.classes }
 // change it.
 func (x *Index) Extensions() []string { return x.extensions }
 
-// Fingerprint tells datasets apart. It covers the names of the classes in their
-// order and, for every sample in its order, class, path below the root, size and
-// modification time. It covers neither where the root lies nor the samples'
-// bytes; directories without samples and the times of directories don't count
-// either. So it is the same on every start and every node for as long as the
-// folder is unchanged, and a copy has the same one if it kept the times of the
-// files.
+// Fingerprint is the dataset's version: it covers the listing (the names of the classes in
+// their order and, for every sample in its order, class, path below the root, size and
+// modification time) and the contents of the files that Excerpts lists. It covers neither
+// where the root lies nor the bytes of other files. So it is the same on every
+// start and every node for as long as the folder is unchanged, and a copy has the same one
+// if it kept the times of the files.
 func (x *Index) Fingerprint() [16]byte { return x.fingerprint }
+
+// Listing is the hash of the listing alone.
+func (x *Index) Listing() [16]byte { return x.listing }
 
 // Label is the number of the class of sample id. It panics if there is no such
 // sample, as indexing a slice does.
@@ -92,6 +95,13 @@ func (x *Index) Size(id int) int64 {
 		return int64(binary.LittleEndian.Uint64(x.layout.sizes.of(x.image)[8*id:]))
 	}
 	return int64(binary.LittleEndian.Uint32(x.layout.sizes.of(x.image)[4*id:]))
+}
+
+// Stamp is the stamp of sample id's file when it was listed. It panics if there is no such
+// sample.
+func (x *Index) Stamp(id int) Stamp {
+	x.check(id)
+	return Stamp(binary.LittleEndian.Uint64(x.layout.stamps.of(x.image)[8*id:]))
 }
 
 // Name is the path of sample id below the root, with slashes. It may be any

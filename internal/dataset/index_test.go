@@ -29,14 +29,18 @@ func small(t testing.TB) *Index {
 	b := NewBuilder([]string{"cat", "d\xffg"}, []string{".jpeg", ".jpg"})
 	b.Directory(Directory{Class: -1})
 	b.Directory(Directory{Path: "cat", Class: 0, Modified: 1_700_000_000_000_000_001, Changed: 1_700_000_000_000_000_002, Settled: true})
-	b.Sample("1.jpg", 110_000, 1_600_000_000_000_000_001)
-	b.Sample("10.jpg", 0, 1_600_000_000_000_000_002)
+	b.Sample("1.jpg", 110_000, 1_600_000_000_000_000_001, NewStamp(110_000, 1_600_000_000_000_000_001, 8, 9))
+	b.Sample("10.jpg", 0, 1_600_000_000_000_000_002, 0)
 	b.Directory(Directory{Path: "cat/empty", Class: 0, Modified: 1, Changed: 2})
 	b.Directory(Directory{Path: "cat/sub", Class: 0, Modified: 3, Changed: 4, Settled: true})
-	b.Sample("a.jpeg", 3, -5)
+	b.Sample("a.jpeg", 3, -5, 0)
 	b.Directory(Directory{Path: "d\xffg", Class: 1, Modified: 5, Changed: 6})
-	b.Sample("\xfe.jpg", math.MaxUint32, 7)
+	b.Sample("\xfe.jpg", math.MaxUint32, 7, 0)
 	x, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err = x.WithContents([][16]byte{ContentDigest([]byte("1")), ContentDigest(nil), ContentDigest([]byte("abc")), Unreadable})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +136,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-const goldenFingerprint = "abae983385ebc3663f72f1a05304a0df"
+const goldenFingerprint = "aef23462c2b5e42a05ed0958fff0ed9f"
 
 func TestFingerprintCoversWhatItSays(t *testing.T) {
 	type sample struct {
@@ -150,7 +154,7 @@ func TestFingerprintCoversWhatItSays(t *testing.T) {
 				dir = s.dir
 			}
 			if s.name != "" {
-				b.Sample(s.name, s.size, s.modified)
+				b.Sample(s.name, s.size, s.modified, 0)
 			}
 		}
 		x, err := b.Build()
@@ -201,7 +205,7 @@ func TestRoundTrip(t *testing.T) {
 				b.Directory(Directory{Path: path, Class: class, Modified: rapid.Int64().Draw(t, "modified"), Settled: rapid.Bool().Draw(t, "settled")})
 				for _, n := range rapid.SliceOfN(name, 0, 5).Draw(t, "names") {
 					size := rapid.OneOf(rapid.Int64Range(0, 200_000), rapid.Int64Range(0, 1<<40)).Draw(t, "size")
-					b.Sample(n, size, rapid.Int64().Draw(t, "time"))
+					b.Sample(n, size, rapid.Int64().Draw(t, "time"), 0)
 					names, sizes, labels = append(names, path+"/"+n), append(sizes, size), append(labels, class)
 				}
 			}
@@ -242,7 +246,7 @@ func TestBuildRefuses(t *testing.T) {
 	root := Directory{Class: -1}
 	for what, build := range map[string]func(b *Builder){
 		"no root":              func(*Builder) {},
-		"a sample in the root": func(b *Builder) { b.Directory(root); b.Sample("1", 1, 0) },
+		"a sample in the root": func(b *Builder) { b.Directory(root); b.Sample("1", 1, 0, 0) },
 		"a class that is none": func(b *Builder) { b.Directory(root); b.Directory(Directory{Path: "a", Class: 2}) },
 		"classes out of order": func(b *Builder) {
 			b.Directory(root)
@@ -251,15 +255,15 @@ func TestBuildRefuses(t *testing.T) {
 		},
 		"a path out of the root": func(b *Builder) { b.Directory(root); b.Directory(Directory{Path: "a/../.."}) },
 		"an absolute path":       func(b *Builder) { b.Directory(root); b.Directory(Directory{Path: "/a"}) },
-		"a name with a slash":    func(b *Builder) { b.Directory(root); b.Directory(Directory{Path: "a"}); b.Sample("../x", 1, 0) },
-		"a name that is ..":      func(b *Builder) { b.Directory(root); b.Directory(Directory{Path: "a"}); b.Sample("..", 1, 0) },
-		"a name that is empty":   func(b *Builder) { b.Directory(root); b.Directory(Directory{Path: "a"}); b.Sample("", 1, 0) },
-		"a negative size":        func(b *Builder) { b.Directory(root); b.Directory(Directory{Path: "a"}); b.Sample("1", -1, 0) },
+		"a name with a slash":    func(b *Builder) { b.Directory(root); b.Directory(Directory{Path: "a"}); b.Sample("../x", 1, 0, 0) },
+		"a name that is ..":      func(b *Builder) { b.Directory(root); b.Directory(Directory{Path: "a"}); b.Sample("..", 1, 0, 0) },
+		"a name that is empty":   func(b *Builder) { b.Directory(root); b.Directory(Directory{Path: "a"}); b.Sample("", 1, 0, 0) },
+		"a negative size":        func(b *Builder) { b.Directory(root); b.Directory(Directory{Path: "a"}); b.Sample("1", -1, 0, 0) },
 		"too many bytes": func(b *Builder) {
 			b.Directory(root)
 			b.Directory(Directory{Path: "a"})
-			b.Sample("1", math.MaxInt64, 0)
-			b.Sample("2", 1, 0)
+			b.Sample("1", math.MaxInt64, 0, 0)
+			b.Sample("2", 1, 0, 0)
 		},
 	} {
 		b := NewBuilder([]string{"a", "b"}, nil)
@@ -308,7 +312,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 	later := bytes.Clone(good)
 	later[8]++
-	if _, err := decode(sealed(later)); err == nil || !strings.Contains(err.Error(), "version 2, not 1") {
+	if _, err := decode(sealed(later)); err == nil || !strings.Contains(err.Error(), "version 3, not 2") {
 		t.Errorf("a later version: %v", err)
 	}
 }
@@ -389,7 +393,7 @@ func TestStatistics(t *testing.T) {
 		b.Directory(Directory{Class: -1})
 		b.Directory(Directory{Path: "a"})
 		for i, size := range sizes {
-			b.Sample(fmt.Sprint(i), size, 0)
+			b.Sample(fmt.Sprint(i), size, 0, 0)
 		}
 		x, err := b.Build()
 		if err != nil {

@@ -14,7 +14,7 @@ func (s *scanner) assemble(root *node) (result, error) {
 	slices.SortFunc(classes, func(a, b *node) int { return compare(a.path, b.path) })
 	if len(classes) == 0 {
 		return result{}, &dataset.Error{
-			Path: s.root, Kind: dataset.ErrNoClasses,
+			Path: s.root.path, Kind: dataset.ErrNoClasses,
 			Hint: "it must hold one sub-directory per class, with the samples of the class below",
 		}
 	}
@@ -65,17 +65,14 @@ func (s *scanner) assemble(root *node) (result, error) {
 			}
 			b.Directory(d)
 			for _, f := range n.samples {
-				b.Sample(f.name, f.size, f.modified)
+				b.Sample(f.name, f.size, f.modified, f.stamp)
 			}
 			n.samples = nil
 		}
 	}
 	index, err := b.Build()
 	if err != nil {
-		return result{}, fmt.Errorf("scan %s: %w", s.root, err)
-	}
-	if s.known != nil && index.Equal(s.known) {
-		index = s.known
+		return result{}, fmt.Errorf("scan %s: %w", s.root.path, err)
 	}
 	res.index = index
 	return res, nil
@@ -110,7 +107,7 @@ func (s *scanner) emptyError(classes []string) error {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return &dataset.Error{
-		Path: s.root, Kind: dataset.ErrEmptyClass,
+		Path: s.root.path, Kind: dataset.ErrEmptyClass,
 		Hint: fmt.Sprintf("%s; a sample is a file whose name ends with %s; remove these directories, or name other extensions",
 			text, strings.Join(s.extensions, ", ")),
 	}

@@ -5,11 +5,12 @@
 // # Scanning
 //
 // Open lists directories, in parallel, and asks for the size of every file by
-// name; it never opens a regular file. What it finds is kept in an index file,
+// name; of files it opens those that tell which dataset it is, 64 at most. What it finds is kept in an index file,
 // so that the next Open only asks every directory for its times and lists again
 // those that have changed. A file that is changed in place changes no
-// directory: Read finds out when its size is another, and Options.Rescan
-// brings the index up to date.
+// directory. Open reads the files that belong to the dataset's version, and scans
+// again if one of them is not as listed; Read and Stat compare every other file with
+// the index, and remove an index that is outdated, so that the next Open scans again.
 //
 // # Where it differs from ImageFolder
 //
@@ -22,13 +23,13 @@
 // # Concurrency
 //
 // A Folder is immutable but for what Close does; all methods may be called in
-// parallel, Close last. Open starts goroutines and waits for them.
+// parallel, Close last. Open starts goroutines and waits for them, but for those
+// in a system call that hangs (calls.go).
 package folder
 
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -52,9 +53,29 @@ type Options struct {
 	IndexDir string
 	// Rescan scans the folder as if there were no index.
 	Rescan bool
+	// View, if not nil, is the folder as a process sees it; its root is that directory, whatever lies at
+	// its path here. Its descriptors are not needed once Open has returned.
+	View *dataset.View
 	// Progress, if not nil, is called now and then while files are counted,
 	// from any goroutine, one call at a time, with the number so far.
 	Progress func(files int64)
+	// Memory, if not nil, says how many bytes of memory are available. An index
+	// file, which comes with the dataset, may take a quarter of them.
+	Memory func() (int64, error)
+	// Warn, if not nil, is told why an index file that is there is not used.
+	Warn func(text string)
+	// Timeout is how long one system call may take before Open gives up, with a
+	// *dataset.Error that names the call and its path; 0 stands for a minute.
+	Timeout time.Duration
+	// SlowAfter is the time after which a system call counts as slow; 0 stands
+	// for 10 seconds.
+	SlowAfter time.Duration
+	// Slow, if not nil, is called while a system call is slow: which one, of which
+	// path, and since when.
+	Slow func(op, path string, since time.Time)
+	// Left, if not nil, counts the system calls that hang over all folders that
+	// are given it, so that each further attempt does not cost more threads.
+	Left *Left
 }
 
 // Extensions are the endings by which torchvision knows images.
@@ -64,10 +85,12 @@ func Extensions() []string {
 
 // Folder is an open folder: a dataset.Source.
 type Folder struct {
-	root      string // absolute
-	rootFD    int
+	path      string                                       // of the root, absolute, as the view sees it
+	renew     func(context.Context) (*dataset.View, error) // of the view; nil: there is none
+	root      atomic.Pointer[root]                         // in use
 	index     *dataset.Index
 	scanned   result
+	places    []place // where its index file may lie
 	indexPath string
 	indexErr  error
 	fromIndex bool
@@ -76,11 +99,16 @@ type Folder struct {
 	// noAtime: files are opened with O_NOATIME, until one can not be.
 	noAtime atomic.Bool
 	closed  atomic.Bool
+	stale   sync.Once // the index file is outdated, and removed
+
+	reopening sync.Mutex
+	roots     []*root // all that there were; guarded by reopening. Reads may be under way below any of them
 }
 
 var (
 	_ dataset.Source  = (*Folder)(nil)
 	_ dataset.Locator = (*Folder)(nil)
+	_ dataset.Prober  = (*Folder)(nil)
 )
 
 // Open scans the folder root, or the part of it that has changed since its index
@@ -91,47 +119,54 @@ func Open(ctx context.Context, root string, opts Options) (*Folder, error) {
 }
 
 // openAt opens the folder as Open would at the time now.
-func openAt(ctx context.Context, root string, opts Options, now time.Time) (*Folder, error) {
+func openAt(ctx context.Context, path string, opts Options, now time.Time) (*Folder, error) {
 	extensions, err := normalize(opts.Extensions)
 	if err != nil {
-		return nil, &dataset.Error{Path: root, Kind: dataset.ErrExtensions, Hint: err.Error()}
+		return nil, &dataset.Error{Path: path, Kind: dataset.ErrExtensions, Hint: err.Error()}
 	}
-	absolute, err := filepath.Abs(root)
+	absolute, err := filepath.Abs(path)
 	if err != nil {
-		return nil, &dataset.Error{Path: root, Kind: dataset.ErrNoDirectory, Err: err}
+		return nil, &dataset.Error{Path: path, Kind: dataset.ErrNoDirectory, Err: err}
 	}
-	fd, err := retryEINTR(func() (int, error) {
-		return unix.Open(absolute, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	return newCalls(absolute, opts).open(ctx, func(ctx context.Context, calls *calls) (*Folder, error) {
+		call := calls.caller()
+		call.begin("open", absolute, "")
+		r, err := openRoot(absolute, opts.View)
+		call.end()
+		if err != nil {
+			return nil, directoryError(absolute, err)
+		}
+		f := &Folder{path: absolute, roots: []*root{r}}
+		if opts.View != nil {
+			f.renew = opts.View.Renew
+		}
+		f.root.Store(r)
+		f.buffers.New = func() any { return new(readBuffer) }
+		f.noAtime.Store(true)
+		if err := f.load(ctx, extensions, opts, now, calls); err != nil {
+			f.closeRoots()
+			return nil, err
+		}
+		return f, nil
 	})
-	if err != nil {
-		return nil, directoryError(absolute, err)
-	}
-	f := &Folder{root: absolute, rootFD: fd}
-	f.buffers.New = func() any { return new(readBuffer) }
-	f.noAtime.Store(true)
-	if err := f.load(ctx, extensions, opts, now); err != nil {
-		_ = unix.Close(fd)
-		return nil, err
-	}
-	return f, nil
 }
 
 // load finds the index file, brings it up to date, and writes it if it was not.
-func (f *Folder) load(ctx context.Context, extensions []string, opts Options, now time.Time) error {
-	places, err := indexPlaces(f.root, opts.IndexDir, extensions)
-	if err != nil {
-		return &dataset.Error{Path: f.root, Kind: dataset.ErrNoDirectory, Err: err}
+func (f *Folder) load(ctx context.Context, extensions []string, opts Options, now time.Time, calls *calls) (err error) {
+	if f.places, err = indexPlaces(f.path, opts.IndexDir, extensions); err != nil {
+		return &dataset.Error{Path: f.path, Kind: dataset.ErrNoDirectory, Err: err}
 	}
+	files := indexFiles{root: f.path, rootFD: f.root.Load().fd, places: f.places, opts: opts, call: calls.caller()}
 	var known *dataset.Index
 	if !opts.Rescan {
-		known, f.indexPath = readIndex(places, extensions)
+		known, f.indexPath = files.readFirst(extensions)
 	}
 	config := scanConfig{
-		root: f.root, rootFD: f.rootFD, extensions: extensions,
-		known: known, progress: opts.Progress, now: now,
+		root: f.root.Load(), extensions: extensions,
+		known: known, progress: opts.Progress, calls: calls, now: now,
 	}
 	f.scanned, err = scan(ctx, config)
-	for range 2 { // times to scan anew if the folder does not hold still
+	for range 2 { // times to scan anew if the folder does not hold still, or the index is outdated
 		if errors.Is(err, errOutdated) {
 			known, config.known = nil, nil
 			f.scanned, err = scan(ctx, config)
@@ -147,7 +182,7 @@ func (f *Folder) load(ctx context.Context, extensions []string, opts Options, no
 	f.index = f.scanned.index
 	f.fromIndex = known != nil
 	if f.index != known {
-		f.indexPath, f.indexErr = writeIndex(places, f.index)
+		f.indexPath, f.indexErr = files.writeFirst(f.index)
 	}
 	return nil
 }
@@ -156,7 +191,13 @@ func (f *Folder) load(ctx context.Context, extensions []string, opts Options, no
 func (f *Folder) Index() *dataset.Index { return f.index }
 
 // Root is the folder's absolute path.
-func (f *Folder) Root() string { return f.root }
+func (f *Folder) Root() string { return f.path }
+
+// Place identifies the root directory: its device and inode.
+func (f *Folder) Place() (device, inode uint64) {
+	r := f.root.Load()
+	return r.dev, r.ino
+}
 
 // Path is the absolute path of sample id, or "" if there is none.
 func (f *Folder) Path(id int) string {
@@ -168,8 +209,8 @@ func (f *Folder) Path(id int) string {
 
 // appendPath appends the absolute path of sample id to dst.
 func (f *Folder) appendPath(dst []byte, id int) []byte {
-	dst = append(dst, f.root...)
-	if f.root != "/" {
+	dst = append(dst, f.path...)
+	if f.path != "/" {
 		dst = append(dst, '/')
 	}
 	return f.index.AppendName(dst, id)
@@ -195,10 +236,17 @@ func (f *Folder) Close() error {
 	if f.closed.Swap(true) {
 		return nil
 	}
-	if err := unix.Close(f.rootFD); err != nil {
-		return &fs.PathError{Op: "close", Path: f.root, Err: err}
-	}
+	f.closeRoots()
 	return nil
+}
+
+func (f *Folder) closeRoots() {
+	f.reopening.Lock()
+	defer f.reopening.Unlock()
+	for _, r := range f.roots {
+		r.close()
+	}
+	f.roots = nil
 }
 
 // normalize checks the extensions and brings them into one form.

@@ -26,7 +26,7 @@ func BenchmarkRead(b *testing.B) {
 			b.ReportAllocs()
 			id := 0
 			for b.Loop() {
-				if err := f.Read(ctx, id, dst); err != nil {
+				if _, err := f.Read(ctx, id, dst); err != nil {
 					b.Fatal(err)
 				}
 				id = (id + 1) % files

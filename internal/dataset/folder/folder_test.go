@@ -176,7 +176,7 @@ func TestUnreadableDirectory(t *testing.T) {
 		if f.Path(last) != foreign || !f.noAtime.Load() {
 			t.Fatalf("the last sample is %s", f.Path(last))
 		}
-		if err := f.Read(t.Context(), last, make([]byte, 1)); err != nil {
+		if _, err := f.Read(t.Context(), last, make([]byte, 1)); err != nil {
 			t.Error(err)
 		}
 		if f.noAtime.Load() && owner(t, foreign) != os.Geteuid() {
@@ -185,7 +185,7 @@ func TestUnreadableDirectory(t *testing.T) {
 		if err := os.Chmod(f.Path(0), 0); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.Read(t.Context(), 0, make([]byte, 1)); !errors.Is(err, dataset.ErrUnreadable) || !errors.Is(err, fs.ErrPermission) {
+		if _, err := f.Read(t.Context(), 0, make([]byte, 1)); !errors.Is(err, dataset.ErrUnreadable) || !errors.Is(err, fs.ErrPermission) {
 			t.Errorf("a closed file: %v", err)
 		}
 	})

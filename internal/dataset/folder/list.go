@@ -33,8 +33,9 @@ type dirent struct {
 }
 
 // list gives what is in the open directory fd, without "." and "..", in no
-// particular order. All names share one string.
-func (l *lister) list(fd int) ([]dirent, error) {
+// particular order. All names share one string. begin is called before each
+// system call.
+func (l *lister) list(fd int, begin func()) ([]dirent, error) {
 	buffer := l.buffers.Get().(*[]byte)
 	defer l.buffers.Put(buffer)
 	var (
@@ -43,6 +44,7 @@ func (l *lister) list(fd int) ([]dirent, error) {
 		kinds []uint8
 	)
 	for {
+		begin()
 		n, err := retryEINTR(func() (int, error) { return unix.Getdents(fd, *buffer) })
 		if err != nil {
 			return nil, err

@@ -5,77 +5,149 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"unsafe"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
 )
 
-// readBuffer is what one Read needs beside dst; it is used again by others.
+// readBuffer is what one Read or Stat needs beside dst; it is used again by others.
 type readBuffer struct {
-	path  []byte // with a zero behind it
-	iovec [2]unix.Iovec
-	probe [1]byte // takes what lies behind the sample: nothing, if all is well
+	path []byte // with a zero behind it
+	st   unix.Statx_t
 }
 
 const openFlags = unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY
 
-// Read fills dst with sample id. The read asks for one byte more than the sample
-// has, so that a file that has grown is found out as one that has shrunk, with
-// neither fstat nor a second read: open, read, close, and no allocation. A path
+// Read fills dst with sample id. The file is asked for its size and times once its bytes have been read, so
+// that a file that changes meanwhile is noticed as well. A path
 // that is no regular file can not block it. A system call that hangs, as on a
 // network file system that is gone, can not be cancelled: ctx is looked at
 // before each.
-func (f *Folder) Read(ctx context.Context, id int, dst []byte) error {
-	if id < 0 || id >= f.index.Len() {
-		return &dataset.SampleError{ID: id, Kind: dataset.ErrNoSample}
+func (f *Folder) Read(ctx context.Context, id int, dst []byte) (dataset.Stamp, error) {
+	if err := f.check(ctx, id); err != nil {
+		return 0, err
 	}
 	if size := f.index.Size(id); int64(len(dst)) != size {
-		return f.sampleError(id, dataset.ErrLength, fmt.Errorf("%d bytes, not %d", len(dst), size))
-	}
-	if f.closed.Load() {
-		return f.sampleError(id, dataset.ErrUnreadable, fs.ErrClosed)
+		return 0, f.sampleError(id, dataset.ErrLength, fmt.Errorf("%d bytes, not %d", len(dst), size))
 	}
 	b := f.buffers.Get().(*readBuffer)
-	err := f.read(ctx, b, id, dst)
-	b.iovec = [2]unix.Iovec{} // dst is the caller's again
-	f.buffers.Put(b)
-	return err
+	defer f.buffers.Put(b)
+	b.path = append(f.index.AppendName(b.path[:0], id), 0)
+	r := f.root.Load()
+	n, err := f.read(ctx, r, b, dst)
+	if err != nil {
+		if err = f.reopen(ctx, r, err); err == nil {
+			return f.Read(ctx, id, dst)
+		}
+		return 0, f.systemError(id, err)
+	}
+	return f.judge(id, b, n)
 }
 
-func (f *Folder) read(ctx context.Context, b *readBuffer, id int, dst []byte) error {
-	if err := ctx.Err(); err != nil {
-		return f.sampleError(id, dataset.ErrUnavailable, err)
+// Stat asks for the file of sample id, and reads nothing.
+func (f *Folder) Stat(ctx context.Context, id int) (dataset.Stamp, error) {
+	if err := f.check(ctx, id); err != nil {
+		return 0, err
 	}
+	b := f.buffers.Get().(*readBuffer)
+	defer f.buffers.Put(b)
 	b.path = append(f.index.AppendName(b.path[:0], id), 0)
-	fd, err := f.open(ctx, b)
-	if err != nil {
-		return f.systemError(id, "open", err)
+	r := f.root.Load()
+	if err := r.statx(b.path, &b.st); err != nil {
+		if err = f.reopen(ctx, r, err); err == nil {
+			return f.Stat(ctx, id)
+		}
+		return 0, f.systemError(id, fmt.Errorf("stat: %w", err))
 	}
-	n, err := readProbed(ctx, fd, b, dst)
-	_ = unix.Close(fd) // nothing was written
+	return f.judge(id, b, f.index.Size(id))
+}
+
+func (f *Folder) check(ctx context.Context, id int) error {
 	switch {
-	case err != nil:
-		return f.systemError(id, "read", err)
-	case n == 0:
-		return f.sampleError(id, dataset.ErrEmpty, nil)
-	case n < len(dst):
-		return f.sampleError(id, dataset.ErrShort, fmt.Errorf("%d bytes, not %d", n, len(dst)))
-	case n > len(dst):
-		return f.sampleError(id, dataset.ErrLong, fmt.Errorf("more than %d bytes", len(dst)))
+	case id < 0 || id >= f.index.Len():
+		return &dataset.SampleError{ID: id, Kind: dataset.ErrNoSample}
+	case f.closed.Load():
+		return f.sampleError(id, dataset.ErrUnreadable, fs.ErrClosed)
+	case ctx.Err() != nil:
+		return f.sampleError(id, dataset.ErrUnavailable, ctx.Err())
 	}
 	return nil
 }
 
+// read reads the file at b.path into dst, and then asks for it.
+func (f *Folder) read(ctx context.Context, r *root, b *readBuffer, dst []byte) (n int64, err error) {
+	fd, err := f.open(ctx, r, b)
+	if err != nil {
+		return 0, fmt.Errorf("open: %w", err)
+	}
+	defer unix.Close(fd) //nolint:errcheck // nothing was written
+	for n < int64(len(dst)) {
+		k, err := unix.Pread(fd, dst[n:], n)
+		switch {
+		case errors.Is(err, unix.EINTR) && ctx.Err() == nil:
+			continue
+		case err != nil:
+			return n, fmt.Errorf("read: %w", err)
+		}
+		if k == 0 {
+			break
+		}
+		n += int64(k)
+	}
+	if err := r.ask(fd, &b.st); err != nil {
+		return n, fmt.Errorf("stat: %w", err)
+	}
+	return n, nil
+}
+
+// judge compares the file of sample id, n bytes of which could be read, with the index.
+func (f *Folder) judge(id int, b *readBuffer, n int64) (dataset.Stamp, error) {
+	size, has := f.index.Size(id), int64(b.st.Size)
+	if b.st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return 0, f.sampleError(id, dataset.ErrUnreadable, errors.New("it is not a regular file"))
+	}
+	stamp := stampOf(&b.st)
+	switch {
+	case has == 0 && size == 0:
+		return 0, f.sampleError(id, dataset.ErrEmpty, nil)
+	case has == 0:
+		return 0, f.changed(id, dataset.ErrEmpty, nil)
+	case has < size:
+		return 0, f.changed(id, dataset.ErrShort, fmt.Errorf("%d bytes, not %d", has, size))
+	case has > size:
+		return 0, f.changed(id, dataset.ErrLong, fmt.Errorf("%d bytes, not %d", has, size))
+	case stamp.Written(f.index.Stamp(id)):
+		return 0, f.changed(id, dataset.ErrChanged, fmt.Errorf("it was last written to on %s; start the job again to use the files as they are now",
+			time.Unix(0, nanos(b.st.Mtime)).UTC().Format(time.RFC3339)))
+	case n < size:
+		return 0, f.sampleError(id, dataset.ErrShort, fmt.Errorf("%d of its %d bytes can be read", n, size))
+	}
+	return stamp, nil
+}
+
+// changed is the error of a file that is not as listed. The index file is removed, so that the next Open lists
+// all files again.
+func (f *Folder) changed(id int, kind, err error) error {
+	f.stale.Do(func() {
+		for _, p := range f.places {
+			if p.path() == f.indexPath {
+				p.remove(f.root.Load().fd)
+			}
+		}
+	})
+	return f.sampleError(id, kind, err)
+}
+
 // open opens b.path below the root.
-func (f *Folder) open(ctx context.Context, b *readBuffer) (int, error) {
+func (f *Folder) open(ctx context.Context, r *root, b *readBuffer) (int, error) {
 	flags := openFlags
 	if f.noAtime.Load() {
 		flags |= unix.O_NOATIME
 	}
 	for {
-		fd, err := openat(f.rootFD, b.path, flags)
+		fd, err := r.open(b.path, flags)
 		switch {
 		case errors.Is(err, unix.EINTR) && ctx.Err() == nil:
 		case errors.Is(err, unix.EPERM) && flags&unix.O_NOATIME != 0:
@@ -88,41 +160,17 @@ func (f *Folder) open(ctx context.Context, b *readBuffer) (int, error) {
 	}
 }
 
-// readProbed reads into dst and one byte behind it, from the beginning of fd to
-// its end or until both are full, and says how many bytes there were.
-func readProbed(ctx context.Context, fd int, b *readBuffer, dst []byte) (int, error) {
-	for n := 0; ; {
-		b.iovec[0] = unix.Iovec{Base: unsafe.SliceData(dst[n:])}
-		b.iovec[0].SetLen(len(dst) - n)
-		b.iovec[1] = unix.Iovec{Base: &b.probe[0]}
-		b.iovec[1].SetLen(1)
-		// The kernel reads until the end of the file for as long as nothing
-		// goes wrong: if dst is full and the probe empty, that was the end.
-		k, err := preadv(fd, b.iovec[:], int64(n))
-		switch {
-		case err != nil && (!errors.Is(err, unix.EINTR) || ctx.Err() != nil):
-			return n, err
-		case err != nil:
-			continue
-		}
-		n += k
-		if k == 0 || n >= len(dst) {
-			return n, nil
-		}
-	}
-}
-
 func (f *Folder) sampleError(id int, kind, err error) error {
 	return &dataset.SampleError{ID: id, Path: f.Path(id), Kind: kind, Err: err}
 }
 
 // systemError says what an error of the system means for the sample.
-func (f *Folder) systemError(id int, op string, err error) error {
+func (f *Folder) systemError(id int, err error) error {
 	kind := kindOf(err)
 	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
 		err = tooManyFiles(err)
 	}
-	return f.sampleError(id, kind, fmt.Errorf("%s: %w", op, err))
+	return f.sampleError(id, kind, err)
 }
 
 // kindOf tells what can not be mended from what may pass. What is not known
@@ -133,7 +181,7 @@ func kindOf(err error) error {
 		return dataset.ErrMissing
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.EISDIR),
 		errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENAMETOOLONG), errors.Is(err, unix.EINVAL),
-		errors.Is(err, unix.ESPIPE), errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV),
+		errors.Is(err, unix.ESPIPE), errors.Is(err, unix.ENXIO), errors.Is(err, unix.EXDEV),
 		errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EBADF), errors.Is(err, unix.EFBIG),
 		errors.Is(err, unix.EOVERFLOW):
 		return dataset.ErrUnreadable

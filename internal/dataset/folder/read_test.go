@@ -42,6 +42,8 @@ func fixture(t *testing.T, samples []sourcetest.Sample) (*Folder, sourcetest.Fix
 			if err = os.Remove(path); err == nil {
 				err = os.Mkdir(path, 0o755)
 			}
+		case sourcetest.Rewritten:
+			err = os.WriteFile(path, make([]byte, size), 0o644)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -73,11 +75,11 @@ func TestReadAllocatesNothing(t *testing.T) {
 	dst := make([]byte, 5000)
 	ctx := t.Context()
 	allocs := testing.AllocsPerRun(200, func() {
-		if err := f.Read(ctx, 0, dst); err != nil {
+		if _, err := f.Read(ctx, 0, dst); err != nil {
 			t.Fatal(err)
 		}
 	})
-	if allocs >= 1 { // the race detector empties pools now and then
+	if allocs >= 1 && !sanitized { // the race detector empties pools now and then
 		t.Errorf("%v allocations per read", allocs)
 	}
 }
@@ -96,7 +98,7 @@ func TestReadDoesNotBlock(t *testing.T) {
 	}
 	f := open(t, root, Options{})
 	for id, kind := range []error{dataset.ErrEmpty, dataset.ErrUnreadable, dataset.ErrMissing, dataset.ErrUnreadable} {
-		err := f.Read(t.Context(), id, nil)
+		_, err := f.Read(t.Context(), id, nil)
 		if !errors.Is(err, kind) || !strings.Contains(err.Error(), f.Path(id)) {
 			t.Errorf("%s: %v, not %v", f.Path(id), err, kind)
 		}
@@ -110,7 +112,7 @@ func TestReadAfterClose(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Read(t.Context(), 0, make([]byte, 1)); !errors.Is(err, os.ErrClosed) || !errors.Is(err, dataset.ErrUnreadable) {
+	if _, err := f.Read(t.Context(), 0, make([]byte, 1)); !errors.Is(err, os.ErrClosed) || !errors.Is(err, dataset.ErrUnreadable) {
 		t.Error(err)
 	}
 }
@@ -127,7 +129,7 @@ func TestNoDescriptorLeft(t *testing.T) {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: old.Max}); err != nil {
 		t.Fatal(err)
 	}
-	err := f.Read(t.Context(), 0, make([]byte, 1))
+	_, err := f.Read(t.Context(), 0, make([]byte, 1))
 	_, openErr := Open(t.Context(), root, Options{})
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
 		t.Fatal(err)
@@ -137,7 +139,7 @@ func TestNoDescriptorLeft(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := f.Read(t.Context(), 0, make([]byte, 1)); err != nil {
+	if _, err := f.Read(t.Context(), 0, make([]byte, 1)); err != nil {
 		t.Error(err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/printable"
 )
 
 const (
@@ -35,12 +36,12 @@ var errOutdated = errors.New("the folder has changed")
 
 // scanConfig is what a scan works on.
 type scanConfig struct {
-	root       string
-	rootFD     int
+	root       *root
 	extensions []string
 	known      *dataset.Index // nil: none
 	progress   func(int64)    // nil: none
-	now        time.Time      // not later than the scan's begin
+	calls      *calls
+	now        time.Time // not later than the scan's begin
 }
 
 // node is a directory on its way into the index.
@@ -68,7 +69,11 @@ type sample struct {
 	name     string
 	size     int64
 	modified int64
+	stamp    dataset.Stamp
 }
+
+// task is a piece of a scan, done by the worker whose caller it is given.
+type task func(*caller) error
 
 // scanner walks the tree with a stack of tasks and a fixed number of workers. A
 // task may push others; the scan ends when none is left, or one has failed. The
@@ -79,6 +84,7 @@ type scanner struct {
 	lister   *lister
 	below    map[string][]int // known directory -> known directories in it
 	numbers  map[string]int   // known directory -> its number
+	layered  sync.Map         // device -> whether it is an overlayfs, as uint64 -> bool
 	found    atomic.Int64
 	reported atomic.Int64 // when Progress was called last, ns
 
@@ -86,7 +92,7 @@ type scanner struct {
 
 	mu      sync.Mutex // guards the following
 	wake    sync.Cond
-	tasks   []func() error
+	tasks   []task
 	pending int // tasks pushed and not done
 	open    map[*node]struct{}
 	err     error
@@ -107,25 +113,61 @@ func scan(ctx context.Context, config scanConfig) (result, error) {
 		s.learn()
 	}
 	root := &node{known: -1, fd: -1}
-	s.push(func() error { return s.list(root) })
+	s.push(func(c *caller) error { return s.list(c, root) })
 	stop := context.AfterFunc(ctx, func() { s.fail(ctx.Err()) })
 	defer stop()
 
 	var workers sync.WaitGroup
 	for range scanWorkers {
-		workers.Go(s.work)
+		workers.Go(func() { s.work(s.calls.caller()) })
 	}
 	workers.Wait()
 	for n := range s.open { // what a failure left open
 		_ = unix.Close(n.fd)
 	}
 	if err := ctx.Err(); err != nil {
-		return result{}, fmt.Errorf("scan %s: %w", s.root, err)
+		return result{}, fmt.Errorf("scan %s: %w", s.root.path, err)
 	}
 	if err := s.failure(); err != nil {
 		return result{}, err
 	}
-	return s.assemble(root)
+	res, err := s.assemble(root)
+	if err != nil {
+		return result{}, err
+	}
+	return s.withContents(ctx, res)
+}
+
+// withContents adds to a new index the contents that belong to the dataset's version, and compares a known
+// one with them.
+func (s *scanner) withContents(ctx context.Context, res result) (result, error) {
+	digests, stamps, err := contents(ctx, s.root, res.index, s.calls.caller)
+	if err != nil {
+		return result{}, err
+	}
+	whole := res.index == s.known // nothing was listed anew
+	same := true
+	if s.known != nil && s.known.Listing() == res.index.Listing() {
+		was := s.known.Contents()
+		_, same = dataset.SameContents(digests, was)
+		for i := range digests { // a file that cannot be read any more makes no other version
+			if digests[i] == dataset.Unreadable {
+				digests[i] = was[i]
+			}
+		}
+	}
+	if outdated(res.index, stamps, s.known != nil) || !same {
+		return result{}, fmt.Errorf("%w: %w", errOutdated, &dataset.Error{
+			Path: s.root.path, Kind: dataset.ErrUnsettled, Hint: "start again when nothing writes to them any more",
+		})
+	}
+	if whole && slices.Equal(digests, s.known.Contents()) {
+		return res, nil
+	}
+	if res.index, err = res.index.WithContents(digests); err == nil && s.known != nil && res.index.Equal(s.known) {
+		res.index = s.known
+	}
+	return res, err
 }
 
 // learn notes the tree of the known index.
@@ -145,7 +187,7 @@ func (s *scanner) learn() {
 	}
 }
 
-func (s *scanner) push(tasks ...func() error) {
+func (s *scanner) push(tasks ...task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tasks = append(s.tasks, tasks...)
@@ -171,7 +213,7 @@ func (s *scanner) failure() error {
 }
 
 // work runs tasks until none is left or one has failed.
-func (s *scanner) work() {
+func (s *scanner) work(c *caller) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
@@ -182,11 +224,11 @@ func (s *scanner) work() {
 			return
 		}
 		last := len(s.tasks) - 1
-		task := s.tasks[last]
+		do := s.tasks[last]
 		s.tasks[last] = nil
 		s.tasks = s.tasks[:last]
 		s.mu.Unlock()
-		err := task()
+		err := do(c)
 		s.mu.Lock()
 		if err != nil && s.err == nil {
 			s.err = err
@@ -197,16 +239,18 @@ func (s *scanner) work() {
 	}
 }
 
-// visit keeps a directory as it is known, if it has not changed, or lists it.
-func (s *scanner) visit(n *node) error {
+// visit keeps a directory as it is known, if its times show that it has not changed, or lists it.
+func (s *scanner) visit(c *caller, n *node) error {
 	if n.known < 0 {
-		return s.list(n)
+		return s.list(c, n)
 	}
 	d := s.known.Directory(n.known)
 	if !d.Settled {
-		return s.list(n)
+		return s.list(c, n)
 	}
-	st, err := stat(s.rootFD, n.path, 0)
+	c.begin("stat", n.path, "")
+	st, err := s.root.stat(n.path)
+	c.end()
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), err == nil && !isDir(&st):
 		return s.outdated(n, unix.ENOENT)
@@ -214,8 +258,8 @@ func (s *scanner) visit(n *node) error {
 		return s.directoryError(n, err)
 	}
 	modified, changed := times(&st)
-	if modified != d.Modified || changed != d.Changed {
-		return s.list(n)
+	if modified != d.Modified || changed != d.Changed || s.onOverlay(c, n, st.Dev) {
+		return s.list(c, n)
 	}
 	n.kept, n.settled = true, true
 	n.modified, n.changed = modified, changed
@@ -231,17 +275,36 @@ func (s *scanner) visit(n *node) error {
 	return nil
 }
 
+// onOverlay reports whether directory n, on device dev, lies on overlayfs, or may do so. There a directory that
+// is made of several layers has the times of the uppermost, which do not tell of entries that came to or left a
+// lower one. The file system is asked once per device.
+func (s *scanner) onOverlay(c *caller, n *node, dev uint64) bool {
+	if known, ok := s.layered.Load(dev); ok {
+		return known.(bool)
+	}
+	c.begin("statfs", n.path, "")
+	kind, err := s.root.fileSystem(n.path)
+	c.end()
+	if err != nil {
+		return true // listing it says what is wrong, if it still is
+	}
+	s.layered.Store(dev, kind == unix.OVERLAYFS_SUPER_MAGIC)
+	return kind == unix.OVERLAYFS_SUPER_MAGIC
+}
+
 func (s *scanner) pushChildren(children []*node) {
-	tasks := make([]func() error, len(children))
+	tasks := make([]task, len(children))
 	for i, child := range children {
-		tasks[i] = func() error { return s.visit(child) }
+		tasks[i] = func(c *caller) error { return s.visit(c, child) }
 	}
 	s.push(tasks...)
 }
 
 // list lists a directory and asks for the files in it.
-func (s *scanner) list(n *node) error {
-	fd, err := openDirectory(s.rootFD, n.path)
+func (s *scanner) list(c *caller, n *node) error {
+	c.begin("open", n.path, "")
+	fd, err := s.root.directory(n.path)
+	c.end()
 	switch {
 	case n.parent != nil && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR)):
 		return s.outdated(n, err)
@@ -253,7 +316,9 @@ func (s *scanner) list(n *node) error {
 	s.open[n] = struct{}{}
 	s.mu.Unlock()
 
+	c.begin("stat", n.path, "")
 	st, err := statOpen(fd)
+	c.end()
 	if err != nil {
 		return s.directoryError(n, err)
 	}
@@ -263,7 +328,8 @@ func (s *scanner) list(n *node) error {
 	if err := s.checkCycle(n); err != nil {
 		return err
 	}
-	entries, err := s.lister.list(fd)
+	entries, err := s.lister.list(fd, func() { c.begin("getdents", n.path, "") })
+	c.end()
 	if err != nil {
 		return s.directoryError(n, err)
 	}
@@ -286,14 +352,14 @@ func (s *scanner) list(n *node) error {
 	chunks := slices.Collect(slices.Chunk(ask, scanChunk))
 	n.remaining.Store(int32(max(len(chunks), 1)))
 	if len(chunks) == 0 {
-		return s.complete(n)
+		return s.complete(c, n)
 	}
-	tasks := make([]func() error, len(chunks)-1)
+	tasks := make([]task, len(chunks)-1)
 	for i, chunk := range chunks[1:] {
-		tasks[i] = func() error { return s.ask(n, chunk) }
+		tasks[i] = func(c *caller) error { return s.ask(c, n, chunk) }
 	}
 	s.push(tasks...)
-	return s.ask(n, chunks[0])
+	return s.ask(c, n, chunks[0])
 }
 
 // child is the directory of this name in n.
@@ -309,12 +375,12 @@ func (s *scanner) child(n *node, name string, link bool) *node {
 }
 
 // ask asks for the files of one chunk of a directory's entries.
-func (s *scanner) ask(n *node, entries []dirent) error {
+func (s *scanner) ask(c *caller, n *node, entries []dirent) error {
 	samples := make([]sample, 0, len(entries))
 	var children []*node
 	settled := true
 	for _, e := range entries {
-		st, link, err := s.statEntry(n, e)
+		st, link, err := s.statEntry(c, n, e)
 		switch {
 		case errors.Is(err, errVanished):
 			settled = false
@@ -331,8 +397,10 @@ func (s *scanner) ask(n *node, entries []dirent) error {
 		// ImageFolder too; it can not be read, but it takes its number.
 		f := sample{name: e.name}
 		if isReg(&st) {
-			f.modified, _ = times(&st)
+			var changed int64
+			f.modified, changed = times(&st)
 			f.size = st.Size
+			f.stamp = dataset.NewStamp(f.size, f.modified, changed, st.Ino)
 			settled = settled && f.modified < s.now.Add(-2*time.Second).UnixNano()
 		}
 		samples = append(samples, f)
@@ -345,7 +413,7 @@ func (s *scanner) ask(n *node, entries []dirent) error {
 	n.mu.Unlock()
 	s.pushChildren(children)
 	if n.remaining.Add(-1) == 0 {
-		return s.complete(n)
+		return s.complete(c, n)
 	}
 	return nil
 }
@@ -355,7 +423,9 @@ var errVanished = errors.New("the file has vanished")
 
 // statEntry says what e is, behind a symbolic link if it is one. A link that
 // leads nowhere, or where this user can not go, is given as a link.
-func (s *scanner) statEntry(n *node, e dirent) (st unix.Stat_t, link bool, err error) {
+func (s *scanner) statEntry(c *caller, n *node, e dirent) (st unix.Stat_t, link bool, err error) {
+	c.begin("stat", n.path, e.name)
+	defer c.end()
 	st, err = stat(n.fd, e.name, unix.AT_SYMLINK_NOFOLLOW)
 	if errors.Is(err, unix.ENOENT) {
 		return st, false, errVanished
@@ -363,7 +433,8 @@ func (s *scanner) statEntry(n *node, e dirent) (st unix.Stat_t, link bool, err e
 	if err != nil || !isLnk(&st) {
 		return st, false, err
 	}
-	target, err := stat(n.fd, e.name, 0)
+	c.begin("stat", n.path, e.name) // what it leads to
+	target, err := s.target(n, e.name)
 	switch {
 	case err == nil:
 		return target, true, nil
@@ -374,9 +445,22 @@ func (s *scanner) statEntry(n *node, e dirent) (st unix.Stat_t, link bool, err e
 	return st, true, err
 }
 
+// target says what the symbolic link of this name in n leads to.
+func (s *scanner) target(n *node, name string) (unix.Stat_t, error) {
+	if !s.root.foreign {
+		return stat(n.fd, name, 0)
+	}
+	if n.path != "" {
+		name = n.path + "/" + name
+	}
+	return s.root.stat(name)
+}
+
 // complete puts a directory's files in order when all have been asked for.
-func (s *scanner) complete(n *node) error {
+func (s *scanner) complete(c *caller, n *node) error {
+	c.begin("stat", n.path, "")
 	st, err := statOpen(n.fd)
+	c.end()
 	if err != nil {
 		return s.directoryError(n, err)
 	}
@@ -400,8 +484,8 @@ func (s *scanner) checkCycle(n *node) error {
 	for a := n.parent; a != nil; a = a.parent {
 		if a.ino == n.ino && a.dev == n.dev {
 			return &dataset.Error{
-				Path: s.root, Kind: dataset.ErrLinkCycle,
-				Hint: fmt.Sprintf("%s is %s again; remove the link", n.path, filepath.Join(s.root, a.path)),
+				Path: s.root.path, Kind: dataset.ErrLinkCycle,
+				Hint: fmt.Sprintf("%s is %s again; remove the link", printable.Name(n.path), printable.Name(filepath.Join(s.root.path, a.path))),
 			}
 		}
 	}
@@ -413,7 +497,7 @@ func (s *scanner) outdated(n *node, err error) error {
 }
 
 func (s *scanner) directoryError(n *node, err error) error {
-	return directoryError(filepath.Join(s.root, n.path), err)
+	return directoryError(filepath.Join(s.root.path, n.path), err)
 }
 
 // count adds to the files found, and now and then says how many there are.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/hdmlp/hdmlp/internal/config/size"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 )
 
@@ -20,7 +21,7 @@ const hiddenName = ".hdmlp-index"
 // indexPlaces are the paths at which the index of root may lie, best first. Each
 // set of extensions has files of its own, so that two jobs that differ in it do
 // not undo each other's.
-func indexPlaces(root, dir string, extensions []string) ([]string, error) {
+func indexPlaces(root, dir string, extensions []string) ([]place, error) {
 	suffix := ""
 	if !slices.Equal(extensions, Extensions()) {
 		suffix = "-" + short(strings.Join(extensions, "/"))
@@ -35,11 +36,11 @@ func indexPlaces(root, dir string, extensions []string) ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("index directory %s: %w", dir, err)
 		}
-		return []string{filepath.Join(absolute, elsewhere)}, nil
+		return []place{{dir: absolute, name: elsewhere}}, nil
 	}
-	places := []string{filepath.Join(root, hiddenName+suffix)}
+	places := []place{{dir: root, name: hiddenName + suffix, beside: true}}
 	if cache, err := os.UserCacheDir(); err == nil { // XDG_CACHE_HOME, or ~/.cache
-		places = append(places, filepath.Join(cache, "hdmlp", "index", elsewhere))
+		places = append(places, place{dir: filepath.Join(cache, "hdmlp", "index"), name: elsewhere})
 	}
 	return places, nil
 }
@@ -49,83 +50,39 @@ func short(s string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// readIndex reads the first usable index of places. One that is damaged, of
+// readFirst reads the first usable index of places. One that is damaged, of
 // another version, or for other extensions is as good as none: it is made
-// anew.
-func readIndex(places, extensions []string) (*dataset.Index, string) {
-	for _, place := range places {
-		index, err := readIndexFile(place)
-		if err == nil && slices.Equal(index.Extensions(), extensions) {
-			return index, place
+// anew. One that is refused although it may be an index is told of.
+func (x *indexFiles) readFirst(extensions []string) (*dataset.Index, string) {
+	for _, p := range x.places {
+		index, err := x.read(p)
+		switch {
+		case err == nil && slices.Equal(index.Extensions(), extensions):
+			return index, p.path()
+		case err == nil || x.opts.Warn == nil:
+			continue
+		}
+		var memory *dataset.MemoryError
+		switch {
+		case errors.As(err, &memory):
+			x.opts.Warn(fmt.Sprintf("the dataset's index %s is not used, and the dataset is scanned instead: it takes %s of memory, and %s are allowed, a quarter of what is available",
+				p.path(), size.Format(memory.Need), size.Format(memory.Limit)))
+		case errors.Is(err, errDistrust):
+			x.opts.Warn(fmt.Sprintf("the dataset's index is not used, and the dataset is scanned instead: %v", err))
 		}
 	}
 	return nil, ""
 }
 
-func readIndexFile(path string) (*dataset.Index, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close() //nolint:errcheck // it was only read
-	info, err := file.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("read %s: %w: it is no regular file", path, dataset.ErrIndex)
-	}
-	index, err := dataset.Decode(file, info.Size())
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
-	}
-	return index, nil
-}
-
-// writeIndex writes index to the first of places that can be written.
-func writeIndex(places []string, index *dataset.Index) (string, error) {
+// writeFirst writes index to the first of places that can be written.
+func (x *indexFiles) writeFirst(index *dataset.Index) (string, error) {
 	var errs []error
-	for _, place := range places {
-		err := writeIndexFile(place, index)
+	for _, p := range x.places {
+		err := x.write(p, index)
 		if err == nil {
-			return place, nil
+			return p.path(), nil
 		}
 		errs = append(errs, err)
 	}
 	return "", errors.Join(errs...)
-}
-
-// writeIndexFile replaces the file at path as a whole, or not at all.
-func writeIndexFile(path string, index *dataset.Index) (err error) {
-	dir := filepath.Dir(path)
-	if filepath.Base(path)[0] != '.' { // beside the dataset there is a directory
-		if err := os.MkdirAll(dir, 0o777); err != nil {
-			return fmt.Errorf("write dataset index: %w", err)
-		}
-	}
-	file, err := os.CreateTemp(dir, hiddenName+"-*.tmp")
-	if err != nil {
-		return fmt.Errorf("write dataset index: %w", err)
-	}
-	defer func() {
-		if err != nil {
-			_ = file.Close()
-			_ = os.Remove(file.Name())
-			err = fmt.Errorf("write dataset index %s: %w", path, err)
-		}
-	}()
-	if err := index.Encode(file); err != nil {
-		return err
-	}
-	// Whoever may read the dataset may read its index.
-	if err := file.Chmod(0o644); err != nil {
-		return err
-	}
-	if err := file.Sync(); err != nil {
-		return err
-	}
-	if err := file.Close(); err != nil {
-		return err
-	}
-	return os.Rename(file.Name(), path)
 }

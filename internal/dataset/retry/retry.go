@@ -2,6 +2,10 @@
 // reads again what was ErrUnavailable, with growing pauses, until it succeeds
 // or the time is up. Permanent failures are returned at once.
 //
+// It tells a sample's fault from the source's (health.go): a sample that gives
+// input/output errors while others can be read is ErrUnreadable after a second or
+// so, and not when the time is up.
+//
 // It also watches over reads that hang. A system call that is blocked can not be
 // cancelled, so nothing ends such a read; Options.Slow is told about it, once.
 //
@@ -50,6 +54,7 @@ type Source struct {
 	source dataset.Source
 	path   func(id int) string
 	opts   Options
+	health health
 
 	stop    chan struct{} // closed by Close
 	watcher sync.WaitGroup
@@ -90,6 +95,7 @@ func New(source dataset.Source, opts Options) *Source {
 	if locator, ok := dataset.As[dataset.Locator](source); ok {
 		s.path = locator.Path
 	}
+	s.health.prober, _ = dataset.As[dataset.Prober](source)
 	if opts.Slow != nil {
 		s.watcher.Go(s.watch)
 	}
@@ -102,46 +108,67 @@ func (s *Source) Unwrap() dataset.Source { return s.source }
 // Read reads sample id into dst, as often as it takes. It ends early, with an
 // error that is ctx's, when ctx is done. When the time is up the error is a
 // *dataset.SampleError of the kind ErrUnavailable that tells the time waited and
-// holds the last failure.
-func (s *Source) Read(ctx context.Context, id int, dst []byte) error {
+// holds the last failure; if the fault is the sample's it is of the kind
+// ErrUnreadable, and comes as soon as that is certain.
+func (s *Source) Read(ctx context.Context, id int, dst []byte) (dataset.Stamp, error) {
 	since := time.Now()
 	if s.opts.Slow != nil {
 		key := s.enter(id, since)
 		defer s.leave(key)
 	}
+	var suspect suspicion
 	for attempt := 1; ; attempt++ {
-		err := s.source.Read(ctx, id, dst)
-		if err == nil || !errors.Is(err, dataset.ErrUnavailable) || ctx.Err() != nil {
-			return err
+		stamp, err := s.source.Read(ctx, id, dst)
+		if err == nil {
+			s.health.read(id, suspect.failed)
+			return stamp, nil
+		}
+		if !errors.Is(err, dataset.ErrUnavailable) || ctx.Err() != nil {
+			return 0, err
+		}
+		longest := lastPause
+		if s.health.fails(ctx, &suspect, id, err) {
+			longest = suspectPause
 		}
 		waited := time.Since(since)
-		if waited >= s.opts.Timeout {
-			return s.giveUp(id, attempt, waited, err)
+		last := waited >= s.opts.Timeout
+		switch {
+		case s.health.guilty(&suspect, last):
+			return 0, s.sampleError(id, dataset.ErrUnreadable, attempt, waited,
+				"while other samples could be read, so the fault is the file's and not the source's: restore the file", err)
+		case last:
+			return 0, s.sampleError(id, dataset.ErrUnavailable, attempt, waited, "then given up", err)
 		}
 		// The last pause ends with the time, so that the last attempt is made
 		// when it is up and no sooner.
-		pause := min(s.pause(attempt), s.opts.Timeout-waited)
+		pause := min(s.pause(attempt, longest), s.opts.Timeout-waited)
 		if s.opts.Retried != nil {
 			s.opts.Retried(id, attempt, pause, err)
 		}
 		if err := sleep(ctx, pause); err != nil {
-			return &dataset.SampleError{ID: id, Path: s.path(id), Kind: dataset.ErrUnavailable, Err: err}
+			return 0, &dataset.SampleError{ID: id, Path: s.path(id), Kind: dataset.ErrUnavailable, Err: err}
 		}
 	}
 }
 
-// pause is the time to wait after this many attempts: twice as long each time,
-// less up to a half, so that readers who failed together do not return
+// Stat asks once: a caller that gets no answer reads the sample, which is as patient as it gets.
+func (s *Source) Stat(ctx context.Context, id int) (dataset.Stamp, error) {
+	return s.source.Stat(ctx, id)
+}
+
+// pause is the time to wait after this many attempts: twice as long each time, up to
+// longest, less up to a half, so that readers who failed together do not return
 // together.
-func (s *Source) pause(attempts int) time.Duration {
-	full := lastPause
+func (s *Source) pause(attempts int, longest time.Duration) time.Duration {
+	full := longest
 	if doublings := attempts - 1; doublings < 10 {
-		full = min(firstPause<<doublings, lastPause)
+		full = min(firstPause<<doublings, longest)
 	}
 	return full/2 + time.Duration(s.opts.Random()*float64(full/2))
 }
 
-func (s *Source) giveUp(id, attempts int, waited time.Duration, err error) error {
+// sampleError says how often and how long sample id was tried, what follows from it, and how the last attempt failed.
+func (s *Source) sampleError(id int, kind error, attempts int, waited time.Duration, verdict string, err error) error {
 	times := "once"
 	if attempts > 1 {
 		times = fmt.Sprintf("%d times", attempts)
@@ -155,8 +182,8 @@ func (s *Source) giveUp(id, attempts int, waited time.Duration, err error) error
 		}
 	}
 	return &dataset.SampleError{
-		ID: id, Path: path, Kind: dataset.ErrUnavailable,
-		Err: fmt.Errorf("tried %s in %v, then given up: %w", times, waited.Round(time.Millisecond), err),
+		ID: id, Path: path, Kind: kind,
+		Err: fmt.Errorf("tried %s in %v, %s: %w", times, waited.Round(time.Millisecond), verdict, err),
 	}
 }
 

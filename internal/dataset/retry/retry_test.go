@@ -24,9 +24,13 @@ type scripted struct {
 	closed bool
 }
 
-func (s *scripted) Read(ctx context.Context, id int, dst []byte) error { return s.read(ctx, id, dst) }
-func (s *scripted) Close() error                                       { s.closed = true; return nil }
-func (s *scripted) Path(int) string                                    { return "/data/cat/1.jpg" }
+func (s *scripted) Read(ctx context.Context, id int, dst []byte) (dataset.Stamp, error) {
+	return 0, s.read(ctx, id, dst)
+}
+
+func (s *scripted) Stat(context.Context, int) (dataset.Stamp, error) { return 0, nil }
+func (s *scripted) Close() error                                     { s.closed = true; return nil }
+func (s *scripted) Path(int) string                                  { return "/data/cat/1.jpg" }
 
 func failure(kind error) error {
 	return &dataset.SampleError{ID: 7, Path: "/data/cat/1.jpg", Kind: kind, Err: io.ErrNoProgress}
@@ -50,7 +54,7 @@ func TestReadsAgainUntilItSucceeds(t *testing.T) {
 			Retried: func(int, int, time.Duration, error) { retried++ },
 		})
 		dst := make([]byte, 2)
-		if err := s.Read(t.Context(), 7, dst); err != nil || string(dst) != "ok" {
+		if _, err := s.Read(t.Context(), 7, dst); err != nil || string(dst) != "ok" {
 			t.Fatal(err, dst)
 		}
 		var want []time.Duration
@@ -73,7 +77,7 @@ func TestJitterStaysWithinBounds(t *testing.T) {
 		for _, random := range []float64{0, 0.3, 0.999999} {
 			s := New(&scripted{}, Options{Random: func() float64 { return random }})
 			full := min(firstPause<<min(attempts-1, 20), lastPause)
-			if p := s.pause(attempts); p < full/2 || p > full {
+			if p := s.pause(attempts, lastPause); p < full/2 || p > full {
 				t.Fatalf("after %d attempts: %v of %v", attempts, p, full)
 			}
 		}
@@ -88,7 +92,7 @@ func TestPermanentFailuresAreReturnedAtOnce(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			start, reads := time.Now(), 0
 			s := New(&scripted{read: func(context.Context, int, []byte) error { reads++; return failure(kind) }}, Options{})
-			if err := s.Read(t.Context(), 7, nil); !errors.Is(err, kind) {
+			if _, err := s.Read(t.Context(), 7, nil); !errors.Is(err, kind) {
 				t.Errorf("%v became %v", kind, err)
 			}
 			if reads != 1 || time.Since(start) != 0 {
@@ -105,7 +109,7 @@ func TestGivesUpWhenTheTimeIsUp(t *testing.T) {
 			last = time.Since(start)
 			return failure(dataset.ErrUnavailable)
 		}}, Options{})
-		err := s.Read(t.Context(), 7, nil)
+		_, err := s.Read(t.Context(), 7, nil)
 		if last != 60*time.Second || time.Since(start) != last {
 			t.Errorf("the last attempt was after %v, the end after %v", last, time.Since(start))
 		}
@@ -130,7 +134,7 @@ func TestAReadThatHangsPastTheTimeIsTheLast(t *testing.T) {
 			<-time.After(90 * time.Second)
 			return failure(dataset.ErrUnavailable)
 		}}, Options{})
-		if err := s.Read(t.Context(), 7, nil); err == nil || reads != 1 || !strings.Contains(err.Error(), "tried once in 1m30s") {
+		if _, err := s.Read(t.Context(), 7, nil); err == nil || reads != 1 || !strings.Contains(err.Error(), "tried once in 1m30s") {
 			t.Errorf("%d reads: %v", reads, err)
 		}
 	})
@@ -142,7 +146,7 @@ func TestCancelEndsAPause(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		s := New(&scripted{read: func(context.Context, int, []byte) error { return failure(dataset.ErrUnavailable) }}, Options{})
-		err := s.Read(ctx, 7, nil)
+		_, err := s.Read(ctx, 7, nil)
 		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 100*time.Millisecond {
 			t.Errorf("%v after %v", err, time.Since(start))
 		}
@@ -171,7 +175,7 @@ func TestSlowReadsAreToldOnce(t *testing.T) {
 		var reads sync.WaitGroup
 		for _, seconds := range []int{1, 9, 60} {
 			reads.Go(func() {
-				if err := s.Read(t.Context(), seconds, nil); err != nil {
+				if _, err := s.Read(t.Context(), seconds, nil); err != nil {
 					t.Error(err)
 				}
 			})
@@ -196,7 +200,7 @@ func TestNothingIsAllocated(t *testing.T) {
 		Options{Slow: func(int, string, time.Time) {}})
 	defer s.Close() //nolint:errcheck // it can not fail
 	ctx := t.Context()
-	if n := testing.AllocsPerRun(1000, func() { _ = s.Read(ctx, 1, nil) }); n != 0 {
+	if n := testing.AllocsPerRun(1000, func() { _, _ = s.Read(ctx, 1, nil) }); n != 0 {
 		t.Errorf("%v allocations per read", n)
 	}
 }
@@ -218,7 +222,7 @@ func BenchmarkRead(b *testing.B) {
 	defer s.Close() //nolint:errcheck // it can not fail
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := s.Read(b.Context(), 1, nil); err != nil {
+		if _, err := s.Read(b.Context(), 1, nil); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -36,16 +36,17 @@ const (
 	Lengthened              // there is one byte more
 	Emptied                 // no byte is left
 	Unreadable              // it is there, but no sample
+	Rewritten               // it has other bytes, as many as before
 )
 
 func (f Fault) String() string {
-	return [...]string{"removed", "shortened", "lengthened", "emptied", "unreadable"}[f]
+	return [...]string{"removed", "shortened", "lengthened", "emptied", "unreadable", "rewritten"}[f]
 }
 
 // kinds says which reason a Read has to give.
 var kinds = map[Fault]error{
 	Removed: dataset.ErrMissing, Shortened: dataset.ErrShort, Lengthened: dataset.ErrLong,
-	Emptied: dataset.ErrEmpty, Unreadable: dataset.ErrUnreadable,
+	Emptied: dataset.ErrEmpty, Unreadable: dataset.ErrUnreadable, Rewritten: dataset.ErrChanged,
 }
 
 // Fixture is a dataset that a factory has laid out and opened.
@@ -68,6 +69,7 @@ func Run(t *testing.T, factory Factory) {
 	t.Run("Parallel", func(t *testing.T) { testParallel(t, factory) })
 	t.Run("Misuse", func(t *testing.T) { testMisuse(t, factory) })
 	t.Run("Cancelled", func(t *testing.T) { testCancelled(t, factory) })
+	t.Run("Stamps", func(t *testing.T) { testStamps(t, factory) })
 	t.Run("Faults", func(t *testing.T) { testFaults(t, factory) })
 }
 
@@ -128,7 +130,7 @@ func readPadded(ctx context.Context, source dataset.Source, id int, want []byte)
 	const padding = 64
 	buffer := bytes.Repeat([]byte{0xA5}, len(want)+2*padding)
 	dst := buffer[padding : padding+len(want) : padding+len(want)]
-	if err := source.Read(ctx, id, dst); err != nil {
+	if _, err := source.Read(ctx, id, dst); err != nil {
 		return err
 	}
 	if !bytes.Equal(dst, want) {
@@ -169,6 +171,11 @@ func testParallel(t *testing.T, factory Factory) {
 	readers.Wait()
 }
 
+func read(t *testing.T, f Fixture, id int, dst []byte) error {
+	_, err := f.Source.Read(t.Context(), id, dst)
+	return err
+}
+
 // failed checks that err is a SampleError of this kind that names the sample.
 func failed(t *testing.T, what string, err error, id int, kind error) {
 	t.Helper()
@@ -186,28 +193,48 @@ func failed(t *testing.T, what string, err error, id int, kind error) {
 func testMisuse(t *testing.T, factory Factory) {
 	f, list := setUp(t, factory)
 	for _, id := range []int{-1, len(list), 1 << 40} {
-		failed(t, "out of range", f.Source.Read(t.Context(), id, make([]byte, 1)), id, dataset.ErrNoSample)
+		failed(t, "out of range", read(t, f, id, make([]byte, 1)), id, dataset.ErrNoSample)
 	}
 	for _, extra := range []int{-1, 1, 4096} {
 		dst := make([]byte, len(list[8].Data)+extra)
-		failed(t, "wrong length", f.Source.Read(t.Context(), 8, dst), 8, dataset.ErrLength)
+		failed(t, "wrong length", read(t, f, 8, dst), 8, dataset.ErrLength)
 		if !bytes.Equal(dst, make([]byte, len(dst))) {
 			t.Error("a buffer of the wrong length was written to")
 		}
 	}
-	failed(t, "no buffer", f.Source.Read(t.Context(), 8, nil), 8, dataset.ErrLength)
+	failed(t, "no buffer", read(t, f, 8, nil), 8, dataset.ErrLength)
+}
+
+// testStamps: as long as nothing happens to a sample its stamp is that of the index, if the source has any.
+func testStamps(t *testing.T, factory Factory) {
+	f, list := setUp(t, factory)
+	for id, s := range list {
+		read, err := f.Source.Read(t.Context(), id, make([]byte, len(s.Data)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked, err := f.Source.Stat(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if listed := f.Index.Stamp(id); read != listed || asked != listed {
+			t.Errorf("sample %d: stamp %x when it was read, %x when it was asked for, %x in the index", id, read, asked, listed)
+		}
+	}
+	_, err := f.Source.Stat(t.Context(), len(list))
+	failed(t, "stat out of range", err, len(list), dataset.ErrNoSample)
 }
 
 func testCancelled(t *testing.T, factory Factory) {
 	f, list := setUp(t, factory)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	err := f.Source.Read(ctx, 0, make([]byte, len(list[0].Data)))
+	_, err := f.Source.Read(ctx, 0, make([]byte, len(list[0].Data)))
 	failed(t, "cancelled", err, 0, context.Canceled)
 }
 
 func testFaults(t *testing.T, factory Factory) {
-	for fault := Removed; fault <= Unreadable; fault++ {
+	for fault := Removed; fault <= Rewritten; fault++ {
 		t.Run(fault.String(), func(t *testing.T) {
 			f, list := setUp(t, factory)
 			// Of one byte, of a page, larger than a page, the largest. One
@@ -220,7 +247,9 @@ func testFaults(t *testing.T, factory Factory) {
 					t.Skipf("this source's samples can not be %v", fault)
 				}
 				dst := make([]byte, len(list[id].Data))
-				failed(t, fault.String(), f.Source.Read(t.Context(), id, dst), id, kinds[fault])
+				failed(t, fault.String(), read(t, f, id, dst), id, kinds[fault])
+				_, err := f.Source.Stat(t.Context(), id)
+				failed(t, "stat of one that was "+fault.String(), err, id, kinds[fault])
 			}
 			for _, id := range []int{1, 8, 12} { // the others are unharmed
 				if err := readPadded(t.Context(), f.Source, id, list[id].Data); err != nil {

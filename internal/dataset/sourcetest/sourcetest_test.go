@@ -20,22 +20,32 @@ type memory struct {
 	kinds   []error // where a sample is damaged
 }
 
-func (m *memory) Read(ctx context.Context, id int, dst []byte) error {
+func (m *memory) Read(ctx context.Context, id int, dst []byte) (dataset.Stamp, error) {
 	fail := func(kind, err error) error {
 		return &dataset.SampleError{ID: id, Path: fmt.Sprint("memory/", id), Kind: kind, Err: err}
 	}
 	switch {
 	case id < 0 || id >= len(m.samples):
-		return fail(dataset.ErrNoSample, nil)
+		return 0, fail(dataset.ErrNoSample, nil)
 	case len(dst) != len(m.samples[id]):
-		return fail(dataset.ErrLength, nil)
+		return 0, fail(dataset.ErrLength, nil)
 	case ctx.Err() != nil:
-		return fail(dataset.ErrUnavailable, ctx.Err())
+		return 0, fail(dataset.ErrUnavailable, ctx.Err())
 	case m.kinds[id] != nil:
-		return fail(m.kinds[id], nil)
+		return 0, fail(m.kinds[id], nil)
 	}
 	copy(dst, m.samples[id])
-	return nil
+	return 0, nil
+}
+
+func (m *memory) Stat(_ context.Context, id int) (dataset.Stamp, error) {
+	switch {
+	case id < 0 || id >= len(m.samples):
+		return 0, &dataset.SampleError{ID: id, Kind: dataset.ErrNoSample}
+	case m.kinds[id] != nil:
+		return 0, &dataset.SampleError{ID: id, Kind: m.kinds[id]}
+	}
+	return 0, nil
 }
 
 func (m *memory) Close() error { return nil }
@@ -57,7 +67,7 @@ func TestSuite(t *testing.T) {
 				class++
 				b.Directory(dataset.Directory{Path: s.Class, Class: class})
 			}
-			b.Sample(s.Name, int64(len(s.Data)), 0)
+			b.Sample(s.Name, int64(len(s.Data)), 0, 0)
 			m.samples = append(m.samples, s.Data)
 		}
 		index, err := b.Build()

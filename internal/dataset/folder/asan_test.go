@@ -1,0 +1,5 @@
+//go:build asan
+
+package folder
+
+const sanitized = true

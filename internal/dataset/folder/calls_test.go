@@ -1,0 +1,111 @@
+package folder
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/dataset"
+)
+
+// hanging opens a folder whose second system call returns when it is told to.
+func hanging(t *testing.T, ctx context.Context, opts Options, back <-chan struct{}) (*Folder, error) {
+	t.Helper()
+	return newCalls("/data", opts).open(ctx, func(ctx context.Context, calls *calls) (*Folder, error) {
+		idle, c := calls.caller(), calls.caller()
+		idle.begin("stat", "", "")
+		idle.end()
+		c.begin("open", "", "")
+		c.end()
+		c.begin("getdents", "class/sub", "")
+		<-back
+		c.end()
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		return new(Folder), nil
+	})
+}
+
+func TestCallHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []string
+		left := new(Left)
+		back := make(chan struct{})
+		began := time.Now()
+		_, err := hanging(t, t.Context(), Options{
+			Timeout: 30 * time.Second, Left: left,
+			Slow: func(op, path string, since time.Time) {
+				told = append(told, op+" "+path)
+				if waited := time.Since(since); waited < 10*time.Second || waited > 11*time.Second {
+					t.Errorf("told after %v", waited)
+				}
+			},
+		}, back)
+		if waited := time.Since(began); waited < 30*time.Second || waited > 31*time.Second {
+			t.Errorf("given up after %v", waited)
+		}
+		var problem *dataset.Error
+		if !errors.As(err, &problem) || !errors.Is(err, dataset.ErrUnavailable) || problem.Path != "/data/class/sub" ||
+			!strings.Contains(err.Error(), "getdents has not returned for 30s, and source_timeout is 30s") {
+			t.Errorf("%v", err)
+		}
+		if len(told) != 1 || told[0] != "getdents /data/class/sub" {
+			t.Errorf("told of %q", told)
+		}
+		if n := left.n.Load(); n != 1 {
+			t.Errorf("%d system calls are left behind, not 1", n)
+		}
+		close(back)
+		synctest.Wait()
+		if n := left.n.Load(); n != 0 {
+			t.Errorf("%d system calls are left behind when they have returned", n)
+		}
+		left.n.Store(mostLeft)
+		if _, err := hanging(t, t.Context(), Options{Left: left}, back); !errors.Is(err, dataset.ErrUnavailable) || !strings.Contains(err.Error(), "not tried") {
+			t.Errorf("with too many that hang: %v", err)
+		}
+	})
+}
+
+func TestCallReturnsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		back := make(chan struct{})
+		time.AfterFunc(29*time.Second, func() { close(back) })
+		f, err := hanging(t, t.Context(), Options{Timeout: 30 * time.Second}, back)
+		if err != nil || f == nil {
+			t.Errorf("%v, %v", f, err)
+		}
+	})
+}
+
+// TestCancelWhileCallHangs: a process that goes away is not held up.
+func TestCancelWhileCallHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		back := make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(3*time.Second, cancel)
+		began := time.Now()
+		_, err := hanging(t, ctx, Options{}, back)
+		if waited := time.Since(began); !errors.Is(err, context.Canceled) || waited > 4*time.Second {
+			t.Errorf("%v, after %v", err, waited)
+		}
+		close(back)
+	})
+}
+
+// TestStoppedProcess: while the process itself stands still no system call hangs.
+func TestStoppedProcess(t *testing.T) {
+	w := newCalls("/data", Options{})
+	c := w.caller()
+	c.begin("stat", "a", "1.jpg")
+	now := time.Now()
+	w.longest(now, 0)
+	h, ok := w.longest(now.Add(time.Hour), time.Hour)
+	if !ok || now.Add(time.Hour).Sub(h.since) != 0 || h.path != "/data/a/1.jpg" {
+		t.Errorf("%+v, %v", h, ok)
+	}
+}

@@ -1,0 +1,176 @@
+package folder
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hdmlp/hdmlp/internal/dataset"
+)
+
+// A file that cannot be read for now must not make another version of the dataset. It counts as unreadable
+// when it has failed more often in a row than a source explains that fails as often as this one
+// does for the other files.
+const (
+	// contentDoubt is the probability, at most, that a file which is well counts as unreadable.
+	contentDoubt = 1e-9
+	// A source where nothing can be read is left after so many attempts, a disk that takes long to find
+	// a sector bad after so much time: a version with unreadable files is that of any that can be read there.
+	mostAttempts = 32
+	attemptTime  = 20 * time.Second
+	attemptPause = 50 * time.Millisecond
+	longestPause = 250 * time.Millisecond
+)
+
+// contentReaders is how many files are read at once.
+const contentReaders = 16
+
+// content is what came of reading an excerpt.
+type content struct {
+	digest [16]byte
+	stamp  dataset.Stamp // zero: it cannot be read
+	kind   error         // why it cannot be read
+	err    error         // why the source does not answer
+}
+
+func (c *content) failed() bool { return c.err != nil || errors.Is(c.kind, unix.EIO) }
+
+// contents reads the files that belong to the dataset's version, and returns their digests and their stamps, zero
+// for those that cannot be read. Each of its goroutines has a caller.
+func contents(ctx context.Context, r *root, x *dataset.Index, newCaller func() *caller) (digests [][16]byte, stamps []dataset.Stamp, err error) {
+	excerpts := x.Excerpts()
+	found := make([]content, len(excerpts))
+	left := make([]int, len(excerpts)) // those to be read
+	for i := range left {
+		left[i] = i
+	}
+	callers := make([]*caller, min(contentReaders, len(excerpts)))
+	for i := range callers {
+		callers[i] = newCaller()
+	}
+	begun := time.Now()
+	faults := 0 // attempts that failed, of files that could be read later
+	for attempt := 1; len(left) > 0; attempt++ {
+		readContents(ctx, r, x, excerpts, found, left, callers)
+		if err := ctx.Err(); err != nil {
+			return nil, nil, err
+		}
+		tried := len(left)
+		left = slices.DeleteFunc(left, func(i int) bool { return !found[i].failed() })
+		faults += (tried - len(left)) * (attempt - 1)
+		if attempt >= attemptsFor(len(found)-len(left), faults) || time.Since(begun) > attemptTime {
+			break
+		}
+		if len(left) > 0 && !sleep(ctx, min(time.Duration(attempt)*attemptPause, longestPause)) {
+			return nil, nil, ctx.Err()
+		}
+	}
+	digests = make([][16]byte, len(excerpts))
+	stamps = make([]dataset.Stamp, len(excerpts))
+	for i, c := range found {
+		if c.err != nil {
+			return nil, nil, &dataset.Error{Path: r.path + "/" + x.Name(excerpts[i].ID), Kind: dataset.ErrUnavailable, Err: c.err}
+		}
+		digests[i], stamps[i] = c.digest, c.stamp
+	}
+	return digests, stamps, nil
+}
+
+// attemptsFor is how often a file must fail before it counts as unreadable, where good others were read after so many faults.
+func attemptsFor(good, faults int) int {
+	// Half a fault more than there were: what never failed so far may all the same.
+	share := (float64(faults) + 0.5) / float64(good+faults+1)
+	return min(int(math.Ceil(math.Log(contentDoubt)/math.Log(share))), mostAttempts)
+}
+
+// readContents reads those excerpts that are left, several at once.
+func readContents(ctx context.Context, r *root, x *dataset.Index, excerpts []dataset.Excerpt, found []content, left []int, callers []*caller) {
+	var readers sync.WaitGroup
+	for first, call := range callers[:min(len(callers), len(left))] {
+		readers.Go(func() {
+			for k := first; k < len(left) && ctx.Err() == nil; k += len(callers) {
+				c := &found[left[k]]
+				e := excerpts[left[k]]
+				c.digest, c.stamp, c.kind, c.err = digest(r, call, x.Name(e.ID), e.Pieces)
+			}
+		})
+	}
+	readers.Wait()
+}
+
+// outdated reports whether a file of the excerpts is not the one that the index lists: it was written to or, if strict, replaced.
+func outdated(x *dataset.Index, stamps []dataset.Stamp, strict bool) bool {
+	for i, p := range x.Excerpts() {
+		listed := x.Stamp(p.ID)
+		if stamps[i].Written(listed) || strict && stamps[i] != 0 && stamps[i] != listed {
+			return true
+		}
+	}
+	return false
+}
+
+// digest reads pieces of the file at path. A file that this user cannot read, or that its disk does not give,
+// is unreadable, and why says so; an error means that the source does not answer.
+func digest(r *root, call *caller, path string, pieces []dataset.Extent) (sum [16]byte, stamp dataset.Stamp, why, err error) {
+	call.begin("read", path, "")
+	defer call.end()
+	fd, err := retryEINTR(func() (int, error) { return r.open(append([]byte(path), 0), openFlags) })
+	if err != nil {
+		return unreadable(err)
+	}
+	defer unix.Close(fd) //nolint:errcheck // it was only read
+	// Pieces lie apart: what lies behind them is not wanted, and is not to be read ahead.
+	_ = unix.Fadvise(fd, 0, 0, unix.FADV_RANDOM)
+	var st unix.Statx_t
+	if err := statx(fd, emptyPath[:], unix.AT_EMPTY_PATH, &st); err != nil {
+		return unreadable(err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return dataset.Unreadable, 0, nil, nil
+	}
+	parts := make([][]byte, len(pieces))
+	for i, p := range pieces {
+		parts[i] = make([]byte, p.Length)
+		n := 0
+		for n < len(parts[i]) {
+			k, err := retryEINTR(func() (int, error) { return unix.Pread(fd, parts[i][n:], p.Offset+int64(n)) })
+			if err != nil {
+				return unreadable(err)
+			}
+			if k == 0 { // it is shorter than listed: its stamp says so
+				break
+			}
+			n += k
+		}
+		parts[i] = parts[i][:n]
+	}
+	return dataset.ContentDigest(parts...), stampOf(&st), nil, nil
+}
+
+func unreadable(err error) (sum [16]byte, stamp dataset.Stamp, why, failure error) {
+	if kind := kindOf(err); errors.Is(kind, dataset.ErrUnavailable) && !errors.Is(err, unix.EIO) {
+		return sum, 0, nil, err
+	}
+	return dataset.Unreadable, 0, err, nil
+}
+
+// sleep reports whether the time has passed before ctx ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func stampOf(st *unix.Statx_t) dataset.Stamp {
+	return dataset.NewStamp(int64(st.Size), nanos(st.Mtime), nanos(st.Ctime), st.Ino)
+}

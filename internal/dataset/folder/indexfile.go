@@ -1,0 +1,291 @@
+package folder
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hdmlp/hdmlp/internal/config/size"
+	"github.com/hdmlp/hdmlp/internal/dataset"
+)
+
+// An index file comes with the dataset, which may be anybody's, so it is opened
+// as hostile: below a descriptor of its directory, without following a link,
+// without waiting (a FIFO), and only if it is a regular file whose bytes are
+// stored. Whose it may be follows from what the dataset's directory allows:
+// a user who may replace samples in it needs no forged index.
+
+// errDistrust: the index file is not one that may be used, whatever it holds.
+var errDistrust = errors.New("it cannot be trusted")
+
+// place is where an index file may lie.
+type place struct {
+	dir, name string
+	beside    bool // in the dataset's root itself
+}
+
+func (p place) path() string { return filepath.Join(p.dir, p.name) }
+
+// remove removes the index file that lies at p. What cannot be removed is found outdated again.
+func (p place) remove(rootFD int) {
+	if p.beside {
+		_ = unix.Unlinkat(rootFD, p.name, 0)
+		return
+	}
+	_ = os.Remove(p.path())
+}
+
+// indexFiles reads and writes the index files of one folder.
+type indexFiles struct {
+	root   string
+	rootFD int
+	places []place
+	opts   Options
+	call   *caller
+}
+
+// open opens the place's directory; the caller closes it with p.close.
+func (x *indexFiles) open(p place) (int, error) {
+	if p.beside {
+		return x.rootFD, nil
+	}
+	x.call.begin("open", p.dir, "")
+	defer x.call.end()
+	return retryEINTR(func() (int, error) {
+		return unix.Open(p.dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	})
+}
+
+func (p place) close(dir int) {
+	if !p.beside {
+		_ = unix.Close(dir)
+	}
+}
+
+// read reads the index file at p.
+func (x *indexFiles) read(p place) (_ *dataset.Index, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("read dataset index %s: %w", p.path(), err)
+		}
+	}()
+	dir, err := x.open(p)
+	if err != nil {
+		return nil, err
+	}
+	defer p.close(dir)
+	// Not opened before it is known to be a regular file: to open a device can
+	// have effects of its own.
+	x.call.begin("stat", p.dir, p.name)
+	st, err := stat(dir, p.name, unix.AT_SYMLINK_NOFOLLOW)
+	x.call.end()
+	if err != nil {
+		return nil, err
+	}
+	if !isReg(&st) {
+		return nil, fmt.Errorf("%w: it is not a regular file; remove it", errDistrust)
+	}
+	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
+	x.call.begin("open", p.dir, p.name)
+	fd, err := retryEINTR(func() (int, error) { return unix.Openat(dir, p.name, flags, 0) })
+	x.call.end()
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd) //nolint:errcheck // it was only read
+	x.call.begin("stat", p.dir, p.name)
+	st, err = statOpen(fd)
+	x.call.end()
+	if err != nil {
+		return nil, err
+	}
+	if err := x.trust(p, &st); err != nil {
+		return nil, err
+	}
+	if err := stored(fd, &st); err != nil {
+		return nil, err
+	}
+	limit := int64(math.MaxInt64)
+	if x.opts.Memory != nil {
+		available, err := x.opts.Memory()
+		if err != nil {
+			return nil, err
+		}
+		limit = available / indexShare
+	}
+	return dataset.DecodeWithin(&reader{fd: fd, call: x.call, place: p}, st.Size, limit)
+}
+
+// An index file may take one part in indexShare of the memory that is available.
+const indexShare = 4
+
+// trust refuses a file that others than those who may change the samples could
+// have written.
+func (x *indexFiles) trust(p place, st *unix.Stat_t) error {
+	x.call.begin("stat", x.root, "")
+	root, err := statOpen(x.rootFD)
+	x.call.end()
+	if err != nil {
+		return err
+	}
+	if !isReg(st) {
+		return fmt.Errorf("%w: it is not a regular file; remove it", errDistrust)
+	}
+	me := uint32(os.Geteuid())
+	ours := st.Uid == me || st.Uid == 0
+	// In a directory without the sticky bit, all who may write may replace what is there.
+	open := p.beside && root.Mode&0o022 != 0 && root.Mode&unix.S_ISVTX == 0
+	if !ours && st.Uid != root.Uid && !open {
+		return fmt.Errorf("%w: it belongs to user %d, and neither to this user (%d), to root, nor to the owner of the dataset's directory (%d); remove it, so that it is written anew",
+			errDistrust, st.Uid, me, root.Uid)
+	}
+	var allowed uint32
+	if open {
+		if allowed = root.Mode & 0o002; st.Gid == root.Gid || allowed != 0 {
+			allowed |= 0o020
+		}
+	}
+	if wide := st.Mode & 0o022 &^ allowed; wide != 0 {
+		return fmt.Errorf("%w: others than its owner may write to it (mode %04o); run chmod go-w on it, or remove it", errDistrust, st.Mode&0o7777)
+	}
+	return nil
+}
+
+// compression is how many times smaller than its size an index may lie on a disk
+// whose file system compresses. Names and sizes of files do not come near it.
+const compression = 64
+
+// stored refuses a file with holes, and one with far fewer bytes on its disk than
+// it claims: an index is written as a whole, and has no use for either. Where the file system
+// cannot tell, what is read decides.
+func stored(fd int, st *unix.Stat_t) error {
+	if hole, err := unix.Seek(fd, 0, unix.SEEK_HOLE); err == nil && hole < st.Size {
+		return fmt.Errorf("%w: it has holes: it claims %s, and %s are stored; remove it, so that it is written anew",
+			errDistrust, size.Format(st.Size), size.Format(512*st.Blocks))
+	}
+	if _, err := unix.Seek(fd, 0, unix.SEEK_SET); err != nil {
+		return err
+	}
+	if st.Blocks > 0 && st.Size/compression > 512*st.Blocks {
+		return fmt.Errorf("%w: it claims %s, and %s are stored; remove it, so that it is written anew",
+			errDistrust, size.Format(st.Size), size.Format(512*st.Blocks))
+	}
+	return nil
+}
+
+// reader reads from a descriptor, one watched system call at a time.
+type reader struct {
+	fd    int
+	call  *caller
+	place place
+}
+
+func (r *reader) Read(b []byte) (int, error) {
+	if len(b) > 8<<20 {
+		b = b[:8<<20] // so that one call that is slow is not taken for one that hangs
+	}
+	r.call.begin("read", r.place.dir, r.place.name)
+	defer r.call.end()
+	n, err := retryEINTR(func() (int, error) { return unix.Read(r.fd, b) })
+	switch {
+	case err != nil:
+		return 0, err
+	case n == 0 && len(b) > 0:
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+// write replaces the file at p as a whole, or not at all.
+func (x *indexFiles) write(p place, index *dataset.Index) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("write dataset index %s: %w", p.path(), tooLong(err))
+		}
+	}()
+	if !p.beside {
+		x.call.begin("mkdir", p.dir, "")
+		err := os.MkdirAll(p.dir, 0o777)
+		x.call.end()
+		if err != nil {
+			return err
+		}
+	}
+	dir, err := x.open(p)
+	if err != nil {
+		return err
+	}
+	defer p.close(dir)
+	x.call.begin("write", p.dir, p.name)
+	defer x.call.end()
+	name := hiddenName + "-" + rand.Text() + ".tmp"
+	fd, err := retryEINTR(func() (int, error) {
+		return unix.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	})
+	if err != nil {
+		return &fs.PathError{Op: "create", Path: filepath.Join(p.dir, name), Err: err}
+	}
+	file := os.NewFile(uintptr(fd), filepath.Join(p.dir, name))
+	defer func() {
+		if err != nil {
+			_ = file.Close()
+			_ = unix.Unlinkat(dir, name, 0)
+		}
+	}()
+	if err := index.Encode(&writer{file, x.call, p}); err != nil {
+		return err
+	}
+	// All who may read the dataset may read its index, and no others: it has the names of its files.
+	mode := os.FileMode(0o600)
+	if root, err := statOpen(x.rootFD); err == nil {
+		mode |= os.FileMode(root.Mode & 0o044)
+	}
+	if err := file.Chmod(mode); err != nil {
+		return err
+	}
+	if err := file.Sync(); err != nil {
+		return err
+	}
+	if err := file.Close(); err != nil {
+		return err
+	}
+	// What lies at the name, a link or a FIFO perhaps, is replaced and not opened.
+	return unix.Renameat(dir, name, dir, p.name)
+}
+
+// tooLong says which limit a file was too long for.
+func tooLong(err error) error {
+	var limit unix.Rlimit
+	if errors.Is(err, unix.EFBIG) && unix.Getrlimit(unix.RLIMIT_FSIZE, &limit) == nil && limit.Cur != unix.RLIM_INFINITY {
+		return fmt.Errorf("%w: RLIMIT_FSIZE allows files of %d bytes; raise it (ulimit -f)", err, limit.Cur)
+	}
+	return err
+}
+
+// writer writes in parts, each of which is a watched system call.
+type writer struct {
+	file  *os.File
+	call  *caller
+	place place
+}
+
+func (w *writer) Write(b []byte) (written int, err error) {
+	for len(b) > 0 {
+		part := b[:min(len(b), 8<<20)]
+		w.call.begin("write", w.place.dir, w.place.name)
+		n, err := w.file.Write(part)
+		written += n
+		if err != nil {
+			return written, err
+		}
+		b = b[n:]
+	}
+	return written, nil
+}

@@ -1,0 +1,45 @@
+package folder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hdmlp/hdmlp/internal/dataset"
+)
+
+// probeSize is how much of a file Probe reads: one page, which is the least that a disk is asked for.
+const probeSize = 4096
+
+// Probe reads the first bytes of sample id, even if the file has become shorter or longer. What the system
+// holds of them is dropped before, because it says nothing of the disk or the server that they came from.
+func (f *Folder) Probe(ctx context.Context, id int) error {
+	if err := f.check(ctx, id); err != nil {
+		return err
+	}
+	b := f.buffers.Get().(*readBuffer)
+	defer f.buffers.Put(b)
+	b.path = append(f.index.AppendName(b.path[:0], id), 0)
+	fd, err := f.open(ctx, f.root.Load(), b)
+	if err != nil {
+		return f.systemError(id, fmt.Errorf("open: %w", err))
+	}
+	defer unix.Close(fd) //nolint:errcheck // nothing was written
+	_ = unix.Fadvise(fd, 0, probeSize, unix.FADV_DONTNEED)
+	_ = unix.Fadvise(fd, 0, 0, unix.FADV_RANDOM) // no more than is asked for
+	var room [probeSize]byte
+	for {
+		n, err := unix.Pread(fd, room[:], 0)
+		switch {
+		case errors.Is(err, unix.EINTR) && ctx.Err() == nil:
+		case err != nil:
+			return f.systemError(id, fmt.Errorf("read: %w", err))
+		case n == 0:
+			return f.sampleError(id, dataset.ErrEmpty, nil)
+		default:
+			return nil
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package folder
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hdmlp/hdmlp/internal/dataset"
+)
+
+func TestProbe(t *testing.T) {
+	root := t.TempDir()
+	for _, name := range []string{"a/0.jpg", "a/1.jpg", "a/2.jpg", "a/3.jpg", "a/4.jpg", "a/5.jpg"} {
+		write(t, filepath.Join(root, name), "some bytes")
+	}
+	f, err := Open(t.Context(), root, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := func(errs ...error) {
+		t.Helper()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change(os.Remove(f.Path(1)),
+		os.Truncate(f.Path(2), 0),
+		os.Remove(f.Path(3)), unix.Mkfifo(f.Path(3), 0o600),
+		os.Remove(f.Path(4)), os.Mkdir(f.Path(4), 0o755),
+		os.Truncate(f.Path(5), 100_000))
+	for id, want := range map[int]error{
+		-1: dataset.ErrNoSample, 0: nil, 1: dataset.ErrMissing, 2: dataset.ErrEmpty, 3: dataset.ErrUnreadable, 4: dataset.ErrUnreadable,
+		5: nil, 6: dataset.ErrNoSample,
+	} {
+		err := f.Probe(t.Context(), id)
+		var sample *dataset.SampleError
+		if !errors.Is(err, want) || want != nil && (!errors.As(err, &sample) || sample.ID != id) {
+			t.Errorf("sample %d: %v, want %v", id, err, want)
+		}
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := f.Probe(ended, 0); !errors.Is(err, dataset.ErrUnavailable) || !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Probe(t.Context(), 0); !errors.Is(err, dataset.ErrUnreadable) {
+		t.Errorf("closed: %v", err)
+	}
+}

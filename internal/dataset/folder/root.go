@@ -1,0 +1,308 @@
+package folder
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hdmlp/hdmlp/internal/dataset"
+)
+
+// root is the folder's root directory, opened: all paths are looked up below it.
+//
+// A process that sees other mounts than this one, or has another root directory, opened it
+// itself and passed the descriptor. Below it the kernel walks that process's mounts, but an
+// absolute symbolic link would lead to this process's files. So in such a foreign view
+// paths are looked up without symbolic links, and those that have one from the process's own
+// "/" (openat2, Linux 5.6).
+type root struct {
+	fd      int
+	slash   int  // "/" of the process whose view it is
+	foreign bool // it is not this process's
+	local   bool // its file system knows all times without asking a server
+	path    string
+	dev     uint64
+	ino     uint64
+}
+
+// openRoot opens the folder at path as this process sees it; if it is there, as the view sees it.
+// The root has descriptors of its own.
+func openRoot(path string, view *dataset.View) (*root, error) {
+	r := &root{fd: -1, slash: -1, path: path}
+	var err error
+	if view == nil {
+		r.fd, err = retryEINTR(func() (int, error) {
+			return unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		})
+	} else if r.fd, err = duplicate(view.Root); err == nil {
+		if r.foreign, err = foreign(view.Slash); err == nil && r.foreign {
+			r.slash, err = duplicate(view.Slash)
+		}
+	}
+	var st unix.Stat_t
+	if err == nil {
+		st, err = statOpen(r.fd)
+	}
+	if err == nil && !isDir(&st) {
+		err = unix.ENOTDIR
+	}
+	if err != nil {
+		r.close()
+		return nil, err
+	}
+	r.dev, r.ino = st.Dev, st.Ino
+	var fs unix.Statfs_t
+	if unix.Fstatfs(r.fd, &fs) == nil {
+		r.local = slices.Contains(localFileSystems, fs.Type)
+	}
+	return r, nil
+}
+
+func duplicate(f *os.File) (int, error) {
+	return retryEINTR(func() (int, error) { return unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3) })
+}
+
+// foreign reports whether slash is another root directory than this process's, or the same in another mount namespace.
+func foreign(slash *os.File) (bool, error) {
+	fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false, err
+	}
+	own := os.NewFile(uintptr(fd), "/")
+	defer own.Close() //nolint:errcheck // it was only looked at
+	theirs, err := dataset.VantageOf(slash)
+	if err != nil {
+		return false, err
+	}
+	ours, err := dataset.VantageOf(own)
+	return !ours.Same(theirs), err
+}
+
+func (r *root) close() {
+	for _, fd := range []int{r.fd, r.slash} {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+	}
+}
+
+// open opens path, which ends with a zero, below the root. It allocates nothing where the view is
+// this process's.
+func (r *root) open(path []byte, flags int) (int, error) {
+	if !r.foreign {
+		return openat(r.fd, path, flags)
+	}
+	return r.openForeign(string(path[:len(path)-1]), flags)
+}
+
+func (r *root) openForeign(path string, flags int) (int, error) {
+	fd, err := openat2(r.fd, path, flags, unix.RESOLVE_NO_SYMLINKS)
+	if errors.Is(err, unix.ELOOP) { // a symbolic link
+		fd, err = r.follow(path, flags)
+	}
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) && !r.canOpenat2() {
+		return -1, fmt.Errorf("the daemon runs in another container and cannot follow the process's mounts here (openat2, Linux 5.6): "+
+			"give each container a daemon of its own by another HDMLP_SOCKET: %w", unix.EXDEV)
+	}
+	return fd, err
+}
+
+func openat2(dir int, path string, flags int, resolve uint64) (int, error) {
+	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Resolve: resolve | unix.RESOLVE_NO_MAGICLINKS}
+	return retryEINTR(func() (int, error) { return unix.Openat2(dir, path, &how) })
+}
+
+// mostLinks is how many symbolic links a path may lead through, as in the kernel.
+const mostLinks = 40
+
+// follow opens path, which has a symbolic link in it, below the root: part by part, so that the root is that
+// which was opened, whatever its path leads to by now. From an absolute link on the kernel goes on from the process's "/".
+func (r *root) follow(path string, flags int) (int, error) {
+	dir, err := openat2(r.fd, ".", unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer func() { _ = unix.Close(dir) }()
+	parts := strings.Split(path, "/")
+	buffer := make([]byte, unix.PathMax)
+	for links := 0; len(parts) > 0; {
+		part := parts[0]
+		parts = parts[1:]
+		if part == "" || part == "." {
+			continue
+		}
+		n, err := retryEINTR(func() (int, error) { return unix.Readlinkat(dir, part, buffer) })
+		switch {
+		case err == nil && string(buffer[:min(n, 1)]) == "/":
+			return openat2(r.slash, strings.Join(append([]string{string(buffer[:n])}, parts...), "/"), flags, unix.RESOLVE_IN_ROOT)
+		case err == nil:
+			if links++; links > mostLinks {
+				return -1, unix.ELOOP
+			}
+			parts = append(strings.Split(string(buffer[:n]), "/"), parts...)
+			continue
+		case !errors.Is(err, unix.EINVAL): // but not because it is no link
+			return -1, err
+		}
+		if len(parts) == 0 {
+			return openat2(dir, part, flags, unix.RESOLVE_NO_SYMLINKS)
+		}
+		if part == ".." && r.atTop(dir) {
+			continue
+		}
+		next, err := openat2(dir, part, unix.O_PATH|unix.O_DIRECTORY, unix.RESOLVE_NO_SYMLINKS)
+		if err != nil {
+			return -1, err
+		}
+		_ = unix.Close(dir)
+		dir = next
+	}
+	return openat2(dir, ".", flags, 0)
+}
+
+// atTop reports whether the open directory is the process's "/", which nothing lies above.
+func (r *root) atTop(dir int) bool {
+	here, err := statOpen(dir)
+	top, topErr := statOpen(r.slash)
+	return err == nil && topErr == nil && here.Dev == top.Dev && here.Ino == top.Ino
+}
+
+// canOpenat2 reports whether the system call is allowed: seccomp filters forbid it with EPERM.
+func (r *root) canOpenat2() bool {
+	fd, err := unix.Openat2(r.fd, ".", &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC})
+	if err == nil {
+		_ = unix.Close(fd)
+	}
+	return err == nil
+}
+
+// answers reports whether the root is still there, by its server's word and not by what the system remembers.
+func (r *root) answers() bool {
+	var st unix.Statx_t
+	err := unix.Statx(r.fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_FORCE_SYNC, unix.STATX_TYPE, &st)
+	return !gone(err)
+}
+
+// directory opens the directory at path below the root; "" is the root itself, opened anew.
+func (r *root) directory(path string) (int, error) {
+	if path == "" {
+		return openDirectory(r.fd, path)
+	}
+	if r.foreign {
+		return r.openForeign(path, unix.O_RDONLY|unix.O_DIRECTORY)
+	}
+	return openDirectory(r.fd, path)
+}
+
+// stat asks for path below the root, behind symbolic links.
+func (r *root) stat(path string) (unix.Stat_t, error) {
+	if !r.foreign {
+		return stat(r.fd, path, 0)
+	}
+	fd, err := r.openForeign(path, unix.O_PATH)
+	if err != nil {
+		return unix.Stat_t{}, err
+	}
+	defer unix.Close(fd) //nolint:errcheck // it was only looked at
+	return statOpen(fd)
+}
+
+// fileSystem is the type of the file system on which the directory at path below the root lies.
+func (r *root) fileSystem(path string) (int64, error) {
+	fd, err := r.open(append([]byte(path), 0), unix.O_PATH|unix.O_CLOEXEC)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd) //nolint:errcheck // it was only looked at
+	var fs unix.Statfs_t
+	_, err = retryEINTR(func() (int, error) { return 0, unix.Fstatfs(fd, &fs) })
+	return fs.Type, err
+}
+
+// statx asks for the file at path, which ends with a zero, behind symbolic links.
+func (r *root) statx(path []byte, st *unix.Statx_t) error {
+	if !r.foreign {
+		return statx(r.fd, path, 0, st)
+	}
+	fd, err := r.openForeign(string(path[:len(path)-1]), unix.O_PATH)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd) //nolint:errcheck // it was only looked at
+	return statx(fd, emptyPath[:], unix.AT_EMPTY_PATH, st)
+}
+
+// localFileSystems are those on which fstat, which wants the time of the last access as well, costs less than statx.
+var localFileSystems = []int64{unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.TMPFS_MAGIC, unix.F2FS_SUPER_MAGIC, unix.SQUASHFS_MAGIC}
+
+// ask asks for the open file fd.
+func (r *root) ask(fd int, st *unix.Statx_t) error {
+	if !r.local {
+		return statx(fd, emptyPath[:], unix.AT_EMPTY_PATH, st)
+	}
+	var old unix.Stat_t
+	for {
+		_, _, errno := unix.Syscall(unix.SYS_FSTAT, uintptr(fd), uintptr(unsafe.Pointer(&old)), 0)
+		switch errno {
+		case 0:
+			fill(st, &old)
+			return nil
+		case unix.EINTR:
+		default:
+			return errno
+		}
+	}
+}
+
+// fill brings what fstat says into the form of statx.
+func fill(st *unix.Statx_t, old *unix.Stat_t) {
+	st.Mode, st.Ino, st.Size = uint16(old.Mode), old.Ino, uint64(old.Size)
+	st.Mtime = unix.StatxTimestamp{Sec: old.Mtim.Sec, Nsec: uint32(old.Mtim.Nsec)}
+	st.Ctime = unix.StatxTimestamp{Sec: old.Ctim.Sec, Nsec: uint32(old.Ctim.Nsec)}
+}
+
+// stampMask is what a stamp and a check of a file need. Access times are left out, for which FUSE and
+// network file systems would ask their server.
+const stampMask = unix.STATX_TYPE | unix.STATX_SIZE | unix.STATX_MTIME | unix.STATX_CTIME | unix.STATX_INO
+
+var emptyPath = [1]byte{}
+
+// statx asks for path, which ends with a zero, below dir; flags say how.
+func statx(dir int, path []byte, flags int, st *unix.Statx_t) error {
+	for {
+		_, _, errno := unix.Syscall6(unix.SYS_STATX, uintptr(dir), uintptr(unsafe.Pointer(unsafe.SliceData(path))),
+			uintptr(flags), stampMask, uintptr(unsafe.Pointer(st)), 0)
+		switch errno {
+		case 0:
+			return nil
+		case unix.EINTR:
+		case unix.ENOSYS, unix.EPERM: // an old seccomp filter
+			return statInstead(dir, path, flags, st)
+		default:
+			return errno
+		}
+	}
+}
+
+// statInstead is statx by way of fstatat.
+func statInstead(dir int, path []byte, flags int, st *unix.Statx_t) error {
+	var old unix.Stat_t
+	var err error
+	if flags&unix.AT_EMPTY_PATH != 0 {
+		old, err = statOpen(dir)
+	} else {
+		old, err = stat(dir, string(path[:len(path)-1]), flags)
+	}
+	if err != nil {
+		return err
+	}
+	fill(st, &old)
+	return nil
+}
+
+func nanos(t unix.StatxTimestamp) int64 { return t.Sec*1e9 + int64(t.Nsec) }

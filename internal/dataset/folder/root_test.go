@@ -1,0 +1,85 @@
+package folder
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestForeignRoot: below a root that another process opened, links lead where they lead in that process's view, whose "/" is a
+// directory here.
+func TestForeignRoot(t *testing.T) {
+	top := t.TempDir()
+	for _, f := range []string{"data/a/1.jpg", "data/b/2.jpg", "store/3.jpg", "outside.jpg"} {
+		write(t, filepath.Join(top, f), f)
+	}
+	for link, to := range map[string]string{
+		"data/a/same.jpg":      "1.jpg",
+		"data/a/next.jpg":      "../b/2.jpg",
+		"data/c":               "/store",
+		"data/d":               "../store",
+		"data/e":               "c",
+		"data/a/deep.jpg":      "../e/3.jpg",
+		"data/above.jpg":       "../../../../outside.jpg",
+		"data/a/absolute.jpg":  "/data/b/2.jpg",
+		"data/a/loop.jpg":      "loop.jpg",
+		"data/a/nowhere.jpg":   "/etc/hostname-of-nobody",
+		"data/a/of-system.jpg": "/proc/version",
+	} {
+		if err := os.Symlink(to, filepath.Join(top, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open := func(path string) int {
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fd
+	}
+	r := &root{fd: open(filepath.Join(top, "data")), slash: open(top), foreign: true, path: "/data"}
+	defer r.close()
+	if !r.canOpenat2() {
+		t.Skip("openat2 is not allowed here")
+	}
+	// What lies at the root's path by now is another dataset.
+	if err := os.Rename(filepath.Join(top, "data"), filepath.Join(top, "moved")); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(top, "data/a/1.jpg"), "another")
+	write(t, filepath.Join(top, "data/b/2.jpg"), "another")
+	for path, want := range map[string]string{
+		"a/1.jpg": "data/a/1.jpg", "a/same.jpg": "data/a/1.jpg", "a/next.jpg": "data/b/2.jpg", "c/3.jpg": "store/3.jpg", "d/3.jpg": "store/3.jpg",
+		"e/3.jpg": "store/3.jpg", "a/deep.jpg": "store/3.jpg", "above.jpg": "outside.jpg", "a/absolute.jpg": "another",
+	} {
+		fd, err := r.open(append([]byte(path), 0), openFlags)
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			continue
+		}
+		got := make([]byte, 100)
+		n, _ := unix.Read(fd, got)
+		_ = unix.Close(fd)
+		if string(got[:n]) != want {
+			t.Errorf("%s has %q, want %q", path, got[:n], want)
+		}
+		if st, err := r.stat(path); err != nil || !isReg(&st) || st.Size != int64(len(want)) {
+			t.Errorf("stat %s: %d bytes, %v", path, st.Size, err)
+		}
+	}
+	for path, want := range map[string]error{
+		"a/loop.jpg": unix.ELOOP, "a/nowhere.jpg": unix.ENOENT, "a/of-system.jpg": unix.ENOENT, "a/none.jpg": unix.ENOENT, "a/1.jpg/x": unix.ENOTDIR,
+	} {
+		if fd, err := r.open(append([]byte(path), 0), openFlags); !errors.Is(err, want) {
+			t.Errorf("%s: %d, %v, want %v", path, fd, err, want)
+		}
+	}
+	if fd, err := r.directory("c"); err != nil {
+		t.Error(err)
+	} else {
+		_ = unix.Close(fd)
+	}
+}

@@ -1,0 +1,77 @@
+package dataset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// View is a dataset as one process sees it: descriptors that the process opened itself, so
+// that a daemon in another mount namespace, or another root directory, reads the files
+// that the process would read, and not those that lie at the same path elsewhere.
+type View struct {
+	Root  *os.File // the dataset's root directory, open for reading
+	Slash *os.File // the process's "/", which absolute symbolic links start from
+	// Renew has the process open both again, after a file system was mounted anew. nil: it cannot.
+	Renew func(ctx context.Context) (*View, error)
+}
+
+// Vantage identifies the process's "/": in another mount namespace, or below another root directory, it is
+// another one. It is zero where the system cannot tell (before Linux 5.8 without /proc), which equals no other.
+type Vantage struct{ mount, device, inode uint64 }
+
+// VantageOf returns the vantage of an open "/".
+func VantageOf(slash *os.File) (Vantage, error) {
+	const mask = unix.STATX_INO | unix.STATX_MNT_ID
+	var st unix.Statx_t
+	err := unix.Statx(int(slash.Fd()), "", unix.AT_EMPTY_PATH, mask, &st)
+	switch {
+	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM), err == nil && st.Mask&unix.STATX_MNT_ID == 0:
+		return vantageOfOld(slash)
+	case err != nil:
+		return Vantage{}, fmt.Errorf("look at the root directory: %w", err)
+	}
+	return Vantage{st.Mnt_id, unix.Mkdev(st.Dev_major, st.Dev_minor), st.Ino}, nil
+}
+
+// vantageOfOld is VantageOf where statx does not tell the mount, or is forbidden: /proc tells it since Linux 3.15.
+func vantageOfOld(slash *os.File) (Vantage, error) {
+	info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", slash.Fd()))
+	if err != nil {
+		return Vantage{}, nil
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(slash.Fd()), &st); err != nil {
+		return Vantage{}, fmt.Errorf("look at the root directory: %w", err)
+	}
+	for line := range strings.Lines(string(info)) {
+		if key, value, _ := strings.Cut(line, ":"); key == "mnt_id" {
+			if mount, err := strconv.ParseUint(strings.TrimSpace(value), 10, 64); err == nil {
+				return Vantage{mount, st.Dev, st.Ino}, nil
+			}
+		}
+	}
+	return Vantage{}, nil
+}
+
+// Same reports whether two vantages are known to be one.
+func (v Vantage) Same(other Vantage) bool { return v == other && v != Vantage{} }
+
+// Close closes the descriptors. It may be called on nil.
+func (v *View) Close() error {
+	if v == nil {
+		return nil
+	}
+	var errs []error
+	for _, f := range []*os.File{v.Root, v.Slash} {
+		if f != nil {
+			errs = append(errs, f.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
