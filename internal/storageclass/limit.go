@@ -15,7 +15,11 @@ type LimitError struct {
 }
 
 func (e *LimitError) Error() string {
-	text := fmt.Sprintf("%s: %s needed, at most %s can be had", e.What, size.Format(e.Need), size.Format(e.Limit))
+	need, limit := size.Format(e.Need), size.Format(e.Limit)
+	if need == limit {
+		need, limit = fmt.Sprintf("%d bytes", e.Need), fmt.Sprintf("%d", e.Limit)
+	}
+	text := fmt.Sprintf("%s: %s needed, at most %s can be had", e.What, need, limit)
 	if e.Hint != "" {
 		text += "; " + e.Hint
 	}

@@ -1,15 +1,19 @@
 // Package file is the storage class that holds samples on a local disk.
 //
 // It owns one directory, which it created or found empty, and marked with the
-// file HDMLP-CACHE; it refuses any other, and deletes nothing but its own files:
+// file HDMLP-CACHE; it refuses any other, and any that other users could have written
+// to (directory.go), and deletes nothing but its own files:
 //
 //	HDMLP-CACHE              marker, locked (flock) while a daemon has the directory
 //	<fingerprint>/data       the samples, one behind the other
 //	<fingerprint>/index      a journal of what lies where, with checksums
+//	<fingerprint>/dataset    what the dataset is (description.go), for people and commands
+//
+// Commands look at a cache, and clear it, through Existing (existing.go).
 //
 // The byte layout is in docs/FORMATS.md. What was held is found again after a
 // restart, a crash or kill -9: bytes are written before the journal says so, and
-// every Read checks the sample's CRC-32C, so a sample is right or not held.
+// every Read checks the sample's digest, so a sample is right or not held.
 // Nothing waits for the disk to have it (fsync): after a power failure samples,
 // or a whole store, may be gone or found corrupt, and are read from the source
 // again.
@@ -26,7 +30,6 @@ import (
 	"io/fs"
 	"math"
 	"os"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -51,11 +54,26 @@ const (
 	indexName  = "index"
 	newIndex   = "index.new" // an index on its way to become the index
 
+	descriptionName = "dataset"
+	newDescription  = "dataset.new" // likewise
+
 	markerVersion = "HDMLP-CACHE 1\n"
 	markerText    = markerVersion +
 		"HDMLP keeps copies of training samples here. While no hdmlp runs, this\n" +
 		"directory may be deleted.\n" +
 		"pid "
+)
+
+// storeFiles are the files of a store, in the order in which they are removed.
+func storeFiles() []string {
+	return []string{indexName, newIndex, newDescription, dataName, descriptionName}
+}
+
+// Another process may have the marker locked for a moment only, to see whether it is in use (Existing). So a lock that
+// cannot be had is tried for again before the directory counts as in use.
+const (
+	lockAttempts = 20
+	lockPause    = 10 * time.Millisecond
 )
 
 // checkEvery is how many bytes are written between two looks at the free disk.
@@ -74,6 +92,8 @@ type Options struct {
 	// Warn is told what a user should know; it must be safe for concurrent use.
 	// nil: nobody is told.
 	Warn func(message string)
+	// Version is hdmlp's, for the descriptions of stores.
+	Version string
 	// Disk gives the bytes that are free for us on the directory's disk, and all
 	// it has. nil: statfs.
 	Disk func(dir string) (free, total int64, err error)
@@ -82,6 +102,7 @@ type Options struct {
 // Class is the storage class "file".
 type Class struct {
 	Options
+	dir    *directory
 	marker *os.File // locked
 
 	full      atomic.Bool  // no new samples
@@ -104,28 +125,38 @@ type idleStore struct {
 }
 
 // New takes possession of the directory. Errors: ErrNotOurs, ErrInUse,
-// *storageclass.LimitError.
+// *storageclass.LimitError, *storageclass.UnsafeError.
 func New(options Options) (*Class, error) {
 	c := &Class{Options: options}
 	if c.Warn == nil {
 		c.Warn = func(string) {}
 	}
-	if c.Disk == nil {
-		c.Disk = statfs
-	}
 	if err := c.takeDirectory(); err != nil {
-		return nil, fmt.Errorf("file class in %s: %w", c.Dir, err)
+		return nil, c.in(err)
+	}
+	if c.Disk == nil {
+		c.Disk = func(string) (free, total int64, err error) { return c.dir.free() }
 	}
 	if err := c.measure(); err != nil {
 		_ = c.marker.Close()
-		return nil, fmt.Errorf("file class in %s: %w", c.Dir, err)
+		_ = c.dir.close()
+		return nil, c.in(err)
 	}
 	return c, nil
 }
 
+// in adds to an error which class it is of, unless it says so.
+func (c *Class) in(err error) error {
+	var notOurs *storageclass.UnsafeError
+	if errors.As(err, &notOurs) {
+		return fmt.Errorf("file class: %w", err)
+	}
+	return fmt.Errorf("file class in %s: %w", c.Dir, err)
+}
+
 // measure finds the stores that are there, and checks the capacity.
 func (c *Class) measure() error {
-	stores, err := scan(c.Dir)
+	stores, err := scan(c.dir)
 	if err != nil {
 		return err
 	}
@@ -155,28 +186,41 @@ func (c *Class) measure() error {
 	return nil
 }
 
-// takeDirectory makes, marks and locks the directory.
-func (c *Class) takeDirectory() error {
+// takeDirectory makes, checks, marks and locks the directory.
+func (c *Class) takeDirectory() (err error) {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return err
 	}
-	entries, err := os.ReadDir(c.Dir)
+	if c.dir, err = openCache(c.Dir); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = c.dir.close()
+		}
+	}()
+	names, err := c.dir.names()
 	if err != nil {
 		return err
 	}
-	marked, others := false, false
-	for _, e := range entries {
-		marked = marked || e.Name() == markerName
-		others = others || e.Name() != markerName && e.Name() != "lost+found"
+	marked, other := false, ""
+	for _, name := range names {
+		switch name {
+		case markerName:
+			marked = true
+		case "lost+found":
+		default:
+			other = name
+		}
 	}
-	if others && !marked {
-		return fmt.Errorf("%w: it holds %q; name a directory that does not exist yet", ErrNotOurs, entries[0].Name())
+	if other != "" && !marked {
+		return fmt.Errorf("%w: it holds %q; name a directory that does not exist yet", ErrNotOurs, other)
 	}
-	marker, err := os.OpenFile(filepath.Join(c.Dir, markerName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	marker, err := c.dir.create(markerName, c.dir.path)
 	if err != nil {
 		return err
 	}
-	if err := lockMarker(marker, others); err != nil {
+	if err := lockMarker(marker, other != ""); err != nil {
 		_ = marker.Close()
 		return err
 	}
@@ -187,19 +231,19 @@ func (c *Class) takeDirectory() error {
 // lockMarker locks the marker, checks what it says, and writes our pid into it.
 // An empty one is that of a process which was killed while it made it.
 func lockMarker(marker *os.File, others bool) error {
-	text := make([]byte, 4096)
-	err := unix.Flock(int(marker.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	n, _ := marker.ReadAt(text, 0)
-	text = text[:n]
+	err := flock(marker, unix.LOCK_EX)
+	for attempt := 1; errors.Is(err, unix.EWOULDBLOCK) && attempt < lockAttempts; attempt++ {
+		time.Sleep(lockPause)
+		err = flock(marker, unix.LOCK_EX)
+	}
+	text := markerContents(marker)
+	n := len(text)
+	var st unix.Stat_t
 	switch {
 	case errors.Is(err, unix.EWOULDBLOCK):
-		pid := "unknown"
-		if _, after, ok := bytes.Cut(text, []byte("\npid ")); ok {
-			if p, err := strconv.Atoi(string(bytes.TrimSpace(after))); err == nil {
-				pid = strconv.Itoa(p)
-			}
-		}
-		return fmt.Errorf("%w by process %s", ErrInUse, pid)
+		return fmt.Errorf("%w by process %s", ErrInUse, markerPID(text))
+	case err == nil && unix.Fstat(int(marker.Fd()), &st) == nil && st.Nlink == 0:
+		return fmt.Errorf("%w: it was being removed (`hdmlp cache rm`); try again", ErrInUse)
 	case err != nil:
 		return fmt.Errorf("lock %s: %w", marker.Name(), err)
 	case n == 0 && others:
@@ -215,13 +259,43 @@ func lockMarker(marker *os.File, others bool) error {
 	return marker.Truncate(int64(len(mine)))
 }
 
+// flock locks f or unlocks it, and does not wait.
+func flock(f *os.File, how int) error {
+	return retry(func() error { return unix.Flock(int(f.Fd()), how|unix.LOCK_NB) })
+}
+
+// markerContents reads the marker; of one that is longer than ours are, the beginning.
+func markerContents(marker *os.File) []byte {
+	text := make([]byte, 4096)
+	n, _ := marker.ReadAt(text, 0)
+	return text[:n]
+}
+
+// markerPID is the process that a marker names, or "unknown".
+func markerPID(text []byte) string {
+	if _, after, ok := bytes.Cut(text, []byte("\npid ")); ok {
+		if pid, err := strconv.Atoi(string(bytes.TrimSpace(after))); err == nil {
+			return strconv.Itoa(pid)
+		}
+	}
+	return "unknown"
+}
+
 // Held is how many bytes a cache in dir takes on its disk, in use or not; 0 if
 // there is none.
 func Held(dir string) (int64, error) {
-	if _, err := os.Lstat(filepath.Join(dir, markerName)); errors.Is(err, fs.ErrNotExist) {
+	d, err := openCache(dir)
+	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
-	stores, err := scan(dir)
+	if err != nil {
+		return 0, err
+	}
+	defer d.close() //nolint:errcheck // it was only read
+	if _, err := lstat(d.fd, markerName); errors.Is(err, unix.ENOENT) {
+		return 0, nil
+	}
+	stores, err := scan(d)
 	if err != nil {
 		return 0, err
 	}
@@ -232,32 +306,61 @@ func Held(dir string) (int64, error) {
 	return sum, nil
 }
 
-// scan finds the stores in dir.
-func scan(dir string) (map[[16]byte]idleStore, error) {
-	entries, err := os.ReadDir(dir)
+// scan finds the stores in dir, and refuses what in them is not safe.
+func scan(dir *directory) (map[[16]byte]idleStore, error) {
+	stores := map[[16]byte]idleStore{}
+	err := eachStore(dir, func(fingerprint [16]byte, used time.Time, store *directory) error {
+		s := idleStore{used: used}
+		for _, file := range storeFiles() {
+			size, _, err := store.checkEntry(file, unix.S_IFREG, dir.path)
+			if err != nil {
+				return err
+			}
+			if file == dataName {
+				s.bytes = size
+			}
+		}
+		stores[fingerprint] = s
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}
-	stores := map[[16]byte]idleStore{}
-	for _, e := range entries {
-		var fingerprint [16]byte
-		if !e.IsDir() || len(e.Name()) != 2*len(fingerprint) {
-			continue
-		}
-		if n, err := hex.Decode(fingerprint[:], []byte(e.Name())); err != nil || n != len(fingerprint) {
-			continue
-		}
-		info, err := e.Info()
-		if err != nil {
-			continue
-		}
-		s := idleStore{used: info.ModTime()}
-		if data, err := os.Lstat(filepath.Join(dir, e.Name(), dataName)); err == nil {
-			s.bytes = data.Size()
-		}
-		stores[fingerprint] = s
-	}
 	return stores, nil
+}
+
+// eachStore calls do with every store in dir, and when it was last opened.
+func eachStore(dir *directory, do func(fingerprint [16]byte, used time.Time, store *directory) error) error {
+	names, err := dir.names()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		var fingerprint [16]byte
+		if len(name) != 2*len(fingerprint) {
+			continue
+		}
+		if n, err := hex.Decode(fingerprint[:], []byte(name)); err != nil || n != len(fingerprint) || storeName(fingerprint) != name {
+			continue
+		}
+		_, used, err := dir.checkEntry(name, unix.S_IFDIR, dir.path)
+		if err != nil {
+			return err
+		}
+		store, err := dir.openStore(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it was evicted meanwhile
+		}
+		if err != nil {
+			return err
+		}
+		err = do(fingerprint, used, store)
+		_ = store.close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Kind is "file".
@@ -287,7 +390,7 @@ func (c *Class) Open(ds storageclass.Dataset, room int64) (storageclass.Store, e
 	}
 	s, err := openStore(c, ds, room)
 	if err != nil {
-		return nil, fmt.Errorf("file class: open the store of dataset %x in %s: %w", ds.Fingerprint, c.Dir, err)
+		return nil, c.in(fmt.Errorf("open the store of dataset %x: %w", ds.Fingerprint, err))
 	}
 	delete(c.mu.idle, ds.Fingerprint)
 	c.mu.open[ds.Fingerprint] = s
@@ -322,7 +425,7 @@ func (c *Class) Close() error {
 		return fmt.Errorf("file class in %s: close: the store of dataset %x is open", c.Dir, fingerprint)
 	}
 	c.mu.closed = true
-	return c.marker.Close()
+	return errors.Join(c.marker.Close(), c.dir.close())
 }
 
 // onDisk is how many bytes all stores together may take: what the disk has free
@@ -366,6 +469,9 @@ func (c *Class) makeRoom(own [16]byte, room int64) error {
 	if err != nil {
 		return err
 	}
+	if room == 0 {
+		return nil // nothing always fits, also where the disk has less than its reserve
+	}
 	if room > limit {
 		return &storageclass.LimitError{
 			What: "a store on disk", Need: room, Limit: max(limit, 0),
@@ -388,7 +494,7 @@ func (c *Class) makeRoom(own [16]byte, room int64) error {
 		if !found { // stores without bytes are left, which cannot be
 			return fmt.Errorf("make room for %s: nothing is left to evict", size.Format(room))
 		}
-		if err := remove(c.storeDir(oldest)); err != nil {
+		if err := c.dir.removeStore(storeName(oldest)); err != nil {
 			return fmt.Errorf("evict the store of dataset %x: %w", oldest, err)
 		}
 		limit += c.mu.idle[oldest].bytes
@@ -397,21 +503,8 @@ func (c *Class) makeRoom(own [16]byte, room int64) error {
 	return nil
 }
 
-func (c *Class) storeDir(fingerprint [16]byte) string {
-	return filepath.Join(c.Dir, hex.EncodeToString(fingerprint[:]))
-}
-
-// remove deletes a store's files, the index first, and its directory if nothing
-// else is in it.
-func remove(dir string) error {
-	for _, name := range []string{indexName, newIndex, dataName} {
-		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	_ = os.Remove(dir)
-	return nil
-}
+// storeName is the name of a store's directory.
+func storeName(fingerprint [16]byte) string { return hex.EncodeToString(fingerprint[:]) }
 
 func (c *Class) closeStore(s *store) error {
 	c.mu.Lock()
@@ -448,12 +541,4 @@ func (c *Class) stop(why string) {
 	if c.full.CompareAndSwap(false, true) {
 		c.Warn(fmt.Sprintf("no more samples are cached in %s: %s", c.Dir, why))
 	}
-}
-
-func statfs(dir string) (free, total int64, err error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return 0, 0, fmt.Errorf("statfs %s: %w", dir, err)
-	}
-	return int64(st.Bavail) * st.Bsize, int64(st.Blocks) * st.Bsize, nil
 }

@@ -51,6 +51,10 @@ func factory(t testing.TB, capacity int64) storageclass.Class {
 	return newClass(t, dir, capacity)
 }
 
+func keep(s storageclass.Store, id int, data []byte) error {
+	return s.Put(id, data, storageclasstest.OriginOf(id, data))
+}
+
 func TestClass(t *testing.T) { storageclasstest.Run(t, factory) }
 
 func BenchmarkClass(b *testing.B) { storageclasstest.Benchmark(b, factory) }
@@ -106,7 +110,7 @@ func TestWarmAfterRestart(t *testing.T) {
 	if info, err := os.Stat(path(dir, ds, "data")); err != nil || info.Size() != 5000 {
 		t.Fatalf("data has %d bytes, %v", info.Size(), err)
 	}
-	if info, err := os.Stat(path(dir, ds, "index")); err != nil || info.Size() != 64+50*32 {
+	if info, err := os.Stat(path(dir, ds, "index")); err != nil || info.Size() != 64+50*40 {
 		t.Fatalf("index has %d bytes, %v", info.Size(), err)
 	}
 	c = newClass(t, dir, 20000)
@@ -199,7 +203,7 @@ func TestCorruptSample(t *testing.T) {
 	storageclasstest.Check(t, s, ds, 0, 2)
 	storageclasstest.Put(t, s, ds, 3) // in its place
 	storageclasstest.Check(t, s, ds, 0, 2, 3)
-	if err := s.Put(1, storageclasstest.Bytes(ds, 1)); !errors.Is(err, storageclass.ErrFull) {
+	if err := keep(s, 1, storageclasstest.Bytes(ds, 1)); !errors.Is(err, storageclass.ErrFull) {
 		t.Fatalf("got %v, want ErrFull", err)
 	}
 	storageclasstest.Close(t, s, c)
@@ -234,13 +238,13 @@ func TestDamagedIndex(t *testing.T) {
 	}{
 		"nothing": {func(*testing.T, string) {}, ds, []int{3, 1, 2, 0}},
 		"torn tail": {func(t *testing.T, dir string) {
-			if err := os.Truncate(path(dir, ds, "index"), 64+4*32-5); err != nil {
+			if err := os.Truncate(path(dir, ds, "index"), 64+4*40-5); err != nil {
 				t.Fatal(err)
 			}
 		}, ds, []int{3, 1, 2}},
-		"record":     {func(t *testing.T, dir string) { flip(t, path(dir, ds, "index"), 64+32+3) }, ds, []int{3, 2, 0}},
+		"record":     {func(t *testing.T, dir string) { flip(t, path(dir, ds, "index"), 64+40+3) }, ds, []int{3, 2, 0}},
 		"magic":      {func(t *testing.T, dir string) { flip(t, path(dir, ds, "index"), 0) }, ds, nil},
-		"zero bytes": {func(t *testing.T, dir string) { _ = os.Truncate(path(dir, ds, "index"), 64+5*32) }, ds, []int{3, 1, 2, 0}},
+		"zero bytes": {func(t *testing.T, dir string) { _ = os.Truncate(path(dir, ds, "index"), 64+5*40) }, ds, []int{3, 1, 2, 0}},
 		"no index":   {func(t *testing.T, dir string) { _ = os.Remove(path(dir, ds, "index")) }, ds, nil},
 		"no data":    {func(t *testing.T, dir string) { _ = os.Remove(path(dir, ds, "data")) }, ds, nil},
 		"short data": {func(t *testing.T, dir string) { _ = os.Truncate(path(dir, ds, "data"), 350) }, ds, []int{3, 1, 2}},
@@ -296,7 +300,7 @@ func TestDiskRunsFull(t *testing.T) {
 	free.Store(5 << 20) // somebody else takes it
 	put := 0
 	for id := range 100 {
-		switch err := s.Put(id, data); {
+		switch err := keep(s, id, data); {
 		case err == nil:
 			put++
 		case !errors.Is(err, storageclass.ErrFull):
@@ -312,7 +316,7 @@ func TestDiskRunsFull(t *testing.T) {
 	storageclasstest.Close(t, s)
 	free.Store(200 << 20) // and gives it back
 	s = storageclasstest.Open(t, c, ds, 100<<20)
-	if err := s.Put(99, data); err != nil {
+	if err := keep(s, 99, data); err != nil {
 		t.Fatal(err)
 	}
 	storageclasstest.Close(t, s, c)
@@ -345,7 +349,7 @@ func victim(dir string) {
 		panic(err)
 	}
 	for id := range ds.Samples {
-		if err := s.Put(id, storageclasstest.Bytes(ds, id)); err != nil {
+		if err := keep(s, id, storageclasstest.Bytes(ds, id)); err != nil {
 			panic(err)
 		}
 		fmt.Println(id)
@@ -395,7 +399,7 @@ func TestKill(t *testing.T) {
 // TestNoSpace runs into a file system that is really full, where the test may mount one.
 func TestNoSpace(t *testing.T) {
 	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m,mode=700"); err != nil {
 		t.Skipf("mount a small tmpfs: %v", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
@@ -411,7 +415,7 @@ func TestNoSpace(t *testing.T) {
 	s := storageclasstest.Open(t, c, ds, 2<<20)
 	var ids []int
 	for id := range 100 {
-		switch err := s.Put(id, storageclasstest.Bytes(ds, id)); {
+		switch err := keep(s, id, storageclasstest.Bytes(ds, id)); {
 		case err == nil:
 			ids = append(ids, id)
 		case !errors.Is(err, storageclass.ErrFull):

@@ -6,17 +6,20 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"math"
 	"os"
 	"sync"
+
+	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
 // The index is a header and then records, in the order in which things
 // happened; the last record of a sample counts. docs/FORMATS.md has the layout.
 const (
 	indexMagic   = "HDMLPIDX"
-	indexVersion = 1
+	indexVersion = 2 // 1: the first; 2: with places and instances
 	headerSize   = 64
-	recordSize   = 32
+	recordSize   = 40
 	dropped      = ^uint64(0) // a record's length that says: not held any more
 )
 
@@ -28,35 +31,39 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // record says where a sample lies.
 type record struct {
 	id     uint32
-	sum    uint32 // CRC-32C of the sample
 	offset uint64 // in the data file
 	length uint64 // bytes, or dropped
+	origin storageclass.Origin
 }
 
 // appendTo writes the record:
 //
-//	u32 id, u32 CRC-32C of the sample, u64 offset, u64 length, u32 zero,
-//	u32 CRC-32C of the 28 bytes before
+//	u32 id, u32 digest of the sample, u64 offset, u64 length, u32 place,
+//	u32 instance, u32 zero, u32 CRC-32C of the 36 bytes before
 func (r record) appendTo(b []byte) []byte {
 	start := len(b)
 	b = binary.LittleEndian.AppendUint32(b, r.id)
-	b = binary.LittleEndian.AppendUint32(b, r.sum)
+	b = binary.LittleEndian.AppendUint32(b, r.origin.Digest)
 	b = binary.LittleEndian.AppendUint64(b, r.offset)
 	b = binary.LittleEndian.AppendUint64(b, r.length)
+	b = binary.LittleEndian.AppendUint32(b, r.origin.Place)
+	b = binary.LittleEndian.AppendUint32(b, r.origin.Instance)
 	b = binary.LittleEndian.AppendUint32(b, 0)
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoli))
 }
 
 // decodeRecord reads recordSize bytes. ok is false where the checksum is wrong.
 func decodeRecord(b []byte) (r record, ok bool) {
-	if crc32.Checksum(b[:28], castagnoli) != binary.LittleEndian.Uint32(b[28:]) {
+	if crc32.Checksum(b[:36], castagnoli) != binary.LittleEndian.Uint32(b[36:]) {
 		return record{}, false
 	}
 	return record{
 		id:     binary.LittleEndian.Uint32(b),
-		sum:    binary.LittleEndian.Uint32(b[4:]),
 		offset: binary.LittleEndian.Uint64(b[8:]),
 		length: binary.LittleEndian.Uint64(b[16:]),
+		origin: storageclass.Origin{
+			Digest: binary.LittleEndian.Uint32(b[4:]), Place: binary.LittleEndian.Uint32(b[24:]), Instance: binary.LittleEndian.Uint32(b[28:]),
+		},
 	}, true
 }
 
@@ -73,6 +80,16 @@ func encodeHeader(fingerprint [16]byte, samples int) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(samples))
 	b = append(b, make([]byte, 20)...)
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+// decodeHeader reads a header; ok is false if it is none, or another version's.
+func decodeHeader(b []byte) (fingerprint [16]byte, samples int, ok bool) {
+	f := binary.LittleEndian.Uint64(b[32:])
+	if f > math.MaxInt32 {
+		return fingerprint, 0, false
+	}
+	copy(fingerprint[:], b[16:32])
+	return fingerprint, int(f), string(b) == string(encodeHeader(fingerprint, int(f)))
 }
 
 // journal is the index file of an open store. Records are appended in memory

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hdmlp/hdmlp/internal/digest"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
@@ -17,8 +18,8 @@ func TestIndexLayout(t *testing.T) {
 	fingerprint := [16]byte{0: 1, 15: 16}
 	index := encodeHeader(fingerprint, 1000)
 	want := []record{
-		{id: 7, sum: 0xdeadbeef, offset: 0, length: 110_000},
-		{id: 8, sum: 1, offset: 110_000, length: 1 << 40},
+		{id: 7, offset: 0, length: 110_000, origin: storageclass.Origin{Digest: 0xdeadbeef, Place: 0xfeed, Instance: 0xbead}},
+		{id: 8, offset: 110_000, length: 1 << 40, origin: storageclass.Origin{Digest: 1}},
 		{id: 7, offset: 0, length: dropped},
 	}
 	for _, r := range want {
@@ -81,7 +82,7 @@ func TestOverlap(t *testing.T) {
 		t.Errorf("%d bytes in use, want 70", used)
 	}
 	for id := range 6 { // what was lost fits between
-		if err := s.Put(id, make([]byte, 10*id)); err != nil {
+		if err := s.Put(id, make([]byte, 10*id), storageclass.Origin{Digest: digest.Of(make([]byte, 10*id))}); err != nil {
 			t.Error(err)
 		}
 	}

@@ -5,9 +5,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -20,67 +20,80 @@ import (
 
 // openStore opens, or makes, the dataset's store.
 func openStore(c *Class, ds storageclass.Dataset, room int64) (_ *store, err error) {
-	dir := c.storeDir(ds.Fingerprint)
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+	dir, err := c.dir.makeStore(storeName(ds.Fingerprint))
+	if err != nil {
 		return nil, err
 	}
-	s := &store{
+	defer dir.close() //nolint:errcheck // a directory has nothing to lose
+	s := newStore(c, ds)
+	if err := s.openFiles(dir, room); err != nil {
+		return nil, err
+	}
+	s.opened = time.Now()
+	if err := describe(dir, c.dir.path, c.Version, ds, s.opened); err != nil {
+		var unsafe *storageclass.UnsafeError
+		if errors.As(err, &unsafe) {
+			s.closeFiles()
+			return nil, err
+		}
+		// Samples can be kept without it; a full disk may be the reason.
+		c.Warn(fmt.Sprintf("the cache in %s: describe the store of dataset %x: %v", c.Dir, ds.Fingerprint, err))
+	}
+	dir.touch(s.opened) // the order of eviction, after a restart
+	return s, nil
+}
+
+// newStore returns a store whose files are not open.
+func newStore(c *Class, ds storageclass.Dataset) *store {
+	return &store{
 		class:       c,
 		fingerprint: ds.Fingerprint,
 		sampleSize:  ds.Size,
 		where:       make([]atomic.Int64, ds.Samples),
 		sums:        make([]atomic.Uint32, ds.Samples),
+		instances:   make([]atomic.Uint64, ds.Samples),
 		opens:       1,
 	}
-	const flags = os.O_RDWR | os.O_CREATE | unix.O_NOFOLLOW
-	if s.data, err = os.OpenFile(filepath.Join(dir, dataName), flags, 0o600); err != nil {
-		return nil, err
+}
+
+// openFiles opens, or makes, the store's files in dir, and loads them.
+func (s *store) openFiles(dir *directory, room int64) (err error) {
+	if s.data, err = dir.create(dataName, s.class.dir.path); err != nil {
+		return err
 	}
-	if s.journal.file, err = os.OpenFile(filepath.Join(dir, indexName), flags, 0o600); err != nil {
+	if s.journal.file, err = dir.create(indexName, s.class.dir.path); err != nil {
 		_ = s.data.Close()
-		return nil, err
+		return err
 	}
-	if err := s.load(room); err != nil {
-		_ = s.data.Close()
-		_ = s.journal.file.Close()
-		return nil, err
+	if err := s.load(dir, room); err != nil {
+		s.closeFiles()
+		return err
 	}
-	s.opened = time.Now()
-	_ = os.Chtimes(dir, s.opened, s.opened) // the order of eviction, after a restart
-	return s, nil
+	return nil
+}
+
+func (s *store) closeFiles() {
+	_ = s.data.Close()
+	_ = s.journal.file.Close()
 }
 
 // load reads the index and makes files and memory agree with what is held.
-func (s *store) load(room int64) error {
+func (s *store) load(dir *directory, room int64) error {
 	info, err := s.data.Stat()
 	if err != nil {
 		return err
 	}
-	came := []int32{} // IDs in the order of their records, some more than once
-	end, fresh, err := readIndex(s.journal.file, s.fingerprint, len(s.where), func(r record) {
-		if int64(r.id) >= int64(len(s.where)) {
-			return
-		}
-		s.where[r.id].Store(absent)
-		if !s.fits(r, info.Size()) {
-			return
-		}
-		s.where[r.id].Store(int64(r.offset) + 1)
-		s.sums[r.id].Store(r.sum)
-		came = append(came, int32(r.id))
-	})
+	if sparse(s.journal.file) { // none that we wrote; it may claim any length
+		return s.startAnew(room)
+	}
+	held, byOffset, end, fresh, err := s.recover(s.journal.file, info.Size(), room)
 	if err != nil {
 		return err
 	}
 	if fresh {
 		return s.startAnew(room)
 	}
-	held := s.lastOfEach(came)
-	byOffset := s.dropOverlaps(held)
-	held = slices.DeleteFunc(held, func(id int32) bool { return !s.Has(int(id)) })
-	held = s.dropNewest(held, room)
-	byOffset = slices.DeleteFunc(byOffset, func(id int32) bool { return !s.Has(int(id)) })
-	s.mu.held = held
+	s.mu.order = arena.NewOrder(held)
 	s.mu.space = arena.Restore(room, false, func(yield func(arena.Extent) bool) {
 		for _, id := range byOffset {
 			if !yield(arena.Extent{Offset: s.where[id].Load() - 1, Length: s.sampleSize(int(id))}) {
@@ -95,11 +108,51 @@ func (s *store) load(room int64) error {
 	if records := (end - headerSize) / recordSize; records != int64(len(held)) {
 		// A full disk may forbid it. The old index is right as well: what it
 		// says too much is found out by checksums.
-		if err := s.rewriteIndex(); err != nil {
+		if err := s.rewriteIndex(dir); err != nil {
 			s.class.Warn(fmt.Sprintf("the cache in %s: %v", s.class.Dir, err))
 		}
 	}
 	return s.data.Truncate(s.mu.space.End())
+}
+
+// sparse reports whether a file has holes.
+func sparse(f *os.File) bool {
+	info, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	hole, err := unix.Seek(int(f.Fd()), 0, unix.SEEK_HOLE)
+	if _, back := unix.Seek(int(f.Fd()), 0, unix.SEEK_SET); err != nil || back != nil {
+		return false
+	}
+	return hole < info.Size()
+}
+
+// recover notes what is held, by the index and data of this size, and changes no file: the IDs in the order in
+// which they came and in that of their offsets, and where the index ends. fresh: the index is not one of this dataset.
+func (s *store) recover(index io.Reader, dataSize, room int64) (held, byOffset []int32, end int64, fresh bool, err error) {
+	came := []int32{} // IDs in the order of their records, some more than once
+	end, fresh, err = readIndex(index, s.fingerprint, len(s.where), func(r record) {
+		if int64(r.id) >= int64(len(s.where)) {
+			return
+		}
+		s.where[r.id].Store(absent)
+		if !s.fits(r, dataSize) {
+			return
+		}
+		s.where[r.id].Store(int64(r.offset) + 1)
+		s.note(int(r.id), r.origin)
+		came = append(came, int32(r.id))
+	})
+	if err != nil || fresh {
+		return nil, nil, 0, fresh, err
+	}
+	held = s.lastOfEach(came)
+	byOffset = s.dropOverlaps(held)
+	held = slices.DeleteFunc(held, func(id int32) bool { return !s.Has(int(id)) })
+	held = s.dropNewest(held, room)
+	byOffset = slices.DeleteFunc(byOffset, func(id int32) bool { return !s.Has(int(id)) })
+	return held, byOffset, end, false, nil
 }
 
 // fits tells whether the record can be true.
@@ -185,33 +238,32 @@ func (s *store) dropNewest(held []int32, room int64) []int32 {
 }
 
 // rewriteIndex writes a new index of what is held and puts it in the old one's place.
-func (s *store) rewriteIndex() error {
-	dir := filepath.Dir(s.journal.file.Name())
-	name := filepath.Join(dir, newIndex)
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+func (s *store) rewriteIndex(dir *directory) error {
+	f, err := dir.createNew(newIndex)
 	if err != nil {
 		return err
 	}
 	w := bufio.NewWriterSize(f, 1<<20)
 	_, _ = w.Write(encodeHeader(s.fingerprint, len(s.where)))
 	buffer := make([]byte, 0, recordSize)
-	for _, id := range s.mu.held {
+	held := s.mu.order.Held(s.holds)
+	for _, id := range held {
 		_, _ = w.Write(record{
-			id: uint32(id), sum: s.sums[id].Load(),
+			id: uint32(id), origin: s.origin(int(id)),
 			offset: uint64(s.where[id].Load() - 1), length: uint64(s.sampleSize(int(id))),
 		}.appendTo(buffer))
 	}
 	err = w.Flush()
 	if err == nil {
-		err = os.Rename(name, filepath.Join(dir, indexName))
+		err = dir.rename(newIndex, indexName)
 	}
 	if err != nil {
 		_ = f.Close()
-		_ = os.Remove(name)
+		_ = dir.remove(newIndex)
 		return fmt.Errorf("write the index anew: %w", err)
 	}
 	_ = s.journal.file.Close()
 	s.journal.file = f
-	s.journal.mu.end = headerSize + int64(len(s.mu.held))*recordSize
+	s.journal.mu.end = headerSize + int64(len(held))*recordSize
 	return nil
 }

@@ -3,15 +3,14 @@ package file
 import (
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hdmlp/hdmlp/internal/digest"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/arena"
 )
@@ -26,8 +25,7 @@ const (
 // store holds the samples of one dataset.
 //
 // A sample goes from absent to coming by compare-and-swap, so one Put at a time
-// has it. Putting takes five steps: reserve bytes (under mu), write them and
-// compute their checksum (parallel), note the record (under the journal's lock;
+// has it. Putting takes five steps: reserve bytes (under mu), write them (parallel), note the record (under the journal's lock;
 // every 64th writes), note the sample as held (under mu), store its offset.
 // Dropping a corrupt sample is the way back, and its record is written before
 // its bytes can be given out again.
@@ -39,14 +37,16 @@ type store struct {
 	journal     journal
 	opened      time.Time
 	where       []atomic.Int64
-	sums        []atomic.Uint32 // CRC-32C of what is held; stored before where
+	// Of what is held; stored before where.
+	sums      []atomic.Uint32 // the samples' digests
+	instances []atomic.Uint64 // place << 32 | instance
 
 	opens int // class.mu guards it
 
 	mu struct {
 		sync.Mutex
 		space arena.Space
-		held  []int32
+		order arena.Order
 	}
 }
 
@@ -61,11 +61,11 @@ func (s *store) Has(id int) bool {
 func (s *store) Held() []int32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.mu.held)
+	return s.mu.order.Held(s.holds)
 }
 
 // Room is storageclass.Store's. Samples cost their bytes and nothing else; the
-// index, 32 bytes a sample, comes out of the disk's reserve.
+// index, 40 bytes a sample, comes out of the disk's reserve.
 func (s *store) Room() (total, used int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,7 +73,7 @@ func (s *store) Room() (total, used int64) {
 }
 
 // Put is storageclass.Store's.
-func (s *store) Put(id int, data []byte) error {
+func (s *store) Put(id int, data []byte, origin storageclass.Origin) error {
 	if err := s.check(id, len(data)); err != nil {
 		return fmt.Errorf("file class: put: %w", err)
 	}
@@ -85,18 +85,45 @@ func (s *store) Put(id int, data []byte) error {
 		s.where[id].Store(absent)
 		return err
 	}
-	sum := crc32.Checksum(data, castagnoli)
-	s.sums[id].Store(sum)
-	err = s.journal.add(record{uint32(id), sum, uint64(offset), uint64(len(data))}, false)
+	s.note(id, origin)
+	err = s.journal.add(record{id: uint32(id), offset: uint64(offset), length: uint64(len(data)), origin: origin}, false)
 	if err != nil {
-		s.class.stop(err.Error())
+		s.class.stop(why(err))
 	}
 	s.mu.Lock()
-	s.mu.held = append(s.mu.held, int32(id))
+	s.mu.order.Came(int32(id))
 	s.where[id].Store(offset + 1)
 	s.mu.Unlock()
 	s.class.wrote(int64(len(data)))
 	return nil
+}
+
+// note keeps the origin of a sample that is coming.
+func (s *store) note(id int, origin storageclass.Origin) {
+	s.sums[id].Store(origin.Digest)
+	s.instances[id].Store(uint64(origin.Place)<<32 | uint64(origin.Instance))
+}
+
+// Origin is storageclass.Store's.
+func (s *store) Origin(id int) (storageclass.Origin, bool) {
+	if !s.Has(id) {
+		return storageclass.Origin{}, false
+	}
+	return s.origin(id), true
+}
+
+func (s *store) origin(id int) storageclass.Origin {
+	at := s.instances[id].Load()
+	return storageclass.Origin{Digest: s.sums[id].Load(), Place: uint32(at >> 32), Instance: uint32(at)}
+}
+
+// Drop is storageclass.Store's.
+func (s *store) Drop(id int) {
+	if uint(id) < uint(len(s.where)) {
+		if at := s.where[id].Load(); at > 0 {
+			s.drop(id, at)
+		}
+	}
 }
 
 // write reserves bytes and writes data there.
@@ -118,10 +145,19 @@ func (s *store) write(id int, data []byte) (offset int64, err error) {
 	s.mu.space.Release(offset, n)
 	s.mu.Unlock()
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EFBIG) {
-		s.class.stop(err.Error())
+		s.class.stop(why(err))
 		return 0, storageclass.ErrFull
 	}
 	return 0, fmt.Errorf("file class: put sample %d: %w", id, err)
+}
+
+// why says what err is due to, where that is a limit of the process.
+func why(err error) string {
+	var limit unix.Rlimit
+	if errors.Is(err, unix.EFBIG) && unix.Getrlimit(unix.RLIMIT_FSIZE, &limit) == nil && limit.Cur != unix.RLIM_INFINITY {
+		return fmt.Sprintf("%v: RLIMIT_FSIZE allows files of %d bytes; raise it (ulimit -f) before the daemon starts", err, limit.Cur)
+	}
+	return err.Error()
 }
 
 // Read is storageclass.Store's. A sample that the disk does not give back is
@@ -139,7 +175,7 @@ func (s *store) Read(id int, dst []byte) error {
 	}
 	sum := s.sums[id].Load()
 	_, err := s.data.ReadAt(dst, at-1)
-	if err == nil && crc32.Checksum(dst, castagnoli) == sum {
+	if err == nil && digest.Of(dst) == sum {
 		return nil
 	}
 	s.drop(id, at)
@@ -155,16 +191,17 @@ func (s *store) drop(id int, at int64) {
 		return
 	}
 	if err := s.journal.add(record{id: uint32(id), offset: uint64(at - 1), length: dropped}, true); err != nil {
-		s.class.stop(err.Error())
+		s.class.stop(why(err))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if i := slices.Index(s.mu.held, int32(id)); i >= 0 {
-		s.mu.held = slices.Delete(s.mu.held, i, i+1)
-	}
 	s.mu.space.Release(at-1, s.sampleSize(id))
 	s.where[id].Store(absent)
+	s.mu.order.Gone(s.holds)
 }
+
+// holds reports whether sample id is held.
+func (s *store) holds(id int32) bool { return s.where[id].Load() > 0 }
 
 // Close is storageclass.Store's.
 func (s *store) Close() error { return s.class.closeStore(s) }

@@ -164,15 +164,10 @@ func (c *Class) makeRoom(own *store, room int64) error {
 		if own != nil {
 			free = add(free, own.taken())
 		}
-		if room <= free {
+		if room <= max(free, 0) { // nothing always fits
 			return nil
 		}
-		var oldest *store
-		for _, s := range c.mu.stores {
-			if s != own && s.opens == 0 && (oldest == nil || cmp.Less(s.opened, oldest.opened)) {
-				oldest = s
-			}
-		}
+		oldest := c.oldest(own)
 		if oldest == nil {
 			return &storageclass.LimitError{
 				What: "a store in memory", Need: room, Limit: max(free, 0),
@@ -181,6 +176,31 @@ func (c *Class) makeRoom(own *store, room int64) error {
 		}
 		c.evict(oldest)
 	}
+}
+
+// Yield evicts idle stores, the one opened longest ago first, until what they leave is not less than what Options.Limit and the open
+// stores need.
+func (c *Class) Yield() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		free, err := c.free()
+		oldest := c.oldest(nil)
+		if err != nil || free >= 0 || oldest == nil {
+			return err
+		}
+		c.evict(oldest)
+	}
+}
+
+// oldest is the idle store other than own that was opened longest ago; nil: there is none. c.mu is held.
+func (c *Class) oldest(own *store) (oldest *store) {
+	for _, s := range c.mu.stores {
+		if s != own && s.opens == 0 && (oldest == nil || cmp.Less(s.opened, oldest.opened)) {
+			oldest = s
+		}
+	}
+	return oldest
 }
 
 // free is what is left for new stores when the open ones take all the room that

@@ -22,3 +22,27 @@ func factory(_ testing.TB, capacity int64) storageclass.Class {
 func TestClass(t *testing.T) { storageclasstest.Run(t, factory) }
 
 func BenchmarkClass(b *testing.B) { storageclasstest.Benchmark(b, factory) }
+
+// TestNothingFits: a store of no bytes can be had where memory has run out, and idle stores are given up for what others need.
+func TestNothingFits(t *testing.T) {
+	left := int64(1 << 20)
+	var c *memory.Class
+	c = memory.New(memory.Options{Limit: func() (int64, error) { return left - c.Taken(), nil }})
+	idle := storageclasstest.Uniform(1, 10, 1000)
+	s := storageclasstest.Open(t, c, idle, 10_000)
+	storageclasstest.Put(t, s, idle, 1, 2, 3)
+	storageclasstest.Close(t, s)
+	taken := c.Taken()
+	if err := c.Yield(); err != nil || c.Taken() != taken || taken == 0 {
+		t.Errorf("with room to spare, of %d bytes %d are left (%v)", taken, c.Taken(), err)
+	}
+	left = -1
+	if err := c.Yield(); err != nil || c.Taken() != 0 {
+		t.Errorf("without room, of %d bytes %d are left (%v)", taken, c.Taken(), err)
+	}
+	empty, err := c.Open(storageclasstest.Uniform(2, 0, 0), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	storageclasstest.Close(t, empty, c)
+}

@@ -3,8 +3,8 @@ package memory
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -39,6 +39,9 @@ type store struct {
 	mapped      []byte // the whole segment, writable
 	size        int64  // of the segment
 	where       []atomic.Int64
+	// Of what is held; stored before where.
+	digests   []atomic.Uint32
+	instances []atomic.Uint64 // place << 32 | instance
 
 	opens  int   // class.mu guards it
 	opened int64 // class.mu guards it: when the store was last opened, in Opens
@@ -48,7 +51,7 @@ type store struct {
 		space    arena.Space
 		backed   int64 // bytes from the segment's start whose pages are there
 		refused  bool  // the kernel had no more pages
-		held     []int32
+		order    arena.Order
 		released bool
 	}
 }
@@ -67,17 +70,38 @@ func newStore(c *Class, ds storageclass.Dataset, room int64) (*store, error) {
 		fingerprint: ds.Fingerprint,
 		sampleSize:  ds.Size,
 		where:       make([]atomic.Int64, ds.Samples),
+		digests:     make([]atomic.Uint32, ds.Samples),
+		instances:   make([]atomic.Uint64, ds.Samples),
 	}
 	err := s.mapSegment(max(all, room))
 	if errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EFBIG) || errors.Is(err, unix.EINVAL) {
 		err = s.mapSegment(room)
 	}
 	if err != nil {
-		return nil, err
+		return nil, limited(room, err)
 	}
 	s.mu.space = arena.New(room, true)
 	return s, nil
 }
+
+// limited makes a *storageclass.LimitError of err where the system keeps the process from having such memory at all.
+func limited(room int64, err error) error {
+	e := &storageclass.LimitError{What: "a store in memory", Need: room}
+	var limit unix.Rlimit
+	switch {
+	case errors.Is(err, unix.EFBIG) && unix.Getrlimit(unix.RLIMIT_FSIZE, &limit) == nil:
+		e.Limit = int64(min(limit.Cur, math.MaxInt64))
+		e.Hint = fmt.Sprintf("shared memory counts as a file, of which RLIMIT_FSIZE allows %d bytes: raise it (ulimit -f) before the daemon starts, or set memory to less", limit.Cur)
+	case errors.Is(err, errNoMemfd):
+		e.Hint = fmt.Sprintf("%v: samples are kept in memory of memfd_create; allow that system call in the container's seccomp profile (it needs Linux 3.17 or later)", err)
+	default:
+		return err
+	}
+	return e
+}
+
+// errNoMemfd: the system call is blocked, or the kernel does not have it.
+var errNoMemfd = errors.New("memfd_create")
 
 // mapSegment makes the memfd, maps it and seals it, in this order: once it is
 // sealed, nobody can map it for writing any more.
@@ -85,6 +109,9 @@ func (s *store) mapSegment(length int64) error {
 	page := int64(os.Getpagesize())
 	length = max((length+page-1)/page*page, page)
 	fd, err := unix.MemfdCreate("hdmlp-memory", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOSYS) {
+		return fmt.Errorf("%w: %w", errNoMemfd, err)
+	}
 	if err != nil {
 		return fmt.Errorf("memfd_create: %w", err)
 	}
@@ -130,7 +157,7 @@ func (s *store) Has(id int) bool {
 func (s *store) Held() []int32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.mu.held)
+	return s.mu.order.Held(s.holds)
 }
 
 // Room is storageclass.Store's. Samples cost their bytes and nothing else.
@@ -141,7 +168,7 @@ func (s *store) Room() (total, used int64) {
 }
 
 // Put is storageclass.Store's.
-func (s *store) Put(id int, data []byte) error {
+func (s *store) Put(id int, data []byte, origin storageclass.Origin) error {
 	if err := s.check(id, len(data)); err != nil {
 		return fmt.Errorf("memory class: put: %w", err)
 	}
@@ -153,12 +180,38 @@ func (s *store) Put(id int, data []byte) error {
 		return err
 	}
 	copy(s.mapped[offset:], data)
-	s.publish(id, offset)
+	s.publish(id, offset, origin)
 	return nil
 }
 
+// Origin is storageclass.Store's.
+func (s *store) Origin(id int) (storageclass.Origin, bool) {
+	if !s.Has(id) {
+		return storageclass.Origin{}, false
+	}
+	at := s.instances[id].Load()
+	return storageclass.Origin{Digest: s.digests[id].Load(), Place: uint32(at >> 32), Instance: uint32(at)}, true
+}
+
+// Drop is storageclass.Store's. The sample's bytes are not given out again, because processes may have them mapped: they
+// come back when the store is evicted.
+func (s *store) Drop(id int) {
+	if !s.Has(id) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.Has(id) { // another Drop was not faster
+		s.where[id].Store(absent)
+		s.mu.order.Gone(s.holds)
+	}
+}
+
+// holds reports whether sample id is held.
+func (s *store) holds(id int32) bool { return s.where[id].Load() > 0 }
+
 // Fill is storageclass.InPlace's.
-func (s *store) Fill(id int, read func(dst []byte) error) error {
+func (s *store) Fill(id int, read func(dst []byte) (storageclass.Origin, error)) error {
 	if err := s.check(id, -1); err != nil {
 		return fmt.Errorf("memory class: fill: %w", err)
 	}
@@ -179,11 +232,12 @@ func (s *store) Fill(id int, read func(dst []byte) error) error {
 			s.where[id].Store(absent)
 		}
 	}()
-	if err := read(s.mapped[offset : offset+n : offset+n]); err != nil {
+	origin, err := read(s.mapped[offset : offset+n : offset+n])
+	if err != nil {
 		return err
 	}
 	done = true
-	s.publish(id, offset)
+	s.publish(id, offset, origin)
 	return nil
 }
 
@@ -281,10 +335,12 @@ func (s *store) back(end int64) bool {
 }
 
 // publish makes the sample, whose bytes are complete, visible to readers.
-func (s *store) publish(id int, offset int64) {
+func (s *store) publish(id int, offset int64, origin storageclass.Origin) {
+	s.digests[id].Store(origin.Digest)
+	s.instances[id].Store(uint64(origin.Place)<<32 | uint64(origin.Instance))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.held = append(s.mu.held, int32(id))
+	s.mu.order.Came(int32(id))
 	s.where[id].Store(offset + 1)
 }
 

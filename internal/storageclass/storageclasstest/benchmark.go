@@ -16,7 +16,7 @@ func Benchmark(b *testing.B, factory Factory) {
 			c := factory(b, 64<<20)
 			s := Open(b, c, ds, 64<<20)
 			for id := range n {
-				if err := s.Put(id, data); err != nil {
+				if err := put(s, id, data); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -46,7 +46,7 @@ func Benchmark(b *testing.B, factory Factory) {
 					ds.Fingerprint[0] = tag
 					s = Open(b, c, ds, 64<<20)
 				}
-				if err := s.Put(id, data); err != nil {
+				if err := put(s, id, data); err != nil {
 					b.Fatal(err)
 				}
 				id++

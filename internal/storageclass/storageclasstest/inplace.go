@@ -31,12 +31,12 @@ func testInPlace(t *testing.T, factory Factory) {
 }
 
 func fill(s storageclass.Store, ds storageclass.Dataset, id int) error {
-	return s.(storageclass.InPlace).Fill(id, func(dst []byte) error {
+	return s.(storageclass.InPlace).Fill(id, func(dst []byte) (storageclass.Origin, error) {
 		if int64(len(dst)) != ds.Size(id) || cap(dst) != len(dst) {
-			return fmt.Errorf("%d bytes (room to append: %d) to fill", len(dst), cap(dst)-len(dst))
+			return storageclass.Origin{}, fmt.Errorf("%d bytes (room to append: %d) to fill", len(dst), cap(dst)-len(dst))
 		}
 		copy(dst, Bytes(ds, id))
-		return nil
+		return OriginOf(id, dst), nil
 	})
 }
 
@@ -75,21 +75,21 @@ func testFailedFill(t *testing.T, factory Factory) {
 	p := s.(storageclass.InPlace)
 	failure := errors.New("the source fails")
 	// While one read that is going to fail has the middle, others take the rest.
-	err := p.Fill(0, func([]byte) error {
+	err := p.Fill(0, func([]byte) (storageclass.Origin, error) {
 		if p.Has(0) {
 			t.Error("has a sample that is being filled")
 		}
-		if err := s.Put(0, Bytes(ds, 0)); err != nil { // does nothing
+		if err := put(s, 0, Bytes(ds, 0)); err != nil { // does nothing
 			t.Errorf("put what is being filled: %v", err)
 		}
 		if err := fill(s, ds, 0); err == nil {
 			t.Error("filled what is being filled")
 		}
 		Put(t, s, ds, 1, 2)
-		if err := s.Put(3, Bytes(ds, 3)); !errors.Is(err, storageclass.ErrFull) {
+		if err := put(s, 3, Bytes(ds, 3)); !errors.Is(err, storageclass.ErrFull) {
 			t.Errorf("the room is taken: %v", err)
 		}
-		return failure
+		return storageclass.Origin{}, failure
 	})
 	if !errors.Is(err, failure) {
 		t.Fatalf("got %v, want the reader's error", err)
@@ -101,7 +101,7 @@ func testFailedFill(t *testing.T, factory Factory) {
 				t.Error("a reader's panic was swallowed")
 			}
 		}()
-		_ = p.Fill(4, func([]byte) error { panic("the reader's") })
+		_ = p.Fill(4, func([]byte) (storageclass.Origin, error) { panic("the reader's") })
 	}()
 	Put(t, s, ds, 3) // into the hole
 	Check(t, s, ds, 1, 2, 3)
@@ -171,7 +171,7 @@ func testConcurrentFills(t *testing.T, factory Factory) {
 		workers.Go(func() {
 			for id := g; id < samples; id += 4 {
 				if id%2 == 0 {
-					err := s.(storageclass.InPlace).Fill(id, func([]byte) error { return os.ErrInvalid })
+					err := s.(storageclass.InPlace).Fill(id, func([]byte) (storageclass.Origin, error) { return storageclass.Origin{}, os.ErrInvalid })
 					if !errors.Is(err, os.ErrInvalid) {
 						t.Errorf("got %v", err)
 					}

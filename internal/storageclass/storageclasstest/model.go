@@ -122,7 +122,7 @@ func (m *modelStore) open(r *rapid.T, c storageclass.Class, room int64) {
 }
 
 func (m *modelStore) put(r *rapid.T, id int) {
-	m.kept(r, id, m.store.Put(id, Bytes(m.ds, id)))
+	m.kept(r, id, put(m.store, id, Bytes(m.ds, id)))
 }
 
 func (m *modelStore) fill(r *rapid.T, id int, fails bool) {
@@ -131,12 +131,12 @@ func (m *modelStore) fill(r *rapid.T, id int, fails bool) {
 		r.Skip("nothing to fill")
 	}
 	failure := errors.New("it fails")
-	err := s.Fill(id, func(dst []byte) error {
+	err := s.Fill(id, func(dst []byte) (storageclass.Origin, error) {
 		copy(dst, Bytes(m.ds, id))
 		if fails {
-			return failure
+			return storageclass.Origin{}, failure
 		}
-		return nil
+		return OriginOf(id, dst), nil
 	})
 	if fails && errors.Is(err, failure) {
 		return

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/hdmlp/hdmlp/internal/digest"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
@@ -31,6 +32,7 @@ func Run(t *testing.T, factory Factory) {
 		{"WarmWhenOpenedAgain", testWarm},
 		{"EvictsIdleStores", testEviction},
 		{"NeverEvictsOpenStores", testOpenStoresStay},
+		{"Drop", testDrop},
 		{"SimultaneousPuts", testSimultaneousPuts},
 		{"Concurrency", testConcurrency},
 		{"ConcurrentOpens", testConcurrentOpens},
@@ -66,6 +68,16 @@ func Bytes(ds storageclass.Dataset, id int) []byte {
 	return data
 }
 
+// OriginOf is the origin of a sample whose bytes are data.
+func OriginOf(id int, data []byte) storageclass.Origin {
+	return storageclass.Origin{
+		Digest: digest.Of(data), Place: 7, Instance: uint32(id) + 1000,
+	}
+}
+
+// put puts data with its origin.
+func put(s storageclass.Store, id int, data []byte) error { return s.Put(id, data, OriginOf(id, data)) }
+
 // Open opens a store and closes it when the test ends, before its class.
 func Open(t testing.TB, c storageclass.Class, ds storageclass.Dataset, room int64) storageclass.Store {
 	t.Helper()
@@ -80,7 +92,7 @@ func Open(t testing.TB, c storageclass.Class, ds storageclass.Dataset, room int6
 func Put(t testing.TB, s storageclass.Store, ds storageclass.Dataset, ids ...int) {
 	t.Helper()
 	for _, id := range ids {
-		if err := s.Put(id, Bytes(ds, id)); err != nil {
+		if err := put(s, id, Bytes(ds, id)); err != nil {
 			t.Fatalf("put sample %d: %v", id, err)
 		}
 	}
@@ -104,6 +116,9 @@ func Check(t testing.TB, s storageclass.Store, ds storageclass.Dataset, ids ...i
 		}
 		dst := make([]byte, ds.Size(id))
 		err := s.Read(id, dst)
+		if origin, ok := s.Origin(id); ok != s.Has(id) || ok && origin != OriginOf(id, Bytes(ds, id)) {
+			t.Fatalf("sample %d has the origin %+v (%v)", id, origin, ok)
+		}
 		switch {
 		case !slices.Contains(ids, id):
 			if !errors.Is(err, storageclass.ErrNotHeld) {
@@ -145,7 +160,7 @@ func testRoundTrip(t *testing.T, factory Factory) {
 	Put(t, s, ds, 3, 1, 3) // what is held already stays as it is
 	Check(t, s, ds, 3, 0, 2, 5, 1)
 	data := Bytes(ds, 4)
-	if err := s.Put(4, data); err != nil {
+	if err := put(s, 4, data); err != nil {
 		t.Fatal(err)
 	}
 	clear(data) // the store has a copy
@@ -159,10 +174,10 @@ func testWrongCalls(t *testing.T, factory Factory) {
 	s := Open(t, c, ds, 1000)
 	Put(t, s, ds, 0)
 	for name, err := range map[string]error{
-		"put below":  s.Put(-1, make([]byte, 10)),
-		"put above":  s.Put(2, make([]byte, 10)),
-		"put short":  s.Put(1, make([]byte, 9)),
-		"put long":   s.Put(1, make([]byte, 11)),
+		"put below":  put(s, -1, make([]byte, 10)),
+		"put above":  put(s, 2, make([]byte, 10)),
+		"put short":  put(s, 1, make([]byte, 9)),
+		"put long":   put(s, 1, make([]byte, 11)),
 		"read short": s.Read(0, make([]byte, 9)),
 		"read long":  s.Read(0, make([]byte, 11)),
 		"close":      c.Close(), // a store is open
@@ -196,6 +211,47 @@ func testWrongCalls(t *testing.T, factory Factory) {
 	}
 }
 
+// testDrop: a sample that was dropped is gone, also after the class has forgotten who had it open, and may come again. Who
+// has it in place keeps its bytes.
+func testDrop(t *testing.T, factory Factory) {
+	c := factory(t, 1000)
+	ds := Uniform(1, 4, 100)
+	s := Open(t, c, ds, 1000)
+	Put(t, s, ds, 0, 1, 2)
+	var view []byte
+	if p, ok := s.(storageclass.InPlace); ok {
+		view, _ = p.View(1)
+	}
+	s.Drop(1)
+	s.Drop(1)
+	s.Drop(3)
+	s.Drop(-1)
+	s.Drop(4)
+	if err := put(s, 3, Bytes(ds, 3)); err != nil {
+		t.Fatal(err)
+	}
+	if view != nil && !bytes.Equal(view, Bytes(ds, 1)) {
+		t.Error("the bytes of a sample that was dropped were given out again")
+	}
+	if s.Has(1) || slices.Contains(s.Held(), 1) {
+		t.Error("a sample that was dropped is held")
+	}
+	if err := s.Read(1, make([]byte, 100)); !errors.Is(err, storageclass.ErrNotHeld) {
+		t.Errorf("read what was dropped: %v", err)
+	}
+	Close(t, s)
+	s = Open(t, c, ds, 1000)
+	if s.Has(1) || !s.Has(0) || !s.Has(3) {
+		t.Errorf("after it was opened again it holds %v", s.Held())
+	}
+	Put(t, s, ds, 1)
+	dst := make([]byte, 100)
+	if err := s.Read(1, dst); err != nil || !bytes.Equal(dst, Bytes(ds, 1)) {
+		t.Errorf("a sample that was put again: %v", err)
+	}
+	Close(t, s, c)
+}
+
 func testExactRoom(t *testing.T, factory Factory) {
 	r := rand.New(rand.NewPCG(1, 2))
 	sizes := make([]int64, 200)
@@ -212,7 +268,7 @@ func testExactRoom(t *testing.T, factory Factory) {
 	if total, used := s.Room(); total != sum || used != sum {
 		t.Fatalf("%d of %d in use, want %d of %d", used, total, sum, sum)
 	}
-	if err := s.Put(200, []byte{1}); !errors.Is(err, storageclass.ErrFull) {
+	if err := put(s, 200, []byte{1}); !errors.Is(err, storageclass.ErrFull) {
 		t.Fatalf("one byte more: %v, want ErrFull", err)
 	}
 	Check(t, s, ds, ids...)
@@ -332,7 +388,7 @@ func testSimultaneousPuts(t *testing.T, factory Factory) {
 			done.Go(func() {
 				ready.Done()
 				ready.Wait()
-				if err := s.Put(id, data); err != nil {
+				if err := put(s, id, data); err != nil {
 					t.Errorf("put sample %d: %v", id, err)
 				}
 			})
@@ -360,7 +416,7 @@ func testConcurrency(t *testing.T, factory Factory) {
 	for g := range 4 {
 		writers.Go(func() {
 			for _, id := range rand.New(rand.NewPCG(1, 0)).Perm(samples) {
-				if err := s.Put(id, want[id]); err != nil && !errors.Is(err, storageclass.ErrFull) {
+				if err := put(s, id, want[id]); err != nil && !errors.Is(err, storageclass.ErrFull) {
 					errs <- err
 					return
 				}
@@ -423,7 +479,7 @@ func testConcurrentOpens(t *testing.T, factory Factory) {
 					return
 				}
 				for id := range 10 {
-					if err := s.Put(id, Bytes(ds, id)); err != nil {
+					if err := put(s, id, Bytes(ds, id)); err != nil {
 						t.Errorf("put: %v", err)
 					}
 				}

@@ -1,0 +1,182 @@
+package file_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/storageclass/file"
+	"github.com/hdmlp/hdmlp/internal/storageclass/storageclasstest"
+)
+
+// refused checks that err refuses path, and says these words.
+func refused(t *testing.T, what string, err error, path string, words ...string) {
+	t.Helper()
+	var notOurs *storageclass.UnsafeError
+	if !errors.As(err, &notOurs) || notOurs.Path != path || !strings.Contains(err.Error(), path) {
+		t.Errorf("%s: %v, want %s refused", what, err, path)
+		return
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("%s: %v, want %q in it", what, err, w)
+		}
+	}
+}
+
+// warmCache is a cache that holds a dataset's samples.
+func warmCache(t *testing.T, ds storageclass.Dataset) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "cache")
+	c := newClass(t, dir, 10_000)
+	s := storageclasstest.Open(t, c, ds, 1000)
+	storageclasstest.Put(t, s, ds, 0, 1, 2)
+	storageclasstest.Close(t, s, c)
+	return dir
+}
+
+// must fails the test for the first error.
+func must(t *testing.T, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestForeignDirectory refuses a cache that another user could have filled.
+func TestForeignDirectory(t *testing.T) {
+	ds := storageclasstest.Uniform(1, 5, 100)
+	me, stranger := os.Geteuid(), 1001
+	for name, c := range map[string]struct {
+		change func(dir string) error
+		below  string // what is refused
+		words  []string
+	}{
+		"group may write": {func(dir string) error { return os.Chmod(dir, 0o770) }, "", []string{"mode 0770", "chmod 700", "/cache/hdmlp"}},
+		"all may write":   {func(dir string) error { return os.Chmod(dir, 0o777|os.ModeSticky) }, "", []string{"mode 1777", "chmod 700"}},
+		"its owner":       {func(dir string) error { return os.Chown(dir, stranger, -1) }, "", []string{"user 1001", fmt.Sprintf("user %d:", me), "another directory"}},
+		"a store's mode":  {func(dir string) error { return os.Chmod(path(dir, ds, ""), 0o777) }, "store", []string{"mode 0777"}},
+		"a store's owner": {func(dir string) error { return os.Chown(path(dir, ds, ""), stranger, -1) }, "store", []string{"user 1001"}},
+		"data's mode":     {func(dir string) error { return os.Chmod(path(dir, ds, "data"), 0o666) }, "data", []string{"mode 0666"}},
+		"data's owner":    {func(dir string) error { return os.Chown(path(dir, ds, "data"), stranger, -1) }, "data", []string{"user 1001"}},
+		"dataset's owner": {func(dir string) error { return os.Chown(path(dir, ds, "dataset"), stranger, -1) }, "dataset", []string{"user 1001"}},
+		"index's owner":   {func(dir string) error { return os.Chown(path(dir, ds, "index"), stranger, -1) }, "index", []string{"user 1001"}},
+		"the marker's":    {func(dir string) error { return os.Chown(filepath.Join(dir, "HDMLP-CACHE"), stranger, -1) }, "HDMLP-CACHE", nil},
+	} {
+		dir := warmCache(t, ds)
+		if err := c.change(dir); errors.Is(err, syscall.EPERM) {
+			continue // only root gives files away
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]string{
+			"": dir, "store": filepath.Clean(path(dir, ds, "")), "HDMLP-CACHE": filepath.Join(dir, "HDMLP-CACHE"),
+		}[c.below]
+		if want == "" {
+			want = path(dir, ds, c.below)
+		}
+		class, err := file.New(file.Options{Dir: dir, Reserve: 1, Disk: bigDisk})
+		refused(t, name, err, want, c.words...)
+		if class != nil {
+			storageclasstest.Close(t, class)
+		}
+		if c.below != "HDMLP-CACHE" {
+			_, err = file.Held(dir)
+			refused(t, name+": held", err, want)
+		}
+	}
+}
+
+// TestPlanted: a link, FIFO or directory in the place of a cache's file is refused,
+// and what it leads to is left alone, whether it is there from the beginning or comes
+// before a store is opened.
+func TestPlanted(t *testing.T) {
+	ds := storageclasstest.Uniform(1, 5, 100)
+	precious := []byte("precious")
+	for name, plant := range map[string]func(path, victim string) error{
+		"symlink":   func(path, victim string) error { return os.Symlink(victim, path) },
+		"hard link": func(path, victim string) error { return os.Link(victim, path) },
+		"FIFO":      func(path, _ string) error { return syscall.Mkfifo(path, 0o600) },
+		"directory": func(path, _ string) error { return os.Mkdir(path, 0o700) },
+	} {
+		for _, target := range []string{"data", "index", "index.new", "dataset", "dataset.new"} {
+			for _, late := range []bool{false, true} {
+				if late && strings.HasSuffix(target, ".new") {
+					continue // what is written there is made anew
+				}
+				what := fmt.Sprintf("%s as %s, late: %v", name, target, late)
+				dir := warmCache(t, ds)
+				victim := filepath.Join(t.TempDir(), "victim")
+				must(t, os.WriteFile(victim, precious, 0o600))
+				replace := func() {
+					must(t, os.RemoveAll(path(dir, ds, target)), plant(path(dir, ds, target), victim))
+				}
+				var err error
+				if late {
+					c := newClass(t, dir, 10_000)
+					replace()
+					_, err = c.Open(ds, 1000)
+					storageclasstest.Close(t, c)
+				} else {
+					replace()
+					_, err = file.New(file.Options{Dir: dir, Reserve: 1, Disk: bigDisk})
+				}
+				refused(t, what, err, path(dir, ds, target))
+				if got, err := os.ReadFile(victim); err != nil || !bytes.Equal(got, precious) {
+					t.Errorf("%s: the victim holds %q, %v", what, got, err)
+				}
+			}
+		}
+	}
+}
+
+// TestLinkedStore refuses a store's directory that is a link to one elsewhere.
+func TestLinkedStore(t *testing.T) {
+	ds := storageclasstest.Uniform(1, 5, 100)
+	dir, elsewhere := warmCache(t, ds), t.TempDir()
+	store := filepath.Clean(path(dir, ds, ""))
+	must(t, os.RemoveAll(store), os.WriteFile(filepath.Join(elsewhere, "data"), []byte("precious"), 0o600), os.Symlink(elsewhere, store))
+	_, err := file.New(file.Options{Dir: dir, Reserve: 1, Disk: bigDisk})
+	refused(t, "there from the beginning", err, store, "symbolic link")
+
+	must(t, os.Remove(store))
+	c := newClass(t, dir, 10_000)
+	must(t, os.Symlink(elsewhere, store))
+	_, err = c.Open(ds, 1000)
+	refused(t, "planted", err, store, "symbolic link")
+	storageclasstest.Close(t, c)
+	if entries, err := os.ReadDir(elsewhere); err != nil || len(entries) != 1 {
+		t.Errorf("elsewhere there is %v, %v", entries, err)
+	}
+}
+
+// TestCacheIsALink: a link of ours to the directory is followed, once.
+func TestCacheIsALink(t *testing.T) {
+	ds := storageclasstest.Uniform(1, 5, 100)
+	dir := warmCache(t, ds)
+	link := filepath.Join(t.TempDir(), "link")
+	must(t, os.Symlink(dir, link))
+	c := newClass(t, link, 10_000)
+	must(t, os.Remove(link), os.Symlink(t.TempDir(), link)) // leads elsewhere now
+	s := storageclasstest.Open(t, c, ds, 1000)
+	storageclasstest.Check(t, s, ds, 0, 1, 2)
+	storageclasstest.Put(t, s, ds, 3)
+	storageclasstest.Close(t, s, c)
+	c = newClass(t, dir, 10_000)
+	s = storageclasstest.Open(t, c, ds, 1000)
+	storageclasstest.Check(t, s, ds, 0, 1, 2, 3)
+	storageclasstest.Close(t, s, c)
+
+	must(t, os.Remove(link), os.Symlink(dir, link))
+	if err := os.Lchown(link, 1001, -1); err != nil {
+		t.Skip(err)
+	}
+	_, err := file.New(file.Options{Dir: link, Reserve: 1, Disk: bigDisk})
+	refused(t, "another user's link", err, link, "symbolic link of user 1001")
+}

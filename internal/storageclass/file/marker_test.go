@@ -1,0 +1,50 @@
+package file
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// openMarker opens a marker, as another process would.
+func openMarker(t *testing.T, path string) *os.File {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+// TestLockedForAMoment: a process that only sees whether the cache is in use does not keep it from being taken.
+func TestLockedForAMoment(t *testing.T) {
+	path := filepath.Join(t.TempDir(), markerName)
+	looking, mine := openMarker(t, path), openMarker(t, path)
+	if err := flock(looking, unix.LOCK_SH); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		time.AfterFunc(lockPause*(lockAttempts-2), func() { _ = flock(looking, unix.LOCK_UN) })
+		if err := lockMarker(mine, false); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestMarkerIsRemoved: a marker that `hdmlp cache rm` removes between opening and locking it is not taken.
+func TestMarkerIsRemoved(t *testing.T) {
+	path := filepath.Join(t.TempDir(), markerName)
+	marker := openMarker(t, path)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := lockMarker(marker, false); !errors.Is(err, ErrInUse) {
+		t.Errorf("locked: %v", err)
+	}
+}
