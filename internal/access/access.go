@@ -3,7 +3,7 @@
 // equation 3.1), and, the other way, who reads a given sample when. From it come
 // access frequencies (thesis 3.2.1), first and next accesses.
 //
-// Everything here is a pure function of a Spec: no I/O, no goroutine that
+// Everything here is a pure function of a Spec, or of orders that are given: no I/O, no goroutine that
 // outlives a call. A Stream and its Epochs are safe for concurrent use.
 package access
 
@@ -18,6 +18,8 @@ const (
 	Feistel Shuffle = "feistel"
 	// Sequential does not shuffle, as DistributedSampler(shuffle=False).
 	Sequential Shuffle = "none"
+	// Given does not draw: somebody else does, and says each epoch's order (NewGiven).
+	Given Shuffle = "given"
 )
 
 // Scheme is how a global batch is distributed over the ranks (thesis 4.1.3).
@@ -50,4 +52,8 @@ type Spec struct {
 	Shuffle     Shuffle // default Torch
 	Scheme      Scheme  // default Strided
 	Tail        Tail    // default Pad
+	// Subset, if not nil, is the part of the dataset that the stream is over: position p of what is shuffled, dealt out
+	// and padded is sample Subset[p], as in torch.utils.data.Subset. Samples may repeat. It must not change as long as the
+	// stream is in use.
+	Subset []int32
 }

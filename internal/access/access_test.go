@@ -17,11 +17,40 @@ func mustNew(t interface{ Fatal(...any) }, spec Spec) *Stream {
 	return s
 }
 
+// drawnEpochs are those of a stream that drawStream draws.
+const drawnEpochs = 6
+
+// drawGiven draws a small stream of given epochs: what they have, each once.
+func drawGiven(t *rapid.T) *Stream {
+	f := rapid.IntRange(1, 120).Draw(t, "samples")
+	batches := rapid.SliceOfN(rapid.Int32Range(1, 20), 1, 12).Draw(t, "batches")
+	s, err := NewGiven(f, batches, rapid.SampledFrom([]int{0, drawnEpochs}).Draw(t, "epochs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := s.Delivered()
+	for e := range drawnEpochs {
+		if err := s.Give(e, rapid.SliceOfN(rapid.Int32Range(0, int32(f-1)), n, n).Draw(t, "order")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
 // drawStream draws a small stream of any kind.
 func drawStream(t *rapid.T) *Stream {
+	if rapid.IntRange(0, 3).Draw(t, "given") == 0 {
+		return drawGiven(t)
+	}
 	for {
+		f := rapid.IntRange(1, 120).Draw(t, "samples")
+		var subset []int32
+		if rapid.Bool().Draw(t, "a part") {
+			subset = rapid.SliceOfN(rapid.Int32Range(0, int32(f-1)), 1, 150).Draw(t, "subset")
+		}
 		s, err := New(Spec{
-			Samples:     rapid.IntRange(1, 120).Draw(t, "samples"),
+			Samples:     f,
+			Subset:      subset,
 			Seed:        rapid.Uint64().Draw(t, "seed"),
 			WorldSize:   rapid.IntRange(1, 9).Draw(t, "ranks"),
 			GlobalBatch: rapid.IntRange(1, 50).Draw(t, "batch"),
@@ -44,7 +73,7 @@ func TestOneTruth(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawStream(t)
 		spec := s.Spec()
-		e := s.Epoch(rapid.IntRange(0, 5).Draw(t, "epoch"))
+		e := s.Epoch(rapid.IntRange(0, drawnEpochs-1).Draw(t, "epoch"))
 
 		type read struct {
 			Place
@@ -75,6 +104,9 @@ func TestOneTruth(t *testing.T) {
 			}
 			global := e.Global(nil, step)
 			delivered += len(global)
+			if len(global) != s.BatchSize(step) {
+				t.Fatalf("step %d has %d positions, BatchSize says %d", step, len(global), s.BatchSize(step))
+			}
 			if spec.Scheme != Strided && !slices.Equal(global, shares) {
 				t.Fatalf("step %d: the ranks read %v, the batch is %v", step, shares, global)
 			}
@@ -103,16 +135,51 @@ func TestOneTruth(t *testing.T) {
 			}
 			want[r.sample][r.Place] = true
 		}
+		once := map[int32]bool{} // those that the epoch has
 		for k := range spec.Samples {
+			if len(want[k]) > 0 && !e.Has(k) {
+				t.Fatalf("Has(%d) is false, and it is read at %v", k, want[k])
+			}
 			var got map[Place]bool
-			for _, p := range e.Find(k) {
+			for i, p := range e.Find(k) {
 				if got == nil {
 					got = map[Place]bool{}
 				}
+				if i > 0 && !s.Repeats() && spec.Scheme != Whole {
+					t.Fatalf("sample %d is read more than once: %v", k, e.Find(k))
+				}
 				got[p] = true
+			}
+			if e.Has(k) {
+				once[int32(k)] = true
 			}
 			if diff := cmp.Diff(want[k], got); diff != "" {
 				t.Fatalf("Find(%d) (-want +got):\n%s", k, diff)
+			}
+		}
+
+		if n := len(once); spec.Subset != nil && n != len(slices.Compact(slices.Sorted(slices.Values(spec.Subset)))) {
+			t.Fatalf("the epoch has %d samples of the subset %v", n, spec.Subset)
+		}
+
+		if spec.Tail != Pad && spec.Scheme != Whole { // else positions come again
+			occurs := map[[2]int32]bool{}
+			for step := range s.Steps() {
+				for r := range spec.WorldSize {
+					batch, occurrence := e.Batch(nil, r, step), e.Occurrence(r, step)
+					if occurrence == nil {
+						occurrence = make([]int32, len(batch))
+					}
+					if len(occurrence) != len(batch) {
+						t.Fatalf("%d occurrences of %d samples", len(occurrence), len(batch))
+					}
+					for i, k := range batch {
+						if o := occurrence[i]; occurs[[2]int32{k, o}] || o < 0 || int(o) >= len(e.appendPositions(nil, int(k))) {
+							t.Fatalf("occurrence %d of sample %d comes again, or it has not so many", o, k)
+						}
+						occurs[[2]int32{k, occurrence[i]}] = true
+					}
+				}
 			}
 		}
 
@@ -286,6 +353,11 @@ func TestBadSpecs(t *testing.T) {
 		`Tail is "cut"; allowed: pad, drop, keep`:                        {Samples: 1, WorldSize: 1, GlobalBatch: 1, Tail: "cut"},
 		"Samples is 3, fewer than WorldSize, 4":                          {Samples: 3, WorldSize: 4, GlobalBatch: 1, Tail: Drop},
 		"GlobalBatch is 9, more than the 8 positions":                    {Samples: 7, WorldSize: 4, GlobalBatch: 9, DropLast: true},
+		"the number of samples in Subset is 0; allowed: 1":               {Samples: 7, WorldSize: 1, GlobalBatch: 9, Subset: []int32{}},
+		"the number of samples in Subset is 1, fewer than WorldSize, 2":  {Samples: 7, WorldSize: 2, GlobalBatch: 2, Subset: []int32{3}, Tail: Drop},
+		"Subset has sample 7 at index 1; allowed: 0 to 6":                {Samples: 7, WorldSize: 1, GlobalBatch: 9, Subset: []int32{0, 7}},
+		"Subset has sample -1 at index 0; allowed: 0 to 6":               {Samples: 7, WorldSize: 1, GlobalBatch: 9, Subset: []int32{-1}},
+		`Shuffle is "given"; allowed: torch, feistel, none`:              {Samples: 7, WorldSize: 1, GlobalBatch: 9, Shuffle: Given},
 	} {
 		if _, err := New(spec); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("New(%+v): %v; want an error that says %q", spec, err, want)
@@ -295,15 +367,19 @@ func TestBadSpecs(t *testing.T) {
 
 // TestBatchDoesNotAllocate: the engine asks for millions of batches.
 func TestBatchDoesNotAllocate(t *testing.T) {
-	for _, shuffle := range []Shuffle{Torch, Feistel, Sequential} {
-		e := mustNew(t, Spec{Samples: 1000, WorldSize: 4, GlobalBatch: 128, Shuffle: shuffle}).Epoch(0)
+	for name, e := range map[string]*Epoch{
+		"torch":      mustNew(t, Spec{Samples: 1000, WorldSize: 4, GlobalBatch: 128, Shuffle: Torch}).Epoch(0),
+		"feistel":    mustNew(t, Spec{Samples: 1000, WorldSize: 4, GlobalBatch: 128, Shuffle: Feistel}).Epoch(0),
+		"sequential": mustNew(t, Spec{Samples: 1000, WorldSize: 4, GlobalBatch: 128, Shuffle: Sequential}).Epoch(0),
+		"subset":     mustNew(t, Spec{Samples: 1000, WorldSize: 4, GlobalBatch: 128, Subset: make([]int32, 1000)}).Epoch(0),
+	} {
 		dst := make([]int32, 0, 128)
 		if n := testing.AllocsPerRun(100, func() {
 			dst = e.Batch(dst[:0], 3, 7)
 			dst = e.Global(dst[:0], 7)
 			e.At(2, 100)
 		}); n != 0 {
-			t.Errorf("%s: %v allocations", shuffle, n)
+			t.Errorf("%s: %v allocations", name, n)
 		}
 	}
 }

@@ -3,19 +3,21 @@ package access
 import (
 	"fmt"
 	"iter"
+	"slices"
 	"sync"
 )
 
-// Epoch is one epoch of a stream: a permutation of the samples, dealt out to
-// steps and ranks. It is safe for concurrent use. Under Torch it holds 4 bytes per
-// sample, and 4 more once Find has been called; otherwise O(1).
+// Epoch is one epoch of a stream: a permutation of its positions, or an order that was given, dealt out to
+// steps and ranks. It is safe for concurrent use. Under Torch and Given it holds 4 bytes per
+// position, and 4 more, and as many per sample where these may repeat, once Find has been called; otherwise O(1).
 type Epoch struct {
 	s       *Stream
 	number  int
-	perm    []int32   // Torch: the permutation
+	perm    []int32   // Torch, Given: the samples, by position
 	keyed   keyed     // Feistel: the permutation's keys
 	invert  sync.Once // guards inverse
 	inverse []int32   // Torch: the permutation's inverse, once Find needs it
+	list    *list     // perm, where samples may repeat or be missing; else nil
 	shared  bool      // perm belongs to the stream
 }
 
@@ -28,7 +30,8 @@ type Place struct {
 
 // Epoch returns epoch e >= 0, which may lie beyond the Spec's Epochs: the seed
 // defines it all the same. Under Torch it draws the permutation, some
-// ten nanoseconds per sample; keep the Epoch rather than asking again.
+// ten nanoseconds per sample; keep the Epoch rather than asking again. Under Given it is nil for an epoch that was not given,
+// or was forgotten.
 func (s *Stream) Epoch(e int) *Epoch { return s.epoch(e, nil) }
 
 // EpochInto is Epoch, in the memory of one that is not used any more; nil: none.
@@ -45,17 +48,30 @@ func (s *Stream) epoch(e int, buf []int32) *Epoch {
 		panic(fmt.Sprintf("access: epoch %d", e))
 	}
 	ep := &Epoch{s: s, number: e}
+	if s.given != nil {
+		if ep.list = s.given.epoch(e); ep.list == nil {
+			return nil
+		}
+		ep.perm, ep.shared = ep.list.ids, true
+		return ep
+	}
 	if e < len(s.listed) || s.again {
 		ep.perm, ep.shared = s.listed[e%len(s.listed)], true
 		return ep
 	}
 	switch s.spec.Shuffle {
 	case Torch:
-		if cap(buf) < s.spec.Samples {
-			buf = make([]int32, s.spec.Samples)
+		if cap(buf) < s.n {
+			buf = make([]int32, s.n)
 		}
-		ep.perm = buf[:s.spec.Samples]
+		ep.perm = buf[:s.n]
 		randperm(ep.perm, uint32(s.spec.Seed+uint64(e)))
+		if s.subset != nil {
+			for i, p := range ep.perm {
+				ep.perm[i] = s.subset.ids[p]
+			}
+			ep.list = newList(ep.perm, s.spec.Samples)
+		}
 	case Feistel:
 		ep.keyed = s.feistel.key(s.spec.Seed, uint64(e))
 	}
@@ -66,38 +82,87 @@ func (s *Stream) epoch(e int, buf []int32) *Epoch {
 func (e *Epoch) Number() int { return e.number }
 
 // sample returns the sample at position p of the epoch. Positions past the last
-// sample repeat the permutation from its start, as many times round as needed.
+// one that is shuffled repeat the permutation from its start, as many times round as needed.
 func (e *Epoch) sample(p int) int32 {
-	if p >= e.s.spec.Samples {
-		p %= e.s.spec.Samples
+	if p >= e.s.n {
+		p %= e.s.n
 	}
 	switch e.s.spec.Shuffle {
-	case Torch:
+	case Torch, Given:
 		return e.perm[p]
 	case Feistel:
-		return int32(e.keyed.forward(uint32(p)))
-	default:
-		return int32(p)
+		p = int(e.keyed.forward(uint32(p)))
 	}
+	if e.s.subset != nil {
+		return e.s.subset.ids[p]
+	}
+	return int32(p)
 }
 
-// position is the inverse of sample: the first position of a sample.
-func (e *Epoch) position(sample int) int {
-	switch e.s.spec.Shuffle {
-	case Torch:
+// appendPositions is the inverse of sample: it appends the positions of a sample, without those that repeat the permutation,
+// in ascending order.
+func (e *Epoch) appendPositions(dst []int, sample int) []int {
+	switch {
+	case e.list != nil:
+		return e.list.appendPlaces(dst, sample)
+	case e.s.spec.Shuffle == Torch:
 		e.invert.Do(func() {
 			e.inverse = make([]int32, len(e.perm))
 			for p, k := range e.perm {
 				e.inverse[k] = int32(p)
 			}
 		})
-		return int(e.inverse[sample])
-	case Feistel:
-		return int(e.keyed.backward(uint32(sample)))
-	default:
-		return sample
+		return append(dst, int(e.inverse[sample]))
 	}
+	begin := len(dst)
+	if e.s.subset != nil {
+		dst = e.s.subset.appendPlaces(dst, sample)
+	} else {
+		dst = append(dst, sample)
+	}
+	if e.s.spec.Shuffle == Feistel {
+		for i, p := range dst[begin:] {
+			dst[begin+i] = int(e.keyed.backward(uint32(p)))
+		}
+		slices.Sort(dst[begin:])
+	}
+	return dst
 }
+
+// Occurrence returns for each sample of the rank's batch at the step how often the epoch has the sample beside, so that no two
+// are the same: 0 for one of them, 1 for the next. It counts what a subset or a given order has more than once, not what padding repeats.
+// nil: all are 0.
+func (e *Epoch) Occurrence(rank, step int) []int32 {
+	s := e.s
+	l := e.list
+	if l == nil {
+		l = s.subset
+	}
+	if l == nil || !l.repeats() {
+		return nil
+	}
+	sh := s.share(s.checkStep(step), rank)
+	out := make([]int32, sh.n)
+	for i := range out {
+		p := (s.base(step) + sh.start + i*sh.stride) % s.n
+		if e.list == nil && s.spec.Shuffle == Feistel {
+			p = int(e.keyed.forward(uint32(p)))
+		}
+		out[i] = l.occurrence(p)
+	}
+	return out
+}
+
+// Has reports whether the sample is one of those that the epoch is made of: of the subset, or of a given order.
+func (e *Epoch) Has(sample int) bool {
+	if e.s.given != nil {
+		return e.list.has(sample)
+	}
+	return e.s.Has(sample)
+}
+
+// Has reports whether some epoch may read the sample: not where the stream is over a subset without it.
+func (s *Stream) Has(sample int) bool { return s.subset == nil || s.subset.has(sample) }
 
 // appendSamples appends the samples of a share of the batch that starts at position base.
 func (e *Epoch) appendSamples(dst []int32, base int, sh share) []int32 {
@@ -127,13 +192,13 @@ func (e *Epoch) appendSamples(dst []int32, base int, sh share) []int32 {
 // room. The batch is empty where the scheme leaves the rank nothing.
 func (e *Epoch) Batch(dst []int32, rank, step int) []int32 {
 	m := e.s.checkStep(step)
-	return e.appendSamples(dst, step*e.s.spec.GlobalBatch, e.s.share(m, rank))
+	return e.appendSamples(dst, e.s.base(step), e.s.share(m, rank))
 }
 
 // Global appends to dst the samples of the whole global batch, B^h, in position order.
 func (e *Epoch) Global(dst []int32, step int) []int32 {
 	m := e.s.checkStep(step)
-	return e.appendSamples(dst, step*e.s.spec.GlobalBatch, share{0, 1, m})
+	return e.appendSamples(dst, e.s.base(step), share{0, 1, m})
 }
 
 func (s *Stream) checkStep(step int) int {
@@ -146,10 +211,12 @@ func (s *Stream) checkStep(step int) int {
 // At returns the i-th sample that the rank reads in the epoch, i in
 // [0, RankSamples(rank)): R_i of thesis equation 3.1, restricted to the epoch. O(1).
 func (e *Epoch) At(rank, i int) int {
-	g := e.s.spec.GlobalBatch
+	g := e.s.batch
 	step, j := e.s.full, i
 	sh := e.s.share(g, rank)
-	if i >= 0 && i < e.s.full*sh.n {
+	if e.s.starts != nil { // the one rank reads all
+		step, sh = 0, e.s.share(e.s.delivered, rank)
+	} else if i >= 0 && i < e.s.full*sh.n {
 		step, j = i/sh.n, i%sh.n
 	} else {
 		j = i - e.s.full*sh.n
@@ -167,26 +234,38 @@ func (e *Epoch) At(rank, i int) int {
 
 // Find returns every read of the sample in the epoch, by position and, under
 // Whole, by rank: usually one, none where the sample is dropped, more
-// where it pads. O(1) per read; under Torch the first call inverts the permutation.
+// where it pads or is in the order more than once. O(1) per read; under Torch and Given the first call inverts the order.
 func (e *Epoch) Find(sample int) []Place {
 	s := e.s
 	if sample < 0 || sample >= s.spec.Samples {
 		panic(fmt.Sprintf("access: sample %d of %d", sample, s.spec.Samples))
 	}
 	var places []Place
-	for p := e.position(sample); p < s.delivered; p += s.spec.Samples {
-		step := p / s.spec.GlobalBatch
-		off := p - step*s.spec.GlobalBatch
-		if s.spec.Scheme == Whole {
-			for rank := range s.spec.WorldSize {
-				places = append(places, Place{rank, p, step})
+	positions := e.appendPositions(nil, sample)
+	for round := 0; round < s.delivered && len(positions) > 0; round += s.n {
+		for _, p := range positions {
+			if p += round; p < s.delivered {
+				places = s.appendReads(places, p)
 			}
-			continue
 		}
-		rank, j := s.reader(s.batchSize(step), off)
-		places = append(places, Place{rank, step*s.share(s.spec.GlobalBatch, rank).n + j, step})
 	}
 	return places
+}
+
+// appendReads appends who reads a position.
+func (s *Stream) appendReads(places []Place, p int) []Place {
+	step := s.stepOf(p)
+	if s.starts != nil {
+		return append(places, Place{0, p, step})
+	}
+	if s.spec.Scheme == Whole {
+		for rank := range s.spec.WorldSize {
+			places = append(places, Place{rank, p, step})
+		}
+		return places
+	}
+	rank, j := s.reader(s.batchSize(step), p-s.base(step))
+	return append(places, Place{rank, step*s.share(s.batch, rank).n + j, step})
 }
 
 // Reads yields, as (rank, sample), what the ranks read in the epoch, in the
@@ -210,7 +289,7 @@ func (e *Epoch) Reads(ranks ...int) iter.Seq2[int, int32] {
 					most = max(most, shares[i].n)
 				}
 			}
-			base := step * e.s.spec.GlobalBatch
+			base := e.s.base(step)
 			for j := range most {
 				for i, sh := range shares {
 					if j < sh.n && !yield(ranks[i], e.sample(base+sh.start+j*sh.stride)) {

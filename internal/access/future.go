@@ -11,7 +11,7 @@ func Mix(epoch, sample int) uint64 {
 // under Whole every rank delivers everything, so every sample counts WorldSize times.
 func (e *Epoch) Audit(from int) uint64 {
 	var sum uint64
-	for p := from * e.s.spec.GlobalBatch; p < e.s.delivered; p++ {
+	for p := e.s.base(from); p < e.s.delivered; p++ {
 		sum += Mix(e.number, int(e.sample(p)))
 	}
 	if e.s.spec.Scheme == Whole {
@@ -21,7 +21,7 @@ func (e *Epoch) Audit(from int) uint64 {
 }
 
 // Frequencies returns r_k, how often the ranks together read each sample in
-// epochs [from, to) (thesis 3.2.1). For the ranks of a node among N it is distributed as
+// epochs [from, to) (thesis 3.2.1), of which all must be given. For the ranks of a node among N it is distributed as
 // Binomial(to-from, 1/N).
 func (s *Stream) Frequencies(ranks []int, from, to int) []uint32 {
 	freq := make([]uint32, s.spec.Samples)

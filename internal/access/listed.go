@@ -14,6 +14,9 @@ func NewListed(spec Spec, orders [][]int32) (*Stream, error) {
 	if len(orders) == 0 {
 		return nil, fmt.Errorf("access: no orders; there must be one for at least one epoch")
 	}
+	if spec.Subset != nil {
+		return nil, fmt.Errorf("access: orders are of all samples; Subset must be nil")
+	}
 	spec.Shuffle = Torch // a materialised permutation
 	s, err := New(spec)
 	if err != nil {
@@ -36,7 +39,7 @@ func NewListed(spec Spec, orders [][]int32) (*Stream, error) {
 	return s, nil
 }
 
-// Orders draws the permutations of the stream's first epochs, 4 bytes per sample and epoch, on all cores: for NewListed, by
+// Orders draws the permutations of the stream's first epochs, 4 bytes per position and epoch, on all cores: for NewListed, by
 // whoever goes over them many times or has several streams of the same samples.
 func (s *Stream) Orders(epochs int) [][]int32 {
 	orders := make([][]int32, epochs)
@@ -45,9 +48,9 @@ func (s *Stream) Orders(epochs int) [][]int32 {
 	for range min(epochs, runtime.GOMAXPROCS(0)) {
 		all.Go(func() {
 			for e := int(next.Add(1)) - 1; e < epochs; e = int(next.Add(1)) - 1 {
-				order := make([]int32, 0, s.spec.Samples)
+				order := make([]int32, 0, s.n)
 				epoch := s.Epoch(e)
-				for p := range s.spec.Samples {
+				for p := range s.n {
 					order = append(order, epoch.sample(p))
 				}
 				orders[e] = order

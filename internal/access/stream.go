@@ -2,6 +2,7 @@ package access
 
 import (
 	"fmt"
+	"sort"
 	"strings"
 )
 
@@ -9,20 +10,25 @@ import (
 const (
 	maxSamples = 1<<31 - 1
 	maxRanks   = 1 << 20
-	maxBatch   = 1<<31 - 1
+	maxBatch   = 1<<62 - 1 // one that is larger than an epoch takes no more than the epoch
 )
 
-// Stream is the access stream of all ranks over all epochs. It is immutable,
-// takes O(1) memory, and is safe for concurrent use.
+// Stream is the access stream of all ranks over all epochs. It is immutable, but for the epochs of a given one,
+// takes O(1) memory, but for those and a subset, and is safe for concurrent use.
 type Stream struct {
 	spec      Spec
+	n         int // positions that are shuffled: F, or the length of the subset or of a given epoch
+	batch     int // positions of a global batch: GlobalBatch, or fewer if an epoch has fewer
 	positions int // P: positions of an epoch, what the tail adds or leaves out included
 	delivered int // positions that some batch delivers: P, less a dropped last batch
-	full      int // batches of GlobalBatch positions
+	full      int // batches of so many positions
 	steps     int // full, plus one for a short last batch that is delivered
 	feistel   domain
-	listed    [][]int32 // permutations of the first epochs that were given, or kept
-	again     bool      // they start again after the last
+	listed    [][]int32    // permutations of the first epochs that were given, or kept
+	again     bool         // they start again after the last
+	subset    *list        // nil: all samples
+	starts    []int32      // of a given stream: where each batch begins, and the last one ends; nil: batches have one size
+	given     *givenEpochs // nil: epochs are drawn
 }
 
 // New checks spec, fills in the defaults of Shuffle (Torch), Scheme (Strided)
@@ -44,19 +50,24 @@ func New(spec Spec) (*Stream, error) {
 		return nil, err
 	}
 
-	s := &Stream{spec: spec}
-	f, w, g := spec.Samples, spec.WorldSize, spec.GlobalBatch
+	s, number := &Stream{spec: spec, n: spec.Samples}, "Samples"
+	if spec.Subset != nil {
+		number = subsetLength
+		s.n, s.subset = len(spec.Subset), newList(spec.Subset, spec.Samples)
+	}
+	f, w, g := s.n, spec.WorldSize, spec.GlobalBatch
 	switch spec.Tail {
 	case Pad:
 		s.positions = (f + w - 1) / w * w
 	case Drop:
 		s.positions = f / w * w
 		if s.positions == 0 {
-			return nil, fmt.Errorf("access: Samples is %d, fewer than WorldSize, %d: with Tail %q nothing would be delivered; at least %d samples, or Tail %q or %q", f, w, Drop, w, Pad, Keep)
+			return nil, fmt.Errorf("access: %s is %d, fewer than WorldSize, %d: with Tail %q nothing would be delivered; at least %d samples, or Tail %q or %q", number, f, w, Drop, w, Pad, Keep)
 		}
 	case Keep:
 		s.positions = f
 	}
+	s.batch = min(g, s.positions)
 	s.full = s.positions / g
 	s.steps, s.delivered = s.full, s.full*g
 	if s.delivered < s.positions && !spec.DropLast {
@@ -70,6 +81,9 @@ func New(spec Spec) (*Stream, error) {
 	}
 	return s, nil
 }
+
+// subsetLength is what errors call it.
+const subsetLength = "the number of samples in Subset"
 
 func (spec Spec) validate() error {
 	between := func(field string, v, lo, hi int) error {
@@ -89,6 +103,16 @@ func (spec Spec) validate() error {
 	}
 	if err := between("Epochs", spec.Epochs, 0, maxSamples); err != nil {
 		return err
+	}
+	if spec.Subset != nil {
+		if err := between(subsetLength, len(spec.Subset), 1, maxSamples); err != nil {
+			return err
+		}
+		for p, k := range spec.Subset {
+			if k < 0 || int(k) >= spec.Samples {
+				return fmt.Errorf("access: Subset has sample %d at index %d; allowed: 0 to %d", k, p, spec.Samples-1)
+			}
+		}
 	}
 	if err := oneOf("Shuffle", spec.Shuffle, Torch, Feistel, Sequential); err != nil {
 		return err
@@ -119,7 +143,10 @@ func (s *Stream) Steps() int { return s.steps }
 
 // RankSamples returns how many samples the rank reads per epoch.
 func (s *Stream) RankSamples(rank int) int {
-	n := s.full * s.share(s.spec.GlobalBatch, rank).n
+	if s.starts != nil {
+		return s.share(s.delivered, rank).n // of the one rank
+	}
+	n := s.full * s.share(s.batch, rank).n
 	if s.steps > s.full {
 		n += s.share(s.batchSize(s.full), rank).n
 	}
@@ -132,7 +159,7 @@ func (s *Stream) Delivered() int { return s.delivered }
 
 // Deal returns how the global batch at the step is dealt out: its positions, counted from the batch's first, in the order in
 // which the ranks need them together (as Reads), and the rank that reads each. Under Whole every rank reads every position,
-// and ranks is nil. All steps have the same deal, but for a short last one.
+// and ranks is nil. Steps with as many positions (BatchSize) have the same deal.
 func (s *Stream) Deal(step int) (positions, ranks []int32) {
 	m := s.checkStep(step)
 	positions = make([]int32, 0, m)
@@ -157,9 +184,36 @@ func (s *Stream) Deal(step int) (positions, ranks []int32) {
 	return positions, ranks
 }
 
+// BatchSize returns the number of positions of the global batch at the step.
+func (s *Stream) BatchSize(step int) int { return s.checkStep(step) }
+
 // batchSize returns the positions of global batch `step`.
 func (s *Stream) batchSize(step int) int {
-	return min(s.spec.GlobalBatch, s.positions-step*s.spec.GlobalBatch)
+	if s.starts != nil {
+		return int(s.starts[step+1] - s.starts[step])
+	}
+	return min(s.batch, s.positions-step*s.batch)
+}
+
+// base returns the first position of global batch `step`; with the number of steps, a position that no batch delivers.
+func (s *Stream) base(step int) int {
+	if s.starts != nil {
+		return int(s.starts[step])
+	}
+	return step * s.batch
+}
+
+// stepOf returns the step that delivers a position.
+func (s *Stream) stepOf(p int) int {
+	if s.starts != nil {
+		return sort.Search(s.steps-1, func(step int) bool { return p < int(s.starts[step+1]) })
+	}
+	return p / s.batch
+}
+
+// Repeats reports whether an epoch may read a sample more than once.
+func (s *Stream) Repeats() bool {
+	return s.given != nil || s.delivered > s.n || s.subset != nil && s.subset.repeats()
 }
 
 // share is what a rank gets of a global batch: n positions, the first

@@ -97,6 +97,13 @@ func (b *Book) Check(epoch int) error {
 	return fmt.Errorf("the last %d epochs can be audited, from epoch %d on", Kept, oldest)
 }
 
+// Last is the latest epoch that a rank has finished.
+func (b *Book) Last() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.last
+}
+
 // Parts waits until each rank has finished the epoch, or will not, and returns their parts, in the order of ranks.
 func (b *Book) Parts(ctx context.Context, epoch int) ([]Part, error) {
 	for {

@@ -17,7 +17,7 @@ type builder struct {
 	in         *Input
 	to         int     // the horizon is epochs [in.From, to)
 	nodeOf     []int32 // of every rank
-	full, last deal    // of a global batch, and of an epoch's last one
+	full, last deal    // of a largest global batch, and of an epoch's last one
 	room       [][]int64
 	open       *roomiest
 	head       []int32 // per sample its first copy; -1: none
@@ -91,8 +91,15 @@ func newBuilder(in *Input) (*builder, error) {
 		}
 	}
 	b.findKeepers()
-	steps := in.Stream.Steps()
-	b.full, b.last = b.deal(0), b.deal(steps-1)
+	largest, steps := 0, in.Stream.Steps()
+	if isGiven(in.Stream) { // its batches differ
+		for step := range steps {
+			if in.Stream.BatchSize(step) > in.Stream.BatchSize(largest) {
+				largest = step
+			}
+		}
+	}
+	b.full, b.last = b.deal(largest), b.deal(steps-1)
 	return b, nil
 }
 
@@ -132,6 +139,22 @@ func (b *builder) deal(step int) deal {
 	return d
 }
 
+// dealOf returns the deal of a step. Where batches differ by more than a short last one there is one rank, and so the deal of a
+// batch is how that of a larger one begins.
+func (b *builder) dealOf(step int) deal {
+	switch m := b.in.Stream.BatchSize(step); m {
+	case len(b.full.position):
+		return b.full
+	case len(b.last.position):
+		return b.last
+	default:
+		return deal{b.full.position[:m], b.full.node[:m]}
+	}
+}
+
+// isGiven reports whether a stream's epochs are given, so that there is one rank, and nothing is known of epochs to come.
+func isGiven(s *access.Stream) bool { return s.Spec().Shuffle == access.Given }
+
 // steps yields, step by step, the samples of an epoch in the order in which the nodes together need them, and the node that reads
 // each; nil: every node reads all. They are valid until the next step.
 func (b *builder) steps(epoch *access.Epoch) iter.Seq2[[]int32, []uint16] {
@@ -143,10 +166,7 @@ func (b *builder) stepsFrom(epoch *access.Epoch, from int) iter.Seq2[[]int32, []
 	return func(yield func([]int32, []uint16) bool) {
 		batch, ids := make([]int32, 0, len(b.full.position)), make([]int32, len(b.full.position))
 		for step := from; step < b.in.Stream.Steps(); step++ {
-			d := &b.full
-			if step == b.in.Stream.Steps()-1 {
-				d = &b.last
-			}
+			d := b.dealOf(step)
 			batch = epoch.Global(batch[:0], step)
 			ids = ids[:len(batch)]
 			for i, p := range d.position {

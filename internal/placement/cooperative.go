@@ -29,7 +29,7 @@ func (c Cooperative) Plan(in Input) (*Plan, error) {
 		return nil, err
 	}
 	alone := len(in.Nodes) == 1
-	if alone { // it reads every sample in every epoch: one epoch says as much as all
+	if alone && !isGiven(in.Stream) { // it reads every sample in every epoch: one epoch says as much as all
 		b.to = in.From + 1
 	}
 	r := newReads(b)
@@ -108,12 +108,13 @@ func (b *builder) firstCopies(r *reads) {
 // first, above the sample's place in order. It also says where each sample would rather lie, and makes
 // the best of those that hold a sample its owner.
 func (b *builder) rank(r *reads, order []int32, choice []wanted) []uint64 {
-	turn := make([]int32, len(order))
+	turn := make([]int32, len(b.head))
 	for i, k := range order {
 		turn[k] = int32(i)
 	}
 	rank := make([]uint64, len(order))
 	r.eachAtOnce(func(k int32, row *row) {
+		needed := b.in.Stream.Has(int(k)) // else it is not in order
 		if b.head[k] >= 0 {
 			b.owner[k] = b.bestHolder(k, row)
 			for c := b.head[k]; c >= 0; c = b.copies[c].next {
@@ -121,10 +122,14 @@ func (b *builder) rank(r *reads, order []int32, choice []wanted) []uint64 {
 					c.first = unknown // others need it as well
 				}
 			}
-			rank[turn[k]] = math.MaxUint64
+			if needed {
+				rank[turn[k]] = math.MaxUint64
+			}
 			return
 		}
 		switch {
+		case !needed:
+			return
 		case b.keeper != nil && b.keeper[k] >= 0: // anybody else would have to be given it
 			keeper := b.keeper[k]
 			choice[k] = wanted{{uint16(keeper), uint16(min(max(row.count[keeper], 1), math.MaxUint16))}}
@@ -260,8 +265,8 @@ func (b *builder) bestHolder(k int32, row *row) int32 {
 	return best
 }
 
-// firstNeeded returns every sample, in the order in which the nodes together first need it; those
-// that the first epoch drops come last. The first so many are those that it does not.
+// firstNeeded returns every sample that the stream may read, in the order in which the nodes together first need it; those
+// that the first epoch does not deliver come last. The first so many are those that it does.
 func (b *builder) firstNeeded() (order []int32, delivered int) {
 	order = make([]int32, 0, len(b.head))
 	seen := make([]bool, len(b.head))
@@ -275,7 +280,7 @@ func (b *builder) firstNeeded() (order []int32, delivered int) {
 	}
 	delivered = len(order)
 	for k := range seen {
-		if !seen[k] {
+		if !seen[k] && b.in.Stream.Has(k) {
 			order = append(order, int32(k))
 		}
 	}

@@ -31,8 +31,11 @@ func firstNeeds(in Input, ranks []int, to int) []int {
 
 // checkOrder compares the order in which classes are filled with its definition, sorted.
 func checkOrder(t interface{ Fatalf(string, ...any) }, in Input, p *Plan, shared bool) {
-	to := in.Stream.Spec().Epochs
-	if p.Policy == "cooperative" && len(in.Nodes) == 1 {
+	to, _, err := in.check()
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	if p.Policy == "cooperative" && len(in.Nodes) == 1 && !isGiven(in.Stream) {
 		to = in.From + 1 // it looks no further
 	}
 	anyone := firstNeeds(in, nil, to)

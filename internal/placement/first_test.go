@@ -26,6 +26,9 @@ func starters() []Starter {
 // drawLead draws a lead that the input's horizon has room for.
 func drawLead(t *rapid.T, in Input) Lead {
 	steps, epochs := in.Stream.Steps(), in.Stream.Spec().Epochs
+	if known := in.Stream.GivenEpochs(); known != nil {
+		return Lead{rapid.SampledFrom(known).Draw(t, "epoch"), rapid.IntRange(0, steps-1).Draw(t, "step"), rapid.IntRange(0, steps).Draw(t, "steps")}
+	}
 	return Lead{
 		Epoch: rapid.IntRange(0, epochs-1).Draw(t, "epoch"), Step: rapid.IntRange(0, steps-1).Draw(t, "step"),
 		Steps: rapid.IntRange(0, steps).Draw(t, "steps"),

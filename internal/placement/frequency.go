@@ -48,12 +48,12 @@ func (f Frequency) Plan(in Input) (*Plan, error) {
 }
 
 // fillUnread fills the room that is left with what the nodes never read, by ID: "until no more samples are left
-// or no more space is left".
+// or no more space is left". Samples outside the stream's subset are none of them.
 func (b *builder) fillUnread() {
 	holders := newHolders(b)
 	for k := 0; k < len(b.head) && b.open.most() >= b.least; k++ {
 		size := b.in.Size(k)
-		if size > b.open.most() {
+		if size > b.open.most() || !b.in.Stream.Has(k) {
 			continue
 		}
 		holders.look(int32(k))

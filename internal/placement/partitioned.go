@@ -17,6 +17,7 @@ func (p Partitioned) Plan(in Input) (*Plan, error) {
 	b.ownHeld()
 	b.keepFirstEpoch(noClass)
 	b.keepAsRead(b.from(in.From + 1))
+	b.keepLater()
 	plan := b.finishInOrder(p.Name(), true)
 	plan.OnRead, plan.CacheFirst = true, true
 	return plan, in.ended()

@@ -26,7 +26,7 @@ import (
 // Input is all that a policy may look at.
 type Input struct {
 	Stream *access.Stream         // who reads what, when
-	Epochs int                    // the horizon, where the stream has no end; otherwise ignored
+	Epochs int                    // the horizon, where the stream has no end; otherwise ignored. It ends before an epoch that is not given
 	From   int                    // the first epoch still to come; default 0
 	Nodes  []Node                 // every rank of the stream on exactly one of them
 	Size   func(id int) int64     // bytes of a sample, above 0; cheap
@@ -169,6 +169,18 @@ func Bound(dataset, cached int64, epochs int) int64 {
 	return dataset + int64(epochs-1)*max(0, dataset-cached)
 }
 
+// Demand is what an epoch needs: the bytes of its samples, each once, and of those that no epoch before it needed.
+type Demand struct{ Bytes, New int64 }
+
+// BoundOf is Bound where epochs need different samples: an epoch reads from the source what was never read before, and at least
+// what caches of `cached` bytes cannot hold of it.
+func BoundOf(epochs []Demand, cached int64) (bound int64) {
+	for _, e := range epochs {
+		bound += max(e.New, e.Bytes-cached)
+	}
+	return bound
+}
+
 // maxNodes is what a node number in the tables of reads can count.
 const maxNodes = 1<<16 - 1
 
@@ -180,6 +192,14 @@ func (in *Input) check() (to int, nodeOf []int32, err error) {
 	spec := in.Stream.Spec()
 	if to = spec.Epochs; to == 0 {
 		to = in.Epochs
+	}
+	if in.From >= 0 && to > in.From && !in.Stream.Given(in.From) {
+		return 0, nil, fmt.Errorf("placement: epoch %d to plan for was not given", in.From)
+	}
+	for e := in.From + 1; isGiven(in.Stream) && e < to; e++ {
+		if !in.Stream.Given(e) {
+			to = e
+		}
 	}
 	if in.From < 0 || to <= in.From {
 		return 0, nil, fmt.Errorf("placement: epochs [%d, %d) to plan for; there must be at least one: the stream's Epochs is %d, the horizon's %d", in.From, to, spec.Epochs, in.Epochs)

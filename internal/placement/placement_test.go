@@ -107,10 +107,32 @@ func TestCoverage(t *testing.T) {
 
 var schemes = []access.Scheme{access.Strided, access.Uniform, access.Whole, access.Imbalanced}
 
-// drawInput draws a small job: any scheme, uneven nodes, some of them warm.
+// drawGiven draws a stream of given epochs, of which the first is known and some others are.
+func drawGiven(t *rapid.T, f int) *access.Stream {
+	epochs := rapid.IntRange(1, 8).Draw(t, "epochs")
+	s, err := access.NewGiven(f, rapid.SliceOfN(rapid.Int32Range(1, 30), 1, 8).Draw(t, "batches"), epochs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for e := range epochs {
+		if e > 0 && rapid.Bool().Draw(t, "not yet") {
+			continue
+		}
+		if err := s.Give(e, rapid.SliceOfN(rapid.Int32Range(0, int32(f-1)), s.Delivered(), s.Delivered()).Draw(t, "order")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// drawInput draws a small job: any scheme, a part of the dataset or given epochs, uneven nodes, some of them warm.
 func drawInput(t *rapid.T) Input {
 	f := rapid.IntRange(1, 200).Draw(t, "samples")
 	w := rapid.IntRange(1, 8).Draw(t, "ranks")
+	given := rapid.IntRange(0, 3).Draw(t, "given") == 0
+	if given {
+		w = 1
+	}
 	spec := access.Spec{
 		Samples: f, Seed: rapid.Uint64().Draw(t, "seed"), Epochs: rapid.IntRange(1, 8).Draw(t, "epochs"), WorldSize: w,
 		GlobalBatch: rapid.IntRange(1, 50).Draw(t, "batch"),
@@ -118,9 +140,20 @@ func drawInput(t *rapid.T) Input {
 		Scheme:      rapid.SampledFrom(schemes).Draw(t, "scheme"),
 		Tail:        rapid.SampledFrom([]access.Tail{access.Pad, access.Keep}).Draw(t, "tail"),
 	}
-	spec.DropLast = f >= spec.GlobalBatch && rapid.Bool().Draw(t, "drop last")
+	n := f
+	if rapid.Bool().Draw(t, "a part") {
+		spec.Subset = rapid.SliceOfN(rapid.Int32Range(0, int32(f-1)), 1, 250).Draw(t, "subset")
+		n = len(spec.Subset)
+	}
+	spec.DropLast = n >= spec.GlobalBatch && rapid.Bool().Draw(t, "drop last")
 	sizes := rapid.SliceOfN(rapid.Int64Range(1, 50), f, f).Draw(t, "sizes")
-	in := Input{Stream: stream(t, spec), Size: func(id int) int64 { return sizes[id] }, From: rapid.IntRange(0, spec.Epochs-1).Draw(t, "from")}
+	in := Input{Size: func(id int) int64 { return sizes[id] }}
+	if given {
+		in.Stream = drawGiven(t, f)
+		in.From = rapid.SampledFrom(in.Stream.GivenEpochs()).Draw(t, "from")
+	} else {
+		in.Stream, in.From = stream(t, spec), rapid.IntRange(0, spec.Epochs-1).Draw(t, "from")
+	}
 	for r := range w {
 		if r == 0 || rapid.Bool().Draw(t, "another node") {
 			in.Nodes = append(in.Nodes, Node{Capacity: rapid.SliceOfN(rapid.Int64Range(0, 1500), 0, 3).Draw(t, "capacity")})
@@ -148,6 +181,7 @@ func TestInvariants(t *testing.T) {
 			}
 			holders := make([][]int, in.Stream.Spec().Samples)
 			for n, node := range p.Nodes {
+				held := slices.Concat(in.Nodes[n].Held...)
 				if len(node.Classes) != len(in.Nodes[n].Capacity) {
 					t.Fatalf("%s: node %d has %d classes", policy.Name(), n, len(node.Classes))
 				}
@@ -155,6 +189,9 @@ func TestInvariants(t *testing.T) {
 					var sum int64
 					for _, k := range class {
 						sum += in.Size(int(k))
+						if !in.Stream.Has(int(k)) && !slices.Contains(held, k) {
+							t.Fatalf("%s: node %d is to hold sample %d, which is never read", policy.Name(), n, k)
+						}
 						if slices.Contains(holders[k], n) {
 							t.Fatalf("%s: node %d holds sample %d twice", policy.Name(), n, k)
 						}
@@ -198,7 +235,7 @@ func TestCooperativeReachesTheBound(t *testing.T) {
 		p := plan(t, Cooperative{}, in)
 		least := int64(math.MaxInt64)
 		for k := range in.Stream.Spec().Samples {
-			if p.OwnerOf(k) < 0 {
+			if p.OwnerOf(k) < 0 && in.Stream.Has(k) {
 				least = min(least, in.Size(k))
 			}
 		}
@@ -335,6 +372,51 @@ func TestFurtherCopies(t *testing.T) {
 	}
 	if n := count(); n != 1000 {
 		t.Errorf("%d copies, want one of each where a peer's disk is as fast as one's own", n)
+	}
+}
+
+// TestUnreadComesLast: a sample that no given epoch reads gets no room that one would have fitted into which is read.
+func TestUnreadComesLast(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := rapid.IntRange(1, 100).Draw(t, "samples")
+		in := Input{Stream: drawGiven(t, f), Size: func(int) int64 { return 1 }}
+		in.Nodes = nodes(1, rapid.SliceOfN(rapid.Int64Range(0, 60), 1, 3).Draw(t, "capacity")...)
+		to, _, err := in.check()
+		if err != nil {
+			t.Fatal(err)
+		}
+		count := in.Stream.Frequencies([]int{0}, 0, to)
+		for _, policy := range Policies() {
+			p := plan(t, policy, in)
+			kept := slices.Concat(p.Nodes[0].Classes...)
+			var room int
+			for _, c := range in.Nodes[0].Capacity {
+				room += int(c)
+			}
+			if policy.Name() != "naive" && policy.Name() != "staging" && len(kept) != min(room, f) {
+				t.Fatalf("%s: %d samples are kept, there is room for %d", policy.Name(), len(kept), room)
+			}
+			for _, k := range kept {
+				if count[k] > 0 {
+					continue
+				}
+				for other, n := range count {
+					if n > 0 && !slices.Contains(kept, int32(other)) {
+						t.Fatalf("%s: sample %d is kept and not read, %d is read and not kept", policy.Name(), k, other)
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestBoundOf(t *testing.T) {
+	same := []Demand{{100, 100}, {100, 0}, {100, 0}}
+	if got, want := BoundOf(same, 40), Bound(100, 40, 3); got != want {
+		t.Errorf("epochs that need the same: %d, want %d", got, want)
+	}
+	if got := BoundOf([]Demand{{60, 60}, {70, 30}, {50, 0}}, 45); got != 60+30+5 {
+		t.Errorf("epochs that need others: %d, want 95", got)
 	}
 }
 

@@ -21,7 +21,8 @@ import (
 type reads struct {
 	b       *builder
 	epochs  int
-	whole   bool // every rank reads everything: the table only counts
+	whole   bool // every node reads what every other one does, or there is one, whose samples repeat: the table only counts
+	times   bool // and each rank of a node reads it
 	width   uint // bits of an entry: a node's number plus 1, or 0 where the epoch does not deliver the sample
 	perWord int  // epochs in a word
 	words   int  // per sample
@@ -29,7 +30,7 @@ type reads struct {
 	lo, hi  int  // the range that the table is made for
 	table   []uint64
 	entries []uint32           // if whole, per sample of the range, in how many epochs it is read
-	repeats map[int32][]repeat // what padding repeats
+	repeats map[int32][]repeat // what is read more than once in an epoch: padding, and what a subset has more than once
 }
 
 const (
@@ -41,9 +42,10 @@ const (
 	many = 1 << 20
 )
 
-// repeat is a further read of a sample in an epoch.
+// repeat are a node's further reads of a sample in epochs that have read it already.
 type repeat struct {
-	epoch int32
+	first int32 // the epoch of the first of them
+	count uint32
 	node  uint16
 }
 
@@ -61,8 +63,11 @@ type row struct {
 }
 
 func newReads(b *builder) *reads {
+	spec := b.in.Stream.Spec()
 	r := &reads{
-		b: b, epochs: b.to - b.in.From, whole: b.in.Stream.Spec().Scheme == access.Whole,
+		b: b, epochs: b.to - b.in.From,
+		times: spec.Scheme == access.Whole,
+		whole: spec.Scheme == access.Whole || spec.Shuffle == access.Given || spec.Subset != nil && len(b.in.Nodes) == 1,
 		width: uint(bits.Len(uint(len(b.in.Nodes)))),
 	}
 	r.perWord = 64 / int(r.width)
@@ -152,21 +157,24 @@ func (r *reads) read(row *row, k int) {
 			i := slices.IndexFunc(by[:n], func(y reader) bool { return y.node == int32(x.node) })
 			if i < 0 {
 				i, n = n, n+1
-				by[i] = reader{int32(x.node), x.epoch}
+				by[i] = reader{int32(x.node), x.first}
 			}
-			by[i].first = min(by[i].first, x.epoch)
-			count[x.node]++
-			total++
+			by[i].first = min(by[i].first, x.first)
+			count[x.node] += x.count
+			total += int(x.count)
 		}
 	}
 	row.by, row.total = row.by[:n], total
 }
 
-// readWhole reads a sample that every rank reads.
+// readWhole reads a sample where the table only counts.
 func (r *reads) readWhole(row *row, k int) {
 	row.by, row.total = row.by[:0], 0
 	for n, node := range r.b.in.Nodes {
-		c := r.entries[k-r.lo] * uint32(len(node.Ranks))
+		c := r.entries[k-r.lo]
+		if r.times {
+			c *= uint32(len(node.Ranks))
+		}
 		row.by = append(row.by, reader{node: int32(n)})
 		row.count[n] = c
 		row.total += int(c)
@@ -189,7 +197,7 @@ func (r *reads) load(lo int) {
 	} else {
 		clear(r.table)
 	}
-	twice := r.b.in.Stream.Delivered() > len(r.b.head)
+	twice := r.b.in.Stream.Repeats()
 	var mu sync.Mutex // guards r.repeats
 	var next atomic.Int64
 	var all sync.WaitGroup
@@ -212,7 +220,7 @@ func (r *reads) load(lo int) {
 							}
 							if twice && words[at]>>shift != 0 {
 								mu.Lock()
-								r.repeats[k] = append(r.repeats[k], repeat{int32(e), nodes[j]})
+								r.repeat(k, int32(e), nodes[j])
 								mu.Unlock()
 								continue
 							}
@@ -226,8 +234,18 @@ func (r *reads) load(lo int) {
 	all.Wait()
 	r.b.tidy()
 	for _, list := range r.repeats { // whichever epoch came first
-		slices.SortFunc(list, func(x, y repeat) int { return cmp.Or(cmp.Compare(x.epoch, y.epoch), cmp.Compare(x.node, y.node)) })
+		slices.SortFunc(list, func(x, y repeat) int { return cmp.Or(cmp.Compare(x.first, y.first), cmp.Compare(x.node, y.node)) })
 	}
+}
+
+// repeat notes a further read of a sample in an epoch.
+func (r *reads) repeat(k, epoch int32, node uint16) {
+	list := r.repeats[k]
+	if i := slices.IndexFunc(list, func(x repeat) bool { return x.node == node }); i >= 0 {
+		list[i].first, list[i].count = min(list[i].first, epoch), list[i].count+1
+		return
+	}
+	r.repeats[k] = append(list, repeat{epoch, 1, node})
 }
 
 // loadWhole counts, for all samples.
@@ -246,7 +264,7 @@ func (r *reads) loadWhole() {
 
 // Memory returns about how many bytes it takes to make a plan that counts reads (Frequency, Cooperative), the plan included.
 func Memory(in Input) int64 {
-	const perSample, perCopy = 64, 24
+	const perSample, perCopy, perRepeated, perRepeat = 64, 24, 64, 24
 	samples := int64(in.Stream.Spec().Samples)
 	epochs := in.Stream.Spec().Epochs
 	if epochs == 0 {
@@ -255,5 +273,9 @@ func Memory(in Input) int64 {
 	epochs -= in.From
 	perWord := 64 / bits.Len(uint(len(in.Nodes)))
 	words := samples * int64((epochs+perWord-1)/perWord)
-	return 8*min(words, tableWords) + samples*(perSample+perCopy)
+	memory := 8*min(words, tableWords) + samples*(perSample+perCopy)
+	if in.Stream.Spec().Subset != nil && len(in.Nodes) > 1 && in.Stream.Repeats() { // the map of repeats
+		memory += samples*perRepeated + perRepeat*min(samples*int64(len(in.Nodes)), int64(in.Stream.Delivered())*int64(epochs))
+	}
+	return memory
 }

@@ -45,9 +45,23 @@ func (m MinIO) Plan(in Input) (*Plan, error) {
 		return nil, err
 	}
 	b.keepAsRead(b.from(in.From))
+	b.keepLater()
 	p := b.finishInOrder(m.Name(), false)
 	p.CacheFirst = true
 	return p, in.ended()
+}
+
+// keepLater gives the room that is left to samples that no epoch reads which was given so far, by ID: a later one may.
+func (b *builder) keepLater() {
+	if !isGiven(b.in.Stream) {
+		return
+	}
+	node := int(b.nodeOf[0])
+	for k := 0; k < len(b.head) && b.open.room(node) >= b.least; k++ {
+		if size := b.in.Size(k); size <= b.open.room(node) && !b.has(node, int32(k)) {
+			b.keep(node, noClass, int32(k), never)
+		}
+	}
 }
 
 // keepAsRead gives nodes what they read in the lead, in that order, until they are full.

@@ -191,8 +191,12 @@ func (l Locality) Plan(in Input) (*Plan, error) {
 	return p, nil
 }
 
-// needClasses refuses nodes that have no room in their first `classes` classes, or several ranks.
+// needClasses refuses nodes that have no room in their first `classes` classes, or several ranks, and streams that are not
+// over the whole dataset.
 func needClasses(policy string, in *Input, classes int) error {
+	if isGiven(in.Stream) || in.Stream.Spec().Subset != nil {
+		return &Unsupported{policy, "it runs with orders of the whole dataset that are drawn from a seed"}
+	}
 	for n, node := range in.Nodes {
 		var room int64
 		for j, c := range node.Capacity {

@@ -29,6 +29,26 @@ func TestSimulatorOnly(t *testing.T) {
 	}
 }
 
+// TestNotOverParts: policies that change the order do so for whole datasets alone.
+func TestNotOverParts(t *testing.T) {
+	given, err := access.NewGiven(4, []int32{4}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := given.Give(0, []int32{3, 3, 1, 0}); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []*access.Stream{given, stream(t, access.Spec{Samples: 4, Subset: []int32{1, 2}, Epochs: 1, WorldSize: 1, GlobalBatch: 1})} {
+		in := Input{Stream: s, Nodes: nodes(1, 10), Size: func(int) int64 { return 1 }}
+		for _, p := range SimulatorPolicies()[1:] {
+			var unsupported *Unsupported
+			if _, err := p.Plan(in); !errors.As(err, &unsupported) {
+				t.Errorf("%s: %v", p.Name(), err)
+			}
+		}
+	}
+}
+
 // simulatorInput draws a job as the simulator has them: one rank per node.
 func simulatorInput(t *testing.T, seed uint64, share float64) Input {
 	r := rand.New(rand.NewPCG(seed, 2))
