@@ -11,7 +11,7 @@
 //	hub      node 0's half: a state machine without a network; decides who belongs
 //	agent    every node's half, node 0's too: the members as this node knows them
 //	session  one proven and sealed stream between an agent and the hub (server, dial)
-//	gossip   memberlist: who is alive, without node 0
+//	gossip   memberlist: who is alive, without node 0 (transport: its streams and datagrams)
 //
 // INVARIANTS. Nothing listens before Form is called, and nothing but loopback or the addresses
 // given. No byte about the job is sent to who has not proven knowledge of the secret. Limits are

@@ -155,7 +155,7 @@ func (a *agent) call(ctx context.Context, dialer *trackingDialer) *connect.BidiS
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true) // TLS is the dialer's
 	client := pb.NewControlClient(&http.Client{Transport: &http.Transport{
-		DialContext: dialer.dial, Protocols: protocols, DisableCompression: true,
+		DialContext: dialer.dial, Protocols: protocols, DisableCompression: true, MaxResponseHeaderBytes: 16 << 10,
 		HTTP2: &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTime},
 	}}, "http://"+a.o.Join, connect.WithReadMaxBytes(maxFrame), connect.WithAcceptCompression("gzip", nil, nil))
 	return client.Attend(ctx)

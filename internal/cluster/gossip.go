@@ -32,7 +32,7 @@ const (
 type gossip struct {
 	log       *slog.Logger
 	key       []byte
-	transport *memberlist.NetTransport
+	transport *transport
 	address   string // host:port; host empty: as others see this node
 
 	mu     sync.Mutex
@@ -60,7 +60,6 @@ func newGossip(ctx context.Context, o *Options, at, local string) (*gossip, erro
 	if local == "" && host == "" {
 		bind = []string{""}
 	}
-	logger := log.New(logWriter{o.Log}, "", 0)
 	ports := []int{port}
 	if o.gossipIsDefault && port != 0 {
 		ports = append(ports, 0) // nobody asked for this one, and the others are told which it is
@@ -68,7 +67,7 @@ func newGossip(ctx context.Context, o *Options, at, local string) (*gossip, erro
 	for _, p := range ports {
 		for _, b := range bind {
 			try := func() (err error) {
-				g.transport, err = listenGossip(b, p, logger)
+				g.transport, err = listenGossip(b, p, o)
 				return err
 			}
 			if o.gossipIsDefault {
@@ -88,12 +87,12 @@ func newGossip(ctx context.Context, o *Options, at, local string) (*gossip, erro
 	if err != nil {
 		return nil, refuse(err)
 	}
-	g.address = net.JoinHostPort(host, strconv.Itoa(g.transport.GetAutoBindPort()))
+	g.address = net.JoinHostPort(host, strconv.Itoa(g.transport.port()))
 	return g, nil
 }
 
 // listenGossip binds TCP and UDP to one port; any, if port is 0. Host empty: everywhere.
-func listenGossip(host string, port int, logger *log.Logger) (t *memberlist.NetTransport, err error) {
+func listenGossip(host string, port int, o *Options) (t *transport, err error) {
 	hosts := []string{host}
 	if host == "" {
 		hosts = []string{"::", "0.0.0.0"}
@@ -104,8 +103,7 @@ func listenGossip(host string, port int, logger *log.Logger) (t *memberlist.NetT
 	}
 	for range tries {
 		for _, h := range hosts {
-			c := &memberlist.NetTransportConfig{BindAddrs: []string{h}, BindPort: port, Logger: logger}
-			if t, err = memberlist.NewNetTransport(c); err == nil {
+			if t, err = listenTransport(h, port, o.Secret, o.Job, o.Nodes); err == nil {
 				return t, nil
 			}
 		}

@@ -200,9 +200,22 @@ func FuzzHub(f *testing.F) {
 		{Kind: &pb.Message_Member{Member: &pb.Member{Node: 1 << 31, Gossip: "x"}}},
 		{Kind: &pb.Message_Complete{Complete: &pb.Complete{}}},
 		{Kind: &pb.Message_Status{}},
+		{Kind: &pb.Message_Welcome{Welcome: &pb.Welcome{Broadcast: []byte{1}}}},
+		{Kind: &pb.Message_Accepted{Accepted: &pb.Accepted{RemainingMs: 1 << 62}}},
+		{Kind: &pb.Message_Abort{Abort: &pb.Failure{Kind: "late", Detail: []byte(`{}`)}}},
+		{Kind: &pb.Message_Down{Down: &pb.Down{Node: 1, Instance: "a"}}},
+		{Kind: &pb.Message_Ping{Ping: &pb.Ping{}}},
+		{Kind: &pb.Message_Go{Go: &pb.Go{}}},
+		{Kind: &pb.Message_Leave{Leave: &pb.Leave{}}},
+		{Kind: &pb.Message_Withdraw{Withdraw: &pb.Withdraw{}}},
+		{Kind: &pb.Message_Gathered{Gathered: &pb.Gathered{Id: 1}}},
+		{Kind: &pb.Message_Question{Question: &pb.Question{}}},
+		{Kind: &pb.Message_Answer{Answer: &pb.Answer{}}},
 	} {
 		b, _ := proto.Marshal(m)
 		f.Add(b, b)
+		ready, _ := proto.Marshal(readyMessage)
+		f.Add(ready, b)
 	}
 	f.Fuzz(func(t *testing.T, first, second []byte) {
 		d := newDesk(2)

@@ -16,6 +16,10 @@ const (
 	labelUp     = "hdmlp cluster 1: node to node 0"
 	labelDown   = "hdmlp cluster 1: node 0 to node"
 	labelGossip = "hdmlp cluster 1: gossip"
+
+	labelStream   = "hdmlp cluster 1: gossip streams"
+	labelDialler  = "hdmlp cluster 1: proof of who dials a gossip stream"
+	labelListener = "hdmlp cluster 1: proof of who listens for gossip streams"
 )
 
 // derive is HMAC-SHA256 under the secret of the label and the parts, each behind its length.

@@ -10,6 +10,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/hdmlp/hdmlp/internal/admission"
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
 )
 
@@ -17,15 +18,19 @@ const (
 	handshakeTime = 10 * time.Second
 	pingAfter     = 10 * time.Second // of silence on a connection
 	pingTime      = 15 * time.Second // without an answer: the connection is gone
-	strangers     = 64               // handshakes at a time, beside one per node
+	greetingBytes = 64 << 10         // that may come before the proof: of HTTP/2, and of TLS with its certificates
 	whatControl   = "control"
 )
 
 // server lets nodes into the hub by network.
 type server struct {
-	agent  *agent
-	hub    *hub
-	places chan struct{}
+	agent *agent
+	hub   *hub
+}
+
+// pendingLimits are those of connections that have not proved yet that they know the secret, at a port that all nodes may connect to at once.
+func pendingLimits(nodes int, bytes int64) admission.Limits {
+	return admission.Limits{Total: 192 + min(nodes, 1024), PerAddress: 64, Time: proofTime, Bytes: bytes}
 }
 
 // serve makes a the agent of node 0: it listens for the others, until stop, or halt, which lets
@@ -49,7 +54,7 @@ func serve(ctx context.Context, a *agent) (stop, halt func(), err error) {
 	a.hub.check, a.hub.notify = a.check, a.o.Refused
 	detach := a.attachLocal(own)
 
-	s := &server{a, a.hub, make(chan struct{}, strangers+a.o.Nodes)}
+	s := &server{a, a.hub}
 	mux := http.NewServeMux()
 	mux.Handle(pb.NewControlHandler(s, connect.WithReadMaxBytes(maxFrame), connect.WithCompression("gzip", nil, nil)))
 	protocols := new(http.Protocols)
@@ -57,10 +62,10 @@ func serve(ctx context.Context, a *agent) (stop, halt func(), err error) {
 	web := &http.Server{
 		Handler: withDeadlines(mux), Protocols: protocols, ReadHeaderTimeout: handshakeTime, IdleTimeout: handshakeTime,
 		MaxHeaderBytes: 16 << 10, ErrorLog: log.New(logWriter{a.o.Log}, "", 0),
-		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: 4, SendPingTimeout: pingAfter, PingTimeout: pingTime},
+		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: 1, MaxReadFrameSize: 16 << 10, SendPingTimeout: pingAfter, PingTimeout: pingTime},
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, visitorKey{}, c) },
 	}
-	door := &entrance{listener, a.o.TLS, func(address, why string) { a.hub.refuse(address, &TLSError{0, address, why}) }}
+	door := &entrance{admission.Listen(listener, pendingLimits(a.o.Nodes, greetingBytes)), a.o.TLS, func(address, why string) { a.hub.refuse(address, &TLSError{0, address, why}) }}
 	a.tasks.Go(func() {
 		if err := web.Serve(door); !errors.Is(err, http.ErrServerClosed) {
 			a.fail(refusal(0, whatControl, a.o.Listen, err))
@@ -145,16 +150,10 @@ func (s *server) Attend(ctx context.Context, st *connect.BidiStream[pb.Frame, pb
 	if !s.agent.task(func() { <-over }) {
 		return connect.NewError(connect.CodeUnavailable, ErrClosed)
 	}
-	select {
-	case s.places <- struct{}{}:
-	default:
-		return connect.NewError(connect.CodeResourceExhausted, errors.New("too many handshakes at a time"))
-	}
 	deadlines := ctx.Value(deadlinesKey{}).(*http.ResponseController)
 	_ = deadlines.SetReadDeadline(time.Now().Add(handshakeTime))
 	seen := st.Peer().Addr
 	c, reg, err := s.meet(ctx, st)
-	<-s.places
 	if err != nil {
 		return s.turnAway(seen, err)
 	}
@@ -189,11 +188,12 @@ func (s *server) Attend(ctx context.Context, st *connect.BidiStream[pb.Frame, pb
 
 // meet is the handshake, and the first message.
 func (s *server) meet(ctx context.Context, st stream) (*session, *pb.Register, error) {
-	session, err := bound(ctx.Value(visitorKey{}).(*visitor).Conn)
+	v := ctx.Value(visitorKey{}).(*visitor)
+	session, err := bound(v.Conn)
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := admit(st, s.agent.o.Secret, session)
+	c, err := admit(st, s.agent.o.Secret, session, v.admit)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -16,6 +16,7 @@ import (
 const (
 	protocolVersion = 1
 	nonceSize       = 32
+	proofSize       = 32
 	maxPart         = 64 << 10             // of a message, in one frame
 	maxFrame        = maxPart + 2<<10      // a frame
 	maxMessage      = 2*MaxPayload + 1<<20 // a message, put together
@@ -121,8 +122,8 @@ func greet(s stream, secret []byte, node int, bound func() ([]byte, error)) (*se
 	return newSession(s, secret, node, mine, theirs, false), nil
 }
 
-// admit is node 0's side.
-func admit(s stream, secret, bound []byte) (*session, error) {
+// admit is node 0's side. proved is called once the node has proved itself, before it can know so; its error ends the handshake.
+func admit(s stream, secret, bound []byte, proved func() error) (*session, error) {
 	f, err := s.Receive()
 	if err != nil {
 		return nil, err
@@ -147,6 +148,9 @@ func admit(s stream, secret, bound []byte) (*session, error) {
 	}
 	if !hmac.Equal(f.GetProof().GetMac(), prove(secret, labelJoin, theirs, mine, n, bound)) {
 		return nil, stranger(n)
+	}
+	if err := proved(); err != nil {
+		return nil, err
 	}
 	proof := &pb.Proof{Node: n, Mac: prove(secret, labelAccept, theirs, mine, n, bound)}
 	if err := s.Send(&pb.Frame{Kind: &pb.Frame_Proof{Proof: proof}}); err != nil {

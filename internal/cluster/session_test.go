@@ -46,7 +46,7 @@ func shake(node, zero *pipe, nodes, zeros []byte) (n, z *session, nodeErr, zeroE
 		close(node.out)
 	})
 	both.Go(func() {
-		z, zeroErr = admit(zero, zeros, nil)
+		z, zeroErr = admit(zero, zeros, nil, func() error { return nil })
 		close(zero.out)
 	})
 	both.Wait()

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/admission"
 )
 
 // TLS is beneath HTTP/2, which is always spoken with prior knowledge: so both sides run its handshake
@@ -32,9 +34,9 @@ const (
 	onlyThere = "that node asks for TLS, this one does not: set tls to the same on all nodes"
 )
 
-// entrance is node 0's listener. refused is told of who came in and can not talk with this node by TLS.
+// entrance is node 0's listener, which takes in who has not proved yet to know the secret. refused is told of who came in and can not talk with this node by TLS.
 type entrance struct {
-	net.Listener
+	*admission.Listener
 	tls     *tls.Config
 	refused func(address, why string)
 }
@@ -44,7 +46,7 @@ func (e *entrance) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &visitor{Conn: c, raw: c, entrance: e}
+	v := &visitor{Conn: c, raw: c.(*admission.Conn), entrance: e}
 	if e.tls != nil {
 		v.Conn = tls.Server(c, e.tls)
 	}
@@ -54,10 +56,13 @@ func (e *entrance) Accept() (net.Conn, error) {
 // visitor is a connection that came in.
 type visitor struct {
 	net.Conn
-	raw      net.Conn
+	raw      *admission.Conn
 	entrance *entrance
 	met      bool // Read was called; of the reader
 }
+
+// admit: who came in has proved to know the secret. A connection is admitted once; streams do not follow each other on one.
+func (v *visitor) admit() error { return v.raw.Admit() }
 
 // Read finds out first whether both sides mean the same by TLS.
 func (v *visitor) Read(b []byte) (int, error) {

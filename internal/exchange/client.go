@@ -104,18 +104,19 @@ func (c *Client) Connect(ctx context.Context) error {
 	return err
 }
 
-// Fetch fills dst, whose length must be the sample's, with sample id. It returns
-// a *FetchError that tells what to do; then dst holds anything. Any number
-// of calls may be under way.
-func (c *Client) Fetch(ctx context.Context, id int32, dst []byte) error {
+// Fetch fills dst, whose length must be the sample's, with sample id, and returns
+// its digest: that of the peer's Holder, which dst was compared with. The error is a
+// *FetchError that tells what to do; then dst holds anything. Any number of calls
+// may be under way.
+func (c *Client) Fetch(ctx context.Context, id int32, dst []byte) (digest uint32, err error) {
 	if id < 0 || len(dst) > MaxSample {
-		return &FetchError{Peer: c.peer, ID: id, Kind: ErrNotHeld, Err: fmt.Errorf("IDs are not negative, and samples have %d bytes at most; this one has %d", MaxSample, len(dst))}
+		return 0, &FetchError{Peer: c.peer, ID: id, Kind: ErrNotHeld, Err: fmt.Errorf("IDs are not negative, and samples have %d bytes at most; this one has %d", MaxSample, len(dst))}
 	}
 	for attempt := 1; ; attempt++ {
 		l, err := c.link(ctx)
 		if err == nil {
-			if err = l.fetch(ctx, id, dst); err == nil {
-				return nil
+			if digest, err = l.fetch(ctx, id, dst); err == nil {
+				return digest, nil
 			}
 			if err == errBroken {
 				if attempt == 1 {
@@ -125,7 +126,7 @@ func (c *Client) Fetch(ctx context.Context, id int32, dst []byte) error {
 			}
 		}
 		c.failed.Add(1)
-		return &FetchError{Peer: c.peer, ID: id, Kind: kindOf(err), Err: err}
+		return 0, &FetchError{Peer: c.peer, ID: id, Kind: kindOf(err), Err: err}
 	}
 }
 

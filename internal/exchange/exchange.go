@@ -79,20 +79,21 @@ func (e *FetchError) Unwrap() []error {
 	return []error{e.Kind, e.Err}
 }
 
-// Holder is what a node serves from. A sample's bytes never change while a
-// Server has the Holder. Methods are called from many goroutines.
+// Holder is what a node serves from. A sample's digest (package digest) is taken when its bytes were read from the
+// source: the Server computes none, and so whoever receives bytes that have rotted since finds out. Methods are called
+// from many goroutines.
 type Holder interface {
 	// Held gives the sample where it lies, if it lies in memory and can be had
-	// without waiting. The bytes must stay as they are until the Server is
-	// closed. It must return at once; (nil, false) sends the request to Sample.
-	Held(id int32) (data []byte, held bool)
+	// without waiting, and its digest. The bytes must stay as they are until the Server is
+	// closed. It must return at once; false sends the request to Sample.
+	Held(id int32) (data []byte, digest uint32, held bool)
 	// Sample calls send once with the sample's bytes, which must stay as they
-	// are until send returns: when they were written, or the peer is gone. It
+	// are until send returns: when they were written, or the peer is gone, and their digest. It
 	// may take as long as a read from the source does, and ends early when ctx
 	// does: the peer no longer wants the sample. An error that is
 	// ErrNotHeld tells the peer so; any other says that the sample could not be
 	// read, and its text is sent along.
-	Sample(ctx context.Context, id int32, send func(data []byte) error) error
+	Sample(ctx context.Context, id int32, send func(data []byte, digest uint32) error) error
 }
 
 // ReadAhead is implemented by Holders that want to know what a peer is going to

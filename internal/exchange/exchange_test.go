@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/digest"
 	"go.uber.org/goleak"
 )
 
@@ -46,14 +47,23 @@ func newHolder(sizes ...int) *holder {
 	return h
 }
 
-func (h *holder) Held(id int32) ([]byte, bool) {
+func (h *holder) Held(id int32) ([]byte, uint32, bool) {
 	if int(id) >= len(h.samples) || id%2 == 1 {
-		return nil, false
+		return nil, 0, false
 	}
-	return h.samples[id], true
+	return h.samples[id], digest.Of(h.samples[id]), true
 }
 
-func (h *holder) Sample(ctx context.Context, id int32, send func([]byte) error) error {
+// fetched fetches a sample, whose digest must be that of its bytes.
+func fetched(c *Client, ctx context.Context, id int32, dst []byte) error {
+	sum, err := c.Fetch(ctx, id, dst)
+	if err == nil && sum != digest.Of(dst) {
+		err = fmt.Errorf("sample %d: another digest, %x", id, sum)
+	}
+	return err
+}
+
+func (h *holder) Sample(ctx context.Context, id int32, send func([]byte, uint32) error) error {
 	if int(id) >= len(h.samples) {
 		return fmt.Errorf("it is not mine: %w", ErrNotHeld)
 	}
@@ -63,7 +73,7 @@ func (h *holder) Sample(ctx context.Context, id int32, send func([]byte) error) 
 		}
 	}
 	lent := bytes.Clone(h.samples[id])
-	err := send(lent)
+	err := send(lent, digest.Of(lent))
 	clear(lent) // whoever still sends it sends zeros
 	return err
 }
@@ -183,7 +193,7 @@ func TestFetch(t *testing.T) {
 				for id, size := range sizes {
 					all.Go(func() {
 						dst := make([]byte, size)
-						if err := c.Fetch(context.Background(), int32(id), dst); err != nil {
+						if err := fetched(c, context.Background(), int32(id), dst); err != nil {
 							t.Error(err)
 						} else if !bytes.Equal(dst, h.samples[id]) {
 							t.Errorf("sample %d is not what it was", id)
@@ -221,7 +231,7 @@ func testAnswersOtherThanTheSample(t *testing.T, ln net.Listener, dial dialer) {
 		size int
 		kind error
 	}{{0, 10, nil}, {0, 11, ErrCorrupt}, {1, 9, ErrCorrupt}, {3, 10, ErrFailed}, {4, 10, ErrNotHeld}, {2_000_000_000, 10, ErrNotHeld}, {-1, 10, ErrNotHeld}, {1, 10, nil}} {
-		err := c.Fetch(context.Background(), test.id, make([]byte, test.size))
+		err := fetched(c, context.Background(), test.id, make([]byte, test.size))
 		var said *FetchError
 		if !errors.Is(err, test.kind) || (err != nil && (!errors.As(err, &said) || said.ID != test.id || said.Kind != test.kind)) {
 			t.Errorf("sample %d with %d bytes: %v, not %v", test.id, test.size, err, test.kind)
@@ -270,7 +280,7 @@ func TestLeaving(t *testing.T) {
 					for range 30 {
 						ctx, cancel := context.WithTimeout(context.Background(), time.Duration(r.IntN(3000))*time.Microsecond)
 						id := int32(r.IntN(3))
-						err := c.Fetch(ctx, id, dst)
+						err := fetched(c, ctx, id, dst)
 						cancel()
 						if err == nil {
 							if !bytes.Equal(dst, h.samples[id]) {
@@ -284,7 +294,7 @@ func TestLeaving(t *testing.T) {
 						copy(dst, mark)
 						// Whatever is still to come comes before this does.
 						other := make([]byte, size)
-						if err := c.Fetch(context.Background(), 0, other); err != nil {
+						if err := fetched(c, context.Background(), 0, other); err != nil {
 							t.Error(err)
 						}
 						if !bytes.Equal(dst, mark) {
@@ -322,12 +332,12 @@ func testTurns(t *testing.T, ln net.Listener, dial dialer) {
 	greedy := client(t, dial, ClientOptions{})
 	var all sync.WaitGroup
 	for id := int32(1); id < 200; id += 2 {
-		all.Go(func() { greedy.Fetch(context.Background(), id, nil) })
+		all.Go(func() { fetched(greedy, context.Background(), id, nil) })
 	}
 	waitFor(t, func() bool { return inFlight(s, 1) == 100 })
 	modest := NewClient(node(2), 0, dial, ClientOptions{})
 	defer modest.Close()
-	all.Go(func() { modest.Fetch(context.Background(), 201, nil) })
+	all.Go(func() { fetched(modest, context.Background(), 201, nil) })
 	waitFor(t, func() bool { return inFlight(s, 2) == 1 })
 	close(gate)
 	all.Wait()
@@ -379,7 +389,7 @@ func testCancelReachesHolder(t *testing.T, ln net.Listener, dial dialer) {
 	c := client(t, dial, ClientOptions{})
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { <-began; cancel() }()
-	if err := c.Fetch(ctx, 1, make([]byte, 1)); !errors.Is(err, context.Canceled) {
+	if err := fetched(c, ctx, 1, make([]byte, 1)); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	<-ended
@@ -402,7 +412,7 @@ func TestReconnect(t *testing.T) {
 	}, ClientOptions{})
 	dst := make([]byte, 112640)
 	for range 5 {
-		if err := c.Fetch(context.Background(), 0, dst); err != nil {
+		if err := fetched(c, context.Background(), 0, dst); err != nil {
 			t.Fatal(err)
 		}
 		mu.Lock()
@@ -419,18 +429,18 @@ func testClose(t *testing.T, ln net.Listener, dial dialer) {
 	s := serve(t, ln, node(0), h, ServerOptions{})
 	c := client(t, dial, ClientOptions{})
 	failed := make(chan error, 1)
-	go func() { failed <- c.Fetch(context.Background(), 1, make([]byte, 1)) }()
+	go func() { failed <- fetched(c, context.Background(), 1, make([]byte, 1)) }()
 	waitFor(t, func() bool { return inFlight(s, 1) == 1 })
 	c.Close()
 	if err := <-failed; !errors.Is(err, ErrClosed) {
 		t.Error(err)
 	}
-	if err := c.Fetch(context.Background(), 0, make([]byte, 1)); !errors.Is(err, ErrClosed) {
+	if err := fetched(c, context.Background(), 0, make([]byte, 1)); !errors.Is(err, ErrClosed) {
 		t.Error(err)
 	}
 	s.Close()
 	other := client(t, dial, ClientOptions{Timeout: time.Second})
-	if err := other.Fetch(context.Background(), 0, make([]byte, 1)); !errors.Is(err, ErrUnavailable) {
+	if err := fetched(other, context.Background(), 0, make([]byte, 1)); !errors.Is(err, ErrUnavailable) {
 		t.Error(err)
 	}
 }
@@ -443,7 +453,7 @@ func TestAllocations(t *testing.T) {
 	for _, id := range []int32{0, 2} {
 		dst := make([]byte, []int{112640, 0, 3072}[id])
 		fetch := func() {
-			if err := c.Fetch(context.Background(), id, dst); err != nil {
+			if err := fetched(c, context.Background(), id, dst); err != nil {
 				t.Fatal(err)
 			}
 		}

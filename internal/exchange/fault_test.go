@@ -22,7 +22,7 @@ func crook(ctx context.Context, p *pipes, behave func(conn net.Conn, requests fu
 		}
 		go func() {
 			defer conn.Close()
-			if _, _, err := node(0).welcome(ctx, conn, 16, time.Second, func(int) bool { return true }); err != nil {
+			if _, _, err := node(0).welcome(ctx, conn, 16, time.Second, func(int) error { return nil }); err != nil {
 				return
 			}
 			var waiting []request
@@ -114,7 +114,7 @@ func TestCrooks(t *testing.T) {
 				go crook(t.Context(), p, test.behave)
 				c := NewClient(node(1), 0, p.dial, ClientOptions{Timeout: 2 * time.Second, Window: 16})
 				began := time.Now()
-				err := c.Fetch(t.Context(), 3, make([]byte, size))
+				err := fetched(c, t.Context(), 3, make([]byte, size))
 				var said *FetchError
 				if !errors.Is(err, test.kind) || !errors.As(err, &said) || said.Kind != test.kind {
 					t.Errorf("%v, not %v", err, test.kind)
@@ -140,9 +140,9 @@ func TestOneSlowSample(t *testing.T) {
 		go s.Serve(t.Context(), p)
 		c := NewClient(node(1), 0, p.dial, ClientOptions{Timeout: 2 * time.Second})
 		slow := make(chan error, 1)
-		go func() { slow <- c.Fetch(t.Context(), 1, make([]byte, 10)) }()
+		go func() { slow <- fetched(c, t.Context(), 1, make([]byte, 10)) }()
 		for range 40 {
-			if err := c.Fetch(t.Context(), 2, make([]byte, 10)); err != nil {
+			if err := fetched(c, t.Context(), 2, make([]byte, 10)); err != nil {
 				t.Error(err)
 			}
 			time.Sleep(100 * time.Millisecond)
@@ -177,7 +177,7 @@ func TestIdle(t *testing.T) {
 			return line, err
 		}, ClientOptions{})
 		for range 10 {
-			if err := c.Fetch(t.Context(), 0, make([]byte, 10)); err != nil {
+			if err := fetched(c, t.Context(), 0, make([]byte, 10)); err != nil {
 				t.Error(err)
 			}
 			time.Sleep(10 * time.Minute)
@@ -305,7 +305,7 @@ func TestFaults(t *testing.T) {
 							ctx, cancel = context.WithTimeout(t.Context(), time.Duration(r.IntN(int(time.Second))))
 						}
 						began := time.Now()
-						err := c.Fetch(ctx, id, dst)
+						err := fetched(c, ctx, id, dst)
 						cancel()
 						if took := time.Since(began); took > 12*time.Second {
 							t.Errorf("sample %d took %v: %v", id, took, err)
@@ -325,7 +325,7 @@ func TestFaults(t *testing.T) {
 			well = true
 			mu.Unlock()
 			wellAgain := time.Now()
-			for c.Fetch(t.Context(), 0, make([]byte, sizes[0])) != nil || c.Fetch(t.Context(), 4, make([]byte, sizes[4])) != nil {
+			for fetched(c, t.Context(), 0, make([]byte, sizes[0])) != nil || fetched(c, t.Context(), 4, make([]byte, sizes[4])) != nil {
 				if time.Since(wellAgain) > 5*time.Minute {
 					t.Fatal("fetches fail although the line is well")
 				}
@@ -380,7 +380,7 @@ func TestClientsThatDoNotKeepToTheRules(t *testing.T) {
 					t.Error(err)
 				}
 				c := NewClient(node(1), 0, p.dial, ClientOptions{})
-				if err := c.Fetch(t.Context(), 0, make([]byte, 10)); err != nil {
+				if err := fetched(c, t.Context(), 0, make([]byte, 10)); err != nil {
 					t.Error(err)
 				}
 				c.Close()
@@ -416,7 +416,7 @@ func TestDeafClient(t *testing.T) {
 		c := NewClient(node(1), 0, p.dial, ClientOptions{})
 		began := time.Now()
 		for id := range int32(64) {
-			if err := c.Fetch(t.Context(), id, nil); err != nil {
+			if err := fetched(c, t.Context(), id, nil); err != nil {
 				t.Error(err)
 			}
 		}
@@ -466,7 +466,7 @@ func TestPeerIsBack(t *testing.T) {
 			change("leads there")
 			c.Reconnect()
 			began := time.Now()
-			if err := c.Fetch(t.Context(), 0, make([]byte, 10)); err != nil || time.Since(began) > time.Millisecond {
+			if err := fetched(c, t.Context(), 0, make([]byte, 10)); err != nil || time.Since(began) > time.Millisecond {
 				t.Errorf("%s: after %v: %v", when, time.Since(began), err)
 			}
 		}
@@ -475,7 +475,7 @@ func TestPeerIsBack(t *testing.T) {
 		change("refuses")
 		c.Reconnect()
 		time.Sleep(2 * time.Hour) // pauses have become long
-		if err := c.Fetch(t.Context(), 0, make([]byte, 10)); !errors.Is(err, ErrUnavailable) {
+		if err := fetched(c, t.Context(), 0, make([]byte, 10)); !errors.Is(err, ErrUnavailable) {
 			t.Error(err)
 		}
 		fetch("in a pause")
@@ -489,7 +489,7 @@ func TestPeerIsBack(t *testing.T) {
 		line.silent = true
 		line.mu.Unlock()
 		waits := make(chan error, 1)
-		go func() { waits <- c.Fetch(t.Context(), 0, make([]byte, 10)) }()
+		go func() { waits <- fetched(c, t.Context(), 0, make([]byte, 10)) }()
 		synctest.Wait()
 		fetch("with a connection that leads nowhere")
 		if err := <-waits; err != nil {

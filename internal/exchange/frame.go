@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+
+	"github.com/hdmlp/hdmlp/internal/digest"
 )
 
 // Version of the frames and of the handshake.
 //
 //   - 1: first version.
-const Version = 1
+//   - 2: payloads are summed by the samples' digest, which was a CRC-32C.
+const Version = 2
 
 // A frame is a header and a payload. All integers are little-endian:
 //
@@ -20,7 +23,7 @@ const Version = 1
 //	4  tag
 //	4  sample
 //	4  length of the payload
-//	4  CRC-32C of the payload and then of the 16 bytes above
+//	4  CRC-32C of the 16 bytes above, begun with the payload's digest
 //
 // That the payload comes first in the sum lets a sender sum a sample once, and
 // send it with any header.
@@ -81,7 +84,7 @@ type header struct {
 	sum    uint32
 }
 
-// put writes h into b; payload is the payload's CRC-32C.
+// put writes h into b; payload is the payload's digest.
 func (h header) put(b []byte, payload uint32) {
 	_ = b[headerSize-1]
 	b[0], b[1], b[2], b[3] = byte(h.kind), byte(h.code), 0, 0
@@ -168,6 +171,6 @@ func appendFrame(b []byte, h header, payload []byte) []byte {
 	h.length = uint32(len(payload))
 	at := len(b)
 	b = append(b, make([]byte, headerSize)...)
-	h.put(b[at:], crc32.Checksum(payload, castagnoli))
+	h.put(b[at:], digest.Of(payload))
 	return append(b, payload...)
 }

@@ -47,7 +47,12 @@ const (
 	accepted      = 0
 	refusedSecret = 1
 	refusedBusy   = 2
+
+	// What may be read from a client before it has proved itself: the HELLO and the proof, TLS and its certificates.
+	pendingBytes = 64 << 10
 )
+
+var errBusy = errors.New("as many connections of the node as are allowed")
 
 // HandshakeError is a difference between two nodes that must not be. It is an
 // ErrRefused.
@@ -223,9 +228,9 @@ func (id Identity) greet(ctx context.Context, conn net.Conn, peer, window int, p
 }
 
 // welcome runs the server's side, and returns the client's node and the window.
-// admit is asked when the client has proved itself, and says whether there is
-// room for it.
-func (id Identity) welcome(ctx context.Context, conn net.Conn, window int, patience time.Duration, admit func(node int) bool) (node, granted int, err error) {
+// admit is asked when the client has proved itself, before it can know so, and says why it can not be taken in:
+// errBusy, if there is no room for it.
+func (id Identity) welcome(ctx context.Context, conn net.Conn, window int, patience time.Duration, admit func(node int) error) (node, granted int, err error) {
 	err = bounded(ctx, conn, patience, func() error {
 		theirs, got, err := readHello(conn)
 		if err != nil {
@@ -251,12 +256,13 @@ func (id Identity) welcome(ctx context.Context, conn net.Conn, window int, patie
 			return err
 		}
 		var verdict [verdictSize]byte
-		switch {
-		case !hmac.Equal(proved[:], proof(id.Secret, roleClient, got, sent, bound)):
+		if !hmac.Equal(proved[:], proof(id.Secret, roleClient, got, sent, bound)) {
 			verdict[0], err = refusedSecret, &HandshakeError{What: "secret"}
-		case !admit(theirs.node):
+		} else if err = admit(theirs.node); err == errBusy {
 			verdict[0], err = refusedBusy, fmt.Errorf("%w: node %d has as many connections as are allowed", ErrUnavailable, theirs.node)
-		default:
+		} else if err != nil {
+			return err
+		} else {
 			copy(verdict[1:], proof(id.Secret, roleServer, got, sent, bound))
 			node, granted = theirs.node, min(window, theirs.window)
 		}

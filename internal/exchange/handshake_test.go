@@ -12,11 +12,14 @@ import (
 	"io"
 	"math/big"
 	"net"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/admission"
 )
 
 // TestDifferences: both sides name what differs, and nothing is served.
@@ -41,7 +44,7 @@ func TestDifferences(t *testing.T) {
 			test.change(&id)
 			c := NewClient(id, test.peer, dial, ClientOptions{})
 			defer c.Close()
-			for side, err := range map[string]error{"client": c.Fetch(context.Background(), 0, make([]byte, 1)), "server": <-refused} {
+			for side, err := range map[string]error{"client": fetched(c, context.Background(), 0, make([]byte, 1)), "server": <-refused} {
 				var differs *HandshakeError
 				if !errors.Is(err, ErrRefused) || !errors.As(err, &differs) || differs.What != test.what {
 					t.Errorf("the %s says: %v", side, err)
@@ -63,7 +66,7 @@ func TestOtherVersion(t *testing.T) {
 	}()
 	_, err := node(1).greet(context.Background(), mine, 0, 1, time.Second)
 	var differs *HandshakeError
-	if !errors.As(err, &differs) || differs.What != "version" || differs.Theirs != "7" || differs.Mine != "1" {
+	if !errors.As(err, &differs) || differs.What != "version" || differs.Theirs != "7" || differs.Mine != "2" {
 		t.Error(err)
 	}
 }
@@ -129,12 +132,20 @@ func (t tee) Write(b []byte) (int, error) {
 	return t.Conn.Write(b)
 }
 
-// TestStrangers: those who say nothing are bounded in number and in time.
-func TestStrangers(t *testing.T) {
+// TestPending: those who say nothing are bounded in number and in time, and keep nobody out.
+func TestPending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipes()
-		var refused atomic.Int32
-		s := NewServer(node(0), newHolder(1), ServerOptions{Strangers: 3, Timeout: 5 * time.Second, Refused: func(net.Addr, error) { refused.Add(1) }})
+		var refused, crowded, late atomic.Int32
+		s := NewServer(node(0), newHolder(1), ServerOptions{Pending: 3, PendingTime: 5 * time.Second, Refused: func(_ net.Addr, err error) {
+			refused.Add(1)
+			if errors.Is(err, admission.ErrCrowded) {
+				crowded.Add(1)
+			}
+			if errors.Is(err, admission.ErrTime) || errors.Is(err, os.ErrDeadlineExceeded) {
+				late.Add(1)
+			}
+		}})
 		go s.Serve(t.Context(), p)
 		for range 5 {
 			conn, err := p.dial(t.Context())
@@ -144,17 +155,17 @@ func TestStrangers(t *testing.T) {
 			defer conn.Close()
 		}
 		synctest.Wait()
-		if got := refused.Load(); got != 2 {
-			t.Errorf("%d were refused at once, not 2", got)
+		if got := crowded.Load(); got != 2 || refused.Load() != 2 {
+			t.Errorf("%d made room for others, of %d that were refused; not 2", got, refused.Load())
+		}
+		c := NewClient(node(1), 0, p.dial, ClientOptions{})
+		if err := fetched(c, t.Context(), 0, make([]byte, 1)); err != nil {
+			t.Error("with all places taken:", err)
 		}
 		time.Sleep(5 * time.Second) // in the bubble
 		synctest.Wait()
-		if got := refused.Load(); got != 5 {
-			t.Errorf("%d were refused in the end, not 5", got)
-		}
-		c := NewClient(node(1), 0, p.dial, ClientOptions{})
-		if err := c.Fetch(t.Context(), 0, make([]byte, 1)); err != nil {
-			t.Error(err)
+		if got := late.Load(); got != 2 || refused.Load() != 5 {
+			t.Errorf("%d took too long, and %d were refused, not 2 and 5", got, refused.Load())
 		}
 		c.Close()
 		s.Close()
@@ -224,7 +235,7 @@ func TestTLS(t *testing.T) {
 			if c.serverSays == "" {
 				for id, want := range h.samples {
 					dst := make([]byte, len(want))
-					if err := client.Fetch(context.Background(), int32(id), dst); err != nil || !bytes.Equal(dst, want) {
+					if err := fetched(client, context.Background(), int32(id), dst); err != nil || !bytes.Equal(dst, want) {
 						t.Error("not the sample:", err)
 					}
 				}
@@ -261,7 +272,7 @@ func TestOnTheWire(t *testing.T) {
 			conn, err := dial(ctx)
 			return tapped{conn, &passed}, err
 		}, ClientOptions{})
-		if err := client.Fetch(context.Background(), 0, make([]byte, 3072)); err != nil {
+		if err := fetched(client, context.Background(), 0, make([]byte, 3072)); err != nil {
 			t.Error(err)
 		}
 		client.Close()

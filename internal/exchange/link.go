@@ -5,12 +5,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"net"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/digest"
 )
 
 // errBroken: the connection ended under a call that was not the reason for it.
@@ -111,8 +112,8 @@ func (l *link) fail(err error) {
 	}
 }
 
-// fetch asks for one sample. Errors without a kind are the context's.
-func (l *link) fetch(ctx context.Context, id int32, dst []byte) error {
+// fetch asks for one sample, and returns its digest. Errors without a kind are the context's.
+func (l *link) fetch(ctx context.Context, id int32, dst []byte) (sum uint32, err error) {
 	var tag uint32
 	select {
 	case tag = <-l.free:
@@ -120,36 +121,35 @@ func (l *link) fetch(ctx context.Context, id int32, dst []byte) error {
 		select {
 		case tag = <-l.free:
 		case <-ctx.Done():
-			return ctx.Err()
+			return 0, ctx.Err()
 		case <-l.dead:
-			return errBroken
+			return 0, errBroken
 		}
 	}
 	c := &l.calls[tag]
 	l.flying.Add(1)
 	if !l.send(c, id, dst) {
 		l.flying.Add(-1)
-		return errBroken
+		return 0, errBroken
 	}
-	var err error
 	select {
 	case err = <-c.done:
 	case <-ctx.Done():
 		if !c.leave() {
 			l.cancel(c)
-			return ctx.Err()
+			return 0, ctx.Err()
 		}
 		err = <-c.done
 	}
 	if err == nil {
-		if !sealed(c.head[:], crc32.Checksum(dst, castagnoli)) {
+		if sum = digest.Of(dst); !sealed(c.head[:], sum) {
 			err = fmt.Errorf("%w: its checksum does not hold", ErrCorrupt)
 		}
 	} else if expired := (*expiry)(nil); err == errBroken || errors.As(err, &expired) {
-		return err // the tag is not ours
+		return 0, err // the tag is not ours
 	}
 	l.release(c)
-	return err
+	return sum, err
 }
 
 // send puts a request into the buffer, and wakes the writer if that was empty.
@@ -233,7 +233,7 @@ func (l *link) write() {
 		out, l.mu.out = l.mu.out, spare[:0]
 		if len(out) > 0 {
 			h := header{kind: kindRequest, length: uint32(len(out) - headerSize)}
-			h.put(out, crc32.Checksum(out[headerSize:], castagnoli))
+			h.put(out, digest.Of(out[headerSize:]))
 		}
 		out = l.appendCancels(out)
 		if len(l.mu.ask) > 0 {
@@ -284,7 +284,7 @@ func (l *link) read() error {
 			return err
 		}
 		if h.kind == kindPong {
-			if !sealed(b, 0) {
+			if !sealed(b, digest.Of(nil)) {
 				return malformed("a PONG with a wrong checksum")
 			}
 			l.in.r += headerSize
@@ -342,7 +342,7 @@ func (l *link) failure(c *call, h header) (verdict, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if !sealed(c.head[:], crc32.Checksum(b, castagnoli)) {
+	if !sealed(c.head[:], digest.Of(b)) {
 		return nil, malformed("a FAILURE with a wrong checksum")
 	}
 	text := fmt.Errorf("it says: %q", b)

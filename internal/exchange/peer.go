@@ -7,13 +7,15 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"net"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hdmlp/hdmlp/internal/admission"
+	"github.com/hdmlp/hdmlp/internal/digest"
 )
 
 const (
@@ -85,6 +87,9 @@ func newPeer(s *Server, conn net.Conn, node, window int) *peer {
 	socket := conn
 	if session, ok := conn.(*tls.Conn); ok {
 		socket = session.NetConn()
+		if guest, ok := socket.(*admission.Conn); ok {
+			socket = guest.NetConn()
+		}
 		p.whole = bufio.NewWriterSize(session, recordBytes)
 	}
 	if tcp, ok := socket.(*net.TCPConn); ok {
@@ -144,7 +149,7 @@ func (p *peer) read() error {
 		if _, err := io.ReadFull(r, b); err != nil {
 			return err
 		}
-		if !sealed(head[:], crc32.Checksum(b, castagnoli)) {
+		if !sealed(head[:], digest.Of(b)) {
 			return malformed("frame of kind %d with a wrong checksum", h.kind)
 		}
 		switch h.kind {
@@ -188,11 +193,7 @@ func (p *peer) request(b []byte) error {
 		if err != nil {
 			return err
 		}
-		data, held := p.s.h.Held(r.sample)
-		var sum uint32
-		if held && len(data) == int(r.length) {
-			sum = p.s.sums.of(r.sample, data)
-		}
+		data, sum, held := p.s.h.Held(r.sample)
 		p.mu.Lock()
 		e := &p.mu.table[r.tag]
 		if e.taken {
@@ -341,7 +342,7 @@ func (o *outlet) gather() bool {
 		h := header{kind: kindSample, tag: e.tag, sample: e.sample, length: uint32(len(e.data))}
 		if e.code != 0 {
 			text := e.text[:min(len(e.text), maxMessage)]
-			e.data, e.sum = []byte(text), crc32.Checksum([]byte(text), castagnoli)
+			e.data, e.sum = []byte(text), digest.Of([]byte(text))
 			h.kind, h.code, h.length = kindFailure, e.code, uint32(len(text))
 		}
 		h.put(head, e.sum)
@@ -352,7 +353,7 @@ func (o *outlet) gather() bool {
 	}
 	if pong {
 		head := o.heads[writeCount*headerSize:][:headerSize]
-		header{kind: kindPong}.put(head, 0)
+		header{kind: kindPong}.put(head, digest.Of(nil))
 		o.vecs = append(o.vecs, head)
 	}
 	return true

@@ -2,10 +2,13 @@ package exchange
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"sync"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/admission"
 )
 
 // ServerOptions say what a Server allows. The zero value is of use.
@@ -21,11 +24,11 @@ type ServerOptions struct {
 	ReadingPerConn int
 	// ConnsPerNode is how many connections a node may have; 0 stands for 8.
 	ConnsPerNode int
-	// Strangers is how many connections may be in the handshake; 0 stands for 64. Further
-	// ones are closed at once.
-	Strangers int
-	// Timeout is how long a handshake, and the sending of up to a megabyte, may
-	// take; 0 stands for 10 seconds.
+	// Pending is how many connections may be in the handshake, in total and from one address, and for how long;
+	// 0 stands for 256, 64 and 5 seconds. Where one too many comes, an older one is closed (see admission).
+	Pending, PendingPerAddress int
+	PendingTime                time.Duration
+	// Timeout is how long the sending of up to a megabyte may take; 0 stands for 10 seconds.
 	Timeout time.Duration
 	// Idle is how long a client may say nothing, signs of life included; 0
 	// stands for a minute. It must be more than the clients' KeepAlive.
@@ -47,8 +50,12 @@ func (o ServerOptions) filled() ServerOptions {
 	or(&o.Reading, 64)
 	or(&o.ReadingPerConn, 16)
 	or(&o.ConnsPerNode, 8)
-	or(&o.Strangers, 64)
+	or(&o.Pending, 256)
+	or(&o.PendingPerAddress, 64)
 	o.Window = min(o.Window, MaxWindow)
+	if o.PendingTime <= 0 {
+		o.PendingTime = 5 * time.Second
+	}
 	if o.Timeout <= 0 {
 		o.Timeout = 10 * time.Second
 	}
@@ -78,18 +85,16 @@ type Server struct {
 	ctx   context.Context // ends with Close
 	close context.CancelFunc
 	all   sync.WaitGroup
-	sums  sums
 
 	mu struct { // guards the following; taken before peer.mu
 		sync.Mutex
-		closed    bool
-		strangers int
-		reading   int
-		refused   int64
-		peers     map[*peer]struct{}
-		conns     map[int]int       // by node; reserved ones included
-		past      map[int]PeerStats // by node: connections that ended
-		queue     []*peer           // that have requests to be read, and may
+		closed  bool
+		reading int
+		refused int64
+		peers   map[*peer]struct{}
+		conns   map[int]int       // by node; reserved ones included
+		past    map[int]PeerStats // by node: connections that ended
+		queue   []*peer           // that have requests to be read, and may
 	}
 }
 
@@ -123,8 +128,9 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	var conns sync.WaitGroup
 	defer conns.Wait()
 	defer cancel()
+	door := admission.Listen(ln, admission.Limits{Total: s.o.Pending, PerAddress: s.o.PendingPerAddress, Time: s.o.PendingTime, Bytes: pendingBytes})
 	for pause := 5 * time.Millisecond; ; {
-		conn, err := ln.Accept()
+		conn, err := door.Accept()
 		var temporary interface{ Temporary() bool }
 		switch {
 		case ctx.Err() != nil, s.ctx.Err() != nil:
@@ -135,10 +141,10 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		case err == nil:
 			pause = 5 * time.Millisecond
 			if !s.enter() {
-				s.refuse(conn, errors.New("too many connections that have not proved themselves yet"))
-				continue
+				conn.Close()
+				return nil
 			}
-			conns.Go(func() { s.serve(ctx, conn) })
+			conns.Go(func() { s.serve(ctx, conn.(*admission.Conn)) })
 			continue
 		case !errors.As(err, &temporary) || !temporary.Temporary():
 			return err
@@ -162,14 +168,13 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// enter makes room for a connection that is to prove itself.
+// enter notes a connection that Close is to wait for; false: it is too late.
 func (s *Server) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.closed || s.mu.strangers >= s.o.Strangers {
+	if s.mu.closed {
 		return false
 	}
-	s.mu.strangers++
 	s.all.Add(1)
 	return true
 }
@@ -185,29 +190,35 @@ func (s *Server) refuse(conn net.Conn, err error) {
 }
 
 // serve serves one connection, from its first byte to its end.
-func (s *Server) serve(ctx context.Context, conn net.Conn) {
+func (s *Server) serve(ctx context.Context, conn *admission.Conn) {
 	defer s.all.Done()
 	session := s.id.newSession(conn, true)
-	admitted := -1
-	node, window, err := s.id.welcome(ctx, session, s.o.Window, s.o.Timeout, func(node int) bool {
+	if own, ok := conn.NetConn().(*tls.Conn); ok {
+		session = own // the listener's, as binding has to see; its number and time are bounded, not its bytes
+	}
+	taken := -1
+	node, window, err := s.id.welcome(ctx, session, s.o.Window, s.o.PendingTime, func(node int) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.mu.conns[node] >= s.o.ConnsPerNode {
-			return false
+			return errBusy
+		}
+		if err := conn.Admit(); err != nil {
+			return err
 		}
 		s.mu.conns[node]++
-		admitted = node
-		return true
+		taken = node
+		return nil
 	})
-	s.mu.Lock()
-	s.mu.strangers--
-	s.mu.Unlock()
-	if admitted >= 0 {
-		defer s.leave(admitted)
+	if taken >= 0 {
+		defer s.leave(taken)
 	}
 	if err != nil {
 		s.refuse(conn, err)
 		return
+	}
+	if s.id.TLS == nil {
+		session = conn.NetConn() // which can do more, such as writev
 	}
 	err = newPeer(s, session, node, window).run(ctx)
 	if s.o.Lost != nil {

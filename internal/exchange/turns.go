@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/crc32"
 )
 
 // join takes a connection in.
@@ -77,13 +76,13 @@ func (s *Server) read(p *peer, tag uint32) {
 	sent := false
 	err := errors.New("cancelled")
 	if !dropped {
-		err = s.h.Sample(ctx, id, func(data []byte) error {
+		err = s.h.Sample(ctx, id, func(data []byte, digest uint32) error {
 			if sent {
 				return errors.New("send was called twice")
 			}
 			sent, reads = true, false
 			s.rest(nil)
-			return p.lend(tag, data)
+			return p.lend(tag, data, digest)
 		})
 		if err == nil {
 			err = errors.New("the holder sent nothing")
@@ -112,13 +111,12 @@ func (s *Server) rest(p *peer) {
 }
 
 // lend makes data the answer to a request, and waits until it was written, or never will be.
-func (p *peer) lend(tag uint32, data []byte) error {
+func (p *peer) lend(tag uint32, data []byte, digest uint32) error {
 	sent := make(chan struct{})
-	sum := crc32.Checksum(data, castagnoli)
 	p.mu.Lock()
 	e := &p.mu.table[tag]
 	e.cancel = nil
-	e.answer(data, sum)
+	e.answer(data, digest)
 	e.sent = sent
 	p.mu.ready = append(p.mu.ready, tag)
 	p.mu.Unlock()

@@ -22,7 +22,7 @@ import (
 
 // Fetcher brings samples from one node; an *exchange.Client is one.
 type Fetcher interface {
-	Fetch(ctx context.Context, id int32, dst []byte) error
+	Fetch(ctx context.Context, id int32, dst []byte) (digest uint32, err error)
 }
 
 // Options say what a Set consists of.
@@ -101,24 +101,25 @@ func (s *Set) Answers(id int) bool {
 	return p != nil && p.worth(s.now(), s.source())
 }
 
-// Fetch brings a sample from the node that answers for it. Any error means: read it from the source.
-func (s *Set) Fetch(ctx context.Context, id int, dst []byte) error {
+// Fetch brings a sample from the node that answers for it, and returns the node and the digest of the sample's
+// bytes. Any error means: read it from the source.
+func (s *Set) Fetch(ctx context.Context, id int, dst []byte) (node int, digest uint32, err error) {
 	n, p := s.of(id)
 	if p == nil {
-		return fmt.Errorf("sample %d: %w", id, ErrPassedBy)
+		return -1, 0, fmt.Errorf("sample %d: %w", id, ErrPassedBy)
 	}
 	fetcher, bound := p.ask(s.source())
 	within, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	begun := s.now()
-	err := fetcher.Fetch(within, int32(id), dst)
+	digest, err = fetcher.Fetch(within, int32(id), dst)
 	if err != nil && within.Err() != nil && ctx.Err() == nil {
 		err = fmt.Errorf("sample %d: %w within %v", id, errSilent, bound)
 	}
 	if ctx.Err() == nil {
 		s.say(n, p.answered(s.now(), s.now().Sub(begun), err))
 	}
-	return err
+	return n, digest, err
 }
 
 func (s *Set) say(node int, text string) {

@@ -19,17 +19,17 @@ type node struct {
 	asked int
 }
 
-func (n *node) Fetch(ctx context.Context, id int32, dst []byte) error {
+func (n *node) Fetch(ctx context.Context, id int32, dst []byte) (uint32, error) {
 	n.asked++
 	select {
 	case <-time.After(n.takes):
 	case <-ctx.Done():
-		return &exchange.FetchError{Kind: exchange.ErrUnavailable, Err: ctx.Err()}
+		return 0, &exchange.FetchError{Kind: exchange.ErrUnavailable, Err: ctx.Err()}
 	}
 	if n.err == nil {
 		dst[0] = byte(id)
 	}
-	return n.err
+	return 9, n.err
 }
 
 type rig struct {
@@ -56,7 +56,10 @@ func newRig(n int) *rig {
 func (r *rig) read(id int) string {
 	if r.set.Answers(id) {
 		dst := make([]byte, 1)
-		if err := r.set.Fetch(context.Background(), id, dst); err == nil {
+		if _, digest, err := r.set.Fetch(context.Background(), id, dst); err == nil {
+			if digest != 9 {
+				return fmt.Sprintf("digest %d", digest)
+			}
 			if dst[0] != byte(id) {
 				panic("another sample")
 			}
@@ -127,7 +130,7 @@ func TestBound(t *testing.T) {
 			r.set.SetOwner(func(int) int { return 1 })
 			r.nodes[0].takes = time.Hour
 			begun := time.Now()
-			if err := r.set.Fetch(t.Context(), 1, make([]byte, 1)); err == nil || time.Since(begun) != want {
+			if _, _, err := r.set.Fetch(t.Context(), 1, make([]byte, 1)); err == nil || time.Since(begun) != want {
 				t.Errorf("where the source takes %v: %v after %v, want an error after %v", source, err, time.Since(begun), want)
 			}
 		})

@@ -1,0 +1,294 @@
+package cluster
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hmac"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/hdmlp/hdmlp/internal/admission"
+)
+
+const (
+	proofTime     = 5 * time.Second // for the proof on a stream of failure detection
+	datagramLimit = 2048            // memberlist's are 1400 bytes at the most, and what sealing adds
+	datagramRoom  = 2 << 20         // asked of the kernel, for datagrams that wait
+	// What a stream may carry: the state of all nodes, one way. A node's is its name, address and versions, 150 bytes.
+	streamFixed   = 64 << 10
+	streamPerNode = 512
+)
+
+// proofMagic begins a stream of failure detection, and has the version of its proof.
+var proofMagic = []byte("HDMG\x01\x00\x00\x00")
+
+const proofGreeting = 8 + nonceSize // either side's first words
+
+// transport is memberlist's way to the network. Memberlist itself takes up to 20 MiB from whoever
+// connects before it looks who that is; so here a stream begins with a proof of the secret, both ways, and a datagram
+// that was not sealed under the job's key is dropped where it was read.
+//
+// The proof, of 40, 72 and 32 bytes:
+//
+//	listener  magic, nonce L
+//	dialler   magic, nonce D, HMAC(key, "... dialler", L, D)
+//	listener  HMAC(key, "... listener", L, D)
+//
+// What follows is memberlist's, sealed by itself, and bounded: who sits on the network between can speak in
+// a stream that others have proved, and can fill that bound, not more.
+type transport struct {
+	key     []byte // of proofs
+	aead    cipher.AEAD
+	most    int64 // bytes that a stream may carry
+	tcp     *admission.Listener
+	udp     *net.UDPConn
+	packets chan *memberlist.Packet
+	streams chan net.Conn
+	over    context.Context // ends with Shutdown
+	end     context.CancelFunc
+	all     sync.WaitGroup
+}
+
+// listenTransport binds TCP and UDP of a host (everywhere, if it is not given) to a port, any if it is 0.
+func listenTransport(host string, port int, secret []byte, job string, nodes int) (*transport, error) {
+	ip := net.ParseIP(host)
+	tcp, err := net.ListenTCP("tcp", &net.TCPAddr{IP: ip, Port: port})
+	if err != nil {
+		return nil, err
+	}
+	udp, err := net.ListenUDP("udp", &net.UDPAddr{IP: ip, Port: tcp.Addr().(*net.TCPAddr).Port})
+	if err != nil {
+		_ = tcp.Close()
+		return nil, err
+	}
+	_ = udp.SetReadBuffer(datagramRoom) // what the system allows will do
+	block, err := aes.NewCipher(derive(secret, labelGossip, []byte(job)))
+	if err != nil {
+		panic(err) // keys are 32 bytes
+	}
+	aead, err := cipher.NewGCM(block)
+	if err != nil {
+		panic(err)
+	}
+	t := &transport{
+		key: derive(secret, labelStream, []byte(job)), aead: aead, most: streamFixed + streamPerNode*int64(nodes),
+		tcp: admission.Listen(tcp, pendingLimits(nodes, proofGreeting+proofSize)), udp: udp,
+		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
+	}
+	t.over, t.end = context.WithCancel(context.Background())
+	t.all.Go(t.accept)
+	t.all.Go(t.receive)
+	return t, nil
+}
+
+// port is the one that was bound.
+func (t *transport) port() int { return t.tcp.Addr().(*net.TCPAddr).Port }
+
+func (t *transport) accept() {
+	for {
+		c, err := t.tcp.Accept()
+		if err == nil {
+			t.all.Go(func() { t.admit(c.(*admission.Conn)) })
+			continue
+		}
+		select { // out of file descriptors, for one: some may come back
+		case <-t.over.Done():
+			return
+		case <-time.After(firstPause):
+		}
+	}
+}
+
+// admit gives a stream to memberlist, once who dialled has proved itself.
+func (t *transport) admit(c *admission.Conn) {
+	stop := context.AfterFunc(t.over, func() { _ = c.Close() })
+	defer stop()
+	if err := t.challenge(c); err != nil {
+		_ = c.Close()
+		return
+	}
+	select {
+	case t.streams <- &bounded{c.NetConn(), t.most}:
+	case <-t.over.Done():
+		_ = c.Close()
+	}
+}
+
+// challenge is the listener's side of the proof; admission bounds its time.
+func (t *transport) challenge(c *admission.Conn) error {
+	mine := newNonce()
+	if _, err := c.Write(append(proofMagic[:len(proofMagic):len(proofMagic)], mine...)); err != nil {
+		return err
+	}
+	var words [proofGreeting + proofSize]byte
+	if _, err := io.ReadFull(c, words[:]); err != nil {
+		return err
+	}
+	theirs, err := nonceOf(words[:proofGreeting])
+	if err != nil {
+		return err
+	}
+	if !hmac.Equal(words[proofGreeting:], derive(t.key, labelDialler, mine, theirs)) {
+		return errSecret
+	}
+	if err := c.Admit(); err != nil { // before who dialled can know, and send more
+		return err
+	}
+	if err := c.SetDeadline(time.Now().Add(proofTime)); err != nil { // memberlist sets its own
+		return err
+	}
+	_, err = c.Write(derive(t.key, labelListener, mine, theirs))
+	return err
+}
+
+// prove is the dialler's side.
+func (t *transport) prove(c net.Conn) error {
+	var words [proofGreeting]byte
+	if _, err := io.ReadFull(c, words[:]); err != nil {
+		return err
+	}
+	theirs, err := nonceOf(words[:])
+	if err != nil {
+		return err
+	}
+	mine := newNonce()
+	said := append(proofMagic[:len(proofMagic):len(proofMagic)], mine...)
+	if _, err := c.Write(append(said, derive(t.key, labelDialler, theirs, mine)...)); err != nil {
+		return err
+	}
+	var answer [proofSize]byte
+	if _, err := io.ReadFull(c, answer[:]); err != nil {
+		return err
+	}
+	if !hmac.Equal(answer[:], derive(t.key, labelListener, theirs, mine)) {
+		return errSecret
+	}
+	return nil
+}
+
+// nonceOf takes a greeting apart.
+func nonceOf(greeting []byte) ([]byte, error) {
+	if string(greeting[:len(proofMagic)]) != string(proofMagic) {
+		return nil, errHandshake
+	}
+	return greeting[len(proofMagic):], nil
+}
+
+// receive passes datagrams on that were sealed under the job's key. Others cost one try to open them, and no memory.
+func (t *transport) receive() {
+	var buffer, scratch [datagramLimit]byte
+	for {
+		n, from, err := t.udp.ReadFromUDPAddrPort(buffer[:])
+		if err != nil {
+			select {
+			case <-t.over.Done():
+				return
+			case <-time.After(firstPause):
+			}
+			continue
+		}
+		if !t.sealed(buffer[:n], scratch[:0]) {
+			continue
+		}
+		p := &memberlist.Packet{
+			Buf: append([]byte(nil), buffer[:n]...), Timestamp: time.Now(),
+			From: net.UDPAddrFromAddrPort(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())),
+		}
+		select {
+		case t.packets <- p:
+		case <-t.over.Done():
+			return
+		}
+	}
+}
+
+// sealed says whether memberlist will be able to open a datagram: a byte 1, a nonce, and what AES-GCM made. Memberlist
+// opens it once more; it takes memory before it knows.
+func (t *transport) sealed(b, scratch []byte) bool {
+	nonce := 1 + t.aead.NonceSize()
+	if len(b) < nonce+t.aead.Overhead() || len(b) == datagramLimit || b[0] != 1 {
+		return false
+	}
+	_, err := t.aead.Open(scratch, b[1:nonce], b[nonce:], nil)
+	return err == nil
+}
+
+// FinalAdvertiseAddr implements memberlist.Transport.
+func (t *transport) FinalAdvertiseAddr(ip string, port int) (net.IP, int, error) {
+	at, err := netip.ParseAddr(ip)
+	if err != nil {
+		return nil, 0, fmt.Errorf("address of failure detection: %w", err)
+	}
+	return at.Unmap().AsSlice(), port, nil
+}
+
+// WriteTo implements memberlist.Transport.
+func (t *transport) WriteTo(b []byte, address string) (time.Time, error) {
+	to, err := net.ResolveUDPAddr("udp", address)
+	if err != nil {
+		return time.Time{}, err
+	}
+	_, err = t.udp.WriteTo(b, to)
+	return time.Now(), err
+}
+
+// DialTimeout implements memberlist.Transport.
+func (t *transport) DialTimeout(address string, timeout time.Duration) (net.Conn, error) {
+	deadline := time.Now().Add(timeout)
+	c, err := (&net.Dialer{Deadline: deadline}).DialContext(t.over, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(t.over, func() { _ = c.Close() })
+	defer stop()
+	if err = c.SetDeadline(deadline); err == nil {
+		err = t.prove(c)
+	}
+	if err == nil {
+		err = c.SetDeadline(time.Time{})
+	}
+	if err != nil {
+		_ = c.Close()
+		return nil, fmt.Errorf("failure detection at %s: %w", address, err)
+	}
+	return &bounded{c, t.most}, nil
+}
+
+// PacketCh implements memberlist.Transport.
+func (t *transport) PacketCh() <-chan *memberlist.Packet { return t.packets }
+
+// StreamCh implements memberlist.Transport.
+func (t *transport) StreamCh() <-chan net.Conn { return t.streams }
+
+// Shutdown implements memberlist.Transport. It waits until nothing of the transport goes on.
+func (t *transport) Shutdown() error {
+	t.end()
+	err := errors.Join(t.tcp.Close(), t.udp.Close())
+	t.all.Wait()
+	return err
+}
+
+// bounded is a proved stream, of which only so much is read.
+type bounded struct {
+	net.Conn
+	left int64 // of the reader
+}
+
+var errStreamLimit = errors.New("a stream of failure detection carries more than all nodes' state")
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, errStreamLimit
+	}
+	n, err := b.Conn.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	return n, err
+}
