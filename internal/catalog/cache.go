@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/config"
@@ -34,10 +35,38 @@ func (d *Dataset) JoinCache(cfg *config.Config) (cache *prefetch.Cache, madeBy *
 		}
 		e.cache = prefetch.NewCache(o)
 		e.madeBy = cfg
+		e.promises(e.classes)
 		e.cached.Store(true)
 	}
 	e.cacheRefs++
 	return e.cache, e.madeBy, nil
+}
+
+// Cached reports whether the dataset has a cache.
+func (d *Dataset) Cached() bool { return d.entry.cached.Load() }
+
+// Promised is how many bytes the open stores in memory may still take, of all datasets.
+func (c *Catalog) Promised() (sum int64) {
+	c.mu.Lock()
+	entries := slices.Collect(maps.Values(c.datasets))
+	c.mu.Unlock()
+	for _, e := range entries {
+		e.promise.Lock()
+		for _, class := range e.promise.classes {
+			if _, ok := class.Store.(storageclass.InPlace); ok {
+				room, used := class.Store.Room()
+				sum += max(room-used, 0)
+			}
+		}
+		e.promise.Unlock()
+	}
+	return sum
+}
+
+func (e *entry) promises(classes []Class) {
+	e.promise.Lock()
+	defer e.promise.Unlock()
+	e.promise.classes = classes
 }
 
 // LeaveCache lets the dataset's cache go; the last one closes it.
@@ -48,6 +77,7 @@ func (d *Dataset) LeaveCache() {
 	if e.cacheRefs--; e.cacheRefs > 0 {
 		return
 	}
+	e.promises(nil)
 	if e.cache.Close() {
 		d.closeStores(e.classes)
 	} else { // where the read still writes to must stay as it is
@@ -83,7 +113,10 @@ func (d *Dataset) openStore(c config.StorageClass) (Class, error) {
 		return Class{}, err
 	}
 	index := d.Index()
-	ds := storageclass.Dataset{Fingerprint: index.Fingerprint(), Samples: index.Len(), Size: index.Size}
+	ds := storageclass.Dataset{
+		Fingerprint: index.Fingerprint(), Samples: index.Len(), Size: index.Size,
+		About: storageclass.About{Kind: d.entry.spec.Kind, Path: d.entry.spec.Path, Extensions: index.Extensions(), Bytes: index.Bytes()},
+	}
 	room := c.Capacity
 	if room == 0 { // what there is
 		if room, err = class.Available(ds); err != nil {

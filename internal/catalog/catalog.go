@@ -1,4 +1,5 @@
-// Package catalog opens datasets for the jobs of a node. Who opens one that is open already joins it: it has one index, and, while jobs read it, one
+// Package catalog opens datasets for the jobs of a node. Every Open looks at the dataset anew. If what it finds is a dataset that
+// is open already, the same version in the same directory, it joins that: a dataset has one index, and, while jobs read it, one
 // cache with its storage classes. What a job wants of that cache is not its business.
 //
 // A Catalog is given the kinds of sources and storage classes that there are, and knows none by itself. All methods of Catalog and Dataset are safe
@@ -31,10 +32,19 @@ type Source interface {
 
 // SourceOptions are what a job's configuration says about its source.
 type SourceOptions struct {
-	Config   *config.Config
+	Config *config.Config
+	// View is the dataset as the process that opens it sees it; nil: as this process does. Its descriptors are valid until the
+	// source was built, its Renew as long as the source.
+	View     *dataset.View
 	Progress func(files int64) // how far a scan has come; may be called often
 	Warn     func(text string)
+	Tell     func(text string) // as Warn, while the source is being opened: the process that opens it is told as well
 }
+
+// Progress is told how the opening of a dataset goes: how many files have been
+// found, or, if it is not empty, of something that somebody should look after.
+// It may be called often, and from any goroutine.
+type Progress func(files int64, warning string)
 
 // Kinds are the kinds of sources and storage classes, by the names that users
 // give them.
@@ -49,7 +59,8 @@ type Catalog struct {
 	log   *slog.Logger
 
 	mu       sync.Mutex                    // guards what follows
-	datasets map[string]*entry             // by key
+	opening  map[string]chan struct{}      // by key: has a token unless somebody is opening such a dataset
+	datasets map[identity]*entry           // that are open
 	classes  map[string]storageclass.Class // by kind and path
 
 	stuck atomic.Bool // a read hangs: some storage class stays open for good
@@ -57,7 +68,7 @@ type Catalog struct {
 
 // New returns a catalog in which nothing is open.
 func New(kinds Kinds, log *slog.Logger) *Catalog {
-	return &Catalog{kinds: kinds, log: log, datasets: make(map[string]*entry), classes: make(map[string]storageclass.Class)}
+	return &Catalog{kinds: kinds, log: log, opening: make(map[string]chan struct{}), datasets: make(map[identity]*entry), classes: make(map[string]storageclass.Class)}
 }
 
 // Close releases the storage classes. No dataset's cache may be in use. Where a read from the
@@ -75,14 +86,21 @@ func (c *Catalog) Close() error {
 	return errors.Join(errs...)
 }
 
+// identity says which dataset it is: how it was asked for, its version, and the directory that it was found in.
+type identity struct {
+	key           string
+	fingerprint   [16]byte
+	device, inode uint64
+}
+
 // entry is a dataset that is open, and its cache while jobs read it.
 type entry struct {
-	key    string
-	log    *slog.Logger
-	refs   int           // guarded by Catalog.mu
-	ready  chan struct{} // closed when source or err is set
-	source Source
-	err    error
+	identity identity
+	spec     protocol.DatasetMessage // how it was first asked for
+	log      *slog.Logger
+	source   Source
+	views    *views
+	refs     int // guarded by Catalog.mu
 
 	cached    atomic.Bool // cache is there
 	mu        sync.Mutex  // guards what follows
@@ -91,9 +109,14 @@ type entry struct {
 	cacheRefs int
 	classes   []Class
 	stuck     bool // a read hangs: its stores and source stay open for good
+
+	promise struct { // beside mu, which is held while a cache waits for its reads to end
+		sync.Mutex
+		classes []Class // whose stores may still grow
+	}
 }
 
-// key says which dataset it is: the same key, the same index.
+// key says how a dataset is asked for.
 func key(spec protocol.DatasetMessage, indexDir string) string {
 	return fmt.Sprintf("%s\x00%s\x00%q\x00%s", spec.Kind, spec.Path, spec.Extensions, indexDir)
 }
@@ -103,51 +126,101 @@ func key(spec protocol.DatasetMessage, indexDir string) string {
 type Dataset struct {
 	catalog *Catalog
 	entry   *entry
+	view    *dataset.View
 	once    sync.Once
 }
 
-// Open opens a dataset, or joins those who have it open.
-func (c *Catalog) Open(ctx context.Context, spec protocol.DatasetMessage, cfg *config.Config, progress func(int64)) (*Dataset, error) {
+// Open opens a dataset as the view shows it (nil: as this process sees it), or joins those who have the same one open. The view belongs to
+// the caller.
+func (c *Catalog) Open(ctx context.Context, spec protocol.DatasetMessage, view *dataset.View, cfg *config.Config, progress Progress) (*Dataset, error) {
 	build, ok := c.kinds.Sources[spec.Kind]
 	if !ok {
 		return nil, unknown("dataset", spec.Kind, c.kinds.Sources)
 	}
 	k := key(spec, cfg.IndexDir)
+	// One at a time: the next one finds the index that the first has written.
+	done, err := c.turn(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	log := c.log.With("dataset", spec.Path)
+	e := &entry{spec: spec, log: log, views: newViews()}
+	warn := func(text string) { log.Warn(text) }
+	options := SourceOptions{
+		Config: cfg, Warn: warn,
+		Progress: func(files int64) { progress(files, "") },
+		Tell:     func(text string) { warn(text); progress(0, text) },
+	}
+	if view != nil {
+		options.View = &dataset.View{Root: view.Root, Slash: view.Slash, Renew: e.views.renew}
+	}
+	if e.source, err = build(ctx, spec, options); err != nil {
+		return nil, err
+	}
+	return &Dataset{catalog: c, entry: c.enter(k, e, view), view: view}, nil
+}
+
+// turn waits until nobody else opens a dataset of this key.
+func (c *Catalog) turn(ctx context.Context, key string) (done func(), err error) {
 	c.mu.Lock()
-	e := c.datasets[k]
-	mine := e == nil
-	if mine {
-		e = &entry{key: k, log: c.log.With("dataset", spec.Path), ready: make(chan struct{})}
-		c.datasets[k] = e
+	token := c.opening[key]
+	if token == nil {
+		token = make(chan struct{}, 1)
+		token <- struct{}{}
+		c.opening[key] = token
+	}
+	c.mu.Unlock()
+	select {
+	case <-token:
+		return func() { token <- struct{}{} }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// enter returns the entry that is open for the dataset that was found, or makes found that.
+func (c *Catalog) enter(key string, found *entry, view *dataset.View) *entry {
+	found.identity = identity{key: key, fingerprint: found.source.Index().Fingerprint()}
+	if placed, ok := dataset.As[dataset.Placed](found.source); ok {
+		found.identity.device, found.identity.inode = placed.Place()
+	}
+	c.mu.Lock()
+	e := c.datasets[found.identity]
+	if e == nil {
+		e = found
+		c.datasets[e.identity] = e
 	}
 	e.refs++
 	c.mu.Unlock()
+	e.views.add(view)
+	if e == found {
+		return e
+	}
+	if err := found.source.Close(); err != nil {
+		e.log.Error("close dataset", "error", err)
+	}
+	// Files may have been rewritten since the others looked at them.
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.cache != nil {
+		e.cache.Doubt()
+	}
+	return e
+}
 
-	d := &Dataset{catalog: c, entry: e}
-	if mine {
-		e.source, e.err = build(ctx, spec, SourceOptions{Config: cfg, Progress: progress, Warn: func(text string) { e.log.Warn(text) }})
-		if e.err != nil { // whoever comes now tries anew
-			c.mu.Lock()
-			delete(c.datasets, k)
-			c.mu.Unlock()
-		}
-		close(e.ready)
+// See adds another view of the dataset, which it may be opened through again; forget takes it back.
+func (d *Dataset) See(view *dataset.View) (forget func()) {
+	d.entry.views.add(view)
+	return func() { d.entry.views.remove(view) }
+}
+
+// Place identifies the directory that the dataset lies in now; zero where its source has none.
+func (d *Dataset) Place() (device, inode uint64) {
+	if placed, ok := dataset.As[dataset.Placed](d.entry.source); ok {
+		return placed.Place()
 	}
-	select {
-	case <-e.ready:
-	case <-ctx.Done():
-		d.Close()
-		return nil, ctx.Err()
-	}
-	if e.err != nil {
-		err := e.err
-		d.Close()
-		if !mine && errors.Is(err, context.Canceled) && ctx.Err() == nil {
-			return c.Open(ctx, spec, cfg, progress) // whoever opened it went away
-		}
-		return nil, err
-	}
-	return d, nil
+	return 0, 0
 }
 
 // Cached tells whether somebody uses a cache of the dataset, whatever index_dir he has.
@@ -155,8 +228,8 @@ func (c *Catalog) Cached(spec protocol.DatasetMessage) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	prefix := key(spec, "")
-	for k, e := range c.datasets {
-		if strings.HasPrefix(k, prefix) && e.cached.Load() {
+	for id, e := range c.datasets {
+		if strings.HasPrefix(id.key, prefix) && e.cached.Load() {
 			return true
 		}
 	}
@@ -170,14 +243,15 @@ func (d *Dataset) Index() *dataset.Index { return d.entry.source.Index() }
 func (d *Dataset) Close() {
 	d.once.Do(func() {
 		c, e := d.catalog, d.entry
+		e.views.remove(d.view)
 		c.mu.Lock()
 		e.refs--
 		last := e.refs == 0
-		if last && c.datasets[e.key] == e {
-			delete(c.datasets, e.key)
+		if last {
+			delete(c.datasets, e.identity)
 		}
 		c.mu.Unlock()
-		if !last || e.source == nil {
+		if !last {
 			return
 		}
 		e.mu.Lock()

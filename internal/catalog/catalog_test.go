@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,12 +31,14 @@ func (s fake) Index() *dataset.Index { return s.index }
 
 func (s fake) Path(id int) string { return s.index.Name(id) }
 
-func (s fake) Read(_ context.Context, id int, dst []byte) error {
+func (s fake) Read(_ context.Context, id int, dst []byte) (dataset.Stamp, error) {
 	for i := range dst {
 		dst[i] = byte(id)
 	}
-	return nil
+	return 0, nil
 }
+
+func (s fake) Stat(context.Context, int) (dataset.Stamp, error) { return 0, nil }
 
 func (s fake) Close() error {
 	*s.closed++
@@ -66,7 +69,7 @@ func newShelf(t *testing.T) *shelf {
 				b.Directory(dataset.Directory{Class: -1})
 				b.Directory(dataset.Directory{Path: "a"})
 				for i := range 10 {
-					b.Sample(fmt.Sprintf("%d.x", i), total/10, 0)
+					b.Sample(fmt.Sprintf("%d.x", i), total/10, 0, 0)
 				}
 				index, err := b.Build()
 				return fake{index, &c.closed}, err
@@ -96,11 +99,37 @@ var spec = protocol.DatasetMessage{Kind: "fake", Path: "/data"}
 // open opens the dataset as one that keeps its index in a directory.
 func (c *shelf) open(t *testing.T, cfg *config.Config) *Dataset {
 	t.Helper()
-	d, err := c.Open(t.Context(), spec, cfg, func(int64) {})
+	d, err := c.Open(t.Context(), spec, nil, cfg, func(int64, string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return d
+}
+
+// TestDescribed: a store on a disk says which dataset it is of.
+func TestDescribed(t *testing.T) {
+	c := newShelf(t)
+	dir := t.TempDir()
+	cfg := &config.Config{SourceThreads: 1, StorageClasses: []config.StorageClass{{Kind: "file", Path: dir, Capacity: 1 << 20}}}
+	d := c.open(t, cfg)
+	defer d.Close()
+	if _, _, err := d.JoinCache(cfg); err != nil {
+		t.Fatal(err)
+	}
+	defer d.LeaveCache()
+	cache, err := file.Existing(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cache.Close()
+	stores, err := cache.Stores()
+	if err != nil || len(stores) != 1 || stores[0].Description == nil {
+		t.Fatalf("%+v, %v", stores, err)
+	}
+	got, index := stores[0].Description, d.Index()
+	if got.Kind != "fake" || got.Path != "/data" || !slices.Equal(got.Extensions, index.Extensions()) || got.Samples != int64(index.Len()) || got.Bytes != index.Bytes() {
+		t.Errorf("%+v", got)
+	}
 }
 
 // TestShared: who opens a dataset that is open has the same index and the same cache; both go with the last who has them.
@@ -110,8 +139,8 @@ func TestShared(t *testing.T) {
 		{Kind: "memory", Capacity: 400}, {Kind: "file", Path: t.TempDir(), Capacity: 1 << 20}, {Kind: "file", Path: t.TempDir(), Capacity: 500},
 	}}
 	a, b := c.open(t, cfg), c.open(t, cfg)
-	if a.Index() != b.Index() || c.opened != 1 {
-		t.Errorf("opened %d times", c.opened)
+	if a.Index() != b.Index() || c.opened != 2 || c.closed != 1 {
+		t.Errorf("opened %d times, closed %d: the second looks for itself, and joins the first", c.opened, c.closed)
 	}
 	if c.Cached(spec) {
 		t.Error("it is cached before anybody has asked for a cache")
@@ -139,19 +168,19 @@ func TestShared(t *testing.T) {
 	a.LeaveCache()
 	a.Close()
 	a.Close() // does nothing
-	if !c.Cached(spec) || c.closed != 0 || len(b.Classes()) != 3 {
+	if !c.Cached(spec) || c.closed != 1 || len(b.Classes()) != 3 {
 		t.Errorf("the second has lost what the first has left: %d closed, classes %+v", c.closed, b.Classes())
 	}
 	b.LeaveCache()
-	if c.Cached(spec) || c.closed != 0 || b.Reports() != nil {
+	if c.Cached(spec) || c.closed != 1 || b.Reports() != nil {
 		t.Errorf("the cache is still there: %+v, %d closed", b.Reports(), c.closed)
 	}
 	b.Close()
-	if c.closed != 1 {
+	if c.closed != 2 {
 		t.Errorf("closed %d times", c.closed)
 	}
 	c.open(t, cfg).Close()
-	if c.opened != 2 || c.closed != 2 {
+	if c.opened != 3 || c.closed != 3 {
 		t.Errorf("opened %d times, closed %d", c.opened, c.closed)
 	}
 }
@@ -175,7 +204,7 @@ func TestIndexDirs(t *testing.T) {
 func TestFailed(t *testing.T) {
 	c := newShelf(t)
 	c.opening = func(context.Context) error { return errors.New("no such directory") }
-	if _, err := c.Open(t.Context(), spec, &config.Config{}, nil); err == nil || err.Error() != "no such directory" {
+	if _, err := c.Open(t.Context(), spec, nil, &config.Config{}, nil); err == nil || err.Error() != "no such directory" {
 		t.Error(err)
 	}
 	c.opening = func(context.Context) error { return nil }
@@ -200,7 +229,7 @@ func TestGivenUp(t *testing.T) {
 	}
 	told := make(chan error)
 	ask := func(ctx context.Context) {
-		d, err := c.Open(ctx, spec, &config.Config{}, nil)
+		d, err := c.Open(ctx, spec, nil, &config.Config{}, nil)
 		if err == nil {
 			d.Close()
 		}
@@ -230,7 +259,7 @@ func TestGivenUp(t *testing.T) {
 // TestUnknown: a kind that there is not is named, with those that there are.
 func TestUnknown(t *testing.T) {
 	c := newShelf(t)
-	_, err := c.Open(t.Context(), protocol.DatasetMessage{Kind: "tape"}, &config.Config{}, nil)
+	_, err := c.Open(t.Context(), protocol.DatasetMessage{Kind: "tape"}, nil, &config.Config{}, nil)
 	if e := new(protocol.ErrorMessage); !errors.As(err, &e) || e.Kind != protocol.KindConfig || !strings.Contains(e.Message, `dataset kind "tape" is not known; there are: fake, none`) {
 		t.Error(err)
 	}

@@ -88,9 +88,7 @@ func (n *Node) environment(base []string, local int) []string {
 	set("TORCHELASTIC_RESTART_COUNT", 0)
 	set("TORCHELASTIC_MAX_RESTARTS", 0)
 	set("HDMLP_SECRET", c.secret)
-	if c.loopback != nil {
-		set("HDMLP_SOCKET", socket(c.marker, n.index))
-	}
+	set("HDMLP_SOCKET", socket(c.marker, n.index))
 	// The host's name leads to an address that is not the node's: torch's backends are told where to listen.
 	set("GLOO_SOCKET_IFNAME", interfaceName)
 	set("NCCL_SOCKET_IFNAME", interfaceName)
@@ -102,5 +100,6 @@ func (n *Node) environment(base []string, local int) []string {
 	return out
 }
 
-// socket is the name of a node's daemon's socket, where nodes have no namespaces to keep them apart.
+// socket is the name of a node's daemon's socket: nodes share this machine's XDG_RUNTIME_DIR, and without namespaces the
+// abstract names as well.
 func socket(marker string, node int) string { return marker + "-" + strconv.Itoa(node) }

@@ -81,9 +81,9 @@ func (r *Running) Link(i int) Link {
 // a process there needs. It is to be followed by exec.
 func (r *Running) Enter(i int) (environment []string, err error) {
 	n := r.state.Nodes[i]
-	environment = []string{"TORCHELASTIC_RUN_ID=" + r.state.Marker}
+	environment = []string{"TORCHELASTIC_RUN_ID=" + r.state.Marker, "HDMLP_SOCKET=" + socket(r.state.Marker, i)}
 	if r.state.Loopback != "" {
-		return append(environment, "HDMLP_SOCKET="+socket(r.state.Marker, i)), nil
+		return environment, nil
 	}
 	runtime.LockOSThread()
 	if err := enter(n.Namespace, "net", unix.CLONE_NEWNET); err != nil || !n.Mounts {

@@ -41,14 +41,17 @@ type Class struct {
 //
 // Its methods are safe for concurrent use.
 type Cache struct {
-	index   *dataset.Index
-	source  dataset.Source
-	classes []class
-	planned atomic.Pointer[[]uint8] // class (from 1) that is to hold the sample, 0 for none; nil: nobody wants any kept
-	uses    uses
-	guests  chan struct{} // a place for each read for other nodes
-	guest   sync.Pool     // of *worker, for these
-	demoted bitset        // samples whose class turned out to have no room for them
+	index     *dataset.Index
+	source    dataset.Source
+	classes   []class
+	planned   atomic.Pointer[[]uint8] // class (from 1) that is to hold the sample, 0 for none; nil: nobody wants any kept
+	uses      uses
+	guests    chan struct{}  // a place for each read for other nodes
+	guest     sync.Pool      // of *worker, for these
+	placed    dataset.Placed // nil: the source lies in no directory
+	digests   digests
+	confirmed bitset // samples whose copies in the classes count (identity.go)
+	demoted   bitset // samples whose class turned out to have no room for them
 
 	pool    *pool
 	flight  [64]flights
@@ -103,19 +106,22 @@ type CacheOptions struct {
 // watchdog; Close ends them.
 func NewCache(o CacheOptions) *Cache {
 	c := &Cache{
-		index:   o.Index,
-		source:  o.Source,
-		demoted: newBitset(o.Index.Len()),
-		pool:    newPool(o.Threads),
-		speed:   make([]meter, int(FirstClass)+len(o.Classes)),
-		timeout: o.Timeout,
-		path:    o.Index.Name,
-		guests:  make(chan struct{}, o.Threads),
-		guest:   sync.Pool{New: func() any { return &worker{guest: true} }},
+		index:     o.Index,
+		source:    o.Source,
+		digests:   make(digests, o.Index.Len()),
+		confirmed: newBitset(o.Index.Len()),
+		demoted:   newBitset(o.Index.Len()),
+		pool:      newPool(o.Threads),
+		speed:     make([]meter, int(FirstClass)+len(o.Classes)),
+		timeout:   o.Timeout,
+		path:      o.Index.Name,
+		guests:    make(chan struct{}, o.Threads),
+		guest:     sync.Pool{New: func() any { return &worker{guest: true} }},
 	}
 	if locator, ok := dataset.As[dataset.Locator](o.Source); ok {
 		c.path = locator.Path
 	}
+	c.placed, _ = dataset.As[dataset.Placed](o.Source)
 	for i := range c.flight {
 		c.flight[i].byID = make(map[int32]*flight)
 	}
@@ -164,6 +170,9 @@ type located struct {
 
 // locate finds a sample that can be handed over where it lies.
 func (c *Cache) locate(id int) (located, bool) {
+	if !c.confirmed.has(id) {
+		return located{}, false
+	}
 	for j := range c.classes {
 		if p := c.classes[j].inPlace; p != nil {
 			if off, ok := p.Locate(id); ok {
@@ -218,13 +227,14 @@ func (c *Cache) fetchInto(ctx context.Context, w *worker, id int, dst []byte) (o
 			return outcome{place: fl.place}, fl.err
 		}
 		// Whoever led a flight until just now may have put the sample in a class.
+		c.confirm(ctx, id)
 		if place, ok := c.readHeld(id, dst); ok {
 			c.land(id, fl, dst, place, nil)
 			return outcome{place: place}, nil
 		}
-		place, err := c.read(ctx, w, fl, id, dst)
+		place, origin, err := c.read(ctx, w, fl, id, dst)
 		if err == nil {
-			c.keep(id, dst)
+			c.keep(id, dst, origin)
 		} else if ctx.Err() != nil {
 			err = ctx.Err()
 		}
@@ -262,26 +272,30 @@ func (c *Cache) fetchInPlace(ctx context.Context, w *worker, id int) (located, o
 			waited, from = true, fl.place
 			continue
 		}
+		c.confirm(ctx, id)
 		if at, ok := c.locate(id); ok {
 			place := FirstClass + Place(at.class)
 			c.land(id, fl, nil, place, nil)
 			return at, outcome{place: place}, nil
 		}
 		place, fromSource, filled := Source, false, false
-		err := cl.inPlace.Fill(id, func(dst []byte) (err error) {
+		var origin storageclass.Origin
+		err := cl.inPlace.Fill(id, func(dst []byte) (_ storageclass.Origin, err error) {
 			filled = true
 			if p, ok := c.readHeld(id, dst); ok {
 				place = p
-				return nil
+				origin, _ = c.classes[p-FirstClass].Store.Origin(id)
+				return origin, nil
 			}
-			if place, err = c.read(ctx, w, fl, id, dst); err == nil {
+			if place, origin, err = c.read(ctx, w, fl, id, dst); err == nil {
 				fromSource = place == Source
-				c.keep(id, dst)
+				c.keep(id, dst, origin)
 			}
-			return err
+			return origin, err
 		})
 		switch {
 		case err == nil:
+			c.kept(cl, id, origin)
 		case ctx.Err() != nil:
 			err = ctx.Err()
 		case errors.Is(err, storageclass.ErrFull):
@@ -298,7 +312,7 @@ func (c *Cache) fetchInPlace(ctx context.Context, w *worker, id int) (located, o
 		}
 		at, ok := c.locate(id)
 		if !ok {
-			return located{}, outcome{}, fmt.Errorf("sample %d was put in storage class %s and is not there", id, cl.Name)
+			return located{}, outcome{}, errNoRoom // its copies are in doubt again
 		}
 		return at, outcome{place, fromSource}, nil
 	}
@@ -315,10 +329,10 @@ func (c *Cache) fetchView(ctx context.Context, w *worker, id int) ([]byte, outco
 	if c.destined(id) {
 		at, out, err := c.fetchInPlace(ctx, w, id)
 		if err == nil {
-			data, _ := c.classes[at.class].inPlace.View(id)
-			return data, out, nil
-		}
-		if !errors.Is(err, errNoRoom) {
+			if data, ok := c.classes[at.class].inPlace.View(id); ok { // it was not dropped meanwhile
+				return data, out, nil
+			}
+		} else if !errors.Is(err, errNoRoom) {
 			return nil, outcome{}, err
 		}
 	}
@@ -331,14 +345,15 @@ func (c *Cache) fetchView(ctx context.Context, w *worker, id int) ([]byte, outco
 // keep puts what was read into the class that a plan wants it
 // in, and into those that keep everything, if a plan wants anything kept. What a class refuses costs a read
 // later, not this sample.
-func (c *Cache) keep(id int, data []byte) {
+func (c *Cache) keep(id int, data []byte, origin storageclass.Origin) {
 	if c.planned.Load() == nil {
 		return
 	}
 	for j := range c.classes {
 		cl := &c.classes[j]
 		if cl.inPlace == nil && (cl.KeepAll || c.class(id) == j+1) {
-			_ = cl.Store.Put(id, data)
+			_ = cl.Store.Put(id, data, origin)
+			c.kept(cl, id, origin)
 		}
 	}
 }
@@ -348,9 +363,12 @@ func retry(err error) bool {
 	return errors.Is(err, errGivenUp) || errors.Is(err, errNoRoom)
 }
 
-// readHeld copies the sample from the fastest class that holds it. A corrupt
+// readHeld copies the sample from the fastest class that holds it, if its copies count. A corrupt
 // copy has been dropped by its store: the next place is asked.
 func (c *Cache) readHeld(id int, dst []byte) (Place, bool) {
+	if !c.confirmed.has(id) {
+		return 0, false
+	}
 	for j := range c.classes {
 		if !c.classes[j].Store.Has(id) {
 			continue
@@ -366,22 +384,22 @@ func (c *Cache) readHeld(id int, dst []byte) (Place, bool) {
 	return 0, false
 }
 
-func (c *Cache) readSource(ctx context.Context, id int, dst []byte) error {
+func (c *Cache) readSource(ctx context.Context, id int, dst []byte) (storageclass.Origin, error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return storageclass.Origin{}, err
 	}
 	if err := c.watcher.refuse(c, id); err != nil {
-		return err
+		return storageclass.Origin{}, err
 	}
 	start := c.speed[Source].begin()
-	err := c.source.Read(ctx, id, dst)
+	stamp, err := c.source.Read(ctx, id, dst)
 	c.speed[Source].end(start, len(dst), err)
 	if err != nil {
-		return err
+		return storageclass.Origin{}, err
 	}
 	c.sourceSamples.Add(1)
 	c.sourceBytes.Add(int64(len(dst)))
-	return nil
+	return c.wasRead(id, dst, stamp)
 }
 
 // join makes the caller the leader of the sample's flight, or a follower of the
@@ -504,3 +522,9 @@ type bitset []atomic.Uint32
 func newBitset(n int) bitset     { return make(bitset, (n+31)/32) }
 func (b bitset) has(id int) bool { return b[id/32].Load()&(1<<(id%32)) != 0 }
 func (b bitset) set(id int)      { b[id/32].Or(1 << (id % 32)) }
+
+func (b bitset) clear() {
+	for i := range b {
+		b[i].Store(0)
+	}
+}

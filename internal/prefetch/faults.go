@@ -18,7 +18,7 @@ type OnError string
 const (
 	Raise      OnError = "raise"      // the stream ends with the error, in order
 	Skip       OnError = "skip"       // the batch is delivered without the sample
-	Substitute OnError = "substitute" // the next sample by ID that can be read stands in
+	Substitute OnError = "substitute" // the next sample by ID that can be read stands in, of those that the epoch is made of
 )
 
 // Faults remembers a job's unreadable samples, so that a decision that was taken
@@ -110,7 +110,7 @@ func (f *Faults) decide(w *worker, b *batch, i int, err error) error {
 	samples := b.stager.o.Cache.index.Len()
 	for step := 1; step < samples; step++ {
 		stand := (id + step) % samples
-		if f.known(stand) != nil {
+		if !b.view.Has(stand) || f.known(stand) != nil {
 			continue
 		}
 		err := b.bring(w, i, stand)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/digest"
+	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
 // same gives n samples of 100 bytes.
@@ -198,7 +200,7 @@ func TestLeftOutStaysOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := g.stores[0].Put(2, content(2, 100)); err != nil {
+	if err := g.stores[0].Put(2, content(2, 100), storageclass.Origin{Digest: digest.Of(content(2, 100))}); err != nil {
 		t.Fatal(err)
 	}
 	second, err := g.run(g.ranks[0], step{1, 0}, 0, 0)

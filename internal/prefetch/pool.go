@@ -48,6 +48,7 @@ type worker struct {
 	guest bool // it reads for another node, and is none of the pool's
 
 	scratch []byte // of fetchView
+	again   []byte // of verify
 }
 
 func newPool(threads int) *pool {

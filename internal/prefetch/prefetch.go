@@ -22,6 +22,7 @@ package prefetch
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -55,10 +56,12 @@ type Batch struct {
 type batch struct {
 	Batch
 	stager *Stager
+	view   *access.Epoch
 	ctx    context.Context
 	order  int64
 
 	room    [][]byte // per sample, its part of the staging buffer; nil: in place
+	occurs  []int32  // per sample, how often the epoch has it beside (access.Epoch.Occurrence), where samples are preprocessed; nil: never
 	reads   []read
 	skipped []bool // nil: none
 
@@ -99,9 +102,10 @@ type Preprocessor interface {
 	Size() int
 	// Steps are the names of what is done, in order.
 	Steps() []string
-	// Apply makes of sample id's bytes what the process gets of it in the epoch, in dst, and adds the time of each
-	// step to spent. Whatever fails would fail again.
-	Apply(dst, src []byte, epoch, id int, spent []time.Duration) error
+	// Apply makes of a sample's bytes what the process gets of it in the epoch, in dst, and adds the time of each
+	// step to spent. draw is the sample's ID, and 2^32 more for each time that the epoch has it beside: what is random in it
+	// differs then. Whatever fails would fail again.
+	Apply(dst, src []byte, epoch, draw int, spent []time.Duration) error
 }
 
 // fetch brings sample i. It runs on a worker.
@@ -153,6 +157,13 @@ func (b *batch) bring(w *worker, i, id int) error {
 	c := b.stager.o.Cache
 	if c.destined(id) {
 		at, out, err := c.fetchInPlace(b.ctx, w, id)
+		if err == nil && b.stager.o.Verify {
+			if data, ok := c.classes[at.class].inPlace.View(id); ok {
+				err = c.verify(b.ctx, w, id, data, out.place)
+			} else {
+				err = errNoRoom // it was dropped meanwhile
+			}
+		}
 		if err == nil {
 			b.setInPlace(i, id, at)
 			b.note(i, out)
@@ -183,6 +194,9 @@ func (b *batch) bring(w *worker, i, id int) error {
 	}
 	b.set(i, id)
 	b.note(i, out)
+	if b.stager.o.Verify {
+		return c.verify(b.ctx, w, id, dst, out.place)
+	}
 	return nil
 }
 
@@ -196,13 +210,22 @@ func (b *batch) preprocess(p Preprocessor, w *worker, i, id int) error {
 	}
 	b.set(i, id)
 	b.note(i, out)
+	if b.stager.o.Verify {
+		if err := c.verify(b.ctx, w, id, src, out.place); err != nil {
+			return err
+		}
+	}
 	fetched := time.Now()
 	var room [16]time.Duration
 	spent := room[:min(len(p.Steps()), len(room))]
 	if n := len(p.Steps()); n > len(room) {
 		spent = make([]time.Duration, n)
 	}
-	if err := p.Apply(b.room[i], src, b.Epoch, id, spent); err != nil {
+	draw := id
+	if b.occurs != nil {
+		draw |= int(b.occurs[i]) << 32
+	}
+	if err := p.Apply(b.room[i], src, b.Epoch, draw, spent); err != nil {
 		return &dataset.SampleError{ID: id, Path: c.path(id), Kind: dataset.ErrContent, Err: err}
 	}
 	b.Lengths[i] = uint64(p.Size())
@@ -262,17 +285,20 @@ func (b *batch) compact() {
 // StagerOptions say what a Stager delivers, and from where.
 type StagerOptions struct {
 	Stream *access.Stream
-	Epoch  func(e int) *access.Epoch // the stream's epochs; may keep some ready
+	Epoch  func(e int) *access.Epoch // the stream's epochs; may keep some ready. nil: it is not given, and the Run ends before it
 	Rank   int
 	Cache  *Cache
 	Peers  Peers // the other nodes of the rank's job; nil: there are none
 	Buffer *staging.Buffer
-	Ahead  int // batches staged ahead, at the most
+	Ahead  int // batches staged that the process has not taken, at the most: those that it was sent count as well
 	// First is how many batches are staged before the process has taken any; two more with each that it takes, until that is Ahead.
 	// So at the start of a job what is needed at once does not wait for what is not, here and where the source is shared. 0: Ahead.
 	First int
+	// Await, if not nil, is asked before each epoch, and may wait until ctx ends.
+	Await func(ctx context.Context, epoch int) error
 	// May, if not nil, is asked before each batch is staged, and may wait until ctx ends.
 	May    func(ctx context.Context, epoch, step int) error
+	Verify bool // compare the bytes of every sample with the source's, wherever they were taken from
 	Lazy   bool // stage a batch only once the process asks for it: policy naive
 	Faults *Faults
 	Ledger *Ledger
@@ -290,9 +316,9 @@ type Stager struct {
 
 	mu          sync.Mutex
 	outstanding int // batches planned and not yet handed on
-	// Of the Run: the step that it began with, counted through all epochs, and how many batches were emitted, and
-	// taken by the process.
-	begin, emitted, taken int
+	// Of the Run: the step that it began with, counted through all epochs, and how many batches were laid out,
+	// emitted, and taken by the process.
+	begin, laidOut, emitted, taken int
 
 	moved  chan struct{} // has a token after taken has changed
 	staged atomic.Int64
@@ -307,7 +333,7 @@ func NewStager(o StagerOptions) *Stager {
 }
 
 // Run stages the batches from (epoch, step) on and calls emit with each, in
-// order. It returns nil after the stream's last batch, or the first error: of
+// order. It returns nil after the stream's last batch, or that of the last epoch that is given, or the first error: of
 // emit, of ctx, or a sample's that the job's policy does not forgive. Run may be
 // called again, once it has returned. A batch belongs to emit; what was staged
 // and not emitted is given back to the buffer.
@@ -316,7 +342,7 @@ func (s *Stager) Run(ctx context.Context, epoch, step int, emit func(*Batch) err
 	queue := make(chan *batch, s.o.Ahead)
 	s.o.Ledger.restart(epoch)
 	s.mu.Lock()
-	s.begin, s.emitted, s.taken = epoch*s.o.Stream.Steps()+step, 0, 0
+	s.begin, s.laidOut, s.emitted, s.taken = epoch*s.o.Stream.Steps()+step, 0, 0, 0
 	s.mu.Unlock()
 
 	var walker sync.WaitGroup
@@ -372,12 +398,13 @@ func (s *Stager) publish(ctx context.Context, queue <-chan *batch, emit func(*Ba
 	return nil
 }
 
-// settle takes n batches, or all if n is negative, off the count of those on
+// settle takes n batches, or all if n is negative and the process gets no more, off the count of those on
 // their way, and with them whatever the process has waited for so far.
 func (s *Stager) settle(n int) {
 	s.mu.Lock()
 	if n < 0 {
 		n = s.outstanding
+		s.taken = s.emitted + n
 	}
 	s.outstanding -= n
 	s.emitted += n
@@ -396,7 +423,7 @@ func (s *Stager) discard(b *batch) {
 	})
 }
 
-// Wait says that the process is blocked in next().
+// Wait says that the process is blocked in next(); Taken was called for all that it has taken.
 func (s *Stager) Wait() {
 	if s.o.Lazy {
 		select {
@@ -406,8 +433,7 @@ func (s *Stager) Wait() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.take(s.emitted)
-	if s.outstanding == 0 {
+	if s.outstanding == 0 && s.taken == s.emitted { // else a batch is on its way to the process
 		s.o.Buffer.Urge(true)
 		return
 	}
@@ -433,14 +459,16 @@ func (s *Stager) take(n int) {
 	}
 }
 
-// hold waits, in the beginning, until the process has taken enough batches for another one.
-func (s *Stager) hold(ctx context.Context, laidOut int) error {
+// hold waits until the process has taken enough batches for another one, and counts that as laid out.
+func (s *Stager) hold(ctx context.Context) error {
 	for {
 		s.mu.Lock()
-		first := s.o.First + 2*s.taken
-		free := first >= s.o.Ahead || laidOut-s.taken < first
+		full := s.laidOut-s.taken >= min(s.o.First+2*s.taken, s.o.Ahead)
+		if !full {
+			s.laidOut++
+		}
 		s.mu.Unlock()
-		if free {
+		if !full {
 			return nil
 		}
 		select {
@@ -469,9 +497,20 @@ func (s *Stager) Staged() int { return int(s.staged.Load()) }
 func (s *Stager) plan(ctx context.Context, epoch, step int, queue chan<- *batch) error {
 	spec := s.o.Stream.Spec()
 	steps := s.o.Stream.Steps()
-	laidOut := 0
-	for e := epoch; spec.Epochs == 0 || e < spec.Epochs; e++ {
+	last := spec.Epochs
+	if epoch >= last { // the process goes on behind what was planned, or there is no end
+		last = math.MaxInt
+	}
+	for e := epoch; e < last; e++ {
+		if s.o.Await != nil {
+			if err := s.o.Await(ctx, e); err != nil {
+				return err
+			}
+		}
 		view := s.o.Epoch(e)
+		if view == nil {
+			return nil
+		}
 		for t := step; t < steps; t++ {
 			if s.o.Lazy {
 				select {
@@ -479,10 +518,9 @@ func (s *Stager) plan(ctx context.Context, epoch, step int, queue chan<- *batch)
 				case <-ctx.Done():
 					return ctx.Err()
 				}
-			} else if err := s.hold(ctx, laidOut); err != nil {
+			} else if err := s.hold(ctx); err != nil {
 				return err
 			}
-			laidOut++
 			if s.o.May != nil {
 				if err := s.o.May(ctx, e, t); err != nil {
 					return err
@@ -526,6 +564,7 @@ func (s *Stager) prepare(ctx context.Context, view *access.Epoch, step int) (*ba
 			IDs: words[:n:n], Segments: words[n:],
 		},
 		stager: s,
+		view:   view,
 		ctx:    ctx,
 		order:  int64(view.Number())*int64(s.o.Stream.Steps()) + int64(step),
 		reads:  make([]read, n),
@@ -534,6 +573,7 @@ func (s *Stager) prepare(ctx context.Context, view *access.Epoch, step int) (*ba
 	}
 	if s.o.Preprocessor != nil {
 		b.spent = make([]time.Duration, len(s.o.Preprocessor.Steps()))
+		b.occurs = view.Occurrence(s.o.Rank, step)
 	}
 	for i, k := range ids {
 		b.Audit += access.Mix(b.Epoch, int(k))
@@ -560,7 +600,7 @@ func (s *Stager) layOut(ctx context.Context, b *batch) (tasks []task, err error)
 			room[i] = int64(s.o.Preprocessor.Size())
 		} else {
 			// A sample that was left out once stays out, though it may be there now.
-			if at, ok := c.locate(id); ok && s.faults.known(id) == nil {
+			if at, ok := c.locate(id); ok && !s.o.Verify && s.faults.known(id) == nil {
 				b.setInPlace(i, id, at)
 				b.reads[i] = read{FirstClass + Place(at.class), int64(b.Lengths[i])}
 				continue

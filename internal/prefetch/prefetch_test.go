@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -33,6 +34,21 @@ type fakeSource struct {
 	bad   map[int]bool // can not be read
 
 	hook func(ctx context.Context, id int) error // not nil: called first by every Read
+
+	// What is there now: where, which instance of each file, and with what bytes. nil: the same for ever.
+	inode   uint64
+	changed func(id int) int64
+	bytes   func(id int, dst []byte)
+	stats   atomic.Int32
+}
+
+func (s *fakeSource) Place() (device, inode uint64) { return 1, s.inode }
+
+func (s *fakeSource) stamp(id int) dataset.Stamp {
+	if s.changed == nil {
+		return 0
+	}
+	return dataset.NewStamp(s.index.Size(id), 0, s.changed(id), uint64(id))
 }
 
 func content(id int, size int64) []byte {
@@ -53,7 +69,7 @@ func newFakeSource(t interface{ Fatal(...any) }, sizes []int) *fakeSource {
 	for class, part := range [][]int{sizes[:half], sizes[half:]} {
 		b.Directory(dataset.Directory{Path: string(rune('a' + class)), Class: class})
 		for i, size := range part {
-			b.Sample(fmt.Sprintf("%06d.x", i), int64(size), 0)
+			b.Sample(fmt.Sprintf("%06d.x", i), int64(size), 0, 0)
 		}
 	}
 	index, err := b.Build()
@@ -63,18 +79,29 @@ func newFakeSource(t interface{ Fatal(...any) }, sizes []int) *fakeSource {
 	return &fakeSource{index: index, reads: make([]atomic.Int32, len(sizes)), bad: map[int]bool{}}
 }
 
-func (s *fakeSource) Read(ctx context.Context, id int, dst []byte) error {
+func (s *fakeSource) Read(ctx context.Context, id int, dst []byte) (dataset.Stamp, error) {
 	s.reads[id].Add(1)
 	if s.hook != nil {
 		if err := s.hook(ctx, id); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	if s.bad[id] {
-		return &dataset.SampleError{ID: id, Path: s.Path(id), Kind: dataset.ErrMissing}
+		return 0, &dataset.SampleError{ID: id, Path: s.Path(id), Kind: dataset.ErrMissing}
 	}
 	copy(dst, content(id, int64(len(dst))))
-	return nil
+	if s.bytes != nil {
+		s.bytes(id, dst)
+	}
+	return s.stamp(id), nil
+}
+
+func (s *fakeSource) Stat(_ context.Context, id int) (dataset.Stamp, error) {
+	s.stats.Add(1)
+	if s.bad[id] {
+		return 0, &dataset.SampleError{ID: id, Path: s.Path(id), Kind: dataset.ErrMissing}
+	}
+	return s.stamp(id), nil
 }
 
 func (s *fakeSource) Close() error { return nil }
@@ -158,6 +185,7 @@ func (g *rig) run(r *testRank, from step, until, keep int) (map[step][]seen, err
 			release(kept[0])
 			kept = kept[1:]
 		}
+		r.stager.Taken(b.Epoch, b.Step)
 		r.stager.Wait() // as a process that always waits
 		return nil
 	})
@@ -265,8 +293,11 @@ type closing struct{ storageclass.Class }
 func (c closing) Has(int) bool           { return false }
 func (c closing) Held() []int32          { return nil }
 func (c closing) Room() (int64, int64)   { return 0, 0 }
-func (c closing) Put(int, []byte) error  { return storageclass.ErrFull }
 func (c closing) Read(int, []byte) error { return storageclass.ErrNotHeld }
+func (c closing) Drop(int)               {}
+
+func (c closing) Put(int, []byte, storageclass.Origin) error { return storageclass.ErrFull }
+func (c closing) Origin(int) (storageclass.Origin, bool)     { return storageclass.Origin{}, false }
 
 func (g *rig) close() {
 	g.use.Close()
@@ -345,7 +376,7 @@ func TestStream(t *testing.T) {
 			policy:  Raise,
 		}
 		if rapid.Bool().Draw(t, "preprocess") {
-			o.preprocessor = digest{}
+			o.preprocessor = summary{}
 		}
 		keep := rapid.IntRange(0, 3).Draw(t, "kept batches")
 		g := newRig(t, o)
@@ -395,4 +426,34 @@ func ids(s []seen) []int {
 		out = append(out, x.id)
 	}
 	return out
+}
+
+// TestAhead: no more batches are read than the process has taken, and Ahead, though it was sent them.
+func TestAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ahead, batch = 2, 4
+		g := newRig(t, rigOptions{
+			sizes: slices.Repeat([]int{10}, 80), ahead: ahead, threads: 2, buffer: 1 << 20,
+			spec: access.Spec{Samples: 80, WorldSize: 1, GlobalBatch: batch, Epochs: 2, Shuffle: access.Sequential, Scheme: access.Uniform, Tail: access.Keep},
+		})
+		defer g.close()
+		s := g.ranks[0].stager
+		ctx, cancel := context.WithCancel(t.Context())
+		var ended sync.WaitGroup
+		sent := 0
+		ended.Go(func() { _ = s.Run(ctx, 0, 0, func(*Batch) error { sent++; return nil }) })
+		s.Wait() // for the first, before it is there
+		for taken := range 30 {
+			synctest.Wait()
+			if want := taken + ahead; s.Staged() != want || sent != want {
+				t.Fatalf("%d batches taken: %d were read and %d sent, want %d", taken, s.Staged(), sent, want)
+			}
+			s.Taken(taken/20, taken%20)
+			if taken%3 == 0 {
+				s.Wait()
+			}
+		}
+		cancel()
+		ended.Wait()
+	})
 }

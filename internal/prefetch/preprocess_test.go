@@ -12,15 +12,15 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-// digest makes of every sample a few bytes that say which it was, of which epoch, and what was in it.
-type digest struct{ bad map[int]bool }
+// summary makes of every sample a few bytes that say which it was, of which epoch, and what was in it.
+type summary struct{ bad map[int]bool }
 
-var errBad = errors.New("no digest of that")
+var errBad = errors.New("no summary of that")
 
-func (digest) Size() int       { return 20 }
-func (digest) Steps() []string { return []string{"Read", "Sum"} }
+func (summary) Size() int       { return 20 }
+func (summary) Steps() []string { return []string{"Read", "Sum"} }
 
-func (d digest) Apply(dst, src []byte, epoch, id int, spent []time.Duration) error {
+func (d summary) Apply(dst, src []byte, epoch, id int, spent []time.Duration) error {
 	if len(dst) != 20 || cap(dst) != 20 || len(spent) != 2 {
 		panic("wrong room")
 	}
@@ -34,8 +34,8 @@ func (d digest) Apply(dst, src []byte, epoch, id int, spent []time.Duration) err
 	return nil
 }
 
-func digestRig(t *testing.T, policy OnError, bad ...int) *rig {
-	d := digest{map[int]bool{}}
+func summaryRig(t *testing.T, policy OnError, bad ...int) *rig {
+	d := summary{map[int]bool{}}
 	for _, id := range bad {
 		d.bad[id] = true
 	}
@@ -50,7 +50,7 @@ func digestRig(t *testing.T, policy OnError, bad ...int) *rig {
 // stays one piece.
 func TestPreprocessFails(t *testing.T) {
 	for policy, want := range map[OnError][]int{Skip: {0, 2, 5}, Substitute: {0, 2, 2, 5, 5, 5}} {
-		g := digestRig(t, policy, 1, 3, 4)
+		g := summaryRig(t, policy, 1, 3, 4)
 		got, err := g.run(g.ranks[0], step{}, 0, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -71,7 +71,7 @@ func TestPreprocessFails(t *testing.T) {
 		g.close()
 	}
 	for range 20 { // always the first one
-		g := digestRig(t, Raise, 3, 4, 5)
+		g := summaryRig(t, Raise, 3, 4, 5)
 		_, err := g.run(g.ranks[0], step{}, 0, 0)
 		if err == nil || !errors.Is(err, errBad) || !strings.Contains(err.Error(), "sample 3 (/source/b/000000.x)") {
 			t.Errorf("raised %v", err)
@@ -82,7 +82,7 @@ func TestPreprocessFails(t *testing.T) {
 
 // TestPreprocessLies: results lie one behind the other, and samples are accounted for by what was read, not by what they became.
 func TestPreprocessLies(t *testing.T) {
-	g := digestRig(t, Raise)
+	g := summaryRig(t, Raise)
 	defer g.close()
 	r := g.ranks[0]
 	err := r.stager.Run(t.Context(), 0, 0, func(b *Batch) error {
@@ -110,7 +110,7 @@ func TestPreprocessLies(t *testing.T) {
 
 // TestStallByTransform: a stall for preprocessing is divided among its steps.
 func TestStallByTransform(t *testing.T) {
-	g := digestRig(t, Raise)
+	g := summaryRig(t, Raise)
 	defer g.close()
 	l := g.ranks[0].ledger
 	now := time.Now()

@@ -23,6 +23,11 @@ import (
 type MemoryInfo struct {
 	Total     int64 // what the process could ever have
 	Available int64 // what it could take now without pushing anything out
+
+	// Group is the directory of the control group that leaves less than the machine has available, and than any other; "": none. Limit
+	// is what it may take, Used what it has taken that it could not give up at once.
+	Group       string
+	Limit, Used int64
 }
 
 // Memory measures the memory: the smallest of what the kernel has available and
@@ -31,21 +36,36 @@ type MemoryInfo struct {
 func Memory() (MemoryInfo, error) { return memoryAt("/") }
 
 func memoryAt(root string) (MemoryInfo, error) {
+	var m MemoryInfo
 	text, err := os.ReadFile(filepath.Join(root, "proc/meminfo"))
-	if err != nil {
-		return MemoryInfo{}, fmt.Errorf("measure memory: %w", err)
+	switch {
+	case err == nil:
+		m, err = parseMeminfo(string(text))
+	case errors.Is(err, fs.ErrNotExist) && root == "/": // /proc is not mounted
+		m, err = sysinfo()
 	}
-	m, err := parseMeminfo(string(text))
 	if err != nil {
 		return MemoryInfo{}, fmt.Errorf("measure memory: %w", err)
 	}
 	for _, g := range groupsAt(root, "memory") {
 		if limit, used, ok := g.memory(); ok {
 			m.Total = min(m.Total, limit)
-			m.Available = min(m.Available, max(limit-used, 0))
+			if left := max(limit-used, 0); left < m.Available {
+				m.Available, m.Group, m.Limit, m.Used = left, g.dir, limit, used
+			}
 		}
 	}
 	return m, nil
+}
+
+// sysinfo is what the kernel tells without /proc. It knows nothing of most of the page cache, which could be taken as well.
+func sysinfo() (MemoryInfo, error) {
+	var s unix.Sysinfo_t
+	if err := unix.Sysinfo(&s); err != nil {
+		return MemoryInfo{}, fmt.Errorf("sysinfo: %w", err)
+	}
+	unit := int64(max(s.Unit, 1))
+	return MemoryInfo{Total: blocks(s.Totalram, unit), Available: blocks(s.Freeram+s.Bufferram, unit)}, nil
 }
 
 // parseMeminfo reads /proc/meminfo. Kernels older than 3.14 have no
@@ -181,6 +201,21 @@ func RaiseFileLimit() (uint64, error) {
 		return soft, fmt.Errorf("raise the limit of open files from %d to %d: %w", soft, hard, err)
 	}
 	return hard, nil
+}
+
+// RaiseFileSizeLimit raises the length that a file may have as far as it goes, and returns it in bytes.
+func RaiseFileSizeLimit() (uint64, error) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
+		return 0, fmt.Errorf("read the limit of files' length: %w", err)
+	}
+	if limit.Cur == limit.Max {
+		return limit.Cur, nil
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: limit.Max, Max: limit.Max}); err != nil {
+		return limit.Cur, fmt.Errorf("raise the limit of files' length from %d to %d: %w", limit.Cur, limit.Max, err)
+	}
+	return limit.Max, nil
 }
 
 // CPUs is how many CPUs the process may use: those of its affinity mask, or

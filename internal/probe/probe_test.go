@@ -6,6 +6,7 @@ import (
 	"math"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -25,20 +26,25 @@ func TestMachines(t *testing.T) {
 		memory MemoryInfo
 		cpus   int // of 64
 	}{
-		"plain":     {MemoryInfo{32 * gib, 20 * gib}, 64},        // no control groups
-		"old":       {MemoryInfo{32 * gib, 3 * gib}, 64},         // no MemAvailable
-		"v2":        {MemoryInfo{8 * gib, 6 * gib}, 3},           // own group: 8 GiB, 4 used, 2 of them inactive; 2.5 CPUs
-		"v2-parent": {MemoryInfo{4 * gib, 1 * gib}, 2},           // own group unlimited, its parent not
-		"v2-high":   {MemoryInfo{2 * gib, gib}, 64},              // memory.high below memory.max
-		"v1":        {MemoryInfo{16 * gib, 10*gib + 512*mib}, 8}, // slurm's nesting
-		"docker-v1": {MemoryInfo{2 * gib, 1 * gib}, 1},           // the mount shows the container's group only
-		"full":      {MemoryInfo{gib, 0}, 1},                     // more used than the limit
-		"unlimited": {MemoryInfo{32 * gib, 20 * gib}, 64},        // v1's "no limit" number, quota -1
-		"damaged":   {MemoryInfo{32 * gib, 20 * gib}, 64},        // nonsense in the groups' files
+		"plain":     {MemoryInfo{Total: 32 * gib, Available: 20 * gib}, 64},        // no control groups
+		"old":       {MemoryInfo{Total: 32 * gib, Available: 3 * gib}, 64},         // no MemAvailable
+		"v2":        {MemoryInfo{Total: 8 * gib, Available: 6 * gib}, 3},           // own group: 8 GiB, 4 used, 2 of them inactive; 2.5 CPUs
+		"v2-parent": {MemoryInfo{Total: 4 * gib, Available: 1 * gib}, 2},           // own group unlimited, its parent not
+		"v2-high":   {MemoryInfo{Total: 2 * gib, Available: gib}, 64},              // memory.high below memory.max
+		"v1":        {MemoryInfo{Total: 16 * gib, Available: 10*gib + 512*mib}, 8}, // slurm's nesting
+		"docker-v1": {MemoryInfo{Total: 2 * gib, Available: 1 * gib}, 1},           // the mount shows the container's group only
+		"full":      {MemoryInfo{Total: gib, Available: 0}, 1},                     // more used than the limit
+		"unlimited": {MemoryInfo{Total: 32 * gib, Available: 20 * gib}, 64},        // v1's "no limit" number, quota -1
+		"damaged":   {MemoryInfo{Total: 32 * gib, Available: 20 * gib}, 64},        // nonsense in the groups' files
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := filepath.Join("testdata", name)
 			got, err := memoryAt(root)
+			group, left := got.Group, got.Limit-got.Used
+			got.Group, got.Limit, got.Used = "", 0, 0
+			if group != "" && (max(left, 0) != got.Available || !strings.HasPrefix(group, root)) || group == "" && left != 0 {
+				t.Errorf("group %q leaves %d, of %+v", group, left, got)
+			}
 			if err != nil || got != want.memory {
 				t.Errorf("memory %+v, %v; want %+v", got, err, want.memory)
 			}

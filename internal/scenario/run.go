@@ -46,6 +46,9 @@ func ReadRun(data []byte) (*Run, error) {
 	if p.Samples < 1 || p.Bytes < 1 || p.GlobalBatch < 1 || p.WorldSize < 1 || len(p.Places) == 0 {
 		return nil, errors.New("not the report of a job: samples, bytes, global_batch_size, world_size or places are missing")
 	}
+	if p.Subset || p.Shuffle == string(access.Given) {
+		return nil, errors.New("the job was over a part of the dataset, or its orders were given by its process; only jobs over whole datasets, whose orders are drawn from a seed, can be compared")
+	}
 	if len(p.Ranks) != p.WorldSize {
 		return nil, fmt.Errorf("the report has %d of %d ranks; only jobs on one node can be compared", len(p.Ranks), p.WorldSize)
 	}

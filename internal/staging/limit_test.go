@@ -49,6 +49,7 @@ func TestLimits(t *testing.T) {
 		{unix.EMFILE, int64(files.Cur) + 1, int64(files.Cur), "RLIMIT_NOFILE"},
 		{unix.ENFILE, 1, 0, "fs.file-max"},
 		{unix.ENOMEM, 4096, 0, "4096 bytes are needed"},
+		{unix.EFBIG, 4096, 0, "RLIMIT_FSIZE"},
 	} {
 		err := limited("create a thing", 4096, c.err)
 		var l *LimitError

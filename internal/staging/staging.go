@@ -92,7 +92,7 @@ type memory struct {
 func newMemory(name string, size int64) (memory, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
-		return memory{}, limited("create shared memory "+name, size, err)
+		return memory{}, notMade("create shared memory "+name, size, err)
 	}
 	f := os.NewFile(uintptr(fd), name)
 	if err := unix.Ftruncate(fd, size); err != nil {
@@ -136,6 +136,15 @@ func New(size int64) (*Buffer, error) {
 
 // Ring returns the ring's memfd and its size in bytes. It is segment 0.
 func (b *Buffer) Ring() (*os.File, int64) { return b.ring.file, b.size }
+
+// Resident is how many bytes of the ring have taken memory.
+func (b *Buffer) Resident() int64 {
+	var st unix.Stat_t
+	if unix.Fstat(int(b.ring.file.Fd()), &st) != nil {
+		return 0
+	}
+	return st.Blocks * 512
+}
 
 // Notes tells whether the process may note in shared memory what it gives back: in the page behind the ring, in the ring's memfd.
 func (b *Buffer) Notes() bool { return ordered }

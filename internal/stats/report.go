@@ -16,6 +16,9 @@ type Report struct {
 	Dataset     string `json:"dataset"`
 	Samples     int    `json:"samples"`
 	Bytes       int64  `json:"bytes"`
+	Subset      bool   `json:"subset,omitempty"` // the job is over a part of the dataset
+	Positions   int    `json:"positions"`        // samples of an epoch, before it is padded or cut
+	Needed      int64  `json:"needed_bytes"`     // of the samples that the job reads at all; that its first epoch reads, if epochs are given
 	Policy      string `json:"policy"`
 	Node        int    `json:"node"` // this one, of Nodes
 	Nodes       int    `json:"nodes"`
@@ -41,15 +44,17 @@ type Report struct {
 	Utilisation float64 `json:"utilisation"`
 	// Source is what left the source for this job, filling of classes included.
 	Source Amount `json:"source"`
-	// Bound is S + (E-1) max(0, S-D) for the epochs begun, and BoundShare how much
+	// Bound is S + (E-1) max(0, S-D) for the epochs begun, S being Needed, and BoundShare how much
 	// of it Source is: 1 is the best that these caches allow, below 1 they were warm.
-	Bound      int64        `json:"bound_bytes"`
-	BoundShare float64      `json:"bound_share"`
-	Epochs     []Epoch      `json:"epochs"`
-	Ranks      []RankReport `json:"ranks"`
-	Classes    []Class      `json:"classes"`
-	Places     []Speed      `json:"places"`
-	Faults     []Fault      `json:"faults"`
+	Bound      int64   `json:"bound_bytes"`
+	BoundShare float64 `json:"bound_share"`
+	// Demands are those of the epochs begun where epochs are given; Bound is then placement.BoundOf.
+	Demands []placement.Demand `json:"-"`
+	Epochs  []Epoch            `json:"epochs"`
+	Ranks   []RankReport       `json:"ranks"`
+	Classes []Class            `json:"classes"`
+	Places  []Speed            `json:"places"`
+	Faults  []Fault            `json:"faults"`
 	// Preprocessing is what transforming the samples has taken; nil: they are delivered as they are.
 	Preprocessing *Preprocessing `json:"preprocessing,omitempty"`
 	Waiting       *Waiting       `json:"waiting,omitempty"`
@@ -147,7 +152,11 @@ type Waiting struct {
 // what they mean. room is how many bytes the storage classes of all nodes together keep.
 func (r *Report) Complete(beside []EpochTally, room int64) {
 	r.sum(beside)
-	r.Bound = placement.Bound(r.Bytes, room, max(r.begun(), 1)) / int64(max(r.Nodes, 1))
+	bound := placement.Bound(cmp.Or(r.Needed, r.Bytes), room, max(r.begun(), 1))
+	if len(r.Demands) > 0 {
+		bound = placement.BoundOf(r.Demands, room)
+	}
+	r.Bound = bound / int64(max(r.Nodes, 1))
 	r.BoundShare = float64(r.Source.Bytes) / float64(max(r.Bound, 1))
 	r.Sentence = r.sentence()
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/hdmlp/hdmlp/internal/config/size"
+	"github.com/hdmlp/hdmlp/internal/printable"
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
@@ -121,17 +122,17 @@ func (s *Screen) wrap(code, text string) (out []string) {
 }
 
 func (s *Screen) job(j *stats.ClusterReport) []string {
-	out := []string{s.style(bold, "job "+j.Job)}
+	out := []string{s.style(bold, "job "+printable.Name(j.Job))}
 	nodes := ""
 	if len(j.Nodes) > 1 {
 		nodes = fmt.Sprintf(" on %d nodes", len(j.Nodes))
 	}
 	if len(j.Nodes) == 1 && j.Nodes[0].Assembling {
-		return append(out, append(s.wrap("", j.Dataset), s.wrap(yellow, j.Sentence)...)...)
+		return append(out, append(s.wrap("", printable.Name(j.Dataset)), s.wrap(yellow, j.Sentence)...)...)
 	}
 	about := fmt.Sprintf(": %d samples, %s, %s, %s%s, batch %d",
 		j.Samples, size.Format(j.Bytes), j.Policy, count(j.WorldSize, "rank"), nodes, j.GlobalBatch)
-	dataset := j.Dataset
+	dataset := printable.Name(j.Dataset)
 	if most := max(8, s.Width-len(about)); s.Width > 0 && ansi.StringWidth(dataset) > most { // its end tells more
 		dataset = ansi.TruncateLeft(dataset, ansi.StringWidth(dataset)-most+1, "…")
 	}
@@ -225,7 +226,7 @@ func (s *Screen) foot(j *stats.ClusterReport) (out []string) {
 			on = fmt.Sprintf("node %d: ", n.Node)
 		}
 		if n.Waiting != nil && n.Waiting.Seconds > 1 {
-			out = append(out, s.style(yellow, fmt.Sprintf("%ssample %d is read since %.0f s: %s", on, n.Waiting.Sample, n.Waiting.Seconds, n.Waiting.Path)))
+			out = append(out, s.style(yellow, fmt.Sprintf("%ssample %d is read since %.0f s: %s", on, n.Waiting.Sample, n.Waiting.Seconds, printable.Name(n.Waiting.Path))))
 		}
 		for _, p := range n.PassedBy {
 			out = append(out, s.style(yellow, fmt.Sprintf("%snode %d is passed by: %s", on, p.Node, cmp.Or(p.Reason, "the source is faster"))))
@@ -233,7 +234,7 @@ func (s *Screen) foot(j *stats.ClusterReport) (out []string) {
 		if n.Unreadable > 0 {
 			text := fmt.Sprintf("%s%s unreadable", on, count(n.Unreadable, "sample"))
 			if len(n.Faults) > 0 {
-				text += fmt.Sprintf(", the first is %d: %s", n.Faults[0].Sample, n.Faults[0].Reason)
+				text += fmt.Sprintf(", the first is %d: %s", n.Faults[0].Sample, printable.Text(n.Faults[0].Reason))
 			}
 			out = append(out, s.style(red, text))
 		}

@@ -1,0 +1,76 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/hdmlp/hdmlp/internal/dataset"
+)
+
+// views are the processes that have a dataset open. Where its root has to be opened again, each of them can do so.
+type views struct {
+	mu  sync.Mutex
+	all []*dataset.View
+}
+
+func newViews() *views { return new(views) }
+
+func (v *views) add(view *dataset.View) {
+	if view == nil || view.Renew == nil {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.all = append(v.all, view)
+}
+
+func (v *views) remove(view *dataset.View) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if i := slices.Index(v.all, view); i >= 0 {
+		v.all = slices.Delete(v.all, i, i+1)
+	}
+}
+
+// renew has all processes open the dataset again, and returns the first view that comes. Those that come later are closed.
+func (v *views) renew(ctx context.Context) (*dataset.View, error) {
+	v.mu.Lock()
+	all := slices.Clone(v.all)
+	v.mu.Unlock()
+	if len(all) == 0 {
+		return nil, errors.New("no process that opened it is left")
+	}
+	type answer struct {
+		view *dataset.View
+		err  error
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	answers := make(chan answer, len(all))
+	for _, view := range all {
+		go func() { // ends with Renew, which ends with ctx
+			view, err := view.Renew(ctx)
+			answers <- answer{view, err}
+		}()
+	}
+	var errs []error
+	for left := len(all) - 1; left >= 0; left-- {
+		a := <-answers
+		if a.err != nil {
+			errs = append(errs, a.err)
+			continue
+		}
+		cancel()
+		go func() { // ends with the other calls of Renew, which end with ctx
+			for range left {
+				if late := <-answers; late.err == nil {
+					_ = late.view.Close()
+				}
+			}
+		}()
+		return a.view, nil
+	}
+	cancel()
+	return nil, errors.Join(errs...)
+}

@@ -1,0 +1,53 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"testing/synctest"
+
+	"github.com/hdmlp/hdmlp/internal/dataset"
+)
+
+// TestRenew: the first process that opens the dataset again is enough; one that never answers keeps nobody waiting, and what comes
+// late is closed.
+func TestRenew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newViews()
+		if _, err := v.renew(t.Context()); err == nil {
+			t.Error("renewed without a process")
+		}
+		file := func() *os.File {
+			f, err := os.Open(os.DevNull)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return f
+		}
+		late, first := &dataset.View{Root: file()}, &dataset.View{Root: file()}
+		gone := &dataset.View{Renew: func(context.Context) (*dataset.View, error) { return nil, errors.New("gone") }}
+		slow := &dataset.View{Renew: func(ctx context.Context) (*dataset.View, error) {
+			<-ctx.Done()
+			return late, nil
+		}}
+		quick := &dataset.View{Renew: func(context.Context) (*dataset.View, error) { return first, nil }}
+		for _, view := range []*dataset.View{nil, {}, gone, slow, quick} {
+			v.add(view)
+		}
+		got, err := v.renew(t.Context())
+		if err != nil || got != first {
+			t.Errorf("got %p, %v", got, err)
+		}
+		synctest.Wait()
+		if _, err := late.Root.Stat(); err == nil {
+			t.Error("a view that came late is open")
+		}
+		_ = first.Close()
+		v.remove(quick)
+		v.remove(slow)
+		if _, err := v.renew(t.Context()); err == nil || err.Error() != "gone" {
+			t.Error(err)
+		}
+	})
+}
