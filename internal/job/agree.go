@@ -2,14 +2,18 @@ package job
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/zeebo/xxh3"
+
 	"github.com/hdmlp/hdmlp/internal/cluster"
 	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
@@ -20,7 +24,7 @@ type setting struct {
 }
 
 // shared are the settings that all ranks of a job must share, on all nodes. The seed is not among them: node 0 may draw it.
-func shared(m *protocol.OpenMessage, cfg *config.Config) []setting {
+func shared(m *protocol.OpenMessage, cfg *config.Config, o *order) []setting {
 	return []setting{
 		{"epochs", m.Stream.Epochs},
 		{"global batch size", m.Stream.GlobalBatch},
@@ -28,6 +32,7 @@ func shared(m *protocol.OpenMessage, cfg *config.Config) []setting {
 		{"shuffle", m.Stream.Shuffle},
 		{"scheme", m.Stream.Scheme},
 		{"tail", m.Stream.Tail},
+		{"subset or batches", o.digest},
 		{"transforms", listed(m)},
 		{"policy", cfg.Policy},
 		{"on_error", cfg.OnError},
@@ -36,7 +41,7 @@ func shared(m *protocol.OpenMessage, cfg *config.Config) []setting {
 
 // settings are those that all ranks of a node must share. seed is what a rank means that leaves it open. What is derived or measured may differ:
 // it is what the first rank found.
-func settings(m *protocol.OpenMessage, cfg *config.Config, seed uint64) []setting {
+func settings(m *protocol.OpenMessage, cfg *config.Config, o *order, seed uint64) []setting {
 	if m.Stream.Seed != nil {
 		seed = *m.Stream.Seed
 	}
@@ -47,10 +52,11 @@ func settings(m *protocol.OpenMessage, cfg *config.Config, seed uint64) []settin
 		{"dataset", m.Dataset.Path},
 		{"extensions", fmt.Sprint(m.Dataset.Extensions)},
 		{"seed", seed},
-	}, shared(m, cfg), caching(cfg), []setting{
+	}, shared(m, cfg, o), caching(cfg), []setting{
 		given(cfg, "staging_buffer", cfg.StagingBuffer),
 		{"prefetch_batches", cfg.PrefetchBatches},
 		{"transform_threads", cfg.TransformThreads},
+		given(cfg, "decode_memory", cfg.DecodeMemory),
 		{"index_dir", cfg.IndexDir},
 		{"port", cfg.Port},
 		{"interface", cfg.Interface},
@@ -115,10 +121,10 @@ func (j *Job) alongside(m *protocol.OpenMessage) error {
 }
 
 // compare refuses a rank whose settings differ from those of the rank that made the job.
-func (j *Job) compare(m *protocol.OpenMessage, cfg *config.Config) error {
+func (j *Job) compare(m *protocol.OpenMessage, cfg *config.Config, o *order) error {
 	first := &j.message
-	theirs := settings(first, j.cfg, 0)
-	for i, mine := range settings(m, cfg, *first.Stream.Seed) {
+	theirs := settings(first, j.cfg, j.order, 0)
+	for i, mine := range settings(m, cfg, o, *first.Stream.Seed) {
 		if mine.value != theirs[i].value {
 			return &protocol.ErrorMessage{
 				Kind: protocol.KindMismatch,
@@ -133,7 +139,6 @@ func (j *Job) compare(m *protocol.OpenMessage, cfg *config.Config) error {
 
 // facts are what the nodes of a job must agree on.
 func (j *Job) facts() []cluster.Fact {
-	fingerprint := j.dataset.Index().Fingerprint()
 	seed := "drawn"
 	if given := j.message.Stream.Seed; given != nil {
 		seed = strconv.FormatUint(*given, 10)
@@ -141,13 +146,48 @@ func (j *Job) facts() []cluster.Fact {
 	facts := []cluster.Fact{
 		{Key: "hdmlp's version", Value: j.node.options.Version},
 		{Key: "protocol", Value: strconv.Itoa(protocol.Version)},
-		{Key: "dataset fingerprint", Value: fmt.Sprintf("%x", fingerprint[:8])},
-		{Key: "seed", Value: seed},
 	}
-	for _, s := range shared(&j.message, j.cfg) {
+	facts = append(facts, listing(j.dataset.Index())...)
+	facts = append(facts, cluster.Fact{Key: "seed", Value: seed})
+	for _, s := range shared(&j.message, j.cfg, j.order) {
 		facts = append(facts, cluster.Fact{Key: s.key, Value: fmt.Sprint(s.value)})
 	}
 	return facts
+}
+
+// mostClasses is how many classes of a dataset are compared one by one.
+const mostClasses = 1000
+
+// listing are the facts of a dataset's listing; contents are compared apart. The first that differs is what a user gets to read: so
+// it is that of a class, and says what of it differs.
+func listing(x *dataset.Index) []cluster.Fact {
+	names, sizes := x.Classes(), x.ClassSizes()
+	if len(names) > mostClasses {
+		names, sizes = []string{""}, []int{x.Len()}
+	}
+	var facts []cluster.Fact
+	var line []byte
+	id := 0
+	for i, name := range names {
+		var total int64
+		files := xxh3.New()
+		for range sizes[i] {
+			total += x.Size(id)
+			line = binary.LittleEndian.AppendUint64(append(x.AppendName(line[:0], id), 0), uint64(x.Size(id)))
+			_, _ = files.Write(line) // a hash never fails
+			id++
+		}
+		key := "the dataset"
+		if name != "" {
+			key = fmt.Sprintf("class %q of the dataset", name)
+		}
+		facts = append(facts, cluster.Fact{Key: key, Value: fmt.Sprintf("%d samples of %d bytes (hash of names and sizes: %016x)", sizes[i], total, files.Sum64())})
+	}
+	// All else being equal.
+	hash := x.Listing()
+	return append(facts, cluster.Fact{
+		Key: "dataset fingerprint (names and sizes are equal, modification times differ)", Value: fmt.Sprintf("%x", hash[:8]),
+	})
 }
 
 // listed is what a rank wants done to the samples, as text without blanks.

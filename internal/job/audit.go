@@ -23,8 +23,8 @@ func (j *Job) ownRanks() []int {
 // deliver. Of an epoch that was audited, it says what was found then.
 func (r *Rank) Audit(ctx context.Context, epoch int) (*audit.Result, error) {
 	j := r.job
-	if epochs := j.stream.Spec().Epochs; epoch < 0 || (epochs > 0 && epoch >= epochs) {
-		return nil, badInput("audit of epoch %d: the job has %d epochs (0: no end), counted from 0", epoch, epochs)
+	if epochs := j.stream.Spec().Epochs; epoch < 0 || epochs > 0 && epoch >= epochs && epoch > j.book.Last() {
+		return nil, badInput("audit of epoch %d: the job has %d epochs (0: no end), counted from 0, and no rank has finished one behind them", epoch, epochs)
 	}
 	if err := j.book.Check(epoch); err != nil {
 		return nil, badInput("audit of epoch %d: %v", epoch, err)
@@ -48,7 +48,11 @@ func (j *Job) audit(ctx context.Context, epoch int) (*audit.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	result := audit.Compare(j.epoch(epoch), parts)
+	e := j.epoch(epoch)
+	if e == nil {
+		return nil, badInput("the order of epoch %d is over and forgotten: ask before a batch of another epoch is taken", epoch)
+	}
+	result := audit.Compare(e, parts)
 	result.Why = why
 	return result, nil
 }

@@ -109,10 +109,11 @@ func (o *others) identity() exchange.Identity {
 // serve gives the other nodes what the plan has this node answer for.
 func (o *others) serve(cache *prefetch.Cache) {
 	o.cache.Store(cache)
+	var named refusals
 	o.server = exchange.NewServer(o.identity(), &holder{cache, o.readsOnce, o.job.readAhead}, exchange.ServerOptions{
 		Refused: func(addr net.Addr, err error) {
-			if !errors.Is(err, io.EOF) { // it only looked whether somebody is there, as the nodes do at the start
-				o.job.log.Warn("refused a connection", "from", addr, "error", err)
+			if !errors.Is(err, io.EOF) && named.first(addr) { // EOF: it only looked whether somebody is there, as the nodes do at the start
+				o.job.log.Warn("refused a connection; further ones of this host are not mentioned", "from", addr, "error", err)
 			}
 		},
 	})
@@ -122,6 +123,29 @@ func (o *others) serve(cache *prefetch.Cache) {
 	}
 	o.ended = make(chan error, 1)
 	go func() { o.ended <- o.server.Serve(context.Background(), listener) }()
+}
+
+// refusals are the hosts whose connections were refused. Each is named once, and only so many: the log lies in memory, and a flood must not fill it.
+type refusals struct {
+	mu    sync.Mutex
+	hosts map[string]bool
+}
+
+const mostRefusals = 16
+
+// first says whether this is to be told: the first one of its host.
+func (r *refusals) first(addr net.Addr) bool {
+	host, _, _ := net.SplitHostPort(addr.String())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.hosts[host] || len(r.hosts) == mostRefusals {
+		return false
+	}
+	if r.hosts == nil {
+		r.hosts = map[string]bool{}
+	}
+	r.hosts[host] = true
+	return true
 }
 
 // readsOnce tells whether a node that is asked for a sample reads it from the source. Who has not begun does not know yet what it
@@ -236,10 +260,10 @@ type holder struct {
 }
 
 // Held is exchange.Holder's.
-func (h *holder) Held(id int32) ([]byte, bool) { return h.cache.Held(int(id)) }
+func (h *holder) Held(id int32) ([]byte, uint32, bool) { return h.cache.Held(int(id)) }
 
 // Sample is exchange.Holder's.
-func (h *holder) Sample(ctx context.Context, id int32, send func([]byte) error) error {
+func (h *holder) Sample(ctx context.Context, id int32, send func([]byte, uint32) error) error {
 	if !h.cache.Has(int(id)) {
 		switch once, err := h.readOnce(ctx); {
 		case err != nil:

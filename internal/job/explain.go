@@ -10,7 +10,7 @@ type Explanation struct {
 	Paths  []string `json:"paths"` // below the dataset's root
 }
 
-// Explain says, from the seed alone, which samples a step had or will have.
+// Explain says, from the seed alone, which samples a step had or will have; of epochs that the process gives, for those that are known.
 // rank -1 is the caller's.
 func (r *Rank) Explain(epoch, step, rank int) (*Explanation, error) {
 	if rank < 0 {
@@ -26,7 +26,11 @@ func (r *Rank) Explain(epoch, step, rank int) (*Explanation, error) {
 		return nil, err
 	}
 	x := &Explanation{Epoch: epoch, Step: step, Rank: rank}
-	x.IDs = r.job.epoch(epoch).Batch([]int32{}, rank, step)
+	e := r.job.epoch(epoch)
+	if e == nil {
+		return nil, r.Check(epoch, step) // it was forgotten just now
+	}
+	x.IDs = e.Batch([]int32{}, rank, step)
 	index := r.job.dataset.Index()
 	for _, id := range x.IDs {
 		x.Labels = append(x.Labels, index.Label(int(id)))

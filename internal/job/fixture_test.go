@@ -50,16 +50,18 @@ func (s *fakeSource) Close() error {
 
 func (s *fakeSource) Path(id int) string { return "/data/" + s.index.Name(id) }
 
-func (s *fakeSource) Read(ctx context.Context, id int, dst []byte) error {
+func (s *fakeSource) Read(ctx context.Context, id int, dst []byte) (dataset.Stamp, error) {
 	if s.world.read != nil {
 		if err := s.world.read(ctx, id); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	s.world.bytes.Add(int64(len(dst)))
 	copy(dst, bytes.Repeat([]byte{byte(id)}, len(dst)))
-	return nil
+	return 0, nil
 }
+
+func (s *fakeSource) Stat(context.Context, int) (dataset.Stamp, error) { return 0, nil }
 
 // world is what a test's node finds on its machine.
 type world struct {
@@ -92,7 +94,7 @@ func (w *world) node() *Node {
 					for class, name := range []string{"a", "b"} {
 						b.Directory(dataset.Directory{Path: name, Class: class})
 						for i := range samples / 2 {
-							b.Sample(fmt.Sprintf("%s%04d.x", spec.Path[1:], i), sampleSize, 0)
+							b.Sample(fmt.Sprintf("%s%04d.x", spec.Path[1:], i), sampleSize, 0, 0)
 						}
 					}
 					index, err := b.Build()
@@ -188,7 +190,7 @@ func set(key string, value any) func(*protocol.OpenMessage) {
 
 func open(t *testing.T, n *Node, m protocol.OpenMessage) *Rank {
 	t.Helper()
-	r, err := n.Open(t.Context(), m, func(protocol.ProgressMessage) {})
+	r, err := n.Open(t.Context(), m, nil, func(protocol.ProgressMessage) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +281,7 @@ func together(ranks []*Rank, process func(r *Rank)) {
 // refusal is what a process is told that opens with a message.
 func refusal(t *testing.T, n *Node, m protocol.OpenMessage) *protocol.ErrorMessage {
 	t.Helper()
-	r, err := n.Open(t.Context(), m, func(protocol.ProgressMessage) {})
+	r, err := n.Open(t.Context(), m, nil, func(protocol.ProgressMessage) {})
 	if err == nil {
 		r.Close()
 		t.Fatal("it was opened")

@@ -5,6 +5,8 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -16,6 +18,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/audit"
 	"github.com/hdmlp/hdmlp/internal/certificate"
 	"github.com/hdmlp/hdmlp/internal/cluster"
+	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
@@ -68,6 +71,9 @@ func (j *Job) form(ctx context.Context, progress func(protocol.ProgressMessage))
 		j.message.Stream.Seed = new(binary.LittleEndian.Uint64(seed))
 	}
 	if err := o.reach(ctx); err != nil {
+		return err
+	}
+	if err := o.compareContents(ctx); err != nil {
 		return err
 	}
 	o.connect()
@@ -146,6 +152,50 @@ func (o *others) reach(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// compareContents refuses nodes whose datasets have the same listing and other contents. A file that one of them cannot read is not
+// compared. The job's version is node 0's.
+func (o *others) compareContents(ctx context.Context) error {
+	index := o.job.dataset.Index()
+	mine, err := json.Marshal(nodeContents{Version: index.Fingerprint(), Contents: index.Contents()})
+	if err != nil {
+		return err
+	}
+	all, err := o.gather(ctx, "contents", mine)
+	if err != nil {
+		return clusterError(o.me, err)
+	}
+	var first nodeContents
+	for n, text := range all {
+		var theirs nodeContents
+		if err := json.Unmarshal(text, &theirs); err != nil || len(theirs.Contents) != len(index.Contents()) {
+			return badInput("node %d of the job says of its dataset's contents what cannot be understood: %v", n, err)
+		}
+		if n == 0 {
+			first, o.job.version = theirs, theirs.Version
+			continue
+		}
+		if i, same := dataset.SameContents(first.Contents, theirs.Contents); !same {
+			id := index.Excerpts()[i].ID
+			return &protocol.ErrorMessage{
+				Kind: protocol.KindMismatch,
+				Message: fmt.Sprintf("sample %d (%s) has other bytes on node %d than on node 0, although the datasets of both have the same names, sizes and times: "+
+					"versions %x and %x; mount the same dataset on all nodes", id, index.Name(id), n, theirs.Version[:8], first.Version[:8]),
+				Details: map[string]any{
+					"key": "dataset contents", "mine": hex.EncodeToString(theirs.Version[:]), "theirs": hex.EncodeToString(first.Version[:]),
+					"sample": id, "node": n,
+				},
+			}
+		}
+	}
+	return nil
+}
+
+// nodeContents is what a node tells of its dataset.
+type nodeContents struct {
+	Version  [16]byte
+	Contents [][16]byte // in the order of dataset.Index.Excerpts
 }
 
 // longWait is for how long nodes wait for each other before a process is warned of it.

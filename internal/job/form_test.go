@@ -59,11 +59,11 @@ func TestNodesWithOneDaemon(t *testing.T) {
 	waits, ended := make(chan struct{}), make(chan error)
 	go func() {
 		said := sync.OnceFunc(func() { close(waits) })
-		_, err := c.list[0].Open(ctx, on(0), func(protocol.ProgressMessage) { said() })
+		_, err := c.list[0].Open(ctx, on(0), nil, func(protocol.ProgressMessage) { said() })
 		ended <- err
 	}()
 	<-waits
-	_, err := c.list[0].Open(t.Context(), on(1), func(protocol.ProgressMessage) {})
+	_, err := c.list[0].Open(t.Context(), on(1), nil, func(protocol.ProgressMessage) {})
 	var refused *protocol.ErrorMessage
 	if !errors.As(err, &refused) || refused.Kind != protocol.KindMismatch || refused.Details["mine"] != 1 || refused.Details["theirs"] != 0 ||
 		!strings.Contains(refused.Message, "rank 1 of job j is on node 1, but this daemon is the job's on node 0") || !strings.Contains(refused.Message, "HDMLP_SOCKET") {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,13 +14,17 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/audit"
 	"github.com/hdmlp/hdmlp/internal/catalog"
 	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/placement"
 	"github.com/hdmlp/hdmlp/internal/prefetch"
 	"github.com/hdmlp/hdmlp/internal/preprocess"
+	"github.com/hdmlp/hdmlp/internal/printable"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 	"github.com/hdmlp/hdmlp/internal/transform"
 )
@@ -35,11 +41,17 @@ type Job struct {
 	message      protocol.OpenMessage // of the rank that made the job
 	cfg          *config.Config
 	dataset      *catalog.Dataset
+	version      [16]byte        // of the dataset; with several nodes, as node 0 has it
+	vantage      dataset.Vantage // of the process that made the job
+	order        *order
 	stream       *access.Stream
+	need         *need
+	held         int   // how many epochs that are given may be known at a time
 	room         int64 // bytes that the classes of all nodes have for the dataset
 	cache        *prefetch.Cache
 	use          *prefetch.Use            // of the cache
 	planner      *planner                 // nil: the plan was there before the job
+	program      *transform.Program       // nil: samples are delivered as they are
 	preprocessor *preprocess.Preprocessor // nil: samples are delivered as they are
 	output       *protocol.OutputMessage
 	others       *others // nil: the job has one node
@@ -78,7 +90,9 @@ const keptEpochs = 3
 
 // Open makes the job of the message, or joins it, as one rank. The rank's Close
 // leaves it; the job ends with its last rank.
-func (n *Node) Open(ctx context.Context, m protocol.OpenMessage, progress func(protocol.ProgressMessage)) (*Rank, error) {
+// view is the dataset as the rank's process sees it; nil: as this process does. It belongs to the caller, and its Renew
+// must work until the Rank is closed.
+func (n *Node) Open(ctx context.Context, m protocol.OpenMessage, view *dataset.View, progress func(protocol.ProgressMessage)) (*Rank, error) {
 	if m.WorldSize < 1 || m.Rank < 0 || m.Rank >= m.WorldSize {
 		return nil, badInput("rank %d is outside the world size %d: ranks are 0 to %d", m.Rank, m.WorldSize, m.WorldSize-1)
 	}
@@ -96,14 +110,19 @@ func (n *Node) Open(ctx context.Context, m protocol.OpenMessage, progress func(p
 		return nil, err
 	}
 	if joins && !n.has(&m) {
-		return n.Open(ctx, m, progress) // it ended just now
+		return n.Open(ctx, m, view, progress) // it ended just now
+	}
+	o, err := n.readOrder(&m)
+	if err != nil {
+		return nil, err
 	}
 	j, made, err := n.enter(m, cfg)
 	if err != nil {
 		return nil, err
 	}
 	if made {
-		if j.err = j.assemble(ctx, progress); j.err != nil {
+		j.order = o
+		if j.err = j.assemble(ctx, view, progress); j.err != nil {
 			if ctx.Err() != nil {
 				j.err = ctx.Err()
 			}
@@ -120,20 +139,59 @@ func (n *Node) Open(ctx context.Context, m protocol.OpenMessage, progress func(p
 	err = j.err
 	if !made && errors.Is(err, context.Canceled) && ctx.Err() == nil {
 		j.release()
-		return n.Open(ctx, m, progress) // whoever made it went away
+		return n.Open(ctx, m, view, progress) // whoever made it went away
 	}
 	if err == nil && !made {
-		err = j.compare(&m, cfg)
+		if err = j.compare(&m, cfg, o); err == nil {
+			err = j.sees(ctx, &m, view)
+		}
 	}
 	var r *Rank
 	if err == nil {
-		r, err = j.join(m.Rank)
+		r, err = j.join(m.Rank, m.Verify)
 	}
 	if err != nil {
 		j.release()
 		return nil, err
 	}
+	if view != nil {
+		r.forget = j.dataset.See(view)
+	}
 	return r, nil
+}
+
+// sees refuses a rank whose process sees another dataset at the path than the one that made the job: it may run in another
+// container. Which directory it is, and from where it is seen, tells without looking into it.
+func (j *Job) sees(ctx context.Context, m *protocol.OpenMessage, view *dataset.View) error {
+	if view == nil {
+		return nil
+	}
+	vantage, err := dataset.VantageOf(view.Slash)
+	if err != nil {
+		return err
+	}
+	var root unix.Stat_t
+	if err := unix.Fstat(int(view.Root.Fd()), &root); err != nil {
+		return fmt.Errorf("look at the root of %s: %w", printable.Name(m.Dataset.Path), err)
+	}
+	if device, inode := j.dataset.Place(); vantage.Same(j.vantage) && root.Dev == device && root.Ino == inode {
+		return nil
+	}
+	d, err := j.node.catalog.Open(ctx, m.Dataset, view, j.cfg, func(int64, string) {})
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	mine, theirs := d.Index().Fingerprint(), j.dataset.Index().Fingerprint()
+	if mine == theirs {
+		return nil
+	}
+	return &protocol.ErrorMessage{
+		Kind: protocol.KindMismatch,
+		Message: fmt.Sprintf("rank %d sees another dataset at %s than rank %d of job %s: version %x here and %x there; mount the same one for all ranks",
+			m.Rank, m.Dataset.Path, j.message.Rank, m.Job, mine[:8], theirs[:8]),
+		Details: map[string]any{"key": "dataset", "mine": hex.EncodeToString(mine[:]), "theirs": hex.EncodeToString(theirs[:])},
+	}
 }
 
 // enter returns the job of the message, as one more of those that are opening it, each of whom releases it. Who made it
@@ -151,6 +209,7 @@ func (n *Node) enter(m protocol.OpenMessage, cfg *config.Config) (j *Job, made b
 			ready: make(chan struct{}), changed: make(chan struct{}), warnings: []string{},
 			ranks: make(map[int]*Rank), ledgers: make(map[int]*prefetch.Ledger),
 		}
+		j.message.Stream.List = nil // it is the caller's
 		j.stops = j.newStops()
 		j.life, j.end = context.WithCancelCause(context.Background())
 		n.jobs[m.Job] = j
@@ -169,16 +228,25 @@ func (n *Node) enter(m protocol.OpenMessage, cfg *config.Config) (j *Job, made b
 }
 
 // assemble builds the job's parts.
-func (j *Job) assemble(ctx context.Context, progress func(protocol.ProgressMessage)) error {
+func (j *Job) assemble(ctx context.Context, view *dataset.View, progress func(protocol.ProgressMessage)) error {
 	m, n := &j.message, j.node
-	d, err := n.catalog.Open(ctx, m.Dataset, j.cfg, func(files int64) {
+	d, err := n.catalog.Open(ctx, m.Dataset, view, j.cfg, func(files int64, warning string) {
+		if warning != "" {
+			progress(protocol.ProgressMessage{What: warning, Warning: true})
+			return
+		}
 		j.scanned.Store(files)
-		progress(protocol.ProgressMessage{What: "scanning " + m.Dataset.Path, Done: files})
+		progress(protocol.ProgressMessage{What: "scanning " + printable.Name(m.Dataset.Path), Done: files})
 	})
 	if err != nil {
 		return err
 	}
-	j.dataset = d
+	j.dataset, j.version = d, d.Index().Fingerprint()
+	if view != nil {
+		if j.vantage, err = dataset.VantageOf(view.Slash); err != nil {
+			return err
+		}
+	}
 	if spans(m) {
 		if err := j.form(ctx, progress); err != nil {
 			return err
@@ -188,20 +256,8 @@ func (j *Job) assemble(ctx context.Context, progress func(protocol.ProgressMessa
 		seed := drawSeed()
 		m.Stream.Seed = &seed
 	}
-	index := d.Index()
-	if m.Stream.GlobalBatch > index.Len() {
-		return badInput("the global batch of %d samples (%d ranks) is larger than the dataset of %d samples: make batch_size smaller", m.Stream.GlobalBatch, m.WorldSize, index.Len())
-	}
-	if m.Stream.GlobalBatch > protocol.MaxBatch {
-		return badInput("the global batch of %d samples (%d ranks) is larger than %d, the most that a batch may have: make batch_size smaller", m.Stream.GlobalBatch, m.WorldSize, protocol.MaxBatch)
-	}
-	j.stream, err = access.New(access.Spec{
-		Samples: index.Len(), Seed: *m.Stream.Seed, Epochs: m.Stream.Epochs,
-		WorldSize: m.WorldSize, GlobalBatch: m.Stream.GlobalBatch, DropLast: m.Stream.DropLast,
-		Shuffle: access.Shuffle(m.Stream.Shuffle), Scheme: access.Scheme(m.Stream.Scheme), Tail: access.Tail(m.Stream.Tail),
-	})
-	if err != nil {
-		return badInput("%v", err)
+	if err := j.makeStream(); err != nil {
+		return err
 	}
 	if err := checkFiles(j.cfg.SourceThreads); err != nil {
 		return err
@@ -216,11 +272,11 @@ func (j *Job) assemble(ctx context.Context, progress func(protocol.ProgressMessa
 
 // assembleCache joins the dataset's cache, or makes it, and plans what the job has it keep.
 func (j *Job) assembleCache(ctx context.Context) error {
-	cache, madeBy, err := j.dataset.JoinCache(j.cfg)
+	madeBy, err := j.takeMemory()
 	if err != nil {
 		return err
 	}
-	j.cache = cache
+	j.startTransforms()
 	j.fillRead = prefetch.NewLedger(j.cache, nil)
 	var peers prefetch.Peers
 	if j.others != nil {
@@ -241,24 +297,60 @@ func (j *Job) assembleCache(ctx context.Context) error {
 	return nil
 }
 
+// takeMemory joins the dataset's cache, if the node has the memory for that and for the rest of the job.
+func (j *Job) takeMemory() (madeBy *config.Config, err error) {
+	claims := j.node.claims
+	if err := j.admit(); err != nil {
+		return nil, err
+	}
+	j.cache, madeBy, err = j.dataset.JoinCache(j.cfg)
+	claims.opened(j)
+	if err != nil || claims.Yield == nil {
+		return madeBy, err
+	}
+	return madeBy, claims.Yield()
+}
+
+// CheckTransforms tells what is wrong with transforms that a job would be refused for; empty: there are none.
+func CheckTransforms(described json.RawMessage) error {
+	_, err := compile(described)
+	return err
+}
+
+func compile(described json.RawMessage) (*transform.Program, error) {
+	program, err := transform.Compile(described)
+	if err != nil {
+		return nil, badInput("%v", err)
+	}
+	return program, nil
+}
+
 // compileTransforms prepares what the job wants done to its samples.
 func (j *Job) compileTransforms() error {
 	if !transforms(&j.message) {
 		return nil
 	}
-	program, err := transform.Compile(j.message.Transforms)
+	program, err := compile(j.message.Transforms)
 	if err != nil {
-		return badInput("%v", err)
+		return err
 	}
 	out := program.Output()
 	j.output = &protocol.OutputMessage{Shape: out.Shape, Type: out.Type.String()}
+	j.program = program
+	return nil
+}
+
+// startTransforms makes the job's preprocessor.
+func (j *Job) startTransforms() {
+	if j.program == nil {
+		return
+	}
 	threads, most := j.cfg.TransformThreads, j.node.options.Machine.Processors
 	if threads > most {
 		j.warnings = append(j.warnings, fmt.Sprintf("transform_threads = %d: the daemon may use %d processors, so that it is %d; more would only be in each other's way", threads, most, most))
 		threads = most
 	}
-	j.preprocessor = preprocess.New(program, preprocess.Options{Seed: *j.message.Stream.Seed, Threads: threads, Most: most})
-	return nil
+	j.preprocessor = preprocess.New(j.program, preprocess.Options{Seed: *j.message.Stream.Seed, Threads: threads, Most: most, Memory: j.cfg.DecodeMemory})
 }
 
 // transforms tells whether a rank wants anything done to the samples.
@@ -298,6 +390,7 @@ func (j *Job) release() {
 		return
 	}
 	j.end(context.Canceled)
+	j.node.claims.drop(j)
 	if j.planner != nil {
 		j.planner.close()
 	}
@@ -332,8 +425,12 @@ func (j *Job) failure() error {
 	return nil
 }
 
-// epoch returns a view of an epoch; the last few are kept, because ranks share them.
+// epoch returns a view of an epoch; the last few are kept, because ranks share them. nil: the process is to give it, and has not, or
+// it is over.
 func (j *Job) epoch(e int) *access.Epoch {
+	if j.stream.Spec().Shuffle == access.Given {
+		return j.stream.Epoch(e)
+	}
 	j.epochs.Lock()
 	defer j.epochs.Unlock()
 	for _, v := range j.epochs.kept {

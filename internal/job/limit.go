@@ -6,7 +6,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hdmlp/hdmlp/internal/config/size"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
@@ -15,24 +14,6 @@ func limitMessage(text string, need, limit int64) *protocol.ErrorMessage {
 	return &protocol.ErrorMessage{
 		Kind: protocol.KindLimit, Message: text, Details: map[string]any{"need": need, "limit": limit},
 	}
-}
-
-// checkRoom refuses what the memory has no room for: its pages
-// are taken as they are used, and who uses more than there is gets killed. advice says how less is needed.
-func (n *Node) checkRoom(bytes int64, what, advice string) error {
-	available := n.options.Machine.AvailableMemory
-	if available == nil {
-		return nil
-	}
-	limit, err := available()
-	if err != nil {
-		return fmt.Errorf("%s: how much memory there is: %w", what, err)
-	}
-	if bytes <= limit {
-		return nil
-	}
-	return limitMessage(fmt.Sprintf("%s: %s needed, %s of memory are available; %s, or give the job more memory",
-		what, size.Format(bytes), size.Format(limit), advice), bytes, limit)
 }
 
 // sparedFiles is how many descriptors a job may need beside those of its source:

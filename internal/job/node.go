@@ -17,6 +17,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/catalog"
 	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/placement"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
@@ -29,6 +30,8 @@ type Options struct {
 	// Samples, if not nil, stands between this node's samples and the other nodes: what they connect to is what it makes of
 	// the listener. For tests, of nodes that lie.
 	Samples func(net.Listener) net.Listener
+	// Claims, if not nil, is where the node notes what its jobs may still take, for a storage class that is to leave that alone.
+	Claims *Claims
 	// Version is the software's, the same on all nodes of a job.
 	Version string
 }
@@ -38,6 +41,7 @@ type Node struct {
 	options Options
 	log     *slog.Logger
 	catalog *catalog.Catalog
+	claims  *Claims
 
 	// These two but for tests: planAtOnce, and placement.ByName.
 	planAtOnce time.Duration
@@ -51,7 +55,7 @@ type Node struct {
 // NewNode returns a node without jobs.
 func NewNode(o Options, log *slog.Logger) *Node {
 	return &Node{
-		options: o, log: log, catalog: catalog.New(o.Kinds, log), planAtOnce: planAtOnce, policy: placement.ByName, jobs: make(map[string]*Job),
+		options: o, log: log, claims: cmp.Or(o.Claims, NewClaims()), catalog: catalog.New(o.Kinds, log), planAtOnce: planAtOnce, policy: placement.ByName, jobs: make(map[string]*Job),
 	}
 }
 
@@ -65,8 +69,8 @@ func (n *Node) Close() error {
 }
 
 // OpenDataset opens a dataset for somebody who has no job, or joins those who have it open.
-func (n *Node) OpenDataset(ctx context.Context, spec protocol.DatasetMessage, cfg *config.Config, progress func(int64)) (*catalog.Dataset, error) {
-	return n.catalog.Open(ctx, spec, cfg, progress)
+func (n *Node) OpenDataset(ctx context.Context, spec protocol.DatasetMessage, view *dataset.View, cfg *config.Config, progress catalog.Progress) (*catalog.Dataset, error) {
+	return n.catalog.Open(ctx, spec, view, cfg, progress)
 }
 
 // Resolve makes a configuration of what a process sent.

@@ -60,7 +60,7 @@ func (c *nodes) open(change ...func(*protocol.OpenMessage)) []*Rank {
 			m.Cluster = &protocol.ClusterMessage{
 				Nodes: len(c.list), Node: n, LocalWorldSize: 1, Address: address, Secret: "0123456789abcdef0123456789abcdef",
 			}
-			ranks[n], errs[n] = node.Open(c.t.Context(), m, func(protocol.ProgressMessage) {})
+			ranks[n], errs[n] = node.Open(c.t.Context(), m, nil, func(protocol.ProgressMessage) {})
 		})
 	}
 	all.Wait()
@@ -325,7 +325,7 @@ func TestPlanFails(t *testing.T) {
 
 // TestNoRoomForAPlan: a plan that the memory has no room for is refused before it is begun.
 func TestNoRoomForAPlan(t *testing.T) {
-	w := world{available: func() (int64, error) { return 1000, nil }}
+	w := world{available: func() (int64, error) { return 500 + 64<<10 + 1000, nil }}
 	n := w.node()
 	e := refusal(t, n, message(0, 1, set("memory", "500B")))
 	if e.Kind != protocol.KindLimit || !strings.Contains(e.Message, "plan of who caches what") {

@@ -35,6 +35,7 @@ func TestMismatch(t *testing.T) {
 		{"tail", "keep", "pad", func(m *protocol.OpenMessage) { m.Stream.Tail = "keep" }},
 		{"transforms", `[{"name":"Reshape"}]`, "none", func(m *protocol.OpenMessage) { m.Transforms = []byte(`[{"name": "Reshape"}]`) }},
 		{"transform_threads", "3", "0", set("transform_threads", 3.0)},
+		{"decode_memory", "33554432", "auto", set("decode_memory", "32MiB")},
 		{"policy", "minio", "cooperative", set("policy", "minio")},
 		{"on_error", "skip", "raise", set("on_error", "skip")},
 		{"memory", "30000", "40000", set("memory", "30000B")},
@@ -83,7 +84,9 @@ func TestRefused(t *testing.T) {
 		{protocol.KindConfig, []string{"rank -1"}, func(m *protocol.OpenMessage) { m.Rank = -1 }},
 		{protocol.KindConfig, []string{"job's name has 257 bytes"}, func(m *protocol.OpenMessage) { m.Job = strings.Repeat("j", 257) }},
 		{protocol.KindConfig, []string{"world size 0"}, func(m *protocol.OpenMessage) { m.WorldSize = 0 }},
-		{protocol.KindConfig, []string{"41", "larger than the dataset of 40 samples", "batch_size"}, func(m *protocol.OpenMessage) { m.Stream.GlobalBatch = 41 }},
+		{protocol.KindConfig, []string{"41", "more than the 40 positions", "nothing would be delivered"}, func(m *protocol.OpenMessage) {
+			m.Stream.GlobalBatch, m.Stream.DropLast = 41, true
+		}},
 		{protocol.KindConfig, []string{"GlobalBatch", "0"}, func(m *protocol.OpenMessage) { m.Stream.GlobalBatch = 0 }},
 		{protocol.KindConfig, []string{"spiral"}, func(m *protocol.OpenMessage) { m.Stream.Shuffle = "spiral" }},
 		{protocol.KindConfig, []string{"transforms", "it must be a list"}, func(m *protocol.OpenMessage) { m.Transforms = []byte(`{"name": "Resize"}`) }},
@@ -138,7 +141,7 @@ func TestSeedDrawnOnce(t *testing.T) {
 	opened := make([]*Rank, ranks)
 	for rank := range ranks {
 		all.Go(func() {
-			r, err := n.Open(context.Background(), message(rank, ranks, func(m *protocol.OpenMessage) { m.Stream.Seed = nil }), func(protocol.ProgressMessage) {})
+			r, err := n.Open(context.Background(), message(rank, ranks, func(m *protocol.OpenMessage) { m.Stream.Seed = nil }), nil, func(protocol.ProgressMessage) {})
 			if err != nil {
 				t.Error(err)
 				return
@@ -185,7 +188,7 @@ func TestMakerGoesAway(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	made := make(chan error, 1)
 	go func() {
-		_, err := n.Open(ctx, message(0, 2), func(protocol.ProgressMessage) {})
+		_, err := n.Open(ctx, message(0, 2), nil, func(protocol.ProgressMessage) {})
 		made <- err
 	}()
 	<-scanning
@@ -226,7 +229,7 @@ func TestLateRank(t *testing.T) {
 	available = 100 << 20
 	second := open(t, n, message(1, 2, change...))
 	third := open(t, n, message(0, 1, append(change, func(m *protocol.OpenMessage) { m.Job = "k" })...))
-	_, err := n.Open(t.Context(), message(0, 1, append(change, func(m *protocol.OpenMessage) { m.Job, m.Dataset.Path = "l", "/else" })...), func(protocol.ProgressMessage) {})
+	_, err := n.Open(t.Context(), message(0, 1, append(change, func(m *protocol.OpenMessage) { m.Job, m.Dataset.Path = "l", "/else" })...), nil, func(protocol.ProgressMessage) {})
 	if err == nil || !strings.Contains(err.Error(), "too large for memory") {
 		t.Errorf("a job on another dataset: %v, want it refused", err)
 	}
@@ -242,8 +245,8 @@ func TestNoMemory(t *testing.T) {
 	w := world{available: func() (int64, error) { return 1 << 20, nil }}
 	n := w.node()
 	e := refusal(t, n, message(0, 1, set("staging_buffer", "2MiB")))
-	if e.Kind != protocol.KindLimit || e.Details["need"] != int64(2<<20) || e.Details["limit"] != int64(1<<20) ||
-		!strings.Contains(e.Message, "staging buffer of rank 0") || !strings.Contains(e.Message, "staging_buffer") {
+	if e.Kind != protocol.KindLimit || e.Details["need"] != int64(total+(2<<20)+plan) || e.Details["limit"] != int64(1<<20) ||
+		!strings.Contains(e.Message, "2.0 MiB for staging buffers (1 of 2.0 MiB: staging_buffer)") || !strings.Contains(e.Message, "make staging_buffer") {
 		t.Errorf("%+v", e)
 	}
 	w.close(t, n)

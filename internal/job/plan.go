@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/config/size"
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
@@ -66,7 +67,7 @@ func (j *Job) planInput(ctx context.Context) (placement.Input, error) {
 		node.Held = append(node.Held, held)
 	}
 	in := placement.Input{
-		Stream: j.stream, Epochs: openEnd, Nodes: []placement.Node{node},
+		Stream: j.stream.Fixed(), Epochs: j.order.first + openEnd, From: j.order.first, Nodes: []placement.Node{node},
 		// An empty file takes no room, and no policy divides by it.
 		Size: func(id int) int64 { return max(index.Size(id), 1) },
 	}
@@ -126,7 +127,7 @@ func (j *Job) adopt(p *placement.Plan) {
 func (j *Job) follow(p *placement.Plan) {
 	j.adopt(p)
 	if !p.OnRead {
-		j.use.Fill(j.ours(p), j.readAhead)
+		j.use.Fill(j.needed(j.ours(p)), j.readAhead)
 	}
 }
 
@@ -168,9 +169,16 @@ func (n *Node) checkPlan(bytes int64) error {
 // adviseRoom tells when the caches hold only a part of the dataset, because every
 // epoch then reads the rest again.
 func (j *Job) adviseRoom() {
-	room, total := j.room, j.dataset.Index().Bytes()
+	room, total := j.room, j.need.bytes
+	whose := "dataset's"
+	switch {
+	case j.order.subset != nil:
+		whose = "subset's"
+	case j.stream.Spec().Shuffle == access.Given:
+		whose = "first epoch's"
+	}
 	if room < total && slices.Contains([]string{"cooperative", "frequency", "partitioned", "minio"}, j.cfg.Policy) {
-		j.warnings = append(j.warnings, fmt.Sprintf("the caches have room for %s of the dataset's %s; the rest is read from the source in every epoch: raise memory, or give cache_dir on a fast local disk",
-			size.Format(room), size.Format(total)))
+		j.warnings = append(j.warnings, fmt.Sprintf("the caches have room for %s of the %s %s; the rest is read from the source in every epoch: raise memory, or give cache_dir on a fast local disk",
+			size.Format(room), whose, size.Format(total)))
 	}
 }

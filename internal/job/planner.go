@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
@@ -27,7 +28,8 @@ type planner struct {
 	policy placement.Starter
 	in     placement.Input
 
-	once  sync.Once // begin sets what follows
+	once  sync.Once      // begin sets what follows
+	fixed *access.Stream // the job's, with the epochs that are known; nil once there is a plan
 	lead  placement.Lead
 	began time.Time
 	err   error
@@ -46,7 +48,7 @@ type planner struct {
 // newPlanner starts a planner; close ends it.
 func newPlanner(j *Job, policy placement.Starter, in placement.Input) *planner {
 	ctx, cancel := context.WithCancel(context.Background())
-	in.Context = ctx
+	in.Context, in.Stream = ctx, j.stream // which may forget epochs
 	p := &planner{
 		job: j, policy: policy, in: in,
 		begun: make(chan struct{}), fed: map[int]bool{}, flowing: make(chan struct{}), cancel: cancel, done: make(chan struct{}),
@@ -56,6 +58,7 @@ func newPlanner(j *Job, policy placement.Starter, in placement.Input) *planner {
 		if err := p.run(ctx); err != nil && ctx.Err() == nil {
 			j.fail(fmt.Errorf("plan who caches what: %w", err))
 		}
+		p.fixed = nil // so that epochs can be forgotten
 	}()
 	return p
 }
@@ -69,7 +72,10 @@ func (p *planner) close() {
 func (p *planner) begin(epoch, step int) error {
 	p.once.Do(func() {
 		defer close(p.begun)
-		p.began = time.Now()
+		p.began, p.fixed = time.Now(), p.job.stream.Fixed()
+		if known := p.fixed.GivenEpochs(); known != nil && !p.fixed.Given(epoch) {
+			epoch, step = known[0], 0 // the process has begun another one just now
+		}
 		p.lead = placement.Lead{Epoch: epoch, Step: step, Steps: p.in.Stream.Steps()}
 		var first *placement.Plan
 		if first, p.err = p.policy.First(p.from(epoch), p.lead); p.err == nil {
@@ -80,9 +86,10 @@ func (p *planner) begin(epoch, step int) error {
 	return p.err
 }
 
-// from is the planner's input with its horizon counted from an epoch, where the stream has no end.
+// from is the planner's input with its horizon counted from an epoch, where the stream has no end. begin must have been called.
 func (p *planner) from(epoch int) placement.Input {
 	in := p.in
+	in.Stream = p.fixed
 	in.Epochs += epoch
 	return in
 }
@@ -129,7 +136,7 @@ func (p *planner) run(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if err := p.begin(0, 0); err != nil {
+	if err := p.begin(p.in.From, 0); err != nil {
 		return err
 	}
 	lead := p.settle()

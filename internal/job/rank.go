@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/audit"
 	"github.com/hdmlp/hdmlp/internal/prefetch"
+	"github.com/hdmlp/hdmlp/internal/printable"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 	"github.com/hdmlp/hdmlp/internal/staging"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
@@ -23,9 +26,14 @@ type Rank struct {
 	buffer *staging.Buffer
 	stager *prefetch.Stager
 	ledger *prefetch.Ledger
-	// through has a token when the process has come to the stream's last batch.
+	// through has a token when the process has come to the last batch of the stream, or of an epoch that was given.
 	through chan struct{}
-	once    sync.Once
+	// begun is the batch that the Run began with, and taken the one of it that the process took last, counted through all epochs;
+	// negative: none.
+	begun, taken atomic.Int64
+	news         chan struct{} // has a token when taken has come to the end of an epoch that was given, or another one was given
+	once         sync.Once
+	forget       func() // forgets its process's view of the dataset; nil: there is none
 }
 
 const (
@@ -34,33 +42,15 @@ const (
 )
 
 // join makes the rank.
-func (j *Job) join(rank int) (*Rank, error) {
-	index := j.dataset.Index()
-	sample := float64(index.Bytes()) / float64(index.Len())
-	if j.preprocessor != nil {
-		sample = float64(j.preprocessor.Size())
-	}
-	batch := int64(float64(j.stream.RankSamples(rank)) * sample / float64(max(j.stream.Steps(), 1)))
-	size := j.cfg.StagingBuffer
-	var warning string
-	switch {
-	case size == 0:
-		size = max(smallestBuffer, batchesStaged*batch)
-	case size < 2*batch:
-		warning = fmt.Sprintf("staging_buffer = %d bytes is less than two batches of about %d bytes: it is made %d", size, batch, 2*batch)
-		size = 2 * batch
-	}
-
+func (j *Job) join(rank int, verify bool) (*Rank, error) {
+	size, warning := j.bufferSize(rank)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.ranks[rank] != nil {
 		return nil, &protocol.ErrorMessage{
 			Kind:    protocol.KindBusy,
-			Message: fmt.Sprintf("rank %d of job %s is taken by another process: give every process a rank of its own, or the loader a name of its own", rank, j.message.Job),
+			Message: fmt.Sprintf("rank %d of job %s is taken by another process: give every process a rank of its own, or the loader a name of its own", rank, printable.Name(j.message.Job)),
 		}
-	}
-	if err := j.node.checkRoom(size, fmt.Sprintf("staging buffer of rank %d", rank), "make staging_buffer, memory or the batch smaller"); err != nil {
-		return nil, err
 	}
 	buffer, err := staging.New(size)
 	if err != nil {
@@ -69,14 +59,17 @@ func (j *Job) join(rank int) (*Rank, error) {
 	if warning != "" {
 		j.warnings = append(j.warnings, warning)
 	}
-	r := &Rank{job: j, rank: rank, buffer: buffer, through: make(chan struct{}, 1), ledger: prefetch.NewLedger(j.cache, j.steps())}
+	r := &Rank{job: j, rank: rank, buffer: buffer, through: make(chan struct{}, 1), news: make(chan struct{}, 1), ledger: prefetch.NewLedger(j.cache, j.steps())}
 	o := prefetch.StagerOptions{
 		Stream: j.stream, Epoch: j.epoch, Rank: rank,
 		Cache: j.cache, Buffer: buffer, Ahead: j.cfg.PrefetchBatches, First: j.firstBatches(rank), Lazy: !j.prefetches(),
-		Faults: j.faults, Ledger: r.ledger,
+		Faults: j.faults, Ledger: r.ledger, Verify: verify,
 	}
 	if j.planner != nil {
 		o.May = j.planner.may
+	}
+	if j.stream.Spec().Shuffle == access.Given {
+		o.Await = r.await
 	}
 	if j.others != nil {
 		o.Peers = j.others.peers
@@ -86,6 +79,7 @@ func (j *Job) join(rank int) (*Rank, error) {
 	}
 	r.stager = prefetch.NewStager(o)
 	j.ranks[rank] = r
+	j.node.claims.staged(j, rank, buffer)
 	j.ledgers[rank] = r.ledger
 	j.book.Join(rank)
 	return r, nil
@@ -102,16 +96,26 @@ func (j *Job) firstBatches(rank int) int {
 func (r *Rank) Opened() protocol.OpenedMessage {
 	j := r.job
 	index := j.dataset.Index()
-	fingerprint := index.Fingerprint()
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return protocol.OpenedMessage{
-		Samples: index.Len(), Classes: index.Classes(), Bytes: index.Bytes(),
-		Fingerprint: hex.EncodeToString(fingerprint[:]),
+		Samples: index.Len(), Classes: index.Classes(), ClassSizes: index.ClassSizes(), Bytes: index.Bytes(),
+		Fingerprint: hex.EncodeToString(j.version[:]),
 		Seed:        *j.message.Stream.Seed,
 		Steps:       j.stream.Steps(), RankSamples: j.stream.RankSamples(r.rank),
-		Warnings: j.warnings, Output: j.output,
+		Positions:       j.need.positions,
+		PrefetchBatches: j.cfg.PrefetchBatches,
+		Warnings:        printableTexts(j.warnings), Output: j.output,
 	}
+}
+
+// printableTexts are the texts in a form that can be shown; never nil.
+func printableTexts(texts []string) []string {
+	out := make([]string, len(texts))
+	for i, t := range texts {
+		out[i] = printable.Text(t)
+	}
+	return out
 }
 
 // Segment is shared memory that batches may lie in.
@@ -139,8 +143,11 @@ func (r *Rank) Segments() []Segment {
 // Check tells whether the job has the step of the epoch.
 func (r *Rank) Check(epoch, step int) error {
 	spec := r.job.stream.Spec()
-	if spec.Epochs > 0 && epoch >= spec.Epochs {
-		return badInput("epoch %d is behind the job's last: it has %d epochs, counted from 0", epoch, spec.Epochs)
+	if spec.Epochs > 0 && epoch >= spec.Epochs && r.job.plan.Load() == nil {
+		return badInput("epoch %d is behind the job's last: it has %d epochs, counted from 0, and is not planned yet", epoch, spec.Epochs)
+	}
+	if epoch >= 0 && !r.job.stream.Given(epoch) {
+		return badInput("epoch %d was not given, or is over: give its order first", epoch)
 	}
 	if step > r.job.stream.Steps() {
 		return badInput("step %d is behind the epoch's last: it has %d steps, counted from 0", step, r.job.stream.Steps())
@@ -157,11 +164,13 @@ func (r *Rank) Run(ctx context.Context, epoch, step int, emit func(*prefetch.Bat
 	case <-r.through:
 	default:
 	}
+	r.begun.Store(int64(epoch*r.job.stream.Steps() + step))
+	r.taken.Store(-1)
 	run := r.job.stops.begin(r.rank, epoch*r.job.stream.Steps()+step, cancel, r.buffer.End)
 	err := r.stage(within, epoch, step, func(b *prefetch.Batch) error {
 		return run.hand(func() error { return emit(b) })
 	})
-	if err == nil && run.next > run.from { // what the process has not come to may still end before
+	for err == nil && run.next > run.from && r.taken.Load() < int64(run.next-1) { // what the process has not come to may still end before
 		select {
 		case <-r.through:
 		case <-within.Done():
@@ -178,7 +187,7 @@ func (r *Rank) stage(ctx context.Context, epoch, step int, emit func(*prefetch.B
 		return err
 	}
 	j.book.Begin(r.rank, epoch, step)
-	j.epochNow.Store(int64(epoch))
+	j.goesOn(epoch, step)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(j.life, cancel)()
@@ -210,16 +219,39 @@ func (r *Rank) Yielded(epoch, step int, stall time.Duration, hash uint64) {
 	if p := r.job.planner; p != nil {
 		p.feeds(r.rank)
 	}
-	r.job.epochNow.Store(int64(epoch))
+	spec := r.job.stream.Spec()
+	if r.job.epochNow.Load() != int64(epoch) {
+		r.job.goesOn(epoch, 0)
+	}
+	r.taken.Store(int64(epoch*r.job.stream.Steps() + step))
 	if step == r.job.stream.Steps()-1 {
-		if epoch == r.job.stream.Spec().Epochs-1 {
-			select {
-			case r.through <- struct{}{}:
-			default:
-			}
+		if epoch == spec.Epochs-1 || spec.Shuffle == access.Given {
+			notify(r.through)
+			notify(r.news)
 		}
 		samples, missing := r.ledger.Delivered(epoch)
 		r.job.book.Finish(r.rank, epoch, audit.Delivered{Hash: hash, Samples: samples, Missing: missing})
+	}
+}
+
+// await waits until an epoch is given, or the process has taken the last batch before it: then the Run ends there.
+func (r *Rank) await(ctx context.Context, epoch int) error {
+	last := int64(epoch*r.job.stream.Steps() - 1)
+	for !r.job.stream.Given(epoch) && r.begun.Load() <= last && r.taken.Load() < last {
+		select {
+		case <-r.news:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// notify leaves a token for the one who waits.
+func notify(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 
@@ -228,10 +260,14 @@ func (r *Rank) Close() {
 	r.once.Do(func() {
 		j := r.job
 		j.stops.leave(r.rank)
+		if r.forget != nil {
+			r.forget()
+		}
 		j.mu.Lock()
 		delete(j.ranks, r.rank)
 		j.book.Leave(r.rank)
 		j.mu.Unlock()
+		j.node.claims.staged(j, r.rank, nil)
 		r.stager.Close()
 		j.release()
 	})

@@ -164,6 +164,8 @@ func (j *Job) report() *stats.Report {
 	if j.others != nil {
 		r.Peers = j.others.peers.States()
 	}
+	r.Needed, r.Positions, r.Subset = j.need.bytes, j.need.positions, stream.Subset != nil
+	r.Demands = j.need.demands()
 	r.Complete(j.fillRead.Epochs(), room)
 	return r
 }

@@ -40,7 +40,7 @@ func spread(t *testing.T, nodes []*Node, each int, change ...func(*protocol.Open
 	var all sync.WaitGroup
 	for i := range ranks {
 		all.Go(func() {
-			ranks[i], errs[i] = nodes[i/each].Open(t.Context(), message(i, len(ranks), change...), func(protocol.ProgressMessage) {})
+			ranks[i], errs[i] = nodes[i/each].Open(t.Context(), message(i, len(ranks), change...), nil, func(protocol.ProgressMessage) {})
 		})
 	}
 	all.Wait()
