@@ -24,6 +24,7 @@ var rooms = []struct {
 	name string
 	may  []string
 }{
+	{"internal/printable", nil},
 	{"internal/access", nil},
 	{"internal/audit", []string{"internal/access"}},
 	{"internal/perfmodel", nil},
@@ -34,37 +35,39 @@ var rooms = []struct {
 	{"internal/stats", []string{"internal/config/size", "internal/placement"}},
 	{"internal/config", []string{"internal/config/size", "internal/config/suggest"}},
 	{"internal/probe", nil},
-	{"internal/dataset", nil},
+	{"internal/dataset", []string{"internal/printable"}},
+	{"internal/digest", nil},
 	{"internal/dataset/sourcetest", []string{"internal/dataset"}},
 	{"internal/dataset/retry", []string{"internal/dataset"}},
-	{"internal/dataset/folder", []string{"internal/dataset"}},
-	{"internal/storageclass", []string{"internal/config/size"}},
+	{"internal/dataset/folder", []string{"internal/printable", "internal/dataset", "internal/config/size"}},
+	{"internal/storageclass", []string{"internal/printable", "internal/config/size"}},
 	{"internal/storageclass/arena", nil},
-	{"internal/storageclass/storageclasstest", []string{"internal/storageclass"}},
+	{"internal/storageclass/storageclasstest", []string{"internal/digest", "internal/storageclass"}},
 	{"internal/storageclass/memory", []string{"internal/storageclass", "internal/storageclass/arena", "internal/config/size"}},
-	{"internal/storageclass/file", []string{"internal/storageclass", "internal/storageclass/arena", "internal/config/size"}},
+	{"internal/storageclass/file", []string{"internal/digest", "internal/storageclass", "internal/storageclass/arena", "internal/config/size"}},
 	{"internal/staging", nil},
-	{"internal/protocol", nil},
+	{"internal/protocol", []string{"internal/printable"}},
 	{"internal/transform/pixels", nil},
 	{"internal/transform/codec", []string{"internal/transform/pixels"}},
 	{"internal/transform", []string{"internal/config/suggest", "internal/transform/pixels", "internal/transform/codec"}},
-	{"internal/preprocess", []string{"internal/stats", "internal/transform"}},
-	{"internal/prefetch", []string{"internal/access", "internal/dataset", "internal/stats", "internal/storageclass", "internal/staging"}},
+	{"internal/preprocess", []string{"internal/config/size", "internal/stats", "internal/transform"}},
+	{"internal/prefetch", []string{"internal/printable", "internal/digest", "internal/access", "internal/dataset", "internal/stats", "internal/storageclass", "internal/staging"}},
 	{"internal/catalog", []string{"internal/config", "internal/dataset", "internal/protocol", "internal/stats", "internal/storageclass", "internal/prefetch"}},
-	{"internal/exchange", nil},
+	{"internal/admission", nil},
+	{"internal/exchange", []string{"internal/digest", "internal/admission"}},
 	{"internal/peer", []string{"internal/stats", "internal/exchange"}},
 	{"internal/certificate", nil},
 	{"internal/cluster/clusterpb", nil},
-	{"internal/cluster", []string{"internal/cluster/clusterpb"}},
-	{"internal/job", []string{"internal/access", "internal/audit", "internal/placement", "internal/config", "internal/config/size", "internal/dataset", "internal/storageclass", "internal/staging", "internal/protocol", "internal/prefetch", "internal/preprocess", "internal/transform", "internal/exchange", "internal/peer", "internal/stats", "internal/catalog", "internal/certificate", "internal/cluster"}},
+	{"internal/cluster", []string{"internal/admission", "internal/cluster/clusterpb"}},
+	{"internal/job", []string{"internal/printable", "internal/access", "internal/audit", "internal/placement", "internal/config", "internal/config/size", "internal/dataset", "internal/storageclass", "internal/staging", "internal/protocol", "internal/prefetch", "internal/preprocess", "internal/transform", "internal/exchange", "internal/peer", "internal/stats", "internal/catalog", "internal/certificate", "internal/cluster"}},
 	{"internal/scenario", []string{"internal/access", "internal/perfmodel", "internal/simulate", "internal/stats", "internal/config/size", "internal/config/suggest", "internal/dataset"}},
 	{"internal/report", []string{"internal/config/size", "internal/simulate"}},
 	{"internal/report/prometheus", []string{"internal/stats"}},
-	{"internal/daemon", []string{"internal/protocol", "internal/prefetch", "internal/catalog", "internal/job", "internal/stats"}},
-	{"internal/top", []string{"internal/config/size", "internal/stats"}},
+	{"internal/daemon", []string{"internal/printable", "internal/dataset", "internal/protocol", "internal/prefetch", "internal/catalog", "internal/job", "internal/stats"}},
+	{"internal/top", []string{"internal/printable", "internal/config/size", "internal/stats"}},
 	{"internal/devcluster", nil},
 	{"bench/throttle", nil},
-	{"bench/exchange", []string{"internal/certificate", "internal/exchange"}},
+	{"bench/exchange", []string{"internal/digest", "internal/dataset", "internal/certificate", "internal/exchange"}},
 }
 
 // testsOnly are arrows that tests alone may add: they assemble real parts.
@@ -80,7 +83,7 @@ var testsOnly = map[string][]string{
 }
 
 // pure rooms compute: they do no I/O and know neither the network nor the system.
-var pure = []string{"internal/access", "internal/audit", "internal/perfmodel", "internal/placement", "internal/simulate", "internal/stats"}
+var pure = []string{"internal/printable", "internal/access", "internal/audit", "internal/perfmodel", "internal/placement", "internal/simulate", "internal/stats"}
 
 // forbidden packages, but for the rooms named.
 var forbidden = map[string][]string{

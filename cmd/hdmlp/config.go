@@ -68,6 +68,16 @@ The file is --file, or what HDMLP_CONFIG names, or
 	return cmd
 }
 
+// configInForce is the configuration of a command: variables and the file, without facts of the machine.
+func configInForce() (*config.Config, error) {
+	environment := hdmlpEnvironment()
+	cfg, err := config.Resolve(config.Input{Environment: environment, File: config.DefaultFile(environment)})
+	if err != nil {
+		return nil, inputError{err}
+	}
+	return cfg, nil
+}
+
 func runConfig(input config.Input, asJSON bool, out io.Writer) error {
 	c, err := config.Resolve(input)
 	if err != nil {

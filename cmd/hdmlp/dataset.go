@@ -14,8 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/vbauerster/mpb/v8"
@@ -24,6 +22,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/dataset/folder"
+	"github.com/hdmlp/hdmlp/internal/printable"
 )
 
 // datasetOptions are what `hdmlp dataset` is asked for.
@@ -35,6 +34,8 @@ type datasetOptions struct {
 	classes    bool
 	json       bool
 	progress   func(files int64) // nil: none
+	timeout    time.Duration
+	warn       func(text string) // nil: none
 }
 
 func newDatasetCommand() *cobra.Command {
@@ -45,13 +46,16 @@ func newDatasetCommand() *cobra.Command {
 		Long: `Show what is in a dataset: a folder with one sub-directory per class, as
 torchvision's ImageFolder takes it, with the same classes and the same order.
 
-The first look scans the folder, without opening any of its files, and keeps
+The first look scans the folder, reads parts of 64 of its files, and keeps
 what it found in an index file; later ones, and jobs, scan only the directories
-that have changed. Files that were changed in place need --rescan.
+that have changed. Files that were written to in place change no directory. A
+job that reads such a file notices it by its size and times, ends with an error
+that names it, and removes the index file, so that the next start scans again;
+--rescan does this at once.
 
 EXIT STATUS
   0  success
-  1  the source did not answer
+  1  the source did not answer within source_timeout
   2  wrong input: no such directory, a class without samples, ...
   130  interrupted`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -62,18 +66,27 @@ EXIT STATUS
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			opts.dir = args[0]
+			cfg, err := configInForce()
+			if err != nil {
+				return err
+			}
+			opts.timeout = cfg.SourceTimeout
+			if !cmd.Flags().Changed("index-dir") {
+				opts.indexDir = cfg.IndexDir // as jobs do
+			}
 			opts.json, _ = cmd.Flags().GetBool("json")
 			progress := scanProgress{out: cmd.ErrOrStderr(), start: time.Now()}
 			if !opts.json && isTerminal(progress.out) {
 				opts.progress = progress.update
 			}
 			defer progress.close()
+			opts.warn = func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", text) }
 			return runDataset(cmd.Context(), opts, cmd.OutOrStdout(), progress.close)
 		},
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&opts.rescan, "rescan", false, "scan the whole folder, whatever the index says")
-	flags.StringVar(&opts.indexDir, "index-dir", "", "directory of the index file (default: the folder itself, or where that can not be written a cache directory)")
+	flags.StringVar(&opts.indexDir, "index-dir", "", "directory of the index file (default: index_dir of the configuration; or else the folder itself, or where that cannot be written ~/.cache/hdmlp/index)")
 	flags.StringSliceVar(&opts.extensions, "extensions", nil, "endings of the names of samples, in any case (default: "+strings.Join(folder.Extensions(), ",")+")")
 	flags.BoolVar(&opts.classes, "classes", false, "list all classes")
 	return cmd
@@ -82,9 +95,14 @@ EXIT STATUS
 // runDataset opens the dataset and prints what is in it; opened is called
 // between the two.
 func runDataset(ctx context.Context, opts datasetOptions, out io.Writer, opened func()) error {
+	if opts.warn == nil {
+		opts.warn = func(string) {}
+	}
 	start := time.Now()
 	f, err := folder.Open(ctx, opts.dir, folder.Options{
 		Extensions: opts.extensions, IndexDir: opts.indexDir, Rescan: opts.rescan, Progress: opts.progress,
+		Memory: availableMemory, Warn: opts.warn, Timeout: opts.timeout,
+		Slow: func(op, path string, since time.Time) { opts.warn(slowCall(op, path, since)) },
 	})
 	took := time.Since(start)
 	opened()
@@ -199,7 +217,7 @@ func classViews(x *dataset.Index) []classView {
 // text is the view for people.
 func (v *datasetView) text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n", printable(v.Root))
+	fmt.Fprintf(&b, "%s\n", printable.Name(v.Root))
 	fmt.Fprintf(&b, "%s in %s, %s\n\n", count(v.Samples, "sample"), plural(v.Classes, "class", "classes"), byteSize(float64(v.Bytes)))
 
 	how, listed := "scanned", "listed"
@@ -209,7 +227,7 @@ func (v *datasetView) text() string {
 	fmt.Fprintf(&b, "  %-12s in %s; %s of %s %s\n", how, seconds(v.Index.Seconds), thousands(v.Index.Listed),
 		plural(v.Index.Directories, "directory", "directories"), listed)
 	if v.Index.Path != "" {
-		fmt.Fprintf(&b, "  %-12s %s, %s\n", "index", printable(v.Index.Path), byteSize(float64(v.Index.Bytes)))
+		fmt.Fprintf(&b, "  %-12s %s, %s\n", "index", printable.Name(v.Index.Path), byteSize(float64(v.Index.Bytes)))
 	} else {
 		fmt.Fprintf(&b, "  %-12s not written, so that the next start has to scan again:\n  %-12s %s\n", "index", "",
 			strings.ReplaceAll(printableLines(v.Index.Error), "\n", "\n"+strings.Repeat(" ", 15)))
@@ -265,7 +283,7 @@ func (v *datasetView) extremes(b *strings.Builder) {
 	if v.Most[0].Samples == v.Fewest[0].Samples {
 		each := "each has"
 		if v.Classes == 1 {
-			each = printable(v.Most[0].Name) + " has"
+			each = printable.Name(v.Most[0].Name) + " has"
 		}
 		fmt.Fprintf(b, "  %-12s %s %s\n", "classes", each, count(v.Most[0].Samples, "sample"))
 		return
@@ -283,7 +301,7 @@ func (v *datasetView) extremes(b *strings.Builder) {
 				head, part.label = "", ""
 			}
 			width := len(thousands(v.Most[0].Samples))
-			fmt.Fprintf(b, "  %-12s %-8s %*s  %9s  %s\n", head, part.label, width, thousands(c.Samples), byteSize(float64(c.Bytes)), printable(c.Name))
+			fmt.Fprintf(b, "  %-12s %-8s %*s  %9s  %s\n", head, part.label, width, thousands(c.Samples), byteSize(float64(c.Bytes)), printable.Name(c.Name))
 		}
 	}
 }
@@ -291,7 +309,7 @@ func (v *datasetView) extremes(b *strings.Builder) {
 func listClasses(b *strings.Builder, classes []classView) {
 	fmt.Fprintf(b, "  %6s  %11s  %9s  %s\n", "label", "samples", "bytes", "class")
 	for _, c := range classes {
-		fmt.Fprintf(b, "  %6d  %11s  %9s  %s\n", c.Label, thousands(c.Samples), byteSize(float64(c.Bytes)), printable(c.Name))
+		fmt.Fprintf(b, "  %6d  %11s  %9s  %s\n", c.Label, thousands(c.Samples), byteSize(float64(c.Bytes)), printable.Name(c.Name))
 	}
 }
 
@@ -391,19 +409,10 @@ func seconds(s float64) string {
 	return d.Round(time.Second).String()
 }
 
-// printable is a name as it is, or quoted if a terminal would make something
-// else of it.
-func printable(name string) string {
-	if !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return strconv.Quote(name)
-	}
-	return name
-}
-
 func printableLines(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
-		lines[i] = printable(line)
+		lines[i] = printable.Name(line)
 	}
 	return strings.Join(lines, "\n")
 }

@@ -106,6 +106,29 @@ func TestDatasetJSON(t *testing.T) {
 	}
 }
 
+// TestDatasetIndexDir: the index lies where jobs look for it, unless --index-dir says otherwise, and the output names it.
+func TestDatasetIndexDir(t *testing.T) {
+	quiet(t)
+	root := makeDataset(t, map[string]int{"cat/1.jpg": 3})
+	configured, given := os.Getenv("HDMLP_INDEX_DIR"), filepath.Join(t.TempDir(), "given")
+	for _, c := range []struct {
+		dir  string
+		args []string
+	}{
+		{configured, nil},
+		{configured, []string{"--rescan"}},
+		{given, []string{"--rescan", "--index-dir", given}},
+	} {
+		code, out, errs := status(t, append([]string{"dataset", root}, c.args...)...)
+		if entries, err := os.ReadDir(c.dir); err != nil || len(entries) != 1 || code != 0 || !strings.Contains(out, filepath.Join(c.dir, entries[0].Name())) {
+			t.Errorf("%q: status %d, %s, %s; %v", c.args, code, out, errs, err)
+		}
+	}
+	if _, err := os.Lstat(filepath.Join(root, ".hdmlp-index")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("an index lies in the dataset as well: %v", err)
+	}
+}
+
 func TestDatasetWrongInput(t *testing.T) {
 	root := makeDataset(t, map[string]int{"cat/1.jpg": 3, "dog/1.txt": 5})
 	for _, args := range [][]string{

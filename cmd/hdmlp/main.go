@@ -9,9 +9,13 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/hdmlp/hdmlp/internal/printable"
+	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
 // version is set by the linker from python/hdmlp/_version.py.
@@ -19,6 +23,9 @@ var version = "0.1.0"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// A write beyond RLIMIT_FSIZE is to return its error, and not to end the process. Caught, and not ignored: programs that commands
+	// start would inherit that.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGXFSZ)
 	root := newRootCommand()
 	cmd, err := root.ExecuteContextC(ctx)
 	stop()
@@ -82,6 +89,9 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
+// wrongInput are the kinds of a daemon's errors that are wrong input, as in python/hdmlp/errors.py.
+var wrongInput = []string{protocol.KindConfig, protocol.KindDataset, protocol.KindMismatch, protocol.KindBusy, protocol.KindVersion}
+
 // exitCode prints err, as the user asked, and gives the exit status.
 func exitCode(cmd *cobra.Command, err error) int {
 	if err == nil {
@@ -90,18 +100,22 @@ func exitCode(cmd *cobra.Command, err error) int {
 	code := 1
 	var input inputError
 	var status statusError
+	var refused *protocol.ErrorMessage
 	switch {
 	case errors.As(err, &status):
 		code = status.status
 	case errors.As(err, &input):
 		code = 2
+	case errors.As(err, &refused) && slices.Contains(wrongInput, refused.Kind):
+		code = 2
 	case errors.Is(err, context.Canceled):
 		code = 130
 	}
 	if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
-		_ = json.NewEncoder(cmd.ErrOrStderr()).Encode(map[string]any{"error": err.Error(), "exit_status": code})
+		text, _ := json.Marshal(map[string]any{"error": err.Error(), "exit_status": code})
+		fmt.Fprintln(cmd.ErrOrStderr(), visibleJSON(string(text)))
 	} else {
-		fmt.Fprintf(cmd.ErrOrStderr(), "hdmlp: %v\n", err)
+		fmt.Fprintf(cmd.ErrOrStderr(), "hdmlp: %s\n", printable.Text(err.Error())) // which may name files
 	}
 	return code
 }

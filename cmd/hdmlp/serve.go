@@ -19,8 +19,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/hdmlp/hdmlp/internal/admission"
 	"github.com/hdmlp/hdmlp/internal/catalog"
 	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/config/size"
 	"github.com/hdmlp/hdmlp/internal/daemon"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/dataset/folder"
@@ -63,23 +65,43 @@ themselves; run it by hand to keep caches warm between jobs for longer
 // job's own need is checked when it opens.
 const filesNeeded = 64
 
+// fileSizeNeeded is the length of files in bytes below which a daemon is of no use; what a job needs is checked when it opens.
+const fileSizeNeeded = 1 << 20
+
+// checkFileSize raises the limit on the length of files as far as it goes, and refuses one that is too small: shared memory counts
+// as a file.
+func checkFileSize() error {
+	limit, err := probe.RaiseFileSizeLimit()
+	if err == nil && limit < fileSizeNeeded {
+		return badInput("file size: the daemon needs files and shared memory of %d bytes, RLIMIT_FSIZE allows %d: raise its hard limit (ulimit -Hf)", fileSizeNeeded, limit)
+	}
+	return nil
+}
+
 func runServe(ctx context.Context, arguments map[string]any, fromProcess bool, kinds func(*slog.Logger, int) job.Options) error {
 	environment := hdmlpEnvironment()
 	cfg, err := config.Resolve(config.Input{Arguments: arguments, Environment: environment, File: config.DefaultFile(environment)})
 	if err != nil {
 		return inputError{err}
 	}
-	address := daemon.Address(os.Getenv)
-	listener, err := net.ListenUnix("unix", address)
-	if errors.Is(err, syscall.EADDRINUSE) {
+	endpoint, err := address()
+	if err != nil {
+		return err
+	}
+	if err := checkFileSize(); err != nil {
+		return err
+	}
+	listener, err := daemon.Listen(endpoint)
+	if errors.Is(err, daemon.ErrRunning) {
 		if fromProcess {
-			return nil // somebody else was faster
+			return nil // another process was faster
 		}
-		return fmt.Errorf("a daemon is running already at %s: see `hdmlp stats`, or end it with `hdmlp stop`", address.Name)
+		return fmt.Errorf("%w at %s: see `hdmlp stats`, or end it with `hdmlp stop`", err, endpoint.Addr.Name)
 	}
 	if err != nil {
-		return fmt.Errorf("listen at %s: %w", address.Name, err)
+		return inputError{err}
 	}
+	defer listener.Close() // Run closes it as well
 	log := newLogger(cfg.LogLevel)
 	if err := giveWay(); err != nil {
 		log.Debug("schedule as batch work", "error", err)
@@ -94,7 +116,7 @@ func runServe(ctx context.Context, arguments map[string]any, fromProcess bool, k
 	if fromProcess {
 		signal.Ignore(syscall.SIGHUP)
 	}
-	logFile, err := sharedLog()
+	logFile, err := sharedLog(fromProcess)
 	if err != nil {
 		return err
 	}
@@ -106,7 +128,7 @@ func runServe(ctx context.Context, arguments map[string]any, fromProcess bool, k
 		}
 		defer stop()
 	}
-	log.Info("daemon starts", "version", version, "pid", os.Getpid(), "socket", address.Name, "linger", cfg.Linger)
+	log.Info("daemon starts", "version", version, "pid", os.Getpid(), "socket", endpoint.Addr.Name, "linger", cfg.Linger)
 	err = daemon.New(daemon.Config{Version: version, Node: node, Linger: cfg.Linger, Log: log, LogFile: logFile}).Run(ctx, listener)
 	log.Info("daemon ends", "pid", os.Getpid())
 	return err
@@ -114,17 +136,23 @@ func runServe(ctx context.Context, arguments map[string]any, fromProcess bool, k
 
 // kinds are the kinds of sources and storage classes that there are, with what else a node is given.
 func kinds(log *slog.Logger, processors int) job.Options {
-	ram := memory.New(memory.Options{Limit: availableMemory})
-	return job.Options{Kinds: catalog.Kinds{
+	claims := job.NewClaims()
+	ram := memory.New(memory.Options{Limit: func() (int64, error) {
+		n, err := availableMemory()
+		return n - claims.Outstanding(), err
+	}})
+	claims.Yield = ram.Yield
+	left := new(folder.Left)
+	return job.Options{Claims: claims, Kinds: catalog.Kinds{
 		Sources: map[string]func(context.Context, protocol.DatasetMessage, catalog.SourceOptions) (catalog.Source, error){
 			"folder": func(ctx context.Context, spec protocol.DatasetMessage, o catalog.SourceOptions) (catalog.Source, error) {
-				return openFolder(ctx, spec, o)
+				return openFolder(ctx, spec, o, left)
 			},
 		},
 		Classes: map[string]func(config.StorageClass, func(string)) (storageclass.Class, error){
 			"memory": func(config.StorageClass, func(string)) (storageclass.Class, error) { return ram, nil },
 			"file": func(c config.StorageClass, warn func(string)) (storageclass.Class, error) {
-				class, err := file.New(file.Options{Dir: c.Path, Capacity: c.Capacity, Reserve: c.Reserve, Warn: warn})
+				class, err := file.New(file.Options{Dir: c.Path, Capacity: c.Capacity, Reserve: c.Reserve, Warn: warn, Version: version})
 				if err != nil {
 					var limit *storageclass.LimitError
 					if errors.As(err, &limit) {
@@ -138,10 +166,11 @@ func kinds(log *slog.Logger, processors int) job.Options {
 	}, Machine: config.Machine{
 		AvailableMemory: func() (int64, error) {
 			n, err := availableMemory()
-			return n + ram.Idle(), err
+			return max(n+ram.Idle()-ownGrowth, 0), err
 		},
-		FreeDisk:   freeDisk,
-		Processors: processors,
+		MemoryBound: memoryBound,
+		FreeDisk:    freeDisk,
+		Processors:  processors,
 	}, Version: version}
 }
 
@@ -189,8 +218,13 @@ type patientFolder struct {
 
 func (p patientFolder) Index() *dataset.Index { return p.index }
 
-func openFolder(ctx context.Context, spec protocol.DatasetMessage, o catalog.SourceOptions) (catalog.Source, error) {
-	f, err := folder.Open(ctx, spec.Path, folder.Options{Extensions: spec.Extensions, IndexDir: o.Config.IndexDir, Progress: o.Progress})
+// openFolder opens a folder; left counts, for the whole process, the system calls that hang.
+func openFolder(ctx context.Context, spec protocol.DatasetMessage, o catalog.SourceOptions, left *folder.Left) (catalog.Source, error) {
+	f, err := folder.Open(ctx, spec.Path, folder.Options{
+		Extensions: spec.Extensions, IndexDir: o.Config.IndexDir, Progress: o.Progress, View: o.View,
+		Memory: availableMemory, Warn: o.Tell, Timeout: o.Config.SourceTimeout, Left: left,
+		Slow: func(op, path string, since time.Time) { o.Tell(slowCall(op, path, since)) },
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -203,9 +237,30 @@ func openFolder(ctx context.Context, spec protocol.DatasetMessage, o catalog.Sou
 	return patientFolder{patient, f.Index()}, nil
 }
 
+// slowCall says that the opening of a dataset waits for one system call.
+func slowCall(op, path string, since time.Time) string {
+	return fmt.Sprintf("opening the dataset: %s of %s has not returned for %.0f s", op, path, time.Since(since).Seconds())
+}
+
 func availableMemory() (int64, error) {
 	m, err := probe.Memory()
 	return m.Available, err
+}
+
+// ownGrowth is what the daemon itself may come to use beside what it uses at a job's start, and what jobs are told they may take.
+const ownGrowth = 16 << 20
+
+// memoryBound says what bounds the memory that is available.
+func memoryBound() string {
+	m, err := probe.Memory()
+	switch {
+	case err != nil:
+		return ""
+	case m.Group == "":
+		return fmt.Sprintf(" (of the machine's %s; %s more are left to the daemon itself)", size.Format(m.Total), size.Format(ownGrowth))
+	}
+	return fmt.Sprintf(" (control group %s is limited to %s, of which its processes, the daemon and those that train among them, use %s; %s more are left to the daemon itself)",
+		m.Group, size.Format(m.Limit), size.Format(m.Used), size.Format(ownGrowth))
 }
 
 // freeDisk is what a file class in dir could have: what is free, and what the
@@ -222,10 +277,11 @@ func freeDisk(dir string) (int64, error) {
 	return min(d.Free, math.MaxInt64-held) + held, nil
 }
 
-// sharedLog is the file that processes read the daemon's last words from: its
-// standard error if that is a memfd, made by the process that started it.
-func sharedLog() (*os.File, error) {
-	if _, err := unix.FcntlInt(2, unix.F_GET_SEALS, 0); err == nil {
+// sharedLog is the file that processes read the daemon's last words from: its standard error if the process that
+// started it has made that for the purpose, a memfd or another file without a name.
+func sharedLog(fromProcess bool) (*os.File, error) {
+	var st unix.Stat_t
+	if fromProcess && unix.Fstat(2, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Nlink == 0 {
 		return os.Stderr, nil
 	}
 	f, err := os.Open(os.DevNull)
@@ -241,6 +297,16 @@ func newLogger(level string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l}))
 }
 
+// What clients of the metrics may take. A scraper needs one connection, and asks in less than a second; the answer of a large cluster takes some.
+const (
+	metricsConns           = 32
+	metricsConnsPerAddress = 8
+	metricsHeader          = 8 << 10
+	metricsRead            = 5 * time.Second
+	metricsWrite           = time.Minute
+	metricsIdle            = 2 * time.Minute // more than the usual scrape interval
+)
+
 // serveMetrics serves Prometheus's text format; stop ends it.
 func serveMetrics(address string, node *job.Node, log *slog.Logger) (stop func(), err error) {
 	l, err := net.Listen("tcp", address)
@@ -253,11 +319,16 @@ func serveMetrics(address string, node *job.Node, log *slog.Logger) (stop func()
 		all, _ := node.ClusterReports(ctx, "") // only a name can be wrong
 		return all
 	}))
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{
+		Handler: mux, MaxHeaderBytes: metricsHeader, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ReadHeaderTimeout: metricsRead, ReadTimeout: metricsRead, WriteTimeout: metricsWrite, IdleTimeout: metricsIdle,
+	}
+	// Nobody proves anything here, so all connections stay pending: their number is what is bounded.
+	door := admission.Listen(l, admission.Limits{Total: metricsConns, PerAddress: metricsConnsPerAddress})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(door); !errors.Is(err, http.ErrServerClosed) {
 			log.Error("metrics", "error", err)
 		}
 	}()

@@ -192,10 +192,10 @@ func TestServeWithJob(t *testing.T) {
 	if err != nil || !strings.Contains(string(metrics), `hdmlp_storage_class_room_bytes{class="memory",job="a job",node="0"}`) {
 		t.Errorf("metrics: %s, %v", metrics, err)
 	}
-	if status, _, complaint := p.run("stop"); status != 1 || !strings.Contains(complaint, "--force") {
+	if status, _, complaint := p.run("stop"); status != 2 || !strings.Contains(complaint, "--force") {
 		t.Errorf("stop while a job is open: %d, %s", status, complaint)
 	}
-	if status, _, complaint := p.run("stop", "--json"); status != 1 || !strings.Contains(complaint, `"exit_status":1`) {
+	if status, _, complaint := p.run("stop", "--json"); status != 2 || !strings.Contains(complaint, `"exit_status":2`) {
 		t.Errorf("stop --json while a job is open: %d, %s", status, complaint)
 	}
 	if status, _, complaint := p.run("stop", "--force"); status != 0 {
@@ -209,13 +209,16 @@ func TestServeWithJob(t *testing.T) {
 // openJob opens a job on a folder, as a training process does.
 func (p *program) openJob(data string) net.Conn {
 	p.t.Helper()
-	address := daemon.Address(func(string) string { return strings.TrimPrefix(p.env[len(p.env)-1], "HDMLP_SOCKET=") })
-	c, err := net.DialUnix("unix", nil, address)
+	endpoint, err := daemon.Address(func(string) string { return strings.TrimPrefix(p.env[len(p.env)-1], "HDMLP_SOCKET=") })
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	c, err := net.DialUnix("unix", nil, endpoint.Addr)
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	seed := uint64(1)
-	frames, err := protocol.AppendJSON(nil, protocol.Hello, protocol.HelloMessage{Protocol: protocol.Version})
+	frames, err := protocol.AppendJSON(nil, protocol.Hello, protocol.HelloMessage{Protocol: protocol.Version, Version: version})
 	if err == nil {
 		frames, err = protocol.AppendJSON(frames, protocol.Open, protocol.OpenMessage{
 			Job: "a job", WorldSize: 1, Dataset: protocol.DatasetMessage{Kind: "folder", Path: data},
@@ -296,4 +299,47 @@ func TestFewFiles(t *testing.T) {
 	if status := cmd.ProcessState.ExitCode(); status != 2 || !strings.Contains(string(out), "needs 64, RLIMIT_NOFILE allows 40") {
 		t.Errorf("status %d, %s", status, out)
 	}
+}
+
+// TestStoppedDaemon: commands do not wait for ever for a daemon that is stopped, nor for another program at the socket.
+func TestStoppedDaemon(t *testing.T) {
+	p := newProgram(t)
+	s := p.serve("daemon starts")
+	stopped := s.cmd.Process.Pid
+	if err := s.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	silent := newProgram(t)
+	address := filepath.Join(t.TempDir(), "socket")
+	silent.env = append(silent.env, "HDMLP_SOCKET="+address)
+	l, err := net.Listen("unix", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+
+	var commands sync.WaitGroup
+	for _, args := range [][]string{{"stats"}, {"stats", "--job", "x"}, {"top", "--once"}, {"stop"}, {"stop", "--force"}} {
+		for p, pid := range map[*program]int{p: stopped, silent: os.Getpid()} {
+			commands.Go(func() {
+				cmd := p.command(args...)
+				var complaint bytes.Buffer
+				cmd.Stderr = &complaint
+				if err := cmd.Start(); err != nil {
+					t.Error(err)
+					return
+				}
+				patience := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+				defer patience.Stop()
+				_ = cmd.Wait()
+				socket := strings.TrimPrefix(p.env[len(p.env)-1], "HDMLP_SOCKET=")
+				for _, words := range []string{socket, fmt.Sprintf("process is %d:", pid), fmt.Sprintf("kill -KILL %d", pid)} {
+					if status := cmd.ProcessState.ExitCode(); status != 1 || !strings.Contains(complaint.String(), words) {
+						t.Errorf("%v: status %d, want 1; %q is not in %s", args, status, words, &complaint)
+					}
+				}
+			})
+		}
+	}
+	commands.Wait()
 }

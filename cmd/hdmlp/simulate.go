@@ -77,7 +77,11 @@ EXIT STATUS
 		RunE: func(cmd *cobra.Command, args []string) error {
 			opts.json, _ = cmd.Flags().GetBool("json")
 			if fromRun != "" {
-				return runFromRun(cmd.Context(), fromRun, opts.json, cmd.OutOrStdout())
+				cfg, err := configInForce()
+				if err != nil {
+					return err
+				}
+				return runFromRun(cmd.Context(), fromRun, cfg.IndexDir, opts.json, cmd.OutOrStdout())
 			}
 			opts.file = args[0]
 			opts.width, opts.colour = terminal(cmd.OutOrStdout())

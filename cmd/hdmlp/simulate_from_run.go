@@ -32,8 +32,9 @@ type compared struct {
 }
 
 // runFromRun simulates a job that has run, from what it measured, and compares.
-// The samples' sizes come from the dataset's index, where it is still there.
-func runFromRun(ctx context.Context, path string, asJSON bool, out io.Writer) error {
+// The samples' sizes come from the dataset's index, which lies in indexDir or, if that is empty, where folder.Options says,
+// if the dataset is still there.
+func runFromRun(ctx context.Context, path, indexDir string, asJSON bool, out io.Writer) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return badInput("--from-run: %v", err)
@@ -43,7 +44,7 @@ func runFromRun(ctx context.Context, path string, asJSON bool, out io.Writer) er
 		return badInput("--from-run %s: %v", path, err)
 	}
 	var sizes func(int) int64
-	if f, err := folder.Open(ctx, run.Dataset, folder.Options{}); err == nil {
+	if f, err := folder.Open(ctx, run.Dataset, folder.Options{IndexDir: indexDir, Memory: availableMemory}); err == nil {
 		defer f.Close()
 		if run.Fits(f.Index().Len(), f.Index().Bytes()) {
 			sizes = f.Index().Size

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,7 +17,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/config/size"
 	"github.com/hdmlp/hdmlp/internal/daemon"
-	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/printable"
 	"github.com/hdmlp/hdmlp/internal/report/prometheus"
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
@@ -47,13 +48,13 @@ this node's daemon hears it from the others; a node that does not answer within
 					return badInput("--job is empty: give the job's name, or a part of it; `hdmlp stats` lists the jobs")
 				}
 				var answer daemon.ClusterStats
-				if err := ask("cluster", map[string]any{"job": name}, &answer); err != nil {
+				if err := ask(cmd.Context(), "cluster", map[string]any{"job": name}, &answer); err != nil {
 					return err
 				}
 				return form.print(out, answer, answer.Jobs, func() error { return printCluster(answer.Jobs, out) })
 			}
 			var answer daemon.Stats
-			if err := ask("stats", nil, &answer); err != nil {
+			if err := ask(cmd.Context(), "stats", nil, &answer); err != nil {
 				return err
 			}
 			return form.print(out, answer, summaries(answer.Jobs), func() error { return printStats(&answer, out) })
@@ -94,9 +95,12 @@ func newStopCommand() *cobra.Command {
 		Use:   "stop",
 		Short: "End the running daemon",
 		Args:  noArgs,
-		RunE: func(*cobra.Command, []string) error {
-			var none map[string]any
-			err := ask("shutdown", map[string]any{"force": force}, &none)
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			endpoint, err := address()
+			if err != nil {
+				return err
+			}
+			err = daemon.Stop(cmd.Context(), endpoint, version, force)
 			if errors.Is(err, io.EOF) {
 				return nil // it ended before it could answer
 			}
@@ -107,24 +111,27 @@ func newStopCommand() *cobra.Command {
 	return cmd
 }
 
+// address is where the user's daemon is to be found.
+func address() (daemon.Endpoint, error) {
+	endpoint, err := daemon.Address(os.Getenv)
+	if err != nil {
+		return endpoint, inputError{err}
+	}
+	return endpoint, nil
+}
+
 // ask calls the running daemon.
-func ask(method string, params, result any) error {
-	c, err := daemon.Dial(daemon.Address(os.Getenv), version)
+func ask(ctx context.Context, method string, params, result any) error {
+	endpoint, err := address()
+	if err != nil {
+		return err
+	}
+	c, err := daemon.Find(ctx, endpoint, version)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	return call(c, method, params, result)
-}
-
-// call makes of what the daemon refuses as wrong input an inputError.
-func call(c *daemon.Client, method string, params, result any) error {
-	err := c.Call(method, params, result)
-	var refused *protocol.ErrorMessage
-	if errors.As(err, &refused) && refused.Kind == protocol.KindConfig {
-		return inputError{err}
-	}
-	return err
+	return c.Call(method, params, result)
 }
 
 func printStats(s *daemon.Stats, out io.Writer) error {
@@ -139,14 +146,14 @@ func printStats(s *daemon.Stats, out io.Writer) error {
 
 func printJob(j *stats.Report, out io.Writer) error {
 	if j.Assembling {
-		_, err := fmt.Fprintf(out, "\njob %s: %s, %d rank(s)\n%s\n", j.Job, j.Dataset, j.WorldSize, j.Sentence)
+		_, err := fmt.Fprintf(out, "\njob %s: %s, %d rank(s)\n%s\n", printable.Name(j.Job), printable.Name(j.Dataset), j.WorldSize, j.Sentence)
 		return err
 	}
 	fmt.Fprintf(out, "\njob %s: %s, %d samples, %s, policy %s, %d rank(s), global batch %d\n",
-		j.Job, j.Dataset, j.Samples, size.Format(j.Bytes), j.Policy, j.WorldSize, j.GlobalBatch)
+		printable.Name(j.Job), printable.Name(j.Dataset), j.Samples, size.Format(j.Bytes), j.Policy, j.WorldSize, j.GlobalBatch)
 	fmt.Fprintf(out, "%s\n", j.Sentence)
 	if j.Waiting != nil && j.Waiting.Seconds > 1 {
-		fmt.Fprintf(out, "waiting for sample %d (%s) since %.1f s\n", j.Waiting.Sample, j.Waiting.Path, j.Waiting.Seconds)
+		fmt.Fprintf(out, "waiting for sample %d (%s) since %.1f s\n", j.Waiting.Sample, printable.Name(j.Waiting.Path), j.Waiting.Seconds)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "epoch\tbatches\tsamples\tseconds\tstall s\tsource\t\t  stall by cause\n")
@@ -160,7 +167,7 @@ func printJob(j *stats.Report, out io.Writer) error {
 		fmt.Fprintf(out, "class %s: %s of %s\n", c.Name, size.Format(c.Used), size.Format(c.Room))
 	}
 	for _, f := range j.Faults {
-		fmt.Fprintf(out, "unreadable: sample %d (%s): %s, %s, %d time(s)\n", f.Sample, f.Path, f.Reason, f.Policy, f.Count)
+		fmt.Fprintf(out, "unreadable: sample %d (%s): %s, %s, %d time(s)\n", f.Sample, printable.Name(f.Path), printable.Text(f.Reason), f.Policy, f.Count)
 	}
 	return nil
 }
@@ -192,7 +199,7 @@ func printCluster(jobs []*stats.ClusterReport, out io.Writer) error {
 			fmt.Fprintln(out)
 		}
 		fmt.Fprintf(out, "job %s: %s, %d samples, %s, policy %s, %d node(s), %d rank(s), global batch %d\n",
-			j.Job, j.Dataset, j.Samples, size.Format(j.Bytes), j.Policy, len(j.Nodes), j.WorldSize, j.GlobalBatch)
+			printable.Name(j.Job), printable.Name(j.Dataset), j.Samples, size.Format(j.Bytes), j.Policy, len(j.Nodes), j.WorldSize, j.GlobalBatch)
 		fmt.Fprintf(out, "%s\n", j.Sentence)
 		if err := printNodes(j, out); err != nil {
 			return err
@@ -243,13 +250,13 @@ func printNodes(j *stats.ClusterReport, out io.Writer) error {
 	}
 	for _, n := range j.Nodes {
 		if n.Waiting != nil && n.Waiting.Seconds > 1 {
-			fmt.Fprintf(out, "node %d waits for sample %d (%s) since %.1f s\n", n.Node, n.Waiting.Sample, n.Waiting.Path, n.Waiting.Seconds)
+			fmt.Fprintf(out, "node %d waits for sample %d (%s) since %.1f s\n", n.Node, n.Waiting.Sample, printable.Name(n.Waiting.Path), n.Waiting.Seconds)
 		}
 		for _, p := range n.PassedBy {
 			fmt.Fprintf(out, "node %d passes node %d by, %d sample(s) so far: %s\n", n.Node, p.Node, p.Failed, cmp.Or(p.Reason, "the source is faster"))
 		}
 		for _, f := range n.Faults {
-			fmt.Fprintf(out, "unreadable on node %d: sample %d (%s): %s, %s, %d time(s)\n", n.Node, f.Sample, f.Path, f.Reason, f.Policy, f.Count)
+			fmt.Fprintf(out, "unreadable on node %d: sample %d (%s): %s, %s, %d time(s)\n", n.Node, f.Sample, printable.Name(f.Path), printable.Text(f.Reason), f.Policy, f.Count)
 		}
 		if more := n.Unreadable - len(n.Faults); more > 0 {
 			fmt.Fprintf(out, "unreadable on node %d: %d more\n", n.Node, more)

@@ -65,21 +65,20 @@ out.`,
 
 // askCluster asks the daemon for jobs over all their nodes, and gives up when ctx ends.
 func askCluster(ctx context.Context, name string) ([]*stats.ClusterReport, error) {
-	c, err := daemon.Dial(daemon.Address(os.Getenv), version)
-	if errors.Is(err, syscall.ECONNREFUSED) {
+	endpoint, err := address()
+	if err != nil {
+		return nil, err
+	}
+	c, err := daemon.Find(ctx, endpoint, version)
+	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) {
 		return nil, fmt.Errorf("%w: %w", top.ErrGone, err)
 	}
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
-	stop := context.AfterFunc(ctx, func() { c.Close() })
-	defer stop()
 	var answer daemon.ClusterStats
-	if err := call(c, "cluster", map[string]any{"job": name}, &answer); err != nil {
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
+	if err := c.Call("cluster", map[string]any{"job": name}, &answer); err != nil {
 		if errors.Is(err, io.EOF) { // it ends just now
 			return nil, fmt.Errorf("%w: %w", top.ErrGone, err)
 		}

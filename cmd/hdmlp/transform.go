@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hdmlp/hdmlp/internal/printable"
 	"github.com/hdmlp/hdmlp/internal/transform"
 	"github.com/hdmlp/hdmlp/internal/transform/codec"
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
@@ -257,15 +258,15 @@ func (a *transformAnswer) print(out io.Writer) error {
 	shape := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(a.Output.Shape)), " x "), "[]")
 	fmt.Fprintf(&b, "A sample becomes %s %s (%s), %s\n", shape, a.Output.Type, a.Output.Layout, byteSize(float64(a.Output.Bytes)))
 	for _, img := range a.Images {
-		fmt.Fprintf(&b, "\n%s, as sample %d\n", printable(img.Path), img.Sample)
+		fmt.Fprintf(&b, "\n%s, as sample %d\n", printable.Name(img.Path), img.Sample)
 		for _, d := range img.Draws {
-			fmt.Fprintf(&b, "  epoch %d  %s\n", d.Epoch, printable(d.File))
+			fmt.Fprintf(&b, "  epoch %d  %s\n", d.Epoch, printable.Name(d.File))
 			for _, t := range d.Drawn {
 				fmt.Fprintf(&b, "    %-20s%s\n", t.Transform, t.text)
 			}
 		}
 		if img.Error != "" {
-			fmt.Fprintf(&b, "  %s\n", printable(img.Error))
+			fmt.Fprintf(&b, "  %s\n", printable.Name(img.Error))
 		}
 	}
 	fmt.Fprint(&b, "\nTime per picture, on one thread\n")
@@ -275,7 +276,7 @@ func (a *transformAnswer) print(out io.Writer) error {
 			fmt.Fprintf(&b, "  %-22s %7.2f ms\n", t.Transform, t.Milliseconds)
 		}
 	}
-	fmt.Fprintf(&b, "\nAll of them: %s\n", printable(a.Sheet))
+	fmt.Fprintf(&b, "\nAll of them: %s\n", printable.Name(a.Sheet))
 	_, err := io.WriteString(out, b.String())
 	return err
 }

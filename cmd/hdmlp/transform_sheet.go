@@ -14,6 +14,7 @@ import (
 
 	xdraw "golang.org/x/image/draw"
 
+	"github.com/hdmlp/hdmlp/internal/printable"
 	"github.com/hdmlp/hdmlp/internal/transform"
 )
 
@@ -173,9 +174,9 @@ func (s *contactSheet) text(sheet draw.Image, left, base, width int, c color.Col
 	if s.face == nil {
 		return
 	}
-	for runes := []rune(printable(line)); ; runes = runes[:len(runes)-1] {
+	for runes := []rune(printable.Name(line)); ; runes = runes[:len(runes)-1] {
 		shown := string(runes)
-		if len(shown) < len(printable(line)) {
+		if len(shown) < len(printable.Name(line)) {
 			shown += "…"
 		}
 		if font.MeasureString(s.face, shown).Ceil() <= width || len(runes) == 0 {

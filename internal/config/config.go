@@ -29,6 +29,7 @@ import (
 // Config is a validated configuration. Sizes are bytes.
 type Config struct {
 	Memory           int64  // of the memory class, per job; 0: none, or StorageClasses says it
+	DecodeMemory     int64  // of all threads that transform, together
 	CacheDir         string // of the file class; "": none, or StorageClasses says it
 	CacheSize        int64  // of the file class; 0: what the disk has free, less DiskReserve
 	DiskReserve      int64  // of every file class's disk; 0: file.Options' default
@@ -108,6 +109,8 @@ type Machine struct {
 	// AvailableMemory is how many bytes a new job's memory class could have:
 	// what is available, and what idle stores hold.
 	AvailableMemory func() (int64, error)
+	// MemoryBound says what bounds that, to be put behind the number: " (of ...)"; nil: not known.
+	MemoryBound func() string
 	// FreeDisk is how many bytes a file class in the directory, which need not
 	// exist, could have: what is free, and what the cache there holds already.
 	FreeDisk func(dir string) (int64, error)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -46,7 +47,8 @@ func TestDefaults(t *testing.T) {
 	}
 	got.Origins = nil
 	want := &config.Config{
-		Memory: 10 << 30, PrefetchBatches: 64, SourceThreads: 16, CacheThreads: 4,
+		DecodeMemory: 20 << 30 / 8,
+		Memory:       10 << 30, PrefetchBatches: 64, SourceThreads: 16, CacheThreads: 4,
 		SourceTimeout: time.Minute, OnError: "raise", Policy: "cooperative",
 		IndexDir: "", StartTimeout: 5 * time.Minute, Linger: 30 * time.Second, LogLevel: "info",
 		StorageClasses: []config.StorageClass{{Kind: "memory", Capacity: 10 << 30, Threads: 4}},
@@ -156,6 +158,8 @@ func TestWrong(t *testing.T) {
 		"syntax":        {file: "memory = \n", want: []string{"line 1", "not TOML"}},
 		"memory":        {arguments: map[string]any{"memory": "21GiB"}, want: []string{"too large for memory: 21.0 GiB needed, 20.0 GiB available"}},
 		"disk":          {arguments: map[string]any{"cache_dir": "/x", "cache_size": "100GiB", "disk_reserve": "1GiB"}, want: []string{`cache_size = "100GiB" (argument)`, "101.0 GiB needed, 100.0 GiB available"}},
+		"no size":       {arguments: map[string]any{"memory": "99999999999GB"}, want: []string{`memory = "99999999999GB" (argument): more than 9223372036854775807 bytes; allowed: a size such as`}},
+		"no number":     {arguments: map[string]any{"prefetch_batches": "1000000000000000000000"}, want: []string{"too large; allowed: a whole number from 1 to 65536"}},
 		"overflow":      {arguments: map[string]any{"cache_dir": "/x", "cache_size": "8000PiB", "disk_reserve": "8000PiB"}, want: []string{"too large for the disk"}},
 		"both":          {variables: map[string]string{"HDMLP_MEMORY": "1GB"}, file: "[[storage_class]]\nkind = 'memory'\ncapacity = 1", want: []string{`memory = "1GB" (HDMLP_MEMORY)`, "replace it"}},
 		"no capacity":   {file: "[[storage_class]]\nkind = 'memory'", want: []string{"storage_class[0].capacity", "needs a capacity"}},
@@ -189,6 +193,24 @@ func TestWrong(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestNoFile: what is no regular file, or has no end, is refused at once.
+func TestNoFile(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	large := filepath.Join(t.TempDir(), "large.toml")
+	if err := os.WriteFile(large, make([]byte, 1<<20+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{fifo: "not a regular file", "/dev/zero": "not a regular file", t.TempDir(): "not a regular file", large: "too large"} {
+		_, err := config.Resolve(config.Input{File: path, Machine: machine})
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "a TOML file of at most 1.0 MiB") {
+			t.Errorf("%s: %v, want %q", path, err, want)
+		}
 	}
 }
 

@@ -12,6 +12,9 @@ import (
 // field is zero then), and makes StorageClasses.
 func (r *resolver) derive() {
 	c := r.config
+	if r.isAuto("decode_memory") {
+		r.deriveDecodeMemory()
+	}
 	if r.classes != nil {
 		r.takeClasses()
 		return
@@ -55,6 +58,23 @@ func (r *resolver) deriveMemory() {
 		Value:  size.Format(r.config.Memory),
 		Source: fmt.Sprintf("measured: half of %s available", size.Format(n)),
 	}
+}
+
+// LeastDecodeMemory is the smallest decode_memory that is derived: an image of 10 million pixels fits, on as many threads as pay off.
+const LeastDecodeMemory = 64 << 20
+
+// deriveDecodeMemory leaves room for memory, which by default is half of what is available, and for the rest.
+func (r *resolver) deriveDecodeMemory() {
+	const most, perProcessor, unknown = 4 << 30, 256 << 20, 1 << 30
+	m := r.input.Machine
+	n, source := int64(unknown), "default: how much is available is not known"
+	if m.AvailableMemory != nil {
+		if available, err := m.AvailableMemory(); err == nil { // deriveMemory or checkMemory says so
+			n, source = available/8, fmt.Sprintf("measured: an eighth of %s available", size.Format(available))
+		}
+	}
+	r.config.DecodeMemory = max(min(n, max(most, int64(m.Processors)*perProcessor)), LeastDecodeMemory)
+	r.config.Origins["decode_memory"] = Origin{Value: size.Format(r.config.DecodeMemory), Source: source}
 }
 
 // takeClasses makes StorageClasses of the file's entries, which replace the keys

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"syscall"
 
 	"github.com/pelletier/go-toml/v2"
 
@@ -59,17 +60,22 @@ func (r *resolver) readFile() {
 }
 
 func decodeFile(path string) (map[string]any, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO would wait for a writer
 	if err != nil {
 		return nil, fmt.Errorf("read the configuration: %w", err)
 	}
 	defer f.Close()
+	if info, err := f.Stat(); err != nil {
+		return nil, fmt.Errorf("read the configuration: %w", err)
+	} else if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("it is not a regular file; the configuration is a TOML file of at most %s", size.Format(maxFile))
+	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
 		return nil, fmt.Errorf("read the configuration: %w", err)
 	}
 	if len(data) > maxFile {
-		return nil, fmt.Errorf("the file is larger than %s", size.Format(maxFile))
+		return nil, fmt.Errorf("it is too large; the configuration is a TOML file of at most %s", size.Format(maxFile))
 	}
 	table := map[string]any{}
 	err = toml.Unmarshal(data, &table)

@@ -58,6 +58,12 @@ var parameters = [...]Parameter{
 		field:   func(c *Config) any { return &c.Memory },
 	},
 	{
+		Key: "decode_memory", Kind: Size, Scope: Job, Default: Auto, Min: 16 << 20,
+		Derived: "an eighth of the memory that is available; 64 MiB at least, and 4 GiB or 256 MiB per processor at most; less where memory leaves less",
+		Help:    "Memory that all threads together may take to decode and transform images, beside memory and staging_buffer. Images that do not fit wait for others; one that can never fit is handled by on_error",
+		field:   func(c *Config) any { return &c.DecodeMemory },
+	},
+	{
 		Key: "cache_dir", Kind: Path, Scope: Job,
 		Help:  "Directory on a fast local disk in which the node caches samples, also for later jobs; empty: none. HDMLP creates it, and refuses one that holds anything else",
 		field: func(c *Config) any { return &c.CacheDir },
@@ -103,7 +109,7 @@ var parameters = [...]Parameter{
 	{
 		Key: "source_timeout", Kind: Duration, Scope: Job, Default: "60s",
 		Min: int64(100 * time.Millisecond), Max: int64(24 * time.Hour),
-		Help:  "How long one read from the source may take, retries included",
+		Help:  "How long one read from the source may take, retries included, and one system call while the dataset is scanned",
 		field: func(c *Config) any { return &c.SourceTimeout },
 	},
 	{

@@ -58,6 +58,9 @@ func (p Parameter) parse(text string, field any) error {
 	case *int64:
 		n, err := size.Parse(text)
 		if err != nil {
+			if errors.Is(err, size.ErrRange) {
+				return fmt.Errorf("more than %d bytes", int64(math.MaxInt64))
+			}
 			return errors.New("not a size")
 		}
 		*field = n
@@ -65,6 +68,12 @@ func (p Parameter) parse(text string, field any) error {
 	case *int:
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
+			if errors.Is(err, strconv.ErrRange) {
+				if n < 0 {
+					return errors.New("too small")
+				}
+				return errors.New("too large")
+			}
 			return errors.New("not a whole number")
 		}
 		*field = int(n)

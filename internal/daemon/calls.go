@@ -8,26 +8,34 @@ import (
 	"fmt"
 
 	"github.com/hdmlp/hdmlp/internal/catalog"
+	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/job"
+	"github.com/hdmlp/hdmlp/internal/printable"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
 // call answers a CALL, beside the reader.
-func (x *conn) call(ctx context.Context, p []byte) error {
+func (x *conn) call(ctx context.Context, p []byte, in *inbox) error {
 	var m protocol.CallMessage
 	if err := protocol.DecodeJSON(p, &m); err != nil {
 		return err
 	}
 	m.Params = append(json.RawMessage(nil), m.Params...)
+	view, err := x.viewOf(m, in)
+	if err != nil {
+		return err
+	}
 	select {
 	case x.slots <- struct{}{}:
 	default:
+		_ = view.Close()
 		return fmt.Errorf("%w: more than %d calls under way", protocol.ErrProtocol, maxCalls)
 	}
 	x.tasks.Go(func() {
 		reply := protocol.ReplyMessage{ID: m.ID}
-		result, err := x.answer(ctx, m)
+		result, err := x.answer(ctx, m, view)
+		_ = view.Close() // what needs it has descriptors of its own
 		if err != nil {
 			reply.Error = job.Message(err)
 		} else {
@@ -45,6 +53,25 @@ func (x *conn) call(ctx context.Context, p []byte) error {
 	return nil
 }
 
+// viewOf takes the descriptors that come with a call about a dataset.
+func (x *conn) viewOf(m protocol.CallMessage, in *inbox) (*dataset.View, error) {
+	if m.Method != "dataset" && m.Method != "samples" {
+		return nil, nil
+	}
+	// What else is wrong with the parameters the answer says; the descriptors must not stay for the next call.
+	var p struct {
+		View bool `json:"view"`
+	}
+	if err := json.Unmarshal(m.Params, &p); err != nil {
+		in.close()
+		return nil, nil
+	}
+	if !p.View {
+		return nil, nil
+	}
+	return in.view()
+}
+
 // tooLong tells a process that what it asked for fits into no frame.
 func tooLong(what string, err error) *protocol.ErrorMessage {
 	return &protocol.ErrorMessage{
@@ -57,7 +84,10 @@ func tooLong(what string, err error) *protocol.ErrorMessage {
 const maxSamples = 10_000
 
 // answer does what a call asks for.
-func (x *conn) answer(ctx context.Context, m protocol.CallMessage) (any, error) {
+func (x *conn) answer(ctx context.Context, m protocol.CallMessage, view *dataset.View) (any, error) {
+	if x.foreign != nil && m.Method != "stats" && m.Method != "shutdown" {
+		return nil, x.foreign
+	}
 	switch m.Method {
 	case "explain", "report", "audit":
 		rank := x.rank.Load()
@@ -65,10 +95,12 @@ func (x *conn) answer(ctx context.Context, m protocol.CallMessage) (any, error) 
 			return nil, &protocol.ErrorMessage{Kind: protocol.KindProtocol, Message: m.Method + " before a job is open"}
 		}
 		return answerRank(ctx, rank, m)
+	case "check":
+		return map[string]any{}, x.check(m)
 	case "dataset":
-		return x.describeDataset(ctx, m)
+		return x.describeDataset(ctx, m, view)
 	case "samples":
-		return x.listSamples(ctx, m)
+		return x.listSamples(ctx, m, view)
 	case "stats":
 		x.asked.Store(true)
 		return x.d.stats(), nil
@@ -151,8 +183,26 @@ type datasetParams struct {
 	To   int `json:"to"`
 }
 
+// check tells what is wrong with the configuration and the transforms of a job that is not open yet.
+func (x *conn) check(m protocol.CallMessage) error {
+	p, err := params[struct {
+		protocol.Settings
+		Transforms json.RawMessage `json:"transforms"`
+	}](m)
+	if err != nil {
+		return err
+	}
+	if _, err := x.d.cfg.Node.Resolve(p.Settings); err != nil {
+		return err
+	}
+	if len(p.Transforms) == 0 || string(p.Transforms) == "null" {
+		return nil
+	}
+	return job.CheckTransforms(p.Transforms)
+}
+
 // openDataset opens the dataset of a call; it stays open with the connection.
-func (x *conn) openDataset(ctx context.Context, m protocol.CallMessage) (*catalog.Dataset, *datasetParams, error) {
+func (x *conn) openDataset(ctx context.Context, m protocol.CallMessage, view *dataset.View) (*catalog.Dataset, *datasetParams, error) {
 	p, err := params[datasetParams](m)
 	if err != nil {
 		return nil, nil, err
@@ -161,21 +211,37 @@ func (x *conn) openDataset(ctx context.Context, m protocol.CallMessage) (*catalo
 	if err != nil {
 		return nil, nil, err
 	}
+	asked := fmt.Sprintf("%q", []any{p.DatasetMessage, cfg.IndexDir})
+	x.mu.Lock()
+	ds := x.datasets[asked]
+	x.mu.Unlock()
+	if ds != nil { // all calls of a connection see one version
+		return ds, &p, nil
+	}
 	progress := x.progress()
-	ds, err := x.d.cfg.Node.OpenDataset(ctx, p.DatasetMessage, cfg, func(files int64) {
-		progress(protocol.ProgressMessage{What: "scanning " + p.Path, Done: files})
+	ds, err = x.d.cfg.Node.OpenDataset(ctx, p.DatasetMessage, view, cfg, func(files int64, warning string) {
+		if warning != "" {
+			progress(protocol.ProgressMessage{What: warning, Warning: true})
+			return
+		}
+		progress(protocol.ProgressMessage{What: "scanning " + printable.Name(p.Path), Done: files})
 	})
 	if err != nil {
 		return nil, nil, err
 	}
 	x.mu.Lock()
-	x.datasets = append(x.datasets, ds)
+	if other := x.datasets[asked]; other != nil { // a call beside this one was faster
+		x.mu.Unlock()
+		ds.Close()
+		return other, &p, nil
+	}
+	x.datasets[asked] = ds
 	x.mu.Unlock()
 	return ds, &p, nil
 }
 
-func (x *conn) describeDataset(ctx context.Context, m protocol.CallMessage) (any, error) {
-	ds, _, err := x.openDataset(ctx, m)
+func (x *conn) describeDataset(ctx context.Context, m protocol.CallMessage, view *dataset.View) (any, error) {
+	ds, _, err := x.openDataset(ctx, m, view)
 	if err != nil {
 		return nil, err
 	}
@@ -187,8 +253,8 @@ func (x *conn) describeDataset(ctx context.Context, m protocol.CallMessage) (any
 	}, nil
 }
 
-func (x *conn) listSamples(ctx context.Context, m protocol.CallMessage) (any, error) {
-	ds, p, err := x.openDataset(ctx, m)
+func (x *conn) listSamples(ctx context.Context, m protocol.CallMessage, view *dataset.View) (any, error) {
+	ds, p, err := x.openDataset(ctx, m, view)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -9,55 +10,145 @@ import (
 	"io"
 	"net"
 	"os"
-	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
-// Address is the abstract Unix socket of this user's daemon, or the one that
-// HDMLP_SOCKET names.
-func Address(environment func(string) string) *net.UnixAddr {
-	name := environment("HDMLP_SOCKET")
-	if name == "" {
-		name = "hdmlp-" + strconv.Itoa(os.Geteuid())
-	}
-	return &net.UnixAddr{Name: "@" + name, Net: "unix"}
-}
+// answerTime is how long a daemon may take to answer. It asks the other nodes of a job for 2 s at most.
+const answerTime = 10 * time.Second
 
 // Client is a connection that commands use to ask the daemon. It is not safe for
 // concurrent use.
 type Client struct {
-	conn *net.UnixConn
-	r    *bufio.Reader
-	last uint64
+	conn    *net.UnixConn
+	r       *bufio.Reader
+	address string
+	pid     int // the daemon's, as the kernel knows it; 0: it is in a PID namespace that is not visible here
+	last    uint64
+	ctx     context.Context // when it ends, so does the connection
+	release func() bool
 }
 
-// Dial connects to a running daemon.
-func Dial(a *net.UnixAddr, version string) (*Client, error) {
-	conn, err := net.DialUnix("unix", nil, a)
-	if err != nil {
-		return nil, fmt.Errorf("no daemon is running for this user at %s: %w", a.Name, err)
+// Dial connects to a running daemon of the given version, until ctx ends. One of another version, or protocol, is a
+// *protocol.ErrorMessage of KindVersion.
+func Dial(ctx context.Context, a *net.UnixAddr, version string) (*Client, error) {
+	c, welcome, err := dial(ctx, a, version)
+	if err == nil && welcome.Version != version {
+		err = versionsDiffer(welcome.Version, welcome.PID, version, os.Getpid())
 	}
-	cred, err := peer(conn)
-	if err == nil && int(cred.Uid) != os.Geteuid() {
-		err = fmt.Errorf("the daemon at %s belongs to user %d", a.Name, cred.Uid)
-	}
-	c := &Client{conn: conn, r: bufio.NewReader(conn)}
-	if err == nil {
-		err = c.send(protocol.Hello, protocol.HelloMessage{Protocol: protocol.Version, Version: version, PID: os.Getpid()})
-	}
-	if err == nil {
-		_, err = c.receive(protocol.Welcome)
+	if err != nil && c != nil {
+		c.Close()
 	}
 	if err != nil {
-		conn.Close()
 		return nil, err
 	}
 	return c, nil
 }
 
+// dial connects to a daemon of any version. Where it was greeted and refused that, both client, which may only be
+// closed, and error are returned.
+func dial(ctx context.Context, a *net.UnixAddr, version string) (*Client, *protocol.WelcomeMessage, error) {
+	conn, err := net.DialUnix("unix", nil, a)
+	switch {
+	case isGone(err):
+		return nil, nil, fmt.Errorf("no daemon is running for this user at %s: %w", a.Name, err)
+	case errors.Is(err, unix.EAGAIN):
+		return nil, nil, fmt.Errorf("the program that listens at %s accepts no connections: it is stopped or overloaded (`fuser %[1]s` or `ss -xlp` tells which process it is): %w", a.Name, err)
+	case err != nil:
+		return nil, nil, fmt.Errorf("connect to the daemon at %s: %w", a.Name, err)
+	}
+	cred, err := peer(conn)
+	if err == nil && int(cred.Uid) != os.Geteuid() {
+		err = foreign(a, cred.Uid)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, nil, err
+	}
+	c := &Client{conn: conn, r: bufio.NewReader(conn), address: a.Name, pid: int(cred.Pid), ctx: ctx}
+	c.release = context.AfterFunc(ctx, func() { conn.Close() })
+	payload, err := c.ask(protocol.Hello, protocol.HelloMessage{Protocol: protocol.Version, Version: version, PID: os.Getpid()}, protocol.Welcome)
+	welcome := new(protocol.WelcomeMessage)
+	if err == nil {
+		err = json.Unmarshal(payload, welcome)
+	}
+	return c, welcome, err
+}
+
+// isGone reports whether a connection failed because nothing listens there.
+func isGone(err error) bool {
+	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOENT)
+}
+
+// Find connects to the user's daemon. Where none listens at the endpoint of this process's environment, one that was
+// started with another is looked for.
+func Find(ctx context.Context, e Endpoint, version string) (*Client, error) {
+	c, err := Dial(ctx, e.Addr, version)
+	if isGone(err) && e.other != nil {
+		other, otherErr := Dial(ctx, e.other, version)
+		if otherErr == nil || isVersion(otherErr) {
+			return other, otherErr
+		}
+	}
+	return c, err
+}
+
+// Stop ends the user's daemon, whatever version it is of.
+func Stop(ctx context.Context, e Endpoint, version string, force bool) error {
+	c, _, err := dial(ctx, e.Addr, version)
+	if isGone(err) && e.other != nil {
+		other, _, otherErr := dial(ctx, e.other, version)
+		switch {
+		case otherErr == nil || isVersion(otherErr):
+			c, err = other, otherErr
+		case other != nil:
+			other.Close()
+		}
+	}
+	if c != nil {
+		defer c.Close()
+	}
+	switch {
+	case err == nil:
+		return c.Call("shutdown", map[string]any{"force": force}, &struct{}{})
+	case !isVersion(err) || c == nil:
+		return err
+	case !force:
+		return fmt.Errorf("%w: it cannot be asked whether jobs are running; `hdmlp stop --force` ends it in any case, and jobs that run get an error", err)
+	case c.pid <= 0:
+		return fmt.Errorf("%w: its process is not visible here (another PID namespace); end it there", err)
+	}
+	// It has just answered, and so it is this process.
+	if err := unix.Kill(c.pid, unix.SIGTERM); err != nil {
+		return fmt.Errorf("end the daemon, process %d: %w", c.pid, err)
+	}
+	return nil
+}
+
+// isVersion reports whether the daemon is of another version.
+func isVersion(err error) bool {
+	var m *protocol.ErrorMessage
+	return errors.As(err, &m) && m.Kind == protocol.KindVersion
+}
+
+// versionsDiffer is the error for a daemon and a process that are not of one version.
+func versionsDiffer(daemon string, daemonPID int, process string, processPID int) *protocol.ErrorMessage {
+	return &protocol.ErrorMessage{
+		Kind: protocol.KindVersion,
+		Message: fmt.Sprintf("the daemon (pid %d) is hdmlp %s, and this process (pid %d) is hdmlp %s: both must be of one version; end the daemon with `hdmlp stop`, or set HDMLP_SOCKET to another path or name, for a second daemon",
+			daemonPID, daemon, processPID, process),
+		Details: map[string]any{"daemon": daemon, "process": process, "pid": daemonPID},
+	}
+}
+
 // Close ends the connection.
-func (c *Client) Close() error { return c.conn.Close() }
+func (c *Client) Close() error {
+	c.release()
+	return c.conn.Close()
+}
 
 // Call asks the daemon and decodes its answer into result. What the daemon
 // refuses is a *protocol.ErrorMessage.
@@ -67,10 +158,7 @@ func (c *Client) Call(method string, params, result any) error {
 		return err
 	}
 	c.last++
-	if err := c.send(protocol.Call, protocol.CallMessage{ID: c.last, Method: method, Params: p}); err != nil {
-		return err
-	}
-	payload, err := c.receive(protocol.Reply)
+	payload, err := c.ask(protocol.Call, protocol.CallMessage{ID: c.last, Method: method, Params: p}, protocol.Reply)
 	if err != nil {
 		return fmt.Errorf("%s: %w", method, err)
 	}
@@ -86,6 +174,34 @@ func (c *Client) Call(method string, params, result any) error {
 		return reply.Error
 	}
 	return json.Unmarshal(reply.Result, result)
+}
+
+// ask sends a message, and returns the payload of the frame of type answer that comes for it.
+func (c *Client) ask(t protocol.Type, v any, answer protocol.Type) ([]byte, error) {
+	err := c.conn.SetDeadline(time.Now().Add(answerTime))
+	if err == nil {
+		err = c.send(t, v)
+	}
+	var payload []byte
+	if err == nil {
+		payload, err = c.receive(answer)
+	}
+	switch {
+	case err != nil && c.ctx.Err() != nil:
+		return nil, c.ctx.Err()
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, c.silent()
+	}
+	return payload, err
+}
+
+// silent is the error for a daemon that does not answer.
+func (c *Client) silent() error {
+	text := fmt.Sprintf("the daemon at %s has not answered within %v: it is stopped or overloaded, or another program listens there; ", c.address, answerTime)
+	if c.pid <= 0 {
+		return errors.New(text + "its process is not visible here (another PID namespace): continue it (kill -CONT) or end it (kill -KILL) there")
+	}
+	return fmt.Errorf("%sits process is %d: see `ps -o pid,stat,args -p %[2]d`; `kill -CONT %[2]d` continues a stopped one, `kill -KILL %[2]d` ends it, and the jobs that it serves get an error", text, c.pid)
 }
 
 func (c *Client) send(t protocol.Type, v any) error {

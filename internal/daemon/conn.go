@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/catalog"
+	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/job"
 	"github.com/hdmlp/hdmlp/internal/prefetch"
 	"github.com/hdmlp/hdmlp/internal/protocol"
@@ -27,12 +28,16 @@ type conn struct {
 	c   *net.UnixConn
 	log *slog.Logger
 
-	rank  atomic.Pointer[job.Rank] // set by OPEN
-	opens bool                     // OPEN was received; reader's own
-	holds atomic.Bool              // a job is open, or being opened
-	asked atomic.Bool              // what the daemon does, as `hdmlp stats` and `hdmlp top` do
-	tasks sync.WaitGroup           // calls and OPEN under way
-	slots chan struct{}            // limits calls under way
+	rank    atomic.Pointer[job.Rank] // set by OPEN
+	opens   bool                     // OPEN was received; reader's own
+	greeted bool                     // HELLO was received; reader's own
+	holds   atomic.Bool              // a job is open, or being opened
+	asked   atomic.Bool              // what the daemon does, as `hdmlp stats` and `hdmlp top` do
+	tasks   sync.WaitGroup           // calls and OPEN under way
+	// foreign is why a process of another version gets nothing, but may ask for stats and for the daemon's end; nil: it is
+	// of ours. Set before frames are read.
+	foreign *protocol.ErrorMessage
+	slots   chan struct{} // limits calls under way
 
 	stage *stage // the generation being staged; reader's own
 
@@ -41,8 +46,11 @@ type conn struct {
 		buf []byte
 	}
 
-	mu       sync.Mutex // guards datasets
-	datasets []*catalog.Dataset
+	renewal renewal
+	over    chan struct{} // closed when the connection has ended
+
+	mu       sync.Mutex                  // guards datasets
+	datasets map[string]*catalog.Dataset // that calls have asked about
 }
 
 // stage is one generation: a run of Rank.Run.
@@ -56,7 +64,7 @@ type stage struct {
 const maxCalls = 16
 
 func newConn(d *Daemon, c *net.UnixConn) *conn {
-	return &conn{d: d, c: c, log: d.cfg.Log, slots: make(chan struct{}, maxCalls)}
+	return &conn{d: d, c: c, log: d.cfg.Log, slots: make(chan struct{}, maxCalls), over: make(chan struct{}), datasets: make(map[string]*catalog.Dataset)}
 }
 
 // looksOn tells of a connection whose run has returned whether it was only there to see what the daemon does.
@@ -72,6 +80,7 @@ func (x *conn) run(ctx context.Context) {
 	}
 	cancel()
 	closed()
+	close(x.over)
 	x.c.Close()
 	x.stopStage()
 	x.tasks.Wait()
@@ -105,7 +114,9 @@ func (x *conn) handshake(ctx context.Context, cancel context.CancelFunc) error {
 			Message: fmt.Sprintf("this daemon serves user %d and not user %d: start one of your own", os.Geteuid(), cred.Uid),
 		}
 	}
-	r := bufio.NewReaderSize(x.c, 64<<10)
+	in := newInbox(x.c)
+	defer in.close()
+	r := bufio.NewReaderSize(in, 64<<10)
 	_ = x.c.SetReadDeadline(time.Now().Add(x.d.patience))
 	t, p, err := protocol.ReadFrame(r, make([]byte, 4096))
 	switch {
@@ -127,10 +138,14 @@ func (x *conn) handshake(ctx context.Context, cancel context.CancelFunc) error {
 	if hello.Protocol != protocol.Version {
 		return &protocol.ErrorMessage{
 			Kind: protocol.KindVersion,
-			Message: fmt.Sprintf("the process (hdmlp %s) speaks protocol %d, the daemon (hdmlp %s, pid %d) protocol %d: install one version on the node, and end the daemon with `hdmlp stop`",
-				hello.Version, hello.Protocol, x.d.cfg.Version, os.Getpid(), protocol.Version),
+			Message: fmt.Sprintf("the process (hdmlp %s, pid %d) speaks protocol %d, the daemon (hdmlp %s, pid %d) protocol %d: install one version on the node, and end the daemon with `hdmlp stop --force`, or set HDMLP_SOCKET to another path or name, for a second daemon",
+				hello.Version, hello.PID, hello.Protocol, x.d.cfg.Version, os.Getpid(), protocol.Version),
 		}
 	}
+	if hello.Version != x.d.cfg.Version {
+		x.foreign = versionsDiffer(x.d.cfg.Version, os.Getpid(), hello.Version, hello.PID)
+	}
+	x.greeted = true
 	_ = x.c.SetReadDeadline(time.Time{})
 	if watch := watchProcess(int(cred.Pid), cancel); watch != nil {
 		defer watch()
@@ -142,11 +157,11 @@ func (x *conn) handshake(ctx context.Context, cancel context.CancelFunc) error {
 	if err := x.sendWithFile(frame, x.d.cfg.LogFile); err != nil {
 		return nil // it is gone
 	}
-	return x.frames(ctx, r)
+	return x.frames(ctx, r, in)
 }
 
 // frames reads and handles frames until the connection ends.
-func (x *conn) frames(ctx context.Context, r io.Reader) error {
+func (x *conn) frames(ctx context.Context, r io.Reader, in *inbox) error {
 	buf := make([]byte, 64<<10)
 	var slots []uint32
 	for {
@@ -156,6 +171,9 @@ func (x *conn) frames(ctx context.Context, r io.Reader) error {
 				return err
 			}
 			return nil // the process is gone, or the daemon ends
+		}
+		if x.foreign != nil && t != protocol.Call {
+			return x.foreign
 		}
 		switch t {
 		case protocol.Ack:
@@ -168,9 +186,13 @@ func (x *conn) frames(ctx context.Context, r io.Reader) error {
 		case protocol.Iterate:
 			err = x.iterate(ctx, p)
 		case protocol.Call:
-			err = x.call(ctx, p)
+			err = x.call(ctx, p, in)
 		case protocol.Open:
-			err = x.open(ctx, p)
+			err = x.open(ctx, p, in)
+		case protocol.View:
+			err = x.viewed(p, in)
+		case protocol.Give:
+			err = x.give(p, in)
 		default:
 			err = fmt.Errorf("%w: frame of type %d after the first", protocol.ErrProtocol, t)
 		}
@@ -181,7 +203,7 @@ func (x *conn) frames(ctx context.Context, r io.Reader) error {
 }
 
 // open makes or joins a job, beside the reader: a scan may take long.
-func (x *conn) open(ctx context.Context, p []byte) error {
+func (x *conn) open(ctx context.Context, p []byte, in *inbox) error {
 	var m protocol.OpenMessage
 	if err := protocol.DecodeJSON(p, &m); err != nil {
 		return err
@@ -189,10 +211,27 @@ func (x *conn) open(ctx context.Context, p []byte) error {
 	if x.opens {
 		return fmt.Errorf("%w: a second OPEN on one connection", protocol.ErrProtocol)
 	}
+	var view *dataset.View // nil: a kind of dataset that is no directory
+	if m.Dataset.View {
+		var err error
+		if view, err = in.view(); err != nil {
+			return err
+		}
+		view.Renew = x.renew
+	}
+	if m.Stream.Subset != nil || m.Stream.Given != nil {
+		var err error
+		if m.Stream.List, err = in.file(); err != nil {
+			_ = view.Close()
+			return err
+		}
+	}
 	x.opens = true
 	x.holds.Store(true)
 	x.tasks.Go(func() {
-		rank, err := x.d.cfg.Node.Open(ctx, m, x.progress())
+		rank, err := x.d.cfg.Node.Open(ctx, m, view, x.progress())
+		_ = view.Close()          // what needs it has descriptors of its own
+		_ = m.Stream.List.Close() // it has been read
 		if err != nil {
 			if ctx.Err() == nil {
 				x.log.Warn("job refused", "job", m.Job, "rank", m.Rank, "error", err)
@@ -258,6 +297,29 @@ func (x *conn) iterate(ctx context.Context, p []byte) error {
 			_ = x.sendJSON(protocol.Error, e)
 		}
 	}()
+	return nil
+}
+
+// give takes the order of another epoch. It is read here, so that an ITERATE that follows finds it; it lies in memory. One that is wrong ends the
+// generation, and its ERROR belongs to none, so that the process hears it even if it has asked for another.
+func (x *conn) give(p []byte, in *inbox) error {
+	var m protocol.GiveMessage
+	if err := protocol.DecodeJSON(p, &m); err != nil {
+		return err
+	}
+	file, err := in.file()
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	rank := x.rank.Load()
+	if rank == nil {
+		return fmt.Errorf("%w: GIVE before a job is open", protocol.ErrProtocol)
+	}
+	if err := rank.Give(m, file); err != nil {
+		x.stopStage()
+		_ = x.sendJSON(protocol.Error, job.Message(err))
+	}
 	return nil
 }
 

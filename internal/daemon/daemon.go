@@ -53,6 +53,7 @@ type Daemon struct {
 	mu     sync.Mutex
 	conns  map[*conn]struct{}
 	idle   *time.Timer // running while there are no connections
+	waits  time.Time   // how long it waits for the first connection
 	until  time.Time   // when it ends, if nobody comes who does more than look on; zero: nobody has been here
 	leaves bool        // nobody came within the linger time: whoever comes now is not greeted, and finds another daemon
 }
@@ -65,14 +66,15 @@ func New(cfg Config) *Daemon {
 // Run serves connections until ctx is done, a process asks for the end, or nobody
 // has been connected for the linger time. It closes the listener. What remains is
 // cut off: processes see their connection end.
-func (d *Daemon) Run(ctx context.Context, l *net.UnixListener) error {
+func (d *Daemon) Run(ctx context.Context, l Listener) error {
 	ctx, d.stop = context.WithCancel(ctx)
 	defer d.stop()
 	closed := context.AfterFunc(ctx, func() { l.Close() })
 	defer closed()
 
 	d.mu.Lock()
-	d.idle = time.AfterFunc(max(d.cfg.Linger, d.patience), d.leave)
+	d.waits = time.Now().Add(max(d.cfg.Linger, d.patience))
+	d.idle = time.AfterFunc(time.Until(d.waits), d.leave)
 	d.mu.Unlock()
 
 	var conns sync.WaitGroup
@@ -88,7 +90,7 @@ func (d *Daemon) Run(ctx context.Context, l *net.UnixListener) error {
 }
 
 // accept hands connections on until the listener is closed.
-func (d *Daemon) accept(ctx context.Context, l *net.UnixListener, serve func(*net.UnixConn)) error {
+func (d *Daemon) accept(ctx context.Context, l Listener, serve func(*net.UnixConn)) error {
 	spare, _ := os.Open(os.DevNull)
 	defer func() { spare.Close() }()
 	for {
@@ -179,11 +181,16 @@ func (d *Daemon) serve(ctx context.Context, c *net.UnixConn) {
 
 	d.mu.Lock()
 	delete(d.conns, x)
-	if d.until.IsZero() || !x.looksOn() {
+	// One that did not even greet, as of a second daemon that looks who has the socket, or of another user, counts for nothing.
+	if x.greeted && (d.until.IsZero() || !x.looksOn()) {
 		d.until = time.Now().Add(d.cfg.Linger)
 	}
 	if len(d.conns) == 0 {
-		d.idle.Reset(time.Until(d.until))
+		until := d.until
+		if until.IsZero() {
+			until = d.waits
+		}
+		d.idle.Reset(time.Until(until))
 	}
 	d.mu.Unlock()
 }

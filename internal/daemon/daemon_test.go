@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -69,14 +70,20 @@ func TestLife(t *testing.T) {
 	if result, failure := x.call("explain", `{"epoch": 1, "step": 3}`); failure != nil || !strings.Contains(string(result), `"ids":[`) {
 		t.Errorf("explain: %s, %v", result, failure)
 	}
-	// Once more from the middle, in a new generation; and behind the end.
+	// Once more from the middle, in a new generation; and behind the epochs that were planned.
 	x.send(iterate(2, 1, 2))
 	if b := x.batch(); b.generation != 2 || b.epoch != 1 || b.step != 2 {
 		t.Errorf("batch %+v of the second generation", b)
 	}
 	x.send(iterate(3, 2, 0))
-	if m := x.refused(); m.Generation != 3 || m.Kind != protocol.KindConfig || !strings.Contains(m.Message, "2 epochs") {
-		t.Errorf("epoch 2 of 2: %+v", m)
+	for b := x.batch(); b.generation != 3 || b.epoch != 2 || b.step != 0; b = x.batch() {
+		if b.generation != 2 {
+			t.Fatalf("batch %+v, want epoch 2", b)
+		}
+	}
+	x.send(iterate(4, 0, 9))
+	if m := x.refused(); m.Generation != 4 || m.Kind != protocol.KindConfig || !strings.Contains(m.Message, "4 steps") {
+		t.Errorf("step 9 of 4: %+v", m)
 	}
 	if _, failure := x.call("stats", "{}"); failure != nil {
 		t.Errorf("the connection did not survive: %v", failure)
@@ -118,6 +125,15 @@ func TestCalls(t *testing.T) {
 	r.end()
 }
 
+// greetedAs greets as a process of that version, and goes on.
+func greetedAs(version string, hello func(func(*protocol.HelloMessage)) func(*client), then func(*client)) func(*client) {
+	return func(x *client) {
+		hello(func(m *protocol.HelloMessage) { m.Version = version })(x)
+		unix.Close(x.expect(protocol.Welcome).fd)
+		then(x)
+	}
+}
+
 // TestRules: who does not keep to the protocol is told, and cut off; the daemon
 // serves the others.
 func TestRules(t *testing.T) {
@@ -126,7 +142,7 @@ func TestRules(t *testing.T) {
 	other.open(func(m *protocol.OpenMessage) { m.Job = "other"; m.Stream.Epochs = 0 })
 	hello := func(change func(*protocol.HelloMessage)) func(*client) {
 		return func(x *client) {
-			m := protocol.HelloMessage{Protocol: protocol.Version, Version: "0.0.7", PID: 1}
+			m := protocol.HelloMessage{Protocol: protocol.Version, Version: "test", PID: 1}
 			change(&m)
 			x.json(protocol.Hello, m)
 		}
@@ -156,6 +172,7 @@ func TestRules(t *testing.T) {
 		"no HELLO":          {bytes("\x02\x00\x00\x00\x02\x00\x00\x00{}"), protocol.KindProtocol, "not HELLO"},
 		"HELLO not JSON":    {bytes("\x02\x00\x00\x00\x01\x00\x00\x00[["), protocol.KindProtocol, "EOF"},
 		"version":           {hello(func(m *protocol.HelloMessage) { m.Protocol = 99 }), protocol.KindVersion, "protocol 99"},
+		"other version":     {greetedAs("0.0.7", hello, func(x *client) { x.json(protocol.Open, openMessage()) }), protocol.KindVersion, "(pid 1) is hdmlp 0.0.7"},
 		"HELLO twice":       {greeted(hello(func(*protocol.HelloMessage) {})), protocol.KindProtocol, "type 1"},
 		"ITERATE too soon":  {greeted(func(x *client) { x.send(iterate(1, 0, 0)) }), protocol.KindProtocol, "before a job"},
 		"ACK too soon":      {greeted(func(x *client) { x.send(ack(1, 0, 0, 0)) }), protocol.KindProtocol, "before a job"},
@@ -217,8 +234,8 @@ func TestSlotsInTheMaking(t *testing.T) {
 func TestOpenRefused(t *testing.T) {
 	r := start(t)
 	x := r.hello()
-	x.json(protocol.Open, openMessage(func(m *protocol.OpenMessage) { m.Stream.GlobalBatch = 21 }))
-	if m := x.refused(); m.Kind != protocol.KindConfig || !strings.Contains(m.Message, "larger than the dataset of 20") {
+	x.json(protocol.Open, openMessage(func(m *protocol.OpenMessage) { m.Stream.GlobalBatch, m.Stream.DropLast = 21, true }))
+	if m := x.refused(); m.Kind != protocol.KindConfig || !strings.Contains(m.Message, "more than the 20 positions") {
 		t.Errorf("%+v", m)
 	}
 	if r.d.busy(nil) {
@@ -287,7 +304,7 @@ func TestClient(t *testing.T) {
 	x.open()
 	slow := r.hello()
 	slow.json(protocol.Open, openMessage(func(m *protocol.OpenMessage) { m.Job, m.Dataset.Path = "slow", "/slow" }))
-	c, err := Dial(r.address, "test")
+	c, err := Dial(t.Context(), r.address, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -336,7 +353,7 @@ func TestClient(t *testing.T) {
 		}
 	}
 	r.end()
-	if _, err := Dial(r.address, "test"); err == nil || !strings.Contains(err.Error(), "no daemon is running") {
+	if _, err := Dial(t.Context(), r.address, "test"); err == nil || !strings.Contains(err.Error(), "no daemon is running") {
 		t.Errorf("dial after the end: %v", err)
 	}
 }
@@ -383,7 +400,7 @@ func TestOnlookers(t *testing.T) {
 	x.close()
 	limit := time.Now().Add(20 * time.Second)
 	for looks := 0; ; looks++ {
-		c, err := Dial(r.address, "test")
+		c, err := Dial(t.Context(), r.address, "test")
 		if err == nil {
 			err = c.Call([]string{"stats", "cluster"}[looks%2], nil, &struct{}{})
 			c.Close()
@@ -432,4 +449,29 @@ func pair(t testing.TB) (near, far *net.UnixConn) {
 		ends[i] = c.(*net.UnixConn)
 	}
 	return ends[0], ends[1]
+}
+
+// TestSecondDaemonLooks: a daemon that lost the race for the socket looks who has it. That is no process to serve, and the one that
+// won, though it is to end with its last connection, waits for its first one.
+func TestSecondDaemonLooks(t *testing.T) {
+	r := start(t)
+	if err := taken(r.address); !errors.Is(err, ErrRunning) {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(5 * time.Second)
+	for looked := false; !looked; { // the daemon has seen the end of that connection
+		r.d.mu.Lock()
+		looked = len(r.d.conns) == 0
+		r.d.mu.Unlock()
+		if time.Now().After(deadline) {
+			t.Fatal("the connection does not end")
+		}
+		runtime.Gosched()
+	}
+	c, _, err := dial(t.Context(), r.address, "test")
+	if err != nil {
+		t.Fatalf("the daemon did not wait for its first process: %v", err)
+	}
+	c.Close()
+	r.end()
 }

@@ -40,12 +40,14 @@ type fakeSource struct{ index *dataset.Index }
 func (s fakeSource) Index() *dataset.Index { return s.index }
 func (s fakeSource) Close() error          { return nil }
 
-func (s fakeSource) Read(_ context.Context, id int, dst []byte) error {
+func (s fakeSource) Read(_ context.Context, id int, dst []byte) (dataset.Stamp, error) {
 	for i := range dst {
 		dst[i] = byte(id)
 	}
-	return nil
+	return 0, nil
 }
+
+func (s fakeSource) Stat(context.Context, int) (dataset.Stamp, error) { return 0, nil }
 
 // fakeNode knows the dataset kind "fake": 20 samples, or for the path /long 10,000
 // whose names are very long. /slow takes until the opener goes away.
@@ -63,7 +65,7 @@ func fakeNode() *job.Node {
 		b.Directory(dataset.Directory{Class: -1})
 		b.Directory(dataset.Directory{Path: "a", Class: 0})
 		for i := range n {
-			b.Sample(fmt.Sprintf(name, i), 100, 0)
+			b.Sample(fmt.Sprintf(name, i), 100, 0, 0)
 		}
 		index, err := b.Build()
 		return fakeSource{index}, err

@@ -23,6 +23,20 @@ func FuzzFrames(f *testing.F) {
 	call := func(method, params string) []byte {
 		return protocol.AppendFrame(nil, protocol.Call, []byte(`{"id":1,"method":"`+method+`","params":`+params+`}`))
 	}
+	with := func(change func(*protocol.OpenMessage)) []byte {
+		b, err := protocol.AppendJSON(nil, protocol.Open, openMessage(change))
+		if err != nil {
+			f.Fatal(err)
+		}
+		return b
+	}
+	given := with(func(m *protocol.OpenMessage) {
+		m.Stream.Shuffle, m.Stream.Given = "given", &protocol.GivenMessage{Batches: 2, Entries: 7, Epochs: 1}
+	})
+	give := func(text string) []byte { return protocol.AppendFrame(nil, protocol.Give, []byte(text)) }
+	f.Add(with(func(m *protocol.OpenMessage) { m.Stream.Subset = &protocol.SubsetMessage{Count: 9} }))
+	f.Add(bytes.Join([][]byte{given, iterate(1, 0, 0), give(`{"epoch":1,"entries":7}`), iterate(2, 1, 1), give(`{"epoch":1,"entries":1}`)}, nil))
+	f.Add(bytes.Join([][]byte{give(`{"epoch":1,"entries":7}`), given}, nil))
 	f.Add([]byte{})
 	f.Add(open)
 	f.Add(iterate(1, 0, 0))
@@ -41,7 +55,12 @@ func FuzzFrames(f *testing.F) {
 			_, _ = io.Copy(io.Discard, far)
 		}()
 		x := newConn(d, near)
-		_ = x.frames(ctx, &paced{x: x, r: bytes.NewReader(data)})
+		in := newInbox(near)
+		defer in.close()
+		for range 3 { // for frames that bring a list: 3 and 4 as sizes of batches, then samples
+			in.files = append(in.files, memfd(t, 3, 4, 1, 1, 2, 3, 5, 8, 13))
+		}
+		_ = x.frames(ctx, &paced{x: x, r: bytes.NewReader(data)}, in)
 		cancel()
 		near.Close()
 		x.stopStage()

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -25,7 +26,7 @@ func process(mode string) int {
 			fmt.Println(err)
 			return 1
 		}
-		frames, _ := protocol.AppendJSON(nil, protocol.Hello, protocol.HelloMessage{Protocol: protocol.Version})
+		frames, _ := protocol.AppendJSON(nil, protocol.Hello, protocol.HelloMessage{Protocol: protocol.Version, Version: "test"})
 		frames, _ = protocol.AppendJSON(frames, protocol.Open, openMessage(func(m *protocol.OpenMessage) { m.Stream.Epochs = 0 }))
 		if _, err := c.Write(frames); err != nil {
 			fmt.Println(err)
@@ -48,7 +49,7 @@ func process(mode string) int {
 	case "hold": // until whoever tests closes our input
 		_, _ = io.Copy(io.Discard, os.Stdin)
 	case "greet":
-		if _, err := Dial(address, "test"); err != nil {
+		if _, err := Dial(context.Background(), address, "test"); err != nil {
 			fmt.Println(err)
 		}
 		conn, err := net.DialUnix("unix", nil, address) // without the client's own look at who is there
@@ -124,7 +125,7 @@ func TestOtherUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"belongs to user 0", "serves user 0 and not user 65534"} {
+	for _, want := range []string{"belongs to user root (0)", "serves user 0 and not user 65534"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("the other user's process says %q, and not %q", out, want)
 		}

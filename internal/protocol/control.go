@@ -3,6 +3,13 @@ package protocol
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+
+	"github.com/hdmlp/hdmlp/internal/printable"
 )
 
 // HelloMessage opens every connection.
@@ -24,6 +31,14 @@ type DatasetMessage struct {
 	Kind       string   `json:"kind"` // "folder"
 	Path       string   `json:"path"`
 	Extensions []string `json:"extensions"` // nil: torchvision's
+	// View: with the frame's first byte come two descriptors: of the dataset's root directory, and of the process's "/".
+	View bool `json:"view"`
+}
+
+// ViewMessage answers Renew.
+type ViewMessage struct {
+	View  bool   `json:"view"`  // descriptors came along, as with DatasetMessage
+	Error string `json:"error"` // why not
 }
 
 // StreamMessage gives the access stream's parameters.
@@ -35,6 +50,34 @@ type StreamMessage struct {
 	Shuffle     string  `json:"shuffle"`
 	Scheme      string  `json:"scheme"`
 	Tail        string  `json:"tail"`
+	// Subset: the stream is over a part of the dataset; Given: Shuffle is "given", and the process says the order of each epoch.
+	// At most one of them; with either a descriptor comes, after those of the view. nil: neither.
+	Subset *SubsetMessage `json:"subset"`
+	Given  *GivenMessage  `json:"given"`
+	// List is that descriptor, once it has come.
+	List *os.File `json:"-"`
+}
+
+// MaxList is how many samples a list may have that comes in a descriptor, and how many batches an epoch that is given.
+const MaxList = 1 << 28
+
+// SubsetMessage says what the list holds: the samples of the subset, i32 each.
+type SubsetMessage struct {
+	Count int `json:"count"`
+}
+
+// GivenMessage says what the list holds: the sizes of an epoch's batches, u32 each, then the samples of epochs from First on, i32 each.
+type GivenMessage struct {
+	Batches int `json:"batches"`
+	Entries int `json:"entries"` // samples of an epoch
+	Epochs  int `json:"epochs"`  // from 1
+	First   int `json:"first"`
+}
+
+// GiveMessage brings the order of another epoch, in a descriptor: the samples, i32 each.
+type GiveMessage struct {
+	Epoch   int `json:"epoch"`
+	Entries int `json:"entries"`
 }
 
 // Settings carry a process's configuration to the daemon, which resolves it.
@@ -54,6 +97,8 @@ type OpenMessage struct {
 	// Transforms describes what is made of every sample (docs/FORMATS.md); nil: nothing.
 	Transforms json.RawMessage `json:"transforms"`
 	Cluster    *ClusterMessage `json:"cluster"` // nil: all ranks are on this node
+	// Verify: compare the bytes of every sample with the source's.
+	Verify bool `json:"verify"`
 	Settings
 }
 
@@ -71,12 +116,16 @@ type ClusterMessage struct {
 type OpenedMessage struct {
 	Samples     int      `json:"samples"`
 	Classes     []string `json:"classes"`
+	ClassSizes  []int    `json:"class_sizes"` // samples of each class
 	Bytes       int64    `json:"bytes"`
 	Fingerprint string   `json:"fingerprint"`
 	Seed        uint64   `json:"seed"`
 	Steps       int      `json:"steps"`
 	RankSamples int      `json:"rank_samples"`
-	Warnings    []string `json:"warnings"`
+	Positions   int      `json:"positions"` // that an epoch has before it is padded or cut: samples of the dataset, of the subset, of an epoch that is given
+	// PrefetchBatches is how many batches the daemon stages that no ACK has spoken for, at the most.
+	PrefetchBatches int      `json:"prefetch_batches"`
+	Warnings        []string `json:"warnings"`
 	// Output is what every sample becomes; nil: it stays as it is.
 	Output *OutputMessage `json:"output"`
 }
@@ -131,23 +180,56 @@ const (
 	KindPermission = "permission"
 	KindVersion    = "version"
 	KindProtocol   = "protocol"
+	KindAudit      = "audit"
 	KindInternal   = "internal"
 )
 
 func (e *ErrorMessage) Error() string { return e.Message }
+
+// MarshalJSON encodes the message with its text printable: it may have names of files in it. Details are exact.
+func (e ErrorMessage) MarshalJSON() ([]byte, error) {
+	type plain ErrorMessage
+	e.Message = printable.Text(e.Message)
+	return json.Marshal(plain(e))
+}
+
+// MarshalJSON encodes the message with its text printable.
+func (m ProgressMessage) MarshalJSON() ([]byte, error) {
+	type plain ProgressMessage
+	m.What = printable.Text(m.What)
+	return json.Marshal(plain(m))
+}
 
 // DecodeJSON decodes a request strictly: unknown keys, and anything behind the
 // object, are errors.
 func DecodeJSON(p []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(p))
 	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
+	var number *json.UnmarshalTypeError
+	err := d.Decode(v)
+	if errors.As(err, &number) && strings.HasPrefix(number.Value, "number ") {
+		return outOfRange(number)
+	}
+	if err != nil {
 		return malformed("%v", err)
 	}
 	if d.More() {
 		return malformed("something follows the JSON object")
 	}
 	return nil
+}
+
+// outOfRange is the error for a number that a user gave, and that does not fit where it belongs.
+func outOfRange(e *json.UnmarshalTypeError) error {
+	name := e.Field[strings.LastIndexByte(e.Field, '.')+1:]
+	if name == "global_batch" {
+		name = "batch_size, over all ranks,"
+	}
+	return &ErrorMessage{
+		Kind:    KindConfig,
+		Message: fmt.Sprintf("%s is %s; allowed: a whole number up to %d", name, strings.TrimPrefix(e.Value, "number "), int64(math.MaxInt64)),
+		Details: map[string]any{"key": e.Field},
+	}
 }
 
 // AppendJSON appends a frame with v as JSON.

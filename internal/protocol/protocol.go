@@ -16,11 +16,16 @@ import (
 // Version of the protocol.
 //
 //   - 1: first version.
-const Version = 1
+//   - 2: OPEN and calls about a dataset bring descriptors of what the process sees; RENEW asks for them again. OPEN says
+//     whether bytes are to be verified.
+const Version = 2
 
 const (
 	headerSize = 8        // u32 payload length, u8 type, 3 bytes of zero
 	MaxPayload = 16 << 20 // limit of a frame's payload, in bytes
+	// What a process sends is shorter: before its HELLO it may take no more than that, and then no more than its lists of slots.
+	maxHello   = 4 << 10
+	maxRequest = 1 << 20
 )
 
 // Type of a frame.
@@ -34,6 +39,8 @@ const (
 	Ack     Type = 4 // AckMessage, 36 bytes and 4 per slot
 	Wait    Type = 5 // u64 generation
 	Call    Type = 6 // JSON CallMessage
+	View    Type = 7 // JSON ViewMessage: answers Renew
+	Give    Type = 8 // JSON GiveMessage, with a file descriptor: the order of another epoch
 )
 
 // Frames from the daemon to a process.
@@ -47,6 +54,7 @@ const (
 	End      Type = 135 // u64 generation
 	Progress Type = 136 // JSON ProgressMessage
 	Drop     Type = 137 // u32 segment
+	Renew    Type = 138 // empty: open the dataset's root again
 )
 
 // ErrProtocol is at the root of every decoding error: the peer does not speak
@@ -70,11 +78,15 @@ func ReadFrame(r io.Reader, buf []byte) (Type, []byte, error) {
 	}
 	size := binary.LittleEndian.Uint32(header[:])
 	t := Type(header[4])
-	if header[5]|header[6]|header[7] != 0 || t < Hello || t > Call {
+	if header[5]|header[6]|header[7] != 0 || t < Hello || t > Give {
 		return 0, nil, malformed("frame header % x", header)
 	}
-	if size > MaxPayload {
-		return 0, nil, malformed("frame of type %d with %d bytes, the limit is %d", t, size, MaxPayload)
+	limit := uint32(maxRequest)
+	if t == Hello {
+		limit = maxHello
+	}
+	if size > limit {
+		return 0, nil, malformed("frame of type %d with %d bytes, the limit is %d", t, size, limit)
 	}
 	if int(size) > cap(buf) {
 		// Grow as bytes arrive, so that a length alone takes no memory.

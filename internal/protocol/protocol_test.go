@@ -112,6 +112,8 @@ func FuzzReadFrame(f *testing.F) {
 	f.Add(AppendFrame(nil, Iterate, make([]byte, 16)))
 	f.Add(AppendFrame(nil, Wait, make([]byte, 8)))
 	f.Add(AppendFrame(nil, Open, []byte(`{"job":"x","stream":{"seed":null}}`)))
+	f.Add(AppendFrame(nil, Open, []byte(`{"job":"x","stream":{"subset":{"count":3},"given":{"batches":1,"entries":2,"epochs":1,"first":0}}}`)))
+	f.Add(AppendFrame(nil, Give, []byte(`{"epoch":1,"entries":2}`)))
 	f.Add(AppendFrame(nil, Call, []byte(`{"id":1,"method":"stats","params":{}}`)))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		r := bytes.NewReader(in)
@@ -143,6 +145,8 @@ func FuzzReadFrame(f *testing.F) {
 				_ = DecodeJSON(p, new(OpenMessage))
 			case Call:
 				_ = DecodeJSON(p, new(CallMessage))
+			case Give:
+				_ = DecodeJSON(p, new(GiveMessage))
 			}
 		}
 	})

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+	"syscall"
+	"unicode"
+	"unicode/utf16"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hdmlp/hdmlp/internal/printable"
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/storageclass/file"
+)
+
+func newCacheCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "cache",
+		Short: "List, check and remove what cache directories hold",
+		Long: `List, check and remove what cache directories (cache_dir) hold. A cache directory
+has one store of samples for each version of a dataset; the store's version is
+the fingerprint that hdmlp dataset shows.
+
+EXIT STATUS
+  0  success
+  1  it was tried and failed; check: a sample is not as the dataset has it
+  2  wrong input: not a cache directory, no such store, in use by a daemon, ...
+  130  interrupted`,
+		Args: cobra.ArbitraryArgs, // so that RunE, not cobra, names an unknown command
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return badInput("cache has no command %q; `hdmlp cache --help` lists them", args[0])
+			}
+			return cmd.Help()
+		},
+	}
+	cmd.AddCommand(newCacheLsCommand(), newCacheCheckCommand(), newCacheRmCommand())
+	return cmd
+}
+
+// shortVersion is how many hex digits of a version people are shown.
+const shortVersion = 12
+
+func versionText(fingerprint [16]byte) string { return hex.EncodeToString(fingerprint[:]) }
+
+// openCache opens a cache directory that is there.
+func openCache(dir string) (*file.Cache, error) {
+	c, err := file.Existing(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, badInput("%s: there is no such directory", printable.Name(dir))
+	}
+	if errors.Is(err, syscall.ENOTDIR) {
+		return nil, badInput("%s is not a directory; give one that was a cache_dir", printable.Name(dir))
+	}
+	return c, cacheError(err)
+}
+
+// cacheError makes wrong input of those errors of a cache that are.
+func cacheError(err error) error {
+	var unsafe *storageclass.UnsafeError
+	switch {
+	case errors.Is(err, file.ErrInUse):
+		return badInput("%w: end the daemon with `hdmlp stop`, or wait until the command that uses the directory has ended", err)
+	case errors.Is(err, file.ErrNoCache), errors.Is(err, file.ErrNotOurs), errors.As(err, &unsafe):
+		return inputError{err}
+	}
+	return err
+}
+
+// lockCache opens a cache directory and keeps daemons away from it.
+func lockCache(dir string) (*file.Cache, error) {
+	c, err := openCache(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Lock(); err != nil {
+		_ = c.Close()
+		return nil, cacheError(err)
+	}
+	return c, nil
+}
+
+// cacheStores lists the stores of a cache.
+func cacheStores(c *file.Cache) ([]file.StoreInfo, error) {
+	stores, err := c.Stores()
+	return stores, cacheError(err)
+}
+
+// findStore finds the store whose version begins with these digits.
+func findStore(dir string, stores []file.StoreInfo, version string) (*file.StoreInfo, error) {
+	var found []*file.StoreInfo
+	for i := range stores {
+		if version != "" && strings.HasPrefix(versionText(stores[i].Fingerprint), strings.ToLower(version)) {
+			found = append(found, &stores[i])
+		}
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		return nil, badInput("--store %q: %s has no store whose version begins so%s", version, dir, storeList(stores))
+	}
+	return nil, badInput("--store %q: %s has %d stores whose versions begin so%s", version, dir, len(found), storeList(stores))
+}
+
+// storeList lists stores for an error.
+func storeList(stores []file.StoreInfo) string {
+	if len(stores) == 0 {
+		return "; it holds none"
+	}
+	var b strings.Builder
+	b.WriteString("; it holds:")
+	for i := range stores {
+		fmt.Fprintf(&b, "\n  %s", storeText(&stores[i]))
+	}
+	return b.String()
+}
+
+// storeText says in a few words which store it is.
+func storeText(s *file.StoreInfo) string {
+	return fmt.Sprintf("%s  %s, %s, of %s", versionText(s.Fingerprint), count(s.Held, "sample"), byteSize(float64(s.HeldBytes)), storeDataset(s))
+}
+
+// storeDataset is the dataset's path as the store's description has it.
+func storeDataset(s *file.StoreInfo) string {
+	if s.Description == nil || s.Description.Path == "" {
+		return "an unknown dataset"
+	}
+	return printable.Name(s.Description.Path)
+}
+
+// printVisibleJSON prints v. What comes from a cache or from file names may hold characters
+// that JSON allows and a terminal acts on: they are escaped as well.
+func printVisibleJSON(out io.Writer, v any) error {
+	var b bytes.Buffer
+	if err := printJSON(&b, v); err != nil {
+		return err
+	}
+	_, err := io.WriteString(out, visibleJSON(b.String()))
+	return err
+}
+
+// visibleJSON escapes what a terminal acts on, which JSON has in strings only.
+func visibleJSON(text string) string {
+	return printable.Escape(text, func(r rune) string {
+		if high, low := utf16.EncodeRune(r); high != unicode.ReplacementChar {
+			return fmt.Sprintf(`\u%04x\u%04x`, high, low)
+		}
+		return fmt.Sprintf(`\u%04x`, r)
+	})
+}

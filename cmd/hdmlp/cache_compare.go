@@ -1,0 +1,146 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/digest"
+	"github.com/hdmlp/hdmlp/internal/storageclass/file"
+)
+
+const (
+	comparers     = 8         // samples that are compared at the same time
+	compareMemory = 256 << 20 // bytes of files in memory; a larger file is compared alone
+	comparePiece  = 1 << 20   // of a copy, per comparer
+)
+
+// checker compares all samples of a store with their files, several at a time.
+type checker struct {
+	source   dataset.Source
+	locate   func(id int) string // path of a sample
+	index    *dataset.Index
+	contents *file.Contents
+	progress func(done, of int) // nil: none
+
+	mu   sync.Mutex // guards the following
+	view checkView
+	drop []int32 // copies that are corrupt or differ
+	done int
+	told time.Time
+}
+
+// run compares; an error says that the comparison could not be finished.
+func (k *checker) run(ctx context.Context) error {
+	k.view.Findings = []finding{}
+	held := k.contents.Held()
+	memory := semaphore.NewWeighted(compareMemory)
+	var next atomic.Int64
+	group, ctx := errgroup.WithContext(ctx)
+	for range min(comparers, len(held)) {
+		group.Go(func() error {
+			piece := make([]byte, comparePiece)
+			var buffer []byte
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= len(held) {
+					return nil
+				}
+				id := int(held[i])
+				size := k.index.Size(id)
+				need := min(size, compareMemory)
+				if err := memory.Acquire(ctx, need); err != nil {
+					return err
+				}
+				if int64(cap(buffer)) < size {
+					buffer = make([]byte, size)
+				}
+				err := k.compare(ctx, id, buffer[:size], piece)
+				if size > compareMemory/comparers { // a smaller one is used again
+					buffer = nil
+				}
+				memory.Release(need)
+				if err != nil {
+					return err
+				}
+			}
+		})
+	}
+	return group.Wait()
+}
+
+// compare compares the copy of one sample with its file, which is read into buffer.
+func (k *checker) compare(ctx context.Context, id int, buffer, piece []byte) error {
+	_, failed := k.source.Read(ctx, id, buffer)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(failed, dataset.ErrUnavailable):
+		return failed // the others would not be read either
+	}
+	want := buffer
+	if failed != nil {
+		want = nil // the copy is checked nevertheless
+	}
+	found, err := k.contents.Compare(id, want, piece)
+	f := finding{Sample: id, Path: k.locate(id)}
+	switch {
+	case err != nil:
+		f.What, f.Reason = copyCorrupt, err.Error()
+	case found.Digest != found.Recorded:
+		f.What, f.Copy, f.Other = copyCorrupt, digestText(found.Digest), digestText(found.Recorded)
+	case failed != nil:
+		f.What, f.Reason = sourceFailed, failed.Error()
+		var sample *dataset.SampleError
+		if errors.As(failed, &sample) {
+			f.Reason = sample.Reason()
+		}
+	case !found.Equal:
+		f.What, f.Copy, f.Other = copyDiffers, digestText(found.Digest), digestText(digest.Of(buffer))
+	}
+	k.note(&f, int64(len(buffer)))
+	return nil
+}
+
+func digestText(sum uint32) string { return fmt.Sprintf("%08x", sum) }
+
+// note counts what was found of a sample.
+func (k *checker) note(f *finding, size int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	v := &k.view
+	v.Bytes += size
+	switch f.What {
+	case "":
+		v.Same++
+	case copyCorrupt:
+		v.Corrupt++
+	case copyDiffers:
+		v.Differ++
+	case sourceFailed:
+		v.Unreadable++
+	}
+	if f.What == copyCorrupt || f.What == copyDiffers {
+		k.drop = append(k.drop, int32(f.Sample))
+	}
+	if f.What != "" {
+		i, _ := slices.BinarySearchFunc(v.Findings, f.Sample, func(other finding, sample int) int { return cmp.Compare(other.Sample, sample) })
+		v.Findings = slices.Insert(v.Findings, i, *f)
+		v.Findings = v.Findings[:min(len(v.Findings), mostFindings)]
+	}
+	k.done++
+	all := len(k.contents.Held())
+	if now := time.Now(); k.progress != nil && (k.done == all || now.Sub(k.told) > 100*time.Millisecond) {
+		k.told = now
+		k.progress(k.done, all)
+	}
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hdmlp/hdmlp/internal/printable"
+	"github.com/hdmlp/hdmlp/internal/storageclass/file"
+)
+
+// cacheRmOptions are what `hdmlp cache rm` is asked for.
+type cacheRmOptions struct {
+	dir     string
+	store   string // beginning of a version; "": all
+	all     bool
+	json    bool
+	confirm func(ctx context.Context, question string) (bool, error) // nil: go ahead
+}
+
+func newCacheRmCommand() *cobra.Command {
+	var opts cacheRmOptions
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "rm DIR",
+		Short: "Remove what a cache directory holds",
+		Long: `Remove one store (--store) of a cache directory, or everything that HDMLP keeps in
+it (--all), its mark included. Files that are not HDMLP's are left alone, and so is
+the directory itself. A directory that a running daemon has is refused.
+
+EXIT STATUS
+  0  success
+  1  it was tried and failed, or the question was answered with no
+  2  wrong input: neither --store nor --all, no such store, in use by a daemon, ...
+  130  interrupted`,
+		Example: `  hdmlp cache rm /nvme/hdmlp --store 3f07c1
+  hdmlp cache rm /nvme/hdmlp --all --yes`,
+		Args: oneDirectory("cache rm"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			opts.dir = args[0]
+			opts.json, _ = cmd.Flags().GetBool("json")
+			if !yes {
+				opts.confirm = asker(cmd.InOrStdin(), cmd.ErrOrStderr())
+			}
+			return runCacheRm(cmd.Context(), opts, cmd.OutOrStdout())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&opts.store, "store", "", "the store whose version begins with these digits")
+	flags.BoolVar(&opts.all, "all", false, "all stores, and the mark that makes the directory a cache")
+	flags.BoolVar(&yes, "yes", false, "do not ask")
+	return cmd
+}
+
+// oneDirectory is for commands that take one.
+func oneDirectory(command string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return badInput("%s takes one directory, not %d", command, len(args))
+		}
+		return nil
+	}
+}
+
+// asker asks on a terminal.
+func asker(in io.Reader, out io.Writer) func(context.Context, string) (bool, error) {
+	return func(ctx context.Context, question string) (bool, error) {
+		if f, ok := in.(*os.File); !ok || !isTerminal(f) {
+			return false, badInput("nothing was removed: the input is no terminal to ask on; give --yes")
+		}
+		fmt.Fprintf(out, "%s [y/N] ", question)
+		answer := make(chan string, 1)
+		go func() { // ends with the process if there is no answer
+			line, _ := bufio.NewReader(in).ReadString('\n')
+			answer <- line
+		}()
+		select {
+		case line := <-answer:
+			line = strings.ToLower(strings.TrimSpace(line))
+			return line == "y" || line == "yes", nil
+		case <-ctx.Done():
+			fmt.Fprintln(out)
+			return false, ctx.Err()
+		}
+	}
+}
+
+// removedView is what `hdmlp cache rm --json` prints.
+type removedView struct {
+	Dir     string   `json:"dir"`
+	Removed []string `json:"removed"` // versions
+	Bytes   int64    `json:"bytes"`
+	Kept    []string `json:"kept"` // directories of stores in which something lies that is not HDMLP's
+}
+
+// runCacheRm removes stores.
+func runCacheRm(ctx context.Context, opts cacheRmOptions, out io.Writer) (err error) {
+	if opts.all && opts.store != "" {
+		return badInput("--all and --store: give one of them")
+	}
+	c, err := lockCache(opts.dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	stores, err := cacheStores(c)
+	if err != nil {
+		return err
+	}
+	question := fmt.Sprintf("remove all of the cache in %s, %s?", printable.Name(opts.dir), count(len(stores), "store"))
+	switch {
+	case opts.store != "":
+		s, err := findStore(opts.dir, stores, opts.store)
+		if err != nil {
+			return err
+		}
+		stores = []file.StoreInfo{*s}
+		question = fmt.Sprintf("remove %s from %s?", storeText(s), printable.Name(opts.dir))
+	case !opts.all:
+		return badInput("what is to be removed from %s? Give --all, or --store and a version%s", opts.dir, storeList(stores))
+	}
+	if opts.confirm != nil {
+		switch yes, err := opts.confirm(ctx, question); {
+		case err != nil:
+			return err
+		case !yes:
+			return errors.New("nothing was removed")
+		}
+	}
+	v, err := removeStores(ctx, c, opts, stores)
+	if opts.json {
+		return errors.Join(err, printVisibleJSON(out, v))
+	}
+	fmt.Fprintf(out, "removed %s, %s, from %s\n", count(len(v.Removed), "store"), byteSize(float64(v.Bytes)), printable.Name(opts.dir))
+	for _, kept := range v.Kept {
+		fmt.Fprintf(out, "kept %s: something lies in it that is not HDMLP's\n", printable.Name(kept))
+	}
+	return err
+}
+
+// removeStores removes these stores and, with opts.all, the marker last: until then
+// the directory is a cache, which can be cleared again.
+func removeStores(ctx context.Context, c *file.Cache, opts cacheRmOptions, stores []file.StoreInfo) (*removedView, error) {
+	v := &removedView{Dir: opts.dir, Removed: []string{}, Kept: []string{}}
+	for _, s := range stores {
+		if err := ctx.Err(); err != nil {
+			return v, err
+		}
+		version := versionText(s.Fingerprint)
+		kept, err := c.Remove(s.Fingerprint)
+		if err != nil {
+			return v, cacheError(err)
+		}
+		v.Removed = append(v.Removed, version)
+		v.Bytes += s.HeldBytes
+		if kept {
+			v.Kept = append(v.Kept, filepath.Join(opts.dir, version))
+		}
+	}
+	if opts.all {
+		return v, c.RemoveMarker()
+	}
+	return v, nil
+}

@@ -1,0 +1,482 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/dataset/folder"
+	"github.com/hdmlp/hdmlp/internal/digest"
+	"github.com/hdmlp/hdmlp/internal/printable"
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/storageclass/file"
+)
+
+// tree makes a folder of n samples, each with its own bytes.
+func tree(t *testing.T, n int) string {
+	t.Helper()
+	root := filepath.Join(t.TempDir(), "data")
+	for i := range n {
+		path := filepath.Join(root, "ab"[i%2:i%2+1], fmt.Sprintf("%04d.jpg", i))
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, bytes.Repeat([]byte{byte(i), byte(i >> 8)}, 50+i), 0o644))
+	}
+	return root
+}
+
+func must(t *testing.T, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fillCache has a cache in dir hold all samples of the folder, but those in skip; it returns the version and the index.
+func fillCache(t *testing.T, dir, root string, extensions []string, skip ...int) (string, *dataset.Index) {
+	t.Helper()
+	f, err := folder.Open(t.Context(), root, folder.Options{Extensions: extensions, IndexDir: os.Getenv("HDMLP_INDEX_DIR")})
+	must(t, err)
+	defer f.Close()
+	index := f.Index()
+	class, err := file.New(file.Options{Dir: dir, Reserve: 1, Version: version})
+	must(t, err)
+	store, err := class.Open(storageclass.Dataset{
+		Fingerprint: index.Fingerprint(), Samples: index.Len(), Size: index.Size,
+		About: storageclass.About{Kind: "folder", Path: root, Extensions: index.Extensions(), Bytes: index.Bytes()},
+	}, index.Bytes())
+	must(t, err)
+	for id := range index.Len() {
+		if !slices.Contains(skip, id) {
+			data, err := os.ReadFile(f.Path(id))
+			must(t, err, store.Put(id, data, storageclass.Origin{Digest: digest.Of(data)}))
+		}
+	}
+	must(t, store.Close(), class.Close())
+	return versionText(index.Fingerprint()), index
+}
+
+// notInVersion are IDs of samples whose contents the version does not cover.
+func notInVersion(index *dataset.Index) (ids []int) {
+	covered := map[int]bool{}
+	for _, e := range index.Excerpts() {
+		covered[e.ID] = true
+	}
+	for id := range index.Len() {
+		if !covered[id] {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// rewrite changes a file in place and puts its times back.
+func rewrite(t *testing.T, path string) {
+	t.Helper()
+	info, err := os.Stat(path)
+	must(t, err)
+	data, err := os.ReadFile(path)
+	must(t, err)
+	data[0] ^= 0xff
+	must(t, os.WriteFile(path, data, 0o644), os.Chtimes(path, info.ModTime(), info.ModTime()))
+}
+
+// flipCopy changes a byte of the copy at this place among those put.
+func flipCopy(t *testing.T, dir, version string, at int64) {
+	t.Helper()
+	f, err := os.OpenFile(filepath.Join(dir, version, "data"), os.O_RDWR, 0)
+	must(t, err)
+	b := make([]byte, 1)
+	_, err = f.ReadAt(b, at)
+	must(t, err)
+	b[0] ^= 0xff
+	_, err = f.WriteAt(b, at)
+	must(t, err, f.Close())
+}
+
+// status runs a command and returns what it printed and its exit status.
+func status(t *testing.T, args ...string) (code int, out, errs string) {
+	t.Helper()
+	cmd := newRootCommand()
+	var o, e bytes.Buffer
+	cmd.SetOut(&o)
+	cmd.SetErr(&e)
+	cmd.SetIn(strings.NewReader("y\n")) // which is no terminal
+	cmd.SetArgs(args)
+	ran, err := cmd.ExecuteContextC(t.Context())
+	return exitCode(ran, err), o.String(), e.String()
+}
+
+// quiet keeps the user's configuration out of a test.
+func quiet(t *testing.T) {
+	t.Helper()
+	for key := range hdmlpEnvironment() {
+		t.Setenv(key, "")
+		os.Unsetenv(key)
+	}
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	t.Setenv("HDMLP_INDEX_DIR", filepath.Join(t.TempDir(), "index"))
+}
+
+func checkJSON(t *testing.T, out string) []checkView {
+	t.Helper()
+	var views []checkView
+	must(t, json.Unmarshal([]byte(out), &views))
+	for i := range views {
+		views[i].Seconds = 0
+	}
+	return views
+}
+
+func TestCacheCheck(t *testing.T) {
+	quiet(t)
+	root, dir := tree(t, 200), filepath.Join(t.TempDir(), "cache")
+	version, index := fillCache(t, dir, root, nil, 100, 101)
+	free := notInVersion(index)
+	code, out, errs := status(t, "cache", "check", dir)
+	if code != 0 || errs != "" || !strings.Contains(out, "compared 198 of 200 samples") || !strings.Contains(out, "          198  same") {
+		t.Fatalf("status %d, %s, %s", code, out, errs)
+	}
+	differs, corrupt := free[3], free[20]
+	pathOf := func(id int) string { return filepath.Join(root, index.Name(id)) }
+	offset := int64(0)
+	for id := range corrupt {
+		if id != 100 && id != 101 {
+			offset += index.Size(id)
+		}
+	}
+	original, err := os.ReadFile(pathOf(differs))
+	must(t, err)
+	rewrite(t, pathOf(differs))
+	changed, err := os.ReadFile(pathOf(differs))
+	must(t, err)
+	flipCopy(t, dir, version, offset)
+	code, out, errs = status(t, "cache", "check", dir, "--json")
+	views := checkJSON(t, out)
+	if code != 1 || len(views) != 1 || !strings.Contains(errs, "2 of 198 cached samples in "+dir) {
+		t.Fatalf("status %d, %s, %s", code, out, errs)
+	}
+	v := views[0]
+	want := checkView{
+		Dir: dir, Version: version, Dataset: root, Samples: 200, Held: 198, Bytes: v.Bytes, Same: 196, Corrupt: 1, Differ: 1,
+		Findings: []finding{
+			{Sample: differs, Path: pathOf(differs), What: "differs", Copy: digestText(digest.Of(original)), Other: digestText(digest.Of(changed))},
+			{Sample: corrupt, Path: pathOf(corrupt), What: "corrupt", Copy: v.Findings[1].Copy, Other: v.Findings[1].Other},
+		},
+	}
+	if diff := cmp.Diff(want, v); diff != "" || v.Findings[1].Copy == v.Findings[1].Other {
+		t.Error(diff)
+	}
+	must(t, os.Chtimes(pathOf(differs), time.Unix(0, 0), time.Unix(0, 0)))
+	rescanned, _ := fillCache(t, filepath.Join(t.TempDir(), "other"), root, nil) // the version as it is now
+	code, out, errs = status(t, "cache", "check", dir, "--fix")
+	if code != 2 || !strings.Contains(errs, version) || !strings.Contains(errs, rescanned) || out != "" || rescanned == version {
+		t.Fatalf("another version: status %d, %s, %s", code, out, errs)
+	}
+}
+
+// faultySource fails some reads.
+type faultySource struct {
+	dataset.Source
+	errs map[int]error // kinds
+}
+
+func (f faultySource) Read(ctx context.Context, id int, dst []byte) (dataset.Stamp, error) {
+	if kind := f.errs[id]; kind != nil {
+		return 0, &dataset.SampleError{ID: id, Path: "somewhere", Kind: kind}
+	}
+	return f.Source.Read(ctx, id, dst)
+}
+
+// TestCacheCheckFaults: a file that was changed or cannot be read is counted, and its copy's checksum looked at; a source that
+// does not answer ends the comparison.
+func TestCacheCheckFaults(t *testing.T) {
+	quiet(t)
+	root, dir := tree(t, 30), filepath.Join(t.TempDir(), "cache")
+	version, index := fillCache(t, dir, root, nil)
+	flipCopy(t, dir, version, 0)
+	f, err := folder.Open(t.Context(), root, folder.Options{IndexDir: os.Getenv("HDMLP_INDEX_DIR")})
+	must(t, err)
+	defer f.Close()
+	c, err := file.Existing(dir)
+	must(t, err)
+	defer c.Close()
+	contents, err := c.Contents(storageclass.Dataset{Fingerprint: index.Fingerprint(), Samples: index.Len(), Size: index.Size})
+	must(t, err)
+	defer contents.Close()
+	errs := map[int]error{0: dataset.ErrMissing, 3: dataset.ErrChanged, 4: dataset.ErrUnreadable}
+	var progress []int
+	k := &checker{source: faultySource{f, errs}, locate: f.Path, index: index, contents: contents, progress: func(done, of int) {
+		if progress = append(progress, done); of != 30 {
+			t.Errorf("%d of %d", done, of)
+		}
+	}}
+	must(t, k.run(t.Context()))
+	what := ""
+	for _, f := range k.view.Findings {
+		what += fmt.Sprintf("%d %s %s\n", f.Sample, f.What, f.Reason)
+	}
+	if want := fmt.Sprintf("0 corrupt \n3 source %v\n4 source %v\n", dataset.ErrChanged, dataset.ErrUnreadable); what != want {
+		t.Errorf("found\n%swant\n%s", what, want)
+	}
+	if !slices.Equal(k.drop, []int32{0}) || k.view.Same != 27 || k.view.Unreadable != 2 || progress[len(progress)-1] != 30 {
+		t.Errorf("drop %v, %+v, %v", k.drop, k.view, progress)
+	}
+	errs[20] = dataset.ErrUnavailable
+	if err := (&checker{source: faultySource{f, errs}, locate: f.Path, index: index, contents: contents}).run(t.Context()); !errors.Is(err, dataset.ErrUnavailable) {
+		t.Errorf("a source that does not answer: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := (&checker{source: f, locate: f.Path, index: index, contents: contents}).run(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted: %v", err)
+	}
+}
+
+// TestCacheCheckFix drops what is wrong, and nothing else.
+func TestCacheCheckFix(t *testing.T) {
+	quiet(t)
+	root, dir := tree(t, 200), filepath.Join(t.TempDir(), "cache")
+	version, index := fillCache(t, dir, root, nil)
+	flipCopy(t, dir, version, 0)
+	for _, id := range notInVersion(index)[1:31] {
+		rewrite(t, filepath.Join(root, index.Name(id)))
+	}
+	code, out, _ := status(t, "cache", "check", dir)
+	if code != 1 || !strings.Contains(out, "--fix drops") || strings.Count(out, "the copy differs:") != 19 || !strings.Contains(out, "\n  and 11 more\n") {
+		t.Fatalf("status %d, %s", code, out)
+	}
+	if code, out, errs := status(t, "cache", "check", dir, "--store", version[:6], "--dataset", root, "--fix"); code != 1 || !strings.Contains(out, "dropped 31 copies") {
+		t.Fatalf("status %d, %s, %s", code, out, errs)
+	}
+	if code, out, errs := status(t, "cache", "check", dir); code != 0 || !strings.Contains(out, "compared 169 of 200 samples") {
+		t.Fatalf("status %d, %s, %s", code, out, errs)
+	}
+	if code, out, errs := status(t, "cache", "check", dir, "--fix"); code != 0 || strings.Contains(out, "dropped") {
+		t.Fatalf("status %d, %s, %s", code, out, errs)
+	}
+}
+
+// TestCacheCheckSeveralStores compares each with its own dataset, by its own extensions.
+func TestCacheCheckSeveralStores(t *testing.T) {
+	quiet(t)
+	dir := filepath.Join(t.TempDir(), "cache")
+	one := tree(t, 20)
+	two := makeDataset(t, map[string]int{"c/1.npy": 10, "c/2.npy": 20, "c/3.jpg": 30})
+	a, _ := fillCache(t, dir, one, nil)
+	b, _ := fillCache(t, dir, two, []string{".npy"})
+	code, out, errs := status(t, "cache", "check", dir, "--json")
+	if views := checkJSON(t, out); code != 0 || len(views) != 2 || views[0].Held+views[1].Held != 22 {
+		t.Fatalf("status %d, %s, %s", code, out, errs)
+	}
+	if code, _, errs := status(t, "cache", "check", dir, "--dataset", one); code != 2 || !strings.Contains(errs, "--store") || !strings.Contains(errs, a) || !strings.Contains(errs, b) {
+		t.Errorf("status %d, %s", code, errs)
+	}
+	code, _, errs = status(t, "cache", "check", dir, "--dataset", one, "--store", b)
+	if code != 2 || !strings.Contains(errs, b) {
+		t.Errorf("status %d, %s", code, errs)
+	}
+	if code, out, errs := status(t, "cache", "check", dir, "--dataset", two, "--store", a[:5]); code != 2 || !strings.Contains(errs, a) || out != "" {
+		t.Errorf("status %d, %s, %s", code, out, errs)
+	}
+	// One that differs beats one that cannot be compared, and both are told of.
+	must(t, os.RemoveAll(one))
+	flipCopy(t, dir, b, 5)
+	if code, out, errs := status(t, "cache", "check", dir); code != 1 || !strings.Contains(errs, one) || !strings.Contains(errs, "1 of 2 cached samples") || !strings.Contains(out, "the copy is corrupt") {
+		t.Errorf("status %d, %s, %s", code, out, errs)
+	}
+	// What a terminal acts on is escaped.
+	description := filepath.Join(dir, a, "dataset")
+	text, err := os.ReadFile(description)
+	must(t, err, os.WriteFile(description, bytes.Replace(text, []byte(one), []byte(`/\u001b[31m\u009b\u202e`), 1), 0o600))
+	for _, args := range [][]string{
+		{"cache", "check", dir, "--store", a},
+		{"cache", "ls", dir},
+		{"cache", "ls", dir, "--json"},
+		{"cache", "rm", dir},
+		{"--json", "cache", "rm", dir},
+	} {
+		code, out, errs := status(t, args...)
+		if strings.ContainsAny(out+errs, "\x1b\u009b\u202e") || !strings.Contains(out+errs, "[31m") {
+			t.Errorf("%q: status %d, %q, %q", args, code, out, errs)
+		}
+	}
+	// Without a description the dataset has to be named.
+	must(t, os.Remove(filepath.Join(dir, b, "dataset")))
+	if code, _, errs := status(t, "cache", "check", dir, "--store", b); code != 2 || !strings.Contains(errs, "--dataset") {
+		t.Errorf("status %d, %s", code, errs)
+	}
+	must(t, os.WriteFile(filepath.Join(dir, b, "index"), []byte("damaged"), 0o600))
+	if code, _, errs := status(t, "cache", "ls", dir); code != 0 {
+		t.Errorf("status %d, %s", code, errs)
+	}
+}
+
+func TestVisible(t *testing.T) {
+	text := "a\tb\n\x1b[1m \u009b \u202e \xff \U000e0001 \u00fc \U0001f600"
+	if got, want := printable.Text(text), "a\tb\n"+`\x1b[1m \u009b \u202e \xff \U000e0001 `+"\u00fc \U0001f600"; got != want {
+		t.Errorf("%q, not %q", got, want)
+	}
+	var out bytes.Buffer
+	var back string
+	valid := strings.ReplaceAll(text, "\xff", "")
+	must(t, printVisibleJSON(&out, valid), json.Unmarshal(out.Bytes(), &back))
+	if back != valid || strings.ContainsAny(out.String(), "\x1b\u009b\u202e\U000e0001") {
+		t.Errorf("%q, not %q, in %s", back, valid, out.String())
+	}
+}
+
+func TestCacheLs(t *testing.T) {
+	quiet(t)
+	root, dir := tree(t, 20), filepath.Join(t.TempDir(), "cache")
+	version, index := fillCache(t, dir, root, nil, 3, 4, 5)
+	must(t, os.Chtimes(filepath.Join(dir, version), time.Unix(0, 0), time.Unix(1_800_000_000, 0)))
+	var out bytes.Buffer
+	missing := filepath.Join(t.TempDir(), "missing")
+	must(t, runCacheLs(cacheLsOptions{dirs: []string{dir, missing}, configured: true, location: time.UTC}, &out))
+	held := index.Bytes() - index.Size(3) - index.Size(4) - index.Size(5)
+	want := fmt.Sprintf(`%s: 1 store, %s
+
+  version        samples      bytes  last used         dataset
+  %s  17 of 20   %s  2027-01-15 08:00  %s
+
+%s: nothing is cached yet, the directory does not exist
+`, dir, byteSize(float64(held)), version[:12], byteSize(float64(held)), root, missing)
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Error(diff)
+	}
+	var views []cacheView
+	code, text, _ := status(t, "cache", "ls", dir, "--json")
+	must(t, json.Unmarshal([]byte(text), &views))
+	if code != 0 || len(views) != 1 || views[0].InUse || views[0].Bytes != held || len(views[0].Stores) != 1 ||
+		views[0].Stores[0].Version != version || views[0].Stores[0].Description.Path != root {
+		t.Errorf("%s", text)
+	}
+	// Without arguments, the directories of the configuration.
+	if code, _, errs := status(t, "cache", "ls"); code != 2 || !strings.Contains(errs, "no cache directory is configured") {
+		t.Errorf("status %d, %s", code, errs)
+	}
+	if code, _, errs := status(t, "cache", "ls", "/dev/null"); code != 2 || !strings.Contains(errs, "/dev/null is not a directory") {
+		t.Errorf("a file: status %d, %s", code, errs)
+	}
+	t.Setenv("HDMLP_CACHE_DIR", dir)
+	if code, out, errs := status(t, "cache", "ls"); code != 0 || !strings.Contains(out, version[:12]) {
+		t.Errorf("status %d, %s, %s", code, out, errs)
+	}
+	class, err := file.New(file.Options{Dir: dir, Reserve: 1})
+	must(t, err)
+	defer class.Close()
+	if code, out, errs := status(t, "cache", "ls"); code != 0 || !strings.Contains(out, fmt.Sprintf("in use by process %d", os.Getpid())) {
+		t.Errorf("status %d, %s, %s", code, out, errs)
+	}
+	for _, args := range [][]string{{"check", dir}, {"rm", dir, "--all", "--yes"}} {
+		code, out, errs := status(t, append([]string{"cache"}, args...)...)
+		if code != 2 || out != "" || !strings.Contains(errs, fmt.Sprintf("process %d", os.Getpid())) || !strings.Contains(errs, "hdmlp stop") {
+			t.Errorf("%q: status %d, %s, %s", args, code, out, errs)
+		}
+	}
+}
+
+// TestCacheWrongInput: whatever is not a cache of ours is refused, and left as it is.
+func TestCacheWrongInput(t *testing.T) {
+	quiet(t)
+	root, dir := tree(t, 4), filepath.Join(t.TempDir(), "cache")
+	version, _ := fillCache(t, dir, root, nil)
+	foreign := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(foreign, "precious"), nil, 0o600))
+	unsafe := filepath.Join(t.TempDir(), "unsafe")
+	fillCache(t, unsafe, root, nil)
+	must(t, os.Chmod(unsafe, 0o777))
+	before := listAll(t, dir, foreign, unsafe)
+	for _, args := range [][]string{
+		{"nothing"},
+		{"ls", foreign},
+		{"ls", filepath.Join(dir, "missing")},
+		{"ls", unsafe},
+		{"check"},
+		{"check", dir, dir},
+		{"check", foreign},
+		{"check", filepath.Join(dir, "missing")},
+		{"check", unsafe},
+		{"check", dir, "--store", "zz"},
+		{"check", dir, "--dataset", filepath.Join(root, "missing")},
+		{"rm"},
+		{"rm", dir},
+		{"rm", dir, "--yes"},
+		{"rm", dir, "--all"}, // there is no terminal to ask on
+		{"rm", dir, "--all", "--store", version, "--yes"},
+		{"rm", dir, "--store", "zz", "--yes"},
+		{"rm", foreign, "--all", "--yes"},
+		{"rm", filepath.Join(dir, "missing"), "--all", "--yes"},
+		{"rm", unsafe, "--all", "--yes"},
+	} {
+		code, out, errs := status(t, append([]string{"cache"}, args...)...)
+		if code != 2 || out != "" || !strings.HasPrefix(errs, "hdmlp: ") {
+			t.Errorf("%q: status %d, %q, %q", args, code, out, errs)
+		}
+	}
+	if diff := cmp.Diff(before, listAll(t, dir, foreign, unsafe)); diff != "" {
+		t.Error(diff)
+	}
+	if _, _, errs := status(t, "cache", "rm", dir); !strings.Contains(errs, version) || !strings.Contains(errs, root) {
+		t.Errorf("the stores are not listed: %s", errs)
+	}
+}
+
+func listAll(t *testing.T, roots ...string) (names []string) {
+	t.Helper()
+	for _, root := range roots {
+		must(t, filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+			names = append(names, path)
+			return err
+		}))
+	}
+	return names
+}
+
+func TestCacheRm(t *testing.T) {
+	quiet(t)
+	dir := filepath.Join(t.TempDir(), "cache")
+	a, _ := fillCache(t, dir, tree(t, 6), nil)
+	b, _ := fillCache(t, dir, tree(t, 8), nil)
+	theirs := filepath.Join(dir, b, "theirs")
+	must(t, os.WriteFile(theirs, nil, 0o600))
+	var out bytes.Buffer
+	asked := ""
+	answer := func(yes bool) func(context.Context, string) (bool, error) {
+		return func(_ context.Context, question string) (bool, error) { asked = question; return yes, nil }
+	}
+	before := listAll(t, dir)
+	if err := runCacheRm(t.Context(), cacheRmOptions{dir: dir, store: a, confirm: answer(false)}, &out); err == nil || !strings.Contains(asked, a) {
+		t.Errorf("asked %q, %v", asked, err)
+	}
+	if diff := cmp.Diff(before, listAll(t, dir)); diff != "" {
+		t.Error(diff)
+	}
+	must(t, runCacheRm(t.Context(), cacheRmOptions{dir: dir, store: a[:8], confirm: answer(true)}, &out))
+	if !strings.HasPrefix(out.String(), "removed 1 store, ") {
+		t.Error(out.String())
+	}
+	if _, err := os.Lstat(filepath.Join(dir, a)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s: %v", a, err)
+	}
+	code, text, errs := status(t, "cache", "rm", dir, "--all", "--yes", "--json")
+	var v removedView
+	must(t, json.Unmarshal([]byte(text), &v))
+	if code != 0 || !slices.Equal(v.Removed, []string{b}) || !slices.Equal(v.Kept, []string{filepath.Dir(theirs)}) {
+		t.Errorf("status %d, %s, %s", code, text, errs)
+	}
+	if diff := cmp.Diff([]string{dir, filepath.Dir(theirs), theirs}, listAll(t, dir)); diff != "" {
+		t.Error(diff)
+	}
+}

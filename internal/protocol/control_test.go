@@ -1,0 +1,42 @@
+package protocol
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestPrintable: the texts of messages do nothing to a terminal, and details are exact.
+func TestPrintable(t *testing.T) {
+	for _, c := range []struct {
+		message any
+		want    string
+	}{
+		{&ErrorMessage{Kind: KindSample, Message: "a\x1b[1m\nb", Details: map[string]any{"path": "\x1b"}}, `{"kind":"sample","message":"a\\x1b[1m\nb","details":{"path":"\u001b"}}`},
+		{ReplyMessage{ID: 1, Error: &ErrorMessage{Kind: KindBusy, Message: "\x07"}}, `{"id":1,"error":{"kind":"busy","message":"\\a"}}`},
+		{ProgressMessage{What: "scanning \x1b", Done: 7}, `{"what":"scanning \\x1b","done":7,"total":0}`},
+	} {
+		got, err := json.Marshal(c.message)
+		if diff := cmp.Diff(c.want, string(got)); diff != "" || err != nil {
+			t.Errorf("%v (-want +got):\n%s", err, diff)
+		}
+	}
+}
+
+// TestNumbersOfUsers: a number that does not fit is an error of the user's, and names the key.
+func TestNumbersOfUsers(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"stream": {"global_batch": 100000000000000000000}}`: "batch_size, over all ranks, is 100000000000000000000; allowed: a whole number up to 9223372036854775807",
+		`{"stream": {"epochs": -100000000000000000000}}`:      "epochs is -100000000000000000000; allowed: a whole number up to 9223372036854775807",
+	} {
+		var refused *ErrorMessage
+		if err := DecodeJSON([]byte(text), new(OpenMessage)); !errors.As(err, &refused) || refused.Kind != KindConfig || refused.Message != want {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+	if err := DecodeJSON([]byte(`{"stream": {"epochs": "two"}}`), new(OpenMessage)); !errors.Is(err, ErrProtocol) {
+		t.Errorf("a text: %v", err)
+	}
+}
