@@ -53,6 +53,12 @@ class Ahead:
     def _position_of(self, taken: Taken) -> int:
         return taken.epoch * self._stream.steps + taken.step
 
+    def restart(self) -> None:
+        """Has the next :meth:`seek` ask the daemon, whatever was to come."""
+        self._made.clear()
+        self._error = None
+        self._stream.restart()
+
     def seek(self, position: int) -> None:
         """Makes ``position`` what comes next; what is made is given up if it is not that."""
         if position == self.position:

@@ -11,7 +11,7 @@ from .errors import ConfigError
 #: The configuration keys of a job, as ``hdmlp config`` lists them. The daemon checks the values.
 KEYS = (
     "memory", "cache_dir", "cache_size", "disk_reserve", "staging_buffer", "prefetch_batches",
-    "source_threads", "cache_threads", "transform_threads", "source_timeout", "on_error", "policy", "index_dir",
+    "source_threads", "cache_threads", "transform_threads", "decode_memory", "source_timeout", "on_error", "policy", "index_dir",
     "port", "interface", "start_timeout", "tls", "tls_cert", "tls_key", "tls_ca", "linger", "metrics", "log_level",
 )
 
@@ -54,7 +54,9 @@ def settings(arguments: Dict[str, Any], config_file: Optional[str]) -> Dict[str,
     if config_file:
         config_file = os.path.abspath(os.path.expanduser(config_file))
         if not os.path.isfile(config_file):
-            raise ConfigError(f"config_file={config_file}: there is no such file")
+            raise ConfigError(f"config_file={config_file!r}: "
+                              + ("not a regular file; the configuration is a TOML file of at most 1 MiB" if os.path.exists(config_file)
+                                 else "there is no such file"))
     return {"arguments": arguments, "environment": environment, "config_file": config_file}
 
 

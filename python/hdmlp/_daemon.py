@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import logging
 import os
+import pwd
 import shutil
 import socket
+import stat
 import struct
 import subprocess
 import threading
 import time
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
 
+from . import _memory, _oom
 from . import _protocol as protocol
 from ._version import __version__
-from .errors import (ConfigError, DaemonDied, DaemonNotFoundError, PermissionError_, ProtocolError,
-                     from_answer)
+from ._view import View
+from .errors import (ConfigError, DaemonDied, DaemonNotFoundError, LimitError, PermissionError_, ProtocolError,
+                     VersionError, from_answer)
 
 log = logging.getLogger("hdmlp")
 
@@ -62,9 +66,59 @@ def _on_path() -> Optional[str]:
     return None
 
 
+#: Bytes that the kernel takes as a path, or as an abstract name.
+_LONGEST_NAME = 107
+
+
 def address() -> str:
-    """The daemon's socket in the abstract namespace: ``HDMLP_SOCKET``, else one per user."""
-    return "\0" + (os.environ.get("HDMLP_SOCKET") or f"hdmlp-{os.getuid()}")
+    """Where the daemon listens: a path, or, with a NUL before it, an abstract name.
+
+    The rule is that of docs/FORMATS.md, which internal/daemon/address.go follows as well.
+
+    Raises:
+        ConfigError: HDMLP_SOCKET or XDG_RUNTIME_DIR make no address of a socket.
+    """
+    key, name = "HDMLP_SOCKET", os.environ.get("HDMLP_SOCKET", "")
+    if "/" in name and not name.startswith("/"):
+        raise ConfigError(f"HDMLP_SOCKET={name}: a relative path, which other processes would take for another file; "
+                          "give an absolute path, or a name without a slash")
+    if not name:
+        key, directory = "XDG_RUNTIME_DIR", os.environ.get("XDG_RUNTIME_DIR", "").rstrip("/")
+        name = f"{directory}/hdmlp/daemon.sock" if _private(directory) else f"hdmlp-{os.geteuid()}"
+    size = len(os.fsencode(name))
+    if size > _LONGEST_NAME:
+        raise ConfigError(f"{key}: the socket {name} has {size} bytes, sockets have at most {_LONGEST_NAME}; "
+                          "set HDMLP_SOCKET to a shorter path or name")
+    return name if name.startswith("/") else "\0" + name
+
+
+def _private(directory: str) -> bool:
+    """Whether it is a directory of this user alone that can be written to."""
+    try:
+        info = os.stat(directory)
+    except OSError:
+        return False
+    return (directory.startswith("/") and stat.S_ISDIR(info.st_mode) and info.st_uid == os.geteuid()
+            and stat.S_IMODE(info.st_mode) & 0o777 == 0o700 and os.access(directory, os.W_OK))
+
+
+def _shown(where: str) -> str:
+    """An address as messages and commands show it."""
+    return where.replace("\0", "@", 1)
+
+
+def _user(uid: int) -> str:
+    """A user as messages show it."""
+    try:
+        return f"{pwd.getpwuid(uid).pw_name} ({uid})"
+    except KeyError:
+        return str(uid)
+
+
+def _foreign(where: str, uid: int) -> PermissionError_:
+    return PermissionError_(
+        f"the socket {_shown(where)} belongs to user {_user(uid)}, not to {_user(os.geteuid())}; set XDG_RUNTIME_DIR to a directory of "
+        "your own (mode 0700), or HDMLP_SOCKET to another path or name")
 
 
 def last_words(fd: Optional[int], limit: int = 4096) -> str:
@@ -85,12 +139,22 @@ def died(what: str, fd: Optional[int]) -> DaemonDied:
     return DaemonDied(f"{what}; its last words:\n{words}" if words else f"{what}; it left no words")
 
 
+#: Daemons that this process, the first of the pair, started, by process ID: how they ended is known to it, and to no fork of it.
+_children: Dict[Tuple[int, int], subprocess.Popen] = {}
+
+
 class _Starter:
     """One daemon started by this process."""
 
     def __init__(self) -> None:
         binary = find_binary()
-        self.log = os.memfd_create("hdmlp-log")
+        _memory.check_file_size(_memory.LEAST_FILE_SIZE, "the daemon")
+        try:
+            self.log = _memory.create("hdmlp-log")
+        except (OSError, LimitError) as error:
+            log.warning("no file for the daemon's log can be made, which leaves no last words if it dies: %s", error)
+            self.log = os.open(os.devnull, os.O_RDWR)
+        self.log = _memory.above_standard(self.log)
         try:
             self.process = subprocess.Popen(
                 [binary, "serve", "--from-process"], stdin=subprocess.DEVNULL,
@@ -99,6 +163,7 @@ class _Starter:
         except OSError as error:
             os.close(self.log)
             raise DaemonNotFoundError(f"cannot run {binary}: {error}") from None
+        _children[os.getpid(), self.process.pid] = self.process
         self.ended: Optional[float] = None
         # Reaps the daemon when it ends, so that it is no zombie.
         threading.Thread(target=self.process.wait, name="hdmlp-reaper", daemon=True).start()
@@ -127,11 +192,13 @@ class Client:
         log: descriptor of the daemon's log, or None.
     """
 
-    def __init__(self, connection: protocol.Connection, welcome: Dict[str, Any], log_fd: Optional[int]):
+    def __init__(self, connection: protocol.Connection, welcome: Dict[str, Any], log_fd: Optional[int], peer: int = 0):
         self.connection = connection
         self.pid = int(welcome.get("pid", 0))
         self.version = str(welcome.get("version", ""))
         self.log = log_fd
+        self._peer = peer  # its process ID in our namespace; 0: it has none there
+        self._watch = _oom.Watch(peer)
 
     def close(self) -> None:
         """Closes the connection. Idempotent."""
@@ -148,7 +215,20 @@ class Client:
 
     def died(self, what: str = "the HDMLP daemon died") -> DaemonDied:
         """The error for the daemon's end, with its last words."""
+        reason = self._watch.reason(self._status())
+        if reason:
+            return died(f"the kernel's OOM killer ended the HDMLP daemon (pid {self.pid}) {reason}", self.log)
         return died(f"{what} (pid {self.pid})", self.log)
+
+    def _status(self) -> Optional[int]:
+        """How the daemon ended, if this process started it. Its socket is closed a moment before it can be waited for."""
+        child = _children.get((os.getpid(), self._peer))
+        if child is None:
+            return None
+        try:
+            return child.wait(timeout=1.0)
+        except subprocess.TimeoutExpired:
+            return None
 
 
 def connect() -> Client:
@@ -159,7 +239,8 @@ def connect() -> Client:
         DaemonDied: it does not start or does not answer within 10 seconds.
         DaemonNotFoundError: there is no binary to start.
         PermissionError_: the socket belongs to another user.
-        VersionError: it speaks another version of the protocol.
+        LimitError: RLIMIT_FSIZE is too low for a daemon.
+        VersionError: it is of another version than this package.
     """
     deadline = time.monotonic() + DEADLINE
     started: Optional[_Starter] = None
@@ -181,7 +262,11 @@ def connect() -> Client:
                 words = last_words(started.log)
                 if code == 2 and words:  # wrong input
                     raise ConfigError(words.removeprefix("hdmlp: "))
-                if code != 0 or attempts >= 3:
+                if code == 0 and attempts >= 3:
+                    raise DaemonDied(
+                        f"no daemon answers at {_shown(address())}, and none can be started, because another process holds that socket: "
+                        "a daemon that hangs, or another user's process; set HDMLP_SOCKET to another path or name")
+                if code != 0:
                     raise died(f"the HDMLP daemon ended at its start with status {code}", started.log)
                 started.close()
                 started = _Starter()
@@ -196,20 +281,31 @@ def connect() -> Client:
 
 
 def _try_connect(deadline: float) -> Optional[Client]:
+    where = address()
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    if sock.fileno() <= 2:
+        sock = socket.socket(fileno=_memory.above_standard(sock.detach()))
     try:
         try:
             sock.settimeout(max(0.01, deadline - time.monotonic()))
-            sock.connect(address())
+            sock.connect(where)
         except (ConnectionError, FileNotFoundError, socket.timeout, BlockingIOError):
             sock.close()
             return None
+        except PermissionError as error:
+            try:
+                owner = os.lstat(where).st_uid
+            except (OSError, ValueError):  # its directory is another's
+                owner = os.geteuid()
+            if owner != os.geteuid():
+                raise _foreign(where, owner) from None
+            raise PermissionError_(f"connect to {_shown(where)}: {error.strerror}; set HDMLP_SOCKET to another path or name") from None
+        except OSError as error:
+            raise ConfigError(f"connect to {_shown(where)}: {error.strerror}; set HDMLP_SOCKET to another path or name") from None
         peer = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        uid = _CREDENTIALS.unpack(peer)[1]
-        if uid != os.getuid():
-            raise PermissionError_(
-                f"the socket {address()[1:]!r} belongs to user {uid}, not to {os.getuid()}; "
-                "set HDMLP_SOCKET to another name")
+        pid, uid, _ = _CREDENTIALS.unpack(peer)
+        if uid != os.geteuid():
+            raise _foreign(where, uid)
     except BaseException:
         sock.close()
         raise
@@ -234,15 +330,26 @@ def _try_connect(deadline: float) -> Optional[Client]:
         raise
     kind, payload, fd = frame
     if kind == protocol.WELCOME:
-        return Client(connection, protocol.decode_json(payload), fd)
+        client = Client(connection, protocol.decode_json(payload), fd, pid)
+        if client.version != __version__:
+            client.close()
+            raise _other_version(client)
+        return client
     connection.close()
     if kind == protocol.ERROR:
         raise from_answer(protocol.decode_json(payload))
     raise ProtocolError(f"the daemon answered HELLO with a frame of type {kind}")
 
 
-def request(client: Client, frame: bytes, answers, progress=None) -> Dict[str, Any]:
-    """Sends ``frame`` and waits for one of the types ``answers``; for a connection without a stream.
+def _other_version(client: Client) -> VersionError:
+    return VersionError(
+        f"the daemon (pid {client.pid}) is hdmlp {client.version}, and this process (pid {os.getpid()}) is hdmlp {__version__}: both must be "
+        "of one version; end the daemon with `hdmlp stop`, or set HDMLP_SOCKET to another path or name, for a second daemon",
+        {"daemon": client.version, "process": __version__, "pid": client.pid})
+
+
+def request(client: Client, frame: bytes, answers, progress=None, fds=()) -> Dict[str, Any]:
+    """Sends ``frame``, with ``fds``, and waits for one of the types ``answers``; for a connection without a stream.
 
     Returns:
         the answer's JSON object.
@@ -252,7 +359,10 @@ def request(client: Client, frame: bytes, answers, progress=None) -> Dict[str, A
     """
     connection = client.connection
     try:
-        connection.send(frame)
+        if fds:
+            connection.send_fds(frame, fds)
+        else:
+            connection.send(frame)
         while True:
             got = connection.frame()
             if got is None:
@@ -275,23 +385,40 @@ def request(client: Client, frame: bytes, answers, progress=None) -> Dict[str, A
             progress(None)
 
 
-def call(method: str, params: Dict[str, Any], progress=None) -> Any:
-    """One call on a connection of its own.
+def check(params: Dict[str, Any]) -> None:
+    """Raises HDMLPError if the daemon refuses a job for its configuration or its transforms.
 
     Args:
-        method: a method of docs/FORMATS.md.
-        params: its parameters.
-        progress: called with every PROGRESS object, and with None at the end.
-
-    Returns:
-        the call's result.
+        params: those of the method ``check`` of docs/FORMATS.md.
     """
     client = connect()
     try:
-        frame = protocol.encode_json(protocol.CALL, {"id": 1, "method": method, "params": params})
-        answer = request(client, frame, (protocol.REPLY,), progress)
+        answer = request(client, protocol.encode_json(protocol.CALL, {"id": 1, "method": "check", "params": params}), (protocol.REPLY,))
+        if answer.get("error"):
+            raise from_answer(answer["error"])
     finally:
         client.close()
-    if answer.get("error"):
-        raise from_answer(answer["error"])
-    return answer.get("result")
+
+
+def call(calls: Sequence[Tuple[str, Dict[str, Any]]], progress=None) -> Iterator[Any]:
+    """Calls about a dataset, one after another on a connection of their own, so that all see one version of it.
+
+    Args:
+        calls: each a method of docs/FORMATS.md about a dataset, and its parameters, which name the dataset.
+        progress: called with every PROGRESS object, and with None at the end of each call.
+
+    Yields:
+        each call's result, before the next one is made.
+    """
+    client = connect()
+    try:
+        for number, (method, params) in enumerate(calls, 1):
+            with View(params["path"]) as view:
+                params = {**params, "view": True}
+                frame = protocol.encode_json(protocol.CALL, {"id": number, "method": method, "params": params})
+                answer = request(client, frame, (protocol.REPLY,), progress, view.fds)
+            if answer.get("error"):
+                raise from_answer(answer["error"])
+            yield answer.get("result")
+    finally:
+        client.close()

@@ -8,7 +8,6 @@ start their processes by srun, one per node, and what Slurm says is about those.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import logging
 import os
 import secrets
@@ -80,7 +79,7 @@ def find(rank: Optional[int] = None, world_size: Optional[int] = None,
         environ: the environment, ``os.environ`` by default.
 
     Raises:
-        ConfigError: only one of the two is given, or the rank is not in [0, world_size).
+        ConfigError: only one of the two is given, as an argument or a variable, or the rank is not in [0, world_size).
     """
     environ = os.environ if environ is None else environ
     if (rank is None) != (world_size is None):
@@ -90,7 +89,7 @@ def find(rank: Optional[int] = None, world_size: Optional[int] = None,
     if rank is not None:
         place = Place(int(rank), int(world_size), local, "the arguments")
     else:
-        place = _from_torch(local) or _from_environment(environ) or Place(0, 1, 0, "a single process")
+        place = _from_torch(local) or _from_environment(environ) or _alone(environ)
     if place.world_size < 1 or not 0 <= place.rank < place.world_size:
         raise ConfigError(f"rank {place.rank} of world_size {place.world_size}, from {place.source}: "
                           "rank must be in [0, world_size)")
@@ -102,6 +101,18 @@ def find(rank: Optional[int] = None, world_size: Optional[int] = None,
     if unnamed:
         log.warning("%s", unnamed)
     return place
+
+
+def _alone(environ: Mapping[str, str]) -> Place:
+    """The place of a process that nothing says to be one of several."""
+    for name, other, least in (("WORLD_SIZE", "RANK", 2), ("RANK", "WORLD_SIZE", 1)):
+        if (_number(environ, name) or 0) >= least:
+            raise ConfigError(f"{name}={environ[name]} is set without {other}: set both, as torchrun does, or neither")
+    nodes = [node for node in environ.get("HDMLP_NODES", "").split(",") if node.strip()]
+    if len(nodes) > 1:
+        raise ConfigError(f"HDMLP_NODES={environ['HDMLP_NODES']} names {len(nodes)} nodes, and nothing says which rank of how many this process is: "
+                          "start it by torchrun, srun or mpirun, or set RANK and WORLD_SIZE")
+    return Place(0, 1, 0, "a single process")
 
 
 def _from_torch(local: int) -> Optional[Place]:
@@ -156,8 +167,15 @@ def job_key(place: Place, name: str, environ: Optional[Mapping[str, str]] = None
         place: this process's place.
         name: the loader's name within its process, the same on all ranks.
         environ: the environment, ``os.environ`` by default.
+
+    Raises:
+        ConfigError: the name is no text that UTF-8 can hold.
     """
     environ = os.environ if environ is None else environ
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"name={name!a}: it has surrogates, which UTF-8 cannot hold; allowed: any other text") from None
     key = f"{_launch_key(place, environ)}/{name}"
     if len(key.encode()) <= LONGEST_KEY:
         return key
@@ -242,9 +260,17 @@ def _nonce() -> str:
     return _nonces.setdefault(os.getpid(), secrets.token_hex(4))
 
 
-_ordinals = itertools.count()
+_ordinals = 0
 
 
 def next_ordinal() -> int:
     """The number of this loader in its process, from 0: the same on all ranks of a script."""
-    return next(_ordinals)
+    global _ordinals
+    _ordinals += 1
+    return _ordinals - 1
+
+
+def reserve_ordinal(number: int) -> None:
+    """Keeps later loaders of this process from having the number of one that came from another process."""
+    global _ordinals
+    _ordinals = max(_ordinals, number + 1)

@@ -1,43 +1,85 @@
 """What all loaders have in common: a job opened as one rank, iterated epoch by epoch.
 
-The loader counts the batches that it has yielded; the stream, or the workers in
+An iteration counts the batches that it has yielded; the stream, or the workers in
 front of it, run ahead. Whatever interrupts an iteration (``break``, Ctrl-C, an
 exception in a transform), the next one says from which position on it wants batches,
-and the stream goes there.
+and the stream goes there. Iterations that live at the same time have a stream each.
 """
 
 from __future__ import annotations
 
+import array
 import atexit
+import hashlib
 import inspect
 import logging
 import os
 import secrets
+import threading
 import time
 import weakref
-from typing import Any, Dict, Iterator, List, Optional, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
-from . import _daemon, _launcher
+from . import _daemon, _launcher, _memory
 from ._arguments import configuration, settings, whole_number
 from ._output import Output
 from ._progress import Progress
 from ._protocol import audit_sum
 from ._reports import Explanation, Report, Stats
 from ._stream import Stream, Taken, column
-from .errors import (AuditError, BusyError, ClosedError, ConfigError, DatasetError,
-                     DatasetNotFoundError, EndError, MismatchError)
+from .errors import AuditError, BusyError, ClosedError, ConfigError, EndError, MismatchError
 
 log = logging.getLogger("hdmlp")
 
 _loaders: "weakref.WeakSet[Loader]" = weakref.WeakSet()
 
-_SHUFFLES = {True: "torch", False: "none", "torch": "torch", "feistel": "feistel", "none": "none"}
+_SHUFFLES = {True: "torch", False: "none", "torch": "torch", "feistel": "feistel", "none": "none", "given": "given"}
 
 
 @atexit.register
 def _close_all() -> None:
     for loader in list(_loaders):
         loader.close()
+
+
+class Feed:
+    """Where the batches of one iteration at a time come from: the job, opened as one rank.
+
+    Args:
+        connect: opens it; returns the stream, and what stands in front of it: workers, or the stream itself.
+
+    Attributes:
+        stream, source: what ``connect`` returned; None: not open.
+        user: the iteration that takes batches from it, or took the last one.
+    """
+
+    def __init__(self, connect: Callable[[], Tuple[Stream, Any]]):
+        self._connect = connect
+        self.stream: Optional[Stream] = None
+        self.source: Any = None
+        self.user: Optional["weakref.ref[_Iteration]"] = None
+
+    @property
+    def free(self) -> bool:
+        """True if no iteration that may go on uses it."""
+        user = None if self.user is None else self.user()
+        return user is None or user.over or user.failed
+
+    def ready(self) -> Stream:
+        """The stream, opened (again) if there is none that works."""
+        if self.stream is None or self.source.broken:
+            self.close()
+            self.stream, self.source = self._connect()
+        return self.stream
+
+    def close(self) -> None:
+        """Idempotent."""
+        source, self.source = self.source, None
+        stream, self.stream = self.stream, None
+        if source is not None and source is not stream:
+            source.close()
+        if stream is not None:
+            stream.close()
 
 
 class Loader:
@@ -50,16 +92,17 @@ class Loader:
     def __init__(self, dataset: Any, *, local_batch: Optional[int] = None,
                  global_batch: Optional[int] = None, shuffle: Union[bool, str] = True,
                  epochs: Optional[int] = None, seed: Optional[int] = None,
-                 rank: Optional[int] = None, world_size: Optional[int] = None,
+                 place: Optional[_launcher.Place] = None,
                  scheme: str = "strided", tail: str = "pad", drop_last: bool = False,
                  timeout: float = 0, name: Optional[str] = None, verify: bool = False,
                  config_file: Optional[str] = None, keys: Optional[Dict[str, Any]] = None,
-                 transforms: Optional[List[Dict[str, Any]]] = None):
+                 transforms: Optional[List[Dict[str, Any]]] = None, subset: Optional["array.array[int]"] = None, opens: bool = True, limited: bool = True):
+        self._limited, self._went_on = limited, False  # whether epochs= says how many there are, or how many are planned
+        self._subset = subset  # the samples that the stream is over; None: all
         self._transforms = transforms or None  # what the daemon does with samples
-        self._stream: Optional[Stream] = None
-        self._source: Any = None   # the stream, or the workers in front of it
+        self._feeds: List[Feed] = []
         self._closed = False
-        if shuffle not in _SHUFFLES:
+        if shuffle not in _SHUFFLES or shuffle == "given" and opens:
             raise ConfigError(f"shuffle={shuffle!r}: must be True, False, 'torch', 'feistel' or 'none'")
         if seed is not None:
             seed = whole_number("seed", seed, 0)
@@ -71,7 +114,7 @@ class Loader:
         self.epochs = None if epochs is None else whole_number("epochs", epochs, 1)
         self.drop_last = bool(drop_last)
         self.timeout = timeout
-        self._place = _launcher.find(rank, world_size)
+        self._place = _launcher.find(None, None) if place is None else place
         if global_batch is None:
             global_batch = local_batch * self._place.world_size
         self._name = str(_launcher.next_ordinal() if name is None else name)
@@ -83,30 +126,25 @@ class Loader:
                       "drop_last": self.drop_last, "shuffle": _SHUFFLES[shuffle],
                       "scheme": scheme, "tail": tail}
         self._opened: Optional[Dict[str, Any]] = None
-        self._position = 0         # of the next batch to yield
+        self._position = 0         # of the next batch of the last iteration
         self._start = 0            # where the next iteration begins
         self._jump = False         # set_epoch or load_state_dict said so, not the order of things
-        self._iteration = 0        # the number of the last iteration
-        self._audit = 0
-        self._audit_whole = False  # the audit sum covers the epoch from its first batch on
+        self._last: Optional["weakref.ref[_Iteration]"] = None
         self._batches = self._samples = self._waits = self._stall = 0
         _loaders.add(self)
-        self._ready()
+        if opens:
+            self._ready()
 
-    # The connection.
+    # The connections.
 
-    def _ready(self) -> Stream:
-        """The stream, opened (again) if there is none that works."""
-        stream = self._stream
-        if stream is not None and not self._source.broken:
-            return stream
+    def _connect(self, number: int) -> Tuple[Stream, Any]:
+        """Opens the job, for the feed of this number."""
         if self._closed:
             raise ClosedError("the loader is closed")
-        self._disconnect()
         deadline = time.monotonic() + 1.0
         while True:
             try:
-                stream = self._connect()
+                stream, source = self._request(number)
                 break
             except BusyError:
                 # The daemon may not yet have seen that an earlier loader hung up.
@@ -114,33 +152,49 @@ class Loader:
                     raise
                 time.sleep(0.02)
         opened = stream.opened
-        if self._opened is not None and self._opened["fingerprint"] != opened["fingerprint"]:
+        try:
+            self._compare(opened)
+        except MismatchError:
+            source.close()
             stream.close()
-            raise MismatchError("the dataset changed while the loader was open", {
-                "key": "fingerprint", "mine": self._opened["fingerprint"], "theirs": opened["fingerprint"]})
+            raise
         for warning in opened.get("warnings") or ():
             if self._opened is None:
                 log.warning("%s", warning)
-        self._stream = stream
         self._opened = opened
         self._spec["seed"] = int(opened["seed"])
-        return stream
+        return stream, source
 
-    def _connect(self) -> Stream:
+    def _compare(self, opened: Dict[str, Any]) -> None:
+        """Raises MismatchError if it is another version of the dataset than it was."""
+        if self._opened is not None and self._opened["fingerprint"] != opened["fingerprint"]:
+            raise MismatchError("the dataset changed while the loader was open", {
+                "key": "fingerprint", "mine": self._opened["fingerprint"], "theirs": opened["fingerprint"]})
+        if self._place.nodes == 1:  # else it is node 0's version, which may differ where files cannot be read
+            self.dataset.check_version(opened["fingerprint"])
+        self.dataset.told(opened)
+
+    def _request(self, number: int) -> Tuple[Stream, Any]:
+        # A job of its own for each further iteration that lives at the same time.
+        name = self._name if not number else f"{self._name}+{number}"
         request = {
-            "job": _launcher.job_key(self._place, self._name),
+            "job": _launcher.job_key(self._place, name),
             "rank": self._place.rank, "world_size": self._place.world_size,
-            "dataset": self.dataset.describe(), "stream": self._spec,
-            "transforms": self._transforms, **_cluster(self._place, self._name), **settings(self._arguments, self._config_file),
+            "dataset": {**self.dataset.describe(), "view": True}, "verify": self._verify, "stream": self._spec,
+            "transforms": self._transforms, **_cluster(self._place, name), **settings(self._arguments, self._config_file),
         }
-        client = _daemon.connect()
+        fds = []
+        if self._subset is not None:
+            request["stream"] = {**self._spec, "subset": {"count": len(self._subset)}}
+            fds.append(_memory.listed(self._subset))
         try:
-            return self._open_stream(client, request)
-        except DatasetError as error:
-            path = request["dataset"]["path"]
-            if not isinstance(error, DatasetNotFoundError) and not os.path.isdir(path):
-                raise DatasetNotFoundError(str(error), error.details) from None
+            client = _daemon.connect()
+        except BaseException:
+            for fd in fds:
+                os.close(fd)
             raise
+        try:
+            return self._open_stream(client, request, fds)
         except (BusyError, ConfigError) as error:
             client.close()
             doubts = _launcher.doubts(self._place)
@@ -151,24 +205,43 @@ class Loader:
         except BaseException:
             client.close()
             raise
+        finally:
+            for fd in fds:
+                os.close(fd)
 
-    def _open_stream(self, client: _daemon.Client, request: Dict[str, Any]) -> Stream:
-        """Opens the job, and sets where batches come from."""
-        self._source = Stream(client, request, Progress())
-        return self._source
+    def _open_stream(self, client: _daemon.Client, request: Dict[str, Any], fds: Sequence[int] = ()) -> Tuple[Stream, Any]:
+        """Opens the job; returns the stream, and where batches come from: the stream, or what stands in front of it. ``fds`` go with the request."""
+        stream = Stream(client, request, Progress(), fds=fds)
+        return stream, stream
 
-    def _disconnect(self) -> None:
-        source, self._source = self._source, None
-        stream, self._stream = self._stream, None
-        if source is not None and source is not stream:
-            source.close()
-        if stream is not None:
-            stream.close()
+    def _ready(self) -> Stream:
+        """The stream of the first feed, opened (again) if there is none that works."""
+        if self._closed:
+            raise ClosedError("the loader is closed")
+        if not self._feeds:
+            self._feeds.append(self._new_feed())
+        return self._feeds[0].ready()
+
+    def _new_feed(self) -> Feed:
+        number = len(self._feeds)
+        # A feed outlives no loader: it must not keep it from being collected.
+        loader = weakref.ref(self)
+        return Feed(lambda: loader()._connect(number))
+
+    def _feed(self) -> Feed:
+        """One that no other iteration uses."""
+        self._ready()
+        for feed in self._feeds:
+            if feed.free:
+                return feed
+        self._feeds.append(self._new_feed())
+        return self._feeds[-1]
 
     def close(self) -> None:
         """Leaves the job. Batches that the program keeps stay valid. Idempotent."""
         self._closed = True
-        self._disconnect()
+        for feed in self._feeds:
+            feed.close()
 
     def __enter__(self) -> "Loader":
         return self
@@ -183,7 +256,7 @@ class Loader:
             pass
 
     def __getstate__(self) -> Dict[str, Any]:
-        return {**self.__dict__, "_stream": None, "_source": None}
+        return {**self.__dict__, "_feeds": [], "_last": None}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -255,55 +328,86 @@ class Loader:
         self._jump = True
 
     def __iter__(self) -> Iterator[Any]:
-        """Starts the next epoch, or the rest of one after :meth:`load_state_dict`.
+        """The next epoch, or the rest of one after :meth:`load_state_dict`. The epoch is taken with the first batch: an
+        iterator that is never asked for one takes none.
 
         Returns:
-            an iterator over the epoch's batches. A newer iteration of the same loader ends it.
+            an iterator over the epoch's batches. Several may live at the same time, each in an epoch of its own.
 
         Raises:
-            EndError: there are only ``epochs`` epochs.
+            EndError: with the first batch, if there are only ``epochs`` epochs.
         """
         self._ready()
+        return _Iteration(self)
+
+    def _begin(self, iteration: "_Iteration") -> None:
+        """Gives an iteration its epoch, and a feed."""
         steps = self.steps
-        if not steps:
-            return iter(())
         epoch = self._start // steps
-        if self.epochs is not None and epoch >= self.epochs:
+        if self.epochs is not None and epoch >= self.epochs and self._limited:
+            iteration.over = True
             raise EndError(f"epoch {epoch} was asked for, but the loader was made with epochs={self.epochs} "
                            f"(0 to {self.epochs - 1}): give a larger epochs=")
-        self._position = self._start
-        self._start = (epoch + 1) * steps
+        iteration.feed = self._feed()
+        if self.epochs is not None and epoch >= self.epochs:
+            if not self._went_on:
+                self._went_on = True
+                log.warning("epoch %d was asked for, and epochs=%d were planned: it is delivered as well; caches are not planned for it", epoch, self.epochs)
+            if epoch == self.epochs:
+                iteration.feed.source.restart()  # the last epoch's end may still be on its way
+        iteration.feed.user = self._last = weakref.ref(iteration)
+        iteration.position = self._position = self._start
+        iteration.end = self._start = (epoch + 1) * steps
+        iteration.whole = iteration.position % steps == 0
         self._jump = False
-        self._audit = 0
-        self._audit_whole = self._position % steps == 0
-        self._iteration += 1
-        return _Iteration(self, self._iteration, (epoch + 1) * steps)
 
-    def _next(self, iteration: int, end: int) -> Any:
-        """The next batch of an iteration that ends before position ``end``."""
-        if iteration != self._iteration:
-            raise ClosedError("a newer iteration of this loader has begun")
-        position = self._position
-        if position == end:
-            self._finish_epoch(end)
+    def _next(self, iteration: "_Iteration") -> Any:
+        """The iteration's next batch."""
+        if iteration.feed is None:
+            if not self.steps:
+                raise StopIteration
+            self._begin(iteration)
+        if iteration.failed:
+            self._take_again(iteration)
+        position, feed = iteration.position, iteration.feed
+        if position == iteration.end:
+            iteration.over = True
+            if iteration.whole:
+                self._finish_epoch(feed, position // self.steps - 1)
             raise StopIteration
-        source = self._source
+        source = feed.source
         if source is None or source.broken:
-            self._ready()
-            source = self._source
+            self._reopen(feed)
+            source = feed.source
         if source.position != position:
             source.seek(position)
-        taken = source.next(self.timeout)
         try:
-            batch = self._make(taken)
-        except Exception:
-            self._yielded(taken, source.stall)  # it will not come again
+            taken = source.next(self.timeout)
+        except BaseException:
+            iteration.failed = True
             raise
-        self._yielded(taken, source.stall)
+        try:
+            batch = self._make(feed, taken)
+        except Exception:
+            self._yielded(iteration, taken)  # it will not come again
+            raise
+        self._yielded(iteration, taken)
         return batch
 
-    def _make(self, taken: Taken) -> Any:
-        """What the user gets for a batch."""
+    def _take_again(self, iteration: "_Iteration") -> None:
+        """Lets an iteration that failed go on: with its feed, or with another one if that was given away."""
+        iteration.failed = False
+        if iteration.feed.user() is not iteration:
+            iteration.feed = self._feed()
+            iteration.feed.user = weakref.ref(iteration)
+
+    def _reopen(self, feed: Feed) -> None:
+        if self._closed:
+            raise ClosedError("the loader is closed")
+        feed.ready()
+
+    def _make(self, feed: Feed, taken: Taken) -> Any:
+        """What the user gets for a batch that came from the feed."""
         raise NotImplementedError
 
     @property
@@ -313,29 +417,32 @@ class Loader:
 
     def views(self, taken: Taken) -> Any:
         """The batch's samples, one by one."""
-        output = self._stream.output
+        output = self.output
         return taken.content if output is None else output.split(taken.content, taken.n)
 
-    def _yielded(self, taken: Taken, stall: int) -> None:
+    def _yielded(self, iteration: "_Iteration", taken: Taken) -> None:
         """Counts a batch, and tells the daemon."""
         _, payload, n, epoch, step, audit = taken
         if self._verify and audit_sum(epoch, column(payload, n, "ids")) != audit:
             raise AuditError(f"batch {step} of epoch {epoch} does not contain the samples that the daemon counted")
-        self._audit = (self._audit + audit) & 0xFFFFFFFFFFFFFFFF
-        self._position += 1
+        feed = iteration.feed
+        stall = feed.source.stall
+        iteration.audit = (iteration.audit + audit) & 0xFFFFFFFFFFFFFFFF
+        iteration.position += 1
+        if self._last is not None and self._last() is iteration:
+            self._position = iteration.position
         self._batches += 1
         self._samples += n
         if stall:
             self._waits += 1
             self._stall += stall
-        self._stream.ack(epoch, step, stall, self._audit)
+        feed.stream.ack(epoch, step, stall, iteration.audit)
 
-    def _finish_epoch(self, end: int) -> None:
-        if not self._verify or not self._audit_whole:
+    def _finish_epoch(self, feed: Feed, epoch: int) -> None:
+        """Compares what the ranks got of an epoch that was delivered from its first batch on, if that is wanted."""
+        if not self._verify:
             return
-        self._audit_whole = False
-        epoch = end // self.steps - 1
-        result = self._ready().call("audit", {"epoch": epoch})
+        result = feed.ready().call("audit", {"epoch": epoch})
         if result["expected"] == result["delivered"]:
             return
         if result.get("missing"):
@@ -357,8 +464,12 @@ class Loader:
         steps = self.steps
         epoch, step = divmod(self._start if self._jump else self._position, steps) if steps else (0, 0)
         return {"version": 1, "epoch": epoch, "step": step, "steps": steps,
-                "fingerprint": facts["fingerprint"], "samples": facts["samples"], "seed": self.seed,
+                "fingerprint": facts["fingerprint"], "samples": facts["samples"], "seed": self.seed, "subset": self._subset_sum(),
                 **{key: self._spec[key] for key in ("shuffle", "scheme", "tail", "drop_last", "global_batch")}}
+
+    def _subset_sum(self) -> Optional[str]:
+        """What tells subsets apart; None: all samples."""
+        return None if self._subset is None else hashlib.blake2b(self._subset.tobytes(), digest_size=8).hexdigest()
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Goes on where :meth:`state_dict` was called; the next iteration yields the rest of that epoch.
@@ -378,14 +489,30 @@ class Loader:
         mine = {"global_batch": self._spec["global_batch"], "fingerprint": facts["fingerprint"],
                 "samples": facts["samples"], "seed": self.seed, "shuffle": self._spec["shuffle"],
                 "scheme": self._spec["scheme"], "tail": self._spec["tail"],
-                "drop_last": self._spec["drop_last"]}
+                "drop_last": self._spec["drop_last"], "subset": self._subset_sum()}
         for key, value in mine.items():
             if state.get(key) != value:
                 then = f": make the loader with seed={state.get(key)!r}" if key == "seed" else ""
                 raise MismatchError(f"{key} is {value!r} here, but {state.get(key)!r} in the saved state{then}", {
                     "key": key, "mine": value, "theirs": state.get(key)})
-        self._start = int(state["epoch"]) * self.steps + int(state["step"])
+        epoch, step = (whole_number(f"{key} of the state", state.get(key), 0) for key in ("epoch", "step"))
+        if step >= max(self.steps, 1) or epoch >> 32:
+            raise ConfigError(f"epoch {epoch}, step {step} of the state: an epoch of this loader has {self.steps} steps, counted from 0")
+        self._start = epoch * self.steps + step
         self._jump = True
+
+    @property
+    def fresh(self) -> bool:
+        """True if the position where the next iteration begins was said, not reached."""
+        return self._jump
+
+    def follow(self, other: "Loader") -> None:
+        """Goes on where another loader of the same steps is."""
+        self._position, self._start, self._jump = other._position, other._start, other._jump
+
+    def _left(self) -> int:
+        """Batches of an iteration that begins now."""
+        return self.steps - self._start % self.steps if self.steps else 0
 
     # What it tells.
 
@@ -428,21 +555,36 @@ def _cluster(place: _launcher.Place, name: str) -> Dict[str, Any]:
 
 
 class _Iteration:
-    """The batches of one epoch."""
+    """The batches of one epoch.
 
-    __slots__ = ("_loader", "_number", "_end")
+    Attributes:
+        feed: where they come from; None before the first.
+        position, end: of the next batch, and behind the last.
+        audit: the sum of the batches' audits so far, and whole: whether that covers the epoch from its first batch on.
+        over: there will be no more.
+        failed: next() raised; it may be asked again, but who has kept the exception need not mean to.
+    """
 
-    def __init__(self, loader: Loader, number: int, end: int):
+    __slots__ = ("feed", "position", "end", "audit", "whole", "over", "failed", "_loader", "_turn", "__weakref__")
+
+    def __init__(self, loader: Loader):
+        self.feed: Optional[Feed] = None
+        self.position = self.end = self.audit = 0
+        self.whole = self.over = self.failed = False
         self._loader = loader
-        self._number = number
-        self._end = end
+        self._turn = threading.Lock()
 
     def __iter__(self) -> "_Iteration":
         return self
 
     def __next__(self) -> Any:
-        return self._loader._next(self._number, self._end)
+        with self._turn:  # threads that share an iterator are given its batches in turn
+            if self.over:
+                raise StopIteration
+            return self._loader._next(self)
 
     def __len__(self) -> int:
         """Batches that are left."""
-        return max(0, self._end - self._loader._position) if self._number == self._loader._iteration else 0
+        if self.over:
+            return 0
+        return self.end - self.position if self.feed is not None else self._loader._left()

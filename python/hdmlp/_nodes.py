@@ -366,15 +366,15 @@ def _long_enough(value: str, source: str) -> str:
 
 def _read(path: str, source: str) -> str:
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:  # a FIFO must not keep us
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
-                raise ConfigError(f"{source}={path}: is not a file")
+                raise ConfigError(f"{source}={path}: is not a regular file")
+            if status.st_uid not in (os.getuid(), 0):
+                raise ConfigError(f"{source}={path}: belongs to user {status.st_uid}, not to you")
             if status.st_mode & 0o077:
                 raise ConfigError(f"{source}={path}: others than its owner may read or write it (mode {status.st_mode & 0o777:04o}), "
                                   f"so it is no secret: chmod 600 {path}, and draw a new one")
-            if status.st_uid not in (os.getuid(), 0):
-                raise ConfigError(f"{source}={path}: belongs to user {status.st_uid}, not to you")
             return _long_enough(file.read(4096), f"{source}={path}")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{source}={path}: {error}") from None

@@ -1,4 +1,4 @@
-"""The frames between Python and the daemon: docs/FORMATS.md, version 1.
+"""The frames between Python and the daemon: docs/FORMATS.md, version 2.
 
 This module owns the byte layout and one connection's buffers. It never waits,
 except in :meth:`Connection.wait`: reading takes what is there, writing queues what
@@ -17,15 +17,15 @@ import socket
 import struct
 import weakref
 from collections import deque
-from typing import Any, Deque, Dict, Optional, Tuple
+from typing import Any, Deque, Dict, Optional, Sequence, Tuple
 
 from .errors import ProtocolError
 
-PROTOCOL = 1
+PROTOCOL = 2
 MAX_PAYLOAD = 16 << 20
 
-HELLO, OPEN, ITERATE, ACK, WAIT, CALL = 1, 2, 3, 4, 5, 6
-WELCOME, OPENED, SEGMENT, BATCH, REPLY, ERROR, END, PROGRESS, DROP = range(129, 138)
+HELLO, OPEN, ITERATE, ACK, WAIT, CALL, VIEW, GIVE = 1, 2, 3, 4, 5, 6, 7, 8
+WELCOME, OPENED, SEGMENT, BATCH, REPLY, ERROR, END, PROGRESS, DROP, RENEW = range(129, 139)
 
 #: Types of the daemon's frames that carry a file descriptor.
 WITH_FD = frozenset({WELCOME, SEGMENT})
@@ -245,12 +245,18 @@ class Connection:
         self.torn = False
         return not self._out
 
-    def send_fd(self, frame: bytes, fd: int) -> None:
-        """Sends a frame with a descriptor on its first byte, waiting until the socket takes it."""
+    def send_fds(self, frame: bytes, fds: Sequence[int]) -> None:
+        """Sends a frame with descriptors on its first byte, waiting until the socket takes it.
+
+        Raises:
+            Disconnected: the other side is gone.
+        """
         while not self.flush():
             self.wait(None)
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
         while True:
+            if self.torn or self._sock is None:
+                raise Disconnected("the connection is closed")
             try:
                 n = self._sock.sendmsg([frame], rights)
                 break

@@ -11,9 +11,11 @@ from __future__ import annotations
 import random
 import sys
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
-from ._protocol import mix64
+from ._protocol import BATCH_HEAD, mix64
+from ._segments import Lease
+from ._stream import column
 
 _MASK = 0xFFFFFFFFFFFFFFFF
 
@@ -21,6 +23,11 @@ _MASK = 0xFFFFFFFFFFFFFFFF
 def sample_key(seed: int, epoch: int, sample: int) -> int:
     """The 64-bit key of a sample's random numbers in an epoch."""
     return mix64((mix64(seed & _MASK) + mix64(epoch << 32 | sample)) & _MASK)
+
+
+def position_key(seed: int, epoch: int, step: int, place: int) -> int:
+    """The same for a sample that may come several times in an epoch: by its batch, and its place there."""
+    return mix64((mix64(sample_key(seed, epoch, step)) + place) & _MASK)
 
 
 def _numpy_random():
@@ -78,6 +85,22 @@ class Recipe:
         self.target_transform = target_transform
         self.collate = collate
         self.stack = stack
+
+    def make(self, payload: bytearray, segments: Dict[int, Any], seed: int, place: Any) -> Any:
+        """The batch that a BATCH payload describes, in a worker.
+
+        Args:
+            payload: as the daemon sent it.
+            segments: the shared memory where samples lie, by number.
+            seed: the job's.
+            place: where the batch may go.
+        """
+        _, epoch, _, n, _, _ = BATCH_HEAD.unpack_from(payload)
+        unleased = Lease((), None)
+        views = [segments[s].view(unleased)[o:o + length] for s, o, length in zip(
+            column(payload, n, "segments"), column(payload, n, "offsets"), column(payload, n, "lengths"))]
+        batch = self.samples(views, column(payload, n, "labels"), column(payload, n, "ids"), seed, epoch)
+        return self.collate(batch) if self.stack is None else self.stack(batch, place)
 
     def samples(self, views: Sequence[memoryview], labels: Sequence[int], ids: Sequence[int],
                 seed: int, epoch: int) -> List[Any]:

@@ -21,6 +21,7 @@ import sys
 from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
+from . import _memory
 from ._segments import Lease, Segment
 
 RESULT_HEAD = struct.Struct("<QII")
@@ -87,9 +88,8 @@ class Slots:
         else:
             size = max(_aligned(size), mmap.PAGESIZE)
             size = (size + mmap.PAGESIZE - 1) & -mmap.PAGESIZE
-            fd = os.memfd_create("hdmlp-batch")
+            fd = _memory.create("hdmlp-batch", size)
             try:
-                os.ftruncate(fd, size)
                 slot = _Slot(self._count, size, fd)
                 self._count += 1
                 self._announce(slot.number, size, fd)
@@ -170,9 +170,8 @@ class Arena:
             number = self._count
             self._count += 1
             size = (nbytes + mmap.PAGESIZE - 1) & -mmap.PAGESIZE
-            fd = os.memfd_create("hdmlp-batch")
+            fd = _memory.create("hdmlp-batch", size)
             try:
-                os.ftruncate(fd, size)
                 self._pieces[number] = Segment(fd, size, True)
             finally:
                 os.close(fd)

@@ -19,11 +19,13 @@ import logging
 import os
 import time
 from collections import deque
-from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _daemon
 from . import _protocol as protocol
 from ._output import Output
+from ._view import View, seconds
+from ._view import answer as answer_renew
 from ._segments import Block, Lease, Returns, Segment
 from .errors import (ClosedError, EndError, HDMLPError, ProtocolError, StallTimeout, from_answer)
 
@@ -33,7 +35,7 @@ log = logging.getLogger("hdmlp")
 _TICK = 0.05
 #: Seconds of waiting after which the log says so.
 _PATIENCE = 10.0
-#: Batches that one ACK speaks for, at the most, and ns after which the next one is sent; and with how many batches of a
+#: Batches that one ACK speaks for, at the most (fewer where the daemon stages few batches ahead of the last ACK), and ns after which the next one is sent; and with how many batches of a
 #: generation, while the daemon feels its way, each has its own.
 _ACK_EVERY, _ACK_AFTER, _ACK_FIRST = 16, 1_000_000_000, 16
 
@@ -95,6 +97,7 @@ class Stream:
         progress: called with PROGRESS objects, and with None when there will be no more.
         on_segment: called with (number, descriptor, size) of every segment, and on_drop with the
             number of every one that is dropped; the stream then maps nothing itself.
+        fds: descriptors that come with the request, after those of the dataset's view: a subset's list, or orders that are given.
 
     Attributes:
         opened: the OPENED object.
@@ -109,7 +112,7 @@ class Stream:
 
     def __init__(self, client: _daemon.Client, request: Dict[str, Any], progress=None,
                  on_segment: Optional[Callable[[int, int, int], None]] = None,
-                 on_drop: Optional[Callable[[int], None]] = None):
+                 on_drop: Optional[Callable[[int], None]] = None, fds: Sequence[int] = ()):
         self._client = client
         self._connection = client.connection
         self._progress = progress
@@ -132,10 +135,11 @@ class Stream:
         self.position: Optional[int] = None
         self.stall = 0
         self.output: Optional[Output] = None
-        self.opened = self._open(request)
+        self.opened = self._open(request, fds)
         if self.opened.get("output"):
             self.output = Output(self.opened["output"])
         self.steps = int(self.opened["steps"])
+        self._ack_every = max(1, min(_ACK_EVERY, int(self.opened.get("prefetch_batches", 64)) // 4))
 
     @property
     def broken(self) -> bool:
@@ -154,8 +158,14 @@ class Stream:
 
     # Frames.
 
-    def _open(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        self._send(protocol.encode_json(protocol.OPEN, request))
+    def _open(self, request: Dict[str, Any], fds: Sequence[int]) -> Dict[str, Any]:
+        self._path = request["dataset"]["path"]
+        timeout = request["arguments"].get("source_timeout") or request["environment"].get("HDMLP_SOURCE_TIMEOUT")
+        with View(self._path, seconds(timeout)) as view:
+            try:
+                self._connection.send_fds(protocol.encode_json(protocol.OPEN, request), (*view.fds, *fds))
+            except protocol.Disconnected as error:  # what it said before comes first
+                log.debug("cannot send to the daemon: %s", error)
         try:
             while self._opened is None:
                 if not self.pump():
@@ -193,7 +203,8 @@ class Stream:
 
     @staticmethod
     def _interrupted() -> HDMLPError:
-        return ClosedError("the loader was closed or interrupted; iterate again")
+        return ClosedError("the loader was closed or interrupted, or two threads took batches from it at once: "
+                           "iterate again, and in one thread; a loader for each thread is well")
 
     def pump(self) -> bool:
         """Reads and sorts the next frame, without waiting; False if there is none.
@@ -250,12 +261,18 @@ class Stream:
         elif kind == protocol.PROGRESS:
             if self._progress is not None:
                 self._progress(protocol.decode_json(payload))
+        elif kind == protocol.RENEW:
+            answer_renew(self._connection, self._path)
         elif kind == protocol.OPENED:
             self._opened = protocol.decode_json(payload)
         else:
             raise ProtocolError(f"the daemon sent a frame of unknown type {kind}")
 
     # Batches.
+
+    def restart(self) -> None:
+        """Has the next :meth:`seek` ask the daemon, whatever was to come."""
+        self.position = None
 
     def seek(self, position: int) -> None:
         """Makes ``position`` what comes next; costs nothing if it is."""
@@ -267,6 +284,10 @@ class Stream:
         self._send(protocol.ITERATE_FRAME.pack(16, protocol.ITERATE, self._generation, epoch, step))
         self.position = position
         self._first = _ACK_FIRST
+
+    def give(self, epoch: int, entries: int, fd: int) -> None:
+        """Says the order of an epoch whose batches are as large as those of the first: ``fd`` holds the samples, i32 each."""
+        self._connection.send_fds(protocol.encode_json(protocol.GIVE, {"epoch": epoch, "entries": entries}), [fd])
 
     def poll(self) -> Optional[Taken]:
         """Takes the next batch if it is there; None if it is not.
@@ -379,7 +400,6 @@ class Stream:
             self.stall = 0
             return taken
         begin = time.perf_counter_ns()
-        self.tell()
         self.return_slots()
         self.say_waiting()
         said = False
@@ -400,7 +420,8 @@ class Stream:
                             waited / 1e9)
 
     def say_waiting(self) -> None:
-        """Tells the daemon that the process blocks in ``next()`` now."""
+        """Tells the daemon that the process blocks in ``next()`` now, and which batches were yielded before."""
+        self.tell()
         self._send(protocol.WAIT_FRAME.pack(8, protocol.WAIT, self._generation))
 
     def free(self, slots: bytes) -> None:
@@ -448,7 +469,7 @@ class Stream:
             if rest:
                 self._freed.append(rest)
             self._busy = False
-        if (stall or self._freed or self._first or self._told >= _ACK_EVERY or step in (0, self.steps - 1)
+        if (stall or self._freed or self._first or self._told >= self._ack_every or step in (0, self.steps - 1)
                 or time.monotonic_ns() - self._told_at > _ACK_AFTER):
             if self._first:
                 self._first -= 1

@@ -18,8 +18,7 @@ from typing import Any, Callable, Deque, Dict, Optional, Tuple
 from . import _protocol as protocol
 from ._recipe import Recipe
 from ._results import SLOT_BODY, Place, Slots, encode
-from ._segments import Lease, Segment
-from ._stream import column
+from ._segments import Segment
 
 # Training process to worker, beside the daemon's SEGMENT and DROP, forwarded.
 TASK, FREE, CANCEL = 1, 2, 3
@@ -84,26 +83,15 @@ class Worker:
             return
         place = Place(self._slots)
         try:
-            result = encode(number, self._make(payload, place), place)
+            result = encode(number, self._recipe.make(payload, self._segments, self._seed, place), place)
         except Exception as error:
             place.give_up()
             self._connection.send(protocol.encode(FAILED, protocol.U64.pack(number) + describe(error)))
             return
         self._connection.send(protocol.encode(RESULT, result))
 
-    def _make(self, payload: bytearray, place: Place) -> Any:
-        _, epoch, _, n, _, _ = protocol.BATCH_HEAD.unpack_from(payload)
-        nobody = Lease((), None)
-        views = [self._segments[s].view(nobody)[o:o + length] for s, o, length in zip(
-            column(payload, n, "segments"), column(payload, n, "offsets"), column(payload, n, "lengths"))]
-        batch = self._recipe.samples(
-            views, column(payload, n, "labels"), column(payload, n, "ids"), self._seed, epoch)
-        if self._recipe.stack is not None:
-            return self._recipe.stack(batch, place)
-        return self._recipe.collate(batch)
-
     def _announce(self, number: int, size: int, fd: int) -> None:
-        self._connection.send_fd(protocol.encode(SLOT, SLOT_BODY.pack(number, 0, size)), fd)
+        self._connection.send_fds(protocol.encode(SLOT, SLOT_BODY.pack(number, 0, size)), [fd])
 
     def _forget(self, number: int) -> None:
         self._connection.send(protocol.encode(FORGET, protocol.U32.pack(number)))

@@ -179,8 +179,8 @@ class Pool:
     def _send_segment(self, worker: _Handle, number: int) -> None:
         fd, size = self._fds[number]
         try:
-            worker.connection.send_fd(
-                protocol.encode(protocol.SEGMENT, protocol.SEGMENT_BODY.pack(number, 0, size)), fd)
+            worker.connection.send_fds(
+                protocol.encode(protocol.SEGMENT, protocol.SEGMENT_BODY.pack(number, 0, size)), [fd])
         except protocol.Disconnected:
             raise worker.died() from None
 
@@ -229,6 +229,12 @@ class Pool:
             return self._order[0].position
         return self._stream.position if self._error is None else self._error_at
 
+    def restart(self) -> None:
+        """Has the next :meth:`seek` ask the daemon, whatever was to come."""
+        self._give_up()
+        self._error = None
+        self._stream.restart()
+
     def seek(self, position: int) -> None:
         """Makes ``position`` what comes next; what is under way is given up if it is not that."""
         if not self._workers:
@@ -240,6 +246,10 @@ class Pool:
         for worker in self._workers:
             worker.send(protocol.encode(_worker.CANCEL, protocol.U64.pack(self._tasks)))
         self._stream.seek(position)
+
+    def start(self) -> None:
+        """Hands out what there is to be done, before the first :meth:`next`."""
+        self._turn(0)
 
     def _give_up(self) -> None:
         """Takes back what is under way; it will not be yielded."""

@@ -9,21 +9,42 @@
 
 from __future__ import annotations
 
+import operator
 import os
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+import stat
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from . import _daemon
+from . import _daemon, _launcher
 from ._arguments import settings, whole_number
-from ._loader import Loader
+from ._loader import Feed, Loader
 from ._progress import Progress
 from ._stream import Taken, column
-from .errors import ConfigError, DatasetNotFoundError
+from ._view import patiently
+from .errors import ConfigError, DatasetNotFoundError, MismatchError, SampleError
 from .transforms import describe
 
 __all__ = ["Batch", "DataLoader", "Folder"]
 
+#: Seconds for which a dataset looks whether its directory is there.
+_LOOK = 2.0
 #: Paths that one call brings.
 _PAGE = 10_000
+#: What a dataset tells, and is not told.
+_TOLD = ("root", "extensions", "samples", "imgs", "targets", "classes", "class_to_idx")
+
+
+class Fixed(list):
+    """A list that cannot be changed, because nothing would come of it."""
+
+    def _refuse(self, *_: Any, **__: Any) -> None:
+        raise TypeError("this list says what is in the dataset's directory, and changing it would change nothing: use torch.utils.data.Subset "
+                        "for some of the samples, target_transform for other labels, or list(...) for a copy")
+
+    append = extend = insert = remove = pop = clear = sort = reverse = _refuse
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse  # type: ignore[assignment]
+
+    def __reduce__(self) -> Any:
+        return list, (list(self),)
 
 
 class Folder:
@@ -31,7 +52,8 @@ class Folder:
 
     Sample IDs count through the classes in the order of their names, and through
     the files of a class in the order of their paths: torchvision's numbering.
-    Nothing is read before it is asked for; the daemon scans the directory once for all ranks.
+    Nothing is read before it is asked for; the daemon scans the directory once for all ranks. An object that has told its
+    length, classes or files stands for that version of the dataset: once it changed, a loader of the object raises.
 
     Args:
         root: the directory.
@@ -46,9 +68,22 @@ class Folder:
     kind = "folder"
 
     def __init__(self, root: Union[str, "os.PathLike[str]"], extensions: Optional[Sequence[str]] = None):
-        self.root = os.fspath(root)
-        self._path = os.path.abspath(os.path.expanduser(self.root))
-        if not os.path.isdir(self._path):
+        self.root = os.fsdecode(root)
+        if not self.root:
+            raise DatasetNotFoundError("root='': an empty path names no directory; give '.' for the current one")
+        path = os.path.expanduser(self.root)
+        if not os.path.isabs(path):
+            try:
+                path = os.path.join(os.getcwd(), path)
+            except FileNotFoundError:
+                raise DatasetNotFoundError(f"{self.root}: a relative path, and the current directory was deleted; give an absolute one") from None
+        # What ".." leads to behind a symbolic link is for the system to say.
+        self._path = os.path.realpath(path) if ".." in path.split(os.sep) else os.path.abspath(path)
+        try:
+            known = patiently(self._path, lambda: os.path.isdir(self._path), timeout=_LOOK)
+        except OSError:  # the file system does not answer: a loader waits for it as long as it is to, and says so
+            known = True
+        if not known:
             raise DatasetNotFoundError(f"{self.root}: there is no such directory")
         if isinstance(extensions, str):
             extensions = [extensions]
@@ -57,27 +92,47 @@ class Folder:
         self.extensions = None if extensions is None else tuple(extensions)
         self._facts: Optional[Dict[str, Any]] = None
         self._pages: Dict[int, List[Tuple[str, int]]] = {}
+        self._made = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _TOLD and "_made" in self.__dict__:
+            raise ConfigError(f"{name} cannot be set, because the daemon lists the directory: use torch.utils.data.Subset for some of the samples, "
+                              f"target_transform for other labels, or a {type(self).__name__} of another directory")
+        super().__setattr__(name, value)
 
     def describe(self) -> Dict[str, Any]:
         """The dataset as requests name it: ``kind``, ``path``, ``extensions``."""
         extensions = None if self.extensions is None else list(self.extensions)
         return {"kind": self.kind, "path": self._path, "extensions": extensions}
 
-    def _call(self, method: str, **more: Any) -> Any:
-        params = {**self.describe(), **settings({}, None), **more}
-        return _daemon.call(method, params, Progress())
+    def _call(self, *calls: Tuple[str, Dict[str, Any]]) -> Iterator[Any]:
+        named = {**self.describe(), **settings({}, None)}
+        return _daemon.call([(method, {**named, **more}) for method, more in calls], Progress())
+
+    def told(self, opened: Dict[str, Any]) -> None:
+        """Takes from OPENED what a call would bring."""
+        if self._facts is None and "class_sizes" in opened:
+            self._facts = {key: opened[key] for key in ("samples", "classes", "bytes", "fingerprint", "class_sizes")}
+
+    def check_version(self, fingerprint: str) -> None:
+        """Raises MismatchError if what this object has told of the dataset is not of that version of it."""
+        mine = None if self._facts is None else self._facts["fingerprint"]
+        if mine not in (None, fingerprint):
+            raise MismatchError(
+                f"{self._path}: the dataset changed after this object had told its length, classes or files: make a new {type(self).__name__}",
+                {"key": "fingerprint", "mine": mine, "theirs": fingerprint})
 
     @property
     def facts(self) -> Dict[str, Any]:
         """What the daemon knows: ``samples``, ``classes``, ``bytes``, ``fingerprint``, ``class_sizes``."""
         if self._facts is None:
-            self._facts = self._call("dataset")
+            self._facts, = self._call(("dataset", {}))
         return self._facts
 
     @property
     def classes(self) -> List[str]:
         """The classes' names, sorted."""
-        return list(self.facts["classes"])
+        return Fixed(self.facts["classes"])
 
     @property
     def class_to_idx(self) -> Dict[str, int]:
@@ -87,24 +142,29 @@ class Folder:
     @property
     def targets(self) -> List[int]:
         """The class number of every sample, by ID."""
-        return [label for label, size in enumerate(self.facts["class_sizes"]) for _ in range(size)]
+        return Fixed(label for label, size in enumerate(self.facts["class_sizes"]) for _ in range(size))
 
     @property
     def samples(self) -> List[Tuple[str, int]]:
         """(path, class number) of every sample, by ID. One call per 10,000 samples, then kept."""
-        pages = (self._page(i) for i in range((len(self) + _PAGE - 1) // _PAGE))
-        return [sample for page in pages for sample in page]
+        self._fetch(range((len(self) + _PAGE - 1) // _PAGE))
+        return Fixed(sample for number in sorted(self._pages) for sample in self._pages[number])
 
     imgs = samples
 
     def _page(self, number: int) -> List[Tuple[str, int]]:
-        page = self._pages.get(number)
-        if page is None:
-            begin = number * _PAGE
-            got = self._call("samples", **{"from": begin, "to": min(begin + _PAGE, len(self))})
-            page = [(os.path.join(self.root, path), label) for path, label in got]
-            self._pages[number] = page
-        return page
+        self._fetch([number])
+        return self._pages[number]
+
+    def _fetch(self, numbers: Iterable[int]) -> None:
+        missing = [n for n in numbers if n not in self._pages]
+        if not missing:
+            return
+        calls = [("samples", {"from": n * _PAGE, "to": min((n + 1) * _PAGE, len(self))}) for n in missing]
+        pages = self._call(("dataset", {}), *calls)
+        self.check_version(next(pages)["fingerprint"])
+        for number, got in zip(missing, pages):
+            self._pages[number] = [(os.path.join(self.root, path), label) for path, label in got]
 
     def __len__(self) -> int:
         """The number of samples, F."""
@@ -112,7 +172,7 @@ class Folder:
 
     def sample(self, index: int) -> Tuple[str, int]:
         """(path, class number) of one sample."""
-        count = len(self)
+        index, count = operator.index(index), len(self)
         if not -count <= index < count:
             raise IndexError(f"sample {index} of {count}")
         index %= count
@@ -121,7 +181,9 @@ class Folder:
     def __getitem__(self, index: int) -> Tuple[Any, int]:
         """(bytes, class number) of one sample, read from its file, past the daemon and its caches."""
         path, label = self.sample(index)
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:  # a FIFO must not keep us
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise SampleError(f"sample {index} ({path}): it is not a regular file", {"sample": operator.index(index), "path": path})
             return file.read(), label
 
     def __getstate__(self) -> Dict[str, Any]:
@@ -184,7 +246,8 @@ class DataLoader(Loader):
         transforms: a list of :mod:`hdmlp.transforms`, which the daemon carries out; None: samples stay as they are.
         timeout: seconds to wait for a batch before :class:`~hdmlp.errors.StallTimeout`; 0: for ever.
         name: the loader's name, the same on all ranks; by default its number in the process.
-        verify: check at the end of each epoch that all ranks together got every sample.
+        verify: check at the end of each epoch that all ranks together got every sample, and of every sample that its bytes are those of
+            its file: each node reads each sample that it delivers from the source once (:class:`AuditError`).
         config_file: a TOML file of configuration keys.
         **keys: configuration keys, such as ``memory="10GB"``; ``hdmlp config`` lists them.
 
@@ -204,14 +267,14 @@ class DataLoader(Loader):
         self._collate = collate_fn
         self.batch_size = whole_number("batch_size", batch_size, 1)
         super().__init__(dataset, local_batch=self.batch_size, shuffle=shuffle, epochs=epochs, seed=seed,
-                         rank=rank, world_size=world_size, tail="drop" if drop_last else "pad",
+                         place=_launcher.find(rank, world_size), tail="drop" if drop_last else "pad",
                          drop_last=drop_last, timeout=timeout, name=name, verify=verify,
                          config_file=config_file, keys=keys, transforms=described(transforms))
         if self.output is not None:
             self.output.array(None, 0)  # says whether numpy can have it
 
-    def _make(self, taken: Taken) -> Any:
-        output = self._stream.output
+    def _make(self, feed: Feed, taken: Taken) -> Any:
+        output = feed.stream.output
         if output is not None:
             taken = taken._replace(content=output.array(taken.content, taken.n))
         if self._collate is not None:

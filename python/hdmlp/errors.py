@@ -6,7 +6,8 @@ a closer word (``ValueError``, ``FileNotFoundError``, ``PermissionError``,
 loaders catches what it caught before.
 
 A script that does not catch one ends with exit status 1, as Python has it, but with 2 where the
-input is wrong: :class:`ConfigError`, :class:`DatasetError` and :class:`MismatchError`.
+input is wrong: :class:`ConfigError`, :class:`DatasetError`, :class:`MismatchError`, :class:`BusyError` and
+:class:`VersionError`.
 """
 
 from __future__ import annotations
@@ -38,12 +39,16 @@ class HDMLPError(RuntimeError):
         self.details = dict(details or {})
 
 
-class _WrongInput(HDMLPError, ValueError):
+class _Refused(HDMLPError):
     """What the user has to change: exit status 2, if nobody catches it."""
 
     def __init__(self, message: str = "", details: Optional[Dict[str, Any]] = None):
         super().__init__(message, details)
         _watch_for_uncaught()
+
+
+class _WrongInput(_Refused, ValueError):
+    """A wrong value."""
 
 
 def _watch_for_uncaught() -> None:
@@ -58,7 +63,7 @@ def _watch_for_uncaught() -> None:
 
     def excepthook(kind, error, traceback):
         before(kind, error, traceback)
-        if isinstance(error, _WrongInput) and sys.excepthook is excepthook and not sys.flags.interactive and not hasattr(sys, "ps1"):
+        if isinstance(error, _Refused) and sys.excepthook is excepthook and not sys.flags.interactive and not hasattr(sys, "ps1"):
             raise SystemExit(2)
 
     excepthook.of_hdmlp = True
@@ -149,7 +154,7 @@ class LimitError(HDMLPError):
         return self.details.get("limit")
 
 
-class BusyError(HDMLPError):
+class BusyError(_Refused):
     """Another process already is this rank of this job."""
 
     kind = "busy"
@@ -164,10 +169,22 @@ class PermissionError_(HDMLPError, PermissionError):
         return str(self.args[0]) if self.args else ""
 
 
-class VersionError(HDMLPError):
-    """Package and daemon are of versions that do not understand each other."""
+class VersionError(_Refused):
+    """Package and daemon are not of the same version.
+
+    Attributes:
+        daemon, process: the two versions, where they speak the same protocol.
+    """
 
     kind = "version"
+
+    @property
+    def daemon(self) -> Any:
+        return self.details.get("daemon")
+
+    @property
+    def process(self) -> Any:
+        return self.details.get("process")
 
 
 class ProtocolError(HDMLPError):
@@ -181,7 +198,12 @@ class InternalError(HDMLPError):
 
 
 class AuditError(HDMLPError):
-    """The samples delivered are not the samples due (``verify=True``)."""
+    """The samples delivered are not the samples due, or their bytes are not those of the source (``verify=True``).
+
+    ``details`` has ``sample`` and ``path`` if it is about the bytes of one sample.
+    """
+
+    kind = "audit"
 
 
 class DaemonDied(HDMLPError):
@@ -217,7 +239,7 @@ class EndError(HDMLPError):
 _KINDS = {
     cls.kind: cls
     for cls in (ConfigError, DatasetError, SampleError, MismatchError, LimitError, BusyError,
-                PermissionError_, VersionError, ProtocolError, InternalError)
+                PermissionError_, VersionError, ProtocolError, InternalError, AuditError)
 }
 
 

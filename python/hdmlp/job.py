@@ -13,7 +13,7 @@ import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from ._arguments import whole_number
-from ._loader import Loader
+from ._loader import Feed, Loader
 from ._output import Output
 from ._stream import Taken, column
 from .data import Folder, described
@@ -25,7 +25,7 @@ __all__ = ["Job"]
 class _JobLoader(Loader):
     """Yields what the stream gave."""
 
-    def _make(self, taken: Taken) -> Taken:
+    def _make(self, feed: Feed, taken: Taken) -> Taken:
         return taken
 
 

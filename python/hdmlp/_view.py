@@ -1,0 +1,150 @@
+"""What this process sees of a dataset: descriptors that the daemon reads below.
+
+The daemon may run in another container than this process, where other files lie at the same path. So the
+process opens the dataset's root, and its own ``/``, which absolute symbolic links start from, and passes both.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+import threading
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from . import _protocol as protocol
+from .errors import DatasetError, DatasetNotFoundError, LimitError, PermissionError_
+
+log = logging.getLogger("hdmlp")
+
+#: Seconds that a file system may take to open the root, unless ``source_timeout`` says otherwise; and after how many the log says so.
+_TIMEOUT, _PATIENCE = 60.0, 10.0
+
+_UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
+
+#: What to do about the reasons for which a directory cannot be opened.
+_REASONS = {
+    errno.ENOENT: ("there is no such directory", "check the path, and that its file system is mounted on this node"),
+    errno.ENOTDIR: ("it is not a directory", "give the directory that holds one sub-directory per class"),
+    errno.EACCES: ("the directory can not be read", "give this user the permission to read and to enter it (chmod a+rx)"),
+    errno.EPERM: ("the directory can not be read", "give this user the permission to read and to enter it (chmod a+rx)"),
+    errno.ELOOP: ("the directory can not be read", "check the symbolic links on its path"),
+}
+
+
+class View:
+    """The dataset's root and ``/``, opened by this process.
+
+    Args:
+        path: the dataset's root, absolute.
+        timeout: seconds after which the file system is taken not to answer; None: 60.
+
+    Attributes:
+        fds: the two descriptors; the view owns them.
+
+    Raises:
+        DatasetNotFoundError, PermissionError_, DatasetError: the root cannot be opened; names it and what to do.
+        LimitError: too many files are open.
+    """
+
+    def __init__(self, path: str, timeout: Optional[float] = None):
+        self.fds: Tuple[int, ...] = ()
+        try:
+            root = patiently(path, lambda: os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), os.close, timeout)
+        except OSError as error:
+            raise _failure(path, error) from None
+        self.fds = (root,)
+        try:
+            self.fds = (root, os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+        except OSError as error:
+            self.close()
+            raise _failure("/", error) from None
+
+    def close(self) -> None:
+        """Closes the descriptors. Idempotent."""
+        fds, self.fds = self.fds, ()
+        for fd in fds:
+            os.close(fd)
+
+    def __enter__(self) -> "View":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+def seconds(source_timeout: Any) -> Optional[float]:
+    """``source_timeout`` as a configuration has it, in seconds; None where it is not given, or wrong, which the daemon says."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|)\s*", str(source_timeout))
+    return float(found[1]) * _UNITS[found[2]] or None if found else None
+
+
+def patiently(path: str, call: Callable[[], Any], undo: Callable[[Any], Any] = lambda _: None, timeout: Optional[float] = None) -> Any:
+    """What ``call`` returns, which may hang in the kernel where the file system of ``path`` does not answer.
+
+    Args:
+        undo: called with what ``call`` returns too late.
+        timeout: seconds; None: 60.
+
+    Raises:
+        OSError: what ``call`` raises; ETIMEDOUT if the time is up.
+    """
+    timeout = timeout or _TIMEOUT
+    done, lock, results, late = threading.Event(), threading.Lock(), [], []  # type: Any, Any, List[Any], List[bool]
+
+    def run() -> None:
+        try:
+            result = (call(), None)
+        except BaseException as error:
+            result = (None, error)
+        with lock:
+            results.append(result)
+            if late and result[1] is None:
+                undo(result[0])
+        done.set()
+
+    # A thread of its own, because a system call that hangs cannot be interrupted, by Ctrl-C neither.
+    try:
+        threading.Thread(target=run, name="hdmlp-open", daemon=True).start()
+    except RuntimeError:  # RLIMIT_NPROC
+        return call()
+    try:
+        if not done.wait(min(_PATIENCE, timeout)):
+            if timeout > _PATIENCE:
+                log.warning("%s has not answered for %.0f s; see whether its file system still answers", path, _PATIENCE)
+            done.wait(timeout - min(_PATIENCE, timeout))
+    finally:
+        with lock:
+            if not results:
+                late.append(True)
+    if not results:
+        raise OSError(errno.ETIMEDOUT, f"it has not answered for {timeout:g} s (source_timeout)")
+    value, error = results[0]
+    if error is not None:
+        raise error
+    return value
+
+
+def _failure(path: str, error: OSError) -> Exception:
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return LimitError(f"dataset {path}: {error.strerror}: raise RLIMIT_NOFILE (ulimit -n)")
+    reason, hint = _REASONS.get(error.errno or 0, ("the source did not answer", "see whether what the path lies on still answers"))
+    text = f"dataset {path}: {reason}: {hint} ({error.strerror})"
+    kind = {errno.ENOENT: DatasetNotFoundError, errno.ENOTDIR: DatasetNotFoundError,
+            errno.EACCES: PermissionError_, errno.EPERM: PermissionError_}.get(error.errno or 0, DatasetError)
+    return kind(text, {"path": path})
+
+
+def answer(connection: protocol.Connection, path: Optional[str]) -> None:
+    """Answers a RENEW: opens the dataset at ``path`` again."""
+    reply: Dict[str, Any] = {"view": False, "error": "the process has no dataset"}
+    if path is not None:
+        try:
+            with View(path) as view:
+                reply = {"view": True, "error": ""}
+                connection.send_fds(protocol.encode_json(protocol.VIEW, reply), view.fds)
+                return
+        except Exception as error:  # whatever it is, the daemon is told
+            reply = {"view": False, "error": str(error)}
+    connection.send(protocol.encode_json(protocol.VIEW, reply))

@@ -1,0 +1,20 @@
+"""Datasets and loaders for torch.
+
+    import hdmlp.torch as ht
+    dataset = ht.ImageFolder("/data/imagenet/train", transform=transform)
+    loader = ht.DataLoader(dataset, batch_size=256, shuffle=True, epochs=90, seed=42)
+    for epoch in range(90):
+        for images, labels in loader:
+            ...
+
+With several ranks ``shard=True``, or torch's ``DistributedSampler``, has them share each epoch; rank and world size come from the launcher.
+Without a transform a batch is a list of the samples' bytes, read-only and where they lie in shared memory, and a tensor of labels:
+``PIL.Image.open(io.BytesIO(x))`` decodes one, ``bytes(x)`` copies one.
+"""
+
+from ._batch import stack_into
+from ._folder import ImageFolder, pil_loader
+from ._loader import DataLoader
+from ._thesis import HDMLPDataLoader, HDMLPImageFolder
+
+__all__ = ["DataLoader", "HDMLPDataLoader", "HDMLPImageFolder", "ImageFolder", "pil_loader", "stack_into"]

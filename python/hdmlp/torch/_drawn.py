@@ -1,0 +1,190 @@
+"""The batches of indices that torch's loader would draw from its sampler, an epoch at a time; and what it takes to draw them again."""
+
+from __future__ import annotations
+
+import array
+import base64
+import hashlib
+import random
+import sys
+from typing import Any, Dict, Iterator, List, Optional
+
+import torch
+from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
+
+from ..errors import MismatchError
+
+
+class Generators:
+    """The states of the generators that samplers draw from: Python's, torch's and numpy's global ones, and those of loader and sampler.
+
+    Args:
+        sampler: torch's index sampler.
+        generator: the loader's; None: it has none.
+    """
+
+    def __init__(self, sampler: Any, generator: Optional[torch.Generator]):
+        found = [generator, *(getattr(part, "generator", None) for _, part in _parts(sampler))]
+        self._own = list({id(g): g for g in found if isinstance(g, torch.Generator)}.values())
+
+    def state(self) -> Dict[str, Any]:
+        """The states now, JSON-compatible."""
+        version, words, gauss = random.getstate()
+        state: Dict[str, Any] = {"python": [version, _text(array.array("I", words).tobytes()), gauss],
+                                 "torch": _text(torch.get_rng_state().numpy().tobytes())}
+        numpy = sys.modules.get("numpy")
+        if numpy is not None:
+            name, keys, *rest = numpy.random.get_state()
+            state["numpy"] = [name, _text(keys.tobytes()), *rest]
+        state["own"] = [_text(g.get_state().numpy().tobytes()) for g in self._own]
+        return state
+
+    def set(self, state: Dict[str, Any], own: bool = True) -> None:
+        """Sets the generators as :meth:`state` found them; those of loader and sampler only if ``own``."""
+        version, words, gauss = state["python"]
+        random.setstate((version, tuple(array.array("I", base64.b64decode(words))), gauss))
+        torch.set_rng_state(_tensor(state["torch"]))
+        numpy = sys.modules.get("numpy")
+        if numpy is not None and "numpy" in state:
+            name, keys, *rest = state["numpy"]
+            numpy.random.set_state((name, numpy.frombuffer(base64.b64decode(keys), numpy.uint32), *rest))
+        for generator, value in zip(self._own, state["own"] if own else ()):
+            generator.set_state(_tensor(value))
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _tensor(text: str) -> torch.Tensor:
+    return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)
+
+
+class Drawn:
+    """One epoch of a sampler, iterated once.
+
+    Args:
+        sampler: yields what a batch consists of: torch's index sampler.
+        generator: the loader's own; None: it has none.
+        state: of an epoch that was begun before, to draw it again; None: a new one.
+        base_seed: what it is; None: drawn.
+
+    Attributes:
+        base_seed: what torch's loader draws at the start of each epoch, for the random numbers of its workers.
+        step: batches that were drawn.
+        skipped: those of them that the state had left behind.
+
+    Raises:
+        MismatchError: the sampler yields other indices from the same state.
+    """
+
+    def __init__(self, sampler: Any, generator: Optional[torch.Generator], state: Optional[Dict[str, Any]] = None,
+                 base_seed: Optional[int] = None):
+        generators = Generators(sampler, generator)
+        now = generators.state()
+        self._before = now if state is None else state["generators"]
+        self._sampler_before = _state_of(sampler) if state is None else state["sampler"]
+        self._sums: List[bytes] = []  # of the first batches, how many of them were drawn
+        self._hash = hashlib.blake2b(digest_size=8)
+        self.step = 0
+        self.skipped: List[Any] = []
+        if state is not None:
+            generators.set(self._before)
+            _set_state(sampler, self._sampler_before)
+        self._batches: Iterator[Any] = iter(sampler)
+        self._drew = base_seed is None if state is None else state["drew"]
+        if self._drew:
+            base_seed = int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
+        self.base_seed = base_seed
+        if state is not None:
+            self._skip(state)
+            generators.set(now, own=False)  # those are the program's
+        self._begun = self._hash.copy(), self.step
+
+    def __iter__(self) -> "Drawn":
+        return self
+
+    def __next__(self) -> Any:
+        indices = next(self._batches)
+        self._hash.update(_bytes(indices))
+        self._sums.append(self._hash.digest())
+        self.step += 1
+        return indices
+
+    def again(self, batches: List[Any]) -> None:
+        """Yields once more what it has yielded since it was made."""
+        self._hash, self.step = self._begun[0].copy(), self._begun[1]
+        del self._sums[self.step:]
+        self._batches = iter(batches)
+
+    def _skip(self, state: Dict[str, Any]) -> None:
+        for step in range(state["step"]):
+            try:
+                self.skipped.append(next(self))
+            except StopIteration:
+                raise MismatchError(f"the sampler ends after {step} batches, but had more than {state['step']} when the state was saved",
+                                    {"key": "sampler", "mine": step, "theirs": state["step"]}) from None
+        if state["step"] and self._sums[-1].hex() != state["drawn"]:
+            raise MismatchError(f"the sampler yields other indices than when the state was saved, within the first {state['step']} batches: "
+                                "its order must follow from torch's, Python's or numpy's generators, or from its state_dict",
+                                {"key": "sampler", "mine": self._sums[-1].hex(), "theirs": state["drawn"]})
+
+    def state(self, step: int) -> Dict[str, Any]:
+        """What draws the rest of this epoch again from a step on, one that was drawn; JSON-compatible."""
+        return {"generators": self._before, "sampler": self._sampler_before, "base_seed": self.base_seed, "drew": self._drew, "step": step, "drawn": self._sums[step - 1].hex() if step else ""}
+
+
+#: Samplers of torch's that yield the same again from the same generators.
+_REPEATABLE = (RandomSampler, WeightedRandomSampler, SubsetRandomSampler, SequentialSampler, DistributedSampler)
+
+
+def repeatable(sampler: Any) -> bool:
+    """True of torch's own samplers: what they yield follows from the generators, and can be had ahead."""
+    inner = sampler.sampler if type(sampler) is BatchSampler else sampler
+    return type(inner) in _REPEATABLE and not any("__iter__" in vars(s) for s in (sampler, inner))
+
+
+def ahead(sampler: Any, generator: Optional[torch.Generator], state: Optional[Dict[str, Any]], base_seed: Optional[int]) -> List[Any]:
+    """All batches that :class:`Drawn` will yield, those that it skips as well; the generators stay where they are."""
+    generators = Generators(sampler, generator)
+    now = generators.state()
+    try:
+        drawn = Drawn(sampler, generator, state, base_seed)
+        return drawn.skipped + list(drawn)
+    finally:
+        generators.set(now)
+
+
+def _bytes(indices: Any) -> bytes:
+    try:
+        return array.array("q", indices).tobytes()
+    except (TypeError, OverflowError):  # no list of numbers
+        return repr(indices).encode()
+
+
+def _state_of(sampler: Any) -> Dict[str, Any]:
+    """What of a sampler itself decides on its order: its epoch, or its own state."""
+    state: Dict[str, Any] = {}
+    for key, s in _parts(sampler):
+        if callable(getattr(s, "state_dict", None)) and callable(getattr(s, "load_state_dict", None)):
+            state[key] = {"state": s.state_dict()}
+        elif callable(getattr(s, "set_epoch", None)) and isinstance(getattr(s, "epoch", None), int):
+            state[key] = {"epoch": s.epoch}
+    return state
+
+
+def _set_state(sampler: Any, state: Dict[str, Any]) -> None:
+    for key, s in _parts(sampler):
+        if "state" in state.get(key, {}):
+            s.load_state_dict(state[key]["state"])
+        elif "epoch" in state.get(key, {}):
+            s.set_epoch(state[key]["epoch"])
+
+
+def _parts(sampler: Any) -> Iterator[Any]:
+    """A sampler, and those within it: a batch sampler's."""
+    for depth in range(4):
+        if sampler is None:
+            return
+        yield str(depth), sampler
+        sampler = getattr(sampler, "sampler", None) or getattr(sampler, "batch_sampler", None)

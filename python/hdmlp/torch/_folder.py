@@ -1,0 +1,132 @@
+"""A folder of images as torchvision's ImageFolder has it, and what of its transforms the daemon carries out."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+from typing import Any, Callable, Optional, Sequence, Tuple, Union
+
+import torch.utils.data
+
+from .._recipe import Composed
+from .._torchvision import Split, in_python, split
+from ..data import Folder
+from ..errors import ConfigError
+
+log = logging.getLogger("hdmlp")
+
+
+def pil_loader(data: Union[bytes, memoryview]) -> Any:
+    """Decodes an image's bytes to an RGB ``PIL.Image``, as torchvision's loader does for its file."""
+    from PIL import Image
+    return Image.open(io.BytesIO(data)).convert("RGB")
+
+
+def _torchvision_loads(loader: Callable) -> bool:
+    """True of the loaders that torchvision's ImageFolder has."""
+    folder = sys.modules.get("torchvision.datasets.folder")
+    return folder is not None and loader in (folder.default_loader, folder.pil_loader)
+
+
+def as_transform(transform: Any, transforms: Any) -> Optional[Callable]:
+    """One callable of the two spellings; a list is applied one after the other."""
+    if transform is not None and transforms is not None:
+        raise ConfigError("transform and transforms are the same: give one of them")
+    given = transform if transform is not None else transforms
+    if isinstance(given, (list, tuple)):
+        for i, t in enumerate(given):
+            if not callable(t) and not isinstance(t, (list, tuple)):
+                raise ConfigError(f"transform[{i}]={t!r}: must be callable")
+        given = Composed(given) if given else None
+    if given is not None and not callable(given):
+        raise ConfigError(f"transform={given!r}: must be callable")
+    return given
+
+
+def offload(loader: Any, transform: Any, wanted: bool = True, say: bool = True) -> Split:
+    """What of a transform the daemon carries out, and what is left, which is said.
+
+    Raises:
+        ConfigError: what is left has transforms of ours, which only the daemon can carry out.
+    """
+    given = getattr(transform, "steps", transform)
+    try:
+        if not wanted:
+            return in_python(given, "as offload=False wants it")
+        if loader is not pil_loader:
+            return in_python(given, "behind a loader of yours")
+        found = split(given)
+    except TypeError as error:
+        raise ConfigError(f"transform: {error}") from None
+    if not say:
+        return found
+    if found.described and found.rest:
+        log.warning("%s: in Python, after what HDMLP does: %s", ", ".join(map(_short, found.rest)), found.why)
+    elif found.rest and found.why:
+        log.warning("the transforms run in Python: %s: %s", _short(found.rest[0]), found.why)
+    return found
+
+
+def _short(value: Any) -> str:
+    text = getattr(value, "__name__", None) or repr(value)
+    return type(value).__name__ if len(text) > 60 or " object at 0x" in text else text
+
+
+class ImageFolder(Folder, torch.utils.data.Dataset):
+    """torchvision's ``ImageFolder``: a directory with one sub-directory per class.
+
+    Args:
+        root: the directory.
+        transform: from what ``loader`` made to what the model gets: a list (or Compose) of :mod:`hdmlp.transforms`, of
+            torchvision's, or of any callables. The daemon carries out those that it knows, from the first on; the rest runs in Python.
+        target_transform: applied to the class number.
+        loader: from a sample's bytes, a read-only memoryview, to an object; None: :func:`pil_loader`.
+            (torchvision's takes a path; its own ``default_loader`` and ``pil_loader`` are :func:`pil_loader` here.)
+        extensions: suffixes of the files that are samples; None: torchvision's image suffixes.
+        transforms: another name of ``transform``.
+        is_valid_file: not supported; the daemon lists the files.
+
+    Attributes:
+        classes: the classes' names, sorted.
+        class_to_idx: from a class's name to its number.
+        targets: the class number of every sample, by ID.
+        samples, imgs: (path, class number) of every sample, by ID.
+
+    ``dataset[i]`` reads the file itself: for a look at a sample, not for training.
+
+    Raises:
+        DatasetNotFoundError: ``root`` is not a directory.
+        ConfigError: a wrong argument.
+    """
+
+    def __init__(self, root: str, transform: Any = None, target_transform: Optional[Callable] = None,
+                 loader: Optional[Callable[[memoryview], Any]] = None,
+                 is_valid_file: Optional[Callable[[str], bool]] = None,
+                 extensions: Optional[Sequence[str]] = None, transforms: Any = None):
+        if is_valid_file is not None:
+            raise ConfigError("is_valid_file is not supported: use extensions=, the daemon lists the files")
+        for name in ("find_classes", "make_dataset"):
+            if hasattr(self, name):
+                raise ConfigError(f"{type(self).__name__} has a {name} of its own, and HDMLP's daemon lists the files: use torchvision's ImageFolder, "
+                                  "which hdmlp.torch.DataLoader takes as well, or torch.utils.data.Subset and target_transform")
+        super().__init__(root, extensions)
+        self.transform = as_transform(transform, transforms)
+        self.target_transform = target_transform
+        self.loader = pil_loader if loader is None or _torchvision_loads(loader) else loader
+        self._custom = loader is not None
+
+    @property
+    def raw(self) -> bool:
+        """True if there is nothing to make of the bytes: no transform, no loader of the user's."""
+        return self.transform is None and self.target_transform is None and not self._custom and self.loader is pil_loader
+
+    def __getitem__(self, index: int) -> Tuple[Any, Any]:
+        """(object, label) of one sample, decoded and transformed."""
+        data, label = super().__getitem__(index)
+        value = self.loader(data)
+        if self.transform is not None:
+            value = self.transform(value)
+        if self.target_transform is not None:
+            label = self.target_transform(label)
+        return value, label

@@ -1,0 +1,128 @@
+"""Epochs that a sampler draws, served by the daemon: it is told the order of each when it begins."""
+
+from __future__ import annotations
+
+import array
+import operator
+import os
+import weakref
+from typing import Any, Dict, Optional, Sequence, Tuple
+
+from .. import _daemon, _memory
+from .._loader import Feed
+from .._stream import Stream, Taken
+from ._served import Served
+
+
+class Order:
+    """The batches of one epoch.
+
+    Args:
+        batches: lists of indices.
+        subset: what the indices are places in; None: samples.
+        samples: of the dataset.
+        epoch: its number, for messages.
+
+    Attributes:
+        sizes: of the batches, u32.
+        ids: their samples, i32.
+        repeats: some sample comes twice.
+
+    Raises:
+        IndexError: an index lies outside the dataset.
+    """
+
+    def __init__(self, batches: Sequence[Sequence[Any]], subset: Optional[Sequence[int]], samples: int, epoch: int):
+        self.sizes = array.array("I", map(len, batches))
+        count = samples if subset is None else len(subset)
+        self.ids = array.array("i")
+        for step, batch in enumerate(batches):
+            for index in batch:
+                place = operator.index(index)
+                if not -count <= place < count:
+                    raise IndexError(f"the sampler yields index {place} in batch {step} of epoch {epoch}; the dataset has {count} samples")
+                place %= count
+                self.ids.append(place if subset is None else subset[place])
+        self.repeats = len(set(self.ids)) != len(self.ids)
+
+
+class Given(Served):
+    """The jobs of one loader whose orders are given, each opened as one rank. It yields nothing itself: :meth:`feed` says where an epoch's batches come from.
+
+    Args: those of :class:`Served`.
+    """
+
+    def __init__(self, *args: Any, **job: Any):
+        self._orders: Dict[int, Tuple[int, Order]] = {}  # by the feed's number: its epoch, and that one's order
+        super().__init__(*args, opens=False, shuffle="given", scheme="strided", tail="pad", **job)
+
+    def _open_stream(self, client: _daemon.Client, request: Dict[str, Any], fds: Sequence[int] = ()) -> Tuple[Stream, Any]:
+        epoch, order = self._orders[self._opening]
+        request["stream"] = {**request["stream"], "epochs": 0, "global_batch": max(order.sizes), "given": {
+            "batches": len(order.sizes), "entries": len(order.ids), "epochs": 1, "first": epoch}}
+        fd = _memory.listed(array.array("i", order.sizes.tobytes()) + order.ids)
+        try:
+            return super()._open_stream(client, request, (fd,))
+        finally:
+            os.close(fd)
+
+    def _connect(self, number: int) -> Tuple[Stream, Any]:
+        self._opening = number
+        return super()._connect(number)
+
+    def feed(self, user: Any, epoch: int, order: Order) -> Feed:
+        """A feed that no other iteration uses, to which the order of the epoch was given."""
+        for number, feed in enumerate(self._feeds):
+            if feed.free:
+                break
+        else:
+            number, feed = len(self._feeds), self._new_feed()
+            self._feeds.append(feed)
+        feed.user = weakref.ref(user)
+        was = self._orders.get(number)
+        self._orders[number] = epoch, order
+        usable = feed.stream is not None and not feed.source.broken and was is not None
+        if usable and was[1].sizes == order.sizes and epoch > was[0]:
+            self._give(feed.stream, epoch, order)
+            feed.source.restart()  # the last epoch's end may still be on its way
+        else:
+            feed.close()
+            feed.ready()
+        return feed
+
+    @staticmethod
+    def _give(stream: Stream, epoch: int, order: Order) -> None:
+        fd = _memory.listed(order.ids)
+        try:
+            stream.give(epoch, len(order.ids), fd)
+        finally:
+            os.close(fd)
+
+    @property
+    def samples(self) -> int:
+        """The number of samples in the dataset."""
+        return len(self.dataset)
+
+    @property
+    def fingerprint(self) -> str:
+        """The dataset's version."""
+        return self.dataset.facts["fingerprint"]
+
+    @property
+    def seed_of_job(self) -> int:
+        """What random numbers of transforms follow from."""
+        return self._spec["seed"]
+
+    @property
+    def opened(self) -> bool:
+        """True if an epoch was served."""
+        return bool(self._feeds)
+
+    @property
+    def draws(self) -> bool:
+        """True if something of what Python makes of samples may draw random numbers."""
+        return self._made.recipe is not None
+
+    def made(self, feed: Feed, taken: Taken) -> Any:
+        """The batch, as the user gets it."""
+        return self._make(feed, taken)

@@ -1,0 +1,580 @@
+"""The loader: ``torch.utils.data.DataLoader``, with the batches of HDMLP's datasets served by the daemon."""
+
+from __future__ import annotations
+
+import array
+import functools
+import inspect
+import logging
+import multiprocessing
+import operator
+import os
+import secrets
+import sys
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+
+import torch
+import torch.utils.data
+from torch.utils.data import DistributedSampler
+
+from .. import _daemon, _launcher
+from .._arguments import KEYS, configuration, settings, whole_number
+from .._output import Output
+from .._reports import Explanation, Report, Stats
+from ..data import Folder, described
+from ..errors import ClosedError, ConfigError
+from ._batch import default_collate, default_convert
+from ._folder import ImageFolder
+from ._given import Given
+from ._local import Encoded, Labelled, Local, encoded_batch
+from ._order import Known, Seeded, Shared, known
+from ._served import Making, Served, making
+
+log = logging.getLogger("hdmlp")
+
+_Torch = torch.utils.data.DataLoader
+_PREFETCH_FACTOR = inspect.signature(_Torch.__init__).parameters["prefetch_factor"].default
+_SHUFFLES = {None: "none", False: "none", True: "torch", "none": "none", "torch": "torch", "feistel": "feistel"}
+
+
+class DataLoader(_Torch):
+    """``torch.utils.data.DataLoader`` for one rank: its arguments, its batches, its order; served by the daemon.
+
+    Args:
+        dataset: an :class:`ImageFolder`.
+        batch_size: samples per batch of this rank.
+        shuffle: False, the default, or ``"none"``: by ID; True or ``"torch"``: with a seed the order of torch's
+            ``DistributedSampler``; ``"feistel"``: another random order, for very large datasets.
+        sampler: a ``DistributedSampler``: its ranks, shuffle, seed, epoch and drop_last count; as in torch, each iteration
+            delivers the epoch that its ``set_epoch`` named last. A ``SequentialSampler``: no shuffling.
+        batch_sampler: not supported beside the one that torch makes of ``sampler`` and ``batch_size``.
+        num_workers: processes for what runs in Python; 0: this process does it. None: as many as there are processors where
+            transforms or a ``collate_fn`` of yours run in Python, else 0. The result does not depend on it: random numbers of transforms come
+            from seed, epoch and sample ID. What the daemon does it does in threads of its own (``transform_threads``).
+        collate_fn: from a list of (object, label) to the batch; None: torch's default, or for raw
+            batches (list of memoryviews, labels).
+        pin_memory: copy tensors to pinned memory, where CUDA is available.
+        drop_last: leave out a last batch that is short. With ``shard=True`` the samples that do not make a whole batch on
+            every rank are left out; otherwise ranks are padded to equal length, as by a ``DistributedSampler``.
+        timeout: seconds to wait for a batch before :class:`~hdmlp.errors.StallTimeout`; 0: for ever.
+        worker_init_fn: called in each worker with its number.
+        multiprocessing_context: ``"fork"``, ``"spawn"``, ``"forkserver"`` or a context; None: the default.
+        generator: not supported with ``shuffle``; give ``seed``.
+        prefetch_factor: batches under way per worker; None: 2.
+        persistent_workers: accepted; workers always persist.
+        pin_memory_device, in_order: torch's defaults only.
+        shard: True: the ranks share each epoch, as with a ``DistributedSampler``; every rank passes the same ``seed``, or none.
+            Otherwise every rank that iterates gets all samples, as in torch. Ranks are those of torch.distributed or of the
+            launcher when the loader's length or its first batch is asked for; a later difference raises.
+        epochs: epochs of the run, for which caches are planned; None: no end. The more is known of the future, the better. Going on
+            after them is possible, and said once.
+        seed: of the order, in [0, 2^64); None with ``shard``: drawn by the daemon, the same on all ranks.
+        rank, world_size: both or neither; which rank this is, with ``shard``, in place of what the launcher says.
+        offload: False: PIL decodes and all transforms run in Python, in this process or in workers, though the daemon knows
+            them; for files that it cannot decode (BMP, TIFF, PPM, GIF).
+        labels: ``"index"``: class numbers, an int64 tensor; ``"name"``: the classes' names, a tuple of texts. What
+            ``target_transform`` is given.
+        name: the loader's name, the same on all ranks; by default its number among the process's loaders.
+        verify: check at the end of each epoch that all ranks together got every sample, and of every sample that its bytes are those of
+            its file: each node reads each sample that it delivers from the source once (:class:`~hdmlp.errors.AuditError`).
+        raw: True: bytes, even if the dataset has a transform; False: decoded, even if it has none;
+            None: bytes if there is nothing to make of them.
+        config_file: a TOML file of configuration keys.
+        **keys: configuration keys, such as ``memory="10GB"``; ``hdmlp config`` lists them.
+
+    Yields:
+        what ``collate_fn`` makes; by default ``[images, labels]``, or ``(samples, labels)`` raw, where
+        samples is a list of n read-only memoryviews and labels an int64 tensor of shape (n,). Where the daemon carries out
+        all transforms, images is a tensor that lies in shared memory, where the daemon wrote it, and labels an int64
+        tensor, or what ``target_transform`` makes of them, collated.
+
+    Raises:
+        HDMLPError: see :mod:`hdmlp.errors`.
+        ValueError, TypeError: what torch raises for arguments that exclude each other.
+    """
+
+    def __init__(self, dataset: Any, batch_size: Optional[int] = 1, shuffle: Union[bool, str, None] = None, sampler: Any = None,
+                 batch_sampler: Any = None, num_workers: Optional[int] = None, collate_fn: Optional[Callable] = None,
+                 pin_memory: bool = False, drop_last: bool = False, timeout: float = 0,
+                 worker_init_fn: Optional[Callable[[int], None]] = None, multiprocessing_context: Any = None,
+                 generator: Optional[torch.Generator] = None, *, prefetch_factor: Optional[int] = None,
+                 persistent_workers: bool = False, pin_memory_device: str = "", in_order: bool = True,
+                 shard: Optional[bool] = None, epochs: Optional[int] = None, seed: Optional[int] = None, rank: Optional[int] = None,
+                 world_size: Optional[int] = None, offload: bool = True, labels: str = "index", name: Optional[str] = None,
+                 verify: bool = False, raw: Optional[bool] = None, config_file: Optional[str] = None, **keys: Any):
+        self._engine: Optional[Served] = None
+        self._closed = self._iterated = False
+        named = [p for p in inspect.signature(DataLoader.__init__).parameters if p != "self" and p not in KEYS]
+        self._keys = configuration(keys, named)
+        if batch_size is not None:
+            batch_size = whole_number("batch_size", batch_size, 1)
+        if shuffle not in _SHUFFLES:
+            raise ConfigError(f"shuffle={shuffle!r}: must be True, False, 'torch', 'feistel' or 'none'")
+        if labels not in ("index", "name"):
+            raise ConfigError(f"labels={labels!r}: must be 'index' or 'name'")
+        if not isinstance(timeout, (int, float)) or not timeout >= 0:
+            raise ConfigError(f"timeout={timeout!r}: must be 0 or more seconds")
+        if pin_memory_device:
+            raise ConfigError(f"pin_memory_device={pin_memory_device!r}: not supported; leave it out: tensors are pinned for the current device")
+        if not in_order:
+            raise ConfigError("in_order=False: HDMLP delivers batches in order; leave it out")
+        if seed is not None and whole_number("seed", seed, 0) >> 64:
+            raise ConfigError(f"seed={seed}: must be below 2^64")
+        self.epochs = None if epochs is None else whole_number("epochs", epochs, 1)
+        self.shard = _shared(shard, rank, world_size, sampler, batch_sampler)
+        self.offload, self.labels, self.raw = bool(offload), labels, None if raw is None else bool(raw)
+        self.name, self.verify, self.config_file = name, bool(verify), config_file
+        for key, value in keys.items():
+            setattr(self, key, value)
+        self._seed = _seed(seed, shuffle, sampler, batch_sampler, generator, self.epochs, self.shard)
+        self._shuffle = _SHUFFLES[shuffle]
+        self._ranks = Ranks(self.shard, rank, world_size)
+        # All ranks count the loaders that they share alike, whatever others some of them have.
+        shared = self.shard or isinstance(sampler, DistributedSampler) and sampler.num_replicas > 1
+        self._number = _launcher.next_ordinal() if shared and name is None else None
+        # The default is what frameworks find that make a loader anew from its attributes.
+        self._collate = None if collate_fn in (None, default_collate, default_convert) else collate_fn
+        self._folder, self._subset = folder_of(dataset)  # which the daemon serves, and which of its samples; None: it serves nothing
+        if self._folder is None:
+            self._check_other(dataset)
+        self._making = None if self._folder is None else self._made_of()
+        workers = self._processes(num_workers)
+        more: Dict[str, Any] = {}
+        if workers or num_workers is not None:  # else torch refuses what says something of processes
+            more = {"prefetch_factor": prefetch_factor, "persistent_workers": bool(persistent_workers), "multiprocessing_context": multiprocessing_context}
+        shuffled = self._shuffle != "none"
+        if isinstance(dataset, torch.utils.data.IterableDataset):
+            pass
+        elif self.shard:
+            sampler, shuffled = Shared(dataset, self._ranks, shuffled, self._seed or 0, bool(drop_last)), False
+        elif self._shuffle == "torch" and self._seed is not None and sampler is None:
+            sampler, shuffled = Seeded(dataset, self._seed), False
+        self._sampler_epoch = getattr(sampler, "epoch", 0)
+        super().__init__(dataset, batch_size, shuffled, sampler, batch_sampler, workers, collate_fn, bool(pin_memory), bool(drop_last),
+                         timeout, worker_init_fn, generator=generator, **{key: value for key, value in more.items() if value is not None})
+        self._order = self._known()
+        if self._order is None and num_workers is None:
+            # Torch's default: how far ahead a sampler is asked depends on it, and so what it draws.
+            self.num_workers, self.prefetch_factor = 0, _PREFETCH_FACTOR
+        if self._order is None and self._folder is not None:
+            log.info("%s: only iterating it tells its order, so that caches are planned for one epoch at a time: give seed= with shuffle=True, or "
+                     "torch's DistributedSampler", _what(self.sampler, self.batch_sampler))
+        if self._order is not None and (not self.shard or rank is not None) and not (self.drop_last and not super().__len__()):
+            self._open()  # else who this is may not be known yet
+        elif self._folder is not None:
+            _daemon.check({**settings(self._keys, config_file), "transforms": described(self._making.transforms)})
+
+    # What it is made of.
+
+    def _made_of(self, say: bool = True) -> Making:
+        """What is made of the samples, as the dataset is now."""
+        return making(self._folder, self.raw, self.labels, self._collate, self.offload, say)
+
+    def _check_other(self, dataset: Any) -> None:
+        """Raises ConfigError for what the loader can do with HDMLP's datasets alone."""
+        given = [f"{key}={value!r}" for key, value in self._keys.items()]
+        for name, default in (("verify", False), ("raw", None), ("offload", True), ("labels", "index"), ("config_file", None)):
+            if getattr(self, name) != default:
+                given.append(f"{name}={getattr(self, name)!r}")
+        if isinstance(dataset, torch.utils.data.IterableDataset):
+            given += [f"{name}={value!r}" for name, value in (("shard", self.shard or None), ("seed", self._seed), ("epochs", self.epochs)) if value is not None]
+        if self._shuffle == "feistel":
+            given.append("shuffle='feistel'")
+        if given:
+            raise ConfigError(f"{', '.join(given)}: no meaning for a {type(dataset).__name__}, whose samples HDMLP does not read itself; leave it out, or use "
+                              "hdmlp.torch.ImageFolder")
+
+    def _processes(self, num_workers: Optional[int]) -> int:
+        """How many workers to start."""
+        if num_workers is not None:
+            return whole_number("num_workers", num_workers, 0)
+        # Asking for the method would settle it for the program. Other methods import its main module again, which may not be ready for that.
+        method = multiprocessing.get_start_method(allow_none=True) or ("fork" if sys.version_info < (3, 14) else "forkserver")
+        if self._making is None or self._making.recipe is None or method != "fork":
+            return 0
+        processors = len(os.sched_getaffinity(0))
+        if processors < 2:
+            return 0
+        log.info("%d worker processes for what runs in Python: give num_workers=0 to have this process do it", processors)
+        return processors
+
+    def _known(self) -> Optional[Known]:
+        """The order that the daemon knows; None: it does not serve this loader."""
+        if self._folder is None or self.batch_size is None:
+            return None
+        if self.shard:
+            return Known(self._shuffle, self._seed, None, None, not self.drop_last, None)
+        if self._shuffle == "feistel":
+            return Known(self._shuffle, self._seed, 1, 0, True, None)
+        return known(self.dataset, self.sampler, self.batch_sampler)
+
+    # The engine.
+
+    def _open(self) -> Union[Served, Local]:
+        """Where batches come from, opened if it is not."""
+        if self._closed:
+            raise ClosedError("the loader is closed")
+        was = self._engine
+        if self._order is None:
+            return self._open_local(was)
+        place = self._settle()
+        order = self._order
+        if was is not None:
+            order, now = self._known(), self._made_of(say=False)
+            if (order, now.says()) == self._said:
+                return was
+            if order is None or order[2:4] != self._order[2:4]:
+                raise ConfigError("the sampler's rank, number of replicas or dataset changed after the loader was made: make a new loader")
+            self._order, self._making = order, now
+            was.close()
+        self._said = order, self._making.says()
+        engine = Served(
+            self._folder, self._making, subset=self._subset, workers=self.num_workers, prefetch_factor=self.prefetch_factor,
+            context=self.multiprocessing_context, worker_init_fn=self.worker_init_fn, pin_memory=self.pin_memory,
+            local_batch=self.batch_size, shuffle=order.shuffle, epochs=self.epochs, seed=order.seed, place=place,
+            tail="pad" if order.pad else "drop", drop_last=self.drop_last, timeout=self.timeout,
+            name=self._job_name(),
+            verify=self.verify, config_file=self.config_file, keys=self._keys, limited=False)
+        if was is not None:
+            engine.follow(was)
+        elif self._sampler_epoch:
+            engine.set_epoch(self._sampler_epoch)
+        self._engine = engine
+        return engine
+
+    def _opened(self) -> Union[Served, Local]:
+        """The same, as the last iteration had it: for what scripts ask at each step."""
+        return self._open() if self._engine is None else self._engine
+
+    def _open_local(self, was: Optional[Local]) -> Local:
+        """What makes batches in the order that a sampler draws."""
+        folder = self._folder
+        if folder is None:
+            if was is None:
+                self._engine = Local(self, self.dataset, self.collate_fn, self._seed)
+            return self._engine
+        now = self._made_of(say=False)
+        if was is not None and now.says() == self._said:
+            return was
+        self._making, self._said = now, now.says()
+        dataset, collate = self.dataset, self.collate_fn
+        if now.raw:
+            dataset = Encoded(folder, now.target_transform)
+            if self._collate is None:
+                collate = encoded_batch if self.batch_sampler is not None else _as_it_is
+        elif self.labels == "name":
+            dataset = Labelled(folder, now.recipe.target_transform if now.recipe else now.target_transform)
+        if dataset is not self.dataset and self._subset is not None:
+            dataset = torch.utils.data.Subset(dataset, self._subset.tolist())
+        served = None
+        if self.batch_sampler is not None:
+            served = functools.partial(
+                Given, folder, now, workers=self.num_workers, prefetch_factor=self.prefetch_factor, context=self.multiprocessing_context,
+                worker_init_fn=self.worker_init_fn, pin_memory=self.pin_memory, local_batch=1, place=self._ranks.settle(), timeout=self.timeout,
+                name=self._job_name(), verify=self.verify, config_file=self.config_file, keys=self._keys)
+        engine = Local(self, dataset, collate, self._seed, served, self._subset)
+        if was is not None:
+            engine.follow(was)
+            was.close()
+        self._engine = engine
+        return engine
+
+    def _settle(self) -> _launcher.Place:
+        """Which rank this is."""
+        order = self._order
+        if order is not None and order.follows is not None:
+            return self._ranks.settle(order.rank, order.replicas)
+        if not self.shard and self._shuffle != "none":
+            self._ranks.warn()
+        return self._ranks.settle()
+
+    def _job_name(self) -> str:
+        """The job's name in this launch: the user's, or a number; a random one where no other rank is to find it."""
+        if self.name is not None:
+            return self.name
+        return secrets.token_hex(4) if self._number is None else str(self._number)
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._number is not None:
+            _launcher.reserve_ordinal(self._number)
+
+    def close(self) -> None:
+        """Leaves the job. Batches that the program keeps stay valid. Idempotent."""
+        self._closed = True
+        if self._engine is not None:
+            self._engine.close()
+
+    def __enter__(self) -> "DataLoader":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    # What it is.
+
+    def __len__(self) -> int:
+        """Batches per epoch of this rank."""
+        return self._opened().steps if self.shard and self._order is not None else super().__len__()
+
+    @property
+    def steps(self) -> int:
+        """Batches per epoch, the same on all ranks that share it."""
+        return len(self)
+
+    @property
+    def samples(self) -> int:
+        """The number of samples in the dataset, F."""
+        return len(self.dataset)
+
+    @property
+    def classes(self) -> List[str]:
+        """The classes' names, sorted."""
+        return (self.dataset if self._folder is None else self._folder).classes
+
+    @property
+    def seed(self) -> int:
+        """The seed of the order, drawn by the daemon if none was given."""
+        return self._opened().seed
+
+    @property
+    def rank(self) -> int:
+        """This process's rank among those that share the epochs."""
+        return (self._ranks.place or self._settle()).rank
+
+    @property
+    def world_size(self) -> int:
+        """The number of ranks that share the epochs."""
+        return (self._ranks.place or self._settle()).world_size
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples per step over all ranks that share the epochs."""
+        return self.batch_size * self.world_size
+
+    @property
+    def output(self) -> Optional[Output]:
+        """What the daemon makes of every sample; None: it stays as it is."""
+        return self._opened().output
+
+    # Iteration.
+
+    def __iter__(self) -> Iterator[Any]:
+        """The next epoch: the one that ``set_epoch`` of the loader or its sampler named, or the rest of one after
+        :meth:`load_state_dict`. The epoch is taken with the first batch; several iterators may live at the same time."""
+        if isinstance(self.dataset, torch.utils.data.IterableDataset):
+            return super().__iter__()
+        if self._order is not None and not len(self):  # as in torch: drop_last leaves nothing
+            return iter(())
+        engine = self._open()
+        if self._order is None:
+            return iter(engine)
+        if not (self._iterated and self.persistent_workers):  # as torch advances it
+            torch.empty((), dtype=torch.int64).random_(generator=self.generator)
+        self._iterated = True
+        if self._order.follows is not None:
+            epoch = self.sampler.epoch
+            if epoch != self._sampler_epoch or not engine.fresh:
+                self._sampler_epoch = epoch
+                engine.set_epoch(epoch)
+        return iter(engine)
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next iteration delivers this epoch, from 0; without it, and without a sampler that says so, it is the one after the last.
+
+        May be called as often as one likes, as scripts for ``DistributedSampler`` do.
+        """
+        epoch = whole_number("epoch", epoch, 0)
+        if hasattr(self.sampler, "set_epoch"):
+            self.sampler.set_epoch(epoch)
+            self._sampler_epoch = epoch
+        self._opened().set_epoch(epoch)
+
+    def state_dict(self) -> Dict[str, Any]:
+        """Where the loader is, by batches yielded: small, JSON-compatible, the same on all ranks.
+
+        Returns:
+            ``epoch`` and ``step`` of the next batch, and what the order depends on.
+        """
+        return self._opened().state_dict()
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        """Goes on where :meth:`state_dict` was called; the next iteration yields the rest of that epoch.
+
+        Nothing is read again. The world size may differ, the global batch size may not.
+
+        Args:
+            state: what :meth:`state_dict` returned, on any rank.
+
+        Raises:
+            MismatchError: the state belongs to another dataset, seed, order or global batch size.
+            ConfigError: it is no such state.
+        """
+        engine = self._opened()
+        engine.load_state_dict(state)
+        if self._order is not None and self._order.follows is not None:
+            self._sampler_epoch = state["epoch"]
+            self.sampler.set_epoch(state["epoch"])
+
+    # What it tells.
+
+    @property
+    def stats(self) -> Stats:
+        """What this process counted so far."""
+        return self._opened().stats
+
+    def report(self, cluster: bool = False) -> Report:
+        """The job's ledger: what was read from where, and what the stalls were for.
+
+        Args:
+            cluster: over all of the job's nodes, with the epochs added up, and each node's part; the others are asked
+                for it. False: of all ranks on this node, epoch by epoch.
+        """
+        return self._opened().report(cluster)
+
+    def explain(self, epoch: int, step: int, rank: Optional[int] = None) -> Explanation:
+        """Which samples a batch consists of, without reading them.
+
+        Args:
+            epoch, step: which batch.
+            rank: whose; None: this rank's.
+        """
+        return self._opened().explain(epoch, step, rank)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.dataset!r}, batch_size={self.batch_size}{self._ranks})"
+
+
+class Ranks:
+    """Which rank a loader is, of those that share its epochs. The first answer holds: another one later is an error.
+
+    Args:
+        shared: ranks share the epochs.
+        rank, world_size: what the user said; None: what torch.distributed or the launcher says.
+    """
+
+    def __init__(self, shared: bool, rank: Optional[int], world_size: Optional[int]):
+        self._shared, self._given = shared, (rank, world_size)
+        self._place: Optional[_launcher.Place] = None
+        self._warned = False
+
+    @property
+    def place(self) -> Optional[_launcher.Place]:
+        """The place, once it is settled."""
+        return self._place
+
+    def __call__(self) -> Tuple[int, int]:
+        place = self.settle()
+        return place.rank, place.world_size
+
+    def settle(self, rank: Optional[int] = None, world_size: Optional[int] = None) -> _launcher.Place:
+        """The place; ``rank`` and ``world_size`` are a sampler's.
+
+        Raises:
+            ConfigError: it is another one than before, or none that there can be.
+        """
+        if rank is None:
+            rank, world_size = self._given
+        if rank is not None and self._place is not None:
+            return self._place
+        if rank is None and not self._shared:
+            place = _launcher.Place(0, 1, 0, "a loader that shares no epochs")
+        else:
+            place = _launcher.find(rank, world_size)
+        if self._place is None:
+            self._place = place
+        elif place[:2] != self._place[:2]:
+            raise ConfigError(
+                f"the loader began as rank {self._place.rank} of {self._place.world_size} ({self._place.source}), and this is now rank "
+                f"{place.rank} of {place.world_size} ({place.source}): make the loader, or ask for its length, after torch.distributed is initialised")
+        return self._place
+
+    def __str__(self) -> str:
+        place = self._place
+        return "" if place is None or place.world_size == 1 else f", rank={place.rank} of {place.world_size}"
+
+    def warn(self) -> None:
+        """Says once that ranks share nothing, if there are several."""
+        if self._warned:
+            return
+        try:
+            world = _launcher.find(None, None).world_size
+        except ConfigError:  # variables that say half of it: they mean nothing here
+            return
+        if world > 1:
+            self._warned = True
+            log.warning("the loader is shuffled, and not shared between the %d ranks: each rank gets all samples; give shard=True or a "
+                        "DistributedSampler to have them share each epoch", world)
+
+
+def folder_of(dataset: Any) -> Tuple[Optional[Folder], Optional["array.array[int]"]]:
+    """The folder whose samples a dataset's items are, and which they are, in order; None: all. None and None: it is no such dataset."""
+    if type(dataset) is torch.utils.data.Subset:
+        folder, within = folder_of(dataset.dataset)
+        if folder is None:
+            return None, None
+        count = len(folder) if within is None else len(within)
+        places = [operator.index(index) for index in dataset.indices]
+        if not all(-count <= place < count for place in places):
+            return None, None  # its items raise
+        return folder, array.array("i", places_in(places, within, count))
+    if not isinstance(dataset, Folder):
+        return None, None
+    known = ImageFolder if isinstance(dataset, ImageFolder) else Folder
+    plain = all(getattr(type(dataset), name, None) is getattr(known, name, None) and name not in vars(dataset)
+                for name in ("__getitem__", "__getitems__", "__len__", "sample", "samples", "targets"))
+    return (dataset if plain else None), None
+
+
+def places_in(places: Sequence[int], within: Optional[Sequence[int]], count: int) -> Iterator[int]:
+    """Samples at these places of a dataset of so many items, which are the samples ``within``; None: they are numbered through."""
+    return (place % count if within is None else within[place % count] for place in places)
+
+
+def _what(sampler: Any, batch_sampler: Any) -> str:
+    """What says the order, for a message."""
+    if type(batch_sampler) is torch.utils.data.BatchSampler:
+        return f"sampler={type(sampler).__name__}"
+    return f"batch_sampler={type(batch_sampler).__name__}" if batch_sampler is not None else "batch_size=None"
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _shared(shard: Optional[bool], rank: Optional[int], world_size: Optional[int], sampler: Any, batch_sampler: Any) -> bool:
+    """True if ranks share each epoch by the loader's own arguments."""
+    given = rank is not None or world_size is not None
+    if given and shard is False:
+        raise ConfigError("shard=False, and rank and world_size: ranks that share nothing have no place in a world; leave one of them out")
+    if (given or shard) and isinstance(sampler, DistributedSampler):
+        if given:
+            raise ConfigError("sampler says rank and world_size: do not give them again")
+        return False  # it says so itself
+    if (given or shard) and (sampler is not None or batch_sampler is not None):
+        raise ConfigError(f"shard=True, and {'sampler' if sampler is not None else 'batch_sampler'}: it says itself which samples this rank gets; "
+                          "leave one of them out, or give a DistributedSampler")
+    return bool(given or shard)
+
+
+def _seed(seed: Optional[int], shuffle: Any, sampler: Any, batch_sampler: Any, generator: Any, epochs: Optional[int], shared: bool) -> Optional[int]:
+    """The seed of the order; None: there is none, or it is drawn."""
+    ordered = sampler is not None or batch_sampler is not None
+    for name, value in (("seed", seed), ("epochs", epochs)):
+        if value is not None and shuffle is None and not ordered:
+            raise ConfigError(f"{name}={value}, and neither shuffle nor sampler: as in torch, the default is shuffle=False, every epoch by ID; "
+                              "say shuffle=True, or shuffle=False if that is meant")
+    if ordered and seed is not None and seed != getattr(sampler, "seed", None):
+        log.warning("seed=%s: the sampler has a seed of its own (%s), which counts", seed, getattr(sampler, "seed", "none"))
+        return None
+    if generator is not None and shuffle and (seed is not None or shared):
+        raise ConfigError(f"generator, and {'seed' if seed is not None else 'shard'}: the order is that of DistributedSampler, which draws from no generator; "
+                          "leave generator out, and give seed")
+    return seed
+
+
+# Frameworks that make a loader anew read the names of its arguments from the signature, and their values from its attributes.
+_signature_of = inspect.signature(DataLoader.__init__)
+DataLoader.__init__.__signature__ = _signature_of.replace(parameters=[
+    *(p for p in _signature_of.parameters.values() if p.kind is not p.VAR_KEYWORD),
+    *(inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=None) for key in KEYS)])

@@ -1,0 +1,555 @@
+"""Any dataset that torch's loader takes: its items are made by worker processes, or in this one, in the sampler's order."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import pickle
+import threading
+import time
+import weakref
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
+
+import torch
+import torch.utils.data
+
+from .._arguments import whole_number
+from .._recipe import generators_kept, position_key, seed_generators
+from .._reports import Report, Stats
+from .._results import Arena
+from .._stream import Taken
+from .._workers import Failed, Pool, RemoteTraceback
+from ..data import Folder
+from ..errors import ClosedError, ConfigError, HDMLPError, MismatchError
+from ._batch import default_collate, pinned, stack_into
+from ._drawn import Drawn, ahead, repeatable
+from ._given import Given, Order
+
+log = logging.getLogger("hdmlp")
+
+#: A position is epoch * _STEPS + step: how many steps an epoch has a sampler need not know.
+_STEPS = 1 << 32
+
+
+class Items:
+    """How batches are made of a dataset's items; goes to worker processes by fork or by pickle.
+
+    Args:
+        dataset: with ``__getitem__``, or with ``__getitems__`` for a list of indices.
+        collate: from a list of items to a batch, or, where ``batched`` is False, from an item.
+        batched: what the sampler yields is a list of indices, and not an index.
+    """
+
+    def __init__(self, dataset: Any, collate: Callable, batched: bool):
+        self.dataset, self.collate, self.batched = dataset, collate, batched
+
+    def make(self, payload: bytes, segments: Dict[int, Any], seed: int, place: Any) -> Any:
+        """The batch of a task, in a worker; see :meth:`Recipe.make`."""
+        return self.batch(*pickle.loads(payload), place)
+
+    def batch(self, seed: int, epoch: int, step: int, indices: Any, place: Any) -> Any:
+        """The batch of the indices. An exception of an item carries its index as ``sample``."""
+        if not self.batched:
+            seed_generators(position_key(seed, epoch, step, 0))
+            return self.collate(self._item(indices))
+        whole = getattr(self.dataset, "__getitems__", None)
+        if whole is not None:
+            seed_generators(position_key(seed, epoch, step, 0))
+            items = whole(indices)
+        else:
+            items = []
+            for place_in_batch, index in enumerate(indices):
+                seed_generators(position_key(seed, epoch, step, place_in_batch))
+                items.append(self._item(index))
+        if self.collate is default_collate and items and all(type(item) is tuple and len(item) == 2 for item in items):
+            return stack_into(items, place)
+        return self.collate(items)
+
+    def _item(self, index: Any) -> Any:
+        try:
+            return self.dataset[index]
+        except Exception as error:
+            try:
+                error.sample = index
+            except AttributeError:
+                pass
+            raise
+
+
+class _Over(HDMLPError):
+    """The epoch's last batch was taken."""
+
+
+class _SamplerFailed(HDMLPError):
+    """In place of an exception of the sampler, which is its cause."""
+
+
+class _Draws:
+    """Looks like a stream: hands a pool what it is to make."""
+
+    opened = {"seed": 0}
+    output = None
+    steps = _STEPS
+    broken = False
+
+    def __init__(self) -> None:
+        self._fd = os.eventfd(0) if hasattr(os, "eventfd") else os.pipe()[0]  # never ready
+        self._drawn: Optional[Drawn] = None
+        self._seed = 0
+        self.position: Optional[int] = None
+
+    def begin(self, drawn: Drawn, seed: int) -> None:
+        """What :meth:`seek` begins with."""
+        self._drawn, self._seed = drawn, seed
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
+
+    def restart(self) -> None:
+        self.position = None
+
+    def seek(self, position: int) -> None:
+        self.position = position
+
+    def poll(self) -> Optional[Taken]:
+        if self.position is None:
+            return None
+        epoch, step = divmod(self.position, _STEPS)
+        try:
+            indices = next(self._drawn)
+        except StopIteration:
+            self.position = None
+            raise _Over("") from None
+        except Exception as error:
+            self.position = None
+            raise _SamplerFailed(str(error)) from error
+        self.position += 1
+        payload = pickle.dumps((self._seed, epoch, step, indices))
+        return Taken(None, payload, len(indices) if isinstance(indices, (list, tuple)) else 1, epoch, step, 0)
+
+    def ends(self, position: int) -> bool:
+        return False
+
+    def free(self, slots: bytes) -> None:
+        pass
+
+    def return_slots(self) -> None:
+        pass
+
+    def say_waiting(self) -> None:
+        pass
+
+
+class Local:
+    """The batches of a loader that HDMLP's daemon does not serve.
+
+    Args:
+        loader: whose sampler, generator, workers and so on count.
+        dataset: the items.
+        collate: from items to a batch.
+        seed: of the items' random numbers; None: drawn at each epoch's start, as torch draws its workers' seed.
+        served: makes the daemon's part, where the items are samples of a folder; None: they are not.
+        subset: which samples the items are; None: all.
+    """
+
+    def __init__(self, loader: torch.utils.data.DataLoader, dataset: Any, collate: Callable, seed: Optional[int],
+                 served: Optional[Callable[[int], Given]] = None, subset: Optional[Sequence[int]] = None):
+        self._served, self._subset = served, subset
+        self._given: Optional[Given] = None
+        self._items = Items(dataset, collate, loader.batch_sampler is not None)
+        self._sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
+        self._generator = loader.generator
+        self._workers, self._prefetch = loader.num_workers, loader.prefetch_factor or 2
+        self._context = loader.multiprocessing_context or multiprocessing.get_context()
+        self._init = loader.worker_init_fn
+        self._pin = loader.pin_memory
+        self._timeout = loader.timeout
+        self._persistent = loader.persistent_workers
+        self._seed = seed
+        self._arena = Arena()
+        self._epoch = 0  # of the next iteration
+        self._base_seed: Optional[int] = None
+        self._resume: Optional[Dict[str, Any]] = None
+        self._last: Optional["weakref.ref[_Epoch]"] = None
+        self._pools: List[Any] = []  # of [pool, draws, who uses it]
+        self._at: Optional[Dict[str, Any]] = None  # the state, once the last iteration is gone
+        self._batches = self._samples = self._waits = self._stall = 0
+        self._closed = False
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return {**self.__dict__, "_pools": [], "_last": None, "_arena": Arena(), "_given": None}
+
+    def __iter__(self) -> Iterator[Any]:
+        """The next epoch, or the rest of one after :meth:`load_state_dict`. What torch's loader draws here is drawn here."""
+        if self._closed:
+            raise ClosedError("the loader is closed")
+        resume, self._resume = self._resume, None
+        base_seed = self._base_seed if resume is None else resume["base_seed"]
+        foreseen = None
+        if self._served is not None and repeatable(self._sampler):
+            foreseen = ahead(self._sampler, self._generator, resume, base_seed)
+        drawn = Drawn(self._sampler, self._generator, resume, base_seed)
+        if self._served is not None and foreseen is None:  # asked twice, it might answer twice
+            foreseen = drawn.skipped + list(drawn)
+        if self._persistent:  # torch draws it once for workers that stay
+            self._base_seed = drawn.base_seed
+        epoch = self._epoch
+        self._epoch += 1
+        seed = drawn.base_seed if self._seed is None else self._seed
+        order = None
+        if foreseen:
+            self._open_given(seed, resume)
+            order = Order(foreseen, self._subset, self._given.samples, epoch)
+            if order.repeats and self._given.draws:  # a sample that comes again is to be transformed anew
+                order = None
+                if not repeatable(self._sampler):
+                    drawn.again(foreseen[len(drawn.skipped):])
+        iteration = _Epoch(self, drawn, epoch, seed) if order is None else _ServedEpoch(self, drawn, epoch, foreseen, order)
+        self._last = weakref.ref(iteration)
+        self._at = iteration.state()
+        return iteration
+
+    def _open_given(self, seed: int, resume: Optional[Dict[str, Any]]) -> None:
+        if self._given is None:
+            self._given = self._served(seed=seed if resume is None else resume.get("job_seed", seed))
+        theirs = None if resume is None else resume.get("fingerprint")
+        if theirs not in (None, self._given.fingerprint):
+            raise MismatchError(f"fingerprint is {self._given.fingerprint!r} here, but {theirs!r} in the saved state", {
+                "key": "fingerprint", "mine": self._given.fingerprint, "theirs": theirs})
+
+    def follow(self, other: "Local") -> None:
+        """Goes on where another one is."""
+        self._epoch, self._resume, self._at, self._base_seed = other._epoch, other._resume, other._at, other._base_seed
+        self._batches, self._samples, self._waits, self._stall = other._batches, other._samples, other._waits, other._stall
+
+    def report(self, cluster: bool = False) -> Report:
+        """The daemon's ledger where it served the last epochs; else what this process counted."""
+        if self._given is not None and self._given.opened:
+            return self._given.report(cluster)
+        counted = self.stats
+        return Report({"batches": counted.batches, "samples": counted.samples, "stall": counted.stall, "sentence": (
+            f"{counted.batches} batches of {counted.samples} items, made by this process or its workers; next() was blocked for {counted.stall:.1f} s.")})
+
+    def explain(self, epoch: int, step: int, rank: Optional[int] = None) -> Any:
+        """Not to be had: only iterating the sampler tells its order."""
+        raise ConfigError("explain: the order is the sampler's, which only iterating it tells; give shuffle=True and seed=, or a DistributedSampler")
+
+    @property
+    def output(self) -> None:
+        """Nothing that could be told before the first epoch."""
+        return None
+
+    @property
+    def seed(self) -> int:
+        """The seed of the items' random numbers.
+
+        Raises:
+            ConfigError: it is drawn anew at each epoch's start.
+        """
+        if self._seed is None:
+            raise ConfigError("seed: the order is the sampler's, and has none that is the loader's; give seed=")
+        return self._seed
+
+    def set_epoch(self, epoch: int) -> None:
+        """The number of the next epoch, on which its items' random numbers depend where there is a seed; its order is the sampler's."""
+        if self._resume is None:
+            self._epoch = whole_number("epoch", epoch, 0)
+
+    def pool(self, user: "_Epoch") -> Any:
+        """Workers that no other iteration uses, and what hands them their tasks."""
+        for entry in list(self._pools):
+            pool, draws, uses = entry
+            other = uses()
+            if other is not None and not other.over:
+                continue
+            if self._persistent and not pool.broken:
+                entry[2] = weakref.ref(user)
+                return entry
+            # As in torch: a new epoch's workers see the dataset as it is now.
+            pool.close()
+            draws.close()
+            self._pools.remove(entry)
+        pool, draws = Pool(self._items, self._workers, self._prefetch, self._context, _Init(self._init, self._items.dataset, self._workers)), _Draws()
+        pool.attach(draws)
+        self._pools.append([pool, draws, weakref.ref(user)])
+        return self._pools[-1]
+
+    def close(self) -> None:
+        """Ends the workers. Idempotent."""
+        self._closed = True
+        for pool, draws, _ in self._pools:
+            pool.close()
+            draws.close()
+        self._pools = []
+        if self._given is not None:
+            self._given.close()
+
+    def __del__(self) -> None:
+        try:
+            self.close()
+        except Exception:
+            pass
+
+    def counted(self, iteration: "_Epoch", samples: int, stall: int) -> None:
+        """Notes a batch that was handed over."""
+        self._batches += 1
+        self._samples += samples
+        if stall:
+            self._waits += 1
+            self._stall += stall
+        if self._last is not None and self._last() is iteration:
+            self._at = iteration.state()
+
+    @property
+    def stats(self) -> Stats:
+        """What was counted so far."""
+        return Stats(self._batches, self._samples, self._waits, self._stall / 1e9)
+
+    def state_dict(self) -> Dict[str, Any]:
+        """Where the last iteration is, by batches yielded; JSON-compatible if what the sampler's ``state_dict`` returns is."""
+        if self._resume is not None:
+            return self._resume
+        if self._at is None:
+            return {"version": 1, "kind": "sampler", "epoch": self._epoch, "step": 0}
+        return self._at
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        """Goes on where :meth:`state_dict` was called; the next iteration yields the rest of that epoch."""
+        if not isinstance(state, dict) or state.get("version") != 1 or state.get("kind") != "sampler":
+            raise ConfigError(f"not a state of a loader of this dataset: {state!r:.200}")
+        self._epoch = whole_number("epoch of the state", state.get("epoch"), 0)
+        self._resume = state if "generators" in state else None
+        self._at = None
+
+    def make_here(self, seed: int, epoch: int, step: int, indices: Any) -> Any:
+        """The batch, made in this process."""
+        with generators_kept():
+            return self._items.batch(seed, epoch, step, indices, self._arena)
+
+    def pinned(self, batch: Any) -> Any:
+        """The batch, in pinned memory if that was asked for and can be had."""
+        return pinned(batch) if self._pin and torch.cuda.is_available() else batch
+
+
+class Encoded:
+    """A folder's samples as their bytes, read from the files.
+
+    Args:
+        folder: the dataset.
+        target_transform: applied to class numbers; None: nothing.
+    """
+
+    def __init__(self, folder: Folder, target_transform: Optional[Callable]):
+        self.folder, self.target_transform = folder, target_transform
+
+    def __getitem__(self, index: int) -> Any:
+        data, label = Folder.__getitem__(self.folder, index)
+        return data, label if self.target_transform is None else self.target_transform(label)
+
+
+def encoded_batch(items: List[Any]) -> Any:
+    """(list of read-only memoryviews, labels) of items of :class:`Encoded`."""
+    return [memoryview(data) for data, _ in items], default_collate([label for _, label in items]) if items else torch.empty(0, dtype=torch.int64)
+
+
+class Labelled:
+    """A folder's items, with what ``labels="name"`` makes of their labels.
+
+    Args:
+        folder: an ImageFolder.
+        target_transform: applied to class numbers, in place of the folder's own.
+    """
+
+    def __init__(self, folder: Any, target_transform: Callable):
+        self.folder, self.target_transform = folder, target_transform
+
+    def __getitem__(self, index: int) -> Any:
+        data, label = Folder.__getitem__(self.folder, index)
+        value = self.folder.loader(data)
+        return value if self.folder.transform is None else self.folder.transform(value), self.target_transform(label)
+
+
+class _Init:
+    """What a worker does first: it says who it is where ``torch.utils.data.get_worker_info`` looks, and calls the user's function."""
+
+    def __init__(self, init: Optional[Callable[[int], None]], dataset: Any, workers: int):
+        self.init, self.dataset, self.workers = init, dataset, workers
+
+    def __call__(self, number: int) -> None:
+        worker = torch.utils.data._utils.worker
+        worker._worker_info = worker.WorkerInfo(id=number, num_workers=self.workers, seed=torch.initial_seed(), dataset=self.dataset)
+        if self.init is not None:
+            self.init(number)
+
+
+class _Batches:
+    """The batches of one epoch; a sub-class says in ``_next`` where they come from.
+
+    Attributes:
+        over: there will be no more.
+    """
+
+    def __init__(self, local: Local, drawn: Drawn, epoch: int):
+        self.over = False
+        self._local, self._drawn, self._epoch = local, drawn, epoch
+        self._step = drawn.step
+        self._turn = threading.Lock()
+
+    def __iter__(self) -> "_Batches":
+        return self
+
+    def __next__(self) -> Any:
+        with self._turn:  # threads that share an iterator are given its batches in turn
+            if self.over:
+                raise StopIteration
+            if self._local._closed:
+                raise ClosedError("the loader is closed")
+            return self._next()
+
+    def _next(self) -> Any:
+        raise NotImplementedError
+
+
+class _Epoch(_Batches):
+    """One epoch, made by workers or in this process."""
+
+    def __init__(self, local: Local, drawn: Drawn, epoch: int, seed: int):
+        super().__init__(local, drawn, epoch)
+        self._seed = seed
+        self._pool: Any = None
+        if local._workers:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._pool, draws, _ = self._local.pool(self)
+        draws.begin(self._drawn, self._seed)
+        self._pool.restart()
+        self._pool.seek(self._epoch * _STEPS + self._step)
+        self._pool.start()
+
+    def state(self) -> Dict[str, Any]:
+        """Where it is."""
+        return {"version": 1, "kind": "sampler", "epoch": self._epoch, **self._drawn.state(self._step)}
+
+    def _next(self) -> Any:
+        return self._from_pool() if self._local._workers else self._from_here()
+
+    def _from_here(self) -> Any:
+        begin = time.perf_counter_ns()
+        try:
+            indices = next(self._drawn)
+        except StopIteration:
+            self.over = True
+            raise
+        self._step += 1
+        batch = self._local.pinned(self._local.make_here(self._seed, self._epoch, self._step - 1, indices))
+        self._local.counted(self, len(indices) if isinstance(indices, (list, tuple)) else 1, time.perf_counter_ns() - begin)
+        return batch
+
+    def _from_pool(self) -> Any:
+        try:
+            taken = self._pool.next(self._local._timeout)
+        except _Over:
+            self.over = True
+            raise StopIteration from None
+        except _SamplerFailed as failed:
+            self.over = True
+            raise failed.__cause__ from None
+        self._step += 1
+        value = self._pool.value(taken.content)
+        self._local.counted(self, taken.n, self._pool.stall)
+        if isinstance(value, Failed):
+            where = f"batch {taken.step} of epoch {taken.epoch}"
+            if value.sample is not None:
+                where = f"item {value.sample}, {where}"
+            raise value.error from RemoteTraceback(f"in worker {value.worker}, {where}:\n{value.text}")
+        return self._local.pinned(value)
+
+
+class _ServedEpoch(_Batches):
+    """One epoch, by the daemon.
+
+    The sampler is iterated beside it, as far ahead as torch's loader would, so that its generators are where torch leaves them. Where it yields
+    something else than was foreseen, because somebody else drew from them, that counts.
+    """
+
+    def __init__(self, local: Local, drawn: Drawn, epoch: int, batches: List[Any], order: Order):
+        super().__init__(local, drawn, epoch)
+        self.failed = False
+        self._batches, self._order = batches, order
+        self._step = self._first = len(drawn.skipped)
+        self._audit = 0
+        self._feed: Any = None
+        self._pulled = drawn.step
+        self._ahead = local._workers * local._prefetch
+        self._pull(self._ahead)
+
+    def _pull(self, count: int) -> None:
+        """Draws so many more batches, as torch's loader does now."""
+        for _ in range(count):
+            if self._pulled >= len(self._batches) and self._pulled == self._drawn.step:
+                next(self._drawn, None)  # it ends
+                return
+            if self._pulled < self._drawn.step:  # all was drawn at once
+                self._pulled += 1
+                continue
+            indices = next(self._drawn, None)
+            if indices != self._batches[self._pulled]:
+                rest = [] if indices is None else [indices, *self._drawn]
+                self._batches[self._pulled:] = rest
+                self._order = Order(self._batches, self._local._subset, self._local._given.samples, self._epoch)
+                self._feed = None
+                self._pulled = len(self._batches)
+                return
+            self._pulled += 1
+
+    def state(self) -> Dict[str, Any]:
+        """Where it is."""
+        return {"version": 1, "kind": "sampler", "epoch": self._epoch, "fingerprint": self._local._given.fingerprint,
+                "job_seed": self._local._given.seed_of_job, **self._drawn.state(self._step)}
+
+    def _next(self) -> Any:
+        if not self.failed:
+            self._pull(1)
+        if self._step == len(self._batches):
+            self.over = True
+            if self._feed is not None and not self._first:
+                self._local._given._finish_epoch(self._feed, self._epoch)
+            raise StopIteration
+        return self._batch()
+
+    def _batch(self) -> Any:
+        given = self._local._given
+        if self.failed and self._feed.user() is not self:
+            self._feed = None
+        self.failed = False
+        if self._feed is None:
+            self._feed = given.feed(self, self._epoch, self._order)
+        source = self._feed.source
+        if source is None or source.broken:
+            self._feed.ready()
+            source = self._feed.source
+        position = self._epoch * self._feed.stream.steps + self._step
+        if source.position != position:
+            source.seek(position)
+        try:
+            taken = source.next(self._local._timeout)
+        except BaseException:
+            self.failed = True
+            raise
+        try:
+            return given.made(self._feed, taken)
+        finally:
+            self._step += 1
+            self._audit = (self._audit + taken.audit) & 0xFFFFFFFFFFFFFFFF
+            self._feed.stream.ack(taken.epoch, taken.step, source.stall, self._audit)
+            self._local.counted(self, taken.n, source.stall)

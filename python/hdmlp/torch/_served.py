@@ -1,0 +1,213 @@
+"""A folder's batches, served by the daemon: as they are in the files, or decoded and transformed there; what is left runs here."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+
+from .. import _daemon
+from .._ahead import Ahead
+from .._loader import Feed, Loader
+from .._output import Handed, Output
+from .._progress import Progress
+from .._recipe import Composed, Recipe, generators_kept
+from .._results import Arena
+from .._stream import Stream, Taken, column
+from .._workers import Failed, Pool, RemoteTraceback
+from ..data import Folder, described
+from ._batch import default_collate, labels_of, pinned, stack_into
+from ._folder import offload, pil_loader
+
+
+class Making(NamedTuple):
+    """What is made of a dataset's samples.
+
+    Attributes:
+        transforms: what the daemon does.
+        recipe: what Python does after it; None: nothing but handing it over.
+        collate: the user's own, from (samples, labels) to a batch, where there is no recipe; None: there is none.
+        target_transform: applied to labels where there is no recipe.
+        raw: samples stay as they are.
+    """
+
+    transforms: List[Any]
+    recipe: Optional[Recipe]
+    collate: Optional[Callable]
+    target_transform: Optional[Callable]
+    raw: bool
+
+    def says(self) -> Any:
+        """What it does, for comparing: of the daemon's transforms, their parameters; of the user's objects, what they are made of, if it can be told."""
+        own = [self.target_transform]
+        if self.recipe is not None:
+            own += [self.recipe.target_transform, None if isinstance(self.recipe.loader, Handed) else self.recipe.loader, *getattr(self.recipe.transform, "steps", [self.recipe.transform])]
+        says = []
+        for value in own:
+            try:
+                says.append(pickle.dumps(value))
+            except Exception:  # a closure, for instance: the same object is taken for the same
+                says.append(id(value))
+        return described(self.transforms), says
+
+
+def making(dataset: Folder, raw: Optional[bool], labels: str, collate: Optional[Callable], wanted: bool, say: bool) -> Making:
+    """What is made of the samples of a dataset, by its transforms, and by the loader's arguments.
+
+    Args:
+        raw: bytes (True), decoded (False), or as the dataset says (None).
+        labels: ``"index"`` or ``"name"``.
+        collate: the user's; None: the default.
+        wanted: let the daemon do what it can.
+        say: log what it cannot do.
+    """
+    raw = getattr(dataset, "raw", True) if raw is None else raw
+    target_transform = getattr(dataset, "target_transform", None)
+    if labels == "name":
+        target_transform = _Named(dataset.classes, target_transform)
+    if raw:
+        return Making([], None, collate, target_transform, True)
+    load, transform = getattr(dataset, "loader", pil_loader), getattr(dataset, "transform", None)
+    found = offload(load, transform, wanted, say)
+    if found.described:
+        load, transform = Handed(found.hands), Composed(found.rest) if found.rest else None
+        if transform is None and collate is None:
+            return Making(found.described, None, None, target_transform, False)
+    recipe = Recipe(load, transform, target_transform, collate or default_collate, stack_into if collate is None else None)
+    return Making(found.described, recipe, collate, target_transform, False)
+
+
+class _Named:
+    """From a class number to what ``target_transform``, or nothing, makes of the class's name."""
+
+    def __init__(self, classes: List[str], then: Optional[Callable]):
+        self.classes, self.then = classes, then
+
+    def __call__(self, number: int) -> Any:
+        name = self.classes[number]
+        return name if self.then is None else self.then(name)
+
+
+class Served(Loader):
+    """The job of one loader, opened as one rank.
+
+    Args:
+        dataset: the folder.
+        made: what is made of its samples.
+        workers, prefetch_factor, context, worker_init_fn: the worker processes for what runs in Python, as torch has them.
+        pin_memory: copy tensors to pinned memory, where CUDA is available.
+        **job: what :class:`Loader` takes.
+    """
+
+    def __init__(self, dataset: Folder, made: Making, *, workers: int, prefetch_factor: Optional[int], context: Any,
+                 worker_init_fn: Optional[Callable[[int], None]], pin_memory: bool, **job: Any):
+        self._made = made
+        self._workers = workers
+        self._prefetch_factor = 2 if prefetch_factor is None else prefetch_factor
+        self._context = context
+        self._worker_init_fn = worker_init_fn
+        self._pin_memory = pin_memory
+        self._arena = Arena()
+        super().__init__(dataset, transforms=described(made.transforms), **job)
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return {**super().__getstate__(), "_arena": Arena()}
+
+    def _open_stream(self, client: _daemon.Client, request: Dict[str, Any], fds: Sequence[int] = ()) -> Tuple[Stream, Any]:
+        if self._made.recipe is None or not self._workers:
+            stream, source = super()._open_stream(client, request, fds)
+            self._tell_output(stream)
+            make = self._maker(stream.output)
+            return stream, source if make is None else Ahead(stream, make)
+        context = self._context
+        if context is None or isinstance(context, str):
+            context = multiprocessing.get_context(context)
+        pool = Pool(self._made.recipe, self._workers, self._prefetch_factor, context, self._worker_init_fn)
+        try:
+            stream = Stream(client, request, Progress(), pool.on_segment, pool.on_drop, fds)
+        except BaseException:
+            pool.close()
+            raise
+        pool.attach(stream)
+        self._tell_output(stream)
+        return stream, pool
+
+    def _tell_output(self, stream: Stream) -> None:
+        recipe = self._made.recipe
+        if recipe is not None and isinstance(recipe.loader, Handed):
+            recipe.loader.output = stream.output
+
+    def _maker(self, output: Optional[Output]) -> Optional[Callable[[Taken], Any]]:
+        """What makes a batch of what was taken, if nothing of the user's runs then; else None. It must not hold the loader."""
+        made = self._made
+        if made.recipe is not None or made.collate is not None or made.target_transform is not None or self._pin_memory:
+            return None
+        if made.transforms:
+            return lambda taken: [output.tensor(taken.content, taken.n), labels_of(taken)]
+        return lambda taken: (taken.content, labels_of(taken))
+
+    def _make(self, feed: Feed, taken: Taken) -> Any:
+        made = self._made
+        if isinstance(feed.source, Ahead):
+            return taken.content
+        if made.recipe is not None:
+            batch = self._cooked(feed, taken)
+        elif made.transforms:
+            batch = [feed.stream.output.tensor(taken.content, taken.n), labels_of(taken, made.target_transform)]
+        elif made.collate is None:
+            batch = taken.content, labels_of(taken, made.target_transform)
+        else:
+            labels = column(taken.payload, taken.n, "labels")
+            if made.target_transform is not None:
+                labels = map(made.target_transform, labels)
+            batch = made.collate(list(zip(taken.content, labels)))
+        if self._pin_memory and torch.cuda.is_available():
+            batch = pinned(batch)
+        return batch
+
+    def _cooked(self, feed: Feed, taken: Taken) -> Any:
+        """The batch that the recipe makes, here or in a worker; its exceptions name the sample."""
+        recipe = self._made.recipe
+        if isinstance(feed.source, Pool):
+            value = feed.source.value(taken.content)
+            if isinstance(value, Failed):
+                self._name_sample(value.error, value.sample, taken)
+                where = self._where(value.sample, value.error, taken)
+                raise value.error from RemoteTraceback(f"in worker {value.worker}, {where}:\n{value.text}")
+            return value
+        try:
+            with generators_kept():
+                output = feed.stream.output
+                views = taken.content if output is None else output.split(taken.content, taken.n)
+                batch = recipe.samples(views, column(taken.payload, taken.n, "labels"),
+                                       column(taken.payload, taken.n, "ids"), self._spec["seed"], taken.epoch)
+                if recipe.stack is not None:
+                    return recipe.stack(batch, self._arena)
+                return recipe.collate(batch)
+        except Exception as error:
+            self._name_sample(error, getattr(error, "sample", None), taken)
+            raise
+
+    def _name_sample(self, error: BaseException, sample: Any, taken: Taken) -> None:
+        """Puts the sample's ID and path on an exception of the user's code."""
+        path = None
+        if isinstance(sample, int):
+            try:
+                path = self.dataset.sample(sample)[0]
+            except Exception:
+                pass  # the exception at hand matters more
+        try:
+            error.sample, error.path = sample, path
+        except AttributeError:
+            pass
+        if hasattr(error, "add_note"):
+            error.add_note(self._where(sample, error, taken))
+
+    @staticmethod
+    def _where(sample: Any, error: BaseException, taken: Taken) -> str:
+        batch = f"batch {taken.step} of epoch {taken.epoch}"
+        if not isinstance(sample, int):
+            return batch
+        return f"sample {sample} ({getattr(error, 'path', None) or 'path unknown'}), {batch}"

@@ -1,0 +1,128 @@
+"""The thesis's dataset and loader (listing 4.6), over :class:`hdmlp.Job`."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import torch.utils.data
+
+from .._loader import Loader
+from .._output import Handed
+from .._recipe import Composed, Recipe, generators_kept
+from .._stream import Taken, column
+from ..data import Folder
+from ..errors import ConfigError
+from ..job import Job
+from ._batch import default_collate, labels_of
+from ._folder import as_transform, offload, pil_loader
+
+
+class HDMLPImageFolder(torch.utils.data.Dataset):
+    """The thesis's dataset (listing 4.6): what a :class:`hdmlp.Job` delivers, transformed.
+
+    Args:
+        data_dir: the directory that the job was made with.
+        job: the job.
+        data_transforms: what is made of samples: a callable or a list, as :class:`ImageFolder` takes it. Without any, and
+            none given to the job, the decoded image, an RGB ``PIL.Image``.
+        target_transform: applied to the class number.
+
+    ``dataset[i]`` is the job's next sample, whatever ``i`` is, as in the original.
+    """
+
+    def __init__(self, data_dir: str, job: Job, data_transforms: Any = None,
+                 target_transform: Optional[Callable] = None):
+        if not isinstance(job, Job):
+            raise ConfigError(f"job={job!r}: must be an hdmlp.Job")
+        self.root = data_dir
+        self.job = job
+        self.transform = as_transform(data_transforms, None)
+        self.target_transform = target_transform
+        self._handed: Optional[Handed] = None
+        self._rest: Optional[Callable] = None
+        offloaded = offload(pil_loader, self.transform)
+        if offloaded.described:
+            job.use_transforms(offloaded.described)
+            self._handed = Handed(offloaded.hands)
+            self._rest = Composed(offloaded.rest) if offloaded.rest else None
+        elif job.get_transforms():
+            self._handed, self._rest = Handed("tensor"), self.transform
+        self._folder = Folder(data_dir)
+        if self._folder.describe()["path"] != job.dataset.describe()["path"]:
+            raise ConfigError(f"data_dir={data_dir!r}: the job was made for {job.dataset.root!r}")
+
+    @property
+    def classes(self) -> List[str]:
+        """The classes' names, sorted."""
+        return self.job.dataset.classes
+
+    @property
+    def class_to_idx(self) -> Dict[str, int]:
+        """From a class's name to its number."""
+        return self.job.dataset.class_to_idx
+
+    def __len__(self) -> int:
+        """The number of samples."""
+        return self.job.length()
+
+    @property
+    def offloaded(self) -> bool:
+        """True if the daemon carries out all transforms."""
+        return self._handed is not None and self._rest is None
+
+    def recipe(self, collate: Callable) -> Recipe:
+        """How samples are made."""
+        return Recipe(self._made, None, self.target_transform, collate, None)
+
+    def _made(self, data: memoryview) -> Any:
+        """The object, transformed."""
+        if self._handed is None:
+            value, transform = pil_loader(data), self.transform
+        else:
+            self._handed.output = self.job.output
+            value, transform = self._handed(data), self._rest
+        return value if transform is None else transform(value)
+
+    def __getitem__(self, index: int) -> Tuple[Any, Any]:
+        """(object, class number) of the job's next sample."""
+        label, data = self.job.get()
+        number = self.class_to_idx[label]
+        value = self._made(data)
+        return value, number if self.target_transform is None else self.target_transform(number)
+
+
+class HDMLPDataLoader:
+    """The thesis's loader (listing 4.6): batches of an :class:`HDMLPImageFolder`.
+
+    Each ``iter()`` delivers the job's next epoch.
+
+    Args:
+        dataset: an :class:`HDMLPImageFolder`.
+        collate_fn: from a list of (object, class number) to the batch; None: torch's default.
+
+    Yields:
+        ``[images, labels]``: a tensor per batch of this rank, and int64 class numbers. Where the daemon carries out all
+        transforms the tensor lies in shared memory, where the daemon wrote it.
+    """
+
+    def __init__(self, dataset: HDMLPImageFolder, collate_fn: Optional[Callable] = None):
+        if not isinstance(dataset, HDMLPImageFolder):
+            raise ConfigError(f"dataset={dataset!r}: must be an HDMLPImageFolder")
+        self.dataset = dataset
+        whole = dataset.offloaded and collate_fn is None
+        self._recipe = None if whole else dataset.recipe(collate_fn or default_collate)
+
+    def __len__(self) -> int:
+        """Batches per epoch."""
+        return self.dataset.job.steps
+
+    def __iter__(self):
+        return self.dataset.job.epoch(self._make)
+
+    def _make(self, loader: Loader, taken: Taken) -> Any:
+        if self._recipe is None:
+            return [loader.output.tensor(taken.content, taken.n), labels_of(taken, self.dataset.target_transform)]
+        with generators_kept():
+            return self._recipe.collate(self._recipe.samples(
+                loader.views(taken), column(taken.payload, taken.n, "labels"),
+                column(taken.payload, taken.n, "ids"), loader.seed, taken.epoch))
