@@ -19,8 +19,14 @@ import threading
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from hdmlp._protocol import audit_sum  # noqa: E402
+from hdmlp._version import __version__  # noqa: E402
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+
+
+def fingerprint(path, samples):
+    """The version of a dataset, which changes with the number of its samples."""
+    return f"{len(samples):x}-{path}"
 
 
 def scan(path, extensions=None):
@@ -142,8 +148,8 @@ class Session(threading.Thread):
     def handle(self, kind, payload):
         daemon = self.daemon_
         if kind == 1:
-            assert json.loads(payload)["protocol"] == 1
-            self.send_json(129, {"protocol": 1, "version": "fake", "pid": os.getpid()}, daemon.log)
+            assert json.loads(payload)["protocol"] == 2
+            self.send_json(129, {"protocol": 2, "version": daemon.version, "pid": os.getpid()}, daemon.log)
         elif kind == 2:
             self.open(json.loads(payload))
         elif kind == 3:
@@ -199,13 +205,10 @@ class Session(threading.Thread):
         self.steps = len(self.epoch(0))
         self.send_json(136, {"what": "scanning", "done": 1, "total": 0})
         self.send_json(130, {
-            "samples": len(self.samples), "classes": self.classes, "bytes": 0, "fingerprint": self.fingerprint(),
+            "samples": len(self.samples), "classes": self.classes, "bytes": 0, "fingerprint": fingerprint(self.path, self.samples),
             "seed": self.stream["seed"], "steps": self.steps,
             "rank_samples": sum(map(len, self.epoch(0))), "warnings": []})
         threading.Thread(target=self.feed, daemon=True).start()
-
-    def fingerprint(self):
-        return f"{len(self.samples):x}-{self.path}"
 
     def epoch(self, number):
         if number not in self.batches:
@@ -221,10 +224,13 @@ class Session(threading.Thread):
         except Exception as error:
             self.send_json(133, {"id": message["id"], "error": {"kind": "internal", "message": repr(error)}})
 
+    def call_check(self, **_):
+        return {}
+
     def call_dataset(self, path, extensions, **_):
         classes, samples = scan(path, extensions)
         sizes = [sum(1 for _, label in samples if label == i) for i in range(len(classes))]
-        return {"samples": len(samples), "classes": classes, "bytes": 0, "fingerprint": "f", "class_sizes": sizes}
+        return {"samples": len(samples), "classes": classes, "bytes": 0, "fingerprint": fingerprint(path, samples), "class_sizes": sizes}
 
     def call_samples(self, path, extensions, from_, to, **_):
         return scan(path, extensions)[1][from_:to]
@@ -313,9 +319,10 @@ class Session(threading.Thread):
 
 
 class FakeDaemon:
-    """Listens on the abstract socket ``name`` until closed."""
+    """Listens on the socket ``name``, a path or an abstract name, until closed."""
 
-    def __init__(self, name, slots=64, slot_bytes=4096, max_segments=1):
+    def __init__(self, name, slots=64, slot_bytes=4096, max_segments=1, version=__version__):
+        self.version = version
         self.slots, self.slot_bytes, self.max_segments = slots, slot_bytes, max_segments
         self.open_error = None
         self.fail_at = self.die_at = None
@@ -328,7 +335,7 @@ class FakeDaemon:
         self.gate.set()
         self.log = os.memfd_create("fakelog")
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.listener.bind("\0" + name)
+        self.listener.bind(name if "/" in name else "\0" + name)
         self.listener.listen(16)
         threading.Thread(target=self.accept, daemon=True).start()
 

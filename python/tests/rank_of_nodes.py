@@ -13,6 +13,7 @@ OPTIONS is a JSON object: the loader's arguments, and
     secret   the job's
     mortal   the rank may be killed (with until): it is a process of its own, and this one stays
     environment  variables to set before anything is opened
+    version  this package's version, instead of its own: that of the binary that HDMLP_BINARY names
     folder   the dataset, instead of FOLDER
     occupy   a port of this node that somebody else listens at
     stay     a file: with its loader closed, the rank keeps a connection to the daemon until it is there
@@ -93,6 +94,7 @@ def main() -> None:
             return
     said = {"rank": int(os.environ["RANK"]), "node": node, "epochs": []}
     os.environ.update(options.pop("environment", {}))
+    _daemon.__version__ = options.pop("version", _daemon.__version__)
     folder, occupied = options.pop("folder", folder), options.pop("occupy", None)
     if occupied is not None:
         occupant = socket.socket()
@@ -117,7 +119,7 @@ def main() -> None:
         return
     try:
         with data.DataLoader(data.Folder(folder), seed=5, **options) as loader:
-            said["pid"] = loader._stream._client.pid
+            said["pid"] = loader._feeds[0].stream._client.pid
             print(json.dumps({"ready": said["rank"], "pid": said["pid"], "process": os.getpid()}), flush=True)
             start = loader.state_dict()
             while len(said["epochs"]) < epochs:
@@ -128,7 +130,7 @@ def main() -> None:
                             digest.update(sample)
                         digest.update(bytes(labels.tolist()))
                         if tamper == epoch:
-                            loader._audit, tamper = loader._audit ^ 1, None
+                            loader._last().audit, tamper = loader._last().audit ^ 1, None
                         time.sleep(pause)
                         if lockstep is not None:
                             lockstep.step()

@@ -23,8 +23,8 @@ def _bytes(samples):
 class DataLoader(given.DataLoader):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self._record = {"rank": self.rank, "host": socket.gethostname(), "nodes": self._place.nodes,
-                        "node": self._place.node, "epochs": []}
+        place = self._settle() if hasattr(self, "_settle") else self._place
+        self._record = {"rank": self.rank, "host": socket.gethostname(), "nodes": place.nodes, "node": place.node, "epochs": []}
 
     def __iter__(self):
         digest, all_labels = hashlib.sha256(), []

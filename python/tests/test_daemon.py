@@ -9,6 +9,15 @@ import pytest
 from hdmlp import _daemon, errors
 
 
+@pytest.fixture(params=["abstract", "path"])
+def socket_name(request, socket_name, monkeypatch, tmp_path):
+    """All that is tested here holds for both kinds of sockets."""
+    if request.param == "path":
+        socket_name = str(tmp_path / "daemon.sock")
+        monkeypatch.setenv("HDMLP_SOCKET", socket_name)
+    return socket_name
+
+
 def script(path, text):
     path.write_text("#!/bin/sh\n" + text)
     path.chmod(0o755)
@@ -65,7 +74,7 @@ def test_a_silent_daemon_is_not_waited_for_for_ever(socket_name, monkeypatch):
     monkeypatch.setattr(_daemon, "DEADLINE", 0.5)
     monkeypatch.setenv("HDMLP_BINARY", "/bin/true")
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind("\0" + socket_name)
+    listener.bind(_daemon.address())
     listener.listen()
     begin = time.monotonic()
     with pytest.raises(errors.DaemonDied):

@@ -30,6 +30,8 @@ def end(script, *options):
     (WRONG, 2, "hdmlp.errors.DatasetNotFoundError: /nowhere: there is no such directory"),
     ('raise hdmlp.errors.ConfigError("rank 2 of 2")', 2, "hdmlp.errors.ConfigError: rank 2 of 2"),
     ('raise hdmlp.errors.from_answer({"kind": "mismatch", "message": "seed is 7"})', 2, "hdmlp.errors.MismatchError: seed is 7"),
+    ('raise hdmlp.errors.from_answer({"kind": "busy", "message": "rank 1 is taken"})', 2, "hdmlp.errors.BusyError: rank 1 is taken"),
+    ('raise hdmlp.errors.from_answer({"kind": "version", "message": "hdmlp 9"})', 2, "hdmlp.errors.VersionError: hdmlp 9"),
     ('raise hdmlp.errors.SampleError("sample 7")', 1, "hdmlp.errors.SampleError: sample 7"),
     (f"try: {WRONG}\nexcept ValueError: pass\nraise ValueError('mine')", 1, "ValueError: mine"),
     (f"try: {WRONG}\nexcept ValueError: pass", 0, ""),
@@ -37,7 +39,7 @@ def end(script, *options):
     (f"try: {WRONG}\nexcept ValueError: before_that, sys.excepthook = sys.excepthook, after\nprint(1 / 0)", 1, "another hook saw it"),
     (f"error = hdmlp.errors.ConfigError('this')\nbefore_that, sys.excepthook = sys.excepthook, after\nraise error", 1,
      "hdmlp.errors.ConfigError: this\nanother hook saw it"),
-], ids=["dataset", "config", "mismatch", "no input", "another later", "caught", "hook before", "hook after", "hook after, same error"])
+], ids=["dataset", "config", "mismatch", "busy", "version", "no input", "another later", "caught", "hook before", "hook after", "hook after, same error"])
 def test_exit_status(script, status, said):
     ended, out = end(script)
     assert ended == status and said in out and (said != "" or out == ""), out

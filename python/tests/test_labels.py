@@ -37,4 +37,4 @@ def test_names(folder, options):
 
 def test_wrong(folder):
     with pytest.raises(errors.ConfigError, match="labels='text': must be 'index' or 'name'"):
-        ht.DataLoader(ht.ImageFolder(folder), 2, labels="text")
+        ht.DataLoader(ht.ImageFolder(folder), 2, labels="text", shuffle=True)

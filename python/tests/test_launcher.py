@@ -11,13 +11,12 @@ from types import SimpleNamespace
 import pytest
 
 from hdmlp import _launcher as launcher
-from hdmlp import _nodes, data, errors
+from hdmlp import _arguments, _nodes, data, errors
 
 
 @pytest.mark.parametrize("environ, place", [
     ({}, (0, 1, 0)),
     ({"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}, (3, 8, 1)),
-    ({"RANK": "3"}, (0, 1, 0)),
     ({"SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "6", "SLURM_LOCALID": "2"}, (5, 6, 2)),
     ({"SLURM_PROCID": "5", "SLURM_NTASKS": "6", "SLURM_STEP_ID": "0"}, (5, 6, 0)),
     ({"SLURM_PROCID": "0", "SLURM_NTASKS": "6"}, (0, 1, 0)),  # a batch script, not a step
@@ -26,6 +25,12 @@ from hdmlp import _nodes, data, errors
 ])
 def test_environments(environ, place):
     assert launcher.find(environ=environ)[:3] == place
+
+
+@pytest.mark.parametrize("environ", [{"RANK": "3"}, {"WORLD_SIZE": "4"}, {"HDMLP_NODES": "a,b"}])
+def test_half_of_a_place(environ):
+    with pytest.raises(errors.ConfigError, match="RANK|names 2 nodes"):
+        launcher.find(environ=environ)
 
 
 def test_arguments_come_first():
@@ -248,3 +253,14 @@ def test_ports_of_launches_and_loaders():
     ports = {_nodes.port(f"slurm-{job}.0", {}) for job in range(1000)}
     assert len(ports) > 800 and all(20000 <= port < 32000 and port % _nodes.PORTS == 0 for port in ports)
     assert [_nodes.ordinal(name) for name in ("0", "1", "63")] == [0, 1, 63] and 64 <= _nodes.ordinal("train") < 256
+
+
+def test_a_name_that_is_no_text():
+    with pytest.raises(errors.ConfigError, match=r"^name='a\\udc80': it has surrogates, which UTF-8 cannot hold; allowed: any other text$"):
+        launcher.job_key(launcher.Place(0, 1, 0, "arguments"), "a\udc80", {})
+
+
+@pytest.mark.parametrize("path, words", [("/dev/zero", "not a regular file"), ("/", "not a regular file"), ("/nowhere", "there is no such file")])
+def test_configurations_that_are_no_files(path, words):
+    with pytest.raises(errors.ConfigError, match=f"^config_file='{path}': {words}"):
+        _arguments.settings({}, path)

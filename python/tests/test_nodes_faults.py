@@ -237,11 +237,12 @@ def test_all_end_before_the_same_step(binary, folder, shaky, tmp_path, nodes, ra
 def test_cut_off_while_a_rank_stops(binary, folder, shaky, tmp_path):
     """A node that can not be told is told when its link is mended, and its rank ends before the same step as the others."""
     name, step = needed(folder, tmp_path, 3, 1, 8), 8
-    shaky.set(fail=name)
-    options = in_lockstep(tmp_path, 3, epochs=1, hold=[5, str(tmp_path / "free")], source_timeout="8s")
+    shaky.set(hang=name)
+    options = in_lockstep(tmp_path, 3, epochs=1, hold=[5, str(tmp_path / "free")], source_timeout="60s")
     run = Nodes(binary, shaky.path, 3, options, 1, tmp_path)
     run.wait(lambda: len(list((tmp_path / "steps").iterdir())) == 5 * 3, "three ranks have taken five steps")
     run.link(1, "--down")
+    shaky.set(hang="", fail=name)
     run.wait(lambda: "stopped: sample" in run.log(0), "node 0 knows that a rank has stopped")
     run.wait_gone(0, 1)
     assert "stopped: sample" not in run.log(1)

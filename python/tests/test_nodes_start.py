@@ -5,6 +5,7 @@ Whatever is wrong is said on the node concerned and, as far as it can know, on n
 
 import os
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -44,21 +45,37 @@ def test_another_version(binary, folder, tmp_path):
     other.write_bytes(program.replace(old, new))
     other.chmod(0o755)
     assert new.decode() in subprocess.run([other, "--version"], capture_output=True, text=True).stdout
-    said = start(binary, folder, tmp_path, 2, {}, {1: {"environment": {"HDMLP_BINARY": str(other)}}}, [0, 1])
+    said = start(binary, folder, tmp_path, 2, {}, {1: {"version": new.decode(), "environment": {"HDMLP_BINARY": str(other)}}}, [0, 1])
     for rank in (0, 1):
         check(said[rank], "MismatchError", rf"^hdmlp's version is {new.decode()} on node 1 \({IP}:\d+\), but {__version__} on node 0")
         mine, theirs = (__version__, new.decode())[::1 if rank == 0 else -1]
         assert said[rank]["details"] == {"key": "hdmlp's version", "mine": mine, "theirs": theirs, "node": 1}
 
 
-def test_another_dataset(binary, folder, tmp_path):
-    other = tmp_path / "other" / "a"
-    other.mkdir(parents=True)
-    for number in range(SAMPLES):
-        (other / f"{number}.jpg").write_bytes(b"x")
-    said = start(binary, folder, tmp_path, 2, {}, {1: {"folder": str(other.parent)}}, [0, 1])
+@pytest.mark.parametrize("change", ["remove", "rename", "touch", "add a class"])
+def test_another_dataset(binary, folder, tmp_path, change):
+    """What differs is named: the class, how many samples it has, or that it is the times alone."""
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    file = min(other.glob("*/*"))
+    facts = r"{} samples of \d+ bytes \(hash of names and sizes: [0-9a-f]{{16}}\)"
+    count = len(list(file.parent.iterdir()))
+    key, theirs, mine = f'class "{file.parent.name}" of the dataset', facts.format(count), facts.format(count)
+    if change == "remove":
+        file.unlink()
+        theirs = facts.format(count - 1)
+    elif change == "rename":
+        file.rename(file.with_name("another.jpg"))
+    elif change == "touch":
+        os.utime(file, (1, 1))
+        key, theirs, mine = r"dataset fingerprint \(names and sizes are equal, modification times differ\)", "[0-9a-f]{16}", "[0-9a-f]{16}"
+    else:
+        (other / "z").mkdir()
+        (other / "z" / "1.jpg").write_bytes(b"x")
+        key, theirs, mine = 'class "z" of the dataset', facts.format(1), r"\(not given\)"
+    said = start(binary, folder, tmp_path, 2, {}, {1: {"folder": str(other)}}, [0, 1])
     for rank in (0, 1):
-        check(said[rank], "MismatchError", rf"^dataset fingerprint is [0-9a-f]{{16}} on node 1 \({IP}:\d+\), but [0-9a-f]{{16}} on node 0")
+        check(said[rank], "MismatchError", rf"^{key} is {theirs} on node 1 \({IP}:\d+\), but {mine} on node 0")
 
 
 @pytest.mark.parametrize("nodes, of_node, kind, words", [

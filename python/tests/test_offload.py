@@ -48,14 +48,14 @@ def same(got, want):
 def test_the_same_as_torchvision(folder, transforms, world):
     transform = V.Compose(transforms)
     loaders = [ht.DataLoader(ht.ImageFolder(folder, transform), 5, seed=11, epochs=2, rank=rank, world_size=world,
-                             name="same", verify=True) for rank in range(world)]
+                             name="same", verify=True, shuffle=True) for rank in range(world)]
     want = [batches(folder, 5, 2, 11, False, rank, world, transform) for rank in range(world)]
     for epoch in range(2):
         for step, got in enumerate(zip(*loaders)):
             for rank, batch in enumerate(got):
                 assert same(batch, want[rank][epoch][step])
         assert step + 1 == len(loaders[0])
-    assert all(loader._recipe is None for loader in loaders)
+    assert all(loader._engine._made.recipe is None for loader in loaders)
     for loader in loaders:
         loader.close()
 
@@ -76,12 +76,13 @@ RANDOM = [T.RandomCrop(48, padding=4, pad_if_needed=True), T.RandomResizedCrop(2
 def pixels(folder, transforms=RANDOM, epochs=(0, 1), batch=4, seed=5, rank=None, world=None, state=None, **more):
     """{(epoch, sample ID): tensor}: what a rank gets."""
     found = {}
+    more = {"shuffle": True, **more}
     with ht.DataLoader(ht.ImageFolder(folder, transforms), batch, seed=seed, rank=rank, world_size=world, **more) as loader:
         if state is not None:
             loader.load_state_dict(state)
         for epoch in epochs:
             loader.set_epoch(epoch)
-            begin = loader._start % len(loader)
+            begin = loader.state_dict()["step"]
             for step, (images, labels) in enumerate(loader, begin):
                 said = loader.explain(epoch, step)
                 assert labels.tolist() == said.labels
@@ -129,7 +130,7 @@ def test_ranks_and_resuming_change_nothing(folder):
     one = pixels(folder)
     two = [pixels(folder, batch=2, rank=rank, world=2, name="two") for rank in (0, 1)]
     assert all(equal(one, part) for part in two) and set(one) == {*two[0], *two[1]}
-    with ht.DataLoader(ht.ImageFolder(folder, RANDOM), 4, seed=5) as loader:
+    with ht.DataLoader(ht.ImageFolder(folder, RANDOM), 4, seed=5, shuffle=True) as loader:
         loader.set_epoch(1)
         steps = iter(loader)
         for _ in range(3):
@@ -141,8 +142,8 @@ def test_ranks_and_resuming_change_nothing(folder):
 
 def test_a_daemon_that_dies_changes_nothing(folder):
     one = pixels(folder, epochs=[0])
-    with ht.DataLoader(ht.ImageFolder(folder, RANDOM), 4, seed=5) as loader:
-        pid = loader._stream._client.pid
+    with ht.DataLoader(ht.ImageFolder(folder, RANDOM), 4, seed=5, shuffle=True) as loader:
+        pid = loader._engine._feeds[0].stream._client.pid
         kept = next(iter(loader))[0]
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(errors.DaemonDied):
@@ -153,7 +154,7 @@ def test_a_daemon_that_dies_changes_nothing(folder):
         for step, (images, _) in enumerate(loader):
             assert all(torch.equal(one[0, i], x) for i, x in zip(loader.explain(0, step).ids, images))
             assert step > 0 or torch.equal(images, kept)
-        assert step == 9 and loader._stream._client.pid != pid
+        assert step == 9 and loader._engine._feeds[0].stream._client.pid != pid
 
 
 def test_seeds_epochs_and_samples_change_everything(folder, tmp_path):
@@ -175,14 +176,14 @@ TENSOR = [T.Resize((16, 16)), T.ToTensor()]
 
 def spans(loader):
     """The addresses of the staging buffer, and what lies beside it."""
-    for segment in loader._stream._segments.values():
+    for segment in loader._engine._feeds[0].stream._segments.values():
         if segment.writable:
             begin = ctypes.addressof(ctypes.c_char.from_buffer(segment.map))
             yield begin, begin + segment.size
 
 
 def test_nothing_is_copied(folder):
-    with ht.DataLoader(ht.ImageFolder(folder, TENSOR), 4, seed=1) as loader:
+    with ht.DataLoader(ht.ImageFolder(folder, TENSOR), 4, seed=1, shuffle=True) as loader:
         for images, labels in loader:
             end = images.data_ptr() + images.numel() * 4
             assert any(a <= images.data_ptr() and end <= b for a, b in spans(loader))
@@ -196,7 +197,7 @@ def test_nothing_is_copied(folder):
 
 
 def test_kept_batches_stay_as_they_are(folder):
-    with ht.DataLoader(ht.ImageFolder(folder, TENSOR), 4, seed=1, staging_buffer="64KiB") as loader:
+    with ht.DataLoader(ht.ImageFolder(folder, TENSOR), 4, seed=1, staging_buffer="64KiB", shuffle=True) as loader:
         kept = [(images.detach()[1:], images[1:].clone()) for images, _ in loader]
         for _ in range(5):
             for images, _ in loader:
@@ -218,7 +219,7 @@ def test_slots_come_back_with_the_last_view(folder, derive):
                 return now
             time.sleep(0.01)
 
-    with ht.DataLoader(ht.ImageFolder(folder, TENSOR), 4, seed=1, epochs=1, drop_last=True) as loader:
+    with ht.DataLoader(ht.ImageFolder(folder, TENSOR), 4, seed=1, epochs=1, drop_last=True, shuffle=True) as loader:
         kept = [derive(images) for images, _ in loader]
         assert used(9) == 9
         was = numpy.array(kept[0])

@@ -64,7 +64,7 @@ def test_a_bad_image(tmp_path, name):
     assert len(dataset) == 5
     with ht.DataLoader(dataset, 1, shuffle=False) as loader:
         batches = iter(loader)
-        pid = loader._stream._client.pid
+        pid = loader._engine._feeds[0].stream._client.pid
         next(batches)
         with pytest.raises(errors.SampleError, match=reason) as caught:
             next(batches)
@@ -78,7 +78,7 @@ def test_a_bad_image(tmp_path, name):
         [[images, labels]] = list(loader)
         want = [V.ToTensor()(decoded(dataset.samples[i][0]).resize((16, 16), Image.BILINEAR)) for i in (0, 2, 3, 4)]
         assert torch.equal(images, torch.stack(want)) and labels.tolist() == [0] * 4
-        assert loader._stream._client.pid == pid
+        assert loader._engine._feeds[0].stream._client.pid == pid
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def test_left_out_everywhere(spoilt, policy, workers):
 
     dataset = ht.ImageFolder(root, [*TENSOR, *([torch.clone] if workers else [])])
     loaders = [ht.DataLoader(dataset, 4, seed=2, epochs=3, on_error=policy, rank=rank, world_size=2, name=policy,
-                             num_workers=workers, verify=True) for rank in (0, 1)]
+                             num_workers=workers, verify=True, shuffle=True) for rank in (0, 1)]
     asked = dict.fromkeys(bad, 0)
     for epoch in range(3):
         for step, got in enumerate(zip(*loaders)):
@@ -152,7 +152,7 @@ def test_what_is_bad_is_bad_in_every_epoch(tmp_path, transforms):
     for name, content in (("0", JPEG), ("1", BAD["truncated"][0]), ("2", BAD["PNG"][0]), ("3", saved("WEBP", lossless=True)[:-40])):
         (tmp_path / "data" / "a" / f"{name}.jpg").write_bytes(content)
     for seed in range(10):
-        with ht.DataLoader(ht.ImageFolder(str(tmp_path / "data"), transforms), 4, seed=seed, on_error="skip") as loader:
+        with ht.DataLoader(ht.ImageFolder(str(tmp_path / "data"), transforms), 4, seed=seed, on_error="skip", shuffle=True) as loader:
             assert [len(images) for _ in range(2) for images, _ in loader] == [1, 1]
 
 
@@ -183,7 +183,7 @@ class Said(T.Transform):
 ], ids=repr)
 def test_refused(spoilt, transforms, words):
     root, _ = spoilt
-    for make in (lambda: ht.DataLoader(ht.ImageFolder(root, transforms), 4), lambda: data.DataLoader(root, 4, transforms=transforms)):
+    for make in (lambda: ht.DataLoader(ht.ImageFolder(root, transforms), 4, shuffle=True), lambda: data.DataLoader(root, 4, transforms=transforms)):
         with pytest.raises(errors.ConfigError) as caught:
             make()
         assert all(word in str(caught.value) for word in words), str(caught.value)
@@ -191,10 +191,10 @@ def test_refused(spoilt, transforms, words):
 
 def test_ranks_that_disagree(spoilt):
     root, _ = spoilt
-    with ht.DataLoader(ht.ImageFolder(root, TENSOR), 4, seed=1, rank=0, world_size=2, name="d"):
+    with ht.DataLoader(ht.ImageFolder(root, TENSOR), 4, seed=1, rank=0, world_size=2, name="d", shuffle=True):
         for transforms in ([T.Resize((16, 17)), T.ToTensor()], None):
             with pytest.raises(errors.MismatchError) as caught:
-                ht.DataLoader(ht.ImageFolder(root, transforms), 4, seed=1, rank=1, world_size=2, name="d")
+                ht.DataLoader(ht.ImageFolder(root, transforms), 4, seed=1, rank=1, world_size=2, name="d", shuffle=True)
             assert caught.value.key == "transforms" and "Resize" in caught.value.theirs
 
 
@@ -204,7 +204,7 @@ def test_ranks_that_disagree(spoilt):
 def test_the_report(tmp_path):
     root = jpegs(tmp_path / "data", {"a": 30, "b": 34}, edges=(200, 300))
     transforms = [T.RandomResizedCrop(32), T.ToTensor(), T.Normalize(0.5, 0.5)]
-    with ht.DataLoader(ht.ImageFolder(root, transforms), 8, seed=1, epochs=2, transform_threads=1, policy="naive") as loader:
+    with ht.DataLoader(ht.ImageFolder(root, transforms), 8, seed=1, epochs=2, transform_threads=1, policy="naive", shuffle=True) as loader:
         for _ in range(2):
             for _ in loader:  # each is waited for: nothing is staged ahead
                 pass

@@ -39,12 +39,12 @@ def test_memory_stays_where_it_is(tmp_path):
     sizes = []
     warm_up = 4  # jobs in which each of Go's processors fills its caches of memory
     for job in range(-warm_up, 2 + SOAK // 4):  # each tries the bad ones again
-        with ht.DataLoader(ht.ImageFolder(root, transforms), 20, seed=1, on_error="skip", memory="1B") as loader:
+        with ht.DataLoader(ht.ImageFolder(root, transforms), 20, seed=1, on_error="skip", memory="1B", shuffle=True) as loader:
             for _ in range(4):
                 assert sum(len(images) for images, _ in loader) == 390
             assert len(loader.report()["faults"]) == 10
             if job >= 0:
-                sizes.append(resident(loader._stream._client.pid))
+                sizes.append(resident(loader._engine._feeds[0].stream._client.pid))
     # It goes up and down by 2 MB with the garbage collector, so the least of each half counts. Measured: less than 0.5 MB
     # more, with HDMLP_SOAK=400 1 MB. 2 MB are 200 bytes of each sample.
     half = len(sizes) // 2
@@ -96,8 +96,8 @@ def test_a_network_learns_the_same(stripes):
     test = batches(val, 64, 1, 0, False, 0, 1, V.Compose([V.Resize(32), V.CenterCrop(28), V.ToTensor(), norm]))[0]
     ours, theirs = [], []
     for seed in range(3):
-        with ht.DataLoader(ht.ImageFolder(train, augment), 24, seed=seed) as loader:
-            assert loader._recipe is None
+        with ht.DataLoader(ht.ImageFolder(train, augment), 24, seed=seed, shuffle=True) as loader:
+            assert loader._engine._made.recipe is None
             ours.append(accuracy(lambda epoch: loader, test, seed, 6))
         dataset = torchvision.datasets.ImageFolder(train, augment)
         sampler = torch.utils.data.DistributedSampler(dataset, 1, 0, seed=seed)

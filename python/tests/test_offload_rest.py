@@ -63,13 +63,13 @@ def test_a_rest_of_tensors(folder, workers, said):
     erasing = V.RandomErasing(p=1, value=9.0)
     for rest, name in ((V.Lambda(darker), "Lambda"), (darker, "darker")):
         want = batches(folder, 4, 1, 3, False, 0, 1, V.Compose([LIKEWISE, rest]))[0]
-        with ht.DataLoader(ht.ImageFolder(folder, V.Compose([LIKEWISE, rest])), 4, seed=3, num_workers=workers) as loader:
-            assert loader._transforms == [t.describe() for t in TENSOR]
+        with ht.DataLoader(ht.ImageFolder(folder, V.Compose([LIKEWISE, rest])), 4, seed=3, num_workers=workers, shuffle=True) as loader:
+            assert loader._engine._transforms == [t.describe() for t in TENSOR]
             assert same(loader, want)
         [message] = said()
         assert name in message and "in Python, after what HDMLP does" in message
     plain = batches(folder, 4, 1, 3, False, 0, 1, LIKEWISE)[0]
-    with ht.DataLoader(ht.ImageFolder(folder, [*TENSOR, erasing]), 4, seed=3, num_workers=workers) as loader:
+    with ht.DataLoader(ht.ImageFolder(folder, [*TENSOR, erasing]), 4, seed=3, num_workers=workers, shuffle=True) as loader:
         for step, (images, _) in enumerate(loader):
             for i, sample in enumerate(loader.explain(0, step).ids):
                 seed_generators(sample_key(3, 0, sample))
@@ -85,8 +85,8 @@ def test_a_rest_of_images(folder, workers, said):
 
         transform = V.Compose([V.CenterCrop((24, 18)), V.Grayscale(channels), upside_down, V.ToTensor()])
         want = batches(folder, 4, 1, 3, False, 0, 1, transform)[0]
-        with ht.DataLoader(ht.ImageFolder(folder, transform), 4, seed=3, num_workers=workers) as loader:
-            assert [t["name"] for t in loader._transforms] == ["CenterCrop", "Grayscale"]
+        with ht.DataLoader(ht.ImageFolder(folder, transform), 4, seed=3, num_workers=workers, shuffle=True) as loader:
+            assert [t["name"] for t in loader._engine._transforms] == ["CenterCrop", "Grayscale"]
             assert same(loader, want)
         [message] = said()
         assert "upside_down, ToTensor(): in Python, after what HDMLP does: it is not a transform that HDMLP knows" in message
@@ -98,14 +98,14 @@ def test_all_of_it_in_python(folder, said):
 
     want = batches(folder, 4, 1, 3, False, 0, 1, LIKEWISE)[0]
     dataset = ht.ImageFolder(folder, LIKEWISE)
-    for loader in (ht.DataLoader(dataset, 4, seed=3, offload=False),
-                   ht.DataLoader(dataset, 4, seed=3, offload=False, num_workers=2),
-                   ht.DataLoader(ht.ImageFolder(folder, LIKEWISE, loader=load), 4, seed=3)):
+    for loader in (ht.DataLoader(dataset, 4, seed=3, offload=False, shuffle=True),
+                   ht.DataLoader(dataset, 4, seed=3, offload=False, num_workers=2, shuffle=True),
+                   ht.DataLoader(ht.ImageFolder(folder, LIKEWISE, loader=load), 4, seed=3, shuffle=True)):
         with loader:
-            assert loader._transforms is None and loader.output is None and same(loader, want)
+            assert loader._engine._transforms is None and loader.output is None and same(loader, want)
     assert said() == []
-    with ht.DataLoader(ht.ImageFolder(folder, [V.Resize(20), V.CenterCrop(16).forward, V.ToTensor()]), 4, seed=3) as loader:
-        assert loader._transforms is None and next(iter(loader))[0].shape == (4, 3, 16, 16)
+    with ht.DataLoader(ht.ImageFolder(folder, [V.Resize(20), V.CenterCrop(16).forward, V.ToTensor()]), 4, seed=3, shuffle=True) as loader:
+        assert loader._engine._transforms is None and next(iter(loader))[0].shape == (4, 3, 16, 16)
     [message] = said()
     assert message.startswith("the transforms run in Python: ")
 
@@ -114,9 +114,9 @@ def test_ours_are_not_for_python(folder):
     for given in (dict(offload=False), dict(loader=decoded)):
         dataset = ht.ImageFolder(folder, TENSOR, loader=given.pop("loader", None))
         with pytest.raises(errors.ConfigError, match="Resize.* can not run in Python (as offload|behind a loader)"):
-            ht.DataLoader(dataset, 4, **given)
+            ht.DataLoader(dataset, 4, **given, shuffle=True)
     with pytest.raises(errors.ConfigError, match="CenterCrop.* can not run in Python after"):
-        ht.DataLoader(ht.ImageFolder(folder, [darker, T.CenterCrop(3)]), 4)
+        ht.DataLoader(ht.ImageFolder(folder, [darker, T.CenterCrop(3)]), 4, shuffle=True)
     with pytest.raises(errors.ConfigError, match="RandomRotation"):
         data.DataLoader(folder, 4, transforms=[V.Resize((9, 9)), V.RandomRotation(3)])
 
@@ -127,8 +127,8 @@ def test_loaders_of_torchvision(folder):
     for load in (default_loader, pil_loader):
         dataset = ht.ImageFolder(folder, LIKEWISE, loader=load)
         assert dataset[0][0].shape == (3, 20, 16)
-        with ht.DataLoader(dataset, 4, seed=3) as loader:
-            assert loader._transforms == [t.describe() for t in TENSOR] and same(loader, want)
+        with ht.DataLoader(dataset, 4, seed=3, shuffle=True) as loader:
+            assert loader._engine._transforms == [t.describe() for t in TENSOR] and same(loader, want)
     assert not ht.ImageFolder(folder, loader=default_loader).raw
 
 
@@ -137,7 +137,7 @@ def test_objects_are_named_by_their_class(folder, said):
         def __call__(self, x):
             return x * 0.5
 
-    with ht.DataLoader(ht.ImageFolder(folder, [*TENSOR, Darker()]), 4):
+    with ht.DataLoader(ht.ImageFolder(folder, [*TENSOR, Darker()]), 4, shuffle=True):
         assert said() == ["Darker: in Python, after what HDMLP does: it is not a transform that HDMLP knows"]
 
 
@@ -165,7 +165,7 @@ def test_collate(folder):
         return torch.stack([x for x, _ in batch]), torch.tensor([y for _, y in batch])
 
     for workers in (0, 2):
-        with ht.DataLoader(ht.ImageFolder(folder, TENSOR), 4, seed=3, collate_fn=pairs, num_workers=workers) as loader:
+        with ht.DataLoader(ht.ImageFolder(folder, TENSOR), 4, seed=3, collate_fn=pairs, num_workers=workers, shuffle=True) as loader:
             assert same(loader, want)
 
 
@@ -178,7 +178,7 @@ def test_labels(folder):
         (lambda y: {"class": y}, lambda got, want: torch.equal(got["class"], want)),
     ]:
         want = batches(folder, 4, 1, 3, False, 0, 1, LIKEWISE, target_transform=None)[0]
-        with ht.DataLoader(ht.ImageFolder(folder, TENSOR, target_transform=target), 4, seed=3) as loader:
+        with ht.DataLoader(ht.ImageFolder(folder, TENSOR, target_transform=target), 4, seed=3, shuffle=True) as loader:
             for (images, labels), (u, v) in zip(loader, want):
                 assert torch.equal(images, u) and check(labels, v)
 
@@ -223,7 +223,7 @@ def test_a_jobs_batches(folder):
     for images, labels in ht.HDMLPDataLoader(dataset):  # where the daemon wrote them
         assert images.shape[1:] == (20, 16, 3) and images.dtype == torch.uint8 and set(labels) <= {"0", "1", "2"}
         assert any(s.writable and begin <= images.data_ptr() < begin + s.size for s, begin in (
-            (s, ctypes.addressof(ctypes.c_char.from_buffer(s.map))) for s in job._loader._stream._segments.values() if s.writable))
+            (s, ctypes.addressof(ctypes.c_char.from_buffer(s.map))) for s in job._loader._feeds[0].stream._segments.values() if s.writable))
     for pairs in ht.HDMLPDataLoader(dataset, collate_fn=list):
         assert all(isinstance(image, Image.Image) and image.size == (16, 20) for image, _ in pairs)
     job.destroy()
@@ -273,8 +273,8 @@ def acknowledged(stream):
 @pytest.mark.parametrize("noted", [True, False])
 def test_slots_are_noted(folder, noted):
     want = batches(folder, 4, 40, 3, False, 0, 1, LIKEWISE)
-    with ht.DataLoader(ht.ImageFolder(folder, TENSOR), 4, seed=3, epochs=40, staging_buffer="64KiB") as loader:
-        stream = loader._stream
+    with ht.DataLoader(ht.ImageFolder(folder, TENSOR), 4, seed=3, epochs=40, staging_buffer="64KiB", shuffle=True) as loader:
+        stream = loader._engine._feeds[0].stream
         offered, count = stream._returns, acknowledged(stream)
         if not noted:  # as on processors that do not keep the order of stores
             stream._returns = None
@@ -287,7 +287,7 @@ def test_slots_are_noted(folder, noted):
                 del images
                 assert all(torch.equal(view, was) for view, was in kept)
                 # So that next() does not wait, and return slots while it does.
-                while not loader._source._made and not any(isinstance(item, (bytearray, _End)) for item in stream._items):
+                while not loader._engine._feeds[0].source._made and not any(isinstance(item, (bytearray, _End)) for item in stream._items):
                     if not stream.pump():
                         stream._connection.wait(None)
             assert same(got, want[epoch])
@@ -299,8 +299,8 @@ def test_slots_are_noted(folder, noted):
 
 def test_more_is_kept_than_can_be_noted(folder):
     """600 batches at once: in extra segments, and more than there are entries."""
-    with ht.DataLoader(ht.ImageFolder(folder, TENSOR), 1, seed=3, epochs=60, staging_buffer="8MB") as loader:
-        stream = loader._stream
+    with ht.DataLoader(ht.ImageFolder(folder, TENSOR), 1, seed=3, epochs=60, staging_buffer="8MB", shuffle=True) as loader:
+        stream = loader._engine._feeds[0].stream
         for rounds in range(3):
             kept = [(images, images.clone()) for _ in range(20) for images, _ in loader]
             assert len(kept) == 420 and all(torch.equal(view, was) for view, was in kept)
@@ -339,7 +339,7 @@ def test_who_configures_no_logging_is_told_too(folder):
     """What runs in Python is said once on the standard error of a plain script."""
     script = ("import sys, hdmlp.torch as ht, torchvision.transforms as V\n"
               "data = ht.ImageFolder(sys.argv[1], [V.Resize((8, 8)), V.ToTensor(), V.RandomErasing()])\n"
-              "loader = ht.DataLoader(data, 4, seed=1)\n"
+              "loader = ht.DataLoader(data, 4, seed=1, shuffle=True)\n"
               "for epoch in range(2):\n    for batch in loader: pass\n")
     path = os.path.dirname(os.path.dirname(hdmlp.__file__))
     done = subprocess.run([sys.executable, "-c", script, folder], capture_output=True, text=True, check=True,

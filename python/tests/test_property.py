@@ -17,7 +17,7 @@ from torch.utils.data import DistributedSampler  # noqa: E402
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "bench"))
 from throttled import Throttled, Unavailable  # noqa: E402
 
-SEEDS = [int(s) for s in os.environ.get("HDMLP_TEST_SEEDS", "1 2 3 4 5 6 7 8 9 10 11 12").split()]
+SEEDS = [int(s) for s in os.environ.get("TEST_SEEDS", "1 2 3 4 5 6 7 8 9 10 11 12").split()]
 
 
 @pytest.fixture(autouse=True)
@@ -126,7 +126,7 @@ def run(path, by_id, seed, world, batch, epochs, drop_last, workers, options, st
     how = {} if workers is None else {"num_workers": workers}
     made = {} if workers is None else {"loader": whole, "transform": noisy}
     loaders = [ht.DataLoader(ht.ImageFolder(path, **made), batch, epochs=epochs, seed=seed, rank=rank, world_size=world,
-                             drop_last=drop_last, name="property", **how, **options) for rank in range(world)]
+                             drop_last=drop_last, name="property", **how, **options, shuffle=True) for rank in range(world)]
     steps = len(loaders[0])
     try:
         if state is not None:

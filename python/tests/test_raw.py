@@ -30,8 +30,10 @@ def test_epochs_come_in_order_and_whole(daemon, folder):
             assert [ids for ids, _ in got] == expected(loader, 25, epoch)
             for ids, labels in got:
                 assert labels == [0 if i < 10 else 1 if i < 18 else 2 for i in ids]
-        with pytest.raises(errors.EndError, match="epochs=3"):
+        for _ in range(2):  # an iterator alone takes no epoch
             iter(loader)
+        with pytest.raises(errors.EndError, match="epochs=3"):
+            next(iter(loader))
     assert daemon.session.iterates == [(0, 0)]  # the stream ran on across epochs
 
 
@@ -86,7 +88,7 @@ def test_no_copy(daemon, folder):
     numpy = pytest.importorskip("numpy")
     with data.DataLoader(folder, batch_size=4, seed=7) as loader:
         samples = next(iter(loader)).samples
-        segment = loader._stream._segments[0]
+        segment = loader._feeds[0].stream._segments[0]
         base = numpy.frombuffer(segment.map, numpy.uint8).ctypes.data
         for sample in samples:
             address = numpy.frombuffer(sample, numpy.uint8).ctypes.data
@@ -131,12 +133,25 @@ def test_break_and_start_again(daemon, folder):
                 if step == epoch:
                     break
         batch = None
-        first = iter(loader)
-        next(first)
-        assert read(next(iter(loader)).samples) == expected(loader, 25, 5)[0]
-        with pytest.raises(errors.ClosedError):
-            next(first)
-    del batch, first
+    del batch
+
+
+def test_iterators_that_live_at_the_same_time(daemon, folder):
+    """Each delivers an epoch of its own, the first batch says which; who is given up makes room for the next."""
+    with data.DataLoader(folder, batch_size=4, seed=7) as loader:
+        for epochs in ((0, 1), (2, 3)):
+            pairs = [(read(a.samples), read(b.samples)) for a, b in zip(loader, loader)]
+            assert [list(ids) for ids in zip(*pairs)] == [expected(loader, 25, epoch) for epoch in epochs]
+        late, first = iter(loader), iter(loader)
+        assert read(next(first).samples) == expected(loader, 25, 4)[0]
+        assert read(next(late).samples) == expected(loader, 25, 5)[0]
+        assert read(next(first).samples) == expected(loader, 25, 4)[1]
+        assert loader.state_dict()["epoch"] == 5
+        del first
+        assert read(next(iter(loader)).samples) == expected(loader, 25, 6)[0]
+        assert [read(b.samples) for b in late] == expected(loader, 25, 5)[1:]
+        assert next(late, None) is None and len(late) == 0
+    assert len({s.key[0] for s in daemon.sessions}) == 2  # jobs
 
 
 def test_set_epoch(daemon, folder):
@@ -265,7 +280,7 @@ def test_interrupt_inside_a_section_reopens(daemon, folder):
     with data.DataLoader(folder, batch_size=4, seed=7) as loader:
         batches = iter(loader)
         next(batches)
-        loader._stream._busy = True
+        loader._feeds[0].stream._busy = True
         assert [read(b.samples) for b in batches] == expected(loader, 25, 0)[1:]
 
 

@@ -21,11 +21,13 @@ def shorten(loader, rank):
         path = os.path.join(str(loader.dataset.root), path)
     with open(path, "rb") as file:
         whole = file.read()
+    times = os.stat(path)
     os.truncate(path, 1)
 
     def mend():
         with open(path, "wb") as file:
             file.write(whole)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # as of a copy that is put back
     return os.path.basename(path), mend
 
 
@@ -51,7 +53,7 @@ def test_both_end_before_the_same_step(real, folder, workers):
     else:
         pytest.importorskip("torch")
         import hdmlp.torch as ht
-        ranks = [ht.DataLoader(ht.ImageFolder(folder, loader=tensor), rank=rank, num_workers=workers, **arguments) for rank in range(2)]
+        ranks = [ht.DataLoader(ht.ImageFolder(folder, loader=tensor), rank=rank, num_workers=workers, **arguments, shuffle=True) for rank in range(2)]
     try:
         name, mend = shorten(ranks[1], 1)
         start = [loader.state_dict() for loader in ranks]

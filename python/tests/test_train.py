@@ -15,6 +15,7 @@ torchvision = pytest.importorskip("torchvision")
 numpy = pytest.importorskip("numpy")
 Image = pytest.importorskip("PIL.Image")
 
+import hdmlp  # noqa: E402
 import hdmlp.torch as ht  # noqa: E402
 from hdmlp import Job, errors  # noqa: E402
 from reference import batches as reference, read  # noqa: E402
@@ -40,7 +41,7 @@ def images(tmp_path_factory):
 def _rank(queue, root, batch, epochs, seed, drop_last, rank, world, name):
     try:
         with ht.DataLoader(ht.ImageFolder(root), batch, epochs=epochs, seed=seed, drop_last=drop_last,
-                           rank=rank, world_size=world, name=name, verify=True) as loader:
+                           rank=rank, world_size=world, name=name, verify=True, shuffle=True) as loader:
             out = []
             for epoch in range(epochs):
                 out.append([([bytes(x) for x in samples], labels.tolist()) for samples, labels in loader])
@@ -72,7 +73,7 @@ def test_the_same_as_torch(images, world, batch, drop_last):
 def test_transforms_on_pil_images(images, workers):
     transform = torchvision.transforms.ToTensor()
     expected = reference(images, 8, 2, 3, False, 0, 1, transform)
-    with ht.DataLoader(ht.ImageFolder(images, transform), 8, epochs=2, seed=3, num_workers=workers) as loader:
+    with ht.DataLoader(ht.ImageFolder(images, transform), 8, epochs=2, seed=3, num_workers=workers, shuffle=True) as loader:
         for epoch in range(2):
             got = list(loader)
             assert len(got) == len(expected[epoch])
@@ -105,7 +106,7 @@ def test_resume_in_the_middle_with_another_world_size(images):
     def batches(loader):
         return [[bytes(x) for x in samples] for samples, _ in loader]
 
-    with ht.DataLoader(ht.ImageFolder(images), 6, seed=2) as loader:
+    with ht.DataLoader(ht.ImageFolder(images), 6, seed=2, shuffle=True) as loader:
         whole = [batches(loader) for _ in range(2)]
         it = iter(loader)
         next(it), next(it)
@@ -114,10 +115,10 @@ def test_resume_in_the_middle_with_another_world_size(images):
         for _ in range(3):
             next(it)
         state = loader.state_dict()
-    with ht.DataLoader(ht.ImageFolder(images), 6, seed=2) as loader:
+    with ht.DataLoader(ht.ImageFolder(images), 6, seed=2, shuffle=True) as loader:
         loader.load_state_dict(state)
         assert batches(loader) == whole[1][3:]
-    with ht.DataLoader(ht.ImageFolder(images), 3, seed=2, rank=0, world_size=2) as loader:
+    with ht.DataLoader(ht.ImageFolder(images), 3, seed=2, rank=0, world_size=2, shuffle=True) as loader:
         loader.load_state_dict(state)
         assert batches(loader)[0] == whole[1][3][0::2]
 
@@ -131,10 +132,11 @@ def test_keeping_everything(images):
 
 
 def test_killed_daemon(images):
-    loader = ht.DataLoader(ht.ImageFolder(images), 4, seed=1)
+    loader = ht.DataLoader(ht.ImageFolder(images), 4, seed=1, shuffle=True)
     batches = iter(loader)
     first = [bytes(x) for x in next(batches)[0]]
-    pid = loader._stream._client.pid
+    del batches
+    pid = loader._engine._feeds[0].stream._client.pid
     os.kill(pid, signal.SIGKILL)
     begin = time.monotonic()
     with pytest.raises(errors.DaemonDied):
@@ -144,26 +146,26 @@ def test_killed_daemon(images):
     assert time.monotonic() - begin < 5
     loader.set_epoch(0)
     assert [bytes(x) for x in next(iter(loader))[0]] == first
-    assert loader._stream._client.pid != pid
+    assert loader._engine._feeds[0].stream._client.pid != pid
     loader.close()
 
 
 def test_errors_at_the_start(images, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(errors.DatasetError):
-        ht.DataLoader(ht.ImageFolder(str(tmp_path / "empty")))
+        ht.DataLoader(ht.ImageFolder(str(tmp_path / "empty")), shuffle=True)
     with pytest.raises(errors.ConfigError, match="memory"):
-        ht.DataLoader(ht.ImageFolder(images), memory="much")
+        ht.DataLoader(ht.ImageFolder(images), memory="much", shuffle=True)
     with pytest.raises(errors.ConfigError, match="policy"):
-        ht.DataLoader(ht.ImageFolder(images), policy="best")
+        ht.DataLoader(ht.ImageFolder(images), policy="best", shuffle=True)
 
 
 def test_ranks_that_disagree(images):
-    a = ht.DataLoader(ht.ImageFolder(images), 4, seed=1, rank=0, world_size=2, name="d")
+    a = ht.DataLoader(ht.ImageFolder(images), 4, seed=1, rank=0, world_size=2, name="d", shuffle=True)
     with pytest.raises(errors.MismatchError, match="seed"):
-        ht.DataLoader(ht.ImageFolder(images), 4, seed=2, rank=1, world_size=2, name="d")
+        ht.DataLoader(ht.ImageFolder(images), 4, seed=2, rank=1, world_size=2, name="d", shuffle=True)
     with pytest.raises(errors.BusyError):
-        ht.DataLoader(ht.ImageFolder(images), 4, seed=1, rank=0, world_size=2, name="d")
+        ht.DataLoader(ht.ImageFolder(images), 4, seed=1, rank=0, world_size=2, name="d", shuffle=True)
     a.close()
 
 
@@ -175,12 +177,15 @@ def test_a_file_that_goes_away(images, tmp_path):
             (root / name / f"{i}.jpg").write_bytes(b"x" * 100)
     data = ht.ImageFolder(str(root))
     assert len(data) == 16
-    (root / "b" / "3.jpg").unlink()
-    with ht.DataLoader(data, 4, shuffle=False) as loader:
-        if loader.samples == 16:  # a scan of earlier; a new one would not see the file at all
-            with pytest.raises(errors.SampleError) as caught:
-                list(loader)
-            assert caught.value.sample == 11 and caught.value.path.endswith("b/3.jpg")
+    with ht.DataLoader(data, 4, shuffle=False, memory="1B") as loader:
+        (root / "b" / "3.jpg").unlink()
+        with pytest.raises(errors.SampleError) as caught:
+            list(loader)
+        assert caught.value.sample == 11 and caught.value.path.endswith("b/3.jpg")
+    with pytest.raises(errors.MismatchError, match="make a new ImageFolder"):
+        ht.DataLoader(data, 4, shuffle=False)
+    with ht.DataLoader(ht.ImageFolder(str(root)), 4, shuffle=False) as loader:
+        assert loader.samples == 15
 
 
 def test_listing_4_6(images):
@@ -204,7 +209,7 @@ SCRIPT = """
 import sys
 import hdmlp.torch as ht
 loader = ht.DataLoader(ht.ImageFolder(sys.argv[1]), 4, seed=1, num_workers=int(sys.argv[2]),
-                       raw=None if sys.argv[2] == "0" else False, collate_fn=len)
+                       raw=None if sys.argv[2] == "0" else False, collate_fn=len, shuffle=True)
 for epoch in range(10**9):
     for batch in loader:
         if epoch == 3:
@@ -215,7 +220,7 @@ for epoch in range(10**9):
 
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_interrupt_ends_a_script_at_once(images, workers):
-    path = os.path.dirname(os.path.dirname(ht.__file__))
+    path = os.path.dirname(os.path.dirname(hdmlp.__file__))
     process = subprocess.Popen([sys.executable, "-c", SCRIPT, images, workers], stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path})
     assert process.stderr.readline() == "running\n"
@@ -231,9 +236,9 @@ def test_interrupt_ends_a_script_at_once(images, workers):
 
 
 def test_the_daemon_ends_when_nobody_is_left(images):
-    with ht.DataLoader(ht.ImageFolder(images), 4, seed=1) as loader:
+    with ht.DataLoader(ht.ImageFolder(images), 4, seed=1, shuffle=True) as loader:
         next(iter(loader))
-        pid = loader._stream._client.pid
+        pid = loader._engine._feeds[0].stream._client.pid
     deadline = time.monotonic() + 8
     while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -241,7 +246,7 @@ def test_the_daemon_ends_when_nobody_is_left(images):
 
 
 def test_killed_script_leaves_nothing(images):
-    path = os.path.dirname(os.path.dirname(ht.__file__))
+    path = os.path.dirname(os.path.dirname(hdmlp.__file__))
     process = subprocess.Popen([sys.executable, "-c", SCRIPT, images, "2"], stderr=subprocess.PIPE, text=True,
                                env={**os.environ, "PYTHONPATH": path})
     assert process.stderr.readline() == "running\n"

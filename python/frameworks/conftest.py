@@ -1,0 +1,60 @@
+"""Real frameworks beside torch's loader: each test runs a script twice, with torch's loader and with ours, and compares what every rank was given."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import uuid
+
+import pytest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    """26 files of different lengths in two classes: a sample is told by its length."""
+    root = tmp_path_factory.mktemp("frameworks") / "data"
+    for name, size in (("ant", 100), ("bee", 300)):
+        (root / name).mkdir(parents=True)
+        for i in range(13):
+            (root / name / f"{i:02d}.jpg").write_bytes(b"x" * (size + i))
+    return str(root)
+
+
+@pytest.fixture
+def script(tmp_path, folder):
+    """Runs a script of this directory: script(name, "torch" or "ours", ranks, ...) returns what it wrote, by rank."""
+    def run(name, which, ranks, *arguments, launcher="torchrun", fails=False):
+        out = tmp_path / f"{which}-{uuid.uuid4().hex}"
+        out.mkdir()
+        command = [sys.executable]
+        if launcher == "torchrun" and ranks > 1:
+            with socket.socket() as s:
+                s.bind(("127.0.0.1", 0))
+                port = s.getsockname()[1]
+            command += ["-m", "torch.distributed.run", f"--nproc-per-node={ranks}", f"--master-port={port}"]
+        command += [os.path.join(HERE, name), folder, which, str(out), str(ranks), *map(str, arguments)]
+        path = os.pathsep.join([os.path.dirname(HERE), HERE])
+        done = subprocess.run(command, capture_output=True, text=True, timeout=400, cwd=str(tmp_path), env={
+            **os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "HDMLP_SOCKET": f"frameworks-{os.getpid()}", "HDMLP_MEMORY": "64MiB"})
+        assert fails or done.returncode == 0, done.stderr[-4000:]
+        found = {}
+        for file in out.iterdir():
+            with open(file) as f:
+                found[int(file.name)] = json.load(f)
+        found["said"] = done.stderr
+        return found
+    return run
+
+
+@pytest.fixture
+def same(script):
+    """Runs a script with both loaders; every rank must have been given the same."""
+    def compare(name, ranks, *arguments, launcher="torchrun"):
+        theirs, ours = (script(name, which, ranks, *arguments, launcher=launcher) for which in ("torch", "ours"))
+        for rank in range(ranks):
+            assert ours[rank] == theirs[rank], rank
+        return ours
+    return compare

@@ -1,0 +1,125 @@
+"""Files with input/output errors, as a bad sector gives them: the fault of the file, and not of the source, as long as others can be read."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import hdmlp.torch as ht  # noqa: E402
+from hdmlp import _daemon, errors  # noqa: E402
+from torch.utils.data import DistributedSampler  # noqa: E402
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "bench"))
+from throttled import Throttled, Unavailable  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("real")
+FILES, BATCH, EPOCHS = 200, 10, 2
+
+
+@pytest.fixture
+def mount(tmp_path):
+    """200 files behind a mount that can be made to fail, and their bytes by ID."""
+    rng = random.Random(3)
+    (tmp_path / "data" / "a").mkdir(parents=True)
+    content = [rng.randbytes(rng.randint(1, 20_000)) for _ in range(FILES)]
+    for i, data in enumerate(content):
+        (tmp_path / "data" / "a" / f"{i:03d}.jpg").write_bytes(data)
+    try:
+        with Throttled(str(tmp_path / "data"), 0) as shown:
+            shown.content = content
+            yield shown
+    except Unavailable as error:
+        pytest.skip(str(error))
+
+
+def loaders(mount, policy, **options):
+    return [ht.DataLoader(ht.ImageFolder(mount.path), BATCH, seed=4, epochs=EPOCHS, on_error=policy, rank=rank, world_size=2, name="bad",
+                          **options, shuffle=True) for rank in range(2)]
+
+
+def expected(epoch, rank):
+    """The IDs of every batch, by torch's own sampler."""
+    sampler = DistributedSampler(range(FILES), 2, rank, shuffle=True, seed=4)
+    sampler.set_epoch(epoch)
+    ids = list(sampler)
+    return [ids[at:at + BATCH] for at in range(0, len(ids), BATCH)]
+
+
+@pytest.mark.parametrize("policy", ["skip", "substitute"])
+@pytest.mark.parametrize("pattern, bad, options", [
+    ("077.jpg", {77}, {}),
+    ("?[0-4]7.jpg", {100 * a + 10 * b + 7 for a in range(2) for b in range(5)}, {}),
+    ("?[0-4]7.jpg", {100 * a + 10 * b + 7 for a in range(2) for b in range(5)}, {"source_threads": 1, "memory": "0"}),
+], ids=["one", "ten", "ten and one thread"])
+def test_bad_files_are_left_out(mount, policy, pattern, bad, options):
+    """The stream goes on without them within seconds, the same on both ranks and in both epochs."""
+    mount.set(fail=pattern)
+    begun = time.monotonic()
+    ranks = loaders(mount, policy, **options)
+    for epoch in range(EPOCHS):
+        want = [expected(epoch, rank) for rank in range(2)]
+        steps = 0
+        for step, batches in enumerate(zip(*ranks)):
+            for rank, (samples, _) in enumerate(batches):
+                ids = want[rank][step]
+                ids = [i for i in ids if i not in bad] if policy == "skip" else [i + (i in bad) for i in ids]
+                assert [bytes(sample) for sample in samples] == [mount.content[i] for i in ids]
+            steps += 1
+        assert steps == len(want[0])
+    took = time.monotonic() - begun
+    faults = ranks[0].report()["faults"]
+    assert {fault["sample"] for fault in faults} == bad and {fault["policy"] for fault in faults} == {policy}
+    assert all("while other samples could be read" in fault["reason"] and "input/output error" in fault["reason"] for fault in faults), faults
+    assert took < 10 + 2 * len(bad), took
+    for loader in ranks:
+        loader.close()
+
+
+def test_a_bad_file_is_raised_at_once(mount):
+    mount.set(fail="077.jpg")
+    begun = time.monotonic()
+    [loader, other] = loaders(mount, "raise")
+    with pytest.raises(errors.SampleError, match="input/output error") as caught:
+        for _ in zip(loader, other):
+            pass
+    assert time.monotonic() - begun < 15
+    assert caught.value.sample == 77 and caught.value.path.endswith("/a/077.jpg")
+    assert "while other samples could be read, so the fault is the file's and not the source's: restore the file" in str(caught.value)
+    for loader in (loader, other):
+        loader.close()
+
+
+def test_a_source_that_fails_is_waited_for(mount):
+    """Where nothing can be read it is the source's fault: nothing is left out, and the error comes when the time is up."""
+    [loader, other] = loaders(mount, "skip", source_timeout="4s", prefetch_batches=1, memory="0")
+    next(zip(loader, other))
+    mount.set(fail="*.jpg")
+    begun = time.monotonic()
+    with pytest.raises(errors.SampleError, match="the source did not answer: tried .* then given up") as caught:
+        for _ in range(EPOCHS):
+            for _ in zip(loader, other):
+                pass
+    assert time.monotonic() - begun > 3.5
+    assert "input/output error" in str(caught.value)
+    assert loader.report()["faults"] == []
+    for loader in (loader, other):
+        loader.close()
+
+
+def test_a_faulty_source_makes_no_other_version(mount, tmp_path):
+    """Reads fail now and then: the version, which rests on the contents of 64 files, is that of the files themselves."""
+    def version(root, index):
+        seen = subprocess.run([_daemon.find_binary(), "dataset", "--json", "--index-dir", str(tmp_path / index), root],
+                              capture_output=True, text=True, check=True)
+        return json.loads(seen.stdout)["fingerprint"]
+
+    want = version(str(tmp_path / "data"), "files")
+    for seed in range(5):
+        mount.set(**{"fail-rate": 0.2, "fail-seed": seed})
+        assert version(mount.path, f"index{seed}") == want

@@ -1,0 +1,263 @@
+"""`hdmlp cache`: real daemons fill cache directories, and commands look at them.
+
+What a copy should be is taken from the files themselves, and from where the test damaged them.
+"""
+
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from hdmlp import _daemon
+from test_identity import Rank, hashes, make, normalise, read
+
+FILES = 300
+SIZE = 3000
+
+
+def command(*args, **options):
+    return subprocess.run([_daemon.find_binary(), "cache", *map(str, args)], capture_output=True, text=True, timeout=60, **options)
+
+
+def check(*args):
+    done = command("check", *args, "--json")
+    return done.returncode, json.loads(done.stdout), done.stderr
+
+
+@pytest.fixture
+def short(real, monkeypatch):
+    """A daemon for each job: the directory is free when the job has ended."""
+    monkeypatch.setenv("HDMLP_LINGER", "0s")
+
+
+def free(cache):
+    """Waits until no process has the directory."""
+    deadline = time.monotonic() + 20
+    while json.loads(command("ls", cache, "--json").stdout)[0]["in_use"]:
+        assert time.monotonic() < deadline, "the daemon does not end"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def filled(short, tmp_path):
+    """A dataset, and a cache directory that holds all of it."""
+    data, cache = tmp_path / "data", tmp_path / "cache"
+    make(data, "one", FILES)
+    options = dict(cache_dir=str(cache), memory="0B", cache_size="10MB")
+    assert read(data, epochs=2, **options)["hashes"] == hashes(data)
+    free(cache)
+    return data, cache, options
+
+
+def store_of(cache):
+    (store,) = [entry for entry in cache.iterdir() if re.fullmatch("[0-9a-f]{32}", entry.name)]
+    return store
+
+
+def damage(path, at):
+    with open(path, "r+b") as file:
+        file.seek(at)
+        byte = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte[0] ^ 0xFF]))
+
+
+def samples(data):
+    """All files, in the order of their IDs."""
+    return sorted(data.glob("*/*.jpg"))
+
+
+def copy_at(data, store, offset):
+    """The file whose copy lies at this offset in the store's data."""
+    copies = (store / "data").read_bytes()
+    start = offset // SIZE * SIZE
+    (path,) = [path for path in samples(data) if path.read_bytes() == copies[start:start + SIZE]]
+    return path
+
+
+def test_nothing_differs(filled):
+    data, cache, _ = filled
+    status, (said,), _ = check(cache)
+    assert status == 0 and said["same"] == said["held"] == said["samples"] == FILES and said["findings"] == [], said
+    assert said["dataset"] == str(data) and said["version"] == store_of(cache).name
+    done = command("check", cache)
+    assert done.returncode == 0 and f"compared {FILES} of {FILES} samples" in done.stdout and not done.stderr, done
+
+
+def test_what_differs_is_found(filled):
+    """A damaged copy, and a file that was changed behind the cache's back with the same size and times: exactly these."""
+    data, cache, options = filled
+    store = store_of(cache)
+    offset = 17 * SIZE + 5
+    corrupt = copy_at(data, store, offset)
+    damage(store / "data", offset)
+    for changed in samples(data)[40:]:  # one whose contents the dataset's version does not cover
+        if changed == corrupt:
+            continue
+        before = changed.stat()
+        damage(changed, 100)
+        os.utime(changed, ns=(before.st_atime_ns, before.st_mtime_ns))
+        status, views, errors = check(cache)
+        if status == 1:
+            break
+        assert status == 2 and not views and store.name in errors, (status, views, errors)  # of another version now
+        damage(changed, 100)
+        os.utime(changed, ns=(before.st_atime_ns, before.st_mtime_ns))
+    else:
+        pytest.fail("no file was found")
+    (said,) = views
+    assert (said["same"], said["corrupt"], said["differ"], said["source_changed_or_unreadable"]) == (FILES - 2, 1, 1, 0), said
+    found = {finding["what"]: finding for finding in said["findings"]}
+    assert found["corrupt"]["path"] == str(corrupt) and found["differs"]["path"] == str(changed), said
+    assert samples(data)[found["differs"]["sample"]] == changed and samples(data)[found["corrupt"]["sample"]] == corrupt
+    assert found["differs"]["copy_digest"] != found["differs"]["other_digest"]
+    text = command("check", cache)
+    assert text.returncode == 1 and str(corrupt) in text.stdout and str(changed) in text.stdout and "--fix" in text.stdout, text
+    assert f"2 of {FILES} cached samples" in text.stderr, text
+
+    status, (said,), _ = check(cache, "--fix")
+    assert status == 1 and said["dropped"] == 2, said
+    status, (said,), _ = check(cache)
+    assert status == 0 and said["same"] == said["held"] == FILES - 2, said
+    assert read(data, **options).get("hashes") == hashes(data)
+    free(cache)
+    status, (said,), _ = check(cache)
+    assert status == 0 and said["held"] == FILES, said
+
+
+def test_a_copy_of_the_dataset_that_differs(filled, tmp_path):
+    """Elsewhere, with the same version, and one file that is not the same."""
+    data, cache, _ = filled
+    other = tmp_path / "other"
+    shutil.copytree(data, other)
+    for path in samples(other)[50:]:
+        damage(path, 9)
+        normalise(other)
+        status, views, errors = check(cache, "--dataset", other)
+        if status == 1:
+            assert [finding["path"] for finding in views[0]["findings"]] == [str(path)], views
+            break
+        assert status == 2 and "another version" in errors, errors
+        damage(path, 9)
+        normalise(other)
+    else:
+        pytest.fail("no file was found")
+    assert check(cache)[0] == 0
+
+
+def test_another_version(filled):
+    """The dataset was changed since: nothing is compared, and both versions are named."""
+    data, cache, _ = filled
+    old = store_of(cache).name
+    (data / "a" / "new.jpg").write_bytes(b"new")
+    done = command("check", cache)
+    assert done.returncode == 2 and not done.stdout and old in done.stderr, done
+    shown = json.loads(subprocess.run([_daemon.find_binary(), "dataset", str(data), "--json"], capture_output=True, text=True, check=True).stdout)
+    assert shown["fingerprint"] in done.stderr and shown["fingerprint"] != old, done
+    assert command("check", cache, "--fix").returncode == 2
+    assert json.loads(command("ls", cache, "--json").stdout)[0]["stores"][0]["held"] == FILES
+    shutil.rmtree(data)
+    done = command("check", cache)
+    assert done.returncode == 2 and str(data) in done.stderr, done
+
+
+def test_listed_and_removed(filled, tmp_path):
+    data, cache, options = filled
+    two = make(tmp_path / "two", "two", 20)
+    assert read(two, **options)["hashes"] == hashes(two)
+    free(cache)
+    listed = command("ls", cache)
+    assert listed.returncode == 0 and str(data) in listed.stdout and two in listed.stdout and "2 stores" in listed.stdout, listed
+    assert f"{FILES} of {FILES}" in listed.stdout and "20 of 20" in listed.stdout and "in use" not in listed.stdout, listed
+    assert command("ls", env={**os.environ, "HDMLP_CACHE_DIR": str(cache)}).stdout == listed.stdout
+    (view,) = json.loads(command("ls", cache, "--json").stdout)
+    stores = {store["description"]["path"]: store for store in view["stores"]}
+    assert set(stores) == {str(data), two} and stores[two]["bytes"] == 20 * SIZE and view["bytes"] == (FILES + 20) * SIZE
+    assert stores[two]["description"]["kind"] == "folder" and ".jpg" in stores[two]["description"]["extensions"]
+
+    done = command("rm", cache, stdin=subprocess.DEVNULL)
+    assert done.returncode == 2 and all(store["version"] in done.stderr for store in view["stores"]), done
+    done = command("rm", cache, "--all", stdin=subprocess.DEVNULL)
+    assert done.returncode == 2 and "--yes" in done.stderr, done
+    assert command("ls", cache).stdout == listed.stdout
+    done = command("rm", cache, "--store", stores[two]["version"][:10], "--yes")
+    assert done.returncode == 0 and "removed 1 store" in done.stdout, done
+    (store,) = json.loads(command("ls", cache, "--json").stdout)[0]["stores"]
+    assert store["description"]["path"] == str(data)
+    assert read(data, **options)["hashes"] == hashes(data)
+    free(cache)
+    assert command("rm", cache, "--all", "--yes").returncode == 0
+    assert list(cache.iterdir()) == []
+    assert command("ls", cache).returncode == 2
+    assert read(data, **options)["hashes"] == hashes(data)
+
+
+@pytest.mark.parametrize("answer", ["n", "y", "interrupt"])
+def test_asked_on_a_terminal(filled, answer):
+    _, cache, _ = filled
+    master, slave = pty.openpty()
+    process = subprocess.Popen([_daemon.find_binary(), "cache", "rm", str(cache), "--all"],
+                               stdin=slave, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    asked = ""
+    while not asked.endswith("[y/N] "):
+        character = process.stderr.read(1)
+        assert character, asked
+        asked += character
+    assert str(cache) in asked
+    if answer == "interrupt":
+        process.send_signal(signal.SIGINT)
+    else:
+        os.write(master, f"{answer}\n".encode())
+    out, errors = process.communicate(timeout=20)
+    os.close(master)
+    os.close(slave)
+    assert process.returncode == {"n": 1, "y": 0, "interrupt": 130}[answer], (out, errors)
+    assert (list(cache.iterdir()) == []) == (answer == "y")
+
+
+def test_a_foreign_directory(socket_name, tmp_path):
+    foreign = tmp_path / "foreign"
+    (foreign / ("0" * 32)).mkdir(parents=True)
+    (foreign / ("0" * 32) / "data").write_bytes(b"precious")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for directory in (foreign, empty, tmp_path / "missing"):
+        for args in (["ls"], ["check"], ["check", "--fix"], ["rm", "--all", "--yes"], ["rm", "--store", "0", "--yes"]):
+            done = command(args[0], directory, *args[1:])
+            assert done.returncode == 2 and str(directory) in done.stderr and not done.stdout, done
+    assert (foreign / ("0" * 32) / "data").read_bytes() == b"precious"
+    assert os.listdir(empty) == [] and not (tmp_path / "missing").exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to give files away")
+def test_a_directory_of_another_user(filled):
+    _, cache, _ = filled
+    os.chown(cache, 1001, -1)
+    for args in (["ls"], ["check"], ["rm", "--all", "--yes"]):
+        done = command(args[0], cache, *args[1:])
+        assert done.returncode == 2 and "user 1001" in done.stderr, done
+    assert store_of(cache).is_dir()
+
+
+def test_a_daemon_has_it(real, monkeypatch, tmp_path):
+    monkeypatch.setenv("HDMLP_LINGER", "20s")
+    data, cache = tmp_path / "data", tmp_path / "cache"
+    make(data, "one", FILES)
+    rank = Rank(data, stay=True, epochs=2, cache_dir=str(cache), memory="0B", cache_size="10MB")
+    assert rank.says()["hashes"] == hashes(data)
+    pid = json.loads(subprocess.run([_daemon.find_binary(), "stats", "--json"], capture_output=True, text=True, check=True).stdout)["pid"]
+    listed = command("ls", cache)
+    assert listed.returncode == 0 and f"in use by process {pid}" in listed.stdout and str(data) in listed.stdout, listed
+    for args in (["check"], ["check", "--fix"], ["rm", "--all", "--yes"]):
+        done = command(args[0], cache, *args[1:])
+        assert done.returncode == 2 and f"process {pid}" in done.stderr and "hdmlp stop" in done.stderr and not done.stdout, done
+    rank.end()
+    subprocess.run([_daemon.find_binary(), "stop"], check=True)
+    free(cache)
+    assert check(cache)[0] == 0

@@ -1,0 +1,222 @@
+"""Datasets and directories that mean harm, with a real daemon: it goes on, and its other jobs with it."""
+
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+import pytest
+
+from hdmlp import _daemon, data, errors
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "bench"))
+from throttled import Throttled, Unavailable  # noqa: E402
+
+
+def ids(samples):
+    """The numbers that the samples' bytes say."""
+    return sorted(int(bytes(s).split()[1]) for s in samples)
+
+
+def epoch(loader):
+    return ids([s for batch in loader for s in map(bytes, batch.samples)])
+
+
+@pytest.fixture
+def beside(real, monkeypatch):
+    """The index lies in the dataset's directory, as it does where nothing else is said."""
+    monkeypatch.delenv("HDMLP_INDEX_DIR")
+
+
+@pytest.fixture
+def other_job(beside, tmp_path):
+    """A job of the same daemon on another dataset, in the middle of an epoch; it must be able to go on."""
+    (tmp_path / "other" / "class").mkdir(parents=True)
+    for i in range(20):
+        (tmp_path / "other" / "class" / f"{i:02d}.jpg").write_bytes(f"other {i} ".encode())
+    loader = data.DataLoader(str(tmp_path / "other"), batch_size=4, epochs=1, name="other")
+    batches = iter(loader)
+    first = [bytes(s) for s in next(batches).samples]
+    yield
+    rest = [bytes(s) for batch in batches for s in map(bytes, batch.samples)]
+    assert ids(first + rest) == list(range(20))
+    loader.close()
+
+
+def daemon_pid():
+    client = _daemon.connect()
+    client.close()
+    return client.pid
+
+
+def peak_memory(pid):
+    """The most memory that a process ever had, in bytes."""
+    with open(f"/proc/{pid}/status") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmHWM:"))
+
+
+def test_sparse_index(other_job, folder, caplog):
+    """An index of 4 KiB on the disk claims 1 GiB. The dataset is scanned, and the daemon takes no memory for what is not there."""
+    samples = (1 << 30) // 9
+    total = 96 + 64 + 9 * samples + 8
+    path = os.path.join(folder, ".hdmlp-index")
+    with open(path, "wb") as file:
+        file.write(struct.pack("<8sII10Q", b"HDMLPIDX", 1, 0, total, samples, 1, 0, 0, 0, 0, 0, samples, 0))
+        file.truncate(total)
+    pid = daemon_pid()
+    with data.DataLoader(folder, batch_size=5) as loader:
+        assert epoch(loader) == list(range(25))
+    assert peak_memory(pid) < 256 << 20
+    assert daemon_pid() == pid
+    assert f"the dataset's index is not used, and the dataset is scanned instead: read dataset index {path}" in caplog.text
+    assert "holes" in caplog.text and os.stat(path).st_size < 1 << 20
+
+
+def test_fifo_as_index(other_job, folder, caplog):
+    path = os.path.join(folder, ".hdmlp-index")
+    os.mkfifo(path)
+    begin = time.monotonic()
+    with data.DataLoader(folder, batch_size=5) as loader:
+        assert epoch(loader) == list(range(25))
+    assert time.monotonic() - begin < 5
+    assert path in caplog.text and "it is not a regular file" in caplog.text
+
+
+@pytest.fixture
+def mount(folder):
+    """The folder on a file system of its own, which can be told to answer no more."""
+    throttled = Throttled(folder, 0)
+    try:
+        throttled.__enter__()
+    except Unavailable as error:
+        pytest.skip(str(error))
+    try:
+        yield throttled
+        throttled.set(hang_names="")
+    finally:
+        throttled.__exit__(None, None, None)
+
+
+def wait_for(what, condition, seconds=10.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"not within {seconds} s: {what}"
+        time.sleep(0.02)
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("name, op, path", [("bee", "getdents", ""), ("cat/003.jpg", "getdents", "/cat"), (".hdmlp-index", "stat", "/.hdmlp-index")])
+def test_scan_hangs(real, other_job, mount, caplog, monkeypatch, tmp_path, name, op, path):
+    """A file system that answers no more: told after 10 s, an error after source_timeout, and other jobs go on."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    pid = daemon_pid()
+    mount.set(hang_names=name)
+    begin = time.monotonic()
+    with pytest.raises(errors.DatasetError, match=rf"dataset {mount.path}{path}: .*: {op} has not returned for 1[12]\S* ?s.*source_timeout is 12s"):
+        with data.DataLoader(mount.path, batch_size=5, source_timeout="12s") as loader:
+            next(iter(loader))
+    assert 11.5 < time.monotonic() - begin < 16
+    told = [r.getMessage() for r in caplog.records if "has not returned for 10 s" in r.getMessage()]
+    assert len(told) == 1 and f"{op} of {mount.path}{path} has" in told[0]
+    mount.set(hang_names="")
+    with data.DataLoader(mount.path, batch_size=5) as loader:
+        assert epoch(loader) == list(range(25))
+    assert daemon_pid() == pid
+
+
+def test_ctrl_c_while_the_scan_hangs(real, mount):
+    """The process is gone within a second, and the daemon after its linger time, although the system call still hangs."""
+    mount.set(hang_names="bee")
+    program = f"from hdmlp import data\nnext(iter(data.DataLoader({mount.path!r}, batch_size=5)))"
+    process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True)
+    wait_for("the scan to hang", lambda: mount.counters()["hung"] > 0)
+    pid = daemon_pid()
+    begin = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    assert "KeyboardInterrupt" in process.communicate(timeout=10)[1]
+    assert time.monotonic() - begin < 1
+    wait_for("the end of the daemon", lambda: not alive(pid), 4)
+
+
+def test_ctrl_c_of_the_command_while_the_scan_hangs(real, mount, tmp_path):
+    mount.set(hang_names="bee")
+    process = subprocess.Popen([_daemon.find_binary(), "dataset", f"--index-dir={tmp_path}/index", mount.path], stderr=subprocess.PIPE)
+    wait_for("the scan to hang", lambda: mount.counters()["hung"] > 0)
+    begin = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=10)
+    assert time.monotonic() - begin < 1 and process.returncode == 130
+
+
+def fill(folder, cache, text):
+    """Has a daemon of its own fill a cache with a dataset whose samples begin with ``text``, which has the names, sizes and times of the other."""
+    twin = f"{folder}-{text}"
+    shutil.copytree(folder, twin)
+    for directory, _, names in os.walk(twin):
+        for name in names:
+            path = os.path.join(directory, name)
+            with open(path, "r+b") as file:
+                file.write(text.encode())
+            original = os.stat(os.path.join(folder, os.path.relpath(path, twin)))
+            os.utime(path, ns=(original.st_atime_ns, original.st_mtime_ns))
+    with data.DataLoader(twin, batch_size=5, memory="1B", cache_dir=cache) as loader:
+        assert all(bytes(s).startswith(text.encode()) for batch in loader for s in batch.samples)
+    pid = daemon_pid()
+    subprocess.run([_daemon.find_binary(), "stop", "--force"], check=True)
+    wait_for("the end of the daemon", lambda: not alive(pid))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_forged_cache(real, folder, tmp_path):
+    """Another user's directory full of forged samples, with right checksums, is refused: none of them is served."""
+    cache = str(tmp_path / "cache")
+    fill(folder, cache, "forged")
+    for directory, _, names in os.walk(cache):
+        for name in ("", *names):
+            os.chown(os.path.join(directory, name), 1001, 1001)
+    with pytest.raises(errors.ConfigError, match=rf"{cache} belongs to user 1001 \(mode 0700\), and the daemon runs as user 0.*name another directory"):
+        with data.DataLoader(folder, batch_size=5, memory="1B", cache_dir=cache) as loader:
+            assert epoch(loader) == list(range(25))
+
+
+def test_cache_that_others_may_write_to(real, folder, tmp_path):
+    cache = str(tmp_path / "cache")
+    fill(folder, cache, "sample")
+    os.chmod(cache, 0o777)
+    with pytest.raises(errors.ConfigError, match=rf"{cache} can be written to by others .*mode 0777.*chmod 700"):
+        data.DataLoader(folder, batch_size=5, memory="1B", cache_dir=cache)
+    with data.DataLoader(folder, batch_size=5, memory="1B", cache_dir=os.path.join(cache, "hdmlp")) as loader:
+        assert epoch(loader) == list(range(25))
+
+
+@pytest.mark.parametrize("kind", ["symlink", "hard link", "linked directory"])
+def test_cache_leads_elsewhere(real, folder, tmp_path, kind):
+    """A link in a cache is refused, and the file that it leads to stays as it is."""
+    cache = str(tmp_path / "cache")
+    fill(folder, cache, "sample")
+    store, = (os.path.join(cache, name) for name in os.listdir(cache) if name != "HDMLP-CACHE")
+    victims = tmp_path / "victims"
+    victims.mkdir()
+    for name in ("data", "index"):
+        (victims / name).write_bytes(b"precious")
+    refused = os.path.join(store, "data")
+    if kind == "linked directory":
+        refused = store
+        shutil.rmtree(store)
+        os.symlink(victims, store)
+    else:
+        os.remove(refused)
+        (os.link if kind == "hard link" else os.symlink)(victims / "data", refused)
+    with pytest.raises(errors.ConfigError, match=rf"{refused} (is a symbolic link|has 2 names)"):
+        data.DataLoader(folder, batch_size=5, memory="1B", cache_dir=cache)
+    assert [(victims / name).read_bytes() for name in ("data", "index")] == [b"precious"] * 2

@@ -1,0 +1,411 @@
+"""Which bytes a sample has: real processes, against an oracle that lists and hashes the files itself.
+
+Datasets here look alike: names, sizes and times of their files are the same, and their bytes are not.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from hdmlp import _daemon, errors
+from hdmlp.data import DataLoader, Folder
+
+#: Reads some epochs and prints the hashes of what it was given, in order, or the error; then waits for its input to end
+#: if it is told to stay. Before each epoch but the first it waits for a line, if it is told to step.
+RANK = textwrap.dedent("""
+    import hashlib, json, sys
+    import hdmlp.data as data
+    root, options = sys.argv[1], json.loads(sys.argv[2])
+    stay, step = options.pop("stay", False), options.pop("step", False)
+    epochs = options.setdefault("epochs", 1)
+    try:
+        loader = data.DataLoader(data.Folder(root), batch_size=4, shuffle=False, **options)
+        for epoch in range(epochs):
+            if epoch and step:
+                print(json.dumps({"hashes": hashes}), flush=True)
+                sys.stdin.readline()
+            hashes = [hashlib.sha256(sample).hexdigest() for batch in loader for sample in batch[0]]
+        print(json.dumps({"hashes": hashes, "report": loader.report().text if options.get("report") else ""}), flush=True)
+        if stay:
+            sys.stdin.read()
+    except Exception as error:
+        print(json.dumps({"error": type(error).__name__, "text": str(error)}), flush=True)
+""")
+
+FILES = 40
+SIZE = 3000
+THEN = 1_600_000_000
+
+
+def write(path, seed):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(hashlib.shake_256(seed.encode()).digest(SIZE))
+
+
+def normalise(root):
+    """Sets all times of files and directories to one, as tools that make images do."""
+    for directory, names, files in os.walk(root, topdown=False):
+        for name in files + ["."]:
+            os.utime(os.path.join(directory, name), ns=(THEN * 10**9,) * 2)
+
+
+def make(root, seed, files=FILES):
+    for i in range(files):
+        write(root / "ab"[i % 2] / f"{i:03d}.jpg", f"{seed} {i}")
+    normalise(root)
+    return str(root)
+
+
+def hashes(root):
+    """What a loader without shuffling is to give, by the oracle."""
+    out = []
+    for label in sorted(os.listdir(root)):
+        if os.path.isdir(os.path.join(root, label)):
+            for name in sorted(os.listdir(os.path.join(root, label))):
+                with open(os.path.join(root, label, name), "rb") as file:
+                    out.append(hashlib.sha256(file.read()).hexdigest())
+    return out
+
+
+class Rank:
+    def __init__(self, root, prefix=(), environment=None, **options):
+        self.process = subprocess.Popen(
+            [*prefix, sys.executable, "-c", RANK, str(root), json.dumps(options)],
+            env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(_daemon.__file__)), **(environment or {})},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def says(self):
+        line = self.process.stdout.readline()
+        assert line, self.process.stderr.read()
+        return json.loads(line)
+
+    def go_on(self):
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def end(self):
+        self.process.stdin.close()
+        assert self.process.wait(30) == 0, self.process.stderr.read()
+
+
+def read(root, prefix=(), environment=None, **options):
+    rank = Rank(root, prefix, environment, **options)
+    said = rank.says()
+    rank.end()
+    return said
+
+
+@pytest.fixture
+def lasting(real, monkeypatch):
+    """A daemon that keeps its caches between jobs."""
+    monkeypatch.setenv("HDMLP_LINGER", "20s")
+
+
+@pytest.fixture
+def short(real, monkeypatch):
+    """A daemon for each job."""
+    monkeypatch.setenv("HDMLP_LINGER", "0s")
+
+
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root for mount namespaces")
+
+
+def container(mounts):
+    """A command prefix that runs what follows in a mount namespace with these bind mounts."""
+    script = "".join(f"mount --bind {what} {where} && " for what, where in mounts) + 'exec "$@"'
+    return ("unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh")
+
+
+@needs_root
+@pytest.mark.parametrize("stay", [False, True])
+def test_containers_with_one_socket(lasting, tmp_path, stay):
+    (tmp_path / "data").mkdir()
+    seen = {}
+    for name in ("one", "two"):
+        make(tmp_path / name, name)
+    ranks = []
+    for name in ("one", "two", "one"):
+        rank = Rank(tmp_path / "data", container([(tmp_path / name, tmp_path / "data")]), stay=stay)
+        seen = rank.says()
+        assert seen.get("hashes") == hashes(tmp_path / name), (name, seen)
+        ranks.append(rank)
+        if not stay:
+            rank.end()
+            ranks.pop()
+    for rank in ranks:
+        rank.end()
+
+
+@needs_root
+def test_links_in_a_container(lasting, tmp_path):
+    """Absolute and relative links, of files and of directories, lead where the process sees them lead."""
+    for name in ("one", "two"):
+        make(tmp_path / name, name)
+    (tmp_path / "store").mkdir()
+    linked = tmp_path / "linked"
+    (linked / "b").mkdir(parents=True)
+    (linked / "a").symlink_to(tmp_path / "store" / "a")
+    (linked / "c").symlink_to("../store/b")
+    for i in range(1, FILES, 2):
+        (linked / "b" / f"{i:03d}.jpg").symlink_to(tmp_path / "store" / "b" / f"{i:03d}.jpg")
+    for name in ("one", "two", "one"):
+        said = read(linked, container([(tmp_path / name, tmp_path / "store")]))
+        a, b = hashes(tmp_path / name)[:FILES // 2], hashes(tmp_path / name)[FILES // 2:]
+        assert said.get("hashes") == a + b + b, (name, said)
+
+
+@needs_root
+def test_another_root_directory(lasting, tmp_path):
+    """A process below another root (chroot) that shares the socket reads its own files."""
+    make(tmp_path / "one", "one")
+    jail = tmp_path / "jail"
+    inner = jail / str(tmp_path / "one").lstrip("/")
+    make(inner, "two")
+    assert read(tmp_path / "one").get("hashes") == hashes(tmp_path / "one")
+    tops = [name for name in os.listdir("/") if name not in ("tmp", "mnt") and not os.path.islink(f"/{name}") and os.path.isdir(f"/{name}")]
+    script = "".join(f"mkdir -p {jail}/{name} && mount --rbind /{name} {jail}/{name} && " for name in tops)
+    links = "".join(f"ln -sfn {os.readlink('/' + name)} {jail}/{name}; " for name in os.listdir("/") if os.path.islink(f"/{name}"))
+    said = read(tmp_path / "one", ("unshare", "-m", "--propagation", "private", "sh", "-c",
+                                   links + script + f'exec chroot {jail} "$@"', "sh"))
+    assert said.get("hashes") == hashes(inner), said
+
+
+def test_datasets_that_look_alike_in_a_cache_directory(short, tmp_path):
+    one, two = make(tmp_path / "one", "one"), make(tmp_path / "two", "two")
+    cache = dict(cache_dir=str(tmp_path / "cache"), memory="0B", cache_size="10MB", epochs=2)
+    assert read(one, **cache)["hashes"] == hashes(one)
+    assert read(two, **cache)["hashes"] == hashes(two)
+    assert read(one, **cache)["hashes"] == hashes(one)
+
+
+def test_datasets_that_look_alike_in_memory(lasting, tmp_path):
+    one, two = make(tmp_path / "one", "one"), make(tmp_path / "two", "two")
+    for root in (one, two, one):
+        assert read(root, epochs=2)["hashes"] == hashes(root)
+
+
+def test_a_dataset_put_in_the_place_of_another(lasting, tmp_path):
+    """The directory is replaced, between jobs and while one has it open."""
+    data = tmp_path / "data"
+    make(data, "one")
+    first = Rank(data, stay=True)
+    assert first.says()["hashes"] == hashes(data)
+    data.rename(tmp_path / "old")
+    make(data, "two")
+    assert read(data)["hashes"] == hashes(data)
+    shutil.rmtree(data)
+    make(data, "three", FILES + 10)
+    assert read(data)["hashes"] == hashes(data)
+    first.end()
+
+
+def test_a_dataset_that_grew_while_it_is_open(lasting, tmp_path):
+    data = tmp_path / "data"
+    make(data, "one")
+    first = Rank(data, epochs=2, step=True)
+    before = hashes(data)
+    assert first.says()["hashes"] == before
+    for i in range(FILES, FILES + 12):
+        write(data / "a" / f"{i:03d}.jpg", f"new {i}")
+    assert read(data)["hashes"] == hashes(data)
+    first.go_on()
+    assert first.says()["hashes"] == before
+    first.end()
+
+
+@pytest.mark.parametrize("times", ["kept", "new"])
+@pytest.mark.parametrize("which", [[0], [7, 30], range(FILES)])
+@pytest.mark.parametrize("cache", ["file", "memory"])
+def test_files_rewritten_in_place(real, monkeypatch, tmp_path, times, which, cache):
+    """As many bytes as before, in the same files. A new job gives the new bytes, or says which file was changed, and the one
+    after it gives them."""
+    monkeypatch.setenv("HDMLP_LINGER", "20s" if cache == "memory" else "0s")
+    data = tmp_path / "data"
+    make(data, "one", FILES if len(which) > 2 else 400)
+    options = dict(cache_dir=str(tmp_path / "cache"), memory="0B", cache_size="10MB") if cache == "file" else {}
+    assert read(data, epochs=2, **options)["hashes"] == hashes(data)
+    paths = sorted(data.glob("*/*.jpg"))
+    for i in which:
+        with open(paths[i], "r+b") as file:
+            file.write(hashlib.shake_256(f"new {i}".encode()).digest(SIZE))
+    if times == "kept":
+        normalise(data)
+    said = read(data, epochs=2, **options)
+    if "error" in said:
+        assert said["error"] == "SampleError" and "changed" in said["text"] and any(str(paths[i]) in said["text"] for i in which), said
+        said = read(data, epochs=2, **options)
+    assert said.get("hashes") == hashes(data), said
+
+
+def test_files_replaced_by_others(short, tmp_path):
+    """Renamed over, with the same size and times."""
+    data = tmp_path / "data"
+    make(data, "one", 400)
+    options = dict(cache_dir=str(tmp_path / "cache"), memory="0B", cache_size="10MB", epochs=2)
+    assert read(data, **options)["hashes"] == hashes(data)
+    for path in sorted(data.glob("*/*.jpg"))[3:300:50]:
+        write(data / "new", f"new {path}")
+        os.utime(data / "new", ns=(THEN * 10**9,) * 2)
+        os.replace(data / "new", path)
+    normalise(data)
+    assert read(data, **options).get("hashes") == hashes(data)
+
+
+def test_verify_compares_bytes(short, tmp_path):
+    """A copy of a dataset that differs in one file, which the version does not cover, is found out by verify=True; and
+    by `hdmlp cache check`."""
+    data, cache = tmp_path / "data", tmp_path / "cache"
+    make(data, "one", 600)
+    options = dict(cache_dir=str(cache), memory="0B", cache_size="10MB")
+    assert read(data, epochs=2, **options)["hashes"] == hashes(data)
+    other = tmp_path / "other"
+    shutil.copytree(data, other)
+    normalise(other)
+    covered = read(other, epochs=1, verify=True, **options)
+    assert covered.get("hashes") == hashes(other), covered
+    for path in sorted(other.glob("*/*.jpg")):  # one that the version does not cover: the version stays
+        before = path.read_bytes()
+        path.write_bytes(b"other" + before[5:])
+        normalise(other)
+        said = read(other, verify=True, **options)
+        if said.get("error") == "AuditError":
+            assert str(path) in said["text"] and "cache check" in said["text"], said
+            break
+        assert said.get("hashes") == hashes(other), said
+    else:
+        pytest.fail("no file was found out")
+
+
+def test_a_dataset_object_stands_for_one_version(short, tmp_path, monkeypatch):
+    """What it told, and what a loader of it delivers, are of one version; a new object is of the new one."""
+    monkeypatch.setenv("HDMLP_SOCKET", f"hdmlp-object-{os.getpid()}")
+    data = tmp_path / "data"
+    make(data, "one")
+    told, untold = Folder(str(data)), Folder(str(data))
+    count = len(told)
+    write(sorted(data.glob("*/*.jpg"))[-1].with_name("zz.jpg"), "more")
+    with pytest.raises(errors.MismatchError, match="changed after this object had told .*: make a new Folder"):
+        DataLoader(told, 4, seed=1)
+    with pytest.raises(errors.MismatchError, match="changed after this object"):
+        told.samples
+    with DataLoader(untold, 4, epochs=1, seed=1) as loader:
+        assert sum(len(samples) for samples, _ in loader) == count + 1 == len(untold) == len(Folder(str(data)).samples)
+
+
+def test_rescan_in_an_index_directory(short, tmp_path, monkeypatch):
+    data = tmp_path / "data"
+    make(data, "one")
+    environment = {"HDMLP_INDEX_DIR": str(tmp_path / "elsewhere")}
+    assert read(data, environment=environment)["hashes"] == hashes(data)
+    make(data, "two")
+    done = subprocess.run([_daemon.find_binary(), "dataset", str(data), "--rescan"], env={**os.environ, **environment},
+                          capture_output=True, text=True)
+    assert done.returncode == 0 and str(tmp_path / "elsewhere") in done.stdout, done
+    assert not (data / ".hdmlp-index").exists()
+    assert read(data, environment=environment)["hashes"] == hashes(data)
+
+
+def test_simulate_from_a_run_with_an_index_directory(short, tmp_path, monkeypatch):
+    """It uses the index that the job has written, and leaves none in the dataset."""
+    data = tmp_path / "data"
+    make(data, "one")
+    monkeypatch.setenv("HDMLP_INDEX_DIR", str(tmp_path / "elsewhere"))
+    with DataLoader(str(data), batch_size=4, epochs=1) as loader:
+        assert sum(len(batch.samples) for batch in loader) == FILES
+        (tmp_path / "report.json").write_text(json.dumps(loader.report()))
+    done = subprocess.run([_daemon.find_binary(), "simulate", "--from-run", str(tmp_path / "report.json")], capture_output=True, text=True)
+    assert done.returncode == 0 and str(data) in done.stdout and "mean size" not in done.stdout, done
+    assert not (data / ".hdmlp-index").exists()
+
+
+def test_ranks_that_see_different_datasets(lasting, tmp_path):
+    if os.getuid() != 0:
+        pytest.skip("needs root for mount namespaces")
+    (tmp_path / "data").mkdir()
+    for name in ("one", "two", "three"):
+        make(tmp_path / name, name)
+    place = lambda rank: {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2",  # noqa: E731
+                          "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    first = Rank(tmp_path / "data", container([(tmp_path / "one", tmp_path / "data")]), place(0), stay=True, seed=1)
+    first.says()
+    said = read(tmp_path / "data", container([(tmp_path / "two", tmp_path / "data")]), place(1), seed=1)
+    assert said.get("error") == "MismatchError" and str(tmp_path / "data") in said["text"], said
+    said = read(tmp_path / "data", container([(tmp_path / "one", tmp_path / "data")]), place(1), seed=1)
+    assert len(said.get("hashes", [])) == FILES // 2, said
+    first.end()
+
+
+THROTTLE = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "build", "bin", "throttle")
+
+
+class Mount:
+    """A FUSE file system that shows a directory, in the mount namespace of a process."""
+
+    def __init__(self, source, where, pid=None):
+        self.enter = [] if pid is None else ["nsenter", "-t", str(pid), "-m"]
+        self.where = str(where)
+        self.server = subprocess.Popen([*self.enter, THROTTLE, f"--source={source}", f"--mount={where}", "--bandwidth=1000000000"],
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if not self.server.stdout.readline().startswith("mounted "):
+            pytest.skip(self.server.communicate()[1])
+
+    def die(self):
+        """As a server that crashes: what is open there is not connected any more."""
+        self.server.kill()
+        self.server.communicate()
+        subprocess.run([*self.enter, "umount", "-l", self.where], check=True)
+
+    def close(self):
+        self.server.terminate()
+        self.server.communicate()
+
+
+@needs_root
+@pytest.mark.parametrize("where", ["the daemon's", "a container's"])
+@pytest.mark.parametrize("what", ["the same", "another dataset"])
+def test_a_source_that_is_mounted_again(real, monkeypatch, tmp_path, where, what):
+    """After its server has crashed the file system is mounted again: the same loader goes on, if it is the same dataset."""
+    if not os.path.exists(THROTTLE):
+        pytest.skip("run `make throttle`")
+    monkeypatch.setenv("HDMLP_LINGER", "5s")
+    monkeypatch.setenv("HDMLP_SOURCE_TIMEOUT", "8s")
+    data, other, point = tmp_path / "data", tmp_path / "other", tmp_path / "mnt"
+    make(data, "one")
+    make(other, "two")
+    point.mkdir()
+    keeper = None
+    prefix = ()
+    if where == "a container's":
+        make(tmp_path / "elsewhere", "three")
+        assert read(tmp_path / "elsewhere")["hashes"]  # the daemon runs outside
+        keeper = subprocess.Popen(["unshare", "-m", "--propagation", "private", "sh", "-c", "echo; exec sleep 100"], stdout=subprocess.PIPE)
+        keeper.stdout.readline()
+        prefix = ("nsenter", "-t", str(keeper.pid), "-m")
+    pid = keeper.pid if keeper else None
+    mount = Mount(data, point, pid)
+    try:
+        rank = Rank(point, prefix, epochs=3, step=True, memory="0B", prefetch_batches=1, staging_buffer="64KiB")
+        said = rank.says()
+        assert said.get("hashes") == hashes(data), said
+        mount.die()
+        mount = Mount(data if what == "the same" else other, point, pid)
+        rank.go_on()
+        said = rank.says()
+        if what == "the same":
+            assert said.get("hashes") == hashes(data), said
+            rank.go_on()
+            assert rank.says().get("hashes") == hashes(data)
+        else:
+            assert said.get("error") == "SampleError" and "another dataset is mounted" in said["text"] and str(point) in said["text"], said
+        rank.end()
+    finally:
+        mount.close()
+        if keeper:
+            keeper.kill()
+            keeper.wait()
