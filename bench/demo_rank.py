@@ -140,7 +140,7 @@ def hdmlp_torch(spec: Dict[str, Any]) -> Any:
     """HDMLP as a script with torch uses it: a function from an epoch to its batches, and the loader."""
     import hdmlp.torch as ht
     dataset = ht.ImageFolder(spec["path"], transform=torch_transform())
-    loader = ht.DataLoader(dataset, batch_size=spec["batch_size"], epochs=spec["epochs"], seed=spec["seed"], num_workers=2)
+    loader = ht.DataLoader(dataset, batch_size=spec["batch_size"], epochs=spec["epochs"], seed=spec["seed"], num_workers=2, shuffle=True, shard=True)
     return lambda epoch: iter(loader), loader
 
 

@@ -184,7 +184,7 @@ class HDMLP:
         dataset = self._ht.ImageFolder(spec["path"], transform)
         options = {key: spec[key] for key in ("memory", "policy") if spec.get(key)}
         self._loader = self._ht.DataLoader(
-            dataset, batch_size=spec["batch_size"], epochs=spec["epochs"], seed=spec["seed"], **options)
+            dataset, batch_size=spec["batch_size"], shuffle=True, epochs=spec["epochs"], seed=spec["seed"], shard=True, **options)
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
         if self._spec.get("copied"):

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/certificate"
+	"github.com/hdmlp/hdmlp/internal/digest"
 	"github.com/hdmlp/hdmlp/internal/exchange"
 )
 
@@ -37,8 +38,9 @@ func identity(node int, tls *tls.Config) exchange.Identity {
 
 // arena is samples of one size, in memory outside of the Go heap.
 type arena struct {
-	bytes []byte
-	size  int
+	bytes   []byte
+	size    int
+	digests []uint32 // as a cache has them: taken when the samples were read
 }
 
 func newArena(total int64, size int) (*arena, error) {
@@ -50,19 +52,25 @@ func newArena(total int64, size int) (*arena, error) {
 	for i := 0; i+8 <= len(b); i += 8 {
 		binary.LittleEndian.PutUint64(b[i:], r.Uint64())
 	}
-	return &arena{b, size}, nil
+	a := &arena{bytes: b, size: size}
+	for id := range a.count() {
+		a.digests = append(a.digests, digest.Of(b[id*size:][:size]))
+	}
+	return a, nil
 }
 
 func (a *arena) count() int { return len(a.bytes) / a.size }
 
-func (a *arena) Held(id int32) ([]byte, bool) {
+func (a *arena) Held(id int32) ([]byte, uint32, bool) {
 	if int(id) >= a.count() {
-		return nil, false
+		return nil, 0, false
 	}
-	return a.bytes[int(id)*a.size:][:a.size:a.size], true
+	return a.bytes[int(id)*a.size:][:a.size:a.size], a.digests[id], true
 }
 
-func (a *arena) Sample(context.Context, int32, func([]byte) error) error { return exchange.ErrNotHeld }
+func (a *arena) Sample(context.Context, int32, func([]byte, uint32) error) error {
+	return exchange.ErrNotHeld
+}
 
 // serve serves samples of the first size, in both ways, until its standard input ends.
 func serve(ctx context.Context, o options) error {
@@ -160,7 +168,7 @@ func fetch(ctx context.Context, o options) error {
 		all.Go(func() {
 			r := rand.New(rand.NewPCG(uint64(i), 7))
 			for n := 0; !stop.Load(); n++ {
-				dst, _ := room.Held(int32(i*own + n%own))
+				dst, _, _ := room.Held(int32(i*own + n%own))
 				var since time.Time
 				if n%16 == 0 {
 					since = time.Now()

@@ -31,7 +31,11 @@ func connect(ctx context.Context, o options) (get getter, end func(), err error)
 		c := exchange.NewClient(id, 0, func(ctx context.Context) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", fmt.Sprintf("%s:%d", o.listen, port))
 		}, exchange.ClientOptions{Conns: o.conns})
-		return c.Fetch, func() { c.Close() }, c.Connect(ctx)
+		fetch := func(ctx context.Context, id int32, dst []byte) error {
+			_, err := c.Fetch(ctx, id, dst)
+			return err
+		}
+		return fetch, func() { c.Close() }, c.Connect(ctx)
 	}
 	raw := o.peers == "grpc-raw"
 	settings := []grpc.DialOption{
@@ -109,7 +113,7 @@ func plain(srv any, _ context.Context, decode func(any) error, _ grpc.UnaryServe
 	if err := decode(&id); err != nil {
 		return nil, err
 	}
-	sample, _ := srv.(*arena).Held(id.Value)
+	sample, _, _ := srv.(*arena).Held(id.Value)
 	return wrapperspb.Bytes(sample), nil
 }
 
@@ -121,7 +125,7 @@ func raw(srv any, _ context.Context, decode func(any) error, _ grpc.UnaryServerI
 	var id [4]byte
 	request.data.CopyTo(id[:])
 	request.data.Free()
-	sample, _ := srv.(*arena).Held(int32(binary.LittleEndian.Uint32(id[:])))
+	sample, _, _ := srv.(*arena).Held(int32(binary.LittleEndian.Uint32(id[:])))
 	return &message{mem.BufferSlice{mem.SliceBuffer(sample)}}, nil
 }
 

@@ -132,7 +132,8 @@ def test_a_round_over_nodes(blobs):
         hosts.__exit__(None, None, None)
         mount.__exit__(None, None, None)
     read = result["source"][-1]["bytes"]
-    assert read == sum(rank["report"]["source"]["bytes"] for rank in result["ranks"])
+    counted = sum(rank["report"]["source"]["bytes"] for rank in result["ranks"])
+    assert counted <= read <= counted + 2 * 20 * 4096  # each node also reads excerpts, which tell which dataset it is
     assert 20 * 50_000 <= read < 4 * 20 * 50_000
     assert [sum(epoch["samples"] for epoch in rank["epochs"]) for rank in result["ranks"]] == [40, 40]
     assert result["cpu"]["daemon"] > 0 and result["resident"] > 0

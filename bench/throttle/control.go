@@ -19,8 +19,8 @@ import (
 //	counters
 //	set KEY=VALUE ...
 //
-// with the keys bandwidth, latency, fail-rate, fail-seed, fail and hang, written as
-// on the command line. The answer is one line of JSON: the snapshot after the
+// with the keys bandwidth, latency, fail-rate, fail-seed, fail, hang and hang-names,
+// written as on the command line. The answer is one line of JSON: the snapshot after the
 // request, or {"error": "..."}, with nothing changed.
 
 // A snapshot is what the socket answers with.
@@ -141,6 +141,8 @@ func (s *settings) assign(key, value string) (err error) {
 		s.fail = value
 	case "hang":
 		s.hang = value
+	case "hang-names":
+		s.hangNames = value
 	default:
 		err = errors.New("unknown key")
 	}

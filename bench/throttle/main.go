@@ -139,6 +139,7 @@ func parse(args []string, errs io.Writer) (options, error) {
 	fs.Uint64Var(&o.settings.failSeed, "fail-seed", 1, "seed of the failing reads")
 	fs.StringVar(&o.settings.fail, "fail", "", "`pattern` of files whose reads all fail with EIO; matched with the name or the path below the source")
 	fs.StringVar(&o.settings.hang, "hang", "", "`pattern` of files whose reads never return")
+	fs.StringVar(&o.settings.hangNames, "hang-names", "", "`pattern` of files and folders that are never found, nor listed: the system call does not return")
 	fs.DurationVar(&o.attrTimeout, "attr-timeout", time.Minute, "how long the kernel may keep names and attributes")
 	fs.BoolVar(&o.normal, "normal-priority", false, "stay in the normal scheduling class")
 	if err := fs.Parse(args); err != nil {
@@ -180,6 +181,7 @@ type settings struct {
 	failSeed  uint64
 	fail      string // pattern; empty: none
 	hang      string // pattern; empty: none
+	hangNames string // pattern; empty: none
 }
 
 func (s settings) validate() error {
@@ -191,7 +193,7 @@ func (s settings) validate() error {
 	case !(s.failRate >= 0 && s.failRate <= 1):
 		return fmt.Errorf("fail-rate %v is not between 0 and 1", s.failRate)
 	}
-	for name, pattern := range map[string]string{"fail": s.fail, "hang": s.hang} {
+	for name, pattern := range map[string]string{"fail": s.fail, "hang": s.hang, "hang-names": s.hangNames} {
 		if _, err := path.Match(pattern, ""); err != nil {
 			return fmt.Errorf("%s %q: %w", name, pattern, err)
 		}

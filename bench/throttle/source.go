@@ -42,7 +42,7 @@ type counts struct {
 	reads  atomic.Int64 // answered with bytes or with the end of the file
 	bytes  atomic.Int64
 	failed atomic.Int64 // reads that failed, injected or not
-	hung   atomic.Int64 // reads that hang now
+	hung   atomic.Int64 // reads, and other requests, that hang now
 }
 
 func newSource(root string, s settings) *source {
@@ -77,19 +77,35 @@ func matches(pattern, name string) bool {
 // fault returns what stands in the way of a read of the named file. It blocks while
 // the file hangs.
 func (s *source) fault(ctx context.Context, name string) syscall.Errno {
+	c, errno := s.whileHangs(ctx, name, func(now settings) string { return now.hang })
+	switch {
+	case errno != 0:
+		return errno
+	case matches(c.fail, name) || c.drawFault():
+		return syscall.EIO
+	}
+	return 0
+}
+
+// nameFault is fault for what asks about the name, and not for bytes.
+func (s *source) nameFault(ctx context.Context, name string) syscall.Errno {
+	_, errno := s.whileHangs(ctx, name, func(now settings) string { return now.hangNames })
+	return errno
+}
+
+// whileHangs blocks for as long as the pattern names the file, and returns the
+// settings in which it does not.
+func (s *source) whileHangs(ctx context.Context, name string, pattern func(settings) string) (*current, syscall.Errno) {
 	for {
 		c := s.settings.Load()
-		if !matches(c.hang, name) {
-			if matches(c.fail, name) || c.drawFault() {
-				return syscall.EIO
-			}
-			return 0
+		if !matches(pattern(c.settings), name) {
+			return c, 0
 		}
 		s.counts.hung.Add(1)
 		select {
 		case <-ctx.Done():
 			s.counts.hung.Add(-1)
-			return syscall.EINTR
+			return nil, syscall.EINTR
 		case <-c.replaced:
 			s.counts.hung.Add(-1)
 		}
@@ -128,6 +144,9 @@ func (n *node) real() string  { return filepath.Join(n.src.root, n.below()) }
 
 // Lookup answers for one name of a folder.
 func (n *node) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	if errno := n.src.nameFault(ctx, path.Join(n.below(), name)); errno != 0 {
+		return nil, errno
+	}
 	var st syscall.Stat_t
 	if err := syscall.Lstat(filepath.Join(n.real(), name), &st); err != nil {
 		return nil, fs.ToErrno(err)
@@ -151,7 +170,10 @@ func (n *node) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) sy
 }
 
 // Readdir lists a folder.
-func (n *node) Readdir(context.Context) (fs.DirStream, syscall.Errno) {
+func (n *node) Readdir(ctx context.Context) (fs.DirStream, syscall.Errno) {
+	if errno := n.src.nameFault(ctx, n.below()); errno != 0 {
+		return nil, errno
+	}
 	return fs.NewLoopbackDirStream(n.real())
 }
 

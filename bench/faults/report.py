@@ -1,0 +1,49 @@
+"""Writes docs/RELIABILITY.md from what run.py --json wrote: report.py RESULTS [OUT]."""
+import collections
+import json
+import sys
+from pathlib import Path
+
+OUTCOMES = ["right stream", "clear error", "WRONG DATA", "hang", "crash", "killed", "raw error", "foreign file touched", "harness failed", "not tried"]
+THEMES = {
+    "identity": "Whose bytes are these?", "hostile_files": "Datasets that mean harm", "cache": "The cache directory", "source": "Sources",
+    "cluster": "Several nodes", "processes": "Processes and sockets", "limits": "Limits", "api": "The interface",
+}
+HEAD = """# Reliability
+
+What was done to HDMLP from outside, and what came of it. `make faults` does it again, as root on Linux, and writes this page from its
+results; `make faults ONLY=word` does a part of it. The harness, bench/faults, judges by an oracle that
+knows nothing of HDMLP: its own listing of the dataset in ImageFolder's order, torch's `DistributedSampler`, and digests of the bytes that `open()` reads.
+
+- **right stream**: every batch of every rank had the bytes and labels, in the order, that torch's loader would have given.
+- **clear error**: within its time an exception of HDMLP, or an exit status, whose message names what is concerned (each fault says which words).
+- Anything else is a defect: wrong data, a hang, a crash, a process killed for want of memory, an error that does not say what is wrong or that
+  is none of the user's, a file changed that is none of HDMLP's.
+"""
+
+
+def cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def main() -> None:
+    faults = json.loads(Path(sys.argv[1]).read_text())["faults"]
+    counts = collections.Counter(f["outcome"] for f in faults)
+    lines = [HEAD, "| outcome | faults |", "| --- | ---: |"]
+    lines += [f"| {o} | {counts[o]} |" for o in OUTCOMES if counts[o] or o in OUTCOMES[:2]]
+    lines += [f"| all | {len(faults)} |", ""]
+    for theme, title in THEMES.items():
+        mine = [f for f in faults if f["name"].startswith(theme + ".")]
+        if mine:
+            lines += [f"## {title}", "", "| fault | outcome |", "| --- | --- |"]
+            lines += [f"| {cell(f['about'])} | {f['outcome']} |" for f in mine]
+            lines.append("")
+    text = "\n".join(lines).rstrip() + "\n"
+    if len(sys.argv) > 2:
+        Path(sys.argv[2]).write_text(text)
+    else:
+        sys.stdout.write(text)
+
+
+if __name__ == "__main__":
+    main()
