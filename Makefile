@@ -1,6 +1,11 @@
 # make demo    the main job: train a small network through HDMLP and through torch's loader
 # make test    everything: linters, Go tests with the race detector, Python tests
 # make bench   HDMLP and other loaders side by side (QUICK=1, SCENARIO=a,c, ROUNDS=3, SAVE=1)
+# make fuzz    every fuzz target in turn (MINUTES=1 each, NAME=part of a target's or package's name)
+# make fuzz-corpus  a choice of what these runs found interesting, from Go's cache into testdata/fuzz
+# make asan    the codecs' tests and fuzz inputs, with sanitizers in their C code and in the libraries that it calls
+# make faults  do harm to HDMLP from outside, as root, and judge what came of it (ONLY=word, PRODUCT=tree)
+# make frameworks  Lightning, accelerate and transformers with the newest torch, from PyPI (about 6 GB, kept in build/frameworks)
 # make tables  the thesis's tables 5.1 to 5.6 beside what the simulator's profile thesis makes of them
 # make build   the static binary, into the Python package
 # make wheel   the wheel that carries it, into dist/
@@ -26,7 +31,7 @@ GO_FILES = $(shell find bench cmd internal scripts -name "*.go" -not -name "*.pb
 export PYTHONPATH := $(CURDIR)/python
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: all build throttle exchange test test-go test-python lint wheel demo bench tables setup clean
+.PHONY: all build throttle exchange test test-go test-python lint fuzz fuzz-corpus asan wheel demo bench faults frameworks tables setup clean
 .DELETE_ON_ERROR:
 
 all: build
@@ -55,6 +60,15 @@ test-go: build/test.stamp
 test-python: build $(VENV)/stamp throttle exchange
 	$(VENV)/bin/python -m pytest -q $(wildcard python/tests) bench/tests
 
+fuzz: build/test.stamp
+	GO="$(GO)" scripts/fuzz $(or $(MINUTES),1) $(NAME)
+
+fuzz-corpus: | build/go.stamp
+	GO="$(GO)" scripts/fuzz corpus $(NAME)
+
+asan: build/test.stamp build/asan.stamp
+	GO="$(GO)" scripts/asan
+
 wheel: build $(VENV)/stamp
 	rm -rf dist
 	$(VENV)/bin/python -m build --wheel --no-isolation --outdir dist $(dir $(firstword $(wildcard pyproject.toml python/pyproject.toml)))
@@ -67,6 +81,14 @@ bench: build throttle exchange build/bench.stamp build/opencv/stamp
 	$(PYTHON) bench/run.py $(if $(QUICK),--quick) $(if $(SCENARIO),--scenario $(SCENARIO)) \
 		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SAVE),--save)
 
+faults: build throttle build/bench.stamp $(VENV)/stamp
+	$(VENV)/bin/python bench/faults/run.py --json build/faults.json $(addprefix --only ,$(ONLY)) $(if $(PRODUCT),--product $(PRODUCT))
+	$(if $(ONLY)$(PRODUCT),,$(PYTHON) bench/faults/report.py build/faults.json docs/RELIABILITY.md)
+
+frameworks: build build/frameworks/stamp
+	build/frameworks/bin/python -m pytest -q python/frameworks python/tests/test_dropin.py python/tests/test_ranks.py \
+		python/tests/test_torch.py python/tests/test_train.py
+
 tables: | build/go.stamp
 	HDMLP_FULL_TABLES=1 $(GO) test ./internal/simulate -count 1 -run '^TestFullTables$$' -v
 
@@ -77,13 +99,18 @@ clean:
 
 # What the targets need.
 
-build/go.stamp build/test.stamp build/demo.stamp build/bench.stamp: build/%.stamp: scripts/setup
+build/go.stamp build/test.stamp build/demo.stamp build/bench.stamp build/asan.stamp: build/%.stamp: scripts/setup
 	GO="$(GO)" scripts/setup $*
 	@mkdir -p build && touch $@
 
 $(VENV)/stamp: requirements-dev.txt build/test.stamp
 	$(PYTHON) -m venv --system-site-packages $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@touch $@
+
+build/frameworks/stamp: requirements-frameworks.txt build/test.stamp
+	$(PYTHON) -m venv build/frameworks
+	build/frameworks/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-frameworks.txt
 	@touch $@
 
 # A peer of the benchmark. Without it, as where there is no network, its rounds fail and the others are measured.
