@@ -175,27 +175,42 @@ func kinds(log *slog.Logger, processors int) job.Options {
 }
 
 // giveWay has the process scheduled as batch work (sched(7)): when it is woken it does not push the thread aside that woke it,
-// a training process in the middle of a step. Threads to come inherit it.
+// a training process in the middle of a step.
+//
+// A thread begins with the policy of the one that starts it, which may be one whose turn has not come. So passes are made over all
+// threads until one finds nothing to change: then every thread that it listed had been batch work before the pass began, and so had
+// whatever started others meanwhile.
 func giveWay() error {
+	for {
+		changed, err := giveWayOnce()
+		if !changed || err != nil {
+			return err
+		}
+	}
+}
+
+// giveWayOnce makes one pass, and reports whether it changed the policy of a thread.
+func giveWayOnce() (changed bool, err error) {
 	threads, err := os.ReadDir("/proc/self/task")
 	if err != nil {
-		return err
+		return false, err
 	}
 	for _, thread := range threads {
 		id, err := strconv.Atoi(thread.Name())
 		if err != nil {
-			return err
+			return changed, err
 		}
 		attr, err := unix.SchedGetAttr(id, 0)
 		if err == nil && attr.Policy == unix.SCHED_NORMAL {
 			attr.Policy = unix.SCHED_BATCH // its niceness stays
 			err = unix.SchedSetAttr(id, attr, 0)
+			changed = true
 		}
 		if err != nil && !errors.Is(err, unix.ESRCH) {
-			return err
+			return changed, err
 		}
 	}
-	return nil
+	return changed, nil
 }
 
 // shareProcessors returns how many processors the process may use, and lets Go schedule for twice as many: a goroutine that
