@@ -62,6 +62,9 @@ EXIT STATUS
 			if len(args) != 1 {
 				return badInput("dataset takes one directory, not %d", len(args))
 			}
+			if args[0] == "" {
+				return badInput("dataset: the directory's name is empty; the current one is \".\"")
+			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -107,6 +107,15 @@ func TestDatasetJSON(t *testing.T) {
 }
 
 // TestDatasetIndexDir: the index lies where jobs look for it, unless --index-dir says otherwise, and the output names it.
+func TestDatasetNamed(t *testing.T) {
+	quiet(t)
+	for says, args := range map[string][]string{"takes one directory": {"dataset"}, "name is empty": {"dataset", ""}} {
+		if code, out, errs := status(t, args...); code != 2 || out != "" || !strings.Contains(errs, says) {
+			t.Errorf("%q: status %d, %s, %s", args, code, out, errs)
+		}
+	}
+}
+
 func TestDatasetIndexDir(t *testing.T) {
 	quiet(t)
 	root := makeDataset(t, map[string]int{"cat/1.jpg": 3})

@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"text/tabwriter"
 
 	"github.com/hdmlp/hdmlp/internal/dataset/folder"
+	"github.com/hdmlp/hdmlp/internal/inputfile"
 	"github.com/hdmlp/hdmlp/internal/scenario"
 	"github.com/hdmlp/hdmlp/internal/simulate"
 )
@@ -31,11 +31,14 @@ type compared struct {
 	Error     float64 `json:"error"` // (predicted - measured) / measured
 }
 
+// maxRun is the largest run file that is read, in bytes.
+const maxRun = 256 << 20
+
 // runFromRun simulates a job that has run, from what it measured, and compares.
 // The samples' sizes come from the dataset's index, which lies in indexDir or, if that is empty, where folder.Options says,
 // if the dataset is still there.
 func runFromRun(ctx context.Context, path, indexDir string, asJSON bool, out io.Writer) error {
-	data, err := os.ReadFile(path)
+	data, err := inputfile.Read(path, maxRun)
 	if err != nil {
 		return badInput("--from-run: %v", err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hdmlp/hdmlp/internal/inputfile"
 	"github.com/hdmlp/hdmlp/internal/printable"
 	"github.com/hdmlp/hdmlp/internal/transform"
 	"github.com/hdmlp/hdmlp/internal/transform/codec"
@@ -151,8 +152,8 @@ func runTransform(cmd *cobra.Command, opts transformOptions) error {
 	for _, path := range opts.paths {
 		if info, err := os.Stat(path); err != nil {
 			return badInput("%w", err)
-		} else if info.IsDir() {
-			return badInput("%s is a directory", path)
+		} else if !info.Mode().IsRegular() {
+			return badInput("%s: not a regular file", path)
 		}
 	}
 	if err := os.MkdirAll(opts.dir, 0o777); err != nil {
@@ -170,6 +171,9 @@ func runTransform(cmd *cobra.Command, opts transformOptions) error {
 	return errors.Join(append(answer.failures, err)...)
 }
 
+// maxPicture is the largest file of a picture that is read, in bytes.
+const maxPicture = 1 << 30
+
 // transformAll makes the pictures and the contact sheet.
 func transformAll(cmd *cobra.Command, opts transformOptions, program *transform.Program) (*transformAnswer, error) {
 	answer := &transformAnswer{}
@@ -184,9 +188,9 @@ func transformAll(cmd *cobra.Command, opts transformOptions, program *transform.
 	for i, path := range opts.paths {
 		shown := transformedImage{Path: path, Sample: opts.sample + i}
 		row := sheet.row(path)
-		data, err := os.ReadFile(path)
+		data, err := inputfile.Read(path, maxPicture)
 		if err != nil {
-			return nil, err
+			return nil, inputError{err}
 		}
 		row.original(data)
 		for e := range opts.count {

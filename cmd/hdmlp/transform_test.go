@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -116,7 +117,10 @@ func TestTransformText(t *testing.T) {
 // TestTransformRefuses: bad input is refused before anything is written.
 func TestTransformRefuses(t *testing.T) {
 	img := paintedPNG(t, "a.png", 6, 4)
-	dir := filepath.Join(t.TempDir(), "out")
+	dir, pipe := filepath.Join(t.TempDir(), "out"), filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		says string
 		args []string
@@ -132,7 +136,9 @@ func TestTransformRefuses(t *testing.T) {
 		{"--epoch is -1", []string{img, "--out", dir, "--transforms", "CenterCrop(3)", "--epoch", "-1"}},
 		{"--sample is -1", []string{img, "--out", dir, "--transforms", "CenterCrop(3)", "--sample", "-1"}},
 		{"no such file", []string{img + "x", "--out", dir, "--transforms", "CenterCrop(3)"}},
-		{"is a directory", []string{filepath.Dir(img), "--out", dir, "--transforms", "CenterCrop(3)"}},
+		{"not a regular file", []string{pipe, "--out", dir, "--transforms", "CenterCrop(3)"}},
+		{"not a regular file", []string{"/dev/zero", "--out", dir, "--transforms", "CenterCrop(3)"}},
+		{"not a regular file", []string{filepath.Dir(img), "--out", dir, "--transforms", "CenterCrop(3)"}},
 		{"--out", []string{img, "--out", img, "--transforms", "CenterCrop(3)"}},
 		{"unknown flag", []string{img, "--size", "3"}},
 	} {

@@ -18,8 +18,9 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
-	"os"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/inputfile"
 )
 
 // maxFile is the largest file that is read, in bytes.
@@ -126,14 +127,7 @@ func parse(text []byte) (chain []*x509.Certificate, err error) {
 }
 
 func read(key, path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxFile) {
-		err = fmt.Errorf("is not a file of at most %d bytes", maxFile)
-	}
-	var text []byte
-	if err == nil {
-		text, err = os.ReadFile(path)
-	}
+	text, err := inputfile.Read(path, maxFile)
 	if err != nil {
 		return nil, fmt.Errorf("%s = %q: %w", key, path, err)
 	}

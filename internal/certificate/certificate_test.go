@@ -174,7 +174,7 @@ func TestBadFiles(t *testing.T) {
 		want          []string
 	}{
 		"missing":           {cert + "x", key, ca, []string{"tls_cert = ", "no such file"}},
-		"a directory":       {cert, filepath.Dir(key), ca, []string{"tls_key = ", "is not a file"}},
+		"a directory":       {cert, filepath.Dir(key), ca, []string{"tls_key = ", "not a regular file"}},
 		"another's key":     {cert, otherKey, ca, []string{"tls_key = ", "does not match"}},
 		"no certificate":    {key, key, ca, []string{"tls_cert = ", "PEM"}},
 		"no authority":      {cert, key, key, []string{"tls_ca = ", "holds no certificate"}},

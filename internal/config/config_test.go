@@ -206,7 +206,7 @@ func TestNoFile(t *testing.T) {
 	if err := os.WriteFile(large, make([]byte, 1<<20+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]string{fifo: "not a regular file", "/dev/zero": "not a regular file", t.TempDir(): "not a regular file", large: "too large"} {
+	for path, want := range map[string]string{fifo: "not a regular file", "/dev/zero": "not a regular file", t.TempDir(): "not a regular file", large: "larger than"} {
 		_, err := config.Resolve(config.Input{File: path, Machine: machine})
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "a TOML file of at most 1.0 MiB") {
 			t.Errorf("%s: %v, want %q", path, err, want)

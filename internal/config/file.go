@@ -3,18 +3,17 @@ package config
 import (
 	"errors"
 	"fmt"
-	"io"
+	"io/fs"
 	"maps"
 	"math"
-	"os"
 	"slices"
 	"strconv"
-	"syscall"
 
 	"github.com/pelletier/go-toml/v2"
 
 	"github.com/hdmlp/hdmlp/internal/config/size"
 	"github.com/hdmlp/hdmlp/internal/config/suggest"
+	"github.com/hdmlp/hdmlp/internal/inputfile"
 )
 
 // maxFile is the largest configuration file that is read, in bytes.
@@ -60,22 +59,13 @@ func (r *resolver) readFile() {
 }
 
 func decodeFile(path string) (map[string]any, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO would wait for a writer
+	data, err := inputfile.Read(path, maxFile)
 	if err != nil {
-		return nil, fmt.Errorf("read the configuration: %w", err)
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil {
-		return nil, fmt.Errorf("read the configuration: %w", err)
-	} else if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("it is not a regular file; the configuration is a TOML file of at most %s", size.Format(maxFile))
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err != nil {
-		return nil, fmt.Errorf("read the configuration: %w", err)
-	}
-	if len(data) > maxFile {
-		return nil, fmt.Errorf("it is too large; the configuration is a TOML file of at most %s", size.Format(maxFile))
+		var named *fs.PathError
+		if errors.As(err, &named) {
+			err = named.Err // who asked says which file
+		}
+		return nil, fmt.Errorf("read the configuration, a TOML file of at most %s: %w", size.Format(maxFile), err)
 	}
 	table := map[string]any{}
 	err = toml.Unmarshal(data, &table)

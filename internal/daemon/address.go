@@ -32,6 +32,8 @@ func Address(environment func(string) string) (Endpoint, error) {
 	key, e := "HDMLP_SOCKET", Endpoint{}
 	name := environment(key)
 	switch {
+	case strings.HasSuffix(name, "/"):
+		return e, fmt.Errorf("HDMLP_SOCKET=%s: a directory, not a socket; give the path of a socket in it", name)
 	case strings.HasPrefix(name, "/"):
 	case strings.Contains(name, "/"):
 		return e, fmt.Errorf("HDMLP_SOCKET=%s: a relative path, which other processes would take for another file; give an absolute path, or a name without a slash", name)

@@ -192,6 +192,9 @@ func (c *Client) ask(t protocol.Type, v any, answer protocol.Type) ([]byte, erro
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, c.silent()
 	}
+	if errors.Is(err, protocol.ErrProtocol) {
+		return nil, fmt.Errorf("what answers at %s is no HDMLP daemon (`ss -xlp` tells which process it is); set HDMLP_SOCKET to another path or name: %w", c.address, err)
+	}
 	return payload, err
 }
 

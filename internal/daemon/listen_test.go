@@ -47,6 +47,7 @@ func TestAddress(t *testing.T) {
 		{"name", private, "@name", ""},
 		{"/run/x.sock", private, "/run/x.sock", ""},
 		{"x/y.sock", "", "", "relative path"},
+		{"/run/user/1/", "", "", "a directory, not a socket"},
 		{long, "", "", "108 bytes, sockets have at most 107"},
 		{"/" + long, "", "", "109 bytes, sockets have at most 107"},
 		{long[:107], "", "@" + long[:107], ""},

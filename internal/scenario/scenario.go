@@ -13,7 +13,6 @@ package scenario
 import (
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -21,7 +20,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"github.com/hdmlp/hdmlp/internal/access"
-	"github.com/hdmlp/hdmlp/internal/config/size"
+	"github.com/hdmlp/hdmlp/internal/inputfile"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/simulate"
 )
@@ -79,17 +78,7 @@ const maxFile = 1 << 20
 
 // Open reads a scenario file. Paths in it are relative to its directory.
 func Open(path string) (*File, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("read the scenario: %w", err)
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("read the scenario: %s is not a file", path)
-	}
-	if info.Size() > maxFile {
-		return nil, fmt.Errorf("read the scenario: %s is larger than %s", path, size.Format(maxFile))
-	}
-	text, err := os.ReadFile(path)
+	text, err := inputfile.Read(path, maxFile)
 	if err != nil {
 		return nil, fmt.Errorf("read the scenario: %w", err)
 	}

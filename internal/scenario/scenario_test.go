@@ -242,7 +242,7 @@ func TestNotTOML(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "x.toml: line 2, column") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := scenario.Open(t.TempDir()); err == nil || !strings.Contains(err.Error(), "not a file") {
+	if _, err := scenario.Open(t.TempDir()); err == nil || !strings.Contains(err.Error(), "not a regular file") {
 		t.Errorf("a folder: got %v", err)
 	}
 }

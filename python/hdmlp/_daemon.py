@@ -79,6 +79,8 @@ def address() -> str:
         ConfigError: HDMLP_SOCKET or XDG_RUNTIME_DIR make no address of a socket.
     """
     key, name = "HDMLP_SOCKET", os.environ.get("HDMLP_SOCKET", "")
+    if name.endswith("/"):
+        raise ConfigError(f"HDMLP_SOCKET={name}: a directory, not a socket; give the path of a socket in it")
     if "/" in name and not name.startswith("/"):
         raise ConfigError(f"HDMLP_SOCKET={name}: a relative path, which other processes would take for another file; "
                           "give an absolute path, or a name without a slash")
@@ -325,6 +327,9 @@ def _try_connect(deadline: float) -> Optional[Client]:
     except protocol.Disconnected:
         connection.close()
         return None
+    except ProtocolError as error:
+        connection.close()
+        raise ProtocolError(f"what answers at {_shown(where)} is no HDMLP daemon (pid {pid}): {error}; set HDMLP_SOCKET to another path or name") from None
     except BaseException:
         connection.close()
         raise

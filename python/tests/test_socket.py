@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import pytest
@@ -88,7 +89,7 @@ def eventually(condition):
     (None, "foreign", "@hdmlp-UID"), (None, "file", "@hdmlp-UID"),
     ("some-name", "own", "@some-name"), ("ROOT/a.sock", "own", "ROOT/a.sock"), ("x" * 107, "own", "@" + "x" * 107),
     ("x" * 200, "own", "200 bytes, sockets have at most 107"), ("/" + "x" * 107, "own", "108 bytes, sockets have at most 107"),
-    ("a/b", "own", "relative path"), (None, "l" * 120, "sockets have at most 107"),
+    ("a/b", "own", "relative path"), ("/run/a/", "own", "a directory, not a socket"), (None, "l" * 120, "sockets have at most 107"),
 ])
 def test_both_sides_look_in_the_same_place(binary, tmp_path, monkeypatch, socket_value, directory, where):
     for name, mode, owner in (("own", 0o700, 0), ("open", 0o750, 0), ("foreign", 0o700, 65534), ("l" * 120, 0o700, 0)):
@@ -351,3 +352,31 @@ def test_an_old_daemon_at_the_abstract_name_can_be_ended(binary, newer, runtime)
     """
     ended = subprocess.run(["unshare", "--net", "sh", "-c", script], env=variables(), capture_output=True, text=True, timeout=30)
     assert ended.stdout == "ended\n", ended
+
+
+def test_another_program_listens(binary, tmp_path, monkeypatch):
+    """What answers in other words is named, by commands and by processes."""
+    where = str(tmp_path / "web.sock")
+
+    def answer():
+        for _ in range(2):
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                connection.recv(1 << 16)
+
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(where)
+        server.listen()
+        thread = threading.Thread(target=answer)
+        thread.start()
+        try:
+            code, said = command(binary, variables(HDMLP_SOCKET=where), "stats")
+            monkeypatch.setenv("HDMLP_SOCKET", where)
+            with pytest.raises(errors.HDMLPError) as failed:
+                _daemon.connect()
+        finally:
+            thread.join()
+    for text in (said, str(failed.value)):
+        assert where in text and "no HDMLP daemon" in text and "HDMLP_SOCKET" in text
+    assert code == 1
