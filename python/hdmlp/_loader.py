@@ -506,6 +506,11 @@ class Loader:
         """True if the position where the next iteration begins was said, not reached."""
         return self._jump
 
+    @property
+    def next_epoch(self) -> int:
+        """The epoch in which the next iteration begins."""
+        return self._start // self.steps if self.steps else 0
+
     def follow(self, other: "Loader") -> None:
         """Goes on where another loader of the same steps is."""
         self._position, self._start, self._jump = other._position, other._start, other._jump

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import array
 import functools
 import inspect
 import logging
 import multiprocessing
-import operator
 import os
 import secrets
 import sys
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
 
 import torch
 import torch.utils.data
@@ -21,10 +19,10 @@ from .. import _daemon, _launcher
 from .._arguments import KEYS, configuration, settings, whole_number
 from .._output import Output
 from .._reports import Explanation, Report, Stats
-from ..data import Folder, described
+from ..data import described
 from ..errors import ClosedError, ConfigError
 from ._batch import default_collate, default_convert
-from ._folder import ImageFolder
+from ._datasets import Datasets
 from ._given import Given
 from ._local import Encoded, Labelled, Local, encoded_batch
 from ._order import Known, Seeded, Shared, known
@@ -134,9 +132,13 @@ class DataLoader(_Torch):
         self._number = _launcher.next_ordinal() if shared and name is None else None
         # The default is what frameworks find that make a loader anew from its attributes.
         self._collate = None if collate_fn in (None, default_collate, default_convert) else collate_fn
-        self._folder, self._subset = folder_of(dataset)  # which the daemon serves, and which of its samples; None: it serves nothing
+        self._datasets = Datasets()
+        self._samples = self._datasets.samples(dataset)
+        self._folder = self._samples.folder  # which the daemon serves; None: it serves nothing
         if self._folder is None:
             self._check_other(dataset)
+            if self._samples.why:
+                log.warning("%s: its items are made in Python, as by torch's loader, and nothing of it is cached: %s", type(dataset).__name__, self._samples.why)
         self._making = None if self._folder is None else self._made_of()
         workers = self._processes(num_workers)
         more: Dict[str, Any] = {}
@@ -182,7 +184,7 @@ class DataLoader(_Torch):
             given.append("shuffle='feistel'")
         if given:
             raise ConfigError(f"{', '.join(given)}: no meaning for a {type(dataset).__name__}, whose samples HDMLP does not read itself; leave it out, or use "
-                              "hdmlp.torch.ImageFolder")
+                              f"hdmlp.torch.ImageFolder{f' ({self._samples.why})' if self._samples.why else ''}")
 
     def _processes(self, num_workers: Optional[int]) -> int:
         """How many workers to start."""
@@ -215,6 +217,8 @@ class DataLoader(_Torch):
         if self._closed:
             raise ClosedError("the loader is closed")
         was = self._engine
+        if was is not None and self._folder is not None:
+            self._look(was.next_epoch)
         if self._order is None:
             return self._open_local(was)
         place = self._settle()
@@ -229,7 +233,7 @@ class DataLoader(_Torch):
             was.close()
         self._said = order, self._making.says()
         engine = Served(
-            self._folder, self._making, subset=self._subset, workers=self.num_workers, prefetch_factor=self.prefetch_factor,
+            self._folder, self._making, subset=self._samples.ids, workers=self.num_workers, prefetch_factor=self.prefetch_factor,
             context=self.multiprocessing_context, worker_init_fn=self.worker_init_fn, pin_memory=self.pin_memory,
             local_batch=self.batch_size, shuffle=order.shuffle, epochs=self.epochs, seed=order.seed, place=place,
             tail="pad" if order.pad else "drop", drop_last=self.drop_last, timeout=self.timeout,
@@ -264,20 +268,29 @@ class DataLoader(_Torch):
                 collate = encoded_batch if self.batch_sampler is not None else _as_it_is
         elif self.labels == "name":
             dataset = Labelled(folder, now.recipe.target_transform if now.recipe else now.target_transform)
-        if dataset is not self.dataset and self._subset is not None:
-            dataset = torch.utils.data.Subset(dataset, self._subset.tolist())
+        if dataset is not self.dataset and self._samples.ids is not None:
+            dataset = torch.utils.data.Subset(dataset, self._samples.ids.tolist())
         served = None
         if self.batch_sampler is not None:
             served = functools.partial(
                 Given, folder, now, workers=self.num_workers, prefetch_factor=self.prefetch_factor, context=self.multiprocessing_context,
                 worker_init_fn=self.worker_init_fn, pin_memory=self.pin_memory, local_batch=1, place=self._ranks.settle(), timeout=self.timeout,
                 name=self._job_name(), verify=self.verify, config_file=self.config_file, keys=self._keys)
-        engine = Local(self, dataset, collate, self._seed, served, self._subset)
+        engine = Local(self, dataset, collate, self._seed, served, self._samples.ids)
         if was is not None:
             engine.follow(was)
             was.close()
         self._engine = engine
         return engine
+
+    def _look(self, epoch: int) -> None:
+        """Raises ConfigError if the dataset's items are other samples than they were."""
+        now = self._datasets.samples(self.dataset)
+        if now == self._samples:
+            return
+        parts = [len(part.folder) if part.ids is None else len(part.ids) for part in (self._samples, now) if part.folder is not None]
+        how = f"it had {parts[0]}, and has {parts[1]}" if len(set(parts)) == 2 else now.why or "they are other samples"
+        raise ConfigError(f"epoch {epoch}: the items of the {type(self.dataset).__name__} changed after the loader was made ({how}): make a new loader")
 
     def _settle(self) -> _launcher.Place:
         """Which rank this is."""
@@ -505,30 +518,6 @@ class Ranks:
             self._warned = True
             log.warning("the loader is shuffled, and not shared between the %d ranks: each rank gets all samples; give shard=True or a "
                         "DistributedSampler to have them share each epoch", world)
-
-
-def folder_of(dataset: Any) -> Tuple[Optional[Folder], Optional["array.array[int]"]]:
-    """The folder whose samples a dataset's items are, and which they are, in order; None: all. None and None: it is no such dataset."""
-    if type(dataset) is torch.utils.data.Subset:
-        folder, within = folder_of(dataset.dataset)
-        if folder is None:
-            return None, None
-        count = len(folder) if within is None else len(within)
-        places = [operator.index(index) for index in dataset.indices]
-        if not all(-count <= place < count for place in places):
-            return None, None  # its items raise
-        return folder, array.array("i", places_in(places, within, count))
-    if not isinstance(dataset, Folder):
-        return None, None
-    known = ImageFolder if isinstance(dataset, ImageFolder) else Folder
-    plain = all(getattr(type(dataset), name, None) is getattr(known, name, None) and name not in vars(dataset)
-                for name in ("__getitem__", "__getitems__", "__len__", "sample", "samples", "targets"))
-    return (dataset if plain else None), None
-
-
-def places_in(places: Sequence[int], within: Optional[Sequence[int]], count: int) -> Iterator[int]:
-    """Samples at these places of a dataset of so many items, which are the samples ``within``; None: they are numbered through."""
-    return (place % count if within is None else within[place % count] for place in places)
 
 
 def _what(sampler: Any, batch_sampler: Any) -> str:

@@ -226,6 +226,11 @@ class Local:
             raise MismatchError(f"fingerprint is {self._given.fingerprint!r} here, but {theirs!r} in the saved state", {
                 "key": "fingerprint", "mine": self._given.fingerprint, "theirs": theirs})
 
+    @property
+    def next_epoch(self) -> int:
+        """The number of the next iteration's epoch."""
+        return self._epoch
+
     def follow(self, other: "Local") -> None:
         """Goes on where another one is."""
         self._epoch, self._resume, self._at, self._base_seed = other._epoch, other._resume, other._at, other._base_seed
