@@ -209,10 +209,6 @@ class Local:
         if foreseen:
             self._open_given(seed, resume)
             order = Order(foreseen, self._subset, self._given.samples, epoch)
-            if order.repeats and self._given.draws:  # a sample that comes again is to be transformed anew
-                order = None
-                if not repeatable(self._sampler):
-                    drawn.again(foreseen[len(drawn.skipped):])
         iteration = _Epoch(self, drawn, epoch, seed) if order is None else _ServedEpoch(self, drawn, epoch, foreseen, order)
         self._last = weakref.ref(iteration)
         self._at = iteration.state()
