@@ -20,12 +20,13 @@ from .._arguments import KEYS, configuration, settings, whole_number
 from .._output import Output
 from .._reports import Explanation, Report, Stats
 from ..data import described
-from ..errors import ClosedError, ConfigError
+from ..errors import BusyError, ClosedError, ConfigError
 from ._batch import default_collate, default_convert
 from ._datasets import Datasets
 from ._given import Given
 from ._local import Encoded, Labelled, Local, encoded_batch
 from ._order import Known, Seeded, Shared, known
+from ._ranks import ALONE, Ranks
 from ._served import Making, Served, making
 
 log = logging.getLogger("hdmlp")
@@ -159,8 +160,12 @@ class DataLoader(_Torch):
             # Torch's default: how far ahead a sampler is asked depends on it, and so what it draws.
             self.num_workers, self.prefetch_factor = 0, _PREFETCH_FACTOR
         if self._order is None and self._folder is not None:
-            log.info("%s: only iterating it tells its order, so that caches are planned for one epoch at a time: give seed= with shuffle=True, or "
-                     "torch's DistributedSampler", _what(self.sampler, self.batch_sampler))
+            if self._ranks.groups:
+                log.info("num_replicas=%d of the sampler is not the number of ranks: several read the same, and caches are planned for one epoch at a time",
+                         self.sampler.num_replicas)
+            else:
+                log.info("%s: only iterating it tells its order, so that caches are planned for one epoch at a time: give seed= with shuffle=True, or "
+                         "torch's DistributedSampler", _what(self.sampler, self.batch_sampler))
         if self._order is not None and (not self.shard or rank is not None) and not (self.drop_last and not super().__len__()):
             self._open()  # else who this is may not be known yet
         elif self._folder is not None:
@@ -208,7 +213,10 @@ class DataLoader(_Torch):
             return Known(self._shuffle, self._seed, None, None, not self.drop_last, None)
         if self._shuffle == "feistel":
             return Known(self._shuffle, self._seed, 1, 0, True, None)
-        return known(self.dataset, self.sampler, self.batch_sampler)
+        order = known(self.dataset, self.sampler, self.batch_sampler)
+        if order is not None and order.follows is not None and self._ranks.in_groups(order.replicas):
+            return None  # a job has each rank once
+        return order
 
     # The engine.
 
@@ -232,19 +240,30 @@ class DataLoader(_Torch):
             self._order, self._making = order, now
             was.close()
         self._said = order, self._making.says()
-        engine = Served(
-            self._folder, self._making, subset=self._samples.ids, workers=self.num_workers, prefetch_factor=self.prefetch_factor,
-            context=self.multiprocessing_context, worker_init_fn=self.worker_init_fn, pin_memory=self.pin_memory,
-            local_batch=self.batch_size, shuffle=order.shuffle, epochs=self.epochs, seed=order.seed, place=place,
-            tail="pad" if order.pad else "drop", drop_last=self.drop_last, timeout=self.timeout,
-            name=self._job_name(),
-            verify=self.verify, config_file=self.config_file, keys=self._keys, limited=False)
+        try:
+            engine = self._served(order, place)
+        except BusyError:
+            if was is not None or order.follows is None or not self._ranks.alone:
+                raise
+            # Nothing says how many ranks there are, and another one has this sampler's rank: they read the same.
+            self._ranks.groups, self._order = True, None
+            return self._open_local(None)
         if was is not None:
             engine.follow(was)
         elif self._sampler_epoch:
             engine.set_epoch(self._sampler_epoch)
         self._engine = engine
         return engine
+
+    def _served(self, order: Known, place: _launcher.Place) -> Served:
+        """What brings the batches of an order that the daemon knows."""
+        return Served(
+            self._folder, self._making, subset=self._samples.ids, workers=self.num_workers, prefetch_factor=self.prefetch_factor,
+            context=self.multiprocessing_context, worker_init_fn=self.worker_init_fn, pin_memory=self.pin_memory,
+            local_batch=self.batch_size, shuffle=order.shuffle, epochs=self.epochs, seed=order.seed, place=place,
+            tail="pad" if order.pad else "drop", drop_last=self.drop_last, timeout=self.timeout,
+            name=self._job_name(),
+            verify=self.verify, config_file=self.config_file, keys=self._keys, limited=False)
 
     def _opened(self) -> Union[Served, Local]:
         """The same, as the last iteration had it: for what scripts ask at each step."""
@@ -274,7 +293,7 @@ class DataLoader(_Torch):
         if self.batch_sampler is not None:
             served = functools.partial(
                 Given, folder, now, workers=self.num_workers, prefetch_factor=self.prefetch_factor, context=self.multiprocessing_context,
-                worker_init_fn=self.worker_init_fn, pin_memory=self.pin_memory, local_batch=1, place=self._ranks.settle(), timeout=self.timeout,
+                worker_init_fn=self.worker_init_fn, pin_memory=self.pin_memory, local_batch=1, place=ALONE, timeout=self.timeout,
                 name=self._job_name(), verify=self.verify, config_file=self.config_file, keys=self._keys)
         engine = Local(self, dataset, collate, self._seed, served, self._samples.ids)
         if was is not None:
@@ -300,6 +319,13 @@ class DataLoader(_Torch):
         if not self.shard and self._shuffle != "none":
             self._ranks.warn()
         return self._ranks.settle()
+
+    def _share(self) -> Tuple[int, int]:
+        """Which of how many ranks that share the epochs this is."""
+        if self._order is None and isinstance(self.sampler, DistributedSampler) and not self.shard:
+            return self.sampler.rank, self.sampler.num_replicas
+        place = self._ranks.place or self._settle()
+        return place.rank, place.world_size
 
     def _job_name(self) -> str:
         """The job's name in this launch: the user's, or a number; a random one where no other rank is to find it."""
@@ -353,12 +379,12 @@ class DataLoader(_Torch):
     @property
     def rank(self) -> int:
         """This process's rank among those that share the epochs."""
-        return (self._ranks.place or self._settle()).rank
+        return self._share()[0]
 
     @property
     def world_size(self) -> int:
         """The number of ranks that share the epochs."""
-        return (self._ranks.place or self._settle()).world_size
+        return self._share()[1]
 
     @property
     def global_batch_size(self) -> int:
@@ -456,68 +482,6 @@ class DataLoader(_Torch):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.dataset!r}, batch_size={self.batch_size}{self._ranks})"
-
-
-class Ranks:
-    """Which rank a loader is, of those that share its epochs. The first answer holds: another one later is an error.
-
-    Args:
-        shared: ranks share the epochs.
-        rank, world_size: what the user said; None: what torch.distributed or the launcher says.
-    """
-
-    def __init__(self, shared: bool, rank: Optional[int], world_size: Optional[int]):
-        self._shared, self._given = shared, (rank, world_size)
-        self._place: Optional[_launcher.Place] = None
-        self._warned = False
-
-    @property
-    def place(self) -> Optional[_launcher.Place]:
-        """The place, once it is settled."""
-        return self._place
-
-    def __call__(self) -> Tuple[int, int]:
-        place = self.settle()
-        return place.rank, place.world_size
-
-    def settle(self, rank: Optional[int] = None, world_size: Optional[int] = None) -> _launcher.Place:
-        """The place; ``rank`` and ``world_size`` are a sampler's.
-
-        Raises:
-            ConfigError: it is another one than before, or none that there can be.
-        """
-        if rank is None:
-            rank, world_size = self._given
-        if rank is not None and self._place is not None:
-            return self._place
-        if rank is None and not self._shared:
-            place = _launcher.Place(0, 1, 0, "a loader that shares no epochs")
-        else:
-            place = _launcher.find(rank, world_size)
-        if self._place is None:
-            self._place = place
-        elif place[:2] != self._place[:2]:
-            raise ConfigError(
-                f"the loader began as rank {self._place.rank} of {self._place.world_size} ({self._place.source}), and this is now rank "
-                f"{place.rank} of {place.world_size} ({place.source}): make the loader, or ask for its length, after torch.distributed is initialised")
-        return self._place
-
-    def __str__(self) -> str:
-        place = self._place
-        return "" if place is None or place.world_size == 1 else f", rank={place.rank} of {place.world_size}"
-
-    def warn(self) -> None:
-        """Says once that ranks share nothing, if there are several."""
-        if self._warned:
-            return
-        try:
-            world = _launcher.find(None, None).world_size
-        except ConfigError:  # variables that say half of it: they mean nothing here
-            return
-        if world > 1:
-            self._warned = True
-            log.warning("the loader is shuffled, and not shared between the %d ranks: each rank gets all samples; give shard=True or a "
-                        "DistributedSampler to have them share each epoch", world)
 
 
 def _what(sampler: Any, batch_sampler: Any) -> str:
