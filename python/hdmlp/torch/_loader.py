@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
 
 import torch
 import torch.utils.data
-from torch.utils.data import DistributedSampler
+from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler
 
 from .. import _daemon, _launcher
 from .._arguments import KEYS, configuration, settings, whole_number
@@ -241,7 +241,7 @@ class DataLoader(_Torch):
             was.close()
         self._said = order, self._making.says()
         try:
-            engine = self._served(order, place)
+            engine = self._served(order, place, order.seed if was is None or order.seed is not None else was.seed)
         except BusyError:
             if was is not None or order.follows is None or not self._ranks.alone:
                 raise
@@ -255,12 +255,12 @@ class DataLoader(_Torch):
         self._engine = engine
         return engine
 
-    def _served(self, order: Known, place: _launcher.Place) -> Served:
-        """What brings the batches of an order that the daemon knows."""
+    def _served(self, order: Known, place: _launcher.Place, seed: Optional[int]) -> Served:
+        """What brings the batches of an order that the daemon knows; seed: None where it is to draw it."""
         return Served(
             self._folder, self._making, subset=self._samples.ids, workers=self.num_workers, prefetch_factor=self.prefetch_factor,
             context=self.multiprocessing_context, worker_init_fn=self.worker_init_fn, pin_memory=self.pin_memory,
-            local_batch=self.batch_size, shuffle=order.shuffle, epochs=self.epochs, seed=order.seed, place=place,
+            local_batch=self.batch_size, shuffle=order.shuffle, epochs=self.epochs, seed=seed, place=place,
             tail="pad" if order.pad else "drop", drop_last=self.drop_last, timeout=self.timeout,
             name=self._job_name(),
             verify=self.verify, config_file=self.config_file, keys=self._keys, limited=False)
@@ -440,7 +440,7 @@ class DataLoader(_Torch):
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Goes on where :meth:`state_dict` was called; the next iteration yields the rest of that epoch.
 
-        Nothing is read again. The world size may differ, the global batch size may not.
+        Nothing is read again. The world size may differ, the global batch size may not. A loader without a seed takes the state's.
 
         Args:
             state: what :meth:`state_dict` returned, on any rank.
@@ -449,11 +449,34 @@ class DataLoader(_Torch):
             MismatchError: the state belongs to another dataset, seed, order or global batch size.
             ConfigError: it is no such state.
         """
+        seed = self._seed_of(state)
+        if seed is not None:
+            self._adopt(seed)
         engine = self._opened()
         engine.load_state_dict(state)
         if self._order is not None and self._order.follows is not None:
             self._sampler_epoch = state["epoch"]
             self.sampler.set_epoch(state["epoch"])
+
+    def _seed_of(self, state: Any) -> Optional[int]:
+        """The seed that a state has for a loader that is shuffled and has none; None: there is none."""
+        if self._seed is not None or self.shard or self._shuffle != "torch" or type(self.sampler) is not RandomSampler or not isinstance(state, dict):
+            return None
+        seed = state.get("seed")
+        if seed is not None and self.generator is not None:
+            raise ConfigError(f"the state is of a loader with seed={seed}, and this one draws from its generator: leave generator out, and give seed={seed}")
+        return None if seed is None else whole_number("seed of the state", seed, 0)
+
+    def _adopt(self, seed: int) -> None:
+        """Makes of a loader that is shuffled without a seed one with a seed."""
+        self._seed, sampler = seed, Seeded(self.dataset, seed)
+        object.__setattr__(self, "sampler", sampler)  # torch's class refuses, for loaders that are under way
+        if self.batch_size is not None:
+            object.__setattr__(self, "batch_sampler", BatchSampler(sampler, self.batch_size, self.drop_last))
+        self._order = self._known()
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
 
     # What it tells.
 
