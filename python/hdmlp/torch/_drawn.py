@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import base64
 import hashlib
+import itertools
 import random
 import sys
 from typing import Any, Dict, Iterator, List, Optional
@@ -110,15 +111,26 @@ class Drawn:
         self.step += 1
         return indices
 
+    def rest(self, most: int) -> Optional[List[Any]]:
+        """All batches that are left; None if they are more than so many, which are then yielded as if they had not been asked for."""
+        digest, step = self._hash.copy(), self.step
+        batches = list(itertools.islice(self, most + 1))
+        if len(batches) <= most:
+            return batches
+        self._hash, self.step = digest, step
+        del self._sums[step:]
+        self._batches = itertools.chain(batches, self._batches)
+        return None
+
     def _skip(self, state: Dict[str, Any]) -> None:
         for step in range(state["step"]):
             try:
                 self.skipped.append(next(self))
             except StopIteration:
-                raise MismatchError(f"the sampler ends after {step} batches, but had more than {state['step']} when the state was saved",
+                raise MismatchError(f"the sampler ends after {step} batches of epoch {state['epoch']}, but had yielded {state['step']} when the state was saved",
                                     {"key": "sampler", "mine": step, "theirs": state["step"]}) from None
         if state["step"] and self._sums[-1].hex() != state["drawn"]:
-            raise MismatchError(f"the sampler yields other indices than when the state was saved, within the first {state['step']} batches: "
+            raise MismatchError(f"the sampler yields other indices than when the state was saved, within the first {state['step']} batches of epoch {state['epoch']}: "
                                 "its order must follow from torch's, Python's or numpy's generators, or from its state_dict",
                                 {"key": "sampler", "mine": self._sums[-1].hex(), "theirs": state["drawn"]})
 
@@ -126,6 +138,9 @@ class Drawn:
         """What draws the rest of this epoch again from a step on, one that was drawn; JSON-compatible."""
         return {"generators": self._before, "sampler": self._sampler_before, "base_seed": self.base_seed, "drew": self._drew, "step": step, "drawn": self._sums[step - 1].hex() if step else ""}
 
+
+#: Samples of an epoch that is drawn at once, at most, beside eight times the dataset.
+_LONGEST = 1 << 20
 
 #: Samplers of torch's that yield the same again from the same generators.
 _REPEATABLE = (RandomSampler, WeightedRandomSampler, SubsetRandomSampler, SequentialSampler, DistributedSampler)
@@ -146,6 +161,15 @@ def ahead(sampler: Any, generator: Optional[torch.Generator], state: Optional[Di
         return drawn.skipped + list(drawn)
     finally:
         generators.set(now)
+
+
+def most_batches(sampler: Any, samples: int) -> int:
+    """How many batches an epoch of a sampler over so many samples may have to be drawn at once, by what the sampler says; 0: it does not say."""
+    try:
+        length = len(sampler)
+    except (TypeError, NotImplementedError):  # without an end, for all that is known
+        return 0
+    return 0 if length * (getattr(sampler, "batch_size", None) or 1) > _LONGEST + 8 * samples else 2 * length + 1
 
 
 def _bytes(indices: Any) -> bytes:
@@ -180,4 +204,5 @@ def _parts(sampler: Any) -> Iterator[Any]:
         if sampler is None:
             return
         yield str(depth), sampler
-        sampler = getattr(sampler, "sampler", None) or getattr(sampler, "batch_sampler", None)
+        inner = getattr(sampler, "sampler", None)
+        sampler = getattr(sampler, "batch_sampler", None) if inner is None else inner

@@ -24,7 +24,7 @@ from ..errors import BusyError, ClosedError, ConfigError
 from ._batch import default_collate, default_convert
 from ._datasets import Datasets
 from ._given import Given
-from ._local import Encoded, Labelled, Local, encoded_batch
+from ._local import Encoded, Labelled, Local, encoded_batch, length_of
 from ._order import Known, Seeded, Shared, known
 from ._ranks import ALONE, Ranks
 from ._served import Making, Served, making
@@ -155,6 +155,7 @@ class DataLoader(_Torch):
         self._sampler_epoch = getattr(sampler, "epoch", 0)
         super().__init__(dataset, batch_size, shuffled, sampler, batch_sampler, workers, collate_fn, bool(pin_memory), bool(drop_last),
                          timeout, worker_init_fn, generator=generator, **{key: value for key, value in more.items() if value is not None})
+        self._length = length_of(dataset) if isinstance(self.sampler, DistributedSampler) and not self.shard else None
         self._order = self._known()
         if self._order is None and num_workers is None:
             # Torch's default: how far ahead a sampler is asked depends on it, and so what it draws.
@@ -406,6 +407,9 @@ class DataLoader(_Torch):
         if self._order is not None and not len(self):  # as in torch: drop_last leaves nothing
             return iter(())
         engine = self._open()
+        if self._length is not None and length_of(self.dataset) != self._length:
+            raise ConfigError(f"epoch {engine.next_epoch}: the {type(self.dataset).__name__} has {length_of(self.dataset)} items, and had {self._length} when the "
+                              "loader was made, which its DistributedSampler shares out: make both anew")
         if self._order is None:
             return iter(engine)
         if not (self._iterated and self.persistent_workers):  # as torch advances it

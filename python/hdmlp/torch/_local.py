@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import multiprocessing
 import os
@@ -23,7 +24,7 @@ from .._workers import Failed, Pool, RemoteTraceback
 from ..data import Folder
 from ..errors import ClosedError, ConfigError, HDMLPError, MismatchError
 from ._batch import default_collate, pinned, stack_into
-from ._drawn import Drawn, ahead, repeatable
+from ._drawn import Drawn, ahead, most_batches, repeatable
 from ._given import Given, Order
 
 log = logging.getLogger("hdmlp")
@@ -164,6 +165,10 @@ class Local:
     def __init__(self, loader: torch.utils.data.DataLoader, dataset: Any, collate: Callable, seed: Optional[int],
                  served: Optional[Callable[[int], Given]] = None, subset: Optional[Sequence[int]] = None):
         self._served, self._subset = served, subset
+        self._dataset = loader.dataset
+        self._length = length_of(loader.dataset)  # when the epoch began
+        self._subset_sum = None if subset is None else hashlib.blake2b(subset.tobytes(), digest_size=8).hexdigest()
+        self._said_endless = False
         self._given: Optional[Given] = None
         self._items = Items(dataset, collate, loader.batch_sampler is not None)
         self._sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
@@ -193,13 +198,17 @@ class Local:
         if self._closed:
             raise ClosedError("the loader is closed")
         resume, self._resume = self._resume, None
+        self._length = length_of(self._dataset)
         base_seed = self._base_seed if resume is None else resume["base_seed"]
-        foreseen = None
-        if self._served is not None and repeatable(self._sampler):
+        foreseen, most = None, 0 if self._served is None else most_batches(self._sampler, self._length or 0)
+        if most and repeatable(self._sampler):
             foreseen = ahead(self._sampler, self._generator, resume, base_seed)
         drawn = Drawn(self._sampler, self._generator, resume, base_seed)
-        if self._served is not None and foreseen is None:  # asked twice, it might answer twice
-            foreseen = drawn.skipped + list(drawn)
+        if most and foreseen is None:  # asked twice, it might answer twice
+            rest = drawn.rest(most)
+            foreseen = None if rest is None else drawn.skipped + rest
+        if self._served is not None and foreseen is None:
+            self._say_endless()
         if self._persistent:  # torch draws it once for workers that stay
             self._base_seed = drawn.base_seed
         epoch = self._epoch
@@ -213,6 +222,12 @@ class Local:
         self._last = weakref.ref(iteration)
         self._at = iteration.state()
         return iteration
+
+    def _say_endless(self) -> None:
+        if not self._said_endless:
+            self._said_endless = True
+            log.warning("%s does not say where its epochs end, or not rightly: files are read in Python, and nothing is cached; give it a __len__ that holds",
+                        type(self._sampler if type(self._sampler) is not torch.utils.data.BatchSampler else self._sampler.sampler).__name__)
 
     def _open_given(self, seed: int, resume: Optional[Dict[str, Any]]) -> None:
         if self._given is None:
@@ -325,7 +340,11 @@ class Local:
 
     def head(self, epoch: int) -> Dict[str, Any]:
         """What every state begins with."""
-        return {"version": 1, "kind": "sampler", "epoch": epoch, **({} if self._seed is None else {"seed": self._seed})}
+        return {"version": 1, "kind": "sampler", "epoch": epoch, **self._facts()}
+
+    def _facts(self) -> Dict[str, Any]:
+        """What a loader that goes on from a state must have as well."""
+        return {key: value for key, value in (("seed", self._seed), ("samples", self._length), ("subset", self._subset_sum)) if value is not None}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Goes on where :meth:`state_dict` was called; the next iteration yields the rest of that epoch."""
@@ -336,9 +355,13 @@ class Local:
                               "this one's from a sampler: make the loader as that one was made")
         if self._seed is None:
             self._seed = state.get("seed")
-        elif state.get("seed") != self._seed:
-            raise MismatchError(f"seed is {self._seed!r} here, but {state.get('seed')!r} in the saved state: make the loader with that seed", {
-                "key": "seed", "mine": self._seed, "theirs": state.get("seed")})
+        self._length = length_of(self._dataset)
+        mine = self._facts()
+        for key in ("seed", "samples", "subset"):
+            if mine.get(key) != state.get(key):
+                then = f": make the loader with seed={state.get(key)!r}" if key == "seed" else ""
+                raise MismatchError(f"{key} is {mine.get(key)!r} here, but {state.get(key)!r} in the saved state, of epoch {state.get('epoch')}{then}", {
+                    "key": key, "mine": mine.get(key), "theirs": state.get(key)})
         self._epoch = whole_number("epoch of the state", state.get("epoch"), 0)
         self._resume = state if "generators" in state else None
         self._at = None
@@ -351,6 +374,14 @@ class Local:
     def pinned(self, batch: Any) -> Any:
         """The batch, in pinned memory if that was asked for and can be had."""
         return pinned(batch) if self._pin and torch.cuda.is_available() else batch
+
+
+def length_of(dataset: Any) -> Optional[int]:
+    """How many items a dataset has; None: it does not say."""
+    try:
+        return len(dataset)
+    except (TypeError, NotImplementedError):
+        return None
 
 
 class Encoded:
