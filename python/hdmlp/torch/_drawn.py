@@ -8,7 +8,7 @@ import hashlib
 import itertools
 import random
 import sys
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 import torch
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
@@ -74,6 +74,7 @@ class Drawn:
         base_seed: what torch's loader draws at the start of each epoch, for the random numbers of its workers.
         step: batches that were drawn.
         skipped: those of them that the state had left behind.
+        ended: called once with all indices, each 64 bits, when the sampler has ended; None: nothing is called.
 
     Raises:
         MismatchError: the sampler yields other indices from the same state.
@@ -89,6 +90,8 @@ class Drawn:
         self._hash = hashlib.blake2b(digest_size=8)
         self.step = 0
         self.skipped: List[Any] = []
+        self.ended: Optional[Callable[[bytes], None]] = None
+        self._indices = bytearray()
         if state is not None:
             generators.set(self._before)
             _set_state(sampler, self._sampler_before)
@@ -105,20 +108,31 @@ class Drawn:
         return self
 
     def __next__(self) -> Any:
-        indices = next(self._batches)
-        self._hash.update(_bytes(indices))
+        try:
+            indices = next(self._batches)
+        except StopIteration:
+            ended, self.ended = self.ended, None
+            if ended is not None:
+                ended(bytes(self._indices))
+            raise
+        content = _numbers(indices)
+        self._hash.update(repr(indices).encode() if content is None else content)
+        if content is None:
+            self.ended = None
+        elif self.ended is not None:
+            self._indices += content
         self._sums.append(self._hash.digest())
         self.step += 1
         return indices
 
     def rest(self, most: int) -> Optional[List[Any]]:
         """All batches that are left; None if they are more than so many, which are then yielded as if they had not been asked for."""
-        digest, step = self._hash.copy(), self.step
+        digest, step, known = self._hash.copy(), self.step, len(self._indices)
         batches = list(itertools.islice(self, most + 1))
         if len(batches) <= most:
             return batches
         self._hash, self.step = digest, step
-        del self._sums[step:]
+        del self._sums[step:], self._indices[known:]
         self._batches = itertools.chain(batches, self._batches)
         return None
 
@@ -172,11 +186,12 @@ def most_batches(sampler: Any, samples: int) -> int:
     return 0 if length * (getattr(sampler, "batch_size", None) or 1) > _LONGEST + 8 * samples else 2 * length + 1
 
 
-def _bytes(indices: Any) -> bytes:
+def _numbers(indices: Any) -> Optional[bytes]:
+    """The indices, each 64 bits; None: they are no list of numbers."""
     try:
         return array.array("q", indices).tobytes()
-    except (TypeError, OverflowError):  # no list of numbers
-        return repr(indices).encode()
+    except (TypeError, OverflowError):
+        return None
 
 
 def _state_of(sampler: Any) -> Dict[str, Any]:

@@ -23,6 +23,7 @@ from ..data import described
 from ..errors import BusyError, ClosedError, ConfigError
 from ._batch import default_collate, default_convert
 from ._datasets import Datasets
+from ._disjoint import Drawings, share_of
 from ._given import Given
 from ._local import Encoded, Labelled, Local, encoded_batch, length_of
 from ._order import Known, Seeded, Shared, known
@@ -129,7 +130,8 @@ class DataLoader(_Torch):
         self._shuffle = _SHUFFLES[shuffle]
         self._ranks = Ranks(self.shard, rank, world_size)
         # All ranks count the loaders that they share alike, whatever others some of them have.
-        shared = self.shard or isinstance(sampler, DistributedSampler) and sampler.num_replicas > 1
+        self._part = share_of(sampler if batch_sampler is None else batch_sampler)
+        shared = self.shard or self._part is not None
         self._number = _launcher.next_ordinal() if shared and name is None else None
         # The default is what frameworks find that make a loader anew from its attributes.
         self._collate = None if collate_fn in (None, default_collate, default_convert) else collate_fn
@@ -275,7 +277,7 @@ class DataLoader(_Torch):
         folder = self._folder
         if folder is None:
             if was is None:
-                self._engine = Local(self, self.dataset, self.collate_fn, self._seed)
+                self._engine = Local(self, self.dataset, self.collate_fn, self._seed, drawings=self._drawings())
             return self._engine
         now = self._made_of(say=False)
         if was is not None and now.says() == self._said:
@@ -296,12 +298,16 @@ class DataLoader(_Torch):
                 Given, folder, now, workers=self.num_workers, prefetch_factor=self.prefetch_factor, context=self.multiprocessing_context,
                 worker_init_fn=self.worker_init_fn, pin_memory=self.pin_memory, local_batch=1, place=ALONE, timeout=self.timeout,
                 name=self._job_name(), verify=self.verify, config_file=self.config_file, keys=self._keys)
-        engine = Local(self, dataset, collate, self._seed, served, self._samples.ids)
+        engine = Local(self, dataset, collate, self._seed, served, self._samples.ids, self._drawings())
         if was is not None:
             engine.follow(was)
             was.close()
         self._engine = engine
         return engine
+
+    def _drawings(self) -> Optional[Drawings]:
+        """Where ranks whose samplers share epochs compare what they draw; None: they share none."""
+        return None if self._part is None else Drawings(self._job_name(), self._part)
 
     def _look(self, epoch: int) -> None:
         """Raises ConfigError if the dataset's items are other samples than they were."""

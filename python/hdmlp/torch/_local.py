@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
 import multiprocessing
@@ -24,6 +25,7 @@ from .._workers import Failed, Pool, RemoteTraceback
 from ..data import Folder
 from ..errors import ClosedError, ConfigError, HDMLPError, MismatchError
 from ._batch import default_collate, pinned, stack_into
+from ._disjoint import Drawings
 from ._drawn import Drawn, ahead, most_batches, repeatable
 from ._given import Given, Order
 
@@ -160,10 +162,13 @@ class Local:
         seed: of the items' random numbers; None: drawn at each epoch's start, as torch draws its workers' seed.
         served: makes the daemon's part, where the items are samples of a folder; None: they are not.
         subset: which samples the items are; None: all.
+        drawings: where ranks that share epochs compare what they draw; None: they share nothing.
     """
 
     def __init__(self, loader: torch.utils.data.DataLoader, dataset: Any, collate: Callable, seed: Optional[int],
-                 served: Optional[Callable[[int], Given]] = None, subset: Optional[Sequence[int]] = None):
+                 served: Optional[Callable[[int], Given]] = None, subset: Optional[Sequence[int]] = None,
+                 drawings: Optional[Drawings] = None):
+        self._drawings = drawings
         self._served, self._subset = served, subset
         self._dataset = loader.dataset
         self._length = length_of(loader.dataset)  # when the epoch began
@@ -204,6 +209,8 @@ class Local:
         if most and repeatable(self._sampler):
             foreseen = ahead(self._sampler, self._generator, resume, base_seed)
         drawn = Drawn(self._sampler, self._generator, resume, base_seed)
+        if resume is None and self._drawings is not None:
+            drawn.ended = functools.partial(self._leave, self._epoch)
         if most and foreseen is None:  # asked twice, it might answer twice
             rest = drawn.rest(most)
             foreseen = None if rest is None else drawn.skipped + rest
@@ -222,6 +229,12 @@ class Local:
         self._last = weakref.ref(iteration)
         self._at = iteration.state()
         return iteration
+
+    def _leave(self, epoch: int, indices: bytes) -> None:
+        """Has the ranks compare what they drew, once."""
+        drawings, self._drawings = self._drawings, None
+        if drawings is not None:
+            drawings.leave(epoch, indices, self._length)
 
     def _say_endless(self) -> None:
         if not self._said_endless:
@@ -245,6 +258,7 @@ class Local:
     def follow(self, other: "Local") -> None:
         """Goes on where another one is."""
         self._epoch, self._resume, self._at, self._base_seed = other._epoch, other._resume, other._at, other._base_seed
+        self._drawings = other._drawings
         self._batches, self._samples, self._waits, self._stall = other._batches, other._samples, other._waits, other._stall
 
     def report(self, cluster: bool = False) -> Report:
