@@ -26,24 +26,30 @@ class Order:
     Attributes:
         sizes: of the batches, u32.
         ids: their samples, i32.
-        repeats: some sample comes twice.
 
     Raises:
         IndexError: an index lies outside the dataset.
+        TypeError: what the sampler yields is no index, or no list of them.
     """
 
     def __init__(self, batches: Sequence[Sequence[Any]], subset: Optional[Sequence[int]], samples: int, epoch: int):
-        self.sizes = array.array("I", map(len, batches))
         count = samples if subset is None else len(subset)
-        self.ids = array.array("i")
+        self.sizes, self.ids = array.array("I"), array.array("i")
         for step, batch in enumerate(batches):
+            where = f"in batch {step} of epoch {epoch}"
+            try:
+                self.sizes.append(len(batch))
+            except TypeError:
+                raise TypeError(f"the batch sampler yields {batch!r:.80} {where}; it must yield lists of indices") from None
             for index in batch:
-                place = operator.index(index)
+                try:
+                    place = operator.index(index)
+                except TypeError:
+                    raise TypeError(f"the sampler yields {index!r:.80} {where}; a folder's samples have whole numbers for indices") from None
                 if not -count <= place < count:
-                    raise IndexError(f"the sampler yields index {place} in batch {step} of epoch {epoch}; the dataset has {count} samples")
+                    raise IndexError(f"the sampler yields index {place} {where}; the dataset has {count} samples")
                 place %= count
                 self.ids.append(place if subset is None else subset[place])
-        self.repeats = len(set(self.ids)) != len(self.ids)
 
 
 class Given(Served):
@@ -117,11 +123,6 @@ class Given(Served):
     def opened(self) -> bool:
         """True if an epoch was served."""
         return bool(self._feeds)
-
-    @property
-    def draws(self) -> bool:
-        """True if something of what Python makes of samples may draw random numbers."""
-        return self._made.recipe is not None
 
     def made(self, feed: Feed, taken: Taken) -> Any:
         """The batch, as the user gets it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import logging
 import multiprocessing
 import os
@@ -23,7 +25,8 @@ from .._workers import Failed, Pool, RemoteTraceback
 from ..data import Folder
 from ..errors import ClosedError, ConfigError, HDMLPError, MismatchError
 from ._batch import default_collate, pinned, stack_into
-from ._drawn import Drawn, ahead, repeatable
+from ._disjoint import Drawings
+from ._drawn import Drawn, ahead, most_batches, repeatable
 from ._given import Given, Order
 
 log = logging.getLogger("hdmlp")
@@ -159,11 +162,18 @@ class Local:
         seed: of the items' random numbers; None: drawn at each epoch's start, as torch draws its workers' seed.
         served: makes the daemon's part, where the items are samples of a folder; None: they are not.
         subset: which samples the items are; None: all.
+        drawings: where ranks that share epochs compare what they draw; None: they share nothing.
     """
 
     def __init__(self, loader: torch.utils.data.DataLoader, dataset: Any, collate: Callable, seed: Optional[int],
-                 served: Optional[Callable[[int], Given]] = None, subset: Optional[Sequence[int]] = None):
+                 served: Optional[Callable[[int], Given]] = None, subset: Optional[Sequence[int]] = None,
+                 drawings: Optional[Drawings] = None):
+        self._drawings = drawings
         self._served, self._subset = served, subset
+        self._dataset = loader.dataset
+        self._length = length_of(loader.dataset)  # when the epoch began
+        self._subset_sum = None if subset is None else hashlib.blake2b(subset.tobytes(), digest_size=8).hexdigest()
+        self._said_endless = False
         self._given: Optional[Given] = None
         self._items = Items(dataset, collate, loader.batch_sampler is not None)
         self._sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
@@ -193,13 +203,19 @@ class Local:
         if self._closed:
             raise ClosedError("the loader is closed")
         resume, self._resume = self._resume, None
+        self._length = length_of(self._dataset)
         base_seed = self._base_seed if resume is None else resume["base_seed"]
-        foreseen = None
-        if self._served is not None and repeatable(self._sampler):
+        foreseen, most = None, 0 if self._served is None else most_batches(self._sampler, self._length or 0)
+        if most and repeatable(self._sampler):
             foreseen = ahead(self._sampler, self._generator, resume, base_seed)
         drawn = Drawn(self._sampler, self._generator, resume, base_seed)
-        if self._served is not None and foreseen is None:  # asked twice, it might answer twice
-            foreseen = drawn.skipped + list(drawn)
+        if resume is None and self._drawings is not None:
+            drawn.ended = functools.partial(self._leave, self._epoch)
+        if most and foreseen is None:  # asked twice, it might answer twice
+            rest = drawn.rest(most)
+            foreseen = None if rest is None else drawn.skipped + rest
+        if self._served is not None and foreseen is None:
+            self._say_endless()
         if self._persistent:  # torch draws it once for workers that stay
             self._base_seed = drawn.base_seed
         epoch = self._epoch
@@ -209,14 +225,22 @@ class Local:
         if foreseen:
             self._open_given(seed, resume)
             order = Order(foreseen, self._subset, self._given.samples, epoch)
-            if order.repeats and self._given.draws:  # a sample that comes again is to be transformed anew
-                order = None
-                if not repeatable(self._sampler):
-                    drawn.again(foreseen[len(drawn.skipped):])
         iteration = _Epoch(self, drawn, epoch, seed) if order is None else _ServedEpoch(self, drawn, epoch, foreseen, order)
         self._last = weakref.ref(iteration)
         self._at = iteration.state()
         return iteration
+
+    def _leave(self, epoch: int, indices: bytes) -> None:
+        """Has the ranks compare what they drew, once."""
+        drawings, self._drawings = self._drawings, None
+        if drawings is not None:
+            drawings.leave(epoch, indices, self._length)
+
+    def _say_endless(self) -> None:
+        if not self._said_endless:
+            self._said_endless = True
+            log.warning("%s does not say where its epochs end, or not rightly: files are read in Python, and nothing is cached; give it a __len__ that holds",
+                        type(self._sampler if type(self._sampler) is not torch.utils.data.BatchSampler else self._sampler.sampler).__name__)
 
     def _open_given(self, seed: int, resume: Optional[Dict[str, Any]]) -> None:
         if self._given is None:
@@ -226,9 +250,15 @@ class Local:
             raise MismatchError(f"fingerprint is {self._given.fingerprint!r} here, but {theirs!r} in the saved state", {
                 "key": "fingerprint", "mine": self._given.fingerprint, "theirs": theirs})
 
+    @property
+    def next_epoch(self) -> int:
+        """The number of the next iteration's epoch."""
+        return self._epoch
+
     def follow(self, other: "Local") -> None:
         """Goes on where another one is."""
         self._epoch, self._resume, self._at, self._base_seed = other._epoch, other._resume, other._at, other._base_seed
+        self._drawings = other._drawings
         self._batches, self._samples, self._waits, self._stall = other._batches, other._samples, other._waits, other._stall
 
     def report(self, cluster: bool = False) -> Report:
@@ -319,13 +349,33 @@ class Local:
         if self._resume is not None:
             return self._resume
         if self._at is None:
-            return {"version": 1, "kind": "sampler", "epoch": self._epoch, "step": 0}
+            return {**self.head(self._epoch), "step": 0}
         return self._at
+
+    def head(self, epoch: int) -> Dict[str, Any]:
+        """What every state begins with."""
+        return {"version": 1, "kind": "sampler", "epoch": epoch, **self._facts()}
+
+    def _facts(self) -> Dict[str, Any]:
+        """What a loader that goes on from a state must have as well."""
+        return {key: value for key, value in (("seed", self._seed), ("samples", self._length), ("subset", self._subset_sum)) if value is not None}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Goes on where :meth:`state_dict` was called; the next iteration yields the rest of that epoch."""
-        if not isinstance(state, dict) or state.get("version") != 1 or state.get("kind") != "sampler":
-            raise ConfigError(f"not a state of a loader of this dataset: {state!r:.200}")
+        if not isinstance(state, dict) or state.get("version") != 1:
+            raise ConfigError(f"not a state of an HDMLP loader: {state!r:.200}")
+        if state.get("kind") != "sampler":
+            raise ConfigError(f"the state is of a loader whose order follows from its arguments (shuffle={state.get('shuffle')!r}, seed={state.get('seed')}), and "
+                              "this one's from a sampler: make the loader as that one was made")
+        if self._seed is None:
+            self._seed = state.get("seed")
+        self._length = length_of(self._dataset)
+        mine = self._facts()
+        for key in ("seed", "samples", "subset"):
+            if mine.get(key) != state.get(key):
+                then = f": make the loader with seed={state.get(key)!r}" if key == "seed" else ""
+                raise MismatchError(f"{key} is {mine.get(key)!r} here, but {state.get(key)!r} in the saved state, of epoch {state.get('epoch')}{then}", {
+                    "key": key, "mine": mine.get(key), "theirs": state.get(key)})
         self._epoch = whole_number("epoch of the state", state.get("epoch"), 0)
         self._resume = state if "generators" in state else None
         self._at = None
@@ -338,6 +388,14 @@ class Local:
     def pinned(self, batch: Any) -> Any:
         """The batch, in pinned memory if that was asked for and can be had."""
         return pinned(batch) if self._pin and torch.cuda.is_available() else batch
+
+
+def length_of(dataset: Any) -> Optional[int]:
+    """How many items a dataset has; None: it does not say."""
+    try:
+        return len(dataset)
+    except (TypeError, NotImplementedError):
+        return None
 
 
 class Encoded:
@@ -438,7 +496,7 @@ class _Epoch(_Batches):
 
     def state(self) -> Dict[str, Any]:
         """Where it is."""
-        return {"version": 1, "kind": "sampler", "epoch": self._epoch, **self._drawn.state(self._step)}
+        return {**self._local.head(self._epoch), **self._drawn.state(self._step)}
 
     def _next(self) -> Any:
         return self._from_pool() if self._local._workers else self._from_here()
@@ -514,7 +572,7 @@ class _ServedEpoch(_Batches):
 
     def state(self) -> Dict[str, Any]:
         """Where it is."""
-        return {"version": 1, "kind": "sampler", "epoch": self._epoch, "fingerprint": self._local._given.fingerprint,
+        return {**self._local.head(self._epoch), "fingerprint": self._local._given.fingerprint,
                 "job_seed": self._local._given.seed_of_job, **self._drawn.state(self._step)}
 
     def _next(self) -> Any:
