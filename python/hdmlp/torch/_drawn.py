@@ -24,7 +24,7 @@ class Generators:
     """
 
     def __init__(self, sampler: Any, generator: Optional[torch.Generator]):
-        found = [generator, *(getattr(part, "generator", None) for _, part in _parts(sampler))]
+        found = [generator, *(getattr(part, "generator", None) for _, part in parts(sampler))]
         self._own = list({id(g): g for g in found if isinstance(g, torch.Generator)}.values())
 
     def state(self) -> Dict[str, Any]:
@@ -165,7 +165,7 @@ def _bytes(indices: Any) -> bytes:
 def _state_of(sampler: Any) -> Dict[str, Any]:
     """What of a sampler itself decides on its order: its epoch, or its own state."""
     state: Dict[str, Any] = {}
-    for key, s in _parts(sampler):
+    for key, s in parts(sampler):
         if callable(getattr(s, "state_dict", None)) and callable(getattr(s, "load_state_dict", None)):
             state[key] = {"state": s.state_dict()}
         elif callable(getattr(s, "set_epoch", None)) and isinstance(getattr(s, "epoch", None), int):
@@ -174,17 +174,18 @@ def _state_of(sampler: Any) -> Dict[str, Any]:
 
 
 def _set_state(sampler: Any, state: Dict[str, Any]) -> None:
-    for key, s in _parts(sampler):
+    for key, s in parts(sampler):
         if "state" in state.get(key, {}):
             s.load_state_dict(state[key]["state"])
         elif "epoch" in state.get(key, {}):
             s.set_epoch(state[key]["epoch"])
 
 
-def _parts(sampler: Any) -> Iterator[Any]:
+def parts(sampler: Any) -> Iterator[Any]:
     """A sampler, and those within it: a batch sampler's."""
     for depth in range(4):
         if sampler is None:
             return
         yield str(depth), sampler
-        sampler = getattr(sampler, "sampler", None) or getattr(sampler, "batch_sampler", None)
+        within = getattr(sampler, "sampler", None)
+        sampler = getattr(sampler, "batch_sampler", None) if within is None else within

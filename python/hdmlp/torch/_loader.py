@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 
 import torch
 import torch.utils.data
-from torch.utils.data import DistributedSampler
+from torch.utils.data import DistributedSampler, Sampler
 
 from .. import _daemon, _launcher
 from .._arguments import KEYS, configuration, settings, whole_number
@@ -24,6 +24,7 @@ from .._reports import Explanation, Report, Stats
 from ..data import Folder, described
 from ..errors import ClosedError, ConfigError
 from ._batch import default_collate, default_convert
+from ._drawn import parts
 from ._folder import ImageFolder
 from ._given import Given
 from ._local import Encoded, Labelled, Local, encoded_batch
@@ -152,6 +153,7 @@ class DataLoader(_Torch):
         self._sampler_epoch = getattr(sampler, "epoch", 0)
         super().__init__(dataset, batch_size, shuffled, sampler, batch_sampler, workers, collate_fn, bool(pin_memory), bool(drop_last),
                          timeout, worker_init_fn, generator=generator, **{key: value for key, value in more.items() if value is not None})
+        self._leave(seed)
         self._order = self._known()
         if self._order is None and num_workers is None:
             # Torch's default: how far ahead a sampler is asked depends on it, and so what it draws.
@@ -165,6 +167,14 @@ class DataLoader(_Torch):
             _daemon.check({**settings(self._keys, config_file), "transforms": described(self._making.transforms)})
 
     # What it is made of.
+
+    def _leave(self, seed: Optional[int]) -> None:
+        """Leaves those arguments that torch's loader does not have with the sampler, which is all that frameworks keep: see :func:`use_in`."""
+        defaults = {"shard": False, "epochs": None, "offload": True, "labels": "index", "verify": False, "raw": None, "config_file": None}
+        own = {name: getattr(self, name) for name, default in defaults.items() if getattr(self, name) != default}
+        sampler = self.sampler if self.batch_sampler is None else self.batch_sampler
+        if isinstance(sampler, Sampler):  # a list of batches takes no attributes
+            sampler.hdmlp_arguments = {**own, **({} if seed is None else {"seed": seed}), **self._keys}
 
     def _made_of(self, say: bool = True) -> Making:
         """What is made of the samples, as the dataset is now."""
@@ -284,8 +294,6 @@ class DataLoader(_Torch):
         order = self._order
         if order is not None and order.follows is not None:
             return self._ranks.settle(order.rank, order.replicas)
-        if not self.shard and self._shuffle != "none":
-            self._ranks.warn()
         return self._ranks.settle()
 
     def _job_name(self) -> str:
@@ -367,6 +375,8 @@ class DataLoader(_Torch):
         if self._order is not None and not len(self):  # as in torch: drop_last leaves nothing
             return iter(())
         engine = self._open()
+        if not self.shard and self._shuffle != "none":  # not before: a framework may yet make another loader of this one
+            self._ranks.warn()
         if self._order is None:
             return iter(engine)
         if not (self._iterated and self.persistent_workers):  # as torch advances it
@@ -564,7 +574,7 @@ def _seed(seed: Optional[int], shuffle: Any, sampler: Any, batch_sampler: Any, g
         if value is not None and shuffle is None and not ordered:
             raise ConfigError(f"{name}={value}, and neither shuffle nor sampler: as in torch, the default is shuffle=False, every epoch by ID; "
                               "say shuffle=True, or shuffle=False if that is meant")
-    if ordered and seed is not None and seed != getattr(sampler, "seed", None):
+    if ordered and seed is not None and seed not in (getattr(part, "seed", None) for _, part in parts(sampler if batch_sampler is None else batch_sampler)):
         log.warning("seed=%s: the sampler has a seed of its own (%s), which counts", seed, getattr(sampler, "seed", "none"))
         return None
     if generator is not None and shuffle and (seed is not None or shared):
