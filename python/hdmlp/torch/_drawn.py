@@ -99,7 +99,6 @@ class Drawn:
         if state is not None:
             self._skip(state)
             generators.set(now, own=False)  # those are the program's
-        self._begun = self._hash.copy(), self.step
 
     def __iter__(self) -> "Drawn":
         return self
@@ -110,12 +109,6 @@ class Drawn:
         self._sums.append(self._hash.digest())
         self.step += 1
         return indices
-
-    def again(self, batches: List[Any]) -> None:
-        """Yields once more what it has yielded since it was made."""
-        self._hash, self.step = self._begun[0].copy(), self._begun[1]
-        del self._sums[self.step:]
-        self._batches = iter(batches)
 
     def _skip(self, state: Dict[str, Any]) -> None:
         for step in range(state["step"]):

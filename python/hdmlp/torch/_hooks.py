@@ -10,8 +10,9 @@ from typing import Any, Callable, Union
 import torch.utils.data
 
 from ..errors import ConfigError
+from ._datasets import Datasets
 from ._drawn import parts
-from ._loader import DataLoader, folder_of
+from ._loader import DataLoader
 
 _Torch = torch.utils.data.DataLoader
 
@@ -47,9 +48,15 @@ def use_in(package: Union[ModuleType, str]) -> None:
     adapter.__init__ = _stateful(adapter.__init__)
 
 
+def _is_served(dataset: Any) -> bool:
+    """True of HDMLP's datasets and torchvision's folders, and parts of them; of those that the daemon cannot serve our loader says why."""
+    found = Datasets().samples(dataset)
+    return found.folder is not None or bool(found.why)
+
+
 def _made(dataset: Any, *args: Any, **kwargs: Any) -> _Torch:
     """What stands for torch's class: makes ours over a dataset that the daemon serves."""
-    if folder_of(dataset)[0] is None:
+    if not _is_served(dataset):
         return _Torch(dataset, *args, **kwargs)
     sampler = kwargs.get("batch_sampler")
     if sampler is None:
@@ -64,6 +71,6 @@ def _stateful(init: Callable) -> Callable:
     """Of accelerate's adapter: torchdata's loader is not needed where ours is made, which can be resumed as well."""
     @functools.wraps(init)
     def made(self: Any, dataset: Any, use_stateful_dataloader: bool = False, **kwargs: Any) -> None:
-        init(self, dataset, use_stateful_dataloader=use_stateful_dataloader and folder_of(dataset)[0] is None, **kwargs)
+        init(self, dataset, use_stateful_dataloader=use_stateful_dataloader and not _is_served(dataset), **kwargs)
         self.use_stateful_dataloader = use_stateful_dataloader
     return made

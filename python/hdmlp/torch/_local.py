@@ -209,10 +209,6 @@ class Local:
         if foreseen:
             self._open_given(seed, resume)
             order = Order(foreseen, self._subset, self._given.samples, epoch)
-            if order.repeats and self._given.draws:  # a sample that comes again is to be transformed anew
-                order = None
-                if not repeatable(self._sampler):
-                    drawn.again(foreseen[len(drawn.skipped):])
         iteration = _Epoch(self, drawn, epoch, seed) if order is None else _ServedEpoch(self, drawn, epoch, foreseen, order)
         self._last = weakref.ref(iteration)
         self._at = iteration.state()
@@ -225,6 +221,11 @@ class Local:
         if theirs not in (None, self._given.fingerprint):
             raise MismatchError(f"fingerprint is {self._given.fingerprint!r} here, but {theirs!r} in the saved state", {
                 "key": "fingerprint", "mine": self._given.fingerprint, "theirs": theirs})
+
+    @property
+    def next_epoch(self) -> int:
+        """The number of the next iteration's epoch."""
+        return self._epoch
 
     def follow(self, other: "Local") -> None:
         """Goes on where another one is."""
@@ -319,13 +320,25 @@ class Local:
         if self._resume is not None:
             return self._resume
         if self._at is None:
-            return {"version": 1, "kind": "sampler", "epoch": self._epoch, "step": 0}
+            return {**self.head(self._epoch), "step": 0}
         return self._at
+
+    def head(self, epoch: int) -> Dict[str, Any]:
+        """What every state begins with."""
+        return {"version": 1, "kind": "sampler", "epoch": epoch, **({} if self._seed is None else {"seed": self._seed})}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Goes on where :meth:`state_dict` was called; the next iteration yields the rest of that epoch."""
-        if not isinstance(state, dict) or state.get("version") != 1 or state.get("kind") != "sampler":
-            raise ConfigError(f"not a state of a loader of this dataset: {state!r:.200}")
+        if not isinstance(state, dict) or state.get("version") != 1:
+            raise ConfigError(f"not a state of an HDMLP loader: {state!r:.200}")
+        if state.get("kind") != "sampler":
+            raise ConfigError(f"the state is of a loader whose order follows from its arguments (shuffle={state.get('shuffle')!r}, seed={state.get('seed')}), and "
+                              "this one's from a sampler: make the loader as that one was made")
+        if self._seed is None:
+            self._seed = state.get("seed")
+        elif state.get("seed") != self._seed:
+            raise MismatchError(f"seed is {self._seed!r} here, but {state.get('seed')!r} in the saved state: make the loader with that seed", {
+                "key": "seed", "mine": self._seed, "theirs": state.get("seed")})
         self._epoch = whole_number("epoch of the state", state.get("epoch"), 0)
         self._resume = state if "generators" in state else None
         self._at = None
@@ -438,7 +451,7 @@ class _Epoch(_Batches):
 
     def state(self) -> Dict[str, Any]:
         """Where it is."""
-        return {"version": 1, "kind": "sampler", "epoch": self._epoch, **self._drawn.state(self._step)}
+        return {**self._local.head(self._epoch), **self._drawn.state(self._step)}
 
     def _next(self) -> Any:
         return self._from_pool() if self._local._workers else self._from_here()
@@ -514,7 +527,7 @@ class _ServedEpoch(_Batches):
 
     def state(self) -> Dict[str, Any]:
         """Where it is."""
-        return {"version": 1, "kind": "sampler", "epoch": self._epoch, "fingerprint": self._local._given.fingerprint,
+        return {**self._local.head(self._epoch), "fingerprint": self._local._given.fingerprint,
                 "job_seed": self._local._given.seed_of_job, **self._drawn.state(self._step)}
 
     def _next(self) -> Any:
