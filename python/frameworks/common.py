@@ -46,7 +46,8 @@ def served(loader):
     """How many samples the daemon delivered to a loader of ours; 0 for torch's."""
     if not OURS:
         return 0
-    return sum(epoch["samples"] for rank in loader.report()["ranks"] if rank["rank"] == loader.rank for epoch in rank["epochs"])
+    ranks = loader.report()["ranks"]  # of this node that share the loader's job, which may be this one alone
+    return sum(epoch["samples"] for rank in ranks if rank["rank"] == loader.rank or len(ranks) == 1 for epoch in rank["epochs"])
 
 
 def write(rank, **found):

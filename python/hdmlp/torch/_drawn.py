@@ -117,7 +117,7 @@ class Drawn:
             except StopIteration:
                 raise MismatchError(f"the sampler ends after {step} batches, but had more than {state['step']} when the state was saved",
                                     {"key": "sampler", "mine": step, "theirs": state["step"]}) from None
-        if state["step"] and self._sums[-1].hex() != state["drawn"]:
+        if state["drawn"] and self._sums[-1].hex() != state["drawn"]:  # without it, another rank drew other indices
             raise MismatchError(f"the sampler yields other indices than when the state was saved, within the first {state['step']} batches: "
                                 "its order must follow from torch's, Python's or numpy's generators, or from its state_dict",
                                 {"key": "sampler", "mine": self._sums[-1].hex(), "theirs": state["drawn"]})
@@ -132,7 +132,10 @@ _REPEATABLE = (RandomSampler, WeightedRandomSampler, SubsetRandomSampler, Sequen
 
 
 def repeatable(sampler: Any) -> bool:
-    """True of torch's own samplers: what they yield follows from the generators, and can be had ahead."""
+    """True of torch's own samplers, and of what accelerate makes of their batches: what they yield follows from the generators, and can be had ahead."""
+    accelerate = sys.modules.get("accelerate.data_loader")
+    while accelerate is not None and type(sampler) in (accelerate.BatchSamplerShard, accelerate.SkipBatchSampler):
+        sampler = sampler.batch_sampler
     inner = sampler.sampler if type(sampler) is BatchSampler else sampler
     return type(inner) in _REPEATABLE and not any("__iter__" in vars(s) for s in (sampler, inner))
 
@@ -159,7 +162,9 @@ def _state_of(sampler: Any) -> Dict[str, Any]:
     """What of a sampler itself decides on its order: its epoch, or its own state."""
     state: Dict[str, Any] = {}
     for key, s in parts(sampler):
-        if callable(getattr(s, "state_dict", None)) and callable(getattr(s, "load_state_dict", None)):
+        # torchdata's distributed sampler has the place in its epoch for a state, which the loader itself goes to.
+        own = type(s).__module__ != "torchdata.stateful_dataloader.sampler"
+        if own and callable(getattr(s, "state_dict", None)) and callable(getattr(s, "load_state_dict", None)):
             state[key] = {"state": s.state_dict()}
         elif callable(getattr(s, "set_epoch", None)) and isinstance(getattr(s, "epoch", None), int):
             state[key] = {"epoch": s.epoch}
