@@ -73,6 +73,7 @@ class Drawn:
         base_seed: what torch's loader draws at the start of each epoch, for the random numbers of its workers.
         step: batches that were drawn.
         skipped: those of them that the state had left behind.
+        ended: the sampler was asked for one more than it has, which may draw as well.
 
     Raises:
         MismatchError: the sampler yields other indices from the same state.
@@ -88,6 +89,7 @@ class Drawn:
         self._hash = hashlib.blake2b(digest_size=8)
         self.step = 0
         self.skipped: List[Any] = []
+        self.ended = False
         if state is not None:
             generators.set(self._before)
             _set_state(sampler, self._sampler_before)
@@ -104,7 +106,11 @@ class Drawn:
         return self
 
     def __next__(self) -> Any:
-        indices = next(self._batches)
+        try:
+            indices = next(self._batches)
+        except StopIteration:
+            self.ended = True
+            raise
         self._hash.update(_bytes(indices))
         self._sums.append(self._hash.digest())
         self.step += 1

@@ -354,18 +354,18 @@ class Local:
             self._at = state
 
     def _pass(self, state: Dict[str, Any]) -> None:
-        """Draws the rest of an epoch that is over, so that its sampler and generators are where it left them; the program's are kept."""
+        """Draws an epoch that is over again, so that its sampler and generators are where it left them; the program's are kept."""
         drawn = Drawn(self._sampler, self._generator, state, state["base_seed"])
         with generators_kept():
-            for _ in drawn:
-                pass
+            if state["ended"]:
+                next(drawn, None)
         if self._persistent:
             self._base_seed = state["base_seed"]
 
     def ended(self, iteration: "_Batches") -> None:
         """Notes that an epoch is over: from now on the state is the next one's beginning."""
         if self._last is not None and self._last() is iteration:
-            self._after = iteration.state()
+            self._after = {**iteration.state(), "ended": iteration.ended}
             self._at = {**self.head(iteration._epoch + 1), "step": 0, "after": self._after}
 
     def make_here(self, seed: int, epoch: int, step: int, indices: Any) -> Any:
@@ -475,6 +475,11 @@ class _Batches:
     def complete(self) -> bool:
         """True if all batches are known to have been yielded."""
         raise NotImplementedError
+
+    @property
+    def ended(self) -> bool:
+        """True if the sampler was asked for one more than it has."""
+        return self._drawn.ended
 
     def _next(self) -> Any:
         raise NotImplementedError
