@@ -25,7 +25,7 @@ class Generators:
     """
 
     def __init__(self, sampler: Any, generator: Optional[torch.Generator]):
-        found = [generator, *(getattr(part, "generator", None) for _, part in _parts(sampler))]
+        found = [generator, *(getattr(part, "generator", None) for _, part in parts(sampler))]
         self._own = list({id(g): g for g in found if isinstance(g, torch.Generator)}.values())
 
     def state(self) -> Dict[str, Any]:
@@ -74,7 +74,8 @@ class Drawn:
         base_seed: what torch's loader draws at the start of each epoch, for the random numbers of its workers.
         step: batches that were drawn.
         skipped: those of them that the state had left behind.
-        ended: called once with all indices, each 64 bits, when the sampler has ended; None: nothing is called.
+        on_end: called once with all indices, each 64 bits, when the sampler has ended; None: nothing is called.
+        ended: the sampler was asked for one more than it has, which may draw as well.
 
     Raises:
         MismatchError: the sampler yields other indices from the same state.
@@ -90,8 +91,9 @@ class Drawn:
         self._hash = hashlib.blake2b(digest_size=8)
         self.step = 0
         self.skipped: List[Any] = []
-        self.ended: Optional[Callable[[bytes], None]] = None
+        self.on_end: Optional[Callable[[bytes], None]] = None
         self._indices = bytearray()
+        self.ended = False
         if state is not None:
             generators.set(self._before)
             _set_state(sampler, self._sampler_before)
@@ -111,15 +113,16 @@ class Drawn:
         try:
             indices = next(self._batches)
         except StopIteration:
-            ended, self.ended = self.ended, None
-            if ended is not None:
-                ended(bytes(self._indices))
+            self.ended = True
+            done, self.on_end = self.on_end, None
+            if done is not None:
+                done(bytes(self._indices))
             raise
         content = _numbers(indices)
         self._hash.update(repr(indices).encode() if content is None else content)
         if content is None:
-            self.ended = None
-        elif self.ended is not None:
+            self.on_end = None
+        elif self.on_end is not None:
             self._indices += content
         self._sums.append(self._hash.digest())
         self.step += 1
@@ -143,7 +146,7 @@ class Drawn:
             except StopIteration:
                 raise MismatchError(f"the sampler ends after {step} batches of epoch {state['epoch']}, but had yielded {state['step']} when the state was saved",
                                     {"key": "sampler", "mine": step, "theirs": state["step"]}) from None
-        if state["step"] and self._sums[-1].hex() != state["drawn"]:
+        if state["drawn"] and self._sums[-1].hex() != state["drawn"]:  # without it, another rank drew other indices
             raise MismatchError(f"the sampler yields other indices than when the state was saved, within the first {state['step']} batches of epoch {state['epoch']}: "
                                 "its order must follow from torch's, Python's or numpy's generators, or from its state_dict",
                                 {"key": "sampler", "mine": self._sums[-1].hex(), "theirs": state["drawn"]})
@@ -161,7 +164,10 @@ _REPEATABLE = (RandomSampler, WeightedRandomSampler, SubsetRandomSampler, Sequen
 
 
 def repeatable(sampler: Any) -> bool:
-    """True of torch's own samplers: what they yield follows from the generators, and can be had ahead."""
+    """True of torch's own samplers, and of what accelerate makes of their batches: what they yield follows from the generators, and can be had ahead."""
+    accelerate = sys.modules.get("accelerate.data_loader")
+    while accelerate is not None and type(sampler) in (accelerate.BatchSamplerShard, accelerate.SkipBatchSampler):
+        sampler = sampler.batch_sampler
     inner = sampler.sampler if type(sampler) is BatchSampler else sampler
     return type(inner) in _REPEATABLE and not any("__iter__" in vars(s) for s in (sampler, inner))
 
@@ -197,8 +203,10 @@ def _numbers(indices: Any) -> Optional[bytes]:
 def _state_of(sampler: Any) -> Dict[str, Any]:
     """What of a sampler itself decides on its order: its epoch, or its own state."""
     state: Dict[str, Any] = {}
-    for key, s in _parts(sampler):
-        if callable(getattr(s, "state_dict", None)) and callable(getattr(s, "load_state_dict", None)):
+    for key, s in parts(sampler):
+        # torchdata's distributed sampler has the place in its epoch for a state, which the loader itself goes to.
+        own = type(s).__module__ != "torchdata.stateful_dataloader.sampler"
+        if own and callable(getattr(s, "state_dict", None)) and callable(getattr(s, "load_state_dict", None)):
             state[key] = {"state": s.state_dict()}
         elif callable(getattr(s, "set_epoch", None)) and isinstance(getattr(s, "epoch", None), int):
             state[key] = {"epoch": s.epoch}
@@ -206,14 +214,14 @@ def _state_of(sampler: Any) -> Dict[str, Any]:
 
 
 def _set_state(sampler: Any, state: Dict[str, Any]) -> None:
-    for key, s in _parts(sampler):
+    for key, s in parts(sampler):
         if "state" in state.get(key, {}):
             s.load_state_dict(state[key]["state"])
         elif "epoch" in state.get(key, {}):
             s.set_epoch(state[key]["epoch"])
 
 
-def _parts(sampler: Any) -> Iterator[Any]:
+def parts(sampler: Any) -> Iterator[Any]:
     """A sampler, and those within it: a batch sampler's."""
     for depth in range(4):
         if sampler is None:

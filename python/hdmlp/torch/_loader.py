@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
 
 import torch
 import torch.utils.data
-from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler
+from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, Sampler
 
 from .. import _daemon, _launcher
 from .._arguments import KEYS, configuration, settings, whole_number
@@ -24,6 +24,7 @@ from ..errors import BusyError, ClosedError, ConfigError
 from ._batch import default_collate, default_convert
 from ._datasets import Datasets
 from ._disjoint import Drawings, share_of
+from ._drawn import parts
 from ._given import Given
 from ._local import Encoded, Labelled, Local, encoded_batch, length_of
 from ._order import Known, Seeded, Shared, known
@@ -158,6 +159,7 @@ class DataLoader(_Torch):
         super().__init__(dataset, batch_size, shuffled, sampler, batch_sampler, workers, collate_fn, bool(pin_memory), bool(drop_last),
                          timeout, worker_init_fn, generator=generator, **{key: value for key, value in more.items() if value is not None})
         self._length = length_of(dataset) if isinstance(self.sampler, DistributedSampler) and not self.shard else None
+        self._leave(seed)
         self._order = self._known()
         if self._order is None and num_workers is None:
             # Torch's default: how far ahead a sampler is asked depends on it, and so what it draws.
@@ -175,6 +177,14 @@ class DataLoader(_Torch):
             _daemon.check({**settings(self._keys, config_file), "transforms": described(self._making.transforms)})
 
     # What it is made of.
+
+    def _leave(self, seed: Optional[int]) -> None:
+        """Leaves those arguments that torch's loader does not have with the sampler, which is all that frameworks keep: see :func:`use_in`."""
+        defaults = {"shard": False, "epochs": None, "offload": True, "labels": "index", "verify": False, "raw": None, "config_file": None}
+        own = {name: getattr(self, name) for name, default in defaults.items() if getattr(self, name) != default}
+        sampler = self.sampler if self.batch_sampler is None else self.batch_sampler
+        if isinstance(sampler, Sampler):  # a list of batches takes no attributes
+            sampler.hdmlp_arguments = {**own, **({} if seed is None else {"seed": seed}), **self._keys}
 
     def _made_of(self, say: bool = True) -> Making:
         """What is made of the samples, as the dataset is now."""
@@ -323,8 +333,6 @@ class DataLoader(_Torch):
         order = self._order
         if order is not None and order.follows is not None:
             return self._ranks.settle(order.rank, order.replicas)
-        if not self.shard and self._shuffle != "none":
-            self._ranks.warn()
         return self._ranks.settle()
 
     def _share(self) -> Tuple[int, int]:
@@ -416,6 +424,8 @@ class DataLoader(_Torch):
         if self._length is not None and length_of(self.dataset) != self._length:
             raise ConfigError(f"epoch {engine.next_epoch}: the {type(self.dataset).__name__} has {length_of(self.dataset)} items, and had {self._length} when the "
                               "loader was made, which its DistributedSampler shares out: make both anew")
+        if not self.shard and self._shuffle != "none":  # not before: a framework may yet make another loader of this one
+            self._ranks.warn()
         if self._order is None:
             return iter(engine)
         if not (self._iterated and self.persistent_workers):  # as torch advances it
@@ -550,7 +560,7 @@ def _seed(seed: Optional[int], shuffle: Any, sampler: Any, batch_sampler: Any, g
         if value is not None and shuffle is None and not ordered:
             raise ConfigError(f"{name}={value}, and neither shuffle nor sampler: as in torch, the default is shuffle=False, every epoch by ID; "
                               "say shuffle=True, or shuffle=False if that is meant")
-    if ordered and seed is not None and seed != getattr(sampler, "seed", None):
+    if ordered and seed is not None and seed not in (getattr(part, "seed", None) for _, part in parts(sampler if batch_sampler is None else batch_sampler)):
         log.warning("seed=%s: the sampler has a seed of its own (%s), which counts", seed, getattr(sampler, "seed", "none"))
         return None
     if generator is not None and shuffle and (seed is not None or shared):
