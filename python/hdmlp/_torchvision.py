@@ -106,7 +106,8 @@ def in_python(transforms: Any, why: str) -> Split:
 def _refuse_ours(rest: Iterable[Any], why: Callable[[], str]) -> None:
     for t in rest:
         if isinstance(t, ours.Transform):
-            raise TypeError(f"{t!r} describes what the daemon does, and can not run in Python {why()}{t._theirs()}")
+            there = f": use torchvision.transforms.{type(t).__name__} there" if t._in_torchvision else ""
+            raise TypeError(f"{t!r} describes what the daemon does, and can not run in Python {why()}{there}")
 
 
 class _Unknown(Exception):

@@ -39,7 +39,7 @@ def said(caplog):
     caplog.set_level(logging.WARNING, "hdmlp")
 
     def take():
-        messages = [r.getMessage() for r in caplog.records if r.name == "hdmlp" and "Python" in r.getMessage()]
+        messages = [r.getMessage() for r in caplog.records if r.name == "hdmlp" and "Python" in r.getMessage() and "worker processes" not in r.getMessage()]
         caplog.clear()
         return messages
     return take

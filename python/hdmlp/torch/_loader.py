@@ -6,11 +6,8 @@ import array
 import functools
 import inspect
 import logging
-import multiprocessing
 import operator
-import os
 import secrets
-import sys
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import torch
@@ -20,6 +17,7 @@ from torch.utils.data import DistributedSampler
 from .. import _daemon, _launcher
 from .._arguments import KEYS, configuration, settings, whole_number
 from .._output import Output
+from .._processors import not_started, unasked
 from .._reports import Explanation, Report, Stats
 from ..data import Folder, described
 from ..errors import ClosedError, ConfigError
@@ -48,8 +46,8 @@ class DataLoader(_Torch):
         sampler: a ``DistributedSampler``: its ranks, shuffle, seed, epoch and drop_last count; as in torch, each iteration
             delivers the epoch that its ``set_epoch`` named last. A ``SequentialSampler``: no shuffling.
         batch_sampler: not supported beside the one that torch makes of ``sampler`` and ``batch_size``.
-        num_workers: processes for what runs in Python; 0: this process does it. None: as many as there are processors where
-            transforms or a ``collate_fn`` of yours run in Python, else 0. The result does not depend on it: random numbers of transforms come
+        num_workers: processes for what runs in Python; 0: this process does it. None: as many as pay off where
+            transforms or a ``collate_fn`` of yours run in Python and the order is known ahead, else 0; a warning says which. The result does not depend on it: random numbers of transforms come
             from seed, epoch and sample ID. What the daemon does it does in threads of its own (``transform_threads``).
         collate_fn: from a list of (object, label) to the batch; None: torch's default, or for raw
             batches (list of memoryviews, labels).
@@ -138,7 +136,7 @@ class DataLoader(_Torch):
         if self._folder is None:
             self._check_other(dataset)
         self._making = None if self._folder is None else self._made_of()
-        workers = self._processes(num_workers)
+        workers, said = self._processes(num_workers, multiprocessing_context)
         more: Dict[str, Any] = {}
         if workers or num_workers is not None:  # else torch refuses what says something of processes
             more = {"prefetch_factor": prefetch_factor, "persistent_workers": bool(persistent_workers), "multiprocessing_context": multiprocessing_context}
@@ -156,6 +154,9 @@ class DataLoader(_Torch):
         if self._order is None and num_workers is None:
             # Torch's default: how far ahead a sampler is asked depends on it, and so what it draws.
             self.num_workers, self.prefetch_factor = 0, _PREFETCH_FACTOR
+            said = said and not_started("the sampler's order depends on their number, as in torch")
+        if said:
+            log.warning("%s", said)
         if self._order is None and self._folder is not None:
             log.info("%s: only iterating it tells its order, so that caches are planned for one epoch at a time: give seed= with shuffle=True, or "
                      "torch's DistributedSampler", _what(self.sampler, self.batch_sampler))
@@ -184,19 +185,13 @@ class DataLoader(_Torch):
             raise ConfigError(f"{', '.join(given)}: no meaning for a {type(dataset).__name__}, whose samples HDMLP does not read itself; leave it out, or use "
                               "hdmlp.torch.ImageFolder")
 
-    def _processes(self, num_workers: Optional[int]) -> int:
-        """How many workers to start."""
+    def _processes(self, num_workers: Optional[int], context: Any) -> Tuple[int, str]:
+        """How many workers to start, and what to say of them."""
         if num_workers is not None:
-            return whole_number("num_workers", num_workers, 0)
-        # Asking for the method would settle it for the program. Other methods import its main module again, which may not be ready for that.
-        method = multiprocessing.get_start_method(allow_none=True) or ("fork" if sys.version_info < (3, 14) else "forkserver")
-        if self._making is None or self._making.recipe is None or method != "fork":
-            return 0
-        processors = len(os.sched_getaffinity(0))
-        if processors < 2:
-            return 0
-        log.info("%d worker processes for what runs in Python: give num_workers=0 to have this process do it", processors)
-        return processors
+            return whole_number("num_workers", num_workers, 0), ""
+        if self._making is None or self._making.recipe is None:
+            return 0, ""
+        return unasked(context)
 
     def _known(self) -> Optional[Known]:
         """The order that the daemon knows; None: it does not serve this loader."""
