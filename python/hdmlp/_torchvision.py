@@ -14,6 +14,9 @@ from . import _transforms as ours
 _FLOATS = ("float16", "bfloat16", "float32")
 
 
+_NO_SIZE = "images have no fixed size after it; add CenterCrop or RandomCrop, or resize to a height and a width"
+
+
 class Split:
     """What the daemon does with a sample, and what is left for Python. Unpacks as ``described, rest = split(...)``.
 
@@ -62,13 +65,13 @@ def split(transforms: Any, ragged: bool = False) -> Split:
     best: Tuple[int, List[Any], List[Any], str] = (0, [], [], "bytes")
     loose: Tuple[int, List[Any]] = (0, [])  # the same, of images that have no fixed size
     wraps: List[Any] = []  # the ToImage whose tv_tensors.Image there is
-    why = ""
+    why, stop = "", len(given)
     for i, t in enumerate(given):
         try:
             for step in _steps(t):
                 state.take(step)
         except _Unknown as e:
-            why = str(e)
+            why, stop = str(e), i
             break
         if _name(t) in ("ToImage", "ToPureTensor"):
             wraps = [t] if _name(t) == "ToImage" else []
@@ -76,7 +79,7 @@ def split(transforms: Any, ragged: bool = False) -> Split:
             best = i + 1, state.described(), wraps, "tensor" if state.tensor or state.array else "image"
             why = ""
         else:
-            why = "images have no fixed size after it; add CenterCrop or RandomCrop, or resize to a height and a width"
+            why = _NO_SIZE
             if loose[0] == i and not state.tensor and not isinstance(t, ours.Transform):
                 loose = i + 1, state.described()
     if ragged and best[0] == 0:
@@ -86,7 +89,7 @@ def split(transforms: Any, ragged: bool = False) -> Split:
     done, described, wraps, hands = best
     rest = given[done:]
     if rest and isinstance(rest[0], ours.Transform):
-        raise TypeError(f"{rest[0]!r} can not stand here: {why}{rest[0]._theirs()}")
+        raise TypeError(f"{rest[0]!r} can not stand here: {why if done == stop else _NO_SIZE}{_there(rest[0])}")
     _refuse_ours(rest, lambda: f"after {given[done]!r}, which the daemon can not do ({why})")
     if done < len(given) and not why:
         why = "it follows what the daemon can not do"
@@ -106,8 +109,12 @@ def in_python(transforms: Any, why: str) -> Split:
 def _refuse_ours(rest: Iterable[Any], why: Callable[[], str]) -> None:
     for t in rest:
         if isinstance(t, ours.Transform):
-            there = f": use torchvision.transforms.{type(t).__name__} there" if t._in_torchvision else ""
-            raise TypeError(f"{t!r} describes what the daemon does, and can not run in Python {why()}{there}")
+            raise TypeError(f"{t!r} describes what the daemon does, and can not run in Python {why()}{_there(t)}")
+
+
+def _there(t: Any) -> str:
+    """What to use in place of one of ours, for messages."""
+    return f": use torchvision.transforms.{type(t).__name__} there" if t._in_torchvision else ""
 
 
 class _Unknown(Exception):
