@@ -135,3 +135,37 @@ func TestBudgetWaits(t *testing.T) {
 
 // into has results go to dst.
 func into(dst []byte) func(int) ([]byte, error) { return func(int) ([]byte, error) { return dst, nil } }
+
+// TestBudgetRagged: an image of its own size that has to wait for memory asks for the same room again, and comes as without a limit; one
+// that is too large as it is in its file, without memory for its pixels.
+func TestBudgetRagged(t *testing.T) {
+	program := compiled(t, `[{"name": "Ragged", "largest": 2000000}]`)
+	p, free := New(program, Options{Threads: 4, Memory: 16 << 20}), New(program, Options{Threads: 1})
+	defer p.Close()
+	defer free.Close()
+	if p.Size() != 0 || p.Expected(100) <= 0 {
+		t.Fatalf("%d bytes, %d expected", p.Size(), p.Expected(100))
+	}
+	for side, times := range map[int]int{50: 1, 800: 2, 3000: 1} {
+		src := pngOf(t, side)
+		var asked []int
+		var got, want []byte
+		room := func(size int) ([]byte, error) {
+			asked, got = append(asked, size), make([]byte, size)
+			return got, nil
+		}
+		spent := make([]time.Duration, 2)
+		if err := p.Apply(room, src, 0, 0, spent); err != nil {
+			t.Fatalf("%d x %d: %v", side, side, err)
+		}
+		if len(asked) != times || asked[0] != asked[len(asked)-1] {
+			t.Errorf("%d x %d: room was asked for %v bytes, want %d times the same", side, side, asked, times)
+		}
+		if err := free.Apply(func(size int) ([]byte, error) { want = make([]byte, size); return want, nil }, src, 0, 0, spent); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) || side == 3000 && !bytes.HasSuffix(got, src) {
+			t.Errorf("%d x %d: %d bytes, want %d", side, side, len(got), len(want))
+		}
+	}
+}
