@@ -39,6 +39,7 @@ type Rank struct {
 const (
 	smallestBuffer = 32 << 20 // bytes of staging buffer, unless four batches need more
 	batchesStaged  = 4
+	mostRagged     = 512 << 20 // bytes of staging buffer where samples become images of different sizes, unless two batches need more
 )
 
 // join makes the rank.

@@ -123,6 +123,10 @@ func (f *Faults) decide(w *worker, b *batch, i int, err error) error {
 		if w.lost {
 			return err
 		}
+		if err == errParked { // this is done again when there is room
+			b.IDs[i] = uint32(id)
+			return err
+		}
 		if err := f.forgive(stand, err); err != nil {
 			return err
 		}

@@ -20,7 +20,13 @@ var errBad = errors.New("no summary of that")
 func (summary) Size() int       { return 20 }
 func (summary) Steps() []string { return []string{"Read", "Sum"} }
 
-func (d summary) Apply(dst, src []byte, epoch, id int, spent []time.Duration) error {
+func (summary) Expected(int64) int64 { return 20 }
+
+func (d summary) Apply(room func(int) ([]byte, error), src []byte, epoch, id int, spent []time.Duration) error {
+	dst, err := room(20)
+	if err != nil {
+		return err
+	}
 	if len(dst) != 20 || cap(dst) != 20 || len(spent) != 2 {
 		panic("wrong room")
 	}

@@ -48,7 +48,7 @@ class Taken(NamedTuple):
 
     Attributes:
         content: the samples' bytes, read-only and where they lie; if the job has transforms, what these made, as a
-            :class:`Block`; None if the stream does not map; what a worker made of them, if it comes from a pool.
+            :class:`Block`, if not ragged; None if the stream does not map; what a worker made of them, if it comes from a pool.
         payload: the BATCH frame's payload; see :func:`column`.
         n: samples.
         epoch, step: which batch it is.
@@ -351,7 +351,7 @@ class Stream:
         if not n:
             self.free(slots)
             return []
-        if self.output is not None:
+        if self.output is not None and not self.output.ragged:
             return self._block(payload, n, slots)
         lease = Lease(slots, self._freed.append)
         columns = memoryview(payload)

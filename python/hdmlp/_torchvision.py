@@ -7,11 +7,14 @@ that name. Subclasses, and objects with a method put over the class's, may do an
 from __future__ import annotations
 
 import sys
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _transforms as ours
 
 _FLOATS = ("float16", "bfloat16", "float32")
+
+
+_NO_SIZE = "images have no fixed size after it; add CenterCrop or RandomCrop, or resize to a height and a width"
 
 
 class Split:
@@ -23,13 +26,14 @@ class Split:
         rest: what runs in Python after it, as it was given; where v2's ToImage is before it, that first, which makes of the
             tensor the ``tv_tensors.Image`` that the rest expects.
         hands: what the first of ``rest`` is to be given: ``"bytes"`` where nothing is described; ``"image"``: a PIL image (mode L
-            with one channel, else RGB) of the daemon's uint8 array of height, width, channels; ``"tensor"``: the tensor as it is,
-            or the array that Reshape made.
+            with one channel, else RGB) of the daemon's uint8 array of height, width, channels; ``"ragged"``: the same, where each
+            image has its own size; ``"tensor"``: the tensor as it is, or the array that Reshape made.
+        done: the transforms that are described, as they were given.
         why: why the first of ``rest`` is not described; empty where there is no rest.
     """
 
-    def __init__(self, described: List[Any], rest: List[Any], hands: str, why: str):
-        self.described, self.rest, self.hands, self.why = described, rest, hands, why
+    def __init__(self, described: List[Any], rest: List[Any], hands: str, why: str, done: Sequence[Any] = ()):
+        self.described, self.rest, self.hands, self.why, self.done = described, rest, hands, why, list(done)
 
     def __iter__(self) -> Iterator[List[Any]]:
         return iter((self.described, self.rest))
@@ -38,11 +42,13 @@ class Split:
         return f"Split(described={self.described}, rest={self.rest}, hands={self.hands!r}, why={self.why!r})"
 
 
-def split(transforms: Any) -> Split:
+def split(transforms: Any, ragged: bool = False) -> Split:
     """Splits a list of transforms into what the daemon does and what is left for Python.
 
     Args:
         transforms: one transform, a list, a Compose, or an nn.Sequential; ours, torchvision's (v1 or v2), and any callable.
+        ragged: where no such beginning gives every sample the same size, the daemon decodes, and does what of the list changes images,
+            up to the first that it does not know: images come with sizes of their own. Transforms of ours are not among them.
 
     The daemon gets the longest beginning of the list that it can carry out and that gives every sample the same size. What
     it makes is what torchvision would have handed to the rest. Where a list makes a tensor early, crops, flips and resizes
@@ -57,14 +63,15 @@ def split(transforms: Any) -> Split:
         return Split(given, [], "tensor" if stage else "image", "")
     state = _State()
     best: Tuple[int, List[Any], List[Any], str] = (0, [], [], "bytes")
+    loose: Tuple[int, List[Any]] = (0, [])  # the same, of images that have no fixed size
     wraps: List[Any] = []  # the ToImage whose tv_tensors.Image there is
-    why = ""
+    why, stop = "", len(given)
     for i, t in enumerate(given):
         try:
             for step in _steps(t):
                 state.take(step)
         except _Unknown as e:
-            why = str(e)
+            why, stop = str(e), i
             break
         if _name(t) in ("ToImage", "ToPureTensor"):
             wraps = [t] if _name(t) == "ToImage" else []
@@ -72,15 +79,21 @@ def split(transforms: Any) -> Split:
             best = i + 1, state.described(), wraps, "tensor" if state.tensor or state.array else "image"
             why = ""
         else:
-            why = "images have no fixed size after it; add CenterCrop or RandomCrop, or resize to a height and a width"
+            why = _NO_SIZE
+            if loose[0] == i and not state.tensor and not isinstance(t, ours.Transform):
+                loose = i + 1, state.described()
+    if ragged and best[0] == 0:
+        best = loose[0], loose[1] + [ours.Ragged()], [], "ragged"
+        if loose[0] == len(given):
+            why = ""
     done, described, wraps, hands = best
     rest = given[done:]
     if rest and isinstance(rest[0], ours.Transform):
-        raise TypeError(f"{rest[0]!r} can not stand here: {why}")
+        raise TypeError(f"{rest[0]!r} can not stand here: {why if done == stop else _NO_SIZE}{_there(rest[0])}")
     _refuse_ours(rest, lambda: f"after {given[done]!r}, which the daemon can not do ({why})")
     if done < len(given) and not why:
         why = "it follows what the daemon can not do"
-    return Split(described, wraps + rest if rest else [], hands, why)
+    return Split(described, wraps + rest if rest else [], hands, why, given[:done])
 
 
 def in_python(transforms: Any, why: str) -> Split:
@@ -96,7 +109,12 @@ def in_python(transforms: Any, why: str) -> Split:
 def _refuse_ours(rest: Iterable[Any], why: Callable[[], str]) -> None:
     for t in rest:
         if isinstance(t, ours.Transform):
-            raise TypeError(f"{t!r} describes what the daemon does, and can not run in Python {why()}{t._theirs()}")
+            raise TypeError(f"{t!r} describes what the daemon does, and can not run in Python {why()}{_there(t)}")
+
+
+def _there(t: Any) -> str:
+    """What to use in place of one of ours, for messages."""
+    return f": use torchvision.transforms.{type(t).__name__} there" if t._in_torchvision else ""
 
 
 class _Unknown(Exception):

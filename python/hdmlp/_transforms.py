@@ -340,6 +340,27 @@ class Normalize(Transform):
         return f"Normalize(mean={self.mean}, std={self.std})"
 
 
+class Ragged(Transform):
+    """Ends a list whose images keep the sizes that they have: each comes with its height and width before its pixels, for transforms
+    in Python. Not for users: :func:`hdmlp._torchvision.split` adds it.
+
+    Args:
+        largest: bytes that an image may become. A larger one comes as it is in its file; so does one of a format that the daemon does
+            not decode, or with an EXIF orientation.
+    """
+
+    _in_torchvision = False
+
+    def __init__(self, largest: int = 8 << 20):
+        self.largest = largest
+
+    def describe(self) -> Dict[str, Any]:
+        return {"name": "Ragged", "largest": self.largest}
+
+    def __repr__(self) -> str:
+        return f"Ragged(largest={self.largest})"
+
+
 class Reshape(Transform):
     """Says that a sample is no image but the elements of an array, in C order, and nothing else. The thesis's.
 

@@ -45,8 +45,8 @@ def as_transform(transform: Any, transforms: Any) -> Optional[Callable]:
     return given
 
 
-def offload(loader: Any, transform: Any, wanted: bool = True, say: bool = True) -> Split:
-    """What of a transform the daemon carries out, and what is left, which is said.
+def offload(loader: Any, transform: Any, wanted: bool = True, say: bool = True, ragged: bool = False) -> Split:
+    """What of a transform the daemon carries out, and what is left, which is said. ``ragged``: see :func:`split`.
 
     Raises:
         ConfigError: what is left has transforms of ours, which only the daemon can carry out.
@@ -57,7 +57,7 @@ def offload(loader: Any, transform: Any, wanted: bool = True, say: bool = True) 
             return in_python(given, "as offload=False wants it")
         if loader is not pil_loader:
             return in_python(given, "behind a loader of yours")
-        found = split(given)
+        found = split(given, ragged)
     except TypeError as error:
         raise ConfigError(f"transform: {error}") from None
     if not say:

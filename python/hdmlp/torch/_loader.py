@@ -5,10 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-import multiprocessing
-import os
 import secrets
-import sys
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
 
 import torch
@@ -18,6 +15,7 @@ from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, Sa
 from .. import _daemon, _launcher
 from .._arguments import KEYS, configuration, settings, whole_number
 from .._output import Output
+from .._processors import not_started, unasked
 from .._reports import Explanation, Report, Stats
 from ..data import described
 from ..errors import BusyError, ClosedError, ConfigError
@@ -49,8 +47,8 @@ class DataLoader(_Torch):
         sampler: a ``DistributedSampler``: its ranks, shuffle, seed, epoch and drop_last count; as in torch, each iteration
             delivers the epoch that its ``set_epoch`` named last. A ``SequentialSampler``: no shuffling.
         batch_sampler: not supported beside the one that torch makes of ``sampler`` and ``batch_size``.
-        num_workers: processes for what runs in Python; 0: this process does it. None: as many as there are processors where
-            transforms or a ``collate_fn`` of yours run in Python, else 0. The result does not depend on it: random numbers of transforms come
+        num_workers: processes for what runs in Python; 0: this process does it. None: as many as pay off where
+            transforms or a ``collate_fn`` of yours run in Python and the order is known ahead, else 0; a warning says which. The result does not depend on it: random numbers of transforms come
             from seed, epoch and sample ID. What the daemon does it does in threads of its own (``transform_threads``).
         collate_fn: from a list of (object, label) to the batch; None: torch's default, or for raw
             batches (list of memoryviews, labels).
@@ -144,7 +142,7 @@ class DataLoader(_Torch):
             if self._samples.why:
                 log.warning("%s: its items are made in Python, as by torch's loader, and nothing of it is cached: %s", type(dataset).__name__, self._samples.why)
         self._making = None if self._folder is None else self._made_of()
-        workers = self._processes(num_workers)
+        workers, said = self._processes(num_workers, multiprocessing_context)
         more: Dict[str, Any] = {}
         if workers or num_workers is not None:  # else torch refuses what says something of processes
             more = {"prefetch_factor": prefetch_factor, "persistent_workers": bool(persistent_workers), "multiprocessing_context": multiprocessing_context}
@@ -164,6 +162,9 @@ class DataLoader(_Torch):
         if self._order is None and num_workers is None:
             # Torch's default: how far ahead a sampler is asked depends on it, and so what it draws.
             self.num_workers, self.prefetch_factor = 0, _PREFETCH_FACTOR
+            said = said and not_started("the sampler's order depends on their number, as in torch")
+        if said:
+            log.warning("%s", said)
         if self._order is None and self._folder is not None:
             if self._ranks.groups:
                 log.info("num_replicas=%d of the sampler is not the number of ranks: several read the same, and caches are planned for one epoch at a time",
@@ -204,19 +205,13 @@ class DataLoader(_Torch):
             raise ConfigError(f"{', '.join(given)}: no meaning for a {type(dataset).__name__}, whose samples HDMLP does not read itself; leave it out, or use "
                               f"hdmlp.torch.ImageFolder{f' ({self._samples.why})' if self._samples.why else ''}")
 
-    def _processes(self, num_workers: Optional[int]) -> int:
-        """How many workers to start."""
+    def _processes(self, num_workers: Optional[int], context: Any) -> Tuple[int, str]:
+        """How many workers to start, and what to say of them."""
         if num_workers is not None:
-            return whole_number("num_workers", num_workers, 0)
-        # Asking for the method would settle it for the program. Other methods import its main module again, which may not be ready for that.
-        method = multiprocessing.get_start_method(allow_none=True) or ("fork" if sys.version_info < (3, 14) else "forkserver")
-        if self._making is None or self._making.recipe is None or method != "fork":
-            return 0
-        processors = len(os.sched_getaffinity(0))
-        if processors < 2:
-            return 0
-        log.info("%d worker processes for what runs in Python: give num_workers=0 to have this process do it", processors)
-        return processors
+            return whole_number("num_workers", num_workers, 0), ""
+        if self._making is None or self._making.recipe is None:
+            return 0, ""
+        return unasked(context)
 
     def _known(self) -> Optional[Known]:
         """The order that the daemon knows; None: it does not serve this loader."""

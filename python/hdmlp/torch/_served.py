@@ -71,10 +71,10 @@ def making(dataset: Folder, raw: Optional[bool], labels: str, collate: Optional[
     if raw:
         return Making([], None, collate, target_transform, True)
     load, transform = getattr(dataset, "loader", pil_loader), getattr(dataset, "transform", None)
-    found = offload(load, transform, wanted, say)
+    found = offload(load, transform, wanted, say, ragged=True)
     if found.described:
-        load, transform = Handed(found.hands), Composed(found.rest) if found.rest else None
-        if transform is None and collate is None:
+        load, transform = Handed(found.hands, Composed([pil_loader, *found.done])), Composed(found.rest) if found.rest else None
+        if transform is None and collate is None and found.hands != "ragged":
             return Making(found.described, None, None, target_transform, False)
     recipe = Recipe(load, transform, target_transform, collate or default_collate, stack_into if collate is None else None)
     return Making(found.described, recipe, collate, target_transform, False)
