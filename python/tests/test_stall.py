@@ -113,10 +113,11 @@ def test_all_that_python_does(real, folder, monkeypatch):
         with loader:
             assert len(list(loader)) == 3
             assert stalls(loader.report())["python"] == loader.stats.python == want
-    with Job(folder, 4, 1) as job:
-        assert len(list(ht.HDMLPDataLoader(ht.HDMLPImageFolder(folder, job, [*native, slow])))) == 3
-        assert stalls(job._loader.report())["python"] == 12
-        assert job.get_metrics()["stall_time"] < 12
+    job = Job(folder, 4, 1)
+    assert len(list(ht.HDMLPDataLoader(ht.HDMLPImageFolder(folder, job, [*native, slow])))) == 3
+    assert stalls(job._loader.report())["python"] == 12
+    assert job.get_metrics()["stall_time"] < 12
+    job.destroy()
 
 
 def test_a_transform_that_fails_counts(real, folder, monkeypatch):
@@ -168,13 +169,13 @@ class Gated:
 
 def test_workers_that_are_waited_for(real, folder, monkeypatch):
     clock, gate = Ticking(_workers, monkeypatch), Gated()
-    with ht.DataLoader(ht.ImageFolder(folder, [gate]), 4, num_workers=2, multiprocessing_context="fork", seed=1, shuffle=True) as loader:
+    with ht.DataLoader(ht.ImageFolder(folder, [gate]), 4, num_workers=1, multiprocessing_context="fork", seed=1, shuffle=True) as loader:
         batches = iter(loader)
-        gate.open(8)
-        next(batches), next(batches)
+        gate.open(4)
+        next(batches)
         before = loader.stats
         pool = loader._engine._feeds[0].source
-        while not pool._order:  # a worker has the last batch
+        while not pool._order:  # the worker has the next batch
             pool._turn(50)
         clock.call(lambda looks: gate.open(4) if looks == 5 else None)
         next(batches)
