@@ -8,7 +8,6 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/audit"
@@ -212,7 +211,7 @@ func (r *Rank) Wait() { r.stager.Wait() }
 func (r *Rank) Return(slot uint32) (retired uint32, err error) { return r.buffer.Return(slot) }
 
 // Yielded notes that a batch was handed to the training loop. hash is the set hash of what was handed over in the epoch so far.
-func (r *Rank) Yielded(epoch, step int, stall time.Duration, hash uint64) {
+func (r *Rank) Yielded(epoch, step int, stall prefetch.Stall, hash uint64) {
 	if !r.ledger.Yielded(epoch, step, stall) {
 		return // it was not sent since the last Run
 	}

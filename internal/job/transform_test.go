@@ -36,7 +36,7 @@ func checkArrays(t *testing.T, r *Rank, b *prefetch.Batch) error {
 			}
 		}
 	}
-	r.Yielded(b.Epoch, b.Step, 0, b.Audit)
+	r.Yielded(b.Epoch, b.Step, prefetch.Stall{}, b.Audit)
 	_, err := r.Return(b.Slots[0])
 	return err
 }
@@ -53,7 +53,7 @@ func TestTransforms(t *testing.T) {
 			t.Errorf("rank %d is told %+v", r.rank, out)
 		}
 		err := r.Run(t.Context(), 0, 0, func(b *prefetch.Batch) error {
-			defer r.Yielded(b.Epoch, b.Step, 0, b.Audit)
+			defer r.Yielded(b.Epoch, b.Step, prefetch.Stall{}, b.Audit)
 			return checkArrays(t, r, b)
 		})
 		if err != nil {
@@ -147,7 +147,7 @@ func TestTransformsFail(t *testing.T) {
 				t.Errorf("%s: samples %v were delivered", policy, b.IDs)
 			}
 			_, err := r.Return(b.Slots[0])
-			r.Yielded(b.Epoch, b.Step, 0, b.Audit)
+			r.Yielded(b.Epoch, b.Step, prefetch.Stall{}, b.Audit)
 			return err
 		})
 		switch e := (*dataset.SampleError)(nil); {

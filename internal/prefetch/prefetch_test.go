@@ -180,7 +180,7 @@ func (g *rig) run(r *testRank, from step, until, keep int) (map[step][]seen, err
 			samples = append(samples, s)
 		}
 		out[step{b.Epoch, b.Step}] = samples
-		r.ledger.Yielded(b.Epoch, b.Step, 0)
+		r.ledger.Yielded(b.Epoch, b.Step, Stall{})
 		for len(kept) > keep {
 			release(kept[0])
 			kept = kept[1:]

@@ -97,7 +97,7 @@ func TestPreprocessLies(t *testing.T) {
 				t.Errorf("result %d has %d bytes at %d; the first is at %d", i, b.Lengths[i], b.Offsets[i], b.Offsets[0])
 			}
 		}
-		r.ledger.Yielded(0, 0, time.Second)
+		r.ledger.Yielded(0, 0, Stall{All: time.Second})
 		_, err := r.buffer.Free(b.Slots[0])
 		return err
 	})
@@ -124,7 +124,7 @@ func TestStallByTransform(t *testing.T) {
 		planned: now, ready: now.Add(time.Hour), fetched: true, slow: true,
 		spent: []time.Duration{time.Second, 3 * time.Second},
 	})
-	l.Yielded(0, 0, 8*time.Second)
+	l.Yielded(0, 0, Stall{All: 8 * time.Second})
 	stall := l.Epochs()[0].Stall
 	if len(stall) != 2 || stall["transform Read"] != 2 || stall["transform Sum"] != 6 {
 		t.Errorf("stall %v", stall)

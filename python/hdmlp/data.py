@@ -264,7 +264,7 @@ class DataLoader(Loader):
                  config_file: Optional[str] = None, **keys: Any):
         if not isinstance(dataset, Folder):
             dataset = Folder(dataset)
-        self._collate = collate_fn
+        self._collate, self._works = collate_fn, collate_fn is not None
         self.batch_size = whole_number("batch_size", batch_size, 1)
         super().__init__(dataset, local_batch=self.batch_size, shuffle=shuffle, epochs=epochs, seed=seed,
                          place=_launcher.find(rank, world_size), tail="drop" if drop_last else "pad",

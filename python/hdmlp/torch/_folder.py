@@ -62,10 +62,13 @@ def offload(loader: Any, transform: Any, wanted: bool = True, say: bool = True, 
         raise ConfigError(f"transform: {error}") from None
     if not say:
         return found
-    if found.described and found.rest:
-        log.warning("%s: in Python, after what HDMLP does: %s", ", ".join(map(_short, found.rest)), found.why)
-    elif found.rest and found.why:
-        log.warning("the transforms run in Python: %s: %s", _short(found.rest[0]), found.why)
+    if found.left:
+        cause, *others = map(_short, found.left)
+        also = f"; because of it also: {', '.join(others)}" if others else ""
+        if found.described:
+            log.warning("%s: in Python, after what HDMLP does: %s%s", cause, found.why, also)
+        else:
+            log.warning("the transforms run in Python: %s: %s%s", cause, found.why, also)
     return found
 
 

@@ -9,8 +9,8 @@ import weakref
 from typing import Any, Dict, Optional, Sequence, Tuple
 
 from .. import _daemon, _memory
-from .._loader import Feed
-from .._stream import Stream, Taken
+from .._loader import Brought, Feed
+from .._stream import Stream
 from ._served import Served
 
 
@@ -124,6 +124,6 @@ class Given(Served):
         """True if an epoch was served."""
         return bool(self._feeds)
 
-    def made(self, feed: Feed, taken: Taken) -> Any:
-        """The batch, as the user gets it."""
-        return self._make(feed, taken)
+    def bring(self, feed: Feed, position: int) -> Brought:
+        """The batch at a position, as the user gets it."""
+        return self._bring(feed, position)

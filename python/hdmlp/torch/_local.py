@@ -194,7 +194,8 @@ class Local:
         self._pools: List[Any] = []  # of [pool, draws, who uses it]
         self._at: Optional[Dict[str, Any]] = None  # the state, once the last iteration is gone
         self._after: Optional[Dict[str, Any]] = None  # the state of the epoch that ended before the next one begins
-        self._batches = self._samples = self._waits = self._stall = 0
+        self._batches = self._samples = self._waits = self._stall = self._python = 0
+        self._seconds = 0  # ns, from asking for epochs' first batches to yielding the last so far
         self._closed = False
 
     def __getstate__(self) -> Dict[str, Any]:
@@ -262,15 +263,21 @@ class Local:
         self._epoch, self._resume, self._at, self._base_seed = other._epoch, other._resume, other._at, other._base_seed
         self._drawings = other._drawings
         self._after = other._after
-        self._batches, self._samples, self._waits, self._stall = other._batches, other._samples, other._waits, other._stall
+        self._batches, self._samples, self._waits = other._batches, other._samples, other._waits
+        self._stall, self._python, self._seconds = other._stall, other._python, other._seconds
 
     def report(self, cluster: bool = False) -> Report:
         """The daemon's ledger where it served the last epochs; else what this process counted."""
         if self._given is not None and self._given.opened:
             return self._given.report(cluster)
-        counted = self.stats
-        return Report({"batches": counted.batches, "samples": counted.samples, "stall": counted.stall, "sentence": (
-            f"{counted.batches} batches of {counted.samples} items, made by this process or its workers; next() was blocked for {counted.stall:.1f} s.")})
+        counted, seconds = self.stats, self._seconds / 1e9
+        utilisation = max(0.0, 1 - counted.stall / seconds) if seconds else 0.0
+        sentence = (f"{counted.batches} batches of {counted.samples} items, made by this process or its workers; next() was blocked for "
+                    f"{counted.stall:.3f} s (utilisation {100 * utilisation:.1f} %)")
+        if counted.stall > 0.001:
+            sentence += ", for Python's part of making batches (the dataset, collate_fn): give num_workers more processes"
+        return Report({"batches": counted.batches, "samples": counted.samples, "seconds": seconds, "stall_seconds": counted.stall,
+                       "stall": {"python": counted.python}, "utilisation": utilisation, "sentence": f"{sentence}."})
 
     def explain(self, epoch: int, step: int, rank: Optional[int] = None) -> Any:
         """Not to be had: only iterating the sampler tells its order."""
@@ -332,13 +339,17 @@ class Local:
         except Exception:
             pass
 
-    def counted(self, iteration: "_Epoch", samples: int, stall: int) -> None:
-        """Notes a batch that was handed over."""
+    def counted(self, iteration: "_Batches", samples: int, stall: int, python: int) -> None:
+        """Notes a batch that is handed over now. ``stall``: ns blocked for it; ``python``: the part of them in which Python made it."""
         self._batches += 1
         self._samples += samples
         if stall:
             self._waits += 1
             self._stall += stall
+            self._python += python
+        now = time.perf_counter_ns()
+        self._seconds += now - (iteration.at or now - stall)
+        iteration.at = now
         if self._last is not None and self._last() is iteration:
             self._at = iteration.state()
             if iteration.complete:  # nobody need ask for one more batch, and Lightning does not
@@ -347,7 +358,7 @@ class Local:
     @property
     def stats(self) -> Stats:
         """What was counted so far."""
-        return Stats(self._batches, self._samples, self._waits, self._stall / 1e9)
+        return Stats(self._batches, self._samples, self._waits, self._stall / 1e9, self._python / 1e9)
 
     def state_dict(self) -> Dict[str, Any]:
         """Where the last iteration is, by batches yielded; JSON-compatible if what the sampler's ``state_dict`` returns is."""
@@ -493,10 +504,12 @@ class _Batches:
 
     Attributes:
         over: there will be no more.
+        at: when the last batch was yielded, in ns of the performance counter; 0: none was.
     """
 
     def __init__(self, local: Local, drawn: Drawn, epoch: int):
         self.over = False
+        self.at = 0
         self._local, self._drawn, self._epoch = local, drawn, epoch
         self._step = drawn.step
         self._turn = threading.Lock()
@@ -571,10 +584,12 @@ class _Epoch(_Batches):
             raise
         self._step += 1
         batch = self._local.pinned(self._local.make_here(self._seed, self._epoch, self._step - 1, indices))
-        self._local.counted(self, len(indices) if isinstance(indices, (list, tuple)) else 1, time.perf_counter_ns() - begin)
+        spent = time.perf_counter_ns() - begin
+        self._local.counted(self, len(indices) if isinstance(indices, (list, tuple)) else 1, spent, spent)
         return batch
 
     def _from_pool(self) -> Any:
+        begin = time.perf_counter_ns()
         try:
             taken = self._pool.next(self._local._timeout)
         except _Over:
@@ -585,13 +600,16 @@ class _Epoch(_Batches):
             raise failed.__cause__ from None
         self._step += 1
         value = self._pool.value(taken.content)
-        self._local.counted(self, taken.n, self._pool.stall)
+        if not isinstance(value, Failed):
+            value = self._local.pinned(value)
+        spent = time.perf_counter_ns() - begin
+        self._local.counted(self, taken.n, spent, spent)
         if isinstance(value, Failed):
             where = f"batch {taken.step} of epoch {taken.epoch}"
             if value.sample is not None:
                 where = f"item {value.sample}, {where}"
             raise value.error from RemoteTraceback(f"in worker {value.worker}, {where}:\n{value.text}")
-        return self._local.pinned(value)
+        return value
 
 
 class _ServedEpoch(_Batches):
@@ -658,22 +676,21 @@ class _ServedEpoch(_Batches):
         self.failed = False
         if self._feed is None:
             self._feed = given.feed(self, self._epoch, self._order)
-        source = self._feed.source
-        if source is None or source.broken:
+        if self._feed.source is None or self._feed.source.broken:
             self._feed.ready()
-            source = self._feed.source
-        position = self._epoch * self._feed.stream.steps + self._step
-        if source.position != position:
-            source.seek(position)
         try:
-            taken = source.next(self._local._timeout)
+            brought = given.bring(self._feed, self._epoch * self._feed.stream.steps + self._step)
         except BaseException:
             self.failed = True
             raise
-        try:
-            return given.made(self._feed, taken)
-        finally:
-            self._step += 1
-            self._audit = (self._audit + taken.audit) & 0xFFFFFFFFFFFFFFFF
-            self._feed.stream.ack(taken.epoch, taken.step, source.stall, self._audit)
-            self._local.counted(self, taken.n, source.stall)
+        taken = brought.taken
+        self._step += 1
+        self._audit = (self._audit + taken.audit) & 0xFFFFFFFFFFFFFFFF
+        self._feed.stream.ack(taken.epoch, taken.step, brought.stall, brought.python, self._audit)
+        self._local.counted(self, taken.n, brought.stall, brought.python)
+        if brought.error is not None:
+            try:
+                raise brought.error
+            finally:
+                del brought, taken  # the error's traceback has this frame: the batch's room would be kept until the next collection
+        return brought.batch

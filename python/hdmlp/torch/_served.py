@@ -114,6 +114,7 @@ class Served(Loader):
         self._worker_init_fn = worker_init_fn
         self._pin_memory = pin_memory
         self._arena = Arena()
+        self._works = made.recipe is not None or made.collate is not None or made.target_transform is not None or bool(pin_memory)
         super().__init__(dataset, transforms=described(made.transforms), **job)
 
     def __getstate__(self) -> Dict[str, Any]:
@@ -145,10 +146,9 @@ class Served(Loader):
 
     def _maker(self, output: Optional[Output]) -> Optional[Callable[[Taken], Any]]:
         """What makes a batch of what was taken, if nothing of the user's runs then; else None. It must not hold the loader."""
-        made = self._made
-        if made.recipe is not None or made.collate is not None or made.target_transform is not None or self._pin_memory:
+        if self._works:
             return None
-        if made.transforms:
+        if self._made.transforms:
             return lambda taken: [output.tensor(taken.content, taken.n), labels_of(taken)]
         return lambda taken: (taken.content, labels_of(taken))
 

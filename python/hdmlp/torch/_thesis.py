@@ -117,7 +117,7 @@ class HDMLPDataLoader:
         return self.dataset.job.steps
 
     def __iter__(self):
-        return self.dataset.job.epoch(self._make)
+        return self.dataset.job.epoch(self._make, self._recipe is not None or self.dataset.target_transform is not None)
 
     def _make(self, loader: Loader, taken: Taken) -> Any:
         if self._recipe is None:
