@@ -98,7 +98,7 @@ func TestRaggedTransforms(t *testing.T) {
 			}
 			seen++
 		}
-		defer r.Yielded(b.Epoch, b.Step, 0, b.Audit)
+		defer r.Yielded(b.Epoch, b.Step, prefetch.Stall{}, b.Audit)
 		for _, slot := range b.Slots {
 			if _, err := r.Return(slot); err != nil {
 				return err

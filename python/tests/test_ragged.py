@@ -176,7 +176,7 @@ def test_a_fixed_size_is_preferred(folder):
 
 def test_ours_say_what_to_do(folder):
     for transform, says in (([by_size, T.CenterCrop(3)], "CenterCrop.*can not run in Python after.*: use torchvision.transforms.CenterCrop there"),
-                            ([T.Resize(30), by_size], "Resize.*can not stand here: images have no fixed size.*use torchvision.transforms.Resize"),
+                            ([T.Resize(30), by_size], "Resize.*can not run in Python before.*use torchvision.transforms.Resize there"),
                             ([V.Resize(30), T.RandomHorizontalFlip(), by_size], "RandomHorizontalFlip.*use torchvision.transforms.RandomHorizontalFlip")):
         with pytest.raises(errors.ConfigError, match=says):
             ht.DataLoader(ht.ImageFolder(folder, transform), 4)
