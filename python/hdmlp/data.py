@@ -163,8 +163,9 @@ class Folder:
         calls = [("samples", {"from": n * _PAGE, "to": min((n + 1) * _PAGE, len(self))}) for n in missing]
         pages = self._call(("dataset", {}), *calls)
         self.check_version(next(pages)["fingerprint"])
+        prefix = os.path.join(self.root, "")
         for number, got in zip(missing, pages):
-            self._pages[number] = [(os.path.join(self.root, path), label) for path, label in got]
+            self._pages[number] = [(prefix + path, label) for path, label in got]
 
     def __len__(self) -> int:
         """The number of samples, F."""

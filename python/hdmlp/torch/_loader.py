@@ -24,7 +24,8 @@ from ._datasets import Datasets
 from ._disjoint import Drawings, share_of
 from ._drawn import parts
 from ._given import Given
-from ._local import Encoded, Labelled, Local, encoded_batch, length_of
+from ._items import Encoded, Labelled, encoded_batch, length_of
+from ._local import Local
 from ._order import Known, Seeded, Shared, known
 from ._ranks import ALONE, Ranks
 from ._served import Making, Served, making
@@ -40,15 +41,18 @@ class DataLoader(_Torch):
     """``torch.utils.data.DataLoader`` for one rank: its arguments, its batches, its order; served by the daemon.
 
     Args:
-        dataset: an :class:`ImageFolder`.
+        dataset: an :class:`ImageFolder`, one of torchvision's folders, ``Subset`` and ``ConcatDataset`` over parts of one: served by the daemon. Any other
+            that torch's loader takes: its items are made in this process or in workers.
         batch_size: samples per batch of this rank.
         shuffle: False, the default, or ``"none"``: by ID; True or ``"torch"``: with a seed the order of torch's
             ``DistributedSampler``; ``"feistel"``: another random order, for very large datasets.
-        sampler: a ``DistributedSampler``: its ranks, shuffle, seed, epoch and drop_last count; as in torch, each iteration
-            delivers the epoch that its ``set_epoch`` named last. A ``SequentialSampler``: no shuffling.
-        batch_sampler: not supported beside the one that torch makes of ``sampler`` and ``batch_size``.
-        num_workers: processes for what runs in Python; 0: this process does it. None: as many as pay off where
-            transforms or a ``collate_fn`` of yours run in Python and the order is known ahead, else 0; a warning says which. The result does not depend on it: random numbers of transforms come
+        sampler: any. A ``DistributedSampler``: its ranks, shuffle, seed, epoch and drop_last count; as in torch, each iteration
+            delivers the epoch that its ``set_epoch`` named last. Of it, and of a ``SequentialSampler``, all epochs are known ahead; others are drawn
+            when torch's loader would draw them.
+        batch_sampler: any; it is drawn likewise.
+        num_workers: processes for what runs in Python; 0: this process does it. None: as many as pay off where transforms or a
+            ``collate_fn`` of yours run in Python and the order is known ahead, else 0; a warning says which. The result does not
+            depend on it: random numbers of transforms come
             from seed, epoch and sample ID. What the daemon does it does in threads of its own (``transform_threads``).
         collate_fn: from a list of (object, label) to the batch; None: torch's default, or for raw
             batches (list of memoryviews, labels).

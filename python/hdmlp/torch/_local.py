@@ -18,67 +18,22 @@ import torch.utils.data
 
 from .. import _launcher
 from .._arguments import whole_number
-from .._recipe import generators_kept, position_key, seed_generators
+from .._recipe import generators_kept
 from .._reports import Report, Stats
 from .._results import Arena
 from .._stream import Taken
 from .._workers import Failed, Pool, RemoteTraceback
-from ..data import Folder
 from ..errors import ClosedError, ConfigError, HDMLPError, MismatchError
-from ._batch import default_collate, pinned, stack_into
+from ._batch import pinned
 from ._disjoint import Drawings
 from ._drawn import Drawn, ahead, most_batches, repeatable
 from ._given import Given, Order
+from ._items import Items, length_of
 
 log = logging.getLogger("hdmlp")
 
 #: A position is epoch * _STEPS + step: how many steps an epoch has a sampler need not know.
 _STEPS = 1 << 32
-
-
-class Items:
-    """How batches are made of a dataset's items; goes to worker processes by fork or by pickle.
-
-    Args:
-        dataset: with ``__getitem__``, or with ``__getitems__`` for a list of indices.
-        collate: from a list of items to a batch, or, where ``batched`` is False, from an item.
-        batched: what the sampler yields is a list of indices, and not an index.
-    """
-
-    def __init__(self, dataset: Any, collate: Callable, batched: bool):
-        self.dataset, self.collate, self.batched = dataset, collate, batched
-
-    def make(self, payload: bytes, segments: Dict[int, Any], seed: int, place: Any) -> Any:
-        """The batch of a task, in a worker; see :meth:`Recipe.make`."""
-        return self.batch(*pickle.loads(payload), place)
-
-    def batch(self, seed: int, epoch: int, step: int, indices: Any, place: Any) -> Any:
-        """The batch of the indices. An exception of an item carries its index as ``sample``."""
-        if not self.batched:
-            seed_generators(position_key(seed, epoch, step, 0))
-            return self.collate(self._item(indices))
-        whole = getattr(self.dataset, "__getitems__", None)
-        if whole is not None:
-            seed_generators(position_key(seed, epoch, step, 0))
-            items = whole(indices)
-        else:
-            items = []
-            for place_in_batch, index in enumerate(indices):
-                seed_generators(position_key(seed, epoch, step, place_in_batch))
-                items.append(self._item(index))
-        if self.collate is default_collate and items and all(type(item) is tuple and len(item) == 2 for item in items):
-            return stack_into(items, place)
-        return self.collate(items)
-
-    def _item(self, index: Any) -> Any:
-        try:
-            return self.dataset[index]
-        except Exception as error:
-            try:
-                error.sample = index
-            except AttributeError:
-                pass
-            raise
 
 
 class _Over(HDMLPError):
@@ -426,14 +381,6 @@ class Local:
         return pinned(batch) if self._pin and torch.cuda.is_available() else batch
 
 
-def length_of(dataset: Any) -> Optional[int]:
-    """How many items a dataset has; None: it does not say."""
-    try:
-        return len(dataset)
-    except (TypeError, NotImplementedError):
-        return None
-
-
 def process_rank() -> int:
     """Which of the launch's processes this is; 0 if the launcher does not say."""
     try:
@@ -446,44 +393,6 @@ def _of_another(state: Dict[str, Any]) -> Dict[str, Any]:
     """Another rank's state, to go on from: the place in the epoch, and what the order follows from."""
     state = {**state, "drawn": ""} if "drawn" in state else state
     return {**state, "after": _of_another(state["after"])} if "after" in state else state
-
-
-class Encoded:
-    """A folder's samples as their bytes, read from the files.
-
-    Args:
-        folder: the dataset.
-        target_transform: applied to class numbers; None: nothing.
-    """
-
-    def __init__(self, folder: Folder, target_transform: Optional[Callable]):
-        self.folder, self.target_transform = folder, target_transform
-
-    def __getitem__(self, index: int) -> Any:
-        data, label = Folder.__getitem__(self.folder, index)
-        return data, label if self.target_transform is None else self.target_transform(label)
-
-
-def encoded_batch(items: List[Any]) -> Any:
-    """(list of read-only memoryviews, labels) of items of :class:`Encoded`."""
-    return [memoryview(data) for data, _ in items], default_collate([label for _, label in items]) if items else torch.empty(0, dtype=torch.int64)
-
-
-class Labelled:
-    """A folder's items, with what ``labels="name"`` makes of their labels.
-
-    Args:
-        folder: an ImageFolder.
-        target_transform: applied to class numbers, in place of the folder's own.
-    """
-
-    def __init__(self, folder: Any, target_transform: Callable):
-        self.folder, self.target_transform = folder, target_transform
-
-    def __getitem__(self, index: int) -> Any:
-        data, label = Folder.__getitem__(self.folder, index)
-        value = self.folder.loader(data)
-        return value if self.folder.transform is None else self.folder.transform(value), self.target_transform(label)
 
 
 class _Init:

@@ -19,6 +19,7 @@ from .._stream import Stream, Taken, column
 from .._workers import Failed, Pool, RemoteTraceback
 from ..data import Folder, described
 from ._batch import default_collate, labels_of, pinned, stack_into
+from ._datasets import Mirror
 from ._folder import offload, pil_loader
 from ._repeats import Repeating
 
@@ -67,7 +68,7 @@ def making(dataset: Folder, raw: Optional[bool], labels: str, collate: Optional[
     raw = getattr(dataset, "raw", True) if raw is None else raw
     target_transform = getattr(dataset, "target_transform", None)
     if labels == "name":
-        target_transform = _Named(dataset.classes, target_transform)
+        target_transform = _Named(*dataset.named()) if isinstance(dataset, Mirror) else _Named(dataset.classes, target_transform)
     if raw:
         return Making([], None, collate, target_transform, True)
     load, transform = getattr(dataset, "loader", pil_loader), getattr(dataset, "transform", None)
