@@ -87,7 +87,7 @@ faults: build throttle build/bench.stamp $(VENV)/stamp
 
 frameworks: build build/frameworks/stamp
 	build/frameworks/bin/python -m pytest -q python/frameworks python/tests/test_dropin.py python/tests/test_ranks.py \
-		python/tests/test_torch.py python/tests/test_train.py python/tests/test_foreign.py python/tests/test_epoch_ends.py
+		python/tests/test_torch.py python/tests/test_train.py python/tests/test_foreign.py python/tests/test_epoch_ends.py python/tests/test_worker_info.py
 
 tables: | build/go.stamp
 	HDMLP_FULL_TABLES=1 $(GO) test ./internal/simulate -count 1 -run '^TestFullTables$$' -v

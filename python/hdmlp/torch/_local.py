@@ -26,6 +26,7 @@ from ..errors import ClosedError, ConfigError, HDMLPError, MismatchError
 from ._batch import default_collate, pinned, stack_into
 from ._drawn import Drawn, ahead, repeatable
 from ._given import Given, Order
+from ._init import WorkerInit
 
 log = logging.getLogger("hdmlp")
 
@@ -282,7 +283,7 @@ class Local:
             pool.close()
             draws.close()
             self._pools.remove(entry)
-        pool, draws = Pool(self._items, self._workers, self._prefetch, self._context, _Init(self._init, self._items.dataset, self._workers)), _Draws()
+        pool, draws = Pool(self._items, self._workers, self._prefetch, self._context, WorkerInit(self._init, self._items.dataset, self._workers)), _Draws()
         pool.attach(draws)
         self._pools.append([pool, draws, weakref.ref(user)])
         return self._pools[-1]
@@ -428,19 +429,6 @@ class Labelled:
         data, label = Folder.__getitem__(self.folder, index)
         value = self.folder.loader(data)
         return value if self.folder.transform is None else self.folder.transform(value), self.target_transform(label)
-
-
-class _Init:
-    """What a worker does first: it says who it is where ``torch.utils.data.get_worker_info`` looks, and calls the user's function."""
-
-    def __init__(self, init: Optional[Callable[[int], None]], dataset: Any, workers: int):
-        self.init, self.dataset, self.workers = init, dataset, workers
-
-    def __call__(self, number: int) -> None:
-        worker = torch.utils.data._utils.worker
-        worker._worker_info = worker.WorkerInfo(id=number, num_workers=self.workers, seed=torch.initial_seed(), dataset=self.dataset)
-        if self.init is not None:
-            self.init(number)
 
 
 class _Batches:
