@@ -28,6 +28,7 @@ from ._batch import pinned
 from ._disjoint import Drawings
 from ._drawn import Drawn, ahead, most_batches, repeatable
 from ._given import Given, Order
+from ._init import WorkerInit
 from ._items import Items, length_of
 
 log = logging.getLogger("hdmlp")
@@ -273,7 +274,7 @@ class Local:
             pool.close()
             draws.close()
             self._pools.remove(entry)
-        pool, draws = Pool(self._items, self._workers, self._prefetch, self._context, _Init(self._init, self._items.dataset, self._workers)), _Draws()
+        pool, draws = Pool(self._items, self._workers, self._prefetch, self._context, WorkerInit(self._init, self._items.dataset, self._workers)), _Draws()
         pool.attach(draws)
         self._pools.append([pool, draws, weakref.ref(user)])
         return self._pools[-1]
@@ -393,19 +394,6 @@ def _of_another(state: Dict[str, Any]) -> Dict[str, Any]:
     """Another rank's state, to go on from: the place in the epoch, and what the order follows from."""
     state = {**state, "drawn": ""} if "drawn" in state else state
     return {**state, "after": _of_another(state["after"])} if "after" in state else state
-
-
-class _Init:
-    """What a worker does first: it says who it is where ``torch.utils.data.get_worker_info`` looks, and calls the user's function."""
-
-    def __init__(self, init: Optional[Callable[[int], None]], dataset: Any, workers: int):
-        self.init, self.dataset, self.workers = init, dataset, workers
-
-    def __call__(self, number: int) -> None:
-        worker = torch.utils.data._utils.worker
-        worker._worker_info = worker.WorkerInfo(id=number, num_workers=self.workers, seed=torch.initial_seed(), dataset=self.dataset)
-        if self.init is not None:
-            self.init(number)
 
 
 class _Batches:

@@ -21,6 +21,7 @@ from ..data import Folder, described
 from ._batch import default_collate, labels_of, pinned, stack_into
 from ._datasets import Mirror
 from ._folder import offload, pil_loader
+from ._init import WorkerInit
 from ._repeats import Repeating
 
 
@@ -130,7 +131,7 @@ class Served(Loader):
         context = self._context
         if context is None or isinstance(context, str):
             context = multiprocessing.get_context(context)
-        pool = Pool(self._made.recipe, self._workers, self._prefetch_factor, context, self._worker_init_fn)
+        pool = Pool(self._made.recipe, self._workers, self._prefetch_factor, context, WorkerInit(self._worker_init_fn, self.dataset, self._workers))
         try:
             stream = Stream(client, request, Progress(), pool.on_segment, pool.on_drop, fds)
         except BaseException:
