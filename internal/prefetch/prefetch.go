@@ -108,8 +108,8 @@ type Preprocessor interface {
 	// Steps are the names of what is done, in order.
 	Steps() []string
 	// Apply makes of a sample's bytes what the process gets of it in the epoch, where room says, and adds the time of each
-	// step to spent. An error of room comes back, wrapped. draw is the sample's ID, and 2^32 more for each time that the epoch has it beside: what is random in it
-	// differs then. Whatever fails would fail again.
+	// step to spent. An error of room comes back, wrapped. draw is the sample's ID, and 2^32 more for each time that the epoch has it
+	// beside: what is random in it differs then. Whatever else fails would fail again.
 	Apply(room func(size int) ([]byte, error), src []byte, epoch, draw int, spent []time.Duration) error
 }
 

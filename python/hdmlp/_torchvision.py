@@ -12,7 +12,6 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 from . import _transforms as ours
 
 _FLOATS = ("float16", "bfloat16", "float32")
-
 _NO_SIZE = "images have no fixed size {} it; add CenterCrop or RandomCrop, or resize to a height and a width"
 
 

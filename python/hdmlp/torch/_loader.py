@@ -52,8 +52,7 @@ class DataLoader(_Torch):
         batch_sampler: any; it is drawn likewise.
         num_workers: processes for what runs in Python; 0: this process does it. None: as many as pay off where transforms or a
             ``collate_fn`` of yours run in Python and the order is known ahead, else 0; a warning says which. The result does not
-            depend on it: random numbers of transforms come
-            from seed, epoch and sample ID. What the daemon does it does in threads of its own (``transform_threads``).
+            depend on it: random numbers of transforms come from seed, epoch and sample ID. What the daemon does it does in threads of its own (``transform_threads``).
         collate_fn: from a list of (object, label) to the batch; None: torch's default, or for raw
             batches (list of memoryviews, labels).
         pin_memory: copy tensors to pinned memory, where CUDA is available.
