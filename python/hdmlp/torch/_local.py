@@ -159,11 +159,12 @@ class Local:
         seed: of the items' random numbers; None: drawn at each epoch's start, as torch draws its workers' seed.
         served: makes the daemon's part, where the items are samples of a folder; None: they are not.
         subset: which samples the items are; None: all.
+        on_error: the job's policy for samples that cannot be used.
     """
 
     def __init__(self, loader: torch.utils.data.DataLoader, dataset: Any, collate: Callable, seed: Optional[int],
-                 served: Optional[Callable[[int], Given]] = None, subset: Optional[Sequence[int]] = None):
-        self._served, self._subset = served, subset
+                 served: Optional[Callable[[int], Given]] = None, subset: Optional[Sequence[int]] = None, on_error: str = "raise"):
+        self._served, self._subset, self._on_error = served, subset, on_error
         self._given: Optional[Given] = None
         self._items = Items(dataset, collate, loader.batch_sampler is not None)
         self._sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
@@ -211,6 +212,9 @@ class Local:
             self._open_given(seed, resume)
             order = Order(foreseen, self._subset, self._given.samples, epoch)
             if order.repeats and self._given.draws:  # a sample that comes again is to be transformed anew
+                if self._on_error != "raise":
+                    raise ConfigError(f"on_error={self._on_error!r}: a sample comes several times in epoch {epoch}, and transforms in Python draw for each time: such an "
+                                      "epoch is read without the daemon, which alone leaves samples out; give on_error='raise', or transforms that the daemon carries out")
                 order = None
                 if not repeatable(self._sampler):
                     drawn.again(foreseen[len(drawn.skipped):])
