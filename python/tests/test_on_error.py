@@ -11,7 +11,7 @@ torchvision = pytest.importorskip("torchvision")
 Image = pytest.importorskip("PIL.Image")
 
 import hdmlp.torch as ht  # noqa: E402
-from hdmlp import errors  # noqa: E402
+from hdmlp import Job, errors  # noqa: E402
 from reference import decoded, jpegs  # noqa: E402
 
 V = torchvision.transforms
@@ -165,6 +165,18 @@ def test_code_of_the_users_raises_under_every_policy(folder, workers):
         with pytest.raises(Image.UnidentifiedImageError):
             next(iter(loader))
         assert loader.report()["faults"] == []
+
+
+@pytest.mark.parametrize("policy", ["skip", "substitute"])
+def test_the_thesiss_loader(folder, policy, monkeypatch):
+    root, bad = folder
+    monkeypatch.setenv("HDMLP_ON_ERROR", policy)
+    job = Job(root, 4, 1, seed=2)
+    dataset = ht.HDMLPImageFolder(root, job, V.Compose([TRANSFORM.transforms[0].forward, V.ToTensor()]))  # the daemon knows no function
+    order = [sample for step in range(job.steps) for sample in job._loader.explain(0, step).ids]
+    check(list(ht.HDMLPDataLoader(dataset)), want_of(root, bad, order, policy == "substitute"))
+    assert [fault["sample"] for fault in job._loader.report()["faults"]] == bad
+    job.destroy()
 
 
 def test_what_no_policy_can_mean(folder, monkeypatch):
