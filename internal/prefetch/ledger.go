@@ -39,6 +39,7 @@ type Ledger struct {
 		epoch, step int
 		ok          bool // there is one
 	}
+	goesOn bool // the next restart is GoOn's
 }
 
 type epochAccount struct {
@@ -71,14 +72,27 @@ func NewLedger(c *Cache, steps []string) *Ledger {
 	return &Ledger{place: c.PlaceName, places: c.Places(), steps: steps, epochs: make(map[int]*epochAccount)}
 }
 
+// GoOn reports whether the batch yielded last is the one before this, in the same epoch. If so, the rank's next Run, which must begin with
+// this batch, goes on with the way through the epoch that it is on: what the epoch's audit has counted stays.
+func (l *Ledger) GoOn(epoch, step int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.goesOn = l.last.ok && step > 0 && l.last.epoch == epoch && l.last.step == step-1
+	return l.goesOn
+}
+
 // restart forgets what was emitted and will not be yielded, and what the audit of
-// the epoch and those behind it counted, as the rank begins anew there.
+// the epoch and those after it counted, as the rank begins anew there; see GoOn.
 func (l *Ledger) restart(epoch int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sent = nil
+	first := epoch
+	if l.goesOn {
+		first, l.goesOn = epoch+1, false
+	}
 	for e, a := range l.epochs {
-		if e >= epoch {
+		if e >= first {
 			a.delivered, a.missing = 0, 0
 		}
 	}

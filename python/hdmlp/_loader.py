@@ -17,6 +17,7 @@ import os
 import secrets
 import threading
 import time
+import traceback
 import weakref
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
@@ -25,9 +26,10 @@ from ._arguments import configuration, settings, whole_number
 from ._output import Output
 from ._progress import Progress
 from ._protocol import audit_sum
+from ._recipe import Undecodable
 from ._reports import Explanation, Report, Stats
 from ._stream import Stream, Taken, column
-from .errors import AuditError, BusyError, ClosedError, ConfigError, EndError, MismatchError
+from .errors import AuditError, BusyError, ClosedError, ConfigError, EndError, MismatchError, SampleError
 
 log = logging.getLogger("hdmlp")
 
@@ -430,17 +432,43 @@ class Loader:
     def _bring(self, feed: Feed, position: int) -> "Brought":
         """Takes the batch at a position from the feed, and makes what the user gets of it. What the source raises is raised."""
         source = feed.source
-        if source.position != position:
-            source.seek(position)
-        taken = source.next(self.timeout)
-        begin = time.perf_counter_ns()
-        batch, error = None, None
-        try:
-            batch = self._make(feed, taken)
-        except Exception as failed:
-            error = failed
-        spent = time.perf_counter_ns() - begin if self._works else 0
-        return Brought(taken, batch, error, source.stall + spent, source.python + spent)
+        stall = python = 0
+        bad: Optional[Undecodable] = None
+        while True:
+            if source.position != position:
+                source.seek(position)
+            try:
+                taken = source.next(self.timeout)
+            except SampleError as failed:
+                if bad is not None and failed.sample == bad.sample:
+                    raise failed from bad.__cause__
+                raise
+            begin = time.perf_counter_ns()
+            batch = error = bad = None
+            try:
+                batch = self._make(feed, taken)
+            except Undecodable as failed:
+                bad = failed
+            except Exception as failed:
+                error = failed
+            spent = time.perf_counter_ns() - begin if self._works else 0
+            stall, python = stall + source.stall + spent, python + source.python + spent
+            if bad is None:
+                return Brought(taken, batch, error, stall, python)
+            del taken
+            self._leave_out(feed, bad)
+
+    def _leave_out(self, feed: Feed, bad: Undecodable) -> None:
+        """Has the daemon decide about a sample that Python cannot decode, as about one that cannot be read. The batch that has it comes again,
+        without the sample or with another one in its place; or the sample's error comes, on all ranks."""
+        for error in (bad, bad.__cause__):
+            if error is not None:
+                traceback.clear_frames(error.__traceback__)  # they hold the batch's room
+        policy = feed.stream.call("unusable", {"sample": bad.sample, "reason": str(bad)})["on_error"]
+        if policy != "raise":
+            log.warning("sample %d (%s) cannot be decoded in Python, and %s (on_error=%s): %s", bad.sample, getattr(bad, "path", None) or "path unknown",
+                        "is left out" if policy == "skip" else "the next one that can be stands in for it", policy, bad)
+        feed.source.restart()
 
     #: True if Python does more for a batch, in ``next()``, than handing over what lies there.
     _works = False

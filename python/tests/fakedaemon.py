@@ -225,7 +225,7 @@ class Session(threading.Thread):
             self.send_json(133, {"id": message["id"], "error": {"kind": "internal", "message": repr(error)}})
 
     def call_check(self, **_):
-        return {}
+        return {"on_error": "raise"}
 
     def call_dataset(self, path, extensions, **_):
         classes, samples = scan(path, extensions)

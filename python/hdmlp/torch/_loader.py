@@ -105,6 +105,7 @@ class DataLoader(_Torch):
                  world_size: Optional[int] = None, offload: bool = True, labels: str = "index", name: Optional[str] = None,
                  verify: bool = False, raw: Optional[bool] = None, config_file: Optional[str] = None, **keys: Any):
         self._engine: Optional[Served] = None
+        self._on_error = "raise"  # what holds where a sampler says the order
         self._closed = self._iterated = False
         named = [p for p in inspect.signature(DataLoader.__init__).parameters if p != "self" and p not in KEYS]
         self._keys = configuration(keys, named)
@@ -178,7 +179,10 @@ class DataLoader(_Torch):
         if self._order is not None and (not self.shard or rank is not None) and not (self.drop_last and not super().__len__()):
             self._open()  # else who this is may not be known yet
         elif self._folder is not None:
-            _daemon.check({**settings(self._keys, config_file), "transforms": described(self._making.transforms)})
+            self._on_error = _daemon.check({**settings(self._keys, config_file), "transforms": described(self._making.transforms)}).get("on_error", "raise")
+            if self.batch_sampler is None and self._on_error != "raise":
+                raise ConfigError(f"on_error={self._on_error!r}, and batch_size=None: such items are read without the daemon, which alone leaves samples out; "
+                                  "give a batch_size (1 for single samples), or on_error='raise'")
 
     # What it is made of.
 
@@ -306,7 +310,7 @@ class DataLoader(_Torch):
                 Given, folder, now, workers=self.num_workers, prefetch_factor=self.prefetch_factor, context=self.multiprocessing_context,
                 worker_init_fn=self.worker_init_fn, pin_memory=self.pin_memory, local_batch=1, place=ALONE, timeout=self.timeout,
                 name=self._job_name(), verify=self.verify, config_file=self.config_file, keys=self._keys)
-        engine = Local(self, dataset, collate, self._seed, served, self._samples.ids, self._drawings())
+        engine = Local(self, dataset, collate, self._seed, served, self._samples.ids, self._on_error, self._drawings())
         if was is not None:
             engine.follow(was)
             was.close()

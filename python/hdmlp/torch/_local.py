@@ -119,14 +119,15 @@ class Local:
         seed: of the items' random numbers; None: drawn at each epoch's start, as torch draws its workers' seed.
         served: makes the daemon's part, where the items are samples of a folder; None: they are not.
         subset: which samples the items are; None: all.
+        on_error: the job's policy for samples that cannot be used.
         drawings: where ranks that share epochs compare what they draw; None: they share nothing.
     """
 
     def __init__(self, loader: torch.utils.data.DataLoader, dataset: Any, collate: Callable, seed: Optional[int],
-                 served: Optional[Callable[[int], Given]] = None, subset: Optional[Sequence[int]] = None,
+                 served: Optional[Callable[[int], Given]] = None, subset: Optional[Sequence[int]] = None, on_error: str = "raise",
                  drawings: Optional[Drawings] = None):
         self._drawings = drawings
-        self._served, self._subset = served, subset
+        self._served, self._subset, self._on_error = served, subset, on_error
         self._dataset = loader.dataset
         self._length = length_of(loader.dataset)  # when the epoch began
         self._subset_sum = None if subset is None else hashlib.blake2b(subset.tobytes(), digest_size=8).hexdigest()
@@ -196,10 +197,14 @@ class Local:
             drawings.leave(epoch, indices, self._length)
 
     def _say_endless(self) -> None:
+        sampler = type(self._sampler if type(self._sampler) is not torch.utils.data.BatchSampler else self._sampler.sampler).__name__
+        if self._on_error != "raise":
+            raise ConfigError(f"on_error={self._on_error!r}: {sampler} does not say where its epochs end, or not rightly, so that files are read without the "
+                              "daemon, which alone leaves samples out; give the sampler a __len__ that holds, or on_error='raise'")
         if not self._said_endless:
             self._said_endless = True
             log.warning("%s does not say where its epochs end, or not rightly: files are read in Python, and nothing is cached; give it a __len__ that holds",
-                        type(self._sampler if type(self._sampler) is not torch.utils.data.BatchSampler else self._sampler.sampler).__name__)
+                        sampler)
 
     def _open_given(self, seed: int, resume: Optional[Dict[str, Any]]) -> None:
         if self._given is None:

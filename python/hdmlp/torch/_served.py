@@ -78,7 +78,7 @@ def making(dataset: Folder, raw: Optional[bool], labels: str, collate: Optional[
         load, transform = Handed(found.hands, Composed([pil_loader, *found.done])), Composed(found.rest) if found.rest else None
         if transform is None and collate is None and found.hands != "ragged":
             return Making(found.described, None, None, target_transform, False)
-    recipe = Recipe(load, transform, target_transform, collate or default_collate, stack_into if collate is None else None)
+    recipe = Recipe(load, transform, target_transform, collate or default_collate, stack_into if collate is None else None, load is pil_loader)
     return Making(found.described, recipe, collate, target_transform, False)
 
 

@@ -72,7 +72,9 @@ class HDMLPImageFolder(torch.utils.data.Dataset):
 
     def recipe(self, collate: Callable) -> Recipe:
         """How samples are made."""
-        return Recipe(self._made, None, self.target_transform, collate, None)
+        if self._handed is None:
+            return Recipe(pil_loader, self.transform, self.target_transform, collate, decodes=True)
+        return Recipe(self._made, None, self.target_transform, collate)
 
     def _made(self, data: memoryview) -> Any:
         """The object, transformed."""
