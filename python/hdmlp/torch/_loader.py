@@ -144,7 +144,8 @@ class DataLoader(_Torch):
         if self._folder is None:
             self._check_other(dataset)
             if self._samples.why:
-                log.warning("%s: its items are made in Python, as by torch's loader, and nothing of it is cached: %s", type(dataset).__name__, self._samples.why)
+                log.warning("%s: its items are made in Python, as by torch's loader, and nothing of it is cached: %s", type(dataset).__name__,
+                            self._samples.why)
         self._making = None if self._folder is None else self._made_of()
         workers, said = self._processes(num_workers, multiprocessing_context)
         more: Dict[str, Any] = {}
@@ -486,7 +487,8 @@ class DataLoader(_Torch):
             return None
         seed = state.get("seed")
         if seed is not None and self.generator is not None:
-            raise ConfigError(f"the state is of a loader with seed={seed}, and this one draws from its generator: leave generator out, and give seed={seed}")
+            raise ConfigError(f"the state is of a loader with seed={seed}, and this one draws from its generator: leave generator out, and give "
+                              f"seed={seed}")
         return None if seed is None else whole_number("seed of the state", seed, 0)
 
     def _adopt(self, seed: int) -> None:

@@ -342,8 +342,8 @@ class Local:
         if not isinstance(state, dict) or state.get("version") != 1:
             raise ConfigError(f"not a state of an HDMLP loader: {state!r:.200}")
         if state.get("kind") != "sampler":
-            raise ConfigError(f"the state is of a loader whose order follows from its arguments (shuffle={state.get('shuffle')!r}, seed={state.get('seed')}), and "
-                              "this one's from a sampler: make the loader as that one was made")
+            raise ConfigError(f"the state is of a loader whose order follows from its arguments (shuffle={state.get('shuffle')!r}, "
+                              f"seed={state.get('seed')}), and this one's from a sampler: make the loader as that one was made")
         if self._seed is None:
             self._seed = state.get("seed")
         self._length = length_of(self._dataset)
