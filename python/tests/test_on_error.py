@@ -76,7 +76,7 @@ def test_policies(folder, workers, policy, memory, caplog):
             check([batch for batch in got if len(batch[1])], want_of(root, bad, order, policy == "substitute"))
         report = loader.report()
     assert [(fault["sample"], fault["policy"]) for fault in report["faults"]] == [(sample, policy) for sample in bad]
-    assert all("Python cannot decode the file" in fault["reason"] and fault["count"] > 0 for fault in report["faults"])
+    assert all("the file cannot be decoded in Python" in fault["reason"] and fault["count"] > 0 for fault in report["faults"])
     assert "5 samples could not be read or transformed" in str(report)
     said = [record.getMessage() for record in caplog.records if "cannot be decoded in Python" in record.getMessage()]
     assert len(said) == len(bad) and not any("could not be verified" in record.getMessage() or "cannot be verified" in record.getMessage() for record in caplog.records)
@@ -92,7 +92,7 @@ def test_raise(folder, workers):
         for again in range(2):  # when it is iterated again, the daemon knows
             batches = iter(loader)
             check([next(batches), next(batches)], want_of(root, [], [0, 1], False))
-            with pytest.raises(errors.SampleError, match="Python cannot decode the file: UnidentifiedImageError") as caught:
+            with pytest.raises(errors.SampleError, match="the file cannot be decoded in Python: UnidentifiedImageError") as caught:
                 next(batches)
             assert caught.value.sample == 2 and caught.value.path == loader.dataset.sample(2)[0]
             if not again:
@@ -110,7 +110,7 @@ def test_all_ranks_end(folder, workers):
     next(first), next(second)  # samples 0 and 1
     with pytest.raises(errors.SampleError):
         next(first)  # sample 2
-    with pytest.raises(errors.SampleError, match="rank 0 stopped: .*Python cannot decode") as caught:
+    with pytest.raises(errors.SampleError, match="rank 0 stopped: .*cannot be decoded in Python") as caught:
         next(second)
     assert caught.value.sample == 2 and caught.value.rank == 0
     for loader in ranks:
