@@ -146,7 +146,7 @@ def test_nothing_is_pythons_where_the_daemon_does_all(real, folder, monkeypatch)
 def test_the_source_is_blamed_for_what_it_takes(real, folder, monkeypatch):
     """Policy naive reads nothing ahead: each batch is waited for, and then made in a second per sample."""
     clock = Clock(_loader, monkeypatch)
-    with ht.DataLoader(ht.ImageFolder(folder, [Slow(clock)]), 4, num_workers=0, seed=1, shuffle=True, policy="naive") as loader:
+    with ht.DataLoader(ht.ImageFolder(folder, [Slow(clock)]), 4, num_workers=0, seed=1, shuffle=True, policy="naive", offload=False) as loader:
         list(loader)
         causes = stalls(loader.report())
         assert causes["python"] == 12 and causes["source"] > 0
@@ -188,7 +188,7 @@ def test_workers_that_are_waited_for(real, folder, monkeypatch):
 def test_the_daemon_that_is_waited_for(daemon, folder, monkeypatch):
     """With workers, the time in which the daemon has sent nothing is not theirs."""
     clock = Ticking(_workers, monkeypatch)
-    with ht.DataLoader(ht.ImageFolder(folder, [len_of]), 4, num_workers=2, multiprocessing_context="fork", seed=1, shuffle=True) as loader:
+    with ht.DataLoader(ht.ImageFolder(folder, [len_of]), 4, num_workers=2, multiprocessing_context="fork", seed=1, shuffle=True, offload=False) as loader:
         daemon.gate.clear()
         clock.call(lambda looks: daemon.gate.set() if looks == 5 else None)
         next(iter(loader))
