@@ -10,7 +10,8 @@ import torch
 
 from .. import _daemon
 from .._ahead import Ahead
-from .._loader import Feed, Loader
+from .._feed import Feed
+from .._loader import Loader
 from .._output import Handed, Output
 from .._progress import Progress
 from .._recipe import Composed, Recipe, generators_kept
