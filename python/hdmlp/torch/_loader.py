@@ -249,13 +249,13 @@ class DataLoader(_Torch):
         order = self._order
         if was is not None:
             order, now = self._known(), self._made_of(say=False)
-            if (order, now.says()) == self._said:
+            if (order, now.says(self.num_workers > 0)) == self._said:
                 return was
             if order is None or order[2:4] != self._order[2:4]:
                 raise ConfigError("the sampler's rank, number of replicas or dataset changed after the loader was made: make a new loader")
             self._order, self._making = order, now
             was.close()
-        self._said = order, self._making.says()
+        self._said = order, self._making.says(self.num_workers > 0)
         try:
             engine = self._served(order, place, order.seed if was is None or order.seed is not None else was.seed)
         except BusyError:
@@ -293,9 +293,9 @@ class DataLoader(_Torch):
                 self._engine = Local(self, self.dataset, self.collate_fn, self._seed, drawings=self._drawings())
             return self._engine
         now = self._made_of(say=False)
-        if was is not None and now.says() == self._said:
+        if was is not None and now.says(self.num_workers > 0) == self._said:
             return was
-        self._making, self._said = now, now.says()
+        self._making, self._said = now, now.says(self.num_workers > 0)
         dataset, collate = self.dataset, self.collate_fn
         if now.raw:
             dataset = Encoded(folder, now.target_transform)
