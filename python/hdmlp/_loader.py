@@ -59,8 +59,8 @@ class Loader:
                  scheme: str = "strided", tail: str = "pad", drop_last: bool = False,
                  timeout: float = 0, name: Optional[str] = None, verify: bool = False,
                  config_file: Optional[str] = None, keys: Optional[Dict[str, Any]] = None,
-                 transforms: Optional[List[Dict[str, Any]]] = None, subset: Optional["array.array[int]"] = None, opens: bool = True, limited: bool = True):
-        self._seed_drawn = seed is None  # the daemon draws it, unless a state says it
+                 transforms: Optional[List[Dict[str, Any]]] = None, subset: Optional["array.array[int]"] = None, opens: bool = True, limited: bool = True, seed_drawn: bool = False):
+        self._seed_drawn = seed is None or seed_drawn  # it is nobody's choice: a state's is taken in its place
         self._limited, self._went_on = limited, False  # whether epochs= says how many there are, or how many are planned
         self._subset = subset  # the samples that the stream is over; None: all
         self._transforms = transforms or None  # what the daemon does with samples

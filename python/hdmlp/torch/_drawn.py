@@ -5,13 +5,11 @@ from __future__ import annotations
 import array
 import base64
 import hashlib
-import itertools
 import random
 import sys
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
 import torch
-from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
 
 from ..errors import MismatchError
 
@@ -25,7 +23,7 @@ class Generators:
     """
 
     def __init__(self, sampler: Any, generator: Optional[torch.Generator]):
-        found = [generator, *(getattr(part, "generator", None) for _, part in parts(sampler))]
+        found = [generator, *(value for _, part in parts(sampler) for value in getattr(part, "__dict__", {}).values())]
         self._own = list({id(g): g for g in found if isinstance(g, torch.Generator)}.values())
 
     def state(self) -> Dict[str, Any]:
@@ -118,7 +116,7 @@ class Drawn:
             if done is not None:
                 done(bytes(self._indices))
             raise
-        content = _numbers(indices)
+        content = numbers(indices)
         self._hash.update(repr(indices).encode() if content is None else content)
         if content is None:
             self.on_end = None
@@ -127,17 +125,6 @@ class Drawn:
         self._sums.append(self._hash.digest())
         self.step += 1
         return indices
-
-    def rest(self, most: int) -> Optional[List[Any]]:
-        """All batches that are left; None if they are more than so many, which are then yielded as if they had not been asked for."""
-        digest, step, known = self._hash.copy(), self.step, len(self._indices)
-        batches = list(itertools.islice(self, most + 1))
-        if len(batches) <= most:
-            return batches
-        self._hash, self.step = digest, step
-        del self._sums[step:], self._indices[known:]
-        self._batches = itertools.chain(batches, self._batches)
-        return None
 
     def _skip(self, state: Dict[str, Any]) -> None:
         for step in range(state["step"]):
@@ -157,48 +144,18 @@ class Drawn:
         return {"generators": self._before, "sampler": self._sampler_before, "base_seed": self.base_seed, "drew": self._drew, "step": step, "drawn": self._sums[step - 1].hex() if step else ""}
 
 
-#: Samples of an epoch that is drawn at once, at most, beside eight times the dataset.
-_LONGEST = 1 << 20
-
-#: Samplers of torch's that yield the same again from the same generators.
-_REPEATABLE = (RandomSampler, WeightedRandomSampler, SubsetRandomSampler, SequentialSampler, DistributedSampler)
-
-
-def repeatable(sampler: Any) -> bool:
-    """True of torch's own samplers, and of what accelerate makes of their batches: what they yield follows from the generators, and can be had ahead."""
-    accelerate = sys.modules.get("accelerate.data_loader")
-    while accelerate is not None and type(sampler) in (accelerate.BatchSamplerShard, accelerate.SkipBatchSampler):
-        sampler = sampler.batch_sampler
-    inner = sampler.sampler if type(sampler) is BatchSampler else sampler
-    return type(inner) in _REPEATABLE and not any("__iter__" in vars(s) for s in (sampler, inner))
-
-
-def ahead(sampler: Any, generator: Optional[torch.Generator], state: Optional[Dict[str, Any]], base_seed: Optional[int]) -> List[Any]:
-    """All batches that :class:`Drawn` will yield, those that it skips as well; the generators stay where they are."""
-    generators = Generators(sampler, generator)
-    now = generators.state()
-    try:
-        drawn = Drawn(sampler, generator, state, base_seed)
-        return drawn.skipped + list(drawn)
-    finally:
-        generators.set(now)
-
-
-def most_batches(sampler: Any, samples: int) -> int:
-    """How many batches an epoch of a sampler over so many samples may have to be drawn at once, by what the sampler says; 0: it does not say."""
-    try:
-        length = len(sampler)
-    except (TypeError, NotImplementedError):  # without an end, for all that is known
-        return 0
-    return 0 if length * (getattr(sampler, "batch_size", None) or 1) > _LONGEST + 8 * samples else 2 * length + 1
-
-
-def _numbers(indices: Any) -> Optional[bytes]:
+def numbers(indices: Any) -> Optional[bytes]:
     """The indices, each 64 bits; None: they are no list of numbers."""
     try:
         return array.array("q", indices).tobytes()
     except (TypeError, OverflowError):
         return None
+
+
+def same(a: Any, b: Any) -> bool:
+    """True if two batches are of the same indices."""
+    content = numbers(a)
+    return content == numbers(b) if content is not None else bool(a == b)
 
 
 def _state_of(sampler: Any) -> Dict[str, Any]:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional
 from .._stream import Taken
 from .._workers import Failed, RemoteTraceback
 from ..errors import ClosedError, HDMLPError
-from ._drawn import Drawn
-from ._given import Order
+from ._drawn import Drawn, Generators, same
+from ._foreseen import again, stand_in
 
 if TYPE_CHECKING:
+    from ._given import Order
     from ._local import Local
 
 #: A position is epoch * _STEPS + step: how many steps an epoch has a sampler need not know.
@@ -123,6 +124,10 @@ class Batches:
                 self._local.ended(self)
                 raise
 
+    def __len__(self) -> int:
+        """Batches of the epoch, by what the sampler says."""
+        return len(self._local._sampler)
+
     @property
     def complete(self) -> bool:
         """True if all batches are known to have been yielded."""
@@ -209,39 +214,77 @@ class Epoch(Batches):
 class ServedEpoch(Batches):
     """One epoch, by the daemon.
 
-    The sampler is iterated beside it, as far ahead as torch's loader would, so that its generators are where torch leaves them. Where it yields
-    something else than was foreseen, because somebody else drew from them, that counts.
+    The sampler is iterated beside it, as far ahead as torch's loader would, so that it and its generators are where torch leaves them. What it
+    yields then counts: where that is not what was foreseen, because of what happened since, the daemon is told of the batches as they are drawn.
+
+    Args:
+        foreseen: all batches of the epoch, those that a state has left behind as well; None: they cannot be had ahead.
+        most: how many there are at most.
     """
 
-    def __init__(self, local: Local, drawn: Drawn, epoch: int, batches: List[Any], order: Order):
+    def __init__(self, local: Local, drawn: Drawn, epoch: int, foreseen: Optional[List[Any]], most: int):
         super().__init__(local, drawn, epoch)
         self.failed = False
-        self._batches, self._order = batches, order
-        self._step = self._first = len(drawn.skipped)
+        self._step = self._first = self._pulled = drawn.step
+        self._unforeseen = foreseen is None
+        self._drawn_all = False
+        self._most = most
         self._audit = 0
         self._feed: Any = None
-        self._pulled = drawn.step
-        self._ahead = local._workers * local._prefetch
-        self._pull(self._ahead)
+        self._begin = 0  # the batch that the order begins with
+        self._order: Any = None
+        if foreseen is None:
+            local.say_unforeseen()
+        else:
+            try:
+                self._order = local.order(foreseen, epoch)
+            except (IndexError, TypeError):  # which is raised when the sampler yields it
+                self._unforeseen = True
+        self._batches = list(drawn.skipped) if self._unforeseen else foreseen
+        self._pull(local._workers * local._prefetch)
 
     def _pull(self, count: int) -> None:
         """Draws so many more batches, as torch's loader does now."""
         for _ in range(count):
-            if self._pulled >= len(self._batches) and self._pulled == self._drawn.step:
-                next(self._drawn, None)  # it ends
+            if self._drawn_all:
                 return
-            if self._pulled < self._drawn.step:  # all was drawn at once
-                self._pulled += 1
-                continue
-            indices = next(self._drawn, None)
-            if indices != self._batches[self._pulled]:
-                rest = [] if indices is None else [indices, *self._drawn]
-                self._batches[self._pulled:] = rest
-                self._order = Order(self._batches, self._local._subset, self._local._given.samples, self._epoch)
-                self._feed = None
-                self._pulled = len(self._batches)
+            generators = Generators(self._local._sampler, self._local._generator) if self._pulled == 0 and not self._unforeseen else None
+            before = None if generators is None else generators.state()
+            for indices in self._drawn:
+                break
+            else:
+                self._drawn_all = True
+                if self._pulled < len(self._batches):
+                    self._part_from(self._pulled)
                 return
+            if self._unforeseen:
+                self._batches.append(indices)
+            elif self._pulled == len(self._batches) or not same(indices, self._batches[self._pulled]):
+                anew = None if before is None else self._foresee_again(generators, before)
+                if anew and same(indices, anew[0]):  # something drew from the generators between iter() and here
+                    self._batches, self._order, self._feed = anew, self._local.order(anew, self._epoch), None
+                else:
+                    self._part_from(self._pulled)
+                    self._batches.append(indices)
             self._pulled += 1
+
+    def _foresee_again(self, generators: Generators, before: Any) -> Optional[List[Any]]:
+        stands = stand_in(self._local._sampler, self._local._dataset)
+        return None if stands is None else again(stands, generators, before, self._most)
+
+    def _order_of_drawn(self) -> Order:
+        """The order of what was drawn and not yielded yet; of the next batch alone, where a later one is wrong."""
+        try:
+            return self._local.order(self._batches[self._step:], self._epoch, self._step)
+        except (IndexError, TypeError):
+            return self._local.order(self._batches[self._step:self._step + 1], self._epoch, self._step)
+
+    def _part_from(self, step: int) -> None:
+        """Forgets what was foreseen from this batch on."""
+        self._local.say_unforeseen()
+        self._unforeseen = True
+        del self._batches[step:]
+        self._order = None
 
     def state(self) -> Dict[str, Any]:
         """Where it is."""
@@ -250,15 +293,15 @@ class ServedEpoch(Batches):
 
     @property
     def complete(self) -> bool:
-        """True if that was the last batch."""
-        return self._step == len(self._batches)
+        """True if that was the last batch, as far as it is known."""
+        return self._step == len(self._batches) and (self._drawn_all or not self._unforeseen)
 
     def _next(self) -> Any:
         if not self.failed:
             self._pull(1)
         if self._step == len(self._batches):
             self.over = True
-            if self._feed is not None and not self._first:
+            if self._feed is not None and not self._first and not self._unforeseen:
                 self._local._given._finish_epoch(self._feed, self._epoch)
             raise StopIteration
         return self._batch()
@@ -268,12 +311,15 @@ class ServedEpoch(Batches):
         if self.failed and self._feed.user() is not self:
             self._feed = None
         self.failed = False
+        if self._unforeseen and (self._order is None or self._step - self._begin == len(self._order.sizes)):
+            self._begin, self._feed = self._step, None
+            self._order = self._order_of_drawn()
         if self._feed is None:
             self._feed = given.feed(self, self._epoch, self._order)
         if self._feed.source is None or self._feed.source.broken:
             self._feed.ready()
         try:
-            brought = given.bring(self._feed, self._epoch * self._feed.stream.steps + self._step)
+            brought = given.bring(self._feed, self._epoch * self._feed.stream.steps + self._step - self._begin)
         except BaseException:
             self.failed = True
             raise

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import array
+import itertools
 import operator
 import os
+import secrets
 import weakref
 from typing import Any, Dict, Optional, Sequence, Tuple
 
@@ -21,7 +23,7 @@ class Order:
         batches: lists of indices.
         subset: what the indices are places in; None: samples.
         samples: of the dataset.
-        epoch: its number, for messages.
+        epoch: its number; first: that of the first batch in it; for messages.
 
     Attributes:
         sizes: of the batches, u32.
@@ -32,10 +34,10 @@ class Order:
         TypeError: what the sampler yields is no index, or no list of them.
     """
 
-    def __init__(self, batches: Sequence[Sequence[Any]], subset: Optional[Sequence[int]], samples: int, epoch: int):
+    def __init__(self, batches: Sequence[Sequence[Any]], subset: Optional[Sequence[int]], samples: int, epoch: int, first: int = 0):
         count = samples if subset is None else len(subset)
         self.sizes, self.ids = array.array("I"), array.array("i")
-        for step, batch in enumerate(batches):
+        for step, batch in enumerate(batches, first):
             where = f"in batch {step} of epoch {epoch}"
             try:
                 self.sizes.append(len(batch))
@@ -60,10 +62,13 @@ class Given(Served):
 
     def __init__(self, *args: Any, **job: Any):
         self._orders: Dict[int, Tuple[int, Order]] = {}  # by the feed's number: its epoch, and that one's order
+        # A job that is over may not have ended yet, and takes no other order; nor does that of the loader that this one's is a copy of.
+        self._jobs = (f".{secrets.token_hex(4)}.{n}" for n in itertools.count())
         super().__init__(*args, opens=False, shuffle="given", scheme="strided", tail="pad", **job)
 
     def _open_stream(self, client: _daemon.Client, request: Dict[str, Any], fds: Sequence[int] = ()) -> Tuple[Stream, Any]:
         epoch, order = self._orders[self._opening]
+        request["job"] += next(self._jobs)
         request["stream"] = {**request["stream"], "epochs": 0, "global_batch": max(order.sizes), "given": {
             "batches": len(order.sizes), "entries": len(order.ids), "epochs": 1, "first": epoch}}
         fd = _memory.listed(array.array("i", order.sizes.tobytes()) + order.ids)
@@ -77,9 +82,9 @@ class Given(Served):
         return super()._connect(number)
 
     def feed(self, user: Any, epoch: int, order: Order) -> Feed:
-        """A feed that no other iteration uses, to which the order of the epoch was given."""
+        """The user's feed, or one that no other iteration uses, to which the order of the epoch was given."""
         for number, feed in enumerate(self._feeds):
-            if feed.free:
+            if feed.free or feed.user is not None and feed.user() is user:
                 break
         else:
             number, feed = len(self._feeds), self._new_feed()

@@ -37,6 +37,10 @@ _PREFETCH_FACTOR = inspect.signature(_Torch.__init__).parameters["prefetch_facto
 _SHUFFLES = {None: "none", False: "none", True: "torch", "none": "none", "torch": "torch", "feistel": "feistel"}
 
 
+#: What cannot be changed once a loader is made, beside what torch's class forbids.
+_SETTLED = ("shard", "epochs", "offload", "labels", "raw", "name", "verify", "config_file")
+
+
 class DataLoader(_Torch):
     """``torch.utils.data.DataLoader`` for one rank: its arguments, its batches, its order; served by the daemon.
 
@@ -136,8 +140,7 @@ class DataLoader(_Torch):
         self._part = share_of(sampler if batch_sampler is None else batch_sampler)
         shared = self.shard or self._part is not None
         self._number = _launcher.next_ordinal() if shared and name is None else None
-        # The default is what frameworks find that make a loader anew from its attributes.
-        self._collate = None if collate_fn in (None, default_collate, default_convert) else collate_fn
+        self.collate_fn, self.batch_size, self.batch_sampler = collate_fn, batch_size, batch_sampler
         self._datasets = Datasets()
         self._samples = self._datasets.samples(dataset)
         self._folder = self._samples.folder  # which the daemon serves; None: it serves nothing
@@ -163,6 +166,7 @@ class DataLoader(_Torch):
                          timeout, worker_init_fn, generator=generator, **{key: value for key, value in more.items() if value is not None})
         self._length = length_of(dataset) if isinstance(self.sampler, DistributedSampler) and not self.shard else None
         self._leave(seed)
+        self._drawn_seed: Optional[int] = None  # what random numbers follow from where no seed was given
         self._order = self._known()
         if self._order is None and num_workers is None:
             # Torch's default: how far ahead a sampler is asked depends on it, and so what it draws.
@@ -177,15 +181,32 @@ class DataLoader(_Torch):
             else:
                 log.info("%s: only iterating it tells its order, so that caches are planned for one epoch at a time: give seed= with shuffle=True, or "
                          "torch's DistributedSampler", _what(self.sampler, self.batch_sampler))
-        if self._order is not None and (not self.shard or rank is not None) and not (self.drop_last and not super().__len__()):
-            self._open()  # else who this is may not be known yet
+        if self._order is not None and (not self.shard or rank is not None) and not (self.drop_last and not super().__len__()) and not self._draws:
+            self._open()  # else who this is, or where torch's generators are when it is iterated, may not be known yet
         elif self._folder is not None:
             self._on_error = _daemon.check({**settings(self._keys, config_file), "transforms": described(self._making.transforms)}).get("on_error", "raise")
             if self.batch_sampler is None and self._on_error != "raise":
                 raise ConfigError(f"on_error={self._on_error!r}, and batch_size=None: such items are read without the daemon, which alone leaves samples out; "
                                   "give a batch_size (1 for single samples), or on_error='raise'")
+        self._complete = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if (name in _SETTLED or name in KEYS) and getattr(self, "_complete", False):
+            raise ValueError(f"{name} attribute should not be set after {type(self).__name__} is initialized: make a new loader")
+        super().__setattr__(name, value)
 
     # What it is made of.
+
+    @property
+    def _collate(self) -> Optional[Callable]:
+        """The user's collate function; None: torch's default, which frameworks give back that make a loader anew from its attributes."""
+        default = default_convert if self.batch_size is None and self.batch_sampler is None else default_collate
+        return None if self.collate_fn in (None, default) else self.collate_fn
+
+    @property
+    def _draws(self) -> bool:
+        """True if random numbers of transforms follow from what torch draws when the loader is iterated."""
+        return self._order is not None and self._order.seed is None and not self.shard and self._making.draws
 
     def _leave(self, seed: Optional[int]) -> None:
         """Leaves those arguments that torch's loader does not have with the sampler, which is all that frameworks keep: see :func:`use_in`."""
@@ -232,6 +253,8 @@ class DataLoader(_Torch):
         order = known(self.dataset, self.sampler, self.batch_sampler)
         if order is not None and order.follows is not None and self._ranks.in_groups(order.replicas):
             return None  # a job has each rank once
+        if order is not None and order.follows is None and order.shuffle == "none":
+            return order._replace(seed=self._seed)
         return order
 
     # The engine.
@@ -249,15 +272,15 @@ class DataLoader(_Torch):
         order = self._order
         if was is not None:
             order, now = self._known(), self._made_of(say=False)
-            if (order, now.says(self.num_workers > 0)) == self._said:
+            if (order, now.says(self.num_workers > 0), self._settings) == self._said:
                 return was
             if order is None or order[2:4] != self._order[2:4]:
                 raise ConfigError("the sampler's rank, number of replicas or dataset changed after the loader was made: make a new loader")
             self._order, self._making = order, now
             was.close()
-        self._said = order, self._making.says(self.num_workers > 0)
+        self._said = order, self._making.says(self.num_workers > 0), self._settings
         try:
-            engine = self._served(order, place, order.seed if was is None or order.seed is not None else was.seed)
+            engine = self._served(order, place, self._seed_for(was))
         except BusyError:
             if was is not None or order.follows is None or not self._ranks.alone:
                 raise
@@ -271,12 +294,37 @@ class DataLoader(_Torch):
         self._engine = engine
         return engine
 
+    def _seed_for(self, was: Optional[Served]) -> Optional[int]:
+        """The seed of the job; None: the daemon draws it."""
+        if self._order.seed is not None:
+            return self._order.seed
+        if self.shard:
+            return None if was is None else was.seed
+        if self._drawn_seed is None and self._draws:
+            self._drawn_seed = self._next_draw()
+        return self._drawn_seed or 0
+
+    def _next_draw(self) -> int:
+        """What torch's loader draws for its workers when it is iterated next; the generator stays where it is."""
+        generator = torch.default_generator if self.generator is None else self.generator
+        now = generator.get_state()
+        try:
+            return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
+        finally:
+            generator.set_state(now)
+
+    @property
+    def _settings(self) -> Any:
+        """What else of torch's arguments an engine is made with."""
+        return (self.num_workers, self.prefetch_factor, self.pin_memory, self.timeout, self.worker_init_fn, self.multiprocessing_context, self.generator,
+                self.collate_fn, self.persistent_workers)
+
     def _served(self, order: Known, place: _launcher.Place, seed: Optional[int]) -> Served:
         """What brings the batches of an order that the daemon knows; seed: None where it is to draw it."""
         return Served(
             self._folder, self._making, subset=self._samples.ids, workers=self.num_workers, prefetch_factor=self.prefetch_factor,
             context=self.multiprocessing_context, worker_init_fn=self.worker_init_fn, pin_memory=self.pin_memory,
-            local_batch=self.batch_size, shuffle=order.shuffle, epochs=self.epochs, seed=seed, place=place,
+            local_batch=self.batch_size, shuffle=order.shuffle, epochs=self.epochs, seed=seed, seed_drawn=order.seed is None, place=place,
             tail="pad" if order.pad else "drop", drop_last=self.drop_last, timeout=self.timeout,
             name=self._job_name(),
             verify=self.verify, config_file=self.config_file, keys=self._keys, limited=False)
@@ -289,13 +337,15 @@ class DataLoader(_Torch):
         """What makes batches in the order that a sampler draws."""
         folder = self._folder
         if folder is None:
-            if was is None:
-                self._engine = Local(self, self.dataset, self.collate_fn, self._seed, drawings=self._drawings())
-            return self._engine
+            if was is not None and self._settings == self._said:
+                return was
+            self._said = self._settings
+            return self._follow(Local(self, self.dataset, self.collate_fn, self._seed, drawings=self._drawings()), was)
         now = self._made_of(say=False)
-        if was is not None and now.says(self.num_workers > 0) == self._said:
+        said = now.says(self.num_workers > 0), self._settings
+        if was is not None and said == self._said:
             return was
-        self._making, self._said = now, now.says(self.num_workers > 0)
+        self._making, self._said = now, said
         dataset, collate = self.dataset, self.collate_fn
         if now.raw:
             dataset = Encoded(folder, now.target_transform)
@@ -311,7 +361,10 @@ class DataLoader(_Torch):
                 Given, folder, now, workers=self.num_workers, prefetch_factor=self.prefetch_factor, context=self.multiprocessing_context,
                 worker_init_fn=self.worker_init_fn, pin_memory=self.pin_memory, local_batch=1, place=ALONE, timeout=self.timeout,
                 name=self._job_name(), verify=self.verify, config_file=self.config_file, keys=self._keys)
-        engine = Local(self, dataset, collate, self._seed, served, self._samples.ids, self._on_error, self._drawings())
+        return self._follow(Local(self, dataset, collate, self._seed, served, self._samples.ids, self._on_error, self._drawings()), was)
+
+    def _follow(self, engine: Local, was: Optional[Local]) -> Local:
+        """Has an engine go on where another one was."""
         if was is not None:
             engine.follow(was)
             was.close()
@@ -422,6 +475,7 @@ class DataLoader(_Torch):
         if isinstance(self.dataset, torch.utils.data.IterableDataset):
             return super().__iter__()
         if self._order is not None and not len(self):  # as in torch: drop_last leaves nothing
+            self._draw_as_torch()
             return iter(())
         engine = self._open()
         if self._length is not None and length_of(self.dataset) != self._length:
@@ -431,15 +485,19 @@ class DataLoader(_Torch):
             self._ranks.warn()
         if self._order is None:
             return iter(engine)
-        if not (self._iterated and self.persistent_workers):  # as torch advances it
-            torch.empty((), dtype=torch.int64).random_(generator=self.generator)
-        self._iterated = True
+        self._draw_as_torch()
         if self._order.follows is not None:
             epoch = self.sampler.epoch
             if epoch != self._sampler_epoch or not engine.fresh:
                 self._sampler_epoch = epoch
                 engine.set_epoch(epoch)
         return iter(engine)
+
+    def _draw_as_torch(self) -> None:
+        """Draws what torch's loader draws for its workers when it is iterated."""
+        if not (self._iterated and self.persistent_workers):
+            torch.empty((), dtype=torch.int64).random_(generator=self.generator)
+        self._iterated = True
 
     def set_epoch(self, epoch: int) -> None:
         """The next iteration delivers this epoch, from 0; without it, and without a sampler that says so, it is the one after the last.
@@ -477,6 +535,8 @@ class DataLoader(_Torch):
             self._adopt(seed)
         engine = self._opened()
         engine.load_state_dict(state)
+        if self._order is not None and self._order.seed is None:
+            self._drawn_seed = engine.seed
         if self._order is not None and self._order.follows is not None:
             self._sampler_epoch = state["epoch"]
             self.sampler.set_epoch(state["epoch"])

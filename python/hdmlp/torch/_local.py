@@ -22,8 +22,9 @@ from .._workers import Pool
 from ..errors import ClosedError, ConfigError, MismatchError
 from ._batch import pinned
 from ._disjoint import Drawings
-from ._drawn import Drawn, ahead, most_batches, repeatable
+from ._drawn import Drawn
 from ._epochs import Batches, Draws, Epoch, ServedEpoch
+from ._foreseen import ahead, most_batches, stand_in
 from ._given import Given, Order
 from ._init import WorkerInit
 from ._items import Items, length_of
@@ -53,7 +54,7 @@ class Local:
         self._dataset = loader.dataset
         self._length = length_of(loader.dataset)  # when the epoch began
         self._subset_sum = None if subset is None else hashlib.blake2b(subset.tobytes(), digest_size=8).hexdigest()
-        self._said_endless = False
+        self._said_endless = self._said_unforeseen = False
         self._given: Optional[Given] = None
         self._items = Items(dataset, collate, loader.batch_sampler is not None)
         self._sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
@@ -87,27 +88,25 @@ class Local:
         resume, self._resume = self._resume, None
         self._length = length_of(self._dataset)
         base_seed = self._base_seed if resume is None else resume["base_seed"]
-        foreseen, most = None, 0 if self._served is None else most_batches(self._sampler, self._length or 0)
-        if most and repeatable(self._sampler):
-            foreseen = ahead(self._sampler, self._generator, resume, base_seed)
+        most = 0 if self._served is None else most_batches(self._sampler, self._length or 0)
+        stands = stand_in(self._sampler, self._dataset) if most else None
+        foreseen = None if stands is None else ahead(stands, self._generator, resume, base_seed, most)
         drawn = Drawn(self._sampler, self._generator, resume, base_seed)
         if resume is None and self._drawings is not None:
             drawn.on_end = functools.partial(self._leave, self._epoch)
-        if most and foreseen is None:  # asked twice, it might answer twice
-            rest = drawn.rest(most)
-            foreseen = None if rest is None else drawn.skipped + rest
-        if self._served is not None and foreseen is None:
+        endless = self._served is not None and (not most or stands is not None and foreseen is None)
+        if endless:
             self._say_endless()
         if self._persistent:  # torch draws it once for workers that stay
             self._base_seed = drawn.base_seed
         epoch = self._epoch
         self._epoch += 1
         seed = drawn.base_seed if self._seed is None else self._seed
-        order = None
-        if foreseen:
+        if self._served is None or endless or foreseen == []:
+            iteration: Batches = Epoch(self, drawn, epoch, seed)
+        else:
             self._open_given(seed, self._after if resume is None else resume)
-            order = Order(foreseen, self._subset, self._given.samples, epoch)
-        iteration = Epoch(self, drawn, epoch, seed) if order is None else ServedEpoch(self, drawn, epoch, foreseen, order)
+            iteration = ServedEpoch(self, drawn, epoch, foreseen, most)
         self._last = weakref.ref(iteration)
         self._at, self._after = iteration.state(), None
         return iteration
@@ -118,8 +117,11 @@ class Local:
         if drawings is not None:
             drawings.leave(epoch, indices, self._length)
 
+    def _sampler_name(self) -> str:
+        return type(self._sampler if type(self._sampler) is not torch.utils.data.BatchSampler else self._sampler.sampler).__name__
+
     def _say_endless(self) -> None:
-        sampler = type(self._sampler if type(self._sampler) is not torch.utils.data.BatchSampler else self._sampler.sampler).__name__
+        sampler = self._sampler_name()
         if self._on_error != "raise":
             raise ConfigError(f"on_error={self._on_error!r}: {sampler} does not say where its epochs end, or not rightly, so that files are read without the "
                               "daemon, which alone leaves samples out; give the sampler a __len__ that holds, or on_error='raise'")
@@ -127,6 +129,17 @@ class Local:
             self._said_endless = True
             log.warning("%s does not say where its epochs end, or not rightly: files are read in Python, and nothing is cached; give it a __len__ that holds",
                         sampler)
+
+    def order(self, batches: List[Any], epoch: int, first: int = 0) -> Order:
+        """Batches of indices, from the epoch's ``first`` on, as the daemon is told them."""
+        return Order(batches, self._subset, self._given.samples, epoch, first)
+
+    def say_unforeseen(self) -> None:
+        """Says once that what the sampler yields cannot be had ahead."""
+        if not self._said_unforeseen:
+            self._said_unforeseen = True
+            log.warning("%s: what it yields depends on what happens while its epoch is under way, or it cannot be copied: it is asked when torch's loader would ask it, "
+                        "and no more is read ahead; num_workers says how far that is", self._sampler_name())
 
     def _open_given(self, seed: int, resume: Optional[Dict[str, Any]]) -> None:
         if self._given is None:

@@ -43,6 +43,11 @@ class Making(NamedTuple):
     target_transform: Optional[Callable]
     raw: bool
 
+    @property
+    def draws(self) -> bool:
+        """True if random numbers may be drawn for it: by a transform of the daemon's that is random, or by whatever Python does."""
+        return self.recipe is not None or any(str(t["name"]).startswith(("Random", "ColorJitter")) for t in described(self.transforms) or ())
+
     def says(self, copied: bool) -> Any:
         """What it does, for comparing: of the daemon's transforms, their parameters; of the user's objects, which they are.
 
