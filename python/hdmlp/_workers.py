@@ -149,6 +149,7 @@ class Pool:
         self._order: Deque[_Task] = deque()
         self._error: Optional[HDMLPError] = None  # of the stream, to raise after what is under way
         self._error_at: Optional[int] = None
+        self._end: Optional[int] = None  # nothing from this position on is handed out; None: there is none
         self._fds: Dict[int, Tuple[int, int]] = {}
         self._tasks = 0
         self._busy = False
@@ -224,9 +225,11 @@ class Pool:
 
     @property
     def position(self) -> Optional[int]:
-        """What :meth:`next` yields next, or None if nothing is under way."""
+        """What :meth:`next` yields next, or None if nothing is under way, or there is nobody to make it."""
         if self._order:
             return self._order[0].position
+        if not self._workers:
+            return None
         return self._stream.position if self._error is None else self._error_at
 
     def restart(self) -> None:
@@ -234,6 +237,17 @@ class Pool:
         self._give_up()
         self._error = None
         self._stream.restart()
+
+    def renew(self, end: Optional[int]) -> None:
+        """Has new workers, which see the program as it is when they start, do what comes next, up to the position ``end``."""
+        self._give_up()
+        workers, self._workers = self._workers, []
+        for worker in workers:
+            worker.end()
+        for worker in workers:
+            worker.reap()
+        self._by_fd.clear()
+        self._end = end
 
     def seek(self, position: int) -> None:
         """Makes ``position`` what comes next; what is under way is given up if it is not that."""
@@ -360,6 +374,8 @@ class Pool:
     def _dispatch(self) -> None:
         while len(self._order) < self._capacity and self._error is None:
             expected = self._stream.position
+            if self._end is not None and expected is not None and expected >= self._end:
+                return
             try:
                 taken = self._stream.poll()
             except HDMLPError as error:

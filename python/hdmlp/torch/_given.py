@@ -96,6 +96,7 @@ class Given(Served):
         if usable and was[1].sizes == order.sizes and epoch > was[0]:
             self._give(feed.stream, epoch, order)
             feed.source.restart()  # the last epoch's end may still be on its way
+            self._renew(feed, None)
         else:
             feed.close()
             feed.ready()

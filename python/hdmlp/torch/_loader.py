@@ -67,7 +67,7 @@ class DataLoader(_Torch):
         multiprocessing_context: ``"fork"``, ``"spawn"``, ``"forkserver"`` or a context; None: the default.
         generator: not supported with ``shuffle``; give ``seed``.
         prefetch_factor: batches under way per worker; None: 2.
-        persistent_workers: accepted; workers always persist.
+        persistent_workers: workers stay over epochs; else each epoch has new ones, which see your objects as they are then.
         pin_memory_device, in_order: torch's defaults only.
         shard: True: the ranks share each epoch, as with a ``DistributedSampler``; every rank passes the same ``seed``, or none.
             Otherwise every rank that iterates gets all samples, as in torch. Ranks are those of torch.distributed or of the
@@ -110,7 +110,7 @@ class DataLoader(_Torch):
                  verify: bool = False, raw: Optional[bool] = None, config_file: Optional[str] = None, **keys: Any):
         self._engine: Optional[Served] = None
         self._on_error = "raise"  # what holds where a sampler says the order
-        self._closed = self._iterated = False
+        self._closed = self._iterated = self._said_again = False
         named = [p for p in inspect.signature(DataLoader.__init__).parameters if p != "self" and p not in KEYS]
         self._keys = configuration(keys, named)
         if batch_size is not None:
@@ -323,7 +323,7 @@ class DataLoader(_Torch):
         """What brings the batches of an order that the daemon knows; seed: None where it is to draw it."""
         return Served(
             self._folder, self._making, subset=self._samples.ids, workers=self.num_workers, prefetch_factor=self.prefetch_factor,
-            context=self.multiprocessing_context, worker_init_fn=self.worker_init_fn, pin_memory=self.pin_memory,
+            context=self.multiprocessing_context, worker_init_fn=self.worker_init_fn, persistent=self.persistent_workers, pin_memory=self.pin_memory,
             local_batch=self.batch_size, shuffle=order.shuffle, epochs=self.epochs, seed=seed, seed_drawn=order.seed is None, place=place,
             tail="pad" if order.pad else "drop", drop_last=self.drop_last, timeout=self.timeout,
             name=self._job_name(),
@@ -359,7 +359,7 @@ class DataLoader(_Torch):
         if self.batch_sampler is not None:
             served = functools.partial(
                 Given, folder, now, workers=self.num_workers, prefetch_factor=self.prefetch_factor, context=self.multiprocessing_context,
-                worker_init_fn=self.worker_init_fn, pin_memory=self.pin_memory, local_batch=1, place=ALONE, timeout=self.timeout,
+                worker_init_fn=self.worker_init_fn, persistent=self.persistent_workers, pin_memory=self.pin_memory, local_batch=1, place=ALONE, timeout=self.timeout,
                 name=self._job_name(), verify=self.verify, config_file=self.config_file, keys=self._keys)
         return self._follow(Local(self, dataset, collate, self._seed, served, self._samples.ids, self._on_error, self._drawings()), was)
 
@@ -488,10 +488,19 @@ class DataLoader(_Torch):
         self._draw_as_torch()
         if self._order.follows is not None:
             epoch = self.sampler.epoch
+            if epoch == self._sampler_epoch and engine.next_epoch == epoch + 1 and (self.sampler.shuffle or self._making.draws):
+                self._say_again(epoch)
             if epoch != self._sampler_epoch or not engine.fresh:
                 self._sampler_epoch = epoch
                 engine.set_epoch(epoch)
         return iter(engine)
+
+    def _say_again(self, epoch: int) -> None:
+        """Says once that an epoch comes again unasked."""
+        if not self._said_again:
+            self._said_again = True
+            log.warning("epoch %d of the DistributedSampler comes again: its order is the same, as in torch, and so are the random numbers of transforms; "
+                        "call sampler.set_epoch(epoch) before each epoch", epoch)
 
     def _draw_as_torch(self) -> None:
         """Draws what torch's loader draws for its workers when it is iterated."""

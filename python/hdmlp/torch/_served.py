@@ -106,12 +106,13 @@ class Served(Loader):
         dataset: the folder.
         made: what is made of its samples.
         workers, prefetch_factor, context, worker_init_fn: the worker processes for what runs in Python, as torch has them.
+        persistent: workers stay over epochs; else each epoch has new ones, which see the user's objects as they are then.
         pin_memory: copy tensors to pinned memory, where CUDA is available.
         **job: what :class:`Loader` takes.
     """
 
     def __init__(self, dataset: Folder, made: Making, *, workers: int, prefetch_factor: Optional[int], context: Any,
-                 worker_init_fn: Optional[Callable[[int], None]], pin_memory: bool, **job: Any):
+                 worker_init_fn: Optional[Callable[[int], None]], persistent: bool, pin_memory: bool, **job: Any):
         subset, place = job.get("subset"), job["place"]
         if made.recipe is not None and (job["shuffle"] == "given" or subset is not None and len(set(subset)) < len(subset)):
             made = made._replace(recipe=Repeating(made.recipe, place.rank, place.world_size))
@@ -120,6 +121,7 @@ class Served(Loader):
         self._prefetch_factor = 2 if prefetch_factor is None else prefetch_factor
         self._context = context
         self._worker_init_fn = worker_init_fn
+        self._persistent = persistent
         self._pin_memory = pin_memory
         self._arena = Arena()
         self._works = made.recipe is not None or made.collate is not None or made.target_transform is not None or bool(pin_memory)
@@ -146,6 +148,15 @@ class Served(Loader):
         pool.attach(stream)
         self._tell_output(stream)
         return stream, pool
+
+    def _begin(self, iteration: Any) -> None:
+        super()._begin(iteration)
+        self._renew(iteration.feed, iteration.end)
+
+    def _renew(self, feed: Feed, end: Optional[int]) -> None:
+        """Has an epoch that ends at this position made by new workers, unless they are to stay."""
+        if isinstance(feed.source, Pool) and not self._persistent:
+            feed.source.renew(end)
 
     def _tell_output(self, stream: Stream) -> None:
         recipe = self._made.recipe
