@@ -1,41 +1,57 @@
-"""What the scripts have in common."""
+"""What the scripts have in common: ``python script folder which out ranks ...``, where which is torch or ours.
+
+A sample is its file's length, by which it is told. Each script writes what every rank was given, under names, and with ours how many samples of it
+the daemon served.
+"""
 
 import json
 import os
 import sys
 
 import torch
-from torch.utils.data import DataLoader, Dataset
-
-import hdmlp.torch as ht
 
 ROOT, WHICH, OUT, RANKS, *REST = sys.argv[1:]
+OURS = WHICH == "ours"
+
+if OURS:
+    import hdmlp.torch as ht
+    LOADER = ht.DataLoader
+else:
+    from torch.utils.data import DataLoader as LOADER
 
 
 def length(data):
-    """A sample's length."""
-    return torch.tensor([float(len(data))])
+    """A sample of its file's bytes, or of its path."""
+    return torch.tensor([float(os.path.getsize(data) if isinstance(data, str) else len(data))])
 
 
-class Items(Dataset):
-    """The folder as torch's loader has it."""
-
-    def __init__(self, data):
-        self.data = data
-
-    def __len__(self):
-        return len(self.data)
-
-    def __getitem__(self, i):
-        return self.data[i]
+def folder(loader=length, **more):
+    """The folder's dataset, which knows nothing of HDMLP for torch's loader."""
+    if OURS:
+        return ht.ImageFolder(ROOT, loader=loader, **more)
+    from torchvision.datasets import ImageFolder
+    return ImageFolder(ROOT, loader=loader, **more)
 
 
-FOLDER = ht.ImageFolder(ROOT, loader=length)
-DATA = Items(FOLDER) if WHICH == "torch" else FOLDER
-LOADER = DataLoader if WHICH == "torch" else ht.DataLoader
+def plain(batch):
+    """A batch as lists."""
+    if isinstance(batch, torch.Tensor):
+        return batch.flatten().tolist()
+    if isinstance(batch, dict):
+        return {key: plain(value) for key, value in batch.items()}
+    return [plain(part) for part in batch] if isinstance(batch, (list, tuple)) else batch
 
 
-def write(rank, value):
+def served(loader):
+    """How many samples the daemon delivered to a loader of ours; 0 for torch's."""
+    if not OURS:
+        return 0
+    ranks = loader.report()["ranks"]  # of this node that share the loader's job, which may be this one alone
+    return sum(epoch["samples"] for rank in ranks if rank["rank"] == loader.rank or len(ranks) == 1 for epoch in rank["epochs"])
+
+
+def write(rank, **found):
     """Says what this rank was given."""
-    with open(os.path.join(OUT, str(rank)), "w") as file:
-        json.dump(value, file)
+    with open(os.path.join(OUT, str(rank)), "a") as file:
+        for name, value in found.items():
+            print(json.dumps([name, value]), file=file)

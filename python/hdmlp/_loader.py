@@ -72,6 +72,13 @@ class Feed:
             self.stream, self.source = self._connect()
         return self.stream
 
+    def retire(self) -> None:
+        """Closes it for good: an iteration that asks it for more is told so."""
+        def refuse() -> Tuple[Stream, Any]:
+            raise ClosedError("the loader has gone on from a state of another seed: begin a new iteration")
+        self._connect = refuse
+        self.close()
+
     def close(self) -> None:
         """Idempotent."""
         source, self.source = self.source, None
@@ -97,6 +104,7 @@ class Loader:
                  timeout: float = 0, name: Optional[str] = None, verify: bool = False,
                  config_file: Optional[str] = None, keys: Optional[Dict[str, Any]] = None,
                  transforms: Optional[List[Dict[str, Any]]] = None, subset: Optional["array.array[int]"] = None, opens: bool = True, limited: bool = True):
+        self._seed_drawn = seed is None  # the daemon draws it, unless a state says it
         self._limited, self._went_on = limited, False  # whether epochs= says how many there are, or how many are planned
         self._subset = subset  # the samples that the stream is over; None: all
         self._transforms = transforms or None  # what the daemon does with samples
@@ -117,7 +125,7 @@ class Loader:
         self._place = _launcher.find(None, None) if place is None else place
         if global_batch is None:
             global_batch = local_batch * self._place.world_size
-        self._name = str(_launcher.next_ordinal() if name is None else name)
+        self._given_name = self._name = str(_launcher.next_ordinal() if name is None else name)
         self._verify = bool(verify)
         self._config_file = config_file
         named = [p for p in inspect.signature(type(self).__init__).parameters if p not in ("self", "keys")]
@@ -261,7 +269,7 @@ class Loader:
     def __setstate__(self, state: Dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self._place.world_size == 1:
-            self._name += f"-{secrets.token_hex(4)}"  # a job of its own, beside the original's
+            self._name = self._given_name = f"{self._name}-{secrets.token_hex(4)}"  # a job of its own, beside the original's
         _loaders.add(self)
 
     # What it is.
@@ -474,7 +482,7 @@ class Loader:
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Goes on where :meth:`state_dict` was called; the next iteration yields the rest of that epoch.
 
-        Nothing is read again. The world size may differ, the global batch size may not.
+        Nothing is read again. The world size may differ, the global batch size may not. A loader without a seed takes the state's.
 
         Args:
             state: what :meth:`state_dict` returned, on any rank.
@@ -485,11 +493,17 @@ class Loader:
         """
         if not isinstance(state, dict) or state.get("version") != 1:
             raise ConfigError(f"not a state of an HDMLP loader: {state!r:.200}")
+        if state.get("kind") == "sampler":
+            raise ConfigError("the state is of a loader whose order a sampler drew, and this one's follows from a seed or is by ID: make the loader as that one "
+                              "was made, with its sampler, or with shuffle=True and without seed")
         facts = self._facts
         mine = {"global_batch": self._spec["global_batch"], "fingerprint": facts["fingerprint"],
                 "samples": facts["samples"], "seed": self.seed, "shuffle": self._spec["shuffle"],
                 "scheme": self._spec["scheme"], "tail": self._spec["tail"],
                 "drop_last": self._spec["drop_last"], "subset": self._subset_sum()}
+        adopts = self._seed_drawn and state.get("seed") != self.seed
+        if adopts:
+            mine["seed"] = whole_number("seed of the state", state.get("seed"), 0)
         for key, value in mine.items():
             if state.get(key) != value:
                 then = f": make the loader with seed={state.get(key)!r}" if key == "seed" else ""
@@ -498,17 +512,34 @@ class Loader:
         epoch, step = (whole_number(f"{key} of the state", state.get(key), 0) for key in ("epoch", "step"))
         if step >= max(self.steps, 1) or epoch >> 32:
             raise ConfigError(f"epoch {epoch}, step {step} of the state: an epoch of this loader has {self.steps} steps, counted from 0")
+        if adopts:
+            self._adopt(mine["seed"])
         self._start = epoch * self.steps + step
         self._jump = True
+
+    def _adopt(self, seed: int) -> None:
+        """Goes over to a job with another seed: to one of another name, as ranks may still be in the old one."""
+        for feed in self._feeds:
+            feed.retire()
+        self._feeds = []
+        self._spec = {**self._spec, "seed": seed}
+        self._name = f"{self._given_name}@{seed:x}"
+        self._opened = None
 
     @property
     def fresh(self) -> bool:
         """True if the position where the next iteration begins was said, not reached."""
         return self._jump
 
+    @property
+    def next_epoch(self) -> int:
+        """The epoch in which the next iteration begins."""
+        return self._start // self.steps if self.steps else 0
+
     def follow(self, other: "Loader") -> None:
         """Goes on where another loader of the same steps is."""
         self._position, self._start, self._jump = other._position, other._start, other._jump
+        self._seed_drawn = other._seed_drawn
 
     def _left(self) -> int:
         """Batches of an iteration that begins now."""

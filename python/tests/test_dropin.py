@@ -141,6 +141,8 @@ def test_resuming_is_exact(name):
     per_epoch = len(loader)
     loader.close()
     for at in (0, per_epoch // 2, per_epoch - 2, per_epoch + 1):
+        if at + 1 == per_epoch:  # the next epoch's beginning: test_epoch_ends.py
+            continue
         state = pickle.loads(pickle.dumps(states[at]))
         torch.manual_seed(99)
         copy = LOADERS[name](ht.DataLoader)
@@ -634,3 +636,52 @@ def test_the_same_epoch_again(taken):
             del batches
         loader.set_epoch(0)
         assert same(list(loader), list(DataLoader(NUMBERS, 5)))
+
+
+REPEATS = {
+    "subset": lambda d, n: ht.DataLoader(Subset(d, [3, 3, 3, 7, 7, 1]), 4, num_workers=n, shuffle=True, seed=1),
+    "subset by ID": lambda d, n: ht.DataLoader(Subset(d, [3, 3, 3, 7, 7, 1]), 4, num_workers=n),
+    "batches": lambda d, n: ht.DataLoader(d, batch_sampler=[[3, 3], [7], [3, 7, 7]], num_workers=n),
+    "concatenated": lambda d, n: ht.DataLoader(ConcatDataset([Subset(d, [3, 7, 1]), Subset(d, [3, 7, 3])]), 4, num_workers=n),
+    "weighted": lambda d, n: ht.DataLoader(d, 4, sampler=WeightedRandomSampler(torch.ones(25), 30, generator=generator()), num_workers=n),
+}
+
+
+def jittered(x):
+    return x + torch.rand(1).double() / 2
+
+
+@pytest.mark.parametrize("name", REPEATS)
+def test_a_sample_that_comes_again_draws_anew(folder, name):
+    """As in torch, each occurrence has random numbers of its own; they depend on neither workers nor resuming, and the daemon reads the files."""
+    data = ht.ImageFolder(folder, jittered, loader=length)
+    found = []
+    for workers in (0, 2):
+        torch.manual_seed(8)
+        with REPEATS[name](data, workers) as loader:
+            batches, states = [], []
+            for _ in range(2):
+                for x, _ in loader:
+                    batches.append(x)
+                    states.append(loader.state_dict())
+            steps = len(loader)
+            assert "source" in loader.report()
+        found.append(batches)
+        with REPEATS[name](data, workers) as copy:
+            copy.load_state_dict(states[0])
+            assert same([x for x, _ in copy], batches[1:steps])
+    assert same(*found)
+    numbers = torch.cat(found[0])
+    assert len(torch.unique(numbers)) == len(numbers)
+
+
+def test_repeats_do_not_depend_on_the_world(folder):
+    """Two ranks draw together what one draws."""
+    data = Subset(ht.ImageFolder(folder, jittered, loader=length), [3, 3, 3, 7, 7, 1, 1, 1])
+    with ht.DataLoader(data, 4, shuffle=True, seed=1) as loader:
+        want = [sorted(x.tolist()) for x, _ in loader]
+    loaders = [ht.DataLoader(data, 2, shuffle=True, seed=1, rank=rank, world_size=2, name="both") for rank in range(2)]
+    got = [sorted(a.tolist() + b.tolist()) for (a, _), (b, _) in zip(*loaders)]
+    for loader in loaders:
+        loader.close()
+    assert got == want

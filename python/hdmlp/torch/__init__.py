@@ -14,7 +14,8 @@ Without a transform a batch is a list of the samples' bytes, read-only and where
 
 from ._batch import stack_into
 from ._folder import ImageFolder, pil_loader
+from ._hooks import use_in
 from ._loader import DataLoader
 from ._thesis import HDMLPDataLoader, HDMLPImageFolder
 
-__all__ = ["DataLoader", "HDMLPDataLoader", "HDMLPImageFolder", "ImageFolder", "pil_loader", "stack_into"]
+__all__ = ["DataLoader", "HDMLPDataLoader", "HDMLPImageFolder", "ImageFolder", "pil_loader", "stack_into", "use_in"]

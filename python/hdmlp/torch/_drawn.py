@@ -24,7 +24,7 @@ class Generators:
     """
 
     def __init__(self, sampler: Any, generator: Optional[torch.Generator]):
-        found = [generator, *(getattr(part, "generator", None) for _, part in _parts(sampler))]
+        found = [generator, *(getattr(part, "generator", None) for _, part in parts(sampler))]
         self._own = list({id(g): g for g in found if isinstance(g, torch.Generator)}.values())
 
     def state(self) -> Dict[str, Any]:
@@ -73,6 +73,7 @@ class Drawn:
         base_seed: what torch's loader draws at the start of each epoch, for the random numbers of its workers.
         step: batches that were drawn.
         skipped: those of them that the state had left behind.
+        ended: the sampler was asked for one more than it has, which may draw as well.
 
     Raises:
         MismatchError: the sampler yields other indices from the same state.
@@ -88,6 +89,7 @@ class Drawn:
         self._hash = hashlib.blake2b(digest_size=8)
         self.step = 0
         self.skipped: List[Any] = []
+        self.ended = False
         if state is not None:
             generators.set(self._before)
             _set_state(sampler, self._sampler_before)
@@ -99,23 +101,20 @@ class Drawn:
         if state is not None:
             self._skip(state)
             generators.set(now, own=False)  # those are the program's
-        self._begun = self._hash.copy(), self.step
 
     def __iter__(self) -> "Drawn":
         return self
 
     def __next__(self) -> Any:
-        indices = next(self._batches)
+        try:
+            indices = next(self._batches)
+        except StopIteration:
+            self.ended = True
+            raise
         self._hash.update(_bytes(indices))
         self._sums.append(self._hash.digest())
         self.step += 1
         return indices
-
-    def again(self, batches: List[Any]) -> None:
-        """Yields once more what it has yielded since it was made."""
-        self._hash, self.step = self._begun[0].copy(), self._begun[1]
-        del self._sums[self.step:]
-        self._batches = iter(batches)
 
     def _skip(self, state: Dict[str, Any]) -> None:
         for step in range(state["step"]):
@@ -124,7 +123,7 @@ class Drawn:
             except StopIteration:
                 raise MismatchError(f"the sampler ends after {step} batches, but had more than {state['step']} when the state was saved",
                                     {"key": "sampler", "mine": step, "theirs": state["step"]}) from None
-        if state["step"] and self._sums[-1].hex() != state["drawn"]:
+        if state["drawn"] and self._sums[-1].hex() != state["drawn"]:  # without it, another rank drew other indices
             raise MismatchError(f"the sampler yields other indices than when the state was saved, within the first {state['step']} batches: "
                                 "its order must follow from torch's, Python's or numpy's generators, or from its state_dict",
                                 {"key": "sampler", "mine": self._sums[-1].hex(), "theirs": state["drawn"]})
@@ -139,7 +138,10 @@ _REPEATABLE = (RandomSampler, WeightedRandomSampler, SubsetRandomSampler, Sequen
 
 
 def repeatable(sampler: Any) -> bool:
-    """True of torch's own samplers: what they yield follows from the generators, and can be had ahead."""
+    """True of torch's own samplers, and of what accelerate makes of their batches: what they yield follows from the generators, and can be had ahead."""
+    accelerate = sys.modules.get("accelerate.data_loader")
+    while accelerate is not None and type(sampler) in (accelerate.BatchSamplerShard, accelerate.SkipBatchSampler):
+        sampler = sampler.batch_sampler
     inner = sampler.sampler if type(sampler) is BatchSampler else sampler
     return type(inner) in _REPEATABLE and not any("__iter__" in vars(s) for s in (sampler, inner))
 
@@ -165,8 +167,10 @@ def _bytes(indices: Any) -> bytes:
 def _state_of(sampler: Any) -> Dict[str, Any]:
     """What of a sampler itself decides on its order: its epoch, or its own state."""
     state: Dict[str, Any] = {}
-    for key, s in _parts(sampler):
-        if callable(getattr(s, "state_dict", None)) and callable(getattr(s, "load_state_dict", None)):
+    for key, s in parts(sampler):
+        # torchdata's distributed sampler has the place in its epoch for a state, which the loader itself goes to.
+        own = type(s).__module__ != "torchdata.stateful_dataloader.sampler"
+        if own and callable(getattr(s, "state_dict", None)) and callable(getattr(s, "load_state_dict", None)):
             state[key] = {"state": s.state_dict()}
         elif callable(getattr(s, "set_epoch", None)) and isinstance(getattr(s, "epoch", None), int):
             state[key] = {"epoch": s.epoch}
@@ -174,17 +178,18 @@ def _state_of(sampler: Any) -> Dict[str, Any]:
 
 
 def _set_state(sampler: Any, state: Dict[str, Any]) -> None:
-    for key, s in _parts(sampler):
+    for key, s in parts(sampler):
         if "state" in state.get(key, {}):
             s.load_state_dict(state[key]["state"])
         elif "epoch" in state.get(key, {}):
             s.set_epoch(state[key]["epoch"])
 
 
-def _parts(sampler: Any) -> Iterator[Any]:
+def parts(sampler: Any) -> Iterator[Any]:
     """A sampler, and those within it: a batch sampler's."""
     for depth in range(4):
         if sampler is None:
             return
         yield str(depth), sampler
-        sampler = getattr(sampler, "sampler", None) or getattr(sampler, "batch_sampler", None)
+        within = getattr(sampler, "sampler", None)
+        sampler = getattr(sampler, "batch_sampler", None) if within is None else within

@@ -13,6 +13,7 @@ from .._recipe import Composed
 from .._torchvision import Split, in_python, split
 from ..data import Folder
 from ..errors import ConfigError
+from ._foreign import NOTICE
 
 log = logging.getLogger("hdmlp")
 
@@ -23,8 +24,8 @@ def pil_loader(data: Union[bytes, memoryview]) -> Any:
     return Image.open(io.BytesIO(data)).convert("RGB")
 
 
-def _torchvision_loads(loader: Callable) -> bool:
-    """True of the loaders that torchvision's ImageFolder has."""
+def torchvision_loads(loader: Callable) -> bool:
+    """True of the loaders that torchvision's folders have by default."""
     folder = sys.modules.get("torchvision.datasets.folder")
     return folder is not None and loader in (folder.default_loader, folder.pil_loader)
 
@@ -113,8 +114,9 @@ class ImageFolder(Folder, torch.utils.data.Dataset):
         super().__init__(root, extensions)
         self.transform = as_transform(transform, transforms)
         self.target_transform = target_transform
-        self.loader = pil_loader if loader is None or _torchvision_loads(loader) else loader
+        self.loader = pil_loader if loader is None or torchvision_loads(loader) else loader
         self._custom = loader is not None
+        self._notice = NOTICE
 
     @property
     def raw(self) -> bool:
@@ -123,6 +125,7 @@ class ImageFolder(Folder, torch.utils.data.Dataset):
 
     def __getitem__(self, index: int) -> Tuple[Any, Any]:
         """(object, label) of one sample, decoded and transformed."""
+        self._notice.read()
         data, label = super().__getitem__(index)
         value = self.loader(data)
         if self.transform is not None:

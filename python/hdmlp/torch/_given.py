@@ -26,7 +26,6 @@ class Order:
     Attributes:
         sizes: of the batches, u32.
         ids: their samples, i32.
-        repeats: some sample comes twice.
 
     Raises:
         IndexError: an index lies outside the dataset.
@@ -43,7 +42,6 @@ class Order:
                     raise IndexError(f"the sampler yields index {place} in batch {step} of epoch {epoch}; the dataset has {count} samples")
                 place %= count
                 self.ids.append(place if subset is None else subset[place])
-        self.repeats = len(set(self.ids)) != len(self.ids)
 
 
 class Given(Served):
@@ -117,11 +115,6 @@ class Given(Served):
     def opened(self) -> bool:
         """True if an epoch was served."""
         return bool(self._feeds)
-
-    @property
-    def draws(self) -> bool:
-        """True if something of what Python makes of samples may draw random numbers."""
-        return self._made.recipe is not None
 
     def made(self, feed: Feed, taken: Taken) -> Any:
         """The batch, as the user gets it."""

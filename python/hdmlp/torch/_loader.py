@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-import array
 import functools
 import inspect
 import logging
 import multiprocessing
-import operator
 import os
 import secrets
 import sys
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
 
 import torch
 import torch.utils.data
-from torch.utils.data import DistributedSampler
+from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, Sampler
 
 from .. import _daemon, _launcher
 from .._arguments import KEYS, configuration, settings, whole_number
 from .._output import Output
 from .._reports import Explanation, Report, Stats
-from ..data import Folder, described
-from ..errors import ClosedError, ConfigError
+from ..data import described
+from ..errors import BusyError, ClosedError, ConfigError
 from ._batch import default_collate, default_convert
-from ._folder import ImageFolder
+from ._datasets import Datasets
+from ._drawn import parts
 from ._given import Given
 from ._local import Encoded, Labelled, Local, encoded_batch
 from ._order import Known, Seeded, Shared, known
+from ._ranks import ALONE, Ranks
 from ._served import Making, Served, making
 
 log = logging.getLogger("hdmlp")
@@ -134,9 +134,13 @@ class DataLoader(_Torch):
         self._number = _launcher.next_ordinal() if shared and name is None else None
         # The default is what frameworks find that make a loader anew from its attributes.
         self._collate = None if collate_fn in (None, default_collate, default_convert) else collate_fn
-        self._folder, self._subset = folder_of(dataset)  # which the daemon serves, and which of its samples; None: it serves nothing
+        self._datasets = Datasets()
+        self._samples = self._datasets.samples(dataset)
+        self._folder = self._samples.folder  # which the daemon serves; None: it serves nothing
         if self._folder is None:
             self._check_other(dataset)
+            if self._samples.why:
+                log.warning("%s: its items are made in Python, as by torch's loader, and nothing of it is cached: %s", type(dataset).__name__, self._samples.why)
         self._making = None if self._folder is None else self._made_of()
         workers = self._processes(num_workers)
         more: Dict[str, Any] = {}
@@ -152,19 +156,32 @@ class DataLoader(_Torch):
         self._sampler_epoch = getattr(sampler, "epoch", 0)
         super().__init__(dataset, batch_size, shuffled, sampler, batch_sampler, workers, collate_fn, bool(pin_memory), bool(drop_last),
                          timeout, worker_init_fn, generator=generator, **{key: value for key, value in more.items() if value is not None})
+        self._leave(seed)
         self._order = self._known()
         if self._order is None and num_workers is None:
             # Torch's default: how far ahead a sampler is asked depends on it, and so what it draws.
             self.num_workers, self.prefetch_factor = 0, _PREFETCH_FACTOR
         if self._order is None and self._folder is not None:
-            log.info("%s: only iterating it tells its order, so that caches are planned for one epoch at a time: give seed= with shuffle=True, or "
-                     "torch's DistributedSampler", _what(self.sampler, self.batch_sampler))
+            if self._ranks.groups:
+                log.info("num_replicas=%d of the sampler is not the number of ranks: several read the same, and caches are planned for one epoch at a time",
+                         self.sampler.num_replicas)
+            else:
+                log.info("%s: only iterating it tells its order, so that caches are planned for one epoch at a time: give seed= with shuffle=True, or "
+                         "torch's DistributedSampler", _what(self.sampler, self.batch_sampler))
         if self._order is not None and (not self.shard or rank is not None) and not (self.drop_last and not super().__len__()):
             self._open()  # else who this is may not be known yet
         elif self._folder is not None:
             _daemon.check({**settings(self._keys, config_file), "transforms": described(self._making.transforms)})
 
     # What it is made of.
+
+    def _leave(self, seed: Optional[int]) -> None:
+        """Leaves those arguments that torch's loader does not have with the sampler, which is all that frameworks keep: see :func:`use_in`."""
+        defaults = {"shard": False, "epochs": None, "offload": True, "labels": "index", "verify": False, "raw": None, "config_file": None}
+        own = {name: getattr(self, name) for name, default in defaults.items() if getattr(self, name) != default}
+        sampler = self.sampler if self.batch_sampler is None else self.batch_sampler
+        if isinstance(sampler, Sampler):  # a list of batches takes no attributes
+            sampler.hdmlp_arguments = {**own, **({} if seed is None else {"seed": seed}), **self._keys}
 
     def _made_of(self, say: bool = True) -> Making:
         """What is made of the samples, as the dataset is now."""
@@ -182,7 +199,7 @@ class DataLoader(_Torch):
             given.append("shuffle='feistel'")
         if given:
             raise ConfigError(f"{', '.join(given)}: no meaning for a {type(dataset).__name__}, whose samples HDMLP does not read itself; leave it out, or use "
-                              "hdmlp.torch.ImageFolder")
+                              f"hdmlp.torch.ImageFolder{f' ({self._samples.why})' if self._samples.why else ''}")
 
     def _processes(self, num_workers: Optional[int]) -> int:
         """How many workers to start."""
@@ -206,7 +223,10 @@ class DataLoader(_Torch):
             return Known(self._shuffle, self._seed, None, None, not self.drop_last, None)
         if self._shuffle == "feistel":
             return Known(self._shuffle, self._seed, 1, 0, True, None)
-        return known(self.dataset, self.sampler, self.batch_sampler)
+        order = known(self.dataset, self.sampler, self.batch_sampler)
+        if order is not None and order.follows is not None and self._ranks.in_groups(order.replicas):
+            return None  # a job has each rank once
+        return order
 
     # The engine.
 
@@ -215,6 +235,8 @@ class DataLoader(_Torch):
         if self._closed:
             raise ClosedError("the loader is closed")
         was = self._engine
+        if was is not None and self._folder is not None:
+            self._look(was.next_epoch)
         if self._order is None:
             return self._open_local(was)
         place = self._settle()
@@ -228,19 +250,30 @@ class DataLoader(_Torch):
             self._order, self._making = order, now
             was.close()
         self._said = order, self._making.says()
-        engine = Served(
-            self._folder, self._making, subset=self._subset, workers=self.num_workers, prefetch_factor=self.prefetch_factor,
-            context=self.multiprocessing_context, worker_init_fn=self.worker_init_fn, pin_memory=self.pin_memory,
-            local_batch=self.batch_size, shuffle=order.shuffle, epochs=self.epochs, seed=order.seed, place=place,
-            tail="pad" if order.pad else "drop", drop_last=self.drop_last, timeout=self.timeout,
-            name=self._job_name(),
-            verify=self.verify, config_file=self.config_file, keys=self._keys, limited=False)
+        try:
+            engine = self._served(order, place, order.seed if was is None or order.seed is not None else was.seed)
+        except BusyError:
+            if was is not None or order.follows is None or not self._ranks.alone:
+                raise
+            # Nothing says how many ranks there are, and another one has this sampler's rank: they read the same.
+            self._ranks.groups, self._order = True, None
+            return self._open_local(None)
         if was is not None:
             engine.follow(was)
         elif self._sampler_epoch:
             engine.set_epoch(self._sampler_epoch)
         self._engine = engine
         return engine
+
+    def _served(self, order: Known, place: _launcher.Place, seed: Optional[int]) -> Served:
+        """What brings the batches of an order that the daemon knows; seed: None where it is to draw it."""
+        return Served(
+            self._folder, self._making, subset=self._samples.ids, workers=self.num_workers, prefetch_factor=self.prefetch_factor,
+            context=self.multiprocessing_context, worker_init_fn=self.worker_init_fn, pin_memory=self.pin_memory,
+            local_batch=self.batch_size, shuffle=order.shuffle, epochs=self.epochs, seed=seed, place=place,
+            tail="pad" if order.pad else "drop", drop_last=self.drop_last, timeout=self.timeout,
+            name=self._job_name(),
+            verify=self.verify, config_file=self.config_file, keys=self._keys, limited=False)
 
     def _opened(self) -> Union[Served, Local]:
         """The same, as the last iteration had it: for what scripts ask at each step."""
@@ -264,29 +297,43 @@ class DataLoader(_Torch):
                 collate = encoded_batch if self.batch_sampler is not None else _as_it_is
         elif self.labels == "name":
             dataset = Labelled(folder, now.recipe.target_transform if now.recipe else now.target_transform)
-        if dataset is not self.dataset and self._subset is not None:
-            dataset = torch.utils.data.Subset(dataset, self._subset.tolist())
+        if dataset is not self.dataset and self._samples.ids is not None:
+            dataset = torch.utils.data.Subset(dataset, self._samples.ids.tolist())
         served = None
         if self.batch_sampler is not None:
             served = functools.partial(
                 Given, folder, now, workers=self.num_workers, prefetch_factor=self.prefetch_factor, context=self.multiprocessing_context,
-                worker_init_fn=self.worker_init_fn, pin_memory=self.pin_memory, local_batch=1, place=self._ranks.settle(), timeout=self.timeout,
+                worker_init_fn=self.worker_init_fn, pin_memory=self.pin_memory, local_batch=1, place=ALONE, timeout=self.timeout,
                 name=self._job_name(), verify=self.verify, config_file=self.config_file, keys=self._keys)
-        engine = Local(self, dataset, collate, self._seed, served, self._subset)
+        engine = Local(self, dataset, collate, self._seed, served, self._samples.ids)
         if was is not None:
             engine.follow(was)
             was.close()
         self._engine = engine
         return engine
 
+    def _look(self, epoch: int) -> None:
+        """Raises ConfigError if the dataset's items are other samples than they were."""
+        now = self._datasets.samples(self.dataset)
+        if now == self._samples:
+            return
+        parts = [len(part.folder) if part.ids is None else len(part.ids) for part in (self._samples, now) if part.folder is not None]
+        how = f"it had {parts[0]}, and has {parts[1]}" if len(set(parts)) == 2 else now.why or "they are other samples"
+        raise ConfigError(f"epoch {epoch}: the items of the {type(self.dataset).__name__} changed after the loader was made ({how}): make a new loader")
+
     def _settle(self) -> _launcher.Place:
         """Which rank this is."""
         order = self._order
         if order is not None and order.follows is not None:
             return self._ranks.settle(order.rank, order.replicas)
-        if not self.shard and self._shuffle != "none":
-            self._ranks.warn()
         return self._ranks.settle()
+
+    def _share(self) -> Tuple[int, int]:
+        """Which of how many ranks that share the epochs this is."""
+        if self._order is None and isinstance(self.sampler, DistributedSampler) and not self.shard:
+            return self.sampler.rank, self.sampler.num_replicas
+        place = self._ranks.place or self._settle()
+        return place.rank, place.world_size
 
     def _job_name(self) -> str:
         """The job's name in this launch: the user's, or a number; a random one where no other rank is to find it."""
@@ -340,12 +387,12 @@ class DataLoader(_Torch):
     @property
     def rank(self) -> int:
         """This process's rank among those that share the epochs."""
-        return (self._ranks.place or self._settle()).rank
+        return self._share()[0]
 
     @property
     def world_size(self) -> int:
         """The number of ranks that share the epochs."""
-        return (self._ranks.place or self._settle()).world_size
+        return self._share()[1]
 
     @property
     def global_batch_size(self) -> int:
@@ -367,6 +414,8 @@ class DataLoader(_Torch):
         if self._order is not None and not len(self):  # as in torch: drop_last leaves nothing
             return iter(())
         engine = self._open()
+        if not self.shard and self._shuffle != "none":  # not before: a framework may yet make another loader of this one
+            self._ranks.warn()
         if self._order is None:
             return iter(engine)
         if not (self._iterated and self.persistent_workers):  # as torch advances it
@@ -401,7 +450,7 @@ class DataLoader(_Torch):
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Goes on where :meth:`state_dict` was called; the next iteration yields the rest of that epoch.
 
-        Nothing is read again. The world size may differ, the global batch size may not.
+        Nothing is read again. The world size may differ, the global batch size may not. A loader without a seed takes the state's.
 
         Args:
             state: what :meth:`state_dict` returned, on any rank.
@@ -410,11 +459,34 @@ class DataLoader(_Torch):
             MismatchError: the state belongs to another dataset, seed, order or global batch size.
             ConfigError: it is no such state.
         """
+        seed = self._seed_of(state)
+        if seed is not None:
+            self._adopt(seed)
         engine = self._opened()
         engine.load_state_dict(state)
         if self._order is not None and self._order.follows is not None:
             self._sampler_epoch = state["epoch"]
             self.sampler.set_epoch(state["epoch"])
+
+    def _seed_of(self, state: Any) -> Optional[int]:
+        """The seed that a state has for a loader that is shuffled and has none; None: there is none."""
+        if self._seed is not None or self.shard or self._shuffle != "torch" or type(self.sampler) is not RandomSampler or not isinstance(state, dict):
+            return None
+        seed = state.get("seed")
+        if seed is not None and self.generator is not None:
+            raise ConfigError(f"the state is of a loader with seed={seed}, and this one draws from its generator: leave generator out, and give seed={seed}")
+        return None if seed is None else whole_number("seed of the state", seed, 0)
+
+    def _adopt(self, seed: int) -> None:
+        """Makes of a loader that is shuffled without a seed one with a seed."""
+        self._seed, sampler = seed, Seeded(self.dataset, seed)
+        object.__setattr__(self, "sampler", sampler)  # torch's class refuses, for loaders that are under way
+        if self.batch_size is not None:
+            object.__setattr__(self, "batch_sampler", BatchSampler(sampler, self.batch_size, self.drop_last))
+        self._order = self._known()
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
 
     # What it tells.
 
@@ -443,92 +515,6 @@ class DataLoader(_Torch):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.dataset!r}, batch_size={self.batch_size}{self._ranks})"
-
-
-class Ranks:
-    """Which rank a loader is, of those that share its epochs. The first answer holds: another one later is an error.
-
-    Args:
-        shared: ranks share the epochs.
-        rank, world_size: what the user said; None: what torch.distributed or the launcher says.
-    """
-
-    def __init__(self, shared: bool, rank: Optional[int], world_size: Optional[int]):
-        self._shared, self._given = shared, (rank, world_size)
-        self._place: Optional[_launcher.Place] = None
-        self._warned = False
-
-    @property
-    def place(self) -> Optional[_launcher.Place]:
-        """The place, once it is settled."""
-        return self._place
-
-    def __call__(self) -> Tuple[int, int]:
-        place = self.settle()
-        return place.rank, place.world_size
-
-    def settle(self, rank: Optional[int] = None, world_size: Optional[int] = None) -> _launcher.Place:
-        """The place; ``rank`` and ``world_size`` are a sampler's.
-
-        Raises:
-            ConfigError: it is another one than before, or none that there can be.
-        """
-        if rank is None:
-            rank, world_size = self._given
-        if rank is not None and self._place is not None:
-            return self._place
-        if rank is None and not self._shared:
-            place = _launcher.Place(0, 1, 0, "a loader that shares no epochs")
-        else:
-            place = _launcher.find(rank, world_size)
-        if self._place is None:
-            self._place = place
-        elif place[:2] != self._place[:2]:
-            raise ConfigError(
-                f"the loader began as rank {self._place.rank} of {self._place.world_size} ({self._place.source}), and this is now rank "
-                f"{place.rank} of {place.world_size} ({place.source}): make the loader, or ask for its length, after torch.distributed is initialised")
-        return self._place
-
-    def __str__(self) -> str:
-        place = self._place
-        return "" if place is None or place.world_size == 1 else f", rank={place.rank} of {place.world_size}"
-
-    def warn(self) -> None:
-        """Says once that ranks share nothing, if there are several."""
-        if self._warned:
-            return
-        try:
-            world = _launcher.find(None, None).world_size
-        except ConfigError:  # variables that say half of it: they mean nothing here
-            return
-        if world > 1:
-            self._warned = True
-            log.warning("the loader is shuffled, and not shared between the %d ranks: each rank gets all samples; give shard=True or a "
-                        "DistributedSampler to have them share each epoch", world)
-
-
-def folder_of(dataset: Any) -> Tuple[Optional[Folder], Optional["array.array[int]"]]:
-    """The folder whose samples a dataset's items are, and which they are, in order; None: all. None and None: it is no such dataset."""
-    if type(dataset) is torch.utils.data.Subset:
-        folder, within = folder_of(dataset.dataset)
-        if folder is None:
-            return None, None
-        count = len(folder) if within is None else len(within)
-        places = [operator.index(index) for index in dataset.indices]
-        if not all(-count <= place < count for place in places):
-            return None, None  # its items raise
-        return folder, array.array("i", places_in(places, within, count))
-    if not isinstance(dataset, Folder):
-        return None, None
-    known = ImageFolder if isinstance(dataset, ImageFolder) else Folder
-    plain = all(getattr(type(dataset), name, None) is getattr(known, name, None) and name not in vars(dataset)
-                for name in ("__getitem__", "__getitems__", "__len__", "sample", "samples", "targets"))
-    return (dataset if plain else None), None
-
-
-def places_in(places: Sequence[int], within: Optional[Sequence[int]], count: int) -> Iterator[int]:
-    """Samples at these places of a dataset of so many items, which are the samples ``within``; None: they are numbered through."""
-    return (place % count if within is None else within[place % count] for place in places)
 
 
 def _what(sampler: Any, batch_sampler: Any) -> str:
@@ -564,7 +550,7 @@ def _seed(seed: Optional[int], shuffle: Any, sampler: Any, batch_sampler: Any, g
         if value is not None and shuffle is None and not ordered:
             raise ConfigError(f"{name}={value}, and neither shuffle nor sampler: as in torch, the default is shuffle=False, every epoch by ID; "
                               "say shuffle=True, or shuffle=False if that is meant")
-    if ordered and seed is not None and seed != getattr(sampler, "seed", None):
+    if ordered and seed is not None and seed not in (getattr(part, "seed", None) for _, part in parts(sampler if batch_sampler is None else batch_sampler)):
         log.warning("seed=%s: the sampler has a seed of its own (%s), which counts", seed, getattr(sampler, "seed", "none"))
         return None
     if generator is not None and shuffle and (seed is not None or shared):

@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 import torch
 import torch.utils.data
 
+from .. import _launcher
 from .._arguments import whole_number
 from .._recipe import generators_kept, position_key, seed_generators
 from .._reports import Report, Stats
@@ -182,6 +183,7 @@ class Local:
         self._last: Optional["weakref.ref[_Epoch]"] = None
         self._pools: List[Any] = []  # of [pool, draws, who uses it]
         self._at: Optional[Dict[str, Any]] = None  # the state, once the last iteration is gone
+        self._after: Optional[Dict[str, Any]] = None  # the state of the epoch that ended before the next one begins
         self._batches = self._samples = self._waits = self._stall = 0
         self._closed = False
 
@@ -207,15 +209,11 @@ class Local:
         seed = drawn.base_seed if self._seed is None else self._seed
         order = None
         if foreseen:
-            self._open_given(seed, resume)
+            self._open_given(seed, self._after if resume is None else resume)
             order = Order(foreseen, self._subset, self._given.samples, epoch)
-            if order.repeats and self._given.draws:  # a sample that comes again is to be transformed anew
-                order = None
-                if not repeatable(self._sampler):
-                    drawn.again(foreseen[len(drawn.skipped):])
         iteration = _Epoch(self, drawn, epoch, seed) if order is None else _ServedEpoch(self, drawn, epoch, foreseen, order)
         self._last = weakref.ref(iteration)
-        self._at = iteration.state()
+        self._at, self._after = iteration.state(), None
         return iteration
 
     def _open_given(self, seed: int, resume: Optional[Dict[str, Any]]) -> None:
@@ -226,9 +224,15 @@ class Local:
             raise MismatchError(f"fingerprint is {self._given.fingerprint!r} here, but {theirs!r} in the saved state", {
                 "key": "fingerprint", "mine": self._given.fingerprint, "theirs": theirs})
 
+    @property
+    def next_epoch(self) -> int:
+        """The number of the next iteration's epoch."""
+        return self._epoch
+
     def follow(self, other: "Local") -> None:
         """Goes on where another one is."""
         self._epoch, self._resume, self._at, self._base_seed = other._epoch, other._resume, other._at, other._base_seed
+        self._after = other._after
         self._batches, self._samples, self._waits, self._stall = other._batches, other._samples, other._waits, other._stall
 
     def report(self, cluster: bool = False) -> Report:
@@ -308,6 +312,8 @@ class Local:
             self._stall += stall
         if self._last is not None and self._last() is iteration:
             self._at = iteration.state()
+            if iteration.complete:  # nobody need ask for one more batch, and Lightning does not
+                self.ended(iteration)
 
     @property
     def stats(self) -> Stats:
@@ -317,18 +323,50 @@ class Local:
     def state_dict(self) -> Dict[str, Any]:
         """Where the last iteration is, by batches yielded; JSON-compatible if what the sampler's ``state_dict`` returns is."""
         if self._resume is not None:
-            return self._resume
+            return dict(self._resume)
         if self._at is None:
-            return {"version": 1, "kind": "sampler", "epoch": self._epoch, "step": 0}
-        return self._at
+            return {**self.head(self._epoch), "step": 0}
+        return dict(self._at)
+
+    def head(self, epoch: int) -> Dict[str, Any]:
+        """What every state begins with."""
+        return {"version": 1, "kind": "sampler", "epoch": epoch, "rank": process_rank(), **({} if self._seed is None else {"seed": self._seed})}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Goes on where :meth:`state_dict` was called; the next iteration yields the rest of that epoch."""
-        if not isinstance(state, dict) or state.get("version") != 1 or state.get("kind") != "sampler":
-            raise ConfigError(f"not a state of a loader of this dataset: {state!r:.200}")
+        if not isinstance(state, dict) or state.get("version") != 1:
+            raise ConfigError(f"not a state of an HDMLP loader: {state!r:.200}")
+        if state.get("kind") != "sampler":
+            raise ConfigError(f"the state is of a loader whose order follows from its arguments (shuffle={state.get('shuffle')!r}, seed={state.get('seed')}), and "
+                              "this one's from a sampler: make the loader as that one was made")
+        if self._seed is None:
+            self._seed = state.get("seed")
+        elif state.get("seed") != self._seed:
+            raise MismatchError(f"seed is {self._seed!r} here, but {state.get('seed')!r} in the saved state: make the loader with that seed", {
+                "key": "seed", "mine": self._seed, "theirs": state.get("seed")})
         self._epoch = whole_number("epoch of the state", state.get("epoch"), 0)
+        if state.get("rank") != process_rank():  # accelerate keeps one rank's for all; what the others drew cannot be compared with theirs
+            state = _of_another(state)
         self._resume = state if "generators" in state else None
-        self._at = None
+        self._at, self._after = None, state.get("after")
+        if self._after is not None:
+            self._pass(self._after)
+            self._at = state
+
+    def _pass(self, state: Dict[str, Any]) -> None:
+        """Draws an epoch that is over again, so that its sampler and generators are where it left them; the program's are kept."""
+        drawn = Drawn(self._sampler, self._generator, state, state["base_seed"])
+        with generators_kept():
+            if state["ended"]:
+                next(drawn, None)
+        if self._persistent:
+            self._base_seed = state["base_seed"]
+
+    def ended(self, iteration: "_Batches") -> None:
+        """Notes that an epoch is over: from now on the state is the next one's beginning."""
+        if self._last is not None and self._last() is iteration:
+            self._after = {**iteration.state(), "ended": iteration.ended}
+            self._at = {**self.head(iteration._epoch + 1), "step": 0, "after": self._after}
 
     def make_here(self, seed: int, epoch: int, step: int, indices: Any) -> Any:
         """The batch, made in this process."""
@@ -338,6 +376,20 @@ class Local:
     def pinned(self, batch: Any) -> Any:
         """The batch, in pinned memory if that was asked for and can be had."""
         return pinned(batch) if self._pin and torch.cuda.is_available() else batch
+
+
+def process_rank() -> int:
+    """Which of the launch's processes this is; 0 if the launcher does not say."""
+    try:
+        return _launcher.find(None, None).rank
+    except ConfigError:  # variables that say half of it
+        return 0
+
+
+def _of_another(state: Dict[str, Any]) -> Dict[str, Any]:
+    """Another rank's state, to go on from: the place in the epoch, and what the order follows from."""
+    state = {**state, "drawn": ""} if "drawn" in state else state
+    return {**state, "after": _of_another(state["after"])} if "after" in state else state
 
 
 class Encoded:
@@ -413,7 +465,21 @@ class _Batches:
                 raise StopIteration
             if self._local._closed:
                 raise ClosedError("the loader is closed")
-            return self._next()
+            try:
+                return self._next()
+            except StopIteration:
+                self._local.ended(self)
+                raise
+
+    @property
+    def complete(self) -> bool:
+        """True if all batches are known to have been yielded."""
+        raise NotImplementedError
+
+    @property
+    def ended(self) -> bool:
+        """True if the sampler was asked for one more than it has."""
+        return self._drawn.ended
 
     def _next(self) -> Any:
         raise NotImplementedError
@@ -438,7 +504,15 @@ class _Epoch(_Batches):
 
     def state(self) -> Dict[str, Any]:
         """Where it is."""
-        return {"version": 1, "kind": "sampler", "epoch": self._epoch, **self._drawn.state(self._step)}
+        return {**self._local.head(self._epoch), **self._drawn.state(self._step)}
+
+    @property
+    def complete(self) -> bool:
+        """True if that was the last batch, as far as the sampler says how many there are."""
+        try:
+            return self._step == len(self._local._sampler)
+        except (TypeError, NotImplementedError):
+            return False
 
     def _next(self) -> Any:
         return self._from_pool() if self._local._workers else self._from_here()
@@ -514,8 +588,13 @@ class _ServedEpoch(_Batches):
 
     def state(self) -> Dict[str, Any]:
         """Where it is."""
-        return {"version": 1, "kind": "sampler", "epoch": self._epoch, "fingerprint": self._local._given.fingerprint,
+        return {**self._local.head(self._epoch), "fingerprint": self._local._given.fingerprint,
                 "job_seed": self._local._given.seed_of_job, **self._drawn.state(self._step)}
+
+    @property
+    def complete(self) -> bool:
+        """True if that was the last batch."""
+        return self._step == len(self._batches)
 
     def _next(self) -> Any:
         if not self.failed:

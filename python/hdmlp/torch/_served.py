@@ -20,6 +20,7 @@ from .._workers import Failed, Pool, RemoteTraceback
 from ..data import Folder, described
 from ._batch import default_collate, labels_of, pinned, stack_into
 from ._folder import offload, pil_loader
+from ._repeats import Repeating
 
 
 class Making(NamedTuple):
@@ -103,6 +104,9 @@ class Served(Loader):
 
     def __init__(self, dataset: Folder, made: Making, *, workers: int, prefetch_factor: Optional[int], context: Any,
                  worker_init_fn: Optional[Callable[[int], None]], pin_memory: bool, **job: Any):
+        subset, place = job.get("subset"), job["place"]
+        if made.recipe is not None and (job["shuffle"] == "given" or subset is not None and len(set(subset)) < len(subset)):
+            made = made._replace(recipe=Repeating(made.recipe, place.rank, place.world_size))
         self._made = made
         self._workers = workers
         self._prefetch_factor = 2 if prefetch_factor is None else prefetch_factor
@@ -181,8 +185,10 @@ class Served(Loader):
             with generators_kept():
                 output = feed.stream.output
                 views = taken.content if output is None else output.split(taken.content, taken.n)
-                batch = recipe.samples(views, column(taken.payload, taken.n, "labels"),
-                                       column(taken.payload, taken.n, "ids"), self._spec["seed"], taken.epoch)
+                seed = self._spec["seed"]
+                if isinstance(recipe, Repeating):
+                    seed = recipe.seed_of(seed, taken.step)
+                batch = recipe.samples(views, column(taken.payload, taken.n, "labels"), column(taken.payload, taken.n, "ids"), seed, taken.epoch)
                 if recipe.stack is not None:
                     return recipe.stack(batch, self._arena)
                 return recipe.collate(batch)

@@ -1,0 +1,55 @@
+"""torchvision's references/classification: repeated augmentation or DistributedSampler, set_epoch, a collate function that mixes the batch. argv adds which."""
+
+import os
+import pickle
+
+import torch
+from common import LOADER, OURS, RANKS, REST, folder, plain, served, write
+from timm.data.distributed_sampler import RepeatAugSampler  # torchvision's RASampler, from the same source
+from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler, default_collate
+
+KIND, = REST
+RANK = int(os.environ.get("RANK", 0))
+DATA = folder()
+
+
+def collate(batch):
+    """default_collate, then what mixes the batch with itself; torchvision's draws how much."""
+    images, labels = default_collate(batch)
+    return images, images.roll(1, 0) * .3 + images * .7, labels
+
+
+def loaders():
+    """As train.py's load_data and main make them."""
+    if RANKS != "1":
+        train = RepeatAugSampler(DATA, shuffle=True, num_repeats=4) if KIND == "repeated" else DistributedSampler(DATA)
+        test = DistributedSampler(DATA, shuffle=False)
+    else:
+        train, test = RandomSampler(DATA), SequentialSampler(DATA)
+    return (LOADER(DATA, batch_size=4, sampler=train, num_workers=0, pin_memory=False, collate_fn=collate),
+            LOADER(DATA, batch_size=5, sampler=test, num_workers=0, pin_memory=False))
+
+
+if __name__ == "__main__":
+    if RANKS != "1":
+        torch.distributed.init_process_group("gloo")
+    torch.manual_seed(3)
+    train, test = loaders()
+    trained, tested = [], []
+    for epoch in range(3):
+        if RANKS != "1":
+            train.sampler.set_epoch(epoch)
+        trained.append([plain(batch) for batch in train])
+        tested.append([plain(batch) for batch in test])
+    write(RANK, trained=trained, tested=tested, lengths=[len(train), len(test)])
+    if OURS:
+        write(RANK, _served=[served(train), sum(len(x) for batches in trained for x, _, _ in batches)])
+    if OURS and RANKS != "1":
+        again, _ = loaders()
+        again.sampler.set_epoch(1)
+        batches = iter(again)
+        next(batches), next(batches)
+        state = pickle.dumps(again.state_dict())
+        again, _ = loaders()
+        again.load_state_dict(pickle.loads(state))
+        write(RANK, _resumed=[plain(batch) for batch in again])

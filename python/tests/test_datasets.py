@@ -1,0 +1,232 @@
+"""Datasets that the daemon serves beside HDMLP's own: torchvision's folders, parts of them, and several of them.
+
+The oracle is torch's own loader over the same object.
+"""
+
+import logging
+import os
+import shutil
+
+import pytest
+
+torch = pytest.importorskip("torch")
+torchvision = pytest.importorskip("torchvision")
+from PIL import Image  # noqa: E402
+from torch.utils.data import ConcatDataset, DataLoader, DistributedSampler, Subset, WeightedRandomSampler, random_split  # noqa: E402
+from torchvision import datasets, transforms  # noqa: E402
+
+import hdmlp.torch as ht  # noqa: E402
+from hdmlp import errors  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("real")
+
+TENSOR = transforms.Compose([transforms.CenterCrop(8), transforms.ToTensor()])
+
+
+@pytest.fixture
+def images(tmp_path):
+    """23 images in 3 classes, lossless, each of one colour of its own."""
+    number = 0
+    for name, count in (("ant", 9), ("bee", 8), ("cat", 6)):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        for i in range(count):
+            Image.new("RGB", (10, 9), (number * 9, 255 - number, 7)).save(tmp_path / "data" / name / f"{i:03d}.png")
+            number += 1
+    return str(tmp_path / "data")
+
+
+def same(a, b):
+    """The same labels, and images within one grey level."""
+    if isinstance(a, torch.Tensor):
+        return a.shape == b.shape and a.dtype == b.dtype and bool((a - b).abs().max() <= 1.01 / 255) if a.numel() else a.shape == b.shape
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    return a == b
+
+
+def check(dataset, served=True, epochs=2, **arguments):
+    """Both loaders' batches are the same; with ``served``, the daemon's ledger has them."""
+    ours, theirs = ht.DataLoader(dataset, **{"batch_size": 4, **arguments}), DataLoader(dataset, **{"batch_size": 4, **arguments})
+    with ours:
+        for _ in range(epochs):
+            torch.manual_seed(5)
+            got = list(ours)
+            torch.manual_seed(5)
+            assert same(got, list(theirs))
+        if served:
+            assert "source" in ours.report()
+            assert ours.output is not None or ours._order is None
+        else:
+            assert "source" not in ours.report()
+
+
+class Paths(datasets.ImageFolder):
+    """What users write to have the path with each item."""
+
+    def __getitem__(self, i):
+        return (*super().__getitem__(i), self.samples[i][0])
+
+
+class Two(datasets.ImageFolder):
+    """Classes of the user's own: two of the directories, numbered otherwise."""
+
+    def find_classes(self, directory):
+        return ["cat", "ant"], {"cat": 0, "ant": 5}
+
+
+def red(path):
+    return Image.new("RGB", (10, 9), (255, 0, len(path) % 255))
+
+
+@pytest.mark.parametrize("arguments", [{}, {"shuffle": True}, {"batch_size": 5, "drop_last": True}, {"num_workers": 1}])
+def test_torchvisions_folder_is_served(images, arguments):
+    check(datasets.ImageFolder(images, TENSOR), **arguments)
+
+
+def test_samplers_over_torchvisions_folder(images):
+    data = datasets.ImageFolder(images, TENSOR)
+    check(data, sampler=DistributedSampler(data, 2, 1, seed=4))
+    check(data, sampler=WeightedRandomSampler(torch.arange(1, 24).float(), 40))
+
+
+def test_a_folder_of_any_kind(images):
+    check(datasets.DatasetFolder(images, datasets.folder.default_loader, (".png",), TENSOR))
+    check(datasets.ImageFolder(images + "/", TENSOR, target_transform=lambda y: y * 2.5))
+    check(datasets.ImageFolder(images, TENSOR, is_valid_file=lambda path: path.endswith(("1.png", "4.png"))))
+    check(Two(images, TENSOR))
+
+
+def test_imagenet(tmp_path, images):
+    """Its root has an archive's contents beside the split, and its classes are tuples of names."""
+    names = {name: (name, name.upper()) for name in os.listdir(images)}
+    (tmp_path / "imagenet").mkdir()
+    torch.save((names, []), tmp_path / "imagenet" / "meta.bin")
+    os.rename(images, tmp_path / "imagenet" / "val")
+    data = datasets.ImageNet(str(tmp_path / "imagenet"), "val", transform=TENSOR)
+    assert data.classes[0] == ("ant", "ANT")
+    check(data, shuffle=True)
+    with ht.DataLoader(data, 4) as loader:
+        assert loader.classes == data.classes
+    with ht.DataLoader(data, 23, labels="name") as loader:
+        assert "ant" in str(next(iter(loader))[1])
+
+
+def test_samples_that_the_user_changed(images):
+    """They are the truth, as in torch: fewer, in another order, some twice, or with labels of their own."""
+    def changed(change):
+        data = datasets.ImageFolder(images, TENSOR)
+        data.samples = change(data.samples)
+        return data
+    check(changed(lambda samples: samples[::-2]), shuffle=True)
+    check(changed(lambda samples: samples[:5] * 3))
+    check(changed(lambda samples: [(path, 2 - label) for path, label in samples]))
+    check(changed(lambda samples: [(path, float(label)) for path, label in samples]))
+    check(changed(lambda samples: [(path, i) for i, (path, _) in enumerate(samples)]), served=False)
+    data = datasets.ImageFolder(images, TENSOR)
+    data.targets = [7] * 23  # torchvision does not look there
+    check(data)
+
+
+def copied(root):
+    return shutil.copytree(root, root + "2")
+
+
+@pytest.mark.parametrize("make, why", [
+    (lambda root: datasets.ImageFolder(root, TENSOR, loader=red), "its loader is a function of yours"),
+    (lambda root: Subset(datasets.ImageFolder(root, TENSOR, loader=red), [3, 1]), "its loader is a function of yours"),
+    (lambda root: ConcatDataset([datasets.ImageFolder(root, TENSOR), datasets.ImageFolder(root, transforms.Compose([*TENSOR.transforms, torch.neg]))]),
+     "different transforms"),
+    (lambda root: ConcatDataset([datasets.ImageFolder(root, transforms.ToTensor()), datasets.ImageFolder(copied(root), transforms.ToTensor())]),
+     "different directories"),
+    (lambda root: ConcatDataset([datasets.ImageFolder(root, TENSOR), [(torch.zeros(3, 8, 8), 1)] * 3]),
+     "no folder"),
+])
+def test_what_is_not_served_is_right_and_said_once(images, caplog, make, why):
+    with caplog.at_level(logging.WARNING, "hdmlp"):
+        data = make(images)
+        check(data, served=False, shuffle=True, num_workers=1)
+    said = [record.message for record in caplog.records if "nothing of it is cached" in record.message]
+    assert len(said) == 1 and why in said[0]
+    with pytest.raises(errors.ConfigError, match=f"memory='1GB': no meaning.*{why}"):
+        ht.DataLoader(data, 4, memory="1GB")
+
+
+def test_overridden_items_are_the_users(images):
+    check(Paths(images, TENSOR), served=False)
+    data = datasets.ImageFolder(images, TENSOR)
+    data.__getitem__ = data.__getitem__  # over the class's, which may do anything
+    check(data, served=False)
+
+
+def test_empty_classes(images):
+    os.mkdir(os.path.join(images, "dog"))
+    try:
+        data = datasets.ImageFolder(images, TENSOR, allow_empty=True)
+    except TypeError:
+        pytest.skip("this torchvision knows no allow_empty")
+    check(data, served=False)
+
+
+@pytest.mark.parametrize("of", [datasets.ImageFolder, ht.ImageFolder])
+def test_parts_and_several(images, of):
+    def checked(make, **arguments):
+        data = make(of(images, TENSOR))
+        ours, theirs = ht.DataLoader(data, 4, **arguments), DataLoader(make(datasets.ImageFolder(images, TENSOR)), 4, **arguments)
+        with ours:
+            for _ in range(2):
+                torch.manual_seed(5)
+                got = list(ours)
+                torch.manual_seed(5)
+                assert same(got, list(theirs))
+            assert "source" in ours.report()
+    checked(lambda d: Subset(d, [3, 22, 4, 3, -1]))
+    checked(lambda d: Subset(Subset(d, range(5, 20)), [3, -1, 4]), shuffle=True)
+    checked(lambda d: random_split(d, [20, 3], torch.Generator().manual_seed(1))[0], shuffle=True)
+    checked(lambda d: ConcatDataset([d, Subset(d, [4, 5])]), shuffle=True)
+    checked(lambda d: ConcatDataset([Subset(d, range(0, 10)), Subset(d, range(15, 23))]))  # a fold is left out
+    checked(lambda d: Subset(ConcatDataset([d, d]), [40, 2, 25]))
+
+
+def test_the_same_folder_twice(images):
+    """Two objects that do the same with one directory are one."""
+    check(ConcatDataset([datasets.ImageFolder(images, TENSOR), datasets.ImageFolder(images, TENSOR)]), shuffle=True)
+
+
+def test_transforms_count_as_they_are(images):
+    data = datasets.ImageFolder(images, TENSOR)
+    with ht.DataLoader(data, 23) as loader:
+        before = next(iter(loader))
+        data.transform = transforms.Compose([transforms.CenterCrop(4), transforms.ToTensor()])
+        data.target_transform = lambda y: y + 10
+        after = next(iter(loader))
+        assert before[0].shape[-1] == 8 and after[0].shape[-1] == 4 and torch.equal(after[1], before[1] + 10)
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_items_that_change_later_raise(images, shuffle):
+    def change_loader(data):
+        data.loader = red
+    for change, says in ((lambda data: data.samples.pop(), "epoch 1: .*it had 23, and has 22"), (lambda data: data.samples.reverse(), "they are other samples"),
+                         (change_loader, "a function of yours")):
+        data = datasets.ImageFolder(images, TENSOR)
+        with ht.DataLoader(data, 4, shuffle=shuffle) as loader:
+            list(loader)
+            change(data)
+            with pytest.raises(errors.ConfigError, match=says):
+                iter(loader)
+    part = Subset(datasets.ImageFolder(images, TENSOR), [1, 2, 3])
+    with ht.DataLoader(part, 2, shuffle=shuffle) as loader:
+        list(loader)
+        part.indices.append(4)
+        with pytest.raises(errors.ConfigError, match="epoch 1: the items of the Subset changed .*it had 3, and has 4"):
+            iter(loader)
+
+
+def test_a_loader_goes_to_another_process(images):
+    """Pickled, it still knows its datasets."""
+    import pickle
+    data = ConcatDataset([Subset(datasets.ImageFolder(images, TENSOR), [1, 2, 3]), Subset(datasets.ImageFolder(images, TENSOR), [4])])
+    with ht.DataLoader(data, 2) as loader:
+        want = list(loader)
+        with pickle.loads(pickle.dumps(loader)) as copy:
+            assert same(list(copy), want)

@@ -1,0 +1,109 @@
+"""Loaders of several ranks whose orders a sampler says: groups of ranks that read the same, and samplers that only iterating tells."""
+
+import sys
+import textwrap
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from test_ranks import free_port, run  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("real")
+
+#: What every script begins with. Each rank prints what it got, and what torch's loader gives.
+HEAD = textwrap.dedent("""
+    import json, logging, sys, warnings
+    warnings.simplefilter("ignore")
+    logging.basicConfig(stream=sys.stderr)
+    import torch, torch.distributed as dist
+    from torch.utils.data import DataLoader, Dataset, DistributedSampler, Sampler, WeightedRandomSampler
+    import hdmlp.torch as ht
+
+    def length(data):
+        return torch.tensor(len(data))
+
+    class Items(Dataset):
+        def __init__(self, data):
+            self.data = data
+        def __len__(self):
+            return len(self.data)
+        def __getitem__(self, i):
+            return self.data[i]
+
+    def ids(loader, sampler=None, epochs=2):
+        out = []
+        for epoch in range(epochs):
+            if hasattr(sampler, "set_epoch"):
+                sampler.set_epoch(epoch)
+            out.append([x.tolist() for x, _ in loader])
+        return out
+
+    data = ht.ImageFolder(sys.argv[1], loader=length)
+    dist.init_process_group("gloo")
+    me, world = dist.get_rank(), dist.get_world_size()
+
+    def say(**what):
+        dist.barrier()
+        print(json.dumps({"rank": me, **what}), flush=True)
+        dist.barrier()
+""")
+
+
+@pytest.fixture
+def ranks(tmp_path, folder):
+    """Runs a script by torchrun; returns what its ranks said, in their order, and their log."""
+    def start(script, count, *arguments):
+        (tmp_path / "script.py").write_text(HEAD + textwrap.dedent(script))
+        # Debian's torchrun ends with an error without the last two.
+        said, log = run(sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={count}", "--redirects=9:1", "--tee=9:1",
+                        f"--master_port={free_port()}", str(tmp_path / "script.py"), folder, *arguments)
+        return sorted(said, key=lambda r: r["rank"]), log
+    return start
+
+
+@pytest.mark.parametrize("mine", ["me // 2", "me % 2"])
+def test_groups_of_ranks_that_read_the_same(ranks, mine):
+    """Tensor or pipeline parallelism: the sampler's rank and number of replicas count, and the node reads each file once."""
+    said, _ = ranks(f"""
+        sampler = DistributedSampler(data, 2, {mine}, seed=3)
+        loader = ht.DataLoader(data, 4, sampler=sampler)
+        place = loader.rank, loader.world_size, len(loader)
+        dist.barrier()
+        got = ids(loader, sampler)
+        state = loader.state_dict()
+        again = ht.DataLoader(data, 4, sampler=sampler)
+        again.load_state_dict(state)
+        say(got=got, want=ids(DataLoader(Items(data), 4, sampler=sampler), sampler), place=place, mine={mine}, rest=[len(x) for x, _ in again],
+            source=loader.report()["source"]["samples"])
+        loader.close()
+    """, 4)
+    assert len(said) == 4
+    for r in said:
+        assert r["got"] == r["want"] and r["place"] == [r["mine"], 2, 4]
+    assert sum(r["source"] for r in said) == 25
+
+
+def test_groups_that_nothing_says(ranks):
+    """Where no launcher says how many ranks there are, the second one with the sampler's rank reads the same all the same."""
+    said, _ = ranks("""
+        import os, subprocess
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("TORCHELASTIC", "GROUP_")) and k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT")}
+        code = '''
+        import sys, torch, hdmlp.torch as ht
+        from torch.utils.data import DistributedSampler
+        data = ht.ImageFolder(sys.argv[1], loader=lambda data: torch.tensor(len(data)))
+        def made():
+            return ht.DataLoader(data, 4, sampler=DistributedSampler(data, 2, 1, seed=3), name="the same")
+        first, second = made(), made()
+        print([[x.tolist() for x, _ in loader] for loader in (first, second)])
+        print(second.rank, second.world_size)
+        '''
+        import textwrap
+        lines = subprocess.run([sys.executable, "-c", textwrap.dedent(code), sys.argv[1]], env=env, capture_output=True, text=True, check=True).stdout.splitlines()
+        sampler = DistributedSampler(data, 2, 1, seed=3)
+        say(got=eval(lines[0]), want=ids(DataLoader(Items(data), 4, sampler=sampler), epochs=1) * 2, place=lines[1])
+    """, 1)
+    assert said[0]["got"] == said[0]["want"] and said[0]["place"] == "1 2"
+
+

@@ -1,0 +1,127 @@
+"""Resuming without saying a seed again: the state has it."""
+
+import json
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import hdmlp.data  # noqa: E402
+import hdmlp.torch as ht  # noqa: E402
+from hdmlp import errors  # noqa: E402
+from test_dropin import NUMBERS, Random, generator, length, same  # noqa: E402
+from test_groups import ranks  # noqa: E402, F401
+
+pytestmark = pytest.mark.usefixtures("real")
+
+MAKES = {
+    "seeded": (lambda d: ht.DataLoader(d, 4, shuffle=True, seed=7), lambda d: ht.DataLoader(d, 4, shuffle=True)),
+    "sharded": (lambda d: ht.DataLoader(d, 4, shuffle=True, shard=True), lambda d: ht.DataLoader(d, 4, shuffle=True, shard=True)),
+    "sharded, seeded": (lambda d: ht.DataLoader(d, 4, shuffle=True, shard=True, seed=7), lambda d: ht.DataLoader(d, 4, shuffle=True, shard=True)),
+    "feistel": (lambda d: ht.DataLoader(d, 4, shuffle="feistel"), lambda d: ht.DataLoader(d, 4, shuffle="feistel")),
+    "epochs": (lambda d: ht.DataLoader(d, 4, shuffle=True, seed=7, epochs=3), lambda d: ht.DataLoader(d, 4, shuffle=True, epochs=3)),
+}
+
+
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("name", MAKES)
+def test_a_folder(folder, name, begun):
+    data = ht.ImageFolder(folder, loader=length)
+    with MAKES[name][0](data) as loader:
+        states, batches = [loader.state_dict()], []
+        for _ in range(2):
+            for batch in loader:
+                batches.append(batch)
+                states.append(json.loads(json.dumps(loader.state_dict())))
+    for at in (0, 3, 7, 9):
+        with MAKES[name][1](data) as copy:
+            if begun:  # as by a framework that looks
+                len(copy), next(iter(copy))
+            copy.load_state_dict(states[at])
+            assert copy.state_dict() == states[at]
+            rest = list(copy)
+            if at < 7:
+                rest += copy
+            assert same(rest, batches[at:])
+            assert copy.seed == states[at]["seed"]
+
+
+def test_an_iterator_of_the_time_before(folder):
+    """It does not go on in another order."""
+    data = ht.ImageFolder(folder, loader=length)
+    with ht.DataLoader(data, 4, shuffle="feistel") as first, ht.DataLoader(data, 4, shuffle="feistel") as second:
+        batches = iter(second)
+        next(batches)
+        second.load_state_dict(first.state_dict())
+        with pytest.raises(errors.ClosedError, match="a state of another seed"):
+            list(batches)
+        assert same(list(first), list(second))
+
+
+def test_transforms_that_change_keep_the_seed(folder):
+    data = ht.ImageFolder(folder, loader=length)
+    with ht.DataLoader(data, 4, shuffle="feistel") as loader:
+        seed = loader.seed
+        next(iter(loader))
+        data.target_transform = lambda y: y + 1
+        next(iter(loader))
+        assert loader.seed == seed
+
+
+@pytest.mark.parametrize("data", [NUMBERS, Random()])
+def test_any_dataset(data):
+    """The order, and the items' random numbers."""
+    with ht.DataLoader(data, 4, shuffle=True, seed=7) as loader:
+        batches, states = [], []
+        for _ in range(2):
+            for batch in loader:
+                batches.append(batch)
+                states.append(json.loads(json.dumps(loader.state_dict())))
+    steps = len(batches) // 2
+    for at in (0, steps - 2, steps + 1):
+        with ht.DataLoader(data, 4, shuffle=True) as copy:
+            copy.load_state_dict(states[at])
+            assert same(list(copy), batches[at + 1:steps * (1 + at // steps)])
+    with ht.DataLoader(data, 4, shuffle=True, seed=8) as copy, pytest.raises(errors.MismatchError, match="seed is 8 here, but 7 in the saved state"):
+        copy.load_state_dict(states[0])
+
+
+def test_without_torch(folder):
+    def contents(loader):
+        return [[bytes(x) for x in samples] for samples, _ in loader]
+    with hdmlp.data.DataLoader(folder, 4) as first, hdmlp.data.DataLoader(folder, 4) as second:
+        state = first.state_dict()
+        want = contents(first)
+        second.load_state_dict(state)
+        assert contents(second) == want and first.seed == second.seed
+
+
+def test_what_cannot_be_adopted_says_what_to_pass(folder):
+    data = ht.ImageFolder(folder, loader=length)
+    with ht.DataLoader(data, 4, shuffle=True, seed=7) as seeded, ht.DataLoader(data, 4, shuffle=True) as drawn:
+        list(drawn)
+        with pytest.raises(errors.ConfigError, match="whose order a sampler drew.* with shuffle=True and without seed"):
+            seeded.load_state_dict(drawn.state_dict())
+        with ht.DataLoader(data, 4, shuffle=True, generator=generator()) as own, pytest.raises(errors.ConfigError, match="leave generator out, and give seed=7"):
+            own.load_state_dict(seeded.state_dict())
+        with ht.DataLoader(data, batch_sampler=[[1, 2]]) as own, pytest.raises(errors.ConfigError, match=r"\(shuffle='torch', seed=7\)"):
+            own.load_state_dict(seeded.state_dict())
+        with ht.DataLoader(data, 4, shuffle=True, seed=8) as other, pytest.raises(errors.MismatchError, match="make the loader with seed=7"):
+            other.load_state_dict(seeded.state_dict())
+
+
+def test_two_ranks(ranks):  # noqa: F811
+    """Both take the state's seed, though each has asked for the loader's length before."""
+    said, _ = ranks("""
+        first = ht.DataLoader(data, 4, shuffle=True, shard=True)
+        batches = iter(first)
+        next(batches), next(batches)
+        state = first.state_dict()
+        dist.barrier()
+        rest = [x.tolist() for x, _ in batches]
+        second = ht.DataLoader(data, 4, shuffle=True, shard=True)
+        assert second.seed != first.seed
+        second.load_state_dict(state)
+        say(got=[x.tolist() for x, _ in second], want=rest)
+    """, 2)
+    assert len(said) == 2 and all(r["got"] == r["want"] for r in said)
