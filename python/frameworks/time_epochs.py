@@ -99,7 +99,7 @@ def lightning_fabric(kind, ranks):
 def accelerated(kind, _):
     import accelerate
     if kind.ours:
-        getattr(ht, "use_in", print)(accelerate)
+        ht.use_in(accelerate)
     accelerator = accelerate.Accelerator(cpu=True)
     batches(accelerator.prepare(kind(shuffle=True)))
     accelerator.free_memory()
@@ -108,7 +108,7 @@ def accelerated(kind, _):
 def transformers_trainer(kind, _):
     import transformers
     if kind.ours:
-        getattr(ht, "use_in", print)(transformers)
+        ht.use_in(transformers)
     logging.disable(logging.INFO)
     arguments = transformers.TrainingArguments("out", per_device_train_batch_size=BATCH, num_train_epochs=EPOCHS, use_cpu=True, report_to=[], save_strategy="no",
                                                disable_tqdm=True, logging_strategy="no", dataloader_num_workers=WORKERS)
