@@ -5,7 +5,7 @@
 # make fuzz-corpus  a choice of what these runs found interesting, from Go's cache into testdata/fuzz
 # make asan    the codecs' tests and fuzz inputs, with sanitizers in their C code and in the libraries that it calls
 # make faults  do harm to HDMLP from outside, as root, and judge what came of it (ONLY=word, PRODUCT=tree)
-# make frameworks  Lightning, accelerate and transformers with the newest torch, from PyPI (about 6 GB, kept in build/frameworks)
+# make frameworks  the newest torch, and Lightning, accelerate, transformers, timm, torchdata with it, from PyPI (about 6 GB, kept in build/frameworks)
 # make tables  the thesis's tables 5.1 to 5.6 beside what the simulator's profile thesis makes of them
 # make build   the static binary, into the Python package
 # make wheel   the wheel that carries it, into dist/
@@ -91,7 +91,8 @@ faults: build throttle build/bench.stamp $(VENV)/stamp
 
 frameworks: build build/frameworks/stamp
 	build/frameworks/bin/python -m pytest -q python/frameworks python/tests/test_dropin.py python/tests/test_ranks.py \
-		python/tests/test_torch.py python/tests/test_train.py
+		python/tests/test_torch.py python/tests/test_train.py python/tests/test_timm.py python/tests/test_foreign.py \
+		python/tests/test_epoch_ends.py python/tests/test_worker_info.py
 
 tables: | build/go.stamp
 	HDMLP_FULL_TABLES=1 $(GO) test ./internal/simulate -count 1 -run '^TestFullTables$$' -v

@@ -33,7 +33,7 @@ var rooms = []struct {
 	{"internal/config/size", nil},
 	{"internal/config/suggest", nil},
 	{"internal/stats", []string{"internal/config/size", "internal/placement"}},
-	{"internal/inputfile", []string{"internal/config/size"}},
+	{"internal/inputfile", nil},
 	{"internal/config", []string{"internal/config/size", "internal/config/suggest", "internal/inputfile"}},
 	{"internal/probe", nil},
 	{"internal/dataset", []string{"internal/printable"}},

@@ -98,6 +98,9 @@ func (o transformOptions) check() (*transform.Program, error) {
 	if program.Names()[0] == "Reshape" {
 		return nil, badInput("--transforms: arrays have no picture: the list must be one for images")
 	}
+	if program.Ragged() {
+		return nil, badInput("--transforms: Ragged is for what goes on in Python: leave it out")
+	}
 	return program, nil
 }
 

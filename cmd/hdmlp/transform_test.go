@@ -131,6 +131,7 @@ func TestTransformRefuses(t *testing.T) {
 		{`did you mean "CenterCrop"?`, []string{img, "--out", dir, "--transforms", "CentreCrop(3)"}},
 		{"transforms[0] CenterCrop: size is not given", []string{img, "--out", dir, "--transforms", "CenterCrop()"}},
 		{"no fixed size", []string{img, "--out", dir, "--transforms", "Resize(3)"}},
+		{"Ragged", []string{img, "--out", dir, "--transforms", "Resize(3), Ragged()"}},
 		{"no picture", []string{img, "--out", dir, "--transforms", "Reshape(1, 2, 3)"}},
 		{"--count is 0", []string{img, "--out", dir, "--transforms", "CenterCrop(3)", "--count", "0"}},
 		{"--epoch is -1", []string{img, "--out", dir, "--transforms", "CenterCrop(3)", "--epoch", "-1"}},

@@ -115,7 +115,7 @@ var parameters = [...]Parameter{
 	{
 		Key: "on_error", Kind: Enum, Scope: Job, Default: "raise",
 		Values: []string{"raise", "skip", "substitute"},
-		Help:   "What happens when a sample cannot be read",
+		Help:   "What happens when a sample cannot be read or decoded",
 		field:  func(c *Config) any { return &c.OnError },
 	},
 	{

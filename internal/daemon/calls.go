@@ -89,14 +89,14 @@ func (x *conn) answer(ctx context.Context, m protocol.CallMessage, view *dataset
 		return nil, x.foreign
 	}
 	switch m.Method {
-	case "explain", "report", "audit":
+	case "explain", "report", "audit", "unusable":
 		rank := x.rank.Load()
 		if rank == nil {
 			return nil, &protocol.ErrorMessage{Kind: protocol.KindProtocol, Message: m.Method + " before a job is open"}
 		}
 		return answerRank(ctx, rank, m)
 	case "check":
-		return map[string]any{}, x.check(m)
+		return x.check(m)
 	case "dataset":
 		return x.describeDataset(ctx, m, view)
 	case "samples":
@@ -154,6 +154,16 @@ func answerRank(ctx context.Context, rank *job.Rank, m protocol.CallMessage) (an
 			return nil, err
 		}
 		return rank.Audit(ctx, p.Epoch)
+	case "unusable":
+		p, err := params[struct {
+			Sample int    `json:"sample"`
+			Reason string `json:"reason"`
+		}](m)
+		if err != nil {
+			return nil, err
+		}
+		policy, err := rank.Unusable(p.Sample, p.Reason)
+		return Decided{policy}, err
 	}
 	p, err := params[struct {
 		Cluster bool `json:"cluster"`
@@ -183,22 +193,28 @@ type datasetParams struct {
 	To   int `json:"to"`
 }
 
-// check tells what is wrong with the configuration and the transforms of a job that is not open yet.
-func (x *conn) check(m protocol.CallMessage) error {
+// Decided is which policy holds for samples that cannot be used.
+type Decided struct {
+	OnError string `json:"on_error"`
+}
+
+// check says what is wrong with the configuration and the transforms of a job that is not open yet.
+func (x *conn) check(m protocol.CallMessage) (*Decided, error) {
 	p, err := params[struct {
 		protocol.Settings
 		Transforms json.RawMessage `json:"transforms"`
 	}](m)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if _, err := x.d.cfg.Node.Resolve(p.Settings); err != nil {
-		return err
+	cfg, err := x.d.cfg.Node.Resolve(p.Settings)
+	if err != nil {
+		return nil, err
 	}
-	if len(p.Transforms) == 0 || string(p.Transforms) == "null" {
-		return nil
+	if len(p.Transforms) > 0 && string(p.Transforms) != "null" {
+		err = job.CheckTransforms(p.Transforms)
 	}
-	return job.CheckTransforms(p.Transforms)
+	return &Decided{cfg.OnError}, err
 }
 
 // openDataset opens the dataset of a call; it stays open with the connection.

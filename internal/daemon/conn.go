@@ -354,7 +354,7 @@ func (x *conn) ack(p []byte, slots *[]uint32) error {
 		}
 	}
 	if m.Epoch != protocol.NoBatch && x.stage != nil && m.Generation == x.stage.generation {
-		rank.Yielded(int(m.Epoch), int(m.Step), time.Duration(m.StallNanos), m.Audit)
+		rank.Yielded(int(m.Epoch), int(m.Step), prefetch.Stall{All: time.Duration(m.StallNanos), Python: time.Duration(m.PythonNanos)}, m.Audit)
 	}
 	return nil
 }

@@ -358,6 +358,7 @@ func ack(generation uint64, epoch, step uint32, audit uint64, slots ...uint32) [
 	b = binary.LittleEndian.AppendUint32(b, epoch)
 	b = binary.LittleEndian.AppendUint32(b, step)
 	b = binary.LittleEndian.AppendUint64(b, 1000)
+	b = binary.LittleEndian.AppendUint64(b, 0)
 	b = binary.LittleEndian.AppendUint64(b, audit)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(slots)))
 	for _, s := range slots {

@@ -9,8 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
-
-	"github.com/hdmlp/hdmlp/internal/config/size"
 )
 
 // ErrNotRegular is the reason of an error for a directory, pipe, device or socket.
@@ -35,7 +33,7 @@ func Read(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if int64(len(data)) > limit {
-		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("it is larger than %s", size.Format(limit))}
+		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("it is larger than %d bytes", limit)}
 	}
 	return data, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -135,6 +136,30 @@ func (j *Job) compare(m *protocol.OpenMessage, cfg *config.Config, o *order) err
 		}
 	}
 	return nil
+}
+
+// disagree ends the job on all its ranks here if a rank that was never in it means another order: without it the others could not train either, and
+// would wait for it. One that was in the job, and comes again with another order, is refused alone: the others may come again as well.
+func (j *Job) disagree(rank int, refused error) {
+	var e *protocol.ErrorMessage
+	if !errors.As(refused, &e) || !ofOrder(e.Details["key"]) {
+		return
+	}
+	j.mu.Lock()
+	was := j.ledgers[rank] != nil
+	j.mu.Unlock()
+	if !was {
+		j.fail(&protocol.ErrorMessage{Kind: e.Kind, Message: "the job's ranks disagree, and all of them end: " + e.Message, Details: e.Details})
+	}
+}
+
+// ofOrder reports whether a key of settings says which samples ranks get, and in which order.
+func ofOrder(key any) bool {
+	switch key {
+	case "world_size", "seed", "global batch size", "drop_last", "shuffle", "scheme", "tail", "subset or batches":
+		return true
+	}
+	return false
 }
 
 // facts are what the nodes of a job must agree on.

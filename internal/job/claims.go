@@ -260,7 +260,7 @@ func (j *Job) largestBuffer() (largest int64) {
 func (j *Job) bufferSize(rank int) (bytes int64, warning string) {
 	sample := j.need.mean
 	if j.program != nil {
-		sample = float64(j.program.Output().Bytes())
+		sample = j.program.Expected(sample)
 	}
 	samples := float64(j.stream.RankSamples(rank)) / float64(max(j.stream.Steps(), 1))
 	if spec := j.stream.Spec(); spec.Shuffle == access.Given { // batches may differ much
@@ -271,6 +271,9 @@ func (j *Job) bufferSize(rank int) (bytes int64, warning string) {
 	switch {
 	case bytes == 0:
 		bytes = max(smallestBuffer, batchesStaged*batch)
+		if j.program != nil && j.program.Ragged() { // how much that is, is a guess
+			bytes = min(bytes, max(mostRagged, 2*batch))
+		}
 	case bytes < 2*batch:
 		warning = fmt.Sprintf("staging_buffer = %d bytes is less than two batches of about %d bytes: it is made %d", bytes, batch, 2*batch)
 		bytes = 2 * batch

@@ -256,7 +256,7 @@ func take(r *Rank, from, to at) (map[at][]int32, error) {
 				return err
 			}
 		}
-		r.Yielded(b.Epoch, b.Step, 0, audit)
+		r.Yielded(b.Epoch, b.Step, prefetch.Stall{}, audit)
 		r.Wait()
 		return nil
 	})

@@ -144,6 +144,8 @@ func (n *Node) Open(ctx context.Context, m protocol.OpenMessage, view *dataset.V
 	if err == nil && !made {
 		if err = j.compare(&m, cfg, o); err == nil {
 			err = j.sees(ctx, &m, view)
+		} else {
+			j.disagree(m.Rank, err)
 		}
 	}
 	var r *Rank

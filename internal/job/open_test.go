@@ -12,7 +12,7 @@ import (
 )
 
 // TestMismatch: ranks that disagree in any parameter are told which, and both
-// values; the job goes on without them.
+// values.
 func TestMismatch(t *testing.T) {
 	var w world
 	n := w.node()
@@ -69,6 +69,43 @@ func TestMismatch(t *testing.T) {
 	second.Close()
 	first.Close()
 	w.close(t, n)
+}
+
+// TestDisagreement: a rank that means another order ends the job on all ranks, unless it was in the job before; what says nothing of
+// the order ends none.
+func TestDisagreement(t *testing.T) {
+	seed := uint64(8)
+	other := func(m *protocol.OpenMessage) { m.Stream.Seed = &seed }
+	for name, c := range map[string]struct {
+		change func(*protocol.OpenMessage)
+		before bool // the second rank was in the job
+		ends   bool
+	}{
+		"order":         {other, false, true},
+		"order, again":  {other, true, false},
+		"batch":         {func(m *protocol.OpenMessage) { m.Stream.GlobalBatch = 20 }, false, true},
+		"other setting": {set("prefetch_batches", 3.0), false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var w world
+			n := w.node()
+			first := open(t, n, message(0, 2))
+			if c.before {
+				open(t, n, message(1, 2)).Close()
+			}
+			refused := refusal(t, n, message(1, 2, c.change))
+			_, err := take(first, at{0, 0}, at{1, 0})
+			var told *protocol.ErrorMessage
+			switch {
+			case !c.ends && err != nil:
+				t.Errorf("it ended the first rank's stream: %v", err)
+			case c.ends && (!errors.As(err, &told) || told.Kind != protocol.KindMismatch || !strings.Contains(told.Message, refused.Message)):
+				t.Errorf("the first rank is told %v, want %v", err, refused)
+			}
+			first.Close()
+			w.close(t, n)
+		})
+	}
 }
 
 // TestRefused: what can not be is refused with its reason, and nothing is left.

@@ -289,7 +289,7 @@ func TestGivenInTime(t *testing.T) {
 				return err
 			}
 		}
-		r.Yielded(b.Epoch, b.Step, 0, 0)
+		r.Yielded(b.Epoch, b.Step, prefetch.Stall{}, 0)
 		r.Wait()
 		if known := r.job.stream.GivenEpochs(); len(known) > 2 {
 			return fmt.Errorf("epochs %v are known", known)

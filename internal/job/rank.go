@@ -8,7 +8,6 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/audit"
@@ -33,12 +32,14 @@ type Rank struct {
 	begun, taken atomic.Int64
 	news         chan struct{} // has a token when taken has come to the end of an epoch that was given, or another one was given
 	once         sync.Once
-	forget       func() // forgets its process's view of the dataset; nil: there is none
+	reported     atomic.Bool // the process has reported a sample, and asks for the batch that has it again
+	forget       func()      // forgets its process's view of the dataset; nil: there is none
 }
 
 const (
 	smallestBuffer = 32 << 20 // bytes of staging buffer, unless four batches need more
 	batchesStaged  = 4
+	mostRagged     = 512 << 20 // bytes of staging buffer where samples become images of different sizes, unless two batches need more
 )
 
 // join makes the rank.
@@ -186,7 +187,9 @@ func (r *Rank) stage(ctx context.Context, epoch, step int, emit func(*prefetch.B
 	if err := j.failure(); err != nil {
 		return err
 	}
-	j.book.Begin(r.rank, epoch, step)
+	if !r.reported.Swap(false) || !r.ledger.GoOn(epoch, step) {
+		j.book.Begin(r.rank, epoch, step)
+	}
 	j.goesOn(epoch, step)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -203,6 +206,17 @@ func (r *Rank) stage(ctx context.Context, epoch, step int, emit func(*prefetch.B
 	return err
 }
 
+// Unusable notes that the process cannot decode a sample: for all ranks and epochs it is one that cannot be read, and the policy for these
+// decides. The process asks for the batch again, with a Run that begins there, and goes on; or ends, with the sample's error, as all ranks do.
+func (r *Rank) Unusable(sample int, reason string) (policy string, err error) {
+	index := r.job.dataset.Index()
+	if sample < 0 || sample >= index.Len() {
+		return "", badInput("sample %d is not one of the dataset's, 0 to %d", sample, index.Len()-1)
+	}
+	r.reported.Store(true)
+	return string(r.job.faults.Report(r.job.cache, sample, reason)), nil
+}
+
 // Wait says that the process is blocked in next().
 func (r *Rank) Wait() { r.stager.Wait() }
 
@@ -211,7 +225,7 @@ func (r *Rank) Wait() { r.stager.Wait() }
 func (r *Rank) Return(slot uint32) (retired uint32, err error) { return r.buffer.Return(slot) }
 
 // Yielded notes that a batch was handed to the training loop. hash is the set hash of what was handed over in the epoch so far.
-func (r *Rank) Yielded(epoch, step int, stall time.Duration, hash uint64) {
+func (r *Rank) Yielded(epoch, step int, stall prefetch.Stall, hash uint64) {
 	if !r.ledger.Yielded(epoch, step, stall) {
 		return // it was not sent since the last Run
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/audit"
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/prefetch"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
@@ -289,7 +290,7 @@ func TestYieldedUnknown(t *testing.T) {
 	n := w.node()
 	r := open(t, n, message(0, 1))
 	for epoch := range 100 {
-		r.Yielded(epoch, 3, 0, 99)
+		r.Yielded(epoch, 3, prefetch.Stall{}, 99)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -36,7 +36,7 @@ func checkArrays(t *testing.T, r *Rank, b *prefetch.Batch) error {
 			}
 		}
 	}
-	r.Yielded(b.Epoch, b.Step, 0, b.Audit)
+	r.Yielded(b.Epoch, b.Step, prefetch.Stall{}, b.Audit)
 	_, err := r.Return(b.Slots[0])
 	return err
 }
@@ -53,7 +53,7 @@ func TestTransforms(t *testing.T) {
 			t.Errorf("rank %d is told %+v", r.rank, out)
 		}
 		err := r.Run(t.Context(), 0, 0, func(b *prefetch.Batch) error {
-			defer r.Yielded(b.Epoch, b.Step, 0, b.Audit)
+			defer r.Yielded(b.Epoch, b.Step, prefetch.Stall{}, b.Audit)
 			return checkArrays(t, r, b)
 		})
 		if err != nil {
@@ -76,6 +76,40 @@ func TestTransforms(t *testing.T) {
 	for _, r := range ranks {
 		r.Close()
 	}
+	w.close(t, n)
+}
+
+// TestRaggedTransforms: the process is told that sizes differ, and gets what is no image as it is.
+func TestRaggedTransforms(t *testing.T) {
+	var w world
+	n := w.node()
+	r := open(t, n, message(0, 1, func(m *protocol.OpenMessage) {
+		m.Transforms = []byte(`[{"name": "Resize", "size": 9}, {"name": "Ragged"}]`)
+	}))
+	if out := r.Opened().Output; out == nil || !slices.Equal(out.Shape, []int{0, 0, 3}) || out.Type != "uint8" {
+		t.Errorf("the process is told %+v", out)
+	}
+	seen := 0
+	err := r.Run(t.Context(), 0, 0, func(b *prefetch.Batch) error {
+		for i, id := range b.IDs {
+			data := r.buffer.Data(b.Offsets[i], b.Lengths[i])
+			if len(data) != 8+sampleSize || binary.LittleEndian.Uint64(data) != 0 || data[8] != byte(id) || b.Offsets[i]%8 != 0 {
+				t.Errorf("sample %d is %d bytes, %x and so on", id, len(data), data[:min(len(data), 10)])
+			}
+			seen++
+		}
+		defer r.Yielded(b.Epoch, b.Step, prefetch.Stall{}, b.Audit)
+		for _, slot := range b.Slots {
+			if _, err := r.Return(slot); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil || seen != 4*samples {
+		t.Errorf("%d samples in 4 epochs, error %v", seen, err)
+	}
+	r.Close()
 	w.close(t, n)
 }
 
@@ -113,7 +147,7 @@ func TestTransformsFail(t *testing.T) {
 				t.Errorf("%s: samples %v were delivered", policy, b.IDs)
 			}
 			_, err := r.Return(b.Slots[0])
-			r.Yielded(b.Epoch, b.Step, 0, b.Audit)
+			r.Yielded(b.Epoch, b.Step, prefetch.Stall{}, b.Audit)
 			return err
 		})
 		switch e := (*dataset.SampleError)(nil); {

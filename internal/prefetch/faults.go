@@ -35,7 +35,8 @@ type Faults struct {
 
 type fault struct {
 	stats.Fault
-	err error
+	err      error
+	reported bool // by a process, which would find the same again: it is not tried again under any policy
 }
 
 // NewFaults returns an empty list under the policy.
@@ -55,18 +56,38 @@ func (f *Faults) List() []stats.Fault {
 	return out
 }
 
-// known returns the error that a sample failed with before, if the policy leaves
-// such samples out: then it is not tried again.
+// known returns the error that a sample failed with before, if it is not to be tried again: the policy leaves
+// such samples out, or a process has reported it.
 func (f *Faults) known(id int) error {
 	if !f.some.Load() {
 		return nil
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if x := f.bad[id]; x != nil && f.policy != Raise {
+	if x := f.bad[id]; x != nil && (f.policy != Raise || x.reported) {
 		return x.err
 	}
 	return nil
+}
+
+// Report notes that a process cannot decode a sample, for a reason that it says: from now on it is one that cannot be read. It returns the policy.
+func (f *Faults) Report(c *Cache, id int, reason string) OnError {
+	err := &dataset.SampleError{ID: id, Path: c.path(id), Kind: dataset.ErrPython, Err: errors.New(reason)}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.remember(id, err, err).reported = true
+	return f.policy
+}
+
+// remember returns what is known of a sample that failed with err. f.mu is held.
+func (f *Faults) remember(id int, sample *dataset.SampleError, err error) *fault {
+	x := f.bad[id]
+	if x == nil {
+		x = &fault{Fault: stats.Fault{Sample: id, Path: sample.Path, Reason: sample.Reason(), Policy: string(f.policy)}, err: err}
+		f.bad[id] = x
+		f.some.Store(true)
+	}
+	return x
 }
 
 // forgive decides about a sample that failed with err: nil means that the policy
@@ -78,13 +99,7 @@ func (f *Faults) forgive(id int, err error) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	x := f.bad[id]
-	if x == nil {
-		x = &fault{stats.Fault{Sample: id, Path: sample.Path, Reason: sample.Reason(), Policy: string(f.policy)}, err}
-		f.bad[id] = x
-		f.some.Store(true)
-	}
-	x.Count++
+	f.remember(id, sample, err).Count++
 	if f.policy == Raise {
 		return err
 	}
@@ -121,6 +136,10 @@ func (f *Faults) decide(w *worker, b *batch, i int, err error) error {
 			return nil
 		}
 		if w.lost {
+			return err
+		}
+		if err == errParked { // this is done again when there is room
+			b.IDs[i] = uint32(id)
 			return err
 		}
 		if err := f.forgive(stand, err); err != nil {

@@ -18,6 +18,12 @@ const (
 	causeTransform = "transform "
 )
 
+// Stall is how long next() was blocked for a batch.
+type Stall struct {
+	All    time.Duration
+	Python time.Duration // the part of it in which Python's own code made the batch: stats.Python
+}
+
 // Ledger is one rank's stall ledger (DESIGN 7): every blocked nanosecond of
 // next() is charged to one cause, every sample to the place that it came from, by
 // epoch. Its methods are safe for concurrent use.
@@ -33,6 +39,7 @@ type Ledger struct {
 		epoch, step int
 		ok          bool // there is one
 	}
+	goesOn bool // the next restart is GoOn's
 }
 
 type epochAccount struct {
@@ -65,14 +72,27 @@ func NewLedger(c *Cache, steps []string) *Ledger {
 	return &Ledger{place: c.PlaceName, places: c.Places(), steps: steps, epochs: make(map[int]*epochAccount)}
 }
 
+// GoOn reports whether the batch yielded last is the one before this, in the same epoch. If so, the rank's next Run, which must begin with
+// this batch, goes on with the way through the epoch that it is on: what the epoch's audit has counted stays.
+func (l *Ledger) GoOn(epoch, step int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.goesOn = l.last.ok && step > 0 && l.last.epoch == epoch && l.last.step == step-1
+	return l.goesOn
+}
+
 // restart forgets what was emitted and will not be yielded, and what the audit of
-// the epoch and those behind it counted, as the rank begins anew there.
+// the epoch and those after it counted, as the rank begins anew there; see GoOn.
 func (l *Ledger) restart(epoch int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sent = nil
+	first := epoch
+	if l.goesOn {
+		first, l.goesOn = epoch+1, false
+	}
 	for e, a := range l.epochs {
-		if e >= epoch {
+		if e >= first {
 			a.delivered, a.missing = 0, 0
 		}
 	}
@@ -120,14 +140,14 @@ func (l *Ledger) emitted(b *batch) {
 // where its samples came from, and how long next() was blocked for it. The batches
 // emitted before it were yielded too, without stall: one acknowledgement may speak for
 // several. Only batches that were emitted since the last restart, each once, are
-// counted; ok tells whether this one was.
-func (l *Ledger) Yielded(epoch, step int, stall time.Duration) (ok bool) {
+// counted; ok reports whether this one was.
+func (l *Ledger) Yielded(epoch, step int, stall Stall) (ok bool) {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	last := slices.IndexFunc(l.sent, func(s sentBatch) bool { return s.epoch == epoch && s.step == step })
 	for i := range last + 1 {
-		blocked := time.Duration(0)
+		var blocked Stall
 		if i == last {
 			blocked = stall
 		}
@@ -148,17 +168,20 @@ func (l *Ledger) Last() (epoch, step int, ok bool) {
 }
 
 // charge adds a yielded batch to its epoch's account. l.mu is held.
-func (l *Ledger) charge(s *sentBatch, stall time.Duration, now time.Time) {
+func (l *Ledger) charge(s *sentBatch, stall Stall, now time.Time) {
 	a := l.account(s.epoch)
 	if a.batches == 0 {
-		a.started = now.Add(-stall)
+		a.started = now.Add(-stall.All)
 	}
-	if s.ready.Before(now.Add(-stall)) {
+	if s.ready.Before(now.Add(-stall.All)) {
 		s.cause = causeHandover // it lay there when next() began to wait
 	}
 	a.batches++
 	a.samples += s.samples
-	l.blame(a, s, stall)
+	if stall.Python > 0 {
+		a.stall[stats.Python] += stall.Python
+	}
+	l.blame(a, s, stall.All-stall.Python)
 	a.ended = now
 	a.delivered += s.samples
 	a.missing += s.missing
@@ -167,7 +190,7 @@ func (l *Ledger) charge(s *sentBatch, stall time.Duration, now time.Time) {
 	}
 }
 
-// blame charges a batch's stall to its cause, or to the steps of preprocessing. l.mu is held.
+// blame charges what the process waited for a batch to its cause, or to the steps of preprocessing. l.mu is held.
 func (l *Ledger) blame(a *epochAccount, s *sentBatch, stall time.Duration) {
 	if s.cause != causeTransform {
 		a.stall[s.cause] += stall

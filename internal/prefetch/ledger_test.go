@@ -1,6 +1,7 @@
 package prefetch
 
 import (
+	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,7 +42,7 @@ func TestCauses(t *testing.T) {
 				now := time.Now()
 				ready := now.Add(-stall - c.late)
 				l.emitted(made(0, ready.Add(-c.took), ready, c.change))
-				if !l.Yielded(0, 0, stall) {
+				if !l.Yielded(0, 0, Stall{All: stall}) {
 					t.Fatal("the batch is not known")
 				}
 				e := l.Epochs()[0]
@@ -56,6 +57,31 @@ func TestCauses(t *testing.T) {
 	}
 }
 
+// TestPython: what Python made of a batch within next() is its own cause, and the rest is charged as ever, also where the batch was
+// ready before it was asked for.
+func TestPython(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		late time.Duration
+		want map[string]float64
+	}{
+		{"after the source", -time.Second, map[string]float64{"source": 1, "python": 3}},
+		{"of a batch that was ready", time.Second, map[string]float64{causeHandover: 1, "python": 3}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := &Ledger{place: func(Place) string { return "source" }, places: 1, epochs: map[int]*epochAccount{}}
+				ready := time.Now().Add(-4*time.Second - c.late)
+				l.emitted(made(0, ready.Add(-time.Second), ready, func(b *batch) { b.fetched = true }))
+				l.Yielded(0, 0, Stall{All: 4 * time.Second, Python: 3 * time.Second})
+				if got := l.Epochs()[0].Stall; !maps.Equal(got, c.want) {
+					t.Errorf("stall %v, want %v", got, c.want)
+				}
+			})
+		})
+	}
+}
+
 // TestYieldedOnce: only what was sent since the last restart counts, once.
 func TestYieldedOnce(t *testing.T) {
 	l := &Ledger{place: func(Place) string { return "source" }, places: 1, epochs: map[int]*epochAccount{}}
@@ -63,20 +89,20 @@ func TestYieldedOnce(t *testing.T) {
 	send := func(step int) { l.emitted(made(step, now, now, func(*batch) {})) }
 	send(0)
 	send(1)
-	if !l.Yielded(0, 0, 0) || l.Yielded(0, 0, 0) {
+	if !l.Yielded(0, 0, Stall{}) || l.Yielded(0, 0, Stall{}) {
 		t.Error("a batch counts other than once")
 	}
 	l.restart(0)
-	if l.Yielded(0, 1, 0) {
+	if l.Yielded(0, 1, Stall{}) {
 		t.Error("a batch of before the restart counts")
 	}
-	if l.Yielded(7, 3, time.Hour) {
+	if l.Yielded(7, 3, Stall{All: time.Hour}) {
 		t.Error("a batch that was never sent counts")
 	}
 	send(0)
 	send(1)
 	send(2)
-	if !l.Yielded(0, 2, 0) {
+	if !l.Yielded(0, 2, Stall{}) {
 		t.Error("the last of three batches does not count")
 	}
 	e := l.Epochs()[0]

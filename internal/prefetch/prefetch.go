@@ -63,7 +63,8 @@ type batch struct {
 	room    [][]byte // per sample, its part of the staging buffer; nil: in place
 	occurs  []int32  // per sample, how often the epoch has it beside (access.Epoch.Occurrence), where samples are preprocessed; nil: never
 	reads   []read
-	skipped []bool // nil: none
+	skipped []bool  // nil: none
+	wants   []int64 // where results differ in size, per sample: how many bytes it lacked (ragged.go)
 
 	left atomic.Int32  // samples that are not there yet
 	done chan struct{} // closed when left gets to 0
@@ -79,6 +80,8 @@ type batch struct {
 	// those that stand in.
 	missing uint64
 	extras  []staging.Extra
+	slab    slab  // where results differ in size: room for them
+	parked  []int // samples that have none
 
 	roomWait time.Duration // the walker waited so long for room in the buffer
 	planned  time.Time
@@ -98,14 +101,16 @@ type read struct {
 
 // Preprocessor makes of a sample's bytes what the process gets. Its methods are called by many goroutines at a time.
 type Preprocessor interface {
-	// Size is how many bytes every sample becomes.
+	// Size is how many bytes every sample becomes; 0: that differs.
 	Size() int
+	// Expected is about how many bytes a sample becomes that has so many now.
+	Expected(bytes int64) int64
 	// Steps are the names of what is done, in order.
 	Steps() []string
-	// Apply makes of a sample's bytes what the process gets of it in the epoch, in dst, and adds the time of each
-	// step to spent. draw is the sample's ID, and 2^32 more for each time that the epoch has it beside: what is random in it
-	// differs then. Whatever fails would fail again.
-	Apply(dst, src []byte, epoch, draw int, spent []time.Duration) error
+	// Apply makes of a sample's bytes what the process gets of it in the epoch, where room says, and adds the time of each
+	// step to spent. An error of room comes back, wrapped. draw is the sample's ID, and 2^32 more for each time that the epoch has it
+	// beside: what is random in it differs then. Whatever else fails would fail again.
+	Apply(room func(size int) ([]byte, error), src []byte, epoch, draw int, spent []time.Duration) error
 }
 
 // fetch brings sample i. It runs on a worker.
@@ -117,14 +122,14 @@ func (b *batch) fetch(w *worker, i int) {
 	if err == nil {
 		err = b.bring(w, i, int(b.IDs[i]))
 	}
-	if err != nil && !w.lost && b.ctx.Err() == nil {
+	if err != nil && err != errParked && !w.lost && b.ctx.Err() == nil {
 		err = b.stager.faults.decide(w, b, i, err)
 	}
 	if w.lost {
 		b.hung.Done() // the watchdog has said for it that it failed
 		return
 	}
-	if err != nil {
+	if err != nil && err != errParked {
 		b.fail(i, err)
 	}
 	b.arrived()
@@ -144,7 +149,10 @@ func (b *batch) fail(i int, err error) {
 func (b *batch) arrived() {
 	if b.left.Add(-1) == 0 {
 		b.ready = time.Now()
-		b.stager.staged.Add(1)
+		b.trim()
+		if len(b.parked) == 0 {
+			b.stager.staged.Add(1)
+		}
 		close(b.done)
 	}
 }
@@ -216,19 +224,22 @@ func (b *batch) preprocess(p Preprocessor, w *worker, i, id int) error {
 		}
 	}
 	fetched := time.Now()
-	var room [16]time.Duration
-	spent := room[:min(len(p.Steps()), len(room))]
-	if n := len(p.Steps()); n > len(room) {
+	var times [16]time.Duration
+	spent := times[:min(len(p.Steps()), len(times))]
+	if n := len(p.Steps()); n > len(times) {
 		spent = make([]time.Duration, n)
 	}
 	draw := id
 	if b.occurs != nil {
 		draw |= int(b.occurs[i]) << 32
 	}
-	if err := p.Apply(b.room[i], src, b.Epoch, draw, spent); err != nil {
+	room := func(size int) ([]byte, error) { return b.place(i, size) }
+	if err := p.Apply(room, src, b.Epoch, draw, spent); errors.Is(err, errParked) {
+		return errParked
+	} else if err != nil {
 		return &dataset.SampleError{ID: id, Path: c.path(id), Kind: dataset.ErrContent, Err: err}
 	}
-	b.Lengths[i] = uint64(p.Size())
+	b.Lengths[i] = uint64(len(b.room[i]))
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.slow = time.Since(fetched) > fetched.Sub(begun)
@@ -258,8 +269,7 @@ func (b *batch) set(i, id int) {
 	b.IDs[i], b.Labels[i], b.Lengths[i] = uint32(id), int64(index.Label(id)), uint64(index.Size(id))
 }
 
-// compact takes skipped samples out of the columns. What was preprocessed lies sample by sample, as one tensor, and
-// stays so.
+// compact takes skipped samples out of the columns. What lies sample by sample, as one tensor, stays so.
 func (b *batch) compact() {
 	if b.skipped == nil {
 		return
@@ -269,7 +279,7 @@ func (b *batch) compact() {
 		if skip {
 			continue
 		}
-		if b.stager.o.Preprocessor == nil {
+		if !b.stager.inOnePiece() {
 			b.Offsets[n] = b.Offsets[i]
 		} else if n < i {
 			copy(b.room[n], b.room[i])
@@ -302,8 +312,8 @@ type StagerOptions struct {
 	Lazy   bool // stage a batch only once the process asks for it: policy naive
 	Faults *Faults
 	Ledger *Ledger
-	// Preprocessor, if not nil, makes what is delivered of the samples: a batch's results lie one behind the other,
-	// in the staging buffer.
+	// Preprocessor, if not nil, makes what is delivered of the samples, in the staging buffer. A batch's results lie one after the other
+	// if all have the same size.
 	Preprocessor Preprocessor
 }
 
@@ -319,6 +329,10 @@ type Stager struct {
 	// Of the Run: the step that it began with, counted through all epochs, and how many batches were laid out,
 	// emitted, and taken by the process.
 	begin, laidOut, emitted, taken int
+	waiting                        bool // the process is blocked, and has got nothing since
+	lacking                        bool // the next batch waits for room
+
+	sizes sizes // of results, where they differ
 
 	moved  chan struct{} // has a token after taken has changed
 	staged atomic.Int64
@@ -372,15 +386,9 @@ func (s *Stager) Run(ctx context.Context, epoch, step int, emit func(*Batch) err
 // publish hands batches on, in order.
 func (s *Stager) publish(ctx context.Context, queue <-chan *batch, emit func(*Batch) error) error {
 	for b := range queue {
-		select {
-		case <-b.done:
-		case <-ctx.Done():
+		if err := s.complete(ctx, b); err != nil {
 			s.discard(b)
-			return ctx.Err()
-		}
-		if b.err != nil {
-			s.discard(b)
-			return b.err
+			return err
 		}
 		b.compact()
 		b.Slots, b.extraID = append(b.Slots, b.extraID...), nil
@@ -408,6 +416,7 @@ func (s *Stager) settle(n int) {
 	}
 	s.outstanding -= n
 	s.emitted += n
+	s.waiting = false
 	s.o.Buffer.Urge(false)
 	s.mu.Unlock()
 }
@@ -433,11 +442,20 @@ func (s *Stager) Wait() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.outstanding == 0 && s.taken == s.emitted { // else a batch is on its way to the process
+	s.waiting = true
+	s.urge()
+}
+
+// urge has the buffer make room where the process waits for it: no batch is on its way, or the next one lacks room. s.mu is held.
+func (s *Stager) urge() {
+	switch starved := s.waiting && s.taken == s.emitted; {
+	case starved && s.lacking:
+		s.o.Buffer.UrgeFirst()
+	case starved && s.outstanding == 0:
 		s.o.Buffer.Urge(true)
-		return
+	case s.waiting:
+		s.o.Buffer.Look() // a batch is on its way to the process
 	}
-	s.o.Buffer.Look()
 }
 
 // Taken says that the process has taken the batches up to this one.
@@ -591,6 +609,9 @@ func (s *Stager) prepare(ctx context.Context, view *access.Epoch, step int) (*ba
 
 // layOut takes room for a batch's samples, and lists what has to be read.
 func (s *Stager) layOut(ctx context.Context, b *batch) (tasks []task, err error) {
+	if s.ragged() {
+		return s.layOutRagged(ctx, b)
+	}
 	c := s.o.Cache
 	room := make([]int64, len(b.IDs)) // bytes of each sample in the staging buffer
 	var need int64

@@ -180,7 +180,7 @@ func (g *rig) run(r *testRank, from step, until, keep int) (map[step][]seen, err
 			samples = append(samples, s)
 		}
 		out[step{b.Epoch, b.Step}] = samples
-		r.ledger.Yielded(b.Epoch, b.Step, 0)
+		r.ledger.Yielded(b.Epoch, b.Step, Stall{})
 		for len(kept) > keep {
 			release(kept[0])
 			kept = kept[1:]
@@ -320,8 +320,9 @@ func (g *rig) want(rank int, at step) []seen {
 	for _, id := range g.stream.Epoch(at.epoch).Batch(nil, rank, at.step) {
 		s := g.seen(int(id))
 		if p := g.ranks[rank].stager.o.Preprocessor; p != nil {
-			made := make([]byte, p.Size())
-			if err := p.Apply(made, s.data, at.epoch, int(id), make([]time.Duration, len(p.Steps()))); err != nil {
+			var made []byte
+			room := func(size int) ([]byte, error) { made = make([]byte, size); return made, nil }
+			if err := p.Apply(room, s.data, at.epoch, int(id), make([]time.Duration, len(p.Steps()))); err != nil {
 				panic(err)
 			}
 			s.data = made

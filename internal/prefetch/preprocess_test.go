@@ -20,7 +20,13 @@ var errBad = errors.New("no summary of that")
 func (summary) Size() int       { return 20 }
 func (summary) Steps() []string { return []string{"Read", "Sum"} }
 
-func (d summary) Apply(dst, src []byte, epoch, id int, spent []time.Duration) error {
+func (summary) Expected(int64) int64 { return 20 }
+
+func (d summary) Apply(room func(int) ([]byte, error), src []byte, epoch, id int, spent []time.Duration) error {
+	dst, err := room(20)
+	if err != nil {
+		return err
+	}
 	if len(dst) != 20 || cap(dst) != 20 || len(spent) != 2 {
 		panic("wrong room")
 	}
@@ -91,7 +97,7 @@ func TestPreprocessLies(t *testing.T) {
 				t.Errorf("result %d has %d bytes at %d; the first is at %d", i, b.Lengths[i], b.Offsets[i], b.Offsets[0])
 			}
 		}
-		r.ledger.Yielded(0, 0, time.Second)
+		r.ledger.Yielded(0, 0, Stall{All: time.Second})
 		_, err := r.buffer.Free(b.Slots[0])
 		return err
 	})
@@ -118,7 +124,7 @@ func TestStallByTransform(t *testing.T) {
 		planned: now, ready: now.Add(time.Hour), fetched: true, slow: true,
 		spent: []time.Duration{time.Second, 3 * time.Second},
 	})
-	l.Yielded(0, 0, 8*time.Second)
+	l.Yielded(0, 0, Stall{All: 8 * time.Second})
 	stall := l.Epochs()[0].Stall
 	if len(stall) != 2 || stall["transform Read"] != 2 || stall["transform Sum"] != 6 {
 		t.Errorf("stall %v", stall)

@@ -43,9 +43,9 @@ func (b *budget) limit(w *transform.Worker) {
 	}
 }
 
-// apply is the worker's Apply, with as much memory as the sample needs.
+// apply is the worker's ApplyTo, with as much memory as the sample needs.
 func (b *budget) apply(w *transform.Worker, it *item) error {
-	err := w.Apply(it.dst, it.src, it.key)
+	err := w.ApplyTo(it.room, it.src, it.key)
 	var short *transform.MemoryError
 	for b != nil && errors.As(err, &short) {
 		if short.Need > b.most {
@@ -56,13 +56,13 @@ func (b *budget) apply(w *transform.Worker, it *item) error {
 	return err
 }
 
-// large is Apply for a sample that needs that much.
+// large is apply for a sample that needs that much.
 func (b *budget) large(w *transform.Worker, it *item, need int64) error {
 	lacking := max(need-b.allowance, 0)
 	w.Drop()
 	_ = b.rest.Acquire(context.Background(), lacking) // fails for no context that does not end
 	w.Limit(max(need, b.allowance), b.most, 0)        // and drops it all
-	err := w.Apply(it.dst, it.src, it.key)
+	err := w.ApplyTo(it.room, it.src, it.key)
 	b.limit(w)
 	b.rest.Release(lacking)
 	return err

@@ -60,27 +60,32 @@ func New(p *transform.Program, o Options) *Preprocessor {
 	}
 }
 
-// Size is how many bytes every sample becomes.
+// Size is how many bytes every sample becomes; 0: that differs.
 func (p *Preprocessor) Size() int { return p.size }
+
+// Expected is about how many bytes a sample becomes that has so many now.
+func (p *Preprocessor) Expected(bytes int64) int64 { return int64(p.program.Expected(float64(bytes))) }
 
 // Steps are the names of the transforms, in order.
 func (p *Preprocessor) Steps() []string { return p.names }
 
 // work is a sample to transform, for the goroutine that waits for it.
 type work struct {
-	dst, src []byte
-	key      transform.Key
-	spent    []time.Duration
-	err      error // what came of it
+	room  transform.Room
+	src   []byte
+	key   transform.Key
+	spent []time.Duration
+	err   error // what came of it
 }
 
-// Apply makes of a sample's bytes what the process gets, in dst, which has Size bytes. It waits for its turn; then
+// Apply makes of a sample's bytes what the process gets, where room says, which is asked once its size is known: several times, and for several
+// sizes, where it turns out that it takes more memory or has to be delivered encoded. It waits for its turn; then
 // it adds what each transform took to spent, which has an entry per transform, and to each a share of the wait, in proportion: what
 // it waited for are other samples' transforms. draw is the sample's ID, or where an epoch has a sample more than once another number for
 // each; the same sample of the same epoch always becomes the same by it. An error says what in src no transform can work with.
-func (p *Preprocessor) Apply(dst, src []byte, epoch, draw int, spent []time.Duration) error {
+func (p *Preprocessor) Apply(room func(size int) ([]byte, error), src []byte, epoch, draw int, spent []time.Duration) error {
 	it, inside := p.gate.enter(work{
-		dst: dst, src: src, key: transform.Key{Seed: p.seed, Epoch: epoch, Sample: draw}, spent: spent,
+		room: room, src: src, key: transform.Key{Seed: p.seed, Epoch: epoch, Sample: draw}, spent: spent,
 	})
 	if inside {
 		p.turn(it)

@@ -132,6 +132,7 @@ type OpenedMessage struct {
 
 // OutputMessage says what transforms make of every sample: an array.
 type OutputMessage struct {
+	// Shape is the array's. Where height and width, the first two, are 0, they differ, and stand before each sample's own levels.
 	Shape []int `json:"shape"`
 	// Type is the elements': uint8, float16, bfloat16 or float32.
 	Type string `json:"type"`

@@ -18,7 +18,8 @@ import (
 //   - 1: first version.
 //   - 2: OPEN and calls about a dataset bring descriptors of what the process sees; RENEW asks for them again. OPEN says
 //     whether bytes are to be verified.
-const Version = 2
+//   - 3: ACK says which part of the stall was Python's.
+const Version = 3
 
 const (
 	headerSize = 8        // u32 payload length, u8 type, 3 bytes of zero
@@ -36,7 +37,7 @@ const (
 	Hello   Type = 1 // JSON HelloMessage; first on every connection
 	Open    Type = 2 // JSON OpenMessage: make or join a job as one rank
 	Iterate Type = 3 // IterateMessage, 16 bytes
-	Ack     Type = 4 // AckMessage, 36 bytes and 4 per slot
+	Ack     Type = 4 // AckMessage, 44 bytes and 4 per slot
 	Wait    Type = 5 // u64 generation
 	Call    Type = 6 // JSON CallMessage
 	View    Type = 7 // JSON ViewMessage: answers Renew
@@ -144,24 +145,29 @@ type AckMessage struct {
 	Generation  uint64
 	Epoch, Step uint32
 	StallNanos  uint64 // time that next() was blocked for this batch
+	PythonNanos uint64 // the part of it in which Python made the batch: at most StallNanos
 	Audit       uint64 // set hash of the epoch's samples so far
 	Slots       []uint32
 }
 
 // DecodeAck decodes an Ack payload; slots are appended to the given slice.
 func DecodeAck(p []byte, slots []uint32) (AckMessage, error) {
-	if len(p) < 36 {
-		return AckMessage{}, malformed("ACK of %d bytes, at least 36 are needed", len(p))
+	if len(p) < 44 {
+		return AckMessage{}, malformed("ACK of %d bytes, at least 44 are needed", len(p))
 	}
 	m := AckMessage{
-		Generation: binary.LittleEndian.Uint64(p),
-		Epoch:      binary.LittleEndian.Uint32(p[8:]),
-		Step:       binary.LittleEndian.Uint32(p[12:]),
-		StallNanos: binary.LittleEndian.Uint64(p[16:]),
-		Audit:      binary.LittleEndian.Uint64(p[24:]),
+		Generation:  binary.LittleEndian.Uint64(p),
+		Epoch:       binary.LittleEndian.Uint32(p[8:]),
+		Step:        binary.LittleEndian.Uint32(p[12:]),
+		StallNanos:  binary.LittleEndian.Uint64(p[16:]),
+		PythonNanos: binary.LittleEndian.Uint64(p[24:]),
+		Audit:       binary.LittleEndian.Uint64(p[32:]),
 	}
-	n := int(binary.LittleEndian.Uint32(p[32:]))
-	p = p[36:]
+	if m.PythonNanos > m.StallNanos {
+		return AckMessage{}, malformed("ACK of %d ns of Python in a stall of %d ns", m.PythonNanos, m.StallNanos)
+	}
+	n := int(binary.LittleEndian.Uint32(p[40:]))
+	p = p[44:]
 	if len(p) != 4*n {
 		return AckMessage{}, malformed("ACK of %d slots with %d bytes for them", n, len(p))
 	}

@@ -67,6 +67,7 @@ func ackPayload(m AckMessage) []byte {
 	p = le.AppendUint32(p, m.Epoch)
 	p = le.AppendUint32(p, m.Step)
 	p = le.AppendUint64(p, m.StallNanos)
+	p = le.AppendUint64(p, m.PythonNanos)
 	p = le.AppendUint64(p, m.Audit)
 	p = le.AppendUint32(p, uint32(len(m.Slots)))
 	for _, s := range m.Slots {
@@ -76,14 +77,15 @@ func ackPayload(m AckMessage) []byte {
 }
 
 func TestDecodeAck(t *testing.T) {
-	want := AckMessage{Generation: 1, Epoch: 2, Step: 3, StallNanos: 4, Audit: 5, Slots: []uint32{6, 7}}
+	want := AckMessage{Generation: 1, Epoch: 2, Step: 3, StallNanos: 4, PythonNanos: 3, Audit: 5, Slots: []uint32{6, 7}}
 	got, err := DecodeAck(ackPayload(want), nil)
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Error(diff, err)
 	}
 	lying := ackPayload(want)
-	binary.LittleEndian.PutUint32(lying[32:], 1<<30)
-	for _, p := range [][]byte{nil, lying, lying[:35], ackPayload(want)[:41]} {
+	binary.LittleEndian.PutUint32(lying[40:], 1<<30)
+	more := ackPayload(AckMessage{StallNanos: 4, PythonNanos: 5}) // a part that is larger than the whole
+	for _, p := range [][]byte{nil, lying, lying[:43], ackPayload(want)[:49], more} {
 		if _, err := DecodeAck(p, nil); !errors.Is(err, ErrProtocol) {
 			t.Errorf("%d bytes: %v", len(p), err)
 		}

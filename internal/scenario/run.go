@@ -101,9 +101,9 @@ func (r *Run) epoch(number, steps int) (e RunEpoch, consumedMB float64, ok bool)
 	return e, consumedMB, finished == len(r.report.Ranks)
 }
 
-// step is the time of one step's computation, in seconds.
+// step is the time of one step's computation, in seconds; what Python makes of a batch before it counts to it, because the model knows nothing of that.
 func step(t *stats.Tally) float64 {
-	return max(t.Seconds-t.StallSeconds(), 0) / float64(max(t.Batches-1, 1))
+	return max(t.Seconds-t.StallSeconds()+t.Stall[stats.Python], 0) / float64(max(t.Batches-1, 1))
 }
 
 // Fits tells whether a dataset is, by its numbers, the one of the run.

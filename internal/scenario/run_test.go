@@ -89,6 +89,23 @@ func TestRun(t *testing.T) {
 	near("predicted source", result.SourceTotal, 100, 0.01)
 }
 
+// TestRunOfPython: what Python made of batches before the step is part of the step's time.
+func TestRunOfPython(t *testing.T) {
+	report := finishedRun()
+	for _, rank := range report["ranks"].([]any) {
+		for _, epoch := range rank.(map[string]any)["epochs"].([]any) {
+			epoch.(map[string]any)["stall"].(map[string]any)["python"] = 0.2
+		}
+	}
+	run, err := readRun(t, report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if math.Abs(run.Epochs[1].Seconds-0.5) > 1e-9 {
+		t.Errorf("epoch 1 takes %v s, want 0.5", run.Epochs[1].Seconds)
+	}
+}
+
 func TestRunRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(map[string]any)

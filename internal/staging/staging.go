@@ -70,7 +70,9 @@ type Buffer struct {
 		lastSeg  uint32
 		extra    int64 // bytes in extra segments
 		urgent   bool  // the process is blocked and nothing is on its way to it
-		closed   bool
+		// urgentFirst is urgent where what is on its way to the process lacks room.
+		urgentFirst bool
+		closed      bool
 	}
 }
 
@@ -174,6 +176,15 @@ func (b *Buffer) Usage() (ring, extra int64) {
 // done, or the buffer is urged (see Urge): then the slot lies in an extra
 // segment, which is returned beside it. So does one that is larger than the ring.
 func (b *Buffer) Alloc(ctx context.Context, n int64) (Slot, *Extra, error) {
+	return b.alloc(ctx, n, false)
+}
+
+// AllocFirst is Alloc for what the process gets next; UrgeFirst urges it, and not others.
+func (b *Buffer) AllocFirst(ctx context.Context, n int64) (Slot, *Extra, error) {
+	return b.alloc(ctx, n, true)
+}
+
+func (b *Buffer) alloc(ctx context.Context, n int64, first bool) (Slot, *Extra, error) {
 	stop := context.AfterFunc(ctx, b.wake)
 	defer stop()
 	var look looking
@@ -194,12 +205,38 @@ func (b *Buffer) Alloc(ctx context.Context, n int64) (Slot, *Extra, error) {
 		if s, ok := b.fit(n); ok {
 			return s, nil, nil
 		}
-		if b.mu.urgent {
-			b.mu.urgent = false
+		if urgent := b.urgency(first); *urgent {
+			*urgent = false
 			return b.allocExtra(n)
 		}
 		look.again(b.wake)
 		b.mu.changed.Wait()
+	}
+}
+
+// TryAlloc returns a slot of n bytes in the ring, if it has room now.
+func (b *Buffer) TryAlloc(n int64) (Slot, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.collect()
+	if b.mu.closed || b.mu.confused != nil {
+		return Slot{}, false
+	}
+	return b.fit(n)
+}
+
+// Trim gives back what lies behind the first n bytes of a slot, which was not described to the process yet. The segment of
+// one that is not in the ring stays as large as it is.
+func (b *Buffer) Trim(slot uint32, n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h, ok := b.mu.slots[slot]
+	if keep := aligned(n); ok && h.extra == nil && keep < h.extent.size {
+		rest := extent{h.extent.off + keep, h.extent.size - keep}
+		h.extent.size = keep
+		b.mu.slots[slot] = h
+		b.insert(rest)
+		b.mu.changed.Broadcast()
 	}
 }
 
@@ -213,7 +250,7 @@ func (b *Buffer) AllocExtra(n int64) (Slot, *Extra, error) {
 // fit takes n bytes from the ring: from the first extent behind the last
 // allocation that is large enough, else from the first one of all. b.mu is held.
 func (b *Buffer) fit(n int64) (Slot, bool) {
-	n = max((n+align-1)/align*align, align)
+	n = aligned(n)
 	best := -1
 	for i, e := range b.mu.free {
 		if e.size < n {
@@ -240,6 +277,9 @@ func (b *Buffer) fit(n int64) (Slot, bool) {
 	id := b.newSlot(held{extent: got}, 0)
 	return Slot{ID: id, Offset: got.off, Data: b.ring.data[got.off : got.off+n : got.off+n]}, true
 }
+
+// aligned is the size of a slot of n bytes.
+func aligned(n int64) int64 { return max((n+align-1)/align*align, align) }
 
 func (b *Buffer) allocExtra(n int64) (Slot, *Extra, error) {
 	m, err := newMemory("hdmlp-staging-extra", max(n, 1))
@@ -366,11 +406,27 @@ func (b *Buffer) insert(e extent) {
 // then waiting for it to give slots back could last for ever.
 func (b *Buffer) Urge(urgent bool) {
 	b.mu.Lock()
-	b.mu.urgent = urgent
+	b.mu.urgent, b.mu.urgentFirst = urgent, false
 	b.mu.Unlock()
 	if urgent {
 		b.wake()
 	}
+}
+
+// UrgeFirst is Urge(true) where what is on its way to the process is what lacks room: for AllocFirst alone.
+func (b *Buffer) UrgeFirst() {
+	b.mu.Lock()
+	b.mu.urgent, b.mu.urgentFirst = false, true
+	b.mu.Unlock()
+	b.wake()
+}
+
+// urgency is whether a caller of AllocFirst, or of Alloc, is urged. b.mu is held.
+func (b *Buffer) urgency(first bool) *bool {
+	if first {
+		return &b.mu.urgentFirst
+	}
+	return &b.mu.urgent
 }
 
 // Look makes Alloc look at once for what the process has noted as free: it waits for a batch now.

@@ -65,9 +65,7 @@ func TestSlots(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"take": func(t *rapid.T) {
 				n := int64(rapid.IntRange(1, 1<<16).Draw(t, "n"))
-				b.mu.Lock()
-				s, ok := b.fit(n)
-				b.mu.Unlock()
+				s, ok := b.TryAlloc(n)
 				if !ok {
 					t.Skip("full")
 				}
@@ -87,6 +85,15 @@ func TestSlots(t *testing.T) {
 				}
 				mark(s)
 				out[s.ID] = s
+			},
+			"trim": func(t *rapid.T) {
+				for id, s := range out { // any
+					n := int64(rapid.IntRange(0, len(s.Data)).Draw(t, "n"))
+					b.Trim(id, n)
+					s.Data = s.Data[:n]
+					out[id] = s
+					break
+				}
 			},
 			"return": func(t *rapid.T) {
 				if len(out) == 0 {
@@ -210,6 +217,32 @@ func TestWaiting(t *testing.T) {
 			// One blocked next() is one extra batch, not a leak.
 			blocked(t, alloc(b, t.Context()))
 			b.Urge(true)
+		})
+	})
+	t.Run("after the first", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			b, _ := full(t)
+			defer b.Close()
+			second := alloc(b, t.Context())
+			blocked(t, second)
+			first := make(chan *Extra)
+			go func() {
+				_, extra, err := b.AllocFirst(t.Context(), 3000)
+				if err != nil {
+					t.Error(err)
+				}
+				first <- extra
+			}()
+			synctest.Wait()
+			b.UrgeFirst()
+			if extra := <-first; extra == nil {
+				t.Error("the first got no segment of its own")
+			}
+			blocked(t, second)
+			b.Urge(true)
+			if extra, ok := (<-second).(*Extra); !ok || extra == nil {
+				t.Error("the second got no segment of its own")
+			}
 		})
 	})
 }

@@ -103,7 +103,8 @@ func TestSentence(t *testing.T) {
 	for cause, want := range map[string]string{
 		"peer":                  "; 100 % of the time was for other nodes.",
 		"consumer":              "; 100 % of the time was for room in the staging buffer, because the process keeps its batches.",
-		"handover":              "; 100 % of the time was for batches that were ready: the way to the process, and what num_workers do there.",
+		"handover":              "; 100 % of the time was for batches that were ready: the way to the process.",
+		"python":                "; 100 % of the time was for Python's part of making batches (transforms, collate_fn): give num_workers more processes, or use transforms that the daemon carries out.",
 		"transform ColorJitter": "; 100 % of the time was for the transform ColorJitter.",
 		"file":                  "; 100 % of the time was for storage class file.",
 	} {

@@ -17,6 +17,9 @@ func (a *Amount) Add(b Amount) {
 	a.Bytes += b.Bytes
 }
 
+// Python is the cause of what stalls have of the time in which the process or its workers made batches with code in Python.
+const Python = "python"
+
 // Tally counts what training loops were given, where it came from, and what they waited for.
 type Tally struct {
 	Batches int64 `json:"batches"`

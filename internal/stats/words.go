@@ -62,7 +62,9 @@ func causeText(cause string) string {
 	case "consumer":
 		return "room in the staging buffer, because the process keeps its batches"
 	case "handover":
-		return "batches that were ready: the way to the process, and what num_workers do there"
+		return "batches that were ready: the way to the process"
+	case Python:
+		return "Python's part of making batches (transforms, collate_fn): give num_workers more processes, or use transforms that the daemon carries out"
 	}
 	if name, ok := strings.CutPrefix(cause, "transform "); ok {
 		return "the transform " + name

@@ -1,6 +1,7 @@
 package transform
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -83,6 +84,10 @@ var faults = []struct {
 	{`[{"name": "CenterCrop", "size": 100000}]`, []string{"size is 100000", "1 to 65536"}},
 	{`[{"name": "CenterCrop", "size": 65536}]`, []string{"too many", "1024 MiB"}},
 	{`[{"name": "Resize", "size": [3, 3], "interpolation": "cubic"}]`, []string{`interpolation is "cubic"`, `"bicubic"`}},
+	{`[{"name": "Resize", "size": [3, 3], "interpolation": ["bicubic", "box"]}]`, []string{`interpolation is ["bicubic", "box"]`, `"bicubic"`}},
+	{`[{"name": "RandomResizedCrop", "size": 3, "interpolation": ["bicubic", "cubic"]}]`, []string{`interpolation is ["bicubic", "cubic"]`, "a list of at most 16"}},
+	{`[{"name": "RandomResizedCrop", "size": 3, "interpolation": []}]`, []string{`interpolation is []`, "nearest, box"}},
+	{`[{"name": "RandomResizedCrop", "size": 3, "interpolation": null}]`, []string{"interpolation is null"}},
 	{`[{"name": "Resize", "size": [3, 3], "max_size": 5}]`, []string{"max_size is 5", "one number"}},
 	{`[{"name": "Resize", "size": 7, "max_size": 7}]`, []string{"max_size is 7", "more than size, 7"}},
 	{`[{"name": "Resize", "size": [3, 3], "antialias": 3}]`, []string{"antialias is 3", "true or false"}},
@@ -119,6 +124,10 @@ var faults = []struct {
 	{`[{"name": "ImgDecode", "mode": "L"}, {"name": "CenterCrop", "size": 2}, {"name": "ToTensor"}, {"name": "Normalize", "mean": [1, 2, 3], "std": 1}]`, []string{"1 channel"}},
 	{`[{"name": "ImgDecode", "mode": "L"}, {"name": "Pad", "padding": 2, "fill": [1, 2, 3]}]`, []string{"one channel"}},
 	{`[{"name": "ToTensor", "dtype": "float64", "layout": "CHW"}]`, []string{`dtype is "float64"`, `layout is "CHW"`, "NCHW"}},
+	{`[{"name": "Ragged"}, {"name": "CenterCrop", "size": 2}]`, []string{"transforms[1] CenterCrop", "must be the last"}},
+	{`[{"name": "CenterCrop", "size": 2}, {"name": "ToTensor"}, {"name": "Ragged"}]`, []string{"transforms[2] Ragged", "before ToTensor"}},
+	{`[{"name": "Ragged"}, {"name": "ToTensor"}]`, []string{"transforms[1] ToTensor", "must be the last"}},
+	{`[{"name": "Ragged", "largest": 0}]`, []string{"largest is 0"}},
 	{`[{"name": "ScaleShift16", "scale": 1, "shift": 1}]`, []string{"needs Reshape"}},
 	{`[{"name": "Reshape", "w": 2, "h": 2, "c": 2, "dtype": "int16"}]`, []string{"add ScaleShift16"}},
 	{`[{"name": "Reshape", "w": 1048576, "h": 1048576, "c": 2}]`, []string{"too many"}},
@@ -212,6 +221,12 @@ func FuzzCompile(f *testing.F) {
 		if err != nil {
 			if p != nil || err.Error() == "" {
 				t.Errorf("%v with %q", p, err)
+			}
+			return
+		}
+		if p.Ragged() {
+			if o := p.Output(); o.Bytes() != 0 || !slices.Contains([]int{1, 3}, o.Shape[2]) || p.Expected(1000) < 1 {
+				t.Errorf("output %v, %g bytes", o, p.Expected(1000))
 			}
 			return
 		}

@@ -16,6 +16,9 @@ func (p *Program) Picture(sample []byte) (*image.NRGBA, error) {
 	if p.known.stage == raw {
 		return nil, errors.New("an array has no picture")
 	}
+	if p.Ragged() {
+		return nil, errors.New("a ragged image has no fixed size")
+	}
 	if len(sample) != p.bytes {
 		return nil, fmt.Errorf("a sample has %d bytes, not %d", p.bytes, len(sample))
 	}

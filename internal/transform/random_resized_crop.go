@@ -12,7 +12,7 @@ import (
 //	size           [height, width], or a whole number for both
 //	scale          [least, most] of the part's area, as a share of the image's
 //	ratio          [least, most] of width / height; its logarithm is uniform
-//	interpolation  as Resize's
+//	interpolation  as Resize's; or a list of such names, of which one is drawn for each sample
 //	antialias      as Resize's
 var randomResizedCrop = kind{
 	name: "RandomResizedCrop",
@@ -20,7 +20,7 @@ var randomResizedCrop = kind{
 		{"size", ""}, {"scale", "[0.08, 1]"}, {"ratio", "[0.75, 1.3333333333333333]"}, {"interpolation", `"bilinear"`}, {"antialias", "true"},
 	},
 	build: func(a *arguments) step {
-		s := randomPart{filter: a.filter("interpolation")}
+		s := randomPart{filters: a.filters("interpolation")}
 		a.antialias("antialias")
 		s.height, s.width = a.size("size")
 		s.scale[0], s.scale[1] = a.pair("scale", 0, 1e6)
@@ -32,7 +32,7 @@ var randomResizedCrop = kind{
 type randomPart struct {
 	width, height int
 	scale, ratio  [2]float64
-	filter        pixels.Filter
+	filters       []pixels.Filter // one is drawn where there are several
 }
 
 func (s randomPart) follow(k *known) error {
@@ -46,10 +46,15 @@ func (s randomPart) follow(k *known) error {
 func (s randomPart) apply(v *view, d *draws) error {
 	width, height := v.size()
 	part := s.part(width, height, d)
-	v.note(Param{"top", float64(part.Min.Y)}, Param{"left", float64(part.Min.X)},
-		Param{"height", float64(part.Dy())}, Param{"width", float64(part.Dx())})
+	drawn := []Param{{"top", float64(part.Min.Y)}, {"left", float64(part.Min.X)}, {"height", float64(part.Dy())}, {"width", float64(part.Dx())}}
+	filter := s.filters[0]
+	if n := len(s.filters); n > 1 {
+		i := d.below(n)
+		filter, drawn = s.filters[i], append(drawn, Param{"interpolation", float64(i)})
+	}
+	v.note(drawn...)
 	v.crop(part)
-	return v.resize(s.width, s.height, s.filter)
+	return v.resize(s.width, s.height, filter)
 }
 
 // part draws the part of a width x height image (torchvision's get_params): ten tries, and then as much of the

@@ -1,8 +1,11 @@
 package transform
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
@@ -46,18 +49,39 @@ type resized struct {
 
 // filter is an interpolation, under torchvision's name.
 func (a *arguments) filter(name string) pixels.Filter {
-	all := []pixels.Filter{pixels.Nearest, pixels.Box, pixels.Bilinear, pixels.Hamming, pixels.Bicubic, pixels.Lanczos}
-	names := make([]string, len(all))
-	for i, f := range all {
-		names[i] = f.String()
+	all, names := filters()
+	return all[slices.Index(names, a.choice(name, names...))]
+}
+
+// filters is one interpolation, or a list of some.
+func (a *arguments) filters(name string) (chosen []pixels.Filter) {
+	var list []string
+	if json.Unmarshal(a.given[name], &list) != nil { // it is no list
+		return []pixels.Filter{a.filter(name)}
 	}
-	chosen := a.choice(name, names...)
-	for _, f := range all {
-		if f.String() == chosen {
-			return f
+	all, names := filters()
+	for _, l := range list {
+		if i := slices.Index(names, l); i >= 0 {
+			chosen = append(chosen, all[i])
 		}
 	}
-	return pixels.Bilinear
+	if len(chosen) == 0 || len(chosen) < len(list) || len(list) > maxFilters {
+		a.fault(name, "it must be one of %s, or a list of at most %d of these", strings.Join(names, ", "), maxFilters)
+		return all[:1]
+	}
+	return chosen
+}
+
+// maxFilters is how many interpolations a list of them may have.
+const maxFilters = 16
+
+// filters are the interpolations that there are, and their names.
+func filters() (all []pixels.Filter, names []string) {
+	all = []pixels.Filter{pixels.Nearest, pixels.Box, pixels.Bilinear, pixels.Hamming, pixels.Bicubic, pixels.Lanczos}
+	for _, f := range all {
+		names = append(names, f.String())
+	}
+	return all, names
 }
 
 // antialias checks an argument that has no effect.

@@ -130,6 +130,34 @@ func TestAreaAndRatioByTheLaw(t *testing.T) {
 	}
 }
 
+// TestInterpolations: each of a list is as likely, crops are those that one interpolation alone has, and one draws nothing more.
+func TestInterpolations(t *testing.T) {
+	py := startPython(t)
+	sample := py.ask(map[string]any{"image": png(40, 30, "RGB")}).data
+	drawn := func(w *Worker, id int) []Param {
+		w.Record(true)
+		if err := w.Apply(make([]byte, 9*9*3), sample, Key{5, 1, id}); err != nil {
+			t.Fatal(err)
+		}
+		return w.Drawn()[0].Params
+	}
+	one, two := compiled(t, `RandomResizedCrop(9)`).Worker(), compiled(t, `RandomResizedCrop(9, interpolation=("bilinear", "bicubic"))`).Worker()
+	defer one.Close()
+	defer two.Close()
+	const n = 4000
+	second := 0
+	for id := range n {
+		a, b := drawn(one, id), drawn(two, id)
+		if len(a) != 4 || len(b) != 5 || !slices.Equal(a, b[:4]) || b[4].Name != "interpolation" {
+			t.Fatalf("%v and %v", a, b)
+		}
+		second += int(b[4].Value)
+	}
+	if math.Abs(float64(second)-n/2) > 4*math.Sqrt(n)/2 {
+		t.Errorf("%d of %d are the second", second, n)
+	}
+}
+
 // TestOtherDraws: flips come with their probability, ColorJitter's orders are equally likely and its
 // factors uniform, and RandomCrop's places too.
 func TestOtherDraws(t *testing.T) {

@@ -31,7 +31,7 @@ import (
 // kinds are all transforms, in the order of the documentation.
 var kinds = []kind{
 	imgDecode, resize, centerCrop, randomCrop, randomResizedCrop, randomHorizontalFlip, randomVerticalFlip,
-	pad, colorJitter, grayscale, toTensor, convertImageDtype, normalize, scaleShift16, reshape,
+	pad, colorJitter, grayscale, toTensor, convertImageDtype, normalize, scaleShift16, reshape, ragged,
 }
 
 // A kind is a transform as the table knows it.
@@ -69,6 +69,7 @@ type known struct {
 	most               int64         // the most pixels that they may have
 	target             pixels.Target // what they become
 	array              *array        // or what array the sample is
+	largest            int           // bytes of an image, where sizes differ
 }
 
 // stage is how far a sample has come.
@@ -79,6 +80,7 @@ const (
 	picture              // an image
 	tensor               // a tensor, of an image
 	raw                  // an array
+	sizes                // an image, each of its own size
 )
 
 // fixed says that images now have this size.
@@ -93,6 +95,8 @@ func (k *known) image() error {
 		return errors.New("it works on images and must stand before ToTensor")
 	case raw:
 		return errors.New("it works on images, and Reshape makes arrays")
+	case sizes:
+		return errors.New("Ragged must be the last of the list")
 	}
 	return nil
 }
@@ -100,13 +104,13 @@ func (k *known) image() error {
 // Output says what a Program makes of every sample.
 type Output struct {
 	// Shape is channels, height, width or height, width, channels, as Layout says; or
-	// what Reshape says.
+	// what Reshape says. Of a ragged Program height and width are 0.
 	Shape  []int
 	Type   pixels.Type
 	Layout pixels.Layout
 }
 
-// Bytes is the output's size.
+// Bytes is the output's size; 0 of a ragged Program, where it differs.
 func (o Output) Bytes() int {
 	n := o.Type.Size()
 	for _, d := range o.Shape {
@@ -204,7 +208,7 @@ func (p *Program) follow(implied int) error {
 	switch {
 	case k.stage == encoded:
 		return errors.New("transforms: the list is empty; it needs a transform that gives images a fixed size, such as RandomResizedCrop(224)")
-	case k.stage != raw && k.width == 0:
+	case k.stage != raw && k.stage != sizes && k.width == 0:
 		return fmt.Errorf("transforms: what comes out has no fixed size: %s", k.varies)
 	}
 	return nil
@@ -231,6 +235,8 @@ func (p *Program) prepare() error {
 func (k *known) output() Output {
 	o := Output{Type: k.target.Type, Layout: k.target.Layout}
 	switch {
+	case k.stage == sizes:
+		o.Shape = []int{0, 0, k.channels}
 	case k.stage == raw:
 		o.Shape, o.Type, o.Layout = k.array.shape[:], k.array.to(), pixels.HWC
 	case o.Layout == pixels.CHW:

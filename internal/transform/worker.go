@@ -122,16 +122,32 @@ func (w *Worker) Drawn() []Drawn { return w.drawn }
 // the same way again.
 func (w *Worker) Apply(dst, src []byte, key Key) error {
 	p := w.program
-	if want := p.bytes; len(dst) != want {
+	if want := p.bytes; len(dst) != want || p.Ragged() {
 		return fmt.Errorf("transform: %d bytes of room for a sample of %d", len(dst), want)
 	}
+	return w.ApplyTo(func(int) ([]byte, error) { return dst, nil }, src, key)
+}
+
+// Room returns where a sample's result goes, which has so many bytes; or why there is no room.
+type Room func(size int) ([]byte, error)
+
+// ApplyTo is Apply where room says where the result goes. It is asked as soon as the result's size is known, and again with another size where
+// it turns out that a ragged sample has to be delivered encoded. Its error is wrapped.
+func (w *Worker) ApplyTo(room Room, src []byte, key Key) error {
+	p := w.program
 	w.last, w.drawn, w.step = time.Now(), w.drawn[:0], 0
 	w.taken, w.resized, w.spared = 0, 0, [2]int64{}
 	var err error
-	if p.known.stage == raw {
-		err = p.known.array.apply(dst, src)
-	} else {
-		err = w.image(dst, src, key)
+	switch p.known.stage {
+	case raw:
+		var dst []byte
+		if dst, err = room(p.bytes); err == nil {
+			err = p.known.array.apply(dst, src)
+		}
+	case sizes:
+		err = w.ragged(room, src, key)
+	default:
+		err = w.image(room, src, key)
 	}
 	if err != nil {
 		if e := (*codec.Error)(nil); errors.As(err, &e) {
@@ -162,11 +178,14 @@ func (w *Worker) trim() {
 }
 
 // image is Apply for images.
-func (w *Worker) image(dst, src []byte, key Key) error {
+func (w *Worker) image(room Room, src []byte, key Key) error {
 	v := &w.view
 	header, err := w.decoder.Header(src)
 	if err != nil {
 		return err
+	}
+	if w.program.Ragged() && header.Orientation > 1 && !w.program.known.orient {
+		return errTurned
 	}
 	v.begin(w, src, &header)
 	for i, s := range w.program.steps {
@@ -181,6 +200,10 @@ func (w *Worker) image(dst, src []byte, key Key) error {
 			return err
 		}
 	}
+	dst, err := w.room(room)
+	if err != nil {
+		return err
+	}
 	img, err := v.pixels()
 	if err != nil {
 		return err
@@ -189,6 +212,15 @@ func (w *Worker) image(dst, src []byte, key Key) error {
 	w.step = w.program.packed
 	w.program.packer.Pack(dst, img, v.mirror)
 	return nil
+}
+
+// room takes room for the image as the steps have left it.
+func (w *Worker) room(room Room) ([]byte, error) {
+	if w.program.Ragged() {
+		width, height := w.view.size()
+		return w.raggedRoom(room, width, height)
+	}
+	return room(w.program.bytes)
 }
 
 // begin is the view of a whole sample.

@@ -1,19 +1,28 @@
 """accelerate and transformers' Trainer, which make loaders of their own, give every rank what they give it with torch's loader."""
 
+import os
+
 import pytest
 
-pytest.importorskip("accelerate")
+accelerate = pytest.importorskip("accelerate")
 pytest.importorskip("transformers")
 
+import hdmlp.torch as ht  # noqa: E402
+import torch  # noqa: E402
+from hdmlp import errors  # noqa: E402
 
-@pytest.mark.parametrize("kind, ranks", [("random", 1), ("random", 2), ("seedable", 1), ("seedable", 2), ("stateful", 1), ("stateful", 2), ("split", 2)])
-def test_accelerate(same, kind, ranks):
-    ours, _ = same("train_accelerate.py", ranks, kind)
+
+@pytest.mark.parametrize("ranks, kinds", [(1, "random,seedable,stateful"), (2, "random,seedable,stateful,split")])
+def test_accelerate(same, ranks, kinds):
+    ours, _ = same("train_accelerate.py", ranks, kinds)
     for rank in range(ranks):
-        assert ours[rank]["_kind"] == "hdmlp"
-        assert all(a == b > 0 for a, b in ours[rank]["_served"])
-        if kind in ("seedable", "stateful"):  # else accelerate does not keep what the order follows from
-            assert ours[rank]["resumed"] == [ours[rank]["whole"][0][2:], ours[rank]["whole"][1]]
+        found = ours[rank]
+        assert found["_module"].startswith("hdmlp.")
+        for kind in kinds.split(","):
+            assert all(a == b > 0 for a, b in found[f"_{kind}"])
+        for kind in ("seedable", "stateful"):  # else accelerate does not keep what the order follows from
+            whole = found[f"{kind}, whole"]
+            assert found[f"{kind}, resumed"] == [whole[0][2:], whole[1]]
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -24,4 +33,39 @@ def test_transformers(same, ranks):
         steps = ours[rank]["steps"]
         assert 0 < steps < len(ours[rank]["trained"])
         assert ours[rank]["resumed"] == ours[rank]["trained"][steps:]
-        assert ours[rank]["_kind"] == "hdmlp"
+        assert ours[rank]["_module"].startswith("hdmlp.")
+        assert ours[rank]["_served"][0] == ours[rank]["_served"][1] > 0
+
+
+@pytest.fixture
+def hooked(monkeypatch):
+    """An Accelerator of this process, in which the hook is taken back at the end."""
+    monkeypatch.setenv("HDMLP_SOCKET", f"frameworks-{os.getpid()}")
+    module = accelerate.data_loader
+    monkeypatch.setattr(module, "DataLoader", module.DataLoader)
+    monkeypatch.setattr(module.DataLoaderAdapter, "__init__", module.DataLoaderAdapter.__init__)
+    ht.use_in(accelerate)
+    ht.use_in("transformers")
+    return accelerate.Accelerator(cpu=True)
+
+
+def test_what_only_our_loader_has_goes_along(hooked, folder):
+    loader = ht.DataLoader(ht.ImageFolder(folder), 4, shuffle=True, seed=3, epochs=2, labels="name", verify=True, memory="48MiB")
+    expected = [list(labels) for _, labels in ht.DataLoader(ht.ImageFolder(folder), 4, shuffle=True, seed=3, labels="name")]
+    for prepared in (hooked.prepare(loader), accelerate.skip_first_batches(loader, 0)):
+        made = getattr(prepared, "base_dataloader", prepared)
+        assert type(made) is ht.DataLoader and made is not loader
+        assert (made.epochs, made.labels, made.verify, made.memory, made._seed) == (2, "name", True, "48MiB", 3)
+        assert [list(labels) for _, labels in prepared] == expected
+        loader.set_epoch(0)
+
+
+def test_what_it_cannot_share_raises(hooked, folder):
+    with pytest.raises(errors.ConfigError, match="shard=True: accelerate gives each rank its batches of this loader itself; leave shard"):
+        hooked.prepare(ht.DataLoader(ht.ImageFolder(folder), 4, shard=True))
+
+
+def test_other_datasets_stay_with_torch(hooked):
+    prepared = hooked.prepare(torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.arange(9)), 4))
+    assert type(prepared.base_dataloader) is torch.utils.data.DataLoader
+    assert [x.tolist() for x, in prepared] == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]

@@ -48,6 +48,6 @@ rank = trainer.args.process_index
 write(rank, trained=model.seen[True], validated=model.seen[False], steps=SAVE)
 if OURS:
     loader = trainer.callback_handler.train_dataloader
-    write(rank, _kind=type(loader.base_dataloader).__module__.partition(".")[0], _served=[served(loader), sum(len(x) for x, _ in model.seen[True])])
+    write(rank, _module=type(loader.base_dataloader).__module__, _served=[served(loader), sum(len(x) for x, _ in model.seen[True])])
 model, _ = trained(resume_from_checkpoint=f"kept/checkpoint-{SAVE}")
 write(rank, resumed=model.seen[True])

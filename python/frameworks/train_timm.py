@@ -1,4 +1,4 @@
-"""timm's train.py: its samplers, its collate function, its PrefetchLoader, set_epoch before each epoch. argv adds the number of repeats."""
+"""timm's train.py: its samplers, its collate function, its PrefetchLoader, set_epoch before each epoch. argv adds numbers of repeats and workers."""
 
 import os
 import pickle
@@ -11,7 +11,6 @@ from timm.data.distributed_sampler import OrderedDistributedSampler, RepeatAugSa
 from timm.data.loader import PrefetchLoader, _worker_init, fast_collate
 from torch.utils.data import DistributedSampler
 
-REPEATS, WORKERS = map(int, REST)
 RANK = int(os.environ.get("RANK", 0))
 
 
@@ -24,16 +23,16 @@ def picture(data):
 DATA = folder(picture)
 
 
-def create_loader(is_training, batch_size):
+def create_loader(is_training, batch_size, repeats, workers):
     """What timm.data.create_loader makes of a dataset with its transform."""
     sampler = None
     if RANKS != "1":
         if is_training:
-            sampler = RepeatAugSampler(DATA, num_repeats=REPEATS, selected_round=0) if REPEATS else DistributedSampler(DATA)
+            sampler = RepeatAugSampler(DATA, num_repeats=repeats, selected_round=0) if repeats else DistributedSampler(DATA)
         else:
             sampler = OrderedDistributedSampler(DATA)
-    loader = LOADER(DATA, batch_size=batch_size, shuffle=sampler is None and is_training, sampler=sampler, drop_last=is_training, num_workers=WORKERS,
-                    collate_fn=fast_collate, pin_memory=False, worker_init_fn=partial(_worker_init, worker_seeding="all"), persistent_workers=WORKERS > 0)
+    loader = LOADER(DATA, batch_size=batch_size, shuffle=sampler is None and is_training, sampler=sampler, drop_last=is_training, num_workers=workers,
+                    collate_fn=fast_collate, pin_memory=False, worker_init_fn=partial(_worker_init, worker_seeding="all"), persistent_workers=workers > 0)
     return PrefetchLoader(loader, mean=(0, 0, 0), std=(1 / 255,) * 3, device=torch.device("cpu"))
 
 
@@ -41,24 +40,33 @@ def numbers(batches):
     return [plain([x[:, 0, 0, 0], y]) for x, y in batches]
 
 
-if __name__ == "__main__":
-    if RANKS != "1":
-        torch.distributed.init_process_group("gloo")
+def train(*case):
+    """train.py's loop, and with ours the rest of the second epoch, from a state of the loader within."""
     torch.manual_seed(42 + RANK)
-    train, validate = create_loader(True, 4), create_loader(False, 5)
+    train, validate = create_loader(True, 4, *case), create_loader(False, 5, *case)
     trained, validated = [], []
     for epoch in range(3):
         if hasattr(train.sampler, "set_epoch"):
             train.sampler.set_epoch(epoch)
         trained.append(numbers(train))
         validated.append(numbers(validate))
-    write(RANK, trained=trained, validated=validated, lengths=[len(train), len(validate)])
-    if OURS and RANKS != "1":  # by a state of the loader within, amid the second epoch
-        again = create_loader(True, 4)
+    found = {"trained": trained, "validated": validated, "lengths": [len(train), len(validate)]}
+    if OURS:
+        found["served"] = [served(train.loader), sum(len(x) for batches in trained for x, _ in batches)]
+    if OURS and RANKS != "1":
+        again = create_loader(True, 4, *case)
         again.sampler.set_epoch(1)
         batches = iter(again.loader)
         next(batches), next(batches)
         state = pickle.dumps(again.loader.state_dict())
-        again = create_loader(True, 4)
+        again = create_loader(True, 4, *case)
         again.loader.load_state_dict(pickle.loads(state))
-        write(RANK, _resumed=numbers(again), _served=[served(train.loader), sum(len(x) for batches in trained for x, _ in batches)])
+        found["resumed"] = numbers(again)
+    return found
+
+
+if __name__ == "__main__":
+    if RANKS != "1":
+        torch.distributed.init_process_group("gloo")
+    for case in REST:
+        write(RANK, **{case: train(*map(int, case.split(",")))})

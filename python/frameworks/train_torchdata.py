@@ -1,4 +1,4 @@
-"""torchdata's stateful protocol, in place of StatefulDataLoader: a state kept amid an epoch, at its end, and before it. argv adds the sampler.
+"""torchdata's stateful protocol, in place of StatefulDataLoader: a state kept amid an epoch and at its end, with several samplers.
 
 With torch, the state is StatefulDataLoader's; "whole" is what torch's plain loader gives.
 """
@@ -6,12 +6,11 @@ With torch, the state is StatefulDataLoader's; "whole" is what torch's plain loa
 import pickle
 
 import torch
-from common import OURS, REST, folder, plain, served, write
+from common import OURS, folder, plain, served, write
 from torch.utils.data import DataLoader, DistributedSampler, WeightedRandomSampler
 from torchdata.stateful_dataloader import StatefulDataLoader
 from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler
 
-KIND, = REST
 DATA = folder()
 if OURS:
     from common import LOADER
@@ -23,15 +22,18 @@ def generator():
     return torch.Generator().manual_seed(3)
 
 
+LOADERS = {
+    "in order": lambda kind: kind(DATA, 4),
+    "random": lambda kind: kind(DATA, 4, shuffle=True, generator=generator()),
+    "weighted": lambda kind: kind(DATA, 4, sampler=WeightedRandomSampler(torch.arange(1, 27).float(), 30, generator=generator())),
+    "distributed": lambda kind: kind(DATA, 4, sampler=DistributedSampler(DATA, 2, 1, seed=4)),
+    "stateful distributed": lambda kind: kind(DATA, 4, sampler=StatefulDistributedSampler(DATA, 2, 1, seed=4)),
+}
+
+
 def made(kind):
     """A loader, as a script makes it anew after a restart."""
-    return {
-        "in order": lambda: kind(DATA, 4),
-        "random": lambda: kind(DATA, 4, shuffle=True, generator=generator()),
-        "weighted": lambda: kind(DATA, 4, sampler=WeightedRandomSampler(torch.arange(1, 27).float(), 30, generator=generator())),
-        "distributed": lambda: kind(DATA, 4, sampler=DistributedSampler(DATA, 2, 1, seed=4)),
-        "stateful distributed": lambda: kind(DATA, 4, sampler=StatefulDistributedSampler(DATA, 2, 1, seed=4)),
-    }[KIND]()
+    return LOADERS[KIND](kind)
 
 
 def epoch_of(loader, number):
@@ -65,12 +67,13 @@ def resumed(state, number):
     return [[plain(batch) for batch in epoch_of(loader, passed)] for passed in range(number, 3)]
 
 
-torch.manual_seed(7)
-loader = made(LOADER)
-write(0, whole=whole(loader), _served=[served(loader)])
-if not OURS:
-    write(0, _plain=whole(made(DataLoader)))
-for number, step in ((0, 2), (1, 3)):
-    state = kept(made(LOADER), number, step)
-    write(0, **{f"resumed {number} {step}": resumed(state, number)})
-write(0, **{"resumed after 0": resumed(kept(made(LOADER), 0, None), 1)})
+for KIND in LOADERS:
+    torch.manual_seed(7)
+    loader = made(LOADER)
+    found = {"whole": whole(loader), "_served": served(loader)}
+    if not OURS:
+        found["plain"] = whole(made(DataLoader))
+    for number, step in ((0, 2), (1, 3)):
+        found[f"resumed {number} {step}"] = resumed(kept(made(LOADER), number, step), number)
+    found["resumed after 0"] = resumed(kept(made(LOADER), 0, None), 1)
+    write(0, **{KIND: found})

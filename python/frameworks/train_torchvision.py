@@ -8,7 +8,6 @@ from common import LOADER, OURS, RANKS, REST, folder, plain, served, write
 from timm.data.distributed_sampler import RepeatAugSampler  # torchvision's RASampler, from the same source
 from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler, default_collate
 
-KIND, = REST
 RANK = int(os.environ.get("RANK", 0))
 DATA = folder()
 
@@ -19,10 +18,10 @@ def collate(batch):
     return images, images.roll(1, 0) * .3 + images * .7, labels
 
 
-def loaders():
+def loaders(kind):
     """As train.py's load_data and main make them."""
     if RANKS != "1":
-        train = RepeatAugSampler(DATA, shuffle=True, num_repeats=4) if KIND == "repeated" else DistributedSampler(DATA)
+        train = RepeatAugSampler(DATA, shuffle=True, num_repeats=4) if kind == "repeated" else DistributedSampler(DATA)
         test = DistributedSampler(DATA, shuffle=False)
     else:
         train, test = RandomSampler(DATA), SequentialSampler(DATA)
@@ -30,26 +29,33 @@ def loaders():
             LOADER(DATA, batch_size=5, sampler=test, num_workers=0, pin_memory=False))
 
 
-if __name__ == "__main__":
-    if RANKS != "1":
-        torch.distributed.init_process_group("gloo")
+def train(kind):
+    """The loop of train.py's main, and with ours the rest of the second epoch, from a state."""
     torch.manual_seed(3)
-    train, test = loaders()
+    train, test = loaders(kind)
     trained, tested = [], []
     for epoch in range(3):
         if RANKS != "1":
             train.sampler.set_epoch(epoch)
         trained.append([plain(batch) for batch in train])
         tested.append([plain(batch) for batch in test])
-    write(RANK, trained=trained, tested=tested, lengths=[len(train), len(test)])
+    found = {"trained": trained, "tested": tested, "lengths": [len(train), len(test)]}
     if OURS:
-        write(RANK, _served=[served(train), sum(len(x) for batches in trained for x, _, _ in batches)])
+        found["served"] = [served(train), sum(len(x) for batches in trained for x, _, _ in batches)]
     if OURS and RANKS != "1":
-        again, _ = loaders()
+        again, _ = loaders(kind)
         again.sampler.set_epoch(1)
         batches = iter(again)
         next(batches), next(batches)
         state = pickle.dumps(again.state_dict())
-        again, _ = loaders()
+        again, _ = loaders(kind)
         again.load_state_dict(pickle.loads(state))
-        write(RANK, _resumed=[plain(batch) for batch in again])
+        found["resumed"] = [plain(batch) for batch in again]
+    return found
+
+
+if __name__ == "__main__":
+    if RANKS != "1":
+        torch.distributed.init_process_group("gloo")
+    for kind in REST:
+        write(RANK, **{kind: train(kind)})

@@ -32,7 +32,7 @@ class Ahead:
         self._made: Deque[Taken] = deque()
         self._error: Optional[HDMLPError] = None  # of the stream, to raise after what is made
         self._error_at: Optional[int] = None
-        self.stall = 0
+        self.stall = self.python = 0
 
     @property
     def broken(self) -> bool:

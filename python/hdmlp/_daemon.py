@@ -390,17 +390,21 @@ def request(client: Client, frame: bytes, answers, progress=None, fds=()) -> Dic
             progress(None)
 
 
-def check(params: Dict[str, Any]) -> None:
-    """Raises HDMLPError if the daemon refuses a job for its configuration or its transforms.
+def check(params: Dict[str, Any]) -> Dict[str, Any]:
+    """What the daemon says of a job's configuration and transforms: ``on_error``, the policy that holds.
 
     Args:
         params: those of the method ``check`` of docs/FORMATS.md.
+
+    Raises:
+        HDMLPError: it refuses them.
     """
     client = connect()
     try:
         answer = request(client, protocol.encode_json(protocol.CALL, {"id": 1, "method": "check", "params": params}), (protocol.REPLY,))
         if answer.get("error"):
             raise from_answer(answer["error"])
+        return answer.get("result") or {}
     finally:
         client.close()
 

@@ -85,11 +85,10 @@ def find(rank: Optional[int] = None, world_size: Optional[int] = None,
     if (rank is None) != (world_size is None):
         given, missing = ("rank", "world_size") if world_size is None else ("world_size", "rank")
         raise ConfigError(f"{given} is given without {missing}: give both or neither")
-    local = _number(environ, "LOCAL_RANK") or 0
     if rank is not None:
-        place = Place(int(rank), int(world_size), local, "the arguments")
+        place = Place(int(rank), int(world_size), _number(environ, "LOCAL_RANK") or 0, "the arguments")
     else:
-        place = _from_torch(local) or _from_environment(environ) or _alone(environ)
+        place = _looked(environ)
     if place.world_size < 1 or not 0 <= place.rank < place.world_size:
         raise ConfigError(f"rank {place.rank} of world_size {place.world_size}, from {place.source}: "
                           "rank must be in [0, world_size)")
@@ -101,6 +100,21 @@ def find(rank: Optional[int] = None, world_size: Optional[int] = None,
     if unnamed:
         log.warning("%s", unnamed)
     return place
+
+
+def look(environ: Optional[Mapping[str, str]] = None) -> Place:
+    """The place as :func:`find` has it, without its warnings.
+
+    Raises:
+        ConfigError: what says it says half of it.
+    """
+    environ = os.environ if environ is None else environ
+    place = _looked(environ)
+    return Place(*place[:4], *_nodes.layout(place.rank, place.world_size, place.local_rank, environ))
+
+
+def _looked(environ: Mapping[str, str]) -> Place:
+    return _from_torch(_number(environ, "LOCAL_RANK") or 0) or _from_environment(environ) or _alone(environ)
 
 
 def _alone(environ: Mapping[str, str]) -> Place:

@@ -17,17 +17,19 @@ import os
 import secrets
 import threading
 import time
+import traceback
 import weakref
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _daemon, _launcher, _memory
 from ._arguments import configuration, settings, whole_number
 from ._output import Output
 from ._progress import Progress
 from ._protocol import audit_sum
+from ._recipe import Undecodable
 from ._reports import Explanation, Report, Stats
 from ._stream import Stream, Taken, column
-from .errors import AuditError, BusyError, ClosedError, ConfigError, EndError, MismatchError
+from .errors import AuditError, BusyError, ClosedError, ConfigError, EndError, MismatchError, SampleError
 
 log = logging.getLogger("hdmlp")
 
@@ -89,6 +91,23 @@ class Feed:
             stream.close()
 
 
+class Brought(NamedTuple):
+    """A batch that was made.
+
+    Attributes:
+        taken: what it was made of.
+        batch: what the user gets.
+        error: in its place, what the user's code raised; None: nothing.
+        stall: ns blocked for it in ``next()``; python: the part of them in which Python made it.
+    """
+
+    taken: Taken
+    batch: Any
+    error: Optional[Exception]
+    stall: int
+    python: int
+
+
 class Loader:
     """The loaders' common part; see :class:`hdmlp.data.DataLoader` and :class:`hdmlp.torch.DataLoader`.
 
@@ -138,7 +157,7 @@ class Loader:
         self._start = 0            # where the next iteration begins
         self._jump = False         # set_epoch or load_state_dict said so, not the order of things
         self._last: Optional["weakref.ref[_Iteration]"] = None
-        self._batches = self._samples = self._waits = self._stall = 0
+        self._batches = self._samples = self._waits = self._stall = self._python = 0
         _loaders.add(self)
         if opens:
             self._ready()
@@ -383,24 +402,20 @@ class Loader:
             if iteration.whole:
                 self._finish_epoch(feed, position // self.steps - 1)
             raise StopIteration
-        source = feed.source
-        if source is None or source.broken:
+        if feed.source is None or feed.source.broken:
             self._reopen(feed)
-            source = feed.source
-        if source.position != position:
-            source.seek(position)
         try:
-            taken = source.next(self.timeout)
+            brought = self._bring(feed, position)
         except BaseException:
             iteration.failed = True
             raise
-        try:
-            batch = self._make(feed, taken)
-        except Exception:
-            self._yielded(iteration, taken)  # it will not come again
-            raise
-        self._yielded(iteration, taken)
-        return batch
+        self._yielded(iteration, brought)  # where the user's code failed, it will not come again
+        if brought.error is not None:
+            try:
+                raise brought.error
+            finally:
+                del brought  # the error's traceback has this frame: the batch's room would be kept until the next collection
+        return brought.batch
 
     def _take_again(self, iteration: "_Iteration") -> None:
         """Lets an iteration that failed go on: with its feed, or with another one if that was given away."""
@@ -413,6 +428,50 @@ class Loader:
         if self._closed:
             raise ClosedError("the loader is closed")
         feed.ready()
+
+    def _bring(self, feed: Feed, position: int) -> "Brought":
+        """Takes the batch at a position from the feed, and makes what the user gets of it. What the source raises is raised."""
+        source = feed.source
+        stall = python = 0
+        bad: Optional[Undecodable] = None
+        while True:
+            if source.position != position:
+                source.seek(position)
+            try:
+                taken = source.next(self.timeout)
+            except SampleError as failed:
+                if bad is not None and failed.sample == bad.sample:
+                    raise failed from bad.__cause__
+                raise
+            begin = time.perf_counter_ns()
+            batch = error = bad = None
+            try:
+                batch = self._make(feed, taken)
+            except Undecodable as failed:
+                bad = failed
+            except Exception as failed:
+                error = failed
+            spent = time.perf_counter_ns() - begin if self._works else 0
+            stall, python = stall + source.stall + spent, python + source.python + spent
+            if bad is None:
+                return Brought(taken, batch, error, stall, python)
+            del taken
+            self._leave_out(feed, bad)
+
+    def _leave_out(self, feed: Feed, bad: Undecodable) -> None:
+        """Has the daemon decide about a sample that Python cannot decode, as about one that cannot be read. The batch that has it comes again,
+        without the sample or with another one in its place; or the sample's error comes, on all ranks."""
+        for error in (bad, bad.__cause__):
+            if error is not None:
+                traceback.clear_frames(error.__traceback__)  # they hold the batch's room
+        policy = feed.stream.call("unusable", {"sample": bad.sample, "reason": str(bad)})["on_error"]
+        if policy != "raise":
+            log.warning("sample %d (%s) cannot be decoded in Python, and %s (on_error=%s): %s", bad.sample, getattr(bad, "path", None) or "path unknown",
+                        "is left out" if policy == "skip" else "the next one that can be stands in for it", policy, bad)
+        feed.source.restart()
+
+    #: True if Python does more for a batch, in ``next()``, than handing over what lies there.
+    _works = False
 
     def _make(self, feed: Feed, taken: Taken) -> Any:
         """What the user gets for a batch that came from the feed."""
@@ -428,23 +487,23 @@ class Loader:
         output = self.output
         return taken.content if output is None else output.split(taken.content, taken.n)
 
-    def _yielded(self, iteration: "_Iteration", taken: Taken) -> None:
+    def _yielded(self, iteration: "_Iteration", brought: "Brought") -> None:
         """Counts a batch, and tells the daemon."""
-        _, payload, n, epoch, step, audit = taken
+        _, payload, n, epoch, step, audit = brought.taken
         if self._verify and audit_sum(epoch, column(payload, n, "ids")) != audit:
             raise AuditError(f"batch {step} of epoch {epoch} does not contain the samples that the daemon counted")
         feed = iteration.feed
-        stall = feed.source.stall
         iteration.audit = (iteration.audit + audit) & 0xFFFFFFFFFFFFFFFF
         iteration.position += 1
         if self._last is not None and self._last() is iteration:
             self._position = iteration.position
         self._batches += 1
         self._samples += n
-        if stall:
+        if brought.stall:
             self._waits += 1
-            self._stall += stall
-        feed.stream.ack(epoch, step, stall, iteration.audit)
+            self._stall += brought.stall
+            self._python += brought.python
+        feed.stream.ack(epoch, step, brought.stall, brought.python, iteration.audit)
 
     def _finish_epoch(self, feed: Feed, epoch: int) -> None:
         """Compares what the ranks got of an epoch that was delivered from its first batch on, if that is wanted."""
@@ -550,7 +609,7 @@ class Loader:
     @property
     def stats(self) -> Stats:
         """What this process counted so far."""
-        return Stats(self._batches, self._samples, self._waits, self._stall / 1e9)
+        return Stats(self._batches, self._samples, self._waits, self._stall / 1e9, self._python / 1e9)
 
     def report(self, cluster: bool = False) -> Report:
         """The job's ledger: what was read from where, and what the stalls were for.

@@ -1,12 +1,14 @@
-"""What the daemon's transforms make of samples: arrays of one shape and type, one behind the other in shared memory."""
+"""What the daemon's transforms make of samples: arrays of one type, in shared memory; of one shape and one after the other, or images that each have their own size."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+import struct
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from ._segments import Block
 from .errors import ConfigError
 
+_SIZE = struct.Struct("<II")  # before a ragged image's levels: height and width; both 0 before what is still encoded
 _SIZES = {"uint8": 1, "float16": 2, "bfloat16": 2, "float32": 4}
 
 
@@ -28,12 +30,14 @@ class Output:
 
     Attributes:
         shape: of a sample, without the batch's dimension.
+        ragged: the first two of these, height and width, differ, and are 0 here.
         type: the elements' type: ``"uint8"``, ``"float16"``, ``"bfloat16"`` or ``"float32"``.
         count, nbytes: elements and bytes of a sample.
     """
 
     def __init__(self, answer: Dict[str, Any]):
         self.shape: Tuple[int, ...] = tuple(answer["shape"])
+        self.ragged = 0 in self.shape
         self.type: str = answer["type"]
         self.count = 1
         for edge in self.shape:
@@ -88,10 +92,10 @@ class Output:
     def __getstate__(self) -> Dict[str, Any]:
         return {**self.__dict__, "_torch": None, "_dtype": None, "_leased": None, "_element": None}
 
-    def split(self, block: Optional[Block], n: int) -> List[memoryview]:
-        """The samples of a batch of n, one by one."""
-        if not n:
-            return []
+    def split(self, block: Any, n: int) -> List[memoryview]:
+        """The samples of a batch of n, one by one. ``block``: where they lie in one piece; ragged ones are views already."""
+        if not n or self.ragged:
+            return block or []
         view = block.view()
         return [view[i * self.nbytes:(i + 1) * self.nbytes] for i in range(n)]
 
@@ -100,14 +104,15 @@ class Handed:
     """Makes of what the daemon made what the rest of the transforms, in Python, are to be given.
 
     Args:
-        hands: ``"tensor"``, or ``"image"`` for a PIL image; see :class:`hdmlp._torchvision.Split`.
+        hands: ``"tensor"``, or ``"image"`` or ``"ragged"`` for a PIL image; see :class:`hdmlp._torchvision.Split`.
+        instead: from a file's bytes to what ragged images are, for those that the daemon leaves as they are in their files.
 
     Attributes:
         output: set once the job is open.
     """
 
-    def __init__(self, hands: str):
-        self.hands = hands
+    def __init__(self, hands: str, instead: Optional[Callable] = None):
+        self.hands, self.instead = hands, instead
         self.output: Optional[Output] = None
 
     def __call__(self, view: Sequence[int]) -> Any:
@@ -116,4 +121,10 @@ class Handed:
             return output.sample(view)  # a copy: what follows may write to it
         from PIL import Image
         height, width, channels = output.shape
+        if self.hands == "ragged":
+            height, width = _SIZE.unpack_from(view)
+            view = view[_SIZE.size:]
+            if not height:
+                return self.instead(view)
+        # The bytes are a copy: PIL keeps three channels in its own way, and who keeps an image must not keep the batch.
         return Image.frombytes("L" if channels == 1 else "RGB", (width, height), bytes(view))

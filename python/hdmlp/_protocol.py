@@ -1,4 +1,4 @@
-"""The frames between Python and the daemon: docs/FORMATS.md, version 2.
+"""The frames between Python and the daemon: docs/FORMATS.md, version 3.
 
 This module owns the byte layout and one connection's buffers. It never waits,
 except in :meth:`Connection.wait`: reading takes what is there, writing queues what
@@ -21,7 +21,7 @@ from typing import Any, Deque, Dict, Optional, Sequence, Tuple
 
 from .errors import ProtocolError
 
-PROTOCOL = 2
+PROTOCOL = 3
 MAX_PAYLOAD = 16 << 20
 
 HELLO, OPEN, ITERATE, ACK, WAIT, CALL, VIEW, GIVE = 1, 2, 3, 4, 5, 6, 7, 8
@@ -39,7 +39,7 @@ NO_BATCH = 0xFFFFFFFF
 HEADER = struct.Struct("<IB3x")
 ITERATE_FRAME = struct.Struct("<IB3xQII")
 WAIT_FRAME = struct.Struct("<IB3xQ")
-ACK_FRAME = struct.Struct("<IB3xQIIQQI")
+ACK_FRAME = struct.Struct("<IB3xQIIQQQI")
 ACK_BODY = ACK_FRAME.size - HEADER.size
 SEGMENT_BODY = struct.Struct("<IIQ")
 BATCH_HEAD = struct.Struct("<QIIIIQ")

@@ -9,6 +9,7 @@ number of workers.
 from __future__ import annotations
 
 import random
+import re
 import sys
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
@@ -65,6 +66,16 @@ def generators_kept() -> Iterator[None]:
             numpy_random.set_state(numpy_state)
 
 
+class Undecodable(Exception):
+    """A sample of which HDMLP's own decoder, and no code of the user's, can make nothing. Its text is what that said.
+
+    Attributes:
+        sample: the sample's ID.
+    """
+
+    sample: int
+
+
 class Recipe:
     """How samples are made; goes to worker processes by fork or by pickle.
 
@@ -75,12 +86,14 @@ class Recipe:
         collate: from a list of (object, label) to a batch.
         stack: a faster ``collate`` that writes where it is told, called with (batch,
             place); see :func:`hdmlp.torch.stack_into`. None: there is none.
+        decodes: ``loader`` is HDMLP's own: where it fails, the file is the reason (:class:`Undecodable`).
     """
 
     def __init__(self, loader: Callable[[memoryview], Any], transform: Optional[Callable],
                  target_transform: Optional[Callable], collate: Callable[[List[Any]], Any],
-                 stack: Optional[Callable] = None):
+                 stack: Optional[Callable] = None, decodes: bool = False):
         self.loader = loader
+        self.decodes = decodes
         self.transform = transform
         self.target_transform = target_transform
         self.collate = collate
@@ -107,8 +120,11 @@ class Recipe:
         """The batch's (object, label) pairs.
 
         An exception of the loader or a transform carries the sample's ID as ``sample``.
+
+        Raises:
+            Undecodable: see ``decodes``.
         """
-        loader, transform, target_transform = self.loader, self.transform, self.target_transform
+        loader, transform, target_transform = self._decoded if self.decodes else self.loader, self.transform, self.target_transform
         made = []
         for view, label, sample in zip(views, labels, ids):
             seed_generators(sample_key(seed, epoch, sample))
@@ -126,6 +142,15 @@ class Recipe:
                 raise
             made.append((value, label))
         return made
+
+    def _decoded(self, view: memoryview) -> Any:
+        try:
+            return self.loader(view)
+        except (MemoryError, ImportError):  # which say nothing of the file
+            raise
+        except Exception as error:
+            # PIL names its file object, which says nothing.
+            raise Undecodable(f"{type(error).__name__}: {re.sub(' <_io.BytesIO object at 0x[0-9a-f]+>', '', str(error))}") from error
 
 
 class Composed:

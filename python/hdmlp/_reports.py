@@ -25,14 +25,16 @@ class Stats(NamedTuple):
     Attributes:
         batches: batches yielded.
         samples: samples in them.
-        waits: batches that were not there when ``next()`` asked for them.
-        stall: seconds blocked in ``next()``.
+        waits: batches for which ``next()`` was blocked.
+        stall: seconds blocked in ``next()``, until it returned.
+        python: the part of ``stall`` in which this process or its workers made batches: transforms, ``collate_fn`` and the like.
     """
 
     batches: int
     samples: int
     waits: int
     stall: float
+    python: float = 0.0
 
 
 class Report(Dict[str, Any]):

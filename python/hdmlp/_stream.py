@@ -48,7 +48,7 @@ class Taken(NamedTuple):
 
     Attributes:
         content: the samples' bytes, read-only and where they lie; if the job has transforms, what these made, as a
-            :class:`Block`; None if the stream does not map; what a worker made of them, if it comes from a pool.
+            :class:`Block`, if not ragged; None if the stream does not map; what a worker made of them, if it comes from a pool.
         payload: the BATCH frame's payload; see :func:`column`.
         n: samples.
         epoch, step: which batch it is.
@@ -104,7 +104,7 @@ class Stream:
         output: what every sample becomes; None: it stays as it is.
         steps: batches per epoch.
         position: what comes next, or None if the daemon sends nothing.
-        stall: ns that the last :meth:`next` was blocked.
+        stall: ns that the last :meth:`next` was blocked; python: the part of them in which Python made the batch, which is none.
 
     Raises:
         HDMLPError: what the daemon answered.
@@ -126,14 +126,14 @@ class Stream:
         self._opened: Optional[Dict[str, Any]] = None
         self._generation = 0
         self._calls = 0
-        self._unsaid: Optional[Tuple[int, int, int, int]] = None  # the ACK that was put off
+        self._unsaid: Optional[Tuple[int, int, int, int, int]] = None  # the ACK that was put off
         self._told = 0             # batches that it speaks for
         self._told_at = 0          # when the last one was sent, in ns
         self._first = 0            # batches that are still to be told of one by one
         self._busy = False
         self._dead = False  # the daemon is gone, and the reader knows it
         self.position: Optional[int] = None
-        self.stall = 0
+        self.stall = self.python = 0
         self.output: Optional[Output] = None
         self.opened = self._open(request, fds)
         if self.opened.get("output"):
@@ -351,7 +351,7 @@ class Stream:
         if not n:
             self.free(slots)
             return []
-        if self.output is not None:
+        if self.output is not None and not self.output.ragged:
             return self._block(payload, n, slots)
         lease = Lease(slots, self._freed.append)
         columns = memoryview(payload)
@@ -448,9 +448,9 @@ class Stream:
         slots = self._drain()
         self._send(protocol.ACK_FRAME.pack(
             protocol.ACK_BODY + len(slots), protocol.ACK, self._generation, protocol.NO_BATCH,
-            0, 0, 0, len(slots) >> 2) + slots)
+            0, 0, 0, 0, len(slots) >> 2) + slots)
 
-    def ack(self, epoch: int, step: int, stall: int, audit: int) -> None:
+    def ack(self, epoch: int, step: int, stall: int, python: int, audit: int) -> None:
         """Says that a batch was yielded, and returns the slots that are free.
 
         Most calls send nothing. Slots are noted where the daemon looks for them, and one frame may speak for several
@@ -458,11 +458,11 @@ class Stream:
         told at once: its time is measured between them.
 
         Args:
-            stall: ns blocked for it in ``next()``.
+            stall: ns blocked for it in ``next()``; python: the part of them in which Python made the batch.
             audit: the sum of the epoch's audits up to and including it.
         """
         self._told += 1
-        self._unsaid = (epoch, step, stall, audit)
+        self._unsaid = (epoch, step, stall, python, audit)
         if self._freed and self._returns is not None:
             self._busy = True  # what is drained and not noted would be lost
             rest = self._returns.note(self._drain())
@@ -479,12 +479,12 @@ class Stream:
         """Sends the ACK that :meth:`ack` has put off, if there is one."""
         if self._unsaid is None:
             return
-        epoch, step, stall, audit = self._unsaid
+        epoch, step, stall, python, audit = self._unsaid
         self._unsaid, self._told, self._told_at = None, 0, time.monotonic_ns()
         slots = self._drain() if self._freed else b""
         frame = protocol.ACK_FRAME.pack(
             protocol.ACK_BODY + len(slots), protocol.ACK, self._generation, epoch, step,
-            stall, audit, len(slots) >> 2)
+            stall, python, audit, len(slots) >> 2)
         self._send(frame + slots if slots else frame)
 
     def call(self, method: str, params: Optional[Dict[str, Any]] = None) -> Any:

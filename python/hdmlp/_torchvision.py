@@ -1,17 +1,18 @@
-"""Which of a list of transforms the daemon can carry out: ours, and torchvision's (v1 and v2), by their attributes.
+"""Which of a list of transforms the daemon can carry out: ours, torchvision's (v1 and v2) and timm's, by their attributes.
 
-torchvision is never imported: an object is one of its transforms if its class is the one that the loaded module has under
+Neither torchvision nor timm is ever imported: an object is one of their transforms if its class is the one that the loaded module has under
 that name. Subclasses, and objects with a method put over the class's, may do anything, and run in Python.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _transforms as ours
 
 _FLOATS = ("float16", "bfloat16", "float32")
+_NO_SIZE = "images have no fixed size {} it; add CenterCrop or RandomCrop, or resize to a height and a width"
 
 
 class Split:
@@ -23,13 +24,15 @@ class Split:
         rest: what runs in Python after it, as it was given; where v2's ToImage is before it, that first, which makes of the
             tensor the ``tv_tensors.Image`` that the rest expects.
         hands: what the first of ``rest`` is to be given: ``"bytes"`` where nothing is described; ``"image"``: a PIL image (mode L
-            with one channel, else RGB) of the daemon's uint8 array of height, width, channels; ``"tensor"``: the tensor as it is,
-            or the array that Reshape made.
-        why: why the first of ``rest`` is not described; empty where there is no rest.
+            with one channel, else RGB) of the daemon's uint8 array of height, width, channels; ``"ragged"``: the same, where each
+            image has its own size; ``"tensor"``: the tensor as it is, or the array that Reshape made.
+        why: why there is a rest; empty where there is none.
+        left: the transforms of the rest, the one that ``why`` is about first.
+        done: the transforms that are described, as they were given.
     """
 
-    def __init__(self, described: List[Any], rest: List[Any], hands: str, why: str):
-        self.described, self.rest, self.hands, self.why = described, rest, hands, why
+    def __init__(self, described: List[Any], rest: List[Any], hands: str, why: str, left: Sequence[Any] = (), done: Sequence[Any] = ()):
+        self.described, self.rest, self.hands, self.why, self.left, self.done = described, rest, hands, why, list(left), list(done)
 
     def __iter__(self) -> Iterator[List[Any]]:
         return iter((self.described, self.rest))
@@ -38,11 +41,13 @@ class Split:
         return f"Split(described={self.described}, rest={self.rest}, hands={self.hands!r}, why={self.why!r})"
 
 
-def split(transforms: Any) -> Split:
+def split(transforms: Any, ragged: bool = False) -> Split:
     """Splits a list of transforms into what the daemon does and what is left for Python.
 
     Args:
         transforms: one transform, a list, a Compose, or an nn.Sequential; ours, torchvision's (v1 or v2), and any callable.
+        ragged: where no such beginning gives every sample the same size, the daemon decodes, and does what of the list changes images,
+            up to the first that it does not know: images come with sizes of their own. Transforms of ours are not among them.
 
     The daemon gets the longest beginning of the list that it can carry out and that gives every sample the same size. What
     it makes is what torchvision would have handed to the rest. Where a list makes a tensor early, crops, flips and resizes
@@ -57,14 +62,15 @@ def split(transforms: Any) -> Split:
         return Split(given, [], "tensor" if stage else "image", "")
     state = _State()
     best: Tuple[int, List[Any], List[Any], str] = (0, [], [], "bytes")
+    loose: Tuple[int, List[Any]] = (0, [])  # the same, of images that have no fixed size
     wraps: List[Any] = []  # the ToImage whose tv_tensors.Image there is
-    why = ""
+    why, cause = "", 0
     for i, t in enumerate(given):
         try:
             for step in _steps(t):
                 state.take(step)
         except _Unknown as e:
-            why = str(e)
+            why, cause = str(e), i
             break
         if _name(t) in ("ToImage", "ToPureTensor"):
             wraps = [t] if _name(t) == "ToImage" else []
@@ -72,15 +78,25 @@ def split(transforms: Any) -> Split:
             best = i + 1, state.described(), wraps, "tensor" if state.tensor or state.array else "image"
             why = ""
         else:
-            why = "images have no fixed size after it; add CenterCrop or RandomCrop, or resize to a height and a width"
+            if i == 0 or _name(t) == "Resize" or isinstance(t, ours.Resize):
+                cause = i
+            why = _NO_SIZE.format("after")
+            if loose[0] == i and not state.tensor and not isinstance(t, ours.Transform):
+                loose = i + 1, state.described()
+    if ragged and best[0] == 0:
+        best = loose[0], loose[1] + [ours.Ragged()], [], "ragged"
+        if cause < loose[0]:  # it is done, and what follows cannot be, as images keep sizes of their own
+            cause, why = loose[0], _NO_SIZE.format("before")
     done, described, wraps, hands = best
     rest = given[done:]
-    if rest and isinstance(rest[0], ours.Transform):
-        raise TypeError(f"{rest[0]!r} can not stand here: {why}")
-    _refuse_ours(rest, lambda: f"after {given[done]!r}, which the daemon can not do ({why})")
-    if done < len(given) and not why:
-        why = "it follows what the daemon can not do"
-    return Split(described, wraps + rest if rest else [], hands, why)
+    if not rest:
+        return Split(described, [], hands, "", (), given)
+    left = [given[cause], *given[done:cause], *given[cause + 1:]]
+    if isinstance(left[0], ours.Transform):
+        raise TypeError(f"{left[0]!r} can not stand here: {why}{_there(left[0])}")
+    for i, t in enumerate(rest, done):
+        _refuse_ours([t], lambda: f"{'after' if i > cause else 'before'} {given[cause]!r}, which the daemon can not do ({why})")
+    return Split(described, wraps + rest, hands, why, left, given[:done])
 
 
 def in_python(transforms: Any, why: str) -> Split:
@@ -96,7 +112,12 @@ def in_python(transforms: Any, why: str) -> Split:
 def _refuse_ours(rest: Iterable[Any], why: Callable[[], str]) -> None:
     for t in rest:
         if isinstance(t, ours.Transform):
-            raise TypeError(f"{t!r} describes what the daemon does, and can not run in Python {why()}{t._theirs()}")
+            raise TypeError(f"{t!r} describes what the daemon does, and can not run in Python {why()}{_there(t)}")
+
+
+def _there(t: Any) -> str:
+    """What to use in place of one of ours, for messages."""
+    return f": use torchvision.transforms.{type(t).__name__} there" if t._in_torchvision else ""
 
 
 class _Unknown(Exception):
@@ -147,16 +168,24 @@ def _name(t: Any) -> str:
     return name if _is(t, module, name) and not _changed(t) else ""
 
 
+def _timm(t: Any) -> str:
+    """The name of timm's transform that t is, or nothing."""
+    name = type(t).__name__
+    return name if _is(t, "timm.data.transforms", name) and not _changed(t) else ""
+
+
 def _steps(t: Any) -> List[Any]:
     """What transforms of ours do what t does; or _Unknown."""
     if isinstance(t, ours.Transform):
         return [t]
-    name = _name(t)
-    if name not in _MAPPINGS:
+    mapping = _MAPPINGS.get(_name(t)) or _TIMM.get(_timm(t))
+    if mapping is None:
         raise _Unknown("it is not a transform that HDMLP knows" + _within(t))
     try:
-        return _MAPPINGS[name](t)
-    except (TypeError, ValueError, AttributeError) as e:
+        return mapping(t)
+    except AttributeError as e:
+        raise _Unknown(f"it has other attributes than HDMLP knows ({e})") from None
+    except (TypeError, ValueError) as e:
         raise _Unknown(str(e)) from None
 
 
@@ -221,8 +250,27 @@ _MAPPINGS: Dict[str, Callable[[Any], List[Any]]] = {
     "ToPureTensor": lambda t: [],
     "ConvertImageDtype": _convert,
     "ToDtype": _convert,
-    "Normalize": lambda t: [ours.Normalize(list(t.mean), list(t.std))],
+    "Normalize": lambda t: [ours.Normalize(t.mean, t.std)],
     "ImageClassification": _preset,
+}
+
+
+def _timm_crop(t: Any) -> List[Any]:
+    return [ours.RandomResizedCrop(t.size, t.scale, t.ratio, t.interpolation, None)]
+
+
+def _timm_center(t: Any) -> List[Any]:
+    if t.padding_mode != "constant" or any(t.fill if isinstance(t.fill, (tuple, list)) else [t.fill]):
+        raise ValueError("HDMLP puts black around images that are too small; put Pad before it")
+    return [ours.CenterCrop(t.size)]
+
+
+#: timm has a ToTensor of its own, which leaves levels as they are; a ToNumpy, whose arrays are no tensors; and crops that HDMLP has not.
+_TIMM: Dict[str, Callable[[Any], List[Any]]] = {
+    "RandomResizedCropAndInterpolation": _timm_crop,
+    "CenterCropOrPad": _timm_center,
+    "MaybeToTensor": lambda t: [ours.ToTensor()],
+    "MaybePILToTensor": lambda t: [ours.ToTensor(dtype="uint8")],
 }
 
 

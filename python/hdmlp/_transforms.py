@@ -161,7 +161,8 @@ class RandomResizedCrop(Transform):
         size: (height, width), or a number for both.
         scale: (least, most) of the part's area, as a share of the image's.
         ratio: (least, most) of width / height; its logarithm is uniform.
-        interpolation, antialias: as :class:`Resize`'s.
+        interpolation: as :class:`Resize`'s; or a list or tuple of such, of which one is drawn for each sample, as in timm.
+        antialias: as :class:`Resize`'s.
     """
 
     def __init__(self, size: Union[int, Sequence[int]], scale: Sequence[float] = (0.08, 1.0),
@@ -174,15 +175,18 @@ class RandomResizedCrop(Transform):
             raise ValueError(f"Scale should be non negative. Got {scale}")
         if self.ratio[0] <= 0:
             raise ValueError(f"Ratio should be positive. Got {ratio}")
-        self.interpolation, self.antialias = _interpolation(interpolation), antialias
+        self.interpolation, self.antialias = _interpolations(interpolation), antialias
 
     def describe(self) -> Dict[str, Any]:
+        several = isinstance(self.interpolation, tuple)
         return {"name": "RandomResizedCrop", "size": list(self.size), "scale": [float(s) for s in self.scale],
-                "ratio": [float(r) for r in self.ratio], "interpolation": self.interpolation.value}
+                "ratio": [float(r) for r in self.ratio],
+                "interpolation": [m.value for m in self.interpolation] if several else self.interpolation.value}
 
     def __repr__(self) -> str:
+        modes = self.describe()["interpolation"]
         return (f"RandomResizedCrop(size={self.size}, scale={tuple(round(s, 4) for s in self.scale)}, "
-                f"ratio={tuple(round(r, 4) for r in self.ratio)}, interpolation={self.interpolation.value}, "
+                f"ratio={tuple(round(r, 4) for r in self.ratio)}, interpolation={modes}, "
                 f"antialias={self.antialias})")
 
 
@@ -340,6 +344,27 @@ class Normalize(Transform):
         return f"Normalize(mean={self.mean}, std={self.std})"
 
 
+class Ragged(Transform):
+    """Ends a list whose images keep the sizes that they have: each comes with its height and width before its pixels, for transforms
+    in Python. Not for users: :func:`hdmlp._torchvision.split` adds it.
+
+    Args:
+        largest: bytes that an image may become. A larger one comes as it is in its file; so does one of a format that the daemon does
+            not decode, or with an EXIF orientation.
+    """
+
+    _in_torchvision = False
+
+    def __init__(self, largest: int = 8 << 20):
+        self.largest = largest
+
+    def describe(self) -> Dict[str, Any]:
+        return {"name": "Ragged", "largest": self.largest}
+
+    def __repr__(self) -> str:
+        return f"Ragged(largest={self.largest})"
+
+
 class Reshape(Transform):
     """Says that a sample is no image but the elements of an array, in C order, and nothing else. The thesis's.
 
@@ -479,7 +504,7 @@ def _levels(fill: Any) -> Union[int, List[int]]:
 
 
 def _numbers(name: str, value: Any) -> List[float]:
-    if isinstance(value, numbers.Number):
+    if isinstance(value, numbers.Number) or getattr(value, "ndim", None) == 0:
         value = [value]
     if not isinstance(value, Iterable) or isinstance(value, (str, bytes)):
         raise TypeError(f"{name} should be a number or a sequence. Got {type(value)}")
@@ -506,6 +531,20 @@ def _interpolation(mode: Any) -> InterpolationMode:
     except ValueError:
         known = ", ".join(m.value for m in InterpolationMode)
         raise ValueError(f"interpolation should be one of {known}. Got {mode!r}") from None
+
+
+#: How many ways to resize a list of them may have.
+_MODES = 16
+
+
+def _interpolations(modes: Any) -> Union[InterpolationMode, Tuple[InterpolationMode, ...]]:
+    """One way to resize, or those of which one is drawn."""
+    if not isinstance(modes, (list, tuple)):
+        return _interpolation(modes)
+    if not 1 <= len(modes) <= _MODES:
+        raise ValueError(f"interpolation should be one, or a list of 1 to {_MODES}. Got {modes!r}")
+    several = tuple(map(_interpolation, modes))
+    return several if len(several) > 1 else several[0]
 
 
 def _dtype(dtype: Any, known: Sequence[str] = ("uint8", "float16", "bfloat16", "float32")) -> str:

@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import threading
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 from . import _protocol as protocol
 from .errors import DatasetError, DatasetNotFoundError, LimitError, PermissionError_

@@ -154,7 +154,7 @@ class Pool:
         self._busy = False
         self._workers_only: Any = None
         self._all: Any = None
-        self.stall = 0
+        self.stall = self.python = 0
 
     def attach(self, stream: Stream) -> None:
         """Takes batches from ``stream`` from now on."""
@@ -260,7 +260,8 @@ class Pool:
         self._order.clear()
 
     def next(self, timeout: float = 0.0) -> Taken:
-        """The next batch; its ``content`` is what :meth:`value` takes. Waits for it.
+        """The next batch; its ``content`` is what :meth:`value` takes. Waits for it; :attr:`stall` says for how many ns, and
+        :attr:`python` for how many of them a worker had it.
 
         Raises:
             WorkerDied: a worker ended.
@@ -272,8 +273,9 @@ class Pool:
         self._turn(0)
         if self._order and self._stream.ends(self._order[0].position):
             self._give_up()  # the stream's error comes
+        self.stall = self.python = 0
         if not self._order or self._order[0].result is None:
-            begin = time.perf_counter_ns()
+            begin = now = time.perf_counter_ns()
             waiting = False
             while not self._order or self._order[0].result is None:
                 if not self._order and self._error is not None:
@@ -283,12 +285,14 @@ class Pool:
                     self._stream.say_waiting()
                     waiting = True
                 self._stream.return_slots()
+                working = bool(self._order)  # a worker has the batch; else the daemon
                 self._turn(_TICK_MS)
-                if timeout and time.perf_counter_ns() - begin > timeout * 1e9:
+                before, now = now, time.perf_counter_ns()
+                if working:
+                    self.python += now - before
+                if timeout and now - begin > timeout * 1e9:
                     raise StallTimeout(f"no batch within timeout={timeout:g} seconds")
-            self.stall = time.perf_counter_ns() - begin
-        else:
-            self.stall = 0
+            self.stall = now - begin
         task = self._order.popleft()
         self._busy = True
         self._dispatch()

@@ -163,8 +163,9 @@ class Folder:
         calls = [("samples", {"from": n * _PAGE, "to": min((n + 1) * _PAGE, len(self))}) for n in missing]
         pages = self._call(("dataset", {}), *calls)
         self.check_version(next(pages)["fingerprint"])
+        prefix = os.path.join(self.root, "")
         for number, got in zip(missing, pages):
-            self._pages[number] = [(os.path.join(self.root, path), label) for path, label in got]
+            self._pages[number] = [(prefix + path, label) for path, label in got]
 
     def __len__(self) -> int:
         """The number of samples, F."""
@@ -264,7 +265,7 @@ class DataLoader(Loader):
                  config_file: Optional[str] = None, **keys: Any):
         if not isinstance(dataset, Folder):
             dataset = Folder(dataset)
-        self._collate = collate_fn
+        self._collate, self._works = collate_fn, collate_fn is not None
         self.batch_size = whole_number("batch_size", batch_size, 1)
         super().__init__(dataset, local_batch=self.batch_size, shuffle=shuffle, epochs=epochs, seed=seed,
                          place=_launcher.find(rank, world_size), tail="drop" if drop_last else "pad",

@@ -23,10 +23,12 @@ __all__ = ["Job"]
 
 
 class _JobLoader(Loader):
-    """Yields what the stream gave."""
+    """Yields what ``make`` makes of what the stream gave; None: just that."""
 
-    def _make(self, feed: Feed, taken: Taken) -> Taken:
-        return taken
+    make: Optional[Callable[[Loader, Taken], Any]] = None
+
+    def _make(self, feed: Feed, taken: Taken) -> Any:
+        return taken if self.make is None or not taken.n else self.make(self, taken)
 
 
 class Job:
@@ -140,17 +142,30 @@ class Job:
             labels = column(taken.payload, taken.n, "labels")
             self._left = iter([(classes[label], view) for label, view in zip(labels, loader.views(taken))])
 
-    def epoch(self, make: Callable[[Loader, Taken], Any]) -> Iterator[Any]:
-        """The next epoch's batches of this rank, as ``make`` makes them; a batch without samples is left out."""
-        loader = self._ready()
-        for taken in loader:
-            if not taken.n:
-                continue
+    def epoch(self, make: Callable[[Loader, Taken], Any], works: bool = True) -> Iterator[Any]:
+        """The next epoch's batches of this rank, as ``make`` makes them; a batch without samples is left out.
+
+        Args:
+            works: ``make`` does more than to hand over what lies there.
+        """
+        def timed(loader: Loader, taken: Taken) -> List[Any]:
             begin = time.perf_counter()
-            made = [make(loader, taken)]
-            del taken
+            made = make(loader, taken)
             self._augmentation += time.perf_counter() - begin
-            yield made.pop()  # nothing here keeps the batch's room
+            return [made]
+
+        loader = self._ready()
+        batches = iter(loader)
+        while True:
+            loader.make, loader._works = timed, works
+            try:
+                made = next(batches, None)
+            finally:
+                loader.make, loader._works = None, False
+            if made is None:
+                return
+            if type(made) is list:
+                yield made.pop()  # nothing here keeps the batch's room
 
     @property
     def steps(self) -> int:
@@ -189,7 +204,7 @@ class Job:
         """What the job cost so far.
 
         Returns:
-            ``stall_time``: seconds blocked waiting for samples; ``augmentation_time``: seconds in
+            ``stall_time``: seconds blocked waiting for samples, which has no time of transforms; ``augmentation_time``: seconds in
             transforms; ``read_times``: the node's seconds of reading, by place (``"source"``,
             ``"memory"`` and so on); ``read_locations``: this rank's samples, by place they came from.
         """
@@ -202,5 +217,5 @@ class Job:
                     for place, amount in (epoch["reads"] or {}).items():
                         locations[place] = locations.get(place, 0) + amount["samples"]
         times = {place["place"]: place["seconds"] for place in report.get("places") or ()}
-        return {"stall_time": loader.stats.stall, "augmentation_time": self._augmentation,
+        return {"stall_time": loader.stats.stall - loader.stats.python, "augmentation_time": self._augmentation,
                 "read_times": times, "read_locations": locations}

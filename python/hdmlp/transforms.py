@@ -69,5 +69,5 @@ def describe(transforms: Any) -> List[Dict[str, Any]]:
     """
     parts = split(transforms)
     if parts.rest:
-        raise ValueError(f"the daemon can not do {parts.rest[0]!r}: {parts.why}")
+        raise ValueError(f"the daemon can not do {parts.left[0]!r}: {parts.why}")
     return [t.describe() for t in parts.described]

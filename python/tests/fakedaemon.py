@@ -148,8 +148,8 @@ class Session(threading.Thread):
     def handle(self, kind, payload):
         daemon = self.daemon_
         if kind == 1:
-            assert json.loads(payload)["protocol"] == 2
-            self.send_json(129, {"protocol": 2, "version": daemon.version, "pid": os.getpid()}, daemon.log)
+            assert json.loads(payload)["protocol"] == 3
+            self.send_json(129, {"protocol": 3, "version": daemon.version, "pid": os.getpid()}, daemon.log)
         elif kind == 2:
             self.open(json.loads(payload))
         elif kind == 3:
@@ -160,9 +160,9 @@ class Session(threading.Thread):
                 self.iterates.append((epoch, step))
                 self.cond.notify_all()
         elif kind == 4:
-            generation, epoch, step, stall, audit, n = struct.unpack_from("<QIIQQI", payload)
-            slots = struct.unpack_from(f"<{n}I", payload, 36)
-            assert len(payload) == 36 + 4 * n
+            generation, epoch, step, stall, python, audit, n = struct.unpack_from("<QIIQQQI", payload)
+            slots = struct.unpack_from(f"<{n}I", payload, 44)
+            assert len(payload) == 44 + 4 * n and python <= stall
             with self.cond:
                 if epoch != 0xFFFFFFFF:
                     self.acks.append((generation, epoch, step, stall, audit))
@@ -225,7 +225,7 @@ class Session(threading.Thread):
             self.send_json(133, {"id": message["id"], "error": {"kind": "internal", "message": repr(error)}})
 
     def call_check(self, **_):
-        return {}
+        return {"on_error": "raise"}
 
     def call_dataset(self, path, extensions, **_):
         classes, samples = scan(path, extensions)

@@ -96,6 +96,20 @@ def test_a_folder_of_any_kind(images):
     check(Two(images, TENSOR))
 
 
+def test_names_of_classes(images):
+    """They are those of the object's own numbers."""
+    data = datasets.ImageFolder(images, TENSOR)
+    data.samples = [(path, 2 - label) for path, label in data.samples]
+    data.classes = ["of cats", "of bees", "of ants"]
+    with ht.DataLoader(data, 23, labels="name") as loader:
+        assert list(next(iter(loader))[1]) == ["of ants"] * 9 + ["of bees"] * 8 + ["of cats"] * 6
+    data.target_transform = str.upper
+    with ht.DataLoader(data, 23, labels="name") as loader:
+        assert next(iter(loader))[1][0] == "OF ANTS"
+    with pytest.raises(errors.ConfigError, match="labels='name': the label 5 "):
+        ht.DataLoader(Two(images, TENSOR), 4, labels="name")
+
+
 def test_imagenet(tmp_path, images):
     """Its root has an archive's contents beside the split, and its classes are tuples of names."""
     names = {name: (name, name.upper()) for name in os.listdir(images)}

@@ -4,6 +4,7 @@ import io
 import os
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -83,3 +84,14 @@ def test_where_it_cannot_be_used():
         ht.use_in("lightning")
     with pytest.raises(errors.ConfigError, match=r"use_in\(io\)"):
         ht.use_in(io)
+
+
+def test_an_accelerate_that_makes_loaders_otherwise(monkeypatch):
+    """Before 0.34 its loaders were sub-classes of torch's."""
+    package, module = types.ModuleType("accelerate"), types.ModuleType("accelerate.data_loader")
+    package.__version__, module.DataLoader = "0.20.3", DataLoader
+    monkeypatch.setitem(sys.modules, "accelerate", package)
+    monkeypatch.setitem(sys.modules, "accelerate.data_loader", module)
+    with pytest.raises(errors.ConfigError, match=r"use_in\(transformers\): accelerate 0.20.3 makes loaders in a way that HDMLP does not know"):
+        ht.use_in("transformers")
+    assert module.DataLoader is DataLoader

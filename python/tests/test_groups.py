@@ -107,3 +107,75 @@ def test_groups_that_nothing_says(ranks):
     assert said[0]["got"] == said[0]["want"] and said[0]["place"] == "1 2"
 
 
+
+
+SAMPLERS = """
+    class Shuffled(Sampler):
+        '''Each rank's own permutation, cut as if all had the same.'''
+        def __init__(self, dataset, seed, replicas=None):
+            self.dataset, self.seed, self.num_replicas, self.rank = dataset, seed, replicas or world, me % (replicas or world)
+        def __len__(self):
+            return len(self.dataset) // self.num_replicas
+        def __iter__(self):
+            order = torch.randperm(len(self.dataset), generator=torch.Generator().manual_seed(self.seed)).tolist()
+            return iter(order[self.rank::self.num_replicas][:len(self)])
+
+    class Weighted(Sampler):
+        def __iter__(self):
+            return iter(torch.multinomial(torch.arange(1, 26).float(), 12, generator=torch.Generator().manual_seed(me)).tolist())
+        def __len__(self):
+            return 12
+
+    class Repeated(Shuffled):
+        num_repeats = 3
+        def __iter__(self):
+            order = torch.arange(len(self.dataset)).repeat_interleave(3).tolist()
+            return iter(order[self.rank::self.num_replicas][:len(self)])
+"""
+
+
+def opaque(ranks, make, count=2, dataset="data", epochs=2):  # noqa: F811
+    return ranks(SAMPLERS + f"""
+    def made(L, d):
+        return {make}
+    loader = made(ht.DataLoader, {dataset})
+    torch.manual_seed(me)
+    got = ids(loader, epochs={epochs})
+    torch.manual_seed(me)
+    want = ids(made(DataLoader, Items(data)), epochs={epochs})
+    dist.barrier()
+    source = loader.report()["source"]["samples"] if loader._folder is not None else 0
+    say(got=got, want=want, source=source)
+    loader.close()
+    """, count)
+
+
+@pytest.mark.parametrize("make", ["L(d, 4, sampler=WeightedRandomSampler(torch.arange(1, 26).float(), 20))", "L(d, 4, sampler=Weighted())",
+                                  "L(d, 4, sampler=Repeated(data, 1))", "L(d, 4, sampler=Shuffled(data, 1))"])
+def test_ranks_with_samplers_of_their_own(ranks, make):
+    """Each gets what torch's loader gives it, and the node reads each file once for all of them. What is to be is not reported."""
+    said, log = opaque(ranks, make)
+    for r in said:
+        assert r["got"] == r["want"]
+    samples = {x for r in said for epoch in r["got"] for batch in epoch for x in batch}  # lengths, by which samples differ
+    assert sum(r["source"] for r in said) == len(samples)
+    assert "go to more than one" not in log and "disagree" not in log
+
+
+@pytest.mark.parametrize("dataset", ["data", "Items(data)"])
+def test_ranks_that_are_to_be_disjoint_and_are_not(ranks, dataset):
+    """Reported once, with the number of samples that two ranks get, whatever the dataset."""
+    said, log = opaque(ranks, "L(d, 4, sampler=Shuffled(data, 5 + me))", 3, dataset)
+    parts = [set(sum(r["got"][0], [])) for r in said]
+    several = sum(1 for x in set.union(*parts) if sum(x in part for part in parts) > 1)
+    assert several >= 3, "choose other seeds"
+    assert all(r["got"] == r["want"] for r in said)
+    assert log.count(f"sampler=Shuffled: {several} of {len(set.union(*parts))} samples of epoch 0 go to more than one of its 3 ranks") == 1
+    assert log.count("go to more than one") == 1
+
+
+def test_ranks_that_disagree_about_their_sampler(ranks):
+    _, log = opaque(ranks, "L(d, 4, sampler=Shuffled(data, 5, 2 + me))")
+    assert log.count("the ranks disagree about the sampler in epoch 0: num_replicas is 2 on rank 0, and 3 on rank 1") == 1
+    _, log = opaque(ranks, "L(d, 4, sampler=Shuffled(data, 5 + me // 2, 2))", 3)
+    assert log.count("the ranks disagree about the sampler in epoch 0: ranks 0 and 2 both have rank 0 of 2 of Shuffled") == 1

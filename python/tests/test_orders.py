@@ -74,7 +74,7 @@ class Job:
             assert [bytes(view) for view in taken.content] == [self.files[i] for i in ids]
             assert _protocol.audit_sum(epoch, ids) == taken.audit
             audit = (audit + taken.audit) & (1 << 64) - 1
-            self.stream.ack(epoch, step, self.stream.stall, audit)
+            self.stream.ack(epoch, step, self.stream.stall, 0, audit)
             got.append(ids)
         return got
 

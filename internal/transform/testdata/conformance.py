@@ -56,9 +56,11 @@ def make(seed, width, height, mode, save):
 def transform(name, args, drawn):
     """The function from image to image that torchvision has for a step."""
     args = dict(args)
+    values = dict(map(tuple, drawn or []))
+    if isinstance(args.get("interpolation"), list):  # as in timm: one is drawn
+        args["interpolation"] = args["interpolation"][int(values["interpolation"])]
     if "interpolation" in args:
         args["interpolation"] = InterpolationMode(args["interpolation"])
-    values = dict(map(tuple, drawn or []))
     if name == "RandomHorizontalFlip":
         return F.hflip if values["flip"] else lambda img: img
     if name == "RandomVerticalFlip":

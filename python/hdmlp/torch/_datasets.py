@@ -10,12 +10,12 @@ import operator
 import os
 import pickle
 import sys
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch.utils.data
 
 from ..data import Folder
-from ..errors import DatasetError
+from ..errors import ConfigError, DatasetError
 from ._folder import ImageFolder, pil_loader, torchvision_loads
 
 #: What says of a folder which items it has: with a method of the user's in one of these places, only calling it tells.
@@ -199,6 +199,20 @@ class Mirror(Folder):
         """From the daemon's class number to the item's label; None: it is the label."""
         then = self.of.target_transform
         return then if self._labels is None else Relabelled(self._labels, then)
+
+    def named(self) -> Tuple[List[Any], Optional[Callable]]:
+        """What the object calls each of the daemon's classes, and what it applies to labels.
+
+        Raises:
+            ConfigError: its labels are no numbers of its classes.
+        """
+        names, labels = self.of.classes, self._labels
+        if labels is None:
+            return names, self.of.target_transform
+        wrong = next((label for label in labels if label is not None and (type(label) is not int or not 0 <= label < len(names))), None)
+        if wrong is not None:
+            raise ConfigError(f"labels='name': the label {wrong!r} of its samples is no number of one of its {len(names)} classes; leave labels out")
+        return [None if label is None else names[label] for label in labels], self.of.target_transform
 
     @property
     def loader(self) -> Callable:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import array
 import base64
 import hashlib
+import itertools
 import random
 import sys
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 import torch
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
@@ -73,6 +74,7 @@ class Drawn:
         base_seed: what torch's loader draws at the start of each epoch, for the random numbers of its workers.
         step: batches that were drawn.
         skipped: those of them that the state had left behind.
+        on_end: called once with all indices, each 64 bits, when the sampler has ended; None: nothing is called.
         ended: the sampler was asked for one more than it has, which may draw as well.
 
     Raises:
@@ -89,6 +91,8 @@ class Drawn:
         self._hash = hashlib.blake2b(digest_size=8)
         self.step = 0
         self.skipped: List[Any] = []
+        self.on_end: Optional[Callable[[bytes], None]] = None
+        self._indices = bytearray()
         self.ended = False
         if state is not None:
             generators.set(self._before)
@@ -110,21 +114,40 @@ class Drawn:
             indices = next(self._batches)
         except StopIteration:
             self.ended = True
+            done, self.on_end = self.on_end, None
+            if done is not None:
+                done(bytes(self._indices))
             raise
-        self._hash.update(_bytes(indices))
+        content = _numbers(indices)
+        self._hash.update(repr(indices).encode() if content is None else content)
+        if content is None:
+            self.on_end = None
+        elif self.on_end is not None:
+            self._indices += content
         self._sums.append(self._hash.digest())
         self.step += 1
         return indices
+
+    def rest(self, most: int) -> Optional[List[Any]]:
+        """All batches that are left; None if they are more than so many, which are then yielded as if they had not been asked for."""
+        digest, step, known = self._hash.copy(), self.step, len(self._indices)
+        batches = list(itertools.islice(self, most + 1))
+        if len(batches) <= most:
+            return batches
+        self._hash, self.step = digest, step
+        del self._sums[step:], self._indices[known:]
+        self._batches = itertools.chain(batches, self._batches)
+        return None
 
     def _skip(self, state: Dict[str, Any]) -> None:
         for step in range(state["step"]):
             try:
                 self.skipped.append(next(self))
             except StopIteration:
-                raise MismatchError(f"the sampler ends after {step} batches, but had more than {state['step']} when the state was saved",
+                raise MismatchError(f"the sampler ends after {step} batches of epoch {state['epoch']}, but had yielded {state['step']} when the state was saved",
                                     {"key": "sampler", "mine": step, "theirs": state["step"]}) from None
         if state["drawn"] and self._sums[-1].hex() != state["drawn"]:  # without it, another rank drew other indices
-            raise MismatchError(f"the sampler yields other indices than when the state was saved, within the first {state['step']} batches: "
+            raise MismatchError(f"the sampler yields other indices than when the state was saved, within the first {state['step']} batches of epoch {state['epoch']}: "
                                 "its order must follow from torch's, Python's or numpy's generators, or from its state_dict",
                                 {"key": "sampler", "mine": self._sums[-1].hex(), "theirs": state["drawn"]})
 
@@ -132,6 +155,9 @@ class Drawn:
         """What draws the rest of this epoch again from a step on, one that was drawn; JSON-compatible."""
         return {"generators": self._before, "sampler": self._sampler_before, "base_seed": self.base_seed, "drew": self._drew, "step": step, "drawn": self._sums[step - 1].hex() if step else ""}
 
+
+#: Samples of an epoch that is drawn at once, at most, beside eight times the dataset.
+_LONGEST = 1 << 20
 
 #: Samplers of torch's that yield the same again from the same generators.
 _REPEATABLE = (RandomSampler, WeightedRandomSampler, SubsetRandomSampler, SequentialSampler, DistributedSampler)
@@ -157,11 +183,21 @@ def ahead(sampler: Any, generator: Optional[torch.Generator], state: Optional[Di
         generators.set(now)
 
 
-def _bytes(indices: Any) -> bytes:
+def most_batches(sampler: Any, samples: int) -> int:
+    """How many batches an epoch of a sampler over so many samples may have to be drawn at once, by what the sampler says; 0: it does not say."""
+    try:
+        length = len(sampler)
+    except (TypeError, NotImplementedError):  # without an end, for all that is known
+        return 0
+    return 0 if length * (getattr(sampler, "batch_size", None) or 1) > _LONGEST + 8 * samples else 2 * length + 1
+
+
+def _numbers(indices: Any) -> Optional[bytes]:
+    """The indices, each 64 bits; None: they are no list of numbers."""
     try:
         return array.array("q", indices).tobytes()
-    except (TypeError, OverflowError):  # no list of numbers
-        return repr(indices).encode()
+    except (TypeError, OverflowError):
+        return None
 
 
 def _state_of(sampler: Any) -> Dict[str, Any]:
@@ -191,5 +227,5 @@ def parts(sampler: Any) -> Iterator[Any]:
         if sampler is None:
             return
         yield str(depth), sampler
-        within = getattr(sampler, "sampler", None)
-        sampler = getattr(sampler, "batch_sampler", None) if within is None else within
+        inner = getattr(sampler, "sampler", None)
+        sampler = getattr(sampler, "batch_sampler", None) if inner is None else inner

@@ -45,8 +45,8 @@ def as_transform(transform: Any, transforms: Any) -> Optional[Callable]:
     return given
 
 
-def offload(loader: Any, transform: Any, wanted: bool = True, say: bool = True) -> Split:
-    """What of a transform the daemon carries out, and what is left, which is said.
+def offload(loader: Any, transform: Any, wanted: bool = True, say: bool = True, ragged: bool = False) -> Split:
+    """What of a transform the daemon carries out, and what is left, which is said. ``ragged``: see :func:`split`.
 
     Raises:
         ConfigError: what is left has transforms of ours, which only the daemon can carry out.
@@ -57,15 +57,18 @@ def offload(loader: Any, transform: Any, wanted: bool = True, say: bool = True) 
             return in_python(given, "as offload=False wants it")
         if loader is not pil_loader:
             return in_python(given, "behind a loader of yours")
-        found = split(given)
+        found = split(given, ragged)
     except TypeError as error:
         raise ConfigError(f"transform: {error}") from None
     if not say:
         return found
-    if found.described and found.rest:
-        log.warning("%s: in Python, after what HDMLP does: %s", ", ".join(map(_short, found.rest)), found.why)
-    elif found.rest and found.why:
-        log.warning("the transforms run in Python: %s: %s", _short(found.rest[0]), found.why)
+    if found.left:
+        cause, *others = map(_short, found.left)
+        also = f"; because of it also: {', '.join(others)}" if others else ""
+        if found.described:
+            log.warning("%s: in Python, after what HDMLP does: %s%s", cause, found.why, also)
+        else:
+            log.warning("the transforms run in Python: %s: %s%s", cause, found.why, also)
     return found
 
 

@@ -9,8 +9,8 @@ import weakref
 from typing import Any, Dict, Optional, Sequence, Tuple
 
 from .. import _daemon, _memory
-from .._loader import Feed
-from .._stream import Stream, Taken
+from .._loader import Brought, Feed
+from .._stream import Stream
 from ._served import Served
 
 
@@ -29,17 +29,25 @@ class Order:
 
     Raises:
         IndexError: an index lies outside the dataset.
+        TypeError: what the sampler yields is no index, or no list of them.
     """
 
     def __init__(self, batches: Sequence[Sequence[Any]], subset: Optional[Sequence[int]], samples: int, epoch: int):
-        self.sizes = array.array("I", map(len, batches))
         count = samples if subset is None else len(subset)
-        self.ids = array.array("i")
+        self.sizes, self.ids = array.array("I"), array.array("i")
         for step, batch in enumerate(batches):
+            where = f"in batch {step} of epoch {epoch}"
+            try:
+                self.sizes.append(len(batch))
+            except TypeError:
+                raise TypeError(f"the batch sampler yields {batch!r:.80} {where}; it must yield lists of indices") from None
             for index in batch:
-                place = operator.index(index)
+                try:
+                    place = operator.index(index)
+                except TypeError:
+                    raise TypeError(f"the sampler yields {index!r:.80} {where}; a folder's samples have whole numbers for indices") from None
                 if not -count <= place < count:
-                    raise IndexError(f"the sampler yields index {place} in batch {step} of epoch {epoch}; the dataset has {count} samples")
+                    raise IndexError(f"the sampler yields index {place} {where}; the dataset has {count} samples")
                 place %= count
                 self.ids.append(place if subset is None else subset[place])
 
@@ -116,6 +124,6 @@ class Given(Served):
         """True if an epoch was served."""
         return bool(self._feeds)
 
-    def made(self, feed: Feed, taken: Taken) -> Any:
-        """The batch, as the user gets it."""
-        return self._make(feed, taken)
+    def bring(self, feed: Feed, position: int) -> Brought:
+        """The batch at a position, as the user gets it."""
+        return self._bring(feed, position)

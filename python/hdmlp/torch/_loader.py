@@ -5,10 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-import multiprocessing
-import os
 import secrets
-import sys
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
 
 import torch
@@ -18,14 +15,17 @@ from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, Sa
 from .. import _daemon, _launcher
 from .._arguments import KEYS, configuration, settings, whole_number
 from .._output import Output
+from .._processors import not_started, unasked
 from .._reports import Explanation, Report, Stats
 from ..data import described
 from ..errors import BusyError, ClosedError, ConfigError
 from ._batch import default_collate, default_convert
 from ._datasets import Datasets
+from ._disjoint import Drawings, share_of
 from ._drawn import parts
 from ._given import Given
-from ._local import Encoded, Labelled, Local, encoded_batch
+from ._items import Encoded, Labelled, encoded_batch, length_of
+from ._local import Local
 from ._order import Known, Seeded, Shared, known
 from ._ranks import ALONE, Ranks
 from ._served import Making, Served, making
@@ -41,16 +41,18 @@ class DataLoader(_Torch):
     """``torch.utils.data.DataLoader`` for one rank: its arguments, its batches, its order; served by the daemon.
 
     Args:
-        dataset: an :class:`ImageFolder`.
+        dataset: an :class:`ImageFolder`, one of torchvision's folders, ``Subset`` and ``ConcatDataset`` over parts of one: served by the daemon. Any other
+            that torch's loader takes: its items are made in this process or in workers.
         batch_size: samples per batch of this rank.
         shuffle: False, the default, or ``"none"``: by ID; True or ``"torch"``: with a seed the order of torch's
             ``DistributedSampler``; ``"feistel"``: another random order, for very large datasets.
-        sampler: a ``DistributedSampler``: its ranks, shuffle, seed, epoch and drop_last count; as in torch, each iteration
-            delivers the epoch that its ``set_epoch`` named last. A ``SequentialSampler``: no shuffling.
-        batch_sampler: not supported beside the one that torch makes of ``sampler`` and ``batch_size``.
-        num_workers: processes for what runs in Python; 0: this process does it. None: as many as there are processors where
-            transforms or a ``collate_fn`` of yours run in Python, else 0. The result does not depend on it: random numbers of transforms come
-            from seed, epoch and sample ID. What the daemon does it does in threads of its own (``transform_threads``).
+        sampler: any. A ``DistributedSampler``: its ranks, shuffle, seed, epoch and drop_last count; as in torch, each iteration
+            delivers the epoch that its ``set_epoch`` named last. Of it, and of a ``SequentialSampler``, all epochs are known ahead; others are drawn
+            when torch's loader would draw them.
+        batch_sampler: any; it is drawn likewise.
+        num_workers: processes for what runs in Python; 0: this process does it. None: as many as pay off where transforms or a
+            ``collate_fn`` of yours run in Python and the order is known ahead, else 0; a warning says which. The result does not
+            depend on it: random numbers of transforms come from seed, epoch and sample ID. What the daemon does it does in threads of its own (``transform_threads``).
         collate_fn: from a list of (object, label) to the batch; None: torch's default, or for raw
             batches (list of memoryviews, labels).
         pin_memory: copy tensors to pinned memory, where CUDA is available.
@@ -103,6 +105,7 @@ class DataLoader(_Torch):
                  world_size: Optional[int] = None, offload: bool = True, labels: str = "index", name: Optional[str] = None,
                  verify: bool = False, raw: Optional[bool] = None, config_file: Optional[str] = None, **keys: Any):
         self._engine: Optional[Served] = None
+        self._on_error = "raise"  # what holds where a sampler says the order
         self._closed = self._iterated = False
         named = [p for p in inspect.signature(DataLoader.__init__).parameters if p != "self" and p not in KEYS]
         self._keys = configuration(keys, named)
@@ -130,7 +133,8 @@ class DataLoader(_Torch):
         self._shuffle = _SHUFFLES[shuffle]
         self._ranks = Ranks(self.shard, rank, world_size)
         # All ranks count the loaders that they share alike, whatever others some of them have.
-        shared = self.shard or isinstance(sampler, DistributedSampler) and sampler.num_replicas > 1
+        self._part = share_of(sampler if batch_sampler is None else batch_sampler)
+        shared = self.shard or self._part is not None
         self._number = _launcher.next_ordinal() if shared and name is None else None
         # The default is what frameworks find that make a loader anew from its attributes.
         self._collate = None if collate_fn in (None, default_collate, default_convert) else collate_fn
@@ -142,7 +146,7 @@ class DataLoader(_Torch):
             if self._samples.why:
                 log.warning("%s: its items are made in Python, as by torch's loader, and nothing of it is cached: %s", type(dataset).__name__, self._samples.why)
         self._making = None if self._folder is None else self._made_of()
-        workers = self._processes(num_workers)
+        workers, said = self._processes(num_workers, multiprocessing_context)
         more: Dict[str, Any] = {}
         if workers or num_workers is not None:  # else torch refuses what says something of processes
             more = {"prefetch_factor": prefetch_factor, "persistent_workers": bool(persistent_workers), "multiprocessing_context": multiprocessing_context}
@@ -156,11 +160,15 @@ class DataLoader(_Torch):
         self._sampler_epoch = getattr(sampler, "epoch", 0)
         super().__init__(dataset, batch_size, shuffled, sampler, batch_sampler, workers, collate_fn, bool(pin_memory), bool(drop_last),
                          timeout, worker_init_fn, generator=generator, **{key: value for key, value in more.items() if value is not None})
+        self._length = length_of(dataset) if isinstance(self.sampler, DistributedSampler) and not self.shard else None
         self._leave(seed)
         self._order = self._known()
         if self._order is None and num_workers is None:
             # Torch's default: how far ahead a sampler is asked depends on it, and so what it draws.
             self.num_workers, self.prefetch_factor = 0, _PREFETCH_FACTOR
+            said = said and not_started("the sampler's order depends on their number, as in torch")
+        if said:
+            log.warning("%s", said)
         if self._order is None and self._folder is not None:
             if self._ranks.groups:
                 log.info("num_replicas=%d of the sampler is not the number of ranks: several read the same, and caches are planned for one epoch at a time",
@@ -171,7 +179,10 @@ class DataLoader(_Torch):
         if self._order is not None and (not self.shard or rank is not None) and not (self.drop_last and not super().__len__()):
             self._open()  # else who this is may not be known yet
         elif self._folder is not None:
-            _daemon.check({**settings(self._keys, config_file), "transforms": described(self._making.transforms)})
+            self._on_error = _daemon.check({**settings(self._keys, config_file), "transforms": described(self._making.transforms)}).get("on_error", "raise")
+            if self.batch_sampler is None and self._on_error != "raise":
+                raise ConfigError(f"on_error={self._on_error!r}, and batch_size=None: such items are read without the daemon, which alone leaves samples out; "
+                                  "give a batch_size (1 for single samples), or on_error='raise'")
 
     # What it is made of.
 
@@ -201,19 +212,13 @@ class DataLoader(_Torch):
             raise ConfigError(f"{', '.join(given)}: no meaning for a {type(dataset).__name__}, whose samples HDMLP does not read itself; leave it out, or use "
                               f"hdmlp.torch.ImageFolder{f' ({self._samples.why})' if self._samples.why else ''}")
 
-    def _processes(self, num_workers: Optional[int]) -> int:
-        """How many workers to start."""
+    def _processes(self, num_workers: Optional[int], context: Any) -> Tuple[int, str]:
+        """How many workers to start, and what to say of them."""
         if num_workers is not None:
-            return whole_number("num_workers", num_workers, 0)
-        # Asking for the method would settle it for the program. Other methods import its main module again, which may not be ready for that.
-        method = multiprocessing.get_start_method(allow_none=True) or ("fork" if sys.version_info < (3, 14) else "forkserver")
-        if self._making is None or self._making.recipe is None or method != "fork":
-            return 0
-        processors = len(os.sched_getaffinity(0))
-        if processors < 2:
-            return 0
-        log.info("%d worker processes for what runs in Python: give num_workers=0 to have this process do it", processors)
-        return processors
+            return whole_number("num_workers", num_workers, 0), ""
+        if self._making is None or self._making.recipe is None:
+            return 0, ""
+        return unasked(context)
 
     def _known(self) -> Optional[Known]:
         """The order that the daemon knows; None: it does not serve this loader."""
@@ -284,7 +289,7 @@ class DataLoader(_Torch):
         folder = self._folder
         if folder is None:
             if was is None:
-                self._engine = Local(self, self.dataset, self.collate_fn, self._seed)
+                self._engine = Local(self, self.dataset, self.collate_fn, self._seed, drawings=self._drawings())
             return self._engine
         now = self._made_of(say=False)
         if was is not None and now.says() == self._said:
@@ -305,12 +310,16 @@ class DataLoader(_Torch):
                 Given, folder, now, workers=self.num_workers, prefetch_factor=self.prefetch_factor, context=self.multiprocessing_context,
                 worker_init_fn=self.worker_init_fn, pin_memory=self.pin_memory, local_batch=1, place=ALONE, timeout=self.timeout,
                 name=self._job_name(), verify=self.verify, config_file=self.config_file, keys=self._keys)
-        engine = Local(self, dataset, collate, self._seed, served, self._samples.ids)
+        engine = Local(self, dataset, collate, self._seed, served, self._samples.ids, self._on_error, self._drawings())
         if was is not None:
             engine.follow(was)
             was.close()
         self._engine = engine
         return engine
+
+    def _drawings(self) -> Optional[Drawings]:
+        """Where ranks whose samplers share epochs compare what they draw; None: they share none."""
+        return None if self._part is None else Drawings(self._job_name(), self._part)
 
     def _look(self, epoch: int) -> None:
         """Raises ConfigError if the dataset's items are other samples than they were."""
@@ -416,6 +425,9 @@ class DataLoader(_Torch):
         if self._order is not None and not len(self):  # as in torch: drop_last leaves nothing
             return iter(())
         engine = self._open()
+        if self._length is not None and length_of(self.dataset) != self._length:
+            raise ConfigError(f"epoch {engine.next_epoch}: the {type(self.dataset).__name__} has {length_of(self.dataset)} items, and had {self._length} when the "
+                              "loader was made, which its DistributedSampler shares out: make both anew")
         if not self.shard and self._shuffle != "none":  # not before: a framework may yet make another loader of this one
             self._ranks.warn()
         if self._order is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import logging
 import multiprocessing
 import os
@@ -16,66 +18,23 @@ import torch.utils.data
 
 from .. import _launcher
 from .._arguments import whole_number
-from .._recipe import generators_kept, position_key, seed_generators
+from .._recipe import generators_kept
 from .._reports import Report, Stats
 from .._results import Arena
 from .._stream import Taken
 from .._workers import Failed, Pool, RemoteTraceback
-from ..data import Folder
 from ..errors import ClosedError, ConfigError, HDMLPError, MismatchError
-from ._batch import default_collate, pinned, stack_into
-from ._drawn import Drawn, ahead, repeatable
+from ._batch import pinned
+from ._disjoint import Drawings
+from ._drawn import Drawn, ahead, most_batches, repeatable
 from ._given import Given, Order
+from ._init import WorkerInit
+from ._items import Items, length_of
 
 log = logging.getLogger("hdmlp")
 
 #: A position is epoch * _STEPS + step: how many steps an epoch has a sampler need not know.
 _STEPS = 1 << 32
-
-
-class Items:
-    """How batches are made of a dataset's items; goes to worker processes by fork or by pickle.
-
-    Args:
-        dataset: with ``__getitem__``, or with ``__getitems__`` for a list of indices.
-        collate: from a list of items to a batch, or, where ``batched`` is False, from an item.
-        batched: what the sampler yields is a list of indices, and not an index.
-    """
-
-    def __init__(self, dataset: Any, collate: Callable, batched: bool):
-        self.dataset, self.collate, self.batched = dataset, collate, batched
-
-    def make(self, payload: bytes, segments: Dict[int, Any], seed: int, place: Any) -> Any:
-        """The batch of a task, in a worker; see :meth:`Recipe.make`."""
-        return self.batch(*pickle.loads(payload), place)
-
-    def batch(self, seed: int, epoch: int, step: int, indices: Any, place: Any) -> Any:
-        """The batch of the indices. An exception of an item carries its index as ``sample``."""
-        if not self.batched:
-            seed_generators(position_key(seed, epoch, step, 0))
-            return self.collate(self._item(indices))
-        whole = getattr(self.dataset, "__getitems__", None)
-        if whole is not None:
-            seed_generators(position_key(seed, epoch, step, 0))
-            items = whole(indices)
-        else:
-            items = []
-            for place_in_batch, index in enumerate(indices):
-                seed_generators(position_key(seed, epoch, step, place_in_batch))
-                items.append(self._item(index))
-        if self.collate is default_collate and items and all(type(item) is tuple and len(item) == 2 for item in items):
-            return stack_into(items, place)
-        return self.collate(items)
-
-    def _item(self, index: Any) -> Any:
-        try:
-            return self.dataset[index]
-        except Exception as error:
-            try:
-                error.sample = index
-            except AttributeError:
-                pass
-            raise
 
 
 class _Over(HDMLPError):
@@ -160,11 +119,19 @@ class Local:
         seed: of the items' random numbers; None: drawn at each epoch's start, as torch draws its workers' seed.
         served: makes the daemon's part, where the items are samples of a folder; None: they are not.
         subset: which samples the items are; None: all.
+        on_error: the job's policy for samples that cannot be used.
+        drawings: where ranks that share epochs compare what they draw; None: they share nothing.
     """
 
     def __init__(self, loader: torch.utils.data.DataLoader, dataset: Any, collate: Callable, seed: Optional[int],
-                 served: Optional[Callable[[int], Given]] = None, subset: Optional[Sequence[int]] = None):
-        self._served, self._subset = served, subset
+                 served: Optional[Callable[[int], Given]] = None, subset: Optional[Sequence[int]] = None, on_error: str = "raise",
+                 drawings: Optional[Drawings] = None):
+        self._drawings = drawings
+        self._served, self._subset, self._on_error = served, subset, on_error
+        self._dataset = loader.dataset
+        self._length = length_of(loader.dataset)  # when the epoch began
+        self._subset_sum = None if subset is None else hashlib.blake2b(subset.tobytes(), digest_size=8).hexdigest()
+        self._said_endless = False
         self._given: Optional[Given] = None
         self._items = Items(dataset, collate, loader.batch_sampler is not None)
         self._sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
@@ -184,7 +151,8 @@ class Local:
         self._pools: List[Any] = []  # of [pool, draws, who uses it]
         self._at: Optional[Dict[str, Any]] = None  # the state, once the last iteration is gone
         self._after: Optional[Dict[str, Any]] = None  # the state of the epoch that ended before the next one begins
-        self._batches = self._samples = self._waits = self._stall = 0
+        self._batches = self._samples = self._waits = self._stall = self._python = 0
+        self._seconds = 0  # ns, from asking for epochs' first batches to yielding the last so far
         self._closed = False
 
     def __getstate__(self) -> Dict[str, Any]:
@@ -195,13 +163,19 @@ class Local:
         if self._closed:
             raise ClosedError("the loader is closed")
         resume, self._resume = self._resume, None
+        self._length = length_of(self._dataset)
         base_seed = self._base_seed if resume is None else resume["base_seed"]
-        foreseen = None
-        if self._served is not None and repeatable(self._sampler):
+        foreseen, most = None, 0 if self._served is None else most_batches(self._sampler, self._length or 0)
+        if most and repeatable(self._sampler):
             foreseen = ahead(self._sampler, self._generator, resume, base_seed)
         drawn = Drawn(self._sampler, self._generator, resume, base_seed)
-        if self._served is not None and foreseen is None:  # asked twice, it might answer twice
-            foreseen = drawn.skipped + list(drawn)
+        if resume is None and self._drawings is not None:
+            drawn.on_end = functools.partial(self._leave, self._epoch)
+        if most and foreseen is None:  # asked twice, it might answer twice
+            rest = drawn.rest(most)
+            foreseen = None if rest is None else drawn.skipped + rest
+        if self._served is not None and foreseen is None:
+            self._say_endless()
         if self._persistent:  # torch draws it once for workers that stay
             self._base_seed = drawn.base_seed
         epoch = self._epoch
@@ -215,6 +189,22 @@ class Local:
         self._last = weakref.ref(iteration)
         self._at, self._after = iteration.state(), None
         return iteration
+
+    def _leave(self, epoch: int, indices: bytes) -> None:
+        """Has the ranks compare what they drew, once."""
+        drawings, self._drawings = self._drawings, None
+        if drawings is not None:
+            drawings.leave(epoch, indices, self._length)
+
+    def _say_endless(self) -> None:
+        sampler = type(self._sampler if type(self._sampler) is not torch.utils.data.BatchSampler else self._sampler.sampler).__name__
+        if self._on_error != "raise":
+            raise ConfigError(f"on_error={self._on_error!r}: {sampler} does not say where its epochs end, or not rightly, so that files are read without the "
+                              "daemon, which alone leaves samples out; give the sampler a __len__ that holds, or on_error='raise'")
+        if not self._said_endless:
+            self._said_endless = True
+            log.warning("%s does not say where its epochs end, or not rightly: files are read in Python, and nothing is cached; give it a __len__ that holds",
+                        sampler)
 
     def _open_given(self, seed: int, resume: Optional[Dict[str, Any]]) -> None:
         if self._given is None:
@@ -232,16 +222,23 @@ class Local:
     def follow(self, other: "Local") -> None:
         """Goes on where another one is."""
         self._epoch, self._resume, self._at, self._base_seed = other._epoch, other._resume, other._at, other._base_seed
+        self._drawings = other._drawings
         self._after = other._after
-        self._batches, self._samples, self._waits, self._stall = other._batches, other._samples, other._waits, other._stall
+        self._batches, self._samples, self._waits = other._batches, other._samples, other._waits
+        self._stall, self._python, self._seconds = other._stall, other._python, other._seconds
 
     def report(self, cluster: bool = False) -> Report:
         """The daemon's ledger where it served the last epochs; else what this process counted."""
         if self._given is not None and self._given.opened:
             return self._given.report(cluster)
-        counted = self.stats
-        return Report({"batches": counted.batches, "samples": counted.samples, "stall": counted.stall, "sentence": (
-            f"{counted.batches} batches of {counted.samples} items, made by this process or its workers; next() was blocked for {counted.stall:.1f} s.")})
+        counted, seconds = self.stats, self._seconds / 1e9
+        utilisation = max(0.0, 1 - counted.stall / seconds) if seconds else 0.0
+        sentence = (f"{counted.batches} batches of {counted.samples} items, made by this process or its workers; next() was blocked for "
+                    f"{counted.stall:.3f} s (utilisation {100 * utilisation:.1f} %)")
+        if counted.stall > 0.001:
+            sentence += ", for Python's part of making batches (the dataset, collate_fn): give num_workers more processes"
+        return Report({"batches": counted.batches, "samples": counted.samples, "seconds": seconds, "stall_seconds": counted.stall,
+                       "stall": {"python": counted.python}, "utilisation": utilisation, "sentence": f"{sentence}."})
 
     def explain(self, epoch: int, step: int, rank: Optional[int] = None) -> Any:
         """Not to be had: only iterating the sampler tells its order."""
@@ -282,7 +279,7 @@ class Local:
             pool.close()
             draws.close()
             self._pools.remove(entry)
-        pool, draws = Pool(self._items, self._workers, self._prefetch, self._context, _Init(self._init, self._items.dataset, self._workers)), _Draws()
+        pool, draws = Pool(self._items, self._workers, self._prefetch, self._context, WorkerInit(self._init, self._items.dataset, self._workers)), _Draws()
         pool.attach(draws)
         self._pools.append([pool, draws, weakref.ref(user)])
         return self._pools[-1]
@@ -303,13 +300,17 @@ class Local:
         except Exception:
             pass
 
-    def counted(self, iteration: "_Epoch", samples: int, stall: int) -> None:
-        """Notes a batch that was handed over."""
+    def counted(self, iteration: "_Batches", samples: int, stall: int, python: int) -> None:
+        """Notes a batch that is handed over now. ``stall``: ns blocked for it; ``python``: the part of them in which Python made it."""
         self._batches += 1
         self._samples += samples
         if stall:
             self._waits += 1
             self._stall += stall
+            self._python += python
+        now = time.perf_counter_ns()
+        self._seconds += now - (iteration.at or now - stall)
+        iteration.at = now
         if self._last is not None and self._last() is iteration:
             self._at = iteration.state()
             if iteration.complete:  # nobody need ask for one more batch, and Lightning does not
@@ -318,7 +319,7 @@ class Local:
     @property
     def stats(self) -> Stats:
         """What was counted so far."""
-        return Stats(self._batches, self._samples, self._waits, self._stall / 1e9)
+        return Stats(self._batches, self._samples, self._waits, self._stall / 1e9, self._python / 1e9)
 
     def state_dict(self) -> Dict[str, Any]:
         """Where the last iteration is, by batches yielded; JSON-compatible if what the sampler's ``state_dict`` returns is."""
@@ -330,7 +331,11 @@ class Local:
 
     def head(self, epoch: int) -> Dict[str, Any]:
         """What every state begins with."""
-        return {"version": 1, "kind": "sampler", "epoch": epoch, "rank": process_rank(), **({} if self._seed is None else {"seed": self._seed})}
+        return {"version": 1, "kind": "sampler", "epoch": epoch, "rank": process_rank(), **self._facts()}
+
+    def _facts(self) -> Dict[str, Any]:
+        """What a loader that goes on from a state must have as well."""
+        return {key: value for key, value in (("seed", self._seed), ("samples", self._length), ("subset", self._subset_sum)) if value is not None}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Goes on where :meth:`state_dict` was called; the next iteration yields the rest of that epoch."""
@@ -341,9 +346,13 @@ class Local:
                               "this one's from a sampler: make the loader as that one was made")
         if self._seed is None:
             self._seed = state.get("seed")
-        elif state.get("seed") != self._seed:
-            raise MismatchError(f"seed is {self._seed!r} here, but {state.get('seed')!r} in the saved state: make the loader with that seed", {
-                "key": "seed", "mine": self._seed, "theirs": state.get("seed")})
+        self._length = length_of(self._dataset)
+        mine = self._facts()
+        for key in ("seed", "samples", "subset"):
+            if mine.get(key) != state.get(key):
+                then = f": make the loader with seed={state.get(key)!r}" if key == "seed" else ""
+                raise MismatchError(f"{key} is {mine.get(key)!r} here, but {state.get(key)!r} in the saved state, of epoch {state.get('epoch')}{then}", {
+                    "key": key, "mine": mine.get(key), "theirs": state.get(key)})
         self._epoch = whole_number("epoch of the state", state.get("epoch"), 0)
         if state.get("rank") != process_rank():  # accelerate keeps one rank's for all; what the others drew cannot be compared with theirs
             state = _of_another(state)
@@ -392,66 +401,17 @@ def _of_another(state: Dict[str, Any]) -> Dict[str, Any]:
     return {**state, "after": _of_another(state["after"])} if "after" in state else state
 
 
-class Encoded:
-    """A folder's samples as their bytes, read from the files.
-
-    Args:
-        folder: the dataset.
-        target_transform: applied to class numbers; None: nothing.
-    """
-
-    def __init__(self, folder: Folder, target_transform: Optional[Callable]):
-        self.folder, self.target_transform = folder, target_transform
-
-    def __getitem__(self, index: int) -> Any:
-        data, label = Folder.__getitem__(self.folder, index)
-        return data, label if self.target_transform is None else self.target_transform(label)
-
-
-def encoded_batch(items: List[Any]) -> Any:
-    """(list of read-only memoryviews, labels) of items of :class:`Encoded`."""
-    return [memoryview(data) for data, _ in items], default_collate([label for _, label in items]) if items else torch.empty(0, dtype=torch.int64)
-
-
-class Labelled:
-    """A folder's items, with what ``labels="name"`` makes of their labels.
-
-    Args:
-        folder: an ImageFolder.
-        target_transform: applied to class numbers, in place of the folder's own.
-    """
-
-    def __init__(self, folder: Any, target_transform: Callable):
-        self.folder, self.target_transform = folder, target_transform
-
-    def __getitem__(self, index: int) -> Any:
-        data, label = Folder.__getitem__(self.folder, index)
-        value = self.folder.loader(data)
-        return value if self.folder.transform is None else self.folder.transform(value), self.target_transform(label)
-
-
-class _Init:
-    """What a worker does first: it says who it is where ``torch.utils.data.get_worker_info`` looks, and calls the user's function."""
-
-    def __init__(self, init: Optional[Callable[[int], None]], dataset: Any, workers: int):
-        self.init, self.dataset, self.workers = init, dataset, workers
-
-    def __call__(self, number: int) -> None:
-        worker = torch.utils.data._utils.worker
-        worker._worker_info = worker.WorkerInfo(id=number, num_workers=self.workers, seed=torch.initial_seed(), dataset=self.dataset)
-        if self.init is not None:
-            self.init(number)
-
-
 class _Batches:
     """The batches of one epoch; a sub-class says in ``_next`` where they come from.
 
     Attributes:
         over: there will be no more.
+        at: when the last batch was yielded, in ns of the performance counter; 0: none was.
     """
 
     def __init__(self, local: Local, drawn: Drawn, epoch: int):
         self.over = False
+        self.at = 0
         self._local, self._drawn, self._epoch = local, drawn, epoch
         self._step = drawn.step
         self._turn = threading.Lock()
@@ -526,10 +486,12 @@ class _Epoch(_Batches):
             raise
         self._step += 1
         batch = self._local.pinned(self._local.make_here(self._seed, self._epoch, self._step - 1, indices))
-        self._local.counted(self, len(indices) if isinstance(indices, (list, tuple)) else 1, time.perf_counter_ns() - begin)
+        spent = time.perf_counter_ns() - begin
+        self._local.counted(self, len(indices) if isinstance(indices, (list, tuple)) else 1, spent, spent)
         return batch
 
     def _from_pool(self) -> Any:
+        begin = time.perf_counter_ns()
         try:
             taken = self._pool.next(self._local._timeout)
         except _Over:
@@ -540,13 +502,16 @@ class _Epoch(_Batches):
             raise failed.__cause__ from None
         self._step += 1
         value = self._pool.value(taken.content)
-        self._local.counted(self, taken.n, self._pool.stall)
+        if not isinstance(value, Failed):
+            value = self._local.pinned(value)
+        spent = time.perf_counter_ns() - begin
+        self._local.counted(self, taken.n, spent, spent)
         if isinstance(value, Failed):
             where = f"batch {taken.step} of epoch {taken.epoch}"
             if value.sample is not None:
                 where = f"item {value.sample}, {where}"
             raise value.error from RemoteTraceback(f"in worker {value.worker}, {where}:\n{value.text}")
-        return self._local.pinned(value)
+        return value
 
 
 class _ServedEpoch(_Batches):
@@ -613,22 +578,21 @@ class _ServedEpoch(_Batches):
         self.failed = False
         if self._feed is None:
             self._feed = given.feed(self, self._epoch, self._order)
-        source = self._feed.source
-        if source is None or source.broken:
+        if self._feed.source is None or self._feed.source.broken:
             self._feed.ready()
-            source = self._feed.source
-        position = self._epoch * self._feed.stream.steps + self._step
-        if source.position != position:
-            source.seek(position)
         try:
-            taken = source.next(self._local._timeout)
+            brought = given.bring(self._feed, self._epoch * self._feed.stream.steps + self._step)
         except BaseException:
             self.failed = True
             raise
-        try:
-            return given.made(self._feed, taken)
-        finally:
-            self._step += 1
-            self._audit = (self._audit + taken.audit) & 0xFFFFFFFFFFFFFFFF
-            self._feed.stream.ack(taken.epoch, taken.step, source.stall, self._audit)
-            self._local.counted(self, taken.n, source.stall)
+        taken = brought.taken
+        self._step += 1
+        self._audit = (self._audit + taken.audit) & 0xFFFFFFFFFFFFFFFF
+        self._feed.stream.ack(taken.epoch, taken.step, brought.stall, brought.python, self._audit)
+        self._local.counted(self, taken.n, brought.stall, brought.python)
+        if brought.error is not None:
+            try:
+                raise brought.error
+            finally:
+                del brought, taken  # the error's traceback has this frame: the batch's room would be kept until the next collection
+        return brought.batch

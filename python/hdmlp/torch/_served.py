@@ -19,7 +19,9 @@ from .._stream import Stream, Taken, column
 from .._workers import Failed, Pool, RemoteTraceback
 from ..data import Folder, described
 from ._batch import default_collate, labels_of, pinned, stack_into
+from ._datasets import Mirror
 from ._folder import offload, pil_loader
+from ._init import WorkerInit
 from ._repeats import Repeating
 
 
@@ -67,16 +69,16 @@ def making(dataset: Folder, raw: Optional[bool], labels: str, collate: Optional[
     raw = getattr(dataset, "raw", True) if raw is None else raw
     target_transform = getattr(dataset, "target_transform", None)
     if labels == "name":
-        target_transform = _Named(dataset.classes, target_transform)
+        target_transform = _Named(*dataset.named()) if isinstance(dataset, Mirror) else _Named(dataset.classes, target_transform)
     if raw:
         return Making([], None, collate, target_transform, True)
     load, transform = getattr(dataset, "loader", pil_loader), getattr(dataset, "transform", None)
-    found = offload(load, transform, wanted, say)
+    found = offload(load, transform, wanted, say, ragged=True)
     if found.described:
-        load, transform = Handed(found.hands), Composed(found.rest) if found.rest else None
-        if transform is None and collate is None:
+        load, transform = Handed(found.hands, Composed([pil_loader, *found.done])), Composed(found.rest) if found.rest else None
+        if transform is None and collate is None and found.hands != "ragged":
             return Making(found.described, None, None, target_transform, False)
-    recipe = Recipe(load, transform, target_transform, collate or default_collate, stack_into if collate is None else None)
+    recipe = Recipe(load, transform, target_transform, collate or default_collate, stack_into if collate is None else None, load is pil_loader)
     return Making(found.described, recipe, collate, target_transform, False)
 
 
@@ -114,6 +116,7 @@ class Served(Loader):
         self._worker_init_fn = worker_init_fn
         self._pin_memory = pin_memory
         self._arena = Arena()
+        self._works = made.recipe is not None or made.collate is not None or made.target_transform is not None or bool(pin_memory)
         super().__init__(dataset, transforms=described(made.transforms), **job)
 
     def __getstate__(self) -> Dict[str, Any]:
@@ -128,7 +131,7 @@ class Served(Loader):
         context = self._context
         if context is None or isinstance(context, str):
             context = multiprocessing.get_context(context)
-        pool = Pool(self._made.recipe, self._workers, self._prefetch_factor, context, self._worker_init_fn)
+        pool = Pool(self._made.recipe, self._workers, self._prefetch_factor, context, WorkerInit(self._worker_init_fn, self.dataset, self._workers))
         try:
             stream = Stream(client, request, Progress(), pool.on_segment, pool.on_drop, fds)
         except BaseException:
@@ -145,10 +148,9 @@ class Served(Loader):
 
     def _maker(self, output: Optional[Output]) -> Optional[Callable[[Taken], Any]]:
         """What makes a batch of what was taken, if nothing of the user's runs then; else None. It must not hold the loader."""
-        made = self._made
-        if made.recipe is not None or made.collate is not None or made.target_transform is not None or self._pin_memory:
+        if self._works:
             return None
-        if made.transforms:
+        if self._made.transforms:
             return lambda taken: [output.tensor(taken.content, taken.n), labels_of(taken)]
         return lambda taken: (taken.content, labels_of(taken))
 

@@ -72,7 +72,9 @@ class HDMLPImageFolder(torch.utils.data.Dataset):
 
     def recipe(self, collate: Callable) -> Recipe:
         """How samples are made."""
-        return Recipe(self._made, None, self.target_transform, collate, None)
+        if self._handed is None:
+            return Recipe(pil_loader, self.transform, self.target_transform, collate, decodes=True)
+        return Recipe(self._made, None, self.target_transform, collate)
 
     def _made(self, data: memoryview) -> Any:
         """The object, transformed."""
@@ -117,7 +119,7 @@ class HDMLPDataLoader:
         return self.dataset.job.steps
 
     def __iter__(self):
-        return self.dataset.job.epoch(self._make)
+        return self.dataset.job.epoch(self._make, self._recipe is not None or self.dataset.target_transform is not None)
 
     def _make(self, loader: Loader, taken: Taken) -> Any:
         if self._recipe is None:

@@ -1,0 +1,161 @@
+"""Whether ranks whose samplers share an epoch get different samples, where only iterating the samplers tells: compared once, after an epoch was drawn.
+
+The ranks meet in the store of ``torch.distributed``, where each leaves which samples it was given. None waits for another: the last one
+to come compares. A loader that some ranks do not iterate is not compared.
+"""
+
+from __future__ import annotations
+
+import array
+import hashlib
+import json
+import logging
+import struct
+import zlib
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+import torch
+
+log = logging.getLogger("hdmlp")
+
+#: Attributes of samplers that give a sample to several ranks because they are to: timm's, and those of DeiT and torchvision's references.
+_REPEATS = ("num_repeats", "repetitions")
+
+
+class Share(NamedTuple):
+    """What a sampler says of the rank that it is for.
+
+    Attributes:
+        sampler: its class's name.
+        rank, replicas: which of how many parts of an epoch it yields.
+        repeats: the parts may have samples in common.
+    """
+
+    sampler: str
+    rank: int
+    replicas: int
+    repeats: bool
+
+
+def share_of(sampler: Any) -> Optional[Share]:
+    """Which part of an epoch a sampler, or the one within a batch sampler, says to yield; None: it says nothing of ranks, or that there is one."""
+    for _ in range(4):
+        rank, replicas = getattr(sampler, "rank", None), getattr(sampler, "num_replicas", None)
+        if type(rank) is int and type(replicas) is int:
+            return Share(type(sampler).__name__, rank, replicas, any(getattr(sampler, name, 1) not in (None, 1) for name in _REPEATS)) if replicas > 1 else None
+        inner = getattr(sampler, "sampler", None)
+        sampler = getattr(sampler, "batch_sampler", None) if inner is None else inner
+    return None
+
+
+class Drawings:
+    """What each rank of a loader drew in its first epoch.
+
+    Args:
+        name: the loader's, the same on all ranks.
+        share: this rank's.
+    """
+
+    def __init__(self, name: str, share: Share):
+        self._name, self._share = name, share
+
+    def leave(self, epoch: int, indices: bytes, samples: Optional[int]) -> None:
+        """Leaves what this rank drew where the others find it, and compares if they all have.
+
+        Args:
+            epoch: its number, for messages.
+            indices: in order, each 64 bits.
+            samples: of the dataset; None: it does not say.
+        """
+        distributed = torch.distributed
+        if not distributed.is_available() or not distributed.is_initialized() or distributed.get_world_size() == 1:
+            return
+        try:
+            told = self._exchange(distributed, Part.of(self._share, epoch, indices, samples))
+        except (RuntimeError, AttributeError, ValueError) as error:  # it is a check, and nothing rests on it
+            log.debug("what the ranks' samplers yield is not compared: %s", error)
+            return
+        for text in told:
+            log.warning("%s", text)
+
+    def _exchange(self, distributed: Any, mine: Part) -> List[str]:
+        store, me, world = distributed.distributed_c10d._get_default_store(), distributed.get_rank(), distributed.get_world_size()
+        key = f"hdmlp/drawn/{self._name}"
+        key = f"{key}/{store.add(f'{key}/{me}', 1)}"  # loaders of one name may follow one another
+        store.set(f"{key}/{me}", mine.packed())
+        if store.add(f"{key}/came", 1) < world:
+            return []
+        parts = {rank: Part.unpacked(store.get(f"{key}/{rank}")) for rank in range(world)}
+        for rank in range(world):
+            store.set(f"{key}/{rank}", "")
+        return compared(parts)
+
+
+class Part(NamedTuple):
+    """What a rank drew in an epoch.
+
+    Attributes:
+        share: which part of the epoch it is to be.
+        epoch: its number.
+        samples: of the dataset.
+        digest: of the indices, in order.
+        bits: one for each of the dataset's samples.
+    """
+
+    share: Share
+    epoch: int
+    samples: int
+    digest: str
+    bits: int
+
+    @classmethod
+    def of(cls, share: Share, epoch: int, indices: bytes, samples: Optional[int]) -> "Part":
+        """The part with these indices, each 64 bits."""
+        numbers = array.array("q", indices)
+        count = samples or max(map(abs, numbers), default=0) + 1
+        bits = bytearray(count // 8 + 1)
+        for index in numbers:
+            index %= count
+            bits[index >> 3] |= 1 << (index & 7)
+        return cls(share, epoch, count, hashlib.blake2b(indices, digest_size=8).hexdigest(), int.from_bytes(bits, "little"))
+
+    def packed(self) -> bytes:
+        """For :meth:`unpacked`: the bits, and before them the rest as JSON, with its length."""
+        head = json.dumps([*self.share, self.epoch, self.samples, self.digest]).encode()
+        return struct.pack("<I", len(head)) + head + zlib.compress(self.bits.to_bytes(self.samples // 8 + 1, "little"), 1)
+
+    @classmethod
+    def unpacked(cls, data: bytes) -> "Part":
+        """What was packed."""
+        (length,) = struct.unpack_from("<I", data)
+        *share, epoch, samples, digest = json.loads(data[4:4 + length])
+        return cls(Share(*share), epoch, samples, digest, int.from_bytes(zlib.decompress(data[4 + length:]), "little"))
+
+
+def compared(parts: Dict[int, Part]) -> List[str]:
+    """What is wrong with what processes drew, by their number; empty: nothing, or they did not draw the same epoch."""
+    least = min(parts)
+    first = parts[least]
+    if any(part.epoch != first.epoch for part in parts.values()):
+        return []
+    where = f"the ranks disagree about the sampler in epoch {first.epoch}"
+    for what, of in (("it", lambda p: p.share.sampler), ("num_replicas", lambda p: p.share.replicas), ("the dataset's length", lambda p: p.samples)):
+        for process, part in parts.items():
+            if of(part) != of(first):
+                return [f"{where}: {what} is {of(first)} on rank {least}, and {of(part)} on rank {process}"]
+    said: List[str] = []
+    shares: Dict[int, Tuple[int, Part]] = {}  # by the sampler's rank: the first process that has it
+    for process, part in parts.items():
+        other, same = shares.setdefault(part.share.rank, (process, part))
+        if same.digest != part.digest:
+            said.append(f"{where}: ranks {other} and {process} both have rank {part.share.rank} of {part.share.replicas} of {part.share.sampler}, and it yields other "
+                        "samples there, or in another order")
+    once = twice = 0
+    for _, part in shares.values():
+        twice |= once & part.bits
+        once |= part.bits
+    several = bin(twice).count("1")
+    if several >= first.share.replicas and not first.share.repeats:  # fewer come from padding the epoch
+        said.append(f"sampler={first.share.sampler}: {several} of {bin(once).count('1')} samples of epoch {first.epoch} go to more than one of its "
+                    f"{first.share.replicas} ranks, which are to get different ones: give them the same seed and epoch, and each its own rank")
+    return said

@@ -1,0 +1,158 @@
+"""Samplers and datasets that are not as they should be: an error with index and epoch, or what torch does, and never other samples without a word."""
+
+import itertools
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch.utils.data import DataLoader, DistributedSampler, Sampler, Subset  # noqa: E402
+
+import hdmlp.torch as ht  # noqa: E402
+from hdmlp import errors  # noqa: E402
+from test_dropin import Items, Numbers, length, same  # noqa: E402
+from test_groups import ranks  # noqa: E402, F401
+
+pytestmark = pytest.mark.usefixtures("real")
+
+
+class Yields(Sampler):
+    """What it is told, epoch after epoch."""
+
+    def __init__(self, *epochs, length=None):
+        self.epochs, self.length, self.calls = epochs, length, 0
+
+    def __len__(self):
+        if self.length is None:
+            raise TypeError("no length")
+        return self.length
+
+    def __iter__(self):
+        self.calls += 1
+        return iter(self.epochs[(self.calls - 1) % len(self.epochs)])
+
+
+@pytest.mark.parametrize("epoch, error, says", [
+    ([0, 1, 2, 25], IndexError, "the sampler yields index 25 in batch 1 of epoch 1; the dataset has 25 samples"),
+    ([0, -26, 2, 3], IndexError, "the sampler yields index -26 in batch 0 of epoch 1"),
+    ([0, 1, 2.5, 3], TypeError, "the sampler yields 2.5 in batch 1 of epoch 1; a folder's samples have whole numbers"),
+    ([0, 1, "2", 3], TypeError, "the sampler yields '2' in batch 1 of epoch 1"),
+    ([0, 1, None, 3], TypeError, "the sampler yields None in batch 1 of epoch 1"),
+])
+def test_what_is_no_index(folder, epoch, error, says):
+    with ht.DataLoader(ht.ImageFolder(folder), 2, sampler=Yields([3, 2, 1, 0], epoch, length=4)) as loader:
+        list(loader)
+        with pytest.raises(error, match=says):
+            list(loader)
+        assert len(list(loader)) == 2  # the next one is sound
+
+
+def test_what_is_no_batch(folder):
+    with ht.DataLoader(ht.ImageFolder(folder), batch_sampler=Yields([[1, 2], 3], length=2)) as loader:
+        with pytest.raises(TypeError, match="the batch sampler yields 3 in batch 1 of epoch 0; it must yield lists of indices"):
+            list(loader)
+
+
+def test_indices_of_any_kind(folder):
+    """What is a whole number is an index, as for a list."""
+    data = ht.ImageFolder(folder, loader=length)
+    indices = [torch.tensor(3), True, -1, 4]
+    with ht.DataLoader(data, 2, sampler=Yields(indices, length=4)) as loader:
+        assert same(list(loader), list(DataLoader(Items(data), 2, sampler=[3, 1, -1, 4])))
+
+
+@pytest.mark.parametrize("sampler", [
+    lambda: Yields(itertools.cycle(range(25))),
+    lambda: Yields(itertools.cycle(range(25)), length=10),
+    lambda: Yields([5, 4, 3, 2, 1]),
+])
+def test_samplers_without_an_end(folder, sampler, caplog):
+    """They are asked no further ahead than by torch, and the files are read all the same; said once."""
+    data = ht.ImageFolder(folder, loader=length)
+    theirs = list(itertools.islice(DataLoader(Items(data), 2, sampler=sampler()), 40))
+    with ht.DataLoader(data, 2, sampler=sampler()) as loader:
+        assert same(list(itertools.islice(loader, 40)), theirs)
+        next(iter(loader))
+    assert [r.message for r in caplog.records if "does not say where its epochs end" in r.message and r.message.startswith("Yields")].__len__() == 1
+
+
+def test_another_answer_from_the_same_state(folder):
+    """Resumed with a sampler that yields something else: the error names the epoch."""
+    data = ht.ImageFolder(folder)
+    with ht.DataLoader(data, 2, sampler=Yields([1, 2, 3, 4], [5, 6, 7, 8], length=4)) as loader:
+        list(loader)
+        next(iter(loader))
+        state = loader.state_dict()
+    with ht.DataLoader(data, 2, sampler=Yields([1, 2, 3, 4], length=4)) as loader:
+        loader.load_state_dict(state)
+        with pytest.raises(errors.MismatchError, match="other indices than when the state was saved, within the first 1 batches of epoch 1"):
+            iter(loader)
+    with ht.DataLoader(data, 2, sampler=Yields([], length=4)) as loader:
+        loader.load_state_dict(state)
+        with pytest.raises(errors.MismatchError, match="ends after 0 batches of epoch 1"):
+            iter(loader)
+
+
+def test_another_dataset(folder):
+    """A state goes with the dataset's length, and with the part of it."""
+    data = ht.ImageFolder(folder)
+    with ht.DataLoader(Subset(data, [1, 2, 3]), 1, shuffle=True) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    with ht.DataLoader(Subset(data, [1, 2, 4]), 1, shuffle=True) as loader, pytest.raises(errors.MismatchError, match="subset is .* in the saved state, of epoch 0"):
+        loader.load_state_dict(state)
+    with ht.DataLoader(Numbers(), 1, shuffle=True) as loader, pytest.raises(errors.MismatchError, match="samples is 37 here, but 3 in the saved state"):
+        loader.load_state_dict(state)
+
+
+class Grows(Numbers):
+    """As many numbers as are wanted."""
+
+    def __init__(self):
+        self.n = 8
+
+    def __len__(self):
+        return self.n
+
+
+def test_a_dataset_whose_length_changes():
+    """Samplers that look again each epoch see it, as in torch; one that shared out another length is an error."""
+    data = Grows()
+    torch.manual_seed(2)
+    with ht.DataLoader(data, 4, shuffle=True) as loader:
+        assert len(list(loader)) == 2
+        data.n = 12
+        assert sorted(torch.cat([i for _, i in loader]).tolist()) == list(range(12))
+    data = Grows()
+    with ht.DataLoader(data, 4, sampler=DistributedSampler(data, 2, 0)) as loader:
+        list(loader)
+        data.n = 12
+        with pytest.raises(errors.ConfigError, match="epoch 1: the Grows has 12 items, and had 8 when the loader was made, which its DistributedSampler"):
+            iter(loader)
+
+
+def test_ranks_that_disagree(ranks):  # noqa: F811
+    """They share a job, so that all of them raise: the one that came later when it is made, the other one with the next batch."""
+    said, _ = ranks("""
+        from hdmlp import errors
+        caught = None
+        try:
+            if me == 0:
+                loader = ht.DataLoader(data, 4, sampler=DistributedSampler(data, 2, 0, seed=3))
+                next(iter(loader))
+                dist.barrier()
+                dist.barrier()
+                while True:
+                    list(loader)
+            else:
+                dist.barrier()
+                try:
+                    ht.DataLoader(data, 4, sampler=DistributedSampler(data, 2, 1, seed=4))
+                finally:
+                    dist.barrier()
+        except errors.MismatchError as error:
+            caught = str(error)
+        say(caught=caught)
+    """, 2)
+    assert len(said) == 2
+    for r in said:
+        assert "rank 1 disagrees with rank 0" in r["caught"] and "seed is 4 here and 3 there" in r["caught"]

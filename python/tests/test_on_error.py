@@ -1,0 +1,195 @@
+"""on_error where Python decodes: a file that PIL cannot decode is treated as one that the daemon cannot read or decode."""
+
+import io
+import logging
+import os
+
+import pytest
+
+torch = pytest.importorskip("torch")
+torchvision = pytest.importorskip("torchvision")
+Image = pytest.importorskip("PIL.Image")
+
+import hdmlp.torch as ht  # noqa: E402
+from hdmlp import Job, errors  # noqa: E402
+from reference import decoded, jpegs  # noqa: E402
+
+V = torchvision.transforms
+pytestmark = pytest.mark.usefixtures("real")
+TRANSFORM = V.Compose([V.Resize((8, 8)), V.ToTensor()])
+WORKERS = pytest.mark.parametrize("workers", [0, 2])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """12 images in BMP, which the daemon does not decode, 5 of which are damaged in different ways; (path, IDs of these)."""
+    root = jpegs(tmp_path / "data", {"ant": 7, "bee": 5})
+    paths = [path for path, _ in torchvision.datasets.ImageFolder(root).samples]
+    for path in paths:
+        image = decoded(path)
+        os.remove(path)
+        image.save(path[:-4] + ".bmp")
+    paths = [path[:-4] + ".bmp" for path in paths]
+    whole = open(paths[9], "rb").read()
+    png = io.BytesIO()
+    Image.new("RGB", (20, 20)).save(png, "PNG")
+    bomb = bytearray(png.getvalue())
+    bomb[16:24] = (60000).to_bytes(4, "big") * 2  # its header says 60000 x 60000 pixels; PIL looks at that first
+    for bad, data in ((2, b"no image at all"), (3, whole[:len(whole) // 2]), (4, b"BM"), (9, png.getvalue()[:50]), (11, bytes(bomb))):
+        with open(paths[bad], "wb") as file:
+            file.write(data)
+    return root, [2, 3, 4, 9, 11]
+
+
+def want_of(root, bad, order, substitute):
+    """The (image, label) of the samples in this order, as torchvision makes them, without the bad ones, or with the next good one in their place."""
+    samples = torchvision.datasets.ImageFolder(root).samples
+    out = []
+    for sample in order:
+        while substitute and sample in bad:
+            sample = (sample + 1) % len(samples)
+        if sample not in bad:
+            path, label = samples[sample]
+            out.append((TRANSFORM(decoded(path)), label))
+    return out
+
+
+def check(got, want):
+    assert [int(label) for _, labels in got for label in labels] == [label for _, label in want]
+    assert torch.equal(torch.cat([images for images, _ in got]), torch.stack([image for image, _ in want]))
+
+
+@WORKERS
+@pytest.mark.parametrize("policy", ["skip", "substitute"])
+@pytest.mark.parametrize("memory", ["1B", "10MB"])
+def test_policies(folder, workers, policy, memory, caplog):
+    root, bad = folder
+    caplog.set_level(logging.WARNING, "hdmlp")
+    with ht.DataLoader(ht.ImageFolder(root, TRANSFORM), 3, shuffle=True, seed=5, epochs=2, offload=False, num_workers=workers, on_error=policy,
+                       memory=memory, verify=True) as loader:
+        for epoch in range(2):
+            order = [sample for step in range(len(loader)) for sample in loader.explain(epoch, step).ids]
+            got = list(loader)
+            assert len(got) == len(loader)
+            if policy == "substitute":
+                assert [len(labels) for _, labels in got] == [3, 3, 3, 3]
+            check([batch for batch in got if len(batch[1])], want_of(root, bad, order, policy == "substitute"))
+        report = loader.report()
+    assert [(fault["sample"], fault["policy"]) for fault in report["faults"]] == [(sample, policy) for sample in bad]
+    assert all("Python cannot decode the file" in fault["reason"] and fault["count"] > 0 for fault in report["faults"])
+    assert "5 samples could not be read or transformed" in str(report)
+    said = [record.getMessage() for record in caplog.records if "cannot be decoded in Python" in record.getMessage()]
+    assert len(said) == len(bad) and not any("could not be verified" in record.getMessage() or "cannot be verified" in record.getMessage() for record in caplog.records)
+    for sample, message in zip(bad, sorted(said, key=lambda text: int(text.split()[1]))):
+        assert message.startswith(f"sample {sample} (") and loader.dataset.sample(sample)[0] in message and f"on_error={policy}" in message
+    assert "UnidentifiedImageError" in said[0] or "OSError" in said[0] or "DecompressionBomb" in said[0] or "SyntaxError" in said[0]
+
+
+@WORKERS
+def test_raise(folder, workers):
+    root, bad = folder
+    with ht.DataLoader(ht.ImageFolder(root, TRANSFORM), 1, offload=False, num_workers=workers) as loader:
+        for again in range(2):  # when it is iterated again, the daemon knows
+            batches = iter(loader)
+            check([next(batches), next(batches)], want_of(root, [], [0, 1], False))
+            with pytest.raises(errors.SampleError, match="Python cannot decode the file: UnidentifiedImageError") as caught:
+                next(batches)
+            assert caught.value.sample == 2 and caught.value.path == loader.dataset.sample(2)[0]
+            if not again:
+                assert "UnidentifiedImageError" in str(caught.value.__cause__) or isinstance(caught.value.__cause__, Image.UnidentifiedImageError)
+        assert [fault["sample"] for fault in loader.report()["faults"]] == [2]
+
+
+@WORKERS
+def test_all_ranks_end(folder, workers):
+    """As where the daemon finds out: the other rank gets the error too, before the same step."""
+    root, _ = folder
+    ranks = [ht.DataLoader(ht.ImageFolder(root, TRANSFORM), 1, offload=False, num_workers=workers, rank=rank, world_size=2, shuffle=False, seed=1, name="both")
+             for rank in range(2)]
+    first, second = map(iter, ranks)
+    next(first), next(second)  # samples 0 and 1
+    with pytest.raises(errors.SampleError):
+        next(first)  # sample 2
+    with pytest.raises(errors.SampleError, match="rank 0 stopped: .*Python cannot decode") as caught:
+        next(second)
+    assert caught.value.sample == 2 and caught.value.rank == 0
+    for loader in ranks:
+        loader.close()
+
+
+@WORKERS
+def test_subsets_and_orders_that_are_given(folder, workers):
+    root, bad = folder
+    part = torch.utils.data.Subset(ht.ImageFolder(root, TRANSFORM), [1, 2, 5, 9, 8])
+    with ht.DataLoader(part, 2, offload=False, num_workers=workers, on_error="substitute") as loader:
+        check(list(loader), want_of(root, [], [1, 5, 5, 1, 8], False))  # the next of the subset stands in
+    order = [9, 0, 2, 5, 6]
+    with ht.DataLoader(ht.ImageFolder(root, TRANSFORM), 2, offload=False, num_workers=workers, on_error="skip", sampler=order) as loader:
+        for _ in range(2):
+            check(list(loader), want_of(root, bad, order, False))
+        assert [fault["sample"] for fault in loader.report()["faults"]] == [2, 9]
+
+
+@WORKERS
+def test_resuming(folder, workers):
+    root, bad = folder
+    options = dict(offload=False, num_workers=workers, on_error="skip", shuffle=True, seed=3)
+    with ht.DataLoader(ht.ImageFolder(root, TRANSFORM), 3, **options) as loader:
+        whole = list(loader)
+    with ht.DataLoader(ht.ImageFolder(root, TRANSFORM), 3, **options) as loader:
+        begun = iter(loader)
+        next(begun), next(begun)
+        state = loader.state_dict()
+    with ht.DataLoader(ht.ImageFolder(root, TRANSFORM), 3, **options) as loader:
+        loader.load_state_dict(state)
+        rest = list(loader)
+    assert len(rest) == len(whole) - 2
+    assert all(torch.equal(x, u) and torch.equal(y, v) for (x, y), (u, v) in zip(rest, whole[2:]))
+
+
+@WORKERS
+def test_code_of_the_users_raises_under_every_policy(folder, workers):
+    root, _ = folder
+
+    def fails(image):
+        raise OSError("mine")
+
+    def load(view):
+        return Image.open(io.BytesIO(view)).convert("RGB")
+
+    with ht.DataLoader(ht.ImageFolder(root, fails), 1, num_workers=workers, on_error="skip") as loader:
+        with pytest.raises(OSError, match="mine"):
+            next(iter(loader))
+        assert loader.report()["faults"] == []
+    with ht.DataLoader(ht.ImageFolder(root, TRANSFORM, loader=load), 3, num_workers=workers, on_error="skip") as loader:
+        with pytest.raises(Image.UnidentifiedImageError):
+            next(iter(loader))
+        assert loader.report()["faults"] == []
+
+
+@pytest.mark.parametrize("policy", ["skip", "substitute"])
+def test_the_thesiss_loader(folder, policy, monkeypatch):
+    root, bad = folder
+    monkeypatch.setenv("HDMLP_ON_ERROR", policy)
+    job = Job(root, 4, 1, seed=2)
+    dataset = ht.HDMLPImageFolder(root, job, V.Compose([TRANSFORM.transforms[0].forward, V.ToTensor()]))  # the daemon knows no function
+    order = [sample for step in range(job.steps) for sample in job._loader.explain(0, step).ids]
+    check(list(ht.HDMLPDataLoader(dataset)), want_of(root, bad, order, policy == "substitute"))
+    assert [fault["sample"] for fault in job._loader.report()["faults"]] == bad
+    job.destroy()
+
+
+def test_what_no_policy_can_mean(folder, monkeypatch):
+    """Epochs that are made without the daemon: refused, and not treated in another way without a word."""
+    root, _ = folder
+    dataset = ht.ImageFolder(root, TRANSFORM)
+    for policy in ("skip", "substitute"):
+        with pytest.raises(errors.ConfigError, match=f"on_error='{policy}'.*batch_size"):
+            ht.DataLoader(dataset, batch_size=None, on_error=policy)
+        sampler = torch.utils.data.WeightedRandomSampler([1.0] * 12, 40)
+        with ht.DataLoader(dataset, 4, offload=False, sampler=sampler, on_error=policy) as loader:
+            with pytest.raises(errors.ConfigError, match=f"on_error='{policy}'.*several times"):
+                iter(loader)
+    monkeypatch.setenv("HDMLP_ON_ERROR", "skip")
+    with pytest.raises(errors.ConfigError, match="on_error='skip'.*batch_size"):
+        ht.DataLoader(dataset, batch_size=None)
