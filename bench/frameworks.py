@@ -1,6 +1,6 @@
 """Frameworks with HDMLP's loader against the same with torch's: the samples that ranks are given, resuming amid an epoch, and the time of an epoch.
 
-The first two are what the tests of python/frameworks say, which compare with torch's loader; the time is that of python/frameworks/time_epochs.py. All
+The first two are what the tests of python/frameworks say, each of which checks both; the time is that of python/frameworks/time_epochs.py. All
 run in the environment of newest.py.
 """
 
@@ -12,7 +12,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Sequence
 
 import make_dataset
 import newest
@@ -80,8 +80,8 @@ class Frameworks(Scenario):
         watch = rounds.Watch()
         seconds, cpu = self._train(framework, ranks)
         theirs, ours = (statistics.median(seconds[which]) for which in ("torch", "ours"))
-        same, resume = shown(self._outcomes, framework, ranks)
-        figures = {"same": same, "resume": resume, "theirs": theirs, "ours": ours,
+        tested = shown(self._outcomes, framework, ranks)
+        figures = {"same": tested, "resume": tested, "theirs": theirs, "ours": ours,
                    "ratio": statistics.median(ours / theirs for theirs, ours in zip(seconds["torch"], seconds["ours"]))}
         return {"contender": contender, "figures": figures, "seconds": seconds, "ranks": [{}], "errors": [], **watch.shares(cpu)}
 
@@ -116,13 +116,12 @@ class Frameworks(Scenario):
                 f"epochs that take more than {LIMIT} of torch's time: {', '.join(slow) or 'none'}"]
 
 
-def shown(outcomes: Sequence[Dict[str, Any]], framework: Framework, ranks: int) -> Tuple[str, str]:
-    """What the tests of a framework with so many ranks say of samples, and of resuming: yes, NO, or not tested."""
+def shown(outcomes: Sequence[Dict[str, Any]], framework: Framework, ranks: int) -> str:
+    """What the tests of a framework say with so many ranks: yes, NO, or not tested."""
     found = {one["outcome"] for one in outcomes if (one["test"], one["ranks"]) == (framework.test, ranks)}
     if not found or found == {"skipped"}:
-        return "not tested", "not tested"
-    said = "yes" if found <= {"passed", "skipped"} else "NO"
-    return said, said if ranks in framework.resumes else "not tested"
+        return "not tested"
+    return "yes" if found <= {"passed", "skipped"} else "NO"
 
 
 def page(report: Dict[str, Any]) -> str:
@@ -141,11 +140,13 @@ def page(report: Dict[str, Any]) -> str:
         f"{', '.join(f'{name} {version}' for name, version in versions.items())}.", "",
         "| framework | ranks | same samples as torch | exact resume | epoch time / torch's |", "| --- | ---: | --- | --- | ---: |"]
     for contender in Frameworks.contenders:
-        same, resume = shown(scenario["conditions"]["tests"], Framework(**contender["framework"]), contender["ranks"])
+        tested = shown(scenario["conditions"]["tests"], Framework(**contender["framework"]), contender["ranks"])
         row = scenario["medians"].get(contender["name"])
-        lines.append(f"| {contender['framework']['name']} | {contender['ranks']} | {same} | {resume} | {row['ratio']:.2f} |" if row else
-                     f"| {contender['framework']['name']} | {contender['ranks']} | {same} | {resume} | FAILED |")
+        lines.append(f"| {contender['framework']['name']} | {contender['ranks']} | {tested} | {tested} | {row['ratio']:.2f} |" if row else
+                     f"| {contender['framework']['name']} | {contender['ranks']} | {tested} | {tested} | FAILED |")
     lines += ["", *(f"{sentence[0].upper()}{sentence[1:]}." for sentence in scenario["conclusions"])]
+    if report["quick"]:
+        lines += ["", "A quick run: the times are those of one turn, with few images."]
     busy = sum(max(result["others"], result.get("stolen", 0)) > 0.05 for results in scenario["rounds"].values() for result in results)
     if busy:
         count = sum(map(len, scenario["rounds"].values()))

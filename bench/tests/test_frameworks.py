@@ -49,12 +49,11 @@ def test_outcomes_of_tests(tmp_path):
     assert [(one["test"], one["ranks"], one["outcome"]) for one in found] == [
         ("test_trainer", 1, "passed"), ("test_trainer", 2, "passed"), ("test_trainer", 2, "failed"), ("test_alone", 1, "passed"),
         ("test_skipped", 1, "skipped"), ("test_broken", 1, "failed")]
-    assert frameworks.shown(found, FRAMEWORK, 1) == ("yes", "yes")
-    assert frameworks.shown(found, FRAMEWORK, 2) == ("NO", "NO")
-    assert frameworks.shown(found, FRAMEWORK._replace(resumes=(2,)), 1) == ("yes", "not tested")
+    assert frameworks.shown(found, FRAMEWORK, 1) == "yes"
+    assert frameworks.shown(found, FRAMEWORK, 2) == "NO"
     for name in ("test_skipped", "test_absent"):
-        assert frameworks.shown(found, FRAMEWORK._replace(test=name), 1) == ("not tested", "not tested")
-    assert frameworks.shown(found, FRAMEWORK._replace(test="test_broken"), 1) == ("NO", "NO")
+        assert frameworks.shown(found, FRAMEWORK._replace(test=name), 1) == "not tested"
+    assert frameworks.shown(found, FRAMEWORK._replace(test="test_broken"), 1) == "NO"
 
 
 def test_the_page_shows_every_row():
@@ -62,7 +61,7 @@ def test_the_page_shows_every_row():
     rows = {contender["name"]: {"same": "yes", "resume": "yes", "ratio": 0.5} for contender in frameworks.Frameworks.contenders[1:]}
     rows[frameworks.Frameworks.contenders[1]["name"]]["ratio"] = 1.5
     scenario = frameworks.Frameworks(10, 1)
-    report = {"machine": {"processors": 2, "processor": "x"}, "scenarios": {"frameworks": {
+    report = {"quick": False, "machine": {"processors": 2, "processor": "x"}, "scenarios": {"frameworks": {
         "title": "frameworks; times with 10 JPEGs", "commit": "c", "at": "now", "conditions": {"versions": {"torch": "2"}, "tests": outcomes},
         "medians": rows, "rounds": {}, "conclusions": scenario.conclusions(rows)}}}
     lines = frameworks.page(report).splitlines()

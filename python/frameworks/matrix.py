@@ -3,7 +3,7 @@
 Needs no torch: the benchmark imports it with an interpreter of its own.
 """
 
-from typing import NamedTuple, Tuple
+from typing import NamedTuple
 
 
 class Framework(NamedTuple):
@@ -11,15 +11,14 @@ class Framework(NamedTuple):
 
     Attributes:
         name: what the page calls it.
-        test: the test function that compares what every rank is given with torch's loader; its parameter ``ranks`` says with how many (default 1).
+        test: the test function that compares what every rank is given with torch's loader, and what it is given that goes on from a state kept
+            amid an epoch; its parameter ``ranks`` says with how many.
         epochs: the function of time_epochs.py that trains with it.
-        resumes: with how many ranks the test also goes on from a state kept amid an epoch.
     """
 
     name: str
     test: str
     epochs: str
-    resumes: Tuple[int, ...] = (1, 2)
 
 
 FRAMEWORKS = (
@@ -27,8 +26,8 @@ FRAMEWORKS = (
     Framework("Lightning, Fabric", "test_fabric", "lightning_fabric"),
     Framework("accelerate", "test_accelerate", "accelerated"),
     Framework("transformers, Trainer", "test_transformers", "transformers_trainer"),
-    Framework("timm, train.py", "test_timm", "timm_train", resumes=(2,)),
-    Framework("torchvision, references/classification", "test_torchvision", "torchvision_reference", resumes=(2,)),
-    Framework("torchdata, stateful protocol", "test_torchdata", "torchdata_stateful", resumes=(1,)),
-    Framework("Ray Train, prepare_data_loader", "test_ray", "ray_train", resumes=()),
+    Framework("timm, train.py", "test_timm", "timm_train"),
+    Framework("torchvision, references/classification", "test_torchvision", "torchvision_reference"),
+    Framework("torchdata, stateful protocol", "test_torchdata", "torchdata_stateful"),
+    Framework("Ray Train, prepare_data_loader", "test_ray", "ray_train"),
 )
