@@ -107,7 +107,7 @@ def test_all_of_it_in_python(folder, said):
     with ht.DataLoader(ht.ImageFolder(folder, [V.Resize(20), V.CenterCrop(16).forward, V.ToTensor()]), 4, seed=3, shuffle=True) as loader:
         assert [t["name"] for t in loader._engine._transforms] == ["Resize", "Ragged"] and next(iter(loader))[0].shape == (4, 3, 16, 16)
     [message] = said()
-    assert message.startswith("forward, ToTensor(): in Python, after what HDMLP does: ")
+    assert message.startswith("forward: in Python, after what HDMLP does: ") and message.endswith("because of it also: ToTensor()")
 
 
 def test_ours_are_not_for_python(folder):
