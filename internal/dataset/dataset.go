@@ -78,7 +78,7 @@ var (
 	ErrChanged     = errors.New("the file was changed after the dataset was scanned")
 	ErrUnavailable = errors.New("the source did not answer")
 	ErrContent     = errors.New("the job's transforms can not work with the file")
-	ErrPython      = errors.New("Python cannot decode the file")
+	ErrPython      = errors.New("the file cannot be decoded in Python")
 	// These two are mistakes of the caller.
 	ErrNoSample = errors.New("there is no sample with this number")
 	ErrLength   = errors.New("the buffer is not as long as the sample")

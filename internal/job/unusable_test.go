@@ -82,7 +82,7 @@ func TestUnusable(t *testing.T) {
 				}
 			})
 			faults := r.Report().Faults
-			if len(faults) != 1 || faults[0].Sample != int(bad) || faults[0].Count < 2 || faults[0].Policy != policy || faults[0].Reason != "Python cannot decode the file: no picture" {
+			if len(faults) != 1 || faults[0].Sample != int(bad) || faults[0].Count < 2 || faults[0].Policy != policy || faults[0].Reason != "the file cannot be decoded in Python: no picture" {
 				t.Errorf("faults %+v", faults)
 			}
 			for _, sample := range []int{-1, samples} {

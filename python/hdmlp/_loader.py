@@ -19,10 +19,11 @@ import threading
 import time
 import traceback
 import weakref
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from . import _daemon, _launcher, _memory
 from ._arguments import configuration, settings, whole_number
+from ._feed import Brought, Feed
 from ._output import Output
 from ._progress import Progress
 from ._protocol import audit_sum
@@ -42,70 +43,6 @@ _SHUFFLES = {True: "torch", False: "none", "torch": "torch", "feistel": "feistel
 def _close_all() -> None:
     for loader in list(_loaders):
         loader.close()
-
-
-class Feed:
-    """Where the batches of one iteration at a time come from: the job, opened as one rank.
-
-    Args:
-        connect: opens it; returns the stream, and what stands in front of it: workers, or the stream itself.
-
-    Attributes:
-        stream, source: what ``connect`` returned; None: not open.
-        user: the iteration that takes batches from it, or took the last one.
-    """
-
-    def __init__(self, connect: Callable[[], Tuple[Stream, Any]]):
-        self._connect = connect
-        self.stream: Optional[Stream] = None
-        self.source: Any = None
-        self.user: Optional["weakref.ref[_Iteration]"] = None
-
-    @property
-    def free(self) -> bool:
-        """True if no iteration that may go on uses it."""
-        user = None if self.user is None else self.user()
-        return user is None or user.over or user.failed
-
-    def ready(self) -> Stream:
-        """The stream, opened (again) if there is none that works."""
-        if self.stream is None or self.source.broken:
-            self.close()
-            self.stream, self.source = self._connect()
-        return self.stream
-
-    def retire(self) -> None:
-        """Closes it for good: an iteration that asks it for more is told so."""
-        def refuse() -> Tuple[Stream, Any]:
-            raise ClosedError("the loader has gone on from a state of another seed: begin a new iteration")
-        self._connect = refuse
-        self.close()
-
-    def close(self) -> None:
-        """Idempotent."""
-        source, self.source = self.source, None
-        stream, self.stream = self.stream, None
-        if source is not None and source is not stream:
-            source.close()
-        if stream is not None:
-            stream.close()
-
-
-class Brought(NamedTuple):
-    """A batch that was made.
-
-    Attributes:
-        taken: what it was made of.
-        batch: what the user gets.
-        error: in its place, what the user's code raised; None: nothing.
-        stall: ns blocked for it in ``next()``; python: the part of them in which Python made it.
-    """
-
-    taken: Taken
-    batch: Any
-    error: Optional[Exception]
-    stall: int
-    python: int
 
 
 class Loader:
@@ -429,7 +366,7 @@ class Loader:
             raise ClosedError("the loader is closed")
         feed.ready()
 
-    def _bring(self, feed: Feed, position: int) -> "Brought":
+    def _bring(self, feed: Feed, position: int) -> Brought:
         """Takes the batch at a position from the feed, and makes what the user gets of it. What the source raises is raised."""
         source = feed.source
         stall = python = 0
@@ -487,7 +424,7 @@ class Loader:
         output = self.output
         return taken.content if output is None else output.split(taken.content, taken.n)
 
-    def _yielded(self, iteration: "_Iteration", brought: "Brought") -> None:
+    def _yielded(self, iteration: "_Iteration", brought: Brought) -> None:
         """Counts a batch, and tells the daemon."""
         _, payload, n, epoch, step, audit = brought.taken
         if self._verify and audit_sum(epoch, column(payload, n, "ids")) != audit:

@@ -16,7 +16,8 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 
 from . import _daemon, _launcher
 from ._arguments import settings, whole_number
-from ._loader import Feed, Loader
+from ._feed import Feed
+from ._loader import Loader
 from ._progress import Progress
 from ._stream import Taken, column
 from ._view import patiently

@@ -13,7 +13,8 @@ import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from ._arguments import whole_number
-from ._loader import Feed, Loader
+from ._feed import Feed
+from ._loader import Loader
 from ._output import Output
 from ._stream import Taken, column
 from .data import Folder, described

@@ -393,6 +393,29 @@ def test_what_is_set_later_counts(folder):
         assert torch.equal(next(iter(loader))[0], torch.ones(25))
 
 
+class Counting:
+    """A transform whose state says how often it ran."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, x):
+        self.calls += 1
+        return x + self.calls
+
+
+@pytest.mark.parametrize("sampler", [None, "weighted"])
+def test_a_transform_that_counts_goes_on_in_one_job(folder, sampler):
+    """State that a transform keeps in this process is no other transform: the job, and what it reports, goes on."""
+    data = ht.ImageFolder(folder, Counting(), loader=length)
+    sampler = sampler and WeightedRandomSampler(torch.ones(25), 25, generator=generator())
+    with ht.DataLoader(data, 5, sampler=sampler, num_workers=0, labels="name") as loader:
+        for _ in range(3):
+            list(loader)
+        assert data.transform.calls == 75
+        assert [epoch["batches"] for epoch in loader.report()["epochs"]] == [5, 5, 5] and loader.stats.batches == 15
+
+
 def test_what_cannot_be_changed_raises(folder):
     data = ht.ImageFolder(folder)
     for change in (lambda: data.samples.append(1), lambda: data.targets.__setitem__(0, 5), lambda: data.samples.__delitem__(slice(10, None)),

@@ -121,6 +121,8 @@ SAMPLERS = """
             return iter(order[self.rank::self.num_replicas][:len(self)])
 
     class Weighted(Sampler):
+        def __init__(self):
+            pass
         def __iter__(self):
             return iter(torch.multinomial(torch.arange(1, 26).float(), 12, generator=torch.Generator().manual_seed(me)).tolist())
         def __len__(self):
@@ -134,8 +136,9 @@ SAMPLERS = """
 """
 
 
-def opaque(ranks, make, count=2, dataset="data", epochs=2):  # noqa: F811
+def opaque(ranks, make, count=2, dataset="data", epochs=2, before=""):
     return ranks(SAMPLERS + f"""
+    {before}
     def made(L, d):
         return {make}
     loader = made(ht.DataLoader, {dataset})
@@ -179,3 +182,12 @@ def test_ranks_that_disagree_about_their_sampler(ranks):
     assert log.count("the ranks disagree about the sampler in epoch 0: num_replicas is 2 on rank 0, and 3 on rank 1") == 1
     _, log = opaque(ranks, "L(d, 4, sampler=Shuffled(data, 5 + me // 2, 2))", 3)
     assert log.count("the ranks disagree about the sampler in epoch 0: ranks 0 and 2 both have rank 0 of 2 of Shuffled") == 1
+
+
+def test_timms_repeated_augmentation(ranks):
+    """Several ranks get the same samples, which is what it is for."""
+    pytest.importorskip("timm")
+    said, log = opaque(ranks, "L(d, 4, sampler=RepeatAugSampler(data))", before="from timm.data.distributed_sampler import RepeatAugSampler")
+    assert all(r["got"] == r["want"] for r in said)
+    assert set(sum(said[0]["got"][0], [])) & set(sum(said[1]["got"][0], []))
+    assert "go to more than one" not in log and "disagree" not in log

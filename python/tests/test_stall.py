@@ -13,19 +13,20 @@ pytest.importorskip("PIL")
 
 import hdmlp.torch as ht  # noqa: E402
 from hdmlp import Job, _loader, _workers, data, transforms as T  # noqa: E402
-from hdmlp.torch import _local  # noqa: E402
+from hdmlp.torch import _epochs, _local  # noqa: E402
 from reference import jpegs  # noqa: E402
 
 SECOND = 1_000_000_000
 
 
 class Clock:
-    """Stands still until it is told otherwise; as a module's ``time``."""
+    """Stands still until it is told otherwise; as the ``time`` of modules."""
 
-    def __init__(self, module, monkeypatch):
+    def __init__(self, monkeypatch, *modules):
         self.now = 0
-        clock = types.SimpleNamespace(**{**vars(module.time), "perf_counter_ns": self.look, "perf_counter": lambda: self.look() / 1e9})
-        monkeypatch.setattr(module, "time", clock)
+        for module in modules:
+            monkeypatch.setattr(module, "time", types.SimpleNamespace(
+                **{**vars(module.time), "perf_counter_ns": self.look, "perf_counter": lambda: self.look() / 1e9}))
 
     def look(self):
         return self.now
@@ -34,9 +35,9 @@ class Clock:
 class Ticking(Clock):
     """Moves on by a second whenever it is looked at, and then calls ``at`` with the number of looks since ``at`` was set."""
 
-    def __init__(self, module, monkeypatch):
+    def __init__(self, monkeypatch, *modules):
         self.at, self.looks = None, 0
-        super().__init__(module, monkeypatch)
+        super().__init__(monkeypatch, *modules)
 
     def look(self):
         self.now += SECOND
@@ -80,7 +81,7 @@ def stalls(report):
 
 @pytest.mark.parametrize("transform", ["all in Python", "after the daemon"])
 def test_transforms_in_next(real, folder, monkeypatch, transform):
-    clock = Clock(_loader, monkeypatch)
+    clock = Clock(monkeypatch, _loader)
     steps = [Slow(clock)] if transform == "all in Python" else [T.Resize((8, 8)), T.ToTensor(), Slow(clock)]
     dataset = ht.ImageFolder(folder, steps)
     with ht.DataLoader(dataset, 4, num_workers=0, seed=1, epochs=2, shuffle=True) as loader:
@@ -96,7 +97,7 @@ def test_transforms_in_next(real, folder, monkeypatch, transform):
 
 def test_all_that_python_does(real, folder, monkeypatch):
     """target_transform, collate_fn with and without transforms, samplers, and loaders without torch."""
-    clock = Clock(_loader, monkeypatch)
+    clock = Clock(monkeypatch, _loader)
 
     def slow(value):
         clock.now += SECOND
@@ -121,7 +122,7 @@ def test_all_that_python_does(real, folder, monkeypatch):
 
 
 def test_a_transform_that_fails_counts(real, folder, monkeypatch):
-    clock = Clock(_loader, monkeypatch)
+    clock = Clock(monkeypatch, _loader)
 
     def fails(value):
         clock.now += SECOND
@@ -136,7 +137,7 @@ def test_a_transform_that_fails_counts(real, folder, monkeypatch):
 
 
 def test_nothing_is_pythons_where_the_daemon_does_all(real, folder, monkeypatch):
-    Ticking(_loader, monkeypatch)  # whatever is measured in Python takes a second
+    Ticking(monkeypatch, _loader)  # whatever is measured in Python takes a second
     for loader in (ht.DataLoader(ht.ImageFolder(folder, [T.Resize((8, 8)), T.ToTensor()]), 4, shuffle=True, seed=1), data.DataLoader(folder, 4, seed=1)):
         with loader:
             assert len(list(loader)) == 3
@@ -145,8 +146,8 @@ def test_nothing_is_pythons_where_the_daemon_does_all(real, folder, monkeypatch)
 
 def test_the_source_is_blamed_for_what_it_takes(real, folder, monkeypatch):
     """Policy naive reads nothing ahead: each batch is waited for, and then made in a second per sample."""
-    clock = Clock(_loader, monkeypatch)
-    with ht.DataLoader(ht.ImageFolder(folder, [Slow(clock)]), 4, num_workers=0, seed=1, shuffle=True, policy="naive") as loader:
+    clock = Clock(monkeypatch, _loader)
+    with ht.DataLoader(ht.ImageFolder(folder, [Slow(clock)]), 4, num_workers=0, seed=1, shuffle=True, policy="naive", offload=False) as loader:
         list(loader)
         causes = stalls(loader.report())
         assert causes["python"] == 12 and causes["source"] > 0
@@ -168,7 +169,7 @@ class Gated:
 
 
 def test_workers_that_are_waited_for(real, folder, monkeypatch):
-    clock, gate = Ticking(_workers, monkeypatch), Gated()
+    clock, gate = Ticking(monkeypatch, _workers), Gated()
     with ht.DataLoader(ht.ImageFolder(folder, [gate]), 4, num_workers=1, multiprocessing_context="fork", seed=1, shuffle=True) as loader:
         batches = iter(loader)
         gate.open(4)
@@ -187,8 +188,8 @@ def test_workers_that_are_waited_for(real, folder, monkeypatch):
 
 def test_the_daemon_that_is_waited_for(daemon, folder, monkeypatch):
     """With workers, the time in which the daemon has sent nothing is not theirs."""
-    clock = Ticking(_workers, monkeypatch)
-    with ht.DataLoader(ht.ImageFolder(folder, [len_of]), 4, num_workers=2, multiprocessing_context="fork", seed=1, shuffle=True) as loader:
+    clock = Ticking(monkeypatch, _workers)
+    with ht.DataLoader(ht.ImageFolder(folder, [len_of]), 4, num_workers=2, multiprocessing_context="fork", seed=1, shuffle=True, offload=False) as loader:
         daemon.gate.clear()
         clock.call(lambda looks: daemon.gate.set() if looks == 5 else None)
         next(iter(loader))
@@ -213,7 +214,7 @@ class Items(torch.utils.data.Dataset):
 
 
 def test_datasets_of_ones_own(socket_name, monkeypatch):
-    clock = Clock(_local, monkeypatch)
+    clock = Clock(monkeypatch, _local, _epochs)
     with ht.DataLoader(Items(clock), 4, num_workers=0) as loader:
         for _ in loader:
             clock.now += SECOND  # the training step
@@ -222,7 +223,7 @@ def test_datasets_of_ones_own(socket_name, monkeypatch):
     assert report["stall"] == {"python": 12.0} and report["stall_seconds"] == 12 and report["seconds"] == 14
     assert report["utilisation"] == pytest.approx(1 - 12 / 14)
     assert "12.000 s" in str(report) and "num_workers" in str(report)
-    clock = Ticking(_local, monkeypatch)
+    clock = Ticking(monkeypatch, _local, _epochs)
     with ht.DataLoader(Items(clock), 4, num_workers=2, multiprocessing_context="fork") as loader:
         list(loader)
         assert loader.stats.stall == loader.stats.python == 3 == loader.report()["stall_seconds"]

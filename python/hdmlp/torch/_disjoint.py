@@ -42,7 +42,8 @@ def share_of(sampler: Any) -> Optional[Share]:
     for _ in range(4):
         rank, replicas = getattr(sampler, "rank", None), getattr(sampler, "num_replicas", None)
         if type(rank) is int and type(replicas) is int:
-            return Share(type(sampler).__name__, rank, replicas, any(getattr(sampler, name, 1) not in (None, 1) for name in _REPEATS)) if replicas > 1 else None
+            repeats = any(getattr(sampler, name, 1) not in (None, 1) for name in _REPEATS)
+            return Share(type(sampler).__name__, rank, replicas, repeats) if replicas > 1 else None
         inner = getattr(sampler, "sampler", None)
         sampler = getattr(sampler, "batch_sampler", None) if inner is None else inner
     return None
@@ -148,14 +149,14 @@ def compared(parts: Dict[int, Part]) -> List[str]:
     for process, part in parts.items():
         other, same = shares.setdefault(part.share.rank, (process, part))
         if same.digest != part.digest:
-            said.append(f"{where}: ranks {other} and {process} both have rank {part.share.rank} of {part.share.replicas} of {part.share.sampler}, and it yields other "
-                        "samples there, or in another order")
+            said.append(f"{where}: ranks {other} and {process} both have rank {part.share.rank} of {part.share.replicas} of {part.share.sampler}, and "
+                        "it yields other samples there, or in another order")
     once = twice = 0
     for _, part in shares.values():
         twice |= once & part.bits
         once |= part.bits
     several = bin(twice).count("1")
     if several >= first.share.replicas and not first.share.repeats:  # fewer come from padding the epoch
-        said.append(f"sampler={first.share.sampler}: {several} of {bin(once).count('1')} samples of epoch {first.epoch} go to more than one of its "
-                    f"{first.share.replicas} ranks, which are to get different ones: give them the same seed and epoch, and each its own rank")
+        said.append(f"sampler={first.share.sampler}: {several} of {bin(once).count('1')} samples of epoch {first.epoch} go to more than one of "
+                    f"its {first.share.replicas} ranks, which are to get different ones: give them the same seed and epoch, and each its own rank")
     return said

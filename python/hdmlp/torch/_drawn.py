@@ -144,11 +144,12 @@ class Drawn:
             try:
                 self.skipped.append(next(self))
             except StopIteration:
-                raise MismatchError(f"the sampler ends after {step} batches of epoch {state['epoch']}, but had yielded {state['step']} when the state was saved",
+                raise MismatchError(f"the sampler ends after {step} batches of epoch {state['epoch']}, but had yielded {state['step']} when the "
+                                    "state was saved",
                                     {"key": "sampler", "mine": step, "theirs": state["step"]}) from None
         if state["drawn"] and self._sums[-1].hex() != state["drawn"]:  # without it, another rank drew other indices
-            raise MismatchError(f"the sampler yields other indices than when the state was saved, within the first {state['step']} batches of epoch {state['epoch']}: "
-                                "its order must follow from torch's, Python's or numpy's generators, or from its state_dict",
+            raise MismatchError(f"the sampler yields other indices than when the state was saved, within the first {state['step']} batches of epoch "
+                                f"{state['epoch']}: its order must follow from torch's, Python's or numpy's generators, or from its state_dict",
                                 {"key": "sampler", "mine": self._sums[-1].hex(), "theirs": state["drawn"]})
 
     def state(self, step: int) -> Dict[str, Any]:

@@ -9,7 +9,7 @@ import weakref
 from typing import Any, Dict, Optional, Sequence, Tuple
 
 from .. import _daemon, _memory
-from .._loader import Brought, Feed
+from .._feed import Brought, Feed
 from .._stream import Stream
 from ._served import Served
 

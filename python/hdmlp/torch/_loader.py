@@ -144,7 +144,8 @@ class DataLoader(_Torch):
         if self._folder is None:
             self._check_other(dataset)
             if self._samples.why:
-                log.warning("%s: its items are made in Python, as by torch's loader, and nothing of it is cached: %s", type(dataset).__name__, self._samples.why)
+                log.warning("%s: its items are made in Python, as by torch's loader, and nothing of it is cached: %s", type(dataset).__name__,
+                            self._samples.why)
         self._making = None if self._folder is None else self._made_of()
         workers, said = self._processes(num_workers, multiprocessing_context)
         more: Dict[str, Any] = {}
@@ -248,13 +249,13 @@ class DataLoader(_Torch):
         order = self._order
         if was is not None:
             order, now = self._known(), self._made_of(say=False)
-            if (order, now.says()) == self._said:
+            if (order, now.says(self.num_workers > 0)) == self._said:
                 return was
             if order is None or order[2:4] != self._order[2:4]:
                 raise ConfigError("the sampler's rank, number of replicas or dataset changed after the loader was made: make a new loader")
             self._order, self._making = order, now
             was.close()
-        self._said = order, self._making.says()
+        self._said = order, self._making.says(self.num_workers > 0)
         try:
             engine = self._served(order, place, order.seed if was is None or order.seed is not None else was.seed)
         except BusyError:
@@ -292,9 +293,9 @@ class DataLoader(_Torch):
                 self._engine = Local(self, self.dataset, self.collate_fn, self._seed, drawings=self._drawings())
             return self._engine
         now = self._made_of(say=False)
-        if was is not None and now.says() == self._said:
+        if was is not None and now.says(self.num_workers > 0) == self._said:
             return was
-        self._making, self._said = now, now.says()
+        self._making, self._said = now, now.says(self.num_workers > 0)
         dataset, collate = self.dataset, self.collate_fn
         if now.raw:
             dataset = Encoded(folder, now.target_transform)
@@ -488,7 +489,8 @@ class DataLoader(_Torch):
             return None
         seed = state.get("seed")
         if seed is not None and self.generator is not None:
-            raise ConfigError(f"the state is of a loader with seed={seed}, and this one draws from its generator: leave generator out, and give seed={seed}")
+            raise ConfigError(f"the state is of a loader with seed={seed}, and this one draws from its generator: leave generator out, and give "
+                              f"seed={seed}")
         return None if seed is None else whole_number("seed of the state", seed, 0)
 
     def _adopt(self, seed: int) -> None:

@@ -6,9 +6,6 @@ import functools
 import hashlib
 import logging
 import multiprocessing
-import os
-import pickle
-import threading
 import time
 import weakref
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
@@ -21,92 +18,17 @@ from .._arguments import whole_number
 from .._recipe import generators_kept
 from .._reports import Report, Stats
 from .._results import Arena
-from .._stream import Taken
-from .._workers import Failed, Pool, RemoteTraceback
-from ..errors import ClosedError, ConfigError, HDMLPError, MismatchError
+from .._workers import Pool
+from ..errors import ClosedError, ConfigError, MismatchError
 from ._batch import pinned
 from ._disjoint import Drawings
 from ._drawn import Drawn, ahead, most_batches, repeatable
+from ._epochs import Batches, Draws, Epoch, ServedEpoch
 from ._given import Given, Order
 from ._init import WorkerInit
 from ._items import Items, length_of
 
 log = logging.getLogger("hdmlp")
-
-#: A position is epoch * _STEPS + step: how many steps an epoch has a sampler need not know.
-_STEPS = 1 << 32
-
-
-class _Over(HDMLPError):
-    """The epoch's last batch was taken."""
-
-
-class _SamplerFailed(HDMLPError):
-    """In place of an exception of the sampler, which is its cause."""
-
-
-class _Draws:
-    """Looks like a stream: hands a pool what it is to make."""
-
-    opened = {"seed": 0}
-    output = None
-    steps = _STEPS
-    broken = False
-
-    def __init__(self) -> None:
-        self._fd = os.eventfd(0) if hasattr(os, "eventfd") else os.pipe()[0]  # never ready
-        self._drawn: Optional[Drawn] = None
-        self._seed = 0
-        self.position: Optional[int] = None
-
-    def begin(self, drawn: Drawn, seed: int) -> None:
-        """What :meth:`seek` begins with."""
-        self._drawn, self._seed = drawn, seed
-
-    def fileno(self) -> int:
-        return self._fd
-
-    def close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def __del__(self) -> None:
-        self.close()
-
-    def restart(self) -> None:
-        self.position = None
-
-    def seek(self, position: int) -> None:
-        self.position = position
-
-    def poll(self) -> Optional[Taken]:
-        if self.position is None:
-            return None
-        epoch, step = divmod(self.position, _STEPS)
-        try:
-            indices = next(self._drawn)
-        except StopIteration:
-            self.position = None
-            raise _Over("") from None
-        except Exception as error:
-            self.position = None
-            raise _SamplerFailed(str(error)) from error
-        self.position += 1
-        payload = pickle.dumps((self._seed, epoch, step, indices))
-        return Taken(None, payload, len(indices) if isinstance(indices, (list, tuple)) else 1, epoch, step, 0)
-
-    def ends(self, position: int) -> bool:
-        return False
-
-    def free(self, slots: bytes) -> None:
-        pass
-
-    def return_slots(self) -> None:
-        pass
-
-    def say_waiting(self) -> None:
-        pass
 
 
 class Local:
@@ -147,7 +69,7 @@ class Local:
         self._epoch = 0  # of the next iteration
         self._base_seed: Optional[int] = None
         self._resume: Optional[Dict[str, Any]] = None
-        self._last: Optional["weakref.ref[_Epoch]"] = None
+        self._last: Optional["weakref.ref[Batches]"] = None
         self._pools: List[Any] = []  # of [pool, draws, who uses it]
         self._at: Optional[Dict[str, Any]] = None  # the state, once the last iteration is gone
         self._after: Optional[Dict[str, Any]] = None  # the state of the epoch that ended before the next one begins
@@ -185,7 +107,7 @@ class Local:
         if foreseen:
             self._open_given(seed, self._after if resume is None else resume)
             order = Order(foreseen, self._subset, self._given.samples, epoch)
-        iteration = _Epoch(self, drawn, epoch, seed) if order is None else _ServedEpoch(self, drawn, epoch, foreseen, order)
+        iteration = Epoch(self, drawn, epoch, seed) if order is None else ServedEpoch(self, drawn, epoch, foreseen, order)
         self._last = weakref.ref(iteration)
         self._at, self._after = iteration.state(), None
         return iteration
@@ -265,7 +187,7 @@ class Local:
         if self._resume is None:
             self._epoch = whole_number("epoch", epoch, 0)
 
-    def pool(self, user: "_Epoch") -> Any:
+    def pool(self, user: Epoch) -> Any:
         """Workers that no other iteration uses, and what hands them their tasks."""
         for entry in list(self._pools):
             pool, draws, uses = entry
@@ -279,7 +201,7 @@ class Local:
             pool.close()
             draws.close()
             self._pools.remove(entry)
-        pool, draws = Pool(self._items, self._workers, self._prefetch, self._context, WorkerInit(self._init, self._items.dataset, self._workers)), _Draws()
+        pool, draws = Pool(self._items, self._workers, self._prefetch, self._context, WorkerInit(self._init, self._items.dataset, self._workers)), Draws()
         pool.attach(draws)
         self._pools.append([pool, draws, weakref.ref(user)])
         return self._pools[-1]
@@ -300,7 +222,7 @@ class Local:
         except Exception:
             pass
 
-    def counted(self, iteration: "_Batches", samples: int, stall: int, python: int) -> None:
+    def counted(self, iteration: Batches, samples: int, stall: int, python: int) -> None:
         """Notes a batch that is handed over now. ``stall``: ns blocked for it; ``python``: the part of them in which Python made it."""
         self._batches += 1
         self._samples += samples
@@ -342,8 +264,8 @@ class Local:
         if not isinstance(state, dict) or state.get("version") != 1:
             raise ConfigError(f"not a state of an HDMLP loader: {state!r:.200}")
         if state.get("kind") != "sampler":
-            raise ConfigError(f"the state is of a loader whose order follows from its arguments (shuffle={state.get('shuffle')!r}, seed={state.get('seed')}), and "
-                              "this one's from a sampler: make the loader as that one was made")
+            raise ConfigError(f"the state is of a loader whose order follows from its arguments (shuffle={state.get('shuffle')!r}, "
+                              f"seed={state.get('seed')}), and this one's from a sampler: make the loader as that one was made")
         if self._seed is None:
             self._seed = state.get("seed")
         self._length = length_of(self._dataset)
@@ -371,7 +293,7 @@ class Local:
         if self._persistent:
             self._base_seed = state["base_seed"]
 
-    def ended(self, iteration: "_Batches") -> None:
+    def ended(self, iteration: Batches) -> None:
         """Notes that an epoch is over: from now on the state is the next one's beginning."""
         if self._last is not None and self._last() is iteration:
             self._after = {**iteration.state(), "ended": iteration.ended}
@@ -399,200 +321,3 @@ def _of_another(state: Dict[str, Any]) -> Dict[str, Any]:
     """Another rank's state, to go on from: the place in the epoch, and what the order follows from."""
     state = {**state, "drawn": ""} if "drawn" in state else state
     return {**state, "after": _of_another(state["after"])} if "after" in state else state
-
-
-class _Batches:
-    """The batches of one epoch; a sub-class says in ``_next`` where they come from.
-
-    Attributes:
-        over: there will be no more.
-        at: when the last batch was yielded, in ns of the performance counter; 0: none was.
-    """
-
-    def __init__(self, local: Local, drawn: Drawn, epoch: int):
-        self.over = False
-        self.at = 0
-        self._local, self._drawn, self._epoch = local, drawn, epoch
-        self._step = drawn.step
-        self._turn = threading.Lock()
-
-    def __iter__(self) -> "_Batches":
-        return self
-
-    def __next__(self) -> Any:
-        with self._turn:  # threads that share an iterator are given its batches in turn
-            if self.over:
-                raise StopIteration
-            if self._local._closed:
-                raise ClosedError("the loader is closed")
-            try:
-                return self._next()
-            except StopIteration:
-                self._local.ended(self)
-                raise
-
-    @property
-    def complete(self) -> bool:
-        """True if all batches are known to have been yielded."""
-        raise NotImplementedError
-
-    @property
-    def ended(self) -> bool:
-        """True if the sampler was asked for one more than it has."""
-        return self._drawn.ended
-
-    def _next(self) -> Any:
-        raise NotImplementedError
-
-
-class _Epoch(_Batches):
-    """One epoch, made by workers or in this process."""
-
-    def __init__(self, local: Local, drawn: Drawn, epoch: int, seed: int):
-        super().__init__(local, drawn, epoch)
-        self._seed = seed
-        self._pool: Any = None
-        if local._workers:
-            self._begin()
-
-    def _begin(self) -> None:
-        self._pool, draws, _ = self._local.pool(self)
-        draws.begin(self._drawn, self._seed)
-        self._pool.restart()
-        self._pool.seek(self._epoch * _STEPS + self._step)
-        self._pool.start()
-
-    def state(self) -> Dict[str, Any]:
-        """Where it is."""
-        return {**self._local.head(self._epoch), **self._drawn.state(self._step)}
-
-    @property
-    def complete(self) -> bool:
-        """True if that was the last batch, as far as the sampler says how many there are."""
-        try:
-            return self._step == len(self._local._sampler)
-        except (TypeError, NotImplementedError):
-            return False
-
-    def _next(self) -> Any:
-        return self._from_pool() if self._local._workers else self._from_here()
-
-    def _from_here(self) -> Any:
-        begin = time.perf_counter_ns()
-        try:
-            indices = next(self._drawn)
-        except StopIteration:
-            self.over = True
-            raise
-        self._step += 1
-        batch = self._local.pinned(self._local.make_here(self._seed, self._epoch, self._step - 1, indices))
-        spent = time.perf_counter_ns() - begin
-        self._local.counted(self, len(indices) if isinstance(indices, (list, tuple)) else 1, spent, spent)
-        return batch
-
-    def _from_pool(self) -> Any:
-        begin = time.perf_counter_ns()
-        try:
-            taken = self._pool.next(self._local._timeout)
-        except _Over:
-            self.over = True
-            raise StopIteration from None
-        except _SamplerFailed as failed:
-            self.over = True
-            raise failed.__cause__ from None
-        self._step += 1
-        value = self._pool.value(taken.content)
-        if not isinstance(value, Failed):
-            value = self._local.pinned(value)
-        spent = time.perf_counter_ns() - begin
-        self._local.counted(self, taken.n, spent, spent)
-        if isinstance(value, Failed):
-            where = f"batch {taken.step} of epoch {taken.epoch}"
-            if value.sample is not None:
-                where = f"item {value.sample}, {where}"
-            raise value.error from RemoteTraceback(f"in worker {value.worker}, {where}:\n{value.text}")
-        return value
-
-
-class _ServedEpoch(_Batches):
-    """One epoch, by the daemon.
-
-    The sampler is iterated beside it, as far ahead as torch's loader would, so that its generators are where torch leaves them. Where it yields
-    something else than was foreseen, because somebody else drew from them, that counts.
-    """
-
-    def __init__(self, local: Local, drawn: Drawn, epoch: int, batches: List[Any], order: Order):
-        super().__init__(local, drawn, epoch)
-        self.failed = False
-        self._batches, self._order = batches, order
-        self._step = self._first = len(drawn.skipped)
-        self._audit = 0
-        self._feed: Any = None
-        self._pulled = drawn.step
-        self._ahead = local._workers * local._prefetch
-        self._pull(self._ahead)
-
-    def _pull(self, count: int) -> None:
-        """Draws so many more batches, as torch's loader does now."""
-        for _ in range(count):
-            if self._pulled >= len(self._batches) and self._pulled == self._drawn.step:
-                next(self._drawn, None)  # it ends
-                return
-            if self._pulled < self._drawn.step:  # all was drawn at once
-                self._pulled += 1
-                continue
-            indices = next(self._drawn, None)
-            if indices != self._batches[self._pulled]:
-                rest = [] if indices is None else [indices, *self._drawn]
-                self._batches[self._pulled:] = rest
-                self._order = Order(self._batches, self._local._subset, self._local._given.samples, self._epoch)
-                self._feed = None
-                self._pulled = len(self._batches)
-                return
-            self._pulled += 1
-
-    def state(self) -> Dict[str, Any]:
-        """Where it is."""
-        return {**self._local.head(self._epoch), "fingerprint": self._local._given.fingerprint,
-                "job_seed": self._local._given.seed_of_job, **self._drawn.state(self._step)}
-
-    @property
-    def complete(self) -> bool:
-        """True if that was the last batch."""
-        return self._step == len(self._batches)
-
-    def _next(self) -> Any:
-        if not self.failed:
-            self._pull(1)
-        if self._step == len(self._batches):
-            self.over = True
-            if self._feed is not None and not self._first:
-                self._local._given._finish_epoch(self._feed, self._epoch)
-            raise StopIteration
-        return self._batch()
-
-    def _batch(self) -> Any:
-        given = self._local._given
-        if self.failed and self._feed.user() is not self:
-            self._feed = None
-        self.failed = False
-        if self._feed is None:
-            self._feed = given.feed(self, self._epoch, self._order)
-        if self._feed.source is None or self._feed.source.broken:
-            self._feed.ready()
-        try:
-            brought = given.bring(self._feed, self._epoch * self._feed.stream.steps + self._step)
-        except BaseException:
-            self.failed = True
-            raise
-        taken = brought.taken
-        self._step += 1
-        self._audit = (self._audit + taken.audit) & 0xFFFFFFFFFFFFFFFF
-        self._feed.stream.ack(taken.epoch, taken.step, brought.stall, brought.python, self._audit)
-        self._local.counted(self, taken.n, brought.stall, brought.python)
-        if brought.error is not None:
-            try:
-                raise brought.error
-            finally:
-                del brought, taken  # the error's traceback has this frame: the batch's room would be kept until the next collection
-        return brought.batch

@@ -10,7 +10,8 @@ import torch
 
 from .. import _daemon
 from .._ahead import Ahead
-from .._loader import Feed, Loader
+from .._feed import Feed
+from .._loader import Loader
 from .._output import Handed, Output
 from .._progress import Progress
 from .._recipe import Composed, Recipe, generators_kept
@@ -19,7 +20,7 @@ from .._stream import Stream, Taken, column
 from .._workers import Failed, Pool, RemoteTraceback
 from ..data import Folder, described
 from ._batch import default_collate, labels_of, pinned, stack_into
-from ._datasets import Mirror
+from ._datasets import Mirror, Relabelled
 from ._folder import offload, pil_loader
 from ._init import WorkerInit
 from ._repeats import Repeating
@@ -42,18 +43,29 @@ class Making(NamedTuple):
     target_transform: Optional[Callable]
     raw: bool
 
-    def says(self) -> Any:
-        """What it does, for comparing: of the daemon's transforms, their parameters; of the user's objects, what they are made of, if it can be told."""
+    def says(self, copied: bool) -> Any:
+        """What it does, for comparing: of the daemon's transforms, their parameters; of the user's objects, which they are.
+
+        Args:
+            copied: workers have copies of the user's objects, so that what they are made of counts as well, if it can be told.
+        """
         own = [self.target_transform]
         if self.recipe is not None:
-            own += [self.recipe.target_transform, None if isinstance(self.recipe.loader, Handed) else self.recipe.loader, *getattr(self.recipe.transform, "steps", [self.recipe.transform])]
-        says = []
-        for value in own:
-            try:
-                says.append(pickle.dumps(value))
-            except Exception:  # a closure, for instance: the same object is taken for the same
-                says.append(id(value))
-        return described(self.transforms), says
+            own += [self.recipe.target_transform, None if isinstance(self.recipe.loader, Handed) else self.recipe.loader,
+                    *getattr(self.recipe.transform, "steps", [self.recipe.transform])]
+        return described(self.transforms), [_identity(value, copied) for value in own]
+
+
+def _identity(value: Any, copied: bool) -> Any:
+    """What tells an object from others, as long as it lives."""
+    if copied:
+        try:
+            return pickle.dumps(value)
+        except Exception:  # a closure, for instance: the same object is taken for the same
+            pass
+    if isinstance(value, Relabelled):  # which is made anew each time
+        return value.labels, _identity(value.then, copied)
+    return id(value)
 
 
 def making(dataset: Folder, raw: Optional[bool], labels: str, collate: Optional[Callable], wanted: bool, say: bool) -> Making:
@@ -69,7 +81,7 @@ def making(dataset: Folder, raw: Optional[bool], labels: str, collate: Optional[
     raw = getattr(dataset, "raw", True) if raw is None else raw
     target_transform = getattr(dataset, "target_transform", None)
     if labels == "name":
-        target_transform = _Named(*dataset.named()) if isinstance(dataset, Mirror) else _Named(dataset.classes, target_transform)
+        target_transform = Relabelled(*dataset.named()) if isinstance(dataset, Mirror) else Relabelled(dataset.classes, target_transform)
     if raw:
         return Making([], None, collate, target_transform, True)
     load, transform = getattr(dataset, "loader", pil_loader), getattr(dataset, "transform", None)
@@ -80,17 +92,6 @@ def making(dataset: Folder, raw: Optional[bool], labels: str, collate: Optional[
             return Making(found.described, None, None, target_transform, False)
     recipe = Recipe(load, transform, target_transform, collate or default_collate, stack_into if collate is None else None, load is pil_loader)
     return Making(found.described, recipe, collate, target_transform, False)
-
-
-class _Named:
-    """From a class number to what ``target_transform``, or nothing, makes of the class's name."""
-
-    def __init__(self, classes: List[str], then: Optional[Callable]):
-        self.classes, self.then = classes, then
-
-    def __call__(self, number: int) -> Any:
-        name = self.classes[number]
-        return name if self.then is None else self.then(name)
 
 
 class Served(Loader):

@@ -1,0 +1,290 @@
+"""The epochs of a loader whose order its sampler draws: made by workers, in this process, or by the daemon."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
+
+from .._stream import Taken
+from .._workers import Failed, RemoteTraceback
+from ..errors import ClosedError, HDMLPError
+from ._drawn import Drawn
+from ._given import Order
+
+if TYPE_CHECKING:
+    from ._local import Local
+
+#: A position is epoch * _STEPS + step: how many steps an epoch has a sampler need not know.
+_STEPS = 1 << 32
+
+
+class _Over(HDMLPError):
+    """The epoch's last batch was taken."""
+
+
+class _SamplerFailed(HDMLPError):
+    """In place of an exception of the sampler, which is its cause."""
+
+
+class Draws:
+    """Looks like a stream: hands a pool what it is to make."""
+
+    opened = {"seed": 0}
+    output = None
+    steps = _STEPS
+    broken = False
+
+    def __init__(self) -> None:
+        self._fds = [os.eventfd(0)] if hasattr(os, "eventfd") else list(os.pipe())  # the first is never ready
+        self._drawn: Optional[Drawn] = None
+        self._seed = 0
+        self.position: Optional[int] = None
+
+    def begin(self, drawn: Drawn, seed: int) -> None:
+        """What :meth:`seek` begins with."""
+        self._drawn, self._seed = drawn, seed
+
+    def fileno(self) -> int:
+        return self._fds[0]
+
+    def close(self) -> None:
+        fds, self._fds = self._fds, []
+        for fd in fds:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
+
+    def restart(self) -> None:
+        self.position = None
+
+    def seek(self, position: int) -> None:
+        self.position = position
+
+    def poll(self) -> Optional[Taken]:
+        if self.position is None:
+            return None
+        epoch, step = divmod(self.position, _STEPS)
+        try:
+            indices = next(self._drawn)
+        except StopIteration:
+            self.position = None
+            raise _Over("") from None
+        except Exception as error:
+            self.position = None
+            raise _SamplerFailed(str(error)) from error
+        self.position += 1
+        payload = pickle.dumps((self._seed, epoch, step, indices))
+        return Taken(None, payload, len(indices) if isinstance(indices, (list, tuple)) else 1, epoch, step, 0)
+
+    def ends(self, position: int) -> bool:
+        return False
+
+    def free(self, slots: bytes) -> None:
+        pass
+
+    def return_slots(self) -> None:
+        pass
+
+    def say_waiting(self) -> None:
+        pass
+
+
+class Batches:
+    """The batches of one epoch; a sub-class says in ``_next`` where they come from.
+
+    Attributes:
+        over: there will be no more.
+        at: when the last batch was yielded, in ns of the performance counter; 0: none was.
+    """
+
+    def __init__(self, local: Local, drawn: Drawn, epoch: int):
+        self.over = False
+        self.at = 0
+        self._local, self._drawn, self._epoch = local, drawn, epoch
+        self._step = drawn.step
+        self._turn = threading.Lock()
+
+    def __iter__(self) -> "Batches":
+        return self
+
+    def __next__(self) -> Any:
+        with self._turn:  # threads that share an iterator are given its batches in turn
+            if self.over:
+                raise StopIteration
+            if self._local._closed:
+                raise ClosedError("the loader is closed")
+            try:
+                return self._next()
+            except StopIteration:
+                self._local.ended(self)
+                raise
+
+    @property
+    def complete(self) -> bool:
+        """True if all batches are known to have been yielded."""
+        raise NotImplementedError
+
+    @property
+    def ended(self) -> bool:
+        """True if the sampler was asked for one more than it has."""
+        return self._drawn.ended
+
+    def _next(self) -> Any:
+        raise NotImplementedError
+
+
+class Epoch(Batches):
+    """One epoch, made by workers or in this process."""
+
+    def __init__(self, local: Local, drawn: Drawn, epoch: int, seed: int):
+        super().__init__(local, drawn, epoch)
+        self._seed = seed
+        self._pool: Any = None
+        if local._workers:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._pool, draws, _ = self._local.pool(self)
+        draws.begin(self._drawn, self._seed)
+        self._pool.restart()
+        self._pool.seek(self._epoch * _STEPS + self._step)
+        self._pool.start()
+
+    def state(self) -> Dict[str, Any]:
+        """Where it is."""
+        return {**self._local.head(self._epoch), **self._drawn.state(self._step)}
+
+    @property
+    def complete(self) -> bool:
+        """True if that was the last batch, as far as the sampler says how many there are."""
+        try:
+            return self._step == len(self._local._sampler)
+        except (TypeError, NotImplementedError):
+            return False
+
+    def _next(self) -> Any:
+        return self._from_pool() if self._local._workers else self._from_here()
+
+    def _from_here(self) -> Any:
+        begin = time.perf_counter_ns()
+        try:
+            indices = next(self._drawn)
+        except StopIteration:
+            self.over = True
+            raise
+        self._step += 1
+        batch = self._local.pinned(self._local.make_here(self._seed, self._epoch, self._step - 1, indices))
+        spent = time.perf_counter_ns() - begin
+        self._local.counted(self, len(indices) if isinstance(indices, (list, tuple)) else 1, spent, spent)
+        return batch
+
+    def _from_pool(self) -> Any:
+        begin = time.perf_counter_ns()
+        try:
+            taken = self._pool.next(self._local._timeout)
+        except _Over:
+            self.over = True
+            raise StopIteration from None
+        except _SamplerFailed as failed:
+            self.over = True
+            raise failed.__cause__ from None
+        self._step += 1
+        value = self._pool.value(taken.content)
+        if not isinstance(value, Failed):
+            value = self._local.pinned(value)
+        spent = time.perf_counter_ns() - begin
+        self._local.counted(self, taken.n, spent, spent)
+        if isinstance(value, Failed):
+            where = f"batch {taken.step} of epoch {taken.epoch}"
+            if value.sample is not None:
+                where = f"item {value.sample}, {where}"
+            raise value.error from RemoteTraceback(f"in worker {value.worker}, {where}:\n{value.text}")
+        return value
+
+
+class ServedEpoch(Batches):
+    """One epoch, by the daemon.
+
+    The sampler is iterated beside it, as far ahead as torch's loader would, so that its generators are where torch leaves them. Where it yields
+    something else than was foreseen, because somebody else drew from them, that counts.
+    """
+
+    def __init__(self, local: Local, drawn: Drawn, epoch: int, batches: List[Any], order: Order):
+        super().__init__(local, drawn, epoch)
+        self.failed = False
+        self._batches, self._order = batches, order
+        self._step = self._first = len(drawn.skipped)
+        self._audit = 0
+        self._feed: Any = None
+        self._pulled = drawn.step
+        self._ahead = local._workers * local._prefetch
+        self._pull(self._ahead)
+
+    def _pull(self, count: int) -> None:
+        """Draws so many more batches, as torch's loader does now."""
+        for _ in range(count):
+            if self._pulled >= len(self._batches) and self._pulled == self._drawn.step:
+                next(self._drawn, None)  # it ends
+                return
+            if self._pulled < self._drawn.step:  # all was drawn at once
+                self._pulled += 1
+                continue
+            indices = next(self._drawn, None)
+            if indices != self._batches[self._pulled]:
+                rest = [] if indices is None else [indices, *self._drawn]
+                self._batches[self._pulled:] = rest
+                self._order = Order(self._batches, self._local._subset, self._local._given.samples, self._epoch)
+                self._feed = None
+                self._pulled = len(self._batches)
+                return
+            self._pulled += 1
+
+    def state(self) -> Dict[str, Any]:
+        """Where it is."""
+        return {**self._local.head(self._epoch), "fingerprint": self._local._given.fingerprint,
+                "job_seed": self._local._given.seed_of_job, **self._drawn.state(self._step)}
+
+    @property
+    def complete(self) -> bool:
+        """True if that was the last batch."""
+        return self._step == len(self._batches)
+
+    def _next(self) -> Any:
+        if not self.failed:
+            self._pull(1)
+        if self._step == len(self._batches):
+            self.over = True
+            if self._feed is not None and not self._first:
+                self._local._given._finish_epoch(self._feed, self._epoch)
+            raise StopIteration
+        return self._batch()
+
+    def _batch(self) -> Any:
+        given = self._local._given
+        if self.failed and self._feed.user() is not self:
+            self._feed = None
+        self.failed = False
+        if self._feed is None:
+            self._feed = given.feed(self, self._epoch, self._order)
+        if self._feed.source is None or self._feed.source.broken:
+            self._feed.ready()
+        try:
+            brought = given.bring(self._feed, self._epoch * self._feed.stream.steps + self._step)
+        except BaseException:
+            self.failed = True
+            raise
+        taken = brought.taken
+        self._step += 1
+        self._audit = (self._audit + taken.audit) & 0xFFFFFFFFFFFFFFFF
+        self._feed.stream.ack(taken.epoch, taken.step, brought.stall, brought.python, self._audit)
+        self._local.counted(self, taken.n, brought.stall, brought.python)
+        if brought.error is not None:
+            try:
+                raise brought.error
+            finally:
+                del brought, taken  # the error's traceback has this frame: the batch's room would be kept until the next collection
+        return brought.batch
