@@ -49,8 +49,8 @@ class Frameworks(Scenario):
         ("same", "same samples as torch", "{}"),
         ("resume", "exact resume", "{}"),
         ("ratio", "epoch time / torch's", "{:.2f}"),
-        ("theirs", "epoch with torch's", "{:.2f} s"),
-        ("ours", "epoch with HDMLP's", "{:.2f} s"),
+        ("theirs", "with torch's", "{:.2f} s"),
+        ("ours", "with HDMLP's", "{:.2f} s"),
     ]
 
     def __init__(self, samples: int, turns: int) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 torchvision = pytest.importorskip("torchvision")
-Image = pytest.importorskip("PIL.Image")
+pytest.importorskip("PIL.Image")
 
 import hdmlp.torch as ht  # noqa: E402
 from hdmlp import _daemon, transforms as T  # noqa: E402
