@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import textwrap
 from typing import Any, Dict, List, Sequence
 
 import make_dataset
@@ -134,9 +135,9 @@ def page(report: Dict[str, Any]) -> str:
         "`make bench SCENARIO=frameworks SAVE=1` writes this page; the scripts and tests are in python/frameworks.", "",
         "- **same samples**: every rank is given the same samples in the same batches, in training and in validation.",
         "- **exact resume**: from a state kept amid an epoch the rest of the epoch follows, and no other sample.",
-        "- **epoch time**: with HDMLP over with torch's loader, medians of rounds in turn;",
-        f"  {scenario['title'].split('; ', 1)[1]}.", "",
-        f"At commit {scenario['commit']}, {scenario['at']}, {report['machine']['processors']} processors ({report['machine']['processor']}),",
+        "- **epoch time**: two epochs with HDMLP's loader over the same with torch's, from making it to the end, in turn; medians.", "",
+        f"Measured: {scenario['title'].split('; ', 1)[1]}.",
+        f"At commit {scenario['commit']}, {scenario['at']}, {report['machine']['processors']} processors ({report['machine']['processor']}).",
         f"{', '.join(f'{name} {version}' for name, version in versions.items())}.", "",
         "| framework | ranks | same samples as torch | exact resume | epoch time / torch's |", "| --- | ---: | --- | --- | ---: |"]
     for contender in Frameworks.contenders:
@@ -151,7 +152,8 @@ def page(report: Dict[str, Any]) -> str:
     if busy:
         count = sum(map(len, scenario["rounds"].values()))
         lines += ["", f"In {busy} of {count} rounds others used more than 5 % of the machine, so that of the times only the ratios mean something."]
-    return "\n".join(lines) + "\n"
+    return "\n".join(line if line.startswith("|") else textwrap.fill(line, 100, subsequent_indent="  " * line.startswith("- "), break_long_words=False,
+                                                                   break_on_hyphens=False) for line in lines) + "\n"
 
 
 def all_frameworks(quick: bool) -> List[Scenario]:
