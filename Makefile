@@ -1,6 +1,6 @@
 # make demo    the main job: train a small network through HDMLP and through torch's loader
 # make test    everything: linters, Go tests with the race detector, Python tests
-# make bench   HDMLP and other loaders side by side (QUICK=1, SCENARIO=a,c, ROUNDS=3, SAVE=1)
+# make bench   HDMLP and other loaders side by side (QUICK=1, SCENARIO=a,c or frameworks, ROUNDS=3, SAVE=1)
 # make fuzz    every fuzz target in turn (MINUTES=1 each, NAME=part of a target's or package's name)
 # make fuzz-corpus  a choice of what these runs found interesting, from Go's cache into testdata/fuzz
 # make asan    the codecs' tests and fuzz inputs, with sanitizers in their C code and in the libraries that it calls
@@ -77,6 +77,10 @@ wheel: build $(VENV)/stamp
 demo: build throttle build/demo.stamp
 	$(PYTHON) bench/demo.py
 
+comma := ,
+# What is measured with the newest torch, which is large: its environment is built if one of these is asked for, or all.
+NEWEST := o p q frameworks
+bench: $(if $(if $(SCENARIO),$(filter $(NEWEST),$(subst $(comma), ,$(SCENARIO))),all),build/frameworks/stamp)
 bench: build throttle exchange build/bench.stamp build/opencv/stamp
 	$(PYTHON) bench/run.py $(if $(QUICK),--quick) $(if $(SCENARIO),--scenario $(SCENARIO)) \
 		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SAVE),--save)

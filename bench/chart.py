@@ -39,9 +39,9 @@ def _bars(axes: Any, title: str, scenario: Dict[str, Any], key: str, unit: str, 
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def draw(report: Dict[str, Any], path: str) -> None:
-    """Draws what a report of run.py has into a PNG."""
-    found = report["scenarios"]
+def draw(report: Dict[str, Any], path: str) -> bool:
+    """Draws what a report of run.py has into a PNG; False: nothing of it is drawn."""
+    found = {key: scenario for key, scenario in report["scenarios"].items() if scenario["medians"]}
     panels: List[Any] = []
     if "a" in found:
         panels.append(("(a) 110 KB, warm, raw", "a", "rate", "samples/s"))
@@ -55,7 +55,8 @@ def draw(report: Dict[str, Any], path: str) -> None:
         panels += [("(d) next() of a ready batch of 1 KB", "d", "1 KB", "us"),
                    ("(d) next() of a ready batch of 38 MB", "d", "38 MB", "us")]
     for key, what in (("e", "RandomResizedCrop of 500x375"), ("f", "Resize and CenterCrop of 500x375"), ("g", "RandomResizedCrop of 1600x1200"),
-                      ("m", "Resize and CenterCrop of PNGs"), ("n", "Resize and CenterCrop of WebPs")):
+                      ("m", "Resize and CenterCrop of PNGs"), ("n", "Resize and CenterCrop of WebPs"), ("o", "newest torch: RandomResizedCrop"),
+                      ("p", "newest torch: the same, TrivialAugmentWide, RandomErasing"), ("q", "newest torch: timm's training transform")):
         if key in found:
             panels.append((f"({key}) {what}, CPU per image", key, "cpu", "us"))
     for key, count in (("h", 2), ("i", 4)):
@@ -69,6 +70,8 @@ def draw(report: Dict[str, Any], path: str) -> None:
         panels.append(("(k) 8 nodes: first batch after the last one's start", "k", "first", "s"))
     if "l" in found:
         panels += [("(l) 110 KB samples from a peer", "l", "veth, 110 KB", "MB/s"), ("(l) 3 KB samples from a peer", "l", "veth, 3 KB", "MB/s")]
+    if not panels:
+        return False
     rows = (len(panels) + 1) // 2
     height = 2.4 * rows + 0.6
     figure, grid = pyplot.subplots(rows, 2, figsize=(12, height), squeeze=False)
@@ -82,6 +85,7 @@ def draw(report: Dict[str, Any], path: str) -> None:
     figure.tight_layout(rect=(0, 0, 1, 1 - 0.3 / height))
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
+    return True
 
 
 if __name__ == "__main__":

@@ -120,6 +120,11 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 def torch_transforms(pipeline: str) -> Any:
     """The transforms of pipelines.PIPELINES."""
     from torchvision import transforms as t
+    if pipeline == "timm":
+        import timm.data
+        return timm.data.create_transform(224, is_training=True)
+    if pipeline == "augment":
+        return t.Compose([t.RandomResizedCrop(224), t.RandomHorizontalFlip(), t.TrivialAugmentWide(), t.ToTensor(), t.Normalize(MEAN, STD), t.RandomErasing(0.1)])
     begin = {"crop": [t.RandomResizedCrop(224), t.RandomHorizontalFlip()],
              "center": [t.Resize(256), t.CenterCrop(224)]}[pipeline]
     return t.Compose([*begin, t.ToTensor(), t.Normalize(MEAN, STD)])

@@ -8,6 +8,7 @@ import os
 from typing import Any, Dict, List
 
 import make_dataset
+import newest
 import rounds
 from scenarios import DATA, Figures, Scenario, warm_figures
 
@@ -15,6 +16,8 @@ from scenarios import DATA, Figures, Scenario, warm_figures
 PIPELINES = {
     "crop": "RandomResizedCrop(224), RandomHorizontalFlip, ToTensor, Normalize",
     "center": "Resize(256), CenterCrop(224), ToTensor, Normalize",
+    "augment": "RandomResizedCrop(224), RandomHorizontalFlip, TrivialAugmentWide, ToTensor, Normalize, RandomErasing(0.1)",
+    "timm": "timm's create_transform(224, is_training=True)",
 }
 
 #: What the images are that are no JPEGs, by kind of dataset.
@@ -26,6 +29,10 @@ OPENCV = {"name": "OpenCV, 0 workers", "contender": "pipeline", "workers": 0, "o
 ONE = {"name": "HDMLP, 1 core", "contender": "hdmlp", "workers": 0, "cores": 1}
 TWO = {"name": "HDMLP, 2 cores", "contender": "hdmlp", "workers": 0, "cores": 2}
 FAST = {"name": "HDMLP, 1 core, fast", "contender": "hdmlp", "workers": 0, "cores": 1, "fast": True}
+
+#: With the newest torch; HDMLP with as many workers as it starts by default for what runs in Python.
+NEWEST2 = {"name": "torch, 2 workers", "contender": "pipeline", "workers": 2, "python": newest.PYTHON}
+OURS = {"name": "HDMLP", "contender": "hdmlp", "workers": None, "python": newest.PYTHON}
 
 
 class Pipeline(Scenario):
@@ -44,8 +51,11 @@ class Pipeline(Scenario):
         self.contenders = contenders
         self._pipeline, self._kind, self._samples, self._epochs, self._targets = pipeline, kind, samples, epochs, targets
         self._path = os.path.join(DATA, f"{kind}-{samples}")
+        self._newest = any("python" in contender for contender in contenders)
 
     def prepare(self) -> None:
+        if self._newest:
+            self._versions = newest.versions("torch", "torchvision", "timm", "numpy", "pillow")
         self._dataset = make_dataset.make(self._kind, self._path, self._samples)
         width, height = make_dataset.SIZES[self._kind]
         self.title = (f"{PIPELINES[self._pipeline]} of {self._samples:,} {FORMATS.get(self._kind, 'JPEGs')} of {width}x{height} and "
@@ -57,7 +67,8 @@ class Pipeline(Scenario):
                     file.read()
 
     def describe(self) -> Figures:
-        return {"dataset": self._dataset, "epochs": self._epochs, "pipeline": PIPELINES[self._pipeline]}
+        versions = {"versions": self._versions} if self._newest else {}
+        return {"dataset": self._dataset, "epochs": self._epochs, "pipeline": PIPELINES[self._pipeline], **versions}
 
     def measure(self, contender: Dict[str, Any]) -> Dict[str, Any]:
         result = rounds.run(contender, {
@@ -72,7 +83,7 @@ class Pipeline(Scenario):
 
     def conclusions(self, medians: Dict[str, Figures]) -> List[str]:
         said = []
-        best = FAST["name"] if FAST["name"] in medians else ONE["name"]
+        best = next((ours["name"] for ours in (FAST, ONE, OURS) if ours["name"] in medians), None)
         for name, target in self._targets.items():
             if {name, best} <= medians.keys():
                 said.append(f"{best}, makes {medians[name]['cpu'] / medians[best]['cpu']:.2f} times the images per processor "
@@ -93,4 +104,7 @@ def all_pipelines(quick: bool) -> List[Scenario]:
         Pipeline("g", "crop", "large", 128 if quick else 300, epochs, {PIL0["name"]: 4}, [PIL0, OPENCV, ONE, FAST]),
         Pipeline("m", "center", "pngs", 200 if quick else 1000, epochs, {PIL0["name"]: 2}, [PIL0, OPENCV, ONE]),
         Pipeline("n", "center", "webps", 200 if quick else 1000, epochs, {PIL0["name"]: 1.5}, [PIL0, OPENCV, ONE]),
+        Pipeline("o", "crop", "photos", 200 if quick else 600, epochs, {NEWEST2["name"]: 4}, [NEWEST2, OURS]),
+        Pipeline("p", "augment", "photos", 200 if quick else 600, epochs, {NEWEST2["name"]: 2}, [NEWEST2, OURS]),
+        Pipeline("q", "timm", "photos", 200 if quick else 600, epochs, {NEWEST2["name"]: 1.2}, [NEWEST2, OURS]),
     ]

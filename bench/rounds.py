@@ -91,7 +91,7 @@ class _Rank:
         self._heard = heard
         self._errors = open(os.path.join(directory, f"rank{spec['rank']}.err"), "w+", encoding="utf-8")
         self.process = subprocess.Popen(
-            [*prefix, sys.executable, os.path.join(_HERE, "rank.py"), json.dumps(spec)], env=environment,
+            [*prefix, spec.get("python", sys.executable), os.path.join(_HERE, "rank.py"), json.dumps(spec)], env=environment,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True)
         self._thread = threading.Thread(target=self._listen, daemon=True)
         self._thread.start()

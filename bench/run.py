@@ -17,6 +17,7 @@ import time
 from typing import Any, Dict, List, Optional
 
 import clusters
+import frameworks
 import pipelines
 import rounds
 import scenarios
@@ -29,8 +30,8 @@ BUSY = 0.05
 
 
 def find(keys: Optional[str], quick: bool) -> List[scenarios.Scenario]:
-    """The scenarios with the given letters, "a,c"; all without."""
-    known = scenarios.all_scenarios(quick) + pipelines.all_pipelines(quick) + clusters.all_clusters(quick)
+    """The scenarios with the given keys, "a,c"; all without."""
+    known = scenarios.all_scenarios(quick) + pipelines.all_pipelines(quick) + clusters.all_clusters(quick) + frameworks.all_frameworks(quick)
     if not keys:
         return known
     wanted = keys.replace(",", " ").split()
@@ -62,9 +63,14 @@ def machine() -> Dict[str, Any]:
 
 def measure(scenario: scenarios.Scenario, count: int, has_torch: bool) -> Dict[str, Any]:
     """All rounds of one scenario."""
-    scenario.prepare()
+    try:
+        scenario.prepare()
+    except (rounds.RoundFailed, Unavailable) as error:
+        print(f"\n({scenario.key}): FAILED: {error}", file=sys.stderr, flush=True)
+        return {"title": scenario.title, "conditions": {}, "rounds": {}, "medians": {}, "conclusions": [],
+                "failed": {contender["name"]: str(error) for contender in scenario.contenders}}
     print(f"\n({scenario.key}) {scenario.title}", flush=True)
-    contenders = [c for c in scenario.contenders if has_torch or c["contender"] in ("plain", "hdmlp", "exchange")]
+    contenders = [c for c in scenario.contenders if has_torch or "python" in c or c["contender"] in ("plain", "hdmlp", "exchange", "framework")]
     measured: Dict[str, List[Dict[str, Any]]] = {contender["name"]: [] for contender in contenders}
     failed: Dict[str, str] = {}
     for number in range(count):
@@ -167,7 +173,7 @@ def kept(report: Dict[str, Any], path: str) -> Dict[str, Any]:
     scenarios_ = {key: {"at": earlier["at"], "commit": earlier["machine"]["commit"], **scenario}
                   for key, scenario in earlier["scenarios"].items()}
     return {**report, "scenarios": dict(sorted({**scenarios_, **report["scenarios"]}.items())),
-            "busy": [line for line in earlier["busy"] if line[1] not in again] + report["busy"]}
+            "busy": [line for line in earlier["busy"] if line[1:].split(")")[0] not in again] + report["busy"]}
 
 
 def write(report: Dict[str, Any], base: str) -> None:
@@ -181,16 +187,16 @@ def write(report: Dict[str, Any], base: str) -> None:
     except ImportError as error:
         print(f"no chart: {error}")
         return
-    chart.draw(report, base + ".png")
-    print(f"chart: {base}.png")
+    if chart.draw(report, base + ".png"):
+        print(f"chart: {base}.png")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small datasets, one round: a smoke test")
-    parser.add_argument("--scenario", help="letters, as a,c; all without")
+    parser.add_argument("--scenario", help="keys, as a,c or frameworks; all without")
     parser.add_argument("--rounds", type=int, help="rounds of each scenario, 3 by default")
-    parser.add_argument("--save", action="store_true", help="write the figures and the chart of docs/PERFORMANCE.md as well; of "
+    parser.add_argument("--save", action="store_true", help="write the figures and the chart of docs/PERFORMANCE.md, and docs/FRAMEWORKS.md, as well; of "
                         "scenarios that were not run, those of earlier times stay")
     args = parser.parse_args()
     try:
@@ -216,6 +222,9 @@ def main() -> None:
     if args.save:
         base = os.path.join(os.path.dirname(_HERE), "docs", "performance")
         write(kept(summary(report), base + ".json"), base)
+        if report["scenarios"].get(frameworks.Frameworks.key, {}).get("conditions"):
+            with open(os.path.join(os.path.dirname(base), "FRAMEWORKS.md"), "w", encoding="utf-8") as file:
+                file.write(frameworks.page(report))
     if any(scenario["failed"] for scenario in report["scenarios"].values()):
         sys.exit(1)
 

@@ -176,7 +176,7 @@ def test_processor_time_of_a_process():
 def test_medians_and_wanted_scenarios():
     assert run.middle([{"a": 3, "b": "x"}, {"a": 1, "b": "y"}, {"a": 2, "b": "z"}]) == {"a": 2, "b": "x"}
     assert [scenario.key for scenario in run.find("d,a", quick=True)] == ["a", "d"]
-    assert "".join(scenario.key for scenario in run.find(None, quick=False)) == "abcdefgmnhijkl"
+    assert " ".join(scenario.key for scenario in run.find(None, quick=False)) == "a b c d e f g m n o p q h i j k l frameworks"
     with pytest.raises(ValueError, match="'x'"):
         run.find("x", quick=False)
 
@@ -239,3 +239,4 @@ def test_results_can_be_written(tmp_path):
                             for key in ("a", "d")}}
     chart.draw(report, str(tmp_path / "chart.png"))
     assert (tmp_path / "chart.png").stat().st_size > 1000
+

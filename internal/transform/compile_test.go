@@ -181,7 +181,7 @@ func TestParse(t *testing.T) {
 		`Resize(3`:                            "a comma or )",
 		`Resize(3) ToTensor()`:                "a comma expected",
 		`Resize(3, size=4)`:                   "given twice",
-		`Resize(1, 2, 3, 4, 5)`:               "4 arguments at most",
+		`Resize(1, 2, 3, 4, 5, 6)`:            "5 arguments at most",
 		`Resize(size=)`:                       "a value expected",
 		`[Resize(3)`:                          "a transform",
 		`Resize(3)]`:                          "comma expected",

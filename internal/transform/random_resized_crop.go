@@ -13,14 +13,14 @@ import (
 //	scale          [least, most] of the part's area, as a share of the image's
 //	ratio          [least, most] of width / height; its logarithm is uniform
 //	interpolation  as Resize's; or a list of such names, of which one is drawn for each sample
-//	antialias      as Resize's
+//	antialias, pillow  as Resize's
 var randomResizedCrop = kind{
 	name: "RandomResizedCrop",
 	params: []param{
-		{"size", ""}, {"scale", "[0.08, 1]"}, {"ratio", "[0.75, 1.3333333333333333]"}, {"interpolation", `"bilinear"`}, {"antialias", "true"},
+		{"size", ""}, {"scale", "[0.08, 1]"}, {"ratio", "[0.75, 1.3333333333333333]"}, {"interpolation", `"bilinear"`}, {"antialias", "true"}, {"pillow", "12"},
 	},
 	build: func(a *arguments) step {
-		s := randomPart{filters: a.filters("interpolation")}
+		s := randomPart{filters: a.filters("interpolation"), order: a.order("pillow")}
 		a.antialias("antialias")
 		s.height, s.width = a.size("size")
 		s.scale[0], s.scale[1] = a.pair("scale", 0, 1e6)
@@ -33,6 +33,7 @@ type randomPart struct {
 	width, height int
 	scale, ratio  [2]float64
 	filters       []pixels.Filter // one is drawn where there are several
+	order         pixels.Order
 }
 
 func (s randomPart) follow(k *known) error {
@@ -54,7 +55,7 @@ func (s randomPart) apply(v *view, d *draws) error {
 	}
 	v.note(drawn...)
 	v.crop(part)
-	return v.resize(s.width, s.height, filter)
+	return v.resize(s.width, s.height, filter, s.order)
 }
 
 // part draws the part of a width x height image (torchvision's get_params): ten tries, and then as much of the

@@ -17,11 +17,13 @@ import (
 //	interpolation  nearest, box, bilinear, hamming, bicubic or lanczos
 //	max_size       the most that the longer edge may become, or null; the shorter one shrinks for it
 //	antialias      of no effect: PIL antialiases always, but for nearest
+//	pillow         the release of Pillow whose pixels they are to be, 12 or 13: from 13 on it resizes along columns first
+//	               where the height shrinks, and by more than twice as many pixels as the width
 var resize = kind{
 	name:   "Resize",
-	params: []param{{"size", ""}, {"interpolation", `"bilinear"`}, {"max_size", "null"}, {"antialias", "true"}},
+	params: []param{{"size", ""}, {"interpolation", `"bilinear"`}, {"max_size", "null"}, {"antialias", "true"}, {"pillow", "12"}},
 	build: func(a *arguments) step {
-		s := resized{filter: a.filter("interpolation")}
+		s := resized{filter: a.filter("interpolation"), order: a.order("pillow")}
 		a.antialias("antialias")
 		switch size := a.wholes("size", 1, maxEdge, "a whole number or [height, width]", 1, 2); len(size) {
 		case 1:
@@ -45,6 +47,15 @@ type resized struct {
 	height, width    int // 0: shorter says
 	shorter, longest int
 	filter           pixels.Filter
+	order            pixels.Order
+}
+
+// order is that of a resize's passes in a release of Pillow.
+func (a *arguments) order(name string) pixels.Order {
+	if a.whole(name, 12, 13) == 13 {
+		return pixels.AsSteep
+	}
+	return pixels.AlongRows
 }
 
 // filter is an interpolation, under torchvision's name.
@@ -138,5 +149,5 @@ func (s resized) apply(v *view, _ *draws) error {
 		return fmt.Errorf("an image of %d x %d pixels has nothing left of its shorter edge", w, h)
 	}
 	v.note(Param{"height", float64(height)}, Param{"width", float64(width)})
-	return v.resize(width, height, s.filter)
+	return v.resize(width, height, s.filter, s.order)
 }

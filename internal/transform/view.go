@@ -30,6 +30,7 @@ type view struct {
 	full    image.Point
 	window  image.Rectangle
 	filter  pixels.Filter
+	order   pixels.Order
 	resizer int // the step that resizing is charged to
 	mirror  pixels.Flip
 }
@@ -76,7 +77,7 @@ func (v *view) flip(vertical bool) {
 }
 
 // resize makes the image width x height, as PIL does.
-func (v *view) resize(width, height int, f pixels.Filter) error {
+func (v *view) resize(width, height int, f pixels.Filter, o pixels.Order) error {
 	if w, h := v.size(); w == width && h == height {
 		return nil
 	}
@@ -93,7 +94,7 @@ func (v *view) resize(width, height int, f pixels.Filter) error {
 		reverse(&v.source, v.mirror)
 		v.mirror = 0
 	}
-	v.scaled, v.full, v.filter, v.resizer = true, image.Pt(width, height), f, v.w.step
+	v.scaled, v.full, v.filter, v.order, v.resizer = true, image.Pt(width, height), f, o, v.w.step
 	v.window = image.Rectangle{Max: v.full}
 	return nil
 }
@@ -158,6 +159,7 @@ func (v *view) compute() error {
 	}
 	if v.scaled {
 		v.w.lap(v.w.step)
+		v.w.resizer.Order = v.order
 		v.w.resizer.ResizeBox(v.spare(), &v.source, need.Min.Sub(v.box.Min), v.box.Dx(), v.box.Dy(), v.part, v.full.X, v.full.Y, v.window, v.filter)
 		v.become()
 		v.w.lap(v.resizer)
@@ -173,7 +175,7 @@ func (v *view) takeResize(need image.Rectangle, channels int) error {
 	}
 	const perEdge = 128 // weights, of twice what a filter reaches, and rows for the kernels
 	w := v.w
-	between := int64(v.window.Dx()) * int64(need.Dy()) * int64(channels)
+	between := max(int64(v.window.Dx())*int64(need.Dy()), int64(need.Dx())*int64(v.window.Dy())) * int64(channels)
 	edges := int64(need.Dx() + need.Dy() + v.window.Dx() + v.window.Dy())
 	w.resized = max(w.resized, between+perEdge*edges)
 	return w.spare(1-v.buffer, v.window.Dx(), v.window.Dy(), channels)

@@ -1,6 +1,7 @@
 """What Ray Train's prepare_data_loader makes of a loader (ray 2.60, train/v2/torch/train_loop_utils.py), without Ray, which `make frameworks` does not install."""
 
 import os
+import pickle
 
 import torch
 from common import LOADER, OURS, RANKS, folder, plain, served, write
@@ -44,9 +45,16 @@ trained = []
 for epoch in range(3):
     if RANKS != "1":
         train.sampler.set_epoch(epoch)
-    trained.append([plain(batch) for batch in train])
+    trained.append([])
+    for batch in train:
+        trained[-1].append(plain(batch))
+        if OURS and epoch == 1 and len(trained[-1]) == 2:
+            state = pickle.dumps(train._dataloader.state_dict())
 write(RANK, trained=trained, length=len(train))
 if OURS:
     write(RANK, _served=[served(train._dataloader), sum(len(x) for batches in trained for x, _ in batches)])
+    again = prepare_data_loader(LOADER(DATA, 4, shuffle=True, **shared))
+    again._dataloader.load_state_dict(pickle.loads(state))
+    write(RANK, _resumed=[plain(batch) for batch in again])
     if RANKS != "1":  # without shard= it is torch's that reads, which is said: see test_loops.py
         write(RANK, _rebuilt=[plain(batch) for batch in prepare_data_loader(LOADER(DATA, 4, shuffle=True))])

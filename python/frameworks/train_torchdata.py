@@ -3,14 +3,16 @@
 With torch, the state is StatefulDataLoader's; "whole" is what torch's plain loader gives.
 """
 
+import os
 import pickle
 
 import torch
-from common import OURS, folder, plain, served, write
+from common import OURS, RANKS, folder, plain, served, write
 from torch.utils.data import DataLoader, DistributedSampler, WeightedRandomSampler
 from torchdata.stateful_dataloader import StatefulDataLoader
 from torchdata.stateful_dataloader.sampler import StatefulDistributedSampler
 
+RANK = int(os.environ.get("RANK", 0))
 DATA = folder()
 if OURS:
     from common import LOADER
@@ -26,8 +28,8 @@ LOADERS = {
     "in order": lambda kind: kind(DATA, 4),
     "random": lambda kind: kind(DATA, 4, shuffle=True, generator=generator()),
     "weighted": lambda kind: kind(DATA, 4, sampler=WeightedRandomSampler(torch.arange(1, 27).float(), 30, generator=generator())),
-    "distributed": lambda kind: kind(DATA, 4, sampler=DistributedSampler(DATA, 2, 1, seed=4)),
-    "stateful distributed": lambda kind: kind(DATA, 4, sampler=StatefulDistributedSampler(DATA, 2, 1, seed=4)),
+    "distributed": lambda kind: kind(DATA, 4, sampler=DistributedSampler(DATA, 2, RANK, seed=4)),
+    "stateful distributed": lambda kind: kind(DATA, 4, sampler=StatefulDistributedSampler(DATA, 2, RANK, seed=4)),
 }
 
 
@@ -67,7 +69,9 @@ def resumed(state, number):
     return [[plain(batch) for batch in epoch_of(loader, passed)] for passed in range(number, 3)]
 
 
-for KIND in LOADERS:
+if RANKS != "1":
+    torch.distributed.init_process_group("gloo")
+for KIND in LOADERS if RANKS == "1" else ("distributed", "stateful distributed"):
     torch.manual_seed(7)
     loader = made(LOADER)
     found = {"whole": whole(loader), "_served": served(loader)}
@@ -76,4 +80,4 @@ for KIND in LOADERS:
     for number, step in ((0, 2), (1, 3)):
         found[f"resumed {number} {step}"] = resumed(kept(made(LOADER), number, step), number)
     found["resumed after 0"] = resumed(kept(made(LOADER), 0, None), 1)
-    write(0, **{KIND: found})
+    write(RANK, **{KIND: found})

@@ -72,6 +72,15 @@ class ImgDecode(Transform):
         return f"ImgDecode(mode={self.mode!r}, fast={self.fast}, orient={self.orient}, max_pixels={self.max_pixels})"
 
 
+def _pillow() -> Dict[str, Any]:
+    """Whose pixels a resize is to give: those of the Pillow that is installed, where it is one that resizes in the order of release 13."""
+    try:
+        from PIL import __version__
+    except ImportError:
+        return {}
+    return {"pillow": 13} if int(__version__.split(".")[0]) >= 13 else {}
+
+
 class Resize(Transform):
     """Resizes an image, antialiased, as PIL does.
 
@@ -103,7 +112,7 @@ class Resize(Transform):
 
     def describe(self) -> Dict[str, Any]:
         size = self.size if isinstance(self.size, int) else list(self.size)
-        return {"name": "Resize", "size": size, "interpolation": self.interpolation.value, "max_size": self.max_size}
+        return {"name": "Resize", "size": size, "interpolation": self.interpolation.value, "max_size": self.max_size, **_pillow()}
 
     def __repr__(self) -> str:
         return (f"Resize(size={self.size}, interpolation={self.interpolation.value}, max_size={self.max_size}, "
@@ -181,7 +190,7 @@ class RandomResizedCrop(Transform):
         several = isinstance(self.interpolation, tuple)
         return {"name": "RandomResizedCrop", "size": list(self.size), "scale": [float(s) for s in self.scale],
                 "ratio": [float(r) for r in self.ratio],
-                "interpolation": [m.value for m in self.interpolation] if several else self.interpolation.value}
+                "interpolation": [m.value for m in self.interpolation] if several else self.interpolation.value, **_pillow()}
 
     def __repr__(self) -> str:
         modes = self.describe()["interpolation"]

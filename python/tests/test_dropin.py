@@ -316,8 +316,9 @@ def test_every_epoch_by_default_by_id(folder):
         assert [y for _, labels in loader for y in labels.tolist()] == data.targets
     with ht.DataLoader(data, 100) as loader:
         assert len(loader) == 1 and content(loader) == files
-    with ht.DataLoader(data, 100, drop_last=True) as loader:
-        assert len(loader) == 0 and content(loader) == []
+    for more in ({}, {"shard": True, "shuffle": True, "seed": 1}, {"rank": 1, "world_size": 2}):
+        with ht.DataLoader(data, 100, drop_last=True, **more) as loader:
+            assert len(loader) == 0 and content(loader) == []
 
 
 @pytest.mark.parametrize("name", ["shuffle", "generator", "weighted", "a part", "batches", "distributed", "own", "own, distributed"])

@@ -78,7 +78,8 @@ def test_what_can_never_fit_is_the_samples_fault(images):
         [[got, _]] = list(loader)
         most, faults = peak(loader._engine._feeds[0].stream._client.pid), loader.report()["faults"]
     ordinary = [path for i, (path, _) in enumerate(dataset.samples) if i % 3 != 2]
-    for x, path in zip(got, ordinary, strict=True):
+    assert len(got) == len(ordinary)
+    for x, path in zip(got, ordinary):
         assert torch.equal(x, V.ToTensor()(decoded(path).resize((64, 64), Image.BILINEAR))), path
     assert [fault["sample"] for fault in faults] == [2, 5, 8, 11]
     assert most < budget + 150 * MIB, f"{most / MIB:.0f} MiB"
@@ -102,7 +103,8 @@ def test_large_images_wait_for_each_other(tmp_path):
     with ht.DataLoader(dataset, 4, shuffle=False, epochs=2, decode_memory="128MiB") as loader:
         for _ in range(2):
             got = torch.cat([x for x, _ in loader])
-            for x, (path, _) in zip(got, dataset.samples, strict=True):
+            assert len(got) == len(dataset.samples)
+            for x, (path, _) in zip(got, dataset.samples):
                 assert torch.equal(x, V.ToTensor()(decoded(path).resize((64, 64), Image.BILINEAR))), path
         most = peak(loader._engine._feeds[0].stream._client.pid)
     assert most < (128 + 150) * MIB, f"{most / MIB:.0f} MiB"

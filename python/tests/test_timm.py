@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 torchvision = pytest.importorskip("torchvision")
-Image = pytest.importorskip("PIL.Image")
+pytest.importorskip("PIL.Image")
 
 import hdmlp.torch as ht  # noqa: E402
 from hdmlp import _daemon, transforms as T  # noqa: E402
@@ -27,16 +27,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def timm(monkeypatch):
-    """timm, over a PIL that always resizes along rows first, as all but Pillow 13 do (docs/SEMANTICS.md)."""
-    resize = Image.Image.resize
-
-    def rows_first(image, size, resample=None, *more, **named):
-        if resample is None or more or named:
-            return resize(image, size, resample, *more, **named)
-        return resize(resize(image, (size[0], image.height), resample), size, resample)
-
-    monkeypatch.setattr(Image.Image, "resize", rows_first)
+def timm():
     return pytest.importorskip("timm").data
 
 

@@ -30,3 +30,14 @@ def test_workers_of_a_served_loader(folder, seed, context):
         found = {tuple(row.tolist()) for batch, _ in loader for row in batch}
     assert found and found <= {(0, 2, 7), (1, 2, 7)}
     assert get_worker_info() is None
+
+
+def other(number):
+    get_worker_info().dataset.transform = abs
+
+
+def test_what_is_made_of_samples_cannot_be_changed_in_a_worker(folder):
+    data = ht.ImageFolder(folder, loader=told)
+    with ht.DataLoader(data, 2, num_workers=2, worker_init_fn=other, multiprocessing_context="fork") as loader:
+        with pytest.raises(RuntimeError, match="worker_init_fn changed the transform"):
+            next(iter(loader))

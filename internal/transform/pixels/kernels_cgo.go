@@ -42,6 +42,8 @@ func (j *resample) runC(level int) {
 	}
 	if j.vertical != nil {
 		v = j.vertical
+	}
+	if j.horizontal != nil && j.vertical != nil {
 		*j.rows = grow(*j.rows, j.dst.Width*j.src.Height*j.src.Channels)
 	}
 	n := C.pixels_scratch(C.int(j.dst.Width), C.int(j.dst.Height), C.int(j.src.Width), C.int(h.taps), C.int(v.taps))

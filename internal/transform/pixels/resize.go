@@ -7,15 +7,33 @@ import (
 
 // Resizer resizes images. It belongs to one goroutine.
 type Resizer struct {
+	Order                Order // of the two passes
 	horizontal, vertical axis
 	columns              []int32 // Nearest: the source column of each target column
 	rows                 []byte  // the rows between the two passes
+	columnwise           Image   // the same, where the pass along columns comes first
 	scratch              []byte  // the C kernels' room
 	kernel               kernel  // for tests: another than the best
 }
 
 // Kept is how many bytes the Resizer keeps from one image to the next, but for small tables.
-func (r *Resizer) Kept() int64 { return int64(cap(r.rows)) + int64(cap(r.scratch)) }
+func (r *Resizer) Kept() int64 {
+	return int64(cap(r.rows)) + int64(cap(r.columnwise.Pix)) + int64(cap(r.scratch))
+}
+
+// Order says along what an image is resized first. What is between two passes is rounded, so that the result depends on it.
+type Order int
+
+// Orders of passes.
+const (
+	AlongRows Order = iota // first; as Pillow before release 13 does it
+	AsSteep                // as Pillow does it from release 13 on: along columns first where steep says so
+)
+
+// steep reports whether an image's height shrinks, and by more than twice as many pixels as its width.
+func steep(fullW, fullH, width, height int) bool {
+	return fullH > height && fullH-height > 2*(fullW-width)
+}
 
 // Resize makes dst the part window of src resized to width x height, bit for bit as PIL's
 // src.resize((width, height), filter).crop(window). The window must not be empty and must lie inside; dst must not
@@ -64,6 +82,13 @@ func (r *Resizer) ResizeBox(
 			r.vertical.set(fullH, b.Y, b.Height, height, window.Min.Y, window.Max.Y, f)
 			job.vertical = &r.vertical
 		}
+		if r.Order == AsSteep && job.horizontal != nil && job.vertical != nil && steep(fullW, fullH, width, height) {
+			r.columnwise.Reset(part.Width, dst.Height, part.Channels)
+			down := job
+			down.dst, down.horizontal = &r.columnwise, nil
+			down.run(r.kernel)
+			job.src, job.vertical = &r.columnwise, nil
+		}
 		job.run(r.kernel)
 	}
 }
@@ -78,8 +103,7 @@ const (
 	plain
 )
 
-// resample is one antialiased resize: first along rows, then along columns, with a rounding to 8 bits between, as
-// Pillow does it. An axis that keeps its size is nil and is not resampled.
+// resample is one antialiased resize: first along rows, then along columns, with a rounding to 8 bits between. An axis that keeps its size is nil and is not resampled.
 type resample struct {
 	dst, src             *Image
 	first                image.Point // src's place in the full image

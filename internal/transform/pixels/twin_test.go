@@ -42,7 +42,7 @@ func FuzzResize(f *testing.F) {
 		var reference Image
 		for k := inGo; k <= plain+kernel(level); k++ {
 			var dst Image
-			z := Resizer{kernel: k}
+			z := Resizer{kernel: k, Order: Order(cut >> 31)}
 			z.ResizePart(&dst, &part, need.Min, int(w), int(h), int(width), int(height), window, Filter(filter%6))
 			if k == inGo {
 				reference = dst

@@ -425,7 +425,9 @@ class DataLoader(_Torch):
 
     def __len__(self) -> int:
         """Batches per epoch of this rank."""
-        return self._opened().steps if self.shard and self._order is not None else super().__len__()
+        if self.shard and self._order is not None and (not self.drop_last or super().__len__()):
+            return self._opened().steps
+        return super().__len__()
 
     @property
     def steps(self) -> int:

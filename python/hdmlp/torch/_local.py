@@ -214,7 +214,7 @@ class Local:
             pool.close()
             draws.close()
             self._pools.remove(entry)
-        pool, draws = Pool(self._items, self._workers, self._prefetch, self._context, WorkerInit(self._init, self._items.dataset, self._workers)), Draws()
+        pool, draws = Pool(self._items, self._workers, self._prefetch, self._context, WorkerInit(self._init, self._items.dataset, self._workers, True)), Draws()
         pool.attach(draws)
         self._pools.append([pool, draws, weakref.ref(user)])
         return self._pools[-1]

@@ -139,7 +139,7 @@ class Served(Loader):
         context = self._context
         if context is None or isinstance(context, str):
             context = multiprocessing.get_context(context)
-        pool = Pool(self._made.recipe, self._workers, self._prefetch_factor, context, WorkerInit(self._worker_init_fn, self.dataset, self._workers))
+        pool = Pool(self._made.recipe, self._workers, self._prefetch_factor, context, WorkerInit(self._worker_init_fn, getattr(self.dataset, "of", self.dataset), self._workers, False))
         try:
             stream = Stream(client, request, Progress(), pool.on_segment, pool.on_drop, fds)
         except BaseException:

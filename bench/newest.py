@@ -1,0 +1,31 @@
+"""The newest torch and the frameworks around it, from PyPI: `make frameworks` builds their environment in build/frameworks."""
+
+import json
+import os
+import subprocess
+from typing import Dict
+
+from throttled import Unavailable
+
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+#: The environment's interpreter.
+PYTHON = os.path.join(_ROOT, "build", "frameworks", "bin", "python")
+
+_VERSIONS = """
+import importlib.metadata, json, platform, sys
+print(json.dumps({"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in sys.argv[1:]}}))
+"""
+
+
+def versions(*packages: str) -> Dict[str, str]:
+    """The versions of Python and of packages in the environment.
+
+    Raises:
+        Unavailable: it was not built, or lacks one of them.
+    """
+    try:
+        done = subprocess.run([PYTHON, "-c", _VERSIONS, *packages], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise Unavailable(f"{PYTHON} lacks {', '.join(packages)} (make frameworks builds it): {getattr(error, 'stderr', error)}") from None
+    return json.loads(done.stdout)
