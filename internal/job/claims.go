@@ -117,6 +117,9 @@ type summand struct {
 	what  string
 }
 
+// decodeShare is the share of the memory that other jobs leave which a derived decode_memory has at most: one in so many.
+const decodeShare = 32
+
 // admit checks that the node has the memory for the job, all of it that the job may ever take here: its memory class, the staging
 // buffers of all its ranks of this node, decoding, and its plan; beside what other jobs of the daemon may still take, and what is in use. Pages
 // are taken as they are used, and exceeding a limit triggers the OOM killer. So the sum is checked at the start. What is derived is made smaller
@@ -144,16 +147,24 @@ func (j *Job) admit() error {
 	sum := func() int64 {
 		return addSizes(addSizes(class, part.staging()), addSizes(addSizes(addSizes(part.decode, plan), part.orders), others))
 	}
+	shrinkDecode := func(least int64) {
+		part.decode = max(least, min(part.decode, config.LeastDecodeMemory))
+		smaller := *j.cfg
+		smaller.DecodeMemory = part.decode
+		j.cfg = &smaller
+	}
+	derived := part.decode > 0 && isDerived(j.cfg, "decode_memory")
+	// A share of what others leave, so that a process can open loader after loader.
+	if share := (available - others) / decodeShare; derived && others > 0 && share < part.decode {
+		shrinkDecode(share)
+	}
 	if over := sum() - available; over > 0 && class > 0 && isDerived(j.cfg, "memory") {
 		less := min(over, class-1) // a class of 1 byte holds nothing
 		class -= less
 		j.shrink(class)
 	}
-	if over := sum() - available; over > 0 && part.decode > 0 && isDerived(j.cfg, "decode_memory") {
-		part.decode = max(part.decode-over, min(part.decode, config.LeastDecodeMemory))
-		smaller := *j.cfg
-		smaller.DecodeMemory = part.decode
-		j.cfg = &smaller
+	if over := sum() - available; over > 0 && derived {
+		shrinkDecode(part.decode - over)
 	}
 	if sum() <= available {
 		return nil

@@ -1,6 +1,8 @@
 package job
 
 import (
+	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -73,5 +75,22 @@ func TestMemoryOfOtherJobs(t *testing.T) {
 	}
 	first.Close()
 	open(t, n, other).Close()
+	w.close(t, n)
+}
+
+// TestManyJobs: what is derived leaves room for job after job of one process.
+func TestManyJobs(t *testing.T) {
+	w := world{available: func() (int64, error) { return 16 << 30, nil }}
+	n := w.node()
+	var jobs []*Rank
+	for i := range 60 {
+		jobs = append(jobs, open(t, n, message(0, 1, func(m *protocol.OpenMessage) {
+			m.Job = fmt.Sprint("job", i)
+			m.Transforms = json.RawMessage(`[{"name": "CenterCrop", "size": 2}, {"name": "ToTensor"}]`)
+		})))
+	}
+	for _, job := range jobs {
+		job.Close()
+	}
 	w.close(t, n)
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import array
 import atexit
+import gc
 import hashlib
 import inspect
 import logging
@@ -30,7 +31,7 @@ from ._protocol import audit_sum
 from ._recipe import Undecodable
 from ._reports import Explanation, Report, Stats
 from ._stream import Stream, Taken, column
-from .errors import AuditError, BusyError, ClosedError, ConfigError, EndError, MismatchError, SampleError
+from .errors import AuditError, BusyError, ClosedError, ConfigError, EndError, LimitError, MismatchError, SampleError
 
 log = logging.getLogger("hdmlp")
 
@@ -60,6 +61,7 @@ class Loader:
                  timeout: float = 0, name: Optional[str] = None, verify: bool = False,
                  config_file: Optional[str] = None, keys: Optional[Dict[str, Any]] = None,
                  transforms: Optional[List[Dict[str, Any]]] = None, subset: Optional["array.array[int]"] = None, opens: bool = True, limited: bool = True, seed_drawn: bool = False):
+        self._turn = threading.RLock()  # threads may begin iterations side by side
         self._seed_drawn = seed is None or seed_drawn  # it is nobody's choice: a state's is taken in its place
         self._limited, self._went_on = limited, False  # whether epochs= says how many there are, or how many are planned
         self._subset = subset  # the samples that the stream is over; None: all
@@ -105,12 +107,18 @@ class Loader:
         """Opens the job, for the feed of this number."""
         if self._closed:
             raise ClosedError("the loader is closed")
-        deadline = time.monotonic() + 1.0
+        deadline, collected = time.monotonic() + 1.0, False
         while True:
             try:
                 stream, source = self._request(number)
                 break
-            except BusyError:
+            except (BusyError, LimitError) as error:
+                # Loaders that cannot be reached any more may wait for the collector, and hold memory until then.
+                if isinstance(error, LimitError) and not collected:
+                    alive, collected = len(_loaders), True
+                    gc.collect()
+                    if len(_loaders) == alive:
+                        raise
                 # The daemon may not yet have seen that an earlier loader hung up.
                 if time.monotonic() > deadline:
                     raise
@@ -180,11 +188,15 @@ class Loader:
 
     def _ready(self) -> Stream:
         """The stream of the first feed, opened (again) if there is none that works."""
-        if self._closed:
-            raise ClosedError("the loader is closed")
-        if not self._feeds:
-            self._feeds.append(self._new_feed())
-        return self._feeds[0].ready()
+        with self._turn:
+            if self._closed:
+                raise ClosedError("the loader is closed")
+            if not self._feeds:
+                self._feeds.append(self._new_feed())
+            feed = self._feeds[0]
+            if feed.stream is not None and not feed.free:
+                return feed.stream  # its user, who may be in the middle of it, opens it again if it does not work
+            return feed.ready()
 
     def _new_feed(self) -> Feed:
         number = len(self._feeds)
@@ -220,10 +232,10 @@ class Loader:
             pass
 
     def __getstate__(self) -> Dict[str, Any]:
-        return {**self.__dict__, "_feeds": [], "_last": None}
+        return {**self.__dict__, "_feeds": [], "_last": None, "_turn": None}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        self.__dict__.update(state, _turn=threading.RLock())
         if self._place.world_size == 1:
             self._name = self._given_name = f"{self._name}-{secrets.token_hex(4)}"  # a job of its own, beside the original's
         _loaders.add(self)
@@ -330,7 +342,8 @@ class Loader:
         if iteration.feed is None:
             if not self.steps:
                 raise StopIteration
-            self._begin(iteration)
+            with self._turn:
+                self._begin(iteration)
         if iteration.failed:
             self._take_again(iteration)
         position, feed = iteration.position, iteration.feed
@@ -357,9 +370,10 @@ class Loader:
     def _take_again(self, iteration: "_Iteration") -> None:
         """Lets an iteration that failed go on: with its feed, or with another one if that was given away."""
         iteration.failed = False
-        if iteration.feed.user() is not iteration:
-            iteration.feed = self._feed()
-            iteration.feed.user = weakref.ref(iteration)
+        with self._turn:
+            if iteration.feed.user() is not iteration:
+                iteration.feed = self._feed()
+                iteration.feed.user = weakref.ref(iteration)
 
     def _reopen(self, feed: Feed) -> None:
         if self._closed:

@@ -6,6 +6,7 @@ The oracle is the installed torch's own loader, after the same seeds.
 import pickle
 import random
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -864,3 +865,41 @@ def test_workers_of_an_epoch_see_the_program_as_it_is(folder, monkeypatch, persi
             monkeypatch.setattr(sys.modules[__name__], "FACTOR", FACTOR * 2)
         got.append(epochs)
     assert same(*got)
+
+
+def test_threads_with_an_epoch_each(folder):
+    """Iterations that threads begin side by side are each an epoch."""
+    data = ht.ImageFolder(folder)
+    for arguments in ({"shuffle": True}, {}, {"sampler": WeightedRandomSampler(torch.ones(25), 25)}):
+        with ht.DataLoader(data, 4, num_workers=0, **arguments) as loader:
+            with ThreadPoolExecutor(4) as threads:
+                counts = list(threads.map(lambda _: sum(len(labels) for _, labels in loader), range(12)))
+        assert counts == [25] * 12
+
+
+def test_loader_after_loader(folder):
+    """Loaders that hold each other until Python's collector comes are no reason to refuse another one."""
+    data = ht.ImageFolder(folder)
+    for _ in range(40):
+        loader = ht.DataLoader(data, 5, shuffle=True, memory="1MB", staging_buffer="1MB")
+        loader.itself = loader, iter(loader)
+        next(loader.itself[1])
+
+
+def test_an_iterable_dataset_goes_on(folder):
+    for workers in (0, 2):
+        with ht.DataLoader(Stream(), 3, num_workers=workers) as loader:
+            want = list(loader)
+            batches = iter(loader)
+            for _ in range(2):
+                next(batches)
+            state = loader.state_dict()
+            assert (state["epoch"], state["step"]) == (1, 2)
+            list(batches)
+            assert loader.state_dict()["epoch"] == 2
+        with ht.DataLoader(Stream(), 3, num_workers=workers) as loader:
+            loader.load_state_dict(state)
+            assert loader.state_dict() == state
+            assert same(list(loader), want[2:]) and same(list(loader), want)
+            with pytest.raises(errors.ConfigError, match="not a state of a loader of an iterable dataset"):
+                loader.load_state_dict({"epoch": 1})

@@ -83,6 +83,10 @@ class Given(Served):
 
     def feed(self, user: Any, epoch: int, order: Order) -> Feed:
         """The user's feed, or one that no other iteration uses, to which the order of the epoch was given."""
+        with self._turn:
+            return self._feed_for(user, epoch, order)
+
+    def _feed_for(self, user: Any, epoch: int, order: Order) -> Feed:
         for number, feed in enumerate(self._feeds):
             if feed.free or feed.user is not None and feed.user() is user:
                 break

@@ -24,6 +24,7 @@ from ._datasets import Datasets
 from ._disjoint import Drawings, share_of
 from ._drawn import parts
 from ._given import Given
+from ._iterable import Iterables
 from ._items import Encoded, Labelled, encoded_batch, length_of
 from ._local import Local
 from ._order import Known, Seeded, Shared, known
@@ -164,6 +165,7 @@ class DataLoader(_Torch):
         self._sampler_epoch = getattr(sampler, "epoch", 0)
         super().__init__(dataset, batch_size, shuffled, sampler, batch_sampler, workers, collate_fn, bool(pin_memory), bool(drop_last),
                          timeout, worker_init_fn, generator=generator, **{key: value for key, value in more.items() if value is not None})
+        self._iterables = Iterables(self) if isinstance(dataset, torch.utils.data.IterableDataset) else None
         self._length = length_of(dataset) if isinstance(self.sampler, DistributedSampler) and not self.shard else None
         self._leave(seed)
         self._drawn_seed: Optional[int] = None  # what random numbers follow from where no seed was given
@@ -474,8 +476,8 @@ class DataLoader(_Torch):
     def __iter__(self) -> Iterator[Any]:
         """The next epoch: the one that ``set_epoch`` of the loader or its sampler named, or the rest of one after
         :meth:`load_state_dict`. The epoch is taken with the first batch; several iterators may live at the same time."""
-        if isinstance(self.dataset, torch.utils.data.IterableDataset):
-            return super().__iter__()
+        if self._iterables is not None:
+            return iter(self._iterables)
         if self._order is not None and not len(self):  # as in torch: drop_last leaves nothing
             self._draw_as_torch()
             return iter(())
@@ -527,7 +529,7 @@ class DataLoader(_Torch):
         Returns:
             ``epoch`` and ``step`` of the next batch, and what the order depends on.
         """
-        return self._opened().state_dict()
+        return self._opened().state_dict() if self._iterables is None else self._iterables.state_dict()
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Goes on where :meth:`state_dict` was called; the next iteration yields the rest of that epoch.
@@ -541,6 +543,9 @@ class DataLoader(_Torch):
             MismatchError: the state belongs to another dataset, seed, order or global batch size.
             ConfigError: it is no such state.
         """
+        if self._iterables is not None:
+            self._iterables.load_state_dict(state)
+            return
         seed = self._seed_of(state)
         if seed is not None:
             self._adopt(seed)

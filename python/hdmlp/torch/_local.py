@@ -6,6 +6,7 @@ import functools
 import hashlib
 import logging
 import multiprocessing
+import threading
 import time
 import weakref
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
@@ -77,14 +78,22 @@ class Local:
         self._batches = self._samples = self._waits = self._stall = self._python = 0
         self._seconds = 0  # ns, from asking for epochs' first batches to yielding the last so far
         self._closed = False
+        self._turn = threading.Lock()  # threads may iterate the loader side by side
 
     def __getstate__(self) -> Dict[str, Any]:
-        return {**self.__dict__, "_pools": [], "_last": None, "_arena": Arena(), "_given": None}
+        return {**self.__dict__, "_pools": [], "_last": None, "_arena": Arena(), "_given": None, "_turn": None}
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        self.__dict__.update(state, _turn=threading.Lock())
 
     def __iter__(self) -> Iterator[Any]:
         """The next epoch, or the rest of one after :meth:`load_state_dict`. What torch's loader draws here is drawn here."""
         if self._closed:
             raise ClosedError("the loader is closed")
+        with self._turn:
+            return self._next_epoch()
+
+    def _next_epoch(self) -> Batches:
         resume, self._resume = self._resume, None
         self._length = length_of(self._dataset)
         base_seed = self._base_seed if resume is None else resume["base_seed"]
