@@ -244,3 +244,9 @@ def test_a_loader_goes_to_another_process(images):
         want = list(loader)
         with pickle.loads(pickle.dumps(loader)) as copy:
             assert same(list(copy), want)
+
+
+def test_a_subset_of_nothing(folder):
+    data = Subset(ht.ImageFolder(folder), [])
+    with ht.DataLoader(data, 4) as loader:
+        assert list(loader) == [] and len(loader) == 0

@@ -85,6 +85,8 @@ class Datasets:
             return kept.samples
         count = len(whole.folder) if whole.ids is None else len(whole.ids)
         places = [operator.index(index) for index in indices]
+        if not places:
+            return Samples(None, None)  # as torch has it, there is nothing to serve
         outside = next((place for place in places if not -count <= place < count), None)
         if outside is not None:
             return Samples(None, None, f"index {outside} of the Subset is outside its dataset of {count} samples")
