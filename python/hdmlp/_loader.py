@@ -20,7 +20,7 @@ import threading
 import time
 import traceback
 import weakref
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from . import _daemon, _launcher, _memory
 from ._arguments import configuration, settings, whole_number
@@ -343,6 +343,8 @@ class Loader:
             if not self.steps:
                 raise StopIteration
             with self._turn:
+                if iteration.before is not None:
+                    iteration.before()
                 self._begin(iteration)
         if iteration.failed:
             self._take_again(iteration)
@@ -604,12 +606,14 @@ class _Iteration:
         audit: the sum of the batches' audits so far, and whole: whether that covers the epoch from its first batch on.
         over: there will be no more.
         failed: next() raised; it may be asked again, but who has kept the exception need not mean to.
+        before: called when it is asked for its first batch, before it takes an epoch; None: nothing is.
     """
 
-    __slots__ = ("feed", "position", "end", "audit", "whole", "over", "failed", "_loader", "_turn", "__weakref__")
+    __slots__ = ("feed", "position", "end", "audit", "whole", "over", "failed", "before", "_loader", "_turn", "__weakref__")
 
     def __init__(self, loader: Loader):
         self.feed: Optional[Feed] = None
+        self.before: Optional[Callable[[], None]] = None
         self.position = self.end = self.audit = 0
         self.whole = self.over = self.failed = False
         self._loader = loader

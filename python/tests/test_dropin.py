@@ -903,3 +903,18 @@ def test_an_iterable_dataset_goes_on(folder):
             assert same(list(loader), want[2:]) and same(list(loader), want)
             with pytest.raises(errors.ConfigError, match="not a state of a loader of an iterable dataset"):
                 loader.load_state_dict({"epoch": 1})
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_epoch_that_is_named_after_iter(folder, workers):
+    """Counts if torch's loader has not asked its sampler yet."""
+    data = ht.ImageFolder(folder, loader=length)
+    got = []
+    for make, data in ((DataLoader, Items(data)), (ht.DataLoader, data)):
+        sampler = DistributedSampler(data, 1, 0)
+        loader = make(data, 4, sampler=sampler, num_workers=workers)
+        list(loader)
+        batches = iter(loader)
+        sampler.set_epoch(1)
+        got.append(list(batches))
+    assert same(*got)

@@ -490,14 +490,22 @@ class DataLoader(_Torch):
         if self._order is None:
             return iter(engine)
         self._draw_as_torch()
-        if self._order.follows is not None:
-            epoch = self.sampler.epoch
-            if epoch == self._sampler_epoch and engine.next_epoch == epoch + 1 and (self.sampler.shuffle or self._making.draws):
-                self._say_again(epoch)
-            if epoch != self._sampler_epoch or not engine.fresh:
-                self._sampler_epoch = epoch
-                engine.set_epoch(epoch)
-        return iter(engine)
+        follow = None if self._order.follows is None else functools.partial(self._follow_sampler, engine)
+        if follow is not None and self.num_workers:
+            follow()
+            follow = None
+        iteration = iter(engine)
+        iteration.before = follow  # as torch's loader asks its sampler: with workers at once, else for the first batch
+        return iteration
+
+    def _follow_sampler(self, engine: Served) -> None:
+        """Has the engine go on with the epoch that the sampler names."""
+        epoch = self.sampler.epoch
+        if epoch == self._sampler_epoch and engine.next_epoch == epoch + 1 and (self.sampler.shuffle or self._making.draws):
+            self._say_again(epoch)
+        if epoch != self._sampler_epoch or not engine.fresh:
+            self._sampler_epoch = epoch
+            engine.set_epoch(epoch)
 
     def _say_again(self, epoch: int) -> None:
         """Says once that an epoch comes again unasked."""
