@@ -6,17 +6,13 @@ import os
 import pickle
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
 from .._stream import Taken
 from .._workers import Failed, RemoteTraceback
 from ..errors import ClosedError, HDMLPError
 from ._drawn import Drawn, Generators, same
 from ._foreseen import again, stand_in
-
-if TYPE_CHECKING:
-    from ._given import Order
-    from ._local import Local
 
 #: A position is epoch * _STEPS + step: how many steps an epoch has a sampler need not know.
 _STEPS = 1 << 32
@@ -97,12 +93,17 @@ class Draws:
 class Batches:
     """The batches of one epoch; a sub-class says in ``_next`` where they come from.
 
+    Args:
+        local: the :class:`Local` whose epoch it is.
+        drawn: what its sampler yields.
+        epoch: its number.
+
     Attributes:
         over: there will be no more.
         at: when the last batch was yielded, in ns of the performance counter; 0: none was.
     """
 
-    def __init__(self, local: Local, drawn: Drawn, epoch: int):
+    def __init__(self, local: Any, drawn: Drawn, epoch: int):
         self.over = False
         self.at = 0
         self._local, self._drawn, self._epoch = local, drawn, epoch
@@ -145,7 +146,7 @@ class Batches:
 class Epoch(Batches):
     """One epoch, made by workers or in this process."""
 
-    def __init__(self, local: Local, drawn: Drawn, epoch: int, seed: int):
+    def __init__(self, local: Any, drawn: Drawn, epoch: int, seed: int):
         super().__init__(local, drawn, epoch)
         self._seed = seed
         self._pool: Any = None
@@ -222,7 +223,7 @@ class ServedEpoch(Batches):
         most: how many there are at most.
     """
 
-    def __init__(self, local: Local, drawn: Drawn, epoch: int, foreseen: Optional[List[Any]], most: int):
+    def __init__(self, local: Any, drawn: Drawn, epoch: int, foreseen: Optional[List[Any]], most: int):
         super().__init__(local, drawn, epoch)
         self.failed = False
         self._step = self._first = self._pulled = drawn.step
@@ -272,7 +273,7 @@ class ServedEpoch(Batches):
         stands = stand_in(self._local._sampler, self._local._dataset)
         return None if stands is None else again(stands, generators, before, self._most)
 
-    def _order_of_drawn(self) -> Order:
+    def _order_of_drawn(self) -> Any:
         """The order of what was drawn and not yielded yet; of the next batch alone, where a later one is wrong."""
         try:
             return self._local.order(self._batches[self._step:], self._epoch, self._step)

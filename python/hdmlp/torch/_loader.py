@@ -20,9 +20,9 @@ from .._reports import Explanation, Report, Stats
 from ..data import described
 from ..errors import BusyError, ClosedError, ConfigError
 from ._batch import default_collate, default_convert
+from ._checks import seed_of, shared_by, what_orders
 from ._datasets import Datasets
 from ._disjoint import Drawings, share_of
-from ._drawn import parts
 from ._given import Given
 from ._iterable import Iterables
 from ._items import Encoded, Labelled, encoded_batch, length_of
@@ -129,12 +129,12 @@ class DataLoader(_Torch):
         if seed is not None and whole_number("seed", seed, 0) >> 64:
             raise ConfigError(f"seed={seed}: must be below 2^64")
         self.epochs = None if epochs is None else whole_number("epochs", epochs, 1)
-        self.shard = _shared(shard, rank, world_size, sampler, batch_sampler)
+        self.shard = shared_by(shard, rank, world_size, sampler, batch_sampler)
         self.offload, self.labels, self.raw = bool(offload), labels, None if raw is None else bool(raw)
         self.name, self.verify, self.config_file = name, bool(verify), config_file
         for key, value in keys.items():
             setattr(self, key, value)
-        self._seed = _seed(seed, shuffle, sampler, batch_sampler, generator, self.epochs, self.shard)
+        self._seed = seed_of(seed, shuffle, sampler, batch_sampler, generator, self.epochs, self.shard)
         self._shuffle = _SHUFFLES[shuffle]
         self._ranks = Ranks(self.shard, rank, world_size)
         # All ranks count the loaders that they share alike, whatever others some of them have.
@@ -182,7 +182,7 @@ class DataLoader(_Torch):
                          self.sampler.num_replicas)
             else:
                 log.info("%s: only iterating it tells its order, so that caches are planned for one epoch at a time: give seed= with shuffle=True, or "
-                         "torch's DistributedSampler", _what(self.sampler, self.batch_sampler))
+                         "torch's DistributedSampler", what_orders(self.sampler, self.batch_sampler))
         if self._order is not None and (not self.shard or rank is not None) and not (self.drop_last and not super().__len__()) and not self._draws:
             self._open()  # else who this is, or where torch's generators are when it is iterated, may not be known yet
         elif self._folder is not None:
@@ -615,46 +615,8 @@ class DataLoader(_Torch):
         return f"{type(self).__name__}({self.dataset!r}, batch_size={self.batch_size}{self._ranks})"
 
 
-def _what(sampler: Any, batch_sampler: Any) -> str:
-    """What says the order, for a message."""
-    if type(batch_sampler) is torch.utils.data.BatchSampler:
-        return f"sampler={type(sampler).__name__}"
-    return f"batch_sampler={type(batch_sampler).__name__}" if batch_sampler is not None else "batch_size=None"
-
-
 def _as_it_is(value: Any) -> Any:
     return value
-
-
-def _shared(shard: Optional[bool], rank: Optional[int], world_size: Optional[int], sampler: Any, batch_sampler: Any) -> bool:
-    """True if ranks share each epoch by the loader's own arguments."""
-    given = rank is not None or world_size is not None
-    if given and shard is False:
-        raise ConfigError("shard=False, and rank and world_size: ranks that share nothing have no place in a world; leave one of them out")
-    if (given or shard) and isinstance(sampler, DistributedSampler):
-        if given:
-            raise ConfigError("sampler says rank and world_size: do not give them again")
-        return False  # it says so itself
-    if (given or shard) and (sampler is not None or batch_sampler is not None):
-        raise ConfigError(f"shard=True, and {'sampler' if sampler is not None else 'batch_sampler'}: it says itself which samples this rank gets; "
-                          "leave one of them out, or give a DistributedSampler")
-    return bool(given or shard)
-
-
-def _seed(seed: Optional[int], shuffle: Any, sampler: Any, batch_sampler: Any, generator: Any, epochs: Optional[int], shared: bool) -> Optional[int]:
-    """The seed of the order; None: there is none, or it is drawn."""
-    ordered = sampler is not None or batch_sampler is not None
-    for name, value in (("seed", seed), ("epochs", epochs)):
-        if value is not None and shuffle is None and not ordered:
-            raise ConfigError(f"{name}={value}, and neither shuffle nor sampler: as in torch, the default is shuffle=False, every epoch by ID; "
-                              "say shuffle=True, or shuffle=False if that is meant")
-    if ordered and seed is not None and seed not in (getattr(part, "seed", None) for _, part in parts(sampler if batch_sampler is None else batch_sampler)):
-        log.warning("seed=%s: the sampler has a seed of its own (%s), which counts", seed, getattr(sampler, "seed", "none"))
-        return None
-    if generator is not None and shuffle and (seed is not None or shared):
-        raise ConfigError(f"generator, and {'seed' if seed is not None else 'shard'}: the order is that of DistributedSampler, which draws from no generator; "
-                          "leave generator out, and give seed")
-    return seed
 
 
 # Frameworks that make a loader anew read the names of its arguments from the signature, and their values from its attributes.
