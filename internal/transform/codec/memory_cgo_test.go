@@ -58,7 +58,7 @@ func TestHugePNG(t *testing.T) {
 		t.Fatal(err)
 	}
 	runtime.ReadMemStats(&after)
-	if took := after.TotalAlloc - before.TotalAlloc; took > 8<<20 || int64(took) > d.Taken()+1<<20 {
+	if took := after.TotalAlloc - before.TotalAlloc; took > 8<<20 || int64(took) > d.Taken()+2<<20 { // the runtime allocates beside it, more so where all is slow
 		t.Errorf("%d bytes were allocated for %v of %d x %d pixels; said were %d", took, region, side, side, d.Taken())
 	}
 	for y := range m.Height {
