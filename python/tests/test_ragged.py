@@ -103,7 +103,7 @@ def test_kept_images_stay(folder, options):
     """Images and nothing more, for a collate function of the user's; memory that was used again would change those that are kept."""
     want = made(folder, lambda image: image)
     with ht.DataLoader(ht.ImageFolder(folder), 4, shuffle=False, raw=False, collate_fn=list, **options) as loader:
-        assert [t["name"] for t in loader._engine._transforms] == ["Ragged"]
+        assert [t["name"] for t in loader._opened()._transforms] == ["Ragged"]
         for _ in range(3):
             kept = [image for batch in loader for image, _ in batch]
             assert len(kept) == len(want) and all(map(equal, kept, want))
@@ -171,7 +171,7 @@ def test_damaged(tmp_path, workers):
 def test_a_fixed_size_is_preferred(folder):
     for transform, native in (([V.RandomResizedCrop(20), V.ToTensor(), abs], ["RandomResizedCrop", "ToTensor"]), ([V.Resize(30), V.CenterCrop(20), abs], ["Resize", "CenterCrop"])):
         with ht.DataLoader(ht.ImageFolder(folder, transform), 4, shuffle=False, num_workers=0) as loader:
-            assert [t["name"] for t in loader._engine._transforms] == native
+            assert [t["name"] for t in loader._opened()._transforms] == native
 
 
 def test_ours_say_what_to_do(folder):
