@@ -67,6 +67,15 @@ class Ahead:
         self._error = None
         self._stream.seek(position)
 
+    def take(self, position: int) -> Optional[Taken]:
+        """The batch at a position, if it is made and is still to be yielded; else None, as after :meth:`close`."""
+        if not self._made:
+            return None
+        taken, stream = self._made[0], self._stream
+        if taken.epoch * stream.steps + taken.step != position or stream.ends(position):
+            return None
+        return self._made.popleft()
+
     def next(self, timeout: float = 0.0) -> Taken:
         """The next batch, with what was made of it as its ``content``. Waits for it, and raises, as :meth:`Stream.next` does."""
         made = self._made

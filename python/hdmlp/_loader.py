@@ -356,12 +356,13 @@ class Loader:
             raise StopIteration
         if feed.source is None or feed.source.broken:
             self._reopen(feed)
+        iteration.take = feed.source.take
         try:
             brought = self._bring(feed, position)
         except BaseException:
             iteration.failed = True
             raise
-        self._yielded(iteration, brought)  # where the user's code failed, it will not come again
+        self._yielded(iteration, brought.taken, brought.stall, brought.python)  # where the user's code failed, it will not come again
         if brought.error is not None:
             try:
                 raise brought.error
@@ -440,9 +441,9 @@ class Loader:
         output = self.output
         return taken.content if output is None else output.split(taken.content, taken.n)
 
-    def _yielded(self, iteration: "_Iteration", brought: Brought) -> None:
-        """Counts a batch, and tells the daemon."""
-        _, payload, n, epoch, step, audit = brought.taken
+    def _yielded(self, iteration: "_Iteration", taken: Taken, stall: int, python: int) -> None:
+        """Counts a batch, and tells the daemon. ``stall``: ns blocked for it; ``python``: the part of them in which Python made it."""
+        _, payload, n, epoch, step, audit = taken
         if self._verify and audit_sum(epoch, column(payload, n, "ids")) != audit:
             raise AuditError(f"batch {step} of epoch {epoch} does not contain the samples that the daemon counted")
         feed = iteration.feed
@@ -452,11 +453,11 @@ class Loader:
             self._position = iteration.position
         self._batches += 1
         self._samples += n
-        if brought.stall:
+        if stall:
             self._waits += 1
-            self._stall += brought.stall
-            self._python += brought.python
-        feed.stream.ack(epoch, step, brought.stall, brought.python, iteration.audit)
+            self._stall += stall
+            self._python += python
+        feed.stream.ack(epoch, step, stall, python, iteration.audit)
 
     def _finish_epoch(self, feed: Feed, epoch: int) -> None:
         """Compares what the ranks got of an epoch that was delivered from its first batch on, if that is wanted."""
@@ -607,13 +608,15 @@ class _Iteration:
         over: there will be no more.
         failed: next() raised; it may be asked again, but who has kept the exception need not mean to.
         before: called when it is asked for its first batch, before it takes an epoch; None: nothing is.
+        take: of the feed's source, when the last batch came the long way; None: none came.
     """
 
-    __slots__ = ("feed", "position", "end", "audit", "whole", "over", "failed", "before", "_loader", "_turn", "__weakref__")
+    __slots__ = ("feed", "position", "end", "audit", "whole", "over", "failed", "before", "take", "_loader", "_turn", "__weakref__")
 
     def __init__(self, loader: Loader):
         self.feed: Optional[Feed] = None
         self.before: Optional[Callable[[], None]] = None
+        self.take: Optional[Callable[[int], Optional[Taken]]] = None
         self.position = self.end = self.audit = 0
         self.whole = self.over = self.failed = False
         self._loader = loader
@@ -626,6 +629,12 @@ class _Iteration:
         with self._turn:  # threads that share an iterator are given its batches in turn
             if self.over:
                 raise StopIteration
+            # The short way, for what was made ahead. A training step has emptied the processor's caches: what this costs is how much code it needs.
+            if self.take is not None and self.position != self.end and not self.failed:
+                taken = self.take(self.position)
+                if taken is not None:
+                    self._loader._yielded(self, taken, 0, 0)
+                    return taken.content
             return self._loader._next(self)
 
     def __len__(self) -> int:

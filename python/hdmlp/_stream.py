@@ -289,6 +289,10 @@ class Stream:
         """Says the order of an epoch whose batches are as large as those of the first: ``fd`` holds the samples, i32 each."""
         self._connection.send_fds(protocol.encode_json(protocol.GIVE, {"epoch": epoch, "entries": entries}), [fd])
 
+    def take(self, position: int) -> Optional[Taken]:
+        """None: no batch is made ahead."""
+        return None
+
     def poll(self) -> Optional[Taken]:
         """Takes the next batch if it is there; None if it is not.
 

@@ -249,6 +249,10 @@ class Pool:
         self._by_fd.clear()
         self._end = end
 
+    def take(self, position: int) -> Optional[Taken]:
+        """None: what a batch is made of may take time to be handed over."""
+        return None
+
     def seek(self, position: int) -> None:
         """Makes ``position`` what comes next; what is under way is given up if it is not that."""
         if not self._workers:
