@@ -1,5 +1,9 @@
 """``torch.utils.data.get_worker_info`` in the workers of loaders that the daemon serves, as timm's and transformers' worker_init_fn ask for it."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -41,3 +45,26 @@ def test_what_is_made_of_samples_cannot_be_changed_in_a_worker(folder):
     with ht.DataLoader(data, 2, num_workers=2, worker_init_fn=other, multiprocessing_context="fork") as loader:
         with pytest.raises(RuntimeError, match="worker_init_fn changed the transform"):
             next(iter(loader))
+
+
+def page_faults(setting: str, **environment: str) -> int:
+    """Pages that were mapped while eight arrays of 600 KB at a time were made and dropped, 100 times."""
+    script = f"""
+import resource, numpy
+from hdmlp import _worker
+{setting}
+[numpy.ones(150_000, numpy.float32) for _ in range(8)]
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(100):
+    [numpy.ones(150_000, numpy.float32) for _ in range(8)]
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+    return int(subprocess.run([sys.executable, "-c", script], env={**os.environ, **environment}, check=True, capture_output=True, text=True).stdout)
+
+
+def test_a_worker_keeps_the_memory_of_pictures_that_are_gone():
+    assert page_faults("") > 10 * page_faults("_worker.keep_memory()")
+
+
+def test_what_the_user_says_of_malloc_holds():
+    assert page_faults("_worker.keep_memory()", MALLOC_TRIM_THRESHOLD_="131072", MALLOC_MMAP_THRESHOLD_="131072") > 10_000
