@@ -4,6 +4,7 @@ import pytest
 
 pytest.importorskip("timm")
 pytest.importorskip("torchdata")
+pytest.importorskip("ray.train")
 
 
 def as_torch(script, name, ranks, *cases):
@@ -48,11 +49,12 @@ def test_torchdata(script, ranks, kinds):
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_ray(script, ranks):
-    """A loader with shard=True stays ours. One without is made anew, as torch's: right samples, and it is said."""
-    theirs, ours = (script("train_ray.py", which, ranks) for which in ("torch", "ours"))
+    """A loader with shard=True stays ours. One without is made anew, as torch's: right samples, and it is said.
+    Ray takes a batch ahead of the loop, which the loader's state counts as yielded."""
+    theirs, ours = (script("train_ray.py", which, ranks, launcher="its own") for which in ("torch", "ours"))
     for rank in range(ranks):
         assert [ours[rank][key] == theirs[rank][key] for key in ("trained", "length")] == [True, True]
         assert ours[rank]["_served"][0] == ours[rank]["_served"][1] > 0
-        assert ours[rank]["_resumed"] == ours[rank]["trained"][1][2:]
+        assert ours[rank]["_resumed"] == ours[rank]["trained"][1][3:]
         assert ranks == 1 or ours[rank]["_rebuilt"] == ours[rank]["trained"][0]
-    assert ours["said"].count("a loader other than hdmlp.torch.DataLoader reads") == (0 if ranks == 1 else ranks)
+    assert ("a loader other than hdmlp.torch.DataLoader reads" in ours["said"]) == (ranks > 1)
