@@ -195,7 +195,11 @@ func TestRules(t *testing.T) {
 			if m := x.refused(); m.Kind != c.kind || !strings.Contains(m.Message, c.words) {
 				t.Errorf("told %+v, want %s with %q", m, c.kind, c.words)
 			}
-			if _, err := x.receive(); err == nil {
+			var err error
+			for err == nil { // answers to calls that were under way may still come
+				_, err = x.receive()
+			}
+			if errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Error("the connection was not ended")
 			}
 			x.close()
