@@ -122,6 +122,7 @@ func TestPlaceOfABrokenHandshakeIsFree(t *testing.T) {
 			t.Fatal("the handshake went well")
 		}
 		<-refused
+		synctest.Wait() // the server is through with it
 		c := NewClient(node(1), 0, p.dial, ClientOptions{})
 		if err := c.Connect(t.Context()); err != nil {
 			t.Error(err)

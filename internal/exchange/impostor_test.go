@@ -27,8 +27,8 @@ func TestServerWithoutTheSecretIsNotBelieved(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			mine, theirs := net.Pipe()
 			defer mine.Close()
+			defer theirs.Close()
 			go func() {
-				defer theirs.Close()
 				_, clients, err := readHello(theirs)
 				if err != nil {
 					return
@@ -54,10 +54,10 @@ func overheard(t *testing.T) (hello, verdict []byte) {
 	t.Helper()
 	mine, theirs := net.Pipe()
 	defer mine.Close()
+	defer theirs.Close() // once both are through
 	var said bytes.Buffer
 	welcomed := make(chan error, 1)
 	go func() {
-		defer theirs.Close()
 		_, _, err := node(0).welcome(t.Context(), tee{theirs, &said}, 8, time.Minute, func(int) error { return nil })
 		welcomed <- err
 	}()
@@ -119,5 +119,38 @@ func passOn(all *sync.WaitGroup, a, b net.Conn) {
 			sever(way[0])
 			sever(way[1])
 		})
+	}
+}
+
+// TestStrangerIsNotAdmitted: nothing is done for a connection, and no place taken, before it has proved that it knows the secret, and
+// only as a node that the job has.
+func TestStrangerIsNotAdmitted(t *testing.T) {
+	stranger := node(1)
+	stranger.Secret = []byte("another secret, as long")
+	beyond := node(4)
+	beyond.Nodes = 4
+	other := node(1)
+	other.Job = "other"
+	for name, id := range map[string]Identity{"another secret": stranger, "a node beyond the job": beyond, "another job": other, "all is well": node(1)} {
+		mine, theirs := net.Pipe()
+		admitted := 0
+		welcomed := make(chan error, 1)
+		go func() {
+			_, _, err := node(0).welcome(t.Context(), theirs, 8, time.Minute, func(int) error { admitted++; return nil })
+			welcomed <- err
+			if err != nil {
+				theirs.Close()
+			}
+		}()
+		_, err := id.greet(t.Context(), mine, 0, 8, time.Minute)
+		if err != nil {
+			mine.Close()
+		}
+		serverSays := <-welcomed
+		if well := name == "all is well"; well != (err == nil) || well != (serverSays == nil) || well != (admitted == 1) {
+			t.Errorf("%s: admitted %d times; the client says %v, the server %v", name, admitted, err, serverSays)
+		}
+		mine.Close()
+		theirs.Close()
 	}
 }
