@@ -139,7 +139,7 @@ func start(t *testing.T, change ...func(*Daemon)) *running {
 // end waits until the daemon has ended by itself. Then no dataset is open.
 func (r *running) end() {
 	r.t.Helper()
-	patience := time.NewTimer(10 * time.Second)
+	patience := time.NewTimer(time.Minute)
 	defer patience.Stop()
 	select {
 	case err := <-r.ended:
@@ -225,7 +225,7 @@ func (x *client) json(t protocol.Type, v any) {
 
 // receive reads the next frame; io.EOF: the daemon has ended the connection.
 func (x *client) receive() (frame, error) {
-	_ = x.c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = x.c.SetReadDeadline(time.Now().Add(time.Minute)) // what takes longer hangs
 	for {
 		if len(x.buf) >= 8 {
 			if n := 8 + int(binary.LittleEndian.Uint32(x.buf)); len(x.buf) >= n {
