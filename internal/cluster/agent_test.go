@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -108,8 +109,10 @@ func pendingGather(t *testing.T, a *agent) (link *paperLink, result chan [][]byt
 	t.Helper()
 	link, result, failure = &paperLink{desk: &desk{}}, make(chan [][]byte, 1), make(chan error, 1)
 	a.connected(link)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
 	go func() {
-		parts, err := a.gather(t.Context(), "w", nil)
+		parts, err := a.gather(ctx, "w", nil)
 		result <- parts
 		failure <- err
 	}()

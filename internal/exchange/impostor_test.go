@@ -103,7 +103,7 @@ func TestManInTheMiddleIsFoundOut(t *testing.T) {
 	if clientSays == nil {
 		t.Fatal("the client takes it for the server")
 	}
-	for side, err := range map[string]error{"client": clientSays, "server": <-refused} {
+	for side, err := range map[string]error{"client": clientSays, "server": soon(t, refused)} {
 		var differs *HandshakeError
 		if !errors.As(err, &differs) || differs.What != "secret" {
 			t.Errorf("the %s says: %v", side, err)
