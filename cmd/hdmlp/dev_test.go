@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -122,6 +123,9 @@ func (p *program) cluster(nodes int, args ...string) *exec.Cmd {
 	return cmd
 }
 
+// longSleep is a command that outlasts any test, and whose arguments no other test's processes have, on this machine either.
+func longSleep() string { return fmt.Sprintf("sleep 4343.%d", time.Now().UnixNano()) }
+
 // commandLines counts processes with a text in their arguments.
 func commandLines(text string) (n int) {
 	paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -136,7 +140,8 @@ func commandLines(text string) (n int) {
 // TestDevInterrupted: Ctrl-C ends everything, with status 130.
 func TestDevInterrupted(t *testing.T) {
 	p := newDevProgram(t)
-	cmd := p.cluster(2, "-n", "2", "--loopback", "--", "sh", "-c", "trap '' INT TERM; setsid sleep 4343.1 & echo ready; sleep 4343.1")
+	sleep := longSleep()
+	cmd := p.cluster(2, "-n", "2", "--loopback", "--", "sh", "-c", "trap '' INT TERM; setsid "+sleep+" & echo ready; "+sleep)
 	if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +149,7 @@ func TestDevInterrupted(t *testing.T) {
 	if status := cmd.ProcessState.ExitCode(); status != 130 {
 		t.Errorf("status %d", status)
 	}
-	if n := commandLines("sleep 4343.1"); n > 0 {
+	if n := commandLines(sleep); n > 0 {
 		t.Errorf("%d processes are left", n)
 	}
 }
@@ -152,12 +157,13 @@ func TestDevInterrupted(t *testing.T) {
 // TestDevKilled: when the command itself is killed, what it ran ends as well, without anybody's help.
 func TestDevKilled(t *testing.T) {
 	p := newDevProgram(t)
-	cmd := p.cluster(2, "-n", "2", "--loopback", "--", "sh", "-c", "setsid sleep 4343.2 & echo ready; sleep 4343.2")
+	sleep := longSleep()
+	cmd := p.cluster(2, "-n", "2", "--loopback", "--", "sh", "-c", "setsid "+sleep+" & echo ready; "+sleep)
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	eventually(t, "the processes are alive", func() bool { return commandLines("sleep 4343.2") == 0 })
+	eventually(t, "the processes are alive", func() bool { return commandLines(sleep) == 0 })
 	// Who ends them forgets the run after that.
 	eventually(t, "the run is known", func() bool {
 		status, _, stderr := p.run("dev", "link", "0")

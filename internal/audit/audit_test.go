@@ -247,3 +247,109 @@ func TestKept(t *testing.T) {
 		t.Errorf("an epoch that a rank has begun again: %v", err)
 	}
 }
+
+// TestRankThatGoesBack: what a rank did in later epochs counts no more once it has begun an earlier one again, nor do their audits; the
+// other ranks' parts stay.
+func TestRankThatGoesBack(t *testing.T) {
+	b := NewBook([]int{2, 3})
+	through(b, 0, 1, 2)
+	asked := func(epoch int) (audited bool) {
+		_, err := b.Once(t.Context(), epoch, func(context.Context) (*Result, error) { audited = true; return &Result{}, nil })
+		if err != nil {
+			t.Error(err)
+		}
+		return audited
+	}
+	for epoch := range 3 {
+		if !asked(epoch) || asked(epoch) {
+			t.Errorf("epoch %d is not audited once", epoch)
+		}
+	}
+	b.Begin(3, 1, 4)
+	for epoch, again := range []bool{false, true, true} {
+		if asked(epoch) != again {
+			t.Errorf("epoch %d is audited again: %v", epoch, !again)
+		}
+	}
+	b.Leave(3)
+	for epoch, want := range []Part{
+		{Rank: 3, Finished: true, Delivered: Delivered{Hash: 3, Samples: 1}},
+		{Rank: 3, From: 4, Left: true},
+		{Rank: 3, Left: true},
+	} {
+		parts, err := b.Parts(t.Context(), epoch)
+		if err != nil || !parts[0].Finished || parts[1] != want {
+			t.Errorf("epoch %d: %+v, %v; want %+v", epoch, parts, err, want)
+		}
+	}
+}
+
+// TestLaterEpochsOfARankThatWentBack: a rank that went back is waited for there, though it had been further.
+func TestLaterEpochsOfARankThatWentBack(t *testing.T) {
+	b := NewBook([]int{2, 3})
+	through(b, 0, 1)
+	b.Begin(3, 0, 0)
+	given, cancel := context.WithCancel(t.Context())
+	cancel()
+	if parts, err := b.Parts(given, 0); !errors.Is(err, context.Canceled) {
+		t.Errorf("it is not waited for: %+v, %v", parts, err)
+	}
+}
+
+// TestSlowRank: a rank that is many epochs behind the other keeps its part, and does not bring back what is too long ago.
+func TestSlowRank(t *testing.T) {
+	b := NewBook([]int{2, 3})
+	b.Begin(3, 0, 2)
+	for epoch := range 2 * Kept {
+		b.Begin(2, epoch, 0)
+		b.Finish(2, epoch, Delivered{Hash: 2})
+	}
+	b.Finish(3, 0, Delivered{Hash: 3})
+	if last := b.Last(); last != 2*Kept-1 {
+		t.Errorf("the last epoch is %d", last)
+	}
+	if parts, err := b.Parts(t.Context(), 0); err != nil || parts[1] != (Part{Rank: 3, From: 2, Finished: true, Delivered: Delivered{Hash: 3}}) {
+		t.Errorf("%+v, %v", parts, err)
+	}
+	if err := b.Check(Kept - 1); err == nil {
+		t.Error("an epoch that is too long ago can be audited again")
+	}
+}
+
+// TestFailedAuditOfABeginAgoIsForgotten: an audit that fails after a rank has begun the epoch again does not take the newer one with it.
+func TestFailedAuditOfABeginAgoIsForgotten(t *testing.T) {
+	b := NewBook([]int{2, 3})
+	through(b, 0)
+	begun, end, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = b.Once(t.Context(), 0, func(context.Context) (*Result, error) {
+			close(begun)
+			<-end
+			return nil, errors.New("it went away")
+		})
+	}()
+	<-begun
+	b.Begin(2, 0, 0)
+	newer := &Result{Samples: 7}
+	if r, err := b.Once(t.Context(), 0, func(context.Context) (*Result, error) { return newer, nil }); r != newer || err != nil {
+		t.Errorf("%+v, %v", r, err)
+	}
+	close(end)
+	<-ended
+	r, err := b.Once(t.Context(), 0, func(context.Context) (*Result, error) { return nil, errors.New("it is audited anew") })
+	if r != newer || err != nil {
+		t.Errorf("who asks later is told %+v, %v", r, err)
+	}
+}
+
+// TestUnfinishedPartsDoNotCount: what a rank was given that has not finished the epoch is not in the sums.
+func TestUnfinishedPartsDoNotCount(t *testing.T) {
+	e := epochOf(t, access.Strided, 3)
+	whole := Part{Rank: 0, Finished: true, Delivered: given(e, 0, 0, nothing)}
+	cut := Part{Rank: 1, Left: true, Delivered: given(e, 1, 0, nothing)}
+	r, want := Compare(e, []Part{whole, cut}), Compare(e, []Part{whole, {Rank: 1}})
+	if r.Complete || r.Samples != whole.Samples || r.Delivered != want.Delivered {
+		t.Errorf("%+v, want %+v", r, want)
+	}
+}

@@ -99,6 +99,41 @@ func TestHandshake(t *testing.T) {
 	_ = zero
 }
 
+// TestStrangerIsNotAdmitted: what is done once a node has proved itself is done then, and for no other.
+func TestStrangerIsNotAdmitted(t *testing.T) {
+	for name, c := range map[string]struct {
+		secret   []byte
+		change   func(*pb.Proof)
+		admitted int
+	}{
+		"all is well":             {secret, func(*pb.Proof) {}, 1},
+		"another secret":          {[]byte("another one, as long as that"), func(*pb.Proof) {}, 0},
+		"a proof of another node": {secret, func(p *pb.Proof) { p.Node = 2 }, 0},
+		"no proof":                {secret, func(p *pb.Proof) { p.Mac = nil }, 0},
+	} {
+		node, zero := pipes()
+		node.change = func(f *pb.Frame) {
+			if f.GetProof() != nil {
+				c.change(f.GetProof())
+			}
+		}
+		admitted := 0
+		var both sync.WaitGroup
+		both.Go(func() {
+			_, _ = greet(node, c.secret, 3, noBinding)
+			close(node.out)
+		})
+		both.Go(func() {
+			_, _ = admit(zero, secret, nil, func() error { admitted++; return nil })
+			close(zero.out)
+		})
+		both.Wait()
+		if admitted != c.admitted {
+			t.Errorf("%s: admitted %d times", name, admitted)
+		}
+	}
+}
+
 // reflected gives a node its own frames back.
 func reflected(p *pipe) chan *pb.Frame {
 	back := make(chan *pb.Frame, 10)

@@ -103,12 +103,17 @@ func TestBetween(t *testing.T) {
 			between(t.Context(), tls.Server(c, config), l.join, config)
 		}
 	}()
-	_, errs := l.form(t.Context(), upTo(2), func(o *Options) {
+	clusters, errs := l.form(t.Context(), upTo(2), func(o *Options) {
 		o.TLS = config
 		if o.Node == 1 {
 			o.Join = listener.Addr().String()
 		}
 	})
+	for _, c := range clusters { // none, if all is well
+		if c != nil {
+			_ = c.Close()
+		}
+	}
 	listener.Close()
 	<-ended
 	if !errors.As(errs[1], new(*SecretError)) {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 )
@@ -26,7 +27,7 @@ func newTransport(t testing.TB, secret []byte) *transport {
 
 func addressOf(t *transport) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(t.port())) }
 
-// TestStream: who knows the secret comes through, both ways, and only so much is read of him.
+// TestStream: who knows the secret comes through, both ways, and only so much is read of him, by either side.
 func TestStream(t *testing.T) {
 	here, there := newTransport(t, jobSecret), newTransport(t, jobSecret)
 	near, err := there.DialTimeout(addressOf(here), 5*time.Second)
@@ -36,12 +37,16 @@ func TestStream(t *testing.T) {
 	defer near.Close()
 	far := <-here.StreamCh()
 	defer far.Close()
-	go func() {
-		_, _ = near.Write(make([]byte, here.most+1)) // fails, where the other side has read enough
-	}()
-	n, err := io.Copy(io.Discard, far)
-	if n != here.most || !errors.Is(err, errStreamLimit) {
-		t.Errorf("%d bytes were read of a stream that may have %d, then %v", n, here.most, err)
+	for side, way := range map[string][2]net.Conn{"who listens": {far, near}, "who dials": {near, far}} {
+		var said sync.WaitGroup
+		said.Go(func() {
+			_, _ = way[1].Write(make([]byte, here.most+1)) // fails, where the other side has read enough
+		})
+		n, err := io.Copy(io.Discard, io.LimitReader(way[0], here.most+1))
+		if n != here.most || !errors.Is(err, errStreamLimit) {
+			t.Errorf("%s: %d bytes were read of a stream that may have %d, then %v", side, n, here.most, err)
+		}
+		said.Wait()
 	}
 	if here.tcp.Pending() != 0 {
 		t.Errorf("%d streams are pending", here.tcp.Pending())

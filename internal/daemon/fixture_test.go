@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -35,12 +36,23 @@ func TestMain(m *testing.M) {
 }
 
 // fakeSource has samples of 100 bytes that consist of their own number.
-type fakeSource struct{ index *dataset.Index }
+type fakeSource struct {
+	index  *dataset.Index
+	broken error         // what every read ends with
+	open   *atomic.Int64 // how many sources are
+}
 
 func (s fakeSource) Index() *dataset.Index { return s.index }
-func (s fakeSource) Close() error          { return nil }
+
+func (s fakeSource) Close() error {
+	s.open.Add(-1)
+	return nil
+}
 
 func (s fakeSource) Read(_ context.Context, id int, dst []byte) (dataset.Stamp, error) {
+	if s.broken != nil {
+		return 0, s.broken
+	}
 	for i := range dst {
 		dst[i] = byte(id)
 	}
@@ -50,13 +62,18 @@ func (s fakeSource) Read(_ context.Context, id int, dst []byte) (dataset.Stamp, 
 func (s fakeSource) Stat(context.Context, int) (dataset.Stamp, error) { return 0, nil }
 
 // fakeNode knows the dataset kind "fake": 20 samples, or for the path /long 10,000
-// whose names are very long. /slow takes until the opener goes away.
-func fakeNode() *job.Node {
+// whose names are very long, and for /wide one more than a call lists. /slow takes until the opener goes away, and
+// of /broken no sample can be read. sources counts those that are open.
+func fakeNode(sources *atomic.Int64) *job.Node {
 	open := func(ctx context.Context, spec protocol.DatasetMessage, _ catalog.SourceOptions) (catalog.Source, error) {
-		n, name := 20, "%04d.x"
+		n, name, broken := 20, "%04d.x", error(nil)
 		switch spec.Path {
 		case "/long":
 			n, name = 10_000, strings.Repeat("n", 2000)+"%04d.x"
+		case "/wide":
+			n = maxSamples + 1
+		case "/broken":
+			broken = errors.New("the disk is on fire")
 		case "/slow":
 			<-ctx.Done()
 			return nil, ctx.Err()
@@ -68,7 +85,8 @@ func fakeNode() *job.Node {
 			b.Sample(fmt.Sprintf(name, i), 100, 0, 0)
 		}
 		index, err := b.Build()
-		return fakeSource{index}, err
+		sources.Add(1)
+		return fakeSource{index, broken, sources}, err
 	}
 	ram := memory.New(memory.Options{})
 	return job.NewNode(job.Options{Kinds: catalog.Kinds{
@@ -86,6 +104,7 @@ type running struct {
 	address *net.UnixAddr
 	ended   chan error
 	stop    context.CancelFunc
+	sources atomic.Int64 // that are open
 }
 
 var addresses atomic.Int64
@@ -102,12 +121,13 @@ func start(t *testing.T, change ...func(*Daemon)) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := New(Config{Version: "test", Node: fakeNode(), Log: slog.New(slog.DiscardHandler), LogFile: null})
+	r := &running{t: t, address: address, ended: make(chan error, 1)}
+	d := New(Config{Version: "test", Node: fakeNode(&r.sources), Log: slog.New(slog.DiscardHandler), LogFile: null})
 	for _, c := range change {
 		c(d)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &running{t: t, d: d, address: address, ended: make(chan error, 1), stop: cancel}
+	r.d, r.stop = d, cancel
 	go func() { r.ended <- d.Run(ctx, l) }()
 	t.Cleanup(func() {
 		cancel()
@@ -116,10 +136,10 @@ func start(t *testing.T, change ...func(*Daemon)) *running {
 	return r
 }
 
-// end waits until the daemon has ended by itself.
+// end waits until the daemon has ended by itself. Then no dataset is open.
 func (r *running) end() {
 	r.t.Helper()
-	patience := time.NewTimer(10 * time.Second)
+	patience := time.NewTimer(time.Minute)
 	defer patience.Stop()
 	select {
 	case err := <-r.ended:
@@ -130,6 +150,9 @@ func (r *running) end() {
 		r.t.Error("the daemon did not end")
 		r.stop()
 		<-r.ended
+	}
+	if n := r.sources.Load(); n != 0 {
+		r.t.Errorf("%d datasets are still open", n)
 	}
 }
 
@@ -202,7 +225,7 @@ func (x *client) json(t protocol.Type, v any) {
 
 // receive reads the next frame; io.EOF: the daemon has ended the connection.
 func (x *client) receive() (frame, error) {
-	_ = x.c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = x.c.SetReadDeadline(time.Now().Add(time.Minute)) // what takes longer hangs
 	for {
 		if len(x.buf) >= 8 {
 			if n := 8 + int(binary.LittleEndian.Uint32(x.buf)); len(x.buf) >= n {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,7 +46,8 @@ func FuzzFrames(f *testing.F) {
 	f.Add(bytes.Join([][]byte{call("stats", "null"), call("explain", `{"epoch":-1}`), open, open}, nil))
 	f.Add(bytes.Join([][]byte{open, iterate(1, 1<<32-1, 1<<32-1), ack(1, 1<<32-1, 1<<32-1, 0)}, nil))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		d := New(Config{Version: "test", Node: fakeNode(), Log: slog.New(slog.DiscardHandler), LogFile: os.Stderr})
+		var sources atomic.Int64
+		d := New(Config{Version: "test", Node: fakeNode(&sources), Log: slog.New(slog.DiscardHandler), LogFile: os.Stderr})
 		ctx, cancel := context.WithCancel(context.Background())
 		d.stop = cancel
 		near, far := pair(t)
@@ -75,6 +77,9 @@ func FuzzFrames(f *testing.F) {
 		far.Close()
 		if reports := d.cfg.Node.Reports(); len(reports) > 0 {
 			t.Errorf("%d jobs are left", len(reports))
+		}
+		if n := sources.Load(); n != 0 {
+			t.Errorf("%d datasets are left", n)
 		}
 		if err := d.cfg.Node.Close(); err != nil {
 			t.Error(err)

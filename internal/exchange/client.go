@@ -79,7 +79,7 @@ type Client struct {
 		sync.Mutex
 		started bool
 		closed  bool
-		trying  []bool        // by lane: it is connecting, and has not failed since it was last up
+		trying  []bool        // by lane: a connection is up, or about to be; false once an attempt has failed
 		made    int64         // connections
 		err     error         // why there is none; nil at first
 		changed chan struct{} // closed, and replaced, when any of this changes
@@ -110,6 +110,7 @@ func (c *Client) Connect(ctx context.Context) error {
 // may be under way.
 func (c *Client) Fetch(ctx context.Context, id int32, dst []byte) (digest uint32, err error) {
 	if id < 0 || len(dst) > MaxSample {
+		c.failed.Add(1)
 		return 0, &FetchError{Peer: c.peer, ID: id, Kind: ErrNotHeld, Err: fmt.Errorf("IDs are not negative, and samples have %d bytes at most; this one has %d", MaxSample, len(dst))}
 	}
 	for attempt := 1; ; attempt++ {
@@ -193,23 +194,28 @@ func (c *Client) pick() *link {
 }
 
 // link is a connection that is up. It waits for one while it is being made for
-// the first time, or again after it was lost, but not while attempts fail.
+// the first time, or again after it was lost, but not while attempts fail. Nor does it wait for
+// another one where one was made and lost meanwhile: a peer that breaks each connection would keep it for ever.
 func (c *Client) link(ctx context.Context) (*link, error) {
 	if l := c.pick(); l != nil {
 		return l, nil
 	}
 	c.start()
-	for {
+	for before := int64(-1); ; {
 		c.mu.Lock()
 		trying, err, changed, closed := slices.Contains(c.mu.trying, true), c.mu.err, c.mu.changed, c.mu.closed
+		made, lost := c.mu.made, c.mu.made-int64(len(*c.links.Load()))
 		c.mu.Unlock()
+		if before < 0 {
+			before = made
+		}
 		l := c.pick()
 		switch {
 		case closed:
 			return nil, ErrClosed
 		case l != nil:
 			return l, nil
-		case !trying:
+		case !trying, lost > before:
 			return nil, err
 		}
 		select {
@@ -260,16 +266,17 @@ func (c *Client) lane(i int) {
 		c.mu.Unlock()
 		l, err := c.connect(attempt)
 		up := err == nil
-		c.note(i, attempt, l, err)
+		c.note(i, attempt, l, err, up)
 		if up {
 			began := time.Now()
 			err = lost(l.run(c.ctx))
-			c.note(i, attempt, l, err)
 			// A peer that breaks every connection at once is one that fails to connect.
 			if time.Since(began) > c.o.Timeout {
 				pause = firstPause
 			}
-			if pause == firstPause {
+			atOnce := pause == firstPause
+			c.note(i, attempt, l, err, atOnce || l.worked())
+			if atOnce {
 				pause *= 2
 				continue
 			}
@@ -284,8 +291,8 @@ func (c *Client) lane(i int) {
 }
 
 // note records what became of a lane, and tells those who wait: without an error, that its connection l is up; else that l is
-// lost, or nil, that the attempt has failed.
-func (c *Client) note(lane int, attempt context.Context, l *link, err error) {
+// lost, or nil, that the attempt has failed. wait: calls are to wait for the lane's next connection.
+func (c *Client) note(lane int, attempt context.Context, l *link, err error, wait bool) {
 	if c.o.Changed != nil && c.ctx.Err() == nil {
 		c.o.Changed(err)
 	}
@@ -306,7 +313,7 @@ func (c *Client) note(lane int, attempt context.Context, l *link, err error) {
 	if err != nil {
 		c.mu.err = err
 	}
-	c.mu.trying[lane] = l != nil || attempt.Err() != nil
+	c.mu.trying[lane] = wait || attempt.Err() != nil
 	close(c.mu.changed)
 	c.mu.changed = make(chan struct{})
 }

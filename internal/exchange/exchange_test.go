@@ -359,6 +359,17 @@ func inFlight(s *Server, node int) int {
 	return 0
 }
 
+// soon is what comes next, where something has to come.
+func soon[T any](t *testing.T, c <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(time.Minute):
+		t.Fatal("it did not come to that")
+	}
+	return v
+}
+
 // waitFor yields until what it waits for is so.
 func waitFor(t *testing.T, so func() bool) {
 	t.Helper()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"flag"
 	"hash/crc32"
 	"io"
@@ -63,6 +64,30 @@ func TestGolden(t *testing.T) {
 		}
 		if got := hex.Dump(b); got != string(want) {
 			t.Errorf("%s is\n%s, not\n%s", name, got, want)
+		}
+	}
+}
+
+// TestLengthsHaveLimits: a header that announces more than its kind may have is no header, whichever side it comes from.
+func TestLengthsHaveLimits(t *testing.T) {
+	for k, limit := range map[kind]int{
+		kindRequest: requestSize * MaxWindow, kindAsk: 4 * maxAnnounced, kindCancel: 4 * MaxWindow, kindPing: 0,
+		kindSample: MaxSample, kindFailure: maxMessage, kindPong: 0,
+	} {
+		h := header{kind: k, length: uint32(limit)}
+		unit := map[kind]uint32{kindRequest: requestSize, kindAsk: 4, kindCancel: 4}[k]
+		if k == kindFailure {
+			h.code = codeFailed
+		}
+		var b [headerSize]byte
+		h.put(b[:], 0)
+		if _, err := parse(b[:], k >= kindSample); err != nil {
+			t.Errorf("kind %d with %d bytes: %v", k, h.length, err)
+		}
+		h.length += max(unit, 1)
+		h.put(b[:], 0)
+		if _, err := parse(b[:], k >= kindSample); !errors.Is(err, errFrame) {
+			t.Errorf("kind %d with %d bytes: %v", k, h.length, err)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func TestDifferences(t *testing.T) {
 			test.change(&id)
 			c := NewClient(id, test.peer, dial, ClientOptions{})
 			defer c.Close()
-			for side, err := range map[string]error{"client": fetched(c, context.Background(), 0, make([]byte, 1)), "server": <-refused} {
+			for side, err := range map[string]error{"client": fetched(c, context.Background(), 0, make([]byte, 1)), "server": soon(t, refused)} {
 				var differs *HandshakeError
 				if !errors.Is(err, ErrRefused) || !errors.As(err, &differs) || differs.What != test.what {
 					t.Errorf("the %s says: %v", side, err)
@@ -113,7 +113,7 @@ func TestReplay(t *testing.T) {
 	if _, err := again.Write(said.Bytes()); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-refused; !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "secret") {
+	if err := soon(t, refused); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "secret") {
 		t.Error(err)
 	}
 	client, server := []byte("client's hello"), []byte("server's hello")
@@ -248,7 +248,7 @@ func TestTLS(t *testing.T) {
 			if c.server != nil && c.client != nil && !errors.Is(err, ErrRefused) {
 				t.Errorf("asking again would help, it says: %v", err)
 			}
-			if err := <-refused; !strings.Contains(err.Error(), c.serverSays) {
+			if err := soon(t, refused); !strings.Contains(err.Error(), c.serverSays) {
 				t.Errorf("the server says: %v", err)
 			}
 		})

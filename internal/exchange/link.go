@@ -112,6 +112,13 @@ func (l *link) fail(err error) {
 	}
 }
 
+// worked reports whether anything came that was whole.
+func (l *link) worked() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.frames > 0
+}
+
 // fetch asks for one sample, and returns its digest. Errors without a kind are the context's.
 func (l *link) fetch(ctx context.Context, id int32, dst []byte) (sum uint32, err error) {
 	var tag uint32

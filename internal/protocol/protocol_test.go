@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"runtime"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -26,6 +27,91 @@ func TestBatchLayout(t *testing.T) {
 		"0a000000" + "0b000000" + "00000000" + "00000080" + "0c000000"
 	if diff := cmp.Diff(want, hex.EncodeToString(got)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestSmallFramesLayout pins the other binary frames, byte by byte.
+func TestSmallFramesLayout(t *testing.T) {
+	for want, got := range map[string][]byte{
+		"10000000" + "83" + "000000" + "05000000" + "03000000" + "0000010000000000": AppendSegment(nil, 5, SegmentWritable|SegmentReturns, 1<<16),
+		"04000000" + "89" + "000000" + "05000000":                                   AppendDrop(nil, 5),
+		"08000000" + "87" + "000000" + "0700000000000000":                           AppendEnd(nil, 7),
+		"02000000" + "8a" + "000000" + "7b7d":                                       AppendFrame(nil, Renew, []byte("{}")),
+	} {
+		if diff := cmp.Diff(want, hex.EncodeToString(got)); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+// TestDecodeSmallFrames: fields are where they belong, and of another length nothing is taken.
+func TestDecodeSmallFrames(t *testing.T) {
+	iterate, err := hex.DecodeString("0100000000000000" + "02000000" + "03000000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := DecodeIterate(iterate); err != nil || m != (IterateMessage{Generation: 1, Epoch: 2, Step: 3}) {
+		t.Errorf("ITERATE: %+v, %v", m, err)
+	}
+	if g, err := DecodeWait(iterate[:8]); err != nil || g != 1 {
+		t.Errorf("WAIT: %d, %v", g, err)
+	}
+	for n := range 20 {
+		p := make([]byte, n)
+		if _, err := DecodeIterate(p); n != 16 && !errors.Is(err, ErrProtocol) {
+			t.Errorf("ITERATE of %d bytes: %v", n, err)
+		}
+		if _, err := DecodeWait(p); n != 8 && !errors.Is(err, ErrProtocol) {
+			t.Errorf("WAIT of %d bytes: %v", n, err)
+		}
+	}
+}
+
+// TestFramesFit: what a process may send, and what the daemon may.
+func TestFramesFit(t *testing.T) {
+	for kind, limit := range map[Type]int{Hello: maxHello, Open: maxRequest, Call: maxRequest, Ack: maxRequest, Give: maxRequest} {
+		payload := bytes.Repeat([]byte("x"), limit+1)
+		if _, p, err := ReadFrame(bytes.NewReader(AppendFrame(nil, kind, payload[:limit])), nil); len(p) != limit || err != nil {
+			t.Errorf("type %d with %d bytes: %d were read, %v", kind, limit, len(p), err)
+		}
+		if _, _, err := ReadFrame(bytes.NewReader(AppendFrame(nil, kind, payload)), nil); !errors.Is(err, ErrProtocol) {
+			t.Errorf("type %d with %d bytes: %v", kind, limit+1, err)
+		}
+	}
+	before := []byte("before")
+	fits := make([]byte, MaxPayload-len(`""`))
+	for i := range fits {
+		fits[i] = 'x'
+	}
+	if b, err := AppendJSON(before, Reply, string(fits)); err != nil || len(b) != len(before)+headerSize+MaxPayload {
+		t.Errorf("a frame that just fits has %d bytes, %v", len(b), err)
+	}
+	if b, err := AppendJSON(before, Reply, string(fits)+"x"); !errors.Is(err, ErrProtocol) || !bytes.Equal(b, before) {
+		t.Errorf("a frame that does not fit has %d bytes, %v", len(b), err)
+	}
+	one := make([]uint64, MaxBatch)
+	batch := AppendBatch(nil, &BatchMessage{
+		Labels: make([]int64, MaxBatch), Offsets: one, Lengths: one,
+		IDs: make([]uint32, MaxBatch), Segments: make([]uint32, MaxBatch), Slots: make([]uint32, MaxBatch),
+	})
+	if n := len(batch) - headerSize; n > MaxPayload {
+		t.Errorf("the largest batch has %d bytes, the limit is %d", n, MaxPayload)
+	}
+}
+
+// TestLengthTakesNoMemory: a process that only says that a frame is large costs the daemon no more than it sends.
+func TestLengthTakesNoMemory(t *testing.T) {
+	said := binary.LittleEndian.AppendUint32(nil, maxRequest)
+	said = append(said, byte(Call), 0, 0, 0, '{')
+	buf := make([]byte, 64)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, _, err := ReadFrame(bytes.NewReader(said), buf); !errors.Is(err, ErrProtocol) {
+		t.Error(err)
+	}
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; took > maxRequest/4 {
+		t.Errorf("a frame of which one byte came took %d bytes", took)
 	}
 }
 

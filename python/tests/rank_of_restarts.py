@@ -45,8 +45,10 @@ def main() -> None:
 
 def say(rank, loader, given) -> None:
     report = loader.report()
+    # What left the source for this job: "places" counts from when the dataset's cache was made, which is that of the job before
+    # where its daemon has not let it go yet.
     print(json.dumps({"rank": rank, "given": given, "state": loader.state_dict(), "warnings": report.get("warnings"),
-                      "places": {place["place"]: place["samples"] for place in report["places"]}}), flush=True)
+                      "read": report["source"]["samples"]}), flush=True)
 
 
 if __name__ == "__main__":

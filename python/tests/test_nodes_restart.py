@@ -115,7 +115,7 @@ def test_other_numbers_of_nodes(binary, folder, reference, tmp_path, caches):
             assert global_batches(values) == reference[at:until]
             end(ranks)
             at, state = until, values[0]["state"]
-            read.append([value["places"]["source"] for value in values])
+            read.append([value["read"] for value in values])
         assert sum(read[0]) == SAMPLES
         assert sum(read[1]) <= read[0][2]  # what was on node 2 alone
         assert sum(read[2]) == 0

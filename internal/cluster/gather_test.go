@@ -1,0 +1,184 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
+)
+
+// runningDesk is a desk whose hub runs, with its nodes' peers.
+func runningDesk(t *testing.T, nodes int) (*desk, []*peer) {
+	t.Helper()
+	d := newDesk(nodes)
+	peers := []*peer{d.peer(0, "x", nodes)}
+	for n := 1; n < nodes; n++ {
+		peers = append(peers, d.peer(n, "a", nodes))
+	}
+	for _, p := range peers {
+		d.hub.attach(p)
+	}
+	for _, p := range peers {
+		_ = d.hub.receive(p, readyMessage)
+	}
+	if d.hub.phase != running {
+		t.Fatalf("the hub is in phase %d", d.hub.phase)
+	}
+	d.said = nil
+	return d, peers
+}
+
+// contribute has p give data to a gather.
+func (d *desk) contribute(p *peer, id uint64, what string, data []byte) error {
+	return d.hub.receive(p, &pb.Message{Kind: &pb.Message_Contribution{Contribution: &pb.Contribution{Id: id, What: what, Data: data}}})
+}
+
+func (d *desk) withdraw(p *peer, id uint64, what string) {
+	_ = d.hub.receive(p, &pb.Message{Kind: &pb.Message_Withdraw{Withdraw: &pb.Withdraw{Id: id, What: what}}})
+}
+
+// last is what p was told last.
+func last(p *peer) *pb.Message {
+	got := p.link.(*paperLink).got
+	return got[len(got)-1]
+}
+
+// TestGatherIsSettledWhenANodeIsLost: a gather does not wait for a node that is known to be gone, though its stream may not have ended.
+func TestGatherIsSettledWhenANodeIsLost(t *testing.T) {
+	d, peers := runningDesk(t, 3)
+	_ = d.contribute(peers[0], 5, "w", []byte("zero's"))
+	_ = d.contribute(peers[1], 6, "w", []byte("one's"))
+	d.expect(t, "two of three")
+	d.hub.down(2, "a")
+	d.expect(t, "the third is gone", "0.x <- Down 2.a", "1.a <- Down 2.a", "2.a <- Down 2.a",
+		"0.x <- Part", "0.x <- Part", "0.x <- Gathered missing [2]", "1.a <- Part", "1.a <- Part", "1.a <- Gathered missing [2]")
+	if g := last(peers[1]).GetGathered(); g.GetId() != 6 {
+		t.Errorf("node 1 is told the end of gather %d", g.GetId())
+	}
+}
+
+// TestWithdrawOfAnEarlierCallChangesNothing: what is withdrawn is the call that is named, and not a later one of the same name.
+func TestWithdrawOfAnEarlierCallChangesNothing(t *testing.T) {
+	d, peers := runningDesk(t, 2)
+	_ = d.contribute(peers[1], 1, "w", []byte("old"))
+	d.withdraw(peers[1], 1, "w")
+	if len(d.hub.gathers) != 0 {
+		t.Error("a gather from which the only node has withdrawn is kept")
+	}
+	_ = d.contribute(peers[1], 2, "w", []byte("new"))
+	d.withdraw(peers[1], 1, "w")
+	_ = d.contribute(peers[0], 3, "w", nil)
+	d.expect(t, "both gave", "0.x <- Part", "0.x <- Part", "0.x <- Gathered missing []", "1.a <- Part", "1.a <- Part", "1.a <- Gathered missing []")
+	if got := peers[0].link.(*paperLink).got; string(got[len(got)-2].GetPart().GetData()) != "new" {
+		t.Errorf("node 0 was given %q", got[len(got)-2].GetPart().GetData())
+	}
+}
+
+// TestGathersAreLimited: one node's bytes, all nodes' together, and how many gathers are open at a time.
+func TestGathersAreLimited(t *testing.T) {
+	d, peers := runningDesk(t, 66)
+	if err := d.contribute(peers[1], 1, "large", make([]byte, MaxPayload+1)); !errors.As(err, new(*LimitError)) || len(d.hub.gathers) != 0 {
+		t.Errorf("too much of one node: %v, and %d gathers are open", err, len(d.hub.gathers))
+	}
+	data := make([]byte, MaxPayload)
+	for i, p := range peers[:64] {
+		if err := d.contribute(p, uint64(i), "total", data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := func(p *peer) error { return decodeFailure(last(p).GetGathered().GetFailure()) }
+	for range 2 { // and what was refused does not count
+		if err := d.contribute(peers[64], 100, "total", data); err != nil || !errors.As(refused(peers[64]), new(*LimitError)) {
+			t.Errorf("too much of all nodes: %v, %v", err, refused(peers[64]))
+		}
+	}
+	d.withdraw(peers[0], 0, "total")
+	if _ = d.contribute(peers[64], 101, "total", data); d.hub.gathers["total"].parts[64] == nil {
+		t.Error("what was withdrawn still counts")
+	}
+
+	for i := range mostGathers - 1 {
+		_ = d.contribute(peers[1], uint64(200+i), fmt.Sprint("gather ", i), nil)
+	}
+	if len(d.hub.gathers) != mostGathers {
+		t.Fatalf("%d gathers are open, not %d", len(d.hub.gathers), mostGathers)
+	}
+	if _ = d.contribute(peers[1], 300, "one more", nil); len(d.hub.gathers) != mostGathers || !errors.As(refused(peers[1]), new(*GatherError)) {
+		t.Errorf("%d gathers are open, not %d: %v", len(d.hub.gathers), mostGathers, refused(peers[1]))
+	}
+	if _ = d.contribute(peers[2], 301, "gather 0", nil); len(d.hub.gathers["gather 0"].ids) != 2 {
+		t.Error("a gather that is open already can not be joined")
+	}
+}
+
+// TestPayloadsAreLimited: what a node gives all others when they meet, and what all nodes give together.
+func TestPayloadsAreLimited(t *testing.T) {
+	d := newDesk(2)
+	d.hub.attach(d.peer(0, "x", 2))
+	one := d.peer(1, "a", 2)
+	one.reg.Payload = make([]byte, MaxPayload+1)
+	d.hub.attach(one)
+	if err := d.hub.failure; !errors.As(err, new(*LimitError)) {
+		t.Errorf("too much of one node: %v", err)
+	}
+
+	const nodes = 65
+	d = newDesk(nodes)
+	payload := make([]byte, MaxPayload)
+	for n := range nodes {
+		p := d.peer(n, "x", nodes)
+		p.reg.Payload = payload
+		d.hub.attach(p)
+	}
+	if err := d.hub.failure; !errors.As(err, new(*LimitError)) {
+		t.Errorf("too much of all nodes: %v", err)
+	}
+}
+
+// TestNodeThatIsNotReadyIsNotThere: a node that came back counts from when it watches the others, whatever is heard of it before; one that
+// was wrongly thought gone is there again at once.
+func TestNodeThatIsNotReadyIsNotThere(t *testing.T) {
+	d, peers := runningDesk(t, 2)
+	d.hub.down(1, "a")
+	d.said = nil
+	d.hub.up(1, "before")
+	d.hub.up(7, "a")
+	d.expect(t, "another is heard")
+	d.hub.up(1, "a")
+	d.expect(t, "it is heard", "0.x <- Member 1.a down=false", "1.a <- Member 1.a down=false")
+	d.hub.up(1, "a")
+	d.expect(t, "that is nothing new")
+
+	d.hub.detach(peers[1])
+	d.hub.down(1, "a")
+	again := d.peer(1, "b", 2)
+	d.hub.attach(again)
+	d.said = nil
+	d.hub.up(1, "b")
+	d.expect(t, "it is heard before it is ready")
+	_ = d.hub.receive(again, readyMessage)
+	d.expect(t, "it is ready", "1.b <- Go", "0.x <- Member 1.b down=false")
+}
+
+// TestLogOfStrangersIsShort: connections without the secret, from however many hosts, can not fill node 0's log, nor its memory.
+func TestLogOfStrangersIsShort(t *testing.T) {
+	d := newDesk(2)
+	var log lines
+	d.hub.log = slog.New(slog.NewTextHandler(&log, nil))
+	for i := range 10 * mostRefused {
+		for port := range 3 {
+			address := fmt.Sprintf("10.0.1.%d:%d", i, port)
+			d.hub.refuse(address, &SecretError{Address: address})
+		}
+	}
+	if n := strings.Count(log.String(), "a connection was refused"); n != mostRefused {
+		t.Errorf("the log says it %d times", n)
+	}
+	if len(d.hub.refused) != mostRefused || len(d.hub.turned) != mostRefused || !slices.ContainsFunc(d.hub.refused, func(s string) bool { return strings.HasPrefix(s, "10.0.1.0:0,") }) {
+		t.Errorf("%d refusals and %d hosts are kept", len(d.hub.refused), len(d.hub.turned))
+	}
+}

@@ -1,0 +1,60 @@
+package cluster
+
+import (
+	"io"
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// TestGossipIsSealed: what failure detection says, in datagrams and in streams, can be opened by who has the job's key alone.
+func TestGossipIsSealed(t *testing.T) {
+	o := Options{Node: 0, Nodes: 3, Job: "job", Secret: jobSecret, Log: slog.New(slog.DiscardHandler)}
+	g, err := newGossip(t.Context(), &o, "127.0.0.1:0", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.close)
+	if err := g.start(gossipName(0, "a"), g.address, func(int, string, bool) {}); err != nil {
+		t.Fatal(err)
+	}
+	there := newTransport(t, jobSecret)
+	at := func(port int) *memberlist.Node {
+		return &memberlist.Node{Name: gossipName(1, "b"), Addr: net.IPv4(127, 0, 0, 1), Port: uint16(port)}
+	}
+
+	heard, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer heard.Close()
+	_ = heard.SetReadDeadline(time.Now().Add(time.Minute))
+	if err := g.list.SendBestEffort(at(heard.LocalAddr().(*net.UDPAddr).Port), []byte("words")); err != nil {
+		t.Fatal(err)
+	}
+	var datagram, scratch [datagramLimit]byte
+	if n, err := heard.Read(datagram[:]); err != nil || !there.sealed(datagram[:n], scratch[:0]) {
+		t.Errorf("a datagram of %d bytes is not sealed under the job's key: % x, %v", n, datagram[:n], err)
+	}
+
+	sent := make(chan error, 1)
+	go func() { sent <- g.list.SendReliable(at(there.port()), []byte("words")) }()
+	stream := <-there.StreamCh()
+	defer stream.Close()
+	said, err := io.ReadAll(stream)
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
+	// Memberlist's: a byte for the kind and four for the length, which the seal covers; then as a datagram.
+	const header, nonce = 5, 12
+	if err != nil || len(said) < header+1+nonce {
+		t.Fatalf("a stream of %d bytes, %v", len(said), err)
+	}
+	body := said[header:]
+	if _, err := there.aead.Open(nil, body[1:1+nonce], body[1+nonce:], said[:header]); err != nil {
+		t.Errorf("a stream is not sealed under the job's key: % x", said)
+	}
+}

@@ -1,0 +1,98 @@
+package daemon
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hdmlp/hdmlp/internal/protocol"
+)
+
+// TestRefusedCallsGiveTheirPlaceBack: a connection may have some calls under way, and any number one after the other, refused or not.
+func TestRefusedCallsGiveTheirPlaceBack(t *testing.T) {
+	r := start(t)
+	x := r.hello()
+	for range 2 * maxCalls {
+		if _, failure := x.call("dance", "{}"); failure == nil {
+			t.Error("it dances")
+		}
+		if _, failure := x.call("stats", "{}"); failure != nil {
+			t.Error(failure)
+		}
+	}
+	x.close()
+	r.end()
+}
+
+// crowded is a listener of one connection, for which there is no descriptor at first.
+type crowded struct {
+	conn    *net.UnixConn
+	accepts int
+}
+
+func (c *crowded) Close() error { return nil }
+
+func (c *crowded) AcceptUnix() (*net.UnixConn, error) {
+	switch c.accepts++; c.accepts {
+	case 1:
+		return nil, &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", unix.EMFILE)}
+	case 2:
+		return c.conn, nil
+	}
+	return nil, net.ErrClosed
+}
+
+// TestWithoutDescriptorsAProcessIsTold: a daemon that can open no more files says so to who comes, and goes on.
+func TestWithoutDescriptorsAProcessIsTold(t *testing.T) {
+	r := start(t)
+	near, far := pair(t)
+	l := &crowded{conn: near}
+	if err := r.d.accept(t.Context(), l, func(*net.UnixConn) { t.Error("it was served") }); err != nil || l.accepts != 3 {
+		t.Errorf("after %d connections: %v", l.accepts, err)
+	}
+	x := &client{t: t, c: far, maps: map[uint32][]byte{}}
+	if m := x.refused(); m.Kind != protocol.KindLimit {
+		t.Errorf("%+v", m)
+	}
+	x.close()
+	r.stop()
+	r.end()
+}
+
+// TestClientTakesNoFrameBeyondTheLimit: what says that more follows than a frame may have is no daemon.
+func TestClientTakesNoFrameBeyondTheLimit(t *testing.T) {
+	address := &net.UnixAddr{Name: filepath.Join(t.TempDir(), "liar"), Net: "unix"}
+	l, err := net.ListenUnix("unix", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ended := make(chan error, 1)
+	go func() {
+		c, err := Dial(t.Context(), address, "test")
+		if err == nil {
+			c.Close()
+		}
+		ended <- err
+	}()
+	conn, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, _, err := protocol.ReadFrame(conn, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write([]byte{1, 0, 0, 1, byte(protocol.Welcome), 0, 0, 0}); err != nil {
+		t.Fatal(err)
+	}
+	conn.(*net.UnixConn).CloseWrite()
+	if err := <-ended; !errors.Is(err, protocol.ErrProtocol) || errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Error(err)
+	}
+}

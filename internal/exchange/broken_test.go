@@ -1,0 +1,176 @@
+package exchange
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestFetchDoesNotWaitForAPeerThatBreaksConnections: where a peer lets a client in and ends each connection before anything has come,
+// a call in the pause between two attempts fails at once, as where attempts fail.
+func TestFetchDoesNotWaitForAPeerThatBreaksConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipes()
+		go crook(t.Context(), p, func(net.Conn, func() request) {})
+		c := NewClient(node(1), 0, p.dial, ClientOptions{})
+		_ = c.Connect(t.Context())
+		synctest.Wait() // the second connection was lost as well, and the client pauses
+		began := time.Now()
+		err := fetched(c, t.Context(), 0, make([]byte, 1))
+		if !errors.Is(err, ErrUnavailable) || time.Since(began) != 0 {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		c.Close()
+		p.Close()
+	})
+}
+
+// TestFetchWaitsForOneConnection: a call that finds none waits for the one that is being made; where that was lost before the call
+// could use it, it fails with the reason, and does not wait for another.
+func TestFetchWaitsForOneConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := NewClient(node(1), 0, nil, ClientOptions{})
+		// Of one lane, whose part the test plays.
+		c.mu.started, c.mu.trying = true, []bool{true}
+		connection := func() *link {
+			near, far := net.Pipe()
+			t.Cleanup(func() { near.Close(); far.Close() })
+			return newLink(c, near, 1)
+		}
+		end := func(l *link) {
+			l.fail(ErrUnavailable)
+			c.note(0, t.Context(), l, errors.New("cut"), true)
+		}
+		before := connection()
+		c.note(0, t.Context(), before, nil, true)
+		before.fail(ErrUnavailable) // its lane has not noted that yet
+		waits := make(chan error, 1)
+		go func() { waits <- c.Connect(t.Context()) }()
+		synctest.Wait()
+		end(before)
+		synctest.Wait()
+		if len(waits) > 0 {
+			t.Fatalf("it did not wait: %v", <-waits)
+		}
+		next := connection()
+		next.fail(ErrUnavailable) // at once, and so no call finds it
+		c.note(0, t.Context(), next, nil, true)
+		synctest.Wait()
+		if len(waits) > 0 {
+			t.Fatalf("it did not wait for the reason: %v", <-waits)
+		}
+		end(next)
+		if err := <-waits; err == nil || err.Error() != "cut" {
+			t.Error(err)
+		}
+		c.Close()
+	})
+}
+
+// TestPeerThatDoesNotAnswerACancelLosesItsConnection: a request that took too long is cancelled, and a peer that does not answer that
+// either, though it answers others, is taken for broken: tags would run out.
+func TestPeerThatDoesNotAnswerACancelLosesItsConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipes()
+		go crook(t.Context(), p, func(conn net.Conn, next func() request) {
+			for r := next(); r.sample >= 0; r = next() {
+				if r.sample != 1 {
+					conn.Write(good(r))
+				}
+			}
+		})
+		lost := make(chan error, 10)
+		c := NewClient(node(1), 0, p.dial, ClientOptions{Timeout: 2 * time.Second, Changed: func(err error) {
+			if err != nil {
+				lost <- err
+			}
+		}})
+		slow := make(chan error, 1)
+		go func() { slow <- fetched(c, t.Context(), 1, nil) }()
+		for range 60 {
+			if err := fetched(c, t.Context(), 2, nil); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if err := <-slow; !errors.Is(err, ErrUnavailable) {
+			t.Error(err)
+		}
+		if got := c.Stats(); got.Connections != 2 || got.InFlight != 0 || len(lost) != 1 {
+			t.Errorf("%+v, lost %d times", got, len(lost))
+		}
+		c.Close()
+		p.Close()
+	})
+}
+
+// TestPlaceOfABrokenHandshakeIsFree: a connection that ends between its proof and the server's answer leaves its node's place to the next.
+func TestPlaceOfABrokenHandshakeIsFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipes()
+		refused := make(chan error, 1)
+		s := NewServer(node(0), newHolder(0), ServerOptions{ConnsPerNode: 1, Refused: func(_ net.Addr, err error) { refused <- err }})
+		go s.Serve(t.Context(), p)
+		conn, err := p.dial(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := node(1).greet(t.Context(), &hangsUp{Conn: conn, after: 2}, 0, 8, time.Minute); err == nil {
+			t.Fatal("the handshake went well")
+		}
+		<-refused
+		synctest.Wait() // the server is through with it
+		c := NewClient(node(1), 0, p.dial, ClientOptions{})
+		if err := c.Connect(t.Context()); err != nil {
+			t.Error(err)
+		}
+		c.Close()
+		s.Close()
+	})
+}
+
+// hangsUp is a connection that ends after so many writes.
+type hangsUp struct {
+	net.Conn
+	after int
+}
+
+func (h *hangsUp) Write(b []byte) (int, error) {
+	n, err := h.Conn.Write(b)
+	if h.after--; h.after == 0 {
+		h.Conn.Close()
+	}
+	return n, err
+}
+
+// TestStatsCount: what a client was given and refused, and what a server gave, is counted, and stays when connections end.
+func TestStatsCount(t *testing.T) {
+	ln, dial := overTCP(t)
+	h := newHolder(10, 20, 30, 40)
+	h.read = func(ctx context.Context, id int32) error {
+		if id == 3 {
+			<-ctx.Done()
+		}
+		return ctx.Err()
+	}
+	s := serve(t, ln, node(0), h, ServerOptions{})
+	c := client(t, dial, ClientOptions{})
+	for id, size := range map[int32]int{0: 10, 1: 20, 2: 31, 7: 1} {
+		_, _ = c.Fetch(t.Context(), id, make([]byte, size))
+	}
+	given, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, _ = c.Fetch(given, 3, make([]byte, 40))
+	_, _ = c.Fetch(t.Context(), -1, nil)
+	if got := c.Stats(); got.Samples != 2 || got.Bytes != 30 || got.Failed != 4 {
+		t.Errorf("the client has counted %+v", got)
+	}
+	c.Close()
+	waitFor(t, func() bool { p := s.Stats().Peers; return len(p) == 1 && p[0].Connections == 0 })
+	if got := s.Stats().Peers[0]; got.Node != 1 || got.Samples != 2 || got.Bytes != 30 || got.Failures < 2 {
+		t.Errorf("the server has counted %+v", got)
+	}
+}

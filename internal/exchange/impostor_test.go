@@ -1,0 +1,156 @@
+package exchange
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestServerWithoutTheSecretIsNotBelieved: a client takes no answer for the server's proof that can be given without the secret, nor one
+// that was right for another connection.
+func TestServerWithoutTheSecretIsNotBelieved(t *testing.T) {
+	hello, verdict := overheard(t)
+	for name, proved := range map[string]func(clients, clientsProof []byte) []byte{
+		"nothing but that it accepts": func(_, _ []byte) []byte { return make([]byte, proofSize) },
+		"the client's own proof":      func(_, proof []byte) []byte { return proof },
+		"a proof under another secret": func(clients, _ []byte) []byte {
+			return proof([]byte("another secret, as long"), roleServer, clients, hello, nil)
+		},
+		"a proof of another connection": func(_, _ []byte) []byte { return verdict[1:] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			mine, theirs := net.Pipe()
+			defer mine.Close()
+			defer theirs.Close()
+			go func() {
+				_, clients, err := readHello(theirs)
+				if err != nil {
+					return
+				}
+				_, _ = theirs.Write(hello)
+				var clientsProof [proofSize]byte
+				if _, err := io.ReadFull(theirs, clientsProof[:]); err != nil {
+					return
+				}
+				_, _ = theirs.Write(append([]byte{accepted}, proved(clients, clientsProof[:])...))
+			}()
+			_, err := node(1).greet(t.Context(), mine, 0, 8, time.Minute)
+			var differs *HandshakeError
+			if !errors.Is(err, ErrRefused) || !errors.As(err, &differs) || differs.What != "secret" {
+				t.Errorf("the client says: %v", err)
+			}
+		})
+	}
+}
+
+// overheard is what the server says in a handshake that goes well.
+func overheard(t *testing.T) (hello, verdict []byte) {
+	t.Helper()
+	mine, theirs := net.Pipe()
+	defer mine.Close()
+	defer theirs.Close() // once both are through
+	var said bytes.Buffer
+	welcomed := make(chan error, 1)
+	go func() {
+		_, _, err := node(0).welcome(t.Context(), tee{theirs, &said}, 8, time.Minute, func(int) error { return nil })
+		welcomed <- err
+	}()
+	_, err := node(1).greet(t.Context(), mine, 0, 8, time.Minute)
+	if err := errors.Join(err, <-welcomed); err != nil {
+		t.Fatal(err)
+	}
+	all := said.Bytes()
+	return all[:len(all)-verdictSize], all[len(all)-verdictSize:]
+}
+
+// TestManInTheMiddleIsFoundOut: where certificates prove nothing, both sides notice that what stands between them has a TLS session with
+// each, and passes on what they say.
+func TestManInTheMiddleIsFoundOut(t *testing.T) {
+	pair, _ := certificate(t)
+	config := &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true}
+	ln, dial := overTCP(t)
+	middle, toMiddle := overTCP(t)
+	id, mine := node(0), node(1)
+	id.TLS, mine.TLS = config, config
+	refused := make(chan error, 100)
+	serve(t, ln, id, newHolder(1), ServerOptions{Refused: func(_ net.Addr, err error) { refused <- err }})
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			client, err := middle.Accept()
+			if err != nil {
+				return
+			}
+			server, err := dial(context.Background())
+			if err != nil {
+				client.Close()
+				return
+			}
+			passOn(&all, tls.Server(client, config), tls.Client(server, config))
+		}
+	})
+	c := NewClient(mine, 0, toMiddle, ClientOptions{})
+	clientSays := c.Connect(t.Context())
+	c.Close()
+	middle.Close()
+	all.Wait()
+	if clientSays == nil {
+		t.Fatal("the client takes it for the server")
+	}
+	for side, err := range map[string]error{"client": clientSays, "server": soon(t, refused)} {
+		var differs *HandshakeError
+		if !errors.As(err, &differs) || differs.What != "secret" {
+			t.Errorf("the %s says: %v", side, err)
+		}
+	}
+}
+
+// passOn copies what is said on two connections from each to the other, until one ends.
+func passOn(all *sync.WaitGroup, a, b net.Conn) {
+	for _, way := range [][2]net.Conn{{a, b}, {b, a}} {
+		all.Go(func() {
+			_, _ = io.Copy(way[0], way[1])
+			sever(way[0])
+			sever(way[1])
+		})
+	}
+}
+
+// TestStrangerIsNotAdmitted: nothing is done for a connection, and no place taken, before it has proved that it knows the secret, and
+// only as a node that the job has.
+func TestStrangerIsNotAdmitted(t *testing.T) {
+	stranger := node(1)
+	stranger.Secret = []byte("another secret, as long")
+	beyond := node(4)
+	beyond.Nodes = 4
+	other := node(1)
+	other.Job = "other"
+	for name, id := range map[string]Identity{"another secret": stranger, "a node beyond the job": beyond, "another job": other, "all is well": node(1)} {
+		mine, theirs := net.Pipe()
+		admitted := 0
+		welcomed := make(chan error, 1)
+		go func() {
+			_, _, err := node(0).welcome(t.Context(), theirs, 8, time.Minute, func(int) error { admitted++; return nil })
+			welcomed <- err
+			if err != nil {
+				theirs.Close()
+			}
+		}()
+		_, err := id.greet(t.Context(), mine, 0, 8, time.Minute)
+		if err != nil {
+			mine.Close()
+		}
+		serverSays := <-welcomed
+		if well := name == "all is well"; well != (err == nil) || well != (serverSays == nil) || well != (admitted == 1) {
+			t.Errorf("%s: admitted %d times; the client says %v, the server %v", name, admitted, err, serverSays)
+		}
+		mine.Close()
+		theirs.Close()
+	}
+}

@@ -1,0 +1,297 @@
+package exchange
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// bench is a server over pipes, in a bubble of its own clock. Reads of its holder (of samples with odd IDs) wait until they are let go.
+type bench struct {
+	t *testing.T
+	p *pipes
+	h *holder
+	s *Server
+
+	gate  chan struct{}
+	lost  chan error
+	ended chan error
+
+	mu   sync.Mutex
+	read []int32 // samples whose read has begun
+}
+
+// onBench runs a test in a bubble.
+func onBench(t *testing.T, o ServerOptions, test func(t *testing.T, b *bench)) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{t: t, p: newPipes(), h: newHolder(make([]int, 200)...), gate: make(chan struct{}), lost: make(chan error, 100), ended: make(chan error, 1)}
+		b.h.read = func(_ context.Context, id int32) error {
+			b.mu.Lock()
+			b.read = append(b.read, id)
+			b.mu.Unlock()
+			<-b.gate // a read from a source that knows no cancellation
+			return nil
+		}
+		o.Lost = func(_ int, err error) { b.lost <- err }
+		b.s = NewServer(node(0), b.h, o)
+		go func() { b.ended <- b.s.Serve(t.Context(), b.p) }()
+		test(t, b)
+		b.s.Close()
+		if err := <-b.ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// client connects a client that is closed by the test.
+func (b *bench) client(node int, o ClientOptions) *Client {
+	id := Identity{Job: "job", Node: node, Nodes: 4, Secret: secret}
+	return NewClient(id, 0, b.p.dial, o)
+}
+
+// raw is a connection of a client that has proved itself; what follows is the test's.
+func (b *bench) raw(node, window int) net.Conn {
+	b.t.Helper()
+	conn, err := b.p.dial(b.t.Context())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	id := Identity{Job: "job", Node: node, Nodes: 4, Secret: secret}
+	if _, err := id.greet(b.t.Context(), conn, 0, window, time.Minute); err != nil {
+		b.t.Fatal(err)
+	}
+	return conn
+}
+
+// ask sends a REQUEST for samples without bytes, with tags from 0 on.
+func (b *bench) ask(conn net.Conn, ids ...int32) {
+	b.t.Helper()
+	var requests []byte
+	for tag, id := range ids {
+		requests = appendRequest(requests, request{tag: uint32(tag), sample: id, length: uint32(len(b.h.samples[id]))})
+	}
+	b.send(conn, appendFrame(nil, header{kind: kindRequest}, requests))
+}
+
+func (b *bench) send(conn net.Conn, frame []byte) {
+	b.t.Helper()
+	if _, err := conn.Write(frame); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// answer reads the next frame's header, and leaves its payload.
+func (b *bench) answer(conn net.Conn) header {
+	b.t.Helper()
+	var head [headerSize]byte
+	if _, err := io.ReadFull(conn, head[:]); err != nil {
+		b.t.Fatal(err)
+	}
+	h, err := parse(head[:], true)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return h
+}
+
+// begun are the samples whose read has begun.
+func (b *bench) begun() []int32 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return append([]int32(nil), b.read...)
+}
+
+// TestWindowIsTheSmallerOne: a client that would have more requests under way than the server has room for keeps to the server's window.
+func TestWindowIsTheSmallerOne(t *testing.T) {
+	onBench(t, ServerOptions{Window: 4}, func(t *testing.T, b *bench) {
+		c := b.client(1, ClientOptions{Window: 64})
+		var all sync.WaitGroup
+		for id := int32(1); id < 40; id += 2 {
+			all.Go(func() {
+				if err := fetched(c, t.Context(), id, nil); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		if n := inFlight(b.s, 1); n != 4 {
+			t.Errorf("%d requests are under way, not 4", n)
+		}
+		close(b.gate)
+		all.Wait()
+		if got := c.Stats(); got.Connections != 1 || got.Samples != 20 {
+			t.Errorf("%+v", got)
+		}
+		c.Close()
+	})
+}
+
+// TestCancelledRequestIsNotRead: what nobody waits for any more when its turn comes is not read.
+func TestCancelledRequestIsNotRead(t *testing.T) {
+	onBench(t, ServerOptions{Reading: 1}, func(t *testing.T, b *bench) {
+		c := b.client(1, ClientOptions{})
+		first := make(chan error, 1)
+		go func() { first <- fetched(c, t.Context(), 1, nil) }()
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		second := make(chan error, 1)
+		go func() { second <- fetched(c, ctx, 3, nil) }()
+		synctest.Wait()
+		cancel()
+		if err := <-second; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		synctest.Wait() // the server knows
+		close(b.gate)
+		if err := <-first; err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if got := b.begun(); len(got) != 1 || got[0] != 1 {
+			t.Errorf("samples %v were read", got)
+		}
+		if n := inFlight(b.s, 1); n != 0 {
+			t.Errorf("%d requests have no answer", n)
+		}
+		c.Close()
+	})
+}
+
+// TestRequestsOfAClosedConnectionAreNotRead: what was waiting to be read when its connection ended is not read.
+func TestRequestsOfAClosedConnectionAreNotRead(t *testing.T) {
+	onBench(t, ServerOptions{Reading: 1}, func(t *testing.T, b *bench) {
+		conn := b.raw(1, 8)
+		b.ask(conn, 1, 3, 5)
+		synctest.Wait()
+		conn.Close()
+		synctest.Wait()
+		close(b.gate)
+		<-b.lost
+		if got := b.begun(); len(got) != 1 {
+			t.Errorf("samples %v were read", got)
+		}
+	})
+}
+
+// TestConnectionWithManyReadsGetsThemAll: requests beyond what one connection may have read at a time wait, and are read.
+func TestConnectionWithManyReadsGetsThemAll(t *testing.T) {
+	onBench(t, ServerOptions{Reading: 8, ReadingPerConn: 2}, func(t *testing.T, b *bench) {
+		c := b.client(1, ClientOptions{})
+		var all sync.WaitGroup
+		for id := int32(1); id < 20; id += 2 {
+			all.Go(func() {
+				if err := fetched(c, t.Context(), id, nil); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		if got := b.begun(); len(got) != 2 {
+			t.Errorf("%d samples of one connection are being read, not 2", len(got))
+		}
+		close(b.gate)
+		all.Wait()
+		c.Close()
+	})
+}
+
+// TestCancelledAnswerLetsItsLenderGo: an answer that was ready when its request was cancelled is not sent, and what was lent for it is
+// given back while the connection goes on.
+func TestCancelledAnswerLetsItsLenderGo(t *testing.T) {
+	onBench(t, ServerOptions{}, func(t *testing.T, b *bench) {
+		close(b.gate)
+		for id := range b.h.samples {
+			b.h.samples[id] = bytesOf(int32(id), 10)
+		}
+		lenders := &lenders{holder: b.h}
+		b.s.h = lenders
+		conn := b.raw(1, 8)
+		b.ask(conn, 1)
+		synctest.Wait() // the writer waits for us to read
+		b.send(conn, appendFrame(nil, header{kind: kindRequest}, appendRequest(nil, request{tag: 1, sample: 3, length: 10})))
+		synctest.Wait() // that one is ready
+		b.send(conn, appendFrame(nil, header{kind: kindCancel}, []byte{1, 0, 0, 0}))
+		synctest.Wait()
+		if h := b.answer(conn); h.kind != kindSample || h.sample != 1 {
+			t.Errorf("the first answer: %+v", h)
+		}
+		_, _ = io.CopyN(io.Discard, conn, 10)
+		if h := b.answer(conn); h.kind != kindFailure || h.code != codeCancelled || h.sample != 3 {
+			t.Errorf("the second answer: %+v", h)
+		}
+		_, _ = io.CopyN(io.Discard, conn, int64(len("cancelled"))) // its text
+		synctest.Wait()
+		if n := lenders.lending(); n != 0 {
+			t.Errorf("%d samples are still lent", n)
+		}
+		conn.Close()
+	})
+}
+
+// lenders counts the samples of a holder that are lent.
+type lenders struct {
+	*holder
+	mu sync.Mutex
+	n  int
+}
+
+func (l *lenders) lending() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.n
+}
+
+func (l *lenders) Sample(ctx context.Context, id int32, send func([]byte, uint32) error) error {
+	return l.holder.Sample(ctx, id, func(data []byte, digest uint32) error {
+		l.count(1)
+		defer l.count(-1)
+		return send(data, digest)
+	})
+}
+
+func (l *lenders) count(by int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.n += by
+}
+
+// TestSilentClientIsCutOff: a connection on which nothing is said for the idle time ends, so that a client that is gone without a word
+// does not keep its place.
+func TestSilentClientIsCutOff(t *testing.T) {
+	onBench(t, ServerOptions{Idle: time.Minute}, func(t *testing.T, b *bench) {
+		conn := b.raw(1, 8)
+		began := time.Now()
+		if err := <-b.lost; err == nil || errors.Is(err, io.EOF) || time.Since(began) != time.Minute {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		conn.Close()
+	})
+}
+
+// TestSlowReaderIsWaitedFor: a large sample may take as long as its size allows, and not only as long as a small one.
+func TestSlowReaderIsWaitedFor(t *testing.T) {
+	const size = 8 << 20
+	onBench(t, ServerOptions{Timeout: 2 * time.Second}, func(t *testing.T, b *bench) {
+		b.h.samples[0] = bytesOf(0, size)
+		conn := b.raw(1, 8)
+		b.ask(conn, 0)
+		if h := b.answer(conn); h.length != size {
+			t.Errorf("%+v", h)
+		}
+		for range 16 { // a megabyte a second
+			time.Sleep(500 * time.Millisecond)
+			if _, err := io.CopyN(io.Discard, conn, size/16); err != nil {
+				t.Fatal(err)
+			}
+		}
+		conn.Close()
+		if err := <-b.lost; !errors.Is(err, io.EOF) {
+			t.Error(err)
+		}
+	})
+}
