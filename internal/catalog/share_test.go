@@ -40,8 +40,8 @@ func bring(t *testing.T, c *prefetch.Cache, id int32) {
 	}
 }
 
-// TestOtherDirectoriesAndVersionsAreOtherDatasets: what is found at the same path is joined only if it is the same version in the same
-// directory: a process in another container is not given the files of this one, nor a job what was there before.
+// TestOtherDirectoriesAndVersionsAreOtherDatasets: Open joins an open dataset only if the path leads to the same version in the same
+// directory: a process in another container must not be served files that it does not see itself.
 func TestOtherDirectoriesAndVersionsAreOtherDatasets(t *testing.T) {
 	for name, change := range map[string]func(c *shelf){
 		"another directory": func(c *shelf) { c.inode = 8 },
@@ -71,7 +71,7 @@ func TestOtherDirectoriesAndVersionsAreOtherDatasets(t *testing.T) {
 	}
 }
 
-// TestJoiningDoubtsTheCopies: files may have been rewritten since they were cached: with each that joins, every copy is confirmed again when
+// TestJoiningDoubtsTheCopies: files may have been rewritten since they were cached, so after each Open every copy is confirmed again when
 // it is next needed.
 func TestJoiningDoubtsTheCopies(t *testing.T) {
 	c := newShelf(t)
@@ -96,8 +96,8 @@ func TestJoiningDoubtsTheCopies(t *testing.T) {
 	second.Close()
 }
 
-// TestPromised: what open stores in memory may still take counts, less what they have taken, until the cache is closed. What lies on disks
-// does not.
+// TestPromised: the memory that open stores may still take is counted, less what they have taken, until the cache is closed; space on disks
+// is not.
 func TestPromised(t *testing.T) {
 	c := newShelf(t)
 	cfg := inMemory(400)
@@ -122,8 +122,8 @@ func TestPromised(t *testing.T) {
 	d.Close()
 }
 
-// TestAnyProcessOpensTheRootAgain: each process that has the dataset open, or has added its view of it, can open its root again, and none
-// that has gone.
+// TestAnyProcessOpensTheRootAgain: every process that has the dataset open, or has added its view, is asked to open the root again; one that
+// has left is not.
 func TestAnyProcessOpensTheRootAgain(t *testing.T) {
 	c := newShelf(t)
 	var asked []string
@@ -157,14 +157,14 @@ func TestAnyProcessOpensTheRootAgain(t *testing.T) {
 	first.Close()
 	are("the first has gone", "second")
 	forget := second.See(view("third"))
-	second.Close() // it is still open by nobody
+	second.Close()
 	are("the second has gone", "third")
 	forget()
 	are("all have gone")
 }
 
-// TestHangingReadKeepsWhatItWritesTo: where a read hangs when the last job leaves, the source and the storage classes stay open for the rest of
-// the process's life; the catalog's Close does not fail.
+// TestHangingReadKeepsWhatItWritesTo: if a read hangs when the last job leaves, the source and the storage classes stay open for the rest of
+// the process's life, and the catalog's Close does not fail.
 func TestHangingReadKeepsWhatItWritesTo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newShelf(t)
@@ -194,7 +194,7 @@ func TestHangingReadKeepsWhatItWritesTo(t *testing.T) {
 	})
 }
 
-// TestWarningsReachTheProcess: what is wrong while a dataset is opened is told to the process that opens it.
+// TestWarningsReachTheProcess: warnings and progress of opening a dataset reach the process that opens it.
 func TestWarningsReachTheProcess(t *testing.T) {
 	c := newShelf(t)
 	build := c.kinds.Sources["fake"]

@@ -10,7 +10,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
-// refused opens a job with a rank on every node, as change has it for each, and gives what all are told.
+// refused opens a job with a rank on every node, with the message changed for each, and returns what all are told.
 func (c *nodes) refused(change func(node int, m *protocol.OpenMessage)) []*protocol.ErrorMessage {
 	c.t.Helper()
 	told, address := make([]*protocol.ErrorMessage, len(c.list)), c.address()
@@ -32,7 +32,7 @@ func (c *nodes) refused(change func(node int, m *protocol.OpenMessage)) []*proto
 	return told
 }
 
-// TestNodesWithOtherSeedsAreRefused: each of them, with key and node, before anything is read.
+// TestNodesWithOtherSeedsAreRefused: every node is told which key differs on which node, before anything is read.
 func TestNodesWithOtherSeedsAreRefused(t *testing.T) {
 	for name, seed := range map[string]*uint64{"another": new(uint64), "one that is drawn": nil} {
 		c := newNodes(t, 3, false)
@@ -52,8 +52,7 @@ func TestNodesWithOtherSeedsAreRefused(t *testing.T) {
 	}
 }
 
-// TestNodesWithOtherContentsAreRefused: files of the same names, sizes and times that hold other bytes on one node are found, and all nodes are told
-// which node has them.
+// TestNodesWithOtherContentsAreRefused: if files with the same names, sizes and times have other bytes on one node, every node is told which one.
 func TestNodesWithOtherContentsAreRefused(t *testing.T) {
 	c := newNodes(t, 3, false)
 	c.worlds[2].contents = 1
@@ -65,8 +64,8 @@ func TestNodesWithOtherContentsAreRefused(t *testing.T) {
 	c.close()
 }
 
-// TestRanksThatSeeOtherFilesAreRefused: a rank of another container joins a job only if it sees the same dataset at the path; whether it does is
-// not taken from the path, nor from the directory alone where the symbolic links in it may lead elsewhere.
+// TestRanksThatSeeOtherFilesAreRefused: a rank in another container joins a job only if it sees the same dataset at the path. Neither the path nor
+// the directory alone shows that: below another root directory symbolic links may lead elsewhere.
 func TestRanksThatSeeOtherFilesAreRefused(t *testing.T) {
 	opened := func(path string) *os.File {
 		f, err := os.Open(path)

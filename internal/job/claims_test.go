@@ -95,7 +95,7 @@ func TestManyJobs(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestClassesThatAreYetToBeOpened: what another job is about to take for its storage classes counts until they are open, and count themselves.
+// TestClassesThatAreYetToBeOpened: the memory of storage classes that another job is about to open is claimed until they are open.
 func TestClassesThatAreYetToBeOpened(t *testing.T) {
 	c := NewClaims()
 	mine, other := &Job{}, &Job{}
@@ -116,7 +116,7 @@ func TestClassesThatAreYetToBeOpened(t *testing.T) {
 	}
 }
 
-// TestJobsAreAdmittedOneByOne: while it is looked whether there is memory for a job, no other is given any.
+// TestJobsAreAdmittedOneByOne: while one job's memory is checked, no other job is admitted.
 func TestJobsAreAdmittedOneByOne(t *testing.T) {
 	var n *Node
 	admitting := 0
@@ -137,7 +137,7 @@ func TestJobsAreAdmittedOneByOne(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestSmallBufferIsMadeLarger: two batches fit into a staging buffer, whatever is asked for; the process is told.
+// TestSmallBufferIsMadeLarger: a staging buffer has room for two batches, whatever was asked for; the process is warned.
 func TestSmallBufferIsMadeLarger(t *testing.T) {
 	var w world
 	n := w.node()

@@ -217,7 +217,7 @@ func TestAuditRules(t *testing.T) {
 	f.close()
 }
 
-// TestAuditOfWhatCannotBe: a node that answers with what is no part of the epoch ends the audit with an error that names it.
+// TestAuditOfWhatCannotBe: an answer that cannot be a part of the epoch ends the audit with an error that names the node.
 func TestAuditOfWhatCannotBe(t *testing.T) {
 	f := newField(t, 2)
 	together(f.ranks, func(r *Rank) { consume(t, r, at{}, at{1, 0}) })

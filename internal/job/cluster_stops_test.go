@@ -142,7 +142,7 @@ func TestStopWhileWaiting(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestStopsThatCannotBe: of what another node says of its stops nothing is taken if any of it cannot be.
+// TestStopsThatCannotBe: a list of stops of which any cannot be is refused as a whole.
 func TestStopsThatCannotBe(t *testing.T) {
 	for name, c := range map[string]struct {
 		list  string

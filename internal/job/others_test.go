@@ -15,8 +15,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
-// TestHolderReadsForOthersOnlyWhereSamplesAreReadOnce: what is held is given; what is not is read from the source for another node only where the
-// plan says so; and what was read so is charged to this node.
+// TestHolderReadsForOthersOnlyWhereSamplesAreReadOnce: a sample that is held is sent; one that is not is read from the source for another node only
+// if the plan reads once, and that read is charged to this node.
 func TestHolderReadsForOthersOnlyWhereSamplesAreReadOnce(t *testing.T) {
 	var w world
 	n := w.node()
@@ -52,7 +52,7 @@ func TestHolderReadsForOthersOnlyWhereSamplesAreReadOnce(t *testing.T) {
 	}
 	fails = context.Canceled
 	if _, err := sample(other); !errors.Is(err, context.Canceled) {
-		t.Errorf("who asks has gone: %v", err)
+		t.Errorf("a request that was cancelled: %v", err)
 	}
 	once, fails = true, nil
 	if data, err := sample(other); err != nil || !slices.Equal(data, slices.Repeat([]byte{byte(other)}, sampleSize)) || charged != sampleSize || w.bytes.Load() != before+sampleSize {
@@ -70,7 +70,7 @@ func TestHolderReadsForOthersOnlyWhereSamplesAreReadOnce(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestAskedBeforeItHasBegun: a node that has no plan, and whose ranks have not begun, does not know what it is to keep: who asks waits.
+// TestAskedBeforeItHasBegun: a node whose ranks have not begun, and that has no plan, does not know yet what it is to keep: requests wait.
 func TestAskedBeforeItHasBegun(t *testing.T) {
 	c := newNodes(t, 2, true)
 	ranks := c.open(set("memory", "22000B"))
@@ -93,8 +93,7 @@ func TestAskedBeforeItHasBegun(t *testing.T) {
 	c.close()
 }
 
-// TestLeadOfANodeThatIsGone: it is taken to have begun where the others did, and to have kept what an epoch needs: nothing is planned on the
-// assumption that it has kept less.
+// TestLeadOfANodeThatIsGone: a node that is gone is taken to have begun where the others did, and to have kept what a whole epoch needs.
 func TestLeadOfANodeThatIsGone(t *testing.T) {
 	c := newNodes(t, 3, false)
 	ranks := c.open()
@@ -121,7 +120,7 @@ func TestLeadOfANodeThatIsGone(t *testing.T) {
 	c.close()
 }
 
-// TestNodesTalkOverTLS: where it is on, both of a node's ports speak it, and nothing else.
+// TestNodesTalkOverTLS: with tls on, the ports for samples and for control both speak TLS.
 func TestNodesTalkOverTLS(t *testing.T) {
 	c := newNodes(t, 2, false)
 	ranks := c.open(set("tls", true), set("memory", "22000B"))
@@ -148,7 +147,7 @@ func speaksTLS(t *testing.T, what, address string) {
 	conn.Close()
 }
 
-// TestCertificatesThatAreGivenAreUsed: and none is drawn in their place where they cannot be read.
+// TestCertificatesThatAreGivenAreUsed: no key is drawn in the place of files that cannot be read.
 func TestCertificatesThatAreGivenAreUsed(t *testing.T) {
 	j := &Job{cfg: &config.Config{}}
 	j.message.Cluster = &protocol.ClusterMessage{Nodes: 2}

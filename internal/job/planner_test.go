@@ -31,8 +31,8 @@ func (p watched) Plan(in placement.Input) (*placement.Plan, error) {
 	return plan, err
 }
 
-// TestPlanIsOneForAllNodes: whatever the nodes' leads are, each plans with the longest of them, so that all make one plan; and no node asks others by
-// its plan before all have theirs. Node 0 has a planner; what node 1's would say says the test.
+// TestPlanIsOneForAllNodes: every node plans with the longest lead of all, so that all make the same plan; and no node asks others by its plan
+// before all have theirs. Node 0 has a planner; the test speaks for that of node 1.
 func TestPlanIsOneForAllNodes(t *testing.T) {
 	c := newNodes(t, 2, false)
 	var mu sync.Mutex
@@ -87,8 +87,8 @@ func TestPlanIsOneForAllNodes(t *testing.T) {
 	c.close()
 }
 
-// TestWhatIsKeptBesidesIsBroughtToFasterClasses: what lies in a class that keeps everything, left by a daemon before, is room for the dataset in no
-// other class: the plan has the faster one hold it too, and the source is not read for that.
+// TestWhatIsKeptBesidesIsBroughtToFasterClasses: the plan has the faster classes hold samples that a class which keeps everything has from before,
+// and the source is not read for that.
 func TestWhatIsKeptBesidesIsBroughtToFasterClasses(t *testing.T) {
 	w := world{disk: t.TempDir()}
 	n := w.node()

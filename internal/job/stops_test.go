@@ -154,7 +154,7 @@ func (p *player) state(n int) string {
 	return s
 }
 
-// TestNodesSpeakForTheirOwnRanks: what a node says of ranks that are another node's is not taken.
+// TestNodesSpeakForTheirOwnRanks: a stop that is told of another node's rank is not taken.
 func TestNodesSpeakForTheirOwnRanks(t *testing.T) {
 	var said []string
 	s := newStops(0, "a", func(told error) { said = append(said, told.Error()) })

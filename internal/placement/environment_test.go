@@ -11,8 +11,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 )
 
-// machine is an environment with these rates, MB/s: of the source, whatever reads from it, of the network, and of the classes, the staging
-// buffer left out.
+// machine is an environment with these rates in MB/s: of the source for each node, of the network, and of the storage classes from 1 on.
 func machine(source, network float64, classes ...float64) *perfmodel.Environment {
 	e := &perfmodel.Environment{Compute: 1, Preprocess: 1, PeerBandwidth: network, SourceBandwidth: source, SourceThroughput: perfmodel.Constant(1e6)}
 	for _, rate := range append([]float64{1e5}, classes...) {
@@ -22,8 +21,8 @@ func machine(source, network float64, classes ...float64) *perfmodel.Environment
 	return e
 }
 
-// TestFastestClassTakesWhatGainsMost: of what a node holds, its fastest class has the samples for which that saves most, reads by others of those
-// that it answers for included; and no class takes more than it has room for.
+// TestFastestClassTakesWhatGainsMost: of the samples that a node holds, its fastest class has those for which that saves most time, including reads by
+// other nodes of samples that the node owns; and no class takes more bytes than its capacity.
 func TestFastestClassTakesWhatGainsMost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 4).Draw(t, "nodes")
@@ -78,8 +77,8 @@ func gains(e *perfmodel.Environment) (local, peer float64) {
 	return min(source, e.FetchLocal(1, 2)) - min(source, e.FetchLocal(1, 1)), min(source, e.FetchPeer(1, 2)) - min(source, e.FetchPeer(1, 1))
 }
 
-// TestSlowNetwork: where the network saves little, nodes cache for themselves what they read most often, if that makes the sum of the
-// fetch times smaller, and only then.
+// TestSlowNetwork: where the network is hardly faster than the source, nodes cache what they themselves read most often, if and only if that
+// makes the sum of the fetch times smaller.
 func TestSlowNetwork(t *testing.T) {
 	in := Input{
 		Stream: stream(t, access.Spec{Samples: 4000, Seed: 7, Epochs: 10, WorldSize: 4, GlobalBatch: 160, Shuffle: access.Feistel}),
@@ -100,7 +99,7 @@ func TestSlowNetwork(t *testing.T) {
 	}
 }
 
-// TestLatencyMakesSmallSamplesWorthMore: per byte, where each read from the source takes a time of its own.
+// TestLatencyMakesSmallSamplesWorthMore: where each read from the source has a latency, small samples gain more per byte and are cached first.
 func TestLatencyMakesSmallSamplesWorthMore(t *testing.T) {
 	in := Input{
 		Stream: stream(t, access.Spec{Samples: 200, Seed: 7, Epochs: 3, WorldSize: 1, GlobalBatch: 10}),

@@ -9,7 +9,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/access"
 )
 
-// TestHowPlansAreRun: what a plan says beside who holds what, and that what nodes do before there is one says the same.
+// TestHowPlansAreRun: each policy's plan says how it is run, and what nodes do before there is a plan is run in the same way.
 func TestHowPlansAreRun(t *testing.T) {
 	type run struct{ Prefetch, Remote, ReadOnce, OnRead, Preload, CacheFirst, Demand bool }
 	how := func(p *Plan) run {
@@ -57,8 +57,7 @@ func TestHowPlansAreRun(t *testing.T) {
 	}
 }
 
-// TestFrequencyOwnersAreTheFastest: of the nodes that hold a sample one that has it in the fastest class answers for it, and they take
-// turns.
+// TestFrequencyOwnersAreTheFastest: the owner of a sample is a node that holds it in the fastest class; nodes that tie take turns.
 func TestFrequencyOwnersAreTheFastest(t *testing.T) {
 	const f, n = 900, 3
 	in := Input{
@@ -97,7 +96,7 @@ func TestFrequencyOwnersAreTheFastest(t *testing.T) {
 	}
 }
 
-// TestResumeFromTheFirstLead: the plan is for all that is to come to any node.
+// TestResumeFromTheFirstLead: the plan begins with the earliest epoch in which any node begins.
 func TestResumeFromTheFirstLead(t *testing.T) {
 	in := Input{
 		Stream: stream(t, access.Spec{Samples: 60, Epochs: 4, WorldSize: 3, GlobalBatch: 6}),
@@ -114,7 +113,7 @@ func TestResumeFromTheFirstLead(t *testing.T) {
 	}
 }
 
-// TestMemory: what a plan is expected to take is the table of reads, which is most of it, and so much for each sample.
+// TestMemory: the memory expected of a plan is that of the table of reads, and so much for each sample.
 func TestMemory(t *testing.T) {
 	const samples, perSample = 500, 88
 	for _, c := range []struct{ nodes, epochs, horizon, from int }{{1, 4, 0, 0}, {2, 90, 0, 0}, {4, 90, 0, 70}, {9, 0, 30, 0}, {200, 12, 0, 3}} {

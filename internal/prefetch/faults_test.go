@@ -241,8 +241,8 @@ func TestExtraGivenBack(t *testing.T) {
 	g.close()
 }
 
-// TestLargerStandIn: a stand-in that has no room in the place of the sample comes whole, in a segment of its own, which the process
-// gives back as any other.
+// TestLargerStandIn: a stand-in that is larger than the sample which it replaces is delivered whole, in a segment of its own, and the
+// process gives that back as any other.
 func TestLargerStandIn(t *testing.T) {
 	o := plain(4, 1)
 	o.policy, o.sizes = Substitute, []int{100, 5000, 100, 100}
@@ -258,7 +258,7 @@ func TestLargerStandIn(t *testing.T) {
 	}
 }
 
-// TestStandInIsOfTheEpoch: another sample of the subset stands in, never one that the epoch is not made of.
+// TestStandInIsOfTheEpoch: only a sample of the epoch's subset stands in for another one.
 func TestStandInIsOfTheEpoch(t *testing.T) {
 	o := plain(8, 1)
 	o.policy, o.spec.Subset = Substitute, []int32{0, 2, 5, 6}
@@ -271,7 +271,7 @@ func TestStandInIsOfTheEpoch(t *testing.T) {
 	}
 }
 
-// TestReportedIsNotTriedAgain: what a process has found to be no sample is none from then on, under every policy.
+// TestReportedIsNotTriedAgain: a sample that a process has reported as undecodable is not read again, though the policy is to raise.
 func TestReportedIsNotTriedAgain(t *testing.T) {
 	g := newRig(t, plain(4, 1))
 	defer g.close()

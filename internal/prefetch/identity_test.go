@@ -230,7 +230,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestCopyOfOtherBytesIsDropped: a copy of the same instance whose bytes are not those that are known of the sample does not count.
+// TestCopyOfOtherBytesIsDropped: a copy whose digest is not the one that is known of the sample is dropped, though its file is the same instance.
 func TestCopyOfOtherBytesIsDropped(t *testing.T) {
 	o := plain(4, 2)
 	o.memory, o.planAll = 400, true

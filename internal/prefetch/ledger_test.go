@@ -126,8 +126,8 @@ func TestSecondsOfAnEpoch(t *testing.T) {
 	})
 }
 
-// TestGoOn: a Run goes on with the way through an epoch only with the batch after the one yielded last; otherwise the audit counts the epoch
-// anew. A Run that goes on does so once.
+// TestGoOn: a Run goes on with the epoch's audit only if it begins with the batch after the one yielded last; otherwise the audit counts
+// the epoch anew. GoOn holds for one Run.
 func TestGoOn(t *testing.T) {
 	for _, c := range []struct {
 		epoch, step int

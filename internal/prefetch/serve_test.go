@@ -33,7 +33,7 @@ func (g *rig) serve(ctx context.Context, id int) (got given) {
 	return got
 }
 
-// TestOtherNodesAreGivenBytesAndDigest: and who asks is told whether the source was read for it.
+// TestOtherNodesAreGivenBytesAndDigest: another node is given a sample's bytes and digest, and Serve reports what it read from the source for that.
 func TestOtherNodesAreGivenBytesAndDigest(t *testing.T) {
 	for name, c := range map[string]struct {
 		room, again int64 // what is kept, and what the source gives the second time
@@ -56,7 +56,7 @@ func TestOtherNodesAreGivenBytesAndDigest(t *testing.T) {
 	}
 }
 
-// TestOtherNodesAreGivenWarmCopiesWithTheirDigest: of a copy that is left from before, the digest is known once it counts.
+// TestOtherNodesAreGivenWarmCopiesWithTheirDigest: the digest of a copy that an earlier cache has left is known once the copy is confirmed.
 func TestOtherNodesAreGivenWarmCopiesWithTheirDigest(t *testing.T) {
 	o := plain(4, 1)
 	o.memory = 400
@@ -74,7 +74,7 @@ func TestOtherNodesAreGivenWarmCopiesWithTheirDigest(t *testing.T) {
 	}
 }
 
-// TestNumbersThatAreNoSampleAreRefused: another node may ask for anything.
+// TestNumbersThatAreNoSampleAreRefused: another node may ask for any number; one that is no sample is refused.
 func TestNumbersThatAreNoSampleAreRefused(t *testing.T) {
 	o := plain(4, 1)
 	o.memory = 400
@@ -101,8 +101,8 @@ func (p *waits) Fetch(ctx context.Context, id int, dst []byte) (int, uint32, err
 	return p.gives.Fetch(ctx, id, dst)
 }
 
-// TestGuestsDoNotWaitForAnotherNode: what this node itself asks another one for is on its way to nobody else: a third is told so at
-// once, and its buffer is left alone when the sample comes.
+// TestGuestsDoNotWaitForAnotherNode: a sample that this node is asking another node for is refused to a third at once, and the third's
+// buffer is not written to when the sample arrives.
 func TestGuestsDoNotWaitForAnotherNode(t *testing.T) {
 	for name, room := range map[string]int64{"into a buffer": 0, "in place": 400} {
 		t.Run(name, func(t *testing.T) {
@@ -167,15 +167,15 @@ func TestGuestsAreBounded(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if got := g.serve(ctx, 0); !errors.Is(got.err, context.Canceled) {
-			t.Errorf("who has gone is given %+v", got)
+			t.Errorf("a node whose request was cancelled is given %+v", got)
 		}
 		close(gate)
 		all.Wait()
 	})
 }
 
-// TestHungGuestsLeaveNothingBehind: reads for other nodes that were given up, and come back with an error, take no worker from the
-// node, and spoil none of those that come after them.
+// TestHungGuestsLeaveNothingBehind: reads for other nodes that were given up, and return later with an error, take no worker from the
+// node, and later reads succeed.
 func TestHungGuestsLeaveNothingBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const guests = 8

@@ -36,7 +36,7 @@ func TestSlowStart(t *testing.T) {
 				t.Errorf("%d batches taken: %d were staged, want %d", taken, s.Staged(), want)
 			}
 		}
-		s.Taken(0, 1) // late: of a batch that is known to be taken
+		s.Taken(0, 1) // an old acknowledgement, which arrives late
 		if s.taken != 4 {
 			t.Errorf("after an old acknowledgement %d batches count as taken, want 4", s.taken)
 		}
@@ -45,7 +45,7 @@ func TestSlowStart(t *testing.T) {
 	})
 }
 
-// TestRunGoesOnAfterTheLastEpoch: a process that begins past the planned epochs gets the stream all the same.
+// TestRunGoesOnAfterTheLastEpoch: a Run that begins after the last planned epoch delivers the stream all the same.
 func TestRunGoesOnAfterTheLastEpoch(t *testing.T) {
 	g := newRig(t, plain(4, 1))
 	defer g.close()
@@ -55,8 +55,8 @@ func TestRunGoesOnAfterTheLastEpoch(t *testing.T) {
 	}
 }
 
-// TestWaitBetweenRuns: a process that keeps what it has got of a Run, and asks for a batch before the next Run has begun, gets it in a
-// segment of its own.
+// TestWaitBetweenRuns: a process that keeps the batches of one Run, and waits for a batch before the next Run has begun, gets that batch in
+// a segment of its own.
 func TestWaitBetweenRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := plain(8, 1)
@@ -88,7 +88,7 @@ func TestWaitBetweenRuns(t *testing.T) {
 	})
 }
 
-// TestSamplesBeginAtMultiplesOf8: so that what a process makes of them is aligned.
+// TestSamplesBeginAtMultiplesOf8: samples of odd sizes are aligned in the staging buffer.
 func TestSamplesBeginAtMultiplesOf8(t *testing.T) {
 	o := plain(4, 1)
 	o.sizes, o.spec.GlobalBatch = []int{1, 3, 12, 100}, 4
@@ -109,7 +109,7 @@ func TestSamplesBeginAtMultiplesOf8(t *testing.T) {
 	}
 }
 
-// TestRepeatsAreDrawnApart: a sample that an epoch has twice is made twice, with other random numbers.
+// TestRepeatsAreDrawnApart: a sample that an epoch has twice is preprocessed twice, with different random numbers.
 func TestRepeatsAreDrawnApart(t *testing.T) {
 	o := plain(4, 1)
 	o.preprocessor, o.spec.Subset, o.spec.GlobalBatch = summary{}, []int32{2, 1, 2}, 3
@@ -140,7 +140,7 @@ func (p lasting) Apply(room func(int) ([]byte, error), src []byte, epoch, draw i
 	return p.summary.Apply(room, src, epoch, draw, spent)
 }
 
-// TestStallIsChargedToTheSlower: of fetching a sample and preprocessing it.
+// TestStallIsChargedToTheSlower: a stall is charged to fetching or to preprocessing, whichever took longer for the last sample.
 func TestStallIsChargedToTheSlower(t *testing.T) {
 	for cause, c := range map[string]struct{ fetch, make time.Duration }{
 		"source": {3 * time.Second, time.Second}, "transform Sum": {time.Second, 3 * time.Second},
@@ -166,7 +166,7 @@ func TestStallIsChargedToTheSlower(t *testing.T) {
 	}
 }
 
-// TestSourceLatency: a moving average that begins with the first read, of the reads that brought something.
+// TestSourceLatency: the latency is a moving average over successful reads that begins with the first one.
 func TestSourceLatency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lasts time.Duration
@@ -195,7 +195,7 @@ func TestSourceLatency(t *testing.T) {
 	})
 }
 
-// TestRaggedGivesBackWhatItReservedInVain: once a batch's results are there, it takes no more of the ring than they do.
+// TestRaggedGivesBackWhatItReservedInVain: a complete batch takes no more of the ring than its results do.
 func TestRaggedGivesBackWhatItReservedInVain(t *testing.T) {
 	p := ragged{largest: 300, wrong: 1 << 20}
 	g := newRig(t, rigOptions{

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestFirstJobDecidesWhereSamplesLie: where jobs that share a cache want a sample in different classes, the first of those that are there
-// decides; and what no job wants any more is not kept.
+// TestFirstJobDecidesWhereSamplesLie: where jobs that share a cache want a sample in different classes, the job that came first of those
+// that are still open decides; a sample that no job wants any more is not kept.
 func TestFirstJobDecidesWhereSamplesLie(t *testing.T) {
 	o := plain(6, 1)
 	o.memory, o.file, o.dir = 200, 200, t.TempDir()
@@ -39,7 +39,7 @@ func TestFirstJobDecidesWhereSamplesLie(t *testing.T) {
 	g.use = g.cache.Use(nil) // which the rig closes
 }
 
-// TestFillsTakeTurns: where several jobs have samples to be read ahead, each gets its part of the workers.
+// TestFillsTakeTurns: where several jobs have samples to be read ahead, the workers alternate between them.
 func TestFillsTakeTurns(t *testing.T) {
 	p := &pool{threads: 1, maxFilling: 1}
 	p.changed = sync.NewCond(&p.mu)
@@ -57,8 +57,8 @@ func TestFillsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestKeepAllKeepsWhatIsRead: a class that keeps everything gets a copy of what is read into another class, and of nothing if no job
-// has anything kept.
+// TestKeepAllKeepsWhatIsRead: a class that keeps everything gets a copy of what is read into another class too, and of nothing if no
+// job's plan keeps anything.
 func TestKeepAllKeepsWhatIsRead(t *testing.T) {
 	for name, planned := range map[string]bool{"with a plan": true, "without": false} {
 		t.Run(name, func(t *testing.T) {

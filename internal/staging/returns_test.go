@@ -147,7 +147,7 @@ func TestLooks(t *testing.T) {
 	}
 }
 
-// TestNotesThatWereNotTakenStay: the process is told of room for a note once the one before it in that place was taken, and no sooner.
+// TestNotesThatWereNotTakenStay: the process may write a note only once the note before it in the same place was taken.
 func TestNotesThatWereNotTakenStay(t *testing.T) {
 	skipUnordered(t)
 	b, err := New(2 * entries * align)
@@ -181,7 +181,7 @@ func TestNotesThatWereNotTakenStay(t *testing.T) {
 	}
 }
 
-// TestLooksEverySoOften: however long it has waited for room, what is noted is seen soon.
+// TestLooksEverySoOften: a note is seen soon, however long the buffer has waited for room.
 func TestLooksEverySoOften(t *testing.T) {
 	skipUnordered(t)
 	synctest.Test(t, func(t *testing.T) {

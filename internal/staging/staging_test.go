@@ -271,7 +271,7 @@ func TestUnknownSlot(t *testing.T) {
 	}
 }
 
-// TestNumbersOfSlots: a slot that the process keeps has its number to itself, also once the numbers begin anew.
+// TestNumbersOfSlots: no slot gets the number of one that the process keeps, also after the numbers wrap around.
 func TestNumbersOfSlots(t *testing.T) {
 	b, err := New(4096)
 	if err != nil {
@@ -298,7 +298,7 @@ func TestNumbersOfSlots(t *testing.T) {
 	}
 }
 
-// TestSealed: nobody who has a descriptor can change the size of the ring, or of an extra segment, or what is sealed.
+// TestSealed: the size of the ring and of extra segments cannot be changed through their descriptors, nor can their seals.
 func TestSealed(t *testing.T) {
 	b, err := New(8192)
 	if err != nil {
@@ -344,7 +344,7 @@ func extraSegments(t *testing.T) (open, mapped int) {
 	return open, strings.Count(string(maps), "hdmlp-staging-extra")
 }
 
-// TestExtraSegmentsAreGivenBack: with their slots, whether the process has them or not, and those that are left with the buffer.
+// TestExtraSegmentsAreGivenBack: an extra segment is closed and unmapped with its slot, or with the buffer.
 func TestExtraSegmentsAreGivenBack(t *testing.T) {
 	b, err := New(4096)
 	if err != nil {
@@ -378,7 +378,7 @@ func TestExtraSegmentsAreGivenBack(t *testing.T) {
 	are("the buffer is closed:", 0)
 }
 
-// TestNothingAfterClose: who waits for room, or asks for some, when the buffer is closed is told so.
+// TestNothingAfterClose: Alloc returns os.ErrClosed once the buffer is closed, also where it was waiting then.
 func TestNothingAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, err := New(4096)
@@ -405,7 +405,7 @@ func TestNothingAfterClose(t *testing.T) {
 	})
 }
 
-// TestUrgeIsWithdrawn: what urged one kind of caller does not hold for the other, nor once it is said that nothing is urgent.
+// TestUrgeIsWithdrawn: each call of Urge or UrgeFirst replaces the one before it, for both kinds of callers.
 func TestUrgeIsWithdrawn(t *testing.T) {
 	for name, c := range map[string]struct {
 		urge        func(b *Buffer)
