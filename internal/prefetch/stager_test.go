@@ -74,7 +74,7 @@ func TestWaitBetweenRuns(t *testing.T) {
 			t.Errorf("the first Run ended with %v", err)
 		}
 		r.stager.Wait()
-		within, end := context.WithTimeout(t.Context(), time.Hour)
+		within, end := context.WithTimeout(t.Context(), time.Second)
 		defer end()
 		extras := 0
 		err := r.stager.Run(within, 0, 1, func(b *Batch) error {

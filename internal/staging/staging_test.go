@@ -430,7 +430,7 @@ func TestUrgeIsWithdrawn(t *testing.T) {
 						t.Fatal("no room")
 					}
 					c.urge(b)
-					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 					defer cancel()
 					alloc := b.Alloc
 					if first {
