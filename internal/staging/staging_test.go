@@ -388,14 +388,16 @@ func TestNothingAfterClose(t *testing.T) {
 		if _, ok := b.TryAlloc(4096); !ok {
 			t.Fatal("no room")
 		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
 		waits := make(chan error)
 		go func() {
-			_, _, err := b.Alloc(t.Context(), 1)
+			_, _, err := b.Alloc(ctx, 1)
 			waits <- err
 		}()
 		synctest.Wait()
 		b.Close()
-		_, _, asks := b.AllocFirst(t.Context(), 1)
+		_, _, asks := b.AllocFirst(ctx, 1)
 		if err := <-waits; !errors.Is(err, os.ErrClosed) || !errors.Is(asks, os.ErrClosed) {
 			t.Errorf("who waits is told %v, who asks %v", err, asks)
 		}
