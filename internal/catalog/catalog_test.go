@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -24,6 +25,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fake is a source of 10 samples of 100 bytes.
 type fake struct {
 	index  *dataset.Index
+	shelf  *shelf
+	inode  uint64
 	closed *int
 }
 
@@ -31,14 +34,22 @@ func (s fake) Index() *dataset.Index { return s.index }
 
 func (s fake) Path(id int) string { return s.index.Name(id) }
 
+func (s fake) Place() (device, inode uint64) { return 1, s.inode }
+
 func (s fake) Read(_ context.Context, id int, dst []byte) (dataset.Stamp, error) {
+	if s.shelf.reading != nil {
+		s.shelf.reading()
+	}
 	for i := range dst {
 		dst[i] = byte(id)
 	}
 	return 0, nil
 }
 
-func (s fake) Stat(context.Context, int) (dataset.Stamp, error) { return 0, nil }
+func (s fake) Stat(context.Context, int) (dataset.Stamp, error) {
+	s.shelf.stats.Add(1)
+	return 0, nil
+}
 
 func (s fake) Close() error {
 	*s.closed++
@@ -52,6 +63,12 @@ type shelf struct {
 	*Catalog
 	opened, closed int
 	opening        func(ctx context.Context) error // before a dataset is there
+	reading        func()                          // before a sample is read; nil: nothing
+	stats          atomic.Int64                    // samples asked for, whether they are still the same
+
+	// What is found at the path now: in which directory, and which version. And through which view it was opened last.
+	inode, version uint64
+	view           *dataset.View
 }
 
 func newShelf(t *testing.T) *shelf {
@@ -60,8 +77,9 @@ func newShelf(t *testing.T) *shelf {
 	ram := memory.New(memory.Options{})
 	c.Catalog = New(Kinds{
 		Sources: map[string]func(context.Context, protocol.DatasetMessage, SourceOptions) (Source, error){
-			"fake": func(ctx context.Context, _ protocol.DatasetMessage, _ SourceOptions) (Source, error) {
+			"fake": func(ctx context.Context, _ protocol.DatasetMessage, o SourceOptions) (Source, error) {
 				c.opened++
+				c.view = o.View
 				if err := c.opening(ctx); err != nil {
 					return nil, err
 				}
@@ -69,10 +87,10 @@ func newShelf(t *testing.T) *shelf {
 				b.Directory(dataset.Directory{Class: -1})
 				b.Directory(dataset.Directory{Path: "a"})
 				for i := range 10 {
-					b.Sample(fmt.Sprintf("%d.x", i), total/10, 0, 0)
+					b.Sample(fmt.Sprintf("%d.x", i), total/10, int64(c.version), 0)
 				}
 				index, err := b.Build()
-				return fake{index, &c.closed}, err
+				return fake{index, c, c.inode, &c.closed}, err
 			},
 			"none": nil,
 		},

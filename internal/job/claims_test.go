@@ -94,3 +94,60 @@ func TestManyJobs(t *testing.T) {
 	}
 	w.close(t, n)
 }
+
+// TestClassesThatAreYetToBeOpened: the memory of storage classes that another job is about to open is claimed until they are open.
+func TestClassesThatAreYetToBeOpened(t *testing.T) {
+	c := NewClaims()
+	mine, other := &Job{}, &Job{}
+	c.set(mine, &claim{class: 1000, decode: 7})
+	c.set(other, &claim{class: 100, decode: 5, orders: 3, buffer: 10, ranks: 2})
+	for _, want := range []int64{128, 28} {
+		if got := c.beside(mine); got != want {
+			t.Errorf("beside it %d bytes may be taken, want %d", got, want)
+		}
+		if got := c.Outstanding(); got != 35 {
+			t.Errorf("%d bytes are outstanding, want 35", got)
+		}
+		c.opened(other)
+	}
+	c.drop(other)
+	if got := c.beside(mine); got != 0 {
+		t.Errorf("beside it %d bytes may be taken, and there is no other job", got)
+	}
+}
+
+// TestJobsAreAdmittedOneByOne: while one job's memory is checked, no other job is admitted.
+func TestJobsAreAdmittedOneByOne(t *testing.T) {
+	var n *Node
+	admitting := 0
+	w := world{available: func() (int64, error) {
+		if !n.claims.admission.TryLock() {
+			admitting++
+			return 1 << 30, nil
+		}
+		n.claims.admission.Unlock()
+		return 1 << 30, nil
+	}}
+	n = w.node()
+	r := open(t, n, message(0, 1))
+	if admitting == 0 {
+		t.Error("nothing keeps other jobs from being admitted at the same time")
+	}
+	r.Close()
+	w.close(t, n)
+}
+
+// TestSmallBufferIsMadeLarger: a staging buffer has room for two batches, whatever was asked for; the process is warned.
+func TestSmallBufferIsMadeLarger(t *testing.T) {
+	var w world
+	n := w.node()
+	r := open(t, n, message(0, 1, func(m *protocol.OpenMessage) { m.Stream.GlobalBatch = 40 }))
+	if _, size := r.buffer.Ring(); size < 2*40*sampleSize {
+		t.Errorf("a staging buffer of %d bytes", size)
+	}
+	if warnings := r.Opened().Warnings; len(warnings) != 1 || !strings.Contains(warnings[0], "staging_buffer = 65536 bytes is less than two batches of about 40000 bytes: it is made 80000") {
+		t.Errorf("warnings %q", warnings)
+	}
+	r.Close()
+	w.close(t, n)
+}

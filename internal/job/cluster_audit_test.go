@@ -216,3 +216,16 @@ func TestAuditRules(t *testing.T) {
 	}
 	f.close()
 }
+
+// TestAuditOfWhatCannotBe: an answer that cannot be a part of the epoch ends the audit with an error that names the node.
+func TestAuditOfWhatCannotBe(t *testing.T) {
+	f := newField(t, 2)
+	together(f.ranks, func(r *Rank) { consume(t, r, at{}, at{1, 0}) })
+	book := f.ranks[2].job.book
+	book.Begin(2, 0, 99)
+	book.Finish(2, 0, audit.Delivered{})
+	if a, err := f.ranks[0].Audit(t.Context(), 0); err == nil || !strings.Contains(err.Error(), "node 1 says what is no part of an audit") {
+		t.Errorf("told %+v, %v", a, err)
+	}
+	f.close()
+}

@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -139,4 +140,29 @@ func TestStopWhileWaiting(t *testing.T) {
 	close(free)
 	closeAll(ranks)
 	w.close(t, n)
+}
+
+// TestStopsThatCannotBe: a list of stops of which any cannot be is refused as a whole.
+func TestStopsThatCannotBe(t *testing.T) {
+	for name, c := range map[string]struct {
+		list  string
+		heard bool
+	}{
+		"none":               {`[]`, true},
+		"one":                {`[{"rank": 3, "node": 1, "round": 0, "at": 0, "error": {"kind": "sample"}}]`, true},
+		"no list":            {`{"rank": 3}`, false},
+		"a rank too many":    {`[{"rank": 2, "node": 1}, {"rank": 4, "node": 1}]`, false},
+		"a negative rank":    {`[{"rank": -1, "node": 1}]`, false},
+		"a node too many":    {`[{"rank": 3, "node": 2}]`, false},
+		"a negative node":    {`[{"rank": 3, "node": -1}]`, false},
+		"a round before all": {`[{"rank": 3, "node": 1, "round": -1}]`, false},
+		"a batch before all": {`[{"rank": 3, "node": 1, "at": -1}]`, false},
+	} {
+		told := 0
+		j := &Job{log: slog.New(slog.DiscardHandler), stops: newStops(0, "a", func(error) { told++ })}
+		j.message.WorldSize, j.message.Cluster = 4, &protocol.ClusterMessage{Nodes: 2}
+		if answer := j.answer(t.Context(), askStopped+" "+c.list); (answer != nil) != c.heard || !c.heard && (told > 0 || len(j.stops.last) > 0) {
+			t.Errorf("%s: answered %v, and %v is known", name, answer, j.stops.last)
+		}
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/catalog"
 	"github.com/hdmlp/hdmlp/internal/config"
@@ -37,8 +39,9 @@ const (
 
 // fakeSource is a dataset whose samples consist of their own number.
 type fakeSource struct {
-	world *world
-	index *dataset.Index
+	world         *world
+	index         *dataset.Index
+	device, inode uint64 // of its root, where it was opened through a view
 }
 
 func (s *fakeSource) Index() *dataset.Index { return s.index }
@@ -47,6 +50,8 @@ func (s *fakeSource) Close() error {
 	s.world.open.Add(-1)
 	return nil
 }
+
+func (s *fakeSource) Place() (device, inode uint64) { return s.device, s.inode }
 
 func (s *fakeSource) Path(id int) string { return "/data/" + s.index.Name(id) }
 
@@ -71,6 +76,8 @@ type world struct {
 	available   func() (int64, error)
 	ram         *memory.Class
 	disk        string
+	sees        func(view *dataset.View) string // what files are named, by who looks; nil: the same for all
+	contents    byte                            // other ones are in the files where it is another
 }
 
 func (w *world) node() *Node {
@@ -89,20 +96,34 @@ func (w *world) node() *Node {
 					if strings.Contains(spec.Path, "missing") {
 						return nil, &dataset.Error{Path: spec.Path, Kind: dataset.ErrNoDirectory}
 					}
+					source, prefix := &fakeSource{world: w}, spec.Path[1:]
+					if o.View != nil {
+						var root unix.Stat_t
+						if err := unix.Fstat(int(o.View.Root.Fd()), &root); err != nil {
+							return nil, err
+						}
+						source.device, source.inode = root.Dev, root.Ino
+					}
+					if w.sees != nil {
+						prefix = w.sees(o.View)
+					}
 					b := dataset.NewBuilder([]string{"a", "b"}, []string{".x"})
 					b.Directory(dataset.Directory{Class: -1})
 					for class, name := range []string{"a", "b"} {
 						b.Directory(dataset.Directory{Path: name, Class: class})
 						for i := range samples / 2 {
-							b.Sample(fmt.Sprintf("%s%04d.x", spec.Path[1:], i), sampleSize, 0, 0)
+							b.Sample(fmt.Sprintf("%s%04d.x", prefix, i), sampleSize, 0, 0)
 						}
 					}
-					index, err := b.Build()
-					if err != nil {
+					var err error
+					if source.index, err = b.Build(); err != nil {
+						return nil, err
+					}
+					if source.index, err = source.index.WithContents(slices.Repeat([][16]byte{{w.contents}}, samples)); err != nil {
 						return nil, err
 					}
 					w.open.Add(1)
-					return &fakeSource{w, index}, nil
+					return source, nil
 				},
 			},
 			Classes: map[string]func(config.StorageClass, func(string)) (storageclass.Class, error){

@@ -25,6 +25,7 @@ var rewrite = flag.Bool("rewrite", false, "write the transcripts in testdata ane
 //	fail RANK          the next one can not be delivered
 //	ends RANK          what the rank is told at the end of its run
 //	again RANK BATCH   its process asks for another run, which begins at this batch
+//	leave RANK         its process is gone
 //	where RANK         where it is
 //	tell NODE          what the node has to say reaches the other one
 //
@@ -122,6 +123,9 @@ func (p *player) do(what string, n, m int) string {
 		}
 		told := p.runs[n].end(p.ends[n], false)
 		return fmt.Sprintf("before batch %d: %v", p.runs[n].next, told)
+	case "leave":
+		p.nodes[n/2].leave(n)
+		return ""
 	case "again":
 		_ = p.runs[n].end(context.Canceled, true)
 		return p.do("begin", n, m)
@@ -148,6 +152,23 @@ func (p *player) state(n int) string {
 		s += ", and so now"
 	}
 	return s
+}
+
+// TestNodesSpeakForTheirOwnRanks: a stop that is told of another node's rank is not taken.
+func TestNodesSpeakForTheirOwnRanks(t *testing.T) {
+	var said []string
+	s := newStops(0, "a", func(told error) { said = append(said, told.Error()) })
+	ended := false
+	r := s.begin(0, 0, func() { ended = true }, func(int) {})
+	known := stop{Rank: 2, Node: 1, Host: "b", At: 9, Error: protocol.ErrorMessage{Message: "true"}}
+	s.hear([]stop{known})
+	said = nil
+	for _, lie := range []stop{{Rank: 2, Node: 2, Round: 5}, {Rank: 2, Node: 2, Over: true}, {Rank: 0, Node: 0}, {Rank: 1, Node: 0, Round: 3}} {
+		s.hear([]stop{lie})
+		if len(said) > 0 || len(s.last) != 1 || s.last[2].Node != 1 || s.last[2].Over || s.last[2].Round != 0 || ended || r.stop.At != 9 {
+			t.Errorf("%+v is taken: %q, %+v", lie, said, s.last)
+		}
+	}
 }
 
 // TestLostProcess: where a batch can not be handed on, nobody else has to stop.

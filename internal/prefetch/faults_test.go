@@ -11,6 +11,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/digest"
+	"github.com/hdmlp/hdmlp/internal/stats"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
@@ -123,6 +124,10 @@ func TestLeftOut(t *testing.T) {
 				if missing != want || int(samples) != len(c.epoch) {
 					t.Errorf("epoch %d: %d samples and %x missing, want %d and %x", epoch, samples, missing, len(c.epoch), want)
 				}
+				all := stats.Amount{Samples: int64(len(c.epoch)), Bytes: 100 * int64(len(c.epoch))}
+				if reads := g.ranks[0].ledger.Epochs()[epoch].Reads; len(reads) != 1 || reads["source"] != all {
+					t.Errorf("epoch %d: read %+v, want %+v from the source", epoch, reads, all)
+				}
 			}
 		})
 	}
@@ -234,4 +239,53 @@ func TestExtraGivenBack(t *testing.T) {
 		t.Errorf("%d bytes of the ring and %d beside it are still in use", ring, extra)
 	}
 	g.close()
+}
+
+// TestLargerStandIn: a stand-in that is larger than the sample which it replaces is delivered whole, in a segment of its own, and the
+// process gives that back as any other.
+func TestLargerStandIn(t *testing.T) {
+	o := plain(4, 1)
+	o.policy, o.sizes = Substitute, []int{100, 5000, 100, 100}
+	g := newRig(t, o)
+	defer g.close()
+	g.source.bad[0] = true
+	out, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
+	if err != nil || !equal(out[step{0, 0}], []seen{g.seen(1), g.seen(1)}) {
+		t.Errorf("got %v, %v", out[step{0, 0}], err)
+	}
+	if ring, extra := g.ranks[0].buffer.Usage(); ring != 0 || extra != 0 {
+		t.Errorf("everything was given back, and %d bytes of the ring and %d beside it are in use", ring, extra)
+	}
+}
+
+// TestStandInIsOfTheEpoch: only a sample of the epoch's subset stands in for another one.
+func TestStandInIsOfTheEpoch(t *testing.T) {
+	o := plain(8, 1)
+	o.policy, o.spec.Subset = Substitute, []int32{0, 2, 5, 6}
+	g := newRig(t, o)
+	defer g.close()
+	g.source.bad[2] = true
+	out, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
+	if err != nil || !slices.Equal(stream(out), []int{0, 5, 5, 6}) {
+		t.Errorf("delivered %v, %v", stream(out), err)
+	}
+}
+
+// TestReportedIsNotTriedAgain: a sample that a process has reported as undecodable is not read again, though the policy is to raise.
+func TestReportedIsNotTriedAgain(t *testing.T) {
+	g := newRig(t, plain(4, 1))
+	defer g.close()
+	if policy := g.faults.Report(g.cache, 3, "no picture"); policy != Raise {
+		t.Errorf("the policy is %q", policy)
+	}
+	for range 2 {
+		out, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
+		var sample *dataset.SampleError
+		if !errors.As(err, &sample) || sample.ID != 3 || !errors.Is(err, dataset.ErrPython) || !slices.Equal(stream(out), []int{0, 1}) {
+			t.Errorf("delivered %v, %v", stream(out), err)
+		}
+	}
+	if n := g.source.reads[3].Load(); n != 0 {
+		t.Errorf("it was read %d times", n)
+	}
 }

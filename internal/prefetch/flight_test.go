@@ -234,7 +234,7 @@ func TestPoolOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		var order []int
-		o := plain(8, 1)
+		o := plain(8, 2)
 		o.threads = 1
 		o.hook = func(_ context.Context, id int) error {
 			order = append(order, id)
@@ -245,16 +245,15 @@ func TestPoolOrder(t *testing.T) {
 		}
 		g := newRig(t, o)
 		defer g.close()
-		view := g.stream.Epoch(0)
 		s := g.ranks[0].stager
 		var batches []*batch
-		for _, at := range []int{3, 2, 0, 1} {
-			b, tasks, err := s.prepare(t.Context(), view, at)
+		for n, at := range []step{{0, 3}, {1, 1}, {0, 2}, {0, 0}, {0, 1}} {
+			b, tasks, err := s.prepare(t.Context(), g.stream.Epoch(at.epoch), at.step)
 			if err != nil {
 				t.Fatal(err)
 			}
 			batches = append(batches, b)
-			if at == 3 {
+			if n == 0 {
 				tasks[0], tasks[1] = tasks[1], tasks[0] // 7 first, which blocks
 				tasks = tasks[:1]
 				b.arrived()
@@ -268,7 +267,7 @@ func TestPoolOrder(t *testing.T) {
 			s.discard(b)
 		}
 		s.reap.Wait()
-		if want := []int{7, 0, 1, 2, 3, 4, 5}; !slices.Equal(order, want) {
+		if want := []int{7, 0, 1, 2, 3, 4, 5, 2, 3}; !slices.Equal(order, want) {
 			t.Errorf("read in the order %v, want %v", order, want)
 		}
 	})

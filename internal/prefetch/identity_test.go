@@ -181,10 +181,19 @@ func TestConflict(t *testing.T) {
 
 // TestVerify: every sample is compared with the source's bytes, wherever it was taken from, and read there once for that.
 func TestVerify(t *testing.T) {
-	for name, c := range map[string]struct{ memory, file int64 }{"memory": {memory: 400}, "file": {file: 400}, "nowhere": {}} {
+	for name, c := range map[string]struct {
+		memory, file int64
+		confirmed    bool // the copies count already
+		preprocessor Preprocessor
+	}{
+		"memory": {memory: 400}, "memory that counts": {memory: 400, confirmed: true}, "memory, transformed": {memory: 400, preprocessor: summary{}},
+		"memory that counts, transformed": {memory: 400, confirmed: true, preprocessor: summary{}},
+		"file":                            {file: 400}, "file, transformed": {file: 400, preprocessor: summary{}},
+		"nowhere": {}, "nowhere, transformed": {preprocessor: summary{}},
+	} {
 		t.Run(name, func(t *testing.T) {
 			o := plain(4, 2)
-			o.memory, o.file, o.dir, o.planAll = c.memory, c.file, t.TempDir(), true
+			o.memory, o.file, o.dir, o.planAll, o.preprocessor = c.memory, c.file, t.TempDir(), true, c.preprocessor
 			g := newRig(t, o)
 			defer g.close()
 			wrong := content(1, 100)
@@ -200,10 +209,15 @@ func TestVerify(t *testing.T) {
 					}
 				}
 			}
+			if c.confirmed {
+				for id := range 4 {
+					g.cache.confirm(t.Context(), id)
+				}
+			}
 			g.ranks[0].stager.o.Verify = true
 			_, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
 			var found *VerifyError
-			if name == "nowhere" {
+			if c.memory+c.file == 0 {
 				if err != nil {
 					t.Error(err)
 				}
@@ -213,5 +227,25 @@ func TestVerify(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		})
+	}
+}
+
+// TestCopyOfOtherBytesIsDropped: a copy whose digest is not the one that is known of the sample is dropped, though its file is the same instance.
+func TestCopyOfOtherBytesIsDropped(t *testing.T) {
+	o := plain(4, 2)
+	o.memory, o.planAll = 400, true
+	g := newRig(t, o)
+	defer g.close()
+	want, other := content(2, 100), content(3, 100)
+	if err := g.stores[0].Put(2, other, storageclass.Origin{Digest: digest.Of(other)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.cache.cameFrom(3, 2, digest.Of(want)); err != nil {
+		t.Fatal(err)
+	}
+	for _, from := range []Place{Source, FirstClass} {
+		if got, place, err := g.fetched(t, &worker{}, 2); err != nil || place != from || !bytes.Equal(got, want) {
+			t.Errorf("the right bytes: %v, from %v, %v", bytes.Equal(got, want), place, err)
+		}
 	}
 }

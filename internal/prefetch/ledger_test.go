@@ -110,3 +110,45 @@ func TestYieldedOnce(t *testing.T) {
 		t.Errorf("epoch %+v, want 4 batches of 3 samples", e)
 	}
 }
+
+// TestSecondsOfAnEpoch: an epoch lasts from when its first batch was asked for until its last one was yielded.
+func TestSecondsOfAnEpoch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &Ledger{place: func(Place) string { return "source" }, places: 1, epochs: map[int]*epochAccount{}}
+		for step, c := range []struct{ stall, computes time.Duration }{{3 * time.Second, 0}, {time.Second, 4 * time.Second}} {
+			<-time.After(c.computes + c.stall)
+			l.emitted(made(step, time.Now(), time.Now(), func(*batch) {}))
+			l.Yielded(0, step, Stall{All: c.stall})
+		}
+		if e := l.Epochs()[0]; e.Seconds != 8 {
+			t.Errorf("the epoch took %v s, want 8", e.Seconds)
+		}
+	})
+}
+
+// TestGoOn: a Run goes on with the epoch's audit only if it begins with the batch after the one yielded last; otherwise the audit counts
+// the epoch anew. GoOn holds for one Run.
+func TestGoOn(t *testing.T) {
+	for _, c := range []struct {
+		epoch, step int
+		goesOn      bool
+	}{{1, 3, true}, {1, 4, false}, {1, 2, false}, {1, 0, false}, {0, 3, false}, {2, 3, false}, {2, 0, false}} {
+		l := &Ledger{place: func(Place) string { return "source" }, places: 1, epochs: map[int]*epochAccount{}}
+		if l.GoOn(c.epoch, c.step) {
+			t.Errorf("%+v: it goes on with nothing", c)
+		}
+		for step := range 3 {
+			l.emitted(made(step, time.Now(), time.Now(), func(b *batch) { b.Epoch = 1 }))
+			l.Yielded(1, step, Stall{})
+		}
+		if got := l.GoOn(c.epoch, c.step); got != c.goesOn {
+			t.Errorf("%+v: it goes on: %v", c, got)
+		}
+		for _, kept := range []bool{c.goesOn || c.epoch > 1, c.epoch > 1} {
+			l.restart(c.epoch)
+			if n, _ := l.Delivered(1); n != map[bool]int64{true: 9, false: 0}[kept] {
+				t.Errorf("%+v: %d samples count as delivered", c, n)
+			}
+		}
+	}
+}

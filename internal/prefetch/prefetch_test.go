@@ -141,13 +141,6 @@ func (g *rig) run(r *testRank, from step, until, keep int) (map[step][]seen, err
 	out := map[step][]seen{}
 	stop := errors.New("stop")
 	var kept []*Batch
-	release := func(b *Batch) {
-		for _, slot := range b.Slots {
-			if _, err := r.buffer.Free(slot); err != nil {
-				g.t.Fatalf("return slot: %v", err)
-			}
-		}
-	}
 	extras := map[uint32][]byte{}
 	r.stager.Wait()
 	err := r.stager.Run(context.Background(), from.epoch, from.step, func(b *Batch) error {
@@ -182,7 +175,7 @@ func (g *rig) run(r *testRank, from step, until, keep int) (map[step][]seen, err
 		out[step{b.Epoch, b.Step}] = samples
 		r.ledger.Yielded(b.Epoch, b.Step, Stall{})
 		for len(kept) > keep {
-			release(kept[0])
+			g.giveBack(r, kept[0])
 			kept = kept[1:]
 		}
 		r.stager.Taken(b.Epoch, b.Step)
@@ -190,12 +183,21 @@ func (g *rig) run(r *testRank, from step, until, keep int) (map[step][]seen, err
 		return nil
 	})
 	for _, b := range kept {
-		release(b)
+		g.giveBack(r, b)
 	}
 	if errors.Is(err, stop) {
 		err = nil
 	}
 	return out, err
+}
+
+// giveBack gives a batch's slots back, as the process does.
+func (g *rig) giveBack(r *testRank, b *Batch) {
+	for _, slot := range b.Slots {
+		if _, err := r.buffer.Return(slot); err != nil {
+			g.t.Fatalf("return slot: %v", err)
+		}
+	}
 }
 
 type rigOptions struct {
@@ -211,6 +213,7 @@ type rigOptions struct {
 	timeout      time.Duration
 	hook         func(ctx context.Context, id int) error
 	planAll      bool // the first class is to hold everything, whatever its room
+	keepAll      bool // the file class is to keep everything that is read
 	policy       OnError
 	preprocessor Preprocessor
 	memoryClass  *memory.Class
@@ -237,7 +240,7 @@ func newRig(t interface {
 			t.Fatal(err)
 		}
 		g.stores = append(g.stores, store)
-		classes = append(classes, Class{Name: name, Store: store})
+		classes = append(classes, Class{Name: name, Store: store, KeepAll: o.keepAll && name == "file"})
 		var ids []int32
 		for ; next < len(o.sizes) && (o.planAll || room >= int64(o.sizes[next])); next++ {
 			room -= int64(o.sizes[next])

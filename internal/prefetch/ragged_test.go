@@ -119,6 +119,15 @@ func TestRaggedFaults(t *testing.T) {
 			if faults := g.faults.List(); len(faults) != 3 {
 				t.Errorf("%s: faults %+v", policy, faults)
 			}
+			for epoch := range 3 {
+				missing := access.Mix(epoch, 1) + access.Mix(epoch, 3) + access.Mix(epoch, 4)
+				if policy == Substitute {
+					missing -= access.Mix(epoch, 2) + 2*access.Mix(epoch, 5)
+				}
+				if n, got := g.ranks[0].ledger.Delivered(epoch); int(n) != len(want) || got != missing {
+					t.Errorf("%s, epoch %d: the audit counts %d samples, %x missing; want %d, %x", policy, epoch, n, got, len(want), missing)
+				}
+			}
 			g.close()
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
@@ -143,6 +144,90 @@ func TestLooks(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestNotesThatWereNotTakenStay: the process may write a note only once the note before it in the same place was taken.
+func TestNotesThatWereNotTakenStay(t *testing.T) {
+	skipUnordered(t)
+	b, err := New(2 * entries * align)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	p, end := newProcess(t, b)
+	defer end()
+	for round := range 2 {
+		noted := 0
+		for {
+			s, ok := b.TryAlloc(1) // which takes what was noted
+			if !ok {
+				break
+			}
+			b.Hand([]uint32{s.ID})
+		}
+		for id := range b.mu.slots {
+			if !p.note(id) {
+				break
+			}
+			noted++
+		}
+		if noted != entries {
+			t.Errorf("round %d: %d notes, and there is room for %d", round, noted, entries)
+		}
+		if used, _ := b.Usage(); used != b.size-entries*align {
+			t.Errorf("round %d: %d bytes are in use after %d of %d slots were noted", round, used, entries, b.size/align)
+		}
+	}
+}
+
+// TestLooksEverySoOften: a note is seen soon, however long the buffer has waited for room.
+func TestLooksEverySoOften(t *testing.T) {
+	skipUnordered(t)
+	synctest.Test(t, func(t *testing.T) {
+		b, err := New(4096)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		p, end := newProcess(t, b)
+		defer end()
+		s, _, err := b.Alloc(t.Context(), 4096)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Hand([]uint32{s.ID})
+		got := make(chan time.Time)
+		go func() {
+			if _, _, err := b.Alloc(t.Context(), 4096); err != nil {
+				t.Error(err)
+			}
+			got <- time.Now()
+		}()
+		<-time.After(time.Second)
+		p.note(s.ID)
+		noted := time.Now()
+		if late := (<-got).Sub(noted); late > latest {
+			t.Errorf("seen %v late, want %v at most", late, latest)
+		}
+	})
+}
+
+// TestEnd: the word behind the returns says before which batch the stream ends, counted from 1; 0: before none.
+func TestEnd(t *testing.T) {
+	b, err := New(4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	word := b.mu.returns.end()
+	if want := &newReturns(b.ring.data[b.size:]).words[returnsSize/8-1]; word != want || *word != 0 {
+		t.Error("it is not the last of the page, or not 0 at first")
+	}
+	for n, want := range map[int]uint64{-1: 0, 0: 1, 41: 42} {
+		if b.End(n); *word != want {
+			t.Errorf("batch %d: %d, want %d", n, *word, want)
+		}
 	}
 }
 

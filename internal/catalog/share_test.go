@@ -1,0 +1,222 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/prefetch"
+	"github.com/hdmlp/hdmlp/internal/protocol"
+)
+
+// join joins the dataset's cache.
+func join(t *testing.T, d *Dataset, cfg *config.Config) *prefetch.Cache {
+	t.Helper()
+	cache, _, err := d.JoinCache(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cache
+}
+
+// inMemory is a configuration with one storage class.
+func inMemory(capacity int64) *config.Config {
+	return &config.Config{SourceThreads: 1, StorageClasses: []config.StorageClass{{Kind: "memory", Capacity: capacity}}}
+}
+
+// bring has the cache bring a sample, and keep it.
+func bring(t *testing.T, c *prefetch.Cache, id int32) {
+	t.Helper()
+	u := c.Use(nil)
+	defer u.Close()
+	u.Keep([][]int32{{id}})
+	if _, err := c.Serve(t.Context(), int(id), func([]byte, uint32) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOtherDirectoriesAndVersionsAreOtherDatasets: Open joins an open dataset only if the path leads to the same version in the same
+// directory: a process in another container must not be served files that it does not see itself.
+func TestOtherDirectoriesAndVersionsAreOtherDatasets(t *testing.T) {
+	for name, change := range map[string]func(c *shelf){
+		"another directory": func(c *shelf) { c.inode = 8 },
+		"another version":   func(c *shelf) { c.version = 2 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newShelf(t)
+			cfg := &config.Config{SourceThreads: 1}
+			first := c.open(t, cfg)
+			change(c)
+			second, third := c.open(t, cfg), c.open(t, cfg)
+			if len(c.datasets) != 2 || c.closed != 1 || second.Index() == first.Index() || third.Index() != second.Index() {
+				t.Errorf("%d datasets are open, %d sources were closed", len(c.datasets), c.closed)
+			}
+			if _, inode := second.Place(); inode != c.inode {
+				t.Errorf("the second lies in directory %d, and was found in %d", inode, c.inode)
+			}
+			mine, others := join(t, first, cfg), join(t, second, cfg)
+			if mine == others || join(t, third, cfg) != others {
+				t.Error("caches are shared by those that have different datasets, or not by those that have the same")
+			}
+			for _, d := range []*Dataset{first, second, third} {
+				d.LeaveCache()
+				d.Close()
+			}
+		})
+	}
+}
+
+// TestJoiningDoubtsTheCopies: files may have been rewritten since they were cached, so after each Open every copy is confirmed again when
+// it is next needed.
+func TestJoiningDoubtsTheCopies(t *testing.T) {
+	c := newShelf(t)
+	cfg := inMemory(400)
+	first := c.open(t, cfg)
+	cache := join(t, first, cfg)
+	bring(t, cache, 3)
+	if _, _, ok := cache.Held(3); !ok || c.stats.Load() != 0 {
+		t.Errorf("held: %v; asked for %d times", ok, c.stats.Load())
+	}
+	second := c.open(t, cfg)
+	if _, _, ok := cache.Held(3); ok {
+		t.Error("the copy counts, although another one has joined")
+	}
+	for range 2 {
+		if bring(t, cache, 3); c.stats.Load() != 1 {
+			t.Errorf("asked for %d times, want once", c.stats.Load())
+		}
+	}
+	first.LeaveCache()
+	first.Close()
+	second.Close()
+}
+
+// TestPromised: the memory that open stores may still take is counted, less what they have taken, until the cache is closed; space on disks
+// is not.
+func TestPromised(t *testing.T) {
+	c := newShelf(t)
+	cfg := inMemory(400)
+	cfg.StorageClasses = append(cfg.StorageClasses, config.StorageClass{Kind: "file", Path: t.TempDir(), Capacity: 1 << 20})
+	d := c.open(t, cfg)
+	promised := func(when string, want int64) {
+		t.Helper()
+		if got := c.Promised(); got != want {
+			t.Errorf("%s: %d bytes, want %d", when, got, want)
+		}
+	}
+	promised("without a cache", 0)
+	cache := join(t, d, cfg)
+	promised("with one", 400)
+	bring(t, cache, 3)
+	promised("with a sample in it", 300)
+	join(t, d, cfg)
+	d.LeaveCache()
+	promised("while one uses it", 300)
+	d.LeaveCache()
+	promised("when it is closed", 0)
+	d.Close()
+}
+
+// TestAnyProcessOpensTheRootAgain: every process that has the dataset open, or has added its view, is asked to open the root again; one that
+// has left is not.
+func TestAnyProcessOpensTheRootAgain(t *testing.T) {
+	c := newShelf(t)
+	var asked []string
+	view := func(name string) *dataset.View {
+		return &dataset.View{Root: os.Stdin, Slash: os.Stdin, Renew: func(context.Context) (*dataset.View, error) {
+			asked = append(asked, name) // one at a time: of two views at most one answers
+			return nil, errors.New(name + " cannot")
+		}}
+	}
+	open := func(v *dataset.View) *Dataset {
+		d, err := c.Open(t.Context(), spec, v, &config.Config{}, func(int64, string) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	first := open(view("first"))
+	if c.view.Root != os.Stdin || c.view.Slash != os.Stdin {
+		t.Error("it is not opened through the descriptors of the process")
+	}
+	renew := c.view.Renew // of the source that stays
+	are := func(when string, want ...string) {
+		t.Helper()
+		asked = nil
+		if _, err := renew(t.Context()); err == nil || !slices.Equal(asked, want) {
+			t.Errorf("%s: asked are %v, want %v; %v", when, asked, want, err)
+		}
+	}
+	are("the first", "first")
+	second := open(view("second"))
+	first.Close()
+	are("the first has gone", "second")
+	forget := second.See(view("third"))
+	second.Close()
+	are("the second has gone", "third")
+	forget()
+	are("all have gone")
+}
+
+// TestHangingReadKeepsWhatItWritesTo: if a read hangs when the last job leaves, the source and the storage classes stay open for the rest of
+// the process's life, and the catalog's Close does not fail.
+func TestHangingReadKeepsWhatItWritesTo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newShelf(t)
+		gate, under := make(chan struct{}), make(chan struct{})
+		c.reading = func() { close(under); <-gate }
+		cfg := inMemory(400)
+		d := c.open(t, cfg)
+		cache := join(t, d, cfg)
+		u := cache.Use(nil)
+		u.Keep([][]int32{{3}})
+		u.Fill([][]int32{{3}}, func(int64) {})
+		<-under
+		u.Close()
+		d.LeaveCache()
+		d.Close()
+		if c.closed != 0 {
+			t.Error("the source was closed, and a read of it hangs")
+		}
+		if d.Reports() != nil || c.Cached(spec) {
+			t.Error("the cache is still there")
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		close(gate)
+		synctest.Wait()
+	})
+}
+
+// TestWarningsReachTheProcess: warnings and progress of opening a dataset reach the process that opens it.
+func TestWarningsReachTheProcess(t *testing.T) {
+	c := newShelf(t)
+	build := c.kinds.Sources["fake"]
+	c.kinds.Sources["fake"] = func(ctx context.Context, m protocol.DatasetMessage, o SourceOptions) (Source, error) {
+		o.Progress(12)
+		o.Tell("two files are empty")
+		return build(ctx, m, o)
+	}
+	var files []int64
+	var told []string
+	d, err := c.Open(t.Context(), spec, nil, &config.Config{}, func(n int64, text string) {
+		if text != "" {
+			told = append(told, text)
+			return
+		}
+		files = append(files, n)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(files, []int64{12}) || !slices.Equal(told, []string{"two files are empty"}) {
+		t.Errorf("told %v and %q", files, told)
+	}
+	d.Close()
+}

@@ -1,0 +1,120 @@
+package job
+
+import (
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/placement"
+)
+
+// watched is a policy whose plans a test sees, and changes.
+type watched struct {
+	placement.Cooperative
+	first func(placement.Lead, *placement.Plan)
+	made  func(*placement.Plan)
+}
+
+func (p watched) First(in placement.Input, lead placement.Lead) (*placement.Plan, error) {
+	plan, err := p.Cooperative.First(in, lead)
+	if err == nil {
+		p.first(lead, plan)
+	}
+	return plan, err
+}
+
+func (p watched) Plan(in placement.Input) (*placement.Plan, error) {
+	plan, err := p.Cooperative.Plan(in)
+	if err == nil {
+		p.made(plan)
+	}
+	return plan, err
+}
+
+// TestPlanIsOneForAllNodes: every node plans with the longest lead of all, so that all make the same plan; and no node asks others by its plan
+// before all have theirs. Node 0 has a planner; the test speaks for that of node 1.
+func TestPlanIsOneForAllNodes(t *testing.T) {
+	c := newNodes(t, 2, false)
+	var mu sync.Mutex
+	var leads []placement.Lead
+	var before, plan []int32 // who answers for samples by the first plan, and by the last one
+	n := c.list[0]
+	n.planAtOnce = -1
+	n.policy = func(string) (placement.Policy, error) {
+		return watched{
+			first: func(lead placement.Lead, p *placement.Plan) {
+				mu.Lock()
+				defer mu.Unlock()
+				if leads = append(leads, lead); before == nil {
+					before = p.Owner
+				}
+			},
+			made: func(p *placement.Plan) {
+				mu.Lock()
+				defer mu.Unlock()
+				plan = slices.Repeat([]int32{1}, samples)
+				p.Policy, p.Owner = "made", plan
+			},
+		}, nil
+	}
+	ranks := c.open(set("memory", "22000B"))
+	j, o := ranks[0].job, ranks[1].job.others
+	consume(t, ranks[0], at{0, 0}, at{0, 1})
+	steps := j.stream.Steps()
+	said, err := o.leads(t.Context(), placement.Lead{Steps: 1}, steps)
+	if want := []placement.Lead{{Steps: steps}, {Steps: 1}}; err != nil || !slices.Equal(said, want) {
+		t.Errorf("the nodes say that their leads are %+v, want %+v; %v", said, want, err)
+	}
+	eventually(t, "node 0 has its plan", func() bool { return j.plan.Load().Policy == "made" })
+	mu.Lock()
+	for _, lead := range leads {
+		if lead.Steps != steps {
+			t.Errorf("node 0 plans with a lead of %+v, and the longest has %d steps", lead, steps)
+		}
+	}
+	if now := j.plan.Load().Owner; !slices.Equal(now, before) || slices.Equal(before, plan) {
+		t.Errorf("before node 1 has its plan, node 0 asks by its own: %v, before it %v", now, before)
+	}
+	mu.Unlock()
+	if err := o.planned(t.Context()); err != nil {
+		t.Error(err)
+	}
+	<-j.planner.done
+	if now := j.plan.Load().Owner; !slices.Equal(now, plan) {
+		t.Errorf("when both have a plan, node 0 asks by %v", now)
+	}
+	closeAll(ranks)
+	c.close()
+}
+
+// TestWhatIsKeptBesidesIsBroughtToFasterClasses: the plan has the faster classes hold samples that a class which keeps everything has from before,
+// and the source is not read for that.
+func TestWhatIsKeptBesidesIsBroughtToFasterClasses(t *testing.T) {
+	w := world{disk: t.TempDir()}
+	n := w.node()
+	m := message(0, 1, set("cache_dir", w.disk), set("cache_size", "1MB"))
+	r := open(t, n, m)
+	consume(t, r, at{0, 0}, at{1, 0})
+	r.Close()
+	w.close(t, n)
+	w.ram = nil
+	w.bytes.Store(0)
+	n = w.node()
+	r = open(t, n, m)
+	in, err := r.job.planInput(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if node := in.Nodes[0]; len(node.Kept) != samples || len(node.Held[0]) != 0 || len(node.Held[1]) != 0 {
+		t.Errorf("of %d samples on disk %d are kept besides; held are %v", samples, len(node.Kept), node.Held)
+	}
+	if planned := r.job.ours(r.job.plan.Load()); len(planned[0]) != samples {
+		t.Errorf("memory is to hold %v", planned[0])
+	}
+	consume(t, r, at{0, 0}, at{1, 0})
+	if got := w.bytes.Load(); got != 0 {
+		t.Errorf("%d bytes left the source again", got)
+	}
+	r.Close()
+	w.close(t, n)
+}
