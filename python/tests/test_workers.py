@@ -1,0 +1,183 @@
+"""Workers between the daemon and the loader: what they hold comes back, and what is no good is replaced."""
+
+import os
+import socket
+import struct
+import threading
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import hdmlp.torch as ht  # noqa: E402
+from hdmlp import _protocol as protocol  # noqa: E402
+from hdmlp import _worker  # noqa: E402
+from hdmlp._recipe import Recipe  # noqa: E402
+from hdmlp._results import SLOT_BODY, decode  # noqa: E402
+from hdmlp._segments import Segment  # noqa: E402
+from hdmlp._worker import Worker  # noqa: E402
+from hdmlp._workers import Pool  # noqa: E402
+from peer import Peer  # noqa: E402
+from test_torch import dataset, expected, ids_of  # noqa: E402
+
+
+def broken(sample):
+    raise LookupError(f"sample {sample}")
+
+
+def pool_of(loader):
+    return loader._engine._feeds[0].source
+
+
+def test_slots_of_batches_that_fail_come_back(daemon, folder):
+    """More samples fail than there are slots."""
+    daemon.slots = 24
+    with ht.DataLoader(dataset(folder, broken), batch_size=4, seed=3, num_workers=2, shuffle=True, timeout=60) as loader:
+        for _ in range(3):
+            batches = iter(loader)
+            for _ in range(7):
+                with pytest.raises(LookupError):
+                    next(batches)
+
+
+def test_an_error_behind_batches_that_are_given_up_does_not_surface(daemon, folder):
+    daemon.fail_at = (0, 3)
+    with ht.DataLoader(dataset(folder), batch_size=4, seed=3, num_workers=2, shuffle=True, persistent_workers=True) as loader:
+        batches = iter(loader)
+        assert ids_of(next(batches)[0]) == expected(loader)[0]
+        while pool_of(loader)._error is None:
+            pool_of(loader)._turn(50)
+        daemon.fail_at = None
+        loader.set_epoch(4)
+        assert [ids_of(images) for images, _ in loader] == expected(loader, 4)
+
+
+def test_workers_that_were_interrupted_are_replaced(daemon, folder):
+    with ht.DataLoader(dataset(folder), batch_size=4, seed=3, num_workers=1, shuffle=True) as loader:
+        batches = iter(loader)
+        assert ids_of(next(batches)[0]) == expected(loader)[0]
+        was, processes = pool_of(loader), [worker.process for worker in pool_of(loader)._workers]
+        was._busy = True  # as an exception in the middle of a section leaves it
+        assert [ids_of(images) for images, _ in batches] == expected(loader)[1:]
+        assert pool_of(loader) is not was
+        assert not any(process.is_alive() for process in processes)
+
+
+def identity(items):
+    return items
+
+
+class Plenty(torch.utils.data.Dataset):
+    """Many numbers, had many at a time."""
+
+    def __len__(self):
+        return 400_000
+
+    def __getitems__(self, indices):
+        return [sum(indices)]
+
+
+def test_tasks_larger_than_a_socket_takes_at_once():
+    """Each batch's 100,000 indices go to the worker in pieces."""
+    with ht.DataLoader(Plenty(), 100_000, num_workers=1, collate_fn=identity, timeout=60) as loader:
+        sums = [batch[0] for batch in loader]
+    assert sums == [sum(range(n, n + 100_000)) for n in range(0, 400_000, 100_000)]
+
+
+def descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_segments_that_the_daemon_drops_are_closed(tmp_path):
+    pool = Pool(None, 1, 1, None)
+    peer = Peer(str(tmp_path), pool.on_segment, pool.on_drop)
+    pool.attach(peer.stream)
+    before = descriptors()
+    for number in range(5):
+        peer.segment(number, 100)
+    assert peer.stream.poll() is None and descriptors() == before + 2 * 5  # the test's own, too
+    for number in range(5):
+        peer.say(protocol.DROP, protocol.U32.pack(number))
+    assert peer.stream.poll() is None and descriptors() == before + 5
+    peer.segment(5, 100)
+    assert peer.stream.poll() is None
+    pool.close()
+    assert descriptors() == before + 6
+    peer.close()
+
+
+class Task:
+    """A worker without a process, and the training process's end of its connection."""
+
+    def __init__(self, loader, stack=None):
+        mine, theirs = socket.socketpair()
+        self.connection = protocol.Connection(mine, _worker.FROM_WORKER_WITH_FD)
+        self.worker = Worker(theirs, Recipe(loader, None, None, list, stack), 1)
+        self.slots = {}
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self):
+        try:
+            self.worker.run()
+        except protocol.Disconnected:
+            pass
+
+    def segment(self, number, content):
+        fd = os.memfd_create("segment")
+        os.write(fd, content)
+        self.connection.send_fds(protocol.encode(protocol.SEGMENT, protocol.SEGMENT_BODY.pack(number, 0, len(content))), [fd])
+        os.close(fd)
+
+    def ask(self, number, places):
+        """Has a batch made of the samples at (segment, offset, length)."""
+        n = len(places)
+        segments, offsets, lengths = zip(*places)
+        self.connection.send(protocol.encode(_worker.TASK, protocol.U64.pack(number) + protocol.BATCH_HEAD.pack(1, 0, number, n, 0, 0) + struct.pack(
+            f"<{n}q{n}Q{n}Q{n}I{n}I", *range(n), *offsets, *lengths, *range(n), *segments)))
+
+    def answer(self):
+        """What came of the next task: a batch, or an error."""
+        while True:
+            frame = self.connection.frame()
+            if frame is None:
+                self.connection.fill() or self.connection.wait(None)
+                continue
+            kind, payload, fd = frame
+            if kind == _worker.SLOT:
+                number, _, size = SLOT_BODY.unpack(payload)
+                self.slots[number] = Segment(fd, size, True)
+                os.close(fd)
+            elif kind == _worker.RESULT:
+                return decode(payload, self.slots, lambda numbers: None)
+            elif kind == _worker.FAILED:
+                return _worker.rebuild_error(bytes(payload[8:]))[0]
+
+    def close(self):
+        self.connection.close()
+        self.thread.join()
+
+
+def test_a_worker_lets_go_of_a_segment_after_the_batches_before():
+    task = Task(bytes)
+    for number in (1, 2):
+        task.segment(number, bytes([number]) * 100)
+        task.ask(number, [(number, 10, 5), (number, 95, 5)])
+        task.connection.send(protocol.encode(protocol.DROP, protocol.U32.pack(number)))
+    for number in (1, 2):
+        assert task.answer() == [(bytes([number]) * 5, 0), (bytes([number]) * 5, 1)]
+    task.ask(3, [(1, 0, 5)])
+    assert isinstance(task.answer(), KeyError)  # and so the drops before have been seen to
+    assert not task.worker._segments
+    task.close()
+
+
+def test_what_a_loader_keeps_of_a_sample_is_a_copy():
+    """Where the daemon hands tensors to transforms in Python, these may write to them."""
+    from hdmlp._output import Handed, Output
+    handed = Handed("tensor")
+    handed.output = Output({"shape": [4], "type": "float32"})
+    content = bytearray(torch.arange(4.0).numpy().tobytes())
+    made = handed(memoryview(content).toreadonly())
+    made += 1
+    assert made.tolist() == [1, 2, 3, 4] and torch.frombuffer(content, dtype=torch.float32).tolist() == [0, 1, 2, 3]
