@@ -48,6 +48,7 @@ def test_an_error_behind_batches_that_are_given_up_does_not_surface(daemon, fold
         while pool_of(loader)._error is None:
             pool_of(loader)._turn(50)
         daemon.fail_at = None
+        del batches  # so that the next one has its workers
         loader.set_epoch(4)
         assert [ids_of(images) for images, _ in loader] == expected(loader, 4)
 
