@@ -103,6 +103,7 @@ func TestBudgetOfBadSamples(t *testing.T) {
 		if err := p.Apply(into(dst), bad, 0, 0, spent); err == nil {
 			t.Fatal("a damaged sample is taken")
 		}
+		wholeBudget(t, p)
 		asked := 0
 		err := p.Apply(func(int) ([]byte, error) {
 			if asked++; asked == 1 {
@@ -113,8 +114,8 @@ func TestBudgetOfBadSamples(t *testing.T) {
 		if !errors.Is(err, full) {
 			t.Fatalf("%v, want %v", err, full)
 		}
+		wholeBudget(t, p)
 	}
-	wholeBudget(t, p)
 }
 
 // TestBudgetIsShared: what all threads have for good and what they share is no more than there is, however many they are.

@@ -4,6 +4,7 @@ import os
 import socket
 import struct
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,7 +14,7 @@ import hdmlp.torch as ht  # noqa: E402
 from hdmlp import _protocol as protocol  # noqa: E402
 from hdmlp import _worker  # noqa: E402
 from hdmlp._recipe import Recipe  # noqa: E402
-from hdmlp._results import SLOT_BODY, decode  # noqa: E402
+from hdmlp._results import BUFFER, RESULT_HEAD, SLOT_BODY, decode  # noqa: E402
 from hdmlp._segments import Segment  # noqa: E402
 from hdmlp._worker import Worker  # noqa: E402
 from hdmlp._workers import Pool  # noqa: E402
@@ -105,6 +106,44 @@ def test_segments_that_the_daemon_drops_are_closed(tmp_path):
     pool.close()
     assert descriptors() == before + 6
     peer.close()
+
+
+class Played:
+    """A context for a pool whose worker is played by the test."""
+
+    def Process(self, args, **_):
+        self.connection = protocol.Connection(args[0].dup(), _worker.TO_WORKER_WITH_FD)
+        return SimpleNamespace(pid=0, exitcode=0, start=lambda: None, is_alive=lambda: False, join=lambda timeout: None)
+
+    def heard(self):
+        """The frames that came to the worker since: type and payload."""
+        frames = []
+        while self.connection.fill():
+            pass
+        while (frame := self.connection.frame()) is not None:
+            frames.append((frame[0], bytes(frame[1])))
+        return frames
+
+
+def test_a_batch_that_comes_after_it_was_given_up_returns_its_slots(tmp_path):
+    """In the daemon's buffer and in the worker's."""
+    context = Played()
+    pool = Pool(None, 1, 2, context)
+    peer = Peer(str(tmp_path), pool.on_segment, pool.on_drop)
+    pool.attach(peer.stream)
+    pool.seek(0)
+    peer.batch(1, 0, [(0, 0, 10)], [5])
+    pool.start()
+    assert [kind for kind, _ in context.heard()] == [_worker.CANCEL, _worker.TASK]
+    pool.seek(50)
+    assert [kind for kind, _ in context.heard()] == [_worker.CANCEL]
+    context.connection.send(protocol.encode(_worker.RESULT, RESULT_HEAD.pack(1, 1, 0) + BUFFER.pack(3, 0, 0, 100) + b"pickled"))
+    peer.batch(2, 50, [(0, 0, 10)], [6])
+    pool.start()
+    assert [frame[0] for frame in context.heard()] == [_worker.FREE, _worker.TASK]
+    peer.stream.return_slots()
+    assert peer.heard()[-1] == ("ACK", 2, protocol.NO_BATCH, 0, [5])
+    pool.close(), peer.close(), context.connection.close()
 
 
 class Task:
