@@ -154,7 +154,7 @@ class Task:
         self.connection = protocol.Connection(mine, _worker.FROM_WORKER_WITH_FD)
         self.worker = Worker(theirs, Recipe(loader, None, None, list, stack), 1)
         self.slots = {}
-        self.thread = threading.Thread(target=self.run)
+        self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
 
     def run(self):
