@@ -175,14 +175,15 @@ def test_a_forked_child_has_no_part_in_the_connection(pair):
     if pid == 0:
         theirs.close()
         os.write(writes, b"closed" if connection.closed else b"open")
-        os.read(reads, 0)
         signal.pause()
-    assert os.read(reads, 10) == b"closed"
-    connection.close()
-    assert theirs.recv(1) == b""  # though the child lives
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    os.close(reads), os.close(writes)
+    try:
+        assert os.read(reads, 10) == b"closed"
+        connection.close()
+        assert theirs.recv(1) == b""  # though the child lives
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(reads), os.close(writes)
 
 
 def test_audit():
