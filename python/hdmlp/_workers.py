@@ -394,7 +394,7 @@ class Pool:
             try:
                 taken = self._stream.poll()
             except HDMLPError as error:
-                self._error, self._error_at = error, expected
+                self._error, self._error_at = error.with_traceback(None), expected  # whose frames would keep the iterator
                 return
             if taken is None:
                 return

@@ -187,7 +187,8 @@ def test_a_tensor_that_does_not_lie_in_one_piece_is_refused(start, places, says)
 
 
 def test_frames_that_make_no_sense_are_refused(start):
-    for kind, payload, says in ((240, b"", "unknown type 240"), (protocol.BATCH, protocol.BATCH_HEAD.pack(1, 0, 0, 2, 0, 0) + bytes(63), "in 95 bytes")):
+    short = protocol.BATCH_HEAD.pack(1, 0, 0, 2, 0, 0) + bytes(63)
+    for kind, payload, says in ((240, b"", "unknown type 240"), (protocol.BATCH, short, "in 95 bytes")):
         peer = start()
         peer.say(kind, payload)
         with pytest.raises(ProtocolError, match=says):

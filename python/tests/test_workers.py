@@ -12,14 +12,14 @@ torch = pytest.importorskip("torch")
 
 import hdmlp.torch as ht  # noqa: E402
 from hdmlp import _protocol as protocol  # noqa: E402
-from hdmlp import _worker  # noqa: E402
+from hdmlp import _results, _worker  # noqa: E402
 from hdmlp._recipe import Recipe  # noqa: E402
-from hdmlp._results import BUFFER, RESULT_HEAD, SLOT_BODY, decode  # noqa: E402
+from hdmlp._results import BUFFER, RESULT_HEAD, SLOT_BODY  # noqa: E402
 from hdmlp._segments import Segment  # noqa: E402
 from hdmlp._worker import Worker  # noqa: E402
 from hdmlp._workers import Pool  # noqa: E402
 from peer import Peer  # noqa: E402
-from test_torch import dataset, expected, ids_of  # noqa: E402
+from test_torch import dataset, decode, expected, ids_of  # noqa: E402
 
 
 def broken(sample):
@@ -41,17 +41,22 @@ def test_slots_of_batches_that_fail_come_back(daemon, folder):
                     next(batches)
 
 
-def test_an_error_behind_batches_that_are_given_up_does_not_surface(daemon, folder):
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_error_behind_batches_that_are_given_up_does_not_surface(daemon, folder, workers):
+    """Nor does it keep the iterator that gave them up, whose job the next one takes over."""
+    data, read = (dataset(folder), ids_of) if workers else (ht.ImageFolder(folder), lambda views: [decode(view) for view in views])
     daemon.fail_at = (0, 3)
-    with ht.DataLoader(dataset(folder), batch_size=4, seed=3, num_workers=2, shuffle=True, persistent_workers=True) as loader:
+    with ht.DataLoader(data, batch_size=4, seed=3, num_workers=workers, shuffle=True, persistent_workers=workers > 0) as loader:
         batches = iter(loader)
-        assert ids_of(next(batches)[0]) == expected(loader)[0]
-        while pool_of(loader)._error is None:
-            pool_of(loader)._turn(50)
+        assert read(next(batches)[0]) == expected(loader)[0]
+        source = pool_of(loader)
+        while source._error is None:
+            source._turn(50) if workers else source._make_the_rest()
         daemon.fail_at = None
-        del batches  # so that the next one has its workers
+        del batches
         loader.set_epoch(4)
-        assert [ids_of(images) for images, _ in loader] == expected(loader, 4)
+        assert [read(images) for images, _ in loader] == expected(loader, 4)
+        assert len(loader._engine._feeds) == 1
 
 
 def test_workers_that_were_interrupted_are_replaced(daemon, folder):
@@ -189,7 +194,7 @@ class Task:
                 self.slots[number] = Segment(fd, size, True)
                 os.close(fd)
             elif kind == _worker.RESULT:
-                return decode(payload, self.slots, lambda numbers: None)
+                return _results.decode(payload, self.slots, lambda numbers: None)
             elif kind == _worker.FAILED:
                 return _worker.rebuild_error(bytes(payload[8:]))[0]
 
