@@ -3,12 +3,32 @@
 import os
 import socket
 import struct
+import uuid
 
 from hdmlp import _daemon
 from hdmlp import _protocol as protocol
 from hdmlp._stream import Stream
 
 PAGE = 4096
+
+
+def memory(content=b""):
+    """A descriptor of a memfd that holds the content, under a name that no other has; and the name."""
+    name = uuid.uuid4().hex
+    fd = os.memfd_create(name)
+    os.pwrite(fd, content, 0)
+    return fd, name
+
+
+def descriptors(name):
+    """How many descriptors of the memfd of that name this process has."""
+    count = 0
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            count += os.readlink(f"/proc/self/fd/{fd}").startswith(f"/memfd:{name} ")
+        except FileNotFoundError:  # another thread's, which has closed it
+            pass
+    return count
 
 
 class Peer:
@@ -21,12 +41,12 @@ class Peer:
 
     Attributes:
         stream: the stream.
-        segments: the memory of each segment that was sent, by number.
+        segments: the content of each segment that was sent, by number; names: of their memfds.
     """
 
     def __init__(self, folder, on_segment=None, on_drop=None, **opened):
         ours, self.socket = socket.socketpair()
-        self.segments, self._fds = {}, []
+        self.segments, self.names, self._fds = {}, {}, []
         self._unread = b""
         self.say_json(protocol.OPENED, {"samples": 100, "classes": ["a"], "seed": 1, "steps": 100, "fingerprint": "f", **opened})
         client = _daemon.Client(protocol.Connection(ours), {"pid": os.getpid()}, None)
@@ -52,10 +72,9 @@ class Peer:
 
     def segment(self, number, size, flags=protocol.WRITABLE):
         """Sends a segment of so many bytes, which say where they are."""
-        fd = os.memfd_create("segment")
-        self._fds.append(fd)
         content = bytes(i * 7 % 251 ^ number for i in range(size))
-        os.pwrite(fd, content, 0)
+        fd, self.names[number] = memory(content)
+        self._fds.append(fd)
         os.ftruncate(fd, size + (PAGE if flags & protocol.RETURNS else 0))
         self.segments[number] = content
         self.say(protocol.SEGMENT, protocol.SEGMENT_BODY.pack(number, flags, size), fd)
