@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/transform"
@@ -76,9 +77,116 @@ func TestBudget(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if !p.budget.rest.TryAcquire(p.budget.most - p.budget.allowance) {
-		t.Error("a part of the budget is lost")
+	wholeBudget(t, p)
+}
+
+// wholeBudget fails where a part of what threads share is not there.
+func wholeBudget(t *testing.T, p *Preprocessor) {
+	t.Helper()
+	rest := p.budget.most - p.budget.allowance
+	if !p.budget.rest.TryAcquire(rest) {
+		t.Fatal("a part of the budget is lost")
 	}
+	p.budget.rest.Release(rest)
+}
+
+// TestBudgetOfBadSamples: what a large sample took that cannot be transformed is there for others.
+func TestBudgetOfBadSamples(t *testing.T) {
+	p := New(compiled(t, shrink), Options{Threads: 2, Memory: 32 << 20})
+	defer p.Close()
+	dst, spent := make([]byte, p.Size()), make([]time.Duration, 3)
+	sound := pngOf(t, 1500)
+	bad := bytes.Clone(sound)
+	bad[len(bad)/2] ^= 0x40
+	full := errors.New("full")
+	for range 3 {
+		if err := p.Apply(into(dst), bad, 0, 0, spent); err == nil {
+			t.Fatal("a damaged sample is taken")
+		}
+		wholeBudget(t, p)
+		asked := 0
+		err := p.Apply(func(int) ([]byte, error) {
+			if asked++; asked == 1 {
+				return dst, nil
+			}
+			return nil, full // once it has the memory
+		}, sound, 0, 0, spent)
+		if !errors.Is(err, full) {
+			t.Fatalf("%v, want %v", err, full)
+		}
+		wholeBudget(t, p)
+	}
+}
+
+// TestBudgetIsShared: what all threads have for good and what they share is no more than there is, however many they are.
+func TestBudgetIsShared(t *testing.T) {
+	for _, o := range []Options{{Threads: 1, Most: 8}, {Threads: 3, Most: 8}, {Most: 4}, {Most: 16}, {Most: 1}} {
+		o.Memory = 32 << 20
+		threads := int64(o.Threads)
+		if threads == 0 {
+			threads = int64(o.Most)
+		}
+		p := New(compiled(t, shrink), o)
+		b := p.budget
+		if all := threads*b.allowance + (b.most - b.allowance); all > o.Memory || all < o.Memory/2 {
+			t.Errorf("%+v: %d threads may take %d bytes", o, threads, all)
+		}
+		p.Close()
+	}
+}
+
+// TestBudgetOfTheNextSample: a thread that took much for one sample has to ask again for the next.
+func TestBudgetOfTheNextSample(t *testing.T) {
+	p := New(compiled(t, shrink), Options{Threads: 1, Memory: 32 << 20})
+	defer p.Close()
+	large, dst, spent := pngOf(t, 1800), make([]byte, p.Size()), make([]time.Duration, 3)
+	for range 2 {
+		if err := p.Apply(into(dst), large, 0, 0, spent); err != nil {
+			t.Fatal(err)
+		}
+		h := p.take()
+		var short *transform.MemoryError
+		if err := h.ApplyTo(into(dst), large, transform.Key{}); !errors.As(err, &short) {
+			t.Errorf("without asking: %v", err)
+		}
+		p.put(h)
+	}
+}
+
+// TestWhoWaitsForMemoryHoldsNone: a thread gives up what it keeps before it waits, so that none waits for it.
+func TestWhoWaitsForMemoryHoldsNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(compiled(t, shrink), Options{Threads: 1, Memory: 32 << 20})
+		defer p.Close()
+		spent := make([]time.Duration, 3)
+		if err := p.Apply(into(make([]byte, p.Size())), pngOf(t, 300), 0, 0, spent); err != nil {
+			t.Fatal(err)
+		}
+		h := p.spare[0]
+		if h.Memory() == 0 {
+			t.Fatal("the worker keeps nothing from one sample to the next")
+		}
+		rest := p.budget.most - p.budget.allowance
+		if !p.budget.rest.TryAcquire(rest) {
+			t.Fatal("the budget is taken")
+		}
+		done := make(chan error, 1)
+		large := pngOf(t, 1800)
+		go func() { done <- p.Apply(into(make([]byte, p.Size())), large, 0, 0, spent) }()
+		synctest.Wait()
+		select {
+		case err := <-done:
+			t.Fatalf("the large sample was done without memory: %v", err)
+		default:
+		}
+		if kept := h.Memory(); kept != 0 {
+			t.Errorf("a worker that waits keeps %d bytes", kept)
+		}
+		p.budget.rest.Release(rest)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestBudgetError: a sample that can never fit is an error with what it needs and what there is, and the budget that it advises is

@@ -199,11 +199,68 @@ func TestGateMeasures(t *testing.T) {
 func TestGateIsIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(Options{Most: 4}, time.Now)
+		var all sync.WaitGroup
+		for range 6 { // some of which have to wait, once
+			all.Go(func() { visit(g, 0, func(int) { time.Sleep(time.Millisecond) }) })
+		}
+		all.Wait()
 		for range 10000 {
 			visit(g, 0, func(int) { time.Sleep(time.Millisecond) })
 		}
 		if n := g.limit(); n != 4 {
 			t.Errorf("%d threads, 4 are allowed and nothing says that fewer would do", n)
 		}
+	})
+}
+
+// TestGateObeys: who is inside when fewer may be leaves, and when more may be all of them are let in.
+func TestGateObeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(Options{Threads: 3}, time.Now)
+		inside := make(chan *item, 9) // of those who were let in
+		come := func() {
+			go func() {
+				it, in := g.enter(work{})
+				if !in {
+					t.Error("done by nobody")
+				}
+				inside <- it
+			}()
+			synctest.Wait()
+		}
+		for range 7 {
+			come()
+		}
+		let := func(want int) {
+			t.Helper()
+			synctest.Wait()
+			if len(inside) != want {
+				t.Fatalf("%d were let in, want %d", len(inside), want)
+			}
+		}
+		let(3)
+		began := g.now()
+		g.open = 1
+		for range 2 {
+			if it := g.next(began); it != nil {
+				t.Fatal("one of three goes on, where one may be inside")
+			}
+		}
+		let(3)
+		other := g.next(began) // the last one goes on, with the first that waits
+		if other == nil {
+			t.Fatal("nobody does what waits")
+		}
+		g.open = 3
+		time.Sleep(turnTime)
+		if it := g.next(began); it != nil {
+			t.Fatal("it goes on after its turn")
+		}
+		let(6)
+		if g.in != 3 || len(g.line) != 0 {
+			t.Errorf("%d inside, %d in line", g.in, len(g.line))
+		}
+		other.turn <- true // for the goroutine that brought it
+		let(7)
 	})
 }

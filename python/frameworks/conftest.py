@@ -10,6 +10,16 @@ import uuid
 import pytest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "tests"))
+
+from timelimit import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown  # noqa: E402, F401
+
+
+def pytest_collection_modifyitems(items):
+    """Each test trains several times: the scripts have limits of their own."""
+    for item in items:
+        if str(item.path).startswith(HERE):
+            item.add_marker(pytest.mark.limit(3600))
 
 
 @pytest.fixture(scope="session")

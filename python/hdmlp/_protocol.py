@@ -145,7 +145,7 @@ class Connection:
             self.torn = False
             self._eof = True
             raise Disconnected(str(error)) from None
-        if ancillary:
+        if ancillary or flags & socket.MSG_CTRUNC:
             self._take_fds(ancillary, flags)
         self._end += n
         self.torn = False
@@ -155,11 +155,12 @@ class Connection:
         return True
 
     def _make_room(self) -> None:
-        """Moves the partial frame to the front, of a larger buffer if it needs one."""
+        """Moves what is not taken yet to the front, of a larger buffer if that, or the frame that it begins with, needs one."""
         size = self._end - self._start
         need = HEADER.size
         if size >= HEADER.size:
             need += HEADER.unpack_from(self._buffer, self._start)[0]
+        need = max(need, size)
         if need > len(self._buffer) - 4096:
             fresh = bytearray(max(2 * len(self._buffer), need + 65536))
             fresh[:size] = self._view[self._start:self._end]

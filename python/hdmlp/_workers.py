@@ -72,6 +72,7 @@ class _Handle:
         self.tasks: Dict[int, _Task] = {}
         self.segments: Dict[int, Segment] = {}
         self.freed: Deque[Tuple[int, ...]] = deque()
+        self.events = select.POLLIN  # that a wait ends with
         self.process = context.Process(
             target=_worker.main, args=(theirs, recipe, seed, number, init),
             name=f"hdmlp-worker-{number}", daemon=True)
@@ -202,8 +203,8 @@ class Pool:
             self._workers.append(worker)
             fd = worker.connection.fileno()
             self._by_fd[fd] = worker
-            self._workers_only.register(fd, select.POLLIN)
-            self._all.register(fd, select.POLLIN)
+            self._workers_only.register(fd, worker.events)
+            self._all.register(fd, worker.events)
             for segment in list(self._fds):
                 self._send_segment(worker, segment)
 
@@ -327,6 +328,7 @@ class Pool:
 
     def _turn(self, milliseconds: int) -> None:
         """Waits at most so long, reads what came, and hands out what there is to hand out."""
+        self._await_room()
         full = len(self._order) >= self._capacity or self._error is not None
         ready = (self._workers_only if full else self._all).poll(milliseconds)
         self._busy = True
@@ -336,6 +338,15 @@ class Pool:
                 self._read(worker)
         self._dispatch()
         self._busy = False
+
+    def _await_room(self) -> None:
+        """Has a wait end as well when a worker can take more of what is queued for it: a task may be larger than what a socket holds."""
+        for worker in self._workers:
+            events = select.POLLIN | (select.POLLOUT if worker.connection.writing else 0)
+            if events != worker.events:
+                worker.events = events
+                self._workers_only.modify(worker.connection.fileno(), events)
+                self._all.modify(worker.connection.fileno(), events)
 
     def _read(self, worker: _Handle) -> None:
         try:
@@ -383,7 +394,7 @@ class Pool:
             try:
                 taken = self._stream.poll()
             except HDMLPError as error:
-                self._error, self._error_at = error, expected
+                self._error, self._error_at = error.with_traceback(None), expected  # whose frames would keep the iterator
                 return
             if taken is None:
                 return

@@ -310,7 +310,8 @@ class Session(threading.Thread):
                 for values, value in zip(columns, (label, begin, len(data), sample, memory.number)):
                     values.append(value)
             n = len(ids)
-            payload = struct.pack("<QIIIIQ", generation, epoch, step, n, n, audit_sum(epoch, ids))
+            audit = (audit_sum(epoch, ids) + ((epoch, step) == daemon.miscount_at)) % 2**64
+            payload = struct.pack("<QIIIIQ", generation, epoch, step, n, n, audit)
             payload += struct.pack(f"<{n}q{n}Q{n}Q{n}I{n}I{n}I", *(v for c in columns for v in c), *slots)
             self.send(132, payload)
             step += 1
@@ -327,7 +328,8 @@ class FakeDaemon:
         self.open_error = None
         self.fail_at = self.die_at = None
         self.failure = {"kind": "sample", "message": "cat/1.jpg is gone", "details": {"sample": 1, "path": "cat/1.jpg"}}
-        self.lie = 0
+        self.lie = 0  # what the epochs' sums are told to be more than they are
+        self.miscount_at = None  # a batch whose sum is told to be one more than it is
         self.jobs = {}
         self.requests = []
         self.sessions = []

@@ -21,6 +21,9 @@ class FakeStream:
         self.seeks.append(position)
         self.position, self.left = position, 0
 
+    def restart(self):
+        self.position = None
+
     def ends(self, position):
         return self.end is not None and position >= self.end
 
@@ -88,6 +91,14 @@ def test_another_position_gives_up_what_is_made():
     assert stream.seeks == [3, 20]
 
 
+@pytest.mark.parametrize("give_up", [lambda ahead: ahead.seek(20), lambda ahead: (ahead.restart(), ahead.seek(20))], ids=["seek", "restart"])
+def test_another_position_gives_up_an_error_that_came_ahead(give_up):
+    stream, ahead = ahead_of(4, {5: SampleError("of before")})
+    assert take(ahead, 1) == [3]
+    give_up(ahead)
+    assert ahead.position == 20 and take(ahead, 6) == list(range(20, 26))
+
+
 @pytest.mark.parametrize("at", range(3, 9))
 def test_an_error_comes_in_its_place(at):
     error = SampleError("no such sample")
@@ -111,3 +122,19 @@ def test_the_end_overtakes_what_is_made():
     assert take(ahead, 1) == [5]
     with pytest.raises(SampleError):
         ahead.next()
+
+
+def test_what_is_made_is_taken_at_its_position_alone():
+    stream, ahead = ahead_of(4)
+    assert ahead.take(3) is None  # nothing is made yet
+    assert take(ahead, 1) == [3]
+    assert ahead.take(5) is None and ahead.take(3) is None
+    assert ahead.take(4).content == -4 and ahead.take(4) is None
+    stream.end = 6
+    assert ahead.take(5).content == -5
+    assert ahead.take(6) is None  # another rank has stopped before it
+    stream.end = None
+    assert ahead.take(6).content == -6 and ahead.take(7) is None
+    assert take(ahead, 1) == [7]
+    ahead.close()
+    assert ahead.take(8) is None

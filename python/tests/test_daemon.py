@@ -7,6 +7,8 @@ import time
 import pytest
 
 from hdmlp import _daemon, errors
+from hdmlp import _protocol as protocol
+from peer import descriptors, memory
 
 
 @pytest.fixture(params=["abstract", "path"])
@@ -99,6 +101,44 @@ def test_no_zombie(socket_name, tmp_path, monkeypatch):
         except OSError:
             pass
     assert "Z" not in states
+
+
+def test_another_users_daemon_is_refused(daemon, monkeypatch):
+    """Whoever listens there could give this process any samples."""
+    ours = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: ours + 1)
+    with pytest.raises(errors.PermissionError_, match=f"belongs to user .*{ours}.*, not to .*{ours + 1}"):
+        _daemon.connect()
+    assert daemon.requests == []
+
+
+def test_the_end_of_a_long_log_is_told():
+    fd = os.memfd_create("log")
+    for line in range(10_000):
+        os.write(fd, f"line {line}\n\n".encode())
+    assert _daemon.last_words(fd).splitlines() == [f"line {n}" for n in range(9980, 10_000)]
+    os.write(fd, b"x" * 10_000)
+    assert _daemon.last_words(fd) == "x" * 4096
+    os.close(fd)
+    assert _daemon.last_words(fd) == _daemon.last_words(None) == ""
+
+
+def test_descriptors_of_frames_that_nobody_asked_for_are_closed():
+    ours, theirs = socket.socketpair()
+    client = _daemon.Client(protocol.Connection(ours), {}, None)
+    fd, name = memory()
+    for _ in range(3):
+        socket.send_fds(theirs, [protocol.encode(protocol.SEGMENT, bytes(16))], [fd])
+    theirs.sendall(protocol.encode_json(protocol.REPLY, {"id": 1, "result": 7}))
+    answer = _daemon.request(client, protocol.encode_json(protocol.CALL, {"id": 1}), (protocol.REPLY,))
+    assert answer["result"] == 7 and descriptors(name) == 1
+    client.close(), theirs.close(), os.close(fd)
+
+
+def test_signals_of_the_terminal_do_not_reach_it(real):
+    client = _daemon.connect()
+    assert os.getsid(client.pid) == client.pid
+    client.close()
 
 
 def test_it_never_pushes_the_training_process_aside(real):

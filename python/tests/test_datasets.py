@@ -221,19 +221,22 @@ def test_items_that_change_later_raise(images, shuffle):
     def change_loader(data):
         data.loader = red
     for change, says in ((lambda data: data.samples.pop(), "epoch 1: .*it had 23, and has 22"), (lambda data: data.samples.reverse(), "they are other samples"),
-                         (change_loader, "a function of yours")):
+                         (lambda data: data.samples.append(data.samples[0]), "it had 23, and has 24"), (change_loader, "a function of yours")):
         data = datasets.ImageFolder(images, TENSOR)
         with ht.DataLoader(data, 4, shuffle=shuffle) as loader:
             list(loader)
             change(data)
             with pytest.raises(errors.ConfigError, match=says):
                 iter(loader)
-    part = Subset(datasets.ImageFolder(images, TENSOR), [1, 2, 3])
-    with ht.DataLoader(part, 2, shuffle=shuffle) as loader:
-        list(loader)
-        part.indices.append(4)
-        with pytest.raises(errors.ConfigError, match="epoch 1: the items of the Subset changed .*it had 3, and has 4"):
-            iter(loader)
+    def change_index(indices):
+        indices[1] = 9
+    for change, says in ((lambda indices: indices.append(4), "it had 3, and has 4"), (change_index, "they are other samples")):
+        part = Subset(datasets.ImageFolder(images, TENSOR), [1, 2, 3])
+        with ht.DataLoader(part, 2, shuffle=shuffle) as loader:
+            list(loader)
+            change(part.indices)
+            with pytest.raises(errors.ConfigError, match=f"epoch 1: the items of the Subset changed .*{says}"):
+                iter(loader)
 
 
 def test_a_loader_goes_to_another_process(images):

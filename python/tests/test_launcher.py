@@ -170,6 +170,14 @@ def test_keys():
     assert key(one, "0", master) == key(one, "0", master) != key(one, "1", master)
 
 
+def test_a_process_id_that_comes_again_is_another_job(monkeypatch):
+    one, key = launcher.Place(0, 1, 0, ""), launcher.job_key
+    before = key(one, "0", {})
+    assert before.startswith(f"process-{os.getpid()}-") and key(one, "0", {}) == before
+    monkeypatch.setattr(launcher, "_nonces", {})  # as in a new process
+    assert key(one, "0", {}) != before
+
+
 def test_long_keys_are_cut():
     two = launcher.Place(0, 2, 0, "")
 

@@ -26,6 +26,7 @@ def resident(pid):
         return sum(int(line.split()[1]) for line in status if line.startswith("RssAnon")) * 1024
 
 
+@pytest.mark.limit(300 * max(1, SOAK // 40))
 def test_memory_stays_where_it_is(tmp_path):
     root = jpegs(tmp_path / "data", {"a": 200, "b": 200}, edges=(60, 240))
     paths = [path for path, _ in ht.ImageFolder(root).samples]

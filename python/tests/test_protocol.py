@@ -2,6 +2,8 @@
 
 import os
 import random
+import resource
+import signal
 import socket
 import struct
 
@@ -9,6 +11,7 @@ import pytest
 
 from hdmlp import _protocol as protocol
 from hdmlp.errors import ProtocolError
+from peer import descriptors, memory
 
 
 @pytest.fixture
@@ -58,6 +61,21 @@ def test_a_frame_larger_than_the_buffer(pair):
     assert len(got) == 1 and got[0][1] == bytes(range(256)) * 4096 * 4
 
 
+@pytest.mark.parametrize("size", [1000, 100_000, 250_000, 300_000])
+def test_frames_that_nobody_takes_yet(pair, size):
+    """They may be more than the buffer held at first, and than any one of them needs."""
+    connection, theirs = pair
+    sent = [bytes([i % 251]) * size for i in range(1_000_000 // size)]
+    for payload in sent:
+        data = memoryview(protocol.encode(132, payload))
+        while data:
+            data = data[theirs.send(data[:100_000]):]
+            while connection.fill():
+                pass
+    assert [bytes(connection.frame()[1]) for _ in sent] == sent
+    assert connection.frame() is None and not connection.fill()
+
+
 def test_descriptors_go_with_their_frames(pair):
     connection, theirs = pair
     fds = [os.memfd_create(str(i)) for i in range(3)]
@@ -101,6 +119,72 @@ def test_writing_does_not_wait(pair):
         received += len(theirs.recv(1 << 20))
         connection.flush()
     assert not connection.writing
+
+
+def test_frames_keep_their_order_where_the_socket_takes_a_part(pair):
+    connection, theirs = pair
+    sent = [protocol.encode(6, bytes([i]) * 100_000) for i in range(20)]
+    for frame in sent[:10]:
+        connection.send(frame)
+    assert connection.writing
+    received = theirs.recv(1 << 17)  # there is room again, and frames in the queue
+    for frame in sent[10:]:
+        connection.send(frame)
+    while len(received) < sum(map(len, sent)):
+        received += theirs.recv(1 << 20)
+        connection.flush()
+    assert received == b"".join(sent)
+
+
+def test_descriptors_that_get_lost_are_an_error(pair):
+    """Else a later frame would be given another one's."""
+    connection, theirs = pair
+    fd = os.memfd_create("x")
+    socket.send_fds(theirs, [protocol.encode(131, b"")], [fd])
+    before, gaps = resource.getrlimit(resource.RLIMIT_NOFILE), []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (fd + 1, before[1]))
+    try:
+        with pytest.raises(OSError):
+            while True:
+                gaps.append(os.dup(fd))
+        with pytest.raises(ProtocolError, match="lost on the way: too many open files"):
+            connection.fill()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        for gap in (fd, *gaps):
+            os.close(gap)
+
+
+def test_descriptors_that_nobody_took_are_closed_with_the_connection(pair):
+    connection, theirs = pair
+    fd, name = memory()
+    for _ in range(3):
+        socket.send_fds(theirs, [protocol.encode(131, b"")], [fd])
+    while connection.fill():
+        pass
+    assert descriptors(name) == 1 + 3
+    connection.close()
+    assert descriptors(name) == 1
+    os.close(fd)
+
+
+def test_a_forked_child_has_no_part_in_the_connection(pair):
+    """Else the other side would not see this process end."""
+    connection, theirs = pair
+    reads, writes = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        theirs.close()
+        os.write(writes, b"closed" if connection.closed else b"open")
+        signal.pause()
+    try:
+        assert os.read(reads, 10) == b"closed"
+        connection.close()
+        assert theirs.recv(1) == b""  # though the child lives
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(reads), os.close(writes)
 
 
 def test_audit():

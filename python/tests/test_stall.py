@@ -95,6 +95,18 @@ def test_transforms_in_next(real, folder, monkeypatch, transform):
     assert abs(stats.stall - report["stall_seconds"]) < 1e-3
 
 
+def test_a_batch_that_is_made_again(real, tmp_path, monkeypatch):
+    """What it took until a sample turned out to be no image counts as well."""
+    clock = Clock(monkeypatch, _loader)
+    root = jpegs(tmp_path / "data", {"ant": 4})
+    with open(os.path.join(root, "ant", "0002.jpg"), "wb") as file:
+        file.write(b"no image")
+    with ht.DataLoader(ht.ImageFolder(root, Slow(clock)), 4, num_workers=0, offload=False, on_error="skip") as loader:
+        (images, _), = loader
+        assert len(images) == 3
+        assert stalls(loader.report())["python"] == loader.stats.python == 2 + 3
+
+
 def test_all_that_python_does(real, folder, monkeypatch):
     """target_transform, collate_fn with and without transforms, samplers, and loaders without torch."""
     clock = Clock(monkeypatch, _loader)

@@ -188,3 +188,32 @@ func TestWebPTaken(t *testing.T) {
 		t.Errorf("%d x %d pixels: taken %d", m.Width, m.Height, d.Taken())
 	}
 }
+
+// TestWebPTables: what libwebp takes for a lossless image's tables, which only its pixels tell of, is limited as well.
+func TestWebPTables(t *testing.T) {
+	src := tableWebP(64, 1000) // of some 10 KB each
+	var d Decoder
+	defer d.Close()
+	var m pixels.Image
+	if _, err := d.Decode(&m, src, Want{}); err != nil {
+		t.Fatal(err)
+	}
+	need := d.Taken()
+	if need < 6<<20 {
+		t.Fatalf("%d bytes of memory for %d of file", need, len(src))
+	}
+	d.Memory, d.MostMemory = 3<<20, 64<<20
+	var short *MemoryError
+	if _, err := d.Decode(&m, src, Want{}); !errors.As(err, &short) || short.Need <= d.Memory {
+		t.Fatalf("with %d bytes of %d: %v", d.Memory, need, err)
+	}
+	if d.Taken() > d.Memory {
+		t.Errorf("%d bytes were taken, where %d are there", d.Taken(), d.Memory)
+	}
+	for d.Memory < short.Need {
+		d.Memory = short.Need
+		if _, err := d.Decode(&m, src, Want{}); err != nil && !errors.As(err, &short) {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,8 @@
+"""The time limit that python/tests has."""
+
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "python", "tests"))
+
+from timelimit import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown  # noqa: E402, F401

@@ -1,0 +1,84 @@
+package transform
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+)
+
+// lists are transforms that take memory in different places.
+var lists = []string{
+	"Resize((20, 30))", "RandomHorizontalFlip(1), Resize((300, 200), 'nearest'), CenterCrop(9)", "Pad(200, padding_mode='reflect'), CenterCrop(9)",
+	"Grayscale(), Resize((20, 30))", "Resize(900), CenterCrop(700), Resize((3, 3))", "CenterCrop(9)", "Ragged()", "Resize(700), Pad(3), Ragged()",
+}
+
+// TestMemoryThatIsAskedForIsEnough: a sample that may take too little says each time that it needs more, until it has what it needs, and
+// then becomes what it does without a limit.
+func TestMemoryThatIsAskedForIsEnough(t *testing.T) {
+	for _, list := range lists {
+		for name, src := range map[string][]byte{"JPEG": encodedJPEG(t, 640, 480), "PNG": encodedPNG(t, 640, 480)} {
+			free, w := compiled(t, list).Worker(), compiled(t, list).Worker()
+			want, _, err := applied(t, free, src, Key{})
+			if err != nil {
+				t.Fatal(list, err)
+			}
+			memory := int64(1)
+			for tries := 0; ; tries++ {
+				w.Limit(memory, 1<<30, 0)
+				got, _, err := applied(t, w, src, Key{})
+				if err == nil {
+					if string(got) != string(want) {
+						t.Errorf("%s, %s: something else with %d bytes", list, name, memory)
+					}
+					break
+				}
+				var short *MemoryError
+				if !errors.As(err, &short) || short.Need <= memory || tries > 20 {
+					t.Errorf("%s, %s with %d bytes, after %d tries: %v", list, name, memory, tries, err)
+					break
+				}
+				memory = short.Need
+			}
+			free.Close()
+			w.Close()
+		}
+	}
+}
+
+// TestALargeSampleDoesNotCountForTheNext: what a sample may take does not depend on the one before.
+func TestALargeSampleDoesNotCountForTheNext(t *testing.T) {
+	for _, list := range lists {
+		w := compiled(t, list).Worker()
+		small, large := encodedPNG(t, 64, 48), encodedPNG(t, 1200, 900)
+		memory := need(t, w, small)
+		for _, src := range [][]byte{large, small, large[:len(large)/2], small} {
+			w.Limit(1<<30, 1<<30, 0)
+			_, _, _ = applied(t, w, src, Key{}) // one is damaged
+			w.Limit(memory, 1<<30, 0)
+			if _, _, err := applied(t, w, small, Key{}); err != nil {
+				t.Errorf("%s: after %d bytes of file: %v", list, len(src), err)
+			}
+		}
+		w.Close()
+	}
+}
+
+// need is how many bytes a sample takes.
+func need(t *testing.T, w *Worker, src []byte) int64 {
+	t.Helper()
+	for memory := int64(1); ; {
+		w.Limit(memory, 1<<30, 0)
+		_, _, err := applied(t, w, src, Key{})
+		var short *MemoryError
+		if !errors.As(err, &short) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			return memory
+		}
+		if short.Need <= memory {
+			t.Fatal(fmt.Errorf("with %d bytes: %w", memory, err))
+		}
+		memory = short.Need
+	}
+}

@@ -1,0 +1,115 @@
+"""What a loader says of where it is, goes on from, and verifies; which connections it holds."""
+
+import os
+
+import pytest
+
+from hdmlp import data, errors
+from test_raw import expected, read
+
+
+@pytest.fixture
+def loader(daemon, folder):
+    with data.DataLoader(folder, batch_size=4, seed=7) as made:
+        yield made
+
+
+def test_a_state_is_of_the_epoch_that_set_epoch_named(daemon, folder, loader):
+    def at():
+        state = loader.state_dict()
+        return state["epoch"], state["step"]
+
+    loader.set_epoch(5)
+    assert at() == (5, 0)
+    next(iter(loader))
+    assert at() == (5, 1)
+    loader.set_epoch(2)
+    assert at() == (2, 0)
+    state = loader.state_dict()
+    with data.DataLoader(folder, batch_size=4, seed=7) as other:
+        other.load_state_dict(state)
+        assert [read(b.samples) for b in other] == expected(other, 25, 2)
+
+
+OTHERS = {"fingerprint": "x", "samples": 24, "seed": 8, "shuffle": "feistel", "scheme": "uniform", "tail": "drop", "drop_last": True,
+          "global_batch": 5, "subset": "0123456789abcdef"}
+
+
+@pytest.mark.parametrize("key", OTHERS)
+def test_a_state_of_another_stream_is_refused(loader, key):
+    state = loader.state_dict()
+    for other in ({**state, key: OTHERS[key]}, {k: v for k, v in state.items() if k != key}):
+        if other.get(key) == state[key]:
+            continue  # no subset is as good as none said
+        with pytest.raises(errors.MismatchError, match=f"^{key} is ") as caught:
+            loader.load_state_dict(other)
+        assert caught.value.details == {"key": key, "mine": state[key], "theirs": other.get(key)}
+    assert loader.state_dict() == state
+
+
+@pytest.mark.parametrize("key, value", [("step", 7), ("step", -1), ("step", 1.5), ("step", None), ("epoch", 1 << 32), ("epoch", -1), ("epoch", "1"), ("version", 2)])
+def test_a_state_that_is_no_place_is_refused(loader, key, value):
+    state = loader.state_dict()
+    with pytest.raises(errors.ConfigError, match="state"):
+        loader.load_state_dict({**state, key: value})
+    assert loader.state_dict() == state
+
+
+def test_a_batch_is_verified_against_what_the_daemon_counted(daemon, folder):
+    daemon.miscount_at = (0, 2)
+    with data.DataLoader(folder, batch_size=4, seed=7, verify=True) as loader:
+        batches = iter(loader)
+        next(batches), next(batches)
+        with pytest.raises(errors.AuditError, match="batch 2 of epoch 0"):
+            next(batches)
+    with data.DataLoader(folder, batch_size=4, seed=7) as loader:
+        assert len(list(loader)) == 7
+
+
+def test_every_epoch_that_is_delivered_whole_is_verified(daemon, folder):
+    with data.DataLoader(folder, batch_size=4, seed=7, verify=True) as loader:
+        for lie in (0, 1, 0, 1):
+            daemon.lie = lie
+            if lie:
+                with pytest.raises(errors.AuditError, match="the ranks got samples that sum to"):
+                    list(loader)
+            else:
+                assert len(list(loader)) == 7
+        state = {**loader.state_dict(), "step": 3}
+    daemon.lie = 1
+    with data.DataLoader(folder, batch_size=4, seed=7, verify=True) as loader:
+        loader.load_state_dict(state)
+        assert len(list(loader)) == 4  # nobody knows what was delivered before
+
+
+def jobs(daemon):
+    return {session.key[0] for session in daemon.sessions if session.key is not None}
+
+
+def test_an_iterator_that_failed_makes_room_for_the_next(daemon, loader):
+    """It is kept, as an exception's traceback keeps it, and takes no job for itself."""
+    daemon.fail_at = (0, 2)
+    failed = iter(loader)
+    next(failed), next(failed)
+    with pytest.raises(errors.SampleError):
+        next(failed)
+    daemon.fail_at = None
+    assert [read(b.samples) for b in loader] == expected(loader, 25, 1)
+    assert len(jobs(daemon)) == 1
+    assert [read(b.samples) for b in failed] == expected(loader, 25, 0)[2:]
+
+
+def test_a_dataset_that_changed_while_the_loader_was_open_is_refused(daemon, folder, loader):
+    """When the job is opened again; and the connection does not stay."""
+    daemon.die_at = (0, 3)
+    batches = iter(loader)
+    with pytest.raises(errors.DaemonDied):
+        list(batches)
+    daemon.die_at = None
+    with open(os.path.join(folder, "ant", "new.jpg"), "wb") as file:
+        file.write(b"sample 25 ")
+    with pytest.raises(errors.MismatchError, match="the dataset changed while the loader was open") as caught:
+        next(batches)
+    refused = daemon.session
+    refused.join(30)
+    assert not refused.is_alive(), caught  # whose traceback must not keep it

@@ -1,0 +1,81 @@
+"""Batches from a worker to the training process: what lies where, and which slots are kept."""
+
+import gc
+
+import pytest
+
+torch = pytest.importorskip("torch")
+numpy = pytest.importorskip("numpy")
+
+from hdmlp._results import Place, Slots, decode, encode, slots_of  # noqa: E402
+from hdmlp._segments import Segment  # noqa: E402
+
+
+class Both:
+    """A worker's slots, and the training process's maps of them."""
+
+    def __init__(self):
+        self.slots = Slots(self.announce, self.forget)
+        self.segments = {}
+
+    def announce(self, number, size, fd):
+        self.segments[number] = Segment(fd, size, True)
+
+    def forget(self, number):
+        del self.segments[number]
+
+    def give_back(self, numbers):
+        for number in numbers:
+            self.slots.free(number)
+
+    def pass_on(self, value, place=None):
+        payload = bytearray(encode(1, value, place or Place(self.slots)))
+        return decode(payload, self.segments, self.give_back), payload
+
+
+def test_spare_slots_are_given_up_on_both_sides():
+    both = Both()
+    taken = [both.slots.take(4096 * (n + 1)).number for n in range(12)]
+    for number in taken:
+        both.slots.free(number)
+    assert sorted(both.segments) == taken[-Slots.SPARE:]  # the largest
+    assert both.slots.take(1).number == taken[-Slots.SPARE] and len(both.segments) == Slots.SPARE
+
+
+def test_what_lies_in_the_room_is_found_there_and_nothing_else_is():
+    both = Both()
+    place = Place(both.slots)
+    place.reserve(5000)
+    slot, = place.taken
+    for offset, nbytes, found in ((0, 1, True), (0, slot.size, True), (slot.size - 8, 8, True), (64, 100, True), (-1, 1, False), (-8, 16, False),
+                                  (slot.size - 8, 9, False), (slot.size, 1, False), (slot.size + 10_000, 8, False)):
+        assert place.find(slot.address + offset, nbytes) == ((slot, offset) if found else None)
+
+
+def test_tensors_in_the_room_and_elsewhere_come_through():
+    both = Both()
+    place = Place(both.slots)
+    memory, offset = place.reserve(4000)
+    inside = torch.frombuffer(memory, dtype=torch.float32, count=1000, offset=offset)
+    inside.copy_(torch.arange(1000.0))
+    elsewhere = [torch.full((n,), float(n)) for n in (1, 10, 100_000, 1_000_000)]  # of which the largest lie in maps of their own
+    value = {"inside": inside, "part": inside[100:200], "elsewhere": elsewhere, "array": numpy.arange(7), "none": torch.empty(0, 2), "text": "x" * 40_000}
+    got, payload = both.pass_on(value, place)
+    assert torch.equal(got["inside"], inside) and torch.equal(got["part"], inside[100:200])
+    assert all(torch.equal(a, b) for a, b in zip(got["elsewhere"], elsewhere))
+    assert (got["array"] == numpy.arange(7)).all() and got["none"].shape == (0, 2) and got["text"] == value["text"]
+    assert set(slots_of(payload)) == set(both.segments)
+
+
+def test_slots_come_back_with_the_last_of_what_lies_in_them():
+    both = Both()
+    got, _ = both.pass_on([torch.ones(1000), numpy.ones(1000)])
+    part = got[0][500:].detach().numpy()
+    was = part.copy()
+    del got
+    gc.collect()
+    other, _ = both.pass_on([torch.zeros(1000), numpy.zeros(1000)])
+    assert (part == was).all()
+    del part, other
+    gc.collect()
+    assert not both.slots._busy

@@ -1,0 +1,153 @@
+"""What torch's loader is asked to deliver: datasets, samplers and ranks that change, and what then holds."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import hdmlp.torch as ht  # noqa: E402
+from hdmlp import Job, errors  # noqa: E402
+from hdmlp._recipe import Recipe  # noqa: E402
+from hdmlp._results import Arena  # noqa: E402
+from hdmlp.torch import _foreseen  # noqa: E402
+from hdmlp.torch._drawn import Generators  # noqa: E402
+from hdmlp.torch._order import known  # noqa: E402
+from hdmlp.torch._ranks import Ranks  # noqa: E402
+from hdmlp.torch._repeats import Repeating  # noqa: E402
+from torch.utils.data import BatchSampler, DistributedSampler, IterableDataset, RandomSampler, WeightedRandomSampler, default_collate  # noqa: E402
+
+EPOCHS = [[[0, 1, 2], [3]], [[4], [5, 6, 7]], [[8, 9], [10, 11]], [[1, 2], [3, 4]]]
+
+
+class Uneven:
+    """As many batches in each epoch, of other sizes."""
+
+    def __init__(self):
+        self.epoch = -1
+
+    def __len__(self):
+        return 2
+
+    def __iter__(self):
+        self.epoch += 1
+        return iter(EPOCHS[self.epoch])
+
+
+def number(data):
+    return torch.tensor(int(bytes(data).split()[1]))
+
+
+def test_batches_have_the_sizes_that_the_sampler_gives_them(real, folder):
+    with ht.DataLoader(ht.ImageFolder(folder, loader=number), batch_sampler=Uneven()) as loader:
+        assert [[images.tolist() for images, _ in loader] for _ in EPOCHS] == EPOCHS
+
+
+@pytest.mark.parametrize("kind", ["whole", "resumed"])
+def test_an_epoch_that_a_sampler_draws_is_verified(real, folder, kind):
+    """Where it is delivered from its first batch on."""
+    dataset = ht.ImageFolder(folder)
+    with ht.DataLoader(dataset, 5, sampler=RandomSampler(dataset), verify=True) as loader:
+        assert len(list(loader)) == 5
+        batches = iter(loader)
+        next(batches)
+        if kind == "resumed":
+            loader.load_state_dict(loader.state_dict())
+            batches = iter(loader)
+            next(batches)
+        batches._audit += 1  # as if a batch had been another
+        if kind == "whole":
+            with pytest.raises(errors.AuditError):
+                list(batches)
+        else:
+            assert len(list(batches)) == 3
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(range(10))
+
+
+def test_a_state_of_an_iterable_dataset_counts_on_after_resuming():
+    with ht.DataLoader(Stream(), 2) as loader:
+        loader.load_state_dict({"version": 1, "kind": "iterable", "epoch": 3, "step": 2})
+        batches = iter(loader)
+        next(batches)
+        assert (loader.state_dict()["epoch"], loader.state_dict()["step"]) == (3, 3)
+        assert len(list(batches)) == 2 and loader.state_dict()["epoch"] == 4
+
+
+@pytest.mark.parametrize("a, b", [
+    (torch.ones(3), torch.ones(3, dtype=torch.float64)), (torch.ones(3, dtype=torch.float64), torch.ones(3) / 3), (torch.ones(3, dtype=torch.int32), torch.ones(3) / 3),
+    (torch.ones(3, dtype=torch.uint8), torch.full((3,), 300)), (torch.ones(3), torch.ones(4)), (torch.ones(3), torch.ones(1, 3)), (torch.ones(3), 1.0),
+    (torch.ones(3), torch.ones(3, requires_grad=True)), (torch.ones(3), torch.ones(3)),
+], ids=str)
+def test_stacking_is_torchs_collating(a, b):
+    """Of items of any types, in any order."""
+    for batch in ([(a, 0), (b, 1)], [(b, 1), (a, 0)]):
+        try:
+            want = default_collate(batch)
+        except (RuntimeError, TypeError, ValueError) as error:
+            with pytest.raises(type(error)):
+                ht.stack_into(batch, Arena())
+            continue
+        got = ht.stack_into(batch, Arena())
+        assert got[0].dtype == want[0].dtype and torch.equal(got[0], want[0]) and torch.equal(got[1], want[1])
+
+
+def test_a_distributed_sampler_of_another_dataset_is_asked_itself():
+    """Though it yields as many indices as one of this dataset does."""
+    for length, expected in ((25, True), (24, False), (26, False), (20, False)):
+        for replicas in (2, 5):
+            sampler = DistributedSampler(range(length), replicas, 0)
+            order = known(range(25), sampler, BatchSampler(sampler, 4, False))
+            assert (order is not None) == expected, (length, replicas)
+
+
+def test_a_place_that_changed_is_refused(monkeypatch):
+    for before, after in (((0, 2), (1, 2)), ((0, 2), (0, 4)), ((1, 4), (1, 2))):
+        for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+            monkeypatch.delenv(name, raising=False)
+        ranks = Ranks(True, None, None)
+        for place in (before, before, after):
+            monkeypatch.setenv("RANK", str(place[0]))
+            monkeypatch.setenv("WORLD_SIZE", str(place[1]))
+            if place == before:
+                assert ranks() == before
+            else:
+                with pytest.raises(errors.ConfigError, match=f"began as rank {before[0]} of {before[1]} .* now rank {after[0]} of {after[1]}"):
+                    ranks()
+
+
+def test_each_occurrence_on_each_rank_draws_numbers_of_its_own():
+    """Which depend on the place in the epoch alone, not on how many ranks there are."""
+    def drawn(rank, world_size, count, step=0):
+        recipe = Repeating(Recipe(lambda view: torch.rand(1).item(), None, None, list), rank, world_size)
+        made = recipe.samples([b""] * count, [0] * count, [7] * count, recipe.seed_of(5, step), 1)
+        return [value for value, _ in made]
+
+    alone = drawn(0, 1, 12)
+    assert len(set(alone)) == 12 and drawn(0, 1, 12, step=1)[0] not in alone
+    for world_size in (2, 3, 4):
+        for rank in range(world_size):
+            assert drawn(rank, world_size, 12 // world_size) == alone[rank::world_size]
+
+
+@pytest.mark.parametrize("own", [None, 3])
+def test_looking_ahead_leaves_the_generators_where_they_are(own):
+    generator = None if own is None else torch.Generator().manual_seed(own)
+    for sampler in (RandomSampler(range(20), generator=generator), WeightedRandomSampler(torch.ones(20), 20, generator=generator)):
+        batches = BatchSampler(sampler, 4, False)
+        generators = Generators(batches, generator)
+        before = generators.state()
+        foreseen = _foreseen.ahead(_foreseen.stand_in(batches, None), generator, None, None, 100)
+        assert generators.state() == before
+        torch.empty((), dtype=torch.int64).random_(generator=generator)  # as torch's loader does at the start of an epoch
+        assert list(batches) == foreseen
+
+
+def test_the_thesiss_dataset_is_the_jobs(daemon, folder, tmp_path):
+    (tmp_path / "other" / "a").mkdir(parents=True)
+    job = Job(folder, 4, 1)
+    with pytest.raises(errors.ConfigError, match="the job was made for"):
+        ht.HDMLPImageFolder(str(tmp_path / "other"), job)
+    ht.HDMLPImageFolder(folder + "/", job)
+    job.destroy()

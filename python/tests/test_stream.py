@@ -1,0 +1,280 @@
+"""One rank's stream, frame by frame: what it says to the daemon and in which order, what it yields, and what it refuses."""
+
+import gc
+import mmap
+import os
+
+import pytest
+
+from hdmlp import _protocol as protocol
+from hdmlp import _stream
+from hdmlp.errors import EndError, ProtocolError, SampleError
+from peer import PAGE, Peer
+
+#: As in docs/FORMATS.md: a slot with this bit lies in an extra segment, and a page of returns has so many entries.
+EXTRA, ENTRIES = 1 << 31, 510
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Opens a stream at position 0, with a segment of 1,000 bytes."""
+    peers = []
+
+    def make(**opened):
+        peer = Peer(str(tmp_path), **opened)
+        peers.append(peer)
+        peer.segment(0, 1000)
+        peer.stream.seek(0)
+        assert peer.heard() == [("ITERATE", 1, 0, 0)]
+        return peer
+    yield make
+    for peer in peers:
+        peer.close()
+
+
+def one(position):
+    """Where the only sample of a batch lies."""
+    return [(0, position % 90 * 10, 10)]
+
+
+def yielded(peer, generation, positions, slot=None):
+    """Has the stream take these batches, and says that they were yielded, without a stall."""
+    for position in positions:
+        peer.batch(generation, position, one(position), [] if slot is None else [slot])
+        taken = peer.stream.poll()
+        assert [bytes(view) for view in taken.content] == peer.content(one(position))
+        del taken
+        peer.stream.ack(*divmod(position, peer.stream.steps), 0, 0, 0)
+
+
+def steady(peer, generation=1):
+    """Takes so many batches that from now on one acknowledgement speaks for several; returns the next position."""
+    first = _stream._ACK_FIRST
+    yielded(peer, generation, range(first))
+    assert len(peer.heard()) == first
+    return first
+
+
+@pytest.fixture(autouse=True)
+def no_clock(monkeypatch):
+    """No acknowledgement is sent because time has passed."""
+    monkeypatch.setattr(_stream, "_ACK_AFTER", 1 << 62)
+
+
+def test_one_acknowledgement_speaks_for_several_batches(start):
+    peer = start()
+    at = steady(peer)
+    yielded(peer, 1, range(at, at + 3 * _stream._ACK_EVERY))
+    assert [said[:4] for said in peer.heard()] == [("ACK", 1, 0, at + n * _stream._ACK_EVERY - 1) for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("what, says", [
+    (lambda s: s.seek(50), [("ITERATE", 2, 0, 50)]), (lambda s: s.say_waiting(), [("WAIT", 1)]),
+    (lambda s: s.call("report"), [("CALL", "report")]), (lambda s: s.tell(), []),
+])
+def test_what_was_put_off_is_said_before_anything_that_rests_on_it(start, what, says):
+    peer = start()
+    at = steady(peer)
+    yielded(peer, 1, [at, at + 1])
+    assert peer.heard() == []
+    peer.say_json(protocol.REPLY, {"id": 1, "result": None})
+    what(peer.stream)
+    assert peer.heard() == [("ACK", 1, 0, at + 1, []), *says]
+    peer.stream.tell()
+    assert peer.heard() == []
+
+
+@pytest.mark.parametrize("steps", [30, 47])
+def test_an_epochs_first_and_last_batch_are_told_at_once(start, steps):
+    """Its time is measured between them."""
+    peer = start(steps=steps)
+    at = steady(peer)
+    told = set()
+    for position in range(at, 3 * steps):
+        yielded(peer, 1, [position])
+        told |= {(epoch, step) for _, _, epoch, step, _ in peer.heard()}
+        assert position % steps not in (0, steps - 1) or divmod(position, steps) in told
+    assert len(told) < 2 * steps
+
+
+def test_a_stall_is_told_at_once(start):
+    peer = start()
+    at = steady(peer)
+    peer.batch(1, at, one(at))
+    peer.stream.poll()
+    peer.stream.ack(0, at, 7, 0, 0)
+    assert [said[:4] for said in peer.heard()] == [("ACK", 1, 0, at)]
+
+
+def test_batches_of_before_a_seek_are_passed_over_and_their_slots_return(start):
+    peer = start()
+    for position in range(3):
+        peer.batch(1, position, one(position), [position])
+    peer.stream.seek(40)
+    peer.batch(2, 40, one(40), [9])
+    taken = peer.stream.poll()
+    assert taken.step == 40 and [bytes(view) for view in taken.content] == peer.content(one(40))
+    peer.stream.return_slots()
+    assert peer.heard() == [("ITERATE", 2, 0, 40), ("ACK", 2, protocol.NO_BATCH, 0, [0, 1, 2])]
+
+
+def test_what_ended_a_generation_does_not_end_the_next(start):
+    peer = start()
+    peer.fail(1, "of before")
+    peer.say(protocol.END, protocol.U64.pack(1))
+    peer.stream.seek(5)
+    peer.batch(2, 5, one(5))
+    assert peer.stream.poll().step == 5
+    peer.fail(2, "of now")
+    with pytest.raises(SampleError, match="of now"):
+        peer.stream.poll()
+    assert peer.stream.position is None
+    peer.stream.seek(6)
+    peer.say(protocol.END, protocol.U64.pack(3))
+    with pytest.raises(EndError):
+        peer.stream.poll()
+    assert peer.stream.position is None
+
+
+@pytest.mark.parametrize("order", [[0, 0, 0], [0, 1, 0], [1, 0, 0, 1], [0, 1, 2], [2, 2, 0]])
+def test_samples_lie_in_any_segments(start, order):
+    peer = start()
+    peer.segment(1, 500)
+    peer.segment(2, 300, flags=0)
+    places = [(segment, 20 * i, 17) for i, segment in enumerate(order)]
+    peer.batch(1, 0, places, [3])
+    taken = peer.stream.poll()
+    assert [bytes(view) for view in taken.content] == peer.content(places)
+    assert all(view.readonly for view in taken.content)
+
+
+@pytest.mark.parametrize("places, says", [
+    ([(0, 0, 10), (0, 995, 10)], "beyond its segment"), ([(0, 1000, 1)], "beyond its segment"), ([(0, 0, 10), (1, 90, 11)], "beyond its segment"),
+    ([(0, 0, 10), (1, 1 << 40, 5)], "beyond its segment"), ([(7, 0, 10)], "segment 7, which did not come"), ([(0, 0, 1), (7, 0, 10)], "segment 7"),
+])
+def test_a_batch_that_does_not_lie_in_its_segments_is_refused(start, places, says):
+    """It is not cut short without a word."""
+    peer = start()
+    peer.segment(1, 100)
+    peer.batch(1, 0, places, [3])
+    with pytest.raises(ProtocolError, match=says):
+        peer.stream.poll()
+
+
+OUTPUT = {"shape": [3, 2, 2], "type": "uint8", "layout": "NCHW"}
+
+
+def test_a_tensor_lies_in_one_piece(start):
+    peer = start(output=OUTPUT)
+    peer.batch(1, 0, [(0, 100, 12), (0, 112, 12), (0, 124, 12)], [3])
+    block = peer.stream.poll().content
+    assert bytes(block.view()) == peer.segments[0][100:136]
+    peer.batch(1, 1, [(0, 964, 12), (0, 976, 12), (0, 988, 12)], [3])  # up to the segment's end
+    assert bytes(peer.stream.poll().content.view()) == peer.segments[0][964:]
+
+
+@pytest.mark.parametrize("places, says", [
+    ([(0, 100, 12), (0, 124, 12)], "one piece"), ([(0, 100, 12), (0, 100, 12)], "one piece"), ([(0, 100, 12), (1, 112, 12)], "one piece"),
+    ([(0, 100, 12), (0, 112, 11)], "one piece"), ([(5, 100, 12)], "one piece"), ([(0, 977, 12), (0, 989, 12)], "beyond its segment"),
+    ([(0, 5000, 12)], "beyond its segment"),
+])
+def test_a_tensor_that_does_not_lie_in_one_piece_is_refused(start, places, says):
+    peer = start(output=OUTPUT)
+    peer.segment(1, 1000)
+    peer.batch(1, 0, places, [3])
+    with pytest.raises(ProtocolError, match=says):
+        peer.stream.poll()
+
+
+def test_frames_that_make_no_sense_are_refused(start):
+    short = protocol.BATCH_HEAD.pack(1, 0, 0, 2, 0, 0) + bytes(63)
+    for kind, payload, says in ((240, b"", "unknown type 240"), (protocol.BATCH, short, "in 95 bytes")):
+        peer = start()
+        peer.say(kind, payload)
+        with pytest.raises(ProtocolError, match=says):
+            peer.stream.poll()
+    peer = start()
+    peer.batch(1, 1, one(1))
+    with pytest.raises(ProtocolError, match="out of order"):
+        peer.stream.poll()
+
+
+def test_a_segment_shorter_than_it_says_is_refused(start):
+    """Reading it would be a bus error."""
+    peer = start()
+    fd = peer.segment(1, 100)
+    os.ftruncate(fd, 99)
+    with pytest.raises(ProtocolError, match="100 bytes has only 99"):
+        peer.stream.poll()
+    peer = start()
+    fd = peer.segment(1, PAGE, protocol.WRITABLE | protocol.RETURNS)
+    os.ftruncate(fd, PAGE)
+    with pytest.raises(ProtocolError, match="no returns"):
+        peer.stream.poll()
+
+
+class Returning:
+    """A stream whose slots are noted in a page, which the daemon reads."""
+
+    def __init__(self, start):
+        self.peer = start()
+        fd = self.peer.segment(1, PAGE, protocol.WRITABLE | protocol.RETURNS)
+        assert self.peer.stream.poll() is None
+        self.words = memoryview(mmap.mmap(fd, PAGE, offset=PAGE)).cast("Q")
+        self.taken = 0
+
+    def read(self, most=1 << 32):
+        """The slots that the daemon finds noted now."""
+        slots = []
+        while len(slots) < most:
+            n = self.taken + 1
+            word = self.words[1 + n % ENTRIES]
+            if word >> 32 != n:
+                break
+            slots.append(word & 0xFFFFFFFF)
+            self.taken = n
+        self.words[0] = self.taken
+        return slots
+
+
+def test_slots_are_noted_and_those_of_extra_segments_acknowledged(start):
+    returning = Returning(start)
+    peer = returning.peer
+    at = steady(peer)
+    yielded(peer, 1, [at], slot=5)
+    yielded(peer, 1, [at + 1], slot=EXTRA | 6)
+    yielded(peer, 1, [at + 2], slot=7)
+    gc.collect()
+    assert returning.read() == [5, 7]
+    assert [said[4] for said in peer.heard()] == [[EXTRA | 6]]
+
+
+def test_slots_that_find_no_room_among_those_noted_are_acknowledged(start):
+    """Every slot comes back once, however slowly the daemon looks."""
+    returning = Returning(start)
+    peer = returning.peer
+    noted, acknowledged = [], []
+    for slot in range(3 * ENTRIES):
+        yielded(peer, 1, [slot], slot=slot)
+        if slot in (ENTRIES + 9, 2 * ENTRIES + 30):
+            noted += returning.read(100)
+        acknowledged += [slot for said in peer.heard() for slot in said[4]]
+    noted += returning.read()
+    assert sorted(noted + acknowledged) == list(range(3 * ENTRIES))
+    assert len(noted) == ENTRIES + 200 and noted == sorted(noted)
+
+
+def test_batches_from_another_ranks_stop_on_are_passed_over(start):
+    returning = Returning(start)
+    peer = returning.peer
+    for position in range(4):
+        peer.batch(1, position, one(position), [position])
+    assert peer.stream.poll().step == 0
+    returning.words[ENTRIES + 1] = 3  # the batches from the third on
+    assert [peer.stream.ends(position) for position in range(5)] == [False, False, True, True, True]
+    assert peer.stream.poll().step == 1
+    peer.fail(1, "rank 1 stopped")
+    with pytest.raises(SampleError, match="rank 1 stopped"):
+        peer.stream.poll()
+    peer.stream.return_slots()
+    assert sorted(peer.heard()[-1][4]) == [0, 1, 2, 3]

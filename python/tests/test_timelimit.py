@@ -1,0 +1,45 @@
+"""The time limit of tests, on a run of its own."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def test_a_test_that_hangs_fails_and_the_next_one_runs(tmp_path):
+    """Its stacks are shown, and what it started is killed: a child, and an orphan in a session of its own."""
+    (tmp_path / "conftest.py").write_text("from timelimit import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown  # noqa: F401\n")
+    (tmp_path / "test_it.py").write_text(textwrap.dedent(f"""
+        import subprocess, sys, threading
+
+        pids = []
+        ORPHAN = "import os, subprocess; print(subprocess.Popen(['sleep', '1000'], start_new_session=True, stdout=subprocess.DEVNULL).pid)"
+
+        def hang_here():
+            threading.Event().wait()
+
+        def test_hangs():
+            pids.append(subprocess.Popen(["sleep", "1000"]).pid)
+            pids.append(int(subprocess.check_output([sys.executable, "-c", ORPHAN])))
+            hang_here()
+
+        def test_runs():
+            with open({str(tmp_path / "pids")!r}, "w") as file:
+                file.write(" ".join(map(str, pids)))
+        """))
+    environment = {**os.environ, "TEST_LIMIT": "10", "PYTHONPATH": os.pathsep.join([HERE, os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(tmp_path)], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert "in hang_here" in done.stdout and "took longer than 10 s" in done.stdout
+    for pid in (tmp_path / "pids").read_text().split():
+        assert not running(pid)
+
+
+def running(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

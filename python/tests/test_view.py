@@ -1,0 +1,33 @@
+"""A file system that answers late: what it opens then is closed again."""
+
+import errno
+import threading
+
+import pytest
+
+from hdmlp import _view
+
+
+def test_what_comes_too_late_is_undone():
+    """Once, and what comes in time is not."""
+    answers, undone = threading.Event(), []
+
+    def call():
+        answers.wait()
+        return "late"
+
+    with pytest.raises(OSError) as caught:
+        _view.patiently("/somewhere", call, undone.append, 0.01)
+    assert caught.value.errno == errno.ETIMEDOUT and undone == []
+    waiting = [thread for thread in threading.enumerate() if thread.name == "hdmlp-open"]
+    answers.set()
+    for thread in waiting:
+        thread.join()
+    assert undone == ["late"]
+    assert _view.patiently("/somewhere", lambda: "in time", undone.append, 60) == "in time"
+    assert undone == ["late"]
+
+
+@pytest.mark.parametrize("given, seconds", [("60s", 60), ("1.5m", 90), ("500ms", 0.5), ("2h", 7200), (30, 30), (" 7 s ", 7), ("0s", None), ("soon", None), (None, None)])
+def test_times_as_configurations_have_them(given, seconds):
+    assert _view.seconds(given) == seconds

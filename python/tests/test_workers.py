@@ -1,0 +1,226 @@
+"""Workers between the daemon and the loader: what they hold comes back, and what is no good is replaced."""
+
+import os
+import socket
+import struct
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import hdmlp.torch as ht  # noqa: E402
+from hdmlp import _protocol as protocol  # noqa: E402
+from hdmlp import _results, _worker  # noqa: E402
+from hdmlp._recipe import Recipe  # noqa: E402
+from hdmlp._results import BUFFER, RESULT_HEAD, SLOT_BODY  # noqa: E402
+from hdmlp._segments import Segment  # noqa: E402
+from hdmlp._worker import Worker  # noqa: E402
+from hdmlp._workers import Pool  # noqa: E402
+from peer import Peer, descriptors, memory  # noqa: E402
+from test_torch import dataset, decode, expected, ids_of  # noqa: E402
+
+
+def broken(sample):
+    raise LookupError(f"sample {sample}")
+
+
+def pool_of(loader):
+    return loader._engine._feeds[0].source
+
+
+def test_slots_of_batches_that_fail_come_back(daemon, folder):
+    """More samples fail than there are slots."""
+    daemon.slots = 24
+    with ht.DataLoader(dataset(folder, broken), batch_size=4, seed=3, num_workers=2, shuffle=True, timeout=60) as loader:
+        for _ in range(3):
+            batches = iter(loader)
+            for _ in range(7):
+                with pytest.raises(LookupError):
+                    next(batches)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_error_behind_batches_that_are_given_up_does_not_surface(daemon, folder, workers):
+    """Nor does it keep the iterator that gave them up, whose job the next one takes over."""
+    data, read = (dataset(folder), ids_of) if workers else (ht.ImageFolder(folder), lambda views: [decode(view) for view in views])
+    daemon.fail_at = (0, 3)
+    with ht.DataLoader(data, batch_size=4, seed=3, num_workers=workers, shuffle=True, persistent_workers=workers > 0) as loader:
+        batches = iter(loader)
+        assert read(next(batches)[0]) == expected(loader)[0]
+        source = pool_of(loader)
+        while source._error is None:
+            source._turn(50) if workers else source._make_the_rest()
+        daemon.fail_at = None
+        del batches
+        loader.set_epoch(4)
+        assert [read(images) for images, _ in loader] == expected(loader, 4)
+        assert len(loader._engine._feeds) == 1
+
+
+def test_workers_that_were_interrupted_are_replaced(daemon, folder):
+    with ht.DataLoader(dataset(folder), batch_size=4, seed=3, num_workers=1, shuffle=True) as loader:
+        batches = iter(loader)
+        assert ids_of(next(batches)[0]) == expected(loader)[0]
+        was, processes = pool_of(loader), [worker.process for worker in pool_of(loader)._workers]
+        was._busy = True  # as an exception in the middle of a section leaves it
+        assert [ids_of(images) for images, _ in batches] == expected(loader)[1:]
+        assert pool_of(loader) is not was
+        assert not any(process.is_alive() for process in processes)
+
+
+def identity(items):
+    return items
+
+
+class Plenty(torch.utils.data.Dataset):
+    """Many numbers, had many at a time."""
+
+    def __len__(self):
+        return 400_000
+
+    def __getitems__(self, indices):
+        return [sum(indices)]
+
+
+def test_tasks_larger_than_a_socket_takes_at_once():
+    """Each batch's 100,000 indices go to the worker in pieces."""
+    with ht.DataLoader(Plenty(), 100_000, num_workers=1, collate_fn=identity, timeout=60) as loader:
+        sums = [batch[0] for batch in loader]
+    assert sums == [sum(range(n, n + 100_000)) for n in range(0, 400_000, 100_000)]
+
+
+def test_segments_that_the_daemon_drops_are_closed(tmp_path):
+    pool = Pool(None, 1, 1, None)
+    peer = Peer(str(tmp_path), pool.on_segment, pool.on_drop)
+    pool.attach(peer.stream)
+
+    def ours():
+        """How many descriptors of each segment there are beside the test's own."""
+        assert peer.stream.poll() is None
+        return [descriptors(name) - 1 for name in peer.names.values()]
+
+    for number in range(3):
+        peer.segment(number, 100)
+    assert ours() == [1, 1, 1]
+    peer.say(protocol.DROP, protocol.U32.pack(0))
+    peer.say(protocol.DROP, protocol.U32.pack(2))
+    assert ours() == [0, 1, 0]
+    pool.close()
+    assert descriptors(peer.names[1]) == 1
+    peer.close()
+
+
+class Played:
+    """A context for a pool whose worker is played by the test."""
+
+    def Process(self, args, **_):
+        self.connection = protocol.Connection(args[0].dup(), _worker.TO_WORKER_WITH_FD)
+        return SimpleNamespace(pid=0, exitcode=0, start=lambda: None, is_alive=lambda: False, join=lambda timeout: None)
+
+    def heard(self):
+        """The frames that came to the worker since: type and payload."""
+        frames = []
+        while self.connection.fill():
+            pass
+        while (frame := self.connection.frame()) is not None:
+            frames.append((frame[0], bytes(frame[1])))
+        return frames
+
+
+def test_a_batch_that_comes_after_it_was_given_up_returns_its_slots(tmp_path):
+    """In the daemon's buffer and in the worker's."""
+    context = Played()
+    pool = Pool(None, 1, 2, context)
+    peer = Peer(str(tmp_path), pool.on_segment, pool.on_drop)
+    pool.attach(peer.stream)
+    pool.seek(0)
+    peer.batch(1, 0, [(0, 0, 10)], [5])
+    pool.start()
+    assert [kind for kind, _ in context.heard()] == [_worker.CANCEL, _worker.TASK]
+    pool.seek(50)
+    assert [kind for kind, _ in context.heard()] == [_worker.CANCEL]
+    context.connection.send(protocol.encode(_worker.RESULT, RESULT_HEAD.pack(1, 1, 0) + BUFFER.pack(3, 0, 0, 100) + b"pickled"))
+    peer.batch(2, 50, [(0, 0, 10)], [6])
+    pool.start()
+    assert [frame[0] for frame in context.heard()] == [_worker.FREE, _worker.TASK]
+    peer.stream.return_slots()
+    assert peer.heard()[-1] == ("ACK", 2, protocol.NO_BATCH, 0, [5])
+    pool.close(), peer.close(), context.connection.close()
+
+
+class Task:
+    """A worker without a process, and the training process's end of its connection."""
+
+    def __init__(self, loader, stack=None):
+        mine, theirs = socket.socketpair()
+        self.connection = protocol.Connection(mine, _worker.FROM_WORKER_WITH_FD)
+        self.worker = Worker(theirs, Recipe(loader, None, None, list, stack), 1)
+        self.slots = {}
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self):
+        try:
+            self.worker.run()
+        except protocol.Disconnected:
+            pass
+
+    def segment(self, number, content):
+        fd, _ = memory(content)
+        self.connection.send_fds(protocol.encode(protocol.SEGMENT, protocol.SEGMENT_BODY.pack(number, 0, len(content))), [fd])
+        os.close(fd)
+
+    def ask(self, number, places):
+        """Has a batch made of the samples at (segment, offset, length)."""
+        n = len(places)
+        segments, offsets, lengths = zip(*places)
+        self.connection.send(protocol.encode(_worker.TASK, protocol.U64.pack(number) + protocol.BATCH_HEAD.pack(1, 0, number, n, 0, 0) + struct.pack(
+            f"<{n}q{n}Q{n}Q{n}I{n}I", *range(n), *offsets, *lengths, *range(n), *segments)))
+
+    def answer(self):
+        """What came of the next task: a batch, or an error."""
+        while True:
+            frame = self.connection.frame()
+            if frame is None:
+                self.connection.fill() or self.connection.wait(None)
+                continue
+            kind, payload, fd = frame
+            if kind == _worker.SLOT:
+                number, _, size = SLOT_BODY.unpack(payload)
+                self.slots[number] = Segment(fd, size, True)
+                os.close(fd)
+            elif kind == _worker.RESULT:
+                return _results.decode(payload, self.slots, lambda numbers: None)
+            elif kind == _worker.FAILED:
+                return _worker.rebuild_error(bytes(payload[8:]))[0]
+
+    def close(self):
+        self.connection.close()
+        self.thread.join()
+
+
+def test_a_worker_lets_go_of_a_segment_after_the_batches_before():
+    task = Task(bytes)
+    for number in (1, 2):
+        task.segment(number, bytes([number]) * 100)
+        task.ask(number, [(number, 10, 5), (number, 95, 5)])
+        task.connection.send(protocol.encode(protocol.DROP, protocol.U32.pack(number)))
+    for number in (1, 2):
+        assert task.answer() == [(bytes([number]) * 5, 0), (bytes([number]) * 5, 1)]
+    task.ask(3, [(1, 0, 5)])
+    assert isinstance(task.answer(), KeyError)  # and so the drops before have been seen to
+    assert not task.worker._segments
+    task.close()
+
+
+def test_what_a_loader_keeps_of_a_sample_is_a_copy():
+    """Where the daemon hands tensors to transforms in Python, these may write to them."""
+    from hdmlp._output import Handed, Output
+    handed = Handed("tensor")
+    handed.output = Output({"shape": [4], "type": "float32"})
+    content = bytearray(torch.arange(4.0).numpy().tobytes())
+    made = handed(memoryview(content).toreadonly())
+    made += 1
+    assert made.tolist() == [1, 2, 3, 4] and torch.frombuffer(content, dtype=torch.float32).tolist() == [0, 1, 2, 3]

@@ -1,0 +1,110 @@
+"""A time limit for every test: one that hangs shows where, fails, and the others go on.
+
+A directory's conftest.py takes part by importing the three hooks. Setup, call and teardown of a test have the limit each:
+300 seconds, or what ``@pytest.mark.limit(seconds)`` says.
+"""
+
+import faulthandler
+import os
+import signal
+import sys
+import threading
+import time
+import uuid
+
+import pytest
+
+_LIMIT = float(os.environ.get("TEST_LIMIT", 300))
+#: Interrupts the main thread, wherever it waits. Nothing else here uses it.
+_SIGNAL = signal.SIGRTMIN + 5
+#: What the processes that tests start inherit, those as well that are no descendants of this one any more.
+_MARK = f"STARTED_BY_TESTS={uuid.uuid4().hex}"
+
+os.environ.update([_MARK.split("=")])
+
+
+class _Limit:
+    """Fails what runs inside of it in the main thread, when it takes longer than so many seconds."""
+
+    def __init__(self, what, seconds):
+        self._what, self._seconds = what, seconds
+        self._over = False
+        self._began = _ticks()
+        self._timer = threading.Timer(seconds, self._expire)
+        self._timer.daemon = True
+
+    def __enter__(self):
+        self._before = signal.signal(_SIGNAL, self._fail)
+        self._timer.start()
+
+    def __exit__(self, *_):
+        self._over = True
+        self._timer.cancel()
+        signal.signal(_SIGNAL, self._before)
+
+    def _expire(self):
+        if not self._over:
+            print(f"\n{self._what} takes longer than {self._seconds:g} s", file=sys.__stderr__, flush=True)
+            faulthandler.dump_traceback(sys.__stderr__)
+            kill_started(self._began)
+            signal.pthread_kill(threading.main_thread().ident, _SIGNAL)
+
+    def _fail(self, *_):
+        if not self._over:
+            pytest.fail(f"took longer than {self._seconds:g} s: the stacks of all threads are in the captured standard error")
+
+
+def _ticks():
+    """The time since the machine started, as /proc/PID/stat has it."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+
+
+def kill_started(since):
+    """Kills the processes that tests of this run have started since then."""
+    parents, young, marked = {}, set(), set()
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                fields = file.read().rpartition(")")[2].split()
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                environment = file.read().split(b"\0")
+        except OSError:
+            continue  # it has ended, or is another user's
+        parents[pid] = int(fields[1])
+        if int(fields[19]) >= since:
+            young.add(pid)
+        if _MARK.encode() in environment:
+            marked.add(pid)
+
+    def ours(pid):
+        return pid in marked or pid in parents and (parents[pid] == os.getpid() or ours(parents[pid]))
+
+    for pid in young - {os.getpid()}:
+        if ours(pid):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                pass
+
+
+def _limited(item, phase):
+    marker = item.get_closest_marker("limit")
+    return _Limit(f"{phase} of {item.nodeid}", _LIMIT if marker is None else marker.args[0])
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_runtest_setup(item):
+    with _limited(item, "setup"):
+        yield
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_runtest_call(item):
+    with _limited(item, "call"):
+        yield
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item):
+    with _limited(item, "teardown"):
+        yield
