@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -187,11 +188,31 @@ func TestPartsBeginAnywhere(t *testing.T) {
 	c.close()
 }
 
+// lines is what was logged.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
 // TestPartsWait: a rank that begins an epoch before the others waits, and is given it when they come; meanwhile the others go on with theirs, and
 // what the rank gives again is compared.
 func TestPartsWait(t *testing.T) {
 	const batch, n = 2, 6
 	c := newNodes(t, 2, false)
+	var log lines
+	c.list[0].log = slog.New(slog.NewTextHandler(&log, nil))
 	ranks := c.mustOpenParts(1, batch, n)
 	early, late := ranks[0], ranks[1]
 	trained(t, early, 0, 0, batch, n)
@@ -215,6 +236,10 @@ func TestPartsWait(t *testing.T) {
 	}
 	if answer := late.job.answer(t.Context(), askMissing+" 1"); string(answer) != "[1]" {
 		t.Errorf("node 1 answers %s", answer)
+	}
+	early.job.parts.sayWaiting(1)
+	if text := log.String(); !strings.Contains(text, "epoch=1 ranks=[1]") {
+		t.Errorf("the log does not name the rank that is waited for: %s", text)
 	}
 	trained(t, late, 0, 0, batch, n)
 	select {
@@ -369,7 +394,7 @@ func TestPartsGivenUp(t *testing.T) {
 
 // TestPartsInPieces: an order that takes several rounds to tell arrives as it was given.
 func TestPartsInPieces(t *testing.T) {
-	const n = 3 << 20 // 12 MiB per rank, more than a node may tell at a time
+	const n = 5 << 18 // 5 MiB per rank, more than a node may tell at a time
 	c := newNodes(t, 2, false)
 	ranks := c.mustOpenParts(1, 1<<10, n, set("staging_buffer", "8MiB"), func(m *protocol.OpenMessage) { m.Arguments["prefetch_batches"] = 1.0 })
 	for _, r := range ranks {

@@ -207,7 +207,13 @@ def test_parts_that_cannot_be_shared_are_read_apart_by_all_ranks_alike(run):
             def __iter__(self):
                 return iter(list(super().__iter__())[self.epoch:])
 
-        for name, sampler in (("lengths", lambda data: Parted(data, 20 + me)), ("uncopied", Uncopied), ("changing", Changing)):
+        class Swapped(Parted):
+            # Its ranks are not those of the launcher.
+            def __init__(self, data):
+                super().__init__(data)
+                self.rank = me ^ 1 if me < 2 else me
+
+        for name, sampler in (("lengths", lambda data: Parted(data, 20 + me)), ("uncopied", Uncopied), ("changing", Changing), ("swapped", Swapped)):
             mine, other = sampler(data), sampler(data)
             with ht.DataLoader(data, 8, sampler=mine) as loader:
                 got = ids(loader, mine)
@@ -226,14 +232,25 @@ def test_parts_that_cannot_be_shared_are_read_apart_by_all_ranks_alike(run):
             barrier("wrong")
         say(name="wrong", batches=len(got), error=error)
     """)
-    assert len(said) == 4 * 4, log
-    for name in ("lengths", "uncopied", "changing"):
+    assert len(said) == 5 * 4, log
+    for name in ("lengths", "uncopied", "changing", "swapped"):
         assert [value["same"] for value in said if value["name"] == name] == [True] * 4, (name, said, log)
     wrong = {value["rank"]: value for value in said if value["name"] == "wrong"}
     assert "index 1000" in wrong[1]["error"] and wrong[1]["batches"] == 5 + 1, wrong
     assert all(wrong[rank]["batches"] == 15 and not wrong[rank]["error"] for rank in (0, 2, 3)), wrong
     for why in ("rank 1 has 21 samples in epoch 0, and rank 0 has 20", "epoch 1 has 39 samples on each rank, and had 40 before", "index 1000"):
         assert why in log
+
+
+def test_a_loader_that_one_rank_iterates_is_read_apart_when_the_others_do_not_come(run):
+    said, log = run("""
+        sampler = Parted(data)
+        with ht.DataLoader(data, 8, sampler=sampler, start_timeout="2s") as loader:
+            if me == 0:
+                say(same=ids(loader, sampler) == ids(DataLoader(Items(data), 8, sampler=sampler), sampler))
+    """)
+    assert said == [{"rank": 0, "same": True}], log
+    assert "of the 2 ranks of node 0 only [0] opened the loader within 2s" in log and "reads what its ranks need" in log
 
 
 def test_a_part_of_another_length_ends_all_ranks(run):

@@ -54,7 +54,8 @@ class DataLoader(_Torch):
             ``DistributedSampler``; ``"feistel"``: another random order, for very large datasets.
         sampler: any. A ``DistributedSampler``: its ranks, shuffle, seed, epoch and drop_last count; as in torch, each iteration
             delivers the epoch that its ``set_epoch`` named last. Of it, and of a ``SequentialSampler``, all epochs are known ahead; others are drawn
-            when torch's loader would draw them.
+            when torch's loader would draw them. On several nodes such a one with ``num_replicas`` and ``rank`` has all ranks wait for each other at the
+            first batch of an epoch: the nodes exchange what they drew, and read it from the source once.
         batch_sampler: any; it is drawn likewise.
         num_workers: processes for what runs in Python; 0: this process does it. None: as many as pay off where transforms or a
             ``collate_fn`` of yours run in Python and the order is known ahead, else 0; a warning says which. The result does not
