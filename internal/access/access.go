@@ -18,7 +18,7 @@ const (
 	Feistel Shuffle = "feistel"
 	// Sequential does not shuffle, as DistributedSampler(shuffle=False).
 	Sequential Shuffle = "none"
-	// Given does not draw: somebody else does, and says each epoch's order (NewGiven).
+	// Given does not draw: somebody else does, and says each epoch's order (NewGiven, NewGivenShared).
 	Given Shuffle = "given"
 )
 

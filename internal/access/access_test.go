@@ -23,8 +23,14 @@ const drawnEpochs = 6
 // drawGiven draws a small stream of given epochs: what they have, each once.
 func drawGiven(t *rapid.T) *Stream {
 	f := rapid.IntRange(1, 120).Draw(t, "samples")
-	batches := rapid.SliceOfN(rapid.Int32Range(1, 20), 1, 12).Draw(t, "batches")
-	s, err := NewGiven(f, batches, rapid.SampledFrom([]int{0, drawnEpochs}).Draw(t, "epochs"))
+	epochs := rapid.SampledFrom([]int{0, drawnEpochs}).Draw(t, "epochs")
+	var s *Stream
+	var err error
+	if rapid.Bool().Draw(t, "shared") {
+		s, err = NewGivenShared(f, rapid.IntRange(1, 9).Draw(t, "ranks"), rapid.IntRange(1, 12).Draw(t, "batch"), rapid.IntRange(1, 30).Draw(t, "entries"), epochs)
+	} else {
+		s, err = NewGiven(f, rapid.SliceOfN(rapid.Int32Range(1, 20), 1, 12).Draw(t, "batches"), epochs)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,6 +33,26 @@ func NewGiven(samples int, batches []int32, epochs int) (*Stream, error) {
 	}, nil
 }
 
+// NewGivenShared is NewGiven for several ranks, each of which takes as many samples of an epoch, entries, in batches of as many, batch,
+// but for a last one that may be short. What Give is given is all ranks' samples, interleaved: that at index i*ranks + r is the i-th of
+// rank r. So the epoch is dealt out as under Strided, with global batches of ranks*batch.
+func NewGivenShared(samples, ranks, batch, entries, epochs int) (*Stream, error) {
+	spec := Spec{Samples: samples, Epochs: epochs, WorldSize: ranks, GlobalBatch: 1, Shuffle: Torch, Scheme: Strided, Tail: Keep}
+	if err := spec.validate(); err != nil {
+		return nil, err
+	}
+	if batch < 1 || batch > maxBatch/ranks || entries < 1 || entries > maxSamples/ranks {
+		return nil, fmt.Errorf("access: %d ranks with %d samples of an epoch each, in batches of %d; allowed: at least 1, and %d in all batches of an epoch",
+			ranks, entries, batch, maxSamples)
+	}
+	spec.Shuffle, spec.GlobalBatch = Given, ranks*batch
+	n := ranks * entries
+	return &Stream{
+		spec: spec, n: n, batch: min(spec.GlobalBatch, n), positions: n, delivered: n, full: entries / batch, steps: (entries + batch - 1) / batch,
+		given: &givenEpochs{epochs: make(map[int]*list)},
+	}, nil
+}
+
 // givenEpochs are the orders that are known. An order never changes.
 type givenEpochs struct {
 	mu     sync.RWMutex

@@ -99,6 +99,76 @@ func TestGiven(t *testing.T) {
 	})
 }
 
+// TestGivenShared compares with the ranks' own lists, cut into batches as torch's BatchSampler cuts them.
+func TestGivenShared(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := rapid.IntRange(1, 50).Draw(t, "samples")
+		ranks, batch, entries := rapid.IntRange(1, 7).Draw(t, "ranks"), rapid.IntRange(1, 12).Draw(t, "batch"), rapid.IntRange(1, 40).Draw(t, "entries")
+		s, err := NewGivenShared(f, ranks, batch, entries, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lists, order := make([][]int32, ranks), make([]int32, ranks*entries)
+		audit, times := uint64(0), map[int32]int{}
+		for r := range lists {
+			lists[r] = rapid.SliceOfN(rapid.Int32Range(0, int32(f-1)), entries, entries).Draw(t, "list")
+			for i, k := range lists[r] {
+				order[i*ranks+r] = k
+				audit += Mix(2, int(k))
+				times[k]++
+			}
+		}
+		if err := s.Give(2, order); err != nil {
+			t.Fatal(err)
+		}
+		e := s.Epoch(2)
+		if s.Delivered() != len(order) || e.Audit(0) != audit || s.Spec().WorldSize != ranks || s.Spec().GlobalBatch != ranks*batch {
+			t.Fatalf("%d delivered, audit %x, spec %+v", s.Delivered(), e.Audit(0), s.Spec())
+		}
+		occurs := map[[2]int32]bool{}
+		for r, list := range lists {
+			if s.RankSamples(r) != entries {
+				t.Fatalf("rank %d has %d samples, want %d", r, s.RankSamples(r), entries)
+			}
+			step := 0
+			for want := range slices.Chunk(list, batch) {
+				got := e.Batch(nil, r, step)
+				if !slices.Equal(got, want) {
+					t.Fatalf("batch %d of rank %d is %v, want %v", step, r, got, want)
+				}
+				occurrence := e.Occurrence(r, step)
+				for i, k := range got {
+					here := [2]int32{k, 0}
+					if occurrence != nil {
+						here[1] = occurrence[i]
+					}
+					if occurs[here] || int(here[1]) >= times[k] {
+						t.Fatalf("occurrence %d of sample %d comes twice, or there are not so many", here[1], k)
+					}
+					occurs[here] = true
+				}
+				step++
+			}
+			if step != s.Steps() {
+				t.Fatalf("%d steps, want %d", s.Steps(), step)
+			}
+			for i, k := range list {
+				if e.At(r, i) != int(k) || !slices.Contains(e.Find(int(k)), Place{r, i, i / batch}) {
+					t.Fatalf("sample %d of rank %d is %d, found at %v; want %d", i, r, e.At(r, i), e.Find(int(k)), k)
+				}
+			}
+		}
+	})
+}
+
+func TestGivenSharedRefuses(t *testing.T) {
+	for _, c := range [][4]int{{0, 1, 1, 1}, {1, 0, 1, 1}, {1, 1, 0, 1}, {1, 1, 1, 0}, {1, 2, maxBatch, 1}, {1, 2, 1, maxSamples}, {1, maxRanks + 1, 1, 1}} {
+		if s, err := NewGivenShared(c[0], c[1], c[2], c[3], 0); err == nil {
+			t.Errorf("%v: %+v", c, s.Spec())
+		}
+	}
+}
+
 func TestGive(t *testing.T) {
 	s, err := NewGiven(5, []int32{2, 1}, 4)
 	if err != nil {

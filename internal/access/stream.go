@@ -27,7 +27,7 @@ type Stream struct {
 	listed    [][]int32    // permutations of the first epochs that were given, or kept
 	again     bool         // they start again after the last
 	subset    *list        // nil: all samples
-	starts    []int32      // of a given stream: where each batch begins, and the last one ends; nil: batches have one size
+	starts    []int32      // of a given stream of one rank: where each batch begins, and the last one ends; nil: batches have one size
 	given     *givenEpochs // nil: epochs are drawn
 }
 

@@ -26,9 +26,13 @@ type setting struct {
 
 // shared are the settings that all ranks of a job must share, on all nodes. The seed is not among them: node 0 may draw it.
 func shared(m *protocol.OpenMessage, cfg *config.Config, o *order) []setting {
+	batch := m.Stream.GlobalBatch
+	if o.part != nil { // of batches that differ, parts tells
+		batch = 0
+	}
 	return []setting{
 		{"epochs", m.Stream.Epochs},
-		{"global batch size", m.Stream.GlobalBatch},
+		{"global batch size", batch},
 		{"drop_last", m.Stream.DropLast},
 		{"shuffle", m.Stream.Shuffle},
 		{"scheme", m.Stream.Scheme},

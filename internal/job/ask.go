@@ -15,6 +15,7 @@ const (
 	askReport  = "report"  // and nothing; the answer is a NodeReport
 	askAudit   = "audit"   // an auditQuestion; an auditAnswer
 	askStopped = "stopped" // the stops of the node that asks; whatever the answer, they were heard
+	askMissing = "missing" // a turn of parts; the ranks that have not given theirs
 )
 
 // answer answers another node's question.
@@ -29,6 +30,8 @@ func (j *Job) answer(ctx context.Context, what string) []byte {
 		return j.answerAudit(ctx, text)
 	case askStopped:
 		return j.answerStopped(text)
+	case askMissing:
+		return j.answerMissing(text)
 	}
 	return nil
 }

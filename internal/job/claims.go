@@ -275,7 +275,7 @@ func (j *Job) bufferSize(rank int) (bytes int64, warning string) {
 	}
 	samples := float64(j.stream.RankSamples(rank)) / float64(max(j.stream.Steps(), 1))
 	if spec := j.stream.Spec(); spec.Shuffle == access.Given { // batches may differ much
-		samples = float64(spec.GlobalBatch)
+		samples = float64(spec.GlobalBatch / spec.WorldSize)
 	}
 	batch := int64(samples * sample)
 	bytes = j.cfg.StagingBuffer

@@ -27,8 +27,8 @@ func (r *Rank) Explain(epoch, step, rank int) (*Explanation, error) {
 	}
 	x := &Explanation{Epoch: epoch, Step: step, Rank: rank}
 	e := r.job.epoch(epoch)
-	if e == nil {
-		return nil, r.Check(epoch, step) // it was forgotten just now
+	if e == nil { // it was forgotten just now, or other ranks have not given their parts
+		return nil, badInput("epoch %d is not known yet, or is over", epoch)
 	}
 	x.IDs = e.Batch([]int32{}, rank, step)
 	index := r.job.dataset.Index()

@@ -44,6 +44,7 @@ type Job struct {
 	version      [16]byte        // of the dataset; with several nodes, as node 0 has it
 	vantage      dataset.Vantage // of the process that made the job
 	order        *order
+	parts        *parts // by which the ranks of several nodes give epochs together; nil: they do not
 	stream       *access.Stream
 	need         *need
 	held         int   // how many epochs that are given may be known at a time
@@ -116,7 +117,7 @@ func (n *Node) Open(ctx context.Context, m protocol.OpenMessage, view *dataset.V
 	if err != nil {
 		return nil, err
 	}
-	j, made, err := n.enter(m, cfg)
+	j, made, err := n.enter(m, cfg, o)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +134,7 @@ func (n *Node) Open(ctx context.Context, m protocol.OpenMessage, view *dataset.V
 	select {
 	case <-j.ready:
 	case <-ctx.Done():
-		j.release()
+		j.quit(m.Rank)
 		return nil, ctx.Err()
 	}
 	err = j.err
@@ -148,12 +149,15 @@ func (n *Node) Open(ctx context.Context, m protocol.OpenMessage, view *dataset.V
 			j.disagree(m.Rank, err)
 		}
 	}
+	if err == nil && !made && j.parts != nil {
+		err = j.parts.rejoin(o.part)
+	}
 	var r *Rank
 	if err == nil {
 		r, err = j.join(m.Rank, m.Verify)
 	}
 	if err != nil {
-		j.release()
+		j.quit(m.Rank)
 		return nil, err
 	}
 	if view != nil {
@@ -198,7 +202,7 @@ func (j *Job) sees(ctx context.Context, m *protocol.OpenMessage, view *dataset.V
 
 // enter returns the job of the message, as one more of those that are opening it, each of whom releases it. Who made it
 // assembles it.
-func (n *Node) enter(m protocol.OpenMessage, cfg *config.Config) (j *Job, made bool, err error) {
+func (n *Node) enter(m protocol.OpenMessage, cfg *config.Config, o *order) (j *Job, made bool, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
@@ -214,9 +218,15 @@ func (n *Node) enter(m protocol.OpenMessage, cfg *config.Config) (j *Job, made b
 		j.message.Stream.List = nil // it is the caller's
 		j.stops = j.newStops()
 		j.life, j.end = context.WithCancelCause(context.Background())
+		if o.part != nil {
+			j.parts = newParts(j)
+		}
 		n.jobs[m.Job] = j
 	} else if err := j.alongside(&m); err != nil {
 		return nil, false, err
+	}
+	if j.parts != nil && o.part != nil {
+		j.parts.came(o.part)
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -250,8 +260,14 @@ func (j *Job) assemble(ctx context.Context, view *dataset.View, progress func(pr
 		}
 	}
 	if spans(m) {
+		drawn := m.Stream.Seed == nil
 		if err := j.form(ctx, progress); err != nil {
-			return err
+			return j.parts.unformed(err)
+		}
+		if j.parts != nil {
+			if err := j.shareOrders(ctx, drawn); err != nil {
+				return err
+			}
 		}
 	}
 	if m.Stream.Seed == nil {
@@ -269,7 +285,13 @@ func (j *Job) assemble(ctx context.Context, view *dataset.View, progress func(pr
 	}
 	j.book = audit.NewBook(j.ownRanks())
 	j.faults = prefetch.NewFaults(prefetch.OnError(j.cfg.OnError))
-	return j.assembleCache(ctx)
+	if err := j.assembleCache(ctx); err != nil {
+		return err
+	}
+	if j.parts != nil {
+		j.parts.opened(j.order.first)
+	}
+	return nil
 }
 
 // assembleCache joins the dataset's cache, or makes it, and plans what the job has it keep.
@@ -377,6 +399,17 @@ func (j *Job) forget() {
 	}
 }
 
+// quit is release for a rank that did not come to join: the others are not to wait for it.
+func (j *Job) quit(rank int) {
+	j.mu.Lock()
+	joined := j.ranks[rank] != nil // another process is this rank
+	j.mu.Unlock()
+	if j.parts != nil && !joined {
+		j.parts.leave(rank)
+	}
+	j.release()
+}
+
 // release leaves the job; the last one ends it.
 func (j *Job) release() {
 	j.node.mu.Lock()
@@ -392,6 +425,9 @@ func (j *Job) release() {
 		return
 	}
 	j.end(context.Canceled)
+	if j.parts != nil {
+		j.parts.close()
+	}
 	j.node.claims.drop(j)
 	if j.planner != nil {
 		j.planner.close()

@@ -19,6 +19,7 @@ import (
 
 // order is what a process says of its stream beside parameters: a part of the dataset, or the orders of epochs. The zero value: nothing.
 type order struct {
+	part    *part // of an epoch that the ranks of several nodes give together
 	subset  []int32
 	batches []int32 // of each epoch that is given
 	first   int     // the first epoch that was given with OPEN
@@ -42,8 +43,11 @@ func (n *Node) readOrder(m *protocol.OpenMessage) (*order, error) {
 	case stream.Subset != nil:
 		return n.readSubset(stream)
 	case stream.Given != nil:
-		if m.WorldSize != 1 {
-			return nil, badInput("stream.given: orders that the process gives are those of one rank, and the world size is %d: give a DistributedSampler, or one process", m.WorldSize)
+		switch {
+		case spans(m):
+			return n.readPart(m)
+		case m.WorldSize != 1:
+			return nil, badInput("stream.given: orders that the process gives are those of one rank, unless there are several nodes, and the world size is %d: give a DistributedSampler, or one process", m.WorldSize)
 		}
 		return n.readGiven(stream)
 	}
@@ -179,7 +183,11 @@ func (l *list) read(entries int) ([]int32, error) {
 // makeStream makes the job's access stream.
 func (j *Job) makeStream() (err error) {
 	m, o, samples := &j.message, j.order, j.dataset.Index().Len()
-	if o.batches != nil {
+	if j.parts != nil {
+		if j.stream, err = access.NewGivenShared(samples, m.WorldSize, o.part.Batch, o.part.Entries, 0); err == nil {
+			err = j.stream.Give(o.first, o.epochs[0])
+		}
+	} else if o.batches != nil {
 		j.stream, err = access.NewGiven(samples, o.batches, m.Stream.Epochs)
 		if given := m.Stream.Given; err == nil && j.stream.Delivered() != given.Entries {
 			return badInput("stream.given.entries = %d: its batches have %d samples", given.Entries, j.stream.Delivered())
@@ -259,13 +267,15 @@ func (n *need) demands() []placement.Demand {
 	return slices.Clone(n.epochs)
 }
 
-// goesOn notes that the process is in an epoch, which it begins with a step: those before it are over.
+// goesOn notes that the process is in an epoch, which it begins with a step: those before it are over, but for other ranks (parts).
 func (j *Job) goesOn(epoch, from int) {
 	j.epochNow.Store(int64(epoch))
 	if j.stream.Spec().Shuffle != access.Given {
 		return
 	}
-	j.stream.Forget(epoch)
+	if j.parts == nil {
+		j.stream.Forget(epoch)
+	}
 	e := j.stream.Epoch(epoch)
 	n, index := j.need, j.dataset.Index()
 	n.mu.Lock()
@@ -339,6 +349,9 @@ func (r *Rank) Give(m protocol.GiveMessage, file *os.File) error {
 	}
 	if m.Epoch < 0 || m.Epoch > maxEpoch {
 		return badInput("%s is given: epochs are 0 to %d", what, maxEpoch)
+	}
+	if j.parts != nil {
+		return r.givePart(m, what, file)
 	}
 	if held := j.stream.GivenEpochs(); len(held) >= j.held && !slices.Contains(held, m.Epoch) {
 		return badInput("%s is given, while those of epochs %v are known and not over: at most %d may be, so give it later", what, held, j.held)

@@ -90,8 +90,11 @@ func (j *Job) planInput(ctx context.Context) (placement.Input, error) {
 func planTime(in placement.Input) time.Duration {
 	const perSample, perRead = 300, 30 // ns
 	epochs := cmp.Or(in.Stream.Spec().Epochs, in.Epochs)
-	if len(in.Nodes) == 1 {
+	switch {
+	case len(in.Nodes) == 1:
 		epochs = 1
+	case in.Stream.Spec().Shuffle == access.Given:
+		epochs = len(in.Stream.GivenEpochs())
 	}
 	samples := float64(in.Stream.Spec().Samples)
 	return time.Duration(samples * (perSample + perRead*float64(epochs)))

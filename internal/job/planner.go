@@ -212,10 +212,10 @@ func (p *planner) extend(lead placement.Lead) {
 }
 
 // endOf returns the step before which ranks may read by the lead: none has to wait if it is a whole epoch. Who keeps what is
-// settled then, but for what that epoch drops.
+// settled then, but for what that epoch drops; where ranks give their parts of epochs, a later one may have anything.
 func (p *planner) endOf(lead placement.Lead) int {
 	steps := p.in.Stream.Steps()
-	if lead.Step == 0 && lead.Steps == steps {
+	if lead.Step == 0 && lead.Steps == steps && p.job.parts == nil {
 		return math.MaxInt
 	}
 	return lead.Epoch*steps + lead.Step + lead.Steps

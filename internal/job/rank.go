@@ -147,7 +147,7 @@ func (r *Rank) Check(epoch, step int) error {
 	if spec.Epochs > 0 && epoch >= spec.Epochs && r.job.plan.Load() == nil {
 		return badInput("epoch %d is behind the job's last: it has %d epochs, counted from 0, and is not planned yet", epoch, spec.Epochs)
 	}
-	if epoch >= 0 && !r.job.stream.Given(epoch) {
+	if p := r.job.parts; epoch >= 0 && !r.job.stream.Given(epoch) && (p == nil || !p.expects(r.rank, epoch)) {
 		return badInput("epoch %d was not given, or is over: give its order first", epoch)
 	}
 	if step > r.job.stream.Steps() {
@@ -248,9 +248,16 @@ func (r *Rank) Yielded(epoch, step int, stall prefetch.Stall, hash uint64) {
 	}
 }
 
-// await waits until an epoch is given, or the process has taken the last batch before it: then the Run ends there.
+// await waits until an epoch is given, or the process has taken the last batch before it: then the Run ends there. An epoch of which the process has
+// given its part, and with which it has begun the Run, comes when the other ranks have given theirs.
 func (r *Rank) await(ctx context.Context, epoch int) error {
 	last := int64(epoch*r.job.stream.Steps() - 1)
+	if p, begun := r.job.parts, r.begun.Load(); p != nil && begun > last {
+		if err := p.await(ctx, epoch); err != nil {
+			return err
+		}
+		r.job.goesOn(epoch, int(begun-last)-1)
+	}
 	for !r.job.stream.Given(epoch) && r.begun.Load() <= last && r.taken.Load() < last {
 		select {
 		case <-r.news:
@@ -283,6 +290,9 @@ func (r *Rank) Close() {
 		j.mu.Unlock()
 		j.node.claims.staged(j, r.rank, nil)
 		r.stager.Close()
+		if j.parts != nil {
+			j.parts.leave(r.rank)
+		}
 		j.release()
 	})
 }

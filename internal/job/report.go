@@ -140,6 +140,9 @@ func (j *Job) report() *stats.Report {
 	index, stream := j.dataset.Index(), &j.message.Stream
 	r := described(&j.message, j.cfg.Policy)
 	r.Samples, r.Bytes = index.Len(), index.Bytes()
+	if j.parts != nil { // as the parts have it
+		r.GlobalBatch = j.stream.Spec().GlobalBatch
+	}
 	r.Seed, r.Planned, r.Steps = *stream.Seed, stream.Epochs, j.stream.Steps()
 	r.DropLast, r.Shuffle, r.Scheme, r.Tail = stream.DropLast, stream.Shuffle, stream.Scheme, stream.Tail
 	r.Threads, r.Planning = j.cfg.SourceThreads, j.planning()

@@ -139,8 +139,8 @@ func (b *builder) deal(step int) deal {
 	return d
 }
 
-// dealOf returns the deal of a step. Where batches differ by more than a short last one there is one rank, and so the deal of a
-// batch is how that of a larger one begins.
+// dealOf returns the deal of a step. Where batches differ by more than a short last one there is one rank (access.NewGiven), and so the deal
+// of a batch is how that of a larger one begins.
 func (b *builder) dealOf(step int) deal {
 	switch m := b.in.Stream.BatchSize(step); m {
 	case len(b.full.position):
@@ -152,7 +152,7 @@ func (b *builder) dealOf(step int) deal {
 	}
 }
 
-// isGiven reports whether a stream's epochs are given, so that there is one rank, and nothing is known of epochs to come.
+// isGiven reports whether a stream's epochs are given, so that they may have any samples, and nothing is known of epochs to come.
 func isGiven(s *access.Stream) bool { return s.Spec().Shuffle == access.Given }
 
 // steps yields, step by step, the samples of an epoch in the order in which the nodes together need them, and the node that reads

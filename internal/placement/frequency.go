@@ -19,6 +19,9 @@ func (f Frequency) Plan(in Input) (*Plan, error) {
 	}
 	b.fillOwn(newReads(b), 1)
 	b.tidy()
+	if len(in.Nodes) > 1 {
+		b.keepLater() // by ID, all nodes would choose the same ones
+	}
 	b.fillUnread()
 	// Whoever has a sample in its fastest class answers for it; several take turns over the samples.
 	for k := range b.owner {

@@ -107,10 +107,16 @@ func TestCoverage(t *testing.T) {
 
 var schemes = []access.Scheme{access.Strided, access.Uniform, access.Whole, access.Imbalanced}
 
-// drawGiven draws a stream of given epochs, of which the first is known and some others are.
-func drawGiven(t *rapid.T, f int) *access.Stream {
+// drawGiven draws a stream of given epochs for so many ranks, of which the first is known and some others are.
+func drawGiven(t *rapid.T, f, ranks int) *access.Stream {
 	epochs := rapid.IntRange(1, 8).Draw(t, "epochs")
-	s, err := access.NewGiven(f, rapid.SliceOfN(rapid.Int32Range(1, 30), 1, 8).Draw(t, "batches"), epochs)
+	var s *access.Stream
+	var err error
+	if ranks == 1 {
+		s, err = access.NewGiven(f, rapid.SliceOfN(rapid.Int32Range(1, 30), 1, 8).Draw(t, "batches"), epochs)
+	} else {
+		s, err = access.NewGivenShared(f, ranks, rapid.IntRange(1, 10).Draw(t, "batch"), rapid.IntRange(1, 40).Draw(t, "entries"), epochs)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,9 +136,6 @@ func drawInput(t *rapid.T) Input {
 	f := rapid.IntRange(1, 200).Draw(t, "samples")
 	w := rapid.IntRange(1, 8).Draw(t, "ranks")
 	given := rapid.IntRange(0, 3).Draw(t, "given") == 0
-	if given {
-		w = 1
-	}
 	spec := access.Spec{
 		Samples: f, Seed: rapid.Uint64().Draw(t, "seed"), Epochs: rapid.IntRange(1, 8).Draw(t, "epochs"), WorldSize: w,
 		GlobalBatch: rapid.IntRange(1, 50).Draw(t, "batch"),
@@ -149,7 +152,7 @@ func drawInput(t *rapid.T) Input {
 	sizes := rapid.SliceOfN(rapid.Int64Range(1, 50), f, f).Draw(t, "sizes")
 	in := Input{Size: func(id int) int64 { return sizes[id] }}
 	if given {
-		in.Stream = drawGiven(t, f)
+		in.Stream = drawGiven(t, f, w)
 		in.From = rapid.SampledFrom(in.Stream.GivenEpochs()).Draw(t, "from")
 	} else {
 		in.Stream, in.From = stream(t, spec), rapid.IntRange(0, spec.Epochs-1).Draw(t, "from")
@@ -379,7 +382,7 @@ func TestFurtherCopies(t *testing.T) {
 func TestUnreadComesLast(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := rapid.IntRange(1, 100).Draw(t, "samples")
-		in := Input{Stream: drawGiven(t, f), Size: func(int) int64 { return 1 }}
+		in := Input{Stream: drawGiven(t, f, 1), Size: func(int) int64 { return 1 }}
 		in.Nodes = nodes(1, rapid.SliceOfN(rapid.Int64Range(0, 60), 1, 3).Draw(t, "capacity")...)
 		to, _, err := in.check()
 		if err != nil {
@@ -404,6 +407,31 @@ func TestUnreadComesLast(t *testing.T) {
 					if n > 0 && !slices.Contains(kept, int32(other)) {
 						t.Fatalf("%s: sample %d is kept and not read, %d is read and not kept", policy.Name(), k, other)
 					}
+				}
+			}
+		}
+	})
+}
+
+// TestLaterSamplesAreSpread: where the nodes together have room for the dataset, each sample has one node that keeps it, be it for an epoch that
+// is yet to be given.
+func TestLaterSamplesAreSpread(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f, n := rapid.IntRange(20, 200).Draw(t, "samples"), rapid.IntRange(2, 5).Draw(t, "nodes")
+		s, err := access.NewGivenShared(f, n, 3, rapid.IntRange(1, f/n).Draw(t, "entries"), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Give(0, rapid.SliceOfN(rapid.Int32Range(0, int32(f-1)), s.Delivered(), s.Delivered()).Draw(t, "order")); err != nil {
+			t.Fatal(err)
+		}
+		room := (f + n - 1) / n
+		in := Input{Stream: s, Epochs: 9, Size: func(int) int64 { return 1 }, Nodes: nodes(n, int64(room))}
+		for _, policy := range []Policy{Cooperative{}, Partitioned{}} {
+			p := plan(t, policy, in)
+			for k := range f {
+				if p.OwnerOf(k) < 0 {
+					t.Fatalf("%s: no node keeps sample %d of %d, and there is room for %d", policy.Name(), k, f, n*room)
 				}
 			}
 		}

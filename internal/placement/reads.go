@@ -30,7 +30,7 @@ type reads struct {
 	lo, hi  int  // the range that the table is made for
 	table   []uint64
 	entries []uint32           // if whole, per sample of the range, in how many epochs it is read
-	repeats map[int32][]repeat // what is read more than once in an epoch: padding, and what a subset has more than once
+	repeats map[int32][]repeat // what is read more than once in an epoch: padding, and what a subset or a given order has more than once
 }
 
 const (
@@ -67,7 +67,7 @@ func newReads(b *builder) *reads {
 	r := &reads{
 		b: b, epochs: b.to - b.in.From,
 		times: spec.Scheme == access.Whole,
-		whole: spec.Scheme == access.Whole || spec.Shuffle == access.Given || spec.Subset != nil && len(b.in.Nodes) == 1,
+		whole: spec.Scheme == access.Whole || len(b.in.Nodes) == 1 && (isGiven(b.in.Stream) || spec.Subset != nil),
 		width: uint(bits.Len(uint(len(b.in.Nodes)))),
 	}
 	r.perWord = 64 / int(r.width)
@@ -271,10 +271,13 @@ func Memory(in Input) int64 {
 		epochs = in.Epochs
 	}
 	epochs -= in.From
+	if isGiven(in.Stream) {
+		epochs = max(1, min(epochs, len(in.Stream.GivenEpochs())))
+	}
 	perWord := 64 / bits.Len(uint(len(in.Nodes)))
 	words := samples * int64((epochs+perWord-1)/perWord)
 	memory := 8*min(words, tableWords) + samples*(perSample+perCopy)
-	if in.Stream.Spec().Subset != nil && len(in.Nodes) > 1 && in.Stream.Repeats() { // the map of repeats
+	if (in.Stream.Spec().Subset != nil || isGiven(in.Stream)) && len(in.Nodes) > 1 && in.Stream.Repeats() { // the map of repeats
 		memory += samples*perRepeated + perRepeat*min(samples*int64(len(in.Nodes)), int64(in.Stream.Delivered())*int64(epochs))
 	}
 	return memory

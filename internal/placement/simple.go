@@ -45,21 +45,35 @@ func (m MinIO) Plan(in Input) (*Plan, error) {
 		return nil, err
 	}
 	b.keepAsRead(b.from(in.From))
-	b.keepLater()
+	b.keepLaterAlone()
 	p := b.finishInOrder(m.Name(), false)
 	p.CacheFirst = true
 	return p, in.ended()
 }
 
-// keepLater gives the room that is left to samples that no epoch reads which was given so far, by ID: a later one may.
+// keepLater gives the room that is left to samples that no epoch reads which was given so far, by ID: a later one may. Which node reads them
+// then is not known, so that each goes to the node that has most room.
 func (b *builder) keepLater() {
 	if !isGiven(b.in.Stream) {
 		return
 	}
-	node := int(b.nodeOf[0])
-	for k := 0; k < len(b.head) && b.open.room(node) >= b.least; k++ {
-		if size := b.in.Size(k); size <= b.open.room(node) && !b.has(node, int32(k)) {
-			b.keep(node, noClass, int32(k), never)
+	for k := 0; k < len(b.head) && b.open.most() >= b.least; k++ {
+		if size := b.in.Size(k); b.head[k] < 0 && size <= b.open.most() {
+			b.keep(b.open.node(), noClass, int32(k), never)
+		}
+	}
+}
+
+// keepLaterAlone is keepLater where no node asks another: each may keep any of them.
+func (b *builder) keepLaterAlone() {
+	if !isGiven(b.in.Stream) {
+		return
+	}
+	for n := range b.in.Nodes {
+		for k := 0; k < len(b.head) && !b.fullUp(n); k++ {
+			if size := b.in.Size(k); size <= b.open.room(n) && !b.has(n, int32(k)) {
+				b.keep(n, noClass, int32(k), never)
+			}
 		}
 	}
 }

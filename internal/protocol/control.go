@@ -66,18 +66,25 @@ type SubsetMessage struct {
 	Count int `json:"count"`
 }
 
-// GivenMessage says what the list holds: the sizes of an epoch's batches, u32 each, then the samples of epochs from First on, i32 each.
+// GivenMessage says what the list holds: the sizes of an epoch's batches, u32 each, then the samples of epochs from First on, i32 each. In a job of
+// several ranks it is this rank's part: its batches have Batch samples, but for a last one that may be short, and the list holds no sizes.
 type GivenMessage struct {
 	Batches int `json:"batches"`
 	Entries int `json:"entries"` // samples of an epoch
 	Epochs  int `json:"epochs"`  // from 1
 	First   int `json:"first"`
+	Batch   int `json:"batch"`
+	// Seed is what random numbers would follow from if the rank read alone: that of rank 0 is the job's.
+	Seed uint64 `json:"seed"`
+	// Apart is why the rank gives no order that the ranks can share; then each reads by itself. Empty: it gives one.
+	Apart string `json:"apart"`
 }
 
-// GiveMessage brings the order of another epoch, in a descriptor: the samples, i32 each.
+// GiveMessage brings the order of another epoch, in a descriptor: the samples, i32 each. Apart is as in GivenMessage, and then there are none.
 type GiveMessage struct {
-	Epoch   int `json:"epoch"`
-	Entries int `json:"entries"`
+	Epoch   int    `json:"epoch"`
+	Entries int    `json:"entries"`
+	Apart   string `json:"apart"`
 }
 
 // Settings carry a process's configuration to the daemon, which resolves it.

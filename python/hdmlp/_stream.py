@@ -285,9 +285,9 @@ class Stream:
         self.position = position
         self._first = _ACK_FIRST
 
-    def give(self, epoch: int, entries: int, fd: int) -> None:
-        """Says the order of an epoch whose batches are as large as those of the first: ``fd`` holds the samples, i32 each."""
-        self._connection.send_fds(protocol.encode_json(protocol.GIVE, {"epoch": epoch, "entries": entries}), [fd])
+    def give(self, epoch: int, entries: int, fd: int, apart: str = "") -> None:
+        """Says the order of an epoch whose batches are as large as those of the first: ``fd`` holds the samples, i32 each. ``apart``: why there is none."""
+        self._connection.send_fds(protocol.encode_json(protocol.GIVE, {"epoch": epoch, "entries": entries, "apart": apart}), [fd])
 
     def take(self, position: int) -> Optional[Taken]:
         """None: no batch is made ahead."""

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pickle
 import threading
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
+from .._feed import Brought
 from .._stream import Taken
 from .._workers import Failed, RemoteTraceback
-from ..errors import ClosedError, HDMLPError
+from ..errors import ClosedError, ConfigError, HDMLPError
 from ._drawn import Drawn, Generators, same
 from ._foreseen import again, stand_in
 
 #: A position is epoch * _STEPS + step: how many steps an epoch has a sampler need not know.
 _STEPS = 1 << 32
+
+#: Why a rank does not give its part of epochs any more.
+_UNLIKE = "its sampler yields something else than a copy of it did before"
 
 
 class _Over(HDMLPError):
@@ -101,11 +106,13 @@ class Batches:
     Attributes:
         over: there will be no more.
         at: when the last batch was yielded, in ns of the performance counter; 0: none was.
+        before: called when it is asked for its first batch; None: nothing is.
     """
 
     def __init__(self, local: Any, drawn: Drawn, epoch: int):
         self.over = False
         self.at = 0
+        self.before: Optional[Callable[[], None]] = None
         self._local, self._drawn, self._epoch = local, drawn, epoch
         self._step = drawn.step
         self._turn = threading.Lock()
@@ -119,6 +126,9 @@ class Batches:
                 raise StopIteration
             if self._local._closed:
                 raise ClosedError("the loader is closed")
+            if self.before is not None:
+                self.before()
+                self.before = None
             try:
                 return self._next()
             except StopIteration:
@@ -232,15 +242,19 @@ class ServedEpoch(Batches):
         self._most = most
         self._audit = 0
         self._feed: Any = None
+        self._given: Any = None  # whose it is
+        self._number = epoch  # the epoch's there
         self._begin = 0  # the batch that the order begins with
         self._order: Any = None
         if foreseen is None:
             local.say_unforeseen()
+            self.before = functools.partial(local.leave_parts, "its sampler cannot be copied, so that what it yields cannot be had ahead")
         else:
             try:
                 self._order = local.order(foreseen, epoch)
-            except (IndexError, TypeError):  # which is raised when the sampler yields it
+            except (IndexError, TypeError) as error:  # which is raised when the sampler yields it
                 self._unforeseen = True
+                self.before = functools.partial(local.leave_parts, str(error))
         self._batches = list(drawn.skipped) if self._unforeseen else foreseen
         self._pull(local._workers * local._prefetch)
 
@@ -289,8 +303,11 @@ class ServedEpoch(Batches):
 
     def state(self) -> Dict[str, Any]:
         """Where it is."""
-        return {**self._local.head(self._epoch), "fingerprint": self._local._given.fingerprint,
-                "job_seed": self._local._given.seed_of_job, **self._drawn.state(self._step)}
+        head = self._local.head(self._epoch)
+        if "number" in head and self._feed is not None:
+            head["number"] = self._number
+        return {**head, "fingerprint": self._local.given.fingerprint,
+                "job_seed": self._local.given.seed_of_job, **self._drawn.state(self._step)}
 
     @property
     def complete(self) -> bool:
@@ -302,28 +319,42 @@ class ServedEpoch(Batches):
             self._pull(1)
         if self._step == len(self._batches):
             self.over = True
-            if self._feed is not None and not self._first and not self._unforeseen:
-                self._local._given._finish_epoch(self._feed, self._epoch)
+            if self._unforeseen:
+                self._local.leave_parts(_UNLIKE)
+            elif self._feed is not None and not self._first:
+                self._given._finish_epoch(self._feed, self._number)
             raise StopIteration
         return self._batch()
 
-    def _batch(self) -> Any:
-        given = self._local._given
+    def _brought(self) -> Brought:
+        """The next batch, by the daemon."""
         if self.failed and self._feed.user() is not self:
             self._feed = None
         self.failed = False
         if self._unforeseen and (self._order is None or self._step - self._begin == len(self._order.sizes)):
+            self._local.leave_parts(_UNLIKE)
             self._begin, self._feed = self._step, None
             self._order = self._order_of_drawn()
         if self._feed is None:
-            self._feed = given.feed(self, self._epoch, self._order)
+            self._given = self._local.given
+            self._feed, self._number = self._given.feed(self, self._epoch, self._order)
         if self._feed.source is None or self._feed.source.broken:
             self._feed.ready()
         try:
-            brought = given.bring(self._feed, self._epoch * self._feed.stream.steps + self._step - self._begin)
+            return self._given.bring(self._feed, self._number * self._feed.stream.steps + self._step - self._begin)
         except BaseException:
             self.failed = True
             raise
+
+    def _batch(self) -> Any:
+        try:
+            brought = self._brought()
+        except ConfigError as error:
+            if not self._local.goes_apart(error):
+                raise
+            self._feed, self.failed = None, False
+            self._first, self._audit = self._step, 0  # of what was served before, the job that follows knows nothing
+            brought = self._brought()
         taken = brought.taken
         self._step += 1
         self._audit = (self._audit + taken.audit) & 0xFFFFFFFFFFFFFFFF

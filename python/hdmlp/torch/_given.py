@@ -64,7 +64,7 @@ class Given(Served):
         self._orders: Dict[int, Tuple[int, Order]] = {}  # by the feed's number: its epoch, and that one's order
         # A job that is over may not have ended yet, and takes no other order; nor does that of the loader that this one's is a copy of.
         self._jobs = (f".{secrets.token_hex(4)}.{n}" for n in itertools.count())
-        super().__init__(*args, opens=False, shuffle="given", scheme="strided", tail="pad", **job)
+        super().__init__(*args, opens=False, shuffle="given", scheme="strided", tail="pad", **{"local_batch": 1, **job})
 
     def _open_stream(self, client: _daemon.Client, request: Dict[str, Any], fds: Sequence[int] = ()) -> Tuple[Stream, Any]:
         epoch, order = self._orders[self._opening]
@@ -81,12 +81,12 @@ class Given(Served):
         self._opening = number
         return super()._connect(number)
 
-    def feed(self, user: Any, epoch: int, order: Order) -> Feed:
-        """The user's feed, or one that no other iteration uses, to which the order of the epoch was given."""
+    def feed(self, user: Any, epoch: int, order: Order) -> Tuple[Feed, int]:
+        """The user's feed, or one that no other iteration uses, to which the order of the epoch was given; and the epoch's number there."""
         with self._turn:
             return self._feed_for(user, epoch, order)
 
-    def _feed_for(self, user: Any, epoch: int, order: Order) -> Feed:
+    def _feed_of(self, user: Any) -> Tuple[int, Feed]:
         for number, feed in enumerate(self._feeds):
             if feed.free or feed.user is not None and feed.user() is user:
                 break
@@ -94,6 +94,10 @@ class Given(Served):
             number, feed = len(self._feeds), self._new_feed()
             self._feeds.append(feed)
         feed.user = weakref.ref(user)
+        return number, feed
+
+    def _feed_for(self, user: Any, epoch: int, order: Order) -> Tuple[Feed, int]:
+        number, feed = self._feed_of(user)
         was = self._orders.get(number)
         self._orders[number] = epoch, order
         usable = feed.stream is not None and not feed.source.broken and was is not None
@@ -104,7 +108,7 @@ class Given(Served):
         else:
             feed.close()
             feed.ready()
-        return feed
+        return feed, epoch
 
     @staticmethod
     def _give(stream: Stream, epoch: int, order: Order) -> None:

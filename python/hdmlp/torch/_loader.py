@@ -28,6 +28,7 @@ from ._iterable import Iterables
 from ._items import Encoded, Labelled, encoded_batch, length_of
 from ._local import Local
 from ._order import Known, Seeded, Shared, known
+from ._parts import Parts, PartsOf
 from ._ranks import ALONE, Ranks
 from ._served import Making, Served, making
 
@@ -53,7 +54,8 @@ class DataLoader(_Torch):
             ``DistributedSampler``; ``"feistel"``: another random order, for very large datasets.
         sampler: any. A ``DistributedSampler``: its ranks, shuffle, seed, epoch and drop_last count; as in torch, each iteration
             delivers the epoch that its ``set_epoch`` named last. Of it, and of a ``SequentialSampler``, all epochs are known ahead; others are drawn
-            when torch's loader would draw them.
+            when torch's loader would draw them. On several nodes such a one with ``num_replicas`` and ``rank`` has all ranks wait for each other at the
+            first batch of an epoch: the nodes exchange what they drew, and read it from the source once.
         batch_sampler: any; it is drawn likewise.
         num_workers: processes for what runs in Python; 0: this process does it. None: as many as pay off where transforms or a
             ``collate_fn`` of yours run in Python and the order is known ahead, else 0; a warning says which. The result does not
@@ -361,9 +363,27 @@ class DataLoader(_Torch):
         if self.batch_sampler is not None:
             served = functools.partial(
                 Given, folder, now, workers=self.num_workers, prefetch_factor=self.prefetch_factor, context=self.multiprocessing_context,
-                worker_init_fn=self.worker_init_fn, persistent=self.persistent_workers, pin_memory=self.pin_memory, local_batch=1, place=ALONE, timeout=self.timeout,
+                worker_init_fn=self.worker_init_fn, persistent=self.persistent_workers, pin_memory=self.pin_memory, place=ALONE, timeout=self.timeout,
                 name=self._job_name(), verify=self.verify, config_file=self.config_file, keys=self._keys)
-        return self._follow(Local(self, dataset, collate, self._seed, served, self._samples.ids, self._on_error, self._drawings()), was)
+        parts = None if served is None else self._parts_of(served)
+        return self._follow(Local(self, dataset, collate, self._seed, served, self._samples.ids, self._on_error, self._drawings(), parts), was)
+
+    def _parts_of(self, served: Any) -> Optional[PartsOf]:
+        """How the ranks of several nodes give the epochs' parts that their samplers draw; None: they do not. All ranks say the same, by what is
+        known before any sampler was iterated."""
+        part, batches = self._part, self.batch_sampler
+        if part is None or type(batches) is not BatchSampler or batches.sampler is not self.sampler or self.batch_size is None:
+            return None
+        try:
+            place = _launcher.find(None, None)
+            if place.nodes < 2 or part.replicas != place.world_size:
+                return None
+            _launcher.cluster(place, self._job_name())
+        except ConfigError as error:
+            log.warning("%s: the nodes do not exchange what it yields, and each reads what its ranks need: %s", part.sampler, error)
+            return None
+        make = functools.partial(Parts, *served.args, **{**served.keywords, "place": place}, batch=self.batch_size)
+        return PartsOf(make, "" if part.rank == place.rank else f"its sampler's rank is {part.rank}")
 
     def _follow(self, engine: Local, was: Optional[Local]) -> Local:
         """Has an engine go on where another one was."""

@@ -29,6 +29,7 @@ from ._foreseen import ahead, most_batches, stand_in
 from ._given import Given, Order
 from ._init import WorkerInit
 from ._items import Items, length_of
+from ._parts import Parts, PartsOf
 
 log = logging.getLogger("hdmlp")
 
@@ -45,18 +46,26 @@ class Local:
         subset: which samples the items are; None: all.
         on_error: the job's policy for samples that cannot be used.
         drawings: where ranks that share epochs compare what they draw; None: they share nothing.
+        parts: where ranks on several nodes may each give a part of the epochs; None: this rank reads by itself.
+
+    Attributes:
+        given: the daemon's part, once an epoch was begun; None: there is none.
     """
 
     def __init__(self, loader: torch.utils.data.DataLoader, dataset: Any, collate: Callable, seed: Optional[int],
                  served: Optional[Callable[[int], Given]] = None, subset: Optional[Sequence[int]] = None, on_error: str = "raise",
-                 drawings: Optional[Drawings] = None):
+                 drawings: Optional[Drawings] = None, parts: Optional[PartsOf] = None):
         self._drawings = drawings
+        self._parts = parts
+        self._left: Optional[Parts] = None  # the job that this rank has left: others may ask for what its node holds
         self._served, self._subset, self._on_error = served, subset, on_error
         self._dataset = loader.dataset
         self._length = length_of(loader.dataset)  # when the epoch began
         self._subset_sum = None if subset is None else hashlib.blake2b(subset.tobytes(), digest_size=8).hexdigest()
         self._said_endless = self._said_unforeseen = False
-        self._given: Optional[Given] = None
+        self.given: Optional[Given] = None
+        self._job_seed = 0
+        self._number: Optional[int] = None  # of the next epoch in a job of several ranks, where a state says it
         self._items = Items(dataset, collate, loader.batch_sampler is not None)
         self._sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
         self._generator = loader.generator
@@ -81,7 +90,7 @@ class Local:
         self._turn = threading.Lock()  # threads may iterate the loader side by side
 
     def __getstate__(self) -> Dict[str, Any]:
-        return {**self.__dict__, "_pools": [], "_last": None, "_arena": Arena(), "_given": None, "_turn": None}
+        return {**self.__dict__, "_pools": [], "_last": None, "_arena": Arena(), "given": None, "_left": None, "_parts": None, "_turn": None}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         self.__dict__.update(state, _turn=threading.Lock())
@@ -111,11 +120,16 @@ class Local:
         epoch = self._epoch
         self._epoch += 1
         seed = drawn.base_seed if self._seed is None else self._seed
-        if self._served is None or endless or foreseen == []:
+        here = self._served is None or endless or foreseen == []
+        if not here or self._parts is not None:
+            self._open_given(seed, epoch, self._after if resume is None else resume)
+        if here:
             iteration: Batches = Epoch(self, drawn, epoch, seed)
+            iteration.before = functools.partial(self.leave_parts, "its sampler does not say where its epochs end" if endless else "its sampler yields nothing")
         else:
-            self._open_given(seed, self._after if resume is None else resume)
             iteration = ServedEpoch(self, drawn, epoch, foreseen, most)
+        if self._parts is not None and self._parts.why:
+            iteration.before = functools.partial(self.leave_parts, self._parts.why)
         self._last = weakref.ref(iteration)
         self._at, self._after = iteration.state(), None
         return iteration
@@ -141,7 +155,7 @@ class Local:
 
     def order(self, batches: List[Any], epoch: int, first: int = 0) -> Order:
         """Batches of indices, from the epoch's ``first`` on, as the daemon is told them."""
-        return Order(batches, self._subset, self._given.samples, epoch, first)
+        return Order(batches, self._subset, self.given.samples, epoch, first)
 
     def say_unforeseen(self) -> None:
         """Says once that what the sampler yields cannot be had ahead."""
@@ -150,31 +164,66 @@ class Local:
             log.warning("%s: what it yields depends on what happens while its epoch is under way, or it cannot be copied: it is asked when torch's loader would ask it, "
                         "and no more is read ahead; num_workers says how far that is", self._sampler_name())
 
-    def _open_given(self, seed: int, resume: Optional[Dict[str, Any]]) -> None:
-        if self._given is None:
-            self._given = self._served(seed=seed if resume is None else resume.get("job_seed", seed))
+    def _open_given(self, seed: int, epoch: int, resume: Optional[Dict[str, Any]]) -> None:
+        if self.given is None:
+            known = None if resume is None else resume.get("job_seed")
+            self._job_seed = seed if known is None else known
+            if self._parts is None:
+                self.given = self._served(seed=self._job_seed)
+            else:
+                number = epoch if self._number is None else self._number
+                self.given = self._parts.make(seed=known, own_seed=seed, job=self._parts.job, epoch=number)
         theirs = None if resume is None else resume.get("fingerprint")
-        if theirs not in (None, self._given.fingerprint):
-            raise MismatchError(f"fingerprint is {self._given.fingerprint!r} here, but {theirs!r} in the saved state", {
-                "key": "fingerprint", "mine": self._given.fingerprint, "theirs": theirs})
+        if theirs not in (None, self.given.fingerprint):
+            raise MismatchError(f"fingerprint is {self.given.fingerprint!r} here, but {theirs!r} in the saved state", {
+                "key": "fingerprint", "mine": self.given.fingerprint, "theirs": theirs})
+
+    def leave_parts(self, why: str) -> None:
+        """Has this rank read by itself from now on, and tells the others, if they have epochs in common."""
+        if self._parts is None:
+            return
+        try:
+            self.given.leave(why)
+        except ConfigError as error:
+            if not Parts.ends(error):
+                raise
+        self._go_apart()
+
+    def goes_apart(self, error: BaseException) -> bool:
+        """True if after this error the rank reads by itself."""
+        if not Parts.ends(error):
+            return False
+        if self._parts is not None:  # else another iteration was told before
+            log.warning("%s. Each rank's node reads what its ranks need; no node asks another for it", str(error).rstrip("."))
+            self._go_apart()
+        return True
+
+    def _go_apart(self) -> None:
+        self._left, self._parts = self.given, None
+        self.given = self._served(seed=self._job_seed)
 
     @property
     def next_epoch(self) -> int:
         """The number of the next iteration's epoch."""
         return self._epoch
 
+    def _next_job(self) -> int:
+        """The number of the next job in which ranks have epochs in common: one that is over may not have ended yet."""
+        return self.given.job + 1 if isinstance(self.given, Parts) else self._parts.job
+
     def follow(self, other: "Local") -> None:
         """Goes on where another one is."""
         self._epoch, self._resume, self._at, self._base_seed = other._epoch, other._resume, other._at, other._base_seed
         self._drawings = other._drawings
+        self._parts = None if self._parts is None or other._parts is None else self._parts._replace(job=other._next_job())
         self._after = other._after
         self._batches, self._samples, self._waits = other._batches, other._samples, other._waits
         self._stall, self._python, self._seconds = other._stall, other._python, other._seconds
 
     def report(self, cluster: bool = False) -> Report:
         """The daemon's ledger where it served the last epochs; else what this process counted."""
-        if self._given is not None and self._given.opened:
-            return self._given.report(cluster)
+        if self.given is not None and self.given.opened:
+            return self.given.report(cluster)
         counted, seconds = self.stats, self._seconds / 1e9
         utilisation = max(0.0, 1 - counted.stall / seconds) if seconds else 0.0
         sentence = (f"{counted.batches} batches of {counted.samples} items, made by this process or its workers; next() was blocked for "
@@ -208,6 +257,12 @@ class Local:
         """The number of the next epoch, on which its items' random numbers depend where there is a seed; its order is the sampler's."""
         if self._resume is None:
             self._epoch = whole_number("epoch", epoch, 0)
+            self._go_to(self._epoch)
+
+    def _go_to(self, number: int) -> None:
+        self._number = number
+        if isinstance(self.given, Parts):
+            self.given.next = number
 
     def pool(self, user: Epoch) -> Any:
         """Workers that no other iteration uses, and what hands them their tasks."""
@@ -235,8 +290,9 @@ class Local:
             pool.close()
             draws.close()
         self._pools = []
-        if self._given is not None:
-            self._given.close()
+        for jobs in (self.given, self._left):
+            if jobs is not None:
+                jobs.close()
 
     def __del__(self) -> None:
         try:
@@ -275,7 +331,8 @@ class Local:
 
     def head(self, epoch: int) -> Dict[str, Any]:
         """What every state begins with."""
-        return {"version": 1, "kind": "sampler", "epoch": epoch, "rank": process_rank(), **self._facts()}
+        number = {"number": self.given.next} if isinstance(self.given, Parts) else {}
+        return {"version": 1, "kind": "sampler", "epoch": epoch, **number, "rank": process_rank(), **self._facts()}
 
     def _facts(self) -> Dict[str, Any]:
         """What a loader that goes on from a state must have as well."""
@@ -298,6 +355,7 @@ class Local:
                 raise MismatchError(f"{key} is {mine.get(key)!r} here, but {state.get(key)!r} in the saved state, of epoch {state.get('epoch')}{then}", {
                     "key": key, "mine": mine.get(key), "theirs": state.get(key)})
         self._epoch = whole_number("epoch of the state", state.get("epoch"), 0)
+        self._go_to(whole_number("number of the state", state.get("number", self._epoch), 0))
         if state.get("rank") != process_rank():  # accelerate keeps one rank's for all; what the others drew cannot be compared with theirs
             state = _of_another(state)
         self._resume = state if "generators" in state else None

@@ -1,0 +1,389 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/protocol"
+)
+
+// parts are the orders of epochs that the ranks of a job on several nodes give together, each its own part. An epoch is known once all nodes have
+// said their ranks' parts of it.
+//
+// Ranks give epochs in turns: in turn 0 what came with OPEN, in each further one the epoch that they begin next. A rank that waits for an epoch
+// gives no further one, so that none is more than a turn ahead of the others. When each rank of this node has given its part of the turn, or one
+// has left and never will, the node tells the others (exchange), and learns theirs. That ends when all nodes that are there have: it has no bound,
+// because another node may do something else between two epochs for as long as it likes. Then every node knows the same parts, and comes to the
+// same end: the epoch is known, or, for good, none is any more.
+//
+// From that follows what a node may forget: in a turn all ranks have left the epoch of the one before the last.
+type parts struct {
+	job *Job
+
+	mu      sync.Mutex
+	given   map[int][]*part // by rank of this node, those that were not exchanged yet, in their order
+	left    map[int]bool    // ranks of this node that have left, and not come back
+	turn    int             // the one that comes next
+	busy    bool            // it is being exchanged, or the job is not open yet
+	last    int             // the epoch of the turn before
+	err     error           // why no further epoch will be known; nil: they will
+	changed chan struct{}   // closed and replaced when an epoch is known, or err is set
+	tasks   sync.WaitGroup
+}
+
+// part is one rank's part of an epoch, as nodes tell each other; the samples are told apart.
+type part struct {
+	Rank    int    `json:"rank"`
+	Epoch   int    `json:"epoch"`
+	Batch   int    `json:"batch"`           // samples of its batches, but for the last
+	Entries int    `json:"entries"`         // samples
+	Seed    uint64 `json:"seed"`            // of what its process would draw for its samples alone; rank 0's counts, in turn 0
+	Apart   string `json:"apart,omitempty"` // why the rank reads apart from the others, and gives nothing
+	Left    bool   `json:"left,omitempty"`  // the rank has left
+	ids     []int32
+}
+
+// mostQueued is how many epochs a rank may have given that are not exchanged yet.
+const mostQueued = 2
+
+// apart is what Details say of an error after which each rank may read by itself, in a job of its own.
+const apart = "apart"
+
+func newParts(j *Job) *parts {
+	return &parts{job: j, given: make(map[int][]*part), left: make(map[int]bool), busy: true, changed: make(chan struct{})}
+}
+
+// came notes what a rank brings with OPEN, as its part of turn 0; in a job that is open already it is given.
+func (p *parts) came(mine *part) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.turn == 0 {
+		p.given[mine.Rank] = []*part{mine}
+		delete(p.left, mine.Rank)
+	}
+}
+
+// give notes a rank's part of the epoch that it begins next, or of one that is known, which must be the same then.
+func (p *parts) give(mine *part) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.left, mine.Rank)
+	if mine.Apart == "" {
+		if e := p.job.stream.Epoch(mine.Epoch); e != nil {
+			return p.compare(e, mine)
+		}
+	}
+	queue := p.given[mine.Rank]
+	switch {
+	case p.err != nil:
+		return nil // the rank is told when it asks for the epoch
+	case len(queue) > 0 && queue[len(queue)-1].same(mine):
+		return nil
+	case len(queue) == mostQueued:
+		return badInput("the order of epoch %d is given, while those of epochs %d and %d wait for the other ranks: give it later", mine.Epoch, queue[0].Epoch, queue[1].Epoch)
+	}
+	p.given[mine.Rank] = append(queue, mine)
+	p.start()
+	return nil
+}
+
+// rejoin is give for what a rank brings with OPEN to a job that is open already.
+func (p *parts) rejoin(mine *part) error {
+	if err := p.give(mine); err != nil || mine.Apart == "" {
+		return err
+	}
+	return readApart("rank %d: %s", mine.Rank, mine.Apart)
+}
+
+// same reports whether a part says the same.
+func (a *part) same(b *part) bool {
+	return a.Epoch == b.Epoch && a.Apart == b.Apart && slices.Equal(a.ids, b.ids)
+}
+
+// compare refuses a part of a known epoch that is another one than the rank has given.
+func (p *parts) compare(known *access.Epoch, mine *part) error {
+	n := p.job.stream.RankSamples(mine.Rank)
+	if len(mine.ids) != n {
+		return badInput("epoch %d is given again with %d samples, which had %d", mine.Epoch, len(mine.ids), n)
+	}
+	for i, k := range mine.ids {
+		if was := known.At(mine.Rank, i); was != int(k) {
+			return badInput("epoch %d is given again with another order: sample %d at index %d, which was %d", mine.Epoch, k, i, was)
+		}
+	}
+	return nil
+}
+
+// leave notes that a rank has gone. What it has given holds.
+func (p *parts) leave(rank int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left[rank] = true
+	p.start()
+}
+
+// expects reports whether a rank may ask for an epoch that is not known: it has given its part of it, or will be told why it gets none.
+func (p *parts) expects(rank, epoch int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err != nil || p.job.stream.Given(epoch) || slices.ContainsFunc(p.given[rank], func(x *part) bool { return x.Epoch == epoch })
+}
+
+// await waits until an epoch is known.
+func (p *parts) await(ctx context.Context, epoch int) error {
+	patience := time.NewTimer(longWait)
+	defer patience.Stop()
+	for {
+		p.mu.Lock()
+		changed, err := p.changed, p.err
+		p.mu.Unlock()
+		if p.job.stream.Given(epoch) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-patience.C:
+			p.tasks.Go(func() { p.sayWaiting(epoch) })
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// start has the turn exchanged if this node has all that it can say of it. p.mu is held.
+func (p *parts) start() {
+	if p.busy || p.err != nil {
+		return
+	}
+	mine, whole := p.heads()
+	if !whole {
+		return
+	}
+	p.busy = true
+	turn := p.turn
+	p.tasks.Go(func() {
+		err := p.exchange(p.job.life, turn, mine)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.end(err)
+	})
+}
+
+// heads are the parts that this node has to tell in the turn; whole: of all its ranks, or one has left that has given none. p.mu is held.
+func (p *parts) heads() (mine []*part, whole bool) {
+	waits := false
+	for _, rank := range p.job.ownRanks() {
+		switch queue := p.given[rank]; {
+		case len(queue) > 0:
+			mine = append(mine, queue[0])
+		case p.left[rank]:
+			mine, whole = append(mine, &part{Rank: rank, Left: true}), true
+		default:
+			mine, waits = append(mine, &part{Rank: rank}), true
+		}
+	}
+	return mine, whole || !waits
+}
+
+// end notes that a turn was exchanged, and begins the next if that can be. p.mu is held.
+func (p *parts) end(err error) {
+	p.err = err
+	p.turn++
+	p.busy = false
+	for rank, queue := range p.given {
+		if len(queue) > 0 {
+			p.given[rank] = queue[1:]
+		}
+	}
+	close(p.changed)
+	p.changed = make(chan struct{})
+	p.start()
+}
+
+// unformed is the error of nodes that did not come together: what does not say that they differ keeps no rank from reading by itself.
+func (p *parts) unformed(err error) error {
+	var e *protocol.ErrorMessage
+	if p == nil || !errors.As(err, &e) || e.Kind != protocol.KindConfig {
+		return err
+	}
+	return readApart("%s", e.Message)
+}
+
+// shareOrders learns the parts of all ranks for the first epoch, once the nodes have found each other. drawn: rank 0's process says the seed.
+func (j *Job) shareOrders(ctx context.Context, drawn bool) error {
+	first, order, err := j.parts.open(ctx)
+	if err != nil {
+		return err
+	}
+	if drawn {
+		j.message.Stream.Seed = &first.Seed
+	}
+	j.order.part, j.order.epochs = &first, [][]int32{order}
+	return nil
+}
+
+// open exchanges turn 0, and returns what the job's stream is made of.
+func (p *parts) open(ctx context.Context) (first part, order []int32, err error) {
+	p.mu.Lock()
+	mine, _ := p.heads()
+	p.mu.Unlock()
+	all, err := p.gather(ctx, 0, mine)
+	if err != nil {
+		return part{}, nil, err
+	}
+	if err := p.regular(all); err != nil {
+		return part{}, nil, err
+	}
+	ranks, entries := len(all), all[0].Entries
+	if entries > protocol.MaxList/ranks {
+		return part{}, nil, badInput("stream.given: %d ranks with %d samples of an epoch each; allowed: %d samples in all", ranks, entries, protocol.MaxList)
+	}
+	if err := p.job.node.checkRoom(int64(leastHeld)*4*int64(ranks*entries), "stream.given: the orders of epochs", "give shorter ones"); err != nil {
+		return part{}, nil, err
+	}
+	if order, err = p.samples(ctx, 0, mine, entries); err != nil {
+		return part{}, nil, err
+	}
+	return *all[0], order, nil
+}
+
+// opened notes that the job has its stream: from now on ranks' further epochs are exchanged.
+func (p *parts) opened(epoch int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last = epoch
+	p.end(nil)
+}
+
+// exchange tells the other nodes this one's parts of a turn, and makes of all of them an epoch that is known.
+func (p *parts) exchange(ctx context.Context, turn int, mine []*part) error {
+	all, err := p.gather(ctx, turn, mine)
+	if err != nil {
+		return err
+	}
+	stream := p.job.stream
+	if err := p.agree(all, stream.RankSamples(0)); err != nil {
+		return err
+	}
+	order, err := p.samples(ctx, turn, mine, all[0].Entries)
+	if err != nil {
+		return err
+	}
+	epoch := all[0].Epoch
+	if err := stream.Give(epoch, order); err != nil {
+		return badInput("%v", err)
+	}
+	stream.Forget(p.last)
+	p.last = epoch // no other turn is under way
+	j := p.job
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, r := range j.ranks {
+		notify(r.news)
+	}
+	return nil
+}
+
+// regular tells why the parts of turn 0 make no order that can be shared: then each rank reads apart. all are by rank.
+func (p *parts) regular(all []*part) error {
+	if err := withoutPart(all); err != nil {
+		return err
+	}
+	first := all[0]
+	for _, x := range all {
+		switch {
+		case x.Entries < 1 || x.Batch < 1:
+			return readApart("rank %d has no samples in epoch %d", x.Rank, x.Epoch)
+		case x.Epoch != first.Epoch:
+			return readApart("rank %d begins with epoch %d, and rank %d with epoch %d", x.Rank, x.Epoch, first.Rank, first.Epoch)
+		case x.Batch != first.Batch:
+			return readApart("rank %d has batches of %d samples, and rank %d of %d", x.Rank, x.Batch, first.Rank, first.Batch)
+		case x.Entries != first.Entries:
+			return readApart("rank %d has %d samples in epoch %d, and rank %d has %d", x.Rank, x.Entries, x.Epoch, first.Rank, first.Entries)
+		}
+	}
+	return nil
+}
+
+// agree tells why the parts of a later turn make no epoch of so many samples per rank. Ranks that all have another number of samples read apart;
+// ranks that disagree are an error.
+func (p *parts) agree(all []*part, entries int) error {
+	if err := withoutPart(all); err != nil {
+		return err
+	}
+	first := all[0]
+	if first.Epoch < p.last {
+		return readApart("they go back from epoch %d to epoch %d", p.last, first.Epoch)
+	}
+	differs := func(key string, x *part, mine, theirs int, format string, args ...any) error {
+		return &protocol.ErrorMessage{
+			Kind: protocol.KindMismatch, Message: "the ranks disagree about the sampler: " + fmt.Sprintf(format, args...),
+			Details: map[string]any{"key": key, "mine": mine, "theirs": theirs, "epoch": x.Epoch, "of_rank": x.Rank},
+		}
+	}
+	for _, x := range all {
+		if x.Epoch != first.Epoch {
+			return differs("epoch", x, x.Epoch, first.Epoch, "after epoch %d rank %d goes on with epoch %d, and rank %d with epoch %d", p.last, x.Rank, x.Epoch, first.Rank, first.Epoch)
+		}
+	}
+	alike := true
+	for _, x := range all {
+		alike = alike && x.Entries == first.Entries
+	}
+	for _, x := range all {
+		if !alike && x.Entries != entries {
+			return differs("samples of an epoch", x, x.Entries, entries, "rank %d ends epoch %d at index %d, and the part of each rank had %d samples until then", x.Rank, x.Epoch, x.Entries, entries)
+		}
+	}
+	if first.Entries != entries {
+		return readApart("epoch %d has %d samples on each rank, and had %d before", first.Epoch, first.Entries, entries)
+	}
+	return nil
+}
+
+// withoutPart tells which rank gave no part.
+func withoutPart(all []*part) error {
+	epoch := 0
+	for _, x := range all {
+		epoch = max(epoch, x.Epoch)
+	}
+	for _, x := range all {
+		if x.Left {
+			return lost(epoch, fmt.Sprintf("rank %d has left the job", x.Rank), map[string]any{"of_rank": x.Rank})
+		}
+	}
+	for _, x := range all {
+		if x.Apart != "" {
+			return readApart("rank %d: %s", x.Rank, x.Apart)
+		}
+	}
+	return nil
+}
+
+// lost is the error of an epoch of which a part will not come.
+func lost(epoch int, why string, details map[string]any) error {
+	details["key"], details["epoch"] = "the order of an epoch", epoch
+	return &protocol.ErrorMessage{
+		Kind: protocol.KindMismatch, Details: details,
+		Message: fmt.Sprintf("the order of epoch %d cannot be known: %s, and has not given its part of it; start all ranks again", epoch, why),
+	}
+}
+
+// readApart is an error after which each rank reads by itself.
+func readApart(format string, args ...any) error {
+	return &protocol.ErrorMessage{
+		Kind: protocol.KindConfig, Message: "the nodes cannot exchange the order that the ranks' samplers draw: " + fmt.Sprintf(format, args...),
+		Details: map[string]any{apart: true},
+	}
+}
+
+// close waits for what goes on; the job's life has ended.
+func (p *parts) close() { p.tasks.Wait() }
