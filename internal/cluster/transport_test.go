@@ -72,6 +72,7 @@ func TestStreamOfStrangers(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
+		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second)) // nor does a stream that was let in keep the test
 		var greeting [proofGreeting]byte
 		if _, err := io.ReadFull(c, greeting[:]); err != nil {
 			t.Fatal(err)
