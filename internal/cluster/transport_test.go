@@ -72,6 +72,7 @@ func TestStreamOfStrangers(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
+		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second)) // nor does a stream that was let in keep the test
 		var greeting [proofGreeting]byte
 		if _, err := io.ReadFull(c, greeting[:]); err != nil {
 			t.Fatal(err)
@@ -86,6 +87,50 @@ func TestStreamOfStrangers(t *testing.T) {
 	case <-here.StreamCh():
 		t.Error("memberlist was given a stranger's stream")
 	default:
+	}
+}
+
+// TestListenerWithoutTheSecretIsNotBelieved: who dials takes no answer for the listener's proof that can be given without the secret, nor
+// one that was right for another stream.
+func TestListenerWithoutTheSecretIsNotBelieved(t *testing.T) {
+	here := newTransport(t, jobSecret)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	for name, answer := range map[string]func(mine, theirs, proof []byte) []byte{
+		"nothing":                   func(_, _, _ []byte) []byte { return make([]byte, proofSize) },
+		"the dialler's own proof":   func(_, _, proof []byte) []byte { return proof },
+		"a proof of another stream": func(_, theirs, _ []byte) []byte { return derive(here.key, labelListener, newNonce(), theirs) },
+		"under another secret": func(mine, theirs, _ []byte) []byte {
+			return derive(derive([]byte("another secret, just as long"), labelStream, []byte("job")), labelListener, mine, theirs)
+		},
+	} {
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			defer c.Close()
+			mine := newNonce()
+			_, _ = c.Write(append(bytes.Clone(proofMagic), mine...))
+			var words [proofGreeting + proofSize]byte
+			if _, err := io.ReadFull(c, words[:]); err != nil {
+				return
+			}
+			_, _ = c.Write(answer(mine, words[len(proofMagic):proofGreeting], words[proofGreeting:]))
+		}()
+		c, err := here.DialTimeout(listener.Addr().String(), time.Minute)
+		if err == nil {
+			c.Close()
+		}
+		if !errors.Is(err, errSecret) {
+			t.Errorf("%s: %v", name, err)
+		}
+		<-ended
 	}
 }
 
