@@ -177,13 +177,32 @@ def test_a_sample_on_several_ranks_draws_other_numbers_on_each(run):
             return torch.rand(1).item()
 
         noisy = ht.ImageFolder(sys.argv[1], loader=length, transform=draw)
-        with ht.DataLoader(noisy, 3, sampler=Same(noisy, 6), seed=11) as loader:
-            say(numbers=[[n for x, _ in loader for n in x.tolist()] for epoch in range(2)])
-            barrier("drawn")
+        drawn = []
+        for workers in (0, 2):
+            torch.manual_seed(5 + me)  # of rank 0's the job's seed is drawn
+            with ht.DataLoader(noisy, 3, sampler=Same(noisy, 6), num_workers=workers) as loader:
+                drawn.append([[n for x, _ in loader for n in x.tolist()] for epoch in range(2)])
+                barrier(f"drawn by {workers}")
+        say(numbers=drawn[0], alike=drawn[0] == drawn[1])
     """)
-    assert len(said) == 4, log
+    assert len(said) == 4 and all(value["alike"] for value in said), log
     numbers = [n for value in said for epoch in value["numbers"] for n in epoch]
     assert len(numbers) == len(set(numbers)) == 4 * 2 * 6, said
+    assert "reads what its ranks need" not in log
+
+
+def test_two_iterators_at_the_same_time(run):
+    said, log = run("""
+        def pairs(loader):
+            return [[(x.tolist(), y.tolist()) for (x, _), (y, _) in zip(loader, loader)] for _ in range(2)]
+
+        with ht.DataLoader(data, 8, sampler=Counting(data)) as loader:
+            got = pairs(loader)
+            barrier("zipped")
+        say(same=got == pairs(DataLoader(Items(data), 8, sampler=Counting(data))))
+    """)
+    assert [value["same"] for value in said] == [True] * 4, log
+    assert "reads what its ranks need" not in log
 
 
 def test_parts_that_cannot_be_shared_are_read_apart_by_all_ranks_alike(run):
