@@ -106,33 +106,26 @@ def run(binary, folder, tmp_path):  # noqa: F811
     return start
 
 
-def test_each_rank_gets_its_part_and_the_source_is_read_once(run):
-    said, log = run("""
-        for name, sampler in (("repeated", Repeated), ("parted", Parted), ("counting", Counting), ("short batches", lambda data: Parted(data, 37))):
-            mine, theirs = sampler(data), sampler(data)
-            with ht.DataLoader(data, 8, sampler=mine) as loader:
-                got = ids(loader, mine)
-                barrier(name)
-                source = loader.report(cluster=True)["total"]["source"]["bytes"]
-                barrier(f"{name} asked")
-            again, drawn = sampler(data), set()
-            for epoch in range(3):
-                if name != "counting":
-                    again.set_epoch(epoch)
-                drawn.update(again)
-            say(name=name, same=got == ids(DataLoader(Items(data), 8, sampler=theirs), theirs), source=source,
-                drawn={i: os.path.getsize(os.path.join(sys.argv[1], data.samples[i][0])) for i in drawn})
+@pytest.mark.parametrize("sampler", ["Repeated(data)", "Counting(data)", "Parted(data, 37)"])
+def test_each_rank_gets_its_part_and_the_source_is_read_once(run, sampler):
+    said, log = run(f"""
+        mine, theirs, again, drawn = {sampler}, {sampler}, {sampler}, set()
+        with ht.DataLoader(data, 8, sampler=mine) as loader:
+            got = ids(loader, mine)
+            barrier("through")
+            source = loader.report(cluster=True)["total"]["source"]["bytes"]
+            barrier("asked")
+        for epoch in range(3):
+            if type(again) is not Counting:
+                again.set_epoch(epoch)
+            drawn.update(again)
+        say(same=got == ids(DataLoader(Items(data), 8, sampler=theirs), theirs), source=source,
+            drawn={{i: os.path.getsize(os.path.join(sys.argv[1], data.samples[i][0])) for i in drawn}})
     """)
-    assert len(said) == 4 * 4, log
+    assert len(said) == 4 and all(value["same"] for value in said), log
     assert "reads what its ranks need" not in log
-    held = {}  # by loaders before, on the same nodes
-    for name in ("repeated", "parted", "counting", "short batches"):
-        ranks = [value for value in said if value["name"] == name]
-        assert len(ranks) == 4 and all(value["same"] for value in ranks), (name, log)
-        needed = {index: size for value in ranks for index, size in value["drawn"].items() if index not in held}
-        assert {value["source"] for value in ranks} == {sum(needed.values())}, (name, log)
-        held.update(needed)
-    assert 200 < len(held) <= SAMPLES
+    needed = {index: size for value in said for index, size in value["drawn"].items()}
+    assert 100 < len(needed) <= SAMPLES and {value["source"] for value in said} == {sum(needed.values())}, log
 
 
 def test_breaks_probes_and_resuming(run):
@@ -177,13 +170,32 @@ def test_a_sample_on_several_ranks_draws_other_numbers_on_each(run):
             return torch.rand(1).item()
 
         noisy = ht.ImageFolder(sys.argv[1], loader=length, transform=draw)
-        with ht.DataLoader(noisy, 3, sampler=Same(noisy, 6), seed=11) as loader:
-            say(numbers=[[n for x, _ in loader for n in x.tolist()] for epoch in range(2)])
-            barrier("drawn")
+        drawn = []
+        for workers in (0, 2):
+            torch.manual_seed(5 + me)  # of rank 0's the job's seed is drawn
+            with ht.DataLoader(noisy, 3, sampler=Same(noisy, 6), num_workers=workers) as loader:
+                drawn.append([[n for x, _ in loader for n in x.tolist()] for epoch in range(2)])
+                barrier(f"drawn by {workers}")
+        say(numbers=drawn[0], alike=drawn[0] == drawn[1])
     """)
-    assert len(said) == 4, log
+    assert len(said) == 4 and all(value["alike"] for value in said), log
     numbers = [n for value in said for epoch in value["numbers"] for n in epoch]
     assert len(numbers) == len(set(numbers)) == 4 * 2 * 6, said
+    assert "reads what its ranks need" not in log
+
+
+def test_two_iterators_at_the_same_time(run):
+    said, log = run("""
+        def pairs(loader):
+            return [[(x.tolist(), y.tolist()) for (x, _), (y, _) in zip(loader, loader)] for _ in range(2)]
+
+        with ht.DataLoader(data, 8, sampler=Counting(data)) as loader:
+            got = pairs(loader)
+            barrier("zipped")
+        say(same=got == pairs(DataLoader(Items(data), 8, sampler=Counting(data))))
+    """)
+    assert [value["same"] for value in said] == [True] * 4, log
+    assert "reads what its ranks need" not in log
 
 
 def test_parts_that_cannot_be_shared_are_read_apart_by_all_ranks_alike(run):
