@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -12,6 +13,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/prefetch"
 	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
 )
 
 // join joins the dataset's cache.
@@ -126,10 +129,13 @@ func TestPromised(t *testing.T) {
 // has left is not.
 func TestAnyProcessOpensTheRootAgain(t *testing.T) {
 	c := newShelf(t)
+	var mu sync.Mutex
 	var asked []string
 	view := func(name string) *dataset.View {
 		return &dataset.View{Root: os.Stdin, Slash: os.Stdin, Renew: func(context.Context) (*dataset.View, error) {
-			asked = append(asked, name) // one at a time: of two views at most one answers
+			mu.Lock()
+			defer mu.Unlock()
+			asked = append(asked, name)
 			return nil, errors.New(name + " cannot")
 		}}
 	}
@@ -148,12 +154,13 @@ func TestAnyProcessOpensTheRootAgain(t *testing.T) {
 	are := func(when string, want ...string) {
 		t.Helper()
 		asked = nil
-		if _, err := renew(t.Context()); err == nil || !slices.Equal(asked, want) {
+		if _, err := renew(t.Context()); err == nil || !slices.Equal(slices.Sorted(slices.Values(asked)), want) {
 			t.Errorf("%s: asked are %v, want %v; %v", when, asked, want, err)
 		}
 	}
 	are("the first", "first")
 	second := open(view("second"))
+	are("both", "first", "second")
 	first.Close()
 	are("the first has gone", "second")
 	forget := second.See(view("third"))
@@ -219,4 +226,20 @@ func TestWarningsReachTheProcess(t *testing.T) {
 		t.Errorf("told %v and %q", files, told)
 	}
 	d.Close()
+}
+
+// TestCapacityThatIsLeftOpen: a storage class without a capacity has what its class has available, and no more than the dataset needs.
+func TestCapacityThatIsLeftOpen(t *testing.T) {
+	for available, want := range map[int64]int64{250: 250, 1 << 20: total} {
+		c := newShelf(t)
+		ram := memory.New(memory.Options{Limit: func() (int64, error) { return available, nil }})
+		c.kinds.Classes["memory"] = func(config.StorageClass, func(string)) (storageclass.Class, error) { return ram, nil }
+		d := c.open(t, &config.Config{})
+		join(t, d, inMemory(0))
+		if got := d.Classes()[0].Room; got != want {
+			t.Errorf("of %d bytes that are available it may have %d, want %d", available, got, want)
+		}
+		d.LeaveCache()
+		d.Close()
+	}
 }

@@ -2,6 +2,7 @@ package job
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -149,5 +150,25 @@ func TestSmallBufferIsMadeLarger(t *testing.T) {
 		t.Errorf("warnings %q", warnings)
 	}
 	r.Close()
+	w.close(t, n)
+}
+
+// TestOtherCachesYield: once a job's caches are open, what is cached for no job gives way to what jobs may take; an error of that refuses the job.
+func TestOtherCachesYield(t *testing.T) {
+	var w world
+	n := w.node()
+	yields := 0
+	var fails error
+	n.claims.Yield = func() error {
+		if yields++; n.catalog.Promised() == 0 || n.claims.Outstanding() == 0 {
+			t.Error("asked to yield before it is known to what")
+		}
+		return fails
+	}
+	open(t, n, message(0, 1)).Close()
+	fails = errors.New("the disk is gone")
+	if e := refusal(t, n, message(0, 1)); yields != 2 || !strings.Contains(e.Message, "the disk is gone") {
+		t.Errorf("yielded %d times; told %+v", yields, e)
+	}
 	w.close(t, n)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -299,5 +301,48 @@ func TestFewFiles(t *testing.T) {
 	}
 	if err := checkFiles(4); err != nil {
 		t.Errorf("four threads: %v", err)
+	}
+}
+
+// TestOpened: each rank is told of the dataset, and how many samples are its own.
+func TestOpened(t *testing.T) {
+	var w world
+	n := w.node()
+	for rank, want := range []int{14, 14, 12} {
+		r := open(t, n, message(rank, 3, func(m *protocol.OpenMessage) {
+			m.Stream.GlobalBatch, m.Stream.Scheme, m.Stream.Tail = 40, "uniform", "keep"
+		}))
+		o := r.Opened()
+		if o.RankSamples != want || o.Samples != samples || o.Bytes != total || o.Steps != 1 || o.Positions != samples || o.Seed != 7 ||
+			!slices.Equal(o.Classes, []string{"a", "b"}) || !slices.Equal(o.ClassSizes, []int{20, 20}) {
+			t.Errorf("rank %d is told %+v", rank, o)
+		}
+		r.Close()
+	}
+	w.close(t, n)
+}
+
+// TestDrawnSeeds: a seed that is drawn fits into 63 bits, also with an epoch added to it.
+func TestDrawnSeeds(t *testing.T) {
+	for range 100 {
+		if seed := drawSeed(); seed > math.MaxInt64/2 {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+// TestAdviceOnRoom: a process is told if the caches have no room for what each epoch needs, unless its policy caches nothing.
+func TestAdviceOnRoom(t *testing.T) {
+	for _, c := range []struct{ policy, memory, want string }{
+		{"cooperative", "20000B", "room for 19.5 KiB of the dataset's 39.1 KiB"}, {"cooperative", "40000B", ""}, {"naive", "20000B", ""},
+	} {
+		var w world
+		n := w.node()
+		r := open(t, n, message(0, 1, set("policy", c.policy), set("memory", c.memory)))
+		if warnings := strings.Join(r.Opened().Warnings, "; "); !strings.Contains(warnings, c.want) || c.want == "" && warnings != "" {
+			t.Errorf("%+v: warnings %q", c, warnings)
+		}
+		r.Close()
+		w.close(t, n)
 	}
 }

@@ -4,13 +4,17 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"net"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/exchange"
+	"github.com/hdmlp/hdmlp/internal/peer"
 	"github.com/hdmlp/hdmlp/internal/placement"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
@@ -169,4 +173,32 @@ func TestCertificatesThatAreGivenAreUsed(t *testing.T) {
 	if c, err := j.tls(); c != nil || err == nil || !strings.Contains(err.Error(), j.cfg.TLSKey) {
 		t.Errorf("its key is not there: %v, %v", c, err)
 	}
+}
+
+// TestNodeThatIsBackIsReachedAtOnce: an attempt to connect that waits for an answer which was lost is given up when the node is known to be back, and
+// the stops are told to it.
+func TestNodeThatIsBackIsReachedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dials := make(chan time.Time, 8)
+		client := exchange.NewClient(exchange.Identity{Job: "j", Nodes: 2, Secret: []byte("0123456789abcdef0123456789abcdef")}, 1, func(ctx context.Context) (net.Conn, error) {
+			dials <- time.Now()
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}, exchange.ClientOptions{})
+		defer client.Close()
+		o := &others{
+			clients: []*exchange.Client{nil, client}, peers: peer.NewSet(peer.Options{Peers: []peer.Fetcher{nil, client}}), back: make(chan struct{}, 1),
+		}
+		go func() { _, _ = client.Fetch(t.Context(), 0, make([]byte, 1)) }() // it connects when it is first used
+		<-dials
+		<-time.After(time.Second)
+		o.note(1, false)
+		<-o.back
+		known := time.Now()
+		o.note(1, true)
+		if again := <-dials; !again.Equal(known) {
+			t.Errorf("the next attempt was made %v after it was known", again.Sub(known))
+		}
+		<-o.back
+	})
 }

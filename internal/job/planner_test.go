@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
 // watched is a policy whose plans a test sees, and changes.
@@ -117,4 +118,30 @@ func TestWhatIsKeptBesidesIsBroughtToFasterClasses(t *testing.T) {
 	}
 	r.Close()
 	w.close(t, n)
+}
+
+// TestLeadCoversWhatMayBeStaged: a lead does not end before a step that a rank was let to stage.
+func TestLeadCoversWhatMayBeStaged(t *testing.T) {
+	c := newNodes(t, 2, false)
+	c.list[0].planAtOnce = -1
+	ranks := c.open(set("memory", "22000B"), set("prefetch_batches", 1.0), func(m *protocol.OpenMessage) { m.Stream.GlobalBatch = 2 })
+	p := ranks[0].job.planner
+	if err := p.begin(0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.may(t.Context(), 0, 14); err != nil {
+		t.Fatal(err)
+	}
+	consume(t, ranks[0], at{0, 0}, at{0, 1})
+	o := ranks[1].job.others
+	leads, err := o.leads(t.Context(), placement.Lead{Steps: 1}, 20)
+	if err != nil || leads[0].Steps < 15 {
+		t.Errorf("the leads are %+v, and step 14 may be staged; %v", leads, err)
+	}
+	if err := o.planned(t.Context()); err != nil {
+		t.Error(err)
+	}
+	<-p.done
+	closeAll(ranks)
+	c.close()
 }

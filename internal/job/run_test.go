@@ -28,6 +28,13 @@ func TestAudit(t *testing.T) {
 			x, err := ranks[0].Explain(here.epoch, here.step, r.rank)
 			if err != nil || !slices.Equal(x.IDs, ids) || len(x.Labels) != len(ids) || len(x.Paths) != len(ids) {
 				t.Errorf("rank %d, %+v: explained as %+v (%v), delivered %v", r.rank, here, x, err, ids)
+				continue
+			}
+			index := r.job.dataset.Index()
+			for i, id := range ids {
+				if x.Labels[i] != index.Label(int(id)) || x.Paths[i] != index.Name(int(id)) {
+					t.Errorf("sample %d is explained as %s, of class %d", id, x.Paths[i], x.Labels[i])
+				}
 			}
 		}
 	})

@@ -79,6 +79,16 @@ func TestFirst(t *testing.T) {
 					}
 				}
 			}
+			read := samplesOf(in.Stream, lead)
+			for n, node := range first.Nodes {
+				for j, class := range node.Classes {
+					for _, k := range class {
+						if !read[k] && !slices.Contains(in.Nodes[n].Held[j], k) {
+							t.Fatalf("%s: node %d keeps sample %d, which nobody reads in the lead %+v", policy.Name(), n, k, lead)
+						}
+					}
+				}
+			}
 			for k := range in.Stream.Spec().Samples {
 				if owner := first.OwnerOf(k); owner >= 0 && !slices.ContainsFunc(first.Nodes[owner].Classes, func(ids []int32) bool { return slices.Contains(ids, int32(k)) }) {
 					t.Fatalf("%s: node %d answers for sample %d, which it does not keep", policy.Name(), owner, k)
@@ -86,6 +96,25 @@ func TestFirst(t *testing.T) {
 			}
 		}
 	})
+}
+
+// samplesOf are those that are read in a lead.
+func samplesOf(s *access.Stream, lead Lead) map[int32]bool {
+	read := map[int32]bool{}
+	epoch, step := lead.Epoch, lead.Step
+	for range lead.Steps {
+		if step == s.Steps() {
+			epoch, step = epoch+1, 0
+		}
+		if epoch == s.Spec().Epochs || !s.Given(epoch) {
+			break
+		}
+		for _, k := range s.Epoch(epoch).Global(nil, step) {
+			read[k] = true
+		}
+		step++
+	}
+	return read
 }
 
 // TestFirstReadsOnce: where nobody holds anything and the caches have room for the dataset, every sample of the lead is kept by

@@ -196,3 +196,37 @@ func TestUnsupported(t *testing.T) {
 		}
 	}
 }
+
+// TestDeepIOHoldsContiguousParts: each node its own, if all of them fit; otherwise as many samples as fit, from where the node before it stopped.
+func TestDeepIOHoldsContiguousParts(t *testing.T) {
+	for seed := range uint64(50) {
+		for _, share := range []float64{0.4, 0.9, 1.2, 3} {
+			in := simulatorInput(t, seed, share)
+			p := plan(t, DeepIO{}, in)
+			parts := contiguous(&in)
+			fit := true
+			for n, part := range parts {
+				room := in.Nodes[n].Capacity[0]
+				for k := part.from; k < part.to; k++ {
+					room -= in.Size(int(k))
+				}
+				fit = fit && room >= 0
+			}
+			next := int32(0)
+			for n, node := range p.Nodes {
+				if fit {
+					next = parts[n].from
+				}
+				for _, k := range node.Classes[0] {
+					if k != next {
+						t.Fatalf("seed %d: node %d holds sample %d where %d is expected", seed, n, k, next)
+					}
+					next++
+				}
+				if fit && next != parts[n].to {
+					t.Fatalf("seed %d: node %d stops before sample %d, and its part ends before %d", seed, n, next, parts[n].to)
+				}
+			}
+		}
+	}
+}

@@ -52,6 +52,11 @@ func TestTakeOver(t *testing.T) {
 				}
 			}
 		}
+		if !p.ReadOnce && !slices.EqualFunc(after.Nodes, p.Nodes, func(a, b NodePlan) bool {
+			return slices.EqualFunc(a.Classes, b.Classes, slices.Equal[[]int32])
+		}) {
+			t.Fatalf("%s: nodes are to keep what they are not asked for", policy.Name())
+		}
 		for k := range samples {
 			was, is := p.OwnerOf(k), after.OwnerOf(k)
 			switch {

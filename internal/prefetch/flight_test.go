@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
@@ -353,4 +354,25 @@ func TestSpeedsAndPlaces(t *testing.T) {
 	if reads["memory"].Samples != 2 || reads["file"].Samples != 2 || reads["source"].Samples != 0 {
 		t.Errorf("the second epoch read %+v", reads)
 	}
+}
+
+// TestBusy: a place is busy while any read of it is under way; its seconds are those of all reads.
+func TestBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m meter
+		first := m.begin()
+		<-time.After(2 * time.Second)
+		second := m.begin()
+		<-time.After(2 * time.Second)
+		m.end(first, 10, nil)
+		if s := m.speed(); s.Busy != 4 || s.Seconds != 4 {
+			t.Errorf("with a read under way: %+v", s)
+		}
+		<-time.After(time.Second)
+		m.end(second, 10, nil)
+		<-time.After(time.Hour)
+		if s := m.speed(); s.Busy != 5 || s.Seconds != 7 || s.Samples != 2 || s.Bytes != 20 {
+			t.Errorf("after two reads: %+v, want 5 s busy and 7 s in all", s)
+		}
+	})
 }

@@ -152,3 +152,19 @@ func TestGoOn(t *testing.T) {
 		}
 	}
 }
+
+// TestStallIsThatOfTheBatchAcknowledged: where one acknowledgement speaks for several batches, what next() waited for is charged to the last of them.
+func TestStallIsThatOfTheBatchAcknowledged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &Ledger{place: func(p Place) string { return []string{"source", "peer"}[p] }, places: 2, epochs: map[int]*epochAccount{}}
+		begun := time.Now()
+		<-time.After(time.Second)
+		for step, place := range []Place{Source, Peer} {
+			l.emitted(made(step, begun, time.Now(), func(b *batch) { b.fetched, b.last = true, place }))
+		}
+		l.Yielded(0, 1, Stall{All: time.Second})
+		if stall := l.Epochs()[0].Stall; stall["peer"] != 1 || stall["source"] != 0 {
+			t.Errorf("stall %v, want 1 s for the peer", stall)
+		}
+	})
+}

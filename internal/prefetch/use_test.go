@@ -3,7 +3,9 @@ package prefetch
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 )
 
 // TestFirstJobDecidesWhereSamplesLie: where jobs that share a cache want a sample in different classes, the job that came first of those
@@ -79,4 +81,23 @@ func TestKeepAllKeepsWhatIsRead(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestFillReportsWhatItReadFromTheSource: and nothing that lay in another class, or that a batch has read.
+func TestFillReportsWhatItReadFromTheSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := plain(4, 1)
+		o.memory = 400
+		g := newRig(t, o)
+		defer g.close()
+		if _, _, err := g.fetched(t, &worker{}, 2); err != nil {
+			t.Fatal(err)
+		}
+		var read atomic.Int64
+		g.use.Fill([][]int32{{0, 1, 2, 3}}, func(bytes int64) { read.Add(bytes) })
+		synctest.Wait()
+		if held := len(g.stores[0].Held()); held != 4 || read.Load() != 300 {
+			t.Errorf("%d samples are held, and %d bytes were read from the source for 3 of them", held, read.Load())
+		}
+	})
 }

@@ -287,3 +287,27 @@ func FuzzReturns(f *testing.F) {
 		b.checkInvariants(t)
 	})
 }
+
+// TestTryAllocLooks: what was noted is room for it as well.
+func TestTryAllocLooks(t *testing.T) {
+	skipUnordered(t)
+	b, err := New(4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	p, end := newProcess(t, b)
+	defer end()
+	for range 3 {
+		s, ok := b.TryAlloc(4096)
+		if !ok {
+			t.Fatal("no room, although all was noted as free")
+		}
+		b.Hand([]uint32{s.ID})
+		p.note(s.ID)
+	}
+	p.note(77)
+	if s, ok := b.TryAlloc(1); ok {
+		t.Errorf("slot %d for a process that notes what it does not have", s.ID)
+	}
+}

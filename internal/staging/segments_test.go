@@ -1,0 +1,203 @@
+package staging
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestNumbersOfSlots: no slot gets the number of one that the process keeps, also after the numbers wrap around.
+func TestNumbersOfSlots(t *testing.T) {
+	b, err := New(4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	seen := map[uint32]bool{}
+	take := func() {
+		s, ok := b.TryAlloc(1)
+		if !ok || seen[s.ID] || s.ID&extraSlot != 0 {
+			t.Fatalf("slot %#x: %v, of %v", s.ID, ok, seen)
+		}
+		seen[s.ID] = true
+		b.checkInvariants(t)
+	}
+	take()
+	take()
+	b.mu.lastSlot = extraSlot - 2
+	for range 4 {
+		take()
+	}
+	if s, _, err := b.AllocExtra(1); err != nil || s.ID&extraSlot == 0 {
+		t.Errorf("slot %#x in a segment of its own: %v", s.ID, err)
+	}
+}
+
+// TestSealed: the size of the ring and of extra segments cannot be changed through their descriptors, nor can their seals.
+func TestSealed(t *testing.T) {
+	b, err := New(8192)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	ring, size := b.Ring()
+	_, extra, err := b.AllocExtra(8192)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if size != 8192 || extra.Size != 8192 {
+		t.Fatalf("ring of %d bytes, extra segment of %d", size, extra.Size)
+	}
+	for _, f := range []*os.File{ring, extra.File} {
+		for _, size := range []int64{0, 1 << 20} {
+			if err := unix.Ftruncate(int(f.Fd()), size); !errors.Is(err, unix.EPERM) {
+				t.Errorf("%s is made %d bytes: %v", f.Name(), size, err)
+			}
+		}
+		if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_WRITE); !errors.Is(err, unix.EPERM) {
+			t.Errorf("%s is sealed against writing: %v", f.Name(), err)
+		}
+	}
+}
+
+// extraSegments counts the descriptors and the mappings that this process has of extra segments.
+func extraSegments(t *testing.T) (open, mapped int) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && strings.Contains(to, "hdmlp-staging-extra") {
+			open++
+		}
+	}
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return open, strings.Count(string(maps), "hdmlp-staging-extra")
+}
+
+// TestExtraSegmentsAreGivenBack: an extra segment is closed and unmapped with its slot, or with the buffer.
+func TestExtraSegmentsAreGivenBack(t *testing.T) {
+	b, err := New(4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var slots []Slot
+	for range 4 {
+		s, _, err := b.AllocExtra(4096)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slots = append(slots, s)
+	}
+	are := func(when string, want int) {
+		t.Helper()
+		if open, mapped := extraSegments(t); open != want || mapped != want {
+			t.Errorf("%s %d are open and %d mapped, want %d", when, open, mapped, want)
+		}
+	}
+	are("at first", 4)
+	b.Hand([]uint32{slots[0].ID, slots[1].ID})
+	if retired, err := b.Return(slots[0].ID); err != nil || retired != slots[0].Segment {
+		t.Errorf("segment %d ended: %v", retired, err)
+	}
+	if retired, err := b.Free(slots[2].ID); err != nil || retired != slots[2].Segment {
+		t.Errorf("segment %d ended: %v", retired, err)
+	}
+	are("two were given back:", 2)
+	b.Close()
+	b.Close()
+	are("the buffer is closed:", 0)
+}
+
+// TestNothingAfterClose: Alloc returns os.ErrClosed once the buffer is closed, also where it was waiting then.
+func TestNothingAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, err := New(4096)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := b.TryAlloc(4096); !ok {
+			t.Fatal("no room")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		waits := make(chan error)
+		go func() {
+			_, _, err := b.Alloc(ctx, 1)
+			waits <- err
+		}()
+		synctest.Wait()
+		b.Close()
+		_, _, asks := b.AllocFirst(ctx, 1)
+		if err := <-waits; !errors.Is(err, os.ErrClosed) || !errors.Is(asks, os.ErrClosed) {
+			t.Errorf("who waits is told %v, who asks %v", err, asks)
+		}
+		if s, ok := b.TryAlloc(1); ok {
+			t.Errorf("slot %d after the end", s.ID)
+		}
+	})
+}
+
+// TestUrgeIsWithdrawn: each call of Urge or UrgeFirst replaces the one before it, for both kinds of callers.
+func TestUrgeIsWithdrawn(t *testing.T) {
+	for name, c := range map[string]struct {
+		urge        func(b *Buffer)
+		next, first bool // which callers are urged
+	}{
+		"the next":            {func(b *Buffer) { b.Urge(true) }, true, false},
+		"the first":           {func(b *Buffer) { b.UrgeFirst() }, false, true},
+		"neither any more":    {func(b *Buffer) { b.Urge(true); b.Urge(false) }, false, false},
+		"nor the first":       {func(b *Buffer) { b.UrgeFirst(); b.Urge(false) }, false, false},
+		"the first, no other": {func(b *Buffer) { b.Urge(true); b.UrgeFirst() }, false, true},
+		"the next, no first":  {func(b *Buffer) { b.UrgeFirst(); b.Urge(true) }, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for first, urged := range map[bool]bool{false: c.next, true: c.first} {
+				synctest.Test(t, func(t *testing.T) {
+					b, err := New(4096)
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer b.Close()
+					if _, ok := b.TryAlloc(4096); !ok {
+						t.Fatal("no room")
+					}
+					c.urge(b)
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					alloc := b.Alloc
+					if first {
+						alloc = b.AllocFirst
+					}
+					if _, extra, err := alloc(ctx, 100); (extra != nil) != urged || (err == nil) != urged {
+						t.Errorf("first %v: got a segment of its own: %v, %v", first, extra != nil, err)
+					}
+				})
+			}
+		})
+	}
+}
+
+// TestResident: pages of the ring count once they are used.
+func TestResident(t *testing.T) {
+	b, err := New(64 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	before := b.Resident()
+	b.Data(0, 1)[0] = 1
+	if after := b.Resident(); before >= 32<<20 || after <= before || after >= 32<<20 {
+		t.Errorf("%d bytes at first, %d when a page was used, of %d", before, after, b.size)
+	}
+}
