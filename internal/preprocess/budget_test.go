@@ -92,10 +92,10 @@ func wholeBudget(t *testing.T, p *Preprocessor) {
 
 // TestBudgetOfBadSamples: what a large sample took that cannot be transformed is there for others.
 func TestBudgetOfBadSamples(t *testing.T) {
-	p := New(compiled(t, shrink), Options{Threads: 2, Memory: 32 << 20})
+	p := New(compiled(t, shrink), Options{Threads: 2, Memory: 12 << 20})
 	defer p.Close()
 	dst, spent := make([]byte, p.Size()), make([]time.Duration, 3)
-	sound := pngOf(t, 1500)
+	sound := pngOf(t, 900)
 	bad := bytes.Clone(sound)
 	bad[len(bad)/2] ^= 0x40
 	full := errors.New("full")
@@ -137,9 +137,9 @@ func TestBudgetIsShared(t *testing.T) {
 
 // TestBudgetOfTheNextSample: a thread that took much for one sample has to ask again for the next.
 func TestBudgetOfTheNextSample(t *testing.T) {
-	p := New(compiled(t, shrink), Options{Threads: 1, Memory: 32 << 20})
+	p := New(compiled(t, shrink), Options{Threads: 1, Memory: 8 << 20})
 	defer p.Close()
-	large, dst, spent := pngOf(t, 1800), make([]byte, p.Size()), make([]time.Duration, 3)
+	large, dst, spent := pngOf(t, 900), make([]byte, p.Size()), make([]time.Duration, 3)
 	for range 2 {
 		if err := p.Apply(into(dst), large, 0, 0, spent); err != nil {
 			t.Fatal(err)
@@ -156,7 +156,7 @@ func TestBudgetOfTheNextSample(t *testing.T) {
 // TestWhoWaitsForMemoryHoldsNone: a thread gives up what it keeps before it waits, so that none waits for it.
 func TestWhoWaitsForMemoryHoldsNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(compiled(t, shrink), Options{Threads: 1, Memory: 32 << 20})
+		p := New(compiled(t, shrink), Options{Threads: 1, Memory: 8 << 20})
 		defer p.Close()
 		spent := make([]time.Duration, 3)
 		if err := p.Apply(into(make([]byte, p.Size())), pngOf(t, 300), 0, 0, spent); err != nil {
@@ -171,7 +171,7 @@ func TestWhoWaitsForMemoryHoldsNone(t *testing.T) {
 			t.Fatal("the budget is taken")
 		}
 		done := make(chan error, 1)
-		large := pngOf(t, 1800)
+		large := pngOf(t, 900)
 		go func() { done <- p.Apply(into(make([]byte, p.Size())), large, 0, 0, spent) }()
 		synctest.Wait()
 		select {

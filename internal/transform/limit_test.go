@@ -8,15 +8,16 @@ import (
 
 // lists are transforms that take memory in different places.
 var lists = []string{
-	"Resize((20, 30))", "RandomHorizontalFlip(1), Resize((300, 200), 'nearest'), CenterCrop(9)", "Pad(200, padding_mode='reflect'), CenterCrop(9)",
-	"Grayscale(), Resize((20, 30))", "Resize(900), CenterCrop(700), Resize((3, 3))", "CenterCrop(9)", "Ragged()", "Resize(700), Pad(3), Ragged()",
+	"Resize((20, 30))", "RandomHorizontalFlip(1), Resize((150, 100), 'nearest'), CenterCrop(9)", "Pad(100, padding_mode='reflect'), CenterCrop(9)",
+	"Grayscale(), Resize((20, 30))", "Resize(300), CenterCrop(200), Resize((3, 3))", "CenterCrop(9)", "Ragged()", "Resize(200), Pad(3), Ragged()",
 }
 
 // TestMemoryThatIsAskedForIsEnough: a sample that may take too little says each time that it needs more, until it has what it needs, and
 // then becomes what it does without a limit.
 func TestMemoryThatIsAskedForIsEnough(t *testing.T) {
+	samples := map[string][]byte{"JPEG": encodedJPEG(t, 320, 240), "PNG": encodedPNG(t, 320, 240)}
 	for _, list := range lists {
-		for name, src := range map[string][]byte{"JPEG": encodedJPEG(t, 640, 480), "PNG": encodedPNG(t, 640, 480)} {
+		for name, src := range samples {
 			free, w := compiled(t, list).Worker(), compiled(t, list).Worker()
 			want, _, err := applied(t, free, src, Key{})
 			if err != nil {
@@ -47,9 +48,9 @@ func TestMemoryThatIsAskedForIsEnough(t *testing.T) {
 
 // TestALargeSampleDoesNotCountForTheNext: what a sample may take does not depend on the one before.
 func TestALargeSampleDoesNotCountForTheNext(t *testing.T) {
+	small, large := encodedPNG(t, 64, 48), encodedPNG(t, 400, 300)
 	for _, list := range lists {
 		w := compiled(t, list).Worker()
-		small, large := encodedPNG(t, 64, 48), encodedPNG(t, 1200, 900)
 		memory := need(t, w, small)
 		for _, src := range [][]byte{large, small, large[:len(large)/2], small} {
 			w.Limit(1<<30, 1<<30, 0)

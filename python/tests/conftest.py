@@ -1,6 +1,7 @@
 """Fixtures: a small folder of samples, and a daemon on a socket of the test's own: a fake, or the real one."""
 
 import os
+import signal
 import sys
 import time
 import uuid
@@ -13,6 +14,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from fakedaemon import FakeDaemon  # noqa: E402
 from timelimit import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown  # noqa: E402, F401
 from hdmlp import _daemon, errors  # noqa: E402
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell leaves it to what it starts in the background: tests interrupt
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -47,7 +47,8 @@ def test_a_state_of_another_stream_is_refused(loader, key):
     assert loader.state_dict() == state
 
 
-@pytest.mark.parametrize("key, value", [("step", 7), ("step", -1), ("step", 1.5), ("step", None), ("epoch", 1 << 32), ("epoch", -1), ("epoch", "1"), ("version", 2)])
+@pytest.mark.parametrize("key, value", [
+    ("step", 7), ("step", -1), ("step", 1.5), ("step", None), ("epoch", 1 << 32), ("epoch", -1), ("epoch", "1"), ("version", 2)])
 def test_a_state_that_is_no_place_is_refused(loader, key, value):
     state = loader.state_dict()
     with pytest.raises(errors.ConfigError, match="state"):

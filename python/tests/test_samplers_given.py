@@ -76,7 +76,8 @@ def test_a_state_of_an_iterable_dataset_counts_on_after_resuming():
 
 
 @pytest.mark.parametrize("a, b", [
-    (torch.ones(3), torch.ones(3, dtype=torch.float64)), (torch.ones(3, dtype=torch.float64), torch.ones(3) / 3), (torch.ones(3, dtype=torch.int32), torch.ones(3) / 3),
+    (torch.ones(3), torch.ones(3, dtype=torch.float64)), (torch.ones(3, dtype=torch.float64), torch.ones(3) / 3),
+    (torch.ones(3, dtype=torch.int32), torch.ones(3) / 3),
     (torch.ones(3, dtype=torch.uint8), torch.full((3,), 300)), (torch.ones(3), torch.ones(4)), (torch.ones(3), torch.ones(1, 3)), (torch.ones(3), 1.0),
     (torch.ones(3), torch.ones(3, requires_grad=True)), (torch.ones(3), torch.ones(3)),
 ], ids=str)

@@ -30,7 +30,8 @@ def test_a_test_that_hangs_fails_and_the_next_one_runs(tmp_path):
                 file.write(" ".join(map(str, pids)))
         """))
     environment = {**os.environ, "TEST_LIMIT": "10", "PYTHONPATH": os.pathsep.join([HERE, os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(tmp_path)], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
     assert "in hang_here" in done.stdout and "took longer than 10 s" in done.stdout
     for pid in (tmp_path / "pids").read_text().split():

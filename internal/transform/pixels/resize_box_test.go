@@ -50,7 +50,8 @@ func TestTablesAreOfTheirPart(t *testing.T) {
 	first := call{Part{3, 2, 40, 40}, 20, 17, image.Rect(2, 3, 12, 13), Bicubic}
 	var used Resizer
 	for name, change := range map[string]func(c *call){
-		"left": func(c *call) { c.part.X = 4 }, "top": func(c *call) { c.part.Y = 2.5 }, "width": func(c *call) { c.part.Width = 41 }, "height": func(c *call) { c.part.Height = 39.5 },
+		"left": func(c *call) { c.part.X = 4 }, "top": func(c *call) { c.part.Y = 2.5 },
+		"width": func(c *call) { c.part.Width = 41 }, "height": func(c *call) { c.part.Height = 39.5 },
 		"columns": func(c *call) { c.width = 21 }, "rows": func(c *call) { c.height = 18 }, "filter": func(c *call) { c.filter = Hamming },
 		"window's left": func(c *call) { c.window.Min.X++ }, "window's right": func(c *call) { c.window.Max.X++ },
 		"window's top": func(c *call) { c.window.Min.Y++ }, "window's bottom": func(c *call) { c.window.Max.Y++ },
