@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,9 +18,9 @@ import (
 //
 // Ranks give epochs in turns: in turn 0 what came with OPEN, in each further one the epoch that they begin next. A rank that waits for an epoch
 // gives no further one, so that none is more than a turn ahead of the others. When each rank of this node has given its part of the turn, or one
-// has left and never will, the node tells the others (exchange), and learns theirs. That ends when all nodes that are there have: it has no bound,
-// because another node may do something else between two epochs for as long as it likes. Then every node knows the same parts, and comes to the
-// same end: the epoch is known, or, for good, none is any more.
+// has left and never will, the node tells the others (exchange), and learns theirs. Then every node knows the same parts, and comes to the
+// same end: the epoch is known, or, for good, none is any more. A rank waits for that as long as nodes wait for each other at the start (giveUp):
+// another one may wait for it in the epoch before, if it alone has begun an epoch that its process then gave up.
 //
 // From that follows what a node may forget: in a turn all ranks have left the epoch of the one before the last.
 type parts struct {
@@ -32,6 +33,7 @@ type parts struct {
 	busy    bool            // it is being exchanged, or the job is not open yet
 	last    int             // the epoch of the turn before
 	err     error           // why no further epoch will be known; nil: they will
+	cancel  func()          // ends the wait for the other nodes' parts; nil: none is under way
 	changed chan struct{}   // closed and replaced when an epoch is known, or err is set
 	tasks   sync.WaitGroup
 }
@@ -134,10 +136,11 @@ func (p *parts) expects(rank, epoch int) bool {
 	return p.err != nil || p.job.stream.Given(epoch) || slices.ContainsFunc(p.given[rank], func(x *part) bool { return x.Epoch == epoch })
 }
 
-// await waits until an epoch is known.
+// await waits until an epoch is known, or will not be.
 func (p *parts) await(ctx context.Context, epoch int) error {
-	patience := time.NewTimer(longWait)
+	patience, timeout := time.NewTimer(longWait), time.NewTimer(p.job.cfg.StartTimeout)
 	defer patience.Stop()
+	defer timeout.Stop()
 	for {
 		p.mu.Lock()
 		changed, err := p.changed, p.err
@@ -152,6 +155,8 @@ func (p *parts) await(ctx context.Context, epoch int) error {
 		case <-changed:
 		case <-patience.C:
 			p.tasks.Go(func() { p.sayWaiting(epoch) })
+		case <-timeout.C:
+			p.giveUp(epoch)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -169,12 +174,50 @@ func (p *parts) start() {
 	}
 	p.busy = true
 	turn := p.turn
+	wait, cancel := context.WithCancel(p.job.life)
+	p.cancel = cancel
 	p.tasks.Go(func() {
-		err := p.exchange(p.job.life, turn, mine)
+		defer cancel()
+		all, err := p.gather(wait, turn, mine)
+		switch {
+		case err == nil:
+			err = p.exchange(p.job.life, turn, mine, all)
+		case wait.Err() != nil:
+			p.tellApart(turn, mine)
+		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
+		p.cancel = nil
 		p.end(err)
 	})
+}
+
+// giveUp has this node's ranks read apart, because one has waited for an epoch for so long. The other nodes learn it when they come to the turn.
+func (p *parts) giveUp(epoch int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil || p.job.stream.Given(epoch) {
+		return
+	}
+	p.err = readApart("other ranks have not begun epoch %d within %v", epoch, p.job.cfg.StartTimeout)
+	p.tell()
+	if p.busy {
+		p.cancel()
+		return
+	}
+	p.busy = true
+	turn := p.turn
+	mine, _ := p.heads()
+	p.tasks.Go(func() { p.tellApart(turn, mine) })
+}
+
+// tellApart tells the other nodes, when they come to the turn, that this one's ranks read apart.
+func (p *parts) tellApart(turn int, mine []*part) {
+	told := make([]*part, len(mine))
+	for i, x := range mine {
+		told[i] = &part{Rank: x.Rank, Epoch: x.Epoch, Apart: fmt.Sprintf("it has waited %v for the others' parts", p.job.cfg.StartTimeout)}
+	}
+	_, _ = p.gather(p.job.life, turn, told) // what they say does not matter any more
 }
 
 // heads are the parts that this node has to tell in the turn; whole: of all its ranks, or one has left that has given none. p.mu is held.
@@ -195,7 +238,7 @@ func (p *parts) heads() (mine []*part, whole bool) {
 
 // end notes that a turn was exchanged, and begins the next if that can be. p.mu is held.
 func (p *parts) end(err error) {
-	p.err = err
+	p.err = cmp.Or(p.err, err)
 	p.turn++
 	p.busy = false
 	for rank, queue := range p.given {
@@ -203,9 +246,14 @@ func (p *parts) end(err error) {
 			p.given[rank] = queue[1:]
 		}
 	}
+	p.tell()
+	p.start()
+}
+
+// tell wakes those who wait for an epoch. p.mu is held.
+func (p *parts) tell() {
 	close(p.changed)
 	p.changed = make(chan struct{})
-	p.start()
 }
 
 // unformed is the error of nodes that did not come together: what does not say that they differ keeps no rank from reading by itself.
@@ -263,12 +311,8 @@ func (p *parts) opened(epoch int) {
 	p.end(nil)
 }
 
-// exchange tells the other nodes this one's parts of a turn, and makes of all of them an epoch that is known.
-func (p *parts) exchange(ctx context.Context, turn int, mine []*part) error {
-	all, err := p.gather(ctx, turn, mine)
-	if err != nil {
-		return err
-	}
+// exchange tells the other nodes the samples of this one's parts of a turn, and makes of all parts an epoch that is known.
+func (p *parts) exchange(ctx context.Context, turn int, mine, all []*part) error {
 	stream := p.job.stream
 	if err := p.agree(all, stream.RankSamples(0)); err != nil {
 		return err

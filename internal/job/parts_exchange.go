@@ -58,7 +58,10 @@ func decodeParts(texts [][]byte, members []cluster.Member, world int) ([]*part, 
 // gone makes an error of a gather one that names the nodes which are missing.
 func (p *parts) gone(err error, mine []*part) error {
 	var e *cluster.GatherError
-	if !errors.As(err, &e) || len(e.Missing) == 0 {
+	switch {
+	case errors.As(err, &e) && len(e.Missing) == 0:
+		return readApart("%v", err) // a node that has given up, for instance
+	case e == nil:
 		return clusterError(p.job.others.me, err)
 	}
 	epoch, who := 0, "node"

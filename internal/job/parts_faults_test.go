@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -195,4 +196,33 @@ func TestBadParts(t *testing.T) {
 	}
 	closeAll(ranks)
 	c.close()
+}
+
+// TestPartsWaitedForInVain: a rank that has begun an epoch which no other begins, because they wait for it in the one before, reads apart after
+// start_timeout; the others are told when they come to that epoch. It does not matter whether another rank of its node has begun it as well.
+func TestPartsWaitedForInVain(t *testing.T) {
+	const batch, n = 2, 6
+	for each := 1; each <= 2; each++ {
+		for ahead := 1; ahead <= each; ahead++ { // ranks of node 0 that go on
+			c := newNodes(t, 2, false)
+			ranks := c.mustOpenParts(each, batch, n, set("start_timeout", "5s"))
+			together(ranks, func(r *Rank) { trained(t, r, 0, 0, batch, n) })
+			next := func(r *Rank) error {
+				if err := give(t, r, 1, sampled(r.rank, 1, n)); err != nil {
+					t.Error(err)
+				}
+				got, err := take(r, at{1, 0}, end)
+				if len(got) > 0 {
+					t.Errorf("rank %d got batches of epoch 1", r.rank)
+				}
+				return err
+			}
+			errs := make([]error, len(ranks))
+			together(ranks[:ahead], func(r *Rank) { errs[r.rank] = next(r) })
+			together(ranks[ahead:], func(r *Rank) { errs[r.rank] = next(r) })
+			refusedApart(t, fmt.Sprintf("%d of %d on each node ahead", ahead, each), errs, "other ranks have not begun epoch 1 within 5s")
+			closeAll(ranks)
+			c.close()
+		}
+	}
 }
