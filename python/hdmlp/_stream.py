@@ -287,7 +287,10 @@ class Stream:
 
     def give(self, epoch: int, entries: int, fd: int, apart: str = "") -> None:
         """Says the order of an epoch whose batches are as large as those of the first: ``fd`` holds the samples, i32 each. ``apart``: why there is none."""
-        self._connection.send_fds(protocol.encode_json(protocol.GIVE, {"epoch": epoch, "entries": entries, "apart": apart}), [fd])
+        try:
+            self._connection.send_fds(protocol.encode_json(protocol.GIVE, {"epoch": epoch, "entries": entries, "apart": apart}), [fd])
+        except protocol.Disconnected as error:  # which is for the reader to find, as in _send
+            log.debug("cannot send to the daemon: %s", error)
 
     def take(self, position: int) -> Optional[Taken]:
         """None: no batch is made ahead."""
@@ -419,8 +422,8 @@ class Stream:
                 raise StallTimeout(f"no batch within timeout={timeout:g} seconds")
             if not said and waited > _PATIENCE * 1e9:
                 said = True
-                log.warning("waiting for a batch since %.0f s: `hdmlp stats` says what for; if the program keeps many "
-                            "batches, the staging buffer may be full of them (keep bytes(sample) instead)",
+                log.warning("waiting for a batch since %.0f s: `hdmlp stats`, or the daemon's log, says what for: the source, another rank that has "
+                            "not begun the epoch, or room, if the program keeps many batches (keep bytes(sample) instead)",
                             waited / 1e9)
 
     def say_waiting(self) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from hdmlp import _protocol as protocol
 from hdmlp import _stream
-from hdmlp.errors import EndError, ProtocolError, SampleError
+from hdmlp.errors import EndError, HDMLPError, ProtocolError, SampleError
 from peer import PAGE, Peer
 
 #: As in docs/FORMATS.md: a slot with this bit lies in an extra segment, and a page of returns has so many entries.
@@ -278,3 +278,13 @@ def test_batches_from_another_ranks_stop_on_are_passed_over(start):
         peer.stream.poll()
     peer.stream.return_slots()
     assert sorted(peer.heard()[-1][4]) == [0, 1, 2, 3]
+
+
+def test_an_order_for_a_daemon_that_is_gone_is_no_error_of_its_own(start, tmp_path):
+    """The next batch says it, as everywhere."""
+    peer = start()
+    peer.socket.close()
+    with open(tmp_path / "order", "wb+") as file:
+        peer.stream.give(1, 1, file.fileno())
+    with pytest.raises(HDMLPError):
+        peer.stream.next()

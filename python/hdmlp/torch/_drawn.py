@@ -5,13 +5,14 @@ from __future__ import annotations
 import array
 import base64
 import hashlib
+import itertools
 import random
 import sys
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
 import torch
 
-from ..errors import MismatchError
+from ..errors import ConfigError, MismatchError
 
 
 class Generators:
@@ -67,6 +68,7 @@ class Drawn:
         generator: the loader's own; None: it has none.
         state: of an epoch that was begun before, to draw it again; None: a new one.
         base_seed: what it is; None: drawn.
+        over: the state has left the whole epoch behind.
 
     Attributes:
         base_seed: what torch's loader draws at the start of each epoch, for the random numbers of its workers.
@@ -74,15 +76,18 @@ class Drawn:
         skipped: those of them that the state had left behind.
         on_end: called once with all indices, each 64 bits, when the sampler has ended; None: nothing is called.
         ended: the sampler was asked for one more than it has, which may draw as well.
+        follows: what a state had left behind followed from generators.
 
     Raises:
         MismatchError: the sampler yields other indices from the same state.
+        ConfigError: it draws from global generators while its epoch is under way, and has no length.
     """
 
     def __init__(self, sampler: Any, generator: Optional[torch.Generator], state: Optional[Dict[str, Any]] = None,
-                 base_seed: Optional[int] = None):
+                 base_seed: Optional[int] = None, over: bool = False):
         generators = Generators(sampler, generator)
         now = generators.state()
+        self._sampler = sampler
         self._before = now if state is None else state["generators"]
         self._sampler_before = _state_of(sampler) if state is None else state["sampler"]
         self._sums: List[bytes] = []  # of the first batches, how many of them were drawn
@@ -91,7 +96,7 @@ class Drawn:
         self.skipped: List[Any] = []
         self.on_end: Optional[Callable[[bytes], None]] = None
         self._indices = bytearray()
-        self.ended = False
+        self.ended = self.follows = False
         if state is not None:
             generators.set(self._before)
             _set_state(sampler, self._sampler_before)
@@ -101,7 +106,9 @@ class Drawn:
             base_seed = int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
         self.base_seed = base_seed
         if state is not None:
-            self._skip(state)
+            begun = generators.state()
+            self._skip(state, generators, over)
+            self.follows = generators.state() != begun
             generators.set(now, own=False)  # those are the program's
 
     def __iter__(self) -> "Drawn":
@@ -126,10 +133,12 @@ class Drawn:
         self.step += 1
         return indices
 
-    def _skip(self, state: Dict[str, Any]) -> None:
+    def _skip(self, state: Dict[str, Any], generators: Generators, over: bool) -> None:
+        first = None
         for step in range(state["step"]):
             try:
                 self.skipped.append(next(self))
+                first = generators.state() if first is None else first
             except StopIteration:
                 raise MismatchError(f"the sampler ends after {step} batches of epoch {state['epoch']}, but had yielded {state['step']} when the "
                                     "state was saved",
@@ -138,10 +147,32 @@ class Drawn:
             raise MismatchError(f"the sampler yields other indices than when the state was saved, within the first {state['step']} batches of epoch "
                                 f"{state['epoch']}: its order must follow from torch's, Python's or numpy's generators, or from its state_dict",
                                 {"key": "sampler", "mine": self._sums[-1].hex(), "theirs": state["drawn"]})
+        if state["step"] and not over:
+            self._draw_what_is_left(generators, first)
+
+    def _draw_what_is_left(self, generators: Generators, first: Dict[str, Any]) -> None:
+        """Where the sampler draws from the program's generators while its epoch is under way: draws the rest now, from where the state left them.
+        Another one is asked one batch ahead, which tells. ``first``: what the generators were after its first batch."""
+        before = generators.state()
+        ahead = list(itertools.islice(self._batches, 1))
+        if _programs(first) == _programs(before) == _programs(generators.state()):
+            self._batches = itertools.chain(ahead, self._batches)
+            return
+        try:
+            most = 2 * len(self._sampler) + 1
+        except (TypeError, NotImplementedError):  # without an end, for all that is known
+            raise ConfigError(f"{type(self._sampler).__name__} draws from the program's generators while its epoch is under way, and has no __len__: it cannot "
+                              "go on where the state was saved; give it a __len__, or a state_dict and load_state_dict") from None
+        self._batches = itertools.chain(ahead, list(itertools.islice(self._batches, most)), self._batches)
 
     def state(self, step: int) -> Dict[str, Any]:
         """What draws the rest of this epoch again from a step on, one that was drawn; JSON-compatible."""
         return {"generators": self._before, "sampler": self._sampler_before, "base_seed": self.base_seed, "drew": self._drew, "step": step, "drawn": self._sums[step - 1].hex() if step else ""}
+
+
+def _programs(state: Dict[str, Any]) -> Dict[str, Any]:
+    """Of generators' states those that belong to the program."""
+    return {name: value for name, value in state.items() if name != "own"}
 
 
 def numbers(indices: Any) -> Optional[bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import random
 import sys
 from typing import Any, Dict, List, Optional
 
@@ -43,7 +44,7 @@ def stand_in(sampler: Any, dataset: Any) -> Any:
     if type(inner) in _REPEATABLE and not any("__iter__" in vars(s) for s in (within, inner)):
         return sampler
     # Generators are not copied: whoever iterates the copy puts their states back. The dataset may be large.
-    memo: Dict[int, Any] = {id(dataset): dataset}
+    memo: Dict[int, Any] = {id(shared): shared for shared in (dataset, random.random.__self__)}
     for _, part in parts(sampler):
         memo.update((id(value), value) for value in getattr(part, "__dict__", {}).values() if isinstance(value, (torch.Generator, torch.nn.Module)))
     return _copied_sampler(sampler, memo)

@@ -23,7 +23,7 @@ from .._workers import Pool
 from ..errors import ClosedError, ConfigError, MismatchError
 from ._batch import pinned
 from ._disjoint import Drawings
-from ._drawn import Drawn
+from ._drawn import Drawn, parts
 from ._epochs import Batches, Draws, Epoch, ServedEpoch
 from ._foreseen import ahead, most_batches, stand_in
 from ._given import Given, Order
@@ -110,6 +110,8 @@ class Local:
         stands = stand_in(self._sampler, self._dataset) if most else None
         foreseen = None if stands is None else ahead(stands, self._generator, resume, base_seed, most)
         drawn = Drawn(self._sampler, self._generator, resume, base_seed)
+        if drawn.follows and not resume["drawn"]:
+            self._say_of_another(resume["rank"])
         if resume is None and self._drawings is not None:
             drawn.on_end = functools.partial(self._leave, self._epoch)
         endless = self._served is not None and (not most or stands is not None and foreseen is None)
@@ -142,6 +144,12 @@ class Local:
 
     def _sampler_name(self) -> str:
         return type(self._sampler if type(self._sampler) is not torch.utils.data.BatchSampler else self._sampler.sampler).__name__
+
+    def _say_of_another(self, rank: Any) -> None:
+        """Says that another rank's generators are gone on with, unless it was a framework that has them alike on all ranks."""
+        if not any(type(part).__module__.startswith("accelerate.") for _, part in parts(self._sampler)):
+            log.warning("the state is that of rank %s, and what %s yields follows from generators: this rank goes on as that one would, which is right only if "
+                        "they are the same on all ranks; else save the state of each rank, and load each rank's own", rank, self._sampler_name())
 
     def _say_endless(self) -> None:
         sampler = self._sampler_name()
@@ -366,7 +374,7 @@ class Local:
 
     def _pass(self, state: Dict[str, Any]) -> None:
         """Draws an epoch that is over again, so that its sampler and generators are where it left them; the program's are kept."""
-        drawn = Drawn(self._sampler, self._generator, state, state["base_seed"])
+        drawn = Drawn(self._sampler, self._generator, state, state["base_seed"], over=True)
         with generators_kept():
             if state["ended"]:
                 next(drawn, None)
