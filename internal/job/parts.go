@@ -200,7 +200,7 @@ func (p *parts) giveUp(epoch int) {
 		return
 	}
 	p.err = readApart("other ranks have not begun epoch %d within %v", epoch, p.job.cfg.StartTimeout)
-	p.tell()
+	p.wake()
 	if p.busy {
 		p.cancel()
 		return
@@ -246,12 +246,12 @@ func (p *parts) end(err error) {
 			p.given[rank] = queue[1:]
 		}
 	}
-	p.tell()
+	p.wake()
 	p.start()
 }
 
-// tell wakes those who wait for an epoch. p.mu is held.
-func (p *parts) tell() {
+// wake ends the waits for an epoch that is known now, or never will be. p.mu is held.
+func (p *parts) wake() {
 	close(p.changed)
 	p.changed = make(chan struct{})
 }

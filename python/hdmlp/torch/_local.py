@@ -23,7 +23,7 @@ from .._workers import Pool
 from ..errors import ClosedError, ConfigError, MismatchError
 from ._batch import pinned
 from ._disjoint import Drawings
-from ._drawn import Drawn, parts
+from ._drawn import Drawn, parts as samplers_in
 from ._epochs import Batches, Draws, Epoch, ServedEpoch
 from ._foreseen import ahead, most_batches, stand_in
 from ._given import Given, Order
@@ -147,7 +147,7 @@ class Local:
 
     def _say_of_another(self, rank: Any) -> None:
         """Says that another rank's generators are gone on with, unless it was a framework that has them alike on all ranks."""
-        if not any(type(part).__module__.startswith("accelerate.") for _, part in parts(self._sampler)):
+        if not any(type(part).__module__.startswith("accelerate.") for _, part in samplers_in(self._sampler)):
             log.warning("the state is that of rank %s, and what %s yields follows from generators: this rank goes on as that one would, which is right only if "
                         "they are the same on all ranks; else save the state of each rank, and load each rank's own", rank, self._sampler_name())
 
