@@ -62,7 +62,7 @@ func down(node uint32, instance string) *pb.Message {
 	return &pb.Message{Kind: &pb.Message_Down{Down: &pb.Down{Node: node, Instance: instance}}}
 }
 
-// TestOnlyARefusedPortProvesANodesEnd: a node whose stream has ended is gone where its port refuses connections; where it can not be
+// TestOnlyARefusedPortProvesANodesEnd: a node whose stream has ended is gone where its port refuses connections; where it cannot be
 // reached, or takes them, it may live.
 func TestOnlyARefusedPortProvesANodesEnd(t *testing.T) {
 	listens, err := net.Listen("tcp", "127.0.0.1:0")

@@ -111,7 +111,7 @@ func TestGathersAreLimited(t *testing.T) {
 		t.Errorf("%d gathers are open, not %d: %v", len(d.hub.gathers), mostGathers, refused(peers[1]))
 	}
 	if _ = d.contribute(peers[2], 301, "gather 0", nil); len(d.hub.gathers["gather 0"].ids) != 2 {
-		t.Error("a gather that is open already can not be joined")
+		t.Error("a gather that is open already cannot be joined")
 	}
 }
 
@@ -164,7 +164,7 @@ func TestNodeThatIsNotReadyIsNotThere(t *testing.T) {
 	d.expect(t, "it is ready", "1.b <- Go", "0.x <- Member 1.b down=false")
 }
 
-// TestLogOfStrangersIsShort: connections without the secret, from however many hosts, can not fill node 0's log, nor its memory.
+// TestLogOfStrangersIsShort: connections without the secret, from however many hosts, cannot fill node 0's log, nor its memory.
 func TestLogOfStrangersIsShort(t *testing.T) {
 	d := newDesk(2)
 	var log lines

@@ -26,7 +26,7 @@ func sealed(t *testing.T, c *session, m *pb.Message) *pb.Frame {
 	return &pb.Frame{Kind: &pb.Frame_Sealed{Sealed: c.out.close(append([]byte{0}, plain...))}}
 }
 
-// TestMessageHasALimit: who knows the secret can not make the other side take memory without end by a message that does not end.
+// TestMessageHasALimit: who knows the secret cannot make the other side take memory without end by a message that does not end.
 func TestMessageHasALimit(t *testing.T) {
 	up, down := pipes()
 	n, z := newSession(up, secret, 1, []byte("n"), []byte("z"), false), newSession(down, secret, 1, []byte("n"), []byte("z"), true)

@@ -35,7 +35,7 @@ func (x *client) sendFiles(n int) {
 	}
 }
 
-// TestDescriptorsThatNobodyAskedFor: a process can not fill the daemon with open files: neither bit by bit, nor with more at once than
+// TestDescriptorsThatNobodyAskedFor: a process cannot fill the daemon with open files: neither bit by bit, nor with more at once than
 // the daemon takes.
 func TestDescriptorsThatNobodyAskedFor(t *testing.T) {
 	r := start(t)

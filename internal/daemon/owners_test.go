@@ -16,7 +16,7 @@ func givenTo(t *testing.T, path string) {
 		t.Skip("only root can give files to another user")
 	}
 	if err := os.Chown(path, 65534, 65534); err != nil {
-		t.Skipf("files can not be given to another user here: %v", err)
+		t.Skipf("files cannot be given to another user here: %v", err)
 	}
 }
 
