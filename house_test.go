@@ -24,6 +24,7 @@ var rooms = []struct {
 	name string
 	may  []string
 }{
+	{"internal/invariants", nil},
 	{"internal/printable", nil},
 	{"internal/access", nil},
 	{"internal/audit", []string{"internal/access"}},
