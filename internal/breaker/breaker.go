@@ -1,12 +1,12 @@
-// Package peer makes of the other nodes of a job one place to read samples from: it knows which node answers for a
-// sample, and which of them is worth asking now.
+// Package breaker is a circuit breaker over the other nodes of a job, which makes them one place to read samples
+// from: it knows which node answers for a sample, and which of them is worth asking now.
 //
 // A node that is dead, hangs, is much slower than the source, or sends something else than was asked for is passed by:
 // its samples are read from the source until it is well again. That costs time and bytes, never data or
 // order (DESIGN 7: never wait for one place).
 //
 // A Set is safe for concurrent use. It starts no goroutine, and closes nothing.
-package peer
+package breaker
 
 import (
 	"context"
@@ -43,12 +43,12 @@ var errSilent = errors.New("no answer")
 
 // Set is the other nodes.
 type Set struct {
-	node   int
-	source func() time.Duration
-	now    func() time.Time
-	tell   func(node int, text string)
-	owner  atomic.Pointer[func(id int) int] // nil: nobody answers for anything yet
-	peers  []*peer
+	node     int
+	source   func() time.Duration
+	now      func() time.Time
+	tell     func(node int, text string)
+	owner    atomic.Pointer[func(id int) int] // nil: nobody answers for anything yet
+	circuits []*circuit
 }
 
 // NewSet returns a set of nodes that are all alive. Nobody answers for anything before SetOwner.
@@ -64,10 +64,10 @@ func NewSet(o Options) *Set {
 		s.tell = func(int, string) {}
 	}
 	for _, f := range o.Peers {
-		p := &peer{remote: f != nil}
-		p.mu.fetcher = f
-		p.mu.alive = true
-		s.peers = append(s.peers, p)
+		c := &circuit{remote: f != nil}
+		c.mu.fetcher = f
+		c.mu.alive = true
+		s.circuits = append(s.circuits, c)
 	}
 	return s
 }
@@ -77,38 +77,38 @@ func (s *Set) SetOwner(owner func(id int) int) { s.owner.Store(&owner) }
 
 // SetAlive says whether a node is there.
 func (s *Set) SetAlive(node int, alive bool) {
-	if uint(node) < uint(len(s.peers)) {
-		s.say(node, s.peers[node].setAlive(alive))
+	if uint(node) < uint(len(s.circuits)) {
+		s.say(node, s.circuits[node].setAlive(alive))
 	}
 }
 
 // of returns the node that answers for the sample, if it is another one.
-func (s *Set) of(id int) (int, *peer) {
+func (s *Set) of(id int) (int, *circuit) {
 	owner := s.owner.Load()
 	if owner == nil {
 		return -1, nil
 	}
 	n := (*owner)(id)
-	if n == s.node || uint(n) >= uint(len(s.peers)) || !s.peers[n].remote {
+	if n == s.node || uint(n) >= uint(len(s.circuits)) || !s.circuits[n].remote {
 		return -1, nil
 	}
-	return n, s.peers[n]
+	return n, s.circuits[n]
 }
 
 // Answers tells whether another node answers for the sample, and is worth asking now.
 func (s *Set) Answers(id int) bool {
-	_, p := s.of(id)
-	return p != nil && p.worth(s.now(), s.source())
+	_, c := s.of(id)
+	return c != nil && c.worth(s.now(), s.source())
 }
 
 // Fetch brings a sample from the node that answers for it, and returns the node and the digest of the sample's
 // bytes. Any error means: read it from the source.
 func (s *Set) Fetch(ctx context.Context, id int, dst []byte) (node int, digest uint32, err error) {
-	n, p := s.of(id)
-	if p == nil {
+	n, c := s.of(id)
+	if c == nil {
 		return -1, 0, fmt.Errorf("sample %d: %w", id, ErrPassedBy)
 	}
-	fetcher, bound := p.ask(s.source())
+	fetcher, bound := c.ask(s.source())
 	within, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	begun := s.now()
@@ -117,7 +117,7 @@ func (s *Set) Fetch(ctx context.Context, id int, dst []byte) (node int, digest u
 		err = fmt.Errorf("sample %d: %w within %v", id, errSilent, bound)
 	}
 	if ctx.Err() == nil {
-		s.say(n, p.answered(s.now(), s.now().Sub(begun), err))
+		s.say(n, c.answered(s.now(), s.now().Sub(begun), err))
 	}
 	return n, digest, err
 }
@@ -131,9 +131,9 @@ func (s *Set) say(node int, text string) {
 // States describes all other nodes.
 func (s *Set) States() []stats.Peer {
 	var out []stats.Peer
-	for n, p := range s.peers {
-		if p.remote {
-			state := p.state(s.now(), s.source())
+	for n, c := range s.circuits {
+		if c.remote {
+			state := c.state(s.now(), s.source())
 			state.Node = n
 			out = append(out, state)
 		}
@@ -141,8 +141,8 @@ func (s *Set) States() []stats.Peer {
 	return out
 }
 
-// peer is one node.
-type peer struct {
+// circuit is the breaker of one node.
+type circuit struct {
 	remote bool // it is not this node
 	mu     struct {
 		sync.Mutex
@@ -170,86 +170,86 @@ const (
 )
 
 // worth tells whether the node is worth asking.
-func (p *peer) worth(now time.Time, source time.Duration) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.mu.alive || now.Before(p.mu.until) {
+func (c *circuit) worth(now time.Time, source time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.mu.alive || now.Before(c.mu.until) {
 		return false
 	}
-	if source <= 0 || p.mu.latency <= patience*source+slack {
+	if source <= 0 || c.mu.latency <= patience*source+slack {
 		return true
 	}
-	p.mu.skipped++
-	return p.mu.skipped%probe == 0
+	c.mu.skipped++
+	return c.mu.skipped%probe == 0
 }
 
 // ask returns the way to the node, and how long it may take: it may have to read the sample from the source, which takes it as long
 // as it takes this node. As long as neither is known it may take longest.
-func (p *peer) ask(source time.Duration) (Fetcher, time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	expected := max(p.mu.latency, source)
+func (c *circuit) ask(source time.Duration) (Fetcher, time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	expected := max(c.mu.latency, source)
 	if expected <= 0 {
-		return p.mu.fetcher, longest
+		return c.mu.fetcher, longest
 	}
-	return p.mu.fetcher, min(max(patience*expected, shortest), longest)
+	return c.mu.fetcher, min(max(patience*expected, shortest), longest)
 }
 
 // answered notes what became of a request, and returns what there is to say.
-func (p *peer) answered(now time.Time, took time.Duration, err error) string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (c *circuit) answered(now time.Time, took time.Duration, err error) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if err == nil {
-		p.mu.latency += (took - p.mu.latency) / 16
-		if p.mu.latency == 0 {
-			p.mu.latency = took
+		c.mu.latency += (took - c.mu.latency) / 16
+		if c.mu.latency == 0 {
+			c.mu.latency = took
 		}
-		p.mu.pause = 0
-		if p.mu.said {
-			p.mu.said = false
+		c.mu.pause = 0
+		if c.mu.said {
+			c.mu.said = false
 			return "answers again"
 		}
 		return ""
 	}
-	p.mu.failed++
-	p.mu.reason = err.Error()
+	c.mu.failed++
+	c.mu.reason = err.Error()
 	switch {
 	case errors.Is(err, exchange.ErrNotHeld), errors.Is(err, exchange.ErrFailed):
 		return "" // it is well
-	case now.Before(p.mu.until):
+	case now.Before(c.mu.until):
 		return "" // the others that were under way
 	case errors.Is(err, exchange.ErrCorrupt), errors.Is(err, exchange.ErrRefused):
-		p.mu.pause = lastPause
+		c.mu.pause = lastPause
 	default:
-		p.mu.pause = min(max(2*p.mu.pause, firstPause), lastPause)
+		c.mu.pause = min(max(2*c.mu.pause, firstPause), lastPause)
 	}
-	p.mu.until = now.Add(p.mu.pause)
-	if p.mu.said {
+	c.mu.until = now.Add(c.mu.pause)
+	if c.mu.said {
 		return ""
 	}
-	p.mu.said = true
+	c.mu.said = true
 	return fmt.Sprintf("is passed by, and its samples are read from the source: %v", err)
 }
 
-func (p *peer) setAlive(alive bool) string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.mu.alive == alive {
+func (c *circuit) setAlive(alive bool) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.alive == alive {
 		return ""
 	}
-	p.mu.alive = alive
+	c.mu.alive = alive
 	if alive {
-		p.mu.until, p.mu.pause, p.mu.latency, p.mu.said = time.Time{}, 0, 0, false
+		c.mu.until, c.mu.pause, c.mu.latency, c.mu.said = time.Time{}, 0, 0, false
 		return "is there again"
 	}
 	return "is gone; its samples are read from the source, or taken over by other nodes"
 }
 
-func (p *peer) state(now time.Time, source time.Duration) stats.Peer {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (c *circuit) state(now time.Time, source time.Duration) stats.Peer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return stats.Peer{
-		Alive: p.mu.alive, Latency: p.mu.latency.Nanoseconds(), Failed: p.mu.failed, Reason: p.mu.reason,
-		Asked: p.mu.alive && !now.Before(p.mu.until) && (source <= 0 || p.mu.latency <= patience*source+slack),
+		Alive: c.mu.alive, Latency: c.mu.latency.Nanoseconds(), Failed: c.mu.failed, Reason: c.mu.reason,
+		Asked: c.mu.alive && !now.Before(c.mu.until) && (source <= 0 || c.mu.latency <= patience*source+slack),
 	}
 }
