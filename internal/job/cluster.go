@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/audit"
+	"github.com/hdmlp/hdmlp/internal/breaker"
 	"github.com/hdmlp/hdmlp/internal/cluster"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/exchange"
-	"github.com/hdmlp/hdmlp/internal/peer"
 	"github.com/hdmlp/hdmlp/internal/placement"
 	"github.com/hdmlp/hdmlp/internal/prefetch"
 	"github.com/hdmlp/hdmlp/internal/protocol"
@@ -30,7 +30,7 @@ type others struct {
 	me       int
 	tls      *tls.Config // nil: without TLS
 	cluster  *cluster.Cluster
-	peers    *peer.Set
+	peers    *breaker.Set
 	listener net.Listener
 	clients  []*exchange.Client // by node; nil for this one
 	server   *exchange.Server   // once there is a cache
@@ -53,7 +53,7 @@ func spans(m *protocol.OpenMessage) bool { return m.Cluster != nil && m.Cluster.
 
 // connect makes the ways to the other nodes, and watches whether they are there.
 func (o *others) connect() {
-	fetchers := make([]peer.Fetcher, o.nodes())
+	fetchers := make([]breaker.Fetcher, o.nodes())
 	o.clients = make([]*exchange.Client, o.nodes())
 	for n := range fetchers {
 		if n == o.me {
@@ -65,7 +65,7 @@ func (o *others) connect() {
 		o.clients[n] = exchange.NewClient(o.identity(), n, dial, exchange.ClientOptions{})
 		fetchers[n] = o.clients[n]
 	}
-	o.peers = peer.NewSet(peer.Options{
+	o.peers = breaker.NewSet(breaker.Options{
 		Node: o.me, Peers: fetchers,
 		Source: func() time.Duration {
 			if c := o.cache.Load(); c != nil {

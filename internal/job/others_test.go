@@ -12,9 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/breaker"
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/exchange"
-	"github.com/hdmlp/hdmlp/internal/peer"
 	"github.com/hdmlp/hdmlp/internal/placement"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
@@ -187,7 +187,7 @@ func TestNodeThatIsBackIsReachedAtOnce(t *testing.T) {
 		}, exchange.ClientOptions{})
 		defer client.Close()
 		o := &others{
-			clients: []*exchange.Client{nil, client}, peers: peer.NewSet(peer.Options{Peers: []peer.Fetcher{nil, client}}), back: make(chan struct{}, 1),
+			clients: []*exchange.Client{nil, client}, peers: breaker.NewSet(breaker.Options{Peers: []breaker.Fetcher{nil, client}}), back: make(chan struct{}, 1),
 		}
 		go func() { _, _ = client.Fetch(t.Context(), 0, make([]byte, 1)) }() // it connects when it is first used
 		<-dials
