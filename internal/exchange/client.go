@@ -160,15 +160,6 @@ func lost(err error) error {
 	return fmt.Errorf("%w: connection lost: %w", ErrUnavailable, err)
 }
 
-// Ask tells the peer which samples will be fetched soon, so that it can read them ahead. It does
-// not wait; where there is no connection, or too much is asked for at once, ids are left out.
-func (c *Client) Ask(ids []int32) {
-	c.start()
-	if l := c.pick(); l != nil {
-		l.announce(ids)
-	}
-}
-
 // Close ends all connections and waits for everything. Calls under way return ErrClosed.
 func (c *Client) Close() error {
 	c.mu.Lock()

@@ -96,13 +96,6 @@ type Holder interface {
 	Sample(ctx context.Context, id int32, send func(data []byte, digest uint32) error) error
 }
 
-// ReadAhead is implemented by Holders that want to know what a peer is going to
-// ask for.
-type ReadAhead interface {
-	// ReadAhead must return at once, and not keep ids.
-	ReadAhead(peer int, ids []int32)
-}
-
 // Identity says which node of which job somebody is.
 type Identity struct {
 	Job    string      // at most 256 bytes

@@ -36,7 +36,6 @@ func bytesOf(id int32, size int) []byte {
 type holder struct {
 	samples [][]byte
 	read    func(ctx context.Context, id int32) error // before Sample sends; may be nil
-	asked   chan []int32
 }
 
 func newHolder(sizes ...int) *holder {
@@ -76,12 +75,6 @@ func (h *holder) Sample(ctx context.Context, id int32, send func([]byte, uint32)
 	err := send(lent, digest.Of(lent))
 	clear(lent) // whoever still sends it sends zeros
 	return err
-}
-
-func (h *holder) ReadAhead(_ int, ids []int32) {
-	if h.asked != nil {
-		h.asked <- append([]int32(nil), ids...)
-	}
 }
 
 // pipes is a listener of net.Pipe connections.
@@ -239,26 +232,6 @@ func testAnswersOtherThanTheSample(t *testing.T, ln net.Listener, dial dialer) {
 	}
 	if got := c.Stats().Connections; got != 1 {
 		t.Errorf("%d connections were needed", got)
-	}
-}
-
-func TestAskReachesHolder(t *testing.T) { everywhere(t, testAskReachesHolder) }
-
-func testAskReachesHolder(t *testing.T, ln net.Listener, dial dialer) {
-	h := newHolder()
-	h.asked = make(chan []int32, 8)
-	serve(t, ln, node(0), h, ServerOptions{})
-	c := client(t, dial, ClientOptions{})
-	if err := c.Connect(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	c.Ask([]int32{5, 3, 8})
-	if got := <-h.asked; len(got) != 3 || got[0] != 5 || got[2] != 8 {
-		t.Errorf("asked for %v", got)
-	}
-	c.Ask(make([]int32, 3*maxAnnounced))
-	for got := 0; got < maxAnnounced; {
-		got += len(<-h.asked)
 	}
 }
 

@@ -353,10 +353,10 @@ func TestClientsThatDoNotKeepToTheRules(t *testing.T) {
 		"a tag too large":     frame(kindRequest, appendRequest(nil, request{tag: 8, sample: 1})),
 		"a sample below zero": frame(kindRequest, appendRequest(nil, request{sample: -1})),
 		"half a request":      frame(kindRequest, one[:7]),
-		"more than allowed":   frame(kindAsk, make([]byte, 4*maxAnnounced+4)),
+		"more than allowed":   frame(kindCancel, make([]byte, 4*MaxWindow+4)),
 		"a damaged frame":     damaged,
 		"a length too large":  huge,
-		"ask below zero":      frame(kindAsk, []byte{0, 0, 0, 0x80}),
+		"a kind that is none": frame(2, []byte{1, 0, 0, 0}),
 		"cancel too large":    frame(kindCancel, []byte{8, 0, 0, 0}),
 	} {
 		t.Run(name, func(t *testing.T) {

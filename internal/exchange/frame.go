@@ -13,7 +13,8 @@ import (
 //
 //   - 1: first version.
 //   - 2: payloads are summed by the samples' digest, which was a CRC-32C.
-const Version = 2
+//   - 3: kind 2, ASK, is gone.
+const Version = 3
 
 // A frame is a header and a payload. All integers are little-endian:
 //
@@ -36,8 +37,7 @@ const (
 	// MaxWindow is how many requests may be under way on one connection.
 	MaxWindow = 4096
 
-	maxAnnounced = 4096 // samples in one ASK
-	maxMessage   = 512  // bytes of text in a FAILURE
+	maxMessage = 512 // bytes of text in a FAILURE
 )
 
 type kind uint8
@@ -45,7 +45,6 @@ type kind uint8
 // From client to server.
 const (
 	kindRequest kind = 1 // n times: u32 tag, u32 sample, u32 length; tags are free
-	kindAsk     kind = 2 // n times u32 sample: will be requested soon. No answer
 	kindCancel  kind = 3 // n times u32 tag: no longer wanted; its answer may be a FAILURE, but comes
 	kindPing    kind = 4 // empty; answered by PONG
 )
@@ -117,8 +116,6 @@ func parse(b []byte, fromServer bool) (header, error) {
 	switch h.kind {
 	case kindRequest:
 		unit, limit = requestSize, requestSize*MaxWindow
-	case kindAsk:
-		unit, limit = 4, 4*maxAnnounced
 	case kindCancel:
 		unit, limit = 4, 4*MaxWindow
 	case kindPing, kindPong:

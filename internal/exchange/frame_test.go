@@ -40,7 +40,6 @@ func golden() map[string][]byte {
 		"proof-client": proof(secret, roleClient, client, server, nil),
 		"verdict":      append([]byte{accepted}, proof(secret, roleServer, client, server, nil)...),
 		"request":      frame(header{kind: kindRequest}, requests),
-		"ask":          frame(header{kind: kindAsk}, []byte{1, 0, 0, 0, 2, 0, 0, 0}),
 		"cancel":       frame(header{kind: kindCancel}, []byte{7, 0, 0, 0}),
 		"ping":         frame(header{kind: kindPing}, nil),
 		"sample":       frame(header{kind: kindSample, tag: 8, sample: 2}, []byte("bytes")),
@@ -71,11 +70,11 @@ func TestGolden(t *testing.T) {
 // TestLengthsHaveLimits: a header that announces more than its kind may have is no header, whichever side it comes from.
 func TestLengthsHaveLimits(t *testing.T) {
 	for k, limit := range map[kind]int{
-		kindRequest: requestSize * MaxWindow, kindAsk: 4 * maxAnnounced, kindCancel: 4 * MaxWindow, kindPing: 0,
+		kindRequest: requestSize * MaxWindow, kindCancel: 4 * MaxWindow, kindPing: 0,
 		kindSample: MaxSample, kindFailure: maxMessage, kindPong: 0,
 	} {
 		h := header{kind: k, length: uint32(limit)}
-		unit := map[kind]uint32{kindRequest: requestSize, kindAsk: 4, kindCancel: 4}[k]
+		unit := map[kind]uint32{kindRequest: requestSize, kindCancel: 4}[k]
 		if k == kindFailure {
 			h.code = codeFailed
 		}
@@ -173,11 +172,11 @@ func FuzzServer(f *testing.F) {
 	}
 	held, read := request{tag: 0, sample: 0, length: 5}, request{tag: 1, sample: 1, length: 5}
 	for _, said := range [][]byte{
-		golden()["request"], golden()["ask"], golden()["cancel"], golden()["ping"],
+		golden()["request"], golden()["cancel"], golden()["ping"],
 		requests(held, read), requests(held, held), requests(read, request{tag: 2, sample: 3, length: 4}, request{tag: 3, sample: 9, length: 1}),
 		requests(request{tag: 16}), requests(request{sample: -1}), requests(),
 		bytes.Join([][]byte{requests(held, read), golden()["cancel"], golden()["ping"], frame(header{kind: kindCancel}, []byte{1, 0, 0, 0}), requests(held)}, nil),
-		frame(header{kind: kindAsk}, []byte{0, 0, 0, 0x80}), frame(header{kind: kindCancel}, []byte{16, 0, 0, 0}),
+		frame(header{kind: 2}, []byte{0, 0, 0, 0x80}), frame(header{kind: kindCancel}, []byte{16, 0, 0, 0}),
 	} {
 		f.Add(said, true)
 	}

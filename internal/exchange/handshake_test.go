@@ -66,7 +66,7 @@ func TestOtherVersion(t *testing.T) {
 	}()
 	_, err := node(1).greet(context.Background(), mine, 0, 1, time.Second)
 	var differs *HandshakeError
-	if !errors.As(err, &differs) || differs.What != "version" || differs.Theirs != "7" || differs.Mine != "2" {
+	if !errors.As(err, &differs) || differs.What != "version" || differs.Theirs != "7" || differs.Mine != "3" {
 		t.Error(err)
 	}
 }

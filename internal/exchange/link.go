@@ -52,7 +52,6 @@ type link struct {
 		sync.Mutex
 		out         []byte   // requests that are not sent yet
 		cancels     []uint32 // tags, the same
-		ask         []byte   // samples, the same
 		ping        bool     // to be sent
 		pinged      bool     // and was asked for since the last whole frame
 		frames      uint64   // whole ones that came
@@ -215,16 +214,6 @@ func (l *link) release(c *call) {
 	l.free <- c.tag
 }
 
-// announce queues samples for an ASK; what is too much is left out.
-func (l *link) announce(ids []int32) {
-	l.mu.Lock()
-	for _, id := range ids[:min(len(ids), maxAnnounced-len(l.mu.ask)/4)] {
-		l.mu.ask = binary.LittleEndian.AppendUint32(l.mu.ask, uint32(id))
-	}
-	l.mu.Unlock()
-	l.kick()
-}
-
 // write sends what has gathered, until the connection ends.
 func (l *link) write() {
 	var out, spare []byte
@@ -243,10 +232,6 @@ func (l *link) write() {
 			h.put(out, digest.Of(out[headerSize:]))
 		}
 		out = l.appendCancels(out)
-		if len(l.mu.ask) > 0 {
-			out = appendFrame(out, header{kind: kindAsk}, l.mu.ask)
-			l.mu.ask = l.mu.ask[:0]
-		}
 		if l.mu.ping {
 			out = appendFrame(out, header{kind: kindPing}, nil)
 			l.mu.ping = false

@@ -123,11 +123,9 @@ func (p *peer) run(ctx context.Context) error {
 // read takes requests until the connection ends.
 func (p *peer) read() error {
 	var (
-		r        = bufio.NewReaderSize(p.conn, 64<<10)
-		head     [headerSize]byte
-		payload  = make([]byte, max(4*maxAnnounced, requestSize*len(p.mu.table)))
-		ids      = make([]int32, 0, maxAnnounced)
-		ahead, _ = p.s.h.(ReadAhead)
+		r       = bufio.NewReaderSize(p.conn, 64<<10)
+		head    [headerSize]byte
+		payload = make([]byte, max(4*MaxWindow, requestSize*len(p.mu.table))) // the longest CANCEL and REQUEST
 	)
 	for {
 		if r.Buffered() < headerSize {
@@ -157,21 +155,6 @@ func (p *peer) read() error {
 			err = p.request(b)
 		case kindCancel:
 			err = p.drop(b)
-		case kindAsk:
-			ids = ids[:0]
-			for ; len(b) > 0; b = b[4:] {
-				id := int32(binary.LittleEndian.Uint32(b))
-				if id < 0 {
-					return malformed("sample %d", id)
-				}
-				ids = append(ids, id)
-			}
-			p.mu.Lock()
-			p.mu.stats.Asked += int64(len(ids))
-			p.mu.Unlock()
-			if ahead != nil {
-				ahead.ReadAhead(p.node, ids)
-			}
 		case kindPing:
 			p.mu.Lock()
 			p.mu.pong = true

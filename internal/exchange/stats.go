@@ -42,7 +42,6 @@ type PeerStats struct {
 	Samples     int64         // sent
 	Bytes       int64         // of these
 	Failures    int64         // requests answered otherwise
-	Asked       int64         // samples announced
 	Connections int           // that are up
 	InFlight    int           // requests without an answer
 	Latency     time.Duration // from request to answer: a moving average
@@ -83,7 +82,6 @@ func (n *PeerStats) add(o PeerStats) {
 	n.Samples += o.Samples
 	n.Bytes += o.Bytes
 	n.Failures += o.Failures
-	n.Asked += o.Asked
 	if o.Latency > 0 {
 		n.Latency = o.Latency
 	}
