@@ -56,12 +56,12 @@ var rooms = []struct {
 	{"internal/prefetch", []string{"internal/printable", "internal/digest", "internal/access", "internal/dataset", "internal/stats", "internal/storageclass", "internal/staging"}},
 	{"internal/catalog", []string{"internal/config", "internal/dataset", "internal/protocol", "internal/stats", "internal/storageclass", "internal/prefetch"}},
 	{"internal/admission", nil},
-	{"internal/exchange", []string{"internal/digest", "internal/admission"}},
+	{"internal/identity", []string{"internal/inputfile"}},
+	{"internal/exchange", []string{"internal/digest", "internal/admission", "internal/identity"}},
 	{"internal/breaker", []string{"internal/stats", "internal/exchange"}},
-	{"internal/certificate", []string{"internal/inputfile"}},
 	{"internal/cluster/clusterpb", nil},
-	{"internal/cluster", []string{"internal/admission", "internal/cluster/clusterpb"}},
-	{"internal/job", []string{"internal/printable", "internal/access", "internal/audit", "internal/placement", "internal/config", "internal/config/size", "internal/dataset", "internal/storageclass", "internal/staging", "internal/protocol", "internal/prefetch", "internal/preprocess", "internal/transform", "internal/exchange", "internal/breaker", "internal/stats", "internal/catalog", "internal/certificate", "internal/cluster"}},
+	{"internal/cluster", []string{"internal/admission", "internal/identity", "internal/cluster/clusterpb"}},
+	{"internal/job", []string{"internal/printable", "internal/access", "internal/audit", "internal/placement", "internal/config", "internal/config/size", "internal/dataset", "internal/storageclass", "internal/staging", "internal/protocol", "internal/prefetch", "internal/preprocess", "internal/transform", "internal/exchange", "internal/breaker", "internal/stats", "internal/catalog", "internal/identity", "internal/cluster"}},
 	{"internal/scenario", []string{"internal/access", "internal/perfmodel", "internal/simulate", "internal/stats", "internal/config/size", "internal/config/suggest", "internal/dataset", "internal/inputfile"}},
 	{"internal/report", []string{"internal/config/size", "internal/simulate"}},
 	{"internal/report/prometheus", []string{"internal/stats"}},
@@ -69,7 +69,7 @@ var rooms = []struct {
 	{"internal/top", []string{"internal/printable", "internal/config/size", "internal/stats"}},
 	{"internal/devcluster", nil},
 	{"bench/throttle", nil},
-	{"bench/exchange", []string{"internal/digest", "internal/dataset", "internal/certificate", "internal/exchange"}},
+	{"bench/exchange", []string{"internal/digest", "internal/dataset", "internal/identity", "internal/exchange"}},
 }
 
 // testsOnly are arrows that tests alone may add: they assemble real parts.

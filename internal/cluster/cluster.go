@@ -33,6 +33,7 @@ import (
 	"time"
 
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
+	"github.com/hdmlp/hdmlp/internal/identity"
 )
 
 // Limits of what nodes give each other.
@@ -40,7 +41,6 @@ const (
 	MaxPayload = 4 << 20   // Options.Payload, Options.Broadcast, and what one node gives to a Gather
 	MaxTotal   = 256 << 20 // all nodes' payloads together
 	MaxNodes   = 1 << 16
-	MinSecret  = 16 // bytes
 )
 
 // Fact is something that must be equal on all nodes.
@@ -67,7 +67,7 @@ type Options struct {
 	Gossip string
 	// Whole, of node 0: the job needs all nodes from its start. A daemon that was restarted is not let back in; one that was cut off is.
 	Whole  bool
-	Secret []byte      // at least MinSecret bytes
+	Secret identity.Secret
 	TLS    *tls.Config // of both roles; nil: none
 	// Failure is why this node can not take part. Form then tells the others so by node 0, if that is reached within some seconds,
 	// and returns it. Exchange and Gossip mean nothing then.
@@ -178,8 +178,8 @@ func (o *Options) complete() error {
 	if o.Nodes == 1 {
 		return nil
 	}
-	if len(o.Secret) < MinSecret {
-		return bad("secret", strconv.Itoa(len(o.Secret))+" bytes", "must have at least "+strconv.Itoa(MinSecret)+" bytes: 'openssl rand -hex 32' draws a good one")
+	if len(o.Secret) < identity.MinSecret {
+		return bad("secret", strconv.Itoa(len(o.Secret))+" bytes", "must have at least "+strconv.Itoa(identity.MinSecret)+" bytes: 'openssl rand -hex 32' draws a good one")
 	}
 	named := []struct{ name, value string }{{"join", o.Join}, {"exchange", o.Exchange}}
 	if o.Node == 0 {

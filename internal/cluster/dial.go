@@ -13,11 +13,12 @@ import (
 	"connectrpc.com/connect"
 
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
+	"github.com/hdmlp/hdmlp/internal/identity"
 )
 
 const (
 	firstPause = 50 * time.Millisecond // between attempts to reach node 0
-	mostPause  = time.Second
+	lastPause  = time.Second
 )
 
 // join keeps this node connected to node 0, until stop, or halt, which lets nothing go out. Attempts begin anew when a connection
@@ -27,10 +28,10 @@ func join(a *agent) (stop, halt func()) {
 	ended := make(chan struct{})
 	a.tasks.Go(func() {
 		defer close(ended)
-		for pause := firstPause; ; pause = min(2*pause, mostPause) {
+		for pauses := (identity.Backoff{First: firstPause, Last: lastPause}); ; {
 			met, err := a.attend(ctx)
 			if met && !a.kept() {
-				pause = firstPause
+				pauses.Reset()
 			}
 			if ctx.Err() != nil || isDone(a.last) || a.fatal(err) {
 				return
@@ -40,7 +41,7 @@ func join(a *agent) (stop, halt func()) {
 				return
 			case <-a.last:
 				return
-			case <-time.After(pause):
+			case <-time.After(pauses.Next()):
 			}
 		}
 	})

@@ -42,7 +42,7 @@ type gossip struct {
 
 // newGossip binds. at is the address of Options; local the one to bind to where at has no host.
 func newGossip(ctx context.Context, o *Options, at, local string) (*gossip, error) {
-	g := &gossip{log: o.Log, key: derive(o.Secret, labelGossip, []byte(o.Job))}
+	g := &gossip{log: o.Log, key: o.Secret.Derive(labelGossip, []byte(o.Job))}
 	refuse := func(err error) error { return refusal(o.Node, "failure detection, TCP and UDP", at, err) }
 	host, port, err := splitAddress(at)
 	if err != nil {

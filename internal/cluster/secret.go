@@ -3,8 +3,6 @@ package cluster
 import (
 	"crypto/aes"
 	"crypto/cipher"
-	"crypto/hmac"
-	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 )
@@ -17,26 +15,12 @@ const (
 	labelDown   = "hdmlp cluster 1: node 0 to node"
 	labelGossip = "hdmlp cluster 1: gossip"
 
+	labelBinding = "EXPORTER-hdmlp-cluster"
+
 	labelStream   = "hdmlp cluster 1: gossip streams"
 	labelDialler  = "hdmlp cluster 1: proof of who dials a gossip stream"
 	labelListener = "hdmlp cluster 1: proof of who listens for gossip streams"
 )
-
-// derive is HMAC-SHA256 under the secret of the label and the parts, each behind its length.
-func derive(secret []byte, label string, parts ...[]byte) []byte {
-	h := hmac.New(sha256.New, secret)
-	var length [8]byte
-	write := func(p []byte) {
-		binary.LittleEndian.PutUint64(length[:], uint64(len(p)))
-		h.Write(length[:])
-		h.Write(p)
-	}
-	write([]byte(label))
-	for _, p := range parts {
-		write(p)
-	}
-	return h.Sum(nil)
-}
 
 // seal encrypts one direction of a stream. A key is used for one stream and direction only,
 // so that the number of the frame will do as nonce; a frame left out, repeated or moved does not open.

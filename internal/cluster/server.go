@@ -12,6 +12,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/admission"
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
+	"github.com/hdmlp/hdmlp/internal/identity"
 )
 
 const (
@@ -189,7 +190,7 @@ func (s *server) Attend(ctx context.Context, st *connect.BidiStream[pb.Frame, pb
 // meet is the handshake, and the first message.
 func (s *server) meet(ctx context.Context, st stream) (*session, *pb.Register, error) {
 	v := ctx.Value(visitorKey{}).(*visitor)
-	session, err := bound(v.Conn)
+	session, err := identity.Binding(v.Conn, labelBinding)
 	if err != nil {
 		return nil, nil, err
 	}

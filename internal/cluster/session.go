@@ -1,8 +1,6 @@
 package cluster
 
 import (
-	"crypto/hmac"
-	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,12 +9,11 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
+	"github.com/hdmlp/hdmlp/internal/identity"
 )
 
 const (
 	protocolVersion = 1
-	nonceSize       = 32
-	proofSize       = 32
 	maxPart         = 64 << 10             // of a message, in one frame
 	maxFrame        = maxPart + 2<<10      // a frame
 	maxMessage      = 2*MaxPayload + 1<<20 // a message, put together
@@ -50,12 +47,6 @@ type session struct {
 
 func nodeBytes(node uint32) []byte { return binary.LittleEndian.AppendUint32(nil, node) }
 
-func newNonce() []byte {
-	b := make([]byte, nonceSize)
-	_, _ = rand.Read(b) // never fails
-	return b
-}
-
 var (
 	errSecret    = errors.New("the other side does not know the secret")
 	errHandshake = errors.New("not HDMLP's handshake")
@@ -82,18 +73,14 @@ func ask(s stream, f *pb.Frame) (*pb.Frame, error) {
 	return s.Receive()
 }
 
-// prove is what a side shows to prove that it knows the secret. bound is the TLS session's; nil without TLS.
-func prove(secret []byte, label string, nodes, zeros []byte, node uint32, bound []byte) []byte {
-	parts := [][]byte{nodes, zeros, nodeBytes(node)}
-	if bound != nil {
-		parts = append(parts, bound)
-	}
-	return derive(secret, label, parts...)
+// transcript is what both sides have said before they prove themselves: their nonces, and which node it is.
+func transcript(secret identity.Secret, nodes, zeros []byte, node uint32, bound []byte) identity.Transcript {
+	return identity.Transcript{Secret: secret, Said: [][]byte{nodes, zeros, nodeBytes(node)}, Binding: bound}
 }
 
 // greet is the node's side of the handshake. bound is asked when the connection is there.
-func greet(s stream, secret []byte, node int, bound func() ([]byte, error)) (*session, error) {
-	mine := newNonce()
+func greet(s stream, secret identity.Secret, node int, bound func() ([]byte, error)) (*session, error) {
+	mine := identity.Nonce()
 	f, err := ask(s, &pb.Frame{Kind: &pb.Frame_Hello{Hello: &pb.Hello{Version: protocolVersion, Nonce: mine}}})
 	if err != nil {
 		return nil, err
@@ -104,7 +91,7 @@ func greet(s stream, secret []byte, node int, bound func() ([]byte, error)) (*se
 		return nil, errHandshake
 	case challenge.GetVersion() != protocolVersion:
 		return nil, versionMismatch(challenge.GetVersion())
-	case len(challenge.GetNonce()) != nonceSize:
+	case len(challenge.GetNonce()) != identity.NonceSize:
 		return nil, errHandshake
 	}
 	theirs, n := challenge.GetNonce(), uint32(node)
@@ -112,27 +99,28 @@ func greet(s stream, secret []byte, node int, bound func() ([]byte, error)) (*se
 	if err != nil {
 		return nil, err
 	}
-	proof := &pb.Proof{Node: n, Mac: prove(secret, labelJoin, mine, theirs, n, session)}
+	both := transcript(secret, mine, theirs, n, session)
+	proof := &pb.Proof{Node: n, Mac: both.Proof(labelJoin)}
 	if f, err = ask(s, &pb.Frame{Kind: &pb.Frame_Proof{Proof: proof}}); err != nil {
 		return nil, err
 	}
-	if !hmac.Equal(f.GetProof().GetMac(), prove(secret, labelAccept, mine, theirs, n, session)) {
+	if !both.Proves(labelAccept, f.GetProof().GetMac()) {
 		return nil, errSecret
 	}
 	return newSession(s, secret, node, mine, theirs, false), nil
 }
 
 // admit is node 0's side. proved is called once the node has proved itself, before it can know so; its error ends the handshake.
-func admit(s stream, secret, bound []byte, proved func() error) (*session, error) {
+func admit(s stream, secret identity.Secret, bound []byte, proved func() error) (*session, error) {
 	f, err := s.Receive()
 	if err != nil {
 		return nil, err
 	}
 	hello := f.GetHello()
-	if hello == nil || len(hello.GetNonce()) != nonceSize {
+	if hello == nil || len(hello.GetNonce()) != identity.NonceSize {
 		return nil, errHandshake
 	}
-	theirs, mine := hello.GetNonce(), newNonce()
+	theirs, mine := hello.GetNonce(), identity.Nonce()
 	if err := s.Send(&pb.Frame{Kind: &pb.Frame_Challenge{Challenge: &pb.Hello{Version: protocolVersion, Nonce: mine}}}); err != nil {
 		return nil, err
 	}
@@ -146,22 +134,23 @@ func admit(s stream, secret, bound []byte, proved func() error) (*session, error
 	if f.GetProof() == nil {
 		return nil, errHandshake
 	}
-	if !hmac.Equal(f.GetProof().GetMac(), prove(secret, labelJoin, theirs, mine, n, bound)) {
+	both := transcript(secret, theirs, mine, n, bound)
+	if !both.Proves(labelJoin, f.GetProof().GetMac()) {
 		return nil, stranger(n)
 	}
 	if err := proved(); err != nil {
 		return nil, err
 	}
-	proof := &pb.Proof{Node: n, Mac: prove(secret, labelAccept, theirs, mine, n, bound)}
+	proof := &pb.Proof{Node: n, Mac: both.Proof(labelAccept)}
 	if err := s.Send(&pb.Frame{Kind: &pb.Frame_Proof{Proof: proof}}); err != nil {
 		return nil, err
 	}
 	return newSession(s, secret, int(n), theirs, mine, true), nil
 }
 
-func newSession(s stream, secret []byte, node int, nodes, zeros []byte, isZero bool) *session {
-	up := newSeal(derive(secret, labelUp, nodes, zeros))
-	down := newSeal(derive(secret, labelDown, nodes, zeros))
+func newSession(s stream, secret identity.Secret, node int, nodes, zeros []byte, isZero bool) *session {
+	up := newSeal(secret.Derive(labelUp, nodes, zeros))
+	down := newSeal(secret.Derive(labelDown, nodes, zeros))
 	c := &session{stream: s, node: node, in: down, out: up, box: newOutbox[*pb.Message]()}
 	if isZero {
 		c.in, c.out = up, down

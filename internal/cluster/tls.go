@@ -7,12 +7,11 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/admission"
+	"github.com/hdmlp/hdmlp/internal/identity"
 )
 
 // TLS is beneath HTTP/2, which is always spoken with prior knowledge: so both sides run its handshake
@@ -106,31 +105,18 @@ func (v *visitor) Close() error { return v.raw.Close() }
 
 // tlsTrouble says what was wrong with a TLS handshake; "" if it was cut short, which says nothing.
 func tlsTrouble(err error) string {
-	var op *net.OpError
-	switch {
-	case err == nil, errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
-		errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded),
-		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+	switch fault, reason := identity.Diagnose(err); fault {
+	case identity.CutShort:
 		return ""
-	case errors.As(err, new(tls.RecordHeaderError)), errors.As(err, &op) && op.Op == "remote error" && op.Err.Error() == "tls: protocol version not supported":
+	case identity.NotTLS:
 		return onlyHere
-	case errors.As(err, &op) && op.Op == "remote error": // an alert
-		return fmt.Sprintf("that node does not accept this one's certificate (%v)", op.Err)
+	case identity.Rejected:
+		return fmt.Sprintf("that node does not accept this one's certificate (%v)", reason)
+	case identity.Untrusted:
+		return fmt.Sprintf("that node's certificate is not accepted: %v", reason)
+	default:
+		return reason.Error()
 	}
-	if refused := (*tls.CertificateVerificationError)(nil); errors.As(err, &refused) {
-		return fmt.Sprintf("that node's certificate is not accepted: %v", refused.Err)
-	}
-	return err.Error()
-}
-
-// bound is a secret of the connection's TLS session, which only its two ends know; nil without TLS.
-func bound(c net.Conn) ([]byte, error) {
-	session, ok := c.(*tls.Conn)
-	if !ok {
-		return nil, nil
-	}
-	state := session.ConnectionState()
-	return state.ExportKeyingMaterial("EXPORTER-hdmlp-cluster", nil, 32)
 }
 
 // trackingDialer makes the connection of one stay, with TLS where it is asked for, and remembers what became of it: closing
@@ -217,14 +203,14 @@ func (d *trackingDialer) local() string {
 	return host
 }
 
-// bound is the connection's; see there.
+// bound is the connection's secret (identity.Binding).
 func (d *trackingDialer) bound() ([]byte, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.conns) != 1 {
 		return nil, errHandshake
 	}
-	return bound(d.conns[0])
+	return identity.Binding(d.conns[0], labelBinding)
 }
 
 func (d *trackingDialer) failure() error {
@@ -238,9 +224,6 @@ func (d *trackingDialer) close() {
 	defer d.mu.Unlock()
 	d.ended = true
 	for _, c := range d.conns {
-		if session, ok := c.(*tls.Conn); ok {
-			c = session.NetConn()
-		}
-		_ = c.Close()
+		_ = identity.Sever(c)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
-	"crypto/hmac"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +15,7 @@ import (
 	"github.com/hashicorp/memberlist"
 
 	"github.com/hdmlp/hdmlp/internal/admission"
+	"github.com/hdmlp/hdmlp/internal/identity"
 )
 
 const (
@@ -30,7 +30,7 @@ const (
 // proofMagic begins a stream of failure detection, and has the version of its proof.
 var proofMagic = []byte("HDMG\x01\x00\x00\x00")
 
-const proofGreeting = 8 + nonceSize // either side's first words
+const proofGreeting = 8 + identity.NonceSize // either side's first words
 
 // transport is memberlist's way to the network. Memberlist itself takes up to 20 MiB from whoever
 // connects before it looks who that is; so here a stream begins with a proof of the secret, both ways, and a datagram
@@ -45,7 +45,7 @@ const proofGreeting = 8 + nonceSize // either side's first words
 // What follows is memberlist's, sealed by itself, and bounded: who sits on the network between can speak in
 // a stream that others have proved, and can fill that bound, not more.
 type transport struct {
-	key     []byte // of proofs
+	key     identity.Secret // of proofs
 	aead    cipher.AEAD
 	most    int64 // bytes that a stream may carry
 	tcp     *admission.Listener
@@ -58,7 +58,7 @@ type transport struct {
 }
 
 // listenTransport binds TCP and UDP of a host (everywhere, if it is not given) to a port, any if it is 0.
-func listenTransport(host string, port int, secret []byte, job string, nodes int) (*transport, error) {
+func listenTransport(host string, port int, secret identity.Secret, job string, nodes int) (*transport, error) {
 	ip := net.ParseIP(host)
 	tcp, err := net.ListenTCP("tcp", &net.TCPAddr{IP: ip, Port: port})
 	if err != nil {
@@ -70,7 +70,7 @@ func listenTransport(host string, port int, secret []byte, job string, nodes int
 		return nil, err
 	}
 	_ = udp.SetReadBuffer(datagramRoom) // what the system allows will do
-	block, err := aes.NewCipher(derive(secret, labelGossip, []byte(job)))
+	block, err := aes.NewCipher(secret.Derive(labelGossip, []byte(job)))
 	if err != nil {
 		panic(err) // keys are 32 bytes
 	}
@@ -79,8 +79,8 @@ func listenTransport(host string, port int, secret []byte, job string, nodes int
 		panic(err)
 	}
 	t := &transport{
-		key: derive(secret, labelStream, []byte(job)), aead: aead, most: streamFixed + streamPerNode*int64(nodes),
-		tcp: admission.Listen(tcp, pendingLimits(nodes, proofGreeting+proofSize)), udp: udp,
+		key: secret.Derive(labelStream, []byte(job)), aead: aead, most: streamFixed + streamPerNode*int64(nodes),
+		tcp: admission.Listen(tcp, pendingLimits(nodes, proofGreeting+identity.ProofSize)), udp: udp,
 		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
 	}
 	t.over, t.end = context.WithCancel(context.Background())
@@ -124,11 +124,11 @@ func (t *transport) admit(c *admission.Conn) {
 
 // challenge is the listener's side of the proof; admission bounds its time.
 func (t *transport) challenge(c *admission.Conn) error {
-	mine := newNonce()
+	mine := identity.Nonce()
 	if _, err := c.Write(append(proofMagic[:len(proofMagic):len(proofMagic)], mine...)); err != nil {
 		return err
 	}
-	var words [proofGreeting + proofSize]byte
+	var words [proofGreeting + identity.ProofSize]byte
 	if _, err := io.ReadFull(c, words[:]); err != nil {
 		return err
 	}
@@ -136,7 +136,8 @@ func (t *transport) challenge(c *admission.Conn) error {
 	if err != nil {
 		return err
 	}
-	if !hmac.Equal(words[proofGreeting:], derive(t.key, labelDialler, mine, theirs)) {
+	both := t.transcript(mine, theirs)
+	if !both.Proves(labelDialler, words[proofGreeting:]) {
 		return errSecret
 	}
 	if err := c.Admit(); err != nil { // before who dialled can know, and send more
@@ -145,7 +146,7 @@ func (t *transport) challenge(c *admission.Conn) error {
 	if err := c.SetDeadline(time.Now().Add(proofTime)); err != nil { // memberlist sets its own
 		return err
 	}
-	_, err = c.Write(derive(t.key, labelListener, mine, theirs))
+	_, err = c.Write(both.Proof(labelListener))
 	return err
 }
 
@@ -159,19 +160,24 @@ func (t *transport) prove(c net.Conn) error {
 	if err != nil {
 		return err
 	}
-	mine := newNonce()
-	said := append(proofMagic[:len(proofMagic):len(proofMagic)], mine...)
-	if _, err := c.Write(append(said, derive(t.key, labelDialler, theirs, mine)...)); err != nil {
+	mine := identity.Nonce()
+	said, both := append(proofMagic[:len(proofMagic):len(proofMagic)], mine...), t.transcript(theirs, mine)
+	if _, err := c.Write(append(said, both.Proof(labelDialler)...)); err != nil {
 		return err
 	}
-	var answer [proofSize]byte
+	var answer [identity.ProofSize]byte
 	if _, err := io.ReadFull(c, answer[:]); err != nil {
 		return err
 	}
-	if !hmac.Equal(answer[:], derive(t.key, labelListener, theirs, mine)) {
+	if !both.Proves(labelListener, answer[:]) {
 		return errSecret
 	}
 	return nil
+}
+
+// transcript is what both ends of a stream have said before they prove themselves.
+func (t *transport) transcript(listener, dialler []byte) identity.Transcript {
+	return identity.Transcript{Secret: t.key, Said: [][]byte{listener, dialler}}
 }
 
 // nonceOf takes a greeting apart.

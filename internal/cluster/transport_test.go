@@ -11,11 +11,16 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/identity"
 )
 
-var jobSecret = []byte("a secret of the job, long enough")
+var (
+	jobSecret = identity.Secret("a secret of the job, long enough")
+	another   = identity.Secret("another secret, just as long")
+)
 
-func newTransport(t testing.TB, secret []byte) *transport {
+func newTransport(t testing.TB, secret identity.Secret) *transport {
 	t.Helper()
 	tr, err := listenTransport("127.0.0.1", 0, secret, "job", 3)
 	if err != nil {
@@ -55,7 +60,7 @@ func TestStream(t *testing.T) {
 
 // TestStreamOfStrangers: memberlist sees no stream whose proof is not right, whichever side is the stranger.
 func TestStreamOfStrangers(t *testing.T) {
-	here, stranger := newTransport(t, jobSecret), newTransport(t, []byte("another secret, just as long"))
+	here, stranger := newTransport(t, jobSecret), newTransport(t, another)
 	if _, err := stranger.DialTimeout(addressOf(here), 5*time.Second); err == nil {
 		t.Error("a stranger was let in")
 	}
@@ -64,8 +69,8 @@ func TestStreamOfStrangers(t *testing.T) {
 	}
 	// A proof that was right for another stream, and one that the listener would give.
 	for _, made := range []func(theirs, mine []byte) []byte{
-		func(_, mine []byte) []byte { return derive(here.key, labelDialler, newNonce(), mine) },
-		func(theirs, mine []byte) []byte { return derive(here.key, labelListener, theirs, mine) },
+		func(_, mine []byte) []byte { return here.transcript(identity.Nonce(), mine).Proof(labelDialler) },
+		func(theirs, mine []byte) []byte { return here.transcript(theirs, mine).Proof(labelListener) },
 	} {
 		c, err := net.Dial("tcp", addressOf(here))
 		if err != nil {
@@ -77,7 +82,7 @@ func TestStreamOfStrangers(t *testing.T) {
 		if _, err := io.ReadFull(c, greeting[:]); err != nil {
 			t.Fatal(err)
 		}
-		mine := newNonce()
+		mine := identity.Nonce()
 		_, _ = c.Write(append(append(bytes.Clone(proofMagic), mine...), made(greeting[len(proofMagic):], mine)...))
 		if n, err := io.Copy(io.Discard, c); n > 0 {
 			t.Errorf("a proof that is not right was answered with %d bytes, %v", n, err)
@@ -100,11 +105,13 @@ func TestListenerWithoutTheSecretIsNotBelieved(t *testing.T) {
 	}
 	defer listener.Close()
 	for name, answer := range map[string]func(mine, theirs, proof []byte) []byte{
-		"nothing":                   func(_, _, _ []byte) []byte { return make([]byte, proofSize) },
-		"the dialler's own proof":   func(_, _, proof []byte) []byte { return proof },
-		"a proof of another stream": func(_, theirs, _ []byte) []byte { return derive(here.key, labelListener, newNonce(), theirs) },
+		"nothing":                 func(_, _, _ []byte) []byte { return make([]byte, identity.ProofSize) },
+		"the dialler's own proof": func(_, _, proof []byte) []byte { return proof },
+		"a proof of another stream": func(_, theirs, _ []byte) []byte {
+			return here.transcript(identity.Nonce(), theirs).Proof(labelListener)
+		},
 		"under another secret": func(mine, theirs, _ []byte) []byte {
-			return derive(derive([]byte("another secret, just as long"), labelStream, []byte("job")), labelListener, mine, theirs)
+			return identity.Transcript{Secret: another.Derive(labelStream, []byte("job")), Said: [][]byte{mine, theirs}}.Proof(labelListener)
 		},
 	} {
 		ended := make(chan struct{})
@@ -115,9 +122,9 @@ func TestListenerWithoutTheSecretIsNotBelieved(t *testing.T) {
 				return
 			}
 			defer c.Close()
-			mine := newNonce()
+			mine := identity.Nonce()
 			_, _ = c.Write(append(bytes.Clone(proofMagic), mine...))
-			var words [proofGreeting + proofSize]byte
+			var words [proofGreeting + identity.ProofSize]byte
 			if _, err := io.ReadFull(c, words[:]); err != nil {
 				return
 			}
@@ -145,20 +152,20 @@ func sealFor(t testing.TB, key, plain []byte) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nonce := newNonce()[:aead.NonceSize()]
+	nonce := identity.Nonce()[:aead.NonceSize()]
 	return aead.Seal(append([]byte{1}, nonce...), nonce, plain, nil)
 }
 
 // TestDatagrams: only what the job's key has sealed is passed on, and the rest takes no memory.
 func TestDatagrams(t *testing.T) {
 	here := newTransport(t, jobSecret)
-	key := derive(jobSecret, labelGossip, []byte("job"))
+	key := jobSecret.Derive(labelGossip, []byte("job"))
 	right := sealFor(t, key, []byte("ping"))
 	forged := [][]byte{
 		{},
 		{1},
 		[]byte("garbage"), right[:len(right)-1], append([]byte{0}, right[1:]...),
-		sealFor(t, derive([]byte("another secret, just as long"), labelGossip, []byte("job")), []byte("ping")),
+		sealFor(t, another.Derive(labelGossip, []byte("job")), []byte("ping")),
 		bytes.Repeat([]byte{1}, 1400), bytes.Repeat([]byte{1}, 60000), sealFor(t, key, make([]byte, datagramLimit)),
 	}
 	c, err := net.Dial("udp", addressOf(here))
@@ -199,7 +206,7 @@ func TestShutdownUnderWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	if _, err := there.WriteTo(sealFor(t, derive(jobSecret, labelGossip, []byte("job")), []byte("x")), addressOf(here)); err != nil {
+	if _, err := there.WriteTo(sealFor(t, jobSecret.Derive(labelGossip, []byte("job")), []byte("x")), addressOf(here)); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the silent one has come", func() bool { return here.tcp.Pending() == 1 })
@@ -212,8 +219,8 @@ func TestShutdownUnderWay(t *testing.T) {
 // FuzzChallenge: whatever who dials says first, he is turned away, and nothing more than a greeting is said.
 func FuzzChallenge(f *testing.F) {
 	f.Add([]byte{})
-	f.Add(append(bytes.Clone(proofMagic), make([]byte, nonceSize+proofSize)...))
-	f.Add(append([]byte("HDMG\x02\x00\x00\x00"), make([]byte, nonceSize+proofSize)...))
+	f.Add(append(bytes.Clone(proofMagic), make([]byte, identity.NonceSize+identity.ProofSize)...))
+	f.Add(append([]byte("HDMG\x02\x00\x00\x00"), make([]byte, identity.NonceSize+identity.ProofSize)...))
 	f.Add([]byte("\x0a\x01\x3f\xff\xffmemberlist's"))
 	here := newTransport(f, jobSecret)
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -5,12 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/identity"
 )
 
 // ClientOptions say how a Client talks to its peer. The zero value is of use.
@@ -250,7 +251,7 @@ func (c *Client) Reconnect() {
 
 // lane keeps one connection up.
 func (c *Client) lane(i int) {
-	pause := firstPause
+	pauses := identity.Backoff{First: firstPause, Last: c.o.LastPause}
 	for c.ctx.Err() == nil {
 		c.mu.Lock()
 		attempt := c.mu.attempt
@@ -263,20 +264,19 @@ func (c *Client) lane(i int) {
 			err = lost(l.run(c.ctx))
 			// A peer that breaks every connection at once is one that fails to connect.
 			if time.Since(began) > c.o.Timeout {
-				pause = firstPause
+				pauses.Reset()
 			}
-			atOnce := pause == firstPause
+			atOnce := pauses.Fresh()
 			c.note(i, attempt, l, err, atOnce || l.worked())
 			if atOnce {
-				pause *= 2
+				_ = pauses.Next()
 				continue
 			}
 		}
 		select {
-		case <-time.After(pause/2 + rand.N(pause/2)):
-			pause = min(2*pause, c.o.LastPause)
+		case <-time.After(pauses.Next()):
 		case <-attempt.Done():
-			pause = firstPause
+			pauses.Reset()
 		}
 	}
 }

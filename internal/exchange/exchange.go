@@ -30,6 +30,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+
+	"github.com/hdmlp/hdmlp/internal/identity"
 )
 
 // Kinds of failure, by what a caller does about them. All errors of Fetch and
@@ -98,23 +100,22 @@ type Holder interface {
 
 // Identity says which node of which job somebody is.
 type Identity struct {
-	Job    string      // at most 256 bytes
-	Node   int         // in [0, Nodes)
-	Nodes  int         // at most 2^20
-	Secret []byte      // the job's; 16 bytes or more, drawn at random
+	Job    string // at most 256 bytes
+	Node   int    // in [0, Nodes)
+	Nodes  int    // at most 2^20
+	Secret identity.Secret
 	TLS    *tls.Config // nil: plain TCP. Samples are then readable on the network
 }
 
 const (
-	maxJob    = 256
-	maxNodes  = 1 << 20
-	minSecret = 16
+	maxJob   = 256
+	maxNodes = 1 << 20
 )
 
 func (id Identity) check() error {
 	switch {
-	case len(id.Secret) < minSecret:
-		return fmt.Errorf("%w: the job's secret has %d bytes, %d are needed", ErrRefused, len(id.Secret), minSecret)
+	case len(id.Secret) < identity.MinSecret:
+		return fmt.Errorf("%w: the job's secret has %d bytes, %d are needed", ErrRefused, len(id.Secret), identity.MinSecret)
 	case len(id.Job) > maxJob:
 		return fmt.Errorf("%w: the job's name has %d bytes, %d are allowed", ErrRefused, len(id.Job), maxJob)
 	case id.Nodes < 1 || id.Nodes > maxNodes || id.Node < 0 || id.Node >= id.Nodes:

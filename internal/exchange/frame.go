@@ -13,7 +13,7 @@ import (
 //
 //   - 1: first version.
 //   - 2: payloads are summed by the samples' digest, which was a CRC-32C.
-//   - 3: kind 2, ASK, is gone.
+//   - 3: kind 2, ASK, is gone; proofs are made as the control protocol's.
 const Version = 3
 
 // A frame is a header and a payload. All integers are little-endian:

@@ -37,8 +37,8 @@ func golden() map[string][]byte {
 	return map[string][]byte{
 		"hello-client": client,
 		"hello-server": server,
-		"proof-client": proof(secret, roleClient, client, server, nil),
-		"verdict":      append([]byte{accepted}, proof(secret, roleServer, client, server, nil)...),
+		"proof-client": proof(secret, labelClient, client, server),
+		"verdict":      append([]byte{accepted}, proof(secret, labelServer, client, server)...),
 		"request":      frame(header{kind: kindRequest}, requests),
 		"cancel":       frame(header{kind: kindCancel}, []byte{7, 0, 0, 0}),
 		"ping":         frame(header{kind: kindPing}, nil),

@@ -2,9 +2,6 @@ package exchange
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/rand"
-	"crypto/sha256"
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
@@ -12,6 +9,8 @@ import (
 	"io"
 	"net"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/identity"
 )
 
 // The handshake. Each side says who it is and draws a nonce (HELLO), then
@@ -24,23 +23,23 @@ import (
 //	PROOF  ---------------------------->  checked in constant time
 //	       <----------------------------  VERDICT: accepted, and PROOF; or why not
 //
-// A proof is the HMAC-SHA256, under the secret, of the role of who proves, and
-// of both HELLOs whole: nonces, identities, roles, windows, versions. So it is
-// of no use in another handshake, to another node, or in the other direction.
-// Over TLS it also covers a secret of that TLS session, so that nobody
-// can stand between. The server proves second: who can not prove anything
-// learns nothing that depends on the secret.
+// A proof (identity.Transcript) covers both HELLOs whole: nonces, identities,
+// roles, windows, versions. So it is of no use in another handshake, to another
+// node, or in the other direction.
 //
 // The first eight bytes of a HELLO never change, so that versions can be compared.
 const (
 	helloMagic  = "HDMX"
 	helloFixed  = 8
 	helloRest   = 48 // without the job's name
-	proofSize   = sha256.Size
-	verdictSize = 1 + proofSize
+	verdictSize = 1 + identity.ProofSize
 
 	roleClient = 1
 	roleServer = 2
+
+	labelClient  = "hdmlp exchange 3: proof of a client"
+	labelServer  = "hdmlp exchange 3: proof of a server"
+	labelBinding = "EXPORTER-hdmlp-exchange"
 )
 
 const (
@@ -82,7 +81,7 @@ type hello struct {
 	node    int // who says this
 	to      int // to whom
 	nodes   int
-	nonce   [32]byte
+	nonce   [identity.NonceSize]byte
 	job     string
 }
 
@@ -156,27 +155,10 @@ func compare(mine, theirs hello) error {
 	return nil
 }
 
-func proof(secret []byte, role uint8, client, server, binding []byte) []byte {
-	m := hmac.New(sha256.New, secret)
-	var lengths [13]byte
-	lengths[0] = role
-	binary.LittleEndian.PutUint32(lengths[1:], uint32(len(client)))
-	binary.LittleEndian.PutUint32(lengths[5:], uint32(len(server)))
-	binary.LittleEndian.PutUint32(lengths[9:], uint32(len(binding)))
-	for _, part := range [][]byte{[]byte("hdmlp sample exchange\x00"), lengths[:], client, server, binding} {
-		m.Write(part)
-	}
-	return m.Sum(nil)
-}
-
-// binding is a secret that only the two ends of a TLS session know; nil without TLS.
-func binding(conn net.Conn) ([]byte, error) {
-	session, ok := conn.(*tls.Conn)
-	if !ok {
-		return nil, nil
-	}
-	state := session.ConnectionState()
-	return state.ExportKeyingMaterial("EXPORTER-hdmlp-exchange", nil, 32)
+// transcript is what the sides of conn have said before they prove themselves.
+func (id Identity) transcript(conn net.Conn, client, server []byte) (identity.Transcript, error) {
+	bound, err := identity.Binding(conn, labelBinding)
+	return identity.Transcript{Secret: id.Secret, Said: [][]byte{client, server}, Binding: bound}, err
 }
 
 // greet runs the client's side of the handshake, and returns the window.
@@ -200,11 +182,11 @@ func (id Identity) greet(ctx context.Context, conn net.Conn, peer, window int, p
 		if err := compare(mine, theirs); err != nil {
 			return err
 		}
-		bound, err := binding(conn)
+		both, err := id.transcript(conn, sent, got)
 		if err != nil {
 			return err
 		}
-		if _, err := conn.Write(proof(id.Secret, roleClient, sent, got, bound)); err != nil {
+		if _, err := conn.Write(both.Proof(labelClient)); err != nil {
 			return err
 		}
 		var verdict [verdictSize]byte
@@ -218,7 +200,7 @@ func (id Identity) greet(ctx context.Context, conn net.Conn, peer, window int, p
 		default:
 			return &HandshakeError{What: "secret"}
 		}
-		if !hmac.Equal(verdict[1:], proof(id.Secret, roleServer, sent, got, bound)) {
+		if !both.Proves(labelServer, verdict[1:]) {
 			return &HandshakeError{What: "secret"}
 		}
 		granted = min(window, theirs.window)
@@ -247,23 +229,23 @@ func (id Identity) welcome(ctx context.Context, conn net.Conn, window int, patie
 		if err := compare(mine, theirs); err != nil {
 			return err
 		}
-		bound, err := binding(conn)
+		both, err := id.transcript(conn, got, sent)
 		if err != nil {
 			return err
 		}
-		var proved [proofSize]byte
+		var proved [identity.ProofSize]byte
 		if _, err := io.ReadFull(conn, proved[:]); err != nil {
 			return err
 		}
 		var verdict [verdictSize]byte
-		if !hmac.Equal(proved[:], proof(id.Secret, roleClient, got, sent, bound)) {
+		if !both.Proves(labelClient, proved[:]) {
 			verdict[0], err = refusedSecret, &HandshakeError{What: "secret"}
 		} else if err = admit(theirs.node); err == errBusy {
 			verdict[0], err = refusedBusy, fmt.Errorf("%w: node %d has as many connections as are allowed", ErrUnavailable, theirs.node)
 		} else if err != nil {
 			return err
 		} else {
-			copy(verdict[1:], proof(id.Secret, roleServer, got, sent, bound))
+			copy(verdict[1:], both.Proof(labelServer))
 			node, granted = theirs.node, min(window, theirs.window)
 		}
 		if _, werr := conn.Write(verdict[:]); err == nil {
@@ -281,8 +263,8 @@ func secure(ctx context.Context, conn net.Conn, h *hello) error {
 			return fmt.Errorf("TLS: %w", err)
 		}
 	}
-	_, err := rand.Read(h.nonce[:])
-	return err
+	copy(h.nonce[:], identity.Nonce())
+	return nil
 }
 
 // bounded runs a handshake within its time, and gives its errors a kind and the peer's address.
@@ -305,18 +287,19 @@ func bounded(ctx context.Context, conn net.Conn, patience time.Duration, shake f
 		addr = a.String()
 	}
 	var differs *HandshakeError
-	var record tls.RecordHeaderError
-	var untrusted *tls.CertificateVerificationError
-	var alert *net.OpError
-	switch {
+	switch fault, reason := identity.Diagnose(err); {
 	case err == nil:
 		return nil
 	case errors.As(err, &differs):
 		differs.Addr = addr
 		return differs
-	case errors.As(err, &record):
-		return &HandshakeError{Addr: addr, What: "protocol", Theirs: fmt.Sprintf("% x", record.RecordHeader)}
-	case errors.As(err, &untrusted), errors.As(err, &alert) && alert.Op == "remote error": // it does not like our certificate
+	case fault == identity.NotTLS:
+		var record tls.RecordHeaderError
+		if errors.As(err, &record) {
+			return &HandshakeError{Addr: addr, What: "protocol", Theirs: fmt.Sprintf("% x", record.RecordHeader)}
+		}
+		return &HandshakeError{Addr: addr, What: "protocol", Theirs: reason.Error()}
+	case fault == identity.Untrusted, fault == identity.Rejected:
 		return fmt.Errorf("%w: %s: %w", ErrRefused, addr, err)
 	case errors.Is(err, errFrame):
 		return fmt.Errorf("%w: handshake with %s: %w", ErrCorrupt, addr, err)
@@ -334,12 +317,4 @@ func (id Identity) newSession(conn net.Conn, server bool) net.Conn {
 	default:
 		return tls.Client(conn, id.TLS)
 	}
-}
-
-// sever closes a connection at once. TLS would say goodbye first, which can wait for the peer.
-func sever(conn net.Conn) {
-	if session, ok := conn.(*tls.Conn); ok {
-		conn = session.NetConn()
-	}
-	conn.Close()
 }

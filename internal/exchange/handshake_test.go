@@ -117,7 +117,7 @@ func TestReplay(t *testing.T) {
 		t.Error(err)
 	}
 	client, server := []byte("client's hello"), []byte("server's hello")
-	if bytes.Equal(proof(secret, roleClient, client, server, nil), proof(secret, roleServer, client, server, nil)) {
+	if bytes.Equal(proof(secret, labelClient, client, server), proof(secret, labelServer, client, server)) {
 		t.Error("a proof is of use in the other direction")
 	}
 }

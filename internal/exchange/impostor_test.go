@@ -10,17 +10,24 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/identity"
 )
+
+// proof is what the side with this label shows where the sides have said these HELLOs, without TLS.
+func proof(secret []byte, label string, client, server []byte) []byte {
+	return identity.Transcript{Secret: secret, Said: [][]byte{client, server}}.Proof(label)
+}
 
 // TestServerWithoutTheSecretIsNotBelieved: a client takes no answer for the server's proof that can be given without the secret, nor one
 // that was right for another connection.
 func TestServerWithoutTheSecretIsNotBelieved(t *testing.T) {
 	hello, verdict := overheard(t)
 	for name, proved := range map[string]func(clients, clientsProof []byte) []byte{
-		"nothing but that it accepts": func(_, _ []byte) []byte { return make([]byte, proofSize) },
+		"nothing but that it accepts": func(_, _ []byte) []byte { return make([]byte, identity.ProofSize) },
 		"the client's own proof":      func(_, proof []byte) []byte { return proof },
 		"a proof under another secret": func(clients, _ []byte) []byte {
-			return proof([]byte("another secret, as long"), roleServer, clients, hello, nil)
+			return proof([]byte("another secret, as long"), labelServer, clients, hello)
 		},
 		"a proof of another connection": func(_, _ []byte) []byte { return verdict[1:] },
 	} {
@@ -34,7 +41,7 @@ func TestServerWithoutTheSecretIsNotBelieved(t *testing.T) {
 					return
 				}
 				_, _ = theirs.Write(hello)
-				var clientsProof [proofSize]byte
+				var clientsProof [identity.ProofSize]byte
 				if _, err := io.ReadFull(theirs, clientsProof[:]); err != nil {
 					return
 				}
@@ -116,8 +123,8 @@ func passOn(all *sync.WaitGroup, a, b net.Conn) {
 	for _, way := range [][2]net.Conn{{a, b}, {b, a}} {
 		all.Go(func() {
 			_, _ = io.Copy(way[0], way[1])
-			sever(way[0])
-			sever(way[1])
+			_ = identity.Sever(way[0])
+			_ = identity.Sever(way[1])
 		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/digest"
+	"github.com/hdmlp/hdmlp/internal/identity"
 )
 
 // errBroken: the connection ended under a call that was not the reason for it.
@@ -107,7 +108,7 @@ func (l *link) fail(err error) {
 		l.mu.err = err
 		l.down.Store(true)
 		close(l.dead)
-		sever(l.conn)
+		_ = identity.Sever(l.conn)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/admission"
 	"github.com/hdmlp/hdmlp/internal/digest"
+	"github.com/hdmlp/hdmlp/internal/identity"
 )
 
 const (
@@ -106,7 +107,7 @@ func newPeer(s *Server, conn net.Conn, node, window int) *peer {
 // run serves until the connection ends, and says why it did.
 func (p *peer) run(ctx context.Context) error {
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
-	stop := context.AfterFunc(p.ctx, func() { sever(p.conn) })
+	stop := context.AfterFunc(p.ctx, func() { _ = identity.Sever(p.conn) })
 	p.s.join(p)
 	var writer sync.WaitGroup
 	writer.Go(p.write)
@@ -115,7 +116,7 @@ func (p *peer) run(ctx context.Context) error {
 	p.s.part(p)
 	p.reads.Wait()
 	if stop() {
-		sever(p.conn)
+		_ = identity.Sever(p.conn)
 	}
 	return context.Cause(p.ctx)
 }

@@ -1,12 +1,4 @@
-// Package certificate makes the TLS configurations by which the nodes of a job talk to each other: TLS 1.3, one
-// configuration for both roles, without names.
-//
-// Certificates carry no names that anybody compares, because nodes find each other under whatever address a launcher
-// gives. Who somebody is he proves by the job's secret, bound to the TLS session (cluster, exchange): so not even
-// who has a certificate can stand between two nodes.
-//
-// It reads files and keeps no state. A configuration must not be changed, and may be used by many goroutines.
-package certificate
+package identity
 
 import (
 	"crypto/ed25519"
@@ -26,10 +18,16 @@ import (
 // maxFile is the largest file that is read, in bytes.
 const maxFile = 1 << 20
 
-// Drawn is TLS that rests on the job's secret alone: a key drawn for this process, in a certificate that says nothing and that nobody
-// checks. Rejected: a key derived from the secret, which both sides could compare; whoever knocks would be shown
-// something to try guesses of the secret on.
-func Drawn() (*tls.Config, error) {
+// Certificates carry no names that are compared, because nodes find each other under whatever address a launcher gives. Who
+// the other side is, it proves by the job's secret, bound to the TLS session (Transcript): so not even a node that has
+// a certificate can stand between two others.
+//
+// A configuration is for both roles and TLS 1.3 alone. It must not be changed, and may be used by many goroutines.
+
+// DrawTLS makes TLS that rests on the job's secret alone: a key drawn for this process, in a certificate that says nothing
+// and that is not checked. Rejected: a key derived from the secret, which both sides could compare; an unauthenticated client
+// would be shown something to try guesses of the secret on.
+func DrawTLS() (*tls.Config, error) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("draw a key for TLS: %w", err)
@@ -47,9 +45,10 @@ func Drawn() (*tls.Config, error) {
 	return c, nil
 }
 
-// Files is TLS by certificates: this node's, and the authorities of which every other node's must come. All files are PEM. It says
-// at once if this node's own would be refused by a node with the same authorities. Errors name the key of the configuration.
-func Files(cert, key, ca string) (*tls.Config, error) {
+// LoadTLS makes TLS by certificates: this node's, and the authorities that must have signed every other node's. All files are
+// PEM. It says at once if this node's own would be refused by a node with the same authorities. Errors name the key of the
+// configuration.
+func LoadTLS(cert, key, ca string) (*tls.Config, error) {
 	chain, err := read("tls_cert", cert)
 	if err != nil {
 		return nil, err
@@ -89,7 +88,7 @@ func Files(cert, key, ca string) (*tls.Config, error) {
 	return c, nil
 }
 
-// base is what both kinds have in common. Names are not compared, so TLS's own check can not be used: Files has one.
+// base is what both kinds have in common. Names are not compared, so TLS's own check cannot be used: LoadTLS has one.
 func base() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, InsecureSkipVerify: true, SessionTicketsDisabled: true,

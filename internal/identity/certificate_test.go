@@ -1,4 +1,4 @@
-package certificate
+package identity
 
 import (
 	"crypto/ecdsa"
@@ -113,12 +113,12 @@ func talk(t *testing.T, server, client *tls.Config) (serverSays, clientSays erro
 	return <-done, clientSays
 }
 
-func TestDrawn(t *testing.T) {
-	one, err := Drawn()
+func TestDrawnKeysAreEnough(t *testing.T) {
+	one, err := DrawTLS()
 	if err != nil {
 		t.Fatal(err)
 	}
-	two, err := Drawn()
+	two, err := DrawTLS()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestFiles(t *testing.T) {
 	root, other := newAuthority(t, nil), newAuthority(t, nil)
 	between := newAuthority(t, root)
 	files := func(a *authority, trusted string, chain ...string) *tls.Config {
-		c, err := Files(a.node(later, trusted, chain...))
+		c, err := LoadTLS(a.node(later, trusted, chain...))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,7 +151,7 @@ func TestFiles(t *testing.T) {
 	if a, b := talk(t, one, trusting); !errors.As(a, &refused) || b == nil {
 		t.Errorf("the client's certificate is of another authority: %v, %v", a, b)
 	}
-	drawn, err := Drawn()
+	drawn, err := DrawTLS()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func TestBadFiles(t *testing.T) {
 		"another authority": {cert, key, otherCA, []string{"tls_cert = ", "is not good by tls_ca = ", "unknown authority"}},
 		"expired":           {expired, expiredKey, ca, []string{"tls_cert = ", "expired"}},
 	} {
-		_, err := Files(c.cert, c.key, c.ca)
+		_, err := LoadTLS(c.cert, c.key, c.ca)
 		for _, want := range c.want {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v does not say %q", name, err, want)
