@@ -21,9 +21,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hdmlp/hdmlp/internal/certificate"
 	"github.com/hdmlp/hdmlp/internal/digest"
 	"github.com/hdmlp/hdmlp/internal/exchange"
+	"github.com/hdmlp/hdmlp/internal/identity"
 )
 
 const (
@@ -32,7 +32,7 @@ const (
 	tlsPort      = 7463
 )
 
-func identity(node int, tls *tls.Config) exchange.Identity {
+func member(node int, tls *tls.Config) exchange.Identity {
 	return exchange.Identity{Job: "bench", Node: node, Nodes: 2, Secret: []byte("not a secret, only a benchmark's"), TLS: tls}
 }
 
@@ -96,14 +96,14 @@ func serve(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	drawn, err := certificate.Drawn()
+	drawn, err := identity.DrawTLS()
 	if err != nil {
 		return err
 	}
 	rpc := newRPC(o, a)
 	var all sync.WaitGroup
-	all.Go(func() { exchange.NewServer(identity(0, nil), a, exchange.ServerOptions{}).Serve(ctx, own) })
-	all.Go(func() { exchange.NewServer(identity(0, drawn), a, exchange.ServerOptions{}).Serve(ctx, sealed) })
+	all.Go(func() { exchange.NewServer(member(0, nil), a, exchange.ServerOptions{}).Serve(ctx, own) })
+	all.Go(func() { exchange.NewServer(member(0, drawn), a, exchange.ServerOptions{}).Serve(ctx, sealed) })
 	all.Go(func() { rpc.Serve(other) })
 	defer profile(o, "server")()
 	fmt.Println("ready")

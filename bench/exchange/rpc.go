@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/hdmlp/hdmlp/internal/certificate"
 	"github.com/hdmlp/hdmlp/internal/exchange"
+	"github.com/hdmlp/hdmlp/internal/identity"
 )
 
 type getter func(ctx context.Context, id int32, dst []byte) error
@@ -21,10 +21,10 @@ type getter func(ctx context.Context, id int32, dst []byte) error
 // connect makes what fetches samples from the peer.
 func connect(ctx context.Context, o options) (get getter, end func(), err error) {
 	if o.peers == "exchange" || o.peers == "exchange-tls" {
-		id, port := identity(1, nil), exchangePort
+		id, port := member(1, nil), exchangePort
 		if o.peers == "exchange-tls" {
 			port = tlsPort
-			if id.TLS, err = certificate.Drawn(); err != nil {
+			if id.TLS, err = identity.DrawTLS(); err != nil {
 				return nil, nil, err
 			}
 		}

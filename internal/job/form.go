@@ -16,9 +16,9 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/audit"
-	"github.com/hdmlp/hdmlp/internal/certificate"
 	"github.com/hdmlp/hdmlp/internal/cluster"
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/identity"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
@@ -267,9 +267,9 @@ func (j *Job) tls() (*tls.Config, error) {
 	case !j.cfg.TLS:
 		return nil, nil
 	case j.cfg.TLSCert == "":
-		return certificate.Drawn()
+		return identity.DrawTLS()
 	}
-	return certificate.Files(j.cfg.TLSCert, j.cfg.TLSKey, j.cfg.TLSCA)
+	return identity.LoadTLS(j.cfg.TLSCert, j.cfg.TLSKey, j.cfg.TLSCA)
 }
 
 // clusterError makes an error of the cluster one that a process of node me understands.
