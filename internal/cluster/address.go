@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// Listen listens for TCP at host and port, for what. Its error is an *AddressError of the node.
-func Listen(ctx context.Context, node int, what, host string, port int) (l net.Listener, err error) {
+// Listen listens at host and port of the network, the system's if it is nil, for what. Its error is an *AddressError of the node.
+func Listen(ctx context.Context, network Network, node int, what, host string, port int) (l net.Listener, err error) {
 	at := net.JoinHostPort(host, strconv.Itoa(port))
 	err = patiently(ctx, func() error {
-		l, err = net.Listen("tcp", at)
+		l, err = orSystem(network).Listen(at)
 		return err
 	})
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -79,6 +78,7 @@ const (
 	grace     = 2 * time.Second // beyond the deadline, for those who are to be told
 	tellTime  = 5 * time.Second // to meet the others, for who only wants to say that it can not take part
 	flushTime = 500 * time.Millisecond
+	checkTime = time.Second // for a connection to a node that may be gone
 )
 
 func newAgent(o Options) *agent {
@@ -447,7 +447,9 @@ func (a *agent) check(n int, instance, gossip string) {
 				return
 			case <-time.After(pause):
 			}
-			c, err := net.DialTimeout("tcp", gossip, time.Second)
+			ctx, cancel := context.WithTimeout(a.life, checkTime)
+			c, err := a.o.Network.Dial(ctx, gossip)
+			cancel()
 			if err == nil {
 				_ = c.Close()
 				continue

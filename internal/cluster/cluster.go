@@ -66,9 +66,11 @@ type Options struct {
 	// Exchange, and its port plus one, or if that is in use any that is free.
 	Gossip string
 	// Whole, of node 0: the job needs all nodes from its start. A daemon that was restarted is not let back in; one that was cut off is.
-	Whole  bool
-	Secret identity.Secret
-	TLS    *tls.Config // of both roles; nil: none
+	Whole bool
+	// Network is how nodes reach each other; nil: the system's.
+	Network Network
+	Secret  identity.Secret
+	TLS     *tls.Config // of both roles; nil: none
 	// Failure is why this node can not take part. Form then tells the others so by node 0, if that is reached within some seconds,
 	// and returns it. Exchange and Gossip mean nothing then.
 	Failure  error
@@ -163,6 +165,7 @@ func (o *Options) complete() error {
 			return bad("ranks", strconv.Itoa(r), "is there twice")
 		}
 	}
+	o.Network = orSystem(o.Network)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -219,6 +222,11 @@ func splitAddress(s string) (host string, port int, err error) {
 
 // Members are all nodes, by number.
 func (c *Cluster) Members() []Member { return c.agent.list() }
+
+// Dial connects to where a node serves samples, as it was last heard; it ends with ctx.
+func (c *Cluster) Dial(ctx context.Context, node int) (net.Conn, error) {
+	return c.agent.o.Network.Dial(ctx, c.agent.list()[node].Exchange)
+}
 
 // Broadcast is what node 0 gave to all. Not to be changed.
 func (c *Cluster) Broadcast() []byte { return c.agent.told() }

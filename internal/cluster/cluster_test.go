@@ -315,7 +315,7 @@ func TestFailure(t *testing.T) {
 		}, "node 2 could not use nosuch0.invalid (interface): "},
 		"found out": {1, func(o *Options) { o.Gossip = used.Addr().String() }, "node 1 could not listen at " + used.Addr().String() + " (failure detection, TCP and UDP): the port is in use"},
 		"node 0": {0, func(o *Options) {
-			_, o.Failure = Listen(t.Context(), 0, "samples", "127.0.0.1", used.Addr().(*net.TCPAddr).Port)
+			_, o.Failure = Listen(t.Context(), nil, 0, "samples", "127.0.0.1", used.Addr().(*net.TCPAddr).Port)
 		}, "node 0 could not listen at " + used.Addr().String() + " (samples): the port is in use"},
 	} {
 		t.Run(name, func(t *testing.T) {

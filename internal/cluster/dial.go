@@ -104,7 +104,7 @@ func (a *agent) keeps(refused error) {
 func (a *agent) attend(ctx context.Context) (met bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	dialer := &trackingDialer{tls: a.o.TLS}
+	dialer := &trackingDialer{network: a.o.Network, tls: a.o.TLS}
 	defer dialer.close()
 	st := a.call(ctx, dialer)
 	defer func() { _ = st.CloseResponse() }()

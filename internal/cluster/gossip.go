@@ -103,7 +103,7 @@ func listenGossip(host string, port int, o *Options) (t *transport, err error) {
 	}
 	for range tries {
 		for _, h := range hosts {
-			if t, err = listenTransport(h, port, o.Secret, o.Job, o.Nodes); err == nil {
+			if t, err = listenTransport(o.Network, h, port, o.Secret, o.Job, o.Nodes); err == nil {
 				return t, nil
 			}
 		}

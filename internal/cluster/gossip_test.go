@@ -12,7 +12,7 @@ import (
 
 // TestGossipIsSealed: what failure detection says, in datagrams and in streams, can be opened by who has the job's key alone.
 func TestGossipIsSealed(t *testing.T) {
-	o := Options{Node: 0, Nodes: 3, Job: "job", Secret: jobSecret, Log: slog.New(slog.DiscardHandler)}
+	o := Options{Node: 0, Nodes: 3, Job: "job", Secret: jobSecret, Network: system{}, Log: slog.New(slog.DiscardHandler)}
 	g, err := newGossip(t.Context(), &o, "127.0.0.1:0", "")
 	if err != nil {
 		t.Fatal(err)

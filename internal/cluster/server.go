@@ -38,7 +38,7 @@ func pendingLimits(nodes int, bytes int64) admission.Limits {
 // nothing go out.
 func serve(ctx context.Context, a *agent) (stop, halt func(), err error) {
 	host, port, _ := splitAddress(a.o.Listen)
-	listener, err := Listen(ctx, 0, whatControl, host, port)
+	listener, err := Listen(ctx, a.o.Network, 0, whatControl, host, port)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -122,7 +122,8 @@ func tlsTrouble(err error) string {
 // trackingDialer makes the connection of one stay, with TLS where it is asked for, and remembers what became of it: closing
 // it ends everything that HTTP keeps for it.
 type trackingDialer struct {
-	tls *tls.Config
+	network Network
+	tls     *tls.Config
 
 	mu    sync.Mutex
 	conns []net.Conn
@@ -130,8 +131,10 @@ type trackingDialer struct {
 	err   error
 }
 
-func (d *trackingDialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	raw, err := (&net.Dialer{Timeout: handshakeTime}).DialContext(ctx, network, address)
+func (d *trackingDialer) dial(ctx context.Context, _, address string) (net.Conn, error) {
+	within, cancel := context.WithTimeout(ctx, handshakeTime)
+	raw, err := d.network.Dial(within, address)
+	cancel()
 	c := raw
 	if err == nil && d.tls != nil {
 		c, err = d.secure(ctx, raw, address)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"strconv"
 	"sync"
 	"time"
 
@@ -48,8 +49,9 @@ type transport struct {
 	key     identity.Secret // of proofs
 	aead    cipher.AEAD
 	most    int64 // bytes that a stream may carry
+	network Network
 	tcp     *admission.Listener
-	udp     *net.UDPConn
+	udp     net.PacketConn
 	packets chan *memberlist.Packet
 	streams chan net.Conn
 	over    context.Context // ends with Shutdown
@@ -57,19 +59,20 @@ type transport struct {
 	all     sync.WaitGroup
 }
 
-// listenTransport binds TCP and UDP of a host (everywhere, if it is not given) to a port, any if it is 0.
-func listenTransport(host string, port int, secret identity.Secret, job string, nodes int) (*transport, error) {
-	ip := net.ParseIP(host)
-	tcp, err := net.ListenTCP("tcp", &net.TCPAddr{IP: ip, Port: port})
+// listenTransport binds TCP and UDP of a host to a port, any if it is 0.
+func listenTransport(network Network, host string, port int, secret identity.Secret, job string, nodes int) (*transport, error) {
+	tcp, err := network.Listen(net.JoinHostPort(host, strconv.Itoa(port)))
 	if err != nil {
 		return nil, err
 	}
-	udp, err := net.ListenUDP("udp", &net.UDPAddr{IP: ip, Port: tcp.Addr().(*net.TCPAddr).Port})
+	udp, err := network.ListenPacket(net.JoinHostPort(host, strconv.Itoa(portOf(tcp))))
 	if err != nil {
 		_ = tcp.Close()
 		return nil, err
 	}
-	_ = udp.SetReadBuffer(datagramRoom) // what the system allows will do
+	if socket, ok := udp.(*net.UDPConn); ok {
+		_ = socket.SetReadBuffer(datagramRoom) // what the system allows will do
+	}
 	block, err := aes.NewCipher(secret.Derive(labelGossip, []byte(job)))
 	if err != nil {
 		panic(err) // keys are 32 bytes
@@ -79,7 +82,7 @@ func listenTransport(host string, port int, secret identity.Secret, job string, 
 		panic(err)
 	}
 	t := &transport{
-		key: secret.Derive(labelStream, []byte(job)), aead: aead, most: streamFixed + streamPerNode*int64(nodes),
+		key: secret.Derive(labelStream, []byte(job)), aead: aead, network: network, most: streamFixed + streamPerNode*int64(nodes),
 		tcp: admission.Listen(tcp, pendingLimits(nodes, proofGreeting+identity.ProofSize)), udp: udp,
 		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
 	}
@@ -90,7 +93,12 @@ func listenTransport(host string, port int, secret identity.Secret, job string, 
 }
 
 // port is the one that was bound.
-func (t *transport) port() int { return t.tcp.Addr().(*net.TCPAddr).Port }
+func (t *transport) port() int { return portOf(t.tcp) }
+
+func portOf(l net.Listener) int {
+	_, port, _ := splitAddress(l.Addr().String()) // a listener's is right
+	return port
+}
 
 func (t *transport) accept() {
 	for {
@@ -188,11 +196,11 @@ func nonceOf(greeting []byte) ([]byte, error) {
 	return greeting[len(proofMagic):], nil
 }
 
-// receive passes datagrams on that were sealed under the job's key. Others cost one try to open them, and no memory.
+// receive passes datagrams on that were sealed under the job's key. Others cost one try to open them, and no memory that stays.
 func (t *transport) receive() {
 	var buffer, scratch [datagramLimit]byte
 	for {
-		n, from, err := t.udp.ReadFromUDPAddrPort(buffer[:])
+		n, from, err := t.udp.ReadFrom(buffer[:])
 		if err != nil {
 			select {
 			case <-t.over.Done():
@@ -204,10 +212,7 @@ func (t *transport) receive() {
 		if !t.sealed(buffer[:n], scratch[:0]) {
 			continue
 		}
-		p := &memberlist.Packet{
-			Buf: append([]byte(nil), buffer[:n]...), Timestamp: time.Now(),
-			From: net.UDPAddrFromAddrPort(netip.AddrPortFrom(from.Addr().Unmap(), from.Port())),
-		}
+		p := &memberlist.Packet{Buf: append([]byte(nil), buffer[:n]...), Timestamp: time.Now(), From: from}
 		select {
 		case t.packets <- p:
 		case <-t.over.Done():
@@ -238,18 +243,20 @@ func (t *transport) FinalAdvertiseAddr(ip string, port int) (net.IP, int, error)
 
 // WriteTo implements memberlist.Transport.
 func (t *transport) WriteTo(b []byte, address string) (time.Time, error) {
-	to, err := net.ResolveUDPAddr("udp", address)
+	to, err := netip.ParseAddrPort(address) // memberlist's are those that nodes advertise
 	if err != nil {
 		return time.Time{}, err
 	}
-	_, err = t.udp.WriteTo(b, to)
+	_, err = t.udp.WriteTo(b, net.UDPAddrFromAddrPort(to))
 	return time.Now(), err
 }
 
 // DialTimeout implements memberlist.Transport.
 func (t *transport) DialTimeout(address string, timeout time.Duration) (net.Conn, error) {
 	deadline := time.Now().Add(timeout)
-	c, err := (&net.Dialer{Deadline: deadline}).DialContext(t.over, "tcp", address)
+	within, cancel := context.WithDeadline(t.over, deadline)
+	defer cancel()
+	c, err := t.network.Dial(within, address)
 	if err != nil {
 		return nil, err
 	}

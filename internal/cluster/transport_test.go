@@ -22,7 +22,7 @@ var (
 
 func newTransport(t testing.TB, secret identity.Secret) *transport {
 	t.Helper()
-	tr, err := listenTransport("127.0.0.1", 0, secret, "job", 3)
+	tr, err := listenTransport(system{}, "127.0.0.1", 0, secret, "job", 3)
 	if err != nil {
 		t.Fatal(err)
 	}

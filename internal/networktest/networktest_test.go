@@ -1,0 +1,173 @@
+package networktest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// connected is a connection from 10.0.0.2 to 10.0.0.1.
+func connected(t *testing.T, n *Network) (near, far net.Conn) {
+	t.Helper()
+	l, err := n.Host("10.0.0.1").Listen(":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if near, err = n.Host("10.0.0.2").Dial(t.Context(), l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	if far, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	if near.LocalAddr().String() != far.RemoteAddr().String() || near.RemoteAddr().String() != l.Addr().String() {
+		t.Errorf("%v to %v, %v to %v", near.LocalAddr(), near.RemoteAddr(), far.LocalAddr(), far.RemoteAddr())
+	}
+	return near, far
+}
+
+func TestBytesArriveInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := connected(t, New())
+		sent := bytes.Repeat([]byte("0123456789"), wayBytes/4) // more than is held on its way
+		go func() {
+			_, _ = near.Write(sent)
+			_ = near.Close()
+		}()
+		if got, err := io.ReadAll(far); err != nil || !bytes.Equal(got, sent) {
+			t.Errorf("%d bytes of %d, %v", len(got), len(sent), err)
+		}
+		if _, err := far.Write([]byte{1}); !errors.Is(err, syscall.EPIPE) {
+			t.Errorf("written to an end that is closed: %v", err)
+		}
+		if _, err := near.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("read from it: %v", err)
+		}
+		_ = far.Close()
+	})
+}
+
+func TestDeadlinesEndCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := connected(t, New())
+		began := time.Now()
+		_ = near.SetDeadline(began.Add(time.Minute))
+		if _, err := near.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != time.Minute {
+			t.Errorf("Read: after %v, %v", time.Since(began), err)
+		}
+		_ = near.SetWriteDeadline(time.Now().Add(time.Minute))
+		if n, err := near.Write(make([]byte, wayBytes+1)); n != wayBytes || !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != 2*time.Minute {
+			t.Errorf("Write: %d bytes after %v, %v", n, time.Since(began), err)
+		}
+		_ = near.SetDeadline(time.Time{})
+		_, _ = far.Write([]byte{7})
+		if n, err := near.Read(make([]byte, 9)); n != 1 || err != nil {
+			t.Errorf("with the deadline taken back: %d, %v", n, err)
+		}
+	})
+}
+
+func TestAddressesAreTakenOnce(t *testing.T) {
+	n := New()
+	host := n.Host("10.0.0.1")
+	l, err := host.Listen("10.0.0.1:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := host.Listen("[::]:80"); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("a port twice: %v", err)
+	}
+	if _, err := host.Listen("10.0.0.2:80"); !errors.Is(err, syscall.EADDRNOTAVAIL) {
+		t.Errorf("another host's address: %v", err)
+	}
+	if _, err := n.Host("10.0.0.2").Listen(":80"); err != nil {
+		t.Errorf("the same port of another host: %v", err)
+	}
+	if _, err := host.ListenPacket(":80"); err != nil {
+		t.Errorf("the same port for datagrams: %v", err)
+	}
+	_ = l.Close()
+	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("accepted after the end: %v", err)
+	}
+	if _, err := n.Host("10.0.0.2").Dial(t.Context(), "10.0.0.1:80"); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("dialled after the end: %v", err)
+	}
+	if _, err := host.Listen(":80"); err != nil {
+		t.Errorf("a port that is free again: %v", err)
+	}
+}
+
+func TestNothingArrivesAtAHostThatIsCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := New()
+		near, far := connected(t, n)
+		n.Cut("10.0.0.1")
+		_, _ = near.Write([]byte{7})
+		_ = near.Close()
+		_ = far.SetReadDeadline(time.Now().Add(time.Hour))
+		if _, err := far.Read(make([]byte, 9)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("it hears something: %v", err)
+		}
+		within, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := n.Host("10.0.0.2").Dial(within, "10.0.0.1:1"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("it is reached: %v", err)
+		}
+		n.Join("10.0.0.1")
+		_ = far.SetReadDeadline(time.Time{})
+		if got, err := io.ReadAll(far); err != nil || !bytes.Equal(got, []byte{7}) {
+			t.Errorf("joined again it hears % x, %v", got, err)
+		}
+	})
+}
+
+func TestDatagramsArriveWholeOrNotAtAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := New()
+		here, err := n.Host("10.0.0.1").ListenPacket(":7")
+		if err != nil {
+			t.Fatal(err)
+		}
+		there, err := n.Host("10.0.0.2").ListenPacket(":0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		say := func(words string) {
+			if _, err := there.WriteTo([]byte(words), here.LocalAddr()); err != nil {
+				t.Error(err)
+			}
+		}
+		say("one")
+		n.Cut("10.0.0.2")
+		say("lost")
+		n.Join("10.0.0.2")
+		say("two")
+		b := make([]byte, 100)
+		for _, want := range []string{"one", "two"} {
+			if got, from, err := here.ReadFrom(b); err != nil || string(b[:got]) != want || from.String() != there.LocalAddr().String() {
+				t.Errorf("%q from %v, %v", b[:got], from, err)
+			}
+		}
+		_ = here.SetReadDeadline(time.Now().Add(time.Second))
+		if _, _, err := here.ReadFrom(b); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error(err)
+		}
+		_ = here.Close()
+		say("to nothing")
+		if _, _, err := here.ReadFrom(b); !errors.Is(err, net.ErrClosed) {
+			t.Error(err)
+		}
+	})
+}
