@@ -59,9 +59,7 @@ func (o *others) connect() {
 		if n == o.me {
 			continue
 		}
-		dial := func(ctx context.Context) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "tcp", o.cluster.Members()[n].Exchange)
-		}
+		dial := func(ctx context.Context) (net.Conn, error) { return o.cluster.Dial(ctx, n) }
 		o.clients[n] = exchange.NewClient(o.identity(), n, dial, exchange.ClientOptions{})
 		fetchers[n] = o.clients[n]
 	}

@@ -112,7 +112,7 @@ func (o *others) options(ctx context.Context, ranks []int) (cluster.Options, err
 		options.Gossip = net.JoinHostPort(local, strconv.Itoa(ports+2))
 	}
 	if err == nil {
-		o.listener, err = cluster.Listen(ctx, c.Node, "samples", local, samples)
+		o.listener, err = cluster.Listen(ctx, options.Network, c.Node, "samples", local, samples)
 	}
 	if err == nil {
 		options.Exchange = net.JoinHostPort(local, strconv.Itoa(o.listener.Addr().(*net.TCPAddr).Port))
@@ -129,7 +129,9 @@ const reachTime = 10 * time.Second
 func (o *others) reach(ctx context.Context) error {
 	next := o.cluster.Members()[(o.me+1)%o.nodes()]
 	says := ""
-	conn, err := (&net.Dialer{Timeout: reachTime}).DialContext(ctx, "tcp", next.Exchange)
+	within, cancel := context.WithTimeout(ctx, reachTime)
+	conn, err := o.cluster.Dial(within, next.Node)
+	cancel()
 	if err == nil {
 		conn.Close()
 	} else {
