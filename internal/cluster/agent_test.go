@@ -18,7 +18,7 @@ import (
 // loneAgent is node 1 of some, without a network. It knows all nodes: their instances are a, b, c, as they are numbered.
 func loneAgent(t *testing.T, nodes int) *agent {
 	t.Helper()
-	a := newAgent(Options{Node: 1, Nodes: nodes, WorldSize: nodes, Log: slog.New(slog.DiscardHandler), Progress: func(string) {}})
+	a := newAgent(Options{Node: 1, Nodes: nodes, WorldSize: nodes, Network: system{}, Log: slog.New(slog.DiscardHandler), Progress: func(string) {}})
 	t.Cleanup(a.close)
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 
 // examine compares what a node says of itself with node 0 and with those that are there.
 // It reports the first difference.
-func (h *hub) examine(p *peer) error {
+func (h *hub) examine(p *participant) error {
 	theirs, own := p.reg, h.own
 	n := p.node()
 	if theirs.GetJob() != own.GetJob() {
@@ -42,7 +42,7 @@ func (h *hub) examine(p *peer) error {
 			return &RankError{int(r), int(own.GetWorldSize()), []int{n}}
 		}
 		for other := range h.nodes() { // in order, so that the same pair is named always
-			if q := h.peers[other]; other != n && q != nil && slices.Contains(q.reg.GetRanks(), r) {
+			if q := h.participants[other]; other != n && q != nil && slices.Contains(q.reg.GetRanks(), r) {
 				return &RankError{int(r), int(own.GetWorldSize()), []int{min(n, other), max(n, other)}}
 			}
 		}
@@ -87,7 +87,7 @@ func difference(theirs, own []*pb.Fact) (key, a, b string, ok bool) {
 func (h *hub) covered() error {
 	has := make(map[uint32]bool)
 	total := int64(0)
-	for _, p := range h.peers {
+	for _, p := range h.participants {
 		total += int64(len(p.reg.GetPayload()))
 		for _, r := range p.reg.GetRanks() {
 			has[r] = true

@@ -14,9 +14,9 @@ const MaxAnswer = 1 << 20
 func (o *Options) mostQuestions() int { return 64 + 4*o.Nodes }
 
 // ask passes p's question on. The hub remembers nothing of it: answers name who asked.
-func (h *hub) ask(p *peer, q *pb.Question) {
+func (h *hub) ask(p *participant, q *pb.Question) {
 	for n := range h.nodes() {
-		other := h.peers[n]
+		other := h.participants[n]
 		switch {
 		case other == p:
 		case other == nil || h.phase != running:
@@ -28,11 +28,11 @@ func (h *hub) ask(p *peer, q *pb.Question) {
 }
 
 // answer passes p's answer on to who asked, if that node is still there.
-func (h *hub) answer(p *peer, a *pb.Answer) error {
+func (h *hub) answer(p *participant, a *pb.Answer) error {
 	if len(a.GetData()) > MaxAnswer {
 		return &LimitError{fmt.Sprintf("answer of node %d", p.node()), int64(len(a.GetData())), MaxAnswer}
 	}
-	if asked := h.peers[int(a.GetNode())]; asked != nil && asked != p {
+	if asked := h.participants[int(a.GetNode())]; asked != nil && asked != p {
 		asked.Send(&pb.Message{Kind: &pb.Message_Answer{Answer: &pb.Answer{Id: a.GetId(), Node: uint32(p.node()), Data: a.GetData(), None: a.GetNone()}}})
 	}
 	return nil

@@ -153,24 +153,24 @@ func TestAskTooMany(t *testing.T) {
 // TestAskRules: what the hub takes of a node.
 func TestAskRules(t *testing.T) {
 	d := newDesk(3)
-	peers := []*peer{d.peer(0, "x", 3), d.peer(1, "a", 3), d.peer(2, "b", 3)}
+	participants := []*participant{d.participant(0, "x", 3), d.participant(1, "a", 3), d.participant(2, "b", 3)}
 	question := &pb.Message{Kind: &pb.Message_Question{Question: &pb.Question{Id: 5, What: "w"}}}
-	for _, p := range peers[:2] {
+	for _, p := range participants[:2] {
 		d.hub.attach(p)
 	}
-	if err := d.hub.receive(peers[1], question); err != nil {
+	if err := d.hub.receive(participants[1], question); err != nil {
 		t.Error(err)
 	}
-	if got := peers[1].link.(*paperLink).got; len(got) != 3 || !got[1].GetAnswer().GetNone() || !got[2].GetAnswer().GetNone() {
+	if got := participants[1].link.(*paperLink).got; len(got) != 3 || !got[1].GetAnswer().GetNone() || !got[2].GetAnswer().GetNone() {
 		t.Errorf("before all are there: %v", got)
 	}
 	long := &pb.Message{Kind: &pb.Message_Answer{Answer: &pb.Answer{Id: 5, Node: 1, Data: []byte(strings.Repeat("x", MaxAnswer+1))}}}
-	if err := d.hub.receive(peers[0], long); !errors.As(err, new(*LimitError)) {
+	if err := d.hub.receive(participants[0], long); !errors.As(err, new(*LimitError)) {
 		t.Errorf("an answer that is too long: %v", err)
 	}
 	for _, node := range []uint32{0, 2, 7, 1<<32 - 1} { // itself, who is not there, and nobody
 		said := len(d.said)
-		if err := d.hub.receive(peers[0], &pb.Message{Kind: &pb.Message_Answer{Answer: &pb.Answer{Id: 5, Node: node}}}); err != nil || len(d.said) != said {
+		if err := d.hub.receive(participants[0], &pb.Message{Kind: &pb.Message_Answer{Answer: &pb.Answer{Id: 5, Node: node}}}); err != nil || len(d.said) != said {
 			t.Errorf("an answer to node %d: %v, %v", node, err, d.said[said:])
 		}
 	}

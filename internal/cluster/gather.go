@@ -21,7 +21,7 @@ type round struct {
 	bytes int
 }
 
-func (h *hub) contribute(p *peer, c *pb.Contribution) error {
+func (h *hub) contribute(p *participant, c *pb.Contribution) error {
 	n, what := p.node(), c.GetWhat()
 	r := h.gathers[what]
 	if r == nil {
@@ -49,7 +49,7 @@ func (h *hub) contribute(p *peer, c *pb.Contribution) error {
 	return nil
 }
 
-func (h *hub) withdraw(p *peer, w *pb.Withdraw) {
+func (h *hub) withdraw(p *participant, w *pb.Withdraw) {
 	n := p.node()
 	if r := h.gathers[w.GetWhat()]; r != nil && r.ids[n] == w.GetId() {
 		r.bytes -= len(r.parts[n])
@@ -69,7 +69,7 @@ func (h *hub) settle() {
 }
 
 func (h *hub) settleOne(what string, r *round) {
-	for n := range h.peers {
+	for n := range h.participants {
 		if _, gave := r.parts[n]; !gave && !h.members[n].GetDown() {
 			return
 		}
@@ -82,7 +82,7 @@ func (h *hub) settleOne(what string, r *round) {
 		}
 	}
 	for _, n := range slices.Sorted(maps.Keys(r.ids)) {
-		p, id := h.peers[n], r.ids[n]
+		p, id := h.participants[n], r.ids[n]
 		if p == nil {
 			continue
 		}

@@ -11,106 +11,106 @@ import (
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
 )
 
-// runningDesk is a desk whose hub runs, with its nodes' peers.
-func runningDesk(t *testing.T, nodes int) (*desk, []*peer) {
+// runningDesk is a desk whose hub runs, with its nodes' participants.
+func runningDesk(t *testing.T, nodes int) (*desk, []*participant) {
 	t.Helper()
 	d := newDesk(nodes)
-	peers := []*peer{d.peer(0, "x", nodes)}
+	participants := []*participant{d.participant(0, "x", nodes)}
 	for n := 1; n < nodes; n++ {
-		peers = append(peers, d.peer(n, "a", nodes))
+		participants = append(participants, d.participant(n, "a", nodes))
 	}
-	for _, p := range peers {
+	for _, p := range participants {
 		d.hub.attach(p)
 	}
-	for _, p := range peers {
+	for _, p := range participants {
 		_ = d.hub.receive(p, readyMessage)
 	}
 	if d.hub.phase != running {
 		t.Fatalf("the hub is in phase %d", d.hub.phase)
 	}
 	d.said = nil
-	return d, peers
+	return d, participants
 }
 
 // contribute has p give data to a gather.
-func (d *desk) contribute(p *peer, id uint64, what string, data []byte) error {
+func (d *desk) contribute(p *participant, id uint64, what string, data []byte) error {
 	return d.hub.receive(p, &pb.Message{Kind: &pb.Message_Contribution{Contribution: &pb.Contribution{Id: id, What: what, Data: data}}})
 }
 
-func (d *desk) withdraw(p *peer, id uint64, what string) {
+func (d *desk) withdraw(p *participant, id uint64, what string) {
 	_ = d.hub.receive(p, &pb.Message{Kind: &pb.Message_Withdraw{Withdraw: &pb.Withdraw{Id: id, What: what}}})
 }
 
 // last is what p was told last.
-func last(p *peer) *pb.Message {
+func last(p *participant) *pb.Message {
 	got := p.link.(*paperLink).got
 	return got[len(got)-1]
 }
 
 // TestGatherIsSettledWhenANodeIsLost: a gather does not wait for a node that is known to be gone, though its stream may not have ended.
 func TestGatherIsSettledWhenANodeIsLost(t *testing.T) {
-	d, peers := runningDesk(t, 3)
-	_ = d.contribute(peers[0], 5, "w", []byte("zero's"))
-	_ = d.contribute(peers[1], 6, "w", []byte("one's"))
+	d, participants := runningDesk(t, 3)
+	_ = d.contribute(participants[0], 5, "w", []byte("zero's"))
+	_ = d.contribute(participants[1], 6, "w", []byte("one's"))
 	d.expect(t, "two of three")
 	d.hub.down(2, "a")
 	d.expect(t, "the third is gone", "0.x <- Down 2.a", "1.a <- Down 2.a", "2.a <- Down 2.a",
 		"0.x <- Part", "0.x <- Part", "0.x <- Gathered missing [2]", "1.a <- Part", "1.a <- Part", "1.a <- Gathered missing [2]")
-	if g := last(peers[1]).GetGathered(); g.GetId() != 6 {
+	if g := last(participants[1]).GetGathered(); g.GetId() != 6 {
 		t.Errorf("node 1 is told the end of gather %d", g.GetId())
 	}
 }
 
 // TestWithdrawOfAnEarlierCallChangesNothing: what is withdrawn is the call that is named, and not a later one of the same name.
 func TestWithdrawOfAnEarlierCallChangesNothing(t *testing.T) {
-	d, peers := runningDesk(t, 2)
-	_ = d.contribute(peers[1], 1, "w", []byte("old"))
-	d.withdraw(peers[1], 1, "w")
+	d, participants := runningDesk(t, 2)
+	_ = d.contribute(participants[1], 1, "w", []byte("old"))
+	d.withdraw(participants[1], 1, "w")
 	if len(d.hub.gathers) != 0 {
 		t.Error("a gather from which the only node has withdrawn is kept")
 	}
-	_ = d.contribute(peers[1], 2, "w", []byte("new"))
-	d.withdraw(peers[1], 1, "w")
-	_ = d.contribute(peers[0], 3, "w", nil)
+	_ = d.contribute(participants[1], 2, "w", []byte("new"))
+	d.withdraw(participants[1], 1, "w")
+	_ = d.contribute(participants[0], 3, "w", nil)
 	d.expect(t, "both gave", "0.x <- Part", "0.x <- Part", "0.x <- Gathered missing []", "1.a <- Part", "1.a <- Part", "1.a <- Gathered missing []")
-	if got := peers[0].link.(*paperLink).got; string(got[len(got)-2].GetPart().GetData()) != "new" {
+	if got := participants[0].link.(*paperLink).got; string(got[len(got)-2].GetPart().GetData()) != "new" {
 		t.Errorf("node 0 was given %q", got[len(got)-2].GetPart().GetData())
 	}
 }
 
 // TestGathersAreLimited: one node's bytes, all nodes' together, and how many gathers are open at a time.
 func TestGathersAreLimited(t *testing.T) {
-	d, peers := runningDesk(t, 66)
-	if err := d.contribute(peers[1], 1, "large", make([]byte, MaxPayload+1)); !errors.As(err, new(*LimitError)) || len(d.hub.gathers) != 0 {
+	d, participants := runningDesk(t, 66)
+	if err := d.contribute(participants[1], 1, "large", make([]byte, MaxPayload+1)); !errors.As(err, new(*LimitError)) || len(d.hub.gathers) != 0 {
 		t.Errorf("too much of one node: %v, and %d gathers are open", err, len(d.hub.gathers))
 	}
 	data := make([]byte, MaxPayload)
-	for i, p := range peers[:64] {
+	for i, p := range participants[:64] {
 		if err := d.contribute(p, uint64(i), "total", data); err != nil {
 			t.Fatal(err)
 		}
 	}
-	refused := func(p *peer) error { return decodeFailure(last(p).GetGathered().GetFailure()) }
+	refused := func(p *participant) error { return decodeFailure(last(p).GetGathered().GetFailure()) }
 	for range 2 { // and what was refused does not count
-		if err := d.contribute(peers[64], 100, "total", data); err != nil || !errors.As(refused(peers[64]), new(*LimitError)) {
-			t.Errorf("too much of all nodes: %v, %v", err, refused(peers[64]))
+		if err := d.contribute(participants[64], 100, "total", data); err != nil || !errors.As(refused(participants[64]), new(*LimitError)) {
+			t.Errorf("too much of all nodes: %v, %v", err, refused(participants[64]))
 		}
 	}
-	d.withdraw(peers[0], 0, "total")
-	if _ = d.contribute(peers[64], 101, "total", data); d.hub.gathers["total"].parts[64] == nil {
+	d.withdraw(participants[0], 0, "total")
+	if _ = d.contribute(participants[64], 101, "total", data); d.hub.gathers["total"].parts[64] == nil {
 		t.Error("what was withdrawn still counts")
 	}
 
 	for i := range mostGathers - 1 {
-		_ = d.contribute(peers[1], uint64(200+i), fmt.Sprint("gather ", i), nil)
+		_ = d.contribute(participants[1], uint64(200+i), fmt.Sprint("gather ", i), nil)
 	}
 	if len(d.hub.gathers) != mostGathers {
 		t.Fatalf("%d gathers are open, not %d", len(d.hub.gathers), mostGathers)
 	}
-	if _ = d.contribute(peers[1], 300, "one more", nil); len(d.hub.gathers) != mostGathers || !errors.As(refused(peers[1]), new(*GatherError)) {
-		t.Errorf("%d gathers are open, not %d: %v", len(d.hub.gathers), mostGathers, refused(peers[1]))
+	if _ = d.contribute(participants[1], 300, "one more", nil); len(d.hub.gathers) != mostGathers || !errors.As(refused(participants[1]), new(*GatherError)) {
+		t.Errorf("%d gathers are open, not %d: %v", len(d.hub.gathers), mostGathers, refused(participants[1]))
 	}
-	if _ = d.contribute(peers[2], 301, "gather 0", nil); len(d.hub.gathers["gather 0"].ids) != 2 {
+	if _ = d.contribute(participants[2], 301, "gather 0", nil); len(d.hub.gathers["gather 0"].ids) != 2 {
 		t.Error("a gather that is open already cannot be joined")
 	}
 }
@@ -118,8 +118,8 @@ func TestGathersAreLimited(t *testing.T) {
 // TestPayloadsAreLimited: what a node gives all others when they meet, and what all nodes give together.
 func TestPayloadsAreLimited(t *testing.T) {
 	d := newDesk(2)
-	d.hub.attach(d.peer(0, "x", 2))
-	one := d.peer(1, "a", 2)
+	d.hub.attach(d.participant(0, "x", 2))
+	one := d.participant(1, "a", 2)
 	one.reg.Payload = make([]byte, MaxPayload+1)
 	d.hub.attach(one)
 	if err := d.hub.failure; !errors.As(err, new(*LimitError)) {
@@ -130,7 +130,7 @@ func TestPayloadsAreLimited(t *testing.T) {
 	d = newDesk(nodes)
 	payload := make([]byte, MaxPayload)
 	for n := range nodes {
-		p := d.peer(n, "x", nodes)
+		p := d.participant(n, "x", nodes)
 		p.reg.Payload = payload
 		d.hub.attach(p)
 	}
@@ -142,7 +142,7 @@ func TestPayloadsAreLimited(t *testing.T) {
 // TestNodeThatIsNotReadyIsNotThere: a node that came back counts from when it watches the others, whatever is heard of it before; one that
 // was wrongly thought gone is there again at once.
 func TestNodeThatIsNotReadyIsNotThere(t *testing.T) {
-	d, peers := runningDesk(t, 2)
+	d, participants := runningDesk(t, 2)
 	d.hub.down(1, "a")
 	d.said = nil
 	d.hub.up(1, "before")
@@ -153,9 +153,9 @@ func TestNodeThatIsNotReadyIsNotThere(t *testing.T) {
 	d.hub.up(1, "a")
 	d.expect(t, "that is nothing new")
 
-	d.hub.detach(peers[1])
+	d.hub.detach(participants[1])
 	d.hub.down(1, "a")
-	again := d.peer(1, "b", 2)
+	again := d.participant(1, "b", 2)
 	d.hub.attach(again)
 	d.said = nil
 	d.hub.up(1, "b")

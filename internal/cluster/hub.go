@@ -17,8 +17,8 @@ type link interface {
 	Close() // after what was sent
 }
 
-// peer is one stay of one node: from its Register to the end of its stream.
-type peer struct {
+// participant is one stay of one node: from its Register to the end of its stream.
+type participant struct {
 	link
 	seen  string // host:port from which it came
 	local string // host:port of ours at which it came
@@ -26,7 +26,7 @@ type peer struct {
 	ready bool
 }
 
-func (p *peer) node() int { return int(p.reg.GetNode()) }
+func (p *participant) node() int { return int(p.reg.GetNode()) }
 
 type phase int
 
@@ -49,11 +49,11 @@ const (
 // A node's stay is told from its daemon's next by instance. Where two claim one number, the older
 // is asked (ping): if it answers within contestTime, the newcomer is a second node of that number.
 //
-// Node 0's own agent is a peer like the others, the first one: its Register is what the others'
+// Node 0's own agent is a participant like the others, the first one: its Register is what the others'
 // are compared with, and what it says itself can not differ.
 //
 // INVARIANTS (under mu): members has one entry per node that was part of the welcomed cluster;
-// peers has at most one per node; the hub never waits for a link.
+// participants has at most one per node; the hub never waits for a link.
 type hub struct {
 	after func(time.Duration, func()) // calls the function later
 	check func(node int, instance, gossip string)
@@ -63,21 +63,21 @@ type hub struct {
 
 	whole bool // see Options
 
-	mu       sync.Mutex
-	phase    phase
-	failure  error
-	own      *pb.Register
-	peers    map[int]*peer
-	members  map[int]*pb.Member // as told to all
-	contest  map[int]*peer      // newcomers whose number is taken
-	refused  []string           // who was not let in, and why
-	turned   map[string]bool    // hosts of strangers that were turned away
-	told     map[int]bool       // nodes that were told of the failure
-	allTold  chan struct{}      // closed when all of them were
-	deadline time.Time
-	waited   time.Duration
-	stale    bool // a status is due
-	gathers  map[string]*round
+	mu           sync.Mutex
+	phase        phase
+	failure      error
+	own          *pb.Register
+	participants map[int]*participant
+	members      map[int]*pb.Member   // as told to all
+	contest      map[int]*participant // newcomers whose number is taken
+	refused      []string             // who was not let in, and why
+	turned       map[string]bool      // hosts of strangers that were turned away
+	told         map[int]bool         // nodes that were told of the failure
+	allTold      chan struct{}        // closed when all of them were
+	deadline     time.Time
+	waited       time.Duration
+	stale        bool // a status is due
+	gathers      map[string]*round
 }
 
 const (
@@ -91,7 +91,7 @@ func newHub(own *pb.Register, deadline time.Duration, log *slog.Logger) *hub {
 		after: func(d time.Duration, f func()) { time.AfterFunc(d, f) },
 		check: func(int, string, string) {}, notify: func(error) {},
 		log: log, own: own,
-		peers: map[int]*peer{}, members: map[int]*pb.Member{}, contest: map[int]*peer{},
+		participants: map[int]*participant{}, members: map[int]*pb.Member{}, contest: map[int]*participant{},
 		turned: map[string]bool{}, told: map[int]bool{}, allTold: make(chan struct{}),
 		deadline: time.Now().Add(deadline), waited: deadline,
 		gathers: map[string]*round{},
@@ -101,7 +101,7 @@ func newHub(own *pb.Register, deadline time.Duration, log *slog.Logger) *hub {
 func (h *hub) nodes() int { return int(h.own.GetNodes()) }
 
 // attach takes a node in, or says why not. The caller calls receive and detach for it either way.
-func (h *hub) attach(p *peer) {
+func (h *hub) attach(p *participant) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.phase == failed {
@@ -112,7 +112,7 @@ func (h *hub) attach(p *peer) {
 		h.reject(p, err)
 		return
 	}
-	old := h.peers[p.node()]
+	old := h.participants[p.node()]
 	if old == nil || old.reg.GetInstance() == p.reg.GetInstance() {
 		h.accept(p)
 		return
@@ -126,14 +126,14 @@ func (h *hub) attach(p *peer) {
 	h.after(contestTime, func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if h.contest[p.node()] == p && h.peers[p.node()] == old {
+		if h.contest[p.node()] == p && h.participants[p.node()] == old {
 			h.drop(old)
 		}
 	})
 }
 
 // reject keeps p out. While the cluster forms that ends the start for all, unless p belongs to another job.
-func (h *hub) reject(p *peer, err error) {
+func (h *hub) reject(p *participant, err error) {
 	other, _ := err.(*JobError)
 	if other != nil {
 		other.Running = h.phase == running
@@ -186,13 +186,13 @@ func (h *hub) turnAway(address string, err error) {
 	h.note(err)
 }
 
-// accept makes p its node's peer, in place of the one before.
-func (h *hub) accept(p *peer) {
+// accept makes p its node's participant, in place of the one before.
+func (h *hub) accept(p *participant) {
 	n := p.node()
-	if old := h.peers[n]; old != nil {
+	if old := h.participants[n]; old != nil {
 		old.Close()
 	}
-	h.peers[n] = p
+	h.participants[n] = p
 	if p.reg.GetFormed() && n != 0 && h.phase != running {
 		h.own.Broadcast = p.reg.GetBroadcast() // this node 0 is new, the job is not
 	}
@@ -204,7 +204,7 @@ func (h *hub) accept(p *peer) {
 		m.Down = true // until it is ready
 		h.members[n] = m
 		h.greet(p)
-	case len(h.peers) == h.nodes():
+	case len(h.participants) == h.nodes():
 		h.welcome()
 	default:
 		h.phase = forming
@@ -220,17 +220,17 @@ func (h *hub) welcome() {
 	}
 	h.phase = welcoming
 	clear(h.members)
-	for n, p := range h.peers {
+	for n, p := range h.participants {
 		p.ready = false
 		h.members[n] = h.member(p)
 	}
-	for _, n := range slices.Sorted(maps.Keys(h.peers)) {
-		h.greet(h.peers[n])
+	for _, n := range slices.Sorted(maps.Keys(h.participants)) {
+		h.greet(h.participants[n])
 	}
 }
 
 // greet tells p who belongs to the cluster.
-func (h *hub) greet(p *peer) {
+func (h *hub) greet(p *participant) {
 	p.Send(&pb.Message{Kind: &pb.Message_Welcome{Welcome: &pb.Welcome{Broadcast: h.own.GetBroadcast()}}})
 	for _, n := range slices.Sorted(maps.Keys(h.members)) {
 		p.Send(&pb.Message{Kind: &pb.Message_Member{Member: h.members[n]}})
@@ -238,8 +238,8 @@ func (h *hub) greet(p *peer) {
 	p.Send(&pb.Message{Kind: &pb.Message_Complete{Complete: &pb.Complete{}}})
 }
 
-// member describes a peer to the others, its addresses complete.
-func (h *hub) member(p *peer) *pb.Member {
+// member describes a participant to the others, its addresses complete.
+func (h *hub) member(p *participant) *pb.Member {
 	host := h.host(p)
 	return &pb.Member{
 		Node: p.reg.GetNode(), Instance: p.reg.GetInstance(), Ranks: p.reg.GetRanks(), Payload: p.reg.GetPayload(),
@@ -247,9 +247,9 @@ func (h *hub) member(p *peer) *pb.Member {
 	}
 }
 
-// address is where a peer is, for people. Node 0, which listens at all its addresses, is where the others reached it.
-func (h *hub) address(p *peer) string {
-	if p.node() == 0 && len(h.peers) > 1 {
+// address is where a participant is, for people. Node 0, which listens at all its addresses, is where the others reached it.
+func (h *hub) address(p *participant) string {
+	if p.node() == 0 && len(h.participants) > 1 {
 		return fillHost(p.seen, h.host(p))
 	}
 	return p.seen
@@ -257,7 +257,7 @@ func (h *hub) address(p *peer) string {
 
 // host is the address of a node that names none. Node 0's is where the others reached it, a loopback
 // address only where there is no other; so is that of who reached it through loopback.
-func (h *hub) host(p *peer) string {
+func (h *hub) host(p *participant) string {
 	if p.node() != 0 {
 		host, _, _ := net.SplitHostPort(p.seen)
 		if !isLoopback(host) {
@@ -265,8 +265,8 @@ func (h *hub) host(p *peer) string {
 		}
 	}
 	best := "127.0.0.1"
-	for _, n := range slices.Sorted(maps.Keys(h.peers)) {
-		host, _, _ := net.SplitHostPort(h.peers[n].local)
+	for _, n := range slices.Sorted(maps.Keys(h.participants)) {
+		host, _, _ := net.SplitHostPort(h.participants[n].local)
 		if n != 0 && host != "" && (best == "127.0.0.1" || isLoopback(best)) {
 			best = host
 		}
@@ -293,11 +293,11 @@ func fillHost(address, host string) string {
 }
 
 // receive takes a message of p's. It returns an error for what p may not say now.
-func (h *hub) receive(p *peer, m *pb.Message) error {
+func (h *hub) receive(p *participant, m *pb.Message) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := p.node()
-	if h.peers[n] != p { // replaced, refused or waiting: what it says means nothing
+	if h.participants[n] != p { // replaced, refused or waiting: what it says means nothing
 		return nil
 	}
 	switch k := m.GetKind().(type) {
@@ -336,7 +336,7 @@ func (h *hub) receive(p *peer, m *pb.Message) error {
 }
 
 // ready: p watches the others. When all do, they may go.
-func (h *hub) ready(p *peer) {
+func (h *hub) ready(p *participant) {
 	p.ready = true
 	goAhead := &pb.Message{Kind: &pb.Message_Go{Go: &pb.Go{}}}
 	if h.phase == running {
@@ -346,36 +346,36 @@ func (h *hub) ready(p *peer) {
 		h.all(&pb.Message{Kind: &pb.Message_Member{Member: m}}, p)
 		return
 	}
-	for _, q := range h.peers {
+	for _, q := range h.participants {
 		if !q.ready {
 			return
 		}
 	}
-	if h.phase == welcoming && len(h.peers) == h.nodes() {
+	if h.phase == welcoming && len(h.participants) == h.nodes() {
 		h.phase = running
 		h.refused = nil
 		h.all(goAhead, nil)
 	}
 }
 
-// all sends to every peer but one.
-func (h *hub) all(m *pb.Message, but *peer) {
-	for _, n := range slices.Sorted(maps.Keys(h.peers)) {
-		if p := h.peers[n]; p != but {
+// all sends to every participant but one.
+func (h *hub) all(m *pb.Message, but *participant) {
+	for _, n := range slices.Sorted(maps.Keys(h.participants)) {
+		if p := h.participants[n]; p != but {
 			p.Send(m)
 		}
 	}
 }
 
 // detach: p's stream has ended.
-func (h *hub) detach(p *peer) {
+func (h *hub) detach(p *participant) {
 	h.mu.Lock()
 	n := p.node()
 	if h.contest[n] == p {
 		delete(h.contest, n)
 	}
 	var doubt *pb.Member
-	if h.peers[n] == p {
+	if h.participants[n] == p {
 		h.drop(p)
 		if m := h.members[n]; h.phase == running && !m.GetDown() {
 			doubt = m
@@ -388,13 +388,13 @@ func (h *hub) detach(p *peer) {
 }
 
 // drop takes p out; who waits for its number takes its place.
-func (h *hub) drop(p *peer) {
+func (h *hub) drop(p *participant) {
 	n := p.node()
-	delete(h.peers, n)
+	delete(h.participants, n)
 	p.Close()
 	if h.phase == welcoming {
 		h.phase = forming
-		for _, q := range h.peers {
+		for _, q := range h.participants {
 			q.ready = false
 		}
 	}
@@ -434,7 +434,7 @@ func (h *hub) lose(node int, instance string) {
 func (h *hub) up(node int, instance string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	m, p := h.members[node], h.peers[node]
+	m, p := h.members[node], h.participants[node]
 	if m == nil || p == nil || !m.GetDown() || m.GetInstance() != instance || !p.ready {
 		return
 	}
@@ -450,12 +450,12 @@ func (h *hub) expire() {
 	if h.phase == forming || h.phase == welcoming {
 		e := &MissingError{Nodes: h.nodes(), Missing: h.missing(), Refused: h.refused, Waited: h.waited}
 		for n := range h.nodes() {
-			if p := h.peers[n]; p != nil {
+			if p := h.participants[n]; p != nil {
 				e.Present = append(e.Present, present(n, h.address(p)))
 			}
 		}
 		if len(e.Missing) == 0 { // all came, and some never got ready
-			for n, p := range h.peers {
+			for n, p := range h.participants {
 				if !p.ready {
 					e.Missing = append(e.Missing, n)
 				}
@@ -468,7 +468,7 @@ func (h *hub) expire() {
 
 func (h *hub) missing() (out []int) {
 	for n := range h.nodes() {
-		if h.peers[n] == nil {
+		if h.participants[n] == nil {
 			out = append(out, n)
 		}
 	}
@@ -481,7 +481,7 @@ func (h *hub) fail(err error) {
 		return
 	}
 	h.phase, h.failure = failed, err
-	for _, p := range h.peers {
+	for _, p := range h.participants {
 		h.tell(p)
 	}
 	for _, p := range h.contest {
@@ -496,7 +496,7 @@ func (h *hub) abort(err error) {
 	h.fail(err)
 }
 
-func (h *hub) tell(p *peer) {
+func (h *hub) tell(p *participant) {
 	p.Send(&pb.Message{Kind: &pb.Message_Abort{Abort: encodeFailure(h.failure)}})
 	p.Close()
 	if n := p.node(); !h.told[n] && n < h.nodes() {
@@ -522,7 +522,7 @@ func (h *hub) status() {
 		}
 		s := &pb.Status{Missing: toUints(h.missing()), Refused: h.refused}
 		for n := range h.nodes() {
-			if p := h.peers[n]; p != nil {
+			if p := h.participants[n]; p != nil {
 				s.Present = append(s.Present, &pb.Presence{Node: uint32(n), Address: h.address(p)})
 			}
 		}

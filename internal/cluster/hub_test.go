@@ -52,15 +52,15 @@ func (l *paperLink) Close() { l.closed = true }
 
 func newDesk(nodes int) *desk {
 	d := &desk{}
-	d.hub = newHub(d.peer(0, "x", nodes).reg, time.Hour, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	d.hub = newHub(d.participant(0, "x", nodes).reg, time.Hour, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	d.hub.after = func(_ time.Duration, f func()) { d.timers = append(d.timers, f) }
 	d.hub.check = func(n int, instance, _ string) { d.said = append(d.said, fmt.Sprintf("check %d.%s", n, instance)) }
 	return d
 }
 
-func (d *desk) peer(node int, instance string, nodes int) *peer {
+func (d *desk) participant(node int, instance string, nodes int) *participant {
 	who := fmt.Sprintf("%d.%s", node, instance)
-	return &peer{
+	return &participant{
 		link: &paperLink{desk: d, who: who}, seen: fmt.Sprintf("10.0.0.%d:1", node), local: "10.0.0.200:2",
 		reg: &pb.Register{
 			Job: "job", Node: uint32(node), Instance: instance, Nodes: uint32(nodes), WorldSize: uint32(nodes),
@@ -95,7 +95,7 @@ func (d *desk) expect(t *testing.T, step string, want ...string) {
 // living node, a return, and a silent stream that is replaced.
 func TestTranscript(t *testing.T) {
 	d := newDesk(2)
-	zero, one := d.peer(0, "x", 2), d.peer(1, "a", 2)
+	zero, one := d.participant(0, "x", 2), d.participant(1, "a", 2)
 	d.hub.attach(zero)
 	d.ring()
 	d.expect(t, "node 0", "0.x <- Accepted", "0.x <- Status missing [1]")
@@ -110,7 +110,7 @@ func TestTranscript(t *testing.T) {
 	d.hub.detach(one)
 	d.ring()
 	d.expect(t, "it dies before it is ready", "0.x <- Status missing [1]")
-	one = d.peer(1, "b", 2)
+	one = d.participant(1, "b", 2)
 	d.hub.attach(one)
 	d.said = nil
 	_ = d.hub.receive(one, readyMessage)
@@ -124,19 +124,19 @@ func TestTranscript(t *testing.T) {
 	d.expect(t, "an older instance's end is nothing new")
 	d.hub.down(1, "b")
 	d.expect(t, "it is gone", "0.x <- Down 1.b")
-	one = d.peer(1, "c", 2)
+	one = d.participant(1, "c", 2)
 	d.hub.attach(one)
 	d.expect(t, "it is back", "1.c <- Accepted", "1.c <- Welcome", "1.c <- Member 0.x down=false", "1.c <- Member 1.c down=true", "1.c <- Complete")
 	_ = d.hub.receive(one, readyMessage)
 	d.expect(t, "and ready", "1.c <- Go", "0.x <- Member 1.c down=false")
 
-	second := d.peer(1, "d", 2)
+	second := d.participant(1, "d", 2)
 	d.hub.attach(second)
 	d.expect(t, "a second one", "1.c <- Ping")
 	_ = d.hub.receive(one, pongMessage)
 	d.expect(t, "the first lives", "1.d <- Abort: both 10.0.0.1:1 and 10.0.0.1:1 say that they are node 1: every node needs a number of its own")
 	d.timers = nil
-	d.hub.attach(d.peer(1, "e", 2))
+	d.hub.attach(d.participant(1, "e", 2))
 	d.ring()
 	d.expect(t, "the first is silent", "1.c <- Ping", "1.e <- Accepted", "1.e <- Welcome",
 		"1.e <- Member 0.x down=false", "1.e <- Member 1.e down=true", "1.e <- Complete")
@@ -148,15 +148,15 @@ func TestOrders(t *testing.T) {
 		nodes := rapid.IntRange(2, 6).Draw(t, "nodes")
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 		d := newDesk(nodes)
-		d.hub.attach(d.peer(0, "x", nodes))
-		now := make([]*peer, nodes)
+		d.hub.attach(d.participant(0, "x", nodes))
+		now := make([]*participant, nodes)
 		for i := range rapid.IntRange(0, 40).Draw(t, "restarts") {
 			n := 1 + random.IntN(nodes-1)
 			if p := now[n]; p != nil && random.IntN(2) == 0 {
 				d.hub.detach(p)
 				now[n] = nil
 			} else if p == nil {
-				now[n] = d.peer(n, fmt.Sprint(i), nodes)
+				now[n] = d.participant(n, fmt.Sprint(i), nodes)
 				d.hub.attach(now[n])
 			} else {
 				_ = d.hub.receive(p, readyMessage)
@@ -167,12 +167,12 @@ func TestOrders(t *testing.T) {
 		}
 		for n := 1; n < nodes; n++ {
 			if now[n] == nil {
-				now[n] = d.peer(n, "last", nodes)
+				now[n] = d.participant(n, "last", nodes)
 				d.hub.attach(now[n])
 			}
 		}
 		for n := range nodes {
-			_ = d.hub.receive(d.hub.peers[n], readyMessage)
+			_ = d.hub.receive(d.hub.participants[n], readyMessage)
 		}
 		if d.hub.phase != running {
 			t.Fatalf("phase %d after %v", d.hub.phase, d.said)
@@ -219,7 +219,7 @@ func FuzzHub(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, first, second []byte) {
 		d := newDesk(2)
-		zero, one := d.peer(0, "x", 2), d.peer(1, "a", 2)
+		zero, one := d.participant(0, "x", 2), d.participant(1, "a", 2)
 		d.hub.attach(zero)
 		a := newAgent(Options{Node: 1, Nodes: 2, WorldSize: 2, Log: slog.New(slog.DiscardHandler), Progress: func(string) {}})
 		defer a.close()

@@ -80,7 +80,7 @@ func (l *lab) prove(node int) *session {
 	}
 	a := newAgent(o)
 	l.t.Cleanup(a.close)
-	dialer := &trackingDialer{}
+	dialer := &trackingDialer{network: o.Network}
 	l.t.Cleanup(dialer.close)
 	c, err := greet(a.call(l.t.Context(), dialer), o.Secret, node, dialer.bound)
 	if err != nil {

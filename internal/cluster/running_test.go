@@ -288,10 +288,10 @@ func TestLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	hub := clusters[0].agent.hub
-	connection := func() *peer {
+	connection := func() *participant {
 		hub.mu.Lock()
 		defer hub.mu.Unlock()
-		if p := hub.peers[1]; p != nil && p.ready {
+		if p := hub.participants[1]; p != nil && p.ready {
 			return p
 		}
 		return nil

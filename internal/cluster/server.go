@@ -86,10 +86,10 @@ func serve(ctx context.Context, a *agent) (stop, halt func(), err error) {
 	}, halt, nil
 }
 
-// attachLocal makes node 0's own agent the hub's first peer.
+// attachLocal makes node 0's own agent the hub's first participant.
 func (a *agent) attachLocal(own *pb.Register) (detach func()) {
 	box := newOutbox[*pb.Message]()
-	p := &peer{link: localLink{box}, seen: a.o.Listen, reg: own}
+	p := &participant{link: localLink{box}, seen: a.o.Listen, reg: own}
 	a.connected(localUp{a.hub, p})
 	a.hub.attach(p)
 	a.tasks.Go(func() {
@@ -112,18 +112,18 @@ func (l localLink) Close()             {}
 
 // localUp is the way back.
 type localUp struct {
-	hub  *hub
-	peer *peer
+	hub         *hub
+	participant *participant
 }
 
-func (l localUp) Send(m *pb.Message) { _ = l.hub.receive(l.peer, m) }
+func (l localUp) Send(m *pb.Message) { _ = l.hub.receive(l.participant, m) }
 func (l localUp) Close()             {}
 
 // shut closes all links, so that streams end when what was sent has gone out.
 func (h *hub) shut() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, p := range h.peers {
+	for _, p := range h.participants {
 		p.Close()
 	}
 	for _, p := range h.contest {
@@ -160,7 +160,7 @@ func (s *server) Attend(ctx context.Context, st *connect.BidiStream[pb.Frame, pb
 	}
 	_ = deadlines.SetReadDeadline(time.Time{})
 
-	p := &peer{link: c, seen: seen, reg: reg}
+	p := &participant{link: c, seen: seen, reg: reg}
 	if local, ok := ctx.Value(http.LocalAddrContextKey).(net.Addr); ok {
 		p.local = local.String()
 	}

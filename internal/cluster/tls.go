@@ -93,14 +93,14 @@ func (v *visitor) turnAway(err error) {
 	}
 }
 
-// answer sends a last word, and waits for the peer to go: it is lost where the connection is closed on what was not read.
+// answer sends a last word, and waits for the other side to go: it is lost where the connection is closed on what was not read.
 func (v *visitor) answer(word []byte) {
 	_ = v.raw.SetDeadline(time.Now().Add(flushTime))
 	_, _ = v.raw.Write(word)
 	_, _ = io.CopyN(io.Discard, v.raw, 1<<20)
 }
 
-// Close does not wait for the peer, as TLS's goodbye would.
+// Close does not wait for the other side, as TLS's goodbye would.
 func (v *visitor) Close() error { return v.raw.Close() }
 
 // tlsTrouble says what was wrong with a TLS handshake; "" if it was cut short, which says nothing.
@@ -192,7 +192,7 @@ func (c *dialled) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Close does not wait for the peer, as TLS's goodbye would.
+// Close does not wait for the other side, as TLS's goodbye would.
 func (c *dialled) Close() error { return c.raw.Close() }
 
 // local is this machine's address towards node 0.
