@@ -1,0 +1,163 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
+)
+
+// wait waits until the cluster has formed, or can not.
+func (a *agent) wait(ctx context.Context) error {
+	for {
+		a.mu.Lock()
+		left := time.Until(a.limit)
+		a.mu.Unlock()
+		timer := time.NewTimer(left)
+		select {
+		case <-a.formed:
+		case <-a.gone:
+		case <-ctx.Done():
+			a.canceled()
+			timer.Stop()
+			return ctx.Err()
+		case <-timer.C:
+			a.late()
+			continue
+		}
+		timer.Stop()
+		break
+	}
+	a.mu.Lock()
+	err := a.failure
+	a.mu.Unlock()
+	if err == nil {
+		return nil
+	}
+	_, late := err.(*MissingError)
+	_, canceled := err.(*CanceledError)
+	if a.hub != nil && !late && !canceled { // nodes that come a little later are told as well
+		patience := grace
+		if a.hub.own.GetFailure() != nil { // the others may not have begun yet
+			patience = tellTime
+		}
+		select {
+		case <-a.hub.allTold:
+		case <-time.After(patience):
+		case <-ctx.Done():
+		}
+	}
+	return err
+}
+
+// canceled tells the others that this node goes before it began.
+func (a *agent) canceled() {
+	err := &CanceledError{a.o.Node}
+	if a.hub != nil {
+		a.hub.abort(err)
+		return
+	}
+	a.finish()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.up != nil {
+		a.up.Send(&pb.Message{Kind: &pb.Message_Failed{Failed: encodeFailure(err)}})
+	}
+}
+
+// late ends forming, if the deadline has not been moved.
+func (a *agent) late() {
+	a.mu.Lock()
+	if time.Until(a.limit) > 0 {
+		a.mu.Unlock()
+		return
+	}
+	a.limit = a.limit.Add(time.Hour)
+	status, trouble, refused := a.status, a.trouble, a.refused
+	a.mu.Unlock()
+	switch {
+	case a.o.Failure != nil: // nobody was there to be told
+		a.fail(a.o.Failure)
+		return
+	case a.hub != nil:
+		a.hub.expire() // tells this node as well
+		return
+	case refused != nil:
+		a.fail(refused)
+		return
+	}
+	if status == nil || trouble != "" {
+		a.fail(&AddressError{
+			Node: a.o.Node, Doing: "reach", What: "node 0", Where: a.o.Join, Waited: a.o.Deadline,
+			Why: trouble + ". Is node 0's daemon there, with the same addresses, and its port open?",
+		})
+		return
+	}
+	e := &MissingError{Nodes: a.o.Nodes, Missing: toInts(status.GetMissing()), Refused: status.GetRefused(), Waited: a.o.Deadline}
+	for _, p := range status.GetPresent() {
+		e.Present = append(e.Present, present(int(p.GetNode()), p.GetAddress()))
+	}
+	a.fail(e)
+}
+
+func present(n int, address string) string { return fmt.Sprintf("node %d (%s)", n, address) }
+
+// fail ends forming. After it, only the log hears of it.
+func (a *agent) fail(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.failLocked(err)
+}
+
+func (a *agent) failLocked(err error) {
+	if a.went {
+		a.o.Log.Warn("node 0 does not let this node back in", "reason", err)
+	} else if a.failure == nil {
+		a.failure = err
+		close(a.gone)
+	}
+}
+
+// waiting says what is waited for.
+func (a *agent) waiting() string {
+	var missing []int
+	for _, n := range a.status.GetMissing() {
+		missing = append(missing, int(n))
+	}
+	if len(missing) == 0 {
+		return "all nodes are there"
+	}
+	s := fmt.Sprintf("waiting for %s of %d", numbers("node", missing), a.o.Nodes)
+	if r := a.status.GetRefused(); len(r) > 0 {
+		s += "; refused: " + strings.Join(r, "; ")
+	}
+	return s
+}
+
+// start takes part in failure detection, then tells the hub; under mu.
+func (a *agent) start() {
+	up := a.up
+	if a.closed || up == nil {
+		return
+	}
+	self, zero := a.nodes[a.o.Node], a.nodes[0]
+	name, own, join := gossipName(self.Node, self.instance), self.gossip, zero.gossip
+	a.tasks.Go(func() {
+		err := a.gossip.start(name, own, a.heard)
+		if err == nil && a.o.Node != 0 {
+			err = a.gossip.join(join)
+		}
+		if err == nil {
+			up.Send(&pb.Message{Kind: &pb.Message_Ready{Ready: &pb.Ready{}}})
+			return
+		}
+		if isDone(a.done) {
+			return
+		}
+		err = &AddressError{Node: a.o.Node, Doing: "reach", What: "failure detection of node 0, TCP and UDP", Where: join, Why: err.Error()}
+		up.Send(&pb.Message{Kind: &pb.Message_Failed{Failed: encodeFailure(err)}})
+		a.fail(err)
+	})
+}

@@ -1,0 +1,165 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"syscall"
+	"time"
+
+	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
+)
+
+func (a *agent) sane(m *pb.Member) bool {
+	_, _, err := splitAddress(m.GetGossip())
+	return int(m.GetNode()) < a.o.Nodes && err == nil
+}
+
+// learn takes in a member as node 0 sees it; under mu.
+func (a *agent) learn(m *pb.Member) {
+	n := int(m.GetNode())
+	old := a.nodes[n]
+	now := &node{
+		Member:   Member{n, m.GetExchange(), toInts(m.GetRanks()), m.GetPayload()},
+		instance: m.GetInstance(), gossip: m.GetGossip(), down: m.GetDown(), since: time.Now(),
+	}
+	if n == a.o.Node {
+		now.down = false
+	}
+	a.nodes[n] = now
+	if old == nil || n == a.o.Node {
+		return
+	}
+	same := old.instance == now.instance
+	if same {
+		now.unheard, now.since = old.unheard && now.down, old.since
+	}
+	if !old.down && (now.down || !same) {
+		a.events.put(event{n, false})
+	}
+	if !now.down && (old.down || !same) {
+		a.events.put(event{n, true})
+	}
+}
+
+// mark notes that an instance is gone, or back; it returns whether that is news. Under mu.
+func (a *agent) mark(n int, instance string, down bool) bool {
+	m := a.nodes[n]
+	if m == nil || m.instance != instance || m.down == down || n == a.o.Node {
+		return false
+	}
+	m.down = down
+	if down {
+		a.unanswered(func(gone int) bool { return gone == n })
+	}
+	a.o.Log.Info("a node went or came back", "node", n, "alive", !down)
+	a.events.put(event{n, !down})
+	return true
+}
+
+// heard is what gossip says; memberlist calls it under its lock.
+func (a *agent) heard(n int, instance string, alive bool) {
+	a.mu.Lock()
+	m := a.nodes[n]
+	news := false
+	if m != nil && m.instance == instance && (!alive || m.unheard) {
+		m.unheard = !alive
+		news = a.mark(n, instance, !alive)
+	}
+	a.mu.Unlock()
+	if news {
+		a.pass(n, instance, alive)
+	}
+}
+
+// pass has node 0 tell all that a node is gone, or back.
+func (a *agent) pass(n int, instance string, alive bool) {
+	switch {
+	case a.hub == nil:
+	case alive:
+		a.hub.up(n, instance)
+	default:
+		a.hub.down(n, instance)
+	}
+}
+
+// check finds out whether a node whose stream has ended is gone: nobody listens at its port anymore.
+// A port that takes connections, or does not answer, proves nothing; that is for memberlist.
+func (a *agent) check(n int, instance, gossip string) {
+	a.task(func() {
+		for _, pause := range []time.Duration{0, 100 * time.Millisecond, 400 * time.Millisecond, 1500 * time.Millisecond} {
+			select {
+			case <-a.done:
+				return
+			case <-time.After(pause):
+			}
+			ctx, cancel := context.WithTimeout(a.life, checkTime)
+			c, err := a.o.Network.Dial(ctx, gossip)
+			cancel()
+			if err == nil {
+				_ = c.Close()
+				continue
+			}
+			if !errors.Is(err, syscall.ECONNREFUSED) {
+				continue
+			}
+			if a.hub != nil {
+				a.hub.down(n, instance) // tells this node as well
+				return
+			}
+			a.mu.Lock()
+			a.mark(n, instance, true)
+			a.mu.Unlock()
+			return
+		}
+	})
+}
+
+// mend looks from time to time for nodes that gossip lost: memberlist itself forgets who was silent
+// for long, so that after a link was cut neither side would find the other again.
+func (a *agent) mend() {
+	for i := 0; ; i++ {
+		select {
+		case <-a.done:
+			return
+		case <-time.After(mendPause):
+		}
+		if lost := a.survey(time.Now()); len(lost) > 0 {
+			_ = a.gossip.join(lost[i%len(lost)]) // gone, as we thought
+		}
+	}
+}
+
+// survey compares those who belong here with whom gossip knows, and returns the addresses of those it should look for. Gossip
+// does not watch whom it has not heard of: where a link is cut before two nodes have heard of each other, it never tells
+// that they are gone.
+func (a *agent) survey(now time.Time) (lost []string) {
+	a.mu.Lock()
+	went := a.went
+	a.mu.Unlock()
+	if !went {
+		return nil
+	}
+	knows := a.gossip.knows()
+	var strangers []*node
+	a.mu.Lock()
+	for _, n := range a.nodes {
+		if n.Node == a.o.Node || knows[gossipName(n.Node, n.instance)] {
+			continue
+		}
+		if !n.down && now.Sub(n.since) > strangerTime {
+			n.unheard = true
+			a.mark(n.Node, n.instance, true)
+			strangers = append(strangers, n)
+		}
+		if n.unheard || !n.down {
+			lost = append(lost, n.gossip)
+		}
+	}
+	a.mu.Unlock()
+	for _, n := range strangers {
+		a.pass(n.Node, n.instance, false)
+	}
+	slices.Sort(lost)
+	return lost
+}
