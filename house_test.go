@@ -40,7 +40,9 @@ var rooms = []struct {
 	{"internal/digest", nil},
 	{"internal/dataset/sourcetest", []string{"internal/dataset"}},
 	{"internal/dataset/retry", []string{"internal/dataset"}},
-	{"internal/dataset/folder", []string{"internal/printable", "internal/dataset", "internal/config/size"}},
+	{"internal/dataset/folder/tree", []string{"internal/dataset"}},
+	{"internal/dataset/folder/indexfile", []string{"internal/config/size", "internal/dataset", "internal/dataset/folder/tree"}},
+	{"internal/dataset/folder", []string{"internal/printable", "internal/dataset", "internal/dataset/folder/tree", "internal/dataset/folder/indexfile"}},
 	{"internal/storageclass", []string{"internal/printable", "internal/config/size"}},
 	{"internal/config", []string{"internal/config/size", "internal/config/suggest", "internal/inputfile", "internal/storageclass"}},
 	{"internal/storageclass/arena", nil},
@@ -74,14 +76,15 @@ var rooms = []struct {
 
 // testsOnly are arrows that tests alone may add: they assemble real parts.
 var testsOnly = map[string][]string{
-	"internal/dataset/retry":       {"internal/dataset/sourcetest"},
-	"internal/dataset/folder":      {"internal/dataset/sourcetest", "internal/dataset/retry"},
-	"internal/storageclass/memory": {"internal/storageclass/storageclasstest"},
-	"internal/storageclass/file":   {"internal/storageclass/storageclasstest"},
-	"internal/prefetch":            {"internal/storageclass/memory", "internal/storageclass/file"},
-	"internal/catalog":             {"internal/storageclass/memory", "internal/storageclass/file"},
-	"internal/job":                 {"internal/storageclass/memory", "internal/storageclass/file", "internal/dataset/folder"},
-	"internal/daemon":              {"internal/config", "internal/dataset", "internal/storageclass", "internal/storageclass/memory", "internal/dataset/folder"},
+	"internal/dataset/retry":            {"internal/dataset/sourcetest"},
+	"internal/dataset/folder":           {"internal/dataset/sourcetest", "internal/dataset/retry"},
+	"internal/dataset/folder/indexfile": {"internal/dataset/folder"},
+	"internal/storageclass/memory":      {"internal/storageclass/storageclasstest"},
+	"internal/storageclass/file":        {"internal/storageclass/storageclasstest"},
+	"internal/prefetch":                 {"internal/storageclass/memory", "internal/storageclass/file"},
+	"internal/catalog":                  {"internal/storageclass/memory", "internal/storageclass/file"},
+	"internal/job":                      {"internal/storageclass/memory", "internal/storageclass/file", "internal/dataset/folder"},
+	"internal/daemon":                   {"internal/config", "internal/dataset", "internal/storageclass", "internal/storageclass/memory", "internal/dataset/folder"},
 }
 
 // pure rooms compute: they do no I/O and know neither the network nor the system.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
@@ -258,7 +259,10 @@ func whereIs(s *file.StoreInfo, opts cacheCheckOptions) (kind dataset.Kind, path
 	if kind, err = sourceKind(d.Kind); err != nil {
 		return kind, "", nil, badInput("store %s was not compared: %w", d.Version, err)
 	}
-	return kind, cmp.Or(path, d.Path), d.Extensions, nil
+	if !slices.Equal(d.Extensions, kind.Extensions) {
+		extensions = d.Extensions
+	}
+	return kind, cmp.Or(path, d.Path), extensions, nil
 }
 
 // text is the view for people.
