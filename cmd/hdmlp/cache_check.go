@@ -16,8 +16,6 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/dataset/folder"
-	"github.com/hdmlp/hdmlp/internal/dataset/retry"
 	"github.com/hdmlp/hdmlp/internal/printable"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/file"
@@ -195,14 +193,12 @@ func runCacheCheck(ctx context.Context, opts cacheCheckOptions, out io.Writer) (
 // checkStore compares one store; what it found is nil where nothing was compared.
 func checkStore(ctx context.Context, c *file.Cache, s *file.StoreInfo, opts cacheCheckOptions) (_ *checkView, err error) {
 	version := versionText(s.Fingerprint)
-	path, extensions, err := whereIs(s, opts)
+	kind, path, extensions, err := whereIs(s, opts)
 	if err != nil {
 		return nil, err
 	}
-	f, err := folder.Open(ctx, path, folder.Options{
-		Extensions: extensions, IndexDir: opts.indexDir, Progress: opts.scanned,
-		Memory: availableMemory, Warn: opts.warn, Timeout: opts.timeout,
-		Slow: func(op, path string, since time.Time) { opts.warn(slowCall(op, path, since)) },
+	source, err := patient(kind).Open(ctx, path, dataset.OpenOptions{
+		Extensions: extensions, IndexDir: opts.indexDir, Progress: opts.scanned, Timeout: opts.timeout, Warn: opts.warn, Tell: opts.warn,
 	})
 	opts.opened()
 	var problem *dataset.Error
@@ -212,14 +208,8 @@ func checkStore(ctx context.Context, c *file.Cache, s *file.StoreInfo, opts cach
 	case err != nil:
 		return nil, err
 	}
-	source := retry.New(f, retry.Options{
-		Timeout: opts.timeout,
-		Slow: func(id int, path string, since time.Time) {
-			opts.warn(fmt.Sprintf("the source has not answered for %.0f s: sample %d (%s)", time.Since(since).Seconds(), id, path))
-		},
-	})
 	defer func() { err = errors.Join(err, source.Close()) }()
-	index := f.Index()
+	index := source.Index()
 	if now := index.Fingerprint(); now != s.Fingerprint {
 		return nil, badInput("store %s was not compared: the dataset %s is of another version now, %s, so it is another one or was changed since. "+
 			"No job on it uses the store's samples; `hdmlp cache rm %s --store %s` removes them",
@@ -233,7 +223,7 @@ func checkStore(ctx context.Context, c *file.Cache, s *file.StoreInfo, opts cach
 	if err != nil {
 		return nil, cacheError(err)
 	}
-	k := &checker{source: source, locate: f.Path, index: index, contents: contents, progress: opts.compared}
+	k := &checker{source: source, locate: pathsOf(source), index: index, contents: contents, progress: opts.compared}
 	start := time.Now()
 	err = errors.Join(k.run(ctx), contents.Close())
 	if err != nil {
@@ -251,8 +241,8 @@ func checkStore(ctx context.Context, c *file.Cache, s *file.StoreInfo, opts cach
 	return &v, nil
 }
 
-// whereIs says where the dataset of a store is to be looked for, and by which extensions its samples are known.
-func whereIs(s *file.StoreInfo, opts cacheCheckOptions) (path string, extensions []string, err error) {
+// whereIs says of which kind the dataset of a store is, where it is to be looked for, and by which extensions its samples are known.
+func whereIs(s *file.StoreInfo, opts cacheCheckOptions) (kind dataset.Kind, path string, extensions []string, err error) {
 	path = opts.dataset
 	d := s.Description
 	if d == nil {
@@ -261,18 +251,18 @@ func whereIs(s *file.StoreInfo, opts cacheCheckOptions) (path string, extensions
 			if s.Problem != nil {
 				why = s.Problem.Error()
 			}
-			return "", nil, badInput("store %s was not compared: it does not say which dataset it belongs to (%s); name it with --store and --dataset",
+			return kind, "", nil, badInput("store %s was not compared: it does not say which dataset it belongs to (%s); name it with --store and --dataset",
 				versionText(s.Fingerprint), why)
 		}
-		return path, nil, nil
+		return sources()[0], path, nil, nil
 	}
-	if d.Kind != "folder" {
-		return "", nil, badInput("store %s was not compared: its dataset is of the kind %q, and only folders can be compared", d.Version, d.Kind)
+	if kind, err = sourceKind(d.Kind); err != nil {
+		return kind, "", nil, badInput("store %s was not compared: %w", d.Version, err)
 	}
-	if !slices.Equal(d.Extensions, folder.Extensions()) {
+	if !slices.Equal(d.Extensions, kind.Extensions) {
 		extensions = d.Extensions
 	}
-	return cmp.Or(path, d.Path), extensions, nil
+	return kind, cmp.Or(path, d.Path), extensions, nil
 }
 
 // text is the view for people.

@@ -52,7 +52,7 @@ EXIT STATUS
 				}
 				opts.configured = true
 				for _, class := range cfg.StorageClasses {
-					if class.Kind == "file" {
+					if class.Kind == file.Name {
 						opts.dirs = append(opts.dirs, class.Path)
 					}
 				}

@@ -9,7 +9,7 @@ func commands() []*cobra.Command {
 		newCacheCommand(),
 		newAccessCommand(),
 		newConfigCommand(),
-		newServeCommand(kinds),
+		newServeCommand(nodeOptions),
 		newStatsCommand(),
 		newTopCommand(),
 		newStopCommand(),

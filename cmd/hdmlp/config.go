@@ -45,7 +45,7 @@ The file is --file, or what HDMLP_CONFIG names, or
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := cmd.OutOrStdout()
 			if example {
-				_, err := io.WriteString(out, config.Example())
+				_, err := io.WriteString(out, config.Example(describedClasses()))
 				return err
 			}
 			arguments, err := parseSettings(set)
@@ -57,6 +57,7 @@ The file is --file, or what HDMLP_CONFIG names, or
 				Arguments: arguments, Environment: environment,
 				File:    cmp.Or(file, config.DefaultFile(environment)),
 				Machine: config.Machine{AvailableMemory: availableMemory, FreeDisk: freeDisk},
+				Classes: describedClasses(),
 			}
 			asJSON, _ := cmd.Flags().GetBool("json")
 			return runConfig(input, asJSON, out)
@@ -71,7 +72,9 @@ The file is --file, or what HDMLP_CONFIG names, or
 // configInForce is the configuration of a command: variables and the file, without facts of the machine.
 func configInForce() (*config.Config, error) {
 	environment := hdmlpEnvironment()
-	cfg, err := config.Resolve(config.Input{Environment: environment, File: config.DefaultFile(environment)})
+	cfg, err := config.Resolve(config.Input{
+		Environment: environment, File: config.DefaultFile(environment), Classes: describedClasses(),
+	})
 	if err != nil {
 		return nil, inputError{err}
 	}

@@ -28,6 +28,7 @@ func configInput(t *testing.T, file string) config.Input {
 			AvailableMemory: func() (int64, error) { return 20 << 30, nil },
 			FreeDisk:        func(string) (int64, error) { return 100 << 30, nil },
 		},
+		Classes: describedClasses(),
 	}
 }
 

@@ -45,7 +45,7 @@ func lieTo(how string) int {
 		return 2
 	}
 	cmd := newServeCommand(func(log *slog.Logger, processors int) job.Options {
-		k := kinds(log, processors)
+		k := nodeOptions(log, processors)
 		k.Samples = func(l net.Listener) net.Listener { return liar{l, lie} }
 		return k
 	})

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"net"
 	"net/http"
 	"os"
@@ -20,25 +19,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/admission"
-	"github.com/hdmlp/hdmlp/internal/catalog"
 	"github.com/hdmlp/hdmlp/internal/config"
-	"github.com/hdmlp/hdmlp/internal/config/size"
 	"github.com/hdmlp/hdmlp/internal/daemon"
-	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/dataset/folder"
-	"github.com/hdmlp/hdmlp/internal/dataset/retry"
 	"github.com/hdmlp/hdmlp/internal/job"
 	"github.com/hdmlp/hdmlp/internal/probe"
-	"github.com/hdmlp/hdmlp/internal/protocol"
 	"github.com/hdmlp/hdmlp/internal/report/prometheus"
 	"github.com/hdmlp/hdmlp/internal/stats"
-	"github.com/hdmlp/hdmlp/internal/storageclass"
-	"github.com/hdmlp/hdmlp/internal/storageclass/file"
-	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
 )
 
-// newServeCommand makes the command of a daemon that knows these kinds of sources and storage classes.
-func newServeCommand(kinds func(log *slog.Logger, processors int) job.Options) *cobra.Command {
+// newServeCommand makes the command of a daemon whose node has these options.
+func newServeCommand(options func(log *slog.Logger, processors int) job.Options) *cobra.Command {
 	var fromProcess bool
 	var set []string
 	cmd := &cobra.Command{
@@ -53,7 +43,7 @@ themselves; run it by hand to keep caches warm between jobs for longer
 			if err != nil {
 				return err
 			}
-			return runServe(cmd.Context(), arguments, fromProcess, kinds)
+			return runServe(cmd.Context(), arguments, fromProcess, options)
 		},
 	}
 	cmd.Flags().StringArrayVar(&set, "set", nil, "key=value: a configuration key of the daemon: linger, metrics, log_level")
@@ -78,9 +68,11 @@ func checkFileSize() error {
 	return nil
 }
 
-func runServe(ctx context.Context, arguments map[string]any, fromProcess bool, kinds func(*slog.Logger, int) job.Options) error {
+func runServe(ctx context.Context, arguments map[string]any, fromProcess bool, options func(*slog.Logger, int) job.Options) error {
 	environment := hdmlpEnvironment()
-	cfg, err := config.Resolve(config.Input{Arguments: arguments, Environment: environment, File: config.DefaultFile(environment)})
+	cfg, err := config.Resolve(config.Input{
+		Arguments: arguments, Environment: environment, File: config.DefaultFile(environment), Classes: describedClasses(),
+	})
 	if err != nil {
 		return inputError{err}
 	}
@@ -120,7 +112,7 @@ func runServe(ctx context.Context, arguments map[string]any, fromProcess bool, k
 	if err != nil {
 		return err
 	}
-	node := job.NewNode(kinds(log, shareProcessors()), log)
+	node := job.NewNode(options(log, shareProcessors()), log)
 	if cfg.Metrics != "" {
 		stop, err := serveMetrics(cfg.Metrics, node, log)
 		if err != nil {
@@ -132,46 +124,6 @@ func runServe(ctx context.Context, arguments map[string]any, fromProcess bool, k
 	err = daemon.New(daemon.Config{Version: version, Node: node, Linger: cfg.Linger, Log: log, LogFile: logFile}).Run(ctx, listener)
 	log.Info("daemon ends", "pid", os.Getpid())
 	return err
-}
-
-// kinds are the kinds of sources and storage classes that there are, with what else a node is given.
-func kinds(log *slog.Logger, processors int) job.Options {
-	claims := job.NewClaims()
-	ram := memory.New(memory.Options{Limit: func() (int64, error) {
-		n, err := availableMemory()
-		return n - claims.Outstanding(), err
-	}})
-	claims.Yield = ram.Yield
-	left := new(folder.Left)
-	return job.Options{Claims: claims, Kinds: catalog.Kinds{
-		Sources: map[string]func(context.Context, protocol.DatasetMessage, catalog.SourceOptions) (catalog.Source, error){
-			"folder": func(ctx context.Context, spec protocol.DatasetMessage, o catalog.SourceOptions) (catalog.Source, error) {
-				return openFolder(ctx, spec, o, left)
-			},
-		},
-		Classes: map[string]func(config.StorageClass, func(string)) (storageclass.Class, error){
-			"memory": func(config.StorageClass, func(string)) (storageclass.Class, error) { return ram, nil },
-			"file": func(c config.StorageClass, warn func(string)) (storageclass.Class, error) {
-				class, err := file.New(file.Options{Dir: c.Path, Capacity: c.Capacity, Reserve: c.Reserve, Warn: warn, Version: version})
-				if err != nil {
-					var limit *storageclass.LimitError
-					if errors.As(err, &limit) {
-						return nil, err
-					}
-					return nil, &protocol.ErrorMessage{Kind: protocol.KindConfig, Message: err.Error()}
-				}
-				return class, nil
-			},
-		},
-	}, Machine: config.Machine{
-		AvailableMemory: func() (int64, error) {
-			n, err := availableMemory()
-			return max(n+ram.Idle()-ownGrowth, 0), err
-		},
-		MemoryBound: memoryBound,
-		FreeDisk:    freeDisk,
-		Processors:  processors,
-	}, Version: version}
 }
 
 // giveWay has the process scheduled as batch work (sched(7)): when it is woken it does not push the thread aside that woke it,
@@ -223,73 +175,6 @@ func shareProcessors() int {
 		runtime.GOMAXPROCS(2 * processors)
 	}
 	return processors
-}
-
-// patientFolder is a folder behind retries, with its index.
-type patientFolder struct {
-	*retry.Source
-	index *dataset.Index
-}
-
-func (p patientFolder) Index() *dataset.Index { return p.index }
-
-// openFolder opens a folder; left counts, for the whole process, the system calls that hang.
-func openFolder(ctx context.Context, spec protocol.DatasetMessage, o catalog.SourceOptions, left *folder.Left) (catalog.Source, error) {
-	f, err := folder.Open(ctx, spec.Path, folder.Options{
-		Extensions: spec.Extensions, IndexDir: o.Config.IndexDir, Progress: o.Progress, View: o.View,
-		Memory: availableMemory, Warn: o.Tell, Timeout: o.Config.SourceTimeout, Left: left,
-		Slow: func(op, path string, since time.Time) { o.Tell(slowCall(op, path, since)) },
-	})
-	if err != nil {
-		return nil, err
-	}
-	patient := retry.New(f, retry.Options{
-		Timeout: o.Config.SourceTimeout,
-		Slow: func(id int, path string, since time.Time) {
-			o.Warn(fmt.Sprintf("the source has not answered for %.0f s: sample %d (%s)", time.Since(since).Seconds(), id, path))
-		},
-	})
-	return patientFolder{patient, f.Index()}, nil
-}
-
-// slowCall says that the opening of a dataset waits for one system call.
-func slowCall(op, path string, since time.Time) string {
-	return fmt.Sprintf("opening the dataset: %s of %s has not returned for %.0f s", op, path, time.Since(since).Seconds())
-}
-
-func availableMemory() (int64, error) {
-	m, err := probe.Memory()
-	return m.Available, err
-}
-
-// ownGrowth is what the daemon itself may come to use beside what it uses at a job's start, and what jobs are told they may take.
-const ownGrowth = 16 << 20
-
-// memoryBound says what bounds the memory that is available.
-func memoryBound() string {
-	m, err := probe.Memory()
-	switch {
-	case err != nil:
-		return ""
-	case m.Group == "":
-		return fmt.Sprintf(" (of the machine's %s; %s more are left to the daemon itself)", size.Format(m.Total), size.Format(ownGrowth))
-	}
-	return fmt.Sprintf(" (control group %s is limited to %s, of which its processes, the daemon and those that train among them, use %s; %s more are left to the daemon itself)",
-		m.Group, size.Format(m.Limit), size.Format(m.Used), size.Format(ownGrowth))
-}
-
-// freeDisk is what a file class in dir could have: what is free, and what the
-// cache there holds already.
-func freeDisk(dir string) (int64, error) {
-	d, err := probe.Disk(dir)
-	if err != nil {
-		return 0, err
-	}
-	held, err := file.Held(dir)
-	if err != nil {
-		return d.Free, nil // not made yet, or not ours: file.New says so
-	}
-	return min(d.Free, math.MaxInt64-held) + held, nil
 }
 
 // sharedLog is the file that processes read the daemon's last words from: its standard error if the process that

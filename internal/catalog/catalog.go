@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -24,33 +23,15 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
-// Source is a source with the index of its samples.
-type Source interface {
-	dataset.Source
-	Index() *dataset.Index
-}
-
-// SourceOptions are what a job's configuration says about its source.
-type SourceOptions struct {
-	Config *config.Config
-	// View is the dataset as the process that opens it sees it; nil: as this process does. Its descriptors are valid until the
-	// source was built, its Renew as long as the source.
-	View     *dataset.View
-	Progress func(files int64) // how far a scan has come; may be called often
-	Warn     func(text string)
-	Tell     func(text string) // as Warn, while the source is being opened: the process that opens it is told as well
-}
-
 // Progress is told how the opening of a dataset goes: how many files have been
 // found, or, if it is not empty, of something that somebody should look after.
 // It may be called often, and from any goroutine.
 type Progress func(files int64, warning string)
 
-// Kinds are the kinds of sources and storage classes, by the names that users
-// give them.
+// Kinds are the kinds of sources and storage classes that there are.
 type Kinds struct {
-	Sources map[string]func(ctx context.Context, spec protocol.DatasetMessage, o SourceOptions) (Source, error)
-	Classes map[string]func(c config.StorageClass, warn func(string)) (storageclass.Class, error)
+	Sources []dataset.Kind
+	Classes []storageclass.Kind
 }
 
 // Catalog holds what the jobs of a node share.
@@ -98,7 +79,7 @@ type entry struct {
 	identity identity
 	spec     protocol.DatasetMessage // how it was first asked for
 	log      *slog.Logger
-	source   Source
+	source   dataset.Indexed
 	views    *views
 	refs     int // guarded by Catalog.mu
 
@@ -133,9 +114,9 @@ type Dataset struct {
 // Open opens a dataset as the view shows it (nil: as this process sees it), or joins those who have the same one open. The view belongs to
 // the caller.
 func (c *Catalog) Open(ctx context.Context, spec protocol.DatasetMessage, view *dataset.View, cfg *config.Config, progress Progress) (*Dataset, error) {
-	build, ok := c.kinds.Sources[spec.Kind]
-	if !ok {
-		return nil, unknown("dataset", spec.Kind, c.kinds.Sources)
+	at := slices.IndexFunc(c.kinds.Sources, func(k dataset.Kind) bool { return k.Name == spec.Kind })
+	if at < 0 {
+		return nil, unknown("dataset", spec.Kind, c.kinds.Sources, func(k dataset.Kind) string { return k.Name })
 	}
 	k := key(spec, cfg.IndexDir)
 	// One at a time: the next one finds the index that the first has written.
@@ -147,15 +128,16 @@ func (c *Catalog) Open(ctx context.Context, spec protocol.DatasetMessage, view *
 	log := c.log.With("dataset", spec.Path)
 	e := &entry{spec: spec, log: log, views: newViews()}
 	warn := func(text string) { log.Warn(text) }
-	options := SourceOptions{
-		Config: cfg, Warn: warn,
+	options := dataset.OpenOptions{
+		Extensions: spec.Extensions, IndexDir: cfg.IndexDir, Timeout: cfg.SourceTimeout,
 		Progress: func(files int64) { progress(files, "") },
+		Warn:     warn,
 		Tell:     func(text string) { warn(text); progress(0, text) },
 	}
 	if view != nil {
 		options.View = &dataset.View{Root: view.Root, Slash: view.Slash, Renew: e.views.renew}
 	}
-	if e.source, err = build(ctx, spec, options); err != nil {
+	if e.source, err = c.kinds.Sources[at].Open(ctx, spec.Path, options); err != nil {
 		return nil, err
 	}
 	return &Dataset{catalog: c, entry: c.enter(k, e, view), view: view}, nil
@@ -266,9 +248,9 @@ func (d *Dataset) Close() {
 
 // class returns the storage class that the configuration describes.
 func (c *Catalog) class(spec config.StorageClass) (storageclass.Class, error) {
-	build, ok := c.kinds.Classes[spec.Kind]
-	if !ok {
-		return nil, unknown("storage class", spec.Kind, c.kinds.Classes)
+	at := slices.IndexFunc(c.kinds.Classes, func(k storageclass.Kind) bool { return k.Name == spec.Kind })
+	if at < 0 {
+		return nil, unknown("storage class", spec.Kind, c.kinds.Classes, func(k storageclass.Kind) string { return k.Name })
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -276,18 +258,30 @@ func (c *Catalog) class(spec config.StorageClass) (storageclass.Class, error) {
 	if class := c.classes[key]; class != nil {
 		return class, nil
 	}
-	class, err := build(spec, func(text string) { c.log.Warn(text, "class", spec.Kind) })
-	if err != nil {
+	class, err := c.kinds.Classes[at].New(storageclass.Options{
+		Dir: spec.Path, Capacity: spec.Capacity, Reserve: spec.Reserve,
+		Warn: func(text string) { c.log.Warn(text, "class", spec.Kind) },
+	})
+	var limit *storageclass.LimitError
+	switch {
+	case errors.As(err, &limit):
 		return nil, err
+	case err != nil:
+		return nil, &protocol.ErrorMessage{Kind: protocol.KindConfig, Message: err.Error()}
 	}
 	c.classes[key] = class
 	return class, nil
 }
 
 // unknown refuses a kind that there is not among those that there are.
-func unknown[V any](what, kind string, kinds map[string]V) error {
+func unknown[K any](what, kind string, kinds []K, name func(K) string) error {
+	var names []string
+	for _, k := range kinds {
+		names = append(names, name(k))
+	}
+	slices.Sort(names)
 	return &protocol.ErrorMessage{
 		Kind:    protocol.KindConfig,
-		Message: fmt.Sprintf("%s kind %q is not known; there are: %s", what, kind, strings.Join(slices.Sorted(maps.Keys(kinds)), ", ")),
+		Message: fmt.Sprintf("%s kind %q is not known; there are: %s", what, kind, strings.Join(names, ", ")),
 	}
 }

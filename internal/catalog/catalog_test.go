@@ -74,10 +74,13 @@ type shelf struct {
 func newShelf(t *testing.T) *shelf {
 	t.Helper()
 	c := &shelf{opening: func(context.Context) error { return nil }}
-	ram := memory.New(memory.Options{})
+	ram, disk := memory.New(memory.Options{}), file.Kind("")
+	disk.New = func(o storageclass.Options) (storageclass.Class, error) {
+		return file.New(file.Options{Dir: o.Dir, Capacity: o.Capacity, Reserve: 1, Warn: o.Warn})
+	}
 	c.Catalog = New(Kinds{
-		Sources: map[string]func(context.Context, protocol.DatasetMessage, SourceOptions) (Source, error){
-			"fake": func(ctx context.Context, _ protocol.DatasetMessage, o SourceOptions) (Source, error) {
+		Sources: []dataset.Kind{
+			{Name: "fake", Open: func(ctx context.Context, _ string, o dataset.OpenOptions) (dataset.Indexed, error) {
 				c.opened++
 				c.view = o.View
 				if err := c.opening(ctx); err != nil {
@@ -91,15 +94,10 @@ func newShelf(t *testing.T) *shelf {
 				}
 				index, err := b.Build()
 				return fake{index, c, c.inode, &c.closed}, err
-			},
-			"none": nil,
+			}},
+			{Name: "none"},
 		},
-		Classes: map[string]func(config.StorageClass, func(string)) (storageclass.Class, error){
-			"memory": func(config.StorageClass, func(string)) (storageclass.Class, error) { return ram, nil },
-			"file": func(c config.StorageClass, warn func(string)) (storageclass.Class, error) {
-				return file.New(file.Options{Dir: c.Path, Capacity: c.Capacity, Reserve: 1, Warn: warn})
-			},
-		},
+		Classes: []storageclass.Kind{memory.Kind(ram), disk},
 	}, slog.New(slog.DiscardHandler))
 	t.Cleanup(func() {
 		if len(c.datasets) > 0 {

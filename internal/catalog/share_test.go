@@ -12,8 +12,6 @@ import (
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/prefetch"
-	"github.com/hdmlp/hdmlp/internal/protocol"
-	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
 )
 
@@ -204,11 +202,11 @@ func TestHangingReadKeepsWhatItWritesTo(t *testing.T) {
 // TestWarningsReachTheProcess: warnings and progress of opening a dataset reach the process that opens it.
 func TestWarningsReachTheProcess(t *testing.T) {
 	c := newShelf(t)
-	build := c.kinds.Sources["fake"]
-	c.kinds.Sources["fake"] = func(ctx context.Context, m protocol.DatasetMessage, o SourceOptions) (Source, error) {
+	open := c.kinds.Sources[0].Open
+	c.kinds.Sources[0].Open = func(ctx context.Context, path string, o dataset.OpenOptions) (dataset.Indexed, error) {
 		o.Progress(12)
 		o.Tell("two files are empty")
-		return build(ctx, m, o)
+		return open(ctx, path, o)
 	}
 	var files []int64
 	var told []string
@@ -233,7 +231,7 @@ func TestCapacityThatIsLeftOpen(t *testing.T) {
 	for available, want := range map[int64]int64{250: 250, 1 << 20: total} {
 		c := newShelf(t)
 		ram := memory.New(memory.Options{Limit: func() (int64, error) { return available, nil }})
-		c.kinds.Classes["memory"] = func(config.StorageClass, func(string)) (storageclass.Class, error) { return ram, nil }
+		c.kinds.Classes[0] = memory.Kind(ram)
 		d := c.open(t, &config.Config{})
 		join(t, d, inMemory(0))
 		if got := d.Classes()[0].Room; got != want {

@@ -24,11 +24,12 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/config/suggest"
+	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
 // Config is a validated configuration. Sizes are bytes.
 type Config struct {
-	Memory           int64  // of the memory class, per job; 0: none, or StorageClasses says it
+	Memory           int64  // of the class in memory, per job; 0: none, or StorageClasses says it
 	DecodeMemory     int64  // of all threads that transform, together
 	CacheDir         string // of the file class; "": none, or StorageClasses says it
 	CacheSize        int64  // of the file class; 0: what the disk has free, less DiskReserve
@@ -66,12 +67,15 @@ type Config struct {
 
 // StorageClass is one class that a job is to have on the node.
 type StorageClass struct {
-	Kind     string // "memory", "file"
-	Capacity int64  // bytes; 0, for a file class: what the disk has free, less Reserve
-	Path     string // directory of a file class
+	Kind     string // its name, as Input.Classes has it
+	Capacity int64  // bytes; 0, of one in a directory: what the disk has free, less Reserve
+	Path     string // its directory; "": it is in memory
 	Threads  int    // p_j: samples that are read from it at the same time
-	Reserve  int64  // bytes left free on a file class's disk; 0: file.Options' default
+	Reserve  int64  // bytes left free on the directory's disk; 0: the kind's default
 }
+
+// InMemory reports whether the class takes memory, and not a directory.
+func (c StorageClass) InMemory() bool { return c.Path == "" }
 
 // Environment has numbers of the performance model (thesis 3.1). What is zero or
 // missing was not given and is measured.
@@ -100,6 +104,8 @@ type Input struct {
 	File string
 	// Machine gives the facts from which defaults are derived.
 	Machine Machine
+	// Classes are the kinds of storage classes that there are.
+	Classes []storageclass.Kind
 }
 
 // Machine gives facts about this machine. A nil function is a fact not known:
@@ -111,8 +117,7 @@ type Machine struct {
 	AvailableMemory func() (int64, error)
 	// MemoryBound says what bounds that, to be put behind the number: " (of ...)"; nil: not known.
 	MemoryBound func() string
-	// FreeDisk is how many bytes a file class in the directory, which need not
-	// exist, could have: what is free, and what the cache there holds already.
+	// FreeDisk is how many bytes are free on the disk of the directory, which need not exist.
 	FreeDisk func(dir string) (int64, error)
 	// Processors is how many the process may use, at least 1.
 	Processors int

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -23,6 +24,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 var machine = config.Machine{
 	AvailableMemory: func() (int64, error) { return 20 << 30, nil },
 	FreeDisk:        func(string) (int64, error) { return 100 << 30, nil },
+}
+
+// classes are a kind of class in memory, and one in directories.
+var classes = []storageclass.Kind{
+	{Name: "memory", SizeKey: "memory"},
+	{Name: "file", Directory: true, SizeKey: "cache_size", PathKey: "cache_dir"},
 }
 
 func file(t *testing.T, text string) string {
@@ -35,7 +42,7 @@ func file(t *testing.T, text string) string {
 }
 
 func TestDefaults(t *testing.T) {
-	got, err := config.Resolve(config.Input{Machine: machine})
+	got, err := config.Resolve(config.Input{Machine: machine, Classes: classes})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +94,7 @@ func TestPrecedence(t *testing.T) {
 }
 
 func TestStorageClassesOfTheFile(t *testing.T) {
-	got, err := config.Resolve(config.Input{Machine: machine, File: file(t, `
+	got, err := config.Resolve(config.Input{Machine: machine, Classes: classes, File: file(t, `
 disk_reserve = "2GiB"
 cache_threads = 6
 
@@ -175,7 +182,7 @@ func TestWrong(t *testing.T) {
 		"curve":         {file: "[environment]\nsource = {0 = 1}", want: []string{"not a number of nodes"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			input := config.Input{Arguments: c.arguments, Environment: c.variables, Machine: machine}
+			input := config.Input{Arguments: c.arguments, Environment: c.variables, Machine: machine, Classes: classes}
 			if c.file != "" {
 				input.File = file(t, c.file)
 			}
@@ -207,7 +214,7 @@ func TestNoFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{fifo: "not a regular file", "/dev/zero": "not a regular file", t.TempDir(): "not a regular file", large: "larger than"} {
-		_, err := config.Resolve(config.Input{File: path, Machine: machine})
+		_, err := config.Resolve(config.Input{File: path, Machine: machine, Classes: classes})
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "a TOML file of at most 1.0 MiB") {
 			t.Errorf("%s: %v, want %q", path, err, want)
 		}
@@ -224,7 +231,7 @@ func TestAllProblemsAtOnce(t *testing.T) {
 		t.Fatalf("want four problems, got: %v", err)
 	}
 	var limit *config.LimitError
-	_, err = config.Resolve(config.Input{Arguments: map[string]any{"memory": "1TB"}, Machine: machine})
+	_, err = config.Resolve(config.Input{Arguments: map[string]any{"memory": "1TB"}, Machine: machine, Classes: classes})
 	if !errors.As(err, &limit) || limit.Need != 1e12 || limit.Limit != 20<<30 {
 		t.Fatalf("no need and limit in %v", err)
 	}
@@ -233,20 +240,20 @@ func TestAllProblemsAtOnce(t *testing.T) {
 // TestExample reads the example back: as it is, and with every comment sign
 // before a key taken away, which must give the same values.
 func TestExample(t *testing.T) {
-	example := config.Example()
+	example := config.Example(classes)
 	for _, p := range config.Parameters() {
 		if !strings.Contains(example, "\n#"+p.Key+" = ") {
 			t.Errorf("the example lacks %s", p.Key)
 		}
 	}
-	classes := strings.Index(example, "\n# --- Storage classes")
-	uncommented := regexp.MustCompile(`(?m)^#([a-z_]+ = |\[)`).ReplaceAllString(example[:classes], "$1")
-	want, err := config.Resolve(config.Input{Machine: machine})
+	cut := strings.Index(example, "\n# --- Storage classes")
+	uncommented := regexp.MustCompile(`(?m)^#([a-z_]+ = |\[)`).ReplaceAllString(example[:cut], "$1")
+	want, err := config.Resolve(config.Input{Machine: machine, Classes: classes})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, text := range []string{example, uncommented} {
-		got, err := config.Resolve(config.Input{Machine: machine, File: file(t, text)})
+		got, err := config.Resolve(config.Input{Machine: machine, Classes: classes, File: file(t, text)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -254,12 +261,12 @@ func TestExample(t *testing.T) {
 			t.Error(diff)
 		}
 	}
-	rest := regexp.MustCompile(`(?m)^#([a-z_]+ = |\[)`).ReplaceAllString(example[classes:], "$1")
+	rest := regexp.MustCompile(`(?m)^#([a-z_]+ = |\[)`).ReplaceAllString(example[cut:], "$1")
 	big := config.Machine{
 		AvailableMemory: func() (int64, error) { return 1 << 40, nil },
 		FreeDisk:        func(string) (int64, error) { return 1 << 40, nil },
 	}
-	got, err := config.Resolve(config.Input{Machine: big, File: file(t, rest)})
+	got, err := config.Resolve(config.Input{Machine: big, Classes: classes, File: file(t, rest)})
 	if err != nil || len(got.StorageClasses) != 2 || len(got.Environment.Source) != 3 {
 		t.Fatalf("%+v, %v", got, err)
 	}
@@ -297,7 +304,7 @@ func FuzzResolveFile(f *testing.F) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		c, err := config.Resolve(config.Input{File: path, Machine: machine})
+		c, err := config.Resolve(config.Input{File: path, Machine: machine, Classes: classes})
 		if (c == nil) == (err == nil) {
 			t.Fatalf("config %v and error %v", c, err)
 		}

@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
 // Example writes a configuration file with every key at its default, commented
 // out, and with its help.
-func Example() string {
+func Example(classes []storageclass.Kind) string {
 	var b strings.Builder
 	b.WriteString(`# Configuration of HDMLP.
 #
@@ -40,18 +42,18 @@ func Example() string {
 	}
 	b.WriteString(`
 # --- Storage classes, fastest first, instead of memory, cache_dir and cache_size
-
-#[[storage_class]]
-#kind = "memory"
-#capacity = "64GiB"
-#threads = 8
-
-#[[storage_class]]
-#kind = "file"
-#path = "/nvme/hdmlp"
-#capacity = "500GB"
-#threads = 4
-
+`)
+	for _, k := range classes {
+		b.WriteByte('\n')
+		comment(&b, "Samples in "+k.Help+".")
+		fmt.Fprintf(&b, "#[[storage_class]]\n#kind = %q\n", k.Name)
+		if k.Directory {
+			fmt.Fprintf(&b, "#path = %q\n#capacity = \"500GB\"\n#threads = 4\n", "/nvme/hdmlp-"+k.Name)
+		} else {
+			b.WriteString("#capacity = \"64GiB\"\n#threads = 8\n")
+		}
+	}
+	b.WriteString(`
 # --- The performance model's numbers, MB/s; what is missing is measured
 
 #[environment]

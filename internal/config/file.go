@@ -25,12 +25,6 @@ const (
 	keyEnvironment  = "environment"
 )
 
-// fileClass is one [[storage_class]] entry, complete but for what Auto stands for.
-type fileClass struct {
-	StorageClass
-	key string // "storage_class[0]"
-}
-
 // readFile reads the TOML file, if there is one, into r.given, r.classes and the
 // Config's Environment.
 func (r *resolver) readFile() {
@@ -75,88 +69,6 @@ func decodeFile(path string) (map[string]any, error) {
 		return nil, fmt.Errorf("line %d, column %d: not TOML: %w", row, column, err)
 	}
 	return table, err
-}
-
-// readClasses reads the [[storage_class]] entries.
-func (r *resolver) readClasses(value any) {
-	entries, ok := value.([]any)
-	if !ok {
-		r.problem(Problem{
-			Key: keyStorageClass, Value: fmt.Sprint(value), Source: r.file,
-			Wrong: "not a list of tables", Allowed: "[[storage_class]]",
-		})
-		return
-	}
-	for i, entry := range entries {
-		key := fmt.Sprintf("%s[%d]", keyStorageClass, i)
-		table, ok := entry.(map[string]any)
-		if !ok {
-			r.problem(Problem{
-				Key: key, Value: fmt.Sprint(entry), Source: r.file,
-				Wrong: "not a table", Allowed: "[[storage_class]]",
-			})
-			continue
-		}
-		r.classes = append(r.classes, r.readClass(key, table))
-	}
-}
-
-// classParameters are the keys of a [[storage_class]] entry.
-var classParameters = [...]Parameter{
-	{Key: "kind", Kind: Enum, Values: []string{"memory", "file"}, Help: "What the class is"},
-	{
-		Key: "capacity", Kind: Size, Min: 1, Default: Auto,
-		Derived: "what the disk has free, less disk_reserve; kind = \"memory\" must say it",
-		Help:    "Bytes that samples may take",
-	},
-	{Key: "path", Kind: Path, Help: "Directory of a file class"},
-	{
-		Key: "threads", Kind: Int, Min: 1, Max: 1024, Default: Auto, Derived: "cache_threads",
-		Help: "Samples that are read from it at the same time",
-	},
-}
-
-func (r *resolver) readClass(key string, table map[string]any) fileClass {
-	class := fileClass{key: key}
-	fields := map[string]any{
-		"kind": &class.Kind, "capacity": &class.Capacity, "path": &class.Path, "threads": &class.Threads,
-	}
-	var names []string
-	for _, p := range classParameters {
-		names = append(names, p.Key)
-		value, ok := table[p.Key]
-		if !ok {
-			if p.Key == "kind" {
-				r.problem(Problem{Key: key + ".kind", Source: r.file, Wrong: "missing", Allowed: p.Allowed()})
-			}
-			continue
-		}
-		text, scalar := toText(value)
-		r.config.Origins[key+"."+p.Key] = Origin{Value: text, Source: r.file}
-		if p.Default == Auto && text == Auto {
-			continue
-		}
-		err := errors.New("not a single value")
-		if scalar {
-			err = p.parse(text, fields[p.Key])
-		}
-		if err != nil {
-			r.problem(Problem{
-				Key: key + "." + p.Key, Value: text, Source: r.file,
-				Wrong: err.Error(), Allowed: p.Allowed(), Err: err,
-			})
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(table)) {
-		if !slices.Contains(names, name) {
-			text, _ := toText(table[name])
-			r.problem(Problem{
-				Key: key + "." + name, Value: text, Source: r.file,
-				Wrong: "unknown key" + suggest.Nearest(name, names), Allowed: suggest.List(names),
-			})
-		}
-	}
-	return class
 }
 
 // readModel reads the [environment] table.

@@ -20,7 +20,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/catalog"
-	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/job"
 	"github.com/hdmlp/hdmlp/internal/protocol"
@@ -65,9 +64,9 @@ func (s fakeSource) Stat(context.Context, int) (dataset.Stamp, error) { return 0
 // whose names are very long, and for /wide one more than a call lists. /slow takes until the opener goes away, and
 // of /broken no sample can be read. sources counts those that are open.
 func fakeNode(sources *atomic.Int64) *job.Node {
-	open := func(ctx context.Context, spec protocol.DatasetMessage, _ catalog.SourceOptions) (catalog.Source, error) {
+	open := func(ctx context.Context, path string, _ dataset.OpenOptions) (dataset.Indexed, error) {
 		n, name, broken := 20, "%04d.x", error(nil)
-		switch spec.Path {
+		switch path {
 		case "/long":
 			n, name = 10_000, strings.Repeat("n", 2000)+"%04d.x"
 		case "/wide":
@@ -90,10 +89,8 @@ func fakeNode(sources *atomic.Int64) *job.Node {
 	}
 	ram := memory.New(memory.Options{})
 	return job.NewNode(job.Options{Kinds: catalog.Kinds{
-		Sources: map[string]func(context.Context, protocol.DatasetMessage, catalog.SourceOptions) (catalog.Source, error){"fake": open},
-		Classes: map[string]func(config.StorageClass, func(string)) (storageclass.Class, error){
-			"memory": func(config.StorageClass, func(string)) (storageclass.Class, error) { return ram, nil },
-		},
+		Sources: []dataset.Kind{{Name: "fake", Open: open}},
+		Classes: []storageclass.Kind{memory.Kind(ram)},
 	}}, slog.New(slog.DiscardHandler))
 }
 

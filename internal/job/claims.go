@@ -214,7 +214,7 @@ func (j *Job) classMemory() (sum int64) {
 		return 0
 	}
 	for _, c := range j.cfg.StorageClasses {
-		if c.Kind == "memory" {
+		if c.InMemory() {
 			sum = addSizes(sum, min(c.Capacity, j.dataset.Index().Bytes()))
 		}
 	}
@@ -238,7 +238,7 @@ func (j *Job) shrink(capacity int64) {
 	smaller.Memory = capacity
 	smaller.StorageClasses = slices.Clone(smaller.StorageClasses)
 	for i := range smaller.StorageClasses {
-		if c := &smaller.StorageClasses[i]; c.Kind == "memory" {
+		if c := &smaller.StorageClasses[i]; c.InMemory() {
 			c.Capacity = capacity
 		}
 	}

@@ -84,19 +84,23 @@ func (w *world) node() *Node {
 	if w.ram == nil {
 		w.ram = memory.New(memory.Options{})
 	}
+	disk := file.Kind("")
+	disk.New = func(o storageclass.Options) (storageclass.Class, error) {
+		return file.New(file.Options{Dir: o.Dir, Capacity: o.Capacity, Reserve: 1, Warn: o.Warn})
+	}
 	return NewNode(Options{
 		Kinds: catalog.Kinds{
-			Sources: map[string]func(context.Context, protocol.DatasetMessage, catalog.SourceOptions) (catalog.Source, error){
-				"fake": func(ctx context.Context, spec protocol.DatasetMessage, o catalog.SourceOptions) (catalog.Source, error) {
+			Sources: []dataset.Kind{
+				{Name: "fake", Open: func(ctx context.Context, path string, o dataset.OpenOptions) (dataset.Indexed, error) {
 					if w.scan != nil {
 						if err := w.scan(ctx, o.Progress); err != nil {
 							return nil, err
 						}
 					}
-					if strings.Contains(spec.Path, "missing") {
-						return nil, &dataset.Error{Path: spec.Path, Kind: dataset.ErrNoDirectory}
+					if strings.Contains(path, "missing") {
+						return nil, &dataset.Error{Path: path, Kind: dataset.ErrNoDirectory}
 					}
-					source, prefix := &fakeSource{world: w}, spec.Path[1:]
+					source, prefix := &fakeSource{world: w}, path[1:]
 					if o.View != nil {
 						var root unix.Stat_t
 						if err := unix.Fstat(int(o.View.Root.Fd()), &root); err != nil {
@@ -124,14 +128,9 @@ func (w *world) node() *Node {
 					}
 					w.open.Add(1)
 					return source, nil
-				},
+				}},
 			},
-			Classes: map[string]func(config.StorageClass, func(string)) (storageclass.Class, error){
-				"memory": func(config.StorageClass, func(string)) (storageclass.Class, error) { return w.ram, nil },
-				"file": func(c config.StorageClass, warn func(string)) (storageclass.Class, error) {
-					return file.New(file.Options{Dir: c.Path, Capacity: c.Capacity, Reserve: 1, Warn: warn})
-				},
-			},
+			Classes: []storageclass.Kind{memory.Kind(w.ram), disk},
 		}, Machine: config.Machine{AvailableMemory: w.available, Processors: 4},
 	}, slog.New(slog.DiscardHandler))
 }

@@ -84,6 +84,7 @@ func (n *Node) resolve(s protocol.Settings, machine config.Machine) (*config.Con
 		Environment: s.Environment,
 		File:        cmp.Or(s.ConfigFile, config.DefaultFile(s.Environment)),
 		Machine:     machine,
+		Classes:     n.options.Kinds.Classes,
 	})
 }
 

@@ -27,7 +27,7 @@ type Dataset struct {
 // About says what a dataset is. A class that outlives its process writes it beside the samples, so that it can be seen
 // what a store belongs to and compared with that.
 type About struct {
-	Kind       string // of its source: "folder"
+	Kind       string // of its source
 	Path       string // where it lies, as the process that opened it sees it; absolute
 	Extensions []string
 	Bytes      int64 // of all samples
@@ -53,7 +53,7 @@ const BytesPerSample = 8 + 4 + 8
 // Class is one storage class of a node: its samples, one store per dataset.
 // All methods are safe for concurrent use.
 type Class interface {
-	// Kind is the class's type: "memory", "file".
+	// Kind is the name of the class's kind.
 	Kind() string
 	// Open returns the dataset's store with room for at least room bytes in
 	// all, what it already holds included: a store that is left from an earlier

@@ -1,8 +1,6 @@
 """Which rank this process is, and how the ranks of one job find each other.
 
-In this order: arguments, an initialised ``torch.distributed``, torchrun, Open MPI, MPICH, a
-Slurm step, PMI, a single process. The MPIs' own launchers stand before Slurm: within a Slurm job they
-start their processes by srun, one per node, and what Slurm says is about those.
+In this order: arguments, an initialised ``torch.distributed``, the launchers (_launchers.py), a single process.
 """
 
 from __future__ import annotations
@@ -12,9 +10,10 @@ import logging
 import os
 import secrets
 import sys
-from typing import Any, Dict, Mapping, NamedTuple, Optional
+from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
 from . import _nodes
+from ._launchers import LAUNCHERS, Launcher, Variables, number
 from .errors import ConfigError
 
 log = logging.getLogger("hdmlp")
@@ -51,25 +50,6 @@ class Place(NamedTuple):
     problem: str = ""
 
 
-_VARIABLES = (
-    # source, rank, world size, local rank, and a variable that must be there too
-    ("torchrun", "RANK", ("WORLD_SIZE",), "LOCAL_RANK", None),
-    ("Open MPI", "OMPI_COMM_WORLD_RANK", ("OMPI_COMM_WORLD_SIZE",), "OMPI_COMM_WORLD_LOCAL_RANK", None),
-    ("MPICH", "PMI_RANK", ("PMI_SIZE",), "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
-    ("Slurm", "SLURM_PROCID", ("SLURM_STEP_NUM_TASKS",), "SLURM_LOCALID", None),
-    ("Slurm", "SLURM_PROCID", ("SLURM_NTASKS", "SLURM_NPROCS"), "SLURM_LOCALID", "SLURM_STEP_ID"),
-    ("PMI", "PMI_RANK", ("PMI_SIZE",), "MPI_LOCALRANKID", None),
-    ("PMIx", "PMIX_RANK", ("PMIX_SIZE",), "PMIX_LOCAL_RANK", None),
-)
-
-
-def _number(environ: Mapping[str, str], name: str) -> Optional[int]:
-    value = environ.get(name)
-    if value is None or not value.strip().isdigit():
-        return None
-    return int(value)
-
-
 def find(rank: Optional[int] = None, world_size: Optional[int] = None,
          environ: Optional[Mapping[str, str]] = None) -> Place:
     """This process's place.
@@ -86,7 +66,7 @@ def find(rank: Optional[int] = None, world_size: Optional[int] = None,
         given, missing = ("rank", "world_size") if world_size is None else ("world_size", "rank")
         raise ConfigError(f"{given} is given without {missing}: give both or neither")
     if rank is not None:
-        place = Place(int(rank), int(world_size), _number(environ, "LOCAL_RANK") or 0, "the arguments")
+        place = Place(int(rank), int(world_size), number(environ, "LOCAL_RANK") or 0, "the arguments")
     else:
         place = _looked(environ)
     if place.world_size < 1 or not 0 <= place.rank < place.world_size:
@@ -114,13 +94,13 @@ def look(environ: Optional[Mapping[str, str]] = None) -> Place:
 
 
 def _looked(environ: Mapping[str, str]) -> Place:
-    return _from_torch(_number(environ, "LOCAL_RANK") or 0) or _from_environment(environ) or _alone(environ)
+    return _from_torch(number(environ, "LOCAL_RANK") or 0) or _from_environment(environ) or _alone(environ)
 
 
 def _alone(environ: Mapping[str, str]) -> Place:
     """The place of a process that nothing says to be one of several."""
     for name, other, least in (("WORLD_SIZE", "RANK", 2), ("RANK", "WORLD_SIZE", 1)):
-        if (_number(environ, name) or 0) >= least:
+        if (number(environ, name) or 0) >= least:
             raise ConfigError(f"{name}={environ[name]} is set without {other}: set both, as torchrun does, or neither")
     nodes = [node for node in environ.get("HDMLP_NODES", "").split(",") if node.strip()]
     if len(nodes) > 1:
@@ -138,18 +118,22 @@ def _from_torch(local: int) -> Optional[Place]:
 
 
 def _from_environment(environ: Mapping[str, str]) -> Optional[Place]:
-    for source, rank_name, size_names, local_name, needed in _VARIABLES:
-        if needed is not None and needed not in environ:
+    for launcher, variables in _variables():
+        if variables.needed is not None and variables.needed not in environ:
             continue
-        rank = _number(environ, rank_name)
-        size = next((s for s in (_number(environ, n) for n in size_names) if s is not None), None)
+        rank, size = number(environ, variables.rank), number(environ, *variables.sizes)
         if rank is not None and size is not None:
-            return Place(rank, size, _number(environ, local_name) or 0, source)
-        said = [name for name in (rank_name, *size_names) if environ.get(name)]
-        wrong = [f"{name}={environ[name]!r}" for name in said if _number(environ, name) is None]
+            return Place(rank, size, number(environ, variables.local_rank) or 0, launcher.name)
+        said = [name for name in (variables.rank, *variables.sizes) if environ.get(name)]
+        wrong = [f"{name}={environ[name]!r}" for name in said if number(environ, name) is None]
         if wrong and len(said) > 1:
             raise ConfigError(f"{' and '.join(wrong)}: must be a whole number, from 0")
     return None
+
+
+def _variables() -> Iterator[Tuple[Launcher, Variables]]:
+    """Where launchers say which rank a process is, in the order in which they are believed."""
+    return ((launcher, variables) for launcher in LAUNCHERS for variables in launcher.ranks)
 
 
 def doubts(place: Place, environ: Optional[Mapping[str, str]] = None) -> str:
@@ -161,15 +145,12 @@ def doubts(place: Place, environ: Optional[Mapping[str, str]] = None) -> str:
 def _contradiction(place: Place, environ: Mapping[str, str]) -> str:
     """What in the environment speaks against this place; empty if nothing does."""
     if place.source == "a single process":
-        tasks = _number(environ, "SLURM_NTASKS")
-        if tasks is not None and tasks > 1 and "SLURM_STEP_ID" not in environ:
-            return (f"SLURM_NTASKS={tasks}, but this process was not started by srun: it is a job of its own, with one rank. "
-                    "Start it by srun to have all tasks in one job")
-    if place.source == "torchrun" and "TORCHELASTIC_RUN_ID" not in environ:  # somebody else has set RANK
-        for source, rank_name, size_names, _, needed in _VARIABLES[1:]:
-            other, size = _number(environ, rank_name), _number(environ, size_names[0])
+        return next(filter(None, (launcher.doubt(environ) for launcher in LAUNCHERS)), "")
+    if place.source == LAUNCHERS[0].name and "TORCHELASTIC_RUN_ID" not in environ:  # something else has set RANK
+        for launcher, (rank_name, size_names, _, needed) in _variables():
+            other, size = number(environ, rank_name), number(environ, size_names[0])
             if size == place.world_size and other not in (None, place.rank) and (needed is None or needed in environ):
-                return (f"RANK={place.rank} and WORLD_SIZE={size} come first, but {source} says {rank_name}={other} of "
+                return (f"RANK={place.rank} and WORLD_SIZE={size} come first, but {launcher.name} says {rank_name}={other} of "
                         f"{size_names[0]}={size}: unset RANK and WORLD_SIZE, unless every process has a RANK of its own")
     return ""
 
@@ -209,52 +190,15 @@ def _launch_key(place: Place, environ: Mapping[str, str]) -> str:
         parts = ["torchrun", run, environ.get("TORCHELASTIC_RESTART_COUNT", "0"), master]
         return "-".join(part for part in parts if part)
     # What the launcher calls this launch, which another one with the same address may follow at once.
-    launch = None
-    if place.node_source in ("Open MPI", "MPICH", "PMIx"):
-        launch = _mpi_job(environ)
-    elif place.node_source == "Slurm":
-        launch = _slurm_step(environ)
+    launch = _nodes.first(launcher.launch(environ) for launcher in LAUNCHERS if launcher.name == place.node_source)
     if master:
         return f"{launch}-{master}" if launch else f"master-{master}"
-    launch = launch or _mpi_job(environ) or _slurm_step(environ)
+    launch = launch or _nodes.first(launcher.launch(environ) for launcher in LAUNCHERS)
     if launch:
         return launch
     if place.nodes > 1:  # nothing but node 0's address is the same on all of them
         return f"nodes-{place.master}:{_nodes.port(None, environ)}"
     return f"parent-{os.getppid()}"
-
-
-def _mpi_job(environ: Mapping[str, str]) -> Optional[str]:
-    names = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID")
-    job = next((environ[name] for name in names if environ.get(name)), None) or _hydra(environ)
-    return f"mpi-{job}" if job else None
-
-
-def _hydra(environ: Mapping[str, str]) -> Optional[str]:
-    """Where MPICH's mpirun listens, host:port: no variable of its own tells one launch from the next.
-
-    It says so to its proxy on each node, an ancestor of all ranks there. None if there is no such ancestor to be seen.
-    """
-    if "PMI_RANK" not in environ or "MPI_LOCALNRANKS" not in environ:
-        return None
-    process = os.getppid()
-    try:
-        while process > 1:
-            with open(f"/proc/{process}/cmdline", encoding="utf-8", errors="replace") as file:
-                words = file.read().split("\0")
-            if os.path.basename(words[0]) == "hydra_pmi_proxy" and "--control-port" in words[:-1]:
-                return words[words.index("--control-port") + 1]
-            with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
-                process = int(file.read().rpartition(")")[2].split()[1])
-    except (OSError, ValueError, IndexError):
-        pass
-    return None
-
-
-def _slurm_step(environ: Mapping[str, str]) -> Optional[str]:
-    if environ.get("SLURM_JOB_ID") and environ.get("SLURM_STEP_ID"):
-        return f"slurm-{environ['SLURM_JOB_ID']}.{environ['SLURM_STEP_ID']}"
-    return None
 
 
 def cluster(place: Place, name: str, environ: Optional[Mapping[str, str]] = None) -> Optional[Dict[str, Any]]:

@@ -7,7 +7,6 @@ here talks to another machine, but for the store of ``torch.distributed``, where
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import re
 import secrets
@@ -15,9 +14,12 @@ import socket
 import stat
 import sys
 import zlib
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, TypeVar
 
+from ._launchers import LAUNCHERS, Layout, Process, addresses, number
 from .errors import ConfigError
+
+_T = TypeVar("_T")
 
 #: Ports between those of two loaders.
 PORTS = 4
@@ -25,35 +27,6 @@ PORTS = 4
 DEFAULT_PORT = 29510
 #: A secret's bytes, at least.
 MIN_SECRET = 16
-
-
-class Layout(NamedTuple):
-    """The nodes of a job, as far as the launcher says.
-
-    Attributes:
-        nodes: how many.
-        node: this process's, from 0; None if nobody says.
-        local_world_size: ranks of this node; 0 if nobody says.
-        master: node 0's host; None if nobody says.
-        source: who said so.
-        problem: why ``node`` is None.
-    """
-
-    nodes: int = 1
-    node: Optional[int] = 0
-    local_world_size: int = 0
-    master: Optional[str] = None
-    source: str = "a single node"
-    problem: str = ""
-
-
-def number(environ: Mapping[str, str], *names: str) -> Optional[int]:
-    """The first of these variables that is a whole number."""
-    for name in names:
-        value = (environ.get(name) or "").strip()
-        if value.isdigit():
-            return int(value)
-    return None
 
 
 def layout(rank: int, world_size: int, local_rank: int, environ: Mapping[str, str]) -> Layout:
@@ -64,90 +37,22 @@ def layout(rank: int, world_size: int, local_rank: int, environ: Mapping[str, st
     """
     if world_size == 1:
         return Layout(local_world_size=1)
-    found = (_torchrun(environ) or _mpi(rank, world_size, local_rank, environ) or _slurm(world_size, environ)
-             or _indexed(world_size, environ) or Layout(local_world_size=number(environ, "LOCAL_WORLD_SIZE") or 0))
+    process = Process(rank, world_size, local_rank)
+    found = (first(launcher.layout(process, environ) for launcher in LAUNCHERS)
+             or Layout(local_world_size=number(environ, "LOCAL_WORLD_SIZE") or 0))
     return _by_hand(_master(found, environ), environ)
 
 
-def _torchrun(environ: Mapping[str, str]) -> Optional[Layout]:
-    nodes, node = number(environ, "GROUP_WORLD_SIZE"), number(environ, "GROUP_RANK")
-    if nodes is None or node is None:
-        return None
-    if node >= nodes:
-        raise ConfigError(f"GROUP_RANK={node}, this node's number, must be below GROUP_WORLD_SIZE={nodes}, the number of nodes: "
-                          "leave both to torchrun, or set them right")
-    return Layout(nodes, node, number(environ, "LOCAL_WORLD_SIZE") or 0, None, "torchrun")
-
-
-def _slurm(world_size: int, environ: Mapping[str, str]) -> Optional[Layout]:
-    tasks = number(environ, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS")
-    nodes, node = number(environ, "SLURM_STEP_NUM_NODES", "SLURM_NNODES"), number(environ, "SLURM_NODEID")
-    if nodes is None or node is None or tasks != world_size or "SLURM_PROCID" not in environ:
-        return None  # an allocation, in which something else started this process
-    counts = expand_counts(environ.get("SLURM_STEP_TASKS_PER_NODE") or environ.get("SLURM_TASKS_PER_NODE") or "")
-    hosts = expand_hosts(environ.get("SLURM_STEP_NODELIST") or "")
-    local = counts[node] if node < len(counts) else 0
-    return Layout(nodes, node, local, hosts[0] if hosts else None, "Slurm")
+def first(found: Iterable[Optional[_T]]) -> Optional[_T]:
+    """The first that is something."""
+    return next((one for one in found if one is not None), None)
 
 
 def _master(found: Layout, environ: Mapping[str, str]) -> Layout:
-    """Node 0's host: where torch's rank 0 is, or the launcher's first host, or the first one of Slurm's allocation."""
-    master = (environ.get("MASTER_ADDR") or "").strip() or found.master
-    if not master and found.nodes > 1 and number(environ, "SLURM_JOB_NUM_NODES", "SLURM_NNODES") == found.nodes:
-        master = next(iter(expand_hosts(environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST") or "")), None)
+    """Node 0's host: where torch's rank 0 is, or the launcher's first host, or the first one of what a launcher allocated."""
+    master = ((environ.get("MASTER_ADDR") or "").strip() or found.master
+              or first(launcher.first_host(found.nodes, environ) for launcher in LAUNCHERS))
     return found._replace(master=master or None)
-
-
-_MPI = (
-    # source, ranks of this node, ranks of all nodes, local rank
-    ("Open MPI", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
-    ("MPICH", "MPI_LOCALNRANKS", "PMI_SIZE", "MPI_LOCALRANKID"),
-    ("PMIx", "PMIX_LOCAL_SIZE", "PMIX_SIZE", "PMIX_LOCAL_RANK"),
-)
-
-
-def _mpi(rank: int, world_size: int, local_rank: int, environ: Mapping[str, str]) -> Optional[Layout]:
-    """MPI's launchers say how many ranks a node has, but not which node it is."""
-    for source, local_name, size_name, local_rank_name in _MPI:
-        local = number(environ, local_name)
-        if local and number(environ, size_name) in (None, world_size):
-            break
-    else:
-        return None
-    if local >= world_size:
-        return Layout(1, 0, world_size, None, source)
-    known = number(environ, local_rank_name)
-    local_rank = local_rank if known is None else known
-    listed = len(addresses(environ))
-    nodes = number(environ, "OMPI_MCA_orte_num_nodes") or (listed if listed > 1 else -(-world_size // local))
-    if nodes * local == world_size:
-        if rank % local == local_rank:        # ranks fill one node after the other
-            return Layout(nodes, rank // local, local, None, source)
-        if rank // nodes == local_rank:       # or go round the nodes
-            return Layout(nodes, rank % nodes, local, None, source)
-    return Layout(nodes, None, local, None, source,
-                  f"{source} does not say which node this is, and it does not follow from rank {rank} of {world_size} with "
-                  f"{local} ranks on this node (local rank {local_rank}) of {nodes}")
-
-
-def _indexed(world_size: int, environ: Mapping[str, str]) -> Optional[Layout]:
-    """A Kubernetes indexed job: one pod per node."""
-    node = number(environ, "JOB_COMPLETION_INDEX")
-    if node is None:
-        return None
-    local = number(environ, "LOCAL_WORLD_SIZE") or 1
-    if world_size % local:
-        raise ConfigError(f"WORLD_SIZE={world_size} is not a multiple of LOCAL_WORLD_SIZE={local}, the ranks of each pod of the "
-                          "Kubernetes job: set WORLD_SIZE to pods times LOCAL_WORLD_SIZE")
-    if node >= world_size // local:
-        raise ConfigError(f"JOB_COMPLETION_INDEX={node}, but with WORLD_SIZE={world_size} and LOCAL_WORLD_SIZE={local} there are only "
-                          f"{world_size // local} pods: set WORLD_SIZE to pods times LOCAL_WORLD_SIZE")
-    return Layout(world_size // local, node, local, None, "Kubernetes")
-
-
-def addresses(environ: Mapping[str, str]) -> List[str]:
-    """``HDMLP_NODES``, taken apart."""
-    return [part.strip() for part in (environ.get("HDMLP_NODES") or "").split(",") if part.strip()]
 
 
 def _by_hand(found: Layout, environ: Mapping[str, str]) -> Layout:
@@ -160,7 +65,7 @@ def _by_hand(found: Layout, environ: Mapping[str, str]) -> Layout:
         if found.nodes > 1 and found.nodes != len(listed):
             raise ConfigError(f"HDMLP_NODES names {len(listed)} nodes, but {found.source} says that there are {found.nodes}")
         if found.nodes == 1 and node is None:  # a launcher that started each node by itself says nothing of the others
-            node = number(environ, "JOB_COMPLETION_INDEX")
+            node = first(launcher.node(environ) for launcher in LAUNCHERS)
             if node is None:
                 node = _own(listed)
             if node is None:
@@ -196,43 +101,6 @@ def split_address(address: str) -> Tuple[str, Optional[int]]:
     if port is not None and not 0 < int(port) < 65536:
         raise ConfigError(f"HDMLP_NODES: {address!r}: the port must be in [1, 65535]")
     return match.group(1), None if port is None else int(port)
-
-
-def expand_counts(text: str) -> List[int]:
-    """Slurm's ``2(x3),1`` as ``[2, 2, 2, 1]``."""
-    out: List[int] = []
-    for part in filter(None, text.split(",")):
-        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part.strip())
-        if match is None or len(out) + int(match.group(2) or 1) > 1 << 20:
-            return []
-        out += [int(match.group(1))] * int(match.group(2) or 1)
-    return out
-
-
-def expand_hosts(text: str, most: int = 1 << 16) -> List[str]:
-    """Slurm's ``n[01-03,7],gpu5`` as names, in order."""
-    out: List[str] = []
-    for part in re.findall(r"(?:[^,\[\]]|\[[^\]]*\])+", text):
-        names = [""]
-        for piece in re.findall(r"\[[^\]]*\]|[^\[\]]+", part.strip()):
-            ends = _range(piece[1:-1], most) if piece.startswith("[") else [piece]
-            if len(names) * len(ends) + len(out) > most:
-                return out
-            names = [name + end for name in names for end in ends]
-        out += names
-    return out
-
-
-def _range(text: str, most: int) -> List[str]:
-    out: List[str] = []
-    for part in text.split(","):
-        low, dash, high = part.strip().partition("-")
-        if not dash:
-            out.append(low)
-        elif low.isdigit() and high.isdigit():
-            last = min(int(high), int(low) + most)
-            out += [str(n).zfill(len(low)) for n in range(int(low), last + 1)]
-    return out
 
 
 def port(launch_key: Optional[str], environ: Mapping[str, str]) -> int:
@@ -335,7 +203,7 @@ def unknown_host(place: Any, environ: Mapping[str, str]) -> str:
 def secret(place: Any, environ: Mapping[str, str]) -> str:
     """What the job's nodes know and nobody else does; see docs/OPERATIONS.md for what each is worth.
 
-    In this order: HDMLP_SECRET, the file HDMLP_SECRET_FILE, torch's store, Open MPI's key for the job,
+    In this order: HDMLP_SECRET, the file HDMLP_SECRET_FILE, torch's store, the launcher's,
     the user's own ``~/.hdmlp/secret``, which is made if it is not there.
     """
     given = environ.get("HDMLP_SECRET")
@@ -347,13 +215,7 @@ def secret(place: Any, environ: Mapping[str, str]) -> str:
     shared = _from_store(place, environ)
     if shared:
         return shared
-    key = environ.get("OMPI_MCA_orte_precondition_transports", "")
-    if len(re.sub("[^0-9a-f]", "", key)) >= 32 and set(key) - set("0-"):  # 128 random bits, drawn by mpirun for the job
-        return hashlib.sha256(b"hdmlp secret from mpirun\0" + key.encode()).hexdigest()
-    if "JOB_COMPLETION_INDEX" in environ or "KUBERNETES_SERVICE_HOST" in environ:
-        raise ConfigError("the nodes of the job need a secret in common, and pods share no home directory: "
-                          "set HDMLP_SECRET from a Kubernetes secret, in all pods")
-    return _users_own(environ)
+    return first(launcher.secret(environ) for launcher in LAUNCHERS) or _users_own(environ)
 
 
 def _long_enough(value: str, source: str) -> str:

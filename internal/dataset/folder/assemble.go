@@ -14,7 +14,7 @@ func (s *scanner) assemble(root *node) (result, error) {
 	slices.SortFunc(classes, func(a, b *node) int { return compare(a.path, b.path) })
 	if len(classes) == 0 {
 		return result{}, &dataset.Error{
-			Path: s.root.path, Kind: dataset.ErrNoClasses,
+			Path: s.root.Path(), Kind: dataset.ErrNoClasses,
 			Hint: "it must hold one sub-directory per class, with the samples of the class below",
 		}
 	}
@@ -72,7 +72,7 @@ func (s *scanner) assemble(root *node) (result, error) {
 	}
 	index, err := b.Build()
 	if err != nil {
-		return result{}, fmt.Errorf("scan %s: %w", s.root.path, err)
+		return result{}, fmt.Errorf("scan %s: %w", s.root.Path(), err)
 	}
 	res.index = index
 	return res, nil
@@ -107,7 +107,7 @@ func (s *scanner) emptyError(classes []string) error {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return &dataset.Error{
-		Path: s.root.path, Kind: dataset.ErrEmptyClass,
+		Path: s.root.Path(), Kind: dataset.ErrEmptyClass,
 		Hint: fmt.Sprintf("%s; a sample is a file whose name ends with %s; remove these directories, or name other extensions",
 			text, strings.Join(s.extensions, ", ")),
 	}

@@ -78,16 +78,16 @@ func (w *calls) caller() *caller {
 	return c
 }
 
-// begin notes a call: its name, and what it is about.
-func (c *caller) begin(op, dir, name string) {
+// Begin notes a call: its name, and what it is about.
+func (c *caller) Begin(op, dir, name string) {
 	c.mu.Lock()
 	c.number++
 	c.busy, c.op, c.dir, c.name = true, op, dir, name
 	c.mu.Unlock()
 }
 
-// end notes that the call has returned.
-func (c *caller) end() {
+// End notes that the call has returned.
+func (c *caller) End() {
 	c.mu.Lock()
 	c.busy = false
 	c.mu.Unlock()

@@ -16,13 +16,13 @@ func hanging(t *testing.T, ctx context.Context, opts Options, back <-chan struct
 	t.Helper()
 	return newCalls("/data", opts).open(ctx, func(ctx context.Context, calls *calls) (*Folder, error) {
 		idle, c := calls.caller(), calls.caller()
-		idle.begin("stat", "", "")
-		idle.end()
-		c.begin("open", "", "")
-		c.end()
-		c.begin("getdents", "class/sub", "")
+		idle.Begin("stat", "", "")
+		idle.End()
+		c.Begin("open", "", "")
+		c.End()
+		c.Begin("getdents", "class/sub", "")
 		<-back
-		c.end()
+		c.End()
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -101,7 +101,7 @@ func TestCancelWhileCallHangs(t *testing.T) {
 func TestStoppedProcess(t *testing.T) {
 	w := newCalls("/data", Options{})
 	c := w.caller()
-	c.begin("stat", "a", "1.jpg")
+	c.Begin("stat", "a", "1.jpg")
 	now := time.Now()
 	w.longest(now, 0)
 	h, ok := w.longest(now.Add(time.Hour), time.Hour)

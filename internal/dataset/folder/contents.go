@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/dataset/folder/tree"
 )
 
 // A file that cannot be read for now must not make another version of the dataset. It counts as unreadable
@@ -42,7 +43,7 @@ func (c *content) failed() bool { return c.err != nil || errors.Is(c.kind, unix.
 
 // contents reads the files that belong to the dataset's version, and returns their digests and their stamps, zero
 // for those that cannot be read. Each of its goroutines has a caller.
-func contents(ctx context.Context, r *root, x *dataset.Index, newCaller func() *caller) (digests [][16]byte, stamps []dataset.Stamp, err error) {
+func contents(ctx context.Context, r *tree.Root, x *dataset.Index, newCaller func() *caller) (digests [][16]byte, stamps []dataset.Stamp, err error) {
 	excerpts := x.Excerpts()
 	found := make([]content, len(excerpts))
 	left := make([]int, len(excerpts)) // those to be read
@@ -74,7 +75,7 @@ func contents(ctx context.Context, r *root, x *dataset.Index, newCaller func() *
 	stamps = make([]dataset.Stamp, len(excerpts))
 	for i, c := range found {
 		if c.err != nil {
-			return nil, nil, &dataset.Error{Path: r.path + "/" + x.Name(excerpts[i].ID), Kind: dataset.ErrUnavailable, Err: c.err}
+			return nil, nil, &dataset.Error{Path: r.Path() + "/" + x.Name(excerpts[i].ID), Kind: dataset.ErrUnavailable, Err: c.err}
 		}
 		digests[i], stamps[i] = c.digest, c.stamp
 	}
@@ -89,7 +90,7 @@ func attemptsFor(good, faults int) int {
 }
 
 // readContents reads those excerpts that are left, several at once.
-func readContents(ctx context.Context, r *root, x *dataset.Index, excerpts []dataset.Excerpt, found []content, left []int, callers []*caller) {
+func readContents(ctx context.Context, r *tree.Root, x *dataset.Index, excerpts []dataset.Excerpt, found []content, left []int, callers []*caller) {
 	var readers sync.WaitGroup
 	for first, call := range callers[:min(len(callers), len(left))] {
 		readers.Go(func() {
@@ -116,10 +117,10 @@ func outdated(x *dataset.Index, stamps []dataset.Stamp, strict bool) bool {
 
 // digest reads pieces of the file at path. A file that this user cannot read, or that its disk does not give,
 // is unreadable, and why says so; an error means that the source does not answer.
-func digest(r *root, call *caller, path string, pieces []dataset.Extent) (sum [16]byte, stamp dataset.Stamp, why, err error) {
-	call.begin("read", path, "")
-	defer call.end()
-	fd, err := retryEINTR(func() (int, error) { return r.open(append([]byte(path), 0), openFlags) })
+func digest(r *tree.Root, call *caller, path string, pieces []dataset.Extent) (sum [16]byte, stamp dataset.Stamp, why, err error) {
+	call.Begin("read", path, "")
+	defer call.End()
+	fd, err := tree.RetryEINTR(func() (int, error) { return r.Open(append([]byte(path), 0), openFlags) })
 	if err != nil {
 		return unreadable(err)
 	}
@@ -127,7 +128,7 @@ func digest(r *root, call *caller, path string, pieces []dataset.Extent) (sum [1
 	// Pieces lie apart: what lies behind them is not wanted, and is not to be read ahead.
 	_ = unix.Fadvise(fd, 0, 0, unix.FADV_RANDOM)
 	var st unix.Statx_t
-	if err := statx(fd, emptyPath[:], unix.AT_EMPTY_PATH, &st); err != nil {
+	if err := tree.StatxOpen(fd, &st); err != nil {
 		return unreadable(err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
@@ -138,7 +139,7 @@ func digest(r *root, call *caller, path string, pieces []dataset.Extent) (sum [1
 		parts[i] = make([]byte, p.Length)
 		n := 0
 		for n < len(parts[i]) {
-			k, err := retryEINTR(func() (int, error) { return unix.Pread(fd, parts[i][n:], p.Offset+int64(n)) })
+			k, err := tree.RetryEINTR(func() (int, error) { return unix.Pread(fd, parts[i][n:], p.Offset+int64(n)) })
 			if err != nil {
 				return unreadable(err)
 			}
@@ -172,5 +173,5 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 func stampOf(st *unix.Statx_t) dataset.Stamp {
-	return dataset.NewStamp(int64(st.Size), nanos(st.Mtime), nanos(st.Ctime), st.Ino)
+	return dataset.NewStamp(int64(st.Size), tree.Nanos(st.Mtime), tree.Nanos(st.Ctime), st.Ino)
 }

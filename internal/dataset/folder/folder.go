@@ -40,6 +40,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/dataset/folder/indexfile"
+	"github.com/hdmlp/hdmlp/internal/dataset/folder/tree"
 )
 
 // Options say how to open a folder. The zero value is torchvision's.
@@ -87,10 +89,10 @@ func Extensions() []string {
 type Folder struct {
 	path      string                                       // of the root, absolute, as the view sees it
 	renew     func(context.Context) (*dataset.View, error) // of the view; nil: there is none
-	root      atomic.Pointer[root]                         // in use
+	root      atomic.Pointer[tree.Root]                    // in use
 	index     *dataset.Index
 	scanned   result
-	places    []place // where its index file may lie
+	places    []indexfile.Place // where its index file may lie
 	indexPath string
 	indexErr  error
 	fromIndex bool
@@ -102,7 +104,7 @@ type Folder struct {
 	stale   sync.Once // the index file is outdated, and removed
 
 	reopening sync.Mutex
-	roots     []*root // all that there were; guarded by reopening. Reads may be under way below any of them
+	roots     []*tree.Root // all that there were; guarded by reopening. Reads may be under way below any of them
 }
 
 var (
@@ -130,13 +132,13 @@ func openAt(ctx context.Context, path string, opts Options, now time.Time) (*Fol
 	}
 	return newCalls(absolute, opts).open(ctx, func(ctx context.Context, calls *calls) (*Folder, error) {
 		call := calls.caller()
-		call.begin("open", absolute, "")
-		r, err := openRoot(absolute, opts.View)
-		call.end()
+		call.Begin("open", absolute, "")
+		r, err := tree.Open(absolute, opts.View)
+		call.End()
 		if err != nil {
 			return nil, directoryError(absolute, err)
 		}
-		f := &Folder{path: absolute, roots: []*root{r}}
+		f := &Folder{path: absolute, roots: []*tree.Root{r}}
 		if opts.View != nil {
 			f.renew = opts.View.Renew
 		}
@@ -153,13 +155,19 @@ func openAt(ctx context.Context, path string, opts Options, now time.Time) (*Fol
 
 // load finds the index file, brings it up to date, and writes it if it was not.
 func (f *Folder) load(ctx context.Context, extensions []string, opts Options, now time.Time, calls *calls) (err error) {
-	if f.places, err = indexPlaces(f.path, opts.IndexDir, extensions); err != nil {
+	others := extensions
+	if slices.Equal(extensions, Extensions()) {
+		others = nil
+	}
+	if f.places, err = indexfile.Places(f.path, opts.IndexDir, others); err != nil {
 		return &dataset.Error{Path: f.path, Kind: dataset.ErrNoDirectory, Err: err}
 	}
-	files := indexFiles{root: f.path, rootFD: f.root.Load().fd, places: f.places, opts: opts, call: calls.caller()}
+	files := indexfile.Files{
+		Root: f.path, RootFD: f.root.Load().FD(), Places: f.places, Memory: opts.Memory, Warn: opts.Warn, Calls: calls.caller(),
+	}
 	var known *dataset.Index
 	if !opts.Rescan {
-		known, f.indexPath = files.readFirst(extensions)
+		known, f.indexPath = files.Read(extensions)
 	}
 	config := scanConfig{
 		root: f.root.Load(), extensions: extensions,
@@ -182,7 +190,7 @@ func (f *Folder) load(ctx context.Context, extensions []string, opts Options, no
 	f.index = f.scanned.index
 	f.fromIndex = known != nil
 	if f.index != known {
-		f.indexPath, f.indexErr = files.writeFirst(f.index)
+		f.indexPath, f.indexErr = files.Write(f.index)
 	}
 	return nil
 }
@@ -196,7 +204,7 @@ func (f *Folder) Root() string { return f.path }
 // Place identifies the root directory: its device and inode.
 func (f *Folder) Place() (device, inode uint64) {
 	r := f.root.Load()
-	return r.dev, r.ino
+	return r.Place()
 }
 
 // Path is the absolute path of sample id, or "" if there is none.
@@ -244,7 +252,7 @@ func (f *Folder) closeRoots() {
 	f.reopening.Lock()
 	defer f.reopening.Unlock()
 	for _, r := range f.roots {
-		r.close()
+		r.Close()
 	}
 	f.roots = nil
 }
@@ -286,14 +294,4 @@ func directoryError(path string, err error) *dataset.Error {
 		e.Kind = dataset.ErrUnavailable
 	}
 	return e
-}
-
-// retryEINTR calls f until it is not interrupted.
-func retryEINTR[T any](f func() (T, error)) (T, error) {
-	for {
-		v, err := f()
-		if !errors.Is(err, unix.EINTR) {
-			return v, err
-		}
-	}
 }

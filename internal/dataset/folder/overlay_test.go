@@ -15,7 +15,7 @@ func TestOverlay(t *testing.T) {
 		t.Skip("cannot mount a tmpfs:", err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(top, unix.MNT_DETACH) })
-	tr := &tree{t: t, root: filepath.Join(top, "merged"), now: newTree(t).now}
+	tr := &settled{t: t, root: filepath.Join(top, "merged"), now: newSettled(t).now}
 	for _, dir := range []string{"lower", "upper/a", "work", "merged"} {
 		tr.do(os.MkdirAll(filepath.Join(top, dir), 0o755))
 	}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/dataset/folder/tree"
 )
 
 // readBuffer is what one Read or Stat needs beside dst; it is used again by others.
@@ -55,7 +56,7 @@ func (f *Folder) Stat(ctx context.Context, id int) (dataset.Stamp, error) {
 	defer f.buffers.Put(b)
 	b.path = append(f.index.AppendName(b.path[:0], id), 0)
 	r := f.root.Load()
-	if err := r.statx(b.path, &b.st); err != nil {
+	if err := r.Statx(b.path, &b.st); err != nil {
 		if err = f.reopen(ctx, r, err); err == nil {
 			return f.Stat(ctx, id)
 		}
@@ -77,7 +78,7 @@ func (f *Folder) check(ctx context.Context, id int) error {
 }
 
 // read reads the file at b.path into dst, and then asks for it.
-func (f *Folder) read(ctx context.Context, r *root, b *readBuffer, dst []byte) (n int64, err error) {
+func (f *Folder) read(ctx context.Context, r *tree.Root, b *readBuffer, dst []byte) (n int64, err error) {
 	fd, err := f.open(ctx, r, b)
 	if err != nil {
 		return 0, fmt.Errorf("open: %w", err)
@@ -96,7 +97,7 @@ func (f *Folder) read(ctx context.Context, r *root, b *readBuffer, dst []byte) (
 		}
 		n += int64(k)
 	}
-	if err := r.ask(fd, &b.st); err != nil {
+	if err := r.Ask(fd, &b.st); err != nil {
 		return n, fmt.Errorf("stat: %w", err)
 	}
 	return n, nil
@@ -120,7 +121,7 @@ func (f *Folder) judge(id int, b *readBuffer, n int64) (dataset.Stamp, error) {
 		return 0, f.changed(id, dataset.ErrLong, fmt.Errorf("%d bytes, not %d", has, size))
 	case stamp.Written(f.index.Stamp(id)):
 		return 0, f.changed(id, dataset.ErrChanged, fmt.Errorf("it was last written to on %s; start the job again to use the files as they are now",
-			time.Unix(0, nanos(b.st.Mtime)).UTC().Format(time.RFC3339)))
+			time.Unix(0, tree.Nanos(b.st.Mtime)).UTC().Format(time.RFC3339)))
 	case n < size:
 		return 0, f.sampleError(id, dataset.ErrShort, fmt.Errorf("%d of its %d bytes can be read", n, size))
 	}
@@ -132,8 +133,8 @@ func (f *Folder) judge(id int, b *readBuffer, n int64) (dataset.Stamp, error) {
 func (f *Folder) changed(id int, kind, err error) error {
 	f.stale.Do(func() {
 		for _, p := range f.places {
-			if p.path() == f.indexPath {
-				p.remove(f.root.Load().fd)
+			if p.Path() == f.indexPath {
+				p.Remove(f.root.Load().FD())
 			}
 		}
 	})
@@ -141,13 +142,13 @@ func (f *Folder) changed(id int, kind, err error) error {
 }
 
 // open opens b.path below the root.
-func (f *Folder) open(ctx context.Context, r *root, b *readBuffer) (int, error) {
+func (f *Folder) open(ctx context.Context, r *tree.Root, b *readBuffer) (int, error) {
 	flags := openFlags
 	if f.noAtime.Load() {
 		flags |= unix.O_NOATIME
 	}
 	for {
-		fd, err := r.open(b.path, flags)
+		fd, err := r.Open(b.path, flags)
 		switch {
 		case errors.Is(err, unix.EINTR) && ctx.Err() == nil:
 		case errors.Is(err, unix.EPERM) && flags&unix.O_NOATIME != 0:

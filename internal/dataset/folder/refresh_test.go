@@ -16,19 +16,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/dataset/folder/indexfile"
 )
 
-// tree is a folder whose directories have settled: the index trusts their times.
+// settled is a folder whose directories have settled: the index trusts their times.
 // They can not be made older than they are, so it is the clock of the tests
 // that runs ahead.
-type tree struct {
+type settled struct {
 	t    *testing.T
 	root string
 	now  time.Time
 }
 
-func newTree(t *testing.T, files ...string) *tree {
-	tr := &tree{t: t, root: t.TempDir(), now: time.Now().Add(time.Hour)}
+func newSettled(t *testing.T, files ...string) *settled {
+	tr := &settled{t: t, root: t.TempDir(), now: time.Now().Add(time.Hour)}
 	for _, f := range files {
 		write(t, filepath.Join(tr.root, f), f)
 	}
@@ -36,7 +37,7 @@ func newTree(t *testing.T, files ...string) *tree {
 }
 
 // open opens the folder at a time when nothing has changed for an hour.
-func (tr *tree) open() *Folder {
+func (tr *settled) open() *Folder {
 	tr.t.Helper()
 	f, err := openAt(tr.t.Context(), tr.root, Options{}, tr.now)
 	if err != nil {
@@ -49,7 +50,7 @@ func (tr *tree) open() *Folder {
 }
 
 // check opens the folder, and compares what the index gives with a scan.
-func (tr *tree) check(what string, wantListed int) *Folder {
+func (tr *settled) check(what string, wantListed int) *Folder {
 	tr.t.Helper()
 	f := tr.open()
 	if listed, _ := f.Listed(); listed != wantListed || !f.FromIndex() {
@@ -69,17 +70,17 @@ func (tr *tree) check(what string, wantListed int) *Folder {
 	return f
 }
 
-func (tr *tree) do(errs ...error) {
+func (tr *settled) do(errs ...error) {
 	tr.t.Helper()
 	if err := errors.Join(errs...); err != nil {
 		tr.t.Fatal(err)
 	}
 }
 
-func (tr *tree) path(name string) string { return filepath.Join(tr.root, name) }
+func (tr *settled) path(name string) string { return filepath.Join(tr.root, name) }
 
 func TestRefresh(t *testing.T) {
-	tr := newTree(t, "a/1.jpg", "a/sub/2.jpg", "a/sub/deep/3.jpg", "b/1.jpg", "c/x/1.jpg")
+	tr := newSettled(t, "a/1.jpg", "a/sub/2.jpg", "a/sub/deep/3.jpg", "b/1.jpg", "c/x/1.jpg")
 	if tr.open().FromIndex() {
 		t.Fatal("there was an index")
 	}
@@ -125,7 +126,7 @@ func TestRefresh(t *testing.T) {
 
 // TestSwappedDirectories have the times of each other.
 func TestSwappedDirectories(t *testing.T) {
-	tr := newTree(t, "a/x/1.jpg", "a/y/2.jpg")
+	tr := newSettled(t, "a/x/1.jpg", "a/y/2.jpg")
 	then := time.Unix(1_500_000_000, 0)
 	tr.do(os.Chtimes(tr.path("a/x"), then, then), os.Chtimes(tr.path("a/y"), then, then))
 	tr.open()
@@ -136,7 +137,7 @@ func TestSwappedDirectories(t *testing.T) {
 // TestFreshDirectoriesAreNotTrusted is about changes that leave no trace in the
 // times because the clock of the file system has not ticked since the scan.
 func TestFreshDirectoriesAreNotTrusted(t *testing.T) {
-	tr := newTree(t, "a/1.jpg", "b/1.jpg")
+	tr := newSettled(t, "a/1.jpg", "b/1.jpg")
 	tr.now = time.Now() // the directories are new
 	tr.open()
 	f := tr.open()
@@ -155,7 +156,7 @@ func TestTargetOfALinkVanishes(t *testing.T) {
 		elsewhere := t.TempDir()
 		target := filepath.Join(elsewhere, "far")
 		write(t, filepath.Join(target, "1.jpg"), "x")
-		tr := newTree(t, "a/1.jpg")
+		tr := newSettled(t, "a/1.jpg")
 		if !settled {
 			future := tr.now.Add(time.Hour)
 			tr.do(os.Chtimes(target, future, future))
@@ -174,7 +175,7 @@ func TestTargetOfALinkVanishes(t *testing.T) {
 func TestRefreshEqualsScan(t *testing.T) {
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 0))
-		tr := newTree(t, "a/0.jpg")
+		tr := newSettled(t, "a/0.jpg")
 		tr.open()
 		for step := range 10 {
 			for range random.IntN(4) {
@@ -206,7 +207,7 @@ func TestRefreshEqualsScan(t *testing.T) {
 }
 
 func TestUnusableIndexes(t *testing.T) {
-	tr := newTree(t, "a/1.jpg")
+	tr := newSettled(t, "a/1.jpg")
 	path := tr.open().IndexPath()
 	good, err := os.ReadFile(path)
 	tr.do(err)
@@ -231,7 +232,7 @@ func TestUnusableIndexes(t *testing.T) {
 }
 
 func TestEachSetOfExtensionsHasItsIndex(t *testing.T) {
-	tr := newTree(t, "a/1.jpg", "a/2.npy", "a/3.NPY")
+	tr := newSettled(t, "a/1.jpg", "a/2.npy", "a/3.NPY")
 	for range 2 {
 		for extensions, want := range map[string]int{"": 1, ".NPY": 2, ".npy,.jpg": 3, ".jpg,.npy,.jpg": 3} {
 			opts := Options{}
@@ -243,7 +244,7 @@ func TestEachSetOfExtensionsHasItsIndex(t *testing.T) {
 			}
 		}
 	}
-	if files, err := filepath.Glob(tr.path(hiddenName + "*")); err != nil || len(files) != 3 {
+	if files, err := filepath.Glob(tr.path(indexfile.HiddenName + "*")); err != nil || len(files) != 3 {
 		t.Errorf("index files: %v", files)
 	}
 }
@@ -251,17 +252,17 @@ func TestEachSetOfExtensionsHasItsIndex(t *testing.T) {
 func TestIndexGoesWhereItCan(t *testing.T) {
 	cache, dir := t.TempDir(), filepath.Join(t.TempDir(), "made/for/it")
 	t.Setenv("XDG_CACHE_HOME", cache)
-	tr := newTree(t, "a/1.jpg")
+	tr := newSettled(t, "a/1.jpg")
 	if f := open(t, tr.root, Options{IndexDir: dir}); filepath.Dir(f.IndexPath()) != dir {
 		t.Errorf("with a directory named: %s", f.IndexPath())
 	}
-	if f := open(t, tr.root, Options{}); f.IndexPath() != tr.path(hiddenName) {
+	if f := open(t, tr.root, Options{}); f.IndexPath() != tr.path(indexfile.HiddenName) {
 		t.Errorf("with none named: %s", f.IndexPath())
 	}
 
 	// A directory in the place of the file stops it, as a read-only file
 	// system does, even for root.
-	other := newTree(t, "a/1.jpg", hiddenName+"/1.jpg")
+	other := newSettled(t, "a/1.jpg", indexfile.HiddenName+"/1.jpg")
 	for _, fromIndex := range []bool{false, true} {
 		f := open(t, other.root, Options{})
 		if filepath.Dir(f.IndexPath()) != filepath.Join(cache, "hdmlp", "index") || f.IndexError() != nil || f.FromIndex() != fromIndex {
@@ -293,7 +294,7 @@ func TestProgressAndCancel(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	tr := newTree(t, "classes/a/1.jpg", "classes/b/notes.txt", "classes/c/deep/er/notes.txt", "flat/1.jpg", "file")
+	tr := newSettled(t, "classes/a/1.jpg", "classes/b/notes.txt", "classes/c/deep/er/notes.txt", "flat/1.jpg", "file")
 	tr.do(os.Mkdir(tr.path("empty"), 0o755), os.MkdirAll(tr.path("cycle/a/b"), 0o755), os.MkdirAll(tr.path("cross/a"), 0o755),
 		os.MkdirAll(tr.path("cross/b"), 0o755), os.Symlink("..", tr.path("cycle/a/b/up")),
 		os.Symlink("../b", tr.path("cross/a/to-b")), os.Symlink("../a", tr.path("cross/b/to-a")))

@@ -8,21 +8,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/dataset/folder/tree"
 	"github.com/hdmlp/hdmlp/internal/printable"
 )
 
 // mostRoots is how often a folder is opened anew: each time takes a descriptor.
 const mostRoots = 100
 
-// gone reports whether an error says that the file system is not there any more.
-func gone(err error) bool {
-	return errors.Is(err, unix.ENOTCONN) || errors.Is(err, unix.ESTALE) || errors.Is(err, unix.ENODEV)
-}
-
 // reopen is for a call that failed with err below the root was. Where the file system was mounted again, it opens the
 // root anew and returns nil: the call can be made again. Else it returns what the call is to fail with.
-func (f *Folder) reopen(ctx context.Context, was *root, err error) error {
-	if !gone(err) {
+func (f *Folder) reopen(ctx context.Context, was *tree.Root, err error) error {
+	if !tree.Gone(err) {
 		return err
 	}
 	f.reopening.Lock()
@@ -30,7 +26,7 @@ func (f *Folder) reopen(ctx context.Context, was *root, err error) error {
 	if now := f.root.Load(); now != was {
 		return nil // another reader was faster
 	}
-	if errors.Is(err, unix.ESTALE) && was.answers() {
+	if errors.Is(err, unix.ESTALE) && was.Answers() {
 		return err // the root is still there: it is the file's own fault
 	}
 	if len(f.roots) == 0 || len(f.roots) > mostRoots {
@@ -47,9 +43,9 @@ func (f *Folder) reopen(ctx context.Context, was *root, err error) error {
 
 // openAgain opens the root that is there now. It must hold the same dataset: the contents that belong to the
 // dataset's version are compared. Stamps are not, because a file system that was mounted again may number its inodes anew.
-func (f *Folder) openAgain(ctx context.Context, was *root) (*root, error) {
+func (f *Folder) openAgain(ctx context.Context, was *tree.Root) (*tree.Root, error) {
 	var view *dataset.View
-	if was.foreign {
+	if was.Foreign() {
 		if f.renew == nil {
 			return nil, errors.New("the process that opened it is gone")
 		}
@@ -59,7 +55,7 @@ func (f *Folder) openAgain(ctx context.Context, was *root) (*root, error) {
 		}
 		defer view.Close() //nolint:errcheck // the root has descriptors of its own
 	}
-	r, err := openRoot(f.path, view)
+	r, err := tree.Open(f.path, view)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +64,7 @@ func (f *Folder) openAgain(ctx context.Context, was *root) (*root, error) {
 		err = fmt.Errorf("another dataset is mounted at %s now", printable.Name(f.path))
 	}
 	if err != nil {
-		r.close()
+		r.Close()
 		return nil, err
 	}
 	return r, nil

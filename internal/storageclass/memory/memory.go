@@ -61,8 +61,8 @@ func New(options Options) *Class {
 	return c
 }
 
-// Kind is "memory".
-func (c *Class) Kind() string { return "memory" }
+// Kind is the kind's name.
+func (c *Class) Kind() string { return Name }
 
 // Taken is the memory, in bytes, that the stores hold now, idle ones included.
 // It takes no lock: Options.Limit may call it.

@@ -1,4 +1,10 @@
-package folder
+// Package tree looks below one directory: it opens, lists and asks for what lies there, by paths that start at a
+// descriptor, so that they lead where they led when the directory was opened, and where they lead for the process that
+// opened it.
+//
+// All methods of a Root may be called in parallel, Close last. A Lister may be used in parallel as well. What takes a
+// path that ends with a zero allocates nothing.
+package tree
 
 import (
 	"errors"
@@ -13,14 +19,14 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 )
 
-// root is the folder's root directory, opened: all paths are looked up below it.
+// Root is a root directory, opened: all paths are looked up below it.
 //
 // A process that sees other mounts than this one, or has another root directory, opened it
 // itself and passed the descriptor. Below it the kernel walks that process's mounts, but an
 // absolute symbolic link would lead to this process's files. So in such a foreign view
 // paths are looked up without symbolic links, and those that have one from the process's own
 // "/" (openat2, Linux 5.6).
-type root struct {
+type Root struct {
 	fd      int
 	slash   int  // "/" of the process whose view it is
 	foreign bool // it is not this process's
@@ -30,13 +36,13 @@ type root struct {
 	ino     uint64
 }
 
-// openRoot opens the folder at path as this process sees it; if it is there, as the view sees it.
+// Open opens the folder at path as this process sees it; if it is there, as the view sees it.
 // The root has descriptors of its own.
-func openRoot(path string, view *dataset.View) (*root, error) {
-	r := &root{fd: -1, slash: -1, path: path}
+func Open(path string, view *dataset.View) (*Root, error) {
+	r := &Root{fd: -1, slash: -1, path: path}
 	var err error
 	if view == nil {
-		r.fd, err = retryEINTR(func() (int, error) {
+		r.fd, err = RetryEINTR(func() (int, error) {
 			return unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		})
 	} else if r.fd, err = duplicate(view.Root); err == nil {
@@ -46,13 +52,13 @@ func openRoot(path string, view *dataset.View) (*root, error) {
 	}
 	var st unix.Stat_t
 	if err == nil {
-		st, err = statOpen(r.fd)
+		st, err = StatOpen(r.fd)
 	}
-	if err == nil && !isDir(&st) {
+	if err == nil && !IsDir(&st) {
 		err = unix.ENOTDIR
 	}
 	if err != nil {
-		r.close()
+		r.Close()
 		return nil, err
 	}
 	r.dev, r.ino = st.Dev, st.Ino
@@ -63,8 +69,21 @@ func openRoot(path string, view *dataset.View) (*root, error) {
 	return r, nil
 }
 
+// FD is the descriptor of the directory.
+func (r *Root) FD() int { return r.fd }
+
+// Path is where the directory lay when it was opened, absolute.
+func (r *Root) Path() string { return r.path }
+
+// Place identifies the directory: its device and inode.
+func (r *Root) Place() (device, inode uint64) { return r.dev, r.ino }
+
+// Foreign reports whether the directory was opened by a process with other mounts, or another root directory, than
+// this one.
+func (r *Root) Foreign() bool { return r.foreign }
+
 func duplicate(f *os.File) (int, error) {
-	return retryEINTR(func() (int, error) { return unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3) })
+	return RetryEINTR(func() (int, error) { return unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3) })
 }
 
 // foreign reports whether slash is another root directory than this process's, or the same in another mount namespace.
@@ -83,7 +102,8 @@ func foreign(slash *os.File) (bool, error) {
 	return !ours.Same(theirs), err
 }
 
-func (r *root) close() {
+// Close closes the descriptors.
+func (r *Root) Close() {
 	for _, fd := range []int{r.fd, r.slash} {
 		if fd >= 0 {
 			_ = unix.Close(fd)
@@ -91,16 +111,16 @@ func (r *root) close() {
 	}
 }
 
-// open opens path, which ends with a zero, below the root. It allocates nothing where the view is
+// Open opens path, which ends with a zero, below the root. It allocates nothing where the view is
 // this process's.
-func (r *root) open(path []byte, flags int) (int, error) {
+func (r *Root) Open(path []byte, flags int) (int, error) {
 	if !r.foreign {
 		return openat(r.fd, path, flags)
 	}
 	return r.openForeign(string(path[:len(path)-1]), flags)
 }
 
-func (r *root) openForeign(path string, flags int) (int, error) {
+func (r *Root) openForeign(path string, flags int) (int, error) {
 	fd, err := openat2(r.fd, path, flags, unix.RESOLVE_NO_SYMLINKS)
 	if errors.Is(err, unix.ELOOP) { // a symbolic link
 		fd, err = r.follow(path, flags)
@@ -114,7 +134,7 @@ func (r *root) openForeign(path string, flags int) (int, error) {
 
 func openat2(dir int, path string, flags int, resolve uint64) (int, error) {
 	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Resolve: resolve | unix.RESOLVE_NO_MAGICLINKS}
-	return retryEINTR(func() (int, error) { return unix.Openat2(dir, path, &how) })
+	return RetryEINTR(func() (int, error) { return unix.Openat2(dir, path, &how) })
 }
 
 // mostLinks is how many symbolic links a path may lead through, as in the kernel.
@@ -122,7 +142,7 @@ const mostLinks = 40
 
 // follow opens path, which has a symbolic link in it, below the root: part by part, so that the root is that
 // which was opened, whatever its path leads to by now. From an absolute link on the kernel goes on from the process's "/".
-func (r *root) follow(path string, flags int) (int, error) {
+func (r *Root) follow(path string, flags int) (int, error) {
 	dir, err := openat2(r.fd, ".", unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return -1, err
@@ -136,7 +156,7 @@ func (r *root) follow(path string, flags int) (int, error) {
 		if part == "" || part == "." {
 			continue
 		}
-		n, err := retryEINTR(func() (int, error) { return unix.Readlinkat(dir, part, buffer) })
+		n, err := RetryEINTR(func() (int, error) { return unix.Readlinkat(dir, part, buffer) })
 		switch {
 		case err == nil && string(buffer[:min(n, 1)]) == "/":
 			return openat2(r.slash, strings.Join(append([]string{string(buffer[:n])}, parts...), "/"), flags, unix.RESOLVE_IN_ROOT)
@@ -166,14 +186,14 @@ func (r *root) follow(path string, flags int) (int, error) {
 }
 
 // atTop reports whether the open directory is the process's "/", which nothing lies above.
-func (r *root) atTop(dir int) bool {
-	here, err := statOpen(dir)
-	top, topErr := statOpen(r.slash)
+func (r *Root) atTop(dir int) bool {
+	here, err := StatOpen(dir)
+	top, topErr := StatOpen(r.slash)
 	return err == nil && topErr == nil && here.Dev == top.Dev && here.Ino == top.Ino
 }
 
 // canOpenat2 reports whether the system call is allowed: seccomp filters forbid it with EPERM.
-func (r *root) canOpenat2() bool {
+func (r *Root) canOpenat2() bool {
 	fd, err := unix.Openat2(r.fd, ".", &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC})
 	if err == nil {
 		_ = unix.Close(fd)
@@ -181,15 +201,15 @@ func (r *root) canOpenat2() bool {
 	return err == nil
 }
 
-// answers reports whether the root is still there, by its server's word and not by what the system remembers.
-func (r *root) answers() bool {
+// Answers reports whether the root is still there, by its server's word and not by what the system remembers.
+func (r *Root) Answers() bool {
 	var st unix.Statx_t
 	err := unix.Statx(r.fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_FORCE_SYNC, unix.STATX_TYPE, &st)
-	return !gone(err)
+	return !Gone(err)
 }
 
-// directory opens the directory at path below the root; "" is the root itself, opened anew.
-func (r *root) directory(path string) (int, error) {
+// Directory opens the directory at path below the root; "" is the root itself, opened anew.
+func (r *Root) Directory(path string) (int, error) {
 	if path == "" {
 		return openDirectory(r.fd, path)
 	}
@@ -199,33 +219,33 @@ func (r *root) directory(path string) (int, error) {
 	return openDirectory(r.fd, path)
 }
 
-// stat asks for path below the root, behind symbolic links.
-func (r *root) stat(path string) (unix.Stat_t, error) {
+// Stat asks for path below the root, behind symbolic links.
+func (r *Root) Stat(path string) (unix.Stat_t, error) {
 	if !r.foreign {
-		return stat(r.fd, path, 0)
+		return Stat(r.fd, path, 0)
 	}
 	fd, err := r.openForeign(path, unix.O_PATH)
 	if err != nil {
 		return unix.Stat_t{}, err
 	}
 	defer unix.Close(fd) //nolint:errcheck // it was only looked at
-	return statOpen(fd)
+	return StatOpen(fd)
 }
 
-// fileSystem is the type of the file system on which the directory at path below the root lies.
-func (r *root) fileSystem(path string) (int64, error) {
-	fd, err := r.open(append([]byte(path), 0), unix.O_PATH|unix.O_CLOEXEC)
+// FileSystem is the type of the file system on which the directory at path below the root lies.
+func (r *Root) FileSystem(path string) (int64, error) {
+	fd, err := r.Open(append([]byte(path), 0), unix.O_PATH|unix.O_CLOEXEC)
 	if err != nil {
 		return 0, err
 	}
 	defer unix.Close(fd) //nolint:errcheck // it was only looked at
 	var fs unix.Statfs_t
-	_, err = retryEINTR(func() (int, error) { return 0, unix.Fstatfs(fd, &fs) })
+	_, err = RetryEINTR(func() (int, error) { return 0, unix.Fstatfs(fd, &fs) })
 	return fs.Type, err
 }
 
-// statx asks for the file at path, which ends with a zero, behind symbolic links.
-func (r *root) statx(path []byte, st *unix.Statx_t) error {
+// Statx asks for the file at path, which ends with a zero, behind symbolic links.
+func (r *Root) Statx(path []byte, st *unix.Statx_t) error {
 	if !r.foreign {
 		return statx(r.fd, path, 0, st)
 	}
@@ -234,16 +254,16 @@ func (r *root) statx(path []byte, st *unix.Statx_t) error {
 		return err
 	}
 	defer unix.Close(fd) //nolint:errcheck // it was only looked at
-	return statx(fd, emptyPath[:], unix.AT_EMPTY_PATH, st)
+	return StatxOpen(fd, st)
 }
 
 // localFileSystems are those on which fstat, which wants the time of the last access as well, costs less than statx.
 var localFileSystems = []int64{unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.TMPFS_MAGIC, unix.F2FS_SUPER_MAGIC, unix.SQUASHFS_MAGIC}
 
-// ask asks for the open file fd.
-func (r *root) ask(fd int, st *unix.Statx_t) error {
+// Ask asks for the open file fd.
+func (r *Root) Ask(fd int, st *unix.Statx_t) error {
 	if !r.local {
-		return statx(fd, emptyPath[:], unix.AT_EMPTY_PATH, st)
+		return StatxOpen(fd, st)
 	}
 	var old unix.Stat_t
 	for {
@@ -272,6 +292,11 @@ const stampMask = unix.STATX_TYPE | unix.STATX_SIZE | unix.STATX_MTIME | unix.ST
 
 var emptyPath = [1]byte{}
 
+// StatxOpen asks for the open file fd as statx does.
+func StatxOpen(fd int, st *unix.Statx_t) error {
+	return statx(fd, emptyPath[:], unix.AT_EMPTY_PATH, st)
+}
+
 // statx asks for path, which ends with a zero, below dir; flags say how.
 func statx(dir int, path []byte, flags int, st *unix.Statx_t) error {
 	for {
@@ -294,9 +319,9 @@ func statInstead(dir int, path []byte, flags int, st *unix.Statx_t) error {
 	var old unix.Stat_t
 	var err error
 	if flags&unix.AT_EMPTY_PATH != 0 {
-		old, err = statOpen(dir)
+		old, err = StatOpen(dir)
 	} else {
-		old, err = stat(dir, string(path[:len(path)-1]), flags)
+		old, err = Stat(dir, string(path[:len(path)-1]), flags)
 	}
 	if err != nil {
 		return err
@@ -305,4 +330,10 @@ func statInstead(dir int, path []byte, flags int, st *unix.Statx_t) error {
 	return nil
 }
 
-func nanos(t unix.StatxTimestamp) int64 { return t.Sec*1e9 + int64(t.Nsec) }
+// Nanos is a time in nanoseconds since 1970.
+func Nanos(t unix.StatxTimestamp) int64 { return t.Sec*1e9 + int64(t.Nsec) }
+
+// Gone reports whether an error says that the file system is not there any more.
+func Gone(err error) bool {
+	return errors.Is(err, unix.ENOTCONN) || errors.Is(err, unix.ESTALE) || errors.Is(err, unix.ENODEV)
+}

@@ -1,4 +1,9 @@
-package folder
+// Package indexfile keeps the index of a folder in a file: beside the samples, or elsewhere where that cannot be
+// written. It says where such files lie, reads them as what anybody may have written, and writes them as a whole or
+// not at all. What is in an index is package dataset's business.
+//
+// Files is for one goroutine.
+package indexfile
 
 import (
 	"crypto/rand"
@@ -14,6 +19,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/config/size"
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/dataset/folder/tree"
 )
 
 // An index file comes with the dataset, which may be anybody's, so it is opened
@@ -25,55 +31,65 @@ import (
 // errDistrust: the index file is not one that may be used, whatever it holds.
 var errDistrust = errors.New("it cannot be trusted")
 
-// place is where an index file may lie.
-type place struct {
+// Place is where an index file may lie.
+type Place struct {
 	dir, name string
 	beside    bool // in the dataset's root itself
 }
 
-func (p place) path() string { return filepath.Join(p.dir, p.name) }
+// Path is the file's path.
+func (p Place) Path() string { return filepath.Join(p.dir, p.name) }
 
-// remove removes the index file that lies at p. What cannot be removed is found outdated again.
-func (p place) remove(rootFD int) {
+// Remove removes the index file that lies at p. What cannot be removed is found outdated again.
+func (p Place) Remove(rootFD int) {
 	if p.beside {
 		_ = unix.Unlinkat(rootFD, p.name, 0)
 		return
 	}
-	_ = os.Remove(p.path())
+	_ = os.Remove(p.Path())
 }
 
-// indexFiles reads and writes the index files of one folder.
-type indexFiles struct {
-	root   string
-	rootFD int
-	places []place
-	opts   Options
-	call   *caller
+// Files reads and writes the index files of one folder.
+type Files struct {
+	Root   string
+	RootFD int // Root, opened
+	Places []Place
+	Memory func() (int64, error) // bytes of memory that are available; nil: no limit
+	Warn   func(text string)     // is told why an index file that is there is not used; nil: nothing is
+	Calls  Calls
+}
+
+// Calls is told of each system call, which may hang.
+type Calls interface {
+	// Begin says which call begins, on name in the directory dir, or on dir itself.
+	Begin(op, dir, name string)
+	// End says that it has returned.
+	End()
 }
 
 // open opens the place's directory; the caller closes it with p.close.
-func (x *indexFiles) open(p place) (int, error) {
+func (x *Files) open(p Place) (int, error) {
 	if p.beside {
-		return x.rootFD, nil
+		return x.RootFD, nil
 	}
-	x.call.begin("open", p.dir, "")
-	defer x.call.end()
-	return retryEINTR(func() (int, error) {
+	x.Calls.Begin("open", p.dir, "")
+	defer x.Calls.End()
+	return tree.RetryEINTR(func() (int, error) {
 		return unix.Open(p.dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	})
 }
 
-func (p place) close(dir int) {
+func (p Place) close(dir int) {
 	if !p.beside {
 		_ = unix.Close(dir)
 	}
 }
 
 // read reads the index file at p.
-func (x *indexFiles) read(p place) (_ *dataset.Index, err error) {
+func (x *Files) read(p Place) (_ *dataset.Index, err error) {
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("read dataset index %s: %w", p.path(), err)
+			err = fmt.Errorf("read dataset index %s: %w", p.Path(), err)
 		}
 	}()
 	dir, err := x.open(p)
@@ -83,26 +99,26 @@ func (x *indexFiles) read(p place) (_ *dataset.Index, err error) {
 	defer p.close(dir)
 	// Not opened before it is known to be a regular file: to open a device can
 	// have effects of its own.
-	x.call.begin("stat", p.dir, p.name)
-	st, err := stat(dir, p.name, unix.AT_SYMLINK_NOFOLLOW)
-	x.call.end()
+	x.Calls.Begin("stat", p.dir, p.name)
+	st, err := tree.Stat(dir, p.name, unix.AT_SYMLINK_NOFOLLOW)
+	x.Calls.End()
 	if err != nil {
 		return nil, err
 	}
-	if !isReg(&st) {
+	if !tree.IsReg(&st) {
 		return nil, fmt.Errorf("%w: it is not a regular file; remove it", errDistrust)
 	}
 	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
-	x.call.begin("open", p.dir, p.name)
-	fd, err := retryEINTR(func() (int, error) { return unix.Openat(dir, p.name, flags, 0) })
-	x.call.end()
+	x.Calls.Begin("open", p.dir, p.name)
+	fd, err := tree.RetryEINTR(func() (int, error) { return unix.Openat(dir, p.name, flags, 0) })
+	x.Calls.End()
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(fd) //nolint:errcheck // it was only read
-	x.call.begin("stat", p.dir, p.name)
-	st, err = statOpen(fd)
-	x.call.end()
+	x.Calls.Begin("stat", p.dir, p.name)
+	st, err = tree.StatOpen(fd)
+	x.Calls.End()
 	if err != nil {
 		return nil, err
 	}
@@ -113,14 +129,14 @@ func (x *indexFiles) read(p place) (_ *dataset.Index, err error) {
 		return nil, err
 	}
 	limit := int64(math.MaxInt64)
-	if x.opts.Memory != nil {
-		available, err := x.opts.Memory()
+	if x.Memory != nil {
+		available, err := x.Memory()
 		if err != nil {
 			return nil, err
 		}
 		limit = available / indexShare
 	}
-	return dataset.DecodeWithin(&reader{fd: fd, call: x.call, place: p}, st.Size, limit)
+	return dataset.DecodeWithin(&reader{fd: fd, calls: x.Calls, place: p}, st.Size, limit)
 }
 
 // An index file may take one part in indexShare of the memory that is available.
@@ -128,14 +144,14 @@ const indexShare = 4
 
 // trust refuses a file that others than those who may change the samples could
 // have written.
-func (x *indexFiles) trust(p place, st *unix.Stat_t) error {
-	x.call.begin("stat", x.root, "")
-	root, err := statOpen(x.rootFD)
-	x.call.end()
+func (x *Files) trust(p Place, st *unix.Stat_t) error {
+	x.Calls.Begin("stat", x.Root, "")
+	root, err := tree.StatOpen(x.RootFD)
+	x.Calls.End()
 	if err != nil {
 		return err
 	}
-	if !isReg(st) {
+	if !tree.IsReg(st) {
 		return fmt.Errorf("%w: it is not a regular file; remove it", errDistrust)
 	}
 	me := uint32(os.Geteuid())
@@ -183,17 +199,17 @@ func stored(fd int, st *unix.Stat_t) error {
 // reader reads from a descriptor, one watched system call at a time.
 type reader struct {
 	fd    int
-	call  *caller
-	place place
+	calls Calls
+	place Place
 }
 
 func (r *reader) Read(b []byte) (int, error) {
 	if len(b) > 8<<20 {
 		b = b[:8<<20] // so that one call that is slow is not taken for one that hangs
 	}
-	r.call.begin("read", r.place.dir, r.place.name)
-	defer r.call.end()
-	n, err := retryEINTR(func() (int, error) { return unix.Read(r.fd, b) })
+	r.calls.Begin("read", r.place.dir, r.place.name)
+	defer r.calls.End()
+	n, err := tree.RetryEINTR(func() (int, error) { return unix.Read(r.fd, b) })
 	switch {
 	case err != nil:
 		return 0, err
@@ -204,16 +220,16 @@ func (r *reader) Read(b []byte) (int, error) {
 }
 
 // write replaces the file at p as a whole, or not at all.
-func (x *indexFiles) write(p place, index *dataset.Index) (err error) {
+func (x *Files) write(p Place, index *dataset.Index) (err error) {
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("write dataset index %s: %w", p.path(), tooLong(err))
+			err = fmt.Errorf("write dataset index %s: %w", p.Path(), tooLong(err))
 		}
 	}()
 	if !p.beside {
-		x.call.begin("mkdir", p.dir, "")
+		x.Calls.Begin("mkdir", p.dir, "")
 		err := os.MkdirAll(p.dir, 0o777)
-		x.call.end()
+		x.Calls.End()
 		if err != nil {
 			return err
 		}
@@ -223,10 +239,10 @@ func (x *indexFiles) write(p place, index *dataset.Index) (err error) {
 		return err
 	}
 	defer p.close(dir)
-	x.call.begin("write", p.dir, p.name)
-	defer x.call.end()
-	name := hiddenName + "-" + rand.Text() + ".tmp"
-	fd, err := retryEINTR(func() (int, error) {
+	x.Calls.Begin("write", p.dir, p.name)
+	defer x.Calls.End()
+	name := HiddenName + "-" + rand.Text() + ".tmp"
+	fd, err := tree.RetryEINTR(func() (int, error) {
 		return unix.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	})
 	if err != nil {
@@ -239,12 +255,12 @@ func (x *indexFiles) write(p place, index *dataset.Index) (err error) {
 			_ = unix.Unlinkat(dir, name, 0)
 		}
 	}()
-	if err := index.Encode(&writer{file, x.call, p}); err != nil {
+	if err := index.Encode(&writer{file, x.Calls, p}); err != nil {
 		return err
 	}
 	// All who may read the dataset may read its index, and no others: it has the names of its files.
 	mode := os.FileMode(0o600)
-	if root, err := statOpen(x.rootFD); err == nil {
+	if root, err := tree.StatOpen(x.RootFD); err == nil {
 		mode |= os.FileMode(root.Mode & 0o044)
 	}
 	if err := file.Chmod(mode); err != nil {
@@ -272,14 +288,14 @@ func tooLong(err error) error {
 // writer writes in parts, each of which is a watched system call.
 type writer struct {
 	file  *os.File
-	call  *caller
-	place place
+	calls Calls
+	place Place
 }
 
 func (w *writer) Write(b []byte) (written int, err error) {
 	for len(b) > 0 {
 		part := b[:min(len(b), 8<<20)]
-		w.call.begin("write", w.place.dir, w.place.name)
+		w.calls.Begin("write", w.place.dir, w.place.name)
 		n, err := w.file.Write(part)
 		written += n
 		if err != nil {

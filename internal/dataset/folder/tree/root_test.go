@@ -1,4 +1,4 @@
-package folder
+package tree
 
 import (
 	"errors"
@@ -40,8 +40,8 @@ func TestForeignRoot(t *testing.T) {
 		}
 		return fd
 	}
-	r := &root{fd: open(filepath.Join(top, "data")), slash: open(top), foreign: true, path: "/data"}
-	defer r.close()
+	r := &Root{fd: open(filepath.Join(top, "data")), slash: open(top), foreign: true, path: "/data"}
+	defer r.Close()
 	if !r.canOpenat2() {
 		t.Skip("openat2 is not allowed here")
 	}
@@ -55,7 +55,7 @@ func TestForeignRoot(t *testing.T) {
 		"a/1.jpg": "data/a/1.jpg", "a/same.jpg": "data/a/1.jpg", "a/next.jpg": "data/b/2.jpg", "c/3.jpg": "store/3.jpg", "d/3.jpg": "store/3.jpg",
 		"e/3.jpg": "store/3.jpg", "a/deep.jpg": "store/3.jpg", "above.jpg": "outside.jpg", "a/absolute.jpg": "another",
 	} {
-		fd, err := r.open(append([]byte(path), 0), openFlags)
+		fd, err := r.Open(append([]byte(path), 0), unix.O_RDONLY|unix.O_CLOEXEC)
 		if err != nil {
 			t.Errorf("%s: %v", path, err)
 			continue
@@ -66,20 +66,30 @@ func TestForeignRoot(t *testing.T) {
 		if string(got[:n]) != want {
 			t.Errorf("%s has %q, want %q", path, got[:n], want)
 		}
-		if st, err := r.stat(path); err != nil || !isReg(&st) || st.Size != int64(len(want)) {
+		if st, err := r.Stat(path); err != nil || !IsReg(&st) || st.Size != int64(len(want)) {
 			t.Errorf("stat %s: %d bytes, %v", path, st.Size, err)
 		}
 	}
 	for path, want := range map[string]error{
 		"a/loop.jpg": unix.ELOOP, "a/nowhere.jpg": unix.ENOENT, "a/of-system.jpg": unix.ENOENT, "a/none.jpg": unix.ENOENT, "a/1.jpg/x": unix.ENOTDIR,
 	} {
-		if fd, err := r.open(append([]byte(path), 0), openFlags); !errors.Is(err, want) {
+		if fd, err := r.Open(append([]byte(path), 0), unix.O_RDONLY|unix.O_CLOEXEC); !errors.Is(err, want) {
 			t.Errorf("%s: %d, %v, want %v", path, fd, err, want)
 		}
 	}
-	if fd, err := r.directory("c"); err != nil {
+	if fd, err := r.Directory("c"); err != nil {
 		t.Error(err)
 	} else {
 		_ = unix.Close(fd)
+	}
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -1,8 +1,9 @@
-package folder
+package tree
 
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -13,29 +14,30 @@ import (
 // entries.
 const direntBytes = 256 << 10
 
-// lister lists directories and asks for files; it is Linux's own, so that a
+// Lister lists directories and asks for files; it is Linux's own, so that a
 // directory costs one open and a file one fstatat, nothing else.
-type lister struct {
+type Lister struct {
 	buffers sync.Pool // of *[]byte
 }
 
-func newLister() *lister {
-	return &lister{buffers: sync.Pool{New: func() any {
+// NewLister returns a Lister.
+func NewLister() *Lister {
+	return &Lister{buffers: sync.Pool{New: func() any {
 		b := make([]byte, direntBytes)
 		return &b
 	}}}
 }
 
-// dirent is one name in a directory.
-type dirent struct {
-	name string
-	kind uint8 // unix.DT_*
+// Entry is one name in a directory.
+type Entry struct {
+	Name string
+	Kind uint8 // unix.DT_*
 }
 
-// list gives what is in the open directory fd, without "." and "..", in no
+// List gives what is in the open directory fd, without "." and "..", in no
 // particular order. All names share one string. begin is called before each
 // system call.
-func (l *lister) list(fd int, begin func()) ([]dirent, error) {
+func (l *Lister) List(fd int, begin func()) ([]Entry, error) {
 	buffer := l.buffers.Get().(*[]byte)
 	defer l.buffers.Put(buffer)
 	var (
@@ -45,7 +47,7 @@ func (l *lister) list(fd int, begin func()) ([]dirent, error) {
 	)
 	for {
 		begin()
-		n, err := retryEINTR(func() (int, error) { return unix.Getdents(fd, *buffer) })
+		n, err := RetryEINTR(func() (int, error) { return unix.Getdents(fd, *buffer) })
 		if err != nil {
 			return nil, err
 		}
@@ -72,10 +74,10 @@ func (l *lister) list(fd int, begin func()) ([]dirent, error) {
 		}
 	}
 	all := string(names)
-	entries := make([]dirent, len(ends))
+	entries := make([]Entry, len(ends))
 	first := 0
 	for i, end := range ends {
-		entries[i] = dirent{name: all[first:end], kind: kinds[i]}
+		entries[i] = Entry{Name: all[first:end], Kind: kinds[i]}
 		first = end
 	}
 	return entries, nil
@@ -83,9 +85,9 @@ func (l *lister) list(fd int, begin func()) ([]dirent, error) {
 
 const direntHeader = 19
 
-// stat asks for path below fd, following symbolic links unless flags say
+// Stat asks for path below fd, following symbolic links unless flags say
 // otherwise.
-func stat(fd int, path string, flags int) (unix.Stat_t, error) {
+func Stat(fd int, path string, flags int) (unix.Stat_t, error) {
 	var st unix.Stat_t
 	for {
 		err := unix.Fstatat(fd, path, &st, flags)
@@ -95,8 +97,8 @@ func stat(fd int, path string, flags int) (unix.Stat_t, error) {
 	}
 }
 
-// statOpen asks for the open file fd.
-func statOpen(fd int) (unix.Stat_t, error) {
+// StatOpen asks for the open file fd.
+func StatOpen(fd int) (unix.Stat_t, error) {
 	var st unix.Stat_t
 	for {
 		err := unix.Fstat(fd, &st)
@@ -106,12 +108,17 @@ func statOpen(fd int) (unix.Stat_t, error) {
 	}
 }
 
-func isDir(st *unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFDIR }
-func isReg(st *unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFREG }
-func isLnk(st *unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFLNK }
+// IsDir reports whether it is a directory.
+func IsDir(st *unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFDIR }
 
-// times are a file's mtime and ctime in nanoseconds since 1970.
-func times(st *unix.Stat_t) (modified, changed int64) {
+// IsReg reports whether it is a regular file.
+func IsReg(st *unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFREG }
+
+// IsLnk reports whether it is a symbolic link.
+func IsLnk(st *unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFLNK }
+
+// Times are a file's mtime and ctime in nanoseconds since 1970.
+func Times(st *unix.Stat_t) (modified, changed int64) {
 	return st.Mtim.Nano(), st.Ctim.Nano()
 }
 
@@ -121,7 +128,17 @@ func openDirectory(fd int, below string) (int, error) {
 	if below == "" {
 		below = "."
 	}
-	return retryEINTR(func() (int, error) {
+	return RetryEINTR(func() (int, error) {
 		return unix.Openat(fd, below, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	})
+}
+
+// RetryEINTR calls f until it is not interrupted.
+func RetryEINTR[T any](f func() (T, error)) (T, error) {
+	for {
+		v, err := f()
+		if !errors.Is(err, unix.EINTR) {
+			return v, err
+		}
+	}
 }

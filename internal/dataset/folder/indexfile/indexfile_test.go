@@ -1,8 +1,9 @@
-package folder
+package indexfile_test
 
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -10,6 +11,9 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hdmlp/hdmlp/internal/dataset/folder"
+	"github.com/hdmlp/hdmlp/internal/dataset/folder/indexfile"
 )
 
 // sparse makes an index file that is right in its header, claims the bytes of
@@ -62,13 +66,13 @@ func TestHostileIndex(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = os.RemoveAll(root) })
 			write(t, filepath.Join(root, "a/1.jpg"), "x")
-			path := filepath.Join(root, hiddenName)
+			path := filepath.Join(root, indexfile.HiddenName)
 			if err := c.plant(path); err != nil {
 				t.Skip(err)
 			}
 			var warnings []string
 			warn := func(text string) { warnings = append(warnings, text) }
-			f := open(t, root, Options{Warn: warn})
+			f := open(t, root, folder.Options{Warn: warn})
 			if f.FromIndex() || f.Index().Len() != 1 {
 				t.Errorf("%d samples, from index: %v", f.Index().Len(), f.FromIndex())
 			}
@@ -82,7 +86,7 @@ func TestHostileIndex(t *testing.T) {
 			if text, err := os.ReadFile(elsewhere); err != nil || string(text) != "precious" {
 				t.Errorf("the file that the link leads to holds %q, %v", text, err)
 			}
-			if f := open(t, root, Options{Warn: warn}); !f.FromIndex() || len(warnings) != 1 {
+			if f := open(t, root, folder.Options{Warn: warn}); !f.FromIndex() || len(warnings) != 1 {
 				t.Errorf("afterwards: from index: %v, warnings %q", f.FromIndex(), warnings)
 			}
 		})
@@ -92,11 +96,12 @@ func TestHostileIndex(t *testing.T) {
 // TestIndexTakesItsShare opens an index that would take more than a quarter of the
 // memory that is available.
 func TestIndexTakesItsShare(t *testing.T) {
-	tr := newTree(t, "a/1.jpg")
-	tr.open()
+	root := t.TempDir()
+	write(t, filepath.Join(root, "a/1.jpg"), "x")
+	open(t, root, folder.Options{})
 	for memory, want := range map[int64]bool{1 << 20: true, 400: false} {
 		var warnings []string
-		f := open(t, tr.root, Options{
+		f := open(t, root, folder.Options{
 			Warn:   func(text string) { warnings = append(warnings, text) },
 			Memory: func() (int64, error) { return memory, nil },
 		})
@@ -140,18 +145,19 @@ func TestWhoseIndex(t *testing.T) {
 		{what: "the owner's elsewhere", dirUID: owner, dirMode: 0o755, uid: owner, mode: 0o644, elsewhere: true, trusted: true},
 		{what: "for all elsewhere", dirUID: owner, dirMode: 0o777, uid: us, mode: 0o666, elsewhere: true},
 	} {
-		tr := newTree(t, "a/1.jpg")
-		var opts Options
+		root := t.TempDir()
+		write(t, filepath.Join(root, "a/1.jpg"), "x")
+		var opts folder.Options
 		if c.elsewhere {
 			opts.IndexDir = t.TempDir()
 		}
-		path := open(t, tr.root, opts).IndexPath()
+		path := open(t, root, opts).IndexPath()
 		before, err := os.ReadFile(path)
-		tr.do(err, os.Chown(tr.root, c.dirUID, group), unix.Chmod(tr.root, uint32(c.dirMode)),
+		do(t, err, os.Chown(root, c.dirUID, group), unix.Chmod(root, uint32(c.dirMode)),
 			os.Chown(path, c.uid, c.gid), os.Chmod(path, os.FileMode(c.mode)))
 		var warnings []string
 		opts.Warn = func(text string) { warnings = append(warnings, text) }
-		f := open(t, tr.root, opts)
+		f := open(t, root, opts)
 		if f.FromIndex() != c.trusted || c.trusted != (len(warnings) == 0) {
 			t.Errorf("%s: from index: %v, warnings %q", c.what, f.FromIndex(), warnings)
 		}
@@ -162,4 +168,27 @@ func TestWhoseIndex(t *testing.T) {
 			t.Errorf("%s: the index afterwards: %d bytes, %v", c.what, len(after), err)
 		}
 	}
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	do(t, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644))
+}
+
+func do(t *testing.T, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// open opens the folder, through which its index file is read and written, and closes it.
+func open(t *testing.T, root string, opts folder.Options) *folder.Folder {
+	t.Helper()
+	f, err := folder.Open(t.Context(), root, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	do(t, f.Close())
+	return f
 }

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"cmp"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/printable"
+)
+
+// datasetView is what `hdmlp dataset --json` prints. Sizes are in bytes.
+type datasetView struct {
+	Root        string `json:"root"`
+	Samples     int    `json:"samples"`
+	Bytes       int64  `json:"bytes"`
+	Classes     int    `json:"classes"`
+	Fingerprint string `json:"fingerprint"`
+	Sizes       struct {
+		Smallest  int64     `json:"smallest"`
+		Mean      float64   `json:"mean"`
+		Median    int64     `json:"median"`
+		Largest   int64     `json:"largest"`
+		Histogram []sizeBin `json:"histogram"`
+	} `json:"sizes"`
+	Most   []classView `json:"most"`   // classes with the most samples
+	Fewest []classView `json:"fewest"` // and with the fewest
+	Index  struct {
+		Path        string  `json:"path,omitempty"`
+		Bytes       int64   `json:"bytes"`
+		Error       string  `json:"error,omitempty"`
+		Loaded      bool    `json:"loaded"` // not scanned
+		Listed      int     `json:"listed"` // directories listed anew
+		Directories int     `json:"directories"`
+		Seconds     float64 `json:"seconds"`
+	} `json:"index"`
+	List []classView `json:"class_list,omitempty"`
+	kept bool        // the kind keeps its index in a file
+}
+
+type sizeBin struct {
+	From    int64 `json:"from"`
+	To      int64 `json:"to"`
+	Samples int   `json:"samples"`
+}
+
+type classView struct {
+	Label   int    `json:"label"`
+	Name    string `json:"name"`
+	Samples int    `json:"samples"`
+	Bytes   int64  `json:"bytes"`
+}
+
+// extremes is how many classes are shown as having the most and the fewest
+// samples.
+const extremes = 3
+
+// indexKeeper is implemented by sources that keep their index in a file.
+type indexKeeper interface {
+	IndexPath() string // "": it could not be written
+	IndexError() error // why not
+	FromIndex() bool   // the index was found, and not made
+	Listed() (listed, all int)
+}
+
+func newDatasetView(root string, source dataset.Indexed, list bool, took time.Duration) *datasetView {
+	x := source.Index()
+	v := &datasetView{Root: root, Samples: x.Len(), Bytes: x.Bytes(), Classes: len(x.Classes())}
+	fingerprint := x.Fingerprint()
+	v.Fingerprint = hex.EncodeToString(fingerprint[:])
+	s := x.Statistics()
+	v.Sizes.Smallest, v.Sizes.Mean, v.Sizes.Median, v.Sizes.Largest = s.Smallest, s.Mean, s.Median, s.Largest
+	for _, b := range s.Histogram {
+		v.Sizes.Histogram = append(v.Sizes.Histogram, sizeBin(b))
+	}
+	v.Index.Bytes, v.Index.Seconds = x.EncodedSize(), took.Seconds()
+	if keeper, ok := source.(indexKeeper); ok {
+		v.kept, v.Index.Path, v.Index.Loaded = true, keeper.IndexPath(), keeper.FromIndex()
+		if err := keeper.IndexError(); err != nil {
+			v.Index.Error = err.Error()
+		}
+		v.Index.Listed, v.Index.Directories = keeper.Listed()
+	}
+
+	classes := classViews(x)
+	if list {
+		v.List = slices.Clone(classes)
+	}
+	slices.SortStableFunc(classes, func(a, b classView) int { return cmp.Compare(b.Samples, a.Samples) })
+	n := max(min(extremes, len(classes)/2), 1)
+	v.Most = slices.Clone(classes[:n])
+	v.Fewest = slices.Clone(classes[len(classes)-n:])
+	slices.Reverse(v.Fewest)
+	return v
+}
+
+func classViews(x *dataset.Index) []classView {
+	classes := make([]classView, len(x.Classes()))
+	id := 0
+	for label, samples := range x.ClassSizes() {
+		c := classView{Label: label, Name: x.Classes()[label], Samples: samples}
+		for end := id + samples; id < end; id++ {
+			c.Bytes += x.Size(id)
+		}
+		classes[label] = c
+	}
+	return classes
+}
+
+// text is the view for people.
+func (v *datasetView) text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n", printable.Name(v.Root))
+	fmt.Fprintf(&b, "%s in %s, %s\n\n", count(v.Samples, "sample"), plural(v.Classes, "class", "classes"), byteSize(float64(v.Bytes)))
+
+	v.scan(&b)
+	fmt.Fprintf(&b, "  %-12s %s\n\n", "fingerprint", v.Fingerprint)
+
+	fmt.Fprintf(&b, "  %-12s smallest %s, median %s, mean %s, largest %s\n\n", "sizes", byteSize(float64(v.Sizes.Smallest)),
+		byteSize(float64(v.Sizes.Median)), byteSize(v.Sizes.Mean), byteSize(float64(v.Sizes.Largest)))
+	v.histogram(&b)
+	b.WriteByte('\n')
+	v.extremes(&b)
+	if len(v.List) > 0 {
+		b.WriteByte('\n')
+		listClasses(&b, v.List)
+	}
+	return b.String()
+}
+
+// scan says what opening the dataset took, and where its index is.
+func (v *datasetView) scan(b *strings.Builder) {
+	if !v.kept {
+		fmt.Fprintf(b, "  %-12s in %s\n", "opened", seconds(v.Index.Seconds))
+		return
+	}
+	how, listed := "scanned", "listed"
+	if v.Index.Loaded {
+		how, listed = "loaded", "listed again"
+	}
+	fmt.Fprintf(b, "  %-12s in %s; %s of %s %s\n", how, seconds(v.Index.Seconds), thousands(v.Index.Listed),
+		plural(v.Index.Directories, "directory", "directories"), listed)
+	if v.Index.Path != "" {
+		fmt.Fprintf(b, "  %-12s %s, %s\n", "index", printable.Name(v.Index.Path), byteSize(float64(v.Index.Bytes)))
+		return
+	}
+	fmt.Fprintf(b, "  %-12s not written, so that the next start has to scan again:\n  %-12s %s\n", "index", "",
+		strings.ReplaceAll(printableLines(v.Index.Error), "\n", "\n"+strings.Repeat(" ", 15)))
+}
+
+// histogram draws a bar for each bin; the longest has barWidth columns.
+func (v *datasetView) histogram(b *strings.Builder) {
+	const barWidth = 36
+	most, width := 0, 0
+	for _, bin := range v.Sizes.Histogram {
+		most = max(most, bin.Samples)
+		width = max(width, len(thousands(bin.Samples)))
+	}
+	for _, bin := range v.Sizes.Histogram {
+		label := "empty"
+		if bin.To > 1 {
+			label = byteSize(float64(bin.From)) + " to " + byteSize(float64(bin.To))
+		}
+		line := fmt.Sprintf("  %20s  %*s %7s  %s", label, width, thousands(bin.Samples),
+			percent(bin.Samples, v.Samples), sizeBar(float64(bin.Samples)/float64(most)*barWidth))
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+}
+
+// sizeBar is a bar of this many columns, exact to an eighth; what is there at all is
+// seen.
+func sizeBar(columns float64) string {
+	eighths := int(math.Round(columns * 8))
+	if eighths == 0 && columns > 0 {
+		eighths = 1
+	}
+	text := strings.Repeat("█", eighths/8)
+	if rest := eighths % 8; rest > 0 {
+		text += string([]rune("▏▎▍▌▋▊▉")[rest-1])
+	}
+	return text
+}
+
+func (v *datasetView) extremes(b *strings.Builder) {
+	if v.Most[0].Samples == v.Fewest[0].Samples {
+		each := "each has"
+		if v.Classes == 1 {
+			each = printable.Name(v.Most[0].Name) + " has"
+		}
+		fmt.Fprintf(b, "  %-12s %s %s\n", "classes", each, count(v.Most[0].Samples, "sample"))
+		return
+	}
+	for i, part := range []struct {
+		label   string
+		classes []classView
+	}{{"most", v.Most}, {"fewest", v.Fewest}} {
+		head := ""
+		if i == 0 {
+			head = "classes"
+		}
+		for j, c := range part.classes {
+			if j > 0 {
+				head, part.label = "", ""
+			}
+			width := len(thousands(v.Most[0].Samples))
+			fmt.Fprintf(b, "  %-12s %-8s %*s  %9s  %s\n", head, part.label, width, thousands(c.Samples), byteSize(float64(c.Bytes)), printable.Name(c.Name))
+		}
+	}
+}
+
+func listClasses(b *strings.Builder, classes []classView) {
+	fmt.Fprintf(b, "  %6s  %11s  %9s  %s\n", "label", "samples", "bytes", "class")
+	for _, c := range classes {
+		fmt.Fprintf(b, "  %6d  %11s  %9s  %s\n", c.Label, thousands(c.Samples), byteSize(float64(c.Bytes)), printable.Name(c.Name))
+	}
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/catalog"
+	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/dataset/folder"
+	"github.com/hdmlp/hdmlp/internal/dataset/retry"
+	"github.com/hdmlp/hdmlp/internal/job"
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/storageclass/file"
+	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
+)
+
+// sources are the kinds of sources: one line each. The first is what commands take a path for that do not name a kind.
+func sources() []dataset.Kind {
+	return []dataset.Kind{
+		folder.Kind(availableMemory),
+	}
+}
+
+// sourceKind finds a kind of source by its name.
+func sourceKind(name string) (dataset.Kind, error) {
+	var names []string
+	for _, k := range sources() {
+		if k.Name == name {
+			return k, nil
+		}
+		names = append(names, k.Name)
+	}
+	return dataset.Kind{}, badInput("dataset kind %q is not known; there are: %s", name, strings.Join(names, ", "))
+}
+
+// pathsOf says where a source has its samples, for people: nothing if it cannot tell.
+func pathsOf(source dataset.Source) func(id int) string {
+	if locator, ok := dataset.As[dataset.Locator](source); ok {
+		return locator.Path
+	}
+	return func(int) string { return "" }
+}
+
+// classes are the kinds of storage classes, fastest first: one line each. ram is the one class in the daemon's memory.
+func classes(ram *memory.Class) []storageclass.Kind {
+	return []storageclass.Kind{
+		memory.Kind(ram),
+		file.Kind(version),
+	}
+}
+
+// describedClasses are the kinds of storage classes for commands that only read configurations.
+func describedClasses() []storageclass.Kind { return classes(memory.New(memory.Options{})) }
+
+// nodeOptions are what a daemon's node is given: the kinds that there are, and what its machine has.
+func nodeOptions(log *slog.Logger, processors int) job.Options {
+	claims := job.NewClaims()
+	ram := memory.New(memory.Options{Limit: func() (int64, error) {
+		n, err := availableMemory()
+		return n - claims.Outstanding(), err
+	}})
+	claims.Yield = ram.Yield
+	kinds := catalog.Kinds{Classes: classes(ram)}
+	for _, k := range sources() {
+		kinds.Sources = append(kinds.Sources, patient(k))
+	}
+	return job.Options{Claims: claims, Kinds: kinds, Machine: config.Machine{
+		AvailableMemory: func() (int64, error) {
+			n, err := availableMemory()
+			return max(n+ram.Idle()-ownGrowth, 0), err
+		},
+		MemoryBound: memoryBound,
+		FreeDisk:    freeDisk,
+		Processors:  processors,
+	}, Version: version}
+}
+
+// patientSource is a source with retries around it, and its index.
+type patientSource struct {
+	*retry.Source
+	index *dataset.Index
+}
+
+func (p patientSource) Index() *dataset.Index { return p.index }
+
+// patient is the kind of source with retries around it.
+func patient(k dataset.Kind) dataset.Kind {
+	open := k.Open
+	k.Open = func(ctx context.Context, path string, o dataset.OpenOptions) (dataset.Indexed, error) {
+		source, err := open(ctx, path, o)
+		if err != nil {
+			return nil, err
+		}
+		return patientSource{retry.New(source, retry.Options{
+			Timeout: o.Timeout,
+			Slow: func(id int, path string, since time.Time) {
+				o.Warn(fmt.Sprintf("the source has not answered for %.0f s: sample %d (%s)", time.Since(since).Seconds(), id, path))
+			},
+		}), source.Index()}, nil
+	}
+	return k
+}

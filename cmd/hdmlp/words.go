@@ -1,0 +1,79 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/printable"
+)
+
+func printJSON(out io.Writer, v any) error {
+	e := json.NewEncoder(out)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// byteSize is a size for people: three digits, in units of 1024.
+func byteSize(n float64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
+	unit := 0
+	for ; n >= 1023.5 && unit < len(units)-1; unit++ {
+		n /= 1024
+	}
+	digits := 0
+	if n != math.Trunc(n) {
+		switch {
+		case n < 9.995:
+			digits = 2
+		case n < 99.95:
+			digits = 1
+		}
+	}
+	return strconv.FormatFloat(n, 'f', digits, 64) + " " + units[unit]
+}
+
+// thousands is 1234567 as "1,234,567".
+func thousands(n int) string {
+	text := strconv.Itoa(n)
+	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+func count(n int, noun string) string { return plural(n, noun, noun+"s") }
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return thousands(n) + " " + many
+}
+
+func percent(n, of int) string { return fmt.Sprintf("%.1f %%", 100*float64(n)/float64(of)) }
+
+func seconds(s float64) string {
+	d := time.Duration(s * float64(time.Second))
+	switch {
+	case d < time.Millisecond:
+		return "less than 1 ms"
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%.2f s", s)
+	}
+	return d.Round(time.Second).String()
+}
+
+func printableLines(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = printable.Name(line)
+	}
+	return strings.Join(lines, "\n")
+}

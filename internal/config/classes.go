@@ -1,0 +1,315 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/hdmlp/hdmlp/internal/config/size"
+	"github.com/hdmlp/hdmlp/internal/config/suggest"
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+)
+
+// fileClass is one [[storage_class]] entry, complete but for what Auto stands for.
+type fileClass struct {
+	StorageClass
+	key string // "storage_class[0]"
+}
+
+// readClasses reads the [[storage_class]] entries.
+func (r *resolver) readClasses(value any) {
+	entries, ok := value.([]any)
+	if !ok {
+		r.problem(Problem{
+			Key: keyStorageClass, Value: fmt.Sprint(value), Source: r.file,
+			Wrong: "not a list of tables", Allowed: "[[storage_class]]",
+		})
+		return
+	}
+	for i, entry := range entries {
+		key := fmt.Sprintf("%s[%d]", keyStorageClass, i)
+		table, ok := entry.(map[string]any)
+		if !ok {
+			r.problem(Problem{
+				Key: key, Value: fmt.Sprint(entry), Source: r.file,
+				Wrong: "not a table", Allowed: "[[storage_class]]",
+			})
+			continue
+		}
+		r.classes = append(r.classes, r.readClass(key, table))
+	}
+}
+
+// classParameters are the keys of a [[storage_class]] entry.
+func (r *resolver) classParameters() []Parameter {
+	var names []string
+	for _, k := range r.input.Classes {
+		names = append(names, k.Name)
+	}
+	return []Parameter{
+		{Key: "kind", Kind: Enum, Values: names, Help: "What the class is"},
+		{
+			Key: "capacity", Kind: Size, Min: 1, Default: Auto,
+			Derived: "what the disk has free, less disk_reserve; " + r.those(false) + " must say it",
+			Help:    "Bytes that samples may take",
+		},
+		{Key: "path", Kind: Path, Help: "Directory of the class, " + r.those(true) + " only"},
+		{
+			Key: "threads", Kind: Int, Min: 1, Max: 1024, Default: Auto, Derived: "cache_threads",
+			Help: "Samples that are read from it at the same time",
+		},
+	}
+}
+
+// those are the kinds with a directory, or those without, as a user writes them: kind = "file".
+func (r *resolver) those(directory bool) string {
+	var names []string
+	for _, k := range r.input.Classes {
+		if k.Directory == directory {
+			names = append(names, fmt.Sprintf("kind = %q", k.Name))
+		}
+	}
+	return suggest.List(names)
+}
+
+// kind finds a kind by its name; there is none if the name was wrong, which has been said.
+func (r *resolver) kind(name string) (storageclass.Kind, bool) {
+	i := slices.IndexFunc(r.input.Classes, func(k storageclass.Kind) bool { return k.Name == name })
+	if i < 0 {
+		return storageclass.Kind{}, false
+	}
+	return r.input.Classes[i], true
+}
+
+// askedByKeys is the class of this kind that the job's keys ask for.
+func (r *resolver) askedByKeys(k storageclass.Kind) (class StorageClass, asked bool) {
+	class = StorageClass{Kind: k.Name, Capacity: field[int64](r.config, k.SizeKey), Threads: r.config.CacheThreads}
+	if k.Directory {
+		class.Path, class.Reserve = field[string](r.config, k.PathKey), r.config.DiskReserve
+		return class, class.Path != ""
+	}
+	return class, class.Capacity > 0
+}
+
+// field is the value of a key that a kind names; zero for "".
+func field[T any](c *Config, key string) (value T) {
+	if key == "" {
+		return value
+	}
+	p, ok := Lookup(key)
+	if !ok {
+		panic("config: a kind of storage class names the key " + key + ", which there is not")
+	}
+	return *p.field(c).(*T)
+}
+
+func (r *resolver) readClass(key string, table map[string]any) fileClass {
+	class := fileClass{key: key}
+	fields := map[string]any{
+		"kind": &class.Kind, "capacity": &class.Capacity, "path": &class.Path, "threads": &class.Threads,
+	}
+	var names []string
+	for _, p := range r.classParameters() {
+		names = append(names, p.Key)
+		value, ok := table[p.Key]
+		if !ok {
+			if p.Key == "kind" {
+				r.problem(Problem{Key: key + ".kind", Source: r.file, Wrong: "missing", Allowed: p.Allowed()})
+			}
+			continue
+		}
+		text, scalar := toText(value)
+		r.config.Origins[key+"."+p.Key] = Origin{Value: text, Source: r.file}
+		if p.Default == Auto && text == Auto {
+			continue
+		}
+		err := errors.New("not a single value")
+		if scalar {
+			err = p.parse(text, fields[p.Key])
+		}
+		if err != nil {
+			r.problem(Problem{
+				Key: key + "." + p.Key, Value: text, Source: r.file,
+				Wrong: err.Error(), Allowed: p.Allowed(), Err: err,
+			})
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(table)) {
+		if !slices.Contains(names, name) {
+			text, _ := toText(table[name])
+			r.problem(Problem{
+				Key: key + "." + name, Value: text, Source: r.file,
+				Wrong: "unknown key" + suggest.Nearest(name, names), Allowed: suggest.List(names),
+			})
+		}
+	}
+	return class
+}
+
+// takeClasses makes StorageClasses of the file's entries, which replace the keys that ask for classes.
+func (r *resolver) takeClasses() {
+	for _, key := range r.classKeys() {
+		if g, ok := r.given[key]; ok {
+			r.problem(Problem{
+				Key: key, Value: g.text, Source: g.source,
+				Wrong:   fmt.Sprintf("%s has [[storage_class]] entries, which replace it", r.file),
+				Allowed: "one of the two",
+			})
+		}
+		r.config.Origins[key] = Origin{Value: "", Source: r.file + ": [[storage_class]] replaces it"}
+	}
+	for _, class := range r.classes {
+		if class.Threads == 0 {
+			class.Threads = r.config.CacheThreads
+		}
+		if k, _ := r.kind(class.Kind); k.Directory {
+			class.Reserve = r.config.DiskReserve
+		}
+		r.config.StorageClasses = append(r.config.StorageClasses, class.StorageClass)
+	}
+}
+
+// classKeys are the job's keys that ask for a class.
+func (r *resolver) classKeys() (keys []string) {
+	for _, k := range r.input.Classes {
+		for _, key := range []string{k.PathKey, k.SizeKey} {
+			if key != "" {
+				keys = append(keys, key)
+			}
+		}
+	}
+	return keys
+}
+
+// checkClasses checks each class, and what all together take of the machine.
+func (r *resolver) checkClasses() {
+	var memory int64
+	var paths []string
+	for i, class := range r.config.StorageClasses {
+		kind, known := r.kind(class.Kind)
+		if !known {
+			continue
+		}
+		capacity, path := r.classProblems(i, kind)
+		if kind.Directory {
+			switch {
+			case class.Path == "":
+				path.Wrong, path.Allowed = "missing", "an absolute path"
+				r.problem(path)
+				continue
+			case slices.Contains(paths, class.Path):
+				path.Wrong, path.Allowed = "the directory of another class", "a directory for each class"
+				r.problem(path)
+			}
+			paths = append(paths, class.Path)
+			r.checkDisk(capacity, class, kind)
+			continue
+		}
+		memory = addSizes(memory, class.Capacity)
+		if _, given := r.config.Origins[capacity.Key]; class.Capacity == 0 && (!given || capacity.Value == Auto) {
+			capacity.Wrong, capacity.Allowed = fmt.Sprintf("a %s class needs a capacity", kind.Name), size.Allowed
+			r.problem(capacity)
+		}
+		if class.Path != "" {
+			path.Wrong, path.Allowed = kind.Name+" has no path", "only with "+r.those(true)
+			r.problem(path)
+		}
+		r.checkMemory(capacity, memory)
+	}
+}
+
+// classProblems gives the problems that class i's capacity and path would be, in the user's words.
+func (r *resolver) classProblems(i int, kind storageclass.Kind) (capacity, path Problem) {
+	capacity.Key, path.Key = kind.SizeKey, kind.PathKey
+	if r.classes != nil {
+		capacity.Key, path.Key = r.classes[i].key+".capacity", r.classes[i].key+".path"
+	}
+	for _, p := range []*Problem{&capacity, &path} {
+		origin, ok := r.config.Origins[p.Key]
+		if !ok {
+			origin.Source = r.file
+		}
+		p.Value, p.Source = origin.Value, origin.Source
+	}
+	return capacity, path
+}
+
+// checkMemory refuses a capacity with which all classes in memory together, need
+// bytes, are larger than the memory.
+func (r *resolver) checkMemory(capacity Problem, need int64) {
+	available := r.input.Machine.AvailableMemory
+	if available == nil || need == 0 {
+		return
+	}
+	limit, err := available()
+	if err != nil {
+		capacity.Wrong, capacity.Err = "measure the memory that is available: "+err.Error(), err
+		r.problem(capacity)
+		return
+	}
+	if need > limit {
+		r.problem(tooLarge(capacity, "memory", need, limit))
+	}
+}
+
+// checkDisk refuses a capacity that is larger than the disk, and says what an
+// automatic one would be now.
+func (r *resolver) checkDisk(capacity Problem, class StorageClass, kind storageclass.Kind) {
+	free := r.input.Machine.FreeDisk
+	if free == nil {
+		return
+	}
+	limit, err := free(class.Path)
+	if err != nil {
+		capacity.Wrong, capacity.Err = err.Error(), err
+		r.problem(capacity)
+		return
+	}
+	if kind.Held != nil {
+		if held, err := kind.Held(class.Path); err == nil { // not made yet, or not ours: the class says so
+			limit = addSizes(limit, held)
+		}
+	}
+	if class.Capacity > 0 {
+		if need := addSizes(class.Capacity, class.Reserve); need > limit {
+			what := "the disk of " + class.Path
+			if class.Reserve > 0 {
+				what += ", disk_reserve included"
+			}
+			r.problem(tooLarge(capacity, what, need, limit))
+		}
+		return
+	}
+	r.config.Origins[capacity.Key] = Origin{
+		Value:  Auto,
+		Source: fmt.Sprintf("measured: %s for it in %s, less disk_reserve", size.Format(limit), class.Path),
+	}
+}
+
+// addSizes is a+b, at most the largest number there is: both come from users.
+func addSizes(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+func tooLarge(p Problem, what string, need, limit int64) Problem {
+	p.Wrong = fmt.Sprintf("too large for %s: %s needed, %s available", what, size.Format(need), size.Format(limit))
+	p.Allowed = "a size up to " + size.Format(limit)
+	p.Err = &LimitError{What: what, Need: need, Limit: limit}
+	return p
+}
+
+// LimitError is the cause of a Problem with a capacity that the machine has not got.
+type LimitError struct {
+	What  string // "memory", "the disk of /nvme"
+	Need  int64  // bytes
+	Limit int64  // bytes
+}
+
+func (e *LimitError) Error() string {
+	return fmt.Sprintf("%s: %s needed, %s available", e.What, size.Format(e.Need), size.Format(e.Limit))
+}

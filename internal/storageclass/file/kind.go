@@ -1,0 +1,25 @@
+package file
+
+import "github.com/hdmlp/hdmlp/internal/storageclass"
+
+// Name is the kind's name.
+const Name = "file"
+
+// Kind describes the class to the configuration. version is hdmlp's, for the descriptions of stores.
+func Kind(version string) storageclass.Kind {
+	return storageclass.Kind{
+		Name:      Name,
+		Help:      "a directory on a fast local disk, whose samples later jobs find again",
+		Directory: true,
+		SizeKey:   "cache_size",
+		PathKey:   "cache_dir",
+		Held:      Held,
+		New: func(o storageclass.Options) (storageclass.Class, error) {
+			class, err := New(Options{Dir: o.Dir, Capacity: o.Capacity, Reserve: o.Reserve, Warn: o.Warn, Version: version})
+			if err != nil {
+				return nil, err // not a nil *Class
+			}
+			return class, nil
+		},
+	}
+}

@@ -1,0 +1,323 @@
+"""The launchers: what each says of a process, and in which variables.
+
+A launcher is a class, of which an object stands in :data:`LAUNCHERS`; nothing else knows one by name. It says what it can:
+the variables of the rank, the node, the name of the launch, a secret. Nothing here talks to another machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from typing import List, Mapping, NamedTuple, Optional, Tuple
+
+from .errors import ConfigError
+
+Environ = Mapping[str, str]
+
+
+class Layout(NamedTuple):
+    """The nodes of a job, as far as the launcher says.
+
+    Attributes:
+        nodes: how many.
+        node: this process's, from 0; None if nobody says.
+        local_world_size: ranks of this node; 0 if nobody says.
+        master: node 0's host; None if nobody says.
+        source: who said so.
+        problem: why ``node`` is None.
+    """
+
+    nodes: int = 1
+    node: Optional[int] = 0
+    local_world_size: int = 0
+    master: Optional[str] = None
+    source: str = "a single node"
+    problem: str = ""
+
+
+class Process(NamedTuple):
+    """A process among those of its job."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+
+
+class Variables(NamedTuple):
+    """Where a launcher says which rank a process is.
+
+    Attributes:
+        rank, local_rank: names of variables.
+        sizes: of the world size: the first that is a number.
+        needed: a variable without which the others mean something else.
+    """
+
+    rank: str
+    sizes: Tuple[str, ...]
+    local_rank: str
+    needed: Optional[str] = None
+
+
+class Launcher:
+    """What a launcher may say; by default nothing.
+
+    Attributes:
+        name: for messages.
+        ranks: where it says which rank this is, the first that is complete.
+    """
+
+    name = ""
+    ranks: Tuple[Variables, ...] = ()
+
+    def layout(self, process: Process, environ: Environ) -> Optional[Layout]:
+        """On which node the process is; None if this launcher has not started it, or does not say."""
+        return None
+
+    def launch(self, environ: Environ) -> Optional[str]:
+        """What the launcher calls this launch, the same in all its processes and not in those of the next."""
+        return None
+
+    def first_host(self, nodes: int, environ: Environ) -> Optional[str]:
+        """The host of node 0 of a job of that many nodes, whoever started the processes."""
+        return None
+
+    def node(self, environ: Environ) -> Optional[int]:
+        """Which node this is, where the launcher knows nothing of the others."""
+        return None
+
+    def secret(self, environ: Environ) -> Optional[str]:
+        """What only the processes of the launch know; ConfigError if they can have nothing in common unless the user gives it."""
+        return None
+
+    def doubt(self, environ: Environ) -> str:
+        """Why a process that seems to be alone may have been meant to be one of several; empty if nothing says so."""
+        return ""
+
+
+class Torchrun(Launcher):
+    """Also whatever else sets RANK and WORLD_SIZE."""
+
+    name = "torchrun"
+    ranks = (Variables("RANK", ("WORLD_SIZE",), "LOCAL_RANK"),)
+
+    def layout(self, process: Process, environ: Environ) -> Optional[Layout]:
+        nodes, node = number(environ, "GROUP_WORLD_SIZE"), number(environ, "GROUP_RANK")
+        if nodes is None or node is None:
+            return None
+        if node >= nodes:
+            raise ConfigError(f"GROUP_RANK={node}, this node's number, must be below GROUP_WORLD_SIZE={nodes}, the number of nodes: "
+                              "leave both to torchrun, or set them right")
+        return Layout(nodes, node, number(environ, "LOCAL_WORLD_SIZE") or 0, None, self.name)
+
+
+class MPI(Launcher):
+    """MPI's launchers say how many ranks a node has, but not which node it is.
+
+    Attributes:
+        local_size: the variable of this node's ranks.
+        size: of all nodes' ranks.
+        local_rank: of the rank among this node's.
+    """
+
+    local_size = size = local_rank = ""
+
+    def layout(self, process: Process, environ: Environ) -> Optional[Layout]:
+        rank, world_size = process.rank, process.world_size
+        local = number(environ, self.local_size)
+        if not local or number(environ, self.size) not in (None, world_size):
+            return None
+        if local >= world_size:
+            return Layout(1, 0, world_size, None, self.name)
+        known = number(environ, self.local_rank)
+        local_rank = process.local_rank if known is None else known
+        listed = len(addresses(environ))
+        nodes = number(environ, "OMPI_MCA_orte_num_nodes") or (listed if listed > 1 else -(-world_size // local))
+        if nodes * local == world_size:
+            if rank % local == local_rank:        # ranks fill one node after the other
+                return Layout(nodes, rank // local, local, None, self.name)
+            if rank // nodes == local_rank:       # or go round the nodes
+                return Layout(nodes, rank % nodes, local, None, self.name)
+        return Layout(nodes, None, local, None, self.name,
+                      f"{self.name} does not say which node this is, and it does not follow from rank {rank} of {world_size} with "
+                      f"{local} ranks on this node (local rank {local_rank}) of {nodes}")
+
+    def launch(self, environ: Environ) -> Optional[str]:
+        names = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID")
+        job = next((environ[name] for name in names if environ.get(name)), None) or hydra(environ)
+        return f"mpi-{job}" if job else None
+
+
+class OpenMPI(MPI):
+    name = "Open MPI"
+    ranks = (Variables("OMPI_COMM_WORLD_RANK", ("OMPI_COMM_WORLD_SIZE",), "OMPI_COMM_WORLD_LOCAL_RANK"),)
+    local_size, size, local_rank = "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"
+
+    def secret(self, environ: Environ) -> Optional[str]:
+        key = environ.get("OMPI_MCA_orte_precondition_transports", "")
+        if len(re.sub("[^0-9a-f]", "", key)) >= 32 and set(key) - set("0-"):  # 128 random bits, drawn by mpirun for the job
+            return hashlib.sha256(b"hdmlp secret from mpirun\0" + key.encode()).hexdigest()
+        return None
+
+
+class MPICH(MPI):
+    name = "MPICH"
+    ranks = (Variables("PMI_RANK", ("PMI_SIZE",), "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),)
+    local_size, size, local_rank = "MPI_LOCALNRANKS", "PMI_SIZE", "MPI_LOCALRANKID"
+
+
+class PMIx(MPI):
+    name = "PMIx"
+    ranks = (Variables("PMIX_RANK", ("PMIX_SIZE",), "PMIX_LOCAL_RANK"),)
+    local_size, size, local_rank = "PMIX_LOCAL_SIZE", "PMIX_SIZE", "PMIX_LOCAL_RANK"
+
+
+class Slurm(Launcher):
+    name = "Slurm"
+    ranks = (Variables("SLURM_PROCID", ("SLURM_STEP_NUM_TASKS",), "SLURM_LOCALID"),
+             Variables("SLURM_PROCID", ("SLURM_NTASKS", "SLURM_NPROCS"), "SLURM_LOCALID", "SLURM_STEP_ID"))
+
+    def layout(self, process: Process, environ: Environ) -> Optional[Layout]:
+        tasks = number(environ, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS")
+        nodes, node = number(environ, "SLURM_STEP_NUM_NODES", "SLURM_NNODES"), number(environ, "SLURM_NODEID")
+        if nodes is None or node is None or tasks != process.world_size or "SLURM_PROCID" not in environ:
+            return None  # an allocation, in which something else started this process
+        counts = expand_counts(environ.get("SLURM_STEP_TASKS_PER_NODE") or environ.get("SLURM_TASKS_PER_NODE") or "")
+        hosts = expand_hosts(environ.get("SLURM_STEP_NODELIST") or "")
+        local = counts[node] if node < len(counts) else 0
+        return Layout(nodes, node, local, hosts[0] if hosts else None, self.name)
+
+    def launch(self, environ: Environ) -> Optional[str]:
+        if environ.get("SLURM_JOB_ID") and environ.get("SLURM_STEP_ID"):
+            return f"slurm-{environ['SLURM_JOB_ID']}.{environ['SLURM_STEP_ID']}"
+        return None
+
+    def first_host(self, nodes: int, environ: Environ) -> Optional[str]:
+        if nodes < 2 or number(environ, "SLURM_JOB_NUM_NODES", "SLURM_NNODES") != nodes:
+            return None
+        return next(iter(expand_hosts(environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST") or "")), None)
+
+    def doubt(self, environ: Environ) -> str:
+        tasks = number(environ, "SLURM_NTASKS")
+        if tasks is None or tasks < 2 or "SLURM_STEP_ID" in environ:
+            return ""
+        return (f"SLURM_NTASKS={tasks}, but this process was not started by srun: it is a job of its own, with one rank. "
+                "Start it by srun to have all tasks in one job")
+
+
+class PMI(Launcher):
+    name = "PMI"
+    ranks = (Variables("PMI_RANK", ("PMI_SIZE",), "MPI_LOCALRANKID"),)
+
+
+class Kubernetes(Launcher):
+    """An indexed job: one pod per node, whose processes have RANK and WORLD_SIZE from the manifest."""
+
+    name = "Kubernetes"
+
+    def layout(self, process: Process, environ: Environ) -> Optional[Layout]:
+        node, world_size = self.node(environ), process.world_size
+        if node is None:
+            return None
+        local = number(environ, "LOCAL_WORLD_SIZE") or 1
+        if world_size % local:
+            raise ConfigError(f"WORLD_SIZE={world_size} is not a multiple of LOCAL_WORLD_SIZE={local}, the ranks of each pod of the "
+                              "Kubernetes job: set WORLD_SIZE to pods times LOCAL_WORLD_SIZE")
+        if node >= world_size // local:
+            raise ConfigError(f"JOB_COMPLETION_INDEX={node}, but with WORLD_SIZE={world_size} and LOCAL_WORLD_SIZE={local} there are only "
+                              f"{world_size // local} pods: set WORLD_SIZE to pods times LOCAL_WORLD_SIZE")
+        return Layout(world_size // local, node, local, None, self.name)
+
+    def node(self, environ: Environ) -> Optional[int]:
+        return number(environ, "JOB_COMPLETION_INDEX")
+
+    def secret(self, environ: Environ) -> Optional[str]:
+        if "JOB_COMPLETION_INDEX" in environ or "KUBERNETES_SERVICE_HOST" in environ:
+            raise ConfigError("the nodes of the job need a secret in common, and pods share no home directory: "
+                              "set HDMLP_SECRET from a Kubernetes secret, in all pods")
+        return None
+
+
+#: All launchers: one line each. The first that says something is believed. MPI's stand before Slurm: within a Slurm job they
+#: start their processes by srun, one per node, and what Slurm says is about those.
+LAUNCHERS: Tuple[Launcher, ...] = (
+    Torchrun(),
+    OpenMPI(),
+    MPICH(),
+    PMIx(),
+    Slurm(),
+    PMI(),
+    Kubernetes(),
+)
+
+
+def number(environ: Environ, *names: str) -> Optional[int]:
+    """The first of these variables that is a whole number."""
+    for name in names:
+        value = (environ.get(name) or "").strip()
+        if value.isdigit():
+            return int(value)
+    return None
+
+
+def addresses(environ: Environ) -> List[str]:
+    """``HDMLP_NODES``, taken apart."""
+    return [part.strip() for part in (environ.get("HDMLP_NODES") or "").split(",") if part.strip()]
+
+
+def hydra(environ: Environ) -> Optional[str]:
+    """Where MPICH's mpirun listens, host:port: no variable of its own tells one launch from the next.
+
+    It says so to its proxy on each node, an ancestor of all ranks there. None if there is no such ancestor to be seen.
+    """
+    if "PMI_RANK" not in environ or "MPI_LOCALNRANKS" not in environ:
+        return None
+    process = os.getppid()
+    try:
+        while process > 1:
+            with open(f"/proc/{process}/cmdline", encoding="utf-8", errors="replace") as file:
+                words = file.read().split("\0")
+            if os.path.basename(words[0]) == "hydra_pmi_proxy" and "--control-port" in words[:-1]:
+                return words[words.index("--control-port") + 1]
+            with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
+                process = int(file.read().rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        pass
+    return None
+
+
+def expand_counts(text: str) -> List[int]:
+    """Slurm's ``2(x3),1`` as ``[2, 2, 2, 1]``."""
+    out: List[int] = []
+    for part in filter(None, text.split(",")):
+        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part.strip())
+        if match is None or len(out) + int(match.group(2) or 1) > 1 << 20:
+            return []
+        out += [int(match.group(1))] * int(match.group(2) or 1)
+    return out
+
+
+def expand_hosts(text: str, most: int = 1 << 16) -> List[str]:
+    """Slurm's ``n[01-03,7],gpu5`` as names, in order."""
+    out: List[str] = []
+    for part in re.findall(r"(?:[^,\[\]]|\[[^\]]*\])+", text):
+        names = [""]
+        for piece in re.findall(r"\[[^\]]*\]|[^\[\]]+", part.strip()):
+            ends = _range(piece[1:-1], most) if piece.startswith("[") else [piece]
+            if len(names) * len(ends) + len(out) > most:
+                return out
+            names = [name + end for name in names for end in ends]
+        out += names
+    return out
+
+
+def _range(text: str, most: int) -> List[str]:
+    out: List[str] = []
+    for part in text.split(","):
+        low, dash, high = part.strip().partition("-")
+        if not dash:
+            out.append(low)
+        elif low.isdigit() and high.isdigit():
+            last = min(int(high), int(low) + most)
+            out += [str(n).zfill(len(low)) for n in range(int(low), last + 1)]
+    return out
