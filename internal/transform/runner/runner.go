@@ -1,9 +1,9 @@
-// Package preprocess applies a job's transforms to its samples, on as many threads as pay off.
+// Package runner applies a job's transforms to its samples, on as many threads as pay off.
 //
 // It owns the workers of a transform.Program: who has a sample to transform, on whatever goroutine, comes to Apply, which
 // waits for a thread to be free (gate), takes a worker and gives it back. It starts no
 // goroutine. What comes out does not depend on the number of threads; only time does (tuner).
-package preprocess
+package runner
 
 import (
 	"sync"
@@ -27,8 +27,8 @@ type Options struct {
 // some 10 million pixels. Larger ones are given back, so that a few giants do not hold memory for good.
 const keptMemory = 64 << 20
 
-// Preprocessor transforms the samples of a job. It is safe for concurrent use.
-type Preprocessor struct {
+// Runner transforms the samples of a job. It is safe for concurrent use.
+type Runner struct {
 	program *transform.Program
 	names   []string
 	size    int
@@ -43,8 +43,8 @@ type Preprocessor struct {
 	spent   []time.Duration // by transform
 }
 
-// New returns a preprocessor; Close frees its workers.
-func New(p *transform.Program, o Options) *Preprocessor {
+// New returns a runner; Close frees its workers.
+func New(p *transform.Program, o Options) *Runner {
 	names := p.Names()
 	var b *budget
 	if o.Memory > 0 {
@@ -54,20 +54,20 @@ func New(p *transform.Program, o Options) *Preprocessor {
 		}
 		b = newBudget(o.Memory, threads)
 	}
-	return &Preprocessor{
+	return &Runner{
 		budget: b, program: p, names: names, size: p.Output().Bytes(), seed: o.Seed,
 		gate: newGate(o, time.Now), spent: make([]time.Duration, len(names)),
 	}
 }
 
 // Size is how many bytes every sample becomes; 0: that differs.
-func (p *Preprocessor) Size() int { return p.size }
+func (p *Runner) Size() int { return p.size }
 
 // Expected is about how many bytes a sample becomes that has so many now.
-func (p *Preprocessor) Expected(bytes int64) int64 { return int64(p.program.Expected(float64(bytes))) }
+func (p *Runner) Expected(bytes int64) int64 { return int64(p.program.Expected(float64(bytes))) }
 
 // Steps are the names of the transforms, in order.
-func (p *Preprocessor) Steps() []string { return p.names }
+func (p *Runner) Steps() []string { return p.names }
 
 // work is a sample to transform, for the goroutine that waits for it.
 type work struct {
@@ -83,7 +83,7 @@ type work struct {
 // it adds what each transform took to spent, which has an entry per transform, and to each a share of the wait, in proportion: what
 // it waited for are other samples' transforms. draw is the sample's ID, or where an epoch has a sample more than once another number for
 // each; the same sample of the same epoch always becomes the same by it. An error says what in src no transform can work with.
-func (p *Preprocessor) Apply(room func(size int) ([]byte, error), src []byte, epoch, draw int, spent []time.Duration) error {
+func (p *Runner) Apply(room func(size int) ([]byte, error), src []byte, epoch, draw int, spent []time.Duration) error {
 	it, inside := p.gate.enter(work{
 		room: room, src: src, key: transform.Key{Seed: p.seed, Epoch: epoch, Sample: draw}, spent: spent,
 	})
@@ -96,7 +96,7 @@ func (p *Preprocessor) Apply(room func(size int) ([]byte, error), src []byte, ep
 }
 
 // turn does the caller's own item, and others' while it may.
-func (p *Preprocessor) turn(own *item) {
+func (p *Runner) turn(own *item) {
 	began := time.Now()
 	h := p.take()
 	for it := own; it != nil; it = p.gate.next(began) {
@@ -144,7 +144,7 @@ func share(spent, took []time.Duration, waited time.Duration) {
 }
 
 // take takes a worker that nobody uses, or makes one.
-func (p *Preprocessor) take() *hand {
+func (p *Runner) take() *hand {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if n := len(p.spare); n > 0 {
@@ -158,7 +158,7 @@ func (p *Preprocessor) take() *hand {
 }
 
 // put gives the worker back, counts what it did, and tells those who wait for it.
-func (p *Preprocessor) put(h *hand) {
+func (p *Runner) put(h *hand) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.samples += int64(h.did)
@@ -178,7 +178,7 @@ func (p *Preprocessor) put(h *hand) {
 }
 
 // Close frees the workers. Those that are at work are freed when they are done.
-func (p *Preprocessor) Close() {
+func (p *Runner) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
@@ -189,7 +189,7 @@ func (p *Preprocessor) Close() {
 }
 
 // Report tells what transforming has taken so far.
-func (p *Preprocessor) Report() *stats.Preprocessing {
+func (p *Runner) Report() *stats.Preprocessing {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := &stats.Preprocessing{Samples: p.samples, Threads: p.gate.limit()}

@@ -1,4 +1,4 @@
-package preprocess
+package runner
 
 import (
 	"bytes"
@@ -81,7 +81,7 @@ func TestBudget(t *testing.T) {
 }
 
 // wholeBudget fails where a part of what threads share is not there.
-func wholeBudget(t *testing.T, p *Preprocessor) {
+func wholeBudget(t *testing.T, p *Runner) {
 	t.Helper()
 	rest := p.budget.most - p.budget.allowance
 	if !p.budget.rest.TryAcquire(rest) {
