@@ -23,10 +23,10 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/placement"
 	"github.com/hdmlp/hdmlp/internal/prefetch"
-	"github.com/hdmlp/hdmlp/internal/preprocess"
 	"github.com/hdmlp/hdmlp/internal/printable"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 	"github.com/hdmlp/hdmlp/internal/transform"
+	"github.com/hdmlp/hdmlp/internal/transform/runner"
 )
 
 // Job is one training job on this node: its ranks are the processes that opened
@@ -50,10 +50,10 @@ type Job struct {
 	held         int   // how many epochs that are given may be known at a time
 	room         int64 // bytes that the classes of all nodes have for the dataset
 	cache        *prefetch.Cache
-	use          *prefetch.Use            // of the cache
-	planner      *planner                 // nil: the plan was there before the job
-	program      *transform.Program       // nil: samples are delivered as they are
-	preprocessor *preprocess.Preprocessor // nil: samples are delivered as they are
+	use          *prefetch.Use      // of the cache
+	planner      *planner           // nil: the plan was there before the job
+	program      *transform.Program // nil: samples are delivered as they are
+	preprocessor *runner.Runner     // nil: samples are delivered as they are
 	output       *protocol.OutputMessage
 	others       *others // nil: the job has one node
 	faults       *prefetch.Faults
@@ -374,7 +374,7 @@ func (j *Job) startTransforms() {
 		j.warnings = append(j.warnings, fmt.Sprintf("transform_threads = %d: the daemon may use %d processors, so that it is %d; more would only be in each other's way", threads, most, most))
 		threads = most
 	}
-	j.preprocessor = preprocess.New(j.program, preprocess.Options{Seed: *j.message.Stream.Seed, Threads: threads, Most: most, Memory: j.cfg.DecodeMemory})
+	j.preprocessor = runner.New(j.program, runner.Options{Seed: *j.message.Stream.Seed, Threads: threads, Most: most, Memory: j.cfg.DecodeMemory})
 }
 
 // transforms tells whether a rank wants anything done to the samples.
