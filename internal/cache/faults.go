@@ -1,18 +1,16 @@
-package prefetch
+package cache
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
 
-	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-// OnError says what happens to a sample that can not be read (DESIGN 12).
+// OnError says what happens to a sample that cannot be read (DESIGN 12).
 type OnError string
 
 const (
@@ -27,7 +25,7 @@ const (
 // methods are safe for concurrent use.
 type Faults struct {
 	policy OnError
-	some   atomic.Bool // there are any: saves the lock on the way of every sample
+	some   atomic.Bool // fast path: true once any fault is recorded
 
 	mu  sync.Mutex
 	bad map[int]*fault
@@ -44,6 +42,9 @@ func NewFaults(policy OnError) *Faults {
 	return &Faults{policy: policy, bad: make(map[int]*fault)}
 }
 
+// Policy is what happens to a sample that cannot be read.
+func (f *Faults) Policy() OnError { return f.policy }
+
 // List returns the faults so far, by sample.
 func (f *Faults) List() []stats.Fault {
 	f.mu.Lock()
@@ -56,9 +57,9 @@ func (f *Faults) List() []stats.Fault {
 	return out
 }
 
-// known returns the error that a sample failed with before, if it is not to be tried again: the policy leaves
+// Known returns the error that a sample failed with before, if it is not to be tried again: the policy leaves
 // such samples out, or a process has reported it.
-func (f *Faults) known(id int) error {
+func (f *Faults) Known(id int) error {
 	if !f.some.Load() {
 		return nil
 	}
@@ -90,9 +91,9 @@ func (f *Faults) remember(id int, sample *dataset.SampleError, err error) *fault
 	return x
 }
 
-// forgive decides about a sample that failed with err: nil means that the policy
+// Forgive decides about a sample that failed with err: nil means that the policy
 // leaves it out, and it is remembered.
-func (f *Faults) forgive(id int, err error) error {
+func (f *Faults) Forgive(id int, err error) error {
 	var sample *dataset.SampleError
 	if !errors.As(err, &sample) || errors.Is(err, dataset.ErrUnavailable) {
 		return err
@@ -104,54 +105,4 @@ func (f *Faults) forgive(id int, err error) error {
 		return err
 	}
 	return nil
-}
-
-// decide handles a sample of a batch that could not be read.
-func (f *Faults) decide(w *worker, b *batch, i int, err error) error {
-	id := int(b.IDs[i])
-	if err := f.forgive(id, err); err != nil {
-		return err
-	}
-	if f.policy == Skip {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		if b.skipped == nil {
-			b.skipped = make([]bool, len(b.IDs))
-		}
-		b.skipped[i] = true
-		b.correctAudit(-access.Mix(b.Epoch, id))
-		return nil
-	}
-	samples := b.stager.o.Cache.index.Len()
-	for step := 1; step < samples; step++ {
-		stand := (id + step) % samples
-		if !b.view.Has(stand) || f.known(stand) != nil {
-			continue
-		}
-		err := b.bring(w, i, stand)
-		if err == nil && !w.lost {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.correctAudit(access.Mix(b.Epoch, stand) - access.Mix(b.Epoch, id))
-			return nil
-		}
-		if w.lost {
-			return err
-		}
-		if err == errParked { // this is done again when there is room
-			b.IDs[i] = uint32(id)
-			return err
-		}
-		if err := f.forgive(stand, err); err != nil {
-			return err
-		}
-	}
-	return fmt.Errorf("no readable sample is left to substitute sample %d by: %w", id, err)
-}
-
-// correctAudit takes notice that the batch has other samples than the stream says.
-// b.mu is held.
-func (b *batch) correctAudit(difference uint64) {
-	b.Audit += difference
-	b.missing -= difference
 }

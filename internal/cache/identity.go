@@ -1,9 +1,8 @@
-package prefetch
+package cache
 
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync/atomic"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
@@ -14,8 +13,8 @@ import (
 
 // # Which copies count
 //
-// Every sample has a digest, taken when it was first read from the source, here or by another node. Whoever comes
-// by the sample's bytes another way, later, compares: that two reads of one sample differ is an error, never a choice.
+// Every sample has a digest, taken when it was first read from the source, here or by another node. Bytes of the
+// sample that come another way, later, are compared with it: that two reads of one sample differ is an error, never a choice.
 //
 // A copy that a storage class holds counts once it was confirmed: it was put there by this cache, or what it was made of is
 // still what the source has (Origin.SameInstance), which takes one stat of the file. So copies that are left from before
@@ -77,12 +76,12 @@ func (d digests) learn(id int, sum uint32, node int) uint32 {
 	return uint32(d[id].Load())
 }
 
-// place is the hash of the directory that the dataset lies in now.
-func (c *Cache) place() uint32 {
-	if c.placed == nil {
+// liesIn is the hash of the directory that the dataset lies in now.
+func (c *Cache) liesIn() uint32 {
+	if c.directory == nil {
 		return 0
 	}
-	return dataset.PlaceHash(c.placed.Place())
+	return dataset.PlaceHash(c.directory.Place())
 }
 
 // cameFrom takes note that another node gave a sample with this digest.
@@ -90,7 +89,7 @@ func (c *Cache) cameFrom(node, id int, digest uint32) (storageclass.Origin, erro
 	if known := c.digests.learn(id, digest, node); known != digest {
 		return storageclass.Origin{}, &ConflictError{Sample: id, Path: c.path(id), Node: node, Than: c.digests.node(id), Mine: known, Theirs: digest}
 	}
-	return storageclass.Origin{Digest: digest, Place: c.place(), Instance: c.index.Stamp(id).Instance()}, nil
+	return storageclass.Origin{Digest: digest, Place: c.liesIn(), Instance: c.index.Stamp(id).Instance()}, nil
 }
 
 // wasRead takes note that the sample, read from the source, has these bytes.
@@ -109,10 +108,10 @@ func (c *Cache) wasRead(id int, data []byte, stamp dataset.Stamp) (storageclass.
 		}
 	}
 	c.digests[id].Or(digestOwn)
-	return storageclass.Origin{Digest: sum, Place: c.place(), Instance: stamp.Instance()}, nil
+	return storageclass.Origin{Digest: sum, Place: c.liesIn(), Instance: stamp.Instance()}, nil
 }
 
-// Doubt has every copy confirmed again when it is next needed: somebody has begun to use the cache who was not there
+// Doubt has every copy confirmed again when it is next needed: a job has begun to use the cache that was not there
 // when the copies were made.
 func (c *Cache) Doubt() { c.confirmed.clear() }
 
@@ -126,7 +125,7 @@ func (c *Cache) confirm(ctx context.Context, id int) {
 	if err != nil {
 		return
 	}
-	now := storageclass.Origin{Place: c.place(), Instance: stamp.Instance()}
+	now := storageclass.Origin{Place: c.liesIn(), Instance: stamp.Instance()}
 	for j := range c.classes {
 		store := c.classes[j].Store
 		origin, ok := store.Origin(id)
@@ -148,36 +147,4 @@ func (c *Cache) kept(cl *class, id int, origin storageclass.Origin) {
 	if held, ok := cl.Store.Origin(id); ok && held == origin { // another cache over the store may have put its own
 		c.confirmed.set(id)
 	}
-}
-
-// VerifyError says that bytes which were to be delivered are not those that the source has.
-type VerifyError struct {
-	Sample    int
-	Path      string
-	From      string // where the bytes were taken from
-	Got, Want uint32 // digests
-}
-
-func (e *VerifyError) Error() string {
-	return fmt.Sprintf("sample %d (%s): the bytes from %s (digest %08x) are not those of the file (%08x): "+
-		"look for more with `hdmlp cache check` if there is a cache directory, and whether all nodes mount the same dataset", e.Sample, printable.Name(e.Path), e.From, e.Got, e.Want)
-}
-
-// verify compares bytes that are to be delivered with the source's: those that this cache has read there itself, or reads for
-// it now, once.
-func (c *Cache) verify(ctx context.Context, w *worker, id int, data []byte, from Place) error {
-	got := digest.Of(data)
-	want, _ := c.digests.of(id)
-	if !c.digests.own(id) {
-		w.again = slices.Grow(w.again[:0], len(data))[:len(data)]
-		file := w.again
-		if _, err := c.readSource(ctx, id, file); err != nil {
-			return err
-		}
-		want = digest.Of(file)
-	}
-	if got != want {
-		return &VerifyError{Sample: id, Path: c.path(id), From: c.PlaceName(from), Got: got, Want: want}
-	}
-	return nil
 }

@@ -1,4 +1,4 @@
-package prefetch
+package cache
 
 import (
 	"bytes"
@@ -7,35 +7,29 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hdmlp/hdmlp/internal/cache/cachetest"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/digest"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
 )
 
-// fetched brings a sample through a worker of the rig's first rank.
-func (g *rig) fetched(t *testing.T, w *worker, id int) ([]byte, Place, error) {
-	t.Helper()
-	data, out, err := g.cache.fetchView(t.Context(), w, id)
-	return bytes.Clone(data), out.place, err
-}
-
 // TestWhichCopiesCount: a copy that is left from another cache, in memory or on disk, is served where its file is still the same
 // instance, or where it was made of another directory's. Else the source is read, and the copy replaced.
 func TestWhichCopiesCount(t *testing.T) {
 	for _, class := range []string{"memory", "file"} {
 		for name, c := range map[string]struct {
-			change func(s *fakeSource)
+			change func(s *cachetest.Source)
 			counts bool
 		}{
-			"nothing happened":         {func(*fakeSource) {}, true},
-			"the file was replaced":    {func(s *fakeSource) { s.changed = func(int) int64 { return 6 } }, false},
-			"the dataset was moved":    {func(s *fakeSource) { s.inode, s.changed = 8, func(int) int64 { return 6 } }, true},
-			"it was mounted again":     {func(s *fakeSource) { s.inode = 8 }, true},
-			"the file cannot be asked": {func(s *fakeSource) { s.bad[2] = true }, false},
+			"nothing happened":         {func(*cachetest.Source) {}, true},
+			"the file was replaced":    {func(s *cachetest.Source) { s.Changed = func(int) int64 { return 6 } }, false},
+			"the dataset was moved":    {func(s *cachetest.Source) { s.Inode, s.Changed = 8, func(int) int64 { return 6 } }, true},
+			"it was mounted again":     {func(s *cachetest.Source) { s.Inode = 8 }, true},
+			"the file cannot be asked": {func(s *cachetest.Source) { s.Bad[2] = true }, false},
 		} {
 			t.Run(class+", "+name, func(t *testing.T) {
-				o := plain(4, 2)
+				o := plain(4)
 				o.dir, o.planAll = t.TempDir(), true
 				if class == "memory" {
 					o.memory, o.memoryClass = 400, memory.New(memory.Options{})
@@ -43,24 +37,24 @@ func TestWhichCopiesCount(t *testing.T) {
 					o.file = 400
 				}
 				first := newRig(t, o)
-				first.source.inode, first.source.changed = 7, func(int) int64 { return 5 }
-				if _, place, err := first.fetched(t, &worker{}, 2); err != nil || place != Source {
+				first.source.Inode, first.source.Changed = 7, func(int) int64 { return 5 }
+				if _, place, err := first.fetched(t, &Request{}, 2); err != nil || place != Source {
 					t.Fatalf("from %v, %v", place, err)
 				}
 				first.close()
 				next := newRig(t, o)
 				defer next.close()
-				next.source.inode, next.source.changed = 7, func(int) int64 { return 5 }
+				next.source.Inode, next.source.Changed = 7, func(int) int64 { return 5 }
 				c.change(next.source)
 				other := func(_ int, dst []byte) { dst[0] ^= 0xff }
-				next.source.bytes = other
-				if _, ok := next.cache.locate(2); ok || !next.stores[0].Has(2) {
+				next.source.Bytes = other
+				if _, ok := next.cache.Locate(2); ok || !next.stores[0].Has(2) {
 					t.Error("a copy is handed over before it is confirmed")
 				}
-				got, place, err := next.fetched(t, &worker{}, 2)
+				got, place, err := next.fetched(t, &Request{}, 2)
 				want := content(2, 100)
 				switch {
-				case next.source.bad[2]:
+				case next.source.Bad[2]:
 					if !errors.Is(err, dataset.ErrMissing) {
 						t.Errorf("got %v", err)
 					}
@@ -73,9 +67,9 @@ func TestWhichCopiesCount(t *testing.T) {
 					if !bytes.Equal(got, want) || (place == Source) == c.counts {
 						t.Errorf("other bytes (%v), or from another place than expected: %v", !bytes.Equal(got, want), place)
 					}
-					before := next.source.stats.Load()
-					if again, place, err := next.fetched(t, &worker{}, 2); err != nil || place == Source || !bytes.Equal(again, want) || next.source.stats.Load() != before {
-						t.Errorf("the second time: from %v, %v; asked for %d times more", place, err, next.source.stats.Load()-before)
+					before := next.source.Stats.Load()
+					if again, place, err := next.fetched(t, &Request{}, 2); err != nil || place == Source || !bytes.Equal(again, want) || next.source.Stats.Load() != before {
+						t.Errorf("the second time: from %v, %v; asked for %d times more", place, err, next.source.Stats.Load()-before)
 					}
 				}
 			})
@@ -85,35 +79,35 @@ func TestWhichCopiesCount(t *testing.T) {
 
 // TestDoubt: once a cache is in doubt, its copies are confirmed again, each once.
 func TestDoubt(t *testing.T) {
-	o := plain(4, 2)
+	o := plain(4)
 	o.memory, o.planAll = 400, true
 	g := newRig(t, o)
 	defer g.close()
 	now := int64(5)
-	g.source.changed = func(int) int64 { return now }
-	if _, _, err := g.fetched(t, &worker{}, 1); err != nil || g.source.stats.Load() != 0 {
-		t.Fatalf("%v; asked %d times", err, g.source.stats.Load())
+	g.source.Changed = func(int) int64 { return now }
+	if _, _, err := g.fetched(t, &Request{}, 1); err != nil || g.source.Stats.Load() != 0 {
+		t.Fatalf("%v; asked %d times", err, g.source.Stats.Load())
 	}
 	g.cache.Doubt()
 	if _, _, ok := g.cache.Held(1); ok {
 		t.Error("a copy in doubt is given to other nodes where it lies")
 	}
 	for range 2 {
-		if _, place, err := g.fetched(t, &worker{}, 1); err != nil || place == Source || g.source.stats.Load() != 1 {
-			t.Errorf("from %v, %v; asked %d times", place, err, g.source.stats.Load())
+		if _, place, err := g.fetched(t, &Request{}, 1); err != nil || place == Source || g.source.Stats.Load() != 1 {
+			t.Errorf("from %v, %v; asked %d times", place, err, g.source.Stats.Load())
 		}
 	}
 	g.cache.Doubt()
 	now++ // it was rewritten in place, with its times set back
-	g.source.bytes = func(_ int, dst []byte) { dst[0] ^= 0xff }
-	if _, _, err := g.fetched(t, &worker{}, 1); !errors.Is(err, dataset.ErrChanged) {
+	g.source.Bytes = func(_ int, dst []byte) { dst[0] ^= 0xff }
+	if _, _, err := g.fetched(t, &Request{}, 1); !errors.Is(err, dataset.ErrChanged) {
 		t.Errorf("a file that was rewritten while jobs read it: %v", err)
 	}
 }
 
 // TestConflictOfOthers: two other nodes that give different bytes are both named.
 func TestConflictOfOthers(t *testing.T) {
-	g := newRig(t, plain(4, 2))
+	g := newRig(t, plain(4))
 	defer g.close()
 	if _, err := g.cache.cameFrom(2, 1, 7); err != nil {
 		t.Fatal(err)
@@ -149,21 +143,21 @@ func TestConflict(t *testing.T) {
 	}
 	for name, peerFirst := range map[string]bool{"the peer first": true, "the source first": false} {
 		t.Run(name, func(t *testing.T) {
-			g := newRig(t, plain(4, 2))
+			g := newRig(t, plain(4))
 			defer g.close()
 			p := &gives{data: other}
 			if !peerFirst {
 				p.err = errors.New("not now")
 			}
-			w := &worker{peers: p}
-			if _, place, err := g.fetched(t, w, 1); err != nil || (place == Peer) != peerFirst {
+			r := &Request{Peers: p}
+			if _, place, err := g.fetched(t, r, 1); err != nil || (place == Peer) != peerFirst {
 				t.Fatalf("from %v, %v", place, err)
 			}
 			p.err = nil
 			if peerFirst {
 				p.err = errors.New("not now")
 			}
-			_, _, err := g.fetched(t, w, 1)
+			_, _, err := g.fetched(t, r, 1)
 			var conflict *ConflictError
 			if !errors.As(err, &conflict) || conflict.Node != 3 || conflict.Sample != 1 || conflict.Path != g.source.Path(1) || conflict.Mine == conflict.Theirs {
 				t.Fatalf("got %v", err)
@@ -172,59 +166,8 @@ func TestConflict(t *testing.T) {
 			if conflict.Mine != mine || conflict.Theirs != theirs {
 				t.Errorf("mine %08x, theirs %08x; want %08x and %08x", conflict.Mine, conflict.Theirs, mine, theirs)
 			}
-			if g.faults.forgive(1, err) == nil {
+			if NewFaults(Raise).Forgive(1, err) == nil {
 				t.Error("a policy forgives it")
-			}
-		})
-	}
-}
-
-// TestVerify: every sample is compared with the source's bytes, wherever it was taken from, and read there once for that.
-func TestVerify(t *testing.T) {
-	for name, c := range map[string]struct {
-		memory, file int64
-		confirmed    bool // the copies count already
-		preprocessor Preprocessor
-	}{
-		"memory": {memory: 400}, "memory that counts": {memory: 400, confirmed: true}, "memory, transformed": {memory: 400, preprocessor: summary{}},
-		"memory that counts, transformed": {memory: 400, confirmed: true, preprocessor: summary{}},
-		"file":                            {file: 400}, "file, transformed": {file: 400, preprocessor: summary{}},
-		"nowhere": {}, "nowhere, transformed": {preprocessor: summary{}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			o := plain(4, 2)
-			o.memory, o.file, o.dir, o.planAll, o.preprocessor = c.memory, c.file, t.TempDir(), true, c.preprocessor
-			g := newRig(t, o)
-			defer g.close()
-			wrong := content(1, 100)
-			wrong[0] ^= 1
-			for id := range 4 {
-				data := content(id, 100)
-				if id == 1 {
-					data = wrong
-				}
-				for j := range g.cache.classes {
-					if err := g.cache.classes[j].Store.Put(id, data, storageclass.Origin{Digest: digest.Of(data)}); err != nil {
-						t.Fatal(err)
-					}
-				}
-			}
-			if c.confirmed {
-				for id := range 4 {
-					g.cache.confirm(t.Context(), id)
-				}
-			}
-			g.ranks[0].stager.o.Verify = true
-			_, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
-			var found *VerifyError
-			if c.memory+c.file == 0 {
-				if err != nil {
-					t.Error(err)
-				}
-				return
-			}
-			if !errors.As(err, &found) || found.Sample != 1 || found.Got != digest.Of(wrong) || found.Want != digest.Of(content(1, 100)) {
-				t.Errorf("got %v", err)
 			}
 		})
 	}
@@ -232,7 +175,7 @@ func TestVerify(t *testing.T) {
 
 // TestCopyOfOtherBytesIsDropped: a copy whose digest is not the one that is known of the sample is dropped, though its file is the same instance.
 func TestCopyOfOtherBytesIsDropped(t *testing.T) {
-	o := plain(4, 2)
+	o := plain(4)
 	o.memory, o.planAll = 400, true
 	g := newRig(t, o)
 	defer g.close()
@@ -244,7 +187,7 @@ func TestCopyOfOtherBytesIsDropped(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, from := range []Place{Source, FirstClass} {
-		if got, place, err := g.fetched(t, &worker{}, 2); err != nil || place != from || !bytes.Equal(got, want) {
+		if got, place, err := g.fetched(t, &Request{}, 2); err != nil || place != from || !bytes.Equal(got, want) {
 			t.Errorf("the right bytes: %v, from %v, %v", bytes.Equal(got, want), place, err)
 		}
 	}

@@ -1,16 +1,13 @@
-package prefetch
+package cache
 
 import (
-	"container/heap"
 	"sync"
 	"time"
 )
 
-// pool runs reads on a fixed number of goroutines. Tasks of the staging buffers
-// come first, in the order in which the whole job will need their samples; what
-// is left of the workers fills storage classes ahead of time. A quarter of them
-// is kept from filling, so that a batch that is needed soon never
-// waits behind a row of slow reads that are not.
+// pool runs reads on a fixed number of goroutines. Tasks, which batches wait for, come first, in the order in which
+// the whole job will need their samples; what is left of the workers fills storage classes ahead of time. A quarter of them
+// is kept from filling, so that a batch that is needed soon never waits for a row of slow reads that are not.
 type pool struct {
 	workers sync.WaitGroup
 
@@ -20,35 +17,31 @@ type pool struct {
 	seq     int64
 	fills   []*fill
 	turn    int // the fill whose turn it is
-	filling int
+	filling int // workers that fill
 	closed  bool
 
 	threads, maxFilling int
 }
 
-// task is one sample to bring for a batch. order is the global step that needs it.
-type task struct {
-	order, seq int64
-	batch      *batch
-	index      int // of the sample in the batch
+// Task is a sample to bring for a consumer. Order is the global step that needs it: the lowest is brought first.
+type Task struct {
+	Order    int64
+	Consumer Consumer
+	Index    int // of the consumer's samples
+	seq      int64
 }
 
 // fill is a list of samples to bring into their classes ahead of time.
 type fill struct {
 	ids []int32 // what is left, in order
-	run func(w *worker, id int)
+	// run brings a sample, and reports whether a fetch was abandoned.
+	run func(w *Worker, id int) (abandoned bool)
 }
 
-// worker is one of the pool's goroutines; its fields are its own.
-type worker struct {
-	batch *batch // whose sample it brings; nil: it fills a class
-	peers Peers  // that it may ask; nil: none
-	lost  bool   // it hung, was given up, and another has taken its place
-
-	guest bool // it reads for another node, and is none of the pool's
-
-	scratch []byte // of fetchView
-	again   []byte // of verify
+// Worker has the buffers of a goroutine that fetches samples, from one to the next.
+type Worker struct {
+	buffer []byte // of FetchView
+	again  []byte // of Verify
 }
 
 func newPool(threads int) *pool {
@@ -60,8 +53,8 @@ func newPool(threads int) *pool {
 	return p
 }
 
-// replace starts a worker in place of one that hangs in a read. That one counts as
-// a worker until it ends, but takes part in nothing any more.
+// replace starts a worker in place of one that hangs in a read. That one counts as a worker until it ends, but takes
+// no more tasks.
 func (p *pool) replace(filled bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -72,12 +65,12 @@ func (p *pool) replace(filled bool) {
 }
 
 // submit queues tasks.
-func (p *pool) submit(tasks []task) {
+func (p *pool) submit(tasks []Task) {
 	p.mu.Lock()
 	for _, t := range tasks {
 		p.seq++
 		t.seq = p.seq
-		heap.Push(&p.tasks, t)
+		p.tasks.push(t)
 	}
 	p.mu.Unlock()
 	if len(tasks) == 1 {
@@ -88,7 +81,7 @@ func (p *pool) submit(tasks []task) {
 }
 
 // addFill starts filling; removeFill ends it, without waiting for reads under way.
-func (p *pool) addFill(ids []int32, run func(w *worker, id int)) *fill {
+func (p *pool) addFill(ids []int32, run func(w *Worker, id int) (abandoned bool)) *fill {
 	f := &fill{ids: ids, run: run}
 	p.mu.Lock()
 	p.fills = append(p.fills, f)
@@ -116,22 +109,20 @@ func (p *pool) forget(f *fill) {
 
 // work is one worker.
 func (p *pool) work() {
-	var w worker
+	var w Worker
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for !w.lost {
+	for abandoned := false; !abandoned; {
 		switch {
 		case len(p.tasks) > 0:
-			t := heap.Pop(&p.tasks).(task)
+			t := p.tasks.pop()
 			p.mu.Unlock()
-			w.batch, w.peers = t.batch, t.batch.stager.o.Peers
-			t.batch.fetch(&w, t.index)
-			w.batch, w.peers = nil, nil
+			abandoned = t.Consumer.Bring(&w, t.Index)
 			p.mu.Lock()
 		case p.closed:
 			return
 		case len(p.fills) > 0 && p.filling < p.maxFilling:
-			p.fillOne(&w)
+			abandoned = p.fillOne(&w)
 		default:
 			p.changed.Wait()
 		}
@@ -139,31 +130,31 @@ func (p *pool) work() {
 }
 
 // fillOne brings the next sample of the fill whose turn it is. p.mu is held.
-func (p *pool) fillOne(w *worker) {
+func (p *pool) fillOne(w *Worker) (abandoned bool) {
 	p.turn = (p.turn + 1) % len(p.fills)
 	f := p.fills[p.turn]
 	if len(f.ids) == 0 {
 		p.forget(f)
-		return
+		return false
 	}
 	id := f.ids[0]
 	f.ids = f.ids[1:]
 	p.filling++
 	p.mu.Unlock()
-	f.run(w, int(id))
+	abandoned = f.run(w, int(id))
 	p.mu.Lock()
-	if w.lost {
-		return
+	if abandoned {
+		return true // replace has counted it off
 	}
 	p.filling--
 	if len(p.fills) > 0 {
 		p.changed.Signal()
 	}
+	return false
 }
 
-// close ends the workers once the queue is empty, and waits for them at most
-// the given time, because a read that hangs in the kernel can not be interrupted. It
-// tells whether all have ended.
+// close ends the workers once the queue is empty, and waits for them at most the given time, because a read that hangs in
+// the kernel cannot be interrupted. It reports whether all have ended.
 func (p *pool) close(patience time.Duration) bool {
 	p.mu.Lock()
 	p.closed = true
@@ -185,21 +176,48 @@ func (p *pool) close(patience time.Duration) bool {
 	}
 }
 
-// taskHeap orders tasks by the step that needs them, then by arrival.
-type taskHeap []task
+// taskHeap is a heap of tasks by the step that needs them, then by arrival. Not container/heap's, which allocates
+// for each task that comes and goes.
+type taskHeap []Task
 
-func (h taskHeap) Len() int { return len(h) }
-func (h taskHeap) Less(i, j int) bool {
-	if h[i].order != h[j].order {
-		return h[i].order < h[j].order
+func (h taskHeap) less(i, j int) bool {
+	if h[i].Order != h[j].Order {
+		return h[i].Order < h[j].Order
 	}
 	return h[i].seq < h[j].seq
 }
-func (h taskHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *taskHeap) Push(x any)   { *h = append(*h, x.(task)) }
-func (h *taskHeap) Pop() any {
-	old := *h
-	t := old[len(old)-1]
-	*h = old[:len(old)-1]
-	return t
+
+func (h *taskHeap) push(t Task) {
+	*h = append(*h, t)
+	s := *h
+	for i := len(s) - 1; i > 0; {
+		parent := (i - 1) / 2
+		if !s.less(i, parent) {
+			return
+		}
+		s[i], s[parent] = s[parent], s[i]
+		i = parent
+	}
+}
+
+func (h *taskHeap) pop() Task {
+	s := *h
+	first, last := s[0], len(s)-1
+	s[0], s[last] = s[last], Task{} // which must not keep its consumer
+	s = s[:last]
+	*h = s
+	for i := 0; ; {
+		child := 2*i + 1
+		if child >= last {
+			return first
+		}
+		if child+1 < last && s.less(child+1, child) {
+			child++
+		}
+		if !s.less(child, i) {
+			return first
+		}
+		s[i], s[child] = s[child], s[i]
+		i = child
+	}
 }

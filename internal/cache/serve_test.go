@@ -1,4 +1,4 @@
-package prefetch
+package cache
 
 import (
 	"bytes"
@@ -39,7 +39,7 @@ func TestOtherNodesAreGivenBytesAndDigest(t *testing.T) {
 		room, again int64 // what is kept, and what the source gives the second time
 	}{"kept": {400, 0}, "not kept": {0, 100}} {
 		t.Run(name, func(t *testing.T) {
-			o := plain(4, 1)
+			o := plain(4)
 			o.memory = c.room
 			g := newRig(t, o)
 			defer g.close()
@@ -58,7 +58,7 @@ func TestOtherNodesAreGivenBytesAndDigest(t *testing.T) {
 
 // TestOtherNodesAreGivenWarmCopiesWithTheirDigest: the digest of a copy that an earlier cache has left is known once the copy is confirmed.
 func TestOtherNodesAreGivenWarmCopiesWithTheirDigest(t *testing.T) {
-	o := plain(4, 1)
+	o := plain(4)
 	o.memory = 400
 	g := newRig(t, o)
 	defer g.close()
@@ -76,7 +76,7 @@ func TestOtherNodesAreGivenWarmCopiesWithTheirDigest(t *testing.T) {
 
 // TestNumbersThatAreNoSampleAreRefused: another node may ask for any number; one that is no sample is refused.
 func TestNumbersThatAreNoSampleAreRefused(t *testing.T) {
-	o := plain(4, 1)
+	o := plain(4)
 	o.memory = 400
 	g := newRig(t, o)
 	defer g.close()
@@ -107,14 +107,14 @@ func TestGuestsDoNotWaitForAnotherNode(t *testing.T) {
 	for name, room := range map[string]int64{"into a buffer": 0, "in place": 400} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				o := plain(4, 1)
+				o := plain(4)
 				o.memory = room
 				g := newRig(t, o)
 				defer g.close()
 				p := &waits{gives{data: func(id int) []byte { return content(id, 100) }}, make(chan struct{})}
 				own := make(chan error)
 				go func() {
-					_, place, err := g.fetched(t, &worker{peers: p}, 1)
+					_, place, err := g.fetched(t, &Request{Peers: p}, 1)
 					if place != Peer {
 						t.Errorf("the node's own read came from %v", place)
 					}
@@ -125,7 +125,7 @@ func TestGuestsDoNotWaitForAnotherNode(t *testing.T) {
 					t.Errorf("given %+v", got)
 				}
 				dst := make([]byte, 100)
-				if _, err := g.cache.fetchInto(t.Context(), &worker{guest: true}, 1, dst); !errors.Is(err, errElsewhere) {
+				if _, err := g.cache.Fetch(t.Context(), &Request{remote: true}, 1, dst); !errors.Is(err, errElsewhere) {
 					t.Errorf("told %v", err)
 				}
 				close(p.gate)
@@ -135,7 +135,7 @@ func TestGuestsDoNotWaitForAnotherNode(t *testing.T) {
 				if !bytes.Equal(dst, make([]byte, 100)) {
 					t.Error("the buffer was written to after its owner was told that the sample is elsewhere")
 				}
-				if n := g.source.reads[1].Load(); n != 0 {
+				if n := g.source.Reads[1].Load(); n != 0 {
 					t.Errorf("the source was read %d times", n)
 				}
 			})
@@ -148,7 +148,7 @@ func TestGuestsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		var under atomic.Int32
-		o := plain(16, 1) // with 3 threads
+		o := plain(16) // with 3 threads
 		o.hook = func(context.Context, int) error { under.Add(1); <-gate; return nil }
 		g := newRig(t, o)
 		defer g.close()
@@ -181,7 +181,7 @@ func TestHungGuestsLeaveNothingBehind(t *testing.T) {
 		const guests = 8
 		gate := make(chan struct{})
 		var back atomic.Bool
-		o := plain(guests, 1)
+		o := plain(guests)
 		o.threads, o.timeout = guests, time.Minute
 		o.hook = func(_ context.Context, id int) error {
 			if back.Load() {

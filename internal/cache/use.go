@@ -1,4 +1,4 @@
-package prefetch
+package cache
 
 import (
 	"context"
@@ -10,10 +10,10 @@ import (
 // Jobs that share a cache come and go, and each takes with it what it brought. Its methods may be called by many goroutines
 // at a time, but for Close, which is the last.
 type Use struct {
-	cache *Cache
-	peers Peers
-	fills []*fill // guarded by cache.uses
-	plan  [][]int32
+	cache   *Cache
+	request Request // of what is read ahead
+	fills   []*fill // guarded by cache.uses
+	plan    [][]int32
 
 	ctx    context.Context // of the filling
 	cancel context.CancelFunc
@@ -27,7 +27,7 @@ type uses struct {
 
 // Use begins a job's use of the cache, which wants nothing kept yet. peers are the job's other nodes; nil: it has one node.
 func (c *Cache) Use(peers Peers) *Use {
-	u := &Use{cache: c, peers: peers}
+	u := &Use{cache: c, request: Request{Peers: peers}}
 	u.ctx, u.cancel = context.WithCancel(context.Background())
 	c.uses.Lock()
 	defer c.uses.Unlock()
@@ -36,7 +36,7 @@ func (c *Cache) Use(peers Peers) *Use {
 }
 
 // Keep says, per class, which samples the job wants kept there, in place of what it said before. What lies in a class
-// already stays. Where jobs want a sample in different classes, who came first decides.
+// already stays. Where jobs want a sample in different classes, the one that came first decides.
 func (u *Use) Keep(plan [][]int32) {
 	u.cache.uses.Lock()
 	defer u.cache.uses.Unlock()
@@ -63,44 +63,35 @@ func (c *Cache) combine() {
 	}
 }
 
-// class returns the class, from 1, that is to hold the sample; 0: none.
-func (c *Cache) class(id int) int {
-	planned := c.planned.Load()
-	if planned == nil {
-		return 0
-	}
-	return int((*planned)[id])
-}
-
 // Fill brings the samples of the plan, which Keep has been told, into their storage classes ahead of time, class by class
 // in the plan's order (thesis 3.2.2: by first access), while the staging buffers leave the
-// source idle. read is called for each sample that was read from the source. A sample that can not be read
+// source idle. read is called for each sample that was read from the source. A sample that cannot be read
 // is left to the batch that needs it: the policy for errors is the job's.
 func (u *Use) Fill(plan [][]int32, read func(bytes int64)) {
 	c := u.cache
-	scratch := sync.Pool{New: func() any { return new([]byte) }}
 	c.uses.Lock()
 	defer c.uses.Unlock()
 	for _, ids := range plan {
-		u.fills = append(u.fills, c.pool.addFill(ids, func(w *worker, id int) {
-			w.peers = u.peers
-			defer func() { w.peers = nil }()
-			var out outcome
-			var err error
-			if c.destined(id) {
-				_, out, err = c.fetchInPlace(u.ctx, w, id)
-			} else if j := c.class(id); j != 0 && !c.classes[j-1].Store.Has(id) {
-				buf := scratch.Get().(*[]byte)
-				size := int(c.index.Size(id))
-				*buf = slices.Grow((*buf)[:0], size)[:size]
-				out, err = c.fetchInto(u.ctx, w, id, *buf)
-				scratch.Put(buf)
-			}
-			if err == nil && out.source {
+		u.fills = append(u.fills, c.pool.addFill(ids, func(w *Worker, id int) (abandoned bool) {
+			s, err := u.bring(w, id)
+			if err == nil && s.Read {
 				read(c.index.Size(id))
 			}
+			return err == ErrAbandoned
 		}))
 	}
+}
+
+// bring brings a sample into the class that it is to lie in, if there is one that does not hold it.
+func (u *Use) bring(w *Worker, id int) (Sample, error) {
+	c := u.cache
+	if c.Destined(id) {
+		return c.Fetch(u.ctx, &u.request, id, nil)
+	}
+	if j := c.class(id); j != 0 && !c.classes[j-1].Store.Has(id) {
+		return c.FetchView(u.ctx, w, &u.request, id)
+	}
+	return Sample{}, nil
 }
 
 // Close ends the job's use: nothing more is read ahead for it, nor kept. Reads under way go on until the cache is closed.

@@ -1,4 +1,4 @@
-package prefetch
+package stage
 
 import (
 	"context"
@@ -9,37 +9,13 @@ import (
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/cache"
+	"github.com/hdmlp/hdmlp/internal/cache/cachetest"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/digest"
 	"github.com/hdmlp/hdmlp/internal/stats"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
-
-// same gives n samples of 100 bytes.
-func same(n int) []int { return slices.Repeat([]int{100}, n) }
-
-// plain is a rig of one rank that reads samples 0, 1, 2... two at a time.
-func plain(samples, epochs int) rigOptions {
-	return rigOptions{
-		sizes:   same(samples),
-		spec:    access.Spec{Samples: samples, Epochs: epochs, WorldSize: 1, GlobalBatch: 2, Shuffle: access.Sequential, Scheme: access.Uniform, Tail: access.Keep},
-		threads: 3, buffer: 1 << 16, ahead: 4, policy: Raise,
-	}
-}
-
-// stream is what a run saw, in order.
-func stream(out map[step][]seen) []int {
-	keys := make([]step, 0, len(out))
-	for at := range out {
-		keys = append(keys, at)
-	}
-	slices.SortFunc(keys, func(a, b step) int { return (a.epoch-b.epoch)*1000 + a.step - b.step })
-	list := []int{}
-	for _, at := range keys {
-		list = append(list, ids(out[at])...)
-	}
-	return list
-}
 
 func TestRaise(t *testing.T) {
 	var back atomic.Bool
@@ -61,7 +37,7 @@ func TestRaise(t *testing.T) {
 		t.Errorf("delivered %v before the error, want all batches before it", got)
 	}
 	list := g.faults.List()
-	if len(list) != 1 || list[0].Sample != 5 || list[0].Count != 1 || list[0].Policy != string(Raise) {
+	if len(list) != 1 || list[0].Sample != 5 || list[0].Count != 1 || list[0].Policy != string(cache.Raise) {
 		t.Errorf("faults %+v", list)
 	}
 	// The file is back: the next try succeeds.
@@ -76,20 +52,20 @@ func TestRaise(t *testing.T) {
 // tried again, and the audit knows what is missing.
 func TestLeftOut(t *testing.T) {
 	for _, c := range []struct {
-		policy  OnError
+		policy  cache.OnError
 		epoch   []int
 		missing []int // in the audit's sum
 		added   []int
 	}{
-		{Skip, []int{0, 1, 2, 5, 6, 7}, []int{3, 4}, nil},
-		{Substitute, []int{0, 1, 2, 5, 5, 5, 6, 7}, []int{3, 4}, []int{5, 5}},
+		{cache.Skip, []int{0, 1, 2, 5, 6, 7}, []int{3, 4}, nil},
+		{cache.Substitute, []int{0, 1, 2, 5, 5, 5, 6, 7}, []int{3, 4}, []int{5, 5}},
 	} {
 		t.Run(string(c.policy), func(t *testing.T) {
 			o := plain(8, 2)
 			o.policy = c.policy
 			g := newRig(t, o)
 			defer g.close()
-			g.source.bad[3], g.source.bad[4] = true, true
+			g.source.Bad[3], g.source.Bad[4] = true, true
 			out, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
 			if err != nil {
 				t.Fatal(err)
@@ -109,7 +85,7 @@ func TestLeftOut(t *testing.T) {
 					t.Errorf("fault %+v, want it counted in both epochs", f)
 				}
 			}
-			if n := g.source.reads[3].Load(); n != 1 {
+			if n := g.source.Reads[3].Load(); n != 1 {
 				t.Errorf("the unreadable sample was tried %d times, want 1", n)
 			}
 			for epoch := range 2 {
@@ -136,10 +112,10 @@ func TestLeftOut(t *testing.T) {
 // TestAuditOfTheLastWay: an epoch that is begun anew is counted anew.
 func TestAuditOfTheLastWay(t *testing.T) {
 	o := plain(8, 2)
-	o.policy = Skip
+	o.policy = cache.Skip
 	g := newRig(t, o)
 	defer g.close()
-	g.source.bad[3] = true
+	g.source.Bad[3] = true
 	for range 2 {
 		if _, err := g.run(g.ranks[0], step{0, 0}, 0, 0); err != nil {
 			t.Fatal(err)
@@ -158,11 +134,11 @@ func TestAuditOfTheLastWay(t *testing.T) {
 
 func TestNothingLeftToSubstitute(t *testing.T) {
 	o := plain(4, 1)
-	o.policy = Substitute
+	o.policy = cache.Substitute
 	g := newRig(t, o)
 	defer g.close()
 	for id := range 4 {
-		g.source.bad[id] = true
+		g.source.Bad[id] = true
 	}
 	_, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
 	if !errors.Is(err, dataset.ErrMissing) || !strings.Contains(err.Error(), "no readable sample is left") {
@@ -173,7 +149,7 @@ func TestNothingLeftToSubstitute(t *testing.T) {
 // TestUnavailableIsRaised: a source that does not answer is no reason to leave
 // samples out.
 func TestUnavailableIsRaised(t *testing.T) {
-	for _, policy := range []OnError{Raise, Skip, Substitute} {
+	for _, policy := range []cache.OnError{cache.Raise, cache.Skip, cache.Substitute} {
 		o := plain(4, 1)
 		o.policy = policy
 		o.hook = func(_ context.Context, id int) error {
@@ -197,15 +173,15 @@ func TestUnavailableIsRaised(t *testing.T) {
 // somebody else has brought it into a class.
 func TestLeftOutStaysOut(t *testing.T) {
 	o := plain(4, 2)
-	o.policy, o.memory = Skip, 400
+	o.policy, o.memory = cache.Skip, 400
 	g := newRig(t, o)
 	defer g.close()
-	g.source.bad[2] = true
+	g.source.Bad[2] = true
 	first, err := g.run(g.ranks[0], step{0, 0}, 2, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := g.stores[0].Put(2, content(2, 100), storageclass.Origin{Digest: digest.Of(content(2, 100))}); err != nil {
+	if err := g.stores[0].Put(2, cachetest.Content(2, 100), storageclass.Origin{Digest: digest.Of(cachetest.Content(2, 100))}); err != nil {
 		t.Fatal(err)
 	}
 	second, err := g.run(g.ranks[0], step{1, 0}, 0, 0)
@@ -221,7 +197,7 @@ func TestLeftOutStaysOut(t *testing.T) {
 // its batch fails.
 func TestExtraGivenBack(t *testing.T) {
 	o := plain(4, 1)
-	o.policy, o.sizes = Substitute, []int{100, 5000, 100, 100}
+	o.policy, o.sizes = cache.Substitute, []int{100, 5000, 100, 100}
 	fail := errors.New("broken")
 	o.hook = func(_ context.Context, id int) error {
 		if id == 1 { // by then the stand-in's segment is there
@@ -230,7 +206,7 @@ func TestExtraGivenBack(t *testing.T) {
 		return nil
 	}
 	g := newRig(t, o)
-	g.source.bad[0] = true // its room is too small for sample 1
+	g.source.Bad[0] = true // its room is too small for sample 1
 	if _, err := g.run(g.ranks[0], step{0, 0}, 0, 0); !errors.Is(err, fail) {
 		t.Fatalf("error %v", err)
 	}
@@ -245,10 +221,10 @@ func TestExtraGivenBack(t *testing.T) {
 // process gives that back as any other.
 func TestLargerStandIn(t *testing.T) {
 	o := plain(4, 1)
-	o.policy, o.sizes = Substitute, []int{100, 5000, 100, 100}
+	o.policy, o.sizes = cache.Substitute, []int{100, 5000, 100, 100}
 	g := newRig(t, o)
 	defer g.close()
-	g.source.bad[0] = true
+	g.source.Bad[0] = true
 	out, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
 	if err != nil || !equal(out[step{0, 0}], []seen{g.seen(1), g.seen(1)}) {
 		t.Errorf("got %v, %v", out[step{0, 0}], err)
@@ -261,10 +237,10 @@ func TestLargerStandIn(t *testing.T) {
 // TestStandInIsOfTheEpoch: only a sample of the epoch's subset stands in for another one.
 func TestStandInIsOfTheEpoch(t *testing.T) {
 	o := plain(8, 1)
-	o.policy, o.spec.Subset = Substitute, []int32{0, 2, 5, 6}
+	o.policy, o.spec.Subset = cache.Substitute, []int32{0, 2, 5, 6}
 	g := newRig(t, o)
 	defer g.close()
-	g.source.bad[2] = true
+	g.source.Bad[2] = true
 	out, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
 	if err != nil || !slices.Equal(stream(out), []int{0, 5, 5, 6}) {
 		t.Errorf("delivered %v, %v", stream(out), err)
@@ -275,7 +251,7 @@ func TestStandInIsOfTheEpoch(t *testing.T) {
 func TestReportedIsNotTriedAgain(t *testing.T) {
 	g := newRig(t, plain(4, 1))
 	defer g.close()
-	if policy := g.faults.Report(g.cache, 3, "no picture"); policy != Raise {
+	if policy := g.faults.Report(g.cache, 3, "no picture"); policy != cache.Raise {
 		t.Errorf("the policy is %q", policy)
 	}
 	for range 2 {
@@ -285,7 +261,7 @@ func TestReportedIsNotTriedAgain(t *testing.T) {
 			t.Errorf("delivered %v, %v", stream(out), err)
 		}
 	}
-	if n := g.source.reads[3].Load(); n != 0 {
+	if n := g.source.Reads[3].Load(); n != 0 {
 		t.Errorf("it was read %d times", n)
 	}
 }

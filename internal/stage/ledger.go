@@ -1,4 +1,4 @@
-package prefetch
+package stage
 
 import (
 	"cmp"
@@ -6,10 +6,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/cache"
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-// Causes of stall beside the places of Cache.
+// Causes of stall besides the places of cache.Cache.
 const (
 	causeConsumer = "consumer" // the staging buffer was full of batches that the process kept
 	causeHandover = "handover" // the batch was ready: what is left is the way to the process
@@ -28,7 +29,7 @@ type Stall struct {
 // next() is charged to one cause, every sample to the place that it came from, by
 // epoch. Its methods are safe for concurrent use.
 type Ledger struct {
-	place  func(Place) string
+	place  func(cache.Place) string
 	places int
 	steps  []string // of preprocessing
 
@@ -55,20 +56,29 @@ type epochAccount struct {
 	missing   uint64 // set hash of samples left out, less that of their stand-ins
 }
 
-// sentBatch is what the ledger has to know when the batch's stall arrives.
+// delivery is what the ledger has to know of a batch that goes to the process.
+type delivery struct {
+	epoch, step    int
+	samples        int64
+	missing        uint64         // set hash of samples left out, less that of their stand-ins
+	reads          []stats.Amount // by Place
+	planned, ready time.Time      // when the batch was laid out, and when it was complete
+	roomWait       time.Duration  // it waited so long for room in the staging buffer
+	fetched        bool           // something had to be fetched; if so:
+	last           cache.Place    // where the last sample was found
+	slow           bool           // for it, preprocessing took longer than fetching; if so:
+	spent          []time.Duration
+}
+
+// sentBatch is a batch whose stall has not arrived yet.
 type sentBatch struct {
-	epoch, step int
-	cause       string
-	ready       time.Time // when the batch was complete
-	samples     int64
-	missing     uint64
-	reads       []stats.Amount
-	spent       []time.Duration // causeTransform: by step
+	delivery
+	cause string
 }
 
 // NewLedger returns an empty ledger for a rank that reads through the cache, and whose samples are preprocessed in
 // these steps; nil: they are not.
-func NewLedger(c *Cache, steps []string) *Ledger {
+func NewLedger(c *cache.Cache, steps []string) *Ledger {
 	return &Ledger{place: c.PlaceName, places: c.Places(), steps: steps, epochs: make(map[int]*epochAccount)}
 }
 
@@ -110,24 +120,31 @@ func (l *Ledger) account(epoch int) *epochAccount {
 
 // Source charges a read from the source to an epoch.
 func (l *Ledger) Source(epoch int, bytes int64) {
+	l.sourceReads(epoch, stats.Amount{Samples: 1, Bytes: bytes})
+}
+
+func (l *Ledger) sourceReads(epoch int, read stats.Amount) {
+	if read.Samples == 0 {
+		return
+	}
 	l.mu.Lock()
-	l.account(epoch).source.Add(stats.Amount{Samples: 1, Bytes: bytes})
+	l.account(epoch).source.Add(read)
 	l.mu.Unlock()
 }
 
+// noReads has an entry for each place.
+func (l *Ledger) noReads() []stats.Amount { return make([]stats.Amount, l.places) }
+
 // emitted notes a batch that goes to the process.
-func (l *Ledger) emitted(b *batch) {
-	s := sentBatch{epoch: b.Epoch, step: b.Step, ready: b.ready, samples: int64(len(b.IDs)), missing: b.missing, reads: make([]stats.Amount, l.places)}
-	for _, r := range b.reads {
-		s.reads[r.place].Add(stats.Amount{Samples: 1, Bytes: r.bytes})
-	}
-	switch fetching := b.ready.Sub(b.planned); {
-	case b.roomWait > fetching:
+func (l *Ledger) emitted(d delivery) {
+	s := sentBatch{delivery: d}
+	switch fetching := d.ready.Sub(d.planned); {
+	case d.roomWait > fetching:
 		s.cause = causeConsumer
-	case b.fetched && b.slow:
-		s.cause, s.spent = causeTransform, b.spent
-	case b.fetched:
-		s.cause = l.place(b.last)
+	case d.fetched && d.slow:
+		s.cause = causeTransform
+	case d.fetched:
+		s.cause = l.place(d.last)
 	default:
 		s.cause = causeHandover
 	}
@@ -136,7 +153,7 @@ func (l *Ledger) emitted(b *batch) {
 	l.mu.Unlock()
 }
 
-// Yielded charges a batch that the process has handed to the training loop:
+// Yielded charges a batch that the training loop was given:
 // where its samples came from, and how long next() was blocked for it. The batches
 // emitted before it were yielded too, without stall: one acknowledgement may speak for
 // several. Only batches that were emitted since the last restart, each once, are
@@ -222,7 +239,7 @@ func (l *Ledger) Epochs() []stats.EpochTally {
 		}
 		for p, amount := range a.reads {
 			if amount.Samples > 0 {
-				name := l.place(Place(p))
+				name := l.place(cache.Place(p))
 				sum := r.Reads[name]
 				sum.Add(amount)
 				r.Reads[name] = sum
@@ -234,7 +251,7 @@ func (l *Ledger) Epochs() []stats.EpochTally {
 	return out
 }
 
-// Delivered returns how many samples the process was handed on its last way through
+// Delivered returns how many samples the process was given on its last way through
 // the epoch, and the set hash (a sum of access.Mix) of those that the policy for errors left out, less
 // that of those that stood in.
 func (l *Ledger) Delivered(epoch int) (samples int64, missing uint64) {

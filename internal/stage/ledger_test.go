@@ -1,4 +1,4 @@
-package prefetch
+package stage
 
 import (
 	"maps"
@@ -6,15 +6,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/cache"
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
 // made is a batch of epoch 0 as it leaves the stager: three samples of 10 bytes.
-func made(step int, planned, ready time.Time, change func(*batch)) *batch {
-	b := &batch{planned: planned, ready: ready, reads: []read{{bytes: 10}, {bytes: 10}, {bytes: 10}}}
-	b.Step, b.IDs = step, []uint32{1, 2, 3}
-	change(b)
-	return b
+func made(step int, planned, ready time.Time, change func(*delivery)) delivery {
+	d := delivery{step: step, planned: planned, ready: ready, samples: 3, reads: []stats.Amount{{Samples: 3, Bytes: 30}}}
+	change(&d)
+	return d
 }
 
 // TestCauses: what next() waited for is charged to the one thing that held the
@@ -23,21 +23,21 @@ func TestCauses(t *testing.T) {
 	const second = time.Second
 	for _, c := range []struct {
 		name   string
-		change func(*batch)
+		change func(*delivery)
 		took   time.Duration // from planning to completion
 		late   time.Duration // completion to the process asking; negative: it asked before
 		want   string
 	}{
-		{"from the source", func(b *batch) { b.fetched, b.last = true, Source }, second, -second / 2, "source"},
-		{"from a class", func(b *batch) { b.fetched, b.last = true, FirstClass+1 }, second, -second / 2, "file"},
-		{"in place", func(*batch) {}, 0, -second / 2, causeHandover},
-		{"no room", func(b *batch) { b.roomWait, b.fetched, b.last = 2*second, true, Source }, second, -second / 2, causeConsumer},
-		{"some room, slow source", func(b *batch) { b.roomWait, b.fetched, b.last = second/2, true, Source }, second, -second / 2, "source"},
-		{"ready before it was asked for", func(b *batch) { b.fetched, b.last = true, Source }, second, second, causeHandover},
+		{"from the source", func(d *delivery) { d.fetched, d.last = true, cache.Source }, second, -second / 2, "source"},
+		{"from a class", func(d *delivery) { d.fetched, d.last = true, cache.FirstClass+1 }, second, -second / 2, "file"},
+		{"in place", func(*delivery) {}, 0, -second / 2, causeHandover},
+		{"no room", func(d *delivery) { d.roomWait, d.fetched, d.last = 2*second, true, cache.Source }, second, -second / 2, causeConsumer},
+		{"some room, slow source", func(d *delivery) { d.roomWait, d.fetched, d.last = second/2, true, cache.Source }, second, -second / 2, "source"},
+		{"ready before it was asked for", func(d *delivery) { d.fetched, d.last = true, cache.Source }, second, second, causeHandover},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := &Ledger{place: func(p Place) string { return []string{"source", "peer", "memory", "file"}[p] }, places: 4, epochs: map[int]*epochAccount{}}
+				l := &Ledger{place: func(p cache.Place) string { return []string{"source", "peer", "memory", "file"}[p] }, places: 4, epochs: map[int]*epochAccount{}}
 				const stall = second / 2
 				now := time.Now()
 				ready := now.Add(-stall - c.late)
@@ -70,9 +70,9 @@ func TestPython(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := &Ledger{place: func(Place) string { return "source" }, places: 1, epochs: map[int]*epochAccount{}}
+				l := &Ledger{place: func(cache.Place) string { return "source" }, places: 1, epochs: map[int]*epochAccount{}}
 				ready := time.Now().Add(-4*time.Second - c.late)
-				l.emitted(made(0, ready.Add(-time.Second), ready, func(b *batch) { b.fetched = true }))
+				l.emitted(made(0, ready.Add(-time.Second), ready, func(d *delivery) { d.fetched = true }))
 				l.Yielded(0, 0, Stall{All: 4 * time.Second, Python: 3 * time.Second})
 				if got := l.Epochs()[0].Stall; !maps.Equal(got, c.want) {
 					t.Errorf("stall %v, want %v", got, c.want)
@@ -84,9 +84,9 @@ func TestPython(t *testing.T) {
 
 // TestYieldedOnce: only what was sent since the last restart counts, once.
 func TestYieldedOnce(t *testing.T) {
-	l := &Ledger{place: func(Place) string { return "source" }, places: 1, epochs: map[int]*epochAccount{}}
+	l := &Ledger{place: func(cache.Place) string { return "source" }, places: 1, epochs: map[int]*epochAccount{}}
 	now := time.Now()
-	send := func(step int) { l.emitted(made(step, now, now, func(*batch) {})) }
+	send := func(step int) { l.emitted(made(step, now, now, func(*delivery) {})) }
 	send(0)
 	send(1)
 	if !l.Yielded(0, 0, Stall{}) || l.Yielded(0, 0, Stall{}) {
@@ -114,10 +114,10 @@ func TestYieldedOnce(t *testing.T) {
 // TestSecondsOfAnEpoch: an epoch lasts from when its first batch was asked for until its last one was yielded.
 func TestSecondsOfAnEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &Ledger{place: func(Place) string { return "source" }, places: 1, epochs: map[int]*epochAccount{}}
+		l := &Ledger{place: func(cache.Place) string { return "source" }, places: 1, epochs: map[int]*epochAccount{}}
 		for step, c := range []struct{ stall, computes time.Duration }{{3 * time.Second, 0}, {time.Second, 4 * time.Second}} {
 			<-time.After(c.computes + c.stall)
-			l.emitted(made(step, time.Now(), time.Now(), func(*batch) {}))
+			l.emitted(made(step, time.Now(), time.Now(), func(*delivery) {}))
 			l.Yielded(0, step, Stall{All: c.stall})
 		}
 		if e := l.Epochs()[0]; e.Seconds != 8 {
@@ -133,12 +133,12 @@ func TestGoOn(t *testing.T) {
 		epoch, step int
 		goesOn      bool
 	}{{1, 3, true}, {1, 4, false}, {1, 2, false}, {1, 0, false}, {0, 3, false}, {2, 3, false}, {2, 0, false}} {
-		l := &Ledger{place: func(Place) string { return "source" }, places: 1, epochs: map[int]*epochAccount{}}
+		l := &Ledger{place: func(cache.Place) string { return "source" }, places: 1, epochs: map[int]*epochAccount{}}
 		if l.GoOn(c.epoch, c.step) {
 			t.Errorf("%+v: it goes on with nothing", c)
 		}
 		for step := range 3 {
-			l.emitted(made(step, time.Now(), time.Now(), func(b *batch) { b.Epoch = 1 }))
+			l.emitted(made(step, time.Now(), time.Now(), func(d *delivery) { d.epoch = 1 }))
 			l.Yielded(1, step, Stall{})
 		}
 		if got := l.GoOn(c.epoch, c.step); got != c.goesOn {
@@ -156,11 +156,11 @@ func TestGoOn(t *testing.T) {
 // TestStallIsThatOfTheBatchAcknowledged: where one acknowledgement speaks for several batches, what next() waited for is charged to the last of them.
 func TestStallIsThatOfTheBatchAcknowledged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &Ledger{place: func(p Place) string { return []string{"source", "peer"}[p] }, places: 2, epochs: map[int]*epochAccount{}}
+		l := &Ledger{place: func(p cache.Place) string { return []string{"source", "peer"}[p] }, places: 2, epochs: map[int]*epochAccount{}}
 		begun := time.Now()
 		<-time.After(time.Second)
-		for step, place := range []Place{Source, Peer} {
-			l.emitted(made(step, begun, time.Now(), func(b *batch) { b.fetched, b.last = true, place }))
+		for step, place := range []cache.Place{cache.Source, cache.Peer} {
+			l.emitted(made(step, begun, time.Now(), func(d *delivery) { d.fetched, d.last = true, place }))
 		}
 		l.Yielded(0, 1, Stall{All: time.Second})
 		if stall := l.Epochs()[0].Stall; stall["peer"] != 1 || stall["source"] != 0 {

@@ -1,4 +1,4 @@
-package prefetch
+package stage
 
 import (
 	"encoding/binary"
@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/cache"
+	"github.com/hdmlp/hdmlp/internal/cache/cachetest"
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
@@ -40,7 +42,7 @@ func (d summary) Apply(room func(int) ([]byte, error), src []byte, epoch, id int
 	return nil
 }
 
-func summaryRig(t *testing.T, policy OnError, bad ...int) *rig {
+func summaryRig(t *testing.T, policy cache.OnError, bad ...int) *rig {
 	d := summary{map[int]bool{}}
 	for _, id := range bad {
 		d.bad[id] = true
@@ -52,10 +54,10 @@ func summaryRig(t *testing.T, policy OnError, bad ...int) *rig {
 	})
 }
 
-// TestPreprocessFails: what can not be preprocessed is treated as what can not be read, and what is left of a batch
+// TestPreprocessFails: what cannot be preprocessed is treated as what cannot be read, and what is left of a batch
 // stays one piece.
 func TestPreprocessFails(t *testing.T) {
-	for policy, want := range map[OnError][]int{Skip: {0, 2, 5}, Substitute: {0, 2, 2, 5, 5, 5}} {
+	for policy, want := range map[cache.OnError][]int{cache.Skip: {0, 2, 5}, cache.Substitute: {0, 2, 2, 5, 5, 5}} {
 		g := summaryRig(t, policy, 1, 3, 4)
 		got, err := g.run(g.ranks[0], step{}, 0, 0)
 		if err != nil {
@@ -66,7 +68,7 @@ func TestPreprocessFails(t *testing.T) {
 			t.Fatalf("%s: %d samples, want %v", policy, len(batch), want)
 		}
 		for i, s := range batch {
-			sum := crc32.ChecksumIEEE(content(want[i], g.source.index.Size(want[i])))
+			sum := crc32.ChecksumIEEE(cachetest.Content(want[i], g.source.Index.Size(want[i])))
 			if s.id != want[i] || binary.LittleEndian.Uint64(s.data[8:]) != uint64(want[i]) || binary.LittleEndian.Uint32(s.data[16:]) != sum {
 				t.Errorf("%s: place %d is sample %d with %x, want sample %d", policy, i, s.id, s.data, want[i])
 			}
@@ -77,7 +79,7 @@ func TestPreprocessFails(t *testing.T) {
 		g.close()
 	}
 	for range 20 { // always the first one
-		g := summaryRig(t, Raise, 3, 4, 5)
+		g := summaryRig(t, cache.Raise, 3, 4, 5)
 		_, err := g.run(g.ranks[0], step{}, 0, 0)
 		if err == nil || !errors.Is(err, errBad) || !strings.Contains(err.Error(), "sample 3 (/source/b/000000.x)") {
 			t.Errorf("raised %v", err)
@@ -86,9 +88,9 @@ func TestPreprocessFails(t *testing.T) {
 	}
 }
 
-// TestPreprocessLies: results lie one behind the other, and samples are accounted for by what was read, not by what they became.
+// TestPreprocessLies: results lie one after the other, and samples are accounted for by what was read, not by what they became.
 func TestPreprocessLies(t *testing.T) {
-	g := summaryRig(t, Raise)
+	g := summaryRig(t, cache.Raise)
 	defer g.close()
 	r := g.ranks[0]
 	err := r.stager.Run(t.Context(), 0, 0, func(b *Batch) error {
@@ -116,11 +118,11 @@ func TestPreprocessLies(t *testing.T) {
 
 // TestStallByTransform: a stall for preprocessing is divided among its steps.
 func TestStallByTransform(t *testing.T) {
-	g := summaryRig(t, Raise)
+	g := summaryRig(t, cache.Raise)
 	defer g.close()
 	l := g.ranks[0].ledger
 	now := time.Now()
-	l.emitted(&batch{
+	l.emitted(delivery{
 		planned: now, ready: now.Add(time.Hour), fetched: true, slow: true,
 		spent: []time.Duration{time.Second, 3 * time.Second},
 	})

@@ -1,11 +1,9 @@
-package prefetch
+package stage
 
 import (
-	"context"
 	"errors"
 	"math"
 	"sync"
-	"time"
 
 	"github.com/hdmlp/hdmlp/internal/staging"
 )
@@ -42,130 +40,6 @@ func (s *slab) take(n int) []byte {
 
 // whole is how much of a slab a part of n bytes takes: parts begin at multiples of 8.
 func whole(n int) int64 { return (int64(n) + 7) &^ 7 }
-
-// inOnePiece reports whether the samples of a batch lie one after the other, as one tensor.
-func (s *Stager) inOnePiece() bool { return s.o.Preprocessor != nil && s.o.Preprocessor.Size() > 0 }
-
-// ragged reports whether results differ in size.
-func (s *Stager) ragged() bool { return s.o.Preprocessor != nil && s.o.Preprocessor.Size() == 0 }
-
-// layOutRagged is layOut for results of different sizes.
-func (s *Stager) layOutRagged(ctx context.Context, b *batch) (tasks []task, err error) {
-	for i := range b.IDs {
-		tasks = append(tasks, task{order: b.order, batch: b, index: i})
-	}
-	if len(tasks) == 0 {
-		return nil, nil
-	}
-	b.wants = make([]int64, len(tasks))
-	need, known := s.sizes.expect(len(tasks))
-	if !known {
-		for _, id := range b.IDs {
-			need += s.o.Preprocessor.Expected(s.o.Cache.index.Size(int(id)))
-		}
-		need += need / 4
-	}
-	_, ring := s.o.Buffer.Ring()
-	start := time.Now()
-	slot, extra, err := s.o.Buffer.Alloc(ctx, min(need, ring/2))
-	if err != nil {
-		return nil, err
-	}
-	b.roomWait = time.Since(start)
-	b.slab = slab{slot: slot}
-	b.Slots = append(b.Slots, slot.ID)
-	if extra != nil {
-		b.Extras = append(b.Extras, *extra)
-	}
-	return tasks, nil
-}
-
-// place returns where the result of sample i goes, which has so many bytes; errParked if there is no room. It is asked again where a result
-// is made in another way.
-func (b *batch) place(i, size int) ([]byte, error) {
-	if b.stager.inOnePiece() || len(b.room[i]) == size {
-		return b.room[i], nil
-	}
-	b.stager.sizes.add(size)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	from := &b.slab
-	part := from.take(size)
-	if part == nil {
-		slot, ok := b.stager.o.Buffer.TryAlloc(int64(size))
-		if !ok {
-			b.wants[i] += whole(size)
-			b.parked = append(b.parked, i)
-			return nil, errParked
-		}
-		b.extraID = append(b.extraID, slot.ID)
-		from = &slab{slot: slot}
-		part = from.take(size)
-	}
-	b.room[i] = part
-	b.Segments[i], b.Offsets[i] = from.slot.Segment, uint64(from.slot.Offset+from.used-whole(size))
-	return part, nil
-}
-
-// trim gives back what the batch has reserved in vain, once nothing more goes there.
-func (b *batch) trim() {
-	if b.slab.slot.Data != nil {
-		b.stager.o.Buffer.Trim(b.slab.slot.ID, b.slab.used)
-		b.slab = slab{}
-	}
-}
-
-// complete waits until all samples of the next batch are there, and takes room for those that are parked.
-func (s *Stager) complete(ctx context.Context, b *batch) error {
-	for {
-		select {
-		case <-b.done:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		if b.err != nil || len(b.parked) == 0 {
-			return b.err
-		}
-		if err := s.unpark(ctx, b); err != nil {
-			return err
-		}
-	}
-}
-
-// unpark brings the parked samples of a batch whose other samples are there.
-func (s *Stager) unpark(ctx context.Context, b *batch) error {
-	var need int64
-	tasks := make([]task, len(b.parked))
-	for n, i := range b.parked {
-		need += b.wants[i]
-		tasks[n] = task{order: b.order, batch: b, index: i}
-	}
-	s.lack(true)
-	defer s.lack(false)
-	start := time.Now()
-	slot, extra, err := s.o.Buffer.AllocFirst(ctx, need)
-	if err != nil {
-		return err
-	}
-	b.roomWait += time.Since(start)
-	b.extraID = append(b.extraID, slot.ID)
-	if extra != nil {
-		b.extras = append(b.extras, *extra)
-	}
-	b.slab, b.parked = slab{slot: slot}, nil
-	b.done = make(chan struct{})
-	b.left.Store(int32(len(tasks)))
-	s.o.Cache.pool.submit(tasks)
-	return nil
-}
-
-// lack says whether the next batch waits for room, so that nothing comes to the process unless it gets some.
-func (s *Stager) lack(yes bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lacking = yes
-	s.urge()
-}
 
 // sizes is what is known of how large results are. It is safe for concurrent use.
 type sizes struct {

@@ -1,4 +1,4 @@
-package prefetch
+package stage
 
 import (
 	"encoding/binary"
@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/cache"
 )
 
 // ragged makes of every sample a result whose size depends on the sample and the epoch, and which may ask for room twice.
@@ -92,7 +93,7 @@ func TestRagged(t *testing.T) {
 
 // TestRaggedFaults: what cannot be made is left out or stands in, where results differ in size and find no room as well.
 func TestRaggedFaults(t *testing.T) {
-	for policy, want := range map[OnError][]int{Skip: {0, 2, 5}, Substitute: {0, 2, 2, 5, 5, 5}} {
+	for policy, want := range map[cache.OnError][]int{cache.Skip: {0, 2, 5}, cache.Substitute: {0, 2, 2, 5, 5, 5}} {
 		for _, pages := range []int64{1, 16} {
 			g := newRig(t, rigOptions{
 				sizes:   []int{100, 200, 300, 400, 500, 600},
@@ -121,7 +122,7 @@ func TestRaggedFaults(t *testing.T) {
 			}
 			for epoch := range 3 {
 				missing := access.Mix(epoch, 1) + access.Mix(epoch, 3) + access.Mix(epoch, 4)
-				if policy == Substitute {
+				if policy == cache.Substitute {
 					missing -= access.Mix(epoch, 2) + 2*access.Mix(epoch, 5)
 				}
 				if n, got := g.ranks[0].ledger.Delivered(epoch); int(n) != len(want) || got != missing {
@@ -133,7 +134,7 @@ func TestRaggedFaults(t *testing.T) {
 	}
 	g := newRig(t, rigOptions{
 		sizes: []int{100, 200}, spec: access.Spec{Samples: 2, Epochs: 1, WorldSize: 1, GlobalBatch: 2, Shuffle: access.Sequential, Tail: access.Keep},
-		threads: 2, buffer: 4096, ahead: 2, policy: Raise, preprocessor: ragged{largest: 9000, wrong: 1, bad: map[int]bool{1: true}},
+		threads: 2, buffer: 4096, ahead: 2, policy: cache.Raise, preprocessor: ragged{largest: 9000, wrong: 1, bad: map[int]bool{1: true}},
 	})
 	defer g.close()
 	if _, err := g.run(g.ranks[0], step{}, 0, 0); !errors.Is(err, errBad) {

@@ -1,4 +1,4 @@
-package prefetch
+package stage
 
 import (
 	"context"
@@ -164,35 +164,6 @@ func TestStallIsChargedToTheSlower(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestSourceLatency: the latency is a moving average over successful reads that begins with the first one.
-func TestSourceLatency(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var lasts time.Duration
-		fails := errors.New("no")
-		o := plain(4, 1)
-		o.hook = func(context.Context, int) error {
-			if <-time.After(lasts); lasts == time.Hour {
-				return fails
-			}
-			return nil
-		}
-		g := newRig(t, o)
-		defer g.close()
-		if got := g.cache.SourceLatency(); got != 0 {
-			t.Errorf("before the first read %v", got)
-		}
-		for id, c := range []struct{ lasts, want time.Duration }{{3 * time.Second, 3 * time.Second}, {19 * time.Second, 4 * time.Second}, {time.Hour, 4 * time.Second}} {
-			lasts = c.lasts
-			if _, _, err := g.fetched(t, &worker{}, id); err != nil && !errors.Is(err, fails) {
-				t.Error(err)
-			}
-			if got := g.cache.SourceLatency(); got != c.want {
-				t.Errorf("after a read of %v: %v, want %v", c.lasts, got, c.want)
-			}
-		}
-	})
 }
 
 // TestRaggedGivesBackWhatItReservedInVain: a complete batch takes no more of the ring than its results do.
