@@ -144,12 +144,16 @@ func TestBudgetOfTheNextSample(t *testing.T) {
 		if err := p.Apply(into(dst), large, 0, 0, spent); err != nil {
 			t.Fatal(err)
 		}
-		h := p.take()
+		p.gate.mu.Lock()
+		w := p.gate.take()
+		p.gate.mu.Unlock()
 		var short *transform.MemoryError
-		if err := h.ApplyTo(into(dst), large, transform.Key{}); !errors.As(err, &short) {
+		if err := w.ApplyTo(into(dst), large, transform.Key{}); !errors.As(err, &short) {
 			t.Errorf("without asking: %v", err)
 		}
-		p.put(h)
+		p.gate.mu.Lock()
+		p.gate.put(w)
+		p.gate.mu.Unlock()
 	}
 }
 
@@ -162,8 +166,8 @@ func TestWhoWaitsForMemoryHoldsNone(t *testing.T) {
 		if err := p.Apply(into(make([]byte, p.Size())), pngOf(t, 300), 0, 0, spent); err != nil {
 			t.Fatal(err)
 		}
-		h := p.spare[0]
-		if h.Memory() == 0 {
+		w := p.gate.spare[0]
+		if w.Memory() == 0 {
 			t.Fatal("the worker keeps nothing from one sample to the next")
 		}
 		rest := p.budget.most - p.budget.allowance
@@ -179,7 +183,7 @@ func TestWhoWaitsForMemoryHoldsNone(t *testing.T) {
 			t.Fatalf("the large sample was done without memory: %v", err)
 		default:
 		}
-		if kept := h.Memory(); kept != 0 {
+		if kept := w.Memory(); kept != 0 {
 			t.Errorf("a worker that waits keeps %d bytes", kept)
 		}
 		p.budget.rest.Release(rest)

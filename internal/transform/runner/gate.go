@@ -5,18 +5,21 @@ import (
 	"time"
 )
 
-// gate lets a number of goroutines in at the same time, and measures whether another number would do as well.
+// gate lets a number of goroutines in at the same time, each with a worker, and measures whether another number would do as
+// well.
 //
-// Who is inside does, before it leaves and for no longer than a turn, also what others wait with, in the order in which they
-// came. Each sample would otherwise wake a goroutine, and often a thread of the system: up to a twentieth of the processors'
-// time, measured.
+// A goroutine that is inside does, before it leaves and for no longer than a turn, also what others wait with, in the order in
+// which they came. Each sample would otherwise wake a goroutine, and often a thread of the system: up to a twentieth of the
+// processors' time, measured.
 type gate struct {
-	now  func() time.Time
-	mu   sync.Mutex
-	open int     // how many may be inside
-	in   int     // how many are
-	line []*item // what waits to be done
-	used []*item // nobody's
+	now func() time.Time
+
+	mu   sync.Mutex // guards the following
+	open int        // how many may be inside
+	in   int        // how many are
+	line []*item    // what waits to be done
+	used []*item    // which are free to be used again
+	workers
 
 	tuner *tuner // nil: the number is given
 	// A window is a time in which something always waited: only then the number of threads limits anything.
@@ -27,8 +30,10 @@ type gate struct {
 // item is something to do.
 type item struct {
 	work
-	came time.Time
-	// turn says to who waits with the item that it is let in, or else that another did it.
+	came   time.Time
+	worker *worker // of the goroutine that is let in with the item; nil: it has to make one
+	after  *item   // the next one that the same goroutine did for others
+	// turn says to the goroutine that waits with the item that it is let in, or else that another did it.
 	turn chan bool
 }
 
@@ -49,8 +54,8 @@ func newGate(o Options, now func() time.Time) *gate {
 	return g
 }
 
-// enter waits until there is room for the caller, which then has to do the work and to call next; or until another has done it.
-// It returns what was done, or is to be, to be handed to forget; and whether the caller is inside.
+// enter waits until the caller is let in, and then has to do the work and to call next until it is out; or until another has done
+// it, and the caller has to give the item to forget.
 func (g *gate) enter(w work) (it *item, inside bool) {
 	g.mu.Lock()
 	if n := len(g.used); n > 0 {
@@ -61,6 +66,7 @@ func (g *gate) enter(w work) (it *item, inside bool) {
 	it.work, it.came = w, g.now()
 	if g.in < g.open && len(g.line) == 0 {
 		g.in++
+		it.worker = g.take()
 		g.mu.Unlock()
 		return it, true
 	}
@@ -72,8 +78,9 @@ func (g *gate) enter(w work) (it *item, inside bool) {
 	return it, <-it.turn
 }
 
-// next says that who is inside, since then, has done an item. It returns another one to do; or nil, and the caller is out.
-func (g *gate) next(since time.Time) *item {
+// next says that the goroutine that is inside, since then, with its own item, has done an item with the worker. It returns
+// another one to do; or nil, and the caller is out, and has neither the worker nor its own item any more.
+func (g *gate) next(since time.Time, own *item, w *worker) *item {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := g.now()
@@ -81,11 +88,15 @@ func (g *gate) next(since time.Time) *item {
 	if len(g.line) > 0 && g.in <= g.open && now.Sub(since) < turnTime {
 		return g.first()
 	}
+	g.put(w)
 	g.in--
 	for g.in < g.open && len(g.line) > 0 {
-		g.first().turn <- true // has room for it
+		it := g.first()
+		it.worker = g.take()
+		it.turn <- true // has room for it
 		g.in++
 	}
+	g.reuse(own)
 	return nil
 }
 
@@ -99,11 +110,16 @@ func (g *gate) first() *item {
 	return it
 }
 
-// forget takes an item back.
+// forget takes an item back that another goroutine has done.
 func (g *gate) forget(it *item) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	it.work = work{}
+	g.reuse(it)
+}
+
+// reuse has an item used again. g.mu is held.
+func (g *gate) reuse(it *item) {
+	it.work, it.worker, it.after = work{}, nil, nil
 	g.used = append(g.used, it)
 }
 
@@ -117,12 +133,6 @@ func (g *gate) measure(now time.Time) {
 		g.open = g.tuner.next(float64(g.done) / took.Seconds())
 		g.since, g.done = now, 0
 	}
-}
-
-func (g *gate) limit() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.open
 }
 
 // tuner finds the smallest number of threads that is as fast as any, within a tolerance: the training process, and other

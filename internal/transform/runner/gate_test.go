@@ -68,23 +68,30 @@ func TestTunerFollows(t *testing.T) {
 	}
 }
 
-// visit does one item as who comes to a gate has to, and what waits with it.
+// idle is a worker that does nothing.
+func idle() *worker { return &worker{Worker: &transform.Worker{}} }
+
+// visit does one item as a goroutine that comes to a gate has to, and what waits with it.
 func visit(g *gate, id int, do func(id int)) {
 	it, inside := g.enter(work{key: transform.Key{Sample: id}})
-	if inside {
-		since := g.now()
-		var others []*item
-		for other := it; other != nil; other = g.next(since) {
-			do(other.key.Sample)
-			if other != it {
-				others = append(others, other)
-			}
-		}
-		for _, other := range others {
-			other.turn <- false
+	if !inside {
+		g.forget(it)
+		return
+	}
+	since, w := g.now(), it.worker
+	if w == nil {
+		w = idle()
+	}
+	var others []*item
+	for other := it; other != nil; other = g.next(since, it, w) {
+		do(other.key.Sample)
+		if other != it {
+			others = append(others, other)
 		}
 	}
-	g.forget(it)
+	for _, other := range others {
+		other.turn <- false
+	}
 }
 
 // TestGate brings items: never more are done at a time than are allowed, in their order, and each once; whether each is done by who
@@ -189,7 +196,7 @@ func TestGateMeasures(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if n := g.limit(); n < 2 || n > 3 {
+		if n := g.open; n < 2 || n > 3 {
 			t.Errorf("%d threads on two cores", n)
 		}
 	})
@@ -207,7 +214,7 @@ func TestGateIsIdle(t *testing.T) {
 		for range 10000 {
 			visit(g, 0, func(int) { time.Sleep(time.Millisecond) })
 		}
-		if n := g.limit(); n != 4 {
+		if n := g.open; n != 4 {
 			t.Errorf("%d threads, 4 are allowed and nothing says that fewer would do", n)
 		}
 	})
@@ -242,18 +249,18 @@ func TestGateObeys(t *testing.T) {
 		began := g.now()
 		g.open = 1
 		for range 2 {
-			if it := g.next(began); it != nil {
+			if it := g.next(began, &item{}, idle()); it != nil {
 				t.Fatal("one of three goes on, where one may be inside")
 			}
 		}
 		let(3)
-		other := g.next(began) // the last one goes on, with the first that waits
+		other := g.next(began, &item{}, idle()) // the last one goes on, with the first that waits
 		if other == nil {
 			t.Fatal("nobody does what waits")
 		}
 		g.open = 3
 		time.Sleep(turnTime)
-		if it := g.next(began); it != nil {
+		if it := g.next(began, &item{}, idle()); it != nil {
 			t.Fatal("it goes on after its turn")
 		}
 		let(6)

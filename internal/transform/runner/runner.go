@@ -1,12 +1,14 @@
 // Package runner applies a job's transforms to its samples, on as many threads as pay off.
 //
-// It owns the workers of a transform.Program: who has a sample to transform, on whatever goroutine, comes to Apply, which
-// waits for a thread to be free (gate), takes a worker and gives it back. It starts no
-// goroutine. What comes out does not depend on the number of threads; only time does (tuner).
+// It owns the workers of a transform.Program. A goroutine that has a sample to transform calls Apply, which waits until
+// it is let in (gate), with a worker. It starts no goroutine. What comes out does not depend on the number of threads;
+// only time does (tuner).
+//
+// A sample takes one lock twice, the gate's: to be let in with a worker, and to leave with both given back; or, where it
+// has to wait, to join the line and to give its item back. Both are needed, because the number of threads is bounded.
 package runner
 
 import (
-	"sync"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/stats"
@@ -35,12 +37,6 @@ type Runner struct {
 	seed    uint64
 	gate    *gate
 	budget  *budget // nil: memory has no limit
-
-	mu      sync.Mutex // guards the following
-	spare   []*hand
-	closed  bool
-	samples int64
-	spent   []time.Duration // by transform
 }
 
 // New returns a runner; Close frees its workers.
@@ -54,10 +50,9 @@ func New(p *transform.Program, o Options) *Runner {
 		}
 		b = newBudget(o.Memory, threads)
 	}
-	return &Runner{
-		budget: b, program: p, names: names, size: p.Output().Bytes(), seed: o.Seed,
-		gate: newGate(o, time.Now), spent: make([]time.Duration, len(names)),
-	}
+	g := newGate(o, time.Now)
+	g.workers.spent = make([]time.Duration, len(names))
+	return &Runner{program: p, names: names, size: p.Output().Bytes(), seed: o.Seed, gate: g, budget: b}
 }
 
 // Size is how many bytes every sample becomes; 0: that differs.
@@ -88,44 +83,63 @@ func (p *Runner) Apply(room func(size int) ([]byte, error), src []byte, epoch, d
 		room: room, src: src, key: transform.Key{Seed: p.seed, Epoch: epoch, Sample: draw}, spent: spent,
 	})
 	if inside {
-		p.turn(it)
+		return p.turn(it)
 	}
 	err := it.err
 	p.gate.forget(it)
 	return err
 }
 
-// turn does the caller's own item, and others' while it may.
-func (p *Runner) turn(own *item) {
+// turn does the caller's own item, and others' while it may. It returns what came of its own.
+func (p *Runner) turn(own *item) (err error) {
 	began := time.Now()
-	h := p.take()
-	for it := own; it != nil; it = p.gate.next(began) {
-		h.apply(p.budget, it)
-		if it != own {
-			h.others = append(h.others, it)
+	w := own.worker
+	if w == nil {
+		w = p.newWorker()
+	}
+	var first, last *item // of those done for others, which wait until the end of the turn to be told
+	for it := own; it != nil; it = p.gate.next(began, own, w) {
+		w.apply(p.budget, it)
+		switch {
+		case it == own:
+			err = own.err
+		case first == nil:
+			first, last = it, it
+		default:
+			last.after, last = it, it
 		}
 	}
-	p.put(h)
+	for it := first; it != nil; {
+		after := it.after
+		it.turn <- false // has room for it; the item is the other's from now on
+		it = after
+	}
+	return err
 }
 
-// hand is a worker, with what it did since it was taken.
-type hand struct {
+// worker is a transform.Worker, and what it did since it came to its present owner.
+type worker struct {
 	*transform.Worker
-	spent  []time.Duration // by transform
-	did    int
-	others []*item // that others wait for
+	spent []time.Duration // by transform
+	did   int
 }
 
-func (h *hand) apply(b *budget, it *item) {
+func (p *Runner) newWorker() *worker {
+	w := p.program.Worker()
+	p.budget.limit(w)
+	return &worker{Worker: w, spent: make([]time.Duration, len(p.names))}
+}
+
+func (w *worker) apply(b *budget, it *item) {
 	waited := time.Since(it.came)
-	took := append(make([]time.Duration, 0, 16), h.Times()...)
-	it.err = b.apply(h.Worker, it)
-	for i, t := range h.Times() {
+	took := append(make([]time.Duration, 0, 16), w.Times()...)
+	it.err = b.apply(w.Worker, it)
+	for i, t := range w.Times() {
 		took[i] = t - took[i]
-		h.spent[i] += took[i]
+		w.spent[i] += took[i]
 	}
 	share(it.spent, took, waited)
-	h.did++
+	w.did++
 }
 
 // share adds to spent what each transform took, and of the time waited as much in proportion; all of it to the first where none took any.
@@ -143,58 +157,60 @@ func share(spent, took []time.Duration, waited time.Duration) {
 	}
 }
 
-// take takes a worker that nobody uses, or makes one.
-func (p *Runner) take() *hand {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if n := len(p.spare); n > 0 {
-		h := p.spare[n-1]
-		p.spare = p.spare[:n-1]
-		return h
-	}
-	w := p.program.Worker()
-	p.budget.limit(w)
-	return &hand{Worker: w, spent: make([]time.Duration, len(p.names))}
+// workers are those that no goroutine uses, and what all have done. The gate's mutex guards them.
+type workers struct {
+	spare   []*worker
+	closed  bool
+	samples int64
+	spent   []time.Duration // by transform
 }
 
-// put gives the worker back, counts what it did, and tells those who wait for it.
-func (p *Runner) put(h *hand) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.samples += int64(h.did)
-	for i, t := range h.spent {
-		p.spent[i] += t
+// take returns a worker; nil: there is none, and one has to be made.
+func (s *workers) take() *worker {
+	n := len(s.spare)
+	if n == 0 {
+		return nil
 	}
-	for _, it := range h.others {
-		it.turn <- false // has room for it
+	w := s.spare[n-1]
+	s.spare = s.spare[:n-1]
+	return w
+}
+
+// put takes a worker back, and counts what it did.
+func (s *workers) put(w *worker) {
+	s.samples += int64(w.did)
+	for i, t := range w.spent {
+		s.spent[i] += t
 	}
-	clear(h.spent)
-	h.did, h.others = 0, h.others[:0]
-	if p.closed || h.Memory() > keptMemory {
-		h.Close()
+	clear(w.spent)
+	w.did = 0
+	if s.closed || w.Memory() > keptMemory {
+		w.Close()
 		return
 	}
-	p.spare = append(p.spare, h)
+	s.spare = append(s.spare, w)
 }
 
 // Close frees the workers. Those that are at work are freed when they are done.
 func (p *Runner) Close() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.closed = true
-	for _, h := range p.spare {
-		h.Close()
+	p.gate.mu.Lock()
+	defer p.gate.mu.Unlock()
+	s := &p.gate.workers
+	s.closed = true
+	for _, w := range s.spare {
+		w.Close()
 	}
-	p.spare = nil
+	s.spare = nil
 }
 
 // Report tells what transforming has taken so far.
 func (p *Runner) Report() *stats.Preprocessing {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	r := &stats.Preprocessing{Samples: p.samples, Threads: p.gate.limit()}
+	p.gate.mu.Lock()
+	defer p.gate.mu.Unlock()
+	s := &p.gate.workers
+	r := &stats.Preprocessing{Samples: s.samples, Threads: p.gate.open}
 	for i, name := range p.names {
-		r.Transforms = append(r.Transforms, stats.Transform{Name: name, Seconds: p.spent[i].Seconds()})
+		r.Transforms = append(r.Transforms, stats.Transform{Name: name, Seconds: s.spent[i].Seconds()})
 	}
 	return r
 }

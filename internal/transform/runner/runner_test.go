@@ -52,8 +52,8 @@ func TestClosed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(p.spare) != 0 {
-		t.Errorf("%d workers are kept after the end", len(p.spare))
+	if len(p.gate.spare) != 0 {
+		t.Errorf("%d workers are kept after the end", len(p.gate.spare))
 	}
 }
 
