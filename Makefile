@@ -55,7 +55,7 @@ lint: $(BIN)/staticcheck $(BIN)/gofumpt build/test.stamp
 
 test-go: build/test.stamp
 	$(GO) test -race -timeout 20m ./...
-	CGO_ENABLED=0 $(GO) test ./internal/transform/... ./internal/preprocess
+	CGO_ENABLED=0 $(GO) test ./internal/transform/...
 
 test-python: build $(VENV)/stamp throttle exchange
 	$(VENV)/bin/python -m pytest -q $(wildcard python/tests) bench/tests

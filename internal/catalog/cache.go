@@ -5,8 +5,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/hdmlp/hdmlp/internal/cache"
 	"github.com/hdmlp/hdmlp/internal/config"
-	"github.com/hdmlp/hdmlp/internal/prefetch"
 	"github.com/hdmlp/hdmlp/internal/stats"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
@@ -21,7 +21,7 @@ type Class struct {
 
 // JoinCache joins the dataset's cache, or makes it by the configuration; madeBy is the one that it was made by. What belongs to a job alone, its plan and its other nodes, is in its
 // Use of the cache: so jobs may come and go in any order. Each leaves it with LeaveCache.
-func (d *Dataset) JoinCache(cfg *config.Config) (cache *prefetch.Cache, madeBy *config.Config, err error) {
+func (d *Dataset) JoinCache(cfg *config.Config) (joined *cache.Cache, madeBy *config.Config, err error) {
 	e := d.entry
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -29,11 +29,11 @@ func (d *Dataset) JoinCache(cfg *config.Config) (cache *prefetch.Cache, madeBy *
 		if e.classes, err = d.openStores(cfg.StorageClasses); err != nil {
 			return nil, nil, err
 		}
-		o := prefetch.CacheOptions{Index: d.Index(), Source: e.source, Threads: cfg.SourceThreads, Timeout: cfg.SourceTimeout}
+		o := cache.Options{Index: d.Index(), Source: e.source, Threads: cfg.SourceThreads, Timeout: cfg.SourceTimeout}
 		for _, c := range e.classes {
-			o.Classes = append(o.Classes, prefetch.Class{Name: c.Name, Store: c.Store, KeepAll: c.KeepsAll})
+			o.Classes = append(o.Classes, cache.Class{Name: c.Name, Store: c.Store, KeepAll: c.KeepsAll})
 		}
-		e.cache = prefetch.NewCache(o)
+		e.cache = cache.New(o)
 		e.madeBy = cfg
 		e.promises(e.classes)
 		e.cached.Store(true)

@@ -16,9 +16,9 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/hdmlp/hdmlp/internal/cache"
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/prefetch"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
@@ -85,7 +85,7 @@ type entry struct {
 
 	cached    atomic.Bool // cache is there
 	mu        sync.Mutex  // guards what follows
-	cache     *prefetch.Cache
+	cache     *cache.Cache
 	madeBy    *config.Config // its
 	cacheRefs int
 	classes   []Class

@@ -9,14 +9,14 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/hdmlp/hdmlp/internal/cache"
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/prefetch"
 	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
 )
 
 // join joins the dataset's cache.
-func join(t *testing.T, d *Dataset, cfg *config.Config) *prefetch.Cache {
+func join(t *testing.T, d *Dataset, cfg *config.Config) *cache.Cache {
 	t.Helper()
 	cache, _, err := d.JoinCache(cfg)
 	if err != nil {
@@ -31,7 +31,7 @@ func inMemory(capacity int64) *config.Config {
 }
 
 // bring has the cache bring a sample, and keep it.
-func bring(t *testing.T, c *prefetch.Cache, id int32) {
+func bring(t *testing.T, c *cache.Cache, id int32) {
 	t.Helper()
 	u := c.Use(nil)
 	defer u.Close()

@@ -18,8 +18,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/catalog"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/job"
-	"github.com/hdmlp/hdmlp/internal/prefetch"
 	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/stage"
 )
 
 // conn is one process's connection.
@@ -39,7 +39,7 @@ type conn struct {
 	foreign *protocol.ErrorMessage
 	slots   chan struct{} // limits calls under way
 
-	stage *stage // the generation being staged; reader's own
+	stage *run // the generation being staged; reader's own
 
 	wmu struct { // guards writing
 		sync.Mutex
@@ -53,8 +53,8 @@ type conn struct {
 	datasets map[string]*catalog.Dataset // that calls have asked about
 }
 
-// stage is one generation: a run of Rank.Run.
-type stage struct {
+// run is one generation: a run of Rank.Run.
+type run struct {
 	generation uint64
 	cancel     context.CancelFunc
 	done       chan struct{}
@@ -281,12 +281,12 @@ func (x *conn) iterate(ctx context.Context, p []byte) error {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	s := &stage{generation: m.Generation, cancel: cancel, done: make(chan struct{})}
+	s := &run{generation: m.Generation, cancel: cancel, done: make(chan struct{})}
 	x.stage = s
 	go func() { // owned by x: stopStage waits for it
 		defer close(s.done)
 		defer cancel()
-		err := rank.Run(ctx, epoch, step, func(b *prefetch.Batch) error { return x.sendBatch(s.generation, b) })
+		err := rank.Run(ctx, epoch, step, func(b *stage.Batch) error { return x.sendBatch(s.generation, b) })
 		switch {
 		case ctx.Err() != nil:
 		case err == nil:
@@ -354,13 +354,13 @@ func (x *conn) ack(p []byte, slots *[]uint32) error {
 		}
 	}
 	if m.Epoch != protocol.NoBatch && x.stage != nil && m.Generation == x.stage.generation {
-		rank.Yielded(int(m.Epoch), int(m.Step), prefetch.Stall{All: time.Duration(m.StallNanos), Python: time.Duration(m.PythonNanos)}, m.Audit)
+		rank.Yielded(int(m.Epoch), int(m.Step), stage.Stall{All: time.Duration(m.StallNanos), Python: time.Duration(m.PythonNanos)}, m.Audit)
 	}
 	return nil
 }
 
 // sendBatch describes a batch to the process.
-func (x *conn) sendBatch(generation uint64, b *prefetch.Batch) error {
+func (x *conn) sendBatch(generation uint64, b *stage.Batch) error {
 	for _, e := range b.Extras {
 		if err := x.sendWithFile(protocol.AppendSegment(nil, e.Segment, protocol.SegmentWritable, uint64(e.Size)), e.File); err != nil {
 			return err

@@ -8,10 +8,10 @@ import (
 	"sync"
 
 	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/cache"
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/config/size"
 	"github.com/hdmlp/hdmlp/internal/placement"
-	"github.com/hdmlp/hdmlp/internal/prefetch"
 	"github.com/hdmlp/hdmlp/internal/printable"
 	"github.com/hdmlp/hdmlp/internal/staging"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
@@ -228,7 +228,7 @@ func (j *Job) planMemory() int64 {
 		nodes = j.others.nodes()
 	}
 	plan := placement.Memory(placement.Input{Stream: j.stream, From: j.order.first, Epochs: j.order.first + openEnd, Nodes: make([]placement.Node, nodes)})
-	tables := int64(j.dataset.Index().Len()) * int64(prefetch.BytesPerSample+storageclass.BytesPerSample*len(j.cfg.StorageClasses))
+	tables := int64(j.dataset.Index().Len()) * int64(cache.BytesPerSample+storageclass.BytesPerSample*len(j.cfg.StorageClasses))
 	return addSizes(plan, tables)
 }
 

@@ -15,11 +15,11 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/audit"
 	"github.com/hdmlp/hdmlp/internal/breaker"
+	"github.com/hdmlp/hdmlp/internal/cache"
 	"github.com/hdmlp/hdmlp/internal/cluster"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/exchange"
 	"github.com/hdmlp/hdmlp/internal/placement"
-	"github.com/hdmlp/hdmlp/internal/prefetch"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
@@ -35,7 +35,7 @@ type others struct {
 	clients  []*exchange.Client // by node; nil for this one
 	server   *exchange.Server   // once there is a cache
 	ended    chan error         // of the server
-	cache    atomic.Pointer[prefetch.Cache]
+	cache    atomic.Pointer[cache.Cache]
 	rooms    []placement.Node // of all nodes
 	roster   roster
 
@@ -105,7 +105,7 @@ func (o *others) identity() exchange.Identity {
 }
 
 // serve gives the other nodes what the plan has this node answer for.
-func (o *others) serve(cache *prefetch.Cache) {
+func (o *others) serve(cache *cache.Cache) {
 	o.cache.Store(cache)
 	var named refusals
 	o.server = exchange.NewServer(o.identity(), &holder{cache, o.readsOnce, o.job.readAhead}, exchange.ServerOptions{
@@ -252,7 +252,7 @@ func (o *others) close() {
 
 // holder serves what a cache has, and, where samples are read once for all nodes, what it has to read.
 type holder struct {
-	cache    *prefetch.Cache
+	cache    *cache.Cache
 	readOnce func(context.Context) (bool, error)
 	read     func(bytes int64) // told of what was read from the source
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/catalog"
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/prefetch"
 	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/stage"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/file"
 	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
@@ -235,7 +235,7 @@ var errEnough = errors.New("enough")
 func take(r *Rank, from, to at) (map[at][]int32, error) {
 	out := map[at][]int32{}
 	var audit uint64
-	err := r.Run(context.Background(), from.epoch, from.step, func(b *prefetch.Batch) error {
+	err := r.Run(context.Background(), from.epoch, from.step, func(b *stage.Batch) error {
 		here := at{b.Epoch, b.Step}
 		if here == to {
 			return errEnough
@@ -276,7 +276,7 @@ func take(r *Rank, from, to at) (map[at][]int32, error) {
 				return err
 			}
 		}
-		r.Yielded(b.Epoch, b.Step, prefetch.Stall{}, audit)
+		r.Yielded(b.Epoch, b.Step, stage.Stall{}, audit)
 		r.Wait()
 		return nil
 	})

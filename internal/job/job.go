@@ -18,15 +18,16 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/audit"
+	"github.com/hdmlp/hdmlp/internal/cache"
 	"github.com/hdmlp/hdmlp/internal/catalog"
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/placement"
-	"github.com/hdmlp/hdmlp/internal/prefetch"
-	"github.com/hdmlp/hdmlp/internal/preprocess"
 	"github.com/hdmlp/hdmlp/internal/printable"
 	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/stage"
 	"github.com/hdmlp/hdmlp/internal/transform"
+	"github.com/hdmlp/hdmlp/internal/transform/runner"
 )
 
 // Job is one training job on this node: its ranks are the processes that opened
@@ -49,18 +50,18 @@ type Job struct {
 	need         *need
 	held         int   // how many epochs that are given may be known at a time
 	room         int64 // bytes that the classes of all nodes have for the dataset
-	cache        *prefetch.Cache
-	use          *prefetch.Use            // of the cache
-	planner      *planner                 // nil: the plan was there before the job
-	program      *transform.Program       // nil: samples are delivered as they are
-	preprocessor *preprocess.Preprocessor // nil: samples are delivered as they are
+	cache        *cache.Cache
+	use          *cache.Use         // of the cache
+	planner      *planner           // nil: the plan was there before the job
+	program      *transform.Program // nil: samples are delivered as they are
+	preprocessor *runner.Runner     // nil: samples are delivered as they are
 	output       *protocol.OutputMessage
 	others       *others // nil: the job has one node
-	faults       *prefetch.Faults
+	faults       *cache.Faults
 	book         *audit.Book
 	stops        *stops
 	warnings     []string
-	fillRead     *prefetch.Ledger // source reads of the filler, and for other nodes
+	fillRead     *stage.Ledger // source reads of the filler, and for other nodes
 
 	// plan is what the job goes by at the moment; nil: nothing has been read yet, and the plan is not there.
 	plan atomic.Pointer[placement.Plan]
@@ -75,9 +76,9 @@ type Job struct {
 	mu      sync.Mutex
 	refs    int // ranks that are opening it or have it open
 	ranks   map[int]*Rank
-	ledgers map[int]*prefetch.Ledger // of all ranks that ever joined
-	came    []int                    // ranks of this node that have asked to open it
-	changed chan struct{}            // closed and replaced when came changes
+	ledgers map[int]*stage.Ledger // of all ranks that ever joined
+	came    []int                 // ranks of this node that have asked to open it
+	changed chan struct{}         // closed and replaced when came changes
 
 	epochs struct { // has a lock of its own: to draw an epoch takes long
 		sync.Mutex
@@ -213,7 +214,7 @@ func (n *Node) enter(m protocol.OpenMessage, cfg *config.Config, o *order) (j *J
 		j = &Job{
 			node: n, log: n.log.With("job", m.Job), message: m, cfg: cfg, began: time.Now(),
 			ready: make(chan struct{}), changed: make(chan struct{}), warnings: []string{},
-			ranks: make(map[int]*Rank), ledgers: make(map[int]*prefetch.Ledger),
+			ranks: make(map[int]*Rank), ledgers: make(map[int]*stage.Ledger),
 		}
 		j.message.Stream.List = nil // it is the caller's
 		j.stops = j.newStops()
@@ -284,7 +285,7 @@ func (j *Job) assemble(ctx context.Context, view *dataset.View, progress func(pr
 		return err
 	}
 	j.book = audit.NewBook(j.ownRanks())
-	j.faults = prefetch.NewFaults(prefetch.OnError(j.cfg.OnError))
+	j.faults = cache.NewFaults(cache.OnError(j.cfg.OnError))
 	if err := j.assembleCache(ctx); err != nil {
 		return err
 	}
@@ -301,8 +302,8 @@ func (j *Job) assembleCache(ctx context.Context) error {
 		return err
 	}
 	j.startTransforms()
-	j.fillRead = prefetch.NewLedger(j.cache, nil)
-	var peers prefetch.Peers
+	j.fillRead = stage.NewLedger(j.cache, nil)
+	var peers cache.Peers
 	if j.others != nil {
 		peers = j.others.peers
 	}
@@ -374,7 +375,7 @@ func (j *Job) startTransforms() {
 		j.warnings = append(j.warnings, fmt.Sprintf("transform_threads = %d: the daemon may use %d processors, so that it is %d; more would only be in each other's way", threads, most, most))
 		threads = most
 	}
-	j.preprocessor = preprocess.New(j.program, preprocess.Options{Seed: *j.message.Stream.Seed, Threads: threads, Most: most, Memory: j.cfg.DecodeMemory})
+	j.preprocessor = runner.New(j.program, runner.Options{Seed: *j.message.Stream.Seed, Threads: threads, Most: most, Memory: j.cfg.DecodeMemory})
 }
 
 // transforms tells whether a rank wants anything done to the samples.

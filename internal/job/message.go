@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"syscall"
 
+	"github.com/hdmlp/hdmlp/internal/cache"
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/prefetch"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 	"github.com/hdmlp/hdmlp/internal/staging"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
@@ -23,8 +23,8 @@ func onlyProblem(err error) bool {
 func Message(err error) *protocol.ErrorMessage {
 	var message *protocol.ErrorMessage
 	var sample *dataset.SampleError
-	var conflict *prefetch.ConflictError
-	var verify *prefetch.VerifyError
+	var conflict *cache.ConflictError
+	var verify *cache.VerifyError
 	var set *dataset.Error
 	var limit *storageclass.LimitError
 	var notOurs *storageclass.UnsafeError

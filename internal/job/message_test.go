@@ -8,9 +8,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hdmlp/hdmlp/internal/cache"
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/prefetch"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 	"github.com/hdmlp/hdmlp/internal/staging"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
@@ -27,10 +27,10 @@ func TestMessage(t *testing.T) {
 	}{
 		{&protocol.ErrorMessage{Kind: protocol.KindBusy, Message: "m"}, protocol.KindBusy, nil},
 		{&dataset.SampleError{ID: 5, Path: "/5", Kind: dataset.ErrMissing}, protocol.KindSample, map[string]any{"sample": 5, "path": "/5"}},
-		{&prefetch.ConflictError{Sample: 5, Path: "/5", Node: 2, Mine: 1, Theirs: 2}, protocol.KindMismatch, map[string]any{
+		{&cache.ConflictError{Sample: 5, Path: "/5", Node: 2, Mine: 1, Theirs: 2}, protocol.KindMismatch, map[string]any{
 			"key": "digest of a sample", "sample": 5, "path": "/5", "node": 2, "mine": "00000001", "theirs": "00000002",
 		}},
-		{&prefetch.VerifyError{Sample: 5, Path: "/5"}, protocol.KindAudit, map[string]any{"sample": 5, "path": "/5"}},
+		{&cache.VerifyError{Sample: 5, Path: "/5"}, protocol.KindAudit, map[string]any{"sample": 5, "path": "/5"}},
 		{&storageclass.UnsafeError{Path: "/c", Reason: "is not ours"}, protocol.KindConfig, nil},
 		{&dataset.Error{Path: "/d", Kind: dataset.ErrNoDirectory}, protocol.KindDataset, map[string]any{"path": "/d"}},
 		{&storageclass.LimitError{Need: 3, Limit: 2}, protocol.KindLimit, limits},

@@ -19,8 +19,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/placement"
-	"github.com/hdmlp/hdmlp/internal/prefetch"
 	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/stage"
 )
 
 // memfd returns a list as a process passes it.
@@ -275,7 +275,7 @@ func TestGivenInTime(t *testing.T) {
 	n := w.node()
 	r := open(t, n, message(0, 1, by(t, []int32{1, 1, 1, 1}, 5, []int32{1, 2, 3, 4}), func(m *protocol.OpenMessage) { m.Stream.Epochs = 0 }))
 	var got []int32
-	err := r.Run(t.Context(), 5, 0, func(b *prefetch.Batch) error {
+	err := r.Run(t.Context(), 5, 0, func(b *stage.Batch) error {
 		if b.Epoch < 150 && b.Step == 3 {
 			if err := give(t, r, b.Epoch+1, []int32{int32(b.Epoch % samples), 2, 3, 4}); err != nil {
 				return err
@@ -289,7 +289,7 @@ func TestGivenInTime(t *testing.T) {
 				return err
 			}
 		}
-		r.Yielded(b.Epoch, b.Step, prefetch.Stall{}, 0)
+		r.Yielded(b.Epoch, b.Step, stage.Stall{}, 0)
 		r.Wait()
 		if known := r.job.stream.GivenEpochs(); len(known) > 2 {
 			return fmt.Errorf("epochs %v are known", known)

@@ -14,8 +14,8 @@ import (
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/placement"
-	"github.com/hdmlp/hdmlp/internal/prefetch"
 	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/stage"
 )
 
 // partOf makes a job one in which this rank gives its part, with batches of this size, from epoch first on.
@@ -351,7 +351,7 @@ func TestPartsRunOn(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			err := r.Run(t.Context(), e, 0, func(b *prefetch.Batch) error {
+			err := r.Run(t.Context(), e, 0, func(b *stage.Batch) error {
 				for _, slot := range b.Slots {
 					if _, err := r.Return(slot); err != nil {
 						return err
@@ -361,7 +361,7 @@ func TestPartsRunOn(t *testing.T) {
 					return fmt.Errorf("batch %d of epoch %d in a run of epoch %d", b.Step, b.Epoch, e)
 				}
 				batches.Add(1)
-				r.Yielded(b.Epoch, b.Step, prefetch.Stall{}, 0)
+				r.Yielded(b.Epoch, b.Step, stage.Stall{}, 0)
 				return nil
 			})
 			if err != nil {

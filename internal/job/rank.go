@@ -11,9 +11,9 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/audit"
-	"github.com/hdmlp/hdmlp/internal/prefetch"
 	"github.com/hdmlp/hdmlp/internal/printable"
 	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/stage"
 	"github.com/hdmlp/hdmlp/internal/staging"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
@@ -23,8 +23,8 @@ type Rank struct {
 	job    *Job
 	rank   int
 	buffer *staging.Buffer
-	stager *prefetch.Stager
-	ledger *prefetch.Ledger
+	stager *stage.Stager
+	ledger *stage.Ledger
 	// through has a token when the process has come to the last batch of the stream, or of an epoch that was given.
 	through chan struct{}
 	// begun is the batch that the Run began with, and taken the one of it that the process took last, counted through all epochs;
@@ -60,8 +60,8 @@ func (j *Job) join(rank int, verify bool) (*Rank, error) {
 	if warning != "" {
 		j.warnings = append(j.warnings, warning)
 	}
-	r := &Rank{job: j, rank: rank, buffer: buffer, through: make(chan struct{}, 1), news: make(chan struct{}, 1), ledger: prefetch.NewLedger(j.cache, j.steps())}
-	o := prefetch.StagerOptions{
+	r := &Rank{job: j, rank: rank, buffer: buffer, through: make(chan struct{}, 1), news: make(chan struct{}, 1), ledger: stage.NewLedger(j.cache, j.steps())}
+	o := stage.Options{
 		Stream: j.stream, Epoch: j.epoch, Rank: rank,
 		Cache: j.cache, Buffer: buffer, Ahead: j.cfg.PrefetchBatches, First: j.firstBatches(rank), Lazy: !j.prefetches(),
 		Faults: j.faults, Ledger: r.ledger, Verify: verify,
@@ -78,7 +78,7 @@ func (j *Job) join(rank int, verify bool) (*Rank, error) {
 	if j.preprocessor != nil {
 		o.Preprocessor = j.preprocessor
 	}
-	r.stager = prefetch.NewStager(o)
+	r.stager = stage.New(o)
 	j.ranks[rank] = r
 	j.node.claims.staged(j, rank, buffer)
 	j.ledgers[rank] = r.ledger
@@ -135,7 +135,7 @@ func (r *Rank) Segments() []Segment {
 	for i, c := range r.job.dataset.Classes() {
 		if in, ok := c.Store.(storageclass.InPlace); ok {
 			f, n := in.Segment()
-			out = append(out, Segment{Number: prefetch.ClassSegment(i), File: f, Size: n})
+			out = append(out, Segment{Number: stage.ClassSegment(i), File: f, Size: n})
 		}
 	}
 	return out
@@ -156,9 +156,9 @@ func (r *Rank) Check(epoch, step int) error {
 	return nil
 }
 
-// Run stages batches from (epoch, step) on; see prefetch.Stager.Run. It returns nil when the process has come to the last one. It ends with the job's error if that fails, and before the batch at which
+// Run stages batches from (epoch, step) on; see stage.Stager.Run. It returns nil when the process has come to the last one. It ends with the job's error if that fails, and before the batch at which
 // another rank's Run ended with an error, on whatever node, with that error.
-func (r *Rank) Run(ctx context.Context, epoch, step int, emit func(*prefetch.Batch) error) error {
+func (r *Rank) Run(ctx context.Context, epoch, step int, emit func(*stage.Batch) error) error {
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()
 	select {
@@ -168,7 +168,7 @@ func (r *Rank) Run(ctx context.Context, epoch, step int, emit func(*prefetch.Bat
 	r.begun.Store(int64(epoch*r.job.stream.Steps() + step))
 	r.taken.Store(-1)
 	run := r.job.stops.begin(r.rank, epoch*r.job.stream.Steps()+step, cancel, r.buffer.End)
-	err := r.stage(within, epoch, step, func(b *prefetch.Batch) error {
+	err := r.stage(within, epoch, step, func(b *stage.Batch) error {
 		return run.hand(func() error { return emit(b) })
 	})
 	for err == nil && run.next > run.from && r.taken.Load() < int64(run.next-1) { // what the process has not come to may still end before
@@ -182,7 +182,7 @@ func (r *Rank) Run(ctx context.Context, epoch, step int, emit func(*prefetch.Bat
 }
 
 // stage is Run, whatever other ranks do.
-func (r *Rank) stage(ctx context.Context, epoch, step int, emit func(*prefetch.Batch) error) error {
+func (r *Rank) stage(ctx context.Context, epoch, step int, emit func(*stage.Batch) error) error {
 	j := r.job
 	if err := j.failure(); err != nil {
 		return err
@@ -225,7 +225,7 @@ func (r *Rank) Wait() { r.stager.Wait() }
 func (r *Rank) Return(slot uint32) (retired uint32, err error) { return r.buffer.Return(slot) }
 
 // Yielded notes that a batch was handed to the training loop. hash is the set hash of what was handed over in the epoch so far.
-func (r *Rank) Yielded(epoch, step int, stall prefetch.Stall, hash uint64) {
+func (r *Rank) Yielded(epoch, step int, stall stage.Stall, hash uint64) {
 	if !r.ledger.Yielded(epoch, step, stall) {
 		return // it was not sent since the last Run
 	}

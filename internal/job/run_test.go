@@ -10,8 +10,8 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/audit"
 	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/prefetch"
 	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/stage"
 )
 
 // TestAudit: over two ranks and all epochs, and explain says what was delivered.
@@ -297,7 +297,7 @@ func TestYieldedUnknown(t *testing.T) {
 	n := w.node()
 	r := open(t, n, message(0, 1))
 	for epoch := range 100 {
-		r.Yielded(epoch, 3, prefetch.Stall{}, 99)
+		r.Yielded(epoch, 3, stage.Stall{}, 99)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/prefetch"
 	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/stage"
 )
 
 // arrays makes of every sample, 1000 times its ID, an array of floats.
@@ -19,7 +19,7 @@ func arrays(m *protocol.OpenMessage) {
 }
 
 // checkArrays checks that a batch lies in one piece and that every element is what arrays makes of its sample, and gives it back.
-func checkArrays(t *testing.T, r *Rank, b *prefetch.Batch) error {
+func checkArrays(t *testing.T, r *Rank, b *stage.Batch) error {
 	t.Helper()
 	if len(b.Slots) != 1 {
 		t.Errorf("a batch of %d samples lies in %d slots", len(b.IDs), len(b.Slots))
@@ -36,7 +36,7 @@ func checkArrays(t *testing.T, r *Rank, b *prefetch.Batch) error {
 			}
 		}
 	}
-	r.Yielded(b.Epoch, b.Step, prefetch.Stall{}, b.Audit)
+	r.Yielded(b.Epoch, b.Step, stage.Stall{}, b.Audit)
 	_, err := r.Return(b.Slots[0])
 	return err
 }
@@ -52,8 +52,8 @@ func TestTransforms(t *testing.T) {
 		if out == nil || !slices.Equal(out.Shape, []int{10, 20, 5}) || out.Type != "float32" {
 			t.Errorf("rank %d is told %+v", r.rank, out)
 		}
-		err := r.Run(t.Context(), 0, 0, func(b *prefetch.Batch) error {
-			defer r.Yielded(b.Epoch, b.Step, prefetch.Stall{}, b.Audit)
+		err := r.Run(t.Context(), 0, 0, func(b *stage.Batch) error {
+			defer r.Yielded(b.Epoch, b.Step, stage.Stall{}, b.Audit)
 			return checkArrays(t, r, b)
 		})
 		if err != nil {
@@ -90,7 +90,7 @@ func TestRaggedTransforms(t *testing.T) {
 		t.Errorf("the process is told %+v", out)
 	}
 	seen := 0
-	err := r.Run(t.Context(), 0, 0, func(b *prefetch.Batch) error {
+	err := r.Run(t.Context(), 0, 0, func(b *stage.Batch) error {
 		for i, id := range b.IDs {
 			data := r.buffer.Data(b.Offsets[i], b.Lengths[i])
 			if len(data) != 8+sampleSize || binary.LittleEndian.Uint64(data) != 0 || data[8] != byte(id) || b.Offsets[i]%8 != 0 {
@@ -98,7 +98,7 @@ func TestRaggedTransforms(t *testing.T) {
 			}
 			seen++
 		}
-		defer r.Yielded(b.Epoch, b.Step, prefetch.Stall{}, b.Audit)
+		defer r.Yielded(b.Epoch, b.Step, stage.Stall{}, b.Audit)
 		for _, slot := range b.Slots {
 			if _, err := r.Return(slot); err != nil {
 				return err
@@ -141,13 +141,13 @@ func TestTransformsFail(t *testing.T) {
 			m.Stream.Epochs = 1
 		}))
 		empty := 0
-		err := r.Run(t.Context(), 0, 0, func(b *prefetch.Batch) error {
+		err := r.Run(t.Context(), 0, 0, func(b *stage.Batch) error {
 			empty++
 			if len(b.IDs) > 0 {
 				t.Errorf("%s: samples %v were delivered", policy, b.IDs)
 			}
 			_, err := r.Return(b.Slots[0])
-			r.Yielded(b.Epoch, b.Step, prefetch.Stall{}, b.Audit)
+			r.Yielded(b.Epoch, b.Step, stage.Stall{}, b.Audit)
 			return err
 		})
 		switch e := (*dataset.SampleError)(nil); {

@@ -8,13 +8,13 @@ import (
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/prefetch"
+	"github.com/hdmlp/hdmlp/internal/stage"
 )
 
 // on runs a rank from one place up to, and not with, another, as a process that has counted audit so far; what it was given, and the sum.
 func on(r *Rank, from, to at, audit uint64) (map[at][]uint32, uint64, error) {
 	out := map[at][]uint32{}
-	err := r.Run(context.Background(), from.epoch, from.step, func(b *prefetch.Batch) error {
+	err := r.Run(context.Background(), from.epoch, from.step, func(b *stage.Batch) error {
 		if (at{b.Epoch, b.Step}) == to {
 			return errEnough
 		}
@@ -25,7 +25,7 @@ func on(r *Rank, from, to at, audit uint64) (map[at][]uint32, uint64, error) {
 			}
 		}
 		audit += b.Audit
-		r.Yielded(b.Epoch, b.Step, prefetch.Stall{}, audit)
+		r.Yielded(b.Epoch, b.Step, stage.Stall{}, audit)
 		return nil
 	})
 	if errors.Is(err, errEnough) {

@@ -1,0 +1,91 @@
+package cache
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/hdmlp/hdmlp/internal/cache/cachetest"
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// content is what a sample of that size holds.
+func content(id int, size int64) []byte { return cachetest.Content(id, size) }
+
+// rig is a cache over a fake source, and a job's use of it.
+type rig struct {
+	t      *testing.T
+	source *cachetest.Source
+	cache  *Cache
+	use    *Use
+	opened *cachetest.Stores
+	stores []storageclass.Store
+}
+
+type rigOptions struct {
+	sizes       []int
+	memory      int64 // bytes; 0: no memory class
+	memoryClass *memory.Class
+	file        int64
+	dir         string
+	threads     int
+	fill        bool
+	timeout     time.Duration
+	hook        func(ctx context.Context, id int) error
+	planAll     bool // the first class is to hold everything, whatever its room
+	keepAll     bool // the file class is to keep everything that is read
+}
+
+// plain is a rig whose samples have 100 bytes.
+func plain(samples int) rigOptions {
+	return rigOptions{sizes: slices.Repeat([]int{100}, samples), threads: 3}
+}
+
+func newRig(t *testing.T, o rigOptions) *rig {
+	g := &rig{t: t, source: cachetest.NewSource(t, o.sizes)}
+	g.source.Hook = o.hook
+	g.opened = cachetest.Open(t, g.source, cachetest.Options{
+		Memory: o.memory, MemoryClass: o.memoryClass, File: o.file, Dir: o.dir, PlanAll: o.planAll,
+	})
+	g.stores = g.opened.Stores
+	var classes []Class
+	for i, store := range g.stores {
+		name := g.opened.Names[i]
+		classes = append(classes, Class{Name: name, Store: store, KeepAll: o.keepAll && name == "file"})
+	}
+	g.cache = New(Options{Index: g.source.Index, Source: g.source, Classes: classes, Threads: o.threads, Timeout: o.timeout})
+	g.use = g.cache.Use(nil)
+	g.use.Keep(g.opened.Plan)
+	if o.fill {
+		g.use.Fill(g.opened.Plan, func(int64) {})
+	}
+	return g
+}
+
+func (g *rig) close() {
+	g.use.Close()
+	if !g.cache.Close() {
+		g.t.Fatal("workers did not end")
+	}
+	g.opened.Close(g.t)
+}
+
+// fetched brings a sample to a worker of its own.
+func (g *rig) fetched(t *testing.T, r *Request, id int) ([]byte, Place, error) {
+	t.Helper()
+	s, err := g.cache.FetchView(t.Context(), &Worker{}, r, id)
+	return bytes.Clone(s.Data), s.From, err
+}
+
+// fetch brings a sample to where the plan has it, or else into a buffer.
+func (g *rig) fetch(ctx context.Context, id int) ([]byte, error) {
+	s, err := g.cache.Fetch(ctx, &Request{}, id, make([]byte, g.source.Index.Size(id)))
+	return s.Data, err
+}

@@ -1,0 +1,186 @@
+// Package cachetest is what tests of caches, and of what reads through them, stand on: a source whose bytes follow from
+// the sample and whose faults the test chooses, and real stores, with a plan for what they are to hold.
+package cachetest
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/storageclass/file"
+	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
+)
+
+// T is a test, a benchmark or a rapid.T.
+type T interface {
+	Fatalf(format string, args ...any)
+	Fatal(args ...any)
+}
+
+// Source holds samples whose bytes follow from their ID.
+type Source struct {
+	Index *dataset.Index
+	Reads []atomic.Int32
+	Bad   map[int]bool // cannot be read
+
+	Hook func(ctx context.Context, id int) error // not nil: called first by every Read
+
+	// What is there now: where, which instance of each file, and with what bytes. nil: the same for ever.
+	Inode   uint64
+	Changed func(id int) int64
+	Bytes   func(id int, dst []byte)
+	Stats   atomic.Int32
+}
+
+// NewSource returns a source with samples of these sizes.
+func NewSource(t T, sizes []int) *Source {
+	b := dataset.NewBuilder([]string{"a", "b"}, []string{".x"})
+	b.Directory(dataset.Directory{Path: "", Class: -1})
+	half := (len(sizes) + 1) / 2
+	for class, part := range [][]int{sizes[:half], sizes[half:]} {
+		b.Directory(dataset.Directory{Path: string(rune('a' + class)), Class: class})
+		for i, size := range part {
+			b.Sample(fmt.Sprintf("%06d.x", i), int64(size), 0, 0)
+		}
+	}
+	index, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Source{Index: index, Reads: make([]atomic.Int32, len(sizes)), Bad: map[int]bool{}}
+}
+
+// Content is what a sample of that size holds.
+func Content(id int, size int64) []byte {
+	b := make([]byte, size)
+	r := rand.New(rand.NewPCG(uint64(id), 1))
+	for i := 0; i < len(b); i += 8 {
+		var w [8]byte
+		binary.LittleEndian.PutUint64(w[:], r.Uint64())
+		copy(b[i:], w[:])
+	}
+	return b
+}
+
+// Place is dataset.Placed's.
+func (s *Source) Place() (device, inode uint64) { return 1, s.Inode }
+
+func (s *Source) stamp(id int) dataset.Stamp {
+	if s.Changed == nil {
+		return 0
+	}
+	return dataset.NewStamp(s.Index.Size(id), 0, s.Changed(id), uint64(id))
+}
+
+// Read is dataset.Source's.
+func (s *Source) Read(ctx context.Context, id int, dst []byte) (dataset.Stamp, error) {
+	s.Reads[id].Add(1)
+	if s.Hook != nil {
+		if err := s.Hook(ctx, id); err != nil {
+			return 0, err
+		}
+	}
+	if s.Bad[id] {
+		return 0, &dataset.SampleError{ID: id, Path: s.Path(id), Kind: dataset.ErrMissing}
+	}
+	copy(dst, Content(id, int64(len(dst))))
+	if s.Bytes != nil {
+		s.Bytes(id, dst)
+	}
+	return s.stamp(id), nil
+}
+
+// Stat is dataset.Source's.
+func (s *Source) Stat(_ context.Context, id int) (dataset.Stamp, error) {
+	s.Stats.Add(1)
+	if s.Bad[id] {
+		return 0, &dataset.SampleError{ID: id, Path: s.Path(id), Kind: dataset.ErrMissing}
+	}
+	return s.stamp(id), nil
+}
+
+// Close is dataset.Source's.
+func (s *Source) Close() error { return nil }
+
+// Path is dataset.Locator's.
+func (s *Source) Path(id int) string { return "/source/" + s.Index.Name(id) }
+
+// Hanging is a Hook under which the first read of each of the given samples hangs, as if in the kernel, until gate is closed.
+func Hanging(gate <-chan struct{}, samples ...int) func(context.Context, int) error {
+	hung := make([]atomic.Bool, 100)
+	return func(_ context.Context, id int) error {
+		if slices.Contains(samples, id) && !hung[id].Swap(true) {
+			<-gate
+		}
+		return nil
+	}
+}
+
+// Options say which stores there are.
+type Options struct {
+	Memory, File int64         // bytes; 0: there is none
+	MemoryClass  *memory.Class // of the store in memory; nil: its own
+	Dir          string        // of the one on disk
+	PlanAll      bool          // the first is to hold everything, whatever its room
+}
+
+// Stores are the stores of a source's samples.
+type Stores struct {
+	Names  []string // memory, file
+	Stores []storageclass.Store
+	Plan   [][]int32 // what each is to hold: the first has the first samples, as many as there is room for
+	file   *file.Class
+}
+
+// Open opens stores for a source.
+func Open(t T, s *Source, o Options) *Stores {
+	out := &Stores{}
+	ds := storageclass.Dataset{Fingerprint: s.Index.Fingerprint(), Samples: s.Index.Len(), Size: s.Index.Size}
+	next := 0
+	add := func(name string, class storageclass.Class, room int64) {
+		store, err := class.Open(ds, room)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ids []int32
+		for ; next < s.Index.Len() && (o.PlanAll || room >= s.Index.Size(next)); next++ {
+			room -= s.Index.Size(next)
+			ids = append(ids, int32(next))
+		}
+		out.Names, out.Stores, out.Plan = append(out.Names, name), append(out.Stores, store), append(out.Plan, ids)
+	}
+	if o.Memory > 0 {
+		class := o.MemoryClass
+		if class == nil {
+			class = memory.New(memory.Options{})
+		}
+		add("memory", class, o.Memory)
+	}
+	if o.File > 0 {
+		var err error
+		if out.file, err = file.New(file.Options{Dir: o.Dir, Capacity: o.File, Reserve: 1}); err != nil {
+			t.Fatal(err)
+		}
+		add("file", out.file, o.File)
+	}
+	return out
+}
+
+// Close closes them.
+func (s *Stores) Close(t T) {
+	for _, store := range s.Stores {
+		if err := store.Close(); err != nil {
+			t.Fatalf("close store: %v", err)
+		}
+	}
+	if s.file != nil {
+		if err := s.file.Close(); err != nil {
+			t.Fatalf("close class: %v", err)
+		}
+	}
+}

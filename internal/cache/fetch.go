@@ -1,0 +1,216 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+)
+
+// Sample is a sample as a fetch has brought it.
+type Sample struct {
+	Data    []byte  // its bytes, which must not be changed where they lie in a class
+	InPlace bool    // they lie in a class, where a process can read them
+	At      Located // where, if InPlace
+	From    Place   // where it was found
+	Read    bool    // this very fetch read it from the source
+}
+
+// errElsewhere: the sample is on its way from another node, and a read on behalf of a third must not wait for it.
+var errElsewhere = errors.New("the node itself asks another one for the sample")
+
+// Fetch brings a sample: into the class that the plan wants it in, if it can be delivered from there, else into dst. A sample that
+// lies in such a class already stays there. ErrNoRoom: it needs a buffer, and dst has less than its size. ErrAbandoned:
+// see there.
+//
+// Each turn of the loop looks where the sample lies, else joins its flight: what a flight has brought is then found where
+// it lies, unless it came as a copy; and one that failed for its leader's reasons alone is no answer.
+func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Sample, error) {
+	size := c.index.Size(id)
+	noClass := false // its class turned out to have no room for it, now
+	var followed *flight
+	for {
+		var to *class // in which it is to lie; nil: it goes to into
+		if !noClass {
+			if at, data, ok := c.view(id); ok {
+				s := Sample{Data: data, InPlace: true, At: at, From: at.Place()}
+				if followed != nil {
+					s.From = followed.place
+				}
+				return s, nil
+			}
+			to = c.destination(id)
+		}
+		var into []byte
+		if to == nil {
+			if int64(len(dst)) < size {
+				return Sample{}, ErrNoRoom
+			}
+			into = dst[:size]
+			if place, ok := c.readHeld(id, into); ok {
+				return Sample{Data: into, From: place}, nil
+			}
+		}
+		fl, leads, copied := c.flights.join(r, id, into)
+		if leads {
+			s, err := c.lead(ctx, r, fl, to, into)
+			if to == nil || !errors.Is(err, ErrNoRoom) {
+				return s, err
+			}
+			noClass = true
+			continue
+		}
+		if r.remote && fl.remote {
+			return Sample{}, errElsewhere
+		}
+		if err := fl.wait(ctx); err != nil {
+			return Sample{}, err
+		}
+		switch {
+		case fl.err == nil && copied:
+			return Sample{Data: into, From: fl.place}, nil
+		case fl.err == nil:
+			followed = fl
+		case !retry(fl.err):
+			return Sample{}, fl.err
+		}
+	}
+}
+
+// FetchView is Fetch where the bytes alone are wanted: in a class, or in the worker's buffer. They are valid until the worker's next fetch.
+func (c *Cache) FetchView(ctx context.Context, w *Worker, r *Request, id int) (Sample, error) {
+	s, err := c.Fetch(ctx, r, id, w.buffer[:cap(w.buffer)])
+	if size := int(c.index.Size(id)); errors.Is(err, ErrNoRoom) && cap(w.buffer) < size {
+		w.buffer = slices.Grow(w.buffer[:0], size)
+		s, err = c.Fetch(ctx, r, id, w.buffer[:cap(w.buffer)])
+	}
+	return s, err
+}
+
+// lead brings a sample, for a flight that the caller leads, into the class to, or if that is nil into the buffer.
+func (c *Cache) lead(ctx context.Context, r *Request, fl *flight, to *class, into []byte) (s Sample, err error) {
+	id := int(fl.id)
+	c.confirm(ctx, id)
+	if to == nil {
+		s, _, err = c.bring(ctx, r, fl, into)
+	} else {
+		s, err = c.leadInto(ctx, r, fl, to)
+	}
+	if err != nil && ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	if !c.flights.land(fl, s.Data, s.From, err) {
+		c.watcher.returned(fl)
+		return s, ErrAbandoned
+	}
+	if err != nil {
+		return Sample{}, err
+	}
+	if to != nil {
+		var ok bool
+		if s.At, s.Data, ok = c.view(id); !ok {
+			return Sample{}, ErrNoRoom // its copies are in doubt again
+		}
+		s.InPlace = true
+	}
+	return s, nil
+}
+
+// leadInto is bring for a flight that brings the sample into a class.
+func (c *Cache) leadInto(ctx context.Context, r *Request, fl *flight, to *class) (Sample, error) {
+	id := int(fl.id)
+	if at, _, ok := c.view(id); ok { // the flight before this one brought it
+		return Sample{From: at.Place()}, nil
+	}
+	var got struct {
+		Sample
+		origin storageclass.Origin
+		begun  bool
+	}
+	err := to.inPlace.Fill(id, func(dst []byte) (_ storageclass.Origin, err error) {
+		got.begun = true
+		got.Sample, got.origin, err = c.bring(ctx, r, fl, dst)
+		return got.origin, err
+	})
+	got.Data = nil // dst was valid within Fill only
+	switch {
+	case err == nil:
+		c.kept(to, id, got.origin)
+	case ctx.Err() != nil:
+	case errors.Is(err, storageclass.ErrFull):
+		c.demoted.set(id)
+		err = ErrNoRoom
+	case !got.begun: // a read that hangs and was given up is filling it, or another cache over the same store
+		err = ErrNoRoom
+	}
+	return got.Sample, err
+}
+
+// bring brings a sample into a buffer: from a class, which the flight before this one may have put it in, or by a read.
+func (c *Cache) bring(ctx context.Context, r *Request, fl *flight, dst []byte) (Sample, storageclass.Origin, error) {
+	id := int(fl.id)
+	if place, ok := c.readHeld(id, dst); ok {
+		origin, _ := c.classes[place-FirstClass].Store.Origin(id)
+		return Sample{Data: dst, From: place}, origin, nil
+	}
+	place, origin, err := c.read(ctx, r, fl, dst)
+	if err == nil {
+		c.keep(id, dst, origin)
+	}
+	return Sample{Data: dst, From: place, Read: err == nil && place == Source}, origin, err
+}
+
+// read reads a sample that no class of the node holds: from the node that owns it, or from the source. A read for another node
+// never asks a third (its Request has no Peers), so that no two nodes ever wait for each other.
+func (c *Cache) read(ctx context.Context, r *Request, fl *flight, dst []byte) (Place, storageclass.Origin, error) {
+	id := int(fl.id)
+	if fl.remote {
+		start := c.speed[Peer].begin()
+		node, digest, err := r.Peers.Fetch(ctx, id, dst)
+		c.speed[Peer].end(start, len(dst), err)
+		if err == nil {
+			origin, err := c.cameFrom(node, id, digest)
+			return Peer, origin, err
+		}
+		if ctx.Err() != nil {
+			return Peer, storageclass.Origin{}, err
+		}
+	}
+	origin, err := c.readSource(ctx, id, dst)
+	return Source, origin, err
+}
+
+// readSource reads a sample from the source.
+func (c *Cache) readSource(ctx context.Context, id int, dst []byte) (storageclass.Origin, error) {
+	if err := ctx.Err(); err != nil {
+		return storageclass.Origin{}, err
+	}
+	if err := c.refuse(id); err != nil {
+		return storageclass.Origin{}, err
+	}
+	start := c.speed[Source].begin()
+	stamp, err := c.source.Read(ctx, id, dst)
+	c.speed[Source].end(start, len(dst), err)
+	if err != nil {
+		return storageclass.Origin{}, err
+	}
+	c.sourceSamples.Add(1)
+	c.sourceBytes.Add(int64(len(dst)))
+	return c.wasRead(id, dst, stamp)
+}
+
+// keep puts what was read into the class that a plan wants it in, and into those that keep everything, if a
+// plan wants anything kept. What a class refuses costs a read later, not this sample.
+func (c *Cache) keep(id int, data []byte, origin storageclass.Origin) {
+	if c.planned.Load() == nil {
+		return
+	}
+	for j := range c.classes {
+		cl := &c.classes[j]
+		if cl.inPlace == nil && (cl.KeepAll || c.class(id) == j+1) {
+			_ = cl.Store.Put(id, data, origin)
+			c.kept(cl, id, origin)
+		}
+	}
+}

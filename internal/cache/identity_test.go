@@ -1,0 +1,194 @@
+package cache
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/cache/cachetest"
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/digest"
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
+)
+
+// TestWhichCopiesCount: a copy that is left from another cache, in memory or on disk, is served where its file is still the same
+// instance, or where it was made of another directory's. Else the source is read, and the copy replaced.
+func TestWhichCopiesCount(t *testing.T) {
+	for _, class := range []string{"memory", "file"} {
+		for name, c := range map[string]struct {
+			change func(s *cachetest.Source)
+			counts bool
+		}{
+			"nothing happened":         {func(*cachetest.Source) {}, true},
+			"the file was replaced":    {func(s *cachetest.Source) { s.Changed = func(int) int64 { return 6 } }, false},
+			"the dataset was moved":    {func(s *cachetest.Source) { s.Inode, s.Changed = 8, func(int) int64 { return 6 } }, true},
+			"it was mounted again":     {func(s *cachetest.Source) { s.Inode = 8 }, true},
+			"the file cannot be asked": {func(s *cachetest.Source) { s.Bad[2] = true }, false},
+		} {
+			t.Run(class+", "+name, func(t *testing.T) {
+				o := plain(4)
+				o.dir, o.planAll = t.TempDir(), true
+				if class == "memory" {
+					o.memory, o.memoryClass = 400, memory.New(memory.Options{})
+				} else {
+					o.file = 400
+				}
+				first := newRig(t, o)
+				first.source.Inode, first.source.Changed = 7, func(int) int64 { return 5 }
+				if _, place, err := first.fetched(t, &Request{}, 2); err != nil || place != Source {
+					t.Fatalf("from %v, %v", place, err)
+				}
+				first.close()
+				next := newRig(t, o)
+				defer next.close()
+				next.source.Inode, next.source.Changed = 7, func(int) int64 { return 5 }
+				c.change(next.source)
+				other := func(_ int, dst []byte) { dst[0] ^= 0xff }
+				next.source.Bytes = other
+				if _, ok := next.cache.Locate(2); ok || !next.stores[0].Has(2) {
+					t.Error("a copy is handed over before it is confirmed")
+				}
+				got, place, err := next.fetched(t, &Request{}, 2)
+				want := content(2, 100)
+				switch {
+				case next.source.Bad[2]:
+					if !errors.Is(err, dataset.ErrMissing) {
+						t.Errorf("got %v", err)
+					}
+				case err != nil:
+					t.Error(err)
+				case !c.counts:
+					other(2, want)
+					fallthrough
+				default:
+					if !bytes.Equal(got, want) || (place == Source) == c.counts {
+						t.Errorf("other bytes (%v), or from another place than expected: %v", !bytes.Equal(got, want), place)
+					}
+					before := next.source.Stats.Load()
+					if again, place, err := next.fetched(t, &Request{}, 2); err != nil || place == Source || !bytes.Equal(again, want) || next.source.Stats.Load() != before {
+						t.Errorf("the second time: from %v, %v; asked for %d times more", place, err, next.source.Stats.Load()-before)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestDoubt: once a cache is in doubt, its copies are confirmed again, each once.
+func TestDoubt(t *testing.T) {
+	o := plain(4)
+	o.memory, o.planAll = 400, true
+	g := newRig(t, o)
+	defer g.close()
+	now := int64(5)
+	g.source.Changed = func(int) int64 { return now }
+	if _, _, err := g.fetched(t, &Request{}, 1); err != nil || g.source.Stats.Load() != 0 {
+		t.Fatalf("%v; asked %d times", err, g.source.Stats.Load())
+	}
+	g.cache.Doubt()
+	if _, _, ok := g.cache.Held(1); ok {
+		t.Error("a copy in doubt is given to other nodes where it lies")
+	}
+	for range 2 {
+		if _, place, err := g.fetched(t, &Request{}, 1); err != nil || place == Source || g.source.Stats.Load() != 1 {
+			t.Errorf("from %v, %v; asked %d times", place, err, g.source.Stats.Load())
+		}
+	}
+	g.cache.Doubt()
+	now++ // it was rewritten in place, with its times set back
+	g.source.Bytes = func(_ int, dst []byte) { dst[0] ^= 0xff }
+	if _, _, err := g.fetched(t, &Request{}, 1); !errors.Is(err, dataset.ErrChanged) {
+		t.Errorf("a file that was rewritten while jobs read it: %v", err)
+	}
+}
+
+// TestConflictOfOthers: two other nodes that give different bytes are both named.
+func TestConflictOfOthers(t *testing.T) {
+	g := newRig(t, plain(4))
+	defer g.close()
+	if _, err := g.cache.cameFrom(2, 1, 7); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.cache.cameFrom(2, 1, 7); err != nil {
+		t.Error(err)
+	}
+	_, err := g.cache.cameFrom(5, 1, 8)
+	if err == nil || !strings.Contains(err.Error(), "node 5 has other bytes (digest 00000008) than node 2 (00000007)") {
+		t.Error(err)
+	}
+}
+
+// gives is a node that owns every sample, and gives it with these bytes.
+type gives struct {
+	data func(id int) []byte
+	err  error
+}
+
+func (p *gives) Answers(int) bool { return true }
+
+func (p *gives) Fetch(_ context.Context, id int, dst []byte) (int, uint32, error) {
+	copy(dst, p.data(id))
+	return 3, digest.Of(dst), p.err
+}
+
+// TestConflict: that another node read other bytes than this one is found whichever came first, and named.
+func TestConflict(t *testing.T) {
+	other := func(id int) []byte {
+		b := content(id, 100)
+		b[9] ^= 1
+		return b
+	}
+	for name, peerFirst := range map[string]bool{"the peer first": true, "the source first": false} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t, plain(4))
+			defer g.close()
+			p := &gives{data: other}
+			if !peerFirst {
+				p.err = errors.New("not now")
+			}
+			r := &Request{Peers: p}
+			if _, place, err := g.fetched(t, r, 1); err != nil || (place == Peer) != peerFirst {
+				t.Fatalf("from %v, %v", place, err)
+			}
+			p.err = nil
+			if peerFirst {
+				p.err = errors.New("not now")
+			}
+			_, _, err := g.fetched(t, r, 1)
+			var conflict *ConflictError
+			if !errors.As(err, &conflict) || conflict.Node != 3 || conflict.Sample != 1 || conflict.Path != g.source.Path(1) || conflict.Mine == conflict.Theirs {
+				t.Fatalf("got %v", err)
+			}
+			mine, theirs := digest.Of(content(1, 100)), digest.Of(other(1))
+			if conflict.Mine != mine || conflict.Theirs != theirs {
+				t.Errorf("mine %08x, theirs %08x; want %08x and %08x", conflict.Mine, conflict.Theirs, mine, theirs)
+			}
+			if NewFaults(Raise).Forgive(1, err) == nil {
+				t.Error("a policy forgives it")
+			}
+		})
+	}
+}
+
+// TestCopyOfOtherBytesIsDropped: a copy whose digest is not the one that is known of the sample is dropped, though its file is the same instance.
+func TestCopyOfOtherBytesIsDropped(t *testing.T) {
+	o := plain(4)
+	o.memory, o.planAll = 400, true
+	g := newRig(t, o)
+	defer g.close()
+	want, other := content(2, 100), content(3, 100)
+	if err := g.stores[0].Put(2, other, storageclass.Origin{Digest: digest.Of(other)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.cache.cameFrom(3, 2, digest.Of(want)); err != nil {
+		t.Fatal(err)
+	}
+	for _, from := range []Place{Source, FirstClass} {
+		if got, place, err := g.fetched(t, &Request{}, 2); err != nil || place != from || !bytes.Equal(got, want) {
+			t.Errorf("the right bytes: %v, from %v, %v", bytes.Equal(got, want), place, err)
+		}
+	}
+}

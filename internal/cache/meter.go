@@ -1,0 +1,64 @@
+package cache
+
+import (
+	"sync"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/stats"
+)
+
+// meter measures the reads from one place.
+type meter struct {
+	mu       sync.Mutex
+	total    stats.Speed
+	recent   time.Duration // moving average of what a read takes
+	underWay int
+	since    time.Time // when underWay left 0
+}
+
+// begin notes the begin of a read, and returns when it was.
+func (m *meter) begin() time.Time {
+	now := time.Now()
+	m.mu.Lock()
+	if m.underWay++; m.underWay == 1 {
+		m.since = now
+	}
+	m.mu.Unlock()
+	return now
+}
+
+// end notes the end of a read that began at start; one that failed brought nothing.
+func (m *meter) end(start time.Time, bytes int, err error) {
+	now := time.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.underWay--; m.underWay == 0 {
+		m.total.Busy += now.Sub(m.since).Seconds()
+	}
+	took := now.Sub(start)
+	m.total.Seconds += took.Seconds()
+	if err == nil {
+		if m.recent += (took - m.recent) / 16; m.total.Samples == 0 {
+			m.recent = took
+		}
+		m.total.Samples++
+		m.total.Bytes += int64(bytes)
+	}
+}
+
+func (m *meter) speed() stats.Speed {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.total
+	if m.underWay > 0 {
+		s.Busy += time.Since(m.since).Seconds()
+	}
+	return s
+}
+
+// latency is how long a read takes at the moment, on average; 0: there was none yet.
+func (m *meter) latency() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.recent
+}

@@ -1,0 +1,125 @@
+package cache
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+)
+
+// Place is where a sample is found: the source, another node, or a storage class.
+type Place int32
+
+// The places; storage class j (from 1) is FirstClass+j-1.
+const (
+	Source Place = iota
+	Peer
+	FirstClass
+)
+
+// Class is a storage class of the node with the dataset's store in it.
+type Class struct {
+	Name  string
+	Store storageclass.Store
+	// KeepAll: the class has room for the whole dataset and survives restarts, so it keeps a copy of everything that is
+	// read, whatever the plan gives it.
+	KeepAll bool
+}
+
+type class struct {
+	Class
+	inPlace storageclass.InPlace // nil if samples cannot be delivered where they lie
+}
+
+// Located is a sample that lies in a storage class where the process can read it.
+type Located struct {
+	Class  int // from 0
+	Offset int64
+}
+
+// Place is the class's.
+func (l Located) Place() Place { return FirstClass + Place(l.Class) }
+
+// Locate finds a sample that can be delivered where it lies.
+func (c *Cache) Locate(id int) (Located, bool) {
+	if !c.confirmed.has(id) {
+		return Located{}, false
+	}
+	for j := range c.classes {
+		if p := c.classes[j].inPlace; p != nil {
+			if off, ok := p.Locate(id); ok {
+				return Located{j, off}, true
+			}
+		}
+	}
+	return Located{}, false
+}
+
+// view is Locate with the sample's bytes.
+func (c *Cache) view(id int) (at Located, data []byte, ok bool) {
+	if at, ok = c.Locate(id); ok {
+		data, ok = c.classes[at.Class].inPlace.View(id)
+	}
+	return at, data, ok
+}
+
+// class returns the class, from 1, that is to hold the sample; 0: none.
+func (c *Cache) class(id int) int {
+	planned := c.planned.Load()
+	if planned == nil {
+		return 0
+	}
+	return int((*planned)[id])
+}
+
+// destination is the class where the sample is to lie and can be delivered from; nil: there is none. It may be
+// another one the next time, when the plan has changed.
+func (c *Cache) destination(id int) *class {
+	if j := c.class(id); j != 0 && c.classes[j-1].inPlace != nil && !c.demoted.has(id) {
+		return &c.classes[j-1]
+	}
+	return nil
+}
+
+// Destined reports whether a sample is to lie in a class where it can be delivered from.
+func (c *Cache) Destined(id int) bool { return c.destination(id) != nil }
+
+// Has reports whether any class holds the sample.
+func (c *Cache) Has(id int) bool {
+	return uint(id) < uint(c.index.Len()) &&
+		slices.ContainsFunc(c.classes, func(cl class) bool { return cl.Store.Has(id) })
+}
+
+// readHeld copies the sample from the fastest class that holds it, if its copies count. A corrupt copy has been
+// dropped by its store: the next class is asked.
+func (c *Cache) readHeld(id int, dst []byte) (Place, bool) {
+	if !c.confirmed.has(id) {
+		return 0, false
+	}
+	for j := range c.classes {
+		if !c.classes[j].Store.Has(id) {
+			continue
+		}
+		place := FirstClass + Place(j)
+		start := c.speed[place].begin()
+		err := c.classes[j].Store.Read(id, dst)
+		c.speed[place].end(start, len(dst), err)
+		if err == nil {
+			return place, true
+		}
+	}
+	return 0, false
+}
+
+// bitset is a set of samples that many goroutines may add to.
+type bitset []atomic.Uint32
+
+func newBitset(n int) bitset     { return make(bitset, (n+31)/32) }
+func (b bitset) has(id int) bool { return b[id/32].Load()&(1<<(id%32)) != 0 }
+func (b bitset) set(id int)      { b[id/32].Or(1 << (id % 32)) }
+
+func (b bitset) clear() {
+	for i := range b {
+		b[i].Store(0)
+	}
+}

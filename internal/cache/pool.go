@@ -1,0 +1,223 @@
+package cache
+
+import (
+	"sync"
+	"time"
+)
+
+// pool runs reads on a fixed number of goroutines. Tasks, which batches wait for, come first, in the order in which
+// the whole job will need their samples; what is left of the workers fills storage classes ahead of time. A quarter of them
+// is kept from filling, so that a batch that is needed soon never waits for a row of slow reads that are not.
+type pool struct {
+	workers sync.WaitGroup
+
+	mu      sync.Mutex
+	changed *sync.Cond
+	tasks   taskHeap
+	seq     int64
+	fills   []*fill
+	turn    int // the fill whose turn it is
+	filling int // workers that fill
+	closed  bool
+
+	threads, maxFilling int
+}
+
+// Task is a sample to bring for a consumer. Order is the global step that needs it: the lowest is brought first.
+type Task struct {
+	Order    int64
+	Consumer Consumer
+	Index    int // of the consumer's samples
+	seq      int64
+}
+
+// fill is a list of samples to bring into their classes ahead of time.
+type fill struct {
+	ids []int32 // what is left, in order
+	// run brings a sample, and reports whether a fetch was abandoned.
+	run func(w *Worker, id int) (abandoned bool)
+}
+
+// Worker has the buffers of a goroutine that fetches samples, from one to the next.
+type Worker struct {
+	buffer []byte // of FetchView
+	again  []byte // of Verify
+}
+
+func newPool(threads int) *pool {
+	p := &pool{threads: threads, maxFilling: max(threads*3/4, 1)}
+	p.changed = sync.NewCond(&p.mu)
+	for range threads {
+		p.workers.Go(p.work)
+	}
+	return p
+}
+
+// replace starts a worker in place of one that hangs in a read. That one counts as a worker until it ends, but takes
+// no more tasks.
+func (p *pool) replace(filled bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if filled {
+		p.filling--
+	}
+	p.workers.Go(p.work)
+}
+
+// submit queues tasks.
+func (p *pool) submit(tasks []Task) {
+	p.mu.Lock()
+	for _, t := range tasks {
+		p.seq++
+		t.seq = p.seq
+		p.tasks.push(t)
+	}
+	p.mu.Unlock()
+	if len(tasks) == 1 {
+		p.changed.Signal()
+	} else {
+		p.changed.Broadcast()
+	}
+}
+
+// addFill starts filling; removeFill ends it, without waiting for reads under way.
+func (p *pool) addFill(ids []int32, run func(w *Worker, id int) (abandoned bool)) *fill {
+	f := &fill{ids: ids, run: run}
+	p.mu.Lock()
+	p.fills = append(p.fills, f)
+	p.mu.Unlock()
+	p.changed.Broadcast()
+	return f
+}
+
+func (p *pool) removeFill(f *fill) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f.ids = nil
+	p.forget(f)
+}
+
+// forget takes a fill off the list. p.mu is held.
+func (p *pool) forget(f *fill) {
+	for i, g := range p.fills {
+		if g == f {
+			p.fills = append(p.fills[:i], p.fills[i+1:]...)
+			return
+		}
+	}
+}
+
+// work is one worker.
+func (p *pool) work() {
+	var w Worker
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for abandoned := false; !abandoned; {
+		switch {
+		case len(p.tasks) > 0:
+			t := p.tasks.pop()
+			p.mu.Unlock()
+			abandoned = t.Consumer.Bring(&w, t.Index)
+			p.mu.Lock()
+		case p.closed:
+			return
+		case len(p.fills) > 0 && p.filling < p.maxFilling:
+			abandoned = p.fillOne(&w)
+		default:
+			p.changed.Wait()
+		}
+	}
+}
+
+// fillOne brings the next sample of the fill whose turn it is. p.mu is held.
+func (p *pool) fillOne(w *Worker) (abandoned bool) {
+	p.turn = (p.turn + 1) % len(p.fills)
+	f := p.fills[p.turn]
+	if len(f.ids) == 0 {
+		p.forget(f)
+		return false
+	}
+	id := f.ids[0]
+	f.ids = f.ids[1:]
+	p.filling++
+	p.mu.Unlock()
+	abandoned = f.run(w, int(id))
+	p.mu.Lock()
+	if abandoned {
+		return true // replace has counted it off
+	}
+	p.filling--
+	if len(p.fills) > 0 {
+		p.changed.Signal()
+	}
+	return false
+}
+
+// close ends the workers once the queue is empty, and waits for them at most the given time, because a read that hangs in
+// the kernel cannot be interrupted. It reports whether all have ended.
+func (p *pool) close(patience time.Duration) bool {
+	p.mu.Lock()
+	p.closed = true
+	p.fills = nil
+	p.mu.Unlock()
+	p.changed.Broadcast()
+	done := make(chan struct{})
+	go func() {
+		p.workers.Wait()
+		close(done)
+	}()
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timeout.C:
+		return false
+	}
+}
+
+// taskHeap is a heap of tasks by the step that needs them, then by arrival. Not container/heap's, which allocates
+// for each task that comes and goes.
+type taskHeap []Task
+
+func (h taskHeap) less(i, j int) bool {
+	if h[i].Order != h[j].Order {
+		return h[i].Order < h[j].Order
+	}
+	return h[i].seq < h[j].seq
+}
+
+func (h *taskHeap) push(t Task) {
+	*h = append(*h, t)
+	s := *h
+	for i := len(s) - 1; i > 0; {
+		parent := (i - 1) / 2
+		if !s.less(i, parent) {
+			return
+		}
+		s[i], s[parent] = s[parent], s[i]
+		i = parent
+	}
+}
+
+func (h *taskHeap) pop() Task {
+	s := *h
+	first, last := s[0], len(s)-1
+	s[0], s[last] = s[last], Task{} // which must not keep its consumer
+	s = s[:last]
+	*h = s
+	for i := 0; ; {
+		child := 2*i + 1
+		if child >= last {
+			return first
+		}
+		if child+1 < last && s.less(child+1, child) {
+			child++
+		}
+		if !s.less(child, i) {
+			return first
+		}
+		s[i], s[child] = s[child], s[i]
+		i = child
+	}
+}

@@ -1,0 +1,86 @@
+package cache
+
+import (
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+)
+
+// TestFirstJobDecidesWhereSamplesLie: where jobs that share a cache want a sample in different classes, the job that came first of those
+// that are still open decides; a sample that no job wants any more is not kept.
+func TestFirstJobDecidesWhereSamplesLie(t *testing.T) {
+	o := plain(6)
+	o.memory, o.file, o.dir = 200, 200, t.TempDir()
+	g := newRig(t, o)
+	defer g.close()
+	first, second := g.use, g.cache.Use(nil)
+	check := func(when string, want ...int) {
+		t.Helper()
+		for id, class := range want {
+			if got := g.cache.class(id); got != class {
+				t.Errorf("%s: sample %d is to lie in class %d, want %d", when, id, got, class)
+			}
+		}
+	}
+	first.Keep([][]int32{{0, 1}, {2}})
+	second.Keep([][]int32{{2, 3}, {0, 4}})
+	check("both", 1, 1, 2, 1, 2, 0)
+	first.Keep([][]int32{{5}})
+	check("the first wants others now", 2, 0, 1, 1, 2, 1)
+	first.Keep([][]int32{{0, 1}, {2}})
+	check("it is the first still", 1, 1, 2, 1, 2, 0)
+	first.Close()
+	check("the second alone", 2, 0, 1, 1, 2, 0)
+	second.Close()
+	check("none", 0, 0, 0, 0, 0, 0)
+	if g.cache.planned.Load() != nil {
+		t.Error("without a job something is to be kept")
+	}
+	g.use = g.cache.Use(nil) // which the rig closes
+}
+
+// TestKeepAllKeepsWhatIsRead: a class that keeps everything gets a copy of what is read into another class too, and of nothing if no
+// job's plan keeps anything.
+func TestKeepAllKeepsWhatIsRead(t *testing.T) {
+	for name, planned := range map[string]bool{"with a plan": true, "without": false} {
+		t.Run(name, func(t *testing.T) {
+			o := plain(4)
+			o.memory, o.file, o.dir, o.keepAll = 200, 400, t.TempDir(), true
+			g := newRig(t, o)
+			defer g.close()
+			want := []int32{0, 1, 2, 3}
+			if g.use.Keep([][]int32{{0, 1}}); !planned {
+				g.use.Keep(nil)
+				want = nil
+			}
+			for id := range 4 {
+				if _, err := g.fetch(t.Context(), id); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if held := slices.Sorted(slices.Values(g.stores[1].Held())); !slices.Equal(held, want) {
+				t.Errorf("it keeps %v, want %v", held, want)
+			}
+		})
+	}
+}
+
+// TestFillReportsWhatItReadFromTheSource: and nothing that lay in another class, or that a batch has read.
+func TestFillReportsWhatItReadFromTheSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := plain(4)
+		o.memory = 400
+		g := newRig(t, o)
+		defer g.close()
+		if _, _, err := g.fetched(t, &Request{}, 2); err != nil {
+			t.Fatal(err)
+		}
+		var read atomic.Int64
+		g.use.Fill([][]int32{{0, 1, 2, 3}}, func(bytes int64) { read.Add(bytes) })
+		synctest.Wait()
+		if held := len(g.stores[0].Held()); held != 4 || read.Load() != 300 {
+			t.Errorf("%d samples are held, and %d bytes were read from the source for 3 of them", held, read.Load())
+		}
+	})
+}

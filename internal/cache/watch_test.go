@@ -1,0 +1,85 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/cache/cachetest"
+	"github.com/hdmlp/hdmlp/internal/dataset"
+)
+
+// TestHungFollowers: who waits for somebody else's read that hangs is told too,
+// and its buffer is not written to later.
+func TestHungFollowers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		o := plain(4)
+		o.timeout, o.hook = time.Minute, cachetest.Hanging(gate, 1)
+		g := newRig(t, o)
+		go func() { _, _ = g.cache.Fetch(context.Background(), &Request{}, 1, make([]byte, 100)) }()
+		synctest.Wait()
+		dst := make([]byte, 100)
+		_, err := g.cache.Fetch(t.Context(), &Request{}, 1, dst)
+		if !errors.Is(err, dataset.ErrUnavailable) {
+			t.Errorf("the follower got %v", err)
+		}
+		close(gate)
+		synctest.Wait()
+		if !slices.Equal(dst, make([]byte, 100)) {
+			t.Error("the follower's buffer was written to after it was told of the failure")
+		}
+		g.close()
+	})
+}
+
+// TestHungFill: filling goes on past a read that hangs.
+func TestHungFill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		o := plain(8)
+		o.threads, o.timeout, o.memory, o.fill, o.hook = 1, time.Minute, 800, true, cachetest.Hanging(gate, 0)
+		g := newRig(t, o)
+		<-time.After(2 * time.Minute)
+		if held := g.stores[0].Held(); len(held) != 7 {
+			t.Errorf("%v are held, want all but the one that hangs", held)
+		}
+		g.cache.pool.mu.Lock()
+		if n := g.cache.pool.filling; n != 0 {
+			t.Errorf("%d workers count as filling, want none", n)
+		}
+		g.cache.pool.mu.Unlock()
+		close(gate)
+		synctest.Wait()
+		if held := g.stores[0].Held(); len(held) != 8 {
+			t.Errorf("%v are held after the read came back, want all", held)
+		}
+		g.close()
+	})
+}
+
+// TestWaiting: the read that has been under way longest is named.
+func TestWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		o := plain(4)
+		o.hook = cachetest.Hanging(gate, 1, 2)
+		g := newRig(t, o)
+		if w, ok := g.cache.Waiting(); ok {
+			t.Errorf("waiting %+v, want none", w)
+		}
+		for _, id := range []int{2, 1} {
+			go func() { _, _ = g.cache.Fetch(context.Background(), &Request{}, id, make([]byte, 100)) }()
+			<-time.After(10 * time.Second)
+		}
+		if w, ok := g.cache.Waiting(); !ok || w.Sample != 2 || w.Path != g.source.Path(2) || time.Since(w.Since) != 20*time.Second {
+			t.Errorf("waiting %+v, %v; want sample 2 for 20 s", w, ok)
+		}
+		close(gate)
+		synctest.Wait()
+		g.close()
+	})
+}

@@ -1,0 +1,267 @@
+package stage
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/cache"
+	"github.com/hdmlp/hdmlp/internal/cache/cachetest"
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/digest"
+	"github.com/hdmlp/hdmlp/internal/stats"
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+)
+
+func TestRaise(t *testing.T) {
+	var back atomic.Bool
+	o := plain(8, 1)
+	o.hook = func(_ context.Context, id int) error {
+		if id == 5 && !back.Load() {
+			return &dataset.SampleError{ID: id, Path: "/source/5", Kind: dataset.ErrMissing}
+		}
+		return nil
+	}
+	g := newRig(t, o)
+	defer g.close()
+	out, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
+	var sample *dataset.SampleError
+	if !errors.As(err, &sample) || sample.ID != 5 || sample.Path != "/source/5" || !errors.Is(err, dataset.ErrMissing) {
+		t.Fatalf("error %v, want sample 5 to be named missing", err)
+	}
+	if got := stream(out); !slices.Equal(got, []int{0, 1, 2, 3}) {
+		t.Errorf("delivered %v before the error, want all batches before it", got)
+	}
+	list := g.faults.List()
+	if len(list) != 1 || list[0].Sample != 5 || list[0].Count != 1 || list[0].Policy != string(cache.Raise) {
+		t.Errorf("faults %+v", list)
+	}
+	// The file is back: the next try succeeds.
+	back.Store(true)
+	out, err = g.run(g.ranks[0], step{0, 2}, 0, 0)
+	if err != nil || !slices.Equal(stream(out), []int{4, 5, 6, 7}) {
+		t.Errorf("after the file came back: %v, %v", stream(out), err)
+	}
+}
+
+// TestLeftOut: skip and substitute, over two epochs; what was decided once is not
+// tried again, and the audit knows what is missing.
+func TestLeftOut(t *testing.T) {
+	for _, c := range []struct {
+		policy  cache.OnError
+		epoch   []int
+		missing []int // in the audit's sum
+		added   []int
+	}{
+		{cache.Skip, []int{0, 1, 2, 5, 6, 7}, []int{3, 4}, nil},
+		{cache.Substitute, []int{0, 1, 2, 5, 5, 5, 6, 7}, []int{3, 4}, []int{5, 5}},
+	} {
+		t.Run(string(c.policy), func(t *testing.T) {
+			o := plain(8, 2)
+			o.policy = c.policy
+			g := newRig(t, o)
+			defer g.close()
+			g.source.Bad[3], g.source.Bad[4] = true, true
+			out, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := slices.Concat(c.epoch, c.epoch); !slices.Equal(stream(out), want) {
+				t.Errorf("delivered %v, want %v", stream(out), want)
+			}
+			for _, part := range out {
+				for _, s := range part {
+					if want := g.seen(s.id); !equal([]seen{s}, []seen{want}) {
+						t.Errorf("sample %d has wrong content", s.id)
+					}
+				}
+			}
+			for _, f := range g.faults.List() {
+				if f.Count < 2 || f.Policy != string(c.policy) || f.Path == "" || f.Reason == "" {
+					t.Errorf("fault %+v, want it counted in both epochs", f)
+				}
+			}
+			if n := g.source.Reads[3].Load(); n != 1 {
+				t.Errorf("the unreadable sample was tried %d times, want 1", n)
+			}
+			for epoch := range 2 {
+				var want uint64
+				for _, id := range c.missing {
+					want += access.Mix(epoch, id)
+				}
+				for _, id := range c.added {
+					want -= access.Mix(epoch, id)
+				}
+				samples, missing := g.ranks[0].ledger.Delivered(epoch)
+				if missing != want || int(samples) != len(c.epoch) {
+					t.Errorf("epoch %d: %d samples and %x missing, want %d and %x", epoch, samples, missing, len(c.epoch), want)
+				}
+				all := stats.Amount{Samples: int64(len(c.epoch)), Bytes: 100 * int64(len(c.epoch))}
+				if reads := g.ranks[0].ledger.Epochs()[epoch].Reads; len(reads) != 1 || reads["source"] != all {
+					t.Errorf("epoch %d: read %+v, want %+v from the source", epoch, reads, all)
+				}
+			}
+		})
+	}
+}
+
+// TestAuditOfTheLastWay: an epoch that is begun anew is counted anew.
+func TestAuditOfTheLastWay(t *testing.T) {
+	o := plain(8, 2)
+	o.policy = cache.Skip
+	g := newRig(t, o)
+	defer g.close()
+	g.source.Bad[3] = true
+	for range 2 {
+		if _, err := g.run(g.ranks[0], step{0, 0}, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for epoch := range 2 {
+		samples, missing := g.ranks[0].ledger.Delivered(epoch)
+		if samples != 7 || missing != access.Mix(epoch, 3) {
+			t.Errorf("epoch %d: %d samples, %x missing; want 7 and %x", epoch, samples, missing, access.Mix(epoch, 3))
+		}
+	}
+	if e := g.ranks[0].ledger.Epochs()[0]; e.Samples != 14 {
+		t.Errorf("the report says %d samples of epoch 0, want all 14 that were handed over", e.Samples)
+	}
+}
+
+func TestNothingLeftToSubstitute(t *testing.T) {
+	o := plain(4, 1)
+	o.policy = cache.Substitute
+	g := newRig(t, o)
+	defer g.close()
+	for id := range 4 {
+		g.source.Bad[id] = true
+	}
+	_, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
+	if !errors.Is(err, dataset.ErrMissing) || !strings.Contains(err.Error(), "no readable sample is left") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestUnavailableIsRaised: a source that does not answer is no reason to leave
+// samples out.
+func TestUnavailableIsRaised(t *testing.T) {
+	for _, policy := range []cache.OnError{cache.Raise, cache.Skip, cache.Substitute} {
+		o := plain(4, 1)
+		o.policy = policy
+		o.hook = func(_ context.Context, id int) error {
+			if id == 1 {
+				return &dataset.SampleError{ID: id, Path: "p", Kind: dataset.ErrUnavailable}
+			}
+			return nil
+		}
+		g := newRig(t, o)
+		if _, err := g.run(g.ranks[0], step{0, 0}, 0, 0); !errors.Is(err, dataset.ErrUnavailable) {
+			t.Errorf("%s: error %v, want that the source did not answer", policy, err)
+		}
+		if list := g.faults.List(); len(list) > 0 {
+			t.Errorf("%s: faults %+v, want none", policy, list)
+		}
+		g.close()
+	}
+}
+
+// TestLeftOutStaysOut: a sample that was left out is not delivered later because
+// somebody else has brought it into a class.
+func TestLeftOutStaysOut(t *testing.T) {
+	o := plain(4, 2)
+	o.policy, o.memory = cache.Skip, 400
+	g := newRig(t, o)
+	defer g.close()
+	g.source.Bad[2] = true
+	first, err := g.run(g.ranks[0], step{0, 0}, 2, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.stores[0].Put(2, cachetest.Content(2, 100), storageclass.Origin{Digest: digest.Of(cachetest.Content(2, 100))}); err != nil {
+		t.Fatal(err)
+	}
+	second, err := g.run(g.ranks[0], step{1, 0}, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := stream(first), stream(second); !slices.Equal(a, []int{0, 1, 3}) || !slices.Equal(b, a) {
+		t.Errorf("delivered %v, then %v; want both without sample 2", a, b)
+	}
+}
+
+// TestExtraGivenBack: a stand-in that needs a segment of its own gives it back when
+// its batch fails.
+func TestExtraGivenBack(t *testing.T) {
+	o := plain(4, 1)
+	o.policy, o.sizes = cache.Substitute, []int{100, 5000, 100, 100}
+	fail := errors.New("broken")
+	o.hook = func(_ context.Context, id int) error {
+		if id == 1 { // by then the stand-in's segment is there
+			return fail
+		}
+		return nil
+	}
+	g := newRig(t, o)
+	g.source.Bad[0] = true // its room is too small for sample 1
+	if _, err := g.run(g.ranks[0], step{0, 0}, 0, 0); !errors.Is(err, fail) {
+		t.Fatalf("error %v", err)
+	}
+	g.ranks[0].stager.reap.Wait()
+	if ring, extra := g.ranks[0].buffer.Usage(); ring != 0 || extra != 0 {
+		t.Errorf("%d bytes of the ring and %d beside it are still in use", ring, extra)
+	}
+	g.close()
+}
+
+// TestLargerStandIn: a stand-in that is larger than the sample which it replaces is delivered whole, in a segment of its own, and the
+// process gives that back as any other.
+func TestLargerStandIn(t *testing.T) {
+	o := plain(4, 1)
+	o.policy, o.sizes = cache.Substitute, []int{100, 5000, 100, 100}
+	g := newRig(t, o)
+	defer g.close()
+	g.source.Bad[0] = true
+	out, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
+	if err != nil || !equal(out[step{0, 0}], []seen{g.seen(1), g.seen(1)}) {
+		t.Errorf("got %v, %v", out[step{0, 0}], err)
+	}
+	if ring, extra := g.ranks[0].buffer.Usage(); ring != 0 || extra != 0 {
+		t.Errorf("everything was given back, and %d bytes of the ring and %d beside it are in use", ring, extra)
+	}
+}
+
+// TestStandInIsOfTheEpoch: only a sample of the epoch's subset stands in for another one.
+func TestStandInIsOfTheEpoch(t *testing.T) {
+	o := plain(8, 1)
+	o.policy, o.spec.Subset = cache.Substitute, []int32{0, 2, 5, 6}
+	g := newRig(t, o)
+	defer g.close()
+	g.source.Bad[2] = true
+	out, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
+	if err != nil || !slices.Equal(stream(out), []int{0, 5, 5, 6}) {
+		t.Errorf("delivered %v, %v", stream(out), err)
+	}
+}
+
+// TestReportedIsNotTriedAgain: a sample that a process has reported as undecodable is not read again, though the policy is to raise.
+func TestReportedIsNotTriedAgain(t *testing.T) {
+	g := newRig(t, plain(4, 1))
+	defer g.close()
+	if policy := g.faults.Report(g.cache, 3, "no picture"); policy != cache.Raise {
+		t.Errorf("the policy is %q", policy)
+	}
+	for range 2 {
+		out, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
+		var sample *dataset.SampleError
+		if !errors.As(err, &sample) || sample.ID != 3 || !errors.Is(err, dataset.ErrPython) || !slices.Equal(stream(out), []int{0, 1}) {
+			t.Errorf("delivered %v, %v", stream(out), err)
+		}
+	}
+	if n := g.source.Reads[3].Load(); n != 0 {
+		t.Errorf("it was read %d times", n)
+	}
+}

@@ -1,0 +1,206 @@
+package stage
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/cache"
+	"github.com/hdmlp/hdmlp/internal/dataset"
+)
+
+// Bring is cache.Consumer's.
+func (b *batch) Bring(w *cache.Worker, i int) (abandoned bool) {
+	id := int(b.IDs[i])
+	err := b.ctx.Err()
+	if err == nil {
+		err = b.o.Faults.Known(id)
+	}
+	if err == nil {
+		err = b.bring(w, i, id)
+	}
+	if err != nil && !left(err) && b.ctx.Err() == nil {
+		err = b.decide(w, i, id, err)
+	}
+	switch {
+	case err == cache.ErrAbandoned:
+		b.hung.Done() // the watchdog has said for it that it failed
+		return true
+	case err != nil && err != errParked:
+		b.fail(i, err)
+	}
+	b.arrived()
+	return false
+}
+
+// left reports whether a sample was left as it is, for a reason that is not its own.
+func left(err error) bool { return err == errParked || err == cache.ErrAbandoned }
+
+// bring fetches the sample id for position i of the batch and notes where it lies.
+func (b *batch) bring(w *cache.Worker, i, id int) error {
+	if b.o.Preprocessor != nil {
+		return b.preprocess(w, i, id)
+	}
+	c := b.o.Cache
+	s, err := c.Fetch(b.ctx, &b.request, id, b.parts[i].room)
+	if errors.Is(err, cache.ErrNoRoom) {
+		if err = b.extend(i, c.Index().Size(id)); err != nil {
+			return err
+		}
+		s, err = c.Fetch(b.ctx, &b.request, id, b.parts[i].room)
+	}
+	if b.count(id, s, err); err != nil {
+		return err
+	}
+	if b.o.Verify {
+		if err := c.Verify(b.ctx, w, id, s.Data, s.From); err != nil {
+			return err
+		}
+	}
+	if s.InPlace {
+		b.setInPlace(i, id, s.At)
+		b.parts[i].from = s.From
+	} else {
+		b.set(i, id, s.From)
+	}
+	b.latest.Store(int32(i + 1))
+	return nil
+}
+
+// extend gives a sample that was expected to lie in a class, or to be smaller, room in a segment of its own.
+func (b *batch) extend(i int, size int64) error {
+	slot, extra, err := b.o.Buffer.AllocExtra(size)
+	if err != nil {
+		return err
+	}
+	b.addSlot(slot, extra)
+	b.parts[i].room = slot.Data
+	b.Segments[i], b.Offsets[i] = slot.Segment, 0
+	return nil
+}
+
+// preprocess is bring where samples become something else on the way.
+func (b *batch) preprocess(w *cache.Worker, i, id int) error {
+	c, p := b.o.Cache, b.o.Preprocessor
+	begun := time.Now()
+	s, err := c.FetchView(b.ctx, w, &b.request, id)
+	if b.count(id, s, err); err != nil {
+		return err
+	}
+	if b.o.Verify {
+		if err := c.Verify(b.ctx, w, id, s.Data, s.From); err != nil {
+			return err
+		}
+	}
+	fetched := time.Now()
+	b.parts[i].from, b.parts[i].slow = s.From, false
+	b.latest.Store(int32(i + 1))
+	draw := id
+	if b.occurs != nil {
+		draw |= int(b.occurs[i]) << 32
+	}
+	steps := len(b.spent) / len(b.parts)
+	spent := b.spent[i*steps : (i+1)*steps : (i+1)*steps]
+	room := func(size int) ([]byte, error) { return b.roomFor(i, size) }
+	if err := p.Apply(room, s.Data, b.Epoch, draw, spent); err != nil {
+		clear(spent)
+		if errors.Is(err, errParked) {
+			return errParked
+		}
+		return &dataset.SampleError{ID: id, Path: c.Path(id), Kind: dataset.ErrContent, Err: err}
+	}
+	b.set(i, id, s.From)
+	b.Lengths[i] = uint64(len(b.parts[i].room))
+	b.parts[i].slow = time.Since(fetched) > fetched.Sub(begun)
+	b.latest.Store(int32(i + 1))
+	return nil
+}
+
+// roomFor returns where the result of sample i goes, which has so many bytes; errParked if there is no room. It is asked again where a result
+// is made in another way.
+func (b *batch) roomFor(i, size int) ([]byte, error) {
+	if b.o.inOnePiece() || len(b.parts[i].room) == size {
+		return b.parts[i].room, nil
+	}
+	b.sizes.add(size)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	from := &b.slab
+	part := from.take(size)
+	if part == nil {
+		slot, ok := b.o.Buffer.TryAlloc(int64(size))
+		if !ok {
+			b.wants[i] += whole(size)
+			b.parked = append(b.parked, i)
+			return nil, errParked
+		}
+		b.extraID = append(b.extraID, slot.ID)
+		from = &slab{slot: slot}
+		part = from.take(size)
+	}
+	b.parts[i].room = part
+	b.Segments[i], b.Offsets[i] = from.slot.Segment, uint64(from.slot.Offset+from.used-whole(size))
+	return part, nil
+}
+
+// setInPlace notes that position i of the batch is the sample id, which lies in a class.
+func (b *batch) setInPlace(i, id int, at cache.Located) {
+	b.Segments[i], b.Offsets[i] = ClassSegment(at.Class), uint64(at.Offset)
+	b.set(i, id, at.Place())
+}
+
+// set notes that position i of the batch is the sample id, which was found there.
+func (b *batch) set(i, id int, from cache.Place) {
+	index := b.o.Cache.Index()
+	size := index.Size(id)
+	b.IDs[i], b.Labels[i], b.Lengths[i] = uint32(id), int64(index.Label(id)), uint64(size)
+	b.parts[i].from, b.parts[i].bytes = from, size
+}
+
+// count takes note of what a fetch has read from the source. One whose batch is done, because the read was given up, has
+// it charged at once.
+func (b *batch) count(id int, s cache.Sample, err error) {
+	if !s.Read {
+		return
+	}
+	bytes := b.o.Cache.Index().Size(id)
+	if err == cache.ErrAbandoned {
+		b.o.Ledger.Source(b.Epoch, bytes)
+		return
+	}
+	b.sourceSamples.Add(1)
+	b.sourceBytes.Add(bytes)
+}
+
+// decide handles the sample id of position i, which cannot be brought, as the job's policy says.
+func (b *batch) decide(w *cache.Worker, i, id int, err error) error {
+	faults := b.o.Faults
+	if err := faults.Forgive(id, err); err != nil {
+		return err
+	}
+	if faults.Policy() == cache.Skip {
+		b.skip(i)
+		b.correctAudit(-access.Mix(b.Epoch, id))
+		return nil
+	}
+	samples := b.o.Cache.Index().Len()
+	for step := 1; step < samples; step++ {
+		standIn := (id + step) % samples
+		if !b.view.Has(standIn) || faults.Known(standIn) != nil {
+			continue
+		}
+		err := b.bring(w, i, standIn)
+		if err == nil {
+			b.correctAudit(access.Mix(b.Epoch, standIn) - access.Mix(b.Epoch, id))
+			return nil
+		}
+		if left(err) { // where it is parked, all this is done again when there is room
+			return err
+		}
+		if err := faults.Forgive(standIn, err); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("no readable sample is left to substitute sample %d by: %w", id, err)
+}

@@ -1,0 +1,151 @@
+package stage
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/cache/cachetest"
+	"github.com/hdmlp/hdmlp/internal/dataset"
+)
+
+// TestHungRead: the stream ends in time, with an error that says what hangs; the
+// room that the read may still write to is not used again; the engine goes on
+// with as many workers as before; closing does not hang; and when the read comes
+// back after all, everything is given back.
+func TestHungRead(t *testing.T) {
+	for _, room := range []int64{0, 800} {
+		synctest.Test(t, func(t *testing.T) {
+			gate := make(chan struct{})
+			o := plain(8, 2)
+			o.threads, o.timeout, o.memory, o.hook = 1, time.Minute, room, cachetest.Hanging(gate, 5)
+			g := newRig(t, o)
+			begin := time.Now()
+			out, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
+			took := time.Since(begin)
+			var sample *dataset.SampleError
+			if !errors.As(err, &sample) || sample.ID != 5 || !errors.Is(err, dataset.ErrUnavailable) {
+				t.Fatalf("error %v, want that sample 5 is unavailable", err)
+			}
+			for _, want := range []string{"sample 5", g.source.Path(5), "hangs since 1m", "source_timeout (1m0s)"} {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %q does not say %q", err, want)
+				}
+			}
+			if took < time.Minute || took > 75*time.Second {
+				t.Errorf("it took %v, want a little more than source_timeout", took)
+			}
+			if got := stream(out); !slices.Equal(got, []int{0, 1, 2, 3}) {
+				t.Errorf("delivered %v before", got)
+			}
+			if w, ok := g.cache.Waiting(); !ok || w.Sample != 5 || w.Since.After(begin.Add(time.Second)) {
+				t.Errorf("waiting %+v, %v; want the read that still hangs", w, ok)
+			}
+			b := g.ranks[0].buffer
+			synctest.Wait()
+			used, _ := b.Usage()
+			if room == 0 && used == 0 {
+				t.Error("the room of the hung read was given back")
+			}
+			// The source answers again, all but the one read.
+			out, err = g.run(g.ranks[0], step{0, 2}, 0, 0)
+			if err != nil || !slices.Equal(stream(out), []int{4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7}) {
+				t.Errorf("with a hung read behind it the stream is %v, %v", stream(out), err)
+			}
+			for at, got := range out {
+				if !equal(got, g.want(0, at)) {
+					t.Errorf("%+v: wrong content", at)
+				}
+			}
+			begin = time.Now()
+			g.ranks[0].stager.Close()
+			if g.cache.Close() {
+				t.Error("Close says that all reads have ended")
+			}
+			if took := time.Since(begin); took > 2*time.Second {
+				t.Errorf("Close took %v", took)
+			}
+			if used, _ := b.Usage(); room == 0 && used == 0 {
+				t.Error("the room of the hung read was given back")
+			}
+			close(gate)
+			synctest.Wait()
+			if used, _ := b.Usage(); used != 0 {
+				t.Errorf("%d bytes are in use after the read came back", used)
+			}
+			if w, ok := g.cache.Waiting(); ok {
+				t.Errorf("%+v is said to hang after all came back", w)
+			}
+			for _, s := range g.stores {
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// TestManyHungReads: a source that is gone does not take thread after thread.
+func TestManyHungReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		var under atomic.Int32
+		o := plain(40, 1)
+		o.threads, o.timeout = 5, time.Minute
+		o.hook = func(context.Context, int) error { under.Add(1); <-gate; return nil }
+		g := newRig(t, o)
+		for range 5 {
+			_, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
+			if !errors.Is(err, dataset.ErrUnavailable) {
+				t.Fatalf("error %v", err)
+			}
+		}
+		if n := under.Load(); n < 5 || n > 10 {
+			t.Errorf("%d reads were begun, want 5 that hang, and 5 at the most that were under way then", n)
+		}
+		_, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
+		if err == nil || !strings.Contains(err.Error(), "not tried, because ") {
+			t.Errorf("error %v does not say why it was not tried", err)
+		}
+		close(gate)
+		synctest.Wait()
+		if out, err := g.run(g.ranks[0], step{0, 0}, 0, 0); err != nil || len(stream(out)) != 40 {
+			t.Errorf("after the source came back: %d samples, %v", len(stream(out)), err)
+		}
+		g.close()
+	})
+}
+
+// TestStopWhileHung: whoever ends the stream does not wait for a read that hangs.
+func TestStopWhileHung(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		o := plain(8, 1)
+		o.threads, o.timeout, o.hook = 1, time.Hour, cachetest.Hanging(gate, 0)
+		g := newRig(t, o)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() {
+			ended <- g.ranks[0].stager.Run(ctx, 0, 0, func(*Batch) error { return nil })
+		}()
+		synctest.Wait()
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("Run returned %v", err)
+		}
+		if used, _ := g.ranks[0].buffer.Usage(); used == 0 {
+			t.Error("the room of the read that is under way was given back")
+		}
+		close(gate)
+		synctest.Wait()
+		if used, _ := g.ranks[0].buffer.Usage(); used != 0 {
+			t.Errorf("%d bytes are in use at the end", used)
+		}
+		g.close()
+	})
+}

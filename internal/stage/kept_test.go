@@ -1,0 +1,212 @@
+package stage
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/hdmlp/hdmlp/internal/cache"
+	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
+)
+
+// TestCorruptCopy: a copy on disk that has gone bad is read from the source again.
+func TestCorruptCopy(t *testing.T) {
+	o := plain(4, 2)
+	o.file, o.dir = 400, t.TempDir()
+	g := newRig(t, o)
+	defer g.close()
+	if _, err := g.run(g.ranks[0], step{0, 0}, 2, 0); err != nil {
+		t.Fatal(err)
+	}
+	found, err := filepath.Glob(filepath.Join(o.dir, "*", "data"))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("data files %v, %v", found, err)
+	}
+	if err := os.WriteFile(found[0], bytes.Repeat([]byte{7}, 400), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := g.run(g.ranks[0], step{1, 0}, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at, got := range out {
+		if !equal(got, g.want(0, at)) {
+			t.Errorf("%+v: wrong content", at)
+		}
+	}
+	if samples, _ := g.cache.SourceReads(); samples != 8 {
+		t.Errorf("%d samples were read from the source, want every one twice", samples)
+	}
+	if held := len(g.stores[0].Held()); held != 4 {
+		t.Errorf("%d samples are held, want all 4 again", held)
+	}
+}
+
+// TestDemotion: a class that has less room than its plan is no fault: what does
+// not fit is read from the source whenever it is needed.
+func TestDemotion(t *testing.T) {
+	o := plain(8, 3)
+	o.memory, o.planAll, o.fill = 300, true, true
+	g := newRig(t, o)
+	defer g.close()
+	out, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at, got := range out {
+		if !equal(got, g.want(0, at)) {
+			t.Errorf("%+v: got %v", at, ids(got))
+		}
+	}
+	held := g.stores[0].Held()
+	if len(held) == 0 || len(held) == 8 {
+		t.Fatalf("%d samples are held, want some", len(held))
+	}
+	for id := range 8 {
+		if slices.Contains(held, int32(id)) != g.cache.Destined(id) {
+			t.Errorf("sample %d: held %v, destined %v", id, slices.Contains(held, int32(id)), g.cache.Destined(id))
+		}
+	}
+}
+
+// TestPlanChanges: another plan, at whatever time, changes where samples lie, and nothing else. Each epoch is begun with
+// one and ends with another; within it they change at every read.
+func TestPlanChanges(t *testing.T) {
+	o := plain(64, 6)
+	o.memory, o.file, o.dir, o.fill = 1600, 1600, t.TempDir(), true
+	var all [][][]int32
+	for n := range 4 { // the classes change places, and lose all that they had
+		var plan [][]int32
+		for class := range 2 {
+			var ids []int32
+			for id := range 16 {
+				ids = append(ids, int32((id+16*(class+n))%64))
+			}
+			plan = append(plan, ids)
+		}
+		all = append(all, plan, nil)
+	}
+	var g *rig
+	var reads atomic.Int64
+	planned := make(chan struct{})
+	o.hook = func(context.Context, int) error {
+		<-planned
+		g.use.Keep(all[int(reads.Add(1))%len(all)])
+		return nil
+	}
+	g = newRig(t, o)
+	close(planned)
+	defer g.close()
+	out, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
+	if err != nil || len(out) != 6*32 {
+		t.Fatalf("%d batches: %v", len(out), err)
+	}
+	for at, got := range out {
+		if !equal(got, g.want(0, at)) {
+			t.Errorf("%+v: got %v", at, ids(got))
+		}
+	}
+	if len(g.stores[0].Held()) == 0 || len(g.stores[1].Held()) == 0 {
+		t.Error("nothing was kept")
+	}
+}
+
+// TestSharedStore: two caches over one store, because one dataset was opened under
+// two names: what the other one is filling is read into the staging buffer.
+func TestSharedStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		o := plain(4, 1)
+		o.memory, o.memoryClass = 400, memory.New(memory.Options{})
+		other := o
+		other.hook = func(context.Context, int) error { <-gate; return nil }
+		a, b := newRig(t, other), newRig(t, o)
+		stuck := make(chan error)
+		go func() { stuck <- a.serve(2) }()
+		synctest.Wait()
+		out, err := b.run(b.ranks[0], step{0, 0}, 0, 0)
+		if err != nil || !slices.Equal(stream(out), []int{0, 1, 2, 3}) {
+			t.Errorf("got %v, %v", stream(out), err)
+		}
+		close(gate)
+		if err := <-stuck; err != nil {
+			t.Error(err)
+		}
+		b.close()
+		a.close()
+	})
+}
+
+// TestSpeedsAndPlaces: what was read from where is counted and named.
+func TestSpeedsAndPlaces(t *testing.T) {
+	o := plain(4, 2)
+	o.memory, o.file, o.dir = 200, 200, t.TempDir()
+	g := newRig(t, o)
+	defer g.close()
+	if _, err := g.run(g.ranks[0], step{0, 0}, 2, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.run(g.ranks[0], step{1, 0}, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	speeds := g.cache.Speeds()
+	if speeds[cache.Source].Place != "source" || speeds[cache.Source].Samples != 4 || speeds[cache.Source].Bytes != 400 {
+		t.Errorf("source: %+v, want every sample once", speeds[cache.Source])
+	}
+	if f := speeds[cache.FirstClass+1]; f.Place != "file" || f.Samples < 2 {
+		t.Errorf("file: %+v, want its 2 samples in the second epoch", f)
+	}
+	reads := g.ranks[0].ledger.Epochs()[1].Reads
+	if reads["memory"].Samples != 2 || reads["file"].Samples != 2 || reads["source"].Samples != 0 {
+		t.Errorf("the second epoch read %+v", reads)
+	}
+}
+
+// TestPoolOrder: workers bring what the job needs first, whoever asked first.
+func TestPoolOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		var order []int
+		o := plain(8, 2)
+		o.threads = 1
+		o.hook = func(_ context.Context, id int) error {
+			order = append(order, id)
+			if id == 7 {
+				<-gate
+			}
+			return nil
+		}
+		g := newRig(t, o)
+		defer g.close()
+		s := g.ranks[0].stager
+		var batches []*batch
+		for n, at := range []step{{0, 3}, {1, 1}, {0, 2}, {0, 0}, {0, 1}} {
+			b, tasks, err := s.prepare(t.Context(), g.stream.Epoch(at.epoch), at.step)
+			if err != nil {
+				t.Fatal(err)
+			}
+			batches = append(batches, b)
+			if n == 0 {
+				tasks[0], tasks[1] = tasks[1], tasks[0] // 7 first, which blocks
+				tasks = tasks[:1]
+				b.arrived()
+			}
+			g.cache.Submit(tasks)
+			synctest.Wait()
+		}
+		close(gate)
+		for _, b := range batches {
+			<-b.done
+			s.discard(b)
+		}
+		s.reap.Wait()
+		if want := []int{7, 0, 1, 2, 3, 4, 5, 2, 3}; !slices.Equal(order, want) {
+			t.Errorf("read in the order %v, want %v", order, want)
+		}
+	})
+}

@@ -1,0 +1,134 @@
+package stage
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/cache"
+	"github.com/hdmlp/hdmlp/internal/cache/cachetest"
+	"github.com/hdmlp/hdmlp/internal/stats"
+)
+
+// summary makes of every sample a few bytes that say which it was, of which epoch, and what was in it.
+type summary struct{ bad map[int]bool }
+
+var errBad = errors.New("no summary of that")
+
+func (summary) Size() int       { return 20 }
+func (summary) Steps() []string { return []string{"Read", "Sum"} }
+
+func (summary) Expected(int64) int64 { return 20 }
+
+func (d summary) Apply(room func(int) ([]byte, error), src []byte, epoch, id int, spent []time.Duration) error {
+	dst, err := room(20)
+	if err != nil {
+		return err
+	}
+	if len(dst) != 20 || cap(dst) != 20 || len(spent) != 2 {
+		panic("wrong room")
+	}
+	if d.bad[id] {
+		return errBad
+	}
+	binary.LittleEndian.PutUint64(dst, uint64(epoch))
+	binary.LittleEndian.PutUint64(dst[8:], uint64(id))
+	binary.LittleEndian.PutUint32(dst[16:], crc32.ChecksumIEEE(src))
+	spent[1] += time.Millisecond
+	return nil
+}
+
+func summaryRig(t *testing.T, policy cache.OnError, bad ...int) *rig {
+	d := summary{map[int]bool{}}
+	for _, id := range bad {
+		d.bad[id] = true
+	}
+	return newRig(t, rigOptions{
+		sizes:  []int{100, 200, 300, 400, 500, 600},
+		spec:   access.Spec{Samples: 6, Epochs: 1, WorldSize: 1, GlobalBatch: 6, Shuffle: access.Sequential, Tail: access.Keep},
+		memory: 1000, threads: 3, buffer: 1 << 16, ahead: 4, policy: policy, preprocessor: d,
+	})
+}
+
+// TestPreprocessFails: what cannot be preprocessed is treated as what cannot be read, and what is left of a batch
+// stays one piece.
+func TestPreprocessFails(t *testing.T) {
+	for policy, want := range map[cache.OnError][]int{cache.Skip: {0, 2, 5}, cache.Substitute: {0, 2, 2, 5, 5, 5}} {
+		g := summaryRig(t, policy, 1, 3, 4)
+		got, err := g.run(g.ranks[0], step{}, 0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		batch := got[step{0, 0}]
+		if len(batch) != len(want) {
+			t.Fatalf("%s: %d samples, want %v", policy, len(batch), want)
+		}
+		for i, s := range batch {
+			sum := crc32.ChecksumIEEE(cachetest.Content(want[i], g.source.Index.Size(want[i])))
+			if s.id != want[i] || binary.LittleEndian.Uint64(s.data[8:]) != uint64(want[i]) || binary.LittleEndian.Uint32(s.data[16:]) != sum {
+				t.Errorf("%s: place %d is sample %d with %x, want sample %d", policy, i, s.id, s.data, want[i])
+			}
+		}
+		if faults := g.faults.List(); len(faults) != 3 || faults[0].Path != "/source/a/000001.x" || !strings.Contains(faults[0].Reason, "transforms") || !strings.Contains(faults[0].Reason, errBad.Error()) {
+			t.Errorf("%s: faults %+v", policy, faults)
+		}
+		g.close()
+	}
+	for range 20 { // always the first one
+		g := summaryRig(t, cache.Raise, 3, 4, 5)
+		_, err := g.run(g.ranks[0], step{}, 0, 0)
+		if err == nil || !errors.Is(err, errBad) || !strings.Contains(err.Error(), "sample 3 (/source/b/000000.x)") {
+			t.Errorf("raised %v", err)
+		}
+		g.close()
+	}
+}
+
+// TestPreprocessLies: results lie one after the other, and samples are accounted for by what was read, not by what they became.
+func TestPreprocessLies(t *testing.T) {
+	g := summaryRig(t, cache.Raise)
+	defer g.close()
+	r := g.ranks[0]
+	err := r.stager.Run(t.Context(), 0, 0, func(b *Batch) error {
+		for i := range b.Offsets {
+			if b.Offsets[i] != b.Offsets[0]+uint64(20*i) || b.Lengths[i] != 20 {
+				t.Errorf("result %d has %d bytes at %d; the first is at %d", i, b.Lengths[i], b.Offsets[i], b.Offsets[0])
+			}
+		}
+		r.ledger.Yielded(0, 0, Stall{All: time.Second})
+		_, err := r.buffer.Free(b.Slots[0])
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := r.ledger.Epochs()[0]
+	var read stats.Amount
+	for _, a := range e.Reads {
+		read.Add(a)
+	}
+	if want := (stats.Amount{Samples: 6, Bytes: 2100}); read != want || e.Source != want {
+		t.Errorf("read %+v, from the source %+v, want %+v", read, e.Source, want)
+	}
+}
+
+// TestStallByTransform: a stall for preprocessing is divided among its steps.
+func TestStallByTransform(t *testing.T) {
+	g := summaryRig(t, cache.Raise)
+	defer g.close()
+	l := g.ranks[0].ledger
+	now := time.Now()
+	l.emitted(delivery{
+		planned: now, ready: now.Add(time.Hour), fetched: true, slow: true,
+		spent: []time.Duration{time.Second, 3 * time.Second},
+	})
+	l.Yielded(0, 0, Stall{All: 8 * time.Second})
+	stall := l.Epochs()[0].Stall
+	if len(stall) != 2 || stall["transform Read"] != 2 || stall["transform Sum"] != 6 {
+		t.Errorf("stall %v", stall)
+	}
+}

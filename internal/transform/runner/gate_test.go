@@ -1,0 +1,273 @@
+package runner
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/transform"
+)
+
+// TestTuner lets the tuner run on machines of which it is known how fast they are.
+func TestTuner(t *testing.T) {
+	cores := func(n float64) func(int) float64 { // as many threads as cores pay off, no more
+		return func(threads int) float64 { return 100 * math.Min(float64(threads), n) }
+	}
+	for name, c := range map[string]struct {
+		most    int
+		rate    func(threads int) float64
+		lo, hi  int // where most of the windows are to be spent
+		windows int
+	}{
+		"all pay off":         {8, cores(8), 8, 8, 400},
+		"three pay off":       {8, cores(3), 3, 3, 400},
+		"one does":            {8, cores(1), 1, 1, 400},
+		"only one is allowed": {1, cores(4), 1, 1, 50},
+		"more are slower":     {8, func(n int) float64 { return 400 - 30*math.Abs(float64(n)-4) }, 4, 4, 400},
+		"a little more each":  {8, func(n int) float64 { return 100 * math.Pow(float64(n), 0.9) }, 8, 8, 400},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tuner := newTuner(c.most)
+			there := 0
+			for range c.windows {
+				if tuner.threads < 1 || tuner.threads > c.most {
+					t.Fatalf("%d threads of %d", tuner.threads, c.most)
+				}
+				if tuner.threads >= c.lo && tuner.threads <= c.hi {
+					there++
+				}
+				tuner.next(c.rate(tuner.threads))
+			}
+			if there < c.windows*8/10 {
+				t.Errorf("%d to %d threads in %d of %d windows", c.lo, c.hi, there, c.windows)
+			}
+		})
+	}
+}
+
+// TestTunerFollows changes the machine while it runs.
+func TestTunerFollows(t *testing.T) {
+	tuner := newTuner(8)
+	cores := 8.0
+	run := func(windows int) {
+		for range windows {
+			tuner.next(100 * math.Min(float64(tuner.threads), cores))
+		}
+	}
+	run(50)
+	for _, n := range []float64{2, 6, 3, 8} {
+		cores = n
+		run(6000)
+		if math.Abs(float64(tuner.threads)-n) > 1 {
+			t.Errorf("%d threads on a machine that now has %v cores", tuner.threads, n)
+		}
+	}
+}
+
+// idle is a worker that does nothing.
+func idle() *worker { return &worker{Worker: &transform.Worker{}} }
+
+// visit does one item as a goroutine that comes to a gate has to, and what waits with it.
+func visit(g *gate, id int, do func(id int)) {
+	it, inside := g.enter(work{key: transform.Key{Sample: id}})
+	if !inside {
+		g.forget(it)
+		return
+	}
+	since, w := g.now(), it.worker
+	if w == nil {
+		w = idle()
+	}
+	var others []*item
+	for other := it; other != nil; other = g.next(since, it, w) {
+		do(other.key.Sample)
+		if other != it {
+			others = append(others, other)
+		}
+	}
+	for _, other := range others {
+		other.turn <- false
+	}
+}
+
+// TestGate brings items: never more are done at a time than are allowed, in their order, and each once; whether each is done by who
+// brings it, or by others too.
+func TestGate(t *testing.T) {
+	for name, took := range map[string]time.Duration{"one in a turn": time.Second, "several in a turn": turnTime / 5} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGate(Options{Threads: 3}, time.Now)
+				var inside, most atomic.Int32
+				var mu sync.Mutex
+				var order []int
+				var all sync.WaitGroup
+				for i := range 50 {
+					all.Go(func() {
+						visit(g, i, func(i int) {
+							now := inside.Add(1)
+							mu.Lock()
+							most.Store(max(most.Load(), now))
+							order = append(order, i)
+							mu.Unlock()
+							time.Sleep(took)
+							inside.Add(-1)
+						})
+					})
+					synctest.Wait() // so that they come one after the other
+				}
+				all.Wait()
+				if most.Load() != 3 {
+					t.Errorf("%d inside, 3 are allowed and came", most.Load())
+				}
+				for i := range order {
+					if d := order[i] - i; d < -2 || d > 2 { // the three that are inside together may note themselves in any order
+						t.Fatalf("they were done as %v", order)
+					}
+				}
+				slices.Sort(order)
+				for i := range 50 {
+					if len(order) != 50 || order[i] != i {
+						t.Fatalf("of 50 were done %v", order)
+					}
+				}
+				if g.in != 0 || len(g.line) != 0 {
+					t.Errorf("%d inside and %d in line at the end", g.in, len(g.line))
+				}
+			})
+		})
+	}
+}
+
+// TestGateTurnEnds: nobody works for others for longer than a turn.
+func TestGateTurnEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const took = turnTime / 4
+		g := newGate(Options{Threads: 1}, time.Now)
+		stop := time.Now().Add(time.Second)
+		var all sync.WaitGroup
+		for range 16 {
+			all.Go(func() {
+				for time.Now().Before(stop) {
+					began := time.Now()
+					visit(g, 0, func(int) { time.Sleep(took) })
+					// All 16 are done in turn, by who is inside; then it goes on to the end of its turn.
+					if waited := time.Since(began); waited > 16*took+turnTime {
+						t.Errorf("one took %v", waited)
+					}
+				}
+			})
+		}
+		all.Wait()
+	})
+}
+
+// TestGateMeasures: with a queue that never ends, on a machine of two cores, the gate ends at two of four.
+func TestGateMeasures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(Options{Most: 4}, time.Now)
+		var cores sync.Mutex // two, taken in turn: each is busy until
+		until := [2]time.Time{time.Now(), time.Now()}
+		compute := func() {
+			cores.Lock()
+			c := 0
+			if until[1].Before(until[0]) {
+				c = 1
+			}
+			begin := time.Now()
+			if begin.Before(until[c]) {
+				begin = until[c]
+			}
+			until[c] = begin.Add(time.Millisecond)
+			wait := time.Until(until[c])
+			cores.Unlock()
+			time.Sleep(wait)
+		}
+		var all sync.WaitGroup
+		stop := time.Now().Add(30 * time.Second)
+		for range 16 {
+			all.Go(func() {
+				for time.Now().Before(stop) {
+					visit(g, 0, func(int) { compute() })
+				}
+			})
+		}
+		all.Wait()
+		if n := g.open; n < 2 || n > 3 {
+			t.Errorf("%d threads on two cores", n)
+		}
+	})
+}
+
+// TestGateIsIdle: when nobody has to wait, nothing is concluded.
+func TestGateIsIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(Options{Most: 4}, time.Now)
+		var all sync.WaitGroup
+		for range 6 { // some of which have to wait, once
+			all.Go(func() { visit(g, 0, func(int) { time.Sleep(time.Millisecond) }) })
+		}
+		all.Wait()
+		for range 10000 {
+			visit(g, 0, func(int) { time.Sleep(time.Millisecond) })
+		}
+		if n := g.open; n != 4 {
+			t.Errorf("%d threads, 4 are allowed and nothing says that fewer would do", n)
+		}
+	})
+}
+
+// TestGateObeys: who is inside when fewer may be leaves, and when more may be all of them are let in.
+func TestGateObeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(Options{Threads: 3}, time.Now)
+		inside := make(chan *item, 9) // of those who were let in
+		come := func() {
+			go func() {
+				it, in := g.enter(work{})
+				if !in {
+					t.Error("done by nobody")
+				}
+				inside <- it
+			}()
+			synctest.Wait()
+		}
+		for range 7 {
+			come()
+		}
+		let := func(want int) {
+			t.Helper()
+			synctest.Wait()
+			if len(inside) != want {
+				t.Fatalf("%d were let in, want %d", len(inside), want)
+			}
+		}
+		let(3)
+		began := g.now()
+		g.open = 1
+		for range 2 {
+			if it := g.next(began, &item{}, idle()); it != nil {
+				t.Fatal("one of three goes on, where one may be inside")
+			}
+		}
+		let(3)
+		other := g.next(began, &item{}, idle()) // the last one goes on, with the first that waits
+		if other == nil {
+			t.Fatal("nobody does what waits")
+		}
+		g.open = 3
+		time.Sleep(turnTime)
+		if it := g.next(began, &item{}, idle()); it != nil {
+			t.Fatal("it goes on after its turn")
+		}
+		let(6)
+		if g.in != 3 || len(g.line) != 0 {
+			t.Errorf("%d inside, %d in line", g.in, len(g.line))
+		}
+		other.turn <- true // for the goroutine that brought it
+		let(7)
+	})
+}

@@ -1,0 +1,91 @@
+package runner
+
+import (
+	"bytes"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestShare: who waits for a thread waits for all transforms, as much as they take, and not for the first alone.
+func TestShare(t *testing.T) {
+	for _, c := range []struct{ took, want []time.Duration }{
+		{[]time.Duration{10, 0, 20}, []time.Duration{1 + 20, 2, 3 + 40}},
+		{[]time.Duration{0, 0, 0}, []time.Duration{1 + 30, 2, 3}},
+	} {
+		spent := []time.Duration{1, 2, 3}
+		if share(spent, c.took, 30); !slices.Equal(spent, c.want) {
+			t.Errorf("%v and a wait of 30: %v, and should be %v", c.took, spent, c.want)
+		}
+	}
+}
+
+// TestReportedTimes: what transforms are said to have taken is no more than the time in which they were at work.
+func TestReportedTimes(t *testing.T) {
+	p := New(compiled(t, shrink), Options{Threads: 1})
+	defer p.Close()
+	src, dst := pngOf(t, 200), make([]byte, p.Size())
+	began := time.Now()
+	const n = 30
+	for i := range n {
+		if err := p.Apply(into(dst), src, 0, i, make([]time.Duration, 3)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	most := time.Since(began).Seconds()
+	report := p.Report()
+	var sum float64
+	for _, transform := range report.Transforms {
+		sum += transform.Seconds
+	}
+	if report.Samples != n || sum <= 0 || sum > most {
+		t.Errorf("%d samples, %v s in transforms, within %v s", report.Samples, sum, most)
+	}
+}
+
+// TestClosed: a worker that was at work when the others were freed is freed when it is done.
+func TestClosed(t *testing.T) {
+	p := New(compiled(t, shrink), Options{Threads: 1})
+	src, dst := pngOf(t, 20), make([]byte, p.Size())
+	err := p.Apply(func(int) ([]byte, error) { p.Close(); return dst, nil }, src, 0, 0, make([]time.Duration, 3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.gate.spare) != 0 {
+		t.Errorf("%d workers are kept after the end", len(p.gate.spare))
+	}
+}
+
+// TestEachSampleIsDone: whoever does it, each caller finds its own sample done when Apply returns.
+func TestEachSampleIsDone(t *testing.T) {
+	var files, want [][]byte
+	alone := New(compiled(t, shrink), Options{Threads: 1})
+	defer alone.Close()
+	for side := 20; side < 40; side++ {
+		src, dst := pngOf(t, side), make([]byte, alone.Size())
+		if err := alone.Apply(into(dst), src, 0, 0, make([]time.Duration, 3)); err != nil {
+			t.Fatal(err)
+		}
+		files, want = append(files, src), append(want, dst)
+	}
+	for threads := 1; threads <= 3; threads++ {
+		p := New(compiled(t, shrink), Options{Threads: threads})
+		for round := range 20 {
+			// One alone, and then all at once: they take over what it left.
+			for _, together := range []int{1, len(files)} {
+				var all sync.WaitGroup
+				for i := range together {
+					all.Go(func() {
+						dst := make([]byte, p.Size())
+						if err := p.Apply(into(dst), files[i], 0, 0, make([]time.Duration, 3)); err != nil || !bytes.Equal(dst, want[i]) {
+							t.Errorf("%d threads, round %d, sample %d: %v, or it is another's", threads, round, i, err)
+						}
+					})
+				}
+				all.Wait()
+			}
+		}
+		p.Close()
+	}
+}
