@@ -27,9 +27,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/dataset/folder"
 	"github.com/hdmlp/hdmlp/internal/dataset/retry"
+	"github.com/hdmlp/hdmlp/internal/failure"
 	"github.com/hdmlp/hdmlp/internal/job"
 	"github.com/hdmlp/hdmlp/internal/probe"
-	"github.com/hdmlp/hdmlp/internal/protocol"
 	"github.com/hdmlp/hdmlp/internal/report/prometheus"
 	"github.com/hdmlp/hdmlp/internal/stats"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
@@ -144,8 +144,8 @@ func kinds(log *slog.Logger, processors int) job.Options {
 	claims.Yield = ram.Yield
 	left := new(folder.Left)
 	return job.Options{Claims: claims, Kinds: catalog.Kinds{
-		Sources: map[string]func(context.Context, protocol.DatasetMessage, catalog.SourceOptions) (catalog.Source, error){
-			"folder": func(ctx context.Context, spec protocol.DatasetMessage, o catalog.SourceOptions) (catalog.Source, error) {
+		Sources: map[string]func(context.Context, dataset.Spec, catalog.SourceOptions) (catalog.Source, error){
+			"folder": func(ctx context.Context, spec dataset.Spec, o catalog.SourceOptions) (catalog.Source, error) {
 				return openFolder(ctx, spec, o, left)
 			},
 		},
@@ -158,7 +158,7 @@ func kinds(log *slog.Logger, processors int) job.Options {
 					if errors.As(err, &limit) {
 						return nil, err
 					}
-					return nil, &protocol.ErrorMessage{Kind: protocol.KindConfig, Message: err.Error()}
+					return nil, failure.Input("%v", err)
 				}
 				return class, nil
 			},
@@ -171,7 +171,7 @@ func kinds(log *slog.Logger, processors int) job.Options {
 		MemoryBound: memoryBound,
 		FreeDisk:    freeDisk,
 		Processors:  processors,
-	}, Version: version}
+	}, Version: version, Protocol: daemon.Protocol}
 }
 
 // giveWay has the process scheduled as batch work (sched(7)): when it is woken it does not push the thread aside that woke it,
@@ -234,7 +234,7 @@ type patientFolder struct {
 func (p patientFolder) Index() *dataset.Index { return p.index }
 
 // openFolder opens a folder; left counts, for the whole process, the system calls that hang.
-func openFolder(ctx context.Context, spec protocol.DatasetMessage, o catalog.SourceOptions, left *folder.Left) (catalog.Source, error) {
+func openFolder(ctx context.Context, spec dataset.Spec, o catalog.SourceOptions, left *folder.Left) (catalog.Source, error) {
 	f, err := folder.Open(ctx, spec.Path, folder.Options{
 		Extensions: spec.Extensions, IndexDir: o.Config.IndexDir, Progress: o.Progress, View: o.View,
 		Memory: availableMemory, Warn: o.Tell, Timeout: o.Config.SourceTimeout, Left: left,

@@ -19,8 +19,8 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/failure"
 	"github.com/hdmlp/hdmlp/internal/prefetch"
-	"github.com/hdmlp/hdmlp/internal/protocol"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
@@ -49,7 +49,7 @@ type Progress func(files int64, warning string)
 // Kinds are the kinds of sources and storage classes, by the names that users
 // give them.
 type Kinds struct {
-	Sources map[string]func(ctx context.Context, spec protocol.DatasetMessage, o SourceOptions) (Source, error)
+	Sources map[string]func(ctx context.Context, spec dataset.Spec, o SourceOptions) (Source, error)
 	Classes map[string]func(c config.StorageClass, warn func(string)) (storageclass.Class, error)
 }
 
@@ -96,7 +96,7 @@ type identity struct {
 // entry is a dataset that is open, and its cache while jobs read it.
 type entry struct {
 	identity identity
-	spec     protocol.DatasetMessage // how it was first asked for
+	spec     dataset.Spec // how it was first asked for
 	log      *slog.Logger
 	source   Source
 	views    *views
@@ -117,7 +117,7 @@ type entry struct {
 }
 
 // key says how a dataset is asked for.
-func key(spec protocol.DatasetMessage, indexDir string) string {
+func key(spec dataset.Spec, indexDir string) string {
 	return fmt.Sprintf("%s\x00%s\x00%q\x00%s", spec.Kind, spec.Path, spec.Extensions, indexDir)
 }
 
@@ -132,7 +132,7 @@ type Dataset struct {
 
 // Open opens a dataset as the view shows it (nil: as this process sees it), or joins those who have the same one open. The view belongs to
 // the caller.
-func (c *Catalog) Open(ctx context.Context, spec protocol.DatasetMessage, view *dataset.View, cfg *config.Config, progress Progress) (*Dataset, error) {
+func (c *Catalog) Open(ctx context.Context, spec dataset.Spec, view *dataset.View, cfg *config.Config, progress Progress) (*Dataset, error) {
 	build, ok := c.kinds.Sources[spec.Kind]
 	if !ok {
 		return nil, unknown("dataset", spec.Kind, c.kinds.Sources)
@@ -224,7 +224,7 @@ func (d *Dataset) Place() (device, inode uint64) {
 }
 
 // Cached tells whether somebody uses a cache of the dataset, whatever index_dir he has.
-func (c *Catalog) Cached(spec protocol.DatasetMessage) bool {
+func (c *Catalog) Cached(spec dataset.Spec) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	prefix := key(spec, "")
@@ -286,8 +286,8 @@ func (c *Catalog) class(spec config.StorageClass) (storageclass.Class, error) {
 
 // unknown refuses a kind that there is not among those that there are.
 func unknown[V any](what, kind string, kinds map[string]V) error {
-	return &protocol.ErrorMessage{
-		Kind:    protocol.KindConfig,
+	return &failure.Error{
+		Kind:    failure.Config,
 		Message: fmt.Sprintf("%s kind %q is not known; there are: %s", what, kind, strings.Join(slices.Sorted(maps.Keys(kinds)), ", ")),
 	}
 }

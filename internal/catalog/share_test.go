@@ -12,7 +12,6 @@ import (
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/prefetch"
-	"github.com/hdmlp/hdmlp/internal/protocol"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
 )
@@ -205,7 +204,7 @@ func TestHangingReadKeepsWhatItWritesTo(t *testing.T) {
 func TestWarningsReachTheProcess(t *testing.T) {
 	c := newShelf(t)
 	build := c.kinds.Sources["fake"]
-	c.kinds.Sources["fake"] = func(ctx context.Context, m protocol.DatasetMessage, o SourceOptions) (Source, error) {
+	c.kinds.Sources["fake"] = func(ctx context.Context, m dataset.Spec, o SourceOptions) (Source, error) {
 		o.Progress(12)
 		o.Tell("two files are empty")
 		return build(ctx, m, o)

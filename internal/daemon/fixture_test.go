@@ -65,7 +65,7 @@ func (s fakeSource) Stat(context.Context, int) (dataset.Stamp, error) { return 0
 // whose names are very long, and for /wide one more than a call lists. /slow takes until the opener goes away, and
 // of /broken no sample can be read. sources counts those that are open.
 func fakeNode(sources *atomic.Int64) *job.Node {
-	open := func(ctx context.Context, spec protocol.DatasetMessage, _ catalog.SourceOptions) (catalog.Source, error) {
+	open := func(ctx context.Context, spec dataset.Spec, _ catalog.SourceOptions) (catalog.Source, error) {
 		n, name, broken := 20, "%04d.x", error(nil)
 		switch spec.Path {
 		case "/long":
@@ -90,7 +90,7 @@ func fakeNode(sources *atomic.Int64) *job.Node {
 	}
 	ram := memory.New(memory.Options{})
 	return job.NewNode(job.Options{Kinds: catalog.Kinds{
-		Sources: map[string]func(context.Context, protocol.DatasetMessage, catalog.SourceOptions) (catalog.Source, error){"fake": open},
+		Sources: map[string]func(context.Context, dataset.Spec, catalog.SourceOptions) (catalog.Source, error){"fake": open},
 		Classes: map[string]func(config.StorageClass, func(string)) (storageclass.Class, error){
 			"memory": func(config.StorageClass, func(string)) (storageclass.Class, error) { return ram, nil },
 		},
