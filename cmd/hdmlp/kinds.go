@@ -9,6 +9,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/catalog"
 	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/daemon"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/dataset/folder"
 	"github.com/hdmlp/hdmlp/internal/dataset/retry"
@@ -76,7 +77,7 @@ func nodeOptions(log *slog.Logger, processors int) job.Options {
 		MemoryBound: memoryBound,
 		FreeDisk:    freeDisk,
 		Processors:  processors,
-	}, Version: version}
+	}, Version: version, Protocol: daemon.Protocol}
 }
 
 // patientSource is a source with retries around it, and its index.

@@ -19,7 +19,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/cache"
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/failure"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
@@ -77,7 +77,7 @@ type identity struct {
 // entry is a dataset that is open, and its cache while jobs read it.
 type entry struct {
 	identity identity
-	spec     protocol.DatasetMessage // how it was first asked for
+	spec     dataset.Spec // how it was first asked for
 	log      *slog.Logger
 	source   dataset.Indexed
 	views    *views
@@ -98,7 +98,7 @@ type entry struct {
 }
 
 // key says how a dataset is asked for.
-func key(spec protocol.DatasetMessage, indexDir string) string {
+func key(spec dataset.Spec, indexDir string) string {
 	return fmt.Sprintf("%s\x00%s\x00%q\x00%s", spec.Kind, spec.Path, spec.Extensions, indexDir)
 }
 
@@ -113,7 +113,7 @@ type Dataset struct {
 
 // Open opens a dataset as the view shows it (nil: as this process sees it), or joins those who have the same one open. The view belongs to
 // the caller.
-func (c *Catalog) Open(ctx context.Context, spec protocol.DatasetMessage, view *dataset.View, cfg *config.Config, progress Progress) (*Dataset, error) {
+func (c *Catalog) Open(ctx context.Context, spec dataset.Spec, view *dataset.View, cfg *config.Config, progress Progress) (*Dataset, error) {
 	at := slices.IndexFunc(c.kinds.Sources, func(k dataset.Kind) bool { return k.Name == spec.Kind })
 	if at < 0 {
 		return nil, unknown("dataset", spec.Kind, c.kinds.Sources, func(k dataset.Kind) string { return k.Name })
@@ -206,7 +206,7 @@ func (d *Dataset) Place() (device, inode uint64) {
 }
 
 // Cached tells whether somebody uses a cache of the dataset, whatever index_dir he has.
-func (c *Catalog) Cached(spec protocol.DatasetMessage) bool {
+func (c *Catalog) Cached(spec dataset.Spec) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	prefix := key(spec, "")
@@ -267,7 +267,7 @@ func (c *Catalog) class(spec config.StorageClass) (storageclass.Class, error) {
 	case errors.As(err, &limit):
 		return nil, err
 	case err != nil:
-		return nil, &protocol.ErrorMessage{Kind: protocol.KindConfig, Message: err.Error()}
+		return nil, failure.Input("%v", err)
 	}
 	c.classes[key] = class
 	return class, nil
@@ -280,8 +280,8 @@ func unknown[K any](what, kind string, kinds []K, name func(K) string) error {
 		names = append(names, name(k))
 	}
 	slices.Sort(names)
-	return &protocol.ErrorMessage{
-		Kind:    protocol.KindConfig,
+	return &failure.Error{
+		Kind:    failure.Config,
 		Message: fmt.Sprintf("%s kind %q is not known; there are: %s", what, kind, strings.Join(names, ", ")),
 	}
 }

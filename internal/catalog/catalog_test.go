@@ -14,7 +14,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/failure"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/file"
 	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
@@ -110,7 +110,7 @@ func newShelf(t *testing.T) *shelf {
 	return c
 }
 
-var spec = protocol.DatasetMessage{Kind: "fake", Path: "/data"}
+var spec = dataset.Spec{Kind: "fake", Path: "/data"}
 
 // open opens the dataset as one that keeps its index in a directory.
 func (c *shelf) open(t *testing.T, cfg *config.Config) *Dataset {
@@ -275,13 +275,13 @@ func TestGivenUp(t *testing.T) {
 // TestUnknown: a kind that there is not is named, with those that there are.
 func TestUnknown(t *testing.T) {
 	c := newShelf(t)
-	_, err := c.Open(t.Context(), protocol.DatasetMessage{Kind: "tape"}, nil, &config.Config{}, nil)
-	if e := new(protocol.ErrorMessage); !errors.As(err, &e) || e.Kind != protocol.KindConfig || !strings.Contains(e.Message, `dataset kind "tape" is not known; there are: fake, none`) {
+	_, err := c.Open(t.Context(), dataset.Spec{Kind: "tape"}, nil, &config.Config{}, nil)
+	if e := new(failure.Error); !errors.As(err, &e) || e.Kind != failure.Config || !strings.Contains(e.Message, `dataset kind "tape" is not known; there are: fake, none`) {
 		t.Error(err)
 	}
 	d := c.open(t, &config.Config{})
 	_, _, err = d.JoinCache(&config.Config{StorageClasses: []config.StorageClass{{Kind: "tape"}}})
-	if e := new(protocol.ErrorMessage); !errors.As(err, &e) || e.Kind != protocol.KindConfig || !strings.Contains(e.Message, `storage class kind "tape" is not known; there are: file, memory`) {
+	if e := new(failure.Error); !errors.As(err, &e) || e.Kind != failure.Config || !strings.Contains(e.Message, `storage class kind "tape" is not known; there are: file, memory`) {
 		t.Error(err)
 	}
 	d.Close()

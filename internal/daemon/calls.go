@@ -12,6 +12,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/job"
 	"github.com/hdmlp/hdmlp/internal/printable"
 	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/request"
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
@@ -37,7 +38,7 @@ func (x *conn) call(ctx context.Context, p []byte, in *inbox) error {
 		result, err := x.answer(ctx, m, view)
 		_ = view.Close() // what needs it has descriptors of its own
 		if err != nil {
-			reply.Error = job.Message(err)
+			reply.Error = explain(err)
 		} else {
 			reply.Result = result
 		}
@@ -207,11 +208,11 @@ func (x *conn) check(m protocol.CallMessage) (*Decided, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := x.d.cfg.Node.Resolve(p.Settings)
+	cfg, err := x.d.cfg.Node.Resolve(settings(p.Settings))
 	if err != nil {
 		return nil, err
 	}
-	if len(p.Transforms) > 0 && string(p.Transforms) != "null" {
+	if request.Describes(p.Transforms) {
 		err = job.CheckTransforms(p.Transforms)
 	}
 	return &Decided{cfg.OnError}, err
@@ -223,7 +224,7 @@ func (x *conn) openDataset(ctx context.Context, m protocol.CallMessage, view *da
 	if err != nil {
 		return nil, nil, err
 	}
-	cfg, err := x.d.cfg.Node.Resolve(p.Settings)
+	cfg, err := x.d.cfg.Node.Resolve(settings(p.Settings))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -235,12 +236,12 @@ func (x *conn) openDataset(ctx context.Context, m protocol.CallMessage, view *da
 		return ds, &p, nil
 	}
 	progress := x.progress()
-	ds, err = x.d.cfg.Node.OpenDataset(ctx, p.DatasetMessage, view, cfg, func(files int64, warning string) {
+	ds, err = x.d.cfg.Node.OpenDataset(ctx, datasetSpec(p.DatasetMessage), view, cfg, func(files int64, warning string) {
 		if warning != "" {
-			progress(protocol.ProgressMessage{What: warning, Warning: true})
+			progress(request.Step{What: warning, Warning: true})
 			return
 		}
-		progress(protocol.ProgressMessage{What: "scanning " + printable.Name(p.Path), Done: files})
+		progress(request.Step{What: "scanning " + printable.Name(p.Path), Done: files})
 	})
 	if err != nil {
 		return nil, nil, err

@@ -19,6 +19,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/job"
 	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/request"
 	"github.com/hdmlp/hdmlp/internal/stage"
 )
 
@@ -94,7 +95,7 @@ func (x *conn) run(ctx context.Context) {
 
 // refuse ends a connection that broke the rules, with a word of why.
 func (x *conn) refuse(err error) {
-	m := job.Message(err)
+	m := explain(err)
 	if m.Kind == protocol.KindProtocol || m.Kind == protocol.KindPermission {
 		x.log.Warn("connection refused", "error", err)
 	}
@@ -229,7 +230,7 @@ func (x *conn) open(ctx context.Context, p []byte, in *inbox) error {
 	x.opens = true
 	x.holds.Store(true)
 	x.tasks.Go(func() {
-		rank, err := x.d.cfg.Node.Open(ctx, m, view, x.progress())
+		rank, err := x.d.cfg.Node.Open(ctx, openRequest(&m), view, x.progress())
 		_ = view.Close()          // what needs it has descriptors of its own
 		_ = m.Stream.List.Close() // it has been read
 		if err != nil {
@@ -237,7 +238,7 @@ func (x *conn) open(ctx context.Context, p []byte, in *inbox) error {
 				x.log.Warn("job refused", "job", m.Job, "rank", m.Rank, "error", err)
 			}
 			x.holds.Store(false)
-			_ = x.sendJSON(protocol.Error, job.Message(err))
+			_ = x.sendJSON(protocol.Error, explain(err))
 			return
 		}
 		x.log.Info("rank joined", "job", m.Job, "rank", m.Rank, "world_size", m.WorldSize)
@@ -255,8 +256,8 @@ func (x *conn) open(ctx context.Context, p []byte, in *inbox) error {
 				return
 			}
 		}
-		if err := x.sendJSON(protocol.Opened, rank.Opened()); errors.Is(err, protocol.ErrProtocol) {
-			_ = x.sendJSON(protocol.Error, job.Message(tooLong("the answer to OPEN", err)))
+		if err := x.sendJSON(protocol.Opened, openedMessage(rank.Opened())); errors.Is(err, protocol.ErrProtocol) {
+			_ = x.sendJSON(protocol.Error, explain(tooLong("the answer to OPEN", err)))
 		}
 	})
 	return nil
@@ -275,7 +276,7 @@ func (x *conn) iterate(ctx context.Context, p []byte) error {
 	x.stopStage()
 	epoch, step := int(m.Epoch), int(m.Step)
 	if err := rank.Check(epoch, step); err != nil {
-		e := job.Message(err)
+		e := explain(err)
 		e.Generation = m.Generation
 		_ = x.sendJSON(protocol.Error, e)
 		return nil
@@ -292,7 +293,7 @@ func (x *conn) iterate(ctx context.Context, p []byte) error {
 		case err == nil:
 			_ = x.send(protocol.AppendEnd(nil, s.generation))
 		default:
-			e := job.Message(err)
+			e := explain(err)
 			e.Generation = s.generation
 			_ = x.sendJSON(protocol.Error, e)
 		}
@@ -316,9 +317,9 @@ func (x *conn) give(p []byte, in *inbox) error {
 	if rank == nil {
 		return fmt.Errorf("%w: GIVE before a job is open", protocol.ErrProtocol)
 	}
-	if err := rank.Give(m, file); err != nil {
+	if err := rank.Give(giveRequest(m), file); err != nil {
 		x.stopStage()
-		_ = x.sendJSON(protocol.Error, job.Message(err))
+		_ = x.sendJSON(protocol.Error, explain(err))
 	}
 	return nil
 }
@@ -354,7 +355,7 @@ func (x *conn) ack(p []byte, slots *[]uint32) error {
 		}
 	}
 	if m.Epoch != protocol.NoBatch && x.stage != nil && m.Generation == x.stage.generation {
-		rank.Yielded(int(m.Epoch), int(m.Step), stage.Stall{All: time.Duration(m.StallNanos), Python: time.Duration(m.PythonNanos)}, m.Audit)
+		rank.Yielded(int(m.Epoch), int(m.Step), stall(&m), m.Audit)
 	}
 	return nil
 }
@@ -368,10 +369,8 @@ func (x *conn) sendBatch(generation uint64, b *stage.Batch) error {
 	}
 	x.wmu.Lock()
 	defer x.wmu.Unlock()
-	x.wmu.buf = protocol.AppendBatch(x.wmu.buf[:0], &protocol.BatchMessage{
-		Generation: generation, Epoch: uint32(b.Epoch), Step: uint32(b.Step), Audit: b.Audit,
-		Labels: b.Labels, Offsets: b.Offsets, Lengths: b.Lengths, IDs: b.IDs, Segments: b.Segments, Slots: b.Slots,
-	})
+	m := batchMessage(generation, b)
+	x.wmu.buf = protocol.AppendBatch(x.wmu.buf[:0], &m)
 	_, err := x.c.Write(x.wmu.buf)
 	return err
 }
@@ -407,11 +406,11 @@ func (x *conn) sendWithFile(frame []byte, f *os.File) error {
 
 // progress returns a function that tells the process how far something has
 // come: what was said already, a few times a second at most.
-func (x *conn) progress() func(protocol.ProgressMessage) {
+func (x *conn) progress() request.Progress {
 	var mu sync.Mutex
 	var last time.Time
 	var what string
-	return func(m protocol.ProgressMessage) {
+	return func(m request.Step) {
 		mu.Lock()
 		due := m.What != what || m.Warning || time.Since(last) > 200*time.Millisecond
 		if due {
@@ -419,7 +418,7 @@ func (x *conn) progress() func(protocol.ProgressMessage) {
 		}
 		mu.Unlock()
 		if due {
-			_ = x.sendJSON(protocol.Progress, m)
+			_ = x.sendJSON(protocol.Progress, progressMessage(m))
 		}
 	}
 }

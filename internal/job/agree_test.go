@@ -7,25 +7,26 @@ import (
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/request"
 )
 
 // refused opens a job with a rank on every node, with the message changed for each, and returns what all are told.
-func (c *nodes) refused(change func(node int, m *protocol.OpenMessage)) []*protocol.ErrorMessage {
+func (c *nodes) refused(change func(node int, m *request.Open)) []*failure.Error {
 	c.t.Helper()
-	told, address := make([]*protocol.ErrorMessage, len(c.list)), c.address()
+	told, address := make([]*failure.Error, len(c.list)), c.address()
 	var all sync.WaitGroup
 	for i, node := range c.list {
 		all.Go(func() {
 			m := message(i, len(c.list), onNodes(len(c.list), 1, address))
 			change(i, &m)
-			r, err := node.Open(c.t.Context(), m, nil, func(protocol.ProgressMessage) {})
+			r, err := node.Open(c.t.Context(), m, nil, func(request.Step) {})
 			if err == nil {
 				c.t.Errorf("node %d: it was opened", i)
 				r.Close()
 				err = errors.New("none")
 			}
-			told[i] = Message(err)
+			told[i] = failure.Of(err)
 		})
 	}
 	all.Wait()
@@ -36,12 +37,12 @@ func (c *nodes) refused(change func(node int, m *protocol.OpenMessage)) []*proto
 func TestNodesWithOtherSeedsAreRefused(t *testing.T) {
 	for name, seed := range map[string]*uint64{"another": new(uint64), "one that is drawn": nil} {
 		c := newNodes(t, 3, false)
-		for i, e := range c.refused(func(node int, m *protocol.OpenMessage) {
+		for i, e := range c.refused(func(node int, m *request.Open) {
 			if node == 2 {
 				m.Stream.Seed = seed
 			}
 		}) {
-			if e.Kind != protocol.KindMismatch || e.Details["key"] != "seed" || e.Details["node"] != 2 {
+			if e.Kind != failure.Mismatch || e.Details["key"] != "seed" || e.Details["node"] != 2 {
 				t.Errorf("%s: node %d is told %+v", name, i, e)
 			}
 		}
@@ -56,8 +57,8 @@ func TestNodesWithOtherSeedsAreRefused(t *testing.T) {
 func TestNodesWithOtherContentsAreRefused(t *testing.T) {
 	c := newNodes(t, 3, false)
 	c.worlds[2].contents = 1
-	for i, e := range c.refused(func(int, *protocol.OpenMessage) {}) {
-		if e.Kind != protocol.KindMismatch || e.Details["key"] != "dataset contents" || e.Details["node"] != 2 || e.Details["sample"] != 0 {
+	for i, e := range c.refused(func(int, *request.Open) {}) {
+		if e.Kind != failure.Mismatch || e.Details["key"] != "dataset contents" || e.Details["node"] != 2 || e.Details["sample"] != 0 {
 			t.Errorf("node %d is told %+v", i, e)
 		}
 	}
@@ -101,17 +102,17 @@ func TestRanksThatSeeOtherFilesAreRefused(t *testing.T) {
 				return v
 			}
 			n := w.node()
-			first, err := n.Open(t.Context(), message(0, 2), view(here, slash, "data"), func(protocol.ProgressMessage) {})
+			first, err := n.Open(t.Context(), message(0, 2), view(here, slash, "data"), func(request.Step) {})
 			if err != nil {
 				t.Fatal(err)
 			}
 			before := scans
-			second, err := n.Open(t.Context(), message(1, 2), view(c.root, c.slash, c.files), func(protocol.ProgressMessage) {})
+			second, err := n.Open(t.Context(), message(1, 2), view(c.root, c.slash, c.files), func(request.Step) {})
 			if (err == nil) != c.joins || scans-before != c.scans {
 				t.Errorf("told %v, after %d looks at the dataset", err, scans-before)
 			}
 			if err != nil {
-				if e := Message(err); e.Kind != protocol.KindMismatch || e.Details["key"] != "dataset" || e.Details["mine"] == e.Details["theirs"] {
+				if e := failure.Of(err); e.Kind != failure.Mismatch || e.Details["key"] != "dataset" || e.Details["mine"] == e.Details["theirs"] {
 					t.Errorf("told %+v", e)
 				}
 			} else {

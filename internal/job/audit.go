@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/hdmlp/hdmlp/internal/audit"
+	"github.com/hdmlp/hdmlp/internal/failure"
 )
 
 // ownRanks are the ranks of this node.
@@ -24,10 +25,10 @@ func (j *Job) ownRanks() []int {
 func (r *Rank) Audit(ctx context.Context, epoch int) (*audit.Result, error) {
 	j := r.job
 	if epochs := j.stream.Spec().Epochs; epoch < 0 || epochs > 0 && epoch >= epochs && epoch > j.book.Last() {
-		return nil, badInput("audit of epoch %d: the job has %d epochs (0: no end), counted from 0, and no rank has finished one behind them", epoch, epochs)
+		return nil, failure.Input("audit of epoch %d: the job has %d epochs (0: no end), counted from 0, and no rank has finished one behind them", epoch, epochs)
 	}
 	if err := j.book.Check(epoch); err != nil {
-		return nil, badInput("audit of epoch %d: %v", epoch, err)
+		return nil, failure.Input("audit of epoch %d: %v", epoch, err)
 	}
 	result, err := j.book.Once(ctx, epoch, func(ctx context.Context) (*audit.Result, error) { return j.audit(ctx, epoch) })
 	if err != nil {
@@ -50,7 +51,7 @@ func (j *Job) audit(ctx context.Context, epoch int) (*audit.Result, error) {
 	}
 	e := j.epoch(epoch)
 	if e == nil {
-		return nil, badInput("the order of epoch %d is over and forgotten: ask before a batch of another epoch is taken", epoch)
+		return nil, failure.Input("the order of epoch %d is over and forgotten: ask before a batch of another epoch is taken", epoch)
 	}
 	result := audit.Compare(e, parts)
 	result.Why = why

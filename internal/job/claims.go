@@ -11,8 +11,10 @@ import (
 	"github.com/hdmlp/hdmlp/internal/cache"
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/config/size"
+	"github.com/hdmlp/hdmlp/internal/failure"
 	"github.com/hdmlp/hdmlp/internal/placement"
 	"github.com/hdmlp/hdmlp/internal/printable"
+	"github.com/hdmlp/hdmlp/internal/request"
 	"github.com/hdmlp/hdmlp/internal/staging"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
@@ -153,12 +155,12 @@ func (j *Job) admit() error {
 		smaller.DecodeMemory = part.decode
 		j.cfg = &smaller
 	}
-	derived := part.decode > 0 && isDerived(j.cfg, "decode_memory")
+	derived := part.decode > 0 && request.Derived(j.cfg, "decode_memory")
 	// A share of what others leave, so that a process can open loader after loader.
 	if share := (available - others) / decodeShare; derived && others > 0 && share < part.decode {
 		shrinkDecode(share)
 	}
-	if over := sum() - available; over > 0 && class > 0 && isDerived(j.cfg, "memory") {
+	if over := sum() - available; over > 0 && class > 0 && request.Derived(j.cfg, "memory") {
 		less := min(over, class-1) // a class of 1 byte holds nothing
 		class -= less
 		j.shrink(class)
@@ -169,7 +171,7 @@ func (j *Job) admit() error {
 	if sum() <= available {
 		return nil
 	}
-	return limitMessage(j.refusal(sum(), available, class, part, []summand{
+	return failure.Over(j.refusal(sum(), available, class, part, []summand{
 		{class, "for the memory class (memory)"},
 		{part.staging(), fmt.Sprintf("for staging buffers (%d of %s: staging_buffer)", part.ranks, size.Format(part.buffer))},
 		{part.decode, "for decoding (decode_memory)"},
@@ -227,7 +229,7 @@ func (j *Job) planMemory() int64 {
 	if j.others != nil {
 		nodes = j.others.nodes()
 	}
-	plan := placement.Memory(placement.Input{Stream: j.stream, From: j.order.first, Epochs: j.order.first + openEnd, Nodes: make([]placement.Node, nodes)})
+	plan := placement.Memory(placement.Input{Stream: j.stream, From: j.order.First, Epochs: j.order.First + openEnd, Nodes: make([]placement.Node, nodes)})
 	tables := int64(j.dataset.Index().Len()) * int64(cache.BytesPerSample+storageclass.BytesPerSample*len(j.cfg.StorageClasses))
 	return addSizes(plan, tables)
 }
@@ -243,11 +245,6 @@ func (j *Job) shrink(capacity int64) {
 		}
 	}
 	j.cfg = &smaller
-}
-
-// isDerived reports whether the user left a key open.
-func isDerived(cfg *config.Config, key string) bool {
-	return given(cfg, key, nil).value == config.Auto
 }
 
 // addSizes is a+b, at most the largest number there is: both come from users.
@@ -307,6 +304,6 @@ func (n *Node) checkRoom(bytes int64, what, advice string) error {
 	if bytes <= left {
 		return nil
 	}
-	return limitMessage(fmt.Sprintf("%s: %s needed; %s of memory are available, of which jobs may still take %s; %s, or give the job more memory",
+	return failure.Over(fmt.Sprintf("%s: %s needed; %s of memory are available, of which jobs may still take %s; %s, or give the job more memory",
 		what, size.Format(bytes), size.Format(available), size.Format(promised), advice), bytes, left)
 }

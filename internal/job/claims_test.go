@@ -7,7 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/request"
 )
 
 const (
@@ -21,7 +22,7 @@ func TestSumOfMemory(t *testing.T) {
 	for name, c := range map[string]struct {
 		available int64
 		ranks     int
-		change    []func(*protocol.OpenMessage)
+		change    []func(*request.Open)
 		need      int64 // 0: it fits
 		says      []string
 	}{
@@ -31,11 +32,11 @@ func TestSumOfMemory(t *testing.T) {
 			says: []string{"39.1 KiB for the memory class (memory)", "128.0 KiB for staging buffers (2 of 64.0 KiB", "set memory to 38.1 KiB or less"},
 		},
 		"decoding": {
-			available: 20 << 20, ranks: 1, need: total + 256*kib + 24<<20 + plan, change: []func(*protocol.OpenMessage){arrays, set("decode_memory", "24MiB"), set("staging_buffer", "256KiB")},
+			available: 20 << 20, ranks: 1, need: total + 256*kib + 24<<20 + plan, change: []func(*request.Open){arrays, set("decode_memory", "24MiB"), set("staging_buffer", "256KiB")},
 			says: []string{"24.0 MiB for decoding (decode_memory)", "make staging_buffer, decode_memory or the batch smaller"},
 		},
-		"derived memory":   {available: 70 * kib, ranks: 1, change: []func(*protocol.OpenMessage){set("memory", nil)}},
-		"derived decoding": {available: total + 65<<20, ranks: 1, change: []func(*protocol.OpenMessage){arrays}},
+		"derived memory":   {available: 70 * kib, ranks: 1, change: []func(*request.Open){set("memory", nil)}},
+		"derived decoding": {available: total + 65<<20, ranks: 1, change: []func(*request.Open){arrays}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := world{available: func() (int64, error) { return c.available, nil }}
@@ -53,7 +54,7 @@ func TestSumOfMemory(t *testing.T) {
 				return
 			}
 			e := refusal(t, n, message(0, c.ranks, c.change...))
-			if e.Kind != protocol.KindLimit || e.Details["need"] != c.need || e.Details["limit"] != c.available {
+			if e.Kind != failure.Limit || e.Details["need"] != c.need || e.Details["limit"] != c.available {
 				t.Errorf("%+v, want %d needed", e, c.need)
 			}
 			for _, says := range c.says {
@@ -70,7 +71,7 @@ func TestMemoryOfOtherJobs(t *testing.T) {
 	w := world{available: func() (int64, error) { return total + 178*kib + plan, nil }}
 	n := w.node()
 	first := open(t, n, message(0, 1)) // which may take 64 KiB for its buffer still, whatever of its class is filled
-	other := message(0, 2, func(m *protocol.OpenMessage) { m.Job, m.Dataset.Path = "k", "/else" })
+	other := message(0, 2, func(m *request.Open) { m.Job, m.Dataset.Path = "k", "/else" })
 	if e := refusal(t, n, other); !strings.Contains(e.Message, "that other jobs of this daemon may still take") {
 		t.Errorf("%+v", e)
 	}
@@ -85,7 +86,7 @@ func TestManyJobs(t *testing.T) {
 	n := w.node()
 	var jobs []*Rank
 	for i := range 60 {
-		jobs = append(jobs, open(t, n, message(0, 1, func(m *protocol.OpenMessage) {
+		jobs = append(jobs, open(t, n, message(0, 1, func(m *request.Open) {
 			m.Job = fmt.Sprint("job", i)
 			m.Transforms = json.RawMessage(`[{"name": "CenterCrop", "size": 2}, {"name": "ToTensor"}]`)
 		})))
@@ -142,7 +143,7 @@ func TestJobsAreAdmittedOneByOne(t *testing.T) {
 func TestSmallBufferIsMadeLarger(t *testing.T) {
 	var w world
 	n := w.node()
-	r := open(t, n, message(0, 1, func(m *protocol.OpenMessage) { m.Stream.GlobalBatch = 40 }))
+	r := open(t, n, message(0, 1, func(m *request.Open) { m.Stream.GlobalBatch = 40 }))
 	if _, size := r.buffer.Ring(); size < 2*40*sampleSize {
 		t.Errorf("a staging buffer of %d bytes", size)
 	}

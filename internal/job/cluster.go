@@ -20,7 +20,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/exchange"
 	"github.com/hdmlp/hdmlp/internal/placement"
-	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/request"
 )
 
 // others is a job's part in a cluster of nodes: the other nodes' caches as a place to read from, and this
@@ -49,7 +49,7 @@ type others struct {
 }
 
 // spans tells whether the job has several nodes.
-func spans(m *protocol.OpenMessage) bool { return m.Cluster != nil && m.Cluster.Nodes > 1 }
+func spans(m *request.Open) bool { return m.Cluster != nil && m.Cluster.Nodes > 1 }
 
 // connect makes the ways to the other nodes, and watches whether they are there.
 func (o *others) connect() {

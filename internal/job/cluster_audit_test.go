@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/audit"
-	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/request"
 )
 
 // field is a job of two ranks on each of some nodes; 4 steps an epoch with six ranks.
@@ -26,7 +26,7 @@ func newField(t *testing.T, nodes int) *field {
 		w := &world{}
 		f.worlds, f.nodes = append(f.worlds, w), append(f.nodes, w.node())
 	}
-	f.ranks = spread(t, f.nodes, 2, func(m *protocol.OpenMessage) { m.Stream.GlobalBatch = 12 })
+	f.ranks = spread(t, f.nodes, 2, func(m *request.Open) { m.Stream.GlobalBatch = 12 })
 	return f
 }
 

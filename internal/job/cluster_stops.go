@@ -3,9 +3,10 @@ package job
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"os"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/lockstep"
 )
 
 // stoppedPause lies between two attempts to tell a node that is there, and did not answer.
@@ -16,7 +17,7 @@ const stoppedPause = 250 * time.Millisecond
 func (o *others) tellStops(ctx context.Context) {
 	heard := make([]int, o.nodes()) // by node, the version of the list that it was last told
 	for {
-		list, version, changed := o.job.stops.own()
+		list, version, changed := o.job.stops.Own()
 		var again <-chan time.Time
 		if o.untold(heard, version) {
 			for n, answer := range o.ask(context.Background(), askTime, askStopped, list) {
@@ -51,29 +52,23 @@ func (o *others) untold(heard []int, version int) bool {
 }
 
 // newStops returns the stops of a job that nobody has begun.
-func (j *Job) newStops() *stops {
+func (j *Job) newStops() *lockstep.Stops {
 	node, host := 0, ""
-	if spans(&j.message) {
+	if j.message.Spans() {
 		node = j.message.Cluster.Node
 		host, _ = os.Hostname()
 		host = cmp.Or(host, "without a name")
 	}
-	return newStops(node, host, func(told error) { j.log.Warn(told.Error()) })
+	return lockstep.New(node, host, func(told error) { j.log.Warn(told.Error()) })
 }
 
 // answerStopped hears another node's stops. It needs no job that is open: a rank that has not begun is told as well when it does.
 func (j *Job) answerStopped(text string) []byte {
-	var list []stop
-	if err := json.Unmarshal([]byte(text), &list); err != nil {
+	list, err := lockstep.Decode([]byte(text), j.message.WorldSize, j.message.Cluster.Nodes)
+	if err != nil {
 		j.log.Warn("a node says what is no list of ranks that stopped", "error", err)
 		return nil
 	}
-	for _, p := range list {
-		if p.Rank < 0 || p.Rank >= j.message.WorldSize || p.Node < 0 || p.Node >= j.message.Cluster.Nodes || p.Round < 0 || p.At < 0 {
-			j.log.Warn("a node says what is no list of ranks that stopped", "rank", p.Rank, "node", p.Node)
-			return nil
-		}
-	}
-	j.stops.hear(list)
+	j.stops.Hear(list)
 	return []byte{}
 }

@@ -1,5 +1,7 @@
 package job
 
+import "github.com/hdmlp/hdmlp/internal/failure"
+
 // Explanation says which samples a step has.
 type Explanation struct {
 	Epoch  int      `json:"epoch"`
@@ -17,10 +19,10 @@ func (r *Rank) Explain(epoch, step, rank int) (*Explanation, error) {
 		rank = r.rank
 	}
 	if rank >= r.job.message.WorldSize {
-		return nil, badInput("rank %d is outside the world size %d", rank, r.job.message.WorldSize)
+		return nil, failure.Input("rank %d is outside the world size %d", rank, r.job.message.WorldSize)
 	}
 	if epoch < 0 || step < 0 || step >= r.job.stream.Steps() {
-		return nil, badInput("epoch %d, step %d: epochs count from 0, steps are 0 to %d", epoch, step, r.job.stream.Steps()-1)
+		return nil, failure.Input("epoch %d, step %d: epochs count from 0, steps are 0 to %d", epoch, step, r.job.stream.Steps()-1)
 	}
 	if err := r.Check(epoch, step); err != nil {
 		return nil, err
@@ -28,7 +30,7 @@ func (r *Rank) Explain(epoch, step, rank int) (*Explanation, error) {
 	x := &Explanation{Epoch: epoch, Step: step, Rank: rank}
 	e := r.job.epoch(epoch)
 	if e == nil { // it was forgotten just now, or other ranks have not given their parts
-		return nil, badInput("epoch %d is not known yet, or is over", epoch)
+		return nil, failure.Input("epoch %d is not known yet, or is over", epoch)
 	}
 	x.IDs = e.Batch([]int32{}, rank, step)
 	index := r.job.dataset.Index()

@@ -21,7 +21,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/catalog"
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/request"
 	"github.com/hdmlp/hdmlp/internal/stage"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/file"
@@ -190,13 +191,13 @@ func eventually(t *testing.T, what string, holds func() bool) {
 }
 
 // message opens job "j" on /data as one of some ranks, 10 samples a step.
-func message(rank, ranks int, change ...func(*protocol.OpenMessage)) protocol.OpenMessage {
+func message(rank, ranks int, change ...func(*request.Open)) request.Open {
 	seed := uint64(7)
-	m := protocol.OpenMessage{
+	m := request.Open{
 		Job: "j", Rank: rank, WorldSize: ranks,
-		Dataset:  protocol.DatasetMessage{Kind: "fake", Path: "/data"},
-		Stream:   protocol.StreamMessage{Seed: &seed, Epochs: 4, GlobalBatch: 10, Shuffle: "torch", Scheme: "strided", Tail: "pad"},
-		Settings: protocol.Settings{Arguments: map[string]any{"memory": "40000B", "staging_buffer": "64KiB"}},
+		Dataset:  dataset.Spec{Kind: "fake", Path: "/data"},
+		Stream:   request.Stream{Seed: &seed, Epochs: 4, GlobalBatch: 10, Shuffle: "torch", Scheme: "strided", Tail: "pad"},
+		Settings: request.Settings{Arguments: map[string]any{"memory": "40000B", "staging_buffer": "64KiB"}},
 	}
 	for _, c := range change {
 		c(&m)
@@ -204,13 +205,13 @@ func message(rank, ranks int, change ...func(*protocol.OpenMessage)) protocol.Op
 	return m
 }
 
-func set(key string, value any) func(*protocol.OpenMessage) {
-	return func(m *protocol.OpenMessage) { m.Arguments[key] = value }
+func set(key string, value any) func(*request.Open) {
+	return func(m *request.Open) { m.Arguments[key] = value }
 }
 
-func open(t *testing.T, n *Node, m protocol.OpenMessage) *Rank {
+func open(t *testing.T, n *Node, m request.Open) *Rank {
 	t.Helper()
-	r, err := n.Open(t.Context(), m, nil, func(protocol.ProgressMessage) {})
+	r, err := n.Open(t.Context(), m, nil, func(request.Step) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,12 +300,12 @@ func together(ranks []*Rank, process func(r *Rank)) {
 }
 
 // refusal is what a process is told that opens with a message.
-func refusal(t *testing.T, n *Node, m protocol.OpenMessage) *protocol.ErrorMessage {
+func refusal(t *testing.T, n *Node, m request.Open) *failure.Error {
 	t.Helper()
-	r, err := n.Open(t.Context(), m, nil, func(protocol.ProgressMessage) {})
+	r, err := n.Open(t.Context(), m, nil, func(request.Step) {})
 	if err == nil {
 		r.Close()
 		t.Fatal("it was opened")
 	}
-	return Message(err)
+	return failure.Of(err)
 }

@@ -18,8 +18,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/audit"
 	"github.com/hdmlp/hdmlp/internal/cluster"
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/failure"
 	"github.com/hdmlp/hdmlp/internal/identity"
-	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/request"
 )
 
 // localRanks waits until all ranks of this node have come, and returns them.
@@ -41,47 +42,47 @@ func (j *Job) localRanks(ctx context.Context) ([]int, error) {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-timeout.C:
-			return nil, badInput("of the %d ranks of node %d only %v opened the loader within %v: start the others there too, or correct their number, which the launcher or LOCAL_WORLD_SIZE says", want, j.message.Cluster.Node, ranks, j.cfg.StartTimeout)
+			return nil, failure.Input("of the %d ranks of node %d only %v opened the loader within %v: start the others there too, or correct their number, which the launcher or LOCAL_WORLD_SIZE says", want, j.message.Cluster.Node, ranks, j.cfg.StartTimeout)
 		}
 	}
 }
 
-// form finds the other nodes, and settles the seed with them.
-func (j *Job) form(ctx context.Context, progress func(protocol.ProgressMessage)) error {
+// form finds the other nodes, and settles the seed with them: node 0's, who says the one that it has drawn where none is given.
+func (j *Job) form(ctx context.Context, drawn uint64, progress request.Progress) (seed uint64, err error) {
 	ranks, err := j.localRanks(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	o := &others{job: j, me: j.message.Cluster.Node, last: make(map[int]heard), told: make(map[nodeEpoch][]audit.Part), back: make(chan struct{}, 1)}
 	if o.tls, err = j.tls(); err != nil {
-		return badInput("%v", err)
+		return 0, failure.Input("%v", err)
 	}
 	j.others = o
-	options, err := o.options(ctx, ranks)
+	options, err := o.options(ctx, ranks, drawn)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	stop := tellWaiting(&options, progress)
 	o.cluster, err = cluster.Form(ctx, options)
 	stop()
 	if err != nil {
-		return clusterError(o.me, err)
+		return 0, clusterError(o.me, err)
 	}
-	if seed := o.cluster.Broadcast(); j.message.Stream.Seed == nil && len(seed) == 8 {
-		j.message.Stream.Seed = new(binary.LittleEndian.Uint64(seed))
+	if seed = drawn; len(o.cluster.Broadcast()) == 8 {
+		seed = binary.LittleEndian.Uint64(o.cluster.Broadcast())
 	}
 	if err := o.reach(ctx); err != nil {
-		return err
+		return 0, err
 	}
 	if err := o.compareContents(ctx); err != nil {
-		return err
+		return 0, err
 	}
 	o.connect()
-	return nil
+	return seed, nil
 }
 
 // options listens for samples, and says what the cluster is to know of this node: also why it can not take part.
-func (o *others) options(ctx context.Context, ranks []int) (cluster.Options, error) {
+func (o *others) options(ctx context.Context, ranks []int, seed uint64) (cluster.Options, error) {
 	j, m := o.job, &o.job.message
 	c := m.Cluster
 	host, ports, err := j.meeting()
@@ -98,7 +99,6 @@ func (o *others) options(ctx context.Context, ranks []int) (cluster.Options, err
 			return cluster.Options{}, clusterError(o.me, err) // and listen nowhere
 		}
 		options.Listen = net.JoinHostPort(cmp.Or(local, host), strconv.Itoa(ports))
-		seed := drawSeed()
 		if m.Stream.Seed != nil {
 			seed = *m.Stream.Seed
 		}
@@ -150,7 +150,7 @@ func (o *others) reach(ctx context.Context) error {
 	}
 	for _, text := range all {
 		if len(text) > 0 {
-			return badInput("the nodes of the job did not come together: %s", text)
+			return failure.Input("the nodes of the job did not come together: %s", text)
 		}
 	}
 	return nil
@@ -172,7 +172,7 @@ func (o *others) compareContents(ctx context.Context) error {
 	for n, text := range all {
 		var theirs nodeContents
 		if err := json.Unmarshal(text, &theirs); err != nil || len(theirs.Contents) != len(index.Contents()) {
-			return badInput("node %d of the job says of its dataset's contents what cannot be understood: %v", n, err)
+			return failure.Input("node %d of the job says of its dataset's contents what cannot be understood: %v", n, err)
 		}
 		if n == 0 {
 			first, o.job.version = theirs, theirs.Version
@@ -180,15 +180,10 @@ func (o *others) compareContents(ctx context.Context) error {
 		}
 		if i, same := dataset.SameContents(first.Contents, theirs.Contents); !same {
 			id := index.Excerpts()[i].ID
-			return &protocol.ErrorMessage{
-				Kind: protocol.KindMismatch,
-				Message: fmt.Sprintf("sample %d (%s) has other bytes on node %d than on node 0, although the datasets of both have the same names, sizes and times: "+
-					"versions %x and %x; mount the same dataset on all nodes", id, index.Name(id), n, theirs.Version[:8], first.Version[:8]),
-				Details: map[string]any{
-					"key": "dataset contents", "mine": hex.EncodeToString(theirs.Version[:]), "theirs": hex.EncodeToString(first.Version[:]),
-					"sample": id, "node": n,
-				},
-			}
+			return failure.Differs("dataset contents", hex.EncodeToString(theirs.Version[:]), hex.EncodeToString(first.Version[:]),
+				map[string]any{"sample": id, "node": n},
+				"sample %d (%s) has other bytes on node %d than on node 0, although the datasets of both have the same names, sizes and times: "+
+					"versions %x and %x; mount the same dataset on all nodes", id, index.Name(id), n, theirs.Version[:8], first.Version[:8])
 		}
 	}
 	return nil
@@ -205,16 +200,16 @@ const longWait = 10 * time.Second
 
 // tellWaiting lets the process that opened the job hear whom the nodes wait for, and who was refused, until stop.
 // The cluster, which tells it, never waits for the process.
-func tellWaiting(o *cluster.Options, progress func(protocol.ProgressMessage)) (stop func()) {
-	said := make(chan protocol.ProgressMessage, 16)
-	say := func(m protocol.ProgressMessage) {
+func tellWaiting(o *cluster.Options, progress request.Progress) (stop func()) {
+	said := make(chan request.Step, 16)
+	say := func(m request.Step) {
 		select {
 		case said <- m:
 		default:
 		}
 	}
-	o.Progress = func(text string) { say(protocol.ProgressMessage{What: text}) }
-	o.Refused = func(err error) { say(protocol.ProgressMessage{What: err.Error(), Warning: true}) }
+	o.Progress = func(text string) { say(request.Step{What: text}) }
+	o.Refused = func(err error) { say(request.Step{What: err.Error(), Warning: true}) }
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -229,7 +224,7 @@ func tellWaiting(o *cluster.Options, progress func(protocol.ProgressMessage)) (s
 				}
 			case <-late.C:
 				if waiting != "" {
-					progress(protocol.ProgressMessage{What: waiting, Warning: true})
+					progress(request.Step{What: waiting, Warning: true})
 				}
 			case <-done:
 				return
@@ -250,11 +245,11 @@ func (j *Job) meeting() (host string, port int, err error) {
 	c := j.message.Cluster
 	host, text, err := net.SplitHostPort(c.Address)
 	if err != nil {
-		return "", 0, badInput("cluster.address = %q: %v", c.Address, err)
+		return "", 0, failure.Input("cluster.address = %q: %v", c.Address, err)
 	}
 	given, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || c.Loader < 0 || c.Loader > 255 {
-		return "", 0, badInput("cluster.address = %q, cluster.loader = %d: a port is below 65536, a loader below 256", c.Address, c.Loader)
+		return "", 0, failure.Input("cluster.address = %q, cluster.loader = %d: a port is below 65536, a loader below 256", c.Address, c.Loader)
 	}
 	port = cmp.Or(j.cfg.Port, int(given)) + portsPerLoader*c.Loader
 	if port+portsPerLoader > 1<<16 {
@@ -282,17 +277,11 @@ func clusterError(me int, err error) error {
 		if me == difference.Node {
 			mine, theirs = theirs, mine
 		}
-		return &protocol.ErrorMessage{
-			Kind: protocol.KindMismatch, Message: err.Error(),
-			Details: map[string]any{"key": difference.Key, "mine": mine, "theirs": theirs, "node": difference.Node},
-		}
+		return failure.Differs(difference.Key, mine, theirs, map[string]any{"node": difference.Node}, "%v", err)
 	}
 	var version *cluster.VersionError
 	if errors.As(err, &version) {
-		return &protocol.ErrorMessage{
-			Kind: protocol.KindMismatch, Message: err.Error(),
-			Details: map[string]any{"key": "control protocol", "mine": version.Mine, "theirs": version.Theirs},
-		}
+		return failure.Differs("control protocol", version.Mine, version.Theirs, nil, "%v", err)
 	}
 	if errors.Is(err, context.Canceled) {
 		return err
@@ -300,5 +289,5 @@ func clusterError(me int, err error) error {
 	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
 		return fmt.Errorf("the nodes of the job did not come together: %w", err)
 	}
-	return badInput("the nodes of the job did not come together: %v", err)
+	return failure.Input("the nodes of the job did not come together: %v", err)
 }

@@ -8,7 +8,8 @@ import (
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/config"
-	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/request"
 )
 
 // TestMeeting: where node 0 is found, by launcher, configuration and loader.
@@ -33,11 +34,11 @@ func TestMeeting(t *testing.T) {
 		{"n0", 0, 0, "", -1},
 	} {
 		j := &Job{cfg: &config.Config{Port: c.port}}
-		j.message.Cluster = &protocol.ClusterMessage{Address: c.address, Loader: c.loader}
+		j.message.Cluster = &request.Cluster{Address: c.address, Loader: c.loader}
 		host, port, err := j.meeting()
-		var said *protocol.ErrorMessage
+		var said *failure.Error
 		if c.want < 0 {
-			if !errors.As(err, &said) || said.Kind != protocol.KindConfig {
+			if !errors.As(err, &said) || said.Kind != failure.Config {
 				t.Errorf("%+v: %v", c, err)
 			}
 		} else if err != nil || host != c.host || port != c.want {
@@ -50,22 +51,22 @@ func TestMeeting(t *testing.T) {
 func TestNodesWithOneDaemon(t *testing.T) {
 	c := newNodes(t, 1, false)
 	address := c.address()
-	on := func(node int) protocol.OpenMessage {
+	on := func(node int) request.Open {
 		m := message(node, 2)
-		m.Cluster = &protocol.ClusterMessage{Nodes: 2, Node: node, LocalWorldSize: 1, Address: address, Secret: "0123456789abcdef0123456789abcdef"}
+		m.Cluster = &request.Cluster{Nodes: 2, Node: node, LocalWorldSize: 1, Address: address, Secret: "0123456789abcdef0123456789abcdef"}
 		return m
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	waits, ended := make(chan struct{}), make(chan error)
 	go func() {
 		said := sync.OnceFunc(func() { close(waits) })
-		_, err := c.list[0].Open(ctx, on(0), nil, func(protocol.ProgressMessage) { said() })
+		_, err := c.list[0].Open(ctx, on(0), nil, func(request.Step) { said() })
 		ended <- err
 	}()
 	<-waits
-	_, err := c.list[0].Open(t.Context(), on(1), nil, func(protocol.ProgressMessage) {})
-	var refused *protocol.ErrorMessage
-	if !errors.As(err, &refused) || refused.Kind != protocol.KindMismatch || refused.Details["mine"] != 1 || refused.Details["theirs"] != 0 ||
+	_, err := c.list[0].Open(t.Context(), on(1), nil, func(request.Step) {})
+	var refused *failure.Error
+	if !errors.As(err, &refused) || refused.Kind != failure.Mismatch || refused.Details["mine"] != 1 || refused.Details["theirs"] != 0 ||
 		!strings.Contains(refused.Message, "rank 1 of job j is on node 1, but this daemon is the job's on node 0") || !strings.Contains(refused.Message, "HDMLP_SOCKET") {
 		t.Errorf("%+v", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,11 +21,14 @@ import (
 	"github.com/hdmlp/hdmlp/internal/audit"
 	"github.com/hdmlp/hdmlp/internal/cache"
 	"github.com/hdmlp/hdmlp/internal/catalog"
+	"github.com/hdmlp/hdmlp/internal/cluster"
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/lockstep"
 	"github.com/hdmlp/hdmlp/internal/placement"
 	"github.com/hdmlp/hdmlp/internal/printable"
-	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/request"
 	"github.com/hdmlp/hdmlp/internal/stage"
 	"github.com/hdmlp/hdmlp/internal/transform"
 	"github.com/hdmlp/hdmlp/internal/transform/runner"
@@ -39,12 +43,13 @@ type Job struct {
 	// Immutable once ready is closed.
 	ready        chan struct{}
 	err          error
-	message      protocol.OpenMessage // of the rank that made the job
+	message      request.Open // of the rank that made the job
+	seed         uint64       // the given one, or else the one that was drawn or agreed on
 	cfg          *config.Config
 	dataset      *catalog.Dataset
 	version      [16]byte        // of the dataset; with several nodes, as node 0 has it
 	vantage      dataset.Vantage // of the process that made the job
-	order        *order
+	order        *request.Order
 	parts        *parts // by which the ranks of several nodes give epochs together; nil: they do not
 	stream       *access.Stream
 	need         *need
@@ -55,11 +60,11 @@ type Job struct {
 	planner      *planner           // nil: the plan was there before the job
 	program      *transform.Program // nil: samples are delivered as they are
 	preprocessor *runner.Runner     // nil: samples are delivered as they are
-	output       *protocol.OutputMessage
+	output       *Output
 	others       *others // nil: the job has one node
 	faults       *cache.Faults
 	book         *audit.Book
-	stops        *stops
+	stops        *lockstep.Stops
 	warnings     []string
 	fillRead     *stage.Ledger // source reads of the filler, and for other nodes
 
@@ -94,12 +99,9 @@ const keptEpochs = 3
 // leaves it; the job ends with its last rank.
 // view is the dataset as the rank's process sees it; nil: as this process does. It belongs to the caller, and its Renew
 // must work until the Rank is closed.
-func (n *Node) Open(ctx context.Context, m protocol.OpenMessage, view *dataset.View, progress func(protocol.ProgressMessage)) (*Rank, error) {
-	if m.WorldSize < 1 || m.Rank < 0 || m.Rank >= m.WorldSize {
-		return nil, badInput("rank %d is outside the world size %d: ranks are 0 to %d", m.Rank, m.WorldSize, m.WorldSize-1)
-	}
-	if len(m.Job) > protocol.MaxJob {
-		return nil, badInput("the job's name has %d bytes, %d are allowed: %.40s...", len(m.Job), protocol.MaxJob, m.Job)
+func (n *Node) Open(ctx context.Context, m request.Open, view *dataset.View, progress request.Progress) (*Rank, error) {
+	if err := m.Check(); err != nil {
+		return nil, err
 	}
 	cfg, err := n.Resolve(m.Settings)
 	joins := false
@@ -114,7 +116,7 @@ func (n *Node) Open(ctx context.Context, m protocol.OpenMessage, view *dataset.V
 	if joins && !n.has(&m) {
 		return n.Open(ctx, m, view, progress) // it ended just now
 	}
-	o, err := n.readOrder(&m)
+	o, err := request.ReadOrder(&m, n.checkRoom)
 	if err != nil {
 		return nil, err
 	}
@@ -144,14 +146,14 @@ func (n *Node) Open(ctx context.Context, m protocol.OpenMessage, view *dataset.V
 		return n.Open(ctx, m, view, progress) // whoever made it went away
 	}
 	if err == nil && !made {
-		if err = j.compare(&m, cfg, o); err == nil {
+		if err = request.Compare(j.said(), request.Said{Open: &m, Config: cfg, Order: o}, j.seed); err == nil {
 			err = j.sees(ctx, &m, view)
 		} else {
 			j.disagree(m.Rank, err)
 		}
 	}
 	if err == nil && !made && j.parts != nil {
-		err = j.parts.rejoin(o.part)
+		err = j.parts.rejoin(o.Part)
 	}
 	var r *Rank
 	if err == nil {
@@ -169,7 +171,7 @@ func (n *Node) Open(ctx context.Context, m protocol.OpenMessage, view *dataset.V
 
 // sees refuses a rank whose process sees another dataset at the path than the one that made the job: it may run in another
 // container. Which directory it is, and from where it is seen, tells without looking into it.
-func (j *Job) sees(ctx context.Context, m *protocol.OpenMessage, view *dataset.View) error {
+func (j *Job) sees(ctx context.Context, m *request.Open, view *dataset.View) error {
 	if view == nil {
 		return nil
 	}
@@ -193,21 +195,18 @@ func (j *Job) sees(ctx context.Context, m *protocol.OpenMessage, view *dataset.V
 	if mine == theirs {
 		return nil
 	}
-	return &protocol.ErrorMessage{
-		Kind: protocol.KindMismatch,
-		Message: fmt.Sprintf("rank %d sees another dataset at %s than rank %d of job %s: version %x here and %x there; mount the same one for all ranks",
-			m.Rank, m.Dataset.Path, j.message.Rank, m.Job, mine[:8], theirs[:8]),
-		Details: map[string]any{"key": "dataset", "mine": hex.EncodeToString(mine[:]), "theirs": hex.EncodeToString(theirs[:])},
-	}
+	return failure.Differs("dataset", hex.EncodeToString(mine[:]), hex.EncodeToString(theirs[:]), nil,
+		"rank %d sees another dataset at %s than rank %d of job %s: version %x here and %x there; mount the same one for all ranks",
+		m.Rank, m.Dataset.Path, j.message.Rank, m.Job, mine[:8], theirs[:8])
 }
 
 // enter returns the job of the message, as one more of those that are opening it, each of whom releases it. Who made it
 // assembles it.
-func (n *Node) enter(m protocol.OpenMessage, cfg *config.Config, o *order) (j *Job, made bool, err error) {
+func (n *Node) enter(m request.Open, cfg *config.Config, o *request.Order) (j *Job, made bool, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
-		return nil, false, &protocol.ErrorMessage{Kind: protocol.KindBusy, Message: "the daemon ends: start the process again"}
+		return nil, false, &failure.Error{Kind: failure.Busy, Message: "the daemon ends: start the process again"}
 	}
 	j = n.jobs[m.Job]
 	if made = j == nil; made {
@@ -219,15 +218,15 @@ func (n *Node) enter(m protocol.OpenMessage, cfg *config.Config, o *order) (j *J
 		j.message.Stream.List = nil // it is the caller's
 		j.stops = j.newStops()
 		j.life, j.end = context.WithCancelCause(context.Background())
-		if o.part != nil {
+		if o.Part != nil {
 			j.parts = newParts(j)
 		}
 		n.jobs[m.Job] = j
-	} else if err := j.alongside(&m); err != nil {
+	} else if err := m.Alongside(&j.message); err != nil {
 		return nil, false, err
 	}
-	if j.parts != nil && o.part != nil {
-		j.parts.came(o.part)
+	if j.parts != nil && o.Part != nil {
+		j.parts.came(o.Part)
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -241,15 +240,15 @@ func (n *Node) enter(m protocol.OpenMessage, cfg *config.Config, o *order) (j *J
 }
 
 // assemble builds the job's parts.
-func (j *Job) assemble(ctx context.Context, view *dataset.View, progress func(protocol.ProgressMessage)) error {
+func (j *Job) assemble(ctx context.Context, view *dataset.View, progress request.Progress) error {
 	m, n := &j.message, j.node
 	d, err := n.catalog.Open(ctx, m.Dataset, view, j.cfg, func(files int64, warning string) {
 		if warning != "" {
-			progress(protocol.ProgressMessage{What: warning, Warning: true})
+			progress(request.Step{What: warning, Warning: true})
 			return
 		}
 		j.scanned.Store(files)
-		progress(protocol.ProgressMessage{What: "scanning " + printable.Name(m.Dataset.Path), Done: files})
+		progress(request.Step{What: "scanning " + printable.Name(m.Dataset.Path), Done: files})
 	})
 	if err != nil {
 		return err
@@ -260,20 +259,18 @@ func (j *Job) assemble(ctx context.Context, view *dataset.View, progress func(pr
 			return err
 		}
 	}
-	if spans(m) {
-		drawn := m.Stream.Seed == nil
-		if err := j.form(ctx, progress); err != nil {
+	if j.seed = drawSeed(); m.Spans() {
+		if j.seed, err = j.form(ctx, j.seed, progress); err != nil {
 			return j.parts.unformed(err)
 		}
 		if j.parts != nil {
-			if err := j.shareOrders(ctx, drawn); err != nil {
+			if err := j.shareOrders(ctx); err != nil {
 				return err
 			}
 		}
 	}
-	if m.Stream.Seed == nil {
-		seed := drawSeed()
-		m.Stream.Seed = &seed
+	if m.Stream.Seed != nil {
+		j.seed = *m.Stream.Seed
 	}
 	if err := j.makeStream(); err != nil {
 		return err
@@ -290,7 +287,7 @@ func (j *Job) assemble(ctx context.Context, view *dataset.View, progress func(pr
 		return err
 	}
 	if j.parts != nil {
-		j.parts.opened(j.order.first)
+		j.parts.opened(j.order.First)
 	}
 	return nil
 }
@@ -316,7 +313,7 @@ func (j *Job) assembleCache(ctx context.Context) error {
 	}
 	if madeBy == j.cfg {
 		j.adviseRoom()
-	} else if text := differences(madeBy, j.cfg); text != "" {
+	} else if text := request.Differences(madeBy, j.cfg); text != "" {
 		j.warnings = append(j.warnings, "another job has the dataset open, and what it said of the caches holds: "+text)
 	}
 	return nil
@@ -345,14 +342,14 @@ func CheckTransforms(described json.RawMessage) error {
 func compile(described json.RawMessage) (*transform.Program, error) {
 	program, err := transform.Compile(described)
 	if err != nil {
-		return nil, badInput("%v", err)
+		return nil, failure.Input("%v", err)
 	}
 	return program, nil
 }
 
 // compileTransforms prepares what the job wants done to its samples.
 func (j *Job) compileTransforms() error {
-	if !transforms(&j.message) {
+	if !j.message.Transformed() {
 		return nil
 	}
 	program, err := compile(j.message.Transforms)
@@ -360,7 +357,7 @@ func (j *Job) compileTransforms() error {
 		return err
 	}
 	out := program.Output()
-	j.output = &protocol.OutputMessage{Shape: out.Shape, Type: out.Type.String()}
+	j.output = &Output{Shape: out.Shape, Type: out.Type.String()}
 	j.program = program
 	return nil
 }
@@ -375,12 +372,7 @@ func (j *Job) startTransforms() {
 		j.warnings = append(j.warnings, fmt.Sprintf("transform_threads = %d: the daemon may use %d processors, so that it is %d; more would only be in each other's way", threads, most, most))
 		threads = most
 	}
-	j.preprocessor = runner.New(j.program, runner.Options{Seed: *j.message.Stream.Seed, Threads: threads, Most: most, Memory: j.cfg.DecodeMemory})
-}
-
-// transforms tells whether a rank wants anything done to the samples.
-func transforms(m *protocol.OpenMessage) bool {
-	return len(m.Transforms) > 0 && string(m.Transforms) != "null"
+	j.preprocessor = runner.New(j.program, runner.Options{Seed: j.seed, Threads: threads, Most: most, Memory: j.cfg.DecodeMemory})
 }
 
 // steps are the names of the job's transforms.
@@ -485,14 +477,51 @@ func (j *Job) epoch(e int) *access.Epoch {
 	return v
 }
 
-func badInput(format string, args ...any) error {
-	return &protocol.ErrorMessage{Kind: protocol.KindConfig, Message: fmt.Sprintf(format, args...)}
-}
-
 // drawSeed draws a seed that torch's manual_seed takes: 63 bits, and no
 // overflow when an epoch is added to it.
 func drawSeed() uint64 {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return binary.LittleEndian.Uint64(b[:]) >> 2
+}
+
+// said is what the rank that made the job has said.
+func (j *Job) said() request.Said {
+	return request.Said{Open: &j.message, Config: j.cfg, Order: j.order}
+}
+
+// disagree ends the job on all its ranks here if a rank that was never in it means another order: without it the others could not
+// train either, and would wait for it. One that was in the job, and comes again with another order, is refused alone: the others
+// may come again as well.
+func (j *Job) disagree(rank int, refused error) {
+	e, ok := request.OfOrder(refused)
+	if !ok {
+		return
+	}
+	j.mu.Lock()
+	was := j.ledgers[rank] != nil
+	j.mu.Unlock()
+	if !was {
+		j.fail(&failure.Error{Kind: e.Kind, Message: "the job's ranks disagree, and all of them end: " + e.Message, Details: e.Details})
+	}
+}
+
+// facts are what the nodes of a job must agree on.
+func (j *Job) facts() []cluster.Fact {
+	seed := "drawn"
+	if given := j.message.Stream.Seed; given != nil {
+		seed = strconv.FormatUint(*given, 10)
+	}
+	o := &j.node.options
+	said := slices.Concat(
+		[]request.Setting{{Key: "hdmlp's version", Value: o.Version}, {Key: "protocol", Value: o.Protocol}},
+		request.Listing(j.dataset.Index()),
+		[]request.Setting{{Key: "seed", Value: seed}},
+		request.Shared(&j.message, j.cfg, j.order),
+	)
+	facts := make([]cluster.Fact, len(said))
+	for i, s := range said {
+		facts[i] = cluster.Fact{Key: s.Key, Value: fmt.Sprint(s.Value)}
+	}
+	return facts
 }

@@ -6,15 +6,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/failure"
 )
-
-// limitMessage tells a process which of the system's limits it has come to.
-func limitMessage(text string, need, limit int64) *protocol.ErrorMessage {
-	return &protocol.ErrorMessage{
-		Kind: protocol.KindLimit, Message: text, Details: map[string]any{"need": need, "limit": limit},
-	}
-}
 
 // sparedFiles is how many descriptors a job may need beside those of its source:
 // stores, staging buffers, connections and their watches.
@@ -34,6 +27,6 @@ func checkFiles(threads int) error {
 	if need <= files.Cur {
 		return nil
 	}
-	return limitMessage(fmt.Sprintf("open files: %d needed (%d are open, source_threads = %d, and %d more), RLIMIT_NOFILE is %d; raise it (ulimit -n) up to %d before the daemon starts, or make source_threads smaller",
+	return failure.Over(fmt.Sprintf("open files: %d needed (%d are open, source_threads = %d, and %d more), RLIMIT_NOFILE is %d; raise it (ulimit -n) up to %d before the daemon starts, or make source_threads smaller",
 		need, len(open), threads, sparedFiles, files.Cur, files.Max), int64(need), int64(files.Cur))
 }

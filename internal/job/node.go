@@ -19,7 +19,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/placement"
-	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/request"
 )
 
 // Options are what a node is given.
@@ -34,6 +34,8 @@ type Options struct {
 	Claims *Claims
 	// Version is the software's, the same on all nodes of a job.
 	Version string
+	// Protocol is the version of the protocol that processes speak with it, which nodes compare as well.
+	Protocol int
 }
 
 // Node is a machine, or a part of one, that has jobs.
@@ -69,16 +71,16 @@ func (n *Node) Close() error {
 }
 
 // OpenDataset opens a dataset for somebody who has no job, or joins those who have it open.
-func (n *Node) OpenDataset(ctx context.Context, spec protocol.DatasetMessage, view *dataset.View, cfg *config.Config, progress catalog.Progress) (*catalog.Dataset, error) {
+func (n *Node) OpenDataset(ctx context.Context, spec dataset.Spec, view *dataset.View, cfg *config.Config, progress catalog.Progress) (*catalog.Dataset, error) {
 	return n.catalog.Open(ctx, spec, view, cfg, progress)
 }
 
 // Resolve makes a configuration of what a process sent.
-func (n *Node) Resolve(s protocol.Settings) (*config.Config, error) {
+func (n *Node) Resolve(s request.Settings) (*config.Config, error) {
 	return n.resolve(s, n.options.Machine)
 }
 
-func (n *Node) resolve(s protocol.Settings, machine config.Machine) (*config.Config, error) {
+func (n *Node) resolve(s request.Settings, machine config.Machine) (*config.Config, error) {
 	return config.Resolve(config.Input{
 		Arguments:   s.Arguments,
 		Environment: s.Environment,
@@ -89,7 +91,7 @@ func (n *Node) resolve(s protocol.Settings, machine config.Machine) (*config.Con
 }
 
 // has tells whether the job is there already, or a cache of its dataset.
-func (n *Node) has(m *protocol.OpenMessage) bool {
+func (n *Node) has(m *request.Open) bool {
 	n.mu.Lock()
 	there := n.jobs[m.Job] != nil
 	n.mu.Unlock()

@@ -12,8 +12,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/hdmlp/hdmlp/internal/failure"
 	"github.com/hdmlp/hdmlp/internal/placement"
-	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/request"
 )
 
 // nodes are several nodes in this process, each with its own memory class, which find each other over loopback.
@@ -49,7 +50,7 @@ func (c *nodes) address() string {
 }
 
 // open opens a job with a rank on every node.
-func (c *nodes) open(change ...func(*protocol.OpenMessage)) []*Rank {
+func (c *nodes) open(change ...func(*request.Open)) []*Rank {
 	c.t.Helper()
 	ranks, errs := make([]*Rank, len(c.list)), make([]error, len(c.list))
 	address := c.address()
@@ -57,10 +58,10 @@ func (c *nodes) open(change ...func(*protocol.OpenMessage)) []*Rank {
 	for n, node := range c.list {
 		all.Go(func() {
 			m := message(n, len(c.list), change...)
-			m.Cluster = &protocol.ClusterMessage{
+			m.Cluster = &request.Cluster{
 				Nodes: len(c.list), Node: n, LocalWorldSize: 1, Address: address, Secret: "0123456789abcdef0123456789abcdef",
 			}
-			ranks[n], errs[n] = node.Open(c.t.Context(), m, nil, func(protocol.ProgressMessage) {})
+			ranks[n], errs[n] = node.Open(c.t.Context(), m, nil, func(request.Step) {})
 		})
 	}
 	all.Wait()
@@ -113,7 +114,7 @@ func TestPolicies(t *testing.T) {
 				}
 				t.Run(fmt.Sprintf("%s/background=%v/%s", policy.Name(), background, scheme), func(t *testing.T) {
 					c := newNodes(t, 3, background)
-					ranks := c.open(set("policy", policy.Name()), set("memory", "14000B"), func(m *protocol.OpenMessage) { m.Stream.Scheme = scheme })
+					ranks := c.open(set("policy", policy.Name()), set("memory", "14000B"), func(m *request.Open) { m.Stream.Scheme = scheme })
 					c.epochs(ranks, 0, 4)
 					total, most := c.read()
 					if policy.Name() == "cooperative" && (total != samples || most != 1) {
@@ -162,7 +163,7 @@ func TestJobsShareACache(t *testing.T) {
 		c := newNodes(t, 2, background)
 		first := c.open(set("memory", "22000B"))
 		c.epochs(first, 0, 1)
-		second := c.open(set("memory", "22000B"), func(m *protocol.OpenMessage) { m.Job = "second" })
+		second := c.open(set("memory", "22000B"), func(m *request.Open) { m.Job = "second" })
 		c.epochs(second, 0, 1)
 		c.epochs(first, 1, 2)
 		closeAll(first)
@@ -181,7 +182,7 @@ func TestJobsOpenedAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for j := range 4 {
 		all.Go(func() {
-			ranks := c.open(func(m *protocol.OpenMessage) { m.Job = fmt.Sprintf("job %d", j) })
+			ranks := c.open(func(m *request.Open) { m.Job = fmt.Sprintf("job %d", j) })
 			c.epochs(ranks, 0, 1)
 			closeAll(ranks)
 		})
@@ -242,7 +243,7 @@ func TestFlowWithoutAPlan(t *testing.T) {
 func TestLeadEnds(t *testing.T) {
 	c := newNodes(t, 3, true)
 	free := hold(nil, c.list...)
-	ranks := c.open(set("memory", "14000B"), set("prefetch_batches", 1.0), func(m *protocol.OpenMessage) { m.Stream.GlobalBatch = 3 })
+	ranks := c.open(set("memory", "14000B"), set("prefetch_batches", 1.0), func(m *request.Open) { m.Stream.GlobalBatch = 3 })
 	p := ranks[0].job.planner
 	together(ranks, func(r *Rank) { consume(t, r, at{0, 0}, at{0, 1}) })
 	eventually(t, "the lead is settled", func() bool {
@@ -328,7 +329,7 @@ func TestNoRoomForAPlan(t *testing.T) {
 	w := world{available: func() (int64, error) { return 500 + 64<<10 + 1000, nil }}
 	n := w.node()
 	e := refusal(t, n, message(0, 1, set("memory", "500B")))
-	if e.Kind != protocol.KindLimit || !strings.Contains(e.Message, "plan of who caches what") {
+	if e.Kind != failure.Limit || !strings.Contains(e.Message, "plan of who caches what") {
 		t.Errorf("refused as %+v", e)
 	}
 	w.close(t, n)

@@ -10,7 +10,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/request"
 )
 
 // TestMismatch: ranks that disagree in any parameter are told which, and both
@@ -22,20 +23,20 @@ func TestMismatch(t *testing.T) {
 	seed := uint64(8)
 	for _, c := range []struct {
 		key, mine, theirs string
-		change            func(*protocol.OpenMessage)
+		change            func(*request.Open)
 	}{
-		{"world_size", "3", "2", func(m *protocol.OpenMessage) { m.WorldSize = 3 }},
-		{"dataset kind", "other", "fake", func(m *protocol.OpenMessage) { m.Dataset.Kind = "other" }},
-		{"dataset", "/other", "/data", func(m *protocol.OpenMessage) { m.Dataset.Path = "/other" }},
-		{"extensions", "[.y]", "[]", func(m *protocol.OpenMessage) { m.Dataset.Extensions = []string{".y"} }},
-		{"seed", "8", "7", func(m *protocol.OpenMessage) { m.Stream.Seed = &seed }},
-		{"epochs", "5", "4", func(m *protocol.OpenMessage) { m.Stream.Epochs = 5 }},
-		{"global batch size", "20", "10", func(m *protocol.OpenMessage) { m.Stream.GlobalBatch = 20 }},
-		{"drop_last", "true", "false", func(m *protocol.OpenMessage) { m.Stream.DropLast = true }},
-		{"shuffle", "feistel", "torch", func(m *protocol.OpenMessage) { m.Stream.Shuffle = "feistel" }},
-		{"scheme", "uniform", "strided", func(m *protocol.OpenMessage) { m.Stream.Scheme = "uniform" }},
-		{"tail", "keep", "pad", func(m *protocol.OpenMessage) { m.Stream.Tail = "keep" }},
-		{"transforms", `[{"name":"Reshape"}]`, "none", func(m *protocol.OpenMessage) { m.Transforms = []byte(`[{"name": "Reshape"}]`) }},
+		{"world_size", "3", "2", func(m *request.Open) { m.WorldSize = 3 }},
+		{"dataset kind", "other", "fake", func(m *request.Open) { m.Dataset.Kind = "other" }},
+		{"dataset", "/other", "/data", func(m *request.Open) { m.Dataset.Path = "/other" }},
+		{"extensions", "[.y]", "[]", func(m *request.Open) { m.Dataset.Extensions = []string{".y"} }},
+		{"seed", "8", "7", func(m *request.Open) { m.Stream.Seed = &seed }},
+		{"epochs", "5", "4", func(m *request.Open) { m.Stream.Epochs = 5 }},
+		{"global batch size", "20", "10", func(m *request.Open) { m.Stream.GlobalBatch = 20 }},
+		{"drop_last", "true", "false", func(m *request.Open) { m.Stream.DropLast = true }},
+		{"shuffle", "feistel", "torch", func(m *request.Open) { m.Stream.Shuffle = "feistel" }},
+		{"scheme", "uniform", "strided", func(m *request.Open) { m.Stream.Scheme = "uniform" }},
+		{"tail", "keep", "pad", func(m *request.Open) { m.Stream.Tail = "keep" }},
+		{"transforms", `[{"name":"Reshape"}]`, "none", func(m *request.Open) { m.Transforms = []byte(`[{"name": "Reshape"}]`) }},
 		{"transform_threads", "3", "0", set("transform_threads", 3.0)},
 		{"decode_memory", "33554432", "auto", set("decode_memory", "32MiB")},
 		{"policy", "minio", "cooperative", set("policy", "minio")},
@@ -53,7 +54,7 @@ func TestMismatch(t *testing.T) {
 		{"cache_size", "1000000", "auto", set("cache_size", "1MB")},
 	} {
 		e := refusal(t, n, message(1, 2, c.change))
-		if e.Kind != protocol.KindMismatch || e.Details["key"] != c.key ||
+		if e.Kind != failure.Mismatch || e.Details["key"] != c.key ||
 			fmt.Sprint(e.Details["mine"]) != c.mine || fmt.Sprint(e.Details["theirs"]) != c.theirs {
 			t.Errorf("%s: %+v, want mine %s and theirs %s", c.key, e, c.mine, c.theirs)
 		}
@@ -64,7 +65,7 @@ func TestMismatch(t *testing.T) {
 		}
 	}
 	// Null stands for whatever the seed is, and for no transforms.
-	second := open(t, n, message(1, 2, func(m *protocol.OpenMessage) { m.Stream.Seed, m.Transforms = nil, []byte("null") }))
+	second := open(t, n, message(1, 2, func(m *request.Open) { m.Stream.Seed, m.Transforms = nil, []byte("null") }))
 	if second.Opened().Seed != 7 {
 		t.Errorf("seed %d, want the first rank's", second.Opened().Seed)
 	}
@@ -77,15 +78,15 @@ func TestMismatch(t *testing.T) {
 // the order ends none.
 func TestDisagreement(t *testing.T) {
 	seed := uint64(8)
-	other := func(m *protocol.OpenMessage) { m.Stream.Seed = &seed }
+	other := func(m *request.Open) { m.Stream.Seed = &seed }
 	for name, c := range map[string]struct {
-		change func(*protocol.OpenMessage)
+		change func(*request.Open)
 		before bool // the second rank was in the job
 		ends   bool
 	}{
 		"order":         {other, false, true},
 		"order, again":  {other, true, false},
-		"batch":         {func(m *protocol.OpenMessage) { m.Stream.GlobalBatch = 20 }, false, true},
+		"batch":         {func(m *request.Open) { m.Stream.GlobalBatch = 20 }, false, true},
 		"other setting": {set("prefetch_batches", 3.0), false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -97,11 +98,11 @@ func TestDisagreement(t *testing.T) {
 			}
 			refused := refusal(t, n, message(1, 2, c.change))
 			_, err := take(first, at{0, 0}, at{1, 0})
-			var told *protocol.ErrorMessage
+			var told *failure.Error
 			switch {
 			case !c.ends && err != nil:
 				t.Errorf("it ended the first rank's stream: %v", err)
-			case c.ends && (!errors.As(err, &told) || told.Kind != protocol.KindMismatch || !strings.Contains(told.Message, refused.Message)):
+			case c.ends && (!errors.As(err, &told) || told.Kind != failure.Mismatch || !strings.Contains(told.Message, refused.Message)):
 				t.Errorf("the first rank is told %v, want %v", err, refused)
 			}
 			first.Close()
@@ -115,28 +116,28 @@ func TestRefused(t *testing.T) {
 	var w world
 	n := w.node()
 	for _, c := range []struct {
-		kind   string
+		kind   failure.Kind
 		words  []string
-		change func(*protocol.OpenMessage)
+		change func(*request.Open)
 	}{
-		{protocol.KindConfig, []string{"rank 2", "world size 2", "0 to 1"}, func(m *protocol.OpenMessage) { m.Rank = 2 }},
-		{protocol.KindConfig, []string{"rank -1"}, func(m *protocol.OpenMessage) { m.Rank = -1 }},
-		{protocol.KindConfig, []string{"job's name has 257 bytes"}, func(m *protocol.OpenMessage) { m.Job = strings.Repeat("j", 257) }},
-		{protocol.KindConfig, []string{"world size 0"}, func(m *protocol.OpenMessage) { m.WorldSize = 0 }},
-		{protocol.KindConfig, []string{"41", "more than the 40 positions", "nothing would be delivered"}, func(m *protocol.OpenMessage) {
+		{failure.Config, []string{"rank 2", "world size 2", "0 to 1"}, func(m *request.Open) { m.Rank = 2 }},
+		{failure.Config, []string{"rank -1"}, func(m *request.Open) { m.Rank = -1 }},
+		{failure.Config, []string{"job's name has 257 bytes"}, func(m *request.Open) { m.Job = strings.Repeat("j", 257) }},
+		{failure.Config, []string{"world size 0"}, func(m *request.Open) { m.WorldSize = 0 }},
+		{failure.Config, []string{"41", "more than the 40 positions", "nothing would be delivered"}, func(m *request.Open) {
 			m.Stream.GlobalBatch, m.Stream.DropLast = 41, true
 		}},
-		{protocol.KindConfig, []string{"GlobalBatch", "0"}, func(m *protocol.OpenMessage) { m.Stream.GlobalBatch = 0 }},
-		{protocol.KindConfig, []string{"spiral"}, func(m *protocol.OpenMessage) { m.Stream.Shuffle = "spiral" }},
-		{protocol.KindConfig, []string{"transforms", "it must be a list"}, func(m *protocol.OpenMessage) { m.Transforms = []byte(`{"name": "Resize"}`) }},
-		{protocol.KindConfig, []string{"transforms", "the list is empty"}, func(m *protocol.OpenMessage) { m.Transforms = []byte(`[]`) }},
-		{protocol.KindConfig, []string{"transforms[0] Resize", "size is 0", "from 1", "transforms[1]", "Crop"}, func(m *protocol.OpenMessage) {
+		{failure.Config, []string{"GlobalBatch", "0"}, func(m *request.Open) { m.Stream.GlobalBatch = 0 }},
+		{failure.Config, []string{"spiral"}, func(m *request.Open) { m.Stream.Shuffle = "spiral" }},
+		{failure.Config, []string{"transforms", "it must be a list"}, func(m *request.Open) { m.Transforms = []byte(`{"name": "Resize"}`) }},
+		{failure.Config, []string{"transforms", "the list is empty"}, func(m *request.Open) { m.Transforms = []byte(`[]`) }},
+		{failure.Config, []string{"transforms[0] Resize", "size is 0", "from 1", "transforms[1]", "Crop"}, func(m *request.Open) {
 			m.Transforms = []byte(`[{"name": "Resize", "size": 0}, {"name": "Crop"}]`)
 		}},
-		{protocol.KindConfig, []string{"no fixed size"}, func(m *protocol.OpenMessage) { m.Transforms = []byte(`[{"name": "Resize", "size": 8}]`) }},
-		{protocol.KindConfig, []string{`"tape"`, "fake"}, func(m *protocol.OpenMessage) { m.Dataset.Kind = "tape" }},
-		{protocol.KindDataset, []string{"/missing", "no such directory"}, func(m *protocol.OpenMessage) { m.Dataset.Path = "/missing" }},
-		{protocol.KindConfig, []string{"memry", `did you mean "memory"`}, set("memry", "1GB")},
+		{failure.Config, []string{"no fixed size"}, func(m *request.Open) { m.Transforms = []byte(`[{"name": "Resize", "size": 8}]`) }},
+		{failure.Config, []string{`"tape"`, "fake"}, func(m *request.Open) { m.Dataset.Kind = "tape" }},
+		{failure.Dataset, []string{"/missing", "no such directory"}, func(m *request.Open) { m.Dataset.Path = "/missing" }},
+		{failure.Config, []string{"memry", `did you mean "memory"`}, set("memry", "1GB")},
 	} {
 		e := refusal(t, n, message(0, 2, c.change))
 		if e.Kind != c.kind {
@@ -150,7 +151,7 @@ func TestRefused(t *testing.T) {
 		w.empty(t, n)
 	}
 	w.close(t, n)
-	if e := refusal(t, n, message(0, 1)); e.Kind != protocol.KindBusy {
+	if e := refusal(t, n, message(0, 1)); e.Kind != failure.Busy {
 		t.Errorf("after the end: %+v", e)
 	}
 }
@@ -160,7 +161,7 @@ func TestRankTaken(t *testing.T) {
 	n := w.node()
 	first := open(t, n, message(0, 2))
 	e := refusal(t, n, message(0, 2))
-	if e.Kind != protocol.KindBusy || !strings.Contains(e.Message, "rank 0 of job j is taken") {
+	if e.Kind != failure.Busy || !strings.Contains(e.Message, "rank 0 of job j is taken") {
 		t.Errorf("%+v", e)
 	}
 	first.Close()
@@ -180,7 +181,7 @@ func TestSeedDrawnOnce(t *testing.T) {
 	opened := make([]*Rank, ranks)
 	for rank := range ranks {
 		all.Go(func() {
-			r, err := n.Open(context.Background(), message(rank, ranks, func(m *protocol.OpenMessage) { m.Stream.Seed = nil }), nil, func(protocol.ProgressMessage) {})
+			r, err := n.Open(context.Background(), message(rank, ranks, func(m *request.Open) { m.Stream.Seed = nil }), nil, func(request.Step) {})
 			if err != nil {
 				t.Error(err)
 				return
@@ -195,7 +196,7 @@ func TestSeedDrawnOnce(t *testing.T) {
 		}
 		r.Close()
 	}
-	other := open(t, n, message(0, 1, func(m *protocol.OpenMessage) { m.Stream.Seed = nil }))
+	other := open(t, n, message(0, 1, func(m *request.Open) { m.Stream.Seed = nil }))
 	if other.Opened().Seed == seeds[0] {
 		t.Error("the next job has the same seed")
 	}
@@ -227,7 +228,7 @@ func TestMakerGoesAway(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	made := make(chan error, 1)
 	go func() {
-		_, err := n.Open(ctx, message(0, 2), nil, func(protocol.ProgressMessage) {})
+		_, err := n.Open(ctx, message(0, 2), nil, func(request.Step) {})
 		made <- err
 	}()
 	<-scanning
@@ -263,12 +264,12 @@ func TestLateRank(t *testing.T) {
 	available := int64(1 << 30)
 	w.available = func() (int64, error) { return available, nil }
 	n := w.node()
-	change := []func(*protocol.OpenMessage){set("memory", "600MB")}
+	change := []func(*request.Open){set("memory", "600MB")}
 	first := open(t, n, message(0, 2, change...))
 	available = 100 << 20
 	second := open(t, n, message(1, 2, change...))
-	third := open(t, n, message(0, 1, append(change, func(m *protocol.OpenMessage) { m.Job = "k" })...))
-	_, err := n.Open(t.Context(), message(0, 1, append(change, func(m *protocol.OpenMessage) { m.Job, m.Dataset.Path = "l", "/else" })...), nil, func(protocol.ProgressMessage) {})
+	third := open(t, n, message(0, 1, append(change, func(m *request.Open) { m.Job = "k" })...))
+	_, err := n.Open(t.Context(), message(0, 1, append(change, func(m *request.Open) { m.Job, m.Dataset.Path = "l", "/else" })...), nil, func(request.Step) {})
 	if err == nil || !strings.Contains(err.Error(), "too large for memory") {
 		t.Errorf("a job on another dataset: %v, want it refused", err)
 	}
@@ -284,7 +285,7 @@ func TestNoMemory(t *testing.T) {
 	w := world{available: func() (int64, error) { return 1 << 20, nil }}
 	n := w.node()
 	e := refusal(t, n, message(0, 1, set("staging_buffer", "2MiB")))
-	if e.Kind != protocol.KindLimit || e.Details["need"] != int64(total+(2<<20)+plan) || e.Details["limit"] != int64(1<<20) ||
+	if e.Kind != failure.Limit || e.Details["need"] != int64(total+(2<<20)+plan) || e.Details["limit"] != int64(1<<20) ||
 		!strings.Contains(e.Message, "2.0 MiB for staging buffers (1 of 2.0 MiB: staging_buffer)") || !strings.Contains(e.Message, "make staging_buffer") {
 		t.Errorf("%+v", e)
 	}
@@ -295,8 +296,8 @@ func TestNoMemory(t *testing.T) {
 // so at the start.
 func TestFewFiles(t *testing.T) {
 	err := checkFiles(1 << 40)
-	var e *protocol.ErrorMessage
-	if !errors.As(err, &e) || e.Kind != protocol.KindLimit || e.Details["need"].(int64) <= e.Details["limit"].(int64) || !strings.Contains(e.Message, "RLIMIT_NOFILE") {
+	var e *failure.Error
+	if !errors.As(err, &e) || e.Kind != failure.Limit || e.Details["need"].(int64) <= e.Details["limit"].(int64) || !strings.Contains(e.Message, "RLIMIT_NOFILE") {
 		t.Errorf("%v", err)
 	}
 	if err := checkFiles(4); err != nil {
@@ -309,7 +310,7 @@ func TestOpened(t *testing.T) {
 	var w world
 	n := w.node()
 	for rank, want := range []int{14, 14, 12} {
-		r := open(t, n, message(rank, 3, func(m *protocol.OpenMessage) {
+		r := open(t, n, message(rank, 3, func(m *request.Open) {
 			m.Stream.GlobalBatch, m.Stream.Scheme, m.Stream.Tail = 40, "uniform", "keep"
 		}))
 		o := r.Opened()

@@ -2,7 +2,6 @@ package job
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -14,57 +13,33 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/failure"
 	"github.com/hdmlp/hdmlp/internal/placement"
-	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/request"
+	"github.com/hdmlp/hdmlp/internal/request/requesttest"
 	"github.com/hdmlp/hdmlp/internal/stage"
 )
 
-// memfd returns a list as a process passes it.
-func memfd(t *testing.T, lists ...[]int32) *os.File {
-	t.Helper()
-	fd, err := unix.MemfdCreate("list", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := os.NewFile(uintptr(fd), "list")
-	t.Cleanup(func() { f.Close() })
-	if _, err := f.Write(encoded(lists...)); err != nil {
-		t.Fatal(err)
-	}
-	return f
-}
-
-func encoded(lists ...[]int32) (b []byte) {
-	for _, list := range lists {
-		for _, v := range list {
-			b = binary.LittleEndian.AppendUint32(b, uint32(v))
-		}
-	}
-	return b
-}
-
 // over makes a job one over a subset.
-func over(t *testing.T, ids []int32) func(*protocol.OpenMessage) {
-	return func(m *protocol.OpenMessage) {
-		m.Stream.Subset, m.Stream.List = &protocol.SubsetMessage{Count: len(ids)}, memfd(t, ids)
+func over(t *testing.T, ids []int32) func(*request.Open) {
+	return func(m *request.Open) {
+		m.Stream.Subset, m.Stream.List = &request.Subset{Count: len(ids)}, requesttest.List(t, ids)
 	}
 }
 
 // by makes a job one whose epochs are given, with these and from first on.
-func by(t *testing.T, batches []int32, first int, epochs ...[]int32) func(*protocol.OpenMessage) {
-	return func(m *protocol.OpenMessage) {
+func by(t *testing.T, batches []int32, first int, epochs ...[]int32) func(*request.Open) {
+	return func(m *request.Open) {
 		m.Stream.Shuffle = "given"
-		m.Stream.Given = &protocol.GivenMessage{Batches: len(batches), Entries: len(epochs[0]), Epochs: len(epochs), First: first}
-		m.Stream.List = memfd(t, append([][]int32{batches}, epochs...)...)
+		m.Stream.Given = &request.Given{Batches: len(batches), Entries: len(epochs[0]), Epochs: len(epochs), First: first}
+		m.Stream.List = requesttest.List(t, append([][]int32{batches}, epochs...)...)
 	}
 }
 
 func give(t *testing.T, r *Rank, epoch int, ids []int32) error {
-	return r.Give(protocol.GiveMessage{Epoch: epoch, Entries: len(ids)}, memfd(t, ids))
+	return r.Give(request.Give{Epoch: epoch, Entries: len(ids)}, requesttest.List(t, ids))
 }
 
 // TestSubset: ranks are delivered a part of the dataset as a sampler over the part would have it; nothing else is read, whatever room there
@@ -75,9 +50,9 @@ func TestSubset(t *testing.T) {
 		for _, policy := range placement.Policies() {
 			w := world{}
 			n := w.node()
-			change := []func(*protocol.OpenMessage){
+			change := []func(*request.Open){
 				over(t, subset), set("policy", policy.Name()),
-				func(m *protocol.OpenMessage) { m.Stream.Shuffle, m.Stream.GlobalBatch = shuffle, 4 },
+				func(m *request.Open) { m.Stream.Shuffle, m.Stream.GlobalBatch = shuffle, 4 },
 			}
 			ranks := []*Rank{open(t, n, message(0, 2, change...)), open(t, n, message(1, 2, change...))}
 			o := ranks[0].Opened()
@@ -148,11 +123,11 @@ func TestSubsetsDiffer(t *testing.T) {
 	first := open(t, n, message(0, 2, over(t, []int32{1, 2, 3})))
 	for _, other := range [][]int32{{1, 3, 2}, {1, 2}} {
 		e := refusal(t, n, message(1, 2, over(t, other)))
-		if e.Kind != protocol.KindMismatch || !strings.Contains(e.Message, "rank 1 disagrees with rank 0 of job j: subset or batches is") {
+		if e.Kind != failure.Mismatch || !strings.Contains(e.Message, "rank 1 disagrees with rank 0 of job j: subset or batches is") {
 			t.Errorf("%+v", e)
 		}
 	}
-	if e := refusal(t, n, message(1, 2)); e.Kind != protocol.KindMismatch || !strings.Contains(e.Message, "subset or batches is none here and 3 samples") {
+	if e := refusal(t, n, message(1, 2)); e.Kind != failure.Mismatch || !strings.Contains(e.Message, "subset or batches is none here and 3 samples") {
 		t.Errorf("%+v", e)
 	}
 	first.Close()
@@ -165,13 +140,13 @@ func TestSubsetsDiffer(t *testing.T) {
 	for i, node := range c.list {
 		all.Go(func() {
 			m := message(i, 2, over(t, []int32{1, 2, int32(i)}), onNodes(2, 1, address))
-			_, errs[i] = node.Open(t.Context(), m, nil, func(protocol.ProgressMessage) {})
+			_, errs[i] = node.Open(t.Context(), m, nil, func(request.Step) {})
 		})
 	}
 	all.Wait()
 	for i, err := range errs {
-		var said *protocol.ErrorMessage
-		if !errors.As(err, &said) || said.Kind != protocol.KindMismatch || !strings.Contains(said.Message, "subset or batches") || said.Details["node"] != 1 {
+		var said *failure.Error
+		if !errors.As(err, &said) || said.Kind != failure.Mismatch || !strings.Contains(said.Message, "subset or batches") || said.Details["node"] != 1 {
 			t.Errorf("node %d: %v", i, err)
 		}
 	}
@@ -273,7 +248,7 @@ func TestGivenEpochs(t *testing.T) {
 func TestGivenInTime(t *testing.T) {
 	w := world{}
 	n := w.node()
-	r := open(t, n, message(0, 1, by(t, []int32{1, 1, 1, 1}, 5, []int32{1, 2, 3, 4}), func(m *protocol.OpenMessage) { m.Stream.Epochs = 0 }))
+	r := open(t, n, message(0, 1, by(t, []int32{1, 1, 1, 1}, 5, []int32{1, 2, 3, 4}), func(m *request.Open) { m.Stream.Epochs = 0 }))
 	var got []int32
 	err := r.Run(t.Context(), 5, 0, func(b *stage.Batch) error {
 		if b.Epoch < 150 && b.Step == 3 {
@@ -307,7 +282,7 @@ func TestGivenInTime(t *testing.T) {
 func TestGiveRefused(t *testing.T) {
 	w := world{}
 	n := w.node()
-	r := open(t, n, message(0, 1, by(t, []int32{2, 1}, 0, []int32{1, 2, 3}), func(m *protocol.OpenMessage) { m.Stream.Epochs = 9 }))
+	r := open(t, n, message(0, 1, by(t, []int32{2, 1}, 0, []int32{1, 2, 3}), func(m *request.Open) { m.Stream.Epochs = 9 }))
 	for _, c := range []struct {
 		epoch int
 		ids   []int32
@@ -326,11 +301,11 @@ func TestGiveRefused(t *testing.T) {
 		{4, []int32{1, 2, 3}, "the order of epoch 4 is given, while those of epochs [0 1 2 3] are known"},
 	} {
 		err := give(t, r, c.epoch, c.ids)
-		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || Message(err).Kind != protocol.KindConfig) {
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || failure.Of(err).Kind != failure.Config) {
 			t.Errorf("epoch %d, %v: %v; want %q", c.epoch, c.ids, err, c.want)
 		}
 	}
-	if err := r.Give(protocol.GiveMessage{Epoch: 2, Entries: 3}, memfd(t, []int32{1, 2})); err == nil || !strings.Contains(err.Error(), "the order of epoch 2: its descriptor has 8 bytes, and 12 are needed") {
+	if err := r.Give(request.Give{Epoch: 2, Entries: 3}, requesttest.List(t, []int32{1, 2})); err == nil || !strings.Contains(err.Error(), "the order of epoch 2: its descriptor has 8 bytes, and 12 are needed") {
 		t.Errorf("a short descriptor: %v", err)
 	}
 	r.Close()
@@ -358,7 +333,7 @@ func TestBadLists(t *testing.T) {
 	}
 	defer dir.Close()
 	path := filepath.Join(t.TempDir(), "list")
-	if err := os.WriteFile(path, encoded([]int32{1, 2, 3}), 0o600); err != nil {
+	if err := os.WriteFile(path, requesttest.Encoded([]int32{1, 2, 3}), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	regular, err := os.Open(path)
@@ -366,52 +341,53 @@ func TestBadLists(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer regular.Close()
-	with := func(f *os.File, count int) func(*protocol.OpenMessage) {
-		return func(m *protocol.OpenMessage) {
-			m.Stream.Subset, m.Stream.List = &protocol.SubsetMessage{Count: count}, f
+	with := func(f *os.File, count int) func(*request.Open) {
+		return func(m *request.Open) {
+			m.Stream.Subset, m.Stream.List = &request.Subset{Count: count}, f
 		}
 	}
-	given := func(change func(g *protocol.GivenMessage)) func(*protocol.OpenMessage) {
-		return func(m *protocol.OpenMessage) {
+	given := func(change func(g *request.Given)) func(*request.Open) {
+		return func(m *request.Open) {
 			by(t, []int32{2, 1}, 0, []int32{1, 2, 3}, []int32{3, 2, 1})(m)
 			change(m.Stream.Given)
 		}
 	}
 	for _, c := range []struct {
-		kind, want string
-		change     func(*protocol.OpenMessage)
+		kind   failure.Kind
+		want   string
+		change func(*request.Open)
 	}{
-		{protocol.KindProtocol, "stream.subset came without its descriptor", with(nil, 3)},
-		{protocol.KindConfig, "its descriptor is no memfd", with(pipe, 3)},
-		{protocol.KindConfig, "its descriptor is no memfd", with(dir, 3)},
-		{protocol.KindConfig, "its descriptor is no memfd", with(regular, 3)},
-		{protocol.KindConfig, "its descriptor has 8 bytes, and 12 are needed", with(memfd(t, []int32{1, 2}), 3)},
-		{protocol.KindConfig, "at most 268435456 samples", with(memfd(t), protocol.MaxList+1)},
-		{protocol.KindConfig, "at most 268435456 samples", with(memfd(t), math.MaxInt)},
-		{protocol.KindConfig, "has 0 bytes, and 1073741824 are needed", with(memfd(t), protocol.MaxList)},
-		{protocol.KindConfig, "1 epoch(s) of 0 samples", with(memfd(t), 0)},
-		{protocol.KindConfig, "1 epoch(s) of -5 samples", with(memfd(t), -5)},
-		{protocol.KindConfig, "Subset has sample 40 at index 1; allowed: 0 to 39", over(t, []int32{1, 40})},
-		{protocol.KindConfig, "nothing would be delivered", func(m *protocol.OpenMessage) { over(t, []int32{1, 4})(m); m.Stream.DropLast = true }},
-		{protocol.KindConfig, `stream.shuffle = "torch"`, func(m *protocol.OpenMessage) { given(func(*protocol.GivenMessage) {})(m); m.Stream.Shuffle = "torch" }},
-		{protocol.KindConfig, `stream.shuffle = "given"`, func(m *protocol.OpenMessage) { m.Stream.Shuffle = "given" }},
-		{protocol.KindConfig, "at most one of them", func(m *protocol.OpenMessage) {
-			given(func(*protocol.GivenMessage) {})(m)
-			m.Stream.Subset = &protocol.SubsetMessage{Count: 1}
+		{failure.Config, "stream.subset came without its descriptor", with(nil, 3)},
+		{failure.Config, "its descriptor is no memfd", with(pipe, 3)},
+		{failure.Config, "its descriptor is no memfd", with(dir, 3)},
+		{failure.Config, "its descriptor is no memfd", with(regular, 3)},
+		{failure.Config, "its descriptor has 8 bytes, and 12 are needed", with(requesttest.List(t, []int32{1, 2}), 3)},
+		{failure.Config, "at most 268435456 samples", with(requesttest.List(t), request.MaxList+1)},
+		{failure.Config, "at most 268435456 samples", with(requesttest.List(t), math.MaxInt)},
+		{failure.Config, "has 0 bytes, and 1073741824 are needed", with(requesttest.List(t), request.MaxList)},
+		{failure.Config, "1 epoch(s) of 0 samples", with(requesttest.List(t), 0)},
+		{failure.Config, "1 epoch(s) of -5 samples", with(requesttest.List(t), -5)},
+		{failure.Config, "Subset has sample 40 at index 1; allowed: 0 to 39", over(t, []int32{1, 40})},
+		{failure.Config, "nothing would be delivered", func(m *request.Open) { over(t, []int32{1, 4})(m); m.Stream.DropLast = true }},
+		{failure.Config, `stream.shuffle = "torch"`, func(m *request.Open) { given(func(*request.Given) {})(m); m.Stream.Shuffle = "torch" }},
+		{failure.Config, `stream.shuffle = "given"`, func(m *request.Open) { m.Stream.Shuffle = "given" }},
+		{failure.Config, "at most one of them", func(m *request.Open) {
+			given(func(*request.Given) {})(m)
+			m.Stream.Subset = &request.Subset{Count: 1}
 		}},
-		{protocol.KindConfig, "the world size is 2", func(m *protocol.OpenMessage) { given(func(*protocol.GivenMessage) {})(m); m.WorldSize = 2 }},
-		{protocol.KindConfig, "stream.given.batches = 0", given(func(g *protocol.GivenMessage) { g.Batches = 0 })},
-		{protocol.KindConfig, "stream.given.batches = 268435457", given(func(g *protocol.GivenMessage) { g.Batches = protocol.MaxList + 1 })},
-		{protocol.KindConfig, "0 epoch(s) of 3 samples", given(func(g *protocol.GivenMessage) { g.Epochs = 0 })},
-		{protocol.KindConfig, "at most 268435456 samples", given(func(g *protocol.GivenMessage) { g.Epochs, g.Entries = 1<<20, 1<<20 })},
-		{protocol.KindConfig, "stream.given.first = -1", given(func(g *protocol.GivenMessage) { g.First = -1 })},
-		{protocol.KindConfig, "epochs are 0 to 2147483647", given(func(g *protocol.GivenMessage) { g.First = math.MaxInt })},
-		{protocol.KindConfig, "epoch 4 is given; there are 4 epochs", given(func(g *protocol.GivenMessage) { g.First = 3 })},
-		{protocol.KindConfig, "its descriptor has 32 bytes, and 36 are needed", given(func(g *protocol.GivenMessage) { g.Batches = 3 })},
-		{protocol.KindConfig, "entries = 2: its batches have 3 samples", given(func(g *protocol.GivenMessage) { g.Entries = 2 })},
-		{protocol.KindConfig, "batch 1 has -1 samples", by(t, []int32{4, -1}, 0, []int32{1, 2, 3})},
-		{protocol.KindConfig, "batch 0 has 0 samples", by(t, []int32{0, 3}, 0, []int32{1, 2, 3})},
-		{protocol.KindConfig, "epoch 1 is given with sample 77 at index 0", by(t, []int32{2}, 0, []int32{1, 2}, []int32{77, 1})},
+		{failure.Config, "the world size is 2", func(m *request.Open) { given(func(*request.Given) {})(m); m.WorldSize = 2 }},
+		{failure.Config, "stream.given.batches = 0", given(func(g *request.Given) { g.Batches = 0 })},
+		{failure.Config, "stream.given.batches = 268435457", given(func(g *request.Given) { g.Batches = request.MaxList + 1 })},
+		{failure.Config, "0 epoch(s) of 3 samples", given(func(g *request.Given) { g.Epochs = 0 })},
+		{failure.Config, "at most 268435456 samples", given(func(g *request.Given) { g.Epochs, g.Entries = 1<<20, 1<<20 })},
+		{failure.Config, "stream.given.first = -1", given(func(g *request.Given) { g.First = -1 })},
+		{failure.Config, "epochs are 0 to 2147483647", given(func(g *request.Given) { g.First = math.MaxInt })},
+		{failure.Config, "epoch 4 is given; there are 4 epochs", given(func(g *request.Given) { g.First = 3 })},
+		{failure.Config, "its descriptor has 32 bytes, and 36 are needed", given(func(g *request.Given) { g.Batches = 3 })},
+		{failure.Config, "entries = 2: its batches have 3 samples", given(func(g *request.Given) { g.Entries = 2 })},
+		{failure.Config, "batch 1 has -1 samples", by(t, []int32{4, -1}, 0, []int32{1, 2, 3})},
+		{failure.Config, "batch 0 has 0 samples", by(t, []int32{0, 3}, 0, []int32{1, 2, 3})},
+		{failure.Config, "epoch 1 is given with sample 77 at index 0", by(t, []int32{2}, 0, []int32{1, 2}, []int32{77, 1})},
 	} {
 		e := refusal(t, n, message(0, 1, c.change))
 		if e.Kind != c.kind || !strings.Contains(e.Message, c.want) {
@@ -423,29 +399,14 @@ func TestBadLists(t *testing.T) {
 
 	w.available = func() (int64, error) { return 1 << 20, nil }
 	n = w.node()
-	large := memfd(t)
-	if err := large.Truncate(4 * protocol.MaxList); err != nil { // it takes no memory
+	large := requesttest.List(t)
+	if err := large.Truncate(4 * request.MaxList); err != nil { // it takes no memory
 		t.Fatal(err)
 	}
-	if e := refusal(t, n, message(0, 1, with(large, protocol.MaxList))); e.Kind != protocol.KindLimit || !strings.Contains(e.Message, "stream.subset: the list of samples: 1.0 GiB needed") {
+	if e := refusal(t, n, message(0, 1, with(large, request.MaxList))); e.Kind != failure.Limit || !strings.Contains(e.Message, "stream.subset: the list of samples: 1.0 GiB needed") {
 		t.Errorf("%+v", e)
 	}
 	w.close(t, n)
-}
-
-// TestListShrinks: a descriptor that gets shorter while it is read is an error, and no more.
-func TestListShrinks(t *testing.T) {
-	f := memfd(t, make([]int32, 1<<20))
-	l, err := openList(f, "stream.subset", 1, 1<<20, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Truncate(3<<20 + 2); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := l.read(1 << 20); err == nil || !strings.Contains(err.Error(), "has 3145730 bytes, and 4194304 are needed") {
-		t.Error(err)
-	}
 }
 
 // TestOrdersAreClaimed: orders that are yet to be given count as memory that the job may take, and then it may.
@@ -474,7 +435,7 @@ func TestOrdersAreClaimed(t *testing.T) {
 // TestStandInOfTheSubset: a sample that cannot be read is replaced by one of the subset, or of the epoch that is given: one of the
 // validation set must not stand in for one of the training set.
 func TestStandInOfTheSubset(t *testing.T) {
-	for name, change := range map[string]func(*protocol.OpenMessage){
+	for name, change := range map[string]func(*request.Open){
 		"subset": over(t, []int32{5, 30, 12}),
 		"given":  by(t, []int32{3}, 0, []int32{5, 30, 12}),
 	} {
@@ -487,7 +448,7 @@ func TestStandInOfTheSubset(t *testing.T) {
 			return nil
 		}}
 		n := w.node()
-		r := open(t, n, message(0, 1, change, set("on_error", "substitute"), func(m *protocol.OpenMessage) { m.Stream.Epochs = 1 }))
+		r := open(t, n, message(0, 1, change, set("on_error", "substitute"), func(m *request.Open) { m.Stream.Epochs = 1 }))
 		for here, ids := range consume(t, r, at{}, end) {
 			if slices.Sort(ids); !slices.Equal(ids, []int32{5, 30, 30}) {
 				t.Errorf("%s, %+v: samples %v, want 30 for 12", name, here, ids)
@@ -511,7 +472,7 @@ func TestLargeBatch(t *testing.T) {
 		n := w.node()
 		var all []*Rank
 		for r := range ranks {
-			all = append(all, open(t, n, message(r, ranks, set("staging_buffer", nil), set("memory", "0"), func(m *protocol.OpenMessage) {
+			all = append(all, open(t, n, message(r, ranks, set("staging_buffer", nil), set("memory", "0"), func(m *request.Open) {
 				m.Stream.GlobalBatch, m.Stream.Tail = 1<<31, "keep"
 			})))
 		}

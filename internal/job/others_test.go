@@ -16,7 +16,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/exchange"
 	"github.com/hdmlp/hdmlp/internal/placement"
-	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/request"
 )
 
 // TestHolderReadsForOthersOnlyWhereSamplesAreReadOnce: a sample that is held is sent; one that is not is read from the source for another node only
@@ -24,7 +24,7 @@ import (
 func TestHolderReadsForOthersOnlyWhereSamplesAreReadOnce(t *testing.T) {
 	var w world
 	n := w.node()
-	r := open(t, n, message(0, 1, set("memory", "10000B"), func(m *protocol.OpenMessage) { m.Stream.Epochs = 1 })) // so that nothing is read ahead
+	r := open(t, n, message(0, 1, set("memory", "10000B"), func(m *request.Open) { m.Stream.Epochs = 1 })) // so that nothing is read ahead
 	var once bool
 	var fails error
 	var charged int64
@@ -154,7 +154,7 @@ func speaksTLS(t *testing.T, what, address string) {
 // TestCertificatesThatAreGivenAreUsed: no key is drawn in the place of files that cannot be read.
 func TestCertificatesThatAreGivenAreUsed(t *testing.T) {
 	j := &Job{cfg: &config.Config{}}
-	j.message.Cluster = &protocol.ClusterMessage{Nodes: 2}
+	j.message.Cluster = &request.Cluster{Nodes: 2}
 	if c, err := j.tls(); c != nil || err != nil {
 		t.Errorf("TLS is off: %v, %v", c, err)
 	}

@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/access"
-	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/request"
 )
 
 // parts are the orders of epochs that the ranks of a job on several nodes give together, each its own part. An epoch is known once all nodes have
@@ -27,28 +28,16 @@ type parts struct {
 	job *Job
 
 	mu      sync.Mutex
-	given   map[int][]*part // by rank of this node, those that were not exchanged yet, in their order
-	left    map[int]bool    // ranks of this node that have left, and not come back
-	turn    int             // the one that comes next
-	busy    bool            // it is being exchanged, or the job is not open yet
-	last    int             // the epoch of the turn before
-	err     error           // why no further epoch will be known; nil: they will
-	cancel  func()          // ends the wait for the other nodes' parts; nil: none is under way
-	gaveUp  string          // why this node's ranks read apart, where one has waited for too long
-	changed chan struct{}   // closed and replaced when an epoch is known, or err is set
+	given   map[int][]*request.Part // by rank of this node, those that were not exchanged yet, in their order
+	left    map[int]bool            // ranks of this node that have left, and not come back
+	turn    int                     // the one that comes next
+	busy    bool                    // it is being exchanged, or the job is not open yet
+	last    int                     // the epoch of the turn before
+	err     error                   // why no further epoch will be known; nil: they will
+	cancel  func()                  // ends the wait for the other nodes' parts; nil: none is under way
+	gaveUp  string                  // why this node's ranks read apart, where one has waited for too long
+	changed chan struct{}           // closed and replaced when an epoch is known, or err is set
 	tasks   sync.WaitGroup
-}
-
-// part is one rank's part of an epoch, as nodes tell each other; the samples are told apart.
-type part struct {
-	Rank    int    `json:"rank"`
-	Epoch   int    `json:"epoch"`
-	Batch   int    `json:"batch"`           // samples of its batches, but for the last
-	Entries int    `json:"entries"`         // samples
-	Seed    uint64 `json:"seed"`            // of what its process would draw for its samples alone; rank 0's counts, in turn 0
-	Apart   string `json:"apart,omitempty"` // why the rank reads apart from the others, and gives nothing
-	Left    bool   `json:"left,omitempty"`  // the rank has left
-	ids     []int32
 }
 
 // mostQueued is how many epochs a rank may have given that are not exchanged yet.
@@ -58,21 +47,21 @@ const mostQueued = 2
 const apart = "apart"
 
 func newParts(j *Job) *parts {
-	return &parts{job: j, given: make(map[int][]*part), left: make(map[int]bool), busy: true, changed: make(chan struct{})}
+	return &parts{job: j, given: make(map[int][]*request.Part), left: make(map[int]bool), busy: true, changed: make(chan struct{})}
 }
 
 // came notes what a rank brings with OPEN, as its part of turn 0; in a job that is open already it is given.
-func (p *parts) came(mine *part) {
+func (p *parts) came(mine *request.Part) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.turn == 0 {
-		p.given[mine.Rank] = []*part{mine}
+		p.given[mine.Rank] = []*request.Part{mine}
 		delete(p.left, mine.Rank)
 	}
 }
 
 // give notes a rank's part of the epoch that it begins next, or of one that is known, which must be the same then.
-func (p *parts) give(mine *part) error {
+func (p *parts) give(mine *request.Part) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.left, mine.Rank)
@@ -85,10 +74,10 @@ func (p *parts) give(mine *part) error {
 	switch {
 	case p.err != nil:
 		return nil // the rank is told when it asks for the epoch
-	case len(queue) > 0 && queue[len(queue)-1].same(mine):
+	case len(queue) > 0 && queue[len(queue)-1].Same(mine):
 		return nil
 	case len(queue) == mostQueued:
-		return badInput("the order of epoch %d is given, while those of epochs %d and %d wait for the other ranks: give it later", mine.Epoch, queue[0].Epoch, queue[1].Epoch)
+		return failure.Input("the order of epoch %d is given, while those of epochs %d and %d wait for the other ranks: give it later", mine.Epoch, queue[0].Epoch, queue[1].Epoch)
 	}
 	p.given[mine.Rank] = append(queue, mine)
 	p.start()
@@ -96,27 +85,22 @@ func (p *parts) give(mine *part) error {
 }
 
 // rejoin is give for what a rank brings with OPEN to a job that is open already.
-func (p *parts) rejoin(mine *part) error {
+func (p *parts) rejoin(mine *request.Part) error {
 	if err := p.give(mine); err != nil || mine.Apart == "" {
 		return err
 	}
 	return readApart("rank %d: %s", mine.Rank, mine.Apart)
 }
 
-// same reports whether a part says the same.
-func (a *part) same(b *part) bool {
-	return a.Epoch == b.Epoch && a.Apart == b.Apart && slices.Equal(a.ids, b.ids)
-}
-
 // compare refuses a part of a known epoch that is another one than the rank has given.
-func (p *parts) compare(known *access.Epoch, mine *part) error {
+func (p *parts) compare(known *access.Epoch, mine *request.Part) error {
 	n := p.job.stream.RankSamples(mine.Rank)
-	if len(mine.ids) != n {
-		return badInput("epoch %d is given again with %d samples, which had %d", mine.Epoch, len(mine.ids), n)
+	if len(mine.IDs) != n {
+		return failure.Input("epoch %d is given again with %d samples, which had %d", mine.Epoch, len(mine.IDs), n)
 	}
-	for i, k := range mine.ids {
+	for i, k := range mine.IDs {
 		if was := known.At(mine.Rank, i); was != int(k) {
-			return badInput("epoch %d is given again with another order: sample %d at index %d, which was %d", mine.Epoch, k, i, was)
+			return failure.Input("epoch %d is given again with another order: sample %d at index %d, which was %d", mine.Epoch, k, i, was)
 		}
 	}
 	return nil
@@ -134,7 +118,7 @@ func (p *parts) leave(rank int) {
 func (p *parts) expects(rank, epoch int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.err != nil || p.job.stream.Given(epoch) || slices.ContainsFunc(p.given[rank], func(x *part) bool { return x.Epoch == epoch })
+	return p.err != nil || p.job.stream.Given(epoch) || slices.ContainsFunc(p.given[rank], func(x *request.Part) bool { return x.Epoch == epoch })
 }
 
 // await waits until an epoch is known, or will not be.
@@ -214,28 +198,28 @@ func (p *parts) giveUp(epoch int) {
 }
 
 // tellApart tells the other nodes, when they come to the turn, that this one's ranks read apart.
-func (p *parts) tellApart(turn int, mine []*part) {
+func (p *parts) tellApart(turn int, mine []*request.Part) {
 	p.mu.Lock()
 	why := p.gaveUp
 	p.mu.Unlock()
-	told := make([]*part, len(mine))
+	told := make([]*request.Part, len(mine))
 	for i, x := range mine {
-		told[i] = &part{Rank: x.Rank, Epoch: x.Epoch, Apart: why}
+		told[i] = &request.Part{Rank: x.Rank, Epoch: x.Epoch, Apart: why}
 	}
 	_, _ = p.gather(p.job.life, turn, told) // what they say does not matter any more
 }
 
 // heads are the parts that this node has to tell in the turn; whole: of all its ranks, or one has left that has given none. p.mu is held.
-func (p *parts) heads() (mine []*part, whole bool) {
+func (p *parts) heads() (mine []*request.Part, whole bool) {
 	waits := false
 	for _, rank := range p.job.ownRanks() {
 		switch queue := p.given[rank]; {
 		case len(queue) > 0:
 			mine = append(mine, queue[0])
 		case p.left[rank]:
-			mine, whole = append(mine, &part{Rank: rank, Left: true}), true
+			mine, whole = append(mine, &request.Part{Rank: rank, Left: true}), true
 		default:
-			mine, waits = append(mine, &part{Rank: rank}), true
+			mine, waits = append(mine, &request.Part{Rank: rank}), true
 		}
 	}
 	return mine, whole || !waits
@@ -263,47 +247,46 @@ func (p *parts) wake() {
 
 // unformed is the error of nodes that did not come together: what does not say that they differ keeps no rank from reading by itself.
 func (p *parts) unformed(err error) error {
-	var e *protocol.ErrorMessage
-	if p == nil || !errors.As(err, &e) || e.Kind != protocol.KindConfig {
+	var e *failure.Error
+	if p == nil || !errors.As(err, &e) || e.Kind != failure.Config {
 		return err
 	}
 	return readApart("%s", e.Message)
 }
 
-// shareOrders learns the parts of all ranks for the first epoch, once the nodes have found each other. drawn: rank 0's process says the seed.
-func (j *Job) shareOrders(ctx context.Context, drawn bool) error {
+// shareOrders learns the parts of all ranks for the first epoch, once the nodes have found each other. Unless a seed is given, rank 0's process says it.
+func (j *Job) shareOrders(ctx context.Context) error {
 	first, order, err := j.parts.open(ctx)
 	if err != nil {
 		return err
 	}
-	if drawn {
-		j.message.Stream.Seed = &first.Seed
-	}
-	j.order.part, j.order.epochs = &first, [][]int32{order}
+	shared := *j.order
+	shared.Part, shared.Epochs = &first, [][]int32{order}
+	j.seed, j.order = first.Seed, &shared
 	return nil
 }
 
 // open exchanges turn 0, and returns what the job's stream is made of.
-func (p *parts) open(ctx context.Context) (first part, order []int32, err error) {
+func (p *parts) open(ctx context.Context) (first request.Part, order []int32, err error) {
 	p.mu.Lock()
 	mine, _ := p.heads()
 	p.mu.Unlock()
 	all, err := p.gather(ctx, 0, mine)
 	if err != nil {
-		return part{}, nil, err
+		return request.Part{}, nil, err
 	}
 	if err := p.regular(all); err != nil {
-		return part{}, nil, err
+		return request.Part{}, nil, err
 	}
 	ranks, entries := len(all), all[0].Entries
-	if entries > protocol.MaxList/ranks {
-		return part{}, nil, badInput("stream.given: %d ranks with %d samples of an epoch each; allowed: %d samples in all", ranks, entries, protocol.MaxList)
+	if entries > request.MaxList/ranks {
+		return request.Part{}, nil, failure.Input("stream.given: %d ranks with %d samples of an epoch each; allowed: %d samples in all", ranks, entries, request.MaxList)
 	}
 	if err := p.job.node.checkRoom(int64(leastHeld)*4*int64(ranks*entries), "stream.given: the orders of epochs", "give shorter ones"); err != nil {
-		return part{}, nil, err
+		return request.Part{}, nil, err
 	}
 	if order, err = p.samples(ctx, 0, mine, entries); err != nil {
-		return part{}, nil, err
+		return request.Part{}, nil, err
 	}
 	return *all[0], order, nil
 }
@@ -317,7 +300,7 @@ func (p *parts) opened(epoch int) {
 }
 
 // exchange tells the other nodes the samples of this one's parts of a turn, and makes of all parts an epoch that is known.
-func (p *parts) exchange(ctx context.Context, turn int, mine, all []*part) error {
+func (p *parts) exchange(ctx context.Context, turn int, mine, all []*request.Part) error {
 	stream := p.job.stream
 	if err := p.agree(all, stream.RankSamples(0)); err != nil {
 		return err
@@ -328,7 +311,7 @@ func (p *parts) exchange(ctx context.Context, turn int, mine, all []*part) error
 	}
 	epoch := all[0].Epoch
 	if err := stream.Give(epoch, order); err != nil {
-		return badInput("%v", err)
+		return failure.Input("%v", err)
 	}
 	stream.Forget(p.last)
 	p.last = epoch // no other turn is under way
@@ -342,7 +325,7 @@ func (p *parts) exchange(ctx context.Context, turn int, mine, all []*part) error
 }
 
 // regular tells why the parts of turn 0 make no order that can be shared: then each rank reads apart. all are by rank.
-func (p *parts) regular(all []*part) error {
+func (p *parts) regular(all []*request.Part) error {
 	if err := withoutPart(all); err != nil {
 		return err
 	}
@@ -364,7 +347,7 @@ func (p *parts) regular(all []*part) error {
 
 // agree tells why the parts of a later turn make no epoch of so many samples per rank. Ranks that all have another number of samples read apart;
 // ranks that disagree are an error.
-func (p *parts) agree(all []*part, entries int) error {
+func (p *parts) agree(all []*request.Part, entries int) error {
 	if err := withoutPart(all); err != nil {
 		return err
 	}
@@ -372,9 +355,9 @@ func (p *parts) agree(all []*part, entries int) error {
 	if first.Epoch < p.last {
 		return readApart("they go back from epoch %d to epoch %d", p.last, first.Epoch)
 	}
-	differs := func(key string, x *part, mine, theirs int, format string, args ...any) error {
-		return &protocol.ErrorMessage{
-			Kind: protocol.KindMismatch, Message: "the ranks disagree about the sampler: " + fmt.Sprintf(format, args...),
+	differs := func(key string, x *request.Part, mine, theirs int, format string, args ...any) error {
+		return &failure.Error{
+			Kind: failure.Mismatch, Message: "the ranks disagree about the sampler: " + fmt.Sprintf(format, args...),
 			Details: map[string]any{"key": key, "mine": mine, "theirs": theirs, "epoch": x.Epoch, "of_rank": x.Rank},
 		}
 	}
@@ -399,7 +382,7 @@ func (p *parts) agree(all []*part, entries int) error {
 }
 
 // withoutPart tells which rank gave no part.
-func withoutPart(all []*part) error {
+func withoutPart(all []*request.Part) error {
 	epoch := 0
 	for _, x := range all {
 		epoch = max(epoch, x.Epoch)
@@ -420,16 +403,16 @@ func withoutPart(all []*part) error {
 // lost is the error of an epoch of which a part will not come.
 func lost(epoch int, why string, details map[string]any) error {
 	details["key"], details["epoch"] = "the order of an epoch", epoch
-	return &protocol.ErrorMessage{
-		Kind: protocol.KindMismatch, Details: details,
+	return &failure.Error{
+		Kind: failure.Mismatch, Details: details,
 		Message: fmt.Sprintf("the order of epoch %d cannot be known: %s, and has not given its part of it; start all ranks again", epoch, why),
 	}
 }
 
 // readApart is an error after which each rank reads by itself.
 func readApart(format string, args ...any) error {
-	return &protocol.ErrorMessage{
-		Kind: protocol.KindConfig, Message: "the nodes cannot exchange the order that the ranks' samplers draw: " + fmt.Sprintf(format, args...),
+	return &failure.Error{
+		Kind: failure.Config, Message: "the nodes cannot exchange the order that the ranks' samplers draw: " + fmt.Sprintf(format, args...),
 		Details: map[string]any{apart: true},
 	}
 }

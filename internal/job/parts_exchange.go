@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/hdmlp/hdmlp/internal/cluster"
+	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/request"
 )
 
 // exchangePiece is how many bytes of an order all nodes tell at a time, together: node 0 has as many of them in memory for each node that is slow.
@@ -17,7 +19,7 @@ const exchangePiece = 16 << 20
 
 // gather tells the other nodes what this one's ranks say of a turn, and returns what all ranks do, by rank. In turn 0 it waits as long as nodes
 // wait for each other at the start, and else without a bound.
-func (p *parts) gather(ctx context.Context, turn int, mine []*part) ([]*part, error) {
+func (p *parts) gather(ctx context.Context, turn int, mine []*request.Part) ([]*request.Part, error) {
 	o := p.job.others
 	gather := o.cluster.Gather
 	if turn == 0 {
@@ -31,22 +33,22 @@ func (p *parts) gather(ctx context.Context, turn int, mine []*part) ([]*part, er
 }
 
 // decodeParts are the parts that nodes told of their ranks, by rank.
-func decodeParts(texts [][]byte, members []cluster.Member, world int) ([]*part, error) {
-	all := make([]*part, world)
+func decodeParts(texts [][]byte, members []cluster.Member, world int) ([]*request.Part, error) {
+	all := make([]*request.Part, world)
 	for n, member := range members {
-		var theirs []*part
+		var theirs []*request.Part
 		if err := json.Unmarshal(texts[n], &theirs); err != nil || slices.Contains(theirs, nil) {
-			return nil, badInput("node %d says of its ranks' parts of an epoch what cannot be understood: %v", n, err)
+			return nil, failure.Input("node %d says of its ranks' parts of an epoch what cannot be understood: %v", n, err)
 		}
 		ranks := make([]int, len(theirs))
 		for i, x := range theirs {
 			ranks[i] = x.Rank
-			if x.Entries < 0 || x.Batch < 0 || x.Epoch < 0 || x.Epoch > maxEpoch {
-				return nil, badInput("node %d says of rank %d's part that it is %d samples of epoch %d, in batches of %d", n, x.Rank, x.Entries, x.Epoch, x.Batch)
+			if x.Entries < 0 || x.Batch < 0 || x.Epoch < 0 || x.Epoch > request.MaxEpoch {
+				return nil, failure.Input("node %d says of rank %d's part that it is %d samples of epoch %d, in batches of %d", n, x.Rank, x.Entries, x.Epoch, x.Batch)
 			}
 		}
 		if !slices.Equal(ranks, member.Ranks) {
-			return nil, badInput("node %d tells parts of ranks %v, and has ranks %v", n, ranks, member.Ranks)
+			return nil, failure.Input("node %d tells parts of ranks %v, and has ranks %v", n, ranks, member.Ranks)
 		}
 		for _, x := range theirs {
 			all[x.Rank] = x
@@ -56,7 +58,7 @@ func decodeParts(texts [][]byte, members []cluster.Member, world int) ([]*part, 
 }
 
 // gone makes an error of a gather one that names the nodes which are missing.
-func (p *parts) gone(err error, mine []*part) error {
+func (p *parts) gone(err error, mine []*request.Part) error {
 	var e *cluster.GatherError
 	switch {
 	case errors.As(err, &e) && len(e.Missing) == 0:
@@ -76,11 +78,11 @@ func (p *parts) gone(err error, mine []*part) error {
 
 // samples tells the other nodes the samples of this one's parts of a turn, of so many entries each, and returns all parts as one order: the i-th
 // sample of rank r at index i*ranks + r.
-func (p *parts) samples(ctx context.Context, turn int, mine []*part, entries int) ([]int32, error) {
+func (p *parts) samples(ctx context.Context, turn int, mine []*request.Part, entries int) ([]int32, error) {
 	o, world := p.job.others, p.job.message.WorldSize
 	bytes := make([]byte, 0, 4*entries*len(mine))
 	for _, x := range mine {
-		for _, k := range x.ids {
+		for _, k := range x.IDs {
 			bytes = binary.LittleEndian.AppendUint32(bytes, uint32(k))
 		}
 	}
@@ -99,7 +101,7 @@ func (p *parts) samples(ctx context.Context, turn int, mine []*part, entries int
 		}
 		for n, m := range members {
 			if err := interleave(order, all[n], from, size, m.Ranks, entries); err != nil {
-				return nil, badInput("node %d: %v", n, err)
+				return nil, failure.Input("node %d: %v", n, err)
 			}
 		}
 	}
@@ -139,7 +141,7 @@ func (p *parts) missing() (turn int, ranks []int) {
 	defer p.mu.Unlock()
 	mine, _ := p.heads()
 	for _, x := range mine {
-		if x.ids == nil && x.Apart == "" {
+		if x.IDs == nil && x.Apart == "" {
 			ranks = append(ranks, x.Rank)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/hdmlp/hdmlp/internal/cluster"
+	"github.com/hdmlp/hdmlp/internal/request/requesttest"
 )
 
 // TestInterleave: whatever ranks nodes have, and in however many pieces they tell of them, the order has each rank's samples where the rank reads
@@ -27,7 +28,7 @@ func TestInterleave(t *testing.T) {
 		for _, ranks := range nodes {
 			var bytes []byte
 			for _, r := range ranks {
-				bytes = append(bytes, encoded(lists[r])...)
+				bytes = append(bytes, requesttest.Encoded(lists[r])...)
 			}
 			for from := 0; from < 4*world*entries; from += size {
 				piece := bytes[min(from, len(bytes)):min(from+size, len(bytes))]

@@ -8,15 +8,16 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/request"
 )
 
 // refusedApart tells whether each rank may read by itself, for this reason.
 func refusedApart(t *testing.T, what string, errs []error, why string) {
 	t.Helper()
 	for r, err := range errs {
-		var e *protocol.ErrorMessage
-		if !errors.As(err, &e) || e.Kind != protocol.KindConfig || e.Details[apart] != true || !strings.Contains(e.Message, why) {
+		var e *failure.Error
+		if !errors.As(err, &e) || e.Kind != failure.Config || e.Details[apart] != true || !strings.Contains(e.Message, why) {
 			t.Errorf("%s: rank %d is told %v; want %q", what, r, err, why)
 		}
 	}
@@ -25,20 +26,20 @@ func refusedApart(t *testing.T, what string, errs []error, why string) {
 // TestIrregularParts: where the ranks' parts make no order that can be shared, all ranks are told alike, and nothing of the job is left.
 func TestIrregularParts(t *testing.T) {
 	for what, c := range map[string]struct {
-		of3  func(t *testing.T) func(*protocol.OpenMessage) // what rank 3 brings
+		of3  func(t *testing.T) func(*request.Open) // what rank 3 brings
 		want string
 	}{
-		"another length": {func(t *testing.T) func(*protocol.OpenMessage) { return partOf(t, 2, 0, sampled(3, 0, 5)) }, "rank 3 has 5 samples in epoch 0, and rank 0 has 6"},
-		"other batches":  {func(t *testing.T) func(*protocol.OpenMessage) { return partOf(t, 3, 0, sampled(3, 0, 6)) }, "rank 3 has batches of 3 samples, and rank 0 of 2"},
-		"another epoch":  {func(t *testing.T) func(*protocol.OpenMessage) { return partOf(t, 2, 4, sampled(3, 0, 6)) }, "rank 3 begins with epoch 4, and rank 0 with epoch 0"},
-		"by itself":      {func(t *testing.T) func(*protocol.OpenMessage) { return apartFrom(t, "it cannot be copied") }, "rank 3: it cannot be copied"},
+		"another length": {func(t *testing.T) func(*request.Open) { return partOf(t, 2, 0, sampled(3, 0, 5)) }, "rank 3 has 5 samples in epoch 0, and rank 0 has 6"},
+		"other batches":  {func(t *testing.T) func(*request.Open) { return partOf(t, 3, 0, sampled(3, 0, 6)) }, "rank 3 has batches of 3 samples, and rank 0 of 2"},
+		"another epoch":  {func(t *testing.T) func(*request.Open) { return partOf(t, 2, 4, sampled(3, 0, 6)) }, "rank 3 begins with epoch 4, and rank 0 with epoch 0"},
+		"by itself":      {func(t *testing.T) func(*request.Open) { return apartFrom(t, "it cannot be copied") }, "rank 3: it cannot be copied"},
 	} {
 		nodes := newNodes(t, 2, false)
-		_, errs := nodes.openParts(2, func(r int) []func(*protocol.OpenMessage) {
+		_, errs := nodes.openParts(2, func(r int) []func(*request.Open) {
 			if r == 3 {
-				return []func(*protocol.OpenMessage){c.of3(t)}
+				return []func(*request.Open){c.of3(t)}
 			}
-			return []func(*protocol.OpenMessage){partOf(t, 2, 0, sampled(r, 0, 6))}
+			return []func(*request.Open){partOf(t, 2, 0, sampled(r, 0, 6))}
 		})
 		refusedApart(t, what, errs, c.want)
 		nodes.close()
@@ -71,7 +72,7 @@ func TestPartsThatDisagree(t *testing.T) {
 				if r.rank < 3 {
 					return give(t, r, 1, sampled(r.rank, 1, n))
 				}
-				return r.Give(protocol.GiveMessage{Epoch: 1, Apart: "it depends on what happens"}, nil)
+				return r.Give(request.Give{Epoch: 1, Apart: "it depends on what happens"}, nil)
 			}, nil, true, "rank 3: it depends on what happens",
 		},
 	} {
@@ -91,8 +92,8 @@ func TestPartsThatDisagree(t *testing.T) {
 					t.Error(err)
 				}
 				got, err := take(r, at{next, 0}, end)
-				e := Message(err)
-				if len(got) > 0 || !strings.Contains(e.Message, c.message) || (e.Details[apart] == true) != c.apart || !c.apart && e.Kind != protocol.KindMismatch {
+				e := failure.Of(err)
+				if len(got) > 0 || !strings.Contains(e.Message, c.message) || (e.Details[apart] == true) != c.apart || !c.apart && e.Kind != failure.Mismatch {
 					t.Errorf("rank %d got %d batches, and %+v; want %q", r.rank, len(got), e, c.message)
 				}
 			})
@@ -116,7 +117,7 @@ func TestPartsOfARankThatLeaves(t *testing.T) {
 				t.Error(err)
 			}
 			got, err := take(r, at{1, 0}, end)
-			if e := Message(err); len(got) > 0 || e.Kind != protocol.KindMismatch || !strings.Contains(e.Message, want) || !strings.Contains(e.Message, "the order of epoch 1") {
+			if e := failure.Of(err); len(got) > 0 || e.Kind != failure.Mismatch || !strings.Contains(e.Message, want) || !strings.Contains(e.Message, "the order of epoch 1") {
 				t.Errorf("rank %d got %d batches, and %v; want %q", r.rank, len(got), err, want)
 			}
 		})
@@ -133,7 +134,7 @@ func TestPartsGivenUp(t *testing.T) {
 	waits, ended := make(chan struct{}), make(chan error)
 	go func() {
 		said := sync.OnceFunc(func() { close(waits) })
-		_, err := c.list[0].Open(ctx, message(0, 2, partOf(t, 2, 0, sampled(0, 0, 6)), onNodes(2, 1, address)), nil, func(protocol.ProgressMessage) { said() })
+		_, err := c.list[0].Open(ctx, message(0, 2, partOf(t, 2, 0, sampled(0, 0, 6)), onNodes(2, 1, address)), nil, func(request.Step) { said() })
 		ended <- err
 	}()
 	<-waits
@@ -151,22 +152,22 @@ func TestPartsGivenUp(t *testing.T) {
 func TestBadParts(t *testing.T) {
 	var w world
 	n := w.node()
-	change := func(f func(g *protocol.GivenMessage)) func(*protocol.OpenMessage) {
-		return func(m *protocol.OpenMessage) {
+	change := func(f func(g *request.Given)) func(*request.Open) {
+		return func(m *request.Open) {
 			partOf(t, 2, 0, []int32{1, 2, 3})(m)
 			f(m.Stream.Given)
-			m.Cluster = &protocol.ClusterMessage{Nodes: 2, LocalWorldSize: 1, Address: "127.0.0.1:0", Secret: "0123456789abcdef0123456789abcdef"}
+			m.Cluster = &request.Cluster{Nodes: 2, LocalWorldSize: 1, Address: "127.0.0.1:0", Secret: "0123456789abcdef0123456789abcdef"}
 		}
 	}
-	for want, f := range map[string]func(g *protocol.GivenMessage){
-		"stream.given.batch = 0":                         func(g *protocol.GivenMessage) { g.Batch = 0 },
-		"stream.given.batch = 9223372036854775807":       func(g *protocol.GivenMessage) { g.Batch = 1<<63 - 1 },
-		"stream.given.first = -1":                        func(g *protocol.GivenMessage) { g.First = -1 },
-		"epochs = 2":                                     func(g *protocol.GivenMessage) { g.Epochs = 2 },
-		"1 epoch(s) of 0 samples":                        func(g *protocol.GivenMessage) { g.Entries = 0 },
-		"its descriptor has 12 bytes, and 16 are needed": func(g *protocol.GivenMessage) { g.Entries = 4 },
+	for want, f := range map[string]func(g *request.Given){
+		"stream.given.batch = 0":                         func(g *request.Given) { g.Batch = 0 },
+		"stream.given.batch = 9223372036854775807":       func(g *request.Given) { g.Batch = 1<<63 - 1 },
+		"stream.given.first = -1":                        func(g *request.Given) { g.First = -1 },
+		"epochs = 2":                                     func(g *request.Given) { g.Epochs = 2 },
+		"1 epoch(s) of 0 samples":                        func(g *request.Given) { g.Entries = 0 },
+		"its descriptor has 12 bytes, and 16 are needed": func(g *request.Given) { g.Entries = 4 },
 	} {
-		if e := refusal(t, n, message(0, 2, change(f))); e.Kind != protocol.KindConfig || !strings.Contains(e.Message, want) {
+		if e := refusal(t, n, message(0, 2, change(f))); e.Kind != failure.Config || !strings.Contains(e.Message, want) {
 			t.Errorf("%+v; want %q", e, want)
 		}
 		w.empty(t, n)

@@ -14,22 +14,23 @@ import (
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/placement"
-	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/request"
+	"github.com/hdmlp/hdmlp/internal/request/requesttest"
 	"github.com/hdmlp/hdmlp/internal/stage"
 )
 
 // partOf makes a job one in which this rank gives its part, with batches of this size, from epoch first on.
-func partOf(t *testing.T, batch, first int, ids []int32) func(*protocol.OpenMessage) {
-	return func(m *protocol.OpenMessage) {
+func partOf(t *testing.T, batch, first int, ids []int32) func(*request.Open) {
+	return func(m *request.Open) {
 		m.Stream.Shuffle, m.Stream.Epochs, m.Stream.Seed = "given", 0, nil
-		m.Stream.Given = &protocol.GivenMessage{Batch: batch, Entries: len(ids), Epochs: 1, First: first, Seed: uint64(100 + m.Rank)}
-		m.Stream.List = memfd(t, ids)
+		m.Stream.Given = &request.Given{Batch: batch, Entries: len(ids), Epochs: 1, First: first, Seed: uint64(100 + m.Rank)}
+		m.Stream.List = requesttest.List(t, ids)
 	}
 }
 
 // apartFrom makes a rank one that gives no part.
-func apartFrom(t *testing.T, why string) func(*protocol.OpenMessage) {
-	return func(m *protocol.OpenMessage) {
+func apartFrom(t *testing.T, why string) func(*request.Open) {
+	return func(m *request.Open) {
 		partOf(t, 0, 0, nil)(m)
 		m.Stream.Given.Apart = why
 	}
@@ -46,7 +47,7 @@ func sampled(rank, epoch, n int) []int32 {
 }
 
 // openParts opens a job with `each` ranks on every node. change says what each rank brings; the errors are by rank.
-func (c *nodes) openParts(each int, change func(rank int) []func(*protocol.OpenMessage)) ([]*Rank, []error) {
+func (c *nodes) openParts(each int, change func(rank int) []func(*request.Open)) ([]*Rank, []error) {
 	world := each * len(c.list)
 	ranks, errs := make([]*Rank, world), make([]error, world)
 	address := c.address()
@@ -54,7 +55,7 @@ func (c *nodes) openParts(each int, change func(rank int) []func(*protocol.OpenM
 	for r := range world {
 		all.Go(func() {
 			m := message(r, world, append(change(r), onNodes(len(c.list), each, address))...)
-			ranks[r], errs[r] = c.list[r/each].Open(c.t.Context(), m, nil, func(protocol.ProgressMessage) {})
+			ranks[r], errs[r] = c.list[r/each].Open(c.t.Context(), m, nil, func(request.Step) {})
 		})
 	}
 	all.Wait()
@@ -62,9 +63,9 @@ func (c *nodes) openParts(each int, change func(rank int) []func(*protocol.OpenM
 }
 
 // mustOpenParts opens a job whose ranks have n samples of each epoch, in batches of this size.
-func (c *nodes) mustOpenParts(each, batch, n int, change ...func(*protocol.OpenMessage)) []*Rank {
+func (c *nodes) mustOpenParts(each, batch, n int, change ...func(*request.Open)) []*Rank {
 	c.t.Helper()
-	ranks, errs := c.openParts(each, func(r int) []func(*protocol.OpenMessage) {
+	ranks, errs := c.openParts(each, func(r int) []func(*request.Open) {
 		return append(slices.Clone(change), partOf(c.t, batch, 0, sampled(r, 0, n)))
 	})
 	if err := errors.Join(errs...); err != nil {
@@ -197,8 +198,8 @@ func TestPartsWaitForThePlan(t *testing.T) {
 func TestPartsBeginAnywhere(t *testing.T) {
 	const batch, n = 2, 7
 	c := newNodes(t, 2, false)
-	ranks, errs := c.openParts(2, func(r int) []func(*protocol.OpenMessage) {
-		return []func(*protocol.OpenMessage){partOf(t, batch, 5, sampled(r, 5, n))}
+	ranks, errs := c.openParts(2, func(r int) []func(*request.Open) {
+		return []func(*request.Open){partOf(t, batch, 5, sampled(r, 5, n))}
 	})
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
@@ -293,7 +294,7 @@ func TestPartsWait(t *testing.T) {
 func TestPartsInPieces(t *testing.T) {
 	const n = 5 << 18 // 5 MiB per rank, more than a node may tell at a time
 	c := newNodes(t, 2, false)
-	ranks := c.mustOpenParts(1, 1<<10, n, set("staging_buffer", "8MiB"), func(m *protocol.OpenMessage) { m.Arguments["prefetch_batches"] = 1.0 })
+	ranks := c.mustOpenParts(1, 1<<10, n, set("staging_buffer", "8MiB"), func(m *request.Open) { m.Arguments["prefetch_batches"] = 1.0 })
 	for _, r := range ranks {
 		e := r.job.stream.Epoch(0)
 		for of := range ranks {
@@ -312,8 +313,8 @@ func TestPartsInPieces(t *testing.T) {
 // TestPartsOccur: a sample that two ranks have draws other random numbers on each, wherever it is read.
 func TestPartsOccur(t *testing.T) {
 	c := newNodes(t, 2, false)
-	ranks, errs := c.openParts(1, func(int) []func(*protocol.OpenMessage) {
-		return []func(*protocol.OpenMessage){partOf(t, 2, 0, []int32{7, 7, 9, 7})}
+	ranks, errs := c.openParts(1, func(int) []func(*request.Open) {
+		return []func(*request.Open){partOf(t, 2, 0, []int32{7, 7, 9, 7})}
 	})
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/config/size"
+	"github.com/hdmlp/hdmlp/internal/failure"
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
@@ -27,7 +28,7 @@ const (
 func (j *Job) makePlan(ctx context.Context) error {
 	policy, err := j.node.policy(j.cfg.Policy)
 	if err != nil {
-		return badInput("%v", err)
+		return failure.Input("%v", err)
 	}
 	in, err := j.planInput(ctx)
 	if err != nil {
@@ -67,7 +68,7 @@ func (j *Job) planInput(ctx context.Context) (placement.Input, error) {
 		node.Held = append(node.Held, held)
 	}
 	in := placement.Input{
-		Stream: j.stream.Fixed(), Epochs: j.order.first + openEnd, From: j.order.first, Nodes: []placement.Node{node},
+		Stream: j.stream.Fixed(), Epochs: j.order.First + openEnd, From: j.order.First, Nodes: []placement.Node{node},
 		// An empty file takes no room, and no policy divides by it.
 		Size: func(id int) int64 { return max(index.Size(id), 1) },
 	}
@@ -175,7 +176,7 @@ func (j *Job) adviseRoom() {
 	room, total := j.room, j.need.bytes
 	whose := "dataset's"
 	switch {
-	case j.order.subset != nil:
+	case j.order.Subset != nil:
 		whose = "subset's"
 	case j.stream.Spec().Shuffle == access.Given:
 		whose = "first epoch's"

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/placement"
-	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/request"
 )
 
 // watched is a policy whose plans a test sees, and changes.
@@ -124,7 +124,7 @@ func TestWhatIsKeptBesidesIsBroughtToFasterClasses(t *testing.T) {
 func TestLeadCoversWhatMayBeStaged(t *testing.T) {
 	c := newNodes(t, 2, false)
 	c.list[0].planAtOnce = -1
-	ranks := c.open(set("memory", "22000B"), set("prefetch_batches", 1.0), func(m *protocol.OpenMessage) { m.Stream.GlobalBatch = 2 })
+	ranks := c.open(set("memory", "22000B"), set("prefetch_batches", 1.0), func(m *request.Open) { m.Stream.GlobalBatch = 2 })
 	p := ranks[0].job.planner
 	if err := p.begin(0, 0); err != nil {
 		t.Fatal(err)

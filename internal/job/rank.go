@@ -11,8 +11,8 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/audit"
+	"github.com/hdmlp/hdmlp/internal/failure"
 	"github.com/hdmlp/hdmlp/internal/printable"
-	"github.com/hdmlp/hdmlp/internal/protocol"
 	"github.com/hdmlp/hdmlp/internal/stage"
 	"github.com/hdmlp/hdmlp/internal/staging"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
@@ -48,8 +48,8 @@ func (j *Job) join(rank int, verify bool) (*Rank, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.ranks[rank] != nil {
-		return nil, &protocol.ErrorMessage{
-			Kind:    protocol.KindBusy,
+		return nil, &failure.Error{
+			Kind:    failure.Busy,
 			Message: fmt.Sprintf("rank %d of job %s is taken by another process: give every process a rank of its own, or the loader a name of its own", rank, printable.Name(j.message.Job)),
 		}
 	}
@@ -93,16 +93,41 @@ func (j *Job) firstBatches(rank int) int {
 	return max(2, (2*j.cfg.SourceThreads+batch-1)/batch)
 }
 
+// Opened is what a process is told of the job that it has opened.
+type Opened struct {
+	Samples     int
+	Classes     []string
+	ClassSizes  []int // samples of each class
+	Bytes       int64
+	Fingerprint string
+	Seed        uint64
+	Steps       int
+	RankSamples int
+	Positions   int // that an epoch has before it is padded or cut: samples of the dataset, of the subset, of an epoch that is given
+	// PrefetchBatches is how many batches are staged that the process has not taken, at most.
+	PrefetchBatches int
+	Warnings        []string
+	Output          *Output // what every sample becomes; nil: it stays as it is
+}
+
+// Output says what transforms make of every sample: an array.
+type Output struct {
+	// Shape is the array's. Where height and width, the first two, are 0, they differ, and stand before each sample's own levels.
+	Shape []int
+	// Type is the elements': uint8, float16, bfloat16 or float32.
+	Type string
+}
+
 // Opened describes the job to its process.
-func (r *Rank) Opened() protocol.OpenedMessage {
+func (r *Rank) Opened() Opened {
 	j := r.job
 	index := j.dataset.Index()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return protocol.OpenedMessage{
+	return Opened{
 		Samples: index.Len(), Classes: index.Classes(), ClassSizes: index.ClassSizes(), Bytes: index.Bytes(),
 		Fingerprint: hex.EncodeToString(j.version[:]),
-		Seed:        *j.message.Stream.Seed,
+		Seed:        j.seed,
 		Steps:       j.stream.Steps(), RankSamples: j.stream.RankSamples(r.rank),
 		Positions:       j.need.positions,
 		PrefetchBatches: j.cfg.PrefetchBatches,
@@ -145,13 +170,13 @@ func (r *Rank) Segments() []Segment {
 func (r *Rank) Check(epoch, step int) error {
 	spec := r.job.stream.Spec()
 	if spec.Epochs > 0 && epoch >= spec.Epochs && r.job.plan.Load() == nil {
-		return badInput("epoch %d is behind the job's last: it has %d epochs, counted from 0, and is not planned yet", epoch, spec.Epochs)
+		return failure.Input("epoch %d is behind the job's last: it has %d epochs, counted from 0, and is not planned yet", epoch, spec.Epochs)
 	}
 	if p := r.job.parts; epoch >= 0 && !r.job.stream.Given(epoch) && (p == nil || !p.expects(r.rank, epoch)) {
-		return badInput("epoch %d was not given, or is over: give its order first", epoch)
+		return failure.Input("epoch %d was not given, or is over: give its order first", epoch)
 	}
 	if step > r.job.stream.Steps() {
-		return badInput("step %d is behind the epoch's last: it has %d steps, counted from 0", step, r.job.stream.Steps())
+		return failure.Input("step %d is behind the epoch's last: it has %d steps, counted from 0", step, r.job.stream.Steps())
 	}
 	return nil
 }
@@ -167,18 +192,18 @@ func (r *Rank) Run(ctx context.Context, epoch, step int, emit func(*stage.Batch)
 	}
 	r.begun.Store(int64(epoch*r.job.stream.Steps() + step))
 	r.taken.Store(-1)
-	run := r.job.stops.begin(r.rank, epoch*r.job.stream.Steps()+step, cancel, r.buffer.End)
+	run := r.job.stops.Begin(r.rank, epoch*r.job.stream.Steps()+step, cancel, r.buffer.End)
 	err := r.stage(within, epoch, step, func(b *stage.Batch) error {
-		return run.hand(func() error { return emit(b) })
+		return run.Hand(func() error { return emit(b) })
 	})
-	for err == nil && run.next > run.from && r.taken.Load() < int64(run.next-1) { // what the process has not come to may still end before
+	for last, any := run.Last(); err == nil && any && r.taken.Load() < int64(last); { // what the process has not come to may still end before
 		select {
 		case <-r.through:
 		case <-within.Done():
 			err = within.Err()
 		}
 	}
-	return run.end(err, ctx.Err() != nil)
+	return run.End(err, ctx.Err() != nil)
 }
 
 // stage is Run, whatever other ranks do.
@@ -211,7 +236,7 @@ func (r *Rank) stage(ctx context.Context, epoch, step int, emit func(*stage.Batc
 func (r *Rank) Unusable(sample int, reason string) (policy string, err error) {
 	index := r.job.dataset.Index()
 	if sample < 0 || sample >= index.Len() {
-		return "", badInput("sample %d is not one of the dataset's, 0 to %d", sample, index.Len()-1)
+		return "", failure.Input("sample %d is not one of the dataset's, 0 to %d", sample, index.Len()-1)
 	}
 	r.reported.Store(true)
 	return string(r.job.faults.Report(r.job.cache, sample, reason)), nil
@@ -280,7 +305,7 @@ func notify(c chan struct{}) {
 func (r *Rank) Close() {
 	r.once.Do(func() {
 		j := r.job
-		j.stops.leave(r.rank)
+		j.stops.Leave(r.rank)
 		if r.forget != nil {
 			r.forget()
 		}

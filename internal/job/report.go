@@ -10,7 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/request"
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
@@ -52,7 +53,7 @@ func (n *Node) ClusterReports(ctx context.Context, name string) ([]*stats.Cluste
 		if len(names) > 0 {
 			running = "running are " + strings.Join(names, ", ")
 		}
-		return nil, badInput("no job of this daemon is named %q, or has that in its name: %s", name, running)
+		return nil, failure.Input("no job of this daemon is named %q, or has that in its name: %s", name, running)
 	}
 	out := make([]*stats.ClusterReport, len(jobs))
 	var all sync.WaitGroup
@@ -125,7 +126,7 @@ func (j *Job) assembling() *stats.Report {
 }
 
 // described is a report of what is known of a job before it is open.
-func described(m *protocol.OpenMessage, policy string) *stats.Report {
+func described(m *request.Open, policy string) *stats.Report {
 	r := &stats.Report{
 		Job: m.Job, Dataset: m.Dataset.Path, Policy: policy, Nodes: 1, WorldSize: m.WorldSize, GlobalBatch: m.Stream.GlobalBatch,
 	}
@@ -143,7 +144,7 @@ func (j *Job) report() *stats.Report {
 	if j.parts != nil { // as the parts have it
 		r.GlobalBatch = j.stream.Spec().GlobalBatch
 	}
-	r.Seed, r.Planned, r.Steps = *stream.Seed, stream.Epochs, j.stream.Steps()
+	r.Seed, r.Planned, r.Steps = j.seed, stream.Epochs, j.stream.Steps()
 	r.DropLast, r.Shuffle, r.Scheme, r.Tail = stream.DropLast, stream.Shuffle, stream.Scheme, stream.Tail
 	r.Threads, r.Planning = j.cfg.SourceThreads, j.planning()
 	r.Ranks, r.Classes = j.rankReports(), j.dataset.Reports()

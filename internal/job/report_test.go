@@ -10,21 +10,22 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/request"
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
 // onNodes makes rank's message one of a job over nodes with as many ranks each.
-func onNodes(nodes, each int, address string) func(*protocol.OpenMessage) {
-	return func(m *protocol.OpenMessage) {
-		m.Cluster = &protocol.ClusterMessage{
+func onNodes(nodes, each int, address string) func(*request.Open) {
+	return func(m *request.Open) {
+		m.Cluster = &request.Cluster{
 			Nodes: nodes, Node: m.Rank / each, LocalWorldSize: each, Address: address, Secret: "a secret that is long enough",
 		}
 	}
 }
 
 // spread opens the job on nodes of their own, and returns its ranks in order.
-func spread(t *testing.T, nodes []*Node, each int, change ...func(*protocol.OpenMessage)) []*Rank {
+func spread(t *testing.T, nodes []*Node, each int, change ...func(*request.Open)) []*Rank {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -40,7 +41,7 @@ func spread(t *testing.T, nodes []*Node, each int, change ...func(*protocol.Open
 	var all sync.WaitGroup
 	for i := range ranks {
 		all.Go(func() {
-			ranks[i], errs[i] = nodes[i/each].Open(t.Context(), message(i, len(ranks), change...), nil, func(protocol.ProgressMessage) {})
+			ranks[i], errs[i] = nodes[i/each].Open(t.Context(), message(i, len(ranks), change...), nil, func(request.Step) {})
 		})
 	}
 	all.Wait()
@@ -57,7 +58,7 @@ func TestClusterReport(t *testing.T) {
 	for i, w := range worlds {
 		nodes[i] = w.node()
 	}
-	ranks := spread(t, nodes, 2, set("memory", "14000B"), func(m *protocol.OpenMessage) { m.Stream.GlobalBatch = 12 })
+	ranks := spread(t, nodes, 2, set("memory", "14000B"), func(m *request.Open) { m.Stream.GlobalBatch = 12 })
 	halfway := at{2, 0}
 	together(ranks, func(r *Rank) { consume(t, r, at{}, halfway) })
 
@@ -171,8 +172,8 @@ func TestClusterReports(t *testing.T) {
 	if all, err := n.ClusterReports(t.Context(), ""); len(all) != 0 || err != nil {
 		t.Error(all, err)
 	}
-	named := func(name string) func(*protocol.OpenMessage) {
-		return func(m *protocol.OpenMessage) { m.Job = name }
+	named := func(name string) func(*request.Open) {
+		return func(m *request.Open) { m.Job = name }
 	}
 	var ranks []*Rank
 	for _, name := range []string{"b train", "a train", "a train, the other"} {
@@ -190,7 +191,7 @@ func TestClusterReports(t *testing.T) {
 		}
 	}
 	_, err := n.ClusterReports(t.Context(), "valid")
-	if e := new(protocol.ErrorMessage); !errors.As(err, &e) || e.Kind != protocol.KindConfig || !strings.Contains(e.Message, "running are a train, a train, the other, b train") {
+	if e := new(failure.Error); !errors.As(err, &e) || e.Kind != failure.Config || !strings.Contains(e.Message, "running are a train, a train, the other, b train") {
 		t.Error(err)
 	}
 	for _, r := range ranks {

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/cluster"
+	"github.com/hdmlp/hdmlp/internal/failure"
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
@@ -123,7 +124,7 @@ func (o *others) placementNodes(ctx context.Context, mine placement.Node) ([]pla
 	out := make([]placement.Node, len(all))
 	for n, member := range o.cluster.Members() {
 		if out[n], err = decodeRoom(all[n], o.job.dataset.Index().Len()); err != nil {
-			return nil, badInput("node %d says of its storage classes: %v", n, err)
+			return nil, failure.Input("node %d says of its storage classes: %v", n, err)
 		}
 		out[n].Ranks = member.Ranks
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/audit"
 	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/request"
 	"github.com/hdmlp/hdmlp/internal/stage"
 )
 
@@ -171,7 +171,7 @@ func TestAuditWaits(t *testing.T) {
 func TestAuditOfLongAgo(t *testing.T) {
 	var w world
 	n := w.node()
-	r := open(t, n, message(0, 1, func(m *protocol.OpenMessage) { m.Stream.Epochs = 0; m.Stream.GlobalBatch = 40 }))
+	r := open(t, n, message(0, 1, func(m *request.Open) { m.Stream.Epochs = 0; m.Stream.GlobalBatch = 40 }))
 	consume(t, r, at{0, 0}, at{20, 0})
 	if _, err := r.Audit(t.Context(), 3); err == nil || !strings.Contains(err.Error(), "from epoch 4 on") {
 		t.Errorf("audit of epoch 3 after 20: %v", err)
@@ -232,7 +232,7 @@ func TestTwoJobs(t *testing.T) {
 	var w world
 	n := w.node()
 	a := open(t, n, message(0, 1))
-	b := open(t, n, message(0, 1, func(m *protocol.OpenMessage) { m.Job = "k"; m.Stream.Shuffle = "feistel" }))
+	b := open(t, n, message(0, 1, func(m *request.Open) { m.Job = "k"; m.Stream.Shuffle = "feistel" }))
 	together([]*Rank{a, b}, func(r *Rank) { consume(t, r, at{0, 0}, end) })
 	if got := w.bytes.Load(); got != total {
 		t.Errorf("%d bytes left the source for two jobs, want the dataset's %d", got, total)
@@ -243,7 +243,7 @@ func TestTwoJobs(t *testing.T) {
 	if warnings := b.Opened().Warnings; len(warnings) != 0 {
 		t.Errorf("warnings %q, and they say the same of the caches", warnings)
 	}
-	c := open(t, n, message(0, 1, set("source_threads", "9"), func(m *protocol.OpenMessage) { m.Job = "l" }))
+	c := open(t, n, message(0, 1, set("source_threads", "9"), func(m *request.Open) { m.Job = "l" }))
 	if warnings := c.Opened().Warnings; len(warnings) != 1 || !strings.Contains(warnings[0], "another job") || !strings.Contains(warnings[0], "and 9 here") {
 		t.Errorf("warnings %q", warnings)
 	}
@@ -260,7 +260,7 @@ func TestWarm(t *testing.T) {
 	for _, where := range []string{"memory", "file", "both"} {
 		w := world{disk: t.TempDir()}
 		n := w.node()
-		change := []func(*protocol.OpenMessage){}
+		change := []func(*request.Open){}
 		if where != "memory" {
 			change = append(change, set("cache_dir", w.disk), set("cache_size", "1MB"))
 		}

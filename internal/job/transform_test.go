@@ -9,12 +9,12 @@ import (
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/request"
 	"github.com/hdmlp/hdmlp/internal/stage"
 )
 
 // arrays makes of every sample, 1000 times its ID, an array of floats.
-func arrays(m *protocol.OpenMessage) {
+func arrays(m *request.Open) {
 	m.Transforms = []byte(`[{"name": "Reshape", "w": 10, "h": 20, "c": 5, "dtype": "uint8"}, {"name": "ScaleShift16", "scale": 0.5, "shift": [1, 2, 3, 4, 5]}]`)
 }
 
@@ -83,7 +83,7 @@ func TestTransforms(t *testing.T) {
 func TestRaggedTransforms(t *testing.T) {
 	var w world
 	n := w.node()
-	r := open(t, n, message(0, 1, func(m *protocol.OpenMessage) {
+	r := open(t, n, message(0, 1, func(m *request.Open) {
 		m.Transforms = []byte(`[{"name": "Resize", "size": 9}, {"name": "Ragged"}]`)
 	}))
 	if out := r.Opened().Output; out == nil || !slices.Equal(out.Shape, []int{0, 0, 3}) || out.Type != "uint8" {
@@ -136,7 +136,7 @@ func TestTransformsFail(t *testing.T) {
 	for policy, want := range map[string]string{"raise": "uint8 has 5000", "skip": "", "substitute": "no readable sample is left"} {
 		var w world
 		n := w.node()
-		r := open(t, n, message(0, 1, set("on_error", policy), func(m *protocol.OpenMessage) {
+		r := open(t, n, message(0, 1, set("on_error", policy), func(m *request.Open) {
 			m.Transforms = []byte(`[{"name": "Reshape", "w": 10, "h": 100, "c": 5, "dtype": "uint8"}]`)
 			m.Stream.Epochs = 1
 		}))

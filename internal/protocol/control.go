@@ -58,9 +58,6 @@ type StreamMessage struct {
 	List *os.File `json:"-"`
 }
 
-// MaxList is how many samples a list may have that comes in a descriptor, and how many batches an epoch that is given.
-const MaxList = 1 << 28
-
 // SubsetMessage says what the list holds: the samples of the subset, i32 each.
 type SubsetMessage struct {
 	Count int `json:"count"`

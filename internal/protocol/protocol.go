@@ -259,8 +259,5 @@ func AppendBatch(dst []byte, b *BatchMessage) []byte {
 	return dst
 }
 
-// MaxJob is how many bytes a job's name may have.
-const MaxJob = 256
-
 // MaxBatch is the most samples that fit into a batch's frame, with room for slots.
 const MaxBatch = (MaxPayload - 4096) / 40

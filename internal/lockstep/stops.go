@@ -1,17 +1,23 @@
-package job
+// Package lockstep ends the streams of a job's ranks at the same batch when one of them cannot go on (Stops), over all nodes.
+//
+// It is a state machine without a network and without a clock: what nodes tell each other is data (Stop), which the
+// coordinator carries. Its methods are safe for concurrent use. testdata has transcripts of what happens when.
+package lockstep
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
 
-	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
-// stops makes the error that one rank's stream ends with the end of all ranks' streams, and at the same batch: every rank gets
+// Stops makes the error that one rank's stream ends with the end of all ranks' streams, and at the same batch: every rank gets
 // what comes before it, and then the error. A rank that got that batch would go into a step for which another has no samples, and
 // wait for it, in an allreduce, until somebody kills it. So the news overtakes batches that are on their way to a process
 // (staging.Buffer.End). Rejected: to end the others where they are. The rank that stopped would wait in the same way for those
@@ -27,34 +33,32 @@ import (
 //   - A run that a stop concerns ends with it, also if the rank that stopped begins again meanwhile: that one may have gone back to
 //     where the others must go back to as well.
 //   - Where several ranks stop in a round, all end before the first of their batches, though each may name its own error.
-//
-// It is a state machine without a network; its methods are safe for concurrent use.
-type stops struct {
+type Stops struct {
 	node int    // this one
 	host string // its name; empty: the job has one node
 
 	mu      sync.Mutex
-	last    map[int]stop     // by rank, of all nodes
+	last    map[int]Stop     // by rank, of all nodes
 	rounds  map[int]int      // by rank, of this node
-	runs    map[int]*run     // the last one of each rank of this node, though it may have ended
+	runs    map[int]*Run     // the last one of each rank of this node, though it may have ended
 	version int              // counts changes of this node's own stops
 	changed chan struct{}    // closed and replaced with each
 	say     func(told error) // of each stop, once; for the log
 }
 
-// stop is the end of a rank's stream with an error, as nodes tell each other.
-type stop struct {
-	Rank  int                   `json:"rank"`
-	Node  int                   `json:"node"`
-	Host  string                `json:"host"`
-	Round int                   `json:"round"`
-	At    int                   `json:"at"`   // the batch that could not be delivered: steps, counted through all epochs
-	Over  bool                  `json:"over"` // the rank has begun again
-	Error protocol.ErrorMessage `json:"error"`
+// Stop is the end of a rank's stream with an error, as nodes tell each other.
+type Stop struct {
+	Rank  int           `json:"rank"`
+	Node  int           `json:"node"`
+	Host  string        `json:"host"`
+	Round int           `json:"round"`
+	At    int           `json:"at"`   // the batch that could not be delivered: steps, counted through all epochs
+	Over  bool          `json:"over"` // the rank has begun again
+	Error failure.Error `json:"error"`
 }
 
 // told is the error for the other ranks: of the same kind, with the same details, and where it happened.
-func (p *stop) told() error {
+func (p *Stop) told() error {
 	e := p.Error
 	e.Details = maps.Clone(e.Details)
 	if e.Details == nil {
@@ -70,9 +74,16 @@ func (p *stop) told() error {
 	return &e
 }
 
-// run is one Rank.Run. Its fields are guarded by stops.mu, but for what begin sets.
-type run struct {
-	stops *stops
+// Run is a rank's way through the stream, from Begin to End. Its states:
+//
+//   - running: batches are handed on; stop, if there is one, lies ahead.
+//   - stopped: all batches before stop.At were handed on; Hand hands on no more, and the run is cancelled.
+//   - ended: after an End with an error, which its process may not have come to yet. Only stop may still become an
+//     earlier one. An End without one, or of a rank that goes on, forgets the run.
+//
+// Its fields are guarded by Stops.mu, but for those that Begin sets.
+type Run struct {
+	stops *Stops
 	rank  int
 	from  int // the batch that it begins with, counted as stop.At
 	// Both are called under stops.mu.
@@ -81,7 +92,7 @@ type run struct {
 
 	round int
 	next  int   // the batch that comes next
-	stop  *stop // it ends before stop.At; nil: nobody has stopped
+	stop  *Stop // it ends before stop.At; nil: nobody has stopped
 	lost  error // that a batch could not be handed on: the process is gone
 	ended bool
 }
@@ -89,18 +100,23 @@ type run struct {
 // errStopped ends a run's staging; its process gets stop.told instead.
 var errStopped = errors.New("another rank has stopped")
 
-func newStops(node int, host string, say func(told error)) *stops {
-	return &stops{
+// New returns the stops of a job that no rank has begun. host is the node's name, empty if the job has one node; say is called
+// with each stop once, for the log.
+func New(node int, host string, say func(told error)) *Stops {
+	return &Stops{
 		node: node, host: host, say: say,
-		last: make(map[int]stop), rounds: make(map[int]int), runs: make(map[int]*run), changed: make(chan struct{}),
+		last: make(map[int]Stop), rounds: make(map[int]int), runs: make(map[int]*Run), changed: make(chan struct{}),
 	}
 }
 
-// begin notes that a rank of this node begins a run. A rank has one at a time.
-func (s *stops) begin(rank, at int, cancel func(), note func(at int)) *run {
+// Begin notes that a rank of this node begins a run. A rank has one at a time.
+func (s *Stops) Begin(rank, at int, cancel func(), note func(at int)) *Run {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := &run{stops: s, rank: rank, from: at, next: at, cancel: cancel, note: note}
+	if was := s.runs[rank]; was != nil {
+		invariants.Check(was.ended, "rank %d begins a run at %d within another one", rank, at)
+	}
+	r := &Run{stops: s, rank: rank, from: at, next: at, cancel: cancel, note: note}
 	note(-1)
 	s.runs[rank] = r
 	if own, ok := s.last[rank]; ok && !own.Over {
@@ -122,7 +138,7 @@ func (s *stops) begin(rank, at int, cancel func(), note func(at int)) *run {
 
 // apply has a run end with a stop, if this concerns it. One that has ended with an error, which its process may not have come to, ends with it before
 // that batch if it is an earlier one. s.mu is held.
-func (s *stops) apply(r *run, p stop) {
+func (s *Stops) apply(r *Run, p Stop) {
 	switch {
 	case p.Rank == r.rank || p.Round < r.round:
 	case r.ended && (p.Round > r.round || p.At >= r.next):
@@ -137,11 +153,12 @@ func (s *stops) apply(r *run, p stop) {
 	}
 }
 
-// hand hands the next batch on by emit, unless the run ends before it.
-func (r *run) hand(emit func() error) error {
+// Hand hands the next batch on by emit, unless the run ends before it.
+func (r *Run) Hand(emit func() error) error {
 	s := r.stops
 	s.mu.Lock()
 	stopped := r.stopped()
+	invariants.Check(!r.ended, "rank %d hands a batch on after the end of its run", r.rank)
 	s.mu.Unlock()
 	if stopped {
 		return errStopped
@@ -159,15 +176,21 @@ func (r *run) hand(emit func() error) error {
 	return nil
 }
 
-// stopped tells whether the run has come to its end. stops.mu is held.
-func (r *run) stopped() bool { return r.stop != nil && r.next >= r.stop.At }
+// stopped reports whether the run has come to its end. stops.mu is held.
+func (r *Run) stopped() bool { return r.stop != nil && r.next >= r.stop.At }
 
-// end notes that a run has ended, with err, and returns what its process is told. interrupted: the process has asked for another run,
+// Last is the last batch that was handed on, counted as Stop.At; any reports whether there was one. It is for the goroutine that
+// calls Hand.
+func (r *Run) Last() (at int, any bool) { return r.next - 1, r.next > r.from }
+
+// End notes that a run has ended, with err, and returns what its process is told. interrupted: the process has asked for another run,
 // or is gone.
-func (r *run) end(err error, interrupted bool) error {
+func (r *Run) End(err error, interrupted bool) error {
 	s := r.stops
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	invariants.Check(!r.ended && s.runs[r.rank] == r, "a run of rank %d ends twice", r.rank)
+	invariants.Check(s.rounds[r.rank] <= r.round, "rank %d goes back from round %d to %d", r.rank, s.rounds[r.rank], r.round)
 	s.rounds[r.rank] = r.round
 	canceled := errors.Is(err, errStopped) || errors.Is(err, context.Canceled)
 	if interrupted || r.lost != nil || (err == nil || canceled) && !r.stopped() {
@@ -177,7 +200,7 @@ func (r *run) end(err error, interrupted bool) error {
 	r.ended = true
 	s.rounds[r.rank]++
 	if err != nil && !canceled {
-		p := stop{Rank: r.rank, Node: s.node, Host: s.host, Round: r.round, At: r.next, Error: *Message(err)}
+		p := Stop{Rank: r.rank, Node: s.node, Host: s.host, Round: r.round, At: r.next, Error: *failure.Of(err)}
 		s.last[r.rank] = p
 		for _, other := range s.runs {
 			s.apply(other, p)
@@ -192,16 +215,16 @@ func (r *run) end(err error, interrupted bool) error {
 	return err
 }
 
-// leave forgets the last run of a rank of this node, whose process is gone; it must have ended.
-func (s *stops) leave(rank int) {
+// Leave forgets the last run of a rank of this node, whose process is gone; it must have ended.
+func (s *Stops) Leave(rank int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.runs, rank)
 }
 
-// own lists the last stop of each rank of this node that ever stopped, by rank. version is another one whenever the list is; changed is
+// Own lists the last stop of each rank of this node that ever stopped, by rank. version is another one whenever the list is; changed is
 // closed when it becomes another one.
-func (s *stops) own() (list []stop, version int, changed <-chan struct{}) {
+func (s *Stops) Own() (list []Stop, version int, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, rank := range slices.Sorted(maps.Keys(s.last)) {
@@ -212,8 +235,8 @@ func (s *stops) own() (list []stop, version int, changed <-chan struct{}) {
 	return list, s.version, s.changed
 }
 
-// hear takes in what another node's own is. It may be heard late, and again.
-func (s *stops) hear(list []stop) {
+// Hear takes in what another node's Own is. It may be heard late, and again.
+func (s *Stops) Hear(list []Stop) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range list {
@@ -234,8 +257,23 @@ func (s *stops) hear(list []stop) {
 }
 
 // signal wakes who waits for changes of this node's own stops. s.mu is held.
-func (s *stops) signal() {
+func (s *Stops) signal() {
 	s.version++
 	close(s.changed)
 	s.changed = make(chan struct{})
+}
+
+// Decode reads what another node's Own was, of a job of so many ranks on so many nodes. A list of which any cannot be is refused as
+// a whole.
+func Decode(text []byte, ranks, nodes int) ([]Stop, error) {
+	var list []Stop
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, err
+	}
+	for _, p := range list {
+		if p.Rank < 0 || p.Rank >= ranks || p.Node < 0 || p.Node >= nodes || p.Round < 0 || p.At < 0 {
+			return nil, fmt.Errorf("rank %d of node %d stops before batch %d in round %d; there are %d ranks on %d nodes", p.Rank, p.Node, p.At, p.Round, ranks, nodes)
+		}
+	}
+	return list, nil
 }

@@ -1,0 +1,153 @@
+package daemon
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/job"
+	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/request"
+	"github.com/hdmlp/hdmlp/internal/stage"
+)
+
+// fill sets every field of a message to something else than zero, and to another value each.
+func fill(v reflect.Value, n *int) {
+	*n++
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(v.Field(i), n)
+		}
+	case reflect.Pointer:
+		if v.Type() == reflect.TypeFor[*os.File]() {
+			v.Set(reflect.ValueOf(os.Stdin))
+			return
+		}
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem(), n)
+	case reflect.String:
+		v.SetString(fmt.Sprint("text ", *n))
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Slice:
+		if v.Type() == reflect.TypeFor[json.RawMessage]() {
+			v.SetBytes([]byte(`[{"name": "ToTensor"}]`))
+			return
+		}
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0), n)
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		value := reflect.New(v.Type().Elem()).Elem()
+		if value.Kind() == reflect.Interface {
+			value.Set(reflect.ValueOf(*n))
+		} else {
+			fill(value, n)
+		}
+		v.SetMapIndex(reflect.ValueOf(fmt.Sprint("key ", *n)), value)
+	default:
+		if v.CanInt() {
+			v.SetInt(int64(*n))
+		} else {
+			v.SetUint(uint64(*n))
+		}
+	}
+}
+
+// same compares what two types have under the same names, and finds no field of to that from does not have.
+func same(t *testing.T, path string, from, to reflect.Value) {
+	t.Helper()
+	switch to.Kind() {
+	case reflect.Struct:
+		if to.Type() == reflect.TypeFor[os.File]() {
+			return
+		}
+		for i := range to.NumField() {
+			name := to.Type().Field(i).Name
+			f := from.FieldByName(name)
+			if !f.IsValid() {
+				t.Errorf("%s.%s is in %v alone", path, name, to.Type())
+				continue
+			}
+			same(t, path+"."+name, f, to.Field(i))
+		}
+		for i := range from.NumField() {
+			name := from.Type().Field(i).Name
+			if !to.FieldByName(name).IsValid() && name != "View" && name != "Generation" && name != "Total" {
+				t.Errorf("%s.%s is in %v alone", path, name, from.Type())
+			}
+		}
+	case reflect.Pointer:
+		if to.IsNil() {
+			t.Errorf("%s is lost", path)
+			return
+		}
+		same(t, path, from.Elem(), to.Elem())
+	default:
+		if fmt.Sprint(from) != fmt.Sprint(to) {
+			t.Errorf("%s is %v, and becomes %v", path, from, to)
+		}
+	}
+}
+
+// TestNothingIsLostInTranslation: every field of a message is in the request that it becomes, and the other way round.
+func TestNothingIsLostInTranslation(t *testing.T) {
+	n := 0
+	var open protocol.OpenMessage
+	fill(reflect.ValueOf(&open).Elem(), &n)
+	same(t, "open", reflect.ValueOf(open), reflect.ValueOf(openRequest(&open)))
+	var give protocol.GiveMessage
+	fill(reflect.ValueOf(&give).Elem(), &n)
+	same(t, "give", reflect.ValueOf(give), reflect.ValueOf(giveRequest(give)))
+	var opened job.Opened
+	fill(reflect.ValueOf(&opened).Elem(), &n)
+	same(t, "opened", reflect.ValueOf(opened), reflect.ValueOf(openedMessage(opened)))
+	var step request.Step
+	fill(reflect.ValueOf(&step).Elem(), &n)
+	same(t, "step", reflect.ValueOf(progressMessage(step)), reflect.ValueOf(step))
+	b := &stage.Batch{
+		Epoch: 1, Step: 2, Audit: 3, Labels: []int64{4}, Offsets: []uint64{5}, Lengths: []uint64{6}, IDs: []uint32{7}, Segments: []uint32{8}, Slots: []uint32{9},
+	}
+	if got := fmt.Sprint(batchMessage(10, b)); got != "{10 1 2 3 [4] [5] [6] [7] [8] [9]}" {
+		t.Errorf("a batch becomes %s", got)
+	}
+	if got := stall(&protocol.AckMessage{StallNanos: 2, PythonNanos: 1}); got != (stage.Stall{All: 2, Python: 1}) {
+		t.Errorf("a stall becomes %+v", got)
+	}
+}
+
+// TestExplain: a process is told the kind, the words and the details of whatever went wrong, however deep that lies.
+func TestExplain(t *testing.T) {
+	details := map[string]any{"key": "seed"}
+	known := &protocol.ErrorMessage{Kind: protocol.KindBusy, Message: "busy", Details: details}
+	for _, c := range []struct {
+		err  error
+		kind string
+	}{
+		{known, protocol.KindBusy},
+		{&failure.Error{Kind: failure.Mismatch, Message: "differs", Details: details}, protocol.KindMismatch},
+		{protocol.ErrProtocol, protocol.KindProtocol},
+		{errors.New("unheard of"), protocol.KindInternal},
+	} {
+		for _, err := range []error{c.err, fmt.Errorf("open it: %w", c.err)} {
+			m := explain(err)
+			if m.Kind != c.kind || m.Message == "" || (c.kind == protocol.KindBusy || c.kind == protocol.KindMismatch) != (m.Details["key"] == "seed") {
+				t.Errorf("%v: told as %+v", err, m)
+			}
+		}
+	}
+	explain(known).Generation = 5
+	if known.Generation != 0 {
+		t.Error("what is told of an error is not the caller's")
+	}
+	for _, kind := range []failure.Kind{failure.Config, failure.Dataset, failure.Sample, failure.Mismatch, failure.Limit, failure.Busy, failure.Audit, failure.Internal} {
+		if m := explain(&failure.Error{Kind: kind}); m.Kind != string(kind) {
+			t.Errorf("%s is told as %s", kind, m.Kind)
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package failure
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hdmlp/hdmlp/internal/cache"
+	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/staging"
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+)
+
+// TestOf: a process is told the kind of an error, which its exception follows from, and what it is about, however deep that lies.
+func TestOf(t *testing.T) {
+	limits := map[string]any{"need": int64(3), "limit": int64(2)}
+	both := []error{&config.Problem{}, &config.LimitError{Need: 3, Limit: 2}}
+	for _, c := range []struct {
+		err     error
+		kind    Kind
+		details map[string]any
+	}{
+		{&Error{Kind: Busy, Message: "m"}, Busy, nil},
+		{&dataset.SampleError{ID: 5, Path: "/5", Kind: dataset.ErrMissing}, Sample, map[string]any{"sample": 5, "path": "/5"}},
+		{&cache.ConflictError{Sample: 5, Path: "/5", Node: 2, Mine: 1, Theirs: 2}, Mismatch, map[string]any{
+			"key": "digest of a sample", "sample": 5, "path": "/5", "node": 2, "mine": "00000001", "theirs": "00000002",
+		}},
+		{&cache.VerifyError{Sample: 5, Path: "/5"}, Audit, map[string]any{"sample": 5, "path": "/5"}},
+		{&storageclass.UnsafeError{Path: "/c", Reason: "is not ours"}, Config, nil},
+		{&dataset.Error{Path: "/d", Kind: dataset.ErrNoDirectory}, Dataset, map[string]any{"path": "/d"}},
+		{&storageclass.LimitError{Need: 3, Limit: 2}, Limit, limits},
+		{&staging.LimitError{Need: 3, Limit: 2, Err: syscall.EMFILE}, Limit, limits},
+		{errors.Join(both[1]), Limit, limits},
+		{errors.Join(both...), Config, nil},
+		{syscall.ENOMEM, Limit, nil},
+		{errors.New("unheard of"), Internal, nil},
+	} {
+		errs := []error{c.err}
+		if _, joined := c.err.(interface{ Unwrap() []error }); !joined {
+			errs = append(errs, fmt.Errorf("open it: %w", c.err))
+		}
+		for _, err := range errs {
+			m := Of(err)
+			if diff := cmp.Diff(c.details, m.Details); m.Kind != c.kind || diff != "" {
+				t.Errorf("%v: kind %s, want %s; details %s", err, m.Kind, c.kind, diff)
+			}
+			if m.Message == "" {
+				t.Errorf("%v: no words", err)
+			}
+		}
+	}
+}

@@ -1,0 +1,213 @@
+package lockstep
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/hdmlp/hdmlp/internal/failure"
+)
+
+// TestTranscripts plays the transcripts in testdata/stops. Ranks 0 and 1 are on node 0, ranks 2 and 3 on node 1.
+//
+//	begin rank= at=      the rank begins a run at this batch
+//	hand rank= batches=  so many batches come, one after the other
+//	fail rank=           the next one cannot be delivered
+//	end rank=            what the rank is told at the end of its run
+//	again rank= at=      its process asks for another run, which begins at this batch
+//	leave rank=          its process is gone
+//	where rank=          where it is
+//	tell from=           what the node has to say reaches the other one
+func TestTranscripts(t *testing.T) {
+	datadriven.Walk(t, "testdata/stops", func(t *testing.T, path string) {
+		p := newPlayer()
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			said := p.do(t, d)
+			out := strings.TrimSpace(p.log.String() + said)
+			p.log.Reset()
+			return out
+		})
+	})
+}
+
+// player has the ranks of a transcript.
+type player struct {
+	nodes    [2]*Stops
+	log      strings.Builder
+	noted    [4]int // where the ranks' processes see that their streams end
+	runs     map[int]*Run
+	canceled map[int]bool
+	ends     map[int]error // with which the runs end, if they do by themselves
+}
+
+func newPlayer() *player {
+	p := &player{runs: map[int]*Run{}, canceled: map[int]bool{}, ends: map[int]error{}}
+	for n, host := range []string{"a", "b"} {
+		p.nodes[n] = New(n, host, func(told error) { fmt.Fprintf(&p.log, "the log of node %d: %v\n", n, told) })
+	}
+	return p
+}
+
+func (p *player) do(t *testing.T, d *datadriven.TestData) string {
+	var rank, at, batches int
+	if d.HasArg("rank") {
+		d.ScanArgs(t, "rank", &rank)
+	}
+	switch d.Cmd {
+	case "begin":
+		d.ScanArgs(t, "at", &at)
+		return p.begin(rank, at)
+	case "hand":
+		d.ScanArgs(t, "batches", &batches)
+		return p.hand(rank, batches)
+	case "fail":
+		p.ends[rank] = &failure.Error{Kind: failure.Sample, Message: fmt.Sprintf("sample %d", 100+rank)}
+		return ""
+	case "where":
+		return p.state(rank)
+	case "end":
+		if p.ends[rank] == nil && p.canceled[rank] {
+			p.ends[rank] = context.Canceled
+		}
+		if p.ends[rank] == nil {
+			return "it goes on"
+		}
+		told := p.runs[rank].End(p.ends[rank], false)
+		return fmt.Sprintf("before batch %d: %v", p.runs[rank].next, told)
+	case "leave":
+		p.nodes[rank/2].Leave(rank)
+		return ""
+	case "again":
+		d.ScanArgs(t, "at", &at)
+		_ = p.runs[rank].End(context.Canceled, true)
+		return p.begin(rank, at)
+	case "tell":
+		var from int
+		d.ScanArgs(t, "from", &from)
+		list, _, _ := p.nodes[from].Own()
+		text, err := json.Marshal(list)
+		if err == nil {
+			list, err = Decode(text, 4, 2)
+		}
+		if err != nil {
+			return err.Error()
+		}
+		p.nodes[1-from].Hear(list)
+		return ""
+	}
+	d.Fatalf(t, "there is no command %q", d.Cmd)
+	return ""
+}
+
+func (p *player) begin(rank, at int) string {
+	p.canceled[rank], p.ends[rank] = false, nil
+	p.runs[rank] = p.nodes[rank/2].Begin(rank, at, func() { p.canceled[rank] = true }, func(at int) { p.noted[rank] = at })
+	return p.state(rank)
+}
+
+func (p *player) hand(rank, batches int) string {
+	for range batches {
+		switch {
+		case p.ends[rank] != nil:
+			return "it has ended before"
+		case p.canceled[rank]:
+			p.ends[rank] = context.Canceled
+			return p.state(rank)
+		}
+		if p.ends[rank] = p.runs[rank].Hand(func() error { return nil }); p.ends[rank] != nil {
+			break
+		}
+	}
+	return p.state(rank)
+}
+
+// state says where a run is.
+func (p *player) state(rank int) string {
+	r := p.runs[rank]
+	s := fmt.Sprintf("round %d, batch %d is next", r.round, r.next)
+	if at := p.noted[rank]; at >= 0 {
+		s += fmt.Sprintf(", ends before %d", at)
+	}
+	if p.canceled[rank] || errors.Is(p.ends[rank], errStopped) {
+		s += ", and so now"
+	}
+	return s
+}
+
+// TestNodesSpeakForTheirOwnRanks: a stop that is told of another node's rank is not taken.
+func TestNodesSpeakForTheirOwnRanks(t *testing.T) {
+	var said []string
+	s := New(0, "a", func(told error) { said = append(said, told.Error()) })
+	ended := false
+	r := s.Begin(0, 0, func() { ended = true }, func(int) {})
+	known := Stop{Rank: 2, Node: 1, Host: "b", At: 9, Error: failure.Error{Message: "true"}}
+	s.Hear([]Stop{known})
+	said = nil
+	for _, lie := range []Stop{{Rank: 2, Node: 2, Round: 5}, {Rank: 2, Node: 2, Over: true}, {Rank: 0, Node: 0}, {Rank: 1, Node: 0, Round: 3}} {
+		s.Hear([]Stop{lie})
+		if len(said) > 0 || len(s.last) != 1 || s.last[2].Node != 1 || s.last[2].Over || s.last[2].Round != 0 || ended || r.stop.At != 9 {
+			t.Errorf("%+v is taken: %q, %+v", lie, said, s.last)
+		}
+	}
+}
+
+// TestLostProcess: where a batch can not be handed on, nobody else has to stop.
+func TestLostProcess(t *testing.T) {
+	s := New(0, "", func(error) {})
+	gone := errors.New("broken pipe")
+	first := s.Begin(0, 0, func() { t.Error("the rank whose process is gone is told something") }, func(int) {})
+	s.Begin(1, 0, func() { t.Error("another rank is told that a process is gone") }, func(int) {})
+	if err := first.Hand(func() error { return gone }); !errors.Is(err, gone) {
+		t.Errorf("handed: %v", err)
+	}
+	if err := first.End(gone, false); !errors.Is(err, gone) {
+		t.Errorf("ended: %v", err)
+	}
+	if list, version, _ := s.Own(); len(list) != 0 || version != 0 {
+		t.Errorf("told is %v", list)
+	}
+}
+
+// TestTold: the other ranks' error is of the same kind, with the same details, and names where it happened.
+func TestTold(t *testing.T) {
+	details := map[string]any{"sample": 17, "path": "x/17.jpg"}
+	p := Stop{Rank: 3, Node: 1, Host: "b", Error: failure.Error{Kind: failure.Sample, Message: "sample 17 (x/17.jpg): gone", Details: details}}
+	told := failure.Of(p.told())
+	if told.Kind != failure.Sample || told.Message != "rank 3 on node 1 (b) stopped: sample 17 (x/17.jpg): gone" {
+		t.Errorf("told as %s: %s", told.Kind, told.Message)
+	}
+	if fmt.Sprint(told.Details) != "map[host:b node:1 path:x/17.jpg rank:3 sample:17]" || len(details) != 2 {
+		t.Errorf("details %v; the rank's own became %v", told.Details, details)
+	}
+	p.Host, p.Error.Details = "", nil
+	if told := failure.Of(p.told()); told.Message != "rank 3 stopped: sample 17 (x/17.jpg): gone" || fmt.Sprint(told.Details) != "map[rank:3]" {
+		t.Errorf("on one node: %s, %v", told.Message, told.Details)
+	}
+}
+
+// TestStopsThatCannotBe: a list of stops of which any cannot be is refused as a whole.
+func TestStopsThatCannotBe(t *testing.T) {
+	for name, c := range map[string]struct {
+		list  string
+		heard bool
+	}{
+		"none":               {`[]`, true},
+		"one":                {`[{"rank": 3, "node": 1, "round": 0, "at": 0, "error": {"kind": "sample"}}]`, true},
+		"no list":            {`{"rank": 3}`, false},
+		"a rank too many":    {`[{"rank": 2, "node": 1}, {"rank": 4, "node": 1}]`, false},
+		"a negative rank":    {`[{"rank": -1, "node": 1}]`, false},
+		"a node too many":    {`[{"rank": 3, "node": 2}]`, false},
+		"a negative node":    {`[{"rank": 3, "node": -1}]`, false},
+		"a round before all": {`[{"rank": 3, "node": 1, "round": -1}]`, false},
+		"a batch before all": {`[{"rank": 3, "node": 1, "at": -1}]`, false},
+	} {
+		if list, err := Decode([]byte(c.list), 4, 2); (err == nil) != c.heard || !c.heard && len(list) > 0 {
+			t.Errorf("%s: %v, %v", name, list, err)
+		}
+	}
+}

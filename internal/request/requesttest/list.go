@@ -1,0 +1,35 @@
+// Package requesttest makes what processes pass with requests, for tests.
+package requesttest
+
+import (
+	"encoding/binary"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// List returns lists of samples, one after the other, in a descriptor as a process passes it. It is closed with the test.
+func List(t *testing.T, lists ...[]int32) *os.File {
+	t.Helper()
+	fd, err := unix.MemfdCreate("list", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), "list")
+	t.Cleanup(func() { f.Close() })
+	if _, err := f.Write(Encoded(lists...)); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// Encoded returns what is in the descriptor.
+func Encoded(lists ...[]int32) (b []byte) {
+	for _, list := range lists {
+		for _, v := range list {
+			b = binary.LittleEndian.AppendUint32(b, uint32(v))
+		}
+	}
+	return b
+}
