@@ -1,15 +1,16 @@
 // Package cache is what a node holds of a dataset, and the only way to its samples. It finds a sample in the
-// fastest place that has it (thesis 3.2.2, 4.3.8), reads it from the source at most once however many ask for it
-// at the same time, and keeps it where the plans of the jobs want it.
+// fastest place that has it (thesis 3.2.2, 4.3.8), reads it from the source at most once however many ask for
+// it at the same time, and keeps it where the plans of the jobs want it.
 //
 //   - Cache is one dataset's, shared by all jobs and ranks that read it.
 //   - Use is what one job wants of it: its plan, what is filled ahead of time, the nodes that it asks.
 //   - Request and Consumer say on whose behalf a sample is fetched: for a batch, ahead of time, or for another node.
 //   - Faults remembers the samples that a job cannot read.
 //
-// The files, each of which uses those before it only: meter, place (which class holds a sample, and which is to),
-// identity (which copies count), flight (one read per sample), pool (the workers), watch (reads that hang), fetch (the
-// way of a sample), use and serve. What is delivered never depends on what the cache holds: only time does.
+// The files, each of which uses those before it only: meter, place (which class holds a sample, and which is
+// to), identity (which copies count), flight (one read per sample), pool (the workers), watch (reads that
+// hang), fetch (the way of a sample), use and serve. What is delivered never depends on what the cache holds:
+// only time does.
 //
 // # Who runs where
 //
@@ -18,9 +19,10 @@
 //
 // # Locks
 //
-// A sample that lies in memory costs none here but the pool's, to get the task. One that is read takes: the pool's;
-// its flight's shard twice, to join and to land; the meter's of its place twice, to know how long a place was busy; and
-// those of the store that keeps it. None is held while anything is read, nor while another of them is taken.
+// A sample that lies in memory costs none here but the pool's, to get the task. One that is read takes: the
+// pool's; its flight's shard twice, to join and to land; the meter's of its place twice, to know how long a
+// place was busy; and those of the store that keeps it. None is held while anything is read, nor while another
+// of them is taken.
 package cache
 
 import (
@@ -71,8 +73,8 @@ type Options struct {
 	Source  dataset.Source
 	Classes []Class // fastest first
 	Threads int     // reads under way at the same time, at most
-	// Timeout is how long the source may take for one read, its own retries included, before the read is given up
-	// although it cannot be interrupted; 0: for ever.
+	// Timeout is how long the source may take for one read, its own retries included, before the read is given
+	// up although it cannot be interrupted; 0: for ever.
 	Timeout time.Duration
 }
 
@@ -106,8 +108,8 @@ func New(o Options) *Cache {
 	return c
 }
 
-// Close ends the workers. It reports whether all have ended: if not, a read hangs in the kernel, and the stores and the
-// source, which belong to the caller, must stay as they are for the rest of the process's life.
+// Close ends the workers. It reports whether all have ended: if not, a read hangs in the kernel, and the stores
+// and the source, which belong to the caller, must stay as they are for the rest of the process's life.
 func (c *Cache) Close() bool {
 	c.watcher.end()
 	return c.pool.close(time.Second)

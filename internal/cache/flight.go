@@ -9,24 +9,24 @@ import (
 	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
-// Peers are the other nodes of the job: the node that owns a sample reads it from the source once, keeps it, and
-// gives it to the others. Methods are called from many goroutines.
+// Peers are the other nodes of the job: the node that owns a sample reads it from the source once, keeps it,
+// and gives it to the others. Methods are called from many goroutines.
 type Peers interface {
 	// Answers reports whether another node owns the sample, and is worth asking now.
 	Answers(id int) bool
-	// Fetch brings the sample from there into dst, which is its own until it returns, and returns which node that was and
-	// the digest that the node took when it read the sample from the source. After any error the sample is
-	// read from the source: the node may be slow, dead, or lie.
+	// Fetch brings the sample from there into dst, which is its own until it returns, and returns which node
+	// that was and the digest that the node took when it read the sample from the source. After any error the
+	// sample is read from the source: the node may be slow, dead, or lie.
 	Fetch(ctx context.Context, id int, dst []byte) (node int, digest uint32, err error)
 }
 
 // Consumer is what workers fetch samples for: a batch, of which the cache knows no more than this.
 type Consumer interface {
-	// Bring fetches the consumer's sample i, on one of the workers, with the consumer's Request. It reports whether a
-	// fetch returned ErrAbandoned: then the worker ends, because another has taken its place.
+	// Bring fetches the consumer's sample i, on one of the workers, with the consumer's Request. It reports
+	// whether a fetch returned ErrAbandoned: then the worker ends, because another has taken its place.
 	Bring(w *Worker, i int) (abandoned bool)
-	// GivenUp says that a read for a sample of the consumer hangs and was given up, with the error that it fails
-	// with. The read's buffer may be written to until that Bring reports that it was abandoned.
+	// GivenUp says that a read for a sample of the consumer hangs and was given up, with the error that it
+	// fails with. The read's buffer may be written to until that Bring reports that it was abandoned.
 	GivenUp(err error)
 }
 
@@ -38,8 +38,9 @@ type Request struct {
 	remote   bool     // for another node
 }
 
-// flight is one read of a sample, from when a fetch has found that no class holds it until all who want it are told. So
-// none is read twice at a time. Whoever begins it leads it; those that come later follow, which means that they wait.
+// flight is one read of a sample, from when a fetch has found that no class holds it until all that want it are
+// told. So none is read twice at a time. Whoever begins it leads it; those that come later follow, which means
+// that they wait.
 //
 //	            join                    land                       done closed
 //	(no flight) ----> flying ---------------------> landing -------------------> landed
@@ -95,10 +96,11 @@ func (fl *flight) to(next flightState) {
 var (
 	// errGivenUp: it failed for its leader's reasons alone.
 	errGivenUp = errors.New("the read was cancelled by the request that began it")
-	// ErrNoRoom: the class that the plan gave the sample has no room for it, and the fetch has no buffer that could take it.
+	// ErrNoRoom: the class that the plan gave the sample has no room for it, and the fetch has no buffer that
+	// could take it.
 	ErrNoRoom = errors.New("no room for the sample in its storage class, and no buffer for it")
-	// ErrAbandoned: the read hung, the watchdog gave it up and has told everyone that waited: nothing may be done with the
-	// sample, nor with what waited for it.
+	// ErrAbandoned: the read hung, the watchdog gave it up and has told everyone that waited: nothing may be
+	// done with the sample, nor with what waited for it.
 	ErrAbandoned = errors.New("the read returned after it was given up")
 )
 
@@ -127,10 +129,10 @@ func newFlights() *flights {
 
 func (f *flights) shard(id int32) *shard { return &f.shards[int(id)%len(f.shards)] }
 
-// join makes the caller the leader of the sample's flight, or a follower of the one under way. A follower with a buffer
-// gets a copy, which copied reports, if the leader reads into a buffer too. A read for another node must not wait for a
-// flight that asks another node: two nodes that disagree for a moment about who owns a sample would wait for each
-// other. So it follows no such flight, and gets no copy.
+// join makes the caller the leader of the sample's flight, or a follower of the one under way. A follower with
+// a buffer gets a copy, which copied reports, if the leader reads into a buffer too. A read for another node
+// must not wait for a flight that asks another node: two nodes that disagree for a moment about who owns a
+// sample would wait for each other. So it follows no such flight, and gets no copy.
 func (f *flights) join(r *Request, id int, dst []byte) (fl *flight, leads, copied bool) {
 	s := f.shard(int32(id))
 	s.Lock()
@@ -148,8 +150,9 @@ func (f *flights) join(r *Request, id int, dst []byte) (fl *flight, leads, copie
 	return fl, true, false
 }
 
-// land ends a flight for its leader, which has the sample in data, or err: none can join any more, and followers get their
-// copies. It reports whether the flight landed: if not, the watchdog had given it up, and has told everyone by now.
+// land ends a flight for its leader, which has the sample in data, or err: none can join any more, and
+// followers get their copies. It reports whether the flight landed: if not, the watchdog had given it up, and
+// has told everyone by now.
 func (f *flights) land(fl *flight, data []byte, place Place, err error) bool {
 	s := f.shard(fl.id)
 	s.Lock()
@@ -182,7 +185,8 @@ func (fl *flight) wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// giveUp takes the flights that began before the given time away from their leaders. The caller tells why, and closes done.
+// giveUp takes the flights that began before the given time away from their leaders. The caller tells why, and
+// closes done.
 func (f *flights) giveUp(before time.Time) (late []*flight) {
 	for i := range f.shards {
 		s := &f.shards[i]

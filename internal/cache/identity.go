@@ -13,14 +13,15 @@ import (
 
 // # Which copies count
 //
-// Every sample has a digest, taken when it was first read from the source, here or by another node. Bytes of the
-// sample that come another way, later, are compared with it: that two reads of one sample differ is an error, never a choice.
+// Every sample has a digest, taken when it was first read from the source, here or by another node. Bytes of
+// the sample that come another way, later, are compared with it: that two reads of one sample differ is an
+// error, never a choice.
 //
-// A copy that a storage class holds counts once it was confirmed: it was put there by this cache, or what it was made of is
-// still what the source has (Origin.SameInstance), which takes one stat of the file. So copies that are left from before
-// the cache was made, or before another job came to use it (Doubt), are confirmed when they are first needed, by the worker that
-// would else read them. One that does not count is dropped and read anew. A stat that fails confirms nothing, and leaves it
-// to the read from the source to say why.
+// A copy that a storage class holds counts once it was confirmed: it was put there by this cache, or what it
+// was made of is still what the source has (Origin.SameInstance), which takes one stat of the file. So copies
+// that are left from before the cache was made, or before another job came to use it (Doubt), are confirmed
+// when they are first needed, by the worker that would else read them. One that does not count is dropped and
+// read anew. A stat that fails confirms nothing, and leaves it to the read from the source to say why.
 
 // ConflictError says that two nodes of a job have read different bytes for one sample.
 type ConflictError struct {
@@ -48,7 +49,8 @@ func (e *ConflictError) Error() string {
 //	bit 63         the entry is there
 type digests []atomic.Uint64
 
-// BytesPerSample is the memory that a Cache takes for each sample of its dataset, held or not: digests, sets, and what plans give it.
+// BytesPerSample is the memory that a Cache takes for each sample of its dataset, held or not: digests, sets,
+// and what plans give it.
 const BytesPerSample = 8 + 1 + 1
 
 const (
@@ -111,8 +113,8 @@ func (c *Cache) wasRead(id int, data []byte, stamp dataset.Stamp) (storageclass.
 	return storageclass.Origin{Digest: sum, Place: c.liesIn(), Instance: stamp.Instance()}, nil
 }
 
-// Doubt has every copy confirmed again when it is next needed: a job has begun to use the cache that was not there
-// when the copies were made.
+// Doubt has every copy confirmed again when it is next needed: a job has begun to use the cache that was not
+// there when the copies were made.
 func (c *Cache) Doubt() { c.confirmed.clear() }
 
 // confirm decides whether the copies of a sample that the classes hold count, if that is not known yet. It may

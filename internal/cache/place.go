@@ -21,8 +21,8 @@ const (
 type Class struct {
 	Name  string
 	Store storageclass.Store
-	// KeepAll: the class has room for the whole dataset and survives restarts, so it keeps a copy of everything that is
-	// read, whatever the plan gives it.
+	// KeepAll: the class has room for the whole dataset and survives restarts, so it keeps a copy of everything
+	// that is read, whatever the plan gives it.
 	KeepAll bool
 }
 

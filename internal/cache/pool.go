@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// pool runs reads on a fixed number of goroutines. Tasks, which batches wait for, come first, in the order in which
-// the whole job will need their samples; what is left of the workers fills storage classes ahead of time. A quarter of them
-// is kept from filling, so that a batch that is needed soon never waits for a row of slow reads that are not.
+// pool runs reads on a fixed number of goroutines. Tasks, which batches wait for, come first, in the order in
+// which the whole job will need their samples; what is left of the workers fills storage classes ahead of time.
+// A quarter of them is kept from filling, so that a batch that is needed soon never waits for a row of slow
+// reads that are not.
 type pool struct {
 	workers sync.WaitGroup
 
@@ -23,7 +24,8 @@ type pool struct {
 	threads, maxFilling int
 }
 
-// Task is a sample to bring for a consumer. Order is the global step that needs it: the lowest is brought first.
+// Task is a sample to bring for a consumer. Order is the global step that needs it: the lowest is brought
+// first.
 type Task struct {
 	Order    int64
 	Consumer Consumer
@@ -53,8 +55,8 @@ func newPool(threads int) *pool {
 	return p
 }
 
-// replace starts a worker in place of one that hangs in a read. That one counts as a worker until it ends, but takes
-// no more tasks.
+// replace starts a worker in place of one that hangs in a read. That one counts as a worker until it ends, but
+// takes no more tasks.
 func (p *pool) replace(filled bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,8 +155,8 @@ func (p *pool) fillOne(w *Worker) (abandoned bool) {
 	return false
 }
 
-// close ends the workers once the queue is empty, and waits for them at most the given time, because a read that hangs in
-// the kernel cannot be interrupted. It reports whether all have ended.
+// close ends the workers once the queue is empty, and waits for them at most the given time, because a read
+// that hangs in the kernel cannot be interrupted. It reports whether all have ended.
 func (p *pool) close(patience time.Duration) bool {
 	p.mu.Lock()
 	p.closed = true
@@ -176,8 +178,8 @@ func (p *pool) close(patience time.Duration) bool {
 	}
 }
 
-// taskHeap is a heap of tasks by the step that needs them, then by arrival. Not container/heap's, which allocates
-// for each task that comes and goes.
+// taskHeap is a heap of tasks by the step that needs them, then by arrival. Not container/heap's, which
+// allocates for each task that comes and goes.
 type taskHeap []Task
 
 func (h taskHeap) less(i, j int) bool {

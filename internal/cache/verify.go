@@ -22,8 +22,8 @@ func (e *VerifyError) Error() string {
 		"look for more with `hdmlp cache check` if there is a cache directory, and whether all nodes mount the same dataset", e.Sample, printable.Name(e.Path), e.From, e.Got, e.Want)
 }
 
-// Verify compares bytes that are to be delivered with the source's: those that this cache has read there itself, or reads for
-// it now, once.
+// Verify compares bytes that are to be delivered with the source's: those that this cache has read there
+// itself, or reads for it now, once.
 func (c *Cache) Verify(ctx context.Context, w *Worker, id int, data []byte, from Place) error {
 	got := digest.Of(data)
 	want, _ := c.digests.of(id)

@@ -12,7 +12,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 )
 
-// TestHungFollowers: who waits for somebody else's read that hangs is told too,
+// TestHungFollowers: a fetch that waits for another's read that hangs fails too,
 // and its buffer is not written to later.
 func TestHungFollowers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

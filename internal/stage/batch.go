@@ -44,8 +44,10 @@ type batch struct {
 	view    *access.Epoch
 	ctx     context.Context
 	request cache.Request
-	order   int64   // the global step
-	occurs  []int32 // per sample, how often the epoch has it besides (access.Epoch.Occurrence), where samples are preprocessed; nil: never
+	order   int64 // the global step
+	// occurs says per sample how often the epoch has it besides (access.Epoch.Occurrence), where samples are
+	// preprocessed; nil: never.
+	occurs []int32
 
 	parts  []part
 	spent  []time.Duration // by preprocessing: per sample, per step

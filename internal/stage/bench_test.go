@@ -10,8 +10,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/cache"
 )
 
-// BenchmarkSamples is what a sample costs on its way into a batch, by where it is found: raw or transformed, in memory, or read from the
-// source each time, which costs nothing but the bytes that it makes.
+// BenchmarkSamples is what a sample costs on its way into a batch, by where it is found: raw or transformed, in
+// memory, or read from the source each time, which costs nothing but the bytes that it makes.
 func BenchmarkSamples(b *testing.B) {
 	for _, c := range []struct {
 		name      string

@@ -128,7 +128,7 @@ func TestAuditOfTheLastWay(t *testing.T) {
 		}
 	}
 	if e := g.ranks[0].ledger.Epochs()[0]; e.Samples != 14 {
-		t.Errorf("the report says %d samples of epoch 0, want all 14 that were handed over", e.Samples)
+		t.Errorf("the report says %d samples of epoch 0, want all 14 that were delivered", e.Samples)
 	}
 }
 
@@ -217,8 +217,8 @@ func TestExtraGivenBack(t *testing.T) {
 	g.close()
 }
 
-// TestLargerStandIn: a stand-in that is larger than the sample which it replaces is delivered whole, in a segment of its own, and the
-// process gives that back as any other.
+// TestLargerStandIn: a stand-in that is larger than the sample which it replaces is delivered whole, in a
+// segment of its own, and the process gives that back as any other.
 func TestLargerStandIn(t *testing.T) {
 	o := plain(4, 1)
 	o.policy, o.sizes = cache.Substitute, []int{100, 5000, 100, 100}
@@ -247,7 +247,8 @@ func TestStandInIsOfTheEpoch(t *testing.T) {
 	}
 }
 
-// TestReportedIsNotTriedAgain: a sample that a process has reported as undecodable is not read again, though the policy is to raise.
+// TestReportedIsNotTriedAgain: a sample that a process has reported as undecodable is not read again, though
+// the policy is to raise.
 func TestReportedIsNotTriedAgain(t *testing.T) {
 	g := newRig(t, plain(4, 1))
 	defer g.close()

@@ -17,7 +17,7 @@ type Stager struct {
 	reap   sync.WaitGroup
 
 	mu          sync.Mutex
-	outstanding int // batches planned and not yet handed on
+	outstanding int // batches planned and not yet sent
 	// Of the Run: the step that it began with, counted through all epochs, and how many batches were laid out,
 	// emitted, and taken by the process.
 	begin, laidOut, emitted, taken int
@@ -38,11 +38,10 @@ func New(o Options) *Stager {
 	return &Stager{o: o, demand: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
 }
 
-// Run stages the batches from (epoch, step) on and calls emit with each, in
-// order. It returns nil after the stream's last batch, or that of the last epoch that is given, or the first error: of
-// emit, of ctx, or a sample's that the job's policy does not forgive. Run may be
-// called again, once it has returned. A batch belongs to emit; what was staged
-// and not emitted is given back to the buffer.
+// Run stages the batches from (epoch, step) on and calls emit with each, in order. It returns nil after the
+// stream's last batch, or that of the last epoch that is given, or the first error: of emit, of ctx, or a
+// sample's that the job's policy does not forgive. Run may be called again, once it has returned. A batch
+// belongs to emit; what was staged and not emitted is given back to the buffer.
 func (s *Stager) Run(ctx context.Context, epoch, step int, emit func(*Batch) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	queue := make(chan *batch, s.o.Ahead)
@@ -75,7 +74,7 @@ func (s *Stager) Run(ctx context.Context, epoch, step int, emit func(*Batch) err
 	return err
 }
 
-// publish hands batches on, in order.
+// publish sends batches, in order.
 func (s *Stager) publish(ctx context.Context, queue <-chan *batch, emit func(*Batch) error) error {
 	for b := range queue {
 		if err := s.complete(ctx, b); err != nil {
@@ -188,7 +187,8 @@ func (s *Stager) Wait() {
 	s.urge()
 }
 
-// urge has the buffer make room where the process waits for it: no batch is on its way, or the next one lacks room. s.mu is held.
+// urge has the buffer make room where the process waits for it: no batch is on its way, or the next one lacks
+// room. s.mu is held.
 func (s *Stager) urge() {
 	switch starved := s.waiting && s.taken == s.emitted; {
 	case starved && s.lacking:
