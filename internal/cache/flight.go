@@ -38,22 +38,21 @@ type Request struct {
 	remote   bool     // for another node
 }
 
-// flight is one read of a sample, from when a fetch has found that no class holds it until all that want it are
-// told. So none is read twice at a time. Whoever begins it leads it; those that come later follow, which means
-// that they wait.
+// flight is one read of a sample, from when a fetch has found that no class holds it until all that want it are told. So
+// none is read twice at a time. The fetch that begins it leads it; those that come later follow, which means that they wait.
 //
-//	            join                    land                       done closed
-//	(no flight) ----> flying ---------------------> landing -------------------> landed
-//	                    |  giveUp              done closed              land
-//	                    +---------> givenUp ---------------> givenUp ----------> returned
+//	          land            done is closed
+//	flying ----------> landing ----------> landed
+//	   |     giveUp                 land
+//	   +----------> givenUp --------------------> returned
 //
 //	flying    In its shard's map, and others may join. The shard's mutex guards state and followers. The buffer that is
 //	          read into is the leader's.
 //	landing   Not in the map. followers, place and err are the leader's, which copies to the followers' buffers.
-//	landed    The end. place and err do not change, and may be read once done is closed.
-//	givenUp   Not in the map: the watchdog has taken it away from a leader whose read hangs. err is the watchdog's until it
-//	          closes done, and does not change then. The leader's buffer may still be written to; the followers' are not.
-//	returned  The end: the read has come back after all, and its leader knows that it was given up.
+//	landed    The end. place and err do not change; they may be read once done is closed.
+//	givenUp   Not in the map: the watchdog has taken it away from a leader whose read hangs. err is the watchdog's, which
+//	          closes done; then it does not change. The leader's buffer may still be written to, the followers' are not.
+//	returned  The end: the read has come back after all, and its leader, which has waited for done, knows what happened.
 //
 // id, since, by, remote and copies never change.
 type flight struct {
@@ -84,10 +83,22 @@ func (s flightState) String() string {
 	return [...]string{"flying", "landing", "landed", "given up", "returned"}[s]
 }
 
+// follows reports whether a flight may come from a state to the next.
+func (s flightState) follows(from flightState) bool {
+	switch s {
+	case landing, givenUp:
+		return from == flying
+	case landed:
+		return from == landing
+	case returned:
+		return from == givenUp
+	}
+	return false
+}
+
 func (fl *flight) to(next flightState) {
 	if invariants.Enabled {
-		from := map[flightState]flightState{landing: flying, landed: landing, givenUp: flying, returned: givenUp}[next]
-		invariants.Check(fl.state == from, "flight of sample %d: from %v to %v", fl.id, fl.state, next)
+		invariants.Check(next.follows(fl.state), "flight of sample %d: from %v to %v", fl.id, fl.state, next)
 	}
 	fl.state = next
 }

@@ -18,8 +18,10 @@ func BenchmarkSamples(b *testing.B) {
 		memory    int64
 		transform bool
 	}{
-		{"raw from the source", 0, false}, {"raw in memory", 1 << 20, false},
-		{"transformed from the source", 0, true}, {"transformed in memory", 1 << 20, true},
+		{"raw from the source", 0, false},
+		{"raw in memory", 1 << 20, false},
+		{"transformed from the source", 0, true},
+		{"transformed in memory", 1 << 20, true},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			const samples, batch = 1024, 64

@@ -234,6 +234,23 @@ func TestLargerStandIn(t *testing.T) {
 	}
 }
 
+// TestStandInAfterALargerOneThatFails: a stand-in that follows one for which a segment was taken, and which could not be read either, is
+// delivered from where it lies.
+func TestStandInAfterALargerOneThatFails(t *testing.T) {
+	o := plain(4, 1)
+	o.policy, o.sizes = cache.Substitute, []int{100, 5000, 100, 100}
+	g := newRig(t, o)
+	defer g.close()
+	g.source.Bad[0], g.source.Bad[1] = true, true
+	out, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
+	if err != nil || !equal(out[step{0, 0}], []seen{g.seen(2), g.seen(2)}) {
+		t.Errorf("got %v, %v", ids(out[step{0, 0}]), err)
+	}
+	if ring, extra := g.ranks[0].buffer.Usage(); ring != 0 || extra != 0 {
+		t.Errorf("everything was given back, and %d bytes of the ring and %d beside it are in use", ring, extra)
+	}
+}
+
 // TestStandInIsOfTheEpoch: only a sample of the epoch's subset stands in for another one.
 func TestStandInIsOfTheEpoch(t *testing.T) {
 	o := plain(8, 1)
