@@ -26,7 +26,6 @@
 package cache
 
 import (
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -120,22 +119,6 @@ func (c *Cache) Index() *dataset.Index { return c.index }
 
 // Path is where the source has a sample, or its name.
 func (c *Cache) Path(id int) string { return c.path(id) }
-
-// PlaceName names a place as reports do.
-func (c *Cache) PlaceName(p Place) string {
-	switch {
-	case p == Source:
-		return "source"
-	case p == Peer:
-		return "peer"
-	case int(p-FirstClass) < len(c.classes):
-		return c.classes[p-FirstClass].Name
-	}
-	return fmt.Sprintf("place %d", p)
-}
-
-// Places is how many places there are: Place is in [0, Places).
-func (c *Cache) Places() int { return int(FirstClass) + len(c.classes) }
 
 // SourceReads counts what was read from the source since the cache was made.
 func (c *Cache) SourceReads() (samples, bytes int64) {

@@ -41,6 +41,19 @@ func (e *ConflictError) Error() string {
 		"the nodes read different files; mount the same dataset on all of them", e.Sample, printable.Name(e.Path), e.Node, e.Theirs, than, e.Mine)
 }
 
+// VerifyError says that bytes which were to be delivered are not those that the source has.
+type VerifyError struct {
+	Sample    int
+	Path      string
+	From      string // where the bytes were taken from
+	Got, Want uint32 // digests
+}
+
+func (e *VerifyError) Error() string {
+	return fmt.Sprintf("sample %d (%s): the bytes from %s (digest %08x) are not those of the file (%08x): "+
+		"look for more with `hdmlp cache check` if there is a cache directory, and whether all nodes mount the same dataset", e.Sample, printable.Name(e.Path), e.From, e.Got, e.Want)
+}
+
 // digests are the digests of the samples, by ID, as far as they are known. An entry is
 //
 //	bits 0 to 31   the digest

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"fmt"
 	"slices"
 	"sync/atomic"
 
@@ -16,6 +17,22 @@ const (
 	Peer
 	FirstClass
 )
+
+// PlaceName names a place as reports do.
+func (c *Cache) PlaceName(p Place) string {
+	switch {
+	case p == Source:
+		return "source"
+	case p == Peer:
+		return "peer"
+	case int(p-FirstClass) < len(c.classes):
+		return c.classes[p-FirstClass].Name
+	}
+	return fmt.Sprintf("place %d", p)
+}
+
+// Places is how many places there are: Place is in [0, Places).
+func (c *Cache) Places() int { return int(FirstClass) + len(c.classes) }
 
 // Class is a storage class of the node with the dataset's store in it.
 type Class struct {

@@ -33,6 +33,16 @@ type Task struct {
 	seq      int64
 }
 
+// Consumer is what workers fetch samples for: a batch, of which the cache knows no more than this.
+type Consumer interface {
+	// Bring fetches the consumer's sample i, on one of the workers, with the consumer's Request. It reports
+	// whether a fetch returned ErrAbandoned: then the worker ends, because another has taken its place.
+	Bring(w *Worker, i int) (abandoned bool)
+	// GivenUp says that a read for a sample of the consumer hangs and was given up, with the error that it
+	// fails with. The read's buffer may be written to until that Bring reports that it was abandoned.
+	GivenUp(err error)
+}
+
 // fill is a list of samples to bring into their classes ahead of time.
 type fill struct {
 	ids []int32 // what is left, in order

@@ -153,6 +153,20 @@ func (b *batch) trim() {
 	}
 }
 
+// setInPlace notes that position i of the batch is the sample id, which lies in a class.
+func (b *batch) setInPlace(i, id int, at cache.Located) {
+	b.Segments[i], b.Offsets[i] = ClassSegment(at.Class), uint64(at.Offset)
+	b.set(i, id, at.Place())
+}
+
+// set notes that position i of the batch is the sample id, which was found there.
+func (b *batch) set(i, id int, from cache.Place) {
+	index := b.o.Cache.Index()
+	size := index.Size(id)
+	b.IDs[i], b.Labels[i], b.Lengths[i] = uint32(id), int64(index.Label(id)), uint64(size)
+	b.parts[i].from, b.parts[i].bytes = from, size
+}
+
 // fail notes that the batch cannot be delivered, because of sample i. The first one by position counts, not by
 // time: it is the same in every run.
 func (b *batch) fail(i int, err error) {

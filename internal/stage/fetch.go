@@ -144,20 +144,6 @@ func (b *batch) roomFor(i, size int) ([]byte, error) {
 	return part, nil
 }
 
-// setInPlace notes that position i of the batch is the sample id, which lies in a class.
-func (b *batch) setInPlace(i, id int, at cache.Located) {
-	b.Segments[i], b.Offsets[i] = ClassSegment(at.Class), uint64(at.Offset)
-	b.set(i, id, at.Place())
-}
-
-// set notes that position i of the batch is the sample id, which was found there.
-func (b *batch) set(i, id int, from cache.Place) {
-	index := b.o.Cache.Index()
-	size := index.Size(id)
-	b.IDs[i], b.Labels[i], b.Lengths[i] = uint32(id), int64(index.Label(id)), uint64(size)
-	b.parts[i].from, b.parts[i].bytes = from, size
-}
-
 // count takes note of what a fetch has read from the source. One whose batch is done, because the read was
 // given up, has it charged at once.
 func (b *batch) count(id int, s cache.Sample, err error) {

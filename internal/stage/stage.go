@@ -4,9 +4,9 @@
 //   - Stager turns one rank's stream into batches that lie in shared memory.
 //   - Ledger counts where samples came from and what next() waited for.
 //
-// The files, each of which uses those before it only: stage (what goes in and comes out), ledger, ragged (room
-// for results of different sizes), batch (one batch, from its layout until it is sent), fetch (one sample of
-// it), walk (the stream's next batch), stager (batches in order).
+// The files, each of which uses those before it only: ledger, stage (what goes in and comes out), ragged (room for
+// results of different sizes), batch (one batch, from its layout until it is sent), fetch (one sample of it), layout,
+// stager (how far the process is, and the room that it keeps), walk (the stream's next batch), run (batches in order).
 //
 // What is delivered is a pure function of the stream: cache contents, timing and failures change when a batch
 // is ready, never what is in it.
