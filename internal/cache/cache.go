@@ -1,15 +1,16 @@
 // Package cache is what a node holds of a dataset, and the only way to its samples. It finds a sample in the
-// fastest place that has it (thesis 3.2.2, 4.3.8), reads it from the source at most once however many ask for it
-// at the same time, and keeps it where the plans of the jobs want it.
+// fastest place that has it (thesis 3.2.2, 4.3.8), reads it from the source at most once however many ask for
+// it at the same time, and keeps it where the plans of the jobs want it.
 //
 //   - Cache is one dataset's, shared by all jobs and ranks that read it.
 //   - Use is what one job wants of it: its plan, what is filled ahead of time, the nodes that it asks.
 //   - Request and Consumer say on whose behalf a sample is fetched: for a batch, ahead of time, or for another node.
 //   - Faults remembers the samples that a job cannot read.
 //
-// The files, each of which uses those before it only: meter, place (which class holds a sample, and which is to),
-// identity (which copies count), flight (one read per sample), pool (the workers), watch (reads that hang), fetch (the
-// way of a sample), use and serve. What is delivered never depends on what the cache holds: only time does.
+// The files, each of which uses those before it only: meter, place (which class holds a sample, and which is
+// to), identity (which copies count), flight (one read per sample), pool (the workers), watch (reads that
+// hang), fetch (the way of a sample), use and serve. What is delivered never depends on what the cache holds:
+// only time does.
 //
 // # Who runs where
 //
@@ -18,13 +19,13 @@
 //
 // # Locks
 //
-// A sample that lies in memory costs none here but the pool's, to get the task. One that is read takes: the pool's;
-// its flight's shard twice, to join and to land; the meter's of its place twice, to know how long a place was busy; and
-// those of the store that keeps it. None is held while anything is read, nor while another of them is taken.
+// A sample that lies in memory costs none here but the pool's, to get the task. One that is read takes: the
+// pool's; its flight's shard twice, to join and to land; the meter's of its place twice, to know how long a
+// place was busy; and those of the store that keeps it. None is held while anything is read, nor while another
+// of them is taken.
 package cache
 
 import (
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -71,8 +72,8 @@ type Options struct {
 	Source  dataset.Source
 	Classes []Class // fastest first
 	Threads int     // reads under way at the same time, at most
-	// Timeout is how long the source may take for one read, its own retries included, before the read is given up
-	// although it cannot be interrupted; 0: for ever.
+	// Timeout is how long the source may take for one read, its own retries included, before the read is given
+	// up although it cannot be interrupted; 0: for ever.
 	Timeout time.Duration
 }
 
@@ -106,8 +107,8 @@ func New(o Options) *Cache {
 	return c
 }
 
-// Close ends the workers. It reports whether all have ended: if not, a read hangs in the kernel, and the stores and the
-// source, which belong to the caller, must stay as they are for the rest of the process's life.
+// Close ends the workers. It reports whether all have ended: if not, a read hangs in the kernel, and the stores
+// and the source, which belong to the caller, must stay as they are for the rest of the process's life.
 func (c *Cache) Close() bool {
 	c.watcher.end()
 	return c.pool.close(time.Second)
@@ -118,22 +119,6 @@ func (c *Cache) Index() *dataset.Index { return c.index }
 
 // Path is where the source has a sample, or its name.
 func (c *Cache) Path(id int) string { return c.path(id) }
-
-// PlaceName names a place as reports do.
-func (c *Cache) PlaceName(p Place) string {
-	switch {
-	case p == Source:
-		return "source"
-	case p == Peer:
-		return "peer"
-	case int(p-FirstClass) < len(c.classes):
-		return c.classes[p-FirstClass].Name
-	}
-	return fmt.Sprintf("place %d", p)
-}
-
-// Places is how many places there are: Place is in [0, Places).
-func (c *Cache) Places() int { return int(FirstClass) + len(c.classes) }
 
 // SourceReads counts what was read from the source since the cache was made.
 func (c *Cache) SourceReads() (samples, bytes int64) {

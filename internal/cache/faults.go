@@ -71,7 +71,8 @@ func (f *Faults) Known(id int) error {
 	return nil
 }
 
-// Report notes that a process cannot decode a sample, for a reason that it says: from now on it is one that cannot be read. It returns the policy.
+// Report notes that a process cannot decode a sample, for a reason that it says: from now on it is one that
+// cannot be read. It returns the policy.
 func (f *Faults) Report(c *Cache, id int, reason string) OnError {
 	err := &dataset.SampleError{ID: id, Path: c.path(id), Kind: dataset.ErrPython, Err: errors.New(reason)}
 	f.mu.Lock()

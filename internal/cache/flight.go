@@ -9,25 +9,15 @@ import (
 	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
-// Peers are the other nodes of the job: the node that owns a sample reads it from the source once, keeps it, and
-// gives it to the others. Methods are called from many goroutines.
+// Peers are the other nodes of the job: the node that owns a sample reads it from the source once, keeps it,
+// and gives it to the others. Methods are called from many goroutines.
 type Peers interface {
 	// Answers reports whether another node owns the sample, and is worth asking now.
 	Answers(id int) bool
-	// Fetch brings the sample from there into dst, which is its own until it returns, and returns which node that was and
-	// the digest that the node took when it read the sample from the source. After any error the sample is
-	// read from the source: the node may be slow, dead, or lie.
+	// Fetch brings the sample from there into dst, which is its own until it returns, and returns which node
+	// that was and the digest that the node took when it read the sample from the source. After any error the
+	// sample is read from the source: the node may be slow, dead, or lie.
 	Fetch(ctx context.Context, id int, dst []byte) (node int, digest uint32, err error)
-}
-
-// Consumer is what workers fetch samples for: a batch, of which the cache knows no more than this.
-type Consumer interface {
-	// Bring fetches the consumer's sample i, on one of the workers, with the consumer's Request. It reports whether a
-	// fetch returned ErrAbandoned: then the worker ends, because another has taken its place.
-	Bring(w *Worker, i int) (abandoned bool)
-	// GivenUp says that a read for a sample of the consumer hangs and was given up, with the error that it fails
-	// with. The read's buffer may be written to until that Bring reports that it was abandoned.
-	GivenUp(err error)
 }
 
 // Request says on whose behalf samples are fetched. It does not change once it is used, so that one serves a
@@ -38,21 +28,21 @@ type Request struct {
 	remote   bool     // for another node
 }
 
-// flight is one read of a sample, from when a fetch has found that no class holds it until all who want it are told. So
-// none is read twice at a time. Whoever begins it leads it; those that come later follow, which means that they wait.
+// flight is one read of a sample, from when a fetch has found that no class holds it until all that want it are told. So
+// none is read twice at a time. The fetch that begins it leads it; those that come later follow, which means that they wait.
 //
-//	            join                    land                       done closed
-//	(no flight) ----> flying ---------------------> landing -------------------> landed
-//	                    |  giveUp              done closed              land
-//	                    +---------> givenUp ---------------> givenUp ----------> returned
+//	          land            done is closed
+//	flying ----------> landing ----------> landed
+//	   |     giveUp                 land
+//	   +----------> givenUp --------------------> returned
 //
 //	flying    In its shard's map, and others may join. The shard's mutex guards state and followers. The buffer that is
 //	          read into is the leader's.
 //	landing   Not in the map. followers, place and err are the leader's, which copies to the followers' buffers.
-//	landed    The end. place and err do not change, and may be read once done is closed.
-//	givenUp   Not in the map: the watchdog has taken it away from a leader whose read hangs. err is the watchdog's until it
-//	          closes done, and does not change then. The leader's buffer may still be written to; the followers' are not.
-//	returned  The end: the read has come back after all, and its leader knows that it was given up.
+//	landed    The end. place and err do not change; they may be read once done is closed.
+//	givenUp   Not in the map: the watchdog has taken it away from a leader whose read hangs. err is the watchdog's, which
+//	          closes done; then it does not change. The leader's buffer may still be written to, the followers' are not.
+//	returned  The end: the read has come back after all, and its leader, which has waited for done, knows what happened.
 //
 // id, since, by, remote and copies never change.
 type flight struct {
@@ -83,10 +73,22 @@ func (s flightState) String() string {
 	return [...]string{"flying", "landing", "landed", "given up", "returned"}[s]
 }
 
+// follows reports whether a flight may come from a state to the next.
+func (s flightState) follows(from flightState) bool {
+	switch s {
+	case landing, givenUp:
+		return from == flying
+	case landed:
+		return from == landing
+	case returned:
+		return from == givenUp
+	}
+	return false
+}
+
 func (fl *flight) to(next flightState) {
 	if invariants.Enabled {
-		from := map[flightState]flightState{landing: flying, landed: landing, givenUp: flying, returned: givenUp}[next]
-		invariants.Check(fl.state == from, "flight of sample %d: from %v to %v", fl.id, fl.state, next)
+		invariants.Check(next.follows(fl.state), "flight of sample %d: from %v to %v", fl.id, fl.state, next)
 	}
 	fl.state = next
 }
@@ -95,10 +97,11 @@ func (fl *flight) to(next flightState) {
 var (
 	// errGivenUp: it failed for its leader's reasons alone.
 	errGivenUp = errors.New("the read was cancelled by the request that began it")
-	// ErrNoRoom: the class that the plan gave the sample has no room for it, and the fetch has no buffer that could take it.
+	// ErrNoRoom: the class that the plan gave the sample has no room for it, and the fetch has no buffer that
+	// could take it.
 	ErrNoRoom = errors.New("no room for the sample in its storage class, and no buffer for it")
-	// ErrAbandoned: the read hung, the watchdog gave it up and has told everyone that waited: nothing may be done with the
-	// sample, nor with what waited for it.
+	// ErrAbandoned: the read hung, the watchdog gave it up and has told everyone that waited: nothing may be
+	// done with the sample, nor with what waited for it.
 	ErrAbandoned = errors.New("the read returned after it was given up")
 )
 
@@ -127,10 +130,10 @@ func newFlights() *flights {
 
 func (f *flights) shard(id int32) *shard { return &f.shards[int(id)%len(f.shards)] }
 
-// join makes the caller the leader of the sample's flight, or a follower of the one under way. A follower with a buffer
-// gets a copy, which copied reports, if the leader reads into a buffer too. A read for another node must not wait for a
-// flight that asks another node: two nodes that disagree for a moment about who owns a sample would wait for each
-// other. So it follows no such flight, and gets no copy.
+// join makes the caller the leader of the sample's flight, or a follower of the one under way. A follower with
+// a buffer gets a copy, which copied reports, if the leader reads into a buffer too. A read for another node
+// must not wait for a flight that asks another node: two nodes that disagree for a moment about who owns a
+// sample would wait for each other. So it follows no such flight, and gets no copy.
 func (f *flights) join(r *Request, id int, dst []byte) (fl *flight, leads, copied bool) {
 	s := f.shard(int32(id))
 	s.Lock()
@@ -148,8 +151,9 @@ func (f *flights) join(r *Request, id int, dst []byte) (fl *flight, leads, copie
 	return fl, true, false
 }
 
-// land ends a flight for its leader, which has the sample in data, or err: none can join any more, and followers get their
-// copies. It reports whether the flight landed: if not, the watchdog had given it up, and has told everyone by now.
+// land ends a flight for its leader, which has the sample in data, or err: none can join any more, and
+// followers get their copies. It reports whether the flight landed: if not, the watchdog had given it up, and
+// has told everyone by now.
 func (f *flights) land(fl *flight, data []byte, place Place, err error) bool {
 	s := f.shard(fl.id)
 	s.Lock()
@@ -182,7 +186,8 @@ func (fl *flight) wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// giveUp takes the flights that began before the given time away from their leaders. The caller tells why, and closes done.
+// giveUp takes the flights that began before the given time away from their leaders. The caller tells why, and
+// closes done.
 func (f *flights) giveUp(before time.Time) (late []*flight) {
 	for i := range f.shards {
 		s := &f.shards[i]

@@ -13,14 +13,15 @@ import (
 
 // # Which copies count
 //
-// Every sample has a digest, taken when it was first read from the source, here or by another node. Bytes of the
-// sample that come another way, later, are compared with it: that two reads of one sample differ is an error, never a choice.
+// Every sample has a digest, taken when it was first read from the source, here or by another node. Bytes of
+// the sample that come another way, later, are compared with it: that two reads of one sample differ is an
+// error, never a choice.
 //
-// A copy that a storage class holds counts once it was confirmed: it was put there by this cache, or what it was made of is
-// still what the source has (Origin.SameInstance), which takes one stat of the file. So copies that are left from before
-// the cache was made, or before another job came to use it (Doubt), are confirmed when they are first needed, by the worker that
-// would else read them. One that does not count is dropped and read anew. A stat that fails confirms nothing, and leaves it
-// to the read from the source to say why.
+// A copy that a storage class holds counts once it was confirmed: it was put there by this cache, or what it
+// was made of is still what the source has (Origin.SameInstance), which takes one stat of the file. So copies
+// that are left from before the cache was made, or before another job came to use it (Doubt), are confirmed
+// when they are first needed, by the worker that would else read them. One that does not count is dropped and
+// read anew. A stat that fails confirms nothing, and leaves it to the read from the source to say why.
 
 // ConflictError says that two nodes of a job have read different bytes for one sample.
 type ConflictError struct {
@@ -40,6 +41,19 @@ func (e *ConflictError) Error() string {
 		"the nodes read different files; mount the same dataset on all of them", e.Sample, printable.Name(e.Path), e.Node, e.Theirs, than, e.Mine)
 }
 
+// VerifyError says that bytes which were to be delivered are not those that the source has.
+type VerifyError struct {
+	Sample    int
+	Path      string
+	From      string // where the bytes were taken from
+	Got, Want uint32 // digests
+}
+
+func (e *VerifyError) Error() string {
+	return fmt.Sprintf("sample %d (%s): the bytes from %s (digest %08x) are not those of the file (%08x): "+
+		"look for more with `hdmlp cache check` if there is a cache directory, and whether all nodes mount the same dataset", e.Sample, printable.Name(e.Path), e.From, e.Got, e.Want)
+}
+
 // digests are the digests of the samples, by ID, as far as they are known. An entry is
 //
 //	bits 0 to 31   the digest
@@ -48,7 +62,8 @@ func (e *ConflictError) Error() string {
 //	bit 63         the entry is there
 type digests []atomic.Uint64
 
-// BytesPerSample is the memory that a Cache takes for each sample of its dataset, held or not: digests, sets, and what plans give it.
+// BytesPerSample is the memory that a Cache takes for each sample of its dataset, held or not: digests, sets,
+// and what plans give it.
 const BytesPerSample = 8 + 1 + 1
 
 const (
@@ -111,8 +126,8 @@ func (c *Cache) wasRead(id int, data []byte, stamp dataset.Stamp) (storageclass.
 	return storageclass.Origin{Digest: sum, Place: c.liesIn(), Instance: stamp.Instance()}, nil
 }
 
-// Doubt has every copy confirmed again when it is next needed: a job has begun to use the cache that was not there
-// when the copies were made.
+// Doubt has every copy confirmed again when it is next needed: a job has begun to use the cache that was not
+// there when the copies were made.
 func (c *Cache) Doubt() { c.confirmed.clear() }
 
 // confirm decides whether the copies of a sample that the classes hold count, if that is not known yet. It may

@@ -14,8 +14,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
 )
 
-// TestWhichCopiesCount: a copy that is left from another cache, in memory or on disk, is served where its file is still the same
-// instance, or where it was made of another directory's. Else the source is read, and the copy replaced.
+// TestWhichCopiesCount: a copy that is left from another cache, in memory or on disk, is served where its file
+// is still the same instance, or where it was made of another directory's. Else the source is read, and the
+// copy replaced.
 func TestWhichCopiesCount(t *testing.T) {
 	for _, class := range []string{"memory", "file"} {
 		for name, c := range map[string]struct {
@@ -49,7 +50,7 @@ func TestWhichCopiesCount(t *testing.T) {
 				other := func(_ int, dst []byte) { dst[0] ^= 0xff }
 				next.source.Bytes = other
 				if _, ok := next.cache.Locate(2); ok || !next.stores[0].Has(2) {
-					t.Error("a copy is handed over before it is confirmed")
+					t.Error("a copy is delivered before it is confirmed")
 				}
 				got, place, err := next.fetched(t, &Request{}, 2)
 				want := content(2, 100)
@@ -173,7 +174,8 @@ func TestConflict(t *testing.T) {
 	}
 }
 
-// TestCopyOfOtherBytesIsDropped: a copy whose digest is not the one that is known of the sample is dropped, though its file is the same instance.
+// TestCopyOfOtherBytesIsDropped: a copy whose digest is not the one that is known of the sample is dropped,
+// though its file is the same instance.
 func TestCopyOfOtherBytesIsDropped(t *testing.T) {
 	o := plain(4)
 	o.memory, o.planAll = 400, true

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"fmt"
 	"slices"
 	"sync/atomic"
 
@@ -17,12 +18,28 @@ const (
 	FirstClass
 )
 
+// PlaceName names a place as reports do.
+func (c *Cache) PlaceName(p Place) string {
+	switch {
+	case p == Source:
+		return "source"
+	case p == Peer:
+		return "peer"
+	case int(p-FirstClass) < len(c.classes):
+		return c.classes[p-FirstClass].Name
+	}
+	return fmt.Sprintf("place %d", p)
+}
+
+// Places is how many places there are: Place is in [0, Places).
+func (c *Cache) Places() int { return int(FirstClass) + len(c.classes) }
+
 // Class is a storage class of the node with the dataset's store in it.
 type Class struct {
 	Name  string
 	Store storageclass.Store
-	// KeepAll: the class has room for the whole dataset and survives restarts, so it keeps a copy of everything that is
-	// read, whatever the plan gives it.
+	// KeepAll: the class has room for the whole dataset and survives restarts, so it keeps a copy of everything
+	// that is read, whatever the plan gives it.
 	KeepAll bool
 }
 

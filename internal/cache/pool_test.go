@@ -64,7 +64,8 @@ func (b *consumer) Bring(*Worker, int) (abandoned bool) {
 
 func (b *consumer) GivenUp(err error) { b.done <- err }
 
-// TestTasksComeInTheOrderInWhichTheyAreNeeded: by the step that needs them, and of one step in the order in which they came.
+// TestTasksComeInTheOrderInWhichTheyAreNeeded: by the step that needs them, and of one step in the order in
+// which they came.
 func TestTasksComeInTheOrderInWhichTheyAreNeeded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var h taskHeap

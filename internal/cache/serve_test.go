@@ -33,7 +33,8 @@ func (g *rig) serve(ctx context.Context, id int) (got given) {
 	return got
 }
 
-// TestOtherNodesAreGivenBytesAndDigest: another node is given a sample's bytes and digest, and Serve reports what it read from the source for that.
+// TestOtherNodesAreGivenBytesAndDigest: another node is given a sample's bytes and digest, and Serve reports
+// what it read from the source for that.
 func TestOtherNodesAreGivenBytesAndDigest(t *testing.T) {
 	for name, c := range map[string]struct {
 		room, again int64 // what is kept, and what the source gives the second time
@@ -56,7 +57,8 @@ func TestOtherNodesAreGivenBytesAndDigest(t *testing.T) {
 	}
 }
 
-// TestOtherNodesAreGivenWarmCopiesWithTheirDigest: the digest of a copy that an earlier cache has left is known once the copy is confirmed.
+// TestOtherNodesAreGivenWarmCopiesWithTheirDigest: the digest of a copy that an earlier cache has left is known
+// once the copy is confirmed.
 func TestOtherNodesAreGivenWarmCopiesWithTheirDigest(t *testing.T) {
 	o := plain(4)
 	o.memory = 400
@@ -101,8 +103,8 @@ func (p *waits) Fetch(ctx context.Context, id int, dst []byte) (int, uint32, err
 	return p.gives.Fetch(ctx, id, dst)
 }
 
-// TestGuestsDoNotWaitForAnotherNode: a sample that this node is asking another node for is refused to a third at once, and the third's
-// buffer is not written to when the sample arrives.
+// TestGuestsDoNotWaitForAnotherNode: a sample that this node is asking another node for is refused to a third
+// at once, and the third's buffer is not written to when the sample arrives.
 func TestGuestsDoNotWaitForAnotherNode(t *testing.T) {
 	for name, room := range map[string]int64{"into a buffer": 0, "in place": 400} {
 		t.Run(name, func(t *testing.T) {
@@ -174,8 +176,8 @@ func TestGuestsAreBounded(t *testing.T) {
 	})
 }
 
-// TestHungGuestsLeaveNothingBehind: reads for other nodes that were given up, and return later with an error, take no worker from the
-// node, and later reads succeed.
+// TestHungGuestsLeaveNothingBehind: reads for other nodes that were given up, and return later with an error,
+// take no worker from the node, and later reads succeed.
 func TestHungGuestsLeaveNothingBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const guests = 8

@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 )
 
-// TestFirstJobDecidesWhereSamplesLie: where jobs that share a cache want a sample in different classes, the job that came first of those
-// that are still open decides; a sample that no job wants any more is not kept.
+// TestFirstJobDecidesWhereSamplesLie: where jobs that share a cache want a sample in different classes, the job
+// that came first of those that are still open decides; a sample that no job wants any more is not kept.
 func TestFirstJobDecidesWhereSamplesLie(t *testing.T) {
 	o := plain(6)
 	o.memory, o.file, o.dir = 200, 200, t.TempDir()
@@ -40,8 +40,8 @@ func TestFirstJobDecidesWhereSamplesLie(t *testing.T) {
 	g.use = g.cache.Use(nil) // which the rig closes
 }
 
-// TestKeepAllKeepsWhatIsRead: a class that keeps everything gets a copy of what is read into another class too, and of nothing if no
-// job's plan keeps anything.
+// TestKeepAllKeepsWhatIsRead: a class that keeps everything gets a copy of what is read into another class too,
+// and of nothing if no job's plan keeps anything.
 func TestKeepAllKeepsWhatIsRead(t *testing.T) {
 	for name, planned := range map[string]bool{"with a plan": true, "without": false} {
 		t.Run(name, func(t *testing.T) {

@@ -9,10 +9,10 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 )
 
-// watcher is a Cache's watchdog. A system call that hangs, as on a network file system whose server is gone, cannot
-// be interrupted. So that its batch fails in time all the same, the watchdog gives the read up: it ends the flight with
-// an error, for the leader's consumer and for all followers, and starts another worker in the place of the one that
-// hangs. The read itself goes on, so:
+// watcher is a Cache's watchdog. A system call that hangs, as on a network file system whose server is gone,
+// cannot be interrupted. So that its batch fails in time all the same, the watchdog gives the read up: it ends
+// the flight with an error, for the leader's consumer and for all followers, and starts another worker in the
+// place of the one that hangs. The read itself goes on, so:
 //
 //   - its batch is done, but its room in the staging buffer is not used again, nor unmapped, before the read has
 //     ended (Consumer.GivenUp);
@@ -20,14 +20,14 @@ import (
 //   - followers have buffers of their own, which it never touches;
 //   - Cache.Close says that not all has ended.
 //
-// A read that comes back late finds its flight given up (land): its worker ends, and touches nothing of the batch. What it
-// read is kept, if it was read.
+// A read that comes back late finds its flight given up (land): its worker ends, and touches nothing of the
+// batch. What it read is kept, if it was read.
 //
-// Every read that hangs holds a thread of the system. Once there are as many as the pool has workers, and fewHung at
-// least, the source is not asked any more until one comes back.
+// Every read that hangs holds a thread of the system. Once there are as many as the pool has workers, and
+// fewHung at least, the source is not asked any more until one comes back.
 //
-// The rejected alternative, a goroutine per read that its caller waits for with a timer, costs every read a switch of
-// goroutines for the sake of the rare hang.
+// The rejected alternative, a goroutine per read that its caller waits for with a timer, costs every read a
+// switch of goroutines for the sake of the rare hang.
 type watcher struct {
 	stop chan struct{} // nil: there is no watchdog
 	done sync.WaitGroup
@@ -88,8 +88,8 @@ func (w *watcher) returned(fl *flight) {
 	w.hanging.Store(int32(len(w.mu.hung)))
 }
 
-// giveUp gives up the reads that began before the given time. done is closed last: a leader that comes back waits for
-// it (land), and so finds that its consumer knows.
+// giveUp gives up the reads that began before the given time. done is closed last: a leader that comes back
+// waits for it (land), and so finds that its consumer knows.
 func (c *Cache) giveUp(before time.Time) {
 	for _, fl := range c.flights.giveUp(before) {
 		fl.err = c.hangs(fl)

@@ -12,7 +12,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 )
 
-// TestHungFollowers: who waits for somebody else's read that hangs is told too,
+// TestHungFollowers: a fetch that waits for another's read that hangs fails too,
 // and its buffer is not written to later.
 func TestHungFollowers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -80,6 +80,50 @@ func TestWaiting(t *testing.T) {
 		}
 		close(gate)
 		synctest.Wait()
+		g.close()
+	})
+}
+
+// slowConsumer takes its time to learn that a read for it was given up.
+type slowConsumer struct {
+	consumer
+	tell chan struct{}
+}
+
+func (b *slowConsumer) GivenUp(err error) {
+	<-b.tell
+	b.consumer.GivenUp(err)
+}
+
+func (b *slowConsumer) Bring(*Worker, int) (abandoned bool) {
+	_, err := b.cache.Fetch(context.Background(), &Request{Consumer: b}, b.id, make([]byte, 100))
+	b.back <- err == ErrAbandoned
+	return err == ErrAbandoned
+}
+
+// TestConsumersAreToldBeforeTheReadReturns: a read that was given up and comes back finds that its consumer knows, so that the consumer
+// cannot be told that the read is over before it is told that the read hangs.
+func TestConsumersAreToldBeforeTheReadReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		o := plain(4)
+		o.threads, o.timeout, o.hook = 1, time.Minute, cachetest.Hanging(gate, 1)
+		g := newRig(t, o)
+		b := &slowConsumer{consumer{cache: g.cache, id: 1, done: make(chan error, 1), back: make(chan bool, 1)}, make(chan struct{})}
+		g.cache.Submit([]Task{{Consumer: b}})
+		<-time.After(2 * time.Minute)
+		close(gate)
+		synctest.Wait()
+		if len(b.back) > 0 {
+			t.Error("the read returned to a consumer that does not know yet that it was given up")
+		}
+		close(b.tell)
+		if err := <-b.done; !errors.Is(err, dataset.ErrUnavailable) {
+			t.Errorf("it failed with %v", err)
+		}
+		if !<-b.back {
+			t.Error("the fetch does not say that it was abandoned")
+		}
 		g.close()
 	})
 }

@@ -44,8 +44,10 @@ type batch struct {
 	view    *access.Epoch
 	ctx     context.Context
 	request cache.Request
-	order   int64   // the global step
-	occurs  []int32 // per sample, how often the epoch has it besides (access.Epoch.Occurrence), where samples are preprocessed; nil: never
+	order   int64 // the global step
+	// occurs says per sample how often the epoch has it besides (access.Epoch.Occurrence), where samples are
+	// preprocessed; nil: never.
+	occurs []int32
 
 	parts  []part
 	spent  []time.Duration // by preprocessing: per sample, per step
@@ -149,6 +151,20 @@ func (b *batch) trim() {
 		b.o.Buffer.Trim(b.slab.slot.ID, b.slab.used)
 		b.slab = slab{}
 	}
+}
+
+// setInPlace notes that position i of the batch is the sample id, which lies in a class.
+func (b *batch) setInPlace(i, id int, at cache.Located) {
+	b.Segments[i], b.Offsets[i] = ClassSegment(at.Class), uint64(at.Offset)
+	b.set(i, id, at.Place())
+}
+
+// set notes that position i of the batch is the sample id, which was found there.
+func (b *batch) set(i, id int, from cache.Place) {
+	index := b.o.Cache.Index()
+	size := index.Size(id)
+	b.IDs[i], b.Labels[i], b.Lengths[i] = uint32(id), int64(index.Label(id)), uint64(size)
+	b.parts[i].from, b.parts[i].bytes = from, size
 }
 
 // fail notes that the batch cannot be delivered, because of sample i. The first one by position counts, not by

@@ -10,16 +10,18 @@ import (
 	"github.com/hdmlp/hdmlp/internal/cache"
 )
 
-// BenchmarkSamples is what a sample costs on its way into a batch, by where it is found: raw or transformed, in memory, or read from the
-// source each time, which costs nothing but the bytes that it makes.
+// BenchmarkSamples is what a sample costs on its way into a batch, by where it is found: raw or transformed, in
+// memory, or read from the source each time, which costs nothing but the bytes that it makes.
 func BenchmarkSamples(b *testing.B) {
 	for _, c := range []struct {
 		name      string
 		memory    int64
 		transform bool
 	}{
-		{"raw from the source", 0, false}, {"raw in memory", 1 << 20, false},
-		{"transformed from the source", 0, true}, {"transformed in memory", 1 << 20, true},
+		{"raw from the source", 0, false},
+		{"raw in memory", 1 << 20, false},
+		{"transformed from the source", 0, true},
+		{"transformed in memory", 1 << 20, true},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			const samples, batch = 1024, 64

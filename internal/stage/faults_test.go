@@ -128,7 +128,7 @@ func TestAuditOfTheLastWay(t *testing.T) {
 		}
 	}
 	if e := g.ranks[0].ledger.Epochs()[0]; e.Samples != 14 {
-		t.Errorf("the report says %d samples of epoch 0, want all 14 that were handed over", e.Samples)
+		t.Errorf("the report says %d samples of epoch 0, want all 14 that were delivered", e.Samples)
 	}
 }
 
@@ -217,8 +217,8 @@ func TestExtraGivenBack(t *testing.T) {
 	g.close()
 }
 
-// TestLargerStandIn: a stand-in that is larger than the sample which it replaces is delivered whole, in a segment of its own, and the
-// process gives that back as any other.
+// TestLargerStandIn: a stand-in that is larger than the sample which it replaces is delivered whole, in a
+// segment of its own, and the process gives that back as any other.
 func TestLargerStandIn(t *testing.T) {
 	o := plain(4, 1)
 	o.policy, o.sizes = cache.Substitute, []int{100, 5000, 100, 100}
@@ -228,6 +228,23 @@ func TestLargerStandIn(t *testing.T) {
 	out, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
 	if err != nil || !equal(out[step{0, 0}], []seen{g.seen(1), g.seen(1)}) {
 		t.Errorf("got %v, %v", out[step{0, 0}], err)
+	}
+	if ring, extra := g.ranks[0].buffer.Usage(); ring != 0 || extra != 0 {
+		t.Errorf("everything was given back, and %d bytes of the ring and %d beside it are in use", ring, extra)
+	}
+}
+
+// TestStandInAfterALargerOneThatFails: a stand-in that follows one for which a segment was taken, and which could not be read either, is
+// delivered from where it lies.
+func TestStandInAfterALargerOneThatFails(t *testing.T) {
+	o := plain(4, 1)
+	o.policy, o.sizes = cache.Substitute, []int{100, 5000, 100, 100}
+	g := newRig(t, o)
+	defer g.close()
+	g.source.Bad[0], g.source.Bad[1] = true, true
+	out, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
+	if err != nil || !equal(out[step{0, 0}], []seen{g.seen(2), g.seen(2)}) {
+		t.Errorf("got %v, %v", ids(out[step{0, 0}]), err)
 	}
 	if ring, extra := g.ranks[0].buffer.Usage(); ring != 0 || extra != 0 {
 		t.Errorf("everything was given back, and %d bytes of the ring and %d beside it are in use", ring, extra)
@@ -247,7 +264,8 @@ func TestStandInIsOfTheEpoch(t *testing.T) {
 	}
 }
 
-// TestReportedIsNotTriedAgain: a sample that a process has reported as undecodable is not read again, though the policy is to raise.
+// TestReportedIsNotTriedAgain: a sample that a process has reported as undecodable is not read again, though
+// the policy is to raise.
 func TestReportedIsNotTriedAgain(t *testing.T) {
 	g := newRig(t, plain(4, 1))
 	defer g.close()

@@ -117,8 +117,8 @@ func (b *batch) preprocess(w *cache.Worker, i, id int) error {
 	return nil
 }
 
-// roomFor returns where the result of sample i goes, which has so many bytes; errParked if there is no room. It is asked again where a result
-// is made in another way.
+// roomFor returns where the result of sample i goes, which has so many bytes; errParked if there is no room. It
+// is asked again where a result is made in another way.
 func (b *batch) roomFor(i, size int) ([]byte, error) {
 	if b.o.inOnePiece() || len(b.parts[i].room) == size {
 		return b.parts[i].room, nil
@@ -144,22 +144,8 @@ func (b *batch) roomFor(i, size int) ([]byte, error) {
 	return part, nil
 }
 
-// setInPlace notes that position i of the batch is the sample id, which lies in a class.
-func (b *batch) setInPlace(i, id int, at cache.Located) {
-	b.Segments[i], b.Offsets[i] = ClassSegment(at.Class), uint64(at.Offset)
-	b.set(i, id, at.Place())
-}
-
-// set notes that position i of the batch is the sample id, which was found there.
-func (b *batch) set(i, id int, from cache.Place) {
-	index := b.o.Cache.Index()
-	size := index.Size(id)
-	b.IDs[i], b.Labels[i], b.Lengths[i] = uint32(id), int64(index.Label(id)), uint64(size)
-	b.parts[i].from, b.parts[i].bytes = from, size
-}
-
-// count takes note of what a fetch has read from the source. One whose batch is done, because the read was given up, has
-// it charged at once.
+// count takes note of what a fetch has read from the source. One whose batch is done, because the read was
+// given up, has it charged at once.
 func (b *batch) count(id int, s cache.Sample, err error) {
 	if !s.Read {
 		return

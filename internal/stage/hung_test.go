@@ -55,7 +55,7 @@ func TestHungRead(t *testing.T) {
 			// The source answers again, all but the one read.
 			out, err = g.run(g.ranks[0], step{0, 2}, 0, 0)
 			if err != nil || !slices.Equal(stream(out), []int{4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7}) {
-				t.Errorf("with a hung read behind it the stream is %v, %v", stream(out), err)
+				t.Errorf("after a read that hangs the stream is %v, %v", stream(out), err)
 			}
 			for at, got := range out {
 				if !equal(got, g.want(0, at)) {

@@ -74,8 +74,8 @@ func TestDemotion(t *testing.T) {
 	}
 }
 
-// TestPlanChanges: another plan, at whatever time, changes where samples lie, and nothing else. Each epoch is begun with
-// one and ends with another; within it they change at every read.
+// TestPlanChanges: another plan, at whatever time, changes where samples lie, and nothing else. Each epoch is
+// begun with one and ends with another; within it they change at every read.
 func TestPlanChanges(t *testing.T) {
 	o := plain(64, 6)
 	o.memory, o.file, o.dir, o.fill = 1600, 1600, t.TempDir(), true

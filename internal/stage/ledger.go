@@ -14,8 +14,8 @@ import (
 const (
 	causeConsumer = "consumer" // the staging buffer was full of batches that the process kept
 	causeHandover = "handover" // the batch was ready: what is left is the way to the process
-	// The last sample of the batch took longer to preprocess than to fetch. The stall is divided among the steps, by
-	// what each took for the batch; a step's cause is this and its name.
+	// The last sample of the batch took longer to preprocess than to fetch. The stall is divided among the
+	// steps, by what each took for the batch; a step's cause is this and its name.
 	causeTransform = "transform "
 )
 
@@ -76,14 +76,15 @@ type sentBatch struct {
 	cause string
 }
 
-// NewLedger returns an empty ledger for a rank that reads through the cache, and whose samples are preprocessed in
-// these steps; nil: they are not.
+// NewLedger returns an empty ledger for a rank that reads through the cache, and whose samples are preprocessed
+// in these steps; nil: they are not.
 func NewLedger(c *cache.Cache, steps []string) *Ledger {
 	return &Ledger{place: c.PlaceName, places: c.Places(), steps: steps, epochs: make(map[int]*epochAccount)}
 }
 
-// GoOn reports whether the batch yielded last is the one before this, in the same epoch. If so, the rank's next Run, which must begin with
-// this batch, goes on with the way through the epoch that it is on: what the epoch's audit has counted stays.
+// GoOn reports whether the batch yielded last is the one before this, in the same epoch. If so, the rank's next
+// Run, which must begin with this batch, goes on with the way through the epoch that it is on: what the epoch's
+// audit has counted stays.
 func (l *Ledger) GoOn(epoch, step int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -207,7 +208,8 @@ func (l *Ledger) charge(s *sentBatch, stall Stall, now time.Time) {
 	}
 }
 
-// blame charges what the process waited for a batch to its cause, or to the steps of preprocessing. l.mu is held.
+// blame charges what the process waited for a batch to its cause, or to the steps of preprocessing. l.mu is
+// held.
 func (l *Ledger) blame(a *epochAccount, s *sentBatch, stall time.Duration) {
 	if s.cause != causeTransform {
 		a.stall[s.cause] += stall

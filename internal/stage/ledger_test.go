@@ -57,8 +57,8 @@ func TestCauses(t *testing.T) {
 	}
 }
 
-// TestPython: what Python made of a batch within next() is its own cause, and the rest is charged as ever, also where the batch was
-// ready before it was asked for.
+// TestPython: what Python made of a batch within next() is its own cause, and the rest is charged as ever, also
+// where the batch was ready before it was asked for.
 func TestPython(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -126,8 +126,8 @@ func TestSecondsOfAnEpoch(t *testing.T) {
 	})
 }
 
-// TestGoOn: a Run goes on with the epoch's audit only if it begins with the batch after the one yielded last; otherwise the audit counts
-// the epoch anew. GoOn holds for one Run.
+// TestGoOn: a Run goes on with the epoch's audit only if it begins with the batch after the one yielded last;
+// otherwise the audit counts the epoch anew. GoOn holds for one Run.
 func TestGoOn(t *testing.T) {
 	for _, c := range []struct {
 		epoch, step int
@@ -153,7 +153,8 @@ func TestGoOn(t *testing.T) {
 	}
 }
 
-// TestStallIsThatOfTheBatchAcknowledged: where one acknowledgement speaks for several batches, what next() waited for is charged to the last of them.
+// TestStallIsThatOfTheBatchAcknowledged: where one acknowledgement speaks for several batches, what next()
+// waited for is charged to the last of them.
 func TestStallIsThatOfTheBatchAcknowledged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &Ledger{place: func(p cache.Place) string { return []string{"source", "peer"}[p] }, places: 2, epochs: map[int]*epochAccount{}}

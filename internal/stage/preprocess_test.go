@@ -54,8 +54,8 @@ func summaryRig(t *testing.T, policy cache.OnError, bad ...int) *rig {
 	})
 }
 
-// TestPreprocessFails: what cannot be preprocessed is treated as what cannot be read, and what is left of a batch
-// stays one piece.
+// TestPreprocessFails: what cannot be preprocessed is treated as what cannot be read, and what is left of a
+// batch stays one piece.
 func TestPreprocessFails(t *testing.T) {
 	for policy, want := range map[cache.OnError][]int{cache.Skip: {0, 2, 5}, cache.Substitute: {0, 2, 2, 5, 5, 5}} {
 		g := summaryRig(t, policy, 1, 3, 4)
@@ -88,7 +88,8 @@ func TestPreprocessFails(t *testing.T) {
 	}
 }
 
-// TestPreprocessLies: results lie one after the other, and samples are accounted for by what was read, not by what they became.
+// TestPreprocessLies: results lie one after the other, and samples are accounted for by what was read, not by
+// what they became.
 func TestPreprocessLies(t *testing.T) {
 	g := summaryRig(t, cache.Raise)
 	defer g.close()

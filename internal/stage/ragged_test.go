@@ -15,7 +15,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/cache"
 )
 
-// ragged makes of every sample a result whose size depends on the sample and the epoch, and which may ask for room twice.
+// ragged makes of every sample a result whose size depends on the sample and the epoch, and which may ask for
+// room twice.
 type ragged struct {
 	largest int
 	wrong   int64 // what it expects of every sample
@@ -53,8 +54,8 @@ func (r ragged) Apply(room func(int) ([]byte, error), src []byte, epoch, id int,
 	return nil
 }
 
-// TestRagged: results of different sizes come whole and in order, however small the buffer is, whatever is expected of them, and whatever the process keeps;
-// and the buffer is whole again at the end.
+// TestRagged: results of different sizes come whole and in order, however small the buffer is, whatever is
+// expected of them, and whatever the process keeps; and the buffer is whole again at the end.
 func TestRagged(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		samples := rapid.IntRange(1, 60).Draw(t, "samples")
@@ -91,7 +92,8 @@ func TestRagged(t *testing.T) {
 	})
 }
 
-// TestRaggedFaults: what cannot be made is left out or stands in, where results differ in size and find no room as well.
+// TestRaggedFaults: what cannot be made is left out or stands in, where results differ in size and find no room
+// as well.
 func TestRaggedFaults(t *testing.T) {
 	for policy, want := range map[cache.OnError][]int{cache.Skip: {0, 2, 5}, cache.Substitute: {0, 2, 2, 5, 5, 5}} {
 		for _, pages := range []int64{1, 16} {

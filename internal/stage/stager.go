@@ -5,9 +5,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
-
-	"github.com/hdmlp/hdmlp/internal/cache"
 )
 
 // Stager stages one rank's batches.
@@ -17,7 +14,7 @@ type Stager struct {
 	reap   sync.WaitGroup
 
 	mu          sync.Mutex
-	outstanding int // batches planned and not yet handed on
+	outstanding int // batches planned and not yet sent
 	// Of the Run: the step that it began with, counted through all epochs, and how many batches were laid out,
 	// emitted, and taken by the process.
 	begin, laidOut, emitted, taken int
@@ -36,115 +33,6 @@ func New(o Options) *Stager {
 		o.First = o.Ahead
 	}
 	return &Stager{o: o, demand: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
-}
-
-// Run stages the batches from (epoch, step) on and calls emit with each, in
-// order. It returns nil after the stream's last batch, or that of the last epoch that is given, or the first error: of
-// emit, of ctx, or a sample's that the job's policy does not forgive. Run may be
-// called again, once it has returned. A batch belongs to emit; what was staged
-// and not emitted is given back to the buffer.
-func (s *Stager) Run(ctx context.Context, epoch, step int, emit func(*Batch) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	queue := make(chan *batch, s.o.Ahead)
-	s.o.Ledger.restart(epoch)
-	s.mu.Lock()
-	s.begin, s.laidOut, s.emitted, s.taken = epoch*s.o.Stream.Steps()+step, 0, 0, 0
-	s.mu.Unlock()
-
-	var walker sync.WaitGroup
-	var walkErr error
-	walker.Go(func() {
-		defer close(queue)
-		walkErr = s.walk(ctx, epoch, step, queue)
-	})
-	err := s.publish(ctx, queue, emit)
-	cancel()
-	for b := range queue {
-		s.discard(b)
-	}
-	walker.Wait()
-	// Reset at the end: the process may wait before the next Run has begun.
-	s.settle(-1)
-	select {
-	case <-s.demand:
-	default:
-	}
-	if err == nil {
-		err = walkErr
-	}
-	return err
-}
-
-// publish hands batches on, in order.
-func (s *Stager) publish(ctx context.Context, queue <-chan *batch, emit func(*Batch) error) error {
-	for b := range queue {
-		if err := s.complete(ctx, b); err != nil {
-			s.discard(b)
-			return err
-		}
-		b.compact()
-		b.Slots, b.extraID = append(b.Slots, b.extraID...), nil
-		b.Extras = append(b.Extras, b.extras...)
-		s.o.Buffer.Hand(b.Slots)
-		s.o.Ledger.emitted(b.delivery())
-		// Before emit: once the process has the batch it may wait for the next
-		// one, and that must not be undone.
-		s.settle(1)
-		if err := emit(&b.Batch); err != nil {
-			s.discard(b)
-			return err
-		}
-		b.to(sent)
-	}
-	return nil
-}
-
-// complete waits until all samples of the next batch are there, and takes room for those that are parked.
-func (s *Stager) complete(ctx context.Context, b *batch) error {
-	for {
-		select {
-		case <-b.done:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		if b.err != nil || len(b.parked) == 0 {
-			return b.err
-		}
-		if err := s.unpark(ctx, b); err != nil {
-			return err
-		}
-	}
-}
-
-// unpark brings the parked samples of a batch whose other samples are there.
-func (s *Stager) unpark(ctx context.Context, b *batch) error {
-	var need int64
-	tasks := make([]cache.Task, len(b.parked))
-	for n, i := range b.parked {
-		need += b.wants[i]
-		tasks[n] = b.task(i)
-	}
-	s.lack(true)
-	defer s.lack(false)
-	start := time.Now()
-	slot, extra, err := s.o.Buffer.AllocFirst(ctx, need)
-	if err != nil {
-		return err
-	}
-	b.roomWait += time.Since(start)
-	b.addSlot(slot, extra)
-	b.slab, b.parked = slab{slot: slot}, nil
-	b.begin(len(tasks))
-	s.o.Cache.Submit(tasks)
-	return nil
-}
-
-// lack says whether the next batch waits for room, so that nothing comes to the process unless it gets some.
-func (s *Stager) lack(yes bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lacking = yes
-	s.urge()
 }
 
 // settle takes n batches, or all if n is negative and the process gets no more, off the count of those on
@@ -188,7 +76,8 @@ func (s *Stager) Wait() {
 	s.urge()
 }
 
-// urge has the buffer make room where the process waits for it: no batch is on its way, or the next one lacks room. s.mu is held.
+// urge has the buffer make room where the process waits for it: no batch is on its way, or the next one lacks
+// room. s.mu is held.
 func (s *Stager) urge() {
 	switch starved := s.waiting && s.taken == s.emitted; {
 	case starved && s.lacking:
@@ -198,6 +87,14 @@ func (s *Stager) urge() {
 	case s.waiting:
 		s.o.Buffer.Look() // a batch is on its way to the process
 	}
+}
+
+// lack says whether the next batch waits for room, so that nothing comes to the process unless it gets some.
+func (s *Stager) lack(yes bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lacking = yes
+	s.urge()
 }
 
 // Taken says that the process has taken the batches up to this one.

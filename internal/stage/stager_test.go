@@ -16,7 +16,8 @@ import (
 
 var errEnough = errors.New("enough")
 
-// TestSlowStart: a Run stages First batches before the process has taken any, two more with each that it takes, and Ahead at the most.
+// TestSlowStart: a Run stages First batches before the process has taken any, two more with each that it takes,
+// and Ahead at the most.
 func TestSlowStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := plain(80, 1)
@@ -45,7 +46,8 @@ func TestSlowStart(t *testing.T) {
 	})
 }
 
-// TestRunGoesOnAfterTheLastEpoch: a Run that begins after the last planned epoch delivers the stream all the same.
+// TestRunGoesOnAfterTheLastEpoch: a Run that begins after the last planned epoch delivers the stream all the
+// same.
 func TestRunGoesOnAfterTheLastEpoch(t *testing.T) {
 	g := newRig(t, plain(4, 1))
 	defer g.close()
@@ -55,8 +57,8 @@ func TestRunGoesOnAfterTheLastEpoch(t *testing.T) {
 	}
 }
 
-// TestWaitBetweenRuns: a process that keeps the batches of one Run, and waits for a batch before the next Run has begun, gets that batch in
-// a segment of its own.
+// TestWaitBetweenRuns: a process that keeps the batches of one Run, and waits for a batch before the next Run
+// has begun, gets that batch in a segment of its own.
 func TestWaitBetweenRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := plain(8, 1)
@@ -109,7 +111,8 @@ func TestSamplesBeginAtMultiplesOf8(t *testing.T) {
 	}
 }
 
-// TestRepeatsAreDrawnApart: a sample that an epoch has twice is preprocessed twice, with different random numbers.
+// TestRepeatsAreDrawnApart: a sample that an epoch has twice is preprocessed twice, with different random
+// numbers.
 func TestRepeatsAreDrawnApart(t *testing.T) {
 	o := plain(4, 1)
 	o.preprocessor, o.spec.Subset, o.spec.GlobalBatch = summary{}, []int32{2, 1, 2}, 3
@@ -140,7 +143,8 @@ func (p lasting) Apply(room func(int) ([]byte, error), src []byte, epoch, draw i
 	return p.summary.Apply(room, src, epoch, draw, spent)
 }
 
-// TestStallIsChargedToTheSlower: a stall is charged to fetching or to preprocessing, whichever took longer for the last sample.
+// TestStallIsChargedToTheSlower: a stall is charged to fetching or to preprocessing, whichever took longer for
+// the last sample.
 func TestStallIsChargedToTheSlower(t *testing.T) {
 	for cause, c := range map[string]struct{ fetch, make time.Duration }{
 		"source": {3 * time.Second, time.Second}, "transform Sum": {time.Second, 3 * time.Second},
@@ -193,7 +197,8 @@ func TestRaggedGivesBackWhatItReservedInVain(t *testing.T) {
 	}
 }
 
-// TestEveryEpochAndBatchIsAskedFor: Await before each epoch that a Run comes to, May before each batch; an error of either ends the Run.
+// TestEveryEpochAndBatchIsAskedFor: Await before each epoch that a Run comes to, May before each batch; an
+// error of either ends the Run.
 func TestEveryEpochAndBatchIsAskedFor(t *testing.T) {
 	var asked []step
 	g := newRig(t, plain(4, 3))
@@ -219,7 +224,8 @@ func TestEveryEpochAndBatchIsAskedFor(t *testing.T) {
 	}
 }
 
-// roomFor is a rig whose staging buffer has room for so many batches, and whose rank's Run sends its batches to got once it is begun.
+// roomFor is a rig whose staging buffer has room for so many batches, and whose rank's Run sends its batches to
+// got once it is begun.
 func roomFor(t *testing.T, batches int, hook func(ctx context.Context, id int) error) (g *rig, got chan *Batch, begin, end func()) {
 	o := plain(8, 2)
 	o.sizes, o.buffer, o.hook = slices.Repeat([]int{2000}, 8), 4096*int64(batches), hook
@@ -239,7 +245,8 @@ func roomFor(t *testing.T, batches int, hook func(ctx context.Context, id int) e
 	}
 }
 
-// TestStallForRoomIsTheConsumers: what next() waits for while the process keeps all of the staging buffer is charged to the consumer.
+// TestStallForRoomIsTheConsumers: what next() waits for while the process keeps all of the staging buffer is
+// charged to the consumer.
 func TestStallForRoomIsTheConsumers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, got, begin, end := roomFor(t, 1, nil)
@@ -259,8 +266,9 @@ func TestStallForRoomIsTheConsumers(t *testing.T) {
 	})
 }
 
-// TestSegmentForAProcessThatWaits: where the process keeps the whole buffer, the next batch lies in a segment of its own once the process waits
-// for it, has taken all that was sent, and nothing is on its way; and not before.
+// TestSegmentForAProcessThatWaits: where the process keeps the whole buffer, the next batch lies in a segment
+// of its own once the process waits for it, has taken all that was sent, and nothing is on its way; and not
+// before.
 func TestSegmentForAProcessThatWaits(t *testing.T) {
 	extra := func(g *rig) int64 {
 		<-time.After(time.Second)

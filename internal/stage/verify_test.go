@@ -10,7 +10,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
-// TestVerify: every sample is compared with the source's bytes, wherever it was taken from, and read there once for that.
+// TestVerify: every sample is compared with the source's bytes, wherever it was taken from, and read there once
+// for that.
 func TestVerify(t *testing.T) {
 	for name, c := range map[string]struct {
 		memory, file int64

@@ -1,5 +1,6 @@
-// Package cachetest is what tests of caches, and of what reads through them, stand on: a source whose bytes follow from
-// the sample and whose faults the test chooses, and real stores, with a plan for what they are to hold.
+// Package cachetest is what tests of caches, and of what reads through them, stand on: a source whose bytes
+// follow from the sample and whose faults the test chooses, and real stores, with a plan for what they are to
+// hold.
 package cachetest
 
 import (
@@ -110,7 +111,8 @@ func (s *Source) Close() error { return nil }
 // Path is dataset.Locator's.
 func (s *Source) Path(id int) string { return "/source/" + s.Index.Name(id) }
 
-// Hanging is a Hook under which the first read of each of the given samples hangs, as if in the kernel, until gate is closed.
+// Hanging is a Hook under which the first read of each of the given samples hangs, as if in the kernel, until
+// gate is closed.
 func Hanging(gate <-chan struct{}, samples ...int) func(context.Context, int) error {
 	hung := make([]atomic.Bool, 100)
 	return func(_ context.Context, id int) error {

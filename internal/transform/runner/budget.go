@@ -13,10 +13,11 @@ import (
 
 // budget bounds the memory of all threads together, beside what they read and what they make.
 //
-// Each thread has an allowance for good: half of it for what it keeps from one sample to the next, half for what a sample
-// takes. Most samples take less, and cost nothing here. One that takes more gives up what its thread keeps, and waits until the
-// rest of the budget, which all threads share, has what is lacking; those that wait are served in order, so that a large one is
-// not overtaken for ever. A thread that waits holds nothing of the rest, so that none waits for it.
+// Each thread has an allowance for good: half of it for what it keeps from one sample to the next, half for
+// what a sample takes. Most samples take less, and cost nothing here. One that takes more gives up what its
+// thread keeps, and waits until the rest of the budget, which all threads share, has what is lacking; those
+// that wait are served in order, so that a large one is not overtaken for ever. A thread that waits holds
+// nothing of the rest, so that none waits for it.
 type budget struct {
 	total     int64
 	threads   int64

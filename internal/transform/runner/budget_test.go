@@ -42,8 +42,8 @@ func compiled(t *testing.T, list string) *transform.Program {
 
 const shrink = `[{"name": "Resize", "size": [8, 8]}, {"name": "ToTensor"}]`
 
-// TestBudget: large samples among small ones, on several threads, become what they do without a limit; all of the budget is there
-// again at the end.
+// TestBudget: large samples among small ones, on several threads, become what they do without a limit; all of
+// the budget is there again at the end.
 func TestBudget(t *testing.T) {
 	program := compiled(t, shrink)
 	files := [][]byte{pngOf(t, 100), pngOf(t, 1500), pngOf(t, 90)} // the second takes 14 MB, and the rest of the budget is 16
@@ -118,7 +118,8 @@ func TestBudgetOfBadSamples(t *testing.T) {
 	}
 }
 
-// TestBudgetIsShared: what all threads have for good and what they share is no more than there is, however many they are.
+// TestBudgetIsShared: what all threads have for good and what they share is no more than there is, however many
+// they are.
 func TestBudgetIsShared(t *testing.T) {
 	for _, o := range []Options{{Threads: 1, Most: 8}, {Threads: 3, Most: 8}, {Most: 4}, {Most: 16}, {Most: 1}} {
 		o.Memory = 32 << 20
@@ -193,8 +194,8 @@ func TestWhoWaitsForMemoryHoldsNone(t *testing.T) {
 	})
 }
 
-// TestBudgetError: a sample that can never fit is an error with what it needs and what there is, and the budget that it advises is
-// enough.
+// TestBudgetError: a sample that can never fit is an error with what it needs and what there is, and the budget
+// that it advises is enough.
 func TestBudgetError(t *testing.T) {
 	src := pngOf(t, 2500) // 19 MB of pixels
 	for _, threads := range []int{1, 2, 16} {
@@ -218,7 +219,8 @@ func TestBudgetError(t *testing.T) {
 	}
 }
 
-// TestBudgetWaits: a sample waits until what it needs is free, and others that need less than a thread's allowance do not.
+// TestBudgetWaits: a sample waits until what it needs is free, and others that need less than a thread's
+// allowance do not.
 func TestBudgetWaits(t *testing.T) {
 	p := New(compiled(t, shrink), Options{Threads: 2, Memory: 32 << 20})
 	defer p.Close()
@@ -248,8 +250,8 @@ func TestBudgetWaits(t *testing.T) {
 // into has results go to dst.
 func into(dst []byte) func(int) ([]byte, error) { return func(int) ([]byte, error) { return dst, nil } }
 
-// TestBudgetRagged: an image of its own size that has to wait for memory asks for the same room again, and comes as without a limit; one
-// that is too large as it is in its file, without memory for its pixels.
+// TestBudgetRagged: an image of its own size that has to wait for memory asks for the same room again, and
+// comes as without a limit; one that is too large as it is in its file, without memory for its pixels.
 func TestBudgetRagged(t *testing.T) {
 	program := compiled(t, `[{"name": "Ragged", "largest": 2000000}]`)
 	p, free := New(program, Options{Threads: 4, Memory: 16 << 20}), New(program, Options{Threads: 1})

@@ -94,8 +94,8 @@ func visit(g *gate, id int, do func(id int)) {
 	}
 }
 
-// TestGate brings items: never more are done at a time than are allowed, in their order, and each once; whether each is done by who
-// brings it, or by others too.
+// TestGate brings items: never more are done at a time than are allowed, in their order, and each once; whether
+// each is done by who brings it, or by others too.
 func TestGate(t *testing.T) {
 	for name, took := range map[string]time.Duration{"one in a turn": time.Second, "several in a turn": turnTime / 5} {
 		t.Run(name, func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// TestGateTurnEnds: nobody works for others for longer than a turn.
+// TestGateTurnEnds: no goroutine works for others for longer than a turn.
 func TestGateTurnEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const took = turnTime / 4
@@ -154,7 +154,8 @@ func TestGateTurnEnds(t *testing.T) {
 				for time.Now().Before(stop) {
 					began := time.Now()
 					visit(g, 0, func(int) { time.Sleep(took) })
-					// All 16 are done in turn, by who is inside; then it goes on to the end of its turn.
+					// All 16 are done in turn, by the one that is inside; then it goes on to the end of its
+					// turn.
 					if waited := time.Since(began); waited > 16*took+turnTime {
 						t.Errorf("one took %v", waited)
 					}
@@ -202,7 +203,7 @@ func TestGateMeasures(t *testing.T) {
 	})
 }
 
-// TestGateIsIdle: when nobody has to wait, nothing is concluded.
+// TestGateIsIdle: where none has to wait, nothing is concluded.
 func TestGateIsIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(Options{Most: 4}, time.Now)
@@ -220,16 +221,16 @@ func TestGateIsIdle(t *testing.T) {
 	})
 }
 
-// TestGateObeys: who is inside when fewer may be leaves, and when more may be all of them are let in.
+// TestGateObeys: those that are inside when fewer may be leave, and when more may be all of them are let in.
 func TestGateObeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(Options{Threads: 3}, time.Now)
-		inside := make(chan *item, 9) // of those who were let in
+		inside := make(chan *item, 9) // of those that were let in
 		come := func() {
 			go func() {
 				it, in := g.enter(work{})
 				if !in {
-					t.Error("done by nobody")
+					t.Error("not done by any")
 				}
 				inside <- it
 			}()
@@ -256,7 +257,7 @@ func TestGateObeys(t *testing.T) {
 		let(3)
 		other := g.next(began, &item{}, idle()) // the last one goes on, with the first that waits
 		if other == nil {
-			t.Fatal("nobody does what waits")
+			t.Fatal("none does what waits")
 		}
 		g.open = 3
 		time.Sleep(turnTime)

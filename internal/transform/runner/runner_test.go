@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// TestShare: who waits for a thread waits for all transforms, as much as they take, and not for the first alone.
+// TestShare: a sample that waits for a thread waits for all transforms, as much as they take, and not for the
+// first alone.
 func TestShare(t *testing.T) {
 	for _, c := range []struct{ took, want []time.Duration }{
 		{[]time.Duration{10, 0, 20}, []time.Duration{1 + 20, 2, 3 + 40}},
@@ -21,7 +22,8 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestReportedTimes: what transforms are said to have taken is no more than the time in which they were at work.
+// TestReportedTimes: what transforms are said to have taken is no more than the time in which they were at
+// work.
 func TestReportedTimes(t *testing.T) {
 	p := New(compiled(t, shrink), Options{Threads: 1})
 	defer p.Close()

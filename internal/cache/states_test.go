@@ -1,0 +1,33 @@
+package cache
+
+import (
+	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/invariants"
+)
+
+// TestFlightsGoOnlyWhereTheyMay: of all pairs of states only those that are written at flight follow each other, and with invariants
+// any other panics.
+func TestFlightsGoOnlyWhereTheyMay(t *testing.T) {
+	may := map[[2]flightState]bool{
+		{flying, landing}: true, {landing, landed}: true, {flying, givenUp}: true, {givenUp, returned}: true,
+	}
+	for from := flying; from <= returned; from++ {
+		for to := flying; to <= returned; to++ {
+			if to.follows(from) != may[[2]flightState{from, to}] {
+				t.Errorf("%v after %v: %v", to, from, to.follows(from))
+			}
+			if !invariants.Enabled {
+				continue
+			}
+			func() {
+				defer func() {
+					if panics := recover() != nil; panics == may[[2]flightState{from, to}] {
+						t.Errorf("%v after %v panics: %v", to, from, panics)
+					}
+				}()
+				(&flight{state: from}).to(to)
+			}()
+		}
+	}
+}
