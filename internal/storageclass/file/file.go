@@ -39,6 +39,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/config/size"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/storageclass/file/disk"
 )
 
 var (
@@ -94,16 +95,15 @@ type Options struct {
 	Warn func(message string)
 	// Version is hdmlp's, for the descriptions of stores.
 	Version string
-	// Disk gives the bytes that are free for us on the directory's disk, and all
-	// it has. nil: statfs.
-	Disk func(dir string) (free, total int64, err error)
+	// Disk does the operations on files; nil: the system.
+	Disk disk.Disk
 }
 
 // Class is the storage class "file".
 type Class struct {
 	Options
-	dir    *directory
-	marker *os.File // locked
+	dir    *disk.Directory
+	marker disk.File // locked
 
 	full      atomic.Bool  // no new samples
 	unchecked atomic.Int64 // bytes written since the free disk was looked at
@@ -131,15 +131,15 @@ func New(options Options) (*Class, error) {
 	if c.Warn == nil {
 		c.Warn = func(string) {}
 	}
+	if c.Disk == nil {
+		c.Disk = disk.System{}
+	}
 	if err := c.takeDirectory(); err != nil {
 		return nil, c.in(err)
 	}
-	if c.Disk == nil {
-		c.Disk = func(string) (free, total int64, err error) { return c.dir.free() }
-	}
 	if err := c.measure(); err != nil {
 		_ = c.marker.Close()
-		_ = c.dir.close()
+		_ = c.dir.Close()
 		return nil, c.in(err)
 	}
 	return c, nil
@@ -162,7 +162,7 @@ func (c *Class) measure() error {
 	}
 	c.mu.open = map[[16]byte]*store{}
 	c.mu.idle = stores
-	_, total, err := c.Disk(c.Dir)
+	_, total, err := c.dir.Free()
 	if err != nil {
 		return fmt.Errorf("measure the disk: %w", err)
 	}
@@ -191,15 +191,15 @@ func (c *Class) takeDirectory() (err error) {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return err
 	}
-	if c.dir, err = openCache(c.Dir); err != nil {
+	if c.dir, err = disk.OpenCache(c.Disk, c.Dir); err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			_ = c.dir.close()
+			_ = c.dir.Close()
 		}
 	}()
-	names, err := c.dir.names()
+	names, err := c.dir.Names()
 	if err != nil {
 		return err
 	}
@@ -216,7 +216,7 @@ func (c *Class) takeDirectory() (err error) {
 	if other != "" && !marked {
 		return fmt.Errorf("%w: it holds %q; name a directory that does not exist yet", ErrNotOurs, other)
 	}
-	marker, err := c.dir.create(markerName, c.dir.path)
+	marker, err := c.dir.Create(markerName)
 	if err != nil {
 		return err
 	}
@@ -230,11 +230,11 @@ func (c *Class) takeDirectory() (err error) {
 
 // lockMarker locks the marker, checks what it says, and writes our pid into it.
 // An empty one is that of a process which was killed while it made it.
-func lockMarker(marker *os.File, others bool) error {
-	err := flock(marker, unix.LOCK_EX)
+func lockMarker(marker disk.File, others bool) error {
+	err := disk.Flock(marker, unix.LOCK_EX)
 	for attempt := 1; errors.Is(err, unix.EWOULDBLOCK) && attempt < lockAttempts; attempt++ {
 		time.Sleep(lockPause)
-		err = flock(marker, unix.LOCK_EX)
+		err = disk.Flock(marker, unix.LOCK_EX)
 	}
 	text := markerContents(marker)
 	n := len(text)
@@ -259,13 +259,8 @@ func lockMarker(marker *os.File, others bool) error {
 	return marker.Truncate(int64(len(mine)))
 }
 
-// flock locks f or unlocks it, and does not wait.
-func flock(f *os.File, how int) error {
-	return retry(func() error { return unix.Flock(int(f.Fd()), how|unix.LOCK_NB) })
-}
-
 // markerContents reads the marker; of one that is longer than ours are, the beginning.
-func markerContents(marker *os.File) []byte {
+func markerContents(marker disk.File) []byte {
 	text := make([]byte, 4096)
 	n, _ := marker.ReadAt(text, 0)
 	return text[:n]
@@ -284,15 +279,15 @@ func markerPID(text []byte) string {
 // Held is how many bytes a cache in dir takes on its disk, in use or not; 0 if
 // there is none.
 func Held(dir string) (int64, error) {
-	d, err := openCache(dir)
+	d, err := disk.OpenCache(disk.System{}, dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
 	if err != nil {
 		return 0, err
 	}
-	defer d.close() //nolint:errcheck // it was only read
-	if _, err := lstat(d.fd, markerName); errors.Is(err, unix.ENOENT) {
+	defer d.Close() //nolint:errcheck // it was only read
+	if marked, err := d.Has(markerName); err == nil && !marked {
 		return 0, nil
 	}
 	stores, err := scan(d)
@@ -307,12 +302,12 @@ func Held(dir string) (int64, error) {
 }
 
 // scan finds the stores in dir, and refuses what in them is not safe.
-func scan(dir *directory) (map[[16]byte]idleStore, error) {
+func scan(dir *disk.Directory) (map[[16]byte]idleStore, error) {
 	stores := map[[16]byte]idleStore{}
-	err := eachStore(dir, func(fingerprint [16]byte, used time.Time, store *directory) error {
+	err := eachStore(dir, func(fingerprint [16]byte, used time.Time, store *disk.Directory) error {
 		s := idleStore{used: used}
 		for _, file := range storeFiles() {
-			size, _, err := store.checkEntry(file, unix.S_IFREG, dir.path)
+			size, err := store.CheckFile(file)
 			if err != nil {
 				return err
 			}
@@ -330,8 +325,8 @@ func scan(dir *directory) (map[[16]byte]idleStore, error) {
 }
 
 // eachStore calls do with every store in dir, and when it was last opened.
-func eachStore(dir *directory, do func(fingerprint [16]byte, used time.Time, store *directory) error) error {
-	names, err := dir.names()
+func eachStore(dir *disk.Directory, do func(fingerprint [16]byte, used time.Time, store *disk.Directory) error) error {
+	names, err := dir.Names()
 	if err != nil {
 		return err
 	}
@@ -343,11 +338,11 @@ func eachStore(dir *directory, do func(fingerprint [16]byte, used time.Time, sto
 		if n, err := hex.Decode(fingerprint[:], []byte(name)); err != nil || n != len(fingerprint) || storeName(fingerprint) != name {
 			continue
 		}
-		_, used, err := dir.checkEntry(name, unix.S_IFDIR, dir.path)
+		used, err := dir.CheckDirectory(name)
 		if err != nil {
 			return err
 		}
-		store, err := dir.openStore(name)
+		store, err := dir.OpenDirectory(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // it was evicted meanwhile
 		}
@@ -355,7 +350,7 @@ func eachStore(dir *directory, do func(fingerprint [16]byte, used time.Time, sto
 			return err
 		}
 		err = do(fingerprint, used, store)
-		_ = store.close()
+		_ = store.Close()
 		if err != nil {
 			return err
 		}
@@ -425,13 +420,13 @@ func (c *Class) Close() error {
 		return fmt.Errorf("file class in %s: close: the store of dataset %x is open", c.Dir, fingerprint)
 	}
 	c.mu.closed = true
-	return errors.Join(c.marker.Close(), c.dir.close())
+	return errors.Join(c.marker.Close(), c.dir.Close())
 }
 
 // onDisk is how many bytes all stores together may take: what the disk has free
 // and what they have of it, less the reserve. c.mu is held, or nobody else has c.
 func (c *Class) onDisk() (int64, error) {
-	n, _, err := c.Disk(c.Dir)
+	n, _, err := c.dir.Free()
 	if err != nil {
 		return 0, fmt.Errorf("measure the disk: %w", err)
 	}
@@ -494,12 +489,32 @@ func (c *Class) makeRoom(own [16]byte, room int64) error {
 		if !found { // stores without bytes are left, which cannot be
 			return fmt.Errorf("make room for %s: nothing is left to evict", size.Format(room))
 		}
-		if err := c.dir.removeStore(storeName(oldest)); err != nil {
+		if err := removeStore(c.dir, storeName(oldest)); err != nil {
 			return fmt.Errorf("evict the store of dataset %x: %w", oldest, err)
 		}
 		limit += c.mu.idle[oldest].bytes
 		delete(c.mu.idle, oldest)
 	}
+	return nil
+}
+
+// removeStore deletes a store's files, the index first, and its directory if nothing
+// else is in it.
+func removeStore(cache *disk.Directory, name string) error {
+	s, err := cache.OpenDirectory(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer s.Close() //nolint:errcheck // a directory has nothing to lose
+	for _, file := range storeFiles() {
+		if err := s.Remove(file); err != nil {
+			return err
+		}
+	}
+	cache.RemoveEmpty(name)
 	return nil
 }
 
@@ -531,7 +546,7 @@ func (c *Class) wrote(n int64) {
 		return
 	}
 	c.unchecked.Store(0)
-	if free, _, err := c.Disk(c.Dir); err == nil && free < c.Reserve {
+	if free, _, err := c.dir.Free(); err == nil && free < c.Reserve {
 		c.stop(fmt.Sprintf("its disk has %s left of the %s that are to stay free", size.Format(free), size.Format(c.Reserve)))
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/file"
+	"github.com/hdmlp/hdmlp/internal/storageclass/file/disk"
 	"github.com/hdmlp/hdmlp/internal/storageclass/storageclasstest"
 )
 
@@ -30,8 +31,21 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// sized is the system's disk, of another size.
+type sized struct {
+	disk.System
+	free  func() int64
+	total int64
+}
+
+func (d sized) Free(int) (free, total int64, err error) { return d.free(), d.total, nil }
+
+func ofSize(free, total int64) disk.Disk {
+	return sized{free: func() int64 { return free }, total: total}
+}
+
 // bigDisk has room for everything.
-func bigDisk(string) (free, total int64, err error) { return math.MaxInt64 / 4, math.MaxInt64 / 4, nil }
+var bigDisk = ofSize(math.MaxInt64/4, math.MaxInt64/4)
 
 func newClass(t testing.TB, dir string, capacity int64) storageclass.Class {
 	t.Helper()
@@ -285,7 +299,7 @@ func TestDiskRunsFull(t *testing.T) {
 	var warnings []string
 	c, err := file.New(file.Options{
 		Dir: t.TempDir(), Reserve: 10 << 20,
-		Disk: func(string) (int64, int64, error) { return free.Load(), 1 << 30, nil },
+		Disk: sized{free: free.Load, total: 1 << 30},
 		Warn: func(message string) { warnings = append(warnings, message) },
 	})
 	if err != nil {
@@ -323,7 +337,7 @@ func TestDiskRunsFull(t *testing.T) {
 }
 
 func TestCapacityLargerThanDisk(t *testing.T) {
-	disk := func(string) (int64, int64, error) { return 5 << 30, 100 << 30, nil }
+	disk := ofSize(5<<30, 100<<30)
 	dir := t.TempDir()
 	_, err := file.New(file.Options{Dir: dir, Capacity: 1 << 30, Disk: disk})
 	var limit *storageclass.LimitError
