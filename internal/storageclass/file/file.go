@@ -23,19 +23,11 @@
 package file
 
 import (
-	"bytes"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
-	"os"
-	"strconv"
 	"sync"
 	"sync/atomic"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/config/size"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
@@ -64,21 +56,6 @@ const (
 		"directory may be deleted.\n" +
 		"pid "
 )
-
-// storeFiles are the files of a store, in the order in which they are removed.
-func storeFiles() []string {
-	return []string{indexName, newIndex, newDescription, dataName, descriptionName}
-}
-
-// Another process may have the marker locked for a moment only, to see whether it is in use (Existing). So a lock that
-// cannot be had is tried for again before the directory counts as in use.
-const (
-	lockAttempts = 20
-	lockPause    = 10 * time.Millisecond
-)
-
-// checkEvery is how many bytes are written between two looks at the free disk.
-const checkEvery = 64 << 20
 
 // Options configure a class.
 type Options struct {
@@ -117,12 +94,6 @@ type Class struct {
 }
 
 var _ storageclass.Class = (*Class)(nil)
-
-// idleStore is a store on disk that nobody has open.
-type idleStore struct {
-	bytes int64     // of its data file
-	used  time.Time // when it was last opened
-}
 
 // New takes possession of the directory. Errors: ErrNotOurs, ErrInUse,
 // *storageclass.LimitError, *storageclass.UnsafeError.
@@ -181,178 +152,6 @@ func (c *Class) measure() error {
 		return &storageclass.LimitError{
 			What: "a cache on the disk of " + c.Dir, Need: c.Capacity, Limit: max(onDisk, 0),
 			Hint: fmt.Sprintf("set cache_size to less; %s are left free on the disk (disk_reserve)", size.Format(c.Reserve)),
-		}
-	}
-	return nil
-}
-
-// takeDirectory makes, checks, marks and locks the directory.
-func (c *Class) takeDirectory() (err error) {
-	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
-		return err
-	}
-	if c.dir, err = disk.OpenCache(c.Disk, c.Dir); err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = c.dir.Close()
-		}
-	}()
-	names, err := c.dir.Names()
-	if err != nil {
-		return err
-	}
-	marked, other := false, ""
-	for _, name := range names {
-		switch name {
-		case markerName:
-			marked = true
-		case "lost+found":
-		default:
-			other = name
-		}
-	}
-	if other != "" && !marked {
-		return fmt.Errorf("%w: it holds %q; name a directory that does not exist yet", ErrNotOurs, other)
-	}
-	marker, err := c.dir.Create(markerName)
-	if err != nil {
-		return err
-	}
-	if err := lockMarker(marker, other != ""); err != nil {
-		_ = marker.Close()
-		return err
-	}
-	c.marker = marker
-	return nil
-}
-
-// lockMarker locks the marker, checks what it says, and writes our pid into it.
-// An empty one is that of a process which was killed while it made it.
-func lockMarker(marker disk.File, others bool) error {
-	err := disk.Flock(marker, unix.LOCK_EX)
-	for attempt := 1; errors.Is(err, unix.EWOULDBLOCK) && attempt < lockAttempts; attempt++ {
-		time.Sleep(lockPause)
-		err = disk.Flock(marker, unix.LOCK_EX)
-	}
-	text := markerContents(marker)
-	n := len(text)
-	var st unix.Stat_t
-	switch {
-	case errors.Is(err, unix.EWOULDBLOCK):
-		return fmt.Errorf("%w by process %s", ErrInUse, markerPID(text))
-	case err == nil && unix.Fstat(int(marker.Fd()), &st) == nil && st.Nlink == 0:
-		return fmt.Errorf("%w: it was being removed (`hdmlp cache rm`); try again", ErrInUse)
-	case err != nil:
-		return fmt.Errorf("lock %s: %w", marker.Name(), err)
-	case n == 0 && others:
-		return fmt.Errorf("%w: %s is empty", ErrNotOurs, markerName)
-	case n > 0 && !bytes.HasPrefix(text, []byte(markerVersion)):
-		line, _, _ := bytes.Cut(text[:min(n, 80)], []byte("\n"))
-		return fmt.Errorf("%w that this version knows: %s says %q, not %q", ErrNotOurs, markerName, line, markerVersion[:len(markerVersion)-1])
-	}
-	mine := fmt.Appendf(nil, "%s%10d\n", markerText, os.Getpid())
-	if _, err := marker.WriteAt(mine, 0); err != nil {
-		return err
-	}
-	return marker.Truncate(int64(len(mine)))
-}
-
-// markerContents reads the marker; of one that is longer than ours are, the beginning.
-func markerContents(marker disk.File) []byte {
-	text := make([]byte, 4096)
-	n, _ := marker.ReadAt(text, 0)
-	return text[:n]
-}
-
-// markerPID is the process that a marker names, or "unknown".
-func markerPID(text []byte) string {
-	if _, after, ok := bytes.Cut(text, []byte("\npid ")); ok {
-		if pid, err := strconv.Atoi(string(bytes.TrimSpace(after))); err == nil {
-			return strconv.Itoa(pid)
-		}
-	}
-	return "unknown"
-}
-
-// Held is how many bytes a cache in dir takes on its disk, in use or not; 0 if
-// there is none.
-func Held(dir string) (int64, error) {
-	d, err := disk.OpenCache(disk.System{}, dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	defer d.Close() //nolint:errcheck // it was only read
-	if marked, err := d.Has(markerName); err == nil && !marked {
-		return 0, nil
-	}
-	stores, err := scan(d)
-	if err != nil {
-		return 0, err
-	}
-	var sum int64
-	for _, s := range stores {
-		sum += s.bytes
-	}
-	return sum, nil
-}
-
-// scan finds the stores in dir, and refuses what in them is not safe.
-func scan(dir *disk.Directory) (map[[16]byte]idleStore, error) {
-	stores := map[[16]byte]idleStore{}
-	err := eachStore(dir, func(fingerprint [16]byte, used time.Time, store *disk.Directory) error {
-		s := idleStore{used: used}
-		for _, file := range storeFiles() {
-			size, err := store.CheckFile(file)
-			if err != nil {
-				return err
-			}
-			if file == dataName {
-				s.bytes = size
-			}
-		}
-		stores[fingerprint] = s
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return stores, nil
-}
-
-// eachStore calls do with every store in dir, and when it was last opened.
-func eachStore(dir *disk.Directory, do func(fingerprint [16]byte, used time.Time, store *disk.Directory) error) error {
-	names, err := dir.Names()
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		var fingerprint [16]byte
-		if len(name) != 2*len(fingerprint) {
-			continue
-		}
-		if n, err := hex.Decode(fingerprint[:], []byte(name)); err != nil || n != len(fingerprint) || storeName(fingerprint) != name {
-			continue
-		}
-		used, err := dir.CheckDirectory(name)
-		if err != nil {
-			return err
-		}
-		store, err := dir.OpenDirectory(name)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // it was evicted meanwhile
-		}
-		if err != nil {
-			return err
-		}
-		err = do(fingerprint, used, store)
-		_ = store.Close()
-		if err != nil {
-			return err
 		}
 	}
 	return nil
@@ -423,104 +222,6 @@ func (c *Class) Close() error {
 	return errors.Join(c.marker.Close(), c.dir.Close())
 }
 
-// onDisk is how many bytes all stores together may take: what the disk has free
-// and what they have of it, less the reserve. c.mu is held, or nobody else has c.
-func (c *Class) onDisk() (int64, error) {
-	n, _, err := c.dir.Free()
-	if err != nil {
-		return 0, fmt.Errorf("measure the disk: %w", err)
-	}
-	for _, s := range c.mu.idle {
-		n += s.bytes
-	}
-	for _, s := range c.mu.open {
-		_, used := s.Room()
-		n += used
-	}
-	return n - c.Reserve, nil
-}
-
-// unpromised is what a new store could have if all idle stores were evicted.
-// It may be negative. c.mu is held.
-func (c *Class) unpromised() (int64, error) {
-	n, err := c.onDisk()
-	if err != nil {
-		return 0, err
-	}
-	if c.Capacity > 0 {
-		n = min(n, c.Capacity)
-	}
-	for _, s := range c.mu.open {
-		total, _ := s.Room()
-		n -= total
-	}
-	return n, nil
-}
-
-// makeRoom evicts idle stores other than own, the one opened longest ago first,
-// until own can have room bytes. c.mu is held.
-func (c *Class) makeRoom(own [16]byte, room int64) error {
-	limit, err := c.unpromised()
-	if err != nil {
-		return err
-	}
-	if room == 0 {
-		return nil // nothing always fits, also where the disk has less than its reserve
-	}
-	if room > limit {
-		return &storageclass.LimitError{
-			What: "a store on disk", Need: room, Limit: max(limit, 0),
-			Hint: "set cache_size to less, or make room on the disk",
-		}
-	}
-	for fingerprint, s := range c.mu.idle {
-		if fingerprint != own {
-			limit -= s.bytes
-		}
-	}
-	for room > limit {
-		var oldest [16]byte
-		var found bool
-		for fingerprint, s := range c.mu.idle {
-			if fingerprint != own && (!found || s.used.Before(c.mu.idle[oldest].used)) {
-				oldest, found = fingerprint, true
-			}
-		}
-		if !found { // stores without bytes are left, which cannot be
-			return fmt.Errorf("make room for %s: nothing is left to evict", size.Format(room))
-		}
-		if err := removeStore(c.dir, storeName(oldest)); err != nil {
-			return fmt.Errorf("evict the store of dataset %x: %w", oldest, err)
-		}
-		limit += c.mu.idle[oldest].bytes
-		delete(c.mu.idle, oldest)
-	}
-	return nil
-}
-
-// removeStore deletes a store's files, the index first, and its directory if nothing
-// else is in it.
-func removeStore(cache *disk.Directory, name string) error {
-	s, err := cache.OpenDirectory(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer s.Close() //nolint:errcheck // a directory has nothing to lose
-	for _, file := range storeFiles() {
-		if err := s.Remove(file); err != nil {
-			return err
-		}
-	}
-	cache.RemoveEmpty(name)
-	return nil
-}
-
-// storeName is the name of a store's directory.
-func storeName(fingerprint [16]byte) string { return hex.EncodeToString(fingerprint[:]) }
-
 func (c *Class) closeStore(s *store) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -538,22 +239,4 @@ func (c *Class) closeStore(s *store) error {
 		return fmt.Errorf("file class: close the store of dataset %x in %s: %w", s.fingerprint, c.Dir, err)
 	}
 	return nil
-}
-
-// wrote counts bytes, and looks at the disk now and then.
-func (c *Class) wrote(n int64) {
-	if c.unchecked.Add(n) < checkEvery {
-		return
-	}
-	c.unchecked.Store(0)
-	if free, _, err := c.dir.Free(); err == nil && free < c.Reserve {
-		c.stop(fmt.Sprintf("its disk has %s left of the %s that are to stay free", size.Format(free), size.Format(c.Reserve)))
-	}
-}
-
-// stop refuses new samples from now on, and says why, once.
-func (c *Class) stop(why string) {
-	if c.full.CompareAndSwap(false, true) {
-		c.Warn(fmt.Sprintf("no more samples are cached in %s: %s", c.Dir, why))
-	}
 }
