@@ -48,7 +48,8 @@ var rooms = []struct {
 	{"internal/storageclass/arena", nil},
 	{"internal/storageclass/storageclasstest", []string{"internal/digest", "internal/storageclass"}},
 	{"internal/storageclass/memory", []string{"internal/config/size", "internal/storageclass", "internal/storageclass/arena"}},
-	{"internal/storageclass/file", []string{"internal/config/size", "internal/digest", "internal/storageclass", "internal/storageclass/arena"}},
+	{"internal/storageclass/file/disk", []string{"internal/storageclass"}},
+	{"internal/storageclass/file", []string{"internal/config/size", "internal/digest", "internal/storageclass", "internal/storageclass/arena", "internal/storageclass/file/disk"}},
 	{"internal/staging", nil},
 	{"internal/protocol", []string{"internal/printable"}},
 	{"internal/transform/pixels", nil},
@@ -79,6 +80,8 @@ var rooms = []struct {
 	{"internal/devcluster", nil},
 	{"bench/throttle", nil},
 	{"bench/exchange", []string{"internal/digest", "internal/identity", "internal/exchange"}},
+	{"internal/exchange/link", []string{"internal/digest", "internal/identity"}},
+	{"internal/exchange/wire", []string{"internal/digest"}},
 }
 
 // testsOnly are arrows that tests alone may add: they assemble real parts.

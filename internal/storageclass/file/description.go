@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/storageclass/file/disk"
 )
 
 const (
@@ -92,8 +93,8 @@ func decodeDescription(b []byte, name string) (*Description, error) {
 }
 
 // readDescription reads the description of the store s; nil if there is none.
-func readDescription(s *directory, cache string) (*Description, error) {
-	f, err := s.open(descriptionName, cache, unix.O_RDONLY)
+func readDescription(s *disk.Directory) (*Description, error) {
+	f, err := s.Open(descriptionName, unix.O_RDONLY)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
@@ -108,7 +109,7 @@ func readDescription(s *directory, cache string) (*Description, error) {
 	if len(b) > descriptionLimit {
 		return nil, fmt.Errorf("%s: more than %d bytes", f.Name(), descriptionLimit)
 	}
-	d, err := decodeDescription(b, filepath.Base(s.path))
+	d, err := decodeDescription(b, filepath.Base(s.Path()))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.Name(), err)
 	}
@@ -116,14 +117,14 @@ func readDescription(s *directory, cache string) (*Description, error) {
 }
 
 // describe writes the description of the store s, which is opened now.
-func describe(s *directory, cache, version string, ds storageclass.Dataset, now time.Time) error {
+func describe(s *disk.Directory, version string, ds storageclass.Dataset, now time.Time) error {
 	d := &Description{
 		Format: descriptionFormat, Version: storeName(ds.Fingerprint),
 		Kind: ds.About.Kind, Path: ds.About.Path, Extensions: ds.About.Extensions,
 		Samples: int64(ds.Samples), Bytes: ds.About.Bytes, HDMLP: version,
 		FirstOpened: now.UTC().Truncate(time.Second), LastOpened: now.UTC().Truncate(time.Second),
 	}
-	before, err := readDescription(s, cache)
+	before, err := readDescription(s)
 	var unsafe *storageclass.UnsafeError
 	switch {
 	case errors.As(err, &unsafe):
@@ -135,16 +136,16 @@ func describe(s *directory, cache, version string, ds storageclass.Dataset, now 
 	if err != nil {
 		return err
 	}
-	f, err := s.createNew(newDescription)
+	f, err := s.CreateNew(newDescription)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(b)
 	if err = errors.Join(err, f.Close()); err == nil {
-		err = s.rename(newDescription, descriptionName)
+		err = s.Rename(newDescription, descriptionName)
 	}
 	if err != nil {
-		_ = s.remove(newDescription)
+		_ = s.Remove(newDescription)
 	}
 	return err
 }

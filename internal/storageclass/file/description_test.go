@@ -96,8 +96,7 @@ func TestDescribe(t *testing.T) {
 	}
 	open := func() *Description {
 		t.Helper()
-		big := func(string) (int64, int64, error) { return 1 << 40, 1 << 40, nil }
-		c, err := New(Options{Dir: path, Disk: big, Version: "1.2.3", Warn: func(m string) { warned += m }})
+		c, err := New(Options{Dir: path, Disk: big{}, Version: "1.2.3", Warn: func(m string) { warned += m }})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +14,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/digest"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/storageclass/file/disk"
 )
 
 var (
@@ -30,19 +29,19 @@ var (
 // clear it. Nothing is changed but by Lock, which writes the process's ID into the marker, Drop, Remove and
 // RemoveMarker; these need the lock. For one goroutine.
 type Cache struct {
-	dir    *directory
-	marker *os.File // locked; nil: it is only looked at
+	dir    *disk.Directory
+	marker disk.File // locked; nil: it is only looked at
 }
 
 // Existing opens the cache. Errors: fs.ErrNotExist, ErrNoCache, *storageclass.UnsafeError.
 func Existing(path string) (*Cache, error) {
-	dir, err := openCache(path)
+	dir, err := disk.OpenCache(disk.System{}, path)
 	if err != nil {
 		return nil, err
 	}
 	c := &Cache{dir: dir}
 	if _, err := c.look(); err != nil {
-		_ = dir.close()
+		_ = dir.Close()
 		return nil, err
 	}
 	return c, nil
@@ -51,9 +50,9 @@ func Existing(path string) (*Cache, error) {
 // look reads the marker, and returns which process has the directory: its ID, or
 // "unknown"; "" if no process has it.
 func (c *Cache) look() (pid string, err error) {
-	marker, err := c.dir.open(markerName, c.dir.path, unix.O_RDONLY)
+	marker, err := c.dir.Open(markerName, unix.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("%s: %w: it has no file %s", c.dir.path, ErrNoCache, markerName)
+		return "", fmt.Errorf("%s: %w: it has no file %s", c.dir.Path(), ErrNoCache, markerName)
 	}
 	if err != nil {
 		return "", err
@@ -62,9 +61,9 @@ func (c *Cache) look() (pid string, err error) {
 	text := markerContents(marker)
 	if !bytes.HasPrefix(text, []byte(markerVersion)) {
 		line, _, _ := bytes.Cut(text[:min(len(text), 80)], []byte("\n"))
-		return "", fmt.Errorf("%s: %w that this version knows: %s says %q, not %q", c.dir.path, ErrNoCache, markerName, line, strings.TrimSpace(markerVersion))
+		return "", fmt.Errorf("%s: %w that this version knows: %s says %q, not %q", c.dir.Path(), ErrNoCache, markerName, line, strings.TrimSpace(markerVersion))
 	}
-	err = flock(marker, unix.LOCK_SH) // for a moment: lockMarker knows of it
+	err = disk.Flock(marker, unix.LOCK_SH) // for a moment: lockMarker knows of it
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return markerPID(text), nil
 	}
@@ -81,13 +80,13 @@ func (c *Cache) User() (pid string, err error) {
 
 // Lock keeps daemons away until Close. ErrInUse: one has the directory.
 func (c *Cache) Lock() error {
-	marker, err := c.dir.open(markerName, c.dir.path, unix.O_RDWR)
+	marker, err := c.dir.Open(markerName, unix.O_RDWR)
 	if err != nil {
 		return err
 	}
 	if err := lockMarker(marker, true); err != nil {
 		_ = marker.Close()
-		return fmt.Errorf("%s: %w", c.dir.path, err)
+		return fmt.Errorf("%s: %w", c.dir.Path(), err)
 	}
 	c.marker = marker
 	return nil
@@ -99,7 +98,7 @@ func (c *Cache) Close() error {
 	if c.marker != nil {
 		err = c.marker.Close()
 	}
-	return errors.Join(err, c.dir.close())
+	return errors.Join(err, c.dir.Close())
 }
 
 // StoreInfo is what a store says of itself. Its samples are counted by the index alone.
@@ -116,20 +115,20 @@ type StoreInfo struct {
 // Stores lists the stores, the one used last first.
 func (c *Cache) Stores() ([]StoreInfo, error) {
 	var stores []StoreInfo
-	err := eachStore(c.dir, func(fingerprint [16]byte, used time.Time, dir *directory) error {
+	err := eachStore(c.dir, func(fingerprint [16]byte, used time.Time, dir *disk.Directory) error {
 		s := StoreInfo{Fingerprint: fingerprint, Used: used, Samples: -1}
 		for _, file := range storeFiles() {
-			if _, _, err := dir.checkEntry(file, unix.S_IFREG, c.dir.path); err != nil {
+			if _, err := dir.CheckFile(file); err != nil {
 				return err
 			}
 		}
 		var err error
-		if s.Description, err = readDescription(dir, c.dir.path); err != nil {
+		if s.Description, err = readDescription(dir); err != nil {
 			s.Problem = err
 		} else if s.Description != nil {
 			s.Samples = int(s.Description.Samples)
 		}
-		if err := s.count(dir, c.dir.path); err != nil {
+		if err := s.count(dir); err != nil {
 			s.Problem = errors.Join(err, s.Problem)
 		}
 		stores = append(stores, s)
@@ -145,8 +144,8 @@ func (c *Cache) Stores() ([]StoreInfo, error) {
 }
 
 // count counts what the index says is held.
-func (s *StoreInfo) count(dir *directory, cache string) error {
-	data, size, err := openData(dir, cache)
+func (s *StoreInfo) count(dir *disk.Directory) error {
+	data, size, err := openData(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return ErrIndex
 	}
@@ -154,7 +153,7 @@ func (s *StoreInfo) count(dir *directory, cache string) error {
 		return err
 	}
 	_ = data.Close()
-	index, err := dir.open(indexName, cache, unix.O_RDONLY)
+	index, err := dir.Open(indexName, unix.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
 		return ErrIndex
 	}
@@ -163,15 +162,12 @@ func (s *StoreInfo) count(dir *directory, cache string) error {
 	}
 	defer index.Close() //nolint:errcheck // it was only read
 	header := make([]byte, headerSize)
-	if _, err := io.ReadFull(index, header); err != nil {
+	if _, err := index.ReadAt(header, 0); err != nil {
 		return ErrIndex
 	}
 	fingerprint, samples, ok := decodeHeader(header)
 	if !ok || fingerprint != s.Fingerprint {
 		return ErrIndex
-	}
-	if _, err := index.Seek(0, io.SeekStart); err != nil {
-		return err
 	}
 	lengths := map[uint32]uint64{} // by ID; it takes as much as the index has records
 	_, _, err = readIndex(index, fingerprint, samples, func(r record) {
@@ -187,8 +183,8 @@ func (s *StoreInfo) count(dir *directory, cache string) error {
 	return err
 }
 
-func openData(dir *directory, cache string) (*os.File, int64, error) {
-	f, err := dir.open(dataName, cache, unix.O_RDONLY)
+func openData(dir *disk.Directory) (disk.File, int64, error) {
+	f, err := dir.Open(dataName, unix.O_RDONLY)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -209,18 +205,18 @@ type Contents struct {
 
 // Contents opens the dataset's store for reading. Errors: fs.ErrNotExist, ErrIndex.
 func (c *Cache) Contents(ds storageclass.Dataset) (*Contents, error) {
-	dir, err := c.dir.openStore(storeName(ds.Fingerprint))
+	dir, err := c.dir.OpenDirectory(storeName(ds.Fingerprint))
 	if err != nil {
 		return nil, err
 	}
-	defer dir.close() //nolint:errcheck // a directory has nothing to lose
+	defer dir.Close() //nolint:errcheck // a directory has nothing to lose
 	s := newStore(nil, ds)
 	var size int64
-	if s.data, size, err = openData(dir, c.dir.path); err != nil {
+	if s.data, size, err = openData(dir); err != nil {
 		return nil, err
 	}
 	x := &Contents{store: s}
-	index, err := dir.open(indexName, c.dir.path, unix.O_RDONLY)
+	index, err := dir.Open(indexName, unix.O_RDONLY)
 	if err == nil {
 		var fresh bool
 		x.held, _, _, fresh, err = s.recover(index, size, math.MaxInt64)
@@ -274,17 +270,17 @@ func (x *Contents) Close() error { return x.store.data.Close() }
 // it was.
 func (c *Cache) Drop(ds storageclass.Dataset, ids []int32) error {
 	name := storeName(ds.Fingerprint)
-	_, used, err := c.dir.checkEntry(name, unix.S_IFDIR, c.dir.path)
+	used, err := c.dir.CheckDirectory(name)
 	if err != nil {
 		return err
 	}
-	dir, err := c.dir.openStore(name)
+	dir, err := c.dir.OpenDirectory(name)
 	if err != nil {
 		return err
 	}
-	defer dir.close()     //nolint:errcheck // a directory has nothing to lose
-	defer dir.touch(used) // a new file changed it, and no job has used the store
-	class := &Class{Options: Options{Dir: c.dir.path, Warn: func(string) {}}, dir: c.dir}
+	defer dir.Close()     //nolint:errcheck // a directory has nothing to lose
+	defer dir.Touch(used) // a new file changed it, and no job has used the store
+	class := &Class{Options: Options{Dir: c.dir.Path(), Warn: func(string) {}}, dir: c.dir}
 	s := newStore(class, ds)
 	if err := s.openFiles(dir, math.MaxInt64); err != nil {
 		return err
@@ -302,18 +298,11 @@ func (c *Cache) Drop(ds storageclass.Dataset, ids []int32) error {
 
 // Remove deletes the store's files. kept: its directory stays, because something that is not ours is in it.
 func (c *Cache) Remove(fingerprint [16]byte) (kept bool, err error) {
-	if err := c.dir.removeStore(storeName(fingerprint)); err != nil {
+	if err := removeStore(c.dir, storeName(fingerprint)); err != nil {
 		return false, err
 	}
-	_, err = lstat(c.dir.fd, storeName(fingerprint))
-	switch {
-	case errors.Is(err, unix.ENOENT):
-		return false, nil
-	case err != nil:
-		return false, err
-	}
-	return true, nil
+	return c.dir.Has(storeName(fingerprint))
 }
 
 // RemoveMarker deletes the marker: the directory is no cache any more.
-func (c *Cache) RemoveMarker() error { return c.dir.remove(markerName) }
+func (c *Cache) RemoveMarker() error { return c.dir.Remove(markerName) }

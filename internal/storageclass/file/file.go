@@ -23,22 +23,15 @@
 package file
 
 import (
-	"bytes"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
-	"os"
-	"strconv"
 	"sync"
 	"sync/atomic"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/config/size"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/storageclass/file/disk"
 )
 
 var (
@@ -64,21 +57,6 @@ const (
 		"pid "
 )
 
-// storeFiles are the files of a store, in the order in which they are removed.
-func storeFiles() []string {
-	return []string{indexName, newIndex, newDescription, dataName, descriptionName}
-}
-
-// Another process may have the marker locked for a moment only, to see whether it is in use (Existing). So a lock that
-// cannot be had is tried for again before the directory counts as in use.
-const (
-	lockAttempts = 20
-	lockPause    = 10 * time.Millisecond
-)
-
-// checkEvery is how many bytes are written between two looks at the free disk.
-const checkEvery = 64 << 20
-
 // Options configure a class.
 type Options struct {
 	// Dir is the directory; it is made if it is missing.
@@ -94,16 +72,15 @@ type Options struct {
 	Warn func(message string)
 	// Version is hdmlp's, for the descriptions of stores.
 	Version string
-	// Disk gives the bytes that are free for us on the directory's disk, and all
-	// it has. nil: statfs.
-	Disk func(dir string) (free, total int64, err error)
+	// Disk does the operations on files; nil: the system.
+	Disk disk.Disk
 }
 
 // Class is the storage class "file".
 type Class struct {
 	Options
-	dir    *directory
-	marker *os.File // locked
+	dir    *disk.Directory
+	marker disk.File // locked
 
 	full      atomic.Bool  // no new samples
 	unchecked atomic.Int64 // bytes written since the free disk was looked at
@@ -118,12 +95,6 @@ type Class struct {
 
 var _ storageclass.Class = (*Class)(nil)
 
-// idleStore is a store on disk that nobody has open.
-type idleStore struct {
-	bytes int64     // of its data file
-	used  time.Time // when it was last opened
-}
-
 // New takes possession of the directory. Errors: ErrNotOurs, ErrInUse,
 // *storageclass.LimitError, *storageclass.UnsafeError.
 func New(options Options) (*Class, error) {
@@ -131,15 +102,15 @@ func New(options Options) (*Class, error) {
 	if c.Warn == nil {
 		c.Warn = func(string) {}
 	}
+	if c.Disk == nil {
+		c.Disk = disk.System{}
+	}
 	if err := c.takeDirectory(); err != nil {
 		return nil, c.in(err)
 	}
-	if c.Disk == nil {
-		c.Disk = func(string) (free, total int64, err error) { return c.dir.free() }
-	}
 	if err := c.measure(); err != nil {
 		_ = c.marker.Close()
-		_ = c.dir.close()
+		_ = c.dir.Close()
 		return nil, c.in(err)
 	}
 	return c, nil
@@ -162,7 +133,7 @@ func (c *Class) measure() error {
 	}
 	c.mu.open = map[[16]byte]*store{}
 	c.mu.idle = stores
-	_, total, err := c.Disk(c.Dir)
+	_, total, err := c.dir.Free()
 	if err != nil {
 		return fmt.Errorf("measure the disk: %w", err)
 	}
@@ -181,183 +152,6 @@ func (c *Class) measure() error {
 		return &storageclass.LimitError{
 			What: "a cache on the disk of " + c.Dir, Need: c.Capacity, Limit: max(onDisk, 0),
 			Hint: fmt.Sprintf("set cache_size to less; %s are left free on the disk (disk_reserve)", size.Format(c.Reserve)),
-		}
-	}
-	return nil
-}
-
-// takeDirectory makes, checks, marks and locks the directory.
-func (c *Class) takeDirectory() (err error) {
-	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
-		return err
-	}
-	if c.dir, err = openCache(c.Dir); err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = c.dir.close()
-		}
-	}()
-	names, err := c.dir.names()
-	if err != nil {
-		return err
-	}
-	marked, other := false, ""
-	for _, name := range names {
-		switch name {
-		case markerName:
-			marked = true
-		case "lost+found":
-		default:
-			other = name
-		}
-	}
-	if other != "" && !marked {
-		return fmt.Errorf("%w: it holds %q; name a directory that does not exist yet", ErrNotOurs, other)
-	}
-	marker, err := c.dir.create(markerName, c.dir.path)
-	if err != nil {
-		return err
-	}
-	if err := lockMarker(marker, other != ""); err != nil {
-		_ = marker.Close()
-		return err
-	}
-	c.marker = marker
-	return nil
-}
-
-// lockMarker locks the marker, checks what it says, and writes our pid into it.
-// An empty one is that of a process which was killed while it made it.
-func lockMarker(marker *os.File, others bool) error {
-	err := flock(marker, unix.LOCK_EX)
-	for attempt := 1; errors.Is(err, unix.EWOULDBLOCK) && attempt < lockAttempts; attempt++ {
-		time.Sleep(lockPause)
-		err = flock(marker, unix.LOCK_EX)
-	}
-	text := markerContents(marker)
-	n := len(text)
-	var st unix.Stat_t
-	switch {
-	case errors.Is(err, unix.EWOULDBLOCK):
-		return fmt.Errorf("%w by process %s", ErrInUse, markerPID(text))
-	case err == nil && unix.Fstat(int(marker.Fd()), &st) == nil && st.Nlink == 0:
-		return fmt.Errorf("%w: it was being removed (`hdmlp cache rm`); try again", ErrInUse)
-	case err != nil:
-		return fmt.Errorf("lock %s: %w", marker.Name(), err)
-	case n == 0 && others:
-		return fmt.Errorf("%w: %s is empty", ErrNotOurs, markerName)
-	case n > 0 && !bytes.HasPrefix(text, []byte(markerVersion)):
-		line, _, _ := bytes.Cut(text[:min(n, 80)], []byte("\n"))
-		return fmt.Errorf("%w that this version knows: %s says %q, not %q", ErrNotOurs, markerName, line, markerVersion[:len(markerVersion)-1])
-	}
-	mine := fmt.Appendf(nil, "%s%10d\n", markerText, os.Getpid())
-	if _, err := marker.WriteAt(mine, 0); err != nil {
-		return err
-	}
-	return marker.Truncate(int64(len(mine)))
-}
-
-// flock locks f or unlocks it, and does not wait.
-func flock(f *os.File, how int) error {
-	return retry(func() error { return unix.Flock(int(f.Fd()), how|unix.LOCK_NB) })
-}
-
-// markerContents reads the marker; of one that is longer than ours are, the beginning.
-func markerContents(marker *os.File) []byte {
-	text := make([]byte, 4096)
-	n, _ := marker.ReadAt(text, 0)
-	return text[:n]
-}
-
-// markerPID is the process that a marker names, or "unknown".
-func markerPID(text []byte) string {
-	if _, after, ok := bytes.Cut(text, []byte("\npid ")); ok {
-		if pid, err := strconv.Atoi(string(bytes.TrimSpace(after))); err == nil {
-			return strconv.Itoa(pid)
-		}
-	}
-	return "unknown"
-}
-
-// Held is how many bytes a cache in dir takes on its disk, in use or not; 0 if
-// there is none.
-func Held(dir string) (int64, error) {
-	d, err := openCache(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	defer d.close() //nolint:errcheck // it was only read
-	if _, err := lstat(d.fd, markerName); errors.Is(err, unix.ENOENT) {
-		return 0, nil
-	}
-	stores, err := scan(d)
-	if err != nil {
-		return 0, err
-	}
-	var sum int64
-	for _, s := range stores {
-		sum += s.bytes
-	}
-	return sum, nil
-}
-
-// scan finds the stores in dir, and refuses what in them is not safe.
-func scan(dir *directory) (map[[16]byte]idleStore, error) {
-	stores := map[[16]byte]idleStore{}
-	err := eachStore(dir, func(fingerprint [16]byte, used time.Time, store *directory) error {
-		s := idleStore{used: used}
-		for _, file := range storeFiles() {
-			size, _, err := store.checkEntry(file, unix.S_IFREG, dir.path)
-			if err != nil {
-				return err
-			}
-			if file == dataName {
-				s.bytes = size
-			}
-		}
-		stores[fingerprint] = s
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return stores, nil
-}
-
-// eachStore calls do with every store in dir, and when it was last opened.
-func eachStore(dir *directory, do func(fingerprint [16]byte, used time.Time, store *directory) error) error {
-	names, err := dir.names()
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		var fingerprint [16]byte
-		if len(name) != 2*len(fingerprint) {
-			continue
-		}
-		if n, err := hex.Decode(fingerprint[:], []byte(name)); err != nil || n != len(fingerprint) || storeName(fingerprint) != name {
-			continue
-		}
-		_, used, err := dir.checkEntry(name, unix.S_IFDIR, dir.path)
-		if err != nil {
-			return err
-		}
-		store, err := dir.openStore(name)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // it was evicted meanwhile
-		}
-		if err != nil {
-			return err
-		}
-		err = do(fingerprint, used, store)
-		_ = store.close()
-		if err != nil {
-			return err
 		}
 	}
 	return nil
@@ -425,86 +219,8 @@ func (c *Class) Close() error {
 		return fmt.Errorf("file class in %s: close: the store of dataset %x is open", c.Dir, fingerprint)
 	}
 	c.mu.closed = true
-	return errors.Join(c.marker.Close(), c.dir.close())
+	return errors.Join(c.marker.Close(), c.dir.Close())
 }
-
-// onDisk is how many bytes all stores together may take: what the disk has free
-// and what they have of it, less the reserve. c.mu is held, or nobody else has c.
-func (c *Class) onDisk() (int64, error) {
-	n, _, err := c.Disk(c.Dir)
-	if err != nil {
-		return 0, fmt.Errorf("measure the disk: %w", err)
-	}
-	for _, s := range c.mu.idle {
-		n += s.bytes
-	}
-	for _, s := range c.mu.open {
-		_, used := s.Room()
-		n += used
-	}
-	return n - c.Reserve, nil
-}
-
-// unpromised is what a new store could have if all idle stores were evicted.
-// It may be negative. c.mu is held.
-func (c *Class) unpromised() (int64, error) {
-	n, err := c.onDisk()
-	if err != nil {
-		return 0, err
-	}
-	if c.Capacity > 0 {
-		n = min(n, c.Capacity)
-	}
-	for _, s := range c.mu.open {
-		total, _ := s.Room()
-		n -= total
-	}
-	return n, nil
-}
-
-// makeRoom evicts idle stores other than own, the one opened longest ago first,
-// until own can have room bytes. c.mu is held.
-func (c *Class) makeRoom(own [16]byte, room int64) error {
-	limit, err := c.unpromised()
-	if err != nil {
-		return err
-	}
-	if room == 0 {
-		return nil // nothing always fits, also where the disk has less than its reserve
-	}
-	if room > limit {
-		return &storageclass.LimitError{
-			What: "a store on disk", Need: room, Limit: max(limit, 0),
-			Hint: "set cache_size to less, or make room on the disk",
-		}
-	}
-	for fingerprint, s := range c.mu.idle {
-		if fingerprint != own {
-			limit -= s.bytes
-		}
-	}
-	for room > limit {
-		var oldest [16]byte
-		var found bool
-		for fingerprint, s := range c.mu.idle {
-			if fingerprint != own && (!found || s.used.Before(c.mu.idle[oldest].used)) {
-				oldest, found = fingerprint, true
-			}
-		}
-		if !found { // stores without bytes are left, which cannot be
-			return fmt.Errorf("make room for %s: nothing is left to evict", size.Format(room))
-		}
-		if err := c.dir.removeStore(storeName(oldest)); err != nil {
-			return fmt.Errorf("evict the store of dataset %x: %w", oldest, err)
-		}
-		limit += c.mu.idle[oldest].bytes
-		delete(c.mu.idle, oldest)
-	}
-	return nil
-}
-
-// storeName is the name of a store's directory.
-func storeName(fingerprint [16]byte) string { return hex.EncodeToString(fingerprint[:]) }
 
 func (c *Class) closeStore(s *store) error {
 	c.mu.Lock()
@@ -523,22 +239,4 @@ func (c *Class) closeStore(s *store) error {
 		return fmt.Errorf("file class: close the store of dataset %x in %s: %w", s.fingerprint, c.Dir, err)
 	}
 	return nil
-}
-
-// wrote counts bytes, and looks at the disk now and then.
-func (c *Class) wrote(n int64) {
-	if c.unchecked.Add(n) < checkEvery {
-		return
-	}
-	c.unchecked.Store(0)
-	if free, _, err := c.Disk(c.Dir); err == nil && free < c.Reserve {
-		c.stop(fmt.Sprintf("its disk has %s left of the %s that are to stay free", size.Format(free), size.Format(c.Reserve)))
-	}
-}
-
-// stop refuses new samples from now on, and says why, once.
-func (c *Class) stop(why string) {
-	if c.full.CompareAndSwap(false, true) {
-		c.Warn(fmt.Sprintf("no more samples are cached in %s: %s", c.Dir, why))
-	}
 }

@@ -1,27 +1,22 @@
 package file_test
 
 import (
-	"bufio"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
-	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
 
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/file"
+	"github.com/hdmlp/hdmlp/internal/storageclass/file/disk"
 	"github.com/hdmlp/hdmlp/internal/storageclass/storageclasstest"
 )
-
-const victimDir = "HDMLP_TEST_VICTIM_DIR"
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(victimDir); dir != "" {
@@ -30,8 +25,21 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// sized is the system's disk, of another size.
+type sized struct {
+	disk.System
+	free  func() int64
+	total int64
+}
+
+func (d sized) Free(int) (free, total int64, err error) { return d.free(), d.total, nil }
+
+func ofSize(free, total int64) disk.Disk {
+	return sized{free: func() int64 { return free }, total: total}
+}
+
 // bigDisk has room for everything.
-func bigDisk(string) (free, total int64, err error) { return math.MaxInt64 / 4, math.MaxInt64 / 4, nil }
+var bigDisk = ofSize(math.MaxInt64/4, math.MaxInt64/4)
 
 func newClass(t testing.TB, dir string, capacity int64) storageclass.Class {
 	t.Helper()
@@ -277,160 +285,4 @@ func TestDamagedIndex(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestDiskRunsFull(t *testing.T) {
-	var free atomic.Int64
-	free.Store(200 << 20)
-	var warnings []string
-	c, err := file.New(file.Options{
-		Dir: t.TempDir(), Reserve: 10 << 20,
-		Disk: func(string) (int64, int64, error) { return free.Load(), 1 << 30, nil },
-		Warn: func(message string) { warnings = append(warnings, message) },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ds := storageclasstest.Uniform(1, 100, 1<<20)
-	if n, err := c.Available(ds); err != nil || n != 190<<20 {
-		t.Fatalf("available %d, %v", n, err)
-	}
-	s := storageclasstest.Open(t, c, ds, 100<<20)
-	data := make([]byte, 1<<20)
-	free.Store(5 << 20) // somebody else takes it
-	put := 0
-	for id := range 100 {
-		switch err := keep(s, id, data); {
-		case err == nil:
-			put++
-		case !errors.Is(err, storageclass.ErrFull):
-			t.Fatal(err)
-		}
-	}
-	if put != 64 || len(warnings) != 1 || !strings.Contains(warnings[0], "5.0 MiB left") {
-		t.Fatalf("%d samples put, warnings %q", put, warnings)
-	}
-	if err := s.Read(10, data); err != nil {
-		t.Fatal(err)
-	}
-	storageclasstest.Close(t, s)
-	free.Store(200 << 20) // and gives it back
-	s = storageclasstest.Open(t, c, ds, 100<<20)
-	if err := keep(s, 99, data); err != nil {
-		t.Fatal(err)
-	}
-	storageclasstest.Close(t, s, c)
-}
-
-func TestCapacityLargerThanDisk(t *testing.T) {
-	disk := func(string) (int64, int64, error) { return 5 << 30, 100 << 30, nil }
-	dir := t.TempDir()
-	_, err := file.New(file.Options{Dir: dir, Capacity: 1 << 30, Disk: disk})
-	var limit *storageclass.LimitError
-	if !errors.As(err, &limit) || limit.Need != 1<<30 || limit.Limit != 0 {
-		t.Fatalf("got %v, want need and limit: the reserve is 5 GiB", err)
-	}
-	c, err := file.New(file.Options{Dir: dir, Capacity: 1 << 30, Reserve: 4 << 30, Disk: disk})
-	if err != nil {
-		t.Fatal(err) // and the directory is free again
-	}
-	storageclasstest.Close(t, c)
-}
-
-// victim puts samples until it is killed, and says so after each.
-func victim(dir string) {
-	c, err := file.New(file.Options{Dir: dir, Capacity: 1 << 30, Reserve: 1, Disk: bigDisk})
-	if err != nil {
-		panic(err)
-	}
-	ds := storageclasstest.Uniform(1, 100_000, 1000)
-	s, err := c.Open(ds, 1<<29)
-	if err != nil {
-		panic(err)
-	}
-	for id := range ds.Samples {
-		if err := keep(s, id, storageclasstest.Bytes(ds, id)); err != nil {
-			panic(err)
-		}
-		fmt.Println(id)
-	}
-}
-
-func TestKill(t *testing.T) {
-	dir := t.TempDir()
-	child := exec.Command(os.Args[0])
-	child.Env = append(os.Environ(), victimDir+"="+dir)
-	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
-	const until = 1000
-	lines := bufio.NewScanner(out)
-	for n := 0; n < until && lines.Scan(); n++ {
-	}
-	if err := child.Process.Signal(syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	_ = child.Wait()
-
-	ds := storageclasstest.Uniform(1, 100_000, 1000)
-	c := newClass(t, dir, 1<<30) // the lock is free
-	s := storageclasstest.Open(t, c, ds, 1<<29)
-	held := s.Held()
-	if len(held) < until-64 {
-		t.Fatalf("%d samples were put, %d are left; at most 64 may be missing", until, len(held))
-	}
-	dst := make([]byte, 1000)
-	for i, id := range held {
-		if int(id) != i {
-			t.Fatalf("sample %d in place of %d", id, i)
-		}
-		if err := s.Read(int(id), dst); err != nil || string(dst) != string(storageclasstest.Bytes(ds, i)) {
-			t.Fatalf("sample %d after the kill: %v", id, err)
-		}
-	}
-	storageclasstest.Put(t, s, ds, len(held))
-	storageclasstest.Close(t, s, c)
-}
-
-// TestNoSpace runs into a file system that is really full, where the test may mount one.
-func TestNoSpace(t *testing.T) {
-	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m,mode=700"); err != nil {
-		t.Skipf("mount a small tmpfs: %v", err)
-	}
-	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
-	warnings := 0
-	c, err := file.New(file.Options{
-		Dir: dir, Capacity: 2 << 20, Reserve: 1, Disk: bigDisk, // what statfs says is wrong
-		Warn: func(string) { warnings++ },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ds := storageclasstest.Uniform(1, 100, 20_000)
-	s := storageclasstest.Open(t, c, ds, 2<<20)
-	var ids []int
-	for id := range 100 {
-		switch err := keep(s, id, storageclasstest.Bytes(ds, id)); {
-		case err == nil:
-			ids = append(ids, id)
-		case !errors.Is(err, storageclass.ErrFull):
-			t.Fatal(err)
-		}
-	}
-	if len(ids) < 40 || len(ids) > 52 || warnings != 1 {
-		t.Fatalf("%d samples of 20 kB put into 1 MiB, %d warnings", len(ids), warnings)
-	}
-	storageclasstest.Check(t, s, ds, ids...)
-	if err := s.Close(); err == nil {
-		t.Log("the index found room")
-	}
-	s = storageclasstest.Open(t, c, ds, 2<<20)
-	storageclasstest.Check(t, s, ds, ids[:len(s.Held())]...)
-	_ = s.Close()
-	storageclasstest.Close(t, c)
 }

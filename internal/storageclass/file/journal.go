@@ -7,10 +7,10 @@ import (
 	"hash/crc32"
 	"io"
 	"math"
-	"os"
 	"sync"
 
 	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/storageclass/file/disk"
 )
 
 // The index is a header and then records, in the order in which things
@@ -96,7 +96,7 @@ func decodeHeader(b []byte) (fingerprint [16]byte, samples int, ok bool) {
 // and written batch-wise; what a write that fails left half-done is written
 // again at the same place.
 type journal struct {
-	file *os.File
+	file disk.File
 
 	mu struct {
 		sync.Mutex

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/digest"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/storageclass/file/disk"
 )
 
 // TestIndexLayout holds the layout of docs/FORMATS.md against a golden file.
@@ -42,6 +43,11 @@ func TestIndexLayout(t *testing.T) {
 	}
 }
 
+// big is the system's disk, with room for everything.
+type big struct{ disk.System }
+
+func (big) Free(int) (free, total int64, err error) { return 1 << 40, 1 << 40, nil }
+
 // TestOverlap opens an index whose records of drops were lost.
 func TestOverlap(t *testing.T) {
 	dir := t.TempDir()
@@ -66,8 +72,7 @@ func TestOverlap(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	big := func(string) (int64, int64, error) { return 1 << 40, 1 << 40, nil }
-	c, err := New(Options{Dir: dir, Disk: big, Warn: func(m string) { t.Error(m) }})
+	c, err := New(Options{Dir: dir, Disk: big{}, Warn: func(m string) { t.Error(m) }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/storageclass/file/disk"
 	"golang.org/x/sys/unix"
 )
 
@@ -26,11 +27,11 @@ func openMarker(t *testing.T, path string) *os.File {
 func TestLockedForAMoment(t *testing.T) {
 	path := filepath.Join(t.TempDir(), markerName)
 	looking, mine := openMarker(t, path), openMarker(t, path)
-	if err := flock(looking, unix.LOCK_SH); err != nil {
+	if err := disk.Flock(looking, unix.LOCK_SH); err != nil {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		time.AfterFunc(lockPause*(lockAttempts-2), func() { _ = flock(looking, unix.LOCK_UN) })
+		time.AfterFunc(lockPause*(lockAttempts-2), func() { _ = disk.Flock(looking, unix.LOCK_UN) })
 		if err := lockMarker(mine, false); err != nil {
 			t.Error(err)
 		}

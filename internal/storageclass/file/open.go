@@ -7,30 +7,28 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"slices"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/arena"
+	"github.com/hdmlp/hdmlp/internal/storageclass/file/disk"
 )
 
 // openStore opens, or makes, the dataset's store.
 func openStore(c *Class, ds storageclass.Dataset, room int64) (_ *store, err error) {
-	dir, err := c.dir.makeStore(storeName(ds.Fingerprint))
+	dir, err := c.dir.Make(storeName(ds.Fingerprint))
 	if err != nil {
 		return nil, err
 	}
-	defer dir.close() //nolint:errcheck // a directory has nothing to lose
+	defer dir.Close() //nolint:errcheck // a directory has nothing to lose
 	s := newStore(c, ds)
 	if err := s.openFiles(dir, room); err != nil {
 		return nil, err
 	}
 	s.opened = time.Now()
-	if err := describe(dir, c.dir.path, c.Version, ds, s.opened); err != nil {
+	if err := describe(dir, c.Version, ds, s.opened); err != nil {
 		var unsafe *storageclass.UnsafeError
 		if errors.As(err, &unsafe) {
 			s.closeFiles()
@@ -39,7 +37,7 @@ func openStore(c *Class, ds storageclass.Dataset, room int64) (_ *store, err err
 		// Samples can be kept without it; a full disk may be the reason.
 		c.Warn(fmt.Sprintf("the cache in %s: describe the store of dataset %x: %v", c.Dir, ds.Fingerprint, err))
 	}
-	dir.touch(s.opened) // the order of eviction, after a restart
+	dir.Touch(s.opened) // the order of eviction, after a restart
 	return s, nil
 }
 
@@ -57,11 +55,11 @@ func newStore(c *Class, ds storageclass.Dataset) *store {
 }
 
 // openFiles opens, or makes, the store's files in dir, and loads them.
-func (s *store) openFiles(dir *directory, room int64) (err error) {
-	if s.data, err = dir.create(dataName, s.class.dir.path); err != nil {
+func (s *store) openFiles(dir *disk.Directory, room int64) (err error) {
+	if s.data, err = dir.Create(dataName); err != nil {
 		return err
 	}
-	if s.journal.file, err = dir.create(indexName, s.class.dir.path); err != nil {
+	if s.journal.file, err = dir.Create(indexName); err != nil {
 		_ = s.data.Close()
 		return err
 	}
@@ -78,12 +76,12 @@ func (s *store) closeFiles() {
 }
 
 // load reads the index and makes files and memory agree with what is held.
-func (s *store) load(dir *directory, room int64) error {
+func (s *store) load(dir *disk.Directory, room int64) error {
 	info, err := s.data.Stat()
 	if err != nil {
 		return err
 	}
-	if sparse(s.journal.file) { // none that we wrote; it may claim any length
+	if disk.Sparse(s.journal.file) { // none that we wrote; it may claim any length
 		return s.startAnew(room)
 	}
 	held, byOffset, end, fresh, err := s.recover(s.journal.file, info.Size(), room)
@@ -113,19 +111,6 @@ func (s *store) load(dir *directory, room int64) error {
 		}
 	}
 	return s.data.Truncate(s.mu.space.End())
-}
-
-// sparse reports whether a file has holes.
-func sparse(f *os.File) bool {
-	info, err := f.Stat()
-	if err != nil {
-		return false
-	}
-	hole, err := unix.Seek(int(f.Fd()), 0, unix.SEEK_HOLE)
-	if _, back := unix.Seek(int(f.Fd()), 0, unix.SEEK_SET); err != nil || back != nil {
-		return false
-	}
-	return hole < info.Size()
 }
 
 // recover notes what is held, by the index and data of this size, and changes no file: the IDs in the order in
@@ -238,8 +223,8 @@ func (s *store) dropNewest(held []int32, room int64) []int32 {
 }
 
 // rewriteIndex writes a new index of what is held and puts it in the old one's place.
-func (s *store) rewriteIndex(dir *directory) error {
-	f, err := dir.createNew(newIndex)
+func (s *store) rewriteIndex(dir *disk.Directory) error {
+	f, err := dir.CreateNew(newIndex)
 	if err != nil {
 		return err
 	}
@@ -255,11 +240,11 @@ func (s *store) rewriteIndex(dir *directory) error {
 	}
 	err = w.Flush()
 	if err == nil {
-		err = dir.rename(newIndex, indexName)
+		err = dir.Rename(newIndex, indexName)
 	}
 	if err != nil {
 		_ = f.Close()
-		_ = dir.remove(newIndex)
+		_ = dir.Remove(newIndex)
 		return fmt.Errorf("write the index anew: %w", err)
 	}
 	_ = s.journal.file.Close()

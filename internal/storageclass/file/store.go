@@ -3,7 +3,6 @@ package file
 import (
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/digest"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/arena"
+	"github.com/hdmlp/hdmlp/internal/storageclass/file/disk"
 )
 
 // What store.where says of a sample that is not held. One that is held has its
@@ -33,7 +33,7 @@ type store struct {
 	class       *Class
 	fingerprint [16]byte
 	sampleSize  func(id int) int64
-	data        *os.File
+	data        disk.File
 	journal     journal
 	opened      time.Time
 	where       []atomic.Int64

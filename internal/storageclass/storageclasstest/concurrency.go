@@ -135,26 +135,3 @@ func testConcurrentOpens(t *testing.T, factory Factory) {
 	jobs.Wait()
 	Close(t, c)
 }
-
-func testNoAllocations(t *testing.T, factory Factory) {
-	c := factory(t, 10000)
-	ds := Uniform(1, 2, 5000)
-	s := Open(t, c, ds, 10000)
-	Put(t, s, ds, 0)
-	dst := make([]byte, 5000)
-	inPlace, _ := s.(storageclass.InPlace)
-	allocations := testing.AllocsPerRun(100, func() {
-		if !s.Has(0) || s.Has(1) || s.Read(0, dst) != nil || s.Read(1, dst) == nil {
-			t.Error("wrong answers")
-		}
-		if inPlace != nil {
-			if _, ok := inPlace.Locate(0); !ok {
-				t.Error("not located")
-			}
-		}
-	})
-	if allocations != 0 {
-		t.Errorf("%v allocations in Has, Locate and Read", allocations)
-	}
-	Close(t, s, c)
-}

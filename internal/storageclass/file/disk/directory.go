@@ -1,4 +1,4 @@
-package file
+package disk
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
-// directory is a directory of the cache, held by its descriptor. Everything in it
+// Directory is a directory of a cache, held by its descriptor. Everything in it
 // is reached by its name below that descriptor and never through a link, so that
 // what was checked is what is used, whatever becomes of the path meanwhile.
 //
@@ -21,14 +21,16 @@ import (
 // taken for the source's, and files are truncated and written. So all directories and files
 // must belong to the effective user, give others no right to write, and be no links,
 // symbolic or hard.
-type directory struct {
-	path string
-	fd   int
+type Directory struct {
+	disk  Disk
+	path  string
+	cache string // path of the whole cache
+	fd    int
 }
 
-// openCache opens the directory of a cache, which may be a symbolic link of ours or
+// OpenCache opens the directory of a cache, which may be a symbolic link of ours or
 // root's.
-func openCache(path string) (*directory, error) {
+func OpenCache(disk Disk, path string) (*Directory, error) {
 	path = filepath.Clean(path)
 	hint := "name another directory, which is then made"
 	if st, err := lstat(unix.AT_FDCWD, path); err != nil {
@@ -43,22 +45,24 @@ func openCache(path string) (*directory, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	d := &directory{path, fd}
-	if err := d.check(path); err != nil {
-		_ = d.close()
+	d := &Directory{disk, path, path, fd}
+	if err := d.check(); err != nil {
+		_ = d.Close()
 		return nil, err
 	}
 	return d, nil
 }
 
-// check refuses a directory that others could have written to; cache is that of the
-// whole cache.
-func (d *directory) check(cache string) error {
+// Path is where the directory was when it was opened.
+func (d *Directory) Path() string { return d.path }
+
+// check refuses a directory that others could have written to.
+func (d *Directory) check() error {
 	var st unix.Stat_t
 	if err := retry(func() error { return unix.Fstat(d.fd, &st) }); err != nil {
 		return &fs.PathError{Op: "stat", Path: d.path, Err: err}
 	}
-	return safe(&st, d.path, cache)
+	return safe(&st, d.path, d.cache)
 }
 
 // safe refuses what belongs to another user, or what others may write to.
@@ -90,9 +94,28 @@ func safe(st *unix.Stat_t, path, cache string) error {
 	return e
 }
 
-// checkEntry refuses the entry of this name if it is not safe, or not of the given
-// kind; one that is not there is fine.
-func (d *directory) checkEntry(name string, want uint32, cache string) (size int64, modified time.Time, err error) {
+// CheckFile refuses the entry of this name if it is not safe, or not a file; one that is not there is fine.
+func (d *Directory) CheckFile(name string) (size int64, err error) {
+	size, _, err = d.checkEntry(name, unix.S_IFREG)
+	return size, err
+}
+
+// CheckDirectory is CheckFile for a directory, and returns when it was changed.
+func (d *Directory) CheckDirectory(name string) (modified time.Time, err error) {
+	_, modified, err = d.checkEntry(name, unix.S_IFDIR)
+	return modified, err
+}
+
+// Has reports whether there is an entry of this name.
+func (d *Directory) Has(name string) (bool, error) {
+	_, err := lstat(d.fd, name)
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (d *Directory) checkEntry(name string, want uint32) (size int64, modified time.Time, err error) {
 	st, err := lstat(d.fd, name)
 	path := filepath.Join(d.path, name)
 	switch {
@@ -104,7 +127,7 @@ func (d *directory) checkEntry(name string, want uint32, cache string) (size int
 	if kind(&st) == unix.S_IFLNK {
 		st.Mode &^= 0o777 // a link's say nothing
 	}
-	if err := safe(&st, path, cache); err != nil {
+	if err := safe(&st, path, d.cache); err != nil {
 		return 0, time.Time{}, err
 	}
 	if kind(&st) != want {
@@ -117,8 +140,8 @@ func (d *directory) checkEntry(name string, want uint32, cache string) (size int
 	return st.Size, time.Unix(st.Mtim.Unix()), nil
 }
 
-// names lists the directory.
-func (d *directory) names() ([]string, error) {
+// Names lists the directory.
+func (d *Directory) Names() ([]string, error) {
 	fd, err := openat(d.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: d.path, Err: err}
@@ -128,19 +151,18 @@ func (d *directory) names() ([]string, error) {
 	return f.Readdirnames(-1)
 }
 
-// makeStore opens the directory of a store in the cache d, which is made if it is
-// missing.
-func (d *directory) makeStore(name string) (*directory, error) {
+// Make opens the directory of this name below d, and makes it if it is missing.
+func (d *Directory) Make(name string) (*Directory, error) {
 	err := retry(func() error { return unix.Mkdirat(d.fd, name, 0o700) })
 	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return nil, &fs.PathError{Op: "mkdir", Path: filepath.Join(d.path, name), Err: err}
 	}
-	return d.openStore(name)
+	return d.OpenDirectory(name)
 }
 
-// openStore opens the directory of a store in the cache d.
-func (d *directory) openStore(name string) (*directory, error) {
-	if _, _, err := d.checkEntry(name, unix.S_IFDIR, d.path); err != nil { // says what it is if it is not right
+// OpenDirectory opens the directory of this name below d.
+func (d *Directory) OpenDirectory(name string) (*Directory, error) {
+	if _, err := d.CheckDirectory(name); err != nil { // says what it is if it is not right
 		return nil, err
 	}
 	path := filepath.Join(d.path, name)
@@ -148,34 +170,30 @@ func (d *directory) openStore(name string) (*directory, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	s := &directory{path, fd}
-	if err := s.check(d.path); err != nil {
-		_ = s.close()
+	s := &Directory{d.disk, path, d.cache, fd}
+	if err := s.check(); err != nil {
+		_ = s.Close()
 		return nil, err
 	}
 	return s, nil
 }
 
-// create opens the file of this name for reading and writing, and makes it if it is
-// missing; cache is the directory of the whole cache.
-func (d *directory) create(name, cache string) (*os.File, error) {
-	return d.open(name, cache, unix.O_RDWR|unix.O_CREAT)
-}
+// Create opens the file of this name for reading and writing, and makes it if it is missing.
+func (d *Directory) Create(name string) (File, error) { return d.Open(name, unix.O_RDWR|unix.O_CREAT) }
 
-// open opens the file of this name; cache is the directory of the whole cache.
-func (d *directory) open(name, cache string, flags int) (*os.File, error) {
-	if _, _, err := d.checkEntry(name, unix.S_IFREG, cache); err != nil { // before a FIFO or device could be opened
+// Open opens the file of this name, with flags of open(2).
+func (d *Directory) Open(name string, flags int) (File, error) {
+	if _, err := d.CheckFile(name); err != nil { // before a FIFO or device could be opened
 		return nil, err
 	}
 	path := filepath.Join(d.path, name)
-	fd, err := openat(d.fd, name, flags|unix.O_NOFOLLOW, 0o600)
+	f, err := d.disk.Open(d.fd, name, path, flags|unix.O_NOFOLLOW)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	f := os.NewFile(uintptr(fd), path)
 	var st unix.Stat_t
-	if err = retry(func() error { return unix.Fstat(fd, &st) }); err == nil {
-		err = safe(&st, path, cache)
+	if err = retry(func() error { return unix.Fstat(int(f.Fd()), &st) }); err == nil {
+		err = safe(&st, path, d.cache)
 	}
 	if err == nil && kind(&st) != unix.S_IFREG {
 		err = fmt.Errorf("%s is not a file", path)
@@ -187,95 +205,51 @@ func (d *directory) open(name, cache string, flags int) (*os.File, error) {
 	return f, nil
 }
 
-// createNew makes the file of this name, in the place of what lies there.
-func (d *directory) createNew(name string) (*os.File, error) {
-	if err := d.remove(name); err != nil {
+// CreateNew makes the file of this name, in the place of what lies there.
+func (d *Directory) CreateNew(name string) (File, error) {
+	if err := d.Remove(name); err != nil {
 		return nil, err
 	}
 	path := filepath.Join(d.path, name)
-	fd, err := openat(d.fd, name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	f, err := d.disk.Open(d.fd, name, path, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW)
 	if err != nil {
 		return nil, &fs.PathError{Op: "create", Path: path, Err: err}
 	}
-	return os.NewFile(uintptr(fd), path), nil
+	return f, nil
 }
 
-// rename gives a file another name in the directory.
-func (d *directory) rename(from, to string) error {
-	if err := retry(func() error { return unix.Renameat(d.fd, from, d.fd, to) }); err != nil {
+// Rename gives a file another name in the directory.
+func (d *Directory) Rename(from, to string) error {
+	if err := d.disk.Rename(d.fd, from, to); err != nil {
 		return &fs.PathError{Op: "rename", Path: filepath.Join(d.path, from), Err: err}
 	}
 	return nil
 }
 
-// remove deletes the file of this name, if it is there; of a link, the link.
-func (d *directory) remove(name string) error {
-	err := retry(func() error { return unix.Unlinkat(d.fd, name, 0) })
-	if err != nil && !errors.Is(err, unix.ENOENT) {
+// Remove deletes the file of this name, if it is there; of a link, the link.
+func (d *Directory) Remove(name string) error {
+	if err := d.disk.Remove(d.fd, name); err != nil && !errors.Is(err, unix.ENOENT) {
 		return &fs.PathError{Op: "remove", Path: filepath.Join(d.path, name), Err: err}
 	}
 	return nil
 }
 
-// removeStore deletes a store's files, the index first, and its directory if nothing
-// else is in it.
-func (d *directory) removeStore(name string) error {
-	s, err := d.openStore(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer s.close() //nolint:errcheck // a directory has nothing to lose
-	for _, file := range storeFiles() {
-		if err := s.remove(file); err != nil {
-			return err
-		}
-	}
-	_ = unix.Unlinkat(d.fd, name, unix.AT_REMOVEDIR)
-	return nil
-}
+// RemoveEmpty deletes the directory of this name, if nothing is in it.
+func (d *Directory) RemoveEmpty(name string) { _ = unix.Unlinkat(d.fd, name, unix.AT_REMOVEDIR) }
 
-// touch sets the directory's times.
-func (d *directory) touch(t time.Time) {
+// Touch sets the directory's times.
+func (d *Directory) Touch(t time.Time) {
 	tv := unix.NsecToTimeval(t.UnixNano())
 	_ = unix.Futimes(d.fd, []unix.Timeval{tv, tv})
 }
 
-// free gives the bytes that are free for us on the directory's disk, and all it has.
-func (d *directory) free() (free, total int64, err error) {
-	var st unix.Statfs_t
-	if err := retry(func() error { return unix.Fstatfs(d.fd, &st) }); err != nil {
+// Free returns the bytes that are free for us on the directory's disk, and all it has.
+func (d *Directory) Free() (free, total int64, err error) {
+	if free, total, err = d.disk.Free(d.fd); err != nil {
 		return 0, 0, fmt.Errorf("statfs %s: %w", d.path, err)
 	}
-	return int64(st.Bavail) * st.Bsize, int64(st.Blocks) * st.Bsize, nil
+	return free, total, nil
 }
 
-func (d *directory) close() error { return unix.Close(d.fd) }
-
-func openat(dir int, name string, flags int, mode uint32) (fd int, err error) {
-	err = retry(func() error {
-		fd, err = unix.Openat(dir, name, flags|unix.O_CLOEXEC, mode)
-		return err
-	})
-	return fd, err
-}
-
-// lstat asks for name below dir; of a link, for the link.
-func lstat(dir int, name string) (st unix.Stat_t, err error) {
-	err = retry(func() error { return unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) })
-	return st, err
-}
-
-// kind is the part of the mode that says what a thing is.
-func kind(st *unix.Stat_t) uint32 { return st.Mode & unix.S_IFMT }
-
-// retry calls f until no signal interrupts it.
-func retry(f func() error) error {
-	for {
-		if err := f(); !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
-}
+// Close gives the descriptor back.
+func (d *Directory) Close() error { return unix.Close(d.fd) }

@@ -1,0 +1,116 @@
+// Package disk is where a file class keeps its files: directories that no other user could have written to, held by
+// their descriptors (Directory), and the operations on files in them (Disk), which a test or another kind of disk replaces.
+//
+// Safety is Directory's and is looked after with the system's own calls whatever the Disk: it checks whom directories and files
+// belong to, before and after they are opened. A Disk does what it is told.
+//
+// The package knows nothing of samples, and keeps no state but descriptors. All may be used by many goroutines at a time.
+package disk
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Disk opens, renames and removes files, and tells what is free. A directory is an open descriptor, names are those of its
+// entries, and errors those of the system (unix.ENOSPC, unix.EIO).
+type Disk interface {
+	// Open is openat(2); files that it makes are their owner's alone. path is for the file's Name.
+	Open(dir int, name, path string, flags int) (File, error)
+	Rename(dir int, from, to string) error
+	Remove(dir int, name string) error
+	// Free returns the bytes that are free for us on the directory's disk, and all it has.
+	Free(dir int) (free, total int64, err error)
+}
+
+// File is an open file; *os.File is one. A WriteAt that fails may have written a part.
+type File interface {
+	io.Reader
+	io.ReaderAt
+	io.Writer
+	io.WriterAt
+	io.Closer
+	Truncate(size int64) error
+	Stat() (fs.FileInfo, error)
+	Name() string
+	Fd() uintptr // for locks, and for Directory's checks
+}
+
+// System is the operating system's file systems.
+type System struct{}
+
+// Open implements Disk.
+func (System) Open(dir int, name, path string, flags int) (File, error) {
+	fd, err := openat(dir, name, flags, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// Rename implements Disk.
+func (System) Rename(dir int, from, to string) error {
+	return retry(func() error { return unix.Renameat(dir, from, dir, to) })
+}
+
+// Remove implements Disk.
+func (System) Remove(dir int, name string) error {
+	return retry(func() error { return unix.Unlinkat(dir, name, 0) })
+}
+
+// Free implements Disk.
+func (System) Free(dir int) (free, total int64, err error) {
+	var st unix.Statfs_t
+	if err := retry(func() error { return unix.Fstatfs(dir, &st) }); err != nil {
+		return 0, 0, err
+	}
+	return int64(st.Bavail) * st.Bsize, int64(st.Blocks) * st.Bsize, nil
+}
+
+// Flock locks f or unlocks it (flock(2)), and does not wait.
+func Flock(f File, how int) error {
+	return retry(func() error { return unix.Flock(int(f.Fd()), how|unix.LOCK_NB) })
+}
+
+// Sparse reports whether a file has holes.
+func Sparse(f File) bool {
+	info, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	hole, err := unix.Seek(int(f.Fd()), 0, unix.SEEK_HOLE)
+	if _, back := unix.Seek(int(f.Fd()), 0, unix.SEEK_SET); err != nil || back != nil {
+		return false
+	}
+	return hole < info.Size()
+}
+
+func openat(dir int, name string, flags int, mode uint32) (fd int, err error) {
+	err = retry(func() error {
+		fd, err = unix.Openat(dir, name, flags|unix.O_CLOEXEC, mode)
+		return err
+	})
+	return fd, err
+}
+
+// lstat asks for name below dir; of a link, for the link.
+func lstat(dir int, name string) (st unix.Stat_t, err error) {
+	err = retry(func() error { return unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) })
+	return st, err
+}
+
+// kind is the part of the mode that says what a thing is.
+func kind(st *unix.Stat_t) uint32 { return st.Mode & unix.S_IFMT }
+
+// retry calls f until no signal interrupts it.
+func retry(f func() error) error {
+	for {
+		if err := f(); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}

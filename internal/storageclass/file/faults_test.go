@@ -1,0 +1,320 @@
+package file_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/storageclass/file"
+	"github.com/hdmlp/hdmlp/internal/storageclass/file/disk"
+	"github.com/hdmlp/hdmlp/internal/storageclass/storageclasstest"
+)
+
+// faulty is a disk on which operations fail. A write that fails has written the first half.
+type faulty struct {
+	disk.Disk
+	mu   sync.Mutex
+	fail func(op, name string) error // asked before every operation, by one goroutine at a time; nil: none fails
+}
+
+func newFaulty() *faulty { return &faulty{Disk: bigDisk} }
+
+func (d *faulty) set(fail func(op, name string) error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fail = fail
+}
+
+func (d *faulty) ask(op, name string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.fail == nil {
+		return nil
+	}
+	return d.fail(op, name)
+}
+
+func (d *faulty) Open(dir int, name, path string, flags int) (disk.File, error) {
+	if err := d.ask("open", name); err != nil {
+		return nil, err
+	}
+	f, err := d.Disk.Open(dir, name, path, flags)
+	if err != nil {
+		return nil, err
+	}
+	return &faultyFile{f, d, name}, nil
+}
+
+func (d *faulty) Rename(dir int, from, to string) error {
+	if err := d.ask("rename", from); err != nil {
+		return err
+	}
+	return d.Disk.Rename(dir, from, to)
+}
+
+func (d *faulty) Remove(dir int, name string) error {
+	if err := d.ask("remove", name); err != nil {
+		return err
+	}
+	return d.Disk.Remove(dir, name)
+}
+
+func (d *faulty) Free(dir int) (free, total int64, err error) {
+	if err := d.ask("free", ""); err != nil {
+		return 0, 0, err
+	}
+	return d.Disk.Free(dir)
+}
+
+type faultyFile struct {
+	disk.File
+	disk *faulty
+	name string
+}
+
+func (f *faultyFile) Read(b []byte) (int, error) {
+	if err := f.disk.ask("read", f.name); err != nil {
+		return 0, err
+	}
+	return f.File.Read(b)
+}
+
+func (f *faultyFile) ReadAt(b []byte, off int64) (int, error) {
+	if err := f.disk.ask("read", f.name); err != nil {
+		return 0, err
+	}
+	return f.File.ReadAt(b, off)
+}
+
+func (f *faultyFile) Write(b []byte) (int, error) {
+	if err := f.disk.ask("write", f.name); err != nil {
+		n, _ := f.File.Write(b[:len(b)/2])
+		return n, err
+	}
+	return f.File.Write(b)
+}
+
+func (f *faultyFile) WriteAt(b []byte, off int64) (int, error) {
+	if err := f.disk.ask("write", f.name); err != nil {
+		n, _ := f.File.WriteAt(b[:len(b)/2], off)
+		return n, err
+	}
+	return f.File.WriteAt(b, off)
+}
+
+func (f *faultyFile) Truncate(size int64) error {
+	if err := f.disk.ask("truncate", f.name); err != nil {
+		return err
+	}
+	return f.File.Truncate(size)
+}
+
+// on fails one operation on one file.
+func on(op, name string, err error) func(string, string) error {
+	return func(did, at string) error {
+		if did == op && at == name {
+			return err
+		}
+		return nil
+	}
+}
+
+// faultyClass is a class on a disk that fails later, and what it warns of.
+func faultyClass(t *testing.T, dir string) (*file.Class, *faulty, *[]string) {
+	t.Helper()
+	d, warnings := newFaulty(), new([]string)
+	c, err := file.New(file.Options{Dir: dir, Capacity: 1 << 20, Reserve: 1, Disk: d, Warn: func(m string) { *warnings = append(*warnings, m) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, d, warnings
+}
+
+// TestSampleThatTheDiskDoesNotGiveBackIsDropped: it counts as corrupt, others stay, and it can be put again.
+func TestSampleThatTheDiskDoesNotGiveBackIsDropped(t *testing.T) {
+	c, d, _ := faultyClass(t, t.TempDir())
+	ds := storageclasstest.Uniform(1, 3, 1000)
+	s := storageclasstest.Open(t, c, ds, 3000)
+	storageclasstest.Put(t, s, ds, 0, 1, 2)
+	d.set(on("read", "data", unix.EIO))
+	if err := s.Read(1, make([]byte, 1000)); !errors.Is(err, storageclass.ErrCorrupt) || !errors.Is(err, unix.EIO) {
+		t.Errorf("got %v", err)
+	}
+	d.set(nil)
+	storageclasstest.Check(t, s, ds, 0, 2)
+	storageclasstest.Put(t, s, ds, 1)
+	storageclasstest.Check(t, s, ds, 0, 2, 1)
+	storageclasstest.Close(t, s, c)
+}
+
+// TestTornWriteIsNotHeld: a sample of which a part was written is not held, now or after a restart, and its bytes are free.
+func TestTornWriteIsNotHeld(t *testing.T) {
+	for _, fault := range []error{unix.EIO, unix.ENOSPC} {
+		dir := t.TempDir()
+		c, d, warnings := faultyClass(t, dir)
+		ds := storageclasstest.Uniform(1, 3, 1000)
+		s := storageclasstest.Open(t, c, ds, 2000)
+		storageclasstest.Put(t, s, ds, 0)
+		d.set(on("write", "data", fault))
+		err := keep(s, 1, storageclasstest.Bytes(ds, 1))
+		if full := fault == unix.ENOSPC; full != errors.Is(err, storageclass.ErrFull) || err == nil || full != (len(*warnings) == 1) {
+			t.Errorf("%v: got %v, warned %q", fault, err, *warnings)
+		}
+		if _, used := s.Room(); s.Has(1) || used != 1000 {
+			t.Errorf("%v: it is held: %v, and %d bytes are taken", fault, s.Has(1), used)
+		}
+		d.set(nil)
+		if fault == unix.EIO { // a disk that is full takes none until the store is opened again
+			storageclasstest.Put(t, s, ds, 2)
+			storageclasstest.Check(t, s, ds, 0, 2)
+			storageclasstest.Close(t, s, c)
+			continue
+		}
+		storageclasstest.Check(t, s, ds, 0)
+		storageclasstest.Close(t, s)
+		s = storageclasstest.Open(t, c, ds, 2000)
+		storageclasstest.Put(t, s, ds, 1)
+		storageclasstest.Check(t, s, ds, 0, 1)
+		storageclasstest.Close(t, s, c)
+	}
+}
+
+// TestTornIndexIsWrittenAgain: records of which a write has written half wait, and take the same place.
+func TestTornIndexIsWrittenAgain(t *testing.T) {
+	dir := t.TempDir()
+	c, d, warnings := faultyClass(t, dir)
+	ds := storageclasstest.Uniform(1, 200, 10)
+	s := storageclasstest.Open(t, c, ds, 2000)
+	d.set(on("write", "index", unix.ENOSPC))
+	var ids []int
+	for id := range 64 { // the last one writes a batch
+		storageclasstest.Put(t, s, ds, id)
+		ids = append(ids, id)
+	}
+	if len(*warnings) != 1 || !strings.Contains((*warnings)[0], unix.ENOSPC.Error()) {
+		t.Errorf("warned %q", *warnings)
+	}
+	if err := keep(s, 100, storageclasstest.Bytes(ds, 100)); !errors.Is(err, storageclass.ErrFull) {
+		t.Errorf("after that: %v", err)
+	}
+	d.set(nil)
+	storageclasstest.Close(t, s, c)
+	if info, err := os.Stat(path(dir, ds, "index")); err != nil || info.Size() != 64+64*40 {
+		t.Errorf("the index has %d bytes, %v", info.Size(), err)
+	}
+	again := newClass(t, dir, 1<<20)
+	s = storageclasstest.Open(t, again, ds, 2000)
+	storageclasstest.Check(t, s, ds, ids...)
+	storageclasstest.Close(t, s, again)
+}
+
+// TestClosedIndexThatWasTornHoldsWhatIsWhole: what the index says before the place where its last write broke is held after a
+// restart, and nothing else.
+func TestClosedIndexThatWasTornHoldsWhatIsWhole(t *testing.T) {
+	dir := t.TempDir()
+	c, d, _ := faultyClass(t, dir)
+	ds := storageclasstest.Uniform(1, 200, 10)
+	s := storageclasstest.Open(t, c, ds, 2000)
+	storageclasstest.Put(t, s, ds, 5, 6, 7)
+	d.set(on("write", "index", unix.EIO))
+	if err := s.Close(); !errors.Is(err, unix.EIO) {
+		t.Errorf("closed: %v", err)
+	}
+	storageclasstest.Close(t, c)
+	again := newClass(t, dir, 1<<20)
+	s = storageclasstest.Open(t, again, ds, 2000)
+	storageclasstest.Check(t, s, ds, 5) // half of three records are one, and a half
+	storageclasstest.Close(t, s, again)
+}
+
+// TestEveryFaultLeavesACacheThatIsRight: whichever operation fails while a cache is made, filled, read and opened again, no call
+// gives another sample's bytes, and with the disk well again the cache is of use, and what it holds is right.
+func TestEveryFaultLeavesACacheThatIsRight(t *testing.T) {
+	for _, fault := range []error{unix.EIO, unix.ENOSPC} {
+		for at := 0; ; at++ {
+			if !faultAt(t, fault, at) {
+				if at < 20 {
+					t.Errorf("only %d operations", at)
+				}
+				break
+			}
+		}
+	}
+}
+
+// faultAt has the operation of this number fail; false: there were fewer.
+func faultAt(t *testing.T, fault error, at int) (failed bool) {
+	t.Helper()
+	what, count := "none", 0
+	dir, d := t.TempDir(), newFaulty()
+	alike := map[string]int{}
+	d.fail = func(op, name string) error {
+		if alike[op+name]++; alike[op+name] > 10 {
+			return nil // one sample after the other
+		}
+		if count++; count-1 == at {
+			what, failed = op+" "+name, true
+			return fault
+		}
+		return nil
+	}
+	ds := storageclasstest.Uniform(1, 100, 50)
+	complain := func(format string, args ...any) {
+		t.Errorf("%v at operation %d (%s): %s", fault, at, what, fmt.Sprintf(format, args...))
+	}
+	read := func(s storageclass.Store) {
+		dst := make([]byte, 50)
+		for _, id := range s.Held() {
+			if err := s.Read(int(id), dst); err == nil && !bytes.Equal(dst, storageclasstest.Bytes(ds, int(id))) {
+				complain("sample %d is another", id)
+			} else if err != nil && !errors.Is(err, storageclass.ErrCorrupt) {
+				complain("sample %d: %v", id, err)
+			}
+		}
+	}
+	for range 2 { // the second finds what the first has left
+		c, err := file.New(file.Options{Dir: dir, Capacity: 1 << 20, Reserve: 1, Disk: d})
+		if err != nil {
+			continue
+		}
+		if s, err := c.Open(ds, 4000); err == nil {
+			for id := range 70 {
+				_ = keep(s, id, storageclasstest.Bytes(ds, id))
+			}
+			s.Drop(3)
+			read(s)
+			_ = s.Close()
+		}
+		if err := c.Close(); err != nil {
+			complain("close: %v", err)
+		}
+	}
+	d.set(nil)
+	c, err := file.New(file.Options{Dir: dir, Capacity: 1 << 20, Reserve: 1, Disk: d})
+	if err != nil {
+		complain("the cache cannot be opened again: %v", err)
+		return failed
+	}
+	s, err := c.Open(ds, 4000)
+	if err != nil {
+		complain("the store cannot be opened again: %v", err)
+		return failed
+	}
+	read(s)
+	if !s.Has(99) {
+		if err := keep(s, 99, storageclasstest.Bytes(ds, 99)); err != nil {
+			complain("a sample cannot be put: %v", err)
+		}
+	}
+	if err := errors.Join(s.Close(), c.Close()); err != nil {
+		complain("%v", err)
+	}
+	return failed
+}

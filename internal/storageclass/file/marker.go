@@ -1,0 +1,111 @@
+package file
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hdmlp/hdmlp/internal/storageclass/file/disk"
+)
+
+// Another process may have the marker locked for a moment only, to see whether it is in use (Existing). So a lock that
+// cannot be had is tried for again before the directory counts as in use.
+const (
+	lockAttempts = 20
+	lockPause    = 10 * time.Millisecond
+)
+
+// takeDirectory makes, checks, marks and locks the directory.
+func (c *Class) takeDirectory() (err error) {
+	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+		return err
+	}
+	if c.dir, err = disk.OpenCache(c.Disk, c.Dir); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = c.dir.Close()
+		}
+	}()
+	names, err := c.dir.Names()
+	if err != nil {
+		return err
+	}
+	marked, other := false, ""
+	for _, name := range names {
+		switch name {
+		case markerName:
+			marked = true
+		case "lost+found":
+		default:
+			other = name
+		}
+	}
+	if other != "" && !marked {
+		return fmt.Errorf("%w: it holds %q; name a directory that does not exist yet", ErrNotOurs, other)
+	}
+	marker, err := c.dir.Create(markerName)
+	if err != nil {
+		return err
+	}
+	if err := lockMarker(marker, other != ""); err != nil {
+		_ = marker.Close()
+		return err
+	}
+	c.marker = marker
+	return nil
+}
+
+// lockMarker locks the marker, checks what it says, and writes our pid into it.
+// An empty one is that of a process which was killed while it made it.
+func lockMarker(marker disk.File, others bool) error {
+	err := disk.Flock(marker, unix.LOCK_EX)
+	for attempt := 1; errors.Is(err, unix.EWOULDBLOCK) && attempt < lockAttempts; attempt++ {
+		time.Sleep(lockPause)
+		err = disk.Flock(marker, unix.LOCK_EX)
+	}
+	text := markerContents(marker)
+	n := len(text)
+	var st unix.Stat_t
+	switch {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return fmt.Errorf("%w by process %s", ErrInUse, markerPID(text))
+	case err == nil && unix.Fstat(int(marker.Fd()), &st) == nil && st.Nlink == 0:
+		return fmt.Errorf("%w: it was being removed (`hdmlp cache rm`); try again", ErrInUse)
+	case err != nil:
+		return fmt.Errorf("lock %s: %w", marker.Name(), err)
+	case n == 0 && others:
+		return fmt.Errorf("%w: %s is empty", ErrNotOurs, markerName)
+	case n > 0 && !bytes.HasPrefix(text, []byte(markerVersion)):
+		line, _, _ := bytes.Cut(text[:min(n, 80)], []byte("\n"))
+		return fmt.Errorf("%w that this version knows: %s says %q, not %q", ErrNotOurs, markerName, line, markerVersion[:len(markerVersion)-1])
+	}
+	mine := fmt.Appendf(nil, "%s%10d\n", markerText, os.Getpid())
+	if _, err := marker.WriteAt(mine, 0); err != nil {
+		return err
+	}
+	return marker.Truncate(int64(len(mine)))
+}
+
+// markerContents reads the marker; of one that is longer than ours are, the beginning.
+func markerContents(marker disk.File) []byte {
+	text := make([]byte, 4096)
+	n, _ := marker.ReadAt(text, 0)
+	return text[:n]
+}
+
+// markerPID is the process that a marker names, or "unknown".
+func markerPID(text []byte) string {
+	if _, after, ok := bytes.Cut(text, []byte("\npid ")); ok {
+		if pid, err := strconv.Atoi(string(bytes.TrimSpace(after))); err == nil {
+			return strconv.Itoa(pid)
+		}
+	}
+	return "unknown"
+}
