@@ -20,6 +20,7 @@ def end(*arguments):
     return ended.returncode, ended.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script, status, said", [
     (WRONG, 1, "hdmlp.errors.DatasetNotFoundError: /nowhere: there is no such directory"),
     ('raise hdmlp.errors.ConfigError("rank 2 of 2")', 1, "hdmlp.errors.ConfigError: rank 2 of 2"),
@@ -36,6 +37,7 @@ def test_a_script_ends_by_an_error_of_ours_as_by_any_other(script, status, said)
     assert out.count("Traceback") == status
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("happens", ["pass", f"try: {WRONG}\nexcept ValueError: pass"], ids=["import", "wrong input"])
 def test_the_hook_for_uncaught_exceptions_is_left_alone(happens):
     assert end("-c", f"import sys, hdmlp.data, hdmlp.torch\n{happens}\nassert sys.excepthook is sys.__excepthook__") == (0, "")

@@ -24,6 +24,8 @@ from hdmlp import _daemon, errors  # noqa: E402
 from hosts import Hosts  # noqa: E402
 from reference import batches as reference, jpegs  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 _HERE = os.path.dirname(os.path.abspath(__file__))
 EXAMPLES = os.path.join(os.path.dirname(os.path.dirname(_HERE)), "examples")
 WORLD, EPOCHS, BATCH_SIZE, SEED = 4, 4, 32, 42  # the last three as in examples/train.py

@@ -13,6 +13,8 @@ from nodes import SAMPLES, Nodes, alone, binary, folder, streams  # noqa: F401: 
 
 from hdmlp._version import __version__
 
+pytestmark = pytest.mark.slow
+
 IP = r"10\.\d+\.\d+\.\d+"
 BASE = {"batch_size": 8, "memory": "2MB", "epochs": 1, "start_timeout": "4s"}
 
