@@ -1,5 +1,6 @@
 # make demo    the main job: train a small network through HDMLP and through torch's loader
-# make test    everything: linters, Go tests with the race detector, Python tests
+# make quick   after each edit: linters, and the tests that are fast (under a minute on 2 processors, once Go's caches are warm)
+# make test    everything: linters, Go tests with the race detector, Python tests (12 minutes on 2 processors)
 # make bench   HDMLP and other loaders side by side (QUICK=1, SCENARIO=a,c or frameworks, ROUNDS=3, SAVE=1)
 # make fuzz    every fuzz target in turn (MINUTES=1 each, NAME=part of a target's or package's name)
 # make fuzz-corpus  a choice of what these runs found interesting, from Go's cache into testdata/fuzz
@@ -28,10 +29,18 @@ OPENCV      := opencv-python-headless==4.8.1.78
 # What gofumpt looks at: all that nobody generates.
 GO_FILES = $(shell find bench cmd internal scripts -name "*.go" -not -name "*.pb.go" -not -name "*.connect.go")
 
+# Rooms whose tests compute much, and in which nothing starts a goroutine (house_test.go looks): the race detector makes
+# them many times slower, and can find nothing in them that it does not find in the tests of the rooms above.
+SEQUENTIAL := ./internal/simulate ./internal/transform/codec ./internal/transform/pixels
+# The rooms whose tests wait for the network, for other processes or for much computing, which quick leaves out.
+SLOW := cmd/hdmlp|bench/.*|internal/(cluster|devcluster|dataset/folder|exchange|job|simulate|transform|transform/codec|transform/pixels)
+
+PYTEST := $(VENV)/bin/python -m pytest -q --dist worksteal
+
 export PYTHONPATH := $(CURDIR)/python
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: all build throttle exchange test test-go test-python lint fuzz fuzz-corpus asan wheel demo bench faults frameworks tables setup clean
+.PHONY: all build throttle exchange quick test test-go test-python lint fuzz fuzz-corpus asan wheel demo bench faults frameworks tables setup clean
 .DELETE_ON_ERROR:
 
 all: build
@@ -45,20 +54,29 @@ build: | build/go.stamp
 throttle exchange: %: | build/go.stamp
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/$@ ./bench/$@
 
-test: lint test-go test-python
+quick: lint build $(VENV)/stamp
+	$(GO) test -vet=off $$($(GO) list ./... | grep -vE '/($(SLOW))$$')
+	$(PYTEST) -n 2 -m "not slow" python/tests bench/tests
+
+# Go's tests and Python's wait much, for timeouts and for processes to start, so that both run at the same time.
+test: lint
+	$(MAKE) --keep-going --jobs=2 --output-sync=line test-go test-python
 
 lint: $(BIN)/staticcheck $(BIN)/gofumpt build/test.stamp
 	@unformatted="$$($(BIN)/gofumpt -l $(GO_FILES))"; if [ -n "$$unformatted" ]; then \
 		echo "not formatted (run $(BIN)/gofumpt -w on them):"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
+	$(GO) vet -tags invariants ./...
 	$(BIN)/staticcheck ./...
 
 test-go: build/test.stamp
-	$(GO) test -race -timeout 20m ./...
-	CGO_ENABLED=0 $(GO) test ./internal/transform/...
+	$(GO) test -vet=off -race -tags invariants -p 4 -timeout 20m \
+		$(filter-out $(shell $(GO) list $(SEQUENTIAL)),$(shell $(GO) list ./...))
+	$(GO) test -vet=off -gcflags=-d=checkptr $(SEQUENTIAL)
+	CGO_ENABLED=0 $(GO) test -vet=off ./internal/transform/...
 
 test-python: build $(VENV)/stamp throttle exchange
-	$(VENV)/bin/python -m pytest -q $(wildcard python/tests) bench/tests
+	$(PYTEST) -n 3 python/tests bench/tests
 
 fuzz: build/test.stamp
 	GO="$(GO)" scripts/fuzz $(or $(MINUTES),1) $(NAME)

@@ -17,6 +17,9 @@ import rounds  # noqa: E402
 import run  # noqa: E402
 from throttled import Throttled, Unavailable  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def blobs(tmp_path_factory):
     """20 files of 50,000 bytes in 10 classes."""

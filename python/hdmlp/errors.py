@@ -5,14 +5,12 @@ a closer word (``ValueError``, ``FileNotFoundError``, ``PermissionError``,
 ``TimeoutError``) the subclass is that as well, so that code written for torch's
 loaders catches what it caught before.
 
-A script that does not catch one ends with exit status 1, as Python has it, but with 2 where the
-input is wrong: :class:`ConfigError`, :class:`DatasetError`, :class:`MismatchError`, :class:`BusyError` and
-:class:`VersionError`.
+A script that does not catch one ends as with any other exception, with exit status 1: only the ``hdmlp``
+command has status 2 for wrong input.
 """
 
 from __future__ import annotations
 
-import sys
 from typing import Any, Dict, Optional
 
 __all__ = [
@@ -39,35 +37,8 @@ class HDMLPError(RuntimeError):
         self.details = dict(details or {})
 
 
-class _Refused(HDMLPError):
-    """What the user has to change: exit status 2, if nobody catches it."""
-
-    def __init__(self, message: str = "", details: Optional[Dict[str, Any]] = None):
-        super().__init__(message, details)
-        _watch_for_uncaught()
-
-
-class _WrongInput(_Refused, ValueError):
+class _WrongInput(HDMLPError, ValueError):
     """A wrong value."""
-
-
-def _watch_for_uncaught() -> None:
-    """Lets the script end with status 2 if it does not catch wrong input, after ``sys.excepthook`` has said what it says.
-
-    Only with the first such error, so that nothing is changed where there is none. In an interactive session, and under who wraps the
-    hook later, it changes nothing.
-    """
-    before = sys.excepthook
-    if getattr(before, "of_hdmlp", False):
-        return
-
-    def excepthook(kind, error, traceback):
-        before(kind, error, traceback)
-        if isinstance(error, _Refused) and sys.excepthook is excepthook and not sys.flags.interactive and not hasattr(sys, "ps1"):
-            raise SystemExit(2)
-
-    excepthook.of_hdmlp = True
-    sys.excepthook = excepthook
 
 
 class ConfigError(_WrongInput):
@@ -154,7 +125,7 @@ class LimitError(HDMLPError):
         return self.details.get("limit")
 
 
-class BusyError(_Refused):
+class BusyError(HDMLPError):
     """Another process already is this rank of this job."""
 
     kind = "busy"
@@ -169,7 +140,7 @@ class PermissionError_(HDMLPError, PermissionError):
         return str(self.args[0]) if self.args else ""
 
 
-class VersionError(_Refused):
+class VersionError(HDMLPError):
     """Package and daemon are not of the same version.
 
     Attributes:

@@ -18,7 +18,7 @@ from torch.utils.data import DistributedSampler  # noqa: E402
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "bench"))
 from throttled import Throttled, Unavailable  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("real")
+pytestmark = [pytest.mark.usefixtures("real"), pytest.mark.slow]
 FILES, BATCH, EPOCHS = 200, 10, 2
 
 

@@ -130,6 +130,7 @@ def test_a_dataset_whose_length_changes():
             iter(loader)
 
 
+@pytest.mark.slow
 def test_ranks_that_disagree(ranks):  # noqa: F811
     """They share a job, so that all of them raise: the one that came later when it is made, the other one with the next batch."""
     said, _ = ranks("""

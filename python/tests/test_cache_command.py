@@ -17,6 +17,8 @@ import pytest
 from hdmlp import _daemon
 from test_identity import Rank, hashes, make, normalise, read
 
+pytestmark = pytest.mark.slow
+
 FILES = 300
 SIZE = 3000
 

@@ -119,8 +119,10 @@ def epochs(loader, stops=(None, 2, None)):
 
 @pytest.mark.parametrize("name", LOADERS)
 def test_the_same_as_torch(name):
-    theirs, ours = seeded(LOADERS[name], DataLoader), None
+    theirs = seeded(LOADERS[name], DataLoader)
     want = epochs(theirs)
+    if getattr(theirs, "_iterator", None) is not None:  # left to the garbage collector, workers that stay are waited for 5 s each
+        theirs._iterator._shutdown_workers()
     ours = seeded(LOADERS[name], ht.DataLoader)
     assert isinstance(ours, DataLoader)
     got = epochs(ours)
@@ -241,6 +243,7 @@ class Told(Numbers):
         return torch.tensor(self.told)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_worker_info(context):
     with ht.DataLoader(Told(), 1, num_workers=2, worker_init_fn=info, multiprocessing_context=context) as loader:

@@ -15,7 +15,7 @@ from hdmlp import errors  # noqa: E402
 from hdmlp.torch import _foreign  # noqa: E402
 from torch.utils.data import DataLoader, Subset  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("real")
+pytestmark = [pytest.mark.usefixtures("real"), pytest.mark.slow]
 
 SAYS = "a loader other than hdmlp.torch.DataLoader reads samples"
 

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 from test_ranks import free_port, run  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("real")
+pytestmark = [pytest.mark.usefixtures("real"), pytest.mark.slow]
 
 #: What every script begins with. Each rank prints what it got, and what torch's loader gives.
 HEAD = textwrap.dedent("""

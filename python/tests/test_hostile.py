@@ -115,6 +115,7 @@ def alive(pid):
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, op, path", [("bee", "getdents", ""), ("cat/003.jpg", "getdents", "/cat"), (".hdmlp-index", "stat", "/.hdmlp-index")])
 def test_scan_hangs(real, other_job, mount, caplog, monkeypatch, tmp_path, name, op, path):
     """A file system that answers no more: told after 10 s, an error after source_timeout, and other jobs go on."""
@@ -134,6 +135,7 @@ def test_scan_hangs(real, other_job, mount, caplog, monkeypatch, tmp_path, name,
     assert daemon_pid() == pid
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_the_scan_hangs(real, mount):
     """The process is gone within a second, and the daemon after its linger time, although the system call still hangs."""
     mount.set(hang_names="bee")

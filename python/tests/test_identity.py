@@ -16,6 +16,8 @@ import pytest
 from hdmlp import _daemon, errors
 from hdmlp.data import DataLoader, Folder
 
+pytestmark = pytest.mark.slow
+
 #: Reads some epochs and prints the hashes of what it was given, in order, or the error; then waits for its input to end
 #: if it is told to stay. Before each epoch but the first it waits for a line, if it is told to step.
 RANK = textwrap.dedent("""

@@ -129,6 +129,7 @@ def test_a_host_that_nobody_knows():
     assert launcher.doubts(launcher.find(environ={**environ, "MASTER_ADDR": "127.0.0.1"}), environ) == ""
 
 
+@pytest.mark.slow
 def test_doubts_stand_in_the_error(real, folder, monkeypatch):
     """Two processes with one rank, because RANK was exported before srun."""
     with data.DataLoader(data.Folder(folder), batch_size=4, rank=0, world_size=2, name="d"):

@@ -14,6 +14,8 @@ import pytest
 
 from hdmlp import _daemon, errors
 
+pytestmark = pytest.mark.slow
+
 # Prints, to the file named, what a loader on a folder gives, or the error.
 RANK = """
 import hashlib, json, os, sys

@@ -17,7 +17,7 @@ from hdmlp import errors, transforms as T  # noqa: E402
 from reference import decoded, picture  # noqa: E402
 
 V = torchvision.transforms
-pytestmark = pytest.mark.usefixtures("real")
+pytestmark = [pytest.mark.usefixtures("real"), pytest.mark.slow]
 
 MIB = 1 << 20
 SIDE = 13000  # 169 million pixels, which max_pixels allows

@@ -10,6 +10,8 @@ import time
 import pytest
 from nodes import SAMPLES, Nodes, alone, binary, folder, streams  # noqa: F401: fixtures
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("policy", ["cooperative", "frequency", "partitioned", "minio"])
 def test_same_stream(binary, folder, alone, tmp_path, policy):

@@ -11,6 +11,8 @@ import random
 import pytest
 from nodes import Nodes, binary  # noqa: F401: fixtures
 
+pytestmark = pytest.mark.slow
+
 EPOCHS = 3
 LARGEST = 1500  # bytes of a sample
 

@@ -20,6 +20,8 @@ from throttled import Throttled, Unavailable  # noqa: E402
 
 import hdmlp.data as data  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 EPOCHS = 8
 
 

@@ -14,6 +14,8 @@ import time
 import pytest
 from nodes import Nodes, alone, binary, folder, streams  # noqa: F401: fixtures
 
+pytestmark = pytest.mark.slow
+
 FLOOD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "flood.py")
 PORTS = {"control": 7000, "samples": 7001, "gossip": 7002, "metrics": 7009}
 BUDGET = 32 << 20  # what a flood of all ports may cost

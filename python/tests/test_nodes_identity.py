@@ -9,6 +9,8 @@ import subprocess
 import pytest
 from nodes import SAMPLES, Nodes, binary, folder  # noqa: F401: fixtures
 
+pytestmark = pytest.mark.slow
+
 
 def version(binary, root, index):
     done = subprocess.run([binary, "dataset", root, "--json", "--rescan", "--index-dir", index], capture_output=True, text=True, check=True)

@@ -13,6 +13,8 @@ pytest.importorskip("torch")
 
 from nodes import SAMPLES, binary, folder  # noqa: E402, F401
 
+pytestmark = pytest.mark.slow
+
 #: What every script begins with. Rank 0 and 1 are on node 0, rank 2 and 3 on node 1; each is a process that may be killed.
 HEAD = textwrap.dedent("""
     import json, logging, math, os, random, signal, sys, time, warnings

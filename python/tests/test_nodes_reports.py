@@ -16,6 +16,8 @@ import time
 import pytest
 from nodes import SAMPLES, Nodes, binary, folder  # noqa: F401: fixtures
 
+pytestmark = pytest.mark.slow
+
 STEPS = 5  # of 240 samples, 48 at a time
 
 

@@ -13,6 +13,8 @@ import sys
 import pytest
 from nodes import SAMPLES, binary, folder  # noqa: F401: fixtures
 
+pytestmark = pytest.mark.slow
+
 RANK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rank_of_restarts.py")
 GLOBAL, EPOCHS = 24, 4
 STEPS = SAMPLES // GLOBAL

@@ -13,6 +13,8 @@ pytest.importorskip("torch")
 
 from nodes import SAMPLES, binary, folder  # noqa: E402, F401
 
+pytestmark = pytest.mark.slow
+
 #: Rank 0 and 1 are on node 0, rank 2 and 3 on node 1.
 SCRIPT = textwrap.dedent("""
     import json, os, sys, time, warnings

@@ -14,7 +14,7 @@ from hdmlp import transforms as T  # noqa: E402
 from reference import batches, jpegs, read  # noqa: E402
 
 V = torchvision.transforms
-pytestmark = pytest.mark.usefixtures("real")
+pytestmark = [pytest.mark.usefixtures("real"), pytest.mark.slow]
 
 #: Epochs of the soak test, as in Go's. Taken out of the environment: the daemon would take it for a key.
 SOAK = int(os.environ.pop("HDMLP_SOAK", "40"))

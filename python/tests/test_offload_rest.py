@@ -335,6 +335,7 @@ def test_arrays(tmp_path, kind, channels):
             list(loader)
 
 
+@pytest.mark.slow
 def test_who_configures_no_logging_is_told_too(folder):
     """What runs in Python is said once on the standard error of a plain script."""
     script = ("import sys, hdmlp.torch as ht, torchvision.transforms as V\n"

@@ -17,6 +17,8 @@ from torch.utils.data import DistributedSampler  # noqa: E402
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "bench"))
 from throttled import Throttled, Unavailable  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 SEEDS = [int(s) for s in os.environ.get("TEST_SEEDS", "1 2 3 4 5 6 7 8 9 10 11 12").split()]
 
 

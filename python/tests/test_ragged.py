@@ -97,8 +97,11 @@ def test_bits_of_pil(folder, name, workers):
         assert [t["name"] for t in preprocessing["transforms"]] == ["ImgDecode", *native] and preprocessing["samples"] >= 2 * len(samples)
 
 
-@pytest.mark.parametrize("options", [{"num_workers": 0}, {"num_workers": 1, "multiprocessing_context": "spawn"}, {"num_workers": 0, "staging_buffer": "64KiB"}],
-                         ids=["here", "spawned", "a small buffer"])
+@pytest.mark.parametrize("options", [
+    pytest.param({"num_workers": 0}, id="here"),
+    pytest.param({"num_workers": 1, "multiprocessing_context": "spawn"}, id="spawned", marks=pytest.mark.slow),
+    pytest.param({"num_workers": 0, "staging_buffer": "64KiB"}, id="a small buffer"),
+])
 def test_kept_images_stay(folder, options):
     """Images and nothing more, for a collate function of the user's; memory that was used again would change those that are kept."""
     want = made(folder, lambda image: image)

@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-pytestmark = pytest.mark.usefixtures("real")
+pytestmark = [pytest.mark.usefixtures("real"), pytest.mark.slow]
 
 #: Ranks started by mp.spawn, or by torchrun; each prints what it got, and what torch's loader gives.
 SCRIPT = textwrap.dedent("""

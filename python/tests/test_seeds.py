@@ -23,6 +23,7 @@ MAKES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begun", [False, True])
 @pytest.mark.parametrize("name", MAKES)
 def test_a_folder(folder, name, begun):
@@ -110,6 +111,7 @@ def test_what_cannot_be_adopted_says_what_to_pass(folder):
             other.load_state_dict(seeded.state_dict())
 
 
+@pytest.mark.slow
 def test_two_ranks(ranks):  # noqa: F811
     """Both take the state's seed, though each has asked for the loader's length before."""
     said, _ = ranks("""

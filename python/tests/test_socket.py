@@ -151,6 +151,7 @@ def test_ranks_that_start_at_once_have_one_daemon(binary, runtime, kind, killed)
         assert len(pids) == 1 and pids != {before} and None not in pids, ranks.said
 
 
+@pytest.mark.slow
 def test_one_rank_after_the_other_while_daemons_end(binary, runtime):
     """A daemon that ends makes room for the next, however the two meet."""
     environment = variables(XDG_RUNTIME_DIR=runtime)

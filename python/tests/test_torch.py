@@ -92,6 +92,7 @@ def test_raw_tensors_keep_the_slot(daemon, folder):
         assert view.tobytes() == part[4:].numpy().tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers, context", [(0, None), (1, "fork"), (3, "fork"), (2, "spawn")])
 def test_transforms_do_not_depend_on_workers(daemon, folder, workers, context):
     random.seed(5)
@@ -222,6 +223,7 @@ def test_break_with_workers(daemon, folder):
     assert not any(p.is_alive() for p in processes)
 
 
+@pytest.mark.slow
 def test_slots_of_batches_given_up_are_used_again(daemon, folder):
     with ht.DataLoader(dataset(folder), batch_size=4, seed=3, num_workers=2, prefetch_factor=3, shuffle=True) as loader:
         for _ in range(12):
@@ -230,6 +232,7 @@ def test_slots_of_batches_given_up_are_used_again(daemon, folder):
         assert all(len(w.segments) <= 12 for w in loader._engine._feeds[0].source._workers)
 
 
+@pytest.mark.slow
 def test_interrupt_with_workers(daemon, folder):
     with ht.DataLoader(dataset(folder, slow), batch_size=4, seed=3, num_workers=1, shuffle=True) as loader:
         signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
@@ -278,6 +281,7 @@ def _in_child(loader, queue):
     queue.put([ids_of(x) for x, _ in loader])
 
 
+@pytest.mark.slow
 def test_a_loader_goes_to_a_spawned_process(daemon, folder):
     loader = ht.DataLoader(dataset(folder), batch_size=4, seed=3, shuffle=True)
     copy = pickle.loads(pickle.dumps(loader))

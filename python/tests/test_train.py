@@ -160,6 +160,7 @@ def test_errors_at_the_start(images, tmp_path):
         ht.DataLoader(ht.ImageFolder(images), policy="best", shuffle=True)
 
 
+@pytest.mark.slow
 def test_ranks_that_disagree(images):
     a = ht.DataLoader(ht.ImageFolder(images), 4, seed=1, rank=0, world_size=2, name="d", shuffle=True)
     with pytest.raises(errors.MismatchError, match="seed"):
@@ -218,6 +219,7 @@ for epoch in range(10**9):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_interrupt_ends_a_script_at_once(images, workers):
     path = os.path.dirname(os.path.dirname(hdmlp.__file__))
@@ -235,6 +237,7 @@ def test_interrupt_ends_a_script_at_once(images, workers):
     assert "KeyboardInterrupt" in tail[0] and process.stdout.read() == ""
 
 
+@pytest.mark.slow
 def test_the_daemon_ends_when_nobody_is_left(images):
     with ht.DataLoader(ht.ImageFolder(images), 4, seed=1, shuffle=True) as loader:
         next(iter(loader))
@@ -245,6 +248,7 @@ def test_the_daemon_ends_when_nobody_is_left(images):
     assert not os.path.exists(f"/proc/{pid}")
 
 
+@pytest.mark.slow
 def test_killed_script_leaves_nothing(images):
     path = os.path.dirname(os.path.dirname(hdmlp.__file__))
     process = subprocess.Popen([sys.executable, "-c", SCRIPT, images, "2"], stderr=subprocess.PIPE, text=True,

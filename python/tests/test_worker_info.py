@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 import hdmlp.torch as ht  # noqa: E402
 from torch.utils.data import get_worker_info  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("real")
+pytestmark = [pytest.mark.usefixtures("real"), pytest.mark.slow]
 
 
 def told(data):
