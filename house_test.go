@@ -34,6 +34,7 @@ var rooms = []struct {
 	{"internal/config/size", nil},
 	{"internal/config/suggest", nil},
 	{"internal/stats", []string{"internal/config/size", "internal/placement"}},
+	{"internal/stats/prometheus", []string{"internal/stats"}},
 	{"internal/inputfile", nil},
 	{"internal/config", []string{"internal/config/size", "internal/config/suggest", "internal/inputfile"}},
 	{"internal/probe", nil},
@@ -63,8 +64,7 @@ var rooms = []struct {
 	{"internal/cluster", []string{"internal/admission", "internal/cluster/clusterpb"}},
 	{"internal/job", []string{"internal/printable", "internal/access", "internal/audit", "internal/placement", "internal/config", "internal/config/size", "internal/dataset", "internal/storageclass", "internal/staging", "internal/protocol", "internal/prefetch", "internal/preprocess", "internal/transform", "internal/exchange", "internal/peer", "internal/stats", "internal/catalog", "internal/certificate", "internal/cluster"}},
 	{"internal/scenario", []string{"internal/access", "internal/perfmodel", "internal/simulate", "internal/stats", "internal/config/size", "internal/config/suggest", "internal/dataset", "internal/inputfile"}},
-	{"internal/report", []string{"internal/config/size", "internal/simulate"}},
-	{"internal/report/prometheus", []string{"internal/stats"}},
+	{"internal/simulate/render", []string{"internal/config/size", "internal/simulate"}},
 	{"internal/daemon", []string{"internal/printable", "internal/dataset", "internal/protocol", "internal/prefetch", "internal/catalog", "internal/job", "internal/stats"}},
 	{"internal/top", []string{"internal/printable", "internal/config/size", "internal/stats"}},
 	{"internal/devcluster", nil},
@@ -89,10 +89,10 @@ var pure = []string{"internal/printable", "internal/access", "internal/audit", "
 
 // forbidden packages, but for the rooms named.
 var forbidden = map[string][]string{
-	"github.com/prometheus/client_golang": {"internal/report/prometheus"},
+	"github.com/prometheus/client_golang": {"internal/stats/prometheus"},
 	"github.com/spf13/cobra":              {"cmd/hdmlp"},
 	"github.com/pelletier/go-toml/v2":     {"internal/config", "internal/scenario"},
-	"gonum.org/v1/plot":                   {"internal/report"},
+	"gonum.org/v1/plot":                   {"internal/simulate/render"},
 	"github.com/hanwen/go-fuse/v2":        {"bench/throttle"},
 	"google.golang.org/grpc":              {"bench/exchange"},
 	"github.com/hashicorp/memberlist":     {"internal/cluster"},

@@ -12,8 +12,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/hdmlp/hdmlp/internal/report/prometheus"
 	"github.com/hdmlp/hdmlp/internal/stats"
+	"github.com/hdmlp/hdmlp/internal/stats/prometheus"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -1,9 +1,9 @@
-// Package report shows what the simulator found: as a table for people, as JSON and CSV for
+// Package render shows what the simulator found: as a table for people, as JSON and CSV for
 // programs, as plots (PNG and SVG), and as one HTML page that holds everything and needs no network.
 //
 // A Report is a value that its maker fills; nothing here changes it. What is written is a pure function of it, so that
-// the same simulation gives the same bytes. Package prometheus below is another matter: running jobs.
-package report
+// the same simulation gives the same bytes.
+package render
 
 import (
 	"bytes"
