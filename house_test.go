@@ -64,7 +64,10 @@ var rooms = []struct {
 	{"internal/cluster", []string{"internal/admission", "internal/cluster/clusterpb"}},
 	{"internal/job", []string{"internal/printable", "internal/access", "internal/audit", "internal/placement", "internal/config", "internal/config/size", "internal/dataset", "internal/storageclass", "internal/staging", "internal/protocol", "internal/prefetch", "internal/preprocess", "internal/transform", "internal/exchange", "internal/peer", "internal/stats", "internal/catalog", "internal/certificate", "internal/cluster"}},
 	{"internal/scenario", []string{"internal/access", "internal/perfmodel", "internal/simulate", "internal/stats", "internal/config/size", "internal/config/suggest", "internal/dataset", "internal/inputfile"}},
-	{"internal/simulate/render", []string{"internal/config/size", "internal/simulate"}},
+	{"internal/simulate/render/words", nil},
+	{"internal/simulate/render", []string{"internal/simulate", "internal/simulate/render/words"}},
+	{"internal/simulate/render/rendertest", []string{"internal/simulate", "internal/simulate/render"}},
+	{"internal/simulate/render/page", []string{"internal/simulate/render", "internal/simulate/render/words"}},
 	{"internal/daemon", []string{"internal/printable", "internal/dataset", "internal/protocol", "internal/prefetch", "internal/catalog", "internal/job", "internal/stats"}},
 	{"internal/top", []string{"internal/printable", "internal/config/size", "internal/stats"}},
 	{"internal/devcluster", nil},
@@ -74,14 +77,16 @@ var rooms = []struct {
 
 // testsOnly are arrows that tests alone may add: they assemble real parts.
 var testsOnly = map[string][]string{
-	"internal/dataset/retry":       {"internal/dataset/sourcetest"},
-	"internal/dataset/folder":      {"internal/dataset/sourcetest", "internal/dataset/retry"},
-	"internal/storageclass/memory": {"internal/storageclass/storageclasstest"},
-	"internal/storageclass/file":   {"internal/storageclass/storageclasstest"},
-	"internal/prefetch":            {"internal/storageclass/memory", "internal/storageclass/file"},
-	"internal/catalog":             {"internal/storageclass/memory", "internal/storageclass/file"},
-	"internal/job":                 {"internal/storageclass/memory", "internal/storageclass/file", "internal/dataset/folder"},
-	"internal/daemon":              {"internal/config", "internal/dataset", "internal/storageclass", "internal/storageclass/memory", "internal/dataset/folder"},
+	"internal/simulate/render":      {"internal/simulate/render/rendertest"},
+	"internal/simulate/render/page": {"internal/simulate/render/rendertest"},
+	"internal/dataset/retry":        {"internal/dataset/sourcetest"},
+	"internal/dataset/folder":       {"internal/dataset/sourcetest", "internal/dataset/retry"},
+	"internal/storageclass/memory":  {"internal/storageclass/storageclasstest"},
+	"internal/storageclass/file":    {"internal/storageclass/storageclasstest"},
+	"internal/prefetch":             {"internal/storageclass/memory", "internal/storageclass/file"},
+	"internal/catalog":              {"internal/storageclass/memory", "internal/storageclass/file"},
+	"internal/job":                  {"internal/storageclass/memory", "internal/storageclass/file", "internal/dataset/folder"},
+	"internal/daemon":               {"internal/config", "internal/dataset", "internal/storageclass", "internal/storageclass/memory", "internal/dataset/folder"},
 }
 
 // pure rooms compute: they do no I/O and know neither the network nor the system.
@@ -92,7 +97,7 @@ var forbidden = map[string][]string{
 	"github.com/prometheus/client_golang": {"internal/stats/prometheus"},
 	"github.com/spf13/cobra":              {"cmd/hdmlp"},
 	"github.com/pelletier/go-toml/v2":     {"internal/config", "internal/scenario"},
-	"gonum.org/v1/plot":                   {"internal/simulate/render"},
+	"gonum.org/v1/plot":                   {"internal/simulate/render/page"},
 	"github.com/hanwen/go-fuse/v2":        {"bench/throttle"},
 	"google.golang.org/grpc":              {"bench/exchange"},
 	"github.com/hashicorp/memberlist":     {"internal/cluster"},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/scenario"
 	"github.com/hdmlp/hdmlp/internal/simulate/render"
+	"github.com/hdmlp/hdmlp/internal/simulate/render/page"
 )
 
 // simulateOptions are what `hdmlp simulate` is asked for.
@@ -137,7 +138,7 @@ func runSimulate(ctx context.Context, opts simulateOptions, out io.Writer) error
 		return err
 	}
 	if opts.dir != "" {
-		if _, err := r.Write(opts.dir); err != nil {
+		if _, err := page.Write(r, opts.dir); err != nil {
 			return err
 		}
 	}

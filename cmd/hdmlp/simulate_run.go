@@ -18,6 +18,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/scenario"
 	"github.com/hdmlp/hdmlp/internal/simulate"
 	"github.com/hdmlp/hdmlp/internal/simulate/render"
+	"github.com/hdmlp/hdmlp/internal/simulate/render/words"
 )
 
 // simulateOne runs one policy.
@@ -213,7 +214,7 @@ func boundMB(s *scenario.Scenario) float64 {
 // facts say in words what is simulated.
 func (p *simulationPlan) facts(s *scenario.Scenario) []render.Fact {
 	e := &s.Env
-	rate := func(v float64) string { return render.Bytes(v) + "/s" }
+	rate := func(v float64) string { return words.Rounded(v) + "/s" }
 	nodes := number(s.Nodes, "node")
 	machine := fmt.Sprintf("%s, computing %s and preparing %s per thread on each; network %s; source %s",
 		nodes, rate(e.Compute), rate(e.Preprocess), rate(e.PeerBandwidth), rate(e.SourceThroughput.At(1)))
@@ -222,14 +223,14 @@ func (p *simulationPlan) facts(s *scenario.Scenario) []render.Fact {
 	}
 	var classes []string
 	for j, c := range e.Classes {
-		classes = append(classes, fmt.Sprintf("%s %s (%s, %s)", s.ClassNames[j], render.Bytes(c.Capacity),
+		classes = append(classes, fmt.Sprintf("%s %s (%s, %s)", s.ClassNames[j], words.Rounded(c.Capacity),
 			number(c.Threads, "thread"), rate(c.Read.At(float64(c.Threads)))))
 	}
-	samples := fmt.Sprintf("%s samples, %s", render.Number(float64(s.Dataset.Samples)), render.Bytes(s.Bytes()))
+	samples := fmt.Sprintf("%s samples, %s", words.Number(float64(s.Dataset.Samples)), words.Rounded(s.Bytes()))
 	if d := s.Dataset; d.File == "" {
-		samples += fmt.Sprintf(": %s each", render.Bytes(d.Mu))
+		samples += fmt.Sprintf(": %s each", words.Rounded(d.Mu))
 		if d.Sigma > 0 {
-			samples += fmt.Sprintf(" on average, standard deviation %s", render.Bytes(d.Sigma))
+			samples += fmt.Sprintf(" on average, standard deviation %s", words.Rounded(d.Sigma))
 		}
 	} else {
 		samples += ", as in " + d.File
@@ -244,7 +245,7 @@ func (p *simulationPlan) facts(s *scenario.Scenario) []render.Fact {
 		{Name: "Per node", Value: strings.Join(classes, ", ")},
 		{Name: "Dataset", Value: samples},
 		{Name: "Job", Value: fmt.Sprintf("%s of %s with %s samples over all nodes (%s); scheme %s",
-			number(s.Epochs, "epoch"), number(s.Steps(), "batch"), render.Number(float64(s.GlobalBatch)), last, s.Scheme)},
+			number(s.Epochs, "epoch"), number(s.Steps(), "batch"), words.Number(float64(s.GlobalBatch)), last, s.Scheme)},
 		{Name: "Profile", Value: fmt.Sprintf("%s, seed %d", s.Profile, s.Seed)},
 	}
 	if len(p.opts.set) > 0 {
@@ -258,7 +259,7 @@ func (p *simulationPlan) facts(s *scenario.Scenario) []render.Fact {
 
 // number writes how many there are of something.
 func number(n int, what string) string {
-	text := render.Number(float64(n)) + " " + what
+	text := words.Number(float64(n)) + " " + what
 	switch {
 	case n == 1:
 	case what == "batch":

@@ -11,9 +11,9 @@ func (r *Report) CSV(w io.Writer) error {
 	out := csv.NewWriter(w)
 	head := append([]string{}, r.Sweep...)
 	head = append(head, "policy", "profile", "seed", "supported", "reason", "runtime_s", "before_training_s", "stall_s")
-	places := r.places()
+	places := r.Places()
 	for _, p := range places {
-		name := p.key
+		name := p.Key
 		if name != "source" && name != "remote" {
 			name = "local_" + name
 		}
@@ -36,7 +36,7 @@ func (r *Report) CSV(w io.Writer) error {
 			}
 			line = append(line, number(p.Runtime), number(p.BeforeTraining), number(p.Stall))
 			for _, where := range places {
-				a := p.from(where.key)
+				a := p.From(where.Key)
 				line = append(line, strconv.FormatInt(a.Samples, 10), number(a.MB))
 			}
 			line = append(line, number(p.SourceTotal), number(point.Bound), number(p.ShareOfBound), number(p.SeenPerEpoch), number(p.Shuffle))

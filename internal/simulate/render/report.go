@@ -1,5 +1,5 @@
 // Package render shows what the simulator found: as a table for people, as JSON and CSV for
-// programs, as plots (PNG and SVG), and as one HTML page that holds everything and needs no network.
+// programs; package page below draws it.
 //
 // A Report is a value that its maker fills; nothing here changes it. What is written is a pure function of it, so that
 // the same simulation gives the same bytes.
@@ -12,6 +12,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/hdmlp/hdmlp/internal/simulate"
 )
@@ -56,8 +57,8 @@ func (p *Point) Find(name string) *Policy {
 	return nil
 }
 
-// names returns the policies of all points, in the order in which they first come.
-func (r *Report) names() []string {
+// Names returns the policies of all points, in the order in which they first come.
+func (r *Report) Names() []string {
 	var names []string
 	seen := map[string]bool{}
 	for i := range r.Points {
@@ -70,38 +71,38 @@ func (r *Report) names() []string {
 	return names
 }
 
-// place is somewhere that samples are read from.
-type place struct {
-	key  string // "source", "remote", or the number of a local class
-	name string
+// Place is somewhere that samples are read from.
+type Place struct {
+	Key  string // "source", "remote", or the number of a local class
+	Name string
 }
 
-// places are the places of a report: the source, other nodes, the local classes from 1; and the staging
+// Places are the places of a report: the source, other nodes, the local classes from 1; and the staging
 // buffer, class 0, where a policy finds everything there.
-func (r *Report) places() []place {
-	all := []place{{"source", "source"}, {"remote", "other nodes"}}
+func (r *Report) Places() []Place {
+	all := []Place{{"source", "source"}, {"remote", "other nodes"}}
 	for j := 1; j < len(r.Classes); j++ {
-		all = append(all, place{strconv.Itoa(j), "own " + r.Classes[j]})
+		all = append(all, Place{strconv.Itoa(j), "own " + r.Classes[j]})
 	}
 	for i := range r.Points {
 		for _, p := range r.Points[i].Policies {
 			if p.Reads.Local["0"].Samples > 0 {
-				return append(all, place{"0", "staging buffer"})
+				return append(all, Place{"0", "staging buffer"})
 			}
 		}
 	}
 	return all
 }
 
-// readPlaces are the places that some policy reads from at the point; the staging buffer is none.
-func (r *Report) readPlaces(p *Point) []place {
-	return slices.DeleteFunc(r.places(), func(where place) bool {
-		return where.key == "0" || !slices.ContainsFunc(p.Policies, func(policy Policy) bool { return policy.from(where.key).Samples > 0 })
+// ReadPlaces are the places that some policy reads from at the point; the staging buffer is none.
+func (r *Report) ReadPlaces(p *Point) []Place {
+	return slices.DeleteFunc(r.Places(), func(where Place) bool {
+		return where.Key == "0" || !slices.ContainsFunc(p.Policies, func(policy Policy) bool { return policy.From(where.Key).Samples > 0 })
 	})
 }
 
-// from returns what was read from the place.
-func (p *Policy) from(where string) simulate.Amount {
+// From returns what was read from the place.
+func (p *Policy) From(where string) simulate.Amount {
 	switch where {
 	case "source":
 		return p.Reads.Source
@@ -109,6 +110,13 @@ func (p *Policy) from(where string) simulate.Amount {
 		return p.Reads.Remote
 	}
 	return p.Reads.Local[where]
+}
+
+// ShortKey leaves out what a reader need not be told.
+func ShortKey(key string) string {
+	key = strings.TrimPrefix(key, "environment.")
+	key = strings.TrimPrefix(key, "storage_class.")
+	return strings.NewReplacer("_", " ", ".", " ").Replace(strings.TrimPrefix(strings.TrimPrefix(key, "job."), "dataset."))
 }
 
 // JSON writes the report as one object. Without a sweep it has the policies by name, in the order in which they were asked for;

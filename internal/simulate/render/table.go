@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/hdmlp/hdmlp/internal/simulate/render/words"
 )
 
 // TableOptions say where a table is shown.
@@ -24,7 +26,7 @@ func (r *Report) Table(w io.Writer, o TableOptions) error {
 	case len(r.Sweep) == 0:
 		t.point(r, &r.Points[0])
 	case len(r.Sweep) == 2:
-		for _, name := range r.names() {
+		for _, name := range r.Names() {
 			t.matrix(r, name)
 		}
 	default:
@@ -104,11 +106,11 @@ func (t *tables) point(r *Report, p *Point) {
 		if !policy.Supported {
 			continue
 		}
-		row := []string{policy.Name, timeText(policy.Runtime), timeText(policy.BeforeTraining), timeText(policy.Stall)}
+		row := []string{policy.Name, words.Seconds(policy.Runtime), words.Seconds(policy.BeforeTraining), words.Seconds(policy.Stall)}
 		if best != nil && best.Supported {
-			row = append(row, ratio(policy.Runtime/best.Runtime))
+			row = append(row, words.Ratio(policy.Runtime/best.Runtime))
 		}
-		rows = append(rows, append(row, percent(policy.SeenPerEpoch), distanceText(policy.Shuffle)))
+		rows = append(rows, append(row, words.Percent(policy.SeenPerEpoch), words.Distance(policy.Shuffle)))
 	}
 	if rows != nil {
 		t.title("What each policy takes", "in seconds")
@@ -122,10 +124,10 @@ func (t *tables) point(r *Report, p *Point) {
 
 // reads writes where samples were read from, without the places that nobody reads from.
 func (t *tables) reads(r *Report, p *Point) {
-	places := r.readPlaces(p)
+	places := r.ReadPlaces(p)
 	head := []string{"policy"}
 	for _, where := range places {
-		head = append(head, where.name, "")
+		head = append(head, where.Name, "")
 	}
 	head = append(head, "left source", "/bound")
 	var rows [][]string
@@ -136,21 +138,21 @@ func (t *tables) reads(r *Report, p *Point) {
 		}
 		row := []string{policy.Name}
 		for _, where := range places {
-			a := policy.from(where.key)
+			a := policy.From(where.Key)
 			if a.Samples == 0 {
 				row = append(row, "", "-")
 				continue
 			}
-			row = append(row, group(float64(a.Samples), 0), bytesText(a.MB))
+			row = append(row, words.Group(float64(a.Samples), 0), words.Bytes(a.MB))
 		}
-		rows = append(rows, append(row, bytesText(policy.SourceTotal), ratio(policy.ShareOfBound)))
+		rows = append(rows, append(row, words.Bytes(policy.SourceTotal), words.Ratio(policy.ShareOfBound)))
 	}
 	if rows == nil {
 		return
 	}
 	t.title("Where the samples were read from", "samples and bytes")
 	t.grid(head, rows)
-	t.note("left source: all bytes that did, filling of caches included; /bound: over the least possible, " + bytesText(p.Bound) + ".")
+	t.note("left source: all bytes that did, filling of caches included; /bound: over the least possible, " + words.Bytes(p.Bound) + ".")
 }
 
 // unsupported says which policies can not run the point, and why.
@@ -185,10 +187,10 @@ func (t *tables) sweep(r *Report) {
 		head = append(head, r.Points[i].Values[0])
 	}
 	var rows [][]string
-	for _, name := range r.names() {
+	for _, name := range r.Names() {
 		row := []string{name}
 		for i := range r.Points {
-			row = append(row, runtimeCell(r.Points[i].Find(name)))
+			row = append(row, RuntimeCell(r.Points[i].Find(name)))
 		}
 		rows = append(rows, row)
 	}
@@ -198,13 +200,13 @@ func (t *tables) sweep(r *Report) {
 
 // matrix writes the runtimes of one policy in a sweep over two keys.
 func (t *tables) matrix(r *Report, name string) {
-	t.title(name, fmt.Sprintf("seconds; down %s, across %s", shortKey(r.Sweep[0]), shortKey(r.Sweep[1])))
-	down, across := r.axis(0), r.axis(1)
+	t.title(name, fmt.Sprintf("seconds; down %s, across %s", ShortKey(r.Sweep[0]), ShortKey(r.Sweep[1])))
+	down, across := r.Axis(0), r.Axis(1)
 	var rows [][]string
 	for _, d := range down {
 		row := []string{d}
 		for _, a := range across {
-			row = append(row, runtimeCell(r.at(name, d, a)))
+			row = append(row, RuntimeCell(r.At(name, d, a)))
 		}
 		rows = append(rows, row)
 	}
@@ -212,8 +214,8 @@ func (t *tables) matrix(r *Report, name string) {
 	t.reasonsOf(r, name)
 }
 
-// axis returns the values of the k-th key, in their order.
-func (r *Report) axis(k int) []string {
+// Axis returns the values of the k-th key, in their order.
+func (r *Report) Axis(k int) []string {
 	var values []string
 	for i := range r.Points {
 		if v := r.Points[i].Values[k]; !slices.Contains(values, v) {
@@ -223,8 +225,8 @@ func (r *Report) axis(k int) []string {
 	return values
 }
 
-// at returns a policy at the point with these values; nil if it was not simulated.
-func (r *Report) at(name string, values ...string) *Policy {
+// At returns a policy at the point with these values; nil if it was not simulated.
+func (r *Report) At(name string, values ...string) *Policy {
 	for i := range r.Points {
 		if slices.Equal(r.Points[i].Values, values) {
 			return r.Points[i].Find(name)
@@ -233,19 +235,19 @@ func (r *Report) at(name string, values ...string) *Policy {
 	return nil
 }
 
-func runtimeCell(p *Policy) string {
+func RuntimeCell(p *Policy) string {
 	switch {
 	case p == nil:
 		return ""
 	case !p.Supported:
 		return "n/a"
 	}
-	return timeText(p.Runtime)
+	return words.Seconds(p.Runtime)
 }
 
 // reasons says, for each policy that can not run at some point of a sweep, why.
 func (t *tables) reasons(r *Report) {
-	for _, name := range r.names() {
+	for _, name := range r.Names() {
 		t.reasonsOf(r, name)
 	}
 }

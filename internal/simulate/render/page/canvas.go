@@ -1,4 +1,4 @@
-package render
+package page
 
 import (
 	"bytes"
@@ -17,6 +17,8 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgimg"
 	"gonum.org/v1/plot/vg/vgsvg"
+
+	"github.com/hdmlp/hdmlp/internal/simulate/render/words"
 )
 
 // figure is a plot. It is drawn once wide, for screens, paper and files of its own, and once narrow, so that
@@ -268,7 +270,7 @@ func logTicks(lo, hi float64) []float64 {
 // tickText writes the value of a tick.
 func tickText(v float64) string {
 	if math.Abs(v) >= 1000 {
-		return group(v, 0)
+		return words.Group(v, 0)
 	}
 	return strconv.FormatFloat(v, 'g', 4, 64)
 }

@@ -1,9 +1,12 @@
-package render
+package page
 
 import (
 	"fmt"
 
 	"gonum.org/v1/plot/vg"
+
+	"github.com/hdmlp/hdmlp/internal/simulate/render"
+	"github.com/hdmlp/hdmlp/internal/simulate/render/words"
 )
 
 // timeUnit is how times are written on an axis: seconds, or hours where seconds would be long numbers.
@@ -15,8 +18,8 @@ func timeUnit(longest float64) (name string, seconds float64) {
 }
 
 // bars shows what each policy takes, split by where its samples came from.
-func (r *Report) bars(p *Point) *figure {
-	places := r.places()
+func (r *plotted) bars(p *render.Point) *figure {
+	places := r.Places()
 	var entries []legendEntry
 	preload := false
 	for _, policy := range p.Policies {
@@ -28,10 +31,10 @@ func (r *Report) bars(p *Point) *figure {
 	for _, where := range places {
 		used := false
 		for i := range p.Policies {
-			used = used || p.Policies[i].from(where.key).Samples > 0
+			used = used || p.Policies[i].From(where.Key).Samples > 0
 		}
 		if used {
-			entries = append(entries, legendEntry{colour: placeColour(where.key), name: where.name})
+			entries = append(entries, legendEntry{colour: placeColour(where.Key), name: where.Name})
 		}
 	}
 	best := p.Find("perfect")
@@ -65,14 +68,14 @@ func (r *Report) bars(p *Point) *figure {
 }
 
 // drawBars draws axis and bars below y.
-func (c *canvas) drawBars(p *Point, places []place, best *Policy, longest float64, y, row vg.Length) {
+func (c *canvas) drawBars(p *render.Point, places []render.Place, best *render.Policy, longest float64, y, row vg.Length) {
 	names, numbers := style(11, ink, false), style(10.5, ink, false)
 	soft := style(10, softInk, false)
 	unit, seconds := timeUnit(longest)
-	value := func(policy *Policy) string {
-		s := timeText(policy.Runtime/seconds) + " " + unit[:1]
+	value := func(policy *render.Policy) string {
+		s := words.Seconds(policy.Runtime/seconds) + " " + unit[:1]
 		if best != nil && best.Supported && best.Runtime > 0 && policy != best {
-			s += fmt.Sprintf(" · %s×", ratio(policy.Runtime/best.Runtime))
+			s += fmt.Sprintf(" · %s×", words.Ratio(policy.Runtime/best.Runtime))
 		}
 		return s
 	}
@@ -149,11 +152,11 @@ func (c *canvas) drawBars(p *Point, places []place, best *Policy, longest float6
 		part(policy.BeforeTraining, "")
 		total := 0.0
 		for _, where := range places {
-			total += policy.from(where.key).MB
+			total += policy.From(where.Key).MB
 		}
 		for _, where := range places {
 			if total > 0 {
-				part((policy.Runtime-policy.BeforeTraining)*policy.from(where.key).MB/total, where.key)
+				part((policy.Runtime-policy.BeforeTraining)*policy.From(where.Key).MB/total, where.Key)
 			}
 		}
 		if c.narrow {

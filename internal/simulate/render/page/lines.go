@@ -1,7 +1,6 @@
-package render
+package page
 
 import (
-	"fmt"
 	"image/color"
 	"math"
 	"slices"
@@ -9,6 +8,8 @@ import (
 	"strings"
 
 	"gonum.org/v1/plot/vg"
+
+	"github.com/hdmlp/hdmlp/internal/simulate/render"
 )
 
 // look is how a policy's line is told from the others'.
@@ -51,49 +52,6 @@ func lookOf(policy string) look {
 	return look{ink, nil, 1.75}
 }
 
-// units are what the plain numbers of a key stand for, by its last name.
-func unitOf(key string) string {
-	parts := strings.Split(key, ".")
-	for _, part := range slices.Backward(parts) {
-		switch part {
-		case "capacity", "mu", "sigma", "min":
-			return "MB"
-		case "compute", "preprocess", "network", "source_network", "source", "read", "write":
-			return "MB/s"
-		case "source_latency":
-			return "s"
-		}
-	}
-	return ""
-}
-
-// numbers reads the values of a key as numbers of one unit; ok is false if they are not all such.
-func numbers(key string, values []string) (parsed []float64, unit string, ok bool) {
-	for i, value := range values {
-		value = strings.Trim(value, `"' `)
-		end := strings.LastIndexAny(value, "0123456789.") + 1
-		v, err := strconv.ParseFloat(strings.ReplaceAll(value[:end], "_", ""), 64)
-		if err != nil {
-			return nil, "", false
-		}
-		u := strings.TrimSpace(value[end:])
-		if v == 0 && u == "" && i > 0 {
-			u = unit // nothing is nothing in any unit
-		}
-		if i > 0 && unit == "" && parsed[0] == 0 {
-			unit = u
-		}
-		if i > 0 && u != unit {
-			return nil, "", false
-		}
-		parsed, unit = append(parsed, v), u
-	}
-	if unit == "" {
-		unit = unitOf(key)
-	}
-	return parsed, unit, true
-}
-
 // series is one line: where y is NaN, there is nothing.
 type series struct {
 	name string
@@ -101,9 +59,9 @@ type series struct {
 }
 
 // series returns the runtimes of the policies over the points.
-func (r *Report) series() []series {
+func (r *plotted) series() []series {
 	var all []series
-	for _, name := range r.names() {
+	for _, name := range r.Names() {
 		s := series{name: name}
 		some := false
 		for i := range r.Points {
@@ -121,9 +79,9 @@ func (r *Report) series() []series {
 }
 
 // lines shows runtimes over the values of one key; over the number of nodes, both axes are logarithmic.
-func (r *Report) lines() *figure {
+func (r *plotted) lines() *figure {
 	key := r.Sweep[0]
-	values := r.axis(0)
+	values := r.Axis(0)
 	x, unit, numeric := numbers(key, values)
 	if !numeric {
 		x = nil
@@ -132,16 +90,16 @@ func (r *Report) lines() *figure {
 		}
 	}
 	f := &figure{
-		name: "sweep", title: "Runtime by " + shortKey(key),
+		name: "sweep", title: "Runtime by " + render.ShortKey(key),
 		caption: "The runtime of each policy for every value of " + key + ", all else as in the scenario. Where a line is missing, the policy can not run.",
 		height: func(w vg.Length) vg.Length {
 			if w < 500 {
-				return 300 + 14*vg.Length((len(r.names())+1)/2)
+				return 300 + 14*vg.Length((len(r.Names())+1)/2)
 			}
 			return 400
 		},
 	}
-	axis := shortKey(key)
+	axis := render.ShortKey(key)
 	if unit != "" {
 		axis += ", " + unit
 	}
@@ -154,13 +112,6 @@ func (r *Report) lines() *figure {
 		(&lineChart{c: c, x: x, labels: values, series: r.series(), axis: axis, log: r.Scaling, ideal: r.Scaling, numeric: numeric}).draw()
 	}
 	return f
-}
-
-// shortKey leaves out what a reader need not be told.
-func shortKey(key string) string {
-	key = strings.TrimPrefix(key, "environment.")
-	key = strings.TrimPrefix(key, "storage_class.")
-	return strings.NewReplacer("_", " ", ".", " ").Replace(strings.TrimPrefix(strings.TrimPrefix(key, "job."), "dataset."))
 }
 
 // lineChart draws lines over numbers, with their names at their ends.
@@ -410,106 +361,4 @@ func (l *lineChart) legend() {
 		l.c.line(how.colour, how.width+0.5, how.dashes, vg.Point{X: x, Y: y}, vg.Point{X: x + 18, Y: y})
 		l.c.text(x+24, y, s.name, sty, left)
 	}
-}
-
-// heat shows the runtimes of one policy over two keys.
-func (r *Report) heat(name string) *figure {
-	down, across := r.axis(0), r.axis(1)
-	const row vg.Length = 34
-	return &figure{
-		name: "sweep-" + name, title: fmt.Sprintf("%s: runtime in seconds", name),
-		caption: "The darker, the longer the runtime of " + name + ". Down: " + r.Sweep[0] + ". Across: " + r.Sweep[1] + ".",
-		height:  func(vg.Length) vg.Length { return titleRoom + 14 + row*vg.Length(len(down)) + 40 },
-		draw:    func(c *canvas) { r.drawHeat(c, name, down, across, row) },
-	}
-}
-
-func (r *Report) drawHeat(c *canvas, name string, down, across []string, row vg.Length) {
-	soft := style(10, softInk, false)
-	least, most := math.Inf(1), 0.0
-	for _, d := range down {
-		for _, a := range across {
-			if p := r.at(name, d, a); p != nil && p.Supported {
-				least, most = min(least, p.Runtime), max(most, p.Runtime)
-			}
-		}
-	}
-	axisName := func(k int, values []string) string {
-		_, unit, ok := numbers(r.Sweep[k], values)
-		if ok && unit != "" {
-			return shortKey(r.Sweep[k]) + ", " + unit
-		}
-		return shortKey(r.Sweep[k])
-	}
-	label := func(v string) string {
-		if x, err := strconv.ParseFloat(v, 64); err == nil {
-			return tickText(x)
-		}
-		return strings.Trim(v, `"'`)
-	}
-	from := vg.Length(0)
-	for _, d := range down {
-		from = max(from, soft.Width(label(d))+30)
-	}
-	width := (c.w - from) / vg.Length(len(across))
-	top := titleRoom + 8
-	bottom := top + row*vg.Length(len(down))
-	c.turned(8, (top+bottom)/2, fit(axisName(0, down), soft, bottom-top), soft)
-	size := vg.Length(11)
-	for size > 6 && style(size, ink, false).Width(timeText(most)) > width-6 {
-		size -= 0.5
-	}
-	for i, d := range down {
-		y := top + row*vg.Length(i)
-		c.text(from-8, y+row/2, label(d), soft, right)
-		for k, a := range across {
-			x := from + width*vg.Length(k)
-			p := r.at(name, d, a)
-			if p == nil || !p.Supported {
-				c.rect(x+1, y+1, width-2, row-2, rgb(0xf0f1f3))
-				if p != nil {
-					c.text(x+width/2, y+row/2, "n/a", soft, centre)
-				}
-				continue
-			}
-			share := 0.0
-			if most > least {
-				share = (p.Runtime - least) / (most - least)
-			}
-			fill, letters := heatColour(share)
-			c.rect(x+1, y+1, width-2, row-2, fill)
-			c.text(x+width/2, y+row/2, timeText(p.Runtime), style(size, letters, p.Runtime == least), centre)
-		}
-	}
-	for k, a := range across {
-		c.text(from+width*(vg.Length(k)+0.5), bottom+11, fit(label(a), soft, width), soft, centre)
-	}
-	c.text(from+(c.w-from)/2, bottom+27, axisName(1, across), soft, centre)
-}
-
-// heatColour goes from a pale to a dark blue, and tells in which colour letters can be read on it.
-func heatColour(share float64) (fill, letters color.RGBA) {
-	stops := []color.RGBA{rgb(0xeaf3fa), rgb(0xa9d0ea), rgb(0x4f97cb), rgb(0x1a5e97), rgb(0x0b2f57)}
-	at := share * float64(len(stops)-1)
-	i := min(int(at), len(stops)-2)
-	part := at - float64(i)
-	mix := func(a, b uint8) uint8 { return uint8(float64(a) + part*(float64(b)-float64(a)) + 0.5) }
-	a, b := stops[i], stops[i+1]
-	fill = color.RGBA{mix(a.R, b.R), mix(a.G, b.G), mix(a.B, b.B), 255}
-	if light := luminance(fill) + 0.05; 1.05/light > light/0.05 {
-		return fill, paper
-	}
-	return fill, rgb(0x000000) // ink would not stand out on the middle blues
-}
-
-// luminance is the relative luminance of a colour as WCAG defines it, by which contrasts are measured.
-func luminance(c color.RGBA) float64 {
-	linear := func(v uint8) float64 {
-		x := float64(v) / 255
-		if x <= 0.04045 {
-			return x / 12.92
-		}
-		return math.Pow((x+0.055)/1.055, 2.4)
-	}
-	return 0.2126*linear(c.R) + 0.7152*linear(c.G) + 0.0722*linear(c.B)
 }

@@ -1,10 +1,12 @@
-package render
+package page
 
 import (
 	"math"
 	"slices"
 
 	"gonum.org/v1/plot/vg"
+
+	"github.com/hdmlp/hdmlp/internal/simulate/render"
 )
 
 // band is what the batches of one part of the run took: the middle, and what one in twenty is below and above.
@@ -25,8 +27,8 @@ func bands(batches []float64, n int) []band {
 }
 
 // batches shows, for each policy, how long its batches take while training goes on; nil if nobody measured them.
-func (r *Report) batches(p *Point) *figure {
-	var rows []*Policy
+func (r *plotted) batches(p *render.Point) *figure {
+	var rows []*render.Policy
 	steps, epochs := 0, 0
 	least, most := math.Inf(1), 0.0
 	for i := range p.Policies {
@@ -62,7 +64,7 @@ func (r *Report) batches(p *Point) *figure {
 	}
 }
 
-func (c *canvas) drawBatches(rows []*Policy, steps, epochs int, least, most float64, row vg.Length) {
+func (c *canvas) drawBatches(rows []*render.Policy, steps, epochs int, least, most float64, row vg.Length) {
 	names, soft := style(11, ink, false), style(9, softInk, false)
 	wideName, head := vg.Length(0), vg.Length(0)
 	for _, p := range rows {

@@ -1,4 +1,6 @@
-package render
+// Package page draws what the simulator found: as plots (PNG and SVG), and as one HTML page that holds
+// everything and needs no network. It alone knows the plotting library.
+package page
 
 import (
 	"bytes"
@@ -12,13 +14,23 @@ import (
 	"strings"
 
 	"gonum.org/v1/plot/vg"
+
+	"github.com/hdmlp/hdmlp/internal/simulate/render"
+	"github.com/hdmlp/hdmlp/internal/simulate/render/words"
 )
 
 //go:embed page.html
 var pageText string
 
+// Write writes all that there is of a report into a directory, which it makes if need be: index.html, result.json, result.csv, and
+// each plot as PNG and SVG. It returns the files' names.
+func Write(r *render.Report, dir string) ([]string, error) { return (&plotted{r}).write(dir) }
+
+// plotted is a report of which plots are made.
+type plotted struct{ *render.Report }
+
 // figures returns the plots of the report.
-func (r *Report) figures() []*figure {
+func (r *plotted) figures() []*figure {
 	var all []*figure
 	switch {
 	case len(r.Points) == 0:
@@ -30,16 +42,14 @@ func (r *Report) figures() []*figure {
 	case len(r.Sweep) == 1:
 		all = append(all, r.lines())
 	default:
-		for _, name := range r.names() {
+		for _, name := range r.Names() {
 			all = append(all, r.heat(name))
 		}
 	}
 	return all
 }
 
-// Write writes everything into a directory, which it makes if need be: index.html, result.json, result.csv, and each plot as PNG and
-// SVG. It returns the files' names.
-func (r *Report) Write(dir string) ([]string, error) {
+func (r *plotted) write(dir string) ([]string, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("write the report: %w", err)
 	}
@@ -55,7 +65,7 @@ func (r *Report) Write(dir string) ([]string, error) {
 		names = append(names, name)
 		return nil
 	}
-	if err := write("index.html", r.Page); err != nil {
+	if err := write("index.html", r.page); err != nil {
 		return names, err
 	}
 	if err := write("result.json", r.JSON); err != nil {
@@ -104,14 +114,14 @@ type pageTable struct {
 	Pairs bool // names and values are short: two beside each other on a phone
 }
 
-// Page writes the report as one HTML page that needs nothing else.
-func (r *Report) Page(w io.Writer) error {
+// page writes the report as one HTML page that needs nothing else.
+func (r *plotted) page(w io.Writer) error {
 	page := struct {
-		*Report
+		*render.Report
 		Summary []string
 		Figures []pageFigure
 		Tables  []pageTable
-	}{Report: r, Summary: r.summary(), Tables: r.pageTables()}
+	}{Report: r.Report, Summary: r.summary(), Tables: r.pageTables()}
 	for _, f := range r.figures() {
 		shown := pageFigure{Title: f.title, Caption: f.caption}
 		for _, v := range []struct {
@@ -149,7 +159,7 @@ func inline(svg []byte, title string) template.HTML {
 }
 
 // summary says the most important things in sentences.
-func (r *Report) summary() []string {
+func (r *plotted) summary() []string {
 	var all []string
 	if r.Interrupted {
 		all = append(all, "Interrupted: only what was finished is here.")
@@ -158,7 +168,7 @@ func (r *Report) summary() []string {
 		return all
 	}
 	p := &r.Points[0]
-	var best *Policy
+	var best *render.Policy
 	seen := 0.0 // by the job's own order: less than everything where the last batch is dropped
 	for _, policy := range p.Policies {
 		seen = max(seen, policy.SeenPerEpoch)
@@ -172,16 +182,16 @@ func (r *Report) summary() []string {
 	if best == nil {
 		return all
 	}
-	text := fmt.Sprintf("The fastest policy that keeps the full shuffle is %s: %s", best.Name, clock(best.Runtime))
+	text := fmt.Sprintf("The fastest policy that keeps the full shuffle is %s: %s", best.Name, words.Clock(best.Runtime))
 	if perfect := p.Find("perfect"); perfect != nil && perfect.Supported && perfect.Runtime > 0 {
-		text += fmt.Sprintf(", %s times the runtime without any stall", ratio(best.Runtime/perfect.Runtime))
+		text += fmt.Sprintf(", %s times the runtime without any stall", words.Ratio(best.Runtime/perfect.Runtime))
 	}
-	text += fmt.Sprintf(". It reads %s from the source, %s times the least possible.", bytesText(best.SourceTotal), ratio(best.ShareOfBound))
+	text += fmt.Sprintf(". It reads %s from the source, %s times the least possible.", words.Bytes(best.SourceTotal), words.Ratio(best.ShareOfBound))
 	return append(all, text)
 }
 
 // pageTables returns the tables of the page.
-func (r *Report) pageTables() []pageTable {
+func (r *plotted) pageTables() []pageTable {
 	if len(r.Points) == 0 {
 		return nil
 	}
@@ -194,9 +204,9 @@ func (r *Report) pageTables() []pageTable {
 		Head: []string{"policy", "runtime, s", "before training, s", "stall, s", "from source", "over bound", "dataset seen", "from shuffle"},
 	}
 	reads := pageTable{Title: "Where the samples were read from: bytes, and numbers of samples", Head: []string{"policy"}}
-	places := r.readPlaces(p)
+	places := r.ReadPlaces(p)
 	for _, where := range places {
-		reads.Head = append(reads.Head, where.name)
+		reads.Head = append(reads.Head, where.Name)
 	}
 	for i := range p.Policies {
 		policy := &p.Policies[i]
@@ -205,16 +215,16 @@ func (r *Report) pageTables() []pageTable {
 			continue
 		}
 		cells := []string{
-			timeText(policy.Runtime), timeText(policy.BeforeTraining), timeText(policy.Stall),
-			bytesText(policy.SourceTotal), ratio(policy.ShareOfBound), percent(policy.SeenPerEpoch), distanceText(policy.Shuffle),
+			words.Seconds(policy.Runtime), words.Seconds(policy.BeforeTraining), words.Seconds(policy.Stall),
+			words.Bytes(policy.SourceTotal), words.Ratio(policy.ShareOfBound), words.Percent(policy.SeenPerEpoch), words.Distance(policy.Shuffle),
 		}
 		times.Rows = append(times.Rows, row(times.Head, policy.Name, cells))
 		cells = nil
 		for _, where := range places {
-			a := policy.from(where.key)
+			a := policy.From(where.Key)
 			text := "–"
 			if a.Samples > 0 {
-				text = bytesText(a.MB) + "|" + group(float64(a.Samples), 0)
+				text = words.Bytes(a.MB) + "|" + words.Group(float64(a.Samples), 0)
 			}
 			cells = append(cells, text)
 		}
@@ -236,35 +246,35 @@ func row(head []string, name string, cells []string) pageRow {
 }
 
 // sweepTables list the runtimes of a sweep: policies down and values across, or a table per policy for two keys.
-func (r *Report) sweepTables() []pageTable {
+func (r *plotted) sweepTables() []pageTable {
 	heads := func(corner, key string, values []string) []string {
 		all := []string{corner}
 		for _, v := range values {
-			all = append(all, shortKey(key)+" "+v)
+			all = append(all, render.ShortKey(key)+" "+v)
 		}
 		return all
 	}
-	across := r.axis(len(r.Sweep) - 1)
+	across := r.Axis(len(r.Sweep) - 1)
 	if len(r.Sweep) == 1 {
 		t := pageTable{Title: "Runtime, in seconds", Head: heads("policy", r.Sweep[0], across)}
-		for _, name := range r.names() {
+		for _, name := range r.Names() {
 			var cells []string
 			for _, v := range across {
-				cells = append(cells, runtimeCell(r.at(name, v)))
+				cells = append(cells, render.RuntimeCell(r.At(name, v)))
 			}
 			t.Rows = append(t.Rows, row(t.Head, name, cells))
 		}
 		return []pageTable{t}
 	}
 	var all []pageTable
-	for _, name := range r.names() {
+	for _, name := range r.Names() {
 		t := pageTable{Title: name + ": runtime, in seconds", Head: heads("", r.Sweep[1], across)}
-		for _, d := range r.axis(0) {
+		for _, d := range r.Axis(0) {
 			var cells []string
 			for _, v := range across {
-				cells = append(cells, runtimeCell(r.at(name, d, v)))
+				cells = append(cells, render.RuntimeCell(r.At(name, d, v)))
 			}
-			t.Rows = append(t.Rows, row(t.Head, shortKey(r.Sweep[0])+" "+d, cells))
+			t.Rows = append(t.Rows, row(t.Head, render.ShortKey(r.Sweep[0])+" "+d, cells))
 		}
 		all = append(all, t)
 	}
