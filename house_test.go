@@ -30,13 +30,17 @@ var rooms = []struct {
 	{"internal/audit", []string{"internal/access"}},
 	{"internal/perfmodel", nil},
 	{"internal/placement", []string{"internal/access", "internal/perfmodel"}},
-	{"internal/simulate", []string{"internal/access", "internal/perfmodel", "internal/placement"}},
+	{"internal/placement/builder", []string{"internal/access", "internal/placement"}},
+	{"internal/placement/simulated", []string{"internal/access", "internal/placement"}},
+	{"internal/placement/policies", []string{"internal/access", "internal/placement", "internal/placement/builder", "internal/placement/simulated"}},
+	{"internal/placement/policytest", []string{"internal/access", "internal/perfmodel", "internal/placement", "internal/placement/simulated"}},
+	{"internal/simulate", []string{"internal/access", "internal/perfmodel", "internal/placement", "internal/placement/policies", "internal/placement/simulated"}},
 	{"internal/config/size", nil},
 	{"internal/config/suggest", nil},
 	{"internal/stats", []string{"internal/config/size", "internal/placement"}},
 	{"internal/stats/prometheus", []string{"internal/stats"}},
 	{"internal/inputfile", nil},
-	{"internal/config", []string{"internal/config/size", "internal/config/suggest", "internal/inputfile"}},
+	{"internal/config", []string{"internal/placement/policies", "internal/config/size", "internal/config/suggest", "internal/inputfile"}},
 	{"internal/probe", nil},
 	{"internal/dataset", []string{"internal/printable"}},
 	{"internal/digest", nil},
@@ -62,12 +66,12 @@ var rooms = []struct {
 	{"internal/certificate", []string{"internal/inputfile"}},
 	{"internal/cluster/clusterpb", nil},
 	{"internal/cluster", []string{"internal/admission", "internal/cluster/clusterpb"}},
-	{"internal/job", []string{"internal/printable", "internal/access", "internal/audit", "internal/placement", "internal/config", "internal/config/size", "internal/dataset", "internal/storageclass", "internal/staging", "internal/protocol", "internal/prefetch", "internal/preprocess", "internal/transform", "internal/exchange", "internal/peer", "internal/stats", "internal/catalog", "internal/certificate", "internal/cluster"}},
-	{"internal/scenario", []string{"internal/access", "internal/perfmodel", "internal/simulate", "internal/stats", "internal/config/size", "internal/config/suggest", "internal/dataset", "internal/inputfile"}},
+	{"internal/job", []string{"internal/printable", "internal/access", "internal/audit", "internal/placement", "internal/placement/policies", "internal/config", "internal/config/size", "internal/dataset", "internal/storageclass", "internal/staging", "internal/protocol", "internal/prefetch", "internal/preprocess", "internal/transform", "internal/exchange", "internal/peer", "internal/stats", "internal/catalog", "internal/certificate", "internal/cluster"}},
+	{"internal/scenario", []string{"internal/access", "internal/perfmodel", "internal/placement", "internal/placement/policies", "internal/simulate", "internal/stats", "internal/config/size", "internal/config/suggest", "internal/dataset", "internal/inputfile"}},
 	{"internal/simulate/render/words", nil},
-	{"internal/simulate/render", []string{"internal/simulate", "internal/simulate/render/words"}},
+	{"internal/simulate/render", []string{"internal/placement/policies", "internal/simulate", "internal/simulate/render/words"}},
 	{"internal/simulate/render/rendertest", []string{"internal/simulate", "internal/simulate/render"}},
-	{"internal/simulate/render/page", []string{"internal/simulate/render", "internal/simulate/render/words"}},
+	{"internal/simulate/render/page", []string{"internal/placement/policies", "internal/simulate/render", "internal/simulate/render/words"}},
 	{"internal/daemon", []string{"internal/printable", "internal/dataset", "internal/protocol", "internal/prefetch", "internal/catalog", "internal/job", "internal/stats"}},
 	{"internal/top", []string{"internal/printable", "internal/config/size", "internal/stats"}},
 	{"internal/devcluster", nil},
@@ -77,6 +81,9 @@ var rooms = []struct {
 
 // testsOnly are arrows that tests alone may add: they assemble real parts.
 var testsOnly = map[string][]string{
+	"internal/placement":            {"internal/placement/policies", "internal/placement/policytest"},
+	"internal/placement/builder":    {"internal/placement/policytest"},
+	"internal/placement/policies":   {"internal/perfmodel", "internal/placement/policytest"},
 	"internal/simulate/render":      {"internal/simulate/render/rendertest"},
 	"internal/simulate/render/page": {"internal/simulate/render/rendertest"},
 	"internal/dataset/retry":        {"internal/dataset/sourcetest"},
@@ -90,7 +97,7 @@ var testsOnly = map[string][]string{
 }
 
 // pure rooms compute: they do no I/O and know neither the network nor the system.
-var pure = []string{"internal/printable", "internal/access", "internal/audit", "internal/perfmodel", "internal/placement", "internal/simulate", "internal/stats"}
+var pure = []string{"internal/printable", "internal/access", "internal/audit", "internal/perfmodel", "internal/placement", "internal/placement/builder", "internal/placement/simulated", "internal/placement/policies", "internal/simulate", "internal/simulate/render/words", "internal/stats"}
 
 // forbidden packages, but for the rooms named.
 var forbidden = map[string][]string{

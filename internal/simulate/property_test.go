@@ -10,7 +10,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
-	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
 )
 
 // scenarios is how many random jobs the properties are held against; a failure names the seed of its job.
@@ -110,7 +110,7 @@ func TestPlacesAddUp(t *testing.T) {
 	for seed := range uint64(scenarios) {
 		job := randomJob(seed)
 		want, perfect := delivered(t, job), runModel(t, job, "perfect")
-		for _, p := range Policies() {
+		for _, p := range policies.Names(policies.All()) {
 			r := runModel(t, job, p)
 			if !r.Supported {
 				if r.Reason == "" {
@@ -151,7 +151,7 @@ func TestPlacesAddUp(t *testing.T) {
 		}
 	}
 	t.Logf("seeds 0 to %d; supported: %v", scenarios-1, supported)
-	for _, p := range Policies() {
+	for _, p := range policies.Names(policies.All()) {
 		if supported[p] < scenarios/10 {
 			t.Errorf("%s ran in %d of %d scenarios: that says little", p, supported[p], scenarios)
 		}
@@ -165,7 +165,7 @@ func TestSourceBound(t *testing.T) {
 	for seed := range uint64(scenarios) {
 		job := randomJob(seed)
 		job.DropLast = false
-		for _, p := range Policies()[1:] {
+		for _, p := range policies.Names(policies.All())[1:] {
 			r := runModel(t, job, p)
 			if !r.Supported || r.SeenPerEpoch < 1 {
 				continue
@@ -194,8 +194,8 @@ func TestCapacities(t *testing.T) {
 			t.Fatal(err)
 		}
 		in := input(job, stream)
-		for _, name := range Policies() {
-			policy, err := placement.ForSimulator(name)
+		for _, name := range policies.Names(policies.All()) {
+			policy, err := policies.ForSimulator(name)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -231,7 +231,7 @@ func fetchTimes(t *testing.T, job *Job, policy string) float64 {
 		t.Fatal(err)
 	}
 	in := input(job, stream)
-	p, err := placement.ForSimulator(policy)
+	p, err := policies.ForSimulator(policy)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -378,7 +378,7 @@ func TestShrinkingResources(t *testing.T) {
 			job := larger(seed)
 			less := scaled(job, resource, 0.7)
 			slowPeers := job.Env.PeerBandwidth < slices.Max(newSource(&job.Env, job.Nodes).rate)
-			for _, p := range Policies() {
+			for _, p := range policies.Names(policies.All()) {
 				if slowPeers && p != "naive" && p != "staging" {
 					continue
 				}

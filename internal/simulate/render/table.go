@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
 	"github.com/hdmlp/hdmlp/internal/simulate/render/words"
 )
 
@@ -95,7 +96,7 @@ func wrap(text string, width int) []string {
 
 // point writes the two tables of a single point.
 func (t *tables) point(r *Report, p *Point) {
-	best := p.Find("perfect")
+	best := p.Find(policies.Perfect{}.Name())
 	head := []string{"policy", "runtime", "before", "stall"}
 	if best != nil && best.Supported {
 		head = append(head, "/perfect")

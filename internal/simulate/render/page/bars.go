@@ -37,7 +37,7 @@ func (r *plotted) bars(p *render.Point) *figure {
 			entries = append(entries, legendEntry{colour: placeColour(where.Key), name: where.Name})
 		}
 	}
-	best := p.Find("perfect")
+	best := p.Find(bound.Name())
 	if best != nil && best.Supported {
 		entries = append(entries, legendEntry{colour: ink, name: "no stall at all", dashed: true})
 	}

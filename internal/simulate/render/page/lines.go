@@ -9,6 +9,7 @@ import (
 
 	"gonum.org/v1/plot/vg"
 
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
 	"github.com/hdmlp/hdmlp/internal/simulate/render"
 )
 
@@ -19,38 +20,30 @@ type look struct {
 	width  vg.Length
 }
 
-func lookOf(policy string) look {
-	dashed := []vg.Length{4, 2.5}
-	switch policy {
-	case "perfect":
-		return look{softInk, []vg.Length{1.5, 2}, 1.5}
-	case "naive":
-		return look{ofSource, nil, 1.75}
-	case "staging":
-		return look{rgb(0xe69f00), nil, 1.75}
-	case "frequency":
-		return look{rgb(0x3f8fd0), nil, 1.75}
-	case "cooperative":
-		return look{rgb(0x0b3c6f), nil, 2.75}
-	case "deepio_ordered":
-		return look{rgb(0xc2699e), nil, 1.75}
-	case "deepio_opportunistic":
-		return look{rgb(0xc2699e), dashed, 1.75}
-	case "lbann_dynamic":
-		return look{rgb(0x11806a), nil, 1.75}
-	case "lbann_preloading":
-		return look{rgb(0x11806a), dashed, 1.75}
-	case "sharded":
-		return look{rgb(0x7a4a21), nil, 1.75}
-	case "locality":
-		return look{rgb(0x7db8de), dashed, 1.75}
-	case "minio":
-		return look{rgb(0x8a8a00), nil, 1.75}
-	case "partitioned":
-		return look{rgb(0x8a8a00), dashed, 1.75}
+// lookOf returns what the policy's table says. The lower bound is dotted, and the default policy's line is wider.
+func lookOf(name string) look {
+	if name == bound.Name() {
+		return look{rgb(bound.About().Line.Colour), []vg.Length{1.5, 2}, 1.5}
 	}
-	return look{ink, nil, 1.75}
+	p, err := policies.ForSimulator(name)
+	if err != nil { // a run of a later version
+		return look{ink, nil, 1.75}
+	}
+	line := p.About().Line
+	l := look{colour: rgb(line.Colour), width: 1.75}
+	if line.Dashed {
+		l.dashes = []vg.Length{4, 2.5}
+	}
+	if isDefault(name) {
+		l.width = 2.75
+	}
+	return l
 }
+
+// bound is the policy that no other one beats.
+var bound = policies.Perfect{}
+
+func isDefault(name string) bool { return name == policies.Default().Name() }
 
 // series is one line: where y is NaN, there is nothing.
 type series struct {
@@ -180,12 +173,12 @@ func (l *lineChart) draw() {
 		l.drawIdeal()
 	}
 	for i, s := range l.series {
-		if s.name != "cooperative" {
+		if !isDefault(s.name) {
 			l.drawSeries(i)
 		}
 	}
 	for i, s := range l.series {
-		if s.name == "cooperative" {
+		if isDefault(s.name) {
 			l.drawSeries(i)
 		}
 	}

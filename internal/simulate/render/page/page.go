@@ -175,7 +175,7 @@ func (r *plotted) summary() []string {
 	}
 	for i := range p.Policies {
 		policy := &p.Policies[i]
-		if policy.Supported && policy.Name != "perfect" && policy.SeenPerEpoch > seen-0.001 && policy.Shuffle < 0.05 && (best == nil || policy.Runtime < best.Runtime) {
+		if policy.Supported && policy.Name != bound.Name() && policy.SeenPerEpoch > seen-0.001 && policy.Shuffle < 0.05 && (best == nil || policy.Runtime < best.Runtime) {
 			best = policy
 		}
 	}
@@ -183,7 +183,7 @@ func (r *plotted) summary() []string {
 		return all
 	}
 	text := fmt.Sprintf("The fastest policy that keeps the full shuffle is %s: %s", best.Name, words.Clock(best.Runtime))
-	if perfect := p.Find("perfect"); perfect != nil && perfect.Supported && perfect.Runtime > 0 {
+	if perfect := p.Find(bound.Name()); perfect != nil && perfect.Supported && perfect.Runtime > 0 {
 		text += fmt.Sprintf(", %s times the runtime without any stall", words.Ratio(best.Runtime/perfect.Runtime))
 	}
 	text += fmt.Sprintf(". It reads %s from the source, %s times the least possible.", words.Bytes(best.SourceTotal), words.Ratio(best.ShareOfBound))

@@ -1,4 +1,4 @@
-package placement
+package policies
 
 import (
 	"math"
@@ -9,6 +9,8 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
+	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/placement/policytest"
 )
 
 // machine is an environment with these rates in MB/s: of the source for each node, of the network, and of the storage classes from 1 on.
@@ -35,12 +37,12 @@ func TestFastestClassTakesWhatGainsMost(t *testing.T) {
 			return 500 + int64(access.Mix(1, k)%1000)
 		}
 		capacity := func(class string) int64 { return int64(rapid.IntRange(0, f*1000/n).Draw(t, class)) }
-		in := Input{
-			Stream: stream(t, access.Spec{Samples: f, Seed: rapid.Uint64().Draw(t, "seed"), Epochs: 8, WorldSize: n, GlobalBatch: n}),
-			Nodes:  nodes(n, capacity("memory"), capacity("file")), Size: size,
+		in := placement.Input{
+			Stream: policytest.Stream(t, access.Spec{Samples: f, Seed: rapid.Uint64().Draw(t, "seed"), Epochs: 8, WorldSize: n, GlobalBatch: n}),
+			Nodes:  policytest.Nodes(n, capacity("memory"), capacity("file")), Size: size,
 			Env: machine(10, rapid.SampledFrom([]float64{12, 100, 2000}).Draw(t, "network"), 5000, 50),
 		}
-		p := plan(t, Cooperative{}, in)
+		p := policytest.Plan(t, Cooperative{}, in)
 		local, peer := gains(in.Env)
 		all := in.Stream.Frequencies(ranks(n), 0, 8)
 		for i, node := range p.Nodes {
@@ -80,9 +82,9 @@ func gains(e *perfmodel.Environment) (local, peer float64) {
 // TestSlowNetwork: where the network is hardly faster than the source, nodes cache what they themselves read most often, if and only if that
 // makes the sum of the fetch times smaller.
 func TestSlowNetwork(t *testing.T) {
-	in := Input{
-		Stream: stream(t, access.Spec{Samples: 4000, Seed: 7, Epochs: 10, WorldSize: 4, GlobalBatch: 160, Shuffle: access.Feistel}),
-		Nodes:  nodes(4, 1000*1000), Size: func(int) int64 { return 1000 },
+	in := placement.Input{
+		Stream: policytest.Stream(t, access.Spec{Samples: 4000, Seed: 7, Epochs: 10, WorldSize: 4, GlobalBatch: 160, Shuffle: access.Feistel}),
+		Nodes:  policytest.Nodes(4, 1000*1000), Size: func(int) int64 { return 1000 },
 	}
 	for name, c := range map[string]struct {
 		network float64
@@ -93,7 +95,7 @@ func TestSlowNetwork(t *testing.T) {
 		"fast": {1000, true},
 	} {
 		in.Env = machine(10, c.network, 1000)
-		if covered, local := measure(in, plan(t, Cooperative{}, in)); (covered == 1) != c.covers || !c.covers && local < 0.425 {
+		if covered, local := measure(in, policytest.Plan(t, Cooperative{}, in)); (covered == 1) != c.covers || !c.covers && local < 0.425 {
 			t.Errorf("a network that is %s: %.3f of the dataset are covered, %.3f of the reads are local", name, covered, local)
 		}
 	}
@@ -101,13 +103,13 @@ func TestSlowNetwork(t *testing.T) {
 
 // TestLatencyMakesSmallSamplesWorthMore: where each read from the source has a latency, small samples gain more per byte and are cached first.
 func TestLatencyMakesSmallSamplesWorthMore(t *testing.T) {
-	in := Input{
-		Stream: stream(t, access.Spec{Samples: 200, Seed: 7, Epochs: 3, WorldSize: 1, GlobalBatch: 10}),
-		Nodes:  nodes(1, 100*1000), Size: func(k int) int64 { return 1000 + 8000*int64(k%2) },
+	in := placement.Input{
+		Stream: policytest.Stream(t, access.Spec{Samples: 200, Seed: 7, Epochs: 3, WorldSize: 1, GlobalBatch: 10}),
+		Nodes:  policytest.Nodes(1, 100*1000), Size: func(k int) int64 { return 1000 + 8000*int64(k%2) },
 		Env: machine(10, 1000, 1000),
 	}
 	in.Env.SourceLatency = 0.01
-	kept := plan(t, Cooperative{}, in).Nodes[0].Classes[0]
+	kept := policytest.Plan(t, Cooperative{}, in).Nodes[0].Classes[0]
 	if large := slices.IndexFunc(kept, func(k int32) bool { return k%2 == 1 }); len(kept) != 100 || large >= 0 {
 		t.Errorf("kept are %v, want the 100 small samples", kept)
 	}

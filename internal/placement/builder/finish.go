@@ -1,4 +1,4 @@
-package placement
+package builder
 
 import (
 	"runtime"
@@ -7,16 +7,17 @@ import (
 	"sync/atomic"
 
 	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
-// finish makes the plan, and uses the builder up. Each class is filled in the order in which its samples are first
+// Finish makes the plan, and uses the builder up. Each class is filled in the order in which its samples are first
 // needed (thesis 3.2.2, rule 1): by the node itself, or, if shared and the node is the sample's owner, by anyone. What is
 // held comes first, what is never needed last, by ID.
 //
 // The copies say in which epoch they are first needed. So counting gives every epoch's section of every class, and the epochs
 // can be gone over in parallel, each once, and only those in which something is first needed. Beside the plan this
 // takes 5 bytes per copy and, per core, an epoch's order and a bit per sample.
-func (b *builder) finish(policy string, remote, shared bool) *Plan {
+func (b *Builder) Finish(policy string, remote, shared bool) *placement.Plan {
 	b.lookUp(shared)
 	s := newSections(b)
 	var unread bool
@@ -48,7 +49,7 @@ func (b *builder) finish(policy string, remote, shared bool) *Plan {
 			wanted := make([]uint64, (len(b.head)+63)/64)
 			for e := int(next.Add(1)) - 1; e < len(s.needed); e = int(next.Add(1)) - 1 {
 				left := len(s.needed[e])
-				if left == 0 || b.in.ended() != nil {
+				if left == 0 || b.in.Ended() != nil {
 					continue
 				}
 				clear(wanted)
@@ -85,8 +86,8 @@ func (b *builder) finish(policy string, remote, shared bool) *Plan {
 	return p
 }
 
-// finishInOrder is finish for a policy that gave each node its copies in the order in which its classes are to be filled.
-func (b *builder) finishInOrder(policy string, remote bool) *Plan {
+// FinishInOrder is finish for a policy that gave each node its copies in the order in which its classes are to be filled.
+func (b *Builder) FinishInOrder(policy string, remote bool) *placement.Plan {
 	p := b.emptyPlan(policy, remote)
 	count := make([][]int, len(p.Nodes))
 	for n := range count {
@@ -108,8 +109,8 @@ func (b *builder) finishInOrder(policy string, remote bool) *Plan {
 	return p
 }
 
-func (b *builder) emptyPlan(policy string, remote bool) *Plan {
-	p := &Plan{Policy: policy, Prefetch: true, Remote: remote, Nodes: make([]NodePlan, len(b.in.Nodes))}
+func (b *Builder) emptyPlan(policy string, remote bool) *placement.Plan {
+	p := &placement.Plan{Policy: policy, Prefetch: true, Remote: remote, Nodes: make([]placement.NodePlan, len(b.in.Nodes))}
 	for n := range p.Nodes {
 		p.Nodes[n].Classes = make([][]int32, len(b.in.Nodes[n].Capacity))
 	}
@@ -120,12 +121,12 @@ func (b *builder) emptyPlan(policy string, remote bool) *Plan {
 }
 
 // serves tells whether a copy is for read i of a step.
-func (b *builder) serves(c *copyOf, nodes []uint16, i int, shared bool) bool {
+func (b *Builder) serves(c *copyOf, nodes []uint16, i int, shared bool) bool {
 	return nodes == nil || c.node == nodes[i] || shared && b.owner[c.k] == int32(c.node)
 }
 
 // lookUp finds out in which epoch the copies are first needed of which the policy did not say.
-func (b *builder) lookUp(shared bool) {
+func (b *Builder) lookUp(shared bool) {
 	left := 0
 	for i := range b.copies {
 		if c := &b.copies[i]; c.first == unknown && c.class != noClass {
@@ -133,7 +134,7 @@ func (b *builder) lookUp(shared bool) {
 		}
 	}
 	var epoch *access.Epoch
-	for e := 0; e < b.to-b.in.From && left > 0 && b.in.ended() == nil; e++ {
+	for e := 0; e < b.to-b.in.From && left > 0 && b.in.Ended() == nil; e++ {
 		epoch = b.in.Stream.EpochInto(epoch, b.in.From+e)
 		for ids, nodes := range b.steps(epoch) {
 			for i, k := range ids {
@@ -164,7 +165,7 @@ type sections struct {
 	needed [][]int32 // per epoch, with room for the samples whose copies are first needed in it
 }
 
-func newSections(b *builder) *sections {
+func newSections(b *Builder) *sections {
 	epochs := 0
 	for i := range b.copies {
 		epochs = max(epochs, int(b.copies[i].first)+1)

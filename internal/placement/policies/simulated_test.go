@@ -1,33 +1,16 @@
-package placement
+package policies
 
 import (
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/placement/policytest"
+	"github.com/hdmlp/hdmlp/internal/placement/simulated"
 )
-
-func TestSimulatorOnly(t *testing.T) {
-	for _, p := range SimulatorPolicies() {
-		if _, err := ByName(p.Name()); err == nil || !strings.Contains(err.Error(), "runs in the simulator only") {
-			t.Errorf("ByName(%q): error %v, want that it runs in the simulator only", p.Name(), err)
-		}
-		if q, err := ForSimulator(p.Name()); err != nil || q != p {
-			t.Errorf("ForSimulator(%q) is %v, %v", p.Name(), q, err)
-		}
-	}
-	for _, p := range Policies() {
-		if _, err := ForSimulator(p.Name()); err != nil {
-			t.Error(err)
-		}
-	}
-	if _, err := ForSimulator("lru"); err == nil || !strings.Contains(err.Error(), "is unknown") {
-		t.Errorf("ForSimulator of an unknown policy: %v", err)
-	}
-}
 
 // TestNotOverParts: policies that change the order do so for whole datasets alone.
 func TestNotOverParts(t *testing.T) {
@@ -38,10 +21,10 @@ func TestNotOverParts(t *testing.T) {
 	if err := given.Give(0, []int32{3, 3, 1, 0}); err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range []*access.Stream{given, stream(t, access.Spec{Samples: 4, Subset: []int32{1, 2}, Epochs: 1, WorldSize: 1, GlobalBatch: 1})} {
-		in := Input{Stream: s, Nodes: nodes(1, 10), Size: func(int) int64 { return 1 }}
-		for _, p := range SimulatorPolicies()[1:] {
-			var unsupported *Unsupported
+	for _, s := range []*access.Stream{given, policytest.Stream(t, access.Spec{Samples: 4, Subset: []int32{1, 2}, Epochs: 1, WorldSize: 1, GlobalBatch: 1})} {
+		in := placement.Input{Stream: s, Nodes: policytest.Nodes(1, 10), Size: func(int) int64 { return 1 }}
+		for _, p := range simulatorOnly()[1:] {
+			var unsupported *placement.Unsupported
 			if _, err := p.Plan(in); !errors.As(err, &unsupported) {
 				t.Errorf("%s: %v", p.Name(), err)
 			}
@@ -49,30 +32,16 @@ func TestNotOverParts(t *testing.T) {
 	}
 }
 
-// simulatorInput draws a job as the simulator has them: one rank per node.
-func simulatorInput(t *testing.T, seed uint64, share float64) Input {
-	r := rand.New(rand.NewPCG(seed, 2))
-	n, f := 1+r.IntN(6), 20+r.IntN(200)
-	in := Input{
-		Stream: stream(t, access.Spec{
-			Samples: f, Seed: seed, Epochs: 1 + r.IntN(4), WorldSize: n, GlobalBatch: n * (1 + r.IntN(7)), Tail: access.Keep,
-			Scheme: []access.Scheme{access.Strided, access.Uniform, access.Imbalanced}[r.IntN(3)],
-		}),
-		Size: func(k int) int64 { return 50 + int64(k*7919%100) },
-	}
-	in.Nodes = nodes(n, int64(share*70*float64(f)/float64(n)), int64(share*30*float64(f)/float64(n)))
-	return in
-}
-
 // TestLocalityKeepsBatches: every global batch has the samples that it had, every node as many as it had, and more of
 // those that it holds.
 func TestLocalityKeepsBatches(t *testing.T) {
 	for seed := range uint64(50) {
-		in := simulatorInput(t, seed, 1)
-		p := plan(t, Locality{}, in)
+		in := policytest.SimulatorInput(t, seed, 1)
+		p := policytest.Plan(t, Locality{}, in)
+		run := runOf(t, Locality{}, in, p)
 		hits, before := 0, 0
 		for e := range in.Stream.Spec().Epochs {
-			order, own := p.Reorder(e), in.Stream.Epoch(e)
+			order, own := run.Reorder(e), in.Stream.Epoch(e)
 			for step := range in.Stream.Steps() {
 				var all []int32
 				for n := range in.Nodes {
@@ -108,9 +77,10 @@ func TestLocalityKeepsBatches(t *testing.T) {
 // in another order in each epoch.
 func TestHeldOrders(t *testing.T) {
 	for seed := range uint64(50) {
-		for _, policy := range []Policy{Sharded{}, DeepIO{Opportunistic: true}} {
-			in := simulatorInput(t, seed, 0.6)
-			p := plan(t, policy, in)
+		for _, policy := range []placement.Policy{Sharded{}, DeepIO{Opportunistic: true}} {
+			in := policytest.SimulatorInput(t, seed, 0.6)
+			p := policytest.Plan(t, policy, in)
+			run := runOf(t, policy, in, p)
 			holds := make([]map[int32]bool, len(in.Nodes))
 			anybody := map[int32]bool{}
 			for n, node := range p.Nodes {
@@ -131,7 +101,7 @@ func TestHeldOrders(t *testing.T) {
 				}
 				for step := range in.Stream.Steps() {
 					for n := range in.Nodes {
-						ids := p.Reorder(e).Batch(nil, n, step)
+						ids := run.Reorder(e).Batch(nil, n, step)
 						if want := in.Stream.Epoch(e).Batch(nil, n, step); len(ids) != len(want) {
 							t.Fatalf("seed %d, %s: %d samples in a batch of %d", seed, p.Policy, len(ids), len(want))
 						}
@@ -177,7 +147,7 @@ func checkEven(t *testing.T, seed uint64, policy string, counts map[int32]int, h
 
 func TestUnsupported(t *testing.T) {
 	for _, c := range []struct {
-		policy Policy
+		policy placement.Policy
 		share  float64
 		want   string
 	}{
@@ -188,9 +158,9 @@ func TestUnsupported(t *testing.T) {
 		{DeepIO{Opportunistic: true}, 0.001, "no sample fits"},
 		{Sharded{}, 0.001, "no sample of its shard fits"},
 	} {
-		in := simulatorInput(t, 3, c.share)
+		in := policytest.SimulatorInput(t, 3, c.share)
 		_, err := c.policy.Plan(in)
-		var no *Unsupported
+		var no *placement.Unsupported
 		if !errors.As(err, &no) || !strings.Contains(no.Reason, c.want) || no.Policy != c.policy.Name() {
 			t.Errorf("%s with %v of the dataset: %v, want that %q", c.policy.Name(), c.share, err, c.want)
 		}
@@ -201,9 +171,13 @@ func TestUnsupported(t *testing.T) {
 func TestDeepIOHoldsContiguousParts(t *testing.T) {
 	for seed := range uint64(50) {
 		for _, share := range []float64{0.4, 0.9, 1.2, 3} {
-			in := simulatorInput(t, seed, share)
-			p := plan(t, DeepIO{}, in)
-			parts := contiguous(&in)
+			in := policytest.SimulatorInput(t, seed, share)
+			p := policytest.Plan(t, DeepIO{}, in)
+			type part struct{ from, to int32 }
+			parts, f := make([]part, len(in.Nodes)), in.Stream.Spec().Samples
+			for n := range parts {
+				parts[n] = part{int32(f * n / len(parts)), int32(f * (n + 1) / len(parts))}
+			}
 			fit := true
 			for n, part := range parts {
 				room := in.Nodes[n].Capacity[0]
@@ -229,4 +203,14 @@ func TestDeepIOHoldsContiguousParts(t *testing.T) {
 			}
 		}
 	}
+}
+
+// runOf is how the simulator runs a plan.
+func runOf(t *testing.T, policy placement.Policy, in placement.Input, p *placement.Plan) simulated.Run {
+	t.Helper()
+	run, err := simulated.RunOf(policy, in, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run
 }

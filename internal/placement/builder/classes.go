@@ -1,12 +1,12 @@
-package placement
+package builder
 
 import "slices"
 
-// sortClasses deals each node's copies out to its classes anew, where it has several: into the fastest what gains
+// SortClasses deals each node's copies out to its classes anew, where it has several: into the fastest what gains
 // most per byte from lying there instead of in the slowest, by what the node itself reads and, if it answers for the sample, what
 // the others read. What is held already stays where it is. Copies that no class takes any more, because the sizes
 // fit together worse, are given up, but for a sample's first copy: then the node stays as it was.
-func (b *builder) sortClasses(r *reads) {
+func (b *Builder) SortClasses(r *Reads) {
 	classes := 0
 	for _, node := range b.in.Nodes {
 		if len(node.Capacity) > 1 {
@@ -80,7 +80,7 @@ func (b *builder) sortClasses(r *reads) {
 }
 
 // perNode returns how many copies each node has.
-func (b *builder) perNode() []int {
+func (b *Builder) perNode() []int {
 	count := make([]int, len(b.in.Nodes))
 	for i := range b.copies {
 		count[b.copies[i].node]++
@@ -89,7 +89,7 @@ func (b *builder) perNode() []int {
 }
 
 // remove takes a copy, not its owner's, off its sample's list.
-func (b *builder) remove(copyAt int32) {
+func (b *Builder) remove(copyAt int32) {
 	at := &b.head[b.copies[copyAt].k]
 	for *at != copyAt {
 		at = &b.copies[*at].next

@@ -1,93 +1,25 @@
-package placement
+package builder
 
 import (
-	"cmp"
-	"math"
 	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/placement/policytest"
 )
-
-// firstNeeds returns, per sample, when the ranks together first need it before epoch `to`, counted in reads from the horizon's
-// start; math.MaxInt where they never do.
-func firstNeeds(in Input, ranks []int, to int) []int {
-	first := make([]int, in.Stream.Spec().Samples)
-	for k := range first {
-		first[k] = math.MaxInt
-	}
-	n := 0
-	for e := in.From; e < to; e++ {
-		for r, k := range in.Stream.Epoch(e).Reads() {
-			if n++; len(ranks) == 0 || slices.Contains(ranks, r) {
-				first[k] = min(first[k], n)
-			}
-		}
-	}
-	return first
-}
-
-// checkOrder compares the order in which classes are filled with its definition, sorted.
-func checkOrder(t interface{ Fatalf(string, ...any) }, in Input, p *Plan, shared bool) {
-	to, _, err := in.check()
-	if err != nil {
-		t.Fatalf("%v", err)
-	}
-	if p.Policy == "cooperative" && len(in.Nodes) == 1 && !isGiven(in.Stream) {
-		to = in.From + 1 // it looks no further
-	}
-	anyone := firstNeeds(in, nil, to)
-	for n, node := range p.Nodes {
-		own := firstNeeds(in, in.Nodes[n].Ranks, to)
-		for j, got := range node.Classes {
-			var has []int32
-			if j < len(in.Nodes[n].Held) {
-				has = in.Nodes[n].Held[j]
-			}
-			need := func(k int32) int {
-				switch {
-				case slices.Contains(has, k):
-					return slices.Index(has, k) - len(has)
-				case shared && p.OwnerOf(int(k)) == n:
-					return anyone[k]
-				}
-				return own[k]
-			}
-			want := slices.Clone(got)
-			slices.SortFunc(want, func(x, y int32) int { return cmp.Or(cmp.Compare(need(x), need(y)), cmp.Compare(x, y)) })
-			if !slices.Equal(got, want) {
-				t.Fatalf("%s: class %d of node %d is filled in the order %v, want %v", p.Policy, j+1, n, got, want)
-			}
-		}
-	}
-}
-
-// TestOrder: what is held first, then by first need, then what is never needed, by ID.
-func TestOrder(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		in := drawInput(t)
-		checkOrder(t, in, plan(t, Cooperative{}, in), true)
-		checkOrder(t, in, plan(t, Frequency{}, in), false)
-		checkOrder(t, in, plan(t, MinIO{}, in), false)
-	})
-	for seed := range uint64(50) {
-		in := simulatorInput(t, seed, 3)
-		checkOrder(t, in, plan(t, LBANN{}, in), true)
-		checkOrder(t, in, plan(t, Partitioned{}, in), false)
-	}
-}
 
 // TestReads compares the table, made for several ranges of samples, with a replay.
 func TestReads(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		in := drawInput(t)
-		b, err := newBuilder(&in)
+		in := policytest.DrawInput(t)
+		b, err := New(&in)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := newReads(b)
+		r := NewReads(b)
 		if !r.whole {
 			r.span = rapid.IntRange(1, len(b.head)).Draw(t, "range")
 		}
@@ -158,4 +90,24 @@ func TestSortKeys(t *testing.T) {
 			t.Fatalf("%x, want %x", keys, want)
 		}
 	})
+}
+
+// TestMemory: the memory expected of a plan is that of the table of reads, and so much for each sample.
+func TestMemory(t *testing.T) {
+	const samples, perSample = 500, 88
+	for _, c := range []struct{ nodes, epochs, horizon, from int }{{1, 4, 0, 0}, {2, 90, 0, 0}, {4, 90, 0, 70}, {9, 0, 30, 0}, {200, 12, 0, 3}} {
+		in := placement.Input{
+			Stream: policytest.Stream(t, access.Spec{Samples: samples, Epochs: c.epochs, WorldSize: c.nodes, GlobalBatch: c.nodes}),
+			Nodes:  policytest.Nodes(c.nodes, 3), Size: func(int) int64 { return 1 }, Epochs: c.horizon, From: c.from,
+		}
+		b, err := New(&in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := NewReads(b)
+		r.load(0)
+		if got, want := Memory(in), int64(8*len(r.table)+samples*perSample); got != want {
+			t.Errorf("%+v: %d bytes, want %d", c, got, want)
+		}
+	}
 }

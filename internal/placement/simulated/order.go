@@ -1,9 +1,10 @@
-package placement
+package simulated
 
 import (
 	"fmt"
 
 	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
 // shares is how the stream splits the global batches of an epoch: where each node's part of a full
@@ -14,7 +15,7 @@ type shares struct {
 	globalBatch int
 }
 
-func sharesOf(in *Input) shares {
+func sharesOf(in *placement.Input) shares {
 	s := shares{steps: in.Stream.Steps(), globalBatch: in.Stream.Spec().GlobalBatch}
 	e := in.Stream.Epoch(in.From)
 	starts := func(step int) []int {
@@ -42,10 +43,10 @@ func (s *shares) of(step int) []int {
 // read returns how many samples the node reads in the steps before step.
 func (s *shares) read(node, step int) int { return step * (s.full[node+1] - s.full[node]) }
 
-// shuffled returns the orders of a policy that trains on held samples only: one list for all nodes together, or one per
+// Shuffled returns the orders of a policy that trains on held samples only: one list for all nodes together, or one per
 // node. In each epoch a list is read in a new random order, and once more in another where it is shorter than the epoch:
 // all of it before anything again.
-func shuffled(in *Input, held [][]int32) (func(int) Batches, error) {
+func Shuffled(in *placement.Input, held [][]int32) (func(int) Batches, error) {
 	lists := &heldLists{shares: sharesOf(in), held: held}
 	for n, list := range held {
 		s, err := access.New(access.Spec{
@@ -106,8 +107,8 @@ func (e *heldEpoch) Batch(dst []int32, node, step int) []int32 {
 	return dst
 }
 
-// regrouped returns the orders of a policy that deals global batches out by who owns what.
-func regrouped(in *Input, owner []int32) func(int) Batches {
+// Regrouped returns the orders of a policy that deals global batches out by who owns what.
+func Regrouped(in *placement.Input, owner []int32) func(int) Batches {
 	s, stream := sharesOf(in), in.Stream
 	return func(epoch int) Batches {
 		r := &regroupedEpoch{shares: s, ids: make([]int32, 0, stream.Delivered())}

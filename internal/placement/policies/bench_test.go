@@ -1,4 +1,4 @@
-package placement
+package policies
 
 import (
 	"fmt"
@@ -15,10 +15,12 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
+	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/placement/policytest"
 )
 
 // benchJob is a job on the thesis's environment (5.2.1), class capacities scaled by `scale`.
-func benchJob(b *testing.B, f, epochs, nodeCount, globalBatch int, mu, sigma, scale float64) Input {
+func benchJob(b *testing.B, f, epochs, nodeCount, globalBatch int, mu, sigma, scale float64) placement.Input {
 	b.Helper()
 	class := func(capacity float64, read perfmodel.Curve) perfmodel.Class {
 		return perfmodel.Class{Capacity: capacity, Threads: 2, Read: read, Write: read}
@@ -35,12 +37,12 @@ func benchJob(b *testing.B, f, epochs, nodeCount, globalBatch int, mu, sigma, sc
 		sizes[k] = max(0, mu+sigma*draw.NormFloat64())
 	}
 	capacity := []int64{int64(51200 * scale * 1e6), int64(102400 * scale * 1e6)}
-	return Input{
-		Stream: stream(b, access.Spec{
+	return placement.Input{
+		Stream: policytest.Stream(b, access.Spec{
 			Samples: f, Seed: 1, Epochs: epochs, WorldSize: nodeCount, GlobalBatch: globalBatch,
 			DropLast: true, Scheme: access.Uniform, Tail: access.Keep,
 		}),
-		Nodes: nodes(nodeCount, capacity...), Env: env,
+		Nodes: policytest.Nodes(nodeCount, capacity...), Env: env,
 		Size: func(k int) int64 { return max(1, int64(math.Ceil(sizes[k]*1e6))) },
 	}
 }
@@ -49,11 +51,11 @@ func benchJob(b *testing.B, f, epochs, nodeCount, globalBatch int, mu, sigma, sc
 // nodes; ImageNet-22k over 90 epochs on 1024 nodes whose classes together hold all of it, or half. It reports
 // the processor's time and the most memory that the process had, which is that of the run if it runs alone:
 //
-//	go test ./internal/placement -run '^$' -benchtime 1x -bench 'Plan/imagenet-22k/1024_nodes/all/cooperative'
+//	go test ./internal/placement/policies -run '^$' -benchtime 1x -bench 'Plan/imagenet-22k/1024_nodes/all/cooperative'
 func BenchmarkPlan(b *testing.B) {
-	bench := func(name string, job func(*testing.B) Input, policies ...Policy) {
+	bench := func(name string, job func(*testing.B) placement.Input, policies ...placement.Policy) {
 		b.Run(name, func(b *testing.B) {
-			var in Input
+			var in placement.Input
 			for _, p := range policies {
 				b.Run(p.Name(), func(b *testing.B) {
 					if in.Stream == nil {
@@ -78,8 +80,8 @@ func BenchmarkPlan(b *testing.B) {
 			}
 		})
 	}
-	all := append(Policies()[:3:3], SimulatorPolicies()...)
-	bench("thesis-4", func(b *testing.B) Input {
+	all := append([]placement.Policy{Cooperative{}, Frequency{}, Partitioned{}}, simulatorOnly()...)
+	bench("thesis-4", func(b *testing.B) placement.Input {
 		in := benchJob(b, 40_000, 5, 4, 100, 3, 0.2, 0.1)
 		drawn, err := access.NewListed(in.Stream.Spec(), in.Stream.Orders(5)) // as the simulator does
 		if err != nil {
@@ -89,14 +91,14 @@ func BenchmarkPlan(b *testing.B) {
 		return in
 	}, all...)
 	const f = 14_197_122
-	bench("imagenet-22k/4_nodes", func(b *testing.B) Input {
+	bench("imagenet-22k/4_nodes", func(b *testing.B) placement.Input {
 		return benchJob(b, f, 5, 4, 100, 0.0916, 0.0305, 1)
 	}, all...)
 	for _, c := range []struct {
 		name  string
 		share float64
 	}{{"all", 1}, {"half", 0.5}} {
-		bench("imagenet-22k/1024_nodes/"+c.name, func(b *testing.B) Input {
+		bench("imagenet-22k/1024_nodes/"+c.name, func(b *testing.B) placement.Input {
 			return benchJob(b, f, 90, 1024, 25_600, 0.0916, 0.0305, c.share*f*0.0916/1024/(51200+102400))
 		}, all...)
 	}

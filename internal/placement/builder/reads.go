@@ -1,4 +1,4 @@
-package placement
+package builder
 
 import (
 	"cmp"
@@ -9,17 +9,18 @@ import (
 	"sync/atomic"
 
 	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
-// reads tells, sample by sample, which nodes read it how often within the horizon.
+// Reads tells, sample by sample, which nodes read it how often within the horizon.
 //
 // A table of who reads what in which epoch has F*E entries, of as many bits as a node's number takes: for 1024 nodes 11, five in
 // a word, so 1.6 bytes per read. It is made for one range of samples at a time, of at most
 // tableWords; where all samples fit into one range it is made once and kept, otherwise each pass draws the epochs anew.
 // Epochs are drawn in parallel. Each fills a part of the table of its own, a word per sample for a few epochs, because it
 // comes to the samples in random order, and the less memory these writes are spread over, the faster they are.
-type reads struct {
-	b       *builder
+type Reads struct {
+	b       *Builder
 	epochs  int
 	whole   bool // every node reads what every other one does, or there is one, whose samples repeat: the table only counts
 	times   bool // and each rank of a node reads it
@@ -62,12 +63,12 @@ type row struct {
 	total int      // of all nodes
 }
 
-func newReads(b *builder) *reads {
+func NewReads(b *Builder) *Reads {
 	spec := b.in.Stream.Spec()
-	r := &reads{
+	r := &Reads{
 		b: b, epochs: b.to - b.in.From,
 		times: spec.Scheme == access.Whole,
-		whole: spec.Scheme == access.Whole || len(b.in.Nodes) == 1 && (isGiven(b.in.Stream) || spec.Subset != nil),
+		whole: spec.Scheme == access.Whole || len(b.in.Nodes) == 1 && (b.in.Given() || spec.Subset != nil),
 		width: uint(bits.Len(uint(len(b.in.Nodes)))),
 	}
 	r.perWord = 64 / int(r.width)
@@ -83,7 +84,7 @@ func newReads(b *builder) *reads {
 }
 
 // each calls f for every sample that is worth it, nil meaning all, ascending. The row is valid during the call.
-func (r *reads) each(worth func(k int32) bool, f func(k int32, row *row)) {
+func (r *Reads) each(worth func(k int32) bool, f func(k int32, row *row)) {
 	row := r.newRow()
 	for lo := range r.ranges {
 		for k := lo; k < min(len(r.b.head), lo+r.span); k++ {
@@ -97,7 +98,7 @@ func (r *reads) each(worth func(k int32) bool, f func(k int32, row *row)) {
 }
 
 // eachAtOnce calls f for every sample, on all cores, in no particular order. The row is valid during the call.
-func (r *reads) eachAtOnce(f func(k int32, row *row)) {
+func (r *Reads) eachAtOnce(f func(k int32, row *row)) {
 	for lo := range r.ranges {
 		r.load(lo)
 		var next atomic.Int64
@@ -118,18 +119,18 @@ func (r *reads) eachAtOnce(f func(k int32, row *row)) {
 }
 
 // ranges yields where each range of samples begins.
-func (r *reads) ranges(yield func(lo int) bool) {
+func (r *Reads) ranges(yield func(lo int) bool) {
 	for lo := 0; lo < len(r.b.head) && yield(lo); lo += r.span {
 	}
 }
 
-func (r *reads) newRow() *row {
+func (r *Reads) newRow() *row {
 	n := len(r.b.in.Nodes)
 	return &row{by: make([]reader, 0, n+1), count: make([]uint32, n)}
 }
 
 // read reads sample k of the range.
-func (r *reads) read(row *row, k int) {
+func (r *Reads) read(row *row, k int) {
 	for _, n := range row.by {
 		row.count[n.node] = 0
 	}
@@ -168,7 +169,7 @@ func (r *reads) read(row *row, k int) {
 }
 
 // readWhole reads a sample where the table only counts.
-func (r *reads) readWhole(row *row, k int) {
+func (r *Reads) readWhole(row *row, k int) {
 	row.by, row.total = row.by[:0], 0
 	for n, node := range r.b.in.Nodes {
 		c := r.entries[k-r.lo]
@@ -182,7 +183,7 @@ func (r *reads) readWhole(row *row, k int) {
 }
 
 // load makes the table for the range of samples from lo on.
-func (r *reads) load(lo int) {
+func (r *Reads) load(lo int) {
 	hi := min(len(r.b.head), lo+r.span)
 	if r.lo == lo && r.hi == hi {
 		return
@@ -207,7 +208,7 @@ func (r *reads) load(lo int) {
 			for w := int(next.Add(1)) - 1; w < r.words; w = int(next.Add(1)) - 1 {
 				words := r.table[w*(hi-lo):][:hi-lo]
 				for i := range min(r.perWord, r.epochs-w*r.perWord) {
-					if r.b.in.ended() != nil {
+					if r.b.in.Ended() != nil {
 						return
 					}
 					e, shift := w*r.perWord+i, uint(i)*r.width
@@ -232,14 +233,17 @@ func (r *reads) load(lo int) {
 		})
 	}
 	all.Wait()
-	r.b.tidy()
+	r.b.Tidy()
 	for _, list := range r.repeats { // whichever epoch came first
 		slices.SortFunc(list, func(x, y repeat) int { return cmp.Or(cmp.Compare(x.first, y.first), cmp.Compare(x.node, y.node)) })
 	}
 }
 
+// Drop gives the table up; the next pass would make it anew.
+func (r *Reads) Drop() { r.table, r.lo, r.hi = nil, 0, 0 }
+
 // repeat notes a further read of a sample in an epoch.
-func (r *reads) repeat(k, epoch int32, node uint16) {
+func (r *Reads) repeat(k, epoch int32, node uint16) {
 	list := r.repeats[k]
 	if i := slices.IndexFunc(list, func(x repeat) bool { return x.node == node }); i >= 0 {
 		list[i].first, list[i].count = min(list[i].first, epoch), list[i].count+1
@@ -249,10 +253,10 @@ func (r *reads) repeat(k, epoch int32, node uint16) {
 }
 
 // loadWhole counts, for all samples.
-func (r *reads) loadWhole() {
+func (r *Reads) loadWhole() {
 	r.entries = make([]uint32, r.hi)
 	var epoch *access.Epoch
-	for e := r.b.in.From; e < r.b.to && r.b.in.ended() == nil; e++ {
+	for e := r.b.in.From; e < r.b.to && r.b.in.Ended() == nil; e++ {
 		epoch = r.b.in.Stream.EpochInto(epoch, e)
 		for ids := range r.b.steps(epoch) {
 			for _, k := range ids {
@@ -263,7 +267,7 @@ func (r *reads) loadWhole() {
 }
 
 // Memory returns about how many bytes it takes to make a plan that counts reads (Frequency, Cooperative), the plan included.
-func Memory(in Input) int64 {
+func Memory(in placement.Input) int64 {
 	const perSample, perCopy, perRepeated, perRepeat = 64, 24, 64, 24
 	samples := int64(in.Stream.Spec().Samples)
 	epochs := in.Stream.Spec().Epochs
@@ -271,13 +275,13 @@ func Memory(in Input) int64 {
 		epochs = in.Epochs
 	}
 	epochs -= in.From
-	if isGiven(in.Stream) {
+	if in.Given() {
 		epochs = max(1, min(epochs, len(in.Stream.GivenEpochs())))
 	}
 	perWord := 64 / bits.Len(uint(len(in.Nodes)))
 	words := samples * int64((epochs+perWord-1)/perWord)
 	memory := 8*min(words, tableWords) + samples*(perSample+perCopy)
-	if (in.Stream.Spec().Subset != nil || isGiven(in.Stream)) && len(in.Nodes) > 1 && in.Stream.Repeats() { // the map of repeats
+	if (in.Stream.Spec().Subset != nil || in.Given()) && len(in.Nodes) > 1 && in.Stream.Repeats() { // the map of repeats
 		memory += samples*perRepeated + perRepeat*min(samples*int64(len(in.Nodes)), int64(in.Stream.Delivered())*int64(epochs))
 	}
 	return memory

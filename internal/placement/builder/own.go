@@ -1,79 +1,13 @@
-package placement
+package builder
 
 import "slices"
 
-// Frequency is HDMLP as the thesis has it (3.2.2): each node caches the samples that it reads
-// most often itself, fastest class first, each class filled in the order of first access.
-// Samples that a node reads equally often go by the epoch in which it first does (by ID, all
-// nodes would choose the same ones, and more of the dataset would be cached nowhere), then by ID.
-type Frequency struct{}
-
-// Name is "frequency".
-func (Frequency) Name() string { return "frequency" }
-
-// Plan fills every node for itself.
-func (f Frequency) Plan(in Input) (*Plan, error) {
-	b, err := newBuilder(&in)
-	if err != nil {
-		return nil, err
-	}
-	b.fillOwn(newReads(b), 1)
-	b.tidy()
-	if len(in.Nodes) > 1 {
-		b.keepLater() // by ID, all nodes would choose the same ones
-	}
-	b.fillUnread()
-	// Whoever has a sample in its fastest class answers for it; several take turns over the samples.
-	for k := range b.owner {
-		best, ties := uint8(noClass), 0
-		for c := b.head[k]; c >= 0; c = b.copies[c].next {
-			switch class := b.copies[c].class; {
-			case class < best:
-				best, ties = class, 1
-			case class == best:
-				ties++
-			}
-		}
-		if ties == 0 {
-			continue
-		}
-		turn := k % ties
-		for c := b.head[k]; c >= 0; c = b.copies[c].next {
-			if b.copies[c].class == best {
-				if turn == 0 {
-					b.owner[k] = int32(b.copies[c].node)
-				}
-				turn--
-			}
-		}
-	}
-	return b.finish(f.Name(), true, false), in.ended()
-}
-
-// fillUnread fills the room that is left with what the nodes never read, by ID: "until no more samples are left
-// or no more space is left". Samples outside the stream's subset are none of them.
-func (b *builder) fillUnread() {
-	holders := newHolders(b)
-	for k := 0; k < len(b.head) && b.open.most() >= b.least; k++ {
-		size := b.in.Size(k)
-		if size > b.open.most() || !b.in.Stream.Has(k) {
-			continue
-		}
-		holders.look(int32(k))
-		for n, room := range b.open.rest {
-			if size <= room && !holders.has(int32(n)) {
-				b.put(n, 0, int32(k), size, never)
-			}
-		}
-	}
-}
-
-// fillOwn fills the room that nodes have left with the samples that they read most often
+// FillOwn fills the room that nodes have left with the samples that they read most often
 // themselves, at least `least` times, and have not got. No node's samples are ever sorted:
 // a first pass adds up, per node, frequency and first epoch, the bytes that are read so; from
 // these it follows in the second at which byte of the node's sorted list a sample
 // lies, and so in which class. The third fills the gaps that remain. Samples that are larger than any node's room are passed over.
-func (b *builder) fillOwn(r *reads, least uint32) {
+func (b *Builder) FillOwn(r *Reads, least uint32) {
 	if b.open.most() < b.least {
 		return
 	}
@@ -152,14 +86,32 @@ func (b *builder) fillOwn(r *reads, least uint32) {
 	})
 }
 
+// FillUnread fills the room that is left with what the nodes never read, by ID: "until no more samples are left
+// or no more space is left". Samples outside the stream's subset are none of them.
+func (b *Builder) FillUnread() {
+	holders := newHolders(b)
+	for k := 0; k < len(b.head) && b.open.most() >= b.least; k++ {
+		size := b.in.Size(k)
+		if size > b.open.most() || !b.in.Stream.Has(k) {
+			continue
+		}
+		holders.look(int32(k))
+		for n, room := range b.open.rest {
+			if size <= room && !holders.has(int32(n)) {
+				b.put(n, 0, int32(k), size, never)
+			}
+		}
+	}
+}
+
 // holders tells which nodes hold a sample, without going through its list for each of them.
 type holders struct {
-	b    *builder
+	b    *Builder
 	k    int32
 	last []int32 // per node, the last sample looked up that it holds, plus 1
 }
 
-func newHolders(b *builder) *holders { return &holders{b: b, last: make([]int32, len(b.in.Nodes))} }
+func newHolders(b *Builder) *holders { return &holders{b: b, last: make([]int32, len(b.in.Nodes))} }
 
 // look looks up who holds sample k now.
 func (h *holders) look(k int32) {
@@ -171,3 +123,30 @@ func (h *holders) look(k int32) {
 
 // has tells whether the node held the sample when it was looked up.
 func (h *holders) has(node int32) bool { return h.last[node] == h.k+1 }
+
+// OwnFastest makes who has a sample in its fastest class answer for it; several take turns over the samples.
+func (b *Builder) OwnFastest() {
+	for k := range b.owner {
+		best, ties := uint8(noClass), 0
+		for c := b.head[k]; c >= 0; c = b.copies[c].next {
+			switch class := b.copies[c].class; {
+			case class < best:
+				best, ties = class, 1
+			case class == best:
+				ties++
+			}
+		}
+		if ties == 0 {
+			continue
+		}
+		turn := k % ties
+		for c := b.head[k]; c >= 0; c = b.copies[c].next {
+			if b.copies[c].class == best {
+				if turn == 0 {
+					b.owner[k] = int32(b.copies[c].node)
+				}
+				turn--
+			}
+		}
+	}
+}

@@ -1,4 +1,15 @@
-package placement
+// Package builder is what policies make their plans with: a Builder collects copies of samples on nodes, as
+// far as there is room, by one or several ways to choose them, and Finish puts them in the order in which classes are filled.
+//
+// A policy says which ways in which order, and how the plan is run; what is common to several, or long, is here:
+//
+//   - FirstCopies: one copy of each sample, greedily by what it saves all nodes (first.go)
+//   - FillOwn, FillUnread: what each node reads most often itself, and then anything (own.go)
+//   - KeepFirst, KeepFirstEpoch, KeepAsRead, KeepLater: what nodes read first, in that order (keep.go)
+//   - KeepParts, KeepRuns, KeepRest: contiguous parts of the dataset (parts.go)
+//
+// A Builder belongs to one call of Plan and is used up by Finish.
+package builder
 
 import (
 	"iter"
@@ -7,14 +18,15 @@ import (
 	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
-// builder collects copies; finish puts them in the order of filling.
+// Builder collects copies; finish puts them in the order of filling.
 //
 // It takes 8 bytes per sample and 16 per copy. Copies hang in one list per sample: memory follows what is planned,
 // whatever the number of nodes.
-type builder struct {
-	in         *Input
+type Builder struct {
+	in         *placement.Input
 	to         int     // the horizon is epochs [in.From, to)
 	nodeOf     []int32 // of every rank
 	full, last deal    // of a largest global batch, and of an epoch's last one
@@ -52,6 +64,9 @@ const (
 // noClass is above every class that copyOf.class can count.
 const noClass = math.MaxUint8
 
+// AllClasses stands for all classes of a node, where a policy says how many of its first ones it may use.
+const AllClasses = noClass
+
 // deal is how a global batch is dealt out: its positions in the order in which they are needed, and
 // the node that reads each; nil: every node reads all.
 type deal struct {
@@ -59,15 +74,15 @@ type deal struct {
 	node     []uint16
 }
 
-// newBuilder checks the input, and takes over what classes hold already, as far
+// New checks the input, and takes over what classes hold already, as far
 // as their capacities go.
-func newBuilder(in *Input) (*builder, error) {
-	to, nodeOf, err := in.check()
+func New(in *placement.Input) (*Builder, error) {
+	to, nodeOf, err := in.Check()
 	if err != nil {
 		return nil, err
 	}
 	f := in.Stream.Spec().Samples
-	b := &builder{in: in, to: to, nodeOf: nodeOf, head: make([]int32, f), owner: make([]int32, f), least: math.MaxInt64, source: 2, peer: 1}
+	b := &Builder{in: in, to: to, nodeOf: nodeOf, head: make([]int32, f), owner: make([]int32, f), least: math.MaxInt64, source: 2, peer: 1}
 	if e := in.Env; e != nil && len(e.Classes) > 1 {
 		b.source, b.peer, b.local, b.latency = 1/e.SourceRate(len(in.Nodes)), e.FetchPeer(1, 1), e.FetchLocal(1, 1), e.SourceLatency
 	}
@@ -92,7 +107,7 @@ func newBuilder(in *Input) (*builder, error) {
 	}
 	b.findKeepers()
 	largest, steps := 0, in.Stream.Steps()
-	if isGiven(in.Stream) { // its batches differ
+	if in.Given() { // its batches differ
 		for step := range steps {
 			if in.Stream.BatchSize(step) > in.Stream.BatchSize(largest) {
 				largest = step
@@ -105,7 +120,7 @@ func newBuilder(in *Input) (*builder, error) {
 
 // findKeepers chooses, for each sample that is kept, one of the nodes that do: the one with the highest hash, so that each gets its
 // part.
-func (b *builder) findKeepers() {
+func (b *Builder) findKeepers() {
 	for n, node := range b.in.Nodes {
 		if len(node.Kept) > 0 && b.keeper == nil {
 			b.keeper = slices.Repeat([]int32{-1}, len(b.head))
@@ -118,8 +133,8 @@ func (b *builder) findKeepers() {
 	}
 }
 
-// ownKept makes who keeps a sample answer for it, if nobody else does.
-func (b *builder) ownKept() {
+// OwnKept makes who keeps a sample answer for it, if nobody else does.
+func (b *Builder) OwnKept() {
 	for k, n := range b.keeper {
 		if b.owner[k] < 0 {
 			b.owner[k] = n
@@ -127,7 +142,7 @@ func (b *builder) ownKept() {
 	}
 }
 
-func (b *builder) deal(step int) deal {
+func (b *Builder) deal(step int) deal {
 	position, ranks := b.in.Stream.Deal(step)
 	d := deal{position: position}
 	if ranks != nil {
@@ -141,7 +156,7 @@ func (b *builder) deal(step int) deal {
 
 // dealOf returns the deal of a step. Where batches differ by more than a short last one there is one rank (access.NewGiven), and so the deal
 // of a batch is how that of a larger one begins.
-func (b *builder) dealOf(step int) deal {
+func (b *Builder) dealOf(step int) deal {
 	switch m := b.in.Stream.BatchSize(step); m {
 	case len(b.full.position):
 		return b.full
@@ -152,17 +167,14 @@ func (b *builder) dealOf(step int) deal {
 	}
 }
 
-// isGiven reports whether a stream's epochs are given, so that they may have any samples, and nothing is known of epochs to come.
-func isGiven(s *access.Stream) bool { return s.Spec().Shuffle == access.Given }
-
 // steps yields, step by step, the samples of an epoch in the order in which the nodes together need them, and the node that reads
 // each; nil: every node reads all. They are valid until the next step.
-func (b *builder) steps(epoch *access.Epoch) iter.Seq2[[]int32, []uint16] {
+func (b *Builder) steps(epoch *access.Epoch) iter.Seq2[[]int32, []uint16] {
 	return b.stepsFrom(epoch, 0)
 }
 
 // stepsFrom is steps from one of them on.
-func (b *builder) stepsFrom(epoch *access.Epoch, from int) iter.Seq2[[]int32, []uint16] {
+func (b *Builder) stepsFrom(epoch *access.Epoch, from int) iter.Seq2[[]int32, []uint16] {
 	return func(yield func([]int32, []uint16) bool) {
 		batch, ids := make([]int32, 0, len(b.full.position)), make([]int32, len(b.full.position))
 		for step := from; step < b.in.Stream.Steps(); step++ {
@@ -180,7 +192,7 @@ func (b *builder) stepsFrom(epoch *access.Epoch, from int) iter.Seq2[[]int32, []
 }
 
 // has tells whether the node holds the sample.
-func (b *builder) has(node int, k int32) bool {
+func (b *Builder) has(node int, k int32) bool {
 	for c := b.head[k]; c >= 0; c = b.copies[c].next {
 		if int(b.copies[c].node) == node {
 			return true
@@ -190,7 +202,7 @@ func (b *builder) has(node int, k int32) bool {
 }
 
 // expect makes room for so many further copies, or for fewer where the nodes have room for fewer of mean size.
-func (b *builder) expect(copies int) {
+func (b *Builder) expect(copies int) {
 	var room float64
 	for _, classes := range b.room {
 		for _, r := range classes {
@@ -202,7 +214,7 @@ func (b *builder) expect(copies int) {
 }
 
 // add gives the node a copy, which it first needs in epoch `first`.
-func (b *builder) add(node, class int, k int32, size int64, first int32) {
+func (b *Builder) add(node, class int, k int32, size int64, first int32) {
 	b.room[node][class] -= size
 	b.open.update(node)
 	b.copies = append(b.copies, copyOf{k: k, next: b.head[k], first: first, node: uint16(node), class: uint8(class)})
@@ -210,7 +222,7 @@ func (b *builder) add(node, class int, k int32, size int64, first int32) {
 }
 
 // put gives the node a copy, in the first of its classes, from class `from` on, that has room for it.
-func (b *builder) put(node, from int, k int32, size int64, first int32) bool {
+func (b *Builder) put(node, from int, k int32, size int64, first int32) bool {
 	for j := from; j < len(b.room[node]); j++ {
 		if size <= b.room[node][j] {
 			b.add(node, j, k, size, first)
@@ -220,12 +232,21 @@ func (b *builder) put(node, from int, k int32, size int64, first int32) bool {
 	return false
 }
 
-// fullUp tells whether no sample at all could fit on the node any more.
-func (b *builder) fullUp(node int) bool { return b.open.room(node) < b.least }
+// OneEpoch ends the horizon after its first epoch: where each epoch reads the same, one says as much as all.
+func (b *Builder) OneEpoch() { b.to = b.in.From + 1 }
 
-// tidy collects what is not used any more, where it is much: the table of reads is so large that the collector would else wait for
+// PeersPay reports whether another node's copy is faster than the source.
+func (b *Builder) PeersPay() bool { return b.peer < b.source }
+
+// SecondCopiesPay reports whether a node's own copy is faster than another node's.
+func (b *Builder) SecondCopiesPay() bool { return b.local < b.peer }
+
+// fullUp tells whether no sample at all could fit on the node any more.
+func (b *Builder) fullUp(node int) bool { return b.open.room(node) < b.least }
+
+// Tidy collects what is not used any more, where it is much: the table of reads is so large that the collector would else wait for
 // as much garbage again.
-func (b *builder) tidy() {
+func (b *Builder) Tidy() {
 	if len(b.head) >= many {
 		runtime.GC()
 	}
@@ -233,12 +254,12 @@ func (b *builder) tidy() {
 
 // roomiest finds the node whose largest class has most room: a tree of maxima over the nodes.
 type roomiest struct {
-	b    *builder
+	b    *Builder
 	tree []int32 // tree[1] is the root; tree[leaves+n] is node n, -1 beyond the last
 	rest []int64 // per node, the most room that one of its classes has
 }
 
-func newRoomiest(b *builder) *roomiest {
+func newRoomiest(b *Builder) *roomiest {
 	leaves := 1
 	for leaves < len(b.room) {
 		leaves *= 2
