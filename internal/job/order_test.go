@@ -18,7 +18,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
 	"github.com/hdmlp/hdmlp/internal/prefetch"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
@@ -72,7 +72,7 @@ func give(t *testing.T, r *Rank, epoch int, ids []int32) error {
 func TestSubset(t *testing.T) {
 	subset := []int32{39, 3, 3, 17, 0, 21, 8, 9, 30, 31, 32, 33, 34}
 	for _, shuffle := range []string{"torch", "feistel", "none"} {
-		for _, policy := range placement.Policies() {
+		for _, policy := range policies.Engine() {
 			w := world{}
 			n := w.node()
 			change := []func(*protocol.OpenMessage){
@@ -203,7 +203,7 @@ func TestGivenEpochs(t *testing.T) {
 			}
 		}
 	}
-	for _, policy := range placement.Policies() {
+	for _, policy := range policies.Engine() {
 		for _, background := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/background=%v", policy.Name(), background), func(t *testing.T) {
 				w := world{}
