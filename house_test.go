@@ -34,6 +34,7 @@ var rooms = []struct {
 	{"internal/placement/simulated", []string{"internal/access", "internal/placement"}},
 	{"internal/placement/policies", []string{"internal/access", "internal/placement", "internal/placement/builder", "internal/placement/simulated"}},
 	{"internal/placement/policytest", []string{"internal/access", "internal/perfmodel", "internal/placement", "internal/placement/simulated"}},
+	{"internal/placement/policytest/example", []string{"internal/access", "internal/placement", "internal/placement/builder"}},
 	{"internal/simulate", []string{"internal/access", "internal/perfmodel", "internal/placement", "internal/placement/policies", "internal/placement/simulated"}},
 	{"internal/config/size", nil},
 	{"internal/config/suggest", nil},
@@ -81,19 +82,20 @@ var rooms = []struct {
 
 // testsOnly are arrows that tests alone may add: they assemble real parts.
 var testsOnly = map[string][]string{
-	"internal/placement":            {"internal/placement/policies", "internal/placement/policytest"},
-	"internal/placement/builder":    {"internal/placement/policytest"},
-	"internal/placement/policies":   {"internal/perfmodel", "internal/placement/policytest"},
-	"internal/simulate/render":      {"internal/simulate/render/rendertest"},
-	"internal/simulate/render/page": {"internal/simulate/render/rendertest"},
-	"internal/dataset/retry":        {"internal/dataset/sourcetest"},
-	"internal/dataset/folder":       {"internal/dataset/sourcetest", "internal/dataset/retry"},
-	"internal/storageclass/memory":  {"internal/storageclass/storageclasstest"},
-	"internal/storageclass/file":    {"internal/storageclass/storageclasstest"},
-	"internal/prefetch":             {"internal/storageclass/memory", "internal/storageclass/file"},
-	"internal/catalog":              {"internal/storageclass/memory", "internal/storageclass/file"},
-	"internal/job":                  {"internal/storageclass/memory", "internal/storageclass/file", "internal/dataset/folder"},
-	"internal/daemon":               {"internal/config", "internal/dataset", "internal/storageclass", "internal/storageclass/memory", "internal/dataset/folder"},
+	"internal/placement/policytest/example": {"internal/perfmodel", "internal/placement/policytest", "internal/simulate"},
+	"internal/placement":                    {"internal/placement/policies", "internal/placement/policytest"},
+	"internal/placement/builder":            {"internal/placement/policytest"},
+	"internal/placement/policies":           {"internal/perfmodel", "internal/placement/policytest"},
+	"internal/simulate/render":              {"internal/simulate/render/rendertest"},
+	"internal/simulate/render/page":         {"internal/simulate/render/rendertest"},
+	"internal/dataset/retry":                {"internal/dataset/sourcetest"},
+	"internal/dataset/folder":               {"internal/dataset/sourcetest", "internal/dataset/retry"},
+	"internal/storageclass/memory":          {"internal/storageclass/storageclasstest"},
+	"internal/storageclass/file":            {"internal/storageclass/storageclasstest"},
+	"internal/prefetch":                     {"internal/storageclass/memory", "internal/storageclass/file"},
+	"internal/catalog":                      {"internal/storageclass/memory", "internal/storageclass/file"},
+	"internal/job":                          {"internal/storageclass/memory", "internal/storageclass/file", "internal/dataset/folder"},
+	"internal/daemon":                       {"internal/config", "internal/dataset", "internal/storageclass", "internal/storageclass/memory", "internal/dataset/folder"},
 }
 
 // pure rooms compute: they do no I/O and know neither the network nor the system.

@@ -235,6 +235,15 @@ func (b *Builder) put(node, from int, k int32, size int64, first int32) bool {
 // OneEpoch ends the horizon after its first epoch: where each epoch reads the same, one says as much as all.
 func (b *Builder) OneEpoch() { b.to = b.in.From + 1 }
 
+// Frequencies returns, per sample, how often all nodes together read it within the horizon, as far as that is known.
+func (b *Builder) Frequencies() []uint32 {
+	ranks := make([]int, len(b.nodeOf))
+	for r := range ranks {
+		ranks[r] = r
+	}
+	return b.in.Stream.Frequencies(ranks, b.in.From, b.to)
+}
+
 // PeersPay reports whether another node's copy is faster than the source.
 func (b *Builder) PeersPay() bool { return b.peer < b.source }
 

@@ -68,6 +68,12 @@ func (b *Builder) walk(lead placement.Lead, f func(epoch int, ids []int32, nodes
 	}
 }
 
+// Keep gives the node a copy of sample k, in the first of its classes that has room, unless it holds one already, and makes
+// it answer for k if nobody does; otherwise it reports that there is no room.
+func (b *Builder) Keep(node, k int) bool {
+	return b.has(node, int32(k)) || b.keep(node, AllClasses, int32(k), unknown)
+}
+
 // keep gives the node the first copy of k, in the first of its first `classes` classes that has room, or says that none has.
 func (b *Builder) keep(node, classes int, k, first int32) bool {
 	size := b.in.Size(int(k))
