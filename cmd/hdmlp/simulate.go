@@ -11,8 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hdmlp/hdmlp/internal/report"
 	"github.com/hdmlp/hdmlp/internal/scenario"
+	"github.com/hdmlp/hdmlp/internal/simulate/render"
+	"github.com/hdmlp/hdmlp/internal/simulate/render/page"
 )
 
 // simulateOptions are what `hdmlp simulate` is asked for.
@@ -131,13 +132,13 @@ func runSimulate(ctx context.Context, opts simulateOptions, out io.Writer) error
 	case opts.csv:
 		err = r.CSV(out)
 	default:
-		err = r.Table(out, report.TableOptions{Width: opts.width, Colour: opts.colour})
+		err = r.Table(out, render.TableOptions{Width: opts.width, Colour: opts.colour})
 	}
 	if err != nil {
 		return err
 	}
 	if opts.dir != "" {
-		if _, err := r.Write(opts.dir); err != nil {
+		if _, err := page.Write(r, opts.dir); err != nil {
 			return err
 		}
 	}
@@ -148,10 +149,10 @@ func runSimulate(ctx context.Context, opts simulateOptions, out io.Writer) error
 }
 
 // prepareSimulation reads, checks and draws everything, for as long as nobody interrupts it: the sizes of billions of samples take a while.
-func prepareSimulation(ctx context.Context, opts simulateOptions) (*simulationPlan, *report.Report, error) {
+func prepareSimulation(ctx context.Context, opts simulateOptions) (*simulationPlan, *render.Report, error) {
 	type prepared struct {
 		plan   *simulationPlan
-		report *report.Report
+		report *render.Report
 		err    error
 	}
 	done := make(chan prepared, 1)

@@ -15,9 +15,10 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/config/size"
 	"github.com/hdmlp/hdmlp/internal/placement"
-	"github.com/hdmlp/hdmlp/internal/report"
 	"github.com/hdmlp/hdmlp/internal/scenario"
 	"github.com/hdmlp/hdmlp/internal/simulate"
+	"github.com/hdmlp/hdmlp/internal/simulate/render"
+	"github.com/hdmlp/hdmlp/internal/simulate/render/words"
 )
 
 // simulateOne runs one policy.
@@ -72,7 +73,7 @@ type finished struct {
 const patience = 500 * time.Millisecond
 
 // run simulates everything, on all cores, and puts the results into r. stopped tells that ctx ended before everything was finished.
-func (p *simulationPlan) run(ctx context.Context, progress io.Writer, r *report.Report) (stopped bool, err error) {
+func (p *simulationPlan) run(ctx context.Context, progress io.Writer, r *render.Report) (stopped bool, err error) {
 	var todo []simulation
 	for i, point := range p.points {
 		for k, name := range point.scenario.Policies {
@@ -125,7 +126,7 @@ func (p *simulationPlan) run(ctx context.Context, progress io.Writer, r *report.
 	for i, point := range p.points {
 		for k, name := range point.scenario.Policies {
 			if result := found[i][k]; result != nil {
-				r.Points[i].Policies = append(r.Points[i].Policies, report.Policy{Name: name, Result: result})
+				r.Points[i].Policies = append(r.Points[i].Policies, render.Policy{Name: name, Result: result})
 			} else {
 				stopped = true
 			}
@@ -178,9 +179,9 @@ func (p *simulationPlan) one(ctx context.Context, s simulation, job func() (*sim
 }
 
 // report makes the report of the plan, without results.
-func (p *simulationPlan) report() *report.Report {
+func (p *simulationPlan) report() *render.Report {
 	first := p.points[0].scenario
-	r := &report.Report{
+	r := &render.Report{
 		Title: first.Title, Scenario: p.opts.file, Profile: string(first.Profile), Seed: first.Seed,
 		Classes: first.ClassNames, Scaling: p.opts.scaling != "", Facts: p.facts(first),
 	}
@@ -191,7 +192,7 @@ func (p *simulationPlan) report() *report.Report {
 		r.Sweep = append(r.Sweep, s.Key)
 	}
 	for _, point := range p.points {
-		r.Points = append(r.Points, report.Point{Values: point.values, Bound: boundMB(point.scenario)})
+		r.Points = append(r.Points, render.Point{Values: point.values, Bound: boundMB(point.scenario)})
 	}
 	return r
 }
@@ -211,9 +212,9 @@ func boundMB(s *scenario.Scenario) float64 {
 }
 
 // facts say in words what is simulated.
-func (p *simulationPlan) facts(s *scenario.Scenario) []report.Fact {
+func (p *simulationPlan) facts(s *scenario.Scenario) []render.Fact {
 	e := &s.Env
-	rate := func(v float64) string { return report.Bytes(v) + "/s" }
+	rate := func(v float64) string { return words.Rounded(v) + "/s" }
 	nodes := number(s.Nodes, "node")
 	machine := fmt.Sprintf("%s, computing %s and preparing %s per thread on each; network %s; source %s",
 		nodes, rate(e.Compute), rate(e.Preprocess), rate(e.PeerBandwidth), rate(e.SourceThroughput.At(1)))
@@ -222,14 +223,14 @@ func (p *simulationPlan) facts(s *scenario.Scenario) []report.Fact {
 	}
 	var classes []string
 	for j, c := range e.Classes {
-		classes = append(classes, fmt.Sprintf("%s %s (%s, %s)", s.ClassNames[j], report.Bytes(c.Capacity),
+		classes = append(classes, fmt.Sprintf("%s %s (%s, %s)", s.ClassNames[j], words.Rounded(c.Capacity),
 			number(c.Threads, "thread"), rate(c.Read.At(float64(c.Threads)))))
 	}
-	samples := fmt.Sprintf("%s samples, %s", report.Number(float64(s.Dataset.Samples)), report.Bytes(s.Bytes()))
+	samples := fmt.Sprintf("%s samples, %s", words.Number(float64(s.Dataset.Samples)), words.Rounded(s.Bytes()))
 	if d := s.Dataset; d.File == "" {
-		samples += fmt.Sprintf(": %s each", report.Bytes(d.Mu))
+		samples += fmt.Sprintf(": %s each", words.Rounded(d.Mu))
 		if d.Sigma > 0 {
-			samples += fmt.Sprintf(" on average, standard deviation %s", report.Bytes(d.Sigma))
+			samples += fmt.Sprintf(" on average, standard deviation %s", words.Rounded(d.Sigma))
 		}
 	} else {
 		samples += ", as in " + d.File
@@ -238,27 +239,27 @@ func (p *simulationPlan) facts(s *scenario.Scenario) []report.Fact {
 	if s.DropLast {
 		last = "a shorter last one is dropped"
 	}
-	facts := []report.Fact{
+	facts := []render.Fact{
 		{Name: "Scenario", Value: p.opts.file},
 		{Name: "Machine", Value: machine},
 		{Name: "Per node", Value: strings.Join(classes, ", ")},
 		{Name: "Dataset", Value: samples},
 		{Name: "Job", Value: fmt.Sprintf("%s of %s with %s samples over all nodes (%s); scheme %s",
-			number(s.Epochs, "epoch"), number(s.Steps(), "batch"), report.Number(float64(s.GlobalBatch)), last, s.Scheme)},
+			number(s.Epochs, "epoch"), number(s.Steps(), "batch"), words.Number(float64(s.GlobalBatch)), last, s.Scheme)},
 		{Name: "Profile", Value: fmt.Sprintf("%s, seed %d", s.Profile, s.Seed)},
 	}
 	if len(p.opts.set) > 0 {
-		facts = append(facts, report.Fact{Name: "Changed", Value: strings.Join(p.opts.set, ", ")})
+		facts = append(facts, render.Fact{Name: "Changed", Value: strings.Join(p.opts.set, ", ")})
 	}
 	for _, sweep := range p.sweeps {
-		facts = append(facts, report.Fact{Name: "Varied", Value: sweep.Key + " = " + strings.Join(sweep.Values, ", ") + "; above with the first"})
+		facts = append(facts, render.Fact{Name: "Varied", Value: sweep.Key + " = " + strings.Join(sweep.Values, ", ") + "; above with the first"})
 	}
 	return facts
 }
 
 // number writes how many there are of something.
 func number(n int, what string) string {
-	text := report.Number(float64(n)) + " " + what
+	text := words.Number(float64(n)) + " " + what
 	switch {
 	case n == 1:
 	case what == "batch":

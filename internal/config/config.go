@@ -41,7 +41,7 @@ type Config struct {
 	TransformThreads int // samples that are transformed at the same time; 0: as many as pay off
 	SourceTimeout    time.Duration
 	OnError          string // raise, skip, substitute
-	Policy           string // naive, staging, frequency, minio, cooperative
+	Policy           string // the name of one that the engine runs (placement/policies)
 	IndexDir         string // "": beside the dataset, where that can be written
 	Port             int    // first of those that nodes of a job use; 0: node 0's is the launcher's, the others any
 	Interface        string // where other nodes reach this one: an interface, address, network or name; "": where node 0 sees it

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
@@ -148,7 +149,7 @@ func TestWrong(t *testing.T) {
 		"range":         {variables: map[string]string{"HDMLP_SOURCE_THREADS": "2000"}, want: []string{`source_threads = "2000" (HDMLP_SOURCE_THREADS): too large`}},
 		"negative":      {arguments: map[string]any{"memory": -1.0}, want: []string{`"-1"`}},
 		"nan":           {arguments: map[string]any{"linger": "NaN"}, want: []string{"not a time"}},
-		"enum":          {arguments: map[string]any{"policy": "cooperativ"}, want: []string{`did you mean "cooperative"?`, "naive, staging"}},
+		"enum":          {arguments: map[string]any{"policy": "cooperativ"}, want: []string{`did you mean "cooperative"?`, "allowed: " + policies.Names(policies.Engine())[0]}},
 		"duration":      {arguments: map[string]any{"linger": "soon"}, want: []string{`linger = "soon"`, "plain number is seconds"}},
 		"relative path": {arguments: map[string]any{"cache_dir": "cache"}, want: []string{"not an absolute path"}},
 		"address":       {arguments: map[string]any{"metrics": "9400"}, want: []string{"not host:port", "127.0.0.1:9400"}},

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
 )
 
 // Kind says how a parameter's text is read.
@@ -119,9 +121,9 @@ var parameters = [...]Parameter{
 		field:  func(c *Config) any { return &c.OnError },
 	},
 	{
-		Key: "policy", Kind: Enum, Scope: Job, Default: "cooperative",
-		Values: []string{"naive", "staging", "frequency", "minio", "partitioned", "cooperative"},
-		Help:   "Who caches which samples: cooperative reads each once for all nodes; partitioned and minio as CoorDL, frequency as the thesis; staging and naive keep nothing",
+		Key: "policy", Kind: Enum, Scope: Job, Default: policies.Default().Name(),
+		Values: policies.Names(policies.Engine()),
+		Help:   "Who caches which samples: " + policiesDo(),
 		field:  func(c *Config) any { return &c.Policy },
 	},
 	{
@@ -207,3 +209,12 @@ var otherVariables = [...]string{
 }
 
 const daemonPrefix = "HDMLP_DAEMON_"
+
+// policiesDo says in half a sentence for each policy what it does.
+func policiesDo() string {
+	var does []string
+	for _, p := range policies.Engine() {
+		does = append(does, p.Name()+" "+p.About().Does)
+	}
+	return strings.Join(does, "; ")
+}

@@ -19,6 +19,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
@@ -45,7 +46,7 @@ type Node struct {
 	catalog *catalog.Catalog
 	claims  *Claims
 
-	// These two but for tests: planAtOnce, and placement.ByName.
+	// These two but for tests: planAtOnce, and policies.ByName.
 	planAtOnce time.Duration
 	policy     func(name string) (placement.Policy, error)
 
@@ -57,7 +58,7 @@ type Node struct {
 // NewNode returns a node without jobs.
 func NewNode(o Options, log *slog.Logger) *Node {
 	return &Node{
-		options: o, log: log, claims: cmp.Or(o.Claims, NewClaims()), catalog: catalog.New(o.Kinds, log), planAtOnce: planAtOnce, policy: placement.ByName, jobs: make(map[string]*Job),
+		options: o, log: log, claims: cmp.Or(o.Claims, NewClaims()), catalog: catalog.New(o.Kinds, log), planAtOnce: planAtOnce, policy: policies.ByName, jobs: make(map[string]*Job),
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/failure"
 	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
@@ -106,7 +107,7 @@ func closeAll(ranks []*Rank) { together(ranks, (*Rank).Close) }
 // TestPolicies: over several nodes each policy delivers the stream, with a plan that was there first and with one that is made
 // meanwhile; and those that read once do so where the caches together hold the dataset.
 func TestPolicies(t *testing.T) {
-	for _, policy := range placement.Policies() {
+	for _, policy := range policies.Engine() {
 		for _, background := range []bool{false, true} {
 			for _, scheme := range []string{"strided", "whole"} {
 				if scheme == "whole" && !background {
@@ -193,7 +194,7 @@ func TestJobsOpenedAtOnce(t *testing.T) {
 
 // held is a policy whose plan is made when a test lets it be, and can not be made at all if err says so.
 type held struct {
-	placement.Cooperative
+	policies.Cooperative
 	free chan struct{}
 	err  error
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/failure"
-	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
 	"github.com/hdmlp/hdmlp/internal/request"
 	"github.com/hdmlp/hdmlp/internal/request/requesttest"
 	"github.com/hdmlp/hdmlp/internal/stage"
@@ -47,7 +47,7 @@ func give(t *testing.T, r *Rank, epoch int, ids []int32) error {
 func TestSubset(t *testing.T) {
 	subset := []int32{39, 3, 3, 17, 0, 21, 8, 9, 30, 31, 32, 33, 34}
 	for _, shuffle := range []string{"torch", "feistel", "none"} {
-		for _, policy := range placement.Policies() {
+		for _, policy := range policies.Engine() {
 			w := world{}
 			n := w.node()
 			change := []func(*request.Open){
@@ -178,7 +178,7 @@ func TestGivenEpochs(t *testing.T) {
 			}
 		}
 	}
-	for _, policy := range placement.Policies() {
+	for _, policy := range policies.Engine() {
 		for _, background := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/background=%v", policy.Name(), background), func(t *testing.T) {
 				w := world{}

@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
 	"github.com/hdmlp/hdmlp/internal/request"
 	"github.com/hdmlp/hdmlp/internal/request/requesttest"
 	"github.com/hdmlp/hdmlp/internal/stage"
@@ -101,7 +101,7 @@ func trained(t *testing.T, r *Rank, epoch, step, batch, n int) {
 // a plan that is there at once or made meanwhile; the audit is over all of them.
 func TestPartsOverNodes(t *testing.T) {
 	const each, batch, n, epochs = 2, 3, 10, 4
-	for _, policy := range placement.Policies() {
+	for _, policy := range policies.Engine() {
 		for _, background := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/background=%v", policy.Name(), background), func(t *testing.T) {
 				c := newNodes(t, 2, background)

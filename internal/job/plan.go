@@ -11,6 +11,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/config/size"
 	"github.com/hdmlp/hdmlp/internal/failure"
 	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
 )
 
 const (
@@ -34,7 +35,7 @@ func (j *Job) makePlan(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := j.node.checkPlan(placement.Memory(in)); err != nil {
+	if err := j.node.checkPlan(policies.Memory(in)); err != nil {
 		return err
 	}
 	starter, ok := policy.(placement.Starter)
@@ -181,7 +182,7 @@ func (j *Job) adviseRoom() {
 	case j.stream.Spec().Shuffle == access.Given:
 		whose = "first epoch's"
 	}
-	if room < total && slices.Contains([]string{"cooperative", "frequency", "partitioned", "minio"}, j.cfg.Policy) {
+	if policy, err := j.node.policy(j.cfg.Policy); room < total && err == nil && policy.About().Copies != placement.NoCopies {
 		j.warnings = append(j.warnings, fmt.Sprintf("the caches have room for %s of the %s %s; the rest is read from the source in every epoch: raise memory, or give cache_dir on a fast local disk",
 			size.Format(room), whose, size.Format(total)))
 	}

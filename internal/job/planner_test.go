@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
 // watched is a policy whose plans a test sees, and changes.
 type watched struct {
-	placement.Cooperative
+	policies.Cooperative
 	first func(placement.Lead, *placement.Plan)
 	made  func(*placement.Plan)
 }

@@ -8,8 +8,12 @@
 // all nodes that compute it agree. What a class holds already stays, as classes only
 // grow, and takes its room.
 //
-// Pure: no I/O, no goroutine that outlives a call. Policies hold no state and are safe for concurrent use. The package
-// runs no plan: that is what prefetch and simulate do. Its memory is
+// This room has what a policy is given and what it makes. The policies, each a file with a line in one table, are in
+// policies below; builder has the ways to fill caches that they choose from; simulated has what a policy may say to the
+// simulator besides; policytest is the suite that each of them passes.
+//
+// Pure: no I/O, no goroutine that outlives a call. Policies hold no state and are safe for concurrent use. Nothing here
+// runs a plan: that is what prefetch and simulate do. Memory is
 // proportional to the samples plus the copies planned, never to nodes times samples.
 package placement
 
@@ -17,7 +21,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
@@ -35,8 +38,12 @@ type Input struct {
 	Context context.Context
 }
 
-// ended tells that nobody waits for the plan any more.
-func (in *Input) ended() error {
+// Given reports whether the stream's epochs are given, so that they may have any samples, and nothing is known of epochs
+// to come.
+func (in *Input) Given() bool { return in.Stream.Spec().Shuffle == access.Given }
+
+// Ended tells that nobody waits for the plan any more: the Context's error.
+func (in *Input) Ended() error {
 	if in.Context == nil {
 		return nil
 	}
@@ -61,28 +68,11 @@ type Plan struct {
 	Owner    []int32    // per sample the node that answers for it, -1: nobody. nil: nobody for any
 	Nodes    []NodePlan // as Input.Nodes
 
-	// Of what follows, the engine runs ReadOnce and OnRead; its classes always come before the source.
-
 	// ReadOnce: who needs a sample that its owner has not got yet asks the owner, who reads it at once, keeps it
 	// and answers: nobody else reads it from the source.
 	ReadOnce bool
 	// OnRead: classes keep what the node reads for its own training, and nothing is read ahead to fill them.
 	OnRead bool
-	// Preload: classes are filled before training starts.
-	Preload bool
-	// CacheFirst: what lies in a class is not read from the source, even where that is faster.
-	CacheFirst bool
-	// Demand: what lies in no class is read when training asks for it, not ahead of time.
-	Demand bool
-	// Reorder, if not nil, returns the order of an epoch, in place of the stream's. The batches have
-	// the sizes that the stream gives them. What it returns is safe for concurrent use.
-	Reorder func(epoch int) Batches
-}
-
-// Batches is the order of an epoch, node by node.
-type Batches interface {
-	// Batch appends to dst the samples of the node's batch at the step.
-	Batch(dst []int32, node, step int) []int32
 }
 
 // Unsupported is the error of a policy that cannot run what it is asked for.
@@ -108,84 +98,11 @@ func (p *Plan) OwnerOf(id int) int {
 	return int(p.Owner[id])
 }
 
-// Policy makes plans.
-type Policy interface {
-	// Name is what flags, configuration and reports call it.
-	Name() string
-	// Plan computes the plan. It fails only for an invalid input, or with the Context's error.
-	Plan(in Input) (*Plan, error)
-}
-
-// Policies returns every policy, the default first.
-func Policies() []Policy {
-	return []Policy{Cooperative{}, Frequency{}, Partitioned{}, MinIO{}, Staging{}, Naive{}}
-}
-
-// SimulatorPolicies returns the policies that only the simulator runs. A stream of theirs has one rank per node.
-func SimulatorPolicies() []Policy {
-	return []Policy{
-		Perfect{}, DeepIO{}, DeepIO{Opportunistic: true}, LBANN{}, LBANN{Preloading: true}, Sharded{}, Locality{},
-	}
-}
-
-// ByName returns the policy of that name, of those that the engine runs; the error lists those there are.
-func ByName(name string) (Policy, error) {
-	var known []string
-	for _, p := range Policies() {
-		if p.Name() == name {
-			return p, nil
-		}
-		known = append(known, p.Name())
-	}
-	for _, p := range SimulatorPolicies() {
-		if p.Name() == name {
-			return nil, fmt.Errorf("policy %q runs in the simulator only; allowed: %s", name, strings.Join(known, ", "))
-		}
-	}
-	return nil, fmt.Errorf("policy %q is unknown; allowed: %s", name, strings.Join(known, ", "))
-}
-
-// ForSimulator returns the policy of that name, of all there are.
-func ForSimulator(name string) (Policy, error) {
-	var known []string
-	for _, p := range append(Policies(), SimulatorPolicies()...) {
-		if p.Name() == name {
-			return p, nil
-		}
-		known = append(known, p.Name())
-	}
-	return nil, fmt.Errorf("policy %q is unknown; allowed: %s", name, strings.Join(known, ", "))
-}
-
-// Bound returns the fewest bytes that a run of E epochs can read from the
-// source, for a dataset of S bytes and caches of `cached` bytes over all nodes (N*D): every
-// byte once, and in every later epoch what the caches can not hold, since where each sample is
-// needed once per epoch a cache of x bytes serves at most x of an epoch's reads.
-// It is S + (E-1)*max(0, S-N*D).
-func Bound(dataset, cached int64, epochs int) int64 {
-	if epochs <= 0 {
-		return 0
-	}
-	return dataset + int64(epochs-1)*max(0, dataset-cached)
-}
-
-// Demand is what an epoch needs: the bytes of its samples, each once, and of those that no epoch before it needed.
-type Demand struct{ Bytes, New int64 }
-
-// BoundOf is Bound where epochs need different samples: an epoch reads from the source what was never read before, and at least
-// what caches of `cached` bytes cannot hold of it.
-func BoundOf(epochs []Demand, cached int64) (bound int64) {
-	for _, e := range epochs {
-		bound += max(e.New, e.Bytes-cached)
-	}
-	return bound
-}
-
 // maxNodes is what a node number in the tables of reads can count.
 const maxNodes = 1<<16 - 1
 
-// check returns the horizon [in.From, to) and the node of every rank.
-func (in *Input) check() (to int, nodeOf []int32, err error) {
+// Check checks the input. It returns the horizon [in.From, to) and the node of every rank.
+func (in *Input) Check() (to int, nodeOf []int32, err error) {
 	if in.Stream == nil || in.Size == nil {
 		return 0, nil, errors.New("placement: Stream and Size must be given")
 	}
@@ -196,7 +113,7 @@ func (in *Input) check() (to int, nodeOf []int32, err error) {
 	if in.From >= 0 && to > in.From && !in.Stream.Given(in.From) {
 		return 0, nil, fmt.Errorf("placement: epoch %d to plan for was not given", in.From)
 	}
-	for e := in.From + 1; isGiven(in.Stream) && e < to; e++ {
+	for e := in.From + 1; in.Given() && e < to; e++ {
 		if !in.Stream.Given(e) {
 			to = e
 		}

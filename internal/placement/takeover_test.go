@@ -1,4 +1,4 @@
-package placement
+package placement_test
 
 import (
 	"slices"
@@ -7,6 +7,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
+	"github.com/hdmlp/hdmlp/internal/placement/policytest"
 )
 
 // TestTakeOver: whoever goes, exactly one of those who are left answers for each sample that somebody can have, and no class
@@ -16,17 +19,17 @@ func TestTakeOver(t *testing.T) {
 		n := rapid.IntRange(1, 6).Draw(t, "nodes")
 		samples := rapid.IntRange(2*n, 300).Draw(t, "samples")
 		size := func(id int) int64 { return int64(1 + id%7) }
-		in := Input{
-			Stream: stream(t, access.Spec{Samples: samples, Seed: 3, Epochs: 3, WorldSize: n, GlobalBatch: 2 * n, Shuffle: access.Torch, Scheme: access.Strided}),
+		in := placement.Input{
+			Stream: policytest.Stream(t, access.Spec{Samples: samples, Seed: 3, Epochs: 3, WorldSize: n, GlobalBatch: 2 * n, Shuffle: access.Torch, Scheme: access.Strided}),
 			Size:   size,
 		}
 		for i := range n {
-			in.Nodes = append(in.Nodes, Node{Ranks: []int{i}, Capacity: []int64{
+			in.Nodes = append(in.Nodes, placement.Node{Ranks: []int{i}, Capacity: []int64{
 				int64(rapid.IntRange(0, 2000).Draw(t, "memory")), int64(rapid.IntRange(0, 1000).Draw(t, "file")),
 			}})
 		}
-		policy := rapid.SampledFrom(Policies()).Draw(t, "policy")
-		p := plan(t, policy, in)
+		policy := rapid.SampledFrom(policies.Engine()).Draw(t, "policy")
+		p := policytest.Plan(t, policy, in)
 		before := clone(p)
 		gone := rapid.SliceOfN(rapid.Bool(), n, n).Draw(t, "gone")
 		there := func(i int) bool { return !gone[i] }
@@ -52,7 +55,7 @@ func TestTakeOver(t *testing.T) {
 				}
 			}
 		}
-		if !p.ReadOnce && !slices.EqualFunc(after.Nodes, p.Nodes, func(a, b NodePlan) bool {
+		if !p.ReadOnce && !slices.EqualFunc(after.Nodes, p.Nodes, func(a, b placement.NodePlan) bool {
 			return slices.EqualFunc(a.Classes, b.Classes, slices.Equal[[]int32])
 		}) {
 			t.Fatalf("%s: nodes are to keep what they are not asked for", policy.Name())
@@ -72,7 +75,7 @@ func TestTakeOver(t *testing.T) {
 				t.Fatalf("nobody took over sample %d of %d bytes, and there is room for %d", k, size(k), room)
 			}
 		}
-		if !slices.EqualFunc(before.Nodes, p.Nodes, func(a, b NodePlan) bool {
+		if !slices.EqualFunc(before.Nodes, p.Nodes, func(a, b placement.NodePlan) bool {
 			return slices.EqualFunc(a.Classes, b.Classes, slices.Equal[[]int32])
 		}) || !slices.Equal(before.Owner, p.Owner) {
 			t.Fatal("the plan itself was changed")
@@ -83,7 +86,7 @@ func TestTakeOver(t *testing.T) {
 	})
 }
 
-func clone(p *Plan) *Plan {
+func clone(p *placement.Plan) *placement.Plan {
 	c := *p
 	c.Owner = slices.Clone(p.Owner)
 	c.Nodes = slices.Clone(p.Nodes)
@@ -100,11 +103,11 @@ func clone(p *Plan) *Plan {
 func TestTakeOverIsSpread(t *testing.T) {
 	const samples, n = 20000, 5
 	size := func(int) int64 { return 1 }
-	in := Input{
-		Stream: stream(t, access.Spec{Samples: samples, Seed: 3, Epochs: 2, WorldSize: n, GlobalBatch: 2 * n, Shuffle: access.Torch, Scheme: access.Strided}),
-		Nodes:  nodes(n, 2*samples), Size: size,
+	in := placement.Input{
+		Stream: policytest.Stream(t, access.Spec{Samples: samples, Seed: 3, Epochs: 2, WorldSize: n, GlobalBatch: 2 * n, Shuffle: access.Torch, Scheme: access.Strided}),
+		Nodes:  policytest.Nodes(n, 2*samples), Size: size,
 	}
-	p := &Plan{Remote: true, ReadOnce: true, Nodes: make([]NodePlan, n)}
+	p := &placement.Plan{Remote: true, ReadOnce: true, Nodes: make([]placement.NodePlan, n)}
 	for i := range p.Nodes {
 		p.Nodes[i].Classes = make([][]int32, 1)
 	}

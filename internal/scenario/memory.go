@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/bits"
 
+	"github.com/hdmlp/hdmlp/internal/placement"
 	"github.com/hdmlp/hdmlp/internal/simulate"
 )
 
@@ -28,7 +29,7 @@ func (s *Scenario) RunBytes(perBatch bool) int64 {
 	}
 	table := 0.0
 	for _, policy := range s.Policies {
-		if policy == "frequency" || policy == "cooperative" { // who reads what when, as many bits as a node's number needs
+		if aboutOf(policy).CountsReads { // who reads what when, as many bits as a node's number needs
 			table = min(f*e*float64(bits.Len(uint(s.Nodes)))/8, mostTable)
 		}
 	}
@@ -49,21 +50,23 @@ const mostTable = 2.2e9
 // copies estimates how many copies of samples the policy plans at most, over all nodes.
 func (s *Scenario) copies(policy string) float64 {
 	f, n := float64(s.Dataset.Samples), float64(s.Nodes)
-	most := f * n
-	switch policy {
-	case "perfect", "naive", "staging":
-		return 0
-	case "sharded":
-	case "frequency", "minio", "cooperative":
-		if policy == "cooperative" && len(s.Env.Classes) > 1 && s.Env.PeerBandwidth >= s.Env.ReadRate(1) {
-			most = f // a second copy saves nothing where peers are as fast as the node itself
-			break
+	plans := aboutOf(policy).Copies
+	if plans == placement.OneOrOwnReads {
+		plans = placement.OwnReads
+		if len(s.Env.Classes) > 1 && s.Env.PeerBandwidth >= s.Env.ReadRate(1) {
+			plans = placement.OnePerSample // a second copy saves nothing
 		}
+	}
+	most := f * n
+	switch plans {
+	case placement.NoCopies:
+		return 0
+	case placement.OnePerSample:
+		most = f
+	case placement.OwnReads:
 		if n > 1 { // a node holds what it reads: of each sample, with probability 1 - (1 - 1/N)^E
 			most *= 1 - math.Pow(1-1/n, float64(s.Epochs))
 		}
-	default: // each sample once
-		most = f
 	}
 	if bytes := s.Bytes(); bytes > 0 {
 		most = min(most, n*s.Env.LocalCapacity()/bytes*f)
@@ -76,7 +79,7 @@ func (s *Scenario) Fits() error {
 	room := s.Env.Classes[0].Capacity
 	staged := ""
 	for _, policy := range s.Policies {
-		if policy != "perfect" && policy != "naive" && s.Needs(policy) == "" {
+		if aboutOf(policy).Stages && s.Needs(policy) == "" {
 			staged = policy
 		}
 	}

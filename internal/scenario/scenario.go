@@ -22,11 +22,13 @@ import (
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/inputfile"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
+	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
 	"github.com/hdmlp/hdmlp/internal/simulate"
 )
 
 // Policies returns the names of all policies, in the order in which they are shown.
-func Policies() []string { return simulate.Policies() }
+func Policies() []string { return policies.Names(policies.All()) }
 
 // Scenario is one machine, dataset and job to simulate. It is complete and valid; only the sizes of the
 // samples of a synthetic dataset are yet to be drawn.
@@ -228,22 +230,25 @@ func (s *Scenario) Needs(policy string) string {
 		}
 		return 0
 	}
-	switch policy {
-	case "perfect", "naive":
-		return ""
-	case "deepio_ordered", "deepio_opportunistic", "lbann_dynamic", "lbann_preloading":
-		if class(1) == 0 {
-			return policy + " keeps samples in storage class 1, which has no capacity"
-		}
-	case "sharded", "locality", "minio", "partitioned":
-		if s.Env.LocalCapacity() == 0 {
-			return policy + " keeps samples in the storage classes from 1, which have no capacity"
-		}
-	}
-	if class(0) == 0 {
+	about := aboutOf(policy)
+	switch {
+	case about.Needs == placement.FirstClass && class(1) == 0:
+		return policy + " keeps samples in storage class 1, which has no capacity"
+	case about.Needs == placement.SomeClass && s.Env.LocalCapacity() == 0:
+		return policy + " keeps samples in the storage classes from 1, which have no capacity"
+	case about.Stages && class(0) == 0:
 		return policy + " prefetches to the staging buffer, storage class 0, which has no capacity"
 	}
 	return ""
+}
+
+// aboutOf describes a policy of a scenario, all of which are known.
+func aboutOf(name string) placement.About {
+	p, err := policies.ForSimulator(name)
+	if err != nil {
+		return placement.About{}
+	}
+	return p.About()
 }
 
 // Bytes is the size of the dataset, in MB, as expected: exact for one from a file.

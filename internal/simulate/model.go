@@ -10,6 +10,8 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
+	"github.com/hdmlp/hdmlp/internal/placement/simulated"
 )
 
 // model is a run of the profile Model. Time is virtual. What happens is taken from one queue for all nodes,
@@ -36,6 +38,7 @@ import (
 type model struct {
 	job     *Job
 	plan    *placement.Plan
+	how     simulated.Run
 	stream  *access.Stream
 	sizes   []float64
 	nodes   []node
@@ -75,21 +78,18 @@ type model struct {
 	result Result
 }
 
-// Policies returns the names of the policies that RunModel runs, the lower bound first.
-func Policies() []string {
-	return []string{
-		"perfect", "naive", "staging", "frequency", "cooperative", "deepio_ordered", "deepio_opportunistic",
-		"lbann_dynamic", "lbann_preloading", "sharded", "locality", "minio", "partitioned",
-	}
-}
-
 // RunModel runs the job with the policy, in the profile Model. A policy that cannot run the job gives a Result
 // that is not Supported and says why. An error is a job that makes no sense, or the context's.
 func RunModel(ctx context.Context, job *Job, policy string) (*Result, error) {
-	p, err := placement.ForSimulator(policy)
+	p, err := policies.ForSimulator(policy)
 	if err != nil {
 		return nil, err
 	}
+	return Run(ctx, job, p)
+}
+
+// Run is RunModel for a policy, also for one that is in no table.
+func Run(ctx context.Context, job *Job, p placement.Policy) (*Result, error) {
 	if err := job.Env.Validate(); err != nil {
 		return nil, err
 	}
@@ -108,14 +108,18 @@ func RunModel(ctx context.Context, job *Job, policy string) (*Result, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
-	m := newModel(job, stream, plan)
-	if policy == "perfect" {
+	how, err := simulated.RunOf(p, in, plan)
+	if err != nil {
+		return nil, err
+	}
+	m := newModel(job, stream, plan, how)
+	if how.Ideal {
 		err = m.perfect(ctx)
 	} else {
 		err = m.run(ctx)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("simulate %s: %w", policy, err)
+		return nil, fmt.Errorf("simulate %s: %w", p.Name(), err)
 	}
 	return m.finish(&in), nil
 }
@@ -156,10 +160,10 @@ func input(job *Job, stream *access.Stream) placement.Input {
 	return in
 }
 
-func newModel(job *Job, stream *access.Stream, plan *placement.Plan) *model {
+func newModel(job *Job, stream *access.Stream, plan *placement.Plan, how simulated.Run) *model {
 	env := &job.Env
 	m := &model{
-		job: job, plan: plan, stream: stream, sizes: job.Sizes,
+		job: job, plan: plan, how: how, stream: stream, sizes: job.Sizes,
 		nodes: make([]node, job.Nodes), copies: newCopies(plan, len(job.Sizes)),
 		source: newSource(env, job.Nodes), clock: newTournament(job.Nodes),
 		classes: len(env.Classes), steps: stream.Steps(), epochs: job.Epochs,
@@ -187,7 +191,7 @@ func newModel(job *Job, stream *access.Stream, plan *placement.Plan) *model {
 // run runs the plan.
 func (m *model) run(ctx context.Context) error {
 	m.startFilling()
-	if m.plan.Preload && m.active > 0 {
+	if m.how.Preload && m.active > 0 {
 		if err := m.loop(ctx, &m.training); err != nil {
 			return err
 		}

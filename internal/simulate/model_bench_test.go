@@ -3,12 +3,14 @@ package simulate
 import (
 	"context"
 	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
 )
 
 // BenchmarkModel reports sample accesses per second of every policy, planning included, on the thesis's scenario 4 at
 // a tenth of its samples and class capacities; the order is drawn once for all, as hdmlp simulate does.
 func BenchmarkModel(b *testing.B) {
-	for _, p := range Policies() {
+	for _, p := range policies.Names(policies.All()) {
 		b.Run(p, func(b *testing.B) {
 			job := thesisJob(40000, 3, 5)
 			order, err := DrawOrder(job.Seed, len(job.Sizes), job.Epochs)

@@ -80,7 +80,7 @@ func (m *model) take(i int, n *node) {
 	n.next++
 	p := n.pos(at)
 	n.used += p.size
-	if m.plan.Demand && p.from == p.to {
+	if m.how.Demand && p.from == p.to {
 		p.at = -1
 	} else {
 		m.read(i, n, waiter{at, int32(i), int32(n.first), -1})
@@ -115,7 +115,7 @@ func (m *model) read(i int, n *node, w waiter) {
 			}
 		}
 	}
-	if from >= 0 && (rate >= m.fastestSource || m.plan.CacheFirst || m.plan.ReadOnce || size <= rate*(m.latency+size/m.source.share(i))) {
+	if from >= 0 && (rate >= m.fastestSource || m.how.CacheFirst || m.plan.ReadOnce || size <= rate*(m.latency+size/m.source.share(i))) {
 		m.readCopy(n, w, from, own, m.now+size/rate, size)
 		return
 	}

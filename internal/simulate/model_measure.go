@@ -40,7 +40,7 @@ const (
 func newMeasure(m *model) measure {
 	f := len(m.sizes)
 	s := measure{
-		epochs: min(m.epochs, measuredEpochs), f: f, steps: m.steps, full: m.plan.Reorder == nil,
+		epochs: min(m.epochs, measuredEpochs), f: f, steps: m.steps, full: m.how.Reorder == nil,
 		whole: m.job.Scheme == "whole", share: float64(m.stream.Delivered()) / float64(f),
 	}
 	if over := (f - 1) / measuredSamples; over > 0 {

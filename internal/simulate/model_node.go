@@ -3,7 +3,7 @@ package simulate
 import (
 	"math"
 
-	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/placement/simulated"
 )
 
 // inf is a time that is not known yet.
@@ -95,7 +95,7 @@ func (n *node) alarmAt() float64 {
 // epoch is an epoch's order.
 type epoch struct {
 	number  int
-	order   placement.Batches
+	order   simulated.Batches
 	entered int // nodes that have begun to load it
 }
 
@@ -139,8 +139,8 @@ func (m *model) enter(number int) *epoch {
 		}
 	}
 	e := &epoch{number: number, entered: 1}
-	if m.plan.Reorder != nil {
-		e.order = m.plan.Reorder(number)
+	if m.how.Reorder != nil {
+		e.order = m.how.Reorder(number)
 	} else {
 		e.order = m.stream.Epoch(number)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
 )
 
 // thesisMachine is the small cluster of thesis 5.2.1.
@@ -210,7 +211,7 @@ func TestModelRefuses(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	for _, p := range Policies() {
+	for _, p := range policies.Names(policies.All()) {
 		if _, err := RunModel(ctx, thesisJob(5000, 1, 5), p); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: error %v after the context was cancelled", p, err)
 		}
@@ -234,7 +235,7 @@ func TestThesisScenarios(t *testing.T) {
 			job.Env.Classes[j].Capacity /= 3
 		}
 		took := map[string]float64{}
-		for _, p := range Policies() {
+		for _, p := range policies.Names(policies.All()) {
 			r := runModel(t, job, p)
 			took[p] = r.Runtime
 			if want := c.lbann || p != "lbann_dynamic" && p != "lbann_preloading"; r.Supported != want {

@@ -10,14 +10,34 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
-	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
+	"github.com/hdmlp/hdmlp/internal/placement/simulated"
 )
 
 // scenarios is how many random jobs the properties are held against; a failure names the seed of its job.
 const scenarios = 200
 
-// keepsOrder lists the policies that train on the job's own order.
-var keepsOrder = []string{"naive", "staging", "frequency", "cooperative", "deepio_ordered", "lbann_dynamic", "lbann_preloading", "minio", "partitioned"}
+// keepsOrder reports whether a policy trains on the job's own order.
+func keepsOrder(t *testing.T, job *Job, policy string) bool {
+	stream, err := streamOf(job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := policies.ForSimulator(policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := input(job, stream)
+	plan, err := p.Plan(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := simulated.RunOf(p, in, plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return run.Reorder == nil
+}
 
 // randomJob draws a job: one to six nodes, up to two storage classes, caches from nothing to more than the dataset.
 func randomJob(seed uint64) *Job {
@@ -110,7 +130,7 @@ func TestPlacesAddUp(t *testing.T) {
 	for seed := range uint64(scenarios) {
 		job := randomJob(seed)
 		want, perfect := delivered(t, job), runModel(t, job, "perfect")
-		for _, p := range Policies() {
+		for _, p := range policies.Names(policies.All()) {
 			r := runModel(t, job, p)
 			if !r.Supported {
 				if r.Reason == "" {
@@ -139,7 +159,7 @@ func TestPlacesAddUp(t *testing.T) {
 			if r.Shuffle < 0 || r.Shuffle > 1 || r.SeenPerEpoch <= 0 || r.SeenPerEpoch > 1 {
 				t.Errorf("seed %d, %s: shuffle %v, seen %v", seed, p, r.Shuffle, r.SeenPerEpoch)
 			}
-			if !slices.Contains(keepsOrder, p) {
+			if !keepsOrder(t, job, p) {
 				continue
 			}
 			if math.Abs(got.MB-want.MB) > 1e-9*want.MB {
@@ -151,7 +171,7 @@ func TestPlacesAddUp(t *testing.T) {
 		}
 	}
 	t.Logf("seeds 0 to %d; supported: %v", scenarios-1, supported)
-	for _, p := range Policies() {
+	for _, p := range policies.Names(policies.All()) {
 		if supported[p] < scenarios/10 {
 			t.Errorf("%s ran in %d of %d scenarios: that says little", p, supported[p], scenarios)
 		}
@@ -165,7 +185,7 @@ func TestSourceBound(t *testing.T) {
 	for seed := range uint64(scenarios) {
 		job := randomJob(seed)
 		job.DropLast = false
-		for _, p := range Policies()[1:] {
+		for _, p := range policies.Names(policies.All())[1:] {
 			r := runModel(t, job, p)
 			if !r.Supported || r.SeenPerEpoch < 1 {
 				continue
@@ -194,8 +214,8 @@ func TestCapacities(t *testing.T) {
 			t.Fatal(err)
 		}
 		in := input(job, stream)
-		for _, name := range Policies() {
-			policy, err := placement.ForSimulator(name)
+		for _, name := range policies.Names(policies.All()) {
+			policy, err := policies.ForSimulator(name)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -231,7 +251,7 @@ func fetchTimes(t *testing.T, job *Job, policy string) float64 {
 		t.Fatal(err)
 	}
 	in := input(job, stream)
-	p, err := placement.ForSimulator(policy)
+	p, err := policies.ForSimulator(policy)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,114 +333,4 @@ func describe(job *Job) string {
 		d += fmt.Sprintf(" d_%d=%.1f p=%d r/p=%.0f", j, c.Capacity, c.Threads, job.Env.ReadRate(j))
 	}
 	return d
-}
-
-// scaled returns the job with one of its resources multiplied by x.
-func scaled(job *Job, resource string, x float64) *Job {
-	j := *job
-	j.Env.Classes = slices.Clone(job.Env.Classes)
-	curve := func(c perfmodel.Curve) perfmodel.Curve {
-		c = slices.Clone(c)
-		for i := range c {
-			c[i].MBps *= x
-		}
-		return c
-	}
-	switch resource {
-	case "b_fs":
-		j.Env.SourceBandwidth *= x
-	case "t":
-		j.Env.SourceThroughput = curve(job.Env.SourceThroughput)
-	case "c":
-		j.Env.Compute *= x
-	case "beta":
-		j.Env.Preprocess *= x
-	case "b_c":
-		j.Env.PeerBandwidth *= x
-	case "d_0":
-		j.Env.Classes[0].Capacity *= x
-	case "d_j":
-		for c := range j.Env.Classes[1:] {
-			j.Env.Classes[c+1].Capacity *= x
-		}
-	}
-	return &j
-}
-
-// TestShrinkingResources: no run gets shorter when a resource shrinks by 30 %. That holds to 0.1 % in 97 of 100 runs; no
-// run gets shorter by more than 4 %. Those others are anomalies, as list schedules have them (Graham, Bounds on
-// multiprocessing timing anomalies): which of several threads is free first, and so who reads when and from where, changes
-// with every time. The largest come from the choice of the place to read from, which each thread makes for itself as things stand: with
-// less time between two reads, more samples lie in a slow class already when they are asked for, and are read from there, although the source,
-// left to it alone, would have been faster; or several nodes choose the source at once, and get less of it than each expected.
-// Jobs whose peers are slower than the source are left out for that reason, but for naive and staging.
-//
-// Larger classes shorten the last epoch. What the first takes, and what policies do before training, may become longer: there is more to
-// fill. Nothing is claimed for those that read from caches even where these are slower than the source (sharded, locality, minio,
-// partitioned; and cooperative, in jobs that have such a class), nor for deepio_opportunistic, which changes what is read.
-//
-// The jobs are eight times as large as the other tests': in the smallest, a few reads that go the other way are some per cent.
-func TestShrinkingResources(t *testing.T) {
-	t.Parallel()
-	larger := func(seed uint64) *Job {
-		job := randomJob(seed)
-		for range 3 {
-			job.Sizes = append(job.Sizes, job.Sizes...)
-		}
-		for j := range job.Env.Classes {
-			job.Env.Classes[j].Capacity *= 8
-		}
-		return job
-	}
-	for _, resource := range []string{"b_fs", "t", "c", "beta", "b_c", "d_0"} {
-		worst, runs, shorter := 1.0, 0, 0
-		for seed := uint64(0); seed < scenarios; seed++ {
-			job := larger(seed)
-			less := scaled(job, resource, 0.7)
-			slowPeers := job.Env.PeerBandwidth < slices.Max(newSource(&job.Env, job.Nodes).rate)
-			for _, p := range Policies() {
-				if slowPeers && p != "naive" && p != "staging" {
-					continue
-				}
-				a, b := runModel(t, job, p), runModel(t, less, p)
-				if !a.Supported {
-					continue
-				}
-				runs++
-				ratio := b.Runtime / a.Runtime
-				worst = min(worst, ratio)
-				if ratio < 0.999 {
-					shorter++
-				}
-				if ratio < 0.96 || p == "naive" && ratio < 0.999 {
-					t.Errorf("seed %d, %s: takes %v s, and %v s with 0.7 times the %s: %s", seed, p, a.Runtime, b.Runtime, resource, describe(job))
-				}
-			}
-		}
-		t.Logf("seeds 0 to %d, 0.7 times the %s: at least %.4f times the runtime; %d of %d runs are shorter by 0.1 %%",
-			scenarios-1, resource, worst, shorter, runs)
-		if 100*shorter > 3*runs {
-			t.Errorf("%d of %d runs get shorter with 0.7 times the %s", shorter, runs, resource)
-		}
-	}
-	for seed := uint64(0); seed < scenarios; seed++ {
-		job := larger(seed)
-		job.Epochs = 6
-		if job.Env.PeerBandwidth < slices.Max(newSource(&job.Env, job.Nodes).rate) {
-			continue
-		}
-		slowClass := false
-		for j := range job.Env.Classes[1:] {
-			slowClass = slowClass || job.Env.ReadRate(j+1) < slices.Max(newSource(&job.Env, job.Nodes).rate)
-		}
-		for _, p := range []string{"frequency", "cooperative", "deepio_ordered", "lbann_dynamic", "lbann_preloading"} {
-			if p == "cooperative" && slowClass {
-				continue
-			}
-			a, b := runModel(t, job, p), runModel(t, scaled(job, "d_j", 0.7), p)
-			if a.Supported && b.Supported && b.Epochs[5] < 0.999*a.Epochs[5] {
-				t.Errorf("seed %d, %s: the last epoch takes %v s, and %v s with 0.7 times the classes: %s", seed, p, a.Epochs[5], b.Epochs[5], describe(job))
-			}
-		}
-	}
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
+	"github.com/hdmlp/hdmlp/internal/placement/simulated"
 )
 
 // RunThesis runs the job under the policy as the original simulator of the thesis does, departures from
@@ -21,12 +23,13 @@ import (
 // the traces draw from a PCG of the same seed. So a Result is a pure function of its arguments.
 // Memory: 13 bytes per sample access, 8 per read of a prefetcher from the source, some 50 per copy in a storage class, and 20 per sample.
 func RunThesis(ctx context.Context, job *Job, policy string) (*Result, error) {
-	rules, missing, err := thesisRulesOf(policy)
+	p, err := policies.ForSimulator(policy)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("simulate: %w", err)
 	}
-	if missing != "" {
-		return &Result{Reason: missing}, nil
+	original, ok := p.(simulated.Original)
+	if !ok {
+		return &Result{Reason: fmt.Sprintf("%s is not in the original simulator; profile %q has it", policy, Model)}, nil
 	}
 	if err := job.Env.Validate(); err != nil {
 		return nil, err
@@ -35,7 +38,7 @@ func RunThesis(ctx context.Context, job *Job, policy string) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := newThesisRun(job, stream, rules)
+	r := newThesisRun(job, stream, original.Original())
 	if reason := r.unsupported(); reason != "" {
 		return &Result{Reason: reason}, nil
 	}
@@ -56,7 +59,7 @@ func RunThesis(ctx context.Context, job *Job, policy string) (*Result, error) {
 }
 
 // newThesisRun makes a run with its tables of rates.
-func newThesisRun(job *Job, stream *access.Stream, rules thesisRules) *thesisRun {
+func newThesisRun(job *Job, stream *access.Stream, rules simulated.Rules) *thesisRun {
 	r := &thesisRun{
 		job: job, env: &job.Env, stream: stream, rules: rules,
 		nodes:      make([]thesisNode, job.Nodes),
@@ -80,9 +83,16 @@ func newThesisRun(job *Job, stream *access.Stream, rules thesisRules) *thesisRun
 		r.newest[i], r.latest[i] = -inf, -inf
 		r.nodes[i].newestUse, r.nodes[i].newestFill = -inf, -inf
 		r.nodes[i].clock = make([]float64, job.Env.Classes[0].Threads)
+		r.nodes[i].loaders = make([]*thesisLoader, len(job.Env.Classes))
 	}
 	for _, s := range job.Sizes {
 		r.dataset += s
+	}
+	r.machine = simulated.Machine{
+		Sizes: job.Sizes, Dataset: r.dataset, Reads: make([][]int32, job.Nodes), PerEpoch: make([]int, job.Nodes),
+	}
+	for j := range job.Env.Classes {
+		r.machine.Capacity = append(r.machine.Capacity, job.Env.Classes[j].Capacity)
 	}
 	return r
 }
@@ -114,6 +124,9 @@ func (r *thesisRun) deal(ctx context.Context) error {
 			}
 		}
 	}
+	for i := range r.nodes {
+		r.machine.Reads[i], r.machine.PerEpoch[i] = r.nodes[i].reads, r.nodes[i].perEpoch
+	}
 	return nil
 }
 
@@ -121,7 +134,7 @@ func (r *thesisRun) deal(ctx context.Context) error {
 // at which the batch begins to its own end (simulator-semantics section 1, executor).
 func (r *thesisRun) execute(ctx context.Context, res *Result) error {
 	compute := r.env.Compute
-	staging := r.rules.staging
+	staging := r.rules.Staging
 	steps := r.stream.Steps()
 	g, computing := r.initStall, 0.0
 	for range r.job.Epochs {
@@ -195,8 +208,8 @@ func (r *thesisRun) measure() (seen, distance float64) {
 		job: r.job, plan: &placement.Plan{}, stream: r.stream, sizes: r.job.Sizes, nodes: make([]node, len(r.nodes)),
 		steps: r.stream.Steps(), epochs: r.job.Epochs,
 	}
-	if r.rules.rewrite != nil {
-		m.plan.Reorder = func(int) placement.Batches { return nil } // the traces are not the stream's
+	if r.rules.Redraw != nil {
+		m.how.Reorder = func(int) simulated.Batches { return nil } // the traces are not the stream's
 	}
 	for i := range r.nodes {
 		m.full, m.last = append(m.full, r.nodes[i].batch), append(m.last, r.nodes[i].lastBatch)

@@ -1,7 +1,5 @@
 package simulate
 
-import "context"
-
 // thesisCopy is a copy of a file in a storage class of a node, there from avail on.
 type thesisCopy struct {
 	avail float64
@@ -89,7 +87,6 @@ type thesisLoader struct {
 	class int
 	clock []float64
 	turn  int
-	used  float64
 }
 
 // loader returns a loader all of whose threads begin at a time.
@@ -101,16 +98,10 @@ func (r *thesisRun) loader(i, class int, begin float64) *thesisLoader {
 	return l
 }
 
-// fits tells whether the class has room for file k.
-func (l *thesisLoader) fits(k int32) bool {
-	return l.used+l.r.job.Sizes[k] <= l.r.env.Classes[l.class].Capacity
-}
-
 // load reads file k from the source, as one of N clients, and returns when that begins and ends. The copy
 // is available from its end, or, where atOnce, from time 0.
 func (l *thesisLoader) load(k int32, atOnce bool) (begin, end float64) {
 	s := l.r.job.Sizes[k]
-	l.used += s
 	begin, end = l.take(s, l.r.fetchSource(s, len(l.r.nodes)))
 	h := thesisHeld{file: k, class: int32(l.class), source: true, start: begin, avail: end}
 	if atOnce {
@@ -123,7 +114,6 @@ func (l *thesisLoader) load(k int32, atOnce bool) (begin, end float64) {
 // loadRemote is load from another node's class, which is there before training.
 func (l *thesisLoader) loadRemote(k int32) {
 	s := l.r.job.Sizes[k]
-	l.used += s
 	l.take(s, s/l.r.remoteRate[l.class])
 	l.node.held = append(l.node.held, thesisHeld{file: k, class: int32(l.class)})
 }
@@ -146,23 +136,6 @@ func (l *thesisLoader) end() float64 {
 		t = max(t, c)
 	}
 	return t
-}
-
-// preload is the start-up of node i: it loads files [from, to) into the class, while they
-// fit if bounded, logs the ends of the reads in P_i, and returns the first file that it did not
-// load and the loader. The copies are available from time 0.
-func (r *thesisRun) preload(ctx context.Context, i, class, from, to int, bounded bool) (int, *thesisLoader) {
-	l := r.loader(i, class, 0)
-	k := from
-	for ; k < to && (!bounded || l.fits(int32(k))); k++ {
-		_, end := l.load(int32(k), true)
-		r.logFill(i, end)
-		if k&0xfffff == 0 && ctx.Err() != nil {
-			break
-		}
-	}
-	r.initStall = l.end() // the last node's stays (3.12)
-	return k, l
 }
 
 // filledBefore returns the MB that the filling of caches had taken from the source at a time: a read counts

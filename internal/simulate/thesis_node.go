@@ -5,6 +5,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
+	"github.com/hdmlp/hdmlp/internal/placement/simulated"
 )
 
 // Places that a sample is read from: of a staging entry, and of a consumed sample. thesisLocal+j is the
@@ -18,12 +19,13 @@ const (
 
 // thesisRun is one policy on one job. Nothing in it is shared with another run.
 type thesisRun struct {
-	job    *Job
-	env    *perfmodel.Environment
-	rules  thesisRules
-	stream *access.Stream
-	nodes  []thesisNode
-	copies thesisCopies
+	job     *Job
+	env     *perfmodel.Environment
+	rules   simulated.Rules
+	machine simulated.Machine // what the policy looks at
+	stream  *access.Stream
+	nodes   []thesisNode
+	copies  thesisCopies
 
 	// Rates in MB/s. Those of classes are r_j(p_j), not divided by p_j (section 1, notation).
 	sourceRate []float64 // by gamma
@@ -61,8 +63,9 @@ type thesisNode struct {
 	fills                 []float64
 	newestUse, newestFill float64
 
-	held []thesisHeld // copies in the order in which they are read from the source
-	gaps []thesisGap  // copies to be, by pass
+	held    []thesisHeld    // copies in the order in which they are read from the source
+	gaps    []thesisGap     // copies to be, by pass
+	loaders []*thesisLoader // the last one of each class
 }
 
 // batchSize returns how many samples node i reads in a step of an epoch.
@@ -214,7 +217,7 @@ func (r *thesisRun) fill(ctx context.Context, i int, time float64) {
 			place, ready, cost = r.stagingCopy(i, k, s)
 		}
 		done := max(now, ready) + cost
-		if r.rules.source {
+		if r.rules.Source {
 			if read, chosen := r.stagingSource(i, s, now, place, ready, cost); chosen {
 				place, done = thesisSource, now+read
 				r.logFill(i, now)
@@ -259,7 +262,7 @@ func (r *thesisRun) stagingCopy(i int, k int32, s float64) (place int, ready, co
 	if own != nil {
 		place, ready, rate = thesisLocal+int(own.class), own.avail, r.localRate[own.class]
 	}
-	if last := len(copies) - 1; r.rules.remote && last >= 0 {
+	if last := len(copies) - 1; r.rules.Remote && last >= 0 {
 		c := &copies[last]
 		if c == own && last > 0 {
 			c = &copies[last-1]

@@ -12,11 +12,17 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
+	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
+	"github.com/hdmlp/hdmlp/internal/placement/simulated"
 )
 
-var originals = []string{
-	"perfect", "naive", "staging", "deepio_ordered", "deepio_opportunistic", "sharded", "lbann_dynamic",
-	"lbann_preloading", "locality", "frequency",
+// originals are the policies that the simulator of the thesis has.
+func originals() []string {
+	return policies.Names(slices.DeleteFunc(policies.All(), func(p placement.Policy) bool {
+		_, ok := p.(simulated.Original)
+		return !ok
+	}))
 }
 
 // drawnJob draws a job of a few samples whose classes hold some of them, on a machine on which any way to fetch may be the fastest.
@@ -64,7 +70,7 @@ func TestThesisReference(t *testing.T) {
 	tried := map[string]int{}
 	for seed := range uint64(400) {
 		job := drawnJob(rand.New(rand.NewPCG(seed, 1)))
-		for _, policy := range originals {
+		for _, policy := range originals() {
 			got := runRow(t, job, policy)
 			if !got.Supported {
 				continue
@@ -87,7 +93,7 @@ func TestThesisReference(t *testing.T) {
 			same("bytes from the source", Amount{MB: got.SourceTotal}, Amount{MB: want.SourceTotal})
 		}
 	}
-	for _, policy := range originals {
+	for _, policy := range originals() {
 		if tried[policy] < 60 {
 			t.Errorf("%s ran %d of 400 jobs: too few to say anything", policy, tried[policy])
 		}
@@ -101,7 +107,7 @@ func TestThesisInvariants(t *testing.T) {
 		job := drawnJob(rand.New(rand.NewPCG(seed, 2)))
 		job.Scheme = schemes[seed%4]
 		lowest, consumed := runRow(t, job, "perfect"), 0.0
-		for _, policy := range originals {
+		for _, policy := range originals() {
 			res := runRow(t, job, policy)
 			if !res.Supported {
 				continue
@@ -261,7 +267,7 @@ func (c *countdown) Err() error {
 // TestThesisCancel: a run asks its context at every stage, so often that little time passes between, and ends.
 func TestThesisCancel(t *testing.T) {
 	job := drawnJob(rand.New(rand.NewPCG(1, 5)))
-	for _, policy := range originals {
+	for _, policy := range originals() {
 		var all int
 		for left := 0; ; left++ {
 			if _, err := RunThesis(&countdown{context.Background(), left}, job, policy); err == nil {

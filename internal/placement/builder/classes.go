@@ -1,0 +1,98 @@
+package builder
+
+import "slices"
+
+// SortClasses deals each node's copies out to its classes anew, where it has several: into the fastest what gains
+// most per byte from lying there instead of in the slowest, by what the node itself reads and, if it answers for the sample, what
+// the others read. What is held already stays where it is. Copies that no class takes any more, because the sizes
+// fit together worse, are given up, but for a sample's first copy: then the node stays as it was.
+func (b *Builder) SortClasses(r *Reads) {
+	classes := 0
+	for _, node := range b.in.Nodes {
+		if len(node.Capacity) > 1 {
+			classes = max(classes, len(node.Capacity))
+		}
+		if slices.ContainsFunc(node.Held, func(ids []int32) bool { return len(ids) > 0 }) {
+			return
+		}
+	}
+	e := b.in.Env
+	if classes < 2 || e == nil || len(e.Classes) <= classes {
+		return
+	}
+	source := 1 / e.SourceRate(len(b.in.Nodes))
+	last := len(e.Classes) - 1
+	local := min(source, e.FetchLocal(1, last)) - min(source, e.FetchLocal(1, 1))
+	peer := min(source, e.FetchPeer(1, last)) - min(source, e.FetchPeer(1, 1))
+
+	gain := make([]float32, len(b.copies))
+	r.eachAtOnce(func(k int32, row *row) {
+		for c := b.head[k]; c >= 0; c = b.copies[c].next {
+			n := b.copies[c].node
+			own := float64(row.count[n]) * local
+			if b.owner[k] == int32(n) {
+				own += float64(row.total-int(row.count[n])) * peer
+			}
+			gain[c] = float32(own)
+		}
+	})
+	of := make([][]uint64, len(b.in.Nodes)) // per node its copies: what they gain, most first, above their place in b.copies
+	for i, n := range b.perNode() {
+		of[i] = make([]uint64, 0, n)
+	}
+	for at := range b.copies {
+		n := b.copies[at].node
+		of[n] = append(of[n], uint64(^ascending(gain[at]))<<32|uint64(at))
+	}
+	for n, list := range of {
+		if len(b.in.Nodes[n].Capacity) < 2 {
+			continue
+		}
+		sortKeys(list)
+		room := slices.Clone(b.in.Nodes[n].Capacity)[:len(b.room[n])]
+		class := make([]uint8, len(list))
+		fits := true
+		for i, key := range list {
+			c := &b.copies[uint32(key)]
+			size := b.in.Size(int(c.k))
+			class[i] = noClass
+			for j := range room {
+				if size <= room[j] {
+					class[i] = uint8(j)
+					room[j] -= size
+					break
+				}
+			}
+			fits = fits && (class[i] < noClass || b.owner[c.k] != int32(n))
+		}
+		if !fits {
+			continue
+		}
+		b.room[n] = room
+		for i, key := range list {
+			at := int32(uint32(key))
+			if class[i] == noClass {
+				b.remove(at)
+			}
+			b.copies[at].class = class[i]
+		}
+	}
+}
+
+// perNode returns how many copies each node has.
+func (b *Builder) perNode() []int {
+	count := make([]int, len(b.in.Nodes))
+	for i := range b.copies {
+		count[b.copies[i].node]++
+	}
+	return count
+}
+
+// remove takes a copy, not its owner's, off its sample's list.
+func (b *Builder) remove(copyAt int32) {
+	at := &b.head[b.copies[copyAt].k]
+	for *at != copyAt {
+		at = &b.copies[*at].next
+	}
+	*at = b.copies[copyAt].next
+}

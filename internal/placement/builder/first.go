@@ -1,0 +1,236 @@
+package builder
+
+import (
+	"math"
+	"slices"
+)
+
+// candidates is how many nodes a sample may choose from before it takes any that has room.
+const candidates = 4
+
+// FirstCopies places one copy of every sample that fits, greedily by benefit per byte. A sample whose best node has no
+// room any more comes again later, with the benefit that it has on the next best.
+//
+// Beside the table of reads this takes 32 bytes per sample, of which 4 are gone when the copies are placed.
+func (b *Builder) FirstCopies(r *Reads) {
+	order, delivered := b.firstNeeded()
+	r.load(0) // before there is more
+	choice := make([]wanted, len(b.head))
+	rank := b.rank(r, order, choice)
+	b.Tidy()
+	b.expect(len(rank) + len(rank)/32) // a few more will fit into gaps
+
+	var again keyHeap
+	for next := 0; next < len(rank) || len(again) > 0; {
+		var key uint64
+		if len(again) == 0 || next < len(rank) && rank[next] < again[0] {
+			key = rank[next]
+			next++
+		} else {
+			key = again.pop()
+		}
+		turn := uint32(key)
+		k := order[turn]
+		size := b.in.Size(int(k))
+		n, at := b.choose(size, &choice[k])
+		if n < 0 {
+			continue
+		}
+		if had, has := choice[k][0].count, choice[k].at(at); has < had {
+			benefit := descending(^uint32(key>>32)) - float32(float64(had-has)*max(0, b.peer-b.local))
+			choice[k].drop(at)
+			again.push(uint64(^ascending(benefit))<<32 | uint64(turn))
+			continue
+		}
+		first := int32(0)
+		if int(turn) >= delivered {
+			first = unknown
+		}
+		b.put(n, 0, k, size, first)
+		b.owner[k] = int32(n)
+	}
+	b.OwnKept()
+}
+
+// rank returns a key for every sample that nobody holds, in the order in which first copies are placed: benefit, largest
+// first, above the sample's place in order. It also says where each sample would rather lie, and makes
+// the best of those that hold a sample its owner.
+func (b *Builder) rank(r *Reads, order []int32, choice []wanted) []uint64 {
+	turn := make([]int32, len(b.head))
+	for i, k := range order {
+		turn[k] = int32(i)
+	}
+	rank := make([]uint64, len(order))
+	r.eachAtOnce(func(k int32, row *row) {
+		needed := b.in.Stream.Has(int(k)) // else it is not in order
+		if b.head[k] >= 0 {
+			b.owner[k] = b.bestHolder(k, row)
+			for c := b.head[k]; c >= 0; c = b.copies[c].next {
+				if c := &b.copies[c]; int32(c.node) == b.owner[k] && c.first != held {
+					c.first = unknown // others need it as well
+				}
+			}
+			if needed {
+				rank[turn[k]] = math.MaxUint64
+			}
+			return
+		}
+		switch {
+		case !needed:
+			return
+		case b.keeper != nil && b.keeper[k] >= 0: // anybody else would have to be given it
+			keeper := b.keeper[k]
+			choice[k] = wanted{{uint16(keeper), uint16(min(max(row.count[keeper], 1), math.MaxUint16))}}
+		case !r.whole: // otherwise every node is as good as any
+			choice[k] = mostReads(row)
+		}
+		benefit := b.benefitPerByte(b.in.Size(int(k)), row.total, int(choice[k][0].count))
+		rank[turn[k]] = uint64(^ascending(benefit))<<32 | uint64(turn[k])
+	})
+	sortKeys(rank)
+	placed, _ := slices.BinarySearch(rank, math.MaxUint64)
+	return rank[:placed]
+}
+
+// ascending maps a float to bits that sort as it does; descending is its inverse.
+func ascending(f float32) uint32 {
+	if bits := math.Float32bits(f); f < 0 {
+		return ^bits
+	} else {
+		return bits | 1<<31
+	}
+}
+
+func descending(bits uint32) float32 {
+	if bits&(1<<31) != 0 {
+		return math.Float32frombits(bits &^ (1 << 31))
+	}
+	return math.Float32frombits(^bits)
+}
+
+// keyHeap is a binary heap of keys, the smallest first.
+type keyHeap []uint64
+
+func (h *keyHeap) push(key uint64) {
+	*h = append(*h, key)
+	s := *h
+	for i := len(s) - 1; i > 0 && s[i] < s[(i-1)/2]; i = (i - 1) / 2 {
+		s[i], s[(i-1)/2] = s[(i-1)/2], s[i]
+	}
+}
+
+func (h *keyHeap) pop() uint64 {
+	s := *h
+	key := s[0]
+	s[0] = s[len(s)-1]
+	s = s[:len(s)-1]
+	*h = s
+	for i := 0; ; {
+		least := i
+		for c := 2*i + 1; c <= 2*i+2; c++ {
+			if c < len(s) && s[c] < s[least] {
+				least = c
+			}
+		}
+		if least == i {
+			return key
+		}
+		s[i], s[least] = s[least], s[i]
+		i = least
+	}
+}
+
+// nodeReads is how often a node reads a sample.
+type nodeReads struct{ node, count uint16 }
+
+// wanted are the nodes that a sample would rather lie on, most reads first; a count of 0 ends them.
+type wanted [candidates]nodeReads
+
+// at returns how often candidate i reads the sample, 0 beyond the last.
+func (w *wanted) at(i int) uint16 {
+	if i >= len(w) {
+		return 0
+	}
+	return w[i].count
+}
+
+// drop forgets the first i candidates.
+func (w *wanted) drop(i int) {
+	var rest wanted
+	copy(rest[:], w[min(i, len(w)):])
+	*w = rest
+}
+
+// mostReads returns the nodes that read a sample most often, most first. Nodes that
+// tie stand in the order in which they first read it: at random, so that none is favoured.
+func mostReads(row *row) (top wanted) {
+	for _, n := range row.by {
+		c := nodeReads{uint16(n.node), uint16(min(row.count[n.node], math.MaxUint16))}
+		if c.count <= top[candidates-1].count {
+			continue
+		}
+		for i := range top {
+			if c.count > top[i].count {
+				c, top[i] = top[i], c
+			}
+		}
+	}
+	return top
+}
+
+// choose returns the node that gets the first copy of a sample, and which candidate's count it has: the one that reads k
+// most often among those with room, the roomiest where they tie; any other node, and a number beyond the candidates, if none
+// of them has room; -1 if it fits nowhere.
+func (b *Builder) choose(size int64, choice *wanted) (node, candidate int) {
+	if b.open.most() < size {
+		return -1, 0
+	}
+	best, at, room, count := -1, candidates, int64(0), uint16(0)
+	for i, c := range choice {
+		if c.count == 0 || best >= 0 && c.count < count {
+			break
+		}
+		if has := b.open.room(int(c.node)); has >= size && has > room {
+			best, room, count = int(c.node), has, c.count
+			at = min(at, i)
+		}
+	}
+	if best < 0 {
+		return b.open.node(), candidates
+	}
+	return best, at
+}
+
+// bestHolder returns the node, of those that hold k, that reads it most often.
+func (b *Builder) bestHolder(k int32, row *row) int32 {
+	best, most := int32(-1), uint32(0)
+	for c := b.head[k]; c >= 0; c = b.copies[c].next {
+		node := int32(b.copies[c].node)
+		if count := row.count[node]; best < 0 || count > most || count == most && node < best {
+			best, most = node, count
+		}
+	}
+	return best
+}
+
+// firstNeeded returns every sample that the stream may read, in the order in which the nodes together first need it; those
+// that the first epoch does not deliver come last. The first so many are those that it does.
+func (b *Builder) firstNeeded() (order []int32, delivered int) {
+	order = make([]int32, 0, len(b.head))
+	seen := make([]bool, len(b.head))
+	for ids := range b.steps(b.in.Stream.Epoch(b.in.From)) {
+		for _, k := range ids {
+			if !seen[k] {
+				seen[k] = true
+				order = append(order, k)
+			}
+		}
+	}
+	delivered = len(order)
+	for k := range seen {
+		if !seen[k] && b.in.Stream.Has(k) {
+			order = append(order, int32(k))
+		}
+	}
+	return order, delivered
+}

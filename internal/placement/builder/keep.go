@@ -1,0 +1,177 @@
+package builder
+
+import (
+	"fmt"
+
+	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/placement"
+)
+
+// NewLead is New for the epochs of a lead. Whoever holds a sample already answers for it.
+func NewLead(in *placement.Input, lead placement.Lead) (*Builder, error) {
+	steps := in.Stream.Steps()
+	if lead.Epoch < 0 || lead.Step < 0 || lead.Step > steps || lead.Steps < 0 || lead.Steps > steps {
+		return nil, fmt.Errorf("placement: a lead of %d steps from step %d of epoch %d; an epoch has %d", lead.Steps, lead.Step, lead.Epoch, steps)
+	}
+	in.From = lead.Epoch
+	b, err := New(in)
+	if err != nil {
+		return nil, err
+	}
+	b.OwnHeld()
+	return b, nil
+}
+
+// OwnHeld makes who holds a sample already answer for it; of several the first.
+func (b *Builder) OwnHeld() {
+	for i := range b.copies {
+		if c := &b.copies[i]; b.owner[c.k] < 0 {
+			b.owner[c.k] = int32(c.node)
+		}
+	}
+}
+
+// KeepFirst gives every node what it reads first in the lead and nobody holds, as far as it fits; what does not, goes to the
+// node that has most room, if so wanted. Where all nodes read everything they take turns.
+func (b *Builder) KeepFirst(lead placement.Lead, elsewhere bool) {
+	b.expect(len(b.head))
+	b.walk(lead, func(_ int, ids []int32, nodes []uint16) bool {
+		for i, k := range ids {
+			if b.owner[k] >= 0 {
+				continue
+			}
+			node := int(k) % len(b.in.Nodes)
+			if nodes != nil {
+				node = int(nodes[i])
+			}
+			if !b.keep(node, AllClasses, k, 0) && elsewhere {
+				b.keep(b.open.node(), AllClasses, k, 0)
+			}
+		}
+		return b.open.most() >= b.least
+	})
+}
+
+// walk goes over the steps of a lead, as far as the horizon goes, until f returns false. nodes says who reads each sample; nil:
+// every node reads all.
+func (b *Builder) walk(lead placement.Lead, f func(epoch int, ids []int32, nodes []uint16) bool) {
+	var epoch *access.Epoch
+	step, left := lead.Step, lead.Steps
+	for e := lead.Epoch; left > 0 && e < b.to && b.in.Ended() == nil; e++ {
+		epoch = b.in.Stream.EpochInto(epoch, e)
+		for ids, nodes := range b.stepsFrom(epoch, step) {
+			if left--; !f(e, ids, nodes) || left == 0 {
+				return
+			}
+		}
+		step = 0
+	}
+}
+
+// Keep gives the node a copy of sample k, in the first of its classes that has room, unless it holds one already, and makes
+// it answer for k if nobody does; otherwise it reports that there is no room.
+func (b *Builder) Keep(node, k int) bool {
+	return b.has(node, int32(k)) || b.keep(node, AllClasses, int32(k), unknown)
+}
+
+// keep gives the node the first copy of k, in the first of its first `classes` classes that has room, or says that none has.
+func (b *Builder) keep(node, classes int, k, first int32) bool {
+	size := b.in.Size(int(k))
+	for j := range b.room[node][:min(classes, len(b.room[node]))] {
+		if size <= b.room[node][j] {
+			b.add(node, j, k, size, first)
+			if b.owner[k] < 0 {
+				b.owner[k] = int32(node)
+			}
+			return true
+		}
+	}
+	return false
+}
+
+// KeepFirstEpoch gives every node what it reads first in the first epoch, as far as it fits.
+func (b *Builder) KeepFirstEpoch(classes int) {
+	b.expect(len(b.head))
+	for ids, nodes := range b.steps(b.in.Stream.Epoch(b.in.From)) {
+		for i, k := range ids {
+			readers := b.nodeOf // all of them
+			if nodes != nil {
+				readers = []int32{int32(nodes[i])}
+			}
+			for _, node := range readers {
+				if b.owner[k] < 0 {
+					b.keep(int(node), classes, k, 0)
+				}
+			}
+		}
+	}
+}
+
+// KeepLater gives the room that is left to samples that no epoch reads which was given so far, by ID: a later one may. Which node reads them
+// then is not known, so that each goes to the node that has most room.
+func (b *Builder) KeepLater() {
+	if !b.in.Given() {
+		return
+	}
+	for k := 0; k < len(b.head) && b.open.most() >= b.least; k++ {
+		if size := b.in.Size(k); b.head[k] < 0 && size <= b.open.most() {
+			b.keep(b.open.node(), AllClasses, int32(k), never)
+		}
+	}
+}
+
+// KeepLaterAlone is keepLater where no node asks another: each may keep any of them.
+func (b *Builder) KeepLaterAlone() {
+	if !b.in.Given() {
+		return
+	}
+	for n := range b.in.Nodes {
+		for k := 0; k < len(b.head) && !b.fullUp(n); k++ {
+			if size := b.in.Size(k); size <= b.open.room(n) && !b.has(n, int32(k)) {
+				b.keep(n, AllClasses, int32(k), never)
+			}
+		}
+	}
+}
+
+// KeepAsRead gives nodes what they read in the lead, in that order, until they are full.
+func (b *Builder) KeepAsRead(lead placement.Lead) {
+	b.expect(lead.Steps * len(b.full.position))
+	b.walk(lead, func(epoch int, ids []int32, nodes []uint16) bool {
+		for i, k := range ids {
+			size := b.in.Size(int(k))
+			if nodes != nil {
+				b.keepRead(int32(nodes[i]), k, size, epoch)
+				continue
+			}
+			for _, n := range b.nodeOf {
+				b.keepRead(n, k, size, epoch)
+			}
+		}
+		return b.open.most() >= b.least
+	})
+}
+
+// From is everything from an epoch to the horizon.
+func (b *Builder) From(epoch int) placement.Lead {
+	return placement.Lead{Epoch: epoch, Steps: b.in.Stream.Steps() * (b.to - epoch)}
+}
+
+// keepRead gives the node what it reads in the epoch, if it has room for it and has not got it.
+func (b *Builder) keepRead(node, k int32, size int64, epoch int) {
+	if size <= b.open.room(int(node)) && !b.has(int(node), k) {
+		b.keep(int(node), AllClasses, k, int32(epoch-b.in.From))
+	}
+}
+
+// Nothing is a plan without copies.
+func Nothing(policy string, prefetch bool, in placement.Input) (*placement.Plan, error) {
+	if _, _, err := in.Check(); err != nil {
+		return nil, err
+	}
+	p := &placement.Plan{Policy: policy, Prefetch: prefetch, Nodes: make([]placement.NodePlan, len(in.Nodes))}
+	for n := range p.Nodes {
+		p.Nodes[n].Classes = make([][]int32, len(in.Nodes[n].Capacity))
+	}
+	return p, nil
+}

@@ -1,0 +1,38 @@
+package builder
+
+import "slices"
+
+// radixMost is how many keys at most are sorted with as much memory again.
+const radixMost = 1 << 20
+
+// sortKeys sorts keys whose low words ascend already.
+func sortKeys(keys []uint64) {
+	const digit, small = 11, 512
+	if len(keys) < small || len(keys) > radixMost {
+		slices.Sort(keys)
+		return
+	}
+	spare := make([]uint64, len(keys))
+	from, to := keys, spare
+	for shift := 32; shift < 64; shift += digit {
+		var start [1<<digit + 1]int32
+		for _, k := range from {
+			start[k>>shift&(1<<digit-1)+1]++
+		}
+		if start[from[0]>>shift&(1<<digit-1)+1] == int32(len(from)) {
+			continue // all have the same digit
+		}
+		for d := range 1 << digit {
+			start[d+1] += start[d]
+		}
+		for _, k := range from {
+			d := k >> shift & (1<<digit - 1)
+			to[start[d]] = k
+			start[d]++
+		}
+		from, to = to, from
+	}
+	if &from[0] != &keys[0] {
+		copy(keys, from)
+	}
+}

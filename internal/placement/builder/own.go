@@ -1,0 +1,152 @@
+package builder
+
+import "slices"
+
+// FillOwn fills the room that nodes have left with the samples that they read most often
+// themselves, at least `least` times, and have not got. No node's samples are ever sorted:
+// a first pass adds up, per node, frequency and first epoch, the bytes that are read so; from
+// these it follows in the second at which byte of the node's sorted list a sample
+// lies, and so in which class. The third fills the gaps that remain. Samples that are larger than any node's room are passed over.
+func (b *Builder) FillOwn(r *Reads, least uint32) {
+	if b.open.most() < b.least {
+		return
+	}
+	room, most := slices.Clone(b.open.rest), b.open.most()
+	holders := newHolders(b)
+	offset := make([][]int64, len(b.in.Nodes))   // per node and level
+	level := func(count uint32, n *reader) int { // higher is wanted more
+		return int(count)*r.epochs + r.epochs - 1 - int(n.first)
+	}
+	var fits func(k int32) bool // nil: any
+	if most < b.most {
+		fits = func(k int32) bool { return b.in.Size(int(k)) <= most }
+	}
+	pairs := 0
+	r.each(fits, func(k int32, row *row) {
+		size := b.in.Size(int(k))
+		holders.look(k)
+		for i := range row.by {
+			n := &row.by[i]
+			if count := row.count[n.node]; count >= least && size <= room[n.node] && !holders.has(n.node) {
+				l := level(count, n)
+				if grow := l + 1 - len(offset[n.node]); grow > 0 {
+					offset[n.node] = append(offset[n.node], make([]int64, grow)...)
+				}
+				offset[n.node][l] += size
+				pairs++
+			}
+		}
+	})
+	b.expect(pairs)
+	ends := make([][]int64, len(b.in.Nodes)) // where each class of a node ends in its sorted list
+	for n, bytes := range offset {
+		var sum int64
+		for c := len(bytes) - 1; c >= 0; c-- {
+			bytes[c], sum = sum, sum+bytes[c]
+		}
+		var end int64
+		for _, room := range b.room[n] {
+			end += room
+			ends[n] = append(ends[n], end)
+		}
+	}
+	first := func(n *reader) int32 {
+		if r.whole {
+			return unknown
+		}
+		return n.first
+	}
+	r.each(fits, func(k int32, row *row) {
+		size := b.in.Size(int(k))
+		holders.look(k)
+		for i := range row.by {
+			n := &row.by[i]
+			if count := row.count[n.node]; count >= least && size <= room[n.node] && !holders.has(n.node) {
+				at := &offset[n.node][level(count, n)]
+				*at += size
+				for j, end := range ends[n.node] {
+					if *at <= end {
+						b.put(int(n.node), j, k, size, first(n))
+						break
+					}
+				}
+			}
+		}
+	})
+	// What lay across the end of a class or of the node, and smaller samples in the gaps.
+	fits = func(k int32) bool { return b.in.Size(int(k)) <= b.open.most() }
+	r.each(fits, func(k int32, row *row) {
+		size := b.in.Size(int(k))
+		holders.look(k)
+		for i := range row.by {
+			if n := &row.by[i]; row.count[n.node] >= least && size <= b.open.room(int(n.node)) && !holders.has(n.node) {
+				b.put(int(n.node), 0, k, size, first(n))
+			}
+		}
+	})
+}
+
+// FillUnread fills the room that is left with what the nodes never read, by ID: "until no more samples are left
+// or no more space is left". Samples outside the stream's subset are none of them.
+func (b *Builder) FillUnread() {
+	holders := newHolders(b)
+	for k := 0; k < len(b.head) && b.open.most() >= b.least; k++ {
+		size := b.in.Size(k)
+		if size > b.open.most() || !b.in.Stream.Has(k) {
+			continue
+		}
+		holders.look(int32(k))
+		for n, room := range b.open.rest {
+			if size <= room && !holders.has(int32(n)) {
+				b.put(n, 0, int32(k), size, never)
+			}
+		}
+	}
+}
+
+// holders tells which nodes hold a sample, without going through its list for each of them.
+type holders struct {
+	b    *Builder
+	k    int32
+	last []int32 // per node, the last sample looked up that it holds, plus 1
+}
+
+func newHolders(b *Builder) *holders { return &holders{b: b, last: make([]int32, len(b.in.Nodes))} }
+
+// look looks up who holds sample k now.
+func (h *holders) look(k int32) {
+	h.k = k
+	for c := h.b.head[k]; c >= 0; c = h.b.copies[c].next {
+		h.last[h.b.copies[c].node] = k + 1
+	}
+}
+
+// has tells whether the node held the sample when it was looked up.
+func (h *holders) has(node int32) bool { return h.last[node] == h.k+1 }
+
+// OwnFastest makes who has a sample in its fastest class answer for it; several take turns over the samples.
+func (b *Builder) OwnFastest() {
+	for k := range b.owner {
+		best, ties := uint8(noClass), 0
+		for c := b.head[k]; c >= 0; c = b.copies[c].next {
+			switch class := b.copies[c].class; {
+			case class < best:
+				best, ties = class, 1
+			case class == best:
+				ties++
+			}
+		}
+		if ties == 0 {
+			continue
+		}
+		turn := k % ties
+		for c := b.head[k]; c >= 0; c = b.copies[c].next {
+			if b.copies[c].class == best {
+				if turn == 0 {
+					b.owner[k] = int32(b.copies[c].node)
+				}
+				turn--
+			}
+		}
+	}
+}

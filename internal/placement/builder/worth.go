@@ -1,0 +1,46 @@
+package builder
+
+// benefitPerByte returns the seconds that the first copy of a sample saves per MB (thesis equation 3.13): all
+// nodes read it total times, the node that gets the copy own times of these.
+func (b *Builder) benefitPerByte(size int64, total, own int) float32 {
+	source := b.source
+	if b.latency > 0 {
+		source += b.latency / (float64(size) / 1e6)
+	}
+	return float32(float64(total)*max(0, source-b.peer) + float64(own)*max(0, b.peer-b.local))
+}
+
+// NetworkIsSlow tells whether reading from a peer instead of the source saves less than reading from the
+// node's own class instead of a peer's: then copies for the node itself may be worth more than first copies for others.
+func (b *Builder) NetworkIsSlow() bool { return b.source-b.peer < b.peer-b.local }
+
+// FetchTime returns the sum of thesis equation 3.13 over all nodes, seconds.
+func (b *Builder) FetchTime(r *Reads) float64 {
+	e := b.in.Env
+	source := 1 / e.SourceRate(len(b.in.Nodes))
+	local := make([]float64, len(e.Classes))
+	for j := 1; j < len(local); j++ {
+		local[j] = e.FetchLocal(1, j)
+	}
+	own := make([]float64, len(b.in.Nodes)) // of the sample, where the node holds it; else 0
+	sum := 0.0
+	r.each(nil, func(k int32, row *row) {
+		anybody := source
+		for c := b.head[k]; c >= 0; c = b.copies[c].next {
+			j := int(b.copies[c].class) + 1
+			own[b.copies[c].node] = local[j]
+			anybody = min(anybody, e.FetchPeer(1, j))
+		}
+		for _, n := range row.by {
+			at := anybody
+			if t := own[n.node]; t > 0 {
+				at = min(at, t)
+			}
+			sum += float64(row.count[n.node]) * at * float64(b.in.Size(int(k))) / 1e6
+		}
+		for c := b.head[k]; c >= 0; c = b.copies[c].next {
+			own[b.copies[c].node] = 0
+		}
+	})
+	return sum
+}

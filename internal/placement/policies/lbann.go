@@ -1,0 +1,109 @@
+package policies
+
+import (
+	"fmt"
+	"iter"
+
+	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/placement/builder"
+	"github.com/hdmlp/hdmlp/internal/placement/simulated"
+)
+
+// LBANN is the distributed in-memory data store of LBANN (thesis 2.3, 4.1.4): the nodes' RAM, class 1, holds the
+// dataset, and each reads from the others what it has not got. It refuses a dataset larger than that.
+type LBANN struct {
+	// Preloading: node i loads the i-th of N contiguous parts before training. Otherwise, "dynamic", a node keeps what it
+	// reads in the first epoch.
+	Preloading bool
+}
+
+// Name is "lbann_preloading" or "lbann_dynamic".
+func (l LBANN) Name() string {
+	if l.Preloading {
+		return "lbann_preloading"
+	}
+	return "lbann_dynamic"
+}
+
+// About describes it.
+func (l LBANN) About() placement.About {
+	does := "keeps each sample in the memory of the node that reads it first"
+	if l.Preloading {
+		does = "loads the whole dataset into the nodes' memory before training"
+	}
+	return placement.About{
+		Does:   does,
+		Stages: true,
+		Needs:  placement.FirstClass,
+		Copies: placement.OnePerSample,
+		Line:   placement.Line{Colour: 0x11806a, Dashed: l.Preloading},
+	}
+}
+
+// Plan gives every sample one node.
+func (l LBANN) Plan(in placement.Input) (*placement.Plan, error) {
+	b, err := builder.New(&in)
+	if err != nil {
+		return nil, err
+	}
+	if err := builder.NeedClasses(l.Name(), &in, 1); err != nil {
+		return nil, err
+	}
+	var size, room int64
+	for k := range in.Stream.Spec().Samples {
+		size += in.Size(k)
+	}
+	for n := range in.Nodes {
+		room += in.Nodes[n].Capacity[0]
+	}
+	if size > room {
+		return nil, &placement.Unsupported{Policy: l.Name(), Reason: fmt.Sprintf(
+			"the dataset has %.0f MB and class 1 of the nodes together %.0f MB; it must hold the dataset", float64(size)/1e6, float64(room)/1e6)}
+	}
+	if l.Preloading {
+		b.KeepParts(1)
+	} else {
+		b.KeepFirstEpoch(1)
+	}
+	b.KeepRest(1) // sizes differ, so a share may exceed the mean
+	if l.Preloading {
+		return b.FinishPreload(l.Name()), in.Ended()
+	}
+	p := b.Finish(l.Name(), true, true)
+	p.OnRead, p.ReadOnce = true, true
+	return p, in.Ended()
+}
+
+// Run says how the simulator runs its plans.
+func (l LBANN) Run(placement.Input, *placement.Plan) (simulated.Run, error) {
+	return simulated.Run{Preload: l.Preloading, CacheFirst: true}, nil
+}
+
+// Original has every node load its share before training, or else its first floor(F/N) samples, or those of its first epoch if they are
+// fewer, in their order, during it.
+func (l LBANN) Original() simulated.Rules {
+	return simulated.Rules{
+		Staging: true, Remote: true, Class: 1,
+		Refuses: func(m *simulated.Machine) string {
+			if all := float64(len(m.Reads)) * m.Capacity[1]; m.Dataset > all {
+				return fmt.Sprintf("the dataset has %.0f MB; class 1 of all nodes together holds %.0f MB", m.Dataset, all)
+			}
+			return ""
+		},
+		Loads: func(m *simulated.Machine) iter.Seq[simulated.Load] {
+			return func(yield func(simulated.Load) bool) {
+				for i := range m.Reads {
+					load := simulated.Load{Node: i, Class: 1, Before: l.Preloading}
+					if l.Preloading {
+						load.Samples = m.Share(i).All()
+					} else {
+						load.Samples = m.Reads[i][:min(m.PerEpoch[i], len(m.Sizes)/len(m.Reads))]
+					}
+					if !yield(load) {
+						return
+					}
+				}
+			}
+		},
+	}
+}

@@ -1,0 +1,69 @@
+package policies
+
+import (
+	"iter"
+
+	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/placement/builder"
+	"github.com/hdmlp/hdmlp/internal/placement/simulated"
+)
+
+// Locality partitions the dataset over the nodes' caches, filled before training, and deals each global batch out
+// anew, so that nodes mostly read what they hold: first every node takes what it holds, up to its share of the batch, then the
+// surplus and what nobody holds go to those that have too little (Yang and Cong, Accelerating Data Loading in Deep Neural
+// Network Training, section 2). The samples of a global batch stay the same, and so does the training.
+type Locality struct{}
+
+// Name is "locality".
+func (Locality) Name() string { return "locality" }
+
+// About describes it.
+func (Locality) About() placement.About {
+	return placement.About{
+		Does:   "deals each batch out by which node holds what",
+		Stages: true,
+		Needs:  placement.SomeClass,
+		Copies: placement.OnePerSample,
+		Line:   placement.Line{Colour: 0x7db8de, Dashed: true},
+	}
+}
+
+// Plan partitions the dataset.
+func (l Locality) Plan(in placement.Input) (*placement.Plan, error) {
+	b, err := builder.New(&in)
+	if err != nil {
+		return nil, err
+	}
+	if err := builder.NeedClasses(l.Name(), &in, builder.AllClasses); err != nil {
+		return nil, err
+	}
+	b.KeepParts(builder.AllClasses)
+	return b.FinishPreload(l.Name()), in.Ended()
+}
+
+// Run says how the simulator runs its plans.
+func (Locality) Run(in placement.Input, plan *placement.Plan) (simulated.Run, error) {
+	run := simulated.Run{Preload: true, CacheFirst: true}
+	if in.Stream.Spec().Scheme != access.Whole { // there, everybody reads everything anyway
+		run.Reorder = simulated.Regrouped(&in, plan.Owner)
+	}
+	return run, nil
+}
+
+// Original loads every node's share into class 2 while it fits, and leaves the order as it is.
+func (Locality) Original() simulated.Rules {
+	return simulated.Rules{
+		Staging: true, Remote: true, Source: true, Class: 2,
+		Loads: func(m *simulated.Machine) iter.Seq[simulated.Load] {
+			return func(yield func(simulated.Load) bool) {
+				for i := range m.Reads {
+					room := simulated.Room{Capacity: m.Capacity[2]}
+					if !yield(simulated.Load{Node: i, Class: 2, Before: true, Samples: room.Fill(m.Sizes, m.Share(i))}) {
+						return
+					}
+				}
+			}
+		},
+	}
+}

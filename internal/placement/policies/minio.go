@@ -1,0 +1,52 @@
+package policies
+
+import (
+	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/placement/builder"
+	"github.com/hdmlp/hdmlp/internal/placement/simulated"
+)
+
+// MinIO keeps, on each node for itself, the first samples that fit, in the order in which
+// the node reads them, and never evicts (CoorDL 4.1).
+type MinIO struct{}
+
+// Name is "minio".
+func (MinIO) Name() string { return "minio" }
+
+// About describes it.
+func (MinIO) About() placement.About {
+	return placement.About{
+		Does:   "has each node keep what it reads first, for itself, as CoorDL",
+		Engine: true,
+		Stages: true,
+		Needs:  placement.SomeClass,
+		Copies: placement.OwnReads,
+		Line:   placement.Line{Colour: 0x8a8a00},
+	}
+}
+
+// Plan walks the epochs until every node is full.
+func (m MinIO) Plan(in placement.Input) (*placement.Plan, error) {
+	b, err := builder.New(&in)
+	if err != nil {
+		return nil, err
+	}
+	b.KeepAsRead(b.From(in.From))
+	b.KeepLaterAlone()
+	return b.FinishInOrder(m.Name(), false), in.Ended()
+}
+
+// First lets each node keep what it reads, as the plan does.
+func (m MinIO) First(in placement.Input, lead placement.Lead) (*placement.Plan, error) {
+	b, err := builder.NewLead(&in, lead)
+	if err != nil {
+		return nil, err
+	}
+	b.KeepAsRead(lead)
+	return b.FinishInOrder(m.Name(), false), in.Ended()
+}
+
+// Run says how the simulator runs its plans.
+func (MinIO) Run(placement.Input, *placement.Plan) (simulated.Run, error) {
+	return simulated.Run{CacheFirst: true}, nil
+}

@@ -1,0 +1,59 @@
+package policies
+
+import (
+	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/placement/builder"
+	"github.com/hdmlp/hdmlp/internal/placement/simulated"
+)
+
+// Partitioned is CoorDL's partitioned cache (4.2): each node keeps what it reads in the first epoch, as far as it fits,
+// and never evicts; what it has not got it reads from the node that has. Where room is left, nodes keep further
+// copies of what they read later.
+type Partitioned struct{}
+
+// Name is "partitioned".
+func (Partitioned) Name() string { return "partitioned" }
+
+// About describes it.
+func (Partitioned) About() placement.About {
+	return placement.About{
+		Does:   "has each node keep what it reads in the first epoch, for all, as CoorDL",
+		Engine: true,
+		Stages: true,
+		Needs:  placement.SomeClass,
+		Copies: placement.OnePerSample,
+		Line:   placement.Line{Colour: 0x8a8a00, Dashed: true},
+	}
+}
+
+// Plan walks the epochs until every node is full.
+func (p Partitioned) Plan(in placement.Input) (*placement.Plan, error) {
+	b, err := builder.New(&in)
+	if err != nil {
+		return nil, err
+	}
+	b.OwnHeld()
+	b.KeepFirstEpoch(builder.AllClasses)
+	b.KeepAsRead(b.From(in.From + 1))
+	b.KeepLater()
+	plan := b.FinishInOrder(p.Name(), true)
+	plan.OnRead = true
+	return plan, in.Ended()
+}
+
+// First lets each node keep what it reads first, as the plan does.
+func (p Partitioned) First(in placement.Input, lead placement.Lead) (*placement.Plan, error) {
+	b, err := builder.NewLead(&in, lead)
+	if err != nil {
+		return nil, err
+	}
+	b.KeepFirst(lead, false)
+	plan := b.FinishInOrder(p.Name(), true)
+	plan.OnRead = true
+	return plan, in.Ended()
+}
+
+// Run says how the simulator runs its plans.
+func (Partitioned) Run(placement.Input, *placement.Plan) (simulated.Run, error) {
+	return simulated.Run{CacheFirst: true}, nil
+}

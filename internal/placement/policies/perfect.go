@@ -1,0 +1,34 @@
+package policies
+
+import (
+	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/placement/builder"
+	"github.com/hdmlp/hdmlp/internal/placement/simulated"
+)
+
+// Perfect never waits: the lower bound of the runtime (thesis 4.1.4, PerfectPrefetcher).
+type Perfect struct{}
+
+// Name is "perfect".
+func (Perfect) Name() string { return "perfect" }
+
+// About describes it.
+func (Perfect) About() placement.About {
+	return placement.About{
+		Does: "never waits: the lower bound of the runtime",
+		Line: placement.Line{Colour: 0x5b6470, Dashed: true},
+	}
+}
+
+// Plan plans nothing: whoever runs it finds every sample in the staging buffer.
+func (p Perfect) Plan(in placement.Input) (*placement.Plan, error) {
+	return builder.Nothing(p.Name(), true, in)
+}
+
+// Run says how the simulator runs its plans.
+func (Perfect) Run(placement.Input, *placement.Plan) (simulated.Run, error) {
+	return simulated.Run{Ideal: true}, nil
+}
+
+// Original is PerfectPrefetcher.
+func (Perfect) Original() simulated.Rules { return simulated.Rules{Staged: true} }

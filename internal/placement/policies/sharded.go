@@ -1,0 +1,89 @@
+package policies
+
+import (
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/placement/builder"
+	"github.com/hdmlp/hdmlp/internal/placement/simulated"
+)
+
+// Sharded stages disjoint contiguous shards on the nodes before training, as much of each as fits into all classes; a
+// node trains on its shard alone, in a new order in each epoch (Kurth et al.; thesis 2.3, parallel data staging).
+type Sharded struct{}
+
+// Name is "sharded".
+func (Sharded) Name() string { return "sharded" }
+
+// About describes it.
+func (Sharded) About() placement.About {
+	return placement.About{
+		Does:   "has each node train on a shard of its own",
+		Stages: true,
+		Needs:  placement.SomeClass,
+		Copies: placement.OnEveryNode,
+		Line:   placement.Line{Colour: 0x7a4a21},
+	}
+}
+
+// Plan stages the shards.
+func (s Sharded) Plan(in placement.Input) (*placement.Plan, error) {
+	b, err := builder.New(&in)
+	if err != nil {
+		return nil, err
+	}
+	if err := builder.NeedClasses(s.Name(), &in, builder.AllClasses); err != nil {
+		return nil, err
+	}
+	b.KeepParts(builder.AllClasses)
+	p := b.FinishPreload(s.Name())
+	for n := range p.Nodes {
+		if len(shard(p, n)) == 0 {
+			return nil, &placement.Unsupported{Policy: s.Name(), Reason: fmt.Sprintf("no sample of its shard fits on node %d, and it trains on nothing else", n)}
+		}
+	}
+	p.Remote, p.Owner = false, nil
+	return p, in.Ended()
+}
+
+// shard is what a node holds, by ID.
+func shard(p *placement.Plan, node int) []int32 {
+	ids := slices.Concat(p.Nodes[node].Classes...)
+	slices.Sort(ids)
+	return ids
+}
+
+// Run says how the simulator runs its plans.
+func (Sharded) Run(in placement.Input, plan *placement.Plan) (run simulated.Run, err error) {
+	run = simulated.Run{Preload: true, CacheFirst: true}
+	held := make([][]int32, len(plan.Nodes))
+	for n := range held {
+		held[n] = shard(plan, n)
+	}
+	run.Reorder, err = simulated.Shuffled(&in, held)
+	return run, err
+}
+
+// Original loads every node's share into class 2 while it fits, and then, from other nodes, the samples below its share (3.13)
+// while they fit. Every read is one of the node's own share, drawn with replacement (3.15).
+func (Sharded) Original() simulated.Rules {
+	return simulated.Rules{
+		Staging: true, Class: 2,
+		Loads: func(m *simulated.Machine) iter.Seq[simulated.Load] {
+			return func(yield func(simulated.Load) bool) {
+				for i := range m.Reads {
+					room, share := simulated.Room{Capacity: m.Capacity[2]}, m.Share(i)
+					own := simulated.Load{Node: i, Class: 2, Before: true, Samples: room.Fill(m.Sizes, share)}
+					more := simulated.Load{Node: i, Class: 2, Before: true, Remote: true, Samples: room.Fill(m.Sizes, simulated.Range{To: share.From})}
+					if !yield(own) || !yield(more) {
+						return
+					}
+				}
+			}
+		},
+		Redraw: func(rng *rand.Rand, own []simulated.Range, i int) int32 { return own[i].Draw(rng) },
+	}
+}

@@ -1,0 +1,32 @@
+package policies
+
+import (
+	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/placement/builder"
+	"github.com/hdmlp/hdmlp/internal/placement/simulated"
+)
+
+// Staging fills the staging buffer ahead of time from the source, and caches nothing: double
+// buffering, tf.data, torch's DataLoader (thesis 4.1.4, StagingPoolPrefetcher).
+type Staging struct{}
+
+// Name is "staging".
+func (Staging) Name() string { return "staging" }
+
+// About describes it.
+func (Staging) About() placement.About {
+	return placement.About{
+		Does:   "reads ahead from the source and keeps nothing",
+		Engine: true,
+		Stages: true,
+		Line:   placement.Line{Colour: 0xe69f00},
+	}
+}
+
+// Plan plans no copies.
+func (s Staging) Plan(in placement.Input) (*placement.Plan, error) {
+	return builder.Nothing(s.Name(), true, in)
+}
+
+// Original is StagingPoolPrefetcher.
+func (Staging) Original() simulated.Rules { return simulated.Rules{Staging: true, Source: true} }

@@ -1,0 +1,50 @@
+package render
+
+import (
+	"encoding/csv"
+	"io"
+	"strconv"
+)
+
+// CSV writes a line per point and policy, numbers as JSON has them.
+func (r *Report) CSV(w io.Writer) error {
+	out := csv.NewWriter(w)
+	head := append([]string{}, r.Sweep...)
+	head = append(head, "policy", "profile", "seed", "supported", "reason", "runtime_s", "before_training_s", "stall_s")
+	places := r.Places()
+	for _, p := range places {
+		name := p.Key
+		if name != "source" && name != "remote" {
+			name = "local_" + name
+		}
+		head = append(head, name+"_samples", name+"_mb")
+	}
+	head = append(head, "source_mb_total", "lower_bound_source_mb", "source_share_of_bound", "dataset_seen_per_epoch", "distance_from_shuffle")
+	lines := [][]string{head}
+	number := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+	for i := range r.Points {
+		point := &r.Points[i]
+		for _, p := range point.Policies {
+			line := append([]string{}, point.Values...)
+			line = append(line, p.Name, r.Profile, strconv.FormatUint(r.Seed, 10), strconv.FormatBool(p.Supported), p.Reason)
+			if !p.Supported { // no numbers rather than zeros, which would look like results
+				for len(line) < len(head) {
+					line = append(line, "")
+				}
+				lines = append(lines, line)
+				continue
+			}
+			line = append(line, number(p.Runtime), number(p.BeforeTraining), number(p.Stall))
+			for _, where := range places {
+				a := p.From(where.Key)
+				line = append(line, strconv.FormatInt(a.Samples, 10), number(a.MB))
+			}
+			line = append(line, number(p.SourceTotal), number(point.Bound), number(p.ShareOfBound), number(p.SeenPerEpoch), number(p.Shuffle))
+			lines = append(lines, line)
+		}
+	}
+	if err := out.WriteAll(lines); err != nil {
+		return err
+	}
+	return out.Error()
+}

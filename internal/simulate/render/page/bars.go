@@ -1,0 +1,171 @@
+package page
+
+import (
+	"fmt"
+
+	"gonum.org/v1/plot/vg"
+
+	"github.com/hdmlp/hdmlp/internal/simulate/render"
+	"github.com/hdmlp/hdmlp/internal/simulate/render/words"
+)
+
+// timeUnit is how times are written on an axis: seconds, or hours where seconds would be long numbers.
+func timeUnit(longest float64) (name string, seconds float64) {
+	if longest >= 200_000 {
+		return "hours", 3600
+	}
+	return "seconds", 1
+}
+
+// bars shows what each policy takes, split by where its samples came from.
+func (r *plotted) bars(p *render.Point) *figure {
+	places := r.Places()
+	var entries []legendEntry
+	preload := false
+	for _, policy := range p.Policies {
+		preload = preload || policy.BeforeTraining > 0
+	}
+	if preload {
+		entries = append(entries, legendEntry{colour: waiting, name: "before training"})
+	}
+	for _, where := range places {
+		used := false
+		for i := range p.Policies {
+			used = used || p.Policies[i].From(where.Key).Samples > 0
+		}
+		if used {
+			entries = append(entries, legendEntry{colour: placeColour(where.Key), name: where.Name})
+		}
+	}
+	best := p.Find(bound.Name())
+	if best != nil && best.Supported {
+		entries = append(entries, legendEntry{colour: ink, name: "no stall at all", dashed: true})
+	}
+	longest := 0.0
+	for _, policy := range p.Policies {
+		if policy.Supported {
+			longest = max(longest, policy.Runtime)
+		}
+	}
+	rowHeight := func(w vg.Length) vg.Length {
+		if w < 500 {
+			return 36 // the name stands above its bar
+		}
+		return 25
+	}
+	top := func(w vg.Length) vg.Length { return titleRoom + legend(nil, entries, 0, 0, w) + 6 }
+	return &figure{
+		name:  "runtime",
+		title: "Runtime per policy",
+		caption: "Each bar is as long as the runtime. Its colours are the shares of the bytes that were read from each place while training; " +
+			"the time before training starts stands for itself. The number behind a bar is the runtime, and how many times that of perfect it is.",
+		height: func(w vg.Length) vg.Length { return top(w) + rowHeight(w)*vg.Length(len(p.Policies)) + 36 },
+		draw: func(c *canvas) {
+			legend(c, entries, 0, titleRoom, c.w)
+			c.drawBars(p, places, best, longest, top(c.w), rowHeight(c.w))
+		},
+	}
+}
+
+// drawBars draws axis and bars below y.
+func (c *canvas) drawBars(p *render.Point, places []render.Place, best *render.Policy, longest float64, y, row vg.Length) {
+	names, numbers := style(11, ink, false), style(10.5, ink, false)
+	soft := style(10, softInk, false)
+	unit, seconds := timeUnit(longest)
+	value := func(policy *render.Policy) string {
+		s := words.Seconds(policy.Runtime/seconds) + " " + unit[:1]
+		if best != nil && best.Supported && best.Runtime > 0 && policy != best {
+			s += fmt.Sprintf(" · %s×", words.Ratio(policy.Runtime/best.Runtime))
+		}
+		return s
+	}
+	from, behind := vg.Length(0), vg.Length(0)
+	for i := range p.Policies {
+		if !c.narrow {
+			from = max(from, names.Width(p.Policies[i].Name)+10)
+		}
+		if p.Policies[i].Supported {
+			behind = max(behind, numbers.Width(value(&p.Policies[i]))+8)
+		}
+	}
+	if c.narrow {
+		behind = 6
+	}
+	scale := func(s float64) vg.Length {
+		if longest == 0 {
+			return 0
+		}
+		return vg.Length(s/longest) * (c.w - from - behind)
+	}
+	bottom := y + row*vg.Length(len(p.Policies))
+	n := 6
+	if c.narrow {
+		n = 4
+	}
+	for _, tick := range ticks(0, longest/seconds, n) {
+		x := from + scale(tick*seconds)
+		c.line(rule, 0.75, nil, vg.Point{X: x, Y: y}, vg.Point{X: x, Y: bottom + 3})
+		a := centre
+		if x < 12 {
+			a = left
+		}
+		c.text(x, bottom+11, tickText(tick), soft, a)
+	}
+	c.text(from, bottom+26, "runtime, "+unit, soft, left)
+	noStall := func(vg.Length, vg.Length) {}
+	if best != nil && best.Supported {
+		x := from + scale(best.Runtime)
+		noStall = func(top, bottom vg.Length) {
+			c.line(ink, 1, []vg.Length{3, 2}, vg.Point{X: x, Y: top}, vg.Point{X: x, Y: bottom})
+		}
+	}
+	for i := range p.Policies {
+		policy := &p.Policies[i]
+		at, high := y+row*vg.Length(i)+4, row-8
+		if c.narrow {
+			c.text(0, at+4, policy.Name, names, left)
+			if policy.Supported {
+				c.text(c.w, at+4, value(policy), numbers, right)
+			}
+			at, high = at+12, row-19
+		} else {
+			c.text(from-8, at+high/2, policy.Name, names, right)
+		}
+		if !policy.Supported {
+			c.onPaper(from+4, at+high/2, fit("can not run: "+policy.Reason, soft, c.w-from-4), soft)
+			continue
+		}
+		x := from
+		part := func(s float64, key string) {
+			if w := scale(s); w > 0.2 {
+				colour := waiting
+				if key != "" {
+					colour = placeColour(key)
+				}
+				c.rect(x, at, w, high, colour)
+				if x > from {
+					c.line(paper, 0.75, nil, vg.Point{X: x, Y: at}, vg.Point{X: x, Y: at + high})
+				}
+				x += w
+			}
+		}
+		part(policy.BeforeTraining, "")
+		total := 0.0
+		for _, where := range places {
+			total += policy.From(where.Key).MB
+		}
+		for _, where := range places {
+			if total > 0 {
+				part((policy.Runtime-policy.BeforeTraining)*policy.From(where.Key).MB/total, where.Key)
+			}
+		}
+		if c.narrow {
+			noStall(at, at+high)
+		} else {
+			noStall(at-4, at+high+4)
+		}
+		if !c.narrow {
+			c.onPaper(from+scale(policy.Runtime)+6, at+high/2, value(policy), numbers)
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package page
+
+import (
+	"math"
+	"slices"
+
+	"gonum.org/v1/plot/vg"
+
+	"github.com/hdmlp/hdmlp/internal/simulate/render"
+)
+
+// band is what the batches of one part of the run took: the middle, and what one in twenty is below and above.
+type band struct{ low, middle, high float64 }
+
+// bands divides the batches into at most n parts.
+func bands(batches []float64, n int) []band {
+	n = min(n, len(batches))
+	all := make([]band, n)
+	var part []float64
+	for i := range all {
+		part = append(part[:0], batches[i*len(batches)/n:(i+1)*len(batches)/n]...)
+		slices.Sort(part)
+		at := func(q float64) float64 { return part[int(q*float64(len(part)-1)+0.5)] }
+		all[i] = band{at(0.05), at(0.5), at(0.95)}
+	}
+	return all
+}
+
+// batches shows, for each policy, how long its batches take while training goes on; nil if nobody measured them.
+func (r *plotted) batches(p *render.Point) *figure {
+	var rows []*render.Policy
+	steps, epochs := 0, 0
+	least, most := math.Inf(1), 0.0
+	for i := range p.Policies {
+		policy := &p.Policies[i]
+		if !policy.Supported || len(policy.Batches) == 0 {
+			continue
+		}
+		rows = append(rows, policy)
+		steps, epochs = max(steps, len(policy.Batches)), max(epochs, len(policy.Epochs))
+		for _, b := range bands(policy.Batches, 240) {
+			if b.low > 0 {
+				least = min(least, b.low)
+			}
+			most = max(most, b.high)
+		}
+	}
+	if rows == nil || !(most > 0) {
+		return nil
+	}
+	least, most = min(least, most)/1.2, most*1.2
+	const row vg.Length = 44
+	return &figure{
+		name: "batches", title: "Time per batch",
+		caption: "How long batches take in the course of the run: the line is the median of neighbouring batches, nine in ten lie within the band. " +
+			"All panels have the same, logarithmic scale. Upright lines are the beginnings of epochs.",
+		height: func(w vg.Length) vg.Length {
+			if w < 500 {
+				return titleRoom + (row+14)*vg.Length(len(rows)) + 40
+			}
+			return titleRoom + row*vg.Length(len(rows)) + 40
+		},
+		draw: func(c *canvas) { c.drawBatches(rows, steps, epochs, least, most, row) },
+	}
+}
+
+func (c *canvas) drawBatches(rows []*render.Policy, steps, epochs int, least, most float64, row vg.Length) {
+	names, soft := style(11, ink, false), style(9, softInk, false)
+	wideName, head := vg.Length(0), vg.Length(0)
+	for _, p := range rows {
+		wideName = max(wideName, names.Width(p.Name)+14)
+	}
+	if c.narrow {
+		wideName, head = 0, 14
+	}
+	marks := logTicks(least, most)
+	if len(marks) > 3 {
+		marks = []float64{marks[0], marks[len(marks)/2], marks[len(marks)-1]}
+	}
+	numbers := vg.Length(0)
+	for _, m := range marks {
+		numbers = max(numbers, soft.Width(batchTime(m))+6)
+	}
+	from := wideName + numbers
+	end := c.w - 4
+	px := func(batch float64) vg.Length { return from + vg.Length(batch/float64(steps))*(end-from) }
+	y := titleRoom
+	for _, p := range rows {
+		top, bottom := y+head+3, y+head+row-5
+		py := func(v float64) vg.Length {
+			share := math.Log(max(v, least)/least) / math.Log(most/least)
+			return bottom - vg.Length(min(share, 1))*(bottom-top)
+		}
+		if c.narrow {
+			c.text(0, y+8, p.Name, names, left)
+		} else {
+			c.text(wideName-14, (top+bottom)/2, p.Name, names, right)
+		}
+		for e := range epochs + 1 {
+			if epochs <= 60 {
+				x := px(float64(e) * float64(steps) / float64(epochs))
+				c.line(rule, 0.5, nil, vg.Point{X: x, Y: top}, vg.Point{X: x, Y: bottom})
+			}
+		}
+		for _, m := range marks {
+			c.line(rule, 0.5, nil, vg.Point{X: from, Y: py(m)}, vg.Point{X: end, Y: py(m)})
+			c.text(from-5, py(m), batchTime(m), soft, right)
+		}
+		parts := bands(p.Batches, 240)
+		var upper, lower, middle []vg.Point
+		for i, b := range parts {
+			x := px((float64(i) + 0.5) / float64(len(parts)) * float64(len(p.Batches)))
+			upper = append(upper, vg.Point{X: x, Y: py(b.high)})
+			lower = append(lower, vg.Point{X: x, Y: py(b.low)})
+			middle = append(middle, vg.Point{X: x, Y: py(b.middle)})
+		}
+		how := lookOf(p.Name)
+		pale := how.colour
+		pale.R, pale.G, pale.B = pale.R/4+191, pale.G/4+191, pale.B/4+191
+		slices.Reverse(lower)
+		c.polygon(pale, append(upper, lower...))
+		c.line(how.colour, 1.25, nil, middle...)
+		y += head + row
+	}
+	soft = style(10, softInk, false)
+	n := 8
+	if c.narrow {
+		n = 4
+	}
+	for _, b := range ticks(0, float64(steps), n) {
+		a := centre
+		if px(b) > end-14 {
+			a = right
+		}
+		c.text(px(b), y+7, tickText(b), soft, a)
+	}
+	c.text((from+end)/2, y+22, "batch", soft, centre)
+}
+
+// batchTime writes the time of a batch with its unit.
+func batchTime(s float64) string {
+	switch {
+	case s < 1e-3:
+		return tickText(s*1e6) + " µs"
+	case s < 1:
+		return tickText(s*1e3) + " ms"
+	}
+	return tickText(s) + " s"
+}

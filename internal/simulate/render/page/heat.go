@@ -1,0 +1,116 @@
+package page
+
+import (
+	"fmt"
+	"image/color"
+	"math"
+	"strconv"
+	"strings"
+
+	"gonum.org/v1/plot/vg"
+
+	"github.com/hdmlp/hdmlp/internal/simulate/render"
+	"github.com/hdmlp/hdmlp/internal/simulate/render/words"
+)
+
+// heat shows the runtimes of one policy over two keys.
+func (r *plotted) heat(name string) *figure {
+	down, across := r.Axis(0), r.Axis(1)
+	const row vg.Length = 34
+	return &figure{
+		name: "sweep-" + name, title: fmt.Sprintf("%s: runtime in seconds", name),
+		caption: "The darker, the longer the runtime of " + name + ". Down: " + r.Sweep[0] + ". Across: " + r.Sweep[1] + ".",
+		height:  func(vg.Length) vg.Length { return titleRoom + 14 + row*vg.Length(len(down)) + 40 },
+		draw:    func(c *canvas) { r.drawHeat(c, name, down, across, row) },
+	}
+}
+
+func (r *plotted) drawHeat(c *canvas, name string, down, across []string, row vg.Length) {
+	soft := style(10, softInk, false)
+	least, most := math.Inf(1), 0.0
+	for _, d := range down {
+		for _, a := range across {
+			if p := r.At(name, d, a); p != nil && p.Supported {
+				least, most = min(least, p.Runtime), max(most, p.Runtime)
+			}
+		}
+	}
+	axisName := func(k int, values []string) string {
+		_, unit, ok := numbers(r.Sweep[k], values)
+		if ok && unit != "" {
+			return render.ShortKey(r.Sweep[k]) + ", " + unit
+		}
+		return render.ShortKey(r.Sweep[k])
+	}
+	label := func(v string) string {
+		if x, err := strconv.ParseFloat(v, 64); err == nil {
+			return tickText(x)
+		}
+		return strings.Trim(v, `"'`)
+	}
+	from := vg.Length(0)
+	for _, d := range down {
+		from = max(from, soft.Width(label(d))+30)
+	}
+	width := (c.w - from) / vg.Length(len(across))
+	top := titleRoom + 8
+	bottom := top + row*vg.Length(len(down))
+	c.turned(8, (top+bottom)/2, fit(axisName(0, down), soft, bottom-top), soft)
+	size := vg.Length(11)
+	for size > 6 && style(size, ink, false).Width(words.Seconds(most)) > width-6 {
+		size -= 0.5
+	}
+	for i, d := range down {
+		y := top + row*vg.Length(i)
+		c.text(from-8, y+row/2, label(d), soft, right)
+		for k, a := range across {
+			x := from + width*vg.Length(k)
+			p := r.At(name, d, a)
+			if p == nil || !p.Supported {
+				c.rect(x+1, y+1, width-2, row-2, rgb(0xf0f1f3))
+				if p != nil {
+					c.text(x+width/2, y+row/2, "n/a", soft, centre)
+				}
+				continue
+			}
+			share := 0.0
+			if most > least {
+				share = (p.Runtime - least) / (most - least)
+			}
+			fill, letters := heatColour(share)
+			c.rect(x+1, y+1, width-2, row-2, fill)
+			c.text(x+width/2, y+row/2, words.Seconds(p.Runtime), style(size, letters, p.Runtime == least), centre)
+		}
+	}
+	for k, a := range across {
+		c.text(from+width*(vg.Length(k)+0.5), bottom+11, fit(label(a), soft, width), soft, centre)
+	}
+	c.text(from+(c.w-from)/2, bottom+27, axisName(1, across), soft, centre)
+}
+
+// heatColour goes from a pale to a dark blue, and tells in which colour letters can be read on it.
+func heatColour(share float64) (fill, letters color.RGBA) {
+	stops := []color.RGBA{rgb(0xeaf3fa), rgb(0xa9d0ea), rgb(0x4f97cb), rgb(0x1a5e97), rgb(0x0b2f57)}
+	at := share * float64(len(stops)-1)
+	i := min(int(at), len(stops)-2)
+	part := at - float64(i)
+	mix := func(a, b uint8) uint8 { return uint8(float64(a) + part*(float64(b)-float64(a)) + 0.5) }
+	a, b := stops[i], stops[i+1]
+	fill = color.RGBA{mix(a.R, b.R), mix(a.G, b.G), mix(a.B, b.B), 255}
+	if light := luminance(fill) + 0.05; 1.05/light > light/0.05 {
+		return fill, paper
+	}
+	return fill, rgb(0x000000) // ink would not stand out on the middle blues
+}
+
+// luminance is the relative luminance of a colour as WCAG defines it, by which contrasts are measured.
+func luminance(c color.RGBA) float64 {
+	linear := func(v uint8) float64 {
+		x := float64(v) / 255
+		if x <= 0.04045 {
+			return x / 12.92
+		}
+		return math.Pow((x+0.055)/1.055, 2.4)
+	}
+	return 0.2126*linear(c.R) + 0.7152*linear(c.G) + 0.0722*linear(c.B)
+}

@@ -1,0 +1,357 @@
+package page
+
+import (
+	"image/color"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gonum.org/v1/plot/vg"
+
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
+	"github.com/hdmlp/hdmlp/internal/simulate/render"
+)
+
+// look is how a policy's line is told from the others'.
+type look struct {
+	colour color.RGBA
+	dashes []vg.Length
+	width  vg.Length
+}
+
+// lookOf returns what the policy's table says. The lower bound is dotted, and the default policy's line is wider.
+func lookOf(name string) look {
+	if name == bound.Name() {
+		return look{rgb(bound.About().Line.Colour), []vg.Length{1.5, 2}, 1.5}
+	}
+	p, err := policies.ForSimulator(name)
+	if err != nil { // a run of a later version
+		return look{ink, nil, 1.75}
+	}
+	line := p.About().Line
+	l := look{colour: rgb(line.Colour), width: 1.75}
+	if line.Dashed {
+		l.dashes = []vg.Length{4, 2.5}
+	}
+	if isDefault(name) {
+		l.width = 2.75
+	}
+	return l
+}
+
+// bound is the policy that no other one beats.
+var bound = policies.Perfect{}
+
+func isDefault(name string) bool { return name == policies.Default().Name() }
+
+// series is one line: where y is NaN, there is nothing.
+type series struct {
+	name string
+	y    []float64
+}
+
+// series returns the runtimes of the policies over the points.
+func (r *plotted) series() []series {
+	var all []series
+	for _, name := range r.Names() {
+		s := series{name: name}
+		some := false
+		for i := range r.Points {
+			y := math.NaN()
+			if p := r.Points[i].Find(name); p != nil && p.Supported && p.Runtime > 0 {
+				y, some = p.Runtime, true
+			}
+			s.y = append(s.y, y)
+		}
+		if some {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// lines shows runtimes over the values of one key; over the number of nodes, both axes are logarithmic.
+func (r *plotted) lines() *figure {
+	key := r.Sweep[0]
+	values := r.Axis(0)
+	x, unit, numeric := numbers(key, values)
+	if !numeric {
+		x = nil
+		for i := range values {
+			x = append(x, float64(i))
+		}
+	}
+	f := &figure{
+		name: "sweep", title: "Runtime by " + render.ShortKey(key),
+		caption: "The runtime of each policy for every value of " + key + ", all else as in the scenario. Where a line is missing, the policy can not run.",
+		height: func(w vg.Length) vg.Length {
+			if w < 500 {
+				return 300 + 14*vg.Length((len(r.Names())+1)/2)
+			}
+			return 400
+		},
+	}
+	axis := render.ShortKey(key)
+	if unit != "" {
+		axis += ", " + unit
+	}
+	if r.Scaling {
+		f.name, f.title = "scaling", "Strong scaling: runtime by number of nodes"
+		f.caption = "The same job on more and more nodes, as thesis 4.1. Both axes are logarithmic: a line that falls as steeply as the thin straight one halves its runtime with twice the nodes."
+		axis = "nodes"
+	}
+	f.draw = func(c *canvas) {
+		(&lineChart{c: c, x: x, labels: values, series: r.series(), axis: axis, log: r.Scaling, ideal: r.Scaling, numeric: numeric}).draw()
+	}
+	return f
+}
+
+// lineChart draws lines over numbers, with their names at their ends.
+type lineChart struct {
+	c       *canvas
+	x       []float64
+	labels  []string // of x
+	series  []series
+	axis    string
+	log     bool
+	ideal   bool // a thin line of ideal scaling from the first point of the fastest
+	numeric bool
+
+	left, right, top, bottom vg.Length
+	xlo, xhi, ylo, yhi       float64
+	seconds                  float64
+}
+
+func (l *lineChart) draw() {
+	if len(l.series) == 0 {
+		l.c.text(0, titleRoom+20, "No policy can run here.", style(11, softInk, false), left)
+		return
+	}
+	l.ylo, l.yhi = math.Inf(1), 0
+	for _, s := range l.series {
+		for _, y := range s.y {
+			if !math.IsNaN(y) {
+				l.ylo, l.yhi = min(l.ylo, y), max(l.yhi, y)
+			}
+		}
+	}
+	var unit string
+	unit, l.seconds = timeUnit(l.yhi)
+	l.xlo, l.xhi = slices.Min(l.x), slices.Max(l.x)
+	if l.log {
+		l.ylo, l.yhi = l.ylo/1.15, l.yhi*1.15
+	} else {
+		l.ylo, l.yhi = 0, l.yhi*1.04
+	}
+	l.layout()
+	c, soft := l.c, style(10, softInk, false)
+	marks := ticks(l.ylo/l.seconds, l.yhi/l.seconds, 8)
+	if l.log {
+		marks = logTicks(l.ylo/l.seconds, l.yhi/l.seconds)
+	}
+	for _, v := range marks {
+		y := l.py(v * l.seconds)
+		c.line(rule, 0.75, nil, vg.Point{X: l.left, Y: y}, vg.Point{X: l.right, Y: y})
+		c.text(l.left-6, y, tickText(v), soft, right)
+	}
+	c.text(0, l.top-12, "runtime, "+unit, soft, left)
+	last := vg.Length(-1000)
+	for i, v := range l.x {
+		x := l.px(v)
+		c.line(softInk, 0.75, nil, vg.Point{X: x, Y: l.bottom}, vg.Point{X: x, Y: l.bottom + 3})
+		w := soft.Width(l.label(i))
+		if x-w/2 < last+4 {
+			continue // its neighbour's number is in the way
+		}
+		c.text(x, l.bottom+11, l.label(i), soft, centre)
+		last = x + w/2
+	}
+	c.line(softInk, 0.75, nil, vg.Point{X: l.left, Y: l.bottom}, vg.Point{X: l.right, Y: l.bottom})
+	c.text((l.left+l.right)/2, l.bottom+26, l.axis, soft, centre)
+	if l.ideal {
+		l.drawIdeal()
+	}
+	for i, s := range l.series {
+		if !isDefault(s.name) {
+			l.drawSeries(i)
+		}
+	}
+	for i, s := range l.series {
+		if isDefault(s.name) {
+			l.drawSeries(i)
+		}
+	}
+	if c.narrow {
+		l.legend()
+	} else {
+		l.names()
+	}
+}
+
+func (l *lineChart) label(i int) string {
+	if v, err := strconv.ParseFloat(l.labels[i], 64); err == nil {
+		return tickText(v)
+	}
+	return strings.Trim(l.labels[i], `"'`)
+}
+
+func (l *lineChart) layout() {
+	soft := style(10, softInk, false)
+	l.left = max(soft.Width(tickText(l.yhi/l.seconds)), soft.Width("0.01")) + 10
+	l.top, l.bottom = titleRoom+24, l.c.h-38
+	l.right = l.c.w - 14
+	if l.c.narrow {
+		l.bottom -= 14*vg.Length((len(l.series)+1)/2) + 8
+		return
+	}
+	for _, s := range l.series {
+		l.right = min(l.right, l.c.w-style(10.5, ink, false).Width(s.name)-40)
+	}
+}
+
+func (l *lineChart) px(v float64) vg.Length {
+	room := l.right - l.left - 16
+	if l.xhi == l.xlo {
+		return l.left + 8 + room/2
+	}
+	share := (v - l.xlo) / (l.xhi - l.xlo)
+	if l.log {
+		share = math.Log(v/l.xlo) / math.Log(l.xhi/l.xlo)
+	}
+	return l.left + 8 + vg.Length(share)*room
+}
+
+func (l *lineChart) py(v float64) vg.Length {
+	share := (v - l.ylo) / (l.yhi - l.ylo)
+	if l.log {
+		share = math.Log(v/l.ylo) / math.Log(l.yhi/l.ylo)
+	}
+	return l.bottom - vg.Length(share)*(l.bottom-l.top)
+}
+
+// drawIdeal draws what ideal scaling of the fastest policy would be.
+func (l *lineChart) drawIdeal() {
+	start := math.Inf(1)
+	for _, s := range l.series {
+		if y := s.y[0]; y < start {
+			start = y
+		}
+	}
+	if math.IsInf(start, 1) || l.xhi == l.xlo {
+		return
+	}
+	end := l.xhi
+	if y := start * l.xlo / end; y < l.ylo { // leaves the frame below
+		end = start * l.xlo / l.ylo
+	}
+	l.c.line(rgb(0xaab1ba), 0.75, nil, vg.Point{X: l.px(l.xlo), Y: l.py(start)}, vg.Point{X: l.px(end), Y: l.py(start * l.xlo / end)})
+}
+
+func (l *lineChart) drawSeries(i int) {
+	s, how := l.series[i], lookOf(l.series[i].name)
+	order := make([]int, len(l.x))
+	for k := range order {
+		order[k] = k
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		switch {
+		case l.x[a] < l.x[b]:
+			return -1
+		case l.x[a] > l.x[b]:
+			return 1
+		}
+		return 0
+	})
+	var run []vg.Point
+	flush := func() {
+		if len(run) > 1 {
+			l.c.line(how.colour, how.width, how.dashes, run...)
+		}
+		run = nil
+	}
+	for _, k := range order {
+		if math.IsNaN(s.y[k]) {
+			flush()
+			continue
+		}
+		at := vg.Point{X: l.px(l.x[k]), Y: l.py(s.y[k])}
+		l.c.dot(at.X, at.Y, how.width+0.6, how.colour)
+		run = append(run, at)
+	}
+	flush()
+}
+
+// names writes the name of each line behind its end, moved apart where lines meet.
+func (l *lineChart) names() {
+	type end struct {
+		name  string
+		at, y vg.Length // where the line ends, and where the name stands
+		x     vg.Length
+	}
+	var ends []end
+	for _, s := range l.series {
+		best := -1
+		for k, y := range s.y {
+			if !math.IsNaN(y) && (best < 0 || l.x[k] > l.x[best]) {
+				best = k
+			}
+		}
+		y := l.py(s.y[best])
+		ends = append(ends, end{s.name, y, y, l.px(l.x[best])})
+	}
+	slices.SortStableFunc(ends, func(a, b end) int { return int(math.Copysign(1, float64(a.at-b.at))) })
+	places := make([]float64, len(ends))
+	for i, e := range ends {
+		places[i] = float64(e.at)
+	}
+	for i, y := range spread(places, 14, float64(l.top)-10, float64(l.bottom)+4) {
+		ends[i].y = vg.Length(y)
+	}
+	sty := style(10.5, ink, false)
+	for _, e := range ends {
+		how := lookOf(e.name)
+		l.c.line(how.colour, 0.75, nil, vg.Point{X: e.x + 4, Y: e.at}, vg.Point{X: max(l.right, e.x) + 2, Y: e.at}, vg.Point{X: l.right + 12, Y: e.y}, vg.Point{X: l.right + 16, Y: e.y})
+		l.c.line(how.colour, how.width+0.5, how.dashes, vg.Point{X: l.right + 16, Y: e.y}, vg.Point{X: l.right + 30, Y: e.y})
+		l.c.text(l.right+34, e.y, e.name, sty, left)
+	}
+}
+
+// spread moves ascending places so far apart that they are apart, each as little as possible (pool adjacent violators), and
+// within the limits if there is room.
+func spread(places []float64, apart, low, high float64) []float64 {
+	type pool struct {
+		sum float64
+		n   int
+	}
+	var pools []pool
+	for i, p := range places {
+		pools = append(pools, pool{p - float64(i)*apart, 1})
+		for k := len(pools) - 1; k > 0 && pools[k-1].sum/float64(pools[k-1].n) > pools[k].sum/float64(pools[k].n); k-- {
+			pools[k-1] = pool{pools[k-1].sum + pools[k].sum, pools[k-1].n + pools[k].n}
+			pools = pools[:k]
+		}
+	}
+	// Between the limits: what is beyond one is moved to it, in its order.
+	least, most := low, high-float64(len(places)-1)*apart
+	var moved []float64
+	for _, p := range pools {
+		for range p.n {
+			at := max(least, min(most, p.sum/float64(p.n)))
+			moved = append(moved, at+float64(len(moved))*apart)
+		}
+	}
+	return moved
+}
+
+// legend writes the names below the chart, in two columns.
+func (l *lineChart) legend() {
+	sty := style(10, ink, false)
+	rows := (len(l.series) + 1) / 2
+	for i, s := range l.series {
+		x, y := l.c.w/2*vg.Length(i/rows), l.bottom+44+14*vg.Length(i%rows)
+		how := lookOf(s.name)
+		l.c.line(how.colour, how.width+0.5, how.dashes, vg.Point{X: x, Y: y}, vg.Point{X: x + 18, Y: y})
+		l.c.text(x+24, y, s.name, sty, left)
+	}
+}

@@ -1,0 +1,206 @@
+// Package render shows what the simulator found: as a table for people, as JSON and CSV for
+// programs; package page below draws it.
+//
+// A Report is a value that its maker fills; nothing here changes it. What is written is a pure function of it, so that
+// the same simulation gives the same bytes.
+package render
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hdmlp/hdmlp/internal/simulate"
+)
+
+// Report is all that a simulation found.
+type Report struct {
+	Title       string   // of the scenario
+	Scenario    string   // its file
+	Profile     string   //
+	Seed        uint64   //
+	Facts       []Fact   // the machine, the dataset and the job in words
+	Classes     []string // names of the storage classes, the staging buffer first
+	Sweep       []string // the keys that were varied: none, one or two
+	Scaling     bool     // the one key is the number of nodes, varied to see how runtimes scale
+	Points      []Point  // one for each combination of values, the last key's changing fastest; a single one without Sweep
+	Interrupted bool     // not all was simulated
+}
+
+// Fact is one line of what was simulated.
+type Fact struct{ Name, Value string }
+
+// Point is one machine, dataset and job, and what the policies take there.
+type Point struct {
+	Values   []string // of the keys of Sweep
+	Bound    float64  // the least that can be read from the source, MB
+	Policies []Policy // in the order in which they were asked for; those that were not simulated are missing
+}
+
+// Policy is what a policy takes.
+type Policy struct {
+	Name string
+	*simulate.Result
+}
+
+// Find returns the policy of that name; nil if it was not simulated.
+func (p *Point) Find(name string) *Policy {
+	for i := range p.Policies {
+		if p.Policies[i].Name == name {
+			return &p.Policies[i]
+		}
+	}
+	return nil
+}
+
+// Names returns the policies of all points, in the order in which they first come.
+func (r *Report) Names() []string {
+	var names []string
+	seen := map[string]bool{}
+	for i := range r.Points {
+		for _, p := range r.Points[i].Policies {
+			if !seen[p.Name] {
+				names, seen[p.Name] = append(names, p.Name), true
+			}
+		}
+	}
+	return names
+}
+
+// Place is somewhere that samples are read from.
+type Place struct {
+	Key  string // "source", "remote", or the number of a local class
+	Name string
+}
+
+// Places are the places of a report: the source, other nodes, the local classes from 1; and the staging
+// buffer, class 0, where a policy finds everything there.
+func (r *Report) Places() []Place {
+	all := []Place{{"source", "source"}, {"remote", "other nodes"}}
+	for j := 1; j < len(r.Classes); j++ {
+		all = append(all, Place{strconv.Itoa(j), "own " + r.Classes[j]})
+	}
+	for i := range r.Points {
+		for _, p := range r.Points[i].Policies {
+			if p.Reads.Local["0"].Samples > 0 {
+				return append(all, Place{"0", "staging buffer"})
+			}
+		}
+	}
+	return all
+}
+
+// ReadPlaces are the places that some policy reads from at the point; the staging buffer is none.
+func (r *Report) ReadPlaces(p *Point) []Place {
+	return slices.DeleteFunc(r.Places(), func(where Place) bool {
+		return where.Key == "0" || !slices.ContainsFunc(p.Policies, func(policy Policy) bool { return policy.From(where.Key).Samples > 0 })
+	})
+}
+
+// From returns what was read from the place.
+func (p *Policy) From(where string) simulate.Amount {
+	switch where {
+	case "source":
+		return p.Reads.Source
+	case "remote":
+		return p.Reads.Remote
+	}
+	return p.Reads.Local[where]
+}
+
+// ShortKey leaves out what a reader need not be told.
+func ShortKey(key string) string {
+	key = strings.TrimPrefix(key, "environment.")
+	key = strings.TrimPrefix(key, "storage_class.")
+	return strings.NewReplacer("_", " ", ".", " ").Replace(strings.TrimPrefix(strings.TrimPrefix(key, "job."), "dataset."))
+}
+
+// JSON writes the report as one object. Without a sweep it has the policies by name, in the order in which they were asked for;
+// with one it has points, each with its values and its policies.
+func (r *Report) JSON(w io.Writer) error {
+	var b bytes.Buffer
+	object(&b, func(field func(string, any)) {
+		field("profile", r.Profile)
+		field("seed", r.Seed)
+		if r.Interrupted {
+			field("interrupted", true)
+		}
+		if len(r.Sweep) == 0 {
+			if len(r.Points) > 0 {
+				field("lower_bound_source_mb", r.Points[0].Bound)
+				field("policies", &r.Points[0])
+			}
+			return
+		}
+		field("sweep", r.Sweep)
+		points := make([]json.RawMessage, len(r.Points))
+		for i := range r.Points {
+			p := &r.Points[i]
+			var one bytes.Buffer
+			object(&one, func(field func(string, any)) {
+				var set bytes.Buffer
+				object(&set, func(field func(string, any)) {
+					for k, key := range r.Sweep {
+						field(key, p.Values[k])
+					}
+				})
+				field("set", json.RawMessage(set.Bytes()))
+				field("lower_bound_source_mb", p.Bound)
+				field("policies", p)
+			})
+			points[i] = one.Bytes()
+		}
+		field("points", points)
+	})
+	var pretty bytes.Buffer
+	if err := json.Indent(&pretty, b.Bytes(), "", "  "); err != nil {
+		return fmt.Errorf("write JSON: %w", err)
+	}
+	pretty.WriteByte('\n')
+	_, err := w.Write(pretty.Bytes())
+	return err
+}
+
+// MarshalJSON writes the point's policies by name, in their order, without the times of single batches.
+func (p *Point) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	object(&b, func(field func(string, any)) {
+		for _, policy := range p.Policies {
+			result := *policy.Result
+			result.Batches = nil
+			if result.Reads.Local == nil {
+				result.Reads.Local = map[string]simulate.Amount{}
+			}
+			if result.Epochs == nil {
+				result.Epochs = []float64{}
+			}
+			field(policy.Name, &result)
+		}
+	})
+	return b.Bytes(), nil
+}
+
+// object writes a JSON object whose fields keep their order.
+func object(b *bytes.Buffer, fields func(field func(name string, value any))) {
+	b.WriteByte('{')
+	first := true
+	fields(func(name string, value any) {
+		if !first {
+			b.WriteByte(',')
+		}
+		first = false
+		key, _ := json.Marshal(name) // a string always can be
+		b.Write(key)
+		b.WriteByte(':')
+		text, err := json.Marshal(value)
+		if err != nil { // a number that is none: what was found makes no sense, and is to be seen
+			text, _ = json.Marshal(err.Error())
+		}
+		b.Write(text)
+	})
+	b.WriteByte('}')
+}
