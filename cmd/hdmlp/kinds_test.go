@@ -83,17 +83,17 @@ func texts(t *testing.T, path string) (literals, identifiers map[string]bool) {
 
 // homonyms are files in which the name of a kind means something else.
 var homonyms = map[string]string{
-	"internal/config/parameters.go":      "the key memory",
-	"internal/config/derive.go":          "the key memory",
-	"internal/job/agree.go":              "the key memory",
-	"internal/job/claims.go":             "the key memory",
-	"internal/config/classes.go":         "memory, the machine's",
-	"internal/probe/probe.go":            "a controller of control groups",
-	"cmd/hdmlp/config.go":                "the flag --file",
-	"cmd/hdmlp/dataset.go":               "a count of files",
-	"python/hdmlp/_arguments.py":         "the key memory, as test_kinds.py compares it with the program's",
-	"python/hdmlp/_oom.py":               "a controller of control groups",
-	"python/hdmlp/job.py":                "a place in a report",
+	"internal/config/parameters.go": "the key memory",
+	"internal/config/derive.go":     "the key memory",
+	"internal/job/agree.go":         "the key memory",
+	"internal/job/claims.go":        "the key memory",
+	"internal/config/classes.go":    "memory, the machine's",
+	"internal/probe/probe.go":       "a controller of control groups",
+	"cmd/hdmlp/config.go":           "the flag --file",
+	"cmd/hdmlp/dataset.go":          "a count of files",
+	"python/hdmlp/_arguments.py":    "the key memory, as test_kinds.py compares it with the program's",
+	"python/hdmlp/_oom.py":          "a controller of control groups",
+	"python/hdmlp/job.py":           "a place in a report",
 }
 
 func TestKindsAreNamedWhereTheyLiveAlone(t *testing.T) {
