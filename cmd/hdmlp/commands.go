@@ -9,6 +9,7 @@ func commands() []*cobra.Command {
 		newCacheCommand(),
 		newAccessCommand(),
 		newConfigCommand(),
+		newKindsCommand(),
 		newServeCommand(nodeOptions),
 		newStatsCommand(),
 		newTopCommand(),

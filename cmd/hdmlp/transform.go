@@ -95,7 +95,7 @@ func (o transformOptions) check() (*transform.Program, error) {
 	if err != nil {
 		return nil, badInput("%w", err)
 	}
-	if program.Names()[0] == "Reshape" {
+	if program.Arrays() {
 		return nil, badInput("--transforms: arrays have no picture: the list must be one for images")
 	}
 	if program.Ragged() {

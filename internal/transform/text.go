@@ -251,13 +251,20 @@ func (p *parser) literal() (float64, error) {
 
 // kindOf finds a transform by its name.
 func kindOf(name string) (*kind, error) {
-	var names []string
 	for i := range kinds {
 		if kinds[i].name == name {
 			return &kinds[i], nil
 		}
-		names = append(names, kinds[i].name)
 	}
+	names := Names()
 	return nil, fmt.Errorf("there is no transform %s%s; known are %s",
 		strconv.Quote(abbreviate(name)), suggest.Nearest(name, names), strings.Join(names, ", "))
+}
+
+// Names are the names of all transforms, in the order of the documentation.
+func Names() (names []string) {
+	for _, k := range kinds {
+		names = append(names, k.name)
+	}
+	return names
 }

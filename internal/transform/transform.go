@@ -254,6 +254,9 @@ func (p *Program) Output() Output {
 	return o
 }
 
+// Arrays reports whether samples are arrays and not images.
+func (p *Program) Arrays() bool { return p.known.stage == raw }
+
 // Names are the transforms' names, an implied ImgDecode among them. Worker.Times and
 // Drawn count as they do.
 func (p *Program) Names() []string { return slices.Clone(p.names) }

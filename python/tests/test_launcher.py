@@ -1,6 +1,7 @@
 """Ranks and job keys from the environments of launchers."""
 
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -12,6 +13,9 @@ import pytest
 
 from hdmlp import _launcher as launcher
 from hdmlp import _arguments, _nodes, data, errors
+from hdmlp._launchers import LAUNCHERS
+
+OPERATIONS = pathlib.Path(__file__).parents[2] / "docs/OPERATIONS.md"
 
 
 @pytest.mark.parametrize("environ, place", [
@@ -65,6 +69,31 @@ def test_nodes(environ, master, source, caplog):
     assert (place.rank, place.world_size, place.local_rank) == (2, 4, 0)
     assert (place.node, place.nodes, place.local_world_size, place.master, place.node_source) == (1, 2, 2, master, source)
     assert not caplog.records
+
+
+#: What each launcher gives to rank 2 of 4, which is the first of the second of two nodes; PMI says nothing of nodes.
+GIVEN = {
+    "torchrun": TORCHRUN,
+    "Open MPI": MPIRUN,
+    "MPICH": HYDRA,
+    "PMIx": {"PMIX_RANK": "2", "PMIX_SIZE": "4", "PMIX_LOCAL_RANK": "0", "PMIX_LOCAL_SIZE": "2"},
+    "Slurm": STEP,
+    "PMI": {"PMI_RANK": "2", "PMI_SIZE": "4"},
+    "Kubernetes": INDEXED,
+}
+
+
+@pytest.mark.parametrize("each", LAUNCHERS, ids=lambda each: each.name)
+def test_every_launcher_places_its_rank_and_is_described(each):
+    place = launcher.find(environ=GIVEN[each.name])
+    assert (place.rank, place.world_size, place.local_rank) == (2, 4, 0)
+    assert each.name in (place.source, place.node_source)
+    if each.name == place.node_source:
+        assert (place.node, place.nodes, place.local_world_size) == (1, 2, 2)
+    else:
+        assert (place.node, place.nodes) == (0, 1)
+    rows = re.findall(r"^\| ([^|]*) \|.*\|.*\|.*\|$", OPERATIONS.read_text(), re.M)
+    assert any(re.search(rf"\b{re.escape(each.name)}\b", row) for row in rows), "it has no row in docs/OPERATIONS.md"
 
 
 def test_nodes_by_name(monkeypatch):

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hdmlp/hdmlp/internal/transform"
+)
+
+func newKindsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "kinds",
+		Short: "List the kinds of sources, storage classes and transforms that there are",
+		Long: `List what this program has: the kinds of sources that a dataset may be, the kinds
+of storage classes that a [[storage_class]] of the configuration may be, fastest
+first, and the transforms that the daemon carries out.
+
+EXIT STATUS
+  0  success
+  2  wrong input`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			asJSON, _ := cmd.Flags().GetBool("json")
+			return runKinds(asJSON, cmd.OutOrStdout())
+		},
+	}
+}
+
+// kindsView is what `hdmlp kinds --json` prints.
+type kindsView struct {
+	Sources    []kindView `json:"sources"`
+	Classes    []kindView `json:"storage_classes"`
+	Transforms []string   `json:"transforms"`
+}
+
+type kindView struct {
+	Name string `json:"name"`
+	Help string `json:"help"`
+}
+
+func runKinds(asJSON bool, out io.Writer) error {
+	v := kindsView{Transforms: transform.Names()}
+	for _, k := range sources() {
+		v.Sources = append(v.Sources, kindView{k.Name, k.Help})
+	}
+	for _, k := range describedClasses() {
+		v.Classes = append(v.Classes, kindView{k.Name, k.Help})
+	}
+	if asJSON {
+		return printJSON(out, v)
+	}
+	for _, part := range []struct {
+		title string
+		kinds []kindView
+	}{{"Sources", v.Sources}, {"Storage classes, fastest first", v.Classes}} {
+		fmt.Fprintln(out, part.title)
+		for _, k := range part.kinds {
+			fmt.Fprintf(out, "  %-10s %s\n", k.Name, k.Help)
+		}
+		fmt.Fprintln(out)
+	}
+	fmt.Fprintln(out, "Transforms")
+	for _, name := range v.Transforms {
+		fmt.Fprintf(out, "  %s\n", name)
+	}
+	return nil
+}

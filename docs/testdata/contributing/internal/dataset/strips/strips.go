@@ -1,0 +1,143 @@
+// Package strips is a dataset as a directory with one file per class, NAME.strip: its samples one after the other, each
+// after its length, 4 bytes, little endian.
+//
+// A Strips does not change once it is open; all methods may be called in parallel, Close last.
+package strips
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/hdmlp/hdmlp/internal/dataset"
+)
+
+const suffix = ".strip"
+
+// Kind describes strips.
+func Kind() dataset.Kind {
+	return dataset.Kind{
+		Name:       "strips",
+		Help:       "a directory with one file per class, in which samples lie one after the other",
+		Extensions: []string{suffix},
+		Open: func(ctx context.Context, path string, o dataset.OpenOptions) (dataset.Indexed, error) {
+			s, err := open(ctx, path)
+			if err != nil {
+				return nil, err
+			}
+			return s, nil
+		},
+	}
+}
+
+// Strips is an open dataset.
+type Strips struct {
+	files   []*os.File // by class
+	index   *dataset.Index
+	offsets []int64 // of samples' bytes, in their file
+}
+
+func open(ctx context.Context, path string) (_ *Strips, err error) {
+	names, err := filepath.Glob(filepath.Join(path, "*"+suffix)) // sorted
+	if err != nil || len(names) == 0 {
+		return nil, &dataset.Error{Path: path, Kind: dataset.ErrNoClasses, Err: err}
+	}
+	s := &Strips{}
+	defer func() {
+		if err != nil {
+			_ = s.Close()
+		}
+	}()
+	var classes []string
+	for _, name := range names {
+		classes = append(classes, strings.TrimSuffix(filepath.Base(name), suffix))
+	}
+	b := dataset.NewBuilder(classes, []string{suffix})
+	b.Directory(dataset.Directory{Class: -1}) // the root, which has no samples of its own
+	for class, name := range names {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, &dataset.Error{Path: name, Kind: dataset.ErrUnavailable, Err: err}
+		}
+		s.files = append(s.files, f)
+		b.Directory(dataset.Directory{Path: classes[class], Class: class})
+		if err := s.list(ctx, b, f); err != nil {
+			return nil, &dataset.Error{Path: name, Kind: dataset.ErrUnavailable, Err: err}
+		}
+	}
+	s.index, err = b.Build()
+	return s, err
+}
+
+// list adds the samples of one file.
+func (s *Strips) list(ctx context.Context, b *dataset.Builder, f *os.File) error {
+	var head [4]byte
+	for i, at := 0, int64(0); ctx.Err() == nil; i++ {
+		if _, err := f.ReadAt(head[:], at); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		size := int64(binary.LittleEndian.Uint32(head[:]))
+		b.Sample(fmt.Sprintf("%09d", i), size, 0, 0)
+		s.offsets = append(s.offsets, at+4)
+		at += 4 + size
+	}
+	return ctx.Err()
+}
+
+// Index says what the samples are.
+func (s *Strips) Index() *dataset.Index { return s.index }
+
+// Read reads sample id into dst.
+func (s *Strips) Read(ctx context.Context, id int, dst []byte) (dataset.Stamp, error) {
+	if err := s.check(ctx, id); err != nil {
+		return 0, err
+	}
+	if int64(len(dst)) != s.index.Size(id) {
+		return 0, s.failed(id, dataset.ErrLength, nil)
+	}
+	switch _, err := s.files[s.index.Label(id)].ReadAt(dst, s.offsets[id]); {
+	case errors.Is(err, io.EOF):
+		return 0, s.failed(id, dataset.ErrShort, nil)
+	case err != nil:
+		return 0, s.failed(id, dataset.ErrUnavailable, err)
+	}
+	return 0, nil
+}
+
+// Stat says that there are no stamps: strips are not written again.
+func (s *Strips) Stat(ctx context.Context, id int) (dataset.Stamp, error) { return 0, s.check(ctx, id) }
+
+// Path is where the sample lies, for people.
+func (s *Strips) Path(id int) string {
+	return fmt.Sprintf("%s at byte %d", s.files[s.index.Label(id)].Name(), s.offsets[id])
+}
+
+// Close closes the files.
+func (s *Strips) Close() error {
+	var errs []error
+	for _, f := range s.files {
+		errs = append(errs, f.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Strips) check(ctx context.Context, id int) error {
+	switch {
+	case id < 0 || id >= s.index.Len():
+		return &dataset.SampleError{ID: id, Kind: dataset.ErrNoSample}
+	case ctx.Err() != nil:
+		return s.failed(id, dataset.ErrUnavailable, ctx.Err())
+	}
+	return nil
+}
+
+func (s *Strips) failed(id int, kind, err error) error {
+	return &dataset.SampleError{ID: id, Path: s.Path(id), Kind: kind, Err: err}
+}

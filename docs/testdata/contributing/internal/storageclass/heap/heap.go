@@ -1,0 +1,215 @@
+// Package heap is a storage class in the daemon's own memory: each sample a slice of Go's heap.
+//
+// One lock guards a class and its stores. All methods may be called in parallel.
+package heap
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+)
+
+const name = "heap"
+
+// Kind describes the class.
+func Kind() storageclass.Kind {
+	return storageclass.Kind{
+		Name: name,
+		Help: "the daemon's own memory, from where each batch takes a copy",
+		New:  func(o storageclass.Options) (storageclass.Class, error) { return New(o.Capacity), nil },
+	}
+}
+
+// Class holds at most capacity bytes of samples.
+type Class struct {
+	capacity int64
+
+	mu     sync.RWMutex // guards the following, and the stores
+	stores []*store     // the one that was opened last stands last
+	closed bool
+}
+
+// New returns a class without stores.
+func New(capacity int64) *Class { return &Class{capacity: capacity} }
+
+// Kind is the kind's name.
+func (c *Class) Kind() string { return name }
+
+// Open returns the dataset's store.
+func (c *Class) Open(ds storageclass.Dataset, room int64) (storageclass.Store, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := c.find(ds)
+	switch {
+	case c.closed:
+		return nil, errors.New("heap: the class is closed")
+	case room < 0:
+		return nil, fmt.Errorf("heap: a room of %d bytes", room)
+	case i >= 0 && c.stores[i].ds.Samples != ds.Samples:
+		return nil, fmt.Errorf("heap: dataset %x has %d samples, not %d", ds.Fingerprint, c.stores[i].ds.Samples, ds.Samples)
+	case i >= 0 && c.stores[i].opens > 0:
+		c.stores[i].opens++
+		return c.stores[i], nil
+	}
+	if limit := c.available(ds); room > limit {
+		return nil, &storageclass.LimitError{What: "a store on the heap", Need: room, Limit: limit}
+	}
+	s := &store{class: c, samples: make(map[int][]byte), origins: make(map[int]storageclass.Origin)}
+	if i >= 0 {
+		s = c.stores[i] // warm
+		c.stores = slices.Delete(c.stores, i, i+1)
+	}
+	s.ds, s.room, s.opens = ds, room, 1
+	for s.used > room {
+		s.drop(int(s.held[len(s.held)-1])) // what came last
+	}
+	c.stores = append(c.stores, s)
+	for c.promised() > c.capacity { // evict what was opened least recently
+		idle := slices.IndexFunc(c.stores, func(s *store) bool { return s.opens == 0 })
+		c.stores = slices.Delete(c.stores, idle, idle+1)
+	}
+	return s, nil
+}
+
+// Available is what a store opened now could have.
+func (c *Class) Available(ds storageclass.Dataset) (int64, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.available(ds), nil
+}
+
+func (c *Class) available(ds storageclass.Dataset) int64 {
+	if i := c.find(ds); i >= 0 && c.stores[i].opens > 0 {
+		return c.stores[i].room
+	}
+	n := c.capacity
+	for _, s := range c.stores {
+		if s.opens > 0 {
+			n -= s.room
+		}
+	}
+	return n
+}
+
+// promised is what open stores may take, and idle ones have.
+func (c *Class) promised() (sum int64) {
+	for _, s := range c.stores {
+		if s.opens > 0 {
+			sum += s.room
+		} else {
+			sum += s.used
+		}
+	}
+	return sum
+}
+
+func (c *Class) find(ds storageclass.Dataset) int {
+	return slices.IndexFunc(c.stores, func(s *store) bool { return s.ds.Fingerprint == ds.Fingerprint })
+}
+
+// Close forgets everything.
+func (c *Class) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if slices.ContainsFunc(c.stores, func(s *store) bool { return s.opens > 0 }) {
+		return errors.New("heap: a store is open")
+	}
+	c.stores, c.closed = nil, true
+	return nil
+}
+
+// store holds samples of one dataset; its class's lock guards it.
+type store struct {
+	class      *Class
+	ds         storageclass.Dataset
+	room, used int64
+	opens      int
+	samples    map[int][]byte
+	origins    map[int]storageclass.Origin
+	held       []int32
+}
+
+func (s *store) Has(id int) bool {
+	s.class.mu.RLock()
+	defer s.class.mu.RUnlock()
+	return s.samples[id] != nil
+}
+
+func (s *store) Held() []int32 {
+	s.class.mu.RLock()
+	defer s.class.mu.RUnlock()
+	return slices.Clone(s.held)
+}
+
+func (s *store) Room() (total, used int64) {
+	s.class.mu.RLock()
+	defer s.class.mu.RUnlock()
+	return s.room, s.used
+}
+
+func (s *store) Put(id int, data []byte, origin storageclass.Origin) error {
+	if id < 0 || id >= s.ds.Samples || int64(len(data)) != s.ds.Size(id) {
+		return fmt.Errorf("heap: %d bytes for sample %d", len(data), id)
+	}
+	s.class.mu.Lock()
+	defer s.class.mu.Unlock()
+	switch {
+	case s.samples[id] != nil:
+		return nil
+	case int64(len(data)) > s.room-s.used:
+		return storageclass.ErrFull
+	}
+	s.samples[id] = append(make([]byte, 0, max(len(data), 1)), data...) // never nil
+	s.origins[id], s.held, s.used = origin, append(s.held, int32(id)), s.used+int64(len(data))
+	return nil
+}
+
+func (s *store) Origin(id int) (storageclass.Origin, bool) {
+	s.class.mu.RLock()
+	defer s.class.mu.RUnlock()
+	origin, ok := s.origins[id]
+	return origin, ok
+}
+
+func (s *store) Drop(id int) {
+	s.class.mu.Lock()
+	defer s.class.mu.Unlock()
+	s.drop(id)
+}
+
+func (s *store) drop(id int) {
+	if s.samples[id] == nil {
+		return
+	}
+	s.used -= int64(len(s.samples[id]))
+	delete(s.samples, id)
+	delete(s.origins, id)
+	s.held = slices.DeleteFunc(s.held, func(held int32) bool { return int(held) == id })
+}
+
+func (s *store) Read(id int, dst []byte) error {
+	s.class.mu.RLock()
+	defer s.class.mu.RUnlock()
+	data := s.samples[id]
+	switch {
+	case data == nil:
+		return storageclass.ErrNotHeld
+	case len(dst) != len(data):
+		return fmt.Errorf("heap: %d bytes for sample %d, which has %d", len(dst), id, len(data))
+	}
+	copy(dst, data)
+	return nil
+}
+
+func (s *store) Close() error {
+	s.class.mu.Lock()
+	defer s.class.mu.Unlock()
+	if s.opens == 0 {
+		return errors.New("heap: the store is closed")
+	}
+	s.opens--
+	return nil
+}
