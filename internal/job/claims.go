@@ -12,8 +12,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/config/size"
 	"github.com/hdmlp/hdmlp/internal/failure"
-	"github.com/hdmlp/hdmlp/internal/placement"
-	"github.com/hdmlp/hdmlp/internal/placement/policies"
+	"github.com/hdmlp/hdmlp/internal/planner"
 	"github.com/hdmlp/hdmlp/internal/printable"
 	"github.com/hdmlp/hdmlp/internal/request"
 	"github.com/hdmlp/hdmlp/internal/staging"
@@ -230,7 +229,7 @@ func (j *Job) planMemory() int64 {
 	if j.others != nil {
 		nodes = j.others.nodes()
 	}
-	plan := policies.Memory(placement.Input{Stream: j.stream, From: j.order.First, Epochs: j.order.First + openEnd, Nodes: make([]placement.Node, nodes)})
+	plan := planner.Memory(j.stream, j.order.First, nodes)
 	tables := int64(j.dataset.Index().Len()) * int64(cache.BytesPerSample+storageclass.BytesPerSample*len(j.cfg.StorageClasses))
 	return addSizes(plan, tables)
 }

@@ -36,14 +36,18 @@ type others struct {
 	server   *exchange.Server   // once there is a cache
 	ended    chan error         // of the server
 	cache    atomic.Pointer[cache.Cache]
-	rooms    []placement.Node // of all nodes
-	roster   roster
 
 	back  chan struct{}      // has a token when a node may have come back
 	hush  context.CancelFunc // ends tellStops
 	tells sync.WaitGroup
 
-	mu   sync.Mutex
+	watch struct {
+		sync.Mutex
+		gone map[int]bool
+		note func(node int, there bool) // nil: nobody watches
+	}
+
+	mu   sync.Mutex    // guards what follows
 	last map[int]heard // what nodes last said of themselves
 	told map[nodeEpoch][]audit.Part
 }
@@ -90,12 +94,35 @@ func (o *others) note(node int, there bool) {
 		o.clients[node].Reconnect()
 	}
 	o.peers.SetAlive(node, there)
-	o.roster.note(node, there)
+	o.watch.Lock()
+	if o.watch.gone == nil {
+		o.watch.gone = make(map[int]bool)
+	}
+	o.watch.gone[node] = !there
+	if o.watch.note != nil {
+		o.watch.note(node, there)
+	}
+	o.watch.Unlock()
 	select {
 	case o.back <- struct{}{}:
 	default:
 	}
 }
+
+// Watch is planner.Nodes'.
+func (o *others) Watch(note func(node int, there bool)) {
+	o.watch.Lock()
+	defer o.watch.Unlock()
+	o.watch.note = note
+	for node, gone := range o.watch.gone {
+		if gone {
+			note(node, false)
+		}
+	}
+}
+
+// SetOwner is planner.Nodes'.
+func (o *others) SetOwner(owner func(id int) int) { o.peers.SetOwner(owner) }
 
 func (o *others) nodes() int { return o.job.message.Cluster.Nodes }
 
@@ -108,7 +135,7 @@ func (o *others) identity() exchange.Identity {
 func (o *others) serve(cache *cache.Cache) {
 	o.cache.Store(cache)
 	var named refusals
-	o.server = exchange.NewServer(o.identity(), &holder{cache, o.readsOnce, o.job.readAhead}, exchange.ServerOptions{
+	o.server = exchange.NewServer(o.identity(), &holder{cache, o.job.planner.ReadsOnce, o.job.readAhead}, exchange.ServerOptions{
 		Refused: func(addr net.Addr, err error) {
 			if !errors.Is(err, io.EOF) && named.first(addr) { // EOF: it only looked whether somebody is there, as the nodes do at the start
 				o.job.log.Warn("refused a connection; further ones of this host are not mentioned", "from", addr, "error", err)
@@ -146,20 +173,6 @@ func (r *refusals) first(addr net.Addr) bool {
 	return true
 }
 
-// readsOnce tells whether a node that is asked for a sample reads it from the source. Who has not begun does not know yet what it
-// is to keep: others wait until it has.
-func (o *others) readsOnce(ctx context.Context) (bool, error) {
-	if p := o.job.planner; p != nil {
-		select {
-		case <-p.begun:
-		case <-ctx.Done():
-			return false, ctx.Err()
-		}
-	}
-	plan := o.job.plan.Load()
-	return plan != nil && plan.ReadOnce, nil
-}
-
 // gather is the cluster's Gather, with a bound: a node that is there, and says nothing for as long as nodes wait for each other
 // at the start, is like one that is gone.
 func (o *others) gather(ctx context.Context, what string, mine []byte) ([][]byte, error) {
@@ -172,9 +185,9 @@ func (o *others) gather(ctx context.Context, what string, mine []byte) ([][]byte
 	return all, err
 }
 
-// leads tells the others how far this node will come before it has a plan, and returns what all say. Who is gone
+// Leads tells the others how far this node will come before it has a plan, and returns what all say. Who is gone
 // is taken to have begun where the others did, and to have kept what it could in an epoch of so many steps.
-func (o *others) leads(ctx context.Context, mine placement.Lead, steps int) ([]placement.Lead, error) {
+func (o *others) Leads(ctx context.Context, mine placement.Lead, steps int) ([]placement.Lead, error) {
 	text, err := json.Marshal(mine)
 	if err != nil {
 		return nil, err
@@ -217,8 +230,8 @@ func decodeLead(text []byte, steps int) (l placement.Lead, err error) {
 	return l, nil
 }
 
-// planned waits until all nodes that are there have their plans.
-func (o *others) planned(ctx context.Context) error {
+// Planned waits until all nodes that are there have their plans.
+func (o *others) Planned(ctx context.Context) error {
 	_, err := o.gather(ctx, "planned", nil)
 	var gone *cluster.GatherError
 	if ctx.Err() != nil || errors.As(err, &gone) {

@@ -23,10 +23,11 @@ import (
 	"github.com/hdmlp/hdmlp/internal/catalog"
 	"github.com/hdmlp/hdmlp/internal/cluster"
 	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/config/size"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/failure"
 	"github.com/hdmlp/hdmlp/internal/lockstep"
-	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/planner"
 	"github.com/hdmlp/hdmlp/internal/printable"
 	"github.com/hdmlp/hdmlp/internal/request"
 	"github.com/hdmlp/hdmlp/internal/stage"
@@ -53,11 +54,10 @@ type Job struct {
 	parts        *parts // by which the ranks of several nodes give epochs together; nil: they do not
 	stream       *access.Stream
 	need         *need
-	held         int   // how many epochs that are given may be known at a time
-	room         int64 // bytes that the classes of all nodes have for the dataset
+	held         int // how many epochs that are given may be known at a time
 	cache        *cache.Cache
-	use          *cache.Use         // of the cache
-	planner      *planner           // nil: the plan was there before the job
+	use          *cache.Use // of the cache
+	planner      *planner.Planner
 	program      *transform.Program // nil: samples are delivered as they are
 	preprocessor *runner.Runner     // nil: samples are delivered as they are
 	output       *Output
@@ -68,8 +68,6 @@ type Job struct {
 	warnings     []string
 	fillRead     *stage.Ledger // source reads of the filler, and for other nodes
 
-	// plan is what the job goes by at the moment; nil: nothing has been read yet, and the plan is not there.
-	plan atomic.Pointer[placement.Plan]
 	// life ends with the job; its cause is why, if it failed.
 	life context.Context
 	end  context.CancelCauseFunc
@@ -305,7 +303,7 @@ func (j *Job) assembleCache(ctx context.Context) error {
 		peers = j.others.peers
 	}
 	j.use = j.cache.Use(peers)
-	if err := j.makePlan(ctx); err != nil {
+	if err := j.plan(ctx); err != nil {
 		return err
 	}
 	if j.others != nil { // now, so that who has a plan sooner and asks for a sample waits until it is known who keeps it
@@ -423,7 +421,7 @@ func (j *Job) release() {
 	}
 	j.node.claims.drop(j)
 	if j.planner != nil {
-		j.planner.close()
+		j.planner.Close()
 	}
 	if j.use != nil {
 		j.use.Close()
@@ -524,4 +522,54 @@ func (j *Job) facts() []cluster.Fact {
 		facts[i] = cluster.Fact{Key: s.Key, Value: fmt.Sprint(s.Value)}
 	}
 	return facts
+}
+
+// plan has the job planned.
+func (j *Job) plan(ctx context.Context) (err error) {
+	o := planner.Options{
+		Strategy: j.node.strategy, Name: j.cfg.Policy, Stream: j.stream, First: j.order.First, Size: j.dataset.Index().Size,
+		Needed: j.needed, Use: j.use, Read: j.readAhead, Turns: j.parts != nil, Staged: j.staged, Ahead: j.cfg.PrefetchBatches,
+		Admit: func(bytes int64) error {
+			return j.node.checkRoom(bytes, "plan of who caches what", "make memory or epochs smaller, or take policy minio")
+		},
+		Fail: j.fail, Log: j.log,
+	}
+	for _, c := range j.dataset.Classes() {
+		o.Classes = append(o.Classes, planner.Class{Room: c.Room, Held: c.Store.Held(), KeepsAll: c.KeepsAll})
+	}
+	if j.others != nil {
+		o.Me, o.Nodes = j.others.me, j.others
+	}
+	j.planner, err = planner.New(ctx, o)
+	return err
+}
+
+// staged is how many batches the rank has staged that is furthest.
+func (j *Job) staged() (most int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, r := range j.ranks {
+		most = max(most, r.stager.Staged())
+	}
+	return most
+}
+
+// readAhead charges what was read from the source for no batch of this node: to fill classes, or for other nodes.
+func (j *Job) readAhead(bytes int64) { j.fillRead.Source(int(j.epochNow.Load()), bytes) }
+
+// adviseRoom tells when the caches hold only a part of the dataset, because every
+// epoch then reads the rest again.
+func (j *Job) adviseRoom() {
+	room, total := j.planner.Room(), j.need.bytes
+	whose := "dataset's"
+	switch {
+	case j.order.Subset != nil:
+		whose = "subset's"
+	case j.stream.Spec().Shuffle == access.Given:
+		whose = "first epoch's"
+	}
+	if room < total && j.planner.Keeps() {
+		j.warnings = append(j.warnings, fmt.Sprintf("the caches have room for %s of the %s %s; the rest is read from the source in every epoch: raise memory, or give cache_dir on a fast local disk",
+			size.Format(room), whose, size.Format(total)))
+	}
 }

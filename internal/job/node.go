@@ -13,13 +13,11 @@ import (
 	"log/slog"
 	"net"
 	"sync"
-	"time"
 
 	"github.com/hdmlp/hdmlp/internal/catalog"
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/placement"
-	"github.com/hdmlp/hdmlp/internal/placement/policies"
+	"github.com/hdmlp/hdmlp/internal/planner"
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
@@ -46,9 +44,7 @@ type Node struct {
 	catalog *catalog.Catalog
 	claims  *Claims
 
-	// These two but for tests: planAtOnce, and policies.ByName.
-	planAtOnce time.Duration
-	policy     func(name string) (placement.Policy, error)
+	strategy planner.Strategy // tests have others
 
 	mu     sync.Mutex      // guards what follows
 	jobs   map[string]*Job // by name
@@ -58,7 +54,7 @@ type Node struct {
 // NewNode returns a node without jobs.
 func NewNode(o Options, log *slog.Logger) *Node {
 	return &Node{
-		options: o, log: log, claims: cmp.Or(o.Claims, NewClaims()), catalog: catalog.New(o.Kinds, log), planAtOnce: planAtOnce, policy: policies.ByName, jobs: make(map[string]*Job),
+		options: o, log: log, claims: cmp.Or(o.Claims, NewClaims()), catalog: catalog.New(o.Kinds, log), jobs: make(map[string]*Job),
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"slices"
 	"strings"
@@ -33,7 +32,7 @@ func newNodes(t *testing.T, n int, background bool) *nodes {
 		w := &world{read: func(_ context.Context, id int) error { c.reads[id].Add(1); return nil }}
 		node := w.node()
 		if background {
-			node.planAtOnce = -1
+			node.strategy.AtOnce = -1
 		}
 		c.worlds, c.list = append(c.worlds, w), append(c.list, node)
 	}
@@ -141,12 +140,9 @@ func TestPlanMeanwhile(t *testing.T) {
 	}
 	together(ranks, func(r *Rank) { consume(t, r, at{1, 2}, at{2, 0}) })
 	for _, r := range ranks {
-		<-r.job.planner.done
+		<-r.job.planner.Done()
 		if r.Report().Planning {
 			t.Error("the plan is there, and the report does not say so")
-		}
-		if lead := r.job.planner.lead; lead.Epoch != 1 || lead.Step != 2 {
-			t.Errorf("a lead from %+v", lead)
 		}
 	}
 	c.epochs(ranks, 2, 4)
@@ -211,8 +207,8 @@ func (h held) Plan(in placement.Input) (*placement.Plan, error) {
 func hold(err error, nodes ...*Node) (free chan struct{}) {
 	free = make(chan struct{})
 	for _, n := range nodes {
-		n.planAtOnce = -1
-		n.policy = func(string) (placement.Policy, error) { return held{free: free, err: err}, nil }
+		n.strategy.AtOnce = -1
+		n.strategy.Policy = func(string) (placement.Policy, error) { return held{free: free, err: err}, nil }
 	}
 	return free
 }
@@ -230,7 +226,7 @@ func TestFlowWithoutAPlan(t *testing.T) {
 		close(free)
 		c.epochs(ranks, 2, 4)
 		for _, r := range ranks {
-			<-r.job.planner.done
+			<-r.job.planner.Done()
 		}
 		if total, most := c.read(); total != samples || most != 1 {
 			t.Errorf("%d nodes: the source was read %d times, one sample %d times; want %d, and 1", n, total, most, samples)
@@ -238,48 +234,6 @@ func TestFlowWithoutAPlan(t *testing.T) {
 		closeAll(ranks)
 		c.close()
 	}
-}
-
-// TestLeadEnds: ranks that come to the end of the lead before there is a plan wait for it.
-func TestLeadEnds(t *testing.T) {
-	c := newNodes(t, 3, true)
-	free := hold(nil, c.list...)
-	ranks := c.open(set("memory", "14000B"), set("prefetch_batches", 1.0), func(m *request.Open) { m.Stream.GlobalBatch = 3 })
-	p := ranks[0].job.planner
-	together(ranks, func(r *Rank) { consume(t, r, at{0, 0}, at{0, 1}) })
-	eventually(t, "the lead is settled", func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return p.end != math.MaxInt
-	})
-	p.mu.Lock()
-	end := p.end
-	p.mu.Unlock()
-	waits := make(chan error, 1)
-	go func() { waits <- p.may(t.Context(), 0, end) }()
-	if err := p.may(t.Context(), 0, end-1); err != nil {
-		t.Errorf("the last step of the lead: %v", err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := p.may(ctx, 0, end); !errors.Is(err, context.Canceled) {
-		t.Errorf("the step behind the lead, given up: %v", err)
-	}
-	select {
-	case err := <-waits:
-		t.Errorf("the step behind the lead did not wait: %v", err)
-	default:
-	}
-	close(free)
-	if err := <-waits; err != nil {
-		t.Errorf("the step behind the lead: %v", err)
-	}
-	c.epochs(ranks, 0, 4)
-	if total, most := c.read(); total != samples || most != 1 {
-		t.Errorf("the source was read %d times, one sample %d times; want %d, and 1", total, most, samples)
-	}
-	closeAll(ranks)
-	c.close()
 }
 
 // unable is a policy that does not even know how to begin.
@@ -293,13 +247,13 @@ func (unable) First(placement.Input, placement.Lead) (*placement.Plan, error) {
 func TestNoBeginning(t *testing.T) {
 	var w world
 	n := w.node()
-	n.planAtOnce = -1
-	n.policy = func(string) (placement.Policy, error) { return unable{}, nil }
+	n.strategy.AtOnce = -1
+	n.strategy.Policy = func(string) (placement.Policy, error) { return unable{}, nil }
 	r := open(t, n, message(0, 1))
 	if _, err := take(r, at{0, 0}, end); err == nil || !strings.Contains(err.Error(), "no beginning") {
 		t.Errorf("got %v", err)
 	}
-	r.job.planner.close()
+	r.job.planner.Close()
 	if p := r.Report(); p.Planning || p.Source.Samples != 0 {
 		t.Errorf("reported as %+v", p)
 	}

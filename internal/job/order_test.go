@@ -184,7 +184,7 @@ func TestGivenEpochs(t *testing.T) {
 				w := world{}
 				n := w.node()
 				if background {
-					n.planAtOnce = -1
+					n.strategy.AtOnce = -1
 				}
 				r := open(t, n, message(0, 1, by(t, batches, 0, orders[0]), set("policy", policy.Name())))
 				if o := r.Opened(); o.Positions != 10 || o.Steps != 3 || o.RankSamples != 10 {
@@ -192,9 +192,7 @@ func TestGivenEpochs(t *testing.T) {
 				}
 				r.Wait()
 				check(t, consume(t, r, at{}, end), 0)
-				if p := r.job.planner; p != nil {
-					<-p.done // what is read before is kept only where epoch 0 has it
-				}
+				<-r.job.planner.Done() // what is read before is kept only where epoch 0 has it
 				if a, err := r.Audit(t.Context(), 0); err != nil || !a.Complete || a.Samples != 10 {
 					t.Errorf("audit %+v, %v", a, err)
 				}

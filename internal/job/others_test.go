@@ -37,7 +37,7 @@ func TestHolderReadsForOthersOnlyWhereSamplesAreReadOnce(t *testing.T) {
 		return data, err
 	}
 	consume(t, r, at{0, 0}, end)
-	held := r.job.ours(r.job.plan.Load())[0]
+	held := r.job.planner.Plan().Nodes[0].Classes[0]
 	other := int32(-1) // which is not held
 	for id := range int32(samples) {
 		if !slices.Contains(held, id) {
@@ -74,29 +74,6 @@ func TestHolderReadsForOthersOnlyWhereSamplesAreReadOnce(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestAskedBeforeItHasBegun: a node whose ranks have not begun, and that has no plan, does not know yet what it is to keep: requests wait.
-func TestAskedBeforeItHasBegun(t *testing.T) {
-	c := newNodes(t, 2, true)
-	ranks := c.open(set("memory", "22000B"))
-	o := ranks[0].job.others
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if once, err := o.readsOnce(ctx); once || !errors.Is(err, context.Canceled) {
-		t.Errorf("before it has begun: %v, %v", once, err)
-	}
-	waits := make(chan bool)
-	go func() {
-		once, err := o.readsOnce(t.Context())
-		waits <- once && err == nil
-	}()
-	consume(t, ranks[0], at{0, 0}, at{0, 1})
-	if !<-waits {
-		t.Error("it does not read for others once it has begun")
-	}
-	closeAll(ranks)
-	c.close()
-}
-
 // TestLeadOfANodeThatIsGone: a node that is gone is taken to have begun where the others did, and to have kept what a whole epoch needs.
 func TestLeadOfANodeThatIsGone(t *testing.T) {
 	c := newNodes(t, 3, false)
@@ -109,13 +86,13 @@ func TestLeadOfANodeThatIsGone(t *testing.T) {
 	mine, theirs := placement.Lead{Epoch: 2, Step: 1, Steps: 3}, placement.Lead{Epoch: 1, Step: 2, Steps: 1}
 	told := make(chan []placement.Lead)
 	go func() {
-		leads, err := ranks[1].job.others.leads(t.Context(), theirs, 4)
+		leads, err := ranks[1].job.others.Leads(t.Context(), theirs, 4)
 		if err != nil {
 			t.Error(err)
 		}
 		told <- leads
 	}()
-	leads, err := o.leads(t.Context(), mine, 4)
+	leads, err := o.Leads(t.Context(), mine, 4)
 	want := []placement.Lead{mine, theirs, {Epoch: 2, Step: 1, Steps: 4}}
 	if others := <-told; err != nil || !slices.Equal(leads, want) || !slices.Equal(others, want) {
 		t.Errorf("node 0 hears %+v, node 1 %+v, want %+v; %v", leads, others, want, err)

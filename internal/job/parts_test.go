@@ -178,7 +178,7 @@ func TestPartsWaitForThePlan(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, r := range ranks {
-		if err := r.job.planner.may(ctx, 1, 0); !errors.Is(err, context.Canceled) {
+		if err := r.job.planner.Gate()(ctx, 1, 0); !errors.Is(err, context.Canceled) {
 			t.Errorf("rank %d may begin epoch 1: %v", r.rank, err)
 		}
 	}

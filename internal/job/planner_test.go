@@ -41,8 +41,8 @@ func TestPlanIsOneForAllNodes(t *testing.T) {
 	var leads []placement.Lead
 	var before, plan []int32 // who answers for samples by the first plan, and by the last one
 	n := c.list[0]
-	n.planAtOnce = -1
-	n.policy = func(string) (placement.Policy, error) {
+	n.strategy.AtOnce = -1
+	n.strategy.Policy = func(string) (placement.Policy, error) {
 		return watched{
 			first: func(lead placement.Lead, p *placement.Plan) {
 				mu.Lock()
@@ -63,26 +63,26 @@ func TestPlanIsOneForAllNodes(t *testing.T) {
 	j, o := ranks[0].job, ranks[1].job.others
 	consume(t, ranks[0], at{0, 0}, at{0, 1})
 	steps := j.stream.Steps()
-	said, err := o.leads(t.Context(), placement.Lead{Steps: 1}, steps)
+	said, err := o.Leads(t.Context(), placement.Lead{Steps: 1}, steps)
 	if want := []placement.Lead{{Steps: steps}, {Steps: 1}}; err != nil || !slices.Equal(said, want) {
 		t.Errorf("the nodes say that their leads are %+v, want %+v; %v", said, want, err)
 	}
-	eventually(t, "node 0 has its plan", func() bool { return j.plan.Load().Policy == "made" })
+	eventually(t, "node 0 has its plan", func() bool { return j.planner.Plan().Policy == "made" })
 	mu.Lock()
 	for _, lead := range leads {
 		if lead.Steps != steps {
 			t.Errorf("node 0 plans with a lead of %+v, and the longest has %d steps", lead, steps)
 		}
 	}
-	if now := j.plan.Load().Owner; !slices.Equal(now, before) || slices.Equal(before, plan) {
+	if now := j.planner.Plan().Owner; !slices.Equal(now, before) || slices.Equal(before, plan) {
 		t.Errorf("before node 1 has its plan, node 0 asks by its own: %v, before it %v", now, before)
 	}
 	mu.Unlock()
-	if err := o.planned(t.Context()); err != nil {
+	if err := o.Planned(t.Context()); err != nil {
 		t.Error(err)
 	}
-	<-j.planner.done
-	if now := j.plan.Load().Owner; !slices.Equal(now, plan) {
+	<-j.planner.Done()
+	if now := j.planner.Plan().Owner; !slices.Equal(now, plan) {
 		t.Errorf("when both have a plan, node 0 asks by %v", now)
 	}
 	closeAll(ranks)
@@ -103,14 +103,10 @@ func TestWhatIsKeptBesidesIsBroughtToFasterClasses(t *testing.T) {
 	w.bytes.Store(0)
 	n = w.node()
 	r = open(t, n, m)
-	in, err := r.job.planInput(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	if disk := r.job.dataset.Classes()[1]; len(disk.Store.Held()) != samples || !disk.KeepsAll {
+		t.Errorf("of %d samples on disk %d are held; keeps all: %v", samples, len(disk.Store.Held()), disk.KeepsAll)
 	}
-	if node := in.Nodes[0]; len(node.Kept) != samples || len(node.Held[1]) != 0 { // some may have been brought to memory already
-		t.Errorf("of %d samples on disk %d are kept besides; held are %v", samples, len(node.Kept), node.Held)
-	}
-	if planned := r.job.ours(r.job.plan.Load()); len(planned[0]) != samples {
+	if planned := r.job.planner.Plan().Nodes[0].Classes; len(planned[0]) != samples {
 		t.Errorf("memory is to hold %v", planned[0])
 	}
 	consume(t, r, at{0, 0}, at{1, 0})
@@ -124,25 +120,25 @@ func TestWhatIsKeptBesidesIsBroughtToFasterClasses(t *testing.T) {
 // TestLeadCoversWhatMayBeStaged: a lead does not end before a step that a rank was let to stage.
 func TestLeadCoversWhatMayBeStaged(t *testing.T) {
 	c := newNodes(t, 2, false)
-	c.list[0].planAtOnce = -1
+	c.list[0].strategy.AtOnce = -1
 	ranks := c.open(set("memory", "22000B"), set("prefetch_batches", 1.0), func(m *request.Open) { m.Stream.GlobalBatch = 2 })
 	p := ranks[0].job.planner
-	if err := p.begin(0, 0); err != nil {
+	if err := p.Begin(0, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.may(t.Context(), 0, 14); err != nil {
+	if err := p.Gate()(t.Context(), 0, 14); err != nil {
 		t.Fatal(err)
 	}
 	consume(t, ranks[0], at{0, 0}, at{0, 1})
 	o := ranks[1].job.others
-	leads, err := o.leads(t.Context(), placement.Lead{Steps: 1}, 20)
+	leads, err := o.Leads(t.Context(), placement.Lead{Steps: 1}, 20)
 	if err != nil || leads[0].Steps < 15 {
 		t.Errorf("the leads are %+v, and step 14 may be staged; %v", leads, err)
 	}
-	if err := o.planned(t.Context()); err != nil {
+	if err := o.Planned(t.Context()); err != nil {
 		t.Error(err)
 	}
-	<-p.done
+	<-p.Done()
 	closeAll(ranks)
 	c.close()
 }

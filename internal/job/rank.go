@@ -63,11 +63,8 @@ func (j *Job) join(rank int, verify bool) (*Rank, error) {
 	r := &Rank{job: j, rank: rank, buffer: buffer, through: make(chan struct{}, 1), news: make(chan struct{}, 1), ledger: stage.NewLedger(j.cache, j.steps())}
 	o := stage.Options{
 		Stream: j.stream, Epoch: j.epoch, Rank: rank,
-		Cache: j.cache, Buffer: buffer, Ahead: j.cfg.PrefetchBatches, First: j.firstBatches(rank), Lazy: !j.prefetches(),
+		Cache: j.cache, Buffer: buffer, Ahead: j.cfg.PrefetchBatches, First: j.firstBatches(rank), Lazy: !j.planner.Prefetches(), May: j.planner.Gate(),
 		Faults: j.faults, Ledger: r.ledger, Verify: verify,
-	}
-	if j.planner != nil {
-		o.May = j.planner.may
 	}
 	if j.stream.Spec().Shuffle == access.Given {
 		o.Await = r.await
@@ -169,7 +166,7 @@ func (r *Rank) Segments() []Segment {
 // Check tells whether the job has the step of the epoch.
 func (r *Rank) Check(epoch, step int) error {
 	spec := r.job.stream.Spec()
-	if spec.Epochs > 0 && epoch >= spec.Epochs && r.job.plan.Load() == nil {
+	if spec.Epochs > 0 && epoch >= spec.Epochs && r.job.planner.Plan() == nil {
 		return failure.Input("epoch %d is behind the job's last: it has %d epochs, counted from 0, and is not planned yet", epoch, spec.Epochs)
 	}
 	if p := r.job.parts; epoch >= 0 && !r.job.stream.Given(epoch) && (p == nil || !p.expects(r.rank, epoch)) {
@@ -219,10 +216,8 @@ func (r *Rank) stage(ctx context.Context, epoch, step int, emit func(*stage.Batc
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(j.life, cancel)()
-	if j.planner != nil {
-		if err := j.planner.begin(epoch, step); err != nil {
-			return err
-		}
+	if err := j.planner.Begin(epoch, step); err != nil {
+		return err
 	}
 	err := r.stager.Run(ctx, epoch, step, emit)
 	if failed := j.failure(); failed != nil && errors.Is(err, context.Canceled) {
@@ -255,9 +250,7 @@ func (r *Rank) Yielded(epoch, step int, stall stage.Stall, hash uint64) {
 		return // it was not sent since the last Run
 	}
 	r.stager.Taken(epoch, step)
-	if p := r.job.planner; p != nil {
-		p.feeds(r.rank)
-	}
+	r.job.planner.Feeds(r.rank)
 	spec := r.job.stream.Spec()
 	if r.job.epochNow.Load() != int64(epoch) {
 		r.job.goesOn(epoch, 0)

@@ -146,7 +146,7 @@ func (j *Job) report() *stats.Report {
 	}
 	r.Seed, r.Planned, r.Steps = j.seed, stream.Epochs, j.stream.Steps()
 	r.DropLast, r.Shuffle, r.Scheme, r.Tail = stream.DropLast, stream.Shuffle, stream.Scheme, stream.Tail
-	r.Threads, r.Planning = j.cfg.SourceThreads, j.planning()
+	r.Threads, r.Planning = j.cfg.SourceThreads, j.planner.Planning()
 	r.Ranks, r.Classes = j.rankReports(), j.dataset.Reports()
 	r.Places, r.Faults = j.cache.Speeds(), j.faults.List()
 	if w, ok := j.cache.Waiting(); ok {
@@ -157,9 +157,9 @@ func (j *Job) report() *stats.Report {
 	}
 	var room int64 // of the classes of all nodes
 	switch {
-	case !j.caches():
+	case !j.planner.Caches():
 	case j.others != nil:
-		room = j.room
+		room = j.planner.Room()
 	default: // a store that was warm may have more than was asked for
 		for _, c := range r.Classes {
 			room += c.Room

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"math/bits"
-	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/cluster"
 	"github.com/hdmlp/hdmlp/internal/failure"
@@ -108,8 +107,8 @@ func decodeRoom(text []byte, samples int) (node placement.Node, err error) {
 	return node, nil
 }
 
-// placementNodes tells the others what this node's classes have room for and hold, and returns what all do.
-func (o *others) placementNodes(ctx context.Context, mine placement.Node) ([]placement.Node, error) {
+// Rooms tells the others what this node's classes have room for and hold, and returns what all do.
+func (o *others) Rooms(ctx context.Context, mine placement.Node) ([]placement.Node, error) {
 	text, whole, err := encodeRoom(mine, min(cluster.MaxPayload, cluster.MaxTotal/o.nodes()))
 	if err != nil {
 		return nil, err
@@ -128,15 +127,5 @@ func (o *others) placementNodes(ctx context.Context, mine placement.Node) ([]pla
 		}
 		out[n].Ranks = member.Ranks
 	}
-	o.rooms = capacities(out)
 	return out, nil
-}
-
-// capacities are nodes without what they hold, which is in the plan.
-func capacities(nodes []placement.Node) []placement.Node {
-	out := slices.Clone(nodes)
-	for i := range out {
-		out[i].Held, out[i].Kept = nil, nil
-	}
-	return out
 }

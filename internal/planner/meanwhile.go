@@ -1,4 +1,4 @@
-package job
+package planner
 
 import (
 	"context"
@@ -11,7 +11,14 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
-// planner makes a job's plan while batches flow already (placement.Starter).
+const (
+	// patience is how long planning waits for the first batches, which are wanted more urgently.
+	patience = 5 * time.Second
+	// margin is how many times the estimate planning may take before ranks have to wait for it.
+	margin = 8
+)
+
+// meanwhile makes a job's plan while batches flow already (placement.Starter).
 //
 // Where the first rank of a node begins to read, begin lets the node follow the policy's First for an epoch from there: the node
 // reads itself what its ranks need, and keeps it. No node has to ask another for that. Once every rank of the node has a
@@ -23,10 +30,10 @@ import (
 // A lead ends early enough to leave most of the plan its freedom, and late enough that the plan should be there by then. Where it is
 // not, because ranks come through the stream faster than could be told from their first batches, they wait for it at the end of the
 // lead (may): nothing is read that the plan does not count with, but under frequency, which keeps nothing before.
-type planner struct {
-	job    *Job
-	policy placement.Starter
-	in     placement.Input
+type meanwhile struct {
+	planner *Planner
+	policy  placement.Starter
+	in      placement.Input
 
 	once  sync.Once      // begin sets what follows
 	fixed *access.Stream // the job's, with the epochs that are known; nil once there is a plan
@@ -42,44 +49,43 @@ type planner struct {
 	end     int           // of the lead
 
 	cancel context.CancelFunc
-	done   chan struct{} // closed when run has ended
 }
 
-// newPlanner starts a planner; close ends it.
-func newPlanner(j *Job, policy placement.Starter, in placement.Input) *planner {
+// startMeanwhile begins to make a plan; close ends that.
+func startMeanwhile(planner *Planner, policy placement.Starter, in placement.Input) *meanwhile {
 	ctx, cancel := context.WithCancel(context.Background())
-	in.Context, in.Stream = ctx, j.stream // which may forget epochs
-	p := &planner{
-		job: j, policy: policy, in: in,
-		begun: make(chan struct{}), fed: map[int]bool{}, flowing: make(chan struct{}), cancel: cancel, done: make(chan struct{}),
+	in.Context, in.Stream = ctx, planner.o.Stream // which may forget epochs
+	p := &meanwhile{
+		planner: planner, policy: policy, in: in,
+		begun: make(chan struct{}), fed: map[int]bool{}, flowing: make(chan struct{}), cancel: cancel,
 	}
 	go func() {
-		defer close(p.done)
+		defer close(planner.done)
 		if err := p.run(ctx); err != nil && ctx.Err() == nil {
-			j.fail(fmt.Errorf("plan who caches what: %w", err))
+			planner.o.Fail(fmt.Errorf("plan who caches what: %w", err))
 		}
 		p.fixed = nil // so that epochs can be forgotten
 	}()
 	return p
 }
 
-func (p *planner) close() {
+func (p *meanwhile) close() {
 	p.cancel()
-	<-p.done
+	<-p.planner.done
 }
 
 // begin makes the node read from a step on as long as there is no plan; only the first call counts.
-func (p *planner) begin(epoch, step int) error {
+func (p *meanwhile) begin(epoch, step int) error {
 	p.once.Do(func() {
 		defer close(p.begun)
-		p.began, p.fixed = time.Now(), p.job.stream.Fixed()
+		p.began, p.fixed = time.Now(), p.planner.o.Stream.Fixed()
 		if known := p.fixed.GivenEpochs(); known != nil && !p.fixed.Given(epoch) {
 			epoch, step = known[0], 0 // the process has begun another one just now
 		}
 		p.lead = placement.Lead{Epoch: epoch, Step: step, Steps: p.in.Stream.Steps()}
 		var first *placement.Plan
 		if first, p.err = p.policy.First(p.from(epoch), p.lead); p.err == nil {
-			p.job.adopt(first)
+			p.planner.adopt(first)
 			p.extend(p.lead)
 		}
 	})
@@ -87,7 +93,7 @@ func (p *planner) begin(epoch, step int) error {
 }
 
 // from is the planner's input with its horizon counted from an epoch, where the stream has no end. begin must have been called.
-func (p *planner) from(epoch int) placement.Input {
+func (p *meanwhile) from(epoch int) placement.Input {
 	in := p.in
 	in.Stream = p.fixed
 	in.Epochs += epoch
@@ -95,10 +101,10 @@ func (p *planner) from(epoch int) placement.Input {
 }
 
 // feeds notes that a rank has got a batch.
-func (p *planner) feeds(rank int) {
+func (p *meanwhile) feeds(rank int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if want := len(p.in.Nodes[p.job.me()].Ranks); len(p.fed) < want {
+	if want := len(p.in.Nodes[p.planner.o.Me].Ranks); len(p.fed) < want {
 		if p.fed[rank] = true; len(p.fed) == want {
 			close(p.flowing)
 		}
@@ -106,7 +112,7 @@ func (p *planner) feeds(rank int) {
 }
 
 // may lets a batch be staged, if it is in the lead or there is a plan; else it waits for that.
-func (p *planner) may(ctx context.Context, epoch, step int) error {
+func (p *meanwhile) may(ctx context.Context, epoch, step int) error {
 	at := epoch*p.in.Stream.Steps() + step
 	p.mu.Lock()
 	free := at < p.end
@@ -118,7 +124,7 @@ func (p *planner) may(ctx context.Context, epoch, step int) error {
 		return nil
 	}
 	select {
-	case <-p.done:
+	case <-p.planner.done:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -126,8 +132,8 @@ func (p *planner) may(ctx context.Context, epoch, step int) error {
 }
 
 // run makes the plan, and follows it.
-func (p *planner) run(ctx context.Context) error {
-	j := p.job
+func (p *meanwhile) run(ctx context.Context) error {
+	o := &p.planner.o
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
 	select {
@@ -142,9 +148,9 @@ func (p *planner) run(ctx context.Context) error {
 	lead := p.settle()
 	leads := []placement.Lead{lead}
 	last := lead.Epoch
-	if j.others != nil {
+	if o.Nodes != nil {
 		var err error
-		if leads, err = j.others.leads(ctx, lead, p.in.Stream.Steps()); err != nil {
+		if leads, err = o.Nodes.Leads(ctx, lead, p.in.Stream.Steps()); err != nil {
 			return err
 		}
 		for _, l := range leads {
@@ -159,41 +165,35 @@ func (p *planner) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	first := *j.plan.Load()
+	first := *p.planner.plan.Load()
 	first.Nodes = make([]placement.NodePlan, len(in.Nodes))
 	for n := range in.Nodes {
 		first.Nodes[n].Classes = in.Nodes[n].Held // and no more
 	}
-	j.adopt(&first)
+	p.planner.adopt(&first)
 	plan, err := p.policy.Plan(in)
 	if err != nil {
 		return err
 	}
-	if j.others != nil {
+	if o.Nodes != nil {
 		between := *plan // kept as the plan has it, and asked for as before
 		between.Owner = first.Owner
-		j.adopt(&between)
-		if err := j.others.planned(ctx); err != nil {
+		p.planner.adopt(&between)
+		if err := o.Nodes.Planned(ctx); err != nil {
 			return err
 		}
 	}
-	j.follow(plan)
-	j.log.Debug("planned", "policy", plan.Policy, "lead", lead.Steps, "seconds", time.Since(p.began).Seconds())
+	p.planner.follow(plan)
+	o.Log.Debug("planned", "policy", plan.Policy, "lead", lead.Steps, "seconds", time.Since(p.began).Seconds())
 	return nil
 }
 
 // settle says where the lead ends: behind what has been staged, what may be staged ahead of that, and what is read in margin
 // times the estimated time at the rate until now; but not after an epoch, in which everything was needed once.
-func (p *planner) settle() placement.Lead {
-	j, lead := p.job, p.lead
-	staged := 0
-	j.mu.Lock()
-	for _, r := range j.ranks {
-		staged = max(staged, r.stager.Staged())
-	}
-	j.mu.Unlock()
+func (p *meanwhile) settle() placement.Lead {
+	lead, staged := p.lead, p.planner.o.Staged()
 	rate := float64(staged) / time.Since(p.began).Seconds()
-	ahead := j.cfg.PrefetchBatches + int(math.Ceil(min(margin*rate*planTime(p.in).Seconds(), float64(lead.Steps))))
+	ahead := p.planner.o.Ahead + int(math.Ceil(min(margin*rate*planTime(p.in).Seconds(), float64(lead.Steps))))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	begin := lead.Epoch*p.in.Stream.Steps() + lead.Step
@@ -205,7 +205,7 @@ func (p *planner) settle() placement.Lead {
 }
 
 // extend lets the lead end later.
-func (p *planner) extend(lead placement.Lead) {
+func (p *meanwhile) extend(lead placement.Lead) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.end = max(p.end, p.endOf(lead))
@@ -213,9 +213,9 @@ func (p *planner) extend(lead placement.Lead) {
 
 // endOf returns the step before which ranks may read by the lead: none has to wait if it is a whole epoch. Who keeps what is
 // settled then, but for what that epoch drops; where ranks give their parts of epochs, a later one may have anything.
-func (p *planner) endOf(lead placement.Lead) int {
+func (p *meanwhile) endOf(lead placement.Lead) int {
 	steps := p.in.Stream.Steps()
-	if lead.Step == 0 && lead.Steps == steps && p.job.parts == nil {
+	if lead.Step == 0 && lead.Steps == steps && !p.planner.o.Turns {
 		return math.MaxInt
 	}
 	return lead.Epoch*steps + lead.Step + lead.Steps

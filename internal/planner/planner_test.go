@@ -1,0 +1,247 @@
+package planner
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const samples = 40
+
+// node is one of three of a job, the only one that is there: the test speaks for the others.
+type node struct {
+	leads []placement.Lead // of the other nodes
+	gone  []int
+
+	mu    sync.Mutex
+	room  placement.Node   // as it was told
+	lead  placement.Lead   // as it was told
+	owner func(id int) int // in force
+	kept  [][]int32        // in force
+	note  func(node int, there bool)
+}
+
+func (n *node) Rooms(_ context.Context, mine placement.Node) ([]placement.Node, error) {
+	n.room = mine
+	nodes := make([]placement.Node, 3)
+	for i := range nodes {
+		nodes[i] = placement.Node{Ranks: []int{i}, Capacity: mine.Capacity, Held: make([][]int32, len(mine.Capacity))}
+	}
+	return nodes, nil
+}
+
+func (n *node) Leads(_ context.Context, mine placement.Lead, _ int) ([]placement.Lead, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lead = mine
+	return append([]placement.Lead{mine}, n.leads...), nil
+}
+
+func (n *node) Planned(context.Context) error { return nil }
+
+func (n *node) Watch(note func(int, bool)) {
+	n.note = note
+	for _, gone := range n.gone {
+		note(gone, false)
+	}
+}
+
+func (n *node) SetOwner(owner func(id int) int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.owner = owner
+}
+
+func (n *node) Keep(classes [][]int32) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.kept = classes
+}
+
+func (n *node) Fill([][]int32, func(int64)) {}
+
+// held is a policy whose plan is made when the test lets it be.
+type held struct {
+	policies.Cooperative
+	begun, free chan struct{}
+}
+
+func (h held) Plan(in placement.Input) (*placement.Plan, error) {
+	close(h.begun)
+	<-h.free
+	return h.Cooperative.Plan(in)
+}
+
+func start(t *testing.T, n *node, policy placement.Policy, change ...func(*Options)) *Planner {
+	t.Helper()
+	stream, err := access.New(access.Spec{
+		Samples: samples, Epochs: 4, WorldSize: 3, GlobalBatch: 3, Shuffle: access.Torch, Scheme: access.Strided, Tail: access.Pad,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{
+		Strategy: Strategy{Policy: func(string) (placement.Policy, error) { return policy, nil }, AtOnce: -1},
+		Stream:   stream, Size: func(int) int64 { return 1000 }, Needed: func(c [][]int32) [][]int32 { return c },
+		Classes: []Class{{Room: 14000}}, Use: n, Read: func(int64) {}, Nodes: n, Staged: func() int { return 1 }, Ahead: 1,
+		Admit: func(int64) error { return nil }, Fail: func(err error) { t.Error(err) }, Log: slog.New(slog.DiscardHandler),
+	}
+	for _, c := range change {
+		c(&o)
+	}
+	p, err := New(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+// TestRanksWaitAtTheEndOfTheLead: as long as there is no plan, ranks may read up to the end of the longest lead of all nodes, and wait there
+// for the plan.
+func TestRanksWaitAtTheEndOfTheLead(t *testing.T) {
+	n := &node{leads: []placement.Lead{{Step: 1, Steps: 3}, {Step: 1, Steps: 9}}}
+	policy := held{begun: make(chan struct{}), free: make(chan struct{})}
+	p := start(t, n, policy)
+	if err := p.Begin(0, 1); err != nil {
+		t.Fatal(err)
+	}
+	gate := p.Gate()
+	if err := gate(t.Context(), 0, 1); err != nil {
+		t.Errorf("the first step: %v", err)
+	}
+	p.Feeds(0)
+	<-policy.begun
+	p.meanwhile.mu.Lock()
+	end := p.meanwhile.end
+	p.meanwhile.mu.Unlock()
+	if end < 1+9 || end > 1+p.meanwhile.in.Stream.Steps() {
+		t.Errorf("the lead ends at step %d", end)
+	}
+	waits := make(chan error, 1)
+	go func() { waits <- gate(t.Context(), 0, end) }()
+	if err := gate(t.Context(), 0, end-1); err != nil {
+		t.Errorf("the last step of the lead: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := gate(ctx, 0, end); !errors.Is(err, context.Canceled) {
+		t.Errorf("the step after the lead, given up: %v", err)
+	}
+	if !p.Planning() {
+		t.Error("it says that there is a plan")
+	}
+	select {
+	case err := <-waits:
+		t.Errorf("the step after the lead did not wait: %v", err)
+	default:
+	}
+	close(policy.free)
+	if err := <-waits; err != nil {
+		t.Errorf("the step after the lead: %v", err)
+	}
+	if p.Planning() {
+		t.Error("the plan is there, and it says that there is none")
+	}
+}
+
+// TestTheLeadBeginsWhereTheNodeBegins: the other nodes are told where the first rank began to read, wherever later ones begin.
+func TestTheLeadBeginsWhereTheNodeBegins(t *testing.T) {
+	n := &node{leads: []placement.Lead{{Epoch: 1, Step: 2, Steps: 4}, {Epoch: 1, Step: 2, Steps: 4}}}
+	p := start(t, n, policies.Cooperative{})
+	for _, step := range []int{2, 0, 5} {
+		if err := p.Begin(1, step); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.Feeds(0)
+	<-p.Done()
+	if n.lead.Epoch != 1 || n.lead.Step != 2 || n.lead.Steps < 1 {
+		t.Errorf("a lead of %+v", n.lead)
+	}
+}
+
+// TestNodeThatHasNotBegunIsWaitedFor: as long as its ranks have not begun, and it has no plan, a node does not know what it is to keep:
+// requests for samples wait.
+func TestNodeThatHasNotBegunIsWaitedFor(t *testing.T) {
+	n := &node{leads: []placement.Lead{{Steps: 1}, {Steps: 1}}}
+	p := start(t, n, policies.Cooperative{})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if once, err := p.ReadsOnce(ctx); once || !errors.Is(err, context.Canceled) {
+		t.Errorf("before it has begun: %v, %v", once, err)
+	}
+	waits := make(chan bool)
+	go func() {
+		once, err := p.ReadsOnce(t.Context())
+		waits <- once && err == nil
+	}()
+	if err := p.Begin(0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if !<-waits {
+		t.Error("it does not read for others once it has begun")
+	}
+}
+
+// TestWhatAClassKeepsBesidesIsNotHeldForThePlan: what a class has that keeps all that is read, the plan may bring to faster ones.
+func TestWhatAClassKeepsBesidesIsNotHeldForThePlan(t *testing.T) {
+	n := &node{}
+	all := slices.Collect(func(yield func(int32) bool) {
+		for id := range int32(samples) {
+			if !yield(id) {
+				return
+			}
+		}
+	})
+	p := start(t, n, policies.Cooperative{}, func(o *Options) {
+		o.AtOnce, o.Classes = 0, []Class{{Room: 60000, Held: []int32{3}}, {Room: 60000, Held: all, KeepsAll: true}}
+	})
+	if p.Gate() != nil || p.Planning() {
+		t.Error("a plan that is quick to make is not made at once")
+	}
+	if len(n.room.Kept) != samples || !slices.Equal(n.room.Held[0], []int32{3}) || len(n.room.Held[1]) != 0 {
+		t.Errorf("the other nodes are told %+v", n.room)
+	}
+	if p.Room() != 3*120000 {
+		t.Errorf("all classes together have room for %d bytes", p.Room())
+	}
+	if len(n.kept) != 2 || len(n.kept[0]) == 0 || !slices.Contains(n.kept[0], 3) {
+		t.Errorf("kept are %v", n.kept)
+	}
+}
+
+// TestNodesThatAreGoneOwnNothing: whether a node went before there was a plan or after, it is asked for nothing.
+func TestNodesThatAreGoneOwnNothing(t *testing.T) {
+	n := &node{gone: []int{1}}
+	start(t, n, policies.Cooperative{}, func(o *Options) { o.AtOnce = 0 })
+	owned := func(node int) (sum int) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		for id := range samples {
+			if n.owner(id) == node {
+				sum++
+			}
+		}
+		return sum
+	}
+	if owned(1) != 0 || owned(2) == 0 {
+		t.Errorf("node 1 is gone and owns %d samples, node 2 owns %d", owned(1), owned(2))
+	}
+	n.note(1, true)
+	n.note(2, false)
+	if owned(1) == 0 || owned(2) != 0 {
+		t.Errorf("node 1 is back and owns %d samples, node 2 is gone and owns %d", owned(1), owned(2))
+	}
+}
