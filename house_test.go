@@ -74,7 +74,9 @@ var rooms = []struct {
 	{"internal/lockstep", []string{"internal/invariants", "internal/failure"}},
 	{"internal/admission", nil},
 	{"internal/identity", []string{"internal/inputfile"}},
-	{"internal/exchange", []string{"internal/digest", "internal/admission", "internal/identity"}},
+	{"internal/exchange/wire", []string{"internal/digest"}},
+	{"internal/exchange/link", []string{"internal/digest", "internal/identity", "internal/exchange/wire"}},
+	{"internal/exchange", []string{"internal/digest", "internal/admission", "internal/identity", "internal/exchange/wire", "internal/exchange/link"}},
 	{"internal/breaker", []string{"internal/stats", "internal/exchange"}},
 	{"internal/cluster/clusterpb", nil},
 	{"internal/cluster", []string{"internal/admission", "internal/identity", "internal/cluster/clusterpb"}},
@@ -89,8 +91,6 @@ var rooms = []struct {
 	{"internal/devcluster", nil},
 	{"bench/throttle", nil},
 	{"bench/exchange", []string{"internal/digest", "internal/identity", "internal/exchange"}},
-	{"internal/exchange/link", []string{"internal/digest", "internal/identity"}},
-	{"internal/exchange/wire", []string{"internal/digest"}},
 }
 
 // testsOnly are arrows that tests alone may add: they assemble real parts.

@@ -188,9 +188,6 @@ func noLinks(why string) error {
 // Address is the node's IP address.
 func (n *Node) Address() string { return n.address.String() }
 
-// Index is the node's number, from 0.
-func (n *Node) Index() int { return n.index }
-
 // Do calls f on a thread that is on the node: sockets that f opens itself (not in goroutines that
 // it starts) are the node's. Calls for one node come one after the other, and Close waits for them.
 func (n *Node) Do(f func() error) error {

@@ -7,6 +7,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/exchange/link"
+	"github.com/hdmlp/hdmlp/internal/exchange/wire"
 )
 
 // TestFetchDoesNotWaitForAPeerThatBreaksConnections: where a peer lets a client in and ends each connection before anything has come,
@@ -14,7 +17,7 @@ import (
 func TestFetchDoesNotWaitForAPeerThatBreaksConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipes()
-		go crook(t.Context(), p, func(net.Conn, func() request) {})
+		go crook(t.Context(), p, func(net.Conn, func() wire.Request) {})
 		c := NewClient(node(1), 0, p.dial, ClientOptions{})
 		_ = c.Connect(t.Context())
 		synctest.Wait() // the second connection was lost as well, and the client pauses
@@ -35,18 +38,18 @@ func TestFetchWaitsForOneConnection(t *testing.T) {
 		c := NewClient(node(1), 0, nil, ClientOptions{})
 		// Of one lane, whose part the test plays.
 		c.mu.started, c.mu.trying = true, []bool{true}
-		connection := func() *link {
+		connection := func() *link.Link {
 			near, far := net.Pipe()
 			t.Cleanup(func() { near.Close(); far.Close() })
-			return newLink(c, near, 1)
+			return link.New(near, 1, link.Options{Timeout: time.Minute, KeepAlive: time.Minute, Counts: &c.counts})
 		}
-		end := func(l *link) {
-			l.fail(ErrUnavailable)
+		end := func(l *link.Link) {
+			l.Fail(ErrUnavailable)
 			c.note(0, t.Context(), l, errors.New("cut"), true)
 		}
 		before := connection()
 		c.note(0, t.Context(), before, nil, true)
-		before.fail(ErrUnavailable) // its lane has not noted that yet
+		before.Fail(ErrUnavailable) // its lane has not noted that yet
 		waits := make(chan error, 1)
 		go func() { waits <- c.Connect(t.Context()) }()
 		synctest.Wait()
@@ -56,7 +59,7 @@ func TestFetchWaitsForOneConnection(t *testing.T) {
 			t.Fatalf("it did not wait: %v", <-waits)
 		}
 		next := connection()
-		next.fail(ErrUnavailable) // at once, and so no call finds it
+		next.Fail(ErrUnavailable) // at once, and so no call finds it
 		c.note(0, t.Context(), next, nil, true)
 		synctest.Wait()
 		if len(waits) > 0 {
@@ -75,9 +78,9 @@ func TestFetchWaitsForOneConnection(t *testing.T) {
 func TestPeerThatDoesNotAnswerACancelLosesItsConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipes()
-		go crook(t.Context(), p, func(conn net.Conn, next func() request) {
-			for r := next(); r.sample >= 0; r = next() {
-				if r.sample != 1 {
+		go crook(t.Context(), p, func(conn net.Conn, next func() wire.Request) {
+			for r := next(); r.Sample >= 0; r = next() {
+				if r.Sample != 1 {
 					conn.Write(good(r))
 				}
 			}

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/exchange/link"
+	"github.com/hdmlp/hdmlp/internal/exchange/wire"
 	"github.com/hdmlp/hdmlp/internal/identity"
 )
 
@@ -19,7 +21,7 @@ type ClientOptions struct {
 	// Conns is how many connections are kept; 0 stands for 1.
 	Conns int
 	// Window is how many requests may be under way on one connection, at most
-	// MaxWindow; 0 stands for 512. The server may grant less.
+	// wire.MaxWindow; 0 stands for 512. The server may grant less.
 	Window int
 	// Timeout is how long a peer may take to answer, and to connect; 0 stands
 	// for 10 seconds. A Fetch ends within one and a quarter of it, once more if
@@ -46,7 +48,7 @@ func (o ClientOptions) filled() ClientOptions {
 	if o.Window <= 0 {
 		o.Window = 512
 	}
-	o.Window = min(o.Window, MaxWindow)
+	o.Window = min(o.Window, wire.MaxWindow)
 	if o.Timeout <= 0 {
 		o.Timeout = 10 * time.Second
 	}
@@ -71,10 +73,9 @@ type Client struct {
 	close context.CancelFunc
 	lanes sync.WaitGroup
 
-	links   atomic.Pointer[[]*link] // those that are up; replaced, never changed
-	samples atomic.Int64
-	bytes   atomic.Int64
-	failed  atomic.Int64
+	links  atomic.Pointer[[]*link.Link] // those that are up; replaced, never changed
+	counts link.Counts
+	failed atomic.Int64
 
 	mu struct { // guards the following
 		sync.Mutex
@@ -95,13 +96,13 @@ func NewClient(id Identity, peer int, dial func(ctx context.Context) (net.Conn, 
 	c.ctx, c.close = context.WithCancel(context.Background())
 	c.mu.changed = make(chan struct{})
 	c.mu.attempt, c.mu.again = context.WithCancel(c.ctx)
-	c.links.Store(new([]*link))
+	c.links.Store(new([]*link.Link))
 	return c
 }
 
 // Connect waits until a connection is up, or says why that failed.
 func (c *Client) Connect(ctx context.Context) error {
-	_, err := c.link(ctx)
+	_, err := c.connection(ctx)
 	return err
 }
 
@@ -110,21 +111,21 @@ func (c *Client) Connect(ctx context.Context) error {
 // *FetchError that tells what to do; then dst holds anything. Any number of calls
 // may be under way.
 func (c *Client) Fetch(ctx context.Context, id int32, dst []byte) (digest uint32, err error) {
-	if id < 0 || len(dst) > MaxSample {
+	if id < 0 || len(dst) > wire.MaxSample {
 		c.failed.Add(1)
-		return 0, &FetchError{Peer: c.peer, ID: id, Kind: ErrNotHeld, Err: fmt.Errorf("IDs are not negative, and samples have %d bytes at most; this one has %d", MaxSample, len(dst))}
+		return 0, &FetchError{Peer: c.peer, ID: id, Kind: ErrNotHeld, Err: fmt.Errorf("IDs are not negative, and samples have %d bytes at most; this one has %d", wire.MaxSample, len(dst))}
 	}
 	for attempt := 1; ; attempt++ {
-		l, err := c.link(ctx)
+		l, err := c.connection(ctx)
 		if err == nil {
-			if digest, err = l.fetch(ctx, id, dst); err == nil {
+			if digest, err = l.Fetch(ctx, id, dst); err == nil {
 				return digest, nil
 			}
-			if err == errBroken {
+			if err == link.ErrBroken {
 				if attempt == 1 {
 					continue
 				}
-				err = l.why()
+				err = lost(l.Err())
 			}
 		}
 		c.failed.Add(1)
@@ -142,16 +143,10 @@ func kindOf(err error) error {
 	return ErrUnavailable
 }
 
-// why says what became of the connection, as an error with a kind.
-func (l *link) why() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return lost(l.mu.err)
-}
-
+// lost says what became of a connection, as an error with a kind.
 func lost(err error) error {
 	switch {
-	case errors.Is(err, errFrame):
+	case errors.Is(err, wire.ErrFrame):
 		return fmt.Errorf("%w: %w", ErrCorrupt, err)
 	case errors.Is(err, io.EOF):
 		return fmt.Errorf("%w: the peer closed the connection", ErrUnavailable)
@@ -172,23 +167,23 @@ func (c *Client) Close() error {
 }
 
 // pick is the connection with the fewest calls under way; nil: there is none.
-func (c *Client) pick() *link {
-	var best *link
+func (c *Client) pick() *link.Link {
+	var best *link.Link
 	for _, l := range *c.links.Load() {
-		if l.down.Load() {
+		if l.Down() {
 			continue // its lane is about to take it out
 		}
-		if best == nil || l.flying.Load() < best.flying.Load() {
+		if best == nil || l.InFlight() < best.InFlight() {
 			best = l
 		}
 	}
 	return best
 }
 
-// link is a connection that is up. It waits for one while it is being made for
+// connection is one that is up. It waits for one while it is being made for
 // the first time, or again after it was lost, but not while attempts fail. Nor does it wait for
 // another one where one was made and lost meanwhile: a peer that breaks each connection would keep it for ever.
-func (c *Client) link(ctx context.Context) (*link, error) {
+func (c *Client) connection(ctx context.Context) (*link.Link, error) {
 	if l := c.pick(); l != nil {
 		return l, nil
 	}
@@ -245,7 +240,7 @@ func (c *Client) Reconnect() {
 	}
 	c.mu.Unlock()
 	for _, l := range *c.links.Load() {
-		l.fail(fmt.Errorf("%w: the connection is made anew", ErrUnavailable))
+		l.Fail(fmt.Errorf("%w: the connection is made anew", ErrUnavailable))
 	}
 }
 
@@ -261,13 +256,13 @@ func (c *Client) lane(i int) {
 		c.note(i, attempt, l, err, up)
 		if up {
 			began := time.Now()
-			err = lost(l.run(c.ctx))
+			err = lost(l.Run(c.ctx))
 			// A peer that breaks every connection at once is one that fails to connect.
 			if time.Since(began) > c.o.Timeout {
 				pauses.Reset()
 			}
 			atOnce := pauses.Fresh()
-			c.note(i, attempt, l, err, atOnce || l.worked())
+			c.note(i, attempt, l, err, atOnce || l.Worked())
 			if atOnce {
 				_ = pauses.Next()
 				continue
@@ -283,14 +278,14 @@ func (c *Client) lane(i int) {
 
 // note records what became of a lane, and tells those who wait: without an error, that its connection l is up; else that l is
 // lost, or nil, that the attempt has failed. wait: calls are to wait for the lane's next connection.
-func (c *Client) note(lane int, attempt context.Context, l *link, err error, wait bool) {
+func (c *Client) note(lane int, attempt context.Context, l *link.Link, err error, wait bool) {
 	if c.o.Changed != nil && c.ctx.Err() == nil {
 		c.o.Changed(err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	up := *c.links.Load()
-	next := make([]*link, 0, len(up)+1)
+	next := make([]*link.Link, 0, len(up)+1)
 	for _, other := range up {
 		if other != l {
 			next = append(next, other)
@@ -310,7 +305,7 @@ func (c *Client) note(lane int, attempt context.Context, l *link, err error, wai
 }
 
 // connect makes one connection, up to the end of the handshake.
-func (c *Client) connect(ctx context.Context) (*link, error) {
+func (c *Client) connect(ctx context.Context) (*link.Link, error) {
 	if err := c.id.check(); err != nil {
 		return nil, err
 	}
@@ -326,5 +321,5 @@ func (c *Client) connect(ctx context.Context) (*link, error) {
 		conn.Close()
 		return nil, err
 	}
-	return newLink(c, session, window), nil
+	return link.New(session, window, link.Options{Timeout: c.o.Timeout, KeepAlive: c.o.KeepAlive, Counts: &c.counts}), nil
 }

@@ -12,7 +12,7 @@
 //     checked, or with an error whose kind says what to do, within the context's
 //     time and within the options' bound.
 //   - dst belongs to Fetch until Fetch returns, and never longer, whatever is
-//     on its way for it (call.go).
+//     on its way for it (package link).
 //   - Nothing that a peer sends makes the other take memory: lengths, counts
 //     and tags are checked against limits that stand before the first frame.
 //   - Every request has exactly one answer, and its tag is taken until that
@@ -31,28 +31,29 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/hdmlp/hdmlp/internal/exchange/wire"
 	"github.com/hdmlp/hdmlp/internal/identity"
 )
 
 // Kinds of failure, by what a caller does about them. All errors of Fetch and
 // Connect are one of these.
 var (
-	// ErrUnavailable: the peer can not be reached, or was too slow. Read the
+	// ErrUnavailable: the peer cannot be reached, or was too slow. Read the
 	// sample elsewhere; ask this peer again later.
-	ErrUnavailable = errors.New("peer unavailable")
+	ErrUnavailable = wire.ErrUnavailable
 	// ErrNotHeld: the peer does not have the sample and will not read it. Read it elsewhere, and do
 	// not ask this peer for this sample again.
-	ErrNotHeld = errors.New("sample not held by peer")
+	ErrNotHeld = wire.ErrNotHeld
 	// ErrFailed: the peer is well, but could not read the sample. Read it elsewhere.
-	ErrFailed = errors.New("peer could not read sample")
+	ErrFailed = wire.ErrFailed
 	// ErrCorrupt: what came was not the sample: another length or checksum, or no
-	// frame at all. Read it elsewhere, and tell of the peer.
-	ErrCorrupt = errors.New("peer sent something else")
+	// frame at all. Read it elsewhere, and report the peer.
+	ErrCorrupt = wire.ErrCorrupt
 	// ErrRefused: peer and caller are not of one job; a *HandshakeError says in
 	// what they differ. Nothing gets better by itself.
-	ErrRefused = errors.New("peer refused")
+	ErrRefused = wire.ErrRefused
 	// ErrClosed: the Client was closed.
-	ErrClosed = errors.New("exchange closed")
+	ErrClosed = wire.ErrClosed
 )
 
 // FetchError is why a sample did not come.

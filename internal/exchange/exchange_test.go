@@ -3,177 +3,16 @@ package exchange
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/hdmlp/hdmlp/internal/digest"
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-var secret = []byte("sixteen bytes or more")
-
-func node(n int) Identity { return Identity{Job: "job", Node: n, Nodes: 4, Secret: secret} }
-
-// bytesOf is what sample id of a size holds.
-func bytesOf(id int32, size int) []byte {
-	b := make([]byte, size)
-	r := rand.New(rand.NewPCG(uint64(id), uint64(size)))
-	for i := range b {
-		b[i] = byte(r.Uint32())
-	}
-	return b
-}
-
-// holder holds samples: of even ID in memory, of odd ID behind Sample.
-type holder struct {
-	samples [][]byte
-	read    func(ctx context.Context, id int32) error // before Sample sends; may be nil
-}
-
-func newHolder(sizes ...int) *holder {
-	h := &holder{}
-	for id, size := range sizes {
-		h.samples = append(h.samples, bytesOf(int32(id), size))
-	}
-	return h
-}
-
-func (h *holder) Held(id int32) ([]byte, uint32, bool) {
-	if int(id) >= len(h.samples) || id%2 == 1 {
-		return nil, 0, false
-	}
-	return h.samples[id], digest.Of(h.samples[id]), true
-}
-
-// fetched fetches a sample, whose digest must be that of its bytes.
-func fetched(c *Client, ctx context.Context, id int32, dst []byte) error {
-	sum, err := c.Fetch(ctx, id, dst)
-	if err == nil && sum != digest.Of(dst) {
-		err = fmt.Errorf("sample %d: another digest, %x", id, sum)
-	}
-	return err
-}
-
-func (h *holder) Sample(ctx context.Context, id int32, send func([]byte, uint32) error) error {
-	if int(id) >= len(h.samples) {
-		return fmt.Errorf("it is not mine: %w", ErrNotHeld)
-	}
-	if h.read != nil {
-		if err := h.read(ctx, id); err != nil {
-			return err
-		}
-	}
-	lent := bytes.Clone(h.samples[id])
-	err := send(lent, digest.Of(lent))
-	clear(lent) // whoever still sends it sends zeros
-	return err
-}
-
-// pipes is a listener of net.Pipe connections.
-type pipes struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-}
-
-func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), done: make(chan struct{})} }
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	}
-}
-func (p *pipes) Close() error   { p.once.Do(func() { close(p.done) }); return nil }
-func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
-
-func (p *pipes) dial(ctx context.Context) (net.Conn, error) {
-	mine, theirs := net.Pipe()
-	select {
-	case p.conns <- theirs:
-		return mine, nil
-	case <-p.done:
-		return nil, errors.New("nobody listens")
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-type dialer = func(ctx context.Context) (net.Conn, error)
-
-// overTCP listens on a port of loopback.
-func overTCP(t testing.TB) (net.Listener, dialer) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ln, func(ctx context.Context) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "tcp", ln.Addr().String())
-	}
-}
-
-// overTLS is overTCP, and TLS over it.
-func overTLS(t testing.TB) (net.Listener, dialer) {
-	pair, pool := certificate(t)
-	ln, dial := overTCP(t)
-	return tls.NewListener(ln, &tls.Config{Certificates: []tls.Certificate{pair}}), func(ctx context.Context) (net.Conn, error) {
-		conn, err := dial(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return tls.Client(conn, &tls.Config{RootCAs: pool, ServerName: "hdmlp"}), nil
-	}
-}
-
-func overPipes(testing.TB) (net.Listener, dialer) {
-	p := newPipes()
-	return p, p.dial
-}
-
-// serve runs a server until the test ends.
-func serve(t testing.TB, ln net.Listener, id Identity, h Holder, o ServerOptions) *Server {
-	s := NewServer(id, h, o)
-	done := make(chan error, 1)
-	go func() { done <- s.Serve(context.Background(), ln) }()
-	t.Cleanup(func() {
-		s.Close()
-		ln.Close()
-		if err := <-done; err != nil {
-			t.Errorf("Serve: %v", err)
-		}
-	})
-	return s
-}
-
-func client(t testing.TB, dial dialer, o ClientOptions) *Client {
-	c := NewClient(node(1), 0, dial, o)
-	t.Cleanup(func() { c.Close() })
-	return c
-}
-
-var transports = map[string]func(testing.TB) (net.Listener, dialer){"tcp": overTCP, "tls": overTLS, "pipe": overPipes}
-
-// everywhere runs a test over every transport.
-func everywhere(t *testing.T, test func(t *testing.T, ln net.Listener, dial dialer)) {
-	for name, listen := range transports {
-		t.Run(name, func(t *testing.T) {
-			ln, dial := listen(t)
-			test(t, ln, dial)
-		})
-	}
-}
-
 func TestFetch(t *testing.T) {
+	const directSize = 16 << 10 // from which on package link reads into the destination
 	sizes := []int{0, 1, 3072, 3073, directSize - 1, directSize, directSize + 1, 112640, 112641, 1 << 20, 5<<20 + 7, 0}
 	for name, listen := range transports {
 		t.Run(name, func(t *testing.T) {
@@ -319,40 +158,6 @@ func testTurns(t *testing.T, ln net.Listener, dial dialer) {
 	for at, id := range order {
 		if id == 201 && at > 2 {
 			t.Errorf("the modest peer was served after %d samples of the greedy one", at)
-		}
-	}
-}
-
-func inFlight(s *Server, node int) int {
-	for _, p := range s.Stats().Peers {
-		if p.Node == node {
-			return p.InFlight
-		}
-	}
-	return 0
-}
-
-// soon is what comes next, where something has to come.
-func soon[T any](t *testing.T, c <-chan T) (v T) {
-	t.Helper()
-	select {
-	case v = <-c:
-	case <-time.After(time.Minute):
-		t.Fatal("it did not come to that")
-	}
-	return v
-}
-
-// waitFor yields until what it waits for is so.
-func waitFor(t *testing.T, so func() bool) {
-	t.Helper()
-	for since := time.Now(); !so(); {
-		if time.Since(since) > 10*time.Second {
-			t.Fatal("it did not come to that")
-		}
-		select {
-		case <-time.After(time.Millisecond):
-		case <-t.Context().Done():
 		}
 	}
 }

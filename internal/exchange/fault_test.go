@@ -11,124 +11,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/exchange/wire"
 )
-
-// crook is a server that proves itself, and then does as it likes.
-func crook(ctx context.Context, p *pipes, behave func(conn net.Conn, requests func() request)) {
-	for {
-		conn, err := p.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			defer conn.Close()
-			if _, _, err := node(0).welcome(ctx, conn, 16, time.Second, func(int) error { return nil }); err != nil {
-				return
-			}
-			var waiting []request
-			behave(conn, func() request {
-				for len(waiting) == 0 {
-					var head [headerSize]byte
-					if _, err := io.ReadFull(conn, head[:]); err != nil {
-						return request{sample: -1}
-					}
-					h, err := parse(head[:], false)
-					if err != nil {
-						panic(err)
-					}
-					b := make([]byte, h.length)
-					io.ReadFull(conn, b)
-					for ; h.kind == kindRequest && len(b) > 0; b = b[requestSize:] {
-						r, _ := parseRequest(b, 16)
-						waiting = append(waiting, r)
-					}
-				}
-				r := waiting[0]
-				waiting = waiting[1:]
-				return r
-			})
-		}()
-	}
-}
-
-func good(r request) []byte {
-	return appendFrame(nil, header{kind: kindSample, tag: r.tag, sample: r.sample}, bytesOf(r.sample, int(r.length)))
-}
-
-// TestCrooks: whatever a peer does that knows the secret, Fetch returns in time
-// with an error that says what to do.
-func TestCrooks(t *testing.T) {
-	const size = 1000
-	tests := map[string]struct {
-		behave func(conn net.Conn, next func() request)
-		kind   error
-	}{
-		"hangs":           {func(_ net.Conn, next func() request) { next(); next() }, ErrUnavailable},
-		"reads nothing":   {func(net.Conn, func() request) { time.Sleep(time.Hour) }, ErrUnavailable},
-		"closes":          {func(_ net.Conn, next func() request) { next() }, ErrUnavailable},
-		"closes at once":  {func(net.Conn, func() request) {}, ErrUnavailable},
-		"sends garbage":   {func(conn net.Conn, next func() request) { next(); conn.Write(bytes.Repeat([]byte("garbage"), 9)) }, ErrCorrupt},
-		"another sample":  {func(conn net.Conn, next func() request) { r := next(); r.sample++; conn.Write(good(r)) }, ErrCorrupt},
-		"another length":  {func(conn net.Conn, next func() request) { r := next(); r.length--; conn.Write(good(r)) }, ErrCorrupt},
-		"a huge length":   {func(conn net.Conn, next func() request) { b := good(next()); b[15] = 0x7F; conn.Write(b) }, ErrCorrupt},
-		"a tag of nobody": {func(conn net.Conn, next func() request) { r := next(); r.tag++; conn.Write(good(r)) }, ErrCorrupt},
-		"a tag too large": {func(conn net.Conn, next func() request) { r := next(); r.tag = 1 << 31; conn.Write(good(r)) }, ErrCorrupt},
-		"another byte": {func(conn net.Conn, next func() request) {
-			b := good(next())
-			b[headerSize+100] ^= 4
-			conn.Write(b)
-			next()
-		}, ErrCorrupt},
-		"another checksum": {func(conn net.Conn, next func() request) { b := good(next()); b[17] ^= 4; conn.Write(b); next() }, ErrCorrupt},
-		"half a sample": {func(conn net.Conn, next func() request) {
-			b := good(next())
-			conn.Write(b[:len(b)/2])
-		}, ErrUnavailable},
-		"a byte per second": {func(conn net.Conn, next func() request) {
-			for b := good(next()); len(b) > 0; b = b[1:] {
-				if _, err := conn.Write(b[:1]); err != nil {
-					return
-				}
-				time.Sleep(time.Second)
-			}
-		}, ErrUnavailable},
-		"only signs of life": {func(conn net.Conn, next func() request) {
-			next()
-			for {
-				if _, err := conn.Write(appendFrame(nil, header{kind: kindPong}, nil)); err != nil {
-					return
-				}
-				time.Sleep(time.Second)
-			}
-		}, ErrUnavailable},
-		"a failure that is none": {func(conn net.Conn, next func() request) {
-			b := appendFrame(nil, header{kind: kindFailure, code: codeNotHeld, tag: next().tag}, []byte("text"))
-			b[headerSize] ^= 1
-			conn.Write(b)
-		}, ErrCorrupt},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := newPipes()
-				go crook(t.Context(), p, test.behave)
-				c := NewClient(node(1), 0, p.dial, ClientOptions{Timeout: 2 * time.Second, Window: 16})
-				began := time.Now()
-				err := fetched(c, t.Context(), 3, make([]byte, size))
-				var said *FetchError
-				if !errors.Is(err, test.kind) || !errors.As(err, &said) || said.Kind != test.kind {
-					t.Errorf("%v, not %v", err, test.kind)
-				}
-				if took := time.Since(began); took > 6*time.Second {
-					t.Errorf("it took %v", took)
-				}
-				c.Close()
-				p.Close()
-				time.Sleep(2 * time.Hour) // in the bubble: crooks come to their end
-			})
-		})
-	}
-}
 
 // TestOneSlowSample: a peer that works, but not for this sample, keeps its connection.
 func TestOneSlowSample(t *testing.T) {
@@ -337,59 +222,6 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestClientsThatDoNotKeepToTheRules: a client that proved itself, and then does
-// as it likes, is cut off; the server serves the others.
-func TestClientsThatDoNotKeepToTheRules(t *testing.T) {
-	one := appendRequest(nil, request{tag: 0, sample: 1, length: 10})
-	frame := func(k kind, b []byte) []byte { return appendFrame(nil, header{kind: k}, b) }
-	damaged := frame(kindRequest, one)
-	damaged[headerSize] ^= 1
-	huge := frame(kindRequest, one)
-	huge[15] = 0xFF
-	for name, said := range map[string][]byte{
-		"garbage":             bytes.Repeat([]byte("garbage"), 10),
-		"a server's frame":    frame(kindPong, nil),
-		"a tag twice":         frame(kindRequest, append(bytes.Clone(one), one...)),
-		"a tag too large":     frame(kindRequest, appendRequest(nil, request{tag: 8, sample: 1})),
-		"a sample below zero": frame(kindRequest, appendRequest(nil, request{sample: -1})),
-		"half a request":      frame(kindRequest, one[:7]),
-		"more than allowed":   frame(kindCancel, make([]byte, 4*MaxWindow+4)),
-		"a damaged frame":     damaged,
-		"a length too large":  huge,
-		"a kind that is none": frame(2, []byte{1, 0, 0, 0}),
-		"cancel too large":    frame(kindCancel, []byte{8, 0, 0, 0}),
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := newPipes()
-				lost := make(chan error, 2)
-				h := newHolder(10, 10)
-				h.read = func(ctx context.Context, _ int32) error { <-ctx.Done(); return ctx.Err() }
-				s := NewServer(node(0), h, ServerOptions{Lost: func(_ int, err error) { lost <- err }})
-				go s.Serve(t.Context(), p)
-				conn, err := p.dial(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer conn.Close()
-				if _, err := node(1).greet(t.Context(), conn, 0, 8, time.Second); err != nil {
-					t.Fatal(err)
-				}
-				go conn.Write(said)
-				if err := <-lost; !errors.Is(err, errFrame) {
-					t.Error(err)
-				}
-				c := NewClient(node(1), 0, p.dial, ClientOptions{})
-				if err := fetched(c, t.Context(), 0, make([]byte, 10)); err != nil {
-					t.Error(err)
-				}
-				c.Close()
-				s.Close()
-			})
-		})
-	}
-}
-
 // TestDeafClient: one that asks and does not read holds up nobody else, and is cut off.
 func TestDeafClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -409,9 +241,9 @@ func TestDeafClient(t *testing.T) {
 		}
 		var b []byte
 		for tag := range uint32(32) {
-			b = appendRequest(b, request{tag: tag, sample: int32(2*tag + 1)})
+			b = wire.AppendRequest(b, wire.Request{Tag: tag, Sample: int32(2*tag + 1)})
 		}
-		conn.Write(appendFrame(nil, header{kind: kindRequest}, b))
+		conn.Write(wire.AppendFrame(nil, wire.Header{Kind: wire.KindRequest}, b))
 		synctest.Wait()
 		c := NewClient(node(1), 0, p.dial, ClientOptions{})
 		began := time.Now()

@@ -10,6 +10,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/exchange/wire"
 	"github.com/hdmlp/hdmlp/internal/identity"
 )
 
@@ -109,12 +110,12 @@ func readHello(r io.Reader) (hello, []byte, error) {
 		return hello{}, nil, &HandshakeError{What: "protocol", Theirs: fmt.Sprintf("% x", b)}
 	}
 	h := hello{version: binary.LittleEndian.Uint16(b[4:])}
-	if h.version != Version {
+	if h.version != wire.Version {
 		return h, b, nil
 	}
 	rest := int(binary.LittleEndian.Uint16(b[6:]))
 	if rest < helloRest || rest > helloRest+maxJob {
-		return h, nil, malformed("HELLO of %d bytes", rest)
+		return h, nil, wire.Malformed("HELLO of %d bytes", rest)
 	}
 	b = b[:helloFixed+rest]
 	if _, err := io.ReadFull(r, b[helloFixed:]); err != nil {
@@ -127,8 +128,8 @@ func readHello(r io.Reader) (hello, []byte, error) {
 	h.nodes = int(binary.LittleEndian.Uint32(b[20:]))
 	copy(h.nonce[:], b[24:])
 	h.job = string(b[helloFixed+helloRest:])
-	if b[9] != 0 || (h.role != roleClient && h.role != roleServer) || h.window < 1 || h.window > MaxWindow {
-		return h, nil, malformed("HELLO % x", b)
+	if b[9] != 0 || (h.role != roleClient && h.role != roleServer) || h.window < 1 || h.window > wire.MaxWindow {
+		return h, nil, wire.Malformed("HELLO % x", b)
 	}
 	return h, b, nil
 }
@@ -165,7 +166,7 @@ func (id Identity) transcript(conn net.Conn, client, server []byte) (identity.Tr
 func (id Identity) greet(ctx context.Context, conn net.Conn, peer, window int, patience time.Duration) (int, error) {
 	granted := 0
 	err := bounded(ctx, conn, patience, func() error {
-		mine := hello{version: Version, role: roleClient, window: window, node: id.Node, to: peer, nodes: id.Nodes, job: id.Job}
+		mine := hello{version: wire.Version, role: roleClient, window: window, node: id.Node, to: peer, nodes: id.Nodes, job: id.Job}
 		if err := secure(ctx, conn, &mine); err != nil {
 			return err
 		}
@@ -218,7 +219,7 @@ func (id Identity) welcome(ctx context.Context, conn net.Conn, window int, patie
 		if err != nil {
 			return err
 		}
-		mine := hello{version: Version, role: roleServer, window: window, node: id.Node, to: theirs.node, nodes: id.Nodes, job: id.Job}
+		mine := hello{version: wire.Version, role: roleServer, window: window, node: id.Node, to: theirs.node, nodes: id.Nodes, job: id.Job}
 		if err := secure(ctx, conn, &mine); err != nil {
 			return err
 		}
@@ -301,7 +302,7 @@ func bounded(ctx context.Context, conn net.Conn, patience time.Duration, shake f
 		return &HandshakeError{Addr: addr, What: "protocol", Theirs: reason.Error()}
 	case fault == identity.Untrusted, fault == identity.Rejected:
 		return fmt.Errorf("%w: %s: %w", ErrRefused, addr, err)
-	case errors.Is(err, errFrame):
+	case errors.Is(err, wire.ErrFrame):
 		return fmt.Errorf("%w: handshake with %s: %w", ErrCorrupt, addr, err)
 	}
 	return fmt.Errorf("%w: handshake with %s: %w", ErrUnavailable, addr, err)

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/admission"
+	"github.com/hdmlp/hdmlp/internal/exchange/wire"
 )
 
 // ServerOptions say what a Server allows. The zero value is of use.
 type ServerOptions struct {
 	// Window is how many requests may be under way on one connection, at most
-	// MaxWindow; 0 stands for 512.
+	// wire.MaxWindow; 0 stands for 512.
 	Window int
 	// Reading is how many calls of Holder.Sample may go on that have nothing to
 	// send yet; 0 stands for 64. The connections take turns.
@@ -52,7 +53,7 @@ func (o ServerOptions) filled() ServerOptions {
 	or(&o.ConnsPerNode, 8)
 	or(&o.Pending, 256)
 	or(&o.PendingPerAddress, 64)
-	o.Window = min(o.Window, MaxWindow)
+	o.Window = min(o.Window, wire.MaxWindow)
 	if o.PendingTime <= 0 {
 		o.PendingTime = 5 * time.Second
 	}
@@ -86,15 +87,15 @@ type Server struct {
 	close context.CancelFunc
 	all   sync.WaitGroup
 
-	mu struct { // guards the following; taken before peer.mu
+	mu struct { // guards the following; taken before serverConn.mu
 		sync.Mutex
 		closed  bool
 		reading int
 		refused int64
-		peers   map[*peer]struct{}
+		serving map[*serverConn]struct{}
 		conns   map[int]int       // by node; reserved ones included
 		past    map[int]PeerStats // by node: connections that ended
-		queue   []*peer           // that have requests to be read, and may
+		queue   []*serverConn     // that have requests to be read, and may
 	}
 }
 
@@ -102,7 +103,7 @@ type Server struct {
 func NewServer(id Identity, h Holder, o ServerOptions) *Server {
 	s := &Server{id: id, h: h, o: o.filled()}
 	s.ctx, s.close = context.WithCancel(context.Background())
-	s.mu.peers, s.mu.conns, s.mu.past = map[*peer]struct{}{}, map[int]int{}, map[int]PeerStats{}
+	s.mu.serving, s.mu.conns, s.mu.past = map[*serverConn]struct{}{}, map[int]int{}, map[int]PeerStats{}
 	return s
 }
 
@@ -220,7 +221,7 @@ func (s *Server) serve(ctx context.Context, conn *admission.Conn) {
 	if s.id.TLS == nil {
 		session = conn.NetConn() // which can do more, such as writev
 	}
-	err = newPeer(s, session, node, window).run(ctx)
+	err = newServerConn(s, session, node, window).run(ctx)
 	if s.o.Lost != nil {
 		s.o.Lost(node, err)
 	}

@@ -21,14 +21,12 @@ type ClientStats struct {
 
 // Stats returns a snapshot.
 func (c *Client) Stats() ClientStats {
-	s := ClientStats{Peer: c.peer, Samples: c.samples.Load(), Bytes: c.bytes.Load(), Failed: c.failed.Load()}
+	s := ClientStats{Peer: c.peer, Samples: c.counts.Samples.Load(), Bytes: c.counts.Bytes.Load(), Failed: c.failed.Load()}
 	links := *c.links.Load()
 	s.Connected = len(links)
 	for _, l := range links {
-		s.InFlight += int(l.flying.Load())
-		l.mu.Lock()
-		s.Latency += l.mu.latency / time.Duration(len(links))
-		l.mu.Unlock()
+		s.InFlight += l.InFlight()
+		s.Latency += l.Latency() / time.Duration(len(links))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,14 +58,14 @@ func (s *Server) Stats() ServerStats {
 	defer s.mu.Unlock()
 	out := ServerStats{Refused: s.mu.refused, Reading: s.mu.reading}
 	nodes := maps.Clone(s.mu.past)
-	for p := range s.mu.peers {
-		p.mu.Lock()
-		n := nodes[p.node]
+	for c := range s.mu.serving {
+		c.mu.Lock()
+		n := nodes[c.node]
 		n.Connections++
-		n.InFlight += p.mu.inFlight
-		n.add(p.mu.stats)
-		nodes[p.node] = n
-		p.mu.Unlock()
+		n.InFlight += c.mu.inFlight
+		n.add(c.mu.stats)
+		nodes[c.node] = n
+		c.mu.Unlock()
 	}
 	for _, node := range slices.Sorted(maps.Keys(nodes)) {
 		n := nodes[node]

@@ -7,38 +7,38 @@ import (
 )
 
 // join takes a connection in.
-func (s *Server) join(p *peer) {
+func (s *Server) join(c *serverConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.peers[p] = struct{}{}
+	s.mu.serving[c] = struct{}{}
 }
 
 // part lets a connection go: what it still waits for is not read.
-func (s *Server) part(p *peer) {
+func (s *Server) part(c *serverConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.mu.peers, p)
-	p.waiting = nil
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	past := s.mu.past[p.node]
-	past.add(p.mu.stats)
-	s.mu.past[p.node] = past
+	delete(s.mu.serving, c)
+	c.waiting = nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	past := s.mu.past[c.node]
+	past.add(c.mu.stats)
+	s.mu.past[c.node] = past
 }
 
 // wait puts a request among those to be read. There are as many of a connection as its window at most.
-func (s *Server) wait(p *peer, tag uint32) {
+func (s *Server) wait(c *serverConn, tag uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p.waiting = append(p.waiting, tag)
-	s.line(p)
+	c.waiting = append(c.waiting, tag)
+	s.line(c)
 }
 
-// line puts p at the end of the queue, if it has something to be read and may.
-func (s *Server) line(p *peer) {
-	if !p.queued && len(p.waiting) > 0 && p.reading < s.o.ReadingPerConn {
-		p.queued = true
-		s.mu.queue = append(s.mu.queue, p)
+// line puts c at the end of the queue, if it has something to be read and may.
+func (s *Server) line(c *serverConn) {
+	if !c.queued && len(c.waiting) > 0 && c.reading < s.o.ReadingPerConn {
+		c.queued = true
+		s.mu.queue = append(s.mu.queue, c)
 	}
 }
 
@@ -47,30 +47,30 @@ func (s *Server) dispatch() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.mu.reading < s.o.Reading && len(s.mu.queue) > 0 {
-		p := s.mu.queue[0]
+		c := s.mu.queue[0]
 		s.mu.queue = s.mu.queue[:copy(s.mu.queue, s.mu.queue[1:])]
-		p.queued = false
-		if len(p.waiting) == 0 {
+		c.queued = false
+		if len(c.waiting) == 0 {
 			continue // it has parted
 		}
-		tag := p.waiting[0]
-		p.waiting = p.waiting[:copy(p.waiting, p.waiting[1:])]
-		p.reading++
+		tag := c.waiting[0]
+		c.waiting = c.waiting[:copy(c.waiting, c.waiting[1:])]
+		c.reading++
 		s.mu.reading++
-		s.line(p)
-		p.reads.Go(func() { s.read(p, tag) })
+		s.line(c)
+		c.reads.Go(func() { s.read(c, tag) })
 	}
 }
 
 // read has one sample read, and answers with it.
-func (s *Server) read(p *peer, tag uint32) {
-	ctx, cancel := context.WithCancel(p.ctx)
+func (s *Server) read(c *serverConn, tag uint32) {
+	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
-	p.mu.Lock()
-	e := &p.mu.table[tag]
+	c.mu.Lock()
+	e := &c.mu.table[tag]
 	e.cancel = cancel
-	id, dropped := e.sample, e.cancelled
-	p.mu.Unlock()
+	id, dropped := e.Sample, e.cancelled
+	c.mu.Unlock()
 
 	reads := true // holds one of the Server's Reading
 	sent := false
@@ -82,49 +82,49 @@ func (s *Server) read(p *peer, tag uint32) {
 			}
 			sent, reads = true, false
 			s.rest(nil)
-			return p.lend(tag, data, digest)
+			return c.lend(tag, data, digest)
 		})
 		if err == nil {
 			err = errors.New("the holder sent nothing")
 		}
 	}
 	if !sent {
-		p.settle(tag, fmt.Errorf("sample %d: %w", id, err))
+		c.settle(tag, fmt.Errorf("sample %d: %w", id, err))
 	}
 	if reads {
 		s.rest(nil)
 	}
-	s.rest(p)
+	s.rest(c)
 }
 
 // rest gives back a place among those that read (nil), or among a connection's.
-func (s *Server) rest(p *peer) {
+func (s *Server) rest(c *serverConn) {
 	s.mu.Lock()
-	if p == nil {
+	if c == nil {
 		s.mu.reading--
 	} else {
-		p.reading--
-		s.line(p)
+		c.reading--
+		s.line(c)
 	}
 	s.mu.Unlock()
 	s.dispatch()
 }
 
 // lend makes data the answer to a request, and waits until it was written, or never will be.
-func (p *peer) lend(tag uint32, data []byte, digest uint32) error {
+func (c *serverConn) lend(tag uint32, data []byte, digest uint32) error {
 	sent := make(chan struct{})
-	p.mu.Lock()
-	e := &p.mu.table[tag]
+	c.mu.Lock()
+	e := &c.mu.table[tag]
 	e.cancel = nil
 	e.answer(data, digest)
 	e.sent = sent
-	p.mu.ready = append(p.mu.ready, tag)
-	p.mu.Unlock()
-	p.kick()
+	c.mu.ready = append(c.mu.ready, tag)
+	c.mu.Unlock()
+	c.kick()
 	select {
 	case <-sent:
 		return nil
-	case <-p.quiet:
-		return context.Cause(p.ctx)
+	case <-c.quiet:
+		return context.Cause(c.ctx)
 	}
 }

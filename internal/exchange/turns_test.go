@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/exchange/wire"
 )
 
 // bench is a server over pipes, in a bubble of its own clock. Reads of its holder (of samples with odd IDs) wait until they are let go.
@@ -73,9 +75,9 @@ func (b *bench) ask(conn net.Conn, ids ...int32) {
 	b.t.Helper()
 	var requests []byte
 	for tag, id := range ids {
-		requests = appendRequest(requests, request{tag: uint32(tag), sample: id, length: uint32(len(b.h.samples[id]))})
+		requests = wire.AppendRequest(requests, wire.Request{Tag: uint32(tag), Sample: id, Length: uint32(len(b.h.samples[id]))})
 	}
-	b.send(conn, appendFrame(nil, header{kind: kindRequest}, requests))
+	b.send(conn, wire.AppendFrame(nil, wire.Header{Kind: wire.KindRequest}, requests))
 }
 
 func (b *bench) send(conn net.Conn, frame []byte) {
@@ -86,13 +88,13 @@ func (b *bench) send(conn net.Conn, frame []byte) {
 }
 
 // answer reads the next frame's header, and leaves its payload.
-func (b *bench) answer(conn net.Conn) header {
+func (b *bench) answer(conn net.Conn) wire.Header {
 	b.t.Helper()
-	var head [headerSize]byte
+	var head [wire.HeaderSize]byte
 	if _, err := io.ReadFull(conn, head[:]); err != nil {
 		b.t.Fatal(err)
 	}
-	h, err := parse(head[:], true)
+	h, err := wire.Parse(head[:], true)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -213,15 +215,15 @@ func TestCancelledAnswerLetsItsLenderGo(t *testing.T) {
 		conn := b.raw(1, 8)
 		b.ask(conn, 1)
 		synctest.Wait() // the writer waits for us to read
-		b.send(conn, appendFrame(nil, header{kind: kindRequest}, appendRequest(nil, request{tag: 1, sample: 3, length: 10})))
+		b.send(conn, wire.AppendFrame(nil, wire.Header{Kind: wire.KindRequest}, wire.AppendRequest(nil, wire.Request{Tag: 1, Sample: 3, Length: 10})))
 		synctest.Wait() // that one is ready
-		b.send(conn, appendFrame(nil, header{kind: kindCancel}, []byte{1, 0, 0, 0}))
+		b.send(conn, wire.AppendFrame(nil, wire.Header{Kind: wire.KindCancel}, []byte{1, 0, 0, 0}))
 		synctest.Wait()
-		if h := b.answer(conn); h.kind != kindSample || h.sample != 1 {
+		if h := b.answer(conn); h.Kind != wire.KindSample || h.Sample != 1 {
 			t.Errorf("the first answer: %+v", h)
 		}
 		_, _ = io.CopyN(io.Discard, conn, 10)
-		if h := b.answer(conn); h.kind != kindFailure || h.code != codeCancelled || h.sample != 3 {
+		if h := b.answer(conn); h.Kind != wire.KindFailure || h.Code != wire.CodeCancelled || h.Sample != 3 {
 			t.Errorf("the second answer: %+v", h)
 		}
 		_, _ = io.CopyN(io.Discard, conn, int64(len("cancelled"))) // its text
@@ -280,7 +282,7 @@ func TestSlowReaderIsWaitedFor(t *testing.T) {
 		b.h.samples[0] = bytesOf(0, size)
 		conn := b.raw(1, 8)
 		b.ask(conn, 0)
-		if h := b.answer(conn); h.length != size {
+		if h := b.answer(conn); h.Length != size {
 			t.Errorf("%+v", h)
 		}
 		for range 16 { // a megabyte a second

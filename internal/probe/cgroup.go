@@ -118,25 +118,6 @@ func (g group) memory() (limit, used int64, ok bool) {
 	return limit, max(used, 0), true
 }
 
-// cpus is the group's quota. ok is false if it has none.
-func (g group) cpus() (quota float64, ok bool) {
-	var share, period int64
-	if g.v2 {
-		text, _ := os.ReadFile(filepath.Join(g.dir, "cpu.max"))
-		fields := strings.Fields(string(text))
-		if len(fields) != 2 {
-			return 0, false
-		}
-		share, period = parseNumber(fields[0], -1), parseNumber(fields[1], 0)
-	} else {
-		share, period = g.number("cpu.cfs_quota_us"), g.number("cpu.cfs_period_us")
-	}
-	if share <= 0 || share == math.MaxInt64 || period <= 0 || period == math.MaxInt64 {
-		return 0, false
-	}
-	return float64(share) / float64(period), true
-}
-
 // number reads a file with one number; the largest number if it has none.
 func (g group) number(name string) int64 {
 	text, err := os.ReadFile(filepath.Join(g.dir, name))

@@ -1,6 +1,5 @@
-// Package probe finds out what this machine has for us: memory, disk, CPUs, open
-// files, and what a path lies on. It counts what the process may use, so limits
-// of control groups (v1 and v2) count as well as the hardware.
+// Package probe finds out what this machine has for us: memory, disk and open files. It counts
+// what the process may use, so limits of control groups (v1 and v2) count as well as the hardware.
 //
 // Nothing is cached; every call looks again. All functions are safe for
 // concurrent use. What is read from /proc and /sys is parsed by pure functions.
@@ -129,57 +128,6 @@ func blocks(n uint64, size int64) int64 {
 	return int64(n) * size
 }
 
-// Filesystem is what a path lies on.
-type Filesystem struct {
-	Device uint64 // st_dev; the same for all paths on one file system
-	Type   string // "ext4", "xfs", "tmpfs", "nfs", "fuse", "lustre"...; in hex if it is not known
-}
-
-// FilesystemID tells what path, which must exist, lies on.
-func FilesystemID(path string) (Filesystem, error) {
-	var st unix.Stat_t
-	if err := ignoringEINTR(func() error { return unix.Stat(path, &st) }); err != nil {
-		return Filesystem{}, fmt.Errorf("find the file system of %s: %w", path, err)
-	}
-	var sfs unix.Statfs_t
-	if err := ignoringEINTR(func() error { return unix.Statfs(path, &sfs) }); err != nil {
-		return Filesystem{}, fmt.Errorf("find the file system of %s: %w", path, err)
-	}
-	return Filesystem{Device: uint64(st.Dev), Type: typeName(uint32(sfs.Type))}, nil
-}
-
-// typeName names statfs's magic number.
-func typeName(magic uint32) string {
-	names := map[uint32]string{
-		unix.EXT4_SUPER_MAGIC:      "ext4",
-		unix.XFS_SUPER_MAGIC:       "xfs",
-		unix.BTRFS_SUPER_MAGIC:     "btrfs",
-		unix.F2FS_SUPER_MAGIC:      "f2fs",
-		0x2fc12fc1:                 "zfs",
-		unix.TMPFS_MAGIC:           "tmpfs",
-		unix.RAMFS_MAGIC:           "ramfs",
-		unix.OVERLAYFS_SUPER_MAGIC: "overlay",
-		unix.SQUASHFS_MAGIC:        "squashfs",
-		unix.ISOFS_SUPER_MAGIC:     "iso9660",
-		unix.MSDOS_SUPER_MAGIC:     "vfat",
-		unix.NFS_SUPER_MAGIC:       "nfs",
-		unix.FUSE_SUPER_MAGIC:      "fuse",
-		unix.SMB_SUPER_MAGIC:       "smb",
-		unix.SMB2_SUPER_MAGIC:      "smb",
-		unix.CIFS_SUPER_MAGIC:      "cifs",
-		unix.CEPH_SUPER_MAGIC:      "ceph",
-		unix.AFS_SUPER_MAGIC:       "afs",
-		unix.V9FS_MAGIC:            "9p",
-		0x0bd00bd0:                 "lustre",
-		0x47504653:                 "gpfs",
-		0x19830326:                 "beegfs",
-	}
-	if name, ok := names[magic]; ok {
-		return name
-	}
-	return fmt.Sprintf("0x%08x", magic)
-}
-
 // FileLimit is how many files the process may have open, and how far it may
 // raise that itself.
 func FileLimit() (soft, hard uint64, err error) {
@@ -216,26 +164,6 @@ func RaiseFileSizeLimit() (uint64, error) {
 		return limit.Cur, fmt.Errorf("raise the limit of files' length from %d to %d: %w", limit.Cur, limit.Max, err)
 	}
 	return limit.Max, nil
-}
-
-// CPUs is how many CPUs the process may use: those of its affinity mask, or
-// less if a control group's quota, rounded up, is less. At least 1.
-func CPUs() (int, error) {
-	var mask unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &mask); err != nil {
-		return 0, fmt.Errorf("count CPUs: %w", err)
-	}
-	return cpusAt("/", mask.Count()), nil
-}
-
-func cpusAt(root string, affinity int) int {
-	n := affinity
-	for _, g := range groupsAt(root, "cpu") {
-		if quota, ok := g.cpus(); ok && quota < float64(n) {
-			n = int(math.Ceil(quota))
-		}
-	}
-	return max(n, 1)
 }
 
 func ignoringEINTR(call func() error) error {

@@ -38,11 +38,11 @@ func TestPapers(t *testing.T) {
 	for _, f := range papers(t) {
 		s, err := f.Scenario()
 		if err != nil {
-			t.Errorf("%s: %v", f.Path(), err)
+			t.Errorf("%s: %v", f.Name(), err)
 			continue
 		}
 		if s.Title == "" || s.Profile != simulate.Model || s.Seed != 1 || len(s.Policies) == 0 {
-			t.Errorf("%s: got %+v", f.Path(), s)
+			t.Errorf("%s: got %+v", f.Name(), s)
 		}
 		bytes, memory, node := s.Bytes(), 0.0, s.Env.LocalCapacity()
 		if len(s.Env.Classes) > 1 {
@@ -59,7 +59,7 @@ func TestPapers(t *testing.T) {
 		}
 		if got != cases[f.Name()] {
 			t.Errorf("%s: %.0f MB with %.0f MB of memory and %.0f MB in all on each of %d nodes are case %d, want %d",
-				f.Path(), bytes, memory, node, s.Nodes, got, cases[f.Name()])
+				f.Name(), bytes, memory, node, s.Nodes, got, cases[f.Name()])
 		}
 	}
 }

@@ -113,9 +113,6 @@ func (f *File) decode() (map[string]any, error) {
 	return table, nil
 }
 
-// Path tells where the file stands.
-func (f *File) Path() string { return f.path }
-
 // Name is the file's name, without directory and ending.
 func (f *File) Name() string {
 	return strings.TrimSuffix(filepath.Base(f.path), filepath.Ext(f.path))

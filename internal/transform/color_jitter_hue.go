@@ -127,33 +127,6 @@ func toHSV(r, g, b byte) (h, s, v byte) {
 	return byte(float64(hue) * 255.0), byte(float64(saturation) * 255.0), high
 }
 
-// fromHSV is PIL's hsv2rgb.
-func fromHSV(h, s, v byte) (r, g, b byte) {
-	if s == 0 {
-		return v, v, v
-	}
-	at := float64(float32(h)) * 6.0 / 255.0
-	sector := int(at)
-	f := float32(at - float64(float32(sector)))
-	fs := float32(float64(float32(s)) / 255.0)
-	p := level(v, 1.0-float64(fs))
-	q := level(v, 1.0-float64(float32(fs*f)))
-	t := level(v, 1.0-float64(float64(fs)*(1.0-float64(f))))
-	switch sector % 6 {
-	case 0:
-		return v, t, p
-	case 1:
-		return q, v, p
-	case 2:
-		return p, v, t
-	case 3:
-		return p, q, v
-	case 4:
-		return t, p, v
-	}
-	return v, p, q
-}
-
 // level is a share of a level.
 func level(v byte, share float64) byte {
 	return byte(min(max(math.Round(float64(v)*share), 0), 255))

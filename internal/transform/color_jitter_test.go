@@ -20,3 +20,30 @@ func TestHueTables(t *testing.T) {
 		}
 	}
 }
+
+// fromHSV is PIL's hsv2rgb.
+func fromHSV(h, s, v byte) (r, g, b byte) {
+	if s == 0 {
+		return v, v, v
+	}
+	at := float64(float32(h)) * 6.0 / 255.0
+	sector := int(at)
+	f := float32(at - float64(float32(sector)))
+	fs := float32(float64(float32(s)) / 255.0)
+	p := level(v, 1.0-float64(fs))
+	q := level(v, 1.0-float64(float32(fs*f)))
+	t := level(v, 1.0-float64(float64(fs)*(1.0-float64(f))))
+	switch sector % 6 {
+	case 0:
+		return v, t, p
+	case 1:
+		return q, v, p
+	case 2:
+		return p, v, t
+	case 3:
+		return p, q, v
+	case 4:
+		return t, p, v
+	}
+	return v, p, q
+}

@@ -1,8 +1,10 @@
-package exchange
+package link
 
 import (
 	"sync"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/exchange/wire"
 )
 
 // call is one request of a client on one connection, from when it takes a tag
@@ -24,8 +26,8 @@ import (
 // connection's end counts as the answer to everything.
 type call struct {
 	tag  uint32
-	done chan error       // what the caller is told, once; capacity 1
-	head [headerSize]byte // a sample's header, whose sum covers dst; the caller's to read once it is told
+	done chan error            // what the caller is told, once; capacity 1
+	head [wire.HeaderSize]byte // a sample's header, whose sum covers dst; the caller's to read once it is told
 
 	mu      sync.Mutex // guards the following
 	dst     []byte     // nil: the caller has left, or was told

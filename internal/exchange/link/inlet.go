@@ -1,10 +1,11 @@
-package exchange
+package link
 
 import (
 	"io"
 	"net"
 	"syscall"
 
+	"github.com/hdmlp/hdmlp/internal/exchange/wire"
 	"golang.org/x/sys/unix"
 )
 
@@ -89,7 +90,7 @@ func (in *inlet) peek(n int) ([]byte, error) {
 func (in *inlet) payload(c *call, length int) error {
 	in.ahead = inletSize
 	if length >= directSize {
-		in.ahead = headerSize
+		in.ahead = wire.HeaderSize
 	}
 	for off := 0; off < length; {
 		if have := min(in.w-in.r, length-off); have > 0 {

@@ -1,4 +1,13 @@
-package exchange
+// Package link is a client's half of one connection of an exchange of samples, from its handshake to its end: any number
+// of calls at a time, found again by their tags, and what ends those that take too long.
+//
+//   - dst belongs to Fetch until Fetch returns, and never longer, whatever is on its way for it (call.go).
+//   - Every Fetch ends, within the options' bound and within its context's time.
+//   - Nothing that the server sends takes memory.
+//
+// A Link may be used by many goroutines at a time. Run owns those that it starts, and waits for them. Who connects, and what
+// becomes of a call whose connection was lost, is package exchange's.
+package link
 
 import (
 	"context"
@@ -12,11 +21,12 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/digest"
+	"github.com/hdmlp/hdmlp/internal/exchange/wire"
 	"github.com/hdmlp/hdmlp/internal/identity"
 )
 
-// errBroken: the connection ended under a call that was not the reason for it.
-var errBroken = errors.New("connection lost")
+// ErrBroken: the connection ended under a call that was not the reason for it.
+var ErrBroken = errors.New("connection lost")
 
 // One call in so many is timed.
 const measured = 8
@@ -27,27 +37,37 @@ const (
 	unlisted = -2 // the call is not under way
 )
 
-// link is one connection of a client, from its handshake to its end.
+// Options say how long things may take, and where they are counted.
+type Options struct {
+	Timeout   time.Duration // for an answer
+	KeepAlive time.Duration // of silence before a sign of life is asked for
+	Counts    *Counts
+}
+
+// Counts are the samples that came whole, of all links that count there.
+type Counts struct{ Samples, Bytes atomic.Int64 }
+
+// Link is one connection of a client, from its handshake to its end.
 //
 // Callers put their requests into a buffer; the writer takes all that has
 // gathered and sends it at once, so that the more callers there are the larger
 // its writes become. The reader finds the call of each answer by its tag. The
 // watch ends calls that take too long, and the connection if it is to blame.
 //
-// Whoever finds the connection at fault calls fail, which closes it. The reader
+// Whoever finds the connection at fault calls Fail, which closes it. The reader
 // then ends, and it alone settles the calls that are left: it is the
 // only one who writes to their destinations.
-type link struct {
-	c      *Client
+type Link struct {
+	o      Options
 	conn   net.Conn
 	in     *inlet
 	free   chan uint32 // tags that may be taken
 	calls  []call      // by tag
 	wake   chan struct{}
 	tick   time.Duration // of the watch
-	dead   chan struct{} // closed by fail
+	dead   chan struct{} // closed by Fail
 	flying atomic.Int32
-	down   atomic.Bool // fail was called
+	down   atomic.Bool // Fail was called
 
 	mu struct { // guards the following
 		sync.Mutex
@@ -65,9 +85,10 @@ type link struct {
 	}
 }
 
-func newLink(c *Client, conn net.Conn, window int) *link {
-	l := &link{
-		c: c, conn: conn, in: newInlet(conn),
+// New makes a Link of a connection whose handshake is over, with as many tags as the window. It starts nothing.
+func New(conn net.Conn, window int, o Options) *Link {
+	l := &Link{
+		o: o, conn: conn, in: newInlet(conn),
 		free: make(chan uint32, window), calls: make([]call, window),
 		wake: make(chan struct{}, 1), dead: make(chan struct{}),
 	}
@@ -77,31 +98,31 @@ func newLink(c *Client, conn net.Conn, window int) *link {
 		l.free <- uint32(tag)
 	}
 	l.mu.first, l.mu.last = none, none
-	l.tick = min(c.o.Timeout/4, c.o.KeepAlive/2)
+	l.tick = min(o.Timeout/4, o.KeepAlive/2)
 	return l
 }
 
-// run serves the connection until it ends, and says why.
-func (l *link) run(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, func() { l.fail(ErrClosed) })
+// Run serves the connection until it ends, and says why.
+func (l *Link) Run(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { l.Fail(wire.ErrClosed) })
 	defer stop()
 	var others sync.WaitGroup
 	others.Go(l.write)
 	others.Go(l.watch)
-	l.fail(l.read())
+	l.Fail(l.read())
 	others.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for l.mu.first != none {
 		c := &l.calls[l.mu.first]
 		l.unlist(c)
-		c.settle(errBroken)
+		c.settle(ErrBroken)
 	}
 	return l.mu.err
 }
 
-// fail ends the connection. The first reason stays.
-func (l *link) fail(err error) {
+// Fail ends the connection. The first reason stays.
+func (l *Link) Fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.mu.err == nil {
@@ -112,15 +133,35 @@ func (l *link) fail(err error) {
 	}
 }
 
-// worked reports whether anything came that was whole.
-func (l *link) worked() bool {
+// Worked reports whether anything came that was whole.
+func (l *Link) Worked() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.mu.frames > 0
 }
 
-// fetch asks for one sample, and returns its digest. Errors without a kind are the context's.
-func (l *link) fetch(ctx context.Context, id int32, dst []byte) (sum uint32, err error) {
+// Down reports whether the connection has ended, or is about to.
+func (l *Link) Down() bool { return l.down.Load() }
+
+// InFlight is how many calls are under way.
+func (l *Link) InFlight() int { return int(l.flying.Load()) }
+
+// Latency is how long an answer takes, a moving average; 0: not known.
+func (l *Link) Latency() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.latency
+}
+
+// Err is why the connection has ended.
+func (l *Link) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.err
+}
+
+// Fetch asks for one sample, and returns its digest. Errors without a kind are the context's.
+func (l *Link) Fetch(ctx context.Context, id int32, dst []byte) (sum uint32, err error) {
 	var tag uint32
 	select {
 	case tag = <-l.free:
@@ -130,14 +171,14 @@ func (l *link) fetch(ctx context.Context, id int32, dst []byte) (sum uint32, err
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		case <-l.dead:
-			return 0, errBroken
+			return 0, ErrBroken
 		}
 	}
 	c := &l.calls[tag]
 	l.flying.Add(1)
 	if !l.send(c, id, dst) {
 		l.flying.Add(-1)
-		return 0, errBroken
+		return 0, ErrBroken
 	}
 	select {
 	case err = <-c.done:
@@ -149,10 +190,10 @@ func (l *link) fetch(ctx context.Context, id int32, dst []byte) (sum uint32, err
 		err = <-c.done
 	}
 	if err == nil {
-		if sum = digest.Of(dst); !sealed(c.head[:], sum) {
-			err = fmt.Errorf("%w: its checksum does not hold", ErrCorrupt)
+		if sum = digest.Of(dst); !wire.Sealed(c.head[:], sum) {
+			err = fmt.Errorf("%w: its checksum does not hold", wire.ErrCorrupt)
 		}
-	} else if expired := (*expiry)(nil); err == errBroken || errors.As(err, &expired) {
+	} else if expired := (*expiry)(nil); err == ErrBroken || errors.As(err, &expired) {
 		return 0, err // the tag is not ours
 	}
 	l.release(c)
@@ -160,7 +201,7 @@ func (l *link) fetch(ctx context.Context, id int32, dst []byte) (sum uint32, err
 }
 
 // send puts a request into the buffer, and wakes the writer if that was empty.
-func (l *link) send(c *call, id int32, dst []byte) bool {
+func (l *Link) send(c *call, id int32, dst []byte) bool {
 	c.mu.Lock()
 	c.dst, c.left, c.told, c.settled = dst, false, false, false
 	c.mu.Unlock()
@@ -170,7 +211,7 @@ func (l *link) send(c *call, id int32, dst []byte) bool {
 		return false
 	}
 	c.sample, c.length, c.since = id, uint32(len(dst)), time.Time{}
-	c.deadline, c.frames = l.mu.now+l.ticks(l.c.o.Timeout), l.mu.frames
+	c.deadline, c.frames = l.mu.now+l.ticks(l.o.Timeout), l.mu.frames
 	c.receiving, c.expired, c.cancelled = false, false, false
 	if l.mu.asked++; l.mu.asked%measured == 0 {
 		c.since = time.Now()
@@ -178,9 +219,9 @@ func (l *link) send(c *call, id int32, dst []byte) bool {
 	l.list(c)
 	idle := len(l.mu.out) == 0
 	if idle {
-		l.mu.out = append(l.mu.out, make([]byte, headerSize)...)
+		l.mu.out = append(l.mu.out, make([]byte, wire.HeaderSize)...)
 	}
-	l.mu.out = appendRequest(l.mu.out, request{tag: c.tag, sample: id, length: c.length})
+	l.mu.out = wire.AppendRequest(l.mu.out, wire.Request{Tag: c.tag, Sample: id, Length: c.length})
 	l.mu.Unlock()
 	if idle {
 		l.kick()
@@ -188,7 +229,7 @@ func (l *link) send(c *call, id int32, dst []byte) bool {
 	return true
 }
 
-func (l *link) kick() {
+func (l *Link) kick() {
 	select {
 	case l.wake <- struct{}{}:
 	default:
@@ -196,27 +237,27 @@ func (l *link) kick() {
 }
 
 // cancel tells the server that nobody waits for c any more. Its answer comes all the same.
-func (l *link) cancel(c *call) {
+func (l *Link) cancel(c *call) {
 	l.mu.Lock()
 	l.cancelLocked(c)
 	l.mu.Unlock()
 	l.kick()
 }
 
-func (l *link) cancelLocked(c *call) {
+func (l *Link) cancelLocked(c *call) {
 	if c.next != unlisted && !c.cancelled {
 		c.cancelled = true
 		l.mu.cancels = append(l.mu.cancels, c.tag)
 	}
 }
 
-func (l *link) release(c *call) {
+func (l *Link) release(c *call) {
 	l.flying.Add(-1)
 	l.free <- c.tag
 }
 
 // write sends what has gathered, until the connection ends.
-func (l *link) write() {
+func (l *Link) write() {
 	var out, spare []byte
 	for {
 		select {
@@ -229,18 +270,18 @@ func (l *link) write() {
 		l.mu.Lock()
 		out, l.mu.out = l.mu.out, spare[:0]
 		if len(out) > 0 {
-			h := header{kind: kindRequest, length: uint32(len(out) - headerSize)}
-			h.put(out, digest.Of(out[headerSize:]))
+			h := wire.Header{Kind: wire.KindRequest, Length: uint32(len(out) - wire.HeaderSize)}
+			h.Put(out, digest.Of(out[wire.HeaderSize:]))
 		}
 		out = l.appendCancels(out)
 		if l.mu.ping {
-			out = appendFrame(out, header{kind: kindPing}, nil)
+			out = wire.AppendFrame(out, wire.Header{Kind: wire.KindPing}, nil)
 			l.mu.ping = false
 		}
 		l.mu.Unlock()
 		if len(out) > 0 {
 			if _, err := l.conn.Write(out); err != nil {
-				l.fail(err)
+				l.Fail(err)
 				return
 			}
 		}
@@ -251,10 +292,10 @@ func (l *link) write() {
 // appendCancels appends a CANCEL of the calls that are still under way. A tag
 // that was answered meanwhile, and may have been taken again, is left out; one
 // that was cancelled again stands for the new call.
-func (l *link) appendCancels(out []byte) []byte {
+func (l *Link) appendCancels(out []byte) []byte {
 	var tags []byte
 	for _, tag := range l.mu.cancels {
-		if c := &l.calls[tag]; c.next != unlisted && c.cancelled && len(tags) < 4*MaxWindow {
+		if c := &l.calls[tag]; c.next != unlisted && c.cancelled && len(tags) < 4*wire.MaxWindow {
 			tags = binary.LittleEndian.AppendUint32(tags, tag)
 		}
 	}
@@ -262,224 +303,5 @@ func (l *link) appendCancels(out []byte) []byte {
 	if len(tags) == 0 {
 		return out
 	}
-	return appendFrame(out, header{kind: kindCancel}, tags)
-}
-
-// read takes answers until the connection ends, and says why it did.
-func (l *link) read() error {
-	for {
-		b, err := l.in.peek(headerSize)
-		if err != nil {
-			return err
-		}
-		h, err := parse(b, true)
-		if err != nil {
-			return err
-		}
-		if h.kind == kindPong {
-			if !sealed(b, digest.Of(nil)) {
-				return malformed("a PONG with a wrong checksum")
-			}
-			l.in.r += headerSize
-			l.mu.Lock()
-			l.hear()
-			l.mu.Unlock()
-			continue
-		}
-		c, err := l.expect(h)
-		if err != nil {
-			return err
-		}
-		copy(c.head[:], b) // settle publishes it
-		l.in.r += headerSize
-		var verdict error
-		if h.kind == kindSample {
-			err = l.in.payload(c, int(h.length))
-		} else {
-			verdict, err = l.failure(c, h)
-		}
-		if err != nil {
-			return l.blame(c, err)
-		}
-		l.answered(c, h, verdict)
-	}
-}
-
-// expect finds the call that h answers. A wrong answer is settled as such, and
-// ends the connection: nothing behind it can be trusted.
-func (l *link) expect(h header) (*call, error) {
-	if h.tag >= uint32(len(l.calls)) {
-		return nil, malformed("an answer with tag %d; the window is %d", h.tag, len(l.calls))
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	c := &l.calls[h.tag]
-	if c.next == unlisted {
-		return nil, malformed("an answer with tag %d, which nobody asked for", h.tag)
-	}
-	if c.sample != h.sample || (h.kind == kindSample && c.length != h.length) {
-		err := malformed("sample %d of %d bytes as the answer to sample %d of %d bytes", h.sample, h.length, c.sample, c.length)
-		l.unlist(c)
-		if c.settle(fmt.Errorf("%w: %w", ErrCorrupt, err)) {
-			l.flying.Add(-1)
-		}
-		return nil, err
-	}
-	c.receiving = true
-	return c, nil
-}
-
-// failure reads a FAILURE's text, and makes an error of it.
-func (l *link) failure(c *call, h header) (verdict, err error) {
-	b, err := l.in.peek(int(h.length))
-	if err != nil {
-		return nil, err
-	}
-	if !sealed(c.head[:], digest.Of(b)) {
-		return nil, malformed("a FAILURE with a wrong checksum")
-	}
-	text := fmt.Errorf("it says: %q", b)
-	l.in.r += int(h.length)
-	switch h.code {
-	case codeNotHeld:
-		return ErrNotHeld, nil
-	case codeLength:
-		return fmt.Errorf("%w: its length differs: %w", ErrCorrupt, text), nil
-	case codeCancelled:
-		return fmt.Errorf("%w: %w", ErrUnavailable, text), nil
-	}
-	return fmt.Errorf("%w: %w", ErrFailed, text), nil
-}
-
-// blame settles the call in whose payload the connection broke.
-func (l *link) blame(c *call, err error) error {
-	if errors.Is(err, errFrame) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.unlist(c)
-		if c.settle(fmt.Errorf("%w: %w", ErrCorrupt, err)) {
-			l.flying.Add(-1)
-		}
-	}
-	return err
-}
-
-func (l *link) answered(c *call, h header, verdict error) {
-	l.mu.Lock()
-	l.unlist(c)
-	l.hear()
-	if !c.since.IsZero() && h.kind == kindSample {
-		l.mu.latency += (time.Since(c.since) - l.mu.latency) / 16
-	}
-	l.mu.Unlock()
-	if h.kind == kindSample {
-		l.c.samples.Add(1)
-		l.c.bytes.Add(int64(h.length))
-	}
-	if c.settle(verdict) {
-		l.release(c)
-	}
-}
-
-// watch ends what takes too long, and asks for a sign of life where nothing is heard.
-//
-// A call whose time is up ends alone if whole frames came since it was
-// made: the peer works, and only this sample is slow. Otherwise, and where its
-// own payload is what does not come, the connection is at fault. The call's tag
-// stays taken; that it is cancelled is answered within as long again, or the
-// peer does not keep to the rules.
-//
-// Time is counted in ticks: a clock that is read for every call costs more than
-// the rest of the watch.
-func (l *link) watch() {
-	ticker := time.NewTicker(l.tick)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-		case <-l.dead:
-			return
-		}
-		if err := l.inspect(); err != nil {
-			l.fail(err)
-			return
-		}
-	}
-}
-
-// ticks is how many make d, at least: the first may be short.
-func (l *link) ticks(d time.Duration) int64 { return int64((d+l.tick-1)/l.tick) + 1 }
-
-// hear notes a whole frame.
-func (l *link) hear() {
-	l.mu.frames++
-	l.mu.heard, l.mu.pinged = l.mu.now, false
-}
-
-func (l *link) inspect() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	defer l.kick()
-	l.mu.now++
-	for l.mu.first != none {
-		c := &l.calls[l.mu.first]
-		if l.mu.now < c.deadline {
-			break
-		}
-		slow := fmt.Errorf("%w: no answer within %v", ErrUnavailable, l.c.o.Timeout)
-		switch {
-		case c.receiving:
-			slow = fmt.Errorf("%w: sample %d did not come to its end within %v", ErrUnavailable, c.sample, l.c.o.Timeout)
-		case l.mu.frames == c.frames:
-			slow = fmt.Errorf("%w: nothing was heard within %v", ErrUnavailable, l.c.o.Timeout)
-		case c.expired:
-			slow = fmt.Errorf("%w: a request that was cancelled had no answer", ErrUnavailable)
-		default:
-			l.unlist(c)
-			c.expired, c.deadline = true, l.mu.now+l.ticks(l.c.o.Timeout)
-			l.list(c)
-			c.expire(slow)
-			l.cancelLocked(c)
-			continue
-		}
-		// Whose time is up is told so; the others, that the connection was lost.
-		for at := l.mu.first; at != none; at = l.calls[at].next {
-			if late := &l.calls[at]; l.mu.now >= late.deadline {
-				late.expire(slow)
-			}
-		}
-		return slow
-	}
-	switch quiet := l.mu.now - l.mu.heard; {
-	case l.mu.pinged && quiet >= l.ticks(l.c.o.KeepAlive)+l.ticks(l.c.o.Timeout):
-		return fmt.Errorf("%w: nothing was heard for %v", ErrUnavailable, time.Duration(quiet)*l.tick)
-	case !l.mu.pinged && quiet >= l.ticks(l.c.o.KeepAlive):
-		l.mu.ping, l.mu.pinged = true, true
-	}
-	return nil
-}
-
-// list puts c at the end of the calls under way; deadlines never go down.
-func (l *link) list(c *call) {
-	c.prev, c.next = l.mu.last, none
-	if l.mu.last == none {
-		l.mu.first = int32(c.tag)
-	} else {
-		l.calls[l.mu.last].next = int32(c.tag)
-	}
-	l.mu.last = int32(c.tag)
-}
-
-func (l *link) unlist(c *call) {
-	if c.prev == none {
-		l.mu.first = c.next
-	} else {
-		l.calls[c.prev].next = c.next
-	}
-	if c.next == none {
-		l.mu.last = c.prev
-	} else {
-		l.calls[c.next].prev = c.prev
-	}
-	c.prev, c.next = unlisted, unlisted
+	return wire.AppendFrame(out, wire.Header{Kind: wire.KindCancel}, tags)
 }

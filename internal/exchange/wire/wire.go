@@ -1,4 +1,8 @@
-package exchange
+// Package wire is what two ends of an exchange of samples say to each other, as bytes: frames, each a header and a payload.
+// docs/FORMATS.md describes them. What is read is checked against limits that stand before the first frame.
+//
+// It does no I/O and keeps no state.
+package wire
 
 import (
 	"encoding/binary"
@@ -29,145 +33,148 @@ const Version = 3
 // That the payload comes first in the sum lets a sender sum a sample once, and
 // send it with any header.
 const (
-	headerSize  = 20
-	requestSize = 12 // u32 tag, u32 sample, u32 length that the client expects
+	HeaderSize  = 20
+	RequestSize = 12 // u32 tag, u32 sample, u32 length that the client expects
 
 	// MaxSample is how large a sample may be.
 	MaxSample = 1<<31 - 1
 	// MaxWindow is how many requests may be under way on one connection.
 	MaxWindow = 4096
 
-	maxMessage = 512 // bytes of text in a FAILURE
+	MaxMessage = 512 // bytes of text in a FAILURE
 )
 
-type kind uint8
+// Kind is what a frame is.
+type Kind uint8
 
 // From client to server.
 const (
-	kindRequest kind = 1 // n times: u32 tag, u32 sample, u32 length; tags are free
-	kindCancel  kind = 3 // n times u32 tag: no longer wanted; its answer may be a FAILURE, but comes
-	kindPing    kind = 4 // empty; answered by PONG
+	KindRequest Kind = 1 // n times: u32 tag, u32 sample, u32 length; tags are free
+	KindCancel  Kind = 3 // n times u32 tag: no longer wanted; its answer may be a FAILURE, but comes
+	KindPing    Kind = 4 // empty; answered by PONG
 )
 
 // From server to client.
 const (
-	kindSample  kind = 129 // tag, sample; payload: its bytes
-	kindFailure kind = 130 // tag, sample, code; payload: text for people
-	kindPong    kind = 131 // empty
+	KindSample  Kind = 129 // tag, sample; payload: its bytes
+	KindFailure Kind = 130 // tag, sample, code; payload: text for people
+	KindPong    Kind = 131 // empty
 )
 
-type code uint8
+// Code says in a FAILURE why.
+type Code uint8
 
 const (
-	codeNotHeld   code = 1
-	codeFailed    code = 2
-	codeCancelled code = 3
-	codeLength    code = 4 // the sample has another length than the client expects
+	CodeNotHeld   Code = 1
+	CodeFailed    Code = 2
+	CodeCancelled Code = 3
+	CodeLength    Code = 4 // the sample has another length than the client expects
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// errFrame is at the root of every decoding error: what came is no frame.
-var errFrame = errors.New("not a frame of the sample exchange")
+// ErrFrame is at the root of every decoding error: what came is no frame.
+var ErrFrame = errors.New("not a frame of the sample exchange")
 
-func malformed(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", errFrame, fmt.Sprintf(format, args...))
+// Malformed is an ErrFrame that says what is wrong.
+func Malformed(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrFrame, fmt.Sprintf(format, args...))
 }
 
-type header struct {
-	kind   kind
-	code   code
-	tag    uint32
-	sample int32
-	length uint32
-	sum    uint32
+// Header is a frame without its payload.
+type Header struct {
+	Kind   Kind
+	Code   Code
+	Tag    uint32
+	Sample int32
+	Length uint32 // of the payload
 }
 
-// put writes h into b; payload is the payload's digest.
-func (h header) put(b []byte, payload uint32) {
-	_ = b[headerSize-1]
-	b[0], b[1], b[2], b[3] = byte(h.kind), byte(h.code), 0, 0
-	binary.LittleEndian.PutUint32(b[4:], h.tag)
-	binary.LittleEndian.PutUint32(b[8:], uint32(h.sample))
-	binary.LittleEndian.PutUint32(b[12:], h.length)
+// Put writes h into b; payload is the payload's digest.
+func (h Header) Put(b []byte, payload uint32) {
+	_ = b[HeaderSize-1]
+	b[0], b[1], b[2], b[3] = byte(h.Kind), byte(h.Code), 0, 0
+	binary.LittleEndian.PutUint32(b[4:], h.Tag)
+	binary.LittleEndian.PutUint32(b[8:], uint32(h.Sample))
+	binary.LittleEndian.PutUint32(b[12:], h.Length)
 	binary.LittleEndian.PutUint32(b[16:], crc32.Update(payload, castagnoli, b[:16]))
 }
 
-// sealed says whether payload's sum and the header make the sum in b.
-func sealed(b []byte, payload uint32) bool {
+// Sealed says whether payload's sum and the header make the sum in b.
+func Sealed(b []byte, payload uint32) bool {
 	return binary.LittleEndian.Uint32(b[16:]) == crc32.Update(payload, castagnoli, b[:16])
 }
 
-// parse reads a header from b and checks every field that can be checked
+// Parse reads a header from b and checks every field that can be checked
 // without the payload. fromServer: which direction it came from.
-func parse(b []byte, fromServer bool) (header, error) {
-	_ = b[headerSize-1]
-	h := header{
-		kind: kind(b[0]), code: code(b[1]),
-		tag:    binary.LittleEndian.Uint32(b[4:]),
-		sample: int32(binary.LittleEndian.Uint32(b[8:])),
-		length: binary.LittleEndian.Uint32(b[12:]),
-		sum:    binary.LittleEndian.Uint32(b[16:]),
+func Parse(b []byte, fromServer bool) (Header, error) {
+	_ = b[HeaderSize-1]
+	h := Header{
+		Kind: Kind(b[0]), Code: Code(b[1]),
+		Tag:    binary.LittleEndian.Uint32(b[4:]),
+		Sample: int32(binary.LittleEndian.Uint32(b[8:])),
+		Length: binary.LittleEndian.Uint32(b[12:]),
 	}
-	if b[2]|b[3] != 0 || fromServer != (h.kind >= kindSample) {
-		return h, malformed("header % x", b[:headerSize])
+	if b[2]|b[3] != 0 || fromServer != (h.Kind >= KindSample) {
+		return h, Malformed("header % x", b[:HeaderSize])
 	}
 	unit, limit := uint32(1), uint32(0)
-	switch h.kind {
-	case kindRequest:
-		unit, limit = requestSize, requestSize*MaxWindow
-	case kindCancel:
+	switch h.Kind {
+	case KindRequest:
+		unit, limit = RequestSize, RequestSize*MaxWindow
+	case KindCancel:
 		unit, limit = 4, 4*MaxWindow
-	case kindPing, kindPong:
-	case kindSample:
+	case KindPing, KindPong:
+	case KindSample:
 		limit = MaxSample
-	case kindFailure:
-		limit = maxMessage
+	case KindFailure:
+		limit = MaxMessage
 	default:
-		return h, malformed("header % x", b[:headerSize])
+		return h, Malformed("header % x", b[:HeaderSize])
 	}
-	if h.length > limit || h.length%unit != 0 {
-		return h, malformed("frame of kind %d with %d bytes; a multiple of %d up to %d is allowed", h.kind, h.length, unit, limit)
+	if h.Length > limit || h.Length%unit != 0 {
+		return h, Malformed("frame of kind %d with %d bytes; a multiple of %d up to %d is allowed", h.Kind, h.Length, unit, limit)
 	}
-	switch tagged := h.kind == kindSample || h.kind == kindFailure; {
-	case !tagged && (h.tag != 0 || h.sample != 0), h.sample < 0,
-		(h.code != 0) != (h.kind == kindFailure), h.code > codeLength:
-		return h, malformed("header % x", b[:headerSize])
+	switch tagged := h.Kind == KindSample || h.Kind == KindFailure; {
+	case !tagged && (h.Tag != 0 || h.Sample != 0), h.Sample < 0,
+		(h.Code != 0) != (h.Kind == KindFailure), h.Code > CodeLength:
+		return h, Malformed("header % x", b[:HeaderSize])
 	}
 	return h, nil
 }
 
-// A request as it stands in a REQUEST.
-type request struct {
-	tag    uint32
-	sample int32
-	length uint32
+// Request is one of those in a REQUEST.
+type Request struct {
+	Tag    uint32
+	Sample int32
+	Length uint32 // that the client expects
 }
 
-func appendRequest(b []byte, r request) []byte {
-	b = binary.LittleEndian.AppendUint32(b, r.tag)
-	b = binary.LittleEndian.AppendUint32(b, uint32(r.sample))
-	return binary.LittleEndian.AppendUint32(b, r.length)
+// AppendRequest appends one request.
+func AppendRequest(b []byte, r Request) []byte {
+	b = binary.LittleEndian.AppendUint32(b, r.Tag)
+	b = binary.LittleEndian.AppendUint32(b, uint32(r.Sample))
+	return binary.LittleEndian.AppendUint32(b, r.Length)
 }
 
-// parseRequest reads one request from b, for a connection with a window.
-func parseRequest(b []byte, window int) (request, error) {
-	r := request{
-		tag:    binary.LittleEndian.Uint32(b),
-		sample: int32(binary.LittleEndian.Uint32(b[4:])),
-		length: binary.LittleEndian.Uint32(b[8:]),
+// ParseRequest reads one request from b, for a connection with a window.
+func ParseRequest(b []byte, window int) (Request, error) {
+	r := Request{
+		Tag:    binary.LittleEndian.Uint32(b),
+		Sample: int32(binary.LittleEndian.Uint32(b[4:])),
+		Length: binary.LittleEndian.Uint32(b[8:]),
 	}
-	if r.tag >= uint32(window) || r.sample < 0 || r.length > MaxSample {
-		return r, malformed("request with tag %d, sample %d, length %d; the window is %d", r.tag, r.sample, r.length, window)
+	if r.Tag >= uint32(window) || r.Sample < 0 || r.Length > MaxSample {
+		return r, Malformed("request with tag %d, sample %d, length %d; the window is %d", r.Tag, r.Sample, r.Length, window)
 	}
 	return r, nil
 }
 
-// appendFrame appends a whole frame.
-func appendFrame(b []byte, h header, payload []byte) []byte {
-	h.length = uint32(len(payload))
+// AppendFrame appends a whole frame.
+func AppendFrame(b []byte, h Header, payload []byte) []byte {
+	h.Length = uint32(len(payload))
 	at := len(b)
-	b = append(b, make([]byte, headerSize)...)
-	h.put(b[at:], digest.Of(payload))
+	b = append(b, make([]byte, HeaderSize)...)
+	h.Put(b[at:], digest.Of(payload))
 	return append(b, payload...)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/admission"
 	"github.com/hdmlp/hdmlp/internal/digest"
+	"github.com/hdmlp/hdmlp/internal/exchange/wire"
 	"github.com/hdmlp/hdmlp/internal/identity"
 )
 
@@ -33,7 +34,7 @@ const (
 	recordBytes = 64 << 10
 )
 
-// peer is one connection of a server, from its handshake to its end.
+// serverConn is one connection of a server, from its handshake to its end.
 //
 // The reader takes requests, and answers at once what lies in memory, by
 // putting it among those that are ready; the others are read by goroutines of their
@@ -42,7 +43,7 @@ const (
 //
 // A tag is free again when the writer takes its answer, before it is sent: the
 // client can not know the answer before that, and may ask again the moment it does.
-type peer struct {
+type serverConn struct {
 	s      *Server
 	conn   net.Conn
 	whole  *bufio.Writer // makes whole records of what TLS is given; nil without it
@@ -70,28 +71,28 @@ type peer struct {
 
 // entry is one request.
 type entry struct {
-	request
+	wire.Request
 	taken     bool
 	cancelled bool
 	since     time.Time
 	cancel    context.CancelFunc // while it is being read
 	data      []byte             // the answer: a sample, with its sum,
 	sum       uint32
-	code      code // or a failure with a text
+	code      wire.Code // or a failure with a text
 	text      string
 	sent      chan struct{} // closed when data was written; may be nil
 }
 
-func newPeer(s *Server, conn net.Conn, node, window int) *peer {
-	p := &peer{s: s, conn: conn, node: node, wake: make(chan struct{}, 1), quiet: make(chan struct{})}
-	p.mu.table = make([]entry, window)
+func newServerConn(s *Server, conn net.Conn, node, window int) *serverConn {
+	c := &serverConn{s: s, conn: conn, node: node, wake: make(chan struct{}, 1), quiet: make(chan struct{})}
+	c.mu.table = make([]entry, window)
 	socket := conn
 	if session, ok := conn.(*tls.Conn); ok {
 		socket = session.NetConn()
 		if guest, ok := socket.(*admission.Conn); ok {
 			socket = guest.NetConn()
 		}
-		p.whole = bufio.NewWriterSize(session, recordBytes)
+		c.whole = bufio.NewWriterSize(session, recordBytes)
 	}
 	if tcp, ok := socket.(*net.TCPConn); ok {
 		if raw, err := tcp.SyscallConn(); err == nil {
@@ -101,66 +102,66 @@ func newPeer(s *Server, conn net.Conn, node, window int) *peer {
 			})
 		}
 	}
-	return p
+	return c
 }
 
 // run serves until the connection ends, and says why it did.
-func (p *peer) run(ctx context.Context) error {
-	p.ctx, p.cancel = context.WithCancelCause(ctx)
-	stop := context.AfterFunc(p.ctx, func() { _ = identity.Sever(p.conn) })
-	p.s.join(p)
+func (c *serverConn) run(ctx context.Context) error {
+	c.ctx, c.cancel = context.WithCancelCause(ctx)
+	stop := context.AfterFunc(c.ctx, func() { _ = identity.Sever(c.conn) })
+	c.s.join(c)
 	var writer sync.WaitGroup
-	writer.Go(p.write)
-	p.cancel(p.read())
+	writer.Go(c.write)
+	c.cancel(c.read())
 	writer.Wait()
-	p.s.part(p)
-	p.reads.Wait()
+	c.s.part(c)
+	c.reads.Wait()
 	if stop() {
-		_ = identity.Sever(p.conn)
+		_ = identity.Sever(c.conn)
 	}
-	return context.Cause(p.ctx)
+	return context.Cause(c.ctx)
 }
 
 // read takes requests until the connection ends.
-func (p *peer) read() error {
+func (c *serverConn) read() error {
 	var (
-		r       = bufio.NewReaderSize(p.conn, 64<<10)
-		head    [headerSize]byte
-		payload = make([]byte, max(4*MaxWindow, requestSize*len(p.mu.table))) // the longest CANCEL and REQUEST
+		r       = bufio.NewReaderSize(c.conn, 64<<10)
+		head    [wire.HeaderSize]byte
+		payload = make([]byte, max(4*wire.MaxWindow, wire.RequestSize*len(c.mu.table))) // the longest CANCEL and REQUEST
 	)
 	for {
-		if r.Buffered() < headerSize {
-			if err := p.conn.SetReadDeadline(time.Now().Add(p.s.o.Idle)); err != nil {
+		if r.Buffered() < wire.HeaderSize {
+			if err := c.conn.SetReadDeadline(time.Now().Add(c.s.o.Idle)); err != nil {
 				return err
 			}
 		}
 		if _, err := io.ReadFull(r, head[:]); err != nil {
 			return err
 		}
-		h, err := parse(head[:], false)
+		h, err := wire.Parse(head[:], false)
 		if err != nil {
 			return err
 		}
-		if int(h.length) > len(payload) {
-			return malformed("frame of kind %d with %d bytes; the window is %d", h.kind, h.length, len(p.mu.table))
+		if int(h.Length) > len(payload) {
+			return wire.Malformed("frame of kind %d with %d bytes; the window is %d", h.Kind, h.Length, len(c.mu.table))
 		}
-		b := payload[:h.length]
+		b := payload[:h.Length]
 		if _, err := io.ReadFull(r, b); err != nil {
 			return err
 		}
-		if !sealed(head[:], digest.Of(b)) {
-			return malformed("frame of kind %d with a wrong checksum", h.kind)
+		if !wire.Sealed(head[:], digest.Of(b)) {
+			return wire.Malformed("frame of kind %d with a wrong checksum", h.Kind)
 		}
-		switch h.kind {
-		case kindRequest:
-			err = p.request(b)
-		case kindCancel:
-			err = p.drop(b)
-		case kindPing:
-			p.mu.Lock()
-			p.mu.pong = true
-			p.mu.Unlock()
-			p.kick()
+		switch h.Kind {
+		case wire.KindRequest:
+			err = c.request(b)
+		case wire.KindCancel:
+			err = c.drop(b)
+		case wire.KindPing:
+			c.mu.Lock()
+			c.mu.pong = true
+			c.mu.Unlock()
+			c.kick()
 		}
 		if err != nil {
 			return err
@@ -169,44 +170,44 @@ func (p *peer) read() error {
 }
 
 // request takes the requests in b: those whose samples lie in memory are ready, the others wait for their turn.
-func (p *peer) request(b []byte) error {
+func (c *serverConn) request(b []byte) error {
 	now := time.Now()
 	missing := 0
-	for ; len(b) > 0; b = b[requestSize:] {
-		r, err := parseRequest(b, len(p.mu.table))
+	for ; len(b) > 0; b = b[wire.RequestSize:] {
+		r, err := wire.ParseRequest(b, len(c.mu.table))
 		if err != nil {
 			return err
 		}
-		data, sum, held := p.s.h.Held(r.sample)
-		p.mu.Lock()
-		e := &p.mu.table[r.tag]
+		data, sum, held := c.s.h.Held(r.Sample)
+		c.mu.Lock()
+		e := &c.mu.table[r.Tag]
 		if e.taken {
-			p.mu.Unlock()
-			return malformed("request with tag %d, which is taken", r.tag)
+			c.mu.Unlock()
+			return wire.Malformed("request with tag %d, which is taken", r.Tag)
 		}
-		*e = entry{request: r, taken: true, since: now}
-		p.mu.inFlight++
+		*e = entry{Request: r, taken: true, since: now}
+		c.mu.inFlight++
 		if held {
 			e.answer(data, sum)
-			p.mu.ready = append(p.mu.ready, r.tag)
+			c.mu.ready = append(c.mu.ready, r.Tag)
 		}
-		p.mu.Unlock()
+		c.mu.Unlock()
 		if !held {
-			p.s.wait(p, r.tag)
+			c.s.wait(c, r.Tag)
 			missing++
 		}
 	}
 	if missing > 0 {
-		p.s.dispatch()
+		c.s.dispatch()
 	}
-	p.kick()
+	c.kick()
 	return nil
 }
 
 // answer makes data the answer, or a failure where it is not as long as the client expects.
 func (e *entry) answer(data []byte, sum uint32) {
-	if len(data) != int(e.length) {
-		e.code, e.text = codeLength, fmt.Sprintf("%d bytes, not %d", len(data), e.length)
+	if len(data) != int(e.Length) {
+		e.code, e.text = wire.CodeLength, fmt.Sprintf("%d bytes, not %d", len(data), e.Length)
 		return
 	}
 	e.data, e.sum = data, sum
@@ -217,24 +218,24 @@ func (e *entry) fail(err error) {
 	e.text = err.Error()
 	switch {
 	case errors.Is(err, ErrNotHeld):
-		e.code, e.text = codeNotHeld, ""
+		e.code, e.text = wire.CodeNotHeld, ""
 	case e.cancelled:
-		e.code = codeCancelled
+		e.code = wire.CodeCancelled
 	default:
-		e.code = codeFailed
+		e.code = wire.CodeFailed
 	}
 }
 
 // drop cancels requests. Those that were answered meanwhile are none of the client's mistakes.
-func (p *peer) drop(b []byte) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (c *serverConn) drop(b []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for ; len(b) > 0; b = b[4:] {
 		tag := binary.LittleEndian.Uint32(b)
-		if tag >= uint32(len(p.mu.table)) {
-			return malformed("tag %d; the window is %d", tag, len(p.mu.table))
+		if tag >= uint32(len(c.mu.table)) {
+			return wire.Malformed("tag %d; the window is %d", tag, len(c.mu.table))
 		}
-		if e := &p.mu.table[tag]; e.taken {
+		if e := &c.mu.table[tag]; e.taken {
 			e.cancelled = true
 			if e.cancel != nil {
 				e.cancel()
@@ -245,34 +246,34 @@ func (p *peer) drop(b []byte) error {
 }
 
 // settle makes err the answer of a request that was being read.
-func (p *peer) settle(tag uint32, err error) {
-	p.mu.Lock()
-	p.mu.table[tag].fail(err)
-	p.mu.ready = append(p.mu.ready, tag)
-	p.mu.Unlock()
-	p.kick()
+func (c *serverConn) settle(tag uint32, err error) {
+	c.mu.Lock()
+	c.mu.table[tag].fail(err)
+	c.mu.ready = append(c.mu.ready, tag)
+	c.mu.Unlock()
+	c.kick()
 }
 
-func (p *peer) kick() {
+func (c *serverConn) kick() {
 	select {
-	case p.wake <- struct{}{}:
+	case c.wake <- struct{}{}:
 	default:
 	}
 }
 
 // write sends what is ready until the connection ends.
-func (p *peer) write() {
-	defer close(p.quiet)
-	out := outlet{p: p}
+func (c *serverConn) write() {
+	defer close(c.quiet)
+	out := outlet{c: c}
 	for {
 		select {
-		case <-p.wake:
-		case <-p.ctx.Done():
+		case <-c.wake:
+		case <-c.ctx.Done():
 			return
 		}
 		for out.gather() {
 			if err := out.send(); err != nil {
-				p.cancel(err)
+				c.cancel(err)
 				return
 			}
 		}
@@ -281,7 +282,7 @@ func (p *peer) write() {
 
 // outlet is one write: answers, and what they are made of.
 type outlet struct {
-	p       *peer
+	c       *serverConn
 	entries []entry
 	heads   []byte
 	bytes   int // of samples
@@ -291,53 +292,53 @@ type outlet struct {
 
 // gather takes ready answers, and frees their tags. false: there are none.
 func (o *outlet) gather() bool {
-	p := o.p
+	c := o.c
 	o.entries = o.entries[:0]
-	p.mu.Lock()
+	c.mu.Lock()
 	n := 0
-	for o.bytes = 0; n < len(p.mu.ready) && n < writeCount && o.bytes < writeBytes; n++ {
-		e := &p.mu.table[p.mu.ready[n]]
+	for o.bytes = 0; n < len(c.mu.ready) && n < writeCount && o.bytes < writeBytes; n++ {
+		e := &c.mu.table[c.mu.ready[n]]
 		if e.cancelled && e.data != nil {
 			// Nobody waits for it: don't send it all.
 			if e.sent != nil {
 				close(e.sent)
 			}
-			e.data, e.sent, e.code, e.text = nil, nil, codeCancelled, "cancelled"
+			e.data, e.sent, e.code, e.text = nil, nil, wire.CodeCancelled, "cancelled"
 		}
 		o.bytes += len(e.data)
 		o.entries = append(o.entries, *e)
 		*e = entry{}
 	}
-	p.mu.ready = p.mu.ready[:copy(p.mu.ready, p.mu.ready[n:])]
-	p.mu.inFlight -= n
-	pong := p.mu.pong
-	p.mu.pong = false
-	p.mu.Unlock()
+	c.mu.ready = c.mu.ready[:copy(c.mu.ready, c.mu.ready[n:])]
+	c.mu.inFlight -= n
+	pong := c.mu.pong
+	c.mu.pong = false
+	c.mu.Unlock()
 	if n == 0 && !pong {
 		return false
 	}
-	if cap(o.heads) < writeCount*headerSize+headerSize {
-		o.heads = make([]byte, writeCount*headerSize+headerSize)
+	if cap(o.heads) < writeCount*wire.HeaderSize+wire.HeaderSize {
+		o.heads = make([]byte, writeCount*wire.HeaderSize+wire.HeaderSize)
 	}
 	o.vecs = o.vecs[:0]
 	for i := range o.entries {
 		e := &o.entries[i]
-		head := o.heads[i*headerSize : (i+1)*headerSize]
-		h := header{kind: kindSample, tag: e.tag, sample: e.sample, length: uint32(len(e.data))}
+		head := o.heads[i*wire.HeaderSize : (i+1)*wire.HeaderSize]
+		h := wire.Header{Kind: wire.KindSample, Tag: e.Tag, Sample: e.Sample, Length: uint32(len(e.data))}
 		if e.code != 0 {
-			text := e.text[:min(len(e.text), maxMessage)]
+			text := e.text[:min(len(e.text), wire.MaxMessage)]
 			e.data, e.sum = []byte(text), digest.Of([]byte(text))
-			h.kind, h.code, h.length = kindFailure, e.code, uint32(len(text))
+			h.Kind, h.Code, h.Length = wire.KindFailure, e.code, uint32(len(text))
 		}
-		h.put(head, e.sum)
+		h.Put(head, e.sum)
 		o.vecs = append(o.vecs, head)
 		if len(e.data) > 0 {
 			o.vecs = append(o.vecs, e.data)
 		}
 	}
 	if pong {
-		head := o.heads[writeCount*headerSize:][:headerSize]
-		header{kind: kindPong}.put(head, digest.Of(nil))
+		head := o.heads[writeCount*wire.HeaderSize:][:wire.HeaderSize]
+		wire.Header{Kind: wire.KindPong}.Put(head, digest.Of(nil))
 		o.vecs = append(o.vecs, head)
 	}
 	return true
@@ -345,37 +346,37 @@ func (o *outlet) gather() bool {
 
 // send writes what gather took, and tells those who lent it.
 func (o *outlet) send() error {
-	p := o.p
-	patience := p.s.o.Timeout * time.Duration(1+o.bytes/writeBytes)
-	if err := p.conn.SetWriteDeadline(time.Now().Add(patience)); err != nil {
+	c := o.c
+	patience := c.s.o.Timeout * time.Duration(1+o.bytes/writeBytes)
+	if err := c.conn.SetWriteDeadline(time.Now().Add(patience)); err != nil {
 		return err
 	}
 	var err error
-	if o.rest = o.vecs; p.whole == nil {
-		_, err = o.rest.WriteTo(p.conn)
-	} else if _, err = o.rest.WriteTo(p.whole); err == nil {
-		err = p.whole.Flush()
+	if o.rest = o.vecs; c.whole == nil {
+		_, err = o.rest.WriteTo(c.conn)
+	} else if _, err = o.rest.WriteTo(c.whole); err == nil {
+		err = c.whole.Flush()
 	}
 	clear(o.vecs)
 	if err != nil {
 		return err
 	}
 	now := time.Now()
-	p.mu.Lock()
+	c.mu.Lock()
 	for i := range o.entries {
 		e := &o.entries[i]
 		if e.sent != nil {
 			close(e.sent)
 		}
 		if e.code != 0 {
-			p.mu.stats.Failures++
+			c.mu.stats.Failures++
 		} else {
-			p.mu.stats.Samples++
-			p.mu.stats.Bytes += int64(len(e.data))
-			p.mu.stats.Latency += (now.Sub(e.since) - p.mu.stats.Latency) / 16
+			c.mu.stats.Samples++
+			c.mu.stats.Bytes += int64(len(e.data))
+			c.mu.stats.Latency += (now.Sub(e.since) - c.mu.stats.Latency) / 16
 		}
 	}
-	p.mu.Unlock()
+	c.mu.Unlock()
 	clear(o.entries)
 	return nil
 }

@@ -1,0 +1,212 @@
+package link
+
+import (
+	"bytes"
+	"encoding/binary"
+	"hash/crc32"
+	"io"
+	"math/rand/v2"
+	"net"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/hdmlp/hdmlp/internal/digest"
+	"github.com/hdmlp/hdmlp/internal/exchange/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// script is a connection on which a peer says what stands in a script, and reads nothing.
+type script struct {
+	io.Reader
+	net.Conn
+}
+
+func (s script) Read(b []byte) (int, error)       { return s.Reader.Read(b) }
+func (s script) Write(b []byte) (int, error)      { return len(b), nil }
+func (s script) Close() error                     { return nil }
+func (s script) SetDeadline(time.Time) error      { return nil }
+func (s script) SetReadDeadline(time.Time) error  { return nil }
+func (s script) SetWriteDeadline(time.Time) error { return nil }
+
+// resealed gives the frames in b right checksums, as far as they are whole: a fuzzer does not find those, and what lies
+// behind them is what it is to reach.
+func resealed(b []byte) []byte {
+	b = bytes.Clone(b)
+	for at := 0; len(b)-at >= wire.HeaderSize; {
+		end := at + wire.HeaderSize + int(binary.LittleEndian.Uint32(b[at+12:]))
+		if end > len(b) {
+			break
+		}
+		payload := digest.Of(b[at+wire.HeaderSize : end])
+		binary.LittleEndian.PutUint32(b[at+16:], crc32.Update(payload, crc32.MakeTable(crc32.Castagnoli), b[at:at+16]))
+		at = end
+	}
+	return b
+}
+
+// filling is what a large sample's payload consists of in FuzzClient, whose inputs are to be small: it minimises them.
+var filling = func() []byte {
+	b := make([]byte, 2*inletSize)
+	for i, r := 0, rand.New(rand.NewPCG(2, 1)); i < len(b); i++ {
+		b[i] = byte(r.Uint32())
+	}
+	return b
+}()
+
+// answers are frames that a server may send to the calls of FuzzClient, and some that it may not.
+func answers() map[string][]byte {
+	frame := func(h wire.Header, payload []byte) []byte { return wire.AppendFrame(nil, h, payload) }
+	sample := func(tag uint32) []byte {
+		id := int32(tag % 3)
+		return frame(wire.Header{Kind: wire.KindSample, Tag: tag, Sample: id}, filling[:lengths[id]])
+	}
+	failure := func(tag uint32, c wire.Code, text string) []byte {
+		return frame(wire.Header{Kind: wire.KindFailure, Code: c, Tag: tag, Sample: int32(tag % 3)}, []byte(text))
+	}
+	all := map[string][]byte{
+		"sample": sample(0), "sample-empty": sample(1), "sample-large": sample(5), "sample-large-nobody-waits-for": sample(2), "sample-nobody-waits-for": sample(6),
+		"not-held": failure(0, wire.CodeNotHeld, ""), "failed": failure(1, wire.CodeFailed, "no such file"),
+		"cancelled": failure(2, wire.CodeCancelled, ""), "length": failure(4, wire.CodeLength, "it has 7 bytes"),
+		"tag-not-taken": sample(3), "tag-beyond-window": sample(16),
+		"another-sample": frame(wire.Header{Kind: wire.KindSample, Tag: 0, Sample: 1}, []byte("bytes")),
+		"another-length": frame(wire.Header{Kind: wire.KindSample, Tag: 0}, []byte("byte")),
+		"not-the-sample": frame(wire.Header{Kind: wire.KindSample, Tag: 0}, []byte("bytes")),
+	}
+	pong := frame(wire.Header{Kind: wire.KindPong}, nil)
+	all["all"] = bytes.Join([][]byte{pong, sample(0), failure(1, wire.CodeFailed, "no"), sample(4), pong, sample(6), failure(8, wire.CodeNotHeld, ""), sample(2)}, nil)
+	all["twice"] = bytes.Join([][]byte{sample(0), sample(0)}, nil)
+	for _, name := range []string{"sample", "failed"} {
+		whole := all[name]
+		all[name+"-cut"] = whole[:len(whole)-2]
+		wrong := bytes.Clone(whole)
+		wrong[len(wrong)-1] ^= 1
+		all[name+"-wrong"] = wrong
+	}
+	return all
+}
+
+// lengths of the samples 0, 1 and 2 that FuzzClient asks for: some bytes, none, and more than the buffer of a connection.
+var lengths = [3]int{5, 0, inletSize + 100}
+
+// FuzzClient: whatever a server says behind its handshake, every call ends, and none that succeeds with another sample than the
+// checksum was made of. What is said is b, and so much of filling; it comes in pieces of a size.
+func FuzzClient(f *testing.F) {
+	for _, b := range answers() {
+		fill := uint32(0)
+		if rest, large := bytes.CutSuffix(b, filling[:lengths[2]]); large {
+			b, fill = rest, uint32(lengths[2])
+		}
+		f.Add(b, fill, uint16(0), uint8(0))
+		f.Add(b, fill, uint16(0), uint8(1))
+		f.Add(b, fill, uint16(wire.HeaderSize+1), uint8(2))
+		f.Add(b, fill/2, uint16(0), uint8(3))
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { ln.Close() })
+	f.Fuzz(func(t *testing.T, b []byte, fill uint32, piece uint16, habits uint8) {
+		socket, reseal := habits&1 != 0, habits&2 != 0
+		b = append(bytes.Clone(b), filling[:min(int(fill), len(filling))]...)
+		if reseal {
+			b = resealed(b)
+		}
+		var conn net.Conn = script{Reader: &pieces{bytes.NewReader(b), int(piece)}}
+		if socket { // which is read from in another way
+			conn = say(t, ln, b)
+		}
+		l := New(conn, 16, Options{Timeout: 10 * time.Second, KeepAlive: 10 * time.Second, Counts: new(Counts)})
+		// Of 16 tags every fourth is free; of those that are under way every third is one whose caller has left.
+		type asked struct {
+			*call
+			dst  []byte
+			left bool
+		}
+		var calls []asked
+		var free []uint32
+		for range l.calls {
+			tag := <-l.free
+			a := asked{&l.calls[tag], make([]byte, lengths[tag%3]), tag%4 == 2}
+			if tag%4 == 3 {
+				free = append(free, tag)
+				continue
+			}
+			l.flying.Add(1)
+			if !l.send(a.call, int32(tag%3), a.dst) {
+				t.Fatal("not sent")
+			}
+			if a.left && a.leave() {
+				t.Fatal("it was told before anything came")
+			}
+			calls = append(calls, a)
+		}
+		for _, tag := range free {
+			l.free <- tag
+		}
+		if err := l.Run(t.Context()); err == nil {
+			t.Error("it ended without a reason")
+		}
+		for _, a := range calls {
+			switch {
+			case a.left:
+				if !bytes.Equal(a.dst, make([]byte, len(a.dst))) {
+					t.Errorf("bytes were written for tag %d, for which nobody waits", a.tag)
+				}
+				continue
+			case len(a.done) == 0:
+				t.Errorf("the call with tag %d never ended", a.tag)
+				continue
+			}
+			// A sample counts once its sum holds, as in fetch. The bytes of these frames are the fuzzer's: what must
+			// hold is that a sum that holds is over what lies in the destination now.
+			if err := <-a.done; err == nil && wire.Sealed(a.head[:], digest.Of(a.dst)) {
+				h, err := wire.Parse(a.head[:], true)
+				if err != nil || h.Kind != wire.KindSample || h.Tag != a.tag || h.Sample != int32(a.tag%3) || int(h.Length) != len(a.dst) {
+					t.Errorf("the call with tag %d for sample %d of %d bytes was given %+v", a.tag, a.tag%3, len(a.dst), h)
+				}
+				if !bytes.Contains(b, a.dst) {
+					t.Errorf("the call with tag %d was given bytes that nobody sent", a.tag)
+				}
+			}
+		}
+		if n := l.flying.Load(); n < 0 {
+			t.Errorf("%d calls are under way", n)
+		}
+	})
+}
+
+// pieces gives what it reads in pieces of a size, as a network does; whole, if that is 0.
+type pieces struct {
+	io.Reader
+	size int
+}
+
+func (p *pieces) Read(b []byte) (int, error) {
+	if p.size > 0 {
+		b = b[:min(len(b), p.size)]
+	}
+	return p.Reader.Read(b)
+}
+
+// say makes a TCP connection on which a peer says b, and then no more.
+func say(t *testing.T, ln net.Listener, b []byte) net.Conn {
+	conn, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { peer.Close() })
+	conn.(*net.TCPConn).SetLinger(0) // many follow each other, and their ports are to be free again
+	go func() {
+		peer.Write(b) // fails where the client has heard enough
+		peer.(*net.TCPConn).CloseWrite()
+	}()
+	return conn
+}

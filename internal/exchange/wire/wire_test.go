@@ -1,0 +1,95 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/digest"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write testdata anew")
+
+// golden are the frames of docs/FORMATS.md, one of each kind.
+func golden() map[string][]byte {
+	frame := func(h Header, payload []byte) []byte { return AppendFrame(nil, h, payload) }
+	requests := AppendRequest(nil, Request{Tag: 7, Sample: 1234567, Length: 112640})
+	requests = AppendRequest(requests, Request{Tag: 8, Sample: 2, Length: 5})
+	return map[string][]byte{
+		"request": frame(Header{Kind: KindRequest}, requests),
+		"cancel":  frame(Header{Kind: KindCancel}, []byte{7, 0, 0, 0}),
+		"ping":    frame(Header{Kind: KindPing}, nil),
+		"sample":  frame(Header{Kind: KindSample, Tag: 8, Sample: 2}, []byte("bytes")),
+		"failure": frame(Header{Kind: KindFailure, Code: CodeFailed, Tag: 7, Sample: 1234567}, []byte("no such file")),
+		"pong":    frame(Header{Kind: KindPong}, nil),
+	}
+}
+
+// TestGolden: frames are what they were. Another outcome is another version.
+func TestGolden(t *testing.T) {
+	for name, b := range golden() {
+		file := filepath.Join("testdata", name+".hex")
+		if *rewrite {
+			if err := os.WriteFile(file, []byte(hex.Dump(b)), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := hex.Dump(b); got != string(want) {
+			t.Errorf("%s is\n%s, not\n%s", name, got, want)
+		}
+	}
+}
+
+// TestLengthsHaveLimits: a header that announces more than its kind may have is no header, whichever side it comes from.
+func TestLengthsHaveLimits(t *testing.T) {
+	for k, limit := range map[Kind]int{
+		KindRequest: RequestSize * MaxWindow, KindCancel: 4 * MaxWindow, KindPing: 0,
+		KindSample: MaxSample, KindFailure: MaxMessage, KindPong: 0,
+	} {
+		h := Header{Kind: k, Length: uint32(limit)}
+		unit := map[Kind]uint32{KindRequest: RequestSize, KindCancel: 4}[k]
+		if k == KindFailure {
+			h.Code = CodeFailed
+		}
+		var b [HeaderSize]byte
+		h.Put(b[:], 0)
+		if _, err := Parse(b[:], k >= KindSample); err != nil {
+			t.Errorf("kind %d with %d bytes: %v", k, h.Length, err)
+		}
+		h.Length += max(unit, 1)
+		h.Put(b[:], 0)
+		if _, err := Parse(b[:], k >= KindSample); !errors.Is(err, ErrFrame) {
+			t.Errorf("kind %d with %d bytes: %v", k, h.Length, err)
+		}
+	}
+}
+
+func FuzzHeader(f *testing.F) {
+	for _, b := range golden() {
+		f.Add(b[:HeaderSize])
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) < HeaderSize {
+			return
+		}
+		for _, fromServer := range []bool{false, true} {
+			h, err := Parse(b, fromServer)
+			if err != nil {
+				continue
+			}
+			var again [HeaderSize]byte
+			h.Put(again[:], digest.Of(nil))
+			if !bytes.Equal(again[:16], b[:16]) {
+				t.Errorf("% x became % x", b, again)
+			}
+		}
+	})
+}
