@@ -137,7 +137,6 @@ func (c *Cache) leadInto(ctx context.Context, r *Request, fl *flight, to *class)
 		got.Sample, got.origin, err = c.bring(ctx, r, fl, dst)
 		return got.origin, err
 	})
-	got.Data = nil // dst was valid within Fill only
 	switch {
 	case err == nil:
 		c.kept(to, id, got.origin)
@@ -178,9 +177,6 @@ func (c *Cache) read(ctx context.Context, r *Request, fl *flight, dst []byte) (P
 		if err == nil {
 			origin, err := c.cameFrom(node, id, digest)
 			return Peer, origin, err
-		}
-		if ctx.Err() != nil {
-			return Peer, storageclass.Origin{}, err
 		}
 	}
 	origin, err := c.readSource(ctx, id, dst)

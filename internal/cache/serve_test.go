@@ -145,6 +145,24 @@ func TestGuestsDoNotWaitForAnotherNode(t *testing.T) {
 	}
 }
 
+// TestWhatAnotherNodeGivesIsNotReadFromTheSource: neither by the fetch that asked, nor in what the cache counts.
+func TestWhatAnotherNodeGivesIsNotReadFromTheSource(t *testing.T) {
+	for _, room := range []int64{0, 400} {
+		o := plain(4)
+		o.memory = room
+		g := newRig(t, o)
+		p := &gives{data: func(id int) []byte { return content(id, 100) }}
+		s, err := g.cache.Fetch(t.Context(), &Request{Peers: p}, 1, make([]byte, 100))
+		if err != nil || s.From != Peer || s.Read || !bytes.Equal(s.Data, content(1, 100)) {
+			t.Errorf("room %d: from %v, read %v, %v", room, s.From, s.Read, err)
+		}
+		if samples, bytes := g.cache.SourceReads(); samples != 0 || bytes != 0 {
+			t.Errorf("room %d: %d samples and %d bytes count as read from the source", room, samples, bytes)
+		}
+		g.close()
+	}
+}
+
 // TestGuestsAreBounded: no more reads are under way for other nodes than the node has threads for itself.
 func TestGuestsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
