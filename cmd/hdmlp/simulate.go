@@ -227,7 +227,7 @@ func planSimulation(opts simulateOptions) (*simulationPlan, error) {
 		case err != nil:
 			return nil, err
 		case len(p.sweeps) == 0:
-			note(s.Unmet()) // in a sweep, a policy that can not run somewhere says so there
+			note(s.Unmet()) // in a sweep, a policy that cannot run somewhere says so there
 		}
 		p.points = append(p.points, simulationPoint{values, s})
 		if len(p.points)*len(s.Policies) > maxSimulations {

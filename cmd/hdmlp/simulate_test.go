@@ -146,7 +146,7 @@ func TestSimulateModel(t *testing.T) {
 	for name, r := range a.Policies {
 		if !r.Supported {
 			if !strings.HasPrefix(name, "lbann") || r.Reason == "" {
-				t.Errorf("%s can not run: %q", name, r.Reason)
+				t.Errorf("%s cannot run: %q", name, r.Reason)
 			}
 			continue
 		}

@@ -2,7 +2,7 @@ package placement
 
 // Bound returns the fewest bytes that a run of E epochs can read from the
 // source, for a dataset of S bytes and caches of `cached` bytes over all nodes (N*D): every
-// byte once, and in every later epoch what the caches can not hold, since where each sample is
+// byte once, and in every later epoch what the caches cannot hold, since where each sample is
 // needed once per epoch a cache of x bytes serves at most x of an epoch's reads.
 // It is S + (E-1)*max(0, S-N*D).
 func Bound(dataset, cached int64, epochs int) int64 {

@@ -110,7 +110,7 @@ func TestPapersRun(t *testing.T) {
 				}
 				if !r.Supported {
 					if r.Reason == "" {
-						t.Errorf("%s, %s, %s can not run, and nobody says why", f.Name(), profile, policy)
+						t.Errorf("%s, %s, %s cannot run, and nobody says why", f.Name(), profile, policy)
 					}
 					continue
 				}
@@ -151,7 +151,7 @@ func FuzzScenario(f *testing.F) {
 			t.Fatalf("a scenario with an invalid environment: %v", err)
 		}
 		if s.Nodes < 1 || s.Epochs < 1 || s.GlobalBatch < 1 || s.Dataset.Samples < 1 || len(s.Policies) == 0 || s.Steps() < 1 || s.RunBytes(true) <= 0 {
-			t.Fatalf("a scenario that can not be: %+v", s)
+			t.Fatalf("a scenario that cannot be: %+v", s)
 		}
 	})
 }

@@ -36,7 +36,7 @@ const mega = 1e6
 const unmeasured = 1e6
 
 // ReadRun reads a job's report, as JSON. A report that has no finished epoch, or
-// more than one node's ranks missing, can not be compared with.
+// more than one node's ranks missing, cannot be compared with.
 func ReadRun(data []byte) (*Run, error) {
 	r := &Run{}
 	if err := json.Unmarshal(data, &r.report); err != nil {
@@ -106,7 +106,7 @@ func step(t *stats.Tally) float64 {
 	return max(t.Seconds-t.StallSeconds()+t.Stall[stats.Python], 0) / float64(max(t.Batches-1, 1))
 }
 
-// Fits tells whether a dataset is, by its numbers, the one of the run.
+// Fits reports whether a dataset is, by its numbers, the one of the run.
 func (r *Run) Fits(samples int, bytes int64) bool {
 	return samples == r.report.Samples && bytes == r.report.Bytes
 }

@@ -182,7 +182,7 @@ func (s *Scenario) Job() (*simulate.Job, error) {
 // keptReads is how many reads may have their order kept for all simulations, 4 bytes each, instead of drawn by each.
 const keptReads = 1 << 28
 
-// keepsOrder tells whether the epochs' permutations are drawn once, for all simulations of the scenario.
+// keepsOrder reports whether the epochs' permutations are drawn once, for all simulations of the scenario.
 func (s *Scenario) keepsOrder() bool { return s.order == "" && s.Dataset.Samples <= keptReads/s.Epochs }
 
 // drawnOrder draws the permutations of the epochs, once for all scenarios that have the same, as long as there is room for them.
@@ -219,7 +219,7 @@ func (c *cache) drawn(seed uint64, d Dataset) []float64 {
 	return sizes
 }
 
-// Needs tells what in the machine the policy can not do without and does not find, or "".
+// Needs tells what in the machine the policy cannot do without and does not find, or "".
 func (s *Scenario) Needs(policy string) string {
 	class := func(j int) float64 {
 		if j < len(s.Env.Classes) {

@@ -36,7 +36,7 @@ func FullKey(key string) string {
 }
 
 // set puts a value in the place of the table's. That the key is known and the value fits is found out when the table is read;
-// what can not be put anywhere is a fault here.
+// what cannot be put anywhere is a fault here.
 func (r *reader) set(table map[string]any, o Override) {
 	key := FullKey(o.Key)
 	parts := strings.Split(key, ".")

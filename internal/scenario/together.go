@@ -27,13 +27,13 @@ func (r *reader) together() {
 	}
 }
 
-// Unmet says which of the policies that were named one by one can not run on this machine, and why. Where "all" stands
-// for them, those that can not are left out.
+// Unmet says which of the policies that were named one by one cannot run on this machine, and why. Where "all" stands
+// for them, those that cannot are left out.
 func (s *Scenario) Unmet() Faults {
 	var faults Faults
 	for _, policy := range s.Policies {
 		if why := s.Needs(policy); why != "" && s.named {
-			faults = append(faults, Fault{"simulate.policies", policy, why, `a capacity above 0, or "all", which leaves out what can not run`})
+			faults = append(faults, Fault{"simulate.policies", policy, why, `a capacity above 0, or "all", which leaves out what cannot run`})
 		}
 	}
 	return faults

@@ -15,7 +15,7 @@ import (
 // RunThesis runs the job under the policy as the original simulator of the thesis does, departures from
 // its own text included: simulator-semantics section 1, to the letter. It exists to meet tables 5.1 to 5.6.
 //
-// A policy that can not run the job, or that the original has not got, is not an error: the Result says
+// A policy that cannot run the job, or that the original has not got, is not an error: the Result says
 // why. Errors are for a job that makes no sense, a policy that nobody knows, and a ctx that has
 // ended, which is noticed between batches.
 //

@@ -6,7 +6,7 @@ import (
 )
 
 // BenchmarkThesis reports sample accesses per second of every policy of the original, setting up
-// included, on the thesis's scenario 4; LBANN, which can not run that, on its scenario 2.
+// included, on the thesis's scenario 4; LBANN, which cannot run that, on its scenario 2.
 func BenchmarkThesis(b *testing.B) {
 	all := tables(b)
 	for _, row := range all[3].Rows {

@@ -112,7 +112,7 @@ func (r *thesisRun) clients(t float64, i int) int {
 	return g
 }
 
-// bisectsInside tells whether bisect_left(log, t) < len(log), as Python's bisect walks through a log that need not
+// bisectsInside reports whether bisect_left(log, t) < len(log), as Python's bisect walks through a log that need not
 // be sorted: whether one of the entries that it meets while it keeps to the right is not before t.
 func bisectsInside(log []float64, t float64) bool {
 	for lo, hi := 0, len(log); lo < hi; {
@@ -240,7 +240,7 @@ func (r *thesisRun) fill(ctx context.Context, i int, time float64) {
 	}
 }
 
-// stagingSource tells whether the prefetcher reads s MB from the source at time now, rather than
+// stagingSource reports whether the prefetcher reads s MB from the source at time now, rather than
 // the copy that it found, and how long that takes.
 func (r *thesisRun) stagingSource(i int, s, now float64, place int, ready, cost float64) (read float64, chosen bool) {
 	write := s / r.writeRate

@@ -8,7 +8,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/simulated"
 )
 
-// unsupported says why the policy can not run the job; "": it can.
+// unsupported says why the policy cannot run the job; "": it can.
 func (r *thesisRun) unsupported() string {
 	if r.rules.Class >= len(r.env.Classes) {
 		return fmt.Sprintf("it caches in storage class %d; the environment has no class above %d", r.rules.Class, len(r.env.Classes)-1)
@@ -20,7 +20,7 @@ func (r *thesisRun) unsupported() string {
 }
 
 // setUp fills caches, rewrites traces and lets the staging prefetchers of all nodes make their first
-// fill, at time 0 whatever the stall before training is (3.14). It returns why the policy can not run the job.
+// fill, at time 0 whatever the stall before training is (3.14). It returns why the policy cannot run the job.
 func (r *thesisRun) setUp(ctx context.Context) (reason string, err error) {
 	for i := range r.nodes {
 		n := &r.nodes[i]
@@ -105,7 +105,7 @@ func (r *thesisRun) load(ctx context.Context, load simulated.Load) {
 }
 
 // ownRanges returns, for every node, the range [from, to) of files that it has loaded from the source before
-// training, and why the node can not draw from it: an empty range has no file.
+// training, and why the node cannot draw from it: an empty range has no file.
 func (r *thesisRun) ownRanges() (ranges []simulated.Range, reason string) {
 	for i := range r.nodes {
 		from, to := 0, 0

@@ -189,7 +189,7 @@ func TestThesisSource(t *testing.T) {
 	}
 }
 
-// TestThesisNotAvailable: who can not run a job says why, and is no error.
+// TestThesisNotAvailable: who cannot run a job says why, and is no error.
 func TestThesisNotAvailable(t *testing.T) {
 	job := drawnJob(rand.New(rand.NewPCG(1, 3)))
 	job.Nodes, job.GlobalBatch = 4, 8

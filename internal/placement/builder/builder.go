@@ -191,7 +191,7 @@ func (b *Builder) stepsFrom(epoch *access.Epoch, from int) iter.Seq2[[]int32, []
 	}
 }
 
-// has tells whether the node holds the sample.
+// has reports whether the node holds the sample.
 func (b *Builder) has(node int, k int32) bool {
 	for c := b.head[k]; c >= 0; c = b.copies[c].next {
 		if int(b.copies[c].node) == node {
@@ -250,7 +250,7 @@ func (b *Builder) PeersPay() bool { return b.peer < b.source }
 // SecondCopiesPay reports whether a node's own copy is faster than another node's.
 func (b *Builder) SecondCopiesPay() bool { return b.local < b.peer }
 
-// fullUp tells whether no sample at all could fit on the node any more.
+// fullUp reports whether no sample at all could fit on the node any more.
 func (b *Builder) fullUp(node int) bool { return b.open.room(node) < b.least }
 
 // Tidy collects what is not used any more, where it is much: the table of reads is so large that the collector would else wait for

@@ -120,7 +120,7 @@ func (b *Builder) emptyPlan(policy string, remote bool) *placement.Plan {
 	return p
 }
 
-// serves tells whether a copy is for read i of a step.
+// serves reports whether a copy is for read i of a step.
 func (b *Builder) serves(c *copyOf, nodes []uint16, i int, shared bool) bool {
 	return nodes == nil || c.node == nodes[i] || shared && b.owner[c.k] == int32(c.node)
 }

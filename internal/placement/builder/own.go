@@ -121,7 +121,7 @@ func (h *holders) look(k int32) {
 	}
 }
 
-// has tells whether the node held the sample when it was looked up.
+// has reports whether the node held the sample when it was looked up.
 func (h *holders) has(node int32) bool { return h.last[node] == h.k+1 }
 
 // OwnFastest makes who has a sample in its fastest class answer for it; several take turns over the samples.

@@ -10,7 +10,7 @@ func (b *Builder) benefitPerByte(size int64, total, own int) float32 {
 	return float32(float64(total)*max(0, source-b.peer) + float64(own)*max(0, b.peer-b.local))
 }
 
-// NetworkIsSlow tells whether reading from a peer instead of the source saves less than reading from the
+// NetworkIsSlow reports whether reading from a peer instead of the source saves less than reading from the
 // node's own class instead of a peer's: then copies for the node itself may be worth more than first copies for others.
 func (b *Builder) NetworkIsSlow() bool { return b.source-b.peer < b.peer-b.local }
 

@@ -42,7 +42,7 @@ func (d DeepIO) About() placement.About {
 	}
 }
 
-// Plan places contiguous parts,, or from where the node before stopped.
+// Plan places contiguous parts, or as many as fit from where the node before stopped.
 func (d DeepIO) Plan(in placement.Input) (*placement.Plan, error) {
 	b, err := builder.New(&in)
 	if err != nil {

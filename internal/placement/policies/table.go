@@ -33,6 +33,9 @@ var table = [...]placement.Policy{
 // Default is the policy of a job that names none.
 func Default() placement.Policy { return Cooperative{} }
 
+// Bound is the lower bound of the runtime, which the simulator runs as if it were a policy.
+func Bound() placement.Policy { return Perfect{} }
+
 // All returns every policy, in the order in which they are shown. The simulator runs them all.
 func All() []placement.Policy { return slices.Clone(table[:]) }
 

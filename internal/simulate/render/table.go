@@ -96,7 +96,7 @@ func wrap(text string, width int) []string {
 
 // point writes the two tables of a single point.
 func (t *tables) point(r *Report, p *Point) {
-	best := p.Find(policies.Perfect{}.Name())
+	best := p.Find(policies.Bound().Name())
 	head := []string{"policy", "runtime", "before", "stall"}
 	if best != nil && best.Supported {
 		head = append(head, "/perfect")
@@ -156,7 +156,7 @@ func (t *tables) reads(r *Report, p *Point) {
 	t.note("left source: all bytes that did, filling of caches included; /bound: over the least possible, " + words.Bytes(p.Bound) + ".")
 }
 
-// unsupported says which policies can not run the point, and why.
+// unsupported says which policies cannot run the point, and why.
 func (t *tables) unsupported(p *Point) {
 	var rows []Policy
 	width := 0
@@ -168,7 +168,7 @@ func (t *tables) unsupported(p *Point) {
 	if rows == nil {
 		return
 	}
-	t.title("What can not run here", "")
+	t.title("What cannot run here", "")
 	for _, policy := range rows {
 		for i, line := range wrap(policy.Reason, t.width-width-4) {
 			head := ""
@@ -246,7 +246,7 @@ func RuntimeCell(p *Policy) string {
 	return words.Seconds(p.Runtime)
 }
 
-// reasons says, for each policy that can not run at some point of a sweep, why.
+// reasons says, for each policy that cannot run at some point of a sweep, why.
 func (t *tables) reasons(r *Report) {
 	for _, name := range r.Names() {
 		t.reasonsOf(r, name)

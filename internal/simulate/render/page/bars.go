@@ -5,6 +5,7 @@ import (
 
 	"gonum.org/v1/plot/vg"
 
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
 	"github.com/hdmlp/hdmlp/internal/simulate/render"
 	"github.com/hdmlp/hdmlp/internal/simulate/render/words"
 )
@@ -37,7 +38,7 @@ func (r *plotted) bars(p *render.Point) *figure {
 			entries = append(entries, legendEntry{colour: placeColour(where.Key), name: where.Name})
 		}
 	}
-	best := p.Find(bound.Name())
+	best := p.Find(policies.Bound().Name())
 	if best != nil && best.Supported {
 		entries = append(entries, legendEntry{colour: ink, name: "no stall at all", dashed: true})
 	}
@@ -132,7 +133,7 @@ func (c *canvas) drawBars(p *render.Point, places []render.Place, best *render.P
 			c.text(from-8, at+high/2, policy.Name, names, right)
 		}
 		if !policy.Supported {
-			c.onPaper(from+4, at+high/2, fit("can not run: "+policy.Reason, soft, c.w-from-4), soft)
+			c.onPaper(from+4, at+high/2, fit("cannot run: "+policy.Reason, soft, c.w-from-4), soft)
 			continue
 		}
 		x := from

@@ -22,7 +22,7 @@ type look struct {
 
 // lookOf returns what the policy's table says. The lower bound is dotted, and the default policy's line is wider.
 func lookOf(name string) look {
-	if name == bound.Name() {
+	if bound := policies.Bound(); name == bound.Name() {
 		return look{rgb(bound.About().Line.Colour), []vg.Length{1.5, 2}, 1.5}
 	}
 	p, err := policies.ForSimulator(name)
@@ -39,9 +39,6 @@ func lookOf(name string) look {
 	}
 	return l
 }
-
-// bound is the policy that no other one beats.
-var bound = policies.Perfect{}
 
 func isDefault(name string) bool { return name == policies.Default().Name() }
 
@@ -84,7 +81,7 @@ func (r *plotted) lines() *figure {
 	}
 	f := &figure{
 		name: "sweep", title: "Runtime by " + render.ShortKey(key),
-		caption: "The runtime of each policy for every value of " + key + ", all else as in the scenario. Where a line is missing, the policy can not run.",
+		caption: "The runtime of each policy for every value of " + key + ", all else as in the scenario. Where a line is missing, the policy cannot run.",
 		height: func(w vg.Length) vg.Length {
 			if w < 500 {
 				return 300 + 14*vg.Length((len(r.Names())+1)/2)

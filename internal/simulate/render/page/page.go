@@ -15,6 +15,7 @@ import (
 
 	"gonum.org/v1/plot/vg"
 
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
 	"github.com/hdmlp/hdmlp/internal/simulate/render"
 	"github.com/hdmlp/hdmlp/internal/simulate/render/words"
 )
@@ -103,7 +104,7 @@ type pageCell struct{ Name, Value, Detail string }
 
 type pageRow struct {
 	Head  string
-	Note  string // why the policy can not run
+	Note  string // why the policy cannot run
 	Cells []pageCell
 }
 
@@ -175,7 +176,7 @@ func (r *plotted) summary() []string {
 	}
 	for i := range p.Policies {
 		policy := &p.Policies[i]
-		if policy.Supported && policy.Name != bound.Name() && policy.SeenPerEpoch > seen-0.001 && policy.Shuffle < 0.05 && (best == nil || policy.Runtime < best.Runtime) {
+		if policy.Supported && policy.Name != policies.Bound().Name() && policy.SeenPerEpoch > seen-0.001 && policy.Shuffle < 0.05 && (best == nil || policy.Runtime < best.Runtime) {
 			best = policy
 		}
 	}
@@ -183,7 +184,7 @@ func (r *plotted) summary() []string {
 		return all
 	}
 	text := fmt.Sprintf("The fastest policy that keeps the full shuffle is %s: %s", best.Name, words.Clock(best.Runtime))
-	if perfect := p.Find(bound.Name()); perfect != nil && perfect.Supported && perfect.Runtime > 0 {
+	if perfect := p.Find(policies.Bound().Name()); perfect != nil && perfect.Supported && perfect.Runtime > 0 {
 		text += fmt.Sprintf(", %s times the runtime without any stall", words.Ratio(best.Runtime/perfect.Runtime))
 	}
 	text += fmt.Sprintf(". It reads %s from the source, %s times the least possible.", words.Bytes(best.SourceTotal), words.Ratio(best.ShareOfBound))
@@ -211,7 +212,7 @@ func (r *plotted) pageTables() []pageTable {
 	for i := range p.Policies {
 		policy := &p.Policies[i]
 		if !policy.Supported {
-			times.Rows = append(times.Rows, pageRow{Head: policy.Name, Note: "can not run: " + policy.Reason})
+			times.Rows = append(times.Rows, pageRow{Head: policy.Name, Note: "cannot run: " + policy.Reason})
 			continue
 		}
 		cells := []string{
