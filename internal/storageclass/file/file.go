@@ -363,8 +363,8 @@ func eachStore(dir *directory, do func(fingerprint [16]byte, used time.Time, sto
 	return nil
 }
 
-// Kind is the kind's name.
-func (c *Class) Kind() string { return Name }
+// Kind is "file".
+func (c *Class) Kind() string { return "file" }
 
 // Open is storageclass.Class's. Where a store that is found again holds more
 // than room, what came last beyond it is dropped.

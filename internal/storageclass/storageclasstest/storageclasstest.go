@@ -5,8 +5,10 @@ package storageclasstest
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/digest"
@@ -368,4 +370,152 @@ func testOpenStoresStay(t *testing.T, factory Factory) {
 	sb := Open(t, c, b, 100)
 	Check(t, sa, a, 1)
 	Close(t, sa, sb, c)
+}
+
+// testSimultaneousPuts puts each sample from several goroutines at the same moment.
+func testSimultaneousPuts(t *testing.T, factory Factory) {
+	const samples, size, writers = 100, 20_000, 4
+	c := factory(t, samples*size)
+	ds := Uniform(1, samples, size)
+	s := Open(t, c, ds, samples*size)
+	ids := make([]int, samples)
+	for id := range ids {
+		ids[id] = id
+		data := Bytes(ds, id)
+		var ready, done sync.WaitGroup
+		ready.Add(writers)
+		for range writers {
+			done.Go(func() {
+				ready.Done()
+				ready.Wait()
+				if err := put(s, id, data); err != nil {
+					t.Errorf("put sample %d: %v", id, err)
+				}
+			})
+		}
+		done.Wait()
+	}
+	Check(t, s, ds, ids...)
+	Close(t, s, c)
+}
+
+// testConcurrency puts every sample from several goroutines, in the same order so
+// that they meet, while others read.
+func testConcurrency(t *testing.T, factory Factory) {
+	const samples, fit = 400, 300
+	c := factory(t, fit*700)
+	ds := Uniform(1, samples, 700)
+	s := Open(t, c, ds, fit*700)
+	want := make([][]byte, samples)
+	for id := range want {
+		want[id] = Bytes(ds, id)
+	}
+	var writers, readers sync.WaitGroup
+	done := make(chan struct{})
+	errs := make(chan error, 64)
+	for g := range 4 {
+		writers.Go(func() {
+			for _, id := range rand.New(rand.NewPCG(1, 0)).Perm(samples) {
+				if err := put(s, id, want[id]); err != nil && !errors.Is(err, storageclass.ErrFull) {
+					errs <- err
+					return
+				}
+			}
+		})
+		readers.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(g), 1))
+			dst := make([]byte, 700)
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				id := r.IntN(samples)
+				has := s.Has(id)
+				switch err := s.Read(id, dst); {
+				case errors.Is(err, storageclass.ErrNotHeld) && !has:
+				case err != nil:
+					errs <- fmt.Errorf("read sample %d: %w", id, err)
+					return
+				case !bytes.Equal(dst, want[id]):
+					errs <- fmt.Errorf("sample %d has other bytes", id)
+					return
+				}
+			}
+		})
+	}
+	writers.Wait()
+	close(done)
+	readers.Wait()
+	select {
+	case err := <-errs:
+		t.Fatal(err)
+	default:
+	}
+	ids := []int{}
+	for _, id := range s.Held() {
+		ids = append(ids, int(id))
+	}
+	if len(ids) != fit {
+		t.Fatalf("%d samples held, %d fit", len(ids), fit)
+	}
+	Check(t, s, ds, ids...)
+	Close(t, s, c)
+}
+
+// testConcurrentOpens opens, uses and closes stores of several datasets that
+// push each other out.
+func testConcurrentOpens(t *testing.T, factory Factory) {
+	c := factory(t, 4*100)
+	var jobs sync.WaitGroup
+	for g := range 4 {
+		jobs.Go(func() {
+			for i := range 15 {
+				ds := Uniform(byte((g+i)%6), 10, 10)
+				s, err := c.Open(ds, 100)
+				if err != nil {
+					t.Errorf("open: %v", err)
+					return
+				}
+				for id := range 10 {
+					if err := put(s, id, Bytes(ds, id)); err != nil {
+						t.Errorf("put: %v", err)
+					}
+				}
+				dst := make([]byte, 10)
+				if err := s.Read(i%10, dst); err != nil && !errors.Is(err, storageclass.ErrNotHeld) {
+					t.Errorf("read: %v", err) // not held: another Put of it still runs
+				}
+				if err := s.Close(); err != nil {
+					t.Errorf("close: %v", err)
+				}
+			}
+		})
+	}
+	jobs.Wait()
+	Close(t, c)
+}
+
+func testNoAllocations(t *testing.T, factory Factory) {
+	c := factory(t, 10000)
+	ds := Uniform(1, 2, 5000)
+	s := Open(t, c, ds, 10000)
+	Put(t, s, ds, 0)
+	dst := make([]byte, 5000)
+	inPlace, _ := s.(storageclass.InPlace)
+	allocations := testing.AllocsPerRun(100, func() {
+		if !s.Has(0) || s.Has(1) || s.Read(0, dst) != nil || s.Read(1, dst) == nil {
+			t.Error("wrong answers")
+		}
+		if inPlace != nil {
+			if _, ok := inPlace.Locate(0); !ok {
+				t.Error("not located")
+			}
+		}
+	})
+	if allocations != 0 {
+		t.Errorf("%v allocations in Has, Locate and Read", allocations)
+	}
+	Close(t, s, c)
 }
