@@ -309,6 +309,11 @@ func TestCacheCheckSeveralStores(t *testing.T) {
 			t.Errorf("%q: status %d, %q, %q", args, code, out, errs)
 		}
 	}
+	// Nor is it opened as another kind of source than it was.
+	must(t, os.WriteFile(description, bytes.Replace(text, []byte(`"folder"`), []byte(`"tape"`), 1), 0o600))
+	if code, _, errs := status(t, "cache", "check", dir, "--store", a); code != 2 || !strings.Contains(errs, `dataset kind "tape" is not known; there are: folder`) {
+		t.Errorf("status %d, %s", code, errs)
+	}
 	// Without a description the dataset has to be named.
 	must(t, os.Remove(filepath.Join(dir, b, "dataset")))
 	if code, _, errs := status(t, "cache", "check", dir, "--store", b); code != 2 || !strings.Contains(errs, "--dataset") {

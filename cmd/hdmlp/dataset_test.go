@@ -148,6 +148,7 @@ func TestDatasetWrongInput(t *testing.T) {
 		{root},
 		{root, "--extensions", ""},
 		{root, "--no-such-flag"},
+		{root, "--extensions", ".txt,.jpg", "--kind", "tape"},
 	} {
 		cmd := newRootCommand()
 		var out, errs bytes.Buffer

@@ -85,7 +85,7 @@ func texts(t *testing.T, path string) (literals, identifiers map[string]bool) {
 var homonyms = map[string]string{
 	"internal/config/parameters.go": "the key memory",
 	"internal/config/derive.go":     "the key memory",
-	"internal/job/agree.go":         "the key memory",
+	"internal/request/agree.go":     "the key memory",
 	"internal/job/claims.go":        "the key memory",
 	"internal/config/classes.go":    "memory, the machine's",
 	"internal/probe/probe.go":       "a controller of control groups",

@@ -7,7 +7,7 @@ import (
 	"io"
 	"text/tabwriter"
 
-	"github.com/hdmlp/hdmlp/internal/dataset/folder"
+	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/inputfile"
 	"github.com/hdmlp/hdmlp/internal/scenario"
 	"github.com/hdmlp/hdmlp/internal/simulate"
@@ -35,7 +35,7 @@ type compared struct {
 const maxRun = 256 << 20
 
 // runFromRun simulates a job that has run, from what it measured, and compares.
-// The samples' sizes come from the dataset's index, which lies in indexDir or, if that is empty, where folder.Options says,
+// The samples' sizes come from the dataset's index, which lies in indexDir or, if that is empty, where the kind of source keeps it,
 // if the dataset is still there.
 func runFromRun(ctx context.Context, path, indexDir string, asJSON bool, out io.Writer) error {
 	data, err := inputfile.Read(path, maxRun)
@@ -47,10 +47,16 @@ func runFromRun(ctx context.Context, path, indexDir string, asJSON bool, out io.
 		return badInput("--from-run %s: %v", path, err)
 	}
 	var sizes func(int) int64
-	if f, err := folder.Open(ctx, run.Dataset, folder.Options{IndexDir: indexDir, Memory: availableMemory}); err == nil {
-		defer f.Close()
-		if run.Fits(f.Index().Len(), f.Index().Bytes()) {
-			sizes = f.Index().Size
+	silent := func(string) {}
+	for _, kind := range sources() { // the report does not say of which it was
+		source, err := kind.Open(ctx, run.Dataset, dataset.OpenOptions{IndexDir: indexDir, Warn: silent, Tell: silent})
+		if err != nil {
+			continue
+		}
+		defer source.Close() //nolint:errcheck // it was only read
+		if run.Fits(source.Index().Len(), source.Index().Bytes()) {
+			sizes = source.Index().Size
+			break
 		}
 	}
 	job, err := run.Job(sizes)

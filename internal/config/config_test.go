@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,10 +28,11 @@ var machine = config.Machine{
 	FreeDisk:        func(string) (int64, error) { return 100 << 30, nil },
 }
 
-// classes are a kind of class in memory, and one in directories.
+// classes are kinds of classes in memory, and one in directories.
 var classes = []storageclass.Kind{
 	{Name: "memory", SizeKey: "memory"},
 	{Name: "file", Directory: true, SizeKey: "cache_size", PathKey: "cache_dir"},
+	{Name: "heap"}, // only [[storage_class]] asks for one
 }
 
 func file(t *testing.T, text string) string {
@@ -175,7 +177,10 @@ func TestWrong(t *testing.T) {
 		"sum of memory": {file: strings.Repeat("[[storage_class]]\nkind = 'memory'\ncapacity = '11GiB'\n", 2), want: []string{"storage_class[1].capacity", "22.0 GiB needed"}},
 		"same path":     {file: strings.Repeat("[[storage_class]]\nkind = 'file'\npath = '/a'\n", 2), want: []string{"storage_class[1].path", "directory of another class"}},
 		"no path":       {file: "[[storage_class]]\nkind = 'file'", want: []string{"storage_class[0].path", "missing"}},
-		"kind":          {file: "[[storage_class]]\nkind = 'tape'", want: []string{`storage_class[0].kind = "tape"`, "memory or file"}},
+		"path":          {file: "[[storage_class]]\nkind = 'memory'\ncapacity = 1\npath = '/a'", want: []string{`storage_class[0].path = "/a"`, `memory has no path; allowed: only with kind = "file"`}},
+		"other kind":    {file: "[[storage_class]]\nkind = 'heap'", want: []string{"storage_class[0].capacity", "a heap class needs a capacity"}},
+		"other sum":     {file: "[[storage_class]]\nkind = 'memory'\ncapacity = '11GiB'\n[[storage_class]]\nkind = 'heap'\ncapacity = '11GiB'", want: []string{"storage_class[1].capacity", "22.0 GiB needed"}},
+		"kind":          {file: "[[storage_class]]\nkind = 'tape'", want: []string{`storage_class[0].kind = "tape"`, "memory, file or heap"}},
 		"no kind":       {file: "[[storage_class]]\npath = '/a'", want: []string{"storage_class[0].kind", "missing"}},
 		"class key":     {file: "[[storage_class]]\nkind = 'file'\npath = '/a'\ncapcity = 1", want: []string{`did you mean "capacity"?`}},
 		"not a class":   {file: "storage_class = 3", want: []string{"not a list of tables"}},
@@ -218,6 +223,23 @@ func TestNoFile(t *testing.T) {
 		_, err := config.Resolve(config.Input{File: path, Machine: machine, Classes: classes})
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "a TOML file of at most 1.0 MiB") {
 			t.Errorf("%s: %v, want %q", path, err, want)
+		}
+	}
+}
+
+// TestWhatACacheHoldsCounts: it counts for the class that takes its directory: it may have that again.
+func TestWhatACacheHoldsCounts(t *testing.T) {
+	kept := slices.Clone(classes)
+	kept[1].Held = func(dir string) (int64, error) {
+		if dir != "/nvme" {
+			return 0, os.ErrNotExist
+		}
+		return 50 << 30, nil
+	}
+	for dir, fits := range map[string]bool{"/nvme": true, "/other": false} {
+		_, err := config.Resolve(config.Input{Arguments: map[string]any{"cache_dir": dir, "cache_size": "140GiB", "disk_reserve": "1GiB"}, Machine: machine, Classes: kept})
+		if (err == nil) != fits {
+			t.Errorf("%s: %v", dir, err)
 		}
 	}
 }
@@ -268,7 +290,7 @@ func TestExample(t *testing.T) {
 		FreeDisk:        func(string) (int64, error) { return 1 << 40, nil },
 	}
 	got, err := config.Resolve(config.Input{Machine: big, Classes: classes, File: file(t, rest)})
-	if err != nil || len(got.StorageClasses) != 2 || len(got.Environment.Source) != 3 {
+	if err != nil || len(got.StorageClasses) != len(classes) || len(got.Environment.Source) != 3 {
 		t.Fatalf("%+v, %v", got, err)
 	}
 }

@@ -18,12 +18,13 @@ GO = os.environ.get("GO") or shutil.which("go") or "/usr/local/go/bin/go"
 
 
 def changed(text, change):
-    """The text with one hunk of a change in it: lines that begin with a minus go, with a plus come, the others stay."""
+    """The text with one hunk in it: lines that begin with a minus go, with a plus come, the others stay. How wide columns are does not matter."""
     lines = change.splitlines(keepends=True)
     before = "".join(line[1:] for line in lines if line[0] != "+")
     after = "".join(line[1:] for line in lines if line[0] != "-")
-    assert text.count(before) == 1, f"there are {text.count(before)} places for\n{change}"
-    return text.replace(before, after)
+    places = list(re.finditer(re.sub(r"(\\ )+", " +", re.escape(before)), text))
+    assert len(places) == 1, f"there are {len(places)} places for\n{change}"
+    return text[:places[0].start()] + after + text[places[0].end():]
 
 
 @pytest.mark.parametrize("path, quote", [(path, text) for language, path, text in BLOCKS if language != "diff"])

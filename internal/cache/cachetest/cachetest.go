@@ -161,14 +161,14 @@ func Open(t T, s *Source, o Options) *Stores {
 		if class == nil {
 			class = memory.New(memory.Options{})
 		}
-		add("memory", class, o.Memory)
+		add(memory.Name, class, o.Memory)
 	}
 	if o.File > 0 {
 		var err error
 		if out.file, err = file.New(file.Options{Dir: o.Dir, Capacity: o.File, Reserve: 1}); err != nil {
 			t.Fatal(err)
 		}
-		add("file", out.file, o.File)
+		add(file.Name, out.file, o.File)
 	}
 	return out
 }

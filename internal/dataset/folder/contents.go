@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/dataset/folder/tree"
+	"github.com/hdmlp/hdmlp/internal/dataset/tree"
 )
 
 // A file that cannot be read for now must not make another version of the dataset. It counts as unreadable

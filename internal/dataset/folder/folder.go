@@ -41,7 +41,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/dataset/folder/indexfile"
-	"github.com/hdmlp/hdmlp/internal/dataset/folder/tree"
+	"github.com/hdmlp/hdmlp/internal/dataset/tree"
 )
 
 // Options say how to open a folder. The zero value is torchvision's.

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/dataset/folder/tree"
+	"github.com/hdmlp/hdmlp/internal/dataset/tree"
 	"github.com/hdmlp/hdmlp/internal/printable"
 )
 

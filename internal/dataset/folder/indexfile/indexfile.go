@@ -19,7 +19,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/config/size"
 	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/dataset/folder/tree"
+	"github.com/hdmlp/hdmlp/internal/dataset/tree"
 )
 
 // An index file comes with the dataset, which may be anybody's, so it is opened

@@ -12,9 +12,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/dataset/tree"
 )
 
 const suffix = ".strip"
@@ -26,7 +30,7 @@ func Kind() dataset.Kind {
 		Help:       "a directory with one file per class, in which samples lie one after the other",
 		Extensions: []string{suffix},
 		Open: func(ctx context.Context, path string, o dataset.OpenOptions) (dataset.Indexed, error) {
-			s, err := open(ctx, path)
+			s, err := open(ctx, path, o.View)
 			if err != nil {
 				return nil, err
 			}
@@ -42,9 +46,14 @@ type Strips struct {
 	offsets []int64 // of samples' bytes, in their file
 }
 
-func open(ctx context.Context, path string) (_ *Strips, err error) {
-	names, err := filepath.Glob(filepath.Join(path, "*"+suffix)) // sorted
-	if err != nil || len(names) == 0 {
+func open(ctx context.Context, path string, view *dataset.View) (_ *Strips, err error) {
+	root, err := tree.Open(path, view)
+	if err != nil {
+		return nil, &dataset.Error{Path: path, Kind: dataset.ErrNoDirectory, Err: err}
+	}
+	defer root.Close()
+	classes, err := classesIn(root)
+	if err != nil || len(classes) == 0 {
 		return nil, &dataset.Error{Path: path, Kind: dataset.ErrNoClasses, Err: err}
 	}
 	s := &Strips{}
@@ -53,25 +62,34 @@ func open(ctx context.Context, path string) (_ *Strips, err error) {
 			_ = s.Close()
 		}
 	}()
-	var classes []string
-	for _, name := range names {
-		classes = append(classes, strings.TrimSuffix(filepath.Base(name), suffix))
-	}
 	b := dataset.NewBuilder(classes, []string{suffix})
 	b.Directory(dataset.Directory{Class: -1}) // the root, which has no samples of its own
-	for class, name := range names {
-		f, err := os.Open(name)
+	for class, name := range classes {
+		where := filepath.Join(path, name+suffix)
+		fd, err := root.Open([]byte(name+suffix+"\x00"), unix.O_RDONLY|unix.O_CLOEXEC)
 		if err != nil {
-			return nil, &dataset.Error{Path: name, Kind: dataset.ErrUnavailable, Err: err}
+			return nil, &dataset.Error{Path: where, Kind: dataset.ErrUnavailable, Err: err}
 		}
-		s.files = append(s.files, f)
-		b.Directory(dataset.Directory{Path: classes[class], Class: class})
-		if err := s.list(ctx, b, f); err != nil {
-			return nil, &dataset.Error{Path: name, Kind: dataset.ErrUnavailable, Err: err}
+		s.files = append(s.files, os.NewFile(uintptr(fd), where))
+		b.Directory(dataset.Directory{Path: name, Class: class})
+		if err := s.list(ctx, b, s.files[class]); err != nil {
+			return nil, &dataset.Error{Path: where, Kind: dataset.ErrUnavailable, Err: err}
 		}
 	}
 	s.index, err = b.Build()
 	return s, err
+}
+
+// classesIn are the classes that have a file, sorted.
+func classesIn(root *tree.Root) (classes []string, err error) {
+	entries, err := tree.NewLister().List(root.FD(), func() {})
+	for _, e := range entries {
+		if class, ok := strings.CutSuffix(e.Name, suffix); ok {
+			classes = append(classes, class)
+		}
+	}
+	slices.Sort(classes)
+	return classes, err
 }
 
 // list adds the samples of one file.
