@@ -5,9 +5,11 @@ package house_test
 import (
 	"encoding/json"
 	"errors"
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -176,6 +178,46 @@ func TestForbidden(t *testing.T) {
 			if slices.Contains(pure, room) && slices.Contains([]string{"net", "os", "syscall", "time", "log/slog", "golang.org/x/sys/unix"}, imported) {
 				t.Errorf("%s imports %s, and is to be pure", room, imported)
 			}
+		}
+	}
+}
+
+// TestSequentialRoomsStartNoGoroutines: the rooms that the Makefile tests without the race detector hold nothing for it.
+func TestSequentialRoomsStartNoGoroutines(t *testing.T) {
+	makefile, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(makefile), "\nSEQUENTIAL := ")
+	line, _, _ := strings.Cut(rest, "\n")
+	if !found || line == "" {
+		t.Fatal("the Makefile names no SEQUENTIAL rooms")
+	}
+	for room := range strings.FieldsSeq(line) {
+		files, err := filepath.Glob(filepath.Join(room, "*.go"))
+		if err != nil || len(files) == 0 {
+			t.Errorf("%s: no such room (%v)", room, err)
+		}
+		for _, name := range files {
+			set := token.NewFileSet()
+			file, err := parser.ParseFile(set, name, nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				starts := false
+				switch n := n.(type) {
+				case *ast.GoStmt:
+					starts = true
+				case *ast.CallExpr: // of a sync.WaitGroup or an errgroup.Group
+					method, ok := n.Fun.(*ast.SelectorExpr)
+					starts = ok && method.Sel.Name == "Go"
+				}
+				if starts {
+					t.Errorf("%s starts a goroutine: test the room with the race detector", set.Position(n.Pos()))
+				}
+				return true
+			})
 		}
 	}
 }
