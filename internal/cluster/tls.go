@@ -8,11 +8,11 @@ import (
 	"io"
 	"net"
 	"os"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/admission"
+	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
 // TLS is beneath HTTP/2, which is always spoken with prior knowledge: so both sides run its handshake
@@ -138,7 +138,7 @@ func bound(c net.Conn) ([]byte, error) {
 type trackingDialer struct {
 	tls *tls.Config
 
-	mu    sync.Mutex
+	mu    invariants.Mutex[trackingDialer]
 	conns []net.Conn
 	ended bool
 	err   error

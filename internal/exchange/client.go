@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
 // ClientOptions say how a Client talks to its peer. The zero value is of use.
@@ -76,7 +78,7 @@ type Client struct {
 	failed  atomic.Int64
 
 	mu struct { // guards the following
-		sync.Mutex
+		invariants.Mutex[Client]
 		started bool
 		closed  bool
 		trying  []bool        // by lane: a connection is up, or about to be; false once an attempt has failed

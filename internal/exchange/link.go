@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/digest"
+	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
 // errBroken: the connection ended under a call that was not the reason for it.
@@ -49,7 +50,7 @@ type link struct {
 	down   atomic.Bool // fail was called
 
 	mu struct { // guards the following
-		sync.Mutex
+		invariants.Mutex[link]
 		out         []byte   // requests that are not sent yet
 		cancels     []uint32 // tags, the same
 		ask         []byte   // samples, the same

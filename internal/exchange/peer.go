@@ -16,6 +16,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/admission"
 	"github.com/hdmlp/hdmlp/internal/digest"
+	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
 const (
@@ -58,7 +59,7 @@ type peer struct {
 	queued  bool
 
 	mu struct { // guards the following
-		sync.Mutex
+		invariants.Mutex[peer]
 		table    []entry  // by tag
 		ready    []uint32 // tags, in the order in which they became so
 		pong     bool

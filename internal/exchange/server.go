@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/admission"
+	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
 // ServerOptions say what a Server allows. The zero value is of use.
@@ -87,7 +88,7 @@ type Server struct {
 	all   sync.WaitGroup
 
 	mu struct { // guards the following; taken before peer.mu
-		sync.Mutex
+		invariants.Mutex[Server]
 		closed  bool
 		reading int
 		refused int64

@@ -31,13 +31,13 @@ import (
 	"math"
 	"os"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/config/size"
+	"github.com/hdmlp/hdmlp/internal/invariants"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
@@ -109,7 +109,7 @@ type Class struct {
 	unchecked atomic.Int64 // bytes written since the free disk was looked at
 
 	mu struct {
-		sync.Mutex
+		invariants.Mutex[Class]
 		open   map[[16]byte]*store
 		idle   map[[16]byte]idleStore
 		closed bool

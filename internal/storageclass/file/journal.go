@@ -8,8 +8,8 @@ import (
 	"io"
 	"math"
 	"os"
-	"sync"
 
+	"github.com/hdmlp/hdmlp/internal/invariants"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
@@ -99,7 +99,7 @@ type journal struct {
 	file *os.File
 
 	mu struct {
-		sync.Mutex
+		invariants.Mutex[journal]
 		end     int64 // of the file
 		pending []byte
 	}
