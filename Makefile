@@ -73,6 +73,7 @@ test-go: build/test.stamp
 	$(GO) test -vet=off -race -tags invariants -p 4 -timeout 20m \
 		$(filter-out $(shell $(GO) list $(SEQUENTIAL)),$(shell $(GO) list ./...))
 	$(GO) test -vet=off -gcflags=-d=checkptr $(SEQUENTIAL)
+	$(GO) test -vet=off -run Allocations ./internal/exchange/...
 	CGO_ENABLED=0 $(GO) test -vet=off ./internal/transform/...
 
 test-python: build $(VENV)/stamp throttle exchange

@@ -5,9 +5,11 @@ package house_test
 import (
 	"encoding/json"
 	"errors"
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -51,12 +53,12 @@ var rooms = []struct {
 	{"internal/dataset/folder", []string{"internal/printable", "internal/dataset", "internal/dataset/tree", "internal/dataset/folder/indexfile"}},
 	{"internal/storageclass", []string{"internal/printable", "internal/config/size"}},
 	{"internal/config", []string{"internal/placement/policies", "internal/config/size", "internal/config/suggest", "internal/inputfile", "internal/storageclass"}},
-	{"internal/storageclass/arena", nil},
+	{"internal/storageclass/arena", []string{"internal/invariants"}},
 	{"internal/storageclass/storageclasstest", []string{"internal/digest", "internal/storageclass"}},
-	{"internal/storageclass/memory", []string{"internal/config/size", "internal/storageclass", "internal/storageclass/arena"}},
+	{"internal/storageclass/memory", []string{"internal/invariants", "internal/config/size", "internal/storageclass", "internal/storageclass/arena"}},
 	{"internal/storageclass/file/disk", []string{"internal/storageclass"}},
-	{"internal/storageclass/file", []string{"internal/config/size", "internal/digest", "internal/storageclass", "internal/storageclass/arena", "internal/storageclass/file/disk"}},
-	{"internal/staging", nil},
+	{"internal/storageclass/file", []string{"internal/invariants", "internal/config/size", "internal/digest", "internal/storageclass", "internal/storageclass/arena", "internal/storageclass/file/disk"}},
+	{"internal/staging", []string{"internal/invariants"}},
 	{"internal/protocol", []string{"internal/printable"}},
 	{"internal/transform/pixels", nil},
 	{"internal/transform/codec", []string{"internal/transform/pixels"}},
@@ -67,7 +69,7 @@ var rooms = []struct {
 	{"internal/cache", []string{"internal/invariants", "internal/printable", "internal/stats", "internal/dataset", "internal/digest", "internal/storageclass"}},
 	{"internal/stage", []string{"internal/invariants", "internal/access", "internal/stats", "internal/dataset", "internal/staging", "internal/cache"}},
 	{"internal/failure", []string{"internal/printable", "internal/dataset", "internal/storageclass", "internal/config", "internal/staging", "internal/cache"}},
-	{"internal/catalog", []string{"internal/stats", "internal/dataset", "internal/storageclass", "internal/config", "internal/cache", "internal/failure"}},
+	{"internal/catalog", []string{"internal/invariants", "internal/stats", "internal/dataset", "internal/storageclass", "internal/config", "internal/cache", "internal/failure"}},
 	{"internal/request/requesttest", nil},
 	{"internal/request", []string{"internal/printable", "internal/access", "internal/dataset", "internal/config", "internal/failure"}},
 	{"internal/planner", []string{"internal/access", "internal/placement", "internal/placement/policies", "internal/failure"}},
@@ -75,11 +77,11 @@ var rooms = []struct {
 	{"internal/admission", nil},
 	{"internal/identity", []string{"internal/inputfile"}},
 	{"internal/exchange/wire", []string{"internal/digest"}},
-	{"internal/exchange/link", []string{"internal/digest", "internal/identity", "internal/exchange/wire"}},
-	{"internal/exchange", []string{"internal/digest", "internal/admission", "internal/identity", "internal/exchange/wire", "internal/exchange/link"}},
+	{"internal/exchange/link", []string{"internal/invariants", "internal/digest", "internal/identity", "internal/exchange/wire"}},
+	{"internal/exchange", []string{"internal/invariants", "internal/digest", "internal/admission", "internal/identity", "internal/exchange/wire", "internal/exchange/link"}},
 	{"internal/breaker", []string{"internal/stats", "internal/exchange"}},
 	{"internal/cluster/clusterpb", nil},
-	{"internal/cluster", []string{"internal/admission", "internal/identity", "internal/cluster/clusterpb"}},
+	{"internal/cluster", []string{"internal/invariants", "internal/admission", "internal/identity", "internal/cluster/clusterpb"}},
 	{"internal/job", []string{"internal/printable", "internal/access", "internal/audit", "internal/placement", "internal/config/size", "internal/stats", "internal/dataset", "internal/storageclass", "internal/config", "internal/staging", "internal/transform", "internal/transform/runner", "internal/cache", "internal/stage", "internal/failure", "internal/catalog", "internal/request", "internal/planner", "internal/lockstep", "internal/identity", "internal/exchange", "internal/breaker", "internal/cluster"}},
 	{"internal/scenario", []string{"internal/access", "internal/perfmodel", "internal/placement", "internal/placement/policies", "internal/simulate", "internal/config/suggest", "internal/stats", "internal/inputfile", "internal/dataset"}},
 	{"internal/daemon", []string{"internal/printable", "internal/stats", "internal/dataset", "internal/protocol", "internal/stage", "internal/failure", "internal/catalog", "internal/request", "internal/job"}},
@@ -206,6 +208,46 @@ func TestForbidden(t *testing.T) {
 			if slices.Contains(pure, room) && slices.Contains([]string{"net", "os", "syscall", "time", "log/slog", "golang.org/x/sys/unix"}, imported) {
 				t.Errorf("%s imports %s, and is to be pure", room, imported)
 			}
+		}
+	}
+}
+
+// TestSequentialRoomsStartNoGoroutines: the rooms that the Makefile tests without the race detector hold nothing for it.
+func TestSequentialRoomsStartNoGoroutines(t *testing.T) {
+	makefile, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(makefile), "\nSEQUENTIAL := ")
+	line, _, _ := strings.Cut(rest, "\n")
+	if !found || line == "" {
+		t.Fatal("the Makefile names no SEQUENTIAL rooms")
+	}
+	for room := range strings.FieldsSeq(line) {
+		files, err := filepath.Glob(filepath.Join(room, "*.go"))
+		if err != nil || len(files) == 0 {
+			t.Errorf("%s: no such room (%v)", room, err)
+		}
+		for _, name := range files {
+			set := token.NewFileSet()
+			file, err := parser.ParseFile(set, name, nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				starts := false
+				switch n := n.(type) {
+				case *ast.GoStmt:
+					starts = true
+				case *ast.CallExpr: // of a sync.WaitGroup or an errgroup.Group
+					method, ok := n.Fun.(*ast.SelectorExpr)
+					starts = ok && method.Sel.Name == "Go"
+				}
+				if starts {
+					t.Errorf("%s starts a goroutine: test the room with the race detector", set.Position(n.Pos()))
+				}
+				return true
+			})
 		}
 	}
 }

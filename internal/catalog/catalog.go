@@ -20,6 +20,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/invariants"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
@@ -39,7 +40,7 @@ type Catalog struct {
 	kinds Kinds
 	log   *slog.Logger
 
-	mu       sync.Mutex                    // guards what follows
+	mu       invariants.Mutex[Catalog]     // guards what follows
 	opening  map[string]chan struct{}      // by key: has a token unless somebody is opening such a dataset
 	datasets map[identity]*entry           // that are open
 	classes  map[string]storageclass.Class // by kind and path
@@ -83,8 +84,8 @@ type entry struct {
 	views    *views
 	refs     int // guarded by Catalog.mu
 
-	cached    atomic.Bool // cache is there
-	mu        sync.Mutex  // guards what follows
+	cached    atomic.Bool             // cache is there
+	mu        invariants.Mutex[entry] // guards what follows
 	cache     *cache.Cache
 	madeBy    *config.Config // its
 	cacheRefs int

@@ -4,14 +4,14 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
 // views are the processes that have a dataset open. Where its root has to be opened again, each of them can do so.
 type views struct {
-	mu  sync.Mutex
+	mu  invariants.Mutex[views]
 	all []*dataset.View
 }
 

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
+
+	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
 // node is a member as this node knows it.
@@ -49,7 +51,7 @@ type agent struct {
 	life     context.Context // ends with done
 	end      context.CancelFunc
 
-	mu        sync.Mutex
+	mu        invariants.Mutex[agent]
 	closed    bool
 	went      bool // formed is closed
 	failure   error

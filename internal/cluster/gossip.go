@@ -7,11 +7,12 @@ import (
 	"net"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/hashicorp/memberlist"
+
+	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
 // Time limits of failure detection. A node that does not answer is suspected after one to two
@@ -35,7 +36,7 @@ type gossip struct {
 	transport *transport
 	address   string // host:port; host empty: as others see this node
 
-	mu     sync.Mutex
+	mu     invariants.Mutex[gossip]
 	list   *memberlist.Memberlist
 	closed bool
 }

@@ -4,10 +4,11 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
+
+	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
 // link is how the hub speaks to one node. Neither method blocks.
@@ -62,7 +63,7 @@ type hub struct {
 
 	whole bool // see Options
 
-	mu           sync.Mutex
+	mu           invariants.Mutex[hub]
 	phase        phase
 	failure      error
 	own          *pb.Register

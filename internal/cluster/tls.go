@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"sync"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/admission"
 	"github.com/hdmlp/hdmlp/internal/identity"
+	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
 // TLS is beneath HTTP/2, which is always spoken with prior knowledge: so both sides run its handshake
@@ -125,7 +125,7 @@ type trackingDialer struct {
 	network Network
 	tls     *tls.Config
 
-	mu    sync.Mutex
+	mu    invariants.Mutex[trackingDialer]
 	conns []net.Conn
 	ended bool
 	err   error

@@ -14,6 +14,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/exchange/link"
 	"github.com/hdmlp/hdmlp/internal/exchange/wire"
 	"github.com/hdmlp/hdmlp/internal/identity"
+	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
 // ClientOptions say how a Client talks to its peer. The zero value is of use.
@@ -78,7 +79,7 @@ type Client struct {
 	failed atomic.Int64
 
 	mu struct { // guards the following
-		sync.Mutex
+		invariants.Mutex[Client]
 		started bool
 		closed  bool
 		trying  []bool        // by lane: a connection is up, or about to be; false once an attempt has failed

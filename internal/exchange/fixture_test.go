@@ -12,8 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/digest"
 	"go.uber.org/goleak"
+
+	"github.com/hdmlp/hdmlp/internal/digest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/admission"
 	"github.com/hdmlp/hdmlp/internal/exchange/wire"
+	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
 // ServerOptions say what a Server allows. The zero value is of use.
@@ -88,7 +89,7 @@ type Server struct {
 	all   sync.WaitGroup
 
 	mu struct { // guards the following; taken before serverConn.mu
-		sync.Mutex
+		invariants.Mutex[Server]
 		closed  bool
 		reading int
 		refused int64

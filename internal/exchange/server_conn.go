@@ -18,6 +18,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/digest"
 	"github.com/hdmlp/hdmlp/internal/exchange/wire"
 	"github.com/hdmlp/hdmlp/internal/identity"
+	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
 const (
@@ -60,7 +61,7 @@ type serverConn struct {
 	queued  bool
 
 	mu struct { // guards the following
-		sync.Mutex
+		invariants.Mutex[serverConn]
 		table    []entry  // by tag
 		ready    []uint32 // tags, in the order in which they became so
 		pong     bool

@@ -26,6 +26,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
 // align is the alignment of slots: a cache line, enough for every tensor type.
@@ -60,8 +62,9 @@ type Buffer struct {
 
 		// INVARIANT: free is sorted by offset, its extents are disjoint, not empty
 		// and not adjacent; free and the ring's slots together are the ring.
-		free []extent
-		next int64 // where the last allocation ended: the ring goes on from there
+		free   []extent
+		poison invariants.Poison // of free
+		next   int64             // where the last allocation ended: the ring goes on from there
 
 		slots    map[uint32]held
 		lastSlot uint32
@@ -231,6 +234,9 @@ func (b *Buffer) Trim(slot uint32, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	h, ok := b.mu.slots[slot]
+	if invariants.Enabled {
+		invariants.Check(ok || b.mu.closed, "staging: trim of slot %d, which is not in use", slot)
+	}
 	if keep := aligned(n); ok && h.extra == nil && keep < h.extent.size {
 		rest := extent{h.extent.off + keep, h.extent.size - keep}
 		h.extent.size = keep
@@ -274,6 +280,7 @@ func (b *Buffer) fit(n int64) (Slot, bool) {
 		b.mu.free = append(b.mu.free[:best], b.mu.free[best+1:]...)
 	}
 	b.mu.next = got.off + n
+	b.mu.poison.Reserve(b.ring.data, got.off, b.mu.next)
 	id := b.newSlot(held{extent: got}, 0)
 	return Slot{ID: id, Offset: got.off, Data: b.ring.data[got.off : got.off+n : got.off+n]}, true
 }
@@ -313,7 +320,11 @@ func (b *Buffer) Hand(slots []uint32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, slot := range slots {
-		if h, ok := b.mu.slots[slot]; ok {
+		h, ok := b.mu.slots[slot]
+		if invariants.Enabled {
+			invariants.Check(ok || b.mu.closed, "staging: slot %d is described to the process, and is not in use", slot)
+		}
+		if ok {
 			h.handed = true
 			b.mu.slots[slot] = h
 		}
@@ -357,6 +368,10 @@ func (b *Buffer) collect() {
 func (b *Buffer) Free(slot uint32) (retired uint32, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if invariants.Enabled {
+		_, ok := b.mu.slots[slot]
+		invariants.Check(ok || b.mu.closed, "staging: slot %d is freed, and is not in use", slot)
+	}
 	return b.free(slot)
 }
 
@@ -379,6 +394,7 @@ func (b *Buffer) free(slot uint32) (retired uint32, err error) {
 
 // insert gives an extent back to the free list, merged with its neighbours.
 func (b *Buffer) insert(e extent) {
+	b.mu.poison.Release(b.ring.data, e.off, e.off+e.size)
 	free := b.mu.free
 	i := 0
 	for i < len(free) && free[i].off < e.off {
@@ -400,6 +416,24 @@ func (b *Buffer) insert(e extent) {
 		free[i] = e
 	}
 	b.mu.free = free
+	if invariants.Enabled {
+		b.checkFree()
+	}
+}
+
+// checkFree panics if the free extents are not what mu says of them. b.mu is held.
+func (b *Buffer) checkFree() {
+	used, end := b.size, int64(-1)
+	for _, e := range b.mu.free {
+		invariants.Check(e.size > 0 && e.off > end, "staging: free extents %v", b.mu.free)
+		used, end = used-e.size, e.off+e.size
+	}
+	for _, h := range b.mu.slots {
+		if h.extra == nil {
+			used -= h.extent.size
+		}
+	}
+	invariants.Check(used == 0 && end <= b.size, "staging: %d bytes are neither free nor in a slot, free are %v", used, b.mu.free)
 }
 
 // Urge says whether the process is blocked while nothing is on its way to it:

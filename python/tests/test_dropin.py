@@ -763,7 +763,7 @@ def both_of(make, data, workers):
     yield torch.rand(1, generator=shared)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("loop", [
     lambda make, data, n: fed(make(data, 2, sampler=Fed(), num_workers=n)),
     lambda make, data, n: drawing(make(data, 2, sampler=Lazy(), num_workers=n)),

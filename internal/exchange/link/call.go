@@ -1,10 +1,10 @@
 package link
 
 import (
-	"sync"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/exchange/wire"
+	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
 // call is one request of a client on one connection, from when it takes a tag
@@ -29,11 +29,11 @@ type call struct {
 	done chan error            // what the caller is told, once; capacity 1
 	head [wire.HeaderSize]byte // a sample's header, whose sum covers dst; the caller's to read once it is told
 
-	mu      sync.Mutex // guards the following
-	dst     []byte     // nil: the caller has left, or was told
-	left    bool       // there is no caller any more, or it was told before the answer came
-	told    bool       // there is a message in done
-	settled bool       // the answer came
+	mu      invariants.Mutex[call] // guards the following
+	dst     []byte                 // nil: the caller has left, or was told
+	left    bool                   // there is no caller any more, or it was told before the answer came
+	told    bool                   // there is a message in done
+	settled bool                   // the answer came
 
 	// Guarded by link.mu; length does not change while the call is under way.
 	sample     int32

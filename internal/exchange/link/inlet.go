@@ -5,8 +5,9 @@ import (
 	"net"
 	"syscall"
 
-	"github.com/hdmlp/hdmlp/internal/exchange/wire"
 	"golang.org/x/sys/unix"
+
+	"github.com/hdmlp/hdmlp/internal/exchange/wire"
 )
 
 const (

@@ -23,6 +23,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/digest"
 	"github.com/hdmlp/hdmlp/internal/exchange/wire"
 	"github.com/hdmlp/hdmlp/internal/identity"
+	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
 // ErrBroken: the connection ended under a call that was not the reason for it.
@@ -70,7 +71,7 @@ type Link struct {
 	down   atomic.Bool // Fail was called
 
 	mu struct { // guards the following
-		sync.Mutex
+		invariants.Mutex[Link]
 		out         []byte   // requests that are not sent yet
 		cancels     []uint32 // tags, the same
 		ping        bool     // to be sent

@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+
+	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
 // Space is the room of one store.
@@ -93,6 +95,11 @@ func (s *Space) Release(offset, n int64) {
 	}
 	if offset < 0 || n < 0 || offset+n > s.end || n > s.used {
 		panic(fmt.Sprintf("arena: release of [%d, %d) which is not in use", offset, offset+n))
+	}
+	if invariants.Enabled {
+		for _, e := range s.free {
+			invariants.Check(offset+n <= e.Offset || e.end() <= offset, "arena: release of [%d, %d), of which %v is free", offset, offset+n, e)
+		}
 	}
 	s.used -= n
 	i, _ := slices.BinarySearchFunc(s.free, offset, func(e Extent, o int64) int {

@@ -26,10 +26,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sync"
 	"sync/atomic"
 
 	"github.com/hdmlp/hdmlp/internal/config/size"
+	"github.com/hdmlp/hdmlp/internal/invariants"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/file/disk"
 )
@@ -86,7 +86,7 @@ type Class struct {
 	unchecked atomic.Int64 // bytes written since the free disk was looked at
 
 	mu struct {
-		sync.Mutex
+		invariants.Mutex[Class]
 		open   map[[16]byte]*store
 		idle   map[[16]byte]idleStore
 		closed bool

@@ -7,8 +7,8 @@ import (
 	"hash/crc32"
 	"io"
 	"math"
-	"sync"
 
+	"github.com/hdmlp/hdmlp/internal/invariants"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/file/disk"
 )
@@ -99,7 +99,7 @@ type journal struct {
 	file disk.File
 
 	mu struct {
-		sync.Mutex
+		invariants.Mutex[journal]
 		end     int64 // of the file
 		pending []byte
 	}

@@ -8,8 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/storageclass/file/disk"
 	"golang.org/x/sys/unix"
+
+	"github.com/hdmlp/hdmlp/internal/storageclass/file/disk"
 )
 
 // openMarker opens a marker, as another process would.

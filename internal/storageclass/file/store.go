@@ -3,13 +3,13 @@ package file
 import (
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/digest"
+	"github.com/hdmlp/hdmlp/internal/invariants"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/arena"
 	"github.com/hdmlp/hdmlp/internal/storageclass/file/disk"
@@ -44,7 +44,7 @@ type store struct {
 	opens int // class.mu guards it
 
 	mu struct {
-		sync.Mutex
+		invariants.Mutex[store]
 		space arena.Space
 		order arena.Order
 	}

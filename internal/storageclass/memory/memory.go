@@ -21,10 +21,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sync"
 	"sync/atomic"
 
 	"github.com/hdmlp/hdmlp/internal/config/size"
+	"github.com/hdmlp/hdmlp/internal/invariants"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
@@ -42,7 +42,7 @@ type Class struct {
 	taken atomic.Int64 // bytes, of all stores
 
 	mu struct {
-		sync.Mutex
+		invariants.Mutex[Class]
 		stores map[[16]byte]*store
 		clock  int64 // counts Opens, for the order of eviction
 		closed bool

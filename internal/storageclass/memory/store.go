@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/config/size"
+	"github.com/hdmlp/hdmlp/internal/invariants"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/arena"
 )
@@ -47,10 +47,11 @@ type store struct {
 	opened int64 // class.mu guards it: when the store was last opened, in Opens
 
 	mu struct {
-		sync.Mutex
+		invariants.Mutex[store]
 		space    arena.Space
-		backed   int64 // bytes from the segment's start whose pages are there
-		refused  bool  // the kernel had no more pages
+		poison   invariants.Poison // of what is free in space
+		backed   int64             // bytes from the segment's start whose pages are there
+		refused  bool              // the kernel had no more pages
 		order    arena.Order
 		released bool
 	}
@@ -227,6 +228,7 @@ func (s *store) Fill(id int, read func(dst []byte) (storageclass.Origin, error))
 	defer func() {
 		if !done { // read failed, or panicked
 			s.mu.Lock()
+			s.mu.poison.Release(s.mapped, offset, offset+n)
 			s.mu.space.Release(offset, n)
 			s.mu.Unlock()
 			s.where[id].Store(absent)
@@ -305,6 +307,7 @@ func (s *store) reserve(id int) (int64, error) {
 		s.where[id].Store(absent)
 		return 0, storageclass.ErrFull
 	}
+	s.mu.poison.Reserve(s.mapped, offset, offset+n)
 	return offset, nil
 }
 

@@ -1,0 +1,160 @@
+//go:build invariants
+
+package invariants
+
+import (
+	"strings"
+	"sync"
+	"testing"
+)
+
+type (
+	outer struct{}
+	inner struct{}
+	third struct{}
+)
+
+// says returns what f panics with.
+func says(t *testing.T, f func()) (message string) {
+	t.Helper()
+	defer func() {
+		var ok bool
+		if message, ok = recover().(string); !ok {
+			t.Fatal("it does not panic")
+		}
+	}()
+	f()
+	return ""
+}
+
+func TestCheckPanicsIfWhatIsToHoldDoesNot(t *testing.T) {
+	Check(true, "not said")
+	if got := says(t, func() { Check(false, "%d slots", 3) }); got != "invariant violated: 3 slots" {
+		t.Error(got)
+	}
+}
+
+// freshOrder makes the test's locks the only ones that were ever taken.
+func freshOrder(t *testing.T) {
+	before := held.after
+	held.after = map[string]map[string]bool{}
+	t.Cleanup(func() { held.after = before })
+}
+
+func TestLocksTakenInTheReverseOrderPanic(t *testing.T) {
+	freshOrder(t)
+	var a Mutex[outer]
+	var b Mutex[inner]
+	a.Lock()
+	b.Lock()
+	b.Unlock()
+	a.Unlock()
+	b.Lock()
+	got := says(t, a.Lock)
+	b.Unlock()
+	if want := "lock of invariants.outer taken while that of invariants.inner is held; elsewhere they are taken in the order invariants.outer, invariants.inner"; !strings.Contains(got, want) {
+		t.Error(got)
+	}
+	a.Lock() // the one that panicked is not held
+	a.Unlock()
+}
+
+func TestACircleOfThreeLocksPanics(t *testing.T) {
+	freshOrder(t)
+	var a Mutex[outer]
+	var b Mutex[inner]
+	var c Mutex[third]
+	within := func(x, y sync.Locker) {
+		x.Lock()
+		defer x.Unlock()
+		y.Lock()
+		y.Unlock()
+	}
+	within(&a, &b)
+	within(&b, &c)
+	if got := says(t, func() { within(&c, &a) }); !strings.Contains(got, "invariants.outer, invariants.inner, invariants.third") {
+		t.Error(got)
+	}
+}
+
+func TestLocksOfOneTypeMustNotNest(t *testing.T) {
+	freshOrder(t)
+	var a, b Mutex[outer]
+	a.Lock()
+	defer a.Unlock()
+	says(t, b.Lock)
+}
+
+func TestLocksOfSeveralGoroutinesDoNotNest(t *testing.T) {
+	freshOrder(t)
+	var a Mutex[outer]
+	var b Mutex[inner]
+	a.Lock()
+	b.Lock()
+	b.Unlock()
+	a.Unlock()
+	b.Lock()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		a.Lock()
+		a.Unlock()
+	}()
+	<-done
+	b.Unlock()
+}
+
+func TestALockUnlockedByAnotherGoroutineIsHeldNoLonger(t *testing.T) {
+	freshOrder(t)
+	var a Mutex[outer]
+	var b Mutex[inner]
+	a.Lock()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		a.Unlock()
+	}()
+	<-done
+	b.Lock()
+	b.Unlock()
+	if len(held.after) > 0 {
+		t.Errorf("a lock that was not held is said to be: %v", held.after)
+	}
+}
+
+func TestTryLockTakesAFreeLockInAnyOrder(t *testing.T) {
+	freshOrder(t)
+	var a Mutex[outer]
+	var b Mutex[inner]
+	a.Lock()
+	b.Lock()
+	if b.TryLock() {
+		t.Error("a lock that is held is taken")
+	}
+	b.Unlock()
+	a.Unlock()
+	b.Lock()
+	if !a.TryLock() {
+		t.Error("a free lock is not taken")
+	}
+	a.Unlock()
+	b.Unlock()
+}
+
+func TestMemoryWrittenAfterItWasGivenBackPanics(t *testing.T) {
+	memory := make([]byte, 300<<10)
+	var p Poison
+	end := int64(len(memory)) - 7
+	p.Reserve(memory, 0, end) // never used before
+	memory[end-1] = 1
+	p.Release(memory, 10, end)
+	if memory[9] != 0 || memory[10] == 0 || memory[end-1] == 1 || memory[end] != 0 {
+		t.Fatal("not the memory that was given back is overwritten")
+	}
+	p.Reserve(memory, 10, 1000)
+	memory[10] = 1
+	memory[200<<10] = 1
+	if got := says(t, func() { p.Reserve(memory, 1000, int64(len(memory))) }); !strings.Contains(got, "byte 204800 was written after it was given back: 0x1") {
+		t.Error(got)
+	}
+}
