@@ -76,15 +76,16 @@ var rooms = []struct {
 
 // testsOnly are arrows that tests alone may add: they assemble real parts.
 var testsOnly = map[string][]string{
-	"internal/dataset/retry":            {"internal/dataset/sourcetest"},
-	"internal/dataset/folder":           {"internal/dataset/sourcetest", "internal/dataset/retry"},
+	"internal/dataset/retry":       {"internal/dataset/sourcetest"},
+	"internal/dataset/folder":      {"internal/dataset/sourcetest", "internal/dataset/retry"},
+	"internal/storageclass/memory": {"internal/storageclass/storageclasstest"},
+	"internal/storageclass/file":   {"internal/storageclass/storageclasstest"},
+	"internal/prefetch":            {"internal/storageclass/memory", "internal/storageclass/file"},
+	"internal/catalog":             {"internal/storageclass/memory", "internal/storageclass/file"},
+	"internal/job":                 {"internal/storageclass/memory", "internal/storageclass/file", "internal/dataset/folder"},
+	"internal/daemon":              {"internal/config", "internal/dataset", "internal/storageclass", "internal/storageclass/memory", "internal/dataset/folder"},
+
 	"internal/dataset/folder/indexfile": {"internal/dataset/folder"},
-	"internal/storageclass/memory":      {"internal/storageclass/storageclasstest"},
-	"internal/storageclass/file":        {"internal/storageclass/storageclasstest"},
-	"internal/prefetch":                 {"internal/storageclass/memory", "internal/storageclass/file"},
-	"internal/catalog":                  {"internal/storageclass/memory", "internal/storageclass/file"},
-	"internal/job":                      {"internal/storageclass/memory", "internal/storageclass/file", "internal/dataset/folder"},
-	"internal/daemon":                   {"internal/config", "internal/dataset", "internal/storageclass", "internal/storageclass/memory", "internal/dataset/folder"},
 }
 
 // pure rooms compute: they do no I/O and know neither the network nor the system.
