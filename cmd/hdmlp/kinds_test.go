@@ -47,21 +47,29 @@ func cmpOr(err, otherwise error) error {
 	return otherwise
 }
 
-var pythonText = regexp.MustCompile(`"([^"\n]*)"|'([^'\n]*)'`)
+var (
+	pythonText = regexp.MustCompile(`"([^"\n]*)"|'([^'\n]*)'`)
+	pythonKind = regexp.MustCompile(`\bkind\b["']?\s*(?:[=!]=|[=:]|in)[\s(\[{]*["'](\w+)["']`)
+)
 
-// texts are the string literals of a file, and identifiers the functions that it names.
-func texts(t *testing.T, path string) (literals, identifiers map[string]bool) {
+// words are the string literals of a file, those of them that are a kind by what stands beside them, and its identifiers.
+type words struct{ literals, kinds, identifiers map[string]bool }
+
+func wordsOf(t *testing.T, path string) words {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("../..", path))
 	if err != nil {
 		t.Fatal(err)
 	}
-	literals, identifiers = map[string]bool{}, map[string]bool{}
+	w := words{map[string]bool{}, map[string]bool{}, map[string]bool{}}
 	if filepath.Ext(path) == ".py" {
 		for _, m := range pythonText.FindAllSubmatch(data, -1) {
-			literals[string(m[1])+string(m[2])] = true
+			w.literals[string(m[1])+string(m[2])] = true
 		}
-		return literals, identifiers
+		for _, m := range pythonKind.FindAllSubmatch(data, -1) {
+			w.kinds[string(m[1])] = true
+		}
+		return w
 	}
 	file, err := parser.ParseFile(token.NewFileSet(), path, data, parser.SkipObjectResolution)
 	if err != nil {
@@ -70,29 +78,65 @@ func texts(t *testing.T, path string) (literals, identifiers map[string]bool) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.BasicLit:
-			if text, err := strconv.Unquote(n.Value); err == nil && n.Kind == token.STRING {
-				literals[text] = true
+			if text, ok := literal(n); ok {
+				w.literals[text] = true
 			}
 		case *ast.Ident:
-			identifiers[n.Name] = true
+			w.identifiers[n.Name] = true
+		case *ast.BinaryExpr: // class.Kind == "file"
+			w.kind(n.X, n.Y)
+			w.kind(n.Y, n.X)
+		case *ast.KeyValueExpr: // Kind: "file"
+			w.kind(n.Key, n.Value)
+		case *ast.SwitchStmt: // switch class.Kind { case "file":
+			for _, clause := range n.Body.List {
+				for _, value := range clause.(*ast.CaseClause).List {
+					w.kind(n.Tag, value)
+				}
+			}
 		}
 		return true
 	})
-	return literals, identifiers
+	return w
 }
 
-// homonyms are files in which the name of a kind means something else.
+// kind notes value if it is a literal, and name says that it is a kind.
+func (w words) kind(name, value ast.Expr) {
+	if selector, ok := name.(*ast.SelectorExpr); ok {
+		name = selector.Sel
+	}
+	if id, ok := name.(*ast.Ident); ok && strings.EqualFold(id.Name, "kind") {
+		if text, ok := literal(value); ok {
+			w.kinds[text] = true
+		}
+	}
+}
+
+func literal(e ast.Expr) (string, bool) {
+	b, ok := e.(*ast.BasicLit)
+	if !ok || b.Kind != token.STRING {
+		return "", false
+	}
+	text, err := strconv.Unquote(b.Value)
+	return text, err == nil
+}
+
+// homonyms are where the name of a kind means something else. Names that are configuration keys as well need none: of
+// them only what stands beside something called a kind counts.
 var homonyms = map[string]string{
-	"internal/config/parameters.go": "the key memory",
-	"internal/config/derive.go":     "the key memory",
-	"internal/request/agree.go":     "the key memory",
-	"internal/job/claims.go":        "the key memory",
-	"internal/config/classes.go":    "memory, the machine's",
-	"internal/probe/probe.go":       "a controller of control groups",
+	"cmd/hdmlp/config.go file":    "the flag --file",
 	"cmd/hdmlp/config.go":           "the flag --file",
+	"cmd/hdmlp/dataset.go file":   "a count of files",
 	"cmd/hdmlp/dataset.go":          "a count of files",
+	"internal/config/classes.go":    "memory, the machine's",
+	"internal/config/derive.go":     "the key memory",
+	"internal/config/parameters.go": "the key memory",
+	"internal/job/claims.go":        "the key memory",
+	"internal/probe/probe.go":       "a controller of control groups",
+	"internal/request/agree.go":     "the key memory",
 	"python/hdmlp/_arguments.py":    "the key memory, as test_kinds.py compares it with the program's",
 	"python/hdmlp/_oom.py":          "a controller of control groups",
+	"python/hdmlp/data.py folder": "the class for folders",
 	"python/hdmlp/job.py":           "a place in a report",
 }
 
@@ -106,21 +150,24 @@ func TestKindsAreNamedWhereTheyLiveAlone(t *testing.T) {
 	}
 	used := map[string]bool{}
 	for _, path := range programFiles(t) {
-		literals, _ := texts(t, path)
+		w := wordsOf(t, path)
 		for _, name := range slices.Sorted(maps.Keys(home)) {
+			named := w.literals[name]
+			if _, isKey := config.Lookup(name); isKey {
+				named = w.kinds[name]
+			}
 			switch {
-			case !literals[name] || strings.HasPrefix(path, home[name]):
-			case homonyms[path] != "":
-				used[path] = true
-			case path == "python/hdmlp/data.py" && name == "folder": // the class for it
+			case !named || strings.HasPrefix(path, home[name]):
+			case homonyms[path+" "+name] != "":
+				used[path+" "+name] = true
 			default:
 				t.Errorf("%s names the kind %q: a list of kinds of its own? Take it from cmd/hdmlp/kinds.go", path, name)
 			}
 		}
 	}
-	for path := range homonyms {
-		if !used[path] {
-			t.Errorf("%s names no kind any more: take it from the list of homonyms", path)
+	for where := range homonyms {
+		if !used[where] {
+			t.Errorf("%s: it is not named there any more: take it from the list of homonyms", where)
 		}
 	}
 }
@@ -131,9 +178,9 @@ func TestTransformsAreNamedInTheirFilesAlone(t *testing.T) {
 		if filepath.Ext(path) != ".go" {
 			continue
 		}
-		literals, _ := texts(t, path)
+		w := wordsOf(t, path)
 		for _, name := range transform.Names() {
-			if literals[name] {
+			if w.literals[name] {
 				files[name] = append(files[name], path)
 			}
 		}
@@ -149,8 +196,8 @@ func TestCommandsAreNamedInTheirFilesAndOneTable(t *testing.T) {
 	constructor := regexp.MustCompile(`^new[A-Z]\w*Command$`)
 	files := map[string][]string{}
 	for _, path := range programFiles(t) {
-		_, identifiers := texts(t, path)
-		for name := range identifiers {
+		w := wordsOf(t, path)
+		for name := range w.identifiers {
 			if constructor.MatchString(name) {
 				files[name] = append(files[name], path)
 			}
