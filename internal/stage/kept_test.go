@@ -163,6 +163,9 @@ func TestSpeedsAndPlaces(t *testing.T) {
 	if f := speeds[cache.FirstClass+1]; f.Place != "file" || f.Samples < 2 {
 		t.Errorf("file: %+v, want its 2 samples in the second epoch", f)
 	}
+	if reads := g.ranks[0].ledger.Epochs()[0].Reads; len(reads) != 1 || reads["source"].Samples != 4 {
+		t.Errorf("the first epoch read %+v", reads)
+	}
 	reads := g.ranks[0].ledger.Epochs()[1].Reads
 	if reads["memory"].Samples != 2 || reads["file"].Samples != 2 || reads["source"].Samples != 0 {
 		t.Errorf("the second epoch read %+v", reads)
