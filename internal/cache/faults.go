@@ -92,8 +92,8 @@ func (f *Faults) remember(id int, sample *dataset.SampleError, err error) *fault
 	return x
 }
 
-// Forgive decides about a sample that failed with err: nil means that the policy
-// leaves it out, and it is remembered.
+// Forgive decides about a sample that failed with err. An error that is not the sample's own comes back; nil
+// means that the policy leaves it out, and it is remembered.
 func (f *Faults) Forgive(id int, err error) error {
 	var sample *dataset.SampleError
 	if !errors.As(err, &sample) || errors.Is(err, dataset.ErrUnavailable) {

@@ -79,6 +79,9 @@ func TestTasksComeInTheOrderInWhichTheyAreNeeded(t *testing.T) {
 					t.Fatal("another task came")
 				}
 				want = want[1:]
+				if h[:len(h)+1][len(h)] != (Task{}) {
+					t.Fatal("the heap keeps a task that it has given away")
+				}
 				continue
 			}
 			task := Task{Order: int64(rapid.IntRange(0, 9).Draw(t, "order")), Index: seq, seq: int64(seq)}

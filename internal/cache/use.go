@@ -83,16 +83,20 @@ func (u *Use) Fill(plan [][]int32, read func(bytes int64)) {
 	}
 }
 
-// bring brings a sample into the class that it is to lie in, if there is one that does not hold it.
+// bring brings a sample into the class that it is to lie in, if there is one that does not hold it. What a class has
+// no room for is not read.
 func (u *Use) bring(w *Worker, id int) (Sample, error) {
 	c := u.cache
-	if c.Destined(id) {
+	j := c.class(id)
+	switch {
+	case j == 0:
+		return Sample{}, nil
+	case c.classes[j-1].inPlace != nil:
 		return c.Fetch(u.ctx, &u.request, id, nil)
+	case c.classes[j-1].Store.Has(id):
+		return Sample{}, nil
 	}
-	if j := c.class(id); j != 0 && !c.classes[j-1].Store.Has(id) {
-		return c.FetchView(u.ctx, w, &u.request, id)
-	}
-	return Sample{}, nil
+	return c.FetchView(u.ctx, w, &u.request, id)
 }
 
 // Close ends the job's use: nothing more is read ahead for it, nor kept. Reads under way go on until the cache

@@ -84,3 +84,37 @@ func TestFillReportsWhatItReadFromTheSource(t *testing.T) {
 		}
 	})
 }
+
+// TestFillReadsNothingThatItsClassHasNoRoomFor: neither the first time nor later.
+func TestFillReadsNothingThatItsClassHasNoRoomFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := plain(8)
+		o.memory, o.planAll = 300, true
+		g := newRig(t, o)
+		defer g.close()
+		for range 2 {
+			g.use.Fill(g.opened.Plan, func(int64) {})
+			synctest.Wait()
+			if samples, _ := g.cache.SourceReads(); int(samples) != len(g.stores[0].Held()) || samples == 0 || samples == 8 {
+				t.Errorf("%d samples were read, and %d are held", samples, len(g.stores[0].Held()))
+			}
+		}
+	})
+}
+
+// TestFillLeavesAloneWhatItsClassHolds: it does not read copies that lie where they are to.
+func TestFillLeavesAloneWhatItsClassHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := plain(4)
+		o.file, o.dir = 400, t.TempDir()
+		g := newRig(t, o)
+		defer g.close()
+		for range 2 {
+			g.use.Fill(g.opened.Plan, func(int64) {})
+			synctest.Wait()
+		}
+		if file := g.cache.Speeds()[FirstClass]; file.Samples != 0 || len(g.stores[0].Held()) != 4 {
+			t.Errorf("%d are held, and %d copies were read", len(g.stores[0].Held()), file.Samples)
+		}
+	})
+}

@@ -57,6 +57,11 @@ func TestHungFill(t *testing.T) {
 		if held := g.stores[0].Held(); len(held) != 8 {
 			t.Errorf("%v are held after the read came back, want all", held)
 		}
+		g.cache.pool.mu.Lock()
+		if n := g.cache.pool.filling; n != 0 {
+			t.Errorf("after the read came back %d workers count as filling, want none", n)
+		}
+		g.cache.pool.mu.Unlock()
 		g.close()
 	})
 }
@@ -126,4 +131,61 @@ func TestConsumersAreToldBeforeTheReadReturns(t *testing.T) {
 		}
 		g.close()
 	})
+}
+
+// TestWorkersAreAsManyAsBefore: a worker whose read was given up is replaced, and ends when the read returns, whether it read for a batch
+// or ahead of time.
+func TestWorkersAreAsManyAsBefore(t *testing.T) {
+	for name, fill := range map[string]bool{"for a batch": false, "ahead of time": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				gate, second := make(chan struct{}), make(chan struct{})
+				under := make(chan int, 10)
+				o := plain(8)
+				o.threads, o.timeout, o.memory = 2, time.Minute, 800
+				o.hook = func(_ context.Context, id int) error {
+					under <- id
+					if id == 0 {
+						<-gate
+					} else {
+						<-second
+					}
+					return nil
+				}
+				g := newRig(t, o)
+				first := &consumer{cache: g.cache, id: 0, done: make(chan error, 1)}
+				if fill {
+					g.use.Fill([][]int32{{0}}, func(int64) {})
+					synctest.Wait()
+				} else {
+					g.cache.Submit([]Task{{Consumer: first}})
+				}
+				<-time.After(2 * time.Minute)
+				close(gate)
+				synctest.Wait()
+				var later []*consumer
+				for id := 1; id < 5; id++ {
+					b := &consumer{cache: g.cache, id: id, done: make(chan error, 1)}
+					later = append(later, b)
+					g.cache.Submit([]Task{{Consumer: b}})
+				}
+				synctest.Wait()
+				if n := len(under); n != 1+2 {
+					t.Errorf("%d reads are under way at a time, want 2", n-1)
+				}
+				g.cache.pool.mu.Lock()
+				if n := g.cache.pool.filling; n != 0 {
+					t.Errorf("%d workers count as filling, want none", n)
+				}
+				g.cache.pool.mu.Unlock()
+				close(second)
+				for _, b := range later {
+					if err := <-b.done; err != nil {
+						t.Error(err)
+					}
+				}
+				g.close()
+			})
+		})
+	}
 }

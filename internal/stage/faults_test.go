@@ -10,11 +10,8 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/cache"
-	"github.com/hdmlp/hdmlp/internal/cache/cachetest"
 	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/digest"
 	"github.com/hdmlp/hdmlp/internal/stats"
-	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
 func TestRaise(t *testing.T) {
@@ -181,8 +178,12 @@ func TestLeftOutStaysOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := g.stores[0].Put(2, cachetest.Content(2, 100), storageclass.Origin{Digest: digest.Of(cachetest.Content(2, 100))}); err != nil {
+	delete(g.source.Bad, 2)
+	if err := g.serve(2); err != nil {
 		t.Fatal(err)
+	}
+	if _, ok := g.cache.Locate(2); !ok {
+		t.Fatal("it has not come into the class")
 	}
 	second, err := g.run(g.ranks[0], step{1, 0}, 0, 0)
 	if err != nil {
@@ -221,13 +222,13 @@ func TestExtraGivenBack(t *testing.T) {
 // segment of its own, and the process gives that back as any other.
 func TestLargerStandIn(t *testing.T) {
 	o := plain(4, 1)
-	o.policy, o.sizes = cache.Substitute, []int{100, 5000, 100, 100}
+	o.policy, o.sizes = cache.Substitute, []int{100, 100, 100, 5000} // the second batch lies further on in the ring
 	g := newRig(t, o)
 	defer g.close()
-	g.source.Bad[0] = true
+	g.source.Bad[2] = true
 	out, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
-	if err != nil || !equal(out[step{0, 0}], []seen{g.seen(1), g.seen(1)}) {
-		t.Errorf("got %v, %v", out[step{0, 0}], err)
+	if err != nil || !equal(out[step{0, 1}], []seen{g.seen(3), g.seen(3)}) {
+		t.Errorf("got %v, %v", ids(out[step{0, 1}]), err)
 	}
 	if ring, extra := g.ranks[0].buffer.Usage(); ring != 0 || extra != 0 {
 		t.Errorf("everything was given back, and %d bytes of the ring and %d beside it are in use", ring, extra)
@@ -281,5 +282,40 @@ func TestReportedIsNotTriedAgain(t *testing.T) {
 	}
 	if n := g.source.Reads[3].Load(); n != 0 {
 		t.Errorf("it was read %d times", n)
+	}
+}
+
+// TestStandInsThatAreKnownToFailAreNotTried: a sample that was left out is not read again to stand in for another one.
+func TestStandInsThatAreKnownToFailAreNotTried(t *testing.T) {
+	o := plain(8, 2)
+	o.policy, o.threads = cache.Substitute, 1
+	g := newRig(t, o)
+	defer g.close()
+	g.source.Bad[3], g.source.Bad[4] = true, true
+	if _, err := g.run(g.ranks[0], step{0, 0}, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []int{3, 4} {
+		if n := g.source.Reads[id].Load(); n != 1 {
+			t.Errorf("sample %d was read %d times, want 1", id, n)
+		}
+	}
+}
+
+// TestStandInThatIsUnavailableIsRaised: a source that does not answer is no reason to leave a stand-in out either.
+func TestStandInThatIsUnavailableIsRaised(t *testing.T) {
+	o := plain(4, 1)
+	o.policy = cache.Substitute
+	o.hook = func(_ context.Context, id int) error {
+		if id == 2 {
+			return &dataset.SampleError{ID: id, Path: "p", Kind: dataset.ErrUnavailable}
+		}
+		return nil
+	}
+	g := newRig(t, o)
+	defer g.close()
+	g.source.Bad[1] = true
+	if out, err := g.run(g.ranks[0], step{0, 0}, 0, 0); !errors.Is(err, dataset.ErrUnavailable) || len(out) > 0 {
+		t.Errorf("%v after %v", err, stream(out))
 	}
 }

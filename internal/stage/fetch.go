@@ -20,7 +20,7 @@ func (b *batch) Bring(w *cache.Worker, i int) (abandoned bool) {
 	if err == nil {
 		err = b.bring(w, i, id)
 	}
-	if err != nil && !left(err) && b.ctx.Err() == nil {
+	if err != nil && b.ctx.Err() == nil {
 		err = b.decide(w, i, id, err)
 	}
 	switch {
@@ -33,9 +33,6 @@ func (b *batch) Bring(w *cache.Worker, i int) (abandoned bool) {
 	b.arrived()
 	return false
 }
-
-// left reports whether a sample was left as it is, for a reason that is not its own.
-func left(err error) bool { return err == errParked || err == cache.ErrAbandoned }
 
 // bring fetches the sample id for position i of the batch and notes where it lies.
 func (b *batch) bring(w *cache.Worker, i, id int) error {
@@ -159,7 +156,9 @@ func (b *batch) count(id int, s cache.Sample, err error) {
 	b.sourceBytes.Add(bytes)
 }
 
-// decide handles the sample id of position i, which cannot be brought, as the job's policy says.
+// decide handles the sample id of position i, which was not brought, as the job's policy says, which is about
+// samples that cannot be. All other errors come back: so where a stand-in is parked, all this is done again
+// when there is room.
 func (b *batch) decide(w *cache.Worker, i, id int, err error) error {
 	faults := b.o.Faults
 	if err := faults.Forgive(id, err); err != nil {
@@ -180,9 +179,6 @@ func (b *batch) decide(w *cache.Worker, i, id int, err error) error {
 		if err == nil {
 			b.correctAudit(access.Mix(b.Epoch, standIn) - access.Mix(b.Epoch, id))
 			return nil
-		}
-		if left(err) { // where it is parked, all this is done again when there is room
-			return err
 		}
 		if err := faults.Forgive(standIn, err); err != nil {
 			return err

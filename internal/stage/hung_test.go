@@ -81,6 +81,13 @@ func TestHungRead(t *testing.T) {
 			if w, ok := g.cache.Waiting(); ok {
 				t.Errorf("%+v is said to hang after all came back", w)
 			}
+			var charged int64
+			for _, e := range g.ranks[0].ledger.Epochs() {
+				charged += e.Source.Samples
+			}
+			if read, _ := g.cache.SourceReads(); read != charged {
+				t.Errorf("%d samples were read from the source, and %d are charged to epochs", read, charged)
+			}
 			for _, s := range g.stores {
 				if err := s.Close(); err != nil {
 					t.Error(err)

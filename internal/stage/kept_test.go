@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 
 	"github.com/hdmlp/hdmlp/internal/cache"
+	"github.com/hdmlp/hdmlp/internal/cache/cachetest"
+	"github.com/hdmlp/hdmlp/internal/digest"
 	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
 )
 
@@ -161,6 +163,9 @@ func TestSpeedsAndPlaces(t *testing.T) {
 	if f := speeds[cache.FirstClass+1]; f.Place != "file" || f.Samples < 2 {
 		t.Errorf("file: %+v, want its 2 samples in the second epoch", f)
 	}
+	if reads := g.ranks[0].ledger.Epochs()[0].Reads; len(reads) != 1 || reads["source"].Samples != 4 {
+		t.Errorf("the first epoch read %+v", reads)
+	}
 	reads := g.ranks[0].ledger.Epochs()[1].Reads
 	if reads["memory"].Samples != 2 || reads["file"].Samples != 2 || reads["source"].Samples != 0 {
 		t.Errorf("the second epoch read %+v", reads)
@@ -209,4 +214,47 @@ func TestPoolOrder(t *testing.T) {
 			t.Errorf("read in the order %v, want %v", order, want)
 		}
 	})
+}
+
+// TestNoRoomIsTakenForWhatGoesToAClass: in the staging buffer.
+func TestNoRoomIsTakenForWhatGoesToAClass(t *testing.T) {
+	o := plain(4, 2)
+	o.memory = 400
+	g := newRig(t, o)
+	defer g.close()
+	r := g.ranks[0]
+	err := r.stager.Run(t.Context(), 0, 0, func(b *Batch) error {
+		if len(b.Slots) > 0 {
+			t.Errorf("batch %d of epoch %d has taken slots", b.Step, b.Epoch)
+		}
+		r.stager.Taken(b.Epoch, b.Step)
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// everything is a node that owns every sample, and gives it.
+type everything struct{}
+
+func (everything) Answers(int) bool { return true }
+
+func (everything) Fetch(_ context.Context, id int, dst []byte) (int, uint32, error) {
+	copy(dst, cachetest.Content(id, int64(len(dst))))
+	return 1, digest.Of(dst), nil
+}
+
+// TestNodesOfTheJobAreAsked: for what they own.
+func TestNodesOfTheJobAreAsked(t *testing.T) {
+	g := newRig(t, plain(4, 1))
+	defer g.close()
+	g.ranks[0].stager.o.Peers = everything{}
+	out, err := g.run(g.ranks[0], step{}, 0, 0)
+	if err != nil || !equal(out[step{0, 1}], g.want(0, step{0, 1})) {
+		t.Errorf("%v, %v", stream(out), err)
+	}
+	if e := g.ranks[0].ledger.Epochs()[0]; e.Reads["peer"].Samples != 4 || e.Source.Samples != 0 {
+		t.Errorf("read %+v, %d samples of it from the source", e.Reads, e.Source.Samples)
+	}
 }

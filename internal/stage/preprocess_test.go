@@ -4,8 +4,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"maps"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/access"
@@ -131,5 +133,52 @@ func TestStallByTransform(t *testing.T) {
 	stall := l.Epochs()[0].Stall
 	if len(stall) != 2 || stall["transform Read"] != 2 || stall["transform Sum"] != 6 {
 		t.Errorf("stall %v", stall)
+	}
+}
+
+// late is a preprocessor that finds out late that it cannot make some samples.
+type late struct {
+	summary
+	bad map[int]bool
+}
+
+func (p late) Apply(room func(int) ([]byte, error), src []byte, epoch, id int, spent []time.Duration) error {
+	<-time.After(time.Second)
+	if p.bad[id] {
+		spent[0] += time.Second
+		return errBad
+	}
+	return p.summary.Apply(room, src, epoch, id, spent)
+}
+
+// TestStallIsNotChargedToStepsThatFailed: a stall is divided among the steps by what they took for the samples that are delivered; for a
+// batch without any it is charged to where the last one was found.
+func TestStallIsNotChargedToStepsThatFailed(t *testing.T) {
+	for name, c := range map[string]struct {
+		bad   map[int]bool
+		cause string
+	}{"one of two": {map[int]bool{0: true}, "transform Sum"}, "all": {map[int]bool{0: true, 1: true}, "memory"}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := plain(2, 1)
+				o.preprocessor, o.policy, o.memory, o.threads = late{bad: c.bad}, cache.Skip, 200, 1
+				g := newRig(t, o)
+				defer g.close()
+				for id := range 2 {
+					if err := g.serve(id); err != nil {
+						t.Fatal(err)
+					}
+				}
+				r := g.ranks[0]
+				err := r.stager.Run(t.Context(), 0, 0, func(b *Batch) error {
+					r.ledger.Yielded(0, 0, Stall{All: 2 * time.Second})
+					g.giveBack(r, b)
+					return nil
+				})
+				if stall := r.ledger.Epochs()[0].Stall; err != nil || !maps.Equal(stall, map[string]float64{c.cause: 2}) {
+					t.Errorf("stall %v, want all of it for %s; %v", stall, c.cause, err)
+				}
+			})
+		})
 	}
 }

@@ -30,6 +30,11 @@ func (r ragged) size(epoch, id int) int { return 24 + int(access.Mix(epoch, id)%
 
 func (r ragged) Apply(room func(int) ([]byte, error), src []byte, epoch, id int, _ []time.Duration) error {
 	size := r.size(epoch, id)
+	if id%5 == 0 {
+		if _, err := room(size + 16); err != nil {
+			return err
+		}
+	}
 	if id%3 == 0 {
 		if _, err := room(size + 8); err != nil {
 			return fmt.Errorf("at first: %w", err)
@@ -72,6 +77,7 @@ func TestRagged(t *testing.T) {
 		})
 		defer g.close()
 		keep := rapid.IntRange(0, 5).Draw(t, "kept")
+		var charged int64
 		for r := range g.ranks {
 			got, err := g.run(g.ranks[r], step{}, 0, keep)
 			if err != nil {
@@ -88,6 +94,12 @@ func TestRagged(t *testing.T) {
 			if used, extra := g.ranks[r].buffer.Usage(); used != 0 || extra != 0 {
 				t.Fatalf("everything was returned, and %d and %d bytes are in use", used, extra)
 			}
+			for _, e := range g.ranks[r].ledger.Epochs() {
+				charged += e.Source.Samples
+			}
+		}
+		if read, _ := g.cache.SourceReads(); read != charged {
+			t.Fatalf("%d samples were read from the source, and %d are charged to epochs", read, charged)
 		}
 	})
 }

@@ -100,7 +100,9 @@ func (s *Stager) unpark(ctx context.Context, b *batch) error {
 	if err != nil {
 		return err
 	}
-	b.roomWait += time.Since(start)
+	waited := time.Since(start)
+	b.roomWait += waited
+	b.planned = b.planned.Add(waited) // fetching does not take the longer for it
 	b.addSlot(slot, extra)
 	b.slab, b.parked = slab{slot: slot}, nil
 	b.begin(len(tasks))

@@ -184,6 +184,9 @@ func TestRaggedGivesBackWhatItReservedInVain(t *testing.T) {
 		if taken += whole(p.size(0, id)); id%3 == 0 { // which asks for other room first
 			taken += whole(p.size(0, id) + 8)
 		}
+		if id%5 == 0 {
+			taken += whole(p.size(0, id) + 16)
+		}
 	}
 	err := r.stager.Run(t.Context(), 0, 0, func(b *Batch) error {
 		if used, extra := r.buffer.Usage(); used < taken || used >= taken+64 || extra != 0 {
@@ -263,6 +266,48 @@ func TestStallForRoomIsTheConsumers(t *testing.T) {
 			t.Errorf("stall %v, want 1 s for the consumer", stall)
 		}
 		g.giveBack(r, second)
+	})
+}
+
+// sized is a preprocessor whose results have the size that a sample's ID says, and which expects 1000 bytes.
+type sized struct{ summary }
+
+func (sized) Size() int            { return 0 }
+func (sized) Expected(int64) int64 { return 1000 }
+
+func (sized) Apply(room func(int) ([]byte, error), _ []byte, _, id int, _ []time.Duration) error {
+	_, err := room(1000 * (1 + id/2))
+	return err
+}
+
+// TestStallForRoomOfAParkedSampleIsTheConsumers: also where the room is found to lack when the batch is nearly complete.
+func TestStallForRoomOfAParkedSampleIsTheConsumers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := plain(4, 1)
+		o.buffer, o.preprocessor = 4096, sized{}
+		g := newRig(t, o)
+		defer g.close()
+		r, got := g.ranks[0], make(chan *Batch, 2)
+		var ended sync.WaitGroup
+		ended.Go(func() {
+			if err := r.stager.Run(t.Context(), 0, 0, func(b *Batch) error { got <- b; return nil }); err != nil {
+				t.Error(err)
+			}
+		})
+		first := <-got
+		r.ledger.Yielded(0, 0, Stall{})
+		<-time.After(5 * time.Second)
+		if len(got) > 0 {
+			t.Fatal("there was room for both")
+		}
+		g.giveBack(r, first)
+		second := <-got
+		r.ledger.Yielded(0, 1, Stall{All: time.Second})
+		if stall := r.ledger.Epochs()[0].Stall; stall[causeConsumer] != 1 {
+			t.Errorf("stall %v, want 1 s for the consumer", stall)
+		}
+		g.giveBack(r, second)
+		ended.Wait()
 	})
 }
 

@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/invariants"
@@ -30,5 +31,33 @@ func TestBatchesGoOnlyWhereTheyMay(t *testing.T) {
 				(&batch{state: from}).to(to)
 			}()
 		}
+	}
+}
+
+// TestTheFirstSampleThatFailsIsNamed: by its position in the batch, not by time, and before one whose read was given up.
+func TestTheFirstSampleThatFailsIsNamed(t *testing.T) {
+	g := newRig(t, plain(8, 1))
+	defer g.close()
+	b, tasks, err := g.ranks[0].stager.prepare(t.Context(), g.stream.Epoch(0), 0)
+	if err != nil || len(tasks) != 2 {
+		t.Fatalf("%d tasks, %v", len(tasks), err)
+	}
+	hangs, second, first := errors.New("hangs"), errors.New("second"), errors.New("first")
+	b.GivenUp(hangs)
+	if b.err != hangs || b.state != fetching {
+		t.Errorf("%v, %v", b.err, b.state)
+	}
+	b.fail(1, second)
+	b.fail(0, first)
+	b.fail(1, second)
+	b.arrived()
+	<-b.done
+	if b.err != first || b.state != staged {
+		t.Errorf("%v, %v", b.err, b.state)
+	}
+	b.hung.Done()
+	g.ranks[0].stager.discard(b)
+	if g.ranks[0].stager.reap.Wait(); b.state != discarded {
+		t.Errorf("it is %v", b.state)
 	}
 }
