@@ -71,7 +71,7 @@ type Options struct {
 	Network Network
 	Secret  identity.Secret
 	TLS     *tls.Config // of both roles; nil: none
-	// Failure is why this node can not take part. Form then tells the others so by node 0, if that is reached within some seconds,
+	// Failure is why this node cannot take part. Form then tells the others so by node 0, if that is reached within some seconds,
 	// and returns it. Exchange and Gossip mean nothing then.
 	Failure  error
 	Deadline time.Duration

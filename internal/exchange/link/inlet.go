@@ -23,7 +23,7 @@ const (
 // From a TCP socket it reads with readv: the rest of the payload into its
 // destination, and what comes behind it into the buffer, in one system call that
 // does not wait. It waits without touching the destination, as call
-// demands. Other connections (TLS, pipes in tests) can not do that: there the
+// demands. Other connections (TLS, pipes in tests) cannot do that: there the
 // payload goes through the buffer.
 type inlet struct {
 	conn net.Conn
