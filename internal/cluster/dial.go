@@ -85,7 +85,7 @@ func (a *agent) fatal(err error) bool {
 	return true
 }
 
-// kept tells whether another job keeps node 0's place.
+// kept reports whether another job keeps node 0's place.
 func (a *agent) kept() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

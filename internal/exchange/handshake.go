@@ -271,7 +271,7 @@ func secure(ctx context.Context, conn net.Conn, h *hello) error {
 // bounded runs a handshake within its time, and gives its errors a kind and the peer's address.
 func bounded(ctx context.Context, conn net.Conn, patience time.Duration, shake func() error) error {
 	// A deadline that is set twice is the later call's, so a context that ends
-	// just now must come after ours: AfterFunc starts behind it.
+	// just now must come after ours: AfterFunc starts after it.
 	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
