@@ -52,16 +52,16 @@ var (
 	pythonKind = regexp.MustCompile(`\bkind\b["']?\s*(?:[=!]=|[=:]|in)[\s(\[{]*["'](\w+)["']`)
 )
 
-// words are the string literals of a file, those of them that are a kind by what stands beside them, and its identifiers.
-type words struct{ literals, kinds, identifiers map[string]bool }
+// said are the string literals of a file, those of them that are a kind by what stands beside them, and its identifiers.
+type said struct{ literals, kinds, identifiers map[string]bool }
 
-func wordsOf(t *testing.T, path string) words {
+func wordsOf(t *testing.T, path string) said {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("../..", path))
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := words{map[string]bool{}, map[string]bool{}, map[string]bool{}}
+	w := said{map[string]bool{}, map[string]bool{}, map[string]bool{}}
 	if filepath.Ext(path) == ".py" {
 		for _, m := range pythonText.FindAllSubmatch(data, -1) {
 			w.literals[string(m[1])+string(m[2])] = true
@@ -101,7 +101,7 @@ func wordsOf(t *testing.T, path string) words {
 }
 
 // kind notes value if it is a literal, and name says that it is a kind.
-func (w words) kind(name, value ast.Expr) {
+func (w said) kind(name, value ast.Expr) {
 	if selector, ok := name.(*ast.SelectorExpr); ok {
 		name = selector.Sel
 	}

@@ -108,7 +108,7 @@ func (l *Listener) oldest(is func(*Conn) bool) *Conn {
 	return l.mu.pending[slices.IndexFunc(l.mu.pending, is)]
 }
 
-// remove says whether c was pending; under mu.
+// remove reports whether c was pending; under mu.
 func (l *Listener) remove(c *Conn) bool {
 	at := slices.Index(l.mu.pending, c)
 	if at < 0 {

@@ -44,7 +44,7 @@ func patiently(ctx context.Context, listen func() error) error {
 	}
 }
 
-// refusal says why a node can not listen at an address.
+// refusal says why a node cannot listen at an address.
 func refusal(node int, what, where string, err error) *AddressError {
 	why := err.Error()
 	switch {

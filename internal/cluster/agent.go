@@ -74,7 +74,7 @@ type agent struct {
 
 const (
 	grace     = 2 * time.Second // beyond the deadline, for those who are to be told
-	tellTime  = 5 * time.Second // to meet the others, for who only wants to say that it can not take part
+	tellTime  = 5 * time.Second // to meet the others, for who only wants to say that it cannot take part
 	flushTime = 500 * time.Millisecond
 	checkTime = time.Second // for a connection to a node that may be gone
 )
@@ -144,7 +144,7 @@ func (a *agent) disconnected(up link) {
 	}
 }
 
-// registration is what this node says of itself now; failure: why it can not take part.
+// registration is what this node says of itself now; failure: why it cannot take part.
 func (a *agent) registration(failure error) *pb.Register {
 	r := a.o.register(a.instance)
 	if failure != nil {

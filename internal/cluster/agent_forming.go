@@ -9,7 +9,7 @@ import (
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
 )
 
-// wait waits until the cluster has formed, or can not.
+// wait waits until the cluster has formed, or cannot.
 func (a *agent) wait(ctx context.Context) error {
 	for {
 		a.mu.Lock()

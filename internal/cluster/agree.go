@@ -83,7 +83,7 @@ func difference(theirs, own []*pb.Fact) (key, a, b string, ok bool) {
 	return "", "", "", true
 }
 
-// covered says whether the ranks of all nodes are the world, and their payloads not too much.
+// covered reports whether the ranks of all nodes are the world, and their payloads not too much.
 func (h *hub) covered() error {
 	has := make(map[uint32]bool)
 	total := int64(0)

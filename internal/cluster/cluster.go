@@ -71,7 +71,7 @@ type Options struct {
 	Network Network
 	Secret  identity.Secret
 	TLS     *tls.Config // of both roles; nil: none
-	// Failure is why this node can not take part. Form then tells the others so by node 0, if that is reached within some seconds,
+	// Failure is why this node cannot take part. Form then tells the others so by node 0, if that is reached within some seconds,
 	// and returns it. Exchange and Gossip mean nothing then.
 	Failure  error
 	Deadline time.Duration
@@ -231,7 +231,7 @@ func (c *Cluster) Dial(ctx context.Context, node int) (net.Conn, error) {
 // Broadcast is what node 0 gave to all. Not to be changed.
 func (c *Cluster) Broadcast() []byte { return c.agent.told() }
 
-// Alive says whether a node's daemon is there as far as this node knows. A daemon that was
+// Alive reports whether a node's daemon is there as far as this node knows. A daemon that was
 // killed is known to be gone within a second, a host or link that is silent after about 12.
 func (c *Cluster) Alive(node int) bool { return c.agent.alive(node) }
 

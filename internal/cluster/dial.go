@@ -85,7 +85,7 @@ func (a *agent) fatal(err error) bool {
 	return true
 }
 
-// kept tells whether another job keeps node 0's place.
+// kept reports whether another job keeps node 0's place.
 func (a *agent) kept() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -163,7 +163,7 @@ func (a *agent) call(ctx context.Context, dialer *trackingDialer) *connect.BidiS
 }
 
 // bind binds the sockets of failure detection, once it is known which address to bind to. It returns why this node can
-// not take part, if it can not.
+// not take part, if it cannot.
 func (a *agent) bind(ctx context.Context, local string) error {
 	if a.o.Failure != nil || a.gossip != nil {
 		return a.o.Failure

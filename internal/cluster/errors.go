@@ -13,12 +13,12 @@ import (
 // ErrClosed is what a Cluster's methods return after Close.
 var ErrClosed = errors.New("the cluster was left")
 
-// OptionError: an option of Form that can not be.
+// OptionError: an option of Form that cannot be.
 type OptionError struct{ Option, Value, Why string }
 
 func (e *OptionError) Error() string { return fmt.Sprintf("%s=%q: %s", e.Option, e.Value, e.Why) }
 
-// AddressError: an address that can not be listened at, or not be reached.
+// AddressError: an address that cannot be listened at, or not be reached.
 type AddressError struct {
 	Node   int    // whose
 	Doing  string // "listen at", "reach" or "use"
@@ -78,7 +78,7 @@ func (e *SecretError) Error() string {
 	return fmt.Sprintf("node %d and node 0 (%s) do not have the same secret: give all nodes the same, by HDMLP_SECRET or HDMLP_SECRET_FILE", e.Node, e.Address)
 }
 
-// TLSError: the two sides can not talk by TLS, or only one of them would.
+// TLSError: the two sides cannot talk by TLS, or only one of them would.
 type TLSError struct {
 	Node    int    // who says so
 	Address string // of the other side
@@ -89,7 +89,7 @@ func (e *TLSError) Error() string {
 	if e.Node == 0 {
 		return fmt.Sprintf("%s was refused by TLS: %s", e.Address, e.Why)
 	}
-	return fmt.Sprintf("node %d and node 0 (%s) can not talk by TLS: %s", e.Node, e.Address, e.Why)
+	return fmt.Sprintf("node %d and node 0 (%s) cannot talk by TLS: %s", e.Node, e.Address, e.Why)
 }
 
 // VersionError: the other side speaks another version of the control protocol.
@@ -139,7 +139,7 @@ func (e *DuplicateError) Error() string {
 	return fmt.Sprintf("both %s and %s say that they are node %d: every node needs a number of its own", e.First, e.Second, e.Node)
 }
 
-// RankError: two nodes claim one rank, or one claims a rank that can not be.
+// RankError: two nodes claim one rank, or one claims a rank that cannot be.
 type RankError struct {
 	Rank, WorldSize int
 	Nodes           []int
@@ -194,7 +194,7 @@ type LateError struct {
 }
 
 func (e *LateError) Error() string {
-	return fmt.Sprintf("node %d (%s) comes when the job has begun: if its first daemon has died, the job can not go on; start all ranks again", e.Node, e.Address)
+	return fmt.Sprintf("node %d (%s) comes when the job has begun: if its first daemon has died, the job cannot go on; start all ranks again", e.Node, e.Address)
 }
 
 // CanceledError: a node was stopped while the cluster was forming.
@@ -269,7 +269,7 @@ func decodeFailure(f *pb.Failure) error {
 		err = make()
 	}
 	if json.Unmarshal(f.GetDetail(), err) != nil {
-		return &RemoteError{fmt.Sprintf("another node failed, and what it says can not be understood (%q)", f.GetKind())}
+		return &RemoteError{fmt.Sprintf("another node failed, and what it says cannot be understood (%q)", f.GetKind())}
 	}
 	return err
 }

@@ -100,7 +100,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestFailure: a node that can not take part says so to all, whether it knew that before it had met node 0 or not.
+// TestFailure: a node that cannot take part says so to all, whether it knew that before it had met node 0 or not.
 func TestFailure(t *testing.T) {
 	used, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -140,7 +140,7 @@ func TestFailure(t *testing.T) {
 	}
 }
 
-// TestFailureAlone: who can not take part does not wait long for node 0 to be told.
+// TestFailureAlone: who cannot take part does not wait long for node 0 to be told.
 func TestFailureAlone(t *testing.T) {
 	l := newLab(t, 2)
 	l.wait = 500 * time.Millisecond

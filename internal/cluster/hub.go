@@ -50,7 +50,7 @@ const (
 // is asked (ping): if it answers within contestTime, the newcomer is a second node of that number.
 //
 // Node 0's own agent is a participant like the others, the first one: its Register is what the others'
-// are compared with, and what it says itself can not differ.
+// are compared with, and what it says itself cannot differ.
 //
 // INVARIANTS (under mu): members has one entry per node that was part of the welcomed cluster;
 // participants has at most one per node; the hub never waits for a link.

@@ -35,14 +35,14 @@ func (h *hub) note(err error) {
 	}
 }
 
-// refuse is turnAway for who does not hold mu, of who could not prove who it is. That stops nothing: anybody can knock.
+// refuse is turnAway for who does not hold mu, of those that could not prove who they are. That stops nothing: any host can connect.
 func (h *hub) refuse(address string, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.turnAway(address, err)
 }
 
-// runs tells whether the job has begun.
+// runs reports whether the job has begun.
 func (h *hub) runs() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -30,7 +30,7 @@ type stream interface {
 //
 // The handshake: both sides draw a nonce. The node proves itself first, so that who only knocks
 // at node 0's port learns nothing, not even something to try guesses of the secret on. Each proof
-// covers both nonces, the node's number and the direction: it can not be replayed, reflected, or
+// covers both nonces, the node's number and the direction: it cannot be replayed, reflected, or
 // passed off as another node's. Both directions' keys come from secret and nonces in the same way.
 // Over TLS a proof also covers a secret of that TLS session, so that nobody can stand between,
 // whatever the certificates are worth.

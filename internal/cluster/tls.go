@@ -33,7 +33,7 @@ const (
 	onlyThere = "that node asks for TLS, this one does not: set tls to the same on all nodes"
 )
 
-// entrance is node 0's listener, which takes in who has not proved yet to know the secret. refused is told of who came in and can not talk with this node by TLS.
+// entrance is node 0's listener, which takes in who has not proved yet to know the secret. refused is told of who came in and cannot talk with this node by TLS.
 type entrance struct {
 	*admission.Listener
 	tls     *tls.Config

@@ -221,7 +221,7 @@ func (t *transport) receive() {
 	}
 }
 
-// sealed says whether memberlist will be able to open a datagram: a byte 1, a nonce, and what AES-GCM made. Memberlist
+// sealed reports whether memberlist will be able to open a datagram: a byte 1, a nonce, and what AES-GCM made. Memberlist
 // opens it once more; it takes memory before it knows.
 func (t *transport) sealed(b, scratch []byte) bool {
 	nonce := 1 + t.aead.NonceSize()

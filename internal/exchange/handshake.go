@@ -211,7 +211,7 @@ func (id Identity) greet(ctx context.Context, conn net.Conn, peer, window int, p
 }
 
 // welcome runs the server's side, and returns the client's node and the window.
-// admit is asked when the client has proved itself, before it can know so, and says why it can not be taken in:
+// admit is asked when the client has proved itself, before it can know so, and says why it cannot be taken in:
 // errBusy, if there is no room for it.
 func (id Identity) welcome(ctx context.Context, conn net.Conn, window int, patience time.Duration, admit func(node int) error) (node, granted int, err error) {
 	err = bounded(ctx, conn, patience, func() error {
@@ -271,7 +271,7 @@ func secure(ctx context.Context, conn net.Conn, h *hello) error {
 // bounded runs a handshake within its time, and gives its errors a kind and the peer's address.
 func bounded(ctx context.Context, conn net.Conn, patience time.Duration, shake func() error) error {
 	// A deadline that is set twice is the later call's, so a context that ends
-	// just now must come after ours: AfterFunc starts behind it.
+	// just now must come after ours: AfterFunc starts after it.
 	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}

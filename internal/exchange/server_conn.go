@@ -43,7 +43,7 @@ const (
 // in one writev from where they lie.
 //
 // A tag is free again when the writer takes its answer, before it is sent: the
-// client can not know the answer before that, and may ask again the moment it does.
+// client cannot know the answer before that, and may ask again the moment it does.
 type serverConn struct {
 	s      *Server
 	conn   net.Conn

@@ -73,7 +73,7 @@ type Class interface {
 // Store holds samples of one dataset in one class. All methods are safe for
 // concurrent use.
 type Store interface {
-	// Has tells whether the sample is held.
+	// Has reports whether the sample is held.
 	Has(id int) bool
 	// Held returns the IDs of all samples held, in the order in which they came.
 	Held() []int32

@@ -215,7 +215,7 @@ def test_chosen_ports_and_interface(binary, folder, alone, tmp_path, tls):
 ])
 def test_tls_on_one_side(binary, folder, tmp_path, zero, one, one_says, zero_says):
     said = start(binary, folder, tmp_path, 2, {}, {0: {"tls": zero}, 1: {"tls": one, "start_timeout": "60s"}}, [0, 1])
-    check(said[1], "ConfigError", rf"node 1 and node 0 \({IP}:29510\) can not talk by TLS: {one_says}")
+    check(said[1], "ConfigError", rf"node 1 and node 0 \({IP}:29510\) cannot talk by TLS: {one_says}")
     check(said[0], "ConfigError", rf"node 1 of 2 did not come within 4s; .*refused: {IP}:\d+ was refused by TLS: {zero_says}")
 
 
@@ -244,7 +244,7 @@ def test_certificates(binary, folder, alone, tmp_path, authorities):
 
 def test_wrong_certificate(binary, folder, tmp_path, authorities):
     said = start(binary, folder, tmp_path, 2, {}, {0: authorities["ours"], 1: {**authorities["theirs"], "start_timeout": "60s"}}, [0, 1])
-    check(said[1], "ConfigError", r"can not talk by TLS: that node's certificate is not accepted: x509: certificate signed by unknown authority")
+    check(said[1], "ConfigError", r"cannot talk by TLS: that node's certificate is not accepted: x509: certificate signed by unknown authority")
     check(said[0], "ConfigError", rf"refused: {IP}:\d+ was refused by TLS: that node does not accept this one's certificate \(tls: bad certificate\)")
 
 

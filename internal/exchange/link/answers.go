@@ -50,7 +50,7 @@ func (l *Link) read() error {
 }
 
 // expect finds the call that h answers. A wrong answer is settled as such, and
-// ends the connection: nothing behind it can be trusted.
+// ends the connection: nothing after it can be trusted.
 func (l *Link) expect(h wire.Header) (*call, error) {
 	if h.Tag >= uint32(len(l.calls)) {
 		return nil, wire.Malformed("an answer with tag %d; the window is %d", h.Tag, len(l.calls))
@@ -59,7 +59,7 @@ func (l *Link) expect(h wire.Header) (*call, error) {
 	defer l.mu.Unlock()
 	c := &l.calls[h.Tag]
 	if c.next == unlisted {
-		return nil, wire.Malformed("an answer with tag %d, which nobody asked for", h.Tag)
+		return nil, wire.Malformed("an answer with tag %d, which was not asked for", h.Tag)
 	}
 	if c.sample != h.Sample || (h.Kind == wire.KindSample && c.length != h.Length) {
 		err := wire.Malformed("sample %d of %d bytes as the answer to sample %d of %d bytes", h.Sample, h.Length, c.sample, c.length)

@@ -22,16 +22,16 @@ const (
 // inlet reads a client's connection. Of one goroutine.
 //
 // From a TCP socket it reads with readv: the rest of the payload into its
-// destination, and what comes behind it into the buffer, in one system call that
+// destination, and what comes after it into the buffer, in one system call that
 // does not wait. It waits without touching the destination, as call
-// demands. Other connections (TLS, pipes in tests) can not do that: there the
+// demands. Other connections (TLS, pipes in tests) cannot do that: there the
 // payload goes through the buffer.
 type inlet struct {
 	conn net.Conn
 	raw  syscall.RawConn // nil: not a socket
 	buf  []byte
 	r, w int // buf[r:w] was read and not yet used
-	// ahead is how much is read behind what is asked for: a header where
+	// ahead is how much is read beyond what is asked for: a header where
 	// samples are large, so that their payloads do not go through the buffer.
 	ahead int
 
@@ -139,7 +139,7 @@ func (in *inlet) try(fd uintptr) bool {
 	if c.dst != nil {
 		in.vecs = append(in.vecs, c.dst[in.off:], in.buf[:in.ahead])
 	} else {
-		// The buffer takes what nobody wants; w must not count it.
+		// The buffer takes what is not wanted; w must not count it.
 		in.vecs = append(in.vecs, in.buf[:min(rest, len(in.buf))])
 	}
 	for {

@@ -237,7 +237,7 @@ func (l *Link) kick() {
 	}
 }
 
-// cancel tells the server that nobody waits for c any more. Its answer comes all the same.
+// cancel tells the server that c is no longer waited for. Its answer comes all the same.
 func (l *Link) cancel(c *call) {
 	l.mu.Lock()
 	l.cancelLocked(c)

@@ -100,7 +100,7 @@ func (h Header) Put(b []byte, payload uint32) {
 	binary.LittleEndian.PutUint32(b[16:], crc32.Update(payload, castagnoli, b[:16]))
 }
 
-// Sealed says whether payload's sum and the header make the sum in b.
+// Sealed reports whether payload's sum and the header make the sum in b.
 func Sealed(b []byte, payload uint32) bool {
 	return binary.LittleEndian.Uint32(b[16:]) == crc32.Update(payload, castagnoli, b[:16])
 }

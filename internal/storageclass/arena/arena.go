@@ -1,7 +1,7 @@
 // Package arena gives out the bytes of a storage class's store: where in its
 // segment or file the next sample goes. It owns numbers only, never bytes.
 //
-// Samples are laid one behind the other, without padding or headers, so a space
+// Samples are laid one after the other, without padding or headers, so a space
 // of n bytes takes samples whose sizes sum up to n exactly. Bytes that come back
 // (a read that failed, a sample found corrupt) are given out again, first fit.
 //

@@ -5,7 +5,7 @@
 // to (directory.go), and deletes nothing but its own files:
 //
 //	HDMLP-CACHE              marker, locked (flock) while a daemon has the directory
-//	<fingerprint>/data       the samples, one behind the other
+//	<fingerprint>/data       the samples, one after the other
 //	<fingerprint>/index      a journal of what lies where, with checksums
 //	<fingerprint>/dataset    what the dataset is (description.go), for people and commands
 //

@@ -140,7 +140,7 @@ func (s *store) recover(index io.Reader, dataSize, room int64) (held, byOffset [
 	return held, byOffset, end, false, nil
 }
 
-// fits tells whether the record can be true.
+// fits reports whether the record can be true.
 func (s *store) fits(r record, dataSize int64) bool {
 	return r.length != dropped && r.length <= math.MaxInt64 && int64(r.length) == s.sampleSize(int(r.id)) &&
 		r.offset <= uint64(dataSize) && r.length <= uint64(dataSize)-r.offset

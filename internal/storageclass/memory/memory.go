@@ -3,7 +3,7 @@
 // It owns one memfd per dataset. Only the daemon can write to it: it maps the
 // memfd first and seals it then, so that a process which gets the descriptor can
 // map it for reading and can neither write nor resize it. The samples lie
-// outside the Go heap, one behind the other, and the index is one array of
+// outside the Go heap, one after the other, and the index is one array of
 // offsets without a pointer, so the garbage collector never looks at either.
 //
 // The memfd is as large as the whole dataset, if address space allows it, and
