@@ -20,6 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/admission"
+	"github.com/hdmlp/hdmlp/internal/assembly"
+	"github.com/hdmlp/hdmlp/internal/budget"
 	"github.com/hdmlp/hdmlp/internal/catalog"
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/config/size"
@@ -28,7 +30,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset/folder"
 	"github.com/hdmlp/hdmlp/internal/dataset/retry"
 	"github.com/hdmlp/hdmlp/internal/failure"
-	"github.com/hdmlp/hdmlp/internal/job"
+	"github.com/hdmlp/hdmlp/internal/node"
 	"github.com/hdmlp/hdmlp/internal/probe"
 	"github.com/hdmlp/hdmlp/internal/report/prometheus"
 	"github.com/hdmlp/hdmlp/internal/stats"
@@ -38,7 +40,7 @@ import (
 )
 
 // newServeCommand makes the command of a daemon that knows these kinds of sources and storage classes.
-func newServeCommand(kinds func(log *slog.Logger, processors int) job.Options) *cobra.Command {
+func newServeCommand(kinds func(log *slog.Logger, processors int) node.Options) *cobra.Command {
 	var fromProcess bool
 	var set []string
 	cmd := &cobra.Command{
@@ -78,7 +80,7 @@ func checkFileSize() error {
 	return nil
 }
 
-func runServe(ctx context.Context, arguments map[string]any, fromProcess bool, kinds func(*slog.Logger, int) job.Options) error {
+func runServe(ctx context.Context, arguments map[string]any, fromProcess bool, kinds func(*slog.Logger, int) node.Options) error {
 	environment := hdmlpEnvironment()
 	cfg, err := config.Resolve(config.Input{Arguments: arguments, Environment: environment, File: config.DefaultFile(environment)})
 	if err != nil {
@@ -120,30 +122,30 @@ func runServe(ctx context.Context, arguments map[string]any, fromProcess bool, k
 	if err != nil {
 		return err
 	}
-	node := job.NewNode(kinds(log, shareProcessors()), log)
+	here := node.New(kinds(log, shareProcessors()), log)
 	if cfg.Metrics != "" {
-		stop, err := serveMetrics(cfg.Metrics, node, log)
+		stop, err := serveMetrics(cfg.Metrics, here, log)
 		if err != nil {
 			return inputError{err}
 		}
 		defer stop()
 	}
 	log.Info("daemon starts", "version", version, "pid", os.Getpid(), "socket", endpoint.Addr.Name, "linger", cfg.Linger)
-	err = daemon.New(daemon.Config{Version: version, Node: node, Linger: cfg.Linger, Log: log, LogFile: logFile}).Run(ctx, listener)
+	err = daemon.New(daemon.Config{Version: version, Node: here, Linger: cfg.Linger, Log: log, LogFile: logFile}).Run(ctx, listener)
 	log.Info("daemon ends", "pid", os.Getpid())
 	return err
 }
 
 // kinds are the kinds of sources and storage classes that there are, with what else a node is given.
-func kinds(log *slog.Logger, processors int) job.Options {
-	claims := job.NewClaims()
+func kinds(log *slog.Logger, processors int) node.Options {
+	memoryBudget := new(budget.Budget)
 	ram := memory.New(memory.Options{Limit: func() (int64, error) {
 		n, err := availableMemory()
-		return n - claims.Outstanding(), err
+		return n - memoryBudget.Outstanding(), err
 	}})
-	claims.Yield = ram.Yield
+	memoryBudget.Yield = ram.Yield
 	left := new(folder.Left)
-	return job.Options{Claims: claims, Kinds: catalog.Kinds{
+	return node.Options{Kinds: catalog.Kinds{
 		Sources: map[string]func(context.Context, dataset.Spec, catalog.SourceOptions) (catalog.Source, error){
 			"folder": func(ctx context.Context, spec dataset.Spec, o catalog.SourceOptions) (catalog.Source, error) {
 				return openFolder(ctx, spec, o, left)
@@ -171,7 +173,7 @@ func kinds(log *slog.Logger, processors int) job.Options {
 		MemoryBound: memoryBound,
 		FreeDisk:    freeDisk,
 		Processors:  processors,
-	}, Version: version, Protocol: daemon.Protocol}
+	}, Node: assembly.Node{Budget: memoryBudget, Version: version, Protocol: daemon.Protocol}}
 }
 
 // giveWay has the process scheduled as batch work (sched(7)): when it is woken it does not push the thread aside that woke it,
@@ -323,15 +325,15 @@ const (
 )
 
 // serveMetrics serves Prometheus's text format; stop ends it.
-func serveMetrics(address string, node *job.Node, log *slog.Logger) (stop func(), err error) {
+func serveMetrics(address string, here *node.Node, log *slog.Logger) (stop func(), err error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("metrics = %q: %w", address, err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", prometheus.Handler(func(context.Context) []*stats.ClusterReport { return summaries(node.Reports()) }))
+	mux.Handle("GET /metrics", prometheus.Handler(func(context.Context) []*stats.ClusterReport { return summaries(here.Reports()) }))
 	mux.Handle("GET /metrics/cluster", prometheus.Handler(func(ctx context.Context) []*stats.ClusterReport {
-		all, _ := node.ClusterReports(ctx, "") // only a name can be wrong
+		all, _ := here.ClusterReports(ctx, "") // only a name can be wrong
 		return all
 	}))
 	server := &http.Server{
