@@ -98,7 +98,7 @@ var testsOnly = map[string][]string{
 }
 
 // pure rooms compute: they do no I/O and know neither the network nor the system.
-var pure = []string{"internal/printable", "internal/access", "internal/audit", "internal/perfmodel", "internal/placement", "internal/simulate", "internal/stats"}
+var pure = []string{"internal/printable", "internal/access", "internal/audit", "internal/perfmodel", "internal/placement", "internal/simulate", "internal/stats", "internal/lockstep"}
 
 // forbidden packages, but for the rooms named.
 var forbidden = map[string][]string{

@@ -235,7 +235,7 @@ func (a *Assembly) adviseRoom() {
 	case a.Order.Given():
 		whose = "first epoch's"
 	}
-	if room < total && slices.Contains([]string{"cooperative", "frequency", "partitioned", "minio"}, a.Config.Policy) {
+	if room < total && a.Job.Planner().Keeps() {
 		a.Job.Warn(fmt.Sprintf("the caches have room for %s of the %s %s; the rest is read from the source in every epoch: raise memory, or give cache_dir on a fast local disk",
 			size.Format(room), whose, size.Format(total)))
 	}

@@ -244,6 +244,11 @@ func (p *Planner) Room() (sum int64) {
 	return sum
 }
 
+// Keeps reports whether the policy has the caches hold what they have room for.
+func (p *Planner) Keeps() bool {
+	return slices.Contains([]string{"cooperative", "frequency", "partitioned", "minio"}, p.o.Name)
+}
+
 // Prefetches reports whether the staging buffers are filled ahead of time.
 func (p *Planner) Prefetches() bool {
 	plan := p.plan.Load()
