@@ -71,7 +71,7 @@ var rooms = []struct {
 	{"internal/failure", []string{"internal/printable", "internal/dataset", "internal/storageclass", "internal/config", "internal/staging", "internal/cache"}},
 	{"internal/catalog", []string{"internal/invariants", "internal/stats", "internal/dataset", "internal/storageclass", "internal/config", "internal/cache", "internal/failure"}},
 	{"internal/request/requesttest", nil},
-	{"internal/request", []string{"internal/printable", "internal/access", "internal/dataset", "internal/config", "internal/failure"}},
+	{"internal/request", []string{"internal/printable", "internal/access", "internal/dataset", "internal/config", "internal/transform", "internal/failure"}},
 	{"internal/planner", []string{"internal/access", "internal/placement", "internal/placement/policies", "internal/failure"}},
 	{"internal/lockstep", []string{"internal/invariants", "internal/failure"}},
 	{"internal/admission", nil},
@@ -82,13 +82,18 @@ var rooms = []struct {
 	{"internal/breaker", []string{"internal/stats", "internal/exchange"}},
 	{"internal/cluster/clusterpb", nil},
 	{"internal/cluster", []string{"internal/invariants", "internal/admission", "internal/identity", "internal/cluster/clusterpb"}},
-	{"internal/job", []string{"internal/printable", "internal/access", "internal/audit", "internal/placement", "internal/config/size", "internal/stats", "internal/dataset", "internal/storageclass", "internal/config", "internal/staging", "internal/transform", "internal/transform/runner", "internal/cache", "internal/stage", "internal/failure", "internal/catalog", "internal/request", "internal/planner", "internal/lockstep", "internal/identity", "internal/exchange", "internal/breaker", "internal/cluster"}},
 	{"internal/scenario", []string{"internal/access", "internal/perfmodel", "internal/placement", "internal/placement/policies", "internal/simulate", "internal/config/suggest", "internal/stats", "internal/inputfile", "internal/dataset"}},
-	{"internal/daemon", []string{"internal/printable", "internal/stats", "internal/dataset", "internal/protocol", "internal/stage", "internal/failure", "internal/catalog", "internal/request", "internal/job"}},
 	{"internal/simulate/render/words", nil},
 	{"internal/simulate/render", []string{"internal/placement/policies", "internal/simulate", "internal/simulate/render/words"}},
 	{"internal/simulate/render/rendertest", []string{"internal/simulate", "internal/simulate/render"}},
 	{"internal/simulate/render/page", []string{"internal/placement/policies", "internal/simulate/render/words", "internal/simulate/render"}},
+	{"internal/order", []string{"internal/invariants", "internal/printable", "internal/access", "internal/placement", "internal/dataset", "internal/failure", "internal/request", "internal/cluster"}},
+	{"internal/job", []string{"internal/audit", "internal/stats", "internal/staging", "internal/cache", "internal/stage", "internal/failure", "internal/request", "internal/planner", "internal/lockstep", "internal/order"}},
+	{"internal/coordinator", []string{"internal/audit", "internal/placement", "internal/stats", "internal/dataset", "internal/failure", "internal/lockstep", "internal/identity", "internal/exchange", "internal/breaker", "internal/cluster"}},
+	{"internal/budget", []string{"internal/config/size", "internal/config", "internal/staging", "internal/failure", "internal/request"}},
+	{"internal/assembly", []string{"internal/config/size", "internal/config", "internal/transform/runner", "internal/catalog", "internal/request", "internal/planner", "internal/order", "internal/job", "internal/coordinator", "internal/budget"}},
+	{"internal/node", []string{"internal/audit", "internal/stats", "internal/dataset", "internal/config", "internal/failure", "internal/catalog", "internal/request", "internal/order", "internal/job", "internal/assembly"}},
+	{"internal/daemon", []string{"internal/printable", "internal/stats", "internal/dataset", "internal/protocol", "internal/stage", "internal/failure", "internal/catalog", "internal/request", "internal/job", "internal/node"}},
 	{"internal/top", []string{"internal/printable", "internal/config/size", "internal/stats"}},
 	{"internal/devcluster", nil},
 	{"bench/throttle", nil},
@@ -110,14 +115,16 @@ var testsOnly = map[string][]string{
 	"internal/catalog":                      {"internal/storageclass/memory", "internal/storageclass/file"},
 	"internal/request":                      {"internal/request/requesttest"},
 	"internal/cluster":                      {"internal/digest", "internal/networktest", "internal/exchange"},
-	"internal/job":                          {"internal/placement/policies", "internal/storageclass/memory", "internal/storageclass/file", "internal/request/requesttest"},
-	"internal/daemon":                       {"internal/storageclass", "internal/storageclass/memory"},
 	"internal/simulate/render":              {"internal/simulate/render/rendertest"},
 	"internal/simulate/render/page":         {"internal/simulate/render/rendertest"},
+	"internal/order":                        {"internal/request/requesttest"},
+	"internal/coordinator":                  {"internal/digest"},
+	"internal/node":                         {"internal/access", "internal/placement", "internal/placement/policies", "internal/storageclass", "internal/storageclass/memory", "internal/storageclass/file", "internal/stage", "internal/request/requesttest", "internal/budget"},
+	"internal/daemon":                       {"internal/storageclass", "internal/storageclass/memory", "internal/budget", "internal/assembly"},
 }
 
 // pure rooms compute: they do no I/O and know neither the network nor the system.
-var pure = []string{"internal/printable", "internal/access", "internal/audit", "internal/perfmodel", "internal/placement", "internal/placement/builder", "internal/placement/simulated", "internal/placement/policies", "internal/simulate", "internal/simulate/render/words", "internal/stats"}
+var pure = []string{"internal/printable", "internal/access", "internal/audit", "internal/perfmodel", "internal/placement", "internal/placement/builder", "internal/placement/simulated", "internal/placement/policies", "internal/simulate", "internal/simulate/render/words", "internal/stats", "internal/lockstep"}
 
 // forbidden packages, but for the rooms named.
 var forbidden = map[string][]string{

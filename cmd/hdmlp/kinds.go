@@ -7,13 +7,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/assembly"
+	"github.com/hdmlp/hdmlp/internal/budget"
 	"github.com/hdmlp/hdmlp/internal/catalog"
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/daemon"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/dataset/folder"
 	"github.com/hdmlp/hdmlp/internal/dataset/retry"
-	"github.com/hdmlp/hdmlp/internal/job"
+	"github.com/hdmlp/hdmlp/internal/node"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/file"
 	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
@@ -58,18 +60,18 @@ func classes(ram *memory.Class) []storageclass.Kind {
 func describedClasses() []storageclass.Kind { return classes(memory.New(memory.Options{})) }
 
 // nodeOptions are what a daemon's node is given: the kinds that there are, and what its machine has.
-func nodeOptions(log *slog.Logger, processors int) job.Options {
-	claims := job.NewClaims()
+func nodeOptions(log *slog.Logger, processors int) node.Options {
+	memoryBudget := new(budget.Budget)
 	ram := memory.New(memory.Options{Limit: func() (int64, error) {
 		n, err := availableMemory()
-		return n - claims.Outstanding(), err
+		return n - memoryBudget.Outstanding(), err
 	}})
-	claims.Yield = ram.Yield
+	memoryBudget.Yield = ram.Yield
 	kinds := catalog.Kinds{Classes: classes(ram)}
 	for _, k := range sources() {
 		kinds.Sources = append(kinds.Sources, patient(k))
 	}
-	return job.Options{Claims: claims, Kinds: kinds, Machine: config.Machine{
+	return node.Options{Kinds: kinds, Machine: config.Machine{
 		AvailableMemory: func() (int64, error) {
 			n, err := availableMemory()
 			return max(n+ram.Idle()-ownGrowth, 0), err
@@ -77,7 +79,7 @@ func nodeOptions(log *slog.Logger, processors int) job.Options {
 		MemoryBound: memoryBound,
 		FreeDisk:    freeDisk,
 		Processors:  processors,
-	}, Version: version, Protocol: daemon.Protocol}
+	}, Node: assembly.Node{Budget: memoryBudget, Version: version, Protocol: daemon.Protocol}}
 }
 
 // patientSource is a source with retries around it, and its index.

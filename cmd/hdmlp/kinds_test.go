@@ -52,16 +52,16 @@ var (
 	pythonKind = regexp.MustCompile(`\bkind\b["']?\s*(?:[=!]=|[=:]|in)[\s(\[{]*["'](\w+)["']`)
 )
 
-// said are the string literals of a file, those of them that are a kind by what stands beside them, and its identifiers.
-type said struct{ literals, kinds, identifiers map[string]bool }
+// quoted are the string literals of a file, those of them that are a kind by what stands beside them, and its identifiers.
+type quoted struct{ literals, kinds, identifiers map[string]bool }
 
-func wordsOf(t *testing.T, path string) said {
+func wordsOf(t *testing.T, path string) quoted {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("../..", path))
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := said{map[string]bool{}, map[string]bool{}, map[string]bool{}}
+	w := quoted{map[string]bool{}, map[string]bool{}, map[string]bool{}}
 	if filepath.Ext(path) == ".py" {
 		for _, m := range pythonText.FindAllSubmatch(data, -1) {
 			w.literals[string(m[1])+string(m[2])] = true
@@ -101,7 +101,7 @@ func wordsOf(t *testing.T, path string) said {
 }
 
 // kind notes value if it is a literal, and name says that it is a kind.
-func (w said) kind(name, value ast.Expr) {
+func (w quoted) kind(name, value ast.Expr) {
 	if selector, ok := name.(*ast.SelectorExpr); ok {
 		name = selector.Sel
 	}
@@ -125,19 +125,8 @@ func literal(e ast.Expr) (string, bool) {
 // them only what stands beside something called a kind counts.
 var homonyms = map[string]string{
 	"cmd/hdmlp/config.go file":    "the flag --file",
-	"cmd/hdmlp/config.go":           "the flag --file",
 	"cmd/hdmlp/dataset.go file":   "a count of files",
-	"cmd/hdmlp/dataset.go":          "a count of files",
-	"internal/config/classes.go":    "memory, the machine's",
-	"internal/config/derive.go":     "the key memory",
-	"internal/config/parameters.go": "the key memory",
-	"internal/job/claims.go":        "the key memory",
-	"internal/probe/probe.go":       "a controller of control groups",
-	"internal/request/agree.go":     "the key memory",
-	"python/hdmlp/_arguments.py":    "the key memory, as test_kinds.py compares it with the program's",
-	"python/hdmlp/_oom.py":          "a controller of control groups",
 	"python/hdmlp/data.py folder": "the class for folders",
-	"python/hdmlp/job.py":           "a place in a report",
 }
 
 func TestKindsAreNamedWhereTheyLiveAlone(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"os"
 	"slices"
 
-	"github.com/hdmlp/hdmlp/internal/job"
+	"github.com/hdmlp/hdmlp/internal/node"
 )
 
 // lies are what a node may do that knows the job's secret: what it makes of what it would send.
@@ -44,7 +44,7 @@ func lieTo(how string) int {
 		fmt.Fprintf(os.Stderr, "TEST_LIE=%s: there is no such lie, or the command is not serve: %q\n", how, os.Args)
 		return 2
 	}
-	cmd := newServeCommand(func(log *slog.Logger, processors int) job.Options {
+	cmd := newServeCommand(func(log *slog.Logger, processors int) node.Options {
 		k := nodeOptions(log, processors)
 		k.Samples = func(l net.Listener) net.Listener { return liar{l, lie} }
 		return k

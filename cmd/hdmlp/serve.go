@@ -21,14 +21,14 @@ import (
 	"github.com/hdmlp/hdmlp/internal/admission"
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/daemon"
-	"github.com/hdmlp/hdmlp/internal/job"
+	"github.com/hdmlp/hdmlp/internal/node"
 	"github.com/hdmlp/hdmlp/internal/probe"
 	"github.com/hdmlp/hdmlp/internal/stats"
 	"github.com/hdmlp/hdmlp/internal/stats/prometheus"
 )
 
 // newServeCommand makes the command of a daemon whose node has these options.
-func newServeCommand(options func(log *slog.Logger, processors int) job.Options) *cobra.Command {
+func newServeCommand(options func(log *slog.Logger, processors int) node.Options) *cobra.Command {
 	var fromProcess bool
 	var set []string
 	cmd := &cobra.Command{
@@ -68,7 +68,7 @@ func checkFileSize() error {
 	return nil
 }
 
-func runServe(ctx context.Context, arguments map[string]any, fromProcess bool, options func(*slog.Logger, int) job.Options) error {
+func runServe(ctx context.Context, arguments map[string]any, fromProcess bool, options func(*slog.Logger, int) node.Options) error {
 	environment := hdmlpEnvironment()
 	cfg, err := config.Resolve(config.Input{
 		Arguments: arguments, Environment: environment, File: config.DefaultFile(environment), Classes: describedClasses(),
@@ -112,16 +112,16 @@ func runServe(ctx context.Context, arguments map[string]any, fromProcess bool, o
 	if err != nil {
 		return err
 	}
-	node := job.NewNode(options(log, shareProcessors()), log)
+	here := node.New(options(log, shareProcessors()), log)
 	if cfg.Metrics != "" {
-		stop, err := serveMetrics(cfg.Metrics, node, log)
+		stop, err := serveMetrics(cfg.Metrics, here, log)
 		if err != nil {
 			return inputError{err}
 		}
 		defer stop()
 	}
 	log.Info("daemon starts", "version", version, "pid", os.Getpid(), "socket", endpoint.Addr.Name, "linger", cfg.Linger)
-	err = daemon.New(daemon.Config{Version: version, Node: node, Linger: cfg.Linger, Log: log, LogFile: logFile}).Run(ctx, listener)
+	err = daemon.New(daemon.Config{Version: version, Node: here, Linger: cfg.Linger, Log: log, LogFile: logFile}).Run(ctx, listener)
 	log.Info("daemon ends", "pid", os.Getpid())
 	return err
 }
@@ -208,15 +208,15 @@ const (
 )
 
 // serveMetrics serves Prometheus's text format; stop ends it.
-func serveMetrics(address string, node *job.Node, log *slog.Logger) (stop func(), err error) {
+func serveMetrics(address string, here *node.Node, log *slog.Logger) (stop func(), err error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("metrics = %q: %w", address, err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", prometheus.Handler(func(context.Context) []*stats.ClusterReport { return summaries(node.Reports()) }))
+	mux.Handle("GET /metrics", prometheus.Handler(func(context.Context) []*stats.ClusterReport { return summaries(here.Reports()) }))
 	mux.Handle("GET /metrics/cluster", prometheus.Handler(func(ctx context.Context) []*stats.ClusterReport {
-		all, _ := node.ClusterReports(ctx, "") // only a name can be wrong
+		all, _ := here.ClusterReports(ctx, "") // only a name can be wrong
 		return all
 	}))
 	server := &http.Server{

@@ -3,6 +3,7 @@ package catalog
 import (
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/cache"
@@ -148,6 +149,16 @@ func (d *Dataset) Classes() []Class {
 	return slices.Clone(e.classes)
 }
 
+// Segments calls yield for the storage classes whose samples lie in shared memory, by their place among the classes.
+func (d *Dataset) Segments(yield func(class int, file *os.File, size int64)) {
+	for i, c := range d.Classes() {
+		if in, ok := c.Store.(storageclass.InPlace); ok {
+			file, size := in.Segment()
+			yield(i, file, size)
+		}
+	}
+}
+
 // Reports tell how full the storage classes are; there are none once the cache is closed.
 func (d *Dataset) Reports() (out []stats.Class) {
 	e := d.entry
@@ -158,4 +169,9 @@ func (d *Dataset) Reports() (out []stats.Class) {
 		out = append(out, stats.Class{Name: c.Name, Room: room, Used: used})
 	}
 	return out
+}
+
+// BookMemory is how many bytes it takes to keep books of so many samples in a dataset's cache with so many storage classes.
+func BookMemory(samples, classes int) int64 {
+	return int64(samples) * int64(cache.BytesPerSample+storageclass.BytesPerSample*classes)
 }

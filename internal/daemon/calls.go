@@ -9,8 +9,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/catalog"
 	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/job"
-	"github.com/hdmlp/hdmlp/internal/printable"
+	"github.com/hdmlp/hdmlp/internal/node"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 	"github.com/hdmlp/hdmlp/internal/request"
 	"github.com/hdmlp/hdmlp/internal/stats"
@@ -131,7 +130,7 @@ func (x *conn) answer(ctx context.Context, m protocol.CallMessage, view *dataset
 }
 
 // answerRank does what a process asks of its job: to explain, report or audit.
-func answerRank(ctx context.Context, rank *job.Rank, m protocol.CallMessage) (any, error) {
+func answerRank(ctx context.Context, rank *node.Rank, m protocol.CallMessage) (any, error) {
 	switch m.Method {
 	case "explain":
 		p, err := params[struct {
@@ -213,7 +212,7 @@ func (x *conn) check(m protocol.CallMessage) (*Decided, error) {
 		return nil, err
 	}
 	if request.Describes(p.Transforms) {
-		err = job.CheckTransforms(p.Transforms)
+		_, err = request.Compile(p.Transforms)
 	}
 	return &Decided{cfg.OnError}, err
 }
@@ -241,7 +240,7 @@ func (x *conn) openDataset(ctx context.Context, m protocol.CallMessage, view *da
 			progress(request.Step{What: warning, Warning: true})
 			return
 		}
-		progress(request.Step{What: "scanning " + printable.Name(p.Path), Done: files})
+		progress(request.Scanning(p.Path, files))
 	})
 	if err != nil {
 		return nil, nil, err

@@ -17,7 +17,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/catalog"
 	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/job"
+	"github.com/hdmlp/hdmlp/internal/node"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 	"github.com/hdmlp/hdmlp/internal/request"
 	"github.com/hdmlp/hdmlp/internal/stage"
@@ -29,12 +29,12 @@ type conn struct {
 	c   *net.UnixConn
 	log *slog.Logger
 
-	rank    atomic.Pointer[job.Rank] // set by OPEN
-	opens   bool                     // OPEN was received; reader's own
-	greeted bool                     // HELLO was received; reader's own
-	holds   atomic.Bool              // a job is open, or being opened
-	asked   atomic.Bool              // what the daemon does, as `hdmlp stats` and `hdmlp top` do
-	tasks   sync.WaitGroup           // calls and OPEN under way
+	rank    atomic.Pointer[node.Rank] // set by OPEN
+	opens   bool                      // OPEN was received; reader's own
+	greeted bool                      // HELLO was received; reader's own
+	holds   atomic.Bool               // a job is open, or being opened
+	asked   atomic.Bool               // what the daemon does, as `hdmlp stats` and `hdmlp top` do
+	tasks   sync.WaitGroup            // calls and OPEN under way
 	// foreign is why a process of another version gets nothing, but may ask for stats and for the daemon's end; nil: it is
 	// of ours. Set before frames are read.
 	foreign *protocol.ErrorMessage

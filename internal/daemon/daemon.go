@@ -21,14 +21,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hdmlp/hdmlp/internal/job"
+	"github.com/hdmlp/hdmlp/internal/node"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
 // Config says how a daemon runs.
 type Config struct {
 	Version string
-	Node    *job.Node
+	Node    *node.Node
 	Linger  time.Duration // how long to stay after the last connection; 0: end with it
 	Log     *slog.Logger
 	// LogFile is handed to processes, to read the daemon's last words from.

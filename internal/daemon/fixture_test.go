@@ -19,9 +19,11 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/hdmlp/hdmlp/internal/assembly"
+	"github.com/hdmlp/hdmlp/internal/budget"
 	"github.com/hdmlp/hdmlp/internal/catalog"
 	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/job"
+	"github.com/hdmlp/hdmlp/internal/node"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
@@ -63,7 +65,7 @@ func (s fakeSource) Stat(context.Context, int) (dataset.Stamp, error) { return 0
 // fakeNode knows the dataset kind "fake": 20 samples, or for the path /long 10,000
 // whose names are very long, and for /wide one more than a call lists. /slow takes until the opener goes away, and
 // of /broken no sample can be read. sources counts those that are open.
-func fakeNode(sources *atomic.Int64) *job.Node {
+func fakeNode(sources *atomic.Int64) *node.Node {
 	open := func(ctx context.Context, path string, _ dataset.OpenOptions) (dataset.Indexed, error) {
 		n, name, broken := 20, "%04d.x", error(nil)
 		switch path {
@@ -88,7 +90,7 @@ func fakeNode(sources *atomic.Int64) *job.Node {
 		return fakeSource{index, broken, sources}, err
 	}
 	ram := memory.New(memory.Options{})
-	return job.NewNode(job.Options{Kinds: catalog.Kinds{
+	return node.New(node.Options{Node: assembly.Node{Budget: new(budget.Budget)}, Kinds: catalog.Kinds{
 		Sources: []dataset.Kind{{Name: "fake", Open: open}},
 		Classes: []storageclass.Kind{memory.Kind(ram)},
 	}}, slog.New(slog.DiscardHandler))

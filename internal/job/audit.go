@@ -8,23 +8,11 @@ import (
 	"github.com/hdmlp/hdmlp/internal/failure"
 )
 
-// ownRanks are the ranks of this node.
-func (j *Job) ownRanks() []int {
-	if j.others != nil {
-		return j.others.cluster.Members()[j.others.me].Ranks
-	}
-	ranks := make([]int, j.message.WorldSize)
-	for r := range ranks {
-		ranks[r] = r
-	}
-	return ranks
-}
-
 // Audit waits until every rank of the job has finished the epoch, or left, and compares what they were delivered with what the epoch should
 // deliver. Of an epoch that was audited, it says what was found then.
 func (r *Rank) Audit(ctx context.Context, epoch int) (*audit.Result, error) {
 	j := r.job
-	if epochs := j.stream.Spec().Epochs; epoch < 0 || epochs > 0 && epoch >= epochs && epoch > j.book.Last() {
+	if epochs := j.p.Order.Stream().Spec().Epochs; epoch < 0 || epochs > 0 && epoch >= epochs && epoch > j.book.Last() {
 		return nil, failure.Input("audit of epoch %d: the job has %d epochs (0: no end), counted from 0, and no rank has finished one behind them", epoch, epochs)
 	}
 	if err := j.book.Check(epoch); err != nil {
@@ -41,19 +29,24 @@ func (r *Rank) Audit(ctx context.Context, epoch int) (*audit.Result, error) {
 func (j *Job) audit(ctx context.Context, epoch int) (*audit.Result, error) {
 	parts, err := j.book.Parts(ctx, epoch)
 	why := ""
-	if err == nil && j.others != nil {
+	if err == nil && j.p.Nodes != nil {
 		var more []audit.Part
-		more, why, err = j.others.audit(ctx, epoch, parts)
+		more, why, err = j.p.Nodes.Audit(ctx, epoch, parts)
 		parts = append(parts, more...)
 	}
 	if err != nil {
 		return nil, err
 	}
-	e := j.epoch(epoch)
+	e := j.p.Order.Epoch(epoch)
 	if e == nil {
 		return nil, failure.Input("the order of epoch %d is over and forgotten: ask before a batch of another epoch is taken", epoch)
 	}
 	result := audit.Compare(e, parts)
 	result.Why = why
 	return result, nil
+}
+
+// AuditParts waits until this node's ranks are through an epoch, and returns what they were delivered.
+func (j *Job) AuditParts(ctx context.Context, epoch int) ([]audit.Part, error) {
+	return j.book.Parts(ctx, epoch)
 }

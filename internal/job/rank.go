@@ -6,16 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 
-	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/audit"
 	"github.com/hdmlp/hdmlp/internal/failure"
-	"github.com/hdmlp/hdmlp/internal/printable"
+	"github.com/hdmlp/hdmlp/internal/request"
 	"github.com/hdmlp/hdmlp/internal/stage"
 	"github.com/hdmlp/hdmlp/internal/staging"
-	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
 // Rank is one training process of a job: a stream of batches of its own.
@@ -33,24 +32,18 @@ type Rank struct {
 	news         chan struct{} // has a token when taken has come to the end of an epoch that was given, or another one was given
 	once         sync.Once
 	reported     atomic.Bool // the process has reported a sample, and asks for the batch that has it again
-	forget       func()      // forgets its process's view of the dataset; nil: there is none
 }
 
-const (
-	smallestBuffer = 32 << 20 // bytes of staging buffer, unless four batches need more
-	batchesStaged  = 4
-	mostRagged     = 512 << 20 // bytes of staging buffer where samples become images of different sizes, unless two batches need more
-)
-
-// join makes the rank.
-func (j *Job) join(rank int, verify bool) (*Rank, error) {
-	size, warning := j.bufferSize(rank)
+// Join makes a rank. verify: the bytes of every sample are compared with the source's.
+func (j *Job) Join(rank int, verify bool) (*Rank, error) {
+	size, warning := BufferSize(j.p.Order, rank, j.config.Staging, j.config.Samples)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.ranks[rank] != nil {
 		return nil, &failure.Error{
-			Kind:    failure.Busy,
-			Message: fmt.Sprintf("rank %d of job %s is taken by another process: give every process a rank of its own, or the loader a name of its own", rank, printable.Name(j.message.Job)),
+			Kind: failure.Busy,
+			Message: fmt.Sprintf("rank %d of job %s is taken by another process: give every process a rank of its own, or the loader a name of its own",
+				rank, request.Name(j.config.Request.Job)),
 		}
 	}
 	buffer, err := staging.New(size)
@@ -60,34 +53,42 @@ func (j *Job) join(rank int, verify bool) (*Rank, error) {
 	if warning != "" {
 		j.warnings = append(j.warnings, warning)
 	}
-	r := &Rank{job: j, rank: rank, buffer: buffer, through: make(chan struct{}, 1), news: make(chan struct{}, 1), ledger: stage.NewLedger(j.cache, j.steps())}
+	var steps []string
+	if j.p.Preprocessor != nil {
+		steps = j.p.Preprocessor.Steps()
+	}
+	r := &Rank{
+		job: j, rank: rank, buffer: buffer, through: make(chan struct{}, 1), news: make(chan struct{}, 1),
+		ledger: stage.NewLedger(j.p.Cache, steps),
+	}
 	o := stage.Options{
-		Stream: j.stream, Epoch: j.epoch, Rank: rank,
-		Cache: j.cache, Buffer: buffer, Ahead: j.cfg.PrefetchBatches, First: j.firstBatches(rank), Lazy: !j.planner.Prefetches(), May: j.planner.Gate(),
+		Stream: j.p.Order.Stream(), Epoch: j.p.Order.Epoch, Rank: rank,
+		Cache: j.p.Cache, Peers: j.p.Peers, Buffer: buffer, Ahead: j.config.Prefetch, First: j.firstBatches(rank),
+		Lazy: !j.planner.Prefetches(), May: j.planner.Gate(),
 		Faults: j.faults, Ledger: r.ledger, Verify: verify,
 	}
-	if j.stream.Spec().Shuffle == access.Given {
+	if j.p.Order.Given() {
 		o.Await = r.await
 	}
-	if j.others != nil {
-		o.Peers = j.others.peers
-	}
-	if j.preprocessor != nil {
-		o.Preprocessor = j.preprocessor
+	if j.p.Preprocessor != nil {
+		o.Preprocessor = j.p.Preprocessor
 	}
 	r.stager = stage.New(o)
 	j.ranks[rank] = r
-	j.node.claims.staged(j, rank, buffer)
+	j.p.Memory.Staged(rank, buffer)
 	j.ledgers[rank] = r.ledger
 	j.book.Join(rank)
 	return r, nil
 }
 
+// Number is the rank's number in its job.
+func (r *Rank) Number() int { return r.rank }
+
 // firstBatches is how many batches are staged before the process has taken one: two, or as many as keep the reading threads
 // busy.
 func (j *Job) firstBatches(rank int) int {
-	batch := max(j.stream.RankSamples(rank)/j.stream.Steps(), 1)
-	return max(2, (2*j.cfg.SourceThreads+batch-1)/batch)
+	batch := max(j.p.Order.Stream().RankSamples(rank)/j.p.Order.Stream().Steps(), 1)
+	return max(2, (2*j.config.Threads+batch-1)/batch)
 }
 
 // Opened is what a process is told of the job that it has opened.
@@ -118,27 +119,18 @@ type Output struct {
 // Opened describes the job to its process.
 func (r *Rank) Opened() Opened {
 	j := r.job
-	index := j.dataset.Index()
+	index := j.p.Order.Index()
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return Opened{
 		Samples: index.Len(), Classes: index.Classes(), ClassSizes: index.ClassSizes(), Bytes: index.Bytes(),
-		Fingerprint: hex.EncodeToString(j.version[:]),
-		Seed:        j.seed,
-		Steps:       j.stream.Steps(), RankSamples: j.stream.RankSamples(r.rank),
-		Positions:       j.need.positions,
-		PrefetchBatches: j.cfg.PrefetchBatches,
-		Warnings:        printableTexts(j.warnings), Output: j.output,
+		Fingerprint: hex.EncodeToString(j.config.Version[:]),
+		Seed:        j.config.Seed,
+		Steps:       j.p.Order.Stream().Steps(), RankSamples: j.p.Order.Stream().RankSamples(r.rank),
+		Positions:       j.p.Order.Positions(),
+		PrefetchBatches: j.config.Prefetch,
+		Warnings:        slices.Clone(j.warnings), Output: j.config.Output,
 	}
-}
-
-// printableTexts are the texts in a form that can be shown; never nil.
-func printableTexts(texts []string) []string {
-	out := make([]string, len(texts))
-	for i, t := range texts {
-		out[i] = printable.Text(t)
-	}
-	return out
 }
 
 // Segment is shared memory that batches may lie in.
@@ -154,28 +146,27 @@ type Segment struct {
 func (r *Rank) Segments() []Segment {
 	file, size := r.buffer.Ring()
 	out := []Segment{{Number: 0, File: file, Size: size, Writable: true, Returns: r.buffer.Notes()}}
-	for i, c := range r.job.dataset.Classes() {
-		if in, ok := c.Store.(storageclass.InPlace); ok {
-			f, n := in.Segment()
-			out = append(out, Segment{Number: stage.ClassSegment(i), File: f, Size: n})
-		}
-	}
+	r.job.p.Dataset.Segments(func(class int, file *os.File, size int64) {
+		out = append(out, Segment{Number: stage.ClassSegment(class), File: file, Size: size})
+	})
 	return out
 }
 
-// Check tells whether the job has the step of the epoch.
+// Check refuses a step of an epoch that the rank cannot begin with.
 func (r *Rank) Check(epoch, step int) error {
-	spec := r.job.stream.Spec()
-	if spec.Epochs > 0 && epoch >= spec.Epochs && r.job.planner.Plan() == nil {
-		return failure.Input("epoch %d is behind the job's last: it has %d epochs, counted from 0, and is not planned yet", epoch, spec.Epochs)
+	return r.job.p.Order.Check(r.rank, epoch, step, r.job.planner.Plan() != nil)
+}
+
+// Give adds the order of an epoch, or this rank's part of it, which lies in the file; the file stays the caller's.
+func (r *Rank) Give(m request.Give, file *os.File) error {
+	apart, err := r.job.p.Order.Give(r.rank, m, file, r.job.p.Admit)
+	if apart {
+		r.job.book.Leave(r.rank) // it is through with no epoch any more
 	}
-	if p := r.job.parts; epoch >= 0 && !r.job.stream.Given(epoch) && (p == nil || !p.expects(r.rank, epoch)) {
-		return failure.Input("epoch %d was not given, or is over: give its order first", epoch)
+	if err == nil && !r.job.p.Order.Turns() {
+		notify(r.news)
 	}
-	if step > r.job.stream.Steps() {
-		return failure.Input("step %d is behind the epoch's last: it has %d steps, counted from 0", step, r.job.stream.Steps())
-	}
-	return nil
+	return err
 }
 
 // Run stages batches from (epoch, step) on; see stage.Stager.Run. It returns nil when the process has come to the last one. It ends with the job's error if that fails, and before the batch at which
@@ -187,9 +178,9 @@ func (r *Rank) Run(ctx context.Context, epoch, step int, emit func(*stage.Batch)
 	case <-r.through:
 	default:
 	}
-	r.begun.Store(int64(epoch*r.job.stream.Steps() + step))
+	r.begun.Store(int64(epoch*r.job.p.Order.Stream().Steps() + step))
 	r.taken.Store(-1)
-	run := r.job.stops.Begin(r.rank, epoch*r.job.stream.Steps()+step, cancel, r.buffer.End)
+	run := r.job.p.Stops.Begin(r.rank, epoch*r.job.p.Order.Stream().Steps()+step, cancel, r.buffer.End)
 	err := r.stage(within, epoch, step, func(b *stage.Batch) error {
 		return run.Hand(func() error { return emit(b) })
 	})
@@ -215,7 +206,7 @@ func (r *Rank) stage(ctx context.Context, epoch, step int, emit func(*stage.Batc
 	j.goesOn(epoch, step)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(j.life, cancel)()
+	defer context.AfterFunc(j.p.Life, cancel)()
 	if err := j.planner.Begin(epoch, step); err != nil {
 		return err
 	}
@@ -229,12 +220,12 @@ func (r *Rank) stage(ctx context.Context, epoch, step int, emit func(*stage.Batc
 // Unusable notes that the process cannot decode a sample: for all ranks and epochs it is one that cannot be read, and the policy for these
 // decides. The process asks for the batch again, with a Run that begins there, and goes on; or ends, with the sample's error, as all ranks do.
 func (r *Rank) Unusable(sample int, reason string) (policy string, err error) {
-	index := r.job.dataset.Index()
+	index := r.job.p.Order.Index()
 	if sample < 0 || sample >= index.Len() {
 		return "", failure.Input("sample %d is not one of the dataset's, 0 to %d", sample, index.Len()-1)
 	}
 	r.reported.Store(true)
-	return string(r.job.faults.Report(r.job.cache, sample, reason)), nil
+	return string(r.job.faults.Report(r.job.p.Cache, sample, reason)), nil
 }
 
 // Wait says that the process is blocked in next().
@@ -251,13 +242,13 @@ func (r *Rank) Yielded(epoch, step int, stall stage.Stall, hash uint64) {
 	}
 	r.stager.Taken(epoch, step)
 	r.job.planner.Feeds(r.rank)
-	spec := r.job.stream.Spec()
+	stream := r.job.p.Order.Stream()
 	if r.job.epochNow.Load() != int64(epoch) {
 		r.job.goesOn(epoch, 0)
 	}
-	r.taken.Store(int64(epoch*r.job.stream.Steps() + step))
-	if step == r.job.stream.Steps()-1 {
-		if epoch == spec.Epochs-1 || spec.Shuffle == access.Given {
+	r.taken.Store(int64(epoch*r.job.p.Order.Stream().Steps() + step))
+	if step == r.job.p.Order.Stream().Steps()-1 {
+		if epoch == stream.Spec().Epochs-1 || r.job.p.Order.Given() {
 			notify(r.through)
 			notify(r.news)
 		}
@@ -269,14 +260,15 @@ func (r *Rank) Yielded(epoch, step int, stall stage.Stall, hash uint64) {
 // await waits until an epoch is given, or the process has taken the last batch before it: then the Run ends there. An epoch of which the process has
 // given its part, and with which it has begun the Run, comes when the other ranks have given theirs.
 func (r *Rank) await(ctx context.Context, epoch int) error {
-	last := int64(epoch*r.job.stream.Steps() - 1)
-	if p, begun := r.job.parts, r.begun.Load(); p != nil && begun > last {
-		if err := p.await(ctx, epoch); err != nil {
+	o := r.job.p.Order
+	last := int64(epoch*o.Stream().Steps() - 1)
+	if begun := r.begun.Load(); o.Turns() && begun > last {
+		if err := o.Await(ctx, epoch); err != nil {
 			return err
 		}
 		r.job.goesOn(epoch, int(begun-last)-1)
 	}
-	for !r.job.stream.Given(epoch) && r.begun.Load() <= last && r.taken.Load() < last {
+	for !o.Stream().Given(epoch) && r.begun.Load() <= last && r.taken.Load() < last {
 		select {
 		case <-r.news:
 		case <-ctx.Done():
@@ -298,19 +290,12 @@ func notify(c chan struct{}) {
 func (r *Rank) Close() {
 	r.once.Do(func() {
 		j := r.job
-		j.stops.Leave(r.rank)
-		if r.forget != nil {
-			r.forget()
-		}
+		j.p.Stops.Leave(r.rank)
 		j.mu.Lock()
 		delete(j.ranks, r.rank)
 		j.book.Leave(r.rank)
 		j.mu.Unlock()
-		j.node.claims.staged(j, r.rank, nil)
+		j.p.Memory.Staged(r.rank, nil)
 		r.stager.Close()
-		if j.parts != nil {
-			j.parts.leave(r.rank)
-		}
-		j.release()
 	})
 }

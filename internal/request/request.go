@@ -11,6 +11,8 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/printable"
+	"github.com/hdmlp/hdmlp/internal/transform"
 )
 
 const (
@@ -130,4 +132,21 @@ func (m *Open) Transformed() bool { return Describes(m.Transforms) }
 // Describes reports whether a description of transforms has any.
 func Describes(transforms json.RawMessage) bool {
 	return len(transforms) > 0 && string(transforms) != "null"
+}
+
+// Compile is the program that does what a description of transforms says.
+func Compile(transforms json.RawMessage) (*transform.Program, error) {
+	program, err := transform.Compile(transforms)
+	if err != nil {
+		return nil, failure.Input("%v", err)
+	}
+	return program, nil
+}
+
+// Name is a job's name as it can be shown.
+func Name(job string) string { return printable.Name(job) }
+
+// Scanning is the step of a dataset's scan that has found so many files.
+func Scanning(path string, files int64) Step {
+	return Step{What: "scanning " + printable.Name(path), Done: files}
 }

@@ -1,0 +1,276 @@
+// Package assembly puts a job on this node together: what it agrees on with other nodes, its order, the memory that it may take, the
+// cache of its dataset, its transforms and its plan; and takes it apart again.
+package assembly
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strconv"
+
+	"github.com/hdmlp/hdmlp/internal/budget"
+	"github.com/hdmlp/hdmlp/internal/catalog"
+	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/config/size"
+	"github.com/hdmlp/hdmlp/internal/coordinator"
+	"github.com/hdmlp/hdmlp/internal/job"
+	"github.com/hdmlp/hdmlp/internal/order"
+	"github.com/hdmlp/hdmlp/internal/planner"
+	"github.com/hdmlp/hdmlp/internal/request"
+	"github.com/hdmlp/hdmlp/internal/transform/runner"
+)
+
+// Node is what all jobs of a node have in common.
+type Node struct {
+	Budget     *budget.Budget
+	Strategy   planner.Strategy
+	Processors int // that transforms may use
+	// Version and Protocol are the software's and its protocol's, the same on all nodes of a job.
+	Version  string
+	Protocol int
+	// Samples, if not nil, stands between this node's samples and the other nodes: what they connect to is what it makes of
+	// the listener. For tests, of nodes that lie.
+	Samples func(net.Listener) net.Listener
+}
+
+// Spec is what a job is put together from.
+type Spec struct {
+	Request *request.Open // of the rank that makes the job
+	Config  *config.Config
+	Said    *request.Order
+	Dataset *catalog.Dataset // which is closed with the assembly
+	Turns   *order.Turns     // by which the ranks of several nodes give epochs together; nil: they do not
+	Life    context.Context  // ends with the job
+	End     context.CancelCauseFunc
+	Local   coordinator.Job
+	// Ranks waits until all ranks of this node have come, and returns them.
+	Ranks    func(context.Context) ([]int, error)
+	Progress request.Progress
+	Log      *slog.Logger
+}
+
+// Assembly is a job with all that it works with.
+type Assembly struct {
+	Job    *job.Job
+	Config *config.Config // in force: what is derived may be smaller than in the specification
+	Order  *order.Order
+	// Coordinator is nil if the job has one node.
+	Coordinator *coordinator.Coordinator
+
+	node         *Node
+	spec         Spec
+	parts        job.Parts
+	agreed       coordinator.Agreement
+	claim        *budget.Claim  // nil: it has none yet
+	cached       bool           // the dataset's cache was joined
+	preprocessor *runner.Runner // nil: samples are delivered as they are
+}
+
+// Assemble puts a job together. If it fails, nothing is left of it.
+func Assemble(ctx context.Context, n *Node, s Spec) (*Assembly, error) {
+	a := &Assembly{node: n, spec: s, Config: s.Config}
+	a.parts = job.Parts{
+		Life: s.Life, End: s.End, Dataset: s.Dataset, Stops: job.NewStops(s.Request, s.Log), Admit: n.Budget.Check, Log: s.Log,
+	}
+	if err := a.assemble(ctx); err != nil {
+		a.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+func (a *Assembly) assemble(ctx context.Context) error {
+	said, err := a.agree(ctx)
+	if err != nil {
+		return err
+	}
+	index := a.spec.Dataset.Index()
+	if a.Order, err = order.New(a.spec.Request, said, a.agreed.Seed, index, a.spec.Turns); err != nil {
+		return err
+	}
+	if err := budget.CheckFiles(a.Config.SourceThreads); err != nil {
+		return err
+	}
+	c := job.Config{Request: a.spec.Request, Seed: a.agreed.Seed, Version: a.agreed.Version, Ranks: a.ranks()}
+	transform, err := a.compile(&c)
+	if err != nil {
+		return err
+	}
+	if err := a.admit(&c); err != nil {
+		return err
+	}
+	cache, madeBy, err := a.spec.Dataset.JoinCache(a.Config)
+	if err != nil {
+		return err
+	}
+	a.cached = true
+	a.claim.Opened()
+	if yield := a.node.Budget.Yield; yield != nil {
+		if err := yield(); err != nil {
+			return err
+		}
+	}
+	if transform != nil {
+		transform()
+	}
+	a.parts.Order, a.parts.Cache, a.parts.Memory = a.Order, cache, a.claim
+	if a.Coordinator != nil {
+		a.parts.Nodes, a.parts.Peers = a.Coordinator, a.Coordinator.Peers()
+	}
+	a.parts.Use = cache.Use(a.parts.Peers)
+	c.Policy, c.OnError, c.Staging = a.Config.Policy, a.Config.OnError, a.Config.StagingBuffer
+	c.Prefetch, c.Threads = a.Config.PrefetchBatches, a.Config.SourceThreads
+	if a.Job, err = job.New(ctx, c, a.parts, a.plan()); err != nil {
+		return err
+	}
+	if a.Coordinator != nil { // now, so that a node that has a plan sooner, and asks for a sample, waits until it is known who keeps it
+		a.Coordinator.Serve(cache, a.Job.Planner().ReadsOnce, a.Job.ReadAhead)
+	}
+	if madeBy == a.Config {
+		a.adviseRoom()
+	} else if text := request.Differences(madeBy, a.Config); text != "" {
+		a.Job.Warn("another job has the dataset open, and what it said of the caches holds: " + text)
+	}
+	a.Job.Opened()
+	return nil
+}
+
+// agree settles what all nodes of the job must have alike, and returns what its ranks say of the order together.
+func (a *Assembly) agree(ctx context.Context) (*request.Order, error) {
+	said, given := a.spec.Said, a.spec.Request.Stream.Seed
+	a.agreed = coordinator.Agreement{Seed: drawSeed(), Version: a.spec.Dataset.Index().Fingerprint()}
+	if a.spec.Request.Spans() {
+		if err := a.form(ctx, given); err != nil {
+			return nil, a.spec.Turns.Unformed(err)
+		}
+		if a.spec.Turns != nil {
+			first, all, err := a.spec.Turns.Open(ctx, a.Coordinator, a.node.Budget.Check)
+			if err != nil {
+				return nil, err
+			}
+			shared := *said
+			shared.Part, shared.Epochs = &first, [][]int32{all}
+			said, a.agreed.Seed = &shared, first.Seed
+		}
+	}
+	if given != nil {
+		a.agreed.Seed = *given
+	}
+	return said, nil
+}
+
+// form finds the other nodes.
+func (a *Assembly) form(ctx context.Context, seed *uint64) error {
+	ranks, err := a.spec.Ranks(ctx)
+	if err != nil {
+		return err
+	}
+	m, cfg, c := a.spec.Request, a.Config, a.spec.Request.Cluster
+	o := coordinator.Options{
+		Job: m.Job, WorldSize: m.WorldSize, Nodes: c.Nodes, Node: c.Node, Ranks: ranks, Address: c.Address, Loader: c.Loader, Secret: c.Secret,
+		Seed: a.agreed.Seed, Facts: a.facts(), Index: a.spec.Dataset.Index(),
+		Port: cfg.Port, Interface: cfg.Interface, Timeout: cfg.StartTimeout, TLS: cfg.TLS, Cert: cfg.TLSCert, Key: cfg.TLSKey, CA: cfg.TLSCA,
+		Local: a.spec.Local, Stops: a.parts.Stops, Wrap: a.node.Samples, Log: a.spec.Log,
+		Progress: func(text string, warning bool) { a.spec.Progress(request.Step{What: text, Warning: warning}) },
+	}
+	if seed != nil {
+		o.Seed = *seed
+	}
+	a.Coordinator, a.agreed, err = coordinator.Form(ctx, o)
+	return err
+}
+
+// facts are what the nodes of the job must agree on.
+func (a *Assembly) facts() (facts []coordinator.Fact) {
+	seed := "drawn"
+	if given := a.spec.Request.Stream.Seed; given != nil {
+		seed = strconv.FormatUint(*given, 10)
+	}
+	for _, s := range slices.Concat(
+		[]request.Setting{{Key: "hdmlp's version", Value: a.node.Version}, {Key: "protocol", Value: a.node.Protocol}},
+		request.Listing(a.spec.Dataset.Index()),
+		[]request.Setting{{Key: "seed", Value: seed}},
+		request.Shared(a.spec.Request, a.Config, a.spec.Said),
+	) {
+		facts = append(facts, coordinator.Fact{Key: s.Key, Value: fmt.Sprint(s.Value)})
+	}
+	return facts
+}
+
+// ranks are those of this node.
+func (a *Assembly) ranks() []int {
+	if a.Coordinator != nil {
+		return a.Coordinator.Ranks()[a.Coordinator.Me()]
+	}
+	ranks := make([]int, a.spec.Request.WorldSize)
+	for r := range ranks {
+		ranks[r] = r
+	}
+	return ranks
+}
+
+// plan says how the job is planned; what is the job's own, it adds itself.
+func (a *Assembly) plan() planner.Options {
+	o := planner.Options{Strategy: a.node.Strategy}
+	for _, c := range a.spec.Dataset.Classes() {
+		o.Classes = append(o.Classes, planner.Class{Room: c.Room, Held: c.Store.Held(), KeepsAll: c.KeepsAll})
+	}
+	if a.Coordinator != nil {
+		o.Me, o.Nodes = a.Coordinator.Me(), a.Coordinator
+	}
+	return o
+}
+
+// adviseRoom warns if the caches hold only a part of the dataset, because every epoch then reads the rest again.
+func (a *Assembly) adviseRoom() {
+	room, total := a.Job.Planner().Room(), a.Order.Bytes()
+	whose := "dataset's"
+	switch {
+	case a.Order.Said().Subset != nil:
+		whose = "subset's"
+	case a.Order.Given():
+		whose = "first epoch's"
+	}
+	if room < total && a.Job.Planner().Keeps() {
+		a.Job.Warn(fmt.Sprintf("the caches have room for %s of the %s %s; the rest is read from the source in every epoch: raise memory, or give cache_dir on a fast local disk",
+			size.Format(room), whose, size.Format(total)))
+	}
+}
+
+// Close takes the job apart. No rank may have it open.
+func (a *Assembly) Close() {
+	a.spec.End(context.Canceled)
+	if a.spec.Turns != nil {
+		a.spec.Turns.Close()
+	}
+	if a.claim != nil {
+		a.claim.Drop()
+	}
+	if a.Job != nil {
+		a.Job.Close()
+	}
+	if a.parts.Use != nil {
+		a.parts.Use.Close()
+	}
+	if a.Coordinator != nil {
+		a.Coordinator.Close()
+	}
+	if a.cached {
+		a.spec.Dataset.LeaveCache()
+	}
+	if a.preprocessor != nil {
+		a.preprocessor.Close()
+	}
+	a.spec.Dataset.Close()
+}
+
+// drawSeed draws a seed that torch's manual_seed takes: 63 bits, and no overflow when an epoch is added to it.
+func drawSeed() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return binary.LittleEndian.Uint64(b[:]) >> 2
+}

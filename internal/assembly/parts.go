@@ -1,0 +1,71 @@
+package assembly
+
+import (
+	"fmt"
+
+	"github.com/hdmlp/hdmlp/internal/budget"
+	"github.com/hdmlp/hdmlp/internal/catalog"
+	"github.com/hdmlp/hdmlp/internal/job"
+	"github.com/hdmlp/hdmlp/internal/planner"
+	"github.com/hdmlp/hdmlp/internal/request"
+	"github.com/hdmlp/hdmlp/internal/transform/runner"
+)
+
+// compile prepares what the job wants done to its samples. start starts the threads that do it; nil: nothing is to be done.
+func (a *Assembly) compile(c *job.Config) (start func(), err error) {
+	if !a.spec.Request.Transformed() {
+		return nil, nil
+	}
+	program, err := request.Compile(a.spec.Request.Transforms)
+	if err != nil {
+		return nil, err
+	}
+	out := program.Output()
+	c.Output, c.Samples = &job.Output{Shape: out.Shape, Type: out.Type.String()}, program
+	return func() {
+		threads, most := a.Config.TransformThreads, a.node.Processors
+		if threads > most {
+			c.Warnings = append(c.Warnings, fmt.Sprintf("transform_threads = %d: the daemon may use %d processors, so that it is %d; more would only be in each other's way", threads, most, most))
+			threads = most
+		}
+		a.preprocessor = runner.New(program, runner.Options{Seed: c.Seed, Threads: threads, Most: most, Memory: a.Config.DecodeMemory})
+		a.parts.Preprocessor = a.preprocessor
+	}, nil
+}
+
+// admit has the node's budget admit the job, all that it may ever take here. What is derived may become smaller by that.
+func (a *Assembly) admit(c *job.Config) (err error) {
+	d := budget.Demand{
+		Job: a.spec.Request.Job, Ranks: len(c.Ranks), Decodes: c.Samples != nil, Orders: a.Order.Memory(c.Samples != nil),
+		Class: a.classMemory(), Plan: a.planMemory(),
+	}
+	for _, rank := range c.Ranks {
+		bytes, _ := job.BufferSize(a.Order, rank, a.Config.StagingBuffer, c.Samples)
+		d.Buffer = max(d.Buffer, bytes)
+	}
+	a.claim, a.Config, err = a.node.Budget.Admit(d, a.Config)
+	return err
+}
+
+// classMemory is what memory classes may take for the job's dataset, if their stores are not open already.
+func (a *Assembly) classMemory() (sum int64) {
+	if a.spec.Dataset.Cached() {
+		return 0
+	}
+	for _, c := range a.Config.StorageClasses {
+		if c.InMemory() {
+			sum = budget.Add(sum, min(c.Capacity, a.spec.Dataset.Index().Bytes()))
+		}
+	}
+	return sum
+}
+
+// planMemory is what it takes to make the plan, where one is made, and to keep books of the samples.
+func (a *Assembly) planMemory() int64 {
+	nodes := 1
+	if a.Coordinator != nil {
+		nodes = len(a.Coordinator.Ranks())
+	}
+	books := catalog.BookMemory(a.spec.Dataset.Index().Len(), len(a.Config.StorageClasses))
+	return budget.Add(planner.Memory(a.Order.Stream(), a.Order.First(), nodes), books)
+}

@@ -1,0 +1,92 @@
+package budget
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/failure"
+)
+
+// TestFewFiles: a job whose reads would run into the limit of open files is told
+// so at the start.
+func TestFewFiles(t *testing.T) {
+	err := CheckFiles(1 << 40)
+	var e *failure.Error
+	if !errors.As(err, &e) || e.Kind != failure.Limit || e.Details["need"].(int64) <= e.Details["limit"].(int64) || !strings.Contains(e.Message, "RLIMIT_NOFILE") {
+		t.Errorf("%v", err)
+	}
+	if err := CheckFiles(4); err != nil {
+		t.Errorf("four threads: %v", err)
+	}
+}
+
+// TestClassesThatAreYetToBeOpened: the memory of storage classes that another job is about to open is claimed until they are open, and
+// what a rank's buffer has taken is claimed no more.
+func TestClassesThatAreYetToBeOpened(t *testing.T) {
+	available := int64(1135)
+	b := &Budget{Available: func() (int64, error) { return available, nil }, Promised: func() int64 { return 7 }}
+	cfg := &config.Config{Origins: map[string]config.Origin{"memory": {Source: "argument"}}}
+	other, _, err := b.Admit(Demand{Class: 100, Orders: 8, Buffer: 10, Ranks: 2}, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine := Demand{Class: 1000}
+	if got := b.Outstanding(); got != 28 {
+		t.Errorf("%d bytes are outstanding, want 28", got)
+	}
+	if c, _, err := b.Admit(mine, cfg); err != nil {
+		t.Errorf("what fits beside the other's classes: %v", err)
+	} else {
+		c.Drop()
+	}
+	available--
+	if _, _, err := b.Admit(mine, cfg); err == nil || failure.Of(err).Details["need"] != int64(1135) {
+		t.Errorf("what does not fit beside them: %v", err)
+	}
+	other.Opened()
+	available = 1035
+	c, _, err := b.Admit(mine, cfg)
+	if err != nil {
+		t.Errorf("beside classes that are open, and counted as promised: %v", err)
+	}
+	c.Drop()
+	other.Drop()
+	if got := b.Outstanding(); got != 0 {
+		t.Errorf("%d bytes are outstanding, and there is no job", got)
+	}
+}
+
+// TestJobsAreAdmittedOneByOne: while one job's memory is checked, no other job is admitted, and one that was is claimed.
+func TestJobsAreAdmittedOneByOne(t *testing.T) {
+	var b Budget
+	checked := 0
+	b.Available = func() (int64, error) {
+		checked++
+		if b.admission.TryLock() {
+			t.Error("nothing keeps other jobs from being admitted at the same time")
+			b.admission.Unlock()
+		}
+		return 15, nil
+	}
+	if _, _, err := b.Admit(Demand{Buffer: 10, Ranks: 1}, &config.Config{}); err != nil {
+		t.Error(err)
+	}
+	for range 2 { // one that was refused claims nothing
+		if _, _, err := b.Admit(Demand{Buffer: 10, Ranks: 1}, &config.Config{}); err == nil || failure.Of(err).Details["need"] != int64(20) {
+			t.Errorf("a second job: %v", err)
+		}
+	}
+	if checked != 3 {
+		t.Errorf("the memory was measured %d times", checked)
+	}
+}
+
+// TestSumsOfHugeSizes: sizes come from users, and their sum is never less than one of them.
+func TestSumsOfHugeSizes(t *testing.T) {
+	if got := Add(math.MaxInt64-1, 2); got != math.MaxInt64 {
+		t.Errorf("%d", got)
+	}
+}

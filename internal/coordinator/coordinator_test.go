@@ -1,0 +1,244 @@
+package coordinator
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/breaker"
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/digest"
+	"github.com/hdmlp/hdmlp/internal/exchange"
+	"github.com/hdmlp/hdmlp/internal/failure"
+)
+
+// fakeSamples are some that are held, and others that the source has.
+type fakeSamples struct {
+	held   map[int]bool
+	source int // samples from 0
+	reads  int
+}
+
+func (f *fakeSamples) Held(id int) ([]byte, uint32, bool) {
+	return []byte{byte(id)}, digest.Of([]byte{byte(id)}), f.held[id]
+}
+func (f *fakeSamples) Has(id int) bool              { return f.held[id] }
+func (f *fakeSamples) SourceLatency() time.Duration { return 0 }
+
+func (f *fakeSamples) Serve(_ context.Context, id int, send func([]byte, uint32) error) (int64, error) {
+	switch {
+	case f.held[id]:
+		return 0, send([]byte{byte(id)}, digest.Of([]byte{byte(id)}))
+	case id < 0 || id >= f.source:
+		return 0, dataset.ErrNoSample
+	}
+	f.reads++
+	return 1000, send([]byte{byte(id)}, digest.Of([]byte{byte(id)}))
+}
+
+// TestHolderReadsForOthersOnlyWhereSamplesAreReadOnce: a sample that is held is sent; one that is not is read from the source for another node only
+// if the plan reads once, and that read is charged to this node.
+func TestHolderReadsForOthersOnlyWhereSamplesAreReadOnce(t *testing.T) {
+	f := &fakeSamples{held: map[int]bool{3: true}, source: samples}
+	var once bool
+	var fails error
+	var charged int64
+	h := &holder{f, func(context.Context) (bool, error) { return once, fails }, func(bytes int64) { charged += bytes }}
+	sample := func(id int32) (data []byte, err error) {
+		err = h.Sample(t.Context(), id, func(d []byte, _ uint32) error {
+			data = slices.Clone(d)
+			return nil
+		})
+		return data, err
+	}
+	if data, err := sample(3); err != nil || !slices.Equal(data, []byte{3}) || charged != 0 {
+		t.Errorf("what is held: %v, %v; %d charged", data, err, charged)
+	}
+	if data, sum, ok := h.Held(3); !ok || !slices.Equal(data, []byte{3}) || sum != digest.Of([]byte{3}) {
+		t.Errorf("what is held is not there: %v, digest %d, %v", data, sum, ok)
+	}
+	if _, err := sample(5); !errors.Is(err, exchange.ErrNotHeld) || f.reads != 0 {
+		t.Errorf("where samples are not read once: %v, and %d were read", err, f.reads)
+	}
+	fails = context.Canceled
+	if _, err := sample(5); !errors.Is(err, context.Canceled) {
+		t.Errorf("a request that was cancelled: %v", err)
+	}
+	once, fails = true, nil
+	if data, err := sample(5); err != nil || !slices.Equal(data, []byte{5}) || charged != 1000 || f.reads != 1 {
+		t.Errorf("where they are: %v, %v; %d charged, %d read", data, err, charged, f.reads)
+	}
+	for _, id := range []int32{-1, samples} {
+		if _, err := sample(id); !errors.Is(err, exchange.ErrNotHeld) {
+			t.Errorf("sample %d: %v", id, err)
+		}
+	}
+}
+
+// TestNodesGiveEachOtherSamples: over TLS as without, a node fetches from another one what that holds, and the ports speak TLS if that is on.
+func TestNodesGiveEachOtherSamples(t *testing.T) {
+	for _, on := range []bool{false, true} {
+		c := formed(t, 2, func(o *Options) { o.TLS = on })
+		for _, node := range c {
+			node.Serve(&fakeSamples{held: map[int]bool{node.me: true}}, func(context.Context) (bool, error) { return false, nil }, func(int64) {})
+			node.SetOwner(func(id int) int { return id })
+		}
+		data := make([]byte, 1)
+		if node, sum, err := c[0].Peers().Fetch(t.Context(), 1, data); err != nil || node != 1 || sum != digest.Of([]byte{1}) || data[0] != 1 {
+			t.Errorf("TLS %v: fetched %v from node %d, digest %d: %v", on, data, node, sum, err)
+		}
+		if states := c[0].States(); len(states) != 1 || states[0].Node != 1 {
+			t.Errorf("TLS %v: the other nodes are %+v", on, states)
+		}
+		if on {
+			for _, m := range c[0].cluster.Members() {
+				speaksTLS(t, "samples", m.Exchange)
+			}
+			speaksTLS(t, "control", c[0].o.Address)
+		}
+	}
+}
+
+// speaksTLS checks that a port does.
+func speaksTLS(t *testing.T, what, address string) {
+	t.Helper()
+	conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		t.Errorf("%s at %s: %v", what, address, err)
+		return
+	}
+	conn.Close()
+}
+
+// TestCertificatesThatAreGivenAreUsed: no key is drawn in the place of files that cannot be read.
+func TestCertificatesThatAreGivenAreUsed(t *testing.T) {
+	certificates := func(o Options) (*tls.Config, error) { return newCoordinator(o).certificates() }
+	var o Options
+	if c, err := certificates(o); c != nil || err != nil {
+		t.Errorf("TLS is off: %v, %v", c, err)
+	}
+	o.TLS = true
+	if c, err := certificates(o); err != nil || len(c.Certificates) != 1 {
+		t.Errorf("none is given: %v, %v", c, err)
+	}
+	dir := t.TempDir()
+	o.Cert, o.Key, o.CA = dir+"/cert.pem", dir+"/key.pem", dir+"/ca.pem"
+	if c, err := certificates(o); c != nil || err == nil || !strings.Contains(err.Error(), o.Cert) {
+		t.Errorf("one is given that is not there: %v, %v", c, err)
+	}
+	if err := os.WriteFile(o.Cert, []byte("none"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := certificates(o); c != nil || err == nil || !strings.Contains(err.Error(), o.Key) {
+		t.Errorf("its key is not there: %v, %v", c, err)
+	}
+}
+
+// TestNodeThatIsBackIsReachedAtOnce: an attempt to connect that waits for an answer which was lost is given up when the node is known to be back, and
+// the stops are told to it.
+func TestNodeThatIsBackIsReachedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dials := make(chan time.Time, 8)
+		client := exchange.NewClient(exchange.Identity{Job: "j", Nodes: 2, Secret: []byte("0123456789abcdef0123456789abcdef")}, 1, func(ctx context.Context) (net.Conn, error) {
+			dials <- time.Now()
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}, exchange.ClientOptions{})
+		defer client.Close()
+		c := newCoordinator(Options{Nodes: 2})
+		c.clients, c.peers = []*exchange.Client{nil, client}, breaker.NewSet(breaker.Options{Peers: []breaker.Fetcher{nil, client}})
+		go func() { _, _ = client.Fetch(t.Context(), 0, make([]byte, 1)) }() // it connects when it is first used
+		<-dials
+		<-time.After(time.Second)
+		c.note(1, false)
+		<-c.back
+		known := time.Now()
+		c.note(1, true)
+		if again := <-dials; !again.Equal(known) {
+			t.Errorf("the next attempt was made %v after it was known", again.Sub(known))
+		}
+		<-c.back
+	})
+}
+
+// TestNothingIsLeftOfNodesThatDisagree: each node is told what differs, with its own value and the other's.
+func TestNothingIsLeftOfNodesThatDisagree(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	var done sync.WaitGroup
+	for n := range 2 {
+		o := options(t, 2, n, l.Addr().String())
+		o.Facts[0].Value = fmt.Sprint(100 + n)
+		done.Go(func() {
+			c, _, err := Form(t.Context(), o)
+			var e *failure.Error
+			if c != nil || !errors.As(err, &e) || e.Kind != failure.Mismatch || e.Details["key"] != "seed" || e.Details["mine"] != fmt.Sprint(100+n) || e.Details["theirs"] != fmt.Sprint(101-n) {
+				t.Errorf("node %d: %v", n, err)
+			}
+		})
+	}
+	done.Wait()
+}
+
+// TestWatchTellsOfNodesThatAreGone: before and after, and of those that come back; none is told of that has always been there.
+func TestWatchTellsOfNodesThatAreGone(t *testing.T) {
+	c := newCoordinator(Options{Nodes: 4})
+	c.peers, c.clients = breaker.NewSet(breaker.Options{Peers: make([]breaker.Fetcher, 4)}), []*exchange.Client{0: nil, 1: exchange.NewClient(exchange.Identity{}, 1, nil, exchange.ClientOptions{}), 3: nil}
+	defer c.clients[1].Close()
+	var told []string
+	c.note(1, false)
+	c.note(2, false)
+	c.note(1, true)
+	c.Watch(func(node int, there bool) { told = append(told, fmt.Sprint(node, there)) })
+	c.note(3, false)
+	c.note(1, false)
+	if want := []string{"2 false", "3 false", "1 false"}; !slices.Equal(told, want) {
+		t.Errorf("told is %q, want %q", told, want)
+	}
+}
+
+// TestMeeting: where node 0 is found, by launcher, configuration and loader.
+func TestMeeting(t *testing.T) {
+	for _, c := range []struct {
+		address      string
+		loader, port int // the configuration's port
+		host         string
+		want         int // -1: an error
+	}{
+		{"n0:29510", 0, 0, "n0", 29510},
+		{":29510", 1, 0, "", 29514},
+		{"[fe::1]:29510", 63, 0, "fe::1", 29762},
+		{"n0:29510", 0, 7000, "n0", 7000},
+		{"n0:29510", 2, 7000, "n0", 7008},
+		{"n0:65532", 0, 0, "n0", 65532},
+		{"n0:65533", 0, 0, "n0", 65533 - 32768}, // its last port would be too high
+		{"n0:29510", 1, 65532, "n0", 65536 - 32768},
+		{"n0:29510", 256, 0, "", -1},
+		{"n0:29510", -1, 0, "", -1},
+		{"n0:70000", 0, 0, "", -1},
+		{"n0", 0, 0, "", -1},
+	} {
+		o := Options{Address: c.address, Loader: c.loader, Port: c.port}
+		host, port, err := o.meeting()
+		var said *failure.Error
+		if c.want < 0 {
+			if !errors.As(err, &said) || said.Kind != failure.Config {
+				t.Errorf("%+v: %v", c, err)
+			}
+		} else if err != nil || host != c.host || port != c.want {
+			t.Errorf("%+v: %s, %d, %v", c, host, port, err)
+		}
+	}
+}

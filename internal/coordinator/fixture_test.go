@@ -1,0 +1,139 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/hdmlp/hdmlp/internal/audit"
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/lockstep"
+	"github.com/hdmlp/hdmlp/internal/stats"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const samples = 40
+
+// local is the job on a node, as a test has it.
+type local struct {
+	ready  chan struct{} // closed once it is open
+	failed bool
+	parts  func(ctx context.Context, epoch int) ([]audit.Part, error)
+	turn   int
+	missed []int
+}
+
+func newLocal() *local {
+	l := &local{ready: make(chan struct{}), parts: func(context.Context, int) ([]audit.Part, error) { return nil, errors.New("none") }}
+	close(l.ready)
+	return l
+}
+
+func (l *local) Ready(ctx context.Context) (bool, error) {
+	select {
+	case <-l.ready:
+		return !l.failed, nil
+	default:
+	}
+	select {
+	case <-l.ready:
+		return !l.failed, nil
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+}
+
+func (l *local) Summary() *stats.ClusterReport { return nil }
+func (l *local) Steps() int                    { return 4 }
+func (l *local) Missing() (int, []int)         { return l.turn, l.missed }
+func (l *local) AuditParts(ctx context.Context, epoch int) ([]audit.Part, error) {
+	return l.parts(ctx, epoch)
+}
+
+// index is that of a dataset of 40 samples.
+func index(t *testing.T) *dataset.Index {
+	t.Helper()
+	b := dataset.NewBuilder([]string{"a"}, []string{".x"})
+	b.Directory(dataset.Directory{Class: -1})
+	b.Directory(dataset.Directory{Path: "a", Class: 0})
+	for i := range samples {
+		b.Sample(fmt.Sprintf("%04d.x", i), 1000, 0, 0)
+	}
+	x, err := b.Build()
+	if err == nil {
+		x, err = x.WithContents(make([][16]byte, samples))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// options are those of a node of several, with two ranks each.
+func options(t *testing.T, nodes, node int, address string) Options {
+	return Options{
+		Job: "j", WorldSize: 2 * nodes, Nodes: nodes, Node: node, Ranks: []int{2 * node, 2*node + 1}, Address: address,
+		Secret: "0123456789abcdef0123456789abcdef", Seed: 100, Facts: []Fact{{Key: "seed", Value: "100"}}, Index: index(t), Timeout: time.Minute,
+		Local: newLocal(), Stops: lockstep.New(node, "host", func(error) {}), Progress: func(string, bool) {}, Log: slog.New(slog.DiscardHandler),
+	}
+}
+
+// formed are nodes that have found each other over loopback.
+func formed(t *testing.T, nodes int, change ...func(*Options)) []*Coordinator {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close() // for node 0
+	all, errs := make([]*Coordinator, nodes), make([]error, nodes)
+	var done sync.WaitGroup
+	for n := range nodes {
+		o := options(t, nodes, n, address)
+		for _, c := range change {
+			c(&o)
+		}
+		done.Go(func() {
+			var a Agreement
+			if all[n], a, errs[n] = Form(t.Context(), o); errs[n] == nil && (a.Seed != 100 || a.Version != o.Index.Fingerprint()) {
+				errs[n] = fmt.Errorf("node %d agrees on %+v", n, a)
+			}
+		})
+	}
+	done.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, c := range all {
+			done.Go(c.Close)
+		}
+		done.Wait()
+	})
+	return all
+}
+
+// eventually waits until a condition holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	ticker := time.NewTicker(2 * time.Millisecond)
+	defer ticker.Stop()
+	deadline := time.NewTimer(10 * time.Second)
+	defer deadline.Stop()
+	for !holds() {
+		select {
+		case <-ticker.C:
+		case <-deadline.C:
+			t.Fatalf("in vain: %s", what)
+		}
+	}
+}

@@ -1,0 +1,70 @@
+package coordinator
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/stats"
+)
+
+// heard is what a node said of itself, and when.
+type heard struct {
+	report stats.NodeReport
+	at     time.Time
+}
+
+// Reports are those of all nodes; mine is this one's.
+func (c *Coordinator) Reports(ctx context.Context, mine stats.NodeReport) []stats.NodeReport {
+	answers := c.ask(ctx, askTime, askReport, nil)
+	now := time.Now()
+	out := make([]stats.NodeReport, len(answers))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for n, member := range c.cluster.Members() {
+		r := &out[n]
+		if *r = mine; n != c.me {
+			*r = c.part(n, answers[n], now)
+		}
+		r.Node = n
+		r.Address, _, _ = net.SplitHostPort(member.Exchange)
+		if r.Ranks == nil {
+			for _, rank := range member.Ranks {
+				r.Ranks = append(r.Ranks, stats.RankTally{Rank: rank})
+			}
+		}
+	}
+	return out
+}
+
+// part is a node's answer, or else what it said last. c.mu is held.
+func (c *Coordinator) part(n int, answer []byte, now time.Time) stats.NodeReport {
+	var r stats.NodeReport
+	var err error
+	if answer != nil {
+		if err = json.Unmarshal(answer, &r); err == nil {
+			r.Answering, r.Age = true, 0
+			c.last[n] = heard{r, now}
+			return r
+		}
+	}
+	last, known := c.last[n]
+	r = last.report
+	r.Answering, r.Age = false, -1
+	if known {
+		r.Age = now.Sub(last.at).Seconds()
+	}
+	switch why := c.silent(n); {
+	case err != nil:
+		r.Why = fmt.Sprintf("it says what is no report: %v", err)
+	case why == gone:
+		r.Why = "it is gone"
+	case why == cutOff:
+		r.Why = "node 0, by way of which nodes ask each other, is gone"
+	default:
+		r.Why = fmt.Sprintf("nothing was heard within %v", askTime)
+	}
+	return r
+}

@@ -1,0 +1,187 @@
+package coordinator
+
+import (
+	"bytes"
+	"compress/flate"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+
+	"github.com/hdmlp/hdmlp/internal/cluster"
+	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/placement"
+)
+
+// room is what a node tells the others of its storage classes. Sets of samples are packed, so that nodes can tell of warm caches
+// of large datasets too.
+type room struct {
+	Capacity []int64  `json:"capacity"`
+	Held     [][]byte `json:"held,omitempty"` // per class
+	Kept     []byte   `json:"kept,omitempty"`
+}
+
+// pack writes a set of samples: a bit for each, from sample 0 at the lowest bit of the first byte, compressed (RFC 1951).
+func pack(ids []int32) []byte {
+	if len(ids) == 0 {
+		return nil
+	}
+	var set []byte
+	for _, id := range ids {
+		if more := int(id)/8 + 1 - len(set); more > 0 {
+			set = append(set, make([]byte, more)...)
+		}
+		set[id/8] |= 1 << (id % 8)
+	}
+	var out bytes.Buffer
+	w, _ := flate.NewWriter(&out, flate.BestSpeed) // fails for no known level
+	_, _ = w.Write(set)                            // nor a buffer
+	_ = w.Close()
+	return out.Bytes()
+}
+
+// unpack reads what pack wrote of a dataset of so many samples, in ascending order.
+func unpack(packed []byte, samples int) ([]int32, error) {
+	if len(packed) == 0 {
+		return nil, nil
+	}
+	most := (samples + 7) / 8
+	set, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(packed)), int64(most)+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(set) > most {
+		return nil, fmt.Errorf("more than %d samples", samples)
+	}
+	var ids []int32
+	for i, b := range set {
+		for ; b != 0; b &= b - 1 {
+			id := 8*i + bits.TrailingZeros8(b)
+			if id >= samples {
+				return nil, fmt.Errorf("sample %d; the dataset has 0 to %d", id, samples-1)
+			}
+			ids = append(ids, int32(id))
+		}
+	}
+	return ids, nil
+}
+
+// encodeRoom is what the others are told of this node. most is how many bytes it may take; where it takes more, the plan is
+// made as if the node held nothing yet.
+func encodeRoom(mine placement.Node, most int) (text []byte, whole bool, err error) {
+	r := room{Capacity: mine.Capacity, Kept: pack(mine.Kept)}
+	for _, ids := range mine.Held {
+		r.Held = append(r.Held, pack(ids))
+	}
+	if text, err = json.Marshal(r); err != nil || len(text) <= most {
+		return text, true, err
+	}
+	text, err = json.Marshal(room{Capacity: mine.Capacity})
+	return text, false, err
+}
+
+// decodeRoom is what a node told.
+func decodeRoom(text []byte, samples int) (node placement.Node, err error) {
+	var r room
+	if err := json.Unmarshal(text, &r); err != nil {
+		return node, err
+	}
+	if len(r.Held) > len(r.Capacity) {
+		return node, fmt.Errorf("%d storage classes hold samples, and there are %d", len(r.Held), len(r.Capacity))
+	}
+	for j, capacity := range r.Capacity {
+		if capacity < 0 {
+			return node, fmt.Errorf("storage class %d has room for %d bytes", j+1, capacity)
+		}
+	}
+	node.Capacity, node.Held = r.Capacity, make([][]int32, len(r.Capacity))
+	for j, packed := range r.Held {
+		if node.Held[j], err = unpack(packed, samples); err != nil {
+			return node, fmt.Errorf("storage class %d: %w", j+1, err)
+		}
+	}
+	if node.Kept, err = unpack(r.Kept, samples); err != nil {
+		return node, fmt.Errorf("what it keeps: %w", err)
+	}
+	return node, nil
+}
+
+// Rooms tells the others what this node's classes have room for and hold, and returns what all do.
+func (c *Coordinator) Rooms(ctx context.Context, mine placement.Node) ([]placement.Node, error) {
+	text, whole, err := encodeRoom(mine, min(cluster.MaxPayload, cluster.MaxTotal/c.nodes()))
+	if err != nil {
+		return nil, err
+	}
+	if !whole {
+		c.o.Log.Warn("the other nodes are not told what this node's caches hold, because that is too much to tell: it may be read again")
+	}
+	all, err := c.gather(ctx, "room", text)
+	if err != nil {
+		return nil, clusterError(c.me, err)
+	}
+	out := make([]placement.Node, len(all))
+	for n, member := range c.cluster.Members() {
+		if out[n], err = decodeRoom(all[n], c.o.Index.Len()); err != nil {
+			return nil, failure.Input("node %d says of its storage classes: %v", n, err)
+		}
+		out[n].Ranks = member.Ranks
+	}
+	return out, nil
+}
+
+// Leads tells the others how far this node will come before it has a plan, and returns what all say. Who is gone
+// is taken to have begun where the others did, and to have kept what it could in an epoch of so many steps.
+func (c *Coordinator) Leads(ctx context.Context, mine placement.Lead, steps int) ([]placement.Lead, error) {
+	text, err := json.Marshal(mine)
+	if err != nil {
+		return nil, err
+	}
+	all, err := c.gather(ctx, "lead", text)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	var gone *cluster.GatherError
+	if err != nil && !errors.As(err, &gone) {
+		return nil, err
+	}
+	known := mine
+	leads := make([]placement.Lead, c.nodes())
+	for n := len(leads) - 1; n >= 0; n-- {
+		if n >= len(all) || all[n] == nil {
+			continue
+		}
+		if leads[n], err = decodeLead(all[n], steps); err != nil {
+			return nil, fmt.Errorf("node %d says of where it begins: %w", n, err)
+		}
+		known = leads[n]
+	}
+	for n := range leads {
+		if n >= len(all) || all[n] == nil {
+			leads[n] = placement.Lead{Epoch: known.Epoch, Step: known.Step, Steps: steps}
+		}
+	}
+	return leads, nil
+}
+
+// decodeLead is what a node told of its lead; an epoch has so many steps.
+func decodeLead(text []byte, steps int) (l placement.Lead, err error) {
+	if err := json.Unmarshal(text, &l); err != nil {
+		return l, err
+	}
+	if l.Epoch < 0 || l.Step < 0 || l.Step > steps || l.Steps < 0 || l.Steps > steps {
+		return l, fmt.Errorf("%d steps from epoch %d, step %d on; an epoch has %d steps", l.Steps, l.Epoch, l.Step, steps)
+	}
+	return l, nil
+}
+
+// Planned waits until all nodes that are there have their plans.
+func (c *Coordinator) Planned(ctx context.Context) error {
+	_, err := c.gather(ctx, "planned", nil)
+	var gone *cluster.GatherError
+	if ctx.Err() != nil || errors.As(err, &gone) {
+		return ctx.Err() // who is gone is not waited for
+	}
+	return err
+}

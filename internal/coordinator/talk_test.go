@@ -1,0 +1,170 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/audit"
+	"github.com/hdmlp/hdmlp/internal/lockstep"
+	"github.com/hdmlp/hdmlp/internal/placement"
+)
+
+// TestLeadOfANodeThatIsGone: a node that is gone is taken to have begun where the others did, and to have kept what a whole epoch needs.
+func TestLeadOfANodeThatIsGone(t *testing.T) {
+	c := formed(t, 3)
+	c[2].Close()
+	for _, node := range c[:2] {
+		eventually(t, "node 2 is known to be gone", func() bool { return !node.Alive(2) })
+	}
+	mine, theirs := placement.Lead{Epoch: 2, Step: 1, Steps: 3}, placement.Lead{Epoch: 1, Step: 2, Steps: 1}
+	told := make(chan []placement.Lead)
+	go func() {
+		leads, err := c[1].Leads(t.Context(), theirs, 4)
+		if err != nil {
+			t.Error(err)
+		}
+		told <- leads
+	}()
+	leads, err := c[0].Leads(t.Context(), mine, 4)
+	want := []placement.Lead{mine, theirs, {Epoch: 2, Step: 1, Steps: 4}}
+	if others := <-told; err != nil || !slices.Equal(leads, want) || !slices.Equal(others, want) {
+		t.Errorf("node 0 hears %+v, node 1 %+v, want %+v; %v", leads, others, want, err)
+	}
+}
+
+// TestReportsThatAreNone: what a node says that is wrong, or nothing, never counts as an answer.
+func TestReportsThatAreNone(t *testing.T) {
+	c := formed(t, 2)
+	now := time.Now()
+	if r := c[0].part(1, []byte(`{"batches": "many"}`), now); r.Answering || r.Age >= 0 || !strings.Contains(r.Why, "no report") {
+		t.Errorf("%+v", r)
+	}
+	if r := c[0].part(1, nil, now); r.Answering || r.Age >= 0 || r.Why != "nothing was heard within 2s" {
+		t.Errorf("%+v", r)
+	}
+	if got := c[1].answer(t.Context(), "something else"); got != nil {
+		t.Errorf("an answer to an unknown question: %s", got)
+	}
+	if got := c[1].answer(t.Context(), askReport); got != nil {
+		t.Errorf("an answer for a job that could not be opened: %s", got)
+	}
+}
+
+// TestMissingParts: a node that is asked for the turn that comes next says which of its ranks have not given their parts, and else, or as long as its job
+// is not open, nothing.
+func TestMissingParts(t *testing.T) {
+	l := newLocal()
+	l.turn, l.missed = 3, []int{2}
+	c := newCoordinator(Options{Local: l})
+	for turn, want := range map[string]string{"3": "[2]", "4": "null", "x": ""} {
+		if got := c.answer(t.Context(), askMissing+" "+turn); string(got) != want {
+			t.Errorf("turn %s: %s, want %s", turn, got, want)
+		}
+	}
+	l.failed = true
+	if got := c.answer(t.Context(), askMissing+" 3"); got != nil {
+		t.Errorf("a job that could not be opened: %s", got)
+	}
+	l.failed, l.ready = false, make(chan struct{})
+	if got := c.answer(t.Context(), askMissing+" 3"); got != nil {
+		t.Errorf("a job that is not open: %s", got)
+	}
+}
+
+// TestStopsThatCannotBe: a list of stops that cannot be is not heard, and gets no answer.
+func TestStopsThatCannotBe(t *testing.T) {
+	for list, heard := range map[string]bool{
+		`[{"rank": 3, "node": 1, "round": 0, "at": 0, "error": {"kind": "sample"}}]`: true,
+		`{"rank": 3}`: false,
+		`[{"rank": 2, "node": 1}, {"rank": 4, "node": 1}]`: false,
+		`[{"rank": 3, "node": 2}]`:                         false,
+	} {
+		told := 0
+		c := newCoordinator(Options{
+			WorldSize: 4, Nodes: 2, Log: slog.New(slog.DiscardHandler), Stops: lockstep.New(0, "a", func(error) { told++ }),
+		})
+		if answer := c.answer(t.Context(), askStopped+" "+list); (answer != nil) != heard || (told > 0) != heard {
+			t.Errorf("%s: answered %v, and %d stops are known", list, answer, told)
+		}
+	}
+}
+
+func parts(ranks ...int) (out []audit.Part) {
+	for _, r := range ranks {
+		out = append(out, audit.Part{Rank: r, Finished: true})
+	}
+	return out
+}
+
+// TestAuditRules: of what other nodes say, only what is of all ranks of a node, and not of this one, and can be, is taken.
+func TestAuditRules(t *testing.T) {
+	c := formed(t, 2)[0]
+	for _, told := range []map[int][]audit.Part{
+		{0: parts(0, 1)},
+		{1: parts(2)},
+		{1: parts(2, 2)},
+		{1: parts(2, 3, 4)},
+		{7: parts(2, 3), -1: parts()},
+		{1: {{Rank: 2, From: -1}, {Rank: 3}}},
+		{1: {{Rank: 2}, {Rank: 3, From: 99}}},
+		nil,
+	} {
+		if c.tell(&auditQuestion{5, told}); len(c.told) > 0 {
+			t.Errorf("%v is taken: %v", told, c.told)
+		}
+	}
+	c.tell(&auditQuestion{5, map[int][]audit.Part{1: parts(3, 2)}})
+	if len(c.told[nodeEpoch{1, 5}]) != 2 {
+		t.Errorf("noted is %v", c.told)
+	}
+	c.tell(&auditQuestion{5 + audit.Kept, nil})
+	if len(c.told) > 0 {
+		t.Errorf("noted is still %v", c.told)
+	}
+	if answer := c.answer(t.Context(), askAudit+" {"); answer != nil {
+		t.Errorf("what is no question is answered: %s", answer)
+	}
+}
+
+// TestAuditOfWhatCannotBe: an answer that cannot be a part of the epoch ends the audit with an error that names the node.
+func TestAuditOfWhatCannotBe(t *testing.T) {
+	c := formed(t, 2, func(o *Options) {
+		o.Local.(*local).parts = func(context.Context, int) ([]audit.Part, error) {
+			return []audit.Part{{Rank: 2, From: 99}, {Rank: 3}}, nil
+		}
+	})
+	if got, _, err := c[0].Audit(t.Context(), 0, parts(0, 1)); err == nil || !strings.Contains(err.Error(), "node 1 says what is no part of an audit") {
+		t.Errorf("told %+v, %v", got, err)
+	}
+}
+
+// TestAuditGivenUp: an audit that is given up while it waits for another node ends, and the other node has been told what this one's ranks were
+// delivered.
+func TestAuditGivenUp(t *testing.T) {
+	c := formed(t, 2, func(o *Options) {
+		o.Local.(*local).parts = func(ctx context.Context, _ int) ([]audit.Part, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	gone := make(chan error)
+	go func() {
+		_, _, err := c[0].Audit(ctx, 0, parts(0, 1))
+		gone <- err
+	}()
+	eventually(t, "node 0 has asked node 1", func() bool {
+		c[1].mu.Lock()
+		defer c[1].mu.Unlock()
+		return c[1].told[nodeEpoch{0, 0}] != nil
+	})
+	cancel()
+	if err := <-gone; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,133 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/request"
+)
+
+const (
+	kib  = 1 << 10
+	plan = 40 * (64 + 24 + 8 + 10 + 20) // of who caches what, and tables with one storage class
+)
+
+// TestSumOfMemory: a job is refused whose memory class fits, and the sum of all that it may take does not; what is said are the
+// summands and the limit.
+func TestSumOfMemory(t *testing.T) {
+	for name, c := range map[string]struct {
+		available int64
+		ranks     int
+		change    []func(*request.Open)
+		need      int64 // 0: it fits
+		says      []string
+	}{
+		"fits": {available: total + 64*kib + plan, ranks: 1},
+		"a buffer too many": {
+			available: total + 127*kib + plan, ranks: 2, need: total + 128*kib + plan,
+			says: []string{"39.1 KiB for the memory class (memory)", "128.0 KiB for staging buffers (2 of 64.0 KiB", "set memory to 38.1 KiB or less"},
+		},
+		"decoding": {
+			available: 20 << 20, ranks: 1, need: total + 256*kib + 24<<20 + plan, change: []func(*request.Open){arrays, set("decode_memory", "24MiB"), set("staging_buffer", "256KiB")},
+			says: []string{"24.0 MiB for decoding (decode_memory)", "make staging_buffer, decode_memory or the batch smaller"},
+		},
+		"derived memory":   {available: 70 * kib, ranks: 1, change: []func(*request.Open){set("memory", nil)}},
+		"derived decoding": {available: total + 65<<20, ranks: 1, change: []func(*request.Open){arrays}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := world{available: func() (int64, error) { return c.available, nil }}
+			n := w.node()
+			defer w.close(t, n)
+			if c.need == 0 {
+				r := open(t, n, message(0, c.ranks, c.change...))
+				if sum := n.options.Budget.Outstanding() + n.catalog.Promised(); sum > c.available {
+					t.Errorf("the job may take %d bytes, and %d are available", sum, c.available)
+				}
+				r.Close()
+				if n.options.Budget.Outstanding() != 0 || n.catalog.Promised() != 0 {
+					t.Error("claims are left of a job that has ended")
+				}
+				return
+			}
+			e := refusal(t, n, message(0, c.ranks, c.change...))
+			if e.Kind != failure.Limit || e.Details["need"] != c.need || e.Details["limit"] != c.available {
+				t.Errorf("%+v, want %d needed", e, c.need)
+			}
+			for _, says := range c.says {
+				if !strings.Contains(e.Message, says) {
+					t.Errorf("%q does not say %q", e.Message, says)
+				}
+			}
+		})
+	}
+}
+
+// TestMemoryOfOtherJobs: what a job may still take is not there for another one, and is when it has ended.
+func TestMemoryOfOtherJobs(t *testing.T) {
+	w := world{available: func() (int64, error) { return total + 178*kib + plan, nil }}
+	n := w.node()
+	first := open(t, n, message(0, 1)) // which may take 64 KiB for its buffer still, whatever of its class is filled
+	other := message(0, 2, func(m *request.Open) { m.Job, m.Dataset.Path = "k", "/else" })
+	if e := refusal(t, n, other); !strings.Contains(e.Message, "that other jobs of this daemon may still take") {
+		t.Errorf("%+v", e)
+	}
+	first.Close()
+	open(t, n, other).Close()
+	w.close(t, n)
+}
+
+// TestManyJobs: what is derived leaves room for job after job of one process.
+func TestManyJobs(t *testing.T) {
+	w := world{available: func() (int64, error) { return 16 << 30, nil }}
+	n := w.node()
+	var jobs []*Rank
+	for i := range 60 {
+		jobs = append(jobs, open(t, n, message(0, 1, func(m *request.Open) {
+			m.Job = fmt.Sprint("job", i)
+			m.Transforms = json.RawMessage(`[{"name": "CenterCrop", "size": 2}, {"name": "ToTensor"}]`)
+		})))
+	}
+	for _, job := range jobs {
+		job.Close()
+	}
+	w.close(t, n)
+}
+
+// TestSmallBufferIsMadeLarger: a staging buffer has room for two batches, whatever was asked for; the process is warned.
+func TestSmallBufferIsMadeLarger(t *testing.T) {
+	var w world
+	n := w.node()
+	r := open(t, n, message(0, 1, func(m *request.Open) { m.Stream.GlobalBatch = 40 }))
+	if size := r.Segments()[0].Size; size < 2*40*sampleSize {
+		t.Errorf("a staging buffer of %d bytes", size)
+	}
+	if warnings := r.Opened().Warnings; len(warnings) != 1 || !strings.Contains(warnings[0], "staging_buffer = 65536 bytes is less than two batches of about 40000 bytes: it is made 80000") {
+		t.Errorf("warnings %q", warnings)
+	}
+	r.Close()
+	w.close(t, n)
+}
+
+// TestOtherCachesYield: once a job's caches are open, what is cached for no job gives way to what jobs may take; an error of that refuses the job.
+func TestOtherCachesYield(t *testing.T) {
+	var w world
+	n := w.node()
+	yields := 0
+	var fails error
+	n.options.Budget.Yield = func() error {
+		if yields++; n.catalog.Promised() == 0 || n.options.Budget.Outstanding() == 0 {
+			t.Error("asked to yield before it is known to what")
+		}
+		return fails
+	}
+	open(t, n, message(0, 1)).Close()
+	fails = errors.New("the disk is gone")
+	if e := refusal(t, n, message(0, 1)); yields != 2 || !strings.Contains(e.Message, "the disk is gone") {
+		t.Errorf("yielded %d times; told %+v", yields, e)
+	}
+	w.close(t, n)
+}

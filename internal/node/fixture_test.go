@@ -1,0 +1,332 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/hdmlp/hdmlp/internal/assembly"
+	"github.com/hdmlp/hdmlp/internal/budget"
+	"github.com/hdmlp/hdmlp/internal/catalog"
+	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/request"
+	"github.com/hdmlp/hdmlp/internal/stage"
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/storageclass/file"
+	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Every dataset here has 40 samples of 1000 bytes in two classes.
+const (
+	samples    = 40
+	sampleSize = 1000
+	total      = samples * sampleSize
+)
+
+// fakeSource is a dataset whose samples consist of their own number.
+type fakeSource struct {
+	world         *world
+	index         *dataset.Index
+	device, inode uint64 // of its root, where it was opened through a view
+}
+
+func (s *fakeSource) Index() *dataset.Index { return s.index }
+
+func (s *fakeSource) Close() error {
+	s.world.open.Add(-1)
+	return nil
+}
+
+func (s *fakeSource) Place() (device, inode uint64) { return s.device, s.inode }
+
+func (s *fakeSource) Path(id int) string { return "/data/" + s.index.Name(id) }
+
+func (s *fakeSource) Read(ctx context.Context, id int, dst []byte) (dataset.Stamp, error) {
+	if s.world.read != nil {
+		if err := s.world.read(ctx, id); err != nil {
+			return 0, err
+		}
+	}
+	s.world.bytes.Add(int64(len(dst)))
+	copy(dst, bytes.Repeat([]byte{byte(id)}, len(dst)))
+	return 0, nil
+}
+
+func (s *fakeSource) Stat(context.Context, int) (dataset.Stamp, error) { return 0, nil }
+
+// world is what a test's node finds on its machine.
+type world struct {
+	open, bytes atomic.Int64                                   // sources open; bytes read
+	read        func(ctx context.Context, id int) error        // before every read
+	scan        func(ctx context.Context, n func(int64)) error // before a dataset is there
+	available   func() (int64, error)
+	ram         *memory.Class
+	disk        string
+	sees        func(view *dataset.View) string // what files are named, by who looks; nil: the same for all
+	contents    byte                            // other ones are in the files where it is another
+}
+
+func (w *world) node() *Node {
+	if w.ram == nil {
+		w.ram = memory.New(memory.Options{})
+	}
+	disk := file.Kind("")
+	disk.New = func(o storageclass.Options) (storageclass.Class, error) {
+		return file.New(file.Options{Dir: o.Dir, Capacity: o.Capacity, Reserve: 1, Warn: o.Warn})
+	}
+	return New(Options{
+		Node: assembly.Node{Budget: new(budget.Budget)},
+		Kinds: catalog.Kinds{
+			Sources: []dataset.Kind{
+				{Name: "fake", Open: func(ctx context.Context, path string, o dataset.OpenOptions) (dataset.Indexed, error) {
+					if w.scan != nil {
+						if err := w.scan(ctx, o.Progress); err != nil {
+							return nil, err
+						}
+					}
+					if strings.Contains(path, "missing") {
+						return nil, &dataset.Error{Path: path, Kind: dataset.ErrNoDirectory}
+					}
+					source, prefix := &fakeSource{world: w}, path[1:]
+					if o.View != nil {
+						var root unix.Stat_t
+						if err := unix.Fstat(int(o.View.Root.Fd()), &root); err != nil {
+							return nil, err
+						}
+						source.device, source.inode = root.Dev, root.Ino
+					}
+					if w.sees != nil {
+						prefix = w.sees(o.View)
+					}
+					b := dataset.NewBuilder([]string{"a", "b"}, []string{".x"})
+					b.Directory(dataset.Directory{Class: -1})
+					for class, name := range []string{"a", "b"} {
+						b.Directory(dataset.Directory{Path: name, Class: class})
+						for i := range samples / 2 {
+							b.Sample(fmt.Sprintf("%s%04d.x", prefix, i), sampleSize, 0, 0)
+						}
+					}
+					var err error
+					if source.index, err = b.Build(); err != nil {
+						return nil, err
+					}
+					if source.index, err = source.index.WithContents(slices.Repeat([][16]byte{{w.contents}}, samples)); err != nil {
+						return nil, err
+					}
+					w.open.Add(1)
+					return source, nil
+				}},
+			},
+			Classes: []storageclass.Kind{memory.Kind(w.ram), disk},
+		}, Machine: config.Machine{AvailableMemory: w.available, Processors: 4},
+	}, slog.New(slog.DiscardHandler))
+}
+
+// close closes the node and finds everything given back.
+func (w *world) close(t *testing.T, n *Node) {
+	t.Helper()
+	w.empty(t, n)
+	if err := n.Close(); err != nil {
+		t.Errorf("close the node: %v", err)
+	}
+}
+
+// empty finds nothing left of any job.
+func (w *world) empty(t *testing.T, n *Node) {
+	t.Helper()
+	n.mu.Lock()
+	if len(n.jobs) > 0 {
+		t.Errorf("%d jobs are left", len(n.jobs))
+	}
+	n.mu.Unlock()
+	if k := w.open.Load(); k != 0 {
+		t.Errorf("%d sources are left open", k)
+	}
+	eventually(t, "staging buffers are given back", func() bool { return stagingBuffers(t) == 0 })
+}
+
+// stagingBuffers counts those of this process.
+func stagingBuffers(t *testing.T) (n int) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && strings.Contains(to, "hdmlp-staging") {
+			n++
+		}
+	}
+	return n
+}
+
+// eventually waits until a condition holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	ticker := time.NewTicker(2 * time.Millisecond)
+	defer ticker.Stop()
+	deadline := time.NewTimer(10 * time.Second)
+	defer deadline.Stop()
+	for !holds() {
+		select {
+		case <-ticker.C:
+		case <-deadline.C:
+			t.Fatalf("in vain: %s", what)
+		}
+	}
+}
+
+// message opens job "j" on /data as one of some ranks, 10 samples a step.
+func message(rank, ranks int, change ...func(*request.Open)) request.Open {
+	seed := uint64(7)
+	m := request.Open{
+		Job: "j", Rank: rank, WorldSize: ranks,
+		Dataset:  dataset.Spec{Kind: "fake", Path: "/data"},
+		Stream:   request.Stream{Seed: &seed, Epochs: 4, GlobalBatch: 10, Shuffle: "torch", Scheme: "strided", Tail: "pad"},
+		Settings: request.Settings{Arguments: map[string]any{"memory": "40000B", "staging_buffer": "64KiB"}},
+	}
+	for _, c := range change {
+		c(&m)
+	}
+	return m
+}
+
+func set(key string, value any) func(*request.Open) {
+	return func(m *request.Open) { m.Arguments[key] = value }
+}
+
+func open(t *testing.T, n *Node, m request.Open) *Rank {
+	t.Helper()
+	r, err := n.Open(t.Context(), m, nil, func(request.Step) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+type at struct{ epoch, step int }
+
+// consume is a training process that takes batches from one place up to, and not
+// with, another, and looks at the bytes of each sample.
+func consume(t *testing.T, r *Rank, from, to at) map[at][]int32 {
+	t.Helper()
+	out, err := take(r, from, to)
+	if err != nil {
+		t.Error(err)
+	}
+	return out
+}
+
+var errEnough = errors.New("enough")
+
+func take(r *Rank, from, to at) (map[at][]int32, error) {
+	return takeSaying(r, from, to, func(sum uint64) uint64 { return sum })
+}
+
+// takeSaying is take by a process that says something else of what it was given: says is told the sum.
+func takeSaying(r *Rank, from, to at, says func(sum uint64) uint64) (map[at][]int32, error) {
+	out := map[at][]int32{}
+	var sum uint64
+	err := r.Run(context.Background(), from.epoch, from.step, func(b *stage.Batch) error {
+		here := at{b.Epoch, b.Step}
+		if here == to {
+			return errEnough
+		}
+		if b.Step == 0 {
+			sum = 0
+		}
+		sum += b.Audit
+		ids := []int32{}
+		for i, id := range b.IDs {
+			ids = append(ids, int32(id))
+			data, err := read(r, b, i)
+			if err != nil {
+				return err
+			}
+			if !bytes.Equal(data, bytes.Repeat([]byte{byte(id)}, sampleSize)) {
+				return fmt.Errorf("sample %d has other bytes", id)
+			}
+		}
+		out[here] = ids
+		for _, slot := range b.Slots {
+			if _, err := r.Return(slot); err != nil {
+				return err
+			}
+		}
+		r.Yielded(b.Epoch, b.Step, stage.Stall{}, says(sum))
+		r.Wait()
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return out, err
+}
+
+// read is what a process finds where a sample of a batch lies.
+func read(r *Rank, b *stage.Batch, i int) ([]byte, error) {
+	data := make([]byte, b.Lengths[i])
+	for _, e := range b.Extras {
+		if e.Segment == b.Segments[i] {
+			_, err := e.File.ReadAt(data, int64(b.Offsets[i]))
+			return data, err
+		}
+	}
+	for _, s := range r.Segments() {
+		if s.Number == b.Segments[i] {
+			_, err := s.File.ReadAt(data, int64(b.Offsets[i]))
+			return data, err
+		}
+	}
+	return nil, fmt.Errorf("there is no segment %d", b.Segments[i])
+}
+
+// sampleBytes is read, of what must be there.
+func sampleBytes(t *testing.T, r *Rank, b *stage.Batch, i int) []byte {
+	t.Helper()
+	data, err := read(r, b, i)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// end is behind everything.
+var end = at{math.MaxInt, 0}
+
+// together runs one process per rank.
+func together(ranks []*Rank, process func(r *Rank)) {
+	var all sync.WaitGroup
+	for _, r := range ranks {
+		all.Go(func() { process(r) })
+	}
+	all.Wait()
+}
+
+// refusal is what a process is told that opens with a message.
+func refusal(t *testing.T, n *Node, m request.Open) *failure.Error {
+	t.Helper()
+	r, err := n.Open(t.Context(), m, nil, func(request.Step) {})
+	if err == nil {
+		r.Close()
+		t.Fatal("it was opened")
+	}
+	return failure.Of(err)
+}

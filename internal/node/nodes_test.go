@@ -1,0 +1,291 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
+	"github.com/hdmlp/hdmlp/internal/request"
+)
+
+// nodes are several nodes in this process, each with its own memory class, which find each other over loopback.
+type nodes struct {
+	t      *testing.T
+	worlds []*world
+	list   []*Node
+	reads  [samples]atomic.Int32 // from the source, over all nodes
+}
+
+// newNodes makes n nodes. background: no plan is made at once.
+func newNodes(t *testing.T, n int, background bool) *nodes {
+	c := &nodes{t: t}
+	for range n {
+		w := &world{read: func(_ context.Context, id int) error { c.reads[id].Add(1); return nil }}
+		node := w.node()
+		if background {
+			node.options.Strategy.AtOnce = -1
+		}
+		c.worlds, c.list = append(c.worlds, w), append(c.list, node)
+	}
+	return c
+}
+
+// address is where node 0 of a job can listen.
+func (c *nodes) address() string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// open opens a job with a rank on every node.
+func (c *nodes) open(change ...func(*request.Open)) []*Rank {
+	c.t.Helper()
+	ranks, errs := make([]*Rank, len(c.list)), make([]error, len(c.list))
+	address := c.address()
+	var all sync.WaitGroup
+	for n, node := range c.list {
+		all.Go(func() {
+			m := message(n, len(c.list), change...)
+			m.Cluster = &request.Cluster{
+				Nodes: len(c.list), Node: n, LocalWorldSize: 1, Address: address, Secret: "0123456789abcdef0123456789abcdef",
+			}
+			ranks[n], errs[n] = node.Open(c.t.Context(), m, nil, func(request.Step) {})
+		})
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		c.t.Fatal(err)
+	}
+	return ranks
+}
+
+// epochs has all ranks go through epochs [from, to), each together, as in training, and compares what they get with what the stream says.
+func (c *nodes) epochs(ranks []*Rank, from, to int) {
+	c.t.Helper()
+	for e := from; e < to; e++ {
+		together(ranks, func(r *Rank) {
+			r.Wait() // before naive reads anything
+			for here, ids := range consume(c.t, r, at{e, 0}, at{e + 1, 0}) {
+				if want := r.entry.open.Order.Stream().Epoch(here.epoch).Batch(nil, r.Number(), here.step); !slices.Equal(ids, want) {
+					c.t.Errorf("rank %d, %+v: samples %v, want %v", r.Number(), here, ids, want)
+				}
+			}
+		})
+	}
+}
+
+func (c *nodes) read() (total, most int) {
+	for k := range c.reads {
+		n := int(c.reads[k].Load())
+		total, most = total+n, max(most, n)
+	}
+	return total, most
+}
+
+func (c *nodes) close() {
+	c.t.Helper()
+	for n, w := range c.worlds {
+		w.close(c.t, c.list[n])
+	}
+}
+
+func closeAll(ranks []*Rank) { together(ranks, (*Rank).Close) }
+
+// TestPolicies: over several nodes each policy delivers the stream, with a plan that was there first and with one that is made
+// meanwhile; and those that read once do so where the caches together hold the dataset.
+func TestPolicies(t *testing.T) {
+	for _, policy := range policies.Engine() {
+		for _, background := range []bool{false, true} {
+			for _, scheme := range []string{"strided", "whole"} {
+				if scheme == "whole" && !background {
+					continue
+				}
+				t.Run(fmt.Sprintf("%s/background=%v/%s", policy.Name(), background, scheme), func(t *testing.T) {
+					c := newNodes(t, 3, background)
+					ranks := c.open(set("policy", policy.Name()), set("memory", "14000B"), func(m *request.Open) { m.Stream.Scheme = scheme })
+					c.epochs(ranks, 0, 4)
+					total, most := c.read()
+					if policy.Name() == "cooperative" && (total != samples || most != 1) {
+						t.Errorf("the source was read %d times, one sample %d times; want %d, and 1", total, most, samples)
+					}
+					closeAll(ranks)
+					c.close()
+				})
+			}
+		}
+	}
+}
+
+// TestPlanMeanwhile: where the job begins in the middle of an epoch, nothing is read twice either, and the report says when the
+// plan is there.
+func TestPlanMeanwhile(t *testing.T) {
+	c := newNodes(t, 3, true)
+	ranks := c.open(set("memory", "14000B"))
+	for _, r := range ranks {
+		if p := r.Report(); !p.Planning {
+			t.Error("nobody has begun, and the report does not say that there is no plan")
+		}
+	}
+	together(ranks, func(r *Rank) { consume(t, r, at{1, 2}, at{2, 0}) })
+	for _, r := range ranks {
+		<-r.entry.open.Job.Planner().Done()
+		if r.Report().Planning {
+			t.Error("the plan is there, and the report does not say so")
+		}
+	}
+	c.epochs(ranks, 2, 4)
+	if total, most := c.read(); total != samples || most != 1 {
+		t.Errorf("the source was read %d times, one sample %d times; want %d, and 1", total, most, samples)
+	}
+	closeAll(ranks)
+	c.close()
+}
+
+// TestJobsShareACache: a job that joins another's caches finds what they hold, and goes on when the other one ends: it still asks
+// the other nodes for what they hold, and they answer.
+func TestJobsShareACache(t *testing.T) {
+	for _, background := range []bool{false, true} {
+		c := newNodes(t, 2, background)
+		first := c.open(set("memory", "22000B"))
+		c.epochs(first, 0, 1)
+		second := c.open(set("memory", "22000B"), func(m *request.Open) { m.Job = "second" })
+		c.epochs(second, 0, 1)
+		c.epochs(first, 1, 2)
+		closeAll(first)
+		c.epochs(second, 1, 4)
+		if total, most := c.read(); total != samples || most != 1 {
+			t.Errorf("background=%v: the source was read %d times, one sample %d times; want %d, and 1", background, total, most, samples)
+		}
+		closeAll(second)
+		c.close()
+	}
+}
+
+// TestJobsOpenedAtOnce: no node waits with one job for another that it has not begun to open, in whatever order they come.
+func TestJobsOpenedAtOnce(t *testing.T) {
+	c := newNodes(t, 2, false)
+	var all sync.WaitGroup
+	for j := range 4 {
+		all.Go(func() {
+			ranks := c.open(func(m *request.Open) { m.Job = fmt.Sprintf("job %d", j) })
+			c.epochs(ranks, 0, 1)
+			closeAll(ranks)
+		})
+	}
+	all.Wait()
+	c.close()
+}
+
+// held is a policy whose plan is made when a test lets it be, and can not be made at all if err says so.
+type held struct {
+	policies.Cooperative
+	free chan struct{}
+	err  error
+}
+
+func (h held) Plan(in placement.Input) (*placement.Plan, error) {
+	<-h.free
+	if h.err != nil {
+		return nil, h.err
+	}
+	return h.Cooperative.Plan(in)
+}
+
+// hold gives nodes a policy whose plan waits, until free is closed.
+func hold(err error, nodes ...*Node) (free chan struct{}) {
+	free = make(chan struct{})
+	for _, n := range nodes {
+		n.options.Strategy.AtOnce = -1
+		n.options.Strategy.Policy = func(string) (placement.Policy, error) { return held{free: free, err: err}, nil }
+	}
+	return free
+}
+
+// TestFlowWithoutAPlan: batches flow as long as there is none, on one node and on several; each sample is read once all the same.
+func TestFlowWithoutAPlan(t *testing.T) {
+	for n := 1; n <= 3; n += 2 {
+		c := newNodes(t, n, true)
+		free := hold(nil, c.list...)
+		ranks := c.open(set("memory", fmt.Sprintf("%dB", 42000/n)))
+		c.epochs(ranks, 0, 2)
+		if !ranks[0].Report().Planning || !strings.Contains(ranks[0].Report().Sentence, "still being planned") {
+			t.Errorf("%d nodes: the report does not say that there is no plan", n)
+		}
+		close(free)
+		c.epochs(ranks, 2, 4)
+		for _, r := range ranks {
+			<-r.entry.open.Job.Planner().Done()
+		}
+		if total, most := c.read(); total != samples || most != 1 {
+			t.Errorf("%d nodes: the source was read %d times, one sample %d times; want %d, and 1", n, total, most, samples)
+		}
+		closeAll(ranks)
+		c.close()
+	}
+}
+
+// unable is a policy that does not even know how to begin.
+type unable struct{ held }
+
+func (unable) First(placement.Input, placement.Lead) (*placement.Plan, error) {
+	return nil, errors.New("no beginning")
+}
+
+// TestNoBeginning: the same error reaches ranks, and the job can still be reported.
+func TestNoBeginning(t *testing.T) {
+	var w world
+	n := w.node()
+	n.options.Strategy.AtOnce = -1
+	n.options.Strategy.Policy = func(string) (placement.Policy, error) { return unable{}, nil }
+	r := open(t, n, message(0, 1))
+	if _, err := take(r, at{0, 0}, end); err == nil || !strings.Contains(err.Error(), "no beginning") {
+		t.Errorf("got %v", err)
+	}
+	r.entry.open.Job.Planner().Close()
+	if p := r.Report(); p.Planning || p.Source.Samples != 0 {
+		t.Errorf("reported as %+v", p)
+	}
+	r.Close()
+	w.close(t, n)
+}
+
+// TestPlanFails: who waits for batches is told when the plan can not be made.
+func TestPlanFails(t *testing.T) {
+	var w world
+	n := w.node()
+	free := hold(errors.New("no memory"), n)
+	ranks := []*Rank{open(t, n, message(0, 2)), open(t, n, message(1, 2))}
+	together(ranks, func(r *Rank) { consume(t, r, at{0, 0}, at{2, 0}) })
+	close(free)
+	<-ranks[0].entry.life.Done()
+	together(ranks, func(r *Rank) {
+		if _, err := take(r, at{2, 0}, end); err == nil || !strings.Contains(err.Error(), "no memory") {
+			t.Errorf("rank %d: %v", r.Number(), err)
+		}
+	})
+	closeAll(ranks)
+	w.close(t, n)
+}
+
+// TestNoRoomForAPlan: a plan that the memory has no room for is refused before it is begun.
+func TestNoRoomForAPlan(t *testing.T) {
+	w := world{available: func() (int64, error) { return 500 + 64<<10 + 1000, nil }}
+	n := w.node()
+	e := refusal(t, n, message(0, 1, set("memory", "500B")))
+	if e.Kind != failure.Limit || !strings.Contains(e.Message, "plan of who caches what") {
+		t.Errorf("refused as %+v", e)
+	}
+	w.close(t, n)
+}

@@ -1,0 +1,219 @@
+package node
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hdmlp/hdmlp/internal/assembly"
+	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/job"
+	"github.com/hdmlp/hdmlp/internal/order"
+	"github.com/hdmlp/hdmlp/internal/request"
+)
+
+// Rank is a rank of a job that is open on this node. Close leaves the job, which ends with its last rank.
+type Rank struct {
+	*job.Rank
+	entry  *entry
+	forget func() // forgets its process's view of the dataset; nil: there is none
+	once   sync.Once
+}
+
+// Close leaves the job. Run must have returned.
+func (r *Rank) Close() {
+	r.once.Do(func() {
+		r.Rank.Close()
+		if r.forget != nil {
+			r.forget()
+		}
+		if r.entry.turns != nil {
+			r.entry.turns.Leave(r.Number())
+		}
+		r.entry.release()
+	})
+}
+
+// Open makes the job of the request, or joins it, as one rank. The rank's Close leaves it; the job ends with its last rank.
+// view is the dataset as the rank's process sees it; nil: as this process does. It belongs to the caller, and its Renew
+// must work until the Rank is closed.
+func (n *Node) Open(ctx context.Context, m request.Open, view *dataset.View, progress request.Progress) (*Rank, error) {
+	if err := m.Check(); err != nil {
+		return nil, err
+	}
+	cfg, err := n.Resolve(m.Settings)
+	joins := false
+	if err != nil && n.has(&m) {
+		// What the job, or another one on the dataset, has taken is there for it.
+		joins = true
+		cfg, err = n.resolve(m.Settings, config.Machine{})
+	}
+	if err != nil {
+		return nil, err
+	}
+	if joins && !n.has(&m) {
+		return n.Open(ctx, m, view, progress) // it ended just now
+	}
+	said, err := request.ReadOrder(&m, n.options.Budget.Check)
+	if err != nil {
+		return nil, err
+	}
+	e, made, err := n.enter(m, cfg, said)
+	if err != nil {
+		return nil, err
+	}
+	if made {
+		if e.err = e.assemble(ctx, view, said, progress); e.err != nil {
+			if ctx.Err() != nil {
+				e.err = ctx.Err()
+			}
+			e.forget() // a rank that comes now tries anew
+		}
+		close(e.ready)
+	}
+	select {
+	case <-e.ready:
+	case <-ctx.Done():
+		e.quit(m.Rank)
+		return nil, ctx.Err()
+	}
+	if !made && errors.Is(e.err, context.Canceled) && ctx.Err() == nil {
+		e.release()
+		return n.Open(ctx, m, view, progress) // the rank that made it went away
+	}
+	r, err := e.join(ctx, &m, cfg, said, view, made)
+	if err != nil {
+		e.quit(m.Rank)
+		return nil, err
+	}
+	return r, nil
+}
+
+// enter returns the entry of the job, as one more of those that are opening it, each of which releases it. The one that made it
+// assembles it.
+func (n *Node) enter(m request.Open, cfg *config.Config, said *request.Order) (e *entry, made bool, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return nil, false, &failure.Error{Kind: failure.Busy, Message: "the daemon ends: start the process again"}
+	}
+	e = n.jobs[m.Job]
+	if made = e == nil; made {
+		e = newEntry(n, m, cfg)
+		if said.Part != nil {
+			e.turns = order.NewTurns(e.life, cfg.StartTimeout, e.log)
+		}
+		n.jobs[m.Job] = e
+	} else if err := m.Alongside(&e.request); err != nil {
+		return nil, false, err
+	}
+	if e.turns != nil && said.Part != nil {
+		e.turns.Came(said.Part)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.refs++
+	if !slices.Contains(e.came, m.Rank) {
+		e.came = append(e.came, m.Rank)
+		close(e.changed)
+		e.changed = make(chan struct{})
+	}
+	return e, made, nil
+}
+
+// assemble opens the dataset, and puts the job together on it.
+func (e *entry) assemble(ctx context.Context, view *dataset.View, said *request.Order, progress request.Progress) error {
+	m := &e.request
+	d, err := e.node.catalog.Open(ctx, m.Dataset, view, e.config, func(files int64, warning string) {
+		if warning != "" {
+			progress(request.Step{What: warning, Warning: true})
+			return
+		}
+		e.scanned.Store(files)
+		progress(request.Scanning(m.Dataset.Path, files))
+	})
+	if err != nil {
+		return err
+	}
+	if view != nil {
+		if e.vantage, err = dataset.VantageOf(view.Slash); err != nil {
+			d.Close()
+			return err
+		}
+	}
+	e.dataset = d
+	e.open, err = assembly.Assemble(ctx, &e.node.options.Node, assembly.Spec{
+		Request: m, Config: e.config, Said: said, Dataset: d, Turns: e.turns, Life: e.life, End: e.end,
+		Local: e, Ranks: e.localRanks, Progress: progress, Log: e.log,
+	})
+	return err
+}
+
+// join makes a rank of the job, if that was opened and the rank means the same as the one that made it.
+func (e *entry) join(ctx context.Context, m *request.Open, cfg *config.Config, said *request.Order, view *dataset.View, made bool) (*Rank, error) {
+	if e.err != nil {
+		return nil, e.err
+	}
+	if !made {
+		first := request.Said{Open: &e.request, Config: e.open.Config, Order: e.open.Order.Said()}
+		if err := request.Compare(first, request.Said{Open: m, Config: cfg, Order: said}, e.open.Job.Seed()); err != nil {
+			e.open.Job.Disagree(m.Rank, err)
+			return nil, err
+		}
+		if err := e.sees(ctx, m, view); err != nil {
+			return nil, err
+		}
+		if e.turns != nil {
+			if err := e.turns.Rejoin(said.Part); err != nil {
+				return nil, err
+			}
+		}
+	}
+	joined, err := e.open.Job.Join(m.Rank, m.Verify)
+	if err != nil {
+		return nil, err
+	}
+	r := &Rank{Rank: joined, entry: e}
+	if view != nil {
+		r.forget = e.dataset.See(view)
+	}
+	return r, nil
+}
+
+// sees refuses a rank whose process sees another dataset at the path than the one that made the job: it may run in another
+// container. Which directory it is, and from where it is seen, tells without looking into it.
+func (e *entry) sees(ctx context.Context, m *request.Open, view *dataset.View) error {
+	if view == nil {
+		return nil
+	}
+	vantage, err := dataset.VantageOf(view.Slash)
+	if err != nil {
+		return err
+	}
+	var root unix.Stat_t
+	if err := unix.Fstat(int(view.Root.Fd()), &root); err != nil {
+		return fmt.Errorf("look at the root of %s: %w", request.Name(m.Dataset.Path), err)
+	}
+	if device, inode := e.dataset.Place(); vantage.Same(e.vantage) && root.Dev == device && root.Ino == inode {
+		return nil
+	}
+	d, err := e.node.catalog.Open(ctx, m.Dataset, view, e.open.Config, func(int64, string) {})
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	mine, theirs := d.Index().Fingerprint(), e.dataset.Index().Fingerprint()
+	if mine == theirs {
+		return nil
+	}
+	return failure.Differs("dataset", hex.EncodeToString(mine[:]), hex.EncodeToString(theirs[:]), nil,
+		"rank %d sees another dataset at %s than rank %d of job %s: version %x here and %x there; mount the same one for all ranks",
+		m.Rank, m.Dataset.Path, e.request.Rank, m.Job, mine[:8], theirs[:8])
+}

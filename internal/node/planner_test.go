@@ -1,0 +1,144 @@
+package node
+
+import (
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
+	"github.com/hdmlp/hdmlp/internal/request"
+)
+
+// watched is a policy whose plans a test sees, and changes.
+type watched struct {
+	policies.Cooperative
+	first func(placement.Lead, *placement.Plan)
+	made  func(*placement.Plan)
+}
+
+func (p watched) First(in placement.Input, lead placement.Lead) (*placement.Plan, error) {
+	plan, err := p.Cooperative.First(in, lead)
+	if err == nil {
+		p.first(lead, plan)
+	}
+	return plan, err
+}
+
+func (p watched) Plan(in placement.Input) (*placement.Plan, error) {
+	plan, err := p.Cooperative.Plan(in)
+	if err == nil {
+		p.made(plan)
+	}
+	return plan, err
+}
+
+// TestPlanIsOneForAllNodes: every node plans with the longest lead of all, so that all make the same plan; and no node asks others by its plan
+// before all have theirs. Node 0 has a planner; the test speaks for that of node 1.
+func TestPlanIsOneForAllNodes(t *testing.T) {
+	c := newNodes(t, 2, false)
+	var mu sync.Mutex
+	var leads []placement.Lead
+	var before, plan []int32 // who answers for samples by the first plan, and by the last one
+	n := c.list[0]
+	n.options.Strategy.AtOnce = -1
+	n.options.Strategy.Policy = func(string) (placement.Policy, error) {
+		return watched{
+			first: func(lead placement.Lead, p *placement.Plan) {
+				mu.Lock()
+				defer mu.Unlock()
+				if leads = append(leads, lead); before == nil {
+					before = p.Owner
+				}
+			},
+			made: func(p *placement.Plan) {
+				mu.Lock()
+				defer mu.Unlock()
+				plan = slices.Repeat([]int32{1}, samples)
+				p.Policy, p.Owner = "made", plan
+			},
+		}, nil
+	}
+	ranks := c.open(set("memory", "22000B"))
+	j, o := ranks[0].entry.open, ranks[1].entry.open.Coordinator
+	consume(t, ranks[0], at{0, 0}, at{0, 1})
+	steps := j.Order.Stream().Steps()
+	said, err := o.Leads(t.Context(), placement.Lead{Steps: 1}, steps)
+	if want := []placement.Lead{{Steps: steps}, {Steps: 1}}; err != nil || !slices.Equal(said, want) {
+		t.Errorf("the nodes say that their leads are %+v, want %+v; %v", said, want, err)
+	}
+	eventually(t, "node 0 has its plan", func() bool { return j.Job.Planner().Plan().Policy == "made" })
+	mu.Lock()
+	for _, lead := range leads {
+		if lead.Steps != steps {
+			t.Errorf("node 0 plans with a lead of %+v, and the longest has %d steps", lead, steps)
+		}
+	}
+	if now := j.Job.Planner().Plan().Owner; !slices.Equal(now, before) || slices.Equal(before, plan) {
+		t.Errorf("before node 1 has its plan, node 0 asks by its own: %v, before it %v", now, before)
+	}
+	mu.Unlock()
+	if err := o.Planned(t.Context()); err != nil {
+		t.Error(err)
+	}
+	<-j.Job.Planner().Done()
+	if now := j.Job.Planner().Plan().Owner; !slices.Equal(now, plan) {
+		t.Errorf("when both have a plan, node 0 asks by %v", now)
+	}
+	closeAll(ranks)
+	c.close()
+}
+
+// TestWhatIsKeptBesidesIsBroughtToFasterClasses: the plan has the faster classes hold samples that a class which keeps everything has from before,
+// and the source is not read for that.
+func TestWhatIsKeptBesidesIsBroughtToFasterClasses(t *testing.T) {
+	w := world{disk: t.TempDir()}
+	n := w.node()
+	m := message(0, 1, set("cache_dir", w.disk), set("cache_size", "1MB"))
+	r := open(t, n, m)
+	consume(t, r, at{0, 0}, at{1, 0})
+	r.Close()
+	w.close(t, n)
+	w.ram = nil
+	w.bytes.Store(0)
+	n = w.node()
+	r = open(t, n, m)
+	if disk := r.entry.dataset.Classes()[1]; len(disk.Store.Held()) != samples || !disk.KeepsAll {
+		t.Errorf("of %d samples on disk %d are held; keeps all: %v", samples, len(disk.Store.Held()), disk.KeepsAll)
+	}
+	if planned := r.entry.open.Job.Planner().Plan().Nodes[0].Classes; len(planned[0]) != samples {
+		t.Errorf("memory is to hold %v", planned[0])
+	}
+	consume(t, r, at{0, 0}, at{1, 0})
+	if got := w.bytes.Load(); got != 0 {
+		t.Errorf("%d bytes left the source again", got)
+	}
+	r.Close()
+	w.close(t, n)
+}
+
+// TestLeadCoversWhatMayBeStaged: a lead does not end before a step that a rank was let to stage.
+func TestLeadCoversWhatMayBeStaged(t *testing.T) {
+	c := newNodes(t, 2, false)
+	c.list[0].options.Strategy.AtOnce = -1
+	ranks := c.open(set("memory", "22000B"), set("prefetch_batches", 1.0), func(m *request.Open) { m.Stream.GlobalBatch = 2 })
+	p := ranks[0].entry.open.Job.Planner()
+	if err := p.Begin(0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Gate()(t.Context(), 0, 14); err != nil {
+		t.Fatal(err)
+	}
+	consume(t, ranks[0], at{0, 0}, at{0, 1})
+	o := ranks[1].entry.open.Coordinator
+	leads, err := o.Leads(t.Context(), placement.Lead{Steps: 1}, 20)
+	if err != nil || leads[0].Steps < 15 {
+		t.Errorf("the leads are %+v, and step 14 may be staged; %v", leads, err)
+	}
+	if err := o.Planned(t.Context()); err != nil {
+		t.Error(err)
+	}
+	<-p.Done()
+	closeAll(ranks)
+	c.close()
+}

@@ -1,0 +1,143 @@
+package order
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/request"
+)
+
+// need is what a job reads of its dataset.
+type need struct {
+	bytes     int64   // of the samples that it needs at all, each once; of those of its first epoch, if epochs are given
+	mean      float64 // bytes of a sample, as often as it is read
+	positions int     // samples of an epoch, before it is padded or cut
+
+	mu     sync.Mutex // guards what follows, of epochs that are given
+	begun  map[int]bool
+	epochs []placement.Demand
+	seen   []uint64 // a bit per sample that an epoch begun has needed
+}
+
+func needOf(o *request.Order, index *dataset.Index) *need {
+	ids := o.Subset
+	if len(o.Epochs) > 0 {
+		ids = o.Epochs[0]
+	}
+	n := &need{bytes: index.Bytes(), positions: index.Len(), begun: make(map[int]bool)}
+	n.mean = float64(n.bytes) / float64(n.positions)
+	if ids == nil {
+		return n
+	}
+	var all int64
+	for _, k := range ids {
+		all += index.Size(int(k))
+	}
+	n.bytes = newBytes(ids, make([]uint64, index.Len()/64+1), index.Size)
+	n.positions, n.mean = len(ids), float64(all)/float64(len(ids))
+	return n
+}
+
+// newBytes adds up the samples whose bits are not set yet, and sets them.
+func newBytes(ids []int32, seen []uint64, size func(int) int64) (sum int64) {
+	for _, k := range ids {
+		if bit := uint64(1) << (k % 64); seen[k/64]&bit == 0 {
+			seen[k/64] |= bit
+			sum += size(int(k))
+		}
+	}
+	return sum
+}
+
+// Demands returns those of the epochs begun, in their order, if epochs are given.
+func (o *Order) Demands() []placement.Demand {
+	n := o.need
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.epochs)
+}
+
+// GoesOn notes that a process is in an epoch, which it begins with a step: those before it are over, but for other ranks (Turns).
+func (o *Order) GoesOn(epoch, from int) {
+	if !o.Given() {
+		return
+	}
+	if o.turns == nil {
+		o.stream.Forget(epoch)
+	}
+	e := o.stream.Epoch(epoch)
+	n, index := o.need, o.index
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if e == nil || n.begun[epoch] {
+		return
+	}
+	n.begun[epoch] = true
+	if n.seen == nil {
+		n.seen = make([]uint64, index.Len()/64+1)
+	}
+	var d placement.Demand
+	var ids []int32
+	once := make([]uint64, len(n.seen))
+	for step := from; step < o.stream.Steps(); step++ {
+		ids = e.Global(ids[:0], step)
+		d.Bytes += newBytes(ids, once, index.Size)
+		d.New += newBytes(ids, n.seen, index.Size)
+	}
+	n.epochs = append(n.epochs, d)
+}
+
+// Needed leaves of each class what an epoch needs that is given: it is not known whether anything else will ever be read, and so it is kept
+// when it is, and not read ahead.
+func (o *Order) Needed(classes [][]int32) [][]int32 {
+	known := o.stream.GivenEpochs()
+	if !o.Given() {
+		return classes
+	}
+	var epochs []*access.Epoch
+	for _, e := range known {
+		if epoch := o.stream.Epoch(e); epoch != nil { // not forgotten meanwhile
+			epochs = append(epochs, epoch)
+		}
+	}
+	out := make([][]int32, len(classes))
+	for i, ids := range classes {
+		for _, k := range ids {
+			if slices.ContainsFunc(epochs, func(e *access.Epoch) bool { return e.Has(int(k)) }) {
+				out[i] = append(out[i], k)
+			}
+		}
+	}
+	return out
+}
+
+// Memory is how many bytes orders may still take that are yet to be given, and what is looked up in them: what came with OPEN is
+// there. transformed: what is random in a transform tells one occurrence of a sample from another.
+func (o *Order) Memory(transformed bool) int64 {
+	spec := o.stream.Spec()
+	if !o.Given() && spec.Subset == nil {
+		return 0
+	}
+	const perEntry = 4
+	samples, positions := int64(o.index.Len()), int64(o.need.positions)
+	tables := samples / 8                  // a bit per sample
+	if transformed && o.stream.Repeats() { // where each occurrence is
+		tables += perEntry * (samples + positions)
+	}
+	if spec.Subset != nil {
+		return keptEpochs * tables
+	}
+	return int64(o.held-len(o.stream.GivenEpochs()))*perEntry*positions + int64(o.held)*tables
+}
+
+// Bytes are those of the samples that the job needs at all, each once; of those of its first epoch, if epochs are given.
+func (o *Order) Bytes() int64 { return o.need.bytes }
+
+// Mean is how many bytes a sample has, weighted by how often it is read.
+func (o *Order) Mean() float64 { return o.need.mean }
+
+// Positions are samples of an epoch, before it is padded or cut.
+func (o *Order) Positions() int { return o.need.positions }
