@@ -1,7 +1,7 @@
 // Package identity is how nodes of one job know each other, whatever protocol they speak: by the job's secret.
 //
-//   - Secret: what keys and proofs are derived from. It is never sent, nor anything that guesses of it could be tried on
-//     before the other side has proved that it knows it.
+//   - Secret: what keys and proofs are derived from. It is never sent, nor is anything that guesses of it
+//     could be tried on before the other side has proved that it knows it.
 //   - Transcript: the proofs of a handshake, one per side. Each covers all that both sides have said, and, over TLS, a secret
 //     of the TLS session, so that it cannot be replayed, reflected, or passed on by a third party between the two.
 //   - DrawTLS and LoadTLS: TLS, of which certificates are the smaller part: TLS keeps others out, the proof tells who it is.

@@ -1,7 +1,8 @@
-// Package disk is where a file class keeps its files: directories that no other user could have written to, held by
-// their descriptors (Directory), and the operations on files in them (Disk), which a test or another kind of disk replaces.
+// Package disk is where a file class keeps its files: directories that no other user could have written to,
+// held by their descriptors (Directory), and the operations on files in them (Disk), which a test or another
+// kind of disk replaces.
 //
-// Safety is Directory's and is looked after with the system's own calls whatever the Disk: it checks whom directories and files
+// Safety is Directory's, by the system's own calls whatever the Disk: it checks whom directories and files
 // belong to, before and after they are opened. A Disk does what it is told.
 //
 // The package knows nothing of samples, and keeps no state but descriptors. All may be used by many goroutines at a time.
