@@ -302,6 +302,12 @@ func TestRunBytes(t *testing.T) {
 	if got := need("frequency"); got < 20*gib {
 		t.Errorf("frequency needs %d bytes for more than a billion copies", got)
 	}
+	if counts, not := need("cooperative"), need("locality"); counts < not+gib {
+		t.Errorf("a table of who reads what takes more than %d bytes, of %d", counts-not, counts)
+	}
+	if shards, parts := need("sharded"), need("locality"); shards < 2*parts {
+		t.Errorf("the thesis's shards go on with the samples of other nodes: %d bytes, and %d where each sample lies once", shards, parts)
+	}
 	if slow, fast := need("cooperative", "network=10"), need("cooperative"); slow < 4*fast {
 		t.Errorf("where the network is slow, nodes keep copies: %d bytes, and %d where it is fast", slow, fast)
 	}

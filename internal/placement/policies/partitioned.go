@@ -21,7 +21,7 @@ func (Partitioned) About() placement.About {
 		Engine: true,
 		Stages: true,
 		Needs:  placement.SomeClass,
-		Copies: placement.OnePerSample,
+		Copies: placement.OwnReads,
 		Line:   placement.Line{Colour: 0x8a8a00, Dashed: true},
 	}
 }

@@ -89,6 +89,21 @@ func runs(t *testing.T, policy placement.Policy, want How) {
 	if copies := slices.ContainsFunc(p.Nodes, func(n placement.NodePlan) bool { return len(n.Classes[0]) > 0 }); copies != (policy.About().Copies != placement.NoCopies) {
 		t.Errorf("it plans copies: %v, and About says %v", copies, policy.About().Copies)
 	}
+	if policy.About().Copies == placement.OnePerSample {
+		for k, n := range copiesOf(p, 60) {
+			if n > 1 {
+				t.Errorf("%d nodes hold sample %d, and About says that each lies on one", n, k)
+			}
+		}
+	}
+	if !policy.About().Engine && policy.About().Needs != placement.NoClass {
+		in.Nodes = Nodes(3, 0, 30)
+		no := (*placement.Unsupported)(nil)
+		if _, err := policy.Plan(in); errors.As(err, &no) != (policy.About().Needs == placement.FirstClass) {
+			t.Errorf("without room in class 1: %v, and About says that it needs %v", err, policy.About().Needs)
+		}
+		in = several(t)
+	}
 	if starter, ok := policy.(placement.Starter); ok {
 		first, err := starter.First(in, placement.Lead{Steps: 5})
 		if err != nil {
@@ -100,6 +115,19 @@ func runs(t *testing.T, policy placement.Policy, want How) {
 			t.Errorf("before there is a plan, owners %v (-want +got):\n%s", first.Owner, diff)
 		}
 	}
+}
+
+// copiesOf counts the copies of each sample.
+func copiesOf(p *placement.Plan, samples int) []int {
+	count := make([]int, samples)
+	for _, node := range p.Nodes {
+		for _, class := range node.Classes {
+			for _, k := range class {
+				count[k]++
+			}
+		}
+	}
+	return count
 }
 
 // draw draws a job that the policy may be asked to plan.

@@ -9,11 +9,13 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
 	"github.com/hdmlp/hdmlp/internal/simulate/render"
 	"github.com/hdmlp/hdmlp/internal/simulate/render/rendertest"
 )
@@ -116,6 +118,23 @@ func TestSummary(t *testing.T) {
 	r.Points[0].Policies = nil
 	if got := (&plotted{r}).summary(); len(got) != 0 {
 		t.Errorf("nothing was simulated: got %q", got)
+	}
+}
+
+// TestLooks: lines are told apart as the policies say; the default's is wider, the lower bound's dotted, and a policy that is not
+// known is drawn all the same.
+func TestLooks(t *testing.T) {
+	for _, p := range policies.All() {
+		line, l := p.About().Line, lookOf(p.Name())
+		if l.colour != rgb(line.Colour) || (len(l.dashes) > 0) != line.Dashed {
+			t.Errorf("%s is drawn as %+v, and says %+v", p.Name(), l, line)
+		}
+		if usual := lookOf("unknown").width; (l.width > usual) != (p.Name() == policies.Default().Name()) {
+			t.Errorf("%s has a line of %v; the usual is %v", p.Name(), l.width, usual)
+		}
+	}
+	if bound, dashed := lookOf(policies.Bound().Name()), lookOf("partitioned"); slices.Equal(bound.dashes, dashed.dashes) {
+		t.Error("the lower bound is dashed as policies are")
 	}
 }
 
