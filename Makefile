@@ -109,7 +109,7 @@ faults: build throttle build/bench.stamp $(VENV)/stamp
 	$(if $(ONLY)$(PRODUCT),,$(PYTHON) bench/faults/report.py build/faults.json docs/RELIABILITY.md)
 
 frameworks: build build/frameworks/stamp
-	build/frameworks/bin/python -m pytest -q python/frameworks python/tests/test_dropin.py python/tests/test_ranks.py \
+	build/frameworks/bin/python -m pytest -q python/frameworks $(wildcard python/tests/test_dropin*.py) python/tests/test_ranks.py \
 		python/tests/test_torch.py python/tests/test_train.py python/tests/test_timm.py python/tests/test_foreign.py \
 		python/tests/test_epoch_ends.py python/tests/test_worker_info.py
 

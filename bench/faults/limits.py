@@ -3,9 +3,11 @@ import os
 import resource
 import subprocess
 import sys
-import time
 
-from harness import NOBODY, Cgroup, Listing, RAW, Told, Verdict, fault, together, until, wrong
+from harness import together
+from machine import NOBODY, Cgroup, until
+from oracle import Listing
+from verdicts import RAW, Told, Verdict, fault, wrong
 from hostile_files import nobody
 
 

@@ -19,9 +19,12 @@ HERE = Path(__file__).resolve().parent
 TREE = HERE.parent.parent
 sys.path.insert(0, str(HERE))
 
-from harness import BROKEN, CLEAR, FAULTS, OUTCOMES, RIGHT, SKIPPED, Product, carry_out  # noqa: E402
+from harness import Product  # noqa: E402
+from judge import carry_out  # noqa: E402
+from verdicts import BROKEN, CLEAR, FAULTS, OUTCOMES, RIGHT, SKIPPED  # noqa: E402
 
-THEMES = ["identity", "hostile_files", "cache", "source", "cluster", "processes", "limits", "api"]
+THEMES = ["identity", "rewritten", "hostile_index", "hostile_files", "hostile_pictures", "cache", "cache_damage", "source", "cluster", "floods",
+          "processes", "sockets", "limits", "states", "api"]
 
 
 def main() -> int:

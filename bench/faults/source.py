@@ -3,7 +3,9 @@ import os
 import signal
 import time
 
-from harness import Listing, RAW, Told, Verdict, bind, fault, same, umount, until, wrong
+from machine import bind, umount, until
+from oracle import Listing, same
+from verdicts import RAW, Told, Verdict, fault, wrong
 
 
 LEAN = {"memory": 0, "staging_buffer": "400KB"}  # with samples of 20 KB: nothing is cached, and little is read ahead

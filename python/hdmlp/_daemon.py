@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-import pwd
 import shutil
 import socket
-import stat
 import struct
 import subprocess
 import threading
@@ -20,6 +18,7 @@ from ._version import __version__
 from ._view import View
 from .errors import (ConfigError, DaemonDied, DaemonNotFoundError, LimitError, PermissionError_, ProtocolError,
                      VersionError, from_answer)
+from ._address import foreign, shown, address
 
 log = logging.getLogger("hdmlp")
 
@@ -64,63 +63,6 @@ def _on_path() -> Optional[str]:
         except OSError:
             continue
     return None
-
-
-#: Bytes that the kernel takes as a path, or as an abstract name.
-_LONGEST_NAME = 107
-
-
-def address() -> str:
-    """Where the daemon listens: a path, or, with a NUL before it, an abstract name.
-
-    The rule is that of docs/FORMATS.md, which internal/daemon/address.go follows as well.
-
-    Raises:
-        ConfigError: HDMLP_SOCKET or XDG_RUNTIME_DIR make no address of a socket.
-    """
-    key, name = "HDMLP_SOCKET", os.environ.get("HDMLP_SOCKET", "")
-    if name.endswith("/"):
-        raise ConfigError(f"HDMLP_SOCKET={name}: a directory, not a socket; give the path of a socket in it")
-    if "/" in name and not name.startswith("/"):
-        raise ConfigError(f"HDMLP_SOCKET={name}: a relative path, which other processes would take for another file; "
-                          "give an absolute path, or a name without a slash")
-    if not name:
-        key, directory = "XDG_RUNTIME_DIR", os.environ.get("XDG_RUNTIME_DIR", "").rstrip("/")
-        name = f"{directory}/hdmlp/daemon.sock" if _private(directory) else f"hdmlp-{os.geteuid()}"
-    size = len(os.fsencode(name))
-    if size > _LONGEST_NAME:
-        raise ConfigError(f"{key}: the socket {name} has {size} bytes, sockets have at most {_LONGEST_NAME}; "
-                          "set HDMLP_SOCKET to a shorter path or name")
-    return name if name.startswith("/") else "\0" + name
-
-
-def _private(directory: str) -> bool:
-    """Whether it is a directory of this user alone that can be written to."""
-    try:
-        info = os.stat(directory)
-    except OSError:
-        return False
-    return (directory.startswith("/") and stat.S_ISDIR(info.st_mode) and info.st_uid == os.geteuid()
-            and stat.S_IMODE(info.st_mode) & 0o777 == 0o700 and os.access(directory, os.W_OK))
-
-
-def _shown(where: str) -> str:
-    """An address as messages and commands show it."""
-    return where.replace("\0", "@", 1)
-
-
-def _user(uid: int) -> str:
-    """A user as messages show it."""
-    try:
-        return f"{pwd.getpwuid(uid).pw_name} ({uid})"
-    except KeyError:
-        return str(uid)
-
-
-def _foreign(where: str, uid: int) -> PermissionError_:
-    return PermissionError_(
-        f"the socket {_shown(where)} belongs to user {_user(uid)}, not to {_user(os.geteuid())}; set XDG_RUNTIME_DIR to a directory of "
-        "your own (mode 0700), or HDMLP_SOCKET to another path or name")
 
 
 def last_words(fd: Optional[int], limit: int = 4096) -> str:
@@ -266,7 +208,7 @@ def connect() -> Client:
                     raise ConfigError(words.removeprefix("hdmlp: "))
                 if code == 0 and attempts >= 3:
                     raise DaemonDied(
-                        f"no daemon answers at {_shown(address())}, and none can be started, because another process holds that socket: "
+                        f"no daemon answers at {shown(address())}, and none can be started, because another process holds that socket: "
                         "a daemon that hangs, or another user's process; set HDMLP_SOCKET to another path or name")
                 if code != 0:
                     raise died(f"the HDMLP daemon ended at its start with status {code}", started.log)
@@ -300,14 +242,14 @@ def _try_connect(deadline: float) -> Optional[Client]:
             except (OSError, ValueError):  # its directory is another's
                 owner = os.geteuid()
             if owner != os.geteuid():
-                raise _foreign(where, owner) from None
-            raise PermissionError_(f"connect to {_shown(where)}: {error.strerror}; set HDMLP_SOCKET to another path or name") from None
+                raise foreign(where, owner) from None
+            raise PermissionError_(f"connect to {shown(where)}: {error.strerror}; set HDMLP_SOCKET to another path or name") from None
         except OSError as error:
-            raise ConfigError(f"connect to {_shown(where)}: {error.strerror}; set HDMLP_SOCKET to another path or name") from None
+            raise ConfigError(f"connect to {shown(where)}: {error.strerror}; set HDMLP_SOCKET to another path or name") from None
         peer = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         pid, uid, _ = _CREDENTIALS.unpack(peer)
         if uid != os.geteuid():
-            raise _foreign(where, uid)
+            raise foreign(where, uid)
     except BaseException:
         sock.close()
         raise
@@ -329,7 +271,7 @@ def _try_connect(deadline: float) -> Optional[Client]:
         return None
     except ProtocolError as error:
         connection.close()
-        raise ProtocolError(f"what answers at {_shown(where)} is no HDMLP daemon (pid {pid}): {error}; set HDMLP_SOCKET to another path or name") from None
+        raise ProtocolError(f"what answers at {shown(where)} is no HDMLP daemon (pid {pid}): {error}; set HDMLP_SOCKET to another path or name") from None
     except BaseException:
         connection.close()
         raise

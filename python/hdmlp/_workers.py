@@ -24,29 +24,11 @@ from ._results import SLOT_BODY, decode, slots_of
 from ._segments import Segment
 from ._stream import _HEAD_SIZE, Stream, Taken
 from .errors import ClosedError, HDMLPError, StallTimeout, WorkerDied
+from ._worker_failures import Failed, RemoteTraceback
 
 log = logging.getLogger("hdmlp")
 
 _TICK_MS = 50
-
-
-class RemoteTraceback(Exception):
-    """The traceback of an exception that happened in a worker, as text."""
-
-    def __init__(self, text: str):
-        super().__init__(text)
-        self.text = text
-
-    def __str__(self) -> str:
-        return self.text
-
-
-class Failed:
-    """In place of a batch: the exception that a worker had."""
-
-    def __init__(self, payload: bytes, worker: int):
-        self.error, self.text, self.sample = _worker.rebuild_error(payload)
-        self.worker = worker
 
 
 class _Task:

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, DistributedSampler, Sampler, Subset  # 
 
 import hdmlp.torch as ht  # noqa: E402
 from hdmlp import errors  # noqa: E402
-from test_dropin import Items, Numbers, length, same  # noqa: E402
+from dropin import Items, Numbers, length, same  # noqa: E402
 from test_groups import ranks  # noqa: E402, F401
 
 pytestmark = pytest.mark.usefixtures("real")

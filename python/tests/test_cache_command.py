@@ -15,7 +15,7 @@ import time
 import pytest
 
 from hdmlp import _daemon
-from test_identity import Rank, hashes, make, normalise, read
+from identities import Rank, hashes, make, normalise, read
 
 pytestmark = pytest.mark.slow
 

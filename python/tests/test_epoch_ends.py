@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import hdmlp.torch as ht  # noqa: E402
-from test_dropin import NUMBERS, same  # noqa: E402
+from dropin import NUMBERS, same  # noqa: E402
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, WeightedRandomSampler  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("real")

@@ -3,13 +3,10 @@
 They start the examples as they are, and every rank must be given what torch's sampler, or a job on one node, gives it.
 """
 
-import glob
-import hashlib
 import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import zlib
 
@@ -20,171 +17,12 @@ import yaml
 pytest.importorskip("torch")
 pytest.importorskip("torchvision")
 
-from hdmlp import _daemon, errors  # noqa: E402
-from hosts import Hosts  # noqa: E402
-from reference import batches as reference, jpegs  # noqa: E402
+from reference import batches as reference  # noqa: E402
+
+from launched import (ELASTIC, EPOCHS, EXAMPLES, MPI, SEED, WORLD, alone, alone_raw, binary, check, documented,  # noqa: E402, F401: fixtures
+                      folder, hosts, mpirun, raw, together, work)
 
 pytestmark = pytest.mark.slow
-
-_HERE = os.path.dirname(os.path.abspath(__file__))
-EXAMPLES = os.path.join(os.path.dirname(os.path.dirname(_HERE)), "examples")
-WORLD, EPOCHS, BATCH_SIZE, SEED = 4, 4, 32, 42  # the last three as in examples/train.py
-SAMPLES = 300
-
-#: A script without torch: samples' bytes.
-RAW = """
-import sys
-from recorded import DataLoader, ImageFolder
-
-with DataLoader(ImageFolder(sys.argv[1]), batch_size=32, seed=42, epochs=4) as loader:
-    for epoch in range(4):
-        for samples, labels in loader:
-            pass
-"""
-
-#: A script that goes on from its state: alone up to a step in the middle of the second epoch, with another to the end.
-ELASTIC = """
-import json, os, signal, sys, zlib
-from hdmlp.data import DataLoader, Folder
-
-rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-with DataLoader(Folder(sys.argv[1]), batch_size=12 // world, seed=42, epochs=4) as loader, open(f"given-{world}-{rank}", "w") as given:
-    if os.path.exists("state"):
-        with open("state") as file:
-            loader.load_state_dict(json.load(file))
-    for epoch in range(loader.state_dict()["epoch"], 4):
-        for step, (samples, _) in enumerate(loader):
-            given.write(json.dumps([zlib.crc32(sample) for sample in samples]) + "\\n")
-            if (world, epoch, step) == (1, 1, 9):
-                given.close()
-                with open("state.new", "w") as file:
-                    json.dump(loader.state_dict(), file)
-                os.rename("state.new", "state")
-                signal.pause()  # until torchrun ends it
-    with open(f"read-{rank}", "w") as file:
-        json.dump({place["place"]: place["samples"] for place in loader.report()["places"]}, file)
-"""
-
-
-@pytest.fixture(scope="module")
-def binary():
-    try:
-        return _daemon.find_binary()
-    except errors.DaemonNotFoundError as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture(scope="module")
-def hosts(binary, tmp_path_factory):
-    if os.getuid() != 0:
-        pytest.skip("hosts of one machine need root")
-    try:
-        hosts = Hosts(binary, tmp_path_factory.mktemp("hosts"), 2, names=["train-{0}.train train-{0}"])
-    except OSError as error:
-        pytest.skip(f"no network namespaces here: {error}")
-    # Before torch 2.0 torchrun's own defaults of the two are refused by Python 3.11's enumerations. There is no local rank 9.
-    hosts.program("torchrun", 'exec /usr/bin/torchrun --redirects 9:1 --tee 9:1 "$@"')
-    yield hosts
-    hosts.close()
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return jpegs(tmp_path_factory.mktemp("images") / "train", {f"class{i:02d}": SAMPLES // 20 for i in range(20)})
-
-
-class Work:
-    """A working directory with the examples, whose loader records what it gives."""
-
-    def __init__(self, path, raw):
-        self.path = str(path)
-        shutil.copytree(EXAMPLES, self.path, dirs_exist_ok=True)
-        shutil.copy(os.path.join(_HERE, "recorded.py"), self.path)
-        os.mkdir(os.path.join(self.path, "records"))
-        if raw:
-            open(os.path.join(self.path, "RAW"), "w").close()
-        with open(os.path.join(self.path, "train.py")) as file:
-            script = file.read()
-        assert "from hdmlp.torch import" in script
-        with open(os.path.join(self.path, "train.py"), "w") as file:
-            file.write(RAW if raw else script.replace("from hdmlp.torch import", "from recorded import"))
-
-    def records(self):
-        """What the ranks were given."""
-        out = {}
-        for path in glob.glob(os.path.join(self.path, "records", "*.json")):
-            with open(path) as file:
-                record = json.load(file)
-            out[record["rank"]] = record
-        return out
-
-
-@pytest.fixture
-def work(tmp_path):
-    return Work(tmp_path, raw=False)
-
-
-@pytest.fixture
-def raw(tmp_path):
-    return Work(tmp_path, raw=True)
-
-
-@pytest.fixture(scope="module")
-def alone(hosts, folder, tmp_path_factory):
-    """What the ranks are given on one node, which is what torch's sampler gives them."""
-    work = Work(tmp_path_factory.mktemp("alone"), raw=False)
-    status, out = hosts.run(0, ["torchrun", "--standalone", f"--nproc_per_node={WORLD}", "train.py", folder], cwd=work.path)
-    assert status == 0, out
-    records = work.records()
-    assert records.keys() == set(range(WORLD))
-    for rank, record in records.items():
-        assert (record["nodes"], record["host"]) == (1, "node0")
-        expected = reference(folder, BATCH_SIZE, EPOCHS, SEED, False, rank, WORLD)
-        assert [labels for _, labels in record["epochs"]] == [[y for _, ys in epoch for y in ys] for epoch in expected]
-    return {rank: record["epochs"] for rank, record in records.items()}
-
-
-@pytest.fixture(scope="module")
-def alone_raw(folder):
-    """As `alone`, for samples' bytes: what torch's loader gives, in the form of a record."""
-    out = {}
-    for rank in range(WORLD):
-        out[rank] = []
-        for epoch in reference(folder, BATCH_SIZE, EPOCHS, SEED, False, rank, WORLD):
-            digest = hashlib.sha256()
-            for samples, _ in epoch:
-                digest.update(b"".join(samples))
-            out[rank].append([digest.hexdigest(), [y for _, labels in epoch for y in labels]])
-    return out
-
-
-def check(work, expected, nodes=(0, 0, 1, 1), first=0, host="node{}"):
-    """Every rank was given what it should be, on the node where it should be.
-
-    Args:
-        nodes: of each rank.
-        first: the number of the host that is node 0.
-        host: what a host is called.
-    """
-    records = work.records()
-    assert records.keys() == set(range(WORLD))
-    for rank, record in records.items():
-        assert (record["node"], record["nodes"], record["host"]) == (nodes[rank], 2, host.format((nodes[rank] + first) % 2))
-        assert record["epochs"] == expected[rank]
-
-
-def together(hosts, lines, work, environment=None):
-    """Runs a command on each host at once; all must end well."""
-    processes = [hosts.start(node, line, environment, cwd=work.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-                 for node, line in enumerate(lines)]
-    ends = [hosts.end(process) for process in processes]
-    assert [status for status, _ in ends] == [0] * len(ends), ends
-
-
-def documented(path, pattern, folder):
-    """The command lines of a document, with the folder in place of theirs."""
-    with open(os.path.join(os.path.dirname(EXAMPLES), path)) as file:
-        return [line.replace("/data/train", folder) for line in re.findall(rf"^    ({pattern} .*)$", file.read(), re.MULTILINE)]
 
 
 def test_torchrun(hosts, folder, alone, work):
@@ -221,13 +59,6 @@ def test_torchrun_with_another_number_of_nodes(hosts, folder, tmp_path):
             assert json.load(file)["source"] == 0
 
 
-def needed(*programs):
-    """Skips, or fails where scripts/setup could have installed it, without one of these programs."""
-    for program in programs:
-        if not os.path.exists(program):
-            (pytest.fail if shutil.which("apt-get") else pytest.skip)(f"no {program}: `scripts/setup test` installs it")
-
-
 @pytest.mark.parametrize("environment", [
     {"JOB_COMPLETION_INDEX": "%d", "MASTER_ADDR": "train-0.train", "KUBERNETES_SERVICE_HOST": "10.96.0.1"},
     {"HDMLP_NODES": "node0,node1"},
@@ -242,22 +73,6 @@ def test_no_launcher(hosts, folder, alone_raw, raw, environment):
 
     together(hosts, [line(0), line(1)], raw)
     check(raw, alone_raw)
-
-
-# mpirun
-
-MPI = {"openmpi": "/usr/bin/mpirun.openmpi", "mpich": "/usr/bin/mpirun.mpich"}
-
-
-def mpirun(hosts, kind, work, command, environment=None):
-    """Runs an mpirun command on node0, with the hosts in the file `hosts`."""
-    needed(MPI[kind])
-    with open(os.path.join(work.path, "hosts"), "w") as file:
-        file.write("".join({"openmpi": f"node{node} slots=2\n", "mpich": f"node{node}:2\n"}[kind] for node in range(2)))
-    status, out = hosts.run(0, f"mpirun() {{ {MPI[kind]} \"$@\"; }}; {command}", {
-        "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_plm_rsh_agent": hosts.ssh,
-        "HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": hosts.ssh, **(environment or {})}, cwd=work.path)
-    return status, out
 
 
 @pytest.mark.parametrize("kind", ["openmpi", "mpich"])
@@ -279,122 +94,6 @@ def test_mpirun_without_torch(hosts, folder, alone_raw, raw, kind, order, nodes)
     status, out = mpirun(hosts, kind, raw, f"mpirun {given} -n 4 {order} python train.py {folder}")
     assert status == 0, out
     check(raw, alone_raw, nodes)
-
-
-# Slurm
-
-CONF = """
-ClusterName=test
-SlurmctldHost=node0
-SlurmUser=root
-SlurmdUser=root
-AuthType=auth/munge
-CredType=cred/munge
-AuthInfo=socket={0}/munge.socket
-StateSaveLocation={0}/state
-SlurmdSpoolDir={0}/spool-%n
-SlurmctldPidFile={0}/slurmctld.pid
-SlurmdPidFile={0}/slurmd-%n.pid
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SwitchType=switch/none
-SelectType=select/linear
-SchedulerType=sched/builtin
-JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
-SlurmdParameters=config_overrides
-NodeName=node[0-1] CPUs=64 RealMemory=512000
-PartitionName=all Nodes=ALL Default=YES
-"""
-
-
-@pytest.fixture(scope="module")
-def slurm(hosts, tmp_path_factory):
-    """A Slurm with its controller on node0, and a slurmd on each host: the variables that its commands need."""
-    needed("/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/bin/sbatch", "/usr/sbin/munged")
-    directory = str(tmp_path_factory.mktemp("slurm"))
-    os.mkdir(os.path.join(directory, "state"))
-    with open(os.path.join(directory, "slurm.conf"), "w") as file:
-        file.write(CONF.format(directory))
-    with open(os.open(os.path.join(directory, "munge.key"), os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
-        file.write(os.urandom(1024))
-    munged = ["munged", "--foreground", "--force"] + [
-        f"--{key}={directory}/munge.{name}" for key, name in
-        (("socket", "socket"), ("key-file", "key"), ("pid-file", "pid"), ("log-file", "log"), ("seed-file", "seed"))]
-    environment = {"SLURM_CONF": os.path.join(directory, "slurm.conf")}
-    processes = []
-    with open(os.path.join(directory, "log"), "w") as log:
-        def start(node, *command):
-            processes.append(hosts.start(node, list(command), environment, stdout=log, stderr=log))
-        try:
-            start(0, *munged)
-            hosts.wait_for(0, f"munge -S {directory}/munge.socket -n >/dev/null && echo ready", "ready")
-            start(0, "slurmctld", "-D")
-            for node in range(2):
-                start(node, "slurmd", "-D", "-N", f"node{node}")
-            hosts.wait_for(0, "sinfo -h -N -o %T | sort | uniq -c | tr -s ' '", "2 idle", environment)
-        except OSError as error:
-            with open(os.path.join(directory, "log")) as said:
-                raise AssertionError(f"{error}; {said.read()}") from None
-        yield environment
-        for process in reversed(processes):
-            process.terminate()
-            process.wait()
-
-
-def sbatch(hosts, slurm, work, *command):
-    """Submits a batch script, waits for its end, and gives how it ended and what it wrote."""
-    status, job = hosts.run(0, ["sbatch", "--parsable", "--output=out", *command], slurm, cwd=work.path)
-    assert status == 0, job
-    # Not sbatch --wait: it looks only now and then.
-    hosts.wait_for(0, f"squeue -h -j {job.strip()} -t pending,running,completing", "", slurm, 120)
-    _, state = hosts.run(0, f"squeue -h -j {job.strip()} -t all -o %T", slurm)
-    with open(os.path.join(work.path, "out")) as file:
-        return state.strip(), file.read()
-
-
-def test_sbatch(hosts, slurm, folder, alone, work):
-    line, = documented("README.md", "sbatch", folder)
-    state, out = sbatch(hosts, slurm, work, *line.split()[1:])
-    assert state == "COMPLETED", out
-    check(work, alone)
-    assert re.findall("epoch [0-3]: loss", out) == [f"epoch {epoch}: loss" for epoch in range(EPOCHS)]
-
-
-@pytest.mark.parametrize("more, nodes", [((), (0, 0, 1, 1)), (("--distribution=cyclic",), (0, 1, 0, 1))])
-def test_srun_without_torch(hosts, slurm, folder, alone_raw, raw, more, nodes):
-    """Nothing is set: node 0 is the first of the step's nodes, and the secret is the user's own."""
-    status, out = hosts.run(0, ["srun", "-N2", "-n4", *more, "python", "train.py", folder], slurm, cwd=raw.path)
-    assert status == 0, out
-    check(raw, alone_raw, nodes)
-
-
-def test_a_host_that_nobody_knows(hosts, slurm, folder, raw):
-    status, out = hosts.run(0, ["srun", "-N2", "-n2", "python", "train.py", folder],
-                            {**slurm, "MASTER_ADDR": "nosuch.invalid", "HDMLP_START_TIMEOUT": "3s"}, cwd=raw.path)
-    assert status != 0 and not raw.records()
-    assert "node 1 of 2 did not come" in out and "nosuch.invalid, from MASTER_ADDR, is not known on node1" in out
-
-
-def test_the_launcher_ends_as_a_script_with_wrong_input_does(hosts, slurm, raw):
-    command = "python train.py /nowhere"
-    ends = [mpirun(hosts, "openmpi", raw, f"mpirun --hostfile hosts -n 4 {command}"), mpirun(hosts, "mpich", raw, f"mpirun -f hosts -n 4 {command}"),
-            hosts.run(0, f"srun -N2 -n4 {command}", slurm, cwd=raw.path)]
-    for status, out in ends:
-        assert status == 1 and "/nowhere: there is no such directory" in out, out
-
-
-@pytest.mark.parametrize("kind", ["openmpi", "mpich"])
-def test_mpirun_in_a_slurm_job(hosts, slurm, folder, alone_raw, raw, kind):
-    """mpirun starts its processes through srun: what Slurm says is then about others."""
-    needed(MPI[kind])
-    script = os.path.join(raw.path, "job")
-    with open(script, "w") as file:
-        file.write(f"#!/bin/sh\n{MPI[kind]} -n 4 python train.py {folder}\n")
-    environment = {**slurm, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    state, out = sbatch(hosts, environment, raw, "--nodes=2", "--ntasks-per-node=2", script)
-    assert state == "COMPLETED", out
-    check(raw, alone_raw)
 
 
 # Kubernetes

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from hdmlp import data, errors
-from test_raw import expected, read
+from raw import expected, read
 
 
 @pytest.fixture

@@ -2,24 +2,14 @@
 
 import gc
 import os
-import signal
 import threading
 import time
 
 import pytest
 
 import hdmlp
-from fakedaemon import rank_ids
 from hdmlp import data, errors
-
-
-def read(samples):
-    """The IDs that the samples' bytes say."""
-    return [int(bytes(s).split()[1]) for s in samples]
-
-
-def expected(loader, count, epoch, rank=0, world=1):
-    return rank_ids(count, loader._spec, epoch, rank, world)
+from raw import expected, read
 
 
 def test_epochs_come_in_order_and_whole(daemon, folder):
@@ -212,114 +202,6 @@ def test_stall_is_measured(daemon, folder):
         time.sleep(0.05)
         assert daemon.session.waits == 1
         assert daemon.session.acks[0][3] > 1e8
-
-
-@pytest.mark.parametrize("kind, cls", [
-    ("config", errors.ConfigError), ("dataset", errors.DatasetError), ("sample", errors.SampleError),
-    ("mismatch", errors.MismatchError), ("limit", errors.LimitError), ("busy", errors.BusyError),
-    ("permission", errors.PermissionError_), ("version", errors.VersionError),
-    ("protocol", errors.ProtocolError), ("internal", errors.InternalError), ("new", errors.HDMLPError)])
-def test_errors_of_open(daemon, folder, kind, cls):
-    daemon.open_error = {"kind": kind, "message": "no good", "details": {"need": 1}}
-    with pytest.raises(cls, match="^no good$") as caught:
-        data.DataLoader(folder)
-    assert isinstance(caught.value, errors.HDMLPError) and caught.value.details == {"need": 1}
-
-
-def test_a_sample_that_fails_comes_in_order(daemon, folder):
-    daemon.fail_at = (0, 3)
-    with data.DataLoader(folder, batch_size=4, seed=7) as loader:
-        batches = iter(loader)
-        for _ in range(3):
-            next(batches)
-        with pytest.raises(errors.SampleError) as caught:
-            next(batches)
-        assert caught.value.sample == 1 and caught.value.path == "cat/1.jpg"
-        daemon.fail_at = None
-        assert [read(b.samples) for b in loader] == expected(loader, 25, 1)
-
-
-def test_death_is_told_at_once_with_last_words(daemon, folder):
-    daemon.die_at = (0, 2)
-    loader = data.DataLoader(folder, batch_size=4, seed=7)
-    batches = iter(loader)
-    next(batches), next(batches)
-    begin = time.monotonic()
-    with pytest.raises(errors.DaemonDied, match="the disk is on fire"):
-        next(batches)
-    assert time.monotonic() - begin < 1
-    daemon.die_at = None
-    assert read(next(batches).samples) == expected(loader, 25, 0)[2]  # a new one takes over
-    loader.close()
-
-
-def test_timeout(daemon, folder):
-    with data.DataLoader(folder, batch_size=4, seed=7, timeout=0.2) as loader:
-        daemon.gate.clear()
-        batches = iter(loader)
-        with pytest.raises(TimeoutError):
-            next(batches)
-        daemon.gate.set()
-        assert read(next(batches).samples) == expected(loader, 25, 0)[0]
-
-
-def test_interrupt_leaves_a_usable_loader(daemon, folder):
-    with data.DataLoader(folder, batch_size=4, seed=7) as loader:
-        daemon.gate.clear()
-        batches = iter(loader)
-        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
-        begin = time.monotonic()
-        with pytest.raises(KeyboardInterrupt):
-            next(batches)
-        assert time.monotonic() - begin < 1
-        daemon.gate.set()
-        assert [read(b.samples) for b in batches] == expected(loader, 25, 0)
-
-
-def test_interrupt_inside_a_section_reopens(daemon, folder):
-    with data.DataLoader(folder, batch_size=4, seed=7) as loader:
-        batches = iter(loader)
-        next(batches)
-        loader._feeds[0].stream._busy = True
-        assert [read(b.samples) for b in batches] == expected(loader, 25, 0)[1:]
-
-
-def test_fork(daemon, folder):
-    loader = data.DataLoader(folder, batch_size=4, seed=7)
-    batches = iter(loader)
-    kept = next(batches)
-    assert read(kept.samples) == expected(loader, 25, 0)[0]
-    pid = os.fork()
-    if pid == 0:
-        ok = False
-        try:
-            ok = read(next(batches).samples) == expected(loader, 25, 0)[1]
-            del kept
-        finally:
-            os._exit(0 if ok else 1)
-    assert os.waitpid(pid, 0)[1] == 0
-    assert len(list(batches)) == 6
-    loader.close()
-
-
-def test_collate(daemon, folder):
-    with data.DataLoader(folder, batch_size=4, shuffle=False, collate_fn=lambda b: [(len(x), y) for x, y in b]) as loader:
-        assert next(iter(loader))[0] == (len(b"sample 0 ") * 5, 0)
-
-
-def test_wrong_arguments(daemon, folder, tmp_path):
-    for arguments, message in [
-            (dict(memry="1GB"), "did you mean memory"), (dict(batchsize=3), "did you mean batch_size"),
-            (dict(batch_size=0), "batch_size=0"), (dict(shuffle="no"), "shuffle='no'"),
-            (dict(rank=0), "rank is given without world_size"), (dict(rank=2, world_size=2), "rank 2 of world_size 2"),
-            (dict(seed=-1), "seed=-1"), (dict(epochs=0), "epochs=0"), (dict(timeout=-1), "timeout"),
-            (dict(config_file="/nowhere.toml"), "/nowhere.toml")]:
-        with pytest.raises(errors.ConfigError, match=message):
-            data.DataLoader(folder, **arguments)
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        data.DataLoader(str(tmp_path / "nowhere"))
-    data.DataLoader(folder, memory="1GB", cache_dir="x").close()
-    assert daemon.requests[-1]["arguments"] == {"memory": "1GB", "cache_dir": os.path.abspath("x")}
 
 
 def test_folder(daemon, folder):

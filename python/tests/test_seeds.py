@@ -9,7 +9,8 @@ torch = pytest.importorskip("torch")
 import hdmlp.data  # noqa: E402
 import hdmlp.torch as ht  # noqa: E402
 from hdmlp import errors  # noqa: E402
-from test_dropin import NUMBERS, Random, generator, length, same  # noqa: E402
+from dropin import NUMBERS, generator, length, same  # noqa: E402
+from test_dropin import Random  # noqa: E402
 from test_groups import ranks  # noqa: E402, F401
 
 pytestmark = pytest.mark.usefixtures("real")

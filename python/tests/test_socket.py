@@ -14,7 +14,7 @@ import time
 import pytest
 
 import hdmlp
-from hdmlp import _daemon, errors
+from hdmlp import _address, _daemon, errors
 from hdmlp import _protocol as protocol
 
 # Prints what a loader gives, or the error, as one line of JSON, and keeps the loader until its input ends.
@@ -228,7 +228,7 @@ def test_what_is_not_ours_is_left(binary, runtime, what, words, tmp_path):
         other.listen()
     before = os.lstat(path) if os.path.lexists(path) else None
     status, said = command(binary, variables(XDG_RUNTIME_DIR=runtime), "serve")
-    assert status == 2 and words.replace("root (0)", _daemon._user(os.geteuid())) in said, said
+    assert status == 2 and words.replace("root (0)", _address.user_name(os.geteuid())) in said, said
     if what != "program":  # that does not answer: no answer within 10 s
         with Ranks(1, variables(XDG_RUNTIME_DIR=runtime)) as ranks:
             assert ranks.said[0]["error"] == "ConfigError" and words.split("(0)")[-1][:12] in ranks.said[0]["text"], ranks.said

@@ -14,7 +14,6 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 import torch
 import torch.utils.data
 
-from .. import _launcher
 from .._arguments import whole_number
 from .._recipe import generators_kept
 from .._reports import Report, Stats
@@ -30,6 +29,7 @@ from ._given import Given, Order
 from ._init import WorkerInit
 from ._items import Items, length_of
 from ._parts import Parts, PartsOf
+from ._states import of_another, process_rank
 
 log = logging.getLogger("hdmlp")
 
@@ -365,7 +365,7 @@ class Local:
         self._epoch = whole_number("epoch of the state", state.get("epoch"), 0)
         self._go_to(whole_number("number of the state", state.get("number", self._epoch), 0))
         if state.get("rank") != process_rank():  # accelerate keeps one rank's for all; what the others drew cannot be compared with theirs
-            state = _of_another(state)
+            state = of_another(state)
         self._resume = state if "generators" in state else None
         self._at, self._after = None, state.get("after")
         if self._after is not None:
@@ -395,17 +395,3 @@ class Local:
     def pinned(self, batch: Any) -> Any:
         """The batch, in pinned memory if that was asked for and can be had."""
         return pinned(batch) if self._pin and torch.cuda.is_available() else batch
-
-
-def process_rank() -> int:
-    """Which of the launch's processes this is; 0 if the launcher does not say."""
-    try:
-        return _launcher.find(None, None).rank
-    except ConfigError:  # variables that say half of it
-        return 0
-
-
-def _of_another(state: Dict[str, Any]) -> Dict[str, Any]:
-    """Another rank's state, to go on from: the place in the epoch, and what the order follows from."""
-    state = {**state, "drawn": ""} if "drawn" in state else state
-    return {**state, "after": _of_another(state["after"])} if "after" in state else state

@@ -1,0 +1,117 @@
+"""Handles on the processes of a fault: a client under command, and a daemon."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import socket
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
+
+from oracle import BATCH, Listing, SEED, same
+from verdicts import HANG, Told, Verdict
+
+if TYPE_CHECKING:
+    from harness import Harness
+
+
+class Client:
+    """A training process, which does what it is told. Its exceptions are raised here, as :class:`Told`."""
+
+    def __init__(self, harness: "Harness", process: Optional[subprocess.Popen], connection: socket.socket, hello: dict) -> None:
+        self.harness, self.process, self.connection, self.hello = harness, process, connection, hello
+        self.rank, self.buffer = int(hello["rank"] or 0), b""
+        self.world = 1
+        self.job: Dict[str, Any] = {}
+
+    @property
+    def pid(self) -> int:
+        return self.hello["pid"]
+
+    def send(self, what: str, **arguments: Any) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.connection.sendall((json.dumps({"do": what, **arguments}) + "\n").encode("utf-8", "surrogateescape"))
+        self.asked = what
+
+    def answer(self, within: float = 20) -> Any:
+        line = self.harness.line(self, within, self.asked)
+        reply = json.loads(line)
+        if "error" in reply:
+            raise Told(reply["error"], reply["ours"], reply["message"], reply["trace"], reply["seconds"])
+        self.seconds = reply["seconds"]
+        return reply["result"]
+
+    def ask(self, what: str, within: float = 20, **arguments: Any) -> Any:
+        self.send(what, **arguments)
+        return self.answer(within)
+
+    def open(self, path: Any, within: float = 20, **keys: Any) -> "Client":
+        self.send_open(path, **keys)
+        self.answer(within)
+        return self
+
+    def send_open(self, path: Any, **keys: Any) -> None:
+        keys.setdefault("seed", SEED)
+        self.job = {"seed": keys["seed"], "batch": keys.get("batch", BATCH), "drop_last": keys.get("drop_last", False),
+                    "shuffle": keys.get("shuffle", True)}
+        if "world_size" in keys:
+            self.rank, self.world = keys["rank"], keys["world_size"]
+        self.send("open", path=os.fspath(path), **keys)
+
+    def expected(self, listing: Listing, epoch: int = 0, **more: Any) -> List[list]:
+        return listing.epoch(epoch, rank=self.rank, world=self.world, **self.job, **more)
+
+    def epoch(self, epoch: int, within: float = 20) -> List[list]:
+        self.ask("iter", within, epoch=epoch)
+        return self.ask("next", within)
+
+    def right(self, listing: Listing, epochs: Sequence[int] = (0,), within: float = 20, what: str = "", also: Sequence[Listing] = (), **more: Any) -> None:
+        """Iterates, and compares: each epoch with ``listing``, or as a whole with one of ``also``."""
+        for e in epochs:
+            got = self.epoch(e, within)
+            same(got, *(self.expected(one, e, **more) for one in [listing, *also]), what=f"{what or f'rank {self.rank}'}, epoch {e}")
+
+    def run(self, code: str, within: float = 20) -> Any:
+        return self.ask("run", within, code=code)
+
+    def end(self) -> int:
+        """Lets the process end by itself; its exit status."""
+        self.send("exit")
+        return self.wait()
+
+    def raise_uncaught(self) -> Tuple[int, str]:
+        """Has the last exception raised again where nobody catches it: exit status, and the last line of standard error."""
+        self.send("exit", uncaught=True)
+        status = self.wait()
+        lines = self.harness.stderr(self).strip().splitlines() or [""]
+        return status, lines[-1]
+
+    def wait(self, within: float = 15) -> int:
+        assert self.process
+        try:
+            return self.process.wait(within)
+        except subprocess.TimeoutExpired:
+            raise Verdict(HANG, f"the training process did not end within {within:.0f} s") from None
+
+
+class Daemon:
+    """A daemon, seen from outside: a process whose program is the binary, with the argument ``serve``."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def alive(self) -> bool:
+        try:
+            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        except OSError:
+            return False
+
+    def rss(self) -> int:
+        found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.pid}/status").read_text())
+        return int(found[1]) << 10 if found else 0

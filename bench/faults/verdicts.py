@@ -1,0 +1,71 @@
+"""What came of a fault, and the register of them all."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import TYPE_CHECKING, Callable, List, Optional, Sequence
+
+if TYPE_CHECKING:
+    from harness import Harness
+
+RIGHT, CLEAR = "right stream", "clear error"
+WRONG, HANG, CRASH, KILLED, RAW, FOREIGN = "WRONG DATA", "hang", "crash", "killed", "raw error", "foreign file touched"
+SKIPPED, BROKEN = "not tried", "harness failed"
+OUTCOMES = [RIGHT, CLEAR, WRONG, HANG, CRASH, KILLED, RAW, FOREIGN, BROKEN, SKIPPED]
+
+
+class Verdict(Exception):
+    """An outcome, and why."""
+
+    def __init__(self, outcome: str, message: str) -> None:
+        super().__init__(message)
+        self.outcome, self.message = outcome, message
+
+
+class Told(Exception):
+    """An exception of a client."""
+
+    def __init__(self, name: str, ours: bool, message: str, trace: str, seconds: float) -> None:
+        super().__init__(f"{name}: {message}")
+        self.name, self.ours, self.message, self.trace, self.seconds = name, ours, message, trace, seconds
+
+
+def wrong(message: str) -> Verdict:
+    return Verdict(WRONG, message)
+
+
+@dataclasses.dataclass
+class Fault:
+    name: str
+    about: str
+    run: Callable[["Harness"], None]
+    clear: Optional[Sequence[str]]
+    item: Optional[int]
+    limit: float
+    dies: bool
+    theme: str
+
+
+FAULTS: List[Fault] = []
+
+
+def fault(about: str, clear: Optional[Sequence[str]] = None, item: Optional[int] = None, limit: float = 45, dies: bool = False) -> Callable:
+    """Registers a fault.
+
+    Args:
+        about: one sentence: what is done to HDMLP.
+        clear: patterns that the message of a clear error matches, all of them, in any case; None: only the right stream will do.
+        item: its number in the list that the harness began with; None: not from there.
+        limit: seconds after which all its processes are killed.
+        dies: that the daemon is gone is what is expected to be told, not a crash.
+    """
+    def register(run: Callable[["Harness"], None]) -> Callable:
+        theme = run.__module__
+        FAULTS.append(Fault(f"{theme}.{run.__name__}", about, run, (clear,) if isinstance(clear, str) else clear, item, limit, dies, theme))
+        return run
+    return register
+
+
+def lacking(e: Told, patterns: Sequence[str]) -> List[str]:
+    return [p for p in patterns if not re.search(p, f"{e.name} {e.message}", re.IGNORECASE)]

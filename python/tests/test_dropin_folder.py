@@ -1,0 +1,180 @@
+"""HDMLP's own datasets in ``ht.DataLoader``: nothing that is said of one is ignored."""
+
+import pickle
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import hdmlp.torch as ht  # noqa: E402
+from hdmlp import errors  # noqa: E402
+from torch.utils.data import DataLoader, DistributedSampler, Sampler, SubsetRandomSampler, WeightedRandomSampler  # noqa: E402
+from dropin import Items, content, epochs, generator, length, read, same, seeded  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("real")
+
+
+def test_every_epoch_by_default_by_id(folder):
+    data = ht.ImageFolder(folder)
+    files = read(path for path, _ in data.samples)
+    with ht.DataLoader(data, 4) as loader:
+        assert content(loader) == files == content(loader)
+        assert [y for _, labels in loader for y in labels.tolist()] == data.targets
+    with ht.DataLoader(data, 100) as loader:
+        assert len(loader) == 1 and content(loader) == files
+    for more in ({}, {"shard": True, "shuffle": True, "seed": 1}, {"rank": 1, "world_size": 2}):
+        with ht.DataLoader(data, 100, drop_last=True, **more) as loader:
+            assert len(loader) == 0 and content(loader) == []
+
+
+@pytest.mark.parametrize("name", ["shuffle", "generator", "weighted", "a part", "batches", "distributed", "own", "own, distributed"])
+def test_samplers_over_a_folder(folder, name):
+    """The labels and bytes that torch's loader gives, of each of three epochs, one given up; and the same position of the generators."""
+    class Own(Sampler):
+        def __init__(self):
+            pass
+
+        def __iter__(self):
+            return iter([3, 1, 4, 1, 5, 9, 2, 6])
+
+        def __len__(self):
+            return 8
+
+    class Backwards(DistributedSampler):
+        def __iter__(self):
+            return iter(list(super().__iter__())[::-1])
+    made = {
+        "shuffle": lambda L, d: L(d, 4, shuffle=True),
+        "generator": lambda L, d: L(d, 4, shuffle=True, generator=generator()),
+        "weighted": lambda L, d: L(d, 4, sampler=WeightedRandomSampler(torch.arange(1, 26).float(), 40)),
+        "a part": lambda L, d: L(d, 4, sampler=SubsetRandomSampler([1, 5, 7, 20]), drop_last=True),
+        "batches": lambda L, d: L(d, batch_sampler=[[0, 24], [3], [4, 5, 6]]),
+        "distributed": lambda L, d: L(d, 4, sampler=DistributedSampler(d, 2, 1, seed=4)),
+        "own": lambda L, d: L(d, 3, sampler=Own()),
+        "own, distributed": lambda L, d: L(d, 3, sampler=Backwards(d, 2, 0)),
+    }[name]
+    data = ht.ImageFolder(folder, loader=length)
+    want = epochs(seeded(lambda L: made(L, Items(data)), DataLoader))
+    loader = seeded(lambda L: made(L, data), ht.DataLoader)
+    got = epochs(loader)
+    loader.close()
+    assert same(got, want)
+
+
+def test_a_distributed_sampler_counts_as_it_is(folder):
+    """Its seed and epoch are those of the moment at which an iteration begins, as in torch."""
+    data = ht.ImageFolder(folder, loader=length)
+    sampler = DistributedSampler(data, 2, 1, seed=7)
+    with ht.DataLoader(data, 4, sampler=sampler) as loader:
+        other = DataLoader(Items(data), 4, sampler=sampler)
+        for change in (lambda: None, lambda: None, lambda: sampler.set_epoch(3), lambda: setattr(sampler, "seed", 8),
+                       lambda: setattr(sampler, "shuffle", False)):
+            change()
+            iter(loader)
+            assert same(list(loader), list(other))
+
+
+def test_what_is_set_later_counts(folder):
+    """Transforms that are replaced, or changed, count from the next iteration on."""
+    data = ht.ImageFolder(folder, loader=length)
+    with ht.DataLoader(data, 25) as loader:
+        lengths, labels = next(iter(loader))
+        data.transform = lambda x: x + 1
+        assert torch.equal(next(iter(loader))[0], lengths + 1)
+        data.target_transform = lambda y: y + 10
+        assert torch.equal(next(iter(loader))[1], labels + 10)
+        data.loader = lambda x: torch.tensor(0)
+        assert torch.equal(next(iter(loader))[0], torch.ones(25))
+
+
+class Counting:
+    """A transform whose state says how often it ran."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, x):
+        self.calls += 1
+        return x + self.calls
+
+
+@pytest.mark.parametrize("sampler", [None, "weighted"])
+def test_a_transform_that_counts_goes_on_in_one_job(folder, sampler):
+    """State that a transform keeps in this process is no other transform: the job, and what it reports, goes on."""
+    data = ht.ImageFolder(folder, Counting(), loader=length)
+    sampler = sampler and WeightedRandomSampler(torch.ones(25), 25, generator=generator())
+    with ht.DataLoader(data, 5, sampler=sampler, num_workers=0, labels="name") as loader:
+        for _ in range(3):
+            list(loader)
+        assert data.transform.calls == 75
+        assert [epoch["batches"] for epoch in loader.report()["epochs"]] == [5, 5, 5] and loader.stats.batches == 15
+
+
+def test_what_cannot_be_changed_raises(folder):
+    data = ht.ImageFolder(folder)
+    for change in (lambda: data.samples.append(1), lambda: data.targets.__setitem__(0, 5), lambda: data.samples.__delitem__(slice(10, None)),
+                   lambda: data.classes.sort()):
+        with pytest.raises(TypeError, match="torch.utils.data.Subset"):
+            change()
+    for name in ("samples", "targets", "imgs", "classes", "class_to_idx", "root"):
+        with pytest.raises(errors.ConfigError, match=f"{name} cannot be set"):
+            setattr(data, name, [])
+    assert pickle.loads(pickle.dumps(data.targets)) == list(data.targets) == data.targets[:]
+
+
+def test_overrides_count_or_raise(folder):
+    class Three(ht.ImageFolder):
+        def __getitem__(self, i):
+            return (*super().__getitem__(i), i)
+
+    class Ten(ht.ImageFolder):
+        def __len__(self):
+            return 10
+
+    class Classes(ht.ImageFolder):
+        def find_classes(self, directory):
+            return ["cat"], {"cat": 0}
+    with ht.DataLoader(Three(folder, loader=length), 5) as loader:
+        assert [len(batch) for batch in loader] == [3] * 5
+    with ht.DataLoader(Ten(folder, loader=length), 5, shuffle=True) as loader:
+        assert len(list(loader)) == 2
+    with pytest.raises(errors.ConfigError, match="find_classes"):
+        Classes(folder)
+
+
+def test_paths_that_name_nothing(folder, tmp_path, monkeypatch):
+    with pytest.raises(errors.DatasetNotFoundError, match="empty path"):
+        ht.ImageFolder("")
+    assert len(ht.ImageFolder(folder.encode())) == 25 and ht.ImageFolder(folder).sample(torch.tensor(3))[1] == 0
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert len(ht.ImageFolder(folder)) == 25
+    with pytest.raises(errors.DatasetNotFoundError, match="current directory was deleted"):
+        ht.ImageFolder("data")
+
+
+def test_items_that_are_no_files(folder):
+    import os
+    data = ht.ImageFolder(folder, loader=length)
+    path = data.samples[0][0]
+    os.remove(path)
+    os.mkfifo(path)
+    with pytest.raises(errors.SampleError, match="not a regular file"):
+        data[0]
+
+
+@pytest.mark.parametrize("variables, says", [
+    ({"WORLD_SIZE": "4"}, "WORLD_SIZE=4 is set without RANK"), ({"RANK": "1"}, "RANK=1 is set without WORLD_SIZE"),
+    ({"HDMLP_NODES": "a,b"}, "names 2 nodes, and nothing says which rank"),
+])
+def test_half_of_a_place(folder, monkeypatch, variables, says):
+    """It is refused where ranks share epochs, and means nothing where they do not, as in torch."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    data = ht.ImageFolder(folder)
+    with pytest.raises(errors.ConfigError, match=says):
+        len(ht.DataLoader(data, 4, shuffle=True, shard=True))
+    with ht.DataLoader(data, 4, shuffle=True, seed=1) as loader:
+        assert len(content(loader)) == 25

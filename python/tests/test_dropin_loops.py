@@ -1,0 +1,222 @@
+"""What a training loop does while it iterates: it feeds samplers, draws random numbers, sets attributes, forks, and comes again."""
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import hdmlp.torch as ht  # noqa: E402
+from hdmlp import errors  # noqa: E402
+from torch.utils.data import DataLoader, DistributedSampler, WeightedRandomSampler  # noqa: E402
+from dropin import Items, Stream, generator, jittered, length, same  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("real")
+
+
+class Fed(torch.utils.data.Sampler):
+    """Yields what the loop says in the middle of the epoch, as hard mining does."""
+
+    def __init__(self):
+        self.offset = 0
+
+    def __len__(self):
+        return 12
+
+    def __iter__(self):
+        for i in range(12):
+            yield (i + self.offset) % 25
+
+
+class Lazy(torch.utils.data.Sampler):
+    """Draws each index when it is asked for it."""
+
+    def __init__(self):
+        pass
+
+    def __len__(self):
+        return 12
+
+    def __iter__(self):
+        for _ in range(12):
+            yield int(torch.randint(25, ()))
+
+
+def fed(loader):
+    for i, batch in enumerate(loader):
+        loader.sampler.offset += i
+        yield batch
+
+
+def drawing(loader):
+    for batch in loader:
+        yield batch, torch.rand(1)
+
+
+def both_of(make, data, workers):
+    """Two loaders side by side that draw from one generator."""
+    shared = torch.Generator().manual_seed(4)
+    for pair in zip(make(data, 3, shuffle=True, generator=shared, num_workers=workers), make(data, 3, shuffle=True, generator=shared, num_workers=workers)):
+        yield pair
+    yield torch.rand(1, generator=shared)
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("loop", [
+    lambda make, data, n: fed(make(data, 2, sampler=Fed(), num_workers=n)),
+    lambda make, data, n: drawing(make(data, 2, sampler=Lazy(), num_workers=n)),
+    lambda make, data, n: drawing(make(data, 2, shuffle=True, num_workers=n)),
+    lambda make, data, n: zip(make(data, 2, shuffle=True, num_workers=n), make(data, 2, shuffle=True, num_workers=n)), both_of])
+def test_what_the_loop_does_to_the_order(folder, loop, workers):
+    """Samplers are asked when torch's loader asks them, and what they yield then is served."""
+    want = []
+    for make, data in ((DataLoader, Items(ht.ImageFolder(folder, loader=length))), (ht.DataLoader, ht.ImageFolder(folder, loader=length))):
+        torch.manual_seed(3)
+        got = [batch for _ in range(2) for batch in loop(make, data, workers)]
+        state = torch.get_rng_state()
+        want.append((got, state))
+    assert same(*(got for got, _ in want)) and torch.equal(want[0][1], want[1][1])
+
+
+def test_what_is_set_on_the_loader_counts(folder):
+    data = ht.ImageFolder(folder, loader=length)
+    with ht.DataLoader(data, 25) as loader:
+        first, labels = next(iter(loader))
+        loader.collate_fn = lambda items: len(items)
+        assert list(loader) == [25]
+        loader.collate_fn = torch.utils.data.default_collate
+        assert same(list(loader), [[first, labels]])
+        for name, value in (("shard", True), ("memory", "1MB"), ("epochs", 3)):
+            with pytest.raises(ValueError, match=f"{name} attribute should not be set.*make a new loader"):
+                setattr(loader, name, value)
+
+
+def test_the_collate_function_of_single_items_is_ones_own_for_batches(folder):
+    convert = torch.utils.data._utils.collate.default_convert
+    data = ht.ImageFolder(folder, loader=length)
+    with ht.DataLoader(data, 3, collate_fn=convert) as loader:
+        assert same(list(loader), list(DataLoader(Items(data), 3, collate_fn=convert)))
+
+
+def test_what_a_batch_larger_than_the_dataset_draws(folder):
+    states = []
+    for make, data in ((DataLoader, Items(ht.ImageFolder(folder))), (ht.DataLoader, ht.ImageFolder(folder))):
+        torch.manual_seed(3)
+        loader = make(data, 50, drop_last=True)
+        assert list(loader) == []
+        states.append(torch.get_rng_state())
+    assert torch.equal(*states)
+
+
+def test_random_numbers_without_a_seed_are_torchs(folder):
+    """By ID as well: loaders side by side and anew draw others, and manual_seed, or a seed, says which."""
+    data = ht.ImageFolder(folder, jittered, loader=length)
+
+    def numbers(loaders):
+        return [torch.cat([x for x, _ in loader]).flatten() for loader in loaders]
+
+    torch.manual_seed(1)
+    a, b, c = numbers([ht.DataLoader(data, 5) for _ in range(3)])
+    assert not set(a.tolist()) & set(b.tolist()) and not set(b.tolist()) & set(c.tolist())
+    torch.manual_seed(1)
+    assert same(numbers([ht.DataLoader(data, 5) for _ in range(3)]), [a, b, c])
+    assert same(*numbers([ht.DataLoader(data, 5, shuffle=False, seed=7) for _ in range(2)]))
+    with ht.DataLoader(data, 5) as loader:
+        batches = iter(loader)
+        next(batches)
+        state, rest = loader.state_dict(), [x for x, _ in batches]
+    with ht.DataLoader(data, 5) as loader:
+        loader.load_state_dict(state)
+        assert same([x for x, _ in loader], rest)
+
+
+def test_an_epoch_that_comes_again_is_said(folder, caplog):
+    data = ht.ImageFolder(folder, jittered, loader=length)
+    sampler = DistributedSampler(data, 1, 0)
+    with ht.DataLoader(data, 5, sampler=sampler) as loader:
+        for epoch in range(3):
+            sampler.set_epoch(epoch)
+            list(loader)
+        assert "comes again" not in caplog.text
+        list(loader)
+        list(loader)
+        assert caplog.text.count("epoch 2 of the DistributedSampler comes again") == 1
+
+
+FACTOR = 1
+
+
+def multiplied(items):
+    return FACTOR * torch.stack([x for x, _ in items])
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("sampler", [None, "weighted"])
+def test_workers_of_an_epoch_see_the_program_as_it_is(folder, monkeypatch, persistent, sampler):
+    """As in torch, unless they are to stay."""
+    data = ht.ImageFolder(folder, loader=length)
+    got = []
+    for make, data in ((DataLoader, Items(data)), (ht.DataLoader, data)):
+        monkeypatch.setattr(sys.modules[__name__], "FACTOR", 1)
+        drawn = sampler and WeightedRandomSampler(torch.ones(25), 25, generator=generator())
+        loader = make(data, 5, sampler=drawn, num_workers=2, collate_fn=multiplied, persistent_workers=persistent, multiprocessing_context="fork")
+        epochs = []
+        for _ in range(3):
+            epochs.append(list(loader))
+            monkeypatch.setattr(sys.modules[__name__], "FACTOR", FACTOR * 2)
+        got.append(epochs)
+    assert same(*got)
+
+
+def test_threads_with_an_epoch_each(folder):
+    """Iterations that threads begin side by side are each an epoch."""
+    data = ht.ImageFolder(folder)
+    for arguments in ({"shuffle": True}, {}, {"sampler": WeightedRandomSampler(torch.ones(25), 25)}):
+        with ht.DataLoader(data, 4, num_workers=0, **arguments) as loader:
+            with ThreadPoolExecutor(4) as threads:
+                counts = list(threads.map(lambda _: sum(len(labels) for _, labels in loader), range(12)))
+        assert counts == [25] * 12
+
+
+def test_loader_after_loader(folder):
+    """Loaders that hold each other until Python's collector comes are no reason to refuse another one."""
+    data = ht.ImageFolder(folder)
+    for _ in range(40):
+        loader = ht.DataLoader(data, 5, shuffle=True, memory="1MB", staging_buffer="1MB")
+        loader.itself = loader, iter(loader)
+        next(loader.itself[1])
+
+
+def test_an_iterable_dataset_goes_on(folder):
+    for workers in (0, 2):
+        with ht.DataLoader(Stream(), 3, num_workers=workers) as loader:
+            want = list(loader)
+            batches = iter(loader)
+            for _ in range(2):
+                next(batches)
+            state = loader.state_dict()
+            assert (state["epoch"], state["step"]) == (1, 2)
+            list(batches)
+            assert loader.state_dict()["epoch"] == 2
+        with ht.DataLoader(Stream(), 3, num_workers=workers) as loader:
+            loader.load_state_dict(state)
+            assert loader.state_dict() == state
+            assert same(list(loader), want[2:]) and same(list(loader), want)
+            with pytest.raises(errors.ConfigError, match="not a state of a loader of an iterable dataset"):
+                loader.load_state_dict({"epoch": 1})
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_epoch_that_is_named_after_iter(folder, workers):
+    """Counts if torch's loader has not asked its sampler yet."""
+    data = ht.ImageFolder(folder, loader=length)
+    got = []
+    for make, data in ((DataLoader, Items(data)), (ht.DataLoader, data)):
+        sampler = DistributedSampler(data, 1, 0)
+        loader = make(data, 4, sampler=sampler, num_workers=workers)
+        list(loader)
+        batches = iter(loader)
+        sampler.set_epoch(1)
+        got.append(list(batches))
+    assert same(*got)

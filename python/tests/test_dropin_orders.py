@@ -1,0 +1,192 @@
+"""Orders that only a sampler tells, and parts of datasets: the daemon reads them, as torch's loader would."""
+
+import pickle
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import hdmlp.torch as ht  # noqa: E402
+from hdmlp import errors  # noqa: E402
+from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, Subset, WeightedRandomSampler  # noqa: E402
+from dropin import (DRAWN, NUMBERS, REPEATS, Raw, content, epochs, first_bytes, generator, jittered, length,  # noqa: E402
+                    parts, read, same, seeded)
+
+pytestmark = pytest.mark.usefixtures("real")
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_drawn_orders_are_served(folder, name):
+    """What only a sampler tells comes from the daemon too, each file read once, and torch's generators are where its loader leaves them."""
+    data = ht.ImageFolder(folder)
+    files = set(range(25)) if name != "batches" else {0, 24, 3, 4, 5, 6}
+    want = epochs(seeded(lambda L: DRAWN[name](L, Raw(data)), DataLoader), (None, 2, None, None))
+    with seeded(lambda L: DRAWN[name](L, data), ht.DataLoader) as loader:
+        assert same(first_bytes(loader), want)
+        source = loader.report()["source"]
+        assert source["samples"] <= 25 and source["samples"] >= len(files) * (name not in ("weighted",)), source
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_resuming_drawn_orders(folder, name):
+    data = ht.ImageFolder(folder)
+    with seeded(lambda L: DRAWN[name](L, data), ht.DataLoader) as loader:
+        states, batches = [loader.state_dict()], []
+        for _ in range(2):
+            for samples, labels in loader:
+                batches.append(([bytes(x) for x in samples], labels))
+                states.append(loader.state_dict())
+        steps = len(loader)
+    for at in (1, steps - 1, steps + 2 if steps > 3 else steps + 1):
+        torch.manual_seed(99)
+        with DRAWN[name](ht.DataLoader, data) as copy:
+            copy.load_state_dict(pickle.loads(pickle.dumps(states[at])))
+            assert copy.state_dict() == states[at]
+            rest = [([bytes(x) for x in samples], labels) for samples, labels in copy]
+            assert same(rest, batches[at:steps * (1 + at // steps)])
+
+
+def test_random_numbers_of_drawn_orders(folder):
+    """The daemon's and Python's transforms draw the same again after a resumption, and others in other epochs."""
+    def draw(x):
+        return x.float() + torch.rand(1)
+    data = ht.ImageFolder(folder, draw, loader=length)
+    torch.manual_seed(4)
+    with ht.DataLoader(data, 4, shuffle=True) as loader:
+        batches = iter(loader)
+        head = [next(batches) for _ in range(3)]
+        state = loader.state_dict()
+        rest = list(batches)
+        again = list(loader)
+    assert len(torch.unique(torch.cat([x % 1 for x, _ in head + rest + again]))) == 50
+    torch.manual_seed(5)
+    with ht.DataLoader(data, 4, shuffle=True) as loader:
+        loader.load_state_dict(state)
+        assert same(list(loader), rest)
+
+
+def test_others_draw_from_the_generator(folder):
+    """Then the order is what the sampler yields, as in torch, and not what was foreseen."""
+    def given(L, d):
+        g = generator()
+        loader = L(d, 4, sampler=RandomSampler(d, replacement=True, num_samples=100, generator=g))
+        found = []
+        for step, batch in enumerate(loader):
+            found.append(batch[1].tolist())
+            if step == 3:
+                torch.rand(7, generator=g)
+        return found
+    data = ht.ImageFolder(folder)
+    assert given(ht.DataLoader, data) == given(DataLoader, Raw(data))
+
+
+def test_indices_outside(folder):
+    data = ht.ImageFolder(folder)
+    assert content(ht.DataLoader(data, 2, sampler=[-1, 0])) == [read([data.samples[-1][0]])[0], read([data.samples[0][0]])[0]]
+    for sampler in ([3, 25], [-26]):
+        with pytest.raises(IndexError, match="in batch 0 of epoch 0; the dataset has 25 samples"):
+            list(ht.DataLoader(data, 2, sampler=sampler))
+
+
+@pytest.mark.parametrize("part", ["split", "the rest", "nested", "repeated"])
+def test_parts_of_a_folder(folder, part):
+    """Subsets are served by the daemon as well, in every order."""
+    data = ht.ImageFolder(folder)
+    ours, theirs = parts(data)[part], parts(Raw(data))[part]
+    many = DistributedSampler(ours, 2, 1, seed=4)
+    for make in (lambda L, d: L(d, 3), lambda L, d: L(d, 3, shuffle=True), lambda L, d: L(d, 3, sampler=many),
+                 lambda L, d: L(d, 2, sampler=WeightedRandomSampler(torch.ones(len(d)), 9)), lambda L, d: L(d, 100)):
+        want = epochs(seeded(lambda L: make(L, theirs), DataLoader))
+        with seeded(lambda L: make(L, ours), ht.DataLoader) as loader:
+            assert same(first_bytes(loader, (None, 2, None)), want)
+    with ht.DataLoader(ours, 3, shuffle=True, seed=9, epochs=2, verify=True) as loader:
+        sampler = DistributedSampler(theirs, 1, 0, seed=9)
+        other = DataLoader(theirs, 3, sampler=sampler)
+        for epoch in range(2):
+            sampler.set_epoch(epoch)
+            assert same(first_bytes(loader, (None,))[0][0], list(other))
+        state = loader.state_dict()
+    with ht.DataLoader(data, 3, shuffle=True, seed=9, epochs=2) as loader, pytest.raises(errors.MismatchError, match="subset"):
+        loader.load_state_dict(state)
+
+
+def test_epochs_are_a_plan(folder, caplog):
+    """Probing takes no epoch, and going on after the planned ones is said once; the order is the seed's all the same."""
+    data = ht.ImageFolder(folder)
+    with ht.DataLoader(data, 4, shuffle=True, seed=3, epochs=2, verify=True) as loader:
+        for _ in range(3):
+            iter(loader)
+        sampler = DistributedSampler(data, 1, 0, seed=3)
+        for epoch in range(5):
+            sampler.set_epoch(epoch)
+            assert content(loader) == read(data.samples[i][0] for i in sampler), epoch
+        loader.set_epoch(1)
+        sampler.set_epoch(1)
+        assert content(loader) == read(data.samples[i][0] for i in sampler)
+    assert [record.message for record in caplog.records if "epochs=2 were planned" in record.message] == [
+        "epoch 2 was asked for, and epochs=2 were planned: it is delivered as well; caches are not planned for it"]
+    with ht.DataLoader(data, 4, shuffle=True, seed=3, epochs=2, num_workers=2, raw=False, collate_fn=len) as loader:
+        pass
+
+
+def test_an_iterator_beside_another(folder):
+    """As in torch, zip(loader, loader) works: each has an epoch of its own."""
+    data = ht.ImageFolder(folder)
+    with ht.DataLoader(data, 5) as loader:
+        assert all(list(map(bytes, a)) == list(map(bytes, b)) for (a, _), (b, _) in zip(loader, loader))
+    torch.manual_seed(2)
+    with ht.DataLoader(data, 5, shuffle=True) as loader:
+        ours = [(a.tolist(), b.tolist()) for (_, a), (_, b) in zip(loader, loader)]
+    torch.manual_seed(2)
+    theirs = DataLoader(Raw(data), 5, shuffle=True)
+    assert ours == [(a.tolist(), b.tolist()) for (_, a), (_, b) in zip(theirs, theirs)]
+
+
+@pytest.mark.parametrize("taken", [0, 2])
+def test_the_same_epoch_again(taken):
+    """set_epoch may name one that was begun before; workers that stay begin it anew."""
+    with ht.DataLoader(NUMBERS, 5, num_workers=2, persistent_workers=True) as loader:
+        for _ in range(3):
+            loader.set_epoch(0)
+            batches = iter(loader)
+            for _ in range(taken):
+                next(batches)
+            del batches
+        loader.set_epoch(0)
+        assert same(list(loader), list(DataLoader(NUMBERS, 5)))
+
+
+@pytest.mark.parametrize("name", REPEATS)
+def test_a_sample_that_comes_again_draws_anew(folder, name):
+    """As in torch, each occurrence has random numbers of its own; they depend on neither workers nor resuming, and the daemon reads the files."""
+    data = ht.ImageFolder(folder, jittered, loader=length)
+    found = []
+    for workers in (0, 2):
+        torch.manual_seed(8)
+        with REPEATS[name](data, workers) as loader:
+            batches, states = [], []
+            for _ in range(2):
+                for x, _ in loader:
+                    batches.append(x)
+                    states.append(loader.state_dict())
+            steps = len(loader)
+            assert "source" in loader.report()
+        found.append(batches)
+        with REPEATS[name](data, workers) as copy:
+            copy.load_state_dict(states[0])
+            assert same([x for x, _ in copy], batches[1:steps])
+    assert same(*found)
+    numbers = torch.cat(found[0])
+    assert len(torch.unique(numbers)) == len(numbers)
+
+
+def test_repeats_do_not_depend_on_the_world(folder):
+    """Two ranks draw together what one draws."""
+    data = Subset(ht.ImageFolder(folder, jittered, loader=length), [3, 3, 3, 7, 7, 1, 1, 1])
+    with ht.DataLoader(data, 4, shuffle=True, seed=1) as loader:
+        want = [sorted(x.tolist()) for x, _ in loader]
+    loaders = [ht.DataLoader(data, 2, shuffle=True, seed=1, rank=rank, world_size=2, name="both") for rank in range(2)]
+    got = [sorted(a.tolist() + b.tolist()) for (a, _), (b, _) in zip(*loaders)]
+    for loader in loaders:
+        loader.close()
+    assert got == want
