@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hdmlp/hdmlp/internal/daemon/socket"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
@@ -460,7 +461,7 @@ func pair(t testing.TB) (near, far *net.UnixConn) {
 // won, though it is to end with its last connection, waits for its first one.
 func TestSecondDaemonLooks(t *testing.T) {
 	r := start(t)
-	if err := taken(r.address); !errors.Is(err, ErrRunning) {
+	if _, err := socket.Listen(socket.Endpoint{Addr: r.address}); !errors.Is(err, socket.ErrRunning) {
 		t.Fatal(err)
 	}
 	deadline := time.Now().Add(5 * time.Second)
