@@ -26,6 +26,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/config/size"
 	"github.com/hdmlp/hdmlp/internal/daemon"
+	"github.com/hdmlp/hdmlp/internal/daemon/socket"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/dataset/folder"
 	"github.com/hdmlp/hdmlp/internal/dataset/retry"
@@ -93,8 +94,8 @@ func runServe(ctx context.Context, arguments map[string]any, fromProcess bool, k
 	if err := checkFileSize(); err != nil {
 		return err
 	}
-	listener, err := daemon.Listen(endpoint)
-	if errors.Is(err, daemon.ErrRunning) {
+	listener, err := socket.Listen(endpoint)
+	if errors.Is(err, socket.ErrRunning) {
 		if fromProcess {
 			return nil // another process was faster
 		}
