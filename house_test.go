@@ -94,6 +94,7 @@ var testsOnly = map[string][]string{
 	"internal/request":             {"internal/request/requesttest"},
 	"internal/order":               {"internal/request/requesttest"},
 	"internal/coordinator":         {"internal/digest"},
+	"internal/job":                 {"internal/dataset"},
 	"internal/node":                {"internal/access", "internal/placement", "internal/storageclass", "internal/storageclass/memory", "internal/storageclass/file", "internal/dataset/folder", "internal/prefetch", "internal/request/requesttest", "internal/budget"},
 	"internal/daemon":              {"internal/budget", "internal/assembly", "internal/config", "internal/dataset", "internal/storageclass", "internal/storageclass/memory", "internal/dataset/folder"},
 }
