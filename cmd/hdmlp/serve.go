@@ -21,6 +21,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/admission"
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/daemon"
+	"github.com/hdmlp/hdmlp/internal/daemon/socket"
 	"github.com/hdmlp/hdmlp/internal/node"
 	"github.com/hdmlp/hdmlp/internal/probe"
 	"github.com/hdmlp/hdmlp/internal/stats"
@@ -83,8 +84,8 @@ func runServe(ctx context.Context, arguments map[string]any, fromProcess bool, o
 	if err := checkFileSize(); err != nil {
 		return err
 	}
-	listener, err := daemon.Listen(endpoint)
-	if errors.Is(err, daemon.ErrRunning) {
+	listener, err := socket.Listen(endpoint)
+	if errors.Is(err, socket.ErrRunning) {
 		if fromProcess {
 			return nil // another process was faster
 		}

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/daemon"
+	"github.com/hdmlp/hdmlp/internal/daemon/socket"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
@@ -209,7 +210,7 @@ func TestServeWithJob(t *testing.T) {
 // openJob opens a job on a folder, as a training process does.
 func (p *program) openJob(data string) net.Conn {
 	p.t.Helper()
-	endpoint, err := daemon.Address(func(string) string { return strings.TrimPrefix(p.env[len(p.env)-1], "HDMLP_SOCKET=") })
+	endpoint, err := socket.Address(func(string) string { return strings.TrimPrefix(p.env[len(p.env)-1], "HDMLP_SOCKET=") })
 	if err != nil {
 		p.t.Fatal(err)
 	}

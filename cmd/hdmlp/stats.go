@@ -17,6 +17,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/config/size"
 	"github.com/hdmlp/hdmlp/internal/daemon"
+	"github.com/hdmlp/hdmlp/internal/daemon/socket"
 	"github.com/hdmlp/hdmlp/internal/printable"
 	"github.com/hdmlp/hdmlp/internal/stats"
 	"github.com/hdmlp/hdmlp/internal/stats/prometheus"
@@ -112,8 +113,8 @@ func newStopCommand() *cobra.Command {
 }
 
 // address is where the user's daemon is to be found.
-func address() (daemon.Endpoint, error) {
-	endpoint, err := daemon.Address(os.Getenv)
+func address() (socket.Endpoint, error) {
+	endpoint, err := socket.Address(os.Getenv)
 	if err != nil {
 		return endpoint, inputError{err}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hdmlp/hdmlp/internal/daemon/socket"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
@@ -60,9 +61,9 @@ func dial(ctx context.Context, a *net.UnixAddr, version string) (*Client, *proto
 	case err != nil:
 		return nil, nil, fmt.Errorf("connect to the daemon at %s: %w", a.Name, err)
 	}
-	cred, err := peer(conn)
+	cred, err := socket.Peer(conn)
 	if err == nil && int(cred.Uid) != os.Geteuid() {
-		err = foreign(a, cred.Uid)
+		err = socket.Foreign(a, cred.Uid)
 	}
 	if err != nil {
 		conn.Close()
@@ -85,10 +86,10 @@ func isGone(err error) bool {
 
 // Find connects to the user's daemon. Where none listens at the endpoint of this process's environment, one that was
 // started with another is looked for.
-func Find(ctx context.Context, e Endpoint, version string) (*Client, error) {
+func Find(ctx context.Context, e socket.Endpoint, version string) (*Client, error) {
 	c, err := Dial(ctx, e.Addr, version)
-	if isGone(err) && e.other != nil {
-		other, otherErr := Dial(ctx, e.other, version)
+	if isGone(err) && e.Other != nil {
+		other, otherErr := Dial(ctx, e.Other, version)
 		if otherErr == nil || isVersion(otherErr) {
 			return other, otherErr
 		}
@@ -97,10 +98,10 @@ func Find(ctx context.Context, e Endpoint, version string) (*Client, error) {
 }
 
 // Stop ends the user's daemon, whatever version it is of.
-func Stop(ctx context.Context, e Endpoint, version string, force bool) error {
+func Stop(ctx context.Context, e socket.Endpoint, version string, force bool) error {
 	c, _, err := dial(ctx, e.Addr, version)
-	if isGone(err) && e.other != nil {
-		other, _, otherErr := dial(ctx, e.other, version)
+	if isGone(err) && e.Other != nil {
+		other, _, otherErr := dial(ctx, e.Other, version)
 		switch {
 		case otherErr == nil || isVersion(otherErr):
 			c, err = other, otherErr

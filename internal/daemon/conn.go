@@ -13,13 +13,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/hdmlp/hdmlp/internal/catalog"
+	"github.com/hdmlp/hdmlp/internal/daemon/socket"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/node"
 	"github.com/hdmlp/hdmlp/internal/protocol"
-	"github.com/hdmlp/hdmlp/internal/request"
 	"github.com/hdmlp/hdmlp/internal/stage"
 )
 
@@ -105,7 +103,7 @@ func (x *conn) refuse(err error) {
 
 // handshake checks who is there, and reads frames.
 func (x *conn) handshake(ctx context.Context, cancel context.CancelFunc) error {
-	cred, err := peer(x.c)
+	cred, err := socket.Peer(x.c)
 	if err != nil {
 		return err
 	}
@@ -358,67 +356,4 @@ func (x *conn) ack(p []byte, slots *[]uint32) error {
 		rank.Yielded(int(m.Epoch), int(m.Step), stall(&m), m.Audit)
 	}
 	return nil
-}
-
-// sendBatch describes a batch to the process.
-func (x *conn) sendBatch(generation uint64, b *stage.Batch) error {
-	for _, e := range b.Extras {
-		if err := x.sendWithFile(protocol.AppendSegment(nil, e.Segment, protocol.SegmentWritable, uint64(e.Size)), e.File); err != nil {
-			return err
-		}
-	}
-	x.wmu.Lock()
-	defer x.wmu.Unlock()
-	m := batchMessage(generation, b)
-	x.wmu.buf = protocol.AppendBatch(x.wmu.buf[:0], &m)
-	_, err := x.c.Write(x.wmu.buf)
-	return err
-}
-
-func (x *conn) send(frame []byte) error {
-	x.wmu.Lock()
-	defer x.wmu.Unlock()
-	_, err := x.c.Write(frame)
-	return err
-}
-
-// sendJSON sends v. An error that is protocol.ErrProtocol: v does not fit into a
-// frame, and the process must be told something else.
-func (x *conn) sendJSON(t protocol.Type, v any) error {
-	frame, err := protocol.AppendJSON(nil, t, v)
-	if err != nil {
-		x.log.Error("encode frame", "type", t, "error", err)
-		return err
-	}
-	return x.send(frame)
-}
-
-// sendWithFile sends a frame and, with its first byte, a file descriptor.
-func (x *conn) sendWithFile(frame []byte, f *os.File) error {
-	x.wmu.Lock()
-	defer x.wmu.Unlock()
-	n, _, err := x.c.WriteMsgUnix(frame, unix.UnixRights(int(f.Fd())), nil)
-	if err == nil && n < len(frame) {
-		_, err = x.c.Write(frame[n:])
-	}
-	return err
-}
-
-// progress returns a function that tells the process how far something has
-// come: what was said already, a few times a second at most.
-func (x *conn) progress() request.Progress {
-	var mu sync.Mutex
-	var last time.Time
-	var what string
-	return func(m request.Step) {
-		mu.Lock()
-		due := m.What != what || m.Warning || time.Since(last) > 200*time.Millisecond
-		if due {
-			last, what = time.Now(), m.What
-		}
-		mu.Unlock()
-		if due {
-			_ = x.sendJSON(protocol.Progress, progressMessage(m))
-		}
-	}
 }

@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hdmlp/hdmlp/internal/daemon/socket"
 	"github.com/hdmlp/hdmlp/internal/node"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
@@ -66,7 +67,7 @@ func New(cfg Config) *Daemon {
 // Run serves connections until ctx is done, a process asks for the end, or nobody
 // has been connected for the linger time. It closes the listener. What remains is
 // cut off: processes see their connection end.
-func (d *Daemon) Run(ctx context.Context, l Listener) error {
+func (d *Daemon) Run(ctx context.Context, l socket.Listener) error {
 	ctx, d.stop = context.WithCancel(ctx)
 	defer d.stop()
 	closed := context.AfterFunc(ctx, func() { l.Close() })
@@ -90,7 +91,7 @@ func (d *Daemon) Run(ctx context.Context, l Listener) error {
 }
 
 // accept hands connections on until the listener is closed.
-func (d *Daemon) accept(ctx context.Context, l Listener, serve func(*net.UnixConn)) error {
+func (d *Daemon) accept(ctx context.Context, l socket.Listener, serve func(*net.UnixConn)) error {
 	spare, _ := os.Open(os.DevNull)
 	defer func() { spare.Close() }()
 	for {

@@ -1,31 +1,10 @@
 package daemon
 
 import (
-	"fmt"
-	"net"
 	"os"
 
 	"golang.org/x/sys/unix"
 )
-
-// peer returns who is at the other end of the connection.
-func peer(c *net.UnixConn) (*unix.Ucred, error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return nil, fmt.Errorf("peer of connection: %w", err)
-	}
-	var cred *unix.Ucred
-	var credErr error
-	if err := raw.Control(func(fd uintptr) {
-		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
-		return nil, fmt.Errorf("peer of connection: %w", err)
-	}
-	if credErr != nil {
-		return nil, fmt.Errorf("peer of connection: %w", credErr)
-	}
-	return cred, nil
-}
 
 // watchProcess calls ended when the process ends. The returned function ends the
 // watch; it is nil where the process can not be watched, because it lives in

@@ -7,7 +7,6 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/failure"
 	"github.com/hdmlp/hdmlp/internal/job"
-	"github.com/hdmlp/hdmlp/internal/printable"
 	"github.com/hdmlp/hdmlp/internal/protocol"
 	"github.com/hdmlp/hdmlp/internal/request"
 	"github.com/hdmlp/hdmlp/internal/stage"
@@ -83,10 +82,7 @@ func openedMessage(o job.Opened) protocol.OpenedMessage {
 	m := protocol.OpenedMessage{
 		Samples: o.Samples, Classes: o.Classes, ClassSizes: o.ClassSizes, Bytes: o.Bytes, Fingerprint: o.Fingerprint,
 		Seed: o.Seed, Steps: o.Steps, RankSamples: o.RankSamples, Positions: o.Positions,
-		PrefetchBatches: o.PrefetchBatches, Warnings: make([]string, len(o.Warnings)), // never nil
-	}
-	for i, text := range o.Warnings {
-		m.Warnings[i] = printable.Text(text)
+		PrefetchBatches: o.PrefetchBatches, Warnings: o.Warnings,
 	}
 	if o.Output != nil {
 		m.Output = &protocol.OutputMessage{Shape: o.Output.Shape, Type: o.Output.Type}

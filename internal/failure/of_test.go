@@ -1,6 +1,7 @@
 package failure
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"syscall"
@@ -52,5 +53,38 @@ func TestOf(t *testing.T) {
 				t.Errorf("%v: no words", err)
 			}
 		}
+	}
+}
+
+// TestFailuresBetweenNodes: what nodes tell each other of a failure comes out as it went in, but for what a terminal would obey.
+func TestFailuresBetweenNodes(t *testing.T) {
+	text, err := json.Marshal(Error{Kind: Sample, Message: "a\x1b", Details: map[string]any{"path": "\x1b"}})
+	var got Error
+	if err = errors.Join(err, json.Unmarshal(text, &got)); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(Error{Kind: Sample, Message: `a\x1b`, Details: map[string]any{"path": "\x1b"}}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestRefusals: what refuses says what kind of failure it is, and what it is about.
+func TestRefusals(t *testing.T) {
+	for _, c := range []struct{ got, want error }{
+		{Input("rank %d", 3), &Error{Kind: Config, Message: "rank 3"}},
+		{Over("too much", 3, 2), &Error{Kind: Limit, Message: "too much", Details: map[string]any{"need": int64(3), "limit": int64(2)}}},
+		{
+			Differs("seed", 1, 2, map[string]any{"node": 7}, "seed %d", 1),
+			&Error{Kind: Mismatch, Message: "seed 1", Details: map[string]any{"key": "seed", "mine": 1, "theirs": 2, "node": 7}},
+		},
+	} {
+		if diff := cmp.Diff(c.want, c.got); diff != "" {
+			t.Error(diff)
+		}
+	}
+	known := Input("rank 3").(*Error)
+	Of(known).Message = "changed"
+	if known.Message != "rank 3" {
+		t.Error("what Of returns is not the caller's")
 	}
 }

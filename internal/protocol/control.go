@@ -198,6 +198,17 @@ func (e ErrorMessage) MarshalJSON() ([]byte, error) {
 	return json.Marshal(plain(e))
 }
 
+// MarshalJSON encodes the message with its warnings printable, and as a list even if there are none.
+func (m OpenedMessage) MarshalJSON() ([]byte, error) {
+	type plain OpenedMessage
+	warnings := make([]string, len(m.Warnings))
+	for i, text := range m.Warnings {
+		warnings[i] = printable.Text(text)
+	}
+	m.Warnings = warnings
+	return json.Marshal(plain(m))
+}
+
 // MarshalJSON encodes the message with its text printable.
 func (m ProgressMessage) MarshalJSON() ([]byte, error) {
 	type plain ProgressMessage

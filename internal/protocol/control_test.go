@@ -25,6 +25,22 @@ func TestPrintable(t *testing.T) {
 	}
 }
 
+// TestPrintableWarnings: so do warnings, which are a list even if there are none.
+func TestPrintableWarnings(t *testing.T) {
+	for _, c := range []struct {
+		warnings []string
+		want     string
+	}{{[]string{"a\x1b", "b"}, `["a\\x1b","b"]`}, {nil, "[]"}} {
+		text, err := json.Marshal(OpenedMessage{Warnings: c.warnings})
+		var got struct {
+			Warnings json.RawMessage `json:"warnings"`
+		}
+		if err = errors.Join(err, json.Unmarshal(text, &got)); err != nil || string(got.Warnings) != c.want {
+			t.Errorf("%q: %s, %v; want %s", c.warnings, got.Warnings, err, c.want)
+		}
+	}
+}
+
 // TestNumbersOfUsers: a number that does not fit is an error of the user's, and names the key.
 func TestNumbersOfUsers(t *testing.T) {
 	for text, want := range map[string]string{

@@ -1,4 +1,4 @@
-package daemon
+package socket
 
 import (
 	"fmt"
@@ -17,9 +17,9 @@ type Endpoint struct {
 	Addr *net.UnixAddr
 	// private: the socket is in a directory of ours below XDG_RUNTIME_DIR, which the daemon makes.
 	private bool
-	// other is where commands look for a daemon next: one that was started without XDG_RUNTIME_DIR, or before
+	// Other is where commands look for a daemon next: one that was started without XDG_RUNTIME_DIR, or before
 	// sockets were paths. nil: nowhere.
-	other *net.UnixAddr
+	Other *net.UnixAddr
 }
 
 // longestName is how many bytes the kernel takes as a path, or as an abstract name.
@@ -46,7 +46,7 @@ func Address(environment func(string) string) (Endpoint, error) {
 			return Endpoint{Addr: abstract}, nil
 		}
 		name = dir + "/hdmlp/daemon.sock"
-		e.private, e.other = true, abstract
+		e.private, e.Other = true, abstract
 	}
 	if n := len(strings.TrimPrefix(name, "@")); n > longestName {
 		return e, fmt.Errorf("%s: the socket %s has %d bytes, sockets have at most %d; set HDMLP_SOCKET to a shorter path or name",

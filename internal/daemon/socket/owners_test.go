@@ -1,4 +1,4 @@
-package daemon
+package socket
 
 import (
 	"errors"

@@ -1,4 +1,6 @@
-package daemon
+// Package socket is where a node's daemon is found: the address that a process's environment says, and the lock by which one daemon
+// alone listens there.
+package socket
 
 import (
 	"errors"
@@ -52,15 +54,15 @@ func taken(a *net.UnixAddr) error {
 		return fmt.Errorf("%w: the socket %s is in use", ErrRunning, a.Name) // it begins, or ends
 	}
 	defer conn.Close()
-	cred, err := peer(conn)
+	cred, err := Peer(conn)
 	if err == nil && int(cred.Uid) != os.Geteuid() {
-		return foreign(a, cred.Uid)
+		return Foreign(a, cred.Uid)
 	}
 	return ErrRunning
 }
 
-// foreign is the error for a socket that another user has.
-func foreign(a *net.UnixAddr, uid uint32) error {
+// Foreign is the error for a socket that another user has.
+func Foreign(a *net.UnixAddr, uid uint32) error {
 	return fmt.Errorf("the socket %s belongs to user %s, not to %s; set XDG_RUNTIME_DIR to a directory of your own (mode 0700), or HDMLP_SOCKET to another path or name",
 		a.Name, userName(uid), userName(uint32(os.Geteuid())))
 }
@@ -165,7 +167,7 @@ func (d directory) bind(name string, a *net.UnixAddr) (*pathListener, error) {
 	case st.Mode&unix.S_IFMT != unix.S_IFSOCK:
 		return nil, fmt.Errorf("%s is not a socket, and is left as it is; set HDMLP_SOCKET to another path or name", a.Name)
 	case int(st.Uid) != os.Geteuid():
-		return nil, foreign(a, st.Uid)
+		return nil, Foreign(a, st.Uid)
 	default:
 		// Ours, and of no daemon that holds the lock. Still it may be another program's.
 		conn, err := net.DialUnix("unix", nil, a)
@@ -236,4 +238,23 @@ func (p *pathListener) Close() error {
 		p.dir.file.Close()
 	})
 	return p.err
+}
+
+// Peer returns who is at the other end of the connection.
+func Peer(c *net.UnixConn) (*unix.Ucred, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, fmt.Errorf("peer of connection: %w", err)
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return nil, fmt.Errorf("peer of connection: %w", err)
+	}
+	if credErr != nil {
+		return nil, fmt.Errorf("peer of connection: %w", credErr)
+	}
+	return cred, nil
 }

@@ -1,0 +1,321 @@
+package job
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/hdmlp/hdmlp/internal/audit"
+	"github.com/hdmlp/hdmlp/internal/cache"
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/order"
+	"github.com/hdmlp/hdmlp/internal/planner"
+	"github.com/hdmlp/hdmlp/internal/request"
+	"github.com/hdmlp/hdmlp/internal/stage"
+	"github.com/hdmlp/hdmlp/internal/staging"
+	"github.com/hdmlp/hdmlp/internal/stats"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The dataset here has 12 samples of 100 bytes, each of its own number; a job has 2 ranks, and 3 steps an epoch.
+const (
+	samples    = 12
+	sampleSize = 100
+)
+
+type source struct{}
+
+func (source) Path(id int) string                               { return fmt.Sprint(id) }
+func (source) Close() error                                     { return nil }
+func (source) Stat(context.Context, int) (dataset.Stamp, error) { return 0, nil }
+
+func (source) Read(_ context.Context, id int, dst []byte) (dataset.Stamp, error) {
+	copy(dst, bytes.Repeat([]byte{byte(id)}, len(dst)))
+	return 0, nil
+}
+
+// noClasses are the storage classes of a dataset that has none.
+type noClasses struct{}
+
+func (noClasses) Segments(func(int, *os.File, int64)) {}
+func (noClasses) Reports() []stats.Class              { return nil }
+
+// memory notes which ranks have staging buffers.
+type memory struct {
+	mu    sync.Mutex
+	ranks []int
+}
+
+func (m *memory) Staged(rank int, b *staging.Buffer) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if i := slices.Index(m.ranks, rank); b == nil && i >= 0 {
+		m.ranks = slices.Delete(m.ranks, i, i+1)
+	} else if b != nil {
+		m.ranks = append(m.ranks, rank)
+	}
+}
+
+// nodes are a job's, of which the test speaks for the other ones.
+type nodes struct {
+	audits int
+	mine   []audit.Part // as they were told
+	others []audit.Part
+}
+
+func (n *nodes) Audit(_ context.Context, _ int, mine []audit.Part) ([]audit.Part, string, error) {
+	n.audits++
+	n.mine = mine
+	return n.others, "node 2 is gone", nil
+}
+
+func (n *nodes) Reports(_ context.Context, mine stats.NodeReport) []stats.NodeReport {
+	return []stats.NodeReport{mine, {Node: 1, Answering: true, Tally: stats.Tally{Batches: 5}}}
+}
+
+func (n *nodes) States() []stats.Peer { return []stats.Peer{{Node: 1}} }
+
+// world is a job with what it works with.
+type world struct {
+	*Job
+	memory *memory
+}
+
+func start(t *testing.T, change func(*Config, *Parts)) *world {
+	t.Helper()
+	b := dataset.NewBuilder([]string{"a"}, []string{".x"})
+	b.Directory(dataset.Directory{Class: -1})
+	b.Directory(dataset.Directory{Path: "a", Class: 0})
+	for i := range samples {
+		b.Sample(fmt.Sprintf("%04d.x", i), sampleSize, 0, 0)
+	}
+	index, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &request.Open{
+		Job: "j", WorldSize: 2, Stream: request.Stream{Epochs: 4, GlobalBatch: 4, Shuffle: "torch", Scheme: "strided", Tail: "pad"},
+	}
+	o, err := order.New(m, &request.Order{}, 7, index, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	life, end := context.WithCancelCause(context.Background())
+	cache := cache.New(cache.Options{Index: index, Source: source{}, Threads: 2})
+	w := &world{memory: new(memory)}
+	c := Config{Request: m, Seed: 7, Ranks: []int{0, 1}, Policy: "staging", OnError: "raise", Staging: 64 << 10, Prefetch: 2, Threads: 2}
+	p := Parts{
+		Life: life, End: end, Order: o, Dataset: noClasses{}, Cache: cache, Use: cache.Use(nil), Stops: NewStops(m, log), Memory: w.memory,
+		Admit: func(int64, string, string) error { return nil }, Log: log,
+	}
+	if change != nil {
+		change(&c, &p)
+	}
+	if w.Job, err = New(t.Context(), c, p, planner.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	w.Opened()
+	t.Cleanup(func() {
+		end(context.Canceled)
+		w.Close()
+		p.Use.Close()
+		if !cache.Close() {
+			t.Error("a read hangs")
+		}
+		if len(w.memory.ranks) > 0 {
+			t.Errorf("ranks %v have their buffers still", w.memory.ranks)
+		}
+	})
+	return w
+}
+
+func (w *world) join(t *testing.T, rank int) *Rank {
+	t.Helper()
+	r, err := w.Join(rank, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// epoch has a process take all batches of an epoch, and returns what it was given.
+func epoch(t *testing.T, r *Rank, epoch int) (ids []int32) {
+	t.Helper()
+	done := errors.New("the epoch is over")
+	var sum uint64
+	err := r.Run(t.Context(), epoch, 0, func(b *stage.Batch) error {
+		if b.Epoch > epoch {
+			return done
+		}
+		sum += b.Audit
+		for i, id := range b.IDs {
+			ids = append(ids, int32(id))
+			if data := r.buffer.Data(b.Offsets[i], b.Lengths[i]); !bytes.Equal(data, bytes.Repeat([]byte{byte(id)}, sampleSize)) {
+				t.Errorf("sample %d has other bytes", id)
+			}
+		}
+		for _, slot := range b.Slots {
+			if _, err := r.Return(slot); err != nil {
+				return err
+			}
+		}
+		r.Yielded(b.Epoch, b.Step, stage.Stall{}, sum)
+		return nil
+	})
+	if err != nil && !errors.Is(err, done) {
+		t.Error(err)
+	}
+	return ids
+}
+
+// TestRanksAreGivenTheirPartsOfTheOrder: batch by batch, and the audit of an epoch that both have taken is complete.
+func TestRanksAreGivenTheirPartsOfTheOrder(t *testing.T) {
+	w := start(t, nil)
+	view := w.p.Order.Epoch(1)
+	for rank := range 2 {
+		r := w.join(t, rank)
+		defer r.Close()
+		var want []int32
+		for step := range 3 {
+			want = view.Batch(want, rank, step)
+		}
+		if got := epoch(t, r, 1); !slices.Equal(got, want) {
+			t.Errorf("rank %d is given %v, want %v", rank, got, want)
+		}
+		if rank == 1 {
+			if a, err := r.Audit(t.Context(), 1); err != nil || !a.Complete || a.Samples != samples {
+				t.Errorf("audited as %+v, %v", a, err)
+			}
+		}
+	}
+	if report := w.Report(); len(report.Ranks) != 2 || report.Seed != 7 || report.Steps != 3 || report.Nodes != 1 {
+		t.Errorf("reported as %+v", report)
+	}
+}
+
+// TestAuditAsksTheOtherNodesOnce: for all ranks of this node together; what they say counts, and so does why some say nothing.
+func TestAuditAsksTheOtherNodesOnce(t *testing.T) {
+	n := new(nodes)
+	w := start(t, func(c *Config, p *Parts) { c.Ranks, p.Nodes = []int{0}, n })
+	r := w.join(t, 0)
+	defer r.Close()
+	epoch(t, r, 0)
+	n.others = []audit.Part{{Rank: 1, Finished: true, Delivered: audit.Delivered{Hash: 1, Samples: 6}}}
+	for range 2 {
+		a, err := r.Audit(t.Context(), 0)
+		if err != nil || a.Complete || a.Samples != samples || a.Why != "node 2 is gone" {
+			t.Errorf("audited as %+v, %v", a, err)
+		}
+	}
+	if n.audits != 1 || len(n.mine) != 1 || n.mine[0].Rank != 0 || !n.mine[0].Finished {
+		t.Errorf("the other nodes were asked %d times, and told %+v", n.audits, n.mine)
+	}
+}
+
+// TestReportOverNodes: is the sum of what all say.
+func TestReportOverNodes(t *testing.T) {
+	w := start(t, func(c *Config, p *Parts) { c.Ranks, p.Nodes = []int{0}, new(nodes) })
+	r := w.join(t, 0)
+	defer r.Close()
+	epoch(t, r, 0)
+	if c := r.ClusterReport(t.Context()); len(c.Nodes) != 2 || c.Total.Batches != 3+5 {
+		t.Errorf("over both nodes: %+v", c)
+	}
+	if report := r.Report(); len(report.Peers) != 1 || report.Peers[0].Node != 1 {
+		t.Errorf("the other nodes are %+v", report.Peers)
+	}
+}
+
+// TestEveryRankIsToldThatTheJobFails: one that is being given batches, and one that asks for some afterwards.
+func TestEveryRankIsToldThatTheJobFails(t *testing.T) {
+	w := start(t, nil)
+	first, second := w.join(t, 0), w.join(t, 1)
+	defer first.Close()
+	defer second.Close()
+	why := errors.New("the roof came down")
+	for _, r := range []*Rank{first, second} {
+		err := r.Run(t.Context(), 0, 0, func(b *stage.Batch) error {
+			w.Fail(why)
+			return nil
+		})
+		if err == nil || !strings.Contains(err.Error(), why.Error()) {
+			t.Errorf("rank %d is told %v", r.Number(), err)
+		}
+	}
+}
+
+// TestRankThatMeansAnotherOrderEndsTheJob: unless it was in it before, or what it means is not about the order.
+func TestRankThatMeansAnotherOrderEndsTheJob(t *testing.T) {
+	w := start(t, nil)
+	w.join(t, 0).Close()
+	refused := func(key string) error { return failure.Differs(key, 1, 2, nil, "%s is 1 here and 2 there", key) }
+	w.Disagree(0, refused("seed"))
+	w.Disagree(1, refused("policy"))
+	w.Disagree(1, errors.New("anything else"))
+	if err := w.failure(); err != nil {
+		t.Errorf("the job failed: %v", err)
+	}
+	w.Disagree(1, refused("seed"))
+	if e := failure.Of(w.failure()); e.Kind != failure.Mismatch || e.Details["key"] != "seed" || !strings.Contains(e.Message, "all of them end: seed is 1 here") {
+		t.Errorf("the job failed with %+v", e)
+	}
+}
+
+// TestRankIsTaken: by one process at a time, whose buffer counts until it leaves.
+func TestRankIsTaken(t *testing.T) {
+	w := start(t, nil)
+	r := w.join(t, 1)
+	if open, ever := w.Has(1); !open || !ever || !slices.Equal(w.memory.ranks, []int{1}) {
+		t.Errorf("open %v, ever %v; buffers of ranks %v", open, ever, w.memory.ranks)
+	}
+	if _, err := w.Join(1, false); failure.Of(err).Kind != failure.Busy {
+		t.Errorf("a second process: %v", err)
+	}
+	r.Close()
+	r.Close()
+	if open, ever := w.Has(1); open || !ever || len(w.memory.ranks) > 0 {
+		t.Errorf("open %v, ever %v; buffers of ranks %v", open, ever, w.memory.ranks)
+	}
+	w.join(t, 1).Close()
+}
+
+// ragged makes images of different sizes of samples, ten times as large.
+type ragged struct{}
+
+func (ragged) Expected(bytes float64) float64 { return 10 * bytes }
+func (ragged) Ragged() bool                   { return true }
+
+// TestBufferHasRoomForTwoBatches: whatever was asked for; where that is left open, for four.
+func TestBufferHasRoomForTwoBatches(t *testing.T) {
+	o := start(t, nil).p.Order
+	const batch = 2 * sampleSize
+	for _, c := range []struct {
+		asked   int64
+		program Sizes
+		want    int64
+		warns   bool
+	}{
+		{0, nil, smallestBuffer, false},
+		{2 * batch, nil, 2 * batch, false},
+		{2*batch - 1, nil, 2 * batch, true},
+		{2 * batch, ragged{}, 2 * 10 * batch, true},
+		{0, ragged{}, smallestBuffer, false},
+	} {
+		if got, warning := BufferSize(o, 0, c.asked, c.program); got != c.want || (warning != "") != c.warns {
+			t.Errorf("%+v: %d bytes, %q", c, got, warning)
+		}
+	}
+}
