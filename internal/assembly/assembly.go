@@ -1,5 +1,5 @@
-// Package assembly puts a job on this node together: what it agrees on with other nodes, its order, the memory that it may take, the
-// cache of its dataset, its transforms and its plan; and takes it apart again.
+// Package assembly puts a job on this node together: what it agrees on with other nodes, its order, the
+// memory that it may take, the cache of its dataset, its transforms and its plan; and takes it apart again.
 package assembly
 
 import (
@@ -32,8 +32,8 @@ type Node struct {
 	// Version and Protocol are the software's and its protocol's, the same on all nodes of a job.
 	Version  string
 	Protocol int
-	// Samples, if not nil, stands between this node's samples and the other nodes: what they connect to is what it makes of
-	// the listener. For tests, of nodes that lie.
+	// Samples, if not nil, stands between this node's samples and the other nodes: what they connect to is
+	// what it makes of the listener. For tests, of nodes that lie.
 	Samples func(net.Listener) net.Listener
 }
 
@@ -127,7 +127,7 @@ func (a *Assembly) assemble(ctx context.Context) error {
 	if a.Job, err = job.New(ctx, c, a.parts, a.plan()); err != nil {
 		return err
 	}
-	if a.Coordinator != nil { // now, so that a node that has a plan sooner, and asks for a sample, waits until it is known who keeps it
+	if a.Coordinator != nil { // now, so that a node that has a plan sooner, and asks for a sample, waits until it is known which one keeps it
 		a.Coordinator.Serve(cache, a.Job.Planner().ReadsOnce, a.Job.ReadAhead)
 	}
 	if madeBy == a.Config {
@@ -139,7 +139,8 @@ func (a *Assembly) assemble(ctx context.Context) error {
 	return nil
 }
 
-// agree settles what all nodes of the job must have alike, and returns what its ranks say of the order together.
+// agree settles what all nodes of the job must have alike, and returns what its ranks say of the order
+// together.
 func (a *Assembly) agree(ctx context.Context) (*request.Order, error) {
 	said, given := a.spec.Said, a.spec.Request.Stream.Seed
 	a.agreed = coordinator.Agreement{Seed: drawSeed(), Version: a.spec.Dataset.Index().Fingerprint()}
@@ -225,7 +226,8 @@ func (a *Assembly) plan() planner.Options {
 	return o
 }
 
-// adviseRoom warns if the caches hold only a part of the dataset, because every epoch then reads the rest again.
+// adviseRoom warns if the caches hold only a part of the dataset, because every epoch then reads the rest
+// again.
 func (a *Assembly) adviseRoom() {
 	room, total := a.Job.Planner().Room(), a.Order.Bytes()
 	whose := "dataset's"
@@ -268,7 +270,8 @@ func (a *Assembly) Close() {
 	a.spec.Dataset.Close()
 }
 
-// drawSeed draws a seed that torch's manual_seed takes: 63 bits, and no overflow when an epoch is added to it.
+// drawSeed draws a seed that torch's manual_seed takes: 63 bits, and no overflow when an epoch is added to
+// it.
 func drawSeed() uint64 {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails

@@ -11,7 +11,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/runner"
 )
 
-// compile prepares what the job wants done to its samples. start starts the threads that do it; nil: nothing is to be done.
+// compile prepares what the job wants done to its samples. start starts the threads that do it; nil: nothing
+// is to be done.
 func (a *Assembly) compile(c *job.Config) (start func(), err error) {
 	if !a.spec.Request.Transformed() {
 		return nil, nil
@@ -25,7 +26,9 @@ func (a *Assembly) compile(c *job.Config) (start func(), err error) {
 	return func() {
 		threads, most := a.Config.TransformThreads, a.node.Processors
 		if threads > most {
-			c.Warnings = append(c.Warnings, fmt.Sprintf("transform_threads = %d: the daemon may use %d processors, so that it is %d; more would only be in each other's way", threads, most, most))
+			c.Warnings = append(c.Warnings, fmt.Sprintf("transform_threads = %d: the daemon may use %d "+
+				"processors, so that it is %d; more would only be in each other's way",
+				threads, most, most))
 			threads = most
 		}
 		a.preprocessor = runner.New(program, runner.Options{Seed: c.Seed, Threads: threads, Most: most, Memory: a.Config.DecodeMemory})
@@ -33,7 +36,8 @@ func (a *Assembly) compile(c *job.Config) (start func(), err error) {
 	}, nil
 }
 
-// admit has the node's budget admit the job, all that it may ever take here. What is derived may become smaller by that.
+// admit has the node's budget admit the job, all that it may ever take here. What is derived may become
+// smaller by that.
 func (a *Assembly) admit(c *job.Config) (err error) {
 	d := budget.Demand{
 		Job: a.spec.Request.Job, Ranks: len(c.Ranks), Decodes: c.Samples != nil, Orders: a.Order.Memory(c.Samples != nil),

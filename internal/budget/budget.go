@@ -1,6 +1,6 @@
-// Package budget is the memory of a node, among its jobs: what each may take, and has not taken yet, beside storage classes. A job
-// whose sum would not fit is refused before it takes anything, because pages are taken as they are used, and exceeding a limit
-// triggers the OOM killer.
+// Package budget is the memory of a node, among its jobs: what each may take, and has not taken yet, beside
+// storage classes. A job whose sum would not fit is refused before it takes anything, because pages are taken
+// as they are used, and exceeding a limit triggers the OOM killer.
 //
 // All methods of Budget and Claim are safe for concurrent use.
 package budget
@@ -62,7 +62,8 @@ type Demand struct {
 
 func (c *Claim) staging() int64 { return c.buffer * int64(c.ranks) }
 
-// Outstanding is how many bytes the jobs may still take. What decoding takes at the moment counts as not taken: it comes and goes.
+// Outstanding is how many bytes the jobs may still take. What decoding takes at the moment counts as not
+// taken: it comes and goes.
 func (b *Budget) Outstanding() (sum int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -117,7 +118,8 @@ func (c *Claim) Staged(rank int, buffer *staging.Buffer) {
 	}
 }
 
-// Check refuses what the memory has no room for, beside what jobs may still take. advice says how less is needed.
+// Check refuses what the memory has no room for, beside what jobs may still take. advice says how less is
+// needed.
 func (b *Budget) Check(bytes int64, what, advice string) error {
 	if b.Available == nil {
 		return nil
@@ -141,13 +143,14 @@ type summand struct {
 	what  string
 }
 
-// decodeShare is the share of the memory that other jobs leave which a derived decode_memory has at most: one in so many.
+// decodeShare is the share of the memory that other jobs leave which a derived decode_memory has at most: one
+// in so many.
 const decodeShare = 32
 
-// Admit checks that the node has the memory for a job, all of it that the job may ever take here: its memory class, the staging
-// buffers of all its ranks of this node, decoding, and its plan; beside what other jobs may still take, and what is in use. What
-// is derived is made smaller where the sum would not fit: the configuration that comes back says so. Where that is not enough, or
-// all is given, the job is refused.
+// Admit checks that the node has the memory for a job, all of it that the job may ever take here: its memory
+// class, the staging buffers of all its ranks of this node, decoding, and its plan; beside what other jobs
+// may still take, and what is in use. What is derived is made smaller where the sum would not fit: the
+// configuration that comes back says so. Where that is not enough, or all is given, the job is refused.
 func (b *Budget) Admit(d Demand, cfg *config.Config) (*Claim, *config.Config, error) {
 	b.admission.Lock()
 	defer b.admission.Unlock()
@@ -205,7 +208,8 @@ func (b *Budget) admit(c *Claim, d Demand, cfg *config.Config) (*config.Config, 
 	}
 	return nil, failure.Over(b.refusal(sum(), available, c, d.Job, []summand{
 		{c.class, "for the memory class (memory)"},
-		{c.staging(), fmt.Sprintf("for staging buffers (%d of %s: staging_buffer)", c.ranks, size.Format(c.buffer))},
+		{c.staging(), fmt.Sprintf("for staging buffers (%d of %s: staging_buffer)",
+			c.ranks, size.Format(c.buffer))},
 		{c.decode, "for decoding (decode_memory)"},
 		{d.Plan, "for the plan of who caches what (policy), and tables of the samples"},
 		{c.orders, "for the orders of epochs that are yet to be given, and tables of them"},

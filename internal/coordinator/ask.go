@@ -45,8 +45,8 @@ func marshal(v any) []byte {
 	return text
 }
 
-// ask puts a question to the other nodes, with what it is about, if that is not nil, and returns their answers, by number; nil: there was
-// none within the time.
+// ask puts a question to the other nodes, with what it is about, if that is not nil, and returns their
+// answers, by number; nil: there was none within the time.
 func (c *Coordinator) ask(ctx context.Context, within time.Duration, word string, about any) [][]byte {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

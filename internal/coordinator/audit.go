@@ -12,11 +12,12 @@ import (
 	"github.com/hdmlp/hdmlp/internal/audit"
 )
 
-// An epoch's audit over several nodes. Each node, once its own ranks are through, asks all others for their parts, and
-// the question tells its own: so when it has its answers, everybody has what it has to say, and it may leave the
-// job. Node 0, without which the others can not ask any more, then tells everybody all parts. A node that is asked answers when its
-// ranks are through, or after auditWait that they are not; then it is asked again. Rejected: a gather, which ends only
-// when all nodes call it, and so never where the ranks of one of them break the epoch off, or do not verify.
+// An epoch's audit over several nodes. Each node, once its own ranks are through, asks all others for their
+// parts, and the question tells its own: so when it has its answers, every node has what it has to say, and
+// it may leave the job. Node 0, without which the others cannot ask any more, then tells every node all
+// parts. A node that is asked answers when its ranks are through, or after auditWait that they are not; then
+// it is asked again. Rejected: a gather, which ends only when all nodes call it, and so never where the ranks
+// of one of them break the epoch off, or do not verify.
 
 const (
 	// auditWait is for how long a node that is asked waits for its ranks.
@@ -90,8 +91,8 @@ func (c *Coordinator) Audit(ctx context.Context, epoch int, mine []audit.Part) (
 	return parts, strings.Join(whys, "; "), nil
 }
 
-// lastParts are the parts of a node that gave no answer: nil, if it is to be asked again; what it said when it asked; or, with the
-// reason, nothing but its ranks.
+// lastParts are the parts of a node that gave no answer: nil, if it is to be asked again; what it said when
+// it asked; or, with the reason, nothing but its ranks.
 func (c *Coordinator) lastParts(n, epoch int) (parts []audit.Part, why string) {
 	switch c.silent(n) {
 	case gone:
@@ -113,7 +114,7 @@ func (c *Coordinator) lastParts(n, epoch int) (parts []audit.Part, why string) {
 	return parts, why
 }
 
-// covers tells whether parts are those of exactly a node's ranks, and may be.
+// covers reports whether parts are those of exactly a node's ranks, and may be.
 func (c *Coordinator) covers(n int, parts []audit.Part) bool {
 	if n < 0 || n >= c.nodes() {
 		return false

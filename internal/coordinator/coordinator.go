@@ -1,8 +1,8 @@
-// Package coordinator is what the nodes of a job tell each other: they find each other and agree on what the job is, fetch samples
-// from one another, hear of ranks that stop, and add their reports and audits up.
+// Package coordinator is what the nodes of a job tell each other: they find each other and agree on what the
+// job is, fetch samples from one another, hear of ranks that stop, and add their reports and audits up.
 //
-// It knows the cluster, and of the job on this node what others may ask of it (Job). All methods of Coordinator are safe for
-// concurrent use.
+// It knows the cluster, and of the job on this node what others may ask of it (Job). All methods of
+// Coordinator are safe for concurrent use.
 package coordinator
 
 import (
@@ -32,9 +32,11 @@ type Job interface {
 	Summary() *stats.ClusterReport
 	// Steps are those of an epoch. The job is open.
 	Steps() int
-	// AuditParts waits until this node's ranks are through an epoch, and returns what they were delivered. The job is open.
+	// AuditParts waits until this node's ranks are through an epoch, and returns what they were delivered.
+	// The job is open.
 	AuditParts(ctx context.Context, epoch int) ([]audit.Part, error)
-	// Missing is the turn in which ranks give their parts of an epoch, and those of this node that have not. The job is open.
+	// Missing is the turn in which ranks give their parts of an epoch, and those of this node that have not.
+	// The job is open.
 	Missing() (turn int, ranks []int)
 }
 
@@ -50,8 +52,8 @@ type Samples interface {
 	SourceLatency() time.Duration
 }
 
-// Coordinator is a job's part in a cluster of nodes: the other nodes' caches as a place to read from, this node's as one for them, and
-// what they tell each other.
+// Coordinator is a job's part in a cluster of nodes: the other nodes' caches as a place to read from, this
+// node's as one for them, and what they tell each other.
 type Coordinator struct {
 	o        Options
 	me       int
@@ -71,7 +73,7 @@ type Coordinator struct {
 	watch struct {
 		sync.Mutex
 		gone map[int]bool
-		note func(node int, there bool) // nil: nobody watches
+		note func(node int, there bool) // nil: nothing watches
 	}
 
 	mu   sync.Mutex    // guards what follows
@@ -176,16 +178,17 @@ func (c *Coordinator) identity() exchange.Identity {
 	return exchange.Identity{Job: c.o.Job, Node: c.me, Nodes: c.o.Nodes, Secret: []byte(c.o.Secret), TLS: c.tls}
 }
 
-// Serve gives the other nodes samples that this one holds, and, where readsOnce says that samples are read once for all nodes, those
-// that it has to read; read is told of the bytes that left the source for it.
+// Serve gives the other nodes samples that this one holds, and, where readsOnce says that samples are read
+// once for all nodes, those that it has to read; read is told of the bytes that left the source for it.
 func (c *Coordinator) Serve(samples Samples, readsOnce func(context.Context) (bool, error), read func(bytes int64)) {
 	h := &holder{samples, readsOnce, read}
 	c.holder.Store(h)
 	var named refusals
 	c.server = exchange.NewServer(c.identity(), h, exchange.ServerOptions{
 		Refused: func(addr net.Addr, err error) {
-			if !errors.Is(err, io.EOF) && named.first(addr) { // EOF: it only looked whether somebody is there, as the nodes do at the start
-				c.o.Log.Warn("refused a connection; further ones of this host are not mentioned", "from", addr, "error", err)
+			if !errors.Is(err, io.EOF) && named.first(addr) { // EOF: it only looked whether a node is there, as the nodes do at the start
+				c.o.Log.Warn("refused a connection; further ones of this host are not mentioned",
+					"from", addr, "error", err)
 			}
 		},
 	})
@@ -197,8 +200,8 @@ func (c *Coordinator) Serve(samples Samples, readsOnce func(context.Context) (bo
 	go func() { c.ended <- c.server.Serve(context.Background(), listener) }()
 }
 
-// gather is the cluster's Gather, with a bound: a node that is there, and says nothing for as long as nodes wait for each other
-// at the start, is like one that is gone.
+// gather is the cluster's Gather, with a bound: a node that is there, and says nothing for as long as nodes
+// wait for each other at the start, is like one that is gone.
 func (c *Coordinator) gather(ctx context.Context, what string, mine []byte) ([][]byte, error) {
 	within, cancel := context.WithTimeout(ctx, c.o.Timeout)
 	defer cancel()

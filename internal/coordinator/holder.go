@@ -40,7 +40,8 @@ func (h *holder) Sample(ctx context.Context, id int32, send func([]byte, uint32)
 	return err
 }
 
-// refusals are the hosts whose connections were refused. Each is named once, and only so many: the log lies in memory, and a flood must not fill it.
+// refusals are the hosts whose connections were refused. Each is named once, and only so many: the log lies
+// in memory, and a flood must not fill it.
 type refusals struct {
 	mu    sync.Mutex
 	hosts map[string]bool

@@ -15,15 +15,16 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
-// room is what a node tells the others of its storage classes. Sets of samples are packed, so that nodes can tell of warm caches
-// of large datasets too.
+// room is what a node tells the others of its storage classes. Sets of samples are packed, so that nodes can
+// tell of warm caches of large datasets too.
 type room struct {
 	Capacity []int64  `json:"capacity"`
 	Held     [][]byte `json:"held,omitempty"` // per class
 	Kept     []byte   `json:"kept,omitempty"`
 }
 
-// pack writes a set of samples: a bit for each, from sample 0 at the lowest bit of the first byte, compressed (RFC 1951).
+// pack writes a set of samples: a bit for each, from sample 0 at the lowest bit of the first byte, compressed
+// (RFC 1951).
 func pack(ids []int32) []byte {
 	if len(ids) == 0 {
 		return nil
@@ -68,8 +69,8 @@ func unpack(packed []byte, samples int) ([]int32, error) {
 	return ids, nil
 }
 
-// encodeRoom is what the others are told of this node. most is how many bytes it may take; where it takes more, the plan is
-// made as if the node held nothing yet.
+// encodeRoom is what the others are told of this node. most is how many bytes it may take; where it takes
+// more, the plan is made as if the node held nothing yet.
 func encodeRoom(mine placement.Node, most int) (text []byte, whole bool, err error) {
 	r := room{Capacity: mine.Capacity, Kept: pack(mine.Kept)}
 	for _, ids := range mine.Held {
@@ -131,8 +132,9 @@ func (c *Coordinator) Rooms(ctx context.Context, mine placement.Node) ([]placeme
 	return out, nil
 }
 
-// Leads tells the others how far this node will come before it has a plan, and returns what all say. Who is gone
-// is taken to have begun where the others did, and to have kept what it could in an epoch of so many steps.
+// Leads tells the others how far this node will come before it has a plan, and returns what all say. A node
+// that is gone is taken to have begun where the others did, and to have kept what it could in an epoch of so
+// many steps.
 func (c *Coordinator) Leads(ctx context.Context, mine placement.Lead, steps int) ([]placement.Lead, error) {
 	text, err := json.Marshal(mine)
 	if err != nil {
@@ -171,7 +173,8 @@ func decodeLead(text []byte, steps int) (l placement.Lead, err error) {
 		return l, err
 	}
 	if l.Epoch < 0 || l.Step < 0 || l.Step > steps || l.Steps < 0 || l.Steps > steps {
-		return l, fmt.Errorf("%d steps from epoch %d, step %d on; an epoch has %d steps", l.Steps, l.Epoch, l.Step, steps)
+		return l, fmt.Errorf("%d steps from epoch %d, step %d on; an epoch has %d steps",
+			l.Steps, l.Epoch, l.Step, steps)
 	}
 	return l, nil
 }
@@ -181,7 +184,7 @@ func (c *Coordinator) Planned(ctx context.Context) error {
 	_, err := c.gather(ctx, "planned", nil)
 	var gone *cluster.GatherError
 	if ctx.Err() != nil || errors.As(err, &gone) {
-		return ctx.Err() // who is gone is not waited for
+		return ctx.Err() // a node that is gone is not waited for
 	}
 	return err
 }

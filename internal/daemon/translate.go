@@ -12,8 +12,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stage"
 )
 
-// What processes say and are told, in the words of the protocol and in those of the rooms below, which do not know it. This file is
-// the only place where one becomes the other.
+// What processes say and are told, in the words of the protocol and in those of the rooms below, which do not
+// know it. This file is the only place where one becomes the other.
 
 // Protocol is the version of the protocol that the daemon speaks.
 const Protocol = protocol.Version

@@ -8,12 +8,14 @@ import (
 	"github.com/hdmlp/hdmlp/internal/failure"
 )
 
-// Audit waits until every rank of the job has finished the epoch, or left, and compares what they were delivered with what the epoch should
-// deliver. Of an epoch that was audited, it says what was found then.
+// Audit waits until every rank of the job has finished the epoch, or left, and compares what they were
+// delivered with what the epoch should deliver. Of an epoch that was audited, it says what was found then.
 func (r *Rank) Audit(ctx context.Context, epoch int) (*audit.Result, error) {
 	j := r.job
 	if epochs := j.p.Order.Stream().Spec().Epochs; epoch < 0 || epochs > 0 && epoch >= epochs && epoch > j.book.Last() {
-		return nil, failure.Input("audit of epoch %d: the job has %d epochs (0: no end), counted from 0, and no rank has finished one behind them", epoch, epochs)
+		return nil, failure.Input("audit of epoch %d: the job has %d epochs (0: no end), counted from 0, "+
+			"and no rank has finished one behind them",
+			epoch, epochs)
 	}
 	if err := j.book.Check(epoch); err != nil {
 		return nil, failure.Input("audit of epoch %d: %v", epoch, err)
@@ -39,7 +41,9 @@ func (j *Job) audit(ctx context.Context, epoch int) (*audit.Result, error) {
 	}
 	e := j.p.Order.Epoch(epoch)
 	if e == nil {
-		return nil, failure.Input("the order of epoch %d is over and forgotten: ask before a batch of another epoch is taken", epoch)
+		return nil, failure.Input("the order of epoch %d is over and forgotten: ask before a batch of "+
+			"another epoch is taken",
+			epoch)
 	}
 	result := audit.Compare(e, parts)
 	result.Why = why

@@ -20,8 +20,8 @@ type Sizes interface {
 	Ragged() bool
 }
 
-// BufferSize is the size of a rank's staging buffer, and a warning where that is not what was asked for. asked is 0 where that is left
-// open; program, if not nil, makes what is delivered.
+// BufferSize is the size of a rank's staging buffer, and a warning where that is not what was asked for.
+// asked is 0 where that is left open; program, if not nil, makes what is delivered.
 func BufferSize(o *order.Order, rank int, asked int64, program Sizes) (bytes int64, warning string) {
 	stream, sample := o.Stream(), o.Mean()
 	if program != nil {
@@ -41,7 +41,8 @@ func BufferSize(o *order.Order, rank int, asked int64, program Sizes) (bytes int
 			bytes = min(bytes, max(mostRagged, 2*batch))
 		}
 	case bytes < 2*batch:
-		warning = fmt.Sprintf("staging_buffer = %d bytes is less than two batches of about %d bytes: it is made %d", bytes, batch, 2*batch)
+		warning = fmt.Sprintf("staging_buffer = %d bytes is less than two batches of about %d bytes: it is made %d",
+			bytes, batch, 2*batch)
 		bytes = 2 * batch
 	}
 	return bytes, warning

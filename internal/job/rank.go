@@ -24,10 +24,11 @@ type Rank struct {
 	buffer *staging.Buffer
 	stager *stage.Stager
 	ledger *stage.Ledger
-	// through has a token when the process has come to the last batch of the stream, or of an epoch that was given.
+	// through has a token when the process has come to the last batch of the stream, or of an epoch that was
+	// given.
 	through chan struct{}
-	// begun is the batch that the Run began with, and taken the one of it that the process took last, counted through all epochs;
-	// negative: none.
+	// begun is the batch that the Run began with, and taken the one of it that the process took last, counted
+	// through all epochs; negative: none.
 	begun, taken atomic.Int64
 	news         chan struct{} // has a token when taken has come to the end of an epoch that was given, or another one was given
 	once         sync.Once
@@ -84,8 +85,8 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 // Number is the rank's number in its job.
 func (r *Rank) Number() int { return r.rank }
 
-// firstBatches is how many batches are staged before the process has taken one: two, or as many as keep the reading threads
-// busy.
+// firstBatches is how many batches are staged before the process has taken one: two, or as many as keep the
+// reading threads busy.
 func (j *Job) firstBatches(rank int) int {
 	batch := max(j.p.Order.Stream().RankSamples(rank)/j.p.Order.Stream().Steps(), 1)
 	return max(2, (2*j.config.Threads+batch-1)/batch)
@@ -110,7 +111,8 @@ type Opened struct {
 
 // Output says what transforms make of every sample: an array.
 type Output struct {
-	// Shape is the array's. Where height and width, the first two, are 0, they differ, and stand before each sample's own levels.
+	// Shape is the array's. Where height and width, the first two, are 0, they differ, and stand before each
+	// sample's own levels.
 	Shape []int
 	// Type is the elements': uint8, float16, bfloat16 or float32.
 	Type string
@@ -157,7 +159,8 @@ func (r *Rank) Check(epoch, step int) error {
 	return r.job.p.Order.Check(r.rank, epoch, step, r.job.planner.Plan() != nil)
 }
 
-// Give adds the order of an epoch, or this rank's part of it, which lies in the file; the file stays the caller's.
+// Give adds the order of an epoch, or this rank's part of it, which lies in the file; the file stays the
+// caller's.
 func (r *Rank) Give(m request.Give, file *os.File) error {
 	apart, err := r.job.p.Order.Give(r.rank, m, file, r.job.p.Admit)
 	if apart {
@@ -169,8 +172,9 @@ func (r *Rank) Give(m request.Give, file *os.File) error {
 	return err
 }
 
-// Run stages batches from (epoch, step) on; see stage.Stager.Run. It returns nil when the process has come to the last one. It ends with the job's error if that fails, and before the batch at which
-// another rank's Run ended with an error, on whatever node, with that error.
+// Run stages batches from (epoch, step) on; see stage.Stager.Run. It returns nil when the process has come
+// to the last one. It ends with the job's error if that fails, and before the batch at which another rank's
+// Run ended with an error, on whatever node, with that error.
 func (r *Rank) Run(ctx context.Context, epoch, step int, emit func(*stage.Batch) error) error {
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -217,8 +221,9 @@ func (r *Rank) stage(ctx context.Context, epoch, step int, emit func(*stage.Batc
 	return err
 }
 
-// Unusable notes that the process cannot decode a sample: for all ranks and epochs it is one that cannot be read, and the policy for these
-// decides. The process asks for the batch again, with a Run that begins there, and goes on; or ends, with the sample's error, as all ranks do.
+// Unusable notes that the process cannot decode a sample: for all ranks and epochs it is one that cannot be
+// read, and the policy for these decides. The process asks for the batch again, with a Run that begins there,
+// and goes on; or ends, with the sample's error, as all ranks do.
 func (r *Rank) Unusable(sample int, reason string) (policy string, err error) {
 	index := r.job.p.Order.Index()
 	if sample < 0 || sample >= index.Len() {
@@ -235,7 +240,8 @@ func (r *Rank) Wait() { r.stager.Wait() }
 // ended with it, 0 for none.
 func (r *Rank) Return(slot uint32) (retired uint32, err error) { return r.buffer.Return(slot) }
 
-// Yielded notes that a batch was handed to the training loop. hash is the set hash of what was handed over in the epoch so far.
+// Yielded notes that a batch was handed to the training loop. hash is the set hash of what was handed over in
+// the epoch so far.
 func (r *Rank) Yielded(epoch, step int, stall stage.Stall, hash uint64) {
 	if !r.ledger.Yielded(epoch, step, stall) {
 		return // it was not sent since the last Run
@@ -257,8 +263,9 @@ func (r *Rank) Yielded(epoch, step int, stall stage.Stall, hash uint64) {
 	}
 }
 
-// await waits until an epoch is given, or the process has taken the last batch before it: then the Run ends there. An epoch of which the process has
-// given its part, and with which it has begun the Run, comes when the other ranks have given theirs.
+// await waits until an epoch is given, or the process has taken the last batch before it: then the Run ends
+// there. An epoch of which the process has given its part, and with which it has begun the Run, comes when
+// the other ranks have given theirs.
 func (r *Rank) await(ctx context.Context, epoch int) error {
 	o := r.job.p.Order
 	last := int64(epoch*o.Stream().Steps() - 1)
@@ -278,7 +285,7 @@ func (r *Rank) await(ctx context.Context, epoch int) error {
 	return nil
 }
 
-// notify leaves a token for the one who waits.
+// notify leaves a token for the goroutine that waits.
 func notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -14,8 +14,8 @@ import (
 // Report reports the job as it is on this node.
 func (r *Rank) Report() *stats.Report { return r.job.Report() }
 
-// ClusterReport asks the job's other nodes, and adds up what they say. Whoever does not answer within 2 s is reported as
-// last heard.
+// ClusterReport asks the job's other nodes, and adds up what they say. A node that does not answer within 2 s
+// is reported as last heard.
 func (r *Rank) ClusterReport(ctx context.Context) *stats.ClusterReport {
 	return r.job.ClusterReport(ctx)
 }

@@ -124,9 +124,10 @@ func TestOtherCachesYield(t *testing.T) {
 		}
 		return fails
 	}
-	open(t, n, message(0, 1)).Close()
+	m := message(0, 1, set("policy", "staging")) // which leaves the class as empty as it was
+	open(t, n, m).Close()
 	fails = errors.New("the disk is gone")
-	if e := refusal(t, n, message(0, 1)); yields != 2 || !strings.Contains(e.Message, "the disk is gone") {
+	if e := refusal(t, n, m); yields != 2 || !strings.Contains(e.Message, "the disk is gone") {
 		t.Errorf("yielded %d times; told %+v", yields, e)
 	}
 	w.close(t, n)

@@ -21,7 +21,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-// entry is a job under its name, from when the first rank asks for it until the last one has left. Its states:
+// entry is a job under its name, from when the first rank asks for it until the last one has left. Its
+// states:
 //
 //   - being put together: ready is open. The rank that made it assembles it, the others wait.
 //   - open: ready is closed, and err nil. Ranks join and leave.
@@ -83,7 +84,9 @@ func (e *entry) localRanks(ctx context.Context) ([]int, error) {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-timeout.C:
-			return nil, failure.Input("of the %d ranks of node %d only %v opened the loader within %v: start the others there too, or correct their number, which the launcher or LOCAL_WORLD_SIZE says", want, e.request.Cluster.Node, ranks, limit)
+			return nil, failure.Input("of the %d ranks of node %d only %v opened the loader within %v: "+
+				"start the others there too, or correct their number, which the launcher or LOCAL_WORLD_SIZE says",
+				want, e.request.Cluster.Node, ranks, limit)
 		}
 	}
 }

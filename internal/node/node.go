@@ -1,5 +1,5 @@
-// Package node is a machine, or a part of one, that has jobs: it knows them by name, lets ranks open and join them, and has the
-// catalog of the datasets that they share.
+// Package node is a machine, or a part of one, that has jobs: it knows them by name, lets ranks open and join
+// them, and has the catalog of the datasets that they share.
 //
 // All methods of Node and Rank are safe for concurrent use.
 package node

@@ -41,9 +41,9 @@ func (r *Rank) Close() {
 	})
 }
 
-// Open makes the job of the request, or joins it, as one rank. The rank's Close leaves it; the job ends with its last rank.
-// view is the dataset as the rank's process sees it; nil: as this process does. It belongs to the caller, and its Renew
-// must work until the Rank is closed.
+// Open makes the job of the request, or joins it, as one rank. The rank's Close leaves it; the job ends with
+// its last rank. view is the dataset as the rank's process sees it; nil: as this process does. It belongs to
+// the caller, and its Renew must work until the Rank is closed.
 func (n *Node) Open(ctx context.Context, m request.Open, view *dataset.View, progress request.Progress) (*Rank, error) {
 	if err := m.Check(); err != nil {
 		return nil, err
@@ -96,8 +96,8 @@ func (n *Node) Open(ctx context.Context, m request.Open, view *dataset.View, pro
 	return r, nil
 }
 
-// enter returns the entry of the job, as one more of those that are opening it, each of which releases it. The one that made it
-// assembles it.
+// enter returns the entry of the job, as one more of those that are opening it, each of which releases it.
+// The one that made it assembles it.
 func (n *Node) enter(m request.Open, cfg *config.Config, said *request.Order) (e *entry, made bool, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -187,8 +187,8 @@ func (e *entry) join(ctx context.Context, m *request.Open, cfg *config.Config, s
 	return r, nil
 }
 
-// sees refuses a rank whose process sees another dataset at the path than the one that made the job: it may run in another
-// container. Which directory it is, and from where it is seen, tells without looking into it.
+// sees refuses a rank whose process sees another dataset at the path than the one that made the job: it may
+// run in another container. Which directory it is, and from where it is seen, tells without looking into it.
 func (e *entry) sees(ctx context.Context, m *request.Open, view *dataset.View) error {
 	if view == nil {
 		return nil

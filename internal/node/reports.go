@@ -22,8 +22,8 @@ func (n *Node) Reports() []*stats.Report {
 	return out
 }
 
-// ClusterReports are those of the jobs whose name is, or if there is none, whose names contain the given one, by name; see
-// Rank.ClusterReport. Empty: all jobs.
+// ClusterReports are those of the jobs whose name is, or if there is none, whose names contain the given one,
+// by name; see Rank.ClusterReport. Empty: all jobs.
 func (n *Node) ClusterReports(ctx context.Context, name string) ([]*stats.ClusterReport, error) {
 	jobs := n.list()
 	var names []string

@@ -11,7 +11,8 @@ import (
 // Apart is what Details say of an error after which each rank may read by itself, in a job of its own.
 const Apart = "apart"
 
-// Unformed is the error of nodes that did not come together: what does not say that they differ keeps no rank from reading by itself.
+// Unformed is the error of nodes that did not come together: what does not say that they differ keeps no rank
+// from reading by itself.
 func (p *Turns) Unformed(err error) error {
 	var e *failure.Error
 	if p == nil || !errors.As(err, &e) || e.Kind != failure.Config {
@@ -20,7 +21,8 @@ func (p *Turns) Unformed(err error) error {
 	return readApart("%s", e.Message)
 }
 
-// regular tells why the parts of turn 0 make no order that can be shared: then each rank reads apart. all are by rank.
+// regular tells why the parts of turn 0 make no order that can be shared: then each rank reads apart. all are
+// by rank.
 func (p *Turns) regular(all []*request.Part) error {
 	if err := withoutPart(all); err != nil {
 		return err
@@ -31,18 +33,21 @@ func (p *Turns) regular(all []*request.Part) error {
 		case x.Entries < 1 || x.Batch < 1:
 			return readApart("rank %d has no samples in epoch %d", x.Rank, x.Epoch)
 		case x.Epoch != first.Epoch:
-			return readApart("rank %d begins with epoch %d, and rank %d with epoch %d", x.Rank, x.Epoch, first.Rank, first.Epoch)
+			return readApart("rank %d begins with epoch %d, and rank %d with epoch %d",
+				x.Rank, x.Epoch, first.Rank, first.Epoch)
 		case x.Batch != first.Batch:
-			return readApart("rank %d has batches of %d samples, and rank %d of %d", x.Rank, x.Batch, first.Rank, first.Batch)
+			return readApart("rank %d has batches of %d samples, and rank %d of %d",
+				x.Rank, x.Batch, first.Rank, first.Batch)
 		case x.Entries != first.Entries:
-			return readApart("rank %d has %d samples in epoch %d, and rank %d has %d", x.Rank, x.Entries, x.Epoch, first.Rank, first.Entries)
+			return readApart("rank %d has %d samples in epoch %d, and rank %d has %d",
+				x.Rank, x.Entries, x.Epoch, first.Rank, first.Entries)
 		}
 	}
 	return nil
 }
 
-// agree tells why the parts of a later turn make no epoch of so many samples per rank. Ranks that all have another number of samples read apart;
-// ranks that disagree are an error.
+// agree tells why the parts of a later turn make no epoch of so many samples per rank. Ranks that all have
+// another number of samples read apart; ranks that disagree are an error.
 func (p *Turns) agree(all []*request.Part, entries int) error {
 	if err := withoutPart(all); err != nil {
 		return err
@@ -59,7 +64,8 @@ func (p *Turns) agree(all []*request.Part, entries int) error {
 	}
 	for _, x := range all {
 		if x.Epoch != first.Epoch {
-			return differs("epoch", x, x.Epoch, first.Epoch, "after epoch %d rank %d goes on with epoch %d, and rank %d with epoch %d", p.last, x.Rank, x.Epoch, first.Rank, first.Epoch)
+			return differs("epoch",
+				x, x.Epoch, first.Epoch, "after epoch %d rank %d goes on with epoch %d, and rank %d with epoch %d", p.last, x.Rank, x.Epoch, first.Rank, first.Epoch)
 		}
 	}
 	alike := true
@@ -68,11 +74,13 @@ func (p *Turns) agree(all []*request.Part, entries int) error {
 	}
 	for _, x := range all {
 		if !alike && x.Entries != entries {
-			return differs("samples of an epoch", x, x.Entries, entries, "rank %d ends epoch %d at index %d, and the part of each rank had %d samples until then", x.Rank, x.Epoch, x.Entries, entries)
+			return differs("samples of an epoch",
+				x, x.Entries, entries, "rank %d ends epoch %d at index %d, and the part of each rank had %d samples until then", x.Rank, x.Epoch, x.Entries, entries)
 		}
 	}
 	if first.Entries != entries {
-		return readApart("epoch %d has %d samples on each rank, and had %d before", first.Epoch, first.Entries, entries)
+		return readApart("epoch %d has %d samples on each rank, and had %d before",
+			first.Epoch, first.Entries, entries)
 	}
 	return nil
 }
@@ -101,7 +109,9 @@ func lost(epoch int, why string, details map[string]any) error {
 	details["key"], details["epoch"] = "the order of an epoch", epoch
 	return &failure.Error{
 		Kind: failure.Mismatch, Details: details,
-		Message: fmt.Sprintf("the order of epoch %d cannot be known: %s, and has not given its part of it; start all ranks again", epoch, why),
+		Message: fmt.Sprintf("the order of epoch %d cannot be known: %s, and has not given its part of "+
+			"it; start all ranks again",
+			epoch, why),
 	}
 }
 

@@ -14,11 +14,12 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
-// exchangePiece is how many bytes of an order all nodes tell at a time, together: node 0 has as many of them in memory for each node that is slow.
+// exchangePiece is how many bytes of an order all nodes tell at a time, together: node 0 has as many of them
+// in memory for each node that is slow.
 const exchangePiece = 16 << 20
 
-// gather tells the other nodes what this one's ranks say of a turn, and returns what all ranks do, by rank. In turn 0 it waits as long as nodes
-// wait for each other at the start, and else without a bound.
+// gather tells the other nodes what this one's ranks say of a turn, and returns what all ranks do, by rank.
+// In turn 0 it waits as long as nodes wait for each other at the start, and else without a bound.
 func (p *Turns) gather(ctx context.Context, turn int, mine []*request.Part) ([]*request.Part, error) {
 	gather := p.nodes.Gather
 	if turn == 0 {
@@ -41,13 +42,16 @@ func decodeParts(texts [][]byte, nodes [][]int, world int) ([]*request.Part, err
 	for n, due := range nodes {
 		var theirs []*request.Part
 		if err := json.Unmarshal(texts[n], &theirs); err != nil || slices.Contains(theirs, nil) {
-			return nil, failure.Input("node %d says of its ranks' parts of an epoch what cannot be understood: %v", n, err)
+			return nil, failure.Input("node %d says of its ranks' parts of an epoch what cannot be understood: %v",
+				n, err)
 		}
 		ranks := make([]int, len(theirs))
 		for i, x := range theirs {
 			ranks[i] = x.Rank
 			if x.Entries < 0 || x.Batch < 0 || x.Epoch < 0 || x.Epoch > request.MaxEpoch {
-				return nil, failure.Input("node %d says of rank %d's part that it is %d samples of epoch %d, in batches of %d", n, x.Rank, x.Entries, x.Epoch, x.Batch)
+				return nil, failure.Input("node %d says of rank %d's part that it is %d samples of epoch "+
+					"%d, in batches of %d",
+					n, x.Rank, x.Entries, x.Epoch, x.Batch)
 			}
 		}
 		if !slices.Equal(ranks, due) {
@@ -76,11 +80,12 @@ func (p *Turns) gone(err error, mine []*request.Part) error {
 	if len(e.Missing) > 1 {
 		who = "one of nodes"
 	}
-	return lost(epoch, fmt.Sprintf("%s %s is gone", who, strings.Trim(fmt.Sprint(e.Missing), "[]")), map[string]any{"node": e.Missing[0]})
+	return lost(epoch, fmt.Sprintf("%s %s is gone",
+		who, strings.Trim(fmt.Sprint(e.Missing), "[]")), map[string]any{"node": e.Missing[0]})
 }
 
-// samples tells the other nodes the samples of this one's parts of a turn, of so many entries each, and returns all parts as one order: the i-th
-// sample of rank r at index i*ranks + r.
+// samples tells the other nodes the samples of this one's parts of a turn, of so many entries each, and
+// returns all parts as one order: the i-th sample of rank r at index i*ranks + r.
 func (p *Turns) samples(ctx context.Context, turn int, mine []*request.Part, entries int) ([]int32, error) {
 	bytes := make([]byte, 0, 4*entries*len(mine))
 	for _, x := range mine {
@@ -109,11 +114,13 @@ func (p *Turns) samples(ctx context.Context, turn int, mine []*request.Part, ent
 	return order, nil
 }
 
-// interleave puts a piece of what a node tells of its ranks' parts, at most size bytes from one on, where it belongs in the order of all ranks.
+// interleave puts a piece of what a node tells of its ranks' parts, at most size bytes from one on, where it
+// belongs in the order of all ranks.
 func interleave(order []int32, piece []byte, from, size int, ranks []int, entries int) error {
 	whole, world := 4*entries*len(ranks), len(order)/entries
 	if want := min(from+size, whole) - min(from, whole); len(piece) != want {
-		return fmt.Errorf("it tells %d bytes of its ranks' parts of an epoch, from %d on, and %d are due", len(piece), from, want)
+		return fmt.Errorf("it tells %d bytes of its ranks' parts of an epoch, from %d on, and %d are due",
+			len(piece), from, want)
 	}
 	for at := from / 4; len(piece) > 0; at++ {
 		order[at%entries*world+ranks[at/entries]] = int32(binary.LittleEndian.Uint32(piece))
@@ -127,7 +134,9 @@ func (p *Turns) sayWaiting(epoch int) {
 	turn, missing := p.Missing()
 	missing = append(missing, p.nodes.Missing(p.life, turn)...)
 	slices.Sort(missing)
-	p.log.Warn("waiting for an epoch that other ranks have not begun: what it has is known once all ranks have drawn it", "epoch", epoch, "ranks", missing)
+	p.log.Warn("waiting for an epoch that other ranks have not begun: what it has is known once all ranks "+
+		"have drawn it",
+		"epoch", epoch, "ranks", missing)
 }
 
 // Missing are the ranks of this node that have not given their part of the turn that comes next.

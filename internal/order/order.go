@@ -1,5 +1,5 @@
-// Package order is the order in which a job reads: its access stream, what that needs of the dataset, and the epochs that
-// processes give, each alone or, over several nodes, a part each in turns (Turns).
+// Package order is the order in which a job reads: its access stream, what that needs of the dataset, and the
+// epochs that processes give, each alone or, over several nodes, a part each in turns (Turns).
 //
 // All methods of Order and Turns are safe for concurrent use.
 package order
@@ -15,12 +15,12 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
-// leastHeld is how many epochs may have been given and not be over, unless more come with OPEN: the one that runs, the next one,
-// and some that a process has gone back from, or gives ahead of its jump.
+// leastHeld is how many epochs may have been given and not be over, unless more come with OPEN: the one that
+// runs, the next one, and some that a process has gone back from, or gives ahead of its jump.
 const leastHeld = 4
 
-// keptEpochs is how many epochs' permutations a job keeps: ranks and the staging buffers' reading ahead are at most that far apart,
-// as a rule.
+// keptEpochs is how many epochs' permutations a job keeps: ranks and the staging buffers' reading ahead are
+// at most that far apart, as a rule.
 const keptEpochs = 3
 
 // Order is the order of a job.
@@ -38,8 +38,8 @@ type Order struct {
 	}
 }
 
-// New makes the order of a job: of what its ranks asked for, what they said beside, and the seed that was agreed on. With turns,
-// which were opened, said has what came of turn 0.
+// New makes the order of a job: of what its ranks asked for, what they said beside, and the seed that was
+// agreed on. With turns, which were opened, said has what came of turn 0.
 func New(m *request.Open, said *request.Order, seed uint64, index *dataset.Index, turns *Turns) (*Order, error) {
 	stream, err := newStream(m, said, seed, index.Len(), turns != nil)
 	if err != nil {
@@ -64,7 +64,8 @@ func newStream(m *request.Open, said *request.Order, seed uint64, samples int, t
 	case said.Batches != nil:
 		stream, err = access.NewGiven(samples, said.Batches, m.Stream.Epochs)
 		if given := m.Stream.Given; err == nil && stream.Delivered() != given.Entries {
-			return nil, failure.Input("stream.given.entries = %d: its batches have %d samples", given.Entries, stream.Delivered())
+			return nil, failure.Input("stream.given.entries = %d: its batches have %d samples",
+				given.Entries, stream.Delivered())
 		}
 		for i, ids := range said.Epochs {
 			if err == nil {
@@ -85,8 +86,8 @@ func newStream(m *request.Open, said *request.Order, seed uint64, samples int, t
 	return stream, nil
 }
 
-// Opened notes that the job is open: from now on ranks' further parts of epochs are exchanged, and news is called when an epoch is
-// known.
+// Opened notes that the job is open: from now on ranks' further parts of epochs are exchanged, and news is
+// called when an epoch is known.
 func (o *Order) Opened(news func()) {
 	if o.turns != nil {
 		o.turns.opened(o.stream, o.said.First, news)
@@ -111,8 +112,8 @@ func (o *Order) Turns() bool { return o.turns != nil }
 // Given reports whether processes give the epochs' orders.
 func (o *Order) Given() bool { return o.stream.Spec().Shuffle == access.Given }
 
-// Epoch returns a view of an epoch; the last few are kept, because ranks share them. nil: the process is to give it, and has not, or
-// it is over.
+// Epoch returns a view of an epoch; the last few are kept, because ranks share them. nil: the process is to
+// give it, and has not, or it is over.
 func (o *Order) Epoch(e int) *access.Epoch {
 	if o.Given() {
 		return o.stream.Epoch(e)
@@ -136,13 +137,16 @@ func (o *Order) Epoch(e int) *access.Epoch {
 func (o *Order) Check(rank, epoch, step int, planned bool) error {
 	spec := o.stream.Spec()
 	if spec.Epochs > 0 && epoch >= spec.Epochs && !planned {
-		return failure.Input("epoch %d is behind the job's last: it has %d epochs, counted from 0, and is not planned yet", epoch, spec.Epochs)
+		return failure.Input("epoch %d is behind the job's last: it has %d epochs, counted from 0, and is "+
+			"not planned yet",
+			epoch, spec.Epochs)
 	}
 	if epoch >= 0 && !o.stream.Given(epoch) && (o.turns == nil || !o.turns.expects(rank, epoch)) {
 		return failure.Input("epoch %d was not given, or is over: give its order first", epoch)
 	}
 	if step > o.stream.Steps() {
-		return failure.Input("step %d is behind the epoch's last: it has %d steps, counted from 0", step, o.stream.Steps())
+		return failure.Input("step %d is behind the epoch's last: it has %d steps, counted from 0",
+			step, o.stream.Steps())
 	}
 	return nil
 }

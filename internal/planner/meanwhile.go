@@ -20,16 +20,18 @@ const (
 
 // meanwhile makes a job's plan while batches flow already (placement.Starter).
 //
-// Where the first rank of a node begins to read, begin lets the node follow the policy's First for an epoch from there: the node
-// reads itself what its ranks need, and keeps it. No node has to ask another for that. Once every rank of the node has a
-// batch, or patience is over, run tells the other nodes where this one began and how far it will have come at
-// the most when the plan is there: its lead. From all leads each node knows what each will have kept (placement.Resume), and
-// plans with it, so nothing that was read in the leads is read again. When all nodes have their plans all follow them: if some
-// did so sooner they would ask others for samples that these do not know they are to keep.
+// Where the first rank of a node begins to read, begin lets the node follow the policy's First for an epoch
+// from there: the node reads itself what its ranks need, and keeps it. No node has to ask another for that.
+// Once every rank of the node has a batch, or patience is over, run tells the other nodes where this one
+// began and how far it will have come at the most when the plan is there: its lead. From all leads each node
+// knows what each will have kept (placement.Resume), and plans with it, so nothing that was read in the leads
+// is read again. When all nodes have their plans all follow them: if some did so sooner they would ask others
+// for samples that these do not know they are to keep.
 //
-// A lead ends early enough to leave most of the plan its freedom, and late enough that the plan should be there by then. Where it is
-// not, because ranks come through the stream faster than could be told from their first batches, they wait for it at the end of the
-// lead (may): nothing is read that the plan does not count with, but under frequency, which keeps nothing before.
+// A lead ends early enough to leave most of the plan its freedom, and late enough that the plan should be
+// there by then. Where it is not, because ranks come through the stream faster than could be told from their
+// first batches, they wait for it at the end of the lead (may): nothing is read that the plan does not count
+// with, but under frequency, which keeps nothing before.
 type meanwhile struct {
 	planner *Planner
 	policy  placement.Starter
@@ -92,7 +94,8 @@ func (p *meanwhile) begin(epoch, step int) error {
 	return p.err
 }
 
-// from is the planner's input with its horizon counted from an epoch, where the stream has no end. begin must have been called.
+// from is the planner's input with its horizon counted from an epoch, where the stream has no end. begin must
+// have been called.
 func (p *meanwhile) from(epoch int) placement.Input {
 	in := p.in
 	in.Stream = p.fixed
@@ -188,8 +191,9 @@ func (p *meanwhile) run(ctx context.Context) error {
 	return nil
 }
 
-// settle says where the lead ends: behind what has been staged, what may be staged ahead of that, and what is read in margin
-// times the estimated time at the rate until now; but not after an epoch, in which everything was needed once.
+// settle says where the lead ends: behind what has been staged, what may be staged ahead of that, and what is
+// read in margin times the estimated time at the rate until now; but not after an epoch, in which everything
+// was needed once.
 func (p *meanwhile) settle() placement.Lead {
 	lead, staged := p.lead, p.planner.o.Staged()
 	rate := float64(staged) / time.Since(p.began).Seconds()
@@ -211,8 +215,9 @@ func (p *meanwhile) extend(lead placement.Lead) {
 	p.end = max(p.end, p.endOf(lead))
 }
 
-// endOf returns the step before which ranks may read by the lead: none has to wait if it is a whole epoch. Who keeps what is
-// settled then, but for what that epoch drops; where ranks give their parts of epochs, a later one may have anything.
+// endOf returns the step before which ranks may read by the lead: none has to wait if it is a whole epoch.
+// Who keeps what is settled then, but for what that epoch drops; where ranks give their parts of epochs, a
+// later one may have anything.
 func (p *meanwhile) endOf(lead placement.Lead) int {
 	steps := p.in.Stream.Steps()
 	if lead.Step == 0 && lead.Steps == steps && !p.planner.o.Turns {

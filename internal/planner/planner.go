@@ -1,8 +1,8 @@
-// Package planner decides which plan a job goes by: it asks the policy for one, at once or while batches flow, follows it
-// together with the other nodes, and keeps it in step with which of these are there.
+// Package planner decides which plan a job goes by: it asks the policy for one, at once or while batches
+// flow, follows it together with the other nodes, and keeps it in step with which of these are there.
 //
-// It does not read samples: what a plan has a node keep and read ahead, its Use does, and whom it asks, its Nodes do. All methods
-// of Planner are safe for concurrent use.
+// It does not read samples: what a plan has a node keep and read ahead, its Use does, and whom it asks, its
+// Nodes do. All methods of Planner are safe for concurrent use.
 package planner
 
 import (
@@ -22,20 +22,23 @@ import (
 const (
 	// openEnd is the planning horizon of a stream without an end, in epochs.
 	openEnd = 100
-	// planAtOnce is how long planning may keep a job from being open; a plan that takes longer is made while batches flow.
+	// planAtOnce is how long planning may keep a job from being open; a plan that takes longer is made while
+	// batches flow.
 	planAtOnce = 50 * time.Millisecond
 )
 
 // Nodes are the nodes of a job, to a planner.
 type Nodes interface {
-	// Rooms tells the other nodes what this one's classes have room for and hold, and returns what all say, with their ranks.
+	// Rooms tells the other nodes what this one's classes have room for and hold, and returns what all say,
+	// with their ranks.
 	Rooms(ctx context.Context, mine placement.Node) ([]placement.Node, error)
-	// Leads tells the others how far this node will come before it has a plan, and returns what all say. An epoch has so
-	// many steps.
+	// Leads tells the others how far this node will come before it has a plan, and returns what all say. An
+	// epoch has so many steps.
 	Leads(ctx context.Context, mine placement.Lead, steps int) ([]placement.Lead, error)
 	// Planned waits until all nodes that are there have their plans.
 	Planned(ctx context.Context) error
-	// Watch has note called for every node that is gone now, and whenever one goes or comes back, one call at a time.
+	// Watch has note called for every node that is gone now, and whenever one goes or comes back, one call at
+	// a time.
 	Watch(note func(node int, there bool))
 	// SetOwner says which node is asked for a sample.
 	SetOwner(owner func(id int) int)
@@ -60,8 +63,8 @@ type Class struct {
 type Strategy struct {
 	// Policy finds a policy by its name; nil: policies.ByName.
 	Policy func(name string) (placement.Policy, error)
-	// AtOnce is how long planning may keep a job from being open. 0: 50 ms; negative: every plan that can be is made while batches
-	// flow.
+	// AtOnce is how long planning may keep a job from being open. 0: 50 ms; negative: every plan that can be
+	// is made while batches flow.
 	AtOnce time.Duration
 }
 
@@ -103,7 +106,8 @@ type Planner struct {
 	done      chan struct{} // closed when planning has ended
 }
 
-// New asks the policy for the job's plan, or starts to have it made while batches flow. Close ends the planner.
+// New asks the policy for the job's plan, or starts to have it made while batches flow. Close ends the
+// planner.
 func New(ctx context.Context, o Options) (*Planner, error) {
 	o.Policy, o.AtOnce = orElse(o.Policy, policies.ByName), cmp.Or(o.AtOnce, planAtOnce)
 	p := &Planner{o: o, done: make(chan struct{})}
@@ -277,7 +281,8 @@ func (p *Planner) Planning() bool {
 // Done is closed when the plan is there for good, or cannot be made.
 func (p *Planner) Done() <-chan struct{} { return p.done }
 
-// Begin notes that the node begins to read, at a step. As long as there is no plan, the first call decides what is kept.
+// Begin notes that the node begins to read, at a step. As long as there is no plan, the first call decides
+// what is kept.
 func (p *Planner) Begin(epoch, step int) error {
 	if p.meanwhile == nil {
 		return nil
@@ -300,8 +305,8 @@ func (p *Planner) Gate() func(ctx context.Context, epoch, step int) error {
 	return p.meanwhile.may
 }
 
-// ReadsOnce reports whether a node that is asked for a sample reads it from the source. A node that has not begun does not know yet
-// what it is to keep: the others wait until it has.
+// ReadsOnce reports whether a node that is asked for a sample reads it from the source. A node that has not
+// begun does not know yet what it is to keep: the others wait until it has.
 func (p *Planner) ReadsOnce(ctx context.Context) (bool, error) {
 	if p.meanwhile != nil {
 		select {

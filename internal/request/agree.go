@@ -22,7 +22,8 @@ type Setting struct {
 	Value any
 }
 
-// Shared are the settings that all ranks of a job must share, on all nodes. The seed is not among them: node 0 may draw it.
+// Shared are the settings that all ranks of a job must share, on all nodes. The seed is not among them: node
+// 0 may draw it.
 func Shared(m *Open, cfg *config.Config, o *Order) []Setting {
 	batch := m.Stream.GlobalBatch
 	if o.Part != nil { // of batches that differ, parts tells
@@ -42,8 +43,8 @@ func Shared(m *Open, cfg *config.Config, o *Order) []Setting {
 	}
 }
 
-// settings are those that all ranks of a node must share. What is derived or measured may differ: it is what the first rank
-// found.
+// settings are those that all ranks of a node must share. What is derived or measured may differ: it is what
+// the first rank found.
 func settings(m *Open, cfg *config.Config, o *Order, seed uint64) []Setting {
 	return slices.Concat([]Setting{
 		{"world_size", m.WorldSize},
@@ -94,7 +95,8 @@ func given(cfg *config.Config, key string, value any) Setting {
 	return Setting{key, fmt.Sprint(value)}
 }
 
-// Differences names what the configurations would make of a dataset's cache, where they differ; empty: nowhere.
+// Differences names what the configurations would make of a dataset's cache, where they differ; empty:
+// nowhere.
 func Differences(theirs, mine *config.Config) string {
 	var out []string
 	others := caching(theirs)
@@ -111,8 +113,8 @@ func Derived(cfg *config.Config, key string) bool {
 	return given(cfg, key, nil).Value == config.Auto
 }
 
-// Alongside refuses a rank that is on another node of the job than a rank that this daemon has: it would be waited for, and not
-// come.
+// Alongside refuses a rank that is on another node of the job than a rank that this daemon has: it would be
+// waited for, and not come.
 func (m *Open) Alongside(first *Open) error {
 	here := first.Cluster
 	if here == nil || m.Cluster == nil || m.Cluster.Node == here.Node {
@@ -130,8 +132,8 @@ type Said struct {
 	Order  *Order
 }
 
-// Compare refuses a rank that says something else than the rank that made the job. The job's seed is the one that was agreed: a rank
-// that leaves it open means that one.
+// Compare refuses a rank that says something else than the rank that made the job. The job's seed is the one
+// that was agreed: a rank that leaves it open means that one.
 func Compare(first, other Said, seed uint64) error {
 	theirs := settings(first.Open, first.Config, first.Order, seed)
 	if given := other.Open.Stream.Seed; given != nil {
@@ -162,8 +164,8 @@ func OfOrder(err error) (refused *failure.Error, ok bool) {
 // mostClasses is how many classes of a dataset are compared one by one.
 const mostClasses = 1000
 
-// Listing are the facts of a dataset's listing, which nodes compare; contents are compared apart. The first that differs is what a user gets to read: so
-// it is that of a class, and says what of it differs.
+// Listing are the facts of a dataset's listing, which nodes compare; contents are compared apart. The first
+// that differs is what a user gets to read: so it is that of a class, and says what of it differs.
 func Listing(x *dataset.Index) []Setting {
 	names, sizes := x.Classes(), x.ClassSizes()
 	if len(names) > mostClasses {
@@ -185,12 +187,15 @@ func Listing(x *dataset.Index) []Setting {
 		if name != "" {
 			key = fmt.Sprintf("class %q of the dataset", name)
 		}
-		facts = append(facts, Setting{Key: key, Value: fmt.Sprintf("%d samples of %d bytes (hash of names and sizes: %016x)", sizes[i], total, files.Sum64())})
+		facts = append(facts, Setting{Key: key, Value: fmt.Sprintf("%d samples of %d bytes (hash of names "+
+			"and sizes: %016x)",
+			sizes[i], total, files.Sum64())})
 	}
 	// All else being equal.
 	hash := x.Listing()
 	return append(facts, Setting{
-		Key: "dataset fingerprint (names and sizes are equal, modification times differ)", Value: fmt.Sprintf("%x", hash[:8]),
+		Key: "dataset fingerprint (names and sizes are equal, modification times differ)", Value: fmt.Sprintf("%x",
+			hash[:8]),
 	})
 }
 
@@ -211,5 +216,6 @@ func node(m *Open) string {
 	if m.Cluster == nil {
 		return "one"
 	}
-	return fmt.Sprintf("node %d of %d, with %d ranks, node 0 at %s", m.Cluster.Node, m.Cluster.Nodes, m.Cluster.LocalWorldSize, m.Cluster.Address)
+	return fmt.Sprintf("node %d of %d, with %d ranks, node 0 at %s",
+		m.Cluster.Node, m.Cluster.Nodes, m.Cluster.LocalWorldSize, m.Cluster.Address)
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/printable"
 )
 
-// Part is one rank's part of an epoch that the ranks of several nodes give together, as nodes tell each other; the samples are told
-// apart.
+// Part is one rank's part of an epoch that the ranks of several nodes give together, as nodes tell each
+// other; the samples are told apart.
 type Part struct {
 	Rank    int     `json:"rank"`
 	Epoch   int     `json:"epoch"`
@@ -30,7 +30,9 @@ func readPart(m *Open, admit Admit) (*Order, error) {
 	g := m.Stream.Given
 	switch {
 	case g.First < 0 || g.First > MaxEpoch || g.Epochs != 1:
-		return nil, failure.Input("stream.given.first = %d, epochs = %d: ranks that share epochs give one at a time, 0 to %d", g.First, g.Epochs, MaxEpoch)
+		return nil, failure.Input("stream.given.first = %d, epochs = %d: ranks that share epochs give one "+
+			"at a time, 0 to %d",
+			g.First, g.Epochs, MaxEpoch)
 	case g.Apart == "" && (g.Batch < 1 || g.Batch > MaxBatch):
 		return nil, failure.Input("stream.given.batch = %d: allowed: 1 to %d", g.Batch, MaxBatch)
 	}
