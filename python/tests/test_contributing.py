@@ -39,7 +39,7 @@ def tree(tmp_path_factory):
     top = tmp_path_factory.mktemp("tree")
     for name in ("cmd", "internal", "bench", "docs", "python"):
         shutil.copytree(ROOT / name, top / name, ignore=shutil.ignore_patterns("bin", "results", "__pycache__"))
-    for name in ("go.mod", "go.sum", *(p.name for p in ROOT.glob("*_test.go"))):
+    for name in ("Makefile", "go.mod", "go.sum", *(p.name for p in ROOT.glob("*_test.go"))):
         shutil.copy(ROOT / name, top / name)
     shutil.copytree(EXAMPLES, top, dirs_exist_ok=True)
     for language, path, text in BLOCKS:
