@@ -7,6 +7,7 @@ import time
 import pytest
 
 from hdmlp import _daemon, errors
+from raw import until
 from hdmlp import _protocol as protocol
 from peer import descriptors, memory
 
@@ -89,18 +90,22 @@ def test_no_zombie(socket_name, tmp_path, monkeypatch):
     monkeypatch.setenv("HDMLP_BINARY", script(tmp_path / "hdmlp", "exit 3\n"))
     with pytest.raises(errors.DaemonDied):
         _daemon.connect()
-    time.sleep(0.1)
-    children = [p for p in os.listdir("/proc") if p.isdigit()]
-    states = []
-    for pid in children:
-        try:
-            with open(f"/proc/{pid}/stat") as file:
-                fields = file.read().rsplit(")", 1)[1].split()
-            if int(fields[1]) == os.getpid():
-                states.append(fields[0])
-        except OSError:
-            pass
-    assert "Z" not in states
+
+    def states():
+        """Of this process's children."""
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/stat") as file:
+                    fields = file.read().rsplit(")", 1)[1].split()
+                if int(fields[1]) == os.getpid():
+                    found.append(fields[0])
+            except OSError:
+                pass
+        return found
+
+    until(lambda: "Z" not in states())
+    assert "Z" not in states()
 
 
 def test_another_users_daemon_is_refused(daemon, monkeypatch):

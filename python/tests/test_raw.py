@@ -9,7 +9,7 @@ import pytest
 
 import hdmlp
 from hdmlp import data, errors
-from raw import expected, read
+from raw import expected, read, until
 
 
 def test_epochs_come_in_order_and_whole(daemon, folder):
@@ -68,7 +68,7 @@ def test_numpy_views_keep_the_slot(daemon, folder):
         was = part.tobytes()
         next(batches)
         gc.collect()
-        time.sleep(0.05)
+        time.sleep(0.05)  # for a daemon that would overwrite it
         assert part.tobytes() == was
         del part
         assert sum(1 for _ in batches) == 5
@@ -199,7 +199,7 @@ def test_stall_is_measured(daemon, folder):
         threading.Timer(0.2, daemon.gate.set).start()
         next(iter(loader))
         assert loader.stats.waits == 1 and 0.1 < loader.stats.stall < 1
-        time.sleep(0.05)
+        until(lambda: daemon.session.waits and daemon.session.acks)
         assert daemon.session.waits == 1
         assert daemon.session.acks[0][3] > 1e8
 
@@ -230,8 +230,8 @@ def test_nothing_is_left(daemon, folder):
         list(loader)
         del loader
     gc.collect()
-    time.sleep(0.2)
     # The fake's own ends of what it still has.
+    until(lambda: len(os.listdir("/proc/self/fd")) <= before + 6 and not daemon.jobs)
     assert len(os.listdir("/proc/self/fd")) <= before + 6
     assert not daemon.jobs
 
