@@ -84,6 +84,26 @@ func TestJobsAreAdmittedOneByOne(t *testing.T) {
 	}
 }
 
+// TestDerivedClassIsMadeAsSmallAsItCanBe: to a class of one byte, which holds nothing, and not further: what else does not fit is refused.
+func TestDerivedClassIsMadeAsSmallAsItCanBe(t *testing.T) {
+	available := int64(11)
+	b := &Budget{Available: func() (int64, error) { return available, nil }}
+	d := Demand{Class: 100, Buffer: 10, Ranks: 1}
+	cfg := &config.Config{Memory: 100, StorageClasses: []config.StorageClass{{Kind: "memory", Capacity: 100}}}
+	c, smaller, err := b.Admit(d, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if smaller.Memory != 1 || smaller.StorageClasses[0].Capacity != 1 || cfg.Memory != 100 || cfg.StorageClasses[0].Capacity != 100 {
+		t.Errorf("of %+v it makes %+v", cfg, smaller)
+	}
+	c.Drop()
+	available = 5
+	if _, _, err := b.Admit(d, cfg); err == nil || failure.Of(err).Details["need"] != int64(11) {
+		t.Errorf("the buffer alone does not fit: %v", err)
+	}
+}
+
 // TestSumsOfHugeSizes: sizes come from users, and their sum is never less than one of them.
 func TestSumsOfHugeSizes(t *testing.T) {
 	if got := Add(math.MaxInt64-1, 2); got != math.MaxInt64 {

@@ -192,6 +192,37 @@ func TestNothingIsLeftOfNodesThatDisagree(t *testing.T) {
 	done.Wait()
 }
 
+// sockets counts those of this process.
+func sockets(t *testing.T) (n int) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && strings.HasPrefix(to, "socket:") {
+			n++
+		}
+	}
+	return n
+}
+
+// TestNothingListensForANodeThatFindsNoOther: the port for its samples is closed again.
+func TestNothingListensForANodeThatFindsNoOther(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close() // and node 0 does not answer there
+	before := sockets(t)
+	o := options(t, 2, 1, l.Addr().String())
+	o.Timeout = 100 * time.Millisecond
+	if _, _, err := Form(t.Context(), o); err == nil {
+		t.Fatal("it found another node")
+	}
+	eventually(t, "all sockets are closed", func() bool { return sockets(t) == before })
+}
+
 // TestWatchTellsOfNodesThatAreGone: before and after, and of those that come back; none is told of that has always been there.
 func TestWatchTellsOfNodesThatAreGone(t *testing.T) {
 	c := newCoordinator(Options{Nodes: 4})

@@ -99,6 +99,7 @@ func formed(t *testing.T, nodes int, change ...func(*Options)) []*Coordinator {
 	var done sync.WaitGroup
 	for n := range nodes {
 		o := options(t, nodes, n, address)
+		o.Seed += uint64(n) // which node 0 says
 		for _, c := range change {
 			c(&o)
 		}

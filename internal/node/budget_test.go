@@ -80,6 +80,17 @@ func TestMemoryOfOtherJobs(t *testing.T) {
 	w.close(t, n)
 }
 
+// TestClassesThatAreOpenCountOnce: what another job's memory class may still take is claimed by its store, and no longer by the job.
+func TestClassesThatAreOpenCountOnce(t *testing.T) {
+	w := world{available: func() (int64, error) { return 2*total + 128*kib + plan + total/2, nil }}
+	n := w.node()
+	keepsNothing := set("policy", "staging")
+	first := open(t, n, message(0, 1, keepsNothing))
+	open(t, n, message(0, 1, keepsNothing, func(m *request.Open) { m.Job, m.Dataset.Path = "k", "/else" })).Close()
+	first.Close()
+	w.close(t, n)
+}
+
 // TestManyJobs: what is derived leaves room for job after job of one process.
 func TestManyJobs(t *testing.T) {
 	w := world{available: func() (int64, error) { return 16 << 30, nil }}

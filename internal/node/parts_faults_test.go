@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -125,6 +126,22 @@ func TestPartsOfARankThatLeaves(t *testing.T) {
 		closeAll(ranks[:last])
 		c.close()
 	}
+}
+
+// TestAuditsDoNotWaitForARankThatReadsApart: although it has not come to the end of the epoch.
+func TestAuditsDoNotWaitForARankThatReadsApart(t *testing.T) {
+	const batch, n = 2, 6
+	c := newNodes(t, 2, false)
+	ranks := c.mustOpenParts(2, batch, n)
+	together(ranks[:3], func(r *Rank) { trained(t, r, 0, 0, batch, n) })
+	if err := ranks[3].Give(request.Give{Epoch: 1, Apart: "it depends on what happens"}, nil); err != nil {
+		t.Error(err)
+	}
+	if a, err := ranks[0].Audit(t.Context(), 0); err != nil || a.Complete || !slices.Equal(a.Missing, []int{3}) {
+		t.Errorf("audited as %+v, %v", a, err)
+	}
+	closeAll(ranks)
+	c.close()
 }
 
 // TestPartsGivenUp: a process that is gone before the others have come is not waited for any more, and a new job can be opened.

@@ -195,6 +195,20 @@ func TestNodeThatHasNotBegunIsWaitedFor(t *testing.T) {
 	}
 }
 
+// TestSamplesAreReadForOthersOnlyWhereThePlanSaysSo: under a policy that keeps nothing, no node reads for another one.
+func TestSamplesAreReadForOthersOnlyWhereThePlanSaysSo(t *testing.T) {
+	for name, want := range map[string]bool{"cooperative": true, "staging": false} {
+		policy, err := placement.ByName(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := start(t, &node{}, policy, func(o *Options) { o.AtOnce = 0 })
+		if once, err := p.ReadsOnce(t.Context()); once != want || err != nil {
+			t.Errorf("%s: %v, %v", name, once, err)
+		}
+	}
+}
+
 // TestWhatAClassKeepsBesidesIsNotHeldForThePlan: what a class has that keeps all that is read, the plan may bring to faster ones.
 func TestWhatAClassKeepsBesidesIsNotHeldForThePlan(t *testing.T) {
 	n := &node{}
