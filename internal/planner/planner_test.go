@@ -198,7 +198,7 @@ func TestNodeThatHasNotBegunIsWaitedFor(t *testing.T) {
 // TestSamplesAreReadForOthersOnlyWhereThePlanSaysSo: under a policy that keeps nothing, no node reads for another one.
 func TestSamplesAreReadForOthersOnlyWhereThePlanSaysSo(t *testing.T) {
 	for name, want := range map[string]bool{"cooperative": true, "staging": false} {
-		policy, err := placement.ByName(name)
+		policy, err := policies.ByName(name)
 		if err != nil {
 			t.Fatal(err)
 		}
