@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch")
 numpy = pytest.importorskip("numpy")
 
 import hdmlp.torch as ht  # noqa: E402
+from items import Items, length  # noqa: E402, F401: for those who import them from here
 from torch.utils.data import (ConcatDataset, Dataset, DistributedSampler, IterableDataset, RandomSampler,  # noqa: E402
                               Sampler, SequentialSampler, Subset, SubsetRandomSampler, TensorDataset,
                               WeightedRandomSampler)
@@ -120,23 +121,6 @@ def read(paths):
 
 def content(loader):
     return [bytes(x) for samples, _ in loader for x in samples]
-
-
-def length(data):
-    return torch.tensor(len(data))
-
-
-class Items(Dataset):
-    """What torch's loader has of a folder: its items alone."""
-
-    def __init__(self, data):
-        self.data = data
-
-    def __len__(self):
-        return len(self.data)
-
-    def __getitem__(self, i):
-        return self.data[i]
 
 
 DRAWN = {

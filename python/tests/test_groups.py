@@ -17,19 +17,9 @@ HEAD = textwrap.dedent("""
     warnings.simplefilter("ignore")
     logging.basicConfig(stream=sys.stderr)
     import torch, torch.distributed as dist
-    from torch.utils.data import DataLoader, Dataset, DistributedSampler, Sampler, WeightedRandomSampler
+    from torch.utils.data import DataLoader, DistributedSampler, Sampler, WeightedRandomSampler
     import hdmlp.torch as ht
-
-    def length(data):
-        return torch.tensor(len(data))
-
-    class Items(Dataset):
-        def __init__(self, data):
-            self.data = data
-        def __len__(self):
-            return len(self.data)
-        def __getitem__(self, i):
-            return self.data[i]
+    from items import Items, length
 
     def ids(loader, sampler=None, epochs=2):
         out = []

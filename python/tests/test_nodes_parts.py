@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from items import PATH  # noqa: E402
 from nodes import SAMPLES, binary, folder  # noqa: E402, F401
 
 pytestmark = pytest.mark.slow
@@ -29,17 +30,10 @@ HEAD = textwrap.dedent("""
         sys.exit(0 if os.WIFEXITED(status) else 1)
     logging.basicConfig(stream=sys.stderr)
     import torch
-    from torch.utils.data import DataLoader, Dataset
+    from torch.utils.data import DataLoader
     import hdmlp.torch as ht
+    from items import Items, length
     from hdmlp import errors
-
-    class Items(Dataset):
-        def __init__(self, data):
-            self.data = data
-        def __len__(self):
-            return len(self.data)
-        def __getitem__(self, i):
-            return self.data[i]
 
     class Parted:
         # A user's sampler: in each epoch a permutation of its own, of which each rank has its part.
@@ -66,9 +60,6 @@ HEAD = textwrap.dedent("""
             g.manual_seed(self.epoch)
             indices = torch.repeat_interleave(torch.randperm(self.count, generator=g), 3)
             return iter(indices[self.rank:len(indices):self.num_replicas].tolist()[:self.length])
-
-    def length(data):
-        return torch.tensor(len(data))
 
     def ids(loader, sampler=None, epochs=3, first=0):
         out = []
@@ -98,7 +89,7 @@ def run(binary, folder, tmp_path):  # noqa: F811
         (tmp_path / "script.py").write_text(HEAD + textwrap.dedent(script))
         (tmp_path / "wait").mkdir()
         environment = {**os.environ, "HDMLP_LINGER": "0s", "HDMLP_MEMORY": "32MiB", "HDMLP_INDEX_DIR": str(tmp_path / "index"),
-                       "HDMLP_SECRET": uuid.uuid4().hex, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.path.dirname(os.path.dirname(os.path.abspath(__file__)))}
+                       "HDMLP_SECRET": uuid.uuid4().hex, "OMP_NUM_THREADS": "1", "PYTHONPATH": PATH}
         environment.pop("HDMLP_SOCKET", None)
         done = subprocess.run([binary, "dev", "cluster", "-n", "2", "--ranks-per-node", "2", "--run", f"parts-{os.getpid()}", "--",
                                sys.executable, str(tmp_path / "script.py"), folder, str(tmp_path / "wait")],

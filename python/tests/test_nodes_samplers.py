@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from items import PATH  # noqa: E402
 from nodes import SAMPLES, binary, folder  # noqa: E402, F401
 
 pytestmark = pytest.mark.slow
@@ -20,19 +21,9 @@ SCRIPT = textwrap.dedent("""
     import json, os, sys, time, warnings
     warnings.simplefilter("ignore")
     import torch
-    from torch.utils.data import DataLoader, Dataset, DistributedSampler, WeightedRandomSampler
+    from torch.utils.data import DataLoader, DistributedSampler, WeightedRandomSampler
     import hdmlp.torch as ht
-
-    class Items(Dataset):
-        def __init__(self, data):
-            self.data = data
-        def __len__(self):
-            return len(self.data)
-        def __getitem__(self, i):
-            return self.data[i]
-
-    def length(data):
-        return torch.tensor(len(data))
+    from items import Items, length
 
     def ids(loader, sampler):
         torch.manual_seed(me)
@@ -62,7 +53,7 @@ def test_two_nodes(binary, folder, tmp_path):  # noqa: F811
     (tmp_path / "script.py").write_text(SCRIPT)
     (tmp_path / "done").mkdir()
     environment = {**os.environ, "HDMLP_LINGER": "0s", "HDMLP_INDEX_DIR": str(tmp_path / "index"), "HDMLP_SECRET": uuid.uuid4().hex, "OMP_NUM_THREADS": "1",
-                   "PYTHONPATH": os.path.dirname(os.path.dirname(os.path.abspath(__file__)))}
+                   "PYTHONPATH": PATH}
     environment.pop("HDMLP_SOCKET", None)
     done = subprocess.run([binary, "dev", "cluster", "-n", "2", "--ranks-per-node", "2", "--run", f"samplers-{os.getpid()}", "--",
                            sys.executable, str(tmp_path / "script.py"), folder, str(tmp_path / "done")],

@@ -11,6 +11,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from items import PATH  # noqa: E402
+
 pytestmark = [pytest.mark.usefixtures("real"), pytest.mark.slow]
 
 #: Ranks started by mp.spawn, or by torchrun; each prints what it got, and what torch's loader gives.
@@ -19,19 +21,9 @@ SCRIPT = textwrap.dedent("""
     warnings.simplefilter("ignore")
     logging.basicConfig(stream=sys.stderr)
     import torch, torch.distributed as dist, torch.multiprocessing as mp
-    from torch.utils.data import DataLoader, Dataset, DistributedSampler
+    from torch.utils.data import DataLoader, DistributedSampler
     import hdmlp.torch as ht
-
-    def length(data):
-        return torch.tensor(len(data))
-
-    class Items(Dataset):
-        def __init__(self, data):
-            self.data = data
-        def __len__(self):
-            return len(self.data)
-        def __getitem__(self, i):
-            return self.data[i]
+    from items import Items, length
 
     root, how, port = sys.argv[1:4]
     data = ht.ImageFolder(root, loader=length)
@@ -106,7 +98,7 @@ def script(tmp_path):
 
 def run(*command):
     done = subprocess.run(command, capture_output=True, text=True, timeout=240,
-                          env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "OMP_NUM_THREADS": "1"})
+                          env={**os.environ, "PYTHONPATH": PATH, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr[-3000:]
     found, at = [], 0
     while (at := done.stdout.find('{"rank"', at)) >= 0:  # two of them may share a line
