@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -213,7 +214,8 @@ func TestNothingListensForANodeThatFindsNoOther(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close() // and node 0 does not answer there
+	defer l.Close()                                  // and node 0 does not answer there
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // which closes sockets that were forgotten
 	before := sockets(t)
 	o := options(t, 2, 1, l.Addr().String())
 	o.Timeout = 100 * time.Millisecond
