@@ -33,7 +33,7 @@ GO_FILES = $(shell find bench cmd internal scripts -name "*.go" -not -name "*.pb
 # them many times slower, and can find nothing in them that it does not find in the tests of the rooms above.
 SEQUENTIAL := ./internal/simulate ./internal/simulate/render/page ./internal/transform/codec ./internal/transform/pixels
 # The rooms whose tests wait for the network, for other processes or for much computing, which quick leaves out.
-SLOW := cmd/hdmlp|bench/.*|internal/(cluster|devcluster|dataset/folder|exchange|job|simulate|transform|transform/codec|transform/pixels)
+SLOW := cmd/hdmlp|bench/.*|internal/(cluster|coordinator|devcluster|dataset/folder|exchange|node|simulate|transform|transform/codec|transform/pixels)
 
 PYTEST := $(VENV)/bin/python -m pytest -q --dist worksteal
 

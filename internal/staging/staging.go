@@ -79,47 +79,11 @@ type Buffer struct {
 	}
 }
 
-type extent struct{ off, size int64 }
-
 type held struct {
 	segment uint32
 	extent  extent
 	extra   *memory // nil for the ring
 	handed  bool    // it was described to the process
-}
-
-// memory is a mapped memfd.
-type memory struct {
-	file *os.File
-	data []byte
-}
-
-func newMemory(name string, size int64) (memory, error) {
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if err != nil {
-		return memory{}, notMade("create shared memory "+name, size, err)
-	}
-	f := os.NewFile(uintptr(fd), name)
-	if err := unix.Ftruncate(fd, size); err != nil {
-		f.Close()
-		return memory{}, limited(fmt.Sprintf("size shared memory %s to %d bytes", name, size), size, err)
-	}
-	// Neither side can shrink the memory under the other: no bus errors.
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
-		f.Close()
-		return memory{}, fmt.Errorf("seal shared memory %s: %w", name, err)
-	}
-	data, err := unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		f.Close()
-		return memory{}, limited(fmt.Sprintf("map shared memory %s of %d bytes", name, size), size, err)
-	}
-	return memory{f, data}, nil
-}
-
-func (m *memory) close() {
-	_ = unix.Munmap(m.data)
-	m.file.Close()
 }
 
 // New makes a buffer whose ring has size bytes, rounded up to whole pages.
@@ -253,41 +217,6 @@ func (b *Buffer) AllocExtra(n int64) (Slot, *Extra, error) {
 	return b.allocExtra(n)
 }
 
-// fit takes n bytes from the ring: from the first extent behind the last
-// allocation that is large enough, else from the first one of all. b.mu is held.
-func (b *Buffer) fit(n int64) (Slot, bool) {
-	n = aligned(n)
-	best := -1
-	for i, e := range b.mu.free {
-		if e.size < n {
-			continue
-		}
-		if best < 0 {
-			best = i
-		}
-		if e.off >= b.mu.next {
-			best = i
-			break
-		}
-	}
-	if best < 0 {
-		return Slot{}, false
-	}
-	e := &b.mu.free[best]
-	got := extent{e.off, n}
-	e.off, e.size = e.off+n, e.size-n
-	if e.size == 0 {
-		b.mu.free = append(b.mu.free[:best], b.mu.free[best+1:]...)
-	}
-	b.mu.next = got.off + n
-	b.mu.poison.Reserve(b.ring.data, got.off, b.mu.next)
-	id := b.newSlot(held{extent: got}, 0)
-	return Slot{ID: id, Offset: got.off, Data: b.ring.data[got.off : got.off+n : got.off+n]}, true
-}
-
-// aligned is the size of a slot of n bytes.
-func aligned(n int64) int64 { return max((n+align-1)/align*align, align) }
-
 func (b *Buffer) allocExtra(n int64) (Slot, *Extra, error) {
 	m, err := newMemory("hdmlp-staging-extra", max(n, 1))
 	if err != nil {
@@ -390,50 +319,6 @@ func (b *Buffer) free(slot uint32) (retired uint32, err error) {
 	b.insert(h.extent)
 	b.mu.changed.Broadcast()
 	return 0, nil
-}
-
-// insert gives an extent back to the free list, merged with its neighbours.
-func (b *Buffer) insert(e extent) {
-	b.mu.poison.Release(b.ring.data, e.off, e.off+e.size)
-	free := b.mu.free
-	i := 0
-	for i < len(free) && free[i].off < e.off {
-		i++
-	}
-	joinsPrev := i > 0 && free[i-1].off+free[i-1].size == e.off
-	joinsNext := i < len(free) && e.off+e.size == free[i].off
-	switch {
-	case joinsPrev && joinsNext:
-		free[i-1].size += e.size + free[i].size
-		free = append(free[:i], free[i+1:]...)
-	case joinsPrev:
-		free[i-1].size += e.size
-	case joinsNext:
-		free[i].off, free[i].size = e.off, free[i].size+e.size
-	default:
-		free = append(free, extent{})
-		copy(free[i+1:], free[i:])
-		free[i] = e
-	}
-	b.mu.free = free
-	if invariants.Enabled {
-		b.checkFree()
-	}
-}
-
-// checkFree panics if the free extents are not what mu says of them. b.mu is held.
-func (b *Buffer) checkFree() {
-	used, end := b.size, int64(-1)
-	for _, e := range b.mu.free {
-		invariants.Check(e.size > 0 && e.off > end, "staging: free extents %v", b.mu.free)
-		used, end = used-e.size, e.off+e.size
-	}
-	for _, h := range b.mu.slots {
-		if h.extra == nil {
-			used -= h.extent.size
-		}
-	}
-	invariants.Check(used == 0 && end <= b.size, "staging: %d bytes are neither free nor in a slot, free are %v", used, b.mu.free)
 }
 
 // Urge says whether the process is blocked while nothing is on its way to it:
