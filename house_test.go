@@ -121,7 +121,7 @@ var testsOnly = map[string][]string{
 	"internal/order":                        {"internal/request/requesttest"},
 	"internal/job":                          {"internal/dataset"},
 	"internal/coordinator":                  {"internal/digest"},
-	"internal/node":                         {"internal/access", "internal/placement", "internal/placement/policies", "internal/storageclass", "internal/storageclass/memory", "internal/storageclass/file", "internal/stage", "internal/request/requesttest", "internal/budget"},
+	"internal/node":                         {"internal/access", "internal/placement", "internal/placement/policies", "internal/storageclass", "internal/storageclass/memory", "internal/storageclass/file", "internal/networktest", "internal/stage", "internal/request/requesttest", "internal/budget"},
 	"internal/daemon":                       {"internal/storageclass", "internal/storageclass/memory", "internal/budget", "internal/assembly"},
 }
 

@@ -32,6 +32,8 @@ type Node struct {
 	// Version and Protocol are the software's and its protocol's, the same on all nodes of a job.
 	Version  string
 	Protocol int
+	// Network is how nodes reach each other; nil: the system's.
+	Network coordinator.Network
 	// Samples, if not nil, stands between this node's samples and the other nodes: what they connect to is
 	// what it makes of the listener. For tests, of nodes that lie.
 	Samples func(net.Listener) net.Listener
@@ -174,7 +176,7 @@ func (a *Assembly) form(ctx context.Context, seed *uint64) error {
 	o := coordinator.Options{
 		Job: m.Job, WorldSize: m.WorldSize, Nodes: c.Nodes, Node: c.Node, Ranks: ranks, Address: c.Address, Loader: c.Loader, Secret: c.Secret,
 		Seed: a.agreed.Seed, Facts: a.facts(), Index: a.spec.Dataset.Index(),
-		Port: cfg.Port, Interface: cfg.Interface, Timeout: cfg.StartTimeout, TLS: cfg.TLS, Cert: cfg.TLSCert, Key: cfg.TLSKey, CA: cfg.TLSCA,
+		Port: cfg.Port, Interface: cfg.Interface, Network: a.node.Network, Timeout: cfg.StartTimeout, TLS: cfg.TLS, Cert: cfg.TLSCert, Key: cfg.TLSKey, CA: cfg.TLSCA,
 		Local: a.spec.Local, Stops: a.parts.Stops, Wrap: a.node.Samples, Log: a.spec.Log,
 		Progress: func(text string, warning bool) { a.spec.Progress(request.Step{What: text, Warning: warning}) },
 	}

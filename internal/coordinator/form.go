@@ -36,6 +36,7 @@ type Options struct {
 	Index         *dataset.Index
 	Port          int // 0: that of Address
 	Interface     string
+	Network       Network       // over which nodes reach each other; nil: the system's
 	Timeout       time.Duration // for which nodes wait for each other at the start
 	TLS           bool
 	Cert, Key, CA string // files; empty: keys are drawn
@@ -48,6 +49,9 @@ type Options struct {
 	Progress func(text string, warning bool)
 	Log      *slog.Logger
 }
+
+// Network is how nodes reach each other.
+type Network = cluster.Network
 
 // Fact is something that all nodes of a job must say alike.
 type Fact = cluster.Fact
@@ -107,7 +111,7 @@ func (c *Coordinator) options(ctx context.Context) (cluster.Options, error) {
 	}
 	options := cluster.Options{
 		Job: o.Job, Node: o.Node, Nodes: o.Nodes, WorldSize: o.WorldSize, Ranks: o.Ranks,
-		Secret: []byte(o.Secret), TLS: c.tls, Deadline: o.Timeout, Whole: true, Facts: o.Facts, Answer: c.answer, Log: o.Log,
+		Secret: []byte(o.Secret), TLS: c.tls, Network: o.Network, Deadline: o.Timeout, Whole: true, Facts: o.Facts, Answer: c.answer, Log: o.Log,
 	}
 	local, err := cluster.Local(o.Node, o.Interface)
 	if o.Node == 0 {

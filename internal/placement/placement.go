@@ -13,7 +13,7 @@
 // simulator besides; policytest is the suite that each of them passes.
 //
 // Pure: no I/O, no goroutine that outlives a call. Policies hold no state and are safe for concurrent use. Nothing here
-// runs a plan: that is what prefetch and simulate do. Memory is
+// runs a plan: that is what stage and simulate do. Memory is
 // proportional to the samples plus the copies planned, never to nodes times samples.
 package placement
 

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -65,6 +66,7 @@ def test_another_root_directory(lasting, tmp_path):
     make(inner, "two")
     assert read(tmp_path / "one").get("hashes") == hashes(tmp_path / "one")
     tops = [name for name in os.listdir("/") if name not in ("tmp", "mnt") and not os.path.islink(f"/{name}") and os.path.isdir(f"/{name}")]
+    tops += [path.lstrip("/") for path in (sys.prefix, os.path.abspath(f"{__file__}/../../..")) if path.split("/")[1] in ("tmp", "mnt")]
     script = "".join(f"mkdir -p {jail}/{name} && mount --rbind /{name} {jail}/{name} && " for name in tops)
     links = "".join(f"ln -sfn {os.readlink('/' + name)} {jail}/{name}; " for name in os.listdir("/") if os.path.islink(f"/{name}"))
     said = read(tmp_path / "one", ("unshare", "-m", "--propagation", "private", "sh", "-c",
