@@ -9,19 +9,24 @@ import re
 import socket
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Protocol, Sequence, Tuple
 
 from oracle import BATCH, Listing, SEED, same
 from verdicts import HANG, Told, Verdict
 
-if TYPE_CHECKING:
-    from harness import Harness
+
+class Listener(Protocol):
+    """What hears a client: its answers, and its standard error."""
+
+    def line(self, client: "Client", within: float, what: str) -> bytes: ...
+
+    def stderr(self, client: "Client") -> str: ...
 
 
 class Client:
     """A training process, which does what it is told. Its exceptions are raised here, as :class:`Told`."""
 
-    def __init__(self, harness: "Harness", process: Optional[subprocess.Popen], connection: socket.socket, hello: dict) -> None:
+    def __init__(self, harness: Listener, process: Optional[subprocess.Popen], connection: socket.socket, hello: dict) -> None:
         self.harness, self.process, self.connection, self.hello = harness, process, connection, hello
         self.rank, self.buffer = int(hello["rank"] or 0), b""
         self.world = 1

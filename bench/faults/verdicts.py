@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import TYPE_CHECKING, Callable, List, Optional, Sequence
-
-if TYPE_CHECKING:
-    from harness import Harness
+from typing import Callable, List, Optional, Sequence
 
 RIGHT, CLEAR = "right stream", "clear error"
 WRONG, HANG, CRASH, KILLED, RAW, FOREIGN = "WRONG DATA", "hang", "crash", "killed", "raw error", "foreign file touched"
@@ -39,7 +36,7 @@ def wrong(message: str) -> Verdict:
 class Fault:
     name: str
     about: str
-    run: Callable[["Harness"], None]
+    run: Callable[..., None]  # of the harness that it does harm with
     clear: Optional[Sequence[str]]
     item: Optional[int]
     limit: float
@@ -60,7 +57,7 @@ def fault(about: str, clear: Optional[Sequence[str]] = None, item: Optional[int]
         limit: seconds after which all its processes are killed.
         dies: that the daemon is gone is what is expected to be told, not a crash.
     """
-    def register(run: Callable[["Harness"], None]) -> Callable:
+    def register(run: Callable[..., None]) -> Callable:
         theme = run.__module__
         FAULTS.append(Fault(f"{theme}.{run.__name__}", about, run, (clear,) if isinstance(clear, str) else clear, item, limit, dies, theme))
         return run
