@@ -3,8 +3,8 @@ package main
 import (
 	"fmt"
 
-	"github.com/hdmlp/hdmlp/internal/config/size"
 	"github.com/hdmlp/hdmlp/internal/probe"
+	"github.com/hdmlp/hdmlp/internal/size"
 )
 
 func availableMemory() (int64, error) {

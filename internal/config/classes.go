@@ -7,9 +7,9 @@ import (
 	"math"
 	"slices"
 
-	"github.com/hdmlp/hdmlp/internal/config/size"
-	"github.com/hdmlp/hdmlp/internal/config/suggest"
+	"github.com/hdmlp/hdmlp/internal/size"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/suggest"
 )
 
 // fileClass is one [[storage_class]] entry, complete but for what Auto stands for.

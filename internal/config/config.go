@@ -23,8 +23,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/config/suggest"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/suggest"
 )
 
 // Config is a validated configuration. Sizes are bytes.

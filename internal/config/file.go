@@ -11,9 +11,9 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
-	"github.com/hdmlp/hdmlp/internal/config/size"
-	"github.com/hdmlp/hdmlp/internal/config/suggest"
 	"github.com/hdmlp/hdmlp/internal/inputfile"
+	"github.com/hdmlp/hdmlp/internal/size"
+	"github.com/hdmlp/hdmlp/internal/suggest"
 )
 
 // maxFile is the largest configuration file that is read, in bytes.

@@ -13,8 +13,8 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/hdmlp/hdmlp/internal/config/size"
-	"github.com/hdmlp/hdmlp/internal/config/suggest"
+	"github.com/hdmlp/hdmlp/internal/size"
+	"github.com/hdmlp/hdmlp/internal/suggest"
 )
 
 // Allowed says in words what the parameter takes.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
-	"github.com/hdmlp/hdmlp/internal/config/suggest"
+	"github.com/hdmlp/hdmlp/internal/suggest"
 )
 
 // settable are the keys that Override takes, but those of the storage classes and of the points of curves.

@@ -3,7 +3,7 @@ package storageclass
 import (
 	"fmt"
 
-	"github.com/hdmlp/hdmlp/internal/config/size"
+	"github.com/hdmlp/hdmlp/internal/size"
 )
 
 // LimitError refuses a room that a class cannot have.

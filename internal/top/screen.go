@@ -17,8 +17,8 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/hdmlp/hdmlp/internal/config/size"
 	"github.com/hdmlp/hdmlp/internal/printable"
+	"github.com/hdmlp/hdmlp/internal/size"
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 

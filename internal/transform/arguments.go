@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/hdmlp/hdmlp/internal/config/suggest"
+	"github.com/hdmlp/hdmlp/internal/suggest"
 )
 
 // A param is an argument of a transform. Params stand in the order of the Python class's.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/hdmlp/hdmlp/internal/config/suggest"
+	"github.com/hdmlp/hdmlp/internal/suggest"
 )
 
 // Parse turns a list of transforms as it stands in a Python script into a

@@ -3,7 +3,7 @@ package file
 import (
 	"fmt"
 
-	"github.com/hdmlp/hdmlp/internal/config/size"
+	"github.com/hdmlp/hdmlp/internal/size"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 

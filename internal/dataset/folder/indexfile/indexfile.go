@@ -17,9 +17,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/hdmlp/hdmlp/internal/config/size"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/dataset/tree"
+	"github.com/hdmlp/hdmlp/internal/size"
 )
 
 // An index file comes with the dataset, which may be anybody's, so it is opened

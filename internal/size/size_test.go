@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/hdmlp/hdmlp/internal/config/size"
+	"github.com/hdmlp/hdmlp/internal/size"
 )
 
 func TestParse(t *testing.T) {
