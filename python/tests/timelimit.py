@@ -17,6 +17,9 @@ import pytest
 _LIMIT = float(os.environ.get("TEST_LIMIT", 300))
 #: Interrupts the main thread, wherever it waits. Nothing else here uses it.
 _SIGNAL = signal.SIGRTMIN + 5
+#: Has a process show the stacks of its threads; forked ones inherit it.
+_SHOW = signal.SIGRTMIN + 6
+faulthandler.register(_SHOW, sys.__stderr__)
 #: What the processes that tests start inherit, those as well that are no descendants of this one any more.
 _MARK = f"STARTED_BY_TESTS={uuid.uuid4().hex}"
 
@@ -46,7 +49,12 @@ class _Limit:
         if not self._over:
             print(f"\n{self._what} takes longer than {self._seconds:g} s", file=sys.__stderr__, flush=True)
             faulthandler.dump_traceback(sys.__stderr__)
-            kill_started(self._began)
+            for pid in filter(_shows, started(self._began)):
+                print(f"\nprocess {pid}:", file=sys.__stderr__, flush=True)
+                _send(pid, _SHOW)
+                time.sleep(0.5)  # it says so in its own time, and is killed next
+            for pid in started(self._began):
+                _send(pid, signal.SIGKILL)
             signal.pthread_kill(threading.main_thread().ident, _SIGNAL)
 
     def _fail(self, *_):
@@ -59,8 +67,25 @@ def _ticks():
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
 
-def kill_started(since):
-    """Kills the processes that tests of this run have started since then."""
+def _send(pid, signum):
+    try:
+        os.kill(pid, signum)
+    except OSError:
+        pass
+
+
+def _shows(pid):
+    """Whether a process would show its stacks, and not end."""
+    try:
+        with open(f"/proc/{pid}/status") as file:
+            caught = next(line for line in file if line.startswith("SigCgt"))
+    except OSError:
+        return False
+    return bool(int(caught.split()[1], 16) >> _SHOW - 1 & 1)
+
+
+def started(since):
+    """The processes that tests of this run have started since then."""
     parents, young, marked = {}, set(), set()
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
         try:
@@ -79,12 +104,7 @@ def kill_started(since):
     def ours(pid):
         return pid in marked or pid in parents and (parents[pid] == os.getpid() or ours(parents[pid]))
 
-    for pid in young - {os.getpid()}:
-        if ours(pid):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except OSError:
-                pass
+    return [pid for pid in sorted(young - {os.getpid()}) if ours(pid)]
 
 
 def _limited(item, phase):
