@@ -45,3 +45,6 @@ for epoch in range(EPOCHS):
         total += loss.item()
     if rank == 0:
         print(f"epoch {epoch}: loss {total / len(loader):.3f}")
+
+if world_size > 1:
+    dist.destroy_process_group()  # else torch may abort the process as it exits

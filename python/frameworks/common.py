@@ -4,6 +4,7 @@ A sample is its file's length, by which it is told. Each script writes what ever
 the daemon served.
 """
 
+import atexit
 import json
 import os
 import sys
@@ -18,6 +19,13 @@ if OURS:
     LOADER = ht.DataLoader
 else:
     from torch.utils.data import DataLoader as LOADER
+
+
+@atexit.register
+def _leave():
+    """Ends the process group, which not every framework does: gloo's threads may otherwise abort the process as it exits (pytorch#179291)."""
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def length(data):

@@ -48,7 +48,7 @@ def script(tmp_path, folder):
         command += [os.path.join(HERE, name), folder, which, str(out), str(ranks), *map(str, arguments)]
         path = os.pathsep.join([os.path.dirname(HERE), HERE])
         done = subprocess.run(command, capture_output=True, text=True, timeout=900, cwd=str(out), env={
-            **os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "HDMLP_SOCKET": f"frameworks-{os.getpid()}", "HDMLP_MEMORY": "64MiB"})
+            **os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "HDMLP_SOCKET": f"frameworks-{os.getpid()}", "HDMLP_MEMORY": "64MiB", "PYTHONFAULTHANDLER": "1"})
         assert done.returncode == 0, done.stderr[-4000:]
         found = {"said": done.stderr}
         for rank in range(ranks):

@@ -170,3 +170,5 @@ if __name__ == "__main__":
     found = measure(globals()[name], root, int(ranks), int(rounds))
     with open(os.path.join(out, os.environ.get("RANK", "0")), "w") as file:
         json.dump(found, file)
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()  # else torch may abort the process as it exits

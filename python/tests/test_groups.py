@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.usefixtures("real"), pytest.mark.slow]
 
 #: What every script begins with. Each rank prints what it got, and what torch's loader gives.
 HEAD = textwrap.dedent("""
-    import json, logging, sys, warnings
+    import atexit, json, logging, sys, warnings
     warnings.simplefilter("ignore")
     logging.basicConfig(stream=sys.stderr)
     import torch, torch.distributed as dist
@@ -31,6 +31,7 @@ HEAD = textwrap.dedent("""
 
     data = ht.ImageFolder(sys.argv[1], loader=length)
     dist.init_process_group("gloo")
+    atexit.register(dist.destroy_process_group)  # else gloo's threads may abort the process as it exits (pytorch#179291)
     me, world = dist.get_rank(), dist.get_world_size()
 
     def say(**what):

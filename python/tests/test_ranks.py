@@ -70,6 +70,7 @@ SCRIPT = textwrap.dedent("""
         print(json.dumps({"rank": me, "got": got, "want": want}), flush=True)
         dist.barrier()
         made.close()
+        dist.destroy_process_group()  # else gloo's threads may abort the process as it exits (pytorch#179291)
 
     if __name__ == "__main__":
         early = ht.DataLoader(data, 4, shuffle=True, seed=3, shard=True)  # before anybody knows of ranks
