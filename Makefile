@@ -62,7 +62,8 @@ quick: lint build $(VENV)/stamp
 test: lint
 	$(MAKE) --keep-going --jobs=2 --output-sync=line test-go test-python
 
-lint: $(BIN)/staticcheck $(BIN)/gofumpt build/test.stamp
+lint: $(BIN)/staticcheck $(BIN)/gofumpt $(VENV)/stamp build/test.stamp
+	$(VENV)/bin/ruff format --quiet --check .
 	@unformatted="$$($(BIN)/gofumpt -l $(GO_FILES))"; if [ -n "$$unformatted" ]; then \
 		echo "not formatted (run $(BIN)/gofumpt -w on them):"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...

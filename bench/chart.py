@@ -16,17 +16,30 @@ from matplotlib import pyplot  # noqa: E402
 _OURS, _OTHERS = "#c2410c", "#64748b"
 
 
-def _bars(axes: Any, title: str, scenario: Dict[str, Any], key: str, unit: str, scale: float = 1.0) -> None:
+def _bars(
+    axes: Any, title: str, scenario: Dict[str, Any], key: str, unit: str, scale: float = 1.0
+) -> None:
     """One bar per contender, with a whisker from the fastest to the slowest round."""
     names = [name for name, results in scenario["rounds"].items() if results]
-    values = [[result["figures"][key] * scale for result in scenario["rounds"][name]] for name in names]
+    values = [
+        [result["figures"][key] * scale for result in scenario["rounds"][name]] for name in names
+    ]
     middles = [scenario["medians"][name][key] * scale for name in names]
-    errors = [[m - min(v) for m, v in zip(middles, values)], [max(v) - m for m, v in zip(middles, values)]]
+    errors = [
+        [m - min(v) for m, v in zip(middles, values)],
+        [max(v) - m for m, v in zip(middles, values)],
+    ]
     colours = [_OURS if name.startswith("HDMLP") else _OTHERS for name in names]
     whiskers = errors if any(len(v) > 1 for v in values) else None
     axes.barh(names, middles, xerr=whiskers, color=colours, ecolor="#0f172a", capsize=3)
     for row, middle in enumerate(middles):
-        axes.annotate(f" {middle:,.0f}" if middle >= 1000 else f" {middle:.3g}", (middle, row), xytext=(4, 6), textcoords="offset points", fontsize=8)
+        axes.annotate(
+            f" {middle:,.0f}" if middle >= 1000 else f" {middle:.3g}",
+            (middle, row),
+            xytext=(4, 6),
+            textcoords="offset points",
+            fontsize=8,
+        )
     axes.invert_yaxis()
     if max(middles) > 50 * min(middles):
         axes.set_xscale("log")
@@ -48,28 +61,51 @@ def draw(report: Dict[str, Any], path: str) -> bool:
     if "b" in found:
         panels.append(("(b) 3 KB, warm, raw", "b", "rate", "samples/s"))
     if "c" in found:
-        panels += [("(c) throttled: stall per epoch and rank, from epoch 1 on", "c", "stall", "s"),
-                   ("(c) throttled: bytes read from the source", "c", "bytes", "MB", 1e-6),
-                   ("(c) throttled: all epochs, start included", "c", "total", "s")]
+        panels += [
+            ("(c) throttled: stall per epoch and rank, from epoch 1 on", "c", "stall", "s"),
+            ("(c) throttled: bytes read from the source", "c", "bytes", "MB", 1e-6),
+            ("(c) throttled: all epochs, start included", "c", "total", "s"),
+        ]
     if "d" in found:
-        panels += [("(d) next() of a ready batch of 1 KB", "d", "1 KB", "us"),
-                   ("(d) next() of a ready batch of 38 MB", "d", "38 MB", "us")]
-    for key, what in (("e", "RandomResizedCrop of 500x375"), ("f", "Resize and CenterCrop of 500x375"), ("g", "RandomResizedCrop of 1600x1200"),
-                      ("m", "Resize and CenterCrop of PNGs"), ("n", "Resize and CenterCrop of WebPs"), ("o", "newest torch: RandomResizedCrop"),
-                      ("p", "newest torch: the same, TrivialAugmentWide, RandomErasing"), ("q", "newest torch: timm's training transform")):
+        panels += [
+            ("(d) next() of a ready batch of 1 KB", "d", "1 KB", "us"),
+            ("(d) next() of a ready batch of 38 MB", "d", "38 MB", "us"),
+        ]
+    for key, what in (
+        ("e", "RandomResizedCrop of 500x375"),
+        ("f", "Resize and CenterCrop of 500x375"),
+        ("g", "RandomResizedCrop of 1600x1200"),
+        ("m", "Resize and CenterCrop of PNGs"),
+        ("n", "Resize and CenterCrop of WebPs"),
+        ("o", "newest torch: RandomResizedCrop"),
+        ("p", "newest torch: the same, TrivialAugmentWide, RandomErasing"),
+        ("q", "newest torch: timm's training transform"),
+    ):
         if key in found:
             panels.append((f"({key}) {what}, CPU per image", key, "cpu", "us"))
     for key, count in (("h", 2), ("i", 4)):
         if key in found:
-            panels += [(f"({key}) {count} nodes: stall per epoch and rank, from epoch 1 on", key, "stall", "s"),
-                       (f"({key}) {count} nodes: bytes read from the source", key, "bytes", "MB", 1e-6)]
+            panels += [
+                (
+                    f"({key}) {count} nodes: stall per epoch and rank, from epoch 1 on",
+                    key,
+                    "stall",
+                    "s",
+                ),
+                (f"({key}) {count} nodes: bytes read from the source", key, "bytes", "MB", 1e-6),
+            ]
     if "j" in found:
-        panels += [("(j) caches for all: bytes from the source / dataset", "j", "all dataset", "times"),
-                   ("(j) caches for half of it: bytes from the source / the least", "j", "half", "times")]
+        panels += [
+            ("(j) caches for all: bytes from the source / dataset", "j", "all dataset", "times"),
+            ("(j) caches for half of it: bytes from the source / the least", "j", "half", "times"),
+        ]
     if "k" in found:
         panels.append(("(k) 8 nodes: first batch after the last one's start", "k", "first", "s"))
     if "l" in found:
-        panels += [("(l) 110 KB samples from a peer", "l", "veth, 110 KB", "MB/s"), ("(l) 3 KB samples from a peer", "l", "veth, 3 KB", "MB/s")]
+        panels += [
+            ("(l) 110 KB samples from a peer", "l", "veth, 110 KB", "MB/s"),
+            ("(l) 3 KB samples from a peer", "l", "veth, 3 KB", "MB/s"),
+        ]
     if not panels:
         return False
     rows = (len(panels) + 1) // 2
@@ -77,7 +113,7 @@ def draw(report: Dict[str, Any], path: str) -> bool:
     figure, grid = pyplot.subplots(rows, 2, figsize=(12, height), squeeze=False)
     for axes, (title, key, *rest) in zip(grid.flat, panels):
         _bars(axes, title, found[key], *rest)
-    for axes in list(grid.flat)[len(panels):]:
+    for axes in list(grid.flat)[len(panels) :]:
         axes.set_visible(False)
     machine = report["machine"]
     note = f"{machine['processors']} x {machine['processor']}, torch {machine['torch']}, {machine['commit']}, {report['at']}"

@@ -28,6 +28,7 @@ try:
     import torch.utils.data
     import torchvision.datasets
     import torchvision.transforms as transforms
+
     WITHOUT_TORCH = ""
 except ImportError as error:
     WITHOUT_TORCH = str(error)
@@ -43,11 +44,20 @@ class TorchTrainer:
     def __init__(self, spec: Dict[str, Any], exchange: Any) -> None:
         torch.set_num_threads(1)
         torch.manual_seed(spec["seed"])
-        torch.distributed.init_process_group("gloo", rank=spec["rank"], world_size=spec["world_size"])
+        torch.distributed.init_process_group(
+            "gloo", rank=spec["rank"], world_size=spec["world_size"]
+        )
         self._network = torch.nn.Sequential(
-            torch.nn.Conv2d(3, 16, 7, stride=4), torch.nn.BatchNorm2d(16), torch.nn.ReLU(),
-            torch.nn.Conv2d(16, 32, 3, stride=2), torch.nn.BatchNorm2d(32), torch.nn.ReLU(),
-            torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(32, CLASSES))
+            torch.nn.Conv2d(3, 16, 7, stride=4),
+            torch.nn.BatchNorm2d(16),
+            torch.nn.ReLU(),
+            torch.nn.Conv2d(16, 32, 3, stride=2),
+            torch.nn.BatchNorm2d(32),
+            torch.nn.ReLU(),
+            torch.nn.AdaptiveAvgPool2d(1),
+            torch.nn.Flatten(),
+            torch.nn.Linear(32, CLASSES),
+        )
         self._model = torch.nn.parallel.DistributedDataParallel(self._network)
         self._optimizer = torch.optim.Adam(self._model.parameters(), lr=3e-3)
         self._schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self._optimizer, spec["steps"])
@@ -65,8 +75,10 @@ class TorchTrainer:
         held = torchvision.datasets.ImageFolder(folder, transform)
         self._network.eval()
         with torch.no_grad():
-            right = sum((self._network(images).argmax(1) == labels).sum().item()
-                        for images, labels in torch.utils.data.DataLoader(held, batch_size=100))
+            right = sum(
+                (self._network(images).argmax(1) == labels).sum().item()
+                for images, labels in torch.utils.data.DataLoader(held, batch_size=100)
+            )
         self._network.train()
         return right / len(held)
 
@@ -83,7 +95,8 @@ class NumpyTrainer:
         gradients, self._barrier = exchange
         self._rank, self._world_size = spec["rank"], spec["world_size"]
         self._shared = numpy.frombuffer(gradients, dtype=numpy.float64).reshape(
-            self._world_size, self.BINS + 1, CLASSES)
+            self._world_size, self.BINS + 1, CLASSES
+        )
         self._weights = numpy.zeros((self.BINS + 1, CLASSES))
 
     def features(self, images: numpy.ndarray) -> numpy.ndarray:
@@ -93,7 +106,9 @@ class NumpyTrainer:
         dy, dx = numpy.gradient(smooth, axis=(1, 2))
         bins = ((numpy.arctan2(dy, dx) % numpy.pi) / numpy.pi * self.BINS).astype(int) % self.BINS
         energy = dx * dx + dy * dy
-        found = numpy.stack([numpy.bincount(b.ravel(), e.ravel(), self.BINS) for b, e in zip(bins, energy)])
+        found = numpy.stack(
+            [numpy.bincount(b.ravel(), e.ravel(), self.BINS) for b, e in zip(bins, energy)]
+        )
         found = numpy.log(found / found.mean(axis=1, keepdims=True) + 0.01)
         return numpy.hstack([found, numpy.ones((len(found), 1))])
 
@@ -115,7 +130,9 @@ class NumpyTrainer:
         """The share of the folder's images that the regression tells right."""
         right = total = 0
         for label, name in enumerate(sorted(os.listdir(folder))):
-            paths = [os.path.join(folder, name, file) for file in os.listdir(os.path.join(folder, name))]
+            paths = [
+                os.path.join(folder, name, file) for file in os.listdir(os.path.join(folder, name))
+            ]
             images = numpy.stack([decode(path, None) for path in paths])
             right += int((self._scores(self.features(images)).argmax(axis=1) == label).sum())
             total += len(paths)
@@ -128,8 +145,11 @@ class NumpyTrainer:
 def decode(source: Any, rng: Any) -> numpy.ndarray:
     """A crop of an image, where rng says; its centre without one."""
     pixels = numpy.asarray(Image.open(source).convert("RGB"), dtype=numpy.float32) / 255
-    y, x = ((side - CROP) // 2 if rng is None else rng.randrange(side - CROP + 1) for side in pixels.shape[:2])
-    return pixels[y:y + CROP, x:x + CROP]
+    y, x = (
+        (side - CROP) // 2 if rng is None else rng.randrange(side - CROP + 1)
+        for side in pixels.shape[:2]
+    )
+    return pixels[y : y + CROP, x : x + CROP]
 
 
 def torch_transform() -> Any:
@@ -139,8 +159,17 @@ def torch_transform() -> Any:
 def hdmlp_torch(spec: Dict[str, Any]) -> Any:
     """HDMLP as a script with torch uses it: a function from an epoch to its batches, and the loader."""
     import hdmlp.torch as ht
+
     dataset = ht.ImageFolder(spec["path"], transform=torch_transform())
-    loader = ht.DataLoader(dataset, batch_size=spec["batch_size"], epochs=spec["epochs"], seed=spec["seed"], num_workers=2, shuffle=True, shard=True)
+    loader = ht.DataLoader(
+        dataset,
+        batch_size=spec["batch_size"],
+        epochs=spec["epochs"],
+        seed=spec["seed"],
+        num_workers=2,
+        shuffle=True,
+        shard=True,
+    )
     return lambda epoch: iter(loader), loader
 
 
@@ -148,26 +177,39 @@ def rival_torch(spec: Dict[str, Any]) -> Any:
     """The same with torch's own loader."""
     dataset = torchvision.datasets.ImageFolder(spec["path"], torch_transform())
     sampler = torch.utils.data.DistributedSampler(
-        dataset, num_replicas=spec["world_size"], rank=spec["rank"], seed=spec["seed"])
-    loader = torch.utils.data.DataLoader(dataset, batch_size=spec["batch_size"], sampler=sampler, num_workers=2,
-                                         persistent_workers=True)
+        dataset, num_replicas=spec["world_size"], rank=spec["rank"], seed=spec["seed"]
+    )
+    loader = torch.utils.data.DataLoader(
+        dataset,
+        batch_size=spec["batch_size"],
+        sampler=sampler,
+        num_workers=2,
+        persistent_workers=True,
+    )
 
     def batches(epoch: int) -> Iterator[Any]:
         sampler.set_epoch(epoch)
         return iter(loader)
+
     return batches, loader
 
 
 def hdmlp_numpy(spec: Dict[str, Any]) -> Any:
     """HDMLP without torch: samples arrive as bytes and are decoded here."""
     import hdmlp.data
-    loader = hdmlp.data.DataLoader(hdmlp.data.Folder(spec["path"]), batch_size=spec["batch_size"],
-                                   epochs=spec["epochs"], seed=spec["seed"])
+
+    loader = hdmlp.data.DataLoader(
+        hdmlp.data.Folder(spec["path"]),
+        batch_size=spec["batch_size"],
+        epochs=spec["epochs"],
+        seed=spec["seed"],
+    )
     rng = random.Random(spec["seed"] + spec["rank"])
 
     def batches(epoch: int) -> Iterator[Any]:
         for samples, labels in loader:
             yield numpy.stack([decode(io.BytesIO(sample), rng) for sample in samples]), labels
+
     return batches, loader
 
 
@@ -182,21 +224,33 @@ def rival_numpy(spec: Dict[str, Any]) -> Any:
     def batches(epoch: int) -> Iterator[Any]:
         order = list(range(len(files)))
         random.Random(spec["seed"] + epoch).shuffle(order)
-        mine = order[spec["rank"]::spec["world_size"]]
+        mine = order[spec["rank"] :: spec["world_size"]]
         for begin in range(0, len(mine), spec["batch_size"]):
-            chosen = [files[index] for index in mine[begin:begin + spec["batch_size"]]]
-            yield numpy.stack([decode(path, rng) for path, _ in chosen]), [label for _, label in chosen]
+            chosen = [files[index] for index in mine[begin : begin + spec["batch_size"]]]
+            yield (
+                numpy.stack([decode(path, rng) for path, _ in chosen]),
+                [label for _, label in chosen],
+            )
+
     return batches, None
 
 
-LOADERS = {("torch", "hdmlp"): hdmlp_torch, ("torch", "rival"): rival_torch,
-           ("numpy", "hdmlp"): hdmlp_numpy, ("numpy", "rival"): rival_numpy}
+LOADERS = {
+    ("torch", "hdmlp"): hdmlp_torch,
+    ("torch", "rival"): rival_torch,
+    ("numpy", "hdmlp"): hdmlp_numpy,
+    ("numpy", "rival"): rival_numpy,
+}
 
 
 def main(spec: Dict[str, Any], exchange: Any, say: Any) -> None:
     """Trains all epochs and puts (rank, epoch, figures) into the queue `say` after each."""
-    os.environ.update(spec["environment"], RANK=str(spec["rank"]), LOCAL_RANK=str(spec["rank"]),
-                      WORLD_SIZE=str(spec["world_size"]))
+    os.environ.update(
+        spec["environment"],
+        RANK=str(spec["rank"]),
+        LOCAL_RANK=str(spec["rank"]),
+        WORLD_SIZE=str(spec["world_size"]),
+    )
     # A process that was spawned spawns its own, unlike a script's: its loaders' workers would import torch again.
     multiprocessing.set_start_method("fork", force=True)
     trainer = (TorchTrainer if spec["consumer"] == "torch" else NumpyTrainer)(spec, exchange)
@@ -217,8 +271,18 @@ def main(spec: Dict[str, Any], exchange: Any, say: Any) -> None:
         end = time.monotonic()
         stall += end - asked
         # All ranks look at the held-out images, so that none waits for another in the next step.
-        say.put((spec["rank"], epoch, {"time": end - begin, "stall": stall, "busy": busy,
-                                       "accuracy": trainer.accuracy(spec["held_out"])}))
+        say.put(
+            (
+                spec["rank"],
+                epoch,
+                {
+                    "time": end - begin,
+                    "stall": stall,
+                    "busy": busy,
+                    "accuracy": trainer.accuracy(spec["held_out"]),
+                },
+            )
+        )
     sentence = ""
     if spec["loader"] == "hdmlp":
         sentence = str(loader.report())

@@ -32,7 +32,17 @@ _PR_SET_CHILD_SUBREAPER = 36
 LIMIT = 1.05
 
 #: Of the environment, which the page names.
-PACKAGES = ("torch", "torchvision", "lightning", "accelerate", "transformers", "timm", "torchdata", "numpy", "pillow")
+PACKAGES = (
+    "torch",
+    "torchvision",
+    "lightning",
+    "accelerate",
+    "transformers",
+    "timm",
+    "torchdata",
+    "numpy",
+    "pillow",
+)
 
 
 class Frameworks(Scenario):
@@ -44,8 +54,16 @@ class Frameworks(Scenario):
     """
 
     key = "frameworks"
-    contenders = [{"name": f"{framework.name}, {ranks} rank{'s' * (ranks > 1)}", "contender": "framework", "ranks": ranks, "framework": framework._asdict()}
-                  for framework in FRAMEWORKS for ranks in (1, 2)]
+    contenders = [
+        {
+            "name": f"{framework.name}, {ranks} rank{'s' * (ranks > 1)}",
+            "contender": "framework",
+            "ranks": ranks,
+            "framework": framework._asdict(),
+        }
+        for framework in FRAMEWORKS
+        for ranks in (1, 2)
+    ]
     columns = [
         ("same", "same samples as torch", "{}"),
         ("resume", "exact resume", "{}"),
@@ -63,15 +81,38 @@ class Frameworks(Scenario):
         """Makes the images, and runs the tests."""
         self._versions = newest.versions(*PACKAGES)
         self._dataset = make_dataset.make("photos", self._path, self._samples)
-        self.title = (f"frameworks with 1 and 2 ranks; times with {self._samples:,} JPEGs of 500x375, RandomResizedCrop(224), flip, ToTensor, Normalize, "
-                      "2 workers, a model that computes next to nothing")
+        self.title = (
+            f"frameworks with 1 and 2 ranks; times with {self._samples:,} JPEGs of 500x375, RandomResizedCrop(224), flip, ToTensor, Normalize, "
+            "2 workers, a model that computes next to nothing"
+        )
         with tempfile.NamedTemporaryFile("r", encoding="utf-8") as file:
-            done = subprocess.run([newest.PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "outcomes", _SCRIPTS], cwd=_ROOT, capture_output=True,
-                                  text=True, env={**os.environ, "OUTCOMES": file.name, "PYTHONPATH": os.path.dirname(os.path.abspath(__file__))})
+            done = subprocess.run(
+                [
+                    newest.PYTHON,
+                    "-m",
+                    "pytest",
+                    "-q",
+                    "-p",
+                    "no:cacheprovider",
+                    "-p",
+                    "outcomes",
+                    _SCRIPTS,
+                ],
+                cwd=_ROOT,
+                capture_output=True,
+                text=True,
+                env={
+                    **os.environ,
+                    "OUTCOMES": file.name,
+                    "PYTHONPATH": os.path.dirname(os.path.abspath(__file__)),
+                },
+            )
             self._outcomes = [json.loads(line) for line in file]
         print(done.stdout[-2000:], flush=True)
         if done.returncode not in (0, 1):  # 1: tests failed, which the matrix shows
-            raise rounds.RoundFailed(f"the tests of {_SCRIPTS} did not run:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+            raise rounds.RoundFailed(
+                f"the tests of {_SCRIPTS} did not run:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+            )
 
     def describe(self) -> Figures:
         return {"dataset": self._dataset, "versions": self._versions, "tests": self._outcomes}
@@ -82,44 +123,97 @@ class Frameworks(Scenario):
         seconds, cpu = self._train(framework, ranks)
         theirs, ours = (statistics.median(seconds[which]) for which in ("torch", "ours"))
         tested = shown(self._outcomes, framework, ranks)
-        figures = {"same": tested, "resume": tested, "theirs": theirs, "ours": ours,
-                   "ratio": statistics.median(ours / theirs for theirs, ours in zip(seconds["torch"], seconds["ours"]))}
-        return {"contender": contender, "figures": figures, "seconds": seconds, "ranks": [{}], "errors": [], **watch.shares(cpu)}
+        figures = {
+            "same": tested,
+            "resume": tested,
+            "theirs": theirs,
+            "ours": ours,
+            "ratio": statistics.median(
+                ours / theirs for theirs, ours in zip(seconds["torch"], seconds["ours"])
+            ),
+        }
+        return {
+            "contender": contender,
+            "figures": figures,
+            "seconds": seconds,
+            "ranks": [{}],
+            "errors": [],
+            **watch.shares(cpu),
+        }
 
     def _train(self, framework: Framework, ranks: int) -> Any:
         """The seconds of an epoch with each loader, of the slowest rank, turn by turn; and the processor seconds that all of it took."""
         with tempfile.TemporaryDirectory() as out:
             command = [newest.PYTHON]
             if ranks > 1:
-                command += ["-m", "torch.distributed.run", f"--nproc-per-node={ranks}", f"--master-port={rounds.free_port()}"]
-            command += [os.path.join(_SCRIPTS, "time_epochs.py"), self._path, "both", out, str(ranks), framework.epochs, str(self._turns)]
+                command += [
+                    "-m",
+                    "torch.distributed.run",
+                    f"--nproc-per-node={ranks}",
+                    f"--master-port={rounds.free_port()}",
+                ]
+            command += [
+                os.path.join(_SCRIPTS, "time_epochs.py"),
+                self._path,
+                "both",
+                out,
+                str(ranks),
+                framework.epochs,
+                str(self._turns),
+            ]
             before = sum(os.times()[2:4])
-            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # the daemon, which outlives the ranks, is ours to wait for
-            done = subprocess.run(command, cwd=out, capture_output=True, text=True, env={
-                **os.environ, "PYTHONPATH": os.path.dirname(_SCRIPTS), "OMP_NUM_THREADS": "1", "HDMLP_SOCKET": f"hdmlp-bench-{os.getpid()}", "HDMLP_LINGER": "0s",
-                "HDMLP_INDEX_DIR": os.path.join(out, "index")})
+            ctypes.CDLL(None).prctl(
+                _PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0
+            )  # the daemon, which outlives the ranks, is ours to wait for
+            done = subprocess.run(
+                command,
+                cwd=out,
+                capture_output=True,
+                text=True,
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.path.dirname(_SCRIPTS),
+                    "OMP_NUM_THREADS": "1",
+                    "HDMLP_SOCKET": f"hdmlp-bench-{os.getpid()}",
+                    "HDMLP_LINGER": "0s",
+                    "HDMLP_INDEX_DIR": os.path.join(out, "index"),
+                },
+            )
             with contextlib.suppress(ChildProcessError):
                 while True:
                     os.waitpid(-1, 0)
             cpu = sum(os.times()[2:4]) - before
             if done.returncode:
-                raise rounds.RoundFailed(f"{framework.epochs} with {ranks} ranks ended:\n{done.stderr[-4000:]}")
+                raise rounds.RoundFailed(
+                    f"{framework.epochs} with {ranks} ranks ended:\n{done.stderr[-4000:]}"
+                )
             found = []
             for rank in range(ranks):
                 with open(os.path.join(out, str(rank)), encoding="utf-8") as file:
                     found.append(json.load(file))
-        return {which: [max(turn) for turn in zip(*(rank[which] for rank in found))] for which in ("torch", "ours")}, cpu
+        return {
+            which: [max(turn) for turn in zip(*(rank[which] for rank in found))]
+            for which in ("torch", "ours")
+        }, cpu
 
     def conclusions(self, medians: Dict[str, Figures]) -> List[str]:
-        bad = [name for name, row in medians.items() if (row["same"], row["resume"]) != ("yes", "yes")]
-        slow = [f"{name} ({row['ratio']:.2f})" for name, row in medians.items() if row["ratio"] > LIMIT]
-        return [f"same samples and exact resume: {'all yes' if not bad else 'NOT ' + ', '.join(bad)}",
-                f"epochs that take more than {LIMIT} of torch's time: {', '.join(slow) or 'none'}"]
+        bad = [
+            name for name, row in medians.items() if (row["same"], row["resume"]) != ("yes", "yes")
+        ]
+        slow = [
+            f"{name} ({row['ratio']:.2f})" for name, row in medians.items() if row["ratio"] > LIMIT
+        ]
+        return [
+            f"same samples and exact resume: {'all yes' if not bad else 'NOT ' + ', '.join(bad)}",
+            f"epochs that take more than {LIMIT} of torch's time: {', '.join(slow) or 'none'}",
+        ]
 
 
 def shown(outcomes: Sequence[Dict[str, Any]], framework: Framework, ranks: int) -> str:
     """What the tests of a framework say with so many ranks: yes, NO, or not tested."""
-    found = {one["outcome"] for one in outcomes if (one["test"], one["ranks"]) == (framework.test, ranks)}
+    found = {
+        one["outcome"] for one in outcomes if (one["test"], one["ranks"]) == (framework.test, ranks)
+    }
     if not found or found == {"skipped"}:
         return "not tested"
     return "yes" if found <= {"passed", "skipped"} else "NO"
@@ -130,30 +224,64 @@ def page(report: Dict[str, Any]) -> str:
     scenario = report["scenarios"][Frameworks.key]
     versions = scenario["conditions"]["versions"]
     lines = [
-        "# Frameworks", "",
+        "# Frameworks",
+        "",
         "Each framework with HDMLP's loader against the same with torch's, with 1 and with 2 ranks.",
-        "`make bench SCENARIO=frameworks SAVE=1` writes this page; the scripts and tests are in python/frameworks.", "",
+        "`make bench SCENARIO=frameworks SAVE=1` writes this page; the scripts and tests are in python/frameworks.",
+        "",
         "- **same samples**: every rank is given the same samples in the same batches, in training and in validation.",
         "- **exact resume**: from a state kept amid an epoch the rest of the epoch follows, and no other sample.",
-        "- **epoch time**: two epochs with HDMLP's loader over the same with torch's, from making it to the end, in turn; medians.", "",
+        "- **epoch time**: two epochs with HDMLP's loader over the same with torch's, from making it to the end, in turn; medians.",
+        "",
         f"Measured: {scenario['title'].split('; ', 1)[1]}.",
         f"At commit {scenario['commit']}, {scenario['at']}, {report['machine']['processors']} processors ({report['machine']['processor']}).",
-        f"{', '.join(f'{name} {version}' for name, version in versions.items())}.", "",
-        "| framework | ranks | same samples as torch | exact resume | epoch time / torch's |", "| --- | ---: | --- | --- | ---: |"]
+        f"{', '.join(f'{name} {version}' for name, version in versions.items())}.",
+        "",
+        "| framework | ranks | same samples as torch | exact resume | epoch time / torch's |",
+        "| --- | ---: | --- | --- | ---: |",
+    ]
     for contender in Frameworks.contenders:
-        tested = shown(scenario["conditions"]["tests"], Framework(**contender["framework"]), contender["ranks"])
+        tested = shown(
+            scenario["conditions"]["tests"], Framework(**contender["framework"]), contender["ranks"]
+        )
         row = scenario["medians"].get(contender["name"])
-        lines.append(f"| {contender['framework']['name']} | {contender['ranks']} | {tested} | {tested} | {row['ratio']:.2f} |" if row else
-                     f"| {contender['framework']['name']} | {contender['ranks']} | {tested} | {tested} | FAILED |")
-    lines += ["", *(f"{sentence[0].upper()}{sentence[1:]}." for sentence in scenario["conclusions"])]
+        lines.append(
+            f"| {contender['framework']['name']} | {contender['ranks']} | {tested} | {tested} | {row['ratio']:.2f} |"
+            if row
+            else f"| {contender['framework']['name']} | {contender['ranks']} | {tested} | {tested} | FAILED |"
+        )
+    lines += [
+        "",
+        *(f"{sentence[0].upper()}{sentence[1:]}." for sentence in scenario["conclusions"]),
+    ]
     if report["quick"]:
         lines += ["", "A quick run: the times are those of one turn, with few images."]
-    busy = sum(max(result["others"], result.get("stolen", 0)) > 0.05 for results in scenario["rounds"].values() for result in results)
+    busy = sum(
+        max(result["others"], result.get("stolen", 0)) > 0.05
+        for results in scenario["rounds"].values()
+        for result in results
+    )
     if busy:
         count = sum(map(len, scenario["rounds"].values()))
-        lines += ["", f"In {busy} of {count} rounds others used more than 5 % of the machine, so that of the times only the ratios mean something."]
-    return "\n".join(line if line.startswith("|") else textwrap.fill(line, 100, subsequent_indent="  " * line.startswith("- "), break_long_words=False,
-                                                                   break_on_hyphens=False) for line in lines) + "\n"
+        lines += [
+            "",
+            f"In {busy} of {count} rounds others used more than 5 % of the machine, so that of the times only the ratios mean something.",
+        ]
+    return (
+        "\n".join(
+            line
+            if line.startswith("|")
+            else textwrap.fill(
+                line,
+                100,
+                subsequent_indent="  " * line.startswith("- "),
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            for line in lines
+        )
+        + "\n"
+    )
 
 
 def all_frameworks(quick: bool) -> List[Scenario]:

@@ -27,17 +27,19 @@ class Plain:
     def start(self) -> None:
         root = self._spec["path"]
         for label, name in enumerate(sorted(os.listdir(root))):
-            self._files += [(os.path.join(root, name, file), label)
-                            for file in sorted(os.listdir(os.path.join(root, name)))]
+            self._files += [
+                (os.path.join(root, name, file), label)
+                for file in sorted(os.listdir(os.path.join(root, name)))
+            ]
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
         order = list(range(len(self._files)))
         random.Random(self._spec["seed"] + epoch).shuffle(order)
-        mine = order[self._spec["rank"]::self._spec["world_size"]]
+        mine = order[self._spec["rank"] :: self._spec["world_size"]]
         size = self._spec["batch_size"]
         for begin in range(0, len(mine), size):
             samples, labels = [], []
-            for index in mine[begin:begin + size]:
+            for index in mine[begin : begin + size]:
                 path, label = self._files[index]
                 with open(path, "rb") as file:
                     samples.append(file.read())
@@ -63,6 +65,7 @@ def as_lists(batch: List[Tuple[bytes, int]]) -> Batch:
 def as_one_tensor(batch: List[Tuple[bytes, int]]) -> Batch:
     """A collate function that packs a batch into one tensor, which travels in shared memory."""
     import torch
+
     packed = torch.frombuffer(bytearray(b"".join(sample for sample, _ in batch)), dtype=torch.uint8)
     ends = torch.tensor([len(sample) for sample, _ in batch]).cumsum(0)
     return (packed, ends), torch.tensor([label for _, label in batch])
@@ -74,6 +77,7 @@ class Torch:
     def __init__(self, spec: Dict[str, Any]) -> None:
         import torch.utils.data
         import torchvision.datasets
+
         self._data, self._datasets = torch.utils.data, torchvision.datasets
         self._spec = spec
         self._loader: Any = None
@@ -82,11 +86,20 @@ class Torch:
         spec = self._spec
         dataset = self._datasets.ImageFolder(spec["path"], loader=read_file)
         self._sampler = self._data.DistributedSampler(
-            dataset, num_replicas=spec["world_size"], rank=spec["rank"], shuffle=True, seed=spec["seed"])
+            dataset,
+            num_replicas=spec["world_size"],
+            rank=spec["rank"],
+            shuffle=True,
+            seed=spec["seed"],
+        )
         self._loader = self._data.DataLoader(
-            dataset, batch_size=spec["batch_size"], sampler=self._sampler, num_workers=spec["workers"],
+            dataset,
+            batch_size=spec["batch_size"],
+            sampler=self._sampler,
+            num_workers=spec["workers"],
             collate_fn=as_one_tensor if spec.get("packed") else as_lists,
-            persistent_workers=spec["workers"] > 0)
+            persistent_workers=spec["workers"] > 0,
+        )
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
         self._sampler.set_epoch(epoch)
@@ -102,6 +115,7 @@ class Pipeline(Torch):
 
     def start(self) -> None:
         import torch
+
         torch.set_num_threads(1)
         spec = self._spec
         made = {"transform": torch_transforms(spec["pipeline"])}
@@ -109,9 +123,19 @@ class Pipeline(Torch):
             made = {"loader": read_file, "transform": OpenCV(spec["pipeline"])}
         dataset = self._datasets.ImageFolder(spec["path"], **made)
         self._sampler = self._data.DistributedSampler(
-            dataset, num_replicas=spec["world_size"], rank=spec["rank"], shuffle=True, seed=spec["seed"])
-        self._loader = self._data.DataLoader(dataset, batch_size=spec["batch_size"], sampler=self._sampler,
-                                             num_workers=spec["workers"], persistent_workers=spec["workers"] > 0)
+            dataset,
+            num_replicas=spec["world_size"],
+            rank=spec["rank"],
+            shuffle=True,
+            seed=spec["seed"],
+        )
+        self._loader = self._data.DataLoader(
+            dataset,
+            batch_size=spec["batch_size"],
+            sampler=self._sampler,
+            num_workers=spec["workers"],
+            persistent_workers=spec["workers"] > 0,
+        )
 
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -120,13 +144,26 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 def torch_transforms(pipeline: str) -> Any:
     """The transforms of pipelines.PIPELINES."""
     from torchvision import transforms as t
+
     if pipeline == "timm":
         import timm.data
+
         return timm.data.create_transform(224, is_training=True)
     if pipeline == "augment":
-        return t.Compose([t.RandomResizedCrop(224), t.RandomHorizontalFlip(), t.TrivialAugmentWide(), t.ToTensor(), t.Normalize(MEAN, STD), t.RandomErasing(0.1)])
-    begin = {"crop": [t.RandomResizedCrop(224), t.RandomHorizontalFlip()],
-             "center": [t.Resize(256), t.CenterCrop(224)]}[pipeline]
+        return t.Compose(
+            [
+                t.RandomResizedCrop(224),
+                t.RandomHorizontalFlip(),
+                t.TrivialAugmentWide(),
+                t.ToTensor(),
+                t.Normalize(MEAN, STD),
+                t.RandomErasing(0.1),
+            ]
+        )
+    begin = {
+        "crop": [t.RandomResizedCrop(224), t.RandomHorizontalFlip()],
+        "center": [t.Resize(256), t.CenterCrop(224)],
+    }[pipeline]
     return t.Compose([*begin, t.ToTensor(), t.Normalize(MEAN, STD)])
 
 
@@ -134,9 +171,14 @@ class OpenCV:
     """The same with OpenCV, which does not antialias: decode, crop, resize, colours, floats."""
 
     def __init__(self, pipeline: str) -> None:
-        sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "build", "opencv"))
+        sys.path.append(
+            os.path.join(
+                os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "build", "opencv"
+            )
+        )
         import cv2
         import numpy
+
         cv2.setNumThreads(0)
         self._cv2, self._numpy, self._pipeline = cv2, numpy, pipeline
         self._mean = [255 * mean for mean in MEAN]
@@ -145,19 +187,28 @@ class OpenCV:
     def __call__(self, data: bytes) -> Any:
         import torch
         from torchvision.transforms import RandomResizedCrop
+
         cv2, numpy = self._cv2, self._numpy
         image = cv2.imdecode(numpy.frombuffer(data, numpy.uint8), cv2.IMREAD_COLOR)
         height, width = image.shape[:2]
         if self._pipeline == "crop":
-            top, left, rows, columns = RandomResizedCrop.get_params(torch.empty(1, height, width), (0.08, 1.0), (3 / 4, 4 / 3))
-            image = cv2.resize(image[top:top + rows, left:left + columns], (224, 224), interpolation=cv2.INTER_LINEAR)
+            top, left, rows, columns = RandomResizedCrop.get_params(
+                torch.empty(1, height, width), (0.08, 1.0), (3 / 4, 4 / 3)
+            )
+            image = cv2.resize(
+                image[top : top + rows, left : left + columns],
+                (224, 224),
+                interpolation=cv2.INTER_LINEAR,
+            )
             if random.random() < 0.5:
                 image = cv2.flip(image, 1)
         else:
             scale = 256 / min(height, width)
-            image = cv2.resize(image, (round(width * scale), round(height * scale)), interpolation=cv2.INTER_LINEAR)
+            image = cv2.resize(
+                image, (round(width * scale), round(height * scale)), interpolation=cv2.INTER_LINEAR
+            )
             top, left = (image.shape[0] - 224) // 2, (image.shape[1] - 224) // 2
-            image = image[top:top + 224, left:left + 224]
+            image = image[top : top + 224, left : left + 224]
         tensor = cv2.dnn.blobFromImage(image, mean=self._mean, swapRB=True)[0]
         tensor *= self._scale
         return torch.from_numpy(tensor)
@@ -168,6 +219,7 @@ class HDMLP:
 
     def __init__(self, spec: Dict[str, Any]) -> None:
         import hdmlp.torch
+
         if "pipeline" in spec:
             import torchvision  # noqa: F401  # whose transforms are given to HDMLP
         self._ht = hdmlp.torch
@@ -179,21 +231,37 @@ class HDMLP:
         transform = None
         if "pipeline" in spec:
             from hdmlp import transforms
+
             transform = torch_transforms(spec["pipeline"])
             if spec.get("fast"):
-                transform = [transforms.ImgDecode(fast=True), transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(),
-                             transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
+                transform = [
+                    transforms.ImgDecode(fast=True),
+                    transforms.RandomResizedCrop(224),
+                    transforms.RandomHorizontalFlip(),
+                    transforms.ToTensor(),
+                    transforms.Normalize(MEAN, STD),
+                ]
         if spec.get("tensor"):  # files of float32 numbers, which become a tensor as they are
             from hdmlp import transforms
+
             transform = [transforms.Reshape(spec["bytes"] // spec["batch_size"] // 4, 1, 1)]
         dataset = self._ht.ImageFolder(spec["path"], transform)
         options = {key: spec[key] for key in ("memory", "policy") if spec.get(key)}
         self._loader = self._ht.DataLoader(
-            dataset, batch_size=spec["batch_size"], shuffle=True, epochs=spec["epochs"], seed=spec["seed"], shard=True, **options)
+            dataset,
+            batch_size=spec["batch_size"],
+            shuffle=True,
+            epochs=spec["epochs"],
+            seed=spec["seed"],
+            shard=True,
+            **options,
+        )
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
         if self._spec.get("copied"):
-            return (([bytes(sample) for sample in samples], labels) for samples, labels in self._loader)
+            return (
+                ([bytes(sample) for sample in samples], labels) for samples, labels in self._loader
+            )
         return iter(self._loader)
 
     def daemon(self) -> Optional[int]:
@@ -203,13 +271,19 @@ class HDMLP:
                 connection.connect("\0" + os.environ["HDMLP_SOCKET"])
             except OSError:
                 return None
-            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII"))
+            credentials = connection.getsockopt(
+                socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII")
+            )
         return struct.unpack("iII", credentials)[0]
 
     def finish(self) -> Optional[Dict[str, Any]]:
         report = self._loader.report()
         self._loader = None
-        return {key: report[key] for key in report.keys()} if hasattr(report, "keys") else {"text": str(report)}
+        return (
+            {key: report[key] for key in report.keys()}
+            if hasattr(report, "keys")
+            else {"text": str(report)}
+        )
 
 
 class Ready:
@@ -218,6 +292,7 @@ class Ready:
 
     def __init__(self, spec: Dict[str, Any]) -> None:
         import torch.utils.data
+
         self._torch = torch
         self._spec = spec
         self._loader: Any = None
@@ -232,7 +307,10 @@ class Ready:
                     yield batch, spec["batch_size"]
 
         class Made(torch.utils.data.Dataset):
-            samples = [torch.randn(spec["bytes"] // spec["batch_size"] // 4) for _ in range(spec["batch_size"])]
+            samples = [
+                torch.randn(spec["bytes"] // spec["batch_size"] // 4)
+                for _ in range(spec["batch_size"])
+            ]
 
             def __len__(self) -> int:
                 return 1 << 20
@@ -241,9 +319,13 @@ class Ready:
                 return self.samples[i % len(self.samples)], i % 1000
 
         if spec.get("collated"):
-            self._loader = torch.utils.data.DataLoader(Made(), batch_size=spec["batch_size"], num_workers=spec["workers"])
+            self._loader = torch.utils.data.DataLoader(
+                Made(), batch_size=spec["batch_size"], num_workers=spec["workers"]
+            )
         else:
-            self._loader = torch.utils.data.DataLoader(Same(), batch_size=None, num_workers=spec["workers"])
+            self._loader = torch.utils.data.DataLoader(
+                Same(), batch_size=None, num_workers=spec["workers"]
+            )
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
         return iter(self._loader)

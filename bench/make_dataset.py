@@ -41,7 +41,9 @@ Maker = Callable[[int, int], bytes]
 def _smooth(rng: numpy.random.Generator, width: int, height: int) -> numpy.ndarray:
     """A random colour gradient, as the blurred background of a photo."""
     coarse = rng.integers(40, 216, (4, 5, 3), dtype=numpy.uint8)
-    return numpy.asarray(Image.fromarray(coarse).resize((width, height), Image.BICUBIC), dtype=numpy.float32)
+    return numpy.asarray(
+        Image.fromarray(coarse).resize((width, height), Image.BICUBIC), dtype=numpy.float32
+    )
 
 
 def _jpeg(pixels: numpy.ndarray, quality: int) -> bytes:
@@ -106,8 +108,10 @@ def grating(index: int, mean_bytes: int) -> bytes:
     rng = numpy.random.default_rng([VERSION, index])
     angle = math.pi * (index % CLASSES + rng.uniform(-0.25, 0.25)) / CLASSES
     y, x = numpy.mgrid[0:160, 0:160].astype(numpy.float32)
-    wave = numpy.sin((x * math.cos(angle) + y * math.sin(angle)) * 2 * math.pi / rng.uniform(10, 18)
-                     + rng.uniform(0, 2 * math.pi))
+    wave = numpy.sin(
+        (x * math.cos(angle) + y * math.sin(angle)) * 2 * math.pi / rng.uniform(10, 18)
+        + rng.uniform(0, 2 * math.pi)
+    )
     colour = rng.uniform(25, 50, 3) * rng.choice([-1, 1])
     noise = rng.standard_normal((160, 160, 3), dtype=numpy.float32) * 40
     return _jpeg(_smooth(rng, 160, 160) + wave[..., None] * colour + noise, 92)
@@ -145,7 +149,9 @@ def _write(task: Tuple[str, str, int, int]) -> int:
     return len(data)
 
 
-def make(kind: str, directory: str, samples: int = 0, mean_bytes: int = 0, first: int = 0) -> Dict[str, object]:
+def make(
+    kind: str, directory: str, samples: int = 0, mean_bytes: int = 0, first: int = 0
+) -> Dict[str, object]:
     """Makes the dataset unless it is there, and returns its description.
 
     Args:
@@ -160,7 +166,13 @@ def make(kind: str, directory: str, samples: int = 0, mean_bytes: int = 0, first
     """
     samples = samples or KINDS[kind][1]
     mean_bytes = mean_bytes or KINDS[kind][2]
-    wanted = {"kind": kind, "version": VERSION, "samples": samples, "mean_bytes": mean_bytes, "first": first}
+    wanted = {
+        "kind": kind,
+        "version": VERSION,
+        "samples": samples,
+        "mean_bytes": mean_bytes,
+        "first": first,
+    }
     note = directory.rstrip("/") + ".json"
     if os.path.exists(directory):
         try:
@@ -168,7 +180,9 @@ def make(kind: str, directory: str, samples: int = 0, mean_bytes: int = 0, first
                 found = json.load(file)
         except FileNotFoundError:
             if os.listdir(directory):
-                raise FileExistsError(f"{directory} exists and was not made by make_dataset.py") from None
+                raise FileExistsError(
+                    f"{directory} exists and was not made by make_dataset.py"
+                ) from None
             found = {}
         if {key: found.get(key) for key in wanted} == wanted and "bytes" in found:
             return found
@@ -180,14 +194,20 @@ def make(kind: str, directory: str, samples: int = 0, mean_bytes: int = 0, first
     for number in range(CLASSES):
         os.makedirs(os.path.join(directory, f"class{number}"))
     for index in range(first, first + samples):
-        path = os.path.join(directory, f"class{index % CLASSES}", f"{index:07d}{SUFFIXES.get(kind, '.jpg')}")
+        path = os.path.join(
+            directory, f"class{index % CLASSES}", f"{index:07d}{SUFFIXES.get(kind, '.jpg')}"
+        )
         tasks.append((kind, path, index, mean_bytes))
     with multiprocessing.get_context("fork").Pool() as pool:
         total = 0
         for done, size in enumerate(pool.imap_unordered(_write, tasks, chunksize=32), 1):
             total += size
             if sys.stderr.isatty() and (done % 100 == 0 or done == samples):
-                print(f"\r{directory}: {done} of {samples}", end="\n" if done == samples else "", file=sys.stderr)
+                print(
+                    f"\r{directory}: {done} of {samples}",
+                    end="\n" if done == samples else "",
+                    file=sys.stderr,
+                )
     description = dict(wanted, bytes=total)
     with open(note, "w", encoding="utf-8") as file:
         json.dump(description, file)
@@ -195,7 +215,9 @@ def make(kind: str, directory: str, samples: int = 0, mean_bytes: int = 0, first
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("kind", choices=sorted(KINDS))
     parser.add_argument("directory")
     parser.add_argument("--samples", type=int, default=0)

@@ -15,8 +15,10 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BINARY = os.path.join(_ROOT, "python", "hdmlp", "bin", "hdmlp")
 
 #: What every node runs: says the launcher's variables, and waits for the end of the benchmark.
-_HOLD = ("import json, os, sys; print(json.dumps(dict(os.environ)), flush=True); "
-         "os.execlp('tail', 'tail', '--pid', sys.argv[1], '-f', '/dev/null')")
+_HOLD = (
+    "import json, os, sys; print(json.dumps(dict(os.environ)), flush=True); "
+    "os.execlp('tail', 'tail', '--pid', sys.argv[1], '-f', '/dev/null')"
+)
 
 
 class Nodes:
@@ -42,10 +44,28 @@ class Nodes:
         if os.geteuid() != 0:
             raise Unavailable("network namespaces need root")
         self._process = subprocess.Popen(
-            [BINARY, "dev", "cluster", "-n", str(self.count), "--rate", self.rate, "--run", self._name, "--",
-             sys.executable, "-c", _HOLD, str(os.getpid())],
+            [
+                BINARY,
+                "dev",
+                "cluster",
+                "-n",
+                str(self.count),
+                "--rate",
+                self.rate,
+                "--run",
+                self._name,
+                "--",
+                sys.executable,
+                "-c",
+                _HOLD,
+                str(os.getpid()),
+            ],
             env={key: value for key, value in os.environ.items() if not key.startswith("HDMLP_")},
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         while len(self._variables) < self.count:
             line = self._process.stdout.readline()
             if not line:
@@ -68,7 +88,11 @@ class Nodes:
 
     def environment(self, node: int) -> Dict[str, str]:
         """The variables that the launcher sets for the node's rank."""
-        return {key: value for key, value in self._variables[node].items() if os.environ.get(key) != value}
+        return {
+            key: value
+            for key, value in self._variables[node].items()
+            if os.environ.get(key) != value
+        }
 
     def command(self, node: int) -> List[str]:
         """What a command that is to run on the node starts with."""

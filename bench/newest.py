@@ -25,7 +25,11 @@ def versions(*packages: str) -> Dict[str, str]:
         Unavailable: it was not built, or lacks one of them.
     """
     try:
-        done = subprocess.run([PYTHON, "-c", _VERSIONS, *packages], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [PYTHON, "-c", _VERSIONS, *packages], capture_output=True, text=True, check=True
+        )
     except (OSError, subprocess.CalledProcessError) as error:
-        raise Unavailable(f"{PYTHON} lacks {', '.join(packages)} (make frameworks builds it): {getattr(error, 'stderr', error)}") from None
+        raise Unavailable(
+            f"{PYTHON} lacks {', '.join(packages)} (make frameworks builds it): {getattr(error, 'stderr', error)}"
+        ) from None
     return json.loads(done.stdout)

@@ -13,5 +13,14 @@ def pytest_runtest_makereport(item, call):
         return
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
     with open(os.environ["OUTCOMES"], "a", encoding="utf-8") as file:
-        print(json.dumps({"test": getattr(item, "originalname", item.name), "id": item.name, "ranks": parameters.get("ranks", 1),
-                          "outcome": report.outcome}), file=file)
+        print(
+            json.dumps(
+                {
+                    "test": getattr(item, "originalname", item.name),
+                    "id": item.name,
+                    "ranks": parameters.get("ranks", 1),
+                    "outcome": report.outcome,
+                }
+            ),
+            file=file,
+        )

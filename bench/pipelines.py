@@ -31,7 +31,12 @@ TWO = {"name": "HDMLP, 2 cores", "contender": "hdmlp", "workers": 0, "cores": 2}
 FAST = {"name": "HDMLP, 1 core, fast", "contender": "hdmlp", "workers": 0, "cores": 1, "fast": True}
 
 #: With the newest torch; HDMLP with as many workers as it starts by default for what runs in Python.
-NEWEST2 = {"name": "torch, 2 workers", "contender": "pipeline", "workers": 2, "python": newest.PYTHON}
+NEWEST2 = {
+    "name": "torch, 2 workers",
+    "contender": "pipeline",
+    "workers": 2,
+    "python": newest.PYTHON,
+}
 OURS = {"name": "HDMLP", "contender": "hdmlp", "workers": None, "python": newest.PYTHON}
 
 
@@ -45,11 +50,25 @@ class Pipeline(Scenario):
         ("resident", "resident", "{:,.0f} B"),
     ]
 
-    def __init__(self, key: str, pipeline: str, kind: str, samples: int, epochs: int, targets: Dict[str, float],
-                 contenders: List[Dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        key: str,
+        pipeline: str,
+        kind: str,
+        samples: int,
+        epochs: int,
+        targets: Dict[str, float],
+        contenders: List[Dict[str, Any]],
+    ) -> None:
         self.key = key
         self.contenders = contenders
-        self._pipeline, self._kind, self._samples, self._epochs, self._targets = pipeline, kind, samples, epochs, targets
+        self._pipeline, self._kind, self._samples, self._epochs, self._targets = (
+            pipeline,
+            kind,
+            samples,
+            epochs,
+            targets,
+        )
         self._path = os.path.join(DATA, f"{kind}-{samples}")
         self._newest = any("python" in contender for contender in contenders)
 
@@ -58,8 +77,10 @@ class Pipeline(Scenario):
             self._versions = newest.versions("torch", "torchvision", "timm", "numpy", "pillow")
         self._dataset = make_dataset.make(self._kind, self._path, self._samples)
         width, height = make_dataset.SIZES[self._kind]
-        self.title = (f"{PIPELINES[self._pipeline]} of {self._samples:,} {FORMATS.get(self._kind, 'JPEGs')} of {width}x{height} and "
-                      f"{self._dataset['bytes'] / self._samples / 1e3:.0f} KB")
+        self.title = (
+            f"{PIPELINES[self._pipeline]} of {self._samples:,} {FORMATS.get(self._kind, 'JPEGs')} of {width}x{height} and "
+            f"{self._dataset['bytes'] / self._samples / 1e3:.0f} KB"
+        )
         for number in range(make_dataset.CLASSES):  # into the page cache
             folder = os.path.join(self._path, f"class{number}")
             for name in os.listdir(folder):
@@ -68,17 +89,35 @@ class Pipeline(Scenario):
 
     def describe(self) -> Figures:
         versions = {"versions": self._versions} if self._newest else {}
-        return {"dataset": self._dataset, "epochs": self._epochs, "pipeline": PIPELINES[self._pipeline], **versions}
+        return {
+            "dataset": self._dataset,
+            "epochs": self._epochs,
+            "pipeline": PIPELINES[self._pipeline],
+            **versions,
+        }
 
     def measure(self, contender: Dict[str, Any]) -> Dict[str, Any]:
-        result = rounds.run(contender, {
-            "path": self._path, "batch_size": 64, "epochs": self._epochs, "seed": 42, "step": 0.0, "world_size": 1,
-            "memory": int(1.1 * self._dataset["bytes"]), "pipeline": self._pipeline})
+        result = rounds.run(
+            contender,
+            {
+                "path": self._path,
+                "batch_size": 64,
+                "epochs": self._epochs,
+                "seed": 42,
+                "step": 0.0,
+                "world_size": 1,
+                "memory": int(1.1 * self._dataset["bytes"]),
+                "pipeline": self._pipeline,
+            },
+        )
         epochs = result["ranks"][0]["epochs"]
-        warm = epochs[len(epochs) // 2:]
+        warm = epochs[len(epochs) // 2 :]
         result["figures"] = warm_figures(result)
-        result["figures"]["cpu"] = ((warm[-1]["cpu"] - epochs[len(epochs) // 2 - 1]["cpu"])
-                                    / sum(epoch["samples"] for epoch in warm) * 1e6)
+        result["figures"]["cpu"] = (
+            (warm[-1]["cpu"] - epochs[len(epochs) // 2 - 1]["cpu"])
+            / sum(epoch["samples"] for epoch in warm)
+            * 1e6
+        )
         return result
 
     def conclusions(self, medians: Dict[str, Figures]) -> List[str]:
@@ -86,11 +125,15 @@ class Pipeline(Scenario):
         best = next((ours["name"] for ours in (FAST, ONE, OURS) if ours["name"] in medians), None)
         for name, target in self._targets.items():
             if {name, best} <= medians.keys():
-                said.append(f"{best}, makes {medians[name]['cpu'] / medians[best]['cpu']:.2f} times the images per processor "
-                            f"second of {name} (wanted: {target:g})")
+                said.append(
+                    f"{best}, makes {medians[name]['cpu'] / medians[best]['cpu']:.2f} times the images per processor "
+                    f"second of {name} (wanted: {target:g})"
+                )
         if {ONE["name"], TWO["name"]} <= medians.keys():
-            said.append(f"two cores make {medians[TWO['name']]['rate'] / medians[ONE['name']]['rate']:.2f} times the images "
-                        f"per second of one (wanted: 1.85)")
+            said.append(
+                f"two cores make {medians[TWO['name']]['rate'] / medians[ONE['name']]['rate']:.2f} times the images "
+                f"per second of one (wanted: 1.85)"
+            )
         return said
 
 
@@ -98,13 +141,76 @@ def all_pipelines(quick: bool) -> List[Scenario]:
     """The scenarios."""
     epochs = 2 if quick else 4
     return [
-        Pipeline("e", "crop", "photos", 500 if quick else 2000, epochs, {PIL0["name"]: 2.2, OPENCV["name"]: 1.5},
-                 [PIL0, PIL2, OPENCV, ONE, TWO]),
-        Pipeline("f", "center", "photos", 500 if quick else 2000, epochs, {PIL0["name"]: 2.2}, [PIL0, OPENCV, ONE, TWO]),
-        Pipeline("g", "crop", "large", 128 if quick else 300, epochs, {PIL0["name"]: 4}, [PIL0, OPENCV, ONE, FAST]),
-        Pipeline("m", "center", "pngs", 200 if quick else 1000, epochs, {PIL0["name"]: 2}, [PIL0, OPENCV, ONE]),
-        Pipeline("n", "center", "webps", 200 if quick else 1000, epochs, {PIL0["name"]: 1.5}, [PIL0, OPENCV, ONE]),
-        Pipeline("o", "crop", "photos", 200 if quick else 600, epochs, {NEWEST2["name"]: 4}, [NEWEST2, OURS]),
-        Pipeline("p", "augment", "photos", 200 if quick else 600, epochs, {NEWEST2["name"]: 2}, [NEWEST2, OURS]),
-        Pipeline("q", "timm", "photos", 200 if quick else 600, epochs, {NEWEST2["name"]: 1.2}, [NEWEST2, OURS]),
+        Pipeline(
+            "e",
+            "crop",
+            "photos",
+            500 if quick else 2000,
+            epochs,
+            {PIL0["name"]: 2.2, OPENCV["name"]: 1.5},
+            [PIL0, PIL2, OPENCV, ONE, TWO],
+        ),
+        Pipeline(
+            "f",
+            "center",
+            "photos",
+            500 if quick else 2000,
+            epochs,
+            {PIL0["name"]: 2.2},
+            [PIL0, OPENCV, ONE, TWO],
+        ),
+        Pipeline(
+            "g",
+            "crop",
+            "large",
+            128 if quick else 300,
+            epochs,
+            {PIL0["name"]: 4},
+            [PIL0, OPENCV, ONE, FAST],
+        ),
+        Pipeline(
+            "m",
+            "center",
+            "pngs",
+            200 if quick else 1000,
+            epochs,
+            {PIL0["name"]: 2},
+            [PIL0, OPENCV, ONE],
+        ),
+        Pipeline(
+            "n",
+            "center",
+            "webps",
+            200 if quick else 1000,
+            epochs,
+            {PIL0["name"]: 1.5},
+            [PIL0, OPENCV, ONE],
+        ),
+        Pipeline(
+            "o",
+            "crop",
+            "photos",
+            200 if quick else 600,
+            epochs,
+            {NEWEST2["name"]: 4},
+            [NEWEST2, OURS],
+        ),
+        Pipeline(
+            "p",
+            "augment",
+            "photos",
+            200 if quick else 600,
+            epochs,
+            {NEWEST2["name"]: 2},
+            [NEWEST2, OURS],
+        ),
+        Pipeline(
+            "q",
+            "timm",
+            "photos",
+            200 if quick else 600,
+            epochs,
+            {NEWEST2["name"]: 1.2},
+            [NEWEST2, OURS],
+        ),
     ]

@@ -72,7 +72,9 @@ def run_epochs(contender: Any, spec: Dict[str, Any]) -> List[Dict[str, float]]:
             if epoch == 0:
                 lengths = batch_lengths(batch[0])
                 size += sum(lengths)
-                order = zlib.crc32(json.dumps([[int(label) for label in labels], lengths]).encode(), order)
+                order = zlib.crc32(
+                    json.dumps([[int(label) for label in labels], lengths]).encode(), order
+                )
             del batch
             step = spec["step"] * len(labels) / spec["batch_size"]
             if step:
@@ -80,8 +82,19 @@ def run_epochs(contender: Any, spec: Dict[str, Any]) -> List[Dict[str, float]]:
                 compute += step
             asked = clock()
         end = clock()
-        epochs.append({"begin": begin, "end": end, "stall": stall, "longest": longest, "compute": compute,
-                       "samples": samples, "bytes": size, "order": order, "cpu": all_cpu_seconds(contender)})
+        epochs.append(
+            {
+                "begin": begin,
+                "end": end,
+                "stall": stall,
+                "longest": longest,
+                "compute": compute,
+                "samples": samples,
+                "bytes": size,
+                "order": order,
+                "cpu": all_cpu_seconds(contender),
+            }
+        )
         say(event="epoch", epoch=epoch)
     return epochs
 
@@ -109,14 +122,15 @@ def run_ready(contender: Any, spec: Dict[str, Any]) -> List[Dict[str, float]]:
             continue
         times.append(took)
         del batch
-    return times[spec["warm_up"]:]
+    return times[spec["warm_up"] :]
 
 
 def main() -> None:
     spec = json.loads(sys.argv[1])
     if "cores" in spec:  # for all that it starts as well
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:spec["cores"]])
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: spec["cores"]])
     from loaders import CONTENDERS
+
     contender = CONTENDERS[spec["contender"]](spec)  # imports
     say(event="ready", cpu=cpu_seconds())
     sys.stdin.readline()

@@ -47,8 +47,10 @@ class Watch:
         """`others`, the share of the machine that somebody else used, and `stolen`, its host; `ours`: processor seconds that
         were the measurement's own."""
         after, processors = machine_cpu(), (time.monotonic() - self._began) * os.cpu_count()
-        return {"others": max(0.0, after["used"] - self._before["used"] - ours) / processors,
-                "stolen": (after["stolen"] - self._before["stolen"]) / processors}
+        return {
+            "others": max(0.0, after["used"] - self._before["used"] - ours) / processors,
+            "stolen": (after["stolen"] - self._before["stolen"]) / processors,
+        }
 
 
 def process_cpu(pid: Optional[int]) -> float:
@@ -82,17 +84,35 @@ def free_port() -> int:
 class _Rank:
     """One rank's process; a thread of its own reads what it says."""
 
-    def __init__(self, spec: Dict[str, Any], prefix: List[str], environment: Dict[str, str], directory: str,
-                 heard: threading.Condition) -> None:
+    def __init__(
+        self,
+        spec: Dict[str, Any],
+        prefix: List[str],
+        environment: Dict[str, str],
+        directory: str,
+        heard: threading.Condition,
+    ) -> None:
         self.spec = spec
         self.events: List[Dict[str, Any]] = []
         self.ended = False
         self.cpu = 0.0
         self._heard = heard
-        self._errors = open(os.path.join(directory, f"rank{spec['rank']}.err"), "w+", encoding="utf-8")
+        self._errors = open(
+            os.path.join(directory, f"rank{spec['rank']}.err"), "w+", encoding="utf-8"
+        )
         self.process = subprocess.Popen(
-            [*prefix, spec.get("python", sys.executable), os.path.join(_HERE, "rank.py"), json.dumps(spec)], env=environment,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True)
+            [
+                *prefix,
+                spec.get("python", sys.executable),
+                os.path.join(_HERE, "rank.py"),
+                json.dumps(spec),
+            ],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
         self._thread = threading.Thread(target=self._listen, daemon=True)
         self._thread.start()
 
@@ -134,8 +154,12 @@ class _Rank:
         self.process.stdout.close()
 
 
-def run(contender: Dict[str, Any], spec: Dict[str, Any], mount: Optional[Throttled] = None,
-        nodes: Optional[Nodes] = None) -> Dict[str, Any]:
+def run(
+    contender: Dict[str, Any],
+    spec: Dict[str, Any],
+    mount: Optional[Throttled] = None,
+    nodes: Optional[Nodes] = None,
+) -> Dict[str, Any]:
     """Runs all ranks of one round to their end.
 
     Args:
@@ -155,10 +179,17 @@ def run(contender: Dict[str, Any], spec: Dict[str, Any], mount: Optional[Throttl
     """
     name = f"hdmlp-bench-{os.getpid()}-{secrets.token_hex(4)}"
     directory = tempfile.mkdtemp(prefix="hdmlp-bench-")
-    environment = dict(os.environ, WORLD_SIZE=str(spec["world_size"]), MASTER_ADDR="127.0.0.1",
-                       MASTER_PORT=str(free_port()), HDMLP_SOCKET=name, HDMLP_LINGER="0s",
-                       HDMLP_INDEX_DIR=spec.get("index") or os.path.join(directory, "index"), OMP_NUM_THREADS="1",
-                       PYTHONPATH=os.path.join(os.path.dirname(_HERE), "python"))
+    environment = dict(
+        os.environ,
+        WORLD_SIZE=str(spec["world_size"]),
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(free_port()),
+        HDMLP_SOCKET=name,
+        HDMLP_LINGER="0s",
+        HDMLP_INDEX_DIR=spec.get("index") or os.path.join(directory, "index"),
+        OMP_NUM_THREADS="1",
+        PYTHONPATH=os.path.join(os.path.dirname(_HERE), "python"),
+    )
     heard = threading.Condition()
     watch, self_before = Watch(), time.process_time()
     mount_before = mount.counters() if mount else None
@@ -168,7 +199,15 @@ def run(contender: Dict[str, Any], spec: Dict[str, Any], mount: Optional[Throttl
             own = dict(environment, RANK=str(rank), LOCAL_RANK=str(rank))
             if nodes:
                 own.update(nodes.environment(rank))
-            ranks.append(_Rank(dict(spec, **contender, rank=rank), nodes.command(rank) if nodes else [], own, directory, heard))
+            ranks.append(
+                _Rank(
+                    dict(spec, **contender, rank=rank),
+                    nodes.command(rank) if nodes else [],
+                    own,
+                    directory,
+                    heard,
+                )
+            )
         _all(heard, ranks, "ready")
         imports = [rank.find("ready")["cpu"] for rank in ranks]
         for rank in ranks:
@@ -178,7 +217,9 @@ def run(contender: Dict[str, Any], spec: Dict[str, Any], mount: Optional[Throttl
             for epoch in range(spec["epochs"]):
                 _all(heard, ranks, "epoch", epoch=epoch)
                 now = mount.counters()
-                source.append({key: now[key] - mount_before[key] for key in ("opens", "reads", "bytes")})
+                source.append(
+                    {key: now[key] - mount_before[key] for key in ("opens", "reads", "bytes")}
+                )
         _all(heard, ranks, "done")
         daemons = {rank.find("done")["daemon"] for rank in ranks}
         daemon_cpu, daemon_memory = sum(map(process_cpu, daemons)), sum(map(resident, daemons))
@@ -188,12 +229,22 @@ def run(contender: Dict[str, Any], spec: Dict[str, Any], mount: Optional[Throttl
         for rank in ranks:
             rank.wait()
         mount_cpu = (mount.counters()["cpu_ns"] - mount_before["cpu_ns"]) / 1e9 if mount else 0.0
-        ours = sum(rank.cpu for rank in ranks) + daemon_cpu + mount_cpu + time.process_time() - self_before
+        ours = (
+            sum(rank.cpu for rank in ranks)
+            + daemon_cpu
+            + mount_cpu
+            + time.process_time()
+            - self_before
+        )
         return {
             "contender": contender,
             "ranks": [rank.find("result")["result"] for rank in ranks],
             "source": source,
-            "cpu": {"ranks": sum(rank.cpu for rank in ranks) - sum(imports), "daemon": daemon_cpu, "mount": mount_cpu},
+            "cpu": {
+                "ranks": sum(rank.cpu for rank in ranks) - sum(imports),
+                "daemon": daemon_cpu,
+                "mount": mount_cpu,
+            },
             "resident": daemon_memory,
             **watch.shares(ours),
             "errors": [words for words in (rank.last_words() for rank in ranks) if words],
@@ -212,8 +263,12 @@ def _all(heard: threading.Condition, ranks: List[_Rank], event: str, **fields: A
             while rank.find(event, **fields) is None:
                 silent = not heard.wait_for(lambda: rank.ended or len(rank.events) > said, SILENCE)
                 if rank.ended and rank.find(event, **fields) is None:
-                    raise RoundFailed(f"rank {rank.spec['rank']} of {rank.spec['contender']} ended:\n{rank.last_words()}")
+                    raise RoundFailed(
+                        f"rank {rank.spec['rank']} of {rank.spec['contender']} ended:\n{rank.last_words()}"
+                    )
                 if silent:
-                    raise RoundFailed(f"rank {rank.spec['rank']} of {rank.spec['contender']} says nothing "
-                                      f"for {SILENCE:.0f} s:\n{rank.last_words()}")
+                    raise RoundFailed(
+                        f"rank {rank.spec['rank']} of {rank.spec['contender']} says nothing "
+                        f"for {SILENCE:.0f} s:\n{rank.last_words()}"
+                    )
                 said = len(rank.events)

@@ -31,13 +31,20 @@ BUSY = 0.05
 
 def find(keys: Optional[str], quick: bool) -> List[scenarios.Scenario]:
     """The scenarios with the given keys, "a,c"; all without."""
-    known = scenarios.all_scenarios(quick) + pipelines.all_pipelines(quick) + clusters.all_clusters(quick) + frameworks.all_frameworks(quick)
+    known = (
+        scenarios.all_scenarios(quick)
+        + pipelines.all_pipelines(quick)
+        + clusters.all_clusters(quick)
+        + frameworks.all_frameworks(quick)
+    )
     if not keys:
         return known
     wanted = keys.replace(",", " ").split()
     unknown = [key for key in wanted if key not in [scenario.key for scenario in known]]
     if unknown:
-        raise ValueError(f"there is no scenario {unknown[0]!r}: {', '.join(scenario.key for scenario in known)} are")
+        raise ValueError(
+            f"there is no scenario {unknown[0]!r}: {', '.join(scenario.key for scenario in known)} are"
+        )
     return [scenario for scenario in known if scenario.key in wanted]
 
 
@@ -49,14 +56,21 @@ def machine() -> Dict[str, Any]:
             if line.startswith("model name"):
                 model = line.split(":", 1)[1].strip()
                 break
-    found = {"processor": model, "processors": os.cpu_count(), "kernel": platform.release(),
-             "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), "python": platform.python_version()}
+    found = {
+        "processor": model,
+        "processors": os.cpu_count(),
+        "kernel": platform.release(),
+        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "python": platform.python_version(),
+    }
     for name in ("torch", "torchvision", "numpy"):
         try:
             found[name] = __import__(name).__version__
         except ImportError:
             found[name] = None
-    commit = subprocess.run(["git", "-C", _HERE, "describe", "--always", "--dirty"], capture_output=True, text=True)
+    commit = subprocess.run(
+        ["git", "-C", _HERE, "describe", "--always", "--dirty"], capture_output=True, text=True
+    )
     found["commit"] = commit.stdout.strip() or None
     return found
 
@@ -67,10 +81,22 @@ def measure(scenario: scenarios.Scenario, count: int, has_torch: bool) -> Dict[s
         scenario.prepare()
     except (rounds.RoundFailed, Unavailable) as error:
         print(f"\n({scenario.key}): FAILED: {error}", file=sys.stderr, flush=True)
-        return {"title": scenario.title, "conditions": {}, "rounds": {}, "medians": {}, "conclusions": [],
-                "failed": {contender["name"]: str(error) for contender in scenario.contenders}}
+        return {
+            "title": scenario.title,
+            "conditions": {},
+            "rounds": {},
+            "medians": {},
+            "conclusions": [],
+            "failed": {contender["name"]: str(error) for contender in scenario.contenders},
+        }
     print(f"\n({scenario.key}) {scenario.title}", flush=True)
-    contenders = [c for c in scenario.contenders if has_torch or "python" in c or c["contender"] in ("plain", "hdmlp", "exchange", "framework")]
+    contenders = [
+        c
+        for c in scenario.contenders
+        if has_torch
+        or "python" in c
+        or c["contender"] in ("plain", "hdmlp", "exchange", "framework")
+    ]
     measured: Dict[str, List[Dict[str, Any]]] = {contender["name"]: [] for contender in contenders}
     failed: Dict[str, str] = {}
     for number in range(count):
@@ -89,23 +115,38 @@ def measure(scenario: scenarios.Scenario, count: int, has_torch: bool) -> Dict[s
             measured[name].append(result)
             for words in result["errors"]:
                 print(f"  {name} says: {words}", file=sys.stderr)
-            print(f"  round {number + 1}, {name}: {time.monotonic() - begin:.0f} s, others used "
-                  f"{result['others']:.0%} of the machine", flush=True)
+            print(
+                f"  round {number + 1}, {name}: {time.monotonic() - begin:.0f} s, others used "
+                f"{result['others']:.0%} of the machine",
+                flush=True,
+            )
     done = {name: results for name, results in measured.items() if results}
-    medians = {name: middle([result["figures"] for result in results]) for name, results in done.items()}
+    medians = {
+        name: middle([result["figures"] for result in results]) for name, results in done.items()
+    }
     print()
     print_table(scenario, done, medians)
     conclusions = scenario.conclusions(medians) + agreement(done)
     for sentence in conclusions:
         print(f"  {sentence}.")
-    return {"title": scenario.title, "conditions": scenario.describe(), "rounds": measured, "medians": medians,
-            "conclusions": conclusions, "failed": failed}
+    return {
+        "title": scenario.title,
+        "conditions": scenario.describe(),
+        "rounds": measured,
+        "medians": medians,
+        "conclusions": conclusions,
+        "failed": failed,
+    }
 
 
 def middle(figures: List[Dict[str, Any]]) -> Dict[str, Any]:
     """The median of every figure; of what is no number, the first round's."""
-    return {key: statistics.median(one[key] for one in figures) if isinstance(value, (int, float)) else value
-            for key, value in figures[0].items()}
+    return {
+        key: statistics.median(one[key] for one in figures)
+        if isinstance(value, (int, float))
+        else value
+        for key, value in figures[0].items()
+    }
 
 
 def agreement(done: Dict[str, List[Dict[str, Any]]]) -> List[str]:
@@ -115,15 +156,22 @@ def agreement(done: Dict[str, List[Dict[str, Any]]]) -> List[str]:
         for result in results:
             kind = result["contender"]["contender"]
             if kind in ("torch", "hdmlp") and "epochs" in result["ranks"][0]:
-                orders.setdefault(kind, set()).add(tuple(rank["epochs"][0]["order"] for rank in result["ranks"]))
+                orders.setdefault(kind, set()).add(
+                    tuple(rank["epochs"][0]["order"] for rank in result["ranks"])
+                )
     if len(orders) < 2:
         return []
     same = orders["torch"] == orders["hdmlp"] and len(orders["torch"]) == 1
-    return [f"HDMLP and DataLoader delivered {'the same' if same else 'DIFFERENT'} labels and lengths in the same order"]
+    return [
+        f"HDMLP and DataLoader delivered {'the same' if same else 'DIFFERENT'} labels and lengths in the same order"
+    ]
 
 
-def print_table(scenario: scenarios.Scenario, done: Dict[str, List[Dict[str, Any]]],
-                medians: Dict[str, Dict[str, Any]]) -> None:
+def print_table(
+    scenario: scenarios.Scenario,
+    done: Dict[str, List[Dict[str, Any]]],
+    medians: Dict[str, Dict[str, Any]],
+) -> None:
     rows = [["", *(heading for _, heading, _ in scenario.columns)]]
     for name, results in done.items():
         rows.append([name, *(form.format(medians[name][key]) for key, _, form in scenario.columns)])
@@ -132,13 +180,21 @@ def print_table(scenario: scenarios.Scenario, done: Dict[str, List[Dict[str, Any
             for key, _, form in scenario.columns:
                 values = [result["figures"][key] for result in results]
                 number = form.split("}")[0] + "}"
-                ranges.append(f"{number.format(min(values))}..{number.format(max(values))}"
-                              if isinstance(values[0], (int, float)) else "")
+                ranges.append(
+                    f"{number.format(min(values))}..{number.format(max(values))}"
+                    if isinstance(values[0], (int, float))
+                    else ""
+                )
             rows.append(ranges)
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
-        print("  " + "  ".join(cell.ljust(width) if i == 0 else cell.rjust(width)
-                               for i, (cell, width) in enumerate(zip(row, widths))))
+        print(
+            "  "
+            + "  ".join(
+                cell.ljust(width) if i == 0 else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(row, widths))
+            )
+        )
     print()
 
 
@@ -149,16 +205,27 @@ def busy(report: Dict[str, Any]) -> List[str]:
         for name, results in scenario["rounds"].items():
             for number, result in enumerate(results, 1):
                 if max(result["others"], result["stolen"]) > BUSY:
-                    said.append(f"({key}) round {number} of {name}: others used {result['others']:.0%} of the machine, "
-                                f"its host took {result['stolen']:.0%}")
+                    said.append(
+                        f"({key}) round {number} of {name}: others used {result['others']:.0%} of the machine, "
+                        f"its host took {result['stolen']:.0%}"
+                    )
     return said
 
 
 def summary(report: Dict[str, Any]) -> Dict[str, Any]:
     """A report without what its figures were computed from."""
-    scenarios_ = {key: {**scenario, "rounds": {name: [{"figures": result["figures"], "others": result["others"]} for result in results]
-                                               for name, results in scenario["rounds"].items()}}
-                  for key, scenario in report["scenarios"].items()}
+    scenarios_ = {
+        key: {
+            **scenario,
+            "rounds": {
+                name: [
+                    {"figures": result["figures"], "others": result["others"]} for result in results
+                ]
+                for name, results in scenario["rounds"].items()
+            },
+        }
+        for key, scenario in report["scenarios"].items()
+    }
     return {**report, "scenarios": scenarios_}
 
 
@@ -170,10 +237,16 @@ def kept(report: Dict[str, Any], path: str) -> Dict[str, Any]:
     except FileNotFoundError:
         return report
     again = report["scenarios"].keys()
-    scenarios_ = {key: {"at": earlier["at"], "commit": earlier["machine"]["commit"], **scenario}
-                  for key, scenario in earlier["scenarios"].items()}
-    return {**report, "scenarios": dict(sorted({**scenarios_, **report["scenarios"]}.items())),
-            "busy": [line for line in earlier["busy"] if line[1:].split(")")[0] not in again] + report["busy"]}
+    scenarios_ = {
+        key: {"at": earlier["at"], "commit": earlier["machine"]["commit"], **scenario}
+        for key, scenario in earlier["scenarios"].items()
+    }
+    return {
+        **report,
+        "scenarios": dict(sorted({**scenarios_, **report["scenarios"]}.items())),
+        "busy": [line for line in earlier["busy"] if line[1:].split(")")[0] not in again]
+        + report["busy"],
+    }
 
 
 def write(report: Dict[str, Any], base: str) -> None:
@@ -192,28 +265,43 @@ def write(report: Dict[str, Any], base: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="small datasets, one round: a smoke test")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="small datasets, one round: a smoke test"
+    )
     parser.add_argument("--scenario", help="keys, as a,c or frameworks; all without")
     parser.add_argument("--rounds", type=int, help="rounds of each scenario, 3 by default")
-    parser.add_argument("--save", action="store_true", help="write the figures and the chart of docs/PERFORMANCE.md, and docs/FRAMEWORKS.md, as well; of "
-                        "scenarios that were not run, those of earlier times stay")
+    parser.add_argument(
+        "--save",
+        action="store_true",
+        help="write the figures and the chart of docs/PERFORMANCE.md, and docs/FRAMEWORKS.md, as well; of "
+        "scenarios that were not run, those of earlier times stay",
+    )
     args = parser.parse_args()
     try:
         chosen = find(args.scenario, args.quick)
     except ValueError as error:
         parser.error(str(error))
     count = args.rounds or (1 if args.quick else 3)
-    report: Dict[str, Any] = {"machine": machine(), "quick": args.quick, "command": " ".join(sys.argv),
-                              "at": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-                              "scenarios": {}}
+    report: Dict[str, Any] = {
+        "machine": machine(),
+        "quick": args.quick,
+        "command": " ".join(sys.argv),
+        "at": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "scenarios": {},
+    }
     has_torch = bool(report["machine"]["torch"] and report["machine"]["torchvision"])
     if not has_torch:
         print("torch or torchvision is missing: HDMLP is compared with plain reading alone")
     print(", ".join(f"{key} {value}" for key, value in report["machine"].items()))
     for scenario in chosen:
-        report["scenarios"][scenario.key] = {"at": report["at"], "commit": report["machine"]["commit"],
-                                             **measure(scenario, count, has_torch)}
+        report["scenarios"][scenario.key] = {
+            "at": report["at"],
+            "commit": report["machine"]["commit"],
+            **measure(scenario, count, has_torch),
+        }
     report["busy"] = busy(report)
     if report["busy"]:
         print("\nTHE MACHINE WAS BUSY, do not trust these rounds:")
@@ -223,7 +311,9 @@ def main() -> None:
         base = os.path.join(os.path.dirname(_HERE), "docs", "performance")
         write(kept(summary(report), base + ".json"), base)
         if report["scenarios"].get(frameworks.Frameworks.key, {}).get("conditions"):
-            with open(os.path.join(os.path.dirname(base), "FRAMEWORKS.md"), "w", encoding="utf-8") as file:
+            with open(
+                os.path.join(os.path.dirname(base), "FRAMEWORKS.md"), "w", encoding="utf-8"
+            ) as file:
                 file.write(frameworks.page(report))
     if any(scenario["failed"] for scenario in report["scenarios"].values()):
         sys.exit(1)

@@ -46,8 +46,17 @@ class Throttled:
         os.mkdir(self.path)
         control = os.path.join(self._directory, "stats")
         self._server = subprocess.Popen(
-            [BINARY, f"--source={self._folder}", f"--mount={self.path}", f"--stats-socket={control}", *self._flags],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            [
+                BINARY,
+                f"--source={self._folder}",
+                f"--mount={self.path}",
+                f"--stats-socket={control}",
+                *self._flags,
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         if not self._server.stdout.readline().startswith("mounted "):
             reason = self._server.communicate()[1].strip()
             self.__exit__(None, None, None)
@@ -80,7 +89,9 @@ class Throttled:
 
     def set(self, **settings: object) -> Dict[str, Any]:
         """Changes bandwidth, latency, fail_rate, fail_seed, fail, hang or hang_names, written as on the command line."""
-        return self._ask("set " + " ".join(f"{key.replace('_', '-')}={value}" for key, value in settings.items()))
+        return self._ask(
+            "set " + " ".join(f"{key.replace('_', '-')}={value}" for key, value in settings.items())
+        )
 
     def _ask(self, request: str) -> Dict[str, Any]:
         self._control.write(request + "\n")

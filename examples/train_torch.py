@@ -1,4 +1,5 @@
 """Trains a small network on a folder of class folders: train_torch.py DATA, alone or under torchrun, srun or mpirun."""
+
 import os
 import sys
 
@@ -17,19 +18,30 @@ def launched(*names: str, default: int) -> int:
 
 
 rank = launched("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", default=0)
-world_size = launched("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", default=1)
+world_size = launched(
+    "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", default=1
+)
 if world_size > 1:
-    dist.init_process_group("gloo", rank=rank, world_size=world_size)  # at MASTER_ADDR and MASTER_PORT
+    dist.init_process_group(
+        "gloo", rank=rank, world_size=world_size
+    )  # at MASTER_ADDR and MASTER_PORT
 
-transform = transforms.Compose([transforms.RandomResizedCrop(96, scale=(0.5, 1.0)), transforms.ToTensor()])
+transform = transforms.Compose(
+    [transforms.RandomResizedCrop(96, scale=(0.5, 1.0)), transforms.ToTensor()]
+)
 dataset = ImageFolder(sys.argv[1], transform)
 sampler = DistributedSampler(dataset, world_size, rank, seed=42)
 loader = DataLoader(dataset, batch_size=BATCH_SIZE, sampler=sampler, num_workers=2)
 
 model = torch.nn.Sequential(
-    torch.nn.Conv2d(3, 16, 7, stride=4), torch.nn.ReLU(),
-    torch.nn.Conv2d(16, 32, 3, stride=2), torch.nn.ReLU(),
-    torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(32, len(dataset.classes)))
+    torch.nn.Conv2d(3, 16, 7, stride=4),
+    torch.nn.ReLU(),
+    torch.nn.Conv2d(16, 32, 3, stride=2),
+    torch.nn.ReLU(),
+    torch.nn.AdaptiveAvgPool2d(1),
+    torch.nn.Flatten(),
+    torch.nn.Linear(32, len(dataset.classes)),
+)
 if world_size > 1:
     model = torch.nn.parallel.DistributedDataParallel(model)
 optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)

@@ -68,7 +68,7 @@ def breaks(h):
     client, listing = h.open(a), Listing(a)
     for e in range(5):
         client.ask("iter")
-        same(client.ask("next", n=e + 1), client.expected(listing, e)[:e + 1], what=f"epoch {e}")
+        same(client.ask("next", n=e + 1), client.expected(listing, e)[: e + 1], what=f"epoch {e}")
 
 
 @fault("a global batch larger than the dataset")
@@ -135,7 +135,10 @@ def transforms_differ(h):
     raise wrong("different transforms were accepted")
 
 
-@fault("ranks of one job say different on_error, memory and batch sizes", clear=["batch|on_error|memory"])
+@fault(
+    "ranks of one job say different on_error, memory and batch sizes",
+    clear=["batch|on_error|memory"],
+)
 def keys_differ(h):
     a = h.dataset("a")
     ranks = [h.client(), h.client()]
@@ -146,7 +149,9 @@ def keys_differ(h):
     raise wrong("different batch sizes were accepted")
 
 
-@fault("torch's own loader is replaced word for word: ImageFolder, a DistributedSampler, worlds of one")
+@fault(
+    "torch's own loader is replaced word for word: ImageFolder, a DistributedSampler, worlds of one"
+)
 def torch_script(h):
     a = h.dataset("a")
     h.open(a, api="torch").right(Listing(a), [0, 1, 5])
@@ -213,7 +218,9 @@ os.chdir("/proc")
 def relative_paths(h):
     a, b = h.dataset("one/a", salt="a", mtime=10**9), h.dataset("two/a", salt="b", mtime=10**9)
     for folder in (a, b):
-        h.client(cwd=folder.parent).open("a", name=str(folder)).right(Listing(folder), [0, 1], what=str(folder.parent.name))
+        h.client(cwd=folder.parent).open("a", name=str(folder)).right(
+            Listing(folder), [0, 1], what=str(folder.parent.name)
+        )
 
 
 @fault("paths with .., //, a trailing slash and a dot, of a symlink's parent")
@@ -228,7 +235,18 @@ def odd_paths(h):
 @fault("a class directory is called '..jpg', another '-', one ' ', one with a newline")
 def odd_class_names(h):
     a = h.folder("a")
-    for name in ("..jpg", "-", " ", "new\nline", "per%cent", "\u00e9", "e\u0301", "\\", "a'b\"c", "~"):
+    for name in (
+        "..jpg",
+        "-",
+        " ",
+        "new\nline",
+        "per%cent",
+        "\u00e9",
+        "e\u0301",
+        "\\",
+        "a'b\"c",
+        "~",
+    ):
         (a / name).mkdir()
         for i in range(3):
             h.sample(a / name / f"{i}.jpg")
@@ -242,21 +260,37 @@ def odd_class_names(h):
 def bare_environment(h):
     a = h.dataset("a")
     env = {k: None for k in h.env if k.startswith("XDG_")}
-    h.client(env={**env, "HOME": None, "PATH": None, "TMPDIR": "/nowhere", "LANG": None}).open(a).right(Listing(a), [0, 1])
+    h.client(env={**env, "HOME": None, "PATH": None, "TMPDIR": "/nowhere", "LANG": None}).open(
+        a
+    ).right(Listing(a), [0, 1])
 
 
-@fault("a configuration key that is none, sizes that are none, a value out of range", clear=["source_threads"])
+@fault(
+    "a configuration key that is none, sizes that are none, a value out of range",
+    clear=["source_threads"],
+)
 def wrong_keys(h):
     a = h.dataset("a")
     client = h.client()
-    for key, value in (("memori", "1GB"), ("memory", "lots"), ("memory", "-1"), ("on_error", "shrug"), ("staging_buffer", "0"), ("cache_size", "1XB")):
+    for key, value in (
+        ("memori", "1GB"),
+        ("memory", "lots"),
+        ("memory", "-1"),
+        ("on_error", "shrug"),
+        ("staging_buffer", "0"),
+        ("cache_size", "1XB"),
+    ):
         with expecting(h, key):
             client.open(a, **{key: value})
     client.open(a, source_threads=-3)
     raise wrong("source_threads=-3 was accepted")
 
 
-@fault("two processes are the same rank of the same job: what the second is told, and its exit status", clear=["rank"], item=14)
+@fault(
+    "two processes are the same rank of the same job: what the second is told, and its exit status",
+    clear=["rank"],
+    item=14,
+)
 def same_rank_twice(h):
     a = h.dataset("a")
     first = h.open(a, rank=0, world_size=2)

@@ -40,7 +40,10 @@ def store(where):
     """The only store in a cache directory."""
     found = [p for p in where.iterdir() if p.is_dir()]
     if len(found) != 1 or not (found[0] / "data").exists():
-        raise Verdict("not tried", f"the cache directory has another layout now: {sorted(p.name for p in where.rglob('*'))[:8]}")
+        raise Verdict(
+            "not tried",
+            f"the cache directory has another layout now: {sorted(p.name for p in where.rglob('*'))[:8]}",
+        )
     return found[0]
 
 
@@ -54,9 +57,9 @@ def forge(where):
         sample, _, offset, length = struct.unpack_from("<IIQQ", journal, at)
         if offset + length > len(data):
             continue
-        data[offset:offset + length] = b"F" * length
-        struct.pack_into("<I", journal, at + 4, crc32c(data[offset:offset + length]))
-        struct.pack_into("<I", journal, at + record - 4, crc32c(journal[at:at + record - 4]))
+        data[offset : offset + length] = b"F" * length
+        struct.pack_into("<I", journal, at + 4, crc32c(data[offset : offset + length]))
+        struct.pack_into("<I", journal, at + record - 4, crc32c(journal[at : at + record - 4]))
     (s / "data").write_bytes(data)
     (s / "index").write_bytes(journal)
 
@@ -86,7 +89,11 @@ def owned_by_another(h):
     use(h, a, where)
 
 
-@fault("cache_dir is ours, the store in it another user's, with forged samples", clear=["/c", "own|user|permission|mode"], item=8)
+@fault(
+    "cache_dir is ours, the store in it another user's, with forged samples",
+    clear=["/c", "own|user|permission|mode"],
+    item=8,
+)
 def store_owned_by_another(h):
     a = h.dataset("a")
     where = filled(h, a)
@@ -123,7 +130,9 @@ def linked(h, what):
     return a, where, foreign / "file", foreign
 
 
-@fault("in cache_dir, the store's data is a symlink to a foreign file, and its index is gone", item=8)
+@fault(
+    "in cache_dir, the store's data is a symlink to a foreign file, and its index is gone", item=8
+)
 def symlink_data(h):
     a, where, file, _ = linked(h, "data")
     s = store(where)
@@ -133,7 +142,9 @@ def symlink_data(h):
     use(h, a, where)
 
 
-@fault("in cache_dir, the store's data is a symlink to a foreign file, and its index intact", item=8)
+@fault(
+    "in cache_dir, the store's data is a symlink to a foreign file, and its index intact", item=8
+)
 def symlink_data_indexed(h):
     a, where, file, _ = linked(h, "data")
     s = store(where)
@@ -150,7 +161,9 @@ def symlink_index(h):
     use(h, a, where)
 
 
-@fault("in cache_dir, index.new is a symlink to a foreign file when the index is written anew", item=8)
+@fault(
+    "in cache_dir, index.new is a symlink to a foreign file when the index is written anew", item=8
+)
 def symlink_index_new(h):
     a, where, file, _ = linked(h, "index.new")
     s = store(where)
@@ -186,7 +199,9 @@ def symlink_store(h):
     use(h, a, where)
 
 
-@fault("in cache_dir, a store that is to be pushed out holds a symlink to a foreign directory", item=8)
+@fault(
+    "in cache_dir, a store that is to be pushed out holds a symlink to a foreign directory", item=8
+)
 def symlink_in_an_old_store(h):
     a = h.dataset("a", size=4000)
     where = filled(h, a, cache_size="300KB")

@@ -23,6 +23,7 @@ def bit_flips(h):
                 byte = f.read(1)
                 f.seek(at)
                 f.write(bytes([byte[0] ^ 16]))
+
     flip()
     client = use(h, a, where)
     flip()
@@ -37,7 +38,10 @@ def data_truncated(h):
     use(h, a, where)
 
 
-@fault("the cached data is truncated under a running job, which may have it mapped", clear=["/c", "cache|data"])
+@fault(
+    "the cached data is truncated under a running job, which may have it mapped",
+    clear=["/c", "cache|data"],
+)
 def data_truncated_under_a_job(h):
     a = h.dataset("a", size=9000)
     client = h.open(a, cache_dir=str(h.tmp / "c"), memory=0)
@@ -50,7 +54,10 @@ def data_truncated_under_a_job(h):
     client.right(listing, [3, 4])
 
 
-@fault("batches that lie in the cache's mapped file are kept while somebody truncates it", clear=["cache|data"])
+@fault(
+    "batches that lie in the cache's mapped file are kept while somebody truncates it",
+    clear=["cache|data"],
+)
 def data_truncated_under_kept_batches(h):
     a = h.dataset("a", size=9000)
     client = h.open(a, cache_dir=str(h.tmp / "c"), memory=0)
@@ -84,15 +91,21 @@ def stores_swapped(h):
         x.rename(h.tmp / "x")
         y.rename(x)
         (h.tmp / "x").rename(y)
-    for step in (lambda: swap(sc / "data", sd / "data"), lambda: swap(sc / "index", sd / "index"),
-                 lambda: swap(sc, sd)):
+
+    for step in (
+        lambda: swap(sc / "data", sd / "data"),
+        lambda: swap(sc / "index", sd / "index"),
+        lambda: swap(sc, sd),
+    ):
         step()
         for dataset, where in ((a, c), (b, d)):
             use(h, dataset, where).end()
         h.stop_daemon()
 
 
-@fault("the cache's index is empty, cut in a record, noise behind its header, doubled, and of an endless length, in turn")
+@fault(
+    "the cache's index is empty, cut in a record, noise behind its header, doubled, and of an endless length, in turn"
+)
 def index_edited(h):
     a = h.dataset("a")
     where = filled(h, a)
@@ -126,7 +139,9 @@ def marker_is_a_fifo(h):
     h.client().open(a, within=8, cache_dir=str(where), memory=0).right(Listing(a), [0, 1])
 
 
-@fault("cache and dataset were copied from another machine with cp -a, and the copy of the dataset is right")
+@fault(
+    "cache and dataset were copied from another machine with cp -a, and the copy of the dataset is right"
+)
 def copied_with_its_dataset(h):
     a = h.dataset("a", mtime=T0)
     where = filled(h, a)
@@ -135,7 +150,10 @@ def copied_with_its_dataset(h):
     use(h, h.tmp / "b", h.tmp / "d")
 
 
-@fault("the cache was copied from a machine whose dataset has equal names, sizes and times, and other bytes", item=2)
+@fault(
+    "the cache was copied from a machine whose dataset has equal names, sizes and times, and other bytes",
+    item=2,
+)
 def copied_from_another_dataset(h):
     a, b = h.dataset("a", salt="a", mtime=T0), h.dataset("b", salt="b", mtime=T0)
     where = filled(h, a)
@@ -143,14 +161,19 @@ def copied_from_another_dataset(h):
     use(h, b, h.tmp / "d")
 
 
-@fault("the cache was copied as hard links (cp -al), and two daemons use both", clear=["/c|/d", "use|links"])
+@fault(
+    "the cache was copied as hard links (cp -al), and two daemons use both",
+    clear=["/c|/d", "use|links"],
+)
 def copied_as_hard_links(h):
     a = h.dataset("a", size=3000)
     where = filled(h, a)
     shutil.copytree(where, h.tmp / "d", copy_function=os.link)
     b = h.dataset("b", size=3000, salt="b", per_class=14)
     first = use(h, a, where)
-    second = h.client(env={"HDMLP_SOCKET": f"second-{h.token}"}).open(a, cache_dir=str(h.tmp / "d"), memory=0)
+    second = h.client(env={"HDMLP_SOCKET": f"second-{h.token}"}).open(
+        a, cache_dir=str(h.tmp / "d"), memory=0
+    )
     with open(a / "class0/new.jpg", "wb") as f:
         f.write(b"x" * 100)
     for e in (2, 3):
@@ -169,7 +192,10 @@ def two_daemons(h):
         first.right(Listing(a), [2])
 
 
-@fault("two jobs with datasets of equal names, sizes and times share a cache_dir at the same time, in one daemon", item=2)
+@fault(
+    "two jobs with datasets of equal names, sizes and times share a cache_dir at the same time, in one daemon",
+    item=2,
+)
 def two_jobs_at_once(h):
     a, b = h.dataset("a", salt="a", mtime=T0), h.dataset("b", salt="b", mtime=T0)
     first, second = (h.open(d, cache_dir=str(h.tmp / "c"), memory=0, name=d.name) for d in (a, b))
@@ -178,7 +204,10 @@ def two_jobs_at_once(h):
         second.right(Listing(b), [e], what="job b")
 
 
-@fault("cache_dir is deleted under a running job, and another directory made in its place", clear=["/c"])
+@fault(
+    "cache_dir is deleted under a running job, and another directory made in its place",
+    clear=["/c"],
+)
 def deleted_under_a_job(h):
     a = h.dataset("a")
     client = h.open(a, cache_dir=str(h.tmp / "c"), memory=0)
@@ -190,7 +219,10 @@ def deleted_under_a_job(h):
     use(h, a, h.tmp / "c", name="two")
 
 
-@fault("cache_dir's file system is unmounted (umount -l) under a running job, and another is mounted there", clear=["/c"])
+@fault(
+    "cache_dir's file system is unmounted (umount -l) under a running job, and another is mounted there",
+    clear=["/c"],
+)
 def unmounted_under_a_job(h):
     a = h.dataset("a")
     h.folder("m")
@@ -202,12 +234,17 @@ def unmounted_under_a_job(h):
     client.right(Listing(a), [1, 2])
 
 
-@fault("cache_dir's disk is full: a tmpfs of 200 KB, of which cache_size claims 10 MB", clear=["/m", "B"])
+@fault(
+    "cache_dir's disk is full: a tmpfs of 200 KB, of which cache_size claims 10 MB",
+    clear=["/m", "B"],
+)
 def disk_full(h):
     a = h.dataset("a", size=6000)
     h.folder("m")
     mount("tmpfs", h.tmp / "m", "tmpfs", data="size=200k")
-    client = h.client().open(a, cache_dir=str(h.tmp / "m/c"), memory=0, disk_reserve=1, cache_size="10MB")
+    client = h.client().open(
+        a, cache_dir=str(h.tmp / "m/c"), memory=0, disk_reserve=1, cache_size="10MB"
+    )
     client.right(Listing(a), [0, 1, 2])
 
 
@@ -234,7 +271,9 @@ def no_inodes(h):
     a = h.dataset("a")
     h.folder("m")
     mount("tmpfs", h.tmp / "m", "tmpfs", data="nr_inodes=3")
-    h.client().open(a, cache_dir=str(h.tmp / "m/c"), memory=0, disk_reserve=1).right(Listing(a), [0, 1])
+    h.client().open(a, cache_dir=str(h.tmp / "m/c"), memory=0, disk_reserve=1).right(
+        Listing(a), [0, 1]
+    )
 
 
 @fault("cache_dir is on a read-only file system", clear=["/m"])
@@ -254,14 +293,21 @@ def becomes_read_only(h):
     client.ask("iter", epoch=0)
     got = client.ask("next", n=1)
     import subprocess
-    subprocess.run(["mount", "-o", "remount,ro", "-f", str(h.tmp / "m")], check=False, stderr=subprocess.DEVNULL)
+
+    subprocess.run(
+        ["mount", "-o", "remount,ro", "-f", str(h.tmp / "m")],
+        check=False,
+        stderr=subprocess.DEVNULL,
+    )
     for p in (h.tmp / "m/c").rglob("*"):
         p.chmod(0o000)
     same(got + client.ask("next"), client.expected(Listing(a)))
     client.right(Listing(a), [1, 2])
 
 
-@fault("the daemon is killed at five random moments while it fills cache_dir; each time a new process goes on")
+@fault(
+    "the daemon is killed at five random moments while it fills cache_dir; each time a new process goes on"
+)
 def killed_while_filling(h):
     a = h.dataset("a", size=20_000, per_class=25)
     listing = Listing(a)
@@ -292,10 +338,14 @@ def relative_cache_dir(h):
     a, b = h.dataset("one/a", salt="a", mtime=T0), h.dataset("two/b", salt="b", mtime=T0)
     h.clear = ["cache_dir", "absolute|relative"]
     for folder in (a, b):
-        h.client(cwd=folder.parent).open(folder.name, cache_dir="c", memory=0, name=folder.name).right(Listing(folder), [0, 1], what=folder.name)
+        h.client(cwd=folder.parent).open(
+            folder.name, cache_dir="c", memory=0, name=folder.name
+        ).right(Listing(folder), [0, 1], what=folder.name)
 
 
-@fault("a dataset of which a file was rewritten in place while its cache was moved away and back, with all times put back")
+@fault(
+    "a dataset of which a file was rewritten in place while its cache was moved away and back, with all times put back"
+)
 def moved_away_and_back(h):
     a = h.dataset("a")
     h.age(a)

@@ -2,6 +2,7 @@
 
 It knows the loader's public interface and nothing else; what it was given goes back as digests, to be judged elsewhere.
 """
+
 import hashlib
 import inspect
 import json
@@ -47,13 +48,16 @@ def do_open(path, api="data", batch=5, folder=None, transform=None, **keys):
     made = None
     if transform is not None:
         import hdmlp.transforms as T
+
         made = eval(transform, {"T": T})  # noqa: S307, the harness wrote it
     if api == "torch":
         import hdmlp.torch as ht
+
         dataset = ht.ImageFolder(path, made, **(folder or {}))
         loader = ht.DataLoader(dataset, batch, **{**as_data(ht.DataLoader), **keys})
     else:
         import hdmlp.data as hd
+
         if made is not None:
             keys["transforms"] = made
         loader = hd.DataLoader(hd.Folder(path, **(folder or {})), batch, **keys)
@@ -122,11 +126,16 @@ def do_pid():
 def told(error):
     try:
         import hdmlp.errors
+
         ours = isinstance(error, hdmlp.errors.HDMLPError)
     except ImportError:
         ours = False
-    return {"error": type(error).__name__, "ours": ours, "message": str(error),
-            "trace": "" if ours else traceback.format_exc()[-2000:]}
+    return {
+        "error": type(error).__name__,
+        "ours": ours,
+        "message": str(error),
+        "trace": "" if ours else traceback.format_exc()[-2000:],
+    }
 
 
 def main():
@@ -139,8 +148,14 @@ def main():
         stream.write(json.dumps(answer) + "\n")
         stream.flush()
 
-    say({"token": os.environ.get("FAULT_TOKEN", ""), "rank": os.environ.get("RANK"), "node": os.environ.get("GROUP_RANK"),
-         "pid": os.getpid()})
+    say(
+        {
+            "token": os.environ.get("FAULT_TOKEN", ""),
+            "rank": os.environ.get("RANK"),
+            "node": os.environ.get("GROUP_RANK"),
+            "pid": os.getpid(),
+        }
+    )
     for line in stream:
         command = json.loads(line)
         what = command.pop("do")

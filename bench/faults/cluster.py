@@ -40,7 +40,10 @@ def three_nodes(h):
     together(ranks, Listing(a), [0, 1])
 
 
-@fault("a node's daemon is killed with kill -9 in the middle of an epoch; the other node's rank goes on", dies=True)
+@fault(
+    "a node's daemon is killed with kill -9 in the middle of an epoch; the other node's rank goes on",
+    dies=True,
+)
 def daemon_killed(h):
     a = h.dataset("a", size=20_000)
     ranks = h.cluster(2)
@@ -152,7 +155,10 @@ def one_file_more(h):
     raise wrong("no error")
 
 
-@fault("one node has no dataset at the path: its rank must be told so, and the other which node is missing", clear=["node"])
+@fault(
+    "one node has no dataset at the path: its rank must be told so, and the other which node is missing",
+    clear=["node"],
+)
 def no_dataset(h):
     a, at, flags = copies(h)
     shutil.rmtree(h.tmp / "n1")
@@ -166,7 +172,9 @@ def no_dataset(h):
     raise wrong("no error")
 
 
-@fault("one node's copy has one file of another size", clear=["node", "dataset|samples|listing|file"])
+@fault(
+    "one node's copy has one file of another size", clear=["node", "dataset|samples|listing|file"]
+)
 def one_size_differs(h):
     a, at, flags = copies(h)
     h.sample(h.tmp / "n1/class2/003.jpg", 999)
@@ -209,17 +217,24 @@ def policies_differ(h):
     a = h.dataset("a")
     ranks = h.cluster(2)
     for i, r in enumerate(ranks):
-        r.send_open(a, start_timeout="6s", policy=("cooperative", "minio")[i], on_error=("raise", "skip")[i])
+        r.send_open(
+            a, start_timeout="6s", policy=("cooperative", "minio")[i], on_error=("raise", "skip")[i]
+        )
     all_of(ranks, lambda c: None)
     raise wrong("no error")
 
 
-@fault("nodes have different memory, cache directories and thread counts, which is their own affair")
+@fault(
+    "nodes have different memory, cache directories and thread counts, which is their own affair"
+)
 def rooms_differ(h):
     a = h.dataset("a")
     ranks = h.cluster(2)
     for i, r in enumerate(ranks):
-        keys = [{"memory": "5KB", "source_threads": 1}, {"memory": 0, "cache_dir": str(h.tmp / "c")}][i]
+        keys = [
+            {"memory": "5KB", "source_threads": 1},
+            {"memory": 0, "cache_dir": str(h.tmp / "c")},
+        ][i]
         r.send_open(a, start_timeout="6s", **keys)
     all_of(ranks, lambda c: None)
     together(ranks, Listing(a), [0, 1, 2])
@@ -235,7 +250,10 @@ def bad_sector_on_one(h):
     together(ranks, Listing(a), [0, 1])
 
 
-@fault("a file is gone on both nodes when it is needed: ranks that have not ended are told of the same one", clear=["004.jpg"])
+@fault(
+    "a file is gone on both nodes when it is needed: ranks that have not ended are told of the same one",
+    clear=["004.jpg"],
+)
 def file_gone(h):
     a = h.dataset("a", size=20_000)
     h.age(a)
@@ -261,7 +279,9 @@ def file_gone(h):
 
 def with_caches(h, ranks, path, epochs=(0, 1), **keys):
     for r in ranks:
-        r.send_open(path, memory=0, cache_dir=str(h.tmp / f"cache{r.rank}"), start_timeout="10s", **keys)
+        r.send_open(
+            path, memory=0, cache_dir=str(h.tmp / f"cache{r.rank}"), start_timeout="10s", **keys
+        )
     all_of(ranks, lambda c: None)
     together(ranks, Listing(path), epochs)
 
@@ -291,6 +311,7 @@ def cache_of_a_node_flips(h):
                     data[at] ^= 8
                 with open(path, "r+b") as f:
                     f.write(data)
+
     flip()
     h.token += "b"
     ranks = h.cluster(2)
@@ -299,7 +320,10 @@ def cache_of_a_node_flips(h):
     together(ranks, Listing(a), [2, 3])
 
 
-@fault("all files are rewritten in place, with mtimes restored, between two runs of two nodes with cache directories", item=4)
+@fault(
+    "all files are rewritten in place, with mtimes restored, between two runs of two nodes with cache directories",
+    item=4,
+)
 def rewritten_between_runs(h):
     a = h.dataset("a", mtime=T0)
     h.age(a)
@@ -316,7 +340,10 @@ def rewritten_between_runs(h):
     with_caches(h, ranks, a)
 
 
-@fault("one node's cache directory was copied from a node of another job, whose dataset has equal names, sizes and times", item=2)
+@fault(
+    "one node's cache directory was copied from a node of another job, whose dataset has equal names, sizes and times",
+    item=2,
+)
 def cache_of_another_job(h):
     a, b = h.dataset("a", salt="a", mtime=T0), h.dataset("b", salt="b", mtime=T0)
     h.open(b, memory=0, cache_dir=str(h.tmp / "cache1")).right(Listing(b), [0, 1])
@@ -342,7 +369,9 @@ def resumed_on_one_node(h):
     same(one.ask("next"), one.expected(Listing(a), 1)[3:], what="on one node")
 
 
-@fault("nodes see the dataset through symlinks that are put to another dataset before the second loader")
+@fault(
+    "nodes see the dataset through symlinks that are put to another dataset before the second loader"
+)
 def symlinks_retargeted(h):
     a, b = h.dataset("a", salt="a", mtime=T0), h.dataset("b", salt="b", mtime=T0)
     for i in range(2):

@@ -74,7 +74,9 @@ def flooded(h, how, offset, count, limit=450, **keys):
     together(ranks, Listing(a), [0])
     host = ranks[0].run("import os; result = os.environ['MASTER_ADDR']")
     before = max(d.rss() for d in h.daemons())
-    process = h.on_node(1, sys.executable, "-c", FLOOD, how, host, str(29510 + offset), str(count), wait=False)
+    process = h.on_node(
+        1, sys.executable, "-c", FLOOD, how, host, str(29510 + offset), str(count), wait=False
+    )
     line = process.stdout.readline()
     if "flooded" not in line:
         raise Verdict("harness failed", line + process.stdout.read())
@@ -83,7 +85,10 @@ def flooded(h, how, offset, count, limit=450, **keys):
     return f"{line.strip()}; the largest daemon went from {before >> 20} to {after >> 20} MiB"
 
 
-@fault("60 connections without the secret to the failure-detection port each send 20 MiB of a message; 450 MiB of memory", item=5)
+@fault(
+    "60 connections without the secret to the failure-detection port each send 20 MiB of a message; 450 MiB of memory",
+    item=5,
+)
 def flood_gossip(h):
     return flooded(h, "gossip", 2, 60)
 
@@ -123,12 +128,18 @@ def flood_control_idle(h):
     return flooded(h, "idle", 0, 1500)
 
 
-@fault("100 HTTP/2 connections to node 0's control port, each with 60 streams and 1 MB of headers that do not end", item=5)
+@fault(
+    "100 HTTP/2 connections to node 0's control port, each with 60 streams and 1 MB of headers that do not end",
+    item=5,
+)
 def flood_control_http2(h):
     return flooded(h, "http2", 0, 100)
 
 
-@fault("60 HTTP/1 requests to node 0's control port, each with 8 MiB of a body that does not end", item=5)
+@fault(
+    "60 HTTP/1 requests to node 0's control port, each with 8 MiB of a body that does not end",
+    item=5,
+)
 def flood_control_http1(h):
     return flooded(h, "http1", 0, 60)
 
@@ -138,11 +149,20 @@ def flood_control_tls(h):
     return flooded(h, "tls", 0, 300, tls="on")
 
 
-@fault("500 slow requests to the metrics port, each with a header of 4 MiB that does not end; 300 MiB of memory", item=5)
+@fault(
+    "500 slow requests to the metrics port, each with a header of 4 MiB that does not end; 300 MiB of memory",
+    item=5,
+)
 def flood_metrics(h):
     a = h.dataset("a")
-    client = h.client(env={"HDMLP_METRICS": "127.0.0.1:9400"}, cgroup=h.memory(300 << 20)).open(a, memory="20MB")
-    process = subprocess.Popen([sys.executable, "-c", FLOOD, "slow", "127.0.0.1", "9400", "500"], stdout=subprocess.PIPE, text=True)
+    client = h.client(env={"HDMLP_METRICS": "127.0.0.1:9400"}, cgroup=h.memory(300 << 20)).open(
+        a, memory="20MB"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", FLOOD, "slow", "127.0.0.1", "9400", "500"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     process.stdout.readline()
     client.right(Listing(a), [0, 1])
     h.client().open(a, name="two").right(Listing(a))
@@ -155,8 +175,10 @@ def flood_at_the_start(h):
     host = ranks[0].run("import os; result = os.environ['MASTER_ADDR']")
     ranks[0].send_open(a, memory="20MB", port=29510, start_timeout="15s")
     time.sleep(1)
-    floods = [h.on_node(1, sys.executable, "-c", FLOOD, how, host, str(29510 + offset), "100", wait=False)
-              for how, offset in (("idle", 0), ("http2", 0), ("hello", 1), ("gossip", 2))]
+    floods = [
+        h.on_node(1, sys.executable, "-c", FLOOD, how, host, str(29510 + offset), "100", wait=False)
+        for how, offset in (("idle", 0), ("http2", 0), ("hello", 1), ("gossip", 2))
+    ]
     time.sleep(1)
     ranks[1].send_open(a, memory="20MB", port=29510, start_timeout="15s")
     all_of(ranks, lambda c: None)

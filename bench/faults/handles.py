@@ -26,8 +26,19 @@ class Listener(Protocol):
 class Client:
     """A training process, which does what it is told. Its exceptions are raised here, as :class:`Told`."""
 
-    def __init__(self, harness: Listener, process: Optional[subprocess.Popen], connection: socket.socket, hello: dict) -> None:
-        self.harness, self.process, self.connection, self.hello = harness, process, connection, hello
+    def __init__(
+        self,
+        harness: Listener,
+        process: Optional[subprocess.Popen],
+        connection: socket.socket,
+        hello: dict,
+    ) -> None:
+        self.harness, self.process, self.connection, self.hello = (
+            harness,
+            process,
+            connection,
+            hello,
+        )
         self.rank, self.buffer = int(hello["rank"] or 0), b""
         self.world = 1
         self.job: Dict[str, Any] = {}
@@ -38,14 +49,18 @@ class Client:
 
     def send(self, what: str, **arguments: Any) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self.connection.sendall((json.dumps({"do": what, **arguments}) + "\n").encode("utf-8", "surrogateescape"))
+            self.connection.sendall(
+                (json.dumps({"do": what, **arguments}) + "\n").encode("utf-8", "surrogateescape")
+            )
         self.asked = what
 
     def answer(self, within: float = 20) -> Any:
         line = self.harness.line(self, within, self.asked)
         reply = json.loads(line)
         if "error" in reply:
-            raise Told(reply["error"], reply["ours"], reply["message"], reply["trace"], reply["seconds"])
+            raise Told(
+                reply["error"], reply["ours"], reply["message"], reply["trace"], reply["seconds"]
+            )
         self.seconds = reply["seconds"]
         return reply["result"]
 
@@ -60,8 +75,12 @@ class Client:
 
     def send_open(self, path: Any, **keys: Any) -> None:
         keys.setdefault("seed", SEED)
-        self.job = {"seed": keys["seed"], "batch": keys.get("batch", BATCH), "drop_last": keys.get("drop_last", False),
-                    "shuffle": keys.get("shuffle", True)}
+        self.job = {
+            "seed": keys["seed"],
+            "batch": keys.get("batch", BATCH),
+            "drop_last": keys.get("drop_last", False),
+            "shuffle": keys.get("shuffle", True),
+        }
         if "world_size" in keys:
             self.rank, self.world = keys["rank"], keys["world_size"]
         self.send("open", path=os.fspath(path), **keys)
@@ -73,11 +92,23 @@ class Client:
         self.ask("iter", within, epoch=epoch)
         return self.ask("next", within)
 
-    def right(self, listing: Listing, epochs: Sequence[int] = (0,), within: float = 20, what: str = "", also: Sequence[Listing] = (), **more: Any) -> None:
+    def right(
+        self,
+        listing: Listing,
+        epochs: Sequence[int] = (0,),
+        within: float = 20,
+        what: str = "",
+        also: Sequence[Listing] = (),
+        **more: Any,
+    ) -> None:
         """Iterates, and compares: each epoch with ``listing``, or as a whole with one of ``also``."""
         for e in epochs:
             got = self.epoch(e, within)
-            same(got, *(self.expected(one, e, **more) for one in [listing, *also]), what=f"{what or f'rank {self.rank}'}, epoch {e}")
+            same(
+                got,
+                *(self.expected(one, e, **more) for one in [listing, *also]),
+                what=f"{what or f'rank {self.rank}'}, epoch {e}",
+            )
 
     def run(self, code: str, within: float = 20) -> Any:
         return self.ask("run", within, code=code)
@@ -113,7 +144,9 @@ class Daemon:
 
     def alive(self) -> bool:
         try:
-            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+            return (
+                Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+            )
         except OSError:
             return False
 

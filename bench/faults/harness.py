@@ -23,7 +23,20 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 from handles import Client, Daemon
 from machine import CLONE_NEWNS, Cgroup, MS_PRIVATE, MS_REC, bind, libc, mount, until
 from oracle import digest_file, same
-from verdicts import BROKEN, CRASH, FOREIGN, Fault, HANG, KILLED, RAW, SKIPPED, Told, Verdict, lacking, wrong
+from verdicts import (
+    BROKEN,
+    CRASH,
+    FOREIGN,
+    Fault,
+    HANG,
+    KILLED,
+    RAW,
+    SKIPPED,
+    Told,
+    Verdict,
+    lacking,
+    wrong,
+)
 
 HERE = Path(__file__).resolve().parent
 
@@ -39,8 +52,16 @@ class Product:
 class Harness:
     """One fault's world: a directory, an environment of its own, and what was started in it."""
 
-    def __init__(self, product: Product, folder: Path, token: str, the: Fault, stage: Callable[[str], None]) -> None:
-        self.product, self.tmp, self.token, self.fault, self.stage = product, folder, token, the, stage
+    def __init__(
+        self, product: Product, folder: Path, token: str, the: Fault, stage: Callable[[str], None]
+    ) -> None:
+        self.product, self.tmp, self.token, self.fault, self.stage = (
+            product,
+            folder,
+            token,
+            the,
+            stage,
+        )
         self.clear = the.clear
         self.dies = the.dies
         self.random = random.Random(the.name)
@@ -50,11 +71,20 @@ class Harness:
         folder.chmod(0o755)
         (folder / "t").chmod(0o1777)
         self.env = {
-            "PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LANG": "C.UTF-8", "HOME": str(folder / "home"), "TMPDIR": str(folder / "t"),
-            "XDG_RUNTIME_DIR": str(folder / "run"), "XDG_CACHE_HOME": str(folder / "cache"), "XDG_CONFIG_HOME": str(folder / "config"),
-            "XDG_DATA_HOME": str(folder / "data"), "XDG_STATE_HOME": str(folder / "state"),
-            "HDMLP_SOCKET": f"hdmlp-fault-{token}", "HDMLP_BINARY": str(product.binary), "PYTHONPATH": str(product.package),
-            "PYTHONDONTWRITEBYTECODE": "1", "FAULT_CONTROL": str(folder / "control"),
+            "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
+            "LANG": "C.UTF-8",
+            "HOME": str(folder / "home"),
+            "TMPDIR": str(folder / "t"),
+            "XDG_RUNTIME_DIR": str(folder / "run"),
+            "XDG_CACHE_HOME": str(folder / "cache"),
+            "XDG_CONFIG_HOME": str(folder / "config"),
+            "XDG_DATA_HOME": str(folder / "data"),
+            "XDG_STATE_HOME": str(folder / "state"),
+            "HDMLP_SOCKET": f"hdmlp-fault-{token}",
+            "HDMLP_BINARY": str(product.binary),
+            "PYTHONPATH": str(product.package),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "FAULT_CONTROL": str(folder / "control"),
         }
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(str(folder / "control"))
@@ -72,15 +102,27 @@ class Harness:
         path.mkdir(parents=True, exist_ok=True)
         return path
 
-    def dataset(self, name: str = "train", classes: int = 4, per_class: int = 15, size: int = 400, salt: Any = 0, mtime: Optional[int] = None,
-                sizes: str = "varied") -> Path:
+    def dataset(
+        self,
+        name: str = "train",
+        classes: int = 4,
+        per_class: int = 15,
+        size: int = 400,
+        salt: Any = 0,
+        mtime: Optional[int] = None,
+        sizes: str = "varied",
+    ) -> Path:
         """A dataset of random bytes. Two of different salt have the same names and sizes, and with ``mtime`` the same times."""
         root = self.tmp / name
         for c in range(classes):
             folder = root / f"class{c}"
             folder.mkdir(parents=True)
             for i in range(per_class):
-                self.sample(folder / f"{i:03}.jpg", size if sizes == "same" else size + (c * per_class + i) % 37, salt)
+                self.sample(
+                    folder / f"{i:03}.jpg",
+                    size if sizes == "same" else size + (c * per_class + i) % 37,
+                    salt,
+                )
         if mtime is not None:
             self.date(root, mtime)
         return root
@@ -110,24 +152,46 @@ class Harness:
     @staticmethod
     def print_of(path: str) -> Any:
         if os.path.isdir(path):
-            return sorted((os.path.relpath(os.path.join(d, n), path), Harness.print_of(os.path.join(d, n)))
-                          for d, _, ns in os.walk(path) for n in ns)
+            return sorted(
+                (os.path.relpath(os.path.join(d, n), path), Harness.print_of(os.path.join(d, n)))
+                for d, _, ns in os.walk(path)
+                for n in ns
+            )
         try:
             meta = os.lstat(path)
-            return (meta.st_size, meta.st_mode, meta.st_uid, meta.st_mtime_ns, digest_file(path) if os.path.isfile(path) else "")
+            return (
+                meta.st_size,
+                meta.st_mode,
+                meta.st_uid,
+                meta.st_mtime_ns,
+                digest_file(path) if os.path.isfile(path) else "",
+            )
         except OSError as e:
             return str(e)
 
     def untouched(self) -> None:
         for path, before in self.guarded.items():
             if (now := self.print_of(path)) != before:
-                raise Verdict(FOREIGN, f"{path.replace(str(self.tmp), '')} was {str(before)[:80]}, is {str(now)[:80]}")
+                raise Verdict(
+                    FOREIGN,
+                    f"{path.replace(str(self.tmp), '')} was {str(before)[:80]}, is {str(now)[:80]}",
+                )
 
     # Processes.
 
-    def client(self, *, env: Optional[Dict[str, Optional[str]]] = None, wrap: Sequence[str] = (), before: Optional[Callable[[], None]] = None,
-               cgroup: Optional[Cgroup] = None, user: Optional[int] = None, cwd: Optional[Path] = None, package: Optional[Path] = None,
-               mounts: Sequence[Tuple[Any, Any]] = (), close_fds: bool = True) -> Client:
+    def client(
+        self,
+        *,
+        env: Optional[Dict[str, Optional[str]]] = None,
+        wrap: Sequence[str] = (),
+        before: Optional[Callable[[], None]] = None,
+        cgroup: Optional[Cgroup] = None,
+        user: Optional[int] = None,
+        cwd: Optional[Path] = None,
+        package: Optional[Path] = None,
+        mounts: Sequence[Tuple[Any, Any]] = (),
+        close_fds: bool = True,
+    ) -> Client:
         """Starts a training process. ``mounts`` are bind mounts (source, target) that it alone sees, in a namespace of its own."""
         self.started += 1
         token = f"{self.token}-{self.started}"
@@ -152,8 +216,15 @@ class Harness:
                 before()
 
         with open(self.tmp / f"stderr-{token}", "wb") as errors:
-            process = subprocess.Popen([*wrap, self.product.python, str(HERE / "client.py")], env={k: v for k, v in environment.items() if v is not None},
-                                       stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, preexec_fn=prepare, cwd=cwd or self.tmp)
+            process = subprocess.Popen(
+                [*wrap, self.product.python, str(HERE / "client.py")],
+                env={k: v for k, v in environment.items() if v is not None},
+                stdin=subprocess.DEVNULL,
+                stdout=errors,
+                stderr=errors,
+                preexec_fn=prepare,
+                cwd=cwd or self.tmp,
+            )
         client = self.accept(process)
         client.token = token
         return client
@@ -166,8 +237,13 @@ class Harness:
         deadline = time.monotonic() + within
         while not select.select([self.listener], [], [], 0.05)[0]:
             if process and process.poll() is not None:
-                text = "".join(f.read_text(errors="replace") for f in sorted(self.tmp.glob("stderr-*")))
-                raise Verdict(RAW, f"the training process ended with {process.returncode} before it began: {text[-500:]}")
+                text = "".join(
+                    f.read_text(errors="replace") for f in sorted(self.tmp.glob("stderr-*"))
+                )
+                raise Verdict(
+                    RAW,
+                    f"the training process ended with {process.returncode} before it began: {text[-500:]}",
+                )
             if time.monotonic() > deadline:
                 raise Verdict(HANG, f"the training process did not begin within {within:.0f} s")
         connection, _ = self.listener.accept()
@@ -182,8 +258,12 @@ class Harness:
     def line(self, client: Client, within: float, what: str) -> bytes:
         deadline = time.monotonic() + within
         while b"\n" not in client.buffer:
-            if not select.select([client.connection], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                raise Verdict(HANG, f"{what!r} of a training process did not return within {within:.0f} s")
+            if not select.select(
+                [client.connection], [], [], max(0.0, deadline - time.monotonic())
+            )[0]:
+                raise Verdict(
+                    HANG, f"{what!r} of a training process did not return within {within:.0f} s"
+                )
             try:
                 part = client.connection.recv(1 << 20)
             except ConnectionResetError:
@@ -196,7 +276,9 @@ class Harness:
 
     def ended(self, client: Client, what: str) -> None:
         status = client.process.wait(10) if client.process else None
-        message = f"a training process ended during {what!r}" + (f" with {status}" if status is not None else "")
+        message = f"a training process ended during {what!r}" + (
+            f" with {status}" if status is not None else ""
+        )
         if status == -signal.SIGKILL:
             raise Verdict(KILLED, message)
         raise Verdict(CRASH, f"{message}: {self.stderr(client)[-400:]}")
@@ -211,7 +293,11 @@ class Harness:
             if entry.isdigit():
                 with contextlib.suppress(OSError):
                     words = Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0")
-                    if b"serve" in words and os.path.basename(words[0]) == os.fsencode(self.product.binary.name) and Daemon(int(entry)).alive():
+                    if (
+                        b"serve" in words
+                        and os.path.basename(words[0]) == os.fsencode(self.product.binary.name)
+                        and Daemon(int(entry)).alive()
+                    ):
                         found.append(Daemon(int(entry)))
         return found
 
@@ -226,13 +312,26 @@ class Harness:
             daemon.signal(signal.SIGKILL if hard else signal.SIGTERM)
             until(lambda: not daemon.alive(), 10, "the end of the daemon after a signal")  # noqa: B023
 
-    def hdmlp(self, *arguments: str, within: float = 15, env: Optional[Dict[str, str]] = None, **more: Any) -> subprocess.CompletedProcess:
+    def hdmlp(
+        self, *arguments: str, within: float = 15, env: Optional[Dict[str, str]] = None, **more: Any
+    ) -> subprocess.CompletedProcess:
         """The command."""
         try:
-            return subprocess.run([str(self.product.binary), *arguments], env={**self.env, **(env or {})}, capture_output=True, text=True,
-                                  errors="replace", timeout=within, stdin=subprocess.DEVNULL, cwd=self.tmp, **more)
+            return subprocess.run(
+                [str(self.product.binary), *arguments],
+                env={**self.env, **(env or {})},
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=within,
+                stdin=subprocess.DEVNULL,
+                cwd=self.tmp,
+                **more,
+            )
         except subprocess.TimeoutExpired:
-            raise Verdict(HANG, f"hdmlp {' '.join(arguments)} did not end within {within:.0f} s") from None
+            raise Verdict(
+                HANG, f"hdmlp {' '.join(arguments)} did not end within {within:.0f} s"
+            ) from None
 
     def command_clear(self, done: subprocess.CompletedProcess) -> None:
         """A command that failed as it should: status 2 or 1, one line, no traceback. Else it goes on."""
@@ -252,20 +351,57 @@ class Harness:
         if not self.product.throttle.exists():
             raise Verdict(SKIPPED, f"{self.product.throttle} is not there: make throttle")
         at.mkdir(exist_ok=True)
-        process = subprocess.Popen([str(self.product.throttle), "--source", str(source), "--mount", str(at), *flags], stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=self.tmp)
-        until(lambda: os.path.ismount(at) or process.poll() is not None, 10, "the mount of the throttled source")
+        process = subprocess.Popen(
+            [str(self.product.throttle), "--source", str(source), "--mount", str(at), *flags],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=self.tmp,
+        )
+        until(
+            lambda: os.path.ismount(at) or process.poll() is not None,
+            10,
+            "the mount of the throttled source",
+        )
         if process.poll() is not None:
-            raise Verdict(SKIPPED, f"the throttled source could not be mounted (status {process.returncode})")
+            raise Verdict(
+                SKIPPED, f"the throttled source could not be mounted (status {process.returncode})"
+            )
         return process
 
-    def cluster(self, nodes: int, *flags: str, ranks: int = 1, cgroup: Optional[Cgroup] = None, env: Optional[Dict[str, str]] = None) -> List[Client]:
+    def cluster(
+        self,
+        nodes: int,
+        *flags: str,
+        ranks: int = 1,
+        cgroup: Optional[Cgroup] = None,
+        env: Optional[Dict[str, str]] = None,
+    ) -> List[Client]:
         """Clients on several nodes, by rank, under ``hdmlp dev cluster``."""
         with open(self.tmp / "stderr-cluster", "ab") as errors:
             process = subprocess.Popen(
-                [str(self.product.binary), "dev", "cluster", "-n", str(nodes), "--ranks-per-node", str(ranks), "--run", self.token, *flags, "--",
-                 self.product.python, str(HERE / "client.py")], env={**self.env, **(env or {})}, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors,
-                preexec_fn=cgroup.join if cgroup else None, cwd=self.tmp)
+                [
+                    str(self.product.binary),
+                    "dev",
+                    "cluster",
+                    "-n",
+                    str(nodes),
+                    "--ranks-per-node",
+                    str(ranks),
+                    "--run",
+                    self.token,
+                    *flags,
+                    "--",
+                    self.product.python,
+                    str(HERE / "client.py"),
+                ],
+                env={**self.env, **(env or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=errors,
+                stderr=errors,
+                preexec_fn=cgroup.join if cgroup else None,
+                cwd=self.tmp,
+            )
         found = sorted((self.accept(None, 20) for _ in range(nodes * ranks)), key=lambda c: c.rank)
         for client in found:
             client.world = nodes * ranks
@@ -273,9 +409,27 @@ class Harness:
         self.launcher = process
         return found
 
-    def on_node(self, node: int, *command: str, within: float = 20, wait: bool = True) -> subprocess.Popen:
-        process = subprocess.Popen([str(self.product.binary), "dev", "exec", str(node), "--run", self.token, "--", *command], env=self.env,
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=self.tmp, text=True)
+    def on_node(
+        self, node: int, *command: str, within: float = 20, wait: bool = True
+    ) -> subprocess.Popen:
+        process = subprocess.Popen(
+            [
+                str(self.product.binary),
+                "dev",
+                "exec",
+                str(node),
+                "--run",
+                self.token,
+                "--",
+                *command,
+            ],
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=self.tmp,
+            text=True,
+        )
         if wait:
             try:
                 process.wait(within)
@@ -284,7 +438,9 @@ class Harness:
         return process
 
 
-def all_of(clients: Sequence[Client], do: Callable[[Client], None], within: float = 25) -> List[Any]:
+def all_of(
+    clients: Sequence[Client], do: Callable[[Client], None], within: float = 25
+) -> List[Any]:
     """Has all clients do the same at the same time; raises the first error, if any, when all have answered."""
     for client in clients:
         do(client)
@@ -302,7 +458,13 @@ def all_of(clients: Sequence[Client], do: Callable[[Client], None], within: floa
     return answers
 
 
-def together(clients: Sequence[Client], listing: Any, epochs: Sequence[int] = (0,), within: float = 25, **more: Any) -> None:
+def together(
+    clients: Sequence[Client],
+    listing: Any,
+    epochs: Sequence[int] = (0,),
+    within: float = 25,
+    **more: Any,
+) -> None:
     """All ranks iterate at the same time, and each is compared. ``listing``: one for all, or one per client."""
     for e in epochs:
         all_of(clients, lambda c: c.send("iter", epoch=e), within)  # noqa: B023

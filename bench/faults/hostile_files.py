@@ -11,7 +11,6 @@ from verdicts import RAW, Verdict, fault, wrong
 from hostile_index import index
 
 
-
 @fault("a sample is a FIFO", clear=["bad.jpg"])
 def sample_fifo(h):
     a = h.dataset("a")
@@ -53,14 +52,20 @@ def sample_link_loop(h):
     raise wrong("no error")
 
 
-@fault("a directory within a class is a symlink to the class: an endless tree", clear=["class1|loop|cycle|link"])
+@fault(
+    "a directory within a class is a symlink to the class: an endless tree",
+    clear=["class1|loop|cycle|link"],
+)
 def directory_loop(h):
     a = h.dataset("a", classes=2, per_class=4)
     (a / "class1/again").symlink_to(".")
     h.open(a).right(Listing(a))
 
 
-@fault("directories are symlinks to each other: an endless tree of two", clear=["class[01]|loop|cycle|link"])
+@fault(
+    "directories are symlinks to each other: an endless tree of two",
+    clear=["class[01]|loop|cycle|link"],
+)
 def directory_loop_of_two(h):
     a = h.dataset("a", classes=2, per_class=4)
     (a / "class0/x").symlink_to("../class1")
@@ -99,32 +104,63 @@ def from_a_container(h, elsewhere):
     client.right(listing, [0, 1])
 
 
-@fault("in a container, samples are absolute symlinks whose targets exist there alone",
-       clear=["abs\\d.jpg", "symbolic|symlink|namespace|container|mount"])
+@fault(
+    "in a container, samples are absolute symlinks whose targets exist there alone",
+    clear=["abs\\d.jpg", "symbolic|symlink|namespace|container|mount"],
+)
 def absolute_symlinks_in_a_container(h):
     from_a_container(h, elsewhere=False)
 
 
-@fault("in a container, samples are absolute symlinks whose targets are other files, of equal size, where the daemon was started",
-       clear=["abs\\d.jpg", "symbolic|symlink|namespace|container|mount"])
+@fault(
+    "in a container, samples are absolute symlinks whose targets are other files, of equal size, where the daemon was started",
+    clear=["abs\\d.jpg", "symbolic|symlink|namespace|container|mount"],
+)
 def absolute_symlinks_of_a_container(h):
     from_a_container(h, elsewhere=True)
 
 
-@fault("names of samples: not UTF-8, newline, tab, quotes, leading dash, 255 bytes, combining characters, right-to-left")
+@fault(
+    "names of samples: not UTF-8, newline, tab, quotes, leading dash, 255 bytes, combining characters, right-to-left"
+)
 def odd_names(h):
     a = h.dataset("a", classes=2, per_class=5)
-    for name in (b"\xff\xfe.jpg", b"new\nline.jpg", b"tab\t.jpg", b"'\".jpg", b"-rf.jpg", b"x" * 251 + b".jpg", "é.jpg".encode(), "é.jpg".encode(),
-                 "‮a.jpg".encode(), b" .jpg", b"%s%n.jpg", b"..jpg", b"\x01\x1b[31m.jpg", "\U0001f600.jpg".encode(), b"\\.jpg"):
+    for name in (
+        b"\xff\xfe.jpg",
+        b"new\nline.jpg",
+        b"tab\t.jpg",
+        b"'\".jpg",
+        b"-rf.jpg",
+        b"x" * 251 + b".jpg",
+        "é.jpg".encode(),
+        "é.jpg".encode(),
+        "‮a.jpg".encode(),
+        b" .jpg",
+        b"%s%n.jpg",
+        b"..jpg",
+        b"\x01\x1b[31m.jpg",
+        "\U0001f600.jpg".encode(),
+        b"\\.jpg",
+    ):
         with open(os.path.join(os.fsencode(a / "class0"), name), "wb") as f:
             f.write(name * 3)
     h.open(a, cache_dir=str(h.tmp / "c")).right(Listing(a), [0, 1])
 
 
-@fault("names that bytes sort otherwise than Python's strings: not UTF-8 beside characters above U+DC80")
+@fault(
+    "names that bytes sort otherwise than Python's strings: not UTF-8 beside characters above U+DC80"
+)
 def names_that_sort_otherwise(h):
     a = h.dataset("a", classes=2, per_class=2)
-    for name in (b"\xff.jpg", b"\x80.jpg", b"\xe9.jpg", "ﬀ.jpg".encode(), "\ue000.jpg".encode(), "\U0001f600.jpg".encode(), "퟿.jpg".encode()):
+    for name in (
+        b"\xff.jpg",
+        b"\x80.jpg",
+        b"\xe9.jpg",
+        "ﬀ.jpg".encode(),
+        "\ue000.jpg".encode(),
+        "\U0001f600.jpg".encode(),
+        "퟿.jpg".encode(),
+    ):
         with open(os.path.join(os.fsencode(a / "class0"), name), "wb") as f:
             f.write(b"of " + name)
     h.open(a, cache_dir=str(h.tmp / "c")).right(Listing(a), [0, 1])
@@ -141,10 +177,22 @@ def names_around_a_slash(h):
     h.open(a).right(Listing(a), [0, 1])
 
 
-@fault("files of other kinds, hidden files, capital suffixes, files beside the classes, directories called *.jpg")
+@fault(
+    "files of other kinds, hidden files, capital suffixes, files beside the classes, directories called *.jpg"
+)
 def beside_the_samples(h):
     a = h.dataset("a", classes=3, per_class=4)
-    for name in ("a.JPG", "b.JpEg", ".hidden.jpg", ".jpg", "c.txt", "d.jpg.bak", "e", "f.webp", "Thumbs.db"):
+    for name in (
+        "a.JPG",
+        "b.JpEg",
+        ".hidden.jpg",
+        ".jpg",
+        "c.txt",
+        "d.jpg.bak",
+        "e",
+        "f.webp",
+        "Thumbs.db",
+    ):
         h.sample(a / "class1" / name)
     h.sample(a / "root.jpg")
     (a / "class1/dir.jpg").mkdir()
@@ -185,10 +233,15 @@ def empty_sample(h):
 def empty_sample_substituted(h):
     a = h.dataset("a")
     (a / "class1/0000.jpg").touch()
-    h.open(a, source_timeout="3s", on_error="substitute").right(Listing(a), [0, 1], substitute=["0000.jpg"])
+    h.open(a, source_timeout="3s", on_error="substitute").right(
+        Listing(a), [0, 1], substitute=["0000.jpg"]
+    )
 
 
-@fault("one sample is a sparse file of 5 GiB; memory for 1 GiB", clear=["huge.jpg|staging.buffer", r"\d"])
+@fault(
+    "one sample is a sparse file of 5 GiB; memory for 1 GiB",
+    clear=["huge.jpg|staging.buffer", r"\d"],
+)
 def sample_of_5_gib(h):
     a = h.dataset("a")
     with open(a / "class1/huge.jpg", "wb") as f:
@@ -256,7 +309,10 @@ def fifo_after_the_scan(h):
     client.right(listing, within=12)
 
 
-@fault("a sample becomes a FIFO that somebody writes to after the scan, of equal length", clear=["004.jpg"])
+@fault(
+    "a sample becomes a FIFO that somebody writes to after the scan, of equal length",
+    clear=["004.jpg"],
+)
 def fed_fifo_after_the_scan(h):
     a, listing = scanned(h)
     client = h.open(a, memory=0, source_timeout="3s")
@@ -268,6 +324,7 @@ def fed_fifo_after_the_scan(h):
     def feed():
         with contextlib.suppress(BrokenPipeError), open(path, "wb") as f:
             f.write(b"f" * size)
+
     threading.Thread(target=feed, daemon=True).start()
     client.right(listing, within=12)
 
@@ -280,7 +337,9 @@ def class_renamed_after_the_scan(h):
     client.right(listing)
 
 
-@fault("a sample becomes a symlink to a file outside, of equal size, after the scan", clear=["004.jpg"])
+@fault(
+    "a sample becomes a symlink to a file outside, of equal size, after the scan", clear=["004.jpg"]
+)
 def symlink_after_the_scan(h):
     a, listing = scanned(h)
     client = h.open(a, memory=0, source_timeout="3s")
@@ -291,7 +350,10 @@ def symlink_after_the_scan(h):
     client.right(listing, also=[Listing(a)])
 
 
-@fault("samples are replaced by rename with others of another size, all the time, while a job iterates", clear=[r"\d\d\d.jpg"])
+@fault(
+    "samples are replaced by rename with others of another size, all the time, while a job iterates",
+    clear=[r"\d\d\d.jpg"],
+)
 def replaced_all_the_time(h):
     a, listing = scanned(h)
     stop = threading.Event()
@@ -303,6 +365,7 @@ def replaced_all_the_time(h):
             h.sample(h.tmp / "new", 300 + i % 50, salt=i)
             os.rename(h.tmp / "new", path)
             i += 1
+
     thread = threading.Thread(target=churn, daemon=True)
     thread.start()
     try:
@@ -326,7 +389,9 @@ def unreadable_sample_skipped(h):
     a = h.dataset("a")
     (a / "class1/bad.jpg").write_bytes(b"x" * 100)
     (a / "class1/bad.jpg").chmod(0)
-    h.client(user=NOBODY, env=nobody(h)).open(a, source_timeout="3s", on_error="skip").right(Listing(a), skip=["bad.jpg"])
+    h.client(user=NOBODY, env=nobody(h)).open(a, source_timeout="3s", on_error="skip").right(
+        Listing(a), skip=["bad.jpg"]
+    )
 
 
 @fault("an unprivileged user may not list one class", clear=["class1"])
@@ -347,8 +412,14 @@ def unlistable_parent(h):
 def nobody(h):
     """A home of his own for the user nobody."""
     env = {}
-    for key, name in (("HOME", "nhome"), ("XDG_RUNTIME_DIR", "nrun"), ("XDG_CACHE_HOME", "ncache"), ("XDG_CONFIG_HOME", "nconfig"),
-                      ("XDG_DATA_HOME", "ndata"), ("XDG_STATE_HOME", "nstate")):
+    for key, name in (
+        ("HOME", "nhome"),
+        ("XDG_RUNTIME_DIR", "nrun"),
+        ("XDG_CACHE_HOME", "ncache"),
+        ("XDG_CONFIG_HOME", "nconfig"),
+        ("XDG_DATA_HOME", "ndata"),
+        ("XDG_STATE_HOME", "nstate"),
+    ):
         path = h.folder(name)
         path.chmod(0o700)
         os.chown(path, NOBODY, NOBODY)
@@ -359,11 +430,14 @@ def nobody(h):
 @fault("a folder of 3,000 classes, with 100 open files allowed", clear=["file"])
 def many_classes(h):
     import resource
+
     a = h.folder("a")
     for c in range(3000):
         (a / f"c{c}").mkdir()
         (a / f"c{c}/0.jpg").write_bytes(b"%d" % c)
-    h.client(before=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))).open(a, batch=100).right(Listing(a))
+    h.client(before=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))).open(
+        a, batch=100
+    ).right(Listing(a))
 
 
 @fault("directories 120 deep, and names that together are nearly PATH_MAX long")
@@ -382,7 +456,10 @@ def deep_directories(h):
     h.open(a, cache_dir=str(h.tmp / "c")).right(Listing(a), [0, 1])
 
 
-@fault("directories so deep that paths are longer than PATH_MAX, where torchvision does not see the samples", clear=["class0|long|deep"])
+@fault(
+    "directories so deep that paths are longer than PATH_MAX, where torchvision does not see the samples",
+    clear=["class0|long|deep"],
+)
 def deeper_than_path_max(h):
     a = h.dataset("a", classes=2, per_class=3)
     os.chdir(a / "class0")

@@ -23,8 +23,8 @@ def swell(path, field, by):
     """Lets an index claim ``by`` bytes more in one of its parts (docs/FORMATS.md), which lie in a hole of the file."""
     with open(path, "r+b") as f:
         head = bytearray(f.read(96))
-        length, = struct.unpack_from("<Q", head, 16)
-        claimed, = struct.unpack_from("<Q", head, field)
+        (length,) = struct.unpack_from("<Q", head, 16)
+        (claimed,) = struct.unpack_from("<Q", head, field)
         struct.pack_into("<Q", head, 16, length + by)
         struct.pack_into("<Q", head, field, claimed + by)
         f.seek(0)
@@ -32,7 +32,10 @@ def swell(path, field, by):
         f.truncate(length + by)
 
 
-@fault("the dataset's index is sparse: 4 KiB on disk claim 4 GiB of names; another job runs; 600 MiB of memory", item=6)
+@fault(
+    "the dataset's index is sparse: 4 KiB on disk claim 4 GiB of names; another job runs; 600 MiB of memory",
+    item=6,
+)
 def index_sparse(h):
     a, b = h.dataset("a"), h.dataset("b")
     path = index(h, a)
@@ -59,8 +62,14 @@ def index_sparse_samples(h):
     with open(path, "r+b") as f:
         head = bytearray(f.read(96))
         length, samples = struct.unpack_from("<QQ", head, 16)
-        each = {1: 8, 2: 16}[struct.unpack_from("<I", head, 8)[0]]  # bytes of a sample but for its name
-        total = length + each * ((1 << 30) - samples) + (0 if each == 8 else 16 * (64 - min(samples, 64)))
+        each = {1: 8, 2: 16}[
+            struct.unpack_from("<I", head, 8)[0]
+        ]  # bytes of a sample but for its name
+        total = (
+            length
+            + each * ((1 << 30) - samples)
+            + (0 if each == 8 else 16 * (64 - min(samples, 64)))
+        )
         struct.pack_into("<QQ", head, 16, total, 1 << 30)
         f.seek(0)
         f.write(head)
@@ -75,7 +84,10 @@ def index_of_a_tebibyte(h):
     h.client(cgroup=h.memory(600 << 20)).open(a, memory="50MB").right(Listing(a))
 
 
-@fault("a FIFO lies in the place of the dataset's index; then Ctrl-C, after which no daemon may stay", item=7)
+@fault(
+    "a FIFO lies in the place of the dataset's index; then Ctrl-C, after which no daemon may stay",
+    item=7,
+)
 def index_fifo(h):
     a = h.dataset("a")
     os.mkfifo(a / INDEX)
@@ -92,7 +104,12 @@ def index_fifo(h):
     time.sleep(0.2)
     client.send("exit")
     if h.daemons():
-        until(lambda: not h.daemons(), 6, "the end of the daemon after Ctrl-C" + ("" if opened else " (OPEN did not return in 8 s either)"))
+        until(
+            lambda: not h.daemons(),
+            6,
+            "the end of the daemon after Ctrl-C"
+            + ("" if opened else " (OPEN did not return in 8 s either)"),
+        )
     if not opened:
         raise Verdict(HANG, "OPEN did not return within 8 s")
 
@@ -127,7 +144,10 @@ def index_symlink(h):
     h.open(a).right(Listing(a))
 
 
-@fault("the dataset's index is a directory, which makes it a class without samples for torchvision as well", clear=["hdmlp-index"])
+@fault(
+    "the dataset's index is a directory, which makes it a class without samples for torchvision as well",
+    clear=["hdmlp-index"],
+)
 def index_directory(h):
     a = h.dataset("a")
     (a / INDEX).mkdir()
@@ -137,6 +157,7 @@ def index_directory(h):
 @fault("the dataset's index is a Unix socket")
 def index_socket(h):
     import socket
+
     a = h.dataset("a", classes=2)
     os.chdir(a)
     s = socket.socket(socket.AF_UNIX)
@@ -151,12 +172,23 @@ def index_damaged(h):
     good = path.read_bytes()
     flipped = bytearray(good)
     flipped[len(good) // 2] ^= 4
-    for i, data in enumerate((good[:100], b"", h.random.randbytes(len(good)), bytes(flipped), good[:96] + b"\0" * (len(good) - 96), good * 2)):
+    for i, data in enumerate(
+        (
+            good[:100],
+            b"",
+            h.random.randbytes(len(good)),
+            bytes(flipped),
+            good[:96] + b"\0" * (len(good) - 96),
+            good * 2,
+        )
+    ):
         path.write_bytes(data)
         h.open(a, name=str(i)).right(Listing(a), what=f"damage {i}")
 
 
-@fault("the dataset's index was copied, with its times, from another dataset of equal names and sizes but other order of classes")
+@fault(
+    "the dataset's index was copied, with its times, from another dataset of equal names and sizes but other order of classes"
+)
 def index_of_another(h):
     a, b = h.dataset("a", classes=4), h.dataset("b", classes=3, per_class=20)
     path = index(h, b)
@@ -165,11 +197,14 @@ def index_of_another(h):
     h.open(a).right(Listing(a))
 
 
-@fault("the dataset was copied with its index (cp -a), and a file was added to the copy before, within its directory's times")
+@fault(
+    "the dataset was copied with its index (cp -a), and a file was added to the copy before, within its directory's times"
+)
 def index_copied(h):
     a = h.dataset("a")
     index(h, a)
     import shutil
+
     shutil.copytree(a, h.tmp / "b")
     b = h.tmp / "b"
     h.sample(b / "class1/9999.jpg")

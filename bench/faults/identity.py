@@ -7,13 +7,18 @@ from harness import Harness, open_all, together
 from oracle import Listing, same
 from verdicts import Told, fault
 
-LEAN = {"memory": 0, "staging_buffer": "400KB"}  # with samples of 20 KB: nothing is cached, and little is read ahead
+LEAN = {
+    "memory": 0,
+    "staging_buffer": "400KB",
+}  # with samples of 20 KB: nothing is cached, and little is read ahead
 T0 = 1_577_836_800  # 2020: what archives and images of containers put everywhere
 
 
 def two(h: Harness, mtime=T0, **more):
     """Two datasets that only their bytes tell apart."""
-    return h.dataset("a", salt="a", mtime=mtime, **more), h.dataset("b", salt="b", mtime=mtime, **more)
+    return h.dataset("a", salt="a", mtime=mtime, **more), h.dataset(
+        "b", salt="b", mtime=mtime, **more
+    )
 
 
 @fault("two containers with another dataset at the same path, in turn, share a daemon", item=1)
@@ -24,7 +29,10 @@ def containers_in_turn(h):
     h.client(mounts=[(b, at)]).open(at).right(Listing(b), what="second container")
 
 
-@fault("two containers with another dataset of equal names, sizes and times at the same path share a daemon at the same time", item=1)
+@fault(
+    "two containers with another dataset of equal names, sizes and times at the same path share a daemon at the same time",
+    item=1,
+)
 def containers_at_once(h):
     a, b = two(h, size=20_000)
     at = h.folder("train")
@@ -36,7 +44,10 @@ def containers_at_once(h):
     same(got + first.ask("next"), first.expected(Listing(a)), what="first container")
 
 
-@fault("a container's dataset lies where the container that started the daemon has no file at all", item=1)
+@fault(
+    "a container's dataset lies where the container that started the daemon has no file at all",
+    item=1,
+)
 def container_path_only_there(h):
     a, b = h.dataset("a", salt="a"), h.dataset("b", salt="b")
     at = h.folder("train")
@@ -44,7 +55,10 @@ def container_path_only_there(h):
     h.client(mounts=[(b, at)]).open(at).right(Listing(b), [0, 1], what="second container")
 
 
-@fault("the container that started the daemon has ended, and its mounts with it, when a process outside opens the same path", item=1)
+@fault(
+    "the container that started the daemon has ended, and its mounts with it, when a process outside opens the same path",
+    item=1,
+)
 def container_gone(h):
     a, b = two(h, mtime=None)
     at = h.tmp / "train"
@@ -66,7 +80,11 @@ def container_private_tmp(h):
         client.open(at / "d").right(Listing(source), what=source.name)
 
 
-@fault("two containers whose ranks form one job see different datasets at the same path", clear=["dataset|listing|rank|differ"], item=1)
+@fault(
+    "two containers whose ranks form one job see different datasets at the same path",
+    clear=["dataset|listing|rank|differ"],
+    item=1,
+)
 def container_ranks_of_one_job(h):
     a, b = two(h, size=20_000)
     at = h.folder("train")
@@ -91,7 +109,9 @@ def collide_cache_dir_verify(h):
     a, b = two(h)
     h.open(a, cache_dir=str(h.tmp / "c"), verify=True).right(Listing(a), [0, 1])
     h.stop_daemon()
-    h.open(b, cache_dir=str(h.tmp / "c"), verify=True).right(Listing(b), [0, 1], what="the second dataset")
+    h.open(b, cache_dir=str(h.tmp / "c"), verify=True).right(
+        Listing(b), [0, 1], what="the second dataset"
+    )
 
 
 @fault("two datasets that only bytes tell apart use one daemon's memory at the same time", item=2)
@@ -103,7 +123,10 @@ def collide_memory(h):
     first.right(Listing(a), [1])
 
 
-@fault("two datasets that only bytes tell apart use one daemon's memory after each other, while it lingers", item=2)
+@fault(
+    "two datasets that only bytes tell apart use one daemon's memory after each other, while it lingers",
+    item=2,
+)
 def collide_memory_lingering(h):
     a, b = two(h)
     client = h.open(a)
@@ -112,7 +135,11 @@ def collide_memory_lingering(h):
     h.open(b).right(Listing(b), [0, 1], what="the second dataset")
 
 
-@fault("two nodes of one job see datasets that only bytes tell apart", clear=["node", "dataset|sample|content|digest"], item=2)
+@fault(
+    "two nodes of one job see datasets that only bytes tell apart",
+    clear=["node", "dataset|sample|content|digest"],
+    item=2,
+)
 def collide_nodes(h):
     a, b = two(h)
     at = h.folder("train")
@@ -125,8 +152,11 @@ def collide_nodes(h):
     together(ranks, [Listing(a), Listing(b)], [0, 1])
 
 
-@fault("one node's copy has three stale files of 400, equal in size and time; two epochs with verify=True",
-       clear=["node", "sample|file|digest|content|dataset"], item=2)
+@fault(
+    "one node's copy has three stale files of 400, equal in size and time; two epochs with verify=True",
+    clear=["node", "sample|file|digest|content|dataset"],
+    item=2,
+)
 def stale_files_on_a_node(h):
     a = h.dataset("n0", classes=4, per_class=100, mtime=T0)
     b = h.tmp / "n1"
@@ -142,7 +172,9 @@ def stale_files_on_a_node(h):
     together(ranks, [Listing(a), Listing(b)], [0, 1])
 
 
-@fault("two nodes' copies of one dataset differ in nothing but inodes and the times of their copying")
+@fault(
+    "two nodes' copies of one dataset differ in nothing but inodes and the times of their copying"
+)
 def nodes_with_copies(h):
     a = h.dataset("n0", mtime=T0)
     shutil.copytree(a, h.tmp / "n1")
@@ -152,7 +184,9 @@ def nodes_with_copies(h):
     together(ranks, Listing(a), [0, 1])
 
 
-@fault("the directory is replaced by another while a job has it open; a second job opens it", item=3)
+@fault(
+    "the directory is replaced by another while a job has it open; a second job opens it", item=3
+)
 def replaced_while_open(h):
     a, b = h.dataset("a", salt="a"), h.dataset("b", salt="b", per_class=12)
     first = h.open(a, name="one")
@@ -163,7 +197,10 @@ def replaced_while_open(h):
     h.open(a, name="two").right(Listing(a), [0, 1], what="the second job")
 
 
-@fault("the directory is replaced by another of equal names, sizes and times while a job has it open; a second job opens it", item=3)
+@fault(
+    "the directory is replaced by another of equal names, sizes and times while a job has it open; a second job opens it",
+    item=3,
+)
 def replaced_by_its_like(h):
     a, b = two(h)
     first = h.open(a, name="one")
@@ -173,7 +210,10 @@ def replaced_by_its_like(h):
     h.open(a, name="two").right(Listing(a), [0, 1], what="the second job")
 
 
-@fault("the directory is replaced by its like while a job has it open; what does that job get?", clear=["sample|dataset|changed|replaced"])
+@fault(
+    "the directory is replaced by its like while a job has it open; what does that job get?",
+    clear=["sample|dataset|changed|replaced"],
+)
 def replaced_under_a_job(h):
     a, b = two(h, size=20_000)
     old = Listing(a)
@@ -184,7 +224,9 @@ def replaced_under_a_job(h):
     first.right(old, [1, 2], also=[Listing(a)])
 
 
-@fault("a dataset grows from 200 to 230 samples while a job has it open; a second job opens it", item=3)
+@fault(
+    "a dataset grows from 200 to 230 samples while a job has it open; a second job opens it", item=3
+)
 def grown_while_open(h):
     a = h.dataset("a", classes=4, per_class=50)
     first = h.open(a, name="one")
@@ -227,7 +269,10 @@ def grown_between_loaders(h):
     client.open(a).right(Listing(a), what="the second loader")
 
 
-@fault("a file is replaced by rename with one of equal size while a job has the dataset open and cached; a second job opens it", item=3)
+@fault(
+    "a file is replaced by rename with one of equal size while a job has the dataset open and cached; a second job opens it",
+    item=3,
+)
 def renamed_over_while_open(h):
     a = h.dataset("a")
     first = h.open(a, name="one")

@@ -16,7 +16,17 @@ from pathlib import Path
 from typing import Any, Dict, Tuple
 
 from harness import HERE, Harness, Product
-from machine import CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWPID, Cgroup, MS_PRIVATE, MS_REC, libc, loopback_up, mount
+from machine import (
+    CLONE_NEWNET,
+    CLONE_NEWNS,
+    CLONE_NEWPID,
+    Cgroup,
+    MS_PRIVATE,
+    MS_REC,
+    libc,
+    loopback_up,
+    mount,
+)
 from verdicts import BROKEN, CLEAR, CRASH, Fault, HANG, KILLED, RAW, RIGHT, Told, Verdict, lacking
 
 
@@ -26,7 +36,10 @@ def judge(h: Harness) -> Tuple[str, str]:
         try:
             note = h.fault.run(h)
             if not h.dies and (kills := sum(group.kills() for group in h.groups)):
-                return KILLED, f"the kernel killed {kills} process for want of memory, unnoticed by the ranks; {note or ''}"
+                return (
+                    KILLED,
+                    f"the kernel killed {kills} process for want of memory, unnoticed by the ranks; {note or ''}",
+                )
             outcome, message = RIGHT, note or ""
         finally:
             h.untouched()
@@ -47,8 +60,11 @@ def judge(h: Harness) -> Tuple[str, str]:
         return CLEAR, shown
     except Verdict as e:
         return e.outcome, " ".join(e.message.split())
-    except Exception as e:  # a defect of the harness, or a system that cannot do what the fault needs
+    except (
+        Exception
+    ) as e:  # a defect of the harness, or a system that cannot do what the fault needs
         import traceback
+
         where = traceback.extract_tb(sys.exc_info()[2])
         line = next((f for f in reversed(where) if str(HERE) in f.filename), where[-1])
         return BROKEN, f"{type(e).__name__}: {e} ({Path(line.filename).name}:{line.lineno})"
@@ -58,6 +74,7 @@ def judge(h: Harness) -> Tuple[str, str]:
 def carry_out(the: Fault, product: Product) -> Dict[str, Any]:
     """Runs a fault in namespaces of its own, which end with it: outcome, seconds and message."""
     import tempfile
+
     token = f"{os.getpid()}-{abs(hash((the.name, time.time()))) % 100000}"
     folder = Path(tempfile.mkdtemp(prefix="hdmlp-faults-"))
     reading, writing = os.pipe()
@@ -86,16 +103,40 @@ def carry_out(the: Fault, product: Product) -> Dict[str, Any]:
                 if pid == worker:
                     os._exit(0)
         try:
+
             def stage(text: str) -> None:
                 os.write(writing, f"stage {text}\n".encode())
+
             h = Harness(product, folder, token, the, stage)
             begun = time.monotonic()
             outcome, message = judge(h)
             seconds = time.monotonic() - begun
             message = message.replace(str(folder), "").replace(os.fspath(product.package), "")
-            os.write(writing, ("result " + json.dumps({"outcome": outcome, "seconds": round(seconds, 2), "message": message[:1500]}) + "\n").encode())
+            os.write(
+                writing,
+                (
+                    "result "
+                    + json.dumps(
+                        {
+                            "outcome": outcome,
+                            "seconds": round(seconds, 2),
+                            "message": message[:1500],
+                        }
+                    )
+                    + "\n"
+                ).encode(),
+            )
         except BaseException as e:
-            os.write(writing, ("result " + json.dumps({"outcome": BROKEN, "seconds": 0, "message": f"{type(e).__name__}: {e}"}) + "\n").encode())
+            os.write(
+                writing,
+                (
+                    "result "
+                    + json.dumps(
+                        {"outcome": BROKEN, "seconds": 0, "message": f"{type(e).__name__}: {e}"}
+                    )
+                    + "\n"
+                ).encode(),
+            )
         os._exit(0)
     os.close(writing)
     text, init = b"", 0
@@ -122,9 +163,15 @@ def carry_out(the: Fault, product: Product) -> Dict[str, Any]:
         result = json.loads(found[1])
     else:
         stages = re.findall(rb"stage (.*)\n", text)
-        result = {"outcome": HANG, "seconds": round(time.monotonic() - started, 2),
-                  "message": f"not finished within {the.limit:.0f} s" + (f", at: {stages[-1].decode()}" if stages else "")}
+        result = {
+            "outcome": HANG,
+            "seconds": round(time.monotonic() - started, 2),
+            "message": f"not finished within {the.limit:.0f} s"
+            + (f", at: {stages[-1].decode()}" if stages else ""),
+        }
     Cgroup.sweep(token)
-    subprocess.run(["chattr", "-R", "-i", "-a", str(folder)], stderr=subprocess.DEVNULL, check=False)
+    subprocess.run(
+        ["chattr", "-R", "-i", "-a", str(folder)], stderr=subprocess.DEVNULL, check=False
+    )
     shutil.rmtree(folder, ignore_errors=True)
     return {"name": the.name, "about": the.about, "item": the.item, **result}

@@ -1,4 +1,5 @@
 """Too little of everything: memory, files, processes, sizes."""
+
 import os
 import resource
 import subprocess
@@ -23,10 +24,17 @@ def heavy(h, megabytes=170, size=1 << 20):
     return a
 
 
-@fault('memory="150MB" in a control group of 200 MB; the dataset has 170 MB', clear=["memory", r"\d.*B"], item=10, limit=60)
+@fault(
+    'memory="150MB" in a control group of 200 MB; the dataset has 170 MB',
+    clear=["memory", r"\d.*B"],
+    item=10,
+    limit=60,
+)
 def memory_near_the_limit(h):
     a = heavy(h)
-    h.client(cgroup=h.memory(200 << 20)).open(a, memory="150MB").right(Listing(a), [0, 1], within=30)
+    h.client(cgroup=h.memory(200 << 20)).open(a, memory="150MB").right(
+        Listing(a), [0, 1], within=30
+    )
 
 
 @fault('memory="300MB" in a control group of 200 MB', clear=["memory", r"\d.*B"], item=10)
@@ -35,13 +43,20 @@ def memory_above_the_limit(h):
     h.client(cgroup=h.memory(200 << 20)).open(a, memory="300MB").right(Listing(a), [0, 1])
 
 
-@fault("memory left to HDMLP in a control group of 200 MB; the dataset has 170 MB", item=10, limit=60)
+@fault(
+    "memory left to HDMLP in a control group of 200 MB; the dataset has 170 MB", item=10, limit=60
+)
 def memory_chosen_by_hdmlp(h):
     a = heavy(h)
     h.client(cgroup=h.memory(200 << 20)).open(a).right(Listing(a), [0, 1], within=30)
 
 
-@fault("two jobs, each with memory left to HDMLP, in a control group of 250 MB", clear=["memory", r"\d.*B"], item=10, limit=60)
+@fault(
+    "two jobs, each with memory left to HDMLP, in a control group of 250 MB",
+    clear=["memory", r"\d.*B"],
+    item=10,
+    limit=60,
+)
 def memory_of_two_jobs(h):
     a = heavy(h)
     group = h.memory(250 << 20)
@@ -52,13 +67,25 @@ def memory_of_two_jobs(h):
     one.right(Listing(a), [1], within=30)
 
 
-@fault("a staging buffer of 150 MB in a control group of 200 MB, with 60 MB of cache", clear=["staging_buffer|memory", r"\d.*B"], item=10, limit=60)
+@fault(
+    "a staging buffer of 150 MB in a control group of 200 MB, with 60 MB of cache",
+    clear=["staging_buffer|memory", r"\d.*B"],
+    item=10,
+    limit=60,
+)
 def staging_near_the_limit(h):
     a = heavy(h, 100)
-    h.client(cgroup=h.memory(200 << 20)).open(a, memory="60MB", staging_buffer="150MB", prefetch_batches=200).right(Listing(a), [0, 1], within=30)
+    h.client(cgroup=h.memory(200 << 20)).open(
+        a, memory="60MB", staging_buffer="150MB", prefetch_batches=200
+    ).right(Listing(a), [0, 1], within=30)
 
 
-@fault("four ranks' staging buffers in a control group of 160 MB", clear=["staging|memory", r"\d.*B"], item=10, limit=60)
+@fault(
+    "four ranks' staging buffers in a control group of 160 MB",
+    clear=["staging|memory", r"\d.*B"],
+    item=10,
+    limit=60,
+)
 def staging_of_four_ranks(h):
     a = heavy(h, 100)
     group = h.memory(160 << 20)
@@ -80,7 +107,12 @@ while True:
 """
 
 
-@fault("the OOM killer takes the daemon, because another process of the control group wants all memory", clear=["OOM|out of memory"], item=10, dies=True)
+@fault(
+    "the OOM killer takes the daemon, because another process of the control group wants all memory",
+    clear=["OOM|out of memory"],
+    item=10,
+    dies=True,
+)
 def oom_killer_named(h):
     a = h.dataset("a", size=200_000)
     group = h.memory(200 << 20)
@@ -96,7 +128,11 @@ def oom_killer_named(h):
     raise wrong("no error")
 
 
-@fault("memory=0, staging_buffer=1: sizes that leave room for nothing", clear=["staging_buffer|batch"], item=14)
+@fault(
+    "memory=0, staging_buffer=1: sizes that leave room for nothing",
+    clear=["staging_buffer|batch"],
+    item=14,
+)
 def room_for_nothing(h):
     a = h.dataset("a")
     client = h.client()
@@ -113,7 +149,10 @@ def room_for_nothing(h):
 def no_memory_left(h):
     a = h.dataset("a")
     group = h.memory(40 << 20)
-    hog = subprocess.Popen([sys.executable, "-c", "import time; x = bytearray(b'x') * (12 << 20); time.sleep(99)"], preexec_fn=group.join)
+    hog = subprocess.Popen(
+        [sys.executable, "-c", "import time; x = bytearray(b'x') * (12 << 20); time.sleep(99)"],
+        preexec_fn=group.join,
+    )
     client = h.client(cgroup=group)
     try:
         client.open(a).right(Listing(a))
@@ -129,25 +168,36 @@ def limited(**limits):
     def before():
         for name, value in limits.items():
             resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
+
     return before
 
 
-@fault("ulimit -f: files of at most 1 MB, and shared memory counts as such", clear=["file size|ulimit|FSIZE"], item=14)
+@fault(
+    "ulimit -f: files of at most 1 MB, and shared memory counts as such",
+    clear=["file size|ulimit|FSIZE"],
+    item=14,
+)
 def file_size(h):
     a = h.dataset("a", size=100_000)
     h.client(before=limited(FSIZE=1 << 20)).open(a).right(Listing(a), [0, 1])
 
 
-@fault("ulimit -f: files of at most 50 KB, and a cache_dir", clear=["file size|ulimit|FSIZE"], item=14)
+@fault(
+    "ulimit -f: files of at most 50 KB, and a cache_dir", clear=["file size|ulimit|FSIZE"], item=14
+)
 def file_size_and_cache_dir(h):
     a = h.dataset("a", size=3000)
-    h.client(before=limited(FSIZE=50_000)).open(a, cache_dir=str(h.tmp / "c"), memory=0).right(Listing(a), [0, 1])
+    h.client(before=limited(FSIZE=50_000)).open(a, cache_dir=str(h.tmp / "c"), memory=0).right(
+        Listing(a), [0, 1]
+    )
 
 
 @fault("ulimit -n: 24 open files", clear=["file|descriptor|NOFILE|ulimit"], dies=True)
 def open_files(h):
     a = h.dataset("a")
-    h.client(before=limited(NOFILE=24)).open(a, cache_dir=str(h.tmp / "c")).right(Listing(a), [0, 1])
+    h.client(before=limited(NOFILE=24)).open(a, cache_dir=str(h.tmp / "c")).right(
+        Listing(a), [0, 1]
+    )
 
 
 @fault("ulimit -n: 12 open files", clear=["file|descriptor|NOFILE|ulimit"], dies=True)
@@ -156,18 +206,26 @@ def hardly_any_open_files(h):
     h.client(before=limited(NOFILE=12)).open(a).right(Listing(a), [0, 1])
 
 
-@fault("30 jobs at a daemon that may have 64 open files", clear=["file|descriptor|NOFILE|ulimit"], dies=True, limit=60)
+@fault(
+    "30 jobs at a daemon that may have 64 open files",
+    clear=["file|descriptor|NOFILE|ulimit"],
+    dies=True,
+    limit=60,
+)
 def open_files_of_many_jobs(h):
     a = h.dataset("a", classes=2)
     first = h.client(before=limited(NOFILE=64)).open(a)
-    h.client().run(f"""
+    h.client().run(
+        f"""
 import hdmlp.data as hd
 kept = []
 for i in range(40):
     loader = hd.DataLoader({str(a)!r}, 5, seed=7, name=f"job {{i}}", memory=0)
     it = iter(loader)
     kept.append((loader, it, next(it)))
-""", within=30)
+""",
+        within=30,
+    )
     first.right(Listing(a), [0, 1])
 
 
@@ -177,7 +235,11 @@ def address_space(h):
     h.client(before=limited(AS=1 << 30)).open(a).right(Listing(a), [0, 1])
 
 
-@fault("ulimit -u: an unprivileged user may start nothing more", clear=["process|thread|fork|ulimit|resource"], dies=True)
+@fault(
+    "ulimit -u: an unprivileged user may start nothing more",
+    clear=["process|thread|fork|ulimit|resource"],
+    dies=True,
+)
 def no_processes(h):
     a = h.dataset("a")
     client = h.client(user=NOBODY, env=nobody(h))
@@ -185,7 +247,11 @@ def no_processes(h):
     client.open(a).right(Listing(a), [0, 1])
 
 
-@fault("a control group of at most 12 tasks", clear=["process|thread|fork|task|pids|resource"], dies=True)
+@fault(
+    "a control group of at most 12 tasks",
+    clear=["process|thread|fork|task|pids|resource"],
+    dies=True,
+)
 def few_tasks(h):
     a = h.dataset("a", per_class=40)
     group = Cgroup(h.token, "pids", max=12)
@@ -208,6 +274,7 @@ def one_processor(h):
     def before():
         os.sched_setaffinity(0, {0})
         os.nice(19)
+
     h.client(before=before).open(a, within=30).right(Listing(a), [0, 1], within=30)
 
 

@@ -21,8 +21,16 @@ CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWNET = 0x20000, 0x20000000, 0x40000000
 
 
 def mount(source: Any, target: Any, kind: str = "", flags: int = 0, data: str = "") -> None:
-    if libc.mount(os.fsencode(source), os.fsencode(target), kind.encode() or None, ctypes.c_ulong(flags), data.encode() or None):
-        raise OSError(ctypes.get_errno(), f"mount {source} at {target}: {os.strerror(ctypes.get_errno())}")
+    if libc.mount(
+        os.fsencode(source),
+        os.fsencode(target),
+        kind.encode() or None,
+        ctypes.c_ulong(flags),
+        data.encode() or None,
+    ):
+        raise OSError(
+            ctypes.get_errno(), f"mount {source} at {target}: {os.strerror(ctypes.get_errno())}"
+        )
 
 
 def bind(source: Any, target: Any, readonly: bool = False) -> None:
@@ -39,6 +47,7 @@ def umount(target: Any, lazy: bool = False) -> None:
 def loopback_up() -> None:
     import fcntl
     import struct
+
     with socket.socket() as s:
         request = struct.pack("16sH14x", b"lo", 1 | 64)  # IFF_UP, IFF_RUNNING
         fcntl.ioctl(s, 0x8914, request)  # SIOCSIFFLAGS
@@ -61,17 +70,24 @@ class Cgroup:
             _, names, path = line.split(":", 2)
             if controller in names.split(","):
                 return base / controller / path.lstrip("/")
-            if not names and (base / path.lstrip("/") / "cgroup.subtree_control").exists() and \
-                    controller in (base / path.lstrip("/") / "cgroup.subtree_control").read_text():
+            if (
+                not names
+                and (base / path.lstrip("/") / "cgroup.subtree_control").exists()
+                and controller in (base / path.lstrip("/") / "cgroup.subtree_control").read_text()
+            ):
                 return base / path.lstrip("/")
         raise Verdict(SKIPPED, f"no control groups for {controller} that this user may make")
 
     @staticmethod
     def memory(token: str, limit: int) -> "Cgroup":
         group = Cgroup(token, "memory")
-        (group.folder / ("memory.max" if group.v2 else "memory.limit_in_bytes")).write_text(str(limit))
+        (group.folder / ("memory.max" if group.v2 else "memory.limit_in_bytes")).write_text(
+            str(limit)
+        )
         with contextlib.suppress(OSError):
-            (group.folder / ("memory.swap.max" if group.v2 else "memory.memsw.limit_in_bytes")).write_text("0" if group.v2 else str(limit))
+            (
+                group.folder / ("memory.swap.max" if group.v2 else "memory.memsw.limit_in_bytes")
+            ).write_text("0" if group.v2 else str(limit))
         return group
 
     def join(self) -> None:

@@ -10,7 +10,17 @@ from typing import List, Optional, Sequence
 from verdicts import wrong
 
 SEED, BATCH = 7, 5
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
+EXTENSIONS = (
+    ".jpg",
+    ".jpeg",
+    ".png",
+    ".ppm",
+    ".bmp",
+    ".pgm",
+    ".tif",
+    ".tiff",
+    ".webp",
+)  # torchvision's
 
 
 def digest(data: bytes) -> str:
@@ -28,7 +38,9 @@ def digest_file(path: str) -> str:
 class Listing:
     """A dataset as torchvision's ImageFolder lists it, with digests of its files, as it is at this moment."""
 
-    def __init__(self, root: os.PathLike, extensions: Sequence[str] = EXTENSIONS, read: bool = True) -> None:
+    def __init__(
+        self, root: os.PathLike, extensions: Sequence[str] = EXTENSIONS, read: bool = True
+    ) -> None:
         root = os.fspath(root)
         self.classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
         self.paths: List[str] = []
@@ -50,11 +62,25 @@ class Listing:
     def __len__(self) -> int:
         return len(self.paths)
 
-    def epoch(self, epoch: int = 0, *, seed: int = SEED, batch: int = BATCH, rank: int = 0, world: int = 1, shuffle: bool = True,
-              drop_last: bool = False, skip: Sequence[str] = (), substitute: Sequence[str] = ()) -> List[list]:
+    def epoch(
+        self,
+        epoch: int = 0,
+        *,
+        seed: int = SEED,
+        batch: int = BATCH,
+        rank: int = 0,
+        world: int = 1,
+        shuffle: bool = True,
+        drop_last: bool = False,
+        skip: Sequence[str] = (),
+        substitute: Sequence[str] = (),
+    ) -> List[list]:
         """The batches that torch's loader with a DistributedSampler gives to a rank; without the files whose name is in ``skip``."""
         from torch.utils.data import BatchSampler, DistributedSampler
-        sampler = DistributedSampler(range(len(self)), world, rank, shuffle=shuffle, seed=seed, drop_last=drop_last)  # type: ignore[arg-type]
+
+        sampler = DistributedSampler(
+            range(len(self)), world, rank, shuffle=shuffle, seed=seed, drop_last=drop_last
+        )  # type: ignore[arg-type]
         sampler.set_epoch(epoch)
         found = []
         bad = {i for i, path in enumerate(self.paths) if os.path.basename(path) in skip}
@@ -80,4 +106,6 @@ def same(got: List[list], *allowed: List[list], what: str = "the stream") -> Non
     bad = sum(a != b for a, b in zip(got, wanted))
     samples = [(x, y) for a, b in zip(got, wanted) for x, y in zip(a[0], b[0])]
     differ = sum(x != y for x, y in samples)
-    raise wrong(f"{what}: {note}{bad} of {len(wanted)} batches differ, {differ} of {len(samples)} samples")
+    raise wrong(
+        f"{what}: {note}{bad} of {len(wanted)} batches differ, {differ} of {len(samples)} samples"
+    )

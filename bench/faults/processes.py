@@ -23,7 +23,9 @@ def daemon_killed(h):
     raise wrong("no error")
 
 
-@fault("the daemon was killed with kill -9; the process makes a new loader and goes on from its state")
+@fault(
+    "the daemon was killed with kill -9; the process makes a new loader and goes on from its state"
+)
 def daemon_killed_and_on(h):
     a = h.dataset("a")
     listing = Listing(a)
@@ -62,7 +64,11 @@ def daemon_stopped(h):
     same(got + client.answer(), client.expected(Listing(a)))
 
 
-@fault("the daemon is stopped (SIGSTOP) for good, and a new process opens a dataset", clear=["daemon|answer"], dies=True)
+@fault(
+    "the daemon is stopped (SIGSTOP) for good, and a new process opens a dataset",
+    clear=["daemon|answer"],
+    dies=True,
+)
 def daemon_stopped_for_good(h):
     a = h.dataset("a")
     h.open(a)
@@ -153,31 +159,35 @@ def nothing_left(h):
         raise wrong(f"left behind: {left}")
 
 
-@fault("a script forks during the iteration, and the child ends by sys.exit, by os._exit, and by an exception")
+@fault(
+    "a script forks during the iteration, and the child ends by sys.exit, by os._exit, and by an exception"
+)
 def forks(h):
     a = h.dataset("a")
     client = h.open(a)
     client.ask("iter")
     got = client.ask("next", n=2)
     for how in ("os._exit(0)", "sys.exit(0)", "raise RuntimeError"):
-        client.run(f"""
+        client.run(
+            f"""
 import os, sys, subprocess
 pid = os.fork()
 if pid == 0:
     stream = None
     {how}
 result = os.waitpid(pid, 0)[1]
-""".replace("stream = None", "control_lost = True")) if how == "os._exit(0)" else client.run(f"""
+""".replace("stream = None", "control_lost = True")
+        ) if how == "os._exit(0)" else client.run(f"""
 import os, gc
 pid = os.fork()
 if pid == 0:
     import atexit
     code = 0
     try:
-        {'raise SystemExit' if 'exit' in how else how}
+        {"raise SystemExit" if "exit" in how else how}
     except BaseException:
         del iterator
-        loader.close() if {how.startswith('raise')!r} else None
+        loader.close() if {how.startswith("raise")!r} else None
         gc.collect()
         atexit._run_exitfuncs()
     os._exit(0)
@@ -188,13 +198,18 @@ result = os.waitpid(pid, 0)[1]
     client.right(Listing(a), [1])
 
 
-@fault("a forked child goes on with its parent's iterator, as both may with torch's loader", clear=["fork|process"])
+@fault(
+    "a forked child goes on with its parent's iterator, as both may with torch's loader",
+    clear=["fork|process"],
+)
 def fork_iterates(h):
     a = h.dataset("a", size=20_000)
     client = h.open(a, memory=0, staging_buffer="400KB")
     client.ask("iter")
     got = client.ask("next", n=2)
-    told = json.loads(client.run("""
+    told = json.loads(
+        client.run(
+            """
 import os
 r, w = os.pipe()
 pid = os.fork()
@@ -212,7 +227,10 @@ os.close(w)
 with os.fdopen(r) as f:
     result = f.read() or '{"error": "none", "ours": false, "message": "the child did not come back"}'
 os.waitpid(pid, 0)
-""", within=12))
+""",
+            within=12,
+        )
+    )
     rest = client.expected(Listing(a))[2:]
     same(client.ask("next"), rest, what="the parent")
     if isinstance(told, dict):
@@ -276,6 +294,7 @@ def odd_process(h):
         os.umask(0o777)
         for fd in (0, 1, 2):
             os.close(fd)
+
     client = h.client(before=before, env=nobody(h), user=None)
     h.clear = ["home|permission|cache|run"]
     client.open(a, cache_dir=str(h.tmp / "c"), memory=0).right(Listing(a), [0, 1])

@@ -1,10 +1,22 @@
 """Writes docs/RELIABILITY.md from what run.py --json wrote: report.py RESULTS [OUT]."""
+
 import collections
 import json
 import sys
 from pathlib import Path
 
-OUTCOMES = ["right stream", "clear error", "WRONG DATA", "hang", "crash", "killed", "raw error", "foreign file touched", "harness failed", "not tried"]
+OUTCOMES = [
+    "right stream",
+    "clear error",
+    "WRONG DATA",
+    "hang",
+    "crash",
+    "killed",
+    "raw error",
+    "foreign file touched",
+    "harness failed",
+    "not tried",
+]
 # The sections, and the modules that their faults are in.
 THEMES = {
     "Whose bytes are these?": ("identity", "rewritten"),

@@ -12,7 +12,7 @@ from identity import LEAN, T0, two
 
 def rewrite(h, path, restore):
     before = os.stat(path)
-    data = bytes(b ^ 0x5a for b in path.read_bytes())
+    data = bytes(b ^ 0x5A for b in path.read_bytes())
     with open(path, "r+b") as f:
         f.write(data)
     if restore:
@@ -39,7 +39,10 @@ def rewritten_mtime_restored(h):
     h.open(a, cache_dir=str(h.tmp / "c")).right(Listing(a), [0, 1], what="after the rewrite")
 
 
-@fault("all files are rewritten in place, with mtimes restored, before a new process with a cache_dir", item=4)
+@fault(
+    "all files are rewritten in place, with mtimes restored, before a new process with a cache_dir",
+    item=4,
+)
 def rewritten_all(h):
     a = h.dataset("a")
     h.age(a)
@@ -61,7 +64,10 @@ def rewritten_while_lingering(h):
     h.open(a).right(Listing(a), [0, 1], what="after the rewrite")
 
 
-@fault("a file is rewritten in place between two epochs of a job that does not cache", clear=["004.jpg"])
+@fault(
+    "a file is rewritten in place between two epochs of a job that does not cache",
+    clear=["004.jpg"],
+)
 def rewritten_in_a_job(h):
     a = h.dataset("a", size=20_000)
     old = Listing(a)
@@ -71,7 +77,10 @@ def rewritten_in_a_job(h):
     client.right(old, [1, 2], also=[Listing(a)])
 
 
-@fault("hdmlp dataset --rescan with HDMLP_INDEX_DIR after a rewrite in place; then a new process with a cache_dir", item=4)
+@fault(
+    "hdmlp dataset --rescan with HDMLP_INDEX_DIR after a rewrite in place; then a new process with a cache_dir",
+    item=4,
+)
 def rescan_with_index_dir(h):
     a = h.dataset("a")
     h.age(a)
@@ -81,7 +90,9 @@ def rescan_with_index_dir(h):
     h.stop_daemon()
     rewrite(h, a / "class1/004.jpg", restore=False)
     h.command_clear(h.hdmlp("dataset", str(a), "--rescan", env=env))
-    h.client(env=env).open(a, cache_dir=str(h.tmp / "c")).right(Listing(a), [0, 1], what="after the rescan")
+    h.client(env=env).open(a, cache_dir=str(h.tmp / "c")).right(
+        Listing(a), [0, 1], what="after the rescan"
+    )
 
 
 @fault("the path is a symlink that is put to another dataset between two jobs of one daemon")
@@ -96,7 +107,10 @@ def symlink_retargeted_between_jobs(h):
     h.open(link, name="two").right(Listing(b), [0, 1], what="the second job")
 
 
-@fault("the path is a symlink that is put to another dataset between two epochs", clear=["dataset|sample|changed"])
+@fault(
+    "the path is a symlink that is put to another dataset between two epochs",
+    clear=["dataset|sample|changed"],
+)
 def symlink_retargeted_between_epochs(h):
     a, b = two(h, size=20_000)
     link = h.tmp / "current"
@@ -121,7 +135,9 @@ def class_symlink_retargeted(h):
     h.open(top, name="two").right(Listing(top), [0, 1], what="the second job")
 
 
-@fault("a sample is a symlink whose target is replaced by one of equal size before a new process with a cache_dir")
+@fault(
+    "a sample is a symlink whose target is replaced by one of equal size before a new process with a cache_dir"
+)
 def sample_symlink_retargeted(h):
     a, b = two(h)
     (a / "class0/000.jpg").unlink()
@@ -136,7 +152,9 @@ def sample_symlink_retargeted(h):
     h.open(a, cache_dir=str(h.tmp / "c")).right(Listing(a), [0, 1], what="after that")
 
 
-@fault("another file system is mounted over a class directory between two jobs of one daemon, with all times equal")
+@fault(
+    "another file system is mounted over a class directory between two jobs of one daemon, with all times equal"
+)
 def mounted_over_a_class(h):
     a, b = two(h)
     first = h.client(mounts=[]).open(a, name="one")
@@ -162,7 +180,9 @@ def overlay(h, at, lower, upper, work):
     mount("overlay", at, "overlay", data=f"lowerdir={lower},upperdir={upper},workdir={work}")
 
 
-@fault("the dataset is an overlay; one file is rewritten through it, which copies it up, between two jobs")
+@fault(
+    "the dataset is an overlay; one file is rewritten through it, which copies it up, between two jobs"
+)
 def overlay_copy_up(h):
     a = h.dataset("a", mtime=T0)
     h.folder("o")
@@ -175,7 +195,9 @@ def overlay_copy_up(h):
     h.open(at, cache_dir=str(h.tmp / "c")).right(Listing(at), [0, 1], what="after the rewrite")
 
 
-@fault("another overlay with another lower directory is mounted at the same path before a new process with a cache_dir")
+@fault(
+    "another overlay with another lower directory is mounted at the same path before a new process with a cache_dir"
+)
 def overlay_of_another(h):
     a, b = two(h)
     h.folder("o")
@@ -188,7 +210,9 @@ def overlay_of_another(h):
         umount(at, lazy=True)
 
 
-@fault("a tmpfs with another dataset is mounted at the same path, with equal inode numbers, sizes and times")
+@fault(
+    "a tmpfs with another dataset is mounted at the same path, with equal inode numbers, sizes and times"
+)
 def tmpfs_of_equal_inodes(h):
     at = h.folder("train")
     for salt in ("a", "b"):
@@ -203,7 +227,9 @@ def tmpfs_of_equal_inodes(h):
         umount(at, lazy=True)
 
 
-@fault("a path is first a dataset, then another one after rm -r and mkdir: inode numbers are used again")
+@fault(
+    "a path is first a dataset, then another one after rm -r and mkdir: inode numbers are used again"
+)
 def recreated_in_place(h):
     for salt in ("a", "b"):
         a = h.dataset("a", salt=salt, mtime=T0)
@@ -212,7 +238,9 @@ def recreated_in_place(h):
         shutil.rmtree(a)
 
 
-@fault("files have mtimes in the future, as after a clock was set back, and one is rewritten before the next job")
+@fault(
+    "files have mtimes in the future, as after a clock was set back, and one is rewritten before the next job"
+)
 def clock_set_back(h):
     a = h.dataset("a", mtime=int(time.time()) + 86400)
     h.open(a, cache_dir=str(h.tmp / "c")).right(Listing(a), [0, 1])
@@ -221,7 +249,9 @@ def clock_set_back(h):
     h.open(a, cache_dir=str(h.tmp / "c")).right(Listing(a), [0, 1], what="after the rewrite")
 
 
-@fault("all mtimes are 0, as on some read-only images, and files are swapped by rename before the next job")
+@fault(
+    "all mtimes are 0, as on some read-only images, and files are swapped by rename before the next job"
+)
 def times_of_1970(h):
     a = h.dataset("a", mtime=0, sizes="same")
     h.open(a, cache_dir=str(h.tmp / "c")).right(Listing(a), [0, 1])
@@ -249,7 +279,9 @@ def names_swapped(h):
     h.open(a).right(Listing(a), [0, 1], what="after the swap")
 
 
-@fault("touch, chmod and chown change all times and no bytes between two processes with a cache_dir")
+@fault(
+    "touch, chmod and chown change all times and no bytes between two processes with a cache_dir"
+)
 def touched(h):
     a = h.dataset("a")
     h.open(a, cache_dir=str(h.tmp / "c")).right(Listing(a), [0, 1])
@@ -260,7 +292,9 @@ def touched(h):
     h.open(a, cache_dir=str(h.tmp / "c")).right(Listing(a), [0, 1])
 
 
-@fault("a dataset's samples are hard links into another dataset, and one is rewritten through the other name")
+@fault(
+    "a dataset's samples are hard links into another dataset, and one is rewritten through the other name"
+)
 def hard_links(h):
     a = h.dataset("a")
     b = h.tmp / "b"

@@ -7,6 +7,7 @@ EXIT STATUS
   1  some did not
   2  the command line is wrong, or this machine cannot run the harness
 """
+
 import argparse
 import collections
 import importlib
@@ -23,19 +24,65 @@ from harness import Product  # noqa: E402
 from judge import carry_out  # noqa: E402
 from verdicts import BROKEN, CLEAR, FAULTS, OUTCOMES, RIGHT, SKIPPED  # noqa: E402
 
-THEMES = ["identity", "rewritten", "hostile_index", "hostile_files", "hostile_pictures", "cache", "cache_damage", "source", "cluster", "floods",
-          "processes", "sockets", "limits", "states", "api"]
+THEMES = [
+    "identity",
+    "rewritten",
+    "hostile_index",
+    "hostile_files",
+    "hostile_pictures",
+    "cache",
+    "cache_damage",
+    "source",
+    "cluster",
+    "floods",
+    "processes",
+    "sockets",
+    "limits",
+    "states",
+    "api",
+]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", metavar="WORD", help="faults whose name contains it; may be given several times")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        metavar="WORD",
+        help="faults whose name contains it; may be given several times",
+    )
     parser.add_argument("--list", action="store_true", help="name the faults, and carry out none")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there as well, after each fault")
-    parser.add_argument("--product", type=Path, default=TREE, metavar="DIR", help="the tree that HDMLP is taken from (default: this one)")
-    parser.add_argument("--package", type=Path, metavar="DIR", help="where the package hdmlp lies (default: PRODUCT/python)")
-    parser.add_argument("--binary", type=Path, metavar="FILE", help="the binary (default: PACKAGE/hdmlp/bin/hdmlp)")
-    parser.add_argument("--throttle", type=Path, default=TREE / "build/bin/throttle", metavar="FILE", help="what `make throttle` built")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="write the results there as well, after each fault",
+    )
+    parser.add_argument(
+        "--product",
+        type=Path,
+        default=TREE,
+        metavar="DIR",
+        help="the tree that HDMLP is taken from (default: this one)",
+    )
+    parser.add_argument(
+        "--package",
+        type=Path,
+        metavar="DIR",
+        help="where the package hdmlp lies (default: PRODUCT/python)",
+    )
+    parser.add_argument(
+        "--binary", type=Path, metavar="FILE", help="the binary (default: PACKAGE/hdmlp/bin/hdmlp)"
+    )
+    parser.add_argument(
+        "--throttle",
+        type=Path,
+        default=TREE / "build/bin/throttle",
+        metavar="FILE",
+        help="what `make throttle` built",
+    )
     options = parser.parse_args()
     for theme in THEMES:
         importlib.import_module(theme)
@@ -43,20 +90,40 @@ def main() -> int:
     if options.list:
         for f in chosen:
             print(f"{f.name:42} {f.about}")
-        print(f"{len(chosen)} faults, {sum(f.item is not None for f in chosen)} of them from the list that the harness began with")
+        print(
+            f"{len(chosen)} faults, {sum(f.item is not None for f in chosen)} of them from the list that the harness began with"
+        )
         return 0
     package = (options.package or options.product / "python").resolve()
-    product = Product(package, (options.binary or package / "hdmlp/bin/hdmlp").resolve(), sys.executable, options.throttle.resolve())
+    product = Product(
+        package,
+        (options.binary or package / "hdmlp/bin/hdmlp").resolve(),
+        sys.executable,
+        options.throttle.resolve(),
+    )
     if os.geteuid() != 0 or not product.binary.exists() or not chosen:
-        print("run.py: " + ("needs root, for namespaces and mounts" if os.geteuid() else "no such fault" if not chosen else
-                            f"{product.binary} is not there: make build"), file=sys.stderr)
+        print(
+            "run.py: "
+            + (
+                "needs root, for namespaces and mounts"
+                if os.geteuid()
+                else "no such fault"
+                if not chosen
+                else f"{product.binary} is not there: make build"
+            ),
+            file=sys.stderr,
+        )
         return 2
     import torch.utils.data  # once, before the faults' processes are forked  # noqa: F401
+
     results = []
     for f in chosen:
         result = carry_out(f, product)
         results.append(result)
-        print(f"{result['name']:42} {result['outcome']:20} {result['seconds']:6.1f} s  {result['message'][:200]}", flush=True)
+        print(
+            f"{result['name']:42} {result['outcome']:20} {result['seconds']:6.1f} s  {result['message'][:200]}",
+            flush=True,
+        )
         if options.json:
             options.json.write_text(json.dumps({"faults": results}, indent=1) + "\n")
     counts = collections.Counter(r["outcome"] for r in results)
@@ -65,7 +132,11 @@ def main() -> int:
         if counts[outcome]:
             print(f"{counts[outcome]:4} {outcome}")
     print(f"{len(results):4} faults tried")
-    return 0 if all(r["outcome"] in (RIGHT, CLEAR, SKIPPED) for r in results) and not counts[BROKEN] else 1
+    return (
+        0
+        if all(r["outcome"] in (RIGHT, CLEAR, SKIPPED) for r in results) and not counts[BROKEN]
+        else 1
+    )
 
 
 if __name__ == "__main__":

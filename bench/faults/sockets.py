@@ -32,19 +32,29 @@ while True:
 
 
 def squat(h, name):
-    process = subprocess.Popen([sys.executable, "-c", SQUAT, "abstract", name], stdout=subprocess.PIPE, cwd="/")
+    process = subprocess.Popen(
+        [sys.executable, "-c", SQUAT, "abstract", name], stdout=subprocess.PIPE, cwd="/"
+    )
     process.stdout.readline()
     return process
 
 
-@fault("another user has taken the name of the daemon's socket", clear=["user|uid|own", "socket|daemon"], item=14)
+@fault(
+    "another user has taken the name of the daemon's socket",
+    clear=["user|uid|own", "socket|daemon"],
+    item=14,
+)
 def socket_squatted(h):
     a = h.dataset("a")
     squat(h, "hdmlp-0")
     h.client(env={"HDMLP_SOCKET": None}).open(a).right(Listing(a))
 
 
-@fault("another user has taken the name that HDMLP_SOCKET gives", clear=["user|uid|own", "socket|daemon|fault"], item=14)
+@fault(
+    "another user has taken the name that HDMLP_SOCKET gives",
+    clear=["user|uid|own", "socket|daemon|fault"],
+    item=14,
+)
 def named_socket_squatted(h):
     a = h.dataset("a")
     squat(h, h.env["HDMLP_SOCKET"])
@@ -70,7 +80,9 @@ def connect(h, name=None):
             return s
         except OSError:
             continue
-    raise Verdict("not tried", "the daemon's socket is neither the abstract name nor below XDG_RUNTIME_DIR")
+    raise Verdict(
+        "not tried", "the daemon's socket is neither the abstract name nor below XDG_RUNTIME_DIR"
+    )
 
 
 def frame(kind, payload, length=None):
@@ -78,16 +90,28 @@ def frame(kind, payload, length=None):
 
 
 def hello(h):
-    found = re.search(r'__version__ = "(.*)"', (h.product.package / "hdmlp/_version.py").read_text())
-    return json.dumps({"protocol": 1, "version": found[1] if found else "", "pid": os.getpid()}).encode()
+    found = re.search(
+        r'__version__ = "(.*)"', (h.product.package / "hdmlp/_version.py").read_text()
+    )
+    return json.dumps(
+        {"protocol": 1, "version": found[1] if found else "", "pid": os.getpid()}
+    ).encode()
 
 
-@fault("a package of another version talks to the daemon: what it is told, and its exit status", clear=["version", "9.9.9"], item=14)
+@fault(
+    "a package of another version talks to the daemon: what it is told, and its exit status",
+    clear=["version", "9.9.9"],
+    item=14,
+)
 def another_version(h):
     a = h.dataset("a")
     h.open(a)
     package = h.tmp / "package"
-    shutil.copytree(h.product.package / "hdmlp", package / "hdmlp", ignore=shutil.ignore_patterns("bin", "__pycache__"))
+    shutil.copytree(
+        h.product.package / "hdmlp",
+        package / "hdmlp",
+        ignore=shutil.ignore_patterns("bin", "__pycache__"),
+    )
     file = package / "hdmlp/_version.py"
     file.write_text(re.sub(r'__version__ = ".*"', '__version__ = "9.9.9"', file.read_text()))
     client = h.client(package=package)
@@ -101,7 +125,10 @@ def another_version(h):
     raise Verdict(RAW, "a client of version 9.9.9 was served silently")
 
 
-@fault("300 connections to the daemon's socket say nothing, half a frame, frames of 4 GiB, noise; then a job opens", item=5)
+@fault(
+    "300 connections to the daemon's socket say nothing, half a frame, frames of 4 GiB, noise; then a job opens",
+    item=5,
+)
 def socket_flooded(h):
     a = h.dataset("a")
     group = h.memory(500 << 20)
@@ -110,8 +137,15 @@ def socket_flooded(h):
     for i in range(300):
         s = connect(h)
         s.settimeout(0.2)
-        with_what = (b"", b"\0\0\1", frame(1, b"{", length=0xFFFFFFFF), h.random.randbytes(64), frame(1, b"{" * 9, length=16 << 20),
-                     frame(200, b""), frame(1, hello(h)) + frame(3, b""))[i % 7]
+        with_what = (
+            b"",
+            b"\0\0\1",
+            frame(1, b"{", length=0xFFFFFFFF),
+            h.random.randbytes(64),
+            frame(1, b"{" * 9, length=16 << 20),
+            frame(200, b""),
+            frame(1, hello(h)) + frame(3, b""),
+        )[i % 7]
         try:
             s.sendall(with_what)
         except OSError:
@@ -121,7 +155,9 @@ def socket_flooded(h):
     h.client(cgroup=group).open(a, memory="20MB", name="two").right(Listing(a), [0, 1])
 
 
-@fault("60 connections of the same user each send 15 MiB of a frame of 16 MiB and stop; 500 MiB of memory")
+@fault(
+    "60 connections of the same user each send 15 MiB of a frame of 16 MiB and stop; 500 MiB of memory"
+)
 def socket_flooded_with_bytes(h):
     a = h.dataset("a")
     group = h.memory(500 << 20)
@@ -144,13 +180,22 @@ def socket_flooded_with_bytes(h):
     h.client(cgroup=group).open(a, memory="20MB", name="two").right(Listing(a), [0, 1])
 
 
-@fault("OPEN and CALL with JSON that is nested 100,000 deep, has duplicate keys, huge numbers, and a path with NUL")
+@fault(
+    "OPEN and CALL with JSON that is nested 100,000 deep, has duplicate keys, huge numbers, and a path with NUL"
+)
 def hostile_requests(h):
     a = h.dataset("a")
     first = h.open(a)
     greeting = frame(1, hello(h))
-    for payload in (b"[" * 100_000, b'{"job":' * 50_000, b'{"job": "x", "job": "y", "rank": 1e400}', b'{"job":"x","rank":0,"world_size":1,"dataset":{"kind":"folder","path":"/\\u0000"}}',
-                    b'{"job":"x","rank":-1,"world_size":0,"dataset":{"kind":"folder","path":""}}', b"\xff\xfe", b""):
+    for payload in (
+        b"[" * 100_000,
+        b'{"job":' * 50_000,
+        b'{"job": "x", "job": "y", "rank": 1e400}',
+        b'{"job":"x","rank":0,"world_size":1,"dataset":{"kind":"folder","path":"/\\u0000"}}',
+        b'{"job":"x","rank":-1,"world_size":0,"dataset":{"kind":"folder","path":""}}',
+        b"\xff\xfe",
+        b"",
+    ):
         for kind in (2, 6):
             s = connect(h)
             s.settimeout(2)
@@ -166,12 +211,23 @@ def hostile_requests(h):
 
 def seccomp(number):
     """Has a system call fail with EPERM from here on."""
+
     def rule(code, jt, jf, k):
         return struct.pack("<HBBI", code, jt, jf, k)
-    program = b"".join([rule(0x20, 0, 0, 0), rule(0x15, 0, 1, number), rule(0x06, 0, 0, 0x00050000 | 1), rule(0x06, 0, 0, 0x7FFF0000)])
+
+    program = b"".join(
+        [
+            rule(0x20, 0, 0, 0),
+            rule(0x15, 0, 1, number),
+            rule(0x06, 0, 0, 0x00050000 | 1),
+            rule(0x06, 0, 0, 0x7FFF0000),
+        ]
+    )
     buffer = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("<H6xQ", 4, ctypes.addressof(buffer))
-    if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, ctypes.create_string_buffer(header, len(header)), 0, 0):
+    if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(
+        22, 2, ctypes.create_string_buffer(header, len(header)), 0, 0
+    ):
         os._exit(92)
 
 
@@ -192,6 +248,7 @@ def old_sandbox(h):
     def before():
         for number in (425, 437, 332, 440):
             seccomp(number)
+
     h.client(before=before).open(a, cache_dir=str(h.tmp / "c"), memory=0).right(Listing(a), [0, 1])
 
 
@@ -204,10 +261,16 @@ def no_proc(h):
 @fault("there is no /dev/shm, no /sys, and /tmp is read-only")
 def no_dev_shm(h):
     a = h.dataset("a")
-    h.client(mounts=[("tmpfs", "/dev/shm"), ("tmpfs", "/sys")], env={"TMPDIR": "/sys/none"}).open(a).right(Listing(a), [0, 1])
+    h.client(mounts=[("tmpfs", "/dev/shm"), ("tmpfs", "/sys")], env={"TMPDIR": "/sys/none"}).open(
+        a
+    ).right(Listing(a), [0, 1])
 
 
-@fault("the binary is not there; is no program; is a program that does something else", clear=["false|daemon|binary|hdmlp"], dies=True)
+@fault(
+    "the binary is not there; is no program; is a program that does something else",
+    clear=["false|daemon|binary|hdmlp"],
+    dies=True,
+)
 def no_binary(h):
     a = h.dataset("a")
     (h.tmp / "text").write_text("no program")

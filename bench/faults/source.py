@@ -1,4 +1,5 @@
 """Sources that fail, hang, stop and come back. They are FUSE mounts of a folder (bench/throttle)."""
+
 import os
 import signal
 import time
@@ -8,7 +9,10 @@ from oracle import Listing, same
 from verdicts import RAW, Told, Verdict, fault, wrong
 
 
-LEAN = {"memory": 0, "staging_buffer": "400KB"}  # with samples of 20 KB: nothing is cached, and little is read ahead
+LEAN = {
+    "memory": 0,
+    "staging_buffer": "400KB",
+}  # with samples of 20 KB: nothing is cached, and little is read ahead
 
 
 def source(h, *flags, **keys):
@@ -30,7 +34,11 @@ def again(h, at, real="real"):
     return h.throttle(h.tmp / real, at)
 
 
-@fault("one file gives EIO for ever, with on_error=skip: the epoch must not stall for source_timeout", clear=None, item=11)
+@fault(
+    "one file gives EIO for ever, with on_error=skip: the epoch must not stall for source_timeout",
+    clear=None,
+    item=11,
+)
 def bad_sector_skipped(h):
     at, listing, _ = source(h, "--fail", "004.jpg")
     client = h.open(at, **LEAN, on_error="skip", source_timeout="30s")
@@ -45,7 +53,11 @@ def bad_sector_substituted(h):
     client.right(listing, [0, 1], within=15, substitute=["bad"])
 
 
-@fault("one file gives EIO for ever, with on_error=raise", clear=["004.jpg", "input/output|EIO|read"], item=11)
+@fault(
+    "one file gives EIO for ever, with on_error=raise",
+    clear=["004.jpg", "input/output|EIO|read"],
+    item=11,
+)
 def bad_sector_raised(h):
     at, listing, _ = source(h, "--fail", "004.jpg")
     h.open(at, **LEAN, source_timeout="6s").right(listing, within=15)
@@ -58,7 +70,11 @@ def bad_sectors_skipped(h):
     client.right(listing, [0, 1], within=15, skip=[f"00{i}.jpg" for i in range(5)])
 
 
-@fault("all files give EIO for ever, with on_error=skip: that is the source's fault, not the samples'", clear=["jpg|source|train"], item=11)
+@fault(
+    "all files give EIO for ever, with on_error=skip: that is the source's fault, not the samples'",
+    clear=["jpg|source|train"],
+    item=11,
+)
 def all_bad(h):
     at, _, _ = source(h, "--fail", "*.jpg")
     client = h.open(at, **LEAN, on_error="skip", source_timeout="4s")
@@ -81,7 +97,9 @@ def one_file_hangs(h):
 @fault("reads of one file never return, with on_error=skip", clear=["004.jpg"])
 def one_file_hangs_skipped(h):
     at, listing, _ = source(h, "--hang", "004.jpg")
-    h.open(at, **LEAN, source_timeout="3s", on_error="skip").right(listing, within=15, skip=["004.jpg"])
+    h.open(at, **LEAN, source_timeout="3s", on_error="skip").right(
+        listing, within=15, skip=["004.jpg"]
+    )
 
 
 @fault("all reads hang, and processes of the job get Ctrl-C; the daemon may not stay")
@@ -101,7 +119,9 @@ def all_hang_interrupted(h):
     until(lambda: not h.daemons(), 8, "the end of the daemon")
 
 
-@fault("the source stops (SIGSTOP) before the scan: stat and getdents hang", clear=["train"], item=7)
+@fault(
+    "the source stops (SIGSTOP) before the scan: stat and getdents hang", clear=["train"], item=7
+)
 def stops_before_the_scan(h):
     at, listing, process = source(h, "--attr-timeout", "0s")
     client = h.client()
@@ -114,7 +134,9 @@ def stops_before_the_scan(h):
         process.send_signal(signal.SIGCONT)
 
 
-@fault("the source stops during the scan of a dataset whose index is known", clear=["train"], item=7)
+@fault(
+    "the source stops during the scan of a dataset whose index is known", clear=["train"], item=7
+)
 def stops_before_the_second_scan(h):
     at, listing, process = source(h, "--attr-timeout", "0s")
     h.open(at, name="one").right(listing)
@@ -153,7 +175,10 @@ def stops_for_good(h):
         process.send_signal(signal.SIGCONT)
 
 
-@fault("the source's server dies and is mounted again at once, between two epochs of a job that does not cache", item=12)
+@fault(
+    "the source's server dies and is mounted again at once, between two epochs of a job that does not cache",
+    item=12,
+)
 def mounted_again(h):
     at, listing, process = source(h)
     client = h.open(at, **LEAN, source_timeout="8s", epochs=4)
@@ -176,7 +201,10 @@ def mounted_again_later(h):
     same(got + client.answer(15), client.expected(listing))
 
 
-@fault("the source is unmounted lazily and mounted again as another instance, between two jobs of one daemon", item=12)
+@fault(
+    "the source is unmounted lazily and mounted again as another instance, between two jobs of one daemon",
+    item=12,
+)
 def mounted_again_between_jobs(h):
     at, listing, process = source(h)
     client = h.open(at, **LEAN, name="one")
@@ -187,7 +215,11 @@ def mounted_again_between_jobs(h):
     h.open(at, **LEAN, name="two").right(listing)
 
 
-@fault("the source comes back with another dataset, of equal names, sizes and times", clear=["train|dataset|changed|sample"], item=12)
+@fault(
+    "the source comes back with another dataset, of equal names, sizes and times",
+    clear=["train|dataset|changed|sample"],
+    item=12,
+)
 def mounted_again_with_another(h):
     at, listing, process = source(h, mtime=10**9)
     h.dataset("other", size=20_000, salt="other", mtime=10**9)
@@ -249,7 +281,16 @@ def slow(h):
 @fault("the source is read-only, and HOME and all XDG directories too", clear=None)
 def everything_read_only(h):
     a = h.dataset("a")
-    for path in (a, h.tmp / "home", h.tmp / "cache", h.tmp / "config", h.tmp / "run", h.tmp / "state", h.tmp / "data", h.tmp / "t"):
+    for path in (
+        a,
+        h.tmp / "home",
+        h.tmp / "cache",
+        h.tmp / "config",
+        h.tmp / "run",
+        h.tmp / "state",
+        h.tmp / "data",
+        h.tmp / "t",
+    ):
         bind(path, path, readonly=True)
     h.open(a).right(Listing(a), [0, 1])
 
@@ -257,6 +298,7 @@ def everything_read_only(h):
 @fault("files come and go while the dataset is being scanned; then a second job opens it")
 def changed_during_the_scan(h):
     import threading
+
     a = h.dataset("a", classes=20, per_class=20)
     stop = threading.Event()
 
@@ -267,6 +309,7 @@ def changed_during_the_scan(h):
             if i % 3 == 0:
                 (a / f"class{i % 20}/extra{i % 7}.jpg").unlink()
             i += 1
+
     thread = threading.Thread(target=churn, daemon=True)
     thread.start()
     time.sleep(0.1)

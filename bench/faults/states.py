@@ -20,7 +20,11 @@ def state_of_another_dataset(h):
     same(client.ask("next"), client.expected(Listing(b))[4:])
 
 
-@fault("a state of a dataset is loaded for its like: equal names, sizes and times, other bytes", clear=["dataset|fingerprint|content"], item=2)
+@fault(
+    "a state of a dataset is loaded for its like: equal names, sizes and times, other bytes",
+    clear=["dataset|fingerprint|content"],
+    item=2,
+)
 def state_of_its_like(h):
     a, b = h.dataset("a", salt="a", mtime=10**9), h.dataset("b", salt="b", mtime=10**9)
     client = h.open(a)
@@ -45,7 +49,10 @@ def state_after_files_were_added(h):
     raise wrong("the state of another dataset was accepted")
 
 
-@fault("a state is loaded after one file was rewritten with other bytes of equal size", clear=["dataset|fingerprint|content"])
+@fault(
+    "a state is loaded after one file was rewritten with other bytes of equal size",
+    clear=["dataset|fingerprint|content"],
+)
 def state_after_a_rewrite(h):
     a = h.dataset("a")
     client = h.open(a)
@@ -77,7 +84,11 @@ def state_of_another_world(h):
         all_of(ranks, lambda c: c.send("iter"))
         got = all_of(ranks, lambda c: c.send("next", n=1))
         for r, one in zip(ranks, got):
-            same(one, r.expected(listing)[step:step + 1], what=f"rank {r.rank} of {world} at step {step}")
+            same(
+                one,
+                r.expected(listing)[step : step + 1],
+                what=f"rank {r.rank} of {world} at step {step}",
+            )
         step += 1
         state = json.loads(json.dumps(ranks[0].ask("state")))
         for r in ranks:
@@ -92,12 +103,25 @@ def state_of_another_seed(h):
     raise wrong("the state of another seed was accepted")
 
 
-@fault("states that somebody edited are loaded: negative, huge, of wrong types, empty, no dictionary", clear=None)
+@fault(
+    "states that somebody edited are loaded: negative, huge, of wrong types, empty, no dictionary",
+    clear=None,
+)
 def state_edited(h):
     client = h.open(h.dataset("a"))
     good = client.ask("state")
-    bad = [{**good, "epoch": -1}, {**good, "step": 10**9}, {**good, "step": "3"}, {**good, "epoch": 2**70}, {**good, "step": 1.5}, {}, [], None, 7,
-           {**good, "epoch": None}]
+    bad = [
+        {**good, "epoch": -1},
+        {**good, "step": 10**9},
+        {**good, "step": "3"},
+        {**good, "epoch": 2**70},
+        {**good, "step": 1.5},
+        {},
+        [],
+        None,
+        7,
+        {**good, "epoch": None},
+    ]
     for state in bad:
         try:
             client.ask("load", state=state)

@@ -7,7 +7,14 @@ import re
 from typing import Callable, List, Optional, Sequence
 
 RIGHT, CLEAR = "right stream", "clear error"
-WRONG, HANG, CRASH, KILLED, RAW, FOREIGN = "WRONG DATA", "hang", "crash", "killed", "raw error", "foreign file touched"
+WRONG, HANG, CRASH, KILLED, RAW, FOREIGN = (
+    "WRONG DATA",
+    "hang",
+    "crash",
+    "killed",
+    "raw error",
+    "foreign file touched",
+)
 SKIPPED, BROKEN = "not tried", "harness failed"
 OUTCOMES = [RIGHT, CLEAR, WRONG, HANG, CRASH, KILLED, RAW, FOREIGN, BROKEN, SKIPPED]
 
@@ -25,7 +32,13 @@ class Told(Exception):
 
     def __init__(self, name: str, ours: bool, message: str, trace: str, seconds: float) -> None:
         super().__init__(f"{name}: {message}")
-        self.name, self.ours, self.message, self.trace, self.seconds = name, ours, message, trace, seconds
+        self.name, self.ours, self.message, self.trace, self.seconds = (
+            name,
+            ours,
+            message,
+            trace,
+            seconds,
+        )
 
 
 def wrong(message: str) -> Verdict:
@@ -47,7 +60,13 @@ class Fault:
 FAULTS: List[Fault] = []
 
 
-def fault(about: str, clear: Optional[Sequence[str]] = None, item: Optional[int] = None, limit: float = 45, dies: bool = False) -> Callable:
+def fault(
+    about: str,
+    clear: Optional[Sequence[str]] = None,
+    item: Optional[int] = None,
+    limit: float = 45,
+    dies: bool = False,
+) -> Callable:
     """Registers a fault.
 
     Args:
@@ -57,10 +76,23 @@ def fault(about: str, clear: Optional[Sequence[str]] = None, item: Optional[int]
         limit: seconds after which all its processes are killed.
         dies: that the daemon is gone is what is expected to be told, not a crash.
     """
+
     def register(run: Callable[..., None]) -> Callable:
         theme = run.__module__
-        FAULTS.append(Fault(f"{theme}.{run.__name__}", about, run, (clear,) if isinstance(clear, str) else clear, item, limit, dies, theme))
+        FAULTS.append(
+            Fault(
+                f"{theme}.{run.__name__}",
+                about,
+                run,
+                (clear,) if isinstance(clear, str) else clear,
+                item,
+                limit,
+                dies,
+                theme,
+            )
+        )
         return run
+
     return register
 
 

@@ -38,13 +38,25 @@ def mounted(*args):
 
 def test_datasets_are_the_same_every_time(tmp_path):
     Image = pytest.importorskip("PIL.Image")
-    for kind, mean in (("photos", 113_000), ("tiny", 3_000), ("gratings", 0), ("pngs", 0), ("webps", 0)):
+    for kind, mean in (
+        ("photos", 113_000),
+        ("tiny", 3_000),
+        ("gratings", 0),
+        ("pngs", 0),
+        ("webps", 0),
+    ):
         for name in ("one", "two"):
             make_dataset.make(kind, str(tmp_path / kind / name), 12, mean)
-        one, two = ({os.path.relpath(os.path.join(folder, file), str(tmp_path / kind / name)):
-                     open(os.path.join(folder, file), "rb").read()
-                     for folder, _, files in os.walk(str(tmp_path / kind / name)) for file in files}
-                    for name in ("one", "two"))
+        one, two = (
+            {
+                os.path.relpath(os.path.join(folder, file), str(tmp_path / kind / name)): open(
+                    os.path.join(folder, file), "rb"
+                ).read()
+                for folder, _, files in os.walk(str(tmp_path / kind / name))
+                for file in files
+            }
+            for name in ("one", "two")
+        )
         assert one == two and len(one) == 12 and len(set(one.values())) == 12
         for path in one:
             Image.open(str(tmp_path / kind / "one" / path)).load()
@@ -85,8 +97,18 @@ def test_the_mount_counts_and_is_gone_afterwards(blobs):
 def test_a_round_of_plain_reading(blobs):
     mount = mounted(blobs, 10_000_000)
     try:
-        result = rounds.run({"contender": "plain", "workers": 0}, {
-            "path": mount.path, "batch_size": 4, "epochs": 3, "seed": 1, "step": 0.01, "world_size": 2}, mount)
+        result = rounds.run(
+            {"contender": "plain", "workers": 0},
+            {
+                "path": mount.path,
+                "batch_size": 4,
+                "epochs": 3,
+                "seed": 1,
+                "step": 0.01,
+                "world_size": 2,
+            },
+            mount,
+        )
     finally:
         mount.__exit__(None, None, None)
     assert [source["opens"] for source in result["source"]][-1] == 60
@@ -112,8 +134,16 @@ def several_nodes(count, *args):
 def test_nodes_have_addresses_and_variables_and_are_gone_afterwards():
     hosts = several_nodes(2, "1gbit")
     try:
-        said = [subprocess.run([*hosts.command(node), "hostname", "-I"], env=dict(os.environ, **hosts.environment(node)),
-                               capture_output=True, text=True, check=True).stdout.strip() for node in range(2)]
+        said = [
+            subprocess.run(
+                [*hosts.command(node), "hostname", "-I"],
+                env=dict(os.environ, **hosts.environment(node)),
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout.strip()
+            for node in range(2)
+        ]
         assert said[0] == hosts.environment(1)["MASTER_ADDR"] and said[0] != said[1]
         assert [hosts.environment(node)["RANK"] for node in range(2)] == ["0", "1"]
         command = hosts.command(0)
@@ -128,17 +158,33 @@ def test_a_round_over_nodes(blobs):
     mount = mounted(blobs, 10_000_000, 0.02)
     hosts = several_nodes(2)
     try:
-        result = rounds.run({"contender": "hdmlp"}, {
-            "path": mount.path, "batch_size": 2, "epochs": 4, "seed": 1, "step": 0.01, "world_size": 2, "memory": 600_000},
-            mount, hosts)
+        result = rounds.run(
+            {"contender": "hdmlp"},
+            {
+                "path": mount.path,
+                "batch_size": 2,
+                "epochs": 4,
+                "seed": 1,
+                "step": 0.01,
+                "world_size": 2,
+                "memory": 600_000,
+            },
+            mount,
+            hosts,
+        )
     finally:
         hosts.__exit__(None, None, None)
         mount.__exit__(None, None, None)
     read = result["source"][-1]["bytes"]
     counted = sum(rank["report"]["source"]["bytes"] for rank in result["ranks"])
-    assert counted <= read <= counted + 2 * 20 * 4096  # each node also reads excerpts, which tell which dataset it is
+    assert (
+        counted <= read <= counted + 2 * 20 * 4096
+    )  # each node also reads excerpts, which tell which dataset it is
     assert 20 * 50_000 <= read < 4 * 20 * 50_000
-    assert [sum(epoch["samples"] for epoch in rank["epochs"]) for rank in result["ranks"]] == [40, 40]
+    assert [sum(epoch["samples"] for epoch in rank["epochs"]) for rank in result["ranks"]] == [
+        40,
+        40,
+    ]
     assert result["cpu"]["daemon"] > 0 and result["resident"] > 0
 
 
@@ -149,22 +195,43 @@ def test_samples_from_a_peer():
     scenario = clusters.Exchange(0.1)
     scenario.paths = {"veth": []}
     result = scenario.measure(scenario.contenders[0])
-    assert all(result["figures"][f"veth, {size}"] > 1 for size in ("110 KB", "3 KB")) and 0 <= result["others"] <= 1
+    assert (
+        all(result["figures"][f"veth, {size}"] > 1 for size in ("110 KB", "3 KB"))
+        and 0 <= result["others"] <= 1
+    )
     slower = {key: value / 2 for key, value in result["figures"].items()}
     said = scenario.conclusions({"HDMLP": result["figures"], "gRPC": slower})
-    assert said == ["veth, 110 KB: HDMLP is 2.00 times as fast as gRPC (wanted: 4)",
-                    "veth, 3 KB: HDMLP is 2.00 times as fast as gRPC (wanted: 10)"]
+    assert said == [
+        "veth, 110 KB: HDMLP is 2.00 times as fast as gRPC (wanted: 4)",
+        "veth, 3 KB: HDMLP is 2.00 times as fast as gRPC (wanted: 10)",
+    ]
 
 
 def test_a_rank_that_fails_is_reported(tmp_path):
     with pytest.raises(rounds.RoundFailed, match="missing"):
-        rounds.run({"contender": "plain", "workers": 0}, {
-            "path": str(tmp_path / "missing"), "batch_size": 4, "epochs": 1, "seed": 1, "step": 0, "world_size": 1})
+        rounds.run(
+            {"contender": "plain", "workers": 0},
+            {
+                "path": str(tmp_path / "missing"),
+                "batch_size": 4,
+                "epochs": 1,
+                "seed": 1,
+                "step": 0,
+                "world_size": 1,
+            },
+        )
 
 
 def test_processor_time_of_a_process():
-    burner = subprocess.Popen([sys.executable, "-c", "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"],
-                              stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    burner = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()",
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
     try:
         before = rounds.machine_cpu()["used"]
         burner.stdout.readline()
@@ -177,17 +244,27 @@ def test_processor_time_of_a_process():
 
 
 def test_medians_and_wanted_scenarios():
-    assert run.middle([{"a": 3, "b": "x"}, {"a": 1, "b": "y"}, {"a": 2, "b": "z"}]) == {"a": 2, "b": "x"}
+    assert run.middle([{"a": 3, "b": "x"}, {"a": 1, "b": "y"}, {"a": 2, "b": "z"}]) == {
+        "a": 2,
+        "b": "x",
+    }
     assert [scenario.key for scenario in run.find("d,a", quick=True)] == ["a", "d"]
-    assert " ".join(scenario.key for scenario in run.find(None, quick=False)) == "a b c d e f g m n o p q h i j k l frameworks"
+    assert (
+        " ".join(scenario.key for scenario in run.find(None, quick=False))
+        == "a b c d e f g m n o p q h i j k l frameworks"
+    )
     with pytest.raises(ValueError, match="'x'"):
         run.find("x", quick=False)
 
 
 def test_figures_of_other_scenarios_are_kept(tmp_path):
     def report(at, **found):
-        return {"at": at, "machine": {"commit": f"c{at}"}, "busy": [f"({key}) busy {at}" for key in found],
-                "scenarios": {key: {"title": title} for key, title in found.items()}}
+        return {
+            "at": at,
+            "machine": {"commit": f"c{at}"},
+            "busy": [f"({key}) busy {at}" for key in found],
+            "scenarios": {key: {"title": title} for key, title in found.items()},
+        }
 
     path = tmp_path / "performance.json"
     first = report(1, a="one", c="one")
@@ -202,18 +279,31 @@ def test_figures_of_other_scenarios_are_kept(tmp_path):
 
 def test_a_different_order_is_noticed():
     def results(kind, *orders):
-        return [{"contender": {"contender": kind}, "ranks": [{"epochs": [{"order": order}]} for order in orders]}]
+        return [
+            {
+                "contender": {"contender": kind},
+                "ranks": [{"epochs": [{"order": order}]} for order in orders],
+            }
+        ]
 
-    assert "the same" in run.agreement({"HDMLP": results("hdmlp", 1, 2), "torch": results("torch", 1, 2)})[0]
-    assert "DIFFERENT" in run.agreement({"HDMLP": results("hdmlp", 1, 2), "torch": results("torch", 2, 1)})[0]
+    assert (
+        "the same"
+        in run.agreement({"HDMLP": results("hdmlp", 1, 2), "torch": results("torch", 1, 2)})[0]
+    )
+    assert (
+        "DIFFERENT"
+        in run.agreement({"HDMLP": results("hdmlp", 1, 2), "torch": results("torch", 2, 1)})[0]
+    )
     assert run.agreement({"HDMLP": results("hdmlp", 1)}) == []
 
 
 def test_the_examples_differ_in_three_lines():
     """The torch script and HDMLP's: three lines, beside the sentence that names the file."""
     folder = os.path.join(os.path.dirname(os.path.dirname(HERE)), "examples")
-    torch, ours = (open(os.path.join(folder, name), encoding="utf-8").read().splitlines()
-                   for name in ("train_torch.py", "train.py"))
+    torch, ours = (
+        open(os.path.join(folder, name), encoding="utf-8").read().splitlines()
+        for name in ("train_torch.py", "train.py")
+    )
     assert len(torch) == len(ours)
     assert sum(a != b for a, b in zip(torch[1:], ours[1:])) == 3
 
@@ -223,23 +313,41 @@ def test_the_example_trains(tmp_path):
     folder = str(tmp_path / "gratings")
     make_dataset.make("gratings", folder, 40)
     examples = os.path.join(os.path.dirname(os.path.dirname(HERE)), "examples")
-    environment = dict(os.environ, HDMLP_SOCKET=f"hdmlp-example-{os.getpid()}", HDMLP_LINGER="0s",
-                       HDMLP_INDEX_DIR=str(tmp_path / "index"),
-                       PYTHONPATH=os.path.join(os.path.dirname(examples), "python"), MASTER_PORT=str(rounds.free_port()))
-    ran = subprocess.run([sys.executable, os.path.join(examples, "train.py"), folder], env=environment,
-                         capture_output=True, text=True, timeout=120)
+    environment = dict(
+        os.environ,
+        HDMLP_SOCKET=f"hdmlp-example-{os.getpid()}",
+        HDMLP_LINGER="0s",
+        HDMLP_INDEX_DIR=str(tmp_path / "index"),
+        PYTHONPATH=os.path.join(os.path.dirname(examples), "python"),
+        MASTER_PORT=str(rounds.free_port()),
+    )
+    ran = subprocess.run(
+        [sys.executable, os.path.join(examples, "train.py"), folder],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert ran.returncode == 0, ran.stderr
-    assert [line.split(":")[0] for line in ran.stdout.splitlines()] == [f"epoch {epoch}" for epoch in range(4)]
+    assert [line.split(":")[0] for line in ran.stdout.splitlines()] == [
+        f"epoch {epoch}" for epoch in range(4)
+    ]
 
 
 def test_results_can_be_written(tmp_path):
     """A whole report of a quick run has what the chart needs."""
     pytest.importorskip("matplotlib")
     import chart
+
     figures = {"rate": 1.0, "1 KB": 2.0, "38 MB": 3.0}
-    report = {"machine": {"processors": 2, "processor": "x", "torch": None, "commit": None}, "quick": True, "at": "now",
-              "scenarios": {key: {"rounds": {"HDMLP": [{"figures": figures}]}, "medians": {"HDMLP": figures}}
-                            for key in ("a", "d")}}
+    report = {
+        "machine": {"processors": 2, "processor": "x", "torch": None, "commit": None},
+        "quick": True,
+        "at": "now",
+        "scenarios": {
+            key: {"rounds": {"HDMLP": [{"figures": figures}]}, "medians": {"HDMLP": figures}}
+            for key in ("a", "d")
+        },
+    }
     chart.draw(report, str(tmp_path / "chart.png"))
     assert (tmp_path / "chart.png").stat().st_size > 1000
-

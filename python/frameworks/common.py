@@ -16,6 +16,7 @@ OURS = WHICH == "ours"
 
 if OURS:
     import hdmlp.torch as ht
+
     LOADER = ht.DataLoader
 else:
     from torch.utils.data import DataLoader as LOADER
@@ -38,6 +39,7 @@ def folder(loader=length, **more):
     if OURS:
         return ht.ImageFolder(ROOT, loader=loader, **more)
     from torchvision.datasets import ImageFolder
+
     return ImageFolder(ROOT, loader=loader, **more)
 
 
@@ -54,8 +56,15 @@ def served(loader):
     """How many samples the daemon delivered to a loader of ours; 0 for torch's."""
     if not OURS:
         return 0
-    ranks = loader.report()["ranks"]  # of this node that share the loader's job, which may be this one alone
-    return sum(epoch["samples"] for rank in ranks if rank["rank"] == loader.rank or len(ranks) == 1 for epoch in rank["epochs"])
+    ranks = loader.report()[
+        "ranks"
+    ]  # of this node that share the loader's job, which may be this one alone
+    return sum(
+        epoch["samples"]
+        for rank in ranks
+        if rank["rank"] == loader.rank or len(ranks) == 1
+        for epoch in rank["epochs"]
+    )
 
 
 def write(rank, **found):

@@ -36,6 +36,7 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def script(tmp_path, folder):
     """Runs a script of this directory: script(name, "torch" or "ours", ranks, ...) returns what it wrote, by rank and name, and what it said."""
+
     def run(name, which, ranks, *arguments, launcher="torchrun"):
         out = tmp_path / f"{which}-{uuid.uuid4().hex}"
         out.mkdir()
@@ -44,28 +45,58 @@ def script(tmp_path, folder):
             with socket.socket() as s:
                 s.bind(("127.0.0.1", 0))
                 port = s.getsockname()[1]
-            command += ["-m", "torch.distributed.run", f"--nproc-per-node={ranks}", f"--master-port={port}"]
-        command += [os.path.join(HERE, name), folder, which, str(out), str(ranks), *map(str, arguments)]
+            command += [
+                "-m",
+                "torch.distributed.run",
+                f"--nproc-per-node={ranks}",
+                f"--master-port={port}",
+            ]
+        command += [
+            os.path.join(HERE, name),
+            folder,
+            which,
+            str(out),
+            str(ranks),
+            *map(str, arguments),
+        ]
         path = os.pathsep.join([os.path.dirname(HERE), HERE])
-        done = subprocess.run(command, capture_output=True, text=True, timeout=900, cwd=str(out), env={
-            **os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "HDMLP_SOCKET": f"frameworks-{os.getpid()}", "HDMLP_MEMORY": "64MiB", "PYTHONFAULTHANDLER": "1"})
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=900,
+            cwd=str(out),
+            env={
+                **os.environ,
+                "PYTHONPATH": path,
+                "OMP_NUM_THREADS": "1",
+                "HDMLP_SOCKET": f"frameworks-{os.getpid()}",
+                "HDMLP_MEMORY": "64MiB",
+                "PYTHONFAULTHANDLER": "1",
+            },
+        )
         assert done.returncode == 0, done.stderr[-4000:]
         found = {"said": done.stderr}
         for rank in range(ranks):
             with open(out / str(rank)) as file:
                 found[rank] = dict(json.loads(line) for line in file)
         return found
+
     return run
 
 
 @pytest.fixture
 def same(script):
     """Runs a script with both loaders. Every rank must have been given the same, but for what only ours does, which begins with an underscore."""
+
     def compare(name, ranks, *arguments, launcher="torchrun"):
-        theirs, ours = (script(name, which, ranks, *arguments, launcher=launcher) for which in ("torch", "ours"))
+        theirs, ours = (
+            script(name, which, ranks, *arguments, launcher=launcher) for which in ("torch", "ours")
+        )
         for rank in range(ranks):
             for key, value in theirs[rank].items():
                 assert key.startswith("_") or ours[rank][key] == value, (rank, key)
         assert "a loader other than hdmlp.torch.DataLoader reads" not in ours["said"]
         return ours, theirs
+
     return compare

@@ -27,7 +27,9 @@ FRAMEWORKS = (
     Framework("accelerate", "test_accelerate", "accelerated"),
     Framework("transformers, Trainer", "test_transformers", "transformers_trainer"),
     Framework("timm, train.py", "test_timm", "timm_train"),
-    Framework("torchvision, references/classification", "test_torchvision", "torchvision_reference"),
+    Framework(
+        "torchvision, references/classification", "test_torchvision", "torchvision_reference"
+    ),
     Framework("torchdata, stateful protocol", "test_torchdata", "torchdata_stateful"),
     Framework("Ray Train, prepare_data_loader", "test_ray", "ray_train"),
 )

@@ -12,7 +12,9 @@ import torch  # noqa: E402
 from hdmlp import errors  # noqa: E402
 
 
-@pytest.mark.parametrize("ranks, kinds", [(1, "random,seedable,stateful"), (2, "random,seedable,stateful,split")])
+@pytest.mark.parametrize(
+    "ranks, kinds", [(1, "random,seedable,stateful"), (2, "random,seedable,stateful,split")]
+)
 def test_accelerate(same, ranks, kinds):
     ours, _ = same("train_accelerate.py", ranks, kinds)
     for rank in range(ranks):
@@ -20,7 +22,10 @@ def test_accelerate(same, ranks, kinds):
         assert found["_module"].startswith("hdmlp.")
         for kind in kinds.split(","):
             assert all(a == b > 0 for a, b in found[f"_{kind}"])
-        for kind in ("seedable", "stateful"):  # else accelerate does not keep what the order follows from
+        for kind in (
+            "seedable",
+            "stateful",
+        ):  # else accelerate does not keep what the order follows from
             whole = found[f"{kind}, whole"]
             assert found[f"{kind}, resumed"] == [whole[0][2:], whole[1]]
 
@@ -50,22 +55,47 @@ def hooked(monkeypatch):
 
 
 def test_what_only_our_loader_has_goes_along(hooked, folder):
-    loader = ht.DataLoader(ht.ImageFolder(folder), 4, shuffle=True, seed=3, epochs=2, labels="name", verify=True, memory="48MiB")
-    expected = [list(labels) for _, labels in ht.DataLoader(ht.ImageFolder(folder), 4, shuffle=True, seed=3, labels="name")]
+    loader = ht.DataLoader(
+        ht.ImageFolder(folder),
+        4,
+        shuffle=True,
+        seed=3,
+        epochs=2,
+        labels="name",
+        verify=True,
+        memory="48MiB",
+    )
+    expected = [
+        list(labels)
+        for _, labels in ht.DataLoader(
+            ht.ImageFolder(folder), 4, shuffle=True, seed=3, labels="name"
+        )
+    ]
     for prepared in (hooked.prepare(loader), accelerate.skip_first_batches(loader, 0)):
         made = getattr(prepared, "base_dataloader", prepared)
         assert type(made) is ht.DataLoader and made is not loader
-        assert (made.epochs, made.labels, made.verify, made.memory, made._seed) == (2, "name", True, "48MiB", 3)
+        assert (made.epochs, made.labels, made.verify, made.memory, made._seed) == (
+            2,
+            "name",
+            True,
+            "48MiB",
+            3,
+        )
         assert [list(labels) for _, labels in prepared] == expected
         loader.set_epoch(0)
 
 
 def test_what_it_cannot_share_raises(hooked, folder):
-    with pytest.raises(errors.ConfigError, match="shard=True: accelerate gives each rank its batches of this loader itself; leave shard"):
+    with pytest.raises(
+        errors.ConfigError,
+        match="shard=True: accelerate gives each rank its batches of this loader itself; leave shard",
+    ):
         hooked.prepare(ht.DataLoader(ht.ImageFolder(folder), 4, shard=True))
 
 
 def test_other_datasets_stay_with_torch(hooked):
-    prepared = hooked.prepare(torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.arange(9)), 4))
+    prepared = hooked.prepare(
+        torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.arange(9)), 4)
+    )
     assert type(prepared.base_dataloader) is torch.utils.data.DataLoader
-    assert [x.tolist() for x, in prepared] == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]
+    assert [x.tolist() for (x,) in prepared] == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]

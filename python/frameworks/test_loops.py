@@ -13,7 +13,9 @@ def as_torch(script, name, ranks, *cases):
     for rank in range(ranks):
         for case in cases:
             found = ours[rank][case]
-            assert {key: value for key, value in found.items() if key in theirs[rank][case]} == theirs[rank][case]
+            assert {
+                key: value for key, value in found.items() if key in theirs[rank][case]
+            } == theirs[rank][case]
             assert found["served"][0] == found["served"][1] > 0
             assert found["resumed"] == found["trained"][1][2:]
     assert "a loader other than hdmlp.torch.DataLoader reads" not in ours["said"]
@@ -43,7 +45,11 @@ def test_torchdata(script, ranks, kinds):
             assert found["resumed 1 3"] == [whole[1][3:], *whole[2:]]
             assert found["resumed after 0"] == whole[1:]
             assert found["_served"] == sum(len(x) for epoch in whole for x, _ in epoch)
-            for name in [name for name in found if name.startswith("resumed")] if kind in ("in order", "distributed") else []:
+            for name in (
+                [name for name in found if name.startswith("resumed")]
+                if kind in ("in order", "distributed")
+                else []
+            ):
                 assert found[name] == theirs[rank][kind][name], (kind, name)
 
 
@@ -51,9 +57,14 @@ def test_torchdata(script, ranks, kinds):
 def test_ray(script, ranks):
     """A loader with shard=True stays ours. One without is made anew, as torch's: right samples, and it is said.
     Ray takes a batch ahead of the loop, which the loader's state counts as yielded."""
-    theirs, ours = (script("train_ray.py", which, ranks, launcher="its own") for which in ("torch", "ours"))
+    theirs, ours = (
+        script("train_ray.py", which, ranks, launcher="its own") for which in ("torch", "ours")
+    )
     for rank in range(ranks):
-        assert [ours[rank][key] == theirs[rank][key] for key in ("trained", "length")] == [True, True]
+        assert [ours[rank][key] == theirs[rank][key] for key in ("trained", "length")] == [
+            True,
+            True,
+        ]
         assert ours[rank]["_served"][0] == ours[rank]["_served"][1] > 0
         assert ours[rank]["_resumed"] == ours[rank]["trained"][1][3:]
         assert ranks == 1 or ours[rank]["_rebuilt"] == ours[rank]["trained"][0]

@@ -9,7 +9,12 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
-BLOCKS = {block.split("\n", 1)[0][2:].split(":")[0].split(",")[0]: block for block in re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)}
+BLOCKS = {
+    block.split("\n", 1)[0][2:].split(":")[0].split(",")[0]: block
+    for block in re.findall(
+        r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S
+    )
+}
 
 # What README takes for granted.
 BEFORE = """
@@ -48,7 +53,8 @@ optimizer = torch.optim.SGD(model.parameters(), 1e-3)
 # By the framework that a block's first line names: what README takes for granted of it, and how the result is used or checked.
 AROUND = {
     "validation": ("", "assert Model.seen == served(validation) == 300 and 0 <= correct <= 300"),
-    "Lightning": ("""
+    "Lightning": (
+        """
 import lightning
 
 class Module(lightning.LightningModule):
@@ -63,28 +69,39 @@ class Module(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), 1e-3)
 
 module = Module()
-""", "assert served(trainer.train_dataloader) == 600 and served(validation) >= 600"),
-    "accelerate": ("import accelerate", """
+""",
+        "assert served(trainer.train_dataloader) == 600 and served(validation) >= 600",
+    ),
+    "accelerate": (
+        "import accelerate",
+        """
 for images, labels in loader:
     accelerator.backward(model(images, labels)["loss"])
     optimizer.step()
 assert Model.seen == served(loader) == 300
-"""),
-    "transformers": ("""
+""",
+    ),
+    "transformers": (
+        """
 import transformers
 
 def collate(items):
     return {"images": torch.stack([x for x, _ in items]), "labels": torch.tensor([y for _, y in items])}
 
 arguments = transformers.TrainingArguments("out", num_train_epochs=2, use_cpu=True, report_to=[], save_strategy="no", remove_unused_columns=False)
-""", "assert Model.seen == served(trainer.callback_handler.train_dataloader) == 600"),
-    "timm": ("import timm.data", """
+""",
+        "assert Model.seen == served(trainer.callback_handler.train_dataloader) == 600",
+    ),
+    "timm": (
+        "import timm.data",
+        """
 for epoch in range(2):
     loader.sampler.set_epoch(epoch)
     for images, labels in loader:
         model(images, labels)
 assert Model.seen == served(loader) == 512
-"""),
+""",
+    ),
 }
 
 
@@ -96,7 +113,9 @@ def pictures(tmp_path_factory):
     for number in range(300):
         folder = root / f"class{number % 2}"
         folder.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(numpy.random.default_rng(number).integers(0, 255, (48, 64, 3), numpy.uint8)).save(folder / f"{number}.jpg")
+        Image.fromarray(
+            numpy.random.default_rng(number).integers(0, 255, (48, 64, 3), numpy.uint8)
+        ).save(folder / f"{number}.jpg")
     return str(root)
 
 
@@ -113,6 +132,18 @@ def test_the_code_of_readme(name, pictures, tmp_path):
     before, after = AROUND[name]
     script = tmp_path / "script.py"
     script.write_text("\n".join([BEFORE, before, BLOCKS[name], after]))
-    done = subprocess.run([sys.executable, str(script), pictures], capture_output=True, text=True, timeout=900, cwd=tmp_path, env={
-        **os.environ, "PYTHONPATH": str(ROOT / "python"), "HDMLP_SOCKET": f"readme-{os.getpid()}", "HDMLP_MEMORY": "64MiB", "OMP_NUM_THREADS": "1"})
+    done = subprocess.run(
+        [sys.executable, str(script), pictures],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT / "python"),
+            "HDMLP_SOCKET": f"readme-{os.getpid()}",
+            "HDMLP_MEMORY": "64MiB",
+            "OMP_NUM_THREADS": "1",
+        },
+    )
     assert done.returncode == 0, done.stderr[-4000:]

@@ -40,7 +40,14 @@ class Kind:
 
     def __init__(self, root, ours):
         t = torchvision.transforms
-        transform = t.Compose([t.RandomResizedCrop(224), t.RandomHorizontalFlip(), t.ToTensor(), t.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))])
+        transform = t.Compose(
+            [
+                t.RandomResizedCrop(224),
+                t.RandomHorizontalFlip(),
+                t.ToTensor(),
+                t.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+            ]
+        )
         self.ours = ours
         self.data = ht.ImageFolder(root, transform) if ours else Items(root, transform)
         self.loader = ht.DataLoader if ours else torch.utils.data.DataLoader
@@ -85,19 +92,31 @@ def lightning_trainer(kind, ranks):
             return torch.optim.SGD(self.parameters(), 1e-3)
 
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    lightning.Trainer(max_epochs=EPOCHS, accelerator="cpu", devices=ranks, strategy="ddp" if ranks > 1 else "auto", logger=False, enable_checkpointing=False,
-                      enable_progress_bar=False, enable_model_summary=False).fit(Module(), kind(shuffle=True))
+    lightning.Trainer(
+        max_epochs=EPOCHS,
+        accelerator="cpu",
+        devices=ranks,
+        strategy="ddp" if ranks > 1 else "auto",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    ).fit(Module(), kind(shuffle=True))
 
 
 def lightning_fabric(kind, ranks):
     import lightning
-    fabric = lightning.Fabric(accelerator="cpu", devices=ranks, strategy="ddp" if ranks > 1 else "auto")
+
+    fabric = lightning.Fabric(
+        accelerator="cpu", devices=ranks, strategy="ddp" if ranks > 1 else "auto"
+    )
     fabric.launch()
     batches(fabric.setup_dataloaders(kind(shuffle=True)))
 
 
 def accelerated(kind, _):
     import accelerate
+
     if kind.ours:
         ht.use_in(accelerate)
     accelerator = accelerate.Accelerator(cpu=True)
@@ -107,11 +126,21 @@ def accelerated(kind, _):
 
 def transformers_trainer(kind, _):
     import transformers
+
     if kind.ours:
         ht.use_in(transformers)
     logging.disable(logging.INFO)
-    arguments = transformers.TrainingArguments("out", per_device_train_batch_size=BATCH, num_train_epochs=EPOCHS, use_cpu=True, report_to=[], save_strategy="no",
-                                               disable_tqdm=True, logging_strategy="no", dataloader_num_workers=WORKERS)
+    arguments = transformers.TrainingArguments(
+        "out",
+        per_device_train_batch_size=BATCH,
+        num_train_epochs=EPOCHS,
+        use_cpu=True,
+        report_to=[],
+        save_strategy="no",
+        disable_tqdm=True,
+        logging_strategy="no",
+        dataloader_num_workers=WORKERS,
+    )
     transformers.Trainer(Model(), arguments, train_dataset=kind.data, data_collator=pairs).train()
 
 
@@ -124,8 +153,17 @@ def timm_train(kind, ranks):
     """train.py with ``--no-prefetcher``."""
     from functools import partial
     from timm.data.loader import _worker_init
+
     sampler = DistributedSampler(kind.data) if ranks > 1 else None
-    batches(kind(shuffle=sampler is None, sampler=sampler, drop_last=True, worker_init_fn=partial(_worker_init, worker_seeding="all"), persistent_workers=True))
+    batches(
+        kind(
+            shuffle=sampler is None,
+            sampler=sampler,
+            drop_last=True,
+            worker_init_fn=partial(_worker_init, worker_seeding="all"),
+            persistent_workers=True,
+        )
+    )
 
 
 def torchvision_reference(kind, ranks):
@@ -135,13 +173,24 @@ def torchvision_reference(kind, ranks):
 def torchdata_stateful(kind, ranks):
     """torchdata's loader against ours, both without a state asked for."""
     from torchdata.stateful_dataloader import StatefulDataLoader
+
     sampler = DistributedSampler(kind.data) if ranks > 1 else RandomSampler(kind.data)
-    batches(kind(sampler=sampler) if kind.ours else StatefulDataLoader(kind.data, BATCH, num_workers=WORKERS, sampler=sampler))
+    batches(
+        kind(sampler=sampler)
+        if kind.ours
+        else StatefulDataLoader(kind.data, BATCH, num_workers=WORKERS, sampler=sampler)
+    )
 
 
 def ray_train(kind, ranks):
     """Loaders that Ray Train's prepare_data_loader leaves as they are: with more than one rank, those whose sampler is a DistributedSampler."""
-    batches(kind(shuffle=True) if ranks == 1 else kind(shuffle=True, shard=True, seed=0) if kind.ours else kind(sampler=DistributedSampler(kind.data)))
+    batches(
+        kind(shuffle=True)
+        if ranks == 1
+        else kind(shuffle=True, shard=True, seed=0)
+        if kind.ours
+        else kind(sampler=DistributedSampler(kind.data))
+    )
 
 
 def measure(framework, root, ranks, rounds):
@@ -165,7 +214,12 @@ if __name__ == "__main__":
     root, _, out, ranks, name, rounds = sys.argv[1:]
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    if int(ranks) > 1 and name not in ("lightning_trainer", "lightning_fabric", "accelerated", "transformers_trainer"):  # these initialise it themselves
+    if int(ranks) > 1 and name not in (
+        "lightning_trainer",
+        "lightning_fabric",
+        "accelerated",
+        "transformers_trainer",
+    ):  # these initialise it themselves
         torch.distributed.init_process_group("gloo")
     found = measure(globals()[name], root, int(ranks), int(rounds))
     with open(os.path.join(out, os.environ.get("RANK", "0")), "w") as file:

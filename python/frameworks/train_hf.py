@@ -10,6 +10,7 @@ from transformers import Trainer, TrainingArguments
 if OURS:
     import hdmlp.torch as ht
     import transformers
+
     ht.use_in(transformers)
 
 warnings.simplefilter("ignore")
@@ -35,9 +36,22 @@ def collate(items):
 def trained(**more):
     """The model that a Trainer made of a new one, and the Trainer."""
     model = Model()
-    arguments = TrainingArguments("kept", per_device_train_batch_size=4, per_device_eval_batch_size=5, num_train_epochs=2, use_cpu=True, report_to=[],
-                                  save_strategy="steps", save_steps=SAVE, eval_strategy="epoch", disable_tqdm=True, logging_steps=1000)
-    trainer = Trainer(model, arguments, train_dataset=DATA, eval_dataset=DATA, data_collator=collate)
+    arguments = TrainingArguments(
+        "kept",
+        per_device_train_batch_size=4,
+        per_device_eval_batch_size=5,
+        num_train_epochs=2,
+        use_cpu=True,
+        report_to=[],
+        save_strategy="steps",
+        save_steps=SAVE,
+        eval_strategy="epoch",
+        disable_tqdm=True,
+        logging_steps=1000,
+    )
+    trainer = Trainer(
+        model, arguments, train_dataset=DATA, eval_dataset=DATA, data_collator=collate
+    )
     trainer.train(**more)
     return model, trainer
 
@@ -48,6 +62,10 @@ rank = trainer.args.process_index
 write(rank, trained=model.seen[True], validated=model.seen[False], steps=SAVE)
 if OURS:
     loader = trainer.callback_handler.train_dataloader
-    write(rank, _module=type(loader.base_dataloader).__module__, _served=[served(loader), sum(len(x) for x, _ in model.seen[True])])
+    write(
+        rank,
+        _module=type(loader.base_dataloader).__module__,
+        _served=[served(loader), sum(len(x) for x, _ in model.seen[True])],
+    )
 model, _ = trained(resume_from_checkpoint=f"kept/checkpoint-{SAVE}")
 write(rank, resumed=model.seen[True])

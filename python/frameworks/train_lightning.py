@@ -33,8 +33,18 @@ class Model(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), 1e-3)
 
     def on_train_end(self):
-        counted = [[served(loader), sum(len(x[0]) for _, x in self.trained)] for loader in [self.trainer.train_dataloader]] if OURS else []
-        write(self.global_rank, **{self.name: [self.trained, self.validated], f"_{self.name}": counted})
+        counted = (
+            [
+                [served(loader), sum(len(x[0]) for _, x in self.trained)]
+                for loader in [self.trainer.train_dataloader]
+            ]
+            if OURS
+            else []
+        )
+        write(
+            self.global_rank,
+            **{self.name: [self.trained, self.validated], f"_{self.name}": counted},
+        )
 
 
 class Module(lightning.LightningDataModule):
@@ -47,9 +57,19 @@ class Module(lightning.LightningDataModule):
 
 def fit(name, *loaders, ckpt_path=None, **more):
     """Trains a new model, of which a checkpoint is kept if ``more`` says where."""
-    trainer = lightning.Trainer(**{
-        "max_epochs": 3, "accelerator": "cpu", "devices": int(RANKS), "strategy": STRATEGY, "logger": False, "enable_checkpointing": "callbacks" in more,
-        "enable_progress_bar": False, "enable_model_summary": False, **more})
+    trainer = lightning.Trainer(
+        **{
+            "max_epochs": 3,
+            "accelerator": "cpu",
+            "devices": int(RANKS),
+            "strategy": STRATEGY,
+            "logger": False,
+            "enable_checkpointing": "callbacks" in more,
+            "enable_progress_bar": False,
+            "enable_model_summary": False,
+            **more,
+        }
+    )
     if loaders:
         trainer.fit(Model(name), *loaders, ckpt_path=ckpt_path)
     else:
@@ -67,10 +87,21 @@ def generator():
 def resume(kept):
     """Trains with checkpoints at each step, and goes on from some of them in other Trainers, from which torch's loader cannot."""
     callbacks = [ModelCheckpoint("kept", "{step}", every_n_train_steps=1, save_top_k=-1)]
-    fit("whole", LOADER(DATA, 4, shuffle=True, generator=generator()), max_epochs=2, callbacks=callbacks, num_sanity_val_steps=0)
+    fit(
+        "whole",
+        LOADER(DATA, 4, shuffle=True, generator=generator()),
+        max_epochs=2,
+        callbacks=callbacks,
+        num_sanity_val_steps=0,
+    )
     if OURS:
         for step in (kept, 2 * kept, LAST):
-            fit(f"from step {step}", LOADER(DATA, 4, shuffle=True, generator=generator()), ckpt_path=f"kept/step={step}.ckpt", max_epochs=2)
+            fit(
+                f"from step {step}",
+                LOADER(DATA, 4, shuffle=True, generator=generator()),
+                ckpt_path=f"kept/step={step}.ckpt",
+                max_epochs=2,
+            )
 
 
 if __name__ == "__main__":
@@ -83,6 +114,12 @@ if __name__ == "__main__":
         elif part == "options":
             fit("overfit", LOADER(DATA, 4, shuffle=True), LOADER(DATA, 5), overfit_batches=2)
             fit("limit", LOADER(DATA, 4, shuffle=True), LOADER(DATA, 5), limit_train_batches=3)
-            fit("some validation", LOADER(DATA, 4, shuffle=True), LOADER(DATA, 5), num_sanity_val_steps=0, check_val_every_n_epoch=2)
+            fit(
+                "some validation",
+                LOADER(DATA, 4, shuffle=True),
+                LOADER(DATA, 5),
+                num_sanity_val_steps=0,
+                check_val_every_n_epoch=2,
+            )
         elif part == "resume":
             resume(2 if RANKS == "1" else 1)

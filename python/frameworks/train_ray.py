@@ -28,22 +28,41 @@ def train(arguments):
                 state = pickle.dumps(loader._dataloader.state_dict())
     write(rank, trained=trained, length=len(loader))
     if OURS:
-        write(rank, _served=[served(loader._dataloader), sum(len(x) for batches in trained for x, _ in batches)])
+        write(
+            rank,
+            _served=[
+                served(loader._dataloader),
+                sum(len(x) for batches in trained for x, _ in batches),
+            ],
+        )
         again = prepare_data_loader(LOADER(data, 4, shuffle=True, **shared))
         again._dataloader.load_state_dict(pickle.loads(state))
         write(rank, _resumed=[plain(batch) for batch in again])
-        if RANKS != "1":  # without shard= it is torch's that reads, which is said: see test_loops.py
-            write(rank, _rebuilt=[plain(batch) for batch in prepare_data_loader(LOADER(data, 4, shuffle=True))])
+        if (
+            RANKS != "1"
+        ):  # without shard= it is torch's that reads, which is said: see test_loops.py
+            write(
+                rank,
+                _rebuilt=[
+                    plain(batch) for batch in prepare_data_loader(LOADER(data, 4, shuffle=True))
+                ],
+            )
 
 
 if __name__ == "__main__":
     _, _, _, out, ranks = sys.argv
-    os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="disabled", RAY_TRAIN_V2_ENABLED="1")
+    os.environ.update(
+        RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="disabled", RAY_TRAIN_V2_ENABLED="1"
+    )
     import ray
     from ray.train import RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer
 
     ray.init(num_cpus=int(ranks), include_dashboard=False)
-    TorchTrainer(train, train_loop_config=sys.argv, scaling_config=ScalingConfig(num_workers=int(ranks)),
-                 run_config=RunConfig(storage_path=os.path.join(out, "runs"))).fit()
+    TorchTrainer(
+        train,
+        train_loop_config=sys.argv,
+        scaling_config=ScalingConfig(num_workers=int(ranks)),
+        run_config=RunConfig(storage_path=os.path.join(out, "runs")),
+    ).fit()
     ray.shutdown()

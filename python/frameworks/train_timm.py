@@ -28,11 +28,25 @@ def create_loader(is_training, batch_size, repeats, workers):
     sampler = None
     if RANKS != "1":
         if is_training:
-            sampler = RepeatAugSampler(DATA, num_repeats=repeats, selected_round=0) if repeats else DistributedSampler(DATA)
+            sampler = (
+                RepeatAugSampler(DATA, num_repeats=repeats, selected_round=0)
+                if repeats
+                else DistributedSampler(DATA)
+            )
         else:
             sampler = OrderedDistributedSampler(DATA)
-    loader = LOADER(DATA, batch_size=batch_size, shuffle=sampler is None and is_training, sampler=sampler, drop_last=is_training, num_workers=workers,
-                    collate_fn=fast_collate, pin_memory=False, worker_init_fn=partial(_worker_init, worker_seeding="all"), persistent_workers=workers > 0)
+    loader = LOADER(
+        DATA,
+        batch_size=batch_size,
+        shuffle=sampler is None and is_training,
+        sampler=sampler,
+        drop_last=is_training,
+        num_workers=workers,
+        collate_fn=fast_collate,
+        pin_memory=False,
+        worker_init_fn=partial(_worker_init, worker_seeding="all"),
+        persistent_workers=workers > 0,
+    )
     return PrefetchLoader(loader, mean=(0, 0, 0), std=(1 / 255,) * 3, device=torch.device("cpu"))
 
 
@@ -55,7 +69,10 @@ def train(*case):
         again = create_loader(True, 4, *case)
         again.loader.load_state_dict(pickle.loads(state))
         found["resumed"] = [plain([x[:, 0, 0, 0], y]) for x, y in again]
-        found["served"] = [served(train.loader), sum(len(x) for batches in trained for x, _ in batches)]
+        found["served"] = [
+            served(train.loader),
+            sum(len(x) for batches in trained for x, _ in batches),
+        ]
     return found
 
 

@@ -27,9 +27,15 @@ def generator():
 LOADERS = {
     "in order": lambda kind: kind(DATA, 4),
     "random": lambda kind: kind(DATA, 4, shuffle=True, generator=generator()),
-    "weighted": lambda kind: kind(DATA, 4, sampler=WeightedRandomSampler(torch.arange(1, 27).float(), 30, generator=generator())),
+    "weighted": lambda kind: kind(
+        DATA,
+        4,
+        sampler=WeightedRandomSampler(torch.arange(1, 27).float(), 30, generator=generator()),
+    ),
     "distributed": lambda kind: kind(DATA, 4, sampler=DistributedSampler(DATA, 2, RANK, seed=4)),
-    "stateful distributed": lambda kind: kind(DATA, 4, sampler=StatefulDistributedSampler(DATA, 2, RANK, seed=4)),
+    "stateful distributed": lambda kind: kind(
+        DATA, 4, sampler=StatefulDistributedSampler(DATA, 2, RANK, seed=4)
+    ),
 }
 
 

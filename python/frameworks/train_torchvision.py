@@ -5,7 +5,9 @@ import pickle
 
 import torch
 from common import LOADER, OURS, RANKS, REST, folder, plain, served, write
-from timm.data.distributed_sampler import RepeatAugSampler  # torchvision's RASampler, from the same source
+from timm.data.distributed_sampler import (
+    RepeatAugSampler,
+)  # torchvision's RASampler, from the same source
 from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler, default_collate
 
 RANK = int(os.environ.get("RANK", 0))
@@ -15,18 +17,26 @@ DATA = folder()
 def collate(batch):
     """default_collate, then what mixes the batch with itself; torchvision's draws how much."""
     images, labels = default_collate(batch)
-    return images, images.roll(1, 0) * .3 + images * .7, labels
+    return images, images.roll(1, 0) * 0.3 + images * 0.7, labels
 
 
 def loaders(kind):
     """As train.py's load_data and main make them."""
     if RANKS != "1":
-        train = RepeatAugSampler(DATA, shuffle=True, num_repeats=4) if kind == "repeated" else DistributedSampler(DATA)
+        train = (
+            RepeatAugSampler(DATA, shuffle=True, num_repeats=4)
+            if kind == "repeated"
+            else DistributedSampler(DATA)
+        )
         test = DistributedSampler(DATA, shuffle=False)
     else:
         train, test = RandomSampler(DATA), SequentialSampler(DATA)
-    return (LOADER(DATA, batch_size=4, sampler=train, num_workers=0, pin_memory=False, collate_fn=collate),
-            LOADER(DATA, batch_size=5, sampler=test, num_workers=0, pin_memory=False))
+    return (
+        LOADER(
+            DATA, batch_size=4, sampler=train, num_workers=0, pin_memory=False, collate_fn=collate
+        ),
+        LOADER(DATA, batch_size=5, sampler=test, num_workers=0, pin_memory=False),
+    )
 
 
 def train(kind):

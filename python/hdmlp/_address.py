@@ -22,17 +22,23 @@ def address() -> str:
     """
     key, name = "HDMLP_SOCKET", os.environ.get("HDMLP_SOCKET", "")
     if name.endswith("/"):
-        raise ConfigError(f"HDMLP_SOCKET={name}: a directory, not a socket; give the path of a socket in it")
+        raise ConfigError(
+            f"HDMLP_SOCKET={name}: a directory, not a socket; give the path of a socket in it"
+        )
     if "/" in name and not name.startswith("/"):
-        raise ConfigError(f"HDMLP_SOCKET={name}: a relative path, which other processes would take for another file; "
-                          "give an absolute path, or a name without a slash")
+        raise ConfigError(
+            f"HDMLP_SOCKET={name}: a relative path, which other processes would take for another file; "
+            "give an absolute path, or a name without a slash"
+        )
     if not name:
         key, directory = "XDG_RUNTIME_DIR", os.environ.get("XDG_RUNTIME_DIR", "").rstrip("/")
         name = f"{directory}/hdmlp/daemon.sock" if _private(directory) else f"hdmlp-{os.geteuid()}"
     size = len(os.fsencode(name))
     if size > _LONGEST_NAME:
-        raise ConfigError(f"{key}: the socket {name} has {size} bytes, sockets have at most {_LONGEST_NAME}; "
-                          "set HDMLP_SOCKET to a shorter path or name")
+        raise ConfigError(
+            f"{key}: the socket {name} has {size} bytes, sockets have at most {_LONGEST_NAME}; "
+            "set HDMLP_SOCKET to a shorter path or name"
+        )
     return name if name.startswith("/") else "\0" + name
 
 
@@ -42,8 +48,13 @@ def _private(directory: str) -> bool:
         info = os.stat(directory)
     except OSError:
         return False
-    return (directory.startswith("/") and stat.S_ISDIR(info.st_mode) and info.st_uid == os.geteuid()
-            and stat.S_IMODE(info.st_mode) & 0o777 == 0o700 and os.access(directory, os.W_OK))
+    return (
+        directory.startswith("/")
+        and stat.S_ISDIR(info.st_mode)
+        and info.st_uid == os.geteuid()
+        and stat.S_IMODE(info.st_mode) & 0o777 == 0o700
+        and os.access(directory, os.W_OK)
+    )
 
 
 def shown(where: str) -> str:
@@ -62,4 +73,5 @@ def user_name(uid: int) -> str:
 def foreign(where: str, uid: int) -> PermissionError_:
     return PermissionError_(
         f"the socket {shown(where)} belongs to user {user_name(uid)}, not to {user_name(os.geteuid())}; set XDG_RUNTIME_DIR to a directory of "
-        "your own (mode 0700), or HDMLP_SOCKET to another path or name")
+        "your own (mode 0700), or HDMLP_SOCKET to another path or name"
+    )

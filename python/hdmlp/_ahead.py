@@ -100,7 +100,10 @@ class Ahead:
             try:
                 taken = self._stream.poll()
             except HDMLPError as error:
-                self._error, self._error_at = error.with_traceback(None), expected  # whose frames would keep the iterator
+                self._error, self._error_at = (
+                    error.with_traceback(None),
+                    expected,
+                )  # whose frames would keep the iterator
                 return
             if taken is None:
                 return

@@ -10,9 +10,30 @@ from .errors import ConfigError
 
 #: The configuration keys of a job, as ``hdmlp config`` lists them. The daemon checks the values.
 KEYS = (
-    "memory", "cache_dir", "cache_size", "disk_reserve", "staging_buffer", "prefetch_batches",
-    "source_threads", "cache_threads", "transform_threads", "decode_memory", "source_timeout", "on_error", "policy", "index_dir",
-    "port", "interface", "start_timeout", "tls", "tls_cert", "tls_key", "tls_ca", "linger", "metrics", "log_level",
+    "memory",
+    "cache_dir",
+    "cache_size",
+    "disk_reserve",
+    "staging_buffer",
+    "prefetch_batches",
+    "source_threads",
+    "cache_threads",
+    "transform_threads",
+    "decode_memory",
+    "source_timeout",
+    "on_error",
+    "policy",
+    "index_dir",
+    "port",
+    "interface",
+    "start_timeout",
+    "tls",
+    "tls_cert",
+    "tls_key",
+    "tls_ca",
+    "linger",
+    "metrics",
+    "log_level",
 )
 
 _PATHS = ("cache_dir", "index_dir", "tls_cert", "tls_key", "tls_ca")
@@ -33,7 +54,9 @@ def configuration(keywords: Dict[str, Any], others: Iterable[str] = ()) -> Dict[
         if key not in KEYS:
             known = [*others, *KEYS]
             near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-            hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(sorted(known))}"
+            hint = (
+                f"; did you mean {near[0]}?" if near else f"; known are {', '.join(sorted(known))}"
+            )
             raise ConfigError(f"unknown argument {key}={value!r}{hint}")
         if value is None:
             continue
@@ -42,7 +65,9 @@ def configuration(keywords: Dict[str, Any], others: Iterable[str] = ()) -> Dict[
         if key in _PATHS and isinstance(value, str) and value:
             value = os.path.abspath(os.path.expanduser(value))
         if not isinstance(value, (str, int, float, bool)):
-            raise ConfigError(f"{key}={value!r}: must be text or a number, not {type(value).__name__}")
+            raise ConfigError(
+                f"{key}={value!r}: must be text or a number, not {type(value).__name__}"
+            )
         arguments[key] = value
     return arguments
 
@@ -54,9 +79,14 @@ def settings(arguments: Dict[str, Any], config_file: Optional[str]) -> Dict[str,
     if config_file:
         config_file = os.path.abspath(os.path.expanduser(config_file))
         if not os.path.isfile(config_file):
-            raise ConfigError(f"config_file={config_file!r}: "
-                              + ("not a regular file; the configuration is a TOML file of at most 1 MiB" if os.path.exists(config_file)
-                                 else "there is no such file"))
+            raise ConfigError(
+                f"config_file={config_file!r}: "
+                + (
+                    "not a regular file; the configuration is a TOML file of at most 1 MiB"
+                    if os.path.exists(config_file)
+                    else "there is no such file"
+                )
+            )
     return {"arguments": arguments, "environment": environment, "config_file": config_file}
 
 

@@ -16,8 +16,16 @@ from . import _memory, _oom
 from . import _protocol as protocol
 from ._version import __version__
 from ._view import View
-from .errors import (ConfigError, DaemonDied, DaemonNotFoundError, LimitError, PermissionError_, ProtocolError,
-                     VersionError, from_answer)
+from .errors import (
+    ConfigError,
+    DaemonDied,
+    DaemonNotFoundError,
+    LimitError,
+    PermissionError_,
+    ProtocolError,
+    VersionError,
+    from_answer,
+)
 from ._address import foreign, shown, address
 
 log = logging.getLogger("hdmlp")
@@ -47,7 +55,8 @@ def find_binary() -> str:
         return found
     raise DaemonNotFoundError(
         f"no hdmlp binary: not in HDMLP_BINARY, not at {packaged}, not on PATH; "
-        "install the hdmlp wheel, or build one with `make build`")
+        "install the hdmlp wheel, or build one with `make build`"
+    )
 
 
 def _on_path() -> Optional[str]:
@@ -96,14 +105,22 @@ class _Starter:
         try:
             self.log = _memory.create("hdmlp-log")
         except (OSError, LimitError) as error:
-            log.warning("no file for the daemon's log can be made, which leaves no last words if it dies: %s", error)
+            log.warning(
+                "no file for the daemon's log can be made, which leaves no last words if it dies: %s",
+                error,
+            )
             self.log = os.open(os.devnull, os.O_RDWR)
         self.log = _memory.above_standard(self.log)
         try:
             self.process = subprocess.Popen(
-                [binary, "serve", "--from-process"], stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL, stderr=self.log, start_new_session=True,
-                close_fds=True, cwd="/")
+                [binary, "serve", "--from-process"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self.log,
+                start_new_session=True,
+                close_fds=True,
+                cwd="/",
+            )
         except OSError as error:
             os.close(self.log)
             raise DaemonNotFoundError(f"cannot run {binary}: {error}") from None
@@ -136,7 +153,13 @@ class Client:
         log: descriptor of the daemon's log, or None.
     """
 
-    def __init__(self, connection: protocol.Connection, welcome: Dict[str, Any], log_fd: Optional[int], peer: int = 0):
+    def __init__(
+        self,
+        connection: protocol.Connection,
+        welcome: Dict[str, Any],
+        log_fd: Optional[int],
+        peer: int = 0,
+    ):
         self.connection = connection
         self.pid = int(welcome.get("pid", 0))
         self.version = str(welcome.get("version", ""))
@@ -161,7 +184,10 @@ class Client:
         """The error for the daemon's end, with its last words."""
         reason = self._watch.reason(self._status())
         if reason:
-            return died(f"the kernel's OOM killer ended the HDMLP daemon (pid {self.pid}) {reason}", self.log)
+            return died(
+                f"the kernel's OOM killer ended the HDMLP daemon (pid {self.pid}) {reason}",
+                self.log,
+            )
         return died(f"{what} (pid {self.pid})", self.log)
 
     def _status(self) -> Optional[int]:
@@ -209,9 +235,12 @@ def connect() -> Client:
                 if code == 0 and attempts >= 3:
                     raise DaemonDied(
                         f"no daemon answers at {shown(address())}, and none can be started, because another process holds that socket: "
-                        "a daemon that hangs, or another user's process; set HDMLP_SOCKET to another path or name")
+                        "a daemon that hangs, or another user's process; set HDMLP_SOCKET to another path or name"
+                    )
                 if code != 0:
-                    raise died(f"the HDMLP daemon ended at its start with status {code}", started.log)
+                    raise died(
+                        f"the HDMLP daemon ended at its start with status {code}", started.log
+                    )
                 started.close()
                 started = _Starter()
                 attempts += 1
@@ -243,9 +272,13 @@ def _try_connect(deadline: float) -> Optional[Client]:
                 owner = os.geteuid()
             if owner != os.geteuid():
                 raise foreign(where, owner) from None
-            raise PermissionError_(f"connect to {shown(where)}: {error.strerror}; set HDMLP_SOCKET to another path or name") from None
+            raise PermissionError_(
+                f"connect to {shown(where)}: {error.strerror}; set HDMLP_SOCKET to another path or name"
+            ) from None
         except OSError as error:
-            raise ConfigError(f"connect to {shown(where)}: {error.strerror}; set HDMLP_SOCKET to another path or name") from None
+            raise ConfigError(
+                f"connect to {shown(where)}: {error.strerror}; set HDMLP_SOCKET to another path or name"
+            ) from None
         peer = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         pid, uid, _ = _CREDENTIALS.unpack(peer)
         if uid != os.geteuid():
@@ -255,8 +288,12 @@ def _try_connect(deadline: float) -> Optional[Client]:
         raise
     connection = protocol.Connection(sock)
     try:
-        connection.send(protocol.encode_json(protocol.HELLO, {
-            "protocol": protocol.PROTOCOL, "version": __version__, "pid": os.getpid()}))
+        connection.send(
+            protocol.encode_json(
+                protocol.HELLO,
+                {"protocol": protocol.PROTOCOL, "version": __version__, "pid": os.getpid()},
+            )
+        )
         while True:
             frame = connection.frame()
             if frame is not None:
@@ -271,7 +308,9 @@ def _try_connect(deadline: float) -> Optional[Client]:
         return None
     except ProtocolError as error:
         connection.close()
-        raise ProtocolError(f"what answers at {shown(where)} is no HDMLP daemon (pid {pid}): {error}; set HDMLP_SOCKET to another path or name") from None
+        raise ProtocolError(
+            f"what answers at {shown(where)} is no HDMLP daemon (pid {pid}): {error}; set HDMLP_SOCKET to another path or name"
+        ) from None
     except BaseException:
         connection.close()
         raise
@@ -292,7 +331,8 @@ def _other_version(client: Client) -> VersionError:
     return VersionError(
         f"the daemon (pid {client.pid}) is hdmlp {client.version}, and this process (pid {os.getpid()}) is hdmlp {__version__}: both must be "
         "of one version; end the daemon with `hdmlp stop`, or set HDMLP_SOCKET to another path or name, for a second daemon",
-        {"daemon": client.version, "process": __version__, "pid": client.pid})
+        {"daemon": client.version, "process": __version__, "pid": client.pid},
+    )
 
 
 def request(client: Client, frame: bytes, answers, progress=None, fds=()) -> Dict[str, Any]:
@@ -343,7 +383,11 @@ def check(params: Dict[str, Any]) -> Dict[str, Any]:
     """
     client = connect()
     try:
-        answer = request(client, protocol.encode_json(protocol.CALL, {"id": 1, "method": "check", "params": params}), (protocol.REPLY,))
+        answer = request(
+            client,
+            protocol.encode_json(protocol.CALL, {"id": 1, "method": "check", "params": params}),
+            (protocol.REPLY,),
+        )
         if answer.get("error"):
             raise from_answer(answer["error"])
         return answer.get("result") or {}
@@ -366,7 +410,9 @@ def call(calls: Sequence[Tuple[str, Dict[str, Any]]], progress=None) -> Iterator
         for number, (method, params) in enumerate(calls, 1):
             with View(params["path"]) as view:
                 params = {**params, "view": True}
-                frame = protocol.encode_json(protocol.CALL, {"id": number, "method": method, "params": params})
+                frame = protocol.encode_json(
+                    protocol.CALL, {"id": number, "method": method, "params": params}
+                )
                 answer = request(client, frame, (protocol.REPLY,), progress, view.fds)
             if answer.get("error"):
                 raise from_answer(answer["error"])

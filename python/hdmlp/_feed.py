@@ -41,8 +41,12 @@ class Feed:
 
     def retire(self) -> None:
         """Closes it for good: an iteration that asks it for more is told so."""
+
         def refuse() -> Tuple[Stream, Any]:
-            raise ClosedError("the loader has gone on from a state of another seed: begin a new iteration")
+            raise ClosedError(
+                "the loader has gone on from a state of another seed: begin a new iteration"
+            )
+
         self._connect = refuse
         self.close()
 

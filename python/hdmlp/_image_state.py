@@ -38,7 +38,12 @@ class State:
 
     def take(self, step: Any) -> None:
         """Adds a transform, or raises Unknown where the daemon can not have it here."""
-        if isinstance(step, ours.Reshape) and not self.described() or isinstance(step, ours.ScaleShift16) and len(self.array) == 1:
+        if (
+            isinstance(step, ours.Reshape)
+            and not self.described()
+            or isinstance(step, ours.ScaleShift16)
+            and len(self.array) == 1
+        ):
             self.array.append(step)
         elif self.array:
             raise Unknown("it can not follow Reshape")
@@ -87,7 +92,11 @@ class State:
             raise Unknown("HDMLP can not do it here")
         if self.tensor:
             self.movable(step)
-        if self.channels == 1 and isinstance(getattr(step, "fill", 0), (tuple, list)) and len(step.fill) == 3:
+        if (
+            self.channels == 1
+            and isinstance(getattr(step, "fill", 0), (tuple, list))
+            and len(step.fill) == 3
+        ):
             raise Unknown("fill has three numbers, and images have one channel")
         self.follow(step)
         self.image = [*self.image, step]
@@ -95,19 +104,35 @@ class State:
     def movable(self, step: Any) -> None:
         """Raises Unknown where a transform would make something else of the image than of the tensor."""
         if isinstance(step, (ours.Resize, ours.RandomResizedCrop)):
-            if self.dtype != "uint8" or step.antialias is not True or step.interpolation.value not in ("bilinear", "bicubic"):
-                raise Unknown("on tensors torchvision resizes otherwise than on images; put it before ToTensor, or on uint8 "
-                               "with antialias=True")
+            if (
+                self.dtype != "uint8"
+                or step.antialias is not True
+                or step.interpolation.value not in ("bilinear", "bicubic")
+            ):
+                raise Unknown(
+                    "on tensors torchvision resizes otherwise than on images; put it before ToTensor, or on uint8 "
+                    "with antialias=True"
+                )
         elif isinstance(step, ours.CenterCrop):
-            if self.normalized and (self.size is None or step.size[0] > self.size[0] or step.size[1] > self.size[1]):
-                raise Unknown("what it puts around images is not normalised; put it before ToTensor")
+            if self.normalized and (
+                self.size is None or step.size[0] > self.size[0] or step.size[1] > self.size[1]
+            ):
+                raise Unknown(
+                    "what it puts around images is not normalised; put it before ToTensor"
+                )
         elif isinstance(step, (ours.Pad, ours.RandomCrop)):
             pads = isinstance(step, ours.Pad) or step.padding is not None or step.pad_if_needed
             levels = step.fill if isinstance(step.fill, (tuple, list)) else [step.fill]
-            if pads and step.padding_mode == "constant" and (self.normalized or self.dtype != "uint8" and any(levels)):
+            if (
+                pads
+                and step.padding_mode == "constant"
+                and (self.normalized or self.dtype != "uint8" and any(levels))
+            ):
                 raise Unknown("what it puts around images is no grey level; put it before ToTensor")
         elif isinstance(step, (ours.ColorJitter, ours.Grayscale)):
-            raise Unknown("on tensors torchvision computes colours otherwise than on images; put it before ToTensor")
+            raise Unknown(
+                "on tensors torchvision computes colours otherwise than on images; put it before ToTensor"
+            )
 
     def follow(self, step: Any) -> None:
         """Notes the size of what comes out."""

@@ -50,8 +50,11 @@ class Place(NamedTuple):
     problem: str = ""
 
 
-def find(rank: Optional[int] = None, world_size: Optional[int] = None,
-         environ: Optional[Mapping[str, str]] = None) -> Place:
+def find(
+    rank: Optional[int] = None,
+    world_size: Optional[int] = None,
+    environ: Optional[Mapping[str, str]] = None,
+) -> Place:
     """This process's place.
 
     Args:
@@ -66,16 +69,22 @@ def find(rank: Optional[int] = None, world_size: Optional[int] = None,
         given, missing = ("rank", "world_size") if world_size is None else ("world_size", "rank")
         raise ConfigError(f"{given} is given without {missing}: give both or neither")
     if rank is not None:
-        place = Place(int(rank), int(world_size), number(environ, "LOCAL_RANK") or 0, "the arguments")
+        place = Place(
+            int(rank), int(world_size), number(environ, "LOCAL_RANK") or 0, "the arguments"
+        )
     else:
         place = _looked(environ)
     if place.world_size < 1 or not 0 <= place.rank < place.world_size:
-        raise ConfigError(f"rank {place.rank} of world_size {place.world_size}, from {place.source}: "
-                          "rank must be in [0, world_size)")
+        raise ConfigError(
+            f"rank {place.rank} of world_size {place.world_size}, from {place.source}: "
+            "rank must be in [0, world_size)"
+        )
     contradiction = _contradiction(place, environ)
     if contradiction:
         log.warning("%s", contradiction)
-    place = Place(*place[:4], *_nodes.layout(place.rank, place.world_size, place.local_rank, environ))
+    place = Place(
+        *place[:4], *_nodes.layout(place.rank, place.world_size, place.local_rank, environ)
+    )
     unnamed = _nodes.unnamed(place, environ)
     if unnamed:
         log.warning("%s", unnamed)
@@ -90,22 +99,32 @@ def look(environ: Optional[Mapping[str, str]] = None) -> Place:
     """
     environ = os.environ if environ is None else environ
     place = _looked(environ)
-    return Place(*place[:4], *_nodes.layout(place.rank, place.world_size, place.local_rank, environ))
+    return Place(
+        *place[:4], *_nodes.layout(place.rank, place.world_size, place.local_rank, environ)
+    )
 
 
 def _looked(environ: Mapping[str, str]) -> Place:
-    return _from_torch(number(environ, "LOCAL_RANK") or 0) or _from_environment(environ) or _alone(environ)
+    return (
+        _from_torch(number(environ, "LOCAL_RANK") or 0)
+        or _from_environment(environ)
+        or _alone(environ)
+    )
 
 
 def _alone(environ: Mapping[str, str]) -> Place:
     """The place of a process that nothing says to be one of several."""
     for name, other, least in (("WORLD_SIZE", "RANK", 2), ("RANK", "WORLD_SIZE", 1)):
         if (number(environ, name) or 0) >= least:
-            raise ConfigError(f"{name}={environ[name]} is set without {other}: set both, as torchrun does, or neither")
+            raise ConfigError(
+                f"{name}={environ[name]} is set without {other}: set both, as torchrun does, or neither"
+            )
     nodes = [node for node in environ.get("HDMLP_NODES", "").split(",") if node.strip()]
     if len(nodes) > 1:
-        raise ConfigError(f"HDMLP_NODES={environ['HDMLP_NODES']} names {len(nodes)} nodes, and nothing says which rank of how many this process is: "
-                          "start it by torchrun, srun or mpirun, or set RANK and WORLD_SIZE")
+        raise ConfigError(
+            f"HDMLP_NODES={environ['HDMLP_NODES']} names {len(nodes)} nodes, and nothing says which rank of how many this process is: "
+            "start it by torchrun, srun or mpirun, or set RANK and WORLD_SIZE"
+        )
     return Place(0, 1, 0, "a single process")
 
 
@@ -146,12 +165,20 @@ def _contradiction(place: Place, environ: Mapping[str, str]) -> str:
     """What in the environment speaks against this place; empty if nothing does."""
     if place.source == "a single process":
         return next(filter(None, (launcher.doubt(environ) for launcher in LAUNCHERS)), "")
-    if place.source == LAUNCHERS[0].name and "TORCHELASTIC_RUN_ID" not in environ:  # something else has set RANK
+    if (
+        place.source == LAUNCHERS[0].name and "TORCHELASTIC_RUN_ID" not in environ
+    ):  # something else has set RANK
         for launcher, (rank_name, size_names, _, needed) in _variables():
             other, size = number(environ, rank_name), number(environ, size_names[0])
-            if size == place.world_size and other not in (None, place.rank) and (needed is None or needed in environ):
-                return (f"RANK={place.rank} and WORLD_SIZE={size} come first, but {launcher.name} says {rank_name}={other} of "
-                        f"{size_names[0]}={size}: unset RANK and WORLD_SIZE, unless every process has a RANK of its own")
+            if (
+                size == place.world_size
+                and other not in (None, place.rank)
+                and (needed is None or needed in environ)
+            ):
+                return (
+                    f"RANK={place.rank} and WORLD_SIZE={size} come first, but {launcher.name} says {rank_name}={other} of "
+                    f"{size_names[0]}={size}: unset RANK and WORLD_SIZE, unless every process has a RANK of its own"
+                )
     return ""
 
 
@@ -170,12 +197,14 @@ def job_key(place: Place, name: str, environ: Optional[Mapping[str, str]] = None
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise ConfigError(f"name={name!a}: it has surrogates, which UTF-8 cannot hold; allowed: any other text") from None
+        raise ConfigError(
+            f"name={name!a}: it has surrogates, which UTF-8 cannot hold; allowed: any other text"
+        ) from None
     key = f"{_launch_key(place, environ)}/{name}"
     if len(key.encode()) <= LONGEST_KEY:
         return key
     digest = hashlib.sha256(key.encode()).hexdigest()[:32]
-    return f"{key.encode()[:LONGEST_KEY - 1 - len(digest)].decode(errors='ignore')}-{digest}"
+    return f"{key.encode()[: LONGEST_KEY - 1 - len(digest)].decode(errors='ignore')}-{digest}"
 
 
 def _launch_key(place: Place, environ: Mapping[str, str]) -> str:
@@ -190,7 +219,9 @@ def _launch_key(place: Place, environ: Mapping[str, str]) -> str:
         parts = ["torchrun", run, environ.get("TORCHELASTIC_RESTART_COUNT", "0"), master]
         return "-".join(part for part in parts if part)
     # What the launcher calls this launch, which another one with the same address may follow at once.
-    launch = _nodes.first(launcher.launch(environ) for launcher in LAUNCHERS if launcher.name == place.node_source)
+    launch = _nodes.first(
+        launcher.launch(environ) for launcher in LAUNCHERS if launcher.name == place.node_source
+    )
     if master:
         return f"{launch}-{master}" if launch else f"master-{master}"
     launch = launch or _nodes.first(launcher.launch(environ) for launcher in LAUNCHERS)
@@ -201,7 +232,9 @@ def _launch_key(place: Place, environ: Mapping[str, str]) -> str:
     return f"parent-{os.getppid()}"
 
 
-def cluster(place: Place, name: str, environ: Optional[Mapping[str, str]] = None) -> Optional[Dict[str, Any]]:
+def cluster(
+    place: Place, name: str, environ: Optional[Mapping[str, str]] = None
+) -> Optional[Dict[str, Any]]:
     """What OPEN says about the nodes of the job; None if there is one. See :func:`hdmlp._nodes.cluster`."""
     environ = os.environ if environ is None else environ
     if place.nodes <= 1:

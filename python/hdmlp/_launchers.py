@@ -106,8 +106,10 @@ class Torchrun(Launcher):
         if nodes is None or node is None:
             return None
         if node >= nodes:
-            raise ConfigError(f"GROUP_RANK={node}, this node's number, must be below GROUP_WORLD_SIZE={nodes}, the number of nodes: "
-                              "leave both to torchrun, or set them right")
+            raise ConfigError(
+                f"GROUP_RANK={node}, this node's number, must be below GROUP_WORLD_SIZE={nodes}, the number of nodes: "
+                "leave both to torchrun, or set them right"
+            )
         return Layout(nodes, node, number(environ, "LOCAL_WORLD_SIZE") or 0, None, self.name)
 
 
@@ -132,15 +134,23 @@ class MPI(Launcher):
         known = number(environ, self.local_rank)
         local_rank = process.local_rank if known is None else known
         listed = len(addresses(environ))
-        nodes = number(environ, "OMPI_MCA_orte_num_nodes") or (listed if listed > 1 else -(-world_size // local))
+        nodes = number(environ, "OMPI_MCA_orte_num_nodes") or (
+            listed if listed > 1 else -(-world_size // local)
+        )
         if nodes * local == world_size:
-            if rank % local == local_rank:        # ranks fill one node after the other
+            if rank % local == local_rank:  # ranks fill one node after the other
                 return Layout(nodes, rank // local, local, None, self.name)
-            if rank // nodes == local_rank:       # or go round the nodes
+            if rank // nodes == local_rank:  # or go round the nodes
                 return Layout(nodes, rank % nodes, local, None, self.name)
-        return Layout(nodes, None, local, None, self.name,
-                      f"{self.name} does not say which node this is, and it does not follow from rank {rank} of {world_size} with "
-                      f"{local} ranks on this node (local rank {local_rank}) of {nodes}")
+        return Layout(
+            nodes,
+            None,
+            local,
+            None,
+            self.name,
+            f"{self.name} does not say which node this is, and it does not follow from rank {rank} of {world_size} with "
+            f"{local} ranks on this node (local rank {local_rank}) of {nodes}",
+        )
 
     def launch(self, environ: Environ) -> Optional[str]:
         names = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID")
@@ -150,12 +160,20 @@ class MPI(Launcher):
 
 class OpenMPI(MPI):
     name = "Open MPI"
-    ranks = (Variables("OMPI_COMM_WORLD_RANK", ("OMPI_COMM_WORLD_SIZE",), "OMPI_COMM_WORLD_LOCAL_RANK"),)
-    local_size, size, local_rank = "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"
+    ranks = (
+        Variables("OMPI_COMM_WORLD_RANK", ("OMPI_COMM_WORLD_SIZE",), "OMPI_COMM_WORLD_LOCAL_RANK"),
+    )
+    local_size, size, local_rank = (
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+    )
 
     def secret(self, environ: Environ) -> Optional[str]:
         key = environ.get("OMPI_MCA_orte_precondition_transports", "")
-        if len(re.sub("[^0-9a-f]", "", key)) >= 32 and set(key) - set("0-"):  # 128 random bits, drawn by mpirun for the job
+        if len(re.sub("[^0-9a-f]", "", key)) >= 32 and set(key) - set(
+            "0-"
+        ):  # 128 random bits, drawn by mpirun for the job
             return hashlib.sha256(b"hdmlp secret from mpirun\0" + key.encode()).hexdigest()
         return None
 
@@ -174,15 +192,29 @@ class PMIx(MPI):
 
 class Slurm(Launcher):
     name = "Slurm"
-    ranks = (Variables("SLURM_PROCID", ("SLURM_STEP_NUM_TASKS",), "SLURM_LOCALID"),
-             Variables("SLURM_PROCID", ("SLURM_NTASKS", "SLURM_NPROCS"), "SLURM_LOCALID", "SLURM_STEP_ID"))
+    ranks = (
+        Variables("SLURM_PROCID", ("SLURM_STEP_NUM_TASKS",), "SLURM_LOCALID"),
+        Variables(
+            "SLURM_PROCID", ("SLURM_NTASKS", "SLURM_NPROCS"), "SLURM_LOCALID", "SLURM_STEP_ID"
+        ),
+    )
 
     def layout(self, process: Process, environ: Environ) -> Optional[Layout]:
         tasks = number(environ, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS")
-        nodes, node = number(environ, "SLURM_STEP_NUM_NODES", "SLURM_NNODES"), number(environ, "SLURM_NODEID")
-        if nodes is None or node is None or tasks != process.world_size or "SLURM_PROCID" not in environ:
+        nodes, node = (
+            number(environ, "SLURM_STEP_NUM_NODES", "SLURM_NNODES"),
+            number(environ, "SLURM_NODEID"),
+        )
+        if (
+            nodes is None
+            or node is None
+            or tasks != process.world_size
+            or "SLURM_PROCID" not in environ
+        ):
             return None  # an allocation, in which something else started this process
-        counts = expand_counts(environ.get("SLURM_STEP_TASKS_PER_NODE") or environ.get("SLURM_TASKS_PER_NODE") or "")
+        counts = expand_counts(
+            environ.get("SLURM_STEP_TASKS_PER_NODE") or environ.get("SLURM_TASKS_PER_NODE") or ""
+        )
         hosts = expand_hosts(environ.get("SLURM_STEP_NODELIST") or "")
         local = counts[node] if node < len(counts) else 0
         return Layout(nodes, node, local, hosts[0] if hosts else None, self.name)
@@ -195,14 +227,23 @@ class Slurm(Launcher):
     def first_host(self, nodes: int, environ: Environ) -> Optional[str]:
         if nodes < 2 or number(environ, "SLURM_JOB_NUM_NODES", "SLURM_NNODES") != nodes:
             return None
-        return next(iter(expand_hosts(environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST") or "")), None)
+        return next(
+            iter(
+                expand_hosts(
+                    environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST") or ""
+                )
+            ),
+            None,
+        )
 
     def doubt(self, environ: Environ) -> str:
         tasks = number(environ, "SLURM_NTASKS")
         if tasks is None or tasks < 2 or "SLURM_STEP_ID" in environ:
             return ""
-        return (f"SLURM_NTASKS={tasks}, but this process was not started by srun: it is a job of its own, with one rank. "
-                "Start it by srun to have all tasks in one job")
+        return (
+            f"SLURM_NTASKS={tasks}, but this process was not started by srun: it is a job of its own, with one rank. "
+            "Start it by srun to have all tasks in one job"
+        )
 
 
 class PMI(Launcher):
@@ -221,11 +262,15 @@ class Kubernetes(Launcher):
             return None
         local = number(environ, "LOCAL_WORLD_SIZE") or 1
         if world_size % local:
-            raise ConfigError(f"WORLD_SIZE={world_size} is not a multiple of LOCAL_WORLD_SIZE={local}, the ranks of each pod of the "
-                              "Kubernetes job: set WORLD_SIZE to pods times LOCAL_WORLD_SIZE")
+            raise ConfigError(
+                f"WORLD_SIZE={world_size} is not a multiple of LOCAL_WORLD_SIZE={local}, the ranks of each pod of the "
+                "Kubernetes job: set WORLD_SIZE to pods times LOCAL_WORLD_SIZE"
+            )
         if node >= world_size // local:
-            raise ConfigError(f"JOB_COMPLETION_INDEX={node}, but with WORLD_SIZE={world_size} and LOCAL_WORLD_SIZE={local} there are only "
-                              f"{world_size // local} pods: set WORLD_SIZE to pods times LOCAL_WORLD_SIZE")
+            raise ConfigError(
+                f"JOB_COMPLETION_INDEX={node}, but with WORLD_SIZE={world_size} and LOCAL_WORLD_SIZE={local} there are only "
+                f"{world_size // local} pods: set WORLD_SIZE to pods times LOCAL_WORLD_SIZE"
+            )
         return Layout(world_size // local, node, local, None, self.name)
 
     def node(self, environ: Environ) -> Optional[int]:
@@ -233,8 +278,10 @@ class Kubernetes(Launcher):
 
     def secret(self, environ: Environ) -> Optional[str]:
         if "JOB_COMPLETION_INDEX" in environ or "KUBERNETES_SERVICE_HOST" in environ:
-            raise ConfigError("the nodes of the job need a secret in common, and pods share no home directory: "
-                              "set HDMLP_SECRET from a Kubernetes secret, in all pods")
+            raise ConfigError(
+                "the nodes of the job need a secret in common, and pods share no home directory: "
+                "set HDMLP_SECRET from a Kubernetes secret, in all pods"
+            )
         return None
 
 

@@ -31,13 +31,29 @@ from ._protocol import audit_sum
 from ._recipe import Undecodable
 from ._reports import Explanation, Report, Stats
 from ._stream import Stream, Taken, column
-from .errors import AuditError, BusyError, ClosedError, ConfigError, EndError, LimitError, MismatchError, SampleError
+from .errors import (
+    AuditError,
+    BusyError,
+    ClosedError,
+    ConfigError,
+    EndError,
+    LimitError,
+    MismatchError,
+    SampleError,
+)
 
 log = logging.getLogger("hdmlp")
 
 _loaders: "weakref.WeakSet[Loader]" = weakref.WeakSet()
 
-_SHUFFLES = {True: "torch", False: "none", "torch": "torch", "feistel": "feistel", "none": "none", "given": "given"}
+_SHUFFLES = {
+    True: "torch",
+    False: "none",
+    "torch": "torch",
+    "feistel": "feistel",
+    "none": "none",
+    "given": "given",
+}
 
 
 @atexit.register
@@ -53,23 +69,46 @@ class Loader:
     a time. In a process forked from its own it opens a connection of its own when it is used.
     """
 
-    def __init__(self, dataset: Any, *, local_batch: Optional[int] = None,
-                 global_batch: Optional[int] = None, shuffle: Union[bool, str] = True,
-                 epochs: Optional[int] = None, seed: Optional[int] = None,
-                 place: Optional[_launcher.Place] = None,
-                 scheme: str = "strided", tail: str = "pad", drop_last: bool = False,
-                 timeout: float = 0, name: Optional[str] = None, verify: bool = False,
-                 config_file: Optional[str] = None, keys: Optional[Dict[str, Any]] = None,
-                 transforms: Optional[List[Dict[str, Any]]] = None, subset: Optional["array.array[int]"] = None, opens: bool = True, limited: bool = True, seed_drawn: bool = False):
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        local_batch: Optional[int] = None,
+        global_batch: Optional[int] = None,
+        shuffle: Union[bool, str] = True,
+        epochs: Optional[int] = None,
+        seed: Optional[int] = None,
+        place: Optional[_launcher.Place] = None,
+        scheme: str = "strided",
+        tail: str = "pad",
+        drop_last: bool = False,
+        timeout: float = 0,
+        name: Optional[str] = None,
+        verify: bool = False,
+        config_file: Optional[str] = None,
+        keys: Optional[Dict[str, Any]] = None,
+        transforms: Optional[List[Dict[str, Any]]] = None,
+        subset: Optional["array.array[int]"] = None,
+        opens: bool = True,
+        limited: bool = True,
+        seed_drawn: bool = False,
+    ):
         self._turn = threading.RLock()  # threads may begin iterations side by side
-        self._seed_drawn = seed is None or seed_drawn  # it is nobody's choice: a state's is taken in its place
-        self._limited, self._went_on = limited, False  # whether epochs= says how many there are, or how many are planned
+        self._seed_drawn = (
+            seed is None or seed_drawn
+        )  # it is nobody's choice: a state's is taken in its place
+        self._limited, self._went_on = (
+            limited,
+            False,
+        )  # whether epochs= says how many there are, or how many are planned
         self._subset = subset  # the samples that the stream is over; None: all
         self._transforms = transforms or None  # what the daemon does with samples
         self._feeds: List[Feed] = []
         self._closed = False
         if shuffle not in _SHUFFLES or shuffle == "given" and opens:
-            raise ConfigError(f"shuffle={shuffle!r}: must be True, False, 'torch', 'feistel' or 'none'")
+            raise ConfigError(
+                f"shuffle={shuffle!r}: must be True, False, 'torch', 'feistel' or 'none'"
+            )
         if seed is not None:
             seed = whole_number("seed", seed, 0)
             if seed >> 64:
@@ -86,15 +125,25 @@ class Loader:
         self._given_name = self._name = str(_launcher.next_ordinal() if name is None else name)
         self._verify = bool(verify)
         self._config_file = config_file
-        named = [p for p in inspect.signature(type(self).__init__).parameters if p not in ("self", "keys")]
+        named = [
+            p
+            for p in inspect.signature(type(self).__init__).parameters
+            if p not in ("self", "keys")
+        ]
         self._arguments = configuration(keys or {}, named)
-        self._spec = {"seed": seed, "epochs": self.epochs or 0, "global_batch": global_batch,
-                      "drop_last": self.drop_last, "shuffle": _SHUFFLES[shuffle],
-                      "scheme": scheme, "tail": tail}
+        self._spec = {
+            "seed": seed,
+            "epochs": self.epochs or 0,
+            "global_batch": global_batch,
+            "drop_last": self.drop_last,
+            "shuffle": _SHUFFLES[shuffle],
+            "scheme": scheme,
+            "tail": tail,
+        }
         self._opened: Optional[Dict[str, Any]] = None
-        self._position = 0         # of the next batch of the last iteration
-        self._start = 0            # where the next iteration begins
-        self._jump = False         # set_epoch or load_state_dict said so, not the order of things
+        self._position = 0  # of the next batch of the last iteration
+        self._start = 0  # where the next iteration begins
+        self._jump = False  # set_epoch or load_state_dict said so, not the order of things
         self._last: Optional["weakref.ref[_Iteration]"] = None
         self._batches = self._samples = self._waits = self._stall = self._python = 0
         _loaders.add(self)
@@ -140,9 +189,17 @@ class Loader:
     def _compare(self, opened: Dict[str, Any]) -> None:
         """Raises MismatchError if it is another version of the dataset than it was."""
         if self._opened is not None and self._opened["fingerprint"] != opened["fingerprint"]:
-            raise MismatchError("the dataset changed while the loader was open", {
-                "key": "fingerprint", "mine": self._opened["fingerprint"], "theirs": opened["fingerprint"]})
-        if self._place.nodes == 1:  # else it is node 0's version, which may differ where files cannot be read
+            raise MismatchError(
+                "the dataset changed while the loader was open",
+                {
+                    "key": "fingerprint",
+                    "mine": self._opened["fingerprint"],
+                    "theirs": opened["fingerprint"],
+                },
+            )
+        if (
+            self._place.nodes == 1
+        ):  # else it is node 0's version, which may differ where files cannot be read
             self.dataset.check_version(opened["fingerprint"])
         self.dataset.told(opened)
 
@@ -151,9 +208,14 @@ class Loader:
         name = self._name if not number else f"{self._name}+{number}"
         request = {
             "job": _launcher.job_key(self._place, name),
-            "rank": self._place.rank, "world_size": self._place.world_size,
-            "dataset": {**self.dataset.describe(), "view": True}, "verify": self._verify, "stream": self._spec,
-            "transforms": self._transforms, **_cluster(self._place, name), **settings(self._arguments, self._config_file),
+            "rank": self._place.rank,
+            "world_size": self._place.world_size,
+            "dataset": {**self.dataset.describe(), "view": True},
+            "verify": self._verify,
+            "stream": self._spec,
+            "transforms": self._transforms,
+            **_cluster(self._place, name),
+            **settings(self._arguments, self._config_file),
         }
         fds = []
         if self._subset is not None:
@@ -172,7 +234,9 @@ class Loader:
             doubts = _launcher.doubts(self._place)
             if doubts:
                 said = str(error)
-                raise type(error)(f"{said}{' ' if said.endswith(('.', '?')) else '. '}{doubts}", error.details) from None
+                raise type(error)(
+                    f"{said}{' ' if said.endswith(('.', '?')) else '. '}{doubts}", error.details
+                ) from None
             raise
         except BaseException:
             client.close()
@@ -181,7 +245,9 @@ class Loader:
             for fd in fds:
                 os.close(fd)
 
-    def _open_stream(self, client: _daemon.Client, request: Dict[str, Any], fds: Sequence[int] = ()) -> Tuple[Stream, Any]:
+    def _open_stream(
+        self, client: _daemon.Client, request: Dict[str, Any], fds: Sequence[int] = ()
+    ) -> Tuple[Stream, Any]:
         """Opens the job; returns the stream, and where batches come from: the stream, or what stands in front of it. ``fds`` go with the request."""
         stream = Stream(client, request, Progress(), fds=fds)
         return stream, stream
@@ -195,7 +261,9 @@ class Loader:
                 self._feeds.append(self._new_feed())
             feed = self._feeds[0]
             if feed.stream is not None and not feed.free:
-                return feed.stream  # its user, who may be in the middle of it, opens it again if it does not work
+                return (
+                    feed.stream
+                )  # its user, who may be in the middle of it, opens it again if it does not work
             return feed.ready()
 
     def _new_feed(self) -> Feed:
@@ -237,7 +305,9 @@ class Loader:
     def __setstate__(self, state: Dict[str, Any]) -> None:
         self.__dict__.update(state, _turn=threading.RLock())
         if self._place.world_size == 1:
-            self._name = self._given_name = f"{self._name}-{secrets.token_hex(4)}"  # a job of its own, beside the original's
+            self._name = self._given_name = (
+                f"{self._name}-{secrets.token_hex(4)}"  # a job of its own, beside the original's
+            )
         _loaders.add(self)
 
     # What it is.
@@ -299,7 +369,9 @@ class Loader:
         """
         epoch = whole_number("epoch", epoch, 0)
         steps = self.steps
-        if steps and self._start // steps != epoch:  # else it may begin amid the epoch, after a restart
+        if (
+            steps and self._start // steps != epoch
+        ):  # else it may begin amid the epoch, after a restart
             self._start = epoch * steps
         self._jump = True
 
@@ -322,13 +394,19 @@ class Loader:
         epoch = self._start // steps
         if self.epochs is not None and epoch >= self.epochs and self._limited:
             iteration.over = True
-            raise EndError(f"epoch {epoch} was asked for, but the loader was made with epochs={self.epochs} "
-                           f"(0 to {self.epochs - 1}): give a larger epochs=")
+            raise EndError(
+                f"epoch {epoch} was asked for, but the loader was made with epochs={self.epochs} "
+                f"(0 to {self.epochs - 1}): give a larger epochs="
+            )
         iteration.feed = self._feed()
         if self.epochs is not None and epoch >= self.epochs:
             if not self._went_on:
                 self._went_on = True
-                log.warning("epoch %d was asked for, and epochs=%d were planned: it is delivered as well; caches are not planned for it", epoch, self.epochs)
+                log.warning(
+                    "epoch %d was asked for, and epochs=%d were planned: it is delivered as well; caches are not planned for it",
+                    epoch,
+                    self.epochs,
+                )
             if epoch == self.epochs:
                 iteration.feed.source.restart()  # the last epoch's end may still be on its way
         iteration.feed.user = self._last = weakref.ref(iteration)
@@ -362,7 +440,9 @@ class Loader:
         except BaseException:
             iteration.failed = True
             raise
-        self._yielded(iteration, brought.taken, brought.stall, brought.python)  # where the user's code failed, it will not come again
+        self._yielded(
+            iteration, brought.taken, brought.stall, brought.python
+        )  # where the user's code failed, it will not come again
         if brought.error is not None:
             try:
                 raise brought.error
@@ -418,10 +498,18 @@ class Loader:
         for error in (bad, bad.__cause__):
             if error is not None:
                 traceback.clear_frames(error.__traceback__)  # they hold the batch's room
-        policy = feed.stream.call("unusable", {"sample": bad.sample, "reason": str(bad)})["on_error"]
+        policy = feed.stream.call("unusable", {"sample": bad.sample, "reason": str(bad)})[
+            "on_error"
+        ]
         if policy != "raise":
-            log.warning("sample %d (%s) cannot be decoded in Python, and %s (on_error=%s): %s", bad.sample, getattr(bad, "path", None) or "path unknown",
-                        "is left out" if policy == "skip" else "the next one that can be stands in for it", policy, bad)
+            log.warning(
+                "sample %d (%s) cannot be decoded in Python, and %s (on_error=%s): %s",
+                bad.sample,
+                getattr(bad, "path", None) or "path unknown",
+                "is left out" if policy == "skip" else "the next one that can be stands in for it",
+                policy,
+                bad,
+            )
         feed.source.restart()
 
     #: True if Python does more for a batch, in ``next()``, than handing over what lies there.
@@ -445,7 +533,9 @@ class Loader:
         """Counts a batch, and tells the daemon. ``stall``: ns blocked for it; ``python``: the part of them in which Python made it."""
         _, payload, n, epoch, step, audit = taken
         if self._verify and audit_sum(epoch, column(payload, n, "ids")) != audit:
-            raise AuditError(f"batch {step} of epoch {epoch} does not contain the samples that the daemon counted")
+            raise AuditError(
+                f"batch {step} of epoch {epoch} does not contain the samples that the daemon counted"
+            )
         feed = iteration.feed
         iteration.audit = (iteration.audit + audit) & 0xFFFFFFFFFFFFFFFF
         iteration.position += 1
@@ -467,11 +557,18 @@ class Loader:
         if result["expected"] == result["delivered"]:
             return
         if result.get("missing"):
-            log.warning("epoch %d: ranks %s left before its end%s, so it cannot be verified", epoch, result["missing"],
-                        f" or were not heard ({result['why']})" if result.get("why") else "")
+            log.warning(
+                "epoch %d: ranks %s left before its end%s, so it cannot be verified",
+                epoch,
+                result["missing"],
+                f" or were not heard ({result['why']})" if result.get("why") else "",
+            )
             return
-        raise AuditError(f"epoch {epoch}: the ranks got samples that sum to {result['delivered']}, "
-                         f"not {result['expected']}", result)
+        raise AuditError(
+            f"epoch {epoch}: the ranks got samples that sum to {result['delivered']}, "
+            f"not {result['expected']}",
+            result,
+        )
 
     # State.
 
@@ -483,14 +580,31 @@ class Loader:
         """
         facts = self._facts
         steps = self.steps
-        epoch, step = divmod(self._start if self._jump else self._position, steps) if steps else (0, 0)
-        return {"version": 1, "epoch": epoch, "step": step, "steps": steps,
-                "fingerprint": facts["fingerprint"], "samples": facts["samples"], "seed": self.seed, "subset": self._subset_sum(),
-                **{key: self._spec[key] for key in ("shuffle", "scheme", "tail", "drop_last", "global_batch")}}
+        epoch, step = (
+            divmod(self._start if self._jump else self._position, steps) if steps else (0, 0)
+        )
+        return {
+            "version": 1,
+            "epoch": epoch,
+            "step": step,
+            "steps": steps,
+            "fingerprint": facts["fingerprint"],
+            "samples": facts["samples"],
+            "seed": self.seed,
+            "subset": self._subset_sum(),
+            **{
+                key: self._spec[key]
+                for key in ("shuffle", "scheme", "tail", "drop_last", "global_batch")
+            },
+        }
 
     def _subset_sum(self) -> Optional[str]:
         """What tells subsets apart; None: all samples."""
-        return None if self._subset is None else hashlib.blake2b(self._subset.tobytes(), digest_size=8).hexdigest()
+        return (
+            None
+            if self._subset is None
+            else hashlib.blake2b(self._subset.tobytes(), digest_size=8).hexdigest()
+        )
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Goes on where :meth:`state_dict` was called; the next iteration yields the rest of that epoch.
@@ -507,24 +621,39 @@ class Loader:
         if not isinstance(state, dict) or state.get("version") != 1:
             raise ConfigError(f"not a state of an HDMLP loader: {state!r:.200}")
         if state.get("kind") == "sampler":
-            raise ConfigError("the state is of a loader whose order a sampler drew, and this one's follows from a seed or is by ID: make the loader as that one "
-                              "was made, with its sampler, or with shuffle=True and without seed")
+            raise ConfigError(
+                "the state is of a loader whose order a sampler drew, and this one's follows from a seed or is by ID: make the loader as that one "
+                "was made, with its sampler, or with shuffle=True and without seed"
+            )
         facts = self._facts
-        mine = {"global_batch": self._spec["global_batch"], "fingerprint": facts["fingerprint"],
-                "samples": facts["samples"], "seed": self.seed, "shuffle": self._spec["shuffle"],
-                "scheme": self._spec["scheme"], "tail": self._spec["tail"],
-                "drop_last": self._spec["drop_last"], "subset": self._subset_sum()}
+        mine = {
+            "global_batch": self._spec["global_batch"],
+            "fingerprint": facts["fingerprint"],
+            "samples": facts["samples"],
+            "seed": self.seed,
+            "shuffle": self._spec["shuffle"],
+            "scheme": self._spec["scheme"],
+            "tail": self._spec["tail"],
+            "drop_last": self._spec["drop_last"],
+            "subset": self._subset_sum(),
+        }
         adopts = self._seed_drawn and state.get("seed") != self.seed
         if adopts:
             mine["seed"] = whole_number("seed of the state", state.get("seed"), 0)
         for key, value in mine.items():
             if state.get(key) != value:
                 then = f": make the loader with seed={state.get(key)!r}" if key == "seed" else ""
-                raise MismatchError(f"{key} is {value!r} here, but {state.get(key)!r} in the saved state{then}", {
-                    "key": key, "mine": value, "theirs": state.get(key)})
-        epoch, step = (whole_number(f"{key} of the state", state.get(key), 0) for key in ("epoch", "step"))
+                raise MismatchError(
+                    f"{key} is {value!r} here, but {state.get(key)!r} in the saved state{then}",
+                    {"key": key, "mine": value, "theirs": state.get(key)},
+                )
+        epoch, step = (
+            whole_number(f"{key} of the state", state.get(key), 0) for key in ("epoch", "step")
+        )
         if step >= max(self.steps, 1) or epoch >> 32:
-            raise ConfigError(f"epoch {epoch}, step {step} of the state: an epoch of this loader has {self.steps} steps, counted from 0")
+            raise ConfigError(
+                f"epoch {epoch}, step {step} of the state: an epoch of this loader has {self.steps} steps, counted from 0"
+            )
         if adopts:
             self._adopt(mine["seed"])
         self._start = epoch * self.steps + step
@@ -563,7 +692,9 @@ class Loader:
     @property
     def stats(self) -> Stats:
         """What this process counted so far."""
-        return Stats(self._batches, self._samples, self._waits, self._stall / 1e9, self._python / 1e9)
+        return Stats(
+            self._batches, self._samples, self._waits, self._stall / 1e9, self._python / 1e9
+        )
 
     def report(self, cluster: bool = False) -> Report:
         """The job's ledger: what was read from where, and what the stalls were for.
@@ -588,8 +719,10 @@ class Loader:
         return Explanation(result["ids"], result["labels"], result["paths"])
 
     def __repr__(self) -> str:
-        return (f"{type(self).__name__}({self.dataset!r}, global_batch={self.global_batch_size}, "
-                f"rank={self.rank} of {self.world_size})")
+        return (
+            f"{type(self).__name__}({self.dataset!r}, global_batch={self.global_batch_size}, "
+            f"rank={self.rank} of {self.world_size})"
+        )
 
 
 def _cluster(place: _launcher.Place, name: str) -> Dict[str, Any]:
@@ -611,7 +744,20 @@ class _Iteration:
         take: of the feed's source, when the last batch came the long way; None: none came.
     """
 
-    __slots__ = ("feed", "position", "end", "audit", "whole", "over", "failed", "before", "take", "_loader", "_turn", "__weakref__")
+    __slots__ = (
+        "feed",
+        "position",
+        "end",
+        "audit",
+        "whole",
+        "over",
+        "failed",
+        "before",
+        "take",
+        "_loader",
+        "_turn",
+        "__weakref__",
+    )
 
     def __init__(self, loader: Loader):
         self.feed: Optional[Feed] = None

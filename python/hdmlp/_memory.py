@@ -24,7 +24,9 @@ def check_file_size(need: int, what: str) -> None:
     if limit != resource.RLIM_INFINITY and limit < need:
         raise LimitError(
             f"file size: {what} needs files and shared memory of {need} bytes, RLIMIT_FSIZE allows {limit}; "
-            "raise its hard limit (ulimit -Hf) before this process starts", {"need": need, "limit": limit})
+            "raise its hard limit (ulimit -Hf) before this process starts",
+            {"need": need, "limit": limit},
+        )
 
 
 def create(name: str, size: int = 0) -> int:
@@ -54,15 +56,23 @@ def create(name: str, size: int = 0) -> int:
     except OSError as error:
         limit = None
         if error.errno == errno.EFBIG:
-            limit, advice = resource.getrlimit(resource.RLIMIT_FSIZE)[0], "RLIMIT_FSIZE allows {}; raise it (ulimit -f)"
+            limit, advice = (
+                resource.getrlimit(resource.RLIMIT_FSIZE)[0],
+                "RLIMIT_FSIZE allows {}; raise it (ulimit -f)",
+            )
         elif error.errno in (errno.EMFILE, errno.ENFILE):
-            limit, advice = resource.getrlimit(resource.RLIMIT_NOFILE)[0], "RLIMIT_NOFILE allows {} open files; raise it (ulimit -n)"
+            limit, advice = (
+                resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+                "RLIMIT_NOFILE allows {} open files; raise it (ulimit -n)",
+            )
         elif error.errno in (errno.ENOMEM, errno.ENOSPC):
             advice = "memory, or the disk of temporary files, is full"
         else:
             raise
-        raise LimitError(f"shared memory {name} of {size} bytes: {error.strerror}: " + advice.format(limit),
-                         {"need": size, "limit": limit}) from None
+        raise LimitError(
+            f"shared memory {name} of {size} bytes: {error.strerror}: " + advice.format(limit),
+            {"need": size, "limit": limit},
+        ) from None
 
 
 def _temporary() -> int:
@@ -83,6 +93,7 @@ def above_standard(fd: int) -> int:
     if fd > 2:
         return fd
     import fcntl
+
     try:
         return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
     finally:
@@ -95,7 +106,7 @@ def listed(numbers: Any) -> int:
     try:
         left = memoryview(numbers).cast("B")
         while left:
-            left = left[os.write(fd, left):]
+            left = left[os.write(fd, left) :]
     except BaseException:
         os.close(fd)
         raise

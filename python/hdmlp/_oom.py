@@ -35,7 +35,9 @@ def _number(text: str, name: str = "") -> Optional[int]:
 
 def groups(pid: int, root: str = "/") -> List[_Group]:
     """The directories of the control groups that limit the process's memory: its own, and those above."""
-    mine = [line.split(":", 2) for line in _read(os.path.join(root, f"proc/{pid}/cgroup")).splitlines()]
+    mine = [
+        line.split(":", 2) for line in _read(os.path.join(root, f"proc/{pid}/cgroup")).splitlines()
+    ]
     found = []
     for line in _read(os.path.join(root, "proc/self/mountinfo")).splitlines():
         before, _, after = line.partition(" - ")
@@ -48,13 +50,18 @@ def groups(pid: int, root: str = "/") -> List[_Group]:
         for parts in mine:
             if len(parts) != 3 or (parts[1] != "" if v2 else "memory" not in parts[1].split(",")):
                 continue
-            at, top = (re.sub(r"\\(\d{3})", lambda code: chr(int(code.group(1), 8)), field) for field in (fields[4], fields[3]))
+            at, top = (
+                re.sub(r"\\(\d{3})", lambda code: chr(int(code.group(1), 8)), field)
+                for field in (fields[4], fields[3])
+            )
             # Inside a container the mount may show only a part of the hierarchy.
             below = os.path.relpath(parts[2], top)
             if below == ".." or below.startswith("../"):
                 below = "."
             while True:
-                found.append(_Group(os.path.normpath(os.path.join(root, at.lstrip("/"), below)), v2))
+                found.append(
+                    _Group(os.path.normpath(os.path.join(root, at.lstrip("/"), below)), v2)
+                )
                 if below in ("", "."):
                     break
                 below = os.path.dirname(below) or "."
@@ -63,6 +70,7 @@ def groups(pid: int, root: str = "/") -> List[_Group]:
 
 def _counts(group: _Group) -> Optional[_Counts]:
     """What the group counts; None where it limits no memory, or is gone."""
+
     def read(name: str) -> str:
         return _read(os.path.join(group.path, name))
 
@@ -70,8 +78,11 @@ def _counts(group: _Group) -> Optional[_Counts]:
         events, limit = read("memory.events"), _number(read("memory.max"))
         kills, hits = _number(events, "oom_kill"), _number(events, "oom")
     else:
-        kills, hits, limit = _number(read("memory.oom_control"), "oom_kill"), _number(read("memory.failcnt")), _number(
-            read("memory.limit_in_bytes"))
+        kills, hits, limit = (
+            _number(read("memory.oom_control"), "oom_kill"),
+            _number(read("memory.failcnt")),
+            _number(read("memory.limit_in_bytes")),
+        )
     if kills is None:
         return None
     return _Counts(kills, hits or 0, _UNLIMITED if limit is None else limit)
@@ -101,14 +112,22 @@ class Watch:
         if status is not None and status != -9:
             return None
         now = {group: _counts(group) for group in self._before}
-        if not any(now[group] and now[group].kills > before.kills for group, before in self._before.items()):
+        if not any(
+            now[group] and now[group].kills > before.kills for group, before in self._before.items()
+        ):
             if status is None or self._kills_on_machine() <= self._machine:
                 return None
             return "because the machine ran out of memory; lower memory=, or give the job more"
-        limited = [(group, counts) for group, counts in now.items() if counts and counts.limit < _UNLIMITED]
+        limited = [
+            (group, counts) for group, counts in now.items() if counts and counts.limit < _UNLIMITED
+        ]
         if not limited:
             return "because memory ran out; lower memory=, or give the job more"
-        reached = [(group, counts) for group, counts in limited if counts.hits > self._before[group].hits]
+        reached = [
+            (group, counts) for group, counts in limited if counts.hits > self._before[group].hits
+        ]
         group, counts = (reached or [min(limited, key=lambda one: one[1].limit)])[0]
-        return (f"because control group {group.path} reached its memory limit of {counts.limit / (1 << 20):.1f} MiB "
-                f"({counts.limit} bytes); lower memory=, or raise the limit")
+        return (
+            f"because control group {group.path} reached its memory limit of {counts.limit / (1 << 20):.1f} MiB "
+            f"({counts.limit} bytes); lower memory=, or raise the limit"
+        )

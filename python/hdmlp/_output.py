@@ -8,7 +8,9 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 from ._segments import Block
 from .errors import ConfigError
 
-_SIZE = struct.Struct("<II")  # before a ragged image's levels: height and width; both 0 before what is still encoded
+_SIZE = struct.Struct(
+    "<II"
+)  # before a ragged image's levels: height and width; both 0 before what is still encoded
 _SIZES = {"uint8": 1, "float16": 2, "bfloat16": 2, "float32": 4}
 
 
@@ -16,6 +18,7 @@ def arrays_for(torch: Any) -> Any:
     """:mod:`hdmlp._arrays`; None if numpy is missing, or is none that this torch works with."""
     try:
         from . import _arrays
+
         torch.from_numpy(_arrays.numpy.empty(0))
     except (ImportError, RuntimeError):
         return None
@@ -58,9 +61,13 @@ class Output:
             import numpy
             from ._arrays import leased
         except ImportError:
-            raise ConfigError("transforms: numpy is needed for what they make; install it, or use hdmlp.torch") from None
+            raise ConfigError(
+                "transforms: numpy is needed for what they make; install it, or use hdmlp.torch"
+            ) from None
         if self.type == "bfloat16":
-            raise ConfigError("transforms: numpy has no bfloat16; use float16 or float32, or hdmlp.torch")
+            raise ConfigError(
+                "transforms: numpy has no bfloat16; use float16 or float32, or hdmlp.torch"
+            )
         if not n:
             return numpy.empty((0, *self.shape), self.type)
         return leased(block, numpy.dtype(self.type), (n, *self.shape)).view(numpy.ndarray)
@@ -83,6 +90,7 @@ class Output:
 
     def _import(self) -> None:
         import torch
+
         self._dtype = getattr(torch, self.type)
         arrays = arrays_for(torch)
         if arrays is not None and self.type != "bfloat16":
@@ -97,7 +105,7 @@ class Output:
         if not n or self.ragged:
             return block or []
         view = block.view()
-        return [view[i * self.nbytes:(i + 1) * self.nbytes] for i in range(n)]
+        return [view[i * self.nbytes : (i + 1) * self.nbytes] for i in range(n)]
 
 
 class Handed:
@@ -120,10 +128,11 @@ class Handed:
         if self.hands == "tensor":
             return output.sample(view)  # a copy: what follows may write to it
         from PIL import Image
+
         height, width, channels = output.shape
         if self.hands == "ragged":
             height, width = _SIZE.unpack_from(view)
-            view = view[_SIZE.size:]
+            view = view[_SIZE.size :]
             if not height:
                 return self.instead(view)
         # The bytes are a copy: PIL keeps three channels in its own way, and who keeps an image must not keep the batch.

@@ -54,23 +54,31 @@ def unasked(context: Any) -> Tuple[int, str]:
         return 0, ""
     method = _start_method(context)
     if method != "fork":
-        return 0, not_started(f"the start method is {method}: it imports the script again, whose main part has to stand under if __name__ == '__main__'")
-    return count, (f"{count} worker processes run what is left to Python ({available} processors, shared by {ranks} rank{'s' * (ranks != 1)} of this node): "
-                   "give num_workers= for another number, 0 to have this process do it")
+        return 0, not_started(
+            f"the start method is {method}: it imports the script again, whose main part has to stand under if __name__ == '__main__'"
+        )
+    return count, (
+        f"{count} worker processes run what is left to Python ({available} processors, shared by {ranks} rank{'s' * (ranks != 1)} of this node): "
+        "give num_workers= for another number, 0 to have this process do it"
+    )
 
 
 def not_started(why: str) -> str:
     """The sentence that says why no workers were started."""
     count = workers_that_pay(processors(), local_ranks())
-    return (f"what is left to Python runs in this process, and no worker processes are started unasked, because {why}: "
-            f"give num_workers={count} to have them, or 0 to leave it so")
+    return (
+        f"what is left to Python runs in this process, and no worker processes are started unasked, because {why}: "
+        f"give num_workers={count} to have them, or 0 to leave it so"
+    )
 
 
 def _start_method(context: Any) -> str:
     if context is not None:
         return context if isinstance(context, str) else context.get_start_method()
     # Asking for the default would settle it for the program.
-    return multiprocessing.get_start_method(allow_none=True) or ("fork" if sys.version_info < (3, 14) else "forkserver")
+    return multiprocessing.get_start_method(allow_none=True) or (
+        "fork" if sys.version_info < (3, 14) else "forkserver"
+    )
 
 
 def local_ranks() -> int:
@@ -85,7 +93,9 @@ def local_ranks() -> int:
 def _quotas(root: str) -> Iterator[float]:
     """The quotas, in processors, of this process's control groups and of all above them. What cannot be read limits nothing."""
     try:
-        with open(os.path.join(root, "proc/self/cgroup"), encoding="utf-8", errors="surrogateescape") as file:
+        with open(
+            os.path.join(root, "proc/self/cgroup"), encoding="utf-8", errors="surrogateescape"
+        ) as file:
             lines = file.read().splitlines()
     except OSError:
         return
@@ -105,7 +115,10 @@ def _quotas(root: str) -> Iterator[float]:
 def _quota(group: str, first_version: bool) -> Iterator[float]:
     try:
         if first_version:
-            with open(f"{group}/cpu.cfs_quota_us") as quota, open(f"{group}/cpu.cfs_period_us") as period:
+            with (
+                open(f"{group}/cpu.cfs_quota_us") as quota,
+                open(f"{group}/cpu.cfs_period_us") as period,
+            ):
                 words = [quota.read(), period.read()]
         else:
             with open(f"{group}/cpu.max") as file:

@@ -137,7 +137,8 @@ class Connection:
             self._make_room()
         try:
             n, ancillary, flags, _ = self._recv(
-                [self._view[self._end:self._end + _CHUNK]], _FD_SPACE, socket.MSG_CMSG_CLOEXEC)
+                [self._view[self._end : self._end + _CHUNK]], _FD_SPACE, socket.MSG_CMSG_CLOEXEC
+            )
         except (BlockingIOError, InterruptedError):
             self.torn = False
             return False
@@ -163,21 +164,23 @@ class Connection:
         need = max(need, size)
         if need > len(self._buffer) - 4096:
             fresh = bytearray(max(2 * len(self._buffer), need + 65536))
-            fresh[:size] = self._view[self._start:self._end]
+            fresh[:size] = self._view[self._start : self._end]
             self._buffer = fresh
             self._view = memoryview(fresh)
         else:
-            self._buffer[:size] = self._buffer[self._start:self._end]
+            self._buffer[:size] = self._buffer[self._start : self._end]
         self._start, self._end = 0, size
 
     def _take_fds(self, ancillary, flags: int) -> None:
         for level, kind, data in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 fds = array.array("i")
-                fds.frombytes(data[:len(data) - len(data) % fds.itemsize])
+                fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
                 self._fds.extend(fds)
         if flags & socket.MSG_CTRUNC:
-            raise ProtocolError("file descriptors were lost on the way: too many open files (ulimit -n)?")
+            raise ProtocolError(
+                "file descriptors were lost on the way: too many open files (ulimit -n)?"
+            )
 
     def frame(self) -> Optional[Tuple[int, bytearray, Optional[int]]]:
         """The next whole frame that has been read: type, payload, descriptor; None if there is none.
@@ -193,7 +196,7 @@ class Connection:
         if have < 8 + length:
             return None
         begin = self._start + 8
-        payload = bytearray(self._view[begin:begin + length])
+        payload = bytearray(self._view[begin : begin + length])
         fd = None
         if kind in self._with_fd:
             if not self._fds:

@@ -89,9 +89,15 @@ class Recipe:
         decodes: ``loader`` is HDMLP's own: where it fails, the file is the reason (:class:`Undecodable`).
     """
 
-    def __init__(self, loader: Callable[[memoryview], Any], transform: Optional[Callable],
-                 target_transform: Optional[Callable], collate: Callable[[List[Any]], Any],
-                 stack: Optional[Callable] = None, decodes: bool = False):
+    def __init__(
+        self,
+        loader: Callable[[memoryview], Any],
+        transform: Optional[Callable],
+        target_transform: Optional[Callable],
+        collate: Callable[[List[Any]], Any],
+        stack: Optional[Callable] = None,
+        decodes: bool = False,
+    ):
         self.loader = loader
         self.decodes = decodes
         self.transform = transform
@@ -110,13 +116,27 @@ class Recipe:
         """
         _, epoch, _, n, _, _ = BATCH_HEAD.unpack_from(payload)
         unleased = Lease((), None)
-        views = [segments[s].view(unleased)[o:o + length] for s, o, length in zip(
-            column(payload, n, "segments"), column(payload, n, "offsets"), column(payload, n, "lengths"))]
-        batch = self.samples(views, column(payload, n, "labels"), column(payload, n, "ids"), seed, epoch)
+        views = [
+            segments[s].view(unleased)[o : o + length]
+            for s, o, length in zip(
+                column(payload, n, "segments"),
+                column(payload, n, "offsets"),
+                column(payload, n, "lengths"),
+            )
+        ]
+        batch = self.samples(
+            views, column(payload, n, "labels"), column(payload, n, "ids"), seed, epoch
+        )
         return self.collate(batch) if self.stack is None else self.stack(batch, place)
 
-    def samples(self, views: Sequence[memoryview], labels: Sequence[int], ids: Sequence[int],
-                seed: int, epoch: int) -> List[Any]:
+    def samples(
+        self,
+        views: Sequence[memoryview],
+        labels: Sequence[int],
+        ids: Sequence[int],
+        seed: int,
+        epoch: int,
+    ) -> List[Any]:
         """The batch's (object, label) pairs.
 
         An exception of the loader or a transform carries the sample's ID as ``sample``.
@@ -124,7 +144,11 @@ class Recipe:
         Raises:
             Undecodable: see ``decodes``.
         """
-        loader, transform, target_transform = self._decoded if self.decodes else self.loader, self.transform, self.target_transform
+        loader, transform, target_transform = (
+            self._decoded if self.decodes else self.loader,
+            self.transform,
+            self.target_transform,
+        )
         made = []
         for view, label, sample in zip(views, labels, ids):
             seed_generators(sample_key(seed, epoch, sample))
@@ -150,7 +174,9 @@ class Recipe:
             raise
         except Exception as error:
             # PIL names its file object, which says nothing.
-            raise Undecodable(f"{type(error).__name__}: {re.sub(' <_io.BytesIO object at 0x[0-9a-f]+>', '', str(error))}") from error
+            raise Undecodable(
+                f"{type(error).__name__}: {re.sub(' <_io.BytesIO object at 0x[0-9a-f]+>', '', str(error))}"
+            ) from error
 
 
 class Composed:

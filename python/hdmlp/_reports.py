@@ -44,6 +44,9 @@ class Report(Dict[str, Any]):
         sentence = self.get("sentence") or self.get("summary")
         if sentence:
             return str(sentence)
-        said = ", ".join(f"{key}: {value}" for key, value in self.items()
-                         if isinstance(value, (int, float, str)) and not isinstance(value, bool))
+        said = ", ".join(
+            f"{key}: {value}"
+            for key, value in self.items()
+            if isinstance(value, (int, float, str)) and not isinstance(value, bool)
+        )
         return said or "nothing to report yet"

@@ -40,6 +40,7 @@ def _aligned(n: int) -> int:
 def rebuild_tensor(buffer, dtype, shape: Tuple[int, ...]):
     """A tensor on the bytes of ``buffer``."""
     import torch
+
     if not len(memoryview(buffer)):
         return torch.empty(shape, dtype=dtype)
     return torch.frombuffer(buffer, dtype=dtype).view(shape)
@@ -195,8 +196,14 @@ class _Pickler(pickle.Pickler):
         torch = sys.modules.get("torch")
         if torch is None or type(value) is not torch.Tensor:
             return NotImplemented
-        if (value.device.type != "cpu" or value.layout is not torch.strided or value.requires_grad
-                or value.is_quantized or value.is_conj() or value.is_neg()):
+        if (
+            value.device.type != "cpu"
+            or value.layout is not torch.strided
+            or value.requires_grad
+            or value.is_quantized
+            or value.is_conj()
+            or value.is_neg()
+        ):
             return NotImplemented
         tensor = value.contiguous()
         nbytes = tensor.numel() * tensor.element_size()
@@ -233,13 +240,15 @@ def _copy(raw, nbytes: int, place: Place) -> Optional[Tuple[_Slot, int]]:
     if not nbytes:
         return None
     memory, offset = place.reserve(nbytes)
-    memory[offset:offset + nbytes] = raw
+    memory[offset : offset + nbytes] = raw
     return place.taken[-1], offset
 
 
 def _table(payload: bytearray) -> List[Tuple[int, int, int, int]]:
     _, count, _ = RESULT_HEAD.unpack_from(payload)
-    return list(BUFFER.iter_unpack(payload[RESULT_HEAD.size:RESULT_HEAD.size + BUFFER.size * count]))
+    return list(
+        BUFFER.iter_unpack(payload[RESULT_HEAD.size : RESULT_HEAD.size + BUFFER.size * count])
+    )
 
 
 def _numbers(table: List[Tuple[int, int, int, int]]) -> Tuple[int, ...]:
@@ -251,7 +260,9 @@ def slots_of(payload: bytearray) -> Tuple[int, ...]:
     return _numbers(_table(payload))
 
 
-def decode(payload: bytearray, segments: Dict[int, Segment], give_back: Callable[[Any], None]) -> Any:
+def decode(
+    payload: bytearray, segments: Dict[int, Segment], give_back: Callable[[Any], None]
+) -> Any:
     """The batch of a RESULT, its tensors and arrays writable and where the worker put them.
 
     Args:
@@ -263,10 +274,12 @@ def decode(payload: bytearray, segments: Dict[int, Segment], give_back: Callable
     lease = Lease(numbers, give_back)
     views = {number: segments[number].view(lease) for number in numbers}
     del lease
-    buffers = [views[slot & ~_IN_SLOT][offset:offset + nbytes] if nbytes else bytearray()
-               for slot, _, offset, nbytes in table]
+    buffers = [
+        views[slot & ~_IN_SLOT][offset : offset + nbytes] if nbytes else bytearray()
+        for slot, _, offset, nbytes in table
+    ]
     if table and table[-1][0] & _IN_SLOT:
         pickled = bytes(buffers.pop())
     else:
-        pickled = memoryview(payload)[RESULT_HEAD.size + BUFFER.size * len(table):]
+        pickled = memoryview(payload)[RESULT_HEAD.size + BUFFER.size * len(table) :]
     return pickle.loads(pickled, buffers=buffers)

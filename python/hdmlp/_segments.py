@@ -103,7 +103,14 @@ class Block(Lease):
 
     __slots__ = ("segment", "begin", "size")
 
-    def __init__(self, slots: Sequence[int], give_back: Callable[[Any], None], segment: Segment, begin: int, size: int):
+    def __init__(
+        self,
+        slots: Sequence[int],
+        give_back: Callable[[Any], None],
+        segment: Segment,
+        begin: int,
+        size: int,
+    ):
         self.slots = slots
         self.give_back = give_back
         if begin + size > segment.size:
@@ -114,7 +121,7 @@ class Block(Lease):
 
     def view(self) -> memoryview:
         """Its bytes, unsigned and writable."""
-        return self.segment.view(self)[self.begin:self.begin + self.size]
+        return self.segment.view(self)[self.begin : self.begin + self.size]
 
 
 class Returns:
@@ -133,7 +140,9 @@ class Returns:
         if os.fstat(fd).st_size < offset + _PAGE:
             raise ProtocolError(f"a segment of {offset} bytes has no returns behind it")
         try:
-            page = mmap.mmap(fd, _PAGE, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE, offset=offset)
+            page = mmap.mmap(
+                fd, _PAGE, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE, offset=offset
+            )
         except OSError as error:
             raise LimitError(f"cannot map {_PAGE} bytes of shared memory: {error}") from None
         # An item of a cast memoryview is stored as one word, as the daemon reads it.

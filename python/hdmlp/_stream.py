@@ -27,7 +27,7 @@ from ._output import Output
 from ._view import View, seconds
 from ._view import answer as answer_renew
 from ._segments import Block, Lease, Returns, Segment
-from .errors import (ClosedError, EndError, HDMLPError, ProtocolError, StallTimeout, from_answer)
+from .errors import ClosedError, EndError, HDMLPError, ProtocolError, StallTimeout, from_answer
 
 log = logging.getLogger("hdmlp")
 
@@ -64,15 +64,20 @@ class Taken(NamedTuple):
 
 
 #: Columns of a BATCH: bytes per sample before it, bytes per entry, format.
-_COLUMNS = {"labels": (0, 8, "q"), "offsets": (8, 8, "Q"), "lengths": (16, 8, "Q"),
-            "ids": (24, 4, "I"), "segments": (28, 4, "I")}
+_COLUMNS = {
+    "labels": (0, 8, "q"),
+    "offsets": (8, 8, "Q"),
+    "lengths": (16, 8, "Q"),
+    "ids": (24, 4, "I"),
+    "segments": (28, 4, "I"),
+}
 
 
 def column(payload, n: int, name: str) -> List[int]:
     """A column of a BATCH payload of ``n`` samples: labels, offsets, lengths, ids or segments."""
     before, size, kind = _COLUMNS[name]
     begin = _HEAD_SIZE + before * n
-    return memoryview(payload)[begin:begin + size * n].cast(kind).tolist()
+    return memoryview(payload)[begin : begin + size * n].cast(kind).tolist()
 
 
 class _Drop(NamedTuple):
@@ -110,9 +115,15 @@ class Stream:
         HDMLPError: what the daemon answered.
     """
 
-    def __init__(self, client: _daemon.Client, request: Dict[str, Any], progress=None,
-                 on_segment: Optional[Callable[[int, int, int], None]] = None,
-                 on_drop: Optional[Callable[[int], None]] = None, fds: Sequence[int] = ()):
+    def __init__(
+        self,
+        client: _daemon.Client,
+        request: Dict[str, Any],
+        progress=None,
+        on_segment: Optional[Callable[[int, int, int], None]] = None,
+        on_drop: Optional[Callable[[int], None]] = None,
+        fds: Sequence[int] = (),
+    ):
         self._client = client
         self._connection = client.connection
         self._progress = progress
@@ -127,9 +138,9 @@ class Stream:
         self._generation = 0
         self._calls = 0
         self._unsaid: Optional[Tuple[int, int, int, int, int]] = None  # the ACK that was put off
-        self._told = 0             # batches that it speaks for
-        self._told_at = 0          # when the last one was sent, in ns
-        self._first = 0            # batches that are still to be told of one by one
+        self._told = 0  # batches that it speaks for
+        self._told_at = 0  # when the last one was sent, in ns
+        self._first = 0  # batches that are still to be told of one by one
         self._busy = False
         self._dead = False  # the daemon is gone, and the reader knows it
         self.position: Optional[int] = None
@@ -160,10 +171,14 @@ class Stream:
 
     def _open(self, request: Dict[str, Any], fds: Sequence[int]) -> Dict[str, Any]:
         self._path = request["dataset"]["path"]
-        timeout = request["arguments"].get("source_timeout") or request["environment"].get("HDMLP_SOURCE_TIMEOUT")
+        timeout = request["arguments"].get("source_timeout") or request["environment"].get(
+            "HDMLP_SOURCE_TIMEOUT"
+        )
         with View(self._path, seconds(timeout)) as view:
             try:
-                self._connection.send_fds(protocol.encode_json(protocol.OPEN, request), (*view.fds, *fds))
+                self._connection.send_fds(
+                    protocol.encode_json(protocol.OPEN, request), (*view.fds, *fds)
+                )
             except protocol.Disconnected as error:  # what it said before comes first
                 log.debug("cannot send to the daemon: %s", error)
         try:
@@ -203,8 +218,10 @@ class Stream:
 
     @staticmethod
     def _interrupted() -> HDMLPError:
-        return ClosedError("the loader was closed or interrupted, or two threads took batches from it at once: "
-                           "iterate again, and in one thread; a loader for each thread is well")
+        return ClosedError(
+            "the loader was closed or interrupted, or two threads took batches from it at once: "
+            "iterate again, and in one thread; a loader for each thread is well"
+        )
 
     def pump(self) -> bool:
         """Reads and sorts the next frame, without waiting; False if there is none.
@@ -288,7 +305,12 @@ class Stream:
     def give(self, epoch: int, entries: int, fd: int, apart: str = "") -> None:
         """Says the order of an epoch whose batches are as large as those of the first: ``fd`` holds the samples, i32 each. ``apart``: why there is none."""
         try:
-            self._connection.send_fds(protocol.encode_json(protocol.GIVE, {"epoch": epoch, "entries": entries, "apart": apart}), [fd])
+            self._connection.send_fds(
+                protocol.encode_json(
+                    protocol.GIVE, {"epoch": epoch, "entries": entries, "apart": apart}
+                ),
+                [fd],
+            )
         except protocol.Disconnected as error:  # which is for the reader to find, as in _send
             log.debug("cannot send to the daemon: %s", error)
 
@@ -323,8 +345,10 @@ class Stream:
             if type(item) is bytearray:
                 generation, epoch, step, n, m, audit = _HEAD(item)
                 if len(item) != _HEAD_SIZE + 32 * n + 4 * m:
-                    raise ProtocolError(f"a batch of {n} samples and {m} slots in {len(item)} bytes")
-                slots = bytes(item[_HEAD_SIZE + 32 * n:]) if m else b""
+                    raise ProtocolError(
+                        f"a batch of {n} samples and {m} slots in {len(item)} bytes"
+                    )
+                slots = bytes(item[_HEAD_SIZE + 32 * n :]) if m else b""
                 position = epoch * self.steps + step
                 if generation != self._generation or self.ends(position):
                     if m:
@@ -362,18 +386,20 @@ class Stream:
             return self._block(payload, n, slots)
         lease = Lease(slots, self._freed.append)
         columns = memoryview(payload)
-        offsets = columns[32 + 8 * n:32 + 16 * n].cast("Q").tolist()
-        lengths = columns[32 + 16 * n:32 + 24 * n].cast("Q").tolist()
-        segments = payload[32 + 28 * n:32 + 32 * n]
+        offsets = columns[32 + 8 * n : 32 + 16 * n].cast("Q").tolist()
+        lengths = columns[32 + 16 * n : 32 + 24 * n].cast("Q").tolist()
+        segments = payload[32 + 28 * n : 32 + 32 * n]
         first = segments[:4]
         try:
             if segments == first * n:
                 view = self._segments[int.from_bytes(first, "little")].view(lease).toreadonly()
-                views = [view[o:o + length] for o, length in zip(offsets, lengths)]
+                views = [view[o : o + length] for o, length in zip(offsets, lengths)]
             else:
-                numbers = columns[32 + 28 * n:32 + 32 * n].cast("I").tolist()
+                numbers = columns[32 + 28 * n : 32 + 32 * n].cast("I").tolist()
                 whole = {s: self._segments[s].view(lease).toreadonly() for s in set(numbers)}
-                views = [whole[s][o:o + length] for s, o, length in zip(numbers, offsets, lengths)]
+                views = [
+                    whole[s][o : o + length] for s, o, length in zip(numbers, offsets, lengths)
+                ]
         except KeyError as error:
             raise ProtocolError(f"a batch names segment {error}, which did not come") from None
         if sum(map(len, views)) != sum(lengths):
@@ -383,12 +409,16 @@ class Stream:
     def _block(self, payload: bytearray, n: int, slots: bytes) -> Block:
         """A batch of what transforms made, which lies in one piece."""
         size = self.output.nbytes
-        begin, = protocol.U64.unpack_from(payload, 32 + 8 * n)
-        last, = protocol.U64.unpack_from(payload, 24 + 16 * n)
-        segments = payload[32 + 28 * n:32 + 32 * n]
+        (begin,) = protocol.U64.unpack_from(payload, 32 + 8 * n)
+        (last,) = protocol.U64.unpack_from(payload, 24 + 16 * n)
+        segments = payload[32 + 28 * n : 32 + 32 * n]
         segment = self._segments.get(int.from_bytes(segments[:4], "little"))
-        if (segment is None or segments != segments[:4] * n or last != begin + (n - 1) * size
-                or payload[32 + 16 * n:32 + 24 * n] != protocol.U64.pack(size) * n):
+        if (
+            segment is None
+            or segments != segments[:4] * n
+            or last != begin + (n - 1) * size
+            or payload[32 + 16 * n : 32 + 24 * n] != protocol.U64.pack(size) * n
+        ):
             raise ProtocolError(f"a batch of {n} samples of {size} bytes does not lie in one piece")
         return Block(slots, self._freed.append, segment, begin, n * size)
 
@@ -422,9 +452,11 @@ class Stream:
                 raise StallTimeout(f"no batch within timeout={timeout:g} seconds")
             if not said and waited > _PATIENCE * 1e9:
                 said = True
-                log.warning("waiting for a batch since %.0f s: `hdmlp stats`, or the daemon's log, says what for: the source, another rank that has "
-                            "not begun the epoch, or room, if the program keeps many batches (keep bytes(sample) instead)",
-                            waited / 1e9)
+                log.warning(
+                    "waiting for a batch since %.0f s: `hdmlp stats`, or the daemon's log, says what for: the source, another rank that has "
+                    "not begun the epoch, or room, if the program keeps many batches (keep bytes(sample) instead)",
+                    waited / 1e9,
+                )
 
     def say_waiting(self) -> None:
         """Tells the daemon that the process blocks in ``next()`` now, and which batches were yielded before."""
@@ -453,9 +485,20 @@ class Stream:
         if not self._freed:
             return
         slots = self._drain()
-        self._send(protocol.ACK_FRAME.pack(
-            protocol.ACK_BODY + len(slots), protocol.ACK, self._generation, protocol.NO_BATCH,
-            0, 0, 0, 0, len(slots) >> 2) + slots)
+        self._send(
+            protocol.ACK_FRAME.pack(
+                protocol.ACK_BODY + len(slots),
+                protocol.ACK,
+                self._generation,
+                protocol.NO_BATCH,
+                0,
+                0,
+                0,
+                0,
+                len(slots) >> 2,
+            )
+            + slots
+        )
 
     def ack(self, epoch: int, step: int, stall: int, python: int, audit: int) -> None:
         """Says that a batch was yielded, and returns the slots that are free.
@@ -476,8 +519,14 @@ class Stream:
             if rest:
                 self._freed.append(rest)
             self._busy = False
-        if (stall or self._freed or self._first or self._told >= self._ack_every or step in (0, self.steps - 1)
-                or time.monotonic_ns() - self._told_at > _ACK_AFTER):
+        if (
+            stall
+            or self._freed
+            or self._first
+            or self._told >= self._ack_every
+            or step in (0, self.steps - 1)
+            or time.monotonic_ns() - self._told_at > _ACK_AFTER
+        ):
             if self._first:
                 self._first -= 1
             self.tell()
@@ -490,8 +539,16 @@ class Stream:
         self._unsaid, self._told, self._told_at = None, 0, time.monotonic_ns()
         slots = self._drain() if self._freed else b""
         frame = protocol.ACK_FRAME.pack(
-            protocol.ACK_BODY + len(slots), protocol.ACK, self._generation, epoch, step,
-            stall, python, audit, len(slots) >> 2)
+            protocol.ACK_BODY + len(slots),
+            protocol.ACK,
+            self._generation,
+            epoch,
+            step,
+            stall,
+            python,
+            audit,
+            len(slots) >> 2,
+        )
         self._send(frame + slots if slots else frame)
 
     def call(self, method: str, params: Optional[Dict[str, Any]] = None) -> Any:
@@ -506,8 +563,11 @@ class Stream:
         self.tell()
         self._calls += 1
         number = self._calls
-        self._send(protocol.encode_json(
-            protocol.CALL, {"id": number, "method": method, "params": params or {}}))
+        self._send(
+            protocol.encode_json(
+                protocol.CALL, {"id": number, "method": method, "params": params or {}}
+            )
+        )
         try:
             while number not in self._replies:
                 if not self.pump():

@@ -29,8 +29,23 @@ class Split:
         done: the transforms that are described, as they were given.
     """
 
-    def __init__(self, described: List[Any], rest: List[Any], hands: str, why: str, left: Sequence[Any] = (), done: Sequence[Any] = ()):
-        self.described, self.rest, self.hands, self.why, self.left, self.done = described, rest, hands, why, list(left), list(done)
+    def __init__(
+        self,
+        described: List[Any],
+        rest: List[Any],
+        hands: str,
+        why: str,
+        left: Sequence[Any] = (),
+        done: Sequence[Any] = (),
+    ):
+        self.described, self.rest, self.hands, self.why, self.left, self.done = (
+            described,
+            rest,
+            hands,
+            why,
+            list(left),
+            list(done),
+        )
 
     def __iter__(self) -> Iterator[List[Any]]:
         return iter((self.described, self.rest))
@@ -73,7 +88,12 @@ def split(transforms: Any, ragged: bool = False) -> Split:
         if _name(t) in ("ToImage", "ToPureTensor"):
             wraps = [t] if _name(t) == "ToImage" else []
         if state.size is not None or state.array:
-            best = i + 1, state.described(), wraps, "tensor" if state.tensor or state.array else "image"
+            best = (
+                i + 1,
+                state.described(),
+                wraps,
+                "tensor" if state.tensor or state.array else "image",
+            )
             why = ""
         else:
             if i == 0 or _name(t) == "Resize" or isinstance(t, ours.Resize):
@@ -83,17 +103,24 @@ def split(transforms: Any, ragged: bool = False) -> Split:
                 loose = i + 1, state.described()
     if ragged and best[0] == 0:
         best = loose[0], loose[1] + [ours.Ragged()], [], "ragged"
-        if cause < loose[0]:  # it is done, and what follows cannot be, as images keep sizes of their own
+        if (
+            cause < loose[0]
+        ):  # it is done, and what follows cannot be, as images keep sizes of their own
             cause, why = loose[0], _NO_SIZE.format("before")
     done, described, wraps, hands = best
     rest = given[done:]
     if not rest:
         return Split(described, [], hands, "", (), given)
-    left = [given[cause], *given[done:cause], *given[cause + 1:]]
+    left = [given[cause], *given[done:cause], *given[cause + 1 :]]
     if isinstance(left[0], ours.Transform):
         raise TypeError(f"{left[0]!r} can not stand here: {why}{_there(left[0])}")
     for i, t in enumerate(rest, done):
-        _refuse_ours([t], lambda: f"{'after' if i > cause else 'before'} {given[cause]!r}, which the daemon can not do ({why})")
+        _refuse_ours(
+            [t],
+            lambda: (
+                f"{'after' if i > cause else 'before'} {given[cause]!r}, which the daemon can not do ({why})"
+            ),
+        )
     return Split(described, wraps + rest, hands, why, left, given[:done])
 
 
@@ -110,7 +137,9 @@ def in_python(transforms: Any, why: str) -> Split:
 def _refuse_ours(rest: Iterable[Any], why: Callable[[], str]) -> None:
     for t in rest:
         if isinstance(t, ours.Transform):
-            raise TypeError(f"{t!r} describes what the daemon does, and can not run in Python {why()}{_there(t)}")
+            raise TypeError(
+                f"{t!r} describes what the daemon does, and can not run in Python {why()}{_there(t)}"
+            )
 
 
 def _there(t: Any) -> str:
@@ -122,7 +151,11 @@ def _flat(transforms: Any) -> Iterator[Any]:
     """The transforms of lists, Composes and Sequentials, without those that do nothing."""
     if transforms is None:
         return
-    if isinstance(transforms, (list, tuple)) or isinstance(transforms, ours.Transform) and hasattr(transforms, "transforms"):
+    if (
+        isinstance(transforms, (list, tuple))
+        or isinstance(transforms, ours.Transform)
+        and hasattr(transforms, "transforms")
+    ):
         inner = getattr(transforms, "transforms", transforms)
     elif _name(transforms) == "Compose":
         inner = transforms.transforms
@@ -130,9 +163,13 @@ def _flat(transforms: Any) -> Iterator[Any]:
         inner = list(transforms)
     elif _is(transforms, "torch.nn.modules.linear", "Identity") or _name(transforms) == "Identity":
         return
-    elif isinstance(transforms, type) and (issubclass(transforms, ours.Transform)
-                                           or transforms.__module__.startswith("torchvision.transforms.")):
-        raise TypeError(f"{transforms.__name__} is a class, and not one of its objects: write {transforms.__name__}(...)")
+    elif isinstance(transforms, type) and (
+        issubclass(transforms, ours.Transform)
+        or transforms.__module__.startswith("torchvision.transforms.")
+    ):
+        raise TypeError(
+            f"{transforms.__name__} is a class, and not one of its objects: write {transforms.__name__}(...)"
+        )
     else:
         yield transforms
         return
@@ -147,8 +184,21 @@ def _is(t: Any, module: str, name: str) -> bool:
 def _changed(t: Any) -> bool:
     """True if an object does not do what its class says: methods of its own, or hooks."""
     own = getattr(t, "__dict__", {})
-    methods = ("forward", "__call__", "get_params", "make_params", "_get_params", "transform", "_transform", "_call_kernel")
-    return any(m in own for m in methods) or bool(own.get("_forward_hooks")) or bool(own.get("_forward_pre_hooks"))
+    methods = (
+        "forward",
+        "__call__",
+        "get_params",
+        "make_params",
+        "_get_params",
+        "transform",
+        "_transform",
+        "_call_kernel",
+    )
+    return (
+        any(m in own for m in methods)
+        or bool(own.get("_forward_hooks"))
+        or bool(own.get("_forward_pre_hooks"))
+    )
 
 
 _MODULES = tuple(f"torchvision.transforms.{m}." for m in ("transforms", "v2", "_presets"))
@@ -206,7 +256,12 @@ def _resize(t: Any) -> List[Any]:
 
 
 def _random_crop(t: Any) -> List[Any]:
-    if ".v2." in type(t).__module__ and t.padding is not None and t.pad_if_needed and t.padding_mode in ("reflect", "symmetric"):
+    if (
+        ".v2." in type(t).__module__
+        and t.padding is not None
+        and t.pad_if_needed
+        and t.padding_mode in ("reflect", "symmetric")
+    ):
         raise ValueError("v2 mirrors once where padding and pad_if_needed meet")
     return [ours.RandomCrop(t.size, t.padding, t.pad_if_needed, _plain_fill(t), t.padding_mode)]
 
@@ -218,14 +273,21 @@ def _convert(t: Any) -> List[Any]:
 
 def _preset(t: Any) -> List[Any]:
     """What ``weights.transforms()`` of torchvision's classifiers gives, carried out on images."""
-    return [ours.Resize(t.resize_size, t.interpolation), ours.CenterCrop(t.crop_size), ours.ToTensor(), ours.Normalize(t.mean, t.std)]
+    return [
+        ours.Resize(t.resize_size, t.interpolation),
+        ours.CenterCrop(t.crop_size),
+        ours.ToTensor(),
+        ours.Normalize(t.mean, t.std),
+    ]
 
 
 _MAPPINGS: Dict[str, Callable[[Any], List[Any]]] = {
     "Resize": _resize,
     "CenterCrop": lambda t: [ours.CenterCrop(t.size)],
     "RandomCrop": _random_crop,
-    "RandomResizedCrop": lambda t: [ours.RandomResizedCrop(t.size, t.scale, t.ratio, t.interpolation, t.antialias)],
+    "RandomResizedCrop": lambda t: [
+        ours.RandomResizedCrop(t.size, t.scale, t.ratio, t.interpolation, t.antialias)
+    ],
     "RandomHorizontalFlip": lambda t: [ours.RandomHorizontalFlip(t.p)],
     "RandomVerticalFlip": lambda t: [ours.RandomVerticalFlip(t.p)],
     "Pad": lambda t: [ours.Pad(t.padding, _plain_fill(t), t.padding_mode)],
@@ -247,7 +309,9 @@ def _timm_crop(t: Any) -> List[Any]:
 
 
 def _timm_center(t: Any) -> List[Any]:
-    if t.padding_mode != "constant" or any(t.fill if isinstance(t.fill, (tuple, list)) else [t.fill]):
+    if t.padding_mode != "constant" or any(
+        t.fill if isinstance(t.fill, (tuple, list)) else [t.fill]
+    ):
         raise ValueError("HDMLP puts black around images that are too small; put Pad before it")
     return [ours.CenterCrop(t.size)]
 

@@ -71,7 +71,9 @@ def _probability(p: Any) -> float:
     return p  # type: ignore[return-value]
 
 
-def _span(name: str, value: Any, center: float = 1.0, bound: Tuple[float, float] = (0.0, math.inf)) -> Optional[Sequence[float]]:
+def _span(
+    name: str, value: Any, center: float = 1.0, bound: Tuple[float, float] = (0.0, math.inf)
+) -> Optional[Sequence[float]]:
     """(least, most) of a factor, or None where it changes nothing."""
     if value is None:
         return None
@@ -81,7 +83,11 @@ def _span(name: str, value: Any, center: float = 1.0, bound: Tuple[float, float]
             raise ValueError(f"If {name} is a single number, it must be non negative.")
         least = center - float(value)
         span = [max(least, 0.0) if center == 1.0 else least, center + float(value)]
-    elif isinstance(value, (tuple, list)) and len(value) == 2 and all(isinstance(v, numbers.Real) for v in value):
+    elif (
+        isinstance(value, (tuple, list))
+        and len(value) == 2
+        and all(isinstance(v, numbers.Real) for v in value)
+    ):
         span = value
     else:
         raise TypeError(f"{name} should be a single number or a list/tuple with length 2.")
@@ -96,7 +102,9 @@ def _padding(padding: Any) -> Union[int, List[int]]:
     if not isinstance(padding, (list, tuple)):
         raise TypeError("Got inappropriate padding arg")
     if len(padding) not in (1, 2, 4):
-        raise ValueError(f"Padding must be an int or a 1, 2, or 4 element tuple, not a {len(padding)} element tuple")
+        raise ValueError(
+            f"Padding must be an int or a 1, 2, or 4 element tuple, not a {len(padding)} element tuple"
+        )
     return [_whole("padding", p) for p in padding]
 
 
@@ -113,7 +121,9 @@ def _fill(fill: Any) -> Any:
         raise TypeError("Got inappropriate fill arg")
     levels = fill if isinstance(fill, (tuple, list)) else [fill]
     if len(levels) not in (1, 3) or not all(_real(v) and 0 <= v <= 255 for v in levels):
-        raise ValueError(f"fill should be a level from 0 to 255, or one for each channel. Got {fill}")
+        raise ValueError(
+            f"fill should be a level from 0 to 255, or one for each channel. Got {fill}"
+        )
     return fill
 
 
@@ -135,7 +145,14 @@ def _numbers(name: str, value: Any) -> List[float]:
     return out
 
 
-_PIL_MODES = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # PIL's numbers of them
+_PIL_MODES = (
+    "nearest",
+    "lanczos",
+    "bilinear",
+    "bicubic",
+    "box",
+    "hamming",
+)  # PIL's numbers of them
 
 
 def _interpolation(mode: Any) -> InterpolationMode:
@@ -168,7 +185,9 @@ def _interpolations(modes: Any) -> Union[InterpolationMode, Tuple[InterpolationM
 def _dtype(dtype: Any, known: Sequence[str] = ("uint8", "float16", "bfloat16", "float32")) -> str:
     """The name of a dtype of torch or numpy, or what already is a name."""
     name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None) or str(dtype)
-    name = {"float": "float32", "half": "float16"}.get(name.rpartition(".")[2], name.rpartition(".")[2])
+    name = {"float": "float32", "half": "float16"}.get(
+        name.rpartition(".")[2], name.rpartition(".")[2]
+    )
     if name not in known:
         raise ValueError(f"dtype should be one of {', '.join(known)}. Got {dtype!r}")
     return name

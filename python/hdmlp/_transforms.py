@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from typing import Any, Dict, Optional, Sequence, Union
 
-from ._transform_arguments import (InterpolationMode, _dtype, _edge, _fill, _interpolation, _interpolations,
-                                   _levels, _numbers, _padding, _padding_mode, _pillow, _probability, _range,
-                                   _size, _span)
+from ._transform_arguments import (
+    InterpolationMode,
+    _dtype,
+    _edge,
+    _fill,
+    _interpolation,
+    _interpolations,
+    _levels,
+    _numbers,
+    _padding,
+    _padding_mode,
+    _pillow,
+    _probability,
+    _range,
+    _size,
+    _span,
+)
 
 
 class Transform:
@@ -19,12 +33,16 @@ class Transform:
         raise NotImplementedError
 
     def __call__(self, *_: Any, **__: Any) -> Any:
-        raise TypeError(f"hdmlp.transforms.{type(self).__name__} describes what the daemon does, and can not be called, as dataset[i] "
-                        f"and torch's own DataLoader do: give the dataset to a DataLoader of hdmlp{self._theirs()}")
+        raise TypeError(
+            f"hdmlp.transforms.{type(self).__name__} describes what the daemon does, and can not be called, as dataset[i] "
+            f"and torch's own DataLoader do: give the dataset to a DataLoader of hdmlp{self._theirs()}"
+        )
 
     def _theirs(self) -> str:
         """For messages: what to use in Python in its place."""
-        return f"; or use torchvision.transforms.{type(self).__name__}" if self._in_torchvision else ""
+        return (
+            f"; or use torchvision.transforms.{type(self).__name__}" if self._in_torchvision else ""
+        )
 
     def __eq__(self, other: Any) -> bool:
         return type(self) is type(other) and self.describe() == other.describe()
@@ -49,14 +67,26 @@ class ImgDecode(Transform):
 
     _in_torchvision = False
 
-    def __init__(self, mode: str = "RGB", fast: bool = False, orient: bool = False, max_pixels: int = 178956970):
+    def __init__(
+        self,
+        mode: str = "RGB",
+        fast: bool = False,
+        orient: bool = False,
+        max_pixels: int = 178956970,
+    ):
         if mode not in ("RGB", "L"):
             raise ValueError(f"mode should be 'RGB' or 'L'. Got {mode!r}")
         self.mode, self.fast, self.orient = mode, bool(fast), bool(orient)
         self.max_pixels = _edge("max_pixels", max_pixels)
 
     def describe(self) -> Dict[str, Any]:
-        return {"name": "ImgDecode", "mode": self.mode, "fast": self.fast, "orient": self.orient, "max_pixels": self.max_pixels}
+        return {
+            "name": "ImgDecode",
+            "mode": self.mode,
+            "fast": self.fast,
+            "orient": self.orient,
+            "max_pixels": self.max_pixels,
+        }
 
     def __repr__(self) -> str:
         return f"ImgDecode(mode={self.mode!r}, fast={self.fast}, orient={self.orient}, max_pixels={self.max_pixels})"
@@ -72,8 +102,13 @@ class Resize(Transform):
         antialias: of no effect, as with PIL images.
     """
 
-    def __init__(self, size: Union[int, Sequence[int]], interpolation: Any = InterpolationMode.BILINEAR,
-                 max_size: Optional[int] = None, antialias: Optional[bool] = True):
+    def __init__(
+        self,
+        size: Union[int, Sequence[int]],
+        interpolation: Any = InterpolationMode.BILINEAR,
+        max_size: Optional[int] = None,
+        antialias: Optional[bool] = True,
+    ):
         if isinstance(size, bool) or not isinstance(size, (int, list, tuple)):
             raise TypeError(f"Size should be int or sequence. Got {type(size)}")
         if isinstance(size, (list, tuple)) and len(size) not in (1, 2):
@@ -84,20 +119,32 @@ class Resize(Transform):
         if max_size is not None:
             _edge("max_size", max_size)
             if shorter is None:
-                raise ValueError("max_size should only be passed if size specifies the length of the smaller edge")
+                raise ValueError(
+                    "max_size should only be passed if size specifies the length of the smaller edge"
+                )
             if max_size <= shorter:
-                raise ValueError(f"max_size = {max_size} must be strictly greater than the requested size for the smaller "
-                                 f"edge size = {size}")
+                raise ValueError(
+                    f"max_size = {max_size} must be strictly greater than the requested size for the smaller "
+                    f"edge size = {size}"
+                )
         self.size, self.max_size, self.antialias = size, max_size, antialias
         self.interpolation = _interpolation(interpolation)
 
     def describe(self) -> Dict[str, Any]:
         size = self.size if isinstance(self.size, int) else list(self.size)
-        return {"name": "Resize", "size": size, "interpolation": self.interpolation.value, "max_size": self.max_size, **_pillow()}
+        return {
+            "name": "Resize",
+            "size": size,
+            "interpolation": self.interpolation.value,
+            "max_size": self.max_size,
+            **_pillow(),
+        }
 
     def __repr__(self) -> str:
-        return (f"Resize(size={self.size}, interpolation={self.interpolation.value}, max_size={self.max_size}, "
-                f"antialias={self.antialias})")
+        return (
+            f"Resize(size={self.size}, interpolation={self.interpolation.value}, max_size={self.max_size}, "
+            f"antialias={self.antialias})"
+        )
 
 
 class CenterCrop(Transform):
@@ -127,8 +174,14 @@ class RandomCrop(Transform):
         fill, padding_mode: as :class:`Pad`'s.
     """
 
-    def __init__(self, size: Union[int, Sequence[int]], padding: Union[int, Sequence[int], None] = None,
-                 pad_if_needed: bool = False, fill: Union[float, Sequence[float], None] = 0, padding_mode: str = "constant"):
+    def __init__(
+        self,
+        size: Union[int, Sequence[int]],
+        padding: Union[int, Sequence[int], None] = None,
+        pad_if_needed: bool = False,
+        fill: Union[float, Sequence[float], None] = 0,
+        padding_mode: str = "constant",
+    ):
         self.size = _size(size)
         if padding is not None:
             _padding(padding)
@@ -137,8 +190,14 @@ class RandomCrop(Transform):
 
     def describe(self) -> Dict[str, Any]:
         padding = None if self.padding is None else _padding(self.padding)
-        return {"name": "RandomCrop", "size": list(self.size), "padding": padding, "pad_if_needed": self.pad_if_needed,
-                "fill": _levels(self.fill), "padding_mode": self.padding_mode}
+        return {
+            "name": "RandomCrop",
+            "size": list(self.size),
+            "padding": padding,
+            "pad_if_needed": self.pad_if_needed,
+            "fill": _levels(self.fill),
+            "padding_mode": self.padding_mode,
+        }
 
     def __repr__(self) -> str:
         return f"RandomCrop(size={self.size}, padding={self.padding})"
@@ -155,9 +214,14 @@ class RandomResizedCrop(Transform):
         antialias: as :class:`Resize`'s.
     """
 
-    def __init__(self, size: Union[int, Sequence[int]], scale: Sequence[float] = (0.08, 1.0),
-                 ratio: Sequence[float] = (3.0 / 4.0, 4.0 / 3.0), interpolation: Any = InterpolationMode.BILINEAR,
-                 antialias: Optional[bool] = True):
+    def __init__(
+        self,
+        size: Union[int, Sequence[int]],
+        scale: Sequence[float] = (0.08, 1.0),
+        ratio: Sequence[float] = (3.0 / 4.0, 4.0 / 3.0),
+        interpolation: Any = InterpolationMode.BILINEAR,
+        antialias: Optional[bool] = True,
+    ):
         self.size = _size(size)
         _range("Scale", scale), _range("Ratio", ratio)
         self.scale, self.ratio = scale, ratio
@@ -169,15 +233,24 @@ class RandomResizedCrop(Transform):
 
     def describe(self) -> Dict[str, Any]:
         several = isinstance(self.interpolation, tuple)
-        return {"name": "RandomResizedCrop", "size": list(self.size), "scale": [float(s) for s in self.scale],
-                "ratio": [float(r) for r in self.ratio],
-                "interpolation": [m.value for m in self.interpolation] if several else self.interpolation.value, **_pillow()}
+        return {
+            "name": "RandomResizedCrop",
+            "size": list(self.size),
+            "scale": [float(s) for s in self.scale],
+            "ratio": [float(r) for r in self.ratio],
+            "interpolation": [m.value for m in self.interpolation]
+            if several
+            else self.interpolation.value,
+            **_pillow(),
+        }
 
     def __repr__(self) -> str:
         modes = self.describe()["interpolation"]
-        return (f"RandomResizedCrop(size={self.size}, scale={tuple(round(s, 4) for s in self.scale)}, "
-                f"ratio={tuple(round(r, 4) for r in self.ratio)}, interpolation={modes}, "
-                f"antialias={self.antialias})")
+        return (
+            f"RandomResizedCrop(size={self.size}, scale={tuple(round(s, 4) for s in self.scale)}, "
+            f"ratio={tuple(round(r, 4) for r in self.ratio)}, interpolation={modes}, "
+            f"antialias={self.antialias})"
+        )
 
 
 class RandomHorizontalFlip(Transform):
@@ -215,13 +288,26 @@ class Pad(Transform):
             at the outermost pixels, or at its edges.
     """
 
-    def __init__(self, padding: Union[int, Sequence[int]], fill: Union[float, Sequence[float], None] = 0,
-                 padding_mode: str = "constant"):
+    def __init__(
+        self,
+        padding: Union[int, Sequence[int]],
+        fill: Union[float, Sequence[float], None] = 0,
+        padding_mode: str = "constant",
+    ):
         _padding(padding)
-        self.padding, self.fill, self.padding_mode = padding, _fill(fill), _padding_mode(padding_mode)
+        self.padding, self.fill, self.padding_mode = (
+            padding,
+            _fill(fill),
+            _padding_mode(padding_mode),
+        )
 
     def describe(self) -> Dict[str, Any]:
-        return {"name": "Pad", "padding": _padding(self.padding), "fill": _levels(self.fill), "padding_mode": self.padding_mode}
+        return {
+            "name": "Pad",
+            "padding": _padding(self.padding),
+            "fill": _levels(self.fill),
+            "padding_mode": self.padding_mode,
+        }
 
     def __repr__(self) -> str:
         return f"Pad(padding={self.padding}, fill={self.fill}, padding_mode={self.padding_mode})"
@@ -242,12 +328,22 @@ class ColorJitter(Transform):
         self.hue = _span("hue", hue, center=0.0, bound=(-0.5, 0.5))
 
     def describe(self) -> Dict[str, Any]:
-        spans = {"brightness": self.brightness, "contrast": self.contrast, "saturation": self.saturation, "hue": self.hue}
-        return {"name": "ColorJitter", **{k: None if v is None else [float(f) for f in v] for k, v in spans.items()}}
+        spans = {
+            "brightness": self.brightness,
+            "contrast": self.contrast,
+            "saturation": self.saturation,
+            "hue": self.hue,
+        }
+        return {
+            "name": "ColorJitter",
+            **{k: None if v is None else [float(f) for f in v] for k, v in spans.items()},
+        }
 
     def __repr__(self) -> str:
-        return (f"ColorJitter(brightness={self.brightness}, contrast={self.contrast}, saturation={self.saturation}, "
-                f"hue={self.hue})")
+        return (
+            f"ColorJitter(brightness={self.brightness}, contrast={self.contrast}, saturation={self.saturation}, "
+            f"hue={self.hue})"
+        )
 
 
 class Grayscale(Transform):
@@ -325,10 +421,16 @@ class Normalize(Transform):
             raise ValueError(f"std evaluated to zero, leading to division by zero: {std}")
         for name, value in (("mean", mean), ("std", std)):
             if len(_numbers(name, value)) not in (1, 3):
-                raise ValueError(f"{name} should have a number for each channel, 1 or 3. Got {value}")
+                raise ValueError(
+                    f"{name} should have a number for each channel, 1 or 3. Got {value}"
+                )
 
     def describe(self) -> Dict[str, Any]:
-        return {"name": "Normalize", "mean": _numbers("mean", self.mean), "std": _numbers("std", self.std)}
+        return {
+            "name": "Normalize",
+            "mean": _numbers("mean", self.mean),
+            "std": _numbers("std", self.std),
+        }
 
     def __repr__(self) -> str:
         return f"Normalize(mean={self.mean}, std={self.std})"
@@ -368,7 +470,12 @@ class Reshape(Transform):
     def __init__(self, w: int, h: int, c: int, dtype: Any = "float32"):
         for name, value in (("w", w), ("h", h), ("c", c)):
             _edge(name, value)
-        self.w, self.h, self.c, self.dtype = int(w), int(h), int(c), _dtype(dtype, ("float32", "int16", "uint16", "uint8"))
+        self.w, self.h, self.c, self.dtype = (
+            int(w),
+            int(h),
+            int(c),
+            _dtype(dtype, ("float32", "int16", "uint16", "uint8")),
+        )
 
     def describe(self) -> Dict[str, Any]:
         return {"name": "Reshape", "w": self.w, "h": self.h, "c": self.c, "dtype": self.dtype}

@@ -25,10 +25,22 @@ _UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 
 #: What to do about the reasons for which a directory cannot be opened.
 _REASONS = {
-    errno.ENOENT: ("there is no such directory", "check the path, and that its file system is mounted on this node"),
-    errno.ENOTDIR: ("it is not a directory", "give the directory that holds one sub-directory per class"),
-    errno.EACCES: ("the directory can not be read", "give this user the permission to read and to enter it (chmod a+rx)"),
-    errno.EPERM: ("the directory can not be read", "give this user the permission to read and to enter it (chmod a+rx)"),
+    errno.ENOENT: (
+        "there is no such directory",
+        "check the path, and that its file system is mounted on this node",
+    ),
+    errno.ENOTDIR: (
+        "it is not a directory",
+        "give the directory that holds one sub-directory per class",
+    ),
+    errno.EACCES: (
+        "the directory can not be read",
+        "give this user the permission to read and to enter it (chmod a+rx)",
+    ),
+    errno.EPERM: (
+        "the directory can not be read",
+        "give this user the permission to read and to enter it (chmod a+rx)",
+    ),
     errno.ELOOP: ("the directory can not be read", "check the symbolic links on its path"),
 }
 
@@ -51,7 +63,12 @@ class View:
     def __init__(self, path: str, timeout: Optional[float] = None):
         self.fds: Tuple[int, ...] = ()
         try:
-            root = patiently(path, lambda: os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), os.close, timeout)
+            root = patiently(
+                path,
+                lambda: os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC),
+                os.close,
+                timeout,
+            )
         except OSError as error:
             raise _failure(path, error) from None
         self.fds = (root,)
@@ -80,7 +97,12 @@ def seconds(source_timeout: Any) -> Optional[float]:
     return float(found[1]) * _UNITS[found[2]] or None if found else None
 
 
-def patiently(path: str, call: Callable[[], Any], undo: Callable[[Any], Any] = lambda _: None, timeout: Optional[float] = None) -> Any:
+def patiently(
+    path: str,
+    call: Callable[[], Any],
+    undo: Callable[[Any], Any] = lambda _: None,
+    timeout: Optional[float] = None,
+) -> Any:
     """What ``call`` returns, which may hang in the kernel where the file system of ``path`` does not answer.
 
     Args:
@@ -112,7 +134,11 @@ def patiently(path: str, call: Callable[[], Any], undo: Callable[[Any], Any] = l
     try:
         if not done.wait(min(_PATIENCE, timeout)):
             if timeout > _PATIENCE:
-                log.warning("%s has not answered for %.0f s; see whether its file system still answers", path, _PATIENCE)
+                log.warning(
+                    "%s has not answered for %.0f s; see whether its file system still answers",
+                    path,
+                    _PATIENCE,
+                )
             done.wait(timeout - min(_PATIENCE, timeout))
     finally:
         with lock:
@@ -129,10 +155,17 @@ def patiently(path: str, call: Callable[[], Any], undo: Callable[[Any], Any] = l
 def _failure(path: str, error: OSError) -> Exception:
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return LimitError(f"dataset {path}: {error.strerror}: raise RLIMIT_NOFILE (ulimit -n)")
-    reason, hint = _REASONS.get(error.errno or 0, ("the source did not answer", "see whether what the path lies on still answers"))
+    reason, hint = _REASONS.get(
+        error.errno or 0,
+        ("the source did not answer", "see whether what the path lies on still answers"),
+    )
     text = f"dataset {path}: {reason}: {hint} ({error.strerror})"
-    kind = {errno.ENOENT: DatasetNotFoundError, errno.ENOTDIR: DatasetNotFoundError,
-            errno.EACCES: PermissionError_, errno.EPERM: PermissionError_}.get(error.errno or 0, DatasetError)
+    kind = {
+        errno.ENOENT: DatasetNotFoundError,
+        errno.ENOTDIR: DatasetNotFoundError,
+        errno.EACCES: PermissionError_,
+        errno.EPERM: PermissionError_,
+    }.get(error.errno or 0, DatasetError)
     return kind(text, {"path": path})
 
 

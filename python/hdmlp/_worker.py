@@ -84,10 +84,14 @@ class Worker:
             return
         place = Place(self._slots)
         try:
-            result = encode(number, self._recipe.make(payload, self._segments, self._seed, place), place)
+            result = encode(
+                number, self._recipe.make(payload, self._segments, self._seed, place), place
+            )
         except Exception as error:
             place.give_up()
-            self._connection.send(protocol.encode(FAILED, protocol.U64.pack(number) + describe(error)))
+            self._connection.send(
+                protocol.encode(FAILED, protocol.U64.pack(number) + describe(error))
+            )
             return
         self._connection.send(protocol.encode(RESULT, result))
 
@@ -121,7 +125,10 @@ def keep_memory() -> None:
     Each transform of a picture allocates some hundred KB, and frees them: malloc would give them back to the kernel, and have each page cleared and
     mapped anew, which is a quarter of the processor time of torchvision's transforms. A user's own setting holds.
     """
-    if any(name in os.environ for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")):
+    if any(
+        name in os.environ
+        for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
+    ):
         return
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -131,8 +138,13 @@ def keep_memory() -> None:
         mallopt(parameter, size)
 
 
-def main(sock: socket.socket, recipe: Recipe, seed: int, number: int,
-         init: Optional[Callable[[int], None]]) -> None:
+def main(
+    sock: socket.socket,
+    recipe: Recipe,
+    seed: int,
+    number: int,
+    init: Optional[Callable[[int], None]],
+) -> None:
     """The process's entry."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the training process decides
     keep_memory()
@@ -145,7 +157,9 @@ def main(sock: socket.socket, recipe: Recipe, seed: int, number: int,
             try:
                 init(number)
             except Exception as error:
-                worker._connection.send(protocol.encode(FAILED, protocol.U64.pack(0) + describe(error)))
+                worker._connection.send(
+                    protocol.encode(FAILED, protocol.U64.pack(0) + describe(error))
+                )
         worker.run()
     except protocol.Disconnected:
         pass

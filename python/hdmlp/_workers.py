@@ -46,8 +46,14 @@ class _Task:
 class _Handle:
     """One worker, seen from the training process."""
 
-    def __init__(self, number: int, context: Any, recipe: Recipe, seed: int,
-                 init: Optional[Callable[[int], None]]):
+    def __init__(
+        self,
+        number: int,
+        context: Any,
+        recipe: Recipe,
+        seed: int,
+        init: Optional[Callable[[int], None]],
+    ):
         mine, theirs = socket.socketpair()
         self.number = number
         self.connection = protocol.Connection(mine, _worker.FROM_WORKER_WITH_FD)
@@ -56,8 +62,11 @@ class _Handle:
         self.freed: Deque[Tuple[int, ...]] = deque()
         self.events = select.POLLIN  # that a wait ends with
         self.process = context.Process(
-            target=_worker.main, args=(theirs, recipe, seed, number, init),
-            name=f"hdmlp-worker-{number}", daemon=True)
+            target=_worker.main,
+            args=(theirs, recipe, seed, number, init),
+            name=f"hdmlp-worker-{number}",
+            daemon=True,
+        )
         try:
             self.process.start()
         finally:
@@ -79,8 +88,10 @@ class _Handle:
                 how = f"was killed by {signal.Signals(-code).name}"
             except ValueError:
                 how = f"was killed by signal {-code}"
-        return WorkerDied(f"worker {self.number} of the loader (pid {self.process.pid}) {how}"
-                          + ("; out of memory?" if code == -signal.SIGKILL else ""))
+        return WorkerDied(
+            f"worker {self.number} of the loader (pid {self.process.pid}) {how}"
+            + ("; out of memory?" if code == -signal.SIGKILL else "")
+        )
 
     def return_slots(self) -> None:
         numbers: List[int] = []
@@ -118,8 +129,14 @@ class Pool:
     :meth:`attach`. The workers start with the first :meth:`seek`.
     """
 
-    def __init__(self, recipe: Recipe, workers: int, prefetch: int, context: Any,
-                 init: Optional[Callable[[int], None]] = None):
+    def __init__(
+        self,
+        recipe: Recipe,
+        workers: int,
+        prefetch: int,
+        context: Any,
+        init: Optional[Callable[[int], None]] = None,
+    ):
         self._recipe = recipe
         self._count = workers
         self._capacity = workers * prefetch
@@ -132,7 +149,9 @@ class Pool:
         self._order: Deque[_Task] = deque()
         self._error: Optional[HDMLPError] = None  # of the stream, to raise after what is under way
         self._error_at: Optional[int] = None
-        self._end: Optional[int] = None  # nothing from this position on is handed out; None: there is none
+        self._end: Optional[int] = (
+            None  # nothing from this position on is handed out; None: there is none
+        )
         self._fds: Dict[int, Tuple[int, int]] = {}
         self._tasks = 0
         self._busy = False
@@ -164,7 +183,8 @@ class Pool:
         fd, size = self._fds[number]
         try:
             worker.connection.send_fds(
-                protocol.encode(protocol.SEGMENT, protocol.SEGMENT_BODY.pack(number, 0, size)), [fd])
+                protocol.encode(protocol.SEGMENT, protocol.SEGMENT_BODY.pack(number, 0, size)), [fd]
+            )
         except protocol.Disconnected:
             raise worker.died() from None
 
@@ -173,15 +193,21 @@ class Pool:
     @property
     def broken(self) -> bool:
         """True if the pool cannot be used any more."""
-        return (self._busy or self._stream is None
-                or self._stream.broken and self._error is None  # else what is under way comes first
-                or any(w.connection.closed or w.connection.torn for w in self._workers))
+        return (
+            self._busy
+            or self._stream is None
+            or self._stream.broken
+            and self._error is None  # else what is under way comes first
+            or any(w.connection.closed or w.connection.torn for w in self._workers)
+        )
 
     def _start(self) -> None:
         self._workers_only, self._all = select.poll(), select.poll()
         self._all.register(self._stream.fileno(), select.POLLIN)
         for number in range(self._count):
-            worker = _Handle(number, self._context, self._recipe, int(self._stream.opened["seed"]), self._init)
+            worker = _Handle(
+                number, self._context, self._recipe, int(self._stream.opened["seed"]), self._init
+            )
             self._workers.append(worker)
             fd = worker.connection.fileno()
             self._by_fd[fd] = worker
@@ -356,10 +382,12 @@ class Pool:
         number = protocol.U64.unpack_from(payload)[0]
         if kind == _worker.FAILED and number == 0:
             failed = Failed(bytes(payload[8:]), worker.number)
-            raise failed.error from RemoteTraceback(f"worker_init_fn, in worker {worker.number}:\n{failed.text}")
+            raise failed.error from RemoteTraceback(
+                f"worker_init_fn, in worker {worker.number}:\n{failed.text}"
+            )
         task = worker.tasks.pop(number)
         taken = task.taken
-        self._stream.free(bytes(taken.payload[_HEAD_SIZE + 32 * taken.n:]))
+        self._stream.free(bytes(taken.payload[_HEAD_SIZE + 32 * taken.n :]))
         if kind == _worker.RESULT:
             if task.stale:
                 worker.freed.append(slots_of(payload))
@@ -376,7 +404,10 @@ class Pool:
             try:
                 taken = self._stream.poll()
             except HDMLPError as error:
-                self._error, self._error_at = error.with_traceback(None), expected  # whose frames would keep the iterator
+                self._error, self._error_at = (
+                    error.with_traceback(None),
+                    expected,
+                )  # whose frames would keep the iterator
                 return
             if taken is None:
                 return
@@ -386,5 +417,7 @@ class Pool:
             task = _Task(self._tasks, position, taken, worker)
             worker.tasks[task.number] = task
             worker.return_slots()
-            worker.send(protocol.encode(_worker.TASK, protocol.U64.pack(task.number) + taken.payload))
+            worker.send(
+                protocol.encode(_worker.TASK, protocol.U64.pack(task.number) + taken.payload)
+            )
             self._order.append(task)

@@ -1,10 +1,10 @@
 """Datasets, and a loader that needs neither torch nor numpy.
 
-    import hdmlp.data
-    loader = hdmlp.data.DataLoader(hdmlp.data.Folder("/data/train"), batch_size=64, epochs=2, seed=1)
-    for epoch in range(2):
-        for samples, labels in loader:
-            ...
+import hdmlp.data
+loader = hdmlp.data.DataLoader(hdmlp.data.Folder("/data/train"), batch_size=64, epochs=2, seed=1)
+for epoch in range(2):
+    for samples, labels in loader:
+        ...
 """
 
 from __future__ import annotations
@@ -12,7 +12,19 @@ from __future__ import annotations
 import operator
 import os
 import stat
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 from . import _daemon, _launcher
 from ._arguments import settings, whole_number
@@ -38,8 +50,10 @@ class Fixed(list):
     """A list that cannot be changed, because nothing would come of it."""
 
     def _refuse(self, *_: Any, **__: Any) -> None:
-        raise TypeError("this list says what is in the dataset's directory, and changing it would change nothing: use torch.utils.data.Subset "
-                        "for some of the samples, target_transform for other labels, or list(...) for a copy")
+        raise TypeError(
+            "this list says what is in the dataset's directory, and changing it would change nothing: use torch.utils.data.Subset "
+            "for some of the samples, target_transform for other labels, or list(...) for a copy"
+        )
 
     append = extend = insert = remove = pop = clear = sort = reverse = _refuse
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse  # type: ignore[assignment]
@@ -68,16 +82,22 @@ class Folder:
 
     kind = "folder"
 
-    def __init__(self, root: Union[str, "os.PathLike[str]"], extensions: Optional[Sequence[str]] = None):
+    def __init__(
+        self, root: Union[str, "os.PathLike[str]"], extensions: Optional[Sequence[str]] = None
+    ):
         self.root = os.fsdecode(root)
         if not self.root:
-            raise DatasetNotFoundError("root='': an empty path names no directory; give '.' for the current one")
+            raise DatasetNotFoundError(
+                "root='': an empty path names no directory; give '.' for the current one"
+            )
         path = os.path.expanduser(self.root)
         if not os.path.isabs(path):
             try:
                 path = os.path.join(os.getcwd(), path)
             except FileNotFoundError:
-                raise DatasetNotFoundError(f"{self.root}: a relative path, and the current directory was deleted; give an absolute one") from None
+                raise DatasetNotFoundError(
+                    f"{self.root}: a relative path, and the current directory was deleted; give an absolute one"
+                ) from None
         # What ".." leads to behind a symbolic link is for the system to say.
         self._path = os.path.realpath(path) if ".." in path.split(os.sep) else os.path.abspath(path)
         try:
@@ -89,7 +109,9 @@ class Folder:
         if isinstance(extensions, str):
             extensions = [extensions]
         if extensions is not None and not all(isinstance(e, str) and e for e in extensions):
-            raise ConfigError(f"extensions={extensions!r}: must be a list of suffixes such as '.jpg'")
+            raise ConfigError(
+                f"extensions={extensions!r}: must be a list of suffixes such as '.jpg'"
+            )
         self.extensions = None if extensions is None else tuple(extensions)
         self._facts: Optional[Dict[str, Any]] = None
         self._pages: Dict[int, List[Tuple[str, int]]] = {}
@@ -97,8 +119,10 @@ class Folder:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _TOLD and "_made" in self.__dict__:
-            raise ConfigError(f"{name} cannot be set, because the daemon lists the directory: use torch.utils.data.Subset for some of the samples, "
-                              f"target_transform for other labels, or a {type(self).__name__} of another directory")
+            raise ConfigError(
+                f"{name} cannot be set, because the daemon lists the directory: use torch.utils.data.Subset for some of the samples, "
+                f"target_transform for other labels, or a {type(self).__name__} of another directory"
+            )
         super().__setattr__(name, value)
 
     def describe(self) -> Dict[str, Any]:
@@ -113,7 +137,10 @@ class Folder:
     def told(self, opened: Dict[str, Any]) -> None:
         """Takes from OPENED what a call would bring."""
         if self._facts is None and "class_sizes" in opened:
-            self._facts = {key: opened[key] for key in ("samples", "classes", "bytes", "fingerprint", "class_sizes")}
+            self._facts = {
+                key: opened[key]
+                for key in ("samples", "classes", "bytes", "fingerprint", "class_sizes")
+            }
 
     def check_version(self, fingerprint: str) -> None:
         """Raises MismatchError if what this object has told of the dataset is not of that version of it."""
@@ -121,13 +148,14 @@ class Folder:
         if mine not in (None, fingerprint):
             raise MismatchError(
                 f"{self._path}: the dataset changed after this object had told its length, classes or files: make a new {type(self).__name__}",
-                {"key": "fingerprint", "mine": mine, "theirs": fingerprint})
+                {"key": "fingerprint", "mine": mine, "theirs": fingerprint},
+            )
 
     @property
     def facts(self) -> Dict[str, Any]:
         """What the daemon knows: ``samples``, ``classes``, ``bytes``, ``fingerprint``, ``class_sizes``."""
         if self._facts is None:
-            self._facts, = self._call(("dataset", {}))
+            (self._facts,) = self._call(("dataset", {}))
         return self._facts
 
     @property
@@ -143,7 +171,9 @@ class Folder:
     @property
     def targets(self) -> List[int]:
         """The class number of every sample, by ID."""
-        return Fixed(label for label, size in enumerate(self.facts["class_sizes"]) for _ in range(size))
+        return Fixed(
+            label for label, size in enumerate(self.facts["class_sizes"]) for _ in range(size)
+        )
 
     @property
     def samples(self) -> List[Tuple[str, int]]:
@@ -161,7 +191,9 @@ class Folder:
         missing = [n for n in numbers if n not in self._pages]
         if not missing:
             return
-        calls = [("samples", {"from": n * _PAGE, "to": min((n + 1) * _PAGE, len(self))}) for n in missing]
+        calls = [
+            ("samples", {"from": n * _PAGE, "to": min((n + 1) * _PAGE, len(self))}) for n in missing
+        ]
         pages = self._call(("dataset", {}), *calls)
         self.check_version(next(pages)["fingerprint"])
         prefix = os.path.join(self.root, "")
@@ -183,9 +215,14 @@ class Folder:
     def __getitem__(self, index: int) -> Tuple[Any, int]:
         """(bytes, class number) of one sample, read from its file, past the daemon and its caches."""
         path, label = self.sample(index)
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:  # a FIFO must not keep us
+        with open(
+            path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)
+        ) as file:  # a FIFO must not keep us
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise SampleError(f"sample {index} ({path}): it is not a regular file", {"sample": operator.index(index), "path": path})
+                raise SampleError(
+                    f"sample {index} ({path}): it is not a regular file",
+                    {"sample": operator.index(index), "path": path},
+                )
             return file.read(), label
 
     def __getstate__(self) -> Dict[str, Any]:
@@ -257,21 +294,45 @@ class DataLoader(Loader):
         HDMLPError: see :mod:`hdmlp.errors`.
     """
 
-    def __init__(self, dataset: Union[Folder, str], batch_size: int = 1,
-                 shuffle: Union[bool, str] = True, *, epochs: Optional[int] = None,
-                 seed: Optional[int] = None, rank: Optional[int] = None,
-                 world_size: Optional[int] = None, drop_last: bool = False,
-                 collate_fn: Optional[Callable] = None, transforms: Any = None, timeout: float = 0,
-                 name: Optional[str] = None, verify: bool = False,
-                 config_file: Optional[str] = None, **keys: Any):
+    def __init__(
+        self,
+        dataset: Union[Folder, str],
+        batch_size: int = 1,
+        shuffle: Union[bool, str] = True,
+        *,
+        epochs: Optional[int] = None,
+        seed: Optional[int] = None,
+        rank: Optional[int] = None,
+        world_size: Optional[int] = None,
+        drop_last: bool = False,
+        collate_fn: Optional[Callable] = None,
+        transforms: Any = None,
+        timeout: float = 0,
+        name: Optional[str] = None,
+        verify: bool = False,
+        config_file: Optional[str] = None,
+        **keys: Any,
+    ):
         if not isinstance(dataset, Folder):
             dataset = Folder(dataset)
         self._collate, self._works = collate_fn, collate_fn is not None
         self.batch_size = whole_number("batch_size", batch_size, 1)
-        super().__init__(dataset, local_batch=self.batch_size, shuffle=shuffle, epochs=epochs, seed=seed,
-                         place=_launcher.find(rank, world_size), tail="drop" if drop_last else "pad",
-                         drop_last=drop_last, timeout=timeout, name=name, verify=verify,
-                         config_file=config_file, keys=keys, transforms=described(transforms))
+        super().__init__(
+            dataset,
+            local_batch=self.batch_size,
+            shuffle=shuffle,
+            epochs=epochs,
+            seed=seed,
+            place=_launcher.find(rank, world_size),
+            tail="drop" if drop_last else "pad",
+            drop_last=drop_last,
+            timeout=timeout,
+            name=name,
+            verify=verify,
+            config_file=config_file,
+            keys=keys,
+            transforms=described(transforms),
+        )
         if self.output is not None:
             self.output.array(None, 0)  # says whether numpy can have it
 

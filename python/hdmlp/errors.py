@@ -14,10 +14,25 @@ from __future__ import annotations
 from typing import Any, Dict, Optional
 
 __all__ = [
-    "HDMLPError", "ConfigError", "DatasetError", "DatasetNotFoundError", "SampleError",
-    "MismatchError", "LimitError", "BusyError", "PermissionError_", "VersionError",
-    "ProtocolError", "InternalError", "AuditError", "DaemonDied", "DaemonNotFoundError",
-    "ClosedError", "StallTimeout", "WorkerDied", "EndError",
+    "HDMLPError",
+    "ConfigError",
+    "DatasetError",
+    "DatasetNotFoundError",
+    "SampleError",
+    "MismatchError",
+    "LimitError",
+    "BusyError",
+    "PermissionError_",
+    "VersionError",
+    "ProtocolError",
+    "InternalError",
+    "AuditError",
+    "DaemonDied",
+    "DaemonNotFoundError",
+    "ClosedError",
+    "StallTimeout",
+    "WorkerDied",
+    "EndError",
 ]
 
 
@@ -209,8 +224,19 @@ class EndError(HDMLPError):
 
 _KINDS = {
     cls.kind: cls
-    for cls in (ConfigError, DatasetError, SampleError, MismatchError, LimitError, BusyError,
-                PermissionError_, VersionError, ProtocolError, InternalError, AuditError)
+    for cls in (
+        ConfigError,
+        DatasetError,
+        SampleError,
+        MismatchError,
+        LimitError,
+        BusyError,
+        PermissionError_,
+        VersionError,
+        ProtocolError,
+        InternalError,
+        AuditError,
+    )
 }
 
 

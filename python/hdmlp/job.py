@@ -53,10 +53,18 @@ class Job:
         DatasetNotFoundError: ``dataset_path`` is not a directory.
     """
 
-    def __init__(self, dataset_path: str, batch_size: int, epochs: int, distr_scheme: str = "uniform",
-                 drop_last_batch: bool = False, transforms: Optional[List[Any]] = None,
-                 seed: Optional[int] = None, config_path: Optional[str] = None,
-                 lib_path: Optional[str] = None):
+    def __init__(
+        self,
+        dataset_path: str,
+        batch_size: int,
+        epochs: int,
+        distr_scheme: str = "uniform",
+        drop_last_batch: bool = False,
+        transforms: Optional[List[Any]] = None,
+        seed: Optional[int] = None,
+        config_path: Optional[str] = None,
+        lib_path: Optional[str] = None,
+    ):
         if distr_scheme != "uniform":
             raise ConfigError(f"distr_scheme={distr_scheme!r}: must be 'uniform'")
         self._transforms = list(transforms or ())
@@ -82,9 +90,17 @@ class Job:
             raise ClosedError("the job was destroyed")
         if self._loader is None:
             self._loader = _JobLoader(
-                self.dataset, global_batch=self.batch_size, shuffle="feistel", epochs=self.epochs,
-                seed=self.seed, scheme="uniform", tail="keep", drop_last=self.drop_last_batch,
-                config_file=self._config_path, transforms=described(self._transforms))
+                self.dataset,
+                global_batch=self.batch_size,
+                shuffle="feistel",
+                epochs=self.epochs,
+                seed=self.seed,
+                scheme="uniform",
+                tail="keep",
+                drop_last=self.drop_last_batch,
+                config_file=self._config_path,
+                transforms=described(self._transforms),
+            )
         return self._loader
 
     def use_transforms(self, transforms: List[Any]) -> None:
@@ -96,7 +112,9 @@ class Job:
         if self._transforms and transforms != self._transforms:
             raise ConfigError("transforms: the job was made with others")
         if self._loader is not None and transforms != self._transforms:
-            raise ConfigError("transforms: the job is set up already: make HDMLPImageFolder before anything else is asked of it")
+            raise ConfigError(
+                "transforms: the job is set up already: make HDMLPImageFolder before anything else is asked of it"
+            )
         self._transforms = list(transforms)
 
     @property
@@ -141,7 +159,9 @@ class Job:
                 continue
             classes = loader.classes
             labels = column(taken.payload, taken.n, "labels")
-            self._left = iter([(classes[label], view) for label, view in zip(labels, loader.views(taken))])
+            self._left = iter(
+                [(classes[label], view) for label, view in zip(labels, loader.views(taken))]
+            )
 
     def epoch(self, make: Callable[[Loader, Taken], Any], works: bool = True) -> Iterator[Any]:
         """The next epoch's batches of this rank, as ``make`` makes them; a batch without samples is left out.
@@ -149,6 +169,7 @@ class Job:
         Args:
             works: ``make`` does more than to hand over what lies there.
         """
+
         def timed(loader: Loader, taken: Taken) -> List[Any]:
             begin = time.perf_counter()
             made = make(loader, taken)
@@ -218,5 +239,9 @@ class Job:
                     for place, amount in (epoch["reads"] or {}).items():
                         locations[place] = locations.get(place, 0) + amount["samples"]
         times = {place["place"]: place["seconds"] for place in report.get("places") or ()}
-        return {"stall_time": loader.stats.stall - loader.stats.python, "augmentation_time": self._augmentation,
-                "read_times": times, "read_locations": locations}
+        return {
+            "stall_time": loader.stats.stall - loader.stats.python,
+            "augmentation_time": self._augmentation,
+            "read_times": times,
+            "read_locations": locations,
+        }

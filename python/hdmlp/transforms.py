@@ -18,14 +18,48 @@ from __future__ import annotations
 from typing import Any, Dict, List, Sequence
 
 from ._torchvision import Split, split
-from ._transforms import (CenterCrop, ColorJitter, ConvertImageDtype, Grayscale, ImgDecode, InterpolationMode,
-                          Normalize, Pad, RandomCrop, RandomHorizontalFlip, RandomResizedCrop,
-                          RandomVerticalFlip, Reshape, Resize, ScaleShift16, ToTensor, Transform)
+from ._transforms import (
+    CenterCrop,
+    ColorJitter,
+    ConvertImageDtype,
+    Grayscale,
+    ImgDecode,
+    InterpolationMode,
+    Normalize,
+    Pad,
+    RandomCrop,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    RandomVerticalFlip,
+    Reshape,
+    Resize,
+    ScaleShift16,
+    ToTensor,
+    Transform,
+)
 
 __all__ = [
-    "CenterCrop", "ColorJitter", "Compose", "ConvertImageDtype", "Grayscale", "ImgDecode", "InterpolationMode",
-    "Normalize", "Pad", "RandomCrop", "RandomHorizontalFlip", "RandomResizedCrop", "RandomVerticalFlip", "Reshape",
-    "Resize", "ScaleShift16", "Split", "ToTensor", "Transform", "describe", "split",
+    "CenterCrop",
+    "ColorJitter",
+    "Compose",
+    "ConvertImageDtype",
+    "Grayscale",
+    "ImgDecode",
+    "InterpolationMode",
+    "Normalize",
+    "Pad",
+    "RandomCrop",
+    "RandomHorizontalFlip",
+    "RandomResizedCrop",
+    "RandomVerticalFlip",
+    "Reshape",
+    "Resize",
+    "ScaleShift16",
+    "Split",
+    "ToTensor",
+    "Transform",
+    "describe",
+    "split",
 ]
 
 

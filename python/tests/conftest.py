@@ -15,7 +15,9 @@ from fakedaemon import FakeDaemon  # noqa: E402
 from timelimit import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown  # noqa: E402, F401
 from hdmlp import _daemon, errors  # noqa: E402
 
-if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell leaves it to what it starts in the background: tests interrupt
+if (
+    signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+):  # as a shell leaves it to what it starts in the background: tests interrupt
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -24,7 +26,9 @@ def socket_name(monkeypatch):
     name = f"hdmlp-test-{uuid.uuid4().hex}"
     monkeypatch.setenv("HDMLP_SOCKET", name)
     for variable in list(os.environ):
-        if variable in ("RANK", "WORLD_SIZE", "LOCAL_RANK") or variable.startswith(("SLURM_", "OMPI_", "PMI")):
+        if variable in ("RANK", "WORLD_SIZE", "LOCAL_RANK") or variable.startswith(
+            ("SLURM_", "OMPI_", "PMI")
+        ):
             monkeypatch.delenv(variable)
     return name
 
@@ -65,6 +69,8 @@ def folder(tmp_path):
     for name, count in (("ant", 10), ("bee", 8), ("cat", 7)):
         (tmp_path / "data" / name).mkdir(parents=True)
         for i in range(count):
-            (tmp_path / "data" / name / f"{i:03d}.jpg").write_bytes(f"sample {number} ".encode() * (5 + number))
+            (tmp_path / "data" / name / f"{i:03d}.jpg").write_bytes(
+                f"sample {number} ".encode() * (5 + number)
+            )
             number += 1
     return str(tmp_path / "data")

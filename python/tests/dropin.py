@@ -9,9 +9,19 @@ numpy = pytest.importorskip("numpy")
 
 import hdmlp.torch as ht  # noqa: E402
 from items import Items, length  # noqa: E402, F401: for those who import them from here
-from torch.utils.data import (ConcatDataset, Dataset, DistributedSampler, IterableDataset, RandomSampler,  # noqa: E402
-                              Sampler, SequentialSampler, Subset, SubsetRandomSampler, TensorDataset,
-                              WeightedRandomSampler)
+from torch.utils.data import (
+    ConcatDataset,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,  # noqa: E402
+    Sampler,
+    SequentialSampler,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 
 class Numbers(Dataset):
@@ -59,15 +69,33 @@ NUMBERS = Numbers()
 LOADERS = {
     "by ID": lambda L: L(NUMBERS, 5),
     "positional": lambda L: L(NUMBERS, 5, True, None, None, 0, None, False, True),
-    "defaults": lambda L: L(NUMBERS, batch_size=5, shuffle=None, sampler=None, batch_sampler=None, pin_memory=False, timeout=0,
-                            worker_init_fn=None, multiprocessing_context=None, generator=None),
+    "defaults": lambda L: L(
+        NUMBERS,
+        batch_size=5,
+        shuffle=None,
+        sampler=None,
+        batch_sampler=None,
+        pin_memory=False,
+        timeout=0,
+        worker_init_fn=None,
+        multiprocessing_context=None,
+        generator=None,
+    ),
     "shuffle": lambda L: L(NUMBERS, 5, shuffle=True),
     "shuffle, workers": lambda L: L(NUMBERS, 5, shuffle=True, num_workers=2),
-    "shuffle, workers that stay": lambda L: L(NUMBERS, 5, shuffle=True, num_workers=2, persistent_workers=True),
+    "shuffle, workers that stay": lambda L: L(
+        NUMBERS, 5, shuffle=True, num_workers=2, persistent_workers=True
+    ),
     "generator": lambda L: L(NUMBERS, 5, shuffle=True, generator=generator()),
-    "generator, workers that stay": lambda L: L(NUMBERS, 5, shuffle=True, num_workers=2, persistent_workers=True, generator=generator()),
-    "weighted": lambda L: L(NUMBERS, 5, sampler=WeightedRandomSampler(torch.arange(1, 38).float(), 50)),
-    "with replacement": lambda L: L(NUMBERS, 5, sampler=RandomSampler(NUMBERS, replacement=True, num_samples=100)),
+    "generator, workers that stay": lambda L: L(
+        NUMBERS, 5, shuffle=True, num_workers=2, persistent_workers=True, generator=generator()
+    ),
+    "weighted": lambda L: L(
+        NUMBERS, 5, sampler=WeightedRandomSampler(torch.arange(1, 38).float(), 50)
+    ),
+    "with replacement": lambda L: L(
+        NUMBERS, 5, sampler=RandomSampler(NUMBERS, replacement=True, num_samples=100)
+    ),
     "a part": lambda L: L(NUMBERS, 5, sampler=SubsetRandomSampler(range(3, 20)), drop_last=True),
     "sequential": lambda L: L(NUMBERS, 5, sampler=SequentialSampler(NUMBERS)),
     "numpy": lambda L: L(NUMBERS, 5, sampler=ByNumpy(37)),
@@ -78,7 +106,9 @@ LOADERS = {
     "the same, dropped": lambda L: L(NUMBERS, 100, drop_last=True),
     "iterable": lambda L: L(Stream(), 3),
     "subset": lambda L: L(Subset(NUMBERS, [1, 5, 7, 2]), 3, shuffle=True),
-    "concatenated": lambda L: L(ConcatDataset([NUMBERS, Subset(NUMBERS, [1, 5])]), 4, shuffle=True, num_workers=1),
+    "concatenated": lambda L: L(
+        ConcatDataset([NUMBERS, Subset(NUMBERS, [1, 5])]), 4, shuffle=True, num_workers=1
+    ),
     "collate": lambda L: L(NUMBERS, 4, collate_fn=seconds),
     "distributed": lambda L: L(NUMBERS, 4, sampler=DistributedSampler(NUMBERS, 2, 1, seed=4)),
     "tensors": lambda L: L(TensorDataset(torch.arange(20).view(10, 2)), 3, shuffle=True),
@@ -127,7 +157,9 @@ DRAWN = {
     "shuffle": lambda L, d: L(d, 4, shuffle=True),
     "generator": lambda L, d: L(d, 4, shuffle=True, generator=generator()),
     "generator, workers": lambda L, d: L(d, 4, shuffle=True, generator=generator(), num_workers=2),
-    "weighted": lambda L, d: L(d, 4, sampler=WeightedRandomSampler(torch.arange(1, 26).float(), 40)),
+    "weighted": lambda L, d: L(
+        d, 4, sampler=WeightedRandomSampler(torch.arange(1, 26).float(), 40)
+    ),
     "batches": lambda L, d: L(d, batch_sampler=[[0, 24], [3], [4, 5, 6]]),
     "numpy": lambda L, d: L(d, 4, sampler=ByNumpy(25)),
 }
@@ -147,23 +179,41 @@ def first_bytes(loader, stops=(None, 2, None, None)):
     for stop in stops:
         found.append([])
         for step, (samples, labels) in enumerate(loader):
-            found[-1].append([torch.stack([torch.tensor(list(bytes(x)[:20])) for x in samples]), labels])
+            found[-1].append(
+                [torch.stack([torch.tensor(list(bytes(x)[:20])) for x in samples]), labels]
+            )
             if step == stop:
                 break
     return found, torch.rand(1).item()
 
 
 def parts(data):
-    first, second = torch.utils.data.random_split(data, [17, 8], generator=torch.Generator().manual_seed(1))
-    return {"split": first, "the rest": second, "nested": Subset(first, [5, 3, -1, 0]), "repeated": Subset(data, [4, 4, 7])}
+    first, second = torch.utils.data.random_split(
+        data, [17, 8], generator=torch.Generator().manual_seed(1)
+    )
+    return {
+        "split": first,
+        "the rest": second,
+        "nested": Subset(first, [5, 3, -1, 0]),
+        "repeated": Subset(data, [4, 4, 7]),
+    }
 
 
 REPEATS = {
-    "subset": lambda d, n: ht.DataLoader(Subset(d, [3, 3, 3, 7, 7, 1]), 4, num_workers=n, shuffle=True, seed=1),
+    "subset": lambda d, n: ht.DataLoader(
+        Subset(d, [3, 3, 3, 7, 7, 1]), 4, num_workers=n, shuffle=True, seed=1
+    ),
     "subset by ID": lambda d, n: ht.DataLoader(Subset(d, [3, 3, 3, 7, 7, 1]), 4, num_workers=n),
     "batches": lambda d, n: ht.DataLoader(d, batch_sampler=[[3, 3], [7], [3, 7, 7]], num_workers=n),
-    "concatenated": lambda d, n: ht.DataLoader(ConcatDataset([Subset(d, [3, 7, 1]), Subset(d, [3, 7, 3])]), 4, num_workers=n),
-    "weighted": lambda d, n: ht.DataLoader(d, 4, sampler=WeightedRandomSampler(torch.ones(25), 30, generator=generator()), num_workers=n),
+    "concatenated": lambda d, n: ht.DataLoader(
+        ConcatDataset([Subset(d, [3, 7, 1]), Subset(d, [3, 7, 3])]), 4, num_workers=n
+    ),
+    "weighted": lambda d, n: ht.DataLoader(
+        d,
+        4,
+        sampler=WeightedRandomSampler(torch.ones(25), 30, generator=generator()),
+        num_workers=n,
+    ),
 }
 
 

@@ -55,19 +55,19 @@ def rank_ids(count, stream, epoch, rank, world):
     if stream["scheme"] == "uniform":
         out = []
         for begin in range(0, count, batch):
-            part = ids[begin:begin + batch]
+            part = ids[begin : begin + batch]
             if len(part) < batch and stream["drop_last"]:
                 break
             share = -(-batch // world)
-            out.append(part[rank * share:(rank + 1) * share])
+            out.append(part[rank * share : (rank + 1) * share])
         return out
     if stream["tail"] == "drop":
-        ids = ids[:count // world * world]
+        ids = ids[: count // world * world]
     else:
-        ids += ids[:-count % world]
+        ids += ids[: -count % world]
     mine = ids[rank::world]
     local = batch // world
-    out = [mine[i:i + local] for i in range(0, len(mine), local)]
+    out = [mine[i : i + local] for i in range(0, len(mine), local)]
     if out and stream["drop_last"] and len(out[-1]) < local:
         out.pop()
     return out
@@ -149,7 +149,9 @@ class Session(threading.Thread):
         daemon = self.daemon_
         if kind == 1:
             assert json.loads(payload)["protocol"] == 3
-            self.send_json(129, {"protocol": 3, "version": daemon.version, "pid": os.getpid()}, daemon.log)
+            self.send_json(
+                129, {"protocol": 3, "version": daemon.version, "pid": os.getpid()}, daemon.log
+            )
         elif kind == 2:
             self.open(json.loads(payload))
         elif kind == 3:
@@ -160,7 +162,9 @@ class Session(threading.Thread):
                 self.iterates.append((epoch, step))
                 self.cond.notify_all()
         elif kind == 4:
-            generation, epoch, step, stall, python, audit, n = struct.unpack_from("<QIIQQQI", payload)
+            generation, epoch, step, stall, python, audit, n = struct.unpack_from(
+                "<QIIQQQI", payload
+            )
             slots = struct.unpack_from(f"<{n}I", payload, 44)
             assert len(payload) == 44 + 4 * n and python <= stall
             with self.cond:
@@ -172,7 +176,7 @@ class Session(threading.Thread):
                     for memory in self.segments:
                         if memory.first <= slot < memory.first + len(memory.map) // memory.slot:
                             begin = memory.offset(slot)
-                            memory.map[begin:begin + memory.slot] = b"\xAA" * memory.slot
+                            memory.map[begin : begin + memory.slot] = b"\xaa" * memory.slot
                             memory.free.append(slot)
                 self.cond.notify_all()
         elif kind == 5:
@@ -192,7 +196,9 @@ class Session(threading.Thread):
             return self.send_json(134, {"kind": "busy", "message": "rank taken", "details": {}})
         dataset = request["dataset"]
         if not os.path.isdir(dataset["path"]):
-            return self.send_json(134, {"kind": "dataset", "message": f"{dataset['path']}: missing"})
+            return self.send_json(
+                134, {"kind": "dataset", "message": f"{dataset['path']}: missing"}
+            )
         self.key = key
         daemon.jobs[key] = self
         self.request = request
@@ -204,25 +210,43 @@ class Session(threading.Thread):
         self.batches = {}
         self.steps = len(self.epoch(0))
         self.send_json(136, {"what": "scanning", "done": 1, "total": 0})
-        self.send_json(130, {
-            "samples": len(self.samples), "classes": self.classes, "bytes": 0, "fingerprint": fingerprint(self.path, self.samples),
-            "seed": self.stream["seed"], "steps": self.steps,
-            "rank_samples": sum(map(len, self.epoch(0))), "warnings": []})
+        self.send_json(
+            130,
+            {
+                "samples": len(self.samples),
+                "classes": self.classes,
+                "bytes": 0,
+                "fingerprint": fingerprint(self.path, self.samples),
+                "seed": self.stream["seed"],
+                "steps": self.steps,
+                "rank_samples": sum(map(len, self.epoch(0))),
+                "warnings": [],
+            },
+        )
         threading.Thread(target=self.feed, daemon=True).start()
 
     def epoch(self, number):
         if number not in self.batches:
-            self.batches[number] = rank_ids(len(self.samples), self.stream, number,
-                                            self.request["rank"], self.request["world_size"])
+            self.batches[number] = rank_ids(
+                len(self.samples),
+                self.stream,
+                number,
+                self.request["rank"],
+                self.request["world_size"],
+            )
         return self.batches[number]
 
     def call(self, message):
         method, params = message["method"], message.get("params") or {}
         try:
-            result = getattr(self, "call_" + method)(**{k.replace("from", "from_"): v for k, v in params.items()})
+            result = getattr(self, "call_" + method)(
+                **{k.replace("from", "from_"): v for k, v in params.items()}
+            )
             self.send_json(133, {"id": message["id"], "result": result})
         except Exception as error:
-            self.send_json(133, {"id": message["id"], "error": {"kind": "internal", "message": repr(error)}})
+            self.send_json(
+                133, {"id": message["id"], "error": {"kind": "internal", "message": repr(error)}}
+            )
 
     def call_check(self, **_):
         return {"on_error": "raise"}
@@ -230,23 +254,42 @@ class Session(threading.Thread):
     def call_dataset(self, path, extensions, **_):
         classes, samples = scan(path, extensions)
         sizes = [sum(1 for _, label in samples if label == i) for i in range(len(classes))]
-        return {"samples": len(samples), "classes": classes, "bytes": 0, "fingerprint": fingerprint(path, samples), "class_sizes": sizes}
+        return {
+            "samples": len(samples),
+            "classes": classes,
+            "bytes": 0,
+            "fingerprint": fingerprint(path, samples),
+            "class_sizes": sizes,
+        }
 
     def call_samples(self, path, extensions, from_, to, **_):
         return scan(path, extensions)[1][from_:to]
 
     def call_explain(self, epoch, step, rank=None):
         rank = self.request["rank"] if rank is None else rank
-        ids = rank_ids(len(self.samples), self.stream, epoch, rank, self.request["world_size"])[step]
-        return {"ids": ids, "labels": [self.samples[i][1] for i in ids], "paths": [self.samples[i][0] for i in ids]}
+        ids = rank_ids(len(self.samples), self.stream, epoch, rank, self.request["world_size"])[
+            step
+        ]
+        return {
+            "ids": ids,
+            "labels": [self.samples[i][1] for i in ids],
+            "paths": [self.samples[i][0] for i in ids],
+        }
 
     def call_report(self):
         return {"sentence": "all is well", "epochs": 1}
 
     def call_audit(self, epoch):
         expected = sum(audit_sum(epoch, ids) for ids in self.epoch(epoch)) % 2**64
-        delivered = next((a for _, e, _, _, a in reversed(self.acks) if e == epoch), 0) + self.daemon_.lie
-        return {"complete": True, "expected": f"{expected:x}", "delivered": f"{delivered:x}", "samples": 0}
+        delivered = (
+            next((a for _, e, _, _, a in reversed(self.acks) if e == epoch), 0) + self.daemon_.lie
+        )
+        return {
+            "complete": True,
+            "expected": f"{expected:x}",
+            "delivered": f"{delivered:x}",
+            "samples": 0,
+        }
 
     # Batches.
 
@@ -306,13 +349,15 @@ class Session(threading.Thread):
                 with open(os.path.join(self.path, path), "rb") as file:
                     data = file.read()
                 begin = memory.offset(slot)
-                memory.map[begin:begin + len(data)] = data
+                memory.map[begin : begin + len(data)] = data
                 for values, value in zip(columns, (label, begin, len(data), sample, memory.number)):
                     values.append(value)
             n = len(ids)
             audit = (audit_sum(epoch, ids) + ((epoch, step) == daemon.miscount_at)) % 2**64
             payload = struct.pack("<QIIIIQ", generation, epoch, step, n, n, audit)
-            payload += struct.pack(f"<{n}q{n}Q{n}Q{n}I{n}I{n}I", *(v for c in columns for v in c), *slots)
+            payload += struct.pack(
+                f"<{n}q{n}Q{n}Q{n}I{n}I{n}I", *(v for c in columns for v in c), *slots
+            )
             self.send(132, payload)
             step += 1
             if step == self.steps:
@@ -327,7 +372,11 @@ class FakeDaemon:
         self.slots, self.slot_bytes, self.max_segments = slots, slot_bytes, max_segments
         self.open_error = None
         self.fail_at = self.die_at = None
-        self.failure = {"kind": "sample", "message": "cat/1.jpg is gone", "details": {"sample": 1, "path": "cat/1.jpg"}}
+        self.failure = {
+            "kind": "sample",
+            "message": "cat/1.jpg is gone",
+            "details": {"sample": 1, "path": "cat/1.jpg"},
+        }
         self.lie = 0  # what the epochs' sums are told to be more than they are
         self.miscount_at = None  # a batch whose sum is told to be one more than it is
         self.jobs = {}

@@ -40,8 +40,24 @@ class Hosts:
         known = os.path.join(self.directory, "hosts")
         open(known, "w").close()
         self._cluster = subprocess.Popen(
-            [binary, "dev", "cluster", "-n", str(count), "--run", run, "--mount", f"{known}:/etc/hosts", "--", "sleep", "infinity"],
-            stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+            [
+                binary,
+                "dev",
+                "cluster",
+                "-n",
+                str(count),
+                "--run",
+                run,
+                "--mount",
+                f"{known}:/etc/hosts",
+                "--",
+                "sleep",
+                "infinity",
+            ],
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+        )
         said = self._cluster.stderr.readline()  # hdmlp: run NAME: 2 node(s), 10.1.2.1 to 10.1.2.2
         if "node(s)" not in said:
             said += self._cluster.stderr.read()
@@ -51,16 +67,33 @@ class Hosts:
         with open(known, "w") as file:  # in place: the hosts have this very file
             file.write("127.0.0.1 localhost\n")
             for number in range(count):
-                file.write(f"{network}.{number + 1} node{number} {' '.join(name.format(number) for name in names)}\n")
+                file.write(
+                    f"{network}.{number + 1} node{number} {' '.join(name.format(number) for name in names)}\n"
+                )
         home = os.path.join(self.directory, "home")
         os.makedirs(home)
         environment = {
-            "HOME": home, "USER": "root", "PATH": f"{self.bin}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-            "PYTHONPATH": os.path.dirname(_HERE), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1",
-            "HDMLP_LINGER": "0s", "HDMLP_MEMORY": "64MiB", "HDMLP_INDEX_DIR": os.path.join(self.directory, "index")}
-        self.ssh = self.program("ssh", _SSH.split("\n", 1)[1] % {
-            "binary": shlex.quote(binary), "run": run,
-            "environment": " ".join(shlex.quote(f"{key}={value}") for key, value in environment.items())})
+            "HOME": home,
+            "USER": "root",
+            "PATH": f"{self.bin}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "PYTHONPATH": os.path.dirname(_HERE),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "OMP_NUM_THREADS": "1",
+            "HDMLP_LINGER": "0s",
+            "HDMLP_MEMORY": "64MiB",
+            "HDMLP_INDEX_DIR": os.path.join(self.directory, "index"),
+        }
+        self.ssh = self.program(
+            "ssh",
+            _SSH.split("\n", 1)[1]
+            % {
+                "binary": shlex.quote(binary),
+                "run": run,
+                "environment": " ".join(
+                    shlex.quote(f"{key}={value}") for key, value in environment.items()
+                ),
+            },
+        )
 
     def program(self, name, script):
         """Puts a shell script into ``bin``; its path."""
@@ -81,11 +114,19 @@ class Hosts:
         line = command if isinstance(command, str) else shlex.join(command)
         for key, value in (environment or {}).items():
             line = f"export {key}={shlex.quote(value)}; {line}"
-        return subprocess.Popen([self.ssh, f"node{node}", line], stdin=subprocess.DEVNULL, text=True, start_new_session=True, **options)
+        return subprocess.Popen(
+            [self.ssh, f"node{node}", line],
+            stdin=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+            **options,
+        )
 
     def run(self, node, command, environment=None, cwd=None, timeout=120):
         """Runs a command on a host to its end: its exit status, and all that it wrote."""
-        process = self.start(node, command, environment, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        process = self.start(
+            node, command, environment, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
         return self.end(process, timeout)
 
     @staticmethod

@@ -73,8 +73,16 @@ class Rank:
     def __init__(self, root, prefix=(), environment=None, **options):
         self.process = subprocess.Popen(
             [*prefix, sys.executable, "-c", RANK, str(root), json.dumps(options)],
-            env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(_daemon.__file__)), **(environment or {})},
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            env={
+                **os.environ,
+                "PYTHONPATH": os.path.dirname(os.path.dirname(_daemon.__file__)),
+                **(environment or {}),
+            },
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
     def says(self):
         line = self.process.stdout.readline()

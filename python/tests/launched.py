@@ -70,7 +70,9 @@ def hosts(binary, tmp_path_factory):
     if os.getuid() != 0:
         pytest.skip("hosts of one machine need root")
     try:
-        hosts = Hosts(binary, tmp_path_factory.mktemp("hosts"), 2, names=["train-{0}.train train-{0}"])
+        hosts = Hosts(
+            binary, tmp_path_factory.mktemp("hosts"), 2, names=["train-{0}.train train-{0}"]
+        )
     except OSError as error:
         pytest.skip(f"no network namespaces here: {error}")
     # Before torch 2.0 torchrun's own defaults of the two are refused by Python 3.11's enumerations. There is no local rank 9.
@@ -81,7 +83,10 @@ def hosts(binary, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return jpegs(tmp_path_factory.mktemp("images") / "train", {f"class{i:02d}": SAMPLES // 20 for i in range(20)})
+    return jpegs(
+        tmp_path_factory.mktemp("images") / "train",
+        {f"class{i:02d}": SAMPLES // 20 for i in range(20)},
+    )
 
 
 class Work:
@@ -98,7 +103,9 @@ class Work:
             script = file.read()
         assert "from hdmlp.torch import" in script
         with open(os.path.join(self.path, "train.py"), "w") as file:
-            file.write(RAW if raw else script.replace("from hdmlp.torch import", "from recorded import"))
+            file.write(
+                RAW if raw else script.replace("from hdmlp.torch import", "from recorded import")
+            )
 
     def records(self):
         """What the ranks were given."""
@@ -124,14 +131,20 @@ def raw(tmp_path):
 def alone(hosts, folder, tmp_path_factory):
     """What the ranks are given on one node, which is what torch's sampler gives them."""
     work = Work(tmp_path_factory.mktemp("alone"), raw=False)
-    status, out = hosts.run(0, ["torchrun", "--standalone", f"--nproc_per_node={WORLD}", "train.py", folder], cwd=work.path)
+    status, out = hosts.run(
+        0,
+        ["torchrun", "--standalone", f"--nproc_per_node={WORLD}", "train.py", folder],
+        cwd=work.path,
+    )
     assert status == 0, out
     records = work.records()
     assert records.keys() == set(range(WORLD))
     for rank, record in records.items():
         assert (record["nodes"], record["host"]) == (1, "node0")
         expected = reference(folder, BATCH_SIZE, EPOCHS, SEED, False, rank, WORLD)
-        assert [labels for _, labels in record["epochs"]] == [[y for _, ys in epoch for y in ys] for epoch in expected]
+        assert [labels for _, labels in record["epochs"]] == [
+            [y for _, ys in epoch for y in ys] for epoch in expected
+        ]
     return {rank: record["epochs"] for rank, record in records.items()}
 
 
@@ -160,14 +173,22 @@ def check(work, expected, nodes=(0, 0, 1, 1), first=0, host="node{}"):
     records = work.records()
     assert records.keys() == set(range(WORLD))
     for rank, record in records.items():
-        assert (record["node"], record["nodes"], record["host"]) == (nodes[rank], 2, host.format((nodes[rank] + first) % 2))
+        assert (record["node"], record["nodes"], record["host"]) == (
+            nodes[rank],
+            2,
+            host.format((nodes[rank] + first) % 2),
+        )
         assert record["epochs"] == expected[rank]
 
 
 def together(hosts, lines, work, environment=None):
     """Runs a command on each host at once; all must end well."""
-    processes = [hosts.start(node, line, environment, cwd=work.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-                 for node, line in enumerate(lines)]
+    processes = [
+        hosts.start(
+            node, line, environment, cwd=work.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        for node, line in enumerate(lines)
+    ]
     ends = [hosts.end(process) for process in processes]
     assert [status for status, _ in ends] == [0] * len(ends), ends
 
@@ -175,14 +196,19 @@ def together(hosts, lines, work, environment=None):
 def documented(path, pattern, folder):
     """The command lines of a document, with the folder in place of theirs."""
     with open(os.path.join(os.path.dirname(EXAMPLES), path)) as file:
-        return [line.replace("/data/train", folder) for line in re.findall(rf"^    ({pattern} .*)$", file.read(), re.MULTILINE)]
+        return [
+            line.replace("/data/train", folder)
+            for line in re.findall(rf"^    ({pattern} .*)$", file.read(), re.MULTILINE)
+        ]
 
 
 def needed(*programs):
     """Skips, or fails where scripts/setup could have installed it, without one of these programs."""
     for program in programs:
         if not os.path.exists(program):
-            (pytest.fail if shutil.which("apt-get") else pytest.skip)(f"no {program}: `scripts/setup test` installs it")
+            (pytest.fail if shutil.which("apt-get") else pytest.skip)(
+                f"no {program}: `scripts/setup test` installs it"
+            )
 
 
 # mpirun
@@ -194,10 +220,25 @@ def mpirun(hosts, kind, work, command, environment=None):
     """Runs an mpirun command on node0, with the hosts in the file `hosts`."""
     needed(MPI[kind])
     with open(os.path.join(work.path, "hosts"), "w") as file:
-        file.write("".join({"openmpi": f"node{node} slots=2\n", "mpich": f"node{node}:2\n"}[kind] for node in range(2)))
-    status, out = hosts.run(0, f"mpirun() {{ {MPI[kind]} \"$@\"; }}; {command}", {
-        "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_plm_rsh_agent": hosts.ssh,
-        "HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": hosts.ssh, **(environment or {})}, cwd=work.path)
+        file.write(
+            "".join(
+                {"openmpi": f"node{node} slots=2\n", "mpich": f"node{node}:2\n"}[kind]
+                for node in range(2)
+            )
+        )
+    status, out = hosts.run(
+        0,
+        f'mpirun() {{ {MPI[kind]} "$@"; }}; {command}',
+        {
+            "OMPI_ALLOW_RUN_AS_ROOT": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+            "OMPI_MCA_plm_rsh_agent": hosts.ssh,
+            "HYDRA_LAUNCHER": "ssh",
+            "HYDRA_LAUNCHER_EXEC": hosts.ssh,
+            **(environment or {}),
+        },
+        cwd=work.path,
+    )
     return status, out
 
 
@@ -236,23 +277,38 @@ def slurm(hosts, tmp_path_factory):
     os.mkdir(os.path.join(directory, "state"))
     with open(os.path.join(directory, "slurm.conf"), "w") as file:
         file.write(CONF.format(directory))
-    with open(os.open(os.path.join(directory, "munge.key"), os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+    with open(
+        os.open(os.path.join(directory, "munge.key"), os.O_WRONLY | os.O_CREAT, 0o600), "wb"
+    ) as file:
         file.write(os.urandom(1024))
     munged = ["munged", "--foreground", "--force"] + [
-        f"--{key}={directory}/munge.{name}" for key, name in
-        (("socket", "socket"), ("key-file", "key"), ("pid-file", "pid"), ("log-file", "log"), ("seed-file", "seed"))]
+        f"--{key}={directory}/munge.{name}"
+        for key, name in (
+            ("socket", "socket"),
+            ("key-file", "key"),
+            ("pid-file", "pid"),
+            ("log-file", "log"),
+            ("seed-file", "seed"),
+        )
+    ]
     environment = {"SLURM_CONF": os.path.join(directory, "slurm.conf")}
     processes = []
     with open(os.path.join(directory, "log"), "w") as log:
+
         def start(node, *command):
             processes.append(hosts.start(node, list(command), environment, stdout=log, stderr=log))
+
         try:
             start(0, *munged)
-            hosts.wait_for(0, f"munge -S {directory}/munge.socket -n >/dev/null && echo ready", "ready")
+            hosts.wait_for(
+                0, f"munge -S {directory}/munge.socket -n >/dev/null && echo ready", "ready"
+            )
             start(0, "slurmctld", "-D")
             for node in range(2):
                 start(node, "slurmd", "-D", "-N", f"node{node}")
-            hosts.wait_for(0, "sinfo -h -N -o %T | sort | uniq -c | tr -s ' '", "2 idle", environment)
+            hosts.wait_for(
+                0, "sinfo -h -N -o %T | sort | uniq -c | tr -s ' '", "2 idle", environment
+            )
         except OSError as error:
             with open(os.path.join(directory, "log")) as said:
                 raise AssertionError(f"{error}; {said.read()}") from None

@@ -27,7 +27,9 @@ def binary():
         path = _daemon.find_binary()
     except errors.DaemonNotFoundError as error:
         pytest.skip(str(error))
-    probe = subprocess.run([path, "dev", "cluster", "-n", "2", "--", "true"], capture_output=True, text=True)
+    probe = subprocess.run(
+        [path, "dev", "cluster", "-n", "2", "--", "true"], capture_output=True, text=True
+    )
     if os.getuid() != 0 or probe.returncode != 0:
         pytest.skip(f"no network namespaces here: {probe.stderr}")
     return path
@@ -39,7 +41,9 @@ def folder(tmp_path_factory):
     for number in range(SAMPLES):
         directory = root / "abcd"[number % 4]
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / f"{number:04d}.jpg").write_bytes(rng.randbytes(SIZE // 2 + rng.randrange(SIZE)))
+        (directory / f"{number:04d}.jpg").write_bytes(
+            rng.randbytes(SIZE // 2 + rng.randrange(SIZE))
+        )
     return str(root)
 
 
@@ -57,17 +61,49 @@ class Nodes:
 
     def __init__(self, binary, folder, nodes, options, ranks=1, tmp_path=None, *flags):
         self.binary, self.name = binary, f"test-{os.getpid()}-{random.randrange(1 << 30)}"
-        environment = {**os.environ, "HDMLP_LINGER": "0s", "HDMLP_INDEX_DIR": str(tmp_path / "index")}
+        environment = {
+            **os.environ,
+            "HDMLP_LINGER": "0s",
+            "HDMLP_INDEX_DIR": str(tmp_path / "index"),
+        }
         environment.pop("HDMLP_SOCKET", None)
         self.process = subprocess.Popen(
-            [binary, "dev", "cluster", "-n", str(nodes), "--ranks-per-node", str(ranks), "--run", self.name, *flags, "--",
-             sys.executable, RANK, folder, json.dumps(options)],
-            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            [
+                binary,
+                "dev",
+                "cluster",
+                "-n",
+                str(nodes),
+                "--ranks-per-node",
+                str(ranks),
+                "--run",
+                self.name,
+                *flags,
+                "--",
+                sys.executable,
+                RANK,
+                folder,
+                json.dumps(options),
+            ],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         atexit.register(self.process.terminate)  # where a test fails before its run has ended
         self.gates, self.until = options.get("gates"), options.get("until")
-        self.ready, self.process_of, self.caught, self.at, self.said, self.other = {}, {}, {}, collections.defaultdict(list), {}, []
-        self._threads = [threading.Thread(target=self._listen, args=(stream,), daemon=True)
-                         for stream in (self.process.stdout, self.process.stderr)]
+        self.ready, self.process_of, self.caught, self.at, self.said, self.other = (
+            {},
+            {},
+            {},
+            collections.defaultdict(list),
+            {},
+            [],
+        )
+        self._threads = [
+            threading.Thread(target=self._listen, args=(stream,), daemon=True)
+            for stream in (self.process.stdout, self.process.stderr)
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -96,7 +132,9 @@ class Nodes:
             if time.monotonic() > limit or self.process.poll() is not None:
                 logs = self.logs()
                 self.process.kill()
-                raise AssertionError(f"{what}: not within {timeout} s; ranks said {dict(self.at)}, {self.said}; {''.join(self.other)}{logs}")
+                raise AssertionError(
+                    f"{what}: not within {timeout} s; ranks said {dict(self.at)}, {self.said}; {''.join(self.other)}{logs}"
+                )
             time.sleep(0.02)
         return value
 
@@ -110,14 +148,19 @@ class Nodes:
 
     def logs(self):
         """All daemons' logs."""
-        return "".join(f"\nthe log of rank {rank}'s daemon:\n{self.log(rank)}" for rank in sorted(self.ready))
+        return "".join(
+            f"\nthe log of rank {rank}'s daemon:\n{self.log(rank)}" for rank in sorted(self.ready)
+        )
 
     def wait_ready(self, ranks):
         self.wait(lambda: len(self.ready) >= ranks, f"{ranks} ranks are ready", 30)
 
     def wait_epoch(self, epoch, ranks):
         """Waits until these ranks are through the epoch."""
-        self.wait(lambda: all(len(self.at[rank]) > epoch for rank in ranks), f"ranks {ranks} are through epoch {epoch}")
+        self.wait(
+            lambda: all(len(self.at[rank]) > epoch for rank in ranks),
+            f"ranks {ranks} are through epoch {epoch}",
+        )
 
     def go_on(self, epoch):
         """Lets the ranks that wait at the end of the epoch go on."""
@@ -133,17 +176,39 @@ class Nodes:
             pass
 
     def link(self, node, *flags):
-        subprocess.run([self.binary, "dev", "link", str(node), "--run", self.name, *flags], check=True, capture_output=True)
+        subprocess.run(
+            [self.binary, "dev", "link", str(node), "--run", self.name, *flags],
+            check=True,
+            capture_output=True,
+        )
 
     def report(self, node):
         """The report of the job by the node's daemon."""
-        asked = subprocess.run([self.binary, "dev", "exec", str(node), "--run", self.name, "--", self.binary, "stats", "--json"],
-                               check=True, capture_output=True, text=True)
+        asked = subprocess.run(
+            [
+                self.binary,
+                "dev",
+                "exec",
+                str(node),
+                "--run",
+                self.name,
+                "--",
+                self.binary,
+                "stats",
+                "--json",
+            ],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
         return json.loads(asked.stdout)["jobs"][0]
 
     def wait_gone(self, node, other):
         """Waits until the node has taken notice that another one is gone."""
-        self.wait(lambda: not self.peer(node, other)["alive"], f"node {node} takes notice that node {other} is gone")
+        self.wait(
+            lambda: not self.peer(node, other)["alive"],
+            f"node {node} takes notice that node {other} is gone",
+        )
 
     def wait_asked(self, node, other):
         """Waits until the node asks another one for samples."""
@@ -159,7 +224,9 @@ class Nodes:
             status = self.process.wait(timeout)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            raise AssertionError(f"it hangs; ranks said {self.said}; {''.join(self.other)}") from None
+            raise AssertionError(
+                f"it hangs; ranks said {self.said}; {''.join(self.other)}"
+            ) from None
         for thread in self._threads:
             thread.join(5)
         return self.said, status
@@ -168,7 +235,9 @@ class Nodes:
 @pytest.fixture(scope="module")
 def alone(binary, folder, tmp_path_factory):
     """What three ranks are given on one node: per rank, a digest per epoch."""
-    said, status = Nodes(binary, folder, 1, {"batch_size": 8}, 3, tmp_path_factory.mktemp("alone")).end()
+    said, status = Nodes(
+        binary, folder, 1, {"batch_size": 8}, 3, tmp_path_factory.mktemp("alone")
+    ).end()
     assert status == 0
     return {rank: value["epochs"] for rank, value in said.items()}
 

@@ -48,7 +48,17 @@ class Peer:
         ours, self.socket = socket.socketpair()
         self.segments, self.names, self._fds = {}, {}, []
         self._unread = b""
-        self.say_json(protocol.OPENED, {"samples": 100, "classes": ["a"], "seed": 1, "steps": 100, "fingerprint": "f", **opened})
+        self.say_json(
+            protocol.OPENED,
+            {
+                "samples": 100,
+                "classes": ["a"],
+                "seed": 1,
+                "steps": 100,
+                "fingerprint": "f",
+                **opened,
+            },
+        )
         client = _daemon.Client(protocol.Connection(ours), {"pid": os.getpid()}, None)
         request = {"dataset": {"path": folder}, "arguments": {}, "environment": {}}
         self.stream = Stream(client, request, on_segment=on_segment, on_drop=on_drop)
@@ -68,7 +78,7 @@ class Peer:
             socket.send_fds(self.socket, [frame], [fd])
 
     def say_json(self, kind, value):
-        self.say(kind, protocol.encode_json(kind, value)[protocol.HEADER.size:])
+        self.say(kind, protocol.encode_json(kind, value)[protocol.HEADER.size :])
 
     def segment(self, number, size, flags=protocol.WRITABLE):
         """Sends a segment of so many bytes, which say where they are."""
@@ -85,16 +95,29 @@ class Peer:
         epoch, step = divmod(position, self.stream.steps)
         n, m = len(places), len(slots)
         segments, offsets, lengths = zip(*places) if n else ((), (), ())
-        self.say(protocol.BATCH, protocol.BATCH_HEAD.pack(generation, epoch, step, n, m, 0) + struct.pack(
-            f"<{n}q{n}Q{n}Q{n}I{n}I{m}I", *range(n), *offsets, *lengths, *range(n), *segments, *slots))
+        self.say(
+            protocol.BATCH,
+            protocol.BATCH_HEAD.pack(generation, epoch, step, n, m, 0)
+            + struct.pack(
+                f"<{n}q{n}Q{n}Q{n}I{n}I{m}I",
+                *range(n),
+                *offsets,
+                *lengths,
+                *range(n),
+                *segments,
+                *slots,
+            ),
+        )
 
     def content(self, places):
         """What the samples at these places are."""
-        return [self.segments[s][o:o + length] for s, o, length in places]
+        return [self.segments[s][o : o + length] for s, o, length in places]
 
     def fail(self, generation, message):
         """Sends the error that ends a generation."""
-        self.say_json(protocol.ERROR, {"kind": "sample", "message": message, "generation": generation})
+        self.say_json(
+            protocol.ERROR, {"kind": "sample", "message": message, "generation": generation}
+        )
 
     def heard(self):
         """What the stream has said since: ("ITERATE", generation, epoch, step), ("ACK", generation, epoch, step, slots), ("WAIT", generation),
@@ -114,12 +137,20 @@ class Peer:
         said = []
         while len(self._unread) >= protocol.HEADER.size:
             length, kind = protocol.HEADER.unpack_from(self._unread)
-            payload, self._unread = self._unread[8:8 + length], self._unread[8 + length:]
+            payload, self._unread = self._unread[8 : 8 + length], self._unread[8 + length :]
             if kind == protocol.ITERATE:
                 said.append(("ITERATE", *struct.unpack("<QII", payload)))
             elif kind == protocol.ACK:
                 generation, epoch, step, _, _, _, n = struct.unpack_from("<QIIQQQI", payload)
-                said.append(("ACK", generation, epoch, step, list(struct.unpack_from(f"<{n}I", payload, 44))))
+                said.append(
+                    (
+                        "ACK",
+                        generation,
+                        epoch,
+                        step,
+                        list(struct.unpack_from(f"<{n}I", payload, 44)),
+                    )
+                )
             elif kind == protocol.WAIT:
                 said.append(("WAIT", *struct.unpack("<Q", payload)))
             elif kind == protocol.CALL:

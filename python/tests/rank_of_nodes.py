@@ -120,7 +120,10 @@ def main() -> None:
     try:
         with data.DataLoader(data.Folder(folder), seed=5, **options) as loader:
             said["pid"] = loader._feeds[0].stream._client.pid
-            print(json.dumps({"ready": said["rank"], "pid": said["pid"], "process": os.getpid()}), flush=True)
+            print(
+                json.dumps({"ready": said["rank"], "pid": said["pid"], "process": os.getpid()}),
+                flush=True,
+            )
             start = loader.state_dict()
             while len(said["epochs"]) < epochs:
                 epoch, digest = len(said["epochs"]), hashlib.sha256()
@@ -134,13 +137,27 @@ def main() -> None:
                         time.sleep(pause)
                         if lockstep is not None:
                             lockstep.step()
-                        while lockstep is not None and hold[1] and lockstep.steps == hold[0] and not os.path.exists(hold[1]):
+                        while (
+                            lockstep is not None
+                            and hold[1]
+                            and lockstep.steps == hold[0]
+                            and not os.path.exists(hold[1])
+                        ):
                             time.sleep(0.02)
                 except errors.SampleError as error:
                     if again is None:
                         raise
-                    print(json.dumps({"caught": said["rank"], "error": str(error), "details": error.details,
-                                      "steps": lockstep.steps}), flush=True)
+                    print(
+                        json.dumps(
+                            {
+                                "caught": said["rank"],
+                                "error": str(error),
+                                "details": error.details,
+                                "steps": lockstep.steps,
+                            }
+                        ),
+                        flush=True,
+                    )
                     lockstep.leave()
                     while not os.path.exists(again):
                         time.sleep(0.02)
@@ -149,16 +166,30 @@ def main() -> None:
                     continue
                 said["epochs"].append(digest.hexdigest())
                 if gates is not None:
-                    print(json.dumps({"at": said["rank"], "epoch": epoch, "places": places(loader)}), flush=True)
-                    while epoch + 1 < epochs and not os.path.exists(os.path.join(gates, str(epoch))):
+                    print(
+                        json.dumps({"at": said["rank"], "epoch": epoch, "places": places(loader)}),
+                        flush=True,
+                    )
+                    while epoch + 1 < epochs and not os.path.exists(
+                        os.path.join(gates, str(epoch))
+                    ):
                         time.sleep(0.02)
             said["places"] = places(loader)
             cluster = loader.report(cluster=True)
-            said["cluster"] = {"sentence": str(cluster), "nodes": [node["node"] for node in cluster["nodes"]]}
-            while wait is not None and not os.path.exists(wait):  # so that the node can still be asked
+            said["cluster"] = {
+                "sentence": str(cluster),
+                "nodes": [node["node"] for node in cluster["nodes"]],
+            }
+            while wait is not None and not os.path.exists(
+                wait
+            ):  # so that the node can still be asked
                 time.sleep(0.02)
     except errors.HDMLPError as error:
-        said["error"], said["kind"], said["details"] = str(error), type(error).__name__, error.details
+        said["error"], said["kind"], said["details"] = (
+            str(error),
+            type(error).__name__,
+            error.details,
+        )
         print(json.dumps(said), flush=True)
         if wait is None:
             raise

@@ -39,7 +39,10 @@ def main() -> None:
             if len(given) < steps:
                 say(rank, loader, given)
     except errors.HDMLPError as error:
-        print(json.dumps({"rank": rank, "error": str(error), "kind": type(error).__name__}), flush=True)
+        print(
+            json.dumps({"rank": rank, "error": str(error), "kind": type(error).__name__}),
+            flush=True,
+        )
         sys.exit(1)
 
 
@@ -47,8 +50,18 @@ def say(rank, loader, given) -> None:
     report = loader.report()
     # What left the source for this job: "places" counts from when the dataset's cache was made, which is that of the job before
     # where its daemon has not let it go yet.
-    print(json.dumps({"rank": rank, "given": given, "state": loader.state_dict(), "warnings": report.get("warnings"),
-                      "read": report["source"]["samples"]}), flush=True)
+    print(
+        json.dumps(
+            {
+                "rank": rank,
+                "given": given,
+                "state": loader.state_dict(),
+                "warnings": report.get("warnings"),
+                "read": report["source"]["samples"],
+            }
+        ),
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

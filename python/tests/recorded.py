@@ -10,9 +10,11 @@ import socket
 
 if os.path.exists(os.path.join(os.path.dirname(os.path.abspath(__file__)), "RAW")):
     from hdmlp import data as given
+
     ImageFolder = given.Folder
 else:
     from hdmlp import torch as given
+
     ImageFolder = given.ImageFolder
 
 
@@ -24,7 +26,13 @@ class DataLoader(given.DataLoader):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         place = self._settle() if hasattr(self, "_settle") else self._place
-        self._record = {"rank": self.rank, "host": socket.gethostname(), "nodes": place.nodes, "node": place.node, "epochs": []}
+        self._record = {
+            "rank": self.rank,
+            "host": socket.gethostname(),
+            "nodes": place.nodes,
+            "node": place.node,
+            "epochs": [],
+        }
 
     def __iter__(self):
         digest, all_labels = hashlib.sha256(), []
@@ -33,7 +41,9 @@ class DataLoader(given.DataLoader):
             all_labels += labels.tolist()
             yield samples, labels
         self._record["epochs"].append([digest.hexdigest(), all_labels])
-        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "records", f"{self.rank}.json")
+        path = os.path.join(
+            os.path.dirname(os.path.abspath(__file__)), "records", f"{self.rank}.json"
+        )
         with open(path + ".new", "w") as file:
             json.dump(self._record, file)
         os.replace(path + ".new", path)

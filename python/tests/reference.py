@@ -22,7 +22,9 @@ def picture(rng, width, height):
     """A smooth random image with an edge in it."""
     coarse = rng.integers(0, 255, (4, 5, 3), numpy.uint8)
     image = Image.fromarray(coarse).resize((width, height), Image.BICUBIC)
-    image.paste(tuple(rng.integers(0, 255, 3).tolist()), (width // 3, height // 3, width // 2, height // 2))
+    image.paste(
+        tuple(rng.integers(0, 255, 3).tolist()), (width // 3, height // 3, width // 2, height // 2)
+    )
     return image
 
 
@@ -33,16 +35,26 @@ def jpegs(root, counts, seed=0, edges=(30, 70)):
         (root / name).mkdir(parents=True)
         for i in range(count):
             width, height = rng.integers(*edges, 2).tolist()
-            picture(rng, width, height).save(root / name / f"{i:04d}.jpg", quality=int(rng.integers(40, 96)), subsampling=i % 3)
+            picture(rng, width, height).save(
+                root / name / f"{i:04d}.jpg", quality=int(rng.integers(40, 96)), subsampling=i % 3
+            )
     return str(root)
 
 
-def batches(root, batch, epochs, seed, drop_last, rank, world, transform=None, shuffle=True, **more):
+def batches(
+    root, batch, epochs, seed, drop_last, rank, world, transform=None, shuffle=True, **more
+):
     """What torch's own loader gives a rank: per epoch, a list of batches; of the files' bytes if there is no transform."""
-    dataset = torchvision.datasets.ImageFolder(root, transform, loader=read if transform is None else decoded, **more)
-    sampler = DistributedSampler(dataset, world, rank, shuffle=shuffle, seed=seed, drop_last=drop_last)
+    dataset = torchvision.datasets.ImageFolder(
+        root, transform, loader=read if transform is None else decoded, **more
+    )
+    sampler = DistributedSampler(
+        dataset, world, rank, shuffle=shuffle, seed=seed, drop_last=drop_last
+    )
     collate = None if transform else (lambda b: ([x for x, _ in b], [y for _, y in b]))
-    loader = torch.utils.data.DataLoader(dataset, batch, sampler=sampler, drop_last=drop_last, collate_fn=collate)
+    loader = torch.utils.data.DataLoader(
+        dataset, batch, sampler=sampler, drop_last=drop_last, collate_fn=collate
+    )
     out = []
     for epoch in range(epochs):
         sampler.set_epoch(epoch)

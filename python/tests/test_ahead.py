@@ -91,7 +91,11 @@ def test_another_position_gives_up_what_is_made():
     assert stream.seeks == [3, 20]
 
 
-@pytest.mark.parametrize("give_up", [lambda ahead: ahead.seek(20), lambda ahead: (ahead.restart(), ahead.seek(20))], ids=["seek", "restart"])
+@pytest.mark.parametrize(
+    "give_up",
+    [lambda ahead: ahead.seek(20), lambda ahead: (ahead.restart(), ahead.seek(20))],
+    ids=["seek", "restart"],
+)
 def test_another_position_gives_up_an_error_that_came_ahead(give_up):
     stream, ahead = ahead_of(4, {5: SampleError("of before")})
     assert take(ahead, 1) == [3]

@@ -39,8 +39,21 @@ def mount(tmp_path):
 
 
 def loaders(mount, policy, **options):
-    return [ht.DataLoader(ht.ImageFolder(mount.path), BATCH, seed=4, epochs=EPOCHS, on_error=policy, rank=rank, world_size=2, name="bad",
-                          **options, shuffle=True) for rank in range(2)]
+    return [
+        ht.DataLoader(
+            ht.ImageFolder(mount.path),
+            BATCH,
+            seed=4,
+            epochs=EPOCHS,
+            on_error=policy,
+            rank=rank,
+            world_size=2,
+            name="bad",
+            **options,
+            shuffle=True,
+        )
+        for rank in range(2)
+    ]
 
 
 def expected(epoch, rank):
@@ -48,15 +61,23 @@ def expected(epoch, rank):
     sampler = DistributedSampler(range(FILES), 2, rank, shuffle=True, seed=4)
     sampler.set_epoch(epoch)
     ids = list(sampler)
-    return [ids[at:at + BATCH] for at in range(0, len(ids), BATCH)]
+    return [ids[at : at + BATCH] for at in range(0, len(ids), BATCH)]
 
 
 @pytest.mark.parametrize("policy", ["skip", "substitute"])
-@pytest.mark.parametrize("pattern, bad, options", [
-    ("077.jpg", {77}, {}),
-    ("?[0-4]7.jpg", {100 * a + 10 * b + 7 for a in range(2) for b in range(5)}, {}),
-    ("?[0-4]7.jpg", {100 * a + 10 * b + 7 for a in range(2) for b in range(5)}, {"source_threads": 1, "memory": "0"}),
-], ids=["one", "ten", "ten and one thread"])
+@pytest.mark.parametrize(
+    "pattern, bad, options",
+    [
+        ("077.jpg", {77}, {}),
+        ("?[0-4]7.jpg", {100 * a + 10 * b + 7 for a in range(2) for b in range(5)}, {}),
+        (
+            "?[0-4]7.jpg",
+            {100 * a + 10 * b + 7 for a in range(2) for b in range(5)},
+            {"source_threads": 1, "memory": "0"},
+        ),
+    ],
+    ids=["one", "ten", "ten and one thread"],
+)
 def test_bad_files_are_left_out(mount, policy, pattern, bad, options):
     """The stream goes on without them within seconds, the same on both ranks and in both epochs."""
     mount.set(fail=pattern)
@@ -68,14 +89,24 @@ def test_bad_files_are_left_out(mount, policy, pattern, bad, options):
         for step, batches in enumerate(zip(*ranks)):
             for rank, (samples, _) in enumerate(batches):
                 ids = want[rank][step]
-                ids = [i for i in ids if i not in bad] if policy == "skip" else [i + (i in bad) for i in ids]
+                ids = (
+                    [i for i in ids if i not in bad]
+                    if policy == "skip"
+                    else [i + (i in bad) for i in ids]
+                )
                 assert [bytes(sample) for sample in samples] == [mount.content[i] for i in ids]
             steps += 1
         assert steps == len(want[0])
     took = time.monotonic() - begun
     faults = ranks[0].report()["faults"]
-    assert {fault["sample"] for fault in faults} == bad and {fault["policy"] for fault in faults} == {policy}
-    assert all("while other samples could be read" in fault["reason"] and "input/output error" in fault["reason"] for fault in faults), faults
+    assert {fault["sample"] for fault in faults} == bad and {
+        fault["policy"] for fault in faults
+    } == {policy}
+    assert all(
+        "while other samples could be read" in fault["reason"]
+        and "input/output error" in fault["reason"]
+        for fault in faults
+    ), faults
     assert took < 10 + 2 * len(bad), took
     for loader in ranks:
         loader.close()
@@ -90,7 +121,10 @@ def test_a_bad_file_is_raised_at_once(mount):
             pass
     assert time.monotonic() - begun < 15
     assert caught.value.sample == 77 and caught.value.path.endswith("/a/077.jpg")
-    assert "while other samples could be read, so the fault is the file's and not the source's: restore the file" in str(caught.value)
+    assert (
+        "while other samples could be read, so the fault is the file's and not the source's: restore the file"
+        in str(caught.value)
+    )
     for loader in (loader, other):
         loader.close()
 
@@ -101,7 +135,9 @@ def test_a_source_that_fails_is_waited_for(mount):
     next(zip(loader, other))
     mount.set(fail="*.jpg")
     begun = time.monotonic()
-    with pytest.raises(errors.SampleError, match="the source did not answer: tried .* then given up") as caught:
+    with pytest.raises(
+        errors.SampleError, match="the source did not answer: tried .* then given up"
+    ) as caught:
         for _ in range(EPOCHS):
             for _ in zip(loader, other):
                 pass
@@ -114,9 +150,21 @@ def test_a_source_that_fails_is_waited_for(mount):
 
 def test_a_faulty_source_makes_no_other_version(mount, tmp_path):
     """Reads fail now and then: the version, which rests on the contents of 64 files, is that of the files themselves."""
+
     def version(root, index):
-        seen = subprocess.run([_daemon.find_binary(), "dataset", "--json", "--index-dir", str(tmp_path / index), root],
-                              capture_output=True, text=True, check=True)
+        seen = subprocess.run(
+            [
+                _daemon.find_binary(),
+                "dataset",
+                "--json",
+                "--index-dir",
+                str(tmp_path / index),
+                root,
+            ],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         return json.loads(seen.stdout)["fingerprint"]
 
     want = version(str(tmp_path / "data"), "files")

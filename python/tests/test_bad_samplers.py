@@ -31,15 +31,28 @@ class Yields(Sampler):
         return iter(self.epochs[(self.calls - 1) % len(self.epochs)])
 
 
-@pytest.mark.parametrize("epoch, error, says", [
-    ([0, 1, 2, 25], IndexError, "the sampler yields index 25 in batch 1 of epoch 1; the dataset has 25 samples"),
-    ([0, -26, 2, 3], IndexError, "the sampler yields index -26 in batch 0 of epoch 1"),
-    ([0, 1, 2.5, 3], TypeError, "the sampler yields 2.5 in batch 1 of epoch 1; a folder's samples have whole numbers"),
-    ([0, 1, "2", 3], TypeError, "the sampler yields '2' in batch 1 of epoch 1"),
-    ([0, 1, None, 3], TypeError, "the sampler yields None in batch 1 of epoch 1"),
-])
+@pytest.mark.parametrize(
+    "epoch, error, says",
+    [
+        (
+            [0, 1, 2, 25],
+            IndexError,
+            "the sampler yields index 25 in batch 1 of epoch 1; the dataset has 25 samples",
+        ),
+        ([0, -26, 2, 3], IndexError, "the sampler yields index -26 in batch 0 of epoch 1"),
+        (
+            [0, 1, 2.5, 3],
+            TypeError,
+            "the sampler yields 2.5 in batch 1 of epoch 1; a folder's samples have whole numbers",
+        ),
+        ([0, 1, "2", 3], TypeError, "the sampler yields '2' in batch 1 of epoch 1"),
+        ([0, 1, None, 3], TypeError, "the sampler yields None in batch 1 of epoch 1"),
+    ],
+)
 def test_what_is_no_index(folder, epoch, error, says):
-    with ht.DataLoader(ht.ImageFolder(folder), 2, sampler=Yields([3, 2, 1, 0], epoch, length=4)) as loader:
+    with ht.DataLoader(
+        ht.ImageFolder(folder), 2, sampler=Yields([3, 2, 1, 0], epoch, length=4)
+    ) as loader:
         list(loader)
         with pytest.raises(error, match=says):
             list(loader)
@@ -47,8 +60,13 @@ def test_what_is_no_index(folder, epoch, error, says):
 
 
 def test_what_is_no_batch(folder):
-    with ht.DataLoader(ht.ImageFolder(folder), batch_sampler=Yields([[1, 2], 3], length=2)) as loader:
-        with pytest.raises(TypeError, match="the batch sampler yields 3 in batch 1 of epoch 0; it must yield lists of indices"):
+    with ht.DataLoader(
+        ht.ImageFolder(folder), batch_sampler=Yields([[1, 2], 3], length=2)
+    ) as loader:
+        with pytest.raises(
+            TypeError,
+            match="the batch sampler yields 3 in batch 1 of epoch 0; it must yield lists of indices",
+        ):
             list(loader)
 
 
@@ -60,11 +78,14 @@ def test_indices_of_any_kind(folder):
         assert same(list(loader), list(DataLoader(Items(data), 2, sampler=[3, 1, -1, 4])))
 
 
-@pytest.mark.parametrize("sampler", [
-    lambda: Yields(itertools.cycle(range(25))),
-    lambda: Yields(itertools.cycle(range(25)), length=10),
-    lambda: Yields([5, 4, 3, 2, 1]),
-])
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        lambda: Yields(itertools.cycle(range(25))),
+        lambda: Yields(itertools.cycle(range(25)), length=10),
+        lambda: Yields([5, 4, 3, 2, 1]),
+    ],
+)
 def test_samplers_without_an_end(folder, sampler, caplog):
     """They are asked no further ahead than by torch, and the files are read all the same; said once."""
     data = ht.ImageFolder(folder, loader=length)
@@ -72,7 +93,11 @@ def test_samplers_without_an_end(folder, sampler, caplog):
     with ht.DataLoader(data, 2, sampler=sampler()) as loader:
         assert same(list(itertools.islice(loader, 40)), theirs)
         next(iter(loader))
-    assert [r.message for r in caplog.records if "does not say where its epochs end" in r.message and r.message.startswith("Yields")].__len__() == 1
+    assert [
+        r.message
+        for r in caplog.records
+        if "does not say where its epochs end" in r.message and r.message.startswith("Yields")
+    ].__len__() == 1
 
 
 def test_another_answer_from_the_same_state(folder):
@@ -84,7 +109,10 @@ def test_another_answer_from_the_same_state(folder):
         state = loader.state_dict()
     with ht.DataLoader(data, 2, sampler=Yields([1, 2, 3, 4], length=4)) as loader:
         loader.load_state_dict(state)
-        with pytest.raises(errors.MismatchError, match="other indices than when the state was saved, within the first 1 batches of epoch 1"):
+        with pytest.raises(
+            errors.MismatchError,
+            match="other indices than when the state was saved, within the first 1 batches of epoch 1",
+        ):
             iter(loader)
     with ht.DataLoader(data, 2, sampler=Yields([], length=4)) as loader:
         loader.load_state_dict(state)
@@ -98,9 +126,15 @@ def test_another_dataset(folder):
     with ht.DataLoader(Subset(data, [1, 2, 3]), 1, shuffle=True) as loader:
         next(iter(loader))
         state = loader.state_dict()
-    with ht.DataLoader(Subset(data, [1, 2, 4]), 1, shuffle=True) as loader, pytest.raises(errors.MismatchError, match="subset is .* in the saved state, of epoch 0"):
+    with (
+        ht.DataLoader(Subset(data, [1, 2, 4]), 1, shuffle=True) as loader,
+        pytest.raises(errors.MismatchError, match="subset is .* in the saved state, of epoch 0"),
+    ):
         loader.load_state_dict(state)
-    with ht.DataLoader(Numbers(), 1, shuffle=True) as loader, pytest.raises(errors.MismatchError, match="samples is 37 here, but 3 in the saved state"):
+    with (
+        ht.DataLoader(Numbers(), 1, shuffle=True) as loader,
+        pytest.raises(errors.MismatchError, match="samples is 37 here, but 3 in the saved state"),
+    ):
         loader.load_state_dict(state)
 
 
@@ -126,14 +160,18 @@ def test_a_dataset_whose_length_changes():
     with ht.DataLoader(data, 4, sampler=DistributedSampler(data, 2, 0)) as loader:
         list(loader)
         data.n = 12
-        with pytest.raises(errors.ConfigError, match="epoch 1: the Grows has 12 items, and had 8 when the loader was made, which its DistributedSampler"):
+        with pytest.raises(
+            errors.ConfigError,
+            match="epoch 1: the Grows has 12 items, and had 8 when the loader was made, which its DistributedSampler",
+        ):
             iter(loader)
 
 
 @pytest.mark.slow
 def test_ranks_that_disagree(ranks):  # noqa: F811
     """They share a job, so that all of them raise: the one that came later when it is made, the other one with the next batch."""
-    said, _ = ranks("""
+    said, _ = ranks(
+        """
         from hdmlp import errors
         caught = None
         try:
@@ -153,7 +191,12 @@ def test_ranks_that_disagree(ranks):  # noqa: F811
         except errors.MismatchError as error:
             caught = str(error)
         say(caught=caught)
-    """, 2)
+    """,
+        2,
+    )
     assert len(said) == 2
     for r in said:
-        assert "rank 1 disagrees with rank 0" in r["caught"] and "seed is 4 here and 3 there" in r["caught"]
+        assert (
+            "rank 1 disagrees with rank 0" in r["caught"]
+            and "seed is 4 here and 3 there" in r["caught"]
+        )

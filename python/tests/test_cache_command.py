@@ -24,7 +24,13 @@ SIZE = 3000
 
 
 def command(*args, **options):
-    return subprocess.run([_daemon.find_binary(), "cache", *map(str, args)], capture_output=True, text=True, timeout=60, **options)
+    return subprocess.run(
+        [_daemon.find_binary(), "cache", *map(str, args)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        **options,
+    )
 
 
 def check(*args):
@@ -79,17 +85,25 @@ def copy_at(data, store, offset):
     """The file whose copy lies at this offset in the store's data."""
     copies = (store / "data").read_bytes()
     start = offset // SIZE * SIZE
-    (path,) = [path for path in samples(data) if path.read_bytes() == copies[start:start + SIZE]]
+    (path,) = [path for path in samples(data) if path.read_bytes() == copies[start : start + SIZE]]
     return path
 
 
 def test_nothing_differs(filled):
     data, cache, _ = filled
     status, (said,), _ = check(cache)
-    assert status == 0 and said["same"] == said["held"] == said["samples"] == FILES and said["findings"] == [], said
+    assert (
+        status == 0
+        and said["same"] == said["held"] == said["samples"] == FILES
+        and said["findings"] == []
+    ), said
     assert said["dataset"] == str(data) and said["version"] == store_of(cache).name
     done = command("check", cache)
-    assert done.returncode == 0 and f"compared {FILES} of {FILES} samples" in done.stdout and not done.stderr, done
+    assert (
+        done.returncode == 0
+        and f"compared {FILES} of {FILES} samples" in done.stdout
+        and not done.stderr
+    ), done
 
 
 def test_what_differs_is_found(filled):
@@ -108,19 +122,38 @@ def test_what_differs_is_found(filled):
         status, views, errors = check(cache)
         if status == 1:
             break
-        assert status == 2 and not views and store.name in errors, (status, views, errors)  # of another version now
+        assert status == 2 and not views and store.name in errors, (
+            status,
+            views,
+            errors,
+        )  # of another version now
         damage(changed, 100)
         os.utime(changed, ns=(before.st_atime_ns, before.st_mtime_ns))
     else:
         pytest.fail("no file was found")
     (said,) = views
-    assert (said["same"], said["corrupt"], said["differ"], said["source_changed_or_unreadable"]) == (FILES - 2, 1, 1, 0), said
+    assert (
+        said["same"],
+        said["corrupt"],
+        said["differ"],
+        said["source_changed_or_unreadable"],
+    ) == (FILES - 2, 1, 1, 0), said
     found = {finding["what"]: finding for finding in said["findings"]}
-    assert found["corrupt"]["path"] == str(corrupt) and found["differs"]["path"] == str(changed), said
-    assert samples(data)[found["differs"]["sample"]] == changed and samples(data)[found["corrupt"]["sample"]] == corrupt
+    assert found["corrupt"]["path"] == str(corrupt) and found["differs"]["path"] == str(changed), (
+        said
+    )
+    assert (
+        samples(data)[found["differs"]["sample"]] == changed
+        and samples(data)[found["corrupt"]["sample"]] == corrupt
+    )
     assert found["differs"]["copy_digest"] != found["differs"]["other_digest"]
     text = command("check", cache)
-    assert text.returncode == 1 and str(corrupt) in text.stdout and str(changed) in text.stdout and "--fix" in text.stdout, text
+    assert (
+        text.returncode == 1
+        and str(corrupt) in text.stdout
+        and str(changed) in text.stdout
+        and "--fix" in text.stdout
+    ), text
     assert f"2 of {FILES} cached samples" in text.stderr, text
 
     status, (said,), _ = check(cache, "--fix")
@@ -160,7 +193,14 @@ def test_another_version(filled):
     (data / "a" / "new.jpg").write_bytes(b"new")
     done = command("check", cache)
     assert done.returncode == 2 and not done.stdout and old in done.stderr, done
-    shown = json.loads(subprocess.run([_daemon.find_binary(), "dataset", str(data), "--json"], capture_output=True, text=True, check=True).stdout)
+    shown = json.loads(
+        subprocess.run(
+            [_daemon.find_binary(), "dataset", str(data), "--json"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+    )
     assert shown["fingerprint"] in done.stderr and shown["fingerprint"] != old, done
     assert command("check", cache, "--fix").returncode == 2
     assert json.loads(command("ls", cache, "--json").stdout)[0]["stores"][0]["held"] == FILES
@@ -175,16 +215,34 @@ def test_listed_and_removed(filled, tmp_path):
     assert read(two, **options)["hashes"] == hashes(two)
     free(cache)
     listed = command("ls", cache)
-    assert listed.returncode == 0 and str(data) in listed.stdout and two in listed.stdout and "2 stores" in listed.stdout, listed
-    assert f"{FILES} of {FILES}" in listed.stdout and "20 of 20" in listed.stdout and "in use" not in listed.stdout, listed
+    assert (
+        listed.returncode == 0
+        and str(data) in listed.stdout
+        and two in listed.stdout
+        and "2 stores" in listed.stdout
+    ), listed
+    assert (
+        f"{FILES} of {FILES}" in listed.stdout
+        and "20 of 20" in listed.stdout
+        and "in use" not in listed.stdout
+    ), listed
     assert command("ls", env={**os.environ, "HDMLP_CACHE_DIR": str(cache)}).stdout == listed.stdout
     (view,) = json.loads(command("ls", cache, "--json").stdout)
     stores = {store["description"]["path"]: store for store in view["stores"]}
-    assert set(stores) == {str(data), two} and stores[two]["bytes"] == 20 * SIZE and view["bytes"] == (FILES + 20) * SIZE
-    assert stores[two]["description"]["kind"] == "folder" and ".jpg" in stores[two]["description"]["extensions"]
+    assert (
+        set(stores) == {str(data), two}
+        and stores[two]["bytes"] == 20 * SIZE
+        and view["bytes"] == (FILES + 20) * SIZE
+    )
+    assert (
+        stores[two]["description"]["kind"] == "folder"
+        and ".jpg" in stores[two]["description"]["extensions"]
+    )
 
     done = command("rm", cache, stdin=subprocess.DEVNULL)
-    assert done.returncode == 2 and all(store["version"] in done.stderr for store in view["stores"]), done
+    assert done.returncode == 2 and all(
+        store["version"] in done.stderr for store in view["stores"]
+    ), done
     done = command("rm", cache, "--all", stdin=subprocess.DEVNULL)
     assert done.returncode == 2 and "--yes" in done.stderr, done
     assert command("ls", cache).stdout == listed.stdout
@@ -204,8 +262,13 @@ def test_listed_and_removed(filled, tmp_path):
 def test_asked_on_a_terminal(filled, answer):
     _, cache, _ = filled
     master, slave = pty.openpty()
-    process = subprocess.Popen([_daemon.find_binary(), "cache", "rm", str(cache), "--all"],
-                               stdin=slave, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [_daemon.find_binary(), "cache", "rm", str(cache), "--all"],
+        stdin=slave,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     asked = ""
     while not asked.endswith("[y/N] "):
         character = process.stderr.read(1)
@@ -230,7 +293,13 @@ def test_a_foreign_directory(socket_name, tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()
     for directory in (foreign, empty, tmp_path / "missing"):
-        for args in (["ls"], ["check"], ["check", "--fix"], ["rm", "--all", "--yes"], ["rm", "--store", "0", "--yes"]):
+        for args in (
+            ["ls"],
+            ["check"],
+            ["check", "--fix"],
+            ["rm", "--all", "--yes"],
+            ["rm", "--store", "0", "--yes"],
+        ):
             done = command(args[0], directory, *args[1:])
             assert done.returncode == 2 and str(directory) in done.stderr and not done.stdout, done
     assert (foreign / ("0" * 32) / "data").read_bytes() == b"precious"
@@ -253,12 +322,25 @@ def test_a_daemon_has_it(real, monkeypatch, tmp_path):
     make(data, "one", FILES)
     rank = Rank(data, stay=True, epochs=2, cache_dir=str(cache), memory="0B", cache_size="10MB")
     assert rank.says()["hashes"] == hashes(data)
-    pid = json.loads(subprocess.run([_daemon.find_binary(), "stats", "--json"], capture_output=True, text=True, check=True).stdout)["pid"]
+    pid = json.loads(
+        subprocess.run(
+            [_daemon.find_binary(), "stats", "--json"], capture_output=True, text=True, check=True
+        ).stdout
+    )["pid"]
     listed = command("ls", cache)
-    assert listed.returncode == 0 and f"in use by process {pid}" in listed.stdout and str(data) in listed.stdout, listed
+    assert (
+        listed.returncode == 0
+        and f"in use by process {pid}" in listed.stdout
+        and str(data) in listed.stdout
+    ), listed
     for args in (["check"], ["check", "--fix"], ["rm", "--all", "--yes"]):
         done = command(args[0], cache, *args[1:])
-        assert done.returncode == 2 and f"process {pid}" in done.stderr and "hdmlp stop" in done.stderr and not done.stdout, done
+        assert (
+            done.returncode == 2
+            and f"process {pid}" in done.stderr
+            and "hdmlp stop" in done.stderr
+            and not done.stdout
+        ), done
     rank.end()
     subprocess.run([_daemon.find_binary(), "stop"], check=True)
     free(cache)

@@ -28,9 +28,13 @@ def script(path, text):
 
 
 def test_its_last_words_when_it_does_not_start(socket_name, tmp_path, monkeypatch):
-    monkeypatch.setenv("HDMLP_BINARY", script(tmp_path / "hdmlp", "echo $@ is out of luck >&2; exit 3\n"))
+    monkeypatch.setenv(
+        "HDMLP_BINARY", script(tmp_path / "hdmlp", "echo $@ is out of luck >&2; exit 3\n")
+    )
     begin = time.monotonic()
-    with pytest.raises(errors.DaemonDied, match="(?s)status 3.*serve --from-process is out of luck"):
+    with pytest.raises(
+        errors.DaemonDied, match="(?s)status 3.*serve --from-process is out of luck"
+    ):
         _daemon.connect()
     assert time.monotonic() - begin < 3
 
@@ -42,7 +46,9 @@ def test_wrong_configuration_is_no_death(socket_name, monkeypatch):
     except errors.DaemonNotFoundError as error:
         pytest.skip(str(error))
     monkeypatch.setenv("HDMLP_PORT", "x")
-    with pytest.raises(errors.ConfigError, match=r'^port = "x" \(HDMLP_PORT\): not a whole number; allowed: '):
+    with pytest.raises(
+        errors.ConfigError, match=r'^port = "x" \(HDMLP_PORT\): not a whole number; allowed: '
+    ):
         _daemon.connect()
 
 
@@ -57,6 +63,7 @@ def daemon_later(socket_name):
     import threading
 
     from fakedaemon import FakeDaemon
+
     made = []
 
     def start(seconds):
@@ -112,7 +119,9 @@ def test_another_users_daemon_is_refused(daemon, monkeypatch):
     """Whoever listens there could give this process any samples."""
     ours = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: ours + 1)
-    with pytest.raises(errors.PermissionError_, match=f"belongs to user .*{ours}.*, not to .*{ours + 1}"):
+    with pytest.raises(
+        errors.PermissionError_, match=f"belongs to user .*{ours}.*, not to .*{ours + 1}"
+    ):
         _daemon.connect()
     assert daemon.requests == []
 
@@ -135,7 +144,9 @@ def test_descriptors_of_frames_that_nobody_asked_for_are_closed():
     for _ in range(3):
         socket.send_fds(theirs, [protocol.encode(protocol.SEGMENT, bytes(16))], [fd])
     theirs.sendall(protocol.encode_json(protocol.REPLY, {"id": 1, "result": 7}))
-    answer = _daemon.request(client, protocol.encode_json(protocol.CALL, {"id": 1}), (protocol.REPLY,))
+    answer = _daemon.request(
+        client, protocol.encode_json(protocol.CALL, {"id": 1}), (protocol.REPLY,)
+    )
     assert answer["result"] == 7 and descriptors(name) == 1
     client.close(), theirs.close(), os.close(fd)
 
@@ -151,5 +162,7 @@ def test_it_never_pushes_the_training_process_aside(real):
     client = _daemon.connect()
     threads = os.listdir(f"/proc/{client.pid}/task")
     assert {os.sched_getscheduler(int(thread)) for thread in threads} == {os.SCHED_BATCH}
-    assert {os.getpriority(os.PRIO_PROCESS, int(thread)) for thread in threads} == {os.getpriority(os.PRIO_PROCESS, 0)}
+    assert {os.getpriority(os.PRIO_PROCESS, int(thread)) for thread in threads} == {
+        os.getpriority(os.PRIO_PROCESS, 0)
+    }
     client.close()

@@ -12,7 +12,14 @@ import pytest
 torch = pytest.importorskip("torch")
 torchvision = pytest.importorskip("torchvision")
 from PIL import Image  # noqa: E402
-from torch.utils.data import ConcatDataset, DataLoader, DistributedSampler, Subset, WeightedRandomSampler, random_split  # noqa: E402
+from torch.utils.data import (
+    ConcatDataset,
+    DataLoader,
+    DistributedSampler,
+    Subset,
+    WeightedRandomSampler,
+    random_split,
+)  # noqa: E402
 from torchvision import datasets, transforms  # noqa: E402
 
 import hdmlp.torch as ht  # noqa: E402
@@ -30,7 +37,9 @@ def images(tmp_path):
     for name, count in (("ant", 9), ("bee", 8), ("cat", 6)):
         (tmp_path / "data" / name).mkdir(parents=True)
         for i in range(count):
-            Image.new("RGB", (10, 9), (number * 9, 255 - number, 7)).save(tmp_path / "data" / name / f"{i:03d}.png")
+            Image.new("RGB", (10, 9), (number * 9, 255 - number, 7)).save(
+                tmp_path / "data" / name / f"{i:03d}.png"
+            )
             number += 1
     return str(tmp_path / "data")
 
@@ -38,7 +47,11 @@ def images(tmp_path):
 def same(a, b):
     """The same labels, and images within one grey level."""
     if isinstance(a, torch.Tensor):
-        return a.shape == b.shape and a.dtype == b.dtype and bool((a - b).abs().max() <= 1.01 / 255) if a.numel() else a.shape == b.shape
+        return (
+            a.shape == b.shape and a.dtype == b.dtype and bool((a - b).abs().max() <= 1.01 / 255)
+            if a.numel()
+            else a.shape == b.shape
+        )
     if isinstance(a, (list, tuple)):
         return len(a) == len(b) and all(map(same, a, b))
     return a == b
@@ -46,7 +59,10 @@ def same(a, b):
 
 def check(dataset, served=True, epochs=2, **arguments):
     """Both loaders' batches are the same; with ``served``, the daemon's ledger has them."""
-    ours, theirs = ht.DataLoader(dataset, **{"batch_size": 4, **arguments}), DataLoader(dataset, **{"batch_size": 4, **arguments})
+    ours, theirs = (
+        ht.DataLoader(dataset, **{"batch_size": 4, **arguments}),
+        DataLoader(dataset, **{"batch_size": 4, **arguments}),
+    )
     with ours:
         for _ in range(epochs):
             torch.manual_seed(5)
@@ -78,7 +94,9 @@ def red(path):
     return Image.new("RGB", (10, 9), (255, 0, len(path) % 255))
 
 
-@pytest.mark.parametrize("arguments", [{}, {"shuffle": True}, {"batch_size": 5, "drop_last": True}, {"num_workers": 1}])
+@pytest.mark.parametrize(
+    "arguments", [{}, {"shuffle": True}, {"batch_size": 5, "drop_last": True}, {"num_workers": 1}]
+)
 def test_torchvisions_folder_is_served(images, arguments):
     check(datasets.ImageFolder(images, TENSOR), **arguments)
 
@@ -92,7 +110,11 @@ def test_samplers_over_torchvisions_folder(images):
 def test_a_folder_of_any_kind(images):
     check(datasets.DatasetFolder(images, datasets.folder.default_loader, (".png",), TENSOR))
     check(datasets.ImageFolder(images + "/", TENSOR, target_transform=lambda y: y * 2.5))
-    check(datasets.ImageFolder(images, TENSOR, is_valid_file=lambda path: path.endswith(("1.png", "4.png"))))
+    check(
+        datasets.ImageFolder(
+            images, TENSOR, is_valid_file=lambda path: path.endswith(("1.png", "4.png"))
+        )
+    )
     check(Two(images, TENSOR))
 
 
@@ -127,10 +149,12 @@ def test_imagenet(tmp_path, images):
 
 def test_samples_that_the_user_changed(images):
     """They are the truth, as in torch: fewer, in another order, some twice, or with labels of their own."""
+
     def changed(change):
         data = datasets.ImageFolder(images, TENSOR)
         data.samples = change(data.samples)
         return data
+
     check(changed(lambda samples: samples[::-2]), shuffle=True)
     check(changed(lambda samples: samples[:5] * 3))
     check(changed(lambda samples: [(path, 2 - label) for path, label in samples]))
@@ -145,21 +169,50 @@ def copied(root):
     return shutil.copytree(root, root + "2")
 
 
-@pytest.mark.parametrize("make, why", [
-    (lambda root: datasets.ImageFolder(root, TENSOR, loader=red), "its loader is a function of yours"),
-    (lambda root: Subset(datasets.ImageFolder(root, TENSOR, loader=red), [3, 1]), "its loader is a function of yours"),
-    (lambda root: ConcatDataset([datasets.ImageFolder(root, TENSOR), datasets.ImageFolder(root, transforms.Compose([*TENSOR.transforms, torch.neg]))]),
-     "different transforms"),
-    (lambda root: ConcatDataset([datasets.ImageFolder(root, transforms.ToTensor()), datasets.ImageFolder(copied(root), transforms.ToTensor())]),
-     "different directories"),
-    (lambda root: ConcatDataset([datasets.ImageFolder(root, TENSOR), [(torch.zeros(3, 8, 8), 1)] * 3]),
-     "no folder"),
-])
+@pytest.mark.parametrize(
+    "make, why",
+    [
+        (
+            lambda root: datasets.ImageFolder(root, TENSOR, loader=red),
+            "its loader is a function of yours",
+        ),
+        (
+            lambda root: Subset(datasets.ImageFolder(root, TENSOR, loader=red), [3, 1]),
+            "its loader is a function of yours",
+        ),
+        (
+            lambda root: ConcatDataset(
+                [
+                    datasets.ImageFolder(root, TENSOR),
+                    datasets.ImageFolder(root, transforms.Compose([*TENSOR.transforms, torch.neg])),
+                ]
+            ),
+            "different transforms",
+        ),
+        (
+            lambda root: ConcatDataset(
+                [
+                    datasets.ImageFolder(root, transforms.ToTensor()),
+                    datasets.ImageFolder(copied(root), transforms.ToTensor()),
+                ]
+            ),
+            "different directories",
+        ),
+        (
+            lambda root: ConcatDataset(
+                [datasets.ImageFolder(root, TENSOR), [(torch.zeros(3, 8, 8), 1)] * 3]
+            ),
+            "no folder",
+        ),
+    ],
+)
 def test_what_is_not_served_is_right_and_said_once(images, caplog, make, why):
     with caplog.at_level(logging.WARNING, "hdmlp"):
         data = make(images)
         check(data, served=False, shuffle=True, num_workers=1)
-    said = [record.message for record in caplog.records if "nothing of it is cached" in record.message]
+    said = [
+        record.message for record in caplog.records if "nothing of it is cached" in record.message
+    ]
     assert len(said) == 1 and why in said[0]
     with pytest.raises(errors.ConfigError, match=f"memory='1GB': no meaning.*{why}"):
         ht.DataLoader(data, 4, memory="1GB")
@@ -185,7 +238,10 @@ def test_empty_classes(images):
 def test_parts_and_several(images, of):
     def checked(make, **arguments):
         data = make(of(images, TENSOR))
-        ours, theirs = ht.DataLoader(data, 4, **arguments), DataLoader(make(datasets.ImageFolder(images, TENSOR)), 4, **arguments)
+        ours, theirs = (
+            ht.DataLoader(data, 4, **arguments),
+            DataLoader(make(datasets.ImageFolder(images, TENSOR)), 4, **arguments),
+        )
         with ours:
             for _ in range(2):
                 torch.manual_seed(5)
@@ -193,17 +249,23 @@ def test_parts_and_several(images, of):
                 torch.manual_seed(5)
                 assert same(got, list(theirs))
             assert "source" in ours.report()
+
     checked(lambda d: Subset(d, [3, 22, 4, 3, -1]))
     checked(lambda d: Subset(Subset(d, range(5, 20)), [3, -1, 4]), shuffle=True)
     checked(lambda d: random_split(d, [20, 3], torch.Generator().manual_seed(1))[0], shuffle=True)
     checked(lambda d: ConcatDataset([d, Subset(d, [4, 5])]), shuffle=True)
-    checked(lambda d: ConcatDataset([Subset(d, range(0, 10)), Subset(d, range(15, 23))]))  # a fold is left out
+    checked(
+        lambda d: ConcatDataset([Subset(d, range(0, 10)), Subset(d, range(15, 23))])
+    )  # a fold is left out
     checked(lambda d: Subset(ConcatDataset([d, d]), [40, 2, 25]))
 
 
 def test_the_same_folder_twice(images):
     """Two objects that do the same with one directory are one."""
-    check(ConcatDataset([datasets.ImageFolder(images, TENSOR), datasets.ImageFolder(images, TENSOR)]), shuffle=True)
+    check(
+        ConcatDataset([datasets.ImageFolder(images, TENSOR), datasets.ImageFolder(images, TENSOR)]),
+        shuffle=True,
+    )
 
 
 def test_transforms_count_as_they_are(images):
@@ -213,36 +275,58 @@ def test_transforms_count_as_they_are(images):
         data.transform = transforms.Compose([transforms.CenterCrop(4), transforms.ToTensor()])
         data.target_transform = lambda y: y + 10
         after = next(iter(loader))
-        assert before[0].shape[-1] == 8 and after[0].shape[-1] == 4 and torch.equal(after[1], before[1] + 10)
+        assert (
+            before[0].shape[-1] == 8
+            and after[0].shape[-1] == 4
+            and torch.equal(after[1], before[1] + 10)
+        )
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_items_that_change_later_raise(images, shuffle):
     def change_loader(data):
         data.loader = red
-    for change, says in ((lambda data: data.samples.pop(), "epoch 1: .*it had 23, and has 22"), (lambda data: data.samples.reverse(), "they are other samples"),
-                         (lambda data: data.samples.append(data.samples[0]), "it had 23, and has 24"), (change_loader, "a function of yours")):
+
+    for change, says in (
+        (lambda data: data.samples.pop(), "epoch 1: .*it had 23, and has 22"),
+        (lambda data: data.samples.reverse(), "they are other samples"),
+        (lambda data: data.samples.append(data.samples[0]), "it had 23, and has 24"),
+        (change_loader, "a function of yours"),
+    ):
         data = datasets.ImageFolder(images, TENSOR)
         with ht.DataLoader(data, 4, shuffle=shuffle) as loader:
             list(loader)
             change(data)
             with pytest.raises(errors.ConfigError, match=says):
                 iter(loader)
+
     def change_index(indices):
         indices[1] = 9
-    for change, says in ((lambda indices: indices.append(4), "it had 3, and has 4"), (change_index, "they are other samples")):
+
+    for change, says in (
+        (lambda indices: indices.append(4), "it had 3, and has 4"),
+        (change_index, "they are other samples"),
+    ):
         part = Subset(datasets.ImageFolder(images, TENSOR), [1, 2, 3])
         with ht.DataLoader(part, 2, shuffle=shuffle) as loader:
             list(loader)
             change(part.indices)
-            with pytest.raises(errors.ConfigError, match=f"epoch 1: the items of the Subset changed .*{says}"):
+            with pytest.raises(
+                errors.ConfigError, match=f"epoch 1: the items of the Subset changed .*{says}"
+            ):
                 iter(loader)
 
 
 def test_a_loader_goes_to_another_process(images):
     """Pickled, it still knows its datasets."""
     import pickle
-    data = ConcatDataset([Subset(datasets.ImageFolder(images, TENSOR), [1, 2, 3]), Subset(datasets.ImageFolder(images, TENSOR), [4])])
+
+    data = ConcatDataset(
+        [
+            Subset(datasets.ImageFolder(images, TENSOR), [1, 2, 3]),
+            Subset(datasets.ImageFolder(images, TENSOR), [4]),
+        ]
+    )
     with ht.DataLoader(data, 2) as loader:
         want = list(loader)
         with pickle.loads(pickle.dumps(loader)) as copy:

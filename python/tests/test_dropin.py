@@ -23,7 +23,9 @@ pytestmark = pytest.mark.usefixtures("real")
 def test_the_same_as_torch(name):
     theirs = seeded(LOADERS[name], DataLoader)
     want = epochs(theirs)
-    if getattr(theirs, "_iterator", None) is not None:  # left to the garbage collector, workers that stay are waited for 5 s each
+    if (
+        getattr(theirs, "_iterator", None) is not None
+    ):  # left to the garbage collector, workers that stay are waited for 5 s each
         theirs._iterator._shutdown_workers()
     ours = seeded(LOADERS[name], ht.DataLoader)
     assert isinstance(ours, DataLoader)
@@ -35,7 +37,14 @@ def test_the_same_as_torch(name):
     ours.close()
 
 
-@pytest.mark.parametrize("name", [name for name in LOADERS if name not in ("iterable", "the same, dropped", "a batch larger than the dataset")])
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name in LOADERS
+        if name not in ("iterable", "the same, dropped", "a batch larger than the dataset")
+    ],
+)
 def test_resuming_is_exact(name):
     """From a state anywhere in two epochs another loader yields the rest."""
     loader = seeded(LOADERS[name], ht.DataLoader)
@@ -56,7 +65,7 @@ def test_resuming_is_exact(name):
         assert copy.state_dict() == state
         rest = list(copy)
         end = per_epoch * (1 if at < per_epoch else 2)
-        assert same(rest, batches[at + 1:end]), at
+        assert same(rest, batches[at + 1 : end]), at
         if at < per_epoch and name.startswith("generator"):  # it goes on as well
             assert same(list(copy), batches[per_epoch:])
         copy.close()
@@ -69,15 +78,19 @@ class Random(Dataset):
         return 20
 
     def __getitem__(self, i):
-        return torch.tensor([torch.rand(1).item(), random.random(), numpy.random.rand(), i], dtype=torch.float64)
+        return torch.tensor(
+            [torch.rand(1).item(), random.random(), numpy.random.rand(), i], dtype=torch.float64
+        )
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_random_numbers_of_items(workers):
     """They depend on neither workers nor resuming, and differ between epochs, items, and repeats of an item."""
+
     def make(number):
         torch.manual_seed(5)
         return ht.DataLoader(Random(), 4, sampler=[0, 0, 1, 2, 3, 3, 4, 5], num_workers=number)
+
     with make(0) as loader:
         want = [torch.cat(list(loader)) for _ in range(2)]
     with make(workers) as loader:
@@ -105,13 +118,17 @@ def test_a_sampler_that_cannot_be_repeated():
         def __iter__(self):
             Counts.calls += 1
             return iter([(i + Counts.calls) % 10 for i in range(10)])
+
     with ht.DataLoader(NUMBERS, 2, sampler=Counts()) as loader:
         batches = iter(loader)
         next(batches), next(batches)
         state = loader.state_dict()
     with ht.DataLoader(NUMBERS, 2, sampler=Counts()) as loader:
         loader.load_state_dict(state)
-        with pytest.raises(errors.MismatchError, match="the sampler yields other indices than when the state was saved"):
+        with pytest.raises(
+            errors.MismatchError,
+            match="the sampler yields other indices than when the state was saved",
+        ):
             iter(loader)
 
 
@@ -125,6 +142,7 @@ def test_errors_of_items_and_samplers():
     def broken():
         yield 1
         raise RuntimeError("the sampler's own")
+
     for workers in (0, 2):
         with ht.DataLoader(Bad(), 4, num_workers=workers) as loader:
             with pytest.raises(KeyError, match="eleven") as caught:
@@ -148,17 +166,21 @@ class Told(Numbers):
 @pytest.mark.slow
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_worker_info(context):
-    with ht.DataLoader(Told(), 1, num_workers=2, worker_init_fn=info, multiprocessing_context=context) as loader:
+    with ht.DataLoader(
+        Told(), 1, num_workers=2, worker_init_fn=info, multiprocessing_context=context
+    ) as loader:
         assert {tuple(batch[0].tolist()) for batch in loader} == {(0, 2), (1, 2)}
 
 
 def test_workers_see_the_dataset_as_it_is():
     """As in torch: those of a new epoch, unless they stay."""
+
     class Scaled(Numbers):
         scale = 1
 
         def __getitem__(self, i):
             return i * self.scale
+
     for stay, want in ((False, 74), (True, 37)):
         data = Scaled()
         with ht.DataLoader(data, 37, num_workers=1, persistent_workers=stay) as loader:
@@ -170,24 +192,40 @@ def test_workers_see_the_dataset_as_it_is():
 def test_what_has_no_meaning_is_refused(folder):
     data = ht.ImageFolder(folder)
     for make, says in (
-            (lambda: ht.DataLoader(data, seed=1), "seed=1, and neither shuffle nor sampler: .* say shuffle=True"),
-            (lambda: ht.DataLoader(data, epochs=9), "epochs=9, and neither shuffle nor sampler"),
-            (lambda: ht.DataLoader(data, memory="much"), "memory"),
-            (lambda: ht.DataLoader(data, shuffle=True, memory="much"), "memory"),
-            (lambda: ht.DataLoader(NUMBERS, memory="1GB"), "memory='1GB': no meaning for a Numbers"),
-            (lambda: ht.DataLoader(NUMBERS, verify=True), "verify=True: no meaning"),
-            (lambda: ht.DataLoader(Stream(), shard=True), "shard=True: no meaning for a Stream"),
-            (lambda: ht.DataLoader(data, in_order=False), "in_order=False"),
-            (lambda: ht.DataLoader(data, shuffle=True, seed=1, generator=generator()), "generator, and seed"),
-            (lambda: ht.DataLoader(data, shuffle=True, shard=True, generator=generator()), "generator, and shard"),
-            (lambda: ht.DataLoader(data, shard=True, sampler=SequentialSampler(data)), "shard=True, and sampler"),
-            (lambda: ht.DataLoader(data, shard=False, rank=0, world_size=2), "shard=False, and rank"),
-            (lambda: ht.DataLoader(data, rank=0), "rank is given without world_size"),
+        (
+            lambda: ht.DataLoader(data, seed=1),
+            "seed=1, and neither shuffle nor sampler: .* say shuffle=True",
+        ),
+        (lambda: ht.DataLoader(data, epochs=9), "epochs=9, and neither shuffle nor sampler"),
+        (lambda: ht.DataLoader(data, memory="much"), "memory"),
+        (lambda: ht.DataLoader(data, shuffle=True, memory="much"), "memory"),
+        (lambda: ht.DataLoader(NUMBERS, memory="1GB"), "memory='1GB': no meaning for a Numbers"),
+        (lambda: ht.DataLoader(NUMBERS, verify=True), "verify=True: no meaning"),
+        (lambda: ht.DataLoader(Stream(), shard=True), "shard=True: no meaning for a Stream"),
+        (lambda: ht.DataLoader(data, in_order=False), "in_order=False"),
+        (
+            lambda: ht.DataLoader(data, shuffle=True, seed=1, generator=generator()),
+            "generator, and seed",
+        ),
+        (
+            lambda: ht.DataLoader(data, shuffle=True, shard=True, generator=generator()),
+            "generator, and shard",
+        ),
+        (
+            lambda: ht.DataLoader(data, shard=True, sampler=SequentialSampler(data)),
+            "shard=True, and sampler",
+        ),
+        (lambda: ht.DataLoader(data, shard=False, rank=0, world_size=2), "shard=False, and rank"),
+        (lambda: ht.DataLoader(data, rank=0), "rank is given without world_size"),
     ):
         with pytest.raises(errors.ConfigError, match=says):
             make()
-    for make in (lambda: ht.DataLoader(data, shuffle=True, sampler=SequentialSampler(data)), lambda: ht.DataLoader(data, batch_size=None, drop_last=True),
-                 lambda: ht.DataLoader(data, num_workers=0, persistent_workers=True), lambda: ht.DataLoader(data, timeout=0, batch_sampler=[[1]], batch_size=3)):
+    for make in (
+        lambda: ht.DataLoader(data, shuffle=True, sampler=SequentialSampler(data)),
+        lambda: ht.DataLoader(data, batch_size=None, drop_last=True),
+        lambda: ht.DataLoader(data, num_workers=0, persistent_workers=True),
+        lambda: ht.DataLoader(data, timeout=0, batch_sampler=[[1]], batch_size=3),
+    ):
         with pytest.raises(ValueError):  # torch's own
             make()
     with ht.DataLoader(data, 4) as loader:

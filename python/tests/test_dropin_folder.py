@@ -8,7 +8,13 @@ torch = pytest.importorskip("torch")
 
 import hdmlp.torch as ht  # noqa: E402
 from hdmlp import errors  # noqa: E402
-from torch.utils.data import DataLoader, DistributedSampler, Sampler, SubsetRandomSampler, WeightedRandomSampler  # noqa: E402
+from torch.utils.data import (
+    DataLoader,
+    DistributedSampler,
+    Sampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)  # noqa: E402
 from dropin import Items, content, epochs, generator, length, read, same, seeded  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("real")
@@ -27,9 +33,22 @@ def test_every_epoch_by_default_by_id(folder):
             assert len(loader) == 0 and content(loader) == []
 
 
-@pytest.mark.parametrize("name", ["shuffle", "generator", "weighted", "a part", "batches", "distributed", "own", "own, distributed"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "shuffle",
+        "generator",
+        "weighted",
+        "a part",
+        "batches",
+        "distributed",
+        "own",
+        "own, distributed",
+    ],
+)
 def test_samplers_over_a_folder(folder, name):
     """The labels and bytes that torch's loader gives, of each of three epochs, one given up; and the same position of the generators."""
+
     class Own(Sampler):
         def __init__(self):
             pass
@@ -43,10 +62,13 @@ def test_samplers_over_a_folder(folder, name):
     class Backwards(DistributedSampler):
         def __iter__(self):
             return iter(list(super().__iter__())[::-1])
+
     made = {
         "shuffle": lambda L, d: L(d, 4, shuffle=True),
         "generator": lambda L, d: L(d, 4, shuffle=True, generator=generator()),
-        "weighted": lambda L, d: L(d, 4, sampler=WeightedRandomSampler(torch.arange(1, 26).float(), 40)),
+        "weighted": lambda L, d: L(
+            d, 4, sampler=WeightedRandomSampler(torch.arange(1, 26).float(), 40)
+        ),
         "a part": lambda L, d: L(d, 4, sampler=SubsetRandomSampler([1, 5, 7, 20]), drop_last=True),
         "batches": lambda L, d: L(d, batch_sampler=[[0, 24], [3], [4, 5, 6]]),
         "distributed": lambda L, d: L(d, 4, sampler=DistributedSampler(d, 2, 1, seed=4)),
@@ -67,8 +89,13 @@ def test_a_distributed_sampler_counts_as_it_is(folder):
     sampler = DistributedSampler(data, 2, 1, seed=7)
     with ht.DataLoader(data, 4, sampler=sampler) as loader:
         other = DataLoader(Items(data), 4, sampler=sampler)
-        for change in (lambda: None, lambda: None, lambda: sampler.set_epoch(3), lambda: setattr(sampler, "seed", 8),
-                       lambda: setattr(sampler, "shuffle", False)):
+        for change in (
+            lambda: None,
+            lambda: None,
+            lambda: sampler.set_epoch(3),
+            lambda: setattr(sampler, "seed", 8),
+            lambda: setattr(sampler, "shuffle", False),
+        ):
             change()
             iter(loader)
             assert same(list(loader), list(other))
@@ -107,13 +134,21 @@ def test_a_transform_that_counts_goes_on_in_one_job(folder, sampler):
         for _ in range(3):
             list(loader)
         assert data.transform.calls == 75
-        assert [epoch["batches"] for epoch in loader.report()["epochs"]] == [5, 5, 5] and loader.stats.batches == 15
+        assert [epoch["batches"] for epoch in loader.report()["epochs"]] == [
+            5,
+            5,
+            5,
+        ] and loader.stats.batches == 15
 
 
 def test_what_cannot_be_changed_raises(folder):
     data = ht.ImageFolder(folder)
-    for change in (lambda: data.samples.append(1), lambda: data.targets.__setitem__(0, 5), lambda: data.samples.__delitem__(slice(10, None)),
-                   lambda: data.classes.sort()):
+    for change in (
+        lambda: data.samples.append(1),
+        lambda: data.targets.__setitem__(0, 5),
+        lambda: data.samples.__delitem__(slice(10, None)),
+        lambda: data.classes.sort(),
+    ):
         with pytest.raises(TypeError, match="torch.utils.data.Subset"):
             change()
     for name in ("samples", "targets", "imgs", "classes", "class_to_idx", "root"):
@@ -134,6 +169,7 @@ def test_overrides_count_or_raise(folder):
     class Classes(ht.ImageFolder):
         def find_classes(self, directory):
             return ["cat"], {"cat": 0}
+
     with ht.DataLoader(Three(folder, loader=length), 5) as loader:
         assert [len(batch) for batch in loader] == [3] * 5
     with ht.DataLoader(Ten(folder, loader=length), 5, shuffle=True) as loader:
@@ -145,7 +181,10 @@ def test_overrides_count_or_raise(folder):
 def test_paths_that_name_nothing(folder, tmp_path, monkeypatch):
     with pytest.raises(errors.DatasetNotFoundError, match="empty path"):
         ht.ImageFolder("")
-    assert len(ht.ImageFolder(folder.encode())) == 25 and ht.ImageFolder(folder).sample(torch.tensor(3))[1] == 0
+    assert (
+        len(ht.ImageFolder(folder.encode())) == 25
+        and ht.ImageFolder(folder).sample(torch.tensor(3))[1] == 0
+    )
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)
@@ -157,6 +196,7 @@ def test_paths_that_name_nothing(folder, tmp_path, monkeypatch):
 
 def test_items_that_are_no_files(folder):
     import os
+
     data = ht.ImageFolder(folder, loader=length)
     path = data.samples[0][0]
     os.remove(path)
@@ -165,10 +205,14 @@ def test_items_that_are_no_files(folder):
         data[0]
 
 
-@pytest.mark.parametrize("variables, says", [
-    ({"WORLD_SIZE": "4"}, "WORLD_SIZE=4 is set without RANK"), ({"RANK": "1"}, "RANK=1 is set without WORLD_SIZE"),
-    ({"HDMLP_NODES": "a,b"}, "names 2 nodes, and nothing says which rank"),
-])
+@pytest.mark.parametrize(
+    "variables, says",
+    [
+        ({"WORLD_SIZE": "4"}, "WORLD_SIZE=4 is set without RANK"),
+        ({"RANK": "1"}, "RANK=1 is set without WORLD_SIZE"),
+        ({"HDMLP_NODES": "a,b"}, "names 2 nodes, and nothing says which rank"),
+    ],
+)
 def test_half_of_a_place(folder, monkeypatch, variables, says):
     """It is refused where ranks share epochs, and means nothing where they do not, as in torch."""
     for name, value in variables.items():

@@ -57,21 +57,34 @@ def drawing(loader):
 def both_of(make, data, workers):
     """Two loaders side by side that draw from one generator."""
     shared = torch.Generator().manual_seed(4)
-    for pair in zip(make(data, 3, shuffle=True, generator=shared, num_workers=workers), make(data, 3, shuffle=True, generator=shared, num_workers=workers)):
+    for pair in zip(
+        make(data, 3, shuffle=True, generator=shared, num_workers=workers),
+        make(data, 3, shuffle=True, generator=shared, num_workers=workers),
+    ):
         yield pair
     yield torch.rand(1, generator=shared)
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("loop", [
-    lambda make, data, n: fed(make(data, 2, sampler=Fed(), num_workers=n)),
-    lambda make, data, n: drawing(make(data, 2, sampler=Lazy(), num_workers=n)),
-    lambda make, data, n: drawing(make(data, 2, shuffle=True, num_workers=n)),
-    lambda make, data, n: zip(make(data, 2, shuffle=True, num_workers=n), make(data, 2, shuffle=True, num_workers=n)), both_of])
+@pytest.mark.parametrize(
+    "loop",
+    [
+        lambda make, data, n: fed(make(data, 2, sampler=Fed(), num_workers=n)),
+        lambda make, data, n: drawing(make(data, 2, sampler=Lazy(), num_workers=n)),
+        lambda make, data, n: drawing(make(data, 2, shuffle=True, num_workers=n)),
+        lambda make, data, n: zip(
+            make(data, 2, shuffle=True, num_workers=n), make(data, 2, shuffle=True, num_workers=n)
+        ),
+        both_of,
+    ],
+)
 def test_what_the_loop_does_to_the_order(folder, loop, workers):
     """Samplers are asked when torch's loader asks them, and what they yield then is served."""
     want = []
-    for make, data in ((DataLoader, Items(ht.ImageFolder(folder, loader=length))), (ht.DataLoader, ht.ImageFolder(folder, loader=length))):
+    for make, data in (
+        (DataLoader, Items(ht.ImageFolder(folder, loader=length))),
+        (ht.DataLoader, ht.ImageFolder(folder, loader=length)),
+    ):
         torch.manual_seed(3)
         got = [batch for _ in range(2) for batch in loop(make, data, workers)]
         state = torch.get_rng_state()
@@ -88,7 +101,9 @@ def test_what_is_set_on_the_loader_counts(folder):
         loader.collate_fn = torch.utils.data.default_collate
         assert same(list(loader), [[first, labels]])
         for name, value in (("shard", True), ("memory", "1MB"), ("epochs", 3)):
-            with pytest.raises(ValueError, match=f"{name} attribute should not be set.*make a new loader"):
+            with pytest.raises(
+                ValueError, match=f"{name} attribute should not be set.*make a new loader"
+            ):
                 setattr(loader, name, value)
 
 
@@ -101,7 +116,10 @@ def test_the_collate_function_of_single_items_is_ones_own_for_batches(folder):
 
 def test_what_a_batch_larger_than_the_dataset_draws(folder):
     states = []
-    for make, data in ((DataLoader, Items(ht.ImageFolder(folder))), (ht.DataLoader, ht.ImageFolder(folder))):
+    for make, data in (
+        (DataLoader, Items(ht.ImageFolder(folder))),
+        (ht.DataLoader, ht.ImageFolder(folder)),
+    ):
         torch.manual_seed(3)
         loader = make(data, 50, drop_last=True)
         assert list(loader) == []
@@ -160,7 +178,15 @@ def test_workers_of_an_epoch_see_the_program_as_it_is(folder, monkeypatch, persi
     for make, data in ((DataLoader, Items(data)), (ht.DataLoader, data)):
         monkeypatch.setattr(sys.modules[__name__], "FACTOR", 1)
         drawn = sampler and WeightedRandomSampler(torch.ones(25), 25, generator=generator())
-        loader = make(data, 5, sampler=drawn, num_workers=2, collate_fn=multiplied, persistent_workers=persistent, multiprocessing_context="fork")
+        loader = make(
+            data,
+            5,
+            sampler=drawn,
+            num_workers=2,
+            collate_fn=multiplied,
+            persistent_workers=persistent,
+            multiprocessing_context="fork",
+        )
         epochs = []
         for _ in range(3):
             epochs.append(list(loader))
@@ -172,10 +198,16 @@ def test_workers_of_an_epoch_see_the_program_as_it_is(folder, monkeypatch, persi
 def test_threads_with_an_epoch_each(folder):
     """Iterations that threads begin side by side are each an epoch."""
     data = ht.ImageFolder(folder)
-    for arguments in ({"shuffle": True}, {}, {"sampler": WeightedRandomSampler(torch.ones(25), 25)}):
+    for arguments in (
+        {"shuffle": True},
+        {},
+        {"sampler": WeightedRandomSampler(torch.ones(25), 25)},
+    ):
         with ht.DataLoader(data, 4, num_workers=0, **arguments) as loader:
             with ThreadPoolExecutor(4) as threads:
-                counts = list(threads.map(lambda _: sum(len(labels) for _, labels in loader), range(12)))
+                counts = list(
+                    threads.map(lambda _: sum(len(labels) for _, labels in loader), range(12))
+                )
         assert counts == [25] * 12
 
 
@@ -203,7 +235,9 @@ def test_an_iterable_dataset_goes_on(folder):
             loader.load_state_dict(state)
             assert loader.state_dict() == state
             assert same(list(loader), want[2:]) and same(list(loader), want)
-            with pytest.raises(errors.ConfigError, match="not a state of a loader of an iterable dataset"):
+            with pytest.raises(
+                errors.ConfigError, match="not a state of a loader of an iterable dataset"
+            ):
                 loader.load_state_dict({"epoch": 1})
 
 

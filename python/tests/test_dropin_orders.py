@@ -8,9 +8,29 @@ torch = pytest.importorskip("torch")
 
 import hdmlp.torch as ht  # noqa: E402
 from hdmlp import errors  # noqa: E402
-from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, Subset, WeightedRandomSampler  # noqa: E402
-from dropin import (DRAWN, NUMBERS, REPEATS, Raw, content, epochs, first_bytes, generator, jittered, length,  # noqa: E402
-                    parts, read, same, seeded)
+from torch.utils.data import (
+    DataLoader,
+    DistributedSampler,
+    RandomSampler,
+    Subset,
+    WeightedRandomSampler,
+)  # noqa: E402
+from dropin import (
+    DRAWN,
+    NUMBERS,
+    REPEATS,
+    Raw,
+    content,
+    epochs,
+    first_bytes,
+    generator,
+    jittered,
+    length,  # noqa: E402
+    parts,
+    read,
+    same,
+    seeded,
+)
 
 pytestmark = pytest.mark.usefixtures("real")
 
@@ -24,7 +44,9 @@ def test_drawn_orders_are_served(folder, name):
     with seeded(lambda L: DRAWN[name](L, data), ht.DataLoader) as loader:
         assert same(first_bytes(loader), want)
         source = loader.report()["source"]
-        assert source["samples"] <= 25 and source["samples"] >= len(files) * (name not in ("weighted",)), source
+        assert source["samples"] <= 25 and source["samples"] >= len(files) * (
+            name not in ("weighted",)
+        ), source
 
 
 @pytest.mark.parametrize("name", DRAWN)
@@ -43,13 +65,15 @@ def test_resuming_drawn_orders(folder, name):
             copy.load_state_dict(pickle.loads(pickle.dumps(states[at])))
             assert copy.state_dict() == states[at]
             rest = [([bytes(x) for x in samples], labels) for samples, labels in copy]
-            assert same(rest, batches[at:steps * (1 + at // steps)])
+            assert same(rest, batches[at : steps * (1 + at // steps)])
 
 
 def test_random_numbers_of_drawn_orders(folder):
     """The daemon's and Python's transforms draw the same again after a resumption, and others in other epochs."""
+
     def draw(x):
         return x.float() + torch.rand(1)
+
     data = ht.ImageFolder(folder, draw, loader=length)
     torch.manual_seed(4)
     with ht.DataLoader(data, 4, shuffle=True) as loader:
@@ -67,6 +91,7 @@ def test_random_numbers_of_drawn_orders(folder):
 
 def test_others_draw_from_the_generator(folder):
     """Then the order is what the sampler yields, as in torch, and not what was foreseen."""
+
     def given(L, d):
         g = generator()
         loader = L(d, 4, sampler=RandomSampler(d, replacement=True, num_samples=100, generator=g))
@@ -76,13 +101,17 @@ def test_others_draw_from_the_generator(folder):
             if step == 3:
                 torch.rand(7, generator=g)
         return found
+
     data = ht.ImageFolder(folder)
     assert given(ht.DataLoader, data) == given(DataLoader, Raw(data))
 
 
 def test_indices_outside(folder):
     data = ht.ImageFolder(folder)
-    assert content(ht.DataLoader(data, 2, sampler=[-1, 0])) == [read([data.samples[-1][0]])[0], read([data.samples[0][0]])[0]]
+    assert content(ht.DataLoader(data, 2, sampler=[-1, 0])) == [
+        read([data.samples[-1][0]])[0],
+        read([data.samples[0][0]])[0],
+    ]
     for sampler in ([3, 25], [-26]):
         with pytest.raises(IndexError, match="in batch 0 of epoch 0; the dataset has 25 samples"):
             list(ht.DataLoader(data, 2, sampler=sampler))
@@ -94,8 +123,13 @@ def test_parts_of_a_folder(folder, part):
     data = ht.ImageFolder(folder)
     ours, theirs = parts(data)[part], parts(Raw(data))[part]
     many = DistributedSampler(ours, 2, 1, seed=4)
-    for make in (lambda L, d: L(d, 3), lambda L, d: L(d, 3, shuffle=True), lambda L, d: L(d, 3, sampler=many),
-                 lambda L, d: L(d, 2, sampler=WeightedRandomSampler(torch.ones(len(d)), 9)), lambda L, d: L(d, 100)):
+    for make in (
+        lambda L, d: L(d, 3),
+        lambda L, d: L(d, 3, shuffle=True),
+        lambda L, d: L(d, 3, sampler=many),
+        lambda L, d: L(d, 2, sampler=WeightedRandomSampler(torch.ones(len(d)), 9)),
+        lambda L, d: L(d, 100),
+    ):
         want = epochs(seeded(lambda L: make(L, theirs), DataLoader))
         with seeded(lambda L: make(L, ours), ht.DataLoader) as loader:
             assert same(first_bytes(loader, (None, 2, None)), want)
@@ -106,7 +140,10 @@ def test_parts_of_a_folder(folder, part):
             sampler.set_epoch(epoch)
             assert same(first_bytes(loader, (None,))[0][0], list(other))
         state = loader.state_dict()
-    with ht.DataLoader(data, 3, shuffle=True, seed=9, epochs=2) as loader, pytest.raises(errors.MismatchError, match="subset"):
+    with (
+        ht.DataLoader(data, 3, shuffle=True, seed=9, epochs=2) as loader,
+        pytest.raises(errors.MismatchError, match="subset"),
+    ):
         loader.load_state_dict(state)
 
 
@@ -123,9 +160,14 @@ def test_epochs_are_a_plan(folder, caplog):
         loader.set_epoch(1)
         sampler.set_epoch(1)
         assert content(loader) == read(data.samples[i][0] for i in sampler)
-    assert [record.message for record in caplog.records if "epochs=2 were planned" in record.message] == [
-        "epoch 2 was asked for, and epochs=2 were planned: it is delivered as well; caches are not planned for it"]
-    with ht.DataLoader(data, 4, shuffle=True, seed=3, epochs=2, num_workers=2, raw=False, collate_fn=len) as loader:
+    assert [
+        record.message for record in caplog.records if "epochs=2 were planned" in record.message
+    ] == [
+        "epoch 2 was asked for, and epochs=2 were planned: it is delivered as well; caches are not planned for it"
+    ]
+    with ht.DataLoader(
+        data, 4, shuffle=True, seed=3, epochs=2, num_workers=2, raw=False, collate_fn=len
+    ) as loader:
         pass
 
 
@@ -133,7 +175,9 @@ def test_an_iterator_beside_another(folder):
     """As in torch, zip(loader, loader) works: each has an epoch of its own."""
     data = ht.ImageFolder(folder)
     with ht.DataLoader(data, 5) as loader:
-        assert all(list(map(bytes, a)) == list(map(bytes, b)) for (a, _), (b, _) in zip(loader, loader))
+        assert all(
+            list(map(bytes, a)) == list(map(bytes, b)) for (a, _), (b, _) in zip(loader, loader)
+        )
     torch.manual_seed(2)
     with ht.DataLoader(data, 5, shuffle=True) as loader:
         ours = [(a.tolist(), b.tolist()) for (_, a), (_, b) in zip(loader, loader)]
@@ -185,7 +229,10 @@ def test_repeats_do_not_depend_on_the_world(folder):
     data = Subset(ht.ImageFolder(folder, jittered, loader=length), [3, 3, 3, 7, 7, 1, 1, 1])
     with ht.DataLoader(data, 4, shuffle=True, seed=1) as loader:
         want = [sorted(x.tolist()) for x, _ in loader]
-    loaders = [ht.DataLoader(data, 2, shuffle=True, seed=1, rank=rank, world_size=2, name="both") for rank in range(2)]
+    loaders = [
+        ht.DataLoader(data, 2, shuffle=True, seed=1, rank=rank, world_size=2, name="both")
+        for rank in range(2)
+    ]
     got = [sorted(a.tolist() + b.tolist()) for (a, _), (b, _) in zip(*loaders)]
     for loader in loaders:
         loader.close()

@@ -24,10 +24,18 @@ class Batches(BatchSampler):
 LOADERS = {
     "by ID": lambda d: ht.DataLoader(d, 4),
     "shuffle, generator": lambda d: ht.DataLoader(d, 4, shuffle=True, generator=generator()),
-    "shuffle, generator, workers": lambda d: ht.DataLoader(d, 4, shuffle=True, generator=generator(), num_workers=2),
-    "shuffle, generator, workers that stay": lambda d: ht.DataLoader(d, 4, shuffle=True, generator=generator(), num_workers=1, persistent_workers=True),
-    "weighted": lambda d: ht.DataLoader(d, 4, sampler=WeightedRandomSampler(torch.ones(len(d)), 30, generator=generator())),
-    "batches": lambda d: ht.DataLoader(d, batch_sampler=Batches(RandomSampler(d, generator=generator()), 4, True)),
+    "shuffle, generator, workers": lambda d: ht.DataLoader(
+        d, 4, shuffle=True, generator=generator(), num_workers=2
+    ),
+    "shuffle, generator, workers that stay": lambda d: ht.DataLoader(
+        d, 4, shuffle=True, generator=generator(), num_workers=1, persistent_workers=True
+    ),
+    "weighted": lambda d: ht.DataLoader(
+        d, 4, sampler=WeightedRandomSampler(torch.ones(len(d)), 30, generator=generator())
+    ),
+    "batches": lambda d: ht.DataLoader(
+        d, batch_sampler=Batches(RandomSampler(d, generator=generator()), 4, True)
+    ),
     "seed": lambda d: ht.DataLoader(d, 4, shuffle=True, seed=3),
     "distributed": lambda d: ht.DataLoader(d, 4, sampler=DistributedSampler(d, 1, 0, seed=5)),
 }
@@ -59,7 +67,11 @@ def rest(loader, first):
 @pytest.mark.parametrize("kind", ["folder", "numbers"])
 @pytest.mark.parametrize("name", LOADERS)
 def test_the_next_epoch_follows(folder, name, kind, asks):
-    data = NUMBERS if kind == "numbers" else ht.ImageFolder(folder, loader=lambda x: torch.tensor([float(len(x))]))
+    data = (
+        NUMBERS
+        if kind == "numbers"
+        else ht.ImageFolder(folder, loader=lambda x: torch.tensor([float(len(x))]))
+    )
     with LOADERS[name](data) as loader:
         state = pickle.loads(pickle.dumps(passed(loader, 2, asks)))
         expected = rest(loader, 2)

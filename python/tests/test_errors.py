@@ -15,22 +15,49 @@ WRONG = 'hdmlp.data.Folder("/nowhere")'
 def end(*arguments):
     """The exit status of a Python process, and what it wrote."""
     environment = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(errors.__file__))}
-    ended = subprocess.run([sys.executable, *arguments], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                           stderr=subprocess.STDOUT, text=True, timeout=60)
+    ended = subprocess.run(
+        [sys.executable, *arguments],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+    )
     return ended.returncode, ended.stdout
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script, status, said", [
-    (WRONG, 1, "hdmlp.errors.DatasetNotFoundError: /nowhere: there is no such directory"),
-    ('raise hdmlp.errors.ConfigError("rank 2 of 2")', 1, "hdmlp.errors.ConfigError: rank 2 of 2"),
-    ('raise hdmlp.errors.from_answer({"kind": "mismatch", "message": "seed is 7"})', 1, "hdmlp.errors.MismatchError: seed is 7"),
-    ('raise hdmlp.errors.from_answer({"kind": "busy", "message": "rank 1 is taken"})', 1, "hdmlp.errors.BusyError: rank 1 is taken"),
-    ('raise hdmlp.errors.from_answer({"kind": "version", "message": "hdmlp 9"})', 1, "hdmlp.errors.VersionError: hdmlp 9"),
-    ('raise hdmlp.errors.SampleError("sample 7")', 1, "hdmlp.errors.SampleError: sample 7"),
-    (f"try: {WRONG}\nexcept ValueError: pass\nraise ValueError('mine')", 1, "ValueError: mine"),
-    (f"try: {WRONG}\nexcept ValueError: pass", 0, ""),
-], ids=["dataset", "config", "mismatch", "busy", "version", "no input", "another later", "caught"])
+@pytest.mark.parametrize(
+    "script, status, said",
+    [
+        (WRONG, 1, "hdmlp.errors.DatasetNotFoundError: /nowhere: there is no such directory"),
+        (
+            'raise hdmlp.errors.ConfigError("rank 2 of 2")',
+            1,
+            "hdmlp.errors.ConfigError: rank 2 of 2",
+        ),
+        (
+            'raise hdmlp.errors.from_answer({"kind": "mismatch", "message": "seed is 7"})',
+            1,
+            "hdmlp.errors.MismatchError: seed is 7",
+        ),
+        (
+            'raise hdmlp.errors.from_answer({"kind": "busy", "message": "rank 1 is taken"})',
+            1,
+            "hdmlp.errors.BusyError: rank 1 is taken",
+        ),
+        (
+            'raise hdmlp.errors.from_answer({"kind": "version", "message": "hdmlp 9"})',
+            1,
+            "hdmlp.errors.VersionError: hdmlp 9",
+        ),
+        ('raise hdmlp.errors.SampleError("sample 7")', 1, "hdmlp.errors.SampleError: sample 7"),
+        (f"try: {WRONG}\nexcept ValueError: pass\nraise ValueError('mine')", 1, "ValueError: mine"),
+        (f"try: {WRONG}\nexcept ValueError: pass", 0, ""),
+    ],
+    ids=["dataset", "config", "mismatch", "busy", "version", "no input", "another later", "caught"],
+)
 def test_a_script_ends_by_an_error_of_ours_as_by_any_other(script, status, said):
     ended, out = end("-c", f"import hdmlp.data, hdmlp.errors\n{script}")
     assert ended == status and said in out and (said != "" or out == ""), out
@@ -38,9 +65,14 @@ def test_a_script_ends_by_an_error_of_ours_as_by_any_other(script, status, said)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("happens", ["pass", f"try: {WRONG}\nexcept ValueError: pass"], ids=["import", "wrong input"])
+@pytest.mark.parametrize(
+    "happens", ["pass", f"try: {WRONG}\nexcept ValueError: pass"], ids=["import", "wrong input"]
+)
 def test_the_hook_for_uncaught_exceptions_is_left_alone(happens):
-    assert end("-c", f"import sys, hdmlp.data, hdmlp.torch\n{happens}\nassert sys.excepthook is sys.__excepthook__") == (0, "")
+    assert end(
+        "-c",
+        f"import sys, hdmlp.data, hdmlp.torch\n{happens}\nassert sys.excepthook is sys.__excepthook__",
+    ) == (0, "")
 
 
 def test_the_command_ends_with_status_2_where_the_input_is_wrong():
@@ -50,7 +82,10 @@ def test_the_command_ends_with_status_2_where_the_input_is_wrong():
     assert end("-m", "hdmlp", "--help")[0] == 0
 
 
-@pytest.mark.parametrize("kind", [errors.ConfigError, errors.MismatchError, errors.DatasetNotFoundError, errors.SampleError])
+@pytest.mark.parametrize(
+    "kind",
+    [errors.ConfigError, errors.MismatchError, errors.DatasetNotFoundError, errors.SampleError],
+)
 def test_errors_travel_between_processes(kind):
     error = pickle.loads(pickle.dumps(kind("text", {"key": "seed"})))
     assert type(error) is kind and str(error) == "text" and error.details == {"key": "seed"}

@@ -21,8 +21,15 @@ def folder(tmp_path_factory):
     return jpegs(tmp_path_factory.mktemp("jpegs") / "data", {"ant": 5, "bee": 4})
 
 
-@pytest.mark.parametrize("mean, std", [(0.5, 0.25), (torch.tensor(0.5), torch.tensor(0.25)), (numpy.float32(0.5), 0.25),
-                                       (torch.tensor([0.4, 0.5, 0.6]), numpy.array([0.2, 0.3, 0.4]))])
+@pytest.mark.parametrize(
+    "mean, std",
+    [
+        (0.5, 0.25),
+        (torch.tensor(0.5), torch.tensor(0.25)),
+        (numpy.float32(0.5), 0.25),
+        (torch.tensor([0.4, 0.5, 0.6]), numpy.array([0.2, 0.3, 0.4])),
+    ],
+)
 def test_numbers_of_normalize(real, folder, mean, std):
     """All that torchvision's Normalize takes is carried out by the daemon, to the same bits."""
     transform = V.Compose([V.CenterCrop((20, 16)), V.ToTensor(), V.Normalize(mean, std)])
@@ -30,49 +37,93 @@ def test_numbers_of_normalize(real, folder, mean, std):
     want = batches(folder, 4, 1, 3, False, 0, 1, transform)[0]
     with ht.DataLoader(ht.ImageFolder(folder, transform), 4, seed=3, shuffle=True) as loader:
         got = list(loader)
-    assert all(torch.equal(x, u) and torch.equal(y, v) for (x, y), (u, v) in zip(got, want)) and len(got) == len(want)
+    assert all(
+        torch.equal(x, u) and torch.equal(y, v) for (x, y), (u, v) in zip(got, want)
+    ) and len(got) == len(want)
 
 
 def test_numbers_that_normalize_cannot_have():
-    for mean, says in (("half", "mean should be a number or a sequence"), ([0.5, None, 0.5], "mean should be numbers"), ([1, 2], "1 or 3"), (float("nan"), "finite")):
+    for mean, says in (
+        ("half", "mean should be a number or a sequence"),
+        ([0.5, None, 0.5], "mean should be numbers"),
+        ([1, 2], "1 or 3"),
+        (float("nan"), "finite"),
+    ):
         parts = T.split([V.Resize((9, 9)), V.ToTensor(), V.Normalize(mean, 1.0)])
         assert len(parts.rest) == 1 and says in parts.why
     norm = V.Normalize(0.5, 0.5)
     del norm.std
-    assert "other attributes than HDMLP knows" in T.split([V.Resize((9, 9)), V.ToTensor(), norm]).why
+    assert (
+        "other attributes than HDMLP knows" in T.split([V.Resize((9, 9)), V.ToTensor(), norm]).why
+    )
 
 
 ROTATE, ERASE = V.RandomRotation(5), V.RandomErasing()
 SIZE = "images have no fixed size after it"
 
 
-@pytest.mark.parametrize("given, described, cause, also, why", [
-    ([V.Resize((9, 9)), V.ToTensor(), ERASE], 2, ERASE, [], UNKNOWN),
-    ([V.Resize((9, 9)), ROTATE, V.RandomHorizontalFlip(), V.ToTensor()], 1, ROTATE, [2, 3], UNKNOWN),
-    ([V.Resize(9), ROTATE, V.CenterCrop(8), V.ToTensor()], 0, ROTATE, [0, 2, 3], UNKNOWN),
-    ([V.RandomHorizontalFlip(), V.Resize(9), V.ToTensor()], 0, 1, [0, 2], SIZE),
-    ([V.RandomHorizontalFlip(), V.ToTensor()], 0, 0, [1], SIZE),
-    ([V.Resize((9, 9)), V.ToTensor(), V.ToTensor(), ERASE], 2, 2, [3], "there is a tensor already"),
-])
+@pytest.mark.parametrize(
+    "given, described, cause, also, why",
+    [
+        ([V.Resize((9, 9)), V.ToTensor(), ERASE], 2, ERASE, [], UNKNOWN),
+        (
+            [V.Resize((9, 9)), ROTATE, V.RandomHorizontalFlip(), V.ToTensor()],
+            1,
+            ROTATE,
+            [2, 3],
+            UNKNOWN,
+        ),
+        ([V.Resize(9), ROTATE, V.CenterCrop(8), V.ToTensor()], 0, ROTATE, [0, 2, 3], UNKNOWN),
+        ([V.RandomHorizontalFlip(), V.Resize(9), V.ToTensor()], 0, 1, [0, 2], SIZE),
+        ([V.RandomHorizontalFlip(), V.ToTensor()], 0, 0, [1], SIZE),
+        (
+            [V.Resize((9, 9)), V.ToTensor(), V.ToTensor(), ERASE],
+            2,
+            2,
+            [3],
+            "there is a tensor already",
+        ),
+    ],
+)
 def test_the_cause_is_named(caplog, given, described, cause, also, why):
     caplog.set_level(logging.WARNING, "hdmlp")
     parts = T.split(given)
     cause = given[cause] if isinstance(cause, int) else cause
-    assert len(parts.described) == described and parts.left == [cause, *(given[i] for i in also)] and parts.why.startswith(why)
+    assert (
+        len(parts.described) == described
+        and parts.left == [cause, *(given[i] for i in also)]
+        and parts.why.startswith(why)
+    )
     with pytest.raises(ValueError) as caught:
         T.describe(given)
     assert str(caught.value).startswith(f"the daemon can not do {cause!r}: {why}")
     ht._folder.offload(ht._folder.pil_loader, given)
     [message] = [record.getMessage() for record in caplog.records]
     name = ht._folder._short(cause)
-    assert message.startswith(f"{name}: in Python, after what HDMLP does: {why}" if described else f"the transforms run in Python: {name}: {why}")
-    assert message.endswith("; because of it also: " + ", ".join(ht._folder._short(given[i]) for i in also) if also else parts.why)
+    assert message.startswith(
+        f"{name}: in Python, after what HDMLP does: {why}"
+        if described
+        else f"the transforms run in Python: {name}: {why}"
+    )
+    assert message.endswith(
+        "; because of it also: " + ", ".join(ht._folder._short(given[i]) for i in also)
+        if also
+        else parts.why
+    )
 
 
 def test_ours_beside_the_cause():
-    with pytest.raises(errors.ConfigError, match=r"Resize\(size=9.* can not run in Python before RandomRotation.* \(it is not"):
+    with pytest.raises(
+        errors.ConfigError,
+        match=r"Resize\(size=9.* can not run in Python before RandomRotation.* \(it is not",
+    ):
         ht._folder.offload(ht._folder.pil_loader, [T.Resize(9), ROTATE, V.CenterCrop(8)])
-    with pytest.raises(errors.ConfigError, match=r"CenterCrop\(size=\(8, 8\)\) .* can not run in Python after RandomRotation"):
+    with pytest.raises(
+        errors.ConfigError,
+        match=r"CenterCrop\(size=\(8, 8\)\) .* can not run in Python after RandomRotation",
+    ):
         ht._folder.offload(ht._folder.pil_loader, [V.Resize(9), ROTATE, T.CenterCrop(8)])
-    with pytest.raises(errors.ConfigError, match=r"Resize\(size=9.* can not stand here: images have no fixed size"):
+    with pytest.raises(
+        errors.ConfigError, match=r"Resize\(size=9.* can not stand here: images have no fixed size"
+    ):
         ht._folder.offload(ht._folder.pil_loader, [T.Resize(9), V.ToTensor()])

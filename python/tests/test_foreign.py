@@ -55,16 +55,34 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("cases", [("itself,", "part,", "wrapper,", "itself,fork", "parts,fork", "wrapper,fork"), ("itself,spawn",), ("part,forkserver",)])
+@pytest.mark.parametrize(
+    "cases",
+    [
+        ("itself,", "part,", "wrapper,", "itself,fork", "parts,fork", "wrapper,fork"),
+        ("itself,spawn",),
+        ("part,forkserver",),
+    ],
+)
 def test_torchs_loader_is_right_and_said_once(folder, tmp_path, cases):
     (tmp_path / "script.py").write_text(SCRIPT)
-    done = subprocess.run([sys.executable, str(tmp_path / "script.py"), folder, *cases], capture_output=True, text=True, timeout=300,
-                          env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(ht.__path__[0]))})
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "script.py"), folder, *cases],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(ht.__path__[0]))},
+    )
     assert done.returncode == 0, done.stderr
-    lengths = [os.path.getsize(os.path.join(folder, name, file)) for name in sorted(os.listdir(folder)) for file in sorted(os.listdir(os.path.join(folder, name)))]
+    lengths = [
+        os.path.getsize(os.path.join(folder, name, file))
+        for name in sorted(os.listdir(folder))
+        for file in sorted(os.listdir(os.path.join(folder, name)))
+    ]
     assert done.stdout.splitlines() == [str(lengths)] * 2 * len(cases)
     said = done.stderr.split("case\n")[1:]
-    assert [[part.count(SAYS) for part in case.split("by hand, and with ours")] for case in said] == [[0, 1]] * len(cases)
+    assert [
+        [part.count(SAYS) for part in case.split("by hand, and with ours")] for case in said
+    ] == [[0, 1]] * len(cases)
 
 
 def test_the_warning_names_the_remedy(folder, caplog, monkeypatch):
@@ -76,11 +94,17 @@ def test_the_warning_names_the_remedy(folder, caplog, monkeypatch):
         assert sum(len(x) for x, _ in DataLoader(Subset(dataset, range(10)), 4)) == 10
     said = [r.getMessage() for r in caplog.records if SAYS in r.getMessage()]
     assert len(said) == 1
-    assert "make the loader with hdmlp.torch.DataLoader" in said[0] and "hdmlp.torch.use_in(accelerate)" in said[0]
+    assert (
+        "make the loader with hdmlp.torch.DataLoader" in said[0]
+        and "hdmlp.torch.use_in(accelerate)" in said[0]
+    )
 
 
 def test_where_it_cannot_be_used():
-    with pytest.raises(errors.ConfigError, match=r"use_in\(lightning\): must be accelerate or transformers; Lightning and Fabric need no such call"):
+    with pytest.raises(
+        errors.ConfigError,
+        match=r"use_in\(lightning\): must be accelerate or transformers; Lightning and Fabric need no such call",
+    ):
         ht.use_in("lightning")
     with pytest.raises(errors.ConfigError, match=r"use_in\(io\)"):
         ht.use_in(io)
@@ -92,6 +116,9 @@ def test_an_accelerate_that_makes_loaders_otherwise(monkeypatch):
     package.__version__, module.DataLoader = "0.20.3", DataLoader
     monkeypatch.setitem(sys.modules, "accelerate", package)
     monkeypatch.setitem(sys.modules, "accelerate.data_loader", module)
-    with pytest.raises(errors.ConfigError, match=r"use_in\(transformers\): accelerate 0.20.3 makes loaders in a way that HDMLP does not know"):
+    with pytest.raises(
+        errors.ConfigError,
+        match=r"use_in\(transformers\): accelerate 0.20.3 makes loaders in a way that HDMLP does not know",
+    ):
         ht.use_in("transformers")
     assert module.DataLoader is DataLoader

@@ -44,19 +44,32 @@ HEAD = textwrap.dedent("""
 @pytest.fixture
 def ranks(tmp_path, folder):
     """Runs a script by torchrun; returns what its ranks said, in their order, and their log."""
+
     def start(script, count, *arguments):
         (tmp_path / "script.py").write_text(HEAD + textwrap.dedent(script))
         # Debian's torchrun ends with an error without the last two.
-        said, log = run(sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={count}", "--redirects=9:1", "--tee=9:1",
-                        f"--master_port={free_port()}", str(tmp_path / "script.py"), folder, *arguments)
+        said, log = run(
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            f"--nproc_per_node={count}",
+            "--redirects=9:1",
+            "--tee=9:1",
+            f"--master_port={free_port()}",
+            str(tmp_path / "script.py"),
+            folder,
+            *arguments,
+        )
         return sorted(said, key=lambda r: r["rank"]), log
+
     return start
 
 
 @pytest.mark.parametrize("mine", ["me // 2", "me % 2"])
 def test_groups_of_ranks_that_read_the_same(ranks, mine):
     """Tensor or pipeline parallelism: the sampler's rank and number of replicas count, and the node reads each file once."""
-    said, _ = ranks(f"""
+    said, _ = ranks(
+        f"""
         sampler = DistributedSampler(data, 2, {mine}, seed=3)
         loader = ht.DataLoader(data, 4, sampler=sampler)
         place = loader.rank, loader.world_size, len(loader)
@@ -68,7 +81,9 @@ def test_groups_of_ranks_that_read_the_same(ranks, mine):
         say(got=got, want=ids(DataLoader(Items(data), 4, sampler=sampler), sampler), place=place, mine={mine}, rest=[len(x) for x, _ in again],
             source=loader.report()["source"]["samples"])
         loader.close()
-    """, 4)
+    """,
+        4,
+    )
     assert len(said) == 4
     for r in said:
         assert r["got"] == r["want"] and r["place"] == [r["mine"], 2, 4]
@@ -77,7 +92,8 @@ def test_groups_of_ranks_that_read_the_same(ranks, mine):
 
 def test_groups_that_nothing_says(ranks):
     """Where no launcher says how many ranks there are, the second one with the sampler's rank reads the same all the same."""
-    said, _ = ranks("""
+    said, _ = ranks(
+        """
         import os, subprocess
         env = {k: v for k, v in os.environ.items() if not k.startswith(("TORCHELASTIC", "GROUP_")) and k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT")}
         code = '''
@@ -94,10 +110,10 @@ def test_groups_that_nothing_says(ranks):
         lines = subprocess.run([sys.executable, "-c", textwrap.dedent(code), sys.argv[1]], env=env, capture_output=True, text=True, check=True).stdout.splitlines()
         sampler = DistributedSampler(data, 2, 1, seed=3)
         say(got=eval(lines[0]), want=ids(DataLoader(Items(data), 4, sampler=sampler), epochs=1) * 2, place=lines[1])
-    """, 1)
+    """,
+        1,
+    )
     assert said[0]["got"] == said[0]["want"] and said[0]["place"] == "1 2"
-
-
 
 
 SAMPLERS = """
@@ -128,7 +144,9 @@ SAMPLERS = """
 
 
 def opaque(ranks, make, count=2, dataset="data", epochs=2, before=""):
-    return ranks(SAMPLERS + f"""
+    return ranks(
+        SAMPLERS
+        + f"""
     {before}
     def made(L, d):
         return {make}
@@ -141,17 +159,28 @@ def opaque(ranks, make, count=2, dataset="data", epochs=2, before=""):
     source = loader.report()["source"]["samples"] if loader._folder is not None else 0
     say(got=got, want=want, source=source)
     loader.close()
-    """, count)
+    """,
+        count,
+    )
 
 
-@pytest.mark.parametrize("make", ["L(d, 4, sampler=WeightedRandomSampler(torch.arange(1, 26).float(), 20))", "L(d, 4, sampler=Weighted())",
-                                  "L(d, 4, sampler=Repeated(data, 1))", "L(d, 4, sampler=Shuffled(data, 1))"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        "L(d, 4, sampler=WeightedRandomSampler(torch.arange(1, 26).float(), 20))",
+        "L(d, 4, sampler=Weighted())",
+        "L(d, 4, sampler=Repeated(data, 1))",
+        "L(d, 4, sampler=Shuffled(data, 1))",
+    ],
+)
 def test_ranks_with_samplers_of_their_own(ranks, make):
     """Each gets what torch's loader gives it, and the node reads each file once for all of them. What is to be is not reported."""
     said, log = opaque(ranks, make)
     for r in said:
         assert r["got"] == r["want"]
-    samples = {x for r in said for epoch in r["got"] for batch in epoch for x in batch}  # lengths, by which samples differ
+    samples = {
+        x for r in said for epoch in r["got"] for batch in epoch for x in batch
+    }  # lengths, by which samples differ
     assert sum(r["source"] for r in said) == len(samples)
     assert "go to more than one" not in log and "disagree" not in log
 
@@ -164,21 +193,40 @@ def test_ranks_that_are_to_be_disjoint_and_are_not(ranks, dataset):
     several = sum(1 for x in set.union(*parts) if sum(x in part for part in parts) > 1)
     assert several >= 3, "choose other seeds"
     assert all(r["got"] == r["want"] for r in said)
-    assert log.count(f"sampler=Shuffled: {several} of {len(set.union(*parts))} samples of epoch 0 go to more than one of its 3 ranks") == 1
+    assert (
+        log.count(
+            f"sampler=Shuffled: {several} of {len(set.union(*parts))} samples of epoch 0 go to more than one of its 3 ranks"
+        )
+        == 1
+    )
     assert log.count("go to more than one") == 1
 
 
 def test_ranks_that_disagree_about_their_sampler(ranks):
     _, log = opaque(ranks, "L(d, 4, sampler=Shuffled(data, 5, 2 + me))")
-    assert log.count("the ranks disagree about the sampler in epoch 0: num_replicas is 2 on rank 0, and 3 on rank 1") == 1
+    assert (
+        log.count(
+            "the ranks disagree about the sampler in epoch 0: num_replicas is 2 on rank 0, and 3 on rank 1"
+        )
+        == 1
+    )
     _, log = opaque(ranks, "L(d, 4, sampler=Shuffled(data, 5 + me // 2, 2))", 3)
-    assert log.count("the ranks disagree about the sampler in epoch 0: ranks 0 and 2 both have rank 0 of 2 of Shuffled") == 1
+    assert (
+        log.count(
+            "the ranks disagree about the sampler in epoch 0: ranks 0 and 2 both have rank 0 of 2 of Shuffled"
+        )
+        == 1
+    )
 
 
 def test_timms_repeated_augmentation(ranks):
     """Several ranks get the same samples, which is what it is for."""
     pytest.importorskip("timm")
-    said, log = opaque(ranks, "L(d, 4, sampler=RepeatAugSampler(data))", before="from timm.data.distributed_sampler import RepeatAugSampler")
+    said, log = opaque(
+        ranks,
+        "L(d, 4, sampler=RepeatAugSampler(data))",
+        before="from timm.data.distributed_sampler import RepeatAugSampler",
+    )
     assert all(r["got"] == r["want"] for r in said)
     assert set(sum(said[0]["got"][0], [])) & set(sum(said[1]["got"][0], []))
     assert "go to more than one" not in log and "disagree" not in log

@@ -12,7 +12,12 @@ import pytest
 
 from hdmlp import _daemon, data, errors
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "bench"))
+sys.path.insert(
+    0,
+    os.path.join(
+        os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "bench"
+    ),
+)
 from throttled import Throttled, Unavailable  # noqa: E402
 
 
@@ -64,14 +69,19 @@ def test_sparse_index(other_job, folder, caplog):
     total = 96 + 64 + 9 * samples + 8
     path = os.path.join(folder, ".hdmlp-index")
     with open(path, "wb") as file:
-        file.write(struct.pack("<8sII10Q", b"HDMLPIDX", 1, 0, total, samples, 1, 0, 0, 0, 0, 0, samples, 0))
+        file.write(
+            struct.pack("<8sII10Q", b"HDMLPIDX", 1, 0, total, samples, 1, 0, 0, 0, 0, 0, samples, 0)
+        )
         file.truncate(total)
     pid = daemon_pid()
     with data.DataLoader(folder, batch_size=5) as loader:
         assert epoch(loader) == list(range(25))
     assert peak_memory(pid) < 256 << 20
     assert daemon_pid() == pid
-    assert f"the dataset's index is not used, and the dataset is scanned instead: read dataset index {path}" in caplog.text
+    assert (
+        f"the dataset's index is not used, and the dataset is scanned instead: read dataset index {path}"
+        in caplog.text
+    )
     assert "holes" in caplog.text and os.stat(path).st_size < 1 << 20
 
 
@@ -116,14 +126,24 @@ def alive(pid):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name, op, path", [("bee", "getdents", ""), ("cat/003.jpg", "getdents", "/cat"), (".hdmlp-index", "stat", "/.hdmlp-index")])
+@pytest.mark.parametrize(
+    "name, op, path",
+    [
+        ("bee", "getdents", ""),
+        ("cat/003.jpg", "getdents", "/cat"),
+        (".hdmlp-index", "stat", "/.hdmlp-index"),
+    ],
+)
 def test_scan_hangs(real, other_job, mount, caplog, monkeypatch, tmp_path, name, op, path):
     """A file system that answers no more: told after 10 s, an error after source_timeout, and other jobs go on."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     pid = daemon_pid()
     mount.set(hang_names=name)
     begin = time.monotonic()
-    with pytest.raises(errors.DatasetError, match=rf"dataset {mount.path}{path}: .*: {op} has not returned for 1[12]\S* ?s.*source_timeout is 12s"):
+    with pytest.raises(
+        errors.DatasetError,
+        match=rf"dataset {mount.path}{path}: .*: {op} has not returned for 1[12]\S* ?s.*source_timeout is 12s",
+    ):
         with data.DataLoader(mount.path, batch_size=5, source_timeout="12s") as loader:
             next(iter(loader))
     assert 11.5 < time.monotonic() - begin < 16
@@ -152,7 +172,10 @@ def test_ctrl_c_while_the_scan_hangs(real, mount):
 
 def test_ctrl_c_of_the_command_while_the_scan_hangs(real, mount, tmp_path):
     mount.set(hang_names="bee")
-    process = subprocess.Popen([_daemon.find_binary(), "dataset", f"--index-dir={tmp_path}/index", mount.path], stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [_daemon.find_binary(), "dataset", f"--index-dir={tmp_path}/index", mount.path],
+        stderr=subprocess.PIPE,
+    )
     wait_for("the scan to hang", lambda: mount.counters()["hung"] > 0)
     begin = time.monotonic()
     process.send_signal(signal.SIGINT)
@@ -186,7 +209,10 @@ def test_forged_cache(real, folder, tmp_path):
     for directory, _, names in os.walk(cache):
         for name in ("", *names):
             os.chown(os.path.join(directory, name), 1001, 1001)
-    with pytest.raises(errors.ConfigError, match=rf"{cache} belongs to user 1001 \(mode 0700\), and the daemon runs as user 0.*name another directory"):
+    with pytest.raises(
+        errors.ConfigError,
+        match=rf"{cache} belongs to user 1001 \(mode 0700\), and the daemon runs as user 0.*name another directory",
+    ):
         with data.DataLoader(folder, batch_size=5, memory="1B", cache_dir=cache) as loader:
             assert epoch(loader) == list(range(25))
 
@@ -195,9 +221,13 @@ def test_cache_that_others_may_write_to(real, folder, tmp_path):
     cache = str(tmp_path / "cache")
     fill(folder, cache, "sample")
     os.chmod(cache, 0o777)
-    with pytest.raises(errors.ConfigError, match=rf"{cache} can be written to by others .*mode 0777.*chmod 700"):
+    with pytest.raises(
+        errors.ConfigError, match=rf"{cache} can be written to by others .*mode 0777.*chmod 700"
+    ):
         data.DataLoader(folder, batch_size=5, memory="1B", cache_dir=cache)
-    with data.DataLoader(folder, batch_size=5, memory="1B", cache_dir=os.path.join(cache, "hdmlp")) as loader:
+    with data.DataLoader(
+        folder, batch_size=5, memory="1B", cache_dir=os.path.join(cache, "hdmlp")
+    ) as loader:
         assert epoch(loader) == list(range(25))
 
 
@@ -206,7 +236,7 @@ def test_cache_leads_elsewhere(real, folder, tmp_path, kind):
     """A link in a cache is refused, and the file that it leads to stays as it is."""
     cache = str(tmp_path / "cache")
     fill(folder, cache, "sample")
-    store, = (os.path.join(cache, name) for name in os.listdir(cache) if name != "HDMLP-CACHE")
+    (store,) = (os.path.join(cache, name) for name in os.listdir(cache) if name != "HDMLP-CACHE")
     victims = tmp_path / "victims"
     victims.mkdir()
     for name in ("data", "index"):

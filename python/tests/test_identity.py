@@ -14,7 +14,21 @@ import pytest
 
 from hdmlp import _daemon, errors
 from hdmlp.data import DataLoader, Folder
-from identities import FILES, Rank, SIZE, THEN, container, hashes, lasting, make, needs_root, normalise, read, short, write  # noqa: F401: fixtures
+from identities import (
+    FILES,
+    Rank,
+    SIZE,
+    THEN,
+    container,
+    hashes,
+    lasting,
+    make,
+    needs_root,
+    normalise,
+    read,
+    short,
+    write,
+)  # noqa: F401: fixtures
 
 pytestmark = pytest.mark.slow
 
@@ -53,7 +67,7 @@ def test_links_in_a_container(lasting, tmp_path):
         (linked / "b" / f"{i:03d}.jpg").symlink_to(tmp_path / "store" / "b" / f"{i:03d}.jpg")
     for name in ("one", "two", "one"):
         said = read(linked, container([(tmp_path / name, tmp_path / "store")]))
-        a, b = hashes(tmp_path / name)[:FILES // 2], hashes(tmp_path / name)[FILES // 2:]
+        a, b = hashes(tmp_path / name)[: FILES // 2], hashes(tmp_path / name)[FILES // 2 :]
         assert said.get("hashes") == a + b + b, (name, said)
 
 
@@ -65,12 +79,39 @@ def test_another_root_directory(lasting, tmp_path):
     inner = jail / str(tmp_path / "one").lstrip("/")
     make(inner, "two")
     assert read(tmp_path / "one").get("hashes") == hashes(tmp_path / "one")
-    tops = [name for name in os.listdir("/") if name not in ("tmp", "mnt") and not os.path.islink(f"/{name}") and os.path.isdir(f"/{name}")]
-    tops += [path.lstrip("/") for path in (sys.prefix, os.path.abspath(f"{__file__}/../../..")) if path.split("/")[1] in ("tmp", "mnt")]
-    script = "".join(f"mkdir -p {jail}/{name} && mount --rbind /{name} {jail}/{name} && " for name in tops)
-    links = "".join(f"ln -sfn {os.readlink('/' + name)} {jail}/{name}; " for name in os.listdir("/") if os.path.islink(f"/{name}"))
-    said = read(tmp_path / "one", ("unshare", "-m", "--propagation", "private", "sh", "-c",
-                                   links + script + f'exec chroot {jail} "$@"', "sh"))
+    tops = [
+        name
+        for name in os.listdir("/")
+        if name not in ("tmp", "mnt")
+        and not os.path.islink(f"/{name}")
+        and os.path.isdir(f"/{name}")
+    ]
+    tops += [
+        path.lstrip("/")
+        for path in (sys.prefix, os.path.abspath(f"{__file__}/../../.."))
+        if path.split("/")[1] in ("tmp", "mnt")
+    ]
+    script = "".join(
+        f"mkdir -p {jail}/{name} && mount --rbind /{name} {jail}/{name} && " for name in tops
+    )
+    links = "".join(
+        f"ln -sfn {os.readlink('/' + name)} {jail}/{name}; "
+        for name in os.listdir("/")
+        if os.path.islink(f"/{name}")
+    )
+    said = read(
+        tmp_path / "one",
+        (
+            "unshare",
+            "-m",
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+            links + script + f'exec chroot {jail} "$@"',
+            "sh",
+        ),
+    )
     assert said.get("hashes") == hashes(inner), said
 
 
@@ -126,7 +167,11 @@ def test_files_rewritten_in_place(real, monkeypatch, tmp_path, times, which, cac
     monkeypatch.setenv("HDMLP_LINGER", "20s" if cache == "memory" else "0s")
     data = tmp_path / "data"
     make(data, "one", FILES if len(which) > 2 else 400)
-    options = dict(cache_dir=str(tmp_path / "cache"), memory="0B", cache_size="10MB") if cache == "file" else {}
+    options = (
+        dict(cache_dir=str(tmp_path / "cache"), memory="0B", cache_size="10MB")
+        if cache == "file"
+        else {}
+    )
     assert read(data, epochs=2, **options)["hashes"] == hashes(data)
     paths = sorted(data.glob("*/*.jpg"))
     for i in which:
@@ -136,7 +181,11 @@ def test_files_rewritten_in_place(real, monkeypatch, tmp_path, times, which, cac
         normalise(data)
     said = read(data, epochs=2, **options)
     if "error" in said:
-        assert said["error"] == "SampleError" and "changed" in said["text"] and any(str(paths[i]) in said["text"] for i in which), said
+        assert (
+            said["error"] == "SampleError"
+            and "changed" in said["text"]
+            and any(str(paths[i]) in said["text"] for i in which)
+        ), said
         said = read(data, epochs=2, **options)
     assert said.get("hashes") == hashes(data), said
 
@@ -167,7 +216,9 @@ def test_verify_compares_bytes(short, tmp_path):
     normalise(other)
     covered = read(other, epochs=1, verify=True, **options)
     assert covered.get("hashes") == hashes(other), covered
-    for path in sorted(other.glob("*/*.jpg")):  # one that the version does not cover: the version stays
+    for path in sorted(
+        other.glob("*/*.jpg")
+    ):  # one that the version does not cover: the version stays
         before = path.read_bytes()
         path.write_bytes(b"other" + before[5:])
         normalise(other)
@@ -188,12 +239,19 @@ def test_a_dataset_object_stands_for_one_version(short, tmp_path, monkeypatch):
     told, untold = Folder(str(data)), Folder(str(data))
     count = len(told)
     write(sorted(data.glob("*/*.jpg"))[-1].with_name("zz.jpg"), "more")
-    with pytest.raises(errors.MismatchError, match="changed after this object had told .*: make a new Folder"):
+    with pytest.raises(
+        errors.MismatchError, match="changed after this object had told .*: make a new Folder"
+    ):
         DataLoader(told, 4, seed=1)
     with pytest.raises(errors.MismatchError, match="changed after this object"):
         told.samples
     with DataLoader(untold, 4, epochs=1, seed=1) as loader:
-        assert sum(len(samples) for samples, _ in loader) == count + 1 == len(untold) == len(Folder(str(data)).samples)
+        assert (
+            sum(len(samples) for samples, _ in loader)
+            == count + 1
+            == len(untold)
+            == len(Folder(str(data)).samples)
+        )
 
 
 def test_rescan_in_an_index_directory(short, tmp_path, monkeypatch):
@@ -202,8 +260,12 @@ def test_rescan_in_an_index_directory(short, tmp_path, monkeypatch):
     environment = {"HDMLP_INDEX_DIR": str(tmp_path / "elsewhere")}
     assert read(data, environment=environment)["hashes"] == hashes(data)
     make(data, "two")
-    done = subprocess.run([_daemon.find_binary(), "dataset", str(data), "--rescan"], env={**os.environ, **environment},
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [_daemon.find_binary(), "dataset", str(data), "--rescan"],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0 and str(tmp_path / "elsewhere") in done.stdout, done
     assert not (data / ".hdmlp-index").exists()
     assert read(data, environment=environment)["hashes"] == hashes(data)
@@ -217,8 +279,14 @@ def test_simulate_from_a_run_with_an_index_directory(short, tmp_path, monkeypatc
     with DataLoader(str(data), batch_size=4, epochs=1) as loader:
         assert sum(len(batch.samples) for batch in loader) == FILES
         (tmp_path / "report.json").write_text(json.dumps(loader.report()))
-    done = subprocess.run([_daemon.find_binary(), "simulate", "--from-run", str(tmp_path / "report.json")], capture_output=True, text=True)
-    assert done.returncode == 0 and str(data) in done.stdout and "mean size" not in done.stdout, done
+    done = subprocess.run(
+        [_daemon.find_binary(), "simulate", "--from-run", str(tmp_path / "report.json")],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0 and str(data) in done.stdout and "mean size" not in done.stdout, (
+        done
+    )
     assert not (data / ".hdmlp-index").exists()
 
 
@@ -228,12 +296,28 @@ def test_ranks_that_see_different_datasets(lasting, tmp_path):
     (tmp_path / "data").mkdir()
     for name in ("one", "two", "three"):
         make(tmp_path / name, name)
-    place = lambda rank: {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2",  # noqa: E731
-                          "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
-    first = Rank(tmp_path / "data", container([(tmp_path / "one", tmp_path / "data")]), place(0), stay=True, seed=1)
+    place = lambda rank: {
+        "RANK": str(rank),
+        "WORLD_SIZE": "2",
+        "LOCAL_RANK": str(rank),
+        "LOCAL_WORLD_SIZE": "2",  # noqa: E731
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29500",
+    }
+    first = Rank(
+        tmp_path / "data",
+        container([(tmp_path / "one", tmp_path / "data")]),
+        place(0),
+        stay=True,
+        seed=1,
+    )
     first.says()
-    said = read(tmp_path / "data", container([(tmp_path / "two", tmp_path / "data")]), place(1), seed=1)
+    said = read(
+        tmp_path / "data", container([(tmp_path / "two", tmp_path / "data")]), place(1), seed=1
+    )
     assert said.get("error") == "MismatchError" and str(tmp_path / "data") in said["text"], said
-    said = read(tmp_path / "data", container([(tmp_path / "one", tmp_path / "data")]), place(1), seed=1)
+    said = read(
+        tmp_path / "data", container([(tmp_path / "one", tmp_path / "data")]), place(1), seed=1
+    )
     assert len(said.get("hashes", [])) == FILES // 2, said
     first.end()

@@ -9,7 +9,12 @@ from identities import Rank, hashes, make, needs_root, read
 
 pytestmark = pytest.mark.slow
 
-THROTTLE = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "build", "bin", "throttle")
+THROTTLE = os.path.join(
+    os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
+    "build",
+    "bin",
+    "throttle",
+)
 
 
 class Mount:
@@ -18,8 +23,18 @@ class Mount:
     def __init__(self, source, where, pid=None):
         self.enter = [] if pid is None else ["nsenter", "-t", str(pid), "-m"]
         self.where = str(where)
-        self.server = subprocess.Popen([*self.enter, THROTTLE, f"--source={source}", f"--mount={where}", "--bandwidth=1000000000"],
-                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.server = subprocess.Popen(
+            [
+                *self.enter,
+                THROTTLE,
+                f"--source={source}",
+                f"--mount={where}",
+                "--bandwidth=1000000000",
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         if not self.server.stdout.readline().startswith("mounted "):
             pytest.skip(self.server.communicate()[1])
 
@@ -52,13 +67,24 @@ def test_a_source_that_is_mounted_again(real, monkeypatch, tmp_path, where, what
     if where == "a container's":
         make(tmp_path / "elsewhere", "three")
         assert read(tmp_path / "elsewhere")["hashes"]  # the daemon runs outside
-        keeper = subprocess.Popen(["unshare", "-m", "--propagation", "private", "sh", "-c", "echo; exec sleep 100"], stdout=subprocess.PIPE)
+        keeper = subprocess.Popen(
+            ["unshare", "-m", "--propagation", "private", "sh", "-c", "echo; exec sleep 100"],
+            stdout=subprocess.PIPE,
+        )
         keeper.stdout.readline()
         prefix = ("nsenter", "-t", str(keeper.pid), "-m")
     pid = keeper.pid if keeper else None
     mount = Mount(data, point, pid)
     try:
-        rank = Rank(point, prefix, epochs=3, step=True, memory="0B", prefetch_batches=1, staging_buffer="64KiB")
+        rank = Rank(
+            point,
+            prefix,
+            epochs=3,
+            step=True,
+            memory="0B",
+            prefetch_batches=1,
+            staging_buffer="64KiB",
+        )
         said = rank.says()
         assert said.get("hashes") == hashes(data), said
         mount.die()
@@ -70,7 +96,11 @@ def test_a_source_that_is_mounted_again(real, monkeypatch, tmp_path, where, what
             rank.go_on()
             assert rank.says().get("hashes") == hashes(data)
         else:
-            assert said.get("error") == "SampleError" and "another dataset is mounted" in said["text"] and str(point) in said["text"], said
+            assert (
+                said.get("error") == "SampleError"
+                and "another dataset is mounted" in said["text"]
+                and str(point) in said["text"]
+            ), said
         rank.end()
     finally:
         mount.close()

@@ -16,7 +16,9 @@ def program():
         pytest.skip(str(error))
 
     def ask(*words):
-        return json.loads(subprocess.run([binary, *words, "--json"], stdout=subprocess.PIPE, check=True).stdout)
+        return json.loads(
+            subprocess.run([binary, *words, "--json"], stdout=subprocess.PIPE, check=True).stdout
+        )
 
     return ask
 
@@ -24,18 +26,28 @@ def program():
 def test_configuration_keys_are_the_programs(program):
     rows = program("config")["parameters"]
     assert {row["key"] for row in rows} == set(_arguments.KEYS)
-    assert {row["key"] for row in rows if row["allowed"].startswith("an absolute path")} == set(_arguments._PATHS)
+    assert {row["key"] for row in rows if row["allowed"].startswith("an absolute path")} == set(
+        _arguments._PATHS
+    )
 
 
 def test_sources_in_python_are_kinds_of_the_program(program):
     kinds = {source["name"] for source in program("kinds")["sources"]}
-    mine = {cls.kind for cls in vars(data).values() if isinstance(cls, type) and issubclass(cls, data.Folder)}
+    mine = {
+        cls.kind
+        for cls in vars(data).values()
+        if isinstance(cls, type) and issubclass(cls, data.Folder)
+    }
     assert mine and mine <= kinds
 
 
 def test_transforms_in_python_are_those_of_the_program(program):
-    mine = {name for name in transforms.__all__ if isinstance(getattr(transforms, name), type)
-            and issubclass(getattr(transforms, name), transforms.Transform)} - {"Transform", "Compose"}
+    mine = {
+        name
+        for name in transforms.__all__
+        if isinstance(getattr(transforms, name), type)
+        and issubclass(getattr(transforms, name), transforms.Transform)
+    } - {"Transform", "Compose"}
     assert mine == set(program("kinds")["transforms"]) - {"Ragged"}  # which a loader adds by itself
 
 
@@ -44,9 +56,15 @@ def test_launchers_variables_stand_in_their_table_alone():
     import re
 
     package = pathlib.Path(_launchers.__file__).parent
-    variables = {name for launcher in _launchers.LAUNCHERS[1:] for ranks in launcher.ranks  # torchrun's are torch's own
-                 for name in (ranks.rank, *ranks.sizes, ranks.local_rank)}
+    variables = {
+        name
+        for launcher in _launchers.LAUNCHERS[1:]
+        for ranks in launcher.ranks  # torchrun's are torch's own
+        for name in (ranks.rank, *ranks.sizes, ranks.local_rank)
+    }
     prefixes = {name.partition("_")[0] for name in variables}
     for path in package.rglob("*.py"):
         named = set(re.findall(r'"([A-Z]+)_[A-Z_]+"', path.read_text())) & prefixes
-        assert path.name == "_launchers.py" or not named, f"{path.name} names variables of launchers: {named}"
+        assert path.name == "_launchers.py" or not named, (
+            f"{path.name} names variables of launchers: {named}"
+        )

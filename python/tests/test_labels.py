@@ -23,15 +23,20 @@ def doubled(text):
     return 2 * text
 
 
-@pytest.mark.parametrize("options", [{"raw": True}, {"offload": False}, {"offload": False, "num_workers": 1}, {}])
+@pytest.mark.parametrize(
+    "options", [{"raw": True}, {"offload": False}, {"offload": False, "num_workers": 1}, {}]
+)
 def test_names(folder, options):
     kept = [T.CenterCrop(8), T.ToTensor()] if options == {} else None
-    for target, want in ((None, ["ant"] * 4 + ["bee"] * 4), (doubled, ["antant"] * 4 + ["beebee"] * 4)):
+    for target, want in (
+        (None, ["ant"] * 4 + ["bee"] * 4),
+        (doubled, ["antant"] * 4 + ["beebee"] * 4),
+    ):
         if options.get("raw"):
             target, want = None, ["ant"] * 4 + ["bee"] * 4
         dataset = ht.ImageFolder(folder, kept or (lambda image: 1), target_transform=target)
         with ht.DataLoader(dataset, 8, shuffle=False, labels="name", **options) as loader:
-            (_, names), = loader
+            ((_, names),) = loader
         assert list(names) == want and type(names) is tuple
 
 

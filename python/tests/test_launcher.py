@@ -18,15 +18,34 @@ from hdmlp._launchers import LAUNCHERS
 OPERATIONS = pathlib.Path(__file__).parents[2] / "docs/OPERATIONS.md"
 
 
-@pytest.mark.parametrize("environ, place", [
-    ({}, (0, 1, 0)),
-    ({"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}, (3, 8, 1)),
-    ({"SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "6", "SLURM_LOCALID": "2"}, (5, 6, 2)),
-    ({"SLURM_PROCID": "5", "SLURM_NTASKS": "6", "SLURM_STEP_ID": "0"}, (5, 6, 0)),
-    ({"SLURM_PROCID": "0", "SLURM_NTASKS": "6"}, (0, 1, 0)),  # a batch script, not a step
-    ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}, (1, 2, 1)),
-    ({"PMI_RANK": "1", "PMI_SIZE": "4"}, (1, 4, 0)),
-])
+@pytest.mark.parametrize(
+    "environ, place",
+    [
+        ({}, (0, 1, 0)),
+        (
+            {
+                "RANK": "3",
+                "WORLD_SIZE": "8",
+                "LOCAL_RANK": "1",
+                "SLURM_PROCID": "0",
+                "SLURM_STEP_NUM_TASKS": "2",
+            },
+            (3, 8, 1),
+        ),
+        ({"SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "6", "SLURM_LOCALID": "2"}, (5, 6, 2)),
+        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "6", "SLURM_STEP_ID": "0"}, (5, 6, 0)),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "6"}, (0, 1, 0)),  # a batch script, not a step
+        (
+            {
+                "OMPI_COMM_WORLD_RANK": "1",
+                "OMPI_COMM_WORLD_SIZE": "2",
+                "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+            },
+            (1, 2, 1),
+        ),
+        ({"PMI_RANK": "1", "PMI_SIZE": "4"}, (1, 4, 0)),
+    ],
+)
 def test_environments(environ, place):
     assert launcher.find(environ=environ)[:3] == place
 
@@ -45,29 +64,84 @@ def test_arguments_come_first():
         launcher.find(environ={"RANK": "8", "WORLD_SIZE": "8"})
 
 
-MPIRUN = {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "0",
-          "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "OMPI_MCA_orte_num_nodes": "2"}
+MPIRUN = {
+    "OMPI_COMM_WORLD_RANK": "2",
+    "OMPI_COMM_WORLD_SIZE": "4",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+    "OMPI_MCA_orte_num_nodes": "2",
+}
 HYDRA = {"PMI_RANK": "2", "PMI_SIZE": "4", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "2"}
 SLURM = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "n[1-2]"}
-STEP = {**SLURM, "SLURM_STEP_ID": "0", "SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_NUM_NODES": "2",
-        "SLURM_NODEID": "1", "SLURM_LOCALID": "0", "SLURM_STEP_NODELIST": "n[1-2]", "SLURM_STEP_TASKS_PER_NODE": "2(x2)"}
+STEP = {
+    **SLURM,
+    "SLURM_STEP_ID": "0",
+    "SLURM_PROCID": "2",
+    "SLURM_STEP_NUM_TASKS": "4",
+    "SLURM_STEP_NUM_NODES": "2",
+    "SLURM_NODEID": "1",
+    "SLURM_LOCALID": "0",
+    "SLURM_STEP_NODELIST": "n[1-2]",
+    "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
+}
 # Of the srun by which mpirun starts what starts its processes, one per node.
-ANOTHER = {**SLURM, "SLURM_STEP_ID": "1", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1", "SLURM_STEP_NUM_NODES": "1",
-           "SLURM_NODEID": "0", "SLURM_LOCALID": "0", "SLURM_STEP_NODELIST": "n2", "SLURM_STEP_TASKS_PER_NODE": "1"}
-TORCHRUN = {"RANK": "2", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2",
-            "MASTER_ADDR": "n1", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "x"}
-INDEXED = {"RANK": "2", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "JOB_COMPLETION_INDEX": "1", "MASTER_ADDR": "job-0.job"}
+ANOTHER = {
+    **SLURM,
+    "SLURM_STEP_ID": "1",
+    "SLURM_PROCID": "0",
+    "SLURM_STEP_NUM_TASKS": "1",
+    "SLURM_STEP_NUM_NODES": "1",
+    "SLURM_NODEID": "0",
+    "SLURM_LOCALID": "0",
+    "SLURM_STEP_NODELIST": "n2",
+    "SLURM_STEP_TASKS_PER_NODE": "1",
+}
+TORCHRUN = {
+    "RANK": "2",
+    "WORLD_SIZE": "4",
+    "LOCAL_RANK": "0",
+    "LOCAL_WORLD_SIZE": "2",
+    "GROUP_RANK": "1",
+    "GROUP_WORLD_SIZE": "2",
+    "MASTER_ADDR": "n1",
+    "MASTER_PORT": "29500",
+    "TORCHELASTIC_RUN_ID": "x",
+}
+INDEXED = {
+    "RANK": "2",
+    "WORLD_SIZE": "4",
+    "LOCAL_WORLD_SIZE": "2",
+    "JOB_COMPLETION_INDEX": "1",
+    "MASTER_ADDR": "job-0.job",
+}
 
 
-@pytest.mark.parametrize("environ, master, source", [
-    (MPIRUN, None, "Open MPI"), ({**MPIRUN, "MASTER_ADDR": "n1"}, "n1", "Open MPI"), ({**MPIRUN, "HDMLP_NODES": "n1:7"}, "n1", "Open MPI"),
-    ({**MPIRUN, **ANOTHER}, "n1", "Open MPI"), (HYDRA, None, "MPICH"), ({**HYDRA, **ANOTHER}, "n1", "MPICH"),
-    (STEP, "n1", "Slurm"), ({**STEP, "MASTER_ADDR": "n1-ib"}, "n1-ib", "Slurm"), ({**STEP, **TORCHRUN}, "n1", "torchrun"),
-    (TORCHRUN, "n1", "torchrun"), (INDEXED, "job-0.job", "Kubernetes")])
+@pytest.mark.parametrize(
+    "environ, master, source",
+    [
+        (MPIRUN, None, "Open MPI"),
+        ({**MPIRUN, "MASTER_ADDR": "n1"}, "n1", "Open MPI"),
+        ({**MPIRUN, "HDMLP_NODES": "n1:7"}, "n1", "Open MPI"),
+        ({**MPIRUN, **ANOTHER}, "n1", "Open MPI"),
+        (HYDRA, None, "MPICH"),
+        ({**HYDRA, **ANOTHER}, "n1", "MPICH"),
+        (STEP, "n1", "Slurm"),
+        ({**STEP, "MASTER_ADDR": "n1-ib"}, "n1-ib", "Slurm"),
+        ({**STEP, **TORCHRUN}, "n1", "torchrun"),
+        (TORCHRUN, "n1", "torchrun"),
+        (INDEXED, "job-0.job", "Kubernetes"),
+    ],
+)
 def test_nodes(environ, master, source, caplog):
     place = launcher.find(environ=environ)
     assert (place.rank, place.world_size, place.local_rank) == (2, 4, 0)
-    assert (place.node, place.nodes, place.local_world_size, place.master, place.node_source) == (1, 2, 2, master, source)
+    assert (place.node, place.nodes, place.local_world_size, place.master, place.node_source) == (
+        1,
+        2,
+        2,
+        master,
+        source,
+    )
     assert not caplog.records
 
 
@@ -93,7 +167,9 @@ def test_every_launcher_places_its_rank_and_is_described(each):
     else:
         assert (place.node, place.nodes) == (0, 1)
     rows = re.findall(r"^\| ([^|]*) \|.*\|.*\|.*\|$", OPERATIONS.read_text(), re.M)
-    assert any(re.search(rf"\b{re.escape(each.name)}\b", row) for row in rows), "it has no row in docs/OPERATIONS.md"
+    assert any(re.search(rf"\b{re.escape(each.name)}\b", row) for row in rows), (
+        "it has no row in docs/OPERATIONS.md"
+    )
 
 
 def test_nodes_by_name(monkeypatch):
@@ -103,36 +179,57 @@ def test_nodes_by_name(monkeypatch):
     assert launcher.find(environ=uneven).node is None
     for listed in ("n1,n2", "n1.example.com:7000,n2.example.com:7000"):
         assert launcher.find(environ={**uneven, "HDMLP_NODES": listed})[4:7] == (2, 1, 1)
-    uneven = {**HYDRA, "PMI_SIZE": "3", "MPI_LOCALNRANKS": "1"}  # MPICH does not say how many nodes there are either
+    uneven = {
+        **HYDRA,
+        "PMI_SIZE": "3",
+        "MPI_LOCALNRANKS": "1",
+    }  # MPICH does not say how many nodes there are either
     assert launcher.find(environ={**uneven, "HDMLP_NODES": "n1,n2"})[4:7] == (2, 1, 1)
     assert launcher.find(environ={"RANK": "0", "WORLD_SIZE": "2", "HDMLP_NODES": "n1,n2"}).node == 1
 
 
-@pytest.mark.parametrize("environ, words", [
-    ({"RANK": "0", "WORLD_SIZE": "four"}, "WORLD_SIZE='four'"),
-    ({**TORCHRUN, "GROUP_RANK": "2"}, "GROUP_RANK=2.* GROUP_WORLD_SIZE=2"),
-    ({**INDEXED, "WORLD_SIZE": "5"}, "WORLD_SIZE=5 .* LOCAL_WORLD_SIZE=2"),
-    ({**INDEXED, "JOB_COMPLETION_INDEX": "2"}, "JOB_COMPLETION_INDEX=2"),
-    ({**INDEXED, "MASTER_ADDR": ""}, "set MASTER_ADDR"),
-    ({**INDEXED, "MASTER_PORT": "x"}, "MASTER_PORT='x'"),
-    ({**MPIRUN, "OMPI_COMM_WORLD_SIZE": "3"}, "set HDMLP_NODE"),
-    (MPIRUN, "Open MPI .* set MASTER_ADDR"),
-    ({"RANK": "0", "WORLD_SIZE": "4", "HDMLP_NODES": "n1,n2"}, "HDMLP_NODES=n1,n2 .* HDMLP_NODE"),
-    ({"RANK": "0", "WORLD_SIZE": "3", "HDMLP_NODES": "n1,n2", "HDMLP_NODE": "0"}, "3 ranks .* 2 nodes .* LOCAL_WORLD_SIZE"),
-])
+@pytest.mark.parametrize(
+    "environ, words",
+    [
+        ({"RANK": "0", "WORLD_SIZE": "four"}, "WORLD_SIZE='four'"),
+        ({**TORCHRUN, "GROUP_RANK": "2"}, "GROUP_RANK=2.* GROUP_WORLD_SIZE=2"),
+        ({**INDEXED, "WORLD_SIZE": "5"}, "WORLD_SIZE=5 .* LOCAL_WORLD_SIZE=2"),
+        ({**INDEXED, "JOB_COMPLETION_INDEX": "2"}, "JOB_COMPLETION_INDEX=2"),
+        ({**INDEXED, "MASTER_ADDR": ""}, "set MASTER_ADDR"),
+        ({**INDEXED, "MASTER_PORT": "x"}, "MASTER_PORT='x'"),
+        ({**MPIRUN, "OMPI_COMM_WORLD_SIZE": "3"}, "set HDMLP_NODE"),
+        (MPIRUN, "Open MPI .* set MASTER_ADDR"),
+        (
+            {"RANK": "0", "WORLD_SIZE": "4", "HDMLP_NODES": "n1,n2"},
+            "HDMLP_NODES=n1,n2 .* HDMLP_NODE",
+        ),
+        (
+            {"RANK": "0", "WORLD_SIZE": "3", "HDMLP_NODES": "n1,n2", "HDMLP_NODE": "0"},
+            "3 ranks .* 2 nodes .* LOCAL_WORLD_SIZE",
+        ),
+    ],
+)
 def test_wrong_environments(environ, words, monkeypatch):
     monkeypatch.setattr("socket.gethostname", lambda: "n3")
     with pytest.raises(errors.ConfigError, match=words):
-        launcher.cluster(launcher.find(environ=environ), "0", {**environ, "HDMLP_SECRET": "0123456789abcdef"})
+        launcher.cluster(
+            launcher.find(environ=environ), "0", {**environ, "HDMLP_SECRET": "0123456789abcdef"}
+        )
 
 
-@pytest.mark.parametrize("environ, words", [
-    ({**SLURM, "SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, "SLURM_NTASKS=4, .* srun"),
-    ({**STEP, "RANK": "0", "WORLD_SIZE": "4"}, "RANK=0 .* SLURM_PROCID=2"),
-    ({**MPIRUN, "RANK": "0", "WORLD_SIZE": "4"}, "RANK=0 .* OMPI_COMM_WORLD_RANK=2"),
-    ({**STEP, "RANK": "2", "WORLD_SIZE": "4"}, None),   # set from what Slurm says
-    ({**STEP, "RANK": "0", "WORLD_SIZE": "8"}, None),   # a launcher that starts several processes for each of Slurm's
-])
+@pytest.mark.parametrize(
+    "environ, words",
+    [
+        ({**SLURM, "SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, "SLURM_NTASKS=4, .* srun"),
+        ({**STEP, "RANK": "0", "WORLD_SIZE": "4"}, "RANK=0 .* SLURM_PROCID=2"),
+        ({**MPIRUN, "RANK": "0", "WORLD_SIZE": "4"}, "RANK=0 .* OMPI_COMM_WORLD_RANK=2"),
+        ({**STEP, "RANK": "2", "WORLD_SIZE": "4"}, None),  # set from what Slurm says
+        (
+            {**STEP, "RANK": "0", "WORLD_SIZE": "8"},
+            None,
+        ),  # a launcher that starts several processes for each of Slurm's
+    ],
+)
 def test_doubts(environ, words, caplog):
     place = launcher.find(environ=environ)
     said = [record.getMessage() for record in caplog.records]
@@ -140,29 +237,48 @@ def test_doubts(environ, words, caplog):
     assert words is None or launcher.doubts(place, environ) == said[0]
 
 
-@pytest.mark.parametrize("environ, warned", [
-    ({"MASTER_ADDR": "192.0.2.1"}, True), ({"MASTER_ADDR": "127.0.0.1"}, False), ({"MASTER_ADDR": "nosuch.invalid"}, False), ({}, False),
-    ({"MASTER_ADDR": "192.0.2.1", "HDMLP_NODES": "192.0.2.1,a", "HDMLP_NODE": "1"}, False),
-    ({"MASTER_ADDR": "192.0.2.1", "GROUP_WORLD_SIZE": "1", "GROUP_RANK": "0"}, False),
-    ({"MASTER_ADDR": "192.0.2.1", "WORLD_SIZE": "1", "RANK": "0"}, False)])
+@pytest.mark.parametrize(
+    "environ, warned",
+    [
+        ({"MASTER_ADDR": "192.0.2.1"}, True),
+        ({"MASTER_ADDR": "127.0.0.1"}, False),
+        ({"MASTER_ADDR": "nosuch.invalid"}, False),
+        ({}, False),
+        ({"MASTER_ADDR": "192.0.2.1", "HDMLP_NODES": "192.0.2.1,a", "HDMLP_NODE": "1"}, False),
+        ({"MASTER_ADDR": "192.0.2.1", "GROUP_WORLD_SIZE": "1", "GROUP_RANK": "0"}, False),
+        ({"MASTER_ADDR": "192.0.2.1", "WORLD_SIZE": "1", "RANK": "0"}, False),
+    ],
+)
 def test_nodes_that_nobody_names(environ, warned, caplog):
     """Ranks that were numbered by hand, on several hosts."""
     launcher.find(environ={"RANK": "1", "WORLD_SIZE": "2", **environ})
     said = [record.getMessage() for record in caplog.records]
-    assert len(said) == warned and all("MASTER_ADDR=192.0.2.1 is another host" in text and "HDMLP_NODES" in text for text in said)
+    assert len(said) == warned and all(
+        "MASTER_ADDR=192.0.2.1 is another host" in text and "HDMLP_NODES" in text for text in said
+    )
 
 
 def test_a_host_that_nobody_knows():
     environ = {**INDEXED, "MASTER_ADDR": "nosuch.invalid"}
-    assert "nosuch.invalid, from MASTER_ADDR, is not known" in launcher.doubts(launcher.find(environ=environ), environ)
-    assert launcher.doubts(launcher.find(environ={**environ, "MASTER_ADDR": "127.0.0.1"}), environ) == ""
+    assert "nosuch.invalid, from MASTER_ADDR, is not known" in launcher.doubts(
+        launcher.find(environ=environ), environ
+    )
+    assert (
+        launcher.doubts(launcher.find(environ={**environ, "MASTER_ADDR": "127.0.0.1"}), environ)
+        == ""
+    )
 
 
 @pytest.mark.slow
 def test_doubts_stand_in_the_error(real, folder, monkeypatch):
     """Two processes with one rank, because RANK was exported before srun."""
     with data.DataLoader(data.Folder(folder), batch_size=4, rank=0, world_size=2, name="d"):
-        for name, value in {"RANK": "0", "WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}.items():
+        for name, value in {
+            "RANK": "0",
+            "WORLD_SIZE": "2",
+            "OMPI_COMM_WORLD_RANK": "1",
+            "OMPI_COMM_WORLD_SIZE": "2",
+        }.items():
             monkeypatch.setenv(name, value)
         with pytest.raises(errors.BusyError, match="rank 0 .* is taken .* OMPI_COMM_WORLD_RANK=1"):
             data.DataLoader(data.Folder(folder), batch_size=4, name="d")
@@ -173,7 +289,9 @@ def test_torch_distributed(tmp_path):
     distributed = torch.distributed
     if not distributed.is_available():
         pytest.skip("no torch.distributed")
-    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1
+    )
     try:
         assert launcher.find(environ={"RANK": "3", "WORLD_SIZE": "8"})[:2] == (0, 1)
     finally:
@@ -184,8 +302,10 @@ def test_keys():
     two = launcher.Place(0, 2, 0, "")
     master = {"MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
     key = launcher.job_key
-    assert key(two, "0", {"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": "2", **master}) \
+    assert (
+        key(two, "0", {"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": "2", **master})
         == "torchrun-none-2-n1:29500/0"
+    )
     assert key(two, "a", master) == "master-n1:29500/a"
     assert key(two, "0", {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "1"}) == "slurm-7.1/0"
     assert key(two, "0", {"PMIX_NAMESPACE": "x"}) == "mpi-x/0"
@@ -212,12 +332,16 @@ def test_long_keys_are_cut():
     two = launcher.Place(0, 2, 0, "")
 
     def key(run, name="0"):
-        return launcher.job_key(two, name, {"TORCHELASTIC_RUN_ID": run, "MASTER_ADDR": "n1", "MASTER_PORT": "29500"})
+        return launcher.job_key(
+            two, name, {"TORCHELASTIC_RUN_ID": run, "MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
+        )
 
     fits = "x" * (launcher.LONGEST_KEY - len(key("x")) + 1)
     assert key(fits) == f"torchrun-{fits}-0-n1:29500/0" and len(key(fits)) == launcher.LONGEST_KEY
     long = [key(fits + "x"), key(fits + "y"), key(fits + "x", "1"), key("\u00e4" * 300)]
-    assert len(set(long)) == 4 and all(launcher.LONGEST_KEY - 1 <= len(k.encode()) <= launcher.LONGEST_KEY for k in long)
+    assert len(set(long)) == 4 and all(
+        launcher.LONGEST_KEY - 1 <= len(k.encode()) <= launcher.LONGEST_KEY for k in long
+    )
     assert long[0] == key(fits + "x") and long[0].startswith("torchrun-xxx")
 
 
@@ -225,14 +349,24 @@ def test_a_launch_of_mpich_has_a_name():
     """The same for all ranks, whatever stands between mpirun and them, and another one each time."""
     if not os.path.exists("/usr/bin/mpirun.mpich"):
         pytest.skip("no /usr/bin/mpirun.mpich: `scripts/setup test` installs it")
-    say = ("import os; from hdmlp import _launcher as launcher; "
-           "os.write(1, (launcher.job_key(launcher.find(), '0') + '\\n').encode())")
+    say = (
+        "import os; from hdmlp import _launcher as launcher; "
+        "os.write(1, (launcher.job_key(launcher.find(), '0') + '\\n').encode())"
+    )
     named = []
     for before in ([], ["sh", "-c", '"$@"; true', "sh"]):
-        out = subprocess.run(["/usr/bin/mpirun.mpich", "-n", "3", *before, sys.executable, "-c", say], check=True, timeout=60, text=True,
-                             stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(data.__file__))}).stdout
+        out = subprocess.run(
+            ["/usr/bin/mpirun.mpich", "-n", "3", *before, sys.executable, "-c", say],
+            check=True,
+            timeout=60,
+            text=True,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(data.__file__))},
+        ).stdout
         keys = out.split()
-        assert len(keys) == 3 and len(set(keys)) == 1 and re.fullmatch(r"mpi-[^:]+:\d+/0", keys[0]), out
+        assert (
+            len(keys) == 3 and len(set(keys)) == 1 and re.fullmatch(r"mpi-[^:]+:\d+/0", keys[0])
+        ), out
         named.append(keys[0])
     assert named[0] != named[1]
 
@@ -265,40 +399,67 @@ class Store:
 def test_secret_by_torchs_store(monkeypatch):
     """Ranks get it, whether they ask before rank 0 has drawn it or after; and each loader of a process gets the same."""
     store = Store()
-    distributed = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True,
-                                  distributed_c10d=SimpleNamespace(_get_default_store=lambda: store))
+    distributed = SimpleNamespace(
+        is_available=lambda: True,
+        is_initialized=lambda: True,
+        distributed_c10d=SimpleNamespace(_get_default_store=lambda: store),
+    )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(distributed=distributed))
     with ThreadPoolExecutor() as pool:
         early = pool.submit(_nodes.secret, launcher.Place(1, 2, 0, ""), {})
         assert store.waited_for.wait(20)
         drawn = _nodes.secret(launcher.Place(0, 2, 0, ""), {})
-        assert early.result() == drawn == _nodes.secret(launcher.Place(0, 2, 0, ""), {}) == _nodes.secret(launcher.Place(1, 2, 0, ""), {})
+        assert (
+            early.result()
+            == drawn
+            == _nodes.secret(launcher.Place(0, 2, 0, ""), {})
+            == _nodes.secret(launcher.Place(1, 2, 0, ""), {})
+        )
 
 
-@pytest.mark.parametrize("launch_key, environ, port", [
-    (None, {}, _nodes.DEFAULT_PORT),
-    (None, {"MASTER_PORT": "29500"}, 29510),
-    (None, {"MASTER_PORT": "65530"}, 65520),
-    (None, {"MASTER_PORT": "29500", "HDMLP_NODES": "n0:7000,n1"}, 7000),
-    (None, {"MASTER_PORT": "29500", "HDMLP_NODES": "n0,n1"}, 29510),
-    (None, {"HDMLP_NODES": "n0:7000,n1", "HDMLP_PORT": "8000"}, 8000),
-])
+@pytest.mark.parametrize(
+    "launch_key, environ, port",
+    [
+        (None, {}, _nodes.DEFAULT_PORT),
+        (None, {"MASTER_PORT": "29500"}, 29510),
+        (None, {"MASTER_PORT": "65530"}, 65520),
+        (None, {"MASTER_PORT": "29500", "HDMLP_NODES": "n0:7000,n1"}, 7000),
+        (None, {"MASTER_PORT": "29500", "HDMLP_NODES": "n0,n1"}, 29510),
+        (None, {"HDMLP_NODES": "n0:7000,n1", "HDMLP_PORT": "8000"}, 8000),
+    ],
+)
 def test_port(launch_key, environ, port):
     assert _nodes.port(launch_key, environ) == port
 
 
 def test_ports_of_launches_and_loaders():
     ports = {_nodes.port(f"slurm-{job}.0", {}) for job in range(1000)}
-    assert len(ports) > 800 and all(20000 <= port < 32000 and port % _nodes.PORTS == 0 for port in ports)
-    assert [_nodes.ordinal(name) for name in ("0", "1", "63")] == [0, 1, 63] and 64 <= _nodes.ordinal("train") < 256
+    assert len(ports) > 800 and all(
+        20000 <= port < 32000 and port % _nodes.PORTS == 0 for port in ports
+    )
+    assert [_nodes.ordinal(name) for name in ("0", "1", "63")] == [
+        0,
+        1,
+        63,
+    ] and 64 <= _nodes.ordinal("train") < 256
 
 
 def test_a_name_that_is_no_text():
-    with pytest.raises(errors.ConfigError, match=r"^name='a\\udc80': it has surrogates, which UTF-8 cannot hold; allowed: any other text$"):
+    with pytest.raises(
+        errors.ConfigError,
+        match=r"^name='a\\udc80': it has surrogates, which UTF-8 cannot hold; allowed: any other text$",
+    ):
         launcher.job_key(launcher.Place(0, 1, 0, "arguments"), "a\udc80", {})
 
 
-@pytest.mark.parametrize("path, words", [("/dev/zero", "not a regular file"), ("/", "not a regular file"), ("/nowhere", "there is no such file")])
+@pytest.mark.parametrize(
+    "path, words",
+    [
+        ("/dev/zero", "not a regular file"),
+        ("/", "not a regular file"),
+        ("/nowhere", "there is no such file"),
+    ],
+)
 def test_configurations_that_are_no_files(path, words):
     with pytest.raises(errors.ConfigError, match=f"^config_file='{path}': {words}"):
         _arguments.settings({}, path)

@@ -19,14 +19,31 @@ pytest.importorskip("torchvision")
 
 from reference import batches as reference  # noqa: E402
 
-from launched import (ELASTIC, EPOCHS, EXAMPLES, MPI, SEED, WORLD, alone, alone_raw, binary, check, documented,  # noqa: E402, F401: fixtures
-                      folder, hosts, mpirun, raw, together, work)
+from launched import (
+    ELASTIC,
+    EPOCHS,
+    EXAMPLES,
+    MPI,
+    SEED,
+    WORLD,
+    alone,
+    alone_raw,
+    binary,
+    check,
+    documented,  # noqa: E402, F401: fixtures
+    folder,
+    hosts,
+    mpirun,
+    raw,
+    together,
+    work,
+)
 
 pytestmark = pytest.mark.slow
 
 
 def test_torchrun(hosts, folder, alone, work):
-    line, = documented("README.md", "torchrun", folder)
+    (line,) = documented("README.md", "torchrun", folder)
     together(hosts, [line, line], work)
     check(work, alone, first=int(work.records()[0]["host"][-1]))  # the rendezvous numbers the hosts
 
@@ -34,12 +51,23 @@ def test_torchrun(hosts, folder, alone, work):
 def test_torchrun_with_another_number_of_nodes(hosts, folder, tmp_path):
     """A second node comes when the first has trained for a while: torchrun starts again, the stream goes on, and nothing is read again."""
     (tmp_path / "train.py").write_text(ELASTIC)
-    line = ("torchrun --nnodes=1:2 --nproc_per_node=1 --max_restarts=1 --monitor_interval=0.5 --rdzv_backend=c10d "
-            f"--rdzv_endpoint=node0:29500 --rdzv_conf last_call_timeout=1 train.py {shlex.quote(folder)}")
+    line = (
+        "torchrun --nnodes=1:2 --nproc_per_node=1 --max_restarts=1 --monitor_interval=0.5 --rdzv_backend=c10d "
+        f"--rdzv_endpoint=node0:29500 --rdzv_conf last_call_timeout=1 train.py {shlex.quote(folder)}"
+    )
     environment = {"HDMLP_LINGER": "20s", "HDMLP_SOCKET": "elastic"}
     processes = []
     for node in range(2):
-        processes.append(hosts.start(node, line, environment, cwd=str(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
+        processes.append(
+            hosts.start(
+                node,
+                line,
+                environment,
+                cwd=str(tmp_path),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+        )
         if node == 0:
             hosts.wait_for(0, f"ls {tmp_path}/state 2>/dev/null", f"{tmp_path}/state", timeout=60)
     ends = [hosts.end(process) for process in processes]
@@ -52,24 +80,47 @@ def test_torchrun_with_another_number_of_nodes(hosts, folder, tmp_path):
                 ranks.append([json.loads(line) for line in file])
         return [sorted(sum(step, [])) for step in zip(*ranks)]
 
-    expected = [sorted(map(zlib.crc32, samples)) for epoch in reference(folder, 12, EPOCHS, SEED, False, 0, 1) for samples, _ in epoch]
+    expected = [
+        sorted(map(zlib.crc32, samples))
+        for epoch in reference(folder, 12, EPOCHS, SEED, False, 0, 1)
+        for samples, _ in epoch
+    ]
     assert given(1) + given(2) == expected
     for rank in range(2):
         with open(tmp_path / f"read-{rank}") as file:
             assert json.load(file)["source"] == 0
 
 
-@pytest.mark.parametrize("environment", [
-    {"JOB_COMPLETION_INDEX": "%d", "MASTER_ADDR": "train-0.train", "KUBERNETES_SERVICE_HOST": "10.96.0.1"},
-    {"HDMLP_NODES": "node0,node1"},
-    {"HDMLP_NODES": "train-0.train:7000", "GROUP_RANK": "%d", "GROUP_WORLD_SIZE": "2"}], ids=["kubernetes", "names", "port"])
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {
+            "JOB_COMPLETION_INDEX": "%d",
+            "MASTER_ADDR": "train-0.train",
+            "KUBERNETES_SERVICE_HOST": "10.96.0.1",
+        },
+        {"HDMLP_NODES": "node0,node1"},
+        {"HDMLP_NODES": "train-0.train:7000", "GROUP_RANK": "%d", "GROUP_WORLD_SIZE": "2"},
+    ],
+    ids=["kubernetes", "names", "port"],
+)
 def test_no_launcher(hosts, folder, alone_raw, raw, environment):
     """Ranks that somebody has started and numbered, two on each host."""
+
     def line(node):
-        said = {**environment, "WORLD_SIZE": WORLD, "LOCAL_WORLD_SIZE": 2, "HDMLP_SECRET": "0123456789abcdef" * 4}
-        said = " ".join(f"{key}={str(value).replace('%d', str(node))}" for key, value in said.items())
+        said = {
+            **environment,
+            "WORLD_SIZE": WORLD,
+            "LOCAL_WORLD_SIZE": 2,
+            "HDMLP_SECRET": "0123456789abcdef" * 4,
+        }
+        said = " ".join(
+            f"{key}={str(value).replace('%d', str(node))}" for key, value in said.items()
+        )
         rank = "env RANK={} LOCAL_RANK={} python train.py " + shlex.quote(folder)
-        return f"export {said}; {rank.format(2 * node, 0)} & {rank.format(2 * node + 1, 1)} && wait $!"
+        return (
+            f"export {said}; {rank.format(2 * node, 0)} & {rank.format(2 * node + 1, 1)} && wait $!"
+        )
 
     together(hosts, [line(0), line(1)], raw)
     check(raw, alone_raw)
@@ -85,12 +136,21 @@ def test_mpirun(hosts, folder, alone, work, kind):
     check(work, alone)
 
 
-@pytest.mark.parametrize("kind, order, nodes", [
-    ("openmpi", "--map-by slot", (0, 0, 1, 1)), ("openmpi", "--map-by node", (0, 1, 0, 1)),
-    ("mpich", "-ppn 2", (0, 0, 1, 1)), ("mpich", "-ppn 1", (0, 1, 0, 1))])
+@pytest.mark.parametrize(
+    "kind, order, nodes",
+    [
+        ("openmpi", "--map-by slot", (0, 0, 1, 1)),
+        ("openmpi", "--map-by node", (0, 1, 0, 1)),
+        ("mpich", "-ppn 2", (0, 0, 1, 1)),
+        ("mpich", "-ppn 1", (0, 1, 0, 1)),
+    ],
+)
 def test_mpirun_without_torch(hosts, folder, alone_raw, raw, kind, order, nodes):
     """Ranks node by node, and round the nodes; node 0's address by HDMLP_NODES."""
-    given = {"openmpi": "--hostfile hosts -x HDMLP_NODES=node0", "mpich": "-f hosts -genv HDMLP_NODES node0"}[kind]
+    given = {
+        "openmpi": "--hostfile hosts -x HDMLP_NODES=node0",
+        "mpich": "-f hosts -genv HDMLP_NODES node0",
+    }[kind]
     status, out = mpirun(hosts, kind, raw, f"mpirun {given} -n 4 {order} python train.py {folder}")
     assert status == 0, out
     check(raw, alone_raw, nodes)
@@ -117,10 +177,16 @@ def test_kubernetes_job(hosts, folder, alone, work):
     """The container's command, with the variables of an indexed job, once per pod: here of two."""
     service, job = manifest()
     pod = job["spec"]["template"]["spec"]
-    container, = pod["containers"]
+    (container,) = pod["containers"]
     name = job["metadata"]["name"]
-    assert (pod["subdomain"], service["spec"]["selector"]) == (service["metadata"]["name"], {"job-name": name})
-    assert f"--nnodes={job['spec']['completions']}" in container["command"] and job["spec"]["parallelism"] == job["spec"]["completions"]
+    assert (pod["subdomain"], service["spec"]["selector"]) == (
+        service["metadata"]["name"],
+        {"job-name": name},
+    )
+    assert (
+        f"--nnodes={job['spec']['completions']}" in container["command"]
+        and job["spec"]["parallelism"] == job["spec"]["completions"]
+    )
     assert any(mount["mountPath"] == "/data" for mount in container["volumeMounts"])
     secrets = {"train-hdmlp": {"secret": "0123456789abcdef" * 4}}
 
@@ -129,10 +195,20 @@ def test_kubernetes_job(hosts, folder, alone, work):
         for variable in container["env"]:
             reference = variable["valueFrom"]["secretKeyRef"]
             environment[variable["name"]] = secrets[reference["name"]][reference["key"]]
-        words = [re.sub(r"\$\((\w+)\)", lambda match: environment[match[1]], word) for word in container["command"]]
-        words = [word.replace("/data/train", folder).replace("--nnodes=4", "--nnodes=2") for word in words]
-        return f"hostname {name}-{index}; export KUBERNETES_SERVICE_HOST=10.96.0.1 " + " ".join(
-            f"{key}={value}" for key, value in environment.items()) + "; " + shlex.join(words)
+        words = [
+            re.sub(r"\$\((\w+)\)", lambda match: environment[match[1]], word)
+            for word in container["command"]
+        ]
+        words = [
+            word.replace("/data/train", folder).replace("--nnodes=4", "--nnodes=2")
+            for word in words
+        ]
+        return (
+            f"hostname {name}-{index}; export KUBERNETES_SERVICE_HOST=10.96.0.1 "
+            + " ".join(f"{key}={value}" for key, value in environment.items())
+            + "; "
+            + shlex.join(words)
+        )
 
     together(hosts, [line(0), line(1)], work)
     check(work, alone, host="train-{}")

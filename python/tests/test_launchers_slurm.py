@@ -5,7 +5,22 @@ import re
 
 import pytest
 
-from launched import EPOCHS, MPI, alone, alone_raw, binary, check, documented, folder, hosts, mpirun, needed, raw, slurm, work  # noqa: F401: fixtures
+from launched import (
+    EPOCHS,
+    MPI,
+    alone,
+    alone_raw,
+    binary,
+    check,
+    documented,
+    folder,
+    hosts,
+    mpirun,
+    needed,
+    raw,
+    slurm,
+    work,
+)  # noqa: F401: fixtures
 
 pytest.importorskip("torch")
 pytest.importorskip("torchvision")
@@ -15,7 +30,9 @@ pytestmark = pytest.mark.slow
 
 def sbatch(hosts, slurm, work, *command):
     """Submits a batch script, waits for its end, and gives how it ended and what it wrote."""
-    status, job = hosts.run(0, ["sbatch", "--parsable", "--output=out", *command], slurm, cwd=work.path)
+    status, job = hosts.run(
+        0, ["sbatch", "--parsable", "--output=out", *command], slurm, cwd=work.path
+    )
     assert status == 0, job
     # Not sbatch --wait: it looks only now and then.
     hosts.wait_for(0, f"squeue -h -j {job.strip()} -t pending,running,completing", "", slurm, 120)
@@ -25,32 +42,48 @@ def sbatch(hosts, slurm, work, *command):
 
 
 def test_sbatch(hosts, slurm, folder, alone, work):
-    line, = documented("README.md", "sbatch", folder)
+    (line,) = documented("README.md", "sbatch", folder)
     state, out = sbatch(hosts, slurm, work, *line.split()[1:])
     assert state == "COMPLETED", out
     check(work, alone)
-    assert re.findall("epoch [0-3]: loss", out) == [f"epoch {epoch}: loss" for epoch in range(EPOCHS)]
+    assert re.findall("epoch [0-3]: loss", out) == [
+        f"epoch {epoch}: loss" for epoch in range(EPOCHS)
+    ]
 
 
-@pytest.mark.parametrize("more, nodes", [((), (0, 0, 1, 1)), (("--distribution=cyclic",), (0, 1, 0, 1))])
+@pytest.mark.parametrize(
+    "more, nodes", [((), (0, 0, 1, 1)), (("--distribution=cyclic",), (0, 1, 0, 1))]
+)
 def test_srun_without_torch(hosts, slurm, folder, alone_raw, raw, more, nodes):
     """Nothing is set: node 0 is the first of the step's nodes, and the secret is the user's own."""
-    status, out = hosts.run(0, ["srun", "-N2", "-n4", *more, "python", "train.py", folder], slurm, cwd=raw.path)
+    status, out = hosts.run(
+        0, ["srun", "-N2", "-n4", *more, "python", "train.py", folder], slurm, cwd=raw.path
+    )
     assert status == 0, out
     check(raw, alone_raw, nodes)
 
 
 def test_a_host_that_nobody_knows(hosts, slurm, folder, raw):
-    status, out = hosts.run(0, ["srun", "-N2", "-n2", "python", "train.py", folder],
-                            {**slurm, "MASTER_ADDR": "nosuch.invalid", "HDMLP_START_TIMEOUT": "3s"}, cwd=raw.path)
+    status, out = hosts.run(
+        0,
+        ["srun", "-N2", "-n2", "python", "train.py", folder],
+        {**slurm, "MASTER_ADDR": "nosuch.invalid", "HDMLP_START_TIMEOUT": "3s"},
+        cwd=raw.path,
+    )
     assert status != 0 and not raw.records()
-    assert "node 1 of 2 did not come" in out and "nosuch.invalid, from MASTER_ADDR, is not known on node1" in out
+    assert (
+        "node 1 of 2 did not come" in out
+        and "nosuch.invalid, from MASTER_ADDR, is not known on node1" in out
+    )
 
 
 def test_the_launcher_ends_as_a_script_with_wrong_input_does(hosts, slurm, raw):
     command = "python train.py /nowhere"
-    ends = [mpirun(hosts, "openmpi", raw, f"mpirun --hostfile hosts -n 4 {command}"), mpirun(hosts, "mpich", raw, f"mpirun -f hosts -n 4 {command}"),
-            hosts.run(0, f"srun -N2 -n4 {command}", slurm, cwd=raw.path)]
+    ends = [
+        mpirun(hosts, "openmpi", raw, f"mpirun --hostfile hosts -n 4 {command}"),
+        mpirun(hosts, "mpich", raw, f"mpirun -f hosts -n 4 {command}"),
+        hosts.run(0, f"srun -N2 -n4 {command}", slurm, cwd=raw.path),
+    ]
     for status, out in ends:
         assert status == 1 and "/nowhere: there is no such directory" in out, out
 

@@ -52,7 +52,9 @@ libc = ctypes.CDLL(None, use_errno=True)
 assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, ctypes.byref(Filter(4, ctypes.addressof(program)))) == 0, ctypes.get_errno()
 """
 MEMFD_CREATE = {"x86_64": 319, "aarch64": 279}.get(platform.machine())
-SCHED_SETATTR, PIDFD_OPEN = {"x86_64": (314, 434), "aarch64": (274, 434)}.get(platform.machine(), (0, 0))
+SCHED_SETATTR, PIDFD_OPEN = {"x86_64": (314, 434), "aarch64": (274, 434)}.get(
+    platform.machine(), (0, 0)
+)
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="takes root")
 
 
@@ -63,9 +65,18 @@ def rank(tmp_path, folder):
         binary = _daemon.find_binary()
     except errors.DaemonNotFoundError as error:
         pytest.skip(str(error))
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("HDMLP_") and key != "XDG_RUNTIME_DIR"}
-    environment.update(PYTHONPATH=os.path.dirname(os.path.dirname(_daemon.__file__)), HDMLP_LINGER="0s", HDMLP_SOCKET=str(tmp_path / "d.sock"),
-                       HDMLP_INDEX_DIR=str(tmp_path / "index"), HDMLP_MEMORY="16MiB")
+    environment = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith("HDMLP_") and key != "XDG_RUNTIME_DIR"
+    }
+    environment.update(
+        PYTHONPATH=os.path.dirname(os.path.dirname(_daemon.__file__)),
+        HDMLP_LINGER="0s",
+        HDMLP_SOCKET=str(tmp_path / "d.sock"),
+        HDMLP_INDEX_DIR=str(tmp_path / "index"),
+        HDMLP_MEMORY="16MiB",
+    )
 
     def run(options=None, before="", prefix=(), limits=None, data=folder, **changes):
         def limit():
@@ -74,8 +85,24 @@ def rank(tmp_path, folder):
 
         said = tmp_path / "said"
         env = {key: value for key, value in {**environment, **changes}.items() if value is not None}
-        ended = subprocess.run([*prefix, sys.executable, "-c", RANK, str(said), data, json.dumps(options or {}), before], env=env,
-                               preexec_fn=limit, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+        ended = subprocess.run(
+            [
+                *prefix,
+                sys.executable,
+                "-c",
+                RANK,
+                str(said),
+                data,
+                json.dumps(options or {}),
+                before,
+            ],
+            env=env,
+            preexec_fn=limit,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
         assert said.exists() and said.read_text(), ended
         value = json.loads(said.read_text())
         value["warnings"] = (tmp_path / "said.log").read_text()
@@ -103,7 +130,9 @@ def large(tmp_path):
     return str(tmp_path / "large")
 
 
-needs_filter = pytest.mark.skipif(MEMFD_CREATE is None, reason="the numbers of system calls are not known here")
+needs_filter = pytest.mark.skipif(
+    MEMFD_CREATE is None, reason="the numbers of system calls are not known here"
+)
 
 
 @needs_filter
@@ -111,26 +140,43 @@ needs_filter = pytest.mark.skipif(MEMFD_CREATE is None, reason="the numbers of s
 def test_memfd_create_is_blocked(rank, error):
     said = rank(before=SECCOMP.format(number=MEMFD_CREATE, error=error))
     assert said["error"] == "LimitError", said
-    assert "memfd_create" in said["text"] and "seccomp" in said["text"] and os.strerror(error).lower() in said["text"], said
+    assert (
+        "memfd_create" in said["text"]
+        and "seccomp" in said["text"]
+        and os.strerror(error).lower() in said["text"]
+    ), said
 
 
 @needs_filter
 def test_memfd_create_is_blocked_for_the_process_alone(rank, folder):
     """The daemon was started elsewhere: what the process needs memfds for has a substitute."""
-    serve = subprocess.Popen([rank.binary, "serve", "--set", "linger=60s"], env=rank.environment, stderr=subprocess.PIPE, text=True)
+    serve = subprocess.Popen(
+        [rank.binary, "serve", "--set", "linger=60s"],
+        env=rank.environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert "daemon starts" in serve.stderr.readline()
-        assert rank(before=SECCOMP.format(number=MEMFD_CREATE, error=errno.EPERM)).get("digests") == digests(folder)
+        assert rank(before=SECCOMP.format(number=MEMFD_CREATE, error=errno.EPERM)).get(
+            "digests"
+        ) == digests(folder)
     finally:
         serve.terminate()
         serve.communicate()
 
 
-@pytest.mark.parametrize("before", ["import os; del os.memfd_create"] + ([SECCOMP.format(number=MEMFD_CREATE, error=errno.EPERM)] if MEMFD_CREATE else []),
-                         ids=["missing"] + ["blocked"] * (MEMFD_CREATE is not None))
+@pytest.mark.parametrize(
+    "before",
+    ["import os; del os.memfd_create"]
+    + ([SECCOMP.format(number=MEMFD_CREATE, error=errno.EPERM)] if MEMFD_CREATE else []),
+    ids=["missing"] + ["blocked"] * (MEMFD_CREATE is not None),
+)
 def test_substitutes_for_memfds(before, rank):
     """Python without memfd_create: results of workers and the daemon's log get files without a name."""
-    script = before + """
+    script = (
+        before
+        + """
 import os
 from hdmlp import _memory, _results
 fd = _memory.create("x", 8192)
@@ -141,7 +187,10 @@ slot.map[:4] = b"abcd"
 view, _ = _results.Arena().reserve(10000)
 view[:4] = b"abcd"
 """
-    ended = subprocess.run([sys.executable, "-c", script], env=rank.environment, capture_output=True, text=True)
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], env=rank.environment, capture_output=True, text=True
+    )
     assert ended.returncode == 0, ended
 
 
@@ -153,7 +202,9 @@ def test_the_log_without_memfds(rank, folder):
 @needs_filter
 @pytest.mark.parametrize("number", [SCHED_SETATTR, PIDFD_OPEN], ids=["sched_setattr", "pidfd_open"])
 def test_other_calls_are_blocked(rank, folder, number):
-    assert rank(before=SECCOMP.format(number=number, error=errno.EPERM)).get("digests") == digests(folder)
+    assert rank(before=SECCOMP.format(number=number, error=errno.EPERM)).get("digests") == digests(
+        folder
+    )
 
 
 UNLIMITED = resource.RLIM_INFINITY
@@ -161,24 +212,59 @@ UNLIMITED = resource.RLIM_INFINITY
 
 def test_the_length_of_files_is_raised(rank, folder):
     """The soft limit alone is none."""
-    assert rank(limits={resource.RLIMIT_FSIZE: (0, UNLIMITED)}, before="import resource; resource.setrlimit(1, (1 << 20, -1))").get("digests") == digests(folder)
+    assert rank(
+        limits={resource.RLIMIT_FSIZE: (0, UNLIMITED)},
+        before="import resource; resource.setrlimit(1, (1 << 20, -1))",
+    ).get("digests") == digests(folder)
 
 
-@pytest.mark.parametrize("limit, options, need, words", [
-    (4096, {}, 1 << 20, "the daemon needs files and shared memory of 1048576 bytes, RLIMIT_FSIZE allows 4096"),
-    (3 << 20, {}, 33558528, "RLIMIT_FSIZE allows 3145728 bytes; raise it (ulimit -f) before the daemon starts, or make staging_buffer"),
-    (3 << 20, {"staging_buffer": "1MiB", "memory": "4MiB"}, 4096000, "RLIMIT_FSIZE allows 3145728 bytes: raise it (ulimit -f)"),
-], ids=["daemon", "staging buffer", "memory class"])
+@pytest.mark.parametrize(
+    "limit, options, need, words",
+    [
+        (
+            4096,
+            {},
+            1 << 20,
+            "the daemon needs files and shared memory of 1048576 bytes, RLIMIT_FSIZE allows 4096",
+        ),
+        (
+            3 << 20,
+            {},
+            33558528,
+            "RLIMIT_FSIZE allows 3145728 bytes; raise it (ulimit -f) before the daemon starts, or make staging_buffer",
+        ),
+        (
+            3 << 20,
+            {"staging_buffer": "1MiB", "memory": "4MiB"},
+            4096000,
+            "RLIMIT_FSIZE allows 3145728 bytes: raise it (ulimit -f)",
+        ),
+    ],
+    ids=["daemon", "staging buffer", "memory class"],
+)
 def test_the_length_of_files_is_limited(rank, large, limit, options, need, words):
-    said = rank(options, limits={resource.RLIMIT_FSIZE: (limit, limit)}, data=large, HDMLP_MEMORY=None if "memory" in options else "1MiB")
+    said = rank(
+        options,
+        limits={resource.RLIMIT_FSIZE: (limit, limit)},
+        data=large,
+        HDMLP_MEMORY=None if "memory" in options else "1MiB",
+    )
     assert said.get("error") == "LimitError" and words in said["text"], said
     assert abs(said["details"]["need"] - need) <= 8192 and said["details"]["limit"] == limit, said
 
 
 def test_a_cache_reaches_the_length_of_files(rank, large, tmp_path):
     """Samples beyond it come from the source, and it is said why."""
-    said = rank({"staging_buffer": "1MiB", "memory": "1MiB", "cache_dir": str(tmp_path / "cache"), "cache_size": "16MiB"},
-                limits={resource.RLIMIT_FSIZE: (2 << 20, 2 << 20)}, data=large)
+    said = rank(
+        {
+            "staging_buffer": "1MiB",
+            "memory": "1MiB",
+            "cache_dir": str(tmp_path / "cache"),
+            "cache_size": "16MiB",
+        },
+        limits={resource.RLIMIT_FSIZE: (2 << 20, 2 << 20)},
+        data=large,
+    )
     assert said.get("digests") == digests(large), said
     assert "RLIMIT_FSIZE allows files of 2097152 bytes" in said["warnings"] + said["log"], said
 
@@ -186,31 +272,46 @@ def test_a_cache_reaches_the_length_of_files(rank, large, tmp_path):
 def test_an_index_reaches_the_length_of_files(rank, folder):
     """It cannot be kept, which is said, and ends nothing."""
     for limit in (0, 1 << 20):
-        ended = subprocess.run([rank.binary, "dataset", folder, "--rescan"], env={**rank.environment, "HDMLP_INDEX_DIR": ""}, capture_output=True,
-                               text=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+        ended = subprocess.run(
+            [rank.binary, "dataset", folder, "--rescan"],
+            env={**rank.environment, "HDMLP_INDEX_DIR": ""},
+            capture_output=True,
+            text=True,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        )
         assert ended.returncode == 0 and "25 samples" in ended.stdout, ended
-        assert ("RLIMIT_FSIZE allows files of 0 bytes" in ended.stdout + ended.stderr) == (limit == 0), ended
+        assert ("RLIMIT_FSIZE allows files of 0 bytes" in ended.stdout + ended.stderr) == (
+            limit == 0
+        ), ended
 
 
 @pytest.mark.parametrize("least", [64, 40])
 def test_few_open_files(rank, folder, least):
     said = rank(limits={resource.RLIMIT_NOFILE: (least, least)})
     if "error" in said:
-        assert said["error"] in ("LimitError", "ConfigError") and f"RLIMIT_NOFILE {'is' if least == 64 else 'allows'} {least}" in said["text"], said
+        assert (
+            said["error"] in ("LimitError", "ConfigError")
+            and f"RLIMIT_NOFILE {'is' if least == 64 else 'allows'} {least}" in said["text"]
+        ), said
     else:
         assert said["digests"] == digests(folder)
 
 
 @needs_root
 def test_no_proc(rank, folder):
-    said = rank(prefix=["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"], HDMLP_MEMORY=None)
+    said = rank(
+        prefix=["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"],
+        HDMLP_MEMORY=None,
+    )
     assert said.get("digests") == digests(folder), said
 
 
 @pytest.mark.parametrize("closed", ["0<&-", "2>&-", "0<&- 1>&- 2>&-"])
 def test_standard_streams_are_closed(rank, folder, closed):
     """What anything prints must not get into the connection."""
-    said = rank(prefix=["sh", "-c", f'exec "$@" {closed}', "sh"], before="""
+    said = rank(
+        prefix=["sh", "-c", f'exec "$@" {closed}', "sh"],
+        before="""
 import threading, os
 def write():
     for fd in range(3):
@@ -220,11 +321,14 @@ import hdmlp.data
 before = hdmlp.data.DataLoader.__iter__
 def iterate(self): write(); return before(self)
 hdmlp.data.DataLoader.__iter__ = iterate
-""")
+""",
+    )
     assert said.get("digests") == digests(folder), said
 
 
-@pytest.mark.parametrize("changes", [{"HOME": None}, {"HOME": "/nonexistent"}, {"HOME": ""}, {"TMPDIR": "/nonexistent"}])
+@pytest.mark.parametrize(
+    "changes", [{"HOME": None}, {"HOME": "/nonexistent"}, {"HOME": ""}, {"TMPDIR": "/nonexistent"}]
+)
 def test_no_home(rank, folder, changes):
     said = rank(HDMLP_INDEX_DIR=None, XDG_CACHE_HOME=None, XDG_CONFIG_HOME=None, **changes)
     assert said.get("digests") == digests(folder), said
@@ -233,16 +337,28 @@ def test_no_home(rank, folder, changes):
 @needs_root
 def test_everything_is_read_only(rank, folder, tmp_path):
     """Root, dataset and temporary directories cannot be written to: the abstract name serves, and no index is kept."""
-    said = rank(prefix=["unshare", "--mount", "--net", "sh", "-c",
-                        f'mount -o bind {tmp_path} {tmp_path}; mount -o remount,ro,bind / ; mount -o remount,ro,bind /tmp 2>/dev/null; '
-                        f'mount -t tmpfs -o ro none /dev/shm; mount --bind {folder} {folder}; mount -o remount,ro,bind {folder}; exec "$@"', "sh"],
-                HDMLP_SOCKET=None, HDMLP_INDEX_DIR=None, HOME="/root", before="""
+    said = rank(
+        prefix=[
+            "unshare",
+            "--mount",
+            "--net",
+            "sh",
+            "-c",
+            f"mount -o bind {tmp_path} {tmp_path}; mount -o remount,ro,bind / ; mount -o remount,ro,bind /tmp 2>/dev/null; "
+            f'mount -t tmpfs -o ro none /dev/shm; mount --bind {folder} {folder}; mount -o remount,ro,bind {folder}; exec "$@"',
+            "sh",
+        ],
+        HDMLP_SOCKET=None,
+        HDMLP_INDEX_DIR=None,
+        HOME="/root",
+        before="""
 import os, sys
 del os.memfd_create
 for place in (sys.argv[2], "/root", "/dev/shm"):
     try: open(place + "/probe", "w")
     except OSError: continue
     raise SystemExit(place + " can be written to")
-""")
+""",
+    )
     assert not os.path.exists(os.path.join(folder, ".hdmlp-index"))
     assert said.get("digests") == digests(folder), said

@@ -31,8 +31,17 @@ def test_a_state_is_of_the_epoch_that_set_epoch_named(daemon, folder, loader):
         assert [read(b.samples) for b in other] == expected(other, 25, 2)
 
 
-OTHERS = {"fingerprint": "x", "samples": 24, "seed": 8, "shuffle": "feistel", "scheme": "uniform", "tail": "drop", "drop_last": True,
-          "global_batch": 5, "subset": "0123456789abcdef"}
+OTHERS = {
+    "fingerprint": "x",
+    "samples": 24,
+    "seed": 8,
+    "shuffle": "feistel",
+    "scheme": "uniform",
+    "tail": "drop",
+    "drop_last": True,
+    "global_batch": 5,
+    "subset": "0123456789abcdef",
+}
 
 
 @pytest.mark.parametrize("key", OTHERS)
@@ -47,8 +56,19 @@ def test_a_state_of_another_stream_is_refused(loader, key):
     assert loader.state_dict() == state
 
 
-@pytest.mark.parametrize("key, value", [
-    ("step", 7), ("step", -1), ("step", 1.5), ("step", None), ("epoch", 1 << 32), ("epoch", -1), ("epoch", "1"), ("version", 2)])
+@pytest.mark.parametrize(
+    "key, value",
+    [
+        ("step", 7),
+        ("step", -1),
+        ("step", 1.5),
+        ("step", None),
+        ("epoch", 1 << 32),
+        ("epoch", -1),
+        ("epoch", "1"),
+        ("version", 2),
+    ],
+)
 def test_a_state_that_is_no_place_is_refused(loader, key, value):
     state = loader.state_dict()
     with pytest.raises(errors.ConfigError, match="state"):
@@ -109,7 +129,9 @@ def test_a_dataset_that_changed_while_the_loader_was_open_is_refused(daemon, fol
     daemon.die_at = None
     with open(os.path.join(folder, "ant", "new.jpg"), "wb") as file:
         file.write(b"sample 25 ")
-    with pytest.raises(errors.MismatchError, match="the dataset changed while the loader was open") as caught:
+    with pytest.raises(
+        errors.MismatchError, match="the dataset changed while the loader was open"
+    ) as caught:
         next(batches)
     refused = daemon.session
     refused.join(30)

@@ -25,8 +25,12 @@ SIDE = 13000  # 169 million pixels, which max_pixels allows
 
 def bomb(side, colour=6, depth=16):
     """A PNG all of whose bytes are 0, which is about a thousandth of its pixels: 1.3 MB for 1.35 GB."""
+
     def chunk(name, body):
-        return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+        return (
+            struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+        )
+
     size = side * (side * {0: 1, 2: 3, 6: 4}[colour] * depth // 8 + 1)
     block = zlib.compressobj(9, wbits=-15)
     some = block.compress(bytes(MIB)) + block.flush(zlib.Z_FULL_FLUSH)
@@ -34,7 +38,9 @@ def bomb(side, colour=6, depth=16):
     packed = b"\x78\x9c" + some * (size // MIB) + rest.compress(bytes(size % MIB)) + rest.flush()
     packed += struct.pack(">HH", size % 65521, 1)  # Adler-32 of zeros
     header = struct.pack(">IIBBBBB", side, side, depth, colour, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", packed) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", packed) + chunk(b"IEND", b"")
+    )
 
 
 def peak(pid):
@@ -65,7 +71,11 @@ def test_a_crop_of_a_bomb_takes_memory_for_the_crop(images):
         got = torch.cat([x for x, _ in loader])
         most = peak(loader._engine._feeds[0].stream._client.pid)
     for i, (path, _) in enumerate(dataset.samples):
-        want = torch.zeros(3, 224, 224) if i % 3 == 2 else V.ToTensor()(V.CenterCrop(224)(decoded(path)))
+        want = (
+            torch.zeros(3, 224, 224)
+            if i % 3 == 2
+            else V.ToTensor()(V.CenterCrop(224)(decoded(path)))
+        )
         assert torch.equal(got[i], want), path
     assert most < 300 * MIB, f"{most / MIB:.0f} MiB"  # it was 1.4 GB for each thread
 
@@ -88,8 +98,13 @@ def test_what_can_never_fit_is_the_samples_fault(images):
             list(loader)
     error = caught.value
     assert error.path == dataset.samples[2][0] and error.sample == 2
-    need, most = map(int, re.search(r"needs .* \((\d+) bytes\).* may take .* \((\d+) bytes\) of decode_memory = 64.0 MiB",
-                                    str(error)).groups())
+    need, most = map(
+        int,
+        re.search(
+            r"needs .* \((\d+) bytes\).* may take .* \((\d+) bytes\) of decode_memory = 64.0 MiB",
+            str(error),
+        ).groups(),
+    )
     assert need > 3 * SIDE * SIDE and most < budget and "set decode_memory to" in str(error)
 
 
@@ -97,14 +112,21 @@ def test_large_images_wait_for_each_other(tmp_path):
     rng = numpy.random.default_rng(2)
     (tmp_path / "data" / "a").mkdir(parents=True)
     for i in range(8):  # 37 MB each; a thread alone may have 32 of the 128 MiB
-        numpy_image = numpy.kron(rng.integers(0, 255, (70, 88, 3), dtype=numpy.uint8), numpy.ones((50, 40, 1), numpy.uint8))
-        Image.fromarray(numpy_image).save(tmp_path / "data" / "a" / f"{i}.{'png' if i % 2 else 'jpg'}")
+        numpy_image = numpy.kron(
+            rng.integers(0, 255, (70, 88, 3), dtype=numpy.uint8),
+            numpy.ones((50, 40, 1), numpy.uint8),
+        )
+        Image.fromarray(numpy_image).save(
+            tmp_path / "data" / "a" / f"{i}.{'png' if i % 2 else 'jpg'}"
+        )
     dataset = ht.ImageFolder(str(tmp_path / "data"), [T.Resize((64, 64)), T.ToTensor()])
     with ht.DataLoader(dataset, 4, shuffle=False, epochs=2, decode_memory="128MiB") as loader:
         for _ in range(2):
             got = torch.cat([x for x, _ in loader])
             assert len(got) == len(dataset.samples)
             for x, (path, _) in zip(got, dataset.samples):
-                assert torch.equal(x, V.ToTensor()(decoded(path).resize((64, 64), Image.BILINEAR))), path
+                assert torch.equal(
+                    x, V.ToTensor()(decoded(path).resize((64, 64), Image.BILINEAR))
+                ), path
         most = peak(loader._engine._feeds[0].stream._client.pid)
     assert most < (128 + 150) * MIB, f"{most / MIB:.0f} MiB"

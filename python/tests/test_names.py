@@ -33,9 +33,17 @@ def test_of_datasets(real, tmp_path):
 
 def test_of_jobs(real, folder):
     open(os.path.join(folder, "cat", EVIL + ".jpg"), "w").close()
-    with data.DataLoader(data.Folder(folder), batch_size=5, epochs=1, name=EVIL, on_error="skip") as loader:
+    with data.DataLoader(
+        data.Folder(folder), batch_size=5, epochs=1, name=EVIL, on_error="skip"
+    ) as loader:
         list(loader)
         for command in ("stats", "stats --job title", "top --once --interval 100ms"):
-            shown = subprocess.run([_daemon.find_binary(), *command.split()], capture_output=True, text=True, timeout=60, check=True).stdout
-            assert f'/{SAID}"' in shown and "job \"" in shown, command
+            shown = subprocess.run(
+                [_daemon.find_binary(), *command.split()],
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=True,
+            ).stdout
+            assert f'/{SAID}"' in shown and 'job "' in shown, command
             assert all(line.isprintable() for line in shown.split("\n")), command

@@ -17,7 +17,13 @@ EPOCHS = 3  # of the run alone
 
 @pytest.mark.parametrize("policy", ["cooperative", "frequency", "partitioned", "minio"])
 def test_same_stream(binary, folder, alone, tmp_path, policy):
-    options = {"batch_size": 8, "memory": "2MB", "policy": policy, "gates": str(tmp_path), "until": str(tmp_path / "done")}
+    options = {
+        "batch_size": 8,
+        "memory": "2MB",
+        "policy": policy,
+        "gates": str(tmp_path),
+        "until": str(tmp_path / "done"),
+    }
     run = Nodes(binary, folder, 3, options, 1, tmp_path)
     run.together(3, 3)
     said, status = run.end()
@@ -30,7 +36,9 @@ def test_same_stream(binary, folder, alone, tmp_path, policy):
 
 def test_several_ranks_a_node(binary, folder, tmp_path):
     one, status = Nodes(binary, folder, 1, {"batch_size": 8, "epochs": 2}, 4, tmp_path).end()
-    two, status2 = Nodes(binary, folder, 2, {"batch_size": 8, "epochs": 2, "memory": "3MB"}, 2, tmp_path).end()
+    two, status2 = Nodes(
+        binary, folder, 2, {"batch_size": 8, "epochs": 2, "memory": "3MB"}, 2, tmp_path
+    ).end()
     assert status == status2 == 0 and streams(one) == streams(two)
 
 
@@ -46,7 +54,13 @@ def free(tmp_path):
 def test_daemon_killed(binary, folder, alone, tmp_path):
     """The ranks of the dead daemon hear of it at once; the others go on, and get what they should."""
     done = tmp_path / "done"
-    options = {"batch_size": 8, "memory": "2MB", "pause": 0.05, "until": str(done), **free(tmp_path)}
+    options = {
+        "batch_size": 8,
+        "memory": "2MB",
+        "pause": 0.05,
+        "until": str(done),
+        **free(tmp_path),
+    }
     run = Nodes(binary, folder, 3, options, 1, tmp_path)
     run.wait_ready(3)
     time.sleep(0.3)  # somewhere in the epochs
@@ -75,19 +89,31 @@ def test_link_cut(binary, folder, alone, tmp_path):
 
 
 def test_slow_link(binary, folder, alone, tmp_path):
-    run = Nodes(binary, folder, 3, {"batch_size": 8, "memory": "2MB"}, 1, tmp_path, "--rate-of", "2=2mbit")
+    run = Nodes(
+        binary, folder, 3, {"batch_size": 8, "memory": "2MB"}, 1, tmp_path, "--rate-of", "2=2mbit"
+    )
     said, status = run.end(120)
     assert status == 0 and streams(said) == alone
 
 
-@pytest.mark.parametrize("differs, kind, words", [
-    ({"batch_size": 9}, "MismatchError", "global batch size is 27 on node 1"),
-    ({"policy": "naive"}, "MismatchError", "policy is naive on node 1"),
-    ({"drop_last": True}, "MismatchError", "drop_last is true on node 1"),
-])
+@pytest.mark.parametrize(
+    "differs, kind, words",
+    [
+        ({"batch_size": 9}, "MismatchError", "global batch size is 27 on node 1"),
+        ({"policy": "naive"}, "MismatchError", "policy is naive on node 1"),
+        ({"drop_last": True}, "MismatchError", "drop_last is true on node 1"),
+    ],
+)
 def test_disagreement(binary, folder, tmp_path, differs, kind, words):
     done = tmp_path / "done"
-    run = Nodes(binary, folder, 3, {"batch_size": 8, "of_node": {"1": differs}, "until": str(done)}, 1, tmp_path)
+    run = Nodes(
+        binary,
+        folder,
+        3,
+        {"batch_size": 8, "of_node": {"1": differs}, "until": str(done)},
+        1,
+        tmp_path,
+    )
     run.wait(lambda: {0, 1} <= run.said.keys(), "both ranks give up")
     done.touch()
     said, _ = run.end()
@@ -100,4 +126,9 @@ def test_wrong_secret(binary, folder, tmp_path):
     options = {"batch_size": 8, "of_node": {"1": {"secret": "0123456789abcdef0123456789abcdef"}}}
     run = Nodes(binary, folder, 2, options, 1, tmp_path)
     said, status = run.end()
-    assert status == 1 and said[1]["kind"] == "ConfigError" and "secret" in said[1]["error"] and 0 not in said
+    assert (
+        status == 1
+        and said[1]["kind"] == "ConfigError"
+        and "secret" in said[1]["error"]
+        and 0 not in said
+    )

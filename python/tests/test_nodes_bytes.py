@@ -23,16 +23,28 @@ def folder(tmp_path_factory):
     for number in range(1500):
         directory = root / "abc"[number % 3]
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / f"{number:04d}.jpg").write_bytes(rng.randbytes(500 + rng.randrange(LARGEST - 500)))
+        (directory / f"{number:04d}.jpg").write_bytes(
+            rng.randbytes(500 + rng.randrange(LARGEST - 500))
+        )
     return str(root)
 
 
 def check(binary, folder, nodes, share, tmp_path, epochs):
     """Runs the first EPOCHS of so many epochs, with caches that hold a share of the dataset."""
-    total = sum(os.path.getsize(os.path.join(root, name)) for root, _, names in os.walk(folder) for name in names)
+    total = sum(
+        os.path.getsize(os.path.join(root, name))
+        for root, _, names in os.walk(folder)
+        for name in names
+    )
     memory = math.ceil(total * share / nodes)
-    options = {"batch_size": 8, "memory": f"{memory}B", "epochs": epochs, "run": EPOCHS,
-               "gates": str(tmp_path), "until": str(tmp_path / "done")}
+    options = {
+        "batch_size": 8,
+        "memory": f"{memory}B",
+        "epochs": epochs,
+        "run": EPOCHS,
+        "gates": str(tmp_path),
+        "until": str(tmp_path / "done"),
+    }
     run = Nodes(binary, folder, nodes, options, 1, tmp_path)
     for epoch in range(EPOCHS):
         run.wait_epoch(epoch, range(nodes))
@@ -42,7 +54,9 @@ def check(binary, folder, nodes, share, tmp_path, epochs):
         pass
     _, status = run.end()
     assert status == 0, "".join(run.other)
-    read = sum(e["source"]["bytes"] for report in reports for e in report["epochs"] if e["epoch"] < EPOCHS)  # and not ahead of these
+    read = sum(
+        e["source"]["bytes"] for report in reports for e in report["epochs"] if e["epoch"] < EPOCHS
+    )  # and not ahead of these
     left = max(0, total - nodes * memory)
     assert total <= read <= total + (EPOCHS - 1) * (left + nodes * LARGEST), "".join(run.other)
     assert read <= 1.01 * (total + (EPOCHS - 1) * left), "".join(run.other)

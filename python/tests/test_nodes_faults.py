@@ -28,7 +28,9 @@ EPOCHS = 8
 @pytest.fixture(scope="module")
 def reference(binary, folder, tmp_path_factory):
     """What three ranks are given on one node: per rank, a digest per epoch."""
-    said, status = Nodes(binary, folder, 1, {"batch_size": 8, "epochs": EPOCHS}, 3, tmp_path_factory.mktemp("alone")).end()
+    said, status = Nodes(
+        binary, folder, 1, {"batch_size": 8, "epochs": EPOCHS}, 3, tmp_path_factory.mktemp("alone")
+    ).end()
     assert status == 0
     return streams(said)
 
@@ -46,8 +48,15 @@ def source(places):
 
 def test_taken_over(binary, folder, reference, tmp_path, gates):
     """The samples of a node that dies are read once more, by one of the others, which gives them to all."""
-    options = {"batch_size": 8, "epochs": EPOCHS, "prefetch_batches": 1, "staging_buffer": "64KiB", "gates": gates, "until": str(tmp_path / "done"),
-               "of_node": {"0": {"memory": "20MB"}, "1": {"memory": "1MB"}, "2": {"memory": "3MB"}}}
+    options = {
+        "batch_size": 8,
+        "epochs": EPOCHS,
+        "prefetch_batches": 1,
+        "staging_buffer": "64KiB",
+        "gates": gates,
+        "until": str(tmp_path / "done"),
+        "of_node": {"0": {"memory": "20MB"}, "1": {"memory": "1MB"}, "2": {"memory": "3MB"}},
+    }
     run = Nodes(binary, folder, 3, options, 1, tmp_path)
     run.wait_epoch(0, [0, 1, 2])
     before = [run.at[rank][0]["places"] for rank in range(3)]
@@ -68,8 +77,15 @@ def test_taken_over(binary, folder, reference, tmp_path, gates):
 
 def test_link_cut_for_a_minute(binary, folder, reference, tmp_path, gates):
     """The nodes on either side of the cut go on without each other; when it is mended they read from each other again."""
-    options = {"batch_size": 8, "epochs": EPOCHS, "memory": "2MB", "prefetch_batches": 1, "staging_buffer": "64KiB",
-               "gates": gates, "until": str(tmp_path / "done")}
+    options = {
+        "batch_size": 8,
+        "epochs": EPOCHS,
+        "memory": "2MB",
+        "prefetch_batches": 1,
+        "staging_buffer": "64KiB",
+        "gates": gates,
+        "until": str(tmp_path / "done"),
+    }
     run = Nodes(binary, folder, 3, options, 1, tmp_path)
     run.wait_epoch(0, [0, 1, 2])
     run.link(1, "--down")
@@ -99,8 +115,16 @@ def test_link_cut_for_a_minute(binary, folder, reference, tmp_path, gates):
 
 def test_stopped_and_killed(binary, folder, reference, tmp_path, gates):
     """A daemon that does nothing for a while, a rank that is killed, and node 0's daemon too: the others go on."""
-    options = {"batch_size": 8, "epochs": EPOCHS, "memory": "2MB", "prefetch_batches": 1, "staging_buffer": "64KiB",
-               "gates": gates, "until": str(tmp_path / "done"), "mortal": True}
+    options = {
+        "batch_size": 8,
+        "epochs": EPOCHS,
+        "memory": "2MB",
+        "prefetch_batches": 1,
+        "staging_buffer": "64KiB",
+        "gates": gates,
+        "until": str(tmp_path / "done"),
+        "mortal": True,
+    }
     run = Nodes(binary, folder, 3, options, 1, tmp_path)
     run.wait_epoch(0, [0, 1, 2])
     os.kill(run.ready[2], signal.SIGSTOP)
@@ -122,13 +146,23 @@ def test_stopped_and_killed(binary, folder, reference, tmp_path, gates):
     open(options["until"], "w").close()
     said, status = run.end()
     assert status == 0 and 2 not in said
-    assert said[0]["kind"] == "DaemonDied" and said[0]["epochs"] == reference[0][:len(said[0]["epochs"])]
+    assert (
+        said[0]["kind"] == "DaemonDied"
+        and said[0]["epochs"] == reference[0][: len(said[0]["epochs"])]
+    )
     assert said[1]["epochs"] == reference[1]
 
 
 def test_link_at_a_hundredth(binary, folder, reference, tmp_path, gates):
     """A link that becomes a hundred times slower than the others, and fast again."""
-    options = {"batch_size": 8, "epochs": EPOCHS, "memory": "2MB", "prefetch_batches": 1, "staging_buffer": "64KiB", "gates": gates}
+    options = {
+        "batch_size": 8,
+        "epochs": EPOCHS,
+        "memory": "2MB",
+        "prefetch_batches": 1,
+        "staging_buffer": "64KiB",
+        "gates": gates,
+    }
     run = Nodes(binary, folder, 3, options, 1, tmp_path, "--rate", "1gbit")
     run.wait_epoch(0, [0, 1, 2])
     run.link(1, "--rate", "10mbit")
@@ -144,16 +178,30 @@ def test_link_at_a_hundredth(binary, folder, reference, tmp_path, gates):
 
 def test_cut_before_there_is_a_plan(binary, folder, reference, tmp_path):
     """A plan for so many epochs is made while batches flow; the nodes do not wait for one that is gone in order to agree on it."""
-    options = {"batch_size": 8, "epochs": 8_000, "run": 3, "memory": "2MB", "prefetch_batches": 1, "staging_buffer": "64KiB",
-               "pause": 0.05, "until": str(tmp_path / "done")}
+    options = {
+        "batch_size": 8,
+        "epochs": 8_000,
+        "run": 3,
+        "memory": "2MB",
+        "prefetch_batches": 1,
+        "staging_buffer": "64KiB",
+        "pause": 0.05,
+        "until": str(tmp_path / "done"),
+    }
     run = Nodes(binary, folder, 3, options, 1, tmp_path, "--env", "HDMLP_LOG_LEVEL=debug")
     run.wait_ready(3)
     assert not any("msg=planned" in run.log(rank) for rank in range(3))
     run.link(2, "--down")
-    run.wait(lambda: all("msg=planned" in run.log(rank) for rank in range(3)), "all nodes have a plan", 120)
+    run.wait(
+        lambda: all("msg=planned" in run.log(rank) for rank in range(3)),
+        "all nodes have a plan",
+        120,
+    )
     open(options["until"], "w").close()
     said, status = run.end()
-    assert status == 0 and streams(said) == {rank: epochs[:3] for rank, epochs in reference.items()}, "".join(run.other)
+    assert status == 0 and streams(said) == {
+        rank: epochs[:3] for rank, epochs in reference.items()
+    }, "".join(run.other)
 
 
 @pytest.fixture
@@ -171,7 +219,9 @@ def test_source_fails_now_and_then(binary, shaky, reference, tmp_path):
     shaky.set(fail_rate=0.1)
     run = Nodes(binary, shaky.path, 3, {"batch_size": 8, "memory": "1MB"}, 1, tmp_path)
     said, status = run.end()
-    assert status == 0 and streams(said) == {rank: epochs[:3] for rank, epochs in reference.items()}, "".join(run.other)
+    assert status == 0 and streams(said) == {
+        rank: epochs[:3] for rank, epochs in reference.items()
+    }, "".join(run.other)
     assert shaky.counters()["failed"] > 0
 
 
@@ -182,10 +232,16 @@ def stopped(run, ranks, words):
     for value in told:
         details = value["details"]
         own = run.caught[details["rank"]]
-        where = f"rank {details['rank']}" + (f" on node {details['node']} ({details['host']})" if "node" in details else "")
-        assert "rank" not in own["details"] and value["error"] == f"{where} stopped: {own['error']}", run.caught
+        where = f"rank {details['rank']}" + (
+            f" on node {details['node']} ({details['host']})" if "node" in details else ""
+        )
+        assert (
+            "rank" not in own["details"] and value["error"] == f"{where} stopped: {own['error']}"
+        ), run.caught
         assert {key: details[key] for key in ("sample", "path")} == own["details"], run.caught
-    assert len(told) < ranks and all(words in value["error"] for value in run.caught.values()), run.caught
+    assert len(told) < ranks and all(words in value["error"] for value in run.caught.values()), (
+        run.caught
+    )
     return told
 
 
@@ -195,15 +251,23 @@ def again(run, options, source, world, tmp_path):
     said, status = run.end()
     assert status == 0, "".join(run.other)
     (tmp_path / "alone").mkdir()
-    options = {key: value for key, value in options.items() if key not in ("again", "lockstep", "hold")}
+    options = {
+        key: value for key, value in options.items() if key not in ("again", "lockstep", "hold")
+    }
     alone, _ = Nodes(run.binary, source, 1, options, world, tmp_path / "alone").end()
     assert streams(said) == streams(alone)
 
 
 def in_lockstep(tmp_path, world, **options):
     (tmp_path / "steps").mkdir()
-    return {"batch_size": 24 // world, "memory": "1MB", "source_timeout": "1s", "lockstep": [str(tmp_path / "steps"), world],
-            "again": str(tmp_path / "again"), **options}
+    return {
+        "batch_size": 24 // world,
+        "memory": "1MB",
+        "source_timeout": "1s",
+        "lockstep": [str(tmp_path / "steps"), world],
+        "again": str(tmp_path / "again"),
+        **options,
+    }
 
 
 def needed(folder, index_dir, world, epochs, step):
@@ -211,8 +275,15 @@ def needed(folder, index_dir, world, epochs, step):
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("HDMLP_SOCKET", f"hdmlp-test-{uuid.uuid4().hex}")
         environment.setenv("HDMLP_LINGER", "0s")
-        with data.DataLoader(data.Folder(folder), batch_size=24 // world, epochs=epochs, seed=5, rank=0, world_size=world,
-                             index_dir=str(index_dir)) as loader:
+        with data.DataLoader(
+            data.Folder(folder),
+            batch_size=24 // world,
+            epochs=epochs,
+            seed=5,
+            rank=0,
+            world_size=world,
+            index_dir=str(index_dir),
+        ) as loader:
             return [os.path.basename(path) for path in loader.explain(0, step, world - 1).paths]
 
 
@@ -240,11 +311,16 @@ def test_all_end_before_the_same_step(binary, folder, shaky, tmp_path, nodes, ra
     run = Nodes(binary, shaky.path, nodes, options, ranks, tmp_path)
     run.wait_ready(world)
     for rank in range(world):
-        run.wait(lambda: "stopped: sample" in run.log(rank), f"the node of rank {rank} knows that a rank has stopped")
+        run.wait(
+            lambda: "stopped: sample" in run.log(rank),
+            f"the node of rank {rank} knows that a rank has stopped",
+        )
     open(options["hold"][1], "w").close()
     told = stopped(run, world, name)
     assert {value["steps"] for value in run.caught.values()} == {step}, run.caught
-    assert epochs > 1 or len(told) == world - 1, run.caught  # others may need it themselves, in the next epoch
+    assert epochs > 1 or len(told) == world - 1, (
+        run.caught
+    )  # others may need it themselves, in the next epoch
     shaky.set(fail="")
     again(run, options, shaky.path, world, tmp_path)
 
@@ -254,9 +330,14 @@ def test_cut_off_while_a_rank_stops(binary, folder, shaky, tmp_path):
     step = 8
     name = not_read_at_the_start(binary, shaky, needed(folder, tmp_path, 3, 1, step))
     shaky.set(hang=name)
-    options = in_lockstep(tmp_path, 3, epochs=1, hold=[5, str(tmp_path / "free")], source_timeout="60s")
+    options = in_lockstep(
+        tmp_path, 3, epochs=1, hold=[5, str(tmp_path / "free")], source_timeout="60s"
+    )
     run = Nodes(binary, shaky.path, 3, options, 1, tmp_path)
-    run.wait(lambda: len(list((tmp_path / "steps").iterdir())) == 5 * 3, "three ranks have taken five steps")
+    run.wait(
+        lambda: len(list((tmp_path / "steps").iterdir())) == 5 * 3,
+        "three ranks have taken five steps",
+    )
     run.link(1, "--down")
     shaky.set(hang="", fail=name)
     run.wait(lambda: "stopped: sample" in run.log(0), "node 0 knows that a rank has stopped")
@@ -265,7 +346,9 @@ def test_cut_off_while_a_rank_stops(binary, folder, shaky, tmp_path):
     run.link(1, "--up")
     run.wait(lambda: "stopped: sample" in run.log(1), "node 1 knows that a rank has stopped")
     open(options["hold"][1], "w").close()
-    assert len(stopped(run, 3, name)) == 2 and {value["steps"] for value in run.caught.values()} == {step}, run.caught
+    assert len(stopped(run, 3, name)) == 2 and {
+        value["steps"] for value in run.caught.values()
+    } == {step}, run.caught
     shaky.set(fail="")
     again(run, options, shaky.path, 3, tmp_path)
 
@@ -275,7 +358,9 @@ def test_sample_that_nobody_can_read(binary, shaky, tmp_path, nodes, ranks):
     """All ranks get an error that names it, and where that was, though the others went into the step that it is missing in. When it can be read they begin
     again, and get the stream."""
     shaky.set(fail="0100.jpg")
-    options = in_lockstep(tmp_path, nodes * ranks, epochs=1)  # or another rank may need it too, in the next epoch
+    options = in_lockstep(
+        tmp_path, nodes * ranks, epochs=1
+    )  # or another rank may need it too, in the next epoch
     run = Nodes(binary, shaky.path, nodes, options, ranks, tmp_path)
     assert len(stopped(run, nodes * ranks, "a/0100.jpg")) == nodes * ranks - 1
     shaky.set(fail="")
@@ -286,7 +371,10 @@ def test_source_is_gone(binary, shaky, tmp_path):
     """The source fails for all nodes: every rank is told. When it is well they begin again, and get the stream."""
     options = in_lockstep(tmp_path, 4, hold=[5, str(tmp_path / "free")])
     run = Nodes(binary, shaky.path, 2, options, 2, tmp_path)
-    run.wait(lambda: len(list((tmp_path / "steps").iterdir())) == 5 * 4, "four ranks have taken five steps")
+    run.wait(
+        lambda: len(list((tmp_path / "steps").iterdir())) == 5 * 4,
+        "four ranks have taken five steps",
+    )
     shaky.set(fail_rate=1.0)
     open(options["hold"][1], "w").close()
     stopped(run, 4, "did not answer")
@@ -304,20 +392,44 @@ def liar(tmp_path_factory):
     return str(path)
 
 
-@pytest.mark.parametrize("lie, words", [
-    ("garbage", "not a frame of the sample exchange"), ("another-byte", "its checksum does not hold"),
-    ("too-long", "as the answer to sample"), ("half", "peer sent something else"), ("nothing", "no answer within"),
-])
+@pytest.mark.parametrize(
+    "lie, words",
+    [
+        ("garbage", "not a frame of the sample exchange"),
+        ("another-byte", "its checksum does not hold"),
+        ("too-long", "as the answer to sample"),
+        ("half", "peer sent something else"),
+        ("nothing", "no answer within"),
+    ],
+)
 def test_peer_lies(binary, folder, liar, reference, tmp_path, lie, words):
     """A node that knows the secret, and sends something else than samples: the others read its samples from the source."""
     for node in range(3):
         os.symlink(liar if node == 2 else binary, tmp_path / f"hdmlp-{node}")
     options = {"batch_size": 8, "memory": "2MB", "until": str(tmp_path / "done")}
-    run = Nodes(binary, folder, 3, options, 1, tmp_path, "--env", f"HDMLP_BINARY={tmp_path}/hdmlp-{{node}}", "--env", f"TEST_LIE={lie}")
+    run = Nodes(
+        binary,
+        folder,
+        3,
+        options,
+        1,
+        tmp_path,
+        "--env",
+        f"HDMLP_BINARY={tmp_path}/hdmlp-{{node}}",
+        "--env",
+        f"TEST_LIE={lie}",
+    )
     run.wait_ready(3)
     for rank in (0, 1):
-        run.wait(lambda: any("node 2 is passed by" in line and words in line for line in run.log(rank).splitlines()),
-                 f"node {rank} tells of the liar")
+        run.wait(
+            lambda: any(
+                "node 2 is passed by" in line and words in line
+                for line in run.log(rank).splitlines()
+            ),
+            f"node {rank} tells of the liar",
+        )
     open(options["until"], "w").close()
     said, status = run.end()
-    assert status == 0 and streams(said) == {rank: epochs[:3] for rank, epochs in reference.items()}, "".join(run.other)
+    assert status == 0 and streams(said) == {
+        rank: epochs[:3] for rank, epochs in reference.items()
+    }, "".join(run.other)

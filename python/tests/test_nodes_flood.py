@@ -32,7 +32,21 @@ def anonymous(pid):
 
 def daemon_of(run, node):
     """The process of a node's daemon, which may have no job yet; None: there is none."""
-    asked = subprocess.run([run.binary, "dev", "exec", str(node), "--run", run.name, "--", "readlink", "/proc/self/ns/net"], capture_output=True, text=True)
+    asked = subprocess.run(
+        [
+            run.binary,
+            "dev",
+            "exec",
+            str(node),
+            "--run",
+            run.name,
+            "--",
+            "readlink",
+            "/proc/self/ns/net",
+        ],
+        capture_output=True,
+        text=True,
+    )
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as file:
@@ -45,7 +59,22 @@ def daemon_of(run, node):
 
 
 def listens(run, node, port):
-    asked = subprocess.run([run.binary, "dev", "exec", str(node), "--run", run.name, "--", "cat", "/proc/net/tcp", "/proc/net/tcp6"], capture_output=True, text=True)
+    asked = subprocess.run(
+        [
+            run.binary,
+            "dev",
+            "exec",
+            str(node),
+            "--run",
+            run.name,
+            "--",
+            "cat",
+            "/proc/net/tcp",
+            "/proc/net/tcp6",
+        ],
+        capture_output=True,
+        text=True,
+    )
     return re.search(rf":{port:04X} \S+ 0A ", asked.stdout)
 
 
@@ -74,13 +103,42 @@ def test_flood(binary, folder, alone, tmp_path, tls):
     gates, late, over = tmp_path / "gates", tmp_path / "late", tmp_path / "over"
     gates.mkdir()
     late.mkdir()
-    options = {"batch_size": 8, "memory": "4MB", "port": PORTS["control"], "start_timeout": "60s", "tls": tls, "gates": str(gates),
-               "of_node": {"2": {"together": [str(late), 2]}}}  # node 2 waits until there are two files
-    run = Nodes(binary, folder, 3, options, 1, tmp_path, "--env", f"HDMLP_METRICS=0.0.0.0:{PORTS['metrics']}")
-    host = run.wait(lambda: next((found.group(1) for line in run.other if (found := re.search(r"node\(s\), (\S+) to", line))), None), "its addresses")
+    options = {
+        "batch_size": 8,
+        "memory": "4MB",
+        "port": PORTS["control"],
+        "start_timeout": "60s",
+        "tls": tls,
+        "gates": str(gates),
+        "of_node": {"2": {"together": [str(late), 2]}},
+    }  # node 2 waits until there are two files
+    run = Nodes(
+        binary,
+        folder,
+        3,
+        options,
+        1,
+        tmp_path,
+        "--env",
+        f"HDMLP_METRICS=0.0.0.0:{PORTS['metrics']}",
+    )
+    host = run.wait(
+        lambda: next(
+            (
+                found.group(1)
+                for line in run.other
+                if (found := re.search(r"node\(s\), (\S+) to", line))
+            ),
+            None,
+        ),
+        "its addresses",
+    )
     for port in PORTS.values():
         run.wait(lambda: listens(run, 0, port), f"node 0 listens at {port}")  # noqa: B023
-    run.wait(lambda: listens(run, 1, PORTS["samples"]) and listens(run, 1, PORTS["gossip"]), "node 1 has come")
+    run.wait(
+        lambda: listens(run, 1, PORTS["samples"]) and listens(run, 1, PORTS["gossip"]),
+        "node 1 has come",
+    )
     pid = run.wait(lambda: daemon_of(run, 0), "node 0's daemon")
     there = [binary, "dev", "exec", "1", "--run", run.name, "--"]
     network, _, number = host.rpartition(".")
@@ -88,7 +146,11 @@ def test_flood(binary, folder, alone, tmp_path, tls):
     for address in addresses[1:]:
         subprocess.run([*there, "ip", "address", "add", f"{address}/24", "dev", "eth0"], check=True)
     forming = Watch(pid)
-    flood = subprocess.Popen([*there, sys.executable, FLOOD, host, json.dumps(PORTS), str(over), *addresses], stdout=subprocess.PIPE, text=True)
+    flood = subprocess.Popen(
+        [*there, sys.executable, FLOOD, host, json.dumps(PORTS), str(over), *addresses],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
         time.sleep(8)  # longer than any connection may wait to prove itself
         grown = forming.stop()
@@ -104,7 +166,9 @@ def test_flood(binary, folder, alone, tmp_path, tls):
             if epoch == 0:
                 time.sleep(8)
             if epoch == 1:
-                assert all(run.peer(0, other)["alive"] for other in (1, 2)), "the flood made nodes lose each other"
+                assert all(run.peer(0, other)["alive"] for other in (1, 2)), (
+                    "the flood made nodes lose each other"
+                )
             run.go_on(epoch)
         grown = running.stop()
         assert grown < BUDGET, f"while the job runs the daemon grew by {grown >> 20} MiB"
@@ -112,5 +176,7 @@ def test_flood(binary, folder, alone, tmp_path, tls):
         over.touch()
         flooded, _ = flood.communicate(timeout=30)
     said, status = run.end()
-    assert all(count > 240 for count in json.loads(flooded)["made"].values()), flooded  # it was a flood
+    assert all(count > 240 for count in json.loads(flooded)["made"].values()), (
+        flooded
+    )  # it was a flood
     assert status == 0 and streams(said) == alone, "".join(run.other)

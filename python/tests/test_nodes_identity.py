@@ -13,7 +13,12 @@ pytestmark = pytest.mark.slow
 
 
 def version(binary, root, index):
-    done = subprocess.run([binary, "dataset", root, "--json", "--rescan", "--index-dir", index], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [binary, "dataset", root, "--json", "--rescan", "--index-dir", index],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return json.loads(done.stdout)["fingerprint"]
 
 
@@ -49,8 +54,14 @@ def other(binary, folder, tmp_path):
 def test_files_that_the_version_does_not_cover(binary, folder, other, tmp_path):
     """What a node was given by another, and then reads from its own source with other bytes, ends the job and names both."""
     (tmp_path / "gates").mkdir()
-    options = {"batch_size": 8, "epochs": 6, "prefetch_batches": 1, "staging_buffer": "64KiB", "gates": str(tmp_path / "gates"),
-               "of_node": {"0": {"memory": "0B"}, "1": {"memory": "20MB", "folder": other}}}
+    options = {
+        "batch_size": 8,
+        "epochs": 6,
+        "prefetch_batches": 1,
+        "staging_buffer": "64KiB",
+        "gates": str(tmp_path / "gates"),
+        "of_node": {"0": {"memory": "0B"}, "1": {"memory": "20MB", "folder": other}},
+    }
     run = Nodes(binary, folder, 2, options, 1, tmp_path)
     run.wait_epoch(0, [0, 1])
     assert sum(run.at[rank][0]["places"]["source"] for rank in (0, 1)) == SAMPLES
@@ -72,6 +83,11 @@ def test_files_that_the_version_covers(binary, folder, tmp_path):
     for directory, _, names in os.walk(other):
         for name in names:
             rewrite(os.path.join(directory, name))
-    said, status = Nodes(binary, folder, 2, {"batch_size": 8, "of_node": {"1": {"folder": other}}}, 1, tmp_path).end()
-    assert status != 0 and all(said[rank]["kind"] == "MismatchError" and "has other bytes on node 1 than on node 0" in said[rank]["error"]
-                               for rank in (0, 1)), said
+    said, status = Nodes(
+        binary, folder, 2, {"batch_size": 8, "of_node": {"1": {"folder": other}}}, 1, tmp_path
+    ).end()
+    assert status != 0 and all(
+        said[rank]["kind"] == "MismatchError"
+        and "has other bytes on node 1 than on node 0" in said[rank]["error"]
+        for rank in (0, 1)
+    ), said

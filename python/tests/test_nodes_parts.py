@@ -85,17 +85,51 @@ HEAD = textwrap.dedent("""
 @pytest.fixture
 def run(binary, folder, tmp_path):  # noqa: F811
     """Runs a script on two nodes with two ranks each: what its ranks said, and the log."""
+
     def start(script):
         (tmp_path / "script.py").write_text(HEAD + textwrap.dedent(script))
         (tmp_path / "wait").mkdir()
-        environment = {**os.environ, "HDMLP_LINGER": "0s", "HDMLP_MEMORY": "32MiB", "HDMLP_INDEX_DIR": str(tmp_path / "index"),
-                       "HDMLP_SECRET": uuid.uuid4().hex, "OMP_NUM_THREADS": "1", "PYTHONPATH": PATH}
+        environment = {
+            **os.environ,
+            "HDMLP_LINGER": "0s",
+            "HDMLP_MEMORY": "32MiB",
+            "HDMLP_INDEX_DIR": str(tmp_path / "index"),
+            "HDMLP_SECRET": uuid.uuid4().hex,
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": PATH,
+        }
         environment.pop("HDMLP_SOCKET", None)
-        done = subprocess.run([binary, "dev", "cluster", "-n", "2", "--ranks-per-node", "2", "--run", f"parts-{os.getpid()}", "--",
-                               sys.executable, str(tmp_path / "script.py"), folder, str(tmp_path / "wait")],
-                              env=environment, capture_output=True, text=True, timeout=280)
-        said = [json.loads(line[line.index("{"):]) for line in done.stdout.splitlines() if '{"rank"' in line]
-        return sorted(said, key=lambda value: value["rank"]), done.stdout[-3000:] + done.stderr[-6000:]
+        done = subprocess.run(
+            [
+                binary,
+                "dev",
+                "cluster",
+                "-n",
+                "2",
+                "--ranks-per-node",
+                "2",
+                "--run",
+                f"parts-{os.getpid()}",
+                "--",
+                sys.executable,
+                str(tmp_path / "script.py"),
+                folder,
+                str(tmp_path / "wait"),
+            ],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=280,
+        )
+        said = [
+            json.loads(line[line.index("{") :])
+            for line in done.stdout.splitlines()
+            if '{"rank"' in line
+        ]
+        return sorted(said, key=lambda value: value["rank"]), done.stdout[-3000:] + done.stderr[
+            -6000:
+        ]
+
     return start
 
 
@@ -118,7 +152,9 @@ def test_each_rank_gets_its_part_and_the_source_is_read_once(run, sampler):
     assert len(said) == 4 and all(value["same"] for value in said), log
     assert "reads what its ranks need" not in log
     needed = {index: size for value in said for index, size in value["drawn"].items()}
-    assert 100 < len(needed) <= SAMPLES and {value["source"] for value in said} == {sum(needed.values())}, log
+    assert 100 < len(needed) <= SAMPLES and {value["source"] for value in said} == {
+        sum(needed.values())
+    }, log
 
 
 def test_breaks_probes_and_resuming(run):
@@ -239,11 +275,21 @@ def test_parts_that_cannot_be_shared_are_read_apart_by_all_ranks_alike(run):
     """)
     assert len(said) == 5 * 4, log
     for name in ("lengths", "uncopied", "changing", "swapped"):
-        assert [value["same"] for value in said if value["name"] == name] == [True] * 4, (name, said, log)
+        assert [value["same"] for value in said if value["name"] == name] == [True] * 4, (
+            name,
+            said,
+            log,
+        )
     wrong = {value["rank"]: value for value in said if value["name"] == "wrong"}
     assert "index 1000" in wrong[1]["error"] and wrong[1]["batches"] == 5 + 1, wrong
-    assert all(wrong[rank]["batches"] == 15 and not wrong[rank]["error"] for rank in (0, 2, 3)), wrong
-    for why in ("rank 1 has 21 samples in epoch 0, and rank 0 has 20", "epoch 1 has 39 samples on each rank, and had 40 before", "index 1000"):
+    assert all(wrong[rank]["batches"] == 15 and not wrong[rank]["error"] for rank in (0, 2, 3)), (
+        wrong
+    )
+    for why in (
+        "rank 1 has 21 samples in epoch 0, and rank 0 has 20",
+        "epoch 1 has 39 samples on each rank, and had 40 before",
+        "index 1000",
+    ):
         assert why in log
 
 
@@ -255,7 +301,10 @@ def test_a_loader_that_one_rank_iterates_is_read_apart_when_the_others_do_not_co
                 say(same=ids(loader, sampler) == ids(DataLoader(Items(data), 8, sampler=sampler), sampler))
     """)
     assert said == [{"rank": 0, "same": True}], log
-    assert "of the 2 ranks of node 0 only [0] opened the loader within 2s" in log and "reads what its ranks need" in log
+    assert (
+        "of the 2 ranks of node 0 only [0] opened the loader within 2s" in log
+        and "reads what its ranks need" in log
+    )
 
 
 def test_a_part_of_another_length_ends_all_ranks(run):
@@ -279,7 +328,11 @@ def test_a_part_of_another_length_ends_all_ranks(run):
     """)
     assert len(said) == 4, log
     for value in said:
-        assert value["batches"] == 5 and "rank 3 ends epoch 1 at index 30, and the part of each rank had 40 samples" in value["error"], said
+        assert (
+            value["batches"] == 5
+            and "rank 3 ends epoch 1 at index 30, and the part of each rank had 40 samples"
+            in value["error"]
+        ), said
         assert value["details"]["epoch"] == 1 and value["details"]["of_rank"] == 3
 
 
@@ -297,7 +350,11 @@ def test_ranks_that_are_killed_end_the_others(run, killed):
             except errors.MismatchError as error:
                 say(error=str(error), batches=len(first[0]))
     """)
-    assert [value["rank"] for value in said] == [rank for rank in range(4) if rank not in killed], log
+    assert [value["rank"] for value in said] == [rank for rank in range(4) if rank not in killed], (
+        log
+    )
     for value in said:
-        assert "the order of epoch 1 cannot be known" in value["error"] and value["batches"] == 5, said
+        assert "the order of epoch 1 cannot be known" in value["error"] and value["batches"] == 5, (
+            said
+        )
         assert "has left the job" in value["error"] or "node 1 is gone" in value["error"]

@@ -28,7 +28,14 @@ def gates(tmp_path):
 
 
 def options(tmp_path, gates, **more):
-    return {"batch_size": 8, "memory": "3MB", "epochs": 3, "gates": gates, "until": str(tmp_path / "done"), **more}
+    return {
+        "batch_size": 8,
+        "memory": "3MB",
+        "epochs": 3,
+        "gates": gates,
+        "until": str(tmp_path / "done"),
+        **more,
+    }
 
 
 def command(run, node, *args):
@@ -59,37 +66,87 @@ def metrics(text):
 
 def test_stats(binary, folder, tmp_path, gates):  # noqa: F811
     """Every node tells the same of the whole job, and the sum of it."""
-    run = Nodes(binary, folder, 3, options(tmp_path, gates), 2, tmp_path, "--env", "HDMLP_METRICS=127.0.0.1:9400")
+    run = Nodes(
+        binary,
+        folder,
+        3,
+        options(tmp_path, gates),
+        2,
+        tmp_path,
+        "--env",
+        "HDMLP_METRICS=127.0.0.1:9400",
+    )
     run.wait_epoch(0, range(6))
     run.go_on(0)
     run.wait_epoch(1, range(6))
     for node in range(3):
         job = stats(run, node)
         assert job["node"] == node and job["steps"] == STEPS and job["planned_epochs"] == 3
-        assert [part["node"] for part in job["nodes"]] == [0, 1, 2] and all(part["answering"] for part in job["nodes"])
+        assert [part["node"] for part in job["nodes"]] == [0, 1, 2] and all(
+            part["answering"] for part in job["nodes"]
+        )
         assert job["total"]["batches"] == 2 * 6 * STEPS and job["total"]["samples"] == 2 * SAMPLES
-        assert job["total"]["source"]["samples"] == SAMPLES and sum(part["source"]["samples"] for part in job["nodes"]) == SAMPLES
-        assert sum(amount["samples"] for amount in job["total"]["reads"].values()) == 2 * SAMPLES and job["total"]["reads"]["peer"]["samples"] > 0
+        assert (
+            job["total"]["source"]["samples"] == SAMPLES
+            and sum(part["source"]["samples"] for part in job["nodes"]) == SAMPLES
+        )
+        assert (
+            sum(amount["samples"] for amount in job["total"]["reads"].values()) == 2 * SAMPLES
+            and job["total"]["reads"]["peer"]["samples"] > 0
+        )
         assert job["bound_share"] == pytest.approx(1, abs=0.01) and job["unreadable"] == 0
         for part in job["nodes"]:
-            assert part["batches"] == 2 * 2 * STEPS and part["address"] and part["staging"]["size"] > 0 and sum(part["stall"].values()) > 0
-            assert [kind["name"] for kind in part["classes"]] == ["memory"] and part["classes"][0]["used"] > 0
-            assert [(rank["rank"], rank["epoch"], rank["step"]) for rank in part["ranks"]] == [(2 * part["node"], 2, 0), (2 * part["node"] + 1, 2, 0)]
+            assert (
+                part["batches"] == 2 * 2 * STEPS
+                and part["address"]
+                and part["staging"]["size"] > 0
+                and sum(part["stall"].values()) > 0
+            )
+            assert [kind["name"] for kind in part["classes"]] == ["memory"] and part["classes"][0][
+                "used"
+            ] > 0
+            assert [(rank["rank"], rank["epoch"], rank["step"]) for rank in part["ranks"]] == [
+                (2 * part["node"], 2, 0),
+                (2 * part["node"] + 1, 2, 0),
+            ]
     text = ask(run, 1, "stats", "--job", run.name)
-    assert "6 ranks on 3 nodes took 60 batches" in text and re.search(r"^ *all +60 +480 ", text, re.MULTILINE), text
+    assert "6 ranks on 3 nodes took 60 batches" in text and re.search(
+        r"^ *all +60 +480 ", text, re.MULTILINE
+    ), text
     told = metrics(ask(run, 2, "stats", "--job", run.name, "--prometheus"))
-    scrape = [sys.executable, "-c", "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode(), end='')"]
+    scrape = [
+        sys.executable,
+        "-c",
+        "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode(), end='')",
+    ]
     for node in range(3):
-        served = [metrics(subprocess.run(command(run, node, *scrape, "http://127.0.0.1:9400/metrics" + path), check=True, capture_output=True, text=True).stdout)
-                  for path in ("", "/cluster")]
+        served = [
+            metrics(
+                subprocess.run(
+                    command(run, node, *scrape, "http://127.0.0.1:9400/metrics" + path),
+                    check=True,
+                    capture_output=True,
+                    text=True,
+                ).stdout
+            )
+            for path in ("", "/cluster")
+        ]
         assert {of for _, of in served[0]} == {node} and {of for _, of in served[1]} == {0, 1, 2}
-        assert served[1]["hdmlp_batches_total", 2] == told["hdmlp_batches_total", 2] == 2 * 2 * STEPS
+        assert (
+            served[1]["hdmlp_batches_total", 2] == told["hdmlp_batches_total", 2] == 2 * 2 * STEPS
+        )
         assert served[0]["hdmlp_node_up", node] == 1
-    wrong = subprocess.run(command(run, 0, run.binary, "stats", "--job", "another"), capture_output=True, text=True)
+    wrong = subprocess.run(
+        command(run, 0, run.binary, "stats", "--job", "another"), capture_output=True, text=True
+    )
     assert wrong.returncode == 2 and run.name in wrong.stderr
     run.together(6, 3)
     said, status = run.end()
-    assert status == 0 and all(value["cluster"]["nodes"] == [0, 1, 2] and "6 ranks on 3 nodes" in value["cluster"]["sentence"] for value in said.values())
+    assert status == 0 and all(
+        value["cluster"]["nodes"] == [0, 1, 2]
+        and "6 ranks on 3 nodes" in value["cluster"]["sentence"]
+        for value in said.values()
+    )
 
 
 def test_silent(binary, folder, tmp_path, gates):  # noqa: F811
@@ -108,18 +165,29 @@ def test_silent(binary, folder, tmp_path, gates):  # noqa: F811
         job = run.wait(without, "node 2 is silent")
         silent = job["nodes"][2]
         assert silent["why"] and silent["age_seconds"] >= 0 and job["nodes"][1]["answering"]
-        assert job["total"]["batches"] == before["total"]["batches"] and "Node 2 does not answer" in job["sentence"]
+        assert (
+            job["total"]["batches"] == before["total"]["batches"]
+            and "Node 2 does not answer" in job["sentence"]
+        )
         assert "ago" in ask(run, 0, "stats", "--job", run.name)
         job = stats(run, 1)  # which has not heard of it before
-        assert job["nodes"][2]["age_seconds"] < 0 and job["total"]["batches"] < before["total"]["batches"]
+        assert (
+            job["nodes"][2]["age_seconds"] < 0
+            and job["total"]["batches"] < before["total"]["batches"]
+        )
         assert "no answer" in ask(run, 1, "top", "--once", "--interval", "100ms")
     finally:
         os.kill(run.ready[2], signal.SIGCONT)
     run.wait(lambda: stats(run, 1)["nodes"][2]["answering"], "node 2 answers again")
     os.kill(run.ready[2], signal.SIGKILL)
-    run.wait(lambda: stats(run, 1)["nodes"][2].get("why") == "it is gone", "node 1 says that node 2 is gone")
+    run.wait(
+        lambda: stats(run, 1)["nodes"][2].get("why") == "it is gone",
+        "node 1 says that node 2 is gone",
+    )
     job = stats(run, 1)
-    assert job["total"]["batches"] == before["total"]["batches"] and len(job["nodes"][2]["ranks"]) == 1
+    assert (
+        job["total"]["batches"] == before["total"]["batches"] and len(job["nodes"][2]["ranks"]) == 1
+    )
     run.go_on(0)
     run.go_on(1)
     open(tmp_path / "done", "w").close()
@@ -161,7 +229,15 @@ def test_top(binary, folder, tmp_path, gates, key):  # noqa: F811
     run = Nodes(binary, folder, 2, options(tmp_path, gates), 2, tmp_path)
     run.wait_epoch(0, range(4))
     screen = Terminal(command(run, 1, run.binary, "top", "--interval", "200ms"), 100, 30)
-    for text in ("epoch 2 of 3", "MiB/s from", "in use, %", "rank 0", "rank 3", "of the bound", "stalled 0.0 % of the time"):
+    for text in (
+        "epoch 2 of 3",
+        "MiB/s from",
+        "in use, %",
+        "rank 0",
+        "rank 3",
+        "of the bound",
+        "stalled 0.0 % of the time",
+    ):
         screen.shows(text)
     assert screen.leave(key) == 0
     once = ask(run, 0, "top", "--once", "--interval", "100ms")
@@ -172,26 +248,52 @@ def test_top(binary, folder, tmp_path, gates, key):  # noqa: F811
 
 def test_verify(binary, folder, tmp_path):  # noqa: F811
     """Every rank leaves as soon as its last epoch is verified, and keeps nobody else from verifying it."""
-    run = Nodes(binary, folder, 3, {"batch_size": 8, "memory": "3MB", "epochs": 4, "verify": True}, 2, tmp_path)
+    run = Nodes(
+        binary,
+        folder,
+        3,
+        {"batch_size": 8, "memory": "3MB", "epochs": 4, "verify": True},
+        2,
+        tmp_path,
+    )
     said, status = run.end()
-    assert status == 0 and len(said) == 6 and all(len(value["epochs"]) == 4 for value in said.values())
+    assert (
+        status == 0 and len(said) == 6 and all(len(value["epochs"]) == 4 for value in said.values())
+    )
     assert "verified" not in "".join(run.other)
 
 
 def test_verify_finds(binary, folder, tmp_path):  # noqa: F811
     """What one rank should not have been given is an error on all of them."""
     done = tmp_path / "done"
-    run = Nodes(binary, folder, 3, {"batch_size": 8, "verify": True, "until": str(done), "of_node": {"2": {"tamper": 1}}}, 1, tmp_path)
+    run = Nodes(
+        binary,
+        folder,
+        3,
+        {"batch_size": 8, "verify": True, "until": str(done), "of_node": {"2": {"tamper": 1}}},
+        1,
+        tmp_path,
+    )
     run.wait(lambda: len(run.said) == 3, "all ranks have ended")
     done.touch()
     said, _ = run.end()
-    assert all(value["kind"] == "AuditError" and "epoch 1" in value["error"] and len(value["epochs"]) == 1 for value in said.values()), said
+    assert all(
+        value["kind"] == "AuditError" and "epoch 1" in value["error"] and len(value["epochs"]) == 1
+        for value in said.values()
+    ), said
 
 
 @pytest.mark.parametrize("dies", ["rank", "daemon"])
 def test_verify_without(binary, folder, tmp_path, gates, dies):  # noqa: F811
     """A rank that dies, or its whole node, is named, and the others go on."""
-    run = Nodes(binary, folder, 3, options(tmp_path, gates, verify=True, of_node={"2": {"mortal": True}}), 1, tmp_path)
+    run = Nodes(
+        binary,
+        folder,
+        3,
+        options(tmp_path, gates, verify=True, of_node={"2": {"mortal": True}}),
+        1,
+        tmp_path,
+    )
     run.wait_epoch(0, range(3))
     os.kill((run.process_of if dies == "rank" else run.ready)[2], signal.SIGKILL)
     run.go_on(0)
@@ -200,5 +302,7 @@ def test_verify_without(binary, folder, tmp_path, gates, dies):  # noqa: F811
     open(tmp_path / "done", "w").close()
     run.end()
     for epoch in (1, 2):
-        assert sum(f"epoch {epoch}: ranks [2] left before its end" in line for line in run.other) == 2, run.other
+        assert (
+            sum(f"epoch {epoch}: ranks [2] left before its end" in line for line in run.other) == 2
+        ), run.other
     assert not any("epoch 0:" in line for line in run.other)

@@ -26,13 +26,37 @@ class Machines:
     SHARED = ("MASTER_ADDR", "MASTER_PORT", "HDMLP_SECRET", "TORCHELASTIC_RUN_ID")
 
     def __init__(self, binary, nodes, tmp_path, *flags):
-        self.binary, self.name, self.attempt = binary, f"test-{os.getpid()}-{random.randrange(1 << 30)}", 0
-        self.environment = {**os.environ, "HDMLP_LINGER": "60s", "HDMLP_INDEX_DIR": str(tmp_path / "index")}
+        self.binary, self.name, self.attempt = (
+            binary,
+            f"test-{os.getpid()}-{random.randrange(1 << 30)}",
+            0,
+        )
+        self.environment = {
+            **os.environ,
+            "HDMLP_LINGER": "60s",
+            "HDMLP_INDEX_DIR": str(tmp_path / "index"),
+        }
         self.environment.pop("HDMLP_SOCKET", None)
         self.cluster = subprocess.Popen(
-            [binary, "dev", "cluster", "-n", str(nodes), "--run", self.name, *flags, "--", 
-             "sh", "-c", " ".join(["echo", *(f"{key}=${key}" for key in self.SHARED)]) + "; exec sleep 600"],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=self.environment, text=True)
+            [
+                binary,
+                "dev",
+                "cluster",
+                "-n",
+                str(nodes),
+                "--run",
+                self.name,
+                *flags,
+                "--",
+                "sh",
+                "-c",
+                " ".join(["echo", *(f"{key}=${key}" for key in self.SHARED)]) + "; exec sleep 600",
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=self.environment,
+            text=True,
+        )
         for _ in range(nodes):
             self.shared = self.cluster.stdout.readline().split("] ", 1)[1].split()
 
@@ -42,18 +66,60 @@ class Machines:
         self.attempt += only is None
         ranks = []
         for node in range(nodes) if only is None else [only]:
-            variables = {"RANK": node, "WORLD_SIZE": nodes, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "GROUP_RANK": node,
-                         "GROUP_WORLD_SIZE": nodes, "TORCHELASTIC_RESTART_COUNT": self.attempt}
-            ranks.append(subprocess.Popen(
-                [self.binary, "dev", "exec", str(node), "--run", self.name, "--", "env",
-                 *self.shared, *(f"{key}={value}" for key, value in variables.items()), sys.executable, RANK, folder, json.dumps(options)],
-                env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+            variables = {
+                "RANK": node,
+                "WORLD_SIZE": nodes,
+                "LOCAL_RANK": 0,
+                "LOCAL_WORLD_SIZE": 1,
+                "GROUP_RANK": node,
+                "GROUP_WORLD_SIZE": nodes,
+                "TORCHELASTIC_RESTART_COUNT": self.attempt,
+            }
+            ranks.append(
+                subprocess.Popen(
+                    [
+                        self.binary,
+                        "dev",
+                        "exec",
+                        str(node),
+                        "--run",
+                        self.name,
+                        "--",
+                        "env",
+                        *self.shared,
+                        *(f"{key}={value}" for key, value in variables.items()),
+                        sys.executable,
+                        RANK,
+                        folder,
+                        json.dumps(options),
+                    ],
+                    env=self.environment,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+            )
         return ranks
 
     def daemon(self, node):
         """The process of a node's daemon."""
-        asked = subprocess.run([self.binary, "dev", "exec", str(node), "--run", self.name, "--", self.binary, "stats", "--json"],
-                               check=True, capture_output=True, text=True)
+        asked = subprocess.run(
+            [
+                self.binary,
+                "dev",
+                "exec",
+                str(node),
+                "--run",
+                self.name,
+                "--",
+                self.binary,
+                "stats",
+                "--json",
+            ],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
         return json.loads(asked.stdout)["pid"]
 
     def close(self):
@@ -83,7 +149,10 @@ def end(ranks):
 
 def global_batches(values):
     """What all ranks were given, as the global batches: rank r has every world size-th sample, from the r-th on."""
-    return [[sample for turn in zip(*batches) for sample in turn] for batches in zip(*(value["given"] for value in values))]
+    return [
+        [sample for turn in zip(*batches) for sample in turn]
+        for batches in zip(*(value["given"] for value in values))
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +160,11 @@ def reference(binary, folder, tmp_path_factory):
     """The global batches of all epochs, of one rank on one node."""
     machines = Machines(binary, 1, tmp_path_factory.mktemp("alone"))
     try:
-        ranks = machines.start(folder, 1, {"batch_size": GLOBAL, "epochs": EPOCHS, "state": None, "steps": STEPS * EPOCHS})
+        ranks = machines.start(
+            folder,
+            1,
+            {"batch_size": GLOBAL, "epochs": EPOCHS, "state": None, "steps": STEPS * EPOCHS},
+        )
         return global_batches(said(ranks))
     finally:
         machines.close()
@@ -112,7 +185,11 @@ def test_other_numbers_of_nodes(binary, folder, reference, tmp_path, caches):
     try:
         at, state, read = 0, None, []
         for nodes, until in (3, STEPS + 4), (2, 2 * STEPS + 7), (4, EPOCHS * STEPS):
-            ranks = machines.start(folder, nodes, {**options, "batch_size": GLOBAL // nodes, "state": state, "steps": until - at})
+            ranks = machines.start(
+                folder,
+                nodes,
+                {**options, "batch_size": GLOBAL // nodes, "state": state, "steps": until - at},
+            )
             values = said(ranks)
             assert global_batches(values) == reference[at:until]
             end(ranks)

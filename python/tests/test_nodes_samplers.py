@@ -52,15 +52,49 @@ SCRIPT = textwrap.dedent("""
 def test_two_nodes(binary, folder, tmp_path):  # noqa: F811
     (tmp_path / "script.py").write_text(SCRIPT)
     (tmp_path / "done").mkdir()
-    environment = {**os.environ, "HDMLP_LINGER": "0s", "HDMLP_INDEX_DIR": str(tmp_path / "index"), "HDMLP_SECRET": uuid.uuid4().hex, "OMP_NUM_THREADS": "1",
-                   "PYTHONPATH": PATH}
+    environment = {
+        **os.environ,
+        "HDMLP_LINGER": "0s",
+        "HDMLP_INDEX_DIR": str(tmp_path / "index"),
+        "HDMLP_SECRET": uuid.uuid4().hex,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": PATH,
+    }
     environment.pop("HDMLP_SOCKET", None)
-    done = subprocess.run([binary, "dev", "cluster", "-n", "2", "--ranks-per-node", "2", "--run", f"samplers-{os.getpid()}", "--",
-                           sys.executable, str(tmp_path / "script.py"), folder, str(tmp_path / "done")],
-                          env=environment, capture_output=True, text=True, timeout=280)
-    said = [json.loads(line[line.index("{"):]) for line in done.stdout.splitlines() if '{"rank"' in line]
+    done = subprocess.run(
+        [
+            binary,
+            "dev",
+            "cluster",
+            "-n",
+            "2",
+            "--ranks-per-node",
+            "2",
+            "--run",
+            f"samplers-{os.getpid()}",
+            "--",
+            sys.executable,
+            str(tmp_path / "script.py"),
+            folder,
+            str(tmp_path / "done"),
+        ],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    said = [
+        json.loads(line[line.index("{") :])
+        for line in done.stdout.splitlines()
+        if '{"rank"' in line
+    ]
     assert done.returncode == 0 and len(said) == 4, done.stdout[-2000:] + done.stderr[-3000:]
-    assert {(r["rank"], r["node"]) for r in said} == {(0, "0"), (1, "0"), (2, "1"), (3, "1")} and SAMPLES == 240
+    assert {(r["rank"], r["node"]) for r in said} == {
+        (0, "0"),
+        (1, "0"),
+        (2, "1"),
+        (3, "1"),
+    } and SAMPLES == 240
     for r in said:
         for name in ("within a node", "over nodes", "weighted", "all"):
             assert r[name], (r["rank"], name)

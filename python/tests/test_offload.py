@@ -30,25 +30,48 @@ def folder(tmp_path_factory):
 
 def same(got, want):
     """Whether two batches are equal to the bit: types, shapes, numbers."""
-    return all(a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(got, want)) and len(got) == len(want)
+    return all(a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(got, want)) and len(
+        got
+    ) == len(want)
 
 
 # What torchvision makes.
 
 
 @pytest.mark.parametrize("world", [1, 2])
-@pytest.mark.parametrize("transforms", [
-    [V.Resize(40), V.CenterCrop(32), V.ToTensor(), NORM],
-    [V.CenterCrop((31, 60)), V.ToTensor()],
-    [V.Resize((30, 20)), V.Pad((1, 2, 3, 4), fill=(9, 8, 7)), V.Grayscale(3), V.PILToTensor()],
-    [V.Resize((23, 24), V.InterpolationMode.BICUBIC), V.Grayscale(), V.Pad(3, padding_mode="reflect"), V.ToTensor()],
-    [V.Resize((9, 80)), V.ToTensor(), V.ConvertImageDtype(torch.float16)],
-    [V.Resize((25, 25)), V.ToTensor(), NORM, V.ConvertImageDtype(torch.bfloat16)],
-], ids=lambda ts: "-".join(type(t).__name__ for t in ts))
+@pytest.mark.parametrize(
+    "transforms",
+    [
+        [V.Resize(40), V.CenterCrop(32), V.ToTensor(), NORM],
+        [V.CenterCrop((31, 60)), V.ToTensor()],
+        [V.Resize((30, 20)), V.Pad((1, 2, 3, 4), fill=(9, 8, 7)), V.Grayscale(3), V.PILToTensor()],
+        [
+            V.Resize((23, 24), V.InterpolationMode.BICUBIC),
+            V.Grayscale(),
+            V.Pad(3, padding_mode="reflect"),
+            V.ToTensor(),
+        ],
+        [V.Resize((9, 80)), V.ToTensor(), V.ConvertImageDtype(torch.float16)],
+        [V.Resize((25, 25)), V.ToTensor(), NORM, V.ConvertImageDtype(torch.bfloat16)],
+    ],
+    ids=lambda ts: "-".join(type(t).__name__ for t in ts),
+)
 def test_the_same_as_torchvision(folder, transforms, world):
     transform = V.Compose(transforms)
-    loaders = [ht.DataLoader(ht.ImageFolder(folder, transform), 5, seed=11, epochs=2, rank=rank, world_size=world,
-                             name="same", verify=True, shuffle=True) for rank in range(world)]
+    loaders = [
+        ht.DataLoader(
+            ht.ImageFolder(folder, transform),
+            5,
+            seed=11,
+            epochs=2,
+            rank=rank,
+            world_size=world,
+            name="same",
+            verify=True,
+            shuffle=True,
+        )
+        for rank in range(world)
+    ]
     want = [batches(folder, 5, 2, 11, False, rank, world, transform) for rank in range(world)]
     for epoch in range(2):
         for step, got in enumerate(zip(*loaders)):
@@ -61,23 +84,46 @@ def test_the_same_as_torchvision(folder, transforms, world):
 
 
 def test_images_without_a_tensor(folder):
-    with ht.DataLoader(ht.ImageFolder(folder, [T.Resize((20, 22))]), 5, shuffle=False, drop_last=True) as loader:
+    with ht.DataLoader(
+        ht.ImageFolder(folder, [T.Resize((20, 22))]), 5, shuffle=False, drop_last=True
+    ) as loader:
         images = torch.cat([x for x, _ in loader])
-    want = [numpy.asarray(decoded(path).resize((22, 20), 2)) for path, _ in ht.ImageFolder(folder).samples[:35]]
+    want = [
+        numpy.asarray(decoded(path).resize((22, 20), 2))
+        for path, _ in ht.ImageFolder(folder).samples[:35]
+    ]
     assert images.dtype == torch.uint8 and (images.numpy() == numpy.stack(want)).all()
 
 
 # What it depends on.
 
-RANDOM = [T.RandomCrop(48, padding=4, pad_if_needed=True), T.RandomResizedCrop(24), T.RandomHorizontalFlip(),
-          T.RandomVerticalFlip(), T.ColorJitter(0.4, 0.4, 0.4, 0.1), T.ToTensor()]
+RANDOM = [
+    T.RandomCrop(48, padding=4, pad_if_needed=True),
+    T.RandomResizedCrop(24),
+    T.RandomHorizontalFlip(),
+    T.RandomVerticalFlip(),
+    T.ColorJitter(0.4, 0.4, 0.4, 0.1),
+    T.ToTensor(),
+]
 
 
-def pixels(folder, transforms=RANDOM, epochs=(0, 1), batch=4, seed=5, rank=None, world=None, state=None, **more):
+def pixels(
+    folder,
+    transforms=RANDOM,
+    epochs=(0, 1),
+    batch=4,
+    seed=5,
+    rank=None,
+    world=None,
+    state=None,
+    **more,
+):
     """{(epoch, sample ID): tensor}: what a rank gets."""
     found = {}
     more = {"shuffle": True, **more}
-    with ht.DataLoader(ht.ImageFolder(folder, transforms), batch, seed=seed, rank=rank, world_size=world, **more) as loader:
+    with ht.DataLoader(
+        ht.ImageFolder(folder, transforms), batch, seed=seed, rank=rank, world_size=world, **more
+    ) as loader:
         if state is not None:
             loader.load_state_dict(state)
         for epoch in epochs:
@@ -103,11 +149,22 @@ def expected():
     return {}  # what the first test found, for the others
 
 
-@pytest.mark.parametrize("more", [
-    dict(transform_threads=1), dict(transform_threads=2, source_threads=1), dict(transform_threads=4, source_threads=16),
-    dict(memory="1B"), dict(memory="30kB"), dict(memory="1B", cache_dir="cache"), dict(staging_buffer="64KiB", prefetch_batches=1),
-    dict(batch=7), dict(policy="naive"), dict(shuffle="feistel"),
-], ids=str)
+@pytest.mark.parametrize(
+    "more",
+    [
+        dict(transform_threads=1),
+        dict(transform_threads=2, source_threads=1),
+        dict(transform_threads=4, source_threads=16),
+        dict(memory="1B"),
+        dict(memory="30kB"),
+        dict(memory="1B", cache_dir="cache"),
+        dict(staging_buffer="64KiB", prefetch_batches=1),
+        dict(batch=7),
+        dict(policy="naive"),
+        dict(shuffle="feistel"),
+    ],
+    ids=str,
+)
 def test_threads_and_caches_change_nothing(folder, expected, tmp_path, more):
     if "cache_dir" in more:
         more = {**more, "cache_dir": str(tmp_path / "cache")}
@@ -136,7 +193,10 @@ def test_ranks_and_resuming_change_nothing(folder):
         for _ in range(3):
             next(steps)
         state = loader.state_dict()
-    for rest in (pixels(folder, epochs=[1], state=state), pixels(folder, epochs=[1], batch=2, rank=1, world=2, state=state)):
+    for rest in (
+        pixels(folder, epochs=[1], state=state),
+        pixels(folder, epochs=[1], batch=2, rank=1, world=2, state=state),
+    ):
         assert 0 < len(rest) <= 25 and equal(rest, one)
 
 
@@ -152,7 +212,9 @@ def test_a_daemon_that_dies_changes_nothing(folder):
                     pass
         loader.set_epoch(0)
         for step, (images, _) in enumerate(loader):
-            assert all(torch.equal(one[0, i], x) for i, x in zip(loader.explain(0, step).ids, images))
+            assert all(
+                torch.equal(one[0, i], x) for i, x in zip(loader.explain(0, step).ids, images)
+            )
             assert step > 0 or torch.equal(images, kept)
         assert step == 9 and loader._engine._feeds[0].stream._client.pid != pid
 
@@ -164,9 +226,13 @@ def test_seeds_epochs_and_samples_change_everything(folder, tmp_path):
     for name in ("a", "b"):
         (tmp_path / "twins" / name).mkdir(parents=True)
         for i in range(4):
-            (tmp_path / "twins" / name / f"{i}.jpg").write_bytes(read(os.path.join(folder, "ant", "0000.jpg")))
+            (tmp_path / "twins" / name / f"{i}.jpg").write_bytes(
+                read(os.path.join(folder, "ant", "0000.jpg"))
+            )
     twins = list(pixels(str(tmp_path / "twins"), epochs=[0]).values())
-    assert len(twins) == 8 and not any(torch.equal(a, b) for i, a in enumerate(twins) for b in twins[:i])
+    assert len(twins) == 8 and not any(
+        torch.equal(a, b) for i, a in enumerate(twins) for b in twins[:i]
+    )
 
 
 # Where it lies.
@@ -189,15 +255,22 @@ def test_nothing_is_copied(folder):
             assert any(a <= images.data_ptr() and end <= b for a, b in spans(loader))
             assert images.is_contiguous() and images.data_ptr() % 64 == 0
         with open("/proc/self/maps") as maps:
-            inside = [line for line in maps if "hdmlp-staging" in line
-                      for a, b in [line.split()[0].split("-")] if int(a, 16) <= images.data_ptr() < int(b, 16)]
+            inside = [
+                line
+                for line in maps
+                if "hdmlp-staging" in line
+                for a, b in [line.split()[0].split("-")]
+                if int(a, 16) <= images.data_ptr() < int(b, 16)
+            ]
         assert len(inside) == 1 and inside[0].split()[1].startswith("rw")
         images.mul_(0), labels.add_(1)
         assert images.sum() == 0
 
 
 def test_kept_batches_stay_as_they_are(folder):
-    with ht.DataLoader(ht.ImageFolder(folder, TENSOR), 4, seed=1, staging_buffer="64KiB", shuffle=True) as loader:
+    with ht.DataLoader(
+        ht.ImageFolder(folder, TENSOR), 4, seed=1, staging_buffer="64KiB", shuffle=True
+    ) as loader:
         kept = [(images.detach()[1:], images[1:].clone()) for images, _ in loader]
         for _ in range(5):
             for images, _ in loader:
@@ -205,9 +278,17 @@ def test_kept_batches_stay_as_they_are(folder):
         assert all(torch.equal(view, was) for view, was in kept)
 
 
-@pytest.mark.parametrize("derive", [
-    lambda x: x, lambda x: x.detach()[-1:], lambda x: x.numpy()[0, 1:], lambda x: torch.from_numpy(x.numpy()).flatten()[3:],
-    lambda x: memoryview(x.numpy())], ids=["tensor", "detach", "numpy", "torch", "memoryview"])
+@pytest.mark.parametrize(
+    "derive",
+    [
+        lambda x: x,
+        lambda x: x.detach()[-1:],
+        lambda x: x.numpy()[0, 1:],
+        lambda x: torch.from_numpy(x.numpy()).flatten()[3:],
+        lambda x: memoryview(x.numpy()),
+    ],
+    ids=["tensor", "detach", "numpy", "torch", "memoryview"],
+)
 def test_slots_come_back_with_the_last_view(folder, derive):
     def used(expected):
         """Batches in the staging buffer, once it is as expected, or was not for a while."""
@@ -219,7 +300,9 @@ def test_slots_come_back_with_the_last_view(folder, derive):
                 return now
             time.sleep(0.01)
 
-    with ht.DataLoader(ht.ImageFolder(folder, TENSOR), 4, seed=1, epochs=1, drop_last=True, shuffle=True) as loader:
+    with ht.DataLoader(
+        ht.ImageFolder(folder, TENSOR), 4, seed=1, epochs=1, drop_last=True, shuffle=True
+    ) as loader:
         kept = [derive(images) for images, _ in loader]
         assert used(9) == 9
         was = numpy.array(kept[0])

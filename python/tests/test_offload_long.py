@@ -32,15 +32,27 @@ def test_memory_stays_where_it_is(tmp_path):
     paths = [path for path, _ in ht.ImageFolder(root).samples]
     for i, path in enumerate(paths):
         content = read(path)
-        spoilt = {0: content[:len(content) // 2], 1: content[:100], 2: b"text", 3: content.replace(b"\xff\xda", b"\xff\xff", 1)}
+        spoilt = {
+            0: content[: len(content) // 2],
+            1: content[:100],
+            2: b"text",
+            3: content.replace(b"\xff\xda", b"\xff\xff", 1),
+        }
         if i % 40 == 0:
             with open(path, "wb") as file:
                 file.write(spoilt[i // 40 % 4])
-    transforms = [T.RandomResizedCrop(48), T.RandomHorizontalFlip(), T.ColorJitter(0.2, 0.2, 0.2, 0.1), T.ToTensor()]
+    transforms = [
+        T.RandomResizedCrop(48),
+        T.RandomHorizontalFlip(),
+        T.ColorJitter(0.2, 0.2, 0.2, 0.1),
+        T.ToTensor(),
+    ]
     sizes = []
     warm_up = 4  # jobs in which each of Go's processors fills its caches of memory
     for job in range(-warm_up, 2 + SOAK // 4):  # each tries the bad ones again
-        with ht.DataLoader(ht.ImageFolder(root, transforms), 20, seed=1, on_error="skip", memory="1B", shuffle=True) as loader:
+        with ht.DataLoader(
+            ht.ImageFolder(root, transforms), 20, seed=1, on_error="skip", memory="1B", shuffle=True
+        ) as loader:
             for _ in range(4):
                 assert sum(len(images) for images, _ in loader) == 390
             assert len(loader.report()["faults"]) == 10
@@ -68,8 +80,14 @@ def stripes(tmp_path_factory):
                 y, x = numpy.mgrid[0:36, 0:44] / rng.uniform(1.5, 3)
                 angle = k * numpy.pi / 3 + rng.normal(0, 0.3)
                 wave = numpy.sin(numpy.cos(angle) * x + numpy.sin(angle) * y + rng.uniform(0, 6))
-                pixels = 128 + 40 * wave[..., None] * rng.uniform(0.3, 1, 3) + rng.normal(0, 45, (36, 44, 3))
-                Image.fromarray(pixels.clip(0, 255).astype(numpy.uint8)).save(root / str(k) / f"{i}.jpg", quality=90)
+                pixels = (
+                    128
+                    + 40 * wave[..., None] * rng.uniform(0.3, 1, 3)
+                    + rng.normal(0, 45, (36, 44, 3))
+                )
+                Image.fromarray(pixels.clip(0, 255).astype(numpy.uint8)).save(
+                    root / str(k) / f"{i}.jpg", quality=90
+                )
         roots.append(str(root))
     return roots
 
@@ -78,8 +96,14 @@ def accuracy(train, test, seed, epochs):
     """The share of the other images that a small network gets right."""
     torch.manual_seed(seed)
     net = torch.nn.Sequential(
-        torch.nn.Conv2d(3, 12, 5, 2), torch.nn.ReLU(), torch.nn.Conv2d(12, 24, 3, 2), torch.nn.ReLU(),
-        torch.nn.AdaptiveAvgPool2d(2), torch.nn.Flatten(), torch.nn.Linear(96, 3))
+        torch.nn.Conv2d(3, 12, 5, 2),
+        torch.nn.ReLU(),
+        torch.nn.Conv2d(12, 24, 3, 2),
+        torch.nn.ReLU(),
+        torch.nn.AdaptiveAvgPool2d(2),
+        torch.nn.Flatten(),
+        torch.nn.Linear(96, 3),
+    )
     steps = torch.optim.Adam(net.parameters(), 4e-3)
     for epoch in range(epochs):
         for images, labels in train(epoch):
@@ -93,8 +117,18 @@ def accuracy(train, test, seed, epochs):
 def test_a_network_learns_the_same(stripes):
     train, val = stripes
     norm = V.Normalize((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
-    augment = V.Compose([V.RandomResizedCrop(28, (0.4, 1)), V.RandomHorizontalFlip(0.1), V.ColorJitter(0.2, 0.2), V.ToTensor(), norm])
-    test = batches(val, 64, 1, 0, False, 0, 1, V.Compose([V.Resize(32), V.CenterCrop(28), V.ToTensor(), norm]))[0]
+    augment = V.Compose(
+        [
+            V.RandomResizedCrop(28, (0.4, 1)),
+            V.RandomHorizontalFlip(0.1),
+            V.ColorJitter(0.2, 0.2),
+            V.ToTensor(),
+            norm,
+        ]
+    )
+    test = batches(
+        val, 64, 1, 0, False, 0, 1, V.Compose([V.Resize(32), V.CenterCrop(28), V.ToTensor(), norm])
+    )[0]
     ours, theirs = [], []
     for seed in range(3):
         with ht.DataLoader(ht.ImageFolder(train, augment), 24, seed=seed, shuffle=True) as loader:

@@ -39,16 +39,25 @@ def said(caplog):
     caplog.set_level(logging.WARNING, "hdmlp")
 
     def take():
-        messages = [r.getMessage() for r in caplog.records if r.name == "hdmlp" and "Python" in r.getMessage() and "worker processes" not in r.getMessage()]
+        messages = [
+            r.getMessage()
+            for r in caplog.records
+            if r.name == "hdmlp"
+            and "Python" in r.getMessage()
+            and "worker processes" not in r.getMessage()
+        ]
         caplog.clear()
         return messages
+
     return take
 
 
 def same(got, want):
     got, want = list(got), list(want)
     return len(got) == len(want) and all(
-        torch.equal(x, u) and x.dtype == u.dtype and torch.equal(y, v) for (x, y), (u, v) in zip(got, want))
+        torch.equal(x, u) and x.dtype == u.dtype and torch.equal(y, v)
+        for (x, y), (u, v) in zip(got, want)
+    )
 
 
 # A list of which the daemon does the beginning.
@@ -63,13 +72,21 @@ def test_a_rest_of_tensors(folder, workers, said):
     erasing = V.RandomErasing(p=1, value=9.0)
     for rest, name in ((V.Lambda(darker), "Lambda"), (darker, "darker")):
         want = batches(folder, 4, 1, 3, False, 0, 1, V.Compose([LIKEWISE, rest]))[0]
-        with ht.DataLoader(ht.ImageFolder(folder, V.Compose([LIKEWISE, rest])), 4, seed=3, num_workers=workers, shuffle=True) as loader:
+        with ht.DataLoader(
+            ht.ImageFolder(folder, V.Compose([LIKEWISE, rest])),
+            4,
+            seed=3,
+            num_workers=workers,
+            shuffle=True,
+        ) as loader:
             assert loader._engine._transforms == [t.describe() for t in TENSOR]
             assert same(loader, want)
         [message] = said()
         assert name in message and "in Python, after what HDMLP does" in message
     plain = batches(folder, 4, 1, 3, False, 0, 1, LIKEWISE)[0]
-    with ht.DataLoader(ht.ImageFolder(folder, [*TENSOR, erasing]), 4, seed=3, num_workers=workers, shuffle=True) as loader:
+    with ht.DataLoader(
+        ht.ImageFolder(folder, [*TENSOR, erasing]), 4, seed=3, num_workers=workers, shuffle=True
+    ) as loader:
         for step, (images, _) in enumerate(loader):
             for i, sample in enumerate(loader.explain(0, step).ids):
                 seed_generators(sample_key(3, 0, sample))
@@ -79,17 +96,25 @@ def test_a_rest_of_tensors(folder, workers, said):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_rest_of_images(folder, workers, said):
     for channels, mode in ((3, "RGB"), (1, "L")):
+
         def upside_down(image):
             assert isinstance(image, Image.Image) and image.mode == mode and image.size == (18, 24)
             return image.transpose(Image.ROTATE_180)
 
-        transform = V.Compose([V.CenterCrop((24, 18)), V.Grayscale(channels), upside_down, V.ToTensor()])
+        transform = V.Compose(
+            [V.CenterCrop((24, 18)), V.Grayscale(channels), upside_down, V.ToTensor()]
+        )
         want = batches(folder, 4, 1, 3, False, 0, 1, transform)[0]
-        with ht.DataLoader(ht.ImageFolder(folder, transform), 4, seed=3, num_workers=workers, shuffle=True) as loader:
+        with ht.DataLoader(
+            ht.ImageFolder(folder, transform), 4, seed=3, num_workers=workers, shuffle=True
+        ) as loader:
             assert [t["name"] for t in loader._engine._transforms] == ["CenterCrop", "Grayscale"]
             assert same(loader, want)
         [message] = said()
-        assert message == "upside_down: in Python, after what HDMLP does: it is not a transform that HDMLP knows; because of it also: ToTensor()"
+        assert (
+            message
+            == "upside_down: in Python, after what HDMLP does: it is not a transform that HDMLP knows; because of it also: ToTensor()"
+        )
 
 
 def test_all_of_it_in_python(folder, said):
@@ -98,22 +123,38 @@ def test_all_of_it_in_python(folder, said):
 
     want = batches(folder, 4, 1, 3, False, 0, 1, LIKEWISE)[0]
     dataset = ht.ImageFolder(folder, LIKEWISE)
-    for loader in (ht.DataLoader(dataset, 4, seed=3, offload=False, shuffle=True),
-                   ht.DataLoader(dataset, 4, seed=3, offload=False, num_workers=2, shuffle=True),
-                   ht.DataLoader(ht.ImageFolder(folder, LIKEWISE, loader=load), 4, seed=3, shuffle=True)):
+    for loader in (
+        ht.DataLoader(dataset, 4, seed=3, offload=False, shuffle=True),
+        ht.DataLoader(dataset, 4, seed=3, offload=False, num_workers=2, shuffle=True),
+        ht.DataLoader(ht.ImageFolder(folder, LIKEWISE, loader=load), 4, seed=3, shuffle=True),
+    ):
         with loader:
-            assert loader._engine._transforms is None and loader.output is None and same(loader, want)
+            assert (
+                loader._engine._transforms is None and loader.output is None and same(loader, want)
+            )
     assert said() == []
-    with ht.DataLoader(ht.ImageFolder(folder, [V.Resize(20), V.CenterCrop(16).forward, V.ToTensor()]), 4, seed=3, shuffle=True) as loader:
-        assert [t["name"] for t in loader._engine._transforms] == ["Resize", "Ragged"] and next(iter(loader))[0].shape == (4, 3, 16, 16)
+    with ht.DataLoader(
+        ht.ImageFolder(folder, [V.Resize(20), V.CenterCrop(16).forward, V.ToTensor()]),
+        4,
+        seed=3,
+        shuffle=True,
+    ) as loader:
+        assert [t["name"] for t in loader._engine._transforms] == ["Resize", "Ragged"] and next(
+            iter(loader)
+        )[0].shape == (4, 3, 16, 16)
     [message] = said()
-    assert message == "forward: in Python, after what HDMLP does: it is not a transform that HDMLP knows; because of it also: ToTensor()"
+    assert (
+        message
+        == "forward: in Python, after what HDMLP does: it is not a transform that HDMLP knows; because of it also: ToTensor()"
+    )
 
 
 def test_ours_are_not_for_python(folder):
     for given in (dict(offload=False), dict(loader=decoded)):
         dataset = ht.ImageFolder(folder, TENSOR, loader=given.pop("loader", None))
-        with pytest.raises(errors.ConfigError, match="Resize.* can not run in Python (as offload|behind a loader)"):
+        with pytest.raises(
+            errors.ConfigError, match="Resize.* can not run in Python (as offload|behind a loader)"
+        ):
             ht.DataLoader(dataset, 4, **given, shuffle=True)
     with pytest.raises(errors.ConfigError, match="CenterCrop.* can not run in Python after"):
         ht.DataLoader(ht.ImageFolder(folder, [darker, T.CenterCrop(3)]), 4, shuffle=True)
@@ -123,12 +164,15 @@ def test_ours_are_not_for_python(folder):
 
 def test_loaders_of_torchvision(folder):
     from torchvision.datasets.folder import default_loader, pil_loader
+
     want = batches(folder, 4, 1, 3, False, 0, 1, LIKEWISE)[0]
     for load in (default_loader, pil_loader):
         dataset = ht.ImageFolder(folder, LIKEWISE, loader=load)
         assert dataset[0][0].shape == (3, 20, 16)
         with ht.DataLoader(dataset, 4, seed=3, shuffle=True) as loader:
-            assert loader._engine._transforms == [t.describe() for t in TENSOR] and same(loader, want)
+            assert loader._engine._transforms == [t.describe() for t in TENSOR] and same(
+                loader, want
+            )
     assert not ht.ImageFolder(folder, loader=default_loader).raw
 
 
@@ -138,12 +182,17 @@ def test_objects_are_named_by_their_class(folder, said):
             return x * 0.5
 
     with ht.DataLoader(ht.ImageFolder(folder, [*TENSOR, Darker()]), 4, shuffle=True):
-        assert said() == ["Darker: in Python, after what HDMLP does: it is not a transform that HDMLP knows"]
+        assert said() == [
+            "Darker: in Python, after what HDMLP does: it is not a transform that HDMLP knows"
+        ]
 
 
 def test_no_transforms(folder):
-    for given, message in ((dict(transform=[*TENSOR, 5]), r"transform\[2\]=5: must be callable"), (dict(transform="Resize"), "must be callable"),
-                           (dict(transform=TENSOR, transforms=TENSOR), "give one of them")):
+    for given, message in (
+        (dict(transform=[*TENSOR, 5]), r"transform\[2\]=5: must be callable"),
+        (dict(transform="Resize"), "must be callable"),
+        (dict(transform=TENSOR, transforms=TENSOR), "give one of them"),
+    ):
         with pytest.raises(errors.ConfigError, match=message):
             ht.ImageFolder(folder, **given)
 
@@ -165,20 +214,32 @@ def test_collate(folder):
         return torch.stack([x for x, _ in batch]), torch.tensor([y for _, y in batch])
 
     for workers in (0, 2):
-        with ht.DataLoader(ht.ImageFolder(folder, TENSOR), 4, seed=3, collate_fn=pairs, num_workers=workers, shuffle=True) as loader:
+        with ht.DataLoader(
+            ht.ImageFolder(folder, TENSOR),
+            4,
+            seed=3,
+            collate_fn=pairs,
+            num_workers=workers,
+            shuffle=True,
+        ) as loader:
             assert same(loader, want)
 
 
 def test_labels(folder):
     names = "ant", "bee", "cat"
     for target, check in [
-        (lambda y: 10 * y, lambda got, want: got.dtype == torch.int64 and torch.equal(got, 10 * want)),
+        (
+            lambda y: 10 * y,
+            lambda got, want: got.dtype == torch.int64 and torch.equal(got, 10 * want),
+        ),
         (names.__getitem__, lambda got, want: got == tuple(names[y] for y in want.tolist())),
         (float, lambda got, want: got.dtype == torch.float64 and torch.equal(got, want.double())),
         (lambda y: {"class": y}, lambda got, want: torch.equal(got["class"], want)),
     ]:
         want = batches(folder, 4, 1, 3, False, 0, 1, LIKEWISE, target_transform=None)[0]
-        with ht.DataLoader(ht.ImageFolder(folder, TENSOR, target_transform=target), 4, seed=3, shuffle=True) as loader:
+        with ht.DataLoader(
+            ht.ImageFolder(folder, TENSOR, target_transform=target), 4, seed=3, shuffle=True
+        ) as loader:
             for (images, labels), (u, v) in zip(loader, want):
                 assert torch.equal(images, u) and check(labels, v)
 
@@ -187,11 +248,20 @@ def test_numpy(folder):
     want = batches(folder, 4, 1, 3, False, 0, 1, LIKEWISE)[0]
     with data.DataLoader(folder, 4, seed=3, transforms=TENSOR) as loader:
         for (images, labels), (u, v) in zip(loader, want):
-            assert isinstance(images, numpy.ndarray) and images.dtype == numpy.float32 and images.flags.writeable
+            assert (
+                isinstance(images, numpy.ndarray)
+                and images.dtype == numpy.float32
+                and images.flags.writeable
+            )
             assert (images == u.numpy()).all() and (labels == v.numpy()).all()
             assert not images.flags.owndata
-    with data.DataLoader(folder, 4, seed=3, transforms=V.Compose([V.Resize((20, 16))]),
-                         collate_fn=lambda batch: [(x.shape, str(x.dtype), y) for x, y in batch]) as loader:
+    with data.DataLoader(
+        folder,
+        4,
+        seed=3,
+        transforms=V.Compose([V.Resize((20, 16))]),
+        collate_fn=lambda batch: [(x.shape, str(x.dtype), y) for x, y in batch],
+    ) as loader:
         assert next(iter(loader)) == [((20, 16, 3), "uint8", y) for y in want[0][1].tolist()]
     with pytest.raises(errors.ConfigError, match="bfloat16"):
         data.DataLoader(folder, 4, transforms=[*TENSOR, T.ConvertImageDtype("bfloat16")])
@@ -201,7 +271,14 @@ def test_numpy(folder):
 
 
 def by_label(loader, epochs=1):
-    return [sorted((y, x.numpy().tobytes()) for images, labels in loader for x, y in zip(images, labels.tolist())) for _ in range(epochs)]
+    return [
+        sorted(
+            (y, x.numpy().tobytes())
+            for images, labels in loader
+            for x, y in zip(images, labels.tolist())
+        )
+        for _ in range(epochs)
+    ]
 
 
 def test_listing_4_6(folder):
@@ -221,15 +298,28 @@ def test_a_jobs_batches(folder):
     job = Job(folder, 4, 3, seed=3)
     dataset = ht.HDMLPImageFolder(folder, job, [T.Resize((20, 16))], target_transform=str)
     for images, labels in ht.HDMLPDataLoader(dataset):  # where the daemon wrote them
-        assert images.shape[1:] == (20, 16, 3) and images.dtype == torch.uint8 and set(labels) <= {"0", "1", "2"}
-        assert any(s.writable and begin <= images.data_ptr() < begin + s.size for s, begin in (
-            (s, ctypes.addressof(ctypes.c_char.from_buffer(s.map))) for s in job._loader._feeds[0].stream._segments.values() if s.writable))
+        assert (
+            images.shape[1:] == (20, 16, 3)
+            and images.dtype == torch.uint8
+            and set(labels) <= {"0", "1", "2"}
+        )
+        assert any(
+            s.writable and begin <= images.data_ptr() < begin + s.size
+            for s, begin in (
+                (s, ctypes.addressof(ctypes.c_char.from_buffer(s.map)))
+                for s in job._loader._feeds[0].stream._segments.values()
+                if s.writable
+            )
+        )
     for pairs in ht.HDMLPDataLoader(dataset, collate_fn=list):
         assert all(isinstance(image, Image.Image) and image.size == (16, 20) for image, _ in pairs)
     job.destroy()
     job = Job(folder, 4, 1, seed=3)
     dataset = ht.HDMLPImageFolder(folder, job, [*TENSOR, darker])
-    assert all(images.max() <= 0.5 and images.shape[1:] == (3, 20, 16) for images, _ in ht.HDMLPDataLoader(dataset))
+    assert all(
+        images.max() <= 0.5 and images.shape[1:] == (3, 20, 16)
+        for images, _ in ht.HDMLPDataLoader(dataset)
+    )
     job.destroy()
 
 
@@ -237,7 +327,9 @@ def test_the_jobs_samples_one_by_one(folder):
     with Job(folder, 4, 1, transforms=TENSOR, seed=3) as job:
         assert job.output.shape == (3, 20, 16) and job.output.type == "float32"
         label, view = job.get()
-        assert label in ("ant", "bee", "cat") and torch.frombuffer(view, dtype=torch.float32).shape == (960,)
+        assert label in ("ant", "bee", "cat") and torch.frombuffer(
+            view, dtype=torch.float32
+        ).shape == (960,)
     with Job(folder, 4, 1, transforms=TENSOR, seed=3) as job:
         dataset = ht.HDMLPImageFolder(folder, job, darker)  # after the job's own
         halves = [dataset[i] for i in range(21)]
@@ -264,8 +356,12 @@ def acknowledged(stream):
 
     def counted(frame):
         if frame[4] == protocol.ACK:
-            count[0] += sum(not slot >> 31 for (slot,) in protocol.U32.iter_unpack(frame[protocol.ACK_FRAME.size:]))
+            count[0] += sum(
+                not slot >> 31
+                for (slot,) in protocol.U32.iter_unpack(frame[protocol.ACK_FRAME.size :])
+            )
         send(frame)
+
     stream._connection.send = counted
     return count
 
@@ -273,7 +369,9 @@ def acknowledged(stream):
 @pytest.mark.parametrize("noted", [True, False])
 def test_slots_are_noted(folder, noted):
     want = batches(folder, 4, 40, 3, False, 0, 1, LIKEWISE)
-    with ht.DataLoader(ht.ImageFolder(folder, TENSOR), 4, seed=3, epochs=40, staging_buffer="64KiB", shuffle=True) as loader:
+    with ht.DataLoader(
+        ht.ImageFolder(folder, TENSOR), 4, seed=3, epochs=40, staging_buffer="64KiB", shuffle=True
+    ) as loader:
         stream = loader._engine._feeds[0].stream
         offered, count = stream._returns, acknowledged(stream)
         if not noted:  # as on processors that do not keep the order of stores
@@ -287,7 +385,9 @@ def test_slots_are_noted(folder, noted):
                 del images
                 assert all(torch.equal(view, was) for view, was in kept)
                 # So that next() does not wait, and return slots while it does.
-                while not loader._engine._feeds[0].source._made and not any(isinstance(item, (bytearray, _End)) for item in stream._items):
+                while not loader._engine._feeds[0].source._made and not any(
+                    isinstance(item, (bytearray, _End)) for item in stream._items
+                ):
                     if not stream.pump():
                         stream._connection.wait(None)
             assert same(got, want[epoch])
@@ -299,7 +399,9 @@ def test_slots_are_noted(folder, noted):
 
 def test_more_is_kept_than_can_be_noted(folder):
     """600 batches at once: in extra segments, and more than there are entries."""
-    with ht.DataLoader(ht.ImageFolder(folder, TENSOR), 1, seed=3, epochs=60, staging_buffer="8MB", shuffle=True) as loader:
+    with ht.DataLoader(
+        ht.ImageFolder(folder, TENSOR), 1, seed=3, epochs=60, staging_buffer="8MB", shuffle=True
+    ) as loader:
         stream = loader._engine._feeds[0].stream
         for rounds in range(3):
             kept = [(images, images.clone()) for _ in range(20) for images, _ in loader]
@@ -320,7 +422,10 @@ def test_arrays(tmp_path, kind, channels):
         (tmp_path / "data" / "ab"[i % 2] / f"{i}.bin").write_bytes(array.tobytes())
     shift, scale = rng.random((2, channels)).astype("float32")
     folder = data.Folder(str(tmp_path / "data"), extensions=[".bin"])
-    transforms = [T.Reshape(4, 6, channels, dtype=kind), T.ScaleShift16(scale=scale.tolist(), shift=shift.tolist())]
+    transforms = [
+        T.Reshape(4, 6, channels, dtype=kind),
+        T.ScaleShift16(scale=scale.tolist(), shift=shift.tolist()),
+    ]
     order = [0, 2, 4, 6, 8, 1, 3, 5, 7, 9]
     want = (arrays[order].astype("float32") - shift) * scale
     with data.DataLoader(folder, 4, shuffle=False, transforms=transforms) as loader:
@@ -338,11 +443,21 @@ def test_arrays(tmp_path, kind, channels):
 @pytest.mark.slow
 def test_who_configures_no_logging_is_told_too(folder):
     """What runs in Python is said once on the standard error of a plain script."""
-    script = ("import sys, hdmlp.torch as ht, torchvision.transforms as V\n"
-              "data = ht.ImageFolder(sys.argv[1], [V.Resize((8, 8)), V.ToTensor(), V.RandomErasing()])\n"
-              "loader = ht.DataLoader(data, 4, seed=1, shuffle=True)\n"
-              "for epoch in range(2):\n    for batch in loader: pass\n")
+    script = (
+        "import sys, hdmlp.torch as ht, torchvision.transforms as V\n"
+        "data = ht.ImageFolder(sys.argv[1], [V.Resize((8, 8)), V.ToTensor(), V.RandomErasing()])\n"
+        "loader = ht.DataLoader(data, 4, seed=1, shuffle=True)\n"
+        "for epoch in range(2):\n    for batch in loader: pass\n"
+    )
     path = os.path.dirname(os.path.dirname(hdmlp.__file__))
-    done = subprocess.run([sys.executable, "-c", script, folder], capture_output=True, text=True, check=True,
-                          env={**os.environ, "PYTHONPATH": path})
-    assert done.stderr.count("RandomErasing") == 1 and "in Python, after what HDMLP does" in done.stderr
+    done = subprocess.run(
+        [sys.executable, "-c", script, folder],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert (
+        done.stderr.count("RandomErasing") == 1
+        and "in Python, after what HDMLP does" in done.stderr
+    )

@@ -35,8 +35,16 @@ def folder(tmp_path):
     png = io.BytesIO()
     Image.new("RGB", (20, 20)).save(png, "PNG")
     bomb = bytearray(png.getvalue())
-    bomb[16:24] = (60000).to_bytes(4, "big") * 2  # its header says 60000 x 60000 pixels; PIL looks at that first
-    for bad, data in ((2, b"no image at all"), (3, whole[:len(whole) // 2]), (4, b"BM"), (9, png.getvalue()[:50]), (11, bytes(bomb))):
+    bomb[16:24] = (60000).to_bytes(
+        4, "big"
+    ) * 2  # its header says 60000 x 60000 pixels; PIL looks at that first
+    for bad, data in (
+        (2, b"no image at all"),
+        (3, whole[: len(whole) // 2]),
+        (4, b"BM"),
+        (9, png.getvalue()[:50]),
+        (11, bytes(bomb)),
+    ):
         with open(paths[bad], "wb") as file:
             file.write(data)
     return root, [2, 3, 4, 9, 11]
@@ -57,7 +65,9 @@ def want_of(root, bad, order, substitute):
 
 def check(got, want):
     assert [int(label) for _, labels in got for label in labels] == [label for _, label in want]
-    assert torch.equal(torch.cat([images for images, _ in got]), torch.stack([image for image, _ in want]))
+    assert torch.equal(
+        torch.cat([images for images, _ in got]), torch.stack([image for image, _ in want])
+    )
 
 
 @WORKERS
@@ -66,38 +76,82 @@ def check(got, want):
 def test_policies(folder, workers, policy, memory, caplog):
     root, bad = folder
     caplog.set_level(logging.WARNING, "hdmlp")
-    with ht.DataLoader(ht.ImageFolder(root, TRANSFORM), 3, shuffle=True, seed=5, epochs=2, offload=False, num_workers=workers, on_error=policy,
-                       memory=memory, verify=True) as loader:
+    with ht.DataLoader(
+        ht.ImageFolder(root, TRANSFORM),
+        3,
+        shuffle=True,
+        seed=5,
+        epochs=2,
+        offload=False,
+        num_workers=workers,
+        on_error=policy,
+        memory=memory,
+        verify=True,
+    ) as loader:
         for epoch in range(2):
-            order = [sample for step in range(len(loader)) for sample in loader.explain(epoch, step).ids]
+            order = [
+                sample for step in range(len(loader)) for sample in loader.explain(epoch, step).ids
+            ]
             got = list(loader)
             assert len(got) == len(loader)
             if policy == "substitute":
                 assert [len(labels) for _, labels in got] == [3, 3, 3, 3]
-            check([batch for batch in got if len(batch[1])], want_of(root, bad, order, policy == "substitute"))
+            check(
+                [batch for batch in got if len(batch[1])],
+                want_of(root, bad, order, policy == "substitute"),
+            )
         report = loader.report()
-    assert [(fault["sample"], fault["policy"]) for fault in report["faults"]] == [(sample, policy) for sample in bad]
-    assert all("the file cannot be decoded in Python" in fault["reason"] and fault["count"] > 0 for fault in report["faults"])
+    assert [(fault["sample"], fault["policy"]) for fault in report["faults"]] == [
+        (sample, policy) for sample in bad
+    ]
+    assert all(
+        "the file cannot be decoded in Python" in fault["reason"] and fault["count"] > 0
+        for fault in report["faults"]
+    )
     assert "5 samples could not be read or transformed" in str(report)
-    said = [record.getMessage() for record in caplog.records if "cannot be decoded in Python" in record.getMessage()]
-    assert len(said) == len(bad) and not any("could not be verified" in record.getMessage() or "cannot be verified" in record.getMessage() for record in caplog.records)
+    said = [
+        record.getMessage()
+        for record in caplog.records
+        if "cannot be decoded in Python" in record.getMessage()
+    ]
+    assert len(said) == len(bad) and not any(
+        "could not be verified" in record.getMessage()
+        or "cannot be verified" in record.getMessage()
+        for record in caplog.records
+    )
     for sample, message in zip(bad, sorted(said, key=lambda text: int(text.split()[1]))):
-        assert message.startswith(f"sample {sample} (") and loader.dataset.sample(sample)[0] in message and f"on_error={policy}" in message
-    assert "UnidentifiedImageError" in said[0] or "OSError" in said[0] or "DecompressionBomb" in said[0] or "SyntaxError" in said[0]
+        assert (
+            message.startswith(f"sample {sample} (")
+            and loader.dataset.sample(sample)[0] in message
+            and f"on_error={policy}" in message
+        )
+    assert (
+        "UnidentifiedImageError" in said[0]
+        or "OSError" in said[0]
+        or "DecompressionBomb" in said[0]
+        or "SyntaxError" in said[0]
+    )
 
 
 @WORKERS
 def test_raise(folder, workers):
     root, bad = folder
-    with ht.DataLoader(ht.ImageFolder(root, TRANSFORM), 1, offload=False, num_workers=workers) as loader:
+    with ht.DataLoader(
+        ht.ImageFolder(root, TRANSFORM), 1, offload=False, num_workers=workers
+    ) as loader:
         for again in range(2):  # when it is iterated again, the daemon knows
             batches = iter(loader)
             check([next(batches), next(batches)], want_of(root, [], [0, 1], False))
-            with pytest.raises(errors.SampleError, match="the file cannot be decoded in Python: UnidentifiedImageError") as caught:
+            with pytest.raises(
+                errors.SampleError,
+                match="the file cannot be decoded in Python: UnidentifiedImageError",
+            ) as caught:
                 next(batches)
             assert caught.value.sample == 2 and caught.value.path == loader.dataset.sample(2)[0]
             if not again:
-                assert "UnidentifiedImageError" in str(caught.value.__cause__) or isinstance(caught.value.__cause__, Image.UnidentifiedImageError)
+                assert "UnidentifiedImageError" in str(caught.value.__cause__) or isinstance(
+                    caught.value.__cause__, Image.UnidentifiedImageError
+                )
         assert [fault["sample"] for fault in loader.report()["faults"]] == [2]
 
 
@@ -105,13 +159,27 @@ def test_raise(folder, workers):
 def test_all_ranks_end(folder, workers):
     """As where the daemon finds out: the other rank gets the error too, before the same step."""
     root, _ = folder
-    ranks = [ht.DataLoader(ht.ImageFolder(root, TRANSFORM), 1, offload=False, num_workers=workers, rank=rank, world_size=2, shuffle=False, seed=1, name="both")
-             for rank in range(2)]
+    ranks = [
+        ht.DataLoader(
+            ht.ImageFolder(root, TRANSFORM),
+            1,
+            offload=False,
+            num_workers=workers,
+            rank=rank,
+            world_size=2,
+            shuffle=False,
+            seed=1,
+            name="both",
+        )
+        for rank in range(2)
+    ]
     first, second = map(iter, ranks)
     next(first), next(second)  # samples 0 and 1
     with pytest.raises(errors.SampleError):
         next(first)  # sample 2
-    with pytest.raises(errors.SampleError, match="rank 0 stopped: .*cannot be decoded in Python") as caught:
+    with pytest.raises(
+        errors.SampleError, match="rank 0 stopped: .*cannot be decoded in Python"
+    ) as caught:
         next(second)
     assert caught.value.sample == 2 and caught.value.rank == 0
     for loader in ranks:
@@ -122,10 +190,21 @@ def test_all_ranks_end(folder, workers):
 def test_subsets_and_orders_that_are_given(folder, workers):
     root, bad = folder
     part = torch.utils.data.Subset(ht.ImageFolder(root, TRANSFORM), [1, 2, 5, 9, 8])
-    with ht.DataLoader(part, 2, offload=False, num_workers=workers, on_error="substitute") as loader:
-        check(list(loader), want_of(root, [], [1, 5, 5, 1, 8], False))  # the next of the subset stands in
+    with ht.DataLoader(
+        part, 2, offload=False, num_workers=workers, on_error="substitute"
+    ) as loader:
+        check(
+            list(loader), want_of(root, [], [1, 5, 5, 1, 8], False)
+        )  # the next of the subset stands in
     order = [9, 0, 2, 5, 6]
-    with ht.DataLoader(ht.ImageFolder(root, TRANSFORM), 2, offload=False, num_workers=workers, on_error="skip", sampler=order) as loader:
+    with ht.DataLoader(
+        ht.ImageFolder(root, TRANSFORM),
+        2,
+        offload=False,
+        num_workers=workers,
+        on_error="skip",
+        sampler=order,
+    ) as loader:
         for _ in range(2):
             check(list(loader), want_of(root, bad, order, False))
         assert [fault["sample"] for fault in loader.report()["faults"]] == [2, 9]
@@ -158,11 +237,15 @@ def test_code_of_the_users_raises_under_every_policy(folder, workers):
     def load(view):
         return Image.open(io.BytesIO(view)).convert("RGB")
 
-    with ht.DataLoader(ht.ImageFolder(root, fails), 1, num_workers=workers, on_error="skip", offload=False) as loader:
+    with ht.DataLoader(
+        ht.ImageFolder(root, fails), 1, num_workers=workers, on_error="skip", offload=False
+    ) as loader:
         with pytest.raises(OSError, match="mine"):
             next(iter(loader))
         assert loader.report()["faults"] == []
-    with ht.DataLoader(ht.ImageFolder(root, TRANSFORM, loader=load), 3, num_workers=workers, on_error="skip") as loader:
+    with ht.DataLoader(
+        ht.ImageFolder(root, TRANSFORM, loader=load), 3, num_workers=workers, on_error="skip"
+    ) as loader:
         with pytest.raises(Image.UnidentifiedImageError):
             next(iter(loader))
         assert loader.report()["faults"] == []
@@ -173,7 +256,9 @@ def test_the_thesiss_loader(folder, policy, monkeypatch):
     root, bad = folder
     monkeypatch.setenv("HDMLP_ON_ERROR", policy)
     job = Job(root, 4, 1, seed=2)
-    dataset = ht.HDMLPImageFolder(root, job, V.Compose([TRANSFORM.transforms[0].forward, V.ToTensor()]))  # the daemon knows no function
+    dataset = ht.HDMLPImageFolder(
+        root, job, V.Compose([TRANSFORM.transforms[0].forward, V.ToTensor()])
+    )  # the daemon knows no function
     order = [sample for step in range(job.steps) for sample in job._loader.explain(0, step).ids]
     check(list(ht.HDMLPDataLoader(dataset)), want_of(root, bad, order, policy == "substitute"))
     assert [fault["sample"] for fault in job._loader.report()["faults"]] == bad
@@ -185,7 +270,14 @@ def test_the_thesiss_loader(folder, policy, monkeypatch):
 def test_samples_that_come_again(folder, workers, policy):
     root, bad = folder
     drawn = [3, 0, 3, 1, 9, 0, 5, 11, 5, 2]
-    with ht.DataLoader(ht.ImageFolder(root, TRANSFORM), 5, offload=False, sampler=drawn, num_workers=workers, on_error=policy) as loader:
+    with ht.DataLoader(
+        ht.ImageFolder(root, TRANSFORM),
+        5,
+        offload=False,
+        sampler=drawn,
+        num_workers=workers,
+        on_error=policy,
+    ) as loader:
         check(list(loader), want_of(root, bad, drawn, policy == "substitute"))
 
 
@@ -205,7 +297,10 @@ def test_what_no_policy_can_mean(folder, monkeypatch):
         with pytest.raises(errors.ConfigError, match=f"on_error='{policy}'.*batch_size"):
             ht.DataLoader(dataset, batch_size=None, on_error=policy)
         with ht.DataLoader(dataset, 4, offload=False, sampler=Endless(), on_error=policy) as loader:
-            with pytest.raises(errors.ConfigError, match=f"on_error='{policy}': Endless does not say where its epochs end"):
+            with pytest.raises(
+                errors.ConfigError,
+                match=f"on_error='{policy}': Endless does not say where its epochs end",
+            ):
                 iter(loader)
     monkeypatch.setenv("HDMLP_ON_ERROR", "skip")
     with pytest.raises(errors.ConfigError, match="on_error='skip'.*batch_size"):

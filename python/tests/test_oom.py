@@ -27,7 +27,9 @@ class Group:
         os.mkdir(self.path)
 
     def limit(self, size):
-        with open(os.path.join(self.path, "memory.max" if self.v2 else "memory.limit_in_bytes"), "w") as file:
+        with open(
+            os.path.join(self.path, "memory.max" if self.v2 else "memory.limit_in_bytes"), "w"
+        ) as file:
             file.write(str(size))
 
     def enter(self):
@@ -57,7 +59,9 @@ class Group:
 @pytest.fixture
 def group(socket_name):
     for parent in _oom.groups(os.getpid()):
-        if _oom._counts(parent) is None and not os.path.exists(os.path.join(parent.path, "memory.stat")):
+        if _oom._counts(parent) is None and not os.path.exists(
+            os.path.join(parent.path, "memory.stat")
+        ):
             continue
         try:
             made = Group(parent, f"hdmlp-test-{os.getpid()}")
@@ -80,8 +84,14 @@ def files(tmp_path):
 
 
 def run(group, program, *arguments, **options):
-    return subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE,
-                            stdin=subprocess.PIPE, text=True, preexec_fn=group.enter, **options)
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *arguments],
+        stdout=subprocess.PIPE,
+        stdin=subprocess.PIPE,
+        text=True,
+        preexec_fn=group.enter,
+        **options,
+    )
 
 
 EPOCH = """
@@ -99,8 +109,12 @@ except errors.LimitError as error:
 def test_the_sum_is_checked(group, files):
     out, _ = run(group, EPOCH, files, "dict(memory='150MB')").communicate(timeout=60)
     assert "refused: not enough memory for job" in out, out
-    for part in ("143.1 MiB for the memory class (memory)", "32.0 MiB for staging buffers (1 of 32.0 MiB: staging_buffer)",
-                 f"control group {group.path} is limited to 190.7 MiB", "set memory to"):
+    for part in (
+        "143.1 MiB for the memory class (memory)",
+        "32.0 MiB for staging buffers (1 of 32.0 MiB: staging_buffer)",
+        f"control group {group.path} is limited to 190.7 MiB",
+        "set memory to",
+    ):
         assert part in out, out
 
 
@@ -135,7 +149,10 @@ def test_the_oom_killer_is_named(group, files):
     hog = run(group, HOG)
     hog.communicate("go\n", timeout=60)
     out, _ = job.communicate("go\n", timeout=60)
-    assert f"the kernel's OOM killer ended the HDMLP daemon (pid {pid}) because control group {group.path} reached its memory limit of 190.7 MiB" in out, out
+    assert (
+        f"the kernel's OOM killer ended the HDMLP daemon (pid {pid}) because control group {group.path} reached its memory limit of 190.7 MiB"
+        in out
+    ), out
     assert "lower memory=, or raise the limit" in out
 
 
@@ -160,9 +177,15 @@ def test_version_2(tmp_path, level):
     root = tmp_path / "sys/fs/cgroup"
 
     def state(kills, reached):
-        for name, path, limit in (("outer", root / "outer", 300 << 20), ("inner", root / "outer" / "inner", 200 << 20)):
+        for name, path, limit in (
+            ("outer", root / "outer", 300 << 20),
+            ("inner", root / "outer" / "inner", 200 << 20),
+        ):
             write(path / "memory.max", f"{limit}\n")
-            write(path / "memory.events", f"low 0\nhigh 0\nmax 9\noom {int(name == reached)}\noom_kill {kills}\noom_group_kill 0\n")
+            write(
+                path / "memory.events",
+                f"low 0\nhigh 0\nmax 9\noom {int(name == reached)}\noom_kill {kills}\noom_group_kill 0\n",
+            )
 
     state(3, "")
     watch = _oom.Watch(7, str(tmp_path))
@@ -170,6 +193,8 @@ def test_version_2(tmp_path, level):
     state(4, level)
     path, limit = (root / "outer", 300) if level == "outer" else (root / "outer" / "inner", 200)
     for status in (None, -9):
-        assert watch.reason(status) == (f"because control group {path} reached its memory limit of {limit}.0 MiB "
-                                        f"({limit << 20} bytes); lower memory=, or raise the limit")
+        assert watch.reason(status) == (
+            f"because control group {path} reached its memory limit of {limit}.0 MiB "
+            f"({limit << 20} bytes); lower memory=, or raise the limit"
+        )
     assert watch.reason(1) is None

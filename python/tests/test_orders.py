@@ -12,8 +12,13 @@ from hdmlp._arguments import settings
 from hdmlp._stream import Stream, column
 
 torch = pytest.importorskip("torch")
-from torch.utils.data import (BatchSampler, DistributedSampler, RandomSampler, Subset,  # noqa: E402
-                              WeightedRandomSampler)
+from torch.utils.data import (
+    BatchSampler,
+    DistributedSampler,
+    RandomSampler,
+    Subset,  # noqa: E402
+    WeightedRandomSampler,
+)
 
 SAMPLES = 25
 _names = itertools.count()
@@ -28,15 +33,39 @@ class Job:
         stream: what differs from the usual stream.
     """
 
-    def __init__(self, folder, *lists, name=None, rank=0, world_size=1, verify=False, transforms=None, keys=None, fd=None, **stream):
+    def __init__(
+        self,
+        folder,
+        *lists,
+        name=None,
+        rank=0,
+        world_size=1,
+        verify=False,
+        transforms=None,
+        keys=None,
+        fd=None,
+        **stream,
+    ):
         self.files = [p.read_bytes() for p in sorted(Path(folder).rglob("*.jpg"))]
         fd = memfd(*lists) if fd is None else fd
         request = {
-            "job": name or f"orders-{os.getpid()}-{next(_names)}", "rank": rank, "world_size": world_size,
-            "dataset": {"kind": "folder", "path": folder, "extensions": None, "view": True}, "verify": verify,
-            "stream": {"seed": 7, "epochs": 3, "global_batch": 4, "drop_last": False, "shuffle": "torch",
-                       "scheme": "strided", "tail": "pad", **stream},
-            "transforms": transforms, **settings(keys or {}, None),
+            "job": name or f"orders-{os.getpid()}-{next(_names)}",
+            "rank": rank,
+            "world_size": world_size,
+            "dataset": {"kind": "folder", "path": folder, "extensions": None, "view": True},
+            "verify": verify,
+            "stream": {
+                "seed": 7,
+                "epochs": 3,
+                "global_batch": 4,
+                "drop_last": False,
+                "shuffle": "torch",
+                "scheme": "strided",
+                "tail": "pad",
+                **stream,
+            },
+            "transforms": transforms,
+            **settings(keys or {}, None),
         }
         client = _daemon.connect()
         try:
@@ -93,8 +122,15 @@ def memfd(*lists):
 
 def given(batches, *epochs, first=0):
     """What OPEN says of orders, and its lists."""
-    return (batches, *epochs), {"shuffle": "given", "given": {
-        "batches": len(batches), "entries": sum(batches), "epochs": len(epochs), "first": first}}
+    return (batches, *epochs), {
+        "shuffle": "given",
+        "given": {
+            "batches": len(batches),
+            "entries": sum(batches),
+            "epochs": len(epochs),
+            "first": first,
+        },
+    }
 
 
 def sampled(subset, epoch, rank, world_size, batch, **arguments):
@@ -102,7 +138,10 @@ def sampled(subset, epoch, rank, world_size, batch, **arguments):
     part = Subset(range(SAMPLES), subset)
     sampler = DistributedSampler(part, num_replicas=world_size, rank=rank, seed=7, **arguments)
     sampler.set_epoch(epoch)
-    return [[part[p] for p in positions] for positions in BatchSampler(sampler, batch, arguments.get("drop_last", False))]
+    return [
+        [part[p] for p in positions]
+        for positions in BatchSampler(sampler, batch, arguments.get("drop_last", False))
+    ]
 
 
 @pytest.mark.parametrize("world_size", [1, 2])
@@ -110,19 +149,34 @@ def sampled(subset, epoch, rank, world_size, batch, **arguments):
 @pytest.mark.parametrize("subset", [[3, 24, 0, 7, 19, 20, 11, 5, 6], [4, 4, 9, 4, 1, 9, 24], [13]])
 def test_a_subset_is_delivered_as_by_torch(real, folder, world_size, shuffle, subset):
     name = f"subset-{os.getpid()}-{next(_names)}"
-    jobs = [Job(folder, subset, name=name, rank=rank, world_size=world_size, subset={"count": len(subset)}, verify=True,
-                global_batch=2 * world_size, shuffle="torch" if shuffle else "none") for rank in range(world_size)]
+    jobs = [
+        Job(
+            folder,
+            subset,
+            name=name,
+            rank=rank,
+            world_size=world_size,
+            subset={"count": len(subset)},
+            verify=True,
+            global_batch=2 * world_size,
+            shuffle="torch" if shuffle else "none",
+        )
+        for rank in range(world_size)
+    ]
     for rank, job in enumerate(jobs):
         assert job.opened["positions"] == len(subset) and job.opened["samples"] == SAMPLES
         for epoch in range(3):
-            assert job.batches(epoch) == sampled(subset, epoch, rank, world_size, 2, shuffle=shuffle)
+            assert job.batches(epoch) == sampled(
+                subset, epoch, rank, world_size, 2, shuffle=shuffle
+            )
     for job in jobs:
         assert job.stream.call("audit", {"epoch": 2})["complete"]
     report = jobs[0].stream.call("report", {})
     needed = sum(len(jobs[0].files[i]) for i in set(subset))
     assert report["needed_bytes"] == report["bound_bytes"] == report["source"]["bytes"] == needed
     assert [s["ids"] for s in [jobs[-1].stream.call("explain", {"epoch": 1, "step": 0})]] == [
-        sampled(subset, 1, world_size - 1, world_size, 2, shuffle=shuffle)[0]]
+        sampled(subset, 1, world_size - 1, world_size, 2, shuffle=shuffle)[0]
+    ]
     for job in jobs:
         job.stream.close()
 
@@ -130,7 +184,10 @@ def test_a_subset_is_delivered_as_by_torch(real, folder, world_size, shuffle, su
 def test_ranks_with_other_subsets_are_refused(real, folder):
     name = f"subset-{os.getpid()}-{next(_names)}"
     with Job(folder, [1, 2, 3], name=name, world_size=2, subset={"count": 3}):
-        with pytest.raises(errors.MismatchError, match="rank 1 disagrees with rank 0 of job .*: subset or batches is 3 samples"):
+        with pytest.raises(
+            errors.MismatchError,
+            match="rank 1 disagrees with rank 0 of job .*: subset or batches is 3 samples",
+        ):
             Job(folder, [1, 2, 4], name=name, rank=1, world_size=2, subset={"count": 3})
 
 
@@ -144,10 +201,12 @@ def test_a_weighted_sampler(real, folder):
     lists, stream = given(batches, drawn[0])
 
     def cut(epoch, step=0):
-        return [drawn[epoch][sum(batches[:s]):sum(batches[:s + 1])] for s in range(step, 5)]
+        return [drawn[epoch][sum(batches[:s]) : sum(batches[: s + 1])] for s in range(step, 5)]
 
     with Job(folder, *lists, **stream, epochs=0, verify=True) as job:
-        assert job.opened["steps"] == 5 and job.opened["rank_samples"] == job.opened["positions"] == 30
+        assert (
+            job.opened["steps"] == 5 and job.opened["rank_samples"] == job.opened["positions"] == 30
+        )
         assert job.batches(0) == cut(0)
         job.ends()
         assert job.stream.call("audit", {"epoch": 0})["complete"]
@@ -159,7 +218,11 @@ def test_a_weighted_sampler(real, folder):
         assert job.batches(3, step=3) == cut(3, 3)
         report = job.stream.call("report", {})
         read = set(sum(drawn[:3], drawn[3][21:]))
-        assert report["source"]["bytes"] == report["bound_bytes"] == sum(len(job.files[i]) for i in read)
+        assert (
+            report["source"]["bytes"]
+            == report["bound_bytes"]
+            == sum(len(job.files[i]) for i in read)
+        )
 
     # What is resumed in another job is the same, from the first batch on that is asked for.
     lists, stream = given(batches, drawn[2], drawn[3], first=2)
@@ -210,17 +273,20 @@ def test_a_batch_larger_than_the_dataset(real, folder):
         Job(folder, [1, 2], subset={"count": 2}, global_batch=3, drop_last=True)
 
 
-@pytest.mark.parametrize("lists, stream, said", [
-    ([[0, 25]], {"subset": {"count": 2}}, "sample 25 at index 1; allowed: 0 to 24"),
-    ([[0, -1]], {"subset": {"count": 2}}, "sample -1 at index 1"),
-    ([[0, 1]], {"subset": {"count": 3}}, "has 8 bytes, and 12 are needed"),
-    ([[0, 1]], {"subset": {"count": 1 << 29}}, "at most 268435456 samples"),
-    (*given([2], [0, 25]), "epoch 0 is given with sample 25 at index 1"),
-    (*given([2], [0, 1], first=3), "epoch 3 is given; there are 3 epochs"),
-    (*given([2, 0], [0, 1]), "batch 1 has 0 samples"),
-    ([[2], [0]], given([2], [0, 1])[1], "has 8 bytes, and 12 are needed"),
-    ([[0]], {"shuffle": "given"}, "stream.given"),
-])
+@pytest.mark.parametrize(
+    "lists, stream, said",
+    [
+        ([[0, 25]], {"subset": {"count": 2}}, "sample 25 at index 1; allowed: 0 to 24"),
+        ([[0, -1]], {"subset": {"count": 2}}, "sample -1 at index 1"),
+        ([[0, 1]], {"subset": {"count": 3}}, "has 8 bytes, and 12 are needed"),
+        ([[0, 1]], {"subset": {"count": 1 << 29}}, "at most 268435456 samples"),
+        (*given([2], [0, 25]), "epoch 0 is given with sample 25 at index 1"),
+        (*given([2], [0, 1], first=3), "epoch 3 is given; there are 3 epochs"),
+        (*given([2, 0], [0, 1]), "batch 1 has 0 samples"),
+        ([[2], [0]], given([2], [0, 1])[1], "has 8 bytes, and 12 are needed"),
+        ([[0]], {"shuffle": "given"}, "stream.given"),
+    ],
+)
 def test_what_cannot_be_is_refused(real, folder, lists, stream, said):
     with pytest.raises(errors.ConfigError, match=said):
         Job(folder, *lists, **stream)
@@ -238,8 +304,10 @@ def test_descriptors_that_are_no_lists(real, folder, tmp_path):
 def test_wrong_orders_are_named(real, folder):
     lists, stream = given([2, 1], [0, 1, 2])
     with Job(folder, *lists, **stream) as job:
-        for ids, said in (([1, 2, 30], "epoch 1 is given with sample 30 at index 2; allowed: 0 to 24"),
-                          ([1, 2], "the order of epoch 1 has 2 samples; the batches of an epoch have 3")):
+        for ids, said in (
+            ([1, 2, 30], "epoch 1 is given with sample 30 at index 2; allowed: 0 to 24"),
+            ([1, 2], "the order of epoch 1 has 2 samples; the batches of an epoch have 3"),
+        ):
             job.give(1, ids)
             with pytest.raises(errors.ConfigError, match=said):
                 job.stream.next(30)
@@ -255,7 +323,14 @@ def test_wrong_orders_are_named(real, folder):
 def test_a_stand_in_is_of_the_subset(real, folder):
     subset = [12, 3, 20]
     broken = sorted(Path(folder).rglob("*.jpg"))[12]
-    with Job(folder, subset, subset={"count": 3}, keys={"on_error": "substitute", "memory": "0"}, shuffle="none", global_batch=3) as job:
+    with Job(
+        folder,
+        subset,
+        subset={"count": 3},
+        keys={"on_error": "substitute", "memory": "0"},
+        shuffle="none",
+        global_batch=3,
+    ) as job:
         broken.unlink()
         assert job.batches(0) == [[20, 3, 20]]
         assert job.stream.call("audit", {"epoch": 0})["complete"]
@@ -287,5 +362,7 @@ def test_a_sample_that_comes_again_is_augmented_anew(real, tmp_path):
         assert [i for i, _ in repeated] == order
         assert repeated[:2] == list(once.items())
         assert len(set(repeated)) == len(order)
-    with Job(folder, order, subset={"count": 6}, shuffle="none", global_batch=6, transforms=transforms) as job:
+    with Job(
+        folder, order, subset={"count": 6}, shuffle="none", global_batch=6, transforms=transforms
+    ) as job:
         assert made(job) == repeated

@@ -20,11 +20,17 @@ def folder(tmp_path):
     return str(tmp_path / "data")
 
 
-@pytest.mark.parametrize("options", [{}, {"policy": "staging"}, {"staging_buffer": "100KB"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"policy": "staging"}, {"staging_buffer": "100KB"}], ids=str
+)
 def test_no_more_than_prefetch_batches(real, folder, options):
-    with data.DataLoader(data.Folder(folder), batch_size=BATCH, epochs=2, prefetch_batches=AHEAD, memory=0, **options) as loader:
+    with data.DataLoader(
+        data.Folder(folder), batch_size=BATCH, epochs=2, prefetch_batches=AHEAD, memory=0, **options
+    ) as loader:
+
         def ahead(taken):
             return loader.report()["source"]["samples"] // BATCH - taken
+
         taken = 0
         for _ in range(2):
             for _ in itertools.islice(loader, 100):
@@ -39,8 +45,16 @@ def test_no_more_than_prefetch_batches(real, folder, options):
 
 def test_workers_count_as_ahead(real, folder):
     torch = pytest.importorskip("hdmlp.torch")
-    with torch.DataLoader(torch.ImageFolder(folder, loader=bytes), batch_size=BATCH, shuffle=True, epochs=1, prefetch_batches=AHEAD, memory=0,
-                          num_workers=3, collate_fn=len) as loader:
+    with torch.DataLoader(
+        torch.ImageFolder(folder, loader=bytes),
+        batch_size=BATCH,
+        shuffle=True,
+        epochs=1,
+        prefetch_batches=AHEAD,
+        memory=0,
+        num_workers=3,
+        collate_fn=len,
+    ) as loader:
         for taken, n in enumerate(loader, 1):
             assert n == BATCH and loader.report()["source"]["samples"] <= (taken + AHEAD) * BATCH
         assert taken == 100

@@ -19,16 +19,26 @@ def grouped(root, groups, own):
     return str(root)
 
 
-@pytest.mark.parametrize("groups, own, most", [
-    ({}, "", 64),
-    ({"cpu.max": "max 100000"}, "0::/\n", 64),
-    ({"cpu.max": "350000 100000\n"}, "0::/\n", 4),
-    ({"a/b/cpu.max": "max 100000", "a/cpu.max": "200000 100000"}, "0::/a/b\n", 2),
-    ({"cpu.max": "50000 100000"}, "0::/host/only\n", 1),
-    ({"cpu.max": "nonsense"}, "0::/\n", 64),
-    ({"cpu,cpuacct/x/cpu.cfs_quota_us": "300000", "cpu,cpuacct/x/cpu.cfs_period_us": "100000"}, "5:cpu,cpuacct:/x\n1:memory:/y\n", 3),
-    ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, "5:cpu:/\n", 64),
-])
+@pytest.mark.parametrize(
+    "groups, own, most",
+    [
+        ({}, "", 64),
+        ({"cpu.max": "max 100000"}, "0::/\n", 64),
+        ({"cpu.max": "350000 100000\n"}, "0::/\n", 4),
+        ({"a/b/cpu.max": "max 100000", "a/cpu.max": "200000 100000"}, "0::/a/b\n", 2),
+        ({"cpu.max": "50000 100000"}, "0::/host/only\n", 1),
+        ({"cpu.max": "nonsense"}, "0::/\n", 64),
+        (
+            {
+                "cpu,cpuacct/x/cpu.cfs_quota_us": "300000",
+                "cpu,cpuacct/x/cpu.cfs_period_us": "100000",
+            },
+            "5:cpu,cpuacct:/x\n1:memory:/y\n",
+            3,
+        ),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, "5:cpu:/\n", 64),
+    ],
+)
 def test_quota(tmp_path, monkeypatch, groups, own, most):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
     assert processors(grouped(tmp_path, groups, own)) == most
@@ -40,7 +50,20 @@ def test_affinity(tmp_path, monkeypatch):
     assert processors(str(tmp_path / "nothing")) == 2
 
 
-@pytest.mark.parametrize("available, ranks, count", [(1, 1, 0), (2, 1, 2), (3, 1, 2), (8, 1, 7), (8, 4, 2), (8, 8, 0), (2, 4, 0), (128, 1, 16), (64, 8, 7)])
+@pytest.mark.parametrize(
+    "available, ranks, count",
+    [
+        (1, 1, 0),
+        (2, 1, 2),
+        (3, 1, 2),
+        (8, 1, 7),
+        (8, 4, 2),
+        (8, 8, 0),
+        (2, 4, 0),
+        (128, 1, 16),
+        (64, 8, 7),
+    ],
+)
 def test_share(available, ranks, count):
     assert workers_that_pay(available, ranks) == count
     assert count * ranks <= max(available, ranks)
@@ -48,10 +71,24 @@ def test_share(available, ranks, count):
 
 def test_ranks_of_the_node(monkeypatch):
     for name in list(os.environ):
-        if name.startswith(("SLURM_", "OMPI_", "PMI", "MPI_")) or name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"):
+        if name.startswith(("SLURM_", "OMPI_", "PMI", "MPI_")) or name in (
+            "RANK",
+            "WORLD_SIZE",
+            "LOCAL_RANK",
+            "LOCAL_WORLD_SIZE",
+            "GROUP_RANK",
+            "GROUP_WORLD_SIZE",
+        ):
             monkeypatch.delenv(name)
     assert local_ranks() == 1
-    for name, value in {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "4", "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "2"}.items():
+    for name, value in {
+        "RANK": "3",
+        "WORLD_SIZE": "8",
+        "LOCAL_RANK": "3",
+        "LOCAL_WORLD_SIZE": "4",
+        "GROUP_RANK": "0",
+        "GROUP_WORLD_SIZE": "2",
+    }.items():
         monkeypatch.setenv(name, value)
     assert local_ranks() == 4
     monkeypatch.delenv("RANK")
@@ -62,7 +99,12 @@ def test_said(monkeypatch):
     monkeypatch.setattr(_processors, "processors", lambda: 8)
     monkeypatch.setattr(_processors, "local_ranks", lambda: 2)
     count, text = unasked("fork")
-    assert count == 3 and "3 worker processes" in text and "8 processors, shared by 2 ranks" in text and "num_workers=" in text
+    assert (
+        count == 3
+        and "3 worker processes" in text
+        and "8 processors, shared by 2 ranks" in text
+        and "num_workers=" in text
+    )
     for method in ("spawn", "forkserver"):
         count, text = unasked(method)
         assert count == 0 and method in text and "num_workers=3" in text and "__main__" in text

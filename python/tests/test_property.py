@@ -60,10 +60,12 @@ class Position:
 
 def want(n, seed, epoch, rank, world, batch, drop_last):
     """The IDs of every batch of a rank, by torch's own sampler."""
-    sampler = DistributedSampler(Position(n), world, rank, shuffle=True, seed=seed, drop_last=drop_last)
+    sampler = DistributedSampler(
+        Position(n), world, rank, shuffle=True, seed=seed, drop_last=drop_last
+    )
     sampler.set_epoch(epoch)
     ids = list(sampler)
-    batches = [ids[i:i + batch] for i in range(0, len(ids), batch)]
+    batches = [ids[i : i + batch] for i in range(0, len(ids), batch)]
     return [b for b in batches if len(b) == batch or not drop_last]
 
 
@@ -92,7 +94,9 @@ def test_the_stream_never_changes(files, tmp_path, seed):
         "staging_buffer": rng.choice(["auto", "64KiB", 100_000]),
         "source_threads": rng.choice([1, 2, 16]),
         "prefetch_batches": rng.choice([1, 3, 64]),
-        "policy": rng.choice(["cooperative", "cooperative", "frequency", "minio", "staging", "naive"]),
+        "policy": rng.choice(
+            ["cooperative", "cooperative", "frequency", "minio", "staging", "naive"]
+        ),
     }
     if rng.random() < 0.5:
         options["cache_dir"] = str(tmp_path / "cache")
@@ -112,7 +116,21 @@ def test_the_stream_never_changes(files, tmp_path, seed):
         path = shown.path if shown else root
         state, seen = None, 0
         for stop in [*stops, None]:
-            seen, state = run(path, by_id, seed, world, batch, epochs, drop_last, workers, options, state, seen, stop, noise)
+            seen, state = run(
+                path,
+                by_id,
+                seed,
+                world,
+                batch,
+                epochs,
+                drop_last,
+                workers,
+                options,
+                state,
+                seen,
+                stop,
+                noise,
+            )
             if stop is None or state is None:
                 break
     finally:
@@ -123,12 +141,28 @@ def test_the_stream_never_changes(files, tmp_path, seed):
     assert all(len(values) == 1 for values in noise.values()), said
 
 
-def run(path, by_id, seed, world, batch, epochs, drop_last, workers, options, state, seen, stop, noise):
+def run(
+    path, by_id, seed, world, batch, epochs, drop_last, workers, options, state, seen, stop, noise
+):
     """Runs all ranks, in turn, from a state up to the given number of steps; returns steps seen and a new state."""
     how = {} if workers is None else {"num_workers": workers}
     made = {} if workers is None else {"loader": whole, "transform": noisy}
-    loaders = [ht.DataLoader(ht.ImageFolder(path, **made), batch, epochs=epochs, seed=seed, rank=rank, world_size=world,
-                             drop_last=drop_last, name="property", **how, **options, shuffle=True) for rank in range(world)]
+    loaders = [
+        ht.DataLoader(
+            ht.ImageFolder(path, **made),
+            batch,
+            epochs=epochs,
+            seed=seed,
+            rank=rank,
+            world_size=world,
+            drop_last=drop_last,
+            name="property",
+            **how,
+            **options,
+            shuffle=True,
+        )
+        for rank in range(world)
+    ]
     steps = len(loaders[0])
     try:
         if state is not None:
@@ -136,7 +170,10 @@ def run(path, by_id, seed, world, batch, epochs, drop_last, workers, options, st
                 loader.load_state_dict(state)
         while seen < epochs * steps:
             epoch = seen // steps
-            expected = [want(len(by_id), seed, epoch, rank, world, batch, drop_last) for rank in range(world)]
+            expected = [
+                want(len(by_id), seed, epoch, rank, world, batch, drop_last)
+                for rank in range(world)
+            ]
             for step, batches in enumerate(zip(*loaders), seen % steps):
                 for rank, (samples, labels) in enumerate(batches):
                     ids = expected[rank][step]
@@ -144,7 +181,9 @@ def run(path, by_id, seed, world, batch, epochs, drop_last, workers, options, st
                     if workers is None:
                         assert [bytes(s) for s in samples] == [by_id[i][0] for i in ids]
                     else:
-                        assert samples[:, :2].tolist() == [[len(by_id[i][0]), zlib.crc32(by_id[i][0])] for i in ids]
+                        assert samples[:, :2].tolist() == [
+                            [len(by_id[i][0]), zlib.crc32(by_id[i][0])] for i in ids
+                        ]
                         for i, value in zip(ids, samples[:, 2].tolist()):
                             noise[epoch, i].add(value)
                 seen += 1

@@ -36,7 +36,10 @@ def frames(connection):
 def test_any_cut_gives_the_same_frames(pair):
     connection, theirs = pair
     rng = random.Random(1)
-    sent = [(rng.choice([132, 133, 135]), rng.randbytes(rng.choice([0, 1, 50, 3000]))) for _ in range(300)]
+    sent = [
+        (rng.choice([132, 133, 135]), rng.randbytes(rng.choice([0, 1, 50, 3000])))
+        for _ in range(300)
+    ]
     stream = b"".join(protocol.encode(kind, payload) for kind, payload in sent)
     got = []
     while stream:
@@ -54,7 +57,7 @@ def test_a_frame_larger_than_the_buffer(pair):
     got = []
     while data:
         try:
-            data = data[theirs.send(data):]
+            data = data[theirs.send(data) :]
         except BlockingIOError:
             pass
         got += frames(connection)
@@ -69,7 +72,7 @@ def test_frames_that_nobody_takes_yet(pair, size):
     for payload in sent:
         data = memoryview(protocol.encode(132, payload))
         while data:
-            data = data[theirs.send(data[:100_000]):]
+            data = data[theirs.send(data[:100_000]) :]
             while connection.fill():
                 pass
     assert [bytes(connection.frame()[1]) for _ in sent] == sent
@@ -189,4 +192,7 @@ def test_a_forked_child_has_no_part_in_the_connection(pair):
 
 def test_audit():
     assert protocol.mix64(0) == 0xE220A8397B1DCDAF  # SplitMix64's first output from state 0
-    assert protocol.audit_sum(1, [2, 3]) == (protocol.mix64(1 << 32 | 2) + protocol.mix64(1 << 32 | 3)) % 2**64
+    assert (
+        protocol.audit_sum(1, [2, 3])
+        == (protocol.mix64(1 << 32 | 2) + protocol.mix64(1 << 32 | 3)) % 2**64
+    )

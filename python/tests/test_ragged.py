@@ -29,7 +29,9 @@ def turned(image):
 def by_size(image):
     """A function that draws, and to which the size matters."""
     assert isinstance(image, Image.Image)
-    return image.rotate(random.randrange(360)).crop((1, 2, image.width // 2 + 1, image.height // 2 + 2))
+    return image.rotate(random.randrange(360)).crop(
+        (1, 2, image.width // 2 + 1, image.height // 2 + 2)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +41,21 @@ def folder(tmp_path_factory):
     rng = numpy.random.default_rng(1)
     exif = Image.Exif()
     exif[0x0112] = 6
-    kinds = [("a.jpg", "RGB", {"quality": 80}), ("b.jpg", "L", {}), ("c.jpg", "CMYK", {}), ("d.jpg", "RGB", {"progressive": True, "subsampling": 0}),
-             ("e.jpg", "RGB", {"exif": exif}), ("f.png", "RGB", {}), ("g.png", "L", {}), ("h.png", "P", {}), ("i.png", "RGBA", {}),
-             ("j.webp", "RGB", {"lossless": True}), ("k.webp", "RGB", {"quality": 70}), ("l.bmp", "RGB", {}), ("m.jpg", "GIF", {"format": "GIF"})]
+    kinds = [
+        ("a.jpg", "RGB", {"quality": 80}),
+        ("b.jpg", "L", {}),
+        ("c.jpg", "CMYK", {}),
+        ("d.jpg", "RGB", {"progressive": True, "subsampling": 0}),
+        ("e.jpg", "RGB", {"exif": exif}),
+        ("f.png", "RGB", {}),
+        ("g.png", "L", {}),
+        ("h.png", "P", {}),
+        ("i.png", "RGBA", {}),
+        ("j.webp", "RGB", {"lossless": True}),
+        ("k.webp", "RGB", {"quality": 70}),
+        ("l.bmp", "RGB", {}),
+        ("m.jpg", "GIF", {"format": "GIF"}),
+    ]
     for number, name in enumerate(("ant", "bee")):
         (root / name).mkdir(parents=True)
         for file, mode, how in kinds:
@@ -63,18 +77,47 @@ def made(folder, transform, epoch=0, seed=SEED):
 
 
 def equal(got, want):
-    return torch.equal(got, want) if isinstance(want, torch.Tensor) else (got.mode, got.size, got.tobytes()) == (want.mode, want.size, want.tobytes())
+    return (
+        torch.equal(got, want)
+        if isinstance(want, torch.Tensor)
+        else (got.mode, got.size, got.tobytes()) == (want.mode, want.size, want.tobytes())
+    )
 
 
 LISTS = {
-    "RandomApply": ([V.RandomApply([V.ColorJitter(0.4, 0.4, 0.4, 0.1)], 0.5), V.RandomResizedCrop(32), V.ToTensor()], ["Ragged"]),
+    "RandomApply": (
+        [
+            V.RandomApply([V.ColorJitter(0.4, 0.4, 0.4, 0.1)], 0.5),
+            V.RandomResizedCrop(32),
+            V.ToTensor(),
+        ],
+        ["Ragged"],
+    ),
     "RandomRotation": ([V.RandomRotation(20), V.Resize((24, 32)), V.ToTensor()], ["Ragged"]),
     "a function": ([by_size, V.CenterCrop(24), V.ToTensor()], ["Ragged"]),
-    "Resize, a function": ([V.Resize(36), by_size, V.CenterCrop(24), V.ToTensor()], ["Resize", "Ragged"]),
-    "Pad, flip, Grayscale, a function": ([V.Pad(3, 7), V.RandomVerticalFlip(1), V.Grayscale(1), by_size, V.CenterCrop(24), V.ToTensor()],
-                                         ["Pad", "RandomVerticalFlip", "Grayscale", "Ragged"]),
-    "turned by EXIF": ([V.Resize(30), turned, V.CenterCrop(40), V.ToTensor()], ["Resize", "Ragged"]),
-    "a tensor at once": ([V.ToTensor(), V.RandomErasing(1), V.Resize((20, 20), antialias=True)], ["Ragged"]),
+    "Resize, a function": (
+        [V.Resize(36), by_size, V.CenterCrop(24), V.ToTensor()],
+        ["Resize", "Ragged"],
+    ),
+    "Pad, flip, Grayscale, a function": (
+        [
+            V.Pad(3, 7),
+            V.RandomVerticalFlip(1),
+            V.Grayscale(1),
+            by_size,
+            V.CenterCrop(24),
+            V.ToTensor(),
+        ],
+        ["Pad", "RandomVerticalFlip", "Grayscale", "Ragged"],
+    ),
+    "turned by EXIF": (
+        [V.Resize(30), turned, V.CenterCrop(40), V.ToTensor()],
+        ["Resize", "Ragged"],
+    ),
+    "a tensor at once": (
+        [V.ToTensor(), V.RandomErasing(1), V.Resize((20, 20), antialias=True)],
+        ["Ragged"],
+    ),
 }
 
 
@@ -84,7 +127,9 @@ def test_bits_of_pil(folder, name, workers):
     transform, native = LISTS[name]
     transform = V.Compose(transform)
     samples = torchvision.datasets.ImageFolder(folder).samples
-    with ht.DataLoader(ht.ImageFolder(folder, transform), 5, shuffle=True, seed=SEED, num_workers=workers) as loader:
+    with ht.DataLoader(
+        ht.ImageFolder(folder, transform), 5, shuffle=True, seed=SEED, num_workers=workers
+    ) as loader:
         for epoch in range(2):
             want, seen = made(folder, transform, epoch), []
             for step, (images, labels) in enumerate(loader):
@@ -94,18 +139,30 @@ def test_bits_of_pil(folder, name, workers):
                 seen += ids
             assert sorted(seen) == list(range(len(samples)))
         preprocessing = loader.report()["preprocessing"]
-        assert [t["name"] for t in preprocessing["transforms"]] == ["ImgDecode", *native] and preprocessing["samples"] >= 2 * len(samples)
+        assert [t["name"] for t in preprocessing["transforms"]] == [
+            "ImgDecode",
+            *native,
+        ] and preprocessing["samples"] >= 2 * len(samples)
 
 
-@pytest.mark.parametrize("options", [
-    pytest.param({"num_workers": 0}, id="here"),
-    pytest.param({"num_workers": 1, "multiprocessing_context": "spawn"}, id="spawned", marks=pytest.mark.slow),
-    pytest.param({"num_workers": 0, "staging_buffer": "64KiB"}, id="a small buffer"),
-])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"num_workers": 0}, id="here"),
+        pytest.param(
+            {"num_workers": 1, "multiprocessing_context": "spawn"},
+            id="spawned",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param({"num_workers": 0, "staging_buffer": "64KiB"}, id="a small buffer"),
+    ],
+)
 def test_kept_images_stay(folder, options):
     """Images and nothing more, for a collate function of the user's; memory that was used again would change those that are kept."""
     want = made(folder, lambda image: image)
-    with ht.DataLoader(ht.ImageFolder(folder), 4, shuffle=False, raw=False, collate_fn=list, **options) as loader:
+    with ht.DataLoader(
+        ht.ImageFolder(folder), 4, shuffle=False, raw=False, collate_fn=list, **options
+    ) as loader:
         assert [t["name"] for t in loader._opened()._transforms] == ["Ragged"]
         for _ in range(3):
             kept = [image for batch in loader for image, _ in batch]
@@ -114,8 +171,18 @@ def test_kept_images_stay(folder, options):
 
 def test_orders_that_samplers_draw(folder):
     transform = V.Compose([V.Resize(30), turned, V.CenterCrop(24), V.ToTensor()])
-    theirs = torch.utils.data.DataLoader(torchvision.datasets.ImageFolder(folder, transform), 4, shuffle=True, generator=torch.Generator().manual_seed(5))
-    with ht.DataLoader(ht.ImageFolder(folder, transform), 4, shuffle=True, generator=torch.Generator().manual_seed(5)) as ours:
+    theirs = torch.utils.data.DataLoader(
+        torchvision.datasets.ImageFolder(folder, transform),
+        4,
+        shuffle=True,
+        generator=torch.Generator().manual_seed(5),
+    )
+    with ht.DataLoader(
+        ht.ImageFolder(folder, transform),
+        4,
+        shuffle=True,
+        generator=torch.Generator().manual_seed(5),
+    ) as ours:
         for _ in range(2):
             for (x, y), (u, v) in zip(theirs, ours):
                 assert torch.equal(x, u) and torch.equal(y, v)
@@ -126,7 +193,9 @@ def test_resuming(folder, workers):
     transform = V.Compose(LISTS["Resize, a function"][0])
 
     def loader():
-        return ht.DataLoader(ht.ImageFolder(folder, transform), 4, shuffle=True, seed=SEED, num_workers=workers)
+        return ht.DataLoader(
+            ht.ImageFolder(folder, transform), 4, shuffle=True, seed=SEED, num_workers=workers
+        )
 
     with loader() as first:
         batches = list(first)
@@ -151,7 +220,7 @@ def test_damaged(tmp_path, workers):
     bad = [3, 4, 9]
     for i in bad:
         path = tmp_path / "data" / "a" / f"{i:02d}.jpg"
-        path.write_bytes(read(path)[:300 + i])
+        path.write_bytes(read(path)[: 300 + i])
     root, transform = str(tmp_path / "data"), V.Compose([by_size, V.CenterCrop(20), V.ToTensor()])
     dataset = ht.ImageFolder(root, transform)
     kept = [i for i in range(12) if i not in bad]
@@ -160,8 +229,13 @@ def test_damaged(tmp_path, workers):
         seed_generators(sample_key(SEED, 0, i))
         images[i] = transform(decoded(root + f"/a/{i:02d}.jpg"))
     for policy, want in (("skip", kept), ("substitute", [0, 1, 2, 5, 5, 5, 6, 7, 8, 10, 10, 11])):
-        with ht.DataLoader(dataset, 4, sampler=torch.utils.data.DistributedSampler(range(12), 1, 0, shuffle=False, seed=SEED), on_error=policy,
-                           num_workers=workers) as loader:
+        with ht.DataLoader(
+            dataset,
+            4,
+            sampler=torch.utils.data.DistributedSampler(range(12), 1, 0, shuffle=False, seed=SEED),
+            on_error=policy,
+            num_workers=workers,
+        ) as loader:
             got = [x for batch, _ in loader for x in batch]
             assert [f["sample"] for f in loader.report()["faults"]] == bad
         assert len(got) == len(want) and all(torch.equal(x, images[i]) for x, i in zip(got, want))
@@ -172,15 +246,31 @@ def test_damaged(tmp_path, workers):
 
 
 def test_a_fixed_size_is_preferred(folder):
-    for transform, native in (([V.RandomResizedCrop(20), V.ToTensor(), abs], ["RandomResizedCrop", "ToTensor"]), ([V.Resize(30), V.CenterCrop(20), abs], ["Resize", "CenterCrop"])):
-        with ht.DataLoader(ht.ImageFolder(folder, transform), 4, shuffle=False, num_workers=0) as loader:
+    for transform, native in (
+        ([V.RandomResizedCrop(20), V.ToTensor(), abs], ["RandomResizedCrop", "ToTensor"]),
+        ([V.Resize(30), V.CenterCrop(20), abs], ["Resize", "CenterCrop"]),
+    ):
+        with ht.DataLoader(
+            ht.ImageFolder(folder, transform), 4, shuffle=False, num_workers=0
+        ) as loader:
             assert [t["name"] for t in loader._opened()._transforms] == native
 
 
 def test_ours_say_what_to_do(folder):
-    for transform, says in (([by_size, T.CenterCrop(3)], "CenterCrop.*can not run in Python after.*: use torchvision.transforms.CenterCrop there"),
-                            ([T.Resize(30), by_size], "Resize.*can not run in Python before.*use torchvision.transforms.Resize there"),
-                            ([V.Resize(30), T.RandomHorizontalFlip(), by_size], "RandomHorizontalFlip.*use torchvision.transforms.RandomHorizontalFlip")):
+    for transform, says in (
+        (
+            [by_size, T.CenterCrop(3)],
+            "CenterCrop.*can not run in Python after.*: use torchvision.transforms.CenterCrop there",
+        ),
+        (
+            [T.Resize(30), by_size],
+            "Resize.*can not run in Python before.*use torchvision.transforms.Resize there",
+        ),
+        (
+            [V.Resize(30), T.RandomHorizontalFlip(), by_size],
+            "RandomHorizontalFlip.*use torchvision.transforms.RandomHorizontalFlip",
+        ),
+    ):
         with pytest.raises(errors.ConfigError, match=says):
             ht.DataLoader(ht.ImageFolder(folder, transform), 4)
 
@@ -201,11 +291,17 @@ def test_workers_are_said_once(folder, caplog, monkeypatch):
             list(loader)
         [message] = said()
         assert message.startswith("2 worker processes") and "num_workers=" in message
-    for given, why in (({"shuffle": False, "multiprocessing_context": "spawn"}, "spawn"), ({"shuffle": True}, "sampler's order")):
+    for given, why in (
+        ({"shuffle": False, "multiprocessing_context": "spawn"}, "spawn"),
+        ({"shuffle": True}, "sampler's order"),
+    ):
         with ht.DataLoader(dataset, 4, **given) as loader:
             assert loader.num_workers == 0
             [message] = said()
             assert why in message and "give num_workers=2" in message
-    for quiet in (dict(dataset=dataset, num_workers=0), dict(dataset=ht.ImageFolder(folder, [V.CenterCrop(9), V.ToTensor()]))):
+    for quiet in (
+        dict(dataset=dataset, num_workers=0),
+        dict(dataset=ht.ImageFolder(folder, [V.CenterCrop(9), V.ToTensor()])),
+    ):
         with ht.DataLoader(batch_size=4, shuffle=False, **quiet):
             assert said() == []

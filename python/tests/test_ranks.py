@@ -82,7 +82,14 @@ SCRIPT = textwrap.dedent("""
 
 
 #: Debian's torchrun ends with an error without the last two.
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--redirects=9:1", "--tee=9:1"]
+TORCHRUN = [
+    sys.executable,
+    "-m",
+    "torch.distributed.run",
+    "--nproc_per_node=2",
+    "--redirects=9:1",
+    "--tee=9:1",
+]
 
 
 def free_port():
@@ -98,8 +105,13 @@ def script(tmp_path):
 
 
 def run(*command):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240,
-                          env={**os.environ, "PYTHONPATH": PATH, "OMP_NUM_THREADS": "1"})
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**os.environ, "PYTHONPATH": PATH, "OMP_NUM_THREADS": "1"},
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     found, at = [], 0
     while (at := done.stdout.find('{"rank"', at)) >= 0:  # two of them may share a line
@@ -121,17 +133,23 @@ def test_every_rank_gets_what_torch_gives_it(folder, script, how):
 
 
 def test_a_shuffled_loader_that_is_not_shared_warns_once(folder, tmp_path):
-    code = ("import sys, logging; logging.basicConfig(); import hdmlp.torch as ht\n"
-            "for _ in range(2):\n    loader = ht.DataLoader(ht.ImageFolder(sys.argv[1]), 4, shuffle=True, seed=1); list(loader); list(loader)\n"
-            "ht.DataLoader(ht.ImageFolder(sys.argv[1]), 4)")
+    code = (
+        "import sys, logging; logging.basicConfig(); import hdmlp.torch as ht\n"
+        "for _ in range(2):\n    loader = ht.DataLoader(ht.ImageFolder(sys.argv[1]), 4, shuffle=True, seed=1); list(loader); list(loader)\n"
+        "ht.DataLoader(ht.ImageFolder(sys.argv[1]), 4)"
+    )
     (tmp_path / "s.py").write_text(code)
     _, said = run(*TORCHRUN, f"--master_port={free_port()}", str(tmp_path / "s.py"), folder)
-    assert said.count("not shared between the 2 ranks: each rank gets all samples; give shard=True") == 4  # each loader of each process, once
+    assert (
+        said.count("not shared between the 2 ranks: each rank gets all samples; give shard=True")
+        == 4
+    )  # each loader of each process, once
 
 
 def test_a_place_that_changes(folder, monkeypatch):
     import hdmlp.torch as ht
     from hdmlp import errors
+
     with ht.DataLoader(ht.ImageFolder(folder), 4, shuffle=True, seed=1, shard=True) as loader:
         assert len(loader) == 7
         monkeypatch.setenv("RANK", "1")

@@ -39,7 +39,9 @@ def test_two_loaders_at_once(daemon, folder):
 def test_ranks(daemon, folder):
     got = []
     for rank in range(3):
-        with data.DataLoader(folder, batch_size=2, seed=3, rank=rank, world_size=3, name="r") as loader:
+        with data.DataLoader(
+            folder, batch_size=2, seed=3, rank=rank, world_size=3, name="r"
+        ) as loader:
             got.append([i for b in loader for i in read(b.samples)])
             assert got[-1] == [i for ids in expected(loader, 25, 0, rank, 3) for i in ids]
     assert sorted(set(sum(got, []))) == list(range(25))
@@ -131,7 +133,9 @@ def test_iterators_that_live_at_the_same_time(daemon, folder):
     with data.DataLoader(folder, batch_size=4, seed=7) as loader:
         for epochs in ((0, 1), (2, 3)):
             pairs = [(read(a.samples), read(b.samples)) for a, b in zip(loader, loader)]
-            assert [list(ids) for ids in zip(*pairs)] == [expected(loader, 25, epoch) for epoch in epochs]
+            assert [list(ids) for ids in zip(*pairs)] == [
+                expected(loader, 25, epoch) for epoch in epochs
+            ]
         late, first = iter(loader), iter(loader)
         assert read(next(first).samples) == expected(loader, 25, 4)[0]
         assert read(next(late).samples) == expected(loader, 25, 5)[0]
@@ -265,7 +269,9 @@ def test_warnings_while_something_is_prepared_are_logged(caplog):
 
     progress = Progress(io.StringIO())
     progress({"what": "somebody does not know the secret", "done": 0, "total": 0, "warning": True})
-    assert [(r.levelname, r.message) for r in caplog.records] == [("WARNING", "somebody does not know the secret")]
+    assert [(r.levelname, r.message) for r in caplog.records] == [
+        ("WARNING", "somebody does not know the secret")
+    ]
 
 
 def test_version():
@@ -277,6 +283,7 @@ def test_the_keys_are_the_daemons(socket_name):
     import subprocess
 
     from hdmlp import _arguments, _daemon
+
     try:
         binary = _daemon.find_binary()
     except errors.DaemonNotFoundError as error:

@@ -11,11 +11,22 @@ from hdmlp import data, errors
 from raw import expected, read
 
 
-@pytest.mark.parametrize("kind, cls", [
-    ("config", errors.ConfigError), ("dataset", errors.DatasetError), ("sample", errors.SampleError),
-    ("mismatch", errors.MismatchError), ("limit", errors.LimitError), ("busy", errors.BusyError),
-    ("permission", errors.PermissionError_), ("version", errors.VersionError),
-    ("protocol", errors.ProtocolError), ("internal", errors.InternalError), ("new", errors.HDMLPError)])
+@pytest.mark.parametrize(
+    "kind, cls",
+    [
+        ("config", errors.ConfigError),
+        ("dataset", errors.DatasetError),
+        ("sample", errors.SampleError),
+        ("mismatch", errors.MismatchError),
+        ("limit", errors.LimitError),
+        ("busy", errors.BusyError),
+        ("permission", errors.PermissionError_),
+        ("version", errors.VersionError),
+        ("protocol", errors.ProtocolError),
+        ("internal", errors.InternalError),
+        ("new", errors.HDMLPError),
+    ],
+)
 def test_errors_of_open(daemon, folder, kind, cls):
     daemon.open_error = {"kind": kind, "message": "no good", "details": {"need": 1}}
     with pytest.raises(cls, match="^no good$") as caught:
@@ -100,17 +111,25 @@ def test_fork(daemon, folder):
 
 
 def test_collate(daemon, folder):
-    with data.DataLoader(folder, batch_size=4, shuffle=False, collate_fn=lambda b: [(len(x), y) for x, y in b]) as loader:
+    with data.DataLoader(
+        folder, batch_size=4, shuffle=False, collate_fn=lambda b: [(len(x), y) for x, y in b]
+    ) as loader:
         assert next(iter(loader))[0] == (len(b"sample 0 ") * 5, 0)
 
 
 def test_wrong_arguments(daemon, folder, tmp_path):
     for arguments, message in [
-            (dict(memry="1GB"), "did you mean memory"), (dict(batchsize=3), "did you mean batch_size"),
-            (dict(batch_size=0), "batch_size=0"), (dict(shuffle="no"), "shuffle='no'"),
-            (dict(rank=0), "rank is given without world_size"), (dict(rank=2, world_size=2), "rank 2 of world_size 2"),
-            (dict(seed=-1), "seed=-1"), (dict(epochs=0), "epochs=0"), (dict(timeout=-1), "timeout"),
-            (dict(config_file="/nowhere.toml"), "/nowhere.toml")]:
+        (dict(memry="1GB"), "did you mean memory"),
+        (dict(batchsize=3), "did you mean batch_size"),
+        (dict(batch_size=0), "batch_size=0"),
+        (dict(shuffle="no"), "shuffle='no'"),
+        (dict(rank=0), "rank is given without world_size"),
+        (dict(rank=2, world_size=2), "rank 2 of world_size 2"),
+        (dict(seed=-1), "seed=-1"),
+        (dict(epochs=0), "epochs=0"),
+        (dict(timeout=-1), "timeout"),
+        (dict(config_file="/nowhere.toml"), "/nowhere.toml"),
+    ]:
         with pytest.raises(errors.ConfigError, match=message):
             data.DataLoader(folder, **arguments)
     with pytest.raises(FileNotFoundError, match="nowhere"):

@@ -38,7 +38,7 @@ def test_spare_slots_are_given_up_on_both_sides():
     taken = [both.slots.take(4096 * (n + 1)).number for n in range(12)]
     for number in taken:
         both.slots.free(number)
-    assert sorted(both.segments) == taken[-Slots.SPARE:]  # the largest
+    assert sorted(both.segments) == taken[-Slots.SPARE :]  # the largest
     assert both.slots.take(1).number == taken[-Slots.SPARE] and len(both.segments) == Slots.SPARE
 
 
@@ -46,9 +46,18 @@ def test_what_lies_in_the_room_is_found_there_and_nothing_else_is():
     both = Both()
     place = Place(both.slots)
     place.reserve(5000)
-    slot, = place.taken
-    for offset, nbytes, found in ((0, 1, True), (0, slot.size, True), (slot.size - 8, 8, True), (64, 100, True), (-1, 1, False), (-8, 16, False),
-                                  (slot.size - 8, 9, False), (slot.size, 1, False), (slot.size + 10_000, 8, False)):
+    (slot,) = place.taken
+    for offset, nbytes, found in (
+        (0, 1, True),
+        (0, slot.size, True),
+        (slot.size - 8, 8, True),
+        (64, 100, True),
+        (-1, 1, False),
+        (-8, 16, False),
+        (slot.size - 8, 9, False),
+        (slot.size, 1, False),
+        (slot.size + 10_000, 8, False),
+    ):
         assert place.find(slot.address + offset, nbytes) == ((slot, offset) if found else None)
 
 
@@ -58,12 +67,25 @@ def test_tensors_in_the_room_and_elsewhere_come_through():
     memory, offset = place.reserve(4000)
     inside = torch.frombuffer(memory, dtype=torch.float32, count=1000, offset=offset)
     inside.copy_(torch.arange(1000.0))
-    elsewhere = [torch.full((n,), float(n)) for n in (1, 10, 100_000, 1_000_000)]  # of which the largest lie in maps of their own
-    value = {"inside": inside, "part": inside[100:200], "elsewhere": elsewhere, "array": numpy.arange(7), "none": torch.empty(0, 2), "text": "x" * 40_000}
+    elsewhere = [
+        torch.full((n,), float(n)) for n in (1, 10, 100_000, 1_000_000)
+    ]  # of which the largest lie in maps of their own
+    value = {
+        "inside": inside,
+        "part": inside[100:200],
+        "elsewhere": elsewhere,
+        "array": numpy.arange(7),
+        "none": torch.empty(0, 2),
+        "text": "x" * 40_000,
+    }
     got, payload = both.pass_on(value, place)
     assert torch.equal(got["inside"], inside) and torch.equal(got["part"], inside[100:200])
     assert all(torch.equal(a, b) for a, b in zip(got["elsewhere"], elsewhere))
-    assert (got["array"] == numpy.arange(7)).all() and got["none"].shape == (0, 2) and got["text"] == value["text"]
+    assert (
+        (got["array"] == numpy.arange(7)).all()
+        and got["none"].shape == (0, 2)
+        and got["text"] == value["text"]
+    )
     assert set(slots_of(payload)) == set(both.segments)
 
 

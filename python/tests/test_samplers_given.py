@@ -13,7 +13,14 @@ from hdmlp.torch._drawn import Generators  # noqa: E402
 from hdmlp.torch._order import known  # noqa: E402
 from hdmlp.torch._ranks import Ranks  # noqa: E402
 from hdmlp.torch._repeats import Repeating  # noqa: E402
-from torch.utils.data import BatchSampler, DistributedSampler, IterableDataset, RandomSampler, WeightedRandomSampler, default_collate  # noqa: E402
+from torch.utils.data import (
+    BatchSampler,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    WeightedRandomSampler,
+    default_collate,
+)  # noqa: E402
 
 EPOCHS = [[[0, 1, 2], [3]], [[4], [5, 6, 7]], [[8, 9], [10, 11]], [[1, 2], [3, 4]]]
 
@@ -75,12 +82,21 @@ def test_a_state_of_an_iterable_dataset_counts_on_after_resuming():
         assert len(list(batches)) == 2 and loader.state_dict()["epoch"] == 4
 
 
-@pytest.mark.parametrize("a, b", [
-    (torch.ones(3), torch.ones(3, dtype=torch.float64)), (torch.ones(3, dtype=torch.float64), torch.ones(3) / 3),
-    (torch.ones(3, dtype=torch.int32), torch.ones(3) / 3),
-    (torch.ones(3, dtype=torch.uint8), torch.full((3,), 300)), (torch.ones(3), torch.ones(4)), (torch.ones(3), torch.ones(1, 3)), (torch.ones(3), 1.0),
-    (torch.ones(3), torch.ones(3, requires_grad=True)), (torch.ones(3), torch.ones(3)),
-], ids=str)
+@pytest.mark.parametrize(
+    "a, b",
+    [
+        (torch.ones(3), torch.ones(3, dtype=torch.float64)),
+        (torch.ones(3, dtype=torch.float64), torch.ones(3) / 3),
+        (torch.ones(3, dtype=torch.int32), torch.ones(3) / 3),
+        (torch.ones(3, dtype=torch.uint8), torch.full((3,), 300)),
+        (torch.ones(3), torch.ones(4)),
+        (torch.ones(3), torch.ones(1, 3)),
+        (torch.ones(3), 1.0),
+        (torch.ones(3), torch.ones(3, requires_grad=True)),
+        (torch.ones(3), torch.ones(3)),
+    ],
+    ids=str,
+)
 def test_stacking_is_torchs_collating(a, b):
     """Of items of any types, in any order."""
     for batch in ([(a, 0), (b, 1)], [(b, 1), (a, 0)]):
@@ -91,7 +107,11 @@ def test_stacking_is_torchs_collating(a, b):
                 ht.stack_into(batch, Arena())
             continue
         got = ht.stack_into(batch, Arena())
-        assert got[0].dtype == want[0].dtype and torch.equal(got[0], want[0]) and torch.equal(got[1], want[1])
+        assert (
+            got[0].dtype == want[0].dtype
+            and torch.equal(got[0], want[0])
+            and torch.equal(got[1], want[1])
+        )
 
 
 def test_a_distributed_sampler_of_another_dataset_is_asked_itself():
@@ -114,14 +134,20 @@ def test_a_place_that_changed_is_refused(monkeypatch):
             if place == before:
                 assert ranks() == before
             else:
-                with pytest.raises(errors.ConfigError, match=f"began as rank {before[0]} of {before[1]} .* now rank {after[0]} of {after[1]}"):
+                with pytest.raises(
+                    errors.ConfigError,
+                    match=f"began as rank {before[0]} of {before[1]} .* now rank {after[0]} of {after[1]}",
+                ):
                     ranks()
 
 
 def test_each_occurrence_on_each_rank_draws_numbers_of_its_own():
     """Which depend on the place in the epoch alone, not on how many ranks there are."""
+
     def drawn(rank, world_size, count, step=0):
-        recipe = Repeating(Recipe(lambda view: torch.rand(1).item(), None, None, list), rank, world_size)
+        recipe = Repeating(
+            Recipe(lambda view: torch.rand(1).item(), None, None, list), rank, world_size
+        )
         made = recipe.samples([b""] * count, [0] * count, [7] * count, recipe.seed_of(5, step), 1)
         return [value for value, _ in made]
 
@@ -135,13 +161,18 @@ def test_each_occurrence_on_each_rank_draws_numbers_of_its_own():
 @pytest.mark.parametrize("own", [None, 3])
 def test_looking_ahead_leaves_the_generators_where_they_are(own):
     generator = None if own is None else torch.Generator().manual_seed(own)
-    for sampler in (RandomSampler(range(20), generator=generator), WeightedRandomSampler(torch.ones(20), 20, generator=generator)):
+    for sampler in (
+        RandomSampler(range(20), generator=generator),
+        WeightedRandomSampler(torch.ones(20), 20, generator=generator),
+    ):
         batches = BatchSampler(sampler, 4, False)
         generators = Generators(batches, generator)
         before = generators.state()
         foreseen = _foreseen.ahead(_foreseen.stand_in(batches, None), generator, None, None, 100)
         assert generators.state() == before
-        torch.empty((), dtype=torch.int64).random_(generator=generator)  # as torch's loader does at the start of an epoch
+        torch.empty((), dtype=torch.int64).random_(
+            generator=generator
+        )  # as torch's loader does at the start of an epoch
         assert list(batches) == foreseen
 
 

@@ -30,7 +30,11 @@ class Lazy(Endless):
         return 24
 
 
-DRAWS = {"python": random.randrange, "torch": lambda n: torch.randint(n, ()), "numpy": lambda n: numpy.random.randint(n)}
+DRAWS = {
+    "python": random.randrange,
+    "torch": lambda n: torch.randint(n, ()),
+    "numpy": lambda n: numpy.random.randint(n),
+}
 
 
 def reseed(seed):
@@ -41,15 +45,20 @@ def reseed(seed):
 
 @pytest.mark.parametrize("served", [True, False])
 @pytest.mark.parametrize("name", DRAWS)
-def test_what_is_drawn_while_an_epoch_is_under_way_is_drawn_again_after_resuming(folder, name, served):
+def test_what_is_drawn_while_an_epoch_is_under_way_is_drawn_again_after_resuming(
+    folder, name, served
+):
     """In a new process, whose generators are others."""
     data = ht.ImageFolder(folder) if served else list(range(25))
 
     def loader():
-        return ht.DataLoader(data, 4, sampler=Lazy(DRAWS[name]), collate_fn=None if served else list)
+        return ht.DataLoader(
+            data, 4, sampler=Lazy(DRAWS[name]), collate_fn=None if served else list
+        )
 
     def plain(batch):
         return [bytes(x) for x in batch[0]] if served else batch
+
     for at in (1, 3, 5):
         reseed(5)
         with loader() as whole:
@@ -64,11 +73,16 @@ def test_what_is_drawn_while_an_epoch_is_under_way_is_drawn_again_after_resuming
 
 
 def test_what_is_drawn_without_an_end_cannot_be_drawn_again():
-    with ht.DataLoader(list(range(25)), 4, sampler=Endless(random.randrange), collate_fn=list) as loader:
+    with ht.DataLoader(
+        list(range(25)), 4, sampler=Endless(random.randrange), collate_fn=list
+    ) as loader:
         batches = iter(loader)
         next(batches), next(batches)
         loader.load_state_dict(loader.state_dict())
-        with pytest.raises(errors.ConfigError, match="draws from the program's generators while its epoch is under way, and has no __len__"):
+        with pytest.raises(
+            errors.ConfigError,
+            match="draws from the program's generators while its epoch is under way, and has no __len__",
+        ):
             iter(loader)
 
 
@@ -80,4 +94,7 @@ def test_it_is_said_that_another_ranks_generators_are_gone_on_with(folder, caplo
         state = loader.state_dict()
         loader.load_state_dict(state if own else {**state, "rank": 5})
         next(iter(loader))
-    assert ("the state is that of rank 5, and what RandomSampler yields follows from generators" in caplog.text) == (not own)
+    assert (
+        "the state is that of rank 5, and what RandomSampler yields follows from generators"
+        in caplog.text
+    ) == (not own)

@@ -16,11 +16,26 @@ from test_groups import ranks  # noqa: E402, F401
 pytestmark = pytest.mark.usefixtures("real")
 
 MAKES = {
-    "seeded": (lambda d: ht.DataLoader(d, 4, shuffle=True, seed=7), lambda d: ht.DataLoader(d, 4, shuffle=True)),
-    "sharded": (lambda d: ht.DataLoader(d, 4, shuffle=True, shard=True), lambda d: ht.DataLoader(d, 4, shuffle=True, shard=True)),
-    "sharded, seeded": (lambda d: ht.DataLoader(d, 4, shuffle=True, shard=True, seed=7), lambda d: ht.DataLoader(d, 4, shuffle=True, shard=True)),
-    "feistel": (lambda d: ht.DataLoader(d, 4, shuffle="feistel"), lambda d: ht.DataLoader(d, 4, shuffle="feistel")),
-    "epochs": (lambda d: ht.DataLoader(d, 4, shuffle=True, seed=7, epochs=3), lambda d: ht.DataLoader(d, 4, shuffle=True, epochs=3)),
+    "seeded": (
+        lambda d: ht.DataLoader(d, 4, shuffle=True, seed=7),
+        lambda d: ht.DataLoader(d, 4, shuffle=True),
+    ),
+    "sharded": (
+        lambda d: ht.DataLoader(d, 4, shuffle=True, shard=True),
+        lambda d: ht.DataLoader(d, 4, shuffle=True, shard=True),
+    ),
+    "sharded, seeded": (
+        lambda d: ht.DataLoader(d, 4, shuffle=True, shard=True, seed=7),
+        lambda d: ht.DataLoader(d, 4, shuffle=True, shard=True),
+    ),
+    "feistel": (
+        lambda d: ht.DataLoader(d, 4, shuffle="feistel"),
+        lambda d: ht.DataLoader(d, 4, shuffle="feistel"),
+    ),
+    "epochs": (
+        lambda d: ht.DataLoader(d, 4, shuffle=True, seed=7, epochs=3),
+        lambda d: ht.DataLoader(d, 4, shuffle=True, epochs=3),
+    ),
 }
 
 
@@ -51,7 +66,10 @@ def test_a_folder(folder, name, begun):
 def test_an_iterator_of_the_time_before(folder):
     """It does not go on in another order."""
     data = ht.ImageFolder(folder, loader=length)
-    with ht.DataLoader(data, 4, shuffle="feistel") as first, ht.DataLoader(data, 4, shuffle="feistel") as second:
+    with (
+        ht.DataLoader(data, 4, shuffle="feistel") as first,
+        ht.DataLoader(data, 4, shuffle="feistel") as second,
+    ):
         batches = iter(second)
         next(batches)
         second.load_state_dict(first.state_dict())
@@ -83,14 +101,18 @@ def test_any_dataset(data):
     for at in (0, steps - 2, steps + 1):
         with ht.DataLoader(data, 4, shuffle=True) as copy:
             copy.load_state_dict(states[at])
-            assert same(list(copy), batches[at + 1:steps * (1 + at // steps)])
-    with ht.DataLoader(data, 4, shuffle=True, seed=8) as copy, pytest.raises(errors.MismatchError, match="seed is 8 here, but 7 in the saved state"):
+            assert same(list(copy), batches[at + 1 : steps * (1 + at // steps)])
+    with (
+        ht.DataLoader(data, 4, shuffle=True, seed=8) as copy,
+        pytest.raises(errors.MismatchError, match="seed is 8 here, but 7 in the saved state"),
+    ):
         copy.load_state_dict(states[0])
 
 
 def test_without_torch(folder):
     def contents(loader):
         return [[bytes(x) for x in samples] for samples, _ in loader]
+
     with hdmlp.data.DataLoader(folder, 4) as first, hdmlp.data.DataLoader(folder, 4) as second:
         state = first.state_dict()
         want = contents(first)
@@ -100,22 +122,38 @@ def test_without_torch(folder):
 
 def test_what_cannot_be_adopted_says_what_to_pass(folder):
     data = ht.ImageFolder(folder, loader=length)
-    with ht.DataLoader(data, 4, shuffle=True, seed=7) as seeded, ht.DataLoader(data, 4, shuffle=True) as drawn:
+    with (
+        ht.DataLoader(data, 4, shuffle=True, seed=7) as seeded,
+        ht.DataLoader(data, 4, shuffle=True) as drawn,
+    ):
         list(drawn)
-        with pytest.raises(errors.ConfigError, match="whose order a sampler drew.* with shuffle=True and without seed"):
+        with pytest.raises(
+            errors.ConfigError,
+            match="whose order a sampler drew.* with shuffle=True and without seed",
+        ):
             seeded.load_state_dict(drawn.state_dict())
-        with ht.DataLoader(data, 4, shuffle=True, generator=generator()) as own, pytest.raises(errors.ConfigError, match="leave generator out, and give seed=7"):
+        with (
+            ht.DataLoader(data, 4, shuffle=True, generator=generator()) as own,
+            pytest.raises(errors.ConfigError, match="leave generator out, and give seed=7"),
+        ):
             own.load_state_dict(seeded.state_dict())
-        with ht.DataLoader(data, batch_sampler=[[1, 2]]) as own, pytest.raises(errors.ConfigError, match=r"\(shuffle='torch', seed=7\)"):
+        with (
+            ht.DataLoader(data, batch_sampler=[[1, 2]]) as own,
+            pytest.raises(errors.ConfigError, match=r"\(shuffle='torch', seed=7\)"),
+        ):
             own.load_state_dict(seeded.state_dict())
-        with ht.DataLoader(data, 4, shuffle=True, seed=8) as other, pytest.raises(errors.MismatchError, match="make the loader with seed=7"):
+        with (
+            ht.DataLoader(data, 4, shuffle=True, seed=8) as other,
+            pytest.raises(errors.MismatchError, match="make the loader with seed=7"),
+        ):
             other.load_state_dict(seeded.state_dict())
 
 
 @pytest.mark.slow
 def test_two_ranks(ranks):  # noqa: F811
     """Both take the state's seed, though each has asked for the loader's length before."""
-    said, _ = ranks("""
+    said, _ = ranks(
+        """
         first = ht.DataLoader(data, 4, shuffle=True, shard=True)
         batches = iter(first)
         next(batches), next(batches)
@@ -126,5 +164,7 @@ def test_two_ranks(ranks):  # noqa: F811
         assert second.seed != first.seed
         second.load_state_dict(state)
         say(got=[x.tolist() for x, _ in second], want=rest)
-    """, 2)
+    """,
+        2,
+    )
     assert len(said) == 2 and all(r["got"] == r["want"] for r in said)

@@ -49,8 +49,14 @@ def runtime(tmp_path):
 
 def variables(**changes):
     """The environment with changes; None: not set. No test may depend on where the user's own daemon is."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("HDMLP_") and key != "XDG_RUNTIME_DIR"}
-    environment.update(PYTHONPATH=os.path.dirname(os.path.dirname(_daemon.__file__)), HDMLP_LINGER="0s")
+    environment = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith("HDMLP_") and key != "XDG_RUNTIME_DIR"
+    }
+    environment.update(
+        PYTHONPATH=os.path.dirname(os.path.dirname(_daemon.__file__)), HDMLP_LINGER="0s"
+    )
     environment.update({key: value for key, value in changes.items() if value is not None})
     return environment
 
@@ -59,8 +65,16 @@ class Ranks:
     """Processes that connect at once and stay; what each says is in ``said``."""
 
     def __init__(self, count, environment, prefix=()):
-        self.processes = [subprocess.Popen([*prefix, sys.executable, "-c", RANK], env=environment, stdin=subprocess.PIPE,
-                                           stdout=subprocess.PIPE, text=True) for _ in range(count)]
+        self.processes = [
+            subprocess.Popen(
+                [*prefix, sys.executable, "-c", RANK],
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for _ in range(count)
+        ]
         self.said = [json.loads(process.stdout.readline()) for process in self.processes]
 
     def __enter__(self):
@@ -72,7 +86,14 @@ class Ranks:
 
 
 def command(binary, environment, *words):
-    ended = subprocess.run([binary, *words], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)
+    ended = subprocess.run(
+        [binary, *words],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
     return ended.returncode, ended.stdout + ended.stderr
 
 
@@ -83,16 +104,37 @@ def eventually(condition):
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("socket_value, directory, where", [
-    (None, "own", "own/hdmlp/daemon.sock"), ("", "own", "own/hdmlp/daemon.sock"), (None, "own//", "own/hdmlp/daemon.sock"),
-    (None, None, "@hdmlp-UID"), (None, "", "@hdmlp-UID"), (None, "missing", "@hdmlp-UID"), (None, "open", "@hdmlp-UID"),
-    (None, "foreign", "@hdmlp-UID"), (None, "file", "@hdmlp-UID"),
-    ("some-name", "own", "@some-name"), ("ROOT/a.sock", "own", "ROOT/a.sock"), ("x" * 107, "own", "@" + "x" * 107),
-    ("x" * 200, "own", "200 bytes, sockets have at most 107"), ("/" + "x" * 107, "own", "108 bytes, sockets have at most 107"),
-    ("a/b", "own", "relative path"), ("/run/a/", "own", "a directory, not a socket"), (None, "l" * 120, "sockets have at most 107"),
-])
-def test_both_sides_look_in_the_same_place(binary, tmp_path, monkeypatch, socket_value, directory, where):
-    for name, mode, owner in (("own", 0o700, 0), ("open", 0o750, 0), ("foreign", 0o700, 65534), ("l" * 120, 0o700, 0)):
+@pytest.mark.parametrize(
+    "socket_value, directory, where",
+    [
+        (None, "own", "own/hdmlp/daemon.sock"),
+        ("", "own", "own/hdmlp/daemon.sock"),
+        (None, "own//", "own/hdmlp/daemon.sock"),
+        (None, None, "@hdmlp-UID"),
+        (None, "", "@hdmlp-UID"),
+        (None, "missing", "@hdmlp-UID"),
+        (None, "open", "@hdmlp-UID"),
+        (None, "foreign", "@hdmlp-UID"),
+        (None, "file", "@hdmlp-UID"),
+        ("some-name", "own", "@some-name"),
+        ("ROOT/a.sock", "own", "ROOT/a.sock"),
+        ("x" * 107, "own", "@" + "x" * 107),
+        ("x" * 200, "own", "200 bytes, sockets have at most 107"),
+        ("/" + "x" * 107, "own", "108 bytes, sockets have at most 107"),
+        ("a/b", "own", "relative path"),
+        ("/run/a/", "own", "a directory, not a socket"),
+        (None, "l" * 120, "sockets have at most 107"),
+    ],
+)
+def test_both_sides_look_in_the_same_place(
+    binary, tmp_path, monkeypatch, socket_value, directory, where
+):
+    for name, mode, owner in (
+        ("own", 0o700, 0),
+        ("open", 0o750, 0),
+        ("foreign", 0o700, 65534),
+        ("l" * 120, 0o700, 0),
+    ):
         (tmp_path / name).mkdir()
         (tmp_path / name).chmod(mode)
         if owner:
@@ -104,18 +146,30 @@ def test_both_sides_look_in_the_same_place(binary, tmp_path, monkeypatch, socket
         directory = str(tmp_path / directory) + ("/" * directory.count("/"))
     if socket_value:
         socket_value = socket_value.replace("ROOT", str(tmp_path))
-    where = where.replace("own/", f"{tmp_path}/own/").replace("ROOT", str(tmp_path)).replace("UID", str(os.geteuid()))
+    where = (
+        where.replace("own/", f"{tmp_path}/own/")
+        .replace("ROOT", str(tmp_path))
+        .replace("UID", str(os.geteuid()))
+    )
     for key, value in (("HDMLP_SOCKET", socket_value), ("XDG_RUNTIME_DIR", directory)):
         monkeypatch.delenv(key, raising=False)
         if value is not None:
             monkeypatch.setenv(key, value)
     # In a network namespace of its own: a daemon of this user may listen at the abstract name.
     prefix = ["unshare", "--net"] if os.geteuid() == 0 else []
-    ended = subprocess.run([*prefix, binary, "stats"], env=variables(HDMLP_SOCKET=socket_value, XDG_RUNTIME_DIR=directory),
-                           capture_output=True, text=True)
+    ended = subprocess.run(
+        [*prefix, binary, "stats"],
+        env=variables(HDMLP_SOCKET=socket_value, XDG_RUNTIME_DIR=directory),
+        capture_output=True,
+        text=True,
+    )
     try:
         mine = _daemon.address().replace("\0", "@")
-        assert mine == where and f"no daemon is running for this user at {where}: " in ended.stderr and ended.returncode == 1
+        assert (
+            mine == where
+            and f"no daemon is running for this user at {where}: " in ended.stderr
+            and ended.returncode == 1
+        )
     except errors.ConfigError as error:
         assert where in str(error) and ended.stderr == f"hdmlp: {error}\n" and ended.returncode == 2
 
@@ -140,7 +194,10 @@ def test_a_path_below_the_runtime_directory(binary, runtime):
 @pytest.mark.parametrize("kind", ["abstract", "path"])
 @pytest.mark.parametrize("killed", [False, True], ids=["fresh", "after kill -9"])
 def test_ranks_that_start_at_once_have_one_daemon(binary, runtime, kind, killed):
-    environment = variables(XDG_RUNTIME_DIR=runtime, HDMLP_SOCKET=f"hdmlp-test-{os.getpid()}-{killed}" if kind == "abstract" else None)
+    environment = variables(
+        XDG_RUNTIME_DIR=runtime,
+        HDMLP_SOCKET=f"hdmlp-test-{os.getpid()}-{killed}" if kind == "abstract" else None,
+    )
     before = None
     if killed:
         with Ranks(1, environment) as ranks:
@@ -178,7 +235,8 @@ def squatter(name, listens=True):
 def test_another_user_holds_the_name(binary, runtime, tmp_path, listens):
     """In a network namespace of its own, where the default name is free."""
     inner = tmp_path / "inner.py"
-    inner.write_text(textwrap.dedent(f"""
+    inner.write_text(
+        textwrap.dedent(f"""
         import os, subprocess, sys
         name = "\\0hdmlp-" + str(os.geteuid())
         other = subprocess.Popen([sys.executable, "-c", {squatter("NAME", listens)!r}.replace("'NAME'", repr(name))],
@@ -191,24 +249,43 @@ def test_another_user_holds_the_name(binary, runtime, tmp_path, listens):
         ended = subprocess.run([{binary!r}, "serve"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
         print(__import__("json").dumps([ended.returncode, ended.stderr]))
         other.communicate()
-    """))
-    ended = subprocess.run(["unshare", "--net", sys.executable, str(inner)], env=variables(), stdin=subprocess.DEVNULL,
-                           capture_output=True, text=True, timeout=60)
+    """)
+    )
+    ended = subprocess.run(
+        ["unshare", "--net", sys.executable, str(inner)],
+        env=variables(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     refused, served, serve = map(json.loads, ended.stdout.splitlines())
     if listens:
-        assert refused["error"] == "PermissionError_" and "belongs to user nobody (65534), not to root (0)" in refused["text"]
+        assert (
+            refused["error"] == "PermissionError_"
+            and "belongs to user nobody (65534), not to root (0)" in refused["text"]
+        )
         assert serve[0] == 2 and "belongs to user nobody (65534), not to root (0)" in serve[1]
     else:
-        assert "another process holds that socket" in refused["text"] and "another user's" in refused["text"]
+        assert (
+            "another process holds that socket" in refused["text"]
+            and "another user's" in refused["text"]
+        )
     assert "HDMLP_SOCKET" in refused["text"]
     assert "pid" in served, served
 
 
-@pytest.mark.parametrize("what, words", [
-    ("file", "daemon.sock is not a socket, and is left as it is"), ("directory", "is not a socket, and is left as it is"),
-    ("program", "another program listens at"), ("mode", "has owner root (0) and mode 0755, not root (0) and 0700"),
-    ("link", "not a directory"), ("lock", "it is not a regular file of user"),
-])
+@pytest.mark.parametrize(
+    "what, words",
+    [
+        ("file", "daemon.sock is not a socket, and is left as it is"),
+        ("directory", "is not a socket, and is left as it is"),
+        ("program", "another program listens at"),
+        ("mode", "has owner root (0) and mode 0755, not root (0) and 0700"),
+        ("link", "not a directory"),
+        ("lock", "it is not a regular file of user"),
+    ],
+)
 def test_what_is_not_ours_is_left(binary, runtime, what, words, tmp_path):
     own = os.path.join(runtime, "hdmlp")
     path = os.path.join(own, "daemon.sock")
@@ -231,17 +308,38 @@ def test_what_is_not_ours_is_left(binary, runtime, what, words, tmp_path):
     assert status == 2 and words.replace("root (0)", _address.user_name(os.geteuid())) in said, said
     if what != "program":  # that does not answer: no answer within 10 s
         with Ranks(1, variables(XDG_RUNTIME_DIR=runtime)) as ranks:
-            assert ranks.said[0]["error"] == "ConfigError" and words.split("(0)")[-1][:12] in ranks.said[0]["text"], ranks.said
+            assert (
+                ranks.said[0]["error"] == "ConfigError"
+                and words.split("(0)")[-1][:12] in ranks.said[0]["text"]
+            ), ranks.said
     assert before is None or os.path.samestat(os.lstat(path), before)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
 def test_read_only(binary, runtime):
     """Where nothing can be made below XDG_RUNTIME_DIR, the abstract name serves; at a path that was asked for, it is an error."""
-    for variable, words in (({"XDG_RUNTIME_DIR": runtime}, '"pid"'), ({"HDMLP_SOCKET": f"{runtime}/x.sock"}, "read-only file system; set HDMLP_SOCKET")):
+    for variable, words in (
+        ({"XDG_RUNTIME_DIR": runtime}, '"pid"'),
+        ({"HDMLP_SOCKET": f"{runtime}/x.sock"}, "read-only file system; set HDMLP_SOCKET"),
+    ):
         ended = subprocess.run(
-            ["unshare", "--net", "--mount", "sh", "-c", 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"', runtime,
-             sys.executable, "-c", RANK], env=variables(**variable), stdin=subprocess.DEVNULL, capture_output=True, text=True)
+            [
+                "unshare",
+                "--net",
+                "--mount",
+                "sh",
+                "-c",
+                'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"',
+                runtime,
+                sys.executable,
+                "-c",
+                RANK,
+            ],
+            env=variables(**variable),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
         assert words in ended.stdout, ended
         assert os.listdir(runtime) == []
 
@@ -269,11 +367,20 @@ def test_a_daemon_of_another_version(binary, newer, runtime):
         with Ranks(1, environment) as ranks:
             said = ranks.said[0]
             assert said["error"] == "VersionError", said
-            for words in (f"pid {daemon.pid}) is hdmlp {version}", f"is hdmlp {hdmlp.__version__}", "hdmlp stop", "HDMLP_SOCKET"):
+            for words in (
+                f"pid {daemon.pid}) is hdmlp {version}",
+                f"is hdmlp {hdmlp.__version__}",
+                "hdmlp stop",
+                "HDMLP_SOCKET",
+            ):
                 assert words in said["text"]
         for words in (["stats"], ["stats", "--job", "x"], ["top", "--once"]):
             status, out = command(binary, environment, *words)
-            assert status == 2 and f"pid {daemon.pid}) is hdmlp {version}" in out and hdmlp.__version__ in out, out
+            assert (
+                status == 2
+                and f"pid {daemon.pid}) is hdmlp {version}" in out
+                and hdmlp.__version__ in out
+            ), out
         assert command(binary, environment, "stop") == (0, "")
         assert daemon.wait(20) == 0
     finally:
@@ -301,13 +408,25 @@ def test_a_daemon_of_another_protocol(binary, tmp_path):
     """It cannot be asked whether jobs run: only by force is it ended."""
     path = str(tmp_path / "d.sock")
     environment = variables(HDMLP_SOCKET=path)
-    daemon = subprocess.Popen([sys.executable, "-c", OTHER_PROTOCOL, path], env=environment, stdout=subprocess.PIPE, text=True)
+    daemon = subprocess.Popen(
+        [sys.executable, "-c", OTHER_PROTOCOL, path],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert daemon.stdout.readline() == "there\n"
         with Ranks(1, environment) as ranks:
-            assert ranks.said == [{"error": "VersionError", "text": "the daemon speaks protocol 99"}]
+            assert ranks.said == [
+                {"error": "VersionError", "text": "the daemon speaks protocol 99"}
+            ]
         status, said = command(binary, environment, "stop")
-        assert status == 2 and "protocol 99" in said and "hdmlp stop --force" in said and daemon.poll() is None
+        assert (
+            status == 2
+            and "protocol 99" in said
+            and "hdmlp stop --force" in said
+            and daemon.poll() is None
+        )
         assert command(binary, environment, "stop", "--force") == (0, "")
         assert daemon.wait(10) == -signal.SIGTERM
     finally:
@@ -318,14 +437,26 @@ def test_a_daemon_of_another_protocol(binary, tmp_path):
 def test_a_process_of_another_version(binary, folder, monkeypatch, real):
     """The daemon refuses it as well, where the process does not look itself."""
     monkeypatch.setattr(_daemon, "__version__", "0.0.7")
-    with pytest.raises(errors.VersionError, match=rf"is hdmlp {hdmlp.__version__}, and this process \(pid {os.getpid()}\) is hdmlp 0.0.7") as caught:
+    with pytest.raises(
+        errors.VersionError,
+        match=rf"is hdmlp {hdmlp.__version__}, and this process \(pid {os.getpid()}\) is hdmlp 0.0.7",
+    ) as caught:
         _daemon.connect()
     assert (caught.value.daemon, caught.value.process) == (hdmlp.__version__, "0.0.7")
     sock = socket.socket(socket.AF_UNIX)
     sock.connect(_daemon.address())
     connection = protocol.Connection(sock)
-    connection.send(protocol.encode_json(protocol.HELLO, {"protocol": protocol.PROTOCOL, "version": "0.0.7", "pid": 7}))
-    connection.send(protocol.encode_json(protocol.CALL, {"id": 1, "method": "dataset", "params": {"kind": "folder", "path": folder}}))
+    connection.send(
+        protocol.encode_json(
+            protocol.HELLO, {"protocol": protocol.PROTOCOL, "version": "0.0.7", "pid": 7}
+        )
+    )
+    connection.send(
+        protocol.encode_json(
+            protocol.CALL,
+            {"id": 1, "method": "dataset", "params": {"kind": "folder", "path": folder}},
+        )
+    )
     kinds, answer = [], None
     while answer is None:
         while (frame := connection.frame()) is None:
@@ -335,7 +466,9 @@ def test_a_process_of_another_version(binary, folder, monkeypatch, real):
             answer = protocol.decode_json(frame[1])
         if frame[2] is not None:
             os.close(frame[2])
-    assert kinds == [protocol.WELCOME, protocol.REPLY] and answer["error"]["kind"] == "version", answer
+    assert kinds == [protocol.WELCOME, protocol.REPLY] and answer["error"]["kind"] == "version", (
+        answer
+    )
     assert "this process (pid 7) is hdmlp 0.0.7" in answer["error"]["message"]
     connection.close()
 
@@ -351,7 +484,13 @@ def test_an_old_daemon_at_the_abstract_name_can_be_ended(binary, newer, runtime)
         until {binary} stats 2>&1 | grep -q 'is hdmlp {version}'; do sleep 0.05; done
         {binary} stop && wait $! && echo ended
     """
-    ended = subprocess.run(["unshare", "--net", "sh", "-c", script], env=variables(), capture_output=True, text=True, timeout=30)
+    ended = subprocess.run(
+        ["unshare", "--net", "sh", "-c", script],
+        env=variables(),
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
     assert ended.stdout == "ended\n", ended
 
 

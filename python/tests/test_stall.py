@@ -25,8 +25,17 @@ class Clock:
     def __init__(self, monkeypatch, *modules):
         self.now = 0
         for module in modules:
-            monkeypatch.setattr(module, "time", types.SimpleNamespace(
-                **{**vars(module.time), "perf_counter_ns": self.look, "perf_counter": lambda: self.look() / 1e9}))
+            monkeypatch.setattr(
+                module,
+                "time",
+                types.SimpleNamespace(
+                    **{
+                        **vars(module.time),
+                        "perf_counter_ns": self.look,
+                        "perf_counter": lambda: self.look() / 1e9,
+                    }
+                ),
+            )
 
     def look(self):
         return self.now
@@ -82,7 +91,11 @@ def stalls(report):
 @pytest.mark.parametrize("transform", ["all in Python", "after the daemon"])
 def test_transforms_in_next(real, folder, monkeypatch, transform):
     clock = Clock(monkeypatch, _loader)
-    steps = [Slow(clock)] if transform == "all in Python" else [T.Resize((8, 8)), T.ToTensor(), Slow(clock)]
+    steps = (
+        [Slow(clock)]
+        if transform == "all in Python"
+        else [T.Resize((8, 8)), T.ToTensor(), Slow(clock)]
+    )
     dataset = ht.ImageFolder(folder, steps)
     with ht.DataLoader(dataset, 4, num_workers=0, seed=1, epochs=2, shuffle=True) as loader:
         for _ in range(2):
@@ -101,8 +114,10 @@ def test_a_batch_that_is_made_again(real, tmp_path, monkeypatch):
     root = jpegs(tmp_path / "data", {"ant": 4})
     with open(os.path.join(root, "ant", "0002.jpg"), "wb") as file:
         file.write(b"no image")
-    with ht.DataLoader(ht.ImageFolder(root, Slow(clock)), 4, num_workers=0, offload=False, on_error="skip") as loader:
-        (images, _), = loader
+    with ht.DataLoader(
+        ht.ImageFolder(root, Slow(clock)), 4, num_workers=0, offload=False, on_error="skip"
+    ) as loader:
+        ((images, _),) = loader
         assert len(images) == 3
         assert stalls(loader.report())["python"] == loader.stats.python == 2 + 3
 
@@ -118,11 +133,32 @@ def test_all_that_python_does(real, folder, monkeypatch):
     native = [T.Resize((8, 8)), T.ToTensor()]
     sampler = torch.utils.data.SubsetRandomSampler(range(12), torch.Generator())
     for loader, want in (
-            (ht.DataLoader(ht.ImageFolder(folder, native, slow), 4, num_workers=0, shuffle=True, seed=1), 12),
-            (ht.DataLoader(ht.ImageFolder(folder, native), 4, num_workers=0, collate_fn=slow, shuffle=True, seed=1), 3),
-            (ht.DataLoader(ht.ImageFolder(folder), 4, num_workers=0, collate_fn=slow, shuffle=True, seed=1), 3),
-            (ht.DataLoader(ht.ImageFolder(folder, [*native, slow]), 4, sampler=sampler), 12),
-            (data.DataLoader(folder, 4, collate_fn=slow, seed=1), 3)):
+        (
+            ht.DataLoader(
+                ht.ImageFolder(folder, native, slow), 4, num_workers=0, shuffle=True, seed=1
+            ),
+            12,
+        ),
+        (
+            ht.DataLoader(
+                ht.ImageFolder(folder, native),
+                4,
+                num_workers=0,
+                collate_fn=slow,
+                shuffle=True,
+                seed=1,
+            ),
+            3,
+        ),
+        (
+            ht.DataLoader(
+                ht.ImageFolder(folder), 4, num_workers=0, collate_fn=slow, shuffle=True, seed=1
+            ),
+            3,
+        ),
+        (ht.DataLoader(ht.ImageFolder(folder, [*native, slow]), 4, sampler=sampler), 12),
+        (data.DataLoader(folder, 4, collate_fn=slow, seed=1), 3),
+    ):
         with loader:
             assert len(list(loader)) == 3
             assert stalls(loader.report())["python"] == loader.stats.python == want
@@ -140,7 +176,9 @@ def test_a_transform_that_fails_counts(real, folder, monkeypatch):
         clock.now += SECOND
         raise KeyError("mine")
 
-    with ht.DataLoader(ht.ImageFolder(folder, fails), 4, num_workers=0, seed=1, shuffle=True) as loader:
+    with ht.DataLoader(
+        ht.ImageFolder(folder, fails), 4, num_workers=0, seed=1, shuffle=True
+    ) as loader:
         batches = iter(loader)
         for _ in range(3):
             with pytest.raises(KeyError):
@@ -150,7 +188,12 @@ def test_a_transform_that_fails_counts(real, folder, monkeypatch):
 
 def test_nothing_is_pythons_where_the_daemon_does_all(real, folder, monkeypatch):
     Ticking(monkeypatch, _loader)  # whatever is measured in Python takes a second
-    for loader in (ht.DataLoader(ht.ImageFolder(folder, [T.Resize((8, 8)), T.ToTensor()]), 4, shuffle=True, seed=1), data.DataLoader(folder, 4, seed=1)):
+    for loader in (
+        ht.DataLoader(
+            ht.ImageFolder(folder, [T.Resize((8, 8)), T.ToTensor()]), 4, shuffle=True, seed=1
+        ),
+        data.DataLoader(folder, 4, seed=1),
+    ):
         with loader:
             assert len(list(loader)) == 3
             assert "python" not in stalls(loader.report()) and loader.stats.python == 0
@@ -159,7 +202,15 @@ def test_nothing_is_pythons_where_the_daemon_does_all(real, folder, monkeypatch)
 def test_the_source_is_blamed_for_what_it_takes(real, folder, monkeypatch):
     """Policy naive reads nothing ahead: each batch is waited for, and then made in a second per sample."""
     clock = Clock(monkeypatch, _loader)
-    with ht.DataLoader(ht.ImageFolder(folder, [Slow(clock)]), 4, num_workers=0, seed=1, shuffle=True, policy="naive", offload=False) as loader:
+    with ht.DataLoader(
+        ht.ImageFolder(folder, [Slow(clock)]),
+        4,
+        num_workers=0,
+        seed=1,
+        shuffle=True,
+        policy="naive",
+        offload=False,
+    ) as loader:
         list(loader)
         causes = stalls(loader.report())
         assert causes["python"] == 12 and causes["source"] > 0
@@ -182,7 +233,14 @@ class Gated:
 
 def test_workers_that_are_waited_for(real, folder, monkeypatch):
     clock, gate = Ticking(monkeypatch, _workers), Gated()
-    with ht.DataLoader(ht.ImageFolder(folder, [gate]), 4, num_workers=1, multiprocessing_context="fork", seed=1, shuffle=True) as loader:
+    with ht.DataLoader(
+        ht.ImageFolder(folder, [gate]),
+        4,
+        num_workers=1,
+        multiprocessing_context="fork",
+        seed=1,
+        shuffle=True,
+    ) as loader:
         batches = iter(loader)
         gate.open(4)
         next(batches)
@@ -201,7 +259,15 @@ def test_workers_that_are_waited_for(real, folder, monkeypatch):
 def test_the_daemon_that_is_waited_for(daemon, folder, monkeypatch):
     """With workers, the time in which the daemon has sent nothing is not theirs."""
     clock = Ticking(monkeypatch, _workers)
-    with ht.DataLoader(ht.ImageFolder(folder, [len_of]), 4, num_workers=2, multiprocessing_context="fork", seed=1, shuffle=True, offload=False) as loader:
+    with ht.DataLoader(
+        ht.ImageFolder(folder, [len_of]),
+        4,
+        num_workers=2,
+        multiprocessing_context="fork",
+        seed=1,
+        shuffle=True,
+        offload=False,
+    ) as loader:
         daemon.gate.clear()
         clock.call(lambda looks: daemon.gate.set() if looks == 5 else None)
         next(iter(loader))
@@ -232,7 +298,11 @@ def test_datasets_of_ones_own(socket_name, monkeypatch):
             clock.now += SECOND  # the training step
         report = loader.report()
         assert loader.stats == (3, 12, 3, 12.0, 12.0)
-    assert report["stall"] == {"python": 12.0} and report["stall_seconds"] == 12 and report["seconds"] == 14
+    assert (
+        report["stall"] == {"python": 12.0}
+        and report["stall_seconds"] == 12
+        and report["seconds"] == 14
+    )
     assert report["utilisation"] == pytest.approx(1 - 12 / 14)
     assert "12.000 s" in str(report) and "num_workers" in str(report)
     clock = Ticking(monkeypatch, _local, _epochs)

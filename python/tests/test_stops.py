@@ -28,6 +28,7 @@ def shorten(loader, rank):
         with open(path, "wb") as file:
             file.write(whole)
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # as of a copy that is put back
+
     return os.path.basename(path), mend
 
 
@@ -40,6 +41,7 @@ def check(stopped, other, name):
 
 def tensor(view):
     import torch
+
     return torch.tensor([len(view)])
 
 
@@ -47,13 +49,25 @@ def tensor(view):
 def test_both_end_before_the_same_step(real, folder, workers):
     """The second rank stops; the first one, to which later batches were sent, and in which workers have made some of them, ends before the
     same step. Both begin again, in this order, and get the stream."""
-    arguments = dict(batch_size=2, epochs=1, seed=7, world_size=2, name="stops", memory="64B")  # which holds next to nothing
+    arguments = dict(
+        batch_size=2, epochs=1, seed=7, world_size=2, name="stops", memory="64B"
+    )  # which holds next to nothing
     if workers is None:
         ranks = [data.DataLoader(folder, rank=rank, **arguments) for rank in range(2)]
     else:
         pytest.importorskip("torch")
         import hdmlp.torch as ht
-        ranks = [ht.DataLoader(ht.ImageFolder(folder, loader=tensor), rank=rank, num_workers=workers, **arguments, shuffle=True) for rank in range(2)]
+
+        ranks = [
+            ht.DataLoader(
+                ht.ImageFolder(folder, loader=tensor),
+                rank=rank,
+                num_workers=workers,
+                **arguments,
+                shuffle=True,
+            )
+            for rank in range(2)
+        ]
     try:
         name, mend = shorten(ranks[1], 1)
         start = [loader.state_dict() for loader in ranks]

@@ -27,6 +27,7 @@ def start(tmp_path):
         peer.stream.seek(0)
         assert peer.heard() == [("ITERATE", 1, 0, 0)]
         return peer
+
     yield make
     for peer in peers:
         peer.close()
@@ -65,13 +66,20 @@ def test_one_acknowledgement_speaks_for_several_batches(start):
     peer = start()
     at = steady(peer)
     yielded(peer, 1, range(at, at + 3 * _stream._ACK_EVERY))
-    assert [said[:4] for said in peer.heard()] == [("ACK", 1, 0, at + n * _stream._ACK_EVERY - 1) for n in (1, 2, 3)]
+    assert [said[:4] for said in peer.heard()] == [
+        ("ACK", 1, 0, at + n * _stream._ACK_EVERY - 1) for n in (1, 2, 3)
+    ]
 
 
-@pytest.mark.parametrize("what, says", [
-    (lambda s: s.seek(50), [("ITERATE", 2, 0, 50)]), (lambda s: s.say_waiting(), [("WAIT", 1)]),
-    (lambda s: s.call("report"), [("CALL", "report")]), (lambda s: s.tell(), []),
-])
+@pytest.mark.parametrize(
+    "what, says",
+    [
+        (lambda s: s.seek(50), [("ITERATE", 2, 0, 50)]),
+        (lambda s: s.say_waiting(), [("WAIT", 1)]),
+        (lambda s: s.call("report"), [("CALL", "report")]),
+        (lambda s: s.tell(), []),
+    ],
+)
 def test_what_was_put_off_is_said_before_anything_that_rests_on_it(start, what, says):
     peer = start()
     at = steady(peer)
@@ -148,10 +156,17 @@ def test_samples_lie_in_any_segments(start, order):
     assert all(view.readonly for view in taken.content)
 
 
-@pytest.mark.parametrize("places, says", [
-    ([(0, 0, 10), (0, 995, 10)], "beyond its segment"), ([(0, 1000, 1)], "beyond its segment"), ([(0, 0, 10), (1, 90, 11)], "beyond its segment"),
-    ([(0, 0, 10), (1, 1 << 40, 5)], "beyond its segment"), ([(7, 0, 10)], "segment 7, which did not come"), ([(0, 0, 1), (7, 0, 10)], "segment 7"),
-])
+@pytest.mark.parametrize(
+    "places, says",
+    [
+        ([(0, 0, 10), (0, 995, 10)], "beyond its segment"),
+        ([(0, 1000, 1)], "beyond its segment"),
+        ([(0, 0, 10), (1, 90, 11)], "beyond its segment"),
+        ([(0, 0, 10), (1, 1 << 40, 5)], "beyond its segment"),
+        ([(7, 0, 10)], "segment 7, which did not come"),
+        ([(0, 0, 1), (7, 0, 10)], "segment 7"),
+    ],
+)
 def test_a_batch_that_does_not_lie_in_its_segments_is_refused(start, places, says):
     """It is not cut short without a word."""
     peer = start()
@@ -173,11 +188,18 @@ def test_a_tensor_lies_in_one_piece(start):
     assert bytes(peer.stream.poll().content.view()) == peer.segments[0][964:]
 
 
-@pytest.mark.parametrize("places, says", [
-    ([(0, 100, 12), (0, 124, 12)], "one piece"), ([(0, 100, 12), (0, 100, 12)], "one piece"), ([(0, 100, 12), (1, 112, 12)], "one piece"),
-    ([(0, 100, 12), (0, 112, 11)], "one piece"), ([(5, 100, 12)], "one piece"), ([(0, 977, 12), (0, 989, 12)], "beyond its segment"),
-    ([(0, 5000, 12)], "beyond its segment"),
-])
+@pytest.mark.parametrize(
+    "places, says",
+    [
+        ([(0, 100, 12), (0, 124, 12)], "one piece"),
+        ([(0, 100, 12), (0, 100, 12)], "one piece"),
+        ([(0, 100, 12), (1, 112, 12)], "one piece"),
+        ([(0, 100, 12), (0, 112, 11)], "one piece"),
+        ([(5, 100, 12)], "one piece"),
+        ([(0, 977, 12), (0, 989, 12)], "beyond its segment"),
+        ([(0, 5000, 12)], "beyond its segment"),
+    ],
+)
 def test_a_tensor_that_does_not_lie_in_one_piece_is_refused(start, places, says):
     peer = start(output=OUTPUT)
     peer.segment(1, 1000)
@@ -188,7 +210,10 @@ def test_a_tensor_that_does_not_lie_in_one_piece_is_refused(start, places, says)
 
 def test_frames_that_make_no_sense_are_refused(start):
     short = protocol.BATCH_HEAD.pack(1, 0, 0, 2, 0, 0) + bytes(63)
-    for kind, payload, says in ((240, b"", "unknown type 240"), (protocol.BATCH, short, "in 95 bytes")):
+    for kind, payload, says in (
+        (240, b"", "unknown type 240"),
+        (protocol.BATCH, short, "in 95 bytes"),
+    ):
         peer = start()
         peer.say(kind, payload)
         with pytest.raises(ProtocolError, match=says):

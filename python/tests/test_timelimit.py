@@ -14,8 +14,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 def test_a_test_that_hangs_fails_and_the_next_one_runs(tmp_path):
     """Its stacks are shown, and those of processes that it forked, and what it started is killed: a child, and an orphan in a session of its own."""
-    (tmp_path / "conftest.py").write_text("from timelimit import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown  # noqa: F401\n")
-    (tmp_path / "test_it.py").write_text(textwrap.dedent(f"""
+    (tmp_path / "conftest.py").write_text(
+        "from timelimit import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown  # noqa: F401\n"
+    )
+    (tmp_path / "test_it.py").write_text(
+        textwrap.dedent(f"""
         import os, subprocess, sys, threading
 
         pids = []
@@ -38,12 +41,21 @@ def test_a_test_that_hangs_fails_and_the_next_one_runs(tmp_path):
         def test_runs():
             with open({str(tmp_path / "pids")!r}, "w") as file:
                 file.write(" ".join(map(str, pids)))
-        """))
-    environment = {**os.environ, "TEST_LIMIT": "10", "PYTHONPATH": os.pathsep.join([HERE, os.environ.get("PYTHONPATH", "")])}
+        """)
+    )
+    environment = {
+        **os.environ,
+        "TEST_LIMIT": "10",
+        "PYTHONPATH": os.pathsep.join([HERE, os.environ.get("PYTHONPATH", "")]),
+    }
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(tmp_path)]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
-    assert "in hang_here" in done.stdout and "in child_hangs_here" in done.stdout and "took longer than 10 s" in done.stdout
+    assert (
+        "in hang_here" in done.stdout
+        and "in child_hangs_here" in done.stdout
+        and "took longer than 10 s" in done.stdout
+    )
     for pid in (tmp_path / "pids").read_text().split():
         assert not running(pid)
 

@@ -23,7 +23,9 @@ MODES = (V.InterpolationMode.BILINEAR, V.InterpolationMode.BICUBIC)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return jpegs(tmp_path_factory.mktemp("jpegs") / "data", {"ant": 7, "bee": 6, "cat": 7}, edges=(60, 120))
+    return jpegs(
+        tmp_path_factory.mktemp("jpegs") / "data", {"ant": 7, "bee": 6, "cat": 7}, edges=(60, 120)
+    )
 
 
 @pytest.fixture
@@ -49,30 +51,61 @@ class _Fake:
 @pytest.fixture
 def fake(monkeypatch):
     module = types.ModuleType("timm.data.transforms")
-    for name in ("RandomResizedCropAndInterpolation", "CenterCropOrPad", "MaybeToTensor", "MaybePILToTensor", "ToNumpy", "ToTensor", "ResizeKeepRatio"):
+    for name in (
+        "RandomResizedCropAndInterpolation",
+        "CenterCropOrPad",
+        "MaybeToTensor",
+        "MaybePILToTensor",
+        "ToNumpy",
+        "ToTensor",
+        "ResizeKeepRatio",
+    ):
         setattr(module, name, type(name, (_Fake,), {"__module__": module.__name__}))
     monkeypatch.setitem(sys.modules, module.__name__, module)
     return module
 
 
 def test_by_attributes(fake):
-    crop = fake.RandomResizedCropAndInterpolation(size=(24, 20), scale=(0.08, 1.0), ratio=(0.75, 4 / 3), interpolation=MODES)
+    crop = fake.RandomResizedCropAndInterpolation(
+        size=(24, 20), scale=(0.08, 1.0), ratio=(0.75, 4 / 3), interpolation=MODES
+    )
     norm = V.Normalize(torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225]))
-    parts = T.split([crop, V.RandomHorizontalFlip(), V.ColorJitter(0.4, 0.4, 0.4), fake.MaybeToTensor(), norm])
-    assert parts.rest == [] and parts.described[0] == T.RandomResizedCrop((24, 20), interpolation=("bilinear", "bicubic"))
-    assert names(parts) == ["RandomResizedCrop", "RandomHorizontalFlip", "ColorJitter", "ToTensor", "Normalize"]
+    parts = T.split(
+        [crop, V.RandomHorizontalFlip(), V.ColorJitter(0.4, 0.4, 0.4), fake.MaybeToTensor(), norm]
+    )
+    assert parts.rest == [] and parts.described[0] == T.RandomResizedCrop(
+        (24, 20), interpolation=("bilinear", "bicubic")
+    )
+    assert names(parts) == [
+        "RandomResizedCrop",
+        "RandomHorizontalFlip",
+        "ColorJitter",
+        "ToTensor",
+        "Normalize",
+    ]
     crop.interpolation = MODES[1]
-    assert T.split([crop, fake.MaybePILToTensor()]).described == [T.RandomResizedCrop((24, 20), interpolation="bicubic"), T.ToTensor(dtype="uint8")]
+    assert T.split([crop, fake.MaybePILToTensor()]).described == [
+        T.RandomResizedCrop((24, 20), interpolation="bicubic"),
+        T.ToTensor(dtype="uint8"),
+    ]
     pad = fake.CenterCropOrPad(size=(9, 8), fill=0, padding_mode="constant")
     assert T.split([pad, fake.MaybeToTensor()]).described == [T.CenterCrop((9, 8)), T.ToTensor()]
     pad.padding_mode = "reflect"
     assert "black" in T.split([pad, fake.MaybeToTensor()]).why
     # What makes something else than torchvision's of that name, or what HDMLP has not, stays in Python.
-    for last in (fake.ToTensor(dtype=torch.float32), fake.ToNumpy(), fake.ResizeKeepRatio(size=(9, 9))):
+    for last in (
+        fake.ToTensor(dtype=torch.float32),
+        fake.ToNumpy(),
+        fake.ResizeKeepRatio(size=(9, 9)),
+    ):
         parts = T.split([crop, last])
         assert parts.rest == [last] and "not a transform that HDMLP knows" in parts.why
-    assert T.split([V.Resize((9, 9)), V.ToTensor(), crop]).rest == [crop]  # of tensors, it resizes otherwise
-    changed = fake.RandomResizedCropAndInterpolation(**vars(crop), get_params=lambda *_: (0, 0, 1, 1))
+    assert T.split([V.Resize((9, 9)), V.ToTensor(), crop]).rest == [
+        crop
+    ]  # of tensors, it resizes otherwise
+    changed = fake.RandomResizedCropAndInterpolation(
+        **vars(crop), get_params=lambda *_: (0, 0, 1, 1)
+    )
     assert T.split([changed]).described == []
     subclass = type("RandomResizedCropAndInterpolation", (type(crop),), {})
     assert T.split([subclass(**vars(crop))]).described == []
@@ -81,9 +114,16 @@ def test_by_attributes(fake):
 
 
 def test_interpolations():
-    for modes, want in ((MODES, ["bilinear", "bicubic"]), (["box"], "box"), ("lanczos", "lanczos"), ((0, 2, 3), ["nearest", "bilinear", "bicubic"])):
+    for modes, want in (
+        (MODES, ["bilinear", "bicubic"]),
+        (["box"], "box"),
+        ("lanczos", "lanczos"),
+        ((0, 2, 3), ["nearest", "bilinear", "bicubic"]),
+    ):
         t = T.RandomResizedCrop(9, interpolation=modes)
-        assert t.describe()["interpolation"] == want and (repr(want) in repr(t) or f"interpolation={want}" in repr(t))
+        assert t.describe()["interpolation"] == want and (
+            repr(want) in repr(t) or f"interpolation={want}" in repr(t)
+        )
     for modes in ((), ("bilinear", "cubic"), ["box"] * 17):
         with pytest.raises(ValueError, match="interpolation should be one"):
             T.RandomResizedCrop(9, interpolation=modes)
@@ -95,8 +135,25 @@ def test_interpolations():
 def drawn(paths, transforms, seed, epoch, tmp_path):
     """What the daemon draws for the samples, by transform's name: hdmlp transform says it."""
     text = json.dumps([t.describe() for t in transforms])
-    done = subprocess.run([_daemon.find_binary(), "transform", *paths, "--transforms", text, "--seed", str(seed), "--epoch", str(epoch), "--json",
-                           "--out", str(tmp_path / f"out{epoch}")], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [
+            _daemon.find_binary(),
+            "transform",
+            *paths,
+            "--transforms",
+            text,
+            "--seed",
+            str(seed),
+            "--epoch",
+            str(epoch),
+            "--json",
+            "--out",
+            str(tmp_path / f"out{epoch}"),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     found = []
     for image in json.loads(done.stdout)["images"]:
         [draw] = image["draws"]
@@ -114,19 +171,32 @@ def likewise(transform, values, image, order, monkeypatch):
         with monkeypatch.context() as patch:
             if name == "RandomResizedCropAndInterpolation":
                 v = values["RandomResizedCrop"]
-                patch.setattr(t, "get_params", lambda *_: [int(v[k]) for k in ("top", "left", "height", "width")])
+                patch.setattr(
+                    t,
+                    "get_params",
+                    lambda *_: [int(v[k]) for k in ("top", "left", "height", "width")],
+                )
                 patch.setattr(random, "choice", lambda modes: modes[int(v["interpolation"])])
             elif name == "RandomHorizontalFlip":
                 flip = values[name]["flip"]
                 patch.setattr(torch, "rand", lambda *_: torch.tensor([0.0 if flip else 1.0]))
             elif name == "ColorJitter":
-                patch.setattr(t, "get_params", lambda *_: ([FACTORS.index(k) for k in order], *map(values[name].get, FACTORS)))
+                patch.setattr(
+                    t,
+                    "get_params",
+                    lambda *_: ([FACTORS.index(k) for k in order], *map(values[name].get, FACTORS)),
+                )
             image = t(image)
     return image
 
 
-TRAINS = [dict(), dict(interpolation="random"), dict(interpolation="random", use_prefetcher=True), dict(interpolation="random", vflip=0.0, hflip=1.0, scale=(0.5, 1.0)),
-          dict(interpolation="random", color_jitter=(0.3, 0.2, 0.1, 0.1))]
+TRAINS = [
+    dict(),
+    dict(interpolation="random"),
+    dict(interpolation="random", use_prefetcher=True),
+    dict(interpolation="random", vflip=0.0, hflip=1.0, scale=(0.5, 1.0)),
+    dict(interpolation="random", color_jitter=(0.3, 0.2, 0.1, 0.1)),
+]
 
 
 @pytest.mark.parametrize("more", TRAINS, ids=str)
@@ -144,12 +214,18 @@ def test_training(real, timm, folder, tmp_path, monkeypatch, more):
                 said = loader.explain(epoch, step)
                 assert labels.tolist() == said.labels
                 for sample, image in zip(said.ids, images):
-                    for order in itertools.permutations(values[sample]["ColorJitter"]):  # hdmlp transform does not say which
-                        want = likewise(transform, values[sample], decoded(paths[sample]), order, monkeypatch)
+                    for order in itertools.permutations(
+                        values[sample]["ColorJitter"]
+                    ):  # hdmlp transform does not say which
+                        want = likewise(
+                            transform, values[sample], decoded(paths[sample]), order, monkeypatch
+                        )
                         if torch.equal(image, want):
                             break
                     else:
-                        pytest.fail(f"sample {sample} of epoch {epoch}, {values[sample]}: not what timm makes")
+                        pytest.fail(
+                            f"sample {sample} of epoch {epoch}, {values[sample]}: not what timm makes"
+                        )
                     assert image.dtype == want.dtype
                     orders.add(order)
                     modes.add(values[sample]["RandomResizedCrop"].get("interpolation"))
@@ -157,7 +233,16 @@ def test_training(real, timm, folder, tmp_path, monkeypatch, more):
     assert len(orders) > 3
 
 
-@pytest.mark.parametrize("more", [dict(), dict(interpolation="bicubic", crop_pct=0.95), dict(crop_mode="squash"), dict(use_prefetcher=True)], ids=str)
+@pytest.mark.parametrize(
+    "more",
+    [
+        dict(),
+        dict(interpolation="bicubic", crop_pct=0.95),
+        dict(crop_mode="squash"),
+        dict(use_prefetcher=True),
+    ],
+    ids=str,
+)
 def test_validation(real, timm, folder, more):
     transform = timm.create_transform(40, is_training=False, **more)
     dataset = ht.ImageFolder(folder, transform)
@@ -169,9 +254,18 @@ def test_validation(real, timm, folder, more):
 
 def test_what_stays_in_python(timm, caplog):
     for more, described, cause in (
-            (dict(re_prob=0.5), ["RandomResizedCrop", "RandomHorizontalFlip", "ColorJitter", "ToTensor", "Normalize"], "RandomErasing"),
-            (dict(auto_augment="rand-m9-mstd0.5"), ["RandomResizedCrop", "RandomHorizontalFlip"], "RandAugment"),
-            (dict(color_jitter_prob=0.8), ["RandomResizedCrop", "RandomHorizontalFlip"], "RandomApply")):
+        (
+            dict(re_prob=0.5),
+            ["RandomResizedCrop", "RandomHorizontalFlip", "ColorJitter", "ToTensor", "Normalize"],
+            "RandomErasing",
+        ),
+        (
+            dict(auto_augment="rand-m9-mstd0.5"),
+            ["RandomResizedCrop", "RandomHorizontalFlip"],
+            "RandAugment",
+        ),
+        (dict(color_jitter_prob=0.8), ["RandomResizedCrop", "RandomHorizontalFlip"], "RandomApply"),
+    ):
         parts = T.split(timm.create_transform(40, is_training=True, interpolation="random", **more))
         assert names(parts) == described and type(parts.left[0]).__name__ == cause
         assert parts.hands == ("tensor" if cause == "RandomErasing" else "image")

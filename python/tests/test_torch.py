@@ -51,9 +51,15 @@ def slow(sample):
 
 
 def bulky(batch):
-    return {"text": b"x" * 100_000, "ids": [x[1, 0, 0].item() for x, _ in batch],
-            "array": numpy.arange(1000), "empty": torch.empty(0, 3), "bool": torch.ones(3, dtype=torch.bool),
-            "half": torch.ones(3, dtype=torch.bfloat16), "strided": torch.arange(12).view(3, 4).t()}
+    return {
+        "text": b"x" * 100_000,
+        "ids": [x[1, 0, 0].item() for x, _ in batch],
+        "array": numpy.arange(1000),
+        "empty": torch.empty(0, 3),
+        "bool": torch.ones(3, dtype=torch.bool),
+        "half": torch.ones(3, dtype=torch.bfloat16),
+        "strided": torch.arange(12).view(3, 4).t(),
+    }
 
 
 def expected(loader, epoch=0, rank=0, world=1):
@@ -102,8 +108,15 @@ def test_transforms_do_not_depend_on_workers(daemon, folder, workers, context):
     after = torch.get_rng_state()
     torch.set_rng_state(state[1])
     sums = []
-    with ht.DataLoader(dataset(folder), batch_size=4, seed=3, epochs=2, num_workers=workers,
-                       multiprocessing_context=context, shuffle=True) as loader:
+    with ht.DataLoader(
+        dataset(folder),
+        batch_size=4,
+        seed=3,
+        epochs=2,
+        num_workers=workers,
+        multiprocessing_context=context,
+        shuffle=True,
+    ) as loader:
         for epoch in range(2):
             seen = []
             for images, labels in loader:
@@ -123,27 +136,39 @@ _sums = {}
 def _reference(daemon, folder):
     if "sums" not in _sums:
         with ht.DataLoader(dataset(folder), batch_size=4, seed=3, epochs=2, shuffle=True) as loader:
-            _sums["sums"] = [x[:, 0, 0, :3].double().sum().item() for _ in range(2) for x, _ in loader]
+            _sums["sums"] = [
+                x[:, 0, 0, :3].double().sum().item() for _ in range(2) for x, _ in loader
+            ]
     return _sums["sums"]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_kept_results_are_never_overwritten(daemon, folder, workers):
-    with ht.DataLoader(dataset(folder), batch_size=4, seed=3, num_workers=workers, shuffle=True) as loader:
+    with ht.DataLoader(
+        dataset(folder), batch_size=4, seed=3, num_workers=workers, shuffle=True
+    ) as loader:
         kept = []
         for _ in range(3):
             for images, _ in loader:
-                kept.append((images[1:].detach().numpy()[:, 1, 0], images[1:, 1, 0].clone().numpy()))
+                kept.append(
+                    (images[1:].detach().numpy()[:, 1, 0], images[1:, 1, 0].clone().numpy())
+                )
                 del kept[:-4]
                 del images
                 for view, was in kept:
                     assert (view == was).all()
-        memory = loader._engine._feeds[0].source._workers[0].segments if workers else loader._engine._arena._pieces
+        memory = (
+            loader._engine._feeds[0].source._workers[0].segments
+            if workers
+            else loader._engine._arena._pieces
+        )
         assert len(memory) <= 12  # it is used again
 
 
 def test_results_lie_in_shared_memory(daemon, folder):
-    with ht.DataLoader(dataset(folder), batch_size=4, seed=3, num_workers=1, shuffle=True) as loader:
+    with ht.DataLoader(
+        dataset(folder), batch_size=4, seed=3, num_workers=1, shuffle=True
+    ) as loader:
         images, _ = next(iter(loader))
         spans = []
         for segment in loader._engine._feeds[0].source._workers[0].segments.values():
@@ -153,7 +178,9 @@ def test_results_lie_in_shared_memory(daemon, folder):
 
 
 def test_any_batch_comes_through(daemon, folder):
-    with ht.DataLoader(dataset(folder), batch_size=4, seed=3, num_workers=2, collate_fn=bulky, shuffle=True) as loader:
+    with ht.DataLoader(
+        dataset(folder), batch_size=4, seed=3, num_workers=2, collate_fn=bulky, shuffle=True
+    ) as loader:
         for batch, ids in zip(loader, expected(loader)):
             assert batch["ids"] == ids and len(batch["text"]) == 100_000
             assert (batch["array"] == numpy.arange(1000)).all() and batch["empty"].shape == (0, 3)
@@ -164,7 +191,9 @@ def test_any_batch_comes_through(daemon, folder):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_exception_names_the_sample(daemon, folder, workers):
-    with ht.DataLoader(dataset(folder, failing), batch_size=4, seed=3, num_workers=workers, shuffle=True) as loader:
+    with ht.DataLoader(
+        dataset(folder, failing), batch_size=4, seed=3, num_workers=workers, shuffle=True
+    ) as loader:
         batches = iter(loader)
         bad = next(i for i, ids in enumerate(expected(loader)) if 13 in ids)
         for _ in range(bad):
@@ -173,13 +202,17 @@ def test_an_exception_names_the_sample(daemon, folder, workers):
             next(batches)
         assert caught.value.sample == 13 and caught.value.path.endswith("bee/003.jpg")
         if workers:
-            assert "bee/003.jpg" in str(caught.value.__cause__) and "in failing" in str(caught.value.__cause__)
-        for ids in expected(loader)[bad + 1:]:
+            assert "bee/003.jpg" in str(caught.value.__cause__) and "in failing" in str(
+                caught.value.__cause__
+            )
+        for ids in expected(loader)[bad + 1 :]:
             assert ids_of(next(batches)[0]) == ids
 
 
 def test_a_killed_worker_is_told_at_once(daemon, folder):
-    with ht.DataLoader(dataset(folder, suicidal), batch_size=4, seed=3, num_workers=2, shuffle=True) as loader:
+    with ht.DataLoader(
+        dataset(folder, suicidal), batch_size=4, seed=3, num_workers=2, shuffle=True
+    ) as loader:
         begin = time.monotonic()
         with pytest.raises(errors.WorkerDied, match="SIGKILL"):
             list(loader)
@@ -188,7 +221,9 @@ def test_a_killed_worker_is_told_at_once(daemon, folder):
 
 def test_the_daemon_dies_behind_workers(daemon, folder):
     daemon.die_at = (0, 4)
-    with ht.DataLoader(dataset(folder), batch_size=4, seed=3, num_workers=2, shuffle=True) as loader:
+    with ht.DataLoader(
+        dataset(folder), batch_size=4, seed=3, num_workers=2, shuffle=True
+    ) as loader:
         batches = iter(loader)
         for ids in expected(loader)[:4]:
             assert ids_of(next(batches)[0]) == ids
@@ -200,7 +235,9 @@ def test_the_daemon_dies_behind_workers(daemon, folder):
 
 def test_a_sample_that_fails_behind_workers(daemon, folder):
     daemon.fail_at = (0, 3)
-    with ht.DataLoader(dataset(folder), batch_size=4, seed=3, num_workers=2, shuffle=True) as loader:
+    with ht.DataLoader(
+        dataset(folder), batch_size=4, seed=3, num_workers=2, shuffle=True
+    ) as loader:
         batches = iter(loader)
         for ids in expected(loader)[:3]:
             assert ids_of(next(batches)[0]) == ids
@@ -212,7 +249,9 @@ def test_a_sample_that_fails_behind_workers(daemon, folder):
 
 def test_break_with_workers(daemon, folder):
     daemon.slots = 16
-    with ht.DataLoader(dataset(folder), batch_size=4, seed=3, num_workers=2, shuffle=True) as loader:
+    with ht.DataLoader(
+        dataset(folder), batch_size=4, seed=3, num_workers=2, shuffle=True
+    ) as loader:
         for epoch in range(5):
             for step, (images, _) in enumerate(loader):
                 assert ids_of(images) == expected(loader, epoch)[step]
@@ -225,7 +264,9 @@ def test_break_with_workers(daemon, folder):
 
 @pytest.mark.slow
 def test_slots_of_batches_given_up_are_used_again(daemon, folder):
-    with ht.DataLoader(dataset(folder), batch_size=4, seed=3, num_workers=2, prefetch_factor=3, shuffle=True) as loader:
+    with ht.DataLoader(
+        dataset(folder), batch_size=4, seed=3, num_workers=2, prefetch_factor=3, shuffle=True
+    ) as loader:
         for _ in range(12):
             next(iter(loader))
             time.sleep(0.02)
@@ -234,7 +275,9 @@ def test_slots_of_batches_given_up_are_used_again(daemon, folder):
 
 @pytest.mark.slow
 def test_interrupt_with_workers(daemon, folder):
-    with ht.DataLoader(dataset(folder, slow), batch_size=4, seed=3, num_workers=1, shuffle=True) as loader:
+    with ht.DataLoader(
+        dataset(folder, slow), batch_size=4, seed=3, num_workers=1, shuffle=True
+    ) as loader:
         signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
         signal.setitimer(signal.ITIMER_REAL, 0.3)
         batches = iter(loader)
@@ -253,26 +296,39 @@ def test_worker_init(daemon, folder, tmp_path):
     def bad(number):
         raise ValueError("no")
 
-    with ht.DataLoader(dataset(folder), batch_size=4, num_workers=2, worker_init_fn=init, shuffle=True) as loader:
+    with ht.DataLoader(
+        dataset(folder), batch_size=4, num_workers=2, worker_init_fn=init, shuffle=True
+    ) as loader:
         list(loader)
     assert (tmp_path / "0").exists() and (tmp_path / "1").exists()
-    with ht.DataLoader(dataset(folder), batch_size=4, num_workers=2, worker_init_fn=bad, shuffle=True) as loader:
+    with ht.DataLoader(
+        dataset(folder), batch_size=4, num_workers=2, worker_init_fn=bad, shuffle=True
+    ) as loader:
         with pytest.raises(ValueError, match="no"):
             list(loader)
 
 
 def test_samplers(daemon, folder):
     from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler
+
     data = ht.ImageFolder(folder)
     sampler = DistributedSampler(data, num_replicas=2, rank=1, seed=9, drop_last=True)
     with ht.DataLoader(data, batch_size=4, sampler=sampler) as loader:
         assert daemon.requests[-1]["stream"] == {
-            "seed": 9, "epochs": 0, "global_batch": 8, "drop_last": False, "shuffle": "torch",
-            "scheme": "strided", "tail": "drop"}
+            "seed": 9,
+            "epochs": 0,
+            "global_batch": 8,
+            "drop_last": False,
+            "shuffle": "torch",
+            "scheme": "strided",
+            "tail": "drop",
+        }
         assert (loader.rank, loader.world_size) == (1, 2)
         sampler.set_epoch(3)
         assert [[decode(s) for s in x] for x, _ in loader] == expected(loader, 3, 1, 2)
-        assert [[decode(s) for s in x] for x, _ in loader] == expected(loader, 3, 1, 2)  # as in torch, until set_epoch is called
+        assert [[decode(s) for s in x] for x, _ in loader] == expected(
+            loader, 3, 1, 2
+        )  # as in torch, until set_epoch is called
     with ht.DataLoader(data, batch_size=4, sampler=SequentialSampler(data)) as loader:
         assert loader._engine._spec["shuffle"] == "none"
 
@@ -295,7 +351,9 @@ def test_a_loader_goes_to_a_spawned_process(daemon, folder):
 
 
 def test_image_folder(daemon, folder, tmp_path):
-    data = ht.ImageFolder(folder, transforms=[lambda x: x + 1, float], loader=decode, target_transform=str)
+    data = ht.ImageFolder(
+        folder, transforms=[lambda x: x + 1, float], loader=decode, target_transform=str
+    )
     assert data[11] == (12.0, "1") and len(data) == 25
     assert pickle.loads(pickle.dumps(dataset(folder)))[3][0][1, 0, 0] == 3
     with pytest.raises(errors.ConfigError, match="is_valid_file"):
@@ -315,7 +373,12 @@ def test_listing_4_6(daemon, folder):
         for epoch in range(2):
             assert [ids_of(x) for x, _ in loader] == expected(job._loader, epoch)
     assert (job.get_node_id(), job.get_no_nodes()) == (0, 1)
-    assert set(job.get_metrics()) == {"stall_time", "augmentation_time", "read_times", "read_locations"}
+    assert set(job.get_metrics()) == {
+        "stall_time",
+        "augmentation_time",
+        "read_times",
+        "read_locations",
+    }
     job.destroy()
 
 
@@ -327,7 +390,9 @@ def test_job_get(daemon, folder):
     got = [job.get() for _ in range(48)]
     ids = [i for epoch in range(2) for batch in expected(job._loader, epoch) for i in batch]
     assert [decode(data) for _, data in got] == ids
-    assert [label for label, _ in got] == ["ant" if i < 10 else "bee" if i < 18 else "cat" for i in ids]
+    assert [label for label, _ in got] == [
+        "ant" if i < 10 else "bee" if i < 18 else "cat" for i in ids
+    ]
     with pytest.raises(errors.EndError):
         job.get()
     job.destroy()

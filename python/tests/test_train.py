@@ -34,17 +34,31 @@ def images(tmp_path_factory):
         (root / name / "more").mkdir(parents=True)
         for i in range(count):
             pixels = rng.randint(0, 255, (12, 10, 3), dtype=numpy.uint8)
-            Image.fromarray(pixels).save(root / name / ("more" if i % 5 == 4 else ".") / f"{i:04d}.png")
+            Image.fromarray(pixels).save(
+                root / name / ("more" if i % 5 == 4 else ".") / f"{i:04d}.png"
+            )
     return str(root)
 
 
 def _rank(queue, root, batch, epochs, seed, drop_last, rank, world, name):
     try:
-        with ht.DataLoader(ht.ImageFolder(root), batch, epochs=epochs, seed=seed, drop_last=drop_last,
-                           rank=rank, world_size=world, name=name, verify=True, shuffle=True) as loader:
+        with ht.DataLoader(
+            ht.ImageFolder(root),
+            batch,
+            epochs=epochs,
+            seed=seed,
+            drop_last=drop_last,
+            rank=rank,
+            world_size=world,
+            name=name,
+            verify=True,
+            shuffle=True,
+        ) as loader:
             out = []
             for epoch in range(epochs):
-                out.append([([bytes(x) for x in samples], labels.tolist()) for samples, labels in loader])
+                out.append(
+                    [([bytes(x) for x in samples], labels.tolist()) for samples, labels in loader]
+                )
                 assert len(out[-1]) == len(loader)
         queue.put((rank, out))
     except BaseException as error:
@@ -52,14 +66,20 @@ def _rank(queue, root, batch, epochs, seed, drop_last, rank, world, name):
         raise
 
 
-@pytest.mark.parametrize("world, batch, drop_last", [
-    (1, 8, False), (1, 8, True), (2, 5, False), (2, 5, True), (4, 3, False), (4, 3, True)])
+@pytest.mark.parametrize(
+    "world, batch, drop_last",
+    [(1, 8, False), (1, 8, True), (2, 5, False), (2, 5, True), (4, 3, False), (4, 3, True)],
+)
 def test_the_same_as_torch(images, world, batch, drop_last):
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
     name = f"{world}-{drop_last}"
-    ranks = [context.Process(target=_rank, args=(queue, images, batch, 3, 11, drop_last, rank, world, name))
-             for rank in range(world)]
+    ranks = [
+        context.Process(
+            target=_rank, args=(queue, images, batch, 3, 11, drop_last, rank, world, name)
+        )
+        for rank in range(world)
+    ]
     for process in ranks:
         process.start()
     got = dict(queue.get(timeout=60) for _ in ranks)
@@ -73,7 +93,9 @@ def test_the_same_as_torch(images, world, batch, drop_last):
 def test_transforms_on_pil_images(images, workers):
     transform = torchvision.transforms.ToTensor()
     expected = reference(images, 8, 2, 3, False, 0, 1, transform)
-    with ht.DataLoader(ht.ImageFolder(images, transform), 8, epochs=2, seed=3, num_workers=workers, shuffle=True) as loader:
+    with ht.DataLoader(
+        ht.ImageFolder(images, transform), 8, epochs=2, seed=3, num_workers=workers, shuffle=True
+    ) as loader:
         for epoch in range(2):
             got = list(loader)
             assert len(got) == len(expected[epoch])
@@ -88,18 +110,28 @@ def test_a_sampler_taken_over(images):
         with ht.DataLoader(data, 4, sampler=sampler, drop_last=last) as loader:
             plain = torchvision.datasets.ImageFolder(images, loader=read)
             reference_sampler = DistributedSampler(plain, 3, 1, seed=4, drop_last=tail)
-            theirs = torch.utils.data.DataLoader(plain, 4, sampler=reference_sampler, drop_last=last, collate_fn=list)
+            theirs = torch.utils.data.DataLoader(
+                plain, 4, sampler=reference_sampler, drop_last=last, collate_fn=list
+            )
             for epoch in (0, 1, 5):
                 sampler.set_epoch(epoch)
                 reference_sampler.set_epoch(epoch)
-                assert [[bytes(x) for x in samples] for samples, _ in loader] == [[x for x, _ in b] for b in theirs]
+                assert [[bytes(x) for x in samples] for samples, _ in loader] == [
+                    [x for x, _ in b] for b in theirs
+                ]
 
 
 def test_the_dataset_is_torchvisions(images):
     ours, theirs = ht.ImageFolder(images), torchvision.datasets.ImageFolder(images)
     assert ours.classes == theirs.classes and ours.class_to_idx == theirs.class_to_idx
-    assert ours.samples == theirs.samples and ours.targets == theirs.targets and len(ours) == len(theirs)
-    assert (numpy.asarray(ours[40][0]) == numpy.asarray(theirs[40][0])).all() and ours[40][1] == theirs[40][1]
+    assert (
+        ours.samples == theirs.samples
+        and ours.targets == theirs.targets
+        and len(ours) == len(theirs)
+    )
+    assert (numpy.asarray(ours[40][0]) == numpy.asarray(theirs[40][0])).all() and ours[40][
+        1
+    ] == theirs[40][1]
 
 
 def test_resume_in_the_middle_with_another_world_size(images):
@@ -118,7 +150,9 @@ def test_resume_in_the_middle_with_another_world_size(images):
     with ht.DataLoader(ht.ImageFolder(images), 6, seed=2, shuffle=True) as loader:
         loader.load_state_dict(state)
         assert batches(loader) == whole[1][3:]
-    with ht.DataLoader(ht.ImageFolder(images), 3, seed=2, rank=0, world_size=2, shuffle=True) as loader:
+    with ht.DataLoader(
+        ht.ImageFolder(images), 3, seed=2, rank=0, world_size=2, shuffle=True
+    ) as loader:
         loader.load_state_dict(state)
         assert batches(loader)[0] == whole[1][3][0::2]
 
@@ -162,11 +196,17 @@ def test_errors_at_the_start(images, tmp_path):
 
 @pytest.mark.slow
 def test_ranks_that_disagree(images):
-    a = ht.DataLoader(ht.ImageFolder(images), 4, seed=1, rank=0, world_size=2, name="d", shuffle=True)
+    a = ht.DataLoader(
+        ht.ImageFolder(images), 4, seed=1, rank=0, world_size=2, name="d", shuffle=True
+    )
     with pytest.raises(errors.MismatchError, match="seed"):
-        ht.DataLoader(ht.ImageFolder(images), 4, seed=2, rank=1, world_size=2, name="d", shuffle=True)
+        ht.DataLoader(
+            ht.ImageFolder(images), 4, seed=2, rank=1, world_size=2, name="d", shuffle=True
+        )
     with pytest.raises(errors.BusyError):
-        ht.DataLoader(ht.ImageFolder(images), 4, seed=1, rank=0, world_size=2, name="d", shuffle=True)
+        ht.DataLoader(
+            ht.ImageFolder(images), 4, seed=1, rank=0, world_size=2, name="d", shuffle=True
+        )
     a.close()
 
 
@@ -192,7 +232,7 @@ def test_a_file_that_goes_away(images, tmp_path):
 def test_listing_4_6(images):
     data_dir, batch_size, num_epochs, drop_last_batch = images, 8, 2, False
     data_transforms = torchvision.transforms.Compose([torchvision.transforms.ToTensor()])
-    job = Job(data_dir, batch_size, num_epochs, 'uniform', drop_last_batch)
+    job = Job(data_dir, batch_size, num_epochs, "uniform", drop_last_batch)
     dataset = ht.HDMLPImageFolder(data_dir, job, data_transforms)
     dataloader = ht.HDMLPDataLoader(dataset)
     for _ in range(num_epochs):
@@ -223,8 +263,13 @@ for epoch in range(10**9):
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_interrupt_ends_a_script_at_once(images, workers):
     path = os.path.dirname(os.path.dirname(hdmlp.__file__))
-    process = subprocess.Popen([sys.executable, "-c", SCRIPT, images, workers], stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path})
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, images, workers],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
     assert process.stderr.readline() == "running\n"
     drain = threading.Thread(target=lambda: tail.append(process.stderr.read()))
     tail = []
@@ -251,8 +296,12 @@ def test_the_daemon_ends_when_nobody_is_left(images):
 @pytest.mark.slow
 def test_killed_script_leaves_nothing(images):
     path = os.path.dirname(os.path.dirname(hdmlp.__file__))
-    process = subprocess.Popen([sys.executable, "-c", SCRIPT, images, "2"], stderr=subprocess.PIPE, text=True,
-                               env={**os.environ, "PYTHONPATH": path})
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, images, "2"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
     assert process.stderr.readline() == "running\n"
     workers = _children(process.pid)
     assert len(workers) >= 2

@@ -28,7 +28,19 @@ def test_what_comes_too_late_is_undone():
     assert undone == ["late"]
 
 
-@pytest.mark.parametrize("given, seconds", [
-    ("60s", 60), ("1.5m", 90), ("500ms", 0.5), ("2h", 7200), (30, 30), (" 7 s ", 7), ("0s", None), ("soon", None), (None, None)])
+@pytest.mark.parametrize(
+    "given, seconds",
+    [
+        ("60s", 60),
+        ("1.5m", 90),
+        ("500ms", 0.5),
+        ("2h", 7200),
+        (30, 30),
+        (" 7 s ", 7),
+        ("0s", None),
+        ("soon", None),
+        (None, None),
+    ],
+)
 def test_times_as_configurations_have_them(given, seconds):
     assert _view.seconds(given) == seconds

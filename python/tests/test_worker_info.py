@@ -30,7 +30,15 @@ def init(number):
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_workers_of_a_served_loader(folder, seed, context):
     data = ht.ImageFolder(folder, loader=told)
-    with ht.DataLoader(data, 2, shuffle=True, seed=seed, num_workers=2, worker_init_fn=init, multiprocessing_context=context) as loader:
+    with ht.DataLoader(
+        data,
+        2,
+        shuffle=True,
+        seed=seed,
+        num_workers=2,
+        worker_init_fn=init,
+        multiprocessing_context=context,
+    ) as loader:
         found = {tuple(row.tolist()) for batch, _ in loader for row in batch}
     assert found and found <= {(0, 2, 7), (1, 2, 7)}
     assert get_worker_info() is None
@@ -42,7 +50,9 @@ def other(number):
 
 def test_what_is_made_of_samples_cannot_be_changed_in_a_worker(folder):
     data = ht.ImageFolder(folder, loader=told)
-    with ht.DataLoader(data, 2, num_workers=2, worker_init_fn=other, multiprocessing_context="fork") as loader:
+    with ht.DataLoader(
+        data, 2, num_workers=2, worker_init_fn=other, multiprocessing_context="fork"
+    ) as loader:
         with pytest.raises(RuntimeError, match="worker_init_fn changed the transform"):
             next(iter(loader))
 
@@ -59,7 +69,15 @@ for _ in range(100):
     [numpy.ones(150_000, numpy.float32) for _ in range(8)]
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
-    return int(subprocess.run([sys.executable, "-c", script], env={**os.environ, **environment}, check=True, capture_output=True, text=True).stdout)
+    return int(
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, **environment},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+    )
 
 
 def test_a_worker_keeps_the_memory_of_pictures_that_are_gone():
@@ -67,4 +85,11 @@ def test_a_worker_keeps_the_memory_of_pictures_that_are_gone():
 
 
 def test_what_the_user_says_of_malloc_holds():
-    assert page_faults("_worker.keep_memory()", MALLOC_TRIM_THRESHOLD_="131072", MALLOC_MMAP_THRESHOLD_="131072") > 10_000
+    assert (
+        page_faults(
+            "_worker.keep_memory()",
+            MALLOC_TRIM_THRESHOLD_="131072",
+            MALLOC_MMAP_THRESHOLD_="131072",
+        )
+        > 10_000
+    )

@@ -33,7 +33,9 @@ def pool_of(loader):
 def test_slots_of_batches_that_fail_come_back(daemon, folder):
     """More samples fail than there are slots."""
     daemon.slots = 24
-    with ht.DataLoader(dataset(folder, broken), batch_size=4, seed=3, num_workers=2, shuffle=True, timeout=60) as loader:
+    with ht.DataLoader(
+        dataset(folder, broken), batch_size=4, seed=3, num_workers=2, shuffle=True, timeout=60
+    ) as loader:
         for _ in range(3):
             batches = iter(loader)
             for _ in range(7):
@@ -44,9 +46,20 @@ def test_slots_of_batches_that_fail_come_back(daemon, folder):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_error_behind_batches_that_are_given_up_does_not_surface(daemon, folder, workers):
     """Nor does it keep the iterator that gave them up, whose job the next one takes over."""
-    data, read = (dataset(folder), ids_of) if workers else (ht.ImageFolder(folder), lambda views: [decode(view) for view in views])
+    data, read = (
+        (dataset(folder), ids_of)
+        if workers
+        else (ht.ImageFolder(folder), lambda views: [decode(view) for view in views])
+    )
     daemon.fail_at = (0, 3)
-    with ht.DataLoader(data, batch_size=4, seed=3, num_workers=workers, shuffle=True, persistent_workers=workers > 0) as loader:
+    with ht.DataLoader(
+        data,
+        batch_size=4,
+        seed=3,
+        num_workers=workers,
+        shuffle=True,
+        persistent_workers=workers > 0,
+    ) as loader:
         batches = iter(loader)
         assert read(next(batches)[0]) == expected(loader)[0]
         source = pool_of(loader)
@@ -60,7 +73,9 @@ def test_an_error_behind_batches_that_are_given_up_does_not_surface(daemon, fold
 
 
 def test_workers_that_were_interrupted_are_replaced(daemon, folder):
-    with ht.DataLoader(dataset(folder), batch_size=4, seed=3, num_workers=1, shuffle=True) as loader:
+    with ht.DataLoader(
+        dataset(folder), batch_size=4, seed=3, num_workers=1, shuffle=True
+    ) as loader:
         batches = iter(loader)
         assert ids_of(next(batches)[0]) == expected(loader)[0]
         was, processes = pool_of(loader), [worker.process for worker in pool_of(loader)._workers]
@@ -117,7 +132,9 @@ class Played:
 
     def Process(self, args, **_):
         self.connection = protocol.Connection(args[0].dup(), _worker.TO_WORKER_WITH_FD)
-        return SimpleNamespace(pid=0, exitcode=0, start=lambda: None, is_alive=lambda: False, join=lambda timeout: None)
+        return SimpleNamespace(
+            pid=0, exitcode=0, start=lambda: None, is_alive=lambda: False, join=lambda timeout: None
+        )
 
     def heard(self):
         """The frames that came to the worker since: type and payload."""
@@ -141,7 +158,11 @@ def test_a_batch_that_comes_after_it_was_given_up_returns_its_slots(tmp_path):
     assert [kind for kind, _ in context.heard()] == [_worker.CANCEL, _worker.TASK]
     pool.seek(50)
     assert [kind for kind, _ in context.heard()] == [_worker.CANCEL]
-    context.connection.send(protocol.encode(_worker.RESULT, RESULT_HEAD.pack(1, 1, 0) + BUFFER.pack(3, 0, 0, 100) + b"pickled"))
+    context.connection.send(
+        protocol.encode(
+            _worker.RESULT, RESULT_HEAD.pack(1, 1, 0) + BUFFER.pack(3, 0, 0, 100) + b"pickled"
+        )
+    )
     peer.batch(2, 50, [(0, 0, 10)], [6])
     pool.start()
     assert [frame[0] for frame in context.heard()] == [_worker.FREE, _worker.TASK]
@@ -169,15 +190,26 @@ class Task:
 
     def segment(self, number, content):
         fd, _ = memory(content)
-        self.connection.send_fds(protocol.encode(protocol.SEGMENT, protocol.SEGMENT_BODY.pack(number, 0, len(content))), [fd])
+        self.connection.send_fds(
+            protocol.encode(protocol.SEGMENT, protocol.SEGMENT_BODY.pack(number, 0, len(content))),
+            [fd],
+        )
         os.close(fd)
 
     def ask(self, number, places):
         """Has a batch made of the samples at (segment, offset, length)."""
         n = len(places)
         segments, offsets, lengths = zip(*places)
-        self.connection.send(protocol.encode(_worker.TASK, protocol.U64.pack(number) + protocol.BATCH_HEAD.pack(1, 0, number, n, 0, 0) + struct.pack(
-            f"<{n}q{n}Q{n}Q{n}I{n}I", *range(n), *offsets, *lengths, *range(n), *segments)))
+        self.connection.send(
+            protocol.encode(
+                _worker.TASK,
+                protocol.U64.pack(number)
+                + protocol.BATCH_HEAD.pack(1, 0, number, n, 0, 0)
+                + struct.pack(
+                    f"<{n}q{n}Q{n}Q{n}I{n}I", *range(n), *offsets, *lengths, *range(n), *segments
+                ),
+            )
+        )
 
     def answer(self):
         """What came of the next task: a batch, or an error."""
@@ -218,9 +250,12 @@ def test_a_worker_lets_go_of_a_segment_after_the_batches_before():
 def test_what_a_loader_keeps_of_a_sample_is_a_copy():
     """Where the daemon hands tensors to transforms in Python, these may write to them."""
     from hdmlp._output import Handed, Output
+
     handed = Handed("tensor")
     handed.output = Output({"shape": [4], "type": "float32"})
     content = bytearray(torch.arange(4.0).numpy().tobytes())
     made = handed(memoryview(content).toreadonly())
     made += 1
-    assert made.tolist() == [1, 2, 3, 4] and torch.frombuffer(content, dtype=torch.float32).tolist() == [0, 1, 2, 3]
+    assert made.tolist() == [1, 2, 3, 4] and torch.frombuffer(
+        content, dtype=torch.float32
+    ).tolist() == [0, 1, 2, 3]

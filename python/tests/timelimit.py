@@ -47,7 +47,11 @@ class _Limit:
 
     def _expire(self):
         if not self._over:
-            print(f"\n{self._what} takes longer than {self._seconds:g} s", file=sys.__stderr__, flush=True)
+            print(
+                f"\n{self._what} takes longer than {self._seconds:g} s",
+                file=sys.__stderr__,
+                flush=True,
+            )
             faulthandler.dump_traceback(sys.__stderr__)
             for pid in filter(_shows, started(self._began)):
                 print(f"\nprocess {pid}:", file=sys.__stderr__, flush=True)
@@ -59,7 +63,9 @@ class _Limit:
 
     def _fail(self, *_):
         if not self._over:
-            pytest.fail(f"took longer than {self._seconds:g} s: the stacks of all threads are in the captured standard error")
+            pytest.fail(
+                f"took longer than {self._seconds:g} s: the stacks of all threads are in the captured standard error"
+            )
 
 
 def _ticks():
@@ -102,7 +108,9 @@ def started(since):
             marked.add(pid)
 
     def ours(pid):
-        return pid in marked or pid in parents and (parents[pid] == os.getpid() or ours(parents[pid]))
+        return (
+            pid in marked or pid in parents and (parents[pid] == os.getpid() or ours(parents[pid]))
+        )
 
     return [pid for pid in sorted(young - {os.getpid()}) if ours(pid)]
 

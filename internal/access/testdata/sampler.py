@@ -6,6 +6,7 @@ A case: {"f", "w", "batch" (per rank), "seed", "epoch", "drop_tail", "drop_last"
 The digest: SHA-256 over little-endian int32: each batch's length, then its samples.
 With "randperm" instead: {"f", "seed"}, the digest of torch.randperm.
 """
+
 import hashlib
 import json
 import sys
@@ -25,14 +26,25 @@ def digest(batches):
 
 def batches(case, rank):
     dataset = range(case["f"])
-    sampler = DistributedSampler(dataset, num_replicas=case["w"], rank=rank, shuffle=case["shuffle"],
-                                 seed=case["seed"], drop_last=case["drop_tail"])
+    sampler = DistributedSampler(
+        dataset,
+        num_replicas=case["w"],
+        rank=rank,
+        shuffle=case["shuffle"],
+        seed=case["seed"],
+        drop_last=case["drop_tail"],
+    )
     sampler.set_epoch(case["epoch"])
     n = case["batch"]
     if case["loader"]:
-        return [b.tolist() for b in DataLoader(dataset, batch_size=n, sampler=sampler, drop_last=case["drop_last"])]
+        return [
+            b.tolist()
+            for b in DataLoader(dataset, batch_size=n, sampler=sampler, drop_last=case["drop_last"])
+        ]
     ids = list(sampler)
-    return [ids[i:i + n] for i in range(0, len(ids), n) if not case["drop_last"] or i + n <= len(ids)]
+    return [
+        ids[i : i + n] for i in range(0, len(ids), n) if not case["drop_last"] or i + n <= len(ids)
+    ]
 
 
 answers = []

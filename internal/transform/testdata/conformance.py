@@ -35,9 +35,17 @@ def make(seed, width, height, mode, save):
     planes = []
     for _ in range(4 if mode == "CMYK" else 3):
         f = rng.uniform(0.5, 9, 4)
-        p = 127 + 70 * np.sin(x / max(width, 2) * f[0] * 6 + f[1]) + 55 * np.cos(y / max(height, 2) * f[2] * 6 + f[3])
+        p = (
+            127
+            + 70 * np.sin(x / max(width, 2) * f[0] * 6 + f[1])
+            + 55 * np.cos(y / max(height, 2) * f[2] * 6 + f[3])
+        )
         for _ in range(6):
-            cx, cy, r = rng.uniform(0, width), rng.uniform(0, height), rng.uniform(1, 1 + min(width, height) / 3)
+            cx, cy, r = (
+                rng.uniform(0, width),
+                rng.uniform(0, height),
+                rng.uniform(1, 1 + min(width, height) / 3),
+            )
             p[(x - cx) ** 2 + (y - cy) ** 2 < r * r] = rng.uniform(0, 255)
         planes.append(p + rng.normal(0, 6, p.shape))
     a = np.clip(np.dstack(planes), 0, 255).astype(np.uint8)
@@ -75,7 +83,9 @@ def transform(name, args, drawn):
         return T.ConvertImageDtype(getattr(torch, args["dtype"]))
     t = getattr(T, name)(**args)
     if name == "RandomResizedCrop":
-        t.get_params = lambda img, scale, ratio: [int(values[k]) for k in ("top", "left", "height", "width")]
+        t.get_params = lambda img, scale, ratio: [
+            int(values[k]) for k in ("top", "left", "height", "width")
+        ]
     elif name == "RandomCrop":
         if drawn:
             t.get_params = lambda img, size: (int(values["top"]), int(values["left"]), *size)
@@ -105,7 +115,9 @@ def draw(n, width, height, scale, ratio):
     """n times what RandomResizedCrop draws for an image of that size."""
     torch.manual_seed(1)
     img = Image.new("L", (width, height))
-    return np.array([T.RandomResizedCrop.get_params(img, scale, ratio) for _ in range(n)], np.float64)
+    return np.array(
+        [T.RandomResizedCrop.get_params(img, scale, ratio) for _ in range(n)], np.float64
+    )
 
 
 for line in sys.stdin:

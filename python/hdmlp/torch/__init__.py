@@ -18,4 +18,12 @@ from ._hooks import use_in
 from ._loader import DataLoader
 from ._thesis import HDMLPDataLoader, HDMLPImageFolder
 
-__all__ = ["DataLoader", "HDMLPDataLoader", "HDMLPImageFolder", "ImageFolder", "pil_loader", "stack_into", "use_in"]
+__all__ = [
+    "DataLoader",
+    "HDMLPDataLoader",
+    "HDMLPImageFolder",
+    "ImageFolder",
+    "pil_loader",
+    "stack_into",
+    "use_in",
+]

@@ -32,9 +32,19 @@ def stack_into(batch: List[Tuple[Any, Any]], place: Any) -> Any:
     if not batch:
         return [torch.empty(0), torch.empty(0, dtype=torch.int64)]
     first = batch[0][0]
-    if (not isinstance(first, torch.Tensor) or first.device.type != "cpu" or not first.numel()
-            or not all(isinstance(x, torch.Tensor) and x.shape == first.shape and x.dtype == first.dtype
-                       and type(x) is torch.Tensor and not x.requires_grad for x, _ in batch)):
+    if (
+        not isinstance(first, torch.Tensor)
+        or first.device.type != "cpu"
+        or not first.numel()
+        or not all(
+            isinstance(x, torch.Tensor)
+            and x.shape == first.shape
+            and x.dtype == first.dtype
+            and type(x) is torch.Tensor
+            and not x.requires_grad
+            for x, _ in batch
+        )
+    ):
         return default_collate(batch)
     labels = default_collate([label for _, label in batch])
     count = len(batch) * first.numel()
@@ -52,8 +62,12 @@ def labels_of(taken: Taken, target_transform: Optional[Callable] = None) -> Any:
     if not taken.n:
         return torch.empty(0, dtype=torch.int64)
     if target_transform is not None:
-        return default_collate(tuple(target_transform(label) for label in column(taken.payload, taken.n, "labels")))
-    if _arrays is None or not isinstance(taken.content, Block):  # else the samples are a numpy array, and its code is at hand
+        return default_collate(
+            tuple(target_transform(label) for label in column(taken.payload, taken.n, "labels"))
+        )
+    if _arrays is None or not isinstance(
+        taken.content, Block
+    ):  # else the samples are a numpy array, and its code is at hand
         return torch.frombuffer(taken.payload, dtype=torch.int64, count=taken.n, offset=32)
     return torch.from_numpy(_arrays.labels(taken.payload, taken.n))
 

@@ -36,7 +36,11 @@ class Samples(NamedTuple):
     why: str = ""
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Samples) and self.folder is other.folder and (self.ids is other.ids or self.ids == other.ids)
+        return (
+            isinstance(other, Samples)
+            and self.folder is other.folder
+            and (self.ids is other.ids or self.ids == other.ids)
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -81,7 +85,12 @@ class Datasets:
             return whole
         indices = dataset.indices
         kept = next((part for part in self._parts if part.dataset is dataset), None)
-        if kept is not None and kept.whole == whole and type(indices) is list and kept.indices == indices:
+        if (
+            kept is not None
+            and kept.whole == whole
+            and type(indices) is list
+            and kept.indices == indices
+        ):
             return kept.samples
         count = len(whole.folder) if whole.ids is None else len(whole.ids)
         places = [operator.index(index) for index in indices]
@@ -89,8 +98,17 @@ class Datasets:
             return Samples(None, None)  # as torch has it, there is nothing to serve
         outside = next((place for place in places if not -count <= place < count), None)
         if outside is not None:
-            return Samples(None, None, f"index {outside} of the Subset is outside its dataset of {count} samples")
-        found = Samples(whole.folder, array.array("i", (p % count if whole.ids is None else whole.ids[p % count] for p in places)))
+            return Samples(
+                None,
+                None,
+                f"index {outside} of the Subset is outside its dataset of {count} samples",
+            )
+        found = Samples(
+            whole.folder,
+            array.array(
+                "i", (p % count if whole.ids is None else whole.ids[p % count] for p in places)
+            ),
+        )
         self._parts = [part for part in self._parts if part is not kept]
         self._parts.append(_Part(dataset, whole, list(indices), found))
         return found
@@ -106,7 +124,11 @@ class Datasets:
         for part in parts[1:]:
             differs = _difference(first, part.folder)
             if differs:
-                return Samples(None, None, f"the parts of the ConcatDataset have {differs}, and the daemon serves one at a time: a loader for each does it")
+                return Samples(
+                    None,
+                    None,
+                    f"the parts of the ConcatDataset have {differs}, and the daemon serves one at a time: a loader for each does it",
+                )
         ids = array.array("i")
         for part in parts:
             ids.extend(range(len(part.folder)) if part.ids is None else part.ids)
@@ -119,7 +141,13 @@ def _difference(a: Folder, b: Folder) -> str:
         return ""
     if a.describe() != b.describe():
         return "different directories"
-    for name, what in (("raw", "kinds"), ("loader", "loaders"), ("transform", "transforms"), ("target_transform", "target_transforms"), ("classes", "classes")):
+    for name, what in (
+        ("raw", "kinds"),
+        ("loader", "loaders"),
+        ("transform", "transforms"),
+        ("target_transform", "target_transforms"),
+        ("classes", "classes"),
+    ):
         if not _same(getattr(a, name, None), getattr(b, name, None)):
             return f"different {what}"
     return ""
@@ -137,13 +165,20 @@ def _same(a: Any, b: Any) -> bool:
 
 def _as_in(known: type, value: Any, *names: str) -> bool:
     """True if nothing was put over the methods of the class."""
-    return all(getattr(type(value), name, None) is getattr(known, name, None) and name not in vars(value) for name in names)
+    return all(
+        getattr(type(value), name, None) is getattr(known, name, None) and name not in vars(value)
+        for name in names
+    )
 
 
 def _is_torchvision(dataset: Any) -> bool:
     """True of torchvision's folders whose items are made as DatasetFolder makes them."""
     module = sys.modules.get("torchvision.datasets.folder")
-    return module is not None and isinstance(dataset, module.DatasetFolder) and _as_in(module.DatasetFolder, dataset, *_ITEMS)
+    return (
+        module is not None
+        and isinstance(dataset, module.DatasetFolder)
+        and _as_in(module.DatasetFolder, dataset, *_ITEMS)
+    )
 
 
 class Relabelled:
@@ -162,7 +197,10 @@ class Relabelled:
         return label if self.then is None else self.then(label)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Relabelled) and (self.labels, self.then) == (other.labels, other.then)
+        return isinstance(other, Relabelled) and (self.labels, self.then) == (
+            other.labels,
+            other.then,
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -179,11 +217,17 @@ class Mirror(Folder):
 
     def __init__(self, dataset: Any):
         self.of = dataset
-        self._known: Optional[List[Any]] = None  # a copy of its samples, as they were when found was
+        self._known: Optional[List[Any]] = (
+            None  # a copy of its samples, as they were when found was
+        )
         self._found = Samples(None, None)
-        self._labels: Optional[List[Any]] = None  # what its samples say of each of the daemon's classes; None: the same number
+        self._labels: Optional[List[Any]] = (
+            None  # what its samples say of each of the daemon's classes; None: the same number
+        )
         extensions = dataset.extensions
-        if extensions is None or tuple(extensions) == tuple(sys.modules["torchvision.datasets.folder"].IMG_EXTENSIONS):
+        if extensions is None or tuple(extensions) == tuple(
+            sys.modules["torchvision.datasets.folder"].IMG_EXTENSIONS
+        ):
             extensions = None  # the daemon's own are these
         super().__init__(getattr(dataset, "split_folder", dataset.root), extensions)
 
@@ -211,10 +255,21 @@ class Mirror(Folder):
         names, labels = self.of.classes, self._labels
         if labels is None:
             return names, self.of.target_transform
-        wrong = next((label for label in labels if label is not None and (type(label) is not int or not 0 <= label < len(names))), None)
+        wrong = next(
+            (
+                label
+                for label in labels
+                if label is not None and (type(label) is not int or not 0 <= label < len(names))
+            ),
+            None,
+        )
         if wrong is not None:
-            raise ConfigError(f"labels='name': the label {wrong!r} of its samples is no number of one of its {len(names)} classes; leave labels out")
-        return [None if label is None else names[label] for label in labels], self.of.target_transform
+            raise ConfigError(
+                f"labels='name': the label {wrong!r} of its samples is no number of one of its {len(names)} classes; leave labels out"
+            )
+        return [
+            None if label is None else names[label] for label in labels
+        ], self.of.target_transform
 
     @property
     def loader(self) -> Callable:
@@ -234,7 +289,11 @@ class Mirror(Folder):
         if why:
             return Samples(None, None, why)
         samples = self.of.samples
-        if self._known is None or len(self._known) != len(samples) or not all(map(operator.is_, self._known, samples)):
+        if (
+            self._known is None
+            or len(self._known) != len(samples)
+            or not all(map(operator.is_, self._known, samples))
+        ):
             self._found = self._compare(samples)
             # Entries that can be changed where they are have to be compared each time.
             self._known = list(samples) if set(map(type, samples)) <= {tuple} else None
@@ -262,13 +321,21 @@ class Mirror(Folder):
         for path, label in samples:
             found = number.get(os.fspath(path))
             if found is None:
-                return Samples(None, None, f"{path} is one of its samples, and no sample of the directory {self.root} as the daemon lists it")
+                return Samples(
+                    None,
+                    None,
+                    f"{path} is one of its samples, and no sample of the directory {self.root} as the daemon lists it",
+                )
             if not isinstance(label, (int, float, str, tuple)):
                 return Samples(None, None, f"the label of {path} is a {type(label).__name__}")
             ids.append(found[0])
             if labels.setdefault(found[1], label) != label:
-                return Samples(None, None, f"its samples give files of {os.path.dirname(path)} the labels {labels[found[1]]!r} and {label!r}, and the daemon "
-                                           "knows one for each directory")
+                return Samples(
+                    None,
+                    None,
+                    f"its samples give files of {os.path.dirname(path)} the labels {labels[found[1]]!r} and {label!r}, and the daemon "
+                    "knows one for each directory",
+                )
         if not ids:
             return Samples(None, None, "it has no samples")
         same = all(type(label) is int and label == i for i, label in labels.items())

@@ -69,18 +69,30 @@ class Drawings:
             samples: of the dataset; None: it does not say.
         """
         distributed = torch.distributed
-        if not distributed.is_available() or not distributed.is_initialized() or distributed.get_world_size() == 1:
+        if (
+            not distributed.is_available()
+            or not distributed.is_initialized()
+            or distributed.get_world_size() == 1
+        ):
             return
         try:
             told = self._exchange(distributed, Part.of(self._share, epoch, indices, samples))
-        except (RuntimeError, AttributeError, ValueError) as error:  # it is a check, and nothing rests on it
+        except (
+            RuntimeError,
+            AttributeError,
+            ValueError,
+        ) as error:  # it is a check, and nothing rests on it
             log.debug("what the ranks' samplers yield is not compared: %s", error)
             return
         for text in told:
             log.warning("%s", text)
 
     def _exchange(self, distributed: Any, mine: Part) -> List[str]:
-        store, me, world = distributed.distributed_c10d._get_default_store(), distributed.get_rank(), distributed.get_world_size()
+        store, me, world = (
+            distributed.distributed_c10d._get_default_store(),
+            distributed.get_rank(),
+            distributed.get_world_size(),
+        )
         key = f"hdmlp/drawn/{self._name}"
         key = f"{key}/{store.add(f'{key}/{me}', 1)}"  # loaders of one name may follow one another
         store.set(f"{key}/{me}", mine.packed())
@@ -118,19 +130,35 @@ class Part(NamedTuple):
         for index in numbers:
             index %= count
             bits[index >> 3] |= 1 << (index & 7)
-        return cls(share, epoch, count, hashlib.blake2b(indices, digest_size=8).hexdigest(), int.from_bytes(bits, "little"))
+        return cls(
+            share,
+            epoch,
+            count,
+            hashlib.blake2b(indices, digest_size=8).hexdigest(),
+            int.from_bytes(bits, "little"),
+        )
 
     def packed(self) -> bytes:
         """For :meth:`unpacked`: the bits, and before them the rest as JSON, with its length."""
         head = json.dumps([*self.share, self.epoch, self.samples, self.digest]).encode()
-        return struct.pack("<I", len(head)) + head + zlib.compress(self.bits.to_bytes(self.samples // 8 + 1, "little"), 1)
+        return (
+            struct.pack("<I", len(head))
+            + head
+            + zlib.compress(self.bits.to_bytes(self.samples // 8 + 1, "little"), 1)
+        )
 
     @classmethod
     def unpacked(cls, data: bytes) -> "Part":
         """What was packed."""
         (length,) = struct.unpack_from("<I", data)
-        *share, epoch, samples, digest = json.loads(data[4:4 + length])
-        return cls(Share(*share), epoch, samples, digest, int.from_bytes(zlib.decompress(data[4 + length:]), "little"))
+        *share, epoch, samples, digest = json.loads(data[4 : 4 + length])
+        return cls(
+            Share(*share),
+            epoch,
+            samples,
+            digest,
+            int.from_bytes(zlib.decompress(data[4 + length :]), "little"),
+        )
 
 
 def compared(parts: Dict[int, Part]) -> List[str]:
@@ -140,23 +168,35 @@ def compared(parts: Dict[int, Part]) -> List[str]:
     if any(part.epoch != first.epoch for part in parts.values()):
         return []
     where = f"the ranks disagree about the sampler in epoch {first.epoch}"
-    for what, of in (("it", lambda p: p.share.sampler), ("num_replicas", lambda p: p.share.replicas), ("the dataset's length", lambda p: p.samples)):
+    for what, of in (
+        ("it", lambda p: p.share.sampler),
+        ("num_replicas", lambda p: p.share.replicas),
+        ("the dataset's length", lambda p: p.samples),
+    ):
         for process, part in parts.items():
             if of(part) != of(first):
-                return [f"{where}: {what} is {of(first)} on rank {least}, and {of(part)} on rank {process}"]
+                return [
+                    f"{where}: {what} is {of(first)} on rank {least}, and {of(part)} on rank {process}"
+                ]
     said: List[str] = []
     shares: Dict[int, Tuple[int, Part]] = {}  # by the sampler's rank: the first process that has it
     for process, part in parts.items():
         other, same = shares.setdefault(part.share.rank, (process, part))
         if same.digest != part.digest:
-            said.append(f"{where}: ranks {other} and {process} both have rank {part.share.rank} of {part.share.replicas} of {part.share.sampler}, and "
-                        "it yields other samples there, or in another order")
+            said.append(
+                f"{where}: ranks {other} and {process} both have rank {part.share.rank} of {part.share.replicas} of {part.share.sampler}, and "
+                "it yields other samples there, or in another order"
+            )
     once = twice = 0
     for _, part in shares.values():
         twice |= once & part.bits
         once |= part.bits
     several = bin(twice).count("1")
-    if several >= first.share.replicas and not first.share.repeats:  # fewer come from padding the epoch
-        said.append(f"sampler={first.share.sampler}: {several} of {bin(once).count('1')} samples of epoch {first.epoch} go to more than one of "
-                    f"its {first.share.replicas} ranks, which are to get different ones: give them the same seed and epoch, and each its own rank")
+    if (
+        several >= first.share.replicas and not first.share.repeats
+    ):  # fewer come from padding the epoch
+        said.append(
+            f"sampler={first.share.sampler}: {several} of {bin(once).count('1')} samples of epoch {first.epoch} go to more than one of "
+            f"its {first.share.replicas} ranks, which are to get different ones: give them the same seed and epoch, and each its own rank"
+        )
     return said

@@ -24,14 +24,23 @@ class Generators:
     """
 
     def __init__(self, sampler: Any, generator: Optional[torch.Generator]):
-        found = [generator, *(value for _, part in parts(sampler) for value in getattr(part, "__dict__", {}).values())]
+        found = [
+            generator,
+            *(
+                value
+                for _, part in parts(sampler)
+                for value in getattr(part, "__dict__", {}).values()
+            ),
+        ]
         self._own = list({id(g): g for g in found if isinstance(g, torch.Generator)}.values())
 
     def state(self) -> Dict[str, Any]:
         """The states now, JSON-compatible."""
         version, words, gauss = random.getstate()
-        state: Dict[str, Any] = {"python": [version, _text(array.array("I", words).tobytes()), gauss],
-                                 "torch": _text(torch.get_rng_state().numpy().tobytes())}
+        state: Dict[str, Any] = {
+            "python": [version, _text(array.array("I", words).tobytes()), gauss],
+            "torch": _text(torch.get_rng_state().numpy().tobytes()),
+        }
         numpy = sys.modules.get("numpy")
         if numpy is not None:
             name, keys, *rest = numpy.random.get_state()
@@ -47,7 +56,9 @@ class Generators:
         numpy = sys.modules.get("numpy")
         if numpy is not None and "numpy" in state:
             name, keys, *rest = state["numpy"]
-            numpy.random.set_state((name, numpy.frombuffer(base64.b64decode(keys), numpy.uint32), *rest))
+            numpy.random.set_state(
+                (name, numpy.frombuffer(base64.b64decode(keys), numpy.uint32), *rest)
+            )
         for generator, value in zip(self._own, state["own"] if own else ()):
             generator.set_state(_tensor(value))
 
@@ -83,8 +94,14 @@ class Drawn:
         ConfigError: it draws from global generators while its epoch is under way, and has no length.
     """
 
-    def __init__(self, sampler: Any, generator: Optional[torch.Generator], state: Optional[Dict[str, Any]] = None,
-                 base_seed: Optional[int] = None, over: bool = False):
+    def __init__(
+        self,
+        sampler: Any,
+        generator: Optional[torch.Generator],
+        state: Optional[Dict[str, Any]] = None,
+        base_seed: Optional[int] = None,
+        over: bool = False,
+    ):
         generators = Generators(sampler, generator)
         now = generators.state()
         self._sampler = sampler
@@ -140,13 +157,19 @@ class Drawn:
                 self.skipped.append(next(self))
                 first = generators.state() if first is None else first
             except StopIteration:
-                raise MismatchError(f"the sampler ends after {step} batches of epoch {state['epoch']}, but had yielded {state['step']} when the "
-                                    "state was saved",
-                                    {"key": "sampler", "mine": step, "theirs": state["step"]}) from None
-        if state["drawn"] and self._sums[-1].hex() != state["drawn"]:  # without it, another rank drew other indices
-            raise MismatchError(f"the sampler yields other indices than when the state was saved, within the first {state['step']} batches of epoch "
-                                f"{state['epoch']}: its order must follow from torch's, Python's or numpy's generators, or from its state_dict",
-                                {"key": "sampler", "mine": self._sums[-1].hex(), "theirs": state["drawn"]})
+                raise MismatchError(
+                    f"the sampler ends after {step} batches of epoch {state['epoch']}, but had yielded {state['step']} when the "
+                    "state was saved",
+                    {"key": "sampler", "mine": step, "theirs": state["step"]},
+                ) from None
+        if (
+            state["drawn"] and self._sums[-1].hex() != state["drawn"]
+        ):  # without it, another rank drew other indices
+            raise MismatchError(
+                f"the sampler yields other indices than when the state was saved, within the first {state['step']} batches of epoch "
+                f"{state['epoch']}: its order must follow from torch's, Python's or numpy's generators, or from its state_dict",
+                {"key": "sampler", "mine": self._sums[-1].hex(), "theirs": state["drawn"]},
+            )
         if state["step"] and not over:
             self._draw_what_is_left(generators, first)
 
@@ -161,13 +184,24 @@ class Drawn:
         try:
             most = 2 * len(self._sampler) + 1
         except (TypeError, NotImplementedError):  # without an end, for all that is known
-            raise ConfigError(f"{type(self._sampler).__name__} draws from the program's generators while its epoch is under way, and has no __len__: it cannot "
-                              "go on where the state was saved; give it a __len__, or a state_dict and load_state_dict") from None
-        self._batches = itertools.chain(ahead, list(itertools.islice(self._batches, most)), self._batches)
+            raise ConfigError(
+                f"{type(self._sampler).__name__} draws from the program's generators while its epoch is under way, and has no __len__: it cannot "
+                "go on where the state was saved; give it a __len__, or a state_dict and load_state_dict"
+            ) from None
+        self._batches = itertools.chain(
+            ahead, list(itertools.islice(self._batches, most)), self._batches
+        )
 
     def state(self, step: int) -> Dict[str, Any]:
         """What draws the rest of this epoch again from a step on, one that was drawn; JSON-compatible."""
-        return {"generators": self._before, "sampler": self._sampler_before, "base_seed": self.base_seed, "drew": self._drew, "step": step, "drawn": self._sums[step - 1].hex() if step else ""}
+        return {
+            "generators": self._before,
+            "sampler": self._sampler_before,
+            "base_seed": self.base_seed,
+            "drew": self._drew,
+            "step": step,
+            "drawn": self._sums[step - 1].hex() if step else "",
+        }
 
 
 def _programs(state: Dict[str, Any]) -> Dict[str, Any]:
@@ -195,7 +229,11 @@ def _state_of(sampler: Any) -> Dict[str, Any]:
     for key, s in parts(sampler):
         # torchdata's distributed sampler has the place in its epoch for a state, which the loader itself goes to.
         own = type(s).__module__ != "torchdata.stateful_dataloader.sampler"
-        if own and callable(getattr(s, "state_dict", None)) and callable(getattr(s, "load_state_dict", None)):
+        if (
+            own
+            and callable(getattr(s, "state_dict", None))
+            and callable(getattr(s, "load_state_dict", None))
+        ):
             state[key] = {"state": s.state_dict()}
         elif callable(getattr(s, "set_epoch", None)) and isinstance(getattr(s, "epoch", None), int):
             state[key] = {"epoch": s.epoch}

@@ -40,7 +40,9 @@ class Draws:
     broken = False
 
     def __init__(self) -> None:
-        self._fds = [os.eventfd(0)] if hasattr(os, "eventfd") else list(os.pipe())  # the first is never ready
+        self._fds = (
+            [os.eventfd(0)] if hasattr(os, "eventfd") else list(os.pipe())
+        )  # the first is never ready
         self._drawn: Optional[Drawn] = None
         self._seed = 0
         self.position: Optional[int] = None
@@ -80,7 +82,9 @@ class Draws:
             raise _SamplerFailed(str(error)) from error
         self.position += 1
         payload = pickle.dumps((self._seed, epoch, step, indices))
-        return Taken(None, payload, len(indices) if isinstance(indices, (list, tuple)) else 1, epoch, step, 0)
+        return Taken(
+            None, payload, len(indices) if isinstance(indices, (list, tuple)) else 1, epoch, step, 0
+        )
 
     def ends(self, position: int) -> bool:
         return False
@@ -193,9 +197,13 @@ class Epoch(Batches):
             self.over = True
             raise
         self._step += 1
-        batch = self._local.pinned(self._local.make_here(self._seed, self._epoch, self._step - 1, indices))
+        batch = self._local.pinned(
+            self._local.make_here(self._seed, self._epoch, self._step - 1, indices)
+        )
         spent = time.perf_counter_ns() - begin
-        self._local.counted(self, len(indices) if isinstance(indices, (list, tuple)) else 1, spent, spent)
+        self._local.counted(
+            self, len(indices) if isinstance(indices, (list, tuple)) else 1, spent, spent
+        )
         return batch
 
     def _from_pool(self) -> Any:
@@ -218,7 +226,9 @@ class Epoch(Batches):
             where = f"batch {taken.step} of epoch {taken.epoch}"
             if value.sample is not None:
                 where = f"item {value.sample}, {where}"
-            raise value.error from RemoteTraceback(f"in worker {value.worker}, {where}:\n{value.text}")
+            raise value.error from RemoteTraceback(
+                f"in worker {value.worker}, {where}:\n{value.text}"
+            )
         return value
 
 
@@ -233,7 +243,9 @@ class ServedEpoch(Batches):
         most: how many there are at most.
     """
 
-    def __init__(self, local: Any, drawn: Drawn, epoch: int, foreseen: Optional[List[Any]], most: int):
+    def __init__(
+        self, local: Any, drawn: Drawn, epoch: int, foreseen: Optional[List[Any]], most: int
+    ):
         super().__init__(local, drawn, epoch)
         self.failed = False
         self._step = self._first = self._pulled = drawn.step
@@ -248,7 +260,10 @@ class ServedEpoch(Batches):
         self._order: Any = None
         if foreseen is None:
             local.say_unforeseen()
-            self.before = functools.partial(local.leave_parts, "its sampler cannot be copied, so that what it yields cannot be had ahead")
+            self.before = functools.partial(
+                local.leave_parts,
+                "its sampler cannot be copied, so that what it yields cannot be had ahead",
+            )
         else:
             try:
                 self._order = local.order(foreseen, epoch)
@@ -263,7 +278,11 @@ class ServedEpoch(Batches):
         for _ in range(count):
             if self._drawn_all:
                 return
-            generators = Generators(self._local._sampler, self._local._generator) if self._pulled == 0 and not self._unforeseen else None
+            generators = (
+                Generators(self._local._sampler, self._local._generator)
+                if self._pulled == 0 and not self._unforeseen
+                else None
+            )
             before = None if generators is None else generators.state()
             for indices in self._drawn:
                 break
@@ -274,10 +293,18 @@ class ServedEpoch(Batches):
                 return
             if self._unforeseen:
                 self._batches.append(indices)
-            elif self._pulled == len(self._batches) or not same(indices, self._batches[self._pulled]):
+            elif self._pulled == len(self._batches) or not same(
+                indices, self._batches[self._pulled]
+            ):
                 anew = None if before is None else self._foresee_again(generators, before)
-                if anew and same(indices, anew[0]):  # something drew from the generators between iter() and here
-                    self._batches, self._order, self._feed = anew, self._local.order(anew, self._epoch), None
+                if anew and same(
+                    indices, anew[0]
+                ):  # something drew from the generators between iter() and here
+                    self._batches, self._order, self._feed = (
+                        anew,
+                        self._local.order(anew, self._epoch),
+                        None,
+                    )
                 else:
                     self._part_from(self._pulled)
                     self._batches.append(indices)
@@ -290,9 +317,11 @@ class ServedEpoch(Batches):
     def _order_of_drawn(self) -> Any:
         """The order of what was drawn and not yielded yet; of the next batch alone, where a later one is wrong."""
         try:
-            return self._local.order(self._batches[self._step:], self._epoch, self._step)
+            return self._local.order(self._batches[self._step :], self._epoch, self._step)
         except (IndexError, TypeError):
-            return self._local.order(self._batches[self._step:self._step + 1], self._epoch, self._step)
+            return self._local.order(
+                self._batches[self._step : self._step + 1], self._epoch, self._step
+            )
 
     def _part_from(self, step: int) -> None:
         """Forgets what was foreseen from this batch on."""
@@ -306,8 +335,12 @@ class ServedEpoch(Batches):
         head = self._local.head(self._epoch)
         if "number" in head and self._feed is not None:
             head["number"] = self._number
-        return {**head, "fingerprint": self._local.given.fingerprint,
-                "job_seed": self._local.given.seed_of_job, **self._drawn.state(self._step)}
+        return {
+            **head,
+            "fingerprint": self._local.given.fingerprint,
+            "job_seed": self._local.given.seed_of_job,
+            **self._drawn.state(self._step),
+        }
 
     @property
     def complete(self) -> bool:
@@ -331,7 +364,9 @@ class ServedEpoch(Batches):
         if self.failed and self._feed.user() is not self:
             self._feed = None
         self.failed = False
-        if self._unforeseen and (self._order is None or self._step - self._begin == len(self._order.sizes)):
+        if self._unforeseen and (
+            self._order is None or self._step - self._begin == len(self._order.sizes)
+        ):
             self._local.leave_parts(_UNLIKE)
             self._begin, self._feed = self._step, None
             self._order = self._order_of_drawn()
@@ -341,7 +376,9 @@ class ServedEpoch(Batches):
         if self._feed.source is None or self._feed.source.broken:
             self._feed.ready()
         try:
-            return self._given.bring(self._feed, self._number * self._feed.stream.steps + self._step - self._begin)
+            return self._given.bring(
+                self._feed, self._number * self._feed.stream.steps + self._step - self._begin
+            )
         except BaseException:
             self.failed = True
             raise
@@ -353,7 +390,10 @@ class ServedEpoch(Batches):
             if not self._local.goes_apart(error):
                 raise
             self._feed, self.failed = None, False
-            self._first, self._audit = self._step, 0  # of what was served before, the job that follows knows nothing
+            self._first, self._audit = (
+                self._step,
+                0,
+            )  # of what was served before, the job that follows knows nothing
             brought = self._brought()
         taken = brought.taken
         self._step += 1
@@ -364,5 +404,8 @@ class ServedEpoch(Batches):
             try:
                 raise brought.error
             finally:
-                del brought, taken  # the error's traceback has this frame: the batch's room would be kept until the next collection
+                del (
+                    brought,
+                    taken,
+                )  # the error's traceback has this frame: the batch's room would be kept until the next collection
         return brought.batch

@@ -21,6 +21,7 @@ log = logging.getLogger("hdmlp")
 def pil_loader(data: Union[bytes, memoryview]) -> Any:
     """Decodes an image's bytes to an RGB ``PIL.Image``, as torchvision's loader does for its file."""
     from PIL import Image
+
     return Image.open(io.BytesIO(data)).convert("RGB")
 
 
@@ -45,7 +46,9 @@ def as_transform(transform: Any, transforms: Any) -> Optional[Callable]:
     return given
 
 
-def offload(loader: Any, transform: Any, wanted: bool = True, say: bool = True, ragged: bool = False) -> Split:
+def offload(
+    loader: Any, transform: Any, wanted: bool = True, say: bool = True, ragged: bool = False
+) -> Split:
     """What of a transform the daemon carries out, and what is left, which is said. ``ragged``: see :func:`split`.
 
     Raises:
@@ -104,16 +107,26 @@ class ImageFolder(Folder, torch.utils.data.Dataset):
         ConfigError: a wrong argument.
     """
 
-    def __init__(self, root: str, transform: Any = None, target_transform: Optional[Callable] = None,
-                 loader: Optional[Callable[[memoryview], Any]] = None,
-                 is_valid_file: Optional[Callable[[str], bool]] = None,
-                 extensions: Optional[Sequence[str]] = None, transforms: Any = None):
+    def __init__(
+        self,
+        root: str,
+        transform: Any = None,
+        target_transform: Optional[Callable] = None,
+        loader: Optional[Callable[[memoryview], Any]] = None,
+        is_valid_file: Optional[Callable[[str], bool]] = None,
+        extensions: Optional[Sequence[str]] = None,
+        transforms: Any = None,
+    ):
         if is_valid_file is not None:
-            raise ConfigError("is_valid_file is not supported: use extensions=, the daemon lists the files")
+            raise ConfigError(
+                "is_valid_file is not supported: use extensions=, the daemon lists the files"
+            )
         for name in ("find_classes", "make_dataset"):
             if hasattr(self, name):
-                raise ConfigError(f"{type(self).__name__} has a {name} of its own, and HDMLP's daemon lists the files: use torchvision's ImageFolder, "
-                                  "which hdmlp.torch.DataLoader takes as well, or torch.utils.data.Subset and target_transform")
+                raise ConfigError(
+                    f"{type(self).__name__} has a {name} of its own, and HDMLP's daemon lists the files: use torchvision's ImageFolder, "
+                    "which hdmlp.torch.DataLoader takes as well, or torch.utils.data.Subset and target_transform"
+                )
         super().__init__(root, extensions)
         self.transform = as_transform(transform, transforms)
         self.target_transform = target_transform
@@ -124,7 +137,12 @@ class ImageFolder(Folder, torch.utils.data.Dataset):
     @property
     def raw(self) -> bool:
         """True if there is nothing to make of the bytes: no transform, no loader of the user's."""
-        return self.transform is None and self.target_transform is None and not self._custom and self.loader is pil_loader
+        return (
+            self.transform is None
+            and self.target_transform is None
+            and not self._custom
+            and self.loader is pil_loader
+        )
 
     def __getitem__(self, index: int) -> Tuple[Any, Any]:
         """(object, label) of one sample, decoded and transformed."""

@@ -18,7 +18,9 @@ class Notice:
     """Says once, in this process and those forked from it, that another loader than ours reads samples."""
 
     def __init__(self) -> None:
-        self._said = mmap.mmap(-1, 1)  # shared with forked workers, of which each epoch has new ones
+        self._said = mmap.mmap(
+            -1, 1
+        )  # shared with forked workers, of which each epoch has new ones
 
     def __reduce__(self) -> Tuple[Any, ...]:
         # Workers that are not forked get a dataset pickled. It is said here then, and not by each of them.
@@ -40,9 +42,11 @@ class Notice:
         if self._said[0]:
             return
         self._said[0] = 1
-        log.warning("a loader other than hdmlp.torch.DataLoader reads samples of an HDMLP dataset: they are right, but each is read from its file, decoded "
-                    "and transformed in Python, without the daemon and its caches; make the loader with hdmlp.torch.DataLoader, and where accelerate or "
-                    "transformers' Trainer makes it, call hdmlp.torch.use_in(accelerate) before")
+        log.warning(
+            "a loader other than hdmlp.torch.DataLoader reads samples of an HDMLP dataset: they are right, but each is read from its file, decoded "
+            "and transformed in Python, without the daemon and its caches; make the loader with hdmlp.torch.DataLoader, and where accelerate or "
+            "transformers' Trainer makes it, call hdmlp.torch.use_in(accelerate) before"
+        )
 
 
 NOTICE = Notice()

@@ -9,7 +9,14 @@ import sys
 from typing import Any, Dict, List, Optional
 
 import torch
-from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
 from ._drawn import Drawn, Generators, parts
 
@@ -17,7 +24,13 @@ from ._drawn import Drawn, Generators, parts
 _LONGEST = 1 << 20
 
 #: Samplers of torch's that yield the same again from the same generators.
-_REPEATABLE = (RandomSampler, WeightedRandomSampler, SubsetRandomSampler, SequentialSampler, DistributedSampler)
+_REPEATABLE = (
+    RandomSampler,
+    WeightedRandomSampler,
+    SubsetRandomSampler,
+    SequentialSampler,
+    DistributedSampler,
+)
 
 _PLAIN = (int, float, str, bytes, bool, type(None))
 
@@ -28,7 +41,11 @@ def most_batches(sampler: Any, samples: int) -> int:
         length = len(sampler)
     except (TypeError, NotImplementedError):  # without an end, for all that is known
         return 0
-    return 0 if length * (getattr(sampler, "batch_size", None) or 1) > _LONGEST + 8 * samples else 2 * length + 1
+    return (
+        0
+        if length * (getattr(sampler, "batch_size", None) or 1) > _LONGEST + 8 * samples
+        else 2 * length + 1
+    )
 
 
 def stand_in(sampler: Any, dataset: Any) -> Any:
@@ -38,7 +55,10 @@ def stand_in(sampler: Any, dataset: Any) -> Any:
     """
     accelerate = sys.modules.get("accelerate.data_loader")
     within = sampler
-    while accelerate is not None and type(within) in (accelerate.BatchSamplerShard, accelerate.SkipBatchSampler):
+    while accelerate is not None and type(within) in (
+        accelerate.BatchSamplerShard,
+        accelerate.SkipBatchSampler,
+    ):
         within = within.batch_sampler
     inner = within.sampler if type(within) is BatchSampler else within
     if type(inner) in _REPEATABLE and not any("__iter__" in vars(s) for s in (within, inner)):
@@ -46,7 +66,11 @@ def stand_in(sampler: Any, dataset: Any) -> Any:
     # Generators are not copied: whoever iterates the copy puts their states back. The dataset may be large.
     memo: Dict[int, Any] = {id(shared): shared for shared in (dataset, random.random.__self__)}
     for _, part in parts(sampler):
-        memo.update((id(value), value) for value in getattr(part, "__dict__", {}).values() if isinstance(value, (torch.Generator, torch.nn.Module)))
+        memo.update(
+            (id(value), value)
+            for value in getattr(part, "__dict__", {}).values()
+            if isinstance(value, (torch.Generator, torch.nn.Module))
+        )
     return _copied_sampler(sampler, memo)
 
 
@@ -82,7 +106,13 @@ def _copied(value: Any, memo: Dict[int, Any]) -> Any:
     return copy.deepcopy(value, memo)
 
 
-def ahead(sampler: Any, generator: Optional[torch.Generator], state: Optional[Dict[str, Any]], base_seed: Optional[int], most: int) -> Optional[List[Any]]:
+def ahead(
+    sampler: Any,
+    generator: Optional[torch.Generator],
+    state: Optional[Dict[str, Any]],
+    base_seed: Optional[int],
+    most: int,
+) -> Optional[List[Any]]:
     """All batches that :class:`Drawn` will yield, those that it skips as well; the generators stay where they are.
 
     None: they are more than so many. Where the sampler raises, those before; it does so again when it is asked itself.
@@ -96,7 +126,9 @@ def ahead(sampler: Any, generator: Optional[torch.Generator], state: Optional[Di
         generators.set(now)
 
 
-def again(sampler: Any, generators: Generators, before: Dict[str, Any], most: int) -> Optional[List[Any]]:
+def again(
+    sampler: Any, generators: Generators, before: Dict[str, Any], most: int
+) -> Optional[List[Any]]:
     """What the sampler yields with the generators as they were before; they stay where they are."""
     now = generators.state()
     try:

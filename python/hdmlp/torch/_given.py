@@ -34,7 +34,14 @@ class Order:
         TypeError: what the sampler yields is no index, or no list of them.
     """
 
-    def __init__(self, batches: Sequence[Sequence[Any]], subset: Optional[Sequence[int]], samples: int, epoch: int, first: int = 0):
+    def __init__(
+        self,
+        batches: Sequence[Sequence[Any]],
+        subset: Optional[Sequence[int]],
+        samples: int,
+        epoch: int,
+        first: int = 0,
+    ):
         count = samples if subset is None else len(subset)
         self.sizes, self.ids = array.array("I"), array.array("i")
         for step, batch in enumerate(batches, first):
@@ -42,14 +49,20 @@ class Order:
             try:
                 self.sizes.append(len(batch))
             except TypeError:
-                raise TypeError(f"the batch sampler yields {batch!r:.80} {where}; it must yield lists of indices") from None
+                raise TypeError(
+                    f"the batch sampler yields {batch!r:.80} {where}; it must yield lists of indices"
+                ) from None
             for index in batch:
                 try:
                     place = operator.index(index)
                 except TypeError:
-                    raise TypeError(f"the sampler yields {index!r:.80} {where}; a folder's samples have whole numbers for indices") from None
+                    raise TypeError(
+                        f"the sampler yields {index!r:.80} {where}; a folder's samples have whole numbers for indices"
+                    ) from None
                 if not -count <= place < count:
-                    raise IndexError(f"the sampler yields index {place} {where}; the dataset has {count} samples")
+                    raise IndexError(
+                        f"the sampler yields index {place} {where}; the dataset has {count} samples"
+                    )
                 place %= count
                 self.ids.append(place if subset is None else subset[place])
 
@@ -61,16 +74,36 @@ class Given(Served):
     """
 
     def __init__(self, *args: Any, **job: Any):
-        self._orders: Dict[int, Tuple[int, Order]] = {}  # by the feed's number: its epoch, and that one's order
+        self._orders: Dict[
+            int, Tuple[int, Order]
+        ] = {}  # by the feed's number: its epoch, and that one's order
         # A job that is over may not have ended yet, and takes no other order; nor does that of the loader that this one's is a copy of.
         self._jobs = (f".{secrets.token_hex(4)}.{n}" for n in itertools.count())
-        super().__init__(*args, opens=False, shuffle="given", scheme="strided", tail="pad", **{"local_batch": 1, **job})
+        super().__init__(
+            *args,
+            opens=False,
+            shuffle="given",
+            scheme="strided",
+            tail="pad",
+            **{"local_batch": 1, **job},
+        )
 
-    def _open_stream(self, client: _daemon.Client, request: Dict[str, Any], fds: Sequence[int] = ()) -> Tuple[Stream, Any]:
+    def _open_stream(
+        self, client: _daemon.Client, request: Dict[str, Any], fds: Sequence[int] = ()
+    ) -> Tuple[Stream, Any]:
         epoch, order = self._orders[self._opening]
         request["job"] += next(self._jobs)
-        request["stream"] = {**request["stream"], "epochs": 0, "global_batch": max(order.sizes), "given": {
-            "batches": len(order.sizes), "entries": len(order.ids), "epochs": 1, "first": epoch}}
+        request["stream"] = {
+            **request["stream"],
+            "epochs": 0,
+            "global_batch": max(order.sizes),
+            "given": {
+                "batches": len(order.sizes),
+                "entries": len(order.ids),
+                "epochs": 1,
+                "first": epoch,
+            },
+        }
         fd = _memory.listed(array.array("i", order.sizes.tobytes()) + order.ids)
         try:
             return super()._open_stream(client, request, (fd,))

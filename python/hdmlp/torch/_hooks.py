@@ -35,15 +35,19 @@ def use_in(package: Union[ModuleType, str]) -> None:
     """
     name = package if isinstance(package, str) else package.__name__
     if name not in _PACKAGES:
-        raise ConfigError(f"use_in({name}): must be {' or '.join(_PACKAGES)}; Lightning and Fabric need no such call, and other code can make "
-                          "hdmlp.torch.DataLoader in the place of torch's")
+        raise ConfigError(
+            f"use_in({name}): must be {' or '.join(_PACKAGES)}; Lightning and Fabric need no such call, and other code can make "
+            "hdmlp.torch.DataLoader in the place of torch's"
+        )
     module = importlib.import_module("accelerate.data_loader")
     if module.__dict__.get("DataLoader") is _made:
         return
     adapter = getattr(module, "DataLoaderAdapter", None)
     if module.__dict__.get("DataLoader") is not _Torch or adapter is None:
         version = importlib.import_module("accelerate").__version__
-        raise ConfigError(f"use_in({name}): accelerate {version} makes loaders in a way that HDMLP does not know; known to work is 1.15")
+        raise ConfigError(
+            f"use_in({name}): accelerate {version} makes loaders in a way that HDMLP does not know; known to work is 1.15"
+        )
     module.DataLoader = _made
     adapter.__init__ = _stateful(adapter.__init__)
 
@@ -61,16 +65,34 @@ def _made(dataset: Any, *args: Any, **kwargs: Any) -> _Torch:
     sampler = kwargs.get("batch_sampler")
     if sampler is None:
         sampler = kwargs.get("sampler")
-    own = dict(next((part.hdmlp_arguments for _, part in parts(sampler) if hasattr(part, "hdmlp_arguments")), {}))
+    own = dict(
+        next(
+            (
+                part.hdmlp_arguments
+                for _, part in parts(sampler)
+                if hasattr(part, "hdmlp_arguments")
+            ),
+            {},
+        )
+    )
     if own.pop("shard", False):
-        raise ConfigError("shard=True: accelerate gives each rank its batches of this loader itself; leave shard, rank and world_size out")
+        raise ConfigError(
+            "shard=True: accelerate gives each rank its batches of this loader itself; leave shard, rank and world_size out"
+        )
     return DataLoader(dataset, *args, **{**own, **kwargs})
 
 
 def _stateful(init: Callable) -> Callable:
     """Of accelerate's adapter: torchdata's loader is not needed where ours is made, which can be resumed as well."""
+
     @functools.wraps(init)
     def made(self: Any, dataset: Any, use_stateful_dataloader: bool = False, **kwargs: Any) -> None:
-        init(self, dataset, use_stateful_dataloader=use_stateful_dataloader and not _is_served(dataset), **kwargs)
+        init(
+            self,
+            dataset,
+            use_stateful_dataloader=use_stateful_dataloader and not _is_served(dataset),
+            **kwargs,
+        )
         self.use_stateful_dataloader = use_stateful_dataloader
+
     return made

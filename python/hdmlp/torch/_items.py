@@ -42,7 +42,11 @@ class Items:
             for place_in_batch, index in enumerate(indices):
                 seed_generators(position_key(seed, epoch, step, place_in_batch))
                 items.append(self._item(index))
-        if self.collate is default_collate and items and all(type(item) is tuple and len(item) == 2 for item in items):
+        if (
+            self.collate is default_collate
+            and items
+            and all(type(item) is tuple and len(item) == 2 for item in items)
+        ):
             return stack_into(items, place)
         return self.collate(items)
 
@@ -83,7 +87,9 @@ class Encoded:
 
 def encoded_batch(items: List[Any]) -> Any:
     """(list of read-only memoryviews, labels) of items of :class:`Encoded`."""
-    return [memoryview(data) for data, _ in items], default_collate([label for _, label in items]) if items else torch.empty(0, dtype=torch.int64)
+    return [memoryview(data) for data, _ in items], default_collate(
+        [label for _, label in items]
+    ) if items else torch.empty(0, dtype=torch.int64)
 
 
 class Labelled:
@@ -100,4 +106,6 @@ class Labelled:
     def __getitem__(self, index: int) -> Any:
         data, label = Folder.__getitem__(self.folder, index)
         value = self.folder.loader(data)
-        return value if self.folder.transform is None else self.folder.transform(value), self.target_transform(label)
+        return value if self.folder.transform is None else self.folder.transform(
+            value
+        ), self.target_transform(label)

@@ -36,7 +36,14 @@ log = logging.getLogger("hdmlp")
 
 _Torch = torch.utils.data.DataLoader
 _PREFETCH_FACTOR = inspect.signature(_Torch.__init__).parameters["prefetch_factor"].default
-_SHUFFLES = {None: "none", False: "none", True: "torch", "none": "none", "torch": "torch", "feistel": "feistel"}
+_SHUFFLES = {
+    None: "none",
+    False: "none",
+    True: "torch",
+    "none": "none",
+    "torch": "torch",
+    "feistel": "feistel",
+}
 
 
 #: What cannot be changed once a loader is made, beside what torch's class forbids.
@@ -102,41 +109,79 @@ class DataLoader(_Torch):
         ValueError, TypeError: what torch raises for arguments that exclude each other.
     """
 
-    def __init__(self, dataset: Any, batch_size: Optional[int] = 1, shuffle: Union[bool, str, None] = None, sampler: Any = None,
-                 batch_sampler: Any = None, num_workers: Optional[int] = None, collate_fn: Optional[Callable] = None,
-                 pin_memory: bool = False, drop_last: bool = False, timeout: float = 0,
-                 worker_init_fn: Optional[Callable[[int], None]] = None, multiprocessing_context: Any = None,
-                 generator: Optional[torch.Generator] = None, *, prefetch_factor: Optional[int] = None,
-                 persistent_workers: bool = False, pin_memory_device: str = "", in_order: bool = True,
-                 shard: Optional[bool] = None, epochs: Optional[int] = None, seed: Optional[int] = None, rank: Optional[int] = None,
-                 world_size: Optional[int] = None, offload: bool = True, labels: str = "index", name: Optional[str] = None,
-                 verify: bool = False, raw: Optional[bool] = None, config_file: Optional[str] = None, **keys: Any):
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: Optional[int] = 1,
+        shuffle: Union[bool, str, None] = None,
+        sampler: Any = None,
+        batch_sampler: Any = None,
+        num_workers: Optional[int] = None,
+        collate_fn: Optional[Callable] = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Optional[Callable[[int], None]] = None,
+        multiprocessing_context: Any = None,
+        generator: Optional[torch.Generator] = None,
+        *,
+        prefetch_factor: Optional[int] = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        shard: Optional[bool] = None,
+        epochs: Optional[int] = None,
+        seed: Optional[int] = None,
+        rank: Optional[int] = None,
+        world_size: Optional[int] = None,
+        offload: bool = True,
+        labels: str = "index",
+        name: Optional[str] = None,
+        verify: bool = False,
+        raw: Optional[bool] = None,
+        config_file: Optional[str] = None,
+        **keys: Any,
+    ):
         self._engine: Optional[Served] = None
         self._on_error = "raise"  # what holds where a sampler says the order
         self._closed = self._iterated = self._said_again = False
-        named = [p for p in inspect.signature(DataLoader.__init__).parameters if p != "self" and p not in KEYS]
+        named = [
+            p
+            for p in inspect.signature(DataLoader.__init__).parameters
+            if p != "self" and p not in KEYS
+        ]
         self._keys = configuration(keys, named)
         if batch_size is not None:
             batch_size = whole_number("batch_size", batch_size, 1)
         if shuffle not in _SHUFFLES:
-            raise ConfigError(f"shuffle={shuffle!r}: must be True, False, 'torch', 'feistel' or 'none'")
+            raise ConfigError(
+                f"shuffle={shuffle!r}: must be True, False, 'torch', 'feistel' or 'none'"
+            )
         if labels not in ("index", "name"):
             raise ConfigError(f"labels={labels!r}: must be 'index' or 'name'")
         if not isinstance(timeout, (int, float)) or not timeout >= 0:
             raise ConfigError(f"timeout={timeout!r}: must be 0 or more seconds")
         if pin_memory_device:
-            raise ConfigError(f"pin_memory_device={pin_memory_device!r}: not supported; leave it out: tensors are pinned for the current device")
+            raise ConfigError(
+                f"pin_memory_device={pin_memory_device!r}: not supported; leave it out: tensors are pinned for the current device"
+            )
         if not in_order:
             raise ConfigError("in_order=False: HDMLP delivers batches in order; leave it out")
         if seed is not None and whole_number("seed", seed, 0) >> 64:
             raise ConfigError(f"seed={seed}: must be below 2^64")
         self.epochs = None if epochs is None else whole_number("epochs", epochs, 1)
         self.shard = shared_by(shard, rank, world_size, sampler, batch_sampler)
-        self.offload, self.labels, self.raw = bool(offload), labels, None if raw is None else bool(raw)
+        self.offload, self.labels, self.raw = (
+            bool(offload),
+            labels,
+            None if raw is None else bool(raw),
+        )
         self.name, self.verify, self.config_file = name, bool(verify), config_file
         for key, value in keys.items():
             setattr(self, key, value)
-        self._seed = seed_of(seed, shuffle, sampler, batch_sampler, generator, self.epochs, self.shard)
+        self._seed = seed_of(
+            seed, shuffle, sampler, batch_sampler, generator, self.epochs, self.shard
+        )
         self._shuffle = _SHUFFLES[shuffle]
         self._ranks = Ranks(self.shard, rank, world_size)
         # All ranks count the loaders that they share alike, whatever others some of them have.
@@ -150,27 +195,60 @@ class DataLoader(_Torch):
         if self._folder is None:
             self._check_other(dataset)
             if self._samples.why:
-                log.warning("%s: its items are made in Python, as by torch's loader, and nothing of it is cached: %s", type(dataset).__name__,
-                            self._samples.why)
+                log.warning(
+                    "%s: its items are made in Python, as by torch's loader, and nothing of it is cached: %s",
+                    type(dataset).__name__,
+                    self._samples.why,
+                )
         self._making = None if self._folder is None else self._made_of()
         workers, said = self._processes(num_workers, multiprocessing_context)
         more: Dict[str, Any] = {}
-        if workers or num_workers is not None:  # else torch refuses what says something of processes
-            more = {"prefetch_factor": prefetch_factor, "persistent_workers": bool(persistent_workers), "multiprocessing_context": multiprocessing_context}
+        if (
+            workers or num_workers is not None
+        ):  # else torch refuses what says something of processes
+            more = {
+                "prefetch_factor": prefetch_factor,
+                "persistent_workers": bool(persistent_workers),
+                "multiprocessing_context": multiprocessing_context,
+            }
         shuffled = self._shuffle != "none"
         if isinstance(dataset, torch.utils.data.IterableDataset):
             pass
         elif self.shard:
-            sampler, shuffled = Shared(dataset, self._ranks, shuffled, self._seed or 0, bool(drop_last)), False
+            sampler, shuffled = (
+                Shared(dataset, self._ranks, shuffled, self._seed or 0, bool(drop_last)),
+                False,
+            )
         elif self._shuffle == "torch" and self._seed is not None and sampler is None:
             sampler, shuffled = Seeded(dataset, self._seed), False
         self._sampler_epoch = getattr(sampler, "epoch", 0)
-        super().__init__(dataset, batch_size, shuffled, sampler, batch_sampler, workers, collate_fn, bool(pin_memory), bool(drop_last),
-                         timeout, worker_init_fn, generator=generator, **{key: value for key, value in more.items() if value is not None})
-        self._iterables = Iterables(self) if isinstance(dataset, torch.utils.data.IterableDataset) else None
-        self._length = length_of(dataset) if isinstance(self.sampler, DistributedSampler) and not self.shard else None
+        super().__init__(
+            dataset,
+            batch_size,
+            shuffled,
+            sampler,
+            batch_sampler,
+            workers,
+            collate_fn,
+            bool(pin_memory),
+            bool(drop_last),
+            timeout,
+            worker_init_fn,
+            generator=generator,
+            **{key: value for key, value in more.items() if value is not None},
+        )
+        self._iterables = (
+            Iterables(self) if isinstance(dataset, torch.utils.data.IterableDataset) else None
+        )
+        self._length = (
+            length_of(dataset)
+            if isinstance(self.sampler, DistributedSampler) and not self.shard
+            else None
+        )
         self._leave(seed)
-        self._drawn_seed: Optional[int] = None  # what random numbers follow from where no seed was given
+        self._drawn_seed: Optional[int] = (
+            None  # what random numbers follow from where no seed was given
+        )
         self._order = self._known()
         if self._order is None and num_workers is None:
             # Torch's default: how far ahead a sampler is asked depends on it, and so what it draws.
@@ -180,23 +258,42 @@ class DataLoader(_Torch):
             log.warning("%s", said)
         if self._order is None and self._folder is not None:
             if self._ranks.groups:
-                log.info("num_replicas=%d of the sampler is not the number of ranks: several read the same, and caches are planned for one epoch at a time",
-                         self.sampler.num_replicas)
+                log.info(
+                    "num_replicas=%d of the sampler is not the number of ranks: several read the same, and caches are planned for one epoch at a time",
+                    self.sampler.num_replicas,
+                )
             else:
-                log.info("%s: only iterating it tells its order, so that caches are planned for one epoch at a time: give seed= with shuffle=True, or "
-                         "torch's DistributedSampler", what_orders(self.sampler, self.batch_sampler))
-        if self._order is not None and (not self.shard or rank is not None) and not (self.drop_last and not super().__len__()) and not self._draws:
+                log.info(
+                    "%s: only iterating it tells its order, so that caches are planned for one epoch at a time: give seed= with shuffle=True, or "
+                    "torch's DistributedSampler",
+                    what_orders(self.sampler, self.batch_sampler),
+                )
+        if (
+            self._order is not None
+            and (not self.shard or rank is not None)
+            and not (self.drop_last and not super().__len__())
+            and not self._draws
+        ):
             self._open()  # else who this is, or where torch's generators are when it is iterated, may not be known yet
         elif self._folder is not None:
-            self._on_error = _daemon.check({**settings(self._keys, config_file), "transforms": described(self._making.transforms)}).get("on_error", "raise")
+            self._on_error = _daemon.check(
+                {
+                    **settings(self._keys, config_file),
+                    "transforms": described(self._making.transforms),
+                }
+            ).get("on_error", "raise")
             if self.batch_sampler is None and self._on_error != "raise":
-                raise ConfigError(f"on_error={self._on_error!r}, and batch_size=None: such items are read without the daemon, which alone leaves samples out; "
-                                  "give a batch_size (1 for single samples), or on_error='raise'")
+                raise ConfigError(
+                    f"on_error={self._on_error!r}, and batch_size=None: such items are read without the daemon, which alone leaves samples out; "
+                    "give a batch_size (1 for single samples), or on_error='raise'"
+                )
         self._complete = True
 
     def __setattr__(self, name: str, value: Any) -> None:
         if (name in _SETTLED or name in KEYS) and getattr(self, "_complete", False):
-            raise ValueError(f"{name} attribute should not be set after {type(self).__name__} is initialized: make a new loader")
+            raise ValueError(
+                f"{name} attribute should not be set after {type(self).__name__} is initialized: make a new loader"
+            )
         super().__setattr__(name, value)
 
     # What it is made of.
@@ -204,21 +301,46 @@ class DataLoader(_Torch):
     @property
     def _collate(self) -> Optional[Callable]:
         """The user's collate function; None: torch's default, which frameworks give back that make a loader anew from its attributes."""
-        default = default_convert if self.batch_size is None and self.batch_sampler is None else default_collate
+        default = (
+            default_convert
+            if self.batch_size is None and self.batch_sampler is None
+            else default_collate
+        )
         return None if self.collate_fn in (None, default) else self.collate_fn
 
     @property
     def _draws(self) -> bool:
         """True if random numbers of transforms follow from what torch draws when the loader is iterated."""
-        return self._order is not None and self._order.seed is None and not self.shard and self._making.draws
+        return (
+            self._order is not None
+            and self._order.seed is None
+            and not self.shard
+            and self._making.draws
+        )
 
     def _leave(self, seed: Optional[int]) -> None:
         """Leaves those arguments that torch's loader does not have with the sampler, which is all that frameworks keep: see :func:`use_in`."""
-        defaults = {"shard": False, "epochs": None, "offload": True, "labels": "index", "verify": False, "raw": None, "config_file": None}
-        own = {name: getattr(self, name) for name, default in defaults.items() if getattr(self, name) != default}
+        defaults = {
+            "shard": False,
+            "epochs": None,
+            "offload": True,
+            "labels": "index",
+            "verify": False,
+            "raw": None,
+            "config_file": None,
+        }
+        own = {
+            name: getattr(self, name)
+            for name, default in defaults.items()
+            if getattr(self, name) != default
+        }
         sampler = self.sampler if self.batch_sampler is None else self.batch_sampler
         if isinstance(sampler, Sampler):  # a list of batches takes no attributes
-            sampler.hdmlp_arguments = {**own, **({} if seed is None else {"seed": seed}), **self._keys}
+            sampler.hdmlp_arguments = {
+                **own,
+                **({} if seed is None else {"seed": seed}),
+                **self._keys,
+            }
 
     def _made_of(self, say: bool = True) -> Making:
         """What is made of the samples, as the dataset is now."""
@@ -227,16 +349,32 @@ class DataLoader(_Torch):
     def _check_other(self, dataset: Any) -> None:
         """Raises ConfigError for what the loader can do with HDMLP's datasets alone."""
         given = [f"{key}={value!r}" for key, value in self._keys.items()]
-        for name, default in (("verify", False), ("raw", None), ("offload", True), ("labels", "index"), ("config_file", None)):
+        for name, default in (
+            ("verify", False),
+            ("raw", None),
+            ("offload", True),
+            ("labels", "index"),
+            ("config_file", None),
+        ):
             if getattr(self, name) != default:
                 given.append(f"{name}={getattr(self, name)!r}")
         if isinstance(dataset, torch.utils.data.IterableDataset):
-            given += [f"{name}={value!r}" for name, value in (("shard", self.shard or None), ("seed", self._seed), ("epochs", self.epochs)) if value is not None]
+            given += [
+                f"{name}={value!r}"
+                for name, value in (
+                    ("shard", self.shard or None),
+                    ("seed", self._seed),
+                    ("epochs", self.epochs),
+                )
+                if value is not None
+            ]
         if self._shuffle == "feistel":
             given.append("shuffle='feistel'")
         if given:
-            raise ConfigError(f"{', '.join(given)}: no meaning for a {type(dataset).__name__}, whose samples HDMLP does not read itself; leave it out, or use "
-                              f"hdmlp.torch.ImageFolder{f' ({self._samples.why})' if self._samples.why else ''}")
+            raise ConfigError(
+                f"{', '.join(given)}: no meaning for a {type(dataset).__name__}, whose samples HDMLP does not read itself; leave it out, or use "
+                f"hdmlp.torch.ImageFolder{f' ({self._samples.why})' if self._samples.why else ''}"
+            )
 
     def _processes(self, num_workers: Optional[int], context: Any) -> Tuple[int, str]:
         """How many workers to start, and what to say of them."""
@@ -255,7 +393,11 @@ class DataLoader(_Torch):
         if self._shuffle == "feistel":
             return Known(self._shuffle, self._seed, 1, 0, True, None)
         order = known(self.dataset, self.sampler, self.batch_sampler)
-        if order is not None and order.follows is not None and self._ranks.in_groups(order.replicas):
+        if (
+            order is not None
+            and order.follows is not None
+            and self._ranks.in_groups(order.replicas)
+        ):
             return None  # a job has each rank once
         if order is not None and order.follows is None and order.shuffle == "none":
             return order._replace(seed=self._seed)
@@ -279,7 +421,9 @@ class DataLoader(_Torch):
             if (order, now.says(self.num_workers > 0), self._settings) == self._said:
                 return was
             if order is None or order[2:4] != self._order[2:4]:
-                raise ConfigError("the sampler's rank, number of replicas or dataset changed after the loader was made: make a new loader")
+                raise ConfigError(
+                    "the sampler's rank, number of replicas or dataset changed after the loader was made: make a new loader"
+                )
             self._order, self._making = order, now
             was.close()
         self._said = order, self._making.says(self.num_workers > 0), self._settings
@@ -320,18 +464,45 @@ class DataLoader(_Torch):
     @property
     def _settings(self) -> Any:
         """What else of torch's arguments an engine is made with."""
-        return (self.num_workers, self.prefetch_factor, self.pin_memory, self.timeout, self.worker_init_fn, self.multiprocessing_context, self.generator,
-                self.collate_fn, self.persistent_workers)
+        return (
+            self.num_workers,
+            self.prefetch_factor,
+            self.pin_memory,
+            self.timeout,
+            self.worker_init_fn,
+            self.multiprocessing_context,
+            self.generator,
+            self.collate_fn,
+            self.persistent_workers,
+        )
 
     def _served(self, order: Known, place: _launcher.Place, seed: Optional[int]) -> Served:
         """What brings the batches of an order that the daemon knows; seed: None where it is to draw it."""
         return Served(
-            self._folder, self._making, subset=self._samples.ids, workers=self.num_workers, prefetch_factor=self.prefetch_factor,
-            context=self.multiprocessing_context, worker_init_fn=self.worker_init_fn, persistent=self.persistent_workers, pin_memory=self.pin_memory,
-            local_batch=self.batch_size, shuffle=order.shuffle, epochs=self.epochs, seed=seed, seed_drawn=order.seed is None, place=place,
-            tail="pad" if order.pad else "drop", drop_last=self.drop_last, timeout=self.timeout,
+            self._folder,
+            self._making,
+            subset=self._samples.ids,
+            workers=self.num_workers,
+            prefetch_factor=self.prefetch_factor,
+            context=self.multiprocessing_context,
+            worker_init_fn=self.worker_init_fn,
+            persistent=self.persistent_workers,
+            pin_memory=self.pin_memory,
+            local_batch=self.batch_size,
+            shuffle=order.shuffle,
+            epochs=self.epochs,
+            seed=seed,
+            seed_drawn=order.seed is None,
+            place=place,
+            tail="pad" if order.pad else "drop",
+            drop_last=self.drop_last,
+            timeout=self.timeout,
             name=self._job_name(),
-            verify=self.verify, config_file=self.config_file, keys=self._keys, limited=False)
+            verify=self.verify,
+            config_file=self.config_file,
+            keys=self._keys,
+            limited=False,
+        )
 
     def _opened(self) -> Union[Served, Local]:
         """The same, as the last iteration had it: for what scripts ask at each step."""
@@ -344,7 +515,10 @@ class DataLoader(_Torch):
             if was is not None and self._settings == self._said:
                 return was
             self._said = self._settings
-            return self._follow(Local(self, self.dataset, self.collate_fn, self._seed, drawings=self._drawings()), was)
+            return self._follow(
+                Local(self, self.dataset, self.collate_fn, self._seed, drawings=self._drawings()),
+                was,
+            )
         now = self._made_of(say=False)
         said = now.says(self.num_workers > 0), self._settings
         if was is not None and said == self._said:
@@ -356,23 +530,56 @@ class DataLoader(_Torch):
             if self._collate is None:
                 collate = encoded_batch if self.batch_sampler is not None else _as_it_is
         elif self.labels == "name":
-            dataset = Labelled(folder, now.recipe.target_transform if now.recipe else now.target_transform)
+            dataset = Labelled(
+                folder, now.recipe.target_transform if now.recipe else now.target_transform
+            )
         if dataset is not self.dataset and self._samples.ids is not None:
             dataset = torch.utils.data.Subset(dataset, self._samples.ids.tolist())
         served = None
         if self.batch_sampler is not None:
             served = functools.partial(
-                Given, folder, now, workers=self.num_workers, prefetch_factor=self.prefetch_factor, context=self.multiprocessing_context,
-                worker_init_fn=self.worker_init_fn, persistent=self.persistent_workers, pin_memory=self.pin_memory, place=ALONE, timeout=self.timeout,
-                name=self._job_name(), verify=self.verify, config_file=self.config_file, keys=self._keys)
+                Given,
+                folder,
+                now,
+                workers=self.num_workers,
+                prefetch_factor=self.prefetch_factor,
+                context=self.multiprocessing_context,
+                worker_init_fn=self.worker_init_fn,
+                persistent=self.persistent_workers,
+                pin_memory=self.pin_memory,
+                place=ALONE,
+                timeout=self.timeout,
+                name=self._job_name(),
+                verify=self.verify,
+                config_file=self.config_file,
+                keys=self._keys,
+            )
         parts = None if served is None else self._parts_of(served)
-        return self._follow(Local(self, dataset, collate, self._seed, served, self._samples.ids, self._on_error, self._drawings(), parts), was)
+        return self._follow(
+            Local(
+                self,
+                dataset,
+                collate,
+                self._seed,
+                served,
+                self._samples.ids,
+                self._on_error,
+                self._drawings(),
+                parts,
+            ),
+            was,
+        )
 
     def _parts_of(self, served: Any) -> Optional[PartsOf]:
         """How the ranks of several nodes give the epochs' parts that their samplers draw; None: they do not. All ranks say the same, by what is
         known before any sampler was iterated."""
         part, batches = self._part, self.batch_sampler
-        if part is None or type(batches) is not BatchSampler or batches.sampler is not self.sampler or self.batch_size is None:
+        if (
+            part is None
+            or type(batches) is not BatchSampler
+            or batches.sampler is not self.sampler
+            or self.batch_size is None
+        ):
             return None
         try:
             place = _launcher.find(None, None)
@@ -380,10 +587,18 @@ class DataLoader(_Torch):
                 return None
             _launcher.cluster(place, self._job_name())
         except ConfigError as error:
-            log.warning("%s: the nodes do not exchange what it yields, and each reads what its ranks need: %s", part.sampler, error)
+            log.warning(
+                "%s: the nodes do not exchange what it yields, and each reads what its ranks need: %s",
+                part.sampler,
+                error,
+            )
             return None
-        make = functools.partial(Parts, *served.args, **{**served.keywords, "place": place}, batch=self.batch_size)
-        return PartsOf(make, "" if part.rank == place.rank else f"its sampler's rank is {part.rank}")
+        make = functools.partial(
+            Parts, *served.args, **{**served.keywords, "place": place}, batch=self.batch_size
+        )
+        return PartsOf(
+            make, "" if part.rank == place.rank else f"its sampler's rank is {part.rank}"
+        )
 
     def _follow(self, engine: Local, was: Optional[Local]) -> Local:
         """Has an engine go on where another one was."""
@@ -402,9 +617,19 @@ class DataLoader(_Torch):
         now = self._datasets.samples(self.dataset)
         if now == self._samples:
             return
-        parts = [len(part.folder) if part.ids is None else len(part.ids) for part in (self._samples, now) if part.folder is not None]
-        how = f"it had {parts[0]}, and has {parts[1]}" if len(set(parts)) == 2 else now.why or "they are other samples"
-        raise ConfigError(f"epoch {epoch}: the items of the {type(self.dataset).__name__} changed after the loader was made ({how}): make a new loader")
+        parts = [
+            len(part.folder) if part.ids is None else len(part.ids)
+            for part in (self._samples, now)
+            if part.folder is not None
+        ]
+        how = (
+            f"it had {parts[0]}, and has {parts[1]}"
+            if len(set(parts)) == 2
+            else now.why or "they are other samples"
+        )
+        raise ConfigError(
+            f"epoch {epoch}: the items of the {type(self.dataset).__name__} changed after the loader was made ({how}): make a new loader"
+        )
 
     def _settle(self) -> _launcher.Place:
         """Which rank this is."""
@@ -503,14 +728,20 @@ class DataLoader(_Torch):
             return iter(())
         engine = self._open()
         if self._length is not None and length_of(self.dataset) != self._length:
-            raise ConfigError(f"epoch {engine.next_epoch}: the {type(self.dataset).__name__} has {length_of(self.dataset)} items, and had {self._length} when the "
-                              "loader was made, which its DistributedSampler shares out: make both anew")
-        if not self.shard and self._shuffle != "none":  # not before: a framework may yet make another loader of this one
+            raise ConfigError(
+                f"epoch {engine.next_epoch}: the {type(self.dataset).__name__} has {length_of(self.dataset)} items, and had {self._length} when the "
+                "loader was made, which its DistributedSampler shares out: make both anew"
+            )
+        if (
+            not self.shard and self._shuffle != "none"
+        ):  # not before: a framework may yet make another loader of this one
             self._ranks.warn()
         if self._order is None:
             return iter(engine)
         self._draw_as_torch()
-        follow = None if self._order.follows is None else functools.partial(self._follow_sampler, engine)
+        follow = (
+            None if self._order.follows is None else functools.partial(self._follow_sampler, engine)
+        )
         if follow is not None and self.num_workers:
             follow()
             follow = None
@@ -521,7 +752,11 @@ class DataLoader(_Torch):
     def _follow_sampler(self, engine: Served) -> None:
         """Has the engine go on with the epoch that the sampler names."""
         epoch = self.sampler.epoch
-        if epoch == self._sampler_epoch and engine.next_epoch == epoch + 1 and (self.sampler.shuffle or self._making.draws):
+        if (
+            epoch == self._sampler_epoch
+            and engine.next_epoch == epoch + 1
+            and (self.sampler.shuffle or self._making.draws)
+        ):
             self._say_again(epoch)
         if epoch != self._sampler_epoch or not engine.fresh:
             self._sampler_epoch = epoch
@@ -531,8 +766,11 @@ class DataLoader(_Torch):
         """Says once that an epoch comes again unasked."""
         if not self._said_again:
             self._said_again = True
-            log.warning("epoch %d of the DistributedSampler comes again: its order is the same, as in torch, and so are the random numbers of transforms; "
-                        "call sampler.set_epoch(epoch) before each epoch", epoch)
+            log.warning(
+                "epoch %d of the DistributedSampler comes again: its order is the same, as in torch, and so are the random numbers of transforms; "
+                "call sampler.set_epoch(epoch) before each epoch",
+                epoch,
+            )
 
     def _draw_as_torch(self) -> None:
         """Draws what torch's loader draws for its workers when it is iterated."""
@@ -557,7 +795,9 @@ class DataLoader(_Torch):
         Returns:
             ``epoch`` and ``step`` of the next batch, and what the order depends on.
         """
-        return self._opened().state_dict() if self._iterables is None else self._iterables.state_dict()
+        return (
+            self._opened().state_dict() if self._iterables is None else self._iterables.state_dict()
+        )
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Goes on where :meth:`state_dict` was called; the next iteration yields the rest of that epoch.
@@ -587,20 +827,32 @@ class DataLoader(_Torch):
 
     def _seed_of(self, state: Any) -> Optional[int]:
         """The seed that a state has for a loader that is shuffled and has none; None: there is none."""
-        if self._seed is not None or self.shard or self._shuffle != "torch" or type(self.sampler) is not RandomSampler or not isinstance(state, dict):
+        if (
+            self._seed is not None
+            or self.shard
+            or self._shuffle != "torch"
+            or type(self.sampler) is not RandomSampler
+            or not isinstance(state, dict)
+        ):
             return None
         seed = state.get("seed")
         if seed is not None and self.generator is not None:
-            raise ConfigError(f"the state is of a loader with seed={seed}, and this one draws from its generator: leave generator out, and give "
-                              f"seed={seed}")
+            raise ConfigError(
+                f"the state is of a loader with seed={seed}, and this one draws from its generator: leave generator out, and give "
+                f"seed={seed}"
+            )
         return None if seed is None else whole_number("seed of the state", seed, 0)
 
     def _adopt(self, seed: int) -> None:
         """Makes of a loader that is shuffled without a seed one with a seed."""
         self._seed, sampler = seed, Seeded(self.dataset, seed)
-        object.__setattr__(self, "sampler", sampler)  # torch's class refuses, for loaders that are under way
+        object.__setattr__(
+            self, "sampler", sampler
+        )  # torch's class refuses, for loaders that are under way
         if self.batch_size is not None:
-            object.__setattr__(self, "batch_sampler", BatchSampler(sampler, self.batch_size, self.drop_last))
+            object.__setattr__(
+                self, "batch_sampler", BatchSampler(sampler, self.batch_size, self.drop_last)
+            )
         self._order = self._known()
         if self._engine is not None:
             self._engine.close()
@@ -641,6 +893,9 @@ def _as_it_is(value: Any) -> Any:
 
 # Frameworks that make a loader anew read the names of its arguments from the signature, and their values from its attributes.
 _signature_of = inspect.signature(DataLoader.__init__)
-DataLoader.__init__.__signature__ = _signature_of.replace(parameters=[
-    *(p for p in _signature_of.parameters.values() if p.kind is not p.VAR_KEYWORD),
-    *(inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=None) for key in KEYS)])
+DataLoader.__init__.__signature__ = _signature_of.replace(
+    parameters=[
+        *(p for p in _signature_of.parameters.values() if p.kind is not p.VAR_KEYWORD),
+        *(inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=None) for key in KEYS),
+    ]
+)

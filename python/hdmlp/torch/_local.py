@@ -52,20 +52,35 @@ class Local:
         given: the daemon's part, once an epoch was begun; None: there is none.
     """
 
-    def __init__(self, loader: torch.utils.data.DataLoader, dataset: Any, collate: Callable, seed: Optional[int],
-                 served: Optional[Callable[[int], Given]] = None, subset: Optional[Sequence[int]] = None, on_error: str = "raise",
-                 drawings: Optional[Drawings] = None, parts: Optional[PartsOf] = None):
+    def __init__(
+        self,
+        loader: torch.utils.data.DataLoader,
+        dataset: Any,
+        collate: Callable,
+        seed: Optional[int],
+        served: Optional[Callable[[int], Given]] = None,
+        subset: Optional[Sequence[int]] = None,
+        on_error: str = "raise",
+        drawings: Optional[Drawings] = None,
+        parts: Optional[PartsOf] = None,
+    ):
         self._drawings = drawings
         self._parts = parts
-        self._left: Optional[Parts] = None  # the job that this rank has left: others may ask for what its node holds
+        self._left: Optional[Parts] = (
+            None  # the job that this rank has left: others may ask for what its node holds
+        )
         self._served, self._subset, self._on_error = served, subset, on_error
         self._dataset = loader.dataset
         self._length = length_of(loader.dataset)  # when the epoch began
-        self._subset_sum = None if subset is None else hashlib.blake2b(subset.tobytes(), digest_size=8).hexdigest()
+        self._subset_sum = (
+            None if subset is None else hashlib.blake2b(subset.tobytes(), digest_size=8).hexdigest()
+        )
         self._said_endless = self._said_unforeseen = False
         self.given: Optional[Given] = None
         self._job_seed = 0
-        self._number: Optional[int] = None  # of the next epoch in a job of several ranks, where a state says it
+        self._number: Optional[int] = (
+            None  # of the next epoch in a job of several ranks, where a state says it
+        )
         self._items = Items(dataset, collate, loader.batch_sampler is not None)
         self._sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
         self._generator = loader.generator
@@ -83,14 +98,25 @@ class Local:
         self._last: Optional["weakref.ref[Batches]"] = None
         self._pools: List[Any] = []  # of [pool, draws, who uses it]
         self._at: Optional[Dict[str, Any]] = None  # the state, once the last iteration is gone
-        self._after: Optional[Dict[str, Any]] = None  # the state of the epoch that ended before the next one begins
+        self._after: Optional[Dict[str, Any]] = (
+            None  # the state of the epoch that ended before the next one begins
+        )
         self._batches = self._samples = self._waits = self._stall = self._python = 0
         self._seconds = 0  # ns, from asking for epochs' first batches to yielding the last so far
         self._closed = False
         self._turn = threading.Lock()  # threads may iterate the loader side by side
 
     def __getstate__(self) -> Dict[str, Any]:
-        return {**self.__dict__, "_pools": [], "_last": None, "_arena": Arena(), "given": None, "_left": None, "_parts": None, "_turn": None}
+        return {
+            **self.__dict__,
+            "_pools": [],
+            "_last": None,
+            "_arena": Arena(),
+            "given": None,
+            "_left": None,
+            "_parts": None,
+            "_turn": None,
+        }
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         self.__dict__.update(state, _turn=threading.Lock())
@@ -108,7 +134,9 @@ class Local:
         base_seed = self._base_seed if resume is None else resume["base_seed"]
         most = 0 if self._served is None else most_batches(self._sampler, self._length or 0)
         stands = stand_in(self._sampler, self._dataset) if most else None
-        foreseen = None if stands is None else ahead(stands, self._generator, resume, base_seed, most)
+        foreseen = (
+            None if stands is None else ahead(stands, self._generator, resume, base_seed, most)
+        )
         drawn = Drawn(self._sampler, self._generator, resume, base_seed)
         if drawn.follows and not resume["drawn"]:
             self._say_of_another(resume["rank"])
@@ -127,7 +155,12 @@ class Local:
             self._open_given(seed, epoch, self._after if resume is None else resume)
         if here:
             iteration: Batches = Epoch(self, drawn, epoch, seed)
-            iteration.before = functools.partial(self.leave_parts, "its sampler does not say where its epochs end" if endless else "its sampler yields nothing")
+            iteration.before = functools.partial(
+                self.leave_parts,
+                "its sampler does not say where its epochs end"
+                if endless
+                else "its sampler yields nothing",
+            )
         else:
             iteration = ServedEpoch(self, drawn, epoch, foreseen, most)
         if self._parts is not None and self._parts.why:
@@ -143,23 +176,38 @@ class Local:
             drawings.leave(epoch, indices, self._length)
 
     def _sampler_name(self) -> str:
-        return type(self._sampler if type(self._sampler) is not torch.utils.data.BatchSampler else self._sampler.sampler).__name__
+        return type(
+            self._sampler
+            if type(self._sampler) is not torch.utils.data.BatchSampler
+            else self._sampler.sampler
+        ).__name__
 
     def _say_of_another(self, rank: Any) -> None:
         """Says that another rank's generators are gone on with, unless it was a framework that has them alike on all ranks."""
-        if not any(type(part).__module__.startswith("accelerate.") for _, part in samplers_in(self._sampler)):
-            log.warning("the state is that of rank %s, and what %s yields follows from generators: this rank goes on as that one would, which is right only if "
-                        "they are the same on all ranks; else save the state of each rank, and load each rank's own", rank, self._sampler_name())
+        if not any(
+            type(part).__module__.startswith("accelerate.")
+            for _, part in samplers_in(self._sampler)
+        ):
+            log.warning(
+                "the state is that of rank %s, and what %s yields follows from generators: this rank goes on as that one would, which is right only if "
+                "they are the same on all ranks; else save the state of each rank, and load each rank's own",
+                rank,
+                self._sampler_name(),
+            )
 
     def _say_endless(self) -> None:
         sampler = self._sampler_name()
         if self._on_error != "raise":
-            raise ConfigError(f"on_error={self._on_error!r}: {sampler} does not say where its epochs end, or not rightly, so that files are read without the "
-                              "daemon, which alone leaves samples out; give the sampler a __len__ that holds, or on_error='raise'")
+            raise ConfigError(
+                f"on_error={self._on_error!r}: {sampler} does not say where its epochs end, or not rightly, so that files are read without the "
+                "daemon, which alone leaves samples out; give the sampler a __len__ that holds, or on_error='raise'"
+            )
         if not self._said_endless:
             self._said_endless = True
-            log.warning("%s does not say where its epochs end, or not rightly: files are read in Python, and nothing is cached; give it a __len__ that holds",
-                        sampler)
+            log.warning(
+                "%s does not say where its epochs end, or not rightly: files are read in Python, and nothing is cached; give it a __len__ that holds",
+                sampler,
+            )
 
     def order(self, batches: List[Any], epoch: int, first: int = 0) -> Order:
         """Batches of indices, from the epoch's ``first`` on, as the daemon is told them."""
@@ -169,8 +217,11 @@ class Local:
         """Says once that what the sampler yields cannot be had ahead."""
         if not self._said_unforeseen:
             self._said_unforeseen = True
-            log.warning("%s: what it yields depends on what happens while its epoch is under way, or it cannot be copied: it is asked when torch's loader would ask it, "
-                        "and no more is read ahead; num_workers says how far that is", self._sampler_name())
+            log.warning(
+                "%s: what it yields depends on what happens while its epoch is under way, or it cannot be copied: it is asked when torch's loader would ask it, "
+                "and no more is read ahead; num_workers says how far that is",
+                self._sampler_name(),
+            )
 
     def _open_given(self, seed: int, epoch: int, resume: Optional[Dict[str, Any]]) -> None:
         if self.given is None:
@@ -180,11 +231,15 @@ class Local:
                 self.given = self._served(seed=self._job_seed)
             else:
                 number = epoch if self._number is None else self._number
-                self.given = self._parts.make(seed=known, own_seed=seed, job=self._parts.job, epoch=number)
+                self.given = self._parts.make(
+                    seed=known, own_seed=seed, job=self._parts.job, epoch=number
+                )
         theirs = None if resume is None else resume.get("fingerprint")
         if theirs not in (None, self.given.fingerprint):
-            raise MismatchError(f"fingerprint is {self.given.fingerprint!r} here, but {theirs!r} in the saved state", {
-                "key": "fingerprint", "mine": self.given.fingerprint, "theirs": theirs})
+            raise MismatchError(
+                f"fingerprint is {self.given.fingerprint!r} here, but {theirs!r} in the saved state",
+                {"key": "fingerprint", "mine": self.given.fingerprint, "theirs": theirs},
+            )
 
     def leave_parts(self, why: str) -> None:
         """Has this rank read by itself from now on, and tells the others, if they have epochs in common."""
@@ -202,7 +257,10 @@ class Local:
         if not Parts.ends(error):
             return False
         if self._parts is not None:  # else another iteration was told before
-            log.warning("%s. Each rank's node reads what its ranks need; no node asks another for it", str(error).rstrip("."))
+            log.warning(
+                "%s. Each rank's node reads what its ranks need; no node asks another for it",
+                str(error).rstrip("."),
+            )
             self._go_apart()
         return True
 
@@ -221,9 +279,18 @@ class Local:
 
     def follow(self, other: "Local") -> None:
         """Goes on where another one is."""
-        self._epoch, self._resume, self._at, self._base_seed = other._epoch, other._resume, other._at, other._base_seed
+        self._epoch, self._resume, self._at, self._base_seed = (
+            other._epoch,
+            other._resume,
+            other._at,
+            other._base_seed,
+        )
         self._drawings = other._drawings
-        self._parts = None if self._parts is None or other._parts is None else self._parts._replace(job=other._next_job())
+        self._parts = (
+            None
+            if self._parts is None or other._parts is None
+            else self._parts._replace(job=other._next_job())
+        )
         self._after = other._after
         self._batches, self._samples, self._waits = other._batches, other._samples, other._waits
         self._stall, self._python, self._seconds = other._stall, other._python, other._seconds
@@ -234,16 +301,29 @@ class Local:
             return self.given.report(cluster)
         counted, seconds = self.stats, self._seconds / 1e9
         utilisation = max(0.0, 1 - counted.stall / seconds) if seconds else 0.0
-        sentence = (f"{counted.batches} batches of {counted.samples} items, made by this process or its workers; next() was blocked for "
-                    f"{counted.stall:.3f} s (utilisation {100 * utilisation:.1f} %)")
+        sentence = (
+            f"{counted.batches} batches of {counted.samples} items, made by this process or its workers; next() was blocked for "
+            f"{counted.stall:.3f} s (utilisation {100 * utilisation:.1f} %)"
+        )
         if counted.stall > 0.001:
             sentence += ", for Python's part of making batches (the dataset, collate_fn): give num_workers more processes"
-        return Report({"batches": counted.batches, "samples": counted.samples, "seconds": seconds, "stall_seconds": counted.stall,
-                       "stall": {"python": counted.python}, "utilisation": utilisation, "sentence": f"{sentence}."})
+        return Report(
+            {
+                "batches": counted.batches,
+                "samples": counted.samples,
+                "seconds": seconds,
+                "stall_seconds": counted.stall,
+                "stall": {"python": counted.python},
+                "utilisation": utilisation,
+                "sentence": f"{sentence}.",
+            }
+        )
 
     def explain(self, epoch: int, step: int, rank: Optional[int] = None) -> Any:
         """Not to be had: only iterating the sampler tells its order."""
-        raise ConfigError("explain: the order is the sampler's, which only iterating it tells; give shuffle=True and seed=, or a DistributedSampler")
+        raise ConfigError(
+            "explain: the order is the sampler's, which only iterating it tells; give shuffle=True and seed=, or a DistributedSampler"
+        )
 
     @property
     def output(self) -> None:
@@ -258,7 +338,9 @@ class Local:
             ConfigError: it is drawn anew at each epoch's start.
         """
         if self._seed is None:
-            raise ConfigError("seed: the order is the sampler's, and has none that is the loader's; give seed=")
+            raise ConfigError(
+                "seed: the order is the sampler's, and has none that is the loader's; give seed="
+            )
         return self._seed
 
     def set_epoch(self, epoch: int) -> None:
@@ -286,7 +368,16 @@ class Local:
             pool.close()
             draws.close()
             self._pools.remove(entry)
-        pool, draws = Pool(self._items, self._workers, self._prefetch, self._context, WorkerInit(self._init, self._items.dataset, self._workers, True)), Draws()
+        pool, draws = (
+            Pool(
+                self._items,
+                self._workers,
+                self._prefetch,
+                self._context,
+                WorkerInit(self._init, self._items.dataset, self._workers, True),
+            ),
+            Draws(),
+        )
         pool.attach(draws)
         self._pools.append([pool, draws, weakref.ref(user)])
         return self._pools[-1]
@@ -327,7 +418,9 @@ class Local:
     @property
     def stats(self) -> Stats:
         """What was counted so far."""
-        return Stats(self._batches, self._samples, self._waits, self._stall / 1e9, self._python / 1e9)
+        return Stats(
+            self._batches, self._samples, self._waits, self._stall / 1e9, self._python / 1e9
+        )
 
     def state_dict(self) -> Dict[str, Any]:
         """Where the last iteration is, by batches yielded; JSON-compatible if what the sampler's ``state_dict`` returns is."""
@@ -340,19 +433,36 @@ class Local:
     def head(self, epoch: int) -> Dict[str, Any]:
         """What every state begins with."""
         number = {"number": self.given.next} if isinstance(self.given, Parts) else {}
-        return {"version": 1, "kind": "sampler", "epoch": epoch, **number, "rank": process_rank(), **self._facts()}
+        return {
+            "version": 1,
+            "kind": "sampler",
+            "epoch": epoch,
+            **number,
+            "rank": process_rank(),
+            **self._facts(),
+        }
 
     def _facts(self) -> Dict[str, Any]:
         """What a loader that goes on from a state must have as well."""
-        return {key: value for key, value in (("seed", self._seed), ("samples", self._length), ("subset", self._subset_sum)) if value is not None}
+        return {
+            key: value
+            for key, value in (
+                ("seed", self._seed),
+                ("samples", self._length),
+                ("subset", self._subset_sum),
+            )
+            if value is not None
+        }
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Goes on where :meth:`state_dict` was called; the next iteration yields the rest of that epoch."""
         if not isinstance(state, dict) or state.get("version") != 1:
             raise ConfigError(f"not a state of an HDMLP loader: {state!r:.200}")
         if state.get("kind") != "sampler":
-            raise ConfigError(f"the state is of a loader whose order follows from its arguments (shuffle={state.get('shuffle')!r}, "
-                              f"seed={state.get('seed')}), and this one's from a sampler: make the loader as that one was made")
+            raise ConfigError(
+                f"the state is of a loader whose order follows from its arguments (shuffle={state.get('shuffle')!r}, "
+                f"seed={state.get('seed')}), and this one's from a sampler: make the loader as that one was made"
+            )
         if self._seed is None:
             self._seed = state.get("seed")
         self._length = length_of(self._dataset)
@@ -360,11 +470,15 @@ class Local:
         for key in ("seed", "samples", "subset"):
             if mine.get(key) != state.get(key):
                 then = f": make the loader with seed={state.get(key)!r}" if key == "seed" else ""
-                raise MismatchError(f"{key} is {mine.get(key)!r} here, but {state.get(key)!r} in the saved state, of epoch {state.get('epoch')}{then}", {
-                    "key": key, "mine": mine.get(key), "theirs": state.get(key)})
+                raise MismatchError(
+                    f"{key} is {mine.get(key)!r} here, but {state.get(key)!r} in the saved state, of epoch {state.get('epoch')}{then}",
+                    {"key": key, "mine": mine.get(key), "theirs": state.get(key)},
+                )
         self._epoch = whole_number("epoch of the state", state.get("epoch"), 0)
         self._go_to(whole_number("number of the state", state.get("number", self._epoch), 0))
-        if state.get("rank") != process_rank():  # accelerate keeps one rank's for all; what the others drew cannot be compared with theirs
+        if (
+            state.get("rank") != process_rank()
+        ):  # accelerate keeps one rank's for all; what the others drew cannot be compared with theirs
             state = of_another(state)
         self._resume = state if "generators" in state else None
         self._at, self._after = None, state.get("after")

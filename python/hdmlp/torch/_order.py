@@ -21,7 +21,12 @@ class Seeded(RandomSampler):
 
     def __init__(self, data_source: Any, seed: int):
         # What RandomSampler's own does, but for asking the dataset's length, which a loader that opens it brings.
-        self.data_source, self.replacement, self._num_samples, self.generator = data_source, False, None, None
+        self.data_source, self.replacement, self._num_samples, self.generator = (
+            data_source,
+            False,
+            None,
+            None,
+        )
         self.seed = seed
         self.epoch = 0
 
@@ -48,8 +53,21 @@ class Shared(DistributedSampler):
         epoch: which epoch the next iteration yields; it counts on by itself.
     """
 
-    def __init__(self, dataset: Any, settle: Callable[[], Tuple[int, int]], shuffle: bool, seed: int, drop_last: bool):
-        self.dataset, self.shuffle, self.seed, self.drop_last, self.epoch = dataset, shuffle, seed, drop_last, 0
+    def __init__(
+        self,
+        dataset: Any,
+        settle: Callable[[], Tuple[int, int]],
+        shuffle: bool,
+        seed: int,
+        drop_last: bool,
+    ):
+        self.dataset, self.shuffle, self.seed, self.drop_last, self.epoch = (
+            dataset,
+            shuffle,
+            seed,
+            drop_last,
+            0,
+        )
         self._settle = settle
 
     @property
@@ -64,7 +82,9 @@ class Shared(DistributedSampler):
 
     def _same(self) -> DistributedSampler:
         rank, replicas = self._settle()
-        sampler = DistributedSampler(self.dataset, replicas, rank, self.shuffle, self.seed, self.drop_last)
+        sampler = DistributedSampler(
+            self.dataset, replicas, rank, self.shuffle, self.seed, self.drop_last
+        )
         sampler.set_epoch(self.epoch)
         return sampler
 
@@ -103,11 +123,26 @@ def known(dataset: Any, sampler: Any, batch_sampler: Any) -> Optional[Known]:
     """
     if type(batch_sampler) is not BatchSampler or batch_sampler.sampler is not sampler:
         return None
-    if (type(sampler) is DistributedSampler and not _replaced(sampler) and len(sampler.dataset) == len(dataset)
-            and 0 <= sampler.seed < 1 << 64 and len(sampler) == _share(len(dataset), sampler.num_replicas, sampler.drop_last)):
-        return Known("torch" if sampler.shuffle else "none", sampler.seed, sampler.num_replicas, sampler.rank,
-                     not sampler.drop_last, sampler)
-    if type(sampler) is SequentialSampler and not _replaced(sampler) and len(sampler.data_source) == len(dataset):
+    if (
+        type(sampler) is DistributedSampler
+        and not _replaced(sampler)
+        and len(sampler.dataset) == len(dataset)
+        and 0 <= sampler.seed < 1 << 64
+        and len(sampler) == _share(len(dataset), sampler.num_replicas, sampler.drop_last)
+    ):
+        return Known(
+            "torch" if sampler.shuffle else "none",
+            sampler.seed,
+            sampler.num_replicas,
+            sampler.rank,
+            not sampler.drop_last,
+            sampler,
+        )
+    if (
+        type(sampler) is SequentialSampler
+        and not _replaced(sampler)
+        and len(sampler.data_source) == len(dataset)
+    ):
         return Known("none", 0, 1, 0, True, None)
     if type(sampler) is Seeded and sampler.data_source is dataset:
         return Known("torch", sampler.seed, 1, 0, True, None)

@@ -66,13 +66,25 @@ class Parts(Given):
         self._given: Dict[int, _Part] = {}  # by the feed's number
         self._through: Dict[int, bool] = {}  # likewise, whether its epoch's last batch was taken
 
-    def _open_stream(self, client: _daemon.Client, request: Dict[str, Any], fds: Sequence[int] = ()) -> Tuple[Stream, Any]:
+    def _open_stream(
+        self, client: _daemon.Client, request: Dict[str, Any], fds: Sequence[int] = ()
+    ) -> Tuple[Stream, Any]:
         part = self._given[self._opening]
         ids = b"" if part.order is None else part.order.ids
         name = f"{self._name}+{self._opening}" if self._opening else self._name
         request["job"] = _launcher.job_key(self._place, f"{name}.parts{part.job}")
-        request["stream"] = {**request["stream"], "epochs": 0, "given": {
-            "entries": len(ids), "epochs": 1, "first": part.epoch, "batch": self._batch, "seed": self._own_seed, "apart": part.why}}
+        request["stream"] = {
+            **request["stream"],
+            "epochs": 0,
+            "given": {
+                "entries": len(ids),
+                "epochs": 1,
+                "first": part.epoch,
+                "batch": self._batch,
+                "seed": self._own_seed,
+                "apart": part.why,
+            },
+        }
         fd = _memory.listed(ids)
         try:
             return Served._open_stream(self, client, request, (fd,))
@@ -82,11 +94,17 @@ class Parts(Given):
     def _feed_for(self, user: Any, epoch: int, order: Order) -> Tuple[Feed, int]:
         number, feed = self._feed_of(user)
         was = self._given.get(number)
-        if was is not None and was.order.ids == order.ids and (self.next == was.epoch or not self._through[number]):
+        if (
+            was is not None
+            and was.order.ids == order.ids
+            and (self.next == was.epoch or not self._through[number])
+        ):
             epoch = was.epoch
         else:
             epoch = self.next
-            if was is not None and epoch <= was.epoch:  # back: the daemons do not know that one any more
+            if (
+                was is not None and epoch <= was.epoch
+            ):  # back: the daemons do not know that one any more
                 feed.close()
                 self.job += 1
             self._given[number] = _Part(epoch, order, "", self.job)

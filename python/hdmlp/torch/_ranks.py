@@ -40,7 +40,9 @@ class Ranks:
         place = self.settle()
         return place.rank, place.world_size
 
-    def settle(self, rank: Optional[int] = None, world_size: Optional[int] = None) -> _launcher.Place:
+    def settle(
+        self, rank: Optional[int] = None, world_size: Optional[int] = None
+    ) -> _launcher.Place:
         """The place; ``rank`` and ``world_size`` are a sampler's.
 
         Raises:
@@ -59,12 +61,17 @@ class Ranks:
         elif place[:2] != self._place[:2]:
             raise ConfigError(
                 f"the loader began as rank {self._place.rank} of {self._place.world_size} ({self._place.source}), and this is now rank "
-                f"{place.rank} of {place.world_size} ({place.source}): make the loader, or ask for its length, after torch.distributed is initialised")
+                f"{place.rank} of {place.world_size} ({place.source}): make the loader, or ask for its length, after torch.distributed is initialised"
+            )
         return self._place
 
     def __str__(self) -> str:
         place = self._place
-        return "" if place is None or place.world_size == 1 else f", rank={place.rank} of {place.world_size}"
+        return (
+            ""
+            if place is None or place.world_size == 1
+            else f", rank={place.rank} of {place.world_size}"
+        )
 
     @staticmethod
     def _world() -> int:
@@ -93,5 +100,8 @@ class Ranks:
         world = self._world()
         if world > 1:
             self._warned = True
-            log.warning("the loader is shuffled, and not shared between the %d ranks: each rank gets all samples; give shard=True or a "
-                        "DistributedSampler to have them share each epoch", world)
+            log.warning(
+                "the loader is shuffled, and not shared between the %d ranks: each rank gets all samples; give shard=True or a "
+                "DistributedSampler to have them share each epoch",
+                world,
+            )

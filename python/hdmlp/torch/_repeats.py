@@ -24,13 +24,22 @@ class Repeating(Recipe):
 
     def make(self, payload: bytearray, segments: Dict[int, Any], seed: int, place: Any) -> Any:
         """See :meth:`Recipe.make`."""
-        return super().make(payload, segments, self.seed_of(seed, BATCH_HEAD.unpack_from(payload)[2]), place)
+        return super().make(
+            payload, segments, self.seed_of(seed, BATCH_HEAD.unpack_from(payload)[2]), place
+        )
 
     def seed_of(self, seed: int, step: int) -> int:
         """What :meth:`samples` is to be given for a step's batch, in place of the job's seed."""
         return mix64((mix64(seed & _MASK) + step) & _MASK)
 
-    def samples(self, views: Sequence[memoryview], labels: Sequence[int], ids: Sequence[int], seed: int, epoch: int) -> List[Any]:
+    def samples(
+        self,
+        views: Sequence[memoryview],
+        labels: Sequence[int],
+        ids: Sequence[int],
+        seed: int,
+        epoch: int,
+    ) -> List[Any]:
         """See :meth:`Recipe.samples`."""
         made: List[Any] = []
         for place, (view, label, sample) in enumerate(zip(views, labels, ids)):

@@ -46,7 +46,10 @@ class Making(NamedTuple):
     @property
     def draws(self) -> bool:
         """True if random numbers may be drawn for it: by a transform of the daemon's that is random, or by whatever Python does."""
-        return self.recipe is not None or any(str(t["name"]).startswith(("Random", "ColorJitter")) for t in described(self.transforms) or ())
+        return self.recipe is not None or any(
+            str(t["name"]).startswith(("Random", "ColorJitter"))
+            for t in described(self.transforms) or ()
+        )
 
     def says(self, copied: bool) -> Any:
         """What it does, for comparing: of the daemon's transforms, their parameters; of the user's objects, which they are.
@@ -56,8 +59,11 @@ class Making(NamedTuple):
         """
         own = [self.target_transform]
         if self.recipe is not None:
-            own += [self.recipe.target_transform, None if isinstance(self.recipe.loader, Handed) else self.recipe.loader,
-                    *getattr(self.recipe.transform, "steps", [self.recipe.transform])]
+            own += [
+                self.recipe.target_transform,
+                None if isinstance(self.recipe.loader, Handed) else self.recipe.loader,
+                *getattr(self.recipe.transform, "steps", [self.recipe.transform]),
+            ]
         return described(self.transforms), [_identity(value, copied) for value in own]
 
 
@@ -73,7 +79,14 @@ def _identity(value: Any, copied: bool) -> Any:
     return id(value)
 
 
-def making(dataset: Folder, raw: Optional[bool], labels: str, collate: Optional[Callable], wanted: bool, say: bool) -> Making:
+def making(
+    dataset: Folder,
+    raw: Optional[bool],
+    labels: str,
+    collate: Optional[Callable],
+    wanted: bool,
+    say: bool,
+) -> Making:
     """What is made of the samples of a dataset, by its transforms, and by the loader's arguments.
 
     Args:
@@ -86,16 +99,30 @@ def making(dataset: Folder, raw: Optional[bool], labels: str, collate: Optional[
     raw = getattr(dataset, "raw", True) if raw is None else raw
     target_transform = getattr(dataset, "target_transform", None)
     if labels == "name":
-        target_transform = Relabelled(*dataset.named()) if isinstance(dataset, Mirror) else Relabelled(dataset.classes, target_transform)
+        target_transform = (
+            Relabelled(*dataset.named())
+            if isinstance(dataset, Mirror)
+            else Relabelled(dataset.classes, target_transform)
+        )
     if raw:
         return Making([], None, collate, target_transform, True)
     load, transform = getattr(dataset, "loader", pil_loader), getattr(dataset, "transform", None)
     found = offload(load, transform, wanted, say, ragged=True)
     if found.described:
-        load, transform = Handed(found.hands, Composed([pil_loader, *found.done])), Composed(found.rest) if found.rest else None
+        load, transform = (
+            Handed(found.hands, Composed([pil_loader, *found.done])),
+            Composed(found.rest) if found.rest else None,
+        )
         if transform is None and collate is None and found.hands != "ragged":
             return Making(found.described, None, None, target_transform, False)
-    recipe = Recipe(load, transform, target_transform, collate or default_collate, stack_into if collate is None else None, load is pil_loader)
+    recipe = Recipe(
+        load,
+        transform,
+        target_transform,
+        collate or default_collate,
+        stack_into if collate is None else None,
+        load is pil_loader,
+    )
     return Making(found.described, recipe, collate, target_transform, False)
 
 
@@ -111,10 +138,23 @@ class Served(Loader):
         **job: what :class:`Loader` takes.
     """
 
-    def __init__(self, dataset: Folder, made: Making, *, workers: int, prefetch_factor: Optional[int], context: Any,
-                 worker_init_fn: Optional[Callable[[int], None]], persistent: bool, pin_memory: bool, **job: Any):
+    def __init__(
+        self,
+        dataset: Folder,
+        made: Making,
+        *,
+        workers: int,
+        prefetch_factor: Optional[int],
+        context: Any,
+        worker_init_fn: Optional[Callable[[int], None]],
+        persistent: bool,
+        pin_memory: bool,
+        **job: Any,
+    ):
         subset, place = job.get("subset"), job["place"]
-        if made.recipe is not None and (job["shuffle"] == "given" or subset is not None and len(set(subset)) < len(subset)):
+        if made.recipe is not None and (
+            job["shuffle"] == "given" or subset is not None and len(set(subset)) < len(subset)
+        ):
             made = made._replace(recipe=Repeating(made.recipe, place.rank, place.world_size))
         self._made = made
         self._workers = workers
@@ -124,13 +164,20 @@ class Served(Loader):
         self._persistent = persistent
         self._pin_memory = pin_memory
         self._arena = Arena()
-        self._works = made.recipe is not None or made.collate is not None or made.target_transform is not None or bool(pin_memory)
+        self._works = (
+            made.recipe is not None
+            or made.collate is not None
+            or made.target_transform is not None
+            or bool(pin_memory)
+        )
         super().__init__(dataset, transforms=described(made.transforms), **job)
 
     def __getstate__(self) -> Dict[str, Any]:
         return {**super().__getstate__(), "_arena": Arena()}
 
-    def _open_stream(self, client: _daemon.Client, request: Dict[str, Any], fds: Sequence[int] = ()) -> Tuple[Stream, Any]:
+    def _open_stream(
+        self, client: _daemon.Client, request: Dict[str, Any], fds: Sequence[int] = ()
+    ) -> Tuple[Stream, Any]:
         if self._made.recipe is None or not self._workers:
             stream, source = super()._open_stream(client, request, fds)
             self._tell_output(stream)
@@ -139,7 +186,18 @@ class Served(Loader):
         context = self._context
         if context is None or isinstance(context, str):
             context = multiprocessing.get_context(context)
-        pool = Pool(self._made.recipe, self._workers, self._prefetch_factor, context, WorkerInit(self._worker_init_fn, getattr(self.dataset, "of", self.dataset), self._workers, False))
+        pool = Pool(
+            self._made.recipe,
+            self._workers,
+            self._prefetch_factor,
+            context,
+            WorkerInit(
+                self._worker_init_fn,
+                getattr(self.dataset, "of", self.dataset),
+                self._workers,
+                False,
+            ),
+        )
         try:
             stream = Stream(client, request, Progress(), pool.on_segment, pool.on_drop, fds)
         except BaseException:
@@ -178,7 +236,10 @@ class Served(Loader):
         if made.recipe is not None:
             batch = self._cooked(feed, taken)
         elif made.transforms:
-            batch = [feed.stream.output.tensor(taken.content, taken.n), labels_of(taken, made.target_transform)]
+            batch = [
+                feed.stream.output.tensor(taken.content, taken.n),
+                labels_of(taken, made.target_transform),
+            ]
         elif made.collate is None:
             batch = taken.content, labels_of(taken, made.target_transform)
         else:
@@ -198,7 +259,9 @@ class Served(Loader):
             if isinstance(value, Failed):
                 self._name_sample(value.error, value.sample, taken)
                 where = self._where(value.sample, value.error, taken)
-                raise value.error from RemoteTraceback(f"in worker {value.worker}, {where}:\n{value.text}")
+                raise value.error from RemoteTraceback(
+                    f"in worker {value.worker}, {where}:\n{value.text}"
+                )
             return value
         try:
             with generators_kept():
@@ -207,7 +270,13 @@ class Served(Loader):
                 seed = self._spec["seed"]
                 if isinstance(recipe, Repeating):
                     seed = recipe.seed_of(seed, taken.step)
-                batch = recipe.samples(views, column(taken.payload, taken.n, "labels"), column(taken.payload, taken.n, "ids"), seed, taken.epoch)
+                batch = recipe.samples(
+                    views,
+                    column(taken.payload, taken.n, "labels"),
+                    column(taken.payload, taken.n, "ids"),
+                    seed,
+                    taken.epoch,
+                )
                 if recipe.stack is not None:
                     return recipe.stack(batch, self._arena)
                 return recipe.collate(batch)

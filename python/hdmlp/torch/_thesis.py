@@ -30,8 +30,13 @@ class HDMLPImageFolder(torch.utils.data.Dataset):
     ``dataset[i]`` is the job's next sample, whatever ``i`` is, as in the original.
     """
 
-    def __init__(self, data_dir: str, job: Job, data_transforms: Any = None,
-                 target_transform: Optional[Callable] = None):
+    def __init__(
+        self,
+        data_dir: str,
+        job: Job,
+        data_transforms: Any = None,
+        target_transform: Optional[Callable] = None,
+    ):
         if not isinstance(job, Job):
             raise ConfigError(f"job={job!r}: must be an hdmlp.Job")
         self.root = data_dir
@@ -119,12 +124,23 @@ class HDMLPDataLoader:
         return self.dataset.job.steps
 
     def __iter__(self):
-        return self.dataset.job.epoch(self._make, self._recipe is not None or self.dataset.target_transform is not None)
+        return self.dataset.job.epoch(
+            self._make, self._recipe is not None or self.dataset.target_transform is not None
+        )
 
     def _make(self, loader: Loader, taken: Taken) -> Any:
         if self._recipe is None:
-            return [loader.output.tensor(taken.content, taken.n), labels_of(taken, self.dataset.target_transform)]
+            return [
+                loader.output.tensor(taken.content, taken.n),
+                labels_of(taken, self.dataset.target_transform),
+            ]
         with generators_kept():
-            return self._recipe.collate(self._recipe.samples(
-                loader.views(taken), column(taken.payload, taken.n, "labels"),
-                column(taken.payload, taken.n, "ids"), loader.seed, taken.epoch))
+            return self._recipe.collate(
+                self._recipe.samples(
+                    loader.views(taken),
+                    column(taken.payload, taken.n, "labels"),
+                    column(taken.payload, taken.n, "ids"),
+                    loader.seed,
+                    taken.epoch,
+                )
+            )

@@ -71,24 +71,47 @@ def sampled(data, luma):
 
 
 def jpegs(cases, rng, choose):
-    sizes = [(1, 1), (2, 2), (3, 5), (7, 9), (8, 8), (15, 17), (16, 16), (17, 33), (40, 24), (63, 65), (100, 75),
-             (129, 31), (200, 150), (333, 257), (500, 375)]
+    sizes = [
+        (1, 1),
+        (2, 2),
+        (3, 5),
+        (7, 9),
+        (8, 8),
+        (15, 17),
+        (16, 16),
+        (17, 33),
+        (40, 24),
+        (63, 65),
+        (100, 75),
+        (129, 31),
+        (200, 150),
+        (333, 257),
+        (500, 375),
+    ]
     for width, height in sizes:
         for sampling, s in SAMPLINGS.items():
             image = Image.fromarray(picture(rng, width, height))
-            for quality in (choose.choice([5, 30, 50]), choose.choice([75, 90]), choose.choice([95, 98, 100])):
+            for quality in (
+                choose.choice([5, 30, 50]),
+                choose.choice([75, 90]),
+                choose.choice([95, 98, 100]),
+            ):
                 options = dict(quality=quality, subsampling=s, optimize=choose.random() < 0.3)
                 name = f"jpeg {width}x{height} {sampling} q{quality}"
                 cases.add(name, save(image, "JPEG", **options))
             cases.add(name + " progressive", save(image, "JPEG", **options, progressive=True))
         gray = Image.fromarray(picture(rng, width, height, 1))
-        cases.add(f"jpeg {width}x{height} gray", save(gray, "JPEG", quality=choose.choice([50, 90, 97])))
+        cases.add(
+            f"jpeg {width}x{height} gray", save(gray, "JPEG", quality=choose.choice([50, 90, 97]))
+        )
         cases.add(f"jpeg {width}x{height} gray progressive", save(gray, "JPEG", progressive=True))
         cmyk = Image.fromarray(picture(rng, width, height, 4), "CMYK")
         cases.add(f"jpeg {width}x{height} cmyk", save(cmyk, "JPEG", quality=90))
     for luma in (0x12, 0x41, 0x14, 0x42, 0x24, 0x44, 0x31, 0x13):
         image = Image.fromarray(picture(rng, 203, 149))
-        cases.add(f"jpeg luma {luma:#x}", sampled(save(image, "JPEG", quality=80, subsampling=0), luma))
+        cases.add(
+            f"jpeg luma {luma:#x}", sampled(save(image, "JPEG", quality=80, subsampling=0), luma)
+        )
     for orientation in range(1, 9):
         exif = Image.Exif()
         exif[0x0112] = orientation
@@ -99,7 +122,17 @@ def jpegs(cases, rng, choose):
     whole = save(Image.fromarray(picture(rng, 97, 83)), "JPEG", quality=85)
     progressive = save(Image.fromarray(picture(rng, 97, 83)), "JPEG", quality=85, progressive=True)
     for name, data in (("jpeg", whole), ("progressive", progressive)):
-        for cut in (3, 20, 100, len(data) // 3, len(data) // 2, len(data) - 30, len(data) - 3, len(data) - 2, len(data) - 1):
+        for cut in (
+            3,
+            20,
+            100,
+            len(data) // 3,
+            len(data) // 2,
+            len(data) - 30,
+            len(data) - 3,
+            len(data) - 2,
+            len(data) - 1,
+        ):
             cases.add(f"{name} cut at {cut} of {len(data)}", data[:cut])
             cases.add(f"{name} cut at {cut} of {len(data)}, and ended", data[:cut] + b"\xff\xd9")
         cases.add(f"{name} followed by rubbish", data + b"rubbish" * 100)
@@ -120,23 +153,40 @@ def pngs(cases, rng, choose):
         image = Image.fromarray(rgb).quantize(colours)
         cases.add(f"png palette of {colours}", save(image, "PNG"))
         cases.add(f"png palette of {colours}, transparent", save(image, "PNG", transparency=1))
-        cases.add(f"png palette of {colours}, alpha", save(image, "PNG", transparency=bytes(range(0, colours))))
-    cases.add("png RGB with a transparent colour", save(Image.fromarray(rgb), "PNG", transparency=tuple(map(int, rgb[3, 3]))))
-    cases.add("png L with a transparent colour", save(Image.fromarray(gray), "PNG", transparency=int(gray[3, 3])))
+        cases.add(
+            f"png palette of {colours}, alpha",
+            save(image, "PNG", transparency=bytes(range(0, colours))),
+        )
+    cases.add(
+        "png RGB with a transparent colour",
+        save(Image.fromarray(rgb), "PNG", transparency=tuple(map(int, rgb[3, 3]))),
+    )
+    cases.add(
+        "png L with a transparent colour",
+        save(Image.fromarray(gray), "PNG", transparency=int(gray[3, 3])),
+    )
     for top in (200, 70000):
         deep = np.minimum(rng.integers(0, top, (height, width)), 65535).astype(np.uint16)
         cases.add(f"png 16-bit gray below {top}", save(Image.fromarray(deep), "PNG"))
     for sizes in ((width, height), (1, 1), (2, 5), (9, 1)):
         for colour, channels in ((0, 1), (2, 3), (4, 2), (6, 4)):
             for bits in (8, 16):
-                cases.add(f"png {sizes}, type {colour}, {bits}-bit", raw_png(rng, *sizes, colour, channels, bits))
+                cases.add(
+                    f"png {sizes}, type {colour}, {bits}-bit",
+                    raw_png(rng, *sizes, colour, channels, bits),
+                )
         for bits in (1, 2, 4):
             cases.add(f"png {sizes}, {bits}-bit gray", raw_png(rng, *sizes, 0, 1, bits))
         for bits in (1, 2, 4, 8):
             palette = rng.integers(0, 256, 3 * 2**bits, dtype=np.uint8).tobytes()
             for kept in (1, 2**bits):
-                beyond = "" if kept == 2**bits else "pixels beyond "  # which versions of PIL show differently
-                cases.add(f"png {sizes}, {bits}-bit, {beyond}{kept} colours", raw_png(rng, *sizes, 3, 1, bits, palette=palette[: 3 * kept]))
+                beyond = (
+                    "" if kept == 2**bits else "pixels beyond "
+                )  # which versions of PIL show differently
+                cases.add(
+                    f"png {sizes}, {bits}-bit, {beyond}{kept} colours",
+                    raw_png(rng, *sizes, 3, 1, bits, palette=palette[: 3 * kept]),
+                )
     cases.add("png in chunks of 100", raw_png(rng, width, height, 2, 3, chunk=100))
     cases.add("png in chunks of 1", raw_png(rng, 5, 4, 2, 3, chunk=1))
     cases.add("png that goes on behind its pixels", raw_png(rng, width, height, 2, 3, more=b"more"))
@@ -146,18 +196,43 @@ def pngs(cases, rng, choose):
     animated = [Image.fromarray(picture(rng, width, height)) for _ in range(3)]
     cases.add("png animated", save(animated[0], "PNG", save_all=True, append_images=animated[1:]))
     whole = save(Image.fromarray(rgb), "PNG")
-    for cut in [4, 20, 33, 100, len(whole) // 2, len(whole) - 30, *range(len(whole) - 20, len(whole))]:
+    for cut in [
+        4,
+        20,
+        33,
+        100,
+        len(whole) // 2,
+        len(whole) - 30,
+        *range(len(whole) - 20, len(whole)),
+    ]:
         cases.add(f"png cut at {cut} of {len(whole)}", whole[:cut])
     at = whole.index(b"IEND") - 8
-    cases.add("png with the checksum of its pixels' chunk changed", whole[:at] + b"none" + whole[at + 4 :])
-    for name, data in (("colours", whole), ("palette", save(Image.fromarray(rgb).quantize(200), "PNG"))):
+    cases.add(
+        "png with the checksum of its pixels' chunk changed", whole[:at] + b"none" + whole[at + 4 :]
+    )
+    for name, data in (
+        ("colours", whole),
+        ("palette", save(Image.fromarray(rgb).quantize(200), "PNG")),
+    ):
         for _ in range(60):
             at = choose.randrange(8, len(data))
             hurt = data[:at] + bytes([choose.randrange(256)]) + data[at + 1 :]
             cases.add(f"png: {name} with byte {at} changed", hurt)
 
 
-def raw_png(rng, width, height, colour, channels, bits=8, palette=b"", filters=5, chunk=1 << 30, more=b"", checksum=None):
+def raw_png(
+    rng,
+    width,
+    height,
+    colour,
+    channels,
+    bits=8,
+    palette=b"",
+    filters=5,
+    chunk=1 << 30,
+    more=b"",
+    checksum=None,
+):
     """A PNG of a kind that PIL does not write: noise, and filters at random."""
     row = (width * channels * bits + 7) // 8
     rows = rng.integers(0, 256, (height, 1 + row), dtype=np.uint8)
@@ -167,16 +242,22 @@ def raw_png(rng, width, height, colour, channels, bits=8, palette=b"", filters=5
     parts = [(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, 0))]
     if palette:
         parts.append((b"PLTE", palette))
-    parts += [(b"IDAT", packed[at : at + chunk]) for at in range(0, len(packed), chunk)] + [(b"IEND", b"")]
+    parts += [(b"IDAT", packed[at : at + chunk]) for at in range(0, len(packed), chunk)] + [
+        (b"IEND", b"")
+    ]
     return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)) for kind, body in parts)
+        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        for kind, body in parts
+    )
 
 
 def webps(cases, rng):
     for width, height in ((1, 1), (2, 3), (17, 16), (53, 37), (128, 100)):
         rgb, rgba = (Image.fromarray(picture(rng, width, height, c)) for c in (3, 4))
         cases.add(f"webp {width}x{height} lossless", save(rgb, "WEBP", lossless=True))
-        cases.add(f"webp {width}x{height} lossless alpha", save(rgba, "WEBP", lossless=True, exact=True))
+        cases.add(
+            f"webp {width}x{height} lossless alpha", save(rgba, "WEBP", lossless=True, exact=True)
+        )
         for quality in (20, 80, 100):
             cases.add(f"webp {width}x{height} q{quality}", save(rgb, "WEBP", quality=quality))
         cases.add(f"webp {width}x{height} alpha", save(rgba, "WEBP", quality=90))
@@ -192,7 +273,10 @@ def kept(cases, choose):
         cases.add(f"{kind} {path.name}, cut", data[: len(data) * 2 // 3])
         for _ in range(8):
             at = choose.randrange(len(data) // 2, len(data))
-            cases.add(f"{kind} {path.name} with byte {at} changed", data[:at] + bytes([choose.randrange(256)]) + data[at + 1 :])
+            cases.add(
+                f"{kind} {path.name} with byte {at} changed",
+                data[:at] + bytes([choose.randrange(256)]) + data[at + 1 :],
+            )
 
 
 def main():
@@ -203,7 +287,9 @@ def main():
     pngs(cases, rng, choose)
     if features.check("webp"):
         webps(cases, rng)
-    (out / "cases.json").write_text(json.dumps(dict(Turbo=bool(features.check("libjpeg_turbo")), Cases=cases.cases)))
+    (out / "cases.json").write_text(
+        json.dumps(dict(Turbo=bool(features.check("libjpeg_turbo")), Cases=cases.cases))
+    )
 
 
 main()

@@ -13,7 +13,14 @@ import PIL
 from PIL import Image
 
 FILTERS = ["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"]
-PIL_FILTERS = [Image.NEAREST, Image.BOX, Image.BILINEAR, Image.HAMMING, Image.BICUBIC, Image.LANCZOS]
+PIL_FILTERS = [
+    Image.NEAREST,
+    Image.BOX,
+    Image.BILINEAR,
+    Image.HAMMING,
+    Image.BICUBIC,
+    Image.LANCZOS,
+]
 
 
 def picture(rng, width, height, channels, kind):
@@ -29,7 +36,18 @@ def picture(rng, width, height, channels, kind):
 
 def resizes(out):
     rng, choose, cases = np.random.default_rng(7), random.Random(7), []
-    sizes = [(1, 1), (2, 3), (5, 1), (17, 33), (64, 64), (100, 75), (500, 375), (333, 500), (257, 1), (1, 300)]
+    sizes = [
+        (1, 1),
+        (2, 3),
+        (5, 1),
+        (17, 33),
+        (64, 64),
+        (100, 75),
+        (500, 375),
+        (333, 500),
+        (257, 1),
+        (1, 300),
+    ]
     for n, (width, height) in enumerate(sizes * 9):
         channels = choose.choice([1, 3, 3])
         pixels = picture(rng, width, height, channels, choose.choice(["noise", "extremes", "ramp"]))
@@ -37,15 +55,39 @@ def resizes(out):
         (out / f"{n}.src").write_bytes(pixels.tobytes())
         for f, name in enumerate(FILTERS):
             w, h = choose.choice(
-                [(224, 224), (width, max(1, height // 2)), (max(1, width // 3), height), (width, height), (256, 341),
-                 (7, 5), (1, 1), (width * 2 + 1, height * 3), (choose.randint(1, 300), choose.randint(1, 300))])
+                [
+                    (224, 224),
+                    (width, max(1, height // 2)),
+                    (max(1, width // 3), height),
+                    (width, height),
+                    (256, 341),
+                    (7, 5),
+                    (1, 1),
+                    (width * 2 + 1, height * 3),
+                    (choose.randint(1, 300), choose.randint(1, 300)),
+                ]
+            )
             x, y = choose.randrange(w), choose.randrange(h)
-            window = choose.choice([(0, 0, w, h), (x, y, choose.randint(x + 1, w), choose.randint(y + 1, h))])
+            window = choose.choice(
+                [(0, 0, w, h), (x, y, choose.randint(x + 1, w), choose.randint(y + 1, h))]
+            )
             for order in range(2):
                 made = resized(image, (w, h), PIL_FILTERS[f], order == 1).crop(window)
                 (out / f"{n}.{f}.{order}").write_bytes(made.tobytes())
-                cases.append(dict(Src=f"{n}.src", W=width, H=height, Channels=channels, Filter=f, Order=order, Width=w, Height=h,
-                                  Window=window, Out=f"{n}.{f}.{order}"))
+                cases.append(
+                    dict(
+                        Src=f"{n}.src",
+                        W=width,
+                        H=height,
+                        Channels=channels,
+                        Filter=f,
+                        Order=order,
+                        Width=w,
+                        Height=h,
+                        Window=window,
+                        Out=f"{n}.{f}.{order}",
+                    )
+                )
     return cases
 
 
@@ -63,7 +105,12 @@ def packs(out):
     from torchvision import transforms
 
     rng, cases = np.random.default_rng(7), []
-    means = [([], []), ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]), ([0.5], [0.5]), ([0.1, -3.0, 0.3], [0.7, 11.0, 1e-3])]
+    means = [
+        ([], []),
+        ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
+        ([0.5], [0.5]),
+        ([0.1, -3.0, 0.3], [0.7, 11.0, 1e-3]),
+    ]
     for n, (width, height) in enumerate([(1, 1), (16, 2), (37, 5), (224, 3), (1100, 2)]):
         for channels in (1, 3):
             pixels = picture(rng, width, height, channels, "noise")
@@ -75,7 +122,9 @@ def packs(out):
                 tensor = transforms.ToTensor()(pixels)
                 if mean:
                     tensor = transforms.Normalize(mean, std)(tensor)
-                for kind, torch_type in enumerate([None, torch.float16, torch.bfloat16, torch.float32]):
+                for kind, torch_type in enumerate(
+                    [None, torch.float16, torch.bfloat16, torch.float32]
+                ):
                     for flip in range(4):
                         if torch_type is None:
                             if mean:
@@ -87,10 +136,25 @@ def packs(out):
                         for last in (0, 1):
                             s = (t.permute(1, 2, 0) if last else t).contiguous()
                             path = f"{n}.{channels}.{m}.{kind}.{flip}.{last}"
-                            raw = s.view(torch.int16).numpy() if s.element_size() == 2 else s.numpy()
+                            raw = (
+                                s.view(torch.int16).numpy() if s.element_size() == 2 else s.numpy()
+                            )
                             (out / path).write_bytes(raw.tobytes())
-                            cases.append(dict(Src=name, W=width, H=height, Channels=channels, Type=kind, Layout=last,
-                                              Flip=flip, Unit=torch_type is not None, Mean=mean, Std=std, Out=path))
+                            cases.append(
+                                dict(
+                                    Src=name,
+                                    W=width,
+                                    H=height,
+                                    Channels=channels,
+                                    Type=kind,
+                                    Layout=last,
+                                    Flip=flip,
+                                    Unit=torch_type is not None,
+                                    Mean=mean,
+                                    Std=std,
+                                    Out=path,
+                                )
+                            )
     return cases
 
 
