@@ -1,6 +1,6 @@
 """Trains on images that it makes, and compares every batch with what PIL and torch make of them.
 
-scripts/train-aarch64 runs it under emulation; it runs natively as well.
+`make train-aarch64` runs it under emulation; it runs natively as well.
 """
 
 import hashlib
@@ -57,7 +57,7 @@ def main():
                 "a batch differs from what PIL and torch make"
             )
         print(f"{EPOCHS} epochs of {len(expected)} samples, bit for bit as PIL and torch make them")
-        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "train.py")
+        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../examples/train.py")
         subprocess.run([sys.executable, script, root], check=True)
 
 
