@@ -158,9 +158,12 @@ func versionsDiffer(daemon string, daemonPID int, process string,
 ) *protocol.ErrorMessage {
 	return &protocol.ErrorMessage{
 		Kind: protocol.KindVersion,
-		Message: fmt.Sprintf("the daemon (pid %d) is hdmlp %s, and this process (pid %d) is "+
-			"hdmlp %s: both must be of one version; end the daemon with `hdmlp stop`, or set "+
-			"HDMLP_SOCKET to another path or name, for a second daemon",
+		Message: fmt.Sprintf("the daemon (pid %d) is hdmlp %s, and this process (pid %d) "+
+			"is hdmlp %s: "+
+			"both must have the same version; stop the daemon with `hdmlp stop`, and the next "+
+			"process starts "+
+			"one of its own version, or set HDMLP_SOCKET to another path or name to run a "+
+			"second daemon",
 			daemonPID, daemon, processPID, process),
 		Details: map[string]any{"daemon": daemon, "process": process, "pid": daemonPID},
 	}

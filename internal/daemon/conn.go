@@ -146,10 +146,11 @@ func (x *conn) handshake(ctx context.Context, cancel context.CancelFunc) error {
 	if hello.Protocol != protocol.Version {
 		return &protocol.ErrorMessage{
 			Kind: protocol.KindVersion,
-			Message: fmt.Sprintf("the process (hdmlp %s, pid %d) speaks protocol %d, the daemon "+
-				"(hdmlp %s, pid %d) protocol %d: install one version on the node, and end the "+
-				"daemon with `hdmlp stop --force`, or set HDMLP_SOCKET to another path or name, "+
-				"for a second daemon",
+			Message: fmt.Sprintf("this process (hdmlp %s, pid %d) uses protocol %d, and the "+
+				"daemon (hdmlp %s, pid %d) protocol %d: "+
+				"both must have the same version; stop the daemon with `hdmlp stop --force`, "+
+				"which ends its jobs with an error, "+
+				"or set HDMLP_SOCKET to another path or name to run a second daemon",
 				hello.Version, hello.PID, hello.Protocol, x.d.cfg.Version, os.Getpid(),
 				protocol.Version),
 		}

@@ -329,8 +329,10 @@ def _try_connect(deadline: float) -> Optional[Client]:
 
 def _other_version(client: Client) -> VersionError:
     return VersionError(
-        f"the daemon (pid {client.pid}) is hdmlp {client.version}, and this process (pid {os.getpid()}) is hdmlp {__version__}: both must be "
-        "of one version; end the daemon with `hdmlp stop`, or set HDMLP_SOCKET to another path or name, for a second daemon",
+        f"the daemon (pid {client.pid}) is hdmlp {client.version}, and this process "
+        f"(pid {os.getpid()}) is hdmlp {__version__}: both must have the same version; stop the "
+        "daemon with `hdmlp stop`, and the next process starts one of its own version, or set "
+        "HDMLP_SOCKET to another path or name to run a second daemon",
         {"daemon": client.version, "process": __version__, "pid": client.pid},
     )
 

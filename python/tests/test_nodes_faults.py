@@ -18,6 +18,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 sys.path.insert(0, os.path.join(ROOT, "bench"))
 from throttled import Throttled, Unavailable  # noqa: E402
 
+import hdmlp  # noqa: E402
 import hdmlp.data as data  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -388,7 +389,12 @@ def liar(tmp_path_factory):
     if shutil.which("go") is None:
         pytest.skip("the lying daemon is built with Go")
     path = tmp_path_factory.mktemp("liar") / "hdmlp"
-    subprocess.run(["go", "test", "-c", "-o", str(path), "./cmd/hdmlp"], check=True, cwd=ROOT)
+    version = f"-X github.com/hdmlp/hdmlp/cmd/hdmlp.version={hdmlp.__version__}"
+    subprocess.run(
+        ["go", "test", "-c", "-ldflags", version, "-o", str(path), "./cmd/hdmlp"],
+        check=True,
+        cwd=ROOT,
+    )
     return str(path)
 
 
