@@ -17,12 +17,13 @@ const (
 	mostLines   = 400  // of a file
 )
 
-// large are the rooms that may have more code: the program, which has a file per command, and three whose subject
-// is one and large.
+// large are the rooms that may have more code: the program, which has a file per command, and three
+// whose subject is one and large.
 var large = []string{"cmd/hdmlp", "internal/cluster", "internal/simulate", "internal/transform"}
 
 func generated(src []byte) bool {
-	return bytes.Contains(src, []byte("\n// Code generated ")) || bytes.HasPrefix(src, []byte("// Code generated "))
+	return bytes.Contains(src, []byte("\n// Code generated ")) ||
+		bytes.HasPrefix(src, []byte("// Code generated "))
 }
 
 // code counts the lines that a token stands on.
@@ -64,14 +65,16 @@ func TestRoomsAreSmall(t *testing.T) {
 				continue
 			}
 			if n := bytes.Count(src, []byte("\n")); n > mostLines {
-				t.Errorf("%s/%s has %d lines, %d are allowed: cut it by what it holds", room, filepath.Base(name), n, mostLines)
+				t.Errorf("%s/%s has %d lines, %d are allowed: cut it by what it holds", room,
+					filepath.Base(name), n, mostLines)
 			}
 			if !strings.HasSuffix(name, "_test.go") {
 				sum += code(src)
 			}
 		}
 		if sum > mostCode && !slices.Contains(large, room) {
-			t.Errorf("%s has %d lines of code, %d are allowed: is it two rooms?", room, sum, mostCode)
+			t.Errorf("%s has %d lines of code, %d are allowed: is it two rooms?", room, sum,
+				mostCode)
 		}
 		ours := 0
 		for _, to := range p.Imports {
@@ -86,7 +89,8 @@ func TestRoomsAreSmall(t *testing.T) {
 }
 
 func TestLinesOfCodeAreThoseWithTokens(t *testing.T) {
-	src := "// Package p.\npackage p\n\n/* a\nb */\nvar x = `1\n2\n` // c\n\nfunc f() {\n\t// d\n}\n"
+	src := "// Package p.\npackage p\n\n/* a\nb */\nvar x = `1\n2\n` // c\n\nfunc f() " +
+		"{\n\t// d\n}\n"
 	if n := code([]byte(src)); n != 6 {
 		t.Errorf("%d lines of code, want 6", n)
 	}

@@ -33,7 +33,13 @@ const (
 )
 
 func member(node int, tls *tls.Config) exchange.Identity {
-	return exchange.Identity{Job: "bench", Node: node, Nodes: 2, Secret: []byte("not a secret, only a benchmark's"), TLS: tls}
+	return exchange.Identity{
+		Job:    "bench",
+		Node:   node,
+		Nodes:  2,
+		Secret: []byte("not a secret, only a benchmark's"),
+		TLS:    tls,
+	}
 }
 
 // arena is samples of one size, in memory outside of the Go heap.
@@ -44,7 +50,8 @@ type arena struct {
 }
 
 func newArena(total int64, size int) (*arena, error) {
-	b, err := unix.Mmap(-1, 0, int(total), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
+	b, err := unix.Mmap(-1, 0, int(total), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED|unix.MAP_ANONYMOUS)
 	if err != nil {
 		return nil, err
 	}
@@ -102,8 +109,12 @@ func serve(ctx context.Context, o options) error {
 	}
 	rpc := newRPC(o, a)
 	var all sync.WaitGroup
-	all.Go(func() { exchange.NewServer(member(0, nil), a, exchange.ServerOptions{}).Serve(ctx, own) })
-	all.Go(func() { exchange.NewServer(member(0, drawn), a, exchange.ServerOptions{}).Serve(ctx, sealed) })
+	all.Go(func() {
+		exchange.NewServer(member(0, nil), a, exchange.ServerOptions{}).Serve(ctx, own)
+	})
+	all.Go(func() {
+		exchange.NewServer(member(0, drawn), a, exchange.ServerOptions{}).Serve(ctx, sealed)
+	})
 	all.Go(func() { rpc.Serve(other) })
 	defer profile(o, "server")()
 	fmt.Println("ready")

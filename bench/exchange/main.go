@@ -10,11 +10,11 @@
 // the machine does then meets all of them. Namespaces need root, and are gone
 // when it ends.
 //
-// Samples are random bytes in shared memory, many times as large together as
-// the caches; the client's callers fetch random ones into buffers of their own,
-// as the engine does. exchange-tls, if --peers names it, is exchange over TLS 1.3; grpc is unary calls with protobuf's BytesValue and gRPC's
-// own settings, as most would write it; grpc-raw has a codec that leaves bytes
-// where they are, and large windows. Neither has a checksum; exchange does.
+// Samples are random bytes in shared memory, many times as large together as the caches; the
+// client's callers fetch random ones into buffers of their own, as the engine does. exchange-tls,
+// if --peers names it, is exchange over TLS 1.3; grpc is unary calls with protobuf's BytesValue and
+// gRPC's own settings, as most would write it; grpc-raw has a codec that leaves bytes where they
+// are, and large windows. Neither has a checksum; exchange does.
 package main
 
 import (
@@ -53,12 +53,14 @@ func main() {
 	flag.Int64Var(&o.data, "data", 256<<20, "bytes of all samples together")
 	flag.Float64Var(&o.seconds, "seconds", 3, "per measurement")
 	flag.IntVar(&o.rounds, "rounds", 3, "rounds; the table has their medians")
-	flag.IntVar(&o.callers, "callers", 0, "fetches at a time; 0: 64 of large samples, 256 of small ones")
+	flag.IntVar(&o.callers, "callers", 0,
+		"fetches at a time; 0: 64 of large samples, 256 of small ones")
 	flag.IntVar(&o.conns, "conns", 1, "connections of exchange and of gRPC")
 	flag.BoolVar(&o.netns, "netns", false, "in two network namespaces instead of on loopback")
 	flag.StringVar(&o.rate, "rate", "", "limit of the link between them, as tc writes it: 1gbit")
 	flag.BoolVar(&o.json, "json", false, "print JSON instead of a table")
-	flag.StringVar(&o.profile, "profile", "", "write CPU profiles of exchange's server and client into this folder")
+	flag.StringVar(&o.profile, "profile", "",
+		"write CPU profiles of exchange's server and client into this folder")
 	flag.StringVar(&o.role, "role", "", "internal: server or client")
 	flag.StringVar(&o.listen, "listen", "127.0.0.1", "internal: the server's address")
 	flag.Parse()

@@ -19,14 +19,15 @@ import (
 
 // result is one measurement, or the median of several.
 type result struct {
-	Peer    string        `json:"peer"`
-	Path    string        `json:"path"`
-	Size    int           `json:"size"`
-	Rate    float64       `json:"bytes_per_second"`
-	CPU     float64       `json:"cpu_seconds_per_gb"` // client and server
-	Median  time.Duration `json:"median_ns"`
-	P99     time.Duration `json:"p99_ns"`
-	Against float64       `json:"times_rate"` // median of exchange's rate over this one's, round by round
+	Peer   string        `json:"peer"`
+	Path   string        `json:"path"`
+	Size   int           `json:"size"`
+	Rate   float64       `json:"bytes_per_second"`
+	CPU    float64       `json:"cpu_seconds_per_gb"` // client and server
+	Median time.Duration `json:"median_ns"`
+	P99    time.Duration `json:"p99_ns"`
+	// median of exchange's rate over this one's, round by round
+	Against float64 `json:"times_rate"`
 }
 
 // measure takes turns between the peers, round by round, and returns medians.
@@ -84,7 +85,8 @@ func table(w io.Writer, results []result) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "path\tbytes\tpeer\tMB/s\tsamples/s\tCPU s/GB\tp50\tp99\texchange is\t")
 	for _, r := range results {
-		samples, p50, p99 := fmt.Sprintf("%.0f", r.Rate/float64(r.Size)), fmt.Sprint(r.Median.Round(time.Microsecond)), fmt.Sprint(r.P99.Round(time.Microsecond))
+		samples, p50, p99 := fmt.Sprintf("%.0f", r.Rate/float64(r.Size)),
+			fmt.Sprint(r.Median.Round(time.Microsecond)), fmt.Sprint(r.P99.Round(time.Microsecond))
 		if r.Peer == "iperf3" {
 			samples, p50, p99 = "", "", ""
 		}
@@ -92,7 +94,8 @@ func table(w io.Writer, results []result) {
 		if r.Peer != "exchange" && r.Against > 0 {
 			against = fmt.Sprintf("%.2f times", r.Against)
 		}
-		fmt.Fprintf(t, "%s\t%d\t%s\t%.0f\t%s\t%.2f\t%s\t%s\t%s\t\n", r.Path, r.Size, r.Peer, r.Rate/1e6, samples, r.CPU, p50, p99, against)
+		fmt.Fprintf(t, "%s\t%d\t%s\t%.0f\t%s\t%.2f\t%s\t%s\t%s\t\n", r.Path, r.Size, r.Peer,
+			r.Rate/1e6, samples, r.CPU, p50, p99, against)
 	}
 	t.Flush()
 }
@@ -120,13 +123,15 @@ func newPath(o options) (*path, error) {
 	steps := []string{
 		"ip netns add " + a, "ip netns add " + b,
 		"ip link add v0 netns " + a + " type veth peer name v0 netns " + b,
-		"ip -n " + a + " addr add 10.74.61.1/30 dev v0", "ip -n " + b + " addr add 10.74.61.2/30 dev v0",
+		"ip -n " + a + " addr add 10.74.61.1/30 dev v0",
+		"ip -n " + b + " addr add 10.74.61.2/30 dev v0",
 		"ip -n " + a + " link set v0 up", "ip -n " + b + " link set v0 up",
 	}
 	if o.rate != "" {
 		p.name += " " + o.rate
 		for _, ns := range p.namespaces {
-			steps = append(steps, "ip netns exec "+ns+" tc qdisc add dev v0 root tbf burst 512kb latency 20ms rate "+o.rate)
+			steps = append(steps, "ip netns exec "+ns+
+				" tc qdisc add dev v0 root tbf burst 512kb latency 20ms rate "+o.rate)
 		}
 	}
 	for _, step := range steps {
@@ -163,15 +168,18 @@ func (p *path) once(ctx context.Context, o options, name string, size int) (resu
 		return r, p.iperf3(ctx, o, &r)
 	case "exchange", "exchange-tls", "grpc", "grpc-raw":
 	default:
-		return r, fmt.Errorf("no peer is called %q: exchange, exchange-tls, grpc, grpc-raw, iperf3", name)
+		return r, fmt.Errorf("no peer is called %q: exchange, exchange-tls, grpc, grpc-raw, iperf3",
+			name)
 	}
 	self, err := os.Executable()
 	if err != nil {
 		return r, err
 	}
 	args := []string{
-		self, "--listen", p.addr, "--sizes", strconv.Itoa(size), "--data", strconv.FormatInt(o.data, 10),
-		"--seconds", fmt.Sprint(o.seconds), "--callers", strconv.Itoa(o.callers), "--conns", strconv.Itoa(o.conns), "--peers", name,
+		self, "--listen", p.addr, "--sizes", strconv.Itoa(size), "--data",
+		strconv.FormatInt(o.data, 10),
+		"--seconds", fmt.Sprint(o.seconds), "--callers", strconv.Itoa(o.callers), "--conns",
+		strconv.Itoa(o.conns), "--peers", name,
 	}
 	if name == "exchange" {
 		args = append(args, "--profile", o.profile)
@@ -221,7 +229,8 @@ func (p *path) once(ctx context.Context, o options, name string, size int) (resu
 func (p *path) iperf3(ctx context.Context, o options, r *result) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	server := command(ctx, p.in, "iperf3", "--server", "--one-off", "--bind", p.addr, "--port", "7463", "--forceflush")
+	server := command(ctx, p.in, "iperf3", "--server", "--one-off", "--bind", p.addr, "--port",
+		"7463", "--forceflush")
 	stdout, err := server.StdoutPipe()
 	if err != nil {
 		return err
@@ -242,7 +251,8 @@ func (p *path) iperf3(ctx context.Context, o options, r *result) error {
 		}
 	}
 	seconds := strconv.Itoa(max(1, int(o.seconds)))
-	said, err := command(ctx, p.out, "iperf3", "--client", p.addr, "--port", "7463", "--reverse", "--json", "--time", seconds,
+	said, err := command(ctx, p.out, "iperf3", "--client", p.addr, "--port", "7463", "--reverse",
+		"--json", "--time", seconds,
 		"--parallel", strconv.Itoa(o.conns)).Output()
 	if err != nil {
 		return fmt.Errorf("%w: %s", err, said)

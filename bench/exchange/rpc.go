@@ -43,12 +43,14 @@ func connect(ctx context.Context, o options) (get getter, end func(), err error)
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1 << 30)),
 	}
 	if raw {
-		settings = append(settings, grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(4*window),
+		settings = append(settings, grpc.WithInitialWindowSize(window),
+			grpc.WithInitialConnWindowSize(4*window),
 			grpc.WithDefaultCallOptions(grpc.ForceCodecV2(asItIs{})))
 	}
 	conns := make([]*grpc.ClientConn, o.conns)
 	for i := range conns {
-		conns[i], err = grpc.NewClient(fmt.Sprintf("passthrough:///%s:%d", o.listen, grpcPort), settings...)
+		conns[i], err = grpc.NewClient(fmt.Sprintf("passthrough:///%s:%d", o.listen, grpcPort),
+			settings...)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -62,7 +64,8 @@ func connect(ctx context.Context, o options) (get getter, end func(), err error)
 	conn := func() *grpc.ClientConn { return conns[int(next.Add(1))%len(conns)] }
 	if raw {
 		return func(ctx context.Context, id int32, dst []byte) error {
-			request := message{mem.BufferSlice{mem.SliceBuffer(binary.LittleEndian.AppendUint32(nil, uint32(id)))}}
+			request := message{mem.BufferSlice{mem.SliceBuffer(binary.LittleEndian.AppendUint32(nil,
+				uint32(id)))}}
 			var answer message
 			if err := conn().Invoke(ctx, method, &request, &answer); err != nil {
 				return err
@@ -97,7 +100,8 @@ func newRPC(o options, a *arena) *grpc.Server {
 	var settings []grpc.ServerOption
 	handler := plain
 	if o.peers == "grpc-raw" {
-		settings = append(settings, grpc.ForceServerCodecV2(asItIs{}), grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(4*window))
+		settings = append(settings, grpc.ForceServerCodecV2(asItIs{}),
+			grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(4*window))
 		handler = raw
 	}
 	s := grpc.NewServer(settings...)
@@ -108,7 +112,9 @@ func newRPC(o options, a *arena) *grpc.Server {
 	return s
 }
 
-func plain(srv any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+func plain(srv any, _ context.Context, decode func(any) error,
+	_ grpc.UnaryServerInterceptor,
+) (any, error) {
 	var id wrapperspb.Int32Value
 	if err := decode(&id); err != nil {
 		return nil, err
@@ -117,7 +123,9 @@ func plain(srv any, _ context.Context, decode func(any) error, _ grpc.UnaryServe
 	return wrapperspb.Bytes(sample), nil
 }
 
-func raw(srv any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+func raw(srv any, _ context.Context, decode func(any) error,
+	_ grpc.UnaryServerInterceptor,
+) (any, error) {
 	var request message
 	if err := decode(&request); err != nil {
 		return nil, err

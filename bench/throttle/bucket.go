@@ -81,7 +81,8 @@ func (s *sleeper) until(t int64) {
 		return
 	}
 	for {
-		_, _, errno := unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME,
+		_, _, errno := unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC,
+			unix.TIMER_ABSTIME,
 			uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
 		if errno != unix.EINTR {
 			return

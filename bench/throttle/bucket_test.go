@@ -9,7 +9,8 @@ import (
 
 func TestParseBytes(t *testing.T) {
 	for text, want := range map[string]int64{
-		"0": 0, "17": 17, "3B": 3, "40MB": 40_000_000, "1.5KiB": 1536, "2 GiB": 2 << 30, "165MiB": 165 << 20,
+		"0": 0, "17": 17, "3B": 3, "40MB": 40_000_000, "1.5KiB": 1536, "2 GiB": 2 << 30,
+		"165MiB": 165 << 20,
 	} {
 		if got, err := parseBytes(text); err != nil || got != want {
 			t.Errorf("parseBytes(%q) = %d, %v; want %d", text, got, err, want)
@@ -45,7 +46,8 @@ func TestBucketKeepsTheRate(t *testing.T) {
 			}
 			allowed := float64(rate) * (float64(due-start) + float64(burst) + 100) / 1e9
 			if sum > allowed+1 {
-				t.Fatalf("%.0f bytes until %d ns after the start, allowed %.0f", sum, due-start, allowed)
+				t.Fatalf("%.0f bytes until %d ns after the start, allowed %.0f", sum, due-start,
+					allowed)
 			}
 		}
 	})

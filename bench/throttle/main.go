@@ -87,7 +87,8 @@ func run(ctx context.Context, args []string, out, errs io.Writer) error {
 	priority := "normal"
 	if !opts.normal {
 		if priority, err = raisePriority(); err != nil {
-			fmt.Fprintf(errs, "throttle: no real-time priority, figures depend on who else runs: %v\n", err)
+			fmt.Fprintf(errs,
+				"throttle: no real-time priority, figures depend on who else runs: %v\n", err)
 		}
 	}
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
@@ -126,21 +127,30 @@ func parse(args []string, errs io.Writer) (options, error) {
 	fs.SetOutput(errs)
 	fs.Usage = func() {
 		fmt.Fprint(errs, "Usage: throttle --source DIR --mount DIR [flags]\n\n"+
-			"Mount a read-only, throttled, counted view of a folder, until SIGTERM or the end of the parent.\n\nFlags:\n")
+			"Mount a read-only, throttled, counted view of a folder, until SIGTERM or the end of "+
+			"the parent.\n\nFlags:\n")
 		fs.PrintDefaults()
-		fmt.Fprint(errs, "\nEXIT STATUS\n  0  the mount was taken down\n  1  it could not be mounted\n  2  the command line is wrong\n")
+		fmt.Fprint(errs, "\nEXIT STATUS\n  0  the mount was taken down\n  1  it could not be "+
+			"mounted\n  2  the command line is wrong\n")
 	}
 	fs.StringVar(&o.source, "source", "", "`folder` to show")
 	fs.StringVar(&o.mount, "mount", "", "empty `folder` to show it in")
-	fs.StringVar(&o.stats, "stats-socket", "", "`path` of a Unix socket that answers with the counters and takes changes")
-	fs.StringVar(&bandwidth, "bandwidth", "0", "`bytes` per second over all readers, as 40MB; 0: unlimited")
+	fs.StringVar(&o.stats, "stats-socket", "",
+		"`path` of a Unix socket that answers with the counters and takes changes")
+	fs.StringVar(&bandwidth, "bandwidth", "0",
+		"`bytes` per second over all readers, as 40MB; 0: unlimited")
 	fs.DurationVar(&o.settings.latency, "latency", 0, "time that every open of a file takes")
 	fs.Float64Var(&o.settings.failRate, "fail-rate", 0, "share of reads that fail with EIO, 0 to 1")
 	fs.Uint64Var(&o.settings.failSeed, "fail-seed", 1, "seed of the failing reads")
-	fs.StringVar(&o.settings.fail, "fail", "", "`pattern` of files whose reads all fail with EIO; matched with the name or the path below the source")
+	fs.StringVar(&o.settings.fail, "fail", "",
+		"`pattern` of files whose reads all fail with EIO; matched with the name or the path "+
+			"below the source")
 	fs.StringVar(&o.settings.hang, "hang", "", "`pattern` of files whose reads never return")
-	fs.StringVar(&o.settings.hangNames, "hang-names", "", "`pattern` of files and folders that are never found, nor listed: the system call does not return")
-	fs.DurationVar(&o.attrTimeout, "attr-timeout", time.Minute, "how long the kernel may keep names and attributes")
+	fs.StringVar(&o.settings.hangNames, "hang-names", "",
+		"`pattern` of files and folders that are never found, nor listed: the system call "+
+			"does not return")
+	fs.DurationVar(&o.attrTimeout, "attr-timeout", time.Minute,
+		"how long the kernel may keep names and attributes")
 	fs.BoolVar(&o.normal, "normal-priority", false, "stay in the normal scheduling class")
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -158,7 +168,10 @@ func parse(args []string, errs io.Writer) (options, error) {
 	if err := o.settings.validate(); err != nil {
 		return o, &usageError{err}
 	}
-	for _, dir := range []struct{ flag, path string }{{"--source", o.source}, {"--mount", o.mount}} {
+	for _, dir := range []struct{ flag, path string }{
+		{"--source", o.source},
+		{"--mount", o.mount},
+	} {
 		if dir.path == "" {
 			return o, usagef("%s is missing", dir.flag)
 		}
@@ -193,7 +206,11 @@ func (s settings) validate() error {
 	case !(s.failRate >= 0 && s.failRate <= 1):
 		return fmt.Errorf("fail-rate %v is not between 0 and 1", s.failRate)
 	}
-	for name, pattern := range map[string]string{"fail": s.fail, "hang": s.hang, "hang-names": s.hangNames} {
+	for name, pattern := range map[string]string{
+		"fail":       s.fail,
+		"hang":       s.hang,
+		"hang-names": s.hangNames,
+	} {
 		if _, err := path.Match(pattern, ""); err != nil {
 			return fmt.Errorf("%s %q: %w", name, pattern, err)
 		}

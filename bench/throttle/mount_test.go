@@ -98,7 +98,8 @@ func start(t *testing.T, source string, flags ...string) *running {
 }
 
 func commandFor(source, dir string, flags ...string) *exec.Cmd {
-	cmd := exec.Command(os.Args[0], append([]string{"--source", source, "--mount", dir}, flags...)...)
+	cmd := exec.Command(os.Args[0],
+		append([]string{"--source", source, "--mount", dir}, flags...)...)
 	cmd.Env = append(os.Environ(), asThrottle+"=1")
 	return cmd
 }
@@ -212,7 +213,8 @@ func TestBandwidthAndCounters(t *testing.T) {
 				}
 				s := r.ask("counters")
 				if s.Bytes != round*sum(content) || s.Opens != round*int64(len(content)) {
-					t.Errorf("round %d: counted %d bytes and %d opens, read %d and %d", round, s.Bytes, s.Opens,
+					t.Errorf("round %d: counted %d bytes and %d opens, read %d and %d", round,
+						s.Bytes, s.Opens,
 						round*sum(content), round*int64(len(content)))
 				}
 			}
@@ -231,7 +233,8 @@ func TestLatency(t *testing.T) {
 	for _, readers := range []int{1, 4} {
 		want := latency * time.Duration(len(content)/readers)
 		took[readers] = readAll(t, r.dir, content, readers)
-		t.Logf("%d opens by %d readers took %v, the latency allows %v", len(content), readers, took[readers], want)
+		t.Logf("%d opens by %d readers took %v, the latency allows %v", len(content), readers,
+			took[readers], want)
 		if took[readers] < want {
 			t.Error("faster than the latency")
 		}
@@ -299,7 +302,8 @@ func TestFaults(t *testing.T) {
 	r.ask("set fail-rate=0 hang=0003.jpg")
 	var done sync.WaitGroup
 	done.Go(func() {
-		if got, err := os.ReadFile(filepath.Join(r.dir, "class1/0003.jpg")); err != nil || len(got) != 1000 {
+		if got, err := os.ReadFile(filepath.Join(r.dir, "class1/0003.jpg")); err != nil ||
+			len(got) != 1000 {
 			t.Errorf("after the hang: %d bytes, %v", len(got), err)
 		}
 	})
@@ -361,7 +365,10 @@ func TestCommandLine(t *testing.T) {
 
 func TestControlRefuses(t *testing.T) {
 	src := newSource(t.TempDir(), settings{bandwidth: 7})
-	for _, line := range []string{"", "get", "set", "set bandwidth", "set speed=1", "set bandwidth=8 fail-rate=3"} {
+	for _, line := range []string{
+		"", "get", "set", "set bandwidth", "set speed=1",
+		"set bandwidth=8 fail-rate=3",
+	} {
 		if err := command(src, line); err == nil {
 			t.Errorf("%q was accepted", line)
 		}

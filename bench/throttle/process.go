@@ -17,13 +17,16 @@ const fifoPriority = 10
 // that the runtime makes later inherit it from the thread that makes them.
 func raisePriority() (string, error) {
 	refused := eachThread(func(tid int) error {
-		return unix.SchedSetAttr(tid, &unix.SchedAttr{Policy: unix.SCHED_FIFO, Priority: fifoPriority}, 0)
+		return unix.SchedSetAttr(tid,
+			&unix.SchedAttr{Policy: unix.SCHED_FIFO, Priority: fifoPriority}, 0)
 	})
 	if refused == nil {
 		return fmt.Sprintf("SCHED_FIFO %d", fifoPriority), nil
 	}
 	const highest = -20
-	if err := eachThread(func(tid int) error { return unix.Setpriority(unix.PRIO_PROCESS, tid, highest) }); err != nil {
+	if err := eachThread(func(tid int) error {
+		return unix.Setpriority(unix.PRIO_PROCESS, tid, highest)
+	}); err != nil {
 		return "normal", errors.Join(refused, err)
 	}
 	return "nice -20", refused

@@ -95,7 +95,9 @@ func (s *source) nameFault(ctx context.Context, name string) syscall.Errno {
 
 // whileHangs blocks for as long as the pattern names the file, and returns the
 // settings in which it does not.
-func (s *source) whileHangs(ctx context.Context, name string, pattern func(settings) string) (*current, syscall.Errno) {
+func (s *source) whileHangs(ctx context.Context, name string,
+	pattern func(settings) string,
+) (*current, syscall.Errno) {
 	for {
 		c := s.settings.Load()
 		if !matches(pattern(c.settings), name) {
@@ -143,7 +145,9 @@ func (n *node) below() string { return n.Path(n.Root()) }
 func (n *node) real() string  { return filepath.Join(n.src.root, n.below()) }
 
 // Lookup answers for one name of a folder.
-func (n *node) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+func (n *node) Lookup(ctx context.Context, name string,
+	out *fuse.EntryOut,
+) (*fs.Inode, syscall.Errno) {
 	if errno := n.src.nameFault(ctx, path.Join(n.below(), name)); errno != 0 {
 		return nil, errno
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/access"
 )
 
-// accessOptions are what `hdmlp access` is asked for. A negative sample, rank, epoch or step was not asked for.
+// accessOptions are what `hdmlp access` is asked for. A negative sample, rank, epoch or step was
+// not asked for.
 type accessOptions struct {
 	samples, nodes, epochs, batch int
 	seed                          uint64
@@ -52,7 +53,12 @@ EXIT STATUS
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts.json, _ = cmd.Flags().GetBool("json")
-			for name, v := range map[string]*int{"sample": &opts.sample, "rank": &opts.rank, "epoch": &opts.epoch, "step": &opts.step} {
+			for name, v := range map[string]*int{
+				"sample": &opts.sample,
+				"rank":   &opts.rank,
+				"epoch":  &opts.epoch,
+				"step":   &opts.step,
+			} {
 				if cmd.Flags().Changed(name) && *v < 0 {
 					return badInput("--%s is %d; it must be 0 or more", name, *v)
 				}
@@ -66,13 +72,17 @@ EXIT STATUS
 	flags.IntVar(&opts.epochs, "epochs", 90, "E, epochs of the run")
 	flags.IntVar(&opts.batch, "batch", 100, "samples of a step over all nodes")
 	flags.Uint64Var(&opts.seed, "seed", 0, "of the shuffle")
-	flags.Float64Var(&opts.delta, "delta", 0.1, "count samples that are read more than (1+delta)*E/N times")
+	flags.Float64Var(&opts.delta, "delta", 0.1,
+		"count samples that are read more than (1+delta)*E/N times")
 	flags.StringVar(&opts.shuffle, "shuffle", string(access.Torch), "torch, feistel or none")
-	flags.StringVar(&opts.scheme, "scheme", string(access.Strided), "how a batch is split: strided, uniform, whole or imbalanced")
-	flags.StringVar(&opts.tail, "tail", string(access.Pad), "samples that do not divide by the nodes: pad, drop or keep")
+	flags.StringVar(&opts.scheme, "scheme", string(access.Strided),
+		"how a batch is split: strided, uniform, whole or imbalanced")
+	flags.StringVar(&opts.tail, "tail", string(access.Pad),
+		"samples that do not divide by the nodes: pad, drop or keep")
 	flags.BoolVar(&opts.dropLast, "drop-last", false, "drop an epoch's last, short batch")
 	flags.IntVar(&opts.sample, "sample", -1, "show who reads this sample when")
-	flags.IntVar(&opts.rank, "rank", -1, "show what this rank reads (default: rank 0's frequencies)")
+	flags.IntVar(&opts.rank, "rank", -1,
+		"show what this rank reads (default: rank 0's frequencies)")
 	flags.IntVar(&opts.epoch, "epoch", -1, "in this epoch")
 	flags.IntVar(&opts.step, "step", -1, "in this step")
 	for _, name := range []string{"sample", "rank", "epoch", "step"} {
@@ -84,8 +94,10 @@ EXIT STATUS
 // runAccess prints the answer to what opts ask.
 func runAccess(opts accessOptions, out io.Writer) error {
 	stream, err := access.New(access.Spec{
-		Samples: opts.samples, Seed: opts.seed, Epochs: opts.epochs, WorldSize: opts.nodes, GlobalBatch: opts.batch, DropLast: opts.dropLast,
-		Shuffle: access.Shuffle(opts.shuffle), Scheme: access.Scheme(opts.scheme), Tail: access.Tail(opts.tail),
+		Samples: opts.samples, Seed: opts.seed, Epochs: opts.epochs, WorldSize: opts.nodes,
+		GlobalBatch: opts.batch, DropLast: opts.dropLast,
+		Shuffle: access.Shuffle(opts.shuffle), Scheme: access.Scheme(opts.scheme),
+		Tail: access.Tail(opts.tail),
 	})
 	if err != nil {
 		return badInput("%w", err)
@@ -133,7 +145,8 @@ func (opts accessOptions) check(stream *access.Stream) error {
 	}
 	switch {
 	case opts.sample >= 0 && (opts.rank >= 0 || opts.step >= 0):
-		return badInput("--sample asks who reads it when; it goes with --epoch alone, not with --rank or --step")
+		return badInput("--sample asks who reads it when; it goes with --epoch alone, not with " +
+			"--rank or --step")
 	case opts.sample < 0 && (opts.epoch >= 0) != (opts.step >= 0):
 		return badInput("--epoch and --step go together: with --rank they show what it reads then")
 	case opts.step >= 0 && opts.rank < 0:
@@ -238,7 +251,8 @@ func batchOf(opts accessOptions, stream *access.Stream) batchAnswer {
 }
 
 func (a batchAnswer) print(out io.Writer) {
-	fmt.Fprintf(out, "Rank %d reads %d samples in epoch %d, step %d of 0 to %d:\n", a.Rank, len(a.Samples), a.Epoch, a.Step, a.Steps-1)
+	fmt.Fprintf(out, "Rank %d reads %d samples in epoch %d, step %d of 0 to %d:\n", a.Rank,
+		len(a.Samples), a.Epoch, a.Step, a.Steps-1)
 	width := 0
 	for _, k := range a.Samples {
 		width = max(width, len(fmt.Sprint(k)))

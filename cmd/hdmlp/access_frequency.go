@@ -11,27 +11,29 @@ import (
 
 // frequencyAnswer is the distribution of a rank's access frequencies.
 type frequencyAnswer struct {
-	Rank      int       `json:"rank"`
-	Samples   int       `json:"samples"`
-	Nodes     int       `json:"nodes"`
-	Epochs    int       `json:"epochs"`
-	Mean      float64   `json:"mean"`
-	Delta     float64   `json:"delta"`
-	Threshold int       `json:"threshold"` // counted are samples read more often than this
-	Expected  *float64  `json:"expected"`  // of them, thesis equation 3.8; null where it does not apply
-	Drawn     int       `json:"drawn"`
-	Least     int       `json:"least"`
-	Most      int       `json:"most"`
-	Counts    []int     `json:"counts"`           // samples read Least, Least+1, ... Most times
-	Theory    []float64 `json:"theory,omitempty"` // and as many as are expected
-	opts      accessOptions
+	Rank      int     `json:"rank"`
+	Samples   int     `json:"samples"`
+	Nodes     int     `json:"nodes"`
+	Epochs    int     `json:"epochs"`
+	Mean      float64 `json:"mean"`
+	Delta     float64 `json:"delta"`
+	Threshold int     `json:"threshold"` // counted are samples read more often than this
+	// of them, thesis equation 3.8; null where it does not apply
+	Expected *float64  `json:"expected"`
+	Drawn    int       `json:"drawn"`
+	Least    int       `json:"least"`
+	Most     int       `json:"most"`
+	Counts   []int     `json:"counts"`           // samples read Least, Least+1, ... Most times
+	Theory   []float64 `json:"theory,omitempty"` // and as many as are expected
+	opts     accessOptions
 }
 
 func frequencies(opts accessOptions, stream *access.Stream) frequencyAnswer {
 	rank := max(0, opts.rank)
 	freq := stream.Frequencies([]int{rank}, 0, opts.epochs)
 	a := frequencyAnswer{
-		Rank: rank, Samples: opts.samples, Nodes: opts.nodes, Epochs: opts.epochs, Delta: opts.delta, Least: int(freq[0]), opts: opts,
+		Rank: rank, Samples: opts.samples, Nodes: opts.nodes, Epochs: opts.epochs,
+		Delta: opts.delta, Least: int(freq[0]), opts: opts,
 	}
 	sum := 0
 	for _, r := range freq {
@@ -39,7 +41,8 @@ func frequencies(opts accessOptions, stream *access.Stream) frequencyAnswer {
 		sum += int(r)
 	}
 	a.Mean = float64(sum) / float64(opts.samples)
-	a.Threshold = int(min((1+opts.delta)*float64(opts.epochs)/float64(opts.nodes)+1e-9, math.MaxInt32))
+	a.Threshold = int(min((1+opts.delta)*float64(opts.epochs)/float64(opts.nodes)+1e-9,
+		math.MaxInt32))
 	a.Counts = make([]int, a.Most-a.Least+1)
 	for _, r := range freq {
 		a.Counts[int(r)-a.Least]++
@@ -48,7 +51,8 @@ func frequencies(opts accessOptions, stream *access.Stream) frequencyAnswer {
 		}
 	}
 	// The theory is that of a full shuffle, of which every node gets the same part.
-	if s := stream.Spec(); s.Shuffle != access.Sequential && (s.Scheme == access.Strided || s.Scheme == access.Uniform) {
+	if s := stream.Spec(); s.Shuffle != access.Sequential &&
+		(s.Scheme == access.Strided || s.Scheme == access.Uniform) {
 		f, p := float64(opts.samples), 1/float64(opts.nodes)
 		expected := f * binomialAbove(opts.epochs, a.Threshold, p)
 		a.Expected = &expected
@@ -87,11 +91,13 @@ func binomialAbove(n, k int, p float64) float64 {
 }
 
 func (a frequencyAnswer) print(out io.Writer) {
-	fmt.Fprintf(out, "How often rank %d reads each of %d samples in %d epochs, one of %d nodes (%s shuffle, seed %d)\n\n",
+	fmt.Fprintf(out, "How often rank %d reads each of %d samples in %d epochs, one of %d nodes "+
+		"(%s shuffle, seed %d)\n\n",
 		a.Rank, a.Samples, a.Epochs, a.Nodes, a.opts.shuffle, a.opts.seed)
 	a.histogram(out)
 	fmt.Fprintf(out, "\n  mean %.4g, least %d, most %d\n", a.Mean, a.Least, a.Most)
-	fmt.Fprintf(out, "  read more than %d times, (1 + %.4g) E/N:  %d samples", a.Threshold, a.Delta, a.Drawn)
+	fmt.Fprintf(out, "  read more than %d times, (1 + %.4g) E/N:  %d samples", a.Threshold, a.Delta,
+		a.Drawn)
 	if a.Expected != nil {
 		fmt.Fprintf(out, ", %.1f expected", *a.Expected)
 	}

@@ -27,7 +27,10 @@ func TestAccessFrequencies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"read more than 275 times", "322.9 expected", "mean 250,", "expected\n"} {
+	for _, want := range []string{
+		"read more than 275 times", "322.9 expected", "mean 250,",
+		"expected\n",
+	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the output lacks %q:\n%s", want, out)
 		}
@@ -68,7 +71,9 @@ func TestAccessAnswers(t *testing.T) {
 		t.Fatalf("%d reads in 10 epochs", len(reads.Reads))
 	}
 	for _, r := range reads.Reads {
-		out, err := askAccess(t, func(o *accessOptions) { o.rank, o.epoch, o.step, o.json = r.Rank, r.Epoch, r.Step, true })
+		out, err := askAccess(t, func(o *accessOptions) {
+			o.rank, o.epoch, o.step, o.json = r.Rank, r.Epoch, r.Step, true
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,13 +90,17 @@ func TestAccessAnswers(t *testing.T) {
 		t.Errorf("%v:\n%s", err, out)
 	}
 	out, err = askAccess(t, func(o *accessOptions) {
-		o.samples, o.nodes, o.batch, o.tail, o.shuffle, o.sample, o.epochs = 5, 4, 4, "drop", "none", 4, 3
+		o.samples, o.nodes, o.batch, o.tail, o.shuffle, o.sample, o.epochs = 5, 4, 4, "drop",
+			"none", 4, 3
 	})
 	if err != nil || out != "Sample 4 is never read in 3 epochs.\n" {
 		t.Errorf("%v:\n%s", err, out)
 	}
-	out, err = askAccess(t, func(o *accessOptions) { o.rank, o.epoch, o.step, o.shuffle = 1, 0, 2, "none" })
-	if err != nil || !strings.Contains(out, "Rank 1 reads 25 samples in epoch 0, step 2 of 0 to 99:\n\n  201  205  209") {
+	out, err = askAccess(t, func(o *accessOptions) {
+		o.rank, o.epoch, o.step, o.shuffle = 1, 0, 2, "none"
+	})
+	if err != nil || !strings.Contains(out,
+		"Rank 1 reads 25 samples in epoch 0, step 2 of 0 to 99:\n\n  201  205  209") {
 		t.Errorf("%v:\n%s", err, out)
 	}
 }
@@ -106,11 +115,15 @@ func TestAccessBadInput(t *testing.T) {
 		"--delta is NaN":               func(o *accessOptions) { o.delta = math.NaN() },
 		"--sample is 10000; allowed":   func(o *accessOptions) { o.sample = 10000 },
 		"--rank is 4; allowed: 0 to 3": func(o *accessOptions) { o.rank = 4 },
-		"--epoch is 1000; allowed":     func(o *accessOptions) { o.rank, o.epoch, o.step = 0, 1000, 0 },
-		"--step is 100; allowed":       func(o *accessOptions) { o.rank, o.epoch, o.step = 0, 0, 100 },
-		"go together":                  func(o *accessOptions) { o.rank, o.epoch = 0, 0 },
-		"--step needs --rank":          func(o *accessOptions) { o.epoch, o.step = 0, 0 },
-		"goes with --epoch alone":      func(o *accessOptions) { o.sample, o.rank = 0, 0 },
+		"--epoch is 1000; allowed": func(o *accessOptions) {
+			o.rank, o.epoch, o.step = 0, 1000, 0
+		},
+		"--step is 100; allowed": func(o *accessOptions) {
+			o.rank, o.epoch, o.step = 0, 0, 100
+		},
+		"go together":             func(o *accessOptions) { o.rank, o.epoch = 0, 0 },
+		"--step needs --rank":     func(o *accessOptions) { o.epoch, o.step = 0, 0 },
+		"goes with --epoch alone": func(o *accessOptions) { o.sample, o.rank = 0, 0 },
 	} {
 		out, err := askAccess(t, change)
 		var input inputError

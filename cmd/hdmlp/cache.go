@@ -56,7 +56,8 @@ func openCache(dir string) (*file.Cache, error) {
 		return nil, badInput("%s: there is no such directory", printable.Name(dir))
 	}
 	if errors.Is(err, syscall.ENOTDIR) {
-		return nil, badInput("%s is not a directory; give one that was a cache_dir", printable.Name(dir))
+		return nil,
+			badInput("%s is not a directory; give one that was a cache_dir", printable.Name(dir))
 	}
 	return c, cacheError(err)
 }
@@ -66,7 +67,8 @@ func cacheError(err error) error {
 	var unsafe *storageclass.UnsafeError
 	switch {
 	case errors.Is(err, file.ErrInUse):
-		return badInput("%w: end the daemon with `hdmlp stop`, or wait until the command that uses the directory has ended", err)
+		return badInput("%w: end the daemon with `hdmlp stop`, or wait until the command that "+
+			"uses the directory has ended", err)
 	case errors.Is(err, file.ErrNoCache), errors.Is(err, file.ErrNotOurs), errors.As(err, &unsafe):
 		return inputError{err}
 	}
@@ -96,7 +98,8 @@ func cacheStores(c *file.Cache) ([]file.StoreInfo, error) {
 func findStore(dir string, stores []file.StoreInfo, version string) (*file.StoreInfo, error) {
 	var found []*file.StoreInfo
 	for i := range stores {
-		if version != "" && strings.HasPrefix(versionText(stores[i].Fingerprint), strings.ToLower(version)) {
+		if version != "" &&
+			strings.HasPrefix(versionText(stores[i].Fingerprint), strings.ToLower(version)) {
 			found = append(found, &stores[i])
 		}
 	}
@@ -104,9 +107,11 @@ func findStore(dir string, stores []file.StoreInfo, version string) (*file.Store
 	case 1:
 		return found[0], nil
 	case 0:
-		return nil, badInput("--store %q: %s has no store whose version begins so%s", version, dir, storeList(stores))
+		return nil, badInput("--store %q: %s has no store whose version begins so%s", version, dir,
+			storeList(stores))
 	}
-	return nil, badInput("--store %q: %s has %d stores whose versions begin so%s", version, dir, len(found), storeList(stores))
+	return nil, badInput("--store %q: %s has %d stores whose versions begin so%s", version, dir,
+		len(found), storeList(stores))
 }
 
 // storeList lists stores for an error.
@@ -124,7 +129,8 @@ func storeList(stores []file.StoreInfo) string {
 
 // storeText says in a few words which store it is.
 func storeText(s *file.StoreInfo) string {
-	return fmt.Sprintf("%s  %s, %s, of %s", versionText(s.Fingerprint), count(s.Held, "sample"), byteSize(float64(s.HeldBytes)), storeDataset(s))
+	return fmt.Sprintf("%s  %s, %s, of %s", versionText(s.Fingerprint), count(s.Held, "sample"),
+		byteSize(float64(s.HeldBytes)), storeDataset(s))
 }
 
 // storeDataset is the dataset's path as the store's description has it.

@@ -76,13 +76,17 @@ EXIT STATUS
 			}
 			defer compare.close()
 			defer scan.close()
-			opts.warn = func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", printable.Text(text)) }
+			opts.warn = func(text string) {
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", printable.Text(text))
+			}
 			return runCacheCheck(cmd.Context(), opts, cmd.OutOrStdout())
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&opts.dataset, "dataset", "", "where the dataset lies (default: where it was when the store was opened last)")
-	flags.StringVar(&opts.store, "store", "", "the store whose version begins with these digits (default: all)")
+	flags.StringVar(&opts.dataset, "dataset", "",
+		"where the dataset lies (default: where it was when the store was opened last)")
+	flags.StringVar(&opts.store, "store", "",
+		"the store whose version begins with these digits (default: all)")
 	flags.BoolVar(&opts.fix, "fix", false, "drop copies that are corrupt or differ")
 	return cmd
 }
@@ -113,8 +117,10 @@ type finding struct {
 	Path   string `json:"path"`
 	What   string `json:"what"` // corrupt, differs, source
 	Copy   string `json:"copy_digest,omitempty"`
-	Other  string `json:"other_digest,omitempty"` // differs: the file's; corrupt: that recorded when the copy was made
-	Reason string `json:"reason,omitempty"`       // why a file could not be compared, or a copy not be read
+	// differs: the file's; corrupt: that recorded when the copy was made
+	Other string `json:"other_digest,omitempty"`
+	// why a file could not be compared, or a copy not be read
+	Reason string `json:"reason,omitempty"`
 }
 
 // What a finding is.
@@ -153,7 +159,8 @@ func runCacheCheck(ctx context.Context, opts cacheCheckOptions, out io.Writer) (
 		stores = []file.StoreInfo{*s}
 	}
 	if opts.dataset != "" && len(stores) > 1 {
-		return badInput("--dataset %s: name the store to be compared with it (--store)%s", opts.dataset, storeList(stores))
+		return badInput("--dataset %s: name the store to be compared with it (--store)%s",
+			opts.dataset, storeList(stores))
 	}
 	views := []*checkView{}
 	var failed []error
@@ -184,21 +191,25 @@ func runCacheCheck(ctx context.Context, opts cacheCheckOptions, out io.Writer) (
 		if bad == 1 {
 			verb = "is"
 		}
-		difference := fmt.Errorf("%s of %s in %s %s not the same as in the dataset", thousands(bad), count(held, "cached sample"), opts.dir, verb)
+		difference := fmt.Errorf("%s of %s in %s %s not the same as in the dataset", thousands(bad),
+			count(held, "cached sample"), opts.dir, verb)
 		return statusError{1, errors.Join(append(failed, difference, err)...)}
 	}
 	return errors.Join(append(failed, err)...)
 }
 
 // checkStore compares one store; what it found is nil where nothing was compared.
-func checkStore(ctx context.Context, c *file.Cache, s *file.StoreInfo, opts cacheCheckOptions) (_ *checkView, err error) {
+func checkStore(ctx context.Context, c *file.Cache, s *file.StoreInfo,
+	opts cacheCheckOptions,
+) (_ *checkView, err error) {
 	version := versionText(s.Fingerprint)
 	kind, path, extensions, err := whereIs(s, opts)
 	if err != nil {
 		return nil, err
 	}
 	source, err := patient(kind).Open(ctx, path, dataset.OpenOptions{
-		Extensions: extensions, IndexDir: opts.indexDir, Progress: opts.scanned, Timeout: opts.timeout, Warn: opts.warn, Tell: opts.warn,
+		Extensions: extensions, IndexDir: opts.indexDir, Progress: opts.scanned,
+		Timeout: opts.timeout, Warn: opts.warn, Tell: opts.warn,
 	})
 	opts.opened()
 	var problem *dataset.Error
@@ -211,7 +222,8 @@ func checkStore(ctx context.Context, c *file.Cache, s *file.StoreInfo, opts cach
 	defer func() { err = errors.Join(err, source.Close()) }()
 	index := source.Index()
 	if now := index.Fingerprint(); now != s.Fingerprint {
-		return nil, badInput("store %s was not compared: the dataset %s is of another version now, %s, so it is another one or was changed since. "+
+		return nil, badInput("store %s was not compared: the dataset %s is of another version "+
+			"now, %s, so it is another one or was changed since. "+
 			"No job on it uses the store's samples; `hdmlp cache rm %s --store %s` removes them",
 			version, path, versionText(now), opts.dir, version[:shortVersion])
 	}
@@ -223,14 +235,21 @@ func checkStore(ctx context.Context, c *file.Cache, s *file.StoreInfo, opts cach
 	if err != nil {
 		return nil, cacheError(err)
 	}
-	k := &checker{source: source, locate: pathsOf(source), index: index, contents: contents, progress: opts.compared}
+	k := &checker{
+		source:   source,
+		locate:   pathsOf(source),
+		index:    index,
+		contents: contents,
+		progress: opts.compared,
+	}
 	start := time.Now()
 	err = errors.Join(k.run(ctx), contents.Close())
 	if err != nil {
 		return nil, err
 	}
 	v := k.view
-	v.Dir, v.Version, v.Dataset, v.Samples, v.Held = opts.dir, version, path, index.Len(), len(contents.Held())
+	v.Dir, v.Version, v.Dataset, v.Samples, v.Held = opts.dir, version, path, index.Len(),
+		len(contents.Held())
 	v.Seconds = time.Since(start).Seconds()
 	if opts.fix && len(k.drop) > 0 {
 		if err := c.Drop(ds, k.drop); err != nil {
@@ -241,8 +260,11 @@ func checkStore(ctx context.Context, c *file.Cache, s *file.StoreInfo, opts cach
 	return &v, nil
 }
 
-// whereIs says of which kind the dataset of a store is, where it is to be looked for, and by which extensions its samples are known.
-func whereIs(s *file.StoreInfo, opts cacheCheckOptions) (kind dataset.Kind, path string, extensions []string, err error) {
+// whereIs says of which kind the dataset of a store is, where it is to be looked for, and by which
+// extensions its samples are known.
+func whereIs(s *file.StoreInfo,
+	opts cacheCheckOptions,
+) (kind dataset.Kind, path string, extensions []string, err error) {
 	path = opts.dataset
 	d := s.Description
 	if d == nil {
@@ -251,7 +273,8 @@ func whereIs(s *file.StoreInfo, opts cacheCheckOptions) (kind dataset.Kind, path
 			if s.Problem != nil {
 				why = s.Problem.Error()
 			}
-			return kind, "", nil, badInput("store %s was not compared: it does not say which dataset it belongs to (%s); name it with --store and --dataset",
+			return kind, "", nil, badInput("store %s was not compared: it does not say which "+
+				"dataset it belongs to (%s); name it with --store and --dataset",
 				versionText(s.Fingerprint), why)
 		}
 		return sources()[0], path, nil, nil
@@ -268,8 +291,10 @@ func whereIs(s *file.StoreInfo, opts cacheCheckOptions) (kind dataset.Kind, path
 // text is the view for people.
 func (v *checkView) text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, store %s of %s\n", printable.Name(v.Dir), v.Version[:shortVersion], printable.Name(v.Dataset))
-	fmt.Fprintf(&b, "compared %s of %s, %s, in %s\n\n", thousands(v.Held), count(v.Samples, "sample"), byteSize(float64(v.Bytes)), seconds(v.Seconds))
+	fmt.Fprintf(&b, "%s, store %s of %s\n", printable.Name(v.Dir), v.Version[:shortVersion],
+		printable.Name(v.Dataset))
+	fmt.Fprintf(&b, "compared %s of %s, %s, in %s\n\n", thousands(v.Held),
+		count(v.Samples, "sample"), byteSize(float64(v.Bytes)), seconds(v.Seconds))
 	for _, row := range []struct {
 		n    int
 		what string
@@ -292,7 +317,8 @@ func (v *checkView) text() string {
 	}
 	switch {
 	case v.Dropped > 0:
-		fmt.Fprintf(&b, "\ndropped %s: the next job reads these samples from the dataset\n", plural(v.Dropped, "copy", "copies"))
+		fmt.Fprintf(&b, "\ndropped %s: the next job reads these samples from the dataset\n",
+			plural(v.Dropped, "copy", "copies"))
 	case v.Corrupt+v.Differ > 0:
 		b.WriteString("\n--fix drops the copies that are corrupt or differ\n")
 	}
@@ -308,7 +334,8 @@ func (f *finding) text() string {
 	case f.Reason != "":
 		return "the copy cannot be read: " + printable.Text(f.Reason)
 	case f.What == copyCorrupt:
-		return fmt.Sprintf("the copy is corrupt: it has digest %s, and had %s when it was made", f.Copy, f.Other)
+		return fmt.Sprintf("the copy is corrupt: it has digest %s, and had %s when it was made",
+			f.Copy, f.Other)
 	}
 	return fmt.Sprintf("the copy differs: it has digest %s, the file has %s", f.Copy, f.Other)
 }
@@ -324,11 +351,13 @@ type compareProgress struct {
 func (p *compareProgress) update(done, of int) {
 	if p.bars == nil {
 		p.bars = mpb.New(mpb.WithOutput(p.out), mpb.WithWidth(30))
-		p.bar = p.bars.AddBar(int64(of), mpb.PrependDecorators(decor.Name("comparing ")), mpb.AppendDecorators(
-			decor.Any(func(s decor.Statistics) string {
-				return fmt.Sprintf(" %s of %s", thousands(int(s.Current)), count(int(s.Total), "sample"))
-			}),
-		))
+		p.bar = p.bars.AddBar(int64(of), mpb.PrependDecorators(decor.Name("comparing ")),
+			mpb.AppendDecorators(
+				decor.Any(func(s decor.Statistics) string {
+					return fmt.Sprintf(" %s of %s", thousands(int(s.Current)),
+						count(int(s.Total), "sample"))
+				}),
+			))
 	}
 	p.bar.SetCurrent(int64(done))
 	if done == of {

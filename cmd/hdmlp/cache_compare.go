@@ -105,7 +105,8 @@ func (k *checker) compare(ctx context.Context, id int, buffer, piece []byte) err
 			f.Reason = sample.Reason()
 		}
 	case !found.Equal:
-		f.What, f.Copy, f.Other = copyDiffers, digestText(found.Digest), digestText(digest.Of(buffer))
+		f.What, f.Copy, f.Other = copyDiffers, digestText(found.Digest),
+			digestText(digest.Of(buffer))
 	}
 	k.note(&f, int64(len(buffer)))
 	return nil
@@ -133,13 +134,16 @@ func (k *checker) note(f *finding, size int64) {
 		k.drop = append(k.drop, int32(f.Sample))
 	}
 	if f.What != "" {
-		i, _ := slices.BinarySearchFunc(v.Findings, f.Sample, func(other finding, sample int) int { return cmp.Compare(other.Sample, sample) })
+		i, _ := slices.BinarySearchFunc(v.Findings, f.Sample, func(other finding, sample int) int {
+			return cmp.Compare(other.Sample, sample)
+		})
 		v.Findings = slices.Insert(v.Findings, i, *f)
 		v.Findings = v.Findings[:min(len(v.Findings), mostFindings)]
 	}
 	k.done++
 	all := len(k.contents.Held())
-	if now := time.Now(); k.progress != nil && (k.done == all || now.Sub(k.told) > 100*time.Millisecond) {
+	if now := time.Now(); k.progress != nil &&
+		(k.done == all || now.Sub(k.told) > 100*time.Millisecond) {
 		k.told = now
 		k.progress(k.done, all)
 	}

@@ -57,7 +57,8 @@ EXIT STATUS
 					}
 				}
 				if len(opts.dirs) == 0 {
-					return badInput("no cache directory is configured (cache_dir, HDMLP_CACHE_DIR): give one, as in `hdmlp cache ls /nvme/hdmlp`")
+					return badInput("no cache directory is configured (cache_dir, " +
+						"HDMLP_CACHE_DIR): give one, as in `hdmlp cache ls /nvme/hdmlp`")
 				}
 			}
 			return runCacheLs(opts, cmd.OutOrStdout())
@@ -134,8 +135,9 @@ func viewCache(dir string, mayBeMissing bool) (*cacheView, error) {
 	}
 	for _, s := range stores {
 		view := storeView{
-			Version: versionText(s.Fingerprint), Samples: s.Samples, Held: s.Held, Bytes: s.HeldBytes,
-			Used: s.Used.UTC(), Description: s.Description,
+			Version: versionText(s.Fingerprint), Samples: s.Samples, Held: s.Held,
+			Bytes: s.HeldBytes,
+			Used:  s.Used.UTC(), Description: s.Description,
 		}
 		if s.Problem != nil {
 			view.Problem = s.Problem.Error()
@@ -177,16 +179,19 @@ func (v *cacheView) text(location *time.Location) string {
 		}
 		width = max(width, len(rows[i]))
 	}
-	fmt.Fprintf(&b, "\n  %-*s  %*s  %9s  %-16s  %s\n", shortVersion, "version", width, "samples", "bytes", "last used", "dataset")
+	fmt.Fprintf(&b, "\n  %-*s  %*s  %9s  %-16s  %s\n", shortVersion, "version", width, "samples",
+		"bytes", "last used", "dataset")
 	for i, s := range v.Stores {
 		path := "unknown"
 		if s.Description != nil && s.Description.Path != "" {
 			path = printable.Name(s.Description.Path)
 		}
-		fmt.Fprintf(&b, "  %s  %*s  %9s  %s  %s\n", s.Version[:shortVersion], width, rows[i], byteSize(float64(s.Bytes)),
+		fmt.Fprintf(&b, "  %s  %*s  %9s  %s  %s\n", s.Version[:shortVersion], width, rows[i],
+			byteSize(float64(s.Bytes)),
 			s.Used.In(location).Format("2006-01-02 15:04"), path)
 		if s.Problem != "" {
-			fmt.Fprintf(&b, "  %*s  %s\n", shortVersion, "", strings.ReplaceAll(printable.Text(s.Problem), "\n", "; "))
+			fmt.Fprintf(&b, "  %*s  %s\n", shortVersion, "",
+				strings.ReplaceAll(printable.Text(s.Problem), "\n", "; "))
 		}
 	}
 	return b.String()

@@ -18,7 +18,8 @@ import (
 
 func TestVisible(t *testing.T) {
 	text := "a\tb\n\x1b[1m \u009b \u202e \xff \U000e0001 \u00fc \U0001f600"
-	if got, want := printable.Text(text), "a\tb\n"+`\x1b[1m \u009b \u202e \xff \U000e0001 `+"\u00fc \U0001f600"; got != want {
+	if got, want := printable.Text(text),
+		"a\tb\n"+`\x1b[1m \u009b \u202e \xff \U000e0001 `+"\u00fc \U0001f600"; got != want {
 		t.Errorf("%q, not %q", got, want)
 	}
 	var out bytes.Buffer
@@ -37,7 +38,11 @@ func TestCacheLs(t *testing.T) {
 	must(t, os.Chtimes(filepath.Join(dir, version), time.Unix(0, 0), time.Unix(1_800_000_000, 0)))
 	var out bytes.Buffer
 	missing := filepath.Join(t.TempDir(), "missing")
-	must(t, runCacheLs(cacheLsOptions{dirs: []string{dir, missing}, configured: true, location: time.UTC}, &out))
+	must(t, runCacheLs(cacheLsOptions{
+		dirs:       []string{dir, missing},
+		configured: true,
+		location:   time.UTC,
+	}, &out))
 	held := index.Bytes() - index.Size(3) - index.Size(4) - index.Size(5)
 	want := fmt.Sprintf(`%s: 1 store, %s
 
@@ -52,30 +57,37 @@ func TestCacheLs(t *testing.T) {
 	var views []cacheView
 	code, text, _ := status(t, "cache", "ls", dir, "--json")
 	must(t, json.Unmarshal([]byte(text), &views))
-	if code != 0 || len(views) != 1 || views[0].InUse || views[0].Bytes != held || len(views[0].Stores) != 1 ||
+	if code != 0 || len(views) != 1 || views[0].InUse || views[0].Bytes != held ||
+		len(views[0].Stores) != 1 ||
 		views[0].Stores[0].Version != version || views[0].Stores[0].Description.Path != root {
 		t.Errorf("%s", text)
 	}
 	// Without arguments, the directories of the configuration.
-	if code, _, errs := status(t, "cache", "ls"); code != 2 || !strings.Contains(errs, "no cache directory is configured") {
+	if code, _, errs := status(t, "cache", "ls"); code != 2 ||
+		!strings.Contains(errs, "no cache directory is configured") {
 		t.Errorf("status %d, %s", code, errs)
 	}
-	if code, _, errs := status(t, "cache", "ls", "/dev/null"); code != 2 || !strings.Contains(errs, "/dev/null is not a directory") {
+	if code, _, errs := status(t, "cache", "ls", "/dev/null"); code != 2 ||
+		!strings.Contains(errs, "/dev/null is not a directory") {
 		t.Errorf("a file: status %d, %s", code, errs)
 	}
 	t.Setenv("HDMLP_CACHE_DIR", dir)
-	if code, out, errs := status(t, "cache", "ls"); code != 0 || !strings.Contains(out, version[:12]) {
+	if code, out, errs := status(t, "cache", "ls"); code != 0 ||
+		!strings.Contains(out, version[:12]) {
 		t.Errorf("status %d, %s, %s", code, out, errs)
 	}
 	class, err := file.New(file.Options{Dir: dir, Reserve: 1})
 	must(t, err)
 	defer class.Close()
-	if code, out, errs := status(t, "cache", "ls"); code != 0 || !strings.Contains(out, fmt.Sprintf("in use by process %d", os.Getpid())) {
+	if code, out, errs := status(t, "cache", "ls"); code != 0 ||
+		!strings.Contains(out, fmt.Sprintf("in use by process %d", os.Getpid())) {
 		t.Errorf("status %d, %s, %s", code, out, errs)
 	}
 	for _, args := range [][]string{{"check", dir}, {"rm", dir, "--all", "--yes"}} {
 		code, out, errs := status(t, append([]string{"cache"}, args...)...)
-		if code != 2 || out != "" || !strings.Contains(errs, fmt.Sprintf("process %d", os.Getpid())) || !strings.Contains(errs, "hdmlp stop") {
+		if code != 2 || out != "" ||
+			!strings.Contains(errs, fmt.Sprintf("process %d", os.Getpid())) ||
+			!strings.Contains(errs, "hdmlp stop") {
 			t.Errorf("%q: status %d, %s, %s", args, code, out, errs)
 		}
 	}
@@ -122,7 +134,8 @@ func TestCacheWrongInput(t *testing.T) {
 	if diff := cmp.Diff(before, listAll(t, dir, foreign, unsafe)); diff != "" {
 		t.Error(diff)
 	}
-	if _, _, errs := status(t, "cache", "rm", dir); !strings.Contains(errs, version) || !strings.Contains(errs, root) {
+	if _, _, errs := status(t, "cache", "rm", dir); !strings.Contains(errs, version) ||
+		!strings.Contains(errs, root) {
 		t.Errorf("the stores are not listed: %s", errs)
 	}
 }

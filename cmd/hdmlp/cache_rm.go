@@ -54,7 +54,8 @@ EXIT STATUS
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&opts.store, "store", "", "the store whose version begins with these digits")
-	flags.BoolVar(&opts.all, "all", false, "all stores, and the mark that makes the directory a cache")
+	flags.BoolVar(&opts.all, "all", false,
+		"all stores, and the mark that makes the directory a cache")
 	flags.BoolVar(&yes, "yes", false, "do not ask")
 	return cmd
 }
@@ -73,7 +74,8 @@ func oneDirectory(command string) cobra.PositionalArgs {
 func asker(in io.Reader, out io.Writer) func(context.Context, string) (bool, error) {
 	return func(ctx context.Context, question string) (bool, error) {
 		if f, ok := in.(*os.File); !ok || !isTerminal(f) {
-			return false, badInput("nothing was removed: the input is no terminal to ask on; give --yes")
+			return false,
+				badInput("nothing was removed: the input is no terminal to ask on; give --yes")
 		}
 		fmt.Fprintf(out, "%s [y/N] ", question)
 		answer := make(chan string, 1)
@@ -97,7 +99,8 @@ type removedView struct {
 	Dir     string   `json:"dir"`
 	Removed []string `json:"removed"` // versions
 	Bytes   int64    `json:"bytes"`
-	Kept    []string `json:"kept"` // directories of stores in which something lies that is not HDMLP's
+	// directories of stores in which something lies that is not HDMLP's
+	Kept []string `json:"kept"`
 }
 
 // runCacheRm removes stores.
@@ -114,7 +117,8 @@ func runCacheRm(ctx context.Context, opts cacheRmOptions, out io.Writer) (err er
 	if err != nil {
 		return err
 	}
-	question := fmt.Sprintf("remove all of the cache in %s, %s?", printable.Name(opts.dir), count(len(stores), "store"))
+	question := fmt.Sprintf("remove all of the cache in %s, %s?", printable.Name(opts.dir),
+		count(len(stores), "store"))
 	switch {
 	case opts.store != "":
 		s, err := findStore(opts.dir, stores, opts.store)
@@ -124,7 +128,8 @@ func runCacheRm(ctx context.Context, opts cacheRmOptions, out io.Writer) (err er
 		stores = []file.StoreInfo{*s}
 		question = fmt.Sprintf("remove %s from %s?", storeText(s), printable.Name(opts.dir))
 	case !opts.all:
-		return badInput("what is to be removed from %s? Give --all, or --store and a version%s", opts.dir, storeList(stores))
+		return badInput("what is to be removed from %s? Give --all, or --store and a version%s",
+			opts.dir, storeList(stores))
 	}
 	if opts.confirm != nil {
 		switch yes, err := opts.confirm(ctx, question); {
@@ -138,16 +143,20 @@ func runCacheRm(ctx context.Context, opts cacheRmOptions, out io.Writer) (err er
 	if opts.json {
 		return errors.Join(err, printVisibleJSON(out, v))
 	}
-	fmt.Fprintf(out, "removed %s, %s, from %s\n", count(len(v.Removed), "store"), byteSize(float64(v.Bytes)), printable.Name(opts.dir))
+	fmt.Fprintf(out, "removed %s, %s, from %s\n", count(len(v.Removed), "store"),
+		byteSize(float64(v.Bytes)), printable.Name(opts.dir))
 	for _, kept := range v.Kept {
-		fmt.Fprintf(out, "kept %s: something lies in it that is not HDMLP's\n", printable.Name(kept))
+		fmt.Fprintf(out, "kept %s: something lies in it that is not HDMLP's\n",
+			printable.Name(kept))
 	}
 	return err
 }
 
 // removeStores removes these stores and, with opts.all, the marker last: until then
 // the directory is a cache, which can be cleared again.
-func removeStores(ctx context.Context, c *file.Cache, opts cacheRmOptions, stores []file.StoreInfo) (*removedView, error) {
+func removeStores(ctx context.Context, c *file.Cache, opts cacheRmOptions,
+	stores []file.StoreInfo,
+) (*removedView, error) {
 	v := &removedView{Dir: opts.dir, Removed: []string{}, Kept: []string{}}
 	for _, s := range stores {
 		if err := ctx.Err(); err != nil {

@@ -36,16 +36,21 @@ func TestCacheRm(t *testing.T) {
 	var out bytes.Buffer
 	asked := ""
 	answer := func(yes bool) func(context.Context, string) (bool, error) {
-		return func(_ context.Context, question string) (bool, error) { asked = question; return yes, nil }
+		return func(_ context.Context, question string) (bool, error) {
+			asked = question
+			return yes, nil
+		}
 	}
 	before := listAll(t, dir)
-	if err := runCacheRm(t.Context(), cacheRmOptions{dir: dir, store: a, confirm: answer(false)}, &out); err == nil || !strings.Contains(asked, a) {
+	if err := runCacheRm(t.Context(), cacheRmOptions{dir: dir, store: a, confirm: answer(false)},
+		&out); err == nil || !strings.Contains(asked, a) {
 		t.Errorf("asked %q, %v", asked, err)
 	}
 	if diff := cmp.Diff(before, listAll(t, dir)); diff != "" {
 		t.Error(diff)
 	}
-	must(t, runCacheRm(t.Context(), cacheRmOptions{dir: dir, store: a[:8], confirm: answer(true)}, &out))
+	must(t, runCacheRm(t.Context(), cacheRmOptions{dir: dir, store: a[:8], confirm: answer(true)},
+		&out))
 	if !strings.HasPrefix(out.String(), "removed 1 store, ") {
 		t.Error(out.String())
 	}
@@ -55,7 +60,8 @@ func TestCacheRm(t *testing.T) {
 	code, text, errs := status(t, "cache", "rm", dir, "--all", "--yes", "--json")
 	var v removedView
 	must(t, json.Unmarshal([]byte(text), &v))
-	if code != 0 || !slices.Equal(v.Removed, []string{b}) || !slices.Equal(v.Kept, []string{filepath.Dir(theirs)}) {
+	if code != 0 || !slices.Equal(v.Removed, []string{b}) ||
+		!slices.Equal(v.Kept, []string{filepath.Dir(theirs)}) {
 		t.Errorf("status %d, %s, %s", code, text, errs)
 	}
 	if diff := cmp.Diff([]string{dir, filepath.Dir(theirs), theirs}, listAll(t, dir)); diff != "" {

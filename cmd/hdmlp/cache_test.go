@@ -28,7 +28,8 @@ func tree(t *testing.T, n int) string {
 	root := filepath.Join(t.TempDir(), "data")
 	for i := range n {
 		path := filepath.Join(root, "ab"[i%2:i%2+1], fmt.Sprintf("%04d.jpg", i))
-		must(t, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, bytes.Repeat([]byte{byte(i), byte(i >> 8)}, 50+i), 0o644))
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755),
+			os.WriteFile(path, bytes.Repeat([]byte{byte(i), byte(i >> 8)}, 50+i), 0o644))
 	}
 	return root
 }
@@ -40,10 +41,14 @@ func must(t *testing.T, errs ...error) {
 	}
 }
 
-// fillCache has a cache in dir hold all samples of the folder, but those in skip; it returns the version and the index.
-func fillCache(t *testing.T, dir, root string, extensions []string, skip ...int) (string, *dataset.Index) {
+// fillCache has a cache in dir hold all samples of the folder, but those in skip; it returns the
+// version and the index.
+func fillCache(t *testing.T, dir, root string, extensions []string,
+	skip ...int,
+) (string, *dataset.Index) {
 	t.Helper()
-	f, err := folder.Open(t.Context(), root, folder.Options{Extensions: extensions, IndexDir: os.Getenv("HDMLP_INDEX_DIR")})
+	f, err := folder.Open(t.Context(), root,
+		folder.Options{Extensions: extensions, IndexDir: os.Getenv("HDMLP_INDEX_DIR")})
 	must(t, err)
 	defer f.Close()
 	index := f.Index()
@@ -51,7 +56,12 @@ func fillCache(t *testing.T, dir, root string, extensions []string, skip ...int)
 	must(t, err)
 	store, err := class.Open(storageclass.Dataset{
 		Fingerprint: index.Fingerprint(), Samples: index.Len(), Size: index.Size,
-		About: storageclass.About{Kind: "folder", Path: root, Extensions: index.Extensions(), Bytes: index.Bytes()},
+		About: storageclass.About{
+			Kind:       "folder",
+			Path:       root,
+			Extensions: index.Extensions(),
+			Bytes:      index.Bytes(),
+		},
 	}, index.Bytes())
 	must(t, err)
 	for id := range index.Len() {
@@ -142,7 +152,8 @@ func TestCacheCheck(t *testing.T) {
 	version, index := fillCache(t, dir, root, nil, 100, 101)
 	free := notInVersion(index)
 	code, out, errs := status(t, "cache", "check", dir)
-	if code != 0 || errs != "" || !strings.Contains(out, "compared 198 of 200 samples") || !strings.Contains(out, "          198  same") {
+	if code != 0 || errs != "" || !strings.Contains(out, "compared 198 of 200 samples") ||
+		!strings.Contains(out, "          198  same") {
 		t.Fatalf("status %d, %s, %s", code, out, errs)
 	}
 	differs, corrupt := free[3], free[20]
@@ -166,19 +177,34 @@ func TestCacheCheck(t *testing.T) {
 	}
 	v := views[0]
 	want := checkView{
-		Dir: dir, Version: version, Dataset: root, Samples: 200, Held: 198, Bytes: v.Bytes, Same: 196, Corrupt: 1, Differ: 1,
+		Dir: dir, Version: version, Dataset: root, Samples: 200, Held: 198, Bytes: v.Bytes,
+		Same: 196, Corrupt: 1, Differ: 1,
 		Findings: []finding{
-			{Sample: differs, Path: pathOf(differs), What: "differs", Copy: digestText(digest.Of(original)), Other: digestText(digest.Of(changed))},
-			{Sample: corrupt, Path: pathOf(corrupt), What: "corrupt", Copy: v.Findings[1].Copy, Other: v.Findings[1].Other},
+			{
+				Sample: differs,
+				Path:   pathOf(differs),
+				What:   "differs",
+				Copy:   digestText(digest.Of(original)),
+				Other:  digestText(digest.Of(changed)),
+			},
+			{
+				Sample: corrupt,
+				Path:   pathOf(corrupt),
+				What:   "corrupt",
+				Copy:   v.Findings[1].Copy,
+				Other:  v.Findings[1].Other,
+			},
 		},
 	}
 	if diff := cmp.Diff(want, v); diff != "" || v.Findings[1].Copy == v.Findings[1].Other {
 		t.Error(diff)
 	}
 	must(t, os.Chtimes(pathOf(differs), time.Unix(0, 0), time.Unix(0, 0)))
-	rescanned, _ := fillCache(t, filepath.Join(t.TempDir(), "other"), root, nil) // the version as it is now
+	// the version as it is now
+	rescanned, _ := fillCache(t, filepath.Join(t.TempDir(), "other"), root, nil)
 	code, out, errs = status(t, "cache", "check", dir, "--fix")
-	if code != 2 || !strings.Contains(errs, version) || !strings.Contains(errs, rescanned) || out != "" || rescanned == version {
+	if code != 2 || !strings.Contains(errs, version) || !strings.Contains(errs, rescanned) ||
+		out != "" || rescanned == version {
 		t.Fatalf("another version: status %d, %s, %s", code, out, errs)
 	}
 }
@@ -196,8 +222,8 @@ func (f faultySource) Read(ctx context.Context, id int, dst []byte) (dataset.Sta
 	return f.Source.Read(ctx, id, dst)
 }
 
-// TestCacheCheckFaults: a file that was changed or cannot be read is counted, and its copy's checksum looked at; a source that
-// does not answer ends the comparison.
+// TestCacheCheckFaults: a file that was changed or cannot be read is counted, and its copy's
+// checksum looked at; a source that does not answer ends the comparison.
 func TestCacheCheckFaults(t *testing.T) {
 	quiet(t)
 	root, dir := tree(t, 30), filepath.Join(t.TempDir(), "cache")
@@ -209,34 +235,53 @@ func TestCacheCheckFaults(t *testing.T) {
 	c, err := file.Existing(dir)
 	must(t, err)
 	defer c.Close()
-	contents, err := c.Contents(storageclass.Dataset{Fingerprint: index.Fingerprint(), Samples: index.Len(), Size: index.Size})
+	contents, err := c.Contents(storageclass.Dataset{
+		Fingerprint: index.Fingerprint(),
+		Samples:     index.Len(),
+		Size:        index.Size,
+	})
 	must(t, err)
 	defer contents.Close()
 	errs := map[int]error{0: dataset.ErrMissing, 3: dataset.ErrChanged, 4: dataset.ErrUnreadable}
 	var progress []int
-	k := &checker{source: faultySource{f, errs}, locate: f.Path, index: index, contents: contents, progress: func(done, of int) {
-		if progress = append(progress, done); of != 30 {
-			t.Errorf("%d of %d", done, of)
-		}
-	}}
+	k := &checker{
+		source: faultySource{f, errs}, locate: f.Path, index: index, contents: contents,
+		progress: func(done, of int) {
+			if progress = append(progress, done); of != 30 {
+				t.Errorf("%d of %d", done, of)
+			}
+		},
+	}
 	must(t, k.run(t.Context()))
 	what := ""
 	for _, f := range k.view.Findings {
 		what += fmt.Sprintf("%d %s %s\n", f.Sample, f.What, f.Reason)
 	}
-	if want := fmt.Sprintf("0 corrupt \n3 source %v\n4 source %v\n", dataset.ErrChanged, dataset.ErrUnreadable); what != want {
+	if want := fmt.Sprintf("0 corrupt \n3 source %v\n4 source %v\n", dataset.ErrChanged,
+		dataset.ErrUnreadable); what != want {
 		t.Errorf("found\n%swant\n%s", what, want)
 	}
-	if !slices.Equal(k.drop, []int32{0}) || k.view.Same != 27 || k.view.Unreadable != 2 || progress[len(progress)-1] != 30 {
+	if !slices.Equal(k.drop, []int32{0}) || k.view.Same != 27 || k.view.Unreadable != 2 ||
+		progress[len(progress)-1] != 30 {
 		t.Errorf("drop %v, %+v, %v", k.drop, k.view, progress)
 	}
 	errs[20] = dataset.ErrUnavailable
-	if err := (&checker{source: faultySource{f, errs}, locate: f.Path, index: index, contents: contents}).run(t.Context()); !errors.Is(err, dataset.ErrUnavailable) {
+	if err := (&checker{
+		source:   faultySource{f, errs},
+		locate:   f.Path,
+		index:    index,
+		contents: contents,
+	}).run(t.Context()); !errors.Is(err, dataset.ErrUnavailable) {
 		t.Errorf("a source that does not answer: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := (&checker{source: f, locate: f.Path, index: index, contents: contents}).run(ctx); !errors.Is(err, context.Canceled) {
+	if err := (&checker{
+		source:   f,
+		locate:   f.Path,
+		index:    index,
+		contents: contents,
+	}).run(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: %v", err)
 	}
 }
@@ -251,16 +296,21 @@ func TestCacheCheckFix(t *testing.T) {
 		rewrite(t, filepath.Join(root, index.Name(id)))
 	}
 	code, out, _ := status(t, "cache", "check", dir)
-	if code != 1 || !strings.Contains(out, "--fix drops") || strings.Count(out, "the copy differs:") != 19 || !strings.Contains(out, "\n  and 11 more\n") {
+	if code != 1 || !strings.Contains(out, "--fix drops") ||
+		strings.Count(out, "the copy differs:") != 19 ||
+		!strings.Contains(out, "\n  and 11 more\n") {
 		t.Fatalf("status %d, %s", code, out)
 	}
-	if code, out, errs := status(t, "cache", "check", dir, "--store", version[:6], "--dataset", root, "--fix"); code != 1 || !strings.Contains(out, "dropped 31 copies") {
+	if code, out, errs := status(t, "cache", "check", dir, "--store", version[:6], "--dataset",
+		root, "--fix"); code != 1 || !strings.Contains(out, "dropped 31 copies") {
 		t.Fatalf("status %d, %s, %s", code, out, errs)
 	}
-	if code, out, errs := status(t, "cache", "check", dir); code != 0 || !strings.Contains(out, "compared 169 of 200 samples") {
+	if code, out, errs := status(t, "cache", "check", dir); code != 0 ||
+		!strings.Contains(out, "compared 169 of 200 samples") {
 		t.Fatalf("status %d, %s, %s", code, out, errs)
 	}
-	if code, out, errs := status(t, "cache", "check", dir, "--fix"); code != 0 || strings.Contains(out, "dropped") {
+	if code, out, errs := status(t, "cache", "check", dir, "--fix"); code != 0 ||
+		strings.Contains(out, "dropped") {
 		t.Fatalf("status %d, %s, %s", code, out, errs)
 	}
 }
@@ -274,29 +324,36 @@ func TestCacheCheckSeveralStores(t *testing.T) {
 	a, _ := fillCache(t, dir, one, nil)
 	b, _ := fillCache(t, dir, two, []string{".npy"})
 	code, out, errs := status(t, "cache", "check", dir, "--json")
-	if views := checkJSON(t, out); code != 0 || len(views) != 2 || views[0].Held+views[1].Held != 22 {
+	if views := checkJSON(t, out); code != 0 || len(views) != 2 ||
+		views[0].Held+views[1].Held != 22 {
 		t.Fatalf("status %d, %s, %s", code, out, errs)
 	}
-	if code, _, errs := status(t, "cache", "check", dir, "--dataset", one); code != 2 || !strings.Contains(errs, "--store") || !strings.Contains(errs, a) || !strings.Contains(errs, b) {
+	if code, _, errs := status(t, "cache", "check", dir, "--dataset", one); code != 2 ||
+		!strings.Contains(errs, "--store") || !strings.Contains(errs, a) ||
+		!strings.Contains(errs, b) {
 		t.Errorf("status %d, %s", code, errs)
 	}
 	code, _, errs = status(t, "cache", "check", dir, "--dataset", one, "--store", b)
 	if code != 2 || !strings.Contains(errs, b) {
 		t.Errorf("status %d, %s", code, errs)
 	}
-	if code, out, errs := status(t, "cache", "check", dir, "--dataset", two, "--store", a[:5]); code != 2 || !strings.Contains(errs, a) || out != "" {
+	if code, out, errs := status(t, "cache", "check", dir, "--dataset", two, "--store",
+		a[:5]); code != 2 || !strings.Contains(errs, a) || out != "" {
 		t.Errorf("status %d, %s, %s", code, out, errs)
 	}
 	// One that differs beats one that cannot be compared, and both are told of.
 	must(t, os.RemoveAll(one))
 	flipCopy(t, dir, b, 5)
-	if code, out, errs := status(t, "cache", "check", dir); code != 1 || !strings.Contains(errs, one) || !strings.Contains(errs, "1 of 2 cached samples") || !strings.Contains(out, "the copy is corrupt") {
+	if code, out, errs := status(t, "cache", "check", dir); code != 1 ||
+		!strings.Contains(errs, one) || !strings.Contains(errs, "1 of 2 cached samples") ||
+		!strings.Contains(out, "the copy is corrupt") {
 		t.Errorf("status %d, %s, %s", code, out, errs)
 	}
 	// What a terminal acts on is escaped.
 	description := filepath.Join(dir, a, "dataset")
 	text, err := os.ReadFile(description)
-	must(t, err, os.WriteFile(description, bytes.Replace(text, []byte(one), []byte(`/\u001b[31m\u009b\u202e`), 1), 0o600))
+	must(t, err, os.WriteFile(description,
+		bytes.Replace(text, []byte(one), []byte(`/\u001b[31m\u009b\u202e`), 1), 0o600))
 	for _, args := range [][]string{
 		{"cache", "check", dir, "--store", a},
 		{"cache", "ls", dir},
@@ -305,18 +362,22 @@ func TestCacheCheckSeveralStores(t *testing.T) {
 		{"--json", "cache", "rm", dir},
 	} {
 		code, out, errs := status(t, args...)
-		if strings.ContainsAny(out+errs, "\x1b\u009b\u202e") || !strings.Contains(out+errs, "[31m") {
+		if strings.ContainsAny(out+errs, "\x1b\u009b\u202e") ||
+			!strings.Contains(out+errs, "[31m") {
 			t.Errorf("%q: status %d, %q, %q", args, code, out, errs)
 		}
 	}
 	// Nor is it opened as another kind of source than it was.
-	must(t, os.WriteFile(description, bytes.Replace(text, []byte(`"folder"`), []byte(`"tape"`), 1), 0o600))
-	if code, _, errs := status(t, "cache", "check", dir, "--store", a); code != 2 || !strings.Contains(errs, `dataset kind "tape" is not known; there are: folder`) {
+	must(t, os.WriteFile(description, bytes.Replace(text, []byte(`"folder"`), []byte(`"tape"`), 1),
+		0o600))
+	if code, _, errs := status(t, "cache", "check", dir, "--store", a); code != 2 ||
+		!strings.Contains(errs, `dataset kind "tape" is not known; there are: folder`) {
 		t.Errorf("status %d, %s", code, errs)
 	}
 	// Without a description the dataset has to be named.
 	must(t, os.Remove(filepath.Join(dir, b, "dataset")))
-	if code, _, errs := status(t, "cache", "check", dir, "--store", b); code != 2 || !strings.Contains(errs, "--dataset") {
+	if code, _, errs := status(t, "cache", "check", dir, "--store", b); code != 2 ||
+		!strings.Contains(errs, "--dataset") {
 		t.Errorf("status %d, %s", code, errs)
 	}
 	must(t, os.WriteFile(filepath.Join(dir, b, "index"), []byte("damaged"), 0o600))

@@ -64,16 +64,20 @@ The file is --file, or what HDMLP_CONFIG names, or
 		},
 	}
 	cmd.Flags().StringVar(&file, "file", "", "configuration file (TOML)")
-	cmd.Flags().StringArrayVar(&set, "set", nil, "key=value, as an argument of a job would set it; may be repeated")
-	cmd.Flags().BoolVar(&example, "example", false, "print a configuration file with every key, commented out")
+	cmd.Flags().StringArrayVar(&set, "set", nil,
+		"key=value, as an argument of a job would set it; may be repeated")
+	cmd.Flags().BoolVar(&example, "example", false,
+		"print a configuration file with every key, commented out")
 	return cmd
 }
 
-// configInForce is the configuration of a command: variables and the file, without facts of the machine.
+// configInForce is the configuration of a command: variables and the file, without facts of the
+// machine.
 func configInForce() (*config.Config, error) {
 	environment := hdmlpEnvironment()
 	cfg, err := config.Resolve(config.Input{
-		Environment: environment, File: config.DefaultFile(environment), Classes: describedClasses(),
+		Environment: environment, File: config.DefaultFile(environment),
+		Classes: describedClasses(),
 	})
 	if err != nil {
 		return nil, inputError{err}
@@ -119,7 +123,8 @@ func printConfigJSON(out io.Writer, c *config.Config, file string) error {
 	}{File: file, Parameters: []parameter{}, Classes: []class{}, Model: map[string]string{}}
 	for _, p := range config.Parameters() {
 		o := c.Origins[p.Key]
-		result.Parameters = append(result.Parameters, parameter{p.Key, o.Value, o.Source, string(p.Scope), p.Allowed(), p.Help})
+		result.Parameters = append(result.Parameters,
+			parameter{p.Key, o.Value, o.Source, string(p.Scope), p.Allowed(), p.Help})
 	}
 	for _, s := range c.StorageClasses {
 		result.Classes = append(result.Classes, class{s.Kind, s.Capacity, s.Path, s.Threads})
@@ -204,7 +209,8 @@ func (p *configPrinter) print(c *config.Config, file string) {
 	var model [][3]string
 	for _, key := range slices.Sorted(maps.Keys(c.Origins)) {
 		if name, ok := strings.CutPrefix(key, "environment."); ok {
-			model = append(model, [3]string{name, c.Origins[key].Value + " MB/s", c.Origins[key].Source})
+			model = append(model,
+				[3]string{name, c.Origins[key].Value + " MB/s", c.Origins[key].Source})
 		}
 	}
 	if model != nil {

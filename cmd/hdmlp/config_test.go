@@ -75,14 +75,16 @@ func TestConfigJSON(t *testing.T) {
 	if len(got.Parameters) != len(config.Parameters()) || len(got.Classes) != 1 {
 		t.Fatalf("%+v", got)
 	}
-	if p := got.Parameters[0]; p["key"] != "memory" || p["value"] != "10.0 GiB" || p["source"] == "" || p["help"] == "" {
+	if p := got.Parameters[0]; p["key"] != "memory" || p["value"] != "10.0 GiB" ||
+		p["source"] == "" || p["help"] == "" {
 		t.Errorf("%+v", p)
 	}
 }
 
 func TestConfigWrongInput(t *testing.T) {
 	var input inputError
-	if err := runConfig(configInput(t, "memory = 'lots'"), false, &bytes.Buffer{}); !errors.As(err, &input) {
+	if err := runConfig(configInput(t, "memory = 'lots'"), false, &bytes.Buffer{}); !errors.As(err,
+		&input) {
 		t.Fatalf("got %v, want an input error", err)
 	}
 }

@@ -84,9 +84,14 @@ EXIT STATUS
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&opts.rescan, "rescan", false, "scan the whole folder, whatever the index says")
-	flags.StringVar(&opts.indexDir, "index-dir", "", "directory of the index file (default: index_dir of the configuration; or else the folder itself, or where that cannot be written ~/.cache/hdmlp/index)")
-	flags.StringSliceVar(&opts.extensions, "extensions", nil, "endings of the names of samples, in any case (default: "+strings.Join(sources()[0].Extensions, ",")+")")
-	flags.StringVar(&opts.kind, "kind", sources()[0].Name, "kind of the source; `hdmlp kinds` lists them")
+	flags.StringVar(&opts.indexDir, "index-dir", "",
+		"directory of the index file (default: index_dir of the configuration; or else the "+
+			"folder itself, or where that cannot be written ~/.cache/hdmlp/index)")
+	flags.StringSliceVar(&opts.extensions, "extensions", nil,
+		"endings of the names of samples, in any case (default: "+
+			strings.Join(sources()[0].Extensions, ",")+")")
+	flags.StringVar(&opts.kind, "kind", sources()[0].Name,
+		"kind of the source; `hdmlp kinds` lists them")
 	flags.BoolVar(&opts.classes, "classes", false, "list all classes")
 	return cmd
 }
@@ -107,8 +112,9 @@ func runDataset(ctx context.Context, opts datasetOptions, out io.Writer, opened 
 		return err
 	}
 	f, err := kind.Open(ctx, opts.dir, dataset.OpenOptions{
-		Extensions: opts.extensions, IndexDir: opts.indexDir, Rescan: opts.rescan, Progress: opts.progress,
-		Warn: opts.warn, Tell: opts.warn, Timeout: opts.timeout,
+		Extensions: opts.extensions, IndexDir: opts.indexDir, Rescan: opts.rescan,
+		Progress: opts.progress,
+		Warn:     opts.warn, Tell: opts.warn, Timeout: opts.timeout,
 	})
 	took := time.Since(start)
 	opened()
@@ -146,7 +152,8 @@ func (p *scanProgress) update(files int64) {
 		p.bar = p.bars.New(0, mpb.SpinnerStyle(), mpb.BarFillerTrim(), mpb.AppendDecorators(
 			decor.Any(func(s decor.Statistics) string {
 				rate := float64(s.Current) / time.Since(p.start).Seconds()
-				return fmt.Sprintf(" scanning: %s, %s per second", count(int(s.Current), "file"), thousands(int(rate)))
+				return fmt.Sprintf(" scanning: %s, %s per second", count(int(s.Current), "file"),
+					thousands(int(rate)))
 			}),
 		))
 	}

@@ -19,7 +19,8 @@ func makeDataset(t *testing.T, sizes map[string]int) string {
 	root := t.TempDir()
 	for name, size := range sizes {
 		path := filepath.Join(root, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, make([]byte, size), 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+			os.WriteFile(path, make([]byte, size), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -37,13 +38,16 @@ func datasetOutput(t *testing.T, opts datasetOptions) string {
 
 func TestDatasetText(t *testing.T) {
 	root := makeDataset(t, map[string]int{
-		"cat/1.jpg": 3000, "cat/2.jpg": 110_000, "cat/3.jpg": 120_000, "dog/1.jpg": 100_000, "e\x1bl/1.jpg": 0, "e\x1bl/2.jpg": 1,
+		"cat/1.jpg": 3000, "cat/2.jpg": 110_000, "cat/3.jpg": 120_000, "dog/1.jpg": 100_000,
+		"e\x1bl/1.jpg": 0, "e\x1bl/2.jpg": 1,
 	})
 	got := datasetOutput(t, datasetOptions{dir: root, classes: true, indexDir: root + ".index"})
 	// What differs from run to run is looked at by itself.
 	lines := strings.Split(got, "\n")
-	if lines[0] != root || !strings.HasPrefix(lines[3], "  scanned      in ") || !strings.HasSuffix(lines[3], "; 4 of 4 directories listed") ||
-		!strings.HasPrefix(lines[4], "  index        "+root+".index/") || !strings.HasPrefix(lines[5], "  fingerprint  ") {
+	if lines[0] != root || !strings.HasPrefix(lines[3], "  scanned      in ") ||
+		!strings.HasSuffix(lines[3], "; 4 of 4 directories listed") ||
+		!strings.HasPrefix(lines[4], "  index        "+root+".index/") ||
+		!strings.HasPrefix(lines[5], "  fingerprint  ") {
 		t.Errorf("the head is\n%s", strings.Join(lines[:6], "\n"))
 	}
 	want := `
@@ -80,7 +84,8 @@ func TestDatasetText(t *testing.T) {
 		t.Errorf("the rest (-want +got):\n%s", diff)
 	}
 	again := datasetOutput(t, datasetOptions{dir: root, indexDir: root + ".index"})
-	if !strings.Contains(again, "  loaded       in ") || !strings.Contains(again, " directories listed again\n") {
+	if !strings.Contains(again, "  loaded       in ") ||
+		!strings.Contains(again, " directories listed again\n") {
 		t.Errorf("the second time:\n%s", again)
 	}
 	rescan := datasetOutput(t, datasetOptions{dir: root, indexDir: root + ".index", rescan: true})
@@ -92,10 +97,13 @@ func TestDatasetText(t *testing.T) {
 func TestDatasetJSON(t *testing.T) {
 	root := makeDataset(t, map[string]int{"cat/1.npy": 3, "dog/1.NPY": 5, "dog/2.jpg": 7})
 	var got datasetView
-	if err := json.Unmarshal([]byte(datasetOutput(t, datasetOptions{dir: root, json: true, extensions: []string{".npy"}, classes: true})), &got); err != nil {
+	if err := json.Unmarshal([]byte(datasetOutput(t,
+		datasetOptions{dir: root, json: true, extensions: []string{".npy"}, classes: true})),
+		&got); err != nil {
 		t.Fatal(err)
 	}
-	if got.Root != root || got.Samples != 2 || got.Bytes != 8 || got.Classes != 2 || len(got.Fingerprint) != 32 || got.Index.Loaded {
+	if got.Root != root || got.Samples != 2 || got.Bytes != 8 || got.Classes != 2 ||
+		len(got.Fingerprint) != 32 || got.Index.Loaded {
 		t.Errorf("%+v", got)
 	}
 	if diff := cmp.Diff([]sizeBin{{2, 4, 1}, {4, 8, 1}}, got.Sizes.Histogram); diff != "" {
@@ -106,11 +114,16 @@ func TestDatasetJSON(t *testing.T) {
 	}
 }
 
-// TestDatasetIndexDir: the index lies where jobs look for it, unless --index-dir says otherwise, and the output names it.
+// TestDatasetIndexDir: the index lies where jobs look for it, unless --index-dir says otherwise,
+// and the output names it.
 func TestDatasetNamed(t *testing.T) {
 	quiet(t)
-	for says, args := range map[string][]string{"takes one directory": {"dataset"}, "name is empty": {"dataset", ""}} {
-		if code, out, errs := status(t, args...); code != 2 || out != "" || !strings.Contains(errs, says) {
+	for says, args := range map[string][]string{
+		"takes one directory": {"dataset"},
+		"name is empty":       {"dataset", ""},
+	} {
+		if code, out, errs := status(t, args...); code != 2 || out != "" ||
+			!strings.Contains(errs, says) {
 			t.Errorf("%q: status %d, %s, %s", args, code, out, errs)
 		}
 	}
@@ -129,7 +142,8 @@ func TestDatasetIndexDir(t *testing.T) {
 		{given, []string{"--rescan", "--index-dir", given}},
 	} {
 		code, out, errs := status(t, append([]string{"dataset", root}, c.args...)...)
-		if entries, err := os.ReadDir(c.dir); err != nil || len(entries) != 1 || code != 0 || !strings.Contains(out, filepath.Join(c.dir, entries[0].Name())) {
+		if entries, err := os.ReadDir(c.dir); err != nil || len(entries) != 1 || code != 0 ||
+			!strings.Contains(out, filepath.Join(c.dir, entries[0].Name())) {
 			t.Errorf("%q: status %d, %s, %s; %v", c.args, code, out, errs, err)
 		}
 	}
@@ -156,7 +170,8 @@ func TestDatasetWrongInput(t *testing.T) {
 		cmd.SetErr(&errs)
 		cmd.SetArgs(append([]string{"dataset"}, args...))
 		ran, err := cmd.ExecuteContextC(t.Context())
-		if code := exitCode(ran, err); code != 2 || out.Len() > 0 || !strings.HasPrefix(errs.String(), "hdmlp: ") {
+		if code := exitCode(ran, err); code != 2 || out.Len() > 0 ||
+			!strings.HasPrefix(errs.String(), "hdmlp: ") {
 			t.Errorf("%q: exit status %d, %q, %q", args, code, out.String(), errs.String())
 		}
 	}
@@ -164,14 +179,22 @@ func TestDatasetWrongInput(t *testing.T) {
 
 func TestNumbersForPeople(t *testing.T) {
 	for n, want := range map[float64]string{
-		0: "0 B", 1: "1 B", 1023: "1023 B", 1024: "1 KiB", 1536: "1.50 KiB", 10_300: "10.1 KiB", 110_000: "107 KiB",
+		0: "0 B", 1: "1 B", 1023: "1023 B", 1024: "1 KiB", 1536: "1.50 KiB", 10_300: "10.1 KiB",
+		110_000:       "107 KiB",
 		1024*1024 - 1: "1.00 MiB", 5.5e9: "5.12 GiB", 9.999 * 1024: "10.0 KiB", 24.52: "24.5 B",
 	} {
 		if got := byteSize(n); got != want {
 			t.Errorf("%v is %q, not %q", n, got, want)
 		}
 	}
-	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", -1000: "-1,000", -100: "-100", 1281167: "1,281,167"} {
+	for n, want := range map[int]string{
+		0:       "0",
+		999:     "999",
+		1000:    "1,000",
+		-1000:   "-1,000",
+		-100:    "-100",
+		1281167: "1,281,167",
+	} {
 		if got := thousands(n); got != want {
 			t.Errorf("%d is %q", n, got)
 		}
@@ -183,7 +206,12 @@ func TestNumbersForPeople(t *testing.T) {
 	if want := "[][▏][▌][█][███]"; got != want {
 		t.Errorf("bars %s, not %s", got, want)
 	}
-	for s, want := range map[float64]string{0.0001: "less than 1 ms", 0.126: "126 ms", 1.556: "1.56 s", 75.3: "1m15s"} {
+	for s, want := range map[float64]string{
+		0.0001: "less than 1 ms",
+		0.126:  "126 ms",
+		1.556:  "1.56 s",
+		75.3:   "1m15s",
+	} {
 		if got := seconds(s); got != want {
 			t.Errorf("%v s is %q", s, got)
 		}

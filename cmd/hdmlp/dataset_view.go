@@ -67,13 +67,16 @@ type indexKeeper interface {
 	Listed() (listed, all int)
 }
 
-func newDatasetView(root string, source dataset.Indexed, list bool, took time.Duration) *datasetView {
+func newDatasetView(root string, source dataset.Indexed, list bool,
+	took time.Duration,
+) *datasetView {
 	x := source.Index()
 	v := &datasetView{Root: root, Samples: x.Len(), Bytes: x.Bytes(), Classes: len(x.Classes())}
 	fingerprint := x.Fingerprint()
 	v.Fingerprint = hex.EncodeToString(fingerprint[:])
 	s := x.Statistics()
-	v.Sizes.Smallest, v.Sizes.Mean, v.Sizes.Median, v.Sizes.Largest = s.Smallest, s.Mean, s.Median, s.Largest
+	v.Sizes.Smallest, v.Sizes.Mean, v.Sizes.Median, v.Sizes.Largest = s.Smallest, s.Mean, s.Median,
+		s.Largest
 	for _, b := range s.Histogram {
 		v.Sizes.Histogram = append(v.Sizes.Histogram, sizeBin(b))
 	}
@@ -90,7 +93,9 @@ func newDatasetView(root string, source dataset.Indexed, list bool, took time.Du
 	if list {
 		v.List = slices.Clone(classes)
 	}
-	slices.SortStableFunc(classes, func(a, b classView) int { return cmp.Compare(b.Samples, a.Samples) })
+	slices.SortStableFunc(classes, func(a, b classView) int {
+		return cmp.Compare(b.Samples, a.Samples)
+	})
 	n := max(min(extremes, len(classes)/2), 1)
 	v.Most = slices.Clone(classes[:n])
 	v.Fewest = slices.Clone(classes[len(classes)-n:])
@@ -115,13 +120,16 @@ func classViews(x *dataset.Index) []classView {
 func (v *datasetView) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", printable.Name(v.Root))
-	fmt.Fprintf(&b, "%s in %s, %s\n\n", count(v.Samples, "sample"), plural(v.Classes, "class", "classes"), byteSize(float64(v.Bytes)))
+	fmt.Fprintf(&b, "%s in %s, %s\n\n", count(v.Samples, "sample"),
+		plural(v.Classes, "class", "classes"), byteSize(float64(v.Bytes)))
 
 	v.scan(&b)
 	fmt.Fprintf(&b, "  %-12s %s\n\n", "fingerprint", v.Fingerprint)
 
-	fmt.Fprintf(&b, "  %-12s smallest %s, median %s, mean %s, largest %s\n\n", "sizes", byteSize(float64(v.Sizes.Smallest)),
-		byteSize(float64(v.Sizes.Median)), byteSize(v.Sizes.Mean), byteSize(float64(v.Sizes.Largest)))
+	fmt.Fprintf(&b, "  %-12s smallest %s, median %s, mean %s, largest %s\n\n", "sizes",
+		byteSize(float64(v.Sizes.Smallest)),
+		byteSize(float64(v.Sizes.Median)), byteSize(v.Sizes.Mean),
+		byteSize(float64(v.Sizes.Largest)))
 	v.histogram(&b)
 	b.WriteByte('\n')
 	v.extremes(&b)
@@ -142,13 +150,16 @@ func (v *datasetView) scan(b *strings.Builder) {
 	if v.Index.Loaded {
 		how, listed = "loaded", "listed again"
 	}
-	fmt.Fprintf(b, "  %-12s in %s; %s of %s %s\n", how, seconds(v.Index.Seconds), thousands(v.Index.Listed),
+	fmt.Fprintf(b, "  %-12s in %s; %s of %s %s\n", how, seconds(v.Index.Seconds),
+		thousands(v.Index.Listed),
 		plural(v.Index.Directories, "directory", "directories"), listed)
 	if v.Index.Path != "" {
-		fmt.Fprintf(b, "  %-12s %s, %s\n", "index", printable.Name(v.Index.Path), byteSize(float64(v.Index.Bytes)))
+		fmt.Fprintf(b, "  %-12s %s, %s\n", "index", printable.Name(v.Index.Path),
+			byteSize(float64(v.Index.Bytes)))
 		return
 	}
-	fmt.Fprintf(b, "  %-12s not written, so that the next start has to scan again:\n  %-12s %s\n", "index", "",
+	fmt.Fprintf(b, "  %-12s not written, so that the next start has to scan again:\n  %-12s %s\n",
+		"index", "",
 		strings.ReplaceAll(printableLines(v.Index.Error), "\n", "\n"+strings.Repeat(" ", 15)))
 }
 
@@ -207,7 +218,8 @@ func (v *datasetView) extremes(b *strings.Builder) {
 				head, part.label = "", ""
 			}
 			width := len(thousands(v.Most[0].Samples))
-			fmt.Fprintf(b, "  %-12s %-8s %*s  %9s  %s\n", head, part.label, width, thousands(c.Samples), byteSize(float64(c.Bytes)), printable.Name(c.Name))
+			fmt.Fprintf(b, "  %-12s %-8s %*s  %9s  %s\n", head, part.label, width,
+				thousands(c.Samples), byteSize(float64(c.Bytes)), printable.Name(c.Name))
 		}
 	}
 }
@@ -215,6 +227,7 @@ func (v *datasetView) extremes(b *strings.Builder) {
 func listClasses(b *strings.Builder, classes []classView) {
 	fmt.Fprintf(b, "  %6s  %11s  %9s  %s\n", "label", "samples", "bytes", "class")
 	for _, c := range classes {
-		fmt.Fprintf(b, "  %6d  %11s  %9s  %s\n", c.Label, thousands(c.Samples), byteSize(float64(c.Bytes)), printable.Name(c.Name))
+		fmt.Fprintf(b, "  %6d  %11s  %9s  %s\n", c.Label, thousands(c.Samples),
+			byteSize(float64(c.Bytes)), printable.Name(c.Name))
 	}
 }

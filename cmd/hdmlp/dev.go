@@ -23,7 +23,8 @@ func newDevCommand() *cobra.Command {
 			return cmd.Help()
 		},
 	}
-	cmd.AddCommand(newDevClusterCommand(), newDevLinkCommand(), newDevExecCommand(), newDevReapCommand())
+	cmd.AddCommand(newDevClusterCommand(), newDevLinkCommand(), newDevExecCommand(),
+		newDevReapCommand())
 	return cmd
 }
 
@@ -39,13 +40,16 @@ func devError(err error) error {
 func nodeOf(text string, r *devcluster.Running) (int, error) {
 	node, err := strconv.Atoi(text)
 	if err != nil || node < 0 || node >= r.Len() {
-		return 0, badInput("there is no node %q in run %s; nodes are 0 to %d", text, r.Name(), r.Len()-1)
+		return 0,
+			badInput("there is no node %q in run %s; nodes are 0 to %d", text, r.Name(), r.Len()-1)
 	}
 	return node, nil
 }
 
 // perNode reads NODE=VALUE flags.
-func perNode[T any](flag string, texts []string, parse func(string) (T, error), set func(node int, value T)) error {
+func perNode[T any](flag string, texts []string, parse func(string) (T, error),
+	set func(node int, value T),
+) error {
 	var faults []error
 	for _, text := range texts {
 		node, value, ok := strings.Cut(text, "=")

@@ -70,12 +70,16 @@ EXIT STATUS
 	flags.SetInterspersed(false) // what follows the command is the command's
 	flags.IntVarP(&opts.cluster.Nodes, "nodes", "n", 0, "how many nodes; must be given")
 	flags.IntVar(&opts.cluster.RanksPerNode, "ranks-per-node", 1, "processes on each node")
-	flags.StringVar(&opts.rate, "rate", "unlimited", "of every node's link, each way: 10mbit, 1.5gbit, unlimited")
-	flags.StringVar(&opts.delay, "delay", "0", "of every node's link, each way; between two nodes lie two links: 1ms, 250us")
+	flags.StringVar(&opts.rate, "rate", "unlimited",
+		"of every node's link, each way: 10mbit, 1.5gbit, unlimited")
+	flags.StringVar(&opts.delay, "delay", "0",
+		"of every node's link, each way; between two nodes lie two links: 1ms, 250us")
 	flags.StringArrayVar(&opts.rateOf, "rate-of", nil, "NODE=RATE: of one node's link")
 	flags.StringArrayVar(&opts.delayOf, "delay-of", nil, "NODE=DELAY: of one node's link")
-	flags.StringArrayVar(&opts.cluster.Env, "env", nil, "KEY=VALUE: an environment variable for every process")
-	flags.StringArrayVar(&opts.cluster.Mounts, "mount", nil, "SOURCE:TARGET: a bind mount that only the node sees")
+	flags.StringArrayVar(&opts.cluster.Env, "env", nil,
+		"KEY=VALUE: an environment variable for every process")
+	flags.StringArrayVar(&opts.cluster.Mounts, "mount", nil,
+		"SOURCE:TARGET: a bind mount that only the node sees")
 	flags.StringVar(&opts.cluster.Name, "run", "", "the run's name (default: a new one)")
 	flags.IntVar(&opts.cluster.MasterPort, "master-port", 0, "MASTER_PORT (default: a free one)")
 	flags.BoolVar(&opts.cluster.Loopback, "loopback", false, "loopback addresses, as root too")
@@ -116,7 +120,8 @@ func (o *devClusterOptions) validate() error {
 		faults = append(faults, o.cluster.Check())
 	}
 	if len(o.args) == 0 {
-		faults = append(faults, errors.New("no command is given: hdmlp dev cluster -n 4 -- python train.py"))
+		faults = append(faults,
+			errors.New("no command is given: hdmlp dev cluster -n 4 -- python train.py"))
 	} else if _, err := exec.LookPath(o.args[0]); err != nil {
 		faults = append(faults, fmt.Errorf("command %q: %w", o.args[0], err))
 	}
@@ -143,12 +148,18 @@ func runDevCluster(ctx context.Context, o devClusterOptions, stdout, stderr *os.
 		return err
 	}
 	if !o.json {
-		fmt.Fprintf(stderr, "hdmlp: run %s: %d node(s), %s to %s\n", c.Name(), c.Len(), c.Node(0).Address(), c.Node(c.Len()-1).Address())
+		fmt.Fprintf(stderr, "hdmlp: run %s: %d node(s), %s to %s\n", c.Name(), c.Len(),
+			c.Node(0).Address(), c.Node(c.Len()-1).Address())
 		if why := c.OnLoopback(); why != nil {
 			fmt.Fprintf(stderr, "hdmlp: nodes are loopback addresses: %v\n", why)
 		}
 	}
-	run := devcluster.RunOptions{Args: o.args, Stdout: stdout, Stderr: stderr, Colour: isTerminal(stdout) && os.Getenv("NO_COLOR") == ""}
+	run := devcluster.RunOptions{
+		Args:   o.args,
+		Stdout: stdout,
+		Stderr: stderr,
+		Colour: isTerminal(stdout) && os.Getenv("NO_COLOR") == "",
+	}
 	if o.json {
 		run.Stdout = stderr
 	}
@@ -172,7 +183,10 @@ func runDevCluster(ctx context.Context, o devClusterOptions, stdout, stderr *os.
 	if first.Signal != "" {
 		how = fmt.Sprintf("was ended by signal %d (%s)", first.ExitStatus-128, first.Signal)
 	}
-	return statusError{summary.ExitStatus, fmt.Errorf("rank %d on node %d %s", first.Rank, first.Node, how)}
+	return statusError{
+		summary.ExitStatus,
+		fmt.Errorf("rank %d on node %d %s", first.Rank, first.Node, how),
+	}
 }
 
 // startReaper starts the process that ends the run's processes should this one be killed.

@@ -27,7 +27,8 @@ EXIT STATUS
   hdmlp dev exec 1 -- ip -s addr`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 {
-				return badInput("exec takes the number of a node, and a command: hdmlp dev exec 1 -- hdmlp stats")
+				return badInput("exec takes the number of a node, and a command: hdmlp dev exec " +
+					"1 -- hdmlp stats")
 			}
 			return nil
 		},

@@ -104,13 +104,15 @@ func runDevLink(o devLinkOptions, out io.Writer) error {
 	}
 	if o.json {
 		return json.NewEncoder(out).Encode(map[string]any{
-			"run": r.Name(), "node": node, "down": after.Down, "bits_per_second": int64(after.Rate), "delay_seconds": after.Delay.Seconds(),
+			"run": r.Name(), "node": node, "down": after.Down, "bits_per_second": int64(after.Rate),
+			"delay_seconds": after.Delay.Seconds(),
 		})
 	}
 	upOrDown := "up"
 	if after.Down {
 		upOrDown = "down"
 	}
-	_, err = fmt.Fprintf(out, "run %s: link of node %d is %s, rate %s, delay %v\n", r.Name(), node, upOrDown, after.Rate, after.Delay)
+	_, err = fmt.Fprintf(out, "run %s: link of node %d is %s, rate %s, delay %v\n", r.Name(), node,
+		upOrDown, after.Rate, after.Delay)
 	return err
 }

@@ -41,13 +41,28 @@ func TestDevBadInput(t *testing.T) {
 		{[]string{"dev", "cluster", "--", "true"}, []string{"0 nodes; allowed: 1 to 250"}},
 		{[]string{"dev", "cluster", "-n", "2"}, []string{"no command is given"}},
 		{[]string{"dev", "cluster", "-n", "two", "--", "true"}, []string{`"two"`}},
-		{[]string{"dev", "cluster", "-n", "2", "--", "no-such-program"}, []string{`"no-such-program"`, "not found"}},
-		{[]string{"dev", "cluster", "-n", "2", "--ranks-per-node", "0", "--", "true"}, []string{"--ranks-per-node is 0"}},
 		{
-			[]string{"dev", "cluster", "-n", "2", "--rate", "fast", "--delay", "long", "--rate-of", "x", "--rate-of", "7=1mbit", "--delay-of", "0=-1s", "--env", "A", "--run", "a/b"},
-			[]string{"--rate: ", "--delay: ", `--rate-of "x"`, "no node 7", `--delay-of "0=-1s"`, `environment "A"`, `"a/b"`, "no command"},
+			[]string{"dev", "cluster", "-n", "2", "--", "no-such-program"},
+			[]string{`"no-such-program"`, "not found"},
 		},
-		{[]string{"dev", "cluster", "-n", "2", "--loopback", "--rate", "1mbit", "--", "true"}, []string{"limits of links need", "loopback addresses were asked for"}},
+		{
+			[]string{"dev", "cluster", "-n", "2", "--ranks-per-node", "0", "--", "true"},
+			[]string{"--ranks-per-node is 0"},
+		},
+		{
+			[]string{
+				"dev", "cluster", "-n", "2", "--rate", "fast", "--delay", "long", "--rate-of",
+				"x", "--rate-of", "7=1mbit", "--delay-of", "0=-1s", "--env", "A", "--run", "a/b",
+			},
+			[]string{
+				"--rate: ", "--delay: ", `--rate-of "x"`, "no node 7", `--delay-of "0=-1s"`,
+				`environment "A"`, `"a/b"`, "no command",
+			},
+		},
+		{
+			[]string{"dev", "cluster", "-n", "2", "--loopback", "--rate", "1mbit", "--", "true"},
+			[]string{"limits of links need", "loopback addresses were asked for"},
+		},
 		{[]string{"dev", "link"}, []string{"one argument"}},
 		{[]string{"dev", "link", "0", "--up", "--down"}, []string{"exclude each other"}},
 		{[]string{"dev", "link", "0", "--rate", "x"}, []string{"--rate: "}},
@@ -72,22 +87,30 @@ func TestDevBadInput(t *testing.T) {
 // TestDevCluster: output, exit status and summary of a run that fails, and of one that does not.
 func TestDevCluster(t *testing.T) {
 	p := newDevProgram(t)
-	args := []string{"dev", "cluster", "-n", "3", "--loopback", "--env", "MINE={node}", "--", "sh", "-c"}
+	args := []string{
+		"dev", "cluster", "-n", "3", "--loopback", "--env", "MINE={node}", "--", "sh",
+		"-c",
+	}
 	status, stdout, stderr := p.run(append(args, "echo rank $RANK of $WORLD_SIZE has $MINE")...)
 	lines := strings.Split(strings.TrimSpace(stdout), "\n")
 	slices.Sort(lines)
-	if want := []string{"[0.0] rank 0 of 3 has 0", "[1.1] rank 1 of 3 has 1", "[2.2] rank 2 of 3 has 2"}; status != 0 || !slices.Equal(lines, want) {
+	if want := []string{
+		"[0.0] rank 0 of 3 has 0", "[1.1] rank 1 of 3 has 1",
+		"[2.2] rank 2 of 3 has 2",
+	}; status != 0 || !slices.Equal(lines, want) {
 		t.Errorf("status %d, output %q", status, lines)
 	}
 	if !strings.Contains(stderr, "127.0.0.1 to 127.0.0.3") {
 		t.Errorf("it tells %q", stderr)
 	}
-	status, stdout, stderr = p.run(append([]string{"--json"}, append(args, "echo hello; if [ $RANK = 2 ]; then exit 42; fi; sleep 1000")...)...)
+	status, stdout, stderr = p.run(append([]string{"--json"},
+		append(args, "echo hello; if [ $RANK = 2 ]; then exit 42; fi; sleep 1000")...)...)
 	var summary devcluster.Summary
 	if err := json.Unmarshal([]byte(stdout), &summary); err != nil {
 		t.Fatalf("the summary is %q: %v", stdout, err)
 	}
-	if status != 42 || summary.ExitStatus != 42 || len(summary.Ranks) != 3 || summary.Ranks[2].ExitStatus != 42 || *summary.FirstFailed != 2 {
+	if status != 42 || summary.ExitStatus != 42 || len(summary.Ranks) != 3 ||
+		summary.Ranks[2].ExitStatus != 42 || *summary.FirstFailed != 2 {
 		t.Errorf("status %d, summary %+v", status, summary)
 	}
 	if !strings.Contains(stderr, "[2.2] hello\n") || !strings.Contains(stderr, `"exit_status":42`) {
@@ -123,14 +146,16 @@ func (p *program) cluster(nodes int, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// longSleep is a command that outlasts any test, and whose arguments no other test's processes have, on this machine either.
+// longSleep is a command that outlasts any test, and whose arguments no other test's processes
+// have, on this machine either.
 func longSleep() string { return fmt.Sprintf("sleep 4343.%d", time.Now().UnixNano()) }
 
 // commandLines counts processes with a text in their arguments.
 func commandLines(text string) (n int) {
 	paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, path := range paths {
-		if args, err := os.ReadFile(path); err == nil && strings.Contains(strings.ReplaceAll(string(args), "\x00", " "), text) {
+		if args, err := os.ReadFile(path); err == nil &&
+			strings.Contains(strings.ReplaceAll(string(args), "\x00", " "), text) {
 			n++
 		}
 	}
@@ -141,7 +166,8 @@ func commandLines(text string) (n int) {
 func TestDevInterrupted(t *testing.T) {
 	p := newDevProgram(t)
 	sleep := longSleep()
-	cmd := p.cluster(2, "-n", "2", "--loopback", "--", "sh", "-c", "trap '' INT TERM; setsid "+sleep+" & echo ready; "+sleep)
+	cmd := p.cluster(2, "-n", "2", "--loopback", "--", "sh", "-c",
+		"trap '' INT TERM; setsid "+sleep+" & echo ready; "+sleep)
 	if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
@@ -154,11 +180,13 @@ func TestDevInterrupted(t *testing.T) {
 	}
 }
 
-// TestDevKilled: when the command itself is killed, what it ran ends as well, without anybody's help.
+// TestDevKilled: when the command itself is killed, what it ran ends as well, without anybody's
+// help.
 func TestDevKilled(t *testing.T) {
 	p := newDevProgram(t)
 	sleep := longSleep()
-	cmd := p.cluster(2, "-n", "2", "--loopback", "--", "sh", "-c", "setsid "+sleep+" & echo ready; "+sleep)
+	cmd := p.cluster(2, "-n", "2", "--loopback", "--", "sh", "-c",
+		"setsid "+sleep+" & echo ready; "+sleep)
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -175,28 +203,41 @@ func TestDevKilled(t *testing.T) {
 func TestDevLinkAndExec(t *testing.T) {
 	needRoot(t)
 	p := newDevProgram(t)
-	p.cluster(2, "-n", "2", "--run", "linked", "--rate", "1gbit", "--", "sh", "-c", "echo ready; sleep 1000")
+	p.cluster(2, "-n", "2", "--run", "linked", "--rate", "1gbit", "--", "sh", "-c",
+		"echo ready; sleep 1000")
 	for _, c := range []struct{ args, want string }{
 		{"0", "run linked: link of node 0 is up, rate 1gbit, delay 0s"},
 		{"1 --down", "run linked: link of node 1 is down, rate 1gbit, delay 0s"},
-		{"1 --rate 10mbit --run linked", "run linked: link of node 1 is down, rate 10mbit, delay 0s"},
+		{
+			"1 --rate 10mbit --run linked",
+			"run linked: link of node 1 is down, rate 10mbit, delay 0s",
+		},
 		{"1 --up", "run linked: link of node 1 is up, rate 10mbit, delay 0s"},
 		{"1 --rate unlimited", "run linked: link of node 1 is up, rate unlimited, delay 0s"},
 	} {
-		status, stdout, stderr := p.run(append([]string{"dev", "link"}, strings.Fields(c.args)...)...)
+		status, stdout, stderr := p.run(append([]string{"dev", "link"},
+			strings.Fields(c.args)...)...)
 		if status != 0 || strings.TrimSpace(stdout) != c.want {
 			t.Errorf("link %s: status %d, %q, %s", c.args, status, stdout, stderr)
 		}
 	}
-	if status, stdout, _ := p.run("--json", "dev", "link", "0"); status != 0 || !strings.Contains(stdout, `"bits_per_second":1000000000`) {
+	if status, stdout, _ := p.run("--json", "dev", "link", "0"); status != 0 ||
+		!strings.Contains(stdout, `"bits_per_second":1000000000`) {
 		t.Errorf("status %d, %q", status, stdout)
 	}
-	for _, args := range [][]string{{"dev", "link", "2"}, {"dev", "link", "x"}, {"dev", "exec", "-1", "true"}, {"dev", "exec", "0", "--", "no-such-program"}, {"dev", "link", "0", "--run", "other"}} {
+	for _, args := range [][]string{
+		{"dev", "link", "2"},
+		{"dev", "link", "x"},
+		{"dev", "exec", "-1", "true"},
+		{"dev", "exec", "0", "--", "no-such-program"},
+		{"dev", "link", "0", "--run", "other"},
+	} {
 		if status, _, stderr := p.run(args...); status != 2 {
 			t.Errorf("%q: status %d, %s", args, status, stderr)
 		}
 	}
-	status, stdout, stderr := p.run("dev", "exec", "1", "--", "sh", "-c", "grep -c eth0 /proc/net/dev; exit 5")
+	status, stdout, stderr := p.run("dev", "exec", "1", "--", "sh", "-c",
+		"grep -c eth0 /proc/net/dev; exit 5")
 	if status != 5 || stdout != "1\n" {
 		t.Errorf("status %d, %q, %s", status, stdout, stderr)
 	}
@@ -210,7 +251,8 @@ func TestDevDaemons(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		script := self + ` serve 2>/dev/null & i=0; until ` + self + ` stats >/dev/null 2>&1; do sleep 0.05; i=$((i+1)); [ $i -lt 200 ] || exit 1; done; echo ready; wait`
+		script := self + ` serve 2>/dev/null & i=0; until ` + self +
+			` stats >/dev/null 2>&1; do sleep 0.05; i=$((i+1)); [ $i -lt 200 ] || exit 1; done; echo ready; wait`
 		p.cluster(2, append(append([]string{"-n", "2"}, flags...), "--", "sh", "-c", script)...)
 		var pids []string
 		for _, node := range []string{"0", "1"} {

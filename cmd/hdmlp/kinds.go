@@ -21,7 +21,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
 )
 
-// sources are the kinds of sources: one line each. The first is what commands take a path for that do not name a kind.
+// sources are the kinds of sources: one line each. The first is what commands take a path for that
+// do not name a kind.
 func sources() []dataset.Kind {
 	return []dataset.Kind{
 		folder.Kind(availableMemory),
@@ -37,7 +38,8 @@ func sourceKind(name string) (dataset.Kind, error) {
 		}
 		names = append(names, k.Name)
 	}
-	return dataset.Kind{}, badInput("dataset kind %q is not known; there are: %s", name, strings.Join(names, ", "))
+	return dataset.Kind{},
+		badInput("dataset kind %q is not known; there are: %s", name, strings.Join(names, ", "))
 }
 
 // pathsOf says where a source has its samples, for people: nothing if it cannot tell.
@@ -48,7 +50,8 @@ func pathsOf(source dataset.Source) func(id int) string {
 	return func(int) string { return "" }
 }
 
-// classes are the kinds of storage classes, fastest first: one line each. ram is the one class in the daemon's memory.
+// classes are the kinds of storage classes, fastest first: one line each. ram is the one class in
+// the daemon's memory.
 func classes(ram *memory.Class) []storageclass.Kind {
 	return []storageclass.Kind{
 		memory.Kind(ram),
@@ -59,7 +62,8 @@ func classes(ram *memory.Class) []storageclass.Kind {
 // describedClasses are the kinds of storage classes for commands that only read configurations.
 func describedClasses() []storageclass.Kind { return classes(memory.New(memory.Options{})) }
 
-// nodeOptions are what a daemon's node is given: the kinds that there are, and what its machine has.
+// nodeOptions are what a daemon's node is given: the kinds that there are, and what its machine
+// has.
 func nodeOptions(log *slog.Logger, processors int) node.Options {
 	memoryBudget := new(budget.Budget)
 	ram := memory.New(memory.Options{Limit: func() (int64, error) {
@@ -93,7 +97,9 @@ func (p patientSource) Index() *dataset.Index { return p.index }
 // patient is the kind of source with retries around it.
 func patient(k dataset.Kind) dataset.Kind {
 	open := k.Open
-	k.Open = func(ctx context.Context, path string, o dataset.OpenOptions) (dataset.Indexed, error) {
+	k.Open = func(ctx context.Context, path string,
+		o dataset.OpenOptions,
+	) (dataset.Indexed, error) {
 		source, err := open(ctx, path, o)
 		if err != nil {
 			return nil, err
@@ -101,7 +107,8 @@ func patient(k dataset.Kind) dataset.Kind {
 		return patientSource{retry.New(source, retry.Options{
 			Timeout: o.Timeout,
 			Slow: func(id int, path string, since time.Time) {
-				o.Warn(fmt.Sprintf("the source has not answered for %.0f s: sample %d (%s)", time.Since(since).Seconds(), id, path))
+				o.Warn(fmt.Sprintf("the source has not answered for %.0f s: sample %d (%s)",
+					time.Since(since).Seconds(), id, path))
 			},
 		}), source.Index()}, nil
 	}

@@ -24,15 +24,17 @@ import (
 func programFiles(t *testing.T) (files []string) {
 	t.Helper()
 	for _, top := range []string{"cmd", "internal", "python/hdmlp"} {
-		err := filepath.WalkDir(filepath.Join("../..", top), func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() && d.Name() == "testdata" {
-				return cmpOr(err, fs.SkipDir)
-			}
-			if ext := filepath.Ext(path); ext == ".py" || ext == ".go" && !strings.HasSuffix(path, "_test.go") {
-				files = append(files, strings.TrimPrefix(path, "../../"))
-			}
-			return nil
-		})
+		err := filepath.WalkDir(filepath.Join("../..", top),
+			func(path string, d fs.DirEntry, err error) error {
+				if err != nil || d.IsDir() && d.Name() == "testdata" {
+					return cmpOr(err, fs.SkipDir)
+				}
+				if ext := filepath.Ext(path); ext == ".py" ||
+					ext == ".go" && !strings.HasSuffix(path, "_test.go") {
+					files = append(files, strings.TrimPrefix(path, "../../"))
+				}
+				return nil
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +54,8 @@ var (
 	pythonKind = regexp.MustCompile(`\bkind\b["']?\s*(?:[=!]=|[=:]|in)[\s(\[{]*["'](\w+)["']`)
 )
 
-// quoted are the string literals of a file, those of them that are a kind by what stands beside them, and its identifiers.
+// quoted are the string literals of a file, those of them that are a kind by what stands beside
+// them, and its identifiers.
 type quoted struct{ literals, kinds, identifiers map[string]bool }
 
 func wordsOf(t *testing.T, path string) quoted {
@@ -121,8 +124,8 @@ func literal(e ast.Expr) (string, bool) {
 	return text, err == nil
 }
 
-// homonyms are where the name of a kind means something else. Names that are configuration keys as well need none: of
-// them only what stands beside something called a kind counts.
+// homonyms are where the name of a kind means something else. Names that are configuration keys as
+// well need none: of them only what stands beside something called a kind counts.
 var homonyms = map[string]string{
 	"cmd/hdmlp/config.go file":    "the flag --file",
 	"cmd/hdmlp/dataset.go file":   "a count of files",
@@ -150,7 +153,8 @@ func TestKindsAreNamedWhereTheyLiveAlone(t *testing.T) {
 			case homonyms[path+" "+name] != "":
 				used[path+" "+name] = true
 			default:
-				t.Errorf("%s names the kind %q: a list of kinds of its own? Take it from cmd/hdmlp/kinds.go", path, name)
+				t.Errorf("%s names the kind %q: a list of kinds of its own? Take it from "+
+					"cmd/hdmlp/kinds.go", path, name)
 			}
 		}
 	}
@@ -176,7 +180,8 @@ func TestTransformsAreNamedInTheirFilesAlone(t *testing.T) {
 	}
 	for _, name := range transform.Names() {
 		if len(files[name]) != 1 || filepath.Dir(files[name][0]) != "internal/transform" {
-			t.Errorf("the transform %s is named in %q, and should be in one file of internal/transform", name, files[name])
+			t.Errorf("the transform %s is named in %q, and should be in one file of "+
+				"internal/transform", name, files[name])
 		}
 	}
 }
@@ -214,20 +219,28 @@ func TestKindsAreDescribed(t *testing.T) {
 	}
 	for _, k := range sources() {
 		if k.Help == "" || k.Open == nil || !strings.Contains(string(formats), "| `"+k.Name+"` |") {
-			t.Errorf("the source %q has no help, cannot be opened, or has no row in docs/FORMATS.md", k.Name)
+			t.Errorf("the source %q has no help, cannot be opened, or has no row in "+
+				"docs/FORMATS.md", k.Name)
 		}
 	}
 	for _, k := range describedClasses() {
-		if k.Help == "" || k.New == nil || !strings.Contains(string(operations), "| `"+k.Name+"` |") {
-			t.Errorf("the storage class %q has no help, cannot be made, or has no row in docs/OPERATIONS.md", k.Name)
+		if k.Help == "" || k.New == nil ||
+			!strings.Contains(string(operations), "| `"+k.Name+"` |") {
+			t.Errorf("the storage class %q has no help, cannot be made, or has no row in "+
+				"docs/OPERATIONS.md", k.Name)
 		}
-		for key, kind := range map[string]config.Kind{k.SizeKey: config.Size, k.PathKey: config.Path} {
+		for key, kind := range map[string]config.Kind{
+			k.SizeKey: config.Size,
+			k.PathKey: config.Path,
+		} {
 			if p, known := config.Lookup(key); key != "" && (!known || p.Kind != kind) {
-				t.Errorf("the storage class %q is asked for by the key %q, which is no %s", k.Name, key, kind)
+				t.Errorf("the storage class %q is asked for by the key %q, which is no %s", k.Name,
+					key, kind)
 			}
 		}
 		if k.PathKey != "" && !k.Directory {
-			t.Errorf("the storage class %q has no directory, and a key for one: %s", k.Name, k.PathKey)
+			t.Errorf("the storage class %q has no directory, and a key for one: %s", k.Name,
+				k.PathKey)
 		}
 	}
 	for _, name := range transform.Names() {
@@ -249,7 +262,8 @@ func TestKindsLists(t *testing.T) {
 	if err := json.Unmarshal(asJSON.Bytes(), &v); err != nil {
 		t.Fatal(err)
 	}
-	if len(v.Sources) != len(sources()) || len(v.Classes) != len(describedClasses()) || !slices.Equal(v.Transforms, transform.Names()) {
+	if len(v.Sources) != len(sources()) || len(v.Classes) != len(describedClasses()) ||
+		!slices.Equal(v.Transforms, transform.Names()) {
 		t.Errorf("%+v", v)
 	}
 	for _, k := range slices.Concat(v.Sources, v.Classes) {

@@ -36,12 +36,14 @@ var lies = map[string]func(honest []byte) []byte{
 	"nothing": func([]byte) []byte { return nil },
 }
 
-// lieTo is the real daemon, but for what it tells the other nodes of a job when they ask for samples. Tests of the Python
-// package build it (go test -c), and start it in place of the real one.
+// lieTo is the real daemon, but for what it tells the other nodes of a job when they ask for
+// samples. Tests of the Python package build it (go test -c), and start it in place of the real
+// one.
 func lieTo(how string) int {
 	lie := lies[how]
 	if lie == nil || len(os.Args) < 2 || os.Args[1] != "serve" {
-		fmt.Fprintf(os.Stderr, "TEST_LIE=%s: there is no such lie, or the command is not serve: %q\n", how, os.Args)
+		fmt.Fprintf(os.Stderr,
+			"TEST_LIE=%s: there is no such lie, or the command is not serve: %q\n", how, os.Args)
 		return 2
 	}
 	cmd := newServeCommand(func(log *slog.Logger, processors int) node.Options {

@@ -12,7 +12,8 @@ func availableMemory() (int64, error) {
 	return m.Available, err
 }
 
-// ownGrowth is what the daemon itself may come to use beside what it uses at a job's start, and what jobs are told they may take.
+// ownGrowth is what the daemon itself may come to use beside what it uses at a job's start, and
+// what jobs are told they may take.
 const ownGrowth = 16 << 20
 
 // memoryBound says what bounds the memory that is available.
@@ -22,9 +23,11 @@ func memoryBound() string {
 	case err != nil:
 		return ""
 	case m.Group == "":
-		return fmt.Sprintf(" (of the machine's %s; %s more are left to the daemon itself)", size.Format(m.Total), size.Format(ownGrowth))
+		return fmt.Sprintf(" (of the machine's %s; %s more are left to the daemon itself)",
+			size.Format(m.Total), size.Format(ownGrowth))
 	}
-	return fmt.Sprintf(" (control group %s is limited to %s, of which its processes, the daemon and those that train among them, use %s; %s more are left to the daemon itself)",
+	return fmt.Sprintf(" (control group %s is limited to %s, of which its processes, the daemon "+
+		"and those that train among them, use %s; %s more are left to the daemon itself)",
 		m.Group, size.Format(m.Limit), size.Format(m.Used), size.Format(ownGrowth))
 }
 

@@ -23,8 +23,8 @@ var version = "0.1.0"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// A write beyond RLIMIT_FSIZE is to return its error, and not to end the process. Caught, and not ignored: programs that commands
-	// start would inherit that.
+	// A write beyond RLIMIT_FSIZE is to return its error, and not to end the process. Caught, and
+	// not ignored: programs that commands start would inherit that.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGXFSZ)
 	root := newRootCommand()
 	cmd, err := root.ExecuteContextC(ctx)
@@ -34,8 +34,9 @@ func main() {
 
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
-		Use:   "hdmlp",
-		Short: "Feed training samples to machine-learning jobs so that accelerators never wait for storage",
+		Use: "hdmlp",
+		Short: "Feed training samples to machine-learning jobs so that accelerators never wait " +
+			"for storage",
 		Long: `HDMLP feeds training samples to machine-learning jobs so that accelerators
 never wait for storage. Training scripts use the Python package hdmlp, which
 starts the daemon by itself; the commands here look at datasets, at what the
@@ -90,7 +91,10 @@ func noArgs(cmd *cobra.Command, args []string) error {
 }
 
 // wrongInput are the kinds of a daemon's errors that are wrong input, as in python/hdmlp/errors.py.
-var wrongInput = []string{protocol.KindConfig, protocol.KindDataset, protocol.KindMismatch, protocol.KindBusy, protocol.KindVersion}
+var wrongInput = []string{
+	protocol.KindConfig, protocol.KindDataset, protocol.KindMismatch,
+	protocol.KindBusy, protocol.KindVersion,
+}
 
 // exitCode prints err, as the user asked, and gives the exit status.
 func exitCode(cmd *cobra.Command, err error) int {
@@ -115,7 +119,8 @@ func exitCode(cmd *cobra.Command, err error) int {
 		text, _ := json.Marshal(map[string]any{"error": err.Error(), "exit_status": code})
 		fmt.Fprintln(cmd.ErrOrStderr(), visibleJSON(string(text)))
 	} else {
-		fmt.Fprintf(cmd.ErrOrStderr(), "hdmlp: %s\n", printable.Text(err.Error())) // which may name files
+		// which may name files
+		fmt.Fprintf(cmd.ErrOrStderr(), "hdmlp: %s\n", printable.Text(err.Error()))
 	}
 	return code
 }

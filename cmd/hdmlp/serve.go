@@ -47,8 +47,10 @@ themselves; run it by hand to keep caches warm between jobs for longer
 			return runServe(cmd.Context(), arguments, fromProcess, options)
 		},
 	}
-	cmd.Flags().StringArrayVar(&set, "set", nil, "key=value: a configuration key of the daemon: linger, metrics, log_level")
-	cmd.Flags().BoolVar(&fromProcess, "from-process", false, "started by a training process: exit quietly if a daemon runs already")
+	cmd.Flags().StringArrayVar(&set, "set", nil,
+		"key=value: a configuration key of the daemon: linger, metrics, log_level")
+	cmd.Flags().BoolVar(&fromProcess, "from-process", false,
+		"started by a training process: exit quietly if a daemon runs already")
 	return cmd
 }
 
@@ -56,23 +58,28 @@ themselves; run it by hand to keep caches warm between jobs for longer
 // job's own need is checked when it opens.
 const filesNeeded = 64
 
-// fileSizeNeeded is the length of files in bytes below which a daemon is of no use; what a job needs is checked when it opens.
+// fileSizeNeeded is the length of files in bytes below which a daemon is of no use; what a job
+// needs is checked when it opens.
 const fileSizeNeeded = 1 << 20
 
-// checkFileSize raises the limit on the length of files as far as it goes, and refuses one that is too small: shared memory counts
-// as a file.
+// checkFileSize raises the limit on the length of files as far as it goes, and refuses one that is
+// too small: shared memory counts as a file.
 func checkFileSize() error {
 	limit, err := probe.RaiseFileSizeLimit()
 	if err == nil && limit < fileSizeNeeded {
-		return badInput("file size: the daemon needs files and shared memory of %d bytes, RLIMIT_FSIZE allows %d: raise its hard limit (ulimit -Hf)", fileSizeNeeded, limit)
+		return badInput("file size: the daemon needs files and shared memory of %d bytes, "+
+			"RLIMIT_FSIZE allows %d: raise its hard limit (ulimit -Hf)", fileSizeNeeded, limit)
 	}
 	return nil
 }
 
-func runServe(ctx context.Context, arguments map[string]any, fromProcess bool, options func(*slog.Logger, int) node.Options) error {
+func runServe(ctx context.Context, arguments map[string]any, fromProcess bool,
+	options func(*slog.Logger, int) node.Options,
+) error {
 	environment := hdmlpEnvironment()
 	cfg, err := config.Resolve(config.Input{
-		Arguments: arguments, Environment: environment, File: config.DefaultFile(environment), Classes: describedClasses(),
+		Arguments: arguments, Environment: environment, File: config.DefaultFile(environment),
+		Classes: describedClasses(),
 	})
 	if err != nil {
 		return inputError{err}
@@ -89,7 +96,8 @@ func runServe(ctx context.Context, arguments map[string]any, fromProcess bool, o
 		if fromProcess {
 			return nil // another process was faster
 		}
-		return fmt.Errorf("%w at %s: see `hdmlp stats`, or end it with `hdmlp stop`", err, endpoint.Addr.Name)
+		return fmt.Errorf("%w at %s: see `hdmlp stats`, or end it with `hdmlp stop`", err,
+			endpoint.Addr.Name)
 	}
 	if err != nil {
 		return inputError{err}
@@ -104,7 +112,8 @@ func runServe(ctx context.Context, arguments map[string]any, fromProcess bool, o
 		log.Warn("raise the limit of open files", "error", err)
 	}
 	if err == nil && files < filesNeeded {
-		return badInput("open files: the daemon needs %d, RLIMIT_NOFILE allows %d: raise its hard limit (ulimit -Hn)", filesNeeded, files)
+		return badInput("open files: the daemon needs %d, RLIMIT_NOFILE allows %d: raise its "+
+			"hard limit (ulimit -Hn)", filesNeeded, files)
 	}
 	if fromProcess {
 		signal.Ignore(syscall.SIGHUP)
@@ -121,18 +130,26 @@ func runServe(ctx context.Context, arguments map[string]any, fromProcess bool, o
 		}
 		defer stop()
 	}
-	log.Info("daemon starts", "version", version, "pid", os.Getpid(), "socket", endpoint.Addr.Name, "linger", cfg.Linger)
-	err = daemon.New(daemon.Config{Version: version, Node: here, Linger: cfg.Linger, Log: log, LogFile: logFile}).Run(ctx, listener)
+	log.Info("daemon starts", "version", version, "pid", os.Getpid(), "socket", endpoint.Addr.Name,
+		"linger", cfg.Linger)
+	err = daemon.New(daemon.Config{
+		Version: version,
+		Node:    here,
+		Linger:  cfg.Linger,
+		Log:     log,
+		LogFile: logFile,
+	}).Run(ctx, listener)
 	log.Info("daemon ends", "pid", os.Getpid())
 	return err
 }
 
-// giveWay has the process scheduled as batch work (sched(7)): when it is woken it does not push the thread aside that woke it,
-// a training process in the middle of a step.
+// giveWay has the process scheduled as batch work (sched(7)): when it is woken it does not push the
+// thread aside that woke it, a training process in the middle of a step.
 //
-// A thread begins with the policy of the one that starts it, which may be one whose turn has not come. So passes are made over all
-// threads until one finds nothing to change: then every thread that it listed had been batch work before the pass began, and so had
-// whatever started others meanwhile.
+// A thread begins with the policy of the one that starts it, which may be one whose turn has not
+// come. So passes are made over all threads until one finds nothing to change: then every thread
+// that it listed had been batch work before the pass began, and so had whatever started others
+// meanwhile.
 func giveWay() error {
 	for {
 		changed, err := giveWayOnce()
@@ -166,10 +183,10 @@ func giveWayOnce() (changed bool, err error) {
 	return changed, nil
 }
 
-// shareProcessors returns how many processors the process may use, and lets Go schedule for twice as many: a goroutine that
-// decodes an image in C holds one of Go's for longer than Go's monitor likes to wait, and where all are held so, the monitor
-// polls every 20 microseconds and takes them away, which costs a tenth of the throughput. What computes is bounded by
-// who uses the number.
+// shareProcessors returns how many processors the process may use, and lets Go schedule for twice
+// as many: a goroutine that decodes an image in C holds one of Go's for longer than Go's monitor
+// likes to wait, and where all are held so, the monitor polls every 20 microseconds and takes them
+// away, which costs a tenth of the throughput. What computes is bounded by who uses the number.
 func shareProcessors() int {
 	processors := runtime.GOMAXPROCS(0)
 	if processors > 1 {
@@ -178,11 +195,12 @@ func shareProcessors() int {
 	return processors
 }
 
-// sharedLog is the file that processes read the daemon's last words from: its standard error if the process that
-// started it has made that for the purpose, a memfd or another file without a name.
+// sharedLog is the file that processes read the daemon's last words from: its standard error if the
+// process that started it has made that for the purpose, a memfd or another file without a name.
 func sharedLog(fromProcess bool) (*os.File, error) {
 	var st unix.Stat_t
-	if fromProcess && unix.Fstat(2, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Nlink == 0 {
+	if fromProcess && unix.Fstat(2, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG &&
+		st.Nlink == 0 {
 		return os.Stderr, nil
 	}
 	f, err := os.Open(os.DevNull)
@@ -198,7 +216,8 @@ func newLogger(level string) *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l}))
 }
 
-// What clients of the metrics may take. A scraper needs one connection, and asks in less than a second; the answer of a large cluster takes some.
+// What clients of the metrics may take. A scraper needs one connection, and asks in less than a
+// second; the answer of a large cluster takes some.
 const (
 	metricsConns           = 32
 	metricsConnsPerAddress = 8
@@ -215,17 +234,25 @@ func serveMetrics(address string, here *node.Node, log *slog.Logger) (stop func(
 		return nil, fmt.Errorf("metrics = %q: %w", address, err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", prometheus.Handler(func(context.Context) []*stats.ClusterReport { return summaries(here.Reports()) }))
-	mux.Handle("GET /metrics/cluster", prometheus.Handler(func(ctx context.Context) []*stats.ClusterReport {
-		all, _ := here.ClusterReports(ctx, "") // only a name can be wrong
-		return all
-	}))
+	mux.Handle("GET /metrics",
+		prometheus.Handler(func(context.Context) []*stats.ClusterReport {
+			return summaries(here.Reports())
+		}))
+	mux.Handle("GET /metrics/cluster",
+		prometheus.Handler(func(ctx context.Context) []*stats.ClusterReport {
+			all, _ := here.ClusterReports(ctx, "") // only a name can be wrong
+			return all
+		}))
 	server := &http.Server{
-		Handler: mux, MaxHeaderBytes: metricsHeader, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-		ReadHeaderTimeout: metricsRead, ReadTimeout: metricsRead, WriteTimeout: metricsWrite, IdleTimeout: metricsIdle,
+		Handler: mux, MaxHeaderBytes: metricsHeader,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ReadHeaderTimeout: metricsRead, ReadTimeout: metricsRead, WriteTimeout: metricsWrite,
+		IdleTimeout: metricsIdle,
 	}
-	// Nobody proves anything here, so all connections stay pending: their number is what is bounded.
-	door := admission.Listen(l, admission.Limits{Total: metricsConns, PerAddress: metricsConnsPerAddress})
+	// Nobody proves anything here, so all connections stay pending: their number is what is
+	// bounded.
+	door := admission.Listen(l,
+		admission.Limits{Total: metricsConns, PerAddress: metricsConnsPerAddress})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

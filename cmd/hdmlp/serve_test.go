@@ -49,7 +49,8 @@ func newProgram(t *testing.T) *program {
 			p.env = append(p.env, kv)
 		}
 	}
-	p.env = append(p.env, "HDMLP_DAEMON_TEST=1", "GORACE=atexit_sleep_ms=0", "HOME="+home, "XDG_CONFIG_HOME="+home,
+	p.env = append(p.env, "HDMLP_DAEMON_TEST=1", "GORACE=atexit_sleep_ms=0", "HOME="+home,
+		"XDG_CONFIG_HOME="+home,
 		fmt.Sprintf("HDMLP_SOCKET=hdmlp-test-%d-%s", os.Getpid(), t.Name()))
 	return p
 }
@@ -105,7 +106,10 @@ func (l *logged) String() string {
 
 func (p *program) serve(until string, args ...string) *serving {
 	p.t.Helper()
-	s := &serving{p.command(append([]string{"serve"}, args...)...), &logged{more: make(chan struct{}, 1)}}
+	s := &serving{
+		p.command(append([]string{"serve"}, args...)...),
+		&logged{more: make(chan struct{}, 1)},
+	}
 	s.cmd.Stderr = s.log
 	if err := s.cmd.Start(); err != nil {
 		p.t.Fatal(err)
@@ -132,24 +136,29 @@ func (s *serving) status() int {
 func TestServe(t *testing.T) {
 	p := newProgram(t)
 	for _, args := range [][]string{{"stats"}, {"stop"}} {
-		if status, _, complaint := p.run(args...); status != 1 || !strings.Contains(complaint, "no daemon is running") {
+		if status, _, complaint := p.run(args...); status != 1 ||
+			!strings.Contains(complaint, "no daemon is running") {
 			t.Errorf("%v without a daemon: %d, %s", args, status, complaint)
 		}
 	}
 	s := p.serve("daemon starts")
-	if status, _, complaint := p.run("serve"); status != 1 || !strings.Contains(complaint, "a daemon is running already") || !strings.Contains(complaint, "hdmlp stop") {
+	if status, _, complaint := p.run("serve"); status != 1 ||
+		!strings.Contains(complaint, "a daemon is running already") ||
+		!strings.Contains(complaint, "hdmlp stop") {
 		t.Errorf("a second daemon: %d, %s", status, complaint)
 	}
 	if status, _, complaint := p.run("serve", "--from-process"); status != 0 || complaint != "" {
 		t.Errorf("a second daemon, started by a process: %d, %s", status, complaint)
 	}
 	status, out, _ := p.run("stats")
-	if want := fmt.Sprintf("pid %d, 1 connection(s), 0 job(s)", s.cmd.Process.Pid); status != 0 || !strings.Contains(out, want) {
+	if want := fmt.Sprintf("pid %d, 1 connection(s), 0 job(s)", s.cmd.Process.Pid); status != 0 ||
+		!strings.Contains(out, want) {
 		t.Errorf("stats: %d, %s", status, out)
 	}
 	status, out, _ = p.run("stats", "--json")
 	var stats daemon.Stats
-	if err := json.Unmarshal([]byte(out), &stats); status != 0 || err != nil || stats.PID != s.cmd.Process.Pid || stats.Version == "" {
+	if err := json.Unmarshal([]byte(out), &stats); status != 0 || err != nil ||
+		stats.PID != s.cmd.Process.Pid || stats.Version == "" {
 		t.Errorf("stats --json: %d, %s", status, out)
 	}
 	if status, out, complaint := p.run("stop"); status != 0 || out != "" || complaint != "" {
@@ -170,18 +179,23 @@ func TestServeWithJob(t *testing.T) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d.jpg", i)), []byte("sample"), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d.jpg", i)), []byte("sample"),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s := p.serve("metrics are served", "--set", "metrics=127.0.0.1:0")
-	address := regexp.MustCompile(`metrics are served" address=(\S+)`).FindStringSubmatch(s.log.String())
+	address := regexp.MustCompile(`metrics are served" address=(\S+)`).FindStringSubmatch(
+		s.log.String(),
+	)
 	if address == nil {
 		t.Fatalf("no address in %s", s.log)
 	}
 	c := p.openJob(data)
 	defer c.Close()
-	if status, out, _ := p.run("stats"); status != 0 || !strings.Contains(out, "job a job: "+data+", 10 samples") || !strings.Contains(out, "No batch has been read yet") {
+	if status, out, _ := p.run("stats"); status != 0 ||
+		!strings.Contains(out, "job a job: "+data+", 10 samples") ||
+		!strings.Contains(out, "No batch has been read yet") {
 		t.Errorf("stats: %d, %s", status, out)
 	}
 	response, err := http.Get("http://" + address[1] + "/metrics")
@@ -190,13 +204,16 @@ func TestServeWithJob(t *testing.T) {
 	}
 	metrics, err := io.ReadAll(response.Body)
 	response.Body.Close()
-	if err != nil || !strings.Contains(string(metrics), `hdmlp_storage_class_room_bytes{class="memory",job="a job",node="0"}`) {
+	if err != nil || !strings.Contains(string(metrics),
+		`hdmlp_storage_class_room_bytes{class="memory",job="a job",node="0"}`) {
 		t.Errorf("metrics: %s, %v", metrics, err)
 	}
-	if status, _, complaint := p.run("stop"); status != 2 || !strings.Contains(complaint, "--force") {
+	if status, _, complaint := p.run("stop"); status != 2 ||
+		!strings.Contains(complaint, "--force") {
 		t.Errorf("stop while a job is open: %d, %s", status, complaint)
 	}
-	if status, _, complaint := p.run("stop", "--json"); status != 2 || !strings.Contains(complaint, `"exit_status":2`) {
+	if status, _, complaint := p.run("stop", "--json"); status != 2 ||
+		!strings.Contains(complaint, `"exit_status":2`) {
 		t.Errorf("stop --json while a job is open: %d, %s", status, complaint)
 	}
 	if status, _, complaint := p.run("stop", "--force"); status != 0 {
@@ -210,7 +227,9 @@ func TestServeWithJob(t *testing.T) {
 // openJob opens a job on a folder, as a training process does.
 func (p *program) openJob(data string) net.Conn {
 	p.t.Helper()
-	endpoint, err := socket.Address(func(string) string { return strings.TrimPrefix(p.env[len(p.env)-1], "HDMLP_SOCKET=") })
+	endpoint, err := socket.Address(func(string) string {
+		return strings.TrimPrefix(p.env[len(p.env)-1], "HDMLP_SOCKET=")
+	})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -219,11 +238,20 @@ func (p *program) openJob(data string) net.Conn {
 		p.t.Fatal(err)
 	}
 	seed := uint64(1)
-	frames, err := protocol.AppendJSON(nil, protocol.Hello, protocol.HelloMessage{Protocol: protocol.Version, Version: version})
+	frames, err := protocol.AppendJSON(nil, protocol.Hello,
+		protocol.HelloMessage{Protocol: protocol.Version, Version: version})
 	if err == nil {
 		frames, err = protocol.AppendJSON(frames, protocol.Open, protocol.OpenMessage{
-			Job: "a job", WorldSize: 1, Dataset: protocol.DatasetMessage{Kind: "folder", Path: data},
-			Stream:   protocol.StreamMessage{Seed: &seed, Epochs: 1, GlobalBatch: 2, Shuffle: "torch", Scheme: "strided", Tail: "pad"},
+			Job: "a job", WorldSize: 1,
+			Dataset: protocol.DatasetMessage{Kind: "folder", Path: data},
+			Stream: protocol.StreamMessage{
+				Seed:        &seed,
+				Epochs:      1,
+				GlobalBatch: 2,
+				Shuffle:     "torch",
+				Scheme:      "strided",
+				Tail:        "pad",
+			},
 			Settings: protocol.Settings{Arguments: map[string]any{"memory": "1MB"}},
 		})
 	}
@@ -282,8 +310,10 @@ func TestServeRefused(t *testing.T) {
 		{[]string{"stats", "--jason"}, "jason"},
 		{[]string{"serv"}, "serv"},
 	} {
-		if status, out, complaint := p.run(c.args...); status != 2 || out != "" || !strings.Contains(complaint, c.words) {
-			t.Errorf("%v: status %d, %q, %q; want 2 and %q", c.args, status, out, complaint, c.words)
+		if status, out, complaint := p.run(c.args...); status != 2 || out != "" ||
+			!strings.Contains(complaint, c.words) {
+			t.Errorf("%v: status %d, %q, %q; want 2 and %q", c.args, status, out, complaint,
+				c.words)
 		}
 	}
 	if status, _, _ := p.run("stats"); status != 1 {
@@ -294,15 +324,18 @@ func TestServeRefused(t *testing.T) {
 // TestFewFiles: a daemon that could not serve says so, with need and limit.
 func TestFewFiles(t *testing.T) {
 	p := newProgram(t)
-	cmd := exec.Command("/bin/sh", "-c", "ulimit -n 40 && exec \"$0\" serve", "/proc/"+fmt.Sprint(os.Getpid())+"/exe")
+	cmd := exec.Command("/bin/sh", "-c", "ulimit -n 40 && exec \"$0\" serve",
+		"/proc/"+fmt.Sprint(os.Getpid())+"/exe")
 	cmd.Env = p.env
 	out, _ := cmd.CombinedOutput()
-	if status := cmd.ProcessState.ExitCode(); status != 2 || !strings.Contains(string(out), "needs 64, RLIMIT_NOFILE allows 40") {
+	if status := cmd.ProcessState.ExitCode(); status != 2 ||
+		!strings.Contains(string(out), "needs 64, RLIMIT_NOFILE allows 40") {
 		t.Errorf("status %d, %s", status, out)
 	}
 }
 
-// TestStoppedDaemon: commands do not wait for ever for a daemon that is stopped, nor for another program at the socket.
+// TestStoppedDaemon: commands do not wait for ever for a daemon that is stopped, nor for another
+// program at the socket.
 func TestStoppedDaemon(t *testing.T) {
 	p := newProgram(t)
 	s := p.serve("daemon starts")
@@ -320,7 +353,13 @@ func TestStoppedDaemon(t *testing.T) {
 	defer l.Close()
 
 	var commands sync.WaitGroup
-	for _, args := range [][]string{{"stats"}, {"stats", "--job", "x"}, {"top", "--once"}, {"stop"}, {"stop", "--force"}} {
+	for _, args := range [][]string{
+		{"stats"},
+		{"stats", "--job", "x"},
+		{"top", "--once"},
+		{"stop"},
+		{"stop", "--force"},
+	} {
 		for p, pid := range map[*program]int{p: stopped, silent: os.Getpid()} {
 			commands.Go(func() {
 				cmd := p.command(args...)
@@ -334,9 +373,14 @@ func TestStoppedDaemon(t *testing.T) {
 				defer patience.Stop()
 				_ = cmd.Wait()
 				socket := strings.TrimPrefix(p.env[len(p.env)-1], "HDMLP_SOCKET=")
-				for _, words := range []string{socket, fmt.Sprintf("process is %d:", pid), fmt.Sprintf("kill -KILL %d", pid)} {
-					if status := cmd.ProcessState.ExitCode(); status != 1 || !strings.Contains(complaint.String(), words) {
-						t.Errorf("%v: status %d, want 1; %q is not in %s", args, status, words, &complaint)
+				for _, words := range []string{
+					socket, fmt.Sprintf("process is %d:", pid),
+					fmt.Sprintf("kill -KILL %d", pid),
+				} {
+					if status := cmd.ProcessState.ExitCode(); status != 1 ||
+						!strings.Contains(complaint.String(), words) {
+						t.Errorf("%v: status %d, want 1; %q is not in %s", args, status, words,
+							&complaint)
 					}
 				}
 			})

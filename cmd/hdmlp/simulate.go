@@ -66,7 +66,8 @@ EXIT STATUS
 		Args: func(_ *cobra.Command, args []string) error {
 			if fromRun != "" {
 				if len(args) > 0 {
-					return badInput("--from-run takes the place of a scenario file: leave out %q", args[0])
+					return badInput("--from-run takes the place of a scenario file: leave out %q",
+						args[0])
 				}
 				return nil
 			}
@@ -82,7 +83,8 @@ EXIT STATUS
 				if err != nil {
 					return err
 				}
-				return runFromRun(cmd.Context(), fromRun, cfg.IndexDir, opts.json, cmd.OutOrStdout())
+				return runFromRun(cmd.Context(), fromRun, cfg.IndexDir, opts.json,
+					cmd.OutOrStdout())
 			}
 			opts.file = args[0]
 			opts.width, opts.colour = terminal(cmd.OutOrStdout())
@@ -94,15 +96,20 @@ EXIT STATUS
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&opts.policies, "policy", nil, "policies to compare, or all (default: what the file says)")
+	flags.StringSliceVar(&opts.policies, "policy", nil,
+		"policies to compare, or all (default: what the file says)")
 	flags.StringVar(&opts.profile, "profile", "", "model or thesis (default: what the file says)")
 	flags.StringVar(&opts.seed, "seed", "", "of order and sizes (default: what the file says)")
-	flags.StringArrayVar(&opts.set, "set", nil, "KEY=VALUE, in the place of the file's; may be repeated")
+	flags.StringArrayVar(&opts.set, "set", nil,
+		"KEY=VALUE, in the place of the file's; may be repeated")
 	flags.StringArrayVar(&opts.sweep, "sweep", nil, "KEY=V1,V2,..., simulate each; once or twice")
-	flags.StringVar(&opts.scaling, "scaling", "", "numbers of nodes, such as 1,2,4,8, simulate each")
+	flags.StringVar(&opts.scaling, "scaling", "",
+		"numbers of nodes, such as 1,2,4,8, simulate each")
 	flags.BoolVar(&opts.csv, "csv", false, "print CSV")
-	flags.StringVar(&fromRun, "from-run", "", "report of a job that has run, as JSON: simulate it from what it measured, and compare")
-	flags.StringVar(&opts.dir, "out", "", "write plots (PNG, SVG), a page (index.html), JSON and CSV to this directory")
+	flags.StringVar(&fromRun, "from-run", "",
+		"report of a job that has run, as JSON: simulate it from what it measured, and compare")
+	flags.StringVar(&opts.dir, "out", "",
+		"write plots (PNG, SVG), a page (index.html), JSON and CSV to this directory")
 	return cmd
 }
 
@@ -148,8 +155,11 @@ func runSimulate(ctx context.Context, opts simulateOptions, out io.Writer) error
 	return nil
 }
 
-// prepareSimulation reads, checks and draws everything, for as long as nobody interrupts it: the sizes of billions of samples take a while.
-func prepareSimulation(ctx context.Context, opts simulateOptions) (*simulationPlan, *render.Report, error) {
+// prepareSimulation reads, checks and draws everything, for as long as nobody interrupts it: the
+// sizes of billions of samples take a while.
+func prepareSimulation(ctx context.Context,
+	opts simulateOptions,
+) (*simulationPlan, *render.Report, error) {
 	type prepared struct {
 		plan   *simulationPlan
 		report *render.Report
@@ -191,7 +201,8 @@ type simulationPlan struct {
 // maxSimulations bounds a sweep.
 const maxSimulations = 20_000
 
-// planSimulation reads the scenario with all its variations. The error is the user's, and says everything that is wrong.
+// planSimulation reads the scenario with all its variations. The error is the user's, and says
+// everything that is wrong.
 func planSimulation(opts simulateOptions) (*simulationPlan, error) {
 	file, err := scenario.Open(opts.file)
 	if err != nil {
@@ -270,10 +281,14 @@ func (opts simulateOptions) overrides() ([]scenario.Override, error) {
 		for i, name := range opts.policies {
 			quoted[i] = strconv.Quote(strings.TrimSpace(name))
 		}
-		set = append(set, scenario.Override{Key: "simulate.policies", Value: "[" + strings.Join(quoted, ", ") + "]"})
+		set = append(set, scenario.Override{
+			Key:   "simulate.policies",
+			Value: "[" + strings.Join(quoted, ", ") + "]",
+		})
 	}
 	if opts.profile != "" {
-		set = append(set, scenario.Override{Key: "simulate.profile", Value: strconv.Quote(opts.profile)})
+		set = append(set,
+			scenario.Override{Key: "simulate.profile", Value: strconv.Quote(opts.profile)})
 	}
 	if opts.seed != "" {
 		set = append(set, scenario.Override{Key: "simulate.seed", Value: opts.seed})
@@ -285,7 +300,8 @@ func (opts simulateOptions) overrides() ([]scenario.Override, error) {
 func (opts simulateOptions) sweeps() ([]scenario.Sweep, error) {
 	if opts.scaling != "" {
 		if opts.sweep != nil {
-			return nil, errors.New("--scaling and --sweep: one of them; --sweep nodes=1,2,4 goes with a second key")
+			return nil, errors.New("--scaling and --sweep: one of them; --sweep nodes=1,2,4 goes " +
+				"with a second key")
 		}
 		s, err := scenario.ParseSweep("environment.nodes=" + opts.scaling)
 		if err != nil {
@@ -303,14 +319,16 @@ func (opts simulateOptions) sweeps() ([]scenario.Sweep, error) {
 			return nil, fmt.Errorf("--sweep %w", err)
 		}
 		if slices.ContainsFunc(sweeps, func(o scenario.Sweep) bool { return o.Key == s.Key }) {
-			return nil, fmt.Errorf("--sweep %s is given twice; name another key, or all values at once", s.Key)
+			return nil, fmt.Errorf("--sweep %s is given twice; name another key, or all "+
+				"values at once", s.Key)
 		}
 		sweeps = append(sweeps, s)
 	}
 	return sweeps, nil
 }
 
-// combinations returns every combination of the sweeps' values, the last key's changing fastest; one that is empty if there are no sweeps.
+// combinations returns every combination of the sweeps' values, the last key's changing fastest;
+// one that is empty if there are no sweeps.
 func combinations(sweeps []scenario.Sweep) [][]string {
 	all := [][]string{nil}
 	for _, s := range sweeps {

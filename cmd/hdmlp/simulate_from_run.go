@@ -34,9 +34,9 @@ type compared struct {
 // maxRun is the largest run file that is read, in bytes.
 const maxRun = 256 << 20
 
-// runFromRun simulates a job that has run, from what it measured, and compares.
-// The samples' sizes come from the dataset's index, which lies in indexDir or, if that is empty, where the kind of source keeps it,
-// if the dataset is still there.
+// runFromRun simulates a job that has run, from what it measured, and compares. The samples' sizes
+// come from the dataset's index, which lies in indexDir or, if that is empty, where the kind of
+// source keeps it, if the dataset is still there.
 func runFromRun(ctx context.Context, path, indexDir string, asJSON bool, out io.Writer) error {
 	data, err := inputfile.Read(path, maxRun)
 	if err != nil {
@@ -49,7 +49,8 @@ func runFromRun(ctx context.Context, path, indexDir string, asJSON bool, out io.
 	var sizes func(int) int64
 	silent := func(string) {}
 	for _, kind := range sources() { // the report does not say of which it was
-		source, err := kind.Open(ctx, run.Dataset, dataset.OpenOptions{IndexDir: indexDir, Warn: silent, Tell: silent})
+		source, err := kind.Open(ctx, run.Dataset,
+			dataset.OpenOptions{IndexDir: indexDir, Warn: silent, Tell: silent})
 		if err != nil {
 			continue
 		}
@@ -77,7 +78,8 @@ func runFromRun(ctx context.Context, path, indexDir string, asJSON bool, out io.
 		return e.Encode(c)
 	}
 	if sizes == nil {
-		fmt.Fprintf(out, "the dataset %s is not there as it was: every sample is taken to have the mean size\n", run.Dataset)
+		fmt.Fprintf(out, "the dataset %s is not there as it was: every sample is taken to have "+
+			"the mean size\n", run.Dataset)
 	}
 	return printComparison(c, out)
 }
@@ -111,7 +113,8 @@ func printComparison(c *comparison, out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "\tpredicted\tmeasured\terror\t")
 	for _, r := range c.Rows {
-		fmt.Fprintf(w, "%s\t%.3f %s\t%.3f %s\t%+.2f %%\t\n", r.What, r.Predicted, r.Unit, r.Measured, r.Unit, 100*r.Error)
+		fmt.Fprintf(w, "%s\t%.3f %s\t%.3f %s\t%+.2f %%\t\n", r.What, r.Predicted, r.Unit,
+			r.Measured, r.Unit, 100*r.Error)
 	}
 	return w.Flush()
 }

@@ -22,14 +22,17 @@ import (
 )
 
 // simulateOne runs one policy.
-func simulateOne(ctx context.Context, job *simulate.Job, profile simulate.Profile, policy string) (*simulate.Result, error) {
+func simulateOne(ctx context.Context, job *simulate.Job, profile simulate.Profile,
+	policy string,
+) (*simulate.Result, error) {
 	if profile == simulate.Thesis {
 		return simulate.RunThesis(ctx, job, policy)
 	}
 	return simulate.RunModel(ctx, job, policy)
 }
 
-// fitMemory decides how many simulations run at the same time, and refuses a scenario of which there is no room for one.
+// fitMemory decides how many simulations run at the same time, and refuses a scenario of which
+// there is no room for one.
 func (p *simulationPlan) fitMemory() error {
 	shared, simulations := int64(0), 0
 	datasets := map[string]bool{}
@@ -46,10 +49,12 @@ func (p *simulationPlan) fitMemory() error {
 		return fmt.Errorf("how much memory is available: %w", err)
 	}
 	if need := shared + p.largest; need > available {
-		return fmt.Errorf("%s: the simulation needs about %s of memory, and %s are available; fewer samples, epochs or nodes need less",
+		return fmt.Errorf("%s: the simulation needs about %s of memory, and %s are available; "+
+			"fewer samples, epochs or nodes need less",
 			p.opts.file, size.Format(need), size.Format(available))
 	}
-	p.workers = int(min(int64(runtime.GOMAXPROCS(0)), int64(simulations), max(1, (available-shared)/max(1, p.largest))))
+	p.workers = int(min(int64(runtime.GOMAXPROCS(0)), int64(simulations),
+		max(1, (available-shared)/max(1, p.largest))))
 	return nil
 }
 
@@ -72,8 +77,11 @@ type finished struct {
 // patience is how long an interrupted simulation may take to end by itself.
 const patience = 500 * time.Millisecond
 
-// run simulates everything, on all cores, and puts the results into r. stopped tells that ctx ended before everything was finished.
-func (p *simulationPlan) run(ctx context.Context, progress io.Writer, r *render.Report) (stopped bool, err error) {
+// run simulates everything, on all cores, and puts the results into r. stopped tells that ctx ended
+// before everything was finished.
+func (p *simulationPlan) run(ctx context.Context, progress io.Writer,
+	r *render.Report,
+) (stopped bool, err error) {
 	var todo []simulation
 	for i, point := range p.points {
 		for k, name := range point.scenario.Policies {
@@ -84,7 +92,8 @@ func (p *simulationPlan) run(ctx context.Context, progress io.Writer, r *render.
 	defer bar.close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	results := make(chan finished, len(todo)) // never blocks: workers end even if nobody waits for them any more
+	// never blocks: workers end even if nobody waits for them any more
+	results := make(chan finished, len(todo))
 	p.start(ctx, todo, results)
 
 	found := make([][]*simulate.Result, len(p.points))
@@ -126,7 +135,8 @@ func (p *simulationPlan) run(ctx context.Context, progress io.Writer, r *render.
 	for i, point := range p.points {
 		for k, name := range point.scenario.Policies {
 			if result := found[i][k]; result != nil {
-				r.Points[i].Policies = append(r.Points[i].Policies, render.Policy{Name: name, Result: result})
+				r.Points[i].Policies = append(r.Points[i].Policies,
+					render.Policy{Name: name, Result: result})
 			} else {
 				stopped = true
 			}
@@ -135,7 +145,8 @@ func (p *simulationPlan) run(ctx context.Context, progress io.Writer, r *render.
 	return stopped, nil
 }
 
-// start begins the workers. Each ends when nothing is left, or soon after ctx ends; every simulation gives a result.
+// start begins the workers. Each ends when nothing is left, or soon after ctx ends; every
+// simulation gives a result.
 func (p *simulationPlan) start(ctx context.Context, todo []simulation, results chan<- finished) {
 	var next atomic.Int64
 	jobs := make([]func() (*simulate.Job, error), len(p.points))
@@ -166,7 +177,9 @@ func (p *simulationPlan) start(ctx context.Context, todo []simulation, results c
 }
 
 // one runs one simulation.
-func (p *simulationPlan) one(ctx context.Context, s simulation, job func() (*simulate.Job, error)) (*simulate.Result, error) {
+func (p *simulationPlan) one(ctx context.Context, s simulation,
+	job func() (*simulate.Job, error),
+) (*simulate.Result, error) {
 	sc := p.points[s.point].scenario
 	if why := sc.Needs(s.name); why != "" {
 		return &simulate.Result{Reason: why}, nil
@@ -192,7 +205,8 @@ func (p *simulationPlan) report() *render.Report {
 		r.Sweep = append(r.Sweep, s.Key)
 	}
 	for _, point := range p.points {
-		r.Points = append(r.Points, render.Point{Values: point.values, Bound: boundMB(point.scenario)})
+		r.Points = append(r.Points,
+			render.Point{Values: point.values, Bound: boundMB(point.scenario)})
 	}
 	return r
 }
@@ -216,17 +230,22 @@ func (p *simulationPlan) facts(s *scenario.Scenario) []render.Fact {
 	e := &s.Env
 	rate := func(v float64) string { return words.Rounded(v) + "/s" }
 	nodes := number(s.Nodes, "node")
-	machine := fmt.Sprintf("%s, computing %s and preparing %s per thread on each; network %s; source %s",
-		nodes, rate(e.Compute), rate(e.Preprocess), rate(e.PeerBandwidth), rate(e.SourceThroughput.At(1)))
+	machine := fmt.Sprintf("%s, computing %s and preparing %s per thread on each; network "+
+		"%s; source %s",
+		nodes, rate(e.Compute), rate(e.Preprocess), rate(e.PeerBandwidth),
+		rate(e.SourceThroughput.At(1)))
 	if s.Nodes > 1 {
-		machine += fmt.Sprintf(" for one node, %s for %d", rate(e.SourceThroughput.At(float64(s.Nodes))), s.Nodes)
+		machine += fmt.Sprintf(" for one node, %s for %d",
+			rate(e.SourceThroughput.At(float64(s.Nodes))), s.Nodes)
 	}
 	var classes []string
 	for j, c := range e.Classes {
-		classes = append(classes, fmt.Sprintf("%s %s (%s, %s)", s.ClassNames[j], words.Rounded(c.Capacity),
-			number(c.Threads, "thread"), rate(c.Read.At(float64(c.Threads)))))
+		classes = append(classes,
+			fmt.Sprintf("%s %s (%s, %s)", s.ClassNames[j], words.Rounded(c.Capacity),
+				number(c.Threads, "thread"), rate(c.Read.At(float64(c.Threads)))))
 	}
-	samples := fmt.Sprintf("%s samples, %s", words.Number(float64(s.Dataset.Samples)), words.Rounded(s.Bytes()))
+	samples := fmt.Sprintf("%s samples, %s", words.Number(float64(s.Dataset.Samples)),
+		words.Rounded(s.Bytes()))
 	if d := s.Dataset; d.File == "" {
 		samples += fmt.Sprintf(": %s each", words.Rounded(d.Mu))
 		if d.Sigma > 0 {
@@ -245,14 +264,18 @@ func (p *simulationPlan) facts(s *scenario.Scenario) []render.Fact {
 		{Name: "Per node", Value: strings.Join(classes, ", ")},
 		{Name: "Dataset", Value: samples},
 		{Name: "Job", Value: fmt.Sprintf("%s of %s with %s samples over all nodes (%s); scheme %s",
-			number(s.Epochs, "epoch"), number(s.Steps(), "batch"), words.Number(float64(s.GlobalBatch)), last, s.Scheme)},
+			number(s.Epochs, "epoch"), number(s.Steps(), "batch"),
+			words.Number(float64(s.GlobalBatch)), last, s.Scheme)},
 		{Name: "Profile", Value: fmt.Sprintf("%s, seed %d", s.Profile, s.Seed)},
 	}
 	if len(p.opts.set) > 0 {
 		facts = append(facts, render.Fact{Name: "Changed", Value: strings.Join(p.opts.set, ", ")})
 	}
 	for _, sweep := range p.sweeps {
-		facts = append(facts, render.Fact{Name: "Varied", Value: sweep.Key + " = " + strings.Join(sweep.Values, ", ") + "; above with the first"})
+		facts = append(facts, render.Fact{
+			Name:  "Varied",
+			Value: sweep.Key + " = " + strings.Join(sweep.Values, ", ") + "; above with the first",
+		})
 	}
 	return facts
 }
@@ -283,10 +306,13 @@ func newSimulationBar(out io.Writer, total int) *simulationBar {
 		return b
 	}
 	b.bars = mpb.New(mpb.WithOutput(out), mpb.WithWidth(40))
-	b.bar = b.bars.New(int64(total), mpb.BarStyle().Lbound("").Filler("━").Tip("━").Padding("─").Rbound(""), mpb.BarRemoveOnComplete(),
+	b.bar = b.bars.New(int64(total),
+		mpb.BarStyle().Lbound("").Filler("━").Tip("━").Padding("─").Rbound(""),
+		mpb.BarRemoveOnComplete(),
 		mpb.PrependDecorators(decor.Name("simulating ")),
 		mpb.AppendDecorators(
-			decor.CountersNoUnit(" %d of %d"), decor.Elapsed(decor.ET_STYLE_MMSS, decor.WCSyncSpace),
+			decor.CountersNoUnit(" %d of %d"),
+			decor.Elapsed(decor.ET_STYLE_MMSS, decor.WCSyncSpace),
 			decor.Any(func(decor.Statistics) string {
 				if name := b.last.Load(); name != nil {
 					return "  " + *name + " is done"

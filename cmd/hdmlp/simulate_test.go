@@ -19,7 +19,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/simulate"
 )
 
-var rewriteSimulations = flag.Bool("rewrite-simulations", false, "write the golden files of hdmlp simulate anew")
+var rewriteSimulations = flag.Bool("rewrite-simulations", false,
+	"write the golden files of hdmlp simulate anew")
 
 // tinyScenario takes a moment: 2 nodes, 24 samples of one size, in an order that is written down.
 const tinyScenario = `
@@ -65,7 +66,11 @@ func tiny(t *testing.T, text string) string {
 	order := "0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23\n" +
 		"23 5 16 2 9 20 11 0 7 14 3 18 21 12 1 8 15 22 6 13 4 10 19 17\n" +
 		"12 0 19 7 22 3 10 15 2 17 5 23 8 14 20 1 11 6 18 9 4 21 13 16\n"
-	for name, text := range map[string]string{"s.toml": text, "order.txt": order, "sizes.txt": strings.Repeat("1.5\n", 24)} {
+	for name, text := range map[string]string{
+		"s.toml":    text,
+		"order.txt": order,
+		"sizes.txt": strings.Repeat("1.5\n", 24),
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -76,14 +81,19 @@ func tiny(t *testing.T, text string) string {
 // askSimulate runs the command on a scenario.
 func askSimulate(t *testing.T, change func(*simulateOptions)) (string, error) {
 	t.Helper()
-	opts := simulateOptions{file: tiny(t, tinyScenario), width: 100, memory: func() (int64, error) { return 1 << 30, nil }}
+	opts := simulateOptions{
+		file:   tiny(t, tinyScenario),
+		width:  100,
+		memory: func() (int64, error) { return 1 << 30, nil },
+	}
 	change(&opts)
 	var out bytes.Buffer
 	err := runSimulate(t.Context(), opts, &out)
 	return strings.ReplaceAll(out.String(), filepath.Dir(opts.file), "DIR"), err
 }
 
-// TestSimulateGolden: the profile that is held against the thesis gives the same, to the last digit, forever.
+// TestSimulateGolden: the profile that is held against the thesis gives the same, to the last
+// digit, forever.
 func TestSimulateGolden(t *testing.T) {
 	for name, change := range map[string]func(*simulateOptions){
 		"table.golden": func(*simulateOptions) {},
@@ -141,7 +151,8 @@ func TestSimulateModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a.Profile != "model" || a.Seed != 1 || math.Abs(a.Bound-36) > 1e-6 || len(a.Policies) != 13 {
-		t.Errorf("profile %s, seed %d, bound %v, %d policies", a.Profile, a.Seed, a.Bound, len(a.Policies))
+		t.Errorf("profile %s, seed %d, bound %v, %d policies", a.Profile, a.Seed, a.Bound,
+			len(a.Policies))
 	}
 	for name, r := range a.Policies {
 		if !r.Supported {
@@ -150,7 +161,8 @@ func TestSimulateModel(t *testing.T) {
 			}
 			continue
 		}
-		samples, mb := r.Reads.Source.Samples+r.Reads.Remote.Samples, r.Reads.Source.MB+r.Reads.Remote.MB
+		samples, mb := r.Reads.Source.Samples+r.Reads.Remote.Samples,
+			r.Reads.Source.MB+r.Reads.Remote.MB
 		for _, place := range r.Reads.Local {
 			samples, mb = samples+place.Samples, mb+place.MB
 		}
@@ -158,10 +170,12 @@ func TestSimulateModel(t *testing.T) {
 			t.Errorf("%s reads %d samples, %v MB; the job has 72, 108 MB", name, samples, mb)
 		}
 		if r.Runtime < a.Policies["perfect"].Runtime-1e-9 {
-			t.Errorf("%s takes %v s, less than perfect's %v", name, r.Runtime, a.Policies["perfect"].Runtime)
+			t.Errorf("%s takes %v s, less than perfect's %v", name, r.Runtime,
+				a.Policies["perfect"].Runtime)
 		}
 		if name != "perfect" && math.Abs(r.ShareOfBound-r.SourceTotal/a.Bound) > 1e-6 {
-			t.Errorf("%s reads %v MB from the source, %v of the bound", name, r.SourceTotal, r.ShareOfBound)
+			t.Errorf("%s reads %v MB from the source, %v of the bound", name, r.SourceTotal,
+				r.ShareOfBound)
 		}
 	}
 }
@@ -191,7 +205,8 @@ func TestSimulateSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines, err := csv.NewReader(strings.NewReader(out)).ReadAll()
-	if err != nil || len(lines) != 4 || lines[1][0] != "50 MB/s" || lines[0][0] != "environment.compute" {
+	if err != nil || len(lines) != 4 || lines[1][0] != "50 MB/s" ||
+		lines[0][0] != "environment.compute" {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	column := map[string]int{}
@@ -210,7 +225,10 @@ func TestSimulateOut(t *testing.T) {
 	if _, err := askSimulate(t, func(o *simulateOptions) { o.dir = dir }); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"index.html", "result.json", "result.csv", "runtime.png", "runtime.svg", "batches.png", "batches.svg"} {
+	for _, name := range []string{
+		"index.html", "result.json", "result.csv", "runtime.png",
+		"runtime.svg", "batches.png", "batches.svg",
+	} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Size() < 500 {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -225,21 +243,54 @@ func TestSimulateBadInput(t *testing.T) {
 	}{
 		{nil, []string{"one scenario file"}},
 		{[]string{"nowhere.toml"}, []string{"nowhere.toml", "no such file"}},
-		{[]string{"FILE", "--set", "job.epochs=-1", "--set", "compute=fast", "--set", "nodez=3"}, []string{"job.epochs is -1", `environment.compute is "fast"`, "nodez is 3: unknown key"}},
+		{
+			[]string{"FILE", "--set", "job.epochs=-1", "--set", "compute=fast", "--set", "nodez=3"},
+			[]string{
+				"job.epochs is -1", `environment.compute is "fast"`,
+				"nodez is 3: unknown key",
+			},
+		},
 		{[]string{"FILE", "--set", "epochs"}, []string{`--set "epochs" is not KEY=VALUE`}},
-		{[]string{"FILE", "--set", "nodes=9"}, []string{"environment.nodes is 9: more nodes than samples in a batch"}},
+		{
+			[]string{"FILE", "--set", "nodes=9"},
+			[]string{"environment.nodes is 9: more nodes than samples in a batch"},
+		},
 		{[]string{"FILE", "--set", "source={}"}, []string{"a curve without points"}},
-		{[]string{"FILE", "--policy", "minio,wrong"}, []string{`"wrong": unknown policy`, "cooperative"}},
-		{[]string{"FILE", "--policy", "deepio_ordered", "--set", "storage_class.ram.capacity=0"}, []string{"deepio_ordered", "storage class 1", "no capacity"}},
-		{[]string{"FILE", "--set", "storage_class.staging.capacity=1"}, []string{"the largest sample has 1.5 MB", "1.5 MB or more"}},
-		{[]string{"FILE", "--profile", "fast"}, []string{`simulate.profile is "fast"`, `"model" or "thesis"`}},
+		{
+			[]string{"FILE", "--policy", "minio,wrong"},
+			[]string{`"wrong": unknown policy`, "cooperative"},
+		},
+		{
+			[]string{"FILE", "--policy", "deepio_ordered", "--set", "storage_class.ram.capacity=0"},
+			[]string{"deepio_ordered", "storage class 1", "no capacity"},
+		},
+		{
+			[]string{"FILE", "--set", "storage_class.staging.capacity=1"},
+			[]string{"the largest sample has 1.5 MB", "1.5 MB or more"},
+		},
+		{
+			[]string{"FILE", "--profile", "fast"},
+			[]string{`simulate.profile is "fast"`, `"model" or "thesis"`},
+		},
 		{[]string{"FILE", "--seed", "-4"}, []string{"simulate.seed is -4"}},
-		{[]string{"FILE", "--sweep", "epochs=1,x,-2"}, []string{`job.epochs is "x"`, "job.epochs is -2"}},
+		{
+			[]string{"FILE", "--sweep", "epochs=1,x,-2"},
+			[]string{`job.epochs is "x"`, "job.epochs is -2"},
+		},
 		{[]string{"FILE", "--sweep", "epochs=1,1"}, []string{"stands twice"}},
-		{[]string{"FILE", "--sweep", "a=1", "--sweep", "b=1", "--sweep", "c=1"}, []string{"once or twice"}},
-		{[]string{"FILE", "--sweep", "epochs=1", "--sweep", "job.epochs=2"}, []string{"job.epochs is given twice"}},
+		{
+			[]string{"FILE", "--sweep", "a=1", "--sweep", "b=1", "--sweep", "c=1"},
+			[]string{"once or twice"},
+		},
+		{
+			[]string{"FILE", "--sweep", "epochs=1", "--sweep", "job.epochs=2"},
+			[]string{"job.epochs is given twice"},
+		},
 		{[]string{"FILE", "--scaling", "1,2,16"}, []string{"environment.nodes is 16"}},
-		{[]string{"FILE", "--scaling", "1,2", "--sweep", "epochs=1,2"}, []string{"--scaling and --sweep"}},
+		{
+			[]string{"FILE", "--scaling", "1,2", "--sweep", "epochs=1,2"},
+			[]string{"--scaling and --sweep"},
+		},
 		{[]string{"FILE", "--json", "--csv"}, []string{"--json and --csv"}},
 		{[]string{"FILE", "--sets", "a=b"}, []string{"--sets"}},
 	} {
@@ -267,16 +318,21 @@ func TestSimulateBadInput(t *testing.T) {
 }
 
 func TestSimulateMemory(t *testing.T) {
-	_, err := askSimulate(t, func(o *simulateOptions) { o.memory = func() (int64, error) { return 1000, nil } })
+	_, err := askSimulate(t, func(o *simulateOptions) {
+		o.memory = func() (int64, error) { return 1000, nil }
+	})
 	var input inputError
-	if !errors.As(err, &input) || !strings.Contains(err.Error(), "needs about") || !strings.Contains(err.Error(), "1000 bytes are available") {
+	if !errors.As(err, &input) || !strings.Contains(err.Error(), "needs about") ||
+		!strings.Contains(err.Error(), "1000 bytes are available") {
 		t.Errorf("got %v", err)
 	}
 	// The sizes of two billion samples are not drawn before it is refused.
-	text := strings.NewReplacer(`sizes = "sizes.txt"`, "samples = 2147483647\nmu = 1", `order = "order.txt"`, "").Replace(tinyScenario)
+	text := strings.NewReplacer(`sizes = "sizes.txt"`, "samples = 2147483647\nmu = 1",
+		`order = "order.txt"`, "").Replace(tinyScenario)
 	start := time.Now()
 	_, err = askSimulate(t, func(o *simulateOptions) { o.file = tiny(t, text) })
-	if !errors.As(err, &input) || !strings.Contains(err.Error(), "needs about") || time.Since(start) > 5*time.Second {
+	if !errors.As(err, &input) || !strings.Contains(err.Error(), "needs about") ||
+		time.Since(start) > 5*time.Second {
 		t.Errorf("after %v: %v", time.Since(start), err)
 	}
 }
@@ -284,7 +340,10 @@ func TestSimulateMemory(t *testing.T) {
 // TestSimulateInterrupted: what is finished is kept and printed, and the exit status is 130.
 func TestSimulateInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	opts := simulateOptions{file: tiny(t, strings.NewReplacer(`sizes = "sizes.txt"`, "samples = 300000\nmu = 0.1", `order = "order.txt"`, "", "epochs = 3", "epochs = 500").Replace(tinyScenario))}
+	opts := simulateOptions{
+		file: tiny(t, strings.NewReplacer(`sizes = "sizes.txt"`, "samples = 300000\nmu = 0.1",
+			`order = "order.txt"`, "", "epochs = 3", "epochs = 500").Replace(tinyScenario)),
+	}
 	opts.memory = func() (int64, error) { return 1 << 32, nil }
 	opts.policies, opts.json = []string{"deepio_ordered", "lbann_dynamic", "staging", "naive"}, true
 	time.AfterFunc(500*time.Millisecond, cancel)

@@ -46,22 +46,29 @@ this node's daemon hears it from the others; a node that does not answer within
 			out := cmd.OutOrStdout()
 			if cmd.Flags().Changed("job") {
 				if name == "" {
-					return badInput("--job is empty: give the job's name, or a part of it; `hdmlp stats` lists the jobs")
+					return badInput("--job is empty: give the job's name, or a part of it; " +
+						"`hdmlp stats` lists the jobs")
 				}
 				var answer daemon.ClusterStats
-				if err := ask(cmd.Context(), "cluster", map[string]any{"job": name}, &answer); err != nil {
+				if err := ask(cmd.Context(), "cluster", map[string]any{"job": name},
+					&answer); err != nil {
 					return err
 				}
-				return form.print(out, answer, answer.Jobs, func() error { return printCluster(answer.Jobs, out) })
+				return form.print(out, answer, answer.Jobs, func() error {
+					return printCluster(answer.Jobs, out)
+				})
 			}
 			var answer daemon.Stats
 			if err := ask(cmd.Context(), "stats", nil, &answer); err != nil {
 				return err
 			}
-			return form.print(out, answer, summaries(answer.Jobs), func() error { return printStats(&answer, out) })
+			return form.print(out, answer, summaries(answer.Jobs), func() error {
+				return printStats(&answer, out)
+			})
 		},
 	}
-	cmd.Flags().StringVar(&name, "job", "", "the job of this name, or those with this in their name, over all nodes")
+	cmd.Flags().StringVar(&name, "job", "",
+		"the job of this name, or those with this in their name, over all nodes")
 	cmd.Flags().BoolVar(&asMetrics, "prometheus", false, "print Prometheus's text format")
 	return cmd
 }
@@ -69,7 +76,9 @@ this node's daemon hears it from the others; a node that does not answer within
 // printForm is how statistics are printed: as JSON, as metrics, or as text.
 type printForm struct{ json, metrics bool }
 
-func (f printForm) print(out io.Writer, value any, reports []*stats.ClusterReport, text func() error) error {
+func (f printForm) print(out io.Writer, value any, reports []*stats.ClusterReport,
+	text func() error,
+) error {
 	switch {
 	case f.json:
 		e := json.NewEncoder(out)
@@ -108,7 +117,8 @@ func newStopCommand() *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "even if jobs are running: their processes get an error")
+	cmd.Flags().BoolVar(&force, "force", false,
+		"even if jobs are running: their processes get an error")
 	return cmd
 }
 
@@ -136,7 +146,8 @@ func ask(ctx context.Context, method string, params, result any) error {
 }
 
 func printStats(s *daemon.Stats, out io.Writer) error {
-	fmt.Fprintf(out, "daemon %s, pid %d, %d connection(s), %d job(s)\n", s.Version, s.PID, s.Connections, len(s.Jobs))
+	fmt.Fprintf(out, "daemon %s, pid %d, %d connection(s), %d job(s)\n", s.Version, s.PID,
+		s.Connections, len(s.Jobs))
 	for _, j := range s.Jobs {
 		if err := printJob(j, out); err != nil {
 			return err
@@ -147,19 +158,23 @@ func printStats(s *daemon.Stats, out io.Writer) error {
 
 func printJob(j *stats.Report, out io.Writer) error {
 	if j.Assembling {
-		_, err := fmt.Fprintf(out, "\njob %s: %s, %d rank(s)\n%s\n", printable.Name(j.Job), printable.Name(j.Dataset), j.WorldSize, j.Sentence)
+		_, err := fmt.Fprintf(out, "\njob %s: %s, %d rank(s)\n%s\n", printable.Name(j.Job),
+			printable.Name(j.Dataset), j.WorldSize, j.Sentence)
 		return err
 	}
 	fmt.Fprintf(out, "\njob %s: %s, %d samples, %s, policy %s, %d rank(s), global batch %d\n",
-		printable.Name(j.Job), printable.Name(j.Dataset), j.Samples, size.Format(j.Bytes), j.Policy, j.WorldSize, j.GlobalBatch)
+		printable.Name(j.Job), printable.Name(j.Dataset), j.Samples, size.Format(j.Bytes), j.Policy,
+		j.WorldSize, j.GlobalBatch)
 	fmt.Fprintf(out, "%s\n", j.Sentence)
 	if j.Waiting != nil && j.Waiting.Seconds > 1 {
-		fmt.Fprintf(out, "waiting for sample %d (%s) since %.1f s\n", j.Waiting.Sample, printable.Name(j.Waiting.Path), j.Waiting.Seconds)
+		fmt.Fprintf(out, "waiting for sample %d (%s) since %.1f s\n", j.Waiting.Sample,
+			printable.Name(j.Waiting.Path), j.Waiting.Seconds)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "epoch\tbatches\tsamples\tseconds\tstall s\tsource\t\t  stall by cause\n")
 	for _, e := range j.Epochs {
-		fmt.Fprintf(w, "%d\t%d\t%d\t%.2f\t%.3f\t%s\t\t  %s\n", e.Epoch, e.Batches, e.Samples, e.Seconds, e.StallSeconds, size.Format(e.Source.Bytes), causes(e.Stall))
+		fmt.Fprintf(w, "%d\t%d\t%d\t%.2f\t%.3f\t%s\t\t  %s\n", e.Epoch, e.Batches, e.Samples,
+			e.Seconds, e.StallSeconds, size.Format(e.Source.Bytes), causes(e.Stall))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -168,7 +183,8 @@ func printJob(j *stats.Report, out io.Writer) error {
 		fmt.Fprintf(out, "class %s: %s of %s\n", c.Name, size.Format(c.Used), size.Format(c.Room))
 	}
 	for _, f := range j.Faults {
-		fmt.Fprintf(out, "unreadable: sample %d (%s): %s, %s, %d time(s)\n", f.Sample, printable.Name(f.Path), printable.Text(f.Reason), f.Policy, f.Count)
+		fmt.Fprintf(out, "unreadable: sample %d (%s): %s, %s, %d time(s)\n", f.Sample,
+			printable.Name(f.Path), printable.Text(f.Reason), f.Policy, f.Count)
 	}
 	return nil
 }
@@ -199,8 +215,10 @@ func printCluster(jobs []*stats.ClusterReport, out io.Writer) error {
 		if i > 0 {
 			fmt.Fprintln(out)
 		}
-		fmt.Fprintf(out, "job %s: %s, %d samples, %s, policy %s, %d node(s), %d rank(s), global batch %d\n",
-			printable.Name(j.Job), printable.Name(j.Dataset), j.Samples, size.Format(j.Bytes), j.Policy, len(j.Nodes), j.WorldSize, j.GlobalBatch)
+		fmt.Fprintf(out,
+			"job %s: %s, %d samples, %s, policy %s, %d node(s), %d rank(s), global batch %d\n",
+			printable.Name(j.Job), printable.Name(j.Dataset), j.Samples, size.Format(j.Bytes),
+			j.Policy, len(j.Nodes), j.WorldSize, j.GlobalBatch)
 		fmt.Fprintf(out, "%s\n", j.Sentence)
 		if err := printNodes(j, out); err != nil {
 			return err
@@ -213,13 +231,15 @@ func printCluster(jobs []*stats.ClusterReport, out io.Writer) error {
 func printNodes(j *stats.ClusterReport, out io.Writer) error {
 	places := readPlaces(j)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(w, "node\tbatches\tsamples\tfrom source\t%sstaging\tstall s\t\t  stall by cause\n", strings.Join(append(places, ""), "\t"))
+	fmt.Fprintf(w, "node\tbatches\tsamples\tfrom source\t%sstaging\tstall s\t\t  stall by cause\n",
+		strings.Join(append(places, ""), "\t"))
 	row := func(name string, t *stats.Tally, staging stats.Staging) {
 		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t", name, t.Batches, t.Samples, size.Format(t.Source.Bytes))
 		for _, place := range places {
 			fmt.Fprintf(w, "%s\t", size.Format(t.Reads[place].Bytes))
 		}
-		fmt.Fprintf(w, "%.0f %%\t%.3f\t\t  %s\n", share(staging.Used+staging.Extra, staging.Size), t.StallSeconds(), causes(t.Stall))
+		fmt.Fprintf(w, "%.0f %%\t%.3f\t\t  %s\n", share(staging.Used+staging.Extra, staging.Size),
+			t.StallSeconds(), causes(t.Stall))
 	}
 	for i := range j.Nodes {
 		n := &j.Nodes[i]
@@ -251,13 +271,16 @@ func printNodes(j *stats.ClusterReport, out io.Writer) error {
 	}
 	for _, n := range j.Nodes {
 		if n.Waiting != nil && n.Waiting.Seconds > 1 {
-			fmt.Fprintf(out, "node %d waits for sample %d (%s) since %.1f s\n", n.Node, n.Waiting.Sample, printable.Name(n.Waiting.Path), n.Waiting.Seconds)
+			fmt.Fprintf(out, "node %d waits for sample %d (%s) since %.1f s\n", n.Node,
+				n.Waiting.Sample, printable.Name(n.Waiting.Path), n.Waiting.Seconds)
 		}
 		for _, p := range n.PassedBy {
-			fmt.Fprintf(out, "node %d passes node %d by, %d sample(s) so far: %s\n", n.Node, p.Node, p.Failed, cmp.Or(p.Reason, "the source is faster"))
+			fmt.Fprintf(out, "node %d passes node %d by, %d sample(s) so far: %s\n", n.Node, p.Node,
+				p.Failed, cmp.Or(p.Reason, "the source is faster"))
 		}
 		for _, f := range n.Faults {
-			fmt.Fprintf(out, "unreadable on node %d: sample %d (%s): %s, %s, %d time(s)\n", n.Node, f.Sample, printable.Name(f.Path), printable.Text(f.Reason), f.Policy, f.Count)
+			fmt.Fprintf(out, "unreadable on node %d: sample %d (%s): %s, %s, %d time(s)\n", n.Node,
+				f.Sample, printable.Name(f.Path), printable.Text(f.Reason), f.Policy, f.Count)
 		}
 		if more := n.Unreadable - len(n.Faults); more > 0 {
 			fmt.Fprintf(out, "unreadable on node %d: %d more\n", n.Node, more)
@@ -266,7 +289,8 @@ func printNodes(j *stats.ClusterReport, out io.Writer) error {
 	return nil
 }
 
-// readPlaces lists where samples were read from, beside the source's column: other nodes first, then the classes.
+// readPlaces lists where samples were read from, beside the source's column: other nodes first,
+// then the classes.
 func readPlaces(j *stats.ClusterReport) []string {
 	out := []string{}
 	if len(j.Nodes) > 1 {

@@ -15,13 +15,31 @@ import (
 // said in words.
 func TestPrintStats(t *testing.T) {
 	s := &daemon.Stats{Version: "0.1.0", PID: 7, Connections: 2, Jobs: []*stats.Report{
-		{Job: "a", Dataset: "/slow", Assembling: true, WorldSize: 2, Sentence: "The job is being put together since 3.0 s."},
 		{
-			Job: "b", Dataset: "/data", Samples: 10, Bytes: 2000, Policy: "cooperative", WorldSize: 1, GlobalBatch: 2, Sentence: "In 1 epoch(s)...",
+			Job:        "a",
+			Dataset:    "/slow",
+			Assembling: true,
+			WorldSize:  2,
+			Sentence:   "The job is being put together since 3.0 s.",
+		},
+		{
+			Job: "b", Dataset: "/data", Samples: 10, Bytes: 2000, Policy: "cooperative",
+			WorldSize: 1, GlobalBatch: 2, Sentence: "In 1 epoch(s)...",
 			Waiting: &stats.Waiting{Sample: 5, Path: "/data/a/5.jpg", Seconds: 12.34},
-			Epochs:  []stats.Epoch{{EpochTally: stats.EpochTally{Tally: stats.Tally{Stall: map[string]float64{"memory": 0.1, "source": 2}}}, StallSeconds: 2.1}},
+			Epochs: []stats.Epoch{{
+				EpochTally: stats.EpochTally{
+					Tally: stats.Tally{Stall: map[string]float64{"memory": 0.1, "source": 2}},
+				},
+				StallSeconds: 2.1,
+			}},
 			Classes: []stats.Class{{Name: "memory", Room: 1000, Used: 500}},
-			Faults:  []stats.Fault{{Sample: 3, Path: "/data/a/3.jpg", Reason: "the file is missing", Count: 2, Policy: "skip"}},
+			Faults: []stats.Fault{{
+				Sample: 3,
+				Path:   "/data/a/3.jpg",
+				Reason: "the file is missing",
+				Count:  2,
+				Policy: "skip",
+			}},
 		},
 	}}
 	var out bytes.Buffer
@@ -43,26 +61,48 @@ func TestPrintStats(t *testing.T) {
 	}
 }
 
-// TestPrintCluster: a row per node and one for all; who does not answer is shown as last heard, or not at all.
+// TestPrintCluster: a row per node and one for all; who does not answer is shown as last heard, or
+// not at all.
 func TestPrintCluster(t *testing.T) {
 	tally := func(n int64) stats.Tally {
 		return stats.Tally{
-			Batches: n, Samples: 10 * n, Stall: map[string]float64{"peer": 0.1, "source": float64(n)}, Source: stats.Amount{Samples: 1, Bytes: n << 20},
-			Reads: map[string]stats.Amount{"peer": {Samples: n, Bytes: n << 10}, "memory": {Samples: n, Bytes: n << 11}, "source": {Samples: 1, Bytes: 1}},
+			Batches: n, Samples: 10 * n,
+			Stall:  map[string]float64{"peer": 0.1, "source": float64(n)},
+			Source: stats.Amount{Samples: 1, Bytes: n << 20},
+			Reads: map[string]stats.Amount{
+				"peer":   {Samples: n, Bytes: n << 10},
+				"memory": {Samples: n, Bytes: n << 11},
+				"source": {Samples: 1, Bytes: 1},
+			},
 		}
 	}
 	memory := []stats.Class{{Name: "memory", Room: 1000, Used: 250}}
 	jobs := []*stats.ClusterReport{{
-		Job: "train", Dataset: "/data", Samples: 10, Bytes: 2000, Policy: "cooperative", WorldSize: 4, GlobalBatch: 8, Sentence: "All is well.",
-		Total: tally(9), Staging: stats.Staging{Size: 200, Used: 30, Extra: 20}, Classes: memory, Unreadable: 3,
+		Job: "train", Dataset: "/data", Samples: 10, Bytes: 2000, Policy: "cooperative",
+		WorldSize: 4, GlobalBatch: 8, Sentence: "All is well.",
+		Total: tally(9), Staging: stats.Staging{Size: 200, Used: 30, Extra: 20}, Classes: memory,
+		Unreadable: 3,
 		Nodes: []stats.NodeReport{
 			{
-				Node: 0, Answering: true, Tally: tally(4), Staging: stats.Staging{Size: 100, Used: 10}, Classes: memory, Unreadable: 3,
-				Faults:   []stats.Fault{{Sample: 3, Path: "/data/a/3.jpg", Reason: "the file is missing", Count: 2, Policy: "skip"}},
+				Node: 0, Answering: true, Tally: tally(4),
+				Staging: stats.Staging{Size: 100, Used: 10}, Classes: memory, Unreadable: 3,
+				Faults: []stats.Fault{{
+					Sample: 3,
+					Path:   "/data/a/3.jpg",
+					Reason: "the file is missing",
+					Count:  2,
+					Policy: "skip",
+				}},
 				Waiting:  &stats.Waiting{Sample: 5, Path: "/data/a/5.jpg", Seconds: 12.34},
 				PassedBy: []stats.Peer{{Node: 1, Alive: true, Failed: 4, Reason: "i/o timeout"}},
 			},
-			{Node: 1, Age: 12, Tally: tally(5), Staging: stats.Staging{Size: 100, Used: 20, Extra: 20}, Classes: memory},
+			{
+				Node:    1,
+				Age:     12,
+				Tally:   tally(5),
+				Staging: stats.Staging{Size: 100, Used: 20, Extra: 20},
+				Classes: memory,
+			},
 			{Node: 2, Age: -1},
 		},
 	}}
@@ -87,7 +127,8 @@ unreadable on node 0: 2 more
 	}
 }
 
-// TestStatsFlags: what can not be asked for together, or is empty, is refused before the daemon is asked.
+// TestStatsFlags: what can not be asked for together, or is empty, is refused before the daemon is
+// asked.
 func TestStatsFlags(t *testing.T) {
 	for _, args := range []string{"stats --json --prometheus", "stats --job="} {
 		root := newRootCommand()
@@ -103,7 +144,12 @@ func TestExitCode(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		want int
-	}{{nil, 0}, {errors.New("failed"), 1}, {badInput("wrong"), 2}, {errors.Join(errors.New("scan"), context.Canceled), 130}} {
+	}{
+		{nil, 0},
+		{errors.New("failed"), 1},
+		{badInput("wrong"), 2},
+		{errors.Join(errors.New("scan"), context.Canceled), 130},
+	} {
 		for _, asJSON := range []string{"", "--json"} {
 			root := newRootCommand()
 			var out bytes.Buffer

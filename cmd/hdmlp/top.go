@@ -24,8 +24,9 @@ func newTopCommand() *cobra.Command {
 	var name string
 	var once bool
 	cmd := &cobra.Command{
-		Use:   "top",
-		Short: "Watch running jobs over all their nodes: bytes per second by place, stalls, caches, time left",
+		Use: "top",
+		Short: "Watch running jobs over all their nodes: bytes per second by place, stalls, " +
+			"caches, time left",
 		Long: `Shows the jobs of this node's daemon as they are now, each over all its nodes: how
 far they are and how long they take, MiB per second by the place they come from,
 the share of time in which ranks are stalled and what for, and how full staging
@@ -47,9 +48,12 @@ out.`,
 			if interval < shortestInterval {
 				return badInput("--interval %v: at least %v", interval, shortestInterval)
 			}
-			o := top.Options{Interval: interval, Out: cmd.OutOrStdout(), Ask: func(ctx context.Context) ([]*stats.ClusterReport, error) {
-				return askCluster(ctx, name)
-			}}
+			o := top.Options{
+				Interval: interval, Out: cmd.OutOrStdout(),
+				Ask: func(ctx context.Context) ([]*stats.ClusterReport, error) {
+					return askCluster(ctx, name)
+				},
+			}
 			_, o.Colour = terminal(o.Out)
 			if once || !isTerminal(o.Out) || !isTerminal(os.Stdin) || os.Getenv("TERM") == "dumb" {
 				return top.Print(cmd.Context(), o, once)
@@ -58,8 +62,10 @@ out.`,
 		},
 	}
 	cmd.Flags().DurationVar(&interval, "interval", time.Second, "between screens, at least 100ms")
-	cmd.Flags().StringVar(&name, "job", "", "the job of this name, or those with this in their name (default: all)")
-	cmd.Flags().BoolVar(&once, "once", false, "print one screen, with what happened within the interval, and end")
+	cmd.Flags().StringVar(&name, "job", "",
+		"the job of this name, or those with this in their name (default: all)")
+	cmd.Flags().BoolVar(&once, "once", false,
+		"print one screen, with what happened within the interval, and end")
 	return cmd
 }
 

@@ -8,7 +8,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/top"
 )
 
-// TestTop: what is wrong with its arguments, or that there is no daemon, is said at once where there is no terminal.
+// TestTop: what is wrong with its arguments, or that there is no daemon, is said at once where
+// there is no terminal.
 func TestTop(t *testing.T) {
 	t.Setenv("HDMLP_SOCKET", "hdmlp-test-nobody")
 	for args, words := range map[string]string{
@@ -19,7 +20,8 @@ func TestTop(t *testing.T) {
 	} {
 		root := newRootCommand()
 		root.SetArgs(strings.Fields(args))
-		if err := root.Execute(); !errors.As(err, new(inputError)) || !strings.Contains(err.Error(), words) {
+		if err := root.Execute(); !errors.As(err, new(inputError)) ||
+			!strings.Contains(err.Error(), words) {
 			t.Errorf("%s: %v", args, err)
 		}
 	}

@@ -63,7 +63,8 @@ EXIT STATUS
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&opts.transforms, "transforms", "", "the list, such as 'Resize(256), CenterCrop(224), ToTensor()'")
+	flags.StringVar(&opts.transforms, "transforms", "",
+		"the list, such as 'Resize(256), CenterCrop(224), ToTensor()'")
 	flags.StringVar(&opts.dir, "out", "", "directory for the pictures; made if it is not there")
 	flags.Uint64Var(&opts.seed, "seed", 0, "of the job")
 	flags.IntVar(&opts.epoch, "epoch", 0, "the first epoch that is shown")
@@ -77,7 +78,8 @@ func (o transformOptions) check() (*transform.Program, error) {
 	const mostEpochs = 100
 	switch {
 	case strings.TrimSpace(o.transforms) == "":
-		return nil, badInput("--transforms is missing: which ones? For example 'RandomResizedCrop(224), ToTensor()'")
+		return nil, badInput("--transforms is missing: which ones? For example " +
+			"'RandomResizedCrop(224), ToTensor()'")
 	case o.dir == "":
 		return nil, badInput("--out is missing: the directory for the pictures")
 	case o.epoch < 0:
@@ -96,7 +98,8 @@ func (o transformOptions) check() (*transform.Program, error) {
 		return nil, badInput("%w", err)
 	}
 	if program.Arrays() {
-		return nil, badInput("--transforms: arrays have no picture: the list must be one for images")
+		return nil,
+			badInput("--transforms: arrays have no picture: the list must be one for images")
 	}
 	if program.Ragged() {
 		return nil, badInput("--transforms: Ragged is for what goes on in Python: leave it out")
@@ -178,10 +181,13 @@ func runTransform(cmd *cobra.Command, opts transformOptions) error {
 const maxPicture = 1 << 30
 
 // transformAll makes the pictures and the contact sheet.
-func transformAll(cmd *cobra.Command, opts transformOptions, program *transform.Program) (*transformAnswer, error) {
+func transformAll(cmd *cobra.Command, opts transformOptions,
+	program *transform.Program,
+) (*transformAnswer, error) {
 	answer := &transformAnswer{}
 	o := program.Output()
-	answer.Output.Shape, answer.Output.Type, answer.Output.Bytes = o.Shape, o.Type.String(), o.Bytes()
+	answer.Output.Shape, answer.Output.Type, answer.Output.Bytes = o.Shape, o.Type.String(),
+		o.Bytes()
 	answer.Output.Layout = [...]string{pixels.CHW: "CHW", pixels.HWC: "HWC"}[o.Layout]
 	w := program.Worker()
 	defer w.Close()
@@ -202,8 +208,10 @@ func transformAll(cmd *cobra.Command, opts transformOptions, program *transform.
 			}
 			epoch := opts.epoch + e
 			buffer := make([]byte, o.Bytes())
-			if err := w.Apply(buffer, data, transform.Key{Seed: opts.seed, Epoch: epoch, Sample: shown.Sample}); err != nil {
-				answer.failures = append(answer.failures, fmt.Errorf("sample %d, %s: %w", shown.Sample, path, err))
+			if err := w.Apply(buffer, data,
+				transform.Key{Seed: opts.seed, Epoch: epoch, Sample: shown.Sample}); err != nil {
+				answer.failures = append(answer.failures,
+					fmt.Errorf("sample %d, %s: %w", shown.Sample, path, err))
 				shown.Error = err.Error()
 				row.fail(err)
 				break
@@ -215,7 +223,8 @@ func transformAll(cmd *cobra.Command, opts transformOptions, program *transform.
 			base := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
 			draw := transformDraw{
 				Epoch: epoch, Drawn: drawnBy(program, w),
-				File: filepath.Join(opts.dir, fmt.Sprintf("%03d-%s-epoch%d.png", shown.Sample, base, epoch)),
+				File: filepath.Join(opts.dir,
+					fmt.Sprintf("%03d-%s-epoch%d.png", shown.Sample, base, epoch)),
 			}
 			if err := writePNG(draw.File, picture); err != nil {
 				return nil, err
@@ -227,7 +236,11 @@ func transformAll(cmd *cobra.Command, opts transformOptions, program *transform.
 		answer.Images = append(answer.Images, shown)
 	}
 	for i, d := range w.Times() {
-		answer.Times = append(answer.Times, transformTime{program.Names()[i], float64(d.Microseconds()) / 1000 / float64(max(pictures, 1))})
+		answer.Times = append(answer.Times,
+			transformTime{
+				program.Names()[i],
+				float64(d.Microseconds()) / 1000 / float64(max(pictures, 1)),
+			})
 	}
 	answer.Sheet = filepath.Join(opts.dir, "contact-sheet.png")
 	return answer, writePNG(answer.Sheet, sheet.draw())
@@ -263,7 +276,8 @@ func writePNG(path string, picture image.Image) (err error) {
 func (a *transformAnswer) print(out io.Writer) error {
 	var b strings.Builder
 	shape := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(a.Output.Shape)), " x "), "[]")
-	fmt.Fprintf(&b, "A sample becomes %s %s (%s), %s\n", shape, a.Output.Type, a.Output.Layout, byteSize(float64(a.Output.Bytes)))
+	fmt.Fprintf(&b, "A sample becomes %s %s (%s), %s\n", shape, a.Output.Type, a.Output.Layout,
+		byteSize(float64(a.Output.Bytes)))
 	for _, img := range a.Images {
 		fmt.Fprintf(&b, "\n%s, as sample %d\n", printable.Name(img.Path), img.Sample)
 		for _, d := range img.Draws {
@@ -300,7 +314,8 @@ func decodeWhole(data []byte) (image.Image, error) {
 	for y := range m.Height {
 		row := m.Row(y)
 		for x := range m.Width {
-			copy(picture.Pix[picture.PixOffset(x, y):], []byte{row[3*x], row[3*x+1], row[3*x+2], 255})
+			copy(picture.Pix[picture.PixOffset(x, y):],
+				[]byte{row[3*x], row[3*x+1], row[3*x+2], 255})
 		}
 	}
 	return picture, nil

@@ -35,7 +35,8 @@ type sheetRow struct {
 	parts   []image.Rectangle // cut out, one per cell; empty: not known
 }
 
-// The sheet's measures, in pixels. Of more rows than mostRows the rest is left out, and the sheet says so.
+// The sheet's measures, in pixels. Of more rows than mostRows the rest is left out, and the sheet
+// says so.
 const (
 	sheetCell   = 200
 	sheetGap    = 12
@@ -47,13 +48,19 @@ const (
 
 // Colours of epochs, told apart also by those who see red and green alike (Okabe and Ito).
 var sheetColours = []color.NRGBA{
-	{0, 114, 178, 255}, {230, 159, 0, 255}, {0, 158, 115, 255}, {204, 121, 167, 255}, {86, 180, 233, 255}, {213, 94, 0, 255},
+	{0, 114, 178, 255},
+	{230, 159, 0, 255},
+	{0, 158, 115, 255},
+	{204, 121, 167, 255},
+	{86, 180, 233, 255},
+	{213, 94, 0, 255},
 }
 
 func newContactSheet(opts transformOptions) *contactSheet {
 	s := &contactSheet{opts: opts}
 	if f, err := opentype.Parse(goregular.TTF); err == nil {
-		s.face, _ = opentype.NewFace(f, &opentype.FaceOptions{Size: sheetFont, DPI: 72, Hinting: font.HintingFull})
+		s.face, _ = opentype.NewFace(f,
+			&opentype.FaceOptions{Size: sheetFont, DPI: 72, Hinting: font.HintingFull})
 	}
 	return s
 }
@@ -84,7 +91,8 @@ func (r *sheetRow) add(picture image.Image, drawn []transform.Drawn) {
 			values[p.Name] = int(p.Value)
 		}
 		if left, ok := values["left"]; ok && values["width"] > 0 {
-			part = image.Rect(left, values["top"], left+values["width"], values["top"]+values["height"])
+			part = image.Rect(left, values["top"], left+values["width"],
+				values["top"]+values["height"])
 		}
 	}
 	r.cells = append(r.cells, picture)
@@ -98,7 +106,8 @@ func (s *contactSheet) draw() image.Image {
 	width := 2*sheetMargin + columns*(sheetCell+sheetGap) - sheetGap
 	height := 2*sheetMargin + 3*sheetLine + len(rows)*(sheetCell+sheetLine+sheetGap)
 	sheet := image.NewNRGBA(image.Rect(0, 0, width, height))
-	draw.Draw(sheet, sheet.Bounds(), image.NewUniform(color.NRGBA{250, 250, 250, 255}), image.Point{}, draw.Src)
+	draw.Draw(sheet, sheet.Bounds(), image.NewUniform(color.NRGBA{250, 250, 250, 255}),
+		image.Point{}, draw.Src)
 
 	dark := color.NRGBA{40, 40, 40, 255}
 	left := func(column int) int { return sheetMargin + column*(sheetCell+sheetGap) }
@@ -111,7 +120,8 @@ func (s *contactSheet) draw() image.Image {
 	head := sheetMargin + 2*sheetLine + sheetFont
 	s.text(sheet, left(0), head, sheetCell, dark, "as stored")
 	for e := range s.opts.count {
-		s.text(sheet, left(1+e), head, sheetCell, sheetColours[e%len(sheetColours)], fmt.Sprintf("epoch %d", s.opts.epoch+e))
+		s.text(sheet, left(1+e), head, sheetCell, sheetColours[e%len(sheetColours)],
+			fmt.Sprintf("epoch %d", s.opts.epoch+e))
 	}
 	for i, r := range rows {
 		top := sheetMargin + 3*sheetLine + i*(sheetCell+sheetLine+sheetGap)
@@ -129,7 +139,8 @@ func (s *contactSheet) draw() image.Image {
 			place(sheet, cell, left(1+e), top)
 		}
 		if r.failure != "" {
-			s.text(sheet, left(1), top+sheetCell/2, width-left(1)-sheetMargin, color.NRGBA{180, 0, 0, 255}, r.failure)
+			s.text(sheet, left(1), top+sheetCell/2, width-left(1)-sheetMargin,
+				color.NRGBA{180, 0, 0, 255}, r.failure)
 		}
 	}
 	return sheet
@@ -152,13 +163,16 @@ func place(sheet draw.Image, picture image.Image, left, top int) image.Rectangle
 }
 
 // outline draws where part lies in a picture of that size, which lies at.
-func outline(sheet *image.NRGBA, at image.Rectangle, size image.Point, part image.Rectangle, c color.NRGBA) {
+func outline(sheet *image.NRGBA, at image.Rectangle, size image.Point, part image.Rectangle,
+	c color.NRGBA,
+) {
 	if part.Empty() {
 		return
 	}
 	x := func(v int) int { return at.Min.X + v*at.Dx()/size.X }
 	y := func(v int) int { return at.Min.Y + v*at.Dy()/size.Y }
-	r := image.Rect(x(part.Min.X), y(part.Min.Y), max(x(part.Max.X), x(part.Min.X)+2), max(y(part.Max.Y), y(part.Min.Y)+2))
+	r := image.Rect(x(part.Min.X), y(part.Min.Y), max(x(part.Max.X), x(part.Min.X)+2),
+		max(y(part.Max.Y), y(part.Min.Y)+2))
 	for _, side := range []image.Rectangle{
 		{r.Min, image.Pt(r.Max.X, r.Min.Y+2)},
 		{image.Pt(r.Min.X, r.Max.Y-2), r.Max},
@@ -180,7 +194,12 @@ func (s *contactSheet) text(sheet draw.Image, left, base, width int, c color.Col
 			shown += "…"
 		}
 		if font.MeasureString(s.face, shown).Ceil() <= width || len(runes) == 0 {
-			d := font.Drawer{Dst: sheet, Src: image.NewUniform(c), Face: s.face, Dot: fixed.P(left, base)}
+			d := font.Drawer{
+				Dst:  sheet,
+				Src:  image.NewUniform(c),
+				Face: s.face,
+				Dot:  fixed.P(left, base),
+			}
 			d.DrawString(shown)
 			return
 		}

@@ -60,12 +60,15 @@ func readPNG(t *testing.T, path string) image.Image {
 	return m
 }
 
-// TestTransform: the pictures are what the list says, normalised or not, and the answer says what was drawn.
+// TestTransform: the pictures are what the list says, normalised or not, and the answer says what
+// was drawn.
 func TestTransform(t *testing.T) {
 	a, b := paintedPNG(t, "a.png", 60, 40), paintedPNG(t, "b.png", 300, 500)
 	dir := filepath.Join(t.TempDir(), "new", "look")
-	out, messages, code := askTransform(t, a, b, "--json", "--out", dir, "--count", "3", "--epoch", "5", "--sample", "10", "--seed", "7",
-		"--transforms", "CenterCrop(40), RandomHorizontalFlip(1), ToTensor(), Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))")
+	out, messages, code := askTransform(t, a, b, "--json", "--out", dir, "--count", "3", "--epoch",
+		"5", "--sample", "10", "--seed", "7",
+		"--transforms", "CenterCrop(40), RandomHorizontalFlip(1), ToTensor(), Normalize((0.485, "+
+			"0.456, 0.406), (0.229, 0.224, 0.225))")
 	if code != 0 {
 		t.Fatal(messages)
 	}
@@ -73,23 +76,28 @@ func TestTransform(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &answer); err != nil {
 		t.Fatal(err)
 	}
-	if len(answer.Images) != 2 || answer.Images[1].Sample != 11 || len(answer.Images[1].Draws) != 3 || answer.Images[1].Draws[2].Epoch != 7 ||
-		answer.Output.Bytes != 3*40*40*4 || answer.Output.Type != "float32" || answer.Output.Layout != "CHW" || len(answer.Times) != 5 {
+	if len(answer.Images) != 2 || answer.Images[1].Sample != 11 ||
+		len(answer.Images[1].Draws) != 3 || answer.Images[1].Draws[2].Epoch != 7 ||
+		answer.Output.Bytes != 3*40*40*4 || answer.Output.Type != "float32" ||
+		answer.Output.Layout != "CHW" || len(answer.Times) != 5 {
 		t.Errorf("the answer is %s", out)
 	}
 	for _, img := range answer.Images {
 		for _, d := range img.Draws {
-			if len(d.Drawn) != 1 || d.Drawn[0].Transform != "RandomHorizontalFlip" || d.Drawn[0].Parameters["flip"] != 1 {
+			if len(d.Drawn) != 1 || d.Drawn[0].Transform != "RandomHorizontalFlip" ||
+				d.Drawn[0].Parameters["flip"] != 1 {
 				t.Errorf("%s: drawn is %v", d.File, d.Drawn)
 			}
 			m := readPNG(t, d.File)
 			left, right := m.At(1, 1), m.At(38, 38)
-			if m.Bounds().Dx() != 40 || left != (color.RGBA{0, 20, 250, 255}) || right != (color.RGBA{200, 10, 0, 255}) {
+			if m.Bounds().Dx() != 40 || left != (color.RGBA{0, 20, 250, 255}) ||
+				right != (color.RGBA{200, 10, 0, 255}) {
 				t.Errorf("%s has %v on the left, %v on the right", d.File, left, right)
 			}
 		}
 	}
-	if sheet := readPNG(t, answer.Sheet); sheet.Bounds().Dx() != 2*sheetMargin+4*sheetCell+3*sheetGap {
+	if sheet := readPNG(t, answer.Sheet); sheet.Bounds().Dx() != 2*sheetMargin+4*sheetCell+
+		3*sheetGap {
 		t.Errorf("the contact sheet is %v", sheet.Bounds())
 	}
 }
@@ -106,7 +114,8 @@ func TestTransformText(t *testing.T) {
 		t.Errorf("exit status %d, %s", code, messages)
 	}
 	for _, want := range []string{
-		"A sample becomes 16 x 16 x 1 uint8 (HWC), 256 B\n", good + ", as sample 1\n", "001-good-epoch0.png\n", "RandomResizedCrop", "top=", "contact-sheet.png\n",
+		"A sample becomes 16 x 16 x 1 uint8 (HWC), 256 B\n", good + ", as sample 1\n",
+		"001-good-epoch0.png\n", "RandomResizedCrop", "top=", "contact-sheet.png\n",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the output lacks %q:\n%s", want, out)
@@ -128,18 +137,39 @@ func TestTransformRefuses(t *testing.T) {
 		{"one image or more", nil},
 		{"--transforms is missing", []string{img, "--out", dir}},
 		{"--out is missing", []string{img, "--transforms", "CenterCrop(3)"}},
-		{`did you mean "CenterCrop"?`, []string{img, "--out", dir, "--transforms", "CentreCrop(3)"}},
-		{"transforms[0] CenterCrop: size is not given", []string{img, "--out", dir, "--transforms", "CenterCrop()"}},
+		{
+			`did you mean "CenterCrop"?`,
+			[]string{img, "--out", dir, "--transforms", "CentreCrop(3)"},
+		},
+		{
+			"transforms[0] CenterCrop: size is not given",
+			[]string{img, "--out", dir, "--transforms", "CenterCrop()"},
+		},
 		{"no fixed size", []string{img, "--out", dir, "--transforms", "Resize(3)"}},
 		{"Ragged", []string{img, "--out", dir, "--transforms", "Resize(3), Ragged()"}},
 		{"no picture", []string{img, "--out", dir, "--transforms", "Reshape(1, 2, 3)"}},
-		{"--count is 0", []string{img, "--out", dir, "--transforms", "CenterCrop(3)", "--count", "0"}},
-		{"--epoch is -1", []string{img, "--out", dir, "--transforms", "CenterCrop(3)", "--epoch", "-1"}},
-		{"--sample is -1", []string{img, "--out", dir, "--transforms", "CenterCrop(3)", "--sample", "-1"}},
+		{
+			"--count is 0",
+			[]string{img, "--out", dir, "--transforms", "CenterCrop(3)", "--count", "0"},
+		},
+		{
+			"--epoch is -1",
+			[]string{img, "--out", dir, "--transforms", "CenterCrop(3)", "--epoch", "-1"},
+		},
+		{
+			"--sample is -1",
+			[]string{img, "--out", dir, "--transforms", "CenterCrop(3)", "--sample", "-1"},
+		},
 		{"no such file", []string{img + "x", "--out", dir, "--transforms", "CenterCrop(3)"}},
 		{"not a regular file", []string{pipe, "--out", dir, "--transforms", "CenterCrop(3)"}},
-		{"not a regular file", []string{"/dev/zero", "--out", dir, "--transforms", "CenterCrop(3)"}},
-		{"not a regular file", []string{filepath.Dir(img), "--out", dir, "--transforms", "CenterCrop(3)"}},
+		{
+			"not a regular file",
+			[]string{"/dev/zero", "--out", dir, "--transforms", "CenterCrop(3)"},
+		},
+		{
+			"not a regular file",
+			[]string{filepath.Dir(img), "--out", dir, "--transforms", "CenterCrop(3)"},
+		},
 		{"--out", []string{img, "--out", img, "--transforms", "CenterCrop(3)"}},
 		{"unknown flag", []string{img, "--size", "3"}},
 	} {

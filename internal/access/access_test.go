@@ -27,16 +27,20 @@ func drawGiven(t *rapid.T) *Stream {
 	var s *Stream
 	var err error
 	if rapid.Bool().Draw(t, "shared") {
-		s, err = NewGivenShared(f, rapid.IntRange(1, 9).Draw(t, "ranks"), rapid.IntRange(1, 12).Draw(t, "batch"), rapid.IntRange(1, 30).Draw(t, "entries"), epochs)
+		s, err = NewGivenShared(f, rapid.IntRange(1, 9).Draw(t, "ranks"),
+			rapid.IntRange(1, 12).Draw(t, "batch"), rapid.IntRange(1, 30).Draw(t, "entries"),
+			epochs)
 	} else {
-		s, err = NewGiven(f, rapid.SliceOfN(rapid.Int32Range(1, 20), 1, 12).Draw(t, "batches"), epochs)
+		s, err = NewGiven(f, rapid.SliceOfN(rapid.Int32Range(1, 20), 1, 12).Draw(t, "batches"),
+			epochs)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	n := s.Delivered()
 	for e := range drawnEpochs {
-		if err := s.Give(e, rapid.SliceOfN(rapid.Int32Range(0, int32(f-1)), n, n).Draw(t, "order")); err != nil {
+		if err := s.Give(e,
+			rapid.SliceOfN(rapid.Int32Range(0, int32(f-1)), n, n).Draw(t, "order")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -61,9 +65,11 @@ func drawStream(t *rapid.T) *Stream {
 			WorldSize:   rapid.IntRange(1, 9).Draw(t, "ranks"),
 			GlobalBatch: rapid.IntRange(1, 50).Draw(t, "batch"),
 			DropLast:    rapid.Bool().Draw(t, "drop last"),
-			Shuffle:     rapid.SampledFrom([]Shuffle{Torch, Feistel, Sequential}).Draw(t, "shuffle"),
-			Scheme:      rapid.SampledFrom([]Scheme{Strided, Uniform, Whole, Imbalanced}).Draw(t, "scheme"),
-			Tail:        rapid.SampledFrom([]Tail{Pad, Drop, Keep}).Draw(t, "tail"),
+			Shuffle: rapid.SampledFrom([]Shuffle{Torch, Feistel, Sequential}).Draw(t,
+				"shuffle"),
+			Scheme: rapid.SampledFrom([]Scheme{Strided, Uniform, Whole, Imbalanced}).Draw(t,
+				"scheme"),
+			Tail: rapid.SampledFrom([]Tail{Pad, Drop, Keep}).Draw(t, "tail"),
 		})
 		if err == nil {
 			return s
@@ -111,7 +117,8 @@ func TestOneTruth(t *testing.T) {
 			global := e.Global(nil, step)
 			delivered += len(global)
 			if len(global) != s.BatchSize(step) {
-				t.Fatalf("step %d has %d positions, BatchSize says %d", step, len(global), s.BatchSize(step))
+				t.Fatalf("step %d has %d positions, BatchSize says %d", step, len(global),
+					s.BatchSize(step))
 			}
 			if spec.Scheme != Strided && !slices.Equal(global, shares) {
 				t.Fatalf("step %d: the ranks read %v, the batch is %v", step, shares, global)
@@ -164,7 +171,8 @@ func TestOneTruth(t *testing.T) {
 			}
 		}
 
-		if n := len(once); spec.Subset != nil && n != len(slices.Compact(slices.Sorted(slices.Values(spec.Subset)))) {
+		if n := len(once); spec.Subset != nil &&
+			n != len(slices.Compact(slices.Sorted(slices.Values(spec.Subset)))) {
 			t.Fatalf("the epoch has %d samples of the subset %v", n, spec.Subset)
 		}
 
@@ -180,8 +188,10 @@ func TestOneTruth(t *testing.T) {
 						t.Fatalf("%d occurrences of %d samples", len(occurrence), len(batch))
 					}
 					for i, k := range batch {
-						if o := occurrence[i]; occurs[[2]int32{k, o}] || o < 0 || int(o) >= len(e.appendPositions(nil, int(k))) {
-							t.Fatalf("occurrence %d of sample %d comes again, or it has not so many", o, k)
+						if o := occurrence[i]; occurs[[2]int32{k, o}] || o < 0 ||
+							int(o) >= len(e.appendPositions(nil, int(k))) {
+							t.Fatalf("occurrence %d of sample %d comes again, or it has "+
+								"not so many", o, k)
 						}
 						occurs[[2]int32{k, occurrence[i]}] = true
 					}
@@ -206,7 +216,8 @@ func TestOneTruth(t *testing.T) {
 			for step := range s.Steps() {
 				for _, k := range e.Global(nil, step) {
 					if inOrder[i].sample != k {
-						t.Fatalf("Reads yields %d at %d, the position has %d", inOrder[i].sample, i, k)
+						t.Fatalf("Reads yields %d at %d, the position has %d", inOrder[i].sample, i,
+							k)
 					}
 					i++
 				}
@@ -267,14 +278,16 @@ func TestFuture(t *testing.T) {
 		}
 		for i, k := range order {
 			if i > 0 && next[k] < next[order[i-1]] {
-				t.Fatalf("FirstAccess: sample %d, first read in epoch %d, after %d, first read in epoch %d", k, next[k], order[i-1], next[order[i-1]])
+				t.Fatalf("FirstAccess: sample %d, first read in epoch %d, after %d, first read "+
+					"in epoch %d", k, next[k], order[i-1], next[order[i-1]])
 			}
 		}
 		for k := range s.Spec().Samples {
 			n, at, ok := s.NextAccess(ranks, k, from, to)
 			want, read := next[int32(k)]
 			if ok != read || ok && (n != want || s.Epoch(n).At(at.Rank, at.Index) != k) {
-				t.Fatalf("NextAccess(%d) = %d, %v, %v; it is read first in epoch %d: %v", k, n, at, ok, want, read)
+				t.Fatalf("NextAccess(%d) = %d, %v, %v; it is read first in epoch %d: %v", k, n, at,
+					ok, want, read)
 			}
 		}
 	})
@@ -289,45 +302,84 @@ func TestGeometry(t *testing.T) {
 		lastBatch        [][]int32
 	}{
 		{
-			spec: Spec{Samples: 10, WorldSize: 4, GlobalBatch: 8, Shuffle: Sequential}, steps: 2, delivered: 12, rankSamples: []int{3, 3, 3, 3},
+			spec: Spec{Samples: 10, WorldSize: 4, GlobalBatch: 8, Shuffle: Sequential}, steps: 2,
+			delivered: 12, rankSamples: []int{3, 3, 3, 3},
 			lastBatch: [][]int32{{8}, {9}, {0}, {1}},
 		},
 		{
-			spec: Spec{Samples: 10, WorldSize: 4, GlobalBatch: 8, Shuffle: Sequential, DropLast: true}, steps: 1, delivered: 8, rankSamples: []int{2, 2, 2, 2},
+			spec: Spec{
+				Samples:     10,
+				WorldSize:   4,
+				GlobalBatch: 8,
+				Shuffle:     Sequential,
+				DropLast:    true,
+			}, steps: 1, delivered: 8, rankSamples: []int{2, 2, 2, 2},
 			lastBatch: [][]int32{{0, 4}, {1, 5}, {2, 6}, {3, 7}},
 		},
 		{
-			spec: Spec{Samples: 10, WorldSize: 4, GlobalBatch: 8, Shuffle: Sequential, Tail: Keep}, steps: 2, delivered: 10, rankSamples: []int{3, 3, 2, 2},
+			spec:  Spec{Samples: 10, WorldSize: 4, GlobalBatch: 8, Shuffle: Sequential, Tail: Keep},
+			steps: 2, delivered: 10, rankSamples: []int{3, 3, 2, 2},
 			lastBatch: [][]int32{{8}, {9}, nil, nil},
 		},
 		{
-			spec: Spec{Samples: 11, WorldSize: 4, GlobalBatch: 6, Shuffle: Sequential, Tail: Drop}, steps: 2, delivered: 8, rankSamples: []int{3, 3, 1, 1},
+			spec:  Spec{Samples: 11, WorldSize: 4, GlobalBatch: 6, Shuffle: Sequential, Tail: Drop},
+			steps: 2, delivered: 8, rankSamples: []int{3, 3, 1, 1},
 			lastBatch: [][]int32{{6}, {7}, nil, nil},
 		},
 		{
-			spec: Spec{Samples: 10, WorldSize: 4, GlobalBatch: 10, Shuffle: Sequential, Tail: Keep, Scheme: Uniform}, steps: 1, delivered: 10, rankSamples: []int{3, 3, 3, 1},
+			spec: Spec{
+				Samples:     10,
+				WorldSize:   4,
+				GlobalBatch: 10,
+				Shuffle:     Sequential,
+				Tail:        Keep,
+				Scheme:      Uniform,
+			}, steps: 1, delivered: 10, rankSamples: []int{3, 3, 3, 1},
 			lastBatch: [][]int32{{0, 1, 2}, {3, 4, 5}, {6, 7, 8}, {9}},
 		},
 		{
-			spec: Spec{Samples: 5, WorldSize: 4, GlobalBatch: 5, Shuffle: Sequential, Tail: Keep, Scheme: Uniform}, steps: 1, delivered: 5, rankSamples: []int{2, 2, 1, 0},
+			spec: Spec{
+				Samples:     5,
+				WorldSize:   4,
+				GlobalBatch: 5,
+				Shuffle:     Sequential,
+				Tail:        Keep,
+				Scheme:      Uniform,
+			}, steps: 1, delivered: 5, rankSamples: []int{2, 2, 1, 0},
 			lastBatch: [][]int32{{0, 1}, {2, 3}, {4}, nil},
 		},
 		{
-			spec: Spec{Samples: 10, WorldSize: 4, GlobalBatch: 10, Shuffle: Sequential, Tail: Keep, Scheme: Imbalanced}, steps: 1, delivered: 10, rankSamples: []int{4, 4, 1, 1},
+			spec: Spec{
+				Samples:     10,
+				WorldSize:   4,
+				GlobalBatch: 10,
+				Shuffle:     Sequential,
+				Tail:        Keep,
+				Scheme:      Imbalanced,
+			}, steps: 1, delivered: 10, rankSamples: []int{4, 4, 1, 1},
 			lastBatch: [][]int32{{0, 1, 2, 3}, {4, 5, 6, 7}, {8}, {9}},
 		},
 		{
-			spec: Spec{Samples: 3, WorldSize: 2, GlobalBatch: 2, Shuffle: Sequential, Tail: Keep, Scheme: Whole}, steps: 2, delivered: 3, rankSamples: []int{3, 3},
+			spec: Spec{
+				Samples:     3,
+				WorldSize:   2,
+				GlobalBatch: 2,
+				Shuffle:     Sequential,
+				Tail:        Keep,
+				Scheme:      Whole,
+			}, steps: 2, delivered: 3, rankSamples: []int{3, 3},
 			lastBatch: [][]int32{{2}, {2}},
 		},
 		{
-			spec: Spec{Samples: 3, WorldSize: 8, GlobalBatch: 8, Shuffle: Sequential}, steps: 1, delivered: 8, rankSamples: []int{1, 1, 1, 1, 1, 1, 1, 1},
+			spec: Spec{Samples: 3, WorldSize: 8, GlobalBatch: 8, Shuffle: Sequential}, steps: 1,
+			delivered: 8, rankSamples: []int{1, 1, 1, 1, 1, 1, 1, 1},
 			lastBatch: [][]int32{{0}, {1}, {2}, {0}, {1}, {2}, {0}, {1}},
 		},
 	} {
 		s := mustNew(t, c.spec)
 		if s.Steps() != c.steps || s.Delivered() != c.delivered {
-			t.Errorf("%+v: %d steps, %d delivered; want %d, %d", s.Spec(), s.Steps(), s.Delivered(), c.steps, c.delivered)
+			t.Errorf("%+v: %d steps, %d delivered; want %d, %d", s.Spec(), s.Steps(), s.Delivered(),
+				c.steps, c.delivered)
 		}
 		var samples []int
 		var last [][]int32
@@ -342,7 +394,11 @@ func TestGeometry(t *testing.T) {
 			t.Errorf("%+v: last batch (-want +got):\n%s", s.Spec(), diff)
 		}
 	}
-	if spec := mustNew(t, Spec{Samples: 1, WorldSize: 1, GlobalBatch: 1}).Spec(); spec.Shuffle != Torch || spec.Scheme != Strided || spec.Tail != Pad {
+	if spec := mustNew(t, Spec{
+		Samples:     1,
+		WorldSize:   1,
+		GlobalBatch: 1,
+	}).Spec(); spec.Shuffle != Torch || spec.Scheme != Strided || spec.Tail != Pad {
 		t.Errorf("defaults: %+v", spec)
 	}
 }

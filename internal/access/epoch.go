@@ -7,9 +7,10 @@ import (
 	"sync"
 )
 
-// Epoch is one epoch of a stream: a permutation of its positions, or an order that was given, dealt out to
-// steps and ranks. It is safe for concurrent use. Under Torch and Given it holds 4 bytes per
-// position, and 4 more, and as many per sample where these may repeat, once Find has been called; otherwise O(1).
+// Epoch is one epoch of a stream: a permutation of its positions, or an order that was given, dealt
+// out to steps and ranks. It is safe for concurrent use. Under Torch and Given it holds 4 bytes per
+// position, and 4 more, and as many per sample where these may repeat, once Find has been called;
+// otherwise O(1).
 type Epoch struct {
 	s       *Stream
 	number  int
@@ -28,10 +29,10 @@ type Place struct {
 	Step  int // in which batch of the epoch
 }
 
-// Epoch returns epoch e >= 0, which may lie beyond the Spec's Epochs: the seed
-// defines it all the same. Under Torch it draws the permutation, some
-// ten nanoseconds per sample; keep the Epoch rather than asking again. Under Given it is nil for an epoch that was not given,
-// or was forgotten.
+// Epoch returns epoch e >= 0, which may lie beyond the Spec's Epochs: the seed defines it all the
+// same. Under Torch it draws the permutation, some ten nanoseconds per sample; keep the Epoch
+// rather than asking again. Under Given it is nil for an epoch that was not given, or was
+// forgotten.
 func (s *Stream) Epoch(e int) *Epoch { return s.epoch(e, nil) }
 
 // EpochInto is Epoch, in the memory of one that is not used any more; nil: none.
@@ -99,8 +100,8 @@ func (e *Epoch) sample(p int) int32 {
 	return int32(p)
 }
 
-// appendPositions is the inverse of sample: it appends the positions of a sample, without those that repeat the permutation,
-// in ascending order.
+// appendPositions is the inverse of sample: it appends the positions of a sample, without those
+// that repeat the permutation, in ascending order.
 func (e *Epoch) appendPositions(dst []int, sample int) []int {
 	switch {
 	case e.list != nil:
@@ -129,9 +130,9 @@ func (e *Epoch) appendPositions(dst []int, sample int) []int {
 	return dst
 }
 
-// Occurrence returns for each sample of the rank's batch at the step how often the epoch has the sample beside, so that no two
-// are the same: 0 for one of them, 1 for the next. It counts what a subset or a given order has more than once, not what padding repeats.
-// nil: all are 0.
+// Occurrence returns for each sample of the rank's batch at the step how often the epoch has the
+// sample beside, so that no two are the same: 0 for one of them, 1 for the next. It counts what a
+// subset or a given order has more than once, not what padding repeats. nil: all are 0.
 func (e *Epoch) Occurrence(rank, step int) []int32 {
 	s := e.s
 	l := e.list
@@ -153,7 +154,8 @@ func (e *Epoch) Occurrence(rank, step int) []int32 {
 	return out
 }
 
-// Has reports whether the sample is one of those that the epoch is made of: of the subset, or of a given order.
+// Has reports whether the sample is one of those that the epoch is made of: of the subset, or of a
+// given order.
 func (e *Epoch) Has(sample int) bool {
 	if e.s.given != nil {
 		return e.list.has(sample)
@@ -161,7 +163,8 @@ func (e *Epoch) Has(sample int) bool {
 	return e.s.Has(sample)
 }
 
-// Has reports whether some epoch may read the sample: not where the stream is over a subset without it.
+// Has reports whether some epoch may read the sample: not where the stream is over a subset without
+// it.
 func (s *Stream) Has(sample int) bool { return s.subset == nil || s.subset.has(sample) }
 
 // appendSamples appends the samples of a share of the batch that starts at position base.
@@ -227,14 +230,15 @@ func (e *Epoch) At(rank, i int) int {
 		}
 	}
 	if j < 0 || j >= sh.n {
-		panic(fmt.Sprintf("access: sample %d of rank %d, which reads %d per epoch", i, rank, e.s.RankSamples(rank)))
+		panic(fmt.Sprintf("access: sample %d of rank %d, which reads %d per epoch", i, rank,
+			e.s.RankSamples(rank)))
 	}
 	return int(e.sample(step*g + sh.start + j*sh.stride))
 }
 
-// Find returns every read of the sample in the epoch, by position and, under
-// Whole, by rank: usually one, none where the sample is dropped, more
-// where it pads or is in the order more than once. O(1) per read; under Torch and Given the first call inverts the order.
+// Find returns every read of the sample in the epoch, by position and, under Whole, by rank:
+// usually one, none where the sample is dropped, more where it pads or is in the order more than
+// once. O(1) per read; under Torch and Given the first call inverts the order.
 func (e *Epoch) Find(sample int) []Place {
 	s := e.s
 	if sample < 0 || sample >= s.spec.Samples {

@@ -15,7 +15,8 @@ func order(s *Stream, epoch int) (all []int32) {
 	return all
 }
 
-// TestEpochsAndSeedsHaveOrdersOfTheirOwn: no two are the same where they are shuffled, and each is the same again.
+// TestEpochsAndSeedsHaveOrdersOfTheirOwn: no two are the same where they are shuffled, and each is
+// the same again.
 func TestEpochsAndSeedsHaveOrdersOfTheirOwn(t *testing.T) {
 	for _, shuffle := range []Shuffle{Torch, Feistel, Sequential} {
 		for _, subset := range [][]int32{nil, {9, 3, 27, 5, 41, 0, 12, 33, 7, 28, 44, 19, 2}} {
@@ -23,10 +24,19 @@ func TestEpochsAndSeedsHaveOrdersOfTheirOwn(t *testing.T) {
 			const seeds, epochs = 3, 4
 			for seed := range uint64(seeds) {
 				for epoch := range epochs {
-					spec := Spec{Samples: 50, Seed: 100 * seed, WorldSize: 2, GlobalBatch: 8, Shuffle: shuffle, Subset: subset, Tail: Keep}
+					spec := Spec{
+						Samples:     50,
+						Seed:        100 * seed,
+						WorldSize:   2,
+						GlobalBatch: 8,
+						Shuffle:     shuffle,
+						Subset:      subset,
+						Tail:        Keep,
+					}
 					got := order(mustNew(t, spec), epoch)
 					if !slices.Equal(got, order(mustNew(t, spec), epoch)) {
-						t.Errorf("%s: epoch %d of seed %d is not the same again", shuffle, epoch, spec.Seed)
+						t.Errorf("%s: epoch %d of seed %d is not the same again", shuffle, epoch,
+							spec.Seed)
 					}
 					key := make([]byte, len(got))
 					for i, k := range got {
@@ -40,7 +50,8 @@ func TestEpochsAndSeedsHaveOrdersOfTheirOwn(t *testing.T) {
 				want = 1
 			}
 			if len(seen) != want {
-				t.Errorf("%s, subset %v: %d orders of %d seeds and %d epochs, want %d", shuffle, subset, len(seen), seeds, epochs, want)
+				t.Errorf("%s, subset %v: %d orders of %d seeds and %d epochs, want %d", shuffle,
+					subset, len(seen), seeds, epochs, want)
 			}
 		}
 	}
@@ -76,7 +87,8 @@ func TestNextAccessIsOfTheRanksThatAreAskedFor(t *testing.T) {
 	for sample := range 12 {
 		for rank := range 3 {
 			epoch, at, ok := s.NextAccess([]int{rank}, sample, 4, 6)
-			if mine := sample%3 == rank; ok != mine || ok && (epoch != 4 || at != Place{rank, sample / 3, sample / 6}) {
+			if mine := sample%3 == rank; ok != mine ||
+				ok && (epoch != 4 || at != Place{rank, sample / 3, sample / 6}) {
 				t.Errorf("rank %d, sample %d: epoch %d, %+v, %v", rank, sample, epoch, at, ok)
 			}
 		}

@@ -20,7 +20,8 @@ const minHalf = 16
 // domain is the pair of ranges for an F.
 type domain struct {
 	f, a, b uint32
-	inv     uint64 // ceil(2^64/b): x div b is the high word of x*inv, exactly, as x and b are below 2^32
+	// ceil(2^64/b): x div b is the high word of x*inv, exactly, as x and b are below 2^32
+	inv uint64
 }
 
 func newDomain(f int) domain {

@@ -12,7 +12,8 @@ import (
 func TestFeistelInverse(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := rapid.OneOf(rapid.IntRange(1, 300), rapid.IntRange(1, maxSamples)).Draw(t, "F")
-		k := newDomain(f).key(rapid.Uint64().Draw(t, "seed"), rapid.Uint64Range(0, 1<<32).Draw(t, "epoch"))
+		k := newDomain(f).key(rapid.Uint64().Draw(t, "seed"),
+			rapid.Uint64Range(0, 1<<32).Draw(t, "epoch"))
 		x := uint32(rapid.IntRange(0, f-1).Draw(t, "x"))
 		y := k.forward(x)
 		if int(y) >= f || k.backward(y) != x {
@@ -23,7 +24,10 @@ func TestFeistelInverse(t *testing.T) {
 
 // TestFeistelBijection visits everything, for sizes around squares, and the very small.
 func TestFeistelBijection(t *testing.T) {
-	for _, f := range []int{1, 2, 3, 5, 16, 17, 255, 256, 257, 1023, 1024, 1025, 9999, 65536, 100003} {
+	for _, f := range []int{
+		1, 2, 3, 5, 16, 17, 255, 256, 257, 1023, 1024, 1025, 9999, 65536,
+		100003,
+	} {
 		k := newDomain(f).key(1, 2)
 		seen := make([]bool, f)
 		for x := range f {
@@ -51,8 +55,8 @@ func chiSquare(counts []int) float64 {
 	return (sum - df) / math.Sqrt(2*df)
 }
 
-// sane is how many standard deviations a statistic may be off. The seeds are fixed, so it either is or is not;
-// five happen by chance once in millions, and a biased shuffle is off by far more.
+// sane is how many standard deviations a statistic may be off. The seeds are fixed, so it either is
+// or is not; five happen by chance once in millions, and a biased shuffle is off by far more.
 const sane = 5
 
 func checkUniform(t *testing.T, what string, counts []int) {
@@ -142,7 +146,15 @@ func TestEpochsAreUncorrelated(t *testing.T) {
 	const f, grid = 100_000, 16
 	d := newDomain(f)
 	type draw struct{ seed, epoch uint64 }
-	pairs := [][2]draw{{{1, 0}, {1, 1}}, {{1, 0}, {2, 0}}, {{1, 1}, {2, 0}}, {{0, 0}, {0, 1}}, {{1, 0}, {1 << 32, 0}}, {{1, 0}, {1 << 63, 0}}, {{7, 5}, {5, 7}}}
+	pairs := [][2]draw{
+		{{1, 0}, {1, 1}},
+		{{1, 0}, {2, 0}},
+		{{1, 1}, {2, 0}},
+		{{0, 0}, {0, 1}},
+		{{1, 0}, {1 << 32, 0}},
+		{{1, 0}, {1 << 63, 0}},
+		{{7, 5}, {5, 7}},
+	}
 	for _, p := range pairs {
 		a, b := d.key(p[0].seed, p[0].epoch), d.key(p[1].seed, p[1].epoch)
 		var counts [grid * grid]int
@@ -166,7 +178,14 @@ func TestEpochsAreUncorrelated(t *testing.T) {
 func TestFrequenciesAreBinomial(t *testing.T) {
 	const f, n, epochs = 10_000, 4, 1000
 	for _, shuffle := range []Shuffle{Torch, Feistel} {
-		s := mustNew(t, Spec{Samples: f, Seed: 1, Epochs: epochs, WorldSize: n, GlobalBatch: 100, Shuffle: shuffle})
+		s := mustNew(t, Spec{
+			Samples:     f,
+			Seed:        1,
+			Epochs:      epochs,
+			WorldSize:   n,
+			GlobalBatch: 100,
+			Shuffle:     shuffle,
+		})
 		freq := s.Frequencies([]int{1}, 0, epochs)
 		above := 0
 		for _, r := range freq {
@@ -183,7 +202,8 @@ func TestFrequenciesAreBinomial(t *testing.T) {
 		counts, probs := make([]float64, hi-lo+1), make([]float64, hi-lo+1)
 		lg := func(x int) float64 { v, _ := math.Lgamma(float64(x) + 1); return v }
 		for k := 0; k <= epochs; k++ {
-			probs[min(max(k, lo), hi)-lo] += math.Exp(lg(epochs) - lg(k) - lg(epochs-k) + float64(k)*math.Log(1.0/n) + float64(epochs-k)*math.Log(1-1.0/n))
+			probs[min(max(k, lo), hi)-lo] += math.Exp(lg(epochs) - lg(k) - lg(epochs-k) +
+				float64(k)*math.Log(1.0/n) + float64(epochs-k)*math.Log(1-1.0/n))
 		}
 		for _, r := range freq {
 			counts[min(max(int(r), lo), hi)-lo]++
@@ -193,7 +213,8 @@ func TestFrequenciesAreBinomial(t *testing.T) {
 			sum += (counts[i] - f*p) * (counts[i] - f*p) / (f * p)
 		}
 		if df := float64(hi - lo); math.Abs(sum-df)/math.Sqrt(2*df) > sane {
-			t.Errorf("%s: chi-square of the frequencies is %.0f with %.0f degrees of freedom", shuffle, sum, df)
+			t.Errorf("%s: chi-square of the frequencies is %.0f with %.0f degrees of freedom",
+				shuffle, sum, df)
 		}
 	}
 }

@@ -6,9 +6,9 @@ func Mix(epoch, sample int) uint64 {
 	return mix64((uint64(epoch)<<32 | uint64(sample)) + golden)
 }
 
-// Audit returns the sum of Mix over all that the epoch delivers from a step >= 0 on, modulo 2^64: what
-// the ranks' own sums must add up to. It does not depend on how ranks split the batches;
-// under Whole every rank delivers everything, so every sample counts WorldSize times.
+// Audit returns the sum of Mix over all that the epoch delivers from a step >= 0 on, modulo 2^64:
+// what the ranks' own sums must add up to. It does not depend on how ranks split the batches; under
+// Whole every rank delivers everything, so every sample counts WorldSize times.
 func (e *Epoch) Audit(from int) uint64 {
 	var sum uint64
 	for p := e.s.base(from); p < e.s.delivered; p++ {
@@ -20,8 +20,8 @@ func (e *Epoch) Audit(from int) uint64 {
 	return sum
 }
 
-// Frequencies returns r_k, how often the ranks together read each sample in
-// epochs [from, to) (thesis 3.2.1), of which all must be given. For the ranks of a node among N it is distributed as
+// Frequencies returns r_k, how often the ranks together read each sample in epochs [from, to)
+// (thesis 3.2.1), of which all must be given. For the ranks of a node among N it is distributed as
 // Binomial(to-from, 1/N).
 func (s *Stream) Frequencies(ranks []int, from, to int) []uint32 {
 	freq := make([]uint32, s.spec.Samples)
@@ -41,8 +41,8 @@ func (s *Stream) Frequencies(ranks []int, from, to int) []uint32 {
 	return freq
 }
 
-// FirstAccess returns the samples that the ranks read in epochs [from, to), by their first
-// access: the order in which a place that serves these ranks should be filled (thesis 3.2.2, rule 1).
+// FirstAccess returns the samples that the ranks read in epochs [from, to), by their first access:
+// the order in which a place that serves these ranks should be filled (thesis 3.2.2, rule 1).
 func (s *Stream) FirstAccess(ranks []int, from, to int) []int32 {
 	if len(ranks) == 0 {
 		return nil

@@ -7,11 +7,20 @@ import (
 	"sync"
 )
 
-// NewGiven returns a stream of one rank whose epochs are given instead of drawn, as they become known: by Give. batches are the
-// samples of each batch of an epoch, so that an epoch may be longer or shorter than the dataset, of which it may repeat samples and
-// leave others out. epochs is E; 0: no end. What the stream's Spec says of GlobalBatch is the largest batch.
+// NewGiven returns a stream of one rank whose epochs are given instead of drawn, as they become
+// known: by Give. batches are the samples of each batch of an epoch, so that an epoch may be longer
+// or shorter than the dataset, of which it may repeat samples and leave others out. epochs is E; 0:
+// no end. What the stream's Spec says of GlobalBatch is the largest batch.
 func NewGiven(samples int, batches []int32, epochs int) (*Stream, error) {
-	spec := Spec{Samples: samples, Epochs: epochs, WorldSize: 1, GlobalBatch: 1, Shuffle: Torch, Scheme: Strided, Tail: Keep}
+	spec := Spec{
+		Samples:     samples,
+		Epochs:      epochs,
+		WorldSize:   1,
+		GlobalBatch: 1,
+		Shuffle:     Torch,
+		Scheme:      Strided,
+		Tail:        Keep,
+	}
 	if err := spec.validate(); err != nil {
 		return nil, err
 	}
@@ -21,34 +30,47 @@ func NewGiven(samples int, batches []int32, epochs int) (*Stream, error) {
 	starts, n := make([]int32, 0, len(batches)+1), 0
 	for step, m := range batches {
 		if m < 1 || n+int(m) > maxSamples {
-			return nil, fmt.Errorf("access: batch %d has %d samples after %d; allowed: at least 1, and %d in all batches of an epoch", step, m, n, maxSamples)
+			return nil, fmt.Errorf("access: batch %d has %d samples after %d; allowed: at least "+
+				"1, and %d in all batches of an epoch", step, m, n, maxSamples)
 		}
 		starts = append(starts, int32(n))
 		n += int(m)
 	}
 	spec.Shuffle, spec.GlobalBatch = Given, int(slices.Max(batches))
 	return &Stream{
-		spec: spec, n: n, batch: spec.GlobalBatch, positions: n, delivered: n, full: len(batches), steps: len(batches),
+		spec: spec, n: n, batch: spec.GlobalBatch, positions: n, delivered: n, full: len(batches),
+		steps:  len(batches),
 		starts: append(starts, int32(n)), given: &givenEpochs{epochs: make(map[int]*list)},
 	}, nil
 }
 
-// NewGivenShared is NewGiven for several ranks, each of which takes as many samples of an epoch, entries, in batches of as many, batch,
-// but for a last one that may be short. What Give is given is all ranks' samples, interleaved: that at index i*ranks + r is the i-th of
-// rank r. So the epoch is dealt out as under Strided, with global batches of ranks*batch.
+// NewGivenShared is NewGiven for several ranks, each of which takes as many samples of an epoch,
+// entries, in batches of as many, batch, but for a last one that may be short. What Give is given
+// is all ranks' samples, interleaved: that at index i*ranks + r is the i-th of rank r. So the epoch
+// is dealt out as under Strided, with global batches of ranks*batch.
 func NewGivenShared(samples, ranks, batch, entries, epochs int) (*Stream, error) {
-	spec := Spec{Samples: samples, Epochs: epochs, WorldSize: ranks, GlobalBatch: 1, Shuffle: Torch, Scheme: Strided, Tail: Keep}
+	spec := Spec{
+		Samples:     samples,
+		Epochs:      epochs,
+		WorldSize:   ranks,
+		GlobalBatch: 1,
+		Shuffle:     Torch,
+		Scheme:      Strided,
+		Tail:        Keep,
+	}
 	if err := spec.validate(); err != nil {
 		return nil, err
 	}
 	if batch < 1 || batch > maxBatch/ranks || entries < 1 || entries > maxSamples/ranks {
-		return nil, fmt.Errorf("access: %d ranks with %d samples of an epoch each, in batches of %d; allowed: at least 1, and %d in all batches of an epoch",
+		return nil, fmt.Errorf("access: %d ranks with %d samples of an epoch each, in batches of "+
+			"%d; allowed: at least 1, and %d in all batches of an epoch",
 			ranks, entries, batch, maxSamples)
 	}
 	spec.Shuffle, spec.GlobalBatch = Given, ranks*batch
 	n := ranks * entries
 	return &Stream{
-		spec: spec, n: n, batch: min(spec.GlobalBatch, n), positions: n, delivered: n, full: entries / batch, steps: (entries + batch - 1) / batch,
+		spec: spec, n: n, batch: min(spec.GlobalBatch, n), positions: n, delivered: n,
+		full: entries / batch, steps: (entries + batch - 1) / batch,
 		given: &givenEpochs{epochs: make(map[int]*list)},
 	}, nil
 }
@@ -66,21 +88,25 @@ func (g *givenEpochs) epoch(e int) *list {
 	return g.epochs[e]
 }
 
-// Give adds an epoch to a given stream: its samples, in order. They must not change any more. To give an epoch again is
-// well with the same samples, and an error with others, which names the first that differs.
+// Give adds an epoch to a given stream: its samples, in order. They must not change any more. To
+// give an epoch again is well with the same samples, and an error with others, which names the
+// first that differs.
 func (s *Stream) Give(epoch int, ids []int32) error {
 	if s.given == nil {
 		return fmt.Errorf("access: epoch %d is given to a stream that draws its epochs", epoch)
 	}
 	if epoch < 0 || s.spec.Epochs > 0 && epoch >= s.spec.Epochs {
-		return fmt.Errorf("access: epoch %d is given; there are %d epochs (0: no end), counted from 0", epoch, s.spec.Epochs)
+		return fmt.Errorf("access: epoch %d is given; there are %d epochs (0: no end), "+
+			"counted from 0", epoch, s.spec.Epochs)
 	}
 	if len(ids) != s.n {
-		return fmt.Errorf("access: epoch %d is given with %d samples; its batches have %d", epoch, len(ids), s.n)
+		return fmt.Errorf("access: epoch %d is given with %d samples; its batches have %d", epoch,
+			len(ids), s.n)
 	}
 	for i, k := range ids {
 		if k < 0 || int(k) >= s.spec.Samples {
-			return fmt.Errorf("access: epoch %d is given with sample %d at index %d; allowed: 0 to %d", epoch, k, i, s.spec.Samples-1)
+			return fmt.Errorf("access: epoch %d is given with sample %d at index %d; "+
+				"allowed: 0 to %d", epoch, k, i, s.spec.Samples-1)
 		}
 	}
 	s.given.mu.Lock()
@@ -88,7 +114,8 @@ func (s *Stream) Give(epoch int, ids []int32) error {
 	if known := s.given.epochs[epoch]; known != nil {
 		for i, k := range known.ids {
 			if ids[i] != k {
-				return fmt.Errorf("access: epoch %d is given again with another order: sample %d at index %d, which was %d", epoch, ids[i], i, k)
+				return fmt.Errorf("access: epoch %d is given again with another order: sample %d "+
+					"at index %d, which was %d", epoch, ids[i], i, k)
 			}
 		}
 		return nil
@@ -110,7 +137,8 @@ func (s *Stream) GivenEpochs() []int {
 	return slices.Sorted(maps.Keys(s.given.epochs))
 }
 
-// Forget frees the epochs of a given stream that come before one. Epochs that were handed out stay as they are.
+// Forget frees the epochs of a given stream that come before one. Epochs that were handed out stay
+// as they are.
 func (s *Stream) Forget(before int) {
 	if s.given == nil {
 		return
@@ -120,7 +148,8 @@ func (s *Stream) Forget(before int) {
 	maps.DeleteFunc(s.given.epochs, func(e int, _ *list) bool { return e < before })
 }
 
-// Fixed returns the stream with the epochs that are known now: what is given or forgotten later does not change it.
+// Fixed returns the stream with the epochs that are known now: what is given or forgotten later
+// does not change it.
 func (s *Stream) Fixed() *Stream {
 	if s.given == nil {
 		return s
@@ -196,7 +225,8 @@ func (l *list) places(sample int) []int32 {
 			sum += n
 			l.start[k] = sum
 		}
-		for i := len(l.ids) - 1; i >= 0; i-- { // from behind: what is left in start is where a sample's places begin
+		// from behind: what is left in start is where a sample's places begin
+		for i := len(l.ids) - 1; i >= 0; i-- {
 			k := l.ids[i]
 			l.start[k]--
 			l.place[l.start[k]] = int32(i)

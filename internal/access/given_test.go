@@ -11,7 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestSubset compares with a stream over a dataset of the subset's length: torch's DistributedSampler over a Subset.
+// TestSubset compares with a stream over a dataset of the subset's length: torch's
+// DistributedSampler over a Subset.
 func TestSubset(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawStream(t)
@@ -23,7 +24,8 @@ func TestSubset(t *testing.T) {
 		spec.Samples, spec.Subset = len(subset), nil
 		plain := mustNew(t, spec)
 		if s.Steps() != plain.Steps() || s.Delivered() != plain.Delivered() {
-			t.Fatalf("%d steps and %d positions, want %d and %d", s.Steps(), s.Delivered(), plain.Steps(), plain.Delivered())
+			t.Fatalf("%d steps and %d positions, want %d and %d", s.Steps(), s.Delivered(),
+				plain.Steps(), plain.Delivered())
 		}
 		epoch := rapid.IntRange(0, drawnEpochs-1).Draw(t, "epoch")
 		got, want := s.Epoch(epoch), plain.Epoch(epoch)
@@ -54,12 +56,15 @@ func TestLargeBatch(t *testing.T) {
 			}
 			for r := range spec.WorldSize {
 				got, want := s.Epoch(2).Batch(nil, r, 0), want.Epoch(2).Batch(nil, r, 0)
-				if !slices.Equal(got, want) || s.RankSamples(r) != len(want) || len(want) > 0 && s.Epoch(2).At(r, 0) != int(want[0]) {
-					t.Errorf("%s: of a batch of %d, rank %d reads %v, want %v", scheme, batch, r, got, want)
+				if !slices.Equal(got, want) || s.RankSamples(r) != len(want) ||
+					len(want) > 0 && s.Epoch(2).At(r, 0) != int(want[0]) {
+					t.Errorf("%s: of a batch of %d, rank %d reads %v, want %v", scheme, batch, r,
+						got, want)
 				}
 			}
 			spec.DropLast = true
-			if _, err := New(spec); err == nil || !strings.Contains(err.Error(), "nothing would be delivered") {
+			if _, err := New(spec); err == nil ||
+				!strings.Contains(err.Error(), "nothing would be delivered") {
 				t.Errorf("%s: batches of %d, and the short one dropped: %v", scheme, batch, err)
 			}
 			spec.DropLast = false
@@ -76,7 +81,8 @@ func TestGiven(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		order := rapid.SliceOfN(rapid.Int32Range(0, int32(f-1)), s.Delivered(), s.Delivered()).Draw(t, "order")
+		order := rapid.SliceOfN(rapid.Int32Range(0, int32(f-1)), s.Delivered(),
+			s.Delivered()).Draw(t, "order")
 		if err := s.Give(3, order); err != nil {
 			t.Fatal(err)
 		}
@@ -99,11 +105,13 @@ func TestGiven(t *testing.T) {
 	})
 }
 
-// TestGivenShared compares with the ranks' own lists, cut into batches as torch's BatchSampler cuts them.
+// TestGivenShared compares with the ranks' own lists, cut into batches as torch's BatchSampler cuts
+// them.
 func TestGivenShared(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := rapid.IntRange(1, 50).Draw(t, "samples")
-		ranks, batch, entries := rapid.IntRange(1, 7).Draw(t, "ranks"), rapid.IntRange(1, 12).Draw(t, "batch"), rapid.IntRange(1, 40).Draw(t, "entries")
+		ranks, batch, entries := rapid.IntRange(1, 7).Draw(t, "ranks"),
+			rapid.IntRange(1, 12).Draw(t, "batch"), rapid.IntRange(1, 40).Draw(t, "entries")
 		s, err := NewGivenShared(f, ranks, batch, entries, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -111,7 +119,8 @@ func TestGivenShared(t *testing.T) {
 		lists, order := make([][]int32, ranks), make([]int32, ranks*entries)
 		audit, times := uint64(0), map[int32]int{}
 		for r := range lists {
-			lists[r] = rapid.SliceOfN(rapid.Int32Range(0, int32(f-1)), entries, entries).Draw(t, "list")
+			lists[r] = rapid.SliceOfN(rapid.Int32Range(0, int32(f-1)), entries, entries).Draw(t,
+				"list")
 			for i, k := range lists[r] {
 				order[i*ranks+r] = k
 				audit += Mix(2, int(k))
@@ -122,7 +131,8 @@ func TestGivenShared(t *testing.T) {
 			t.Fatal(err)
 		}
 		e := s.Epoch(2)
-		if s.Delivered() != len(order) || e.Audit(0) != audit || s.Spec().WorldSize != ranks || s.Spec().GlobalBatch != ranks*batch {
+		if s.Delivered() != len(order) || e.Audit(0) != audit || s.Spec().WorldSize != ranks ||
+			s.Spec().GlobalBatch != ranks*batch {
 			t.Fatalf("%d delivered, audit %x, spec %+v", s.Delivered(), e.Audit(0), s.Spec())
 		}
 		occurs := map[[2]int32]bool{}
@@ -143,7 +153,8 @@ func TestGivenShared(t *testing.T) {
 						here[1] = occurrence[i]
 					}
 					if occurs[here] || int(here[1]) >= times[k] {
-						t.Fatalf("occurrence %d of sample %d comes twice, or there are not so many", here[1], k)
+						t.Fatalf("occurrence %d of sample %d comes twice, or there are not so many",
+							here[1], k)
 					}
 					occurs[here] = true
 				}
@@ -153,8 +164,10 @@ func TestGivenShared(t *testing.T) {
 				t.Fatalf("%d steps, want %d", s.Steps(), step)
 			}
 			for i, k := range list {
-				if e.At(r, i) != int(k) || !slices.Contains(e.Find(int(k)), Place{r, i, i / batch}) {
-					t.Fatalf("sample %d of rank %d is %d, found at %v; want %d", i, r, e.At(r, i), e.Find(int(k)), k)
+				if e.At(r, i) != int(k) ||
+					!slices.Contains(e.Find(int(k)), Place{r, i, i / batch}) {
+					t.Fatalf("sample %d of rank %d is %d, found at %v; want %d", i, r, e.At(r, i),
+						e.Find(int(k)), k)
 				}
 			}
 		}
@@ -162,7 +175,15 @@ func TestGivenShared(t *testing.T) {
 }
 
 func TestGivenSharedRefuses(t *testing.T) {
-	for _, c := range [][4]int{{0, 1, 1, 1}, {1, 0, 1, 1}, {1, 1, 0, 1}, {1, 1, 1, 0}, {1, 2, maxBatch, 1}, {1, 2, 1, maxSamples}, {1, maxRanks + 1, 1, 1}} {
+	for _, c := range [][4]int{
+		{0, 1, 1, 1},
+		{1, 0, 1, 1},
+		{1, 1, 0, 1},
+		{1, 1, 1, 0},
+		{1, 2, maxBatch, 1},
+		{1, 2, 1, maxSamples},
+		{1, maxRanks + 1, 1, 1},
+	} {
 		if s, err := NewGivenShared(c[0], c[1], c[2], c[3], 0); err == nil {
 			t.Errorf("%v: %+v", c, s.Spec())
 		}
@@ -188,7 +209,11 @@ func TestGive(t *testing.T) {
 		{2, []int32{0, 1}, "epoch 2 is given with 2 samples; its batches have 3"},
 		{2, []int32{0, 5, 1}, "epoch 2 is given with sample 5 at index 1; allowed: 0 to 4"},
 		{2, []int32{0, 1, math.MinInt32}, "epoch 2 is given with sample -2147483648 at index 2"},
-		{1, []int32{4, 3, 0}, "epoch 1 is given again with another order: sample 3 at index 1, which was 4"},
+		{
+			1,
+			[]int32{4, 3, 0},
+			"epoch 1 is given again with another order: sample 3 at index 1, which was 4",
+		},
 		{4, []int32{0, 1, 2}, "epoch 4 is given; there are 4 epochs"},
 		{-1, []int32{0, 1, 2}, "epoch -1 is given"},
 	} {
@@ -211,8 +236,10 @@ func TestGive(t *testing.T) {
 		{1, []int32{math.MaxInt32, 1}, 0, "batch 1 has 1 samples after 2147483647"},
 		{1, []int32{1}, -1, "Epochs is -1"},
 	} {
-		if _, err := NewGiven(c.samples, c.batches, c.epochs); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("NewGiven(%d, %v, %d): %v; want an error that says %q", c.samples, c.batches, c.epochs, err, c.want)
+		if _, err := NewGiven(c.samples, c.batches, c.epochs); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
+			t.Errorf("NewGiven(%d, %v, %d): %v; want an error that says %q", c.samples, c.batches,
+				c.epochs, err, c.want)
 		}
 	}
 	drawn := mustNew(t, Spec{Samples: 5, WorldSize: 1, GlobalBatch: 5})

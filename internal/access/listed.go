@@ -8,8 +8,8 @@ import (
 )
 
 // NewListed is New for a stream whose permutations are given instead of drawn: orders[e] is that of
-// epoch e, and beyond the last one they start again. Shuffle and Seed of the spec say nothing. Each order must
-// have every sample once; they must not change as long as the stream is in use.
+// epoch e, and beyond the last one they start again. Shuffle and Seed of the spec say nothing. Each
+// order must have every sample once; they must not change as long as the stream is in use.
 func NewListed(spec Spec, orders [][]int32) (*Stream, error) {
 	if len(orders) == 0 {
 		return nil, fmt.Errorf("access: no orders; there must be one for at least one epoch")
@@ -25,12 +25,14 @@ func NewListed(spec Spec, orders [][]int32) (*Stream, error) {
 	seen := make([]uint64, spec.Samples/64+1) // a bit per sample
 	for e, order := range orders {
 		if len(order) != spec.Samples {
-			return nil, fmt.Errorf("access: the order of epoch %d has %d entries; it must have one per sample, %d", e, len(order), spec.Samples)
+			return nil, fmt.Errorf("access: the order of epoch %d has %d entries; it must have "+
+				"one per sample, %d", e, len(order), spec.Samples)
 		}
 		clear(seen)
 		for p, k := range order {
 			if k < 0 || int(k) >= spec.Samples || seen[k/64]>>(k%64)&1 != 0 {
-				return nil, fmt.Errorf("access: the order of epoch %d has sample %d at position %d; allowed: each of 0 to %d, once", e, k, p, spec.Samples-1)
+				return nil, fmt.Errorf("access: the order of epoch %d has sample %d at position "+
+					"%d; allowed: each of 0 to %d, once", e, k, p, spec.Samples-1)
 			}
 			seen[k/64] |= 1 << (k % 64)
 		}
@@ -39,8 +41,9 @@ func NewListed(spec Spec, orders [][]int32) (*Stream, error) {
 	return s, nil
 }
 
-// Orders draws the permutations of the stream's first epochs, 4 bytes per position and epoch, on all cores: for NewListed, by
-// whoever goes over them many times or has several streams of the same samples.
+// Orders draws the permutations of the stream's first epochs, 4 bytes per position and epoch, on
+// all cores: for NewListed, by whoever goes over them many times or has several streams of the same
+// samples.
 func (s *Stream) Orders(epochs int) [][]int32 {
 	orders := make([][]int32, epochs)
 	var next atomic.Int64

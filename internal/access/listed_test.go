@@ -39,7 +39,8 @@ func TestListed(t *testing.T) {
 		{[][]int32{{0, 1, 2, 3, 3}}, "has sample 3 at position 4"},
 		{[][]int32{{0, 1, 2, 3, 5}}, "has sample 5 at position 4"},
 	} {
-		if _, err := NewListed(spec, c.orders); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := NewListed(spec, c.orders); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("orders %v: error %v, want one with %q", c.orders, err, c.want)
 		}
 	}
@@ -60,7 +61,8 @@ func TestOrders(t *testing.T) {
 		for e := range 3 {
 			reused = listed.EpochInto(reused, e) // must not draw into what is kept
 			for step := range s.Steps() {
-				if got, want := reused.Global(nil, step), s.Epoch(e).Global(nil, step); !slices.Equal(got, want) {
+				if got, want := reused.Global(nil, step),
+					s.Epoch(e).Global(nil, step); !slices.Equal(got, want) {
 					t.Errorf("%s: step %d of epoch %d is %v, want %v", shuffle, step, e, got, want)
 				}
 			}

@@ -13,8 +13,8 @@ const (
 	maxBatch   = 1<<62 - 1 // one that is larger than an epoch takes no more than the epoch
 )
 
-// Stream is the access stream of all ranks over all epochs. It is immutable, but for the epochs of a given one,
-// takes O(1) memory, but for those and a subset, and is safe for concurrent use.
+// Stream is the access stream of all ranks over all epochs. It is immutable, but for the epochs of
+// a given one, takes O(1) memory, but for those and a subset, and is safe for concurrent use.
 type Stream struct {
 	spec      Spec
 	n         int // positions that are shuffled: F, or the length of the subset or of a given epoch
@@ -24,11 +24,13 @@ type Stream struct {
 	full      int // batches of so many positions
 	steps     int // full, plus one for a short last batch that is delivered
 	feistel   domain
-	listed    [][]int32    // permutations of the first epochs that were given, or kept
-	again     bool         // they start again after the last
-	subset    *list        // nil: all samples
-	starts    []int32      // of a given stream of one rank: where each batch begins, and the last one ends; nil: batches have one size
-	given     *givenEpochs // nil: epochs are drawn
+	listed    [][]int32 // permutations of the first epochs that were given, or kept
+	again     bool      // they start again after the last
+	subset    *list     // nil: all samples
+	// of a given stream of one rank: where each batch begins, and the last one ends; nil: batches
+	// have one size
+	starts []int32
+	given  *givenEpochs // nil: epochs are drawn
 }
 
 // New checks spec, fills in the defaults of Shuffle (Torch), Scheme (Strided)
@@ -62,7 +64,9 @@ func New(spec Spec) (*Stream, error) {
 	case Drop:
 		s.positions = f / w * w
 		if s.positions == 0 {
-			return nil, fmt.Errorf("access: %s is %d, fewer than WorldSize, %d: with Tail %q nothing would be delivered; at least %d samples, or Tail %q or %q", number, f, w, Drop, w, Pad, Keep)
+			return nil, fmt.Errorf("access: %s is %d, fewer than WorldSize, %d: with Tail %q "+
+				"nothing would be delivered; at least %d samples, or Tail %q or %q", number, f, w,
+				Drop, w, Pad, Keep)
 		}
 	case Keep:
 		s.positions = f
@@ -74,7 +78,9 @@ func New(spec Spec) (*Stream, error) {
 		s.steps, s.delivered = s.full+1, s.positions
 	}
 	if s.steps == 0 {
-		return nil, fmt.Errorf("access: GlobalBatch is %d, more than the %d positions of an epoch: with DropLast nothing would be delivered; at most %d, or no DropLast", g, s.positions, s.positions)
+		return nil, fmt.Errorf("access: GlobalBatch is %d, more than the %d positions of an "+
+			"epoch: with DropLast nothing would be delivered; at most %d, or no DropLast", g,
+			s.positions, s.positions)
 	}
 	if spec.Shuffle == Feistel {
 		s.feistel = newDomain(f)
@@ -110,7 +116,8 @@ func (spec Spec) validate() error {
 		}
 		for p, k := range spec.Subset {
 			if k < 0 || int(k) >= spec.Samples {
-				return fmt.Errorf("access: Subset has sample %d at index %d; allowed: 0 to %d", k, p, spec.Samples-1)
+				return fmt.Errorf("access: Subset has sample %d at index %d; allowed: 0 to %d", k,
+					p, spec.Samples-1)
 			}
 		}
 	}
@@ -157,9 +164,10 @@ func (s *Stream) RankSamples(rank int) int {
 // all ranks. A position that every rank gets (Whole) counts once.
 func (s *Stream) Delivered() int { return s.delivered }
 
-// Deal returns how the global batch at the step is dealt out: its positions, counted from the batch's first, in the order in
-// which the ranks need them together (as Reads), and the rank that reads each. Under Whole every rank reads every position,
-// and ranks is nil. Steps with as many positions (BatchSize) have the same deal.
+// Deal returns how the global batch at the step is dealt out: its positions, counted from the
+// batch's first, in the order in which the ranks need them together (as Reads), and the rank that
+// reads each. Under Whole every rank reads every position, and ranks is nil. Steps with as many
+// positions (BatchSize) have the same deal.
 func (s *Stream) Deal(step int) (positions, ranks []int32) {
 	m := s.checkStep(step)
 	positions = make([]int32, 0, m)
@@ -177,7 +185,8 @@ func (s *Stream) Deal(step int) (positions, ranks []int32) {
 	for j := 0; len(positions) < m; j++ {
 		for r, sh := range shares {
 			if j < sh.n {
-				positions, ranks = append(positions, int32(sh.start+j*sh.stride)), append(ranks, int32(r))
+				positions, ranks = append(positions, int32(sh.start+j*sh.stride)),
+					append(ranks, int32(r))
 			}
 		}
 	}
@@ -195,7 +204,8 @@ func (s *Stream) batchSize(step int) int {
 	return min(s.batch, s.positions-step*s.batch)
 }
 
-// base returns the first position of global batch `step`; with the number of steps, a position that no batch delivers.
+// base returns the first position of global batch `step`; with the number of steps, a position that
+// no batch delivers.
 func (s *Stream) base(step int) int {
 	if s.starts != nil {
 		return int(s.starts[step])

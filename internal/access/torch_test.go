@@ -15,7 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write testdata/torch.golden.json from the torch that is installed")
+var rewrite = flag.Bool("rewrite", false,
+	"write testdata/torch.golden.json from the torch that is installed")
 
 const goldenFile = "testdata/torch.golden.json"
 
@@ -65,7 +66,8 @@ func samplerCases() []samplerCase {
 			for _, dropLast := range bools {
 				for i, epoch := range []int{0, 3} {
 					cases = append(cases, samplerCase{
-						F: shape.f, W: shape.w, Batch: shape.batch, Seed: uint64(shape.f)*7 + uint64(i)*42, Epoch: epoch,
+						F: shape.f, W: shape.w, Batch: shape.batch,
+						Seed: uint64(shape.f)*7 + uint64(i)*42, Epoch: epoch,
 						DropTail: dropTail, DropLast: dropLast, Shuffle: i == 0 || shape.f%2 == 0,
 						Ranks: allRanks(shape.w), Loader: true,
 					})
@@ -77,20 +79,47 @@ func samplerCases() []samplerCase {
 	for _, shape := range []struct{ f, w int }{{1, 4}, {3, 8}, {5, 16}, {7, 32}} {
 		for _, dropLast := range bools {
 			cases = append(cases, samplerCase{
-				F: shape.f, W: shape.w, Batch: 1, Seed: 9, Epoch: 2, DropLast: dropLast, Shuffle: true,
-				Ranks: allRanks(shape.w), Loader: true,
+				F: shape.f, W: shape.w, Batch: 1, Seed: 9, Epoch: 2, DropLast: dropLast,
+				Shuffle: true,
+				Ranks:   allRanks(shape.w), Loader: true,
 			})
 		}
 	}
 	// Seeds that do not fit into 32 bits, and one whose sum with the epoch carries over.
 	for _, seed := range []uint64{1<<32 - 1, 1 << 32, 1<<40 + 12345, 1<<63 - 100} {
-		cases = append(cases, samplerCase{F: 1000, W: 4, Batch: 8, Seed: seed, Epoch: 5, Shuffle: true, Ranks: allRanks(4)})
+		cases = append(cases, samplerCase{
+			F:       1000,
+			W:       4,
+			Batch:   8,
+			Seed:    seed,
+			Epoch:   5,
+			Shuffle: true,
+			Ranks:   allRanks(4),
+		})
 	}
 	// ImageNet's size and beyond.
 	cases = append(
 		cases,
-		samplerCase{F: 1281167, W: 8, Batch: 32, Seed: 42, Epoch: 89, Shuffle: true, Ranks: []int{0, 7}},
-		samplerCase{F: 1281167, W: 1024, Batch: 16, Seed: 1, Epoch: 1, DropTail: true, DropLast: true, Shuffle: true, Ranks: []int{3, 1023}},
+		samplerCase{
+			F:       1281167,
+			W:       8,
+			Batch:   32,
+			Seed:    42,
+			Epoch:   89,
+			Shuffle: true,
+			Ranks:   []int{0, 7},
+		},
+		samplerCase{
+			F:        1281167,
+			W:        1024,
+			Batch:    16,
+			Seed:     1,
+			Epoch:    1,
+			DropTail: true,
+			DropLast: true,
+			Shuffle:  true,
+			Ranks:    []int{3, 1023},
+		},
 		samplerCase{F: 1300000, Seed: 5, Randperm: true},
 		samplerCase{F: 3000017, Seed: 12345, Randperm: true},
 	)
@@ -152,8 +181,9 @@ func ours(t *testing.T, c samplerCase) []string {
 		return []string{hex.EncodeToString(h.Sum(nil))}
 	}
 	spec := Spec{
-		Samples: c.F, Seed: c.Seed, WorldSize: c.W, GlobalBatch: c.W * c.Batch, DropLast: c.DropLast,
-		Scheme: Strided, Tail: Pad, Shuffle: Sequential,
+		Samples: c.F, Seed: c.Seed, WorldSize: c.W, GlobalBatch: c.W * c.Batch,
+		DropLast: c.DropLast,
+		Scheme:   Strided, Tail: Pad, Shuffle: Sequential,
 	}
 	if c.Shuffle {
 		spec.Shuffle = Torch
@@ -219,7 +249,8 @@ func TestTorchGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(golden.Cases) != len(samplerCases()) || len(golden.Digests) != len(golden.Cases) {
-		t.Fatalf("%s has %d cases and %d answers, the test %d: write it anew with -rewrite", goldenFile, len(golden.Cases), len(golden.Digests), len(samplerCases()))
+		t.Fatalf("%s has %d cases and %d answers, the test %d: write it anew with -rewrite",
+			goldenFile, len(golden.Cases), len(golden.Digests), len(samplerCases()))
 	}
 	compareWithTorch(t, golden)
 }
@@ -237,8 +268,10 @@ func TestTorchInstalled(t *testing.T) {
 	for i := range 60 {
 		w := 1 + pick(12)
 		cases = append(cases, samplerCase{
-			F: 1 + pick(3000), W: w, Batch: 1 + pick(40), Seed: rng.uint64() >> 2, Epoch: pick(1000),
-			DropTail: i&1 != 0, DropLast: i&2 != 0, Shuffle: i%10 != 0, Ranks: allRanks(w), Loader: i%3 == 0,
+			F: 1 + pick(3000), W: w, Batch: 1 + pick(40), Seed: rng.uint64() >> 2,
+			Epoch:    pick(1000),
+			DropTail: i&1 != 0, DropLast: i&2 != 0, Shuffle: i%10 != 0, Ranks: allRanks(w),
+			Loader: i%3 == 0,
 		})
 	}
 	answers, ok := askTorch(t, cases)

@@ -1,10 +1,12 @@
-// Package admission bounds what connections may cost before the other side has proved that it belongs to the job.
+// Package admission bounds what connections may cost before the other side has proved that it
+// belongs to the job.
 //
-// A Listener wraps another one. What it accepts is pending until Conn.Admit: pending connections have
-// a budget of time and bytes each, and of number, per address and in total. Where one too many comes, the oldest pending
-// connection of the address that has the most makes room for it. So a flood ends its own connections: another
-// address keeps its few, and even from the flood's own address a handshake passes that takes no longer than a whole budget
-// of connections takes to arrive. Rejected: to refuse the newest, which lets whoever came first keep everybody out.
+// A Listener wraps another one. What it accepts is pending until Conn.Admit: pending connections
+// have a budget of time and bytes each, and of number, per address and in total. Where one too many
+// comes, the oldest pending connection of the address that has the most makes room for it. So a
+// flood ends its own connections: another address keeps its few, and even from the flood's own
+// address a handshake passes that takes no longer than a whole budget of connections takes to
+// arrive. Rejected: to refuse the newest, which lets whoever came first keep everybody out.
 //
 // The package does not know how anybody proves anything, and has no say in what is admitted.
 package admission
@@ -29,9 +31,10 @@ type Limits struct {
 
 // Why a pending connection was closed. Its Read and Write return these.
 var (
-	ErrCrowded = errors.New("closed before its handshake was over, as the oldest one: too many connections had not proved themselves yet")
-	ErrTime    = errors.New("closed: its handshake took too long")
-	ErrBytes   = errors.New("closed: it sent too much before its handshake was over")
+	ErrCrowded = errors.New("closed before its handshake was over, as the oldest one: too many " +
+		"connections had not proved themselves yet")
+	ErrTime  = errors.New("closed: its handshake took too long")
+	ErrBytes = errors.New("closed: it sent too much before its handshake was over")
 )
 
 // Listener accepts connections that are pending. They are all *Conn.
@@ -141,8 +144,9 @@ type Conn struct {
 	why      atomic.Pointer[error] // it was ended
 }
 
-// Admit lifts the connection's limits. Call it as soon as the other side has proved itself, and before it
-// can know so: what it sends from then on does not count. It fails where the connection has been ended meanwhile.
+// Admit lifts the connection's limits. Call it as soon as the other side has proved itself, and
+// before it can know so: what it sends from then on does not count. It fails where the connection
+// has been ended meanwhile.
 func (c *Conn) Admit() error {
 	if !c.listener.leave(c) {
 		return c.because(net.ErrClosed)
@@ -211,7 +215,8 @@ func (c *Conn) because(err error) error {
 	return err
 }
 
-// addressOf is what counts as one address: a host, or of IPv6 a network, since whoever has one address there has many.
+// addressOf is what counts as one address: a host, or of IPv6 a network, since whoever has one
+// address there has many.
 func addressOf(a net.Addr) string {
 	if a == nil {
 		return ""

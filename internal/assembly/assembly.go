@@ -1,5 +1,6 @@
-// Package assembly puts a job on this node together: what it agrees on with other nodes, its order, the
-// memory that it may take, the cache of its dataset, its transforms and its plan; and takes it apart again.
+// Package assembly puts a job on this node together: what it agrees on with other nodes, its order,
+// the memory that it may take, the cache of its dataset, its transforms and its plan; and takes it
+// apart again.
 package assembly
 
 import (
@@ -34,8 +35,8 @@ type Node struct {
 	Protocol int
 	// Network is how nodes reach each other; nil: the system's.
 	Network coordinator.Network
-	// Samples, if not nil, stands between this node's samples and the other nodes: what they connect to is
-	// what it makes of the listener. For tests, of nodes that lie.
+	// Samples, if not nil, stands between this node's samples and the other nodes: what they
+	// connect to is what it makes of the listener. For tests, of nodes that lie.
 	Samples func(net.Listener) net.Listener
 }
 
@@ -45,10 +46,11 @@ type Spec struct {
 	Config  *config.Config
 	Said    *request.Order
 	Dataset *catalog.Dataset // which is closed with the assembly
-	Turns   *order.Turns     // by which the ranks of several nodes give epochs together; nil: they do not
-	Life    context.Context  // ends with the job
-	End     context.CancelCauseFunc
-	Local   coordinator.Job
+	// by which the ranks of several nodes give epochs together; nil: they do not
+	Turns *order.Turns
+	Life  context.Context // ends with the job
+	End   context.CancelCauseFunc
+	Local coordinator.Job
 	// Ranks waits until all ranks of this node have come, and returns them.
 	Ranks    func(context.Context) ([]int, error)
 	Progress request.Progress
@@ -76,7 +78,8 @@ type Assembly struct {
 func Assemble(ctx context.Context, n *Node, s Spec) (*Assembly, error) {
 	a := &Assembly{node: n, spec: s, Config: s.Config}
 	a.parts = job.Parts{
-		Life: s.Life, End: s.End, Dataset: s.Dataset, Stops: job.NewStops(s.Request, s.Log), Admit: n.Budget.Check, Log: s.Log,
+		Life: s.Life, End: s.End, Dataset: s.Dataset, Stops: job.NewStops(s.Request, s.Log),
+		Admit: n.Budget.Check, Log: s.Log,
 	}
 	if err := a.assemble(ctx); err != nil {
 		a.Close()
@@ -91,13 +94,19 @@ func (a *Assembly) assemble(ctx context.Context) error {
 		return err
 	}
 	index := a.spec.Dataset.Index()
-	if a.Order, err = order.New(a.spec.Request, said, a.agreed.Seed, index, a.spec.Turns); err != nil {
+	if a.Order, err = order.New(a.spec.Request, said, a.agreed.Seed, index,
+		a.spec.Turns); err != nil {
 		return err
 	}
 	if err := budget.CheckFiles(a.Config.SourceThreads); err != nil {
 		return err
 	}
-	c := job.Config{Request: a.spec.Request, Seed: a.agreed.Seed, Version: a.agreed.Version, Ranks: a.ranks()}
+	c := job.Config{
+		Request: a.spec.Request,
+		Seed:    a.agreed.Seed,
+		Version: a.agreed.Version,
+		Ranks:   a.ranks(),
+	}
 	transform, err := a.compile(&c)
 	if err != nil {
 		return err
@@ -129,23 +138,29 @@ func (a *Assembly) assemble(ctx context.Context) error {
 	if a.Job, err = job.New(ctx, c, a.parts, a.plan()); err != nil {
 		return err
 	}
-	if a.Coordinator != nil { // now, so that a node that has a plan sooner, and asks for a sample, waits until it is known which one keeps it
+	// now, so that a node that has a plan sooner, and asks for a sample, waits until it is known
+	// which one keeps it
+	if a.Coordinator != nil {
 		a.Coordinator.Serve(cache, a.Job.Planner().ReadsOnce, a.Job.ReadAhead)
 	}
 	if madeBy == a.Config {
 		a.adviseRoom()
 	} else if text := request.Differences(madeBy, a.Config); text != "" {
-		a.Job.Warn("another job has the dataset open, and what it said of the caches holds: " + text)
+		a.Job.Warn("another job has the dataset open, and what it said of the caches holds: " +
+			text)
 	}
 	a.Job.Opened()
 	return nil
 }
 
-// agree settles what all nodes of the job must have alike, and returns what its ranks say of the order
-// together.
+// agree settles what all nodes of the job must have alike, and returns what its ranks say of the
+// order together.
 func (a *Assembly) agree(ctx context.Context) (*request.Order, error) {
 	said, given := a.spec.Said, a.spec.Request.Stream.Seed
-	a.agreed = coordinator.Agreement{Seed: drawSeed(), Version: a.spec.Dataset.Index().Fingerprint()}
+	a.agreed = coordinator.Agreement{
+		Seed:    drawSeed(),
+		Version: a.spec.Dataset.Index().Fingerprint(),
+	}
 	if a.spec.Request.Spans() {
 		if err := a.form(ctx, given); err != nil {
 			return nil, a.spec.Turns.Unformed(err)
@@ -174,11 +189,15 @@ func (a *Assembly) form(ctx context.Context, seed *uint64) error {
 	}
 	m, cfg, c := a.spec.Request, a.Config, a.spec.Request.Cluster
 	o := coordinator.Options{
-		Job: m.Job, WorldSize: m.WorldSize, Nodes: c.Nodes, Node: c.Node, Ranks: ranks, Address: c.Address, Loader: c.Loader, Secret: c.Secret,
+		Job: m.Job, WorldSize: m.WorldSize, Nodes: c.Nodes, Node: c.Node, Ranks: ranks,
+		Address: c.Address, Loader: c.Loader, Secret: c.Secret,
 		Seed: a.agreed.Seed, Facts: a.facts(), Index: a.spec.Dataset.Index(),
-		Port: cfg.Port, Interface: cfg.Interface, Network: a.node.Network, Timeout: cfg.StartTimeout, TLS: cfg.TLS, Cert: cfg.TLSCert, Key: cfg.TLSKey, CA: cfg.TLSCA,
+		Port: cfg.Port, Interface: cfg.Interface, Network: a.node.Network,
+		Timeout: cfg.StartTimeout, TLS: cfg.TLS, Cert: cfg.TLSCert, Key: cfg.TLSKey, CA: cfg.TLSCA,
 		Local: a.spec.Local, Stops: a.parts.Stops, Wrap: a.node.Samples, Log: a.spec.Log,
-		Progress: func(text string, warning bool) { a.spec.Progress(request.Step{What: text, Warning: warning}) },
+		Progress: func(text string, warning bool) {
+			a.spec.Progress(request.Step{What: text, Warning: warning})
+		},
 	}
 	if seed != nil {
 		o.Seed = *seed
@@ -194,7 +213,10 @@ func (a *Assembly) facts() (facts []coordinator.Fact) {
 		seed = strconv.FormatUint(*given, 10)
 	}
 	for _, s := range slices.Concat(
-		[]request.Setting{{Key: "hdmlp's version", Value: a.node.Version}, {Key: "protocol", Value: a.node.Protocol}},
+		[]request.Setting{
+			{Key: "hdmlp's version", Value: a.node.Version},
+			{Key: "protocol", Value: a.node.Protocol},
+		},
 		request.Listing(a.spec.Dataset.Index()),
 		[]request.Setting{{Key: "seed", Value: seed}},
 		request.Shared(a.spec.Request, a.Config, a.spec.Said),
@@ -220,7 +242,8 @@ func (a *Assembly) ranks() []int {
 func (a *Assembly) plan() planner.Options {
 	o := planner.Options{Strategy: a.node.Strategy}
 	for _, c := range a.spec.Dataset.Classes() {
-		o.Classes = append(o.Classes, planner.Class{Room: c.Room, Held: c.Store.Held(), KeepsAll: c.KeepsAll})
+		o.Classes = append(o.Classes,
+			planner.Class{Room: c.Room, Held: c.Store.Held(), KeepsAll: c.KeepsAll})
 	}
 	if a.Coordinator != nil {
 		o.Me, o.Nodes = a.Coordinator.Me(), a.Coordinator
@@ -228,8 +251,8 @@ func (a *Assembly) plan() planner.Options {
 	return o
 }
 
-// adviseRoom warns if the caches hold only a part of the dataset, because every epoch then reads the rest
-// again.
+// adviseRoom warns if the caches hold only a part of the dataset, because every epoch then reads
+// the rest again.
 func (a *Assembly) adviseRoom() {
 	room, total := a.Job.Planner().Room(), a.Order.Bytes()
 	whose := "dataset's"
@@ -240,7 +263,8 @@ func (a *Assembly) adviseRoom() {
 		whose = "first epoch's"
 	}
 	if room < total && a.Job.Planner().Keeps() {
-		a.Job.Warn(fmt.Sprintf("the caches have room for %s of the %s %s; the rest is read from the source in every epoch: raise memory, or give cache_dir on a fast local disk",
+		a.Job.Warn(fmt.Sprintf("the caches have room for %s of the %s %s; the rest is read from "+
+			"the source in every epoch: raise memory, or give cache_dir on a fast local disk",
 			size.Format(room), whose, size.Format(total)))
 	}
 }
@@ -272,8 +296,8 @@ func (a *Assembly) Close() {
 	a.spec.Dataset.Close()
 }
 
-// drawSeed draws a seed that torch's manual_seed takes: 63 bits, and no overflow when an epoch is added to
-// it.
+// drawSeed draws a seed that torch's manual_seed takes: 63 bits, and no overflow when an epoch is
+// added to it.
 func drawSeed() uint64 {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails

@@ -11,8 +11,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/runner"
 )
 
-// compile prepares what the job wants done to its samples. start starts the threads that do it; nil: nothing
-// is to be done.
+// compile prepares what the job wants done to its samples. start starts the threads that do it;
+// nil: nothing is to be done.
 func (a *Assembly) compile(c *job.Config) (start func(), err error) {
 	if !a.spec.Request.Transformed() {
 		return nil, nil
@@ -26,22 +26,30 @@ func (a *Assembly) compile(c *job.Config) (start func(), err error) {
 	return func() {
 		threads, most := a.Config.TransformThreads, a.node.Processors
 		if threads > most {
-			c.Warnings = append(c.Warnings, fmt.Sprintf("transform_threads = %d: the daemon may use %d "+
-				"processors, so that it is %d; more would only be in each other's way",
-				threads, most, most))
+			c.Warnings = append(c.Warnings,
+				fmt.Sprintf("transform_threads = %d: the daemon may use %d "+
+					"processors, so that it is %d; more would only be in each other's way",
+					threads, most, most))
 			threads = most
 		}
-		a.preprocessor = runner.New(program, runner.Options{Seed: c.Seed, Threads: threads, Most: most, Memory: a.Config.DecodeMemory})
+		a.preprocessor = runner.New(program,
+			runner.Options{
+				Seed:    c.Seed,
+				Threads: threads,
+				Most:    most,
+				Memory:  a.Config.DecodeMemory,
+			})
 		a.parts.Preprocessor = a.preprocessor
 	}, nil
 }
 
-// admit has the node's budget admit the job, all that it may ever take here. What is derived may become
-// smaller by that.
+// admit has the node's budget admit the job, all that it may ever take here. What is derived may
+// become smaller by that.
 func (a *Assembly) admit(c *job.Config) (err error) {
 	d := budget.Demand{
-		Job: a.spec.Request.Job, Ranks: len(c.Ranks), Decodes: c.Samples != nil, Orders: a.Order.Memory(c.Samples != nil),
-		Class: a.classMemory(), Plan: a.planMemory(),
+		Job: a.spec.Request.Job, Ranks: len(c.Ranks), Decodes: c.Samples != nil,
+		Orders: a.Order.Memory(c.Samples != nil),
+		Class:  a.classMemory(), Plan: a.planMemory(),
 	}
 	for _, rank := range c.Ranks {
 		bytes, _ := job.BufferSize(a.Order, rank, a.Config.StagingBuffer, c.Samples)
@@ -51,7 +59,8 @@ func (a *Assembly) admit(c *job.Config) (err error) {
 	return err
 }
 
-// classMemory is what memory classes may take for the job's dataset, if their stores are not open already.
+// classMemory is what memory classes may take for the job's dataset, if their stores are not open
+// already.
 func (a *Assembly) classMemory() (sum int64) {
 	if a.spec.Dataset.Cached() {
 		return 0
@@ -64,7 +73,8 @@ func (a *Assembly) classMemory() (sum int64) {
 	return sum
 }
 
-// planMemory is what it takes to make the plan, where one is made, and to keep books of the samples.
+// planMemory is what it takes to make the plan, where one is made, and to keep books of the
+// samples.
 func (a *Assembly) planMemory() int64 {
 	nodes := 1
 	if a.Coordinator != nil {

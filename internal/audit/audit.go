@@ -1,7 +1,9 @@
-// Package audit tells whether an epoch delivered each sample that it should, exactly once. Each rank counts a set hash of what it was given
-// (a sum of access.Mix); the sum over all ranks must be that of the epoch's samples, whoever read them and in whatever order.
+// Package audit tells whether an epoch delivered each sample that it should, exactly once. Each
+// rank counts a set hash of what it was given (a sum of access.Mix); the sum over all ranks must be
+// that of the epoch's samples, whoever read them and in whatever order.
 //
-// A Book keeps what the ranks of one node say of their ways through epochs. To get the parts of other nodes' ranks is not its business.
+// A Book keeps what the ranks of one node say of their ways through epochs. To get the parts of
+// other nodes' ranks is not its business.
 package audit
 
 import (
@@ -21,8 +23,9 @@ type Delivered struct {
 
 // Part is one rank's part of an epoch, as nodes tell each other.
 type Part struct {
-	Rank     int  `json:"rank"`
-	From     int  `json:"from"` // the step that it began with; not 0 where a job was resumed in the middle
+	Rank int `json:"rank"`
+	// the step that it began with; not 0 where a job was resumed in the middle
+	From     int  `json:"from"`
 	Finished bool `json:"finished"`
 	Left     bool `json:"left"` // it will not finish: it is gone, or went on to a later epoch
 	Delivered
@@ -35,13 +38,14 @@ type Result struct {
 	Expected string `json:"expected"` // set hash of the epoch's samples, hex
 	// Delivered is the sum of what the ranks counted.
 	Delivered string `json:"delivered"`
-	Samples   int64  `json:"samples"`       // delivered over all ranks
-	Missing   []int  `json:"missing"`       // ranks that left before they finished the epoch, or of which nothing was heard
-	Why       string `json:"why,omitempty"` // of the latter
+	Samples   int64  `json:"samples"` // delivered over all ranks
+	// ranks that left before they finished the epoch, or of which nothing was heard
+	Missing []int  `json:"missing"`
+	Why     string `json:"why,omitempty"` // of the latter
 }
 
-// Compare adds the parts of all ranks up, and compares them with what the epoch should have delivered from where they began. Where ranks
-// began at different steps it is not complete.
+// Compare adds the parts of all ranks up, and compares them with what the epoch should have
+// delivered from where they began. Where ranks began at different steps it is not complete.
 func Compare(epoch *access.Epoch, parts []Part) *Result {
 	r := &Result{Epoch: epoch.Number(), Missing: []int{}}
 	var hash, missing uint64

@@ -16,7 +16,15 @@ const steps = 5
 // epochOf is an epoch of 5 steps of two ranks, over 40 samples.
 func epochOf(t *testing.T, scheme access.Scheme, number int) *access.Epoch {
 	t.Helper()
-	s, err := access.New(access.Spec{Samples: 40, Seed: 7, WorldSize: 2, GlobalBatch: 8, Shuffle: access.Torch, Scheme: scheme, Tail: access.Pad})
+	s, err := access.New(access.Spec{
+		Samples:     40,
+		Seed:        7,
+		WorldSize:   2,
+		GlobalBatch: 8,
+		Shuffle:     access.Torch,
+		Scheme:      scheme,
+		Tail:        access.Pad,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +53,12 @@ func TestCompare(t *testing.T) {
 	for _, scheme := range []access.Scheme{access.Strided, access.Whole} {
 		e := epochOf(t, scheme, 3)
 		part := func(rank, from, without int) Part {
-			return Part{Rank: rank, From: from, Finished: true, Delivered: given(e, rank, from, without)}
+			return Part{
+				Rank:      rank,
+				From:      from,
+				Finished:  true,
+				Delivered: given(e, rank, from, without),
+			}
 		}
 		all := int64(40)
 		if scheme == access.Whole {
@@ -63,25 +76,63 @@ func TestCompare(t *testing.T) {
 			samples  int64
 			missing  []int
 		}{
-			"everything":                  {[]Part{part(0, 0, nothing), part(1, 0, nothing)}, true, all, []int{}},
-			"from the middle on":          {[]Part{part(0, 2, nothing), part(1, 2, nothing)}, true, all * 3 / 5, []int{}},
-			"a sample twice":              {[]Part{part(0, 0, nothing), twice}, false, all, []int{}},
-			"a sample of another epoch":   {[]Part{part(0, 0, nothing), swapped}, false, all, []int{}},
-			"from different steps":        {[]Part{part(0, 0, nothing), part(1, 2, nothing)}, false, all/2 + all*3/10, []int{}},
-			"ranks that are not through":  {[]Part{{Rank: 1, Left: true}, {Rank: 0}}, false, 0, []int{0, 1}},
-			"one that is not through":     {[]Part{part(0, 0, nothing), {Rank: 1}}, false, all / 2, []int{1}},
-			"without one, and not a word": {[]Part{part(0, 0, nothing), untold}, false, all - 1, []int{}},
+			"everything": {
+				[]Part{part(0, 0, nothing), part(1, 0, nothing)},
+				true,
+				all,
+				[]int{},
+			},
+			"from the middle on": {
+				[]Part{part(0, 2, nothing), part(1, 2, nothing)},
+				true,
+				all * 3 / 5,
+				[]int{},
+			},
+			"a sample twice": {
+				[]Part{part(0, 0, nothing), twice},
+				false, all,
+				[]int{},
+			},
+			"a sample of another epoch": {
+				[]Part{part(0, 0, nothing), swapped},
+				false, all,
+				[]int{},
+			},
+			"from different steps": {
+				[]Part{part(0, 0, nothing), part(1, 2, nothing)},
+				false,
+				all/2 + all*3/10,
+				[]int{},
+			},
+			"ranks that are not through": {
+				[]Part{{Rank: 1, Left: true}, {Rank: 0}},
+				false, 0,
+				[]int{0, 1},
+			},
+			"one that is not through": {
+				[]Part{part(0, 0, nothing), {Rank: 1}},
+				false, all / 2,
+				[]int{1},
+			},
+			"without one, and not a word": {
+				[]Part{part(0, 0, nothing), untold},
+				false, all - 1,
+				[]int{},
+			},
 		} {
 			r := Compare(e, c.parts)
-			if r.Epoch != 3 || r.Complete != c.complete || r.Samples != c.samples || !slices.Equal(r.Missing, c.missing) || r.Missing == nil {
+			if r.Epoch != 3 || r.Complete != c.complete || r.Samples != c.samples ||
+				!slices.Equal(r.Missing, c.missing) || r.Missing == nil {
 				t.Errorf("%s: %s: %+v", scheme, what, r)
 			}
-			if c.complete != (r.Expected == r.Delivered) && len(c.missing) == 0 && what != "from different steps" {
+			if c.complete != (r.Expected == r.Delivered) && len(c.missing) == 0 &&
+				what != "from different steps" {
 				t.Errorf("%s: %s: expected %s, delivered %s", scheme, what, r.Expected, r.Delivered)
 			}
 		}
 		for without := range 40 { // left out by the policy for errors, and said so
-			if r := Compare(e, []Part{part(0, 0, without), part(1, 0, without)}); !r.Complete || r.Samples != all-all/40 {
+			if r := Compare(e, []Part{part(0, 0, without), part(1, 0, without)}); !r.Complete ||
+				r.Samples != all-all/40 {
 				t.Errorf("%s: without %d: %+v", scheme, without, r)
 			}
 		}
@@ -104,9 +155,11 @@ func TestParts(t *testing.T) {
 		do   func(b *Book)
 		want Part
 	}{
-		"finishes": {func(b *Book) { b.Finish(3, 1, Delivered{Hash: 9, Samples: 4, Missing: 2}) }, Part{Rank: 3, From: 2, Finished: true, Delivered: Delivered{9, 4, 2}}},
-		"leaves":   {func(b *Book) { b.Leave(3) }, Part{Rank: 3, From: 2, Left: true}},
-		"goes on":  {func(b *Book) { b.Begin(3, 2, 0) }, Part{Rank: 3, From: 2, Left: true}},
+		"finishes": {func(b *Book) {
+			b.Finish(3, 1, Delivered{Hash: 9, Samples: 4, Missing: 2})
+		}, Part{Rank: 3, From: 2, Finished: true, Delivered: Delivered{9, 4, 2}}},
+		"leaves":  {func(b *Book) { b.Leave(3) }, Part{Rank: 3, From: 2, Left: true}},
+		"goes on": {func(b *Book) { b.Begin(3, 2, 0) }, Part{Rank: 3, From: 2, Left: true}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -139,7 +192,10 @@ func TestParts(t *testing.T) {
 				waits("for a rank that went back")
 				last.do(b)
 				<-asked
-				want := []Part{{Rank: 2, From: 2, Finished: true, Delivered: Delivered{Hash: 1}}, last.want}
+				want := []Part{
+					{Rank: 2, From: 2, Finished: true, Delivered: Delivered{Hash: 1}},
+					last.want,
+				}
 				if err != nil || !slices.Equal(got, want) {
 					t.Errorf("got %+v, %v; want %+v", got, err, want)
 				}
@@ -148,7 +204,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestPartsAgain: a rank that has left and joined is waited for; what it has finished stays, until it begins there again.
+// TestPartsAgain: a rank that has left and joined is waited for; what it has finished stays, until
+// it begins there again.
 func TestPartsAgain(t *testing.T) {
 	b := NewBook([]int{2, 3})
 	through(b, 0)
@@ -168,7 +225,8 @@ func TestPartsAgain(t *testing.T) {
 	}
 }
 
-// TestOnce: who asks while an epoch is audited, or later, is told the same; until a rank begins there again.
+// TestOnce: who asks while an epoch is audited, or later, is told the same; until a rank begins
+// there again.
 func TestOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := NewBook([]int{2, 3})
@@ -226,7 +284,9 @@ func TestKept(t *testing.T) {
 	b := NewBook([]int{2, 3})
 	for epoch := range 3 * Kept {
 		through(b, epoch)
-		if _, err := b.Once(t.Context(), epoch, func(context.Context) (*Result, error) { return &Result{}, nil }); err != nil {
+		if _, err := b.Once(t.Context(), epoch, func(context.Context) (*Result, error) {
+			return &Result{}, nil
+		}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -239,7 +299,8 @@ func TestKept(t *testing.T) {
 			t.Errorf("epoch %d: %v", epoch, err)
 		}
 	}
-	if err := b.Check(oldest - 1); err == nil || !strings.Contains(err.Error(), "from epoch 32 on") {
+	if err := b.Check(oldest - 1); err == nil ||
+		!strings.Contains(err.Error(), "from epoch 32 on") {
 		t.Error(err)
 	}
 	b.Begin(2, 4, 0) // again, long after
@@ -248,13 +309,16 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestRankThatGoesBack: what a rank did in later epochs counts no more once it has begun an earlier one again, nor do their audits; the
-// other ranks' parts stay.
+// TestRankThatGoesBack: what a rank did in later epochs counts no more once it has begun an earlier
+// one again, nor do their audits; the other ranks' parts stay.
 func TestRankThatGoesBack(t *testing.T) {
 	b := NewBook([]int{2, 3})
 	through(b, 0, 1, 2)
 	asked := func(epoch int) (audited bool) {
-		_, err := b.Once(t.Context(), epoch, func(context.Context) (*Result, error) { audited = true; return &Result{}, nil })
+		_, err := b.Once(t.Context(), epoch, func(context.Context) (*Result, error) {
+			audited = true
+			return &Result{}, nil
+		})
 		if err != nil {
 			t.Error(err)
 		}
@@ -284,7 +348,8 @@ func TestRankThatGoesBack(t *testing.T) {
 	}
 }
 
-// TestLaterEpochsOfARankThatWentBack: a rank that went back is waited for there, though it had been further.
+// TestLaterEpochsOfARankThatWentBack: a rank that went back is waited for there, though it had been
+// further.
 func TestLaterEpochsOfARankThatWentBack(t *testing.T) {
 	b := NewBook([]int{2, 3})
 	through(b, 0, 1)
@@ -296,7 +361,8 @@ func TestLaterEpochsOfARankThatWentBack(t *testing.T) {
 	}
 }
 
-// TestSlowRank: a rank that is many epochs behind the other keeps its part, and does not bring back what is too long ago.
+// TestSlowRank: a rank that is many epochs behind the other keeps its part, and does not bring back
+// what is too long ago.
 func TestSlowRank(t *testing.T) {
 	b := NewBook([]int{2, 3})
 	b.Begin(3, 0, 2)
@@ -308,7 +374,8 @@ func TestSlowRank(t *testing.T) {
 	if last := b.Last(); last != 2*Kept-1 {
 		t.Errorf("the last epoch is %d", last)
 	}
-	if parts, err := b.Parts(t.Context(), 0); err != nil || parts[1] != (Part{Rank: 3, From: 2, Finished: true, Delivered: Delivered{Hash: 3}}) {
+	if parts, err := b.Parts(t.Context(), 0); err != nil ||
+		parts[1] != (Part{Rank: 3, From: 2, Finished: true, Delivered: Delivered{Hash: 3}}) {
 		t.Errorf("%+v, %v", parts, err)
 	}
 	if err := b.Check(Kept - 1); err == nil {
@@ -316,7 +383,8 @@ func TestSlowRank(t *testing.T) {
 	}
 }
 
-// TestFailedAuditOfABeginAgoIsForgotten: an audit that fails after a rank has begun the epoch again does not take the newer one with it.
+// TestFailedAuditOfABeginAgoIsForgotten: an audit that fails after a rank has begun the epoch again
+// does not take the newer one with it.
 func TestFailedAuditOfABeginAgoIsForgotten(t *testing.T) {
 	b := NewBook([]int{2, 3})
 	through(b, 0)
@@ -332,18 +400,23 @@ func TestFailedAuditOfABeginAgoIsForgotten(t *testing.T) {
 	<-begun
 	b.Begin(2, 0, 0)
 	newer := &Result{Samples: 7}
-	if r, err := b.Once(t.Context(), 0, func(context.Context) (*Result, error) { return newer, nil }); r != newer || err != nil {
+	if r, err := b.Once(t.Context(), 0, func(context.Context) (*Result, error) {
+		return newer, nil
+	}); r != newer || err != nil {
 		t.Errorf("%+v, %v", r, err)
 	}
 	close(end)
 	<-ended
-	r, err := b.Once(t.Context(), 0, func(context.Context) (*Result, error) { return nil, errors.New("it is audited anew") })
+	r, err := b.Once(t.Context(), 0, func(context.Context) (*Result, error) {
+		return nil, errors.New("it is audited anew")
+	})
 	if r != newer || err != nil {
 		t.Errorf("who asks later is told %+v, %v", r, err)
 	}
 }
 
-// TestUnfinishedPartsDoNotCount: what a rank was given that has not finished the epoch is not in the sums.
+// TestUnfinishedPartsDoNotCount: what a rank was given that has not finished the epoch is not in
+// the sums.
 func TestUnfinishedPartsDoNotCount(t *testing.T) {
 	e := epochOf(t, access.Strided, 3)
 	whole := Part{Rank: 0, Finished: true, Delivered: given(e, 0, 0, nothing)}

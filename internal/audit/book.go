@@ -7,19 +7,22 @@ import (
 	"sync"
 )
 
-// Kept is for how many epochs, counted back from the last that a rank has finished, an audit can be asked for.
+// Kept is for how many epochs, counted back from the last that a rank has finished, an audit can be
+// asked for.
 const Kept = 16
 
-// Book keeps the ways of a node's ranks through epochs, and what was found of epochs that were audited. Its methods are safe for concurrent use.
+// Book keeps the ways of a node's ranks through epochs, and what was found of epochs that were
+// audited. Its methods are safe for concurrent use.
 type Book struct {
 	ranks []int
 
-	mu      sync.Mutex      // guards what follows
-	ways    map[way]Part    // by epoch and rank
-	left    map[int]bool    // ranks that have left, and not joined again
-	audits  map[int]*flight // by epoch; those that succeeded stay, while their epoch may be asked for
-	last    int             // the last epoch that a rank has finished
-	changed chan struct{}   // closed and replaced when ways or left change
+	mu   sync.Mutex   // guards what follows
+	ways map[way]Part // by epoch and rank
+	left map[int]bool // ranks that have left, and not joined again
+	// by epoch; those that succeeded stay, while their epoch may be asked for
+	audits  map[int]*flight
+	last    int           // the last epoch that a rank has finished
+	changed chan struct{} // closed and replaced when ways or left change
 }
 
 // way is one rank's way through one epoch.
@@ -34,7 +37,13 @@ type flight struct {
 
 // NewBook returns an empty book of a node that has these ranks.
 func NewBook(ranks []int) *Book {
-	return &Book{ranks: ranks, ways: make(map[way]Part), left: make(map[int]bool), audits: make(map[int]*flight), changed: make(chan struct{})}
+	return &Book{
+		ranks:   ranks,
+		ways:    make(map[way]Part),
+		left:    make(map[int]bool),
+		audits:  make(map[int]*flight),
+		changed: make(chan struct{}),
+	}
 }
 
 // Join notes that a rank takes part, be it again.
@@ -52,7 +61,8 @@ func (b *Book) Leave(rank int) {
 	b.signal()
 }
 
-// Begin notes that a rank begins to go through an epoch, with a step. What it finished there and behind it before counts no more.
+// Begin notes that a rank begins to go through an epoch, with a step. What it finished there and
+// behind it before counts no more.
 func (b *Book) Begin(rank, epoch, step int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -70,7 +80,9 @@ func (b *Book) Finish(rank, epoch int, d Delivered) {
 	p.Finished, p.Delivered = true, d
 	b.ways[way{epoch, rank}] = p
 	b.last = max(b.last, epoch)
-	maps.DeleteFunc(b.ways, func(w way, _ Part) bool { return w.rank == rank && w.epoch <= epoch-Kept })
+	maps.DeleteFunc(b.ways, func(w way, _ Part) bool {
+		return w.rank == rank && w.epoch <= epoch-Kept
+	})
 	maps.DeleteFunc(b.audits, func(e int, _ *flight) bool { return e <= b.last-Kept })
 	b.signal()
 }
@@ -81,7 +93,8 @@ func (b *Book) signal() {
 	b.changed = make(chan struct{})
 }
 
-// Check tells whether an epoch, with which ranks may not have begun yet, can be audited, or is too long ago.
+// Check tells whether an epoch, with which ranks may not have begun yet, can be audited, or is too
+// long ago.
 func (b *Book) Check(epoch int) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -104,7 +117,8 @@ func (b *Book) Last() int {
 	return b.last
 }
 
-// Parts waits until each rank has finished the epoch, or will not, and returns their parts, in the order of ranks.
+// Parts waits until each rank has finished the epoch, or will not, and returns their parts, in the
+// order of ranks.
 func (b *Book) Parts(ctx context.Context, epoch int) ([]Part, error) {
 	for {
 		b.mu.Lock()
@@ -146,9 +160,11 @@ func (b *Book) beyond(epoch, rank int) bool {
 	return false
 }
 
-// Once has an epoch audited, once for all who ask, also later; until a rank begins there again. If who audits fails, because its ctx has ended, the
-// next one of those that wait does.
-func (b *Book) Once(ctx context.Context, epoch int, audit func(context.Context) (*Result, error)) (*Result, error) {
+// Once has an epoch audited, once for all who ask, also later; until a rank begins there again. If
+// who audits fails, because its ctx has ended, the next one of those that wait does.
+func (b *Book) Once(ctx context.Context, epoch int,
+	audit func(context.Context) (*Result, error),
+) (*Result, error) {
 	b.mu.Lock()
 	f := b.audits[epoch]
 	mine := f == nil

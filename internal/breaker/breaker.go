@@ -1,9 +1,10 @@
-// Package breaker is a circuit breaker over the other nodes of a job, which makes them one place to read samples
-// from: it knows which node answers for a sample, and which of them is worth asking now.
+// Package breaker is a circuit breaker over the other nodes of a job, which makes them one place to
+// read samples from: it knows which node answers for a sample, and which of them is worth asking
+// now.
 //
-// A node that is dead, hangs, is much slower than the source, or sends something else than was asked for is passed by:
-// its samples are read from the source until it is well again. That costs time and bytes, never data or
-// order (DESIGN 7: never wait for one place).
+// A node that is dead, hangs, is much slower than the source, or sends something else than was
+// asked for is passed by: its samples are read from the source until it is well again. That costs
+// time and bytes, never data or order (DESIGN 7: never wait for one place).
 //
 // A Set is safe for concurrent use. It starts no goroutine, and closes nothing.
 package breaker
@@ -31,8 +32,9 @@ type Options struct {
 	Peers []Fetcher // by node; nil for this one
 	// Source is how long a read from the source takes at the moment; 0: not known.
 	Source func() time.Duration
-	Now    func() time.Time            // nil: time.Now
-	Tell   func(node int, text string) // told when a node is passed by, and when it is asked again; nil: nobody
+	Now    func() time.Time // nil: time.Now
+	// told when a node is passed by, and when it is asked again; nil: nobody
+	Tell func(node int, text string)
 }
 
 // ErrPassedBy: the node is not asked at the moment.
@@ -101,8 +103,8 @@ func (s *Set) Answers(id int) bool {
 	return c != nil && c.worth(s.now(), s.source())
 }
 
-// Fetch brings a sample from the node that answers for it, and returns the node and the digest of the sample's
-// bytes. Any error means: read it from the source.
+// Fetch brings a sample from the node that answers for it, and returns the node and the digest of
+// the sample's bytes. Any error means: read it from the source.
 func (s *Set) Fetch(ctx context.Context, id int, dst []byte) (node int, digest uint32, err error) {
 	n, c := s.of(id)
 	if c == nil {
@@ -161,9 +163,11 @@ type circuit struct {
 const (
 	shortest = 2 * time.Second  // the least that a request may take before its node is passed by
 	longest  = 10 * time.Second // the most
-	patience = 8                // times the average, or times what the source takes: that is too slow
+	// times the average, or times what the source takes: that is too slow
+	patience = 8
 	slack    = 500 * time.Millisecond
-	probe    = 64 // one of so many requests goes to a node that is too slow, to see whether it still is
+	// one of so many requests goes to a node that is too slow, to see whether it still is
+	probe = 64
 
 	firstPause = 500 * time.Millisecond
 	lastPause  = 30 * time.Second
@@ -183,8 +187,9 @@ func (c *circuit) worth(now time.Time, source time.Duration) bool {
 	return c.mu.skipped%probe == 0
 }
 
-// ask returns the way to the node, and how long it may take: it may have to read the sample from the source, which takes it as long
-// as it takes this node. As long as neither is known it may take longest.
+// ask returns the way to the node, and how long it may take: it may have to read the sample from
+// the source, which takes it as long as it takes this node. As long as neither is known it may take
+// longest.
 func (c *circuit) ask(source time.Duration) (Fetcher, time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -249,7 +254,9 @@ func (c *circuit) state(now time.Time, source time.Duration) stats.Peer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return stats.Peer{
-		Alive: c.mu.alive, Latency: c.mu.latency.Nanoseconds(), Failed: c.mu.failed, Reason: c.mu.reason,
-		Asked: c.mu.alive && !now.Before(c.mu.until) && (source <= 0 || c.mu.latency <= patience*source+slack),
+		Alive: c.mu.alive, Latency: c.mu.latency.Nanoseconds(), Failed: c.mu.failed,
+		Reason: c.mu.reason,
+		Asked: c.mu.alive && !now.Before(c.mu.until) &&
+			(source <= 0 || c.mu.latency <= patience*source+slack),
 	}
 }

@@ -47,7 +47,9 @@ func newRig(n int) *rig {
 		o.Peers = append(o.Peers, r.nodes[len(r.nodes)-1])
 	}
 	o.Source = func() time.Duration { return r.source }
-	o.Tell = func(node int, text string) { r.said = append(r.said, fmt.Sprintf("%d %s", node, text)) }
+	o.Tell = func(node int, text string) {
+		r.said = append(r.said, fmt.Sprintf("%d %s", node, text))
+	}
 	r.set = NewSet(o)
 	return r
 }
@@ -76,7 +78,13 @@ func TestOwners(t *testing.T) {
 			t.Error("somebody answers before anybody is said to")
 		}
 		r.set.SetOwner(func(id int) int { return id - 1 })
-		for id, want := range map[int]string{0: "source", 1: "source", 2: "peer", 3: "peer", 4: "source"} {
+		for id, want := range map[int]string{
+			0: "source",
+			1: "source",
+			2: "peer",
+			3: "peer",
+			4: "source",
+		} {
 			if got := r.read(id); got != want {
 				t.Errorf("sample %d, of node %d: from the %s, want %s", id, id-1, got, want)
 			}
@@ -84,7 +92,8 @@ func TestOwners(t *testing.T) {
 	})
 }
 
-// TestHangs: a node that hangs costs each of the first requests two seconds, and then nothing for growing pauses.
+// TestHangs: a node that hangs costs each of the first requests two seconds, and then nothing for
+// growing pauses.
 func TestHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(2)
@@ -98,7 +107,8 @@ func TestHangs(t *testing.T) {
 			}
 			time.Sleep(100 * time.Millisecond) // the source
 		}
-		if waited := time.Since(begun) - 100*time.Second; waited > 20*time.Second || r.nodes[0].asked < 5 {
+		if waited := time.Since(begun) - 100*time.Second; waited > 20*time.Second ||
+			r.nodes[0].asked < 5 {
 			t.Errorf("waited %v, asked %d times", waited, r.nodes[0].asked)
 		}
 		r.nodes[0].takes = time.Millisecond
@@ -108,15 +118,17 @@ func TestHangs(t *testing.T) {
 				t.Error("not asked though it answers again")
 			}
 		}
-		if want := "1 is passed by, and its samples are read from the source: |1 answers again"; len(r.said) != 2 ||
-			!strings.HasPrefix(r.said[0], strings.Split(want, "|")[0]) || r.said[1] != strings.Split(want, "|")[1] {
+		if want := "1 is passed by, and its samples are read from the source: |1 " +
+			"answers again"; len(r.said) != 2 ||
+			!strings.HasPrefix(r.said[0], strings.Split(want, "|")[0]) ||
+			r.said[1] != strings.Split(want, "|")[1] {
 			t.Errorf("said %q", r.said)
 		}
 	})
 }
 
-// TestSlow: a node that is much slower than the source is only probed.
-// TestBound: a node has so long to answer as follows from what the source takes, which it may have to read first.
+// TestSlow: a node that is much slower than the source is only probed. TestBound: a node has so
+// long to answer as follows from what the source takes, which it may have to read first.
 func TestBound(t *testing.T) {
 	for source, want := range map[time.Duration]time.Duration{
 		0:                      longest, // nothing is known yet
@@ -130,8 +142,10 @@ func TestBound(t *testing.T) {
 			r.set.SetOwner(func(int) int { return 1 })
 			r.nodes[0].takes = time.Hour
 			begun := time.Now()
-			if _, _, err := r.set.Fetch(t.Context(), 1, make([]byte, 1)); err == nil || time.Since(begun) != want {
-				t.Errorf("where the source takes %v: %v after %v, want an error after %v", source, err, time.Since(begun), want)
+			if _, _, err := r.set.Fetch(t.Context(), 1, make([]byte, 1)); err == nil ||
+				time.Since(begun) != want {
+				t.Errorf("where the source takes %v: %v after %v, want an error after %v", source,
+					err, time.Since(begun), want)
 			}
 		})
 	}
@@ -185,9 +199,11 @@ func TestFailures(t *testing.T) {
 				time.Sleep(40 * time.Millisecond)
 			}
 			if r.nodes[0].asked != c.asked || (len(r.said) > 0) != c.said {
-				t.Errorf("%v: asked %d times, want %d; said %q", kind, r.nodes[0].asked, c.asked, r.said)
+				t.Errorf("%v: asked %d times, want %d; said %q", kind, r.nodes[0].asked, c.asked,
+					r.said)
 			}
-			if s := r.set.States(); len(s) != 1 || s[0].Node != 1 || s[0].Failed != int64(c.asked) || s[0].Asked == c.said {
+			if s := r.set.States(); len(s) != 1 || s[0].Node != 1 ||
+				s[0].Failed != int64(c.asked) || s[0].Asked == c.said {
 				t.Errorf("%v: state %+v", kind, s)
 			}
 		}

@@ -1,6 +1,6 @@
-// Package budget is the memory of a node, among its jobs: what each may take, and has not taken yet, beside
-// storage classes. A job whose sum would not fit is refused before it takes anything, because pages are taken
-// as they are used, and exceeding a limit triggers the OOM killer.
+// Package budget is the memory of a node, among its jobs: what each may take, and has not taken
+// yet, beside storage classes. A job whose sum would not fit is refused before it takes anything,
+// because pages are taken as they are used, and exceeding a limit triggers the OOM killer.
 //
 // All methods of Budget and Claim are safe for concurrent use.
 package budget
@@ -25,9 +25,11 @@ type Budget struct {
 	Available func() (int64, error)
 	// Bound says in words what bounds it; nil: nothing is said.
 	Bound func() string
-	// Promised is how many bytes the open storage classes in memory may still take; nil: none are open.
+	// Promised is how many bytes the open storage classes in memory may still take; nil: none are
+	// open.
 	Promised func() int64
-	// Yield, if not nil, gives up what is cached for no job, where that is in the way of what jobs may take.
+	// Yield, if not nil, gives up what is cached for no job, where that is in the way of what jobs
+	// may take.
 	Yield func() error
 
 	admission sync.Mutex // held while a job is checked
@@ -62,8 +64,8 @@ type Demand struct {
 
 func (c *Claim) staging() int64 { return c.buffer * int64(c.ranks) }
 
-// Outstanding is how many bytes the jobs may still take. What decoding takes at the moment counts as not
-// taken: it comes and goes.
+// Outstanding is how many bytes the jobs may still take. What decoding takes at the moment counts
+// as not taken: it comes and goes.
 func (b *Budget) Outstanding() (sum int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -118,8 +120,8 @@ func (c *Claim) Staged(rank int, buffer *staging.Buffer) {
 	}
 }
 
-// Check refuses what the memory has no room for, beside what jobs may still take. advice says how less is
-// needed.
+// Check refuses what the memory has no room for, beside what jobs may still take. advice says how
+// less is needed.
 func (b *Budget) Check(bytes int64, what, advice string) error {
 	if b.Available == nil {
 		return nil
@@ -133,8 +135,10 @@ func (b *Budget) Check(bytes int64, what, advice string) error {
 	if bytes <= left {
 		return nil
 	}
-	return failure.Over(fmt.Sprintf("%s: %s needed; %s of memory are available, of which jobs may still take %s; %s, or give the job more memory",
-		what, size.Format(bytes), size.Format(available), size.Format(promised), advice), bytes, left)
+	return failure.Over(fmt.Sprintf("%s: %s needed; %s of memory are available, of which jobs "+
+		"may still take %s; %s, or give the job more memory",
+		what, size.Format(bytes), size.Format(available), size.Format(promised), advice), bytes,
+		left)
 }
 
 // summand is a part of the memory that a job needs.
@@ -143,18 +147,25 @@ type summand struct {
 	what  string
 }
 
-// decodeShare is the share of the memory that other jobs leave which a derived decode_memory has at most: one
-// in so many.
+// decodeShare is the share of the memory that other jobs leave which a derived decode_memory has at
+// most: one in so many.
 const decodeShare = 32
 
-// Admit checks that the node has the memory for a job, all of it that the job may ever take here: its memory
-// class, the staging buffers of all its ranks of this node, decoding, and its plan; beside what other jobs
-// may still take, and what is in use. What is derived is made smaller where the sum would not fit: the
-// configuration that comes back says so. Where that is not enough, or all is given, the job is refused.
+// Admit checks that the node has the memory for a job, all of it that the job may ever take here:
+// its memory class, the staging buffers of all its ranks of this node, decoding, and its plan;
+// beside what other jobs may still take, and what is in use. What is derived is made smaller where
+// the sum would not fit: the configuration that comes back says so. Where that is not enough, or
+// all is given, the job is refused.
 func (b *Budget) Admit(d Demand, cfg *config.Config) (*Claim, *config.Config, error) {
 	b.admission.Lock()
 	defer b.admission.Unlock()
-	c := &Claim{budget: b, buffer: d.Buffer, ranks: d.Ranks, buffers: make(map[int]*staging.Buffer), orders: d.Orders}
+	c := &Claim{
+		budget:  b,
+		buffer:  d.Buffer,
+		ranks:   d.Ranks,
+		buffers: make(map[int]*staging.Buffer),
+		orders:  d.Orders,
+	}
 	if d.Decodes {
 		c.decode = cfg.DecodeMemory
 	}
@@ -242,7 +253,8 @@ func (b *Budget) refusal(need, available int64, c *Claim, job string, summands [
 	if available > 0 {
 		left = fmt.Sprintf("%s (%d bytes) are available", size.Format(available), available)
 	}
-	return fmt.Sprintf("not enough memory for job %s: %s (%d bytes) needed, which are %s; %s%s; %s, or raise the limit",
+	return fmt.Sprintf("not enough memory for job %s: %s (%d bytes) needed, which are %s; %s%s; "+
+		"%s, or raise the limit",
 		job, size.Format(need), need, strings.Join(list, ", "), left, where, advice)
 }
 

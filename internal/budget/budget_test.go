@@ -15,7 +15,9 @@ import (
 func TestFewFiles(t *testing.T) {
 	err := CheckFiles(1 << 40)
 	var e *failure.Error
-	if !errors.As(err, &e) || e.Kind != failure.Limit || e.Details["need"].(int64) <= e.Details["limit"].(int64) || !strings.Contains(e.Message, "RLIMIT_NOFILE") {
+	if !errors.As(err, &e) || e.Kind != failure.Limit ||
+		e.Details["need"].(int64) <= e.Details["limit"].(int64) ||
+		!strings.Contains(e.Message, "RLIMIT_NOFILE") {
 		t.Errorf("%v", err)
 	}
 	if err := CheckFiles(4); err != nil {
@@ -23,11 +25,14 @@ func TestFewFiles(t *testing.T) {
 	}
 }
 
-// TestClassesThatAreYetToBeOpened: the memory of storage classes that another job is about to open is claimed until they are open, and
-// what a rank's buffer has taken is claimed no more.
+// TestClassesThatAreYetToBeOpened: the memory of storage classes that another job is about to open
+// is claimed until they are open, and what a rank's buffer has taken is claimed no more.
 func TestClassesThatAreYetToBeOpened(t *testing.T) {
 	available := int64(1135)
-	b := &Budget{Available: func() (int64, error) { return available, nil }, Promised: func() int64 { return 7 }}
+	b := &Budget{
+		Available: func() (int64, error) { return available, nil },
+		Promised:  func() int64 { return 7 },
+	}
 	cfg := &config.Config{Origins: map[string]config.Origin{"memory": {Source: "argument"}}}
 	other, _, err := b.Admit(Demand{Class: 100, Orders: 8, Buffer: 10, Ranks: 2}, cfg)
 	if err != nil {
@@ -43,7 +48,8 @@ func TestClassesThatAreYetToBeOpened(t *testing.T) {
 		c.Drop()
 	}
 	available--
-	if _, _, err := b.Admit(mine, cfg); err == nil || failure.Of(err).Details["need"] != int64(1135) {
+	if _, _, err := b.Admit(mine, cfg); err == nil ||
+		failure.Of(err).Details["need"] != int64(1135) {
 		t.Errorf("what does not fit beside them: %v", err)
 	}
 	other.Opened()
@@ -59,7 +65,8 @@ func TestClassesThatAreYetToBeOpened(t *testing.T) {
 	}
 }
 
-// TestJobsAreAdmittedOneByOne: while one job's memory is checked, no other job is admitted, and one that was is claimed.
+// TestJobsAreAdmittedOneByOne: while one job's memory is checked, no other job is admitted, and one
+// that was is claimed.
 func TestJobsAreAdmittedOneByOne(t *testing.T) {
 	var b Budget
 	checked := 0
@@ -75,7 +82,8 @@ func TestJobsAreAdmittedOneByOne(t *testing.T) {
 		t.Error(err)
 	}
 	for range 2 { // one that was refused claims nothing
-		if _, _, err := b.Admit(Demand{Buffer: 10, Ranks: 1}, &config.Config{}); err == nil || failure.Of(err).Details["need"] != int64(20) {
+		if _, _, err := b.Admit(Demand{Buffer: 10, Ranks: 1}, &config.Config{}); err == nil ||
+			failure.Of(err).Details["need"] != int64(20) {
 			t.Errorf("a second job: %v", err)
 		}
 	}
@@ -84,17 +92,22 @@ func TestJobsAreAdmittedOneByOne(t *testing.T) {
 	}
 }
 
-// TestDerivedClassIsMadeAsSmallAsItCanBe: to a class of one byte, which holds nothing, and not further: what else does not fit is refused.
+// TestDerivedClassIsMadeAsSmallAsItCanBe: to a class of one byte, which holds nothing, and not
+// further: what else does not fit is refused.
 func TestDerivedClassIsMadeAsSmallAsItCanBe(t *testing.T) {
 	available := int64(11)
 	b := &Budget{Available: func() (int64, error) { return available, nil }}
 	d := Demand{Class: 100, Buffer: 10, Ranks: 1}
-	cfg := &config.Config{Memory: 100, StorageClasses: []config.StorageClass{{Kind: "memory", Capacity: 100}}}
+	cfg := &config.Config{
+		Memory:         100,
+		StorageClasses: []config.StorageClass{{Kind: "memory", Capacity: 100}},
+	}
 	c, smaller, err := b.Admit(d, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if smaller.Memory != 1 || smaller.StorageClasses[0].Capacity != 1 || cfg.Memory != 100 || cfg.StorageClasses[0].Capacity != 100 {
+	if smaller.Memory != 1 || smaller.StorageClasses[0].Capacity != 1 || cfg.Memory != 100 ||
+		cfg.StorageClasses[0].Capacity != 100 {
 		t.Errorf("of %+v it makes %+v", cfg, smaller)
 	}
 	c.Drop()

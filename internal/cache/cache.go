@@ -1,28 +1,28 @@
-// Package cache is what a node holds of a dataset, and the only way to its samples. It finds a sample in the
-// fastest place that has it (thesis 3.2.2, 4.3.8), reads it from the source at most once however many ask for
-// it at the same time, and keeps it where the plans of the jobs want it.
+// Package cache is what a node holds of a dataset, and the only way to its samples. It finds a
+// sample in the fastest place that has it (thesis 3.2.2, 4.3.8), reads it from the source at most
+// once however many ask for it at the same time, and keeps it where the plans of the jobs want it.
 //
 //   - Cache is one dataset's, shared by all jobs and ranks that read it.
 //   - Use is what one job wants of it: its plan, what is filled ahead of time, the nodes that it asks.
 //   - Request and Consumer say on whose behalf a sample is fetched: for a batch, ahead of time, or for another node.
 //   - Faults remembers the samples that a job cannot read.
 //
-// The files, each of which uses those before it only: meter, place (which class holds a sample, and which is
-// to), identity (which copies count), flight (one read per sample), pool (the workers), watch (reads that
-// hang), fetch (the way of a sample), use and serve. What is delivered never depends on what the cache holds:
-// only time does.
+// The files, each of which uses those before it only: meter, place (which class holds a sample, and
+// which is to), identity (which copies count), flight (one read per sample), pool (the workers),
+// watch (reads that hang), fetch (the way of a sample), use and serve. What is delivered never
+// depends on what the cache holds: only time does.
 //
 // # Who runs where
 //
-// A Cache owns its workers (pool), which do every read that may block, and a watchdog, which gives up reads
-// that hang (watch.go). Reads for other nodes run on the goroutine that calls Serve.
+// A Cache owns its workers (pool), which do every read that may block, and a watchdog, which gives
+// up reads that hang (watch.go). Reads for other nodes run on the goroutine that calls Serve.
 //
 // # Locks
 //
-// A sample that lies in memory costs none here but the pool's, to get the task. One that is read takes: the
-// pool's; its flight's shard twice, to join and to land; the meter's of its place twice, to know how long a
-// place was busy; and those of the store that keeps it. None is held while anything is read, nor while another
-// of them is taken.
+// A sample that lies in memory costs none here but the pool's, to get the task. One that is read
+// takes: the pool's; its flight's shard twice, to join and to land; the meter's of its place twice,
+// to know how long a place was busy; and those of the store that keeps it. None is held while
+// anything is read, nor while another of them is taken.
 package cache
 
 import (
@@ -35,16 +35,18 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
-// Cache is what a node holds of one dataset: it finds a sample in the fastest storage class that has it, else
-// reads it from another node or the source, once however many ask at the same time, and keeps it where the plan
-// wants it. What belongs to a job, its plan and the nodes that it asks, is in the job's Use of it.
+// Cache is what a node holds of one dataset: it finds a sample in the fastest storage class that
+// has it, else reads it from another node or the source, once however many ask at the same time,
+// and keeps it where the plan wants it. What belongs to a job, its plan and the nodes that it asks,
+// is in the job's Use of it.
 //
 // Its methods are safe for concurrent use.
 type Cache struct {
-	index     *dataset.Index
-	source    dataset.Source
-	classes   []class
-	planned   atomic.Pointer[[]uint8] // class (from 1) that is to hold the sample, 0 for none; nil: no job wants any kept
+	index   *dataset.Index
+	source  dataset.Source
+	classes []class
+	// class (from 1) that is to hold the sample, 0 for none; nil: no job wants any kept
+	planned   atomic.Pointer[[]uint8]
 	uses      uses
 	directory dataset.Placed // of the source; nil: it lies in none
 	digests   digests
@@ -72,13 +74,13 @@ type Options struct {
 	Source  dataset.Source
 	Classes []Class // fastest first
 	Threads int     // reads under way at the same time, at most
-	// Timeout is how long the source may take for one read, its own retries included, before the read is given
-	// up although it cannot be interrupted; 0: for ever.
+	// Timeout is how long the source may take for one read, its own retries included, before the
+	// read is given up although it cannot be interrupted; 0: for ever.
 	Timeout time.Duration
 }
 
-// New returns a cache that keeps nothing yet (Use), and starts its Threads workers, and with a Timeout its
-// watchdog; Close ends them.
+// New returns a cache that keeps nothing yet (Use), and starts its Threads workers, and with a
+// Timeout its watchdog; Close ends them.
 func New(o Options) *Cache {
 	c := &Cache{
 		index:         o.Index,
@@ -107,8 +109,9 @@ func New(o Options) *Cache {
 	return c
 }
 
-// Close ends the workers. It reports whether all have ended: if not, a read hangs in the kernel, and the stores
-// and the source, which belong to the caller, must stay as they are for the rest of the process's life.
+// Close ends the workers. It reports whether all have ended: if not, a read hangs in the kernel,
+// and the stores and the source, which belong to the caller, must stay as they are for the rest of
+// the process's life.
 func (c *Cache) Close() bool {
 	c.watcher.end()
 	return c.pool.close(time.Second)
@@ -125,7 +128,8 @@ func (c *Cache) SourceReads() (samples, bytes int64) {
 	return c.sourceSamples.Load(), c.sourceBytes.Load()
 }
 
-// SourceLatency is how long a read from the source takes at the moment, on average; 0: there was none yet.
+// SourceLatency is how long a read from the source takes at the moment, on average; 0: there was
+// none yet.
 func (c *Cache) SourceLatency() time.Duration { return c.speed[Source].latency() }
 
 // Speeds returns the reads of every place, copies out of classes included.

@@ -58,9 +58,16 @@ func newRig(t *testing.T, o rigOptions) *rig {
 	var classes []Class
 	for i, store := range g.stores {
 		name := g.opened.Names[i]
-		classes = append(classes, Class{Name: name, Store: store, KeepAll: o.keepAll && name == "file"})
+		classes = append(classes,
+			Class{Name: name, Store: store, KeepAll: o.keepAll && name == "file"})
 	}
-	g.cache = New(Options{Index: g.source.Index, Source: g.source, Classes: classes, Threads: o.threads, Timeout: o.timeout})
+	g.cache = New(Options{
+		Index:   g.source.Index,
+		Source:  g.source,
+		Classes: classes,
+		Threads: o.threads,
+		Timeout: o.timeout,
+	})
 	g.use = g.cache.Use(nil)
 	g.use.Keep(g.opened.Plan)
 	if o.fill {

@@ -14,9 +14,10 @@ import (
 type OnError string
 
 const (
-	Raise      OnError = "raise"      // the stream ends with the error, in order
-	Skip       OnError = "skip"       // the batch is delivered without the sample
-	Substitute OnError = "substitute" // the next sample by ID that can be read stands in, of those that the epoch is made of
+	Raise OnError = "raise" // the stream ends with the error, in order
+	Skip  OnError = "skip"  // the batch is delivered without the sample
+	// the next sample by ID that can be read stands in, of those that the epoch is made of
+	Substitute OnError = "substitute"
 )
 
 // Faults remembers a job's unreadable samples, so that a decision that was taken
@@ -33,8 +34,9 @@ type Faults struct {
 
 type fault struct {
 	stats.Fault
-	err      error
-	reported bool // by a process, which would find the same again: it is not tried again under any policy
+	err error
+	// by a process, which would find the same again: it is not tried again under any policy
+	reported bool
 }
 
 // NewFaults returns an empty list under the policy.
@@ -57,8 +59,8 @@ func (f *Faults) List() []stats.Fault {
 	return out
 }
 
-// Known returns the error that a sample failed with before, if it is not to be tried again: the policy leaves
-// such samples out, or a process has reported it.
+// Known returns the error that a sample failed with before, if it is not to be tried again: the
+// policy leaves such samples out, or a process has reported it.
 func (f *Faults) Known(id int) error {
 	if !f.some.Load() {
 		return nil
@@ -71,10 +73,15 @@ func (f *Faults) Known(id int) error {
 	return nil
 }
 
-// Report notes that a process cannot decode a sample, for a reason that it says: from now on it is one that
-// cannot be read. It returns the policy.
+// Report notes that a process cannot decode a sample, for a reason that it says: from now on it is
+// one that cannot be read. It returns the policy.
 func (f *Faults) Report(c *Cache, id int, reason string) OnError {
-	err := &dataset.SampleError{ID: id, Path: c.path(id), Kind: dataset.ErrPython, Err: errors.New(reason)}
+	err := &dataset.SampleError{
+		ID:   id,
+		Path: c.path(id),
+		Kind: dataset.ErrPython,
+		Err:  errors.New(reason),
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.remember(id, err, err).reported = true
@@ -85,15 +92,23 @@ func (f *Faults) Report(c *Cache, id int, reason string) OnError {
 func (f *Faults) remember(id int, sample *dataset.SampleError, err error) *fault {
 	x := f.bad[id]
 	if x == nil {
-		x = &fault{Fault: stats.Fault{Sample: id, Path: sample.Path, Reason: sample.Reason(), Policy: string(f.policy)}, err: err}
+		x = &fault{
+			Fault: stats.Fault{
+				Sample: id,
+				Path:   sample.Path,
+				Reason: sample.Reason(),
+				Policy: string(f.policy),
+			},
+			err: err,
+		}
 		f.bad[id] = x
 		f.some.Store(true)
 	}
 	return x
 }
 
-// Forgive decides about a sample that failed with err. An error that is not the sample's own comes back; nil
-// means that the policy leaves it out, and it is remembered.
+// Forgive decides about a sample that failed with err. An error that is not the sample's own comes
+// back; nil means that the policy leaves it out, and it is remembered.
 func (f *Faults) Forgive(id int, err error) error {
 	var sample *dataset.SampleError
 	if !errors.As(err, &sample) || errors.Is(err, dataset.ErrUnavailable) {

@@ -17,17 +17,17 @@ type Sample struct {
 	Read    bool    // this very fetch read it from the source
 }
 
-// errElsewhere: the sample is on its way from another node, and a read on behalf of a third must not wait for
-// it.
+// errElsewhere: the sample is on its way from another node, and a read on behalf of a third must
+// not wait for it.
 var errElsewhere = errors.New("the node itself asks another one for the sample")
 
-// Fetch brings a sample: into the class that the plan wants it in, if it can be delivered from there, else into
-// dst. A sample that lies in such a class already stays there. ErrNoRoom: it needs a buffer, and dst has less
-// than its size. ErrAbandoned: see there.
+// Fetch brings a sample: into the class that the plan wants it in, if it can be delivered from
+// there, else into dst. A sample that lies in such a class already stays there. ErrNoRoom: it needs
+// a buffer, and dst has less than its size. ErrAbandoned: see there.
 //
-// Each turn of the loop looks where the sample lies, else joins its flight: what a flight has brought is then
-// found where it lies, unless it came as a copy; and one that failed for its leader's reasons alone is no
-// answer.
+// Each turn of the loop looks where the sample lies, else joins its flight: what a flight has
+// brought is then found where it lies, unless it came as a copy; and one that failed for its
+// leader's reasons alone is no answer.
 func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Sample, error) {
 	size := c.index.Size(id)
 	noClass := false // its class turned out to have no room for it, now
@@ -80,8 +80,8 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 	}
 }
 
-// FetchView is Fetch where the bytes alone are wanted: in a class, or in the worker's buffer. They are valid
-// until the worker's next fetch.
+// FetchView is Fetch where the bytes alone are wanted: in a class, or in the worker's buffer. They
+// are valid until the worker's next fetch.
 func (c *Cache) FetchView(ctx context.Context, w *Worker, r *Request, id int) (Sample, error) {
 	s, err := c.Fetch(ctx, r, id, w.buffer[:cap(w.buffer)])
 	if size := int(c.index.Size(id)); errors.Is(err, ErrNoRoom) && cap(w.buffer) < size {
@@ -91,9 +91,11 @@ func (c *Cache) FetchView(ctx context.Context, w *Worker, r *Request, id int) (S
 	return s, err
 }
 
-// lead brings a sample, for a flight that the caller leads, into the class to, or if that is nil into the
-// buffer.
-func (c *Cache) lead(ctx context.Context, r *Request, fl *flight, to *class, into []byte) (s Sample, err error) {
+// lead brings a sample, for a flight that the caller leads, into the class to, or if that is nil
+// into the buffer.
+func (c *Cache) lead(ctx context.Context, r *Request, fl *flight, to *class,
+	into []byte,
+) (s Sample, err error) {
 	id := int(fl.id)
 	c.confirm(ctx, id)
 	if to == nil {
@@ -144,15 +146,18 @@ func (c *Cache) leadInto(ctx context.Context, r *Request, fl *flight, to *class)
 	case errors.Is(err, storageclass.ErrFull):
 		c.demoted.set(id)
 		err = ErrNoRoom
-	case !got.begun: // a read that hangs and was given up is filling it, or another cache over the same store
+	// a read that hangs and was given up is filling it, or another cache over the same store
+	case !got.begun:
 		err = ErrNoRoom
 	}
 	return got.Sample, err
 }
 
-// bring brings a sample into a buffer: from a class, which the flight before this one may have put it in, or by
-// a read.
-func (c *Cache) bring(ctx context.Context, r *Request, fl *flight, dst []byte) (Sample, storageclass.Origin, error) {
+// bring brings a sample into a buffer: from a class, which the flight before this one may have put
+// it in, or by a read.
+func (c *Cache) bring(ctx context.Context, r *Request, fl *flight,
+	dst []byte,
+) (Sample, storageclass.Origin, error) {
 	id := int(fl.id)
 	if place, ok := c.readHeld(id, dst); ok {
 		origin, _ := c.classes[place-FirstClass].Store.Origin(id)
@@ -165,10 +170,12 @@ func (c *Cache) bring(ctx context.Context, r *Request, fl *flight, dst []byte) (
 	return Sample{Data: dst, From: place, Read: err == nil && place == Source}, origin, err
 }
 
-// read reads a sample that no class of the node holds: from the node that owns it, or from the source. A read
-// for another node never asks a third (its Request has no Peers), so that no two nodes ever wait for each
-// other.
-func (c *Cache) read(ctx context.Context, r *Request, fl *flight, dst []byte) (Place, storageclass.Origin, error) {
+// read reads a sample that no class of the node holds: from the node that owns it, or from the
+// source. A read for another node never asks a third (its Request has no Peers), so that no two
+// nodes ever wait for each other.
+func (c *Cache) read(ctx context.Context, r *Request, fl *flight,
+	dst []byte,
+) (Place, storageclass.Origin, error) {
 	id := int(fl.id)
 	if fl.remote {
 		start := c.speed[Peer].begin()
@@ -202,8 +209,9 @@ func (c *Cache) readSource(ctx context.Context, id int, dst []byte) (storageclas
 	return c.wasRead(id, dst, stamp)
 }
 
-// keep puts what was read into the class that a plan wants it in, and into those that keep everything, if a
-// plan wants anything kept. What a class refuses costs a read later, not this sample.
+// keep puts what was read into the class that a plan wants it in, and into those that keep
+// everything, if a plan wants anything kept. What a class refuses costs a read later, not this
+// sample.
 func (c *Cache) keep(id int, data []byte, origin storageclass.Origin) {
 	if c.planned.Load() == nil {
 		return

@@ -9,27 +9,29 @@ import (
 	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
-// Peers are the other nodes of the job: the node that owns a sample reads it from the source once, keeps it,
-// and gives it to the others. Methods are called from many goroutines.
+// Peers are the other nodes of the job: the node that owns a sample reads it from the source once,
+// keeps it, and gives it to the others. Methods are called from many goroutines.
 type Peers interface {
 	// Answers reports whether another node owns the sample, and is worth asking now.
 	Answers(id int) bool
-	// Fetch brings the sample from there into dst, which is its own until it returns, and returns which node
-	// that was and the digest that the node took when it read the sample from the source. After any error the
-	// sample is read from the source: the node may be slow, dead, or lie.
+	// Fetch brings the sample from there into dst, which is its own until it returns, and returns
+	// which node that was and the digest that the node took when it read the sample from the
+	// source. After any error the sample is read from the source: the node may be slow, dead, or
+	// lie.
 	Fetch(ctx context.Context, id int, dst []byte) (node int, digest uint32, err error)
 }
 
-// Request says on whose behalf samples are fetched. It does not change once it is used, so that one serves a
-// consumer's samples all.
+// Request says on whose behalf samples are fetched. It does not change once it is used, so that one
+// serves a consumer's samples all.
 type Request struct {
 	Peers    Peers    // the other nodes that may be asked; nil: none
 	Consumer Consumer // nil: they are read ahead of time, or for another node
 	remote   bool     // for another node
 }
 
-// flight is one read of a sample, from when a fetch has found that no class holds it until all that want it are told. So
-// none is read twice at a time. The fetch that begins it leads it; those that come later follow, which means that they wait.
+// flight is one read of a sample, from when a fetch has found that no class holds it until all that
+// want it are told. So none is read twice at a time. The fetch that begins it leads it; those that
+// come later follow, which means that they wait.
 //
 //	          land            done is closed
 //	flying ----------> landing ----------> landed
@@ -88,7 +90,8 @@ func (s flightState) follows(from flightState) bool {
 
 func (fl *flight) to(next flightState) {
 	if invariants.Enabled {
-		invariants.Check(next.follows(fl.state), "flight of sample %d: from %v to %v", fl.id, fl.state, next)
+		invariants.Check(next.follows(fl.state), "flight of sample %d: from %v to %v", fl.id,
+			fl.state, next)
 	}
 	fl.state = next
 }
@@ -97,11 +100,11 @@ func (fl *flight) to(next flightState) {
 var (
 	// errGivenUp: it failed for its leader's reasons alone.
 	errGivenUp = errors.New("the read was cancelled by the request that began it")
-	// ErrNoRoom: the class that the plan gave the sample has no room for it, and the fetch has no buffer that
-	// could take it.
+	// ErrNoRoom: the class that the plan gave the sample has no room for it, and the fetch has no
+	// buffer that could take it.
 	ErrNoRoom = errors.New("no room for the sample in its storage class, and no buffer for it")
-	// ErrAbandoned: the read hung, the watchdog gave it up and has told everyone that waited: nothing may be
-	// done with the sample, nor with what waited for it.
+	// ErrAbandoned: the read hung, the watchdog gave it up and has told everyone that waited:
+	// nothing may be done with the sample, nor with what waited for it.
 	ErrAbandoned = errors.New("the read returned after it was given up")
 )
 
@@ -130,10 +133,11 @@ func newFlights() *flights {
 
 func (f *flights) shard(id int32) *shard { return &f.shards[int(id)%len(f.shards)] }
 
-// join makes the caller the leader of the sample's flight, or a follower of the one under way. A follower with
-// a buffer gets a copy, which copied reports, if the leader reads into a buffer too. A read for another node
-// must not wait for a flight that asks another node: two nodes that disagree for a moment about who owns a
-// sample would wait for each other. So it follows no such flight, and gets no copy.
+// join makes the caller the leader of the sample's flight, or a follower of the one under way. A
+// follower with a buffer gets a copy, which copied reports, if the leader reads into a buffer too.
+// A read for another node must not wait for a flight that asks another node: two nodes that
+// disagree for a moment about who owns a sample would wait for each other. So it follows no such
+// flight, and gets no copy.
 func (f *flights) join(r *Request, id int, dst []byte) (fl *flight, leads, copied bool) {
 	s := f.shard(int32(id))
 	s.Lock()
@@ -145,15 +149,21 @@ func (f *flights) join(r *Request, id int, dst []byte) (fl *flight, leads, copie
 		}
 		return fl, false, false
 	}
-	fl = &flight{id: int32(id), done: make(chan struct{}), since: time.Now(), by: r, copies: dst != nil}
+	fl = &flight{
+		id:     int32(id),
+		done:   make(chan struct{}),
+		since:  time.Now(),
+		by:     r,
+		copies: dst != nil,
+	}
 	fl.remote = r.Peers != nil && r.Peers.Answers(id)
 	s.byID[int32(id)] = fl
 	return fl, true, false
 }
 
-// land ends a flight for its leader, which has the sample in data, or err: none can join any more, and
-// followers get their copies. It reports whether the flight landed: if not, the watchdog had given it up, and
-// has told everyone by now.
+// land ends a flight for its leader, which has the sample in data, or err: none can join any more,
+// and followers get their copies. It reports whether the flight landed: if not, the watchdog had
+// given it up, and has told everyone by now.
 func (f *flights) land(fl *flight, data []byte, place Place, err error) bool {
 	s := f.shard(fl.id)
 	s.Lock()
@@ -180,14 +190,15 @@ func (f *flights) land(fl *flight, data []byte, place Place, err error) bool {
 	return true
 }
 
-// wait waits for a flight. It does not look at ctx while the flight may still write into the follower's buffer.
+// wait waits for a flight. It does not look at ctx while the flight may still write into the
+// follower's buffer.
 func (fl *flight) wait(ctx context.Context) error {
 	<-fl.done
 	return ctx.Err()
 }
 
-// giveUp takes the flights that began before the given time away from their leaders. The caller tells why, and
-// closes done.
+// giveUp takes the flights that began before the given time away from their leaders. The caller
+// tells why, and closes done.
 func (f *flights) giveUp(before time.Time) (late []*flight) {
 	for i := range f.shards {
 		s := &f.shards[i]

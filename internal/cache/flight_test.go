@@ -35,8 +35,10 @@ func TestReadOnce(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					if !bytes.Equal(s.Data, content(3, 100)) || s.InPlace != (room > 0) || s.From != Source {
-						t.Errorf("wrong bytes, or not where they should be: in place %v, from %v", s.InPlace, s.From)
+					if !bytes.Equal(s.Data, content(3, 100)) || s.InPlace != (room > 0) ||
+						s.From != Source {
+						t.Errorf("wrong bytes, or not where they should be: in place %v, from %v",
+							s.InPlace, s.From)
 					}
 					if !s.InPlace && &s.Data[0] != &dst[0] {
 						t.Error("the bytes are in another buffer")
@@ -50,7 +52,8 @@ func TestReadOnce(t *testing.T) {
 			close(gate)
 			all.Wait()
 			if n := g.source.Reads[3].Load(); n != 1 || read.Load() != 1 {
-				t.Errorf("room %d: the source was read %d times, by %d fetches as they say", room, n, read.Load())
+				t.Errorf("room %d: the source was read %d times, by %d fetches as they say", room,
+					n, read.Load())
 			}
 		})
 	}
@@ -63,7 +66,12 @@ func TestCancelledLeader(t *testing.T) {
 	for name, c := range map[string]struct {
 		room int64
 		late bool // the leader's time is up; else it is cancelled
-	}{"into a buffer": {}, "in place": {room: 400}, "out of time": {late: true}, "in place, out of time": {400, true}} {
+	}{
+		"into a buffer":         {},
+		"in place":              {room: 400},
+		"out of time":           {late: true},
+		"in place, out of time": {400, true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				first := true
@@ -95,7 +103,8 @@ func TestCancelledLeader(t *testing.T) {
 				}
 				a, b := <-results, <-results
 				if (a == nil) == (b == nil) {
-					t.Errorf("the leader got %v and the follower %v; want an error for the leader alone", a, b)
+					t.Errorf("the leader got %v and the follower %v; want an error for the "+
+						"leader alone", a, b)
 				}
 				if n := g.source.Reads[1].Load(); n != 2 {
 					t.Errorf("the source was read %d times, want 2", n)
@@ -110,7 +119,8 @@ type forgets struct{ storageclass.InPlace }
 
 func (forgets) Locate(int) (int64, bool) { return 0, false }
 
-// TestASampleThatItsClassDoesNotShowGoesToTheBuffer: as where it is put in doubt as soon as it is there.
+// TestASampleThatItsClassDoesNotShowGoesToTheBuffer: as where it is put in doubt as soon as it is
+// there.
 func TestASampleThatItsClassDoesNotShowGoesToTheBuffer(t *testing.T) {
 	o := plain(4)
 	o.memory = 400
@@ -119,7 +129,8 @@ func TestASampleThatItsClassDoesNotShowGoesToTheBuffer(t *testing.T) {
 	g.cache.classes[0].inPlace = forgets{g.cache.classes[0].inPlace}
 	dst := make([]byte, 100)
 	s, err := g.cache.Fetch(t.Context(), &Request{}, 1, dst)
-	if err != nil || s.InPlace || s.From != FirstClass || !bytes.Equal(s.Data, content(1, 100)) || &s.Data[0] != &dst[0] {
+	if err != nil || s.InPlace || s.From != FirstClass || !bytes.Equal(s.Data, content(1, 100)) ||
+		&s.Data[0] != &dst[0] {
 		t.Errorf("in place %v, from %v, %v", s.InPlace, s.From, err)
 	}
 	if _, err := g.cache.Fetch(t.Context(), &Request{}, 2, nil); !errors.Is(err, ErrNoRoom) {

@@ -13,15 +13,16 @@ import (
 
 // # Which copies count
 //
-// Every sample has a digest, taken when it was first read from the source, here or by another node. Bytes of
-// the sample that come another way, later, are compared with it: that two reads of one sample differ is an
-// error, never a choice.
+// Every sample has a digest, taken when it was first read from the source, here or by another node.
+// Bytes of the sample that come another way, later, are compared with it: that two reads of one
+// sample differ is an error, never a choice.
 //
-// A copy that a storage class holds counts once it was confirmed: it was put there by this cache, or what it
-// was made of is still what the source has (Origin.SameInstance), which takes one stat of the file. So copies
-// that are left from before the cache was made, or before another job came to use it (Doubt), are confirmed
-// when they are first needed, by the worker that would else read them. One that does not count is dropped and
-// read anew. A stat that fails confirms nothing, and leaves it to the read from the source to say why.
+// A copy that a storage class holds counts once it was confirmed: it was put there by this cache,
+// or what it was made of is still what the source has (Origin.SameInstance), which takes one stat
+// of the file. So copies that are left from before the cache was made, or before another job came
+// to use it (Doubt), are confirmed when they are first needed, by the worker that would else read
+// them. One that does not count is dropped and read anew. A stat that fails confirms nothing, and
+// leaves it to the read from the source to say why.
 
 // ConflictError says that two nodes of a job have read different bytes for one sample.
 type ConflictError struct {
@@ -37,8 +38,10 @@ func (e *ConflictError) Error() string {
 	if e.Than >= 0 {
 		than = fmt.Sprintf("node %d", e.Than)
 	}
-	return fmt.Sprintf("sample %d (%s): node %d has other bytes (digest %08x) than %s (%08x), although names, sizes and times agree: "+
-		"the nodes read different files; mount the same dataset on all of them", e.Sample, printable.Name(e.Path), e.Node, e.Theirs, than, e.Mine)
+	return fmt.Sprintf("sample %d (%s): node %d has other bytes (digest %08x) than %s (%08x), "+
+		"although names, sizes and times agree: "+
+		"the nodes read different files; mount the same dataset on all of them", e.Sample,
+		printable.Name(e.Path), e.Node, e.Theirs, than, e.Mine)
 }
 
 // VerifyError says that bytes which were to be delivered are not those that the source has.
@@ -50,8 +53,10 @@ type VerifyError struct {
 }
 
 func (e *VerifyError) Error() string {
-	return fmt.Sprintf("sample %d (%s): the bytes from %s (digest %08x) are not those of the file (%08x): "+
-		"look for more with `hdmlp cache check` if there is a cache directory, and whether all nodes mount the same dataset", e.Sample, printable.Name(e.Path), e.From, e.Got, e.Want)
+	return fmt.Sprintf("sample %d (%s): the bytes from %s (digest %08x) are not those of the "+
+		"file (%08x): "+
+		"look for more with `hdmlp cache check` if there is a cache directory, and whether all "+
+		"nodes mount the same dataset", e.Sample, printable.Name(e.Path), e.From, e.Got, e.Want)
 }
 
 // digests are the digests of the samples, by ID, as far as they are known. An entry is
@@ -62,8 +67,8 @@ func (e *VerifyError) Error() string {
 //	bit 63         the entry is there
 type digests []atomic.Uint64
 
-// BytesPerSample is the memory that a Cache takes for each sample of its dataset, held or not: digests, sets,
-// and what plans give it.
+// BytesPerSample is the memory that a Cache takes for each sample of its dataset, held or not:
+// digests, sets, and what plans give it.
 const BytesPerSample = 8 + 1 + 1
 
 const (
@@ -102,9 +107,21 @@ func (c *Cache) liesIn() uint32 {
 // cameFrom takes note that another node gave a sample with this digest.
 func (c *Cache) cameFrom(node, id int, digest uint32) (storageclass.Origin, error) {
 	if known := c.digests.learn(id, digest, node); known != digest {
-		return storageclass.Origin{}, &ConflictError{Sample: id, Path: c.path(id), Node: node, Than: c.digests.node(id), Mine: known, Theirs: digest}
+		return storageclass.Origin{},
+			&ConflictError{
+				Sample: id,
+				Path:   c.path(id),
+				Node:   node,
+				Than:   c.digests.node(id),
+				Mine:   known,
+				Theirs: digest,
+			}
 	}
-	return storageclass.Origin{Digest: digest, Place: c.liesIn(), Instance: c.index.Stamp(id).Instance()}, nil
+	return storageclass.Origin{
+		Digest:   digest,
+		Place:    c.liesIn(),
+		Instance: c.index.Stamp(id).Instance(),
+	}, nil
 }
 
 // wasRead takes note that the sample, read from the source, has these bytes.
@@ -113,25 +130,35 @@ func (c *Cache) wasRead(id int, data []byte, stamp dataset.Stamp) (storageclass.
 	switch known := c.digests.learn(id, sum, -1); {
 	case known == sum:
 	case c.digests.node(id) >= 0:
-		return storageclass.Origin{}, &ConflictError{Sample: id, Path: c.path(id), Node: c.digests.node(id), Than: -1, Mine: sum, Theirs: known}
+		return storageclass.Origin{},
+			&ConflictError{
+				Sample: id,
+				Path:   c.path(id),
+				Node:   c.digests.node(id),
+				Than:   -1,
+				Mine:   sum,
+				Theirs: known,
+			}
 	case !c.digests.own(id):
-		return storageclass.Origin{}, &VerifyError{Sample: id, Path: c.path(id), From: "a cached copy", Got: known, Want: sum}
+		return storageclass.Origin{},
+			&VerifyError{Sample: id, Path: c.path(id), From: "a cached copy", Got: known, Want: sum}
 	default:
 		return storageclass.Origin{}, &dataset.SampleError{
 			ID: id, Path: c.path(id), Kind: dataset.ErrChanged,
-			Err: fmt.Errorf("its bytes (digest %08x) are not those that were read before (%08x), although size and modification time are", sum, known),
+			Err: fmt.Errorf("its bytes (digest %08x) are not those that were read before (%08x), "+
+				"although size and modification time are", sum, known),
 		}
 	}
 	c.digests[id].Or(digestOwn)
 	return storageclass.Origin{Digest: sum, Place: c.liesIn(), Instance: stamp.Instance()}, nil
 }
 
-// Doubt has every copy confirmed again when it is next needed: a job has begun to use the cache that was not
-// there when the copies were made.
+// Doubt has every copy confirmed again when it is next needed: a job has begun to use the cache
+// that was not there when the copies were made.
 func (c *Cache) Doubt() { c.confirmed.clear() }
 
-// confirm decides whether the copies of a sample that the classes hold count, if that is not known yet. It may
-// block, as reads from the source do.
+// confirm decides whether the copies of a sample that the classes hold count, if that is not known
+// yet. It may block, as reads from the source do.
 func (c *Cache) confirm(ctx context.Context, id int) {
 	if c.confirmed.has(id) || !c.Has(id) {
 		return
@@ -159,7 +186,8 @@ func (c *Cache) confirm(ctx context.Context, id int) {
 
 // kept notes that a class holds the sample as this cache read it.
 func (c *Cache) kept(cl *class, id int, origin storageclass.Origin) {
-	if held, ok := cl.Store.Origin(id); ok && held == origin { // another cache over the store may have put its own
+	// another cache over the store may have put its own
+	if held, ok := cl.Store.Origin(id); ok && held == origin {
 		c.confirmed.set(id)
 	}
 }

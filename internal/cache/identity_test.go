@@ -14,18 +14,22 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
 )
 
-// TestWhichCopiesCount: a copy that is left from another cache, in memory or on disk, is served where its file
-// is still the same instance, or where it was made of another directory's. Else the source is read, and the
-// copy replaced.
+// TestWhichCopiesCount: a copy that is left from another cache, in memory or on disk, is served
+// where its file is still the same instance, or where it was made of another directory's. Else the
+// source is read, and the copy replaced.
 func TestWhichCopiesCount(t *testing.T) {
 	for _, class := range []string{"memory", "file"} {
 		for name, c := range map[string]struct {
 			change func(s *cachetest.Source)
 			counts bool
 		}{
-			"nothing happened":         {func(*cachetest.Source) {}, true},
-			"the file was replaced":    {func(s *cachetest.Source) { s.Changed = func(int) int64 { return 6 } }, false},
-			"the dataset was moved":    {func(s *cachetest.Source) { s.Inode, s.Changed = 8, func(int) int64 { return 6 } }, true},
+			"nothing happened": {func(*cachetest.Source) {}, true},
+			"the file was replaced": {func(s *cachetest.Source) {
+				s.Changed = func(int) int64 { return 6 }
+			}, false},
+			"the dataset was moved": {func(s *cachetest.Source) {
+				s.Inode, s.Changed = 8, func(int) int64 { return 6 }
+			}, true},
 			"it was mounted again":     {func(s *cachetest.Source) { s.Inode = 8 }, true},
 			"the file cannot be asked": {func(s *cachetest.Source) { s.Bad[2] = true }, false},
 		} {
@@ -66,11 +70,15 @@ func TestWhichCopiesCount(t *testing.T) {
 					fallthrough
 				default:
 					if !bytes.Equal(got, want) || (place == Source) == c.counts {
-						t.Errorf("other bytes (%v), or from another place than expected: %v", !bytes.Equal(got, want), place)
+						t.Errorf("other bytes (%v), or from another place than expected: %v",
+							!bytes.Equal(got, want), place)
 					}
 					before := next.source.Stats.Load()
-					if again, place, err := next.fetched(t, &Request{}, 2); err != nil || place == Source || !bytes.Equal(again, want) || next.source.Stats.Load() != before {
-						t.Errorf("the second time: from %v, %v; asked for %d times more", place, err, next.source.Stats.Load()-before)
+					if again, place, err := next.fetched(t, &Request{}, 2); err != nil ||
+						place == Source || !bytes.Equal(again, want) ||
+						next.source.Stats.Load() != before {
+						t.Errorf("the second time: from %v, %v; asked for %d times more", place,
+							err, next.source.Stats.Load()-before)
 					}
 				}
 			})
@@ -94,7 +102,8 @@ func TestDoubt(t *testing.T) {
 		t.Error("a copy in doubt is given to other nodes where it lies")
 	}
 	for range 2 {
-		if _, place, err := g.fetched(t, &Request{}, 1); err != nil || place == Source || g.source.Stats.Load() != 1 {
+		if _, place, err := g.fetched(t, &Request{}, 1); err != nil || place == Source ||
+			g.source.Stats.Load() != 1 {
 			t.Errorf("from %v, %v; asked %d times", place, err, g.source.Stats.Load())
 		}
 	}
@@ -117,7 +126,8 @@ func TestConflictOfOthers(t *testing.T) {
 		t.Error(err)
 	}
 	_, err := g.cache.cameFrom(5, 1, 8)
-	if err == nil || !strings.Contains(err.Error(), "node 5 has other bytes (digest 00000008) than node 2 (00000007)") {
+	if err == nil || !strings.Contains(err.Error(),
+		"node 5 has other bytes (digest 00000008) than node 2 (00000007)") {
 		t.Error(err)
 	}
 }
@@ -135,14 +145,18 @@ func (p *gives) Fetch(_ context.Context, id int, dst []byte) (int, uint32, error
 	return 3, digest.Of(dst), p.err
 }
 
-// TestConflict: that another node read other bytes than this one is found whichever came first, and named.
+// TestConflict: that another node read other bytes than this one is found whichever came first, and
+// named.
 func TestConflict(t *testing.T) {
 	other := func(id int) []byte {
 		b := content(id, 100)
 		b[9] ^= 1
 		return b
 	}
-	for name, peerFirst := range map[string]bool{"the peer first": true, "the source first": false} {
+	for name, peerFirst := range map[string]bool{
+		"the peer first":   true,
+		"the source first": false,
+	} {
 		t.Run(name, func(t *testing.T) {
 			g := newRig(t, plain(4))
 			defer g.close()
@@ -160,12 +174,14 @@ func TestConflict(t *testing.T) {
 			}
 			_, _, err := g.fetched(t, r, 1)
 			var conflict *ConflictError
-			if !errors.As(err, &conflict) || conflict.Node != 3 || conflict.Sample != 1 || conflict.Path != g.source.Path(1) || conflict.Mine == conflict.Theirs {
+			if !errors.As(err, &conflict) || conflict.Node != 3 || conflict.Sample != 1 ||
+				conflict.Path != g.source.Path(1) || conflict.Mine == conflict.Theirs {
 				t.Fatalf("got %v", err)
 			}
 			mine, theirs := digest.Of(content(1, 100)), digest.Of(other(1))
 			if conflict.Mine != mine || conflict.Theirs != theirs {
-				t.Errorf("mine %08x, theirs %08x; want %08x and %08x", conflict.Mine, conflict.Theirs, mine, theirs)
+				t.Errorf("mine %08x, theirs %08x; want %08x and %08x", conflict.Mine,
+					conflict.Theirs, mine, theirs)
 			}
 			if NewFaults(Raise).Forgive(1, err) == nil {
 				t.Error("a policy forgives it")
@@ -174,8 +190,8 @@ func TestConflict(t *testing.T) {
 	}
 }
 
-// TestCopyOfOtherBytesIsDropped: a copy whose digest is not the one that is known of the sample is dropped,
-// though its file is the same instance.
+// TestCopyOfOtherBytesIsDropped: a copy whose digest is not the one that is known of the sample is
+// dropped, though its file is the same instance.
 func TestCopyOfOtherBytesIsDropped(t *testing.T) {
 	o := plain(4)
 	o.memory, o.planAll = 400, true
@@ -189,7 +205,8 @@ func TestCopyOfOtherBytesIsDropped(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, from := range []Place{Source, FirstClass} {
-		if got, place, err := g.fetched(t, &Request{}, 2); err != nil || place != from || !bytes.Equal(got, want) {
+		if got, place, err := g.fetched(t, &Request{}, 2); err != nil || place != from ||
+			!bytes.Equal(got, want) {
 			t.Errorf("the right bytes: %v, from %v, %v", bytes.Equal(got, want), place, err)
 		}
 	}

@@ -29,7 +29,8 @@ func TestBusy(t *testing.T) {
 	})
 }
 
-// TestSourceLatency: the latency is a moving average over successful reads that begins with the first one.
+// TestSourceLatency: the latency is a moving average over successful reads that begins with the
+// first one.
 func TestSourceLatency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lasts time.Duration
@@ -46,7 +47,11 @@ func TestSourceLatency(t *testing.T) {
 		if got := g.cache.SourceLatency(); got != 0 {
 			t.Errorf("before the first read %v", got)
 		}
-		for id, c := range []struct{ lasts, want time.Duration }{{3 * time.Second, 3 * time.Second}, {19 * time.Second, 4 * time.Second}, {time.Hour, 4 * time.Second}} {
+		for id, c := range []struct{ lasts, want time.Duration }{
+			{3 * time.Second, 3 * time.Second},
+			{19 * time.Second, 4 * time.Second},
+			{time.Hour, 4 * time.Second},
+		} {
 			lasts = c.lasts
 			if _, _, err := g.fetched(t, &Request{}, id); err != nil && !errors.Is(err, fails) {
 				t.Error(err)

@@ -38,8 +38,8 @@ func (c *Cache) Places() int { return int(FirstClass) + len(c.classes) }
 type Class struct {
 	Name  string
 	Store storageclass.Store
-	// KeepAll: the class has room for the whole dataset and survives restarts, so it keeps a copy of everything
-	// that is read, whatever the plan gives it.
+	// KeepAll: the class has room for the whole dataset and survives restarts, so it keeps a copy
+	// of everything that is read, whatever the plan gives it.
 	KeepAll bool
 }
 
@@ -89,8 +89,8 @@ func (c *Cache) class(id int) int {
 	return int((*planned)[id])
 }
 
-// destination is the class where the sample is to lie and can be delivered from; nil: there is none. It may be
-// another one the next time, when the plan has changed.
+// destination is the class where the sample is to lie and can be delivered from; nil: there is
+// none. It may be another one the next time, when the plan has changed.
 func (c *Cache) destination(id int) *class {
 	if j := c.class(id); j != 0 && c.classes[j-1].inPlace != nil && !c.demoted.has(id) {
 		return &c.classes[j-1]
@@ -107,8 +107,8 @@ func (c *Cache) Has(id int) bool {
 		slices.ContainsFunc(c.classes, func(cl class) bool { return cl.Store.Has(id) })
 }
 
-// readHeld copies the sample from the fastest class that holds it, if its copies count. A corrupt copy has been
-// dropped by its store: the next class is asked.
+// readHeld copies the sample from the fastest class that holds it, if its copies count. A corrupt
+// copy has been dropped by its store: the next class is asked.
 func (c *Cache) readHeld(id int, dst []byte) (Place, bool) {
 	if !c.confirmed.has(id) {
 		return 0, false

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// pool runs reads on a fixed number of goroutines. Tasks, which batches wait for, come first, in the order in
-// which the whole job will need their samples; what is left of the workers fills storage classes ahead of time.
-// A quarter of them is kept from filling, so that a batch that is needed soon never waits for a row of slow
-// reads that are not.
+// pool runs reads on a fixed number of goroutines. Tasks, which batches wait for, come first, in
+// the order in which the whole job will need their samples; what is left of the workers fills
+// storage classes ahead of time. A quarter of them is kept from filling, so that a batch that is
+// needed soon never waits for a row of slow reads that are not.
 type pool struct {
 	workers sync.WaitGroup
 
@@ -24,8 +24,8 @@ type pool struct {
 	threads, maxFilling int
 }
 
-// Task is a sample to bring for a consumer. Order is the global step that needs it: the lowest is brought
-// first.
+// Task is a sample to bring for a consumer. Order is the global step that needs it: the lowest is
+// brought first.
 type Task struct {
 	Order    int64
 	Consumer Consumer
@@ -35,11 +35,13 @@ type Task struct {
 
 // Consumer is what workers fetch samples for: a batch, of which the cache knows no more than this.
 type Consumer interface {
-	// Bring fetches the consumer's sample i, on one of the workers, with the consumer's Request. It reports
-	// whether a fetch returned ErrAbandoned: then the worker ends, because another has taken its place.
+	// Bring fetches the consumer's sample i, on one of the workers, with the consumer's Request. It
+	// reports whether a fetch returned ErrAbandoned: then the worker ends, because another has
+	// taken its place.
 	Bring(w *Worker, i int) (abandoned bool)
-	// GivenUp says that a read for a sample of the consumer hangs and was given up, with the error that it
-	// fails with. The read's buffer may be written to until that Bring reports that it was abandoned.
+	// GivenUp says that a read for a sample of the consumer hangs and was given up, with the error
+	// that it fails with. The read's buffer may be written to until that Bring reports that it was
+	// abandoned.
 	GivenUp(err error)
 }
 
@@ -65,8 +67,8 @@ func newPool(threads int) *pool {
 	return p
 }
 
-// replace starts a worker in place of one that hangs in a read. That one counts as a worker until it ends, but
-// takes no more tasks.
+// replace starts a worker in place of one that hangs in a read. That one counts as a worker until
+// it ends, but takes no more tasks.
 func (p *pool) replace(filled bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -165,8 +167,8 @@ func (p *pool) fillOne(w *Worker) (abandoned bool) {
 	return false
 }
 
-// close ends the workers once the queue is empty, and waits for them at most the given time, because a read
-// that hangs in the kernel cannot be interrupted. It reports whether all have ended.
+// close ends the workers once the queue is empty, and waits for them at most the given time,
+// because a read that hangs in the kernel cannot be interrupted. It reports whether all have ended.
 func (p *pool) close(patience time.Duration) bool {
 	p.mu.Lock()
 	p.closed = true
@@ -188,8 +190,8 @@ func (p *pool) close(patience time.Duration) bool {
 	}
 }
 
-// taskHeap is a heap of tasks by the step that needs them, then by arrival. Not container/heap's, which
-// allocates for each task that comes and goes.
+// taskHeap is a heap of tasks by the step that needs them, then by arrival. Not container/heap's,
+// which allocates for each task that comes and goes.
 type taskHeap []Task
 
 func (h taskHeap) less(i, j int) bool {

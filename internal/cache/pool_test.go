@@ -64,14 +64,16 @@ func (b *consumer) Bring(*Worker, int) (abandoned bool) {
 
 func (b *consumer) GivenUp(err error) { b.done <- err }
 
-// TestTasksComeInTheOrderInWhichTheyAreNeeded: by the step that needs them, and of one step in the order in
-// which they came.
+// TestTasksComeInTheOrderInWhichTheyAreNeeded: by the step that needs them, and of one step in the
+// order in which they came.
 func TestTasksComeInTheOrderInWhichTheyAreNeeded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var h taskHeap
 		var want []Task
 		sorted := func() {
-			slices.SortFunc(want, func(a, b Task) int { return cmp.Or(cmp.Compare(a.Order, b.Order), cmp.Compare(a.seq, b.seq)) })
+			slices.SortFunc(want, func(a, b Task) int {
+				return cmp.Or(cmp.Compare(a.Order, b.Order), cmp.Compare(a.seq, b.seq))
+			})
 		}
 		for seq := range rapid.IntRange(0, 60).Draw(t, "tasks") {
 			if len(want) > 0 && rapid.IntRange(0, 3).Draw(t, "pop") == 0 {
@@ -84,7 +86,11 @@ func TestTasksComeInTheOrderInWhichTheyAreNeeded(t *testing.T) {
 				}
 				continue
 			}
-			task := Task{Order: int64(rapid.IntRange(0, 9).Draw(t, "order")), Index: seq, seq: int64(seq)}
+			task := Task{
+				Order: int64(rapid.IntRange(0, 9).Draw(t, "order")),
+				Index: seq,
+				seq:   int64(seq),
+			}
 			h.push(task)
 			want = append(want, task)
 		}
@@ -100,7 +106,8 @@ func TestTasksComeInTheOrderInWhichTheyAreNeeded(t *testing.T) {
 	})
 }
 
-// TestFillsTakeTurns: where several jobs have samples to be read ahead, the workers alternate between them.
+// TestFillsTakeTurns: where several jobs have samples to be read ahead, the workers alternate
+// between them.
 func TestFillsTakeTurns(t *testing.T) {
 	p := &pool{threads: 1, maxFilling: 1}
 	p.changed = sync.NewCond(&p.mu)

@@ -10,8 +10,8 @@ import (
 // Submit has the workers bring samples for consumers: each calls its Consumer's Bring, once.
 func (c *Cache) Submit(tasks []Task) { c.pool.submit(tasks) }
 
-// Held returns a sample that lies in memory, where it lies, and its digest: valid until the cache's stores are
-// closed.
+// Held returns a sample that lies in memory, where it lies, and its digest: valid until the cache's
+// stores are closed.
 func (c *Cache) Held(id int) (data []byte, digest uint32, ok bool) {
 	if uint(id) >= uint(c.index.Len()) {
 		return nil, 0, false
@@ -23,11 +23,14 @@ func (c *Cache) Held(id int) (data []byte, digest uint32, ok bool) {
 	return data, digest, known
 }
 
-// Serve brings a sample for another node, and calls send with it and its digest, once. The bytes are valid
-// until send returns. It reads the sample from the source if it has to, and keeps it as the plan says; at most
-// as many reads are under way for others as for the node itself. source is how many bytes this very call read
-// from the source. The error is dataset.ErrNoSample where the node asks another one for the sample itself.
-func (c *Cache) Serve(ctx context.Context, id int, send func(data []byte, digest uint32) error) (source int64, err error) {
+// Serve brings a sample for another node, and calls send with it and its digest, once. The bytes
+// are valid until send returns. It reads the sample from the source if it has to, and keeps it as
+// the plan says; at most as many reads are under way for others as for the node itself. source is
+// how many bytes this very call read from the source. The error is dataset.ErrNoSample where the
+// node asks another one for the sample itself.
+func (c *Cache) Serve(ctx context.Context, id int,
+	send func(data []byte, digest uint32) error,
+) (source int64, err error) {
 	if uint(id) >= uint(c.index.Len()) {
 		return 0, dataset.ErrNoSample
 	}

@@ -33,8 +33,8 @@ func (g *rig) serve(ctx context.Context, id int) (got given) {
 	return got
 }
 
-// TestOtherNodesAreGivenBytesAndDigest: another node is given a sample's bytes and digest, and Serve reports
-// what it read from the source for that.
+// TestOtherNodesAreGivenBytesAndDigest: another node is given a sample's bytes and digest, and
+// Serve reports what it read from the source for that.
 func TestOtherNodesAreGivenBytesAndDigest(t *testing.T) {
 	for name, c := range map[string]struct {
 		room, again int64 // what is kept, and what the source gives the second time
@@ -46,19 +46,21 @@ func TestOtherNodesAreGivenBytesAndDigest(t *testing.T) {
 			defer g.close()
 			for _, source := range []int64{100, c.again} {
 				got := g.serve(t.Context(), 3)
-				if got.err != nil || got.source != source || !bytes.Equal(got.data, content(3, 100)) || got.digest != digest.Of(got.data) {
+				if got.err != nil || got.source != source ||
+					!bytes.Equal(got.data, content(3, 100)) || got.digest != digest.Of(got.data) {
 					t.Errorf("given %+v, want the sample and %d bytes from the source", got, source)
 				}
 			}
-			if data, sum, ok := g.cache.Held(3); ok != (c.room > 0) || ok && (!bytes.Equal(data, content(3, 100)) || sum != digest.Of(data)) {
+			if data, sum, ok := g.cache.Held(3); ok != (c.room > 0) ||
+				ok && (!bytes.Equal(data, content(3, 100)) || sum != digest.Of(data)) {
 				t.Errorf("held: %v, with digest %08x", ok, sum)
 			}
 		})
 	}
 }
 
-// TestOtherNodesAreGivenWarmCopiesWithTheirDigest: the digest of a copy that an earlier cache has left is known
-// once the copy is confirmed.
+// TestOtherNodesAreGivenWarmCopiesWithTheirDigest: the digest of a copy that an earlier cache has
+// left is known once the copy is confirmed.
 func TestOtherNodesAreGivenWarmCopiesWithTheirDigest(t *testing.T) {
 	o := plain(4)
 	o.memory = 400
@@ -68,7 +70,8 @@ func TestOtherNodesAreGivenWarmCopiesWithTheirDigest(t *testing.T) {
 	if err := g.stores[0].Put(2, want, storageclass.Origin{Digest: digest.Of(want)}); err != nil {
 		t.Fatal(err)
 	}
-	if got := g.serve(t.Context(), 2); got.err != nil || got.source != 0 || got.digest != digest.Of(want) || !bytes.Equal(got.data, want) {
+	if got := g.serve(t.Context(), 2); got.err != nil || got.source != 0 ||
+		got.digest != digest.Of(want) || !bytes.Equal(got.data, want) {
 		t.Errorf("given %+v", got)
 	}
 	if _, sum, ok := g.cache.Held(2); !ok || sum != digest.Of(want) {
@@ -76,14 +79,16 @@ func TestOtherNodesAreGivenWarmCopiesWithTheirDigest(t *testing.T) {
 	}
 }
 
-// TestNumbersThatAreNoSampleAreRefused: another node may ask for any number; one that is no sample is refused.
+// TestNumbersThatAreNoSampleAreRefused: another node may ask for any number; one that is no sample
+// is refused.
 func TestNumbersThatAreNoSampleAreRefused(t *testing.T) {
 	o := plain(4)
 	o.memory = 400
 	g := newRig(t, o)
 	defer g.close()
 	for _, id := range []int{-1, -64, math.MinInt32, 4, math.MaxInt32} {
-		if got := g.serve(t.Context(), id); !errors.Is(got.err, dataset.ErrNoSample) || got.data != nil {
+		if got := g.serve(t.Context(), id); !errors.Is(got.err, dataset.ErrNoSample) ||
+			got.data != nil {
 			t.Errorf("sample %d: given %+v", id, got)
 		}
 		if _, _, ok := g.cache.Held(id); ok || g.cache.Has(id) {
@@ -103,8 +108,8 @@ func (p *waits) Fetch(ctx context.Context, id int, dst []byte) (int, uint32, err
 	return p.gives.Fetch(ctx, id, dst)
 }
 
-// TestGuestsDoNotWaitForAnotherNode: a sample that this node is asking another node for is refused to a third
-// at once, and the third's buffer is not written to when the sample arrives.
+// TestGuestsDoNotWaitForAnotherNode: a sample that this node is asking another node for is refused
+// to a third at once, and the third's buffer is not written to when the sample arrives.
 func TestGuestsDoNotWaitForAnotherNode(t *testing.T) {
 	for name, room := range map[string]int64{"into a buffer": 0, "in place": 400} {
 		t.Run(name, func(t *testing.T) {
@@ -113,7 +118,10 @@ func TestGuestsDoNotWaitForAnotherNode(t *testing.T) {
 				o.memory = room
 				g := newRig(t, o)
 				defer g.close()
-				p := &waits{gives{data: func(id int) []byte { return content(id, 100) }}, make(chan struct{})}
+				p := &waits{
+					gives{data: func(id int) []byte { return content(id, 100) }},
+					make(chan struct{}),
+				}
 				own := make(chan error)
 				go func() {
 					_, place, err := g.fetched(t, &Request{Peers: p}, 1)
@@ -123,11 +131,13 @@ func TestGuestsDoNotWaitForAnotherNode(t *testing.T) {
 					own <- err
 				}()
 				synctest.Wait()
-				if got := g.serve(t.Context(), 1); !errors.Is(got.err, dataset.ErrNoSample) || got.data != nil {
+				if got := g.serve(t.Context(), 1); !errors.Is(got.err, dataset.ErrNoSample) ||
+					got.data != nil {
 					t.Errorf("given %+v", got)
 				}
 				dst := make([]byte, 100)
-				if _, err := g.cache.Fetch(t.Context(), &Request{remote: true}, 1, dst); !errors.Is(err, errElsewhere) {
+				if _, err := g.cache.Fetch(t.Context(), &Request{remote: true}, 1,
+					dst); !errors.Is(err, errElsewhere) {
 					t.Errorf("told %v", err)
 				}
 				close(p.gate)
@@ -135,7 +145,8 @@ func TestGuestsDoNotWaitForAnotherNode(t *testing.T) {
 					t.Error(err)
 				}
 				if !bytes.Equal(dst, make([]byte, 100)) {
-					t.Error("the buffer was written to after its owner was told that the sample is elsewhere")
+					t.Error("the buffer was written to after its owner was told that the sample " +
+						"is elsewhere")
 				}
 				if n := g.source.Reads[1].Load(); n != 0 {
 					t.Errorf("the source was read %d times", n)
@@ -145,7 +156,8 @@ func TestGuestsDoNotWaitForAnotherNode(t *testing.T) {
 	}
 }
 
-// TestWhatAnotherNodeGivesIsNotReadFromTheSource: neither by the fetch that asked, nor in what the cache counts.
+// TestWhatAnotherNodeGivesIsNotReadFromTheSource: neither by the fetch that asked, nor in what the
+// cache counts.
 func TestWhatAnotherNodeGivesIsNotReadFromTheSource(t *testing.T) {
 	for _, room := range []int64{0, 400} {
 		o := plain(4)
@@ -157,13 +169,15 @@ func TestWhatAnotherNodeGivesIsNotReadFromTheSource(t *testing.T) {
 			t.Errorf("room %d: from %v, read %v, %v", room, s.From, s.Read, err)
 		}
 		if samples, bytes := g.cache.SourceReads(); samples != 0 || bytes != 0 {
-			t.Errorf("room %d: %d samples and %d bytes count as read from the source", room, samples, bytes)
+			t.Errorf("room %d: %d samples and %d bytes count as read from the source", room,
+				samples, bytes)
 		}
 		g.close()
 	}
 }
 
-// TestGuestsAreBounded: no more reads are under way for other nodes than the node has threads for itself.
+// TestGuestsAreBounded: no more reads are under way for other nodes than the node has threads for
+// itself.
 func TestGuestsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
@@ -175,7 +189,8 @@ func TestGuestsAreBounded(t *testing.T) {
 		var all sync.WaitGroup
 		for id := range 16 {
 			all.Go(func() {
-				if got := g.serve(t.Context(), id); got.err != nil || !bytes.Equal(got.data, content(id, 100)) {
+				if got := g.serve(t.Context(), id); got.err != nil ||
+					!bytes.Equal(got.data, content(id, 100)) {
 					t.Errorf("sample %d: given %+v", id, got)
 				}
 			})
@@ -194,8 +209,8 @@ func TestGuestsAreBounded(t *testing.T) {
 	})
 }
 
-// TestHungGuestsLeaveNothingBehind: reads for other nodes that were given up, and return later with an error,
-// take no worker from the node, and later reads succeed.
+// TestHungGuestsLeaveNothingBehind: reads for other nodes that were given up, and return later with
+// an error, take no worker from the node, and later reads succeed.
 func TestHungGuestsLeaveNothingBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const guests = 8
@@ -230,7 +245,8 @@ func TestHungGuestsLeaveNothingBehind(t *testing.T) {
 		close(gate)
 		all.Wait()
 		for id := range guests {
-			if got := g.serve(t.Context(), id); got.err != nil || !bytes.Equal(got.data, content(id, 100)) {
+			if got := g.serve(t.Context(), id); got.err != nil ||
+				!bytes.Equal(got.data, content(id, 100)) {
 				t.Errorf("sample %d: afterwards it is given %+v", id, got)
 			}
 		}

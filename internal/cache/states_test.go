@@ -6,11 +6,12 @@ import (
 	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
-// TestFlightsGoOnlyWhereTheyMay: of all pairs of states only those that are written at flight follow each other, and with invariants
-// any other panics.
+// TestFlightsGoOnlyWhereTheyMay: of all pairs of states only those that are written at flight
+// follow each other, and with invariants any other panics.
 func TestFlightsGoOnlyWhereTheyMay(t *testing.T) {
 	may := map[[2]flightState]bool{
-		{flying, landing}: true, {landing, landed}: true, {flying, givenUp}: true, {givenUp, returned}: true,
+		{flying, landing}: true, {landing, landed}: true, {flying, givenUp}: true,
+		{givenUp, returned}: true,
 	}
 	for from := flying; from <= returned; from++ {
 		for to := flying; to <= returned; to++ {

@@ -49,7 +49,9 @@ func TestFlightTranscript(t *testing.T) {
 	})
 }
 
-func runFlights(t *testing.T, d *datadriven.TestData, results map[string]error, out *strings.Builder) {
+func runFlights(t *testing.T, d *datadriven.TestData, results map[string]error,
+	out *strings.Builder,
+) {
 	flights, all := newFlights(), map[string]*fetcher{}
 	var late []*flight
 	for _, line := range strings.Split(d.Input, "\n") {
@@ -99,9 +101,11 @@ func runFlights(t *testing.T, d *datadriven.TestData, results map[string]error, 
 				select {
 				case <-f.fl.done:
 					fmt.Fprintf(out, "%s: %v, from place %d, error %v, tries again %v, buffer %q\n",
-						name, f.fl.state, f.fl.place, f.fl.err, f.fl.err != nil && retry(f.fl.err), f.buffer)
+						name, f.fl.state, f.fl.place, f.fl.err, f.fl.err != nil && retry(f.fl.err),
+						f.buffer)
 				default:
-					fmt.Fprintf(out, "%s: %v, %d copies to make, buffer %q\n", name, f.fl.state, len(f.fl.followers), f.buffer)
+					fmt.Fprintf(out, "%s: %v, %d copies to make, buffer %q\n", name, f.fl.state,
+						len(f.fl.followers), f.buffer)
 				}
 			}
 		default:

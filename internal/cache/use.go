@@ -6,9 +6,10 @@ import (
 	"sync"
 )
 
-// Use is what one job does with a Cache: what it wants kept there, what it has read ahead, and which other
-// nodes it asks. Jobs that share a cache come and go, and each takes with it what it brought. Its methods may
-// be called by many goroutines at a time, but for Close, which is the last.
+// Use is what one job does with a Cache: what it wants kept there, what it has read ahead, and
+// which other nodes it asks. Jobs that share a cache come and go, and each takes with it what it
+// brought. Its methods may be called by many goroutines at a time, but for Close, which is the
+// last.
 type Use struct {
 	cache   *Cache
 	request Request // of what is read ahead
@@ -25,8 +26,8 @@ type uses struct {
 	list []*Use
 }
 
-// Use begins a job's use of the cache, which wants nothing kept yet. peers are the job's other nodes; nil: it
-// has one node.
+// Use begins a job's use of the cache, which wants nothing kept yet. peers are the job's other
+// nodes; nil: it has one node.
 func (c *Cache) Use(peers Peers) *Use {
 	u := &Use{cache: c, request: Request{Peers: peers}}
 	u.ctx, u.cancel = context.WithCancel(context.Background())
@@ -36,8 +37,9 @@ func (c *Cache) Use(peers Peers) *Use {
 	return u
 }
 
-// Keep says, per class, which samples the job wants kept there, in place of what it said before. What lies in a
-// class already stays. Where jobs want a sample in different classes, the one that came first decides.
+// Keep says, per class, which samples the job wants kept there, in place of what it said before.
+// What lies in a class already stays. Where jobs want a sample in different classes, the one that
+// came first decides.
 func (u *Use) Keep(plan [][]int32) {
 	u.cache.uses.Lock()
 	defer u.cache.uses.Unlock()
@@ -64,10 +66,11 @@ func (c *Cache) combine() {
 	}
 }
 
-// Fill brings the samples of the plan, which Keep has been told, into their storage classes ahead of time,
-// class by class in the plan's order (thesis 3.2.2: by first access), while the staging buffers leave the
-// source idle. read is called for each sample that was read from the source. A sample that cannot be read is
-// left to the batch that needs it: the policy for errors is the job's.
+// Fill brings the samples of the plan, which Keep has been told, into their storage classes ahead
+// of time, class by class in the plan's order (thesis 3.2.2: by first access), while the staging
+// buffers leave the source idle. read is called for each sample that was read from the source. A
+// sample that cannot be read is left to the batch that needs it: the policy for errors is the
+// job's.
 func (u *Use) Fill(plan [][]int32, read func(bytes int64)) {
 	c := u.cache
 	c.uses.Lock()
@@ -83,8 +86,8 @@ func (u *Use) Fill(plan [][]int32, read func(bytes int64)) {
 	}
 }
 
-// bring brings a sample into the class that it is to lie in, if there is one that does not hold it. What a class has
-// no room for is not read.
+// bring brings a sample into the class that it is to lie in, if there is one that does not hold it.
+// What a class has no room for is not read.
 func (u *Use) bring(w *Worker, id int) (Sample, error) {
 	c := u.cache
 	j := c.class(id)
@@ -99,8 +102,8 @@ func (u *Use) bring(w *Worker, id int) (Sample, error) {
 	return c.FetchView(u.ctx, w, &u.request, id)
 }
 
-// Close ends the job's use: nothing more is read ahead for it, nor kept. Reads under way go on until the cache
-// is closed.
+// Close ends the job's use: nothing more is read ahead for it, nor kept. Reads under way go on
+// until the cache is closed.
 func (u *Use) Close() {
 	u.cancel()
 	c := u.cache

@@ -7,8 +7,9 @@ import (
 	"testing/synctest"
 )
 
-// TestFirstJobDecidesWhereSamplesLie: where jobs that share a cache want a sample in different classes, the job
-// that came first of those that are still open decides; a sample that no job wants any more is not kept.
+// TestFirstJobDecidesWhereSamplesLie: where jobs that share a cache want a sample in different
+// classes, the job that came first of those that are still open decides; a sample that no job wants
+// any more is not kept.
 func TestFirstJobDecidesWhereSamplesLie(t *testing.T) {
 	o := plain(6)
 	o.memory, o.file, o.dir = 200, 200, t.TempDir()
@@ -40,8 +41,8 @@ func TestFirstJobDecidesWhereSamplesLie(t *testing.T) {
 	g.use = g.cache.Use(nil) // which the rig closes
 }
 
-// TestKeepAllKeepsWhatIsRead: a class that keeps everything gets a copy of what is read into another class too,
-// and of nothing if no job's plan keeps anything.
+// TestKeepAllKeepsWhatIsRead: a class that keeps everything gets a copy of what is read into
+// another class too, and of nothing if no job's plan keeps anything.
 func TestKeepAllKeepsWhatIsRead(t *testing.T) {
 	for name, planned := range map[string]bool{"with a plan": true, "without": false} {
 		t.Run(name, func(t *testing.T) {
@@ -66,7 +67,8 @@ func TestKeepAllKeepsWhatIsRead(t *testing.T) {
 	}
 }
 
-// TestFillReportsWhatItReadFromTheSource: and nothing that lay in another class, or that a batch has read.
+// TestFillReportsWhatItReadFromTheSource: and nothing that lay in another class, or that a batch
+// has read.
 func TestFillReportsWhatItReadFromTheSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := plain(4)
@@ -80,7 +82,8 @@ func TestFillReportsWhatItReadFromTheSource(t *testing.T) {
 		g.use.Fill([][]int32{{0, 1, 2, 3}}, func(bytes int64) { read.Add(bytes) })
 		synctest.Wait()
 		if held := len(g.stores[0].Held()); held != 4 || read.Load() != 300 {
-			t.Errorf("%d samples are held, and %d bytes were read from the source for 3 of them", held, read.Load())
+			t.Errorf("%d samples are held, and %d bytes were read from the source for 3 of them",
+				held, read.Load())
 		}
 	})
 }
@@ -95,7 +98,8 @@ func TestFillReadsNothingThatItsClassHasNoRoomFor(t *testing.T) {
 		for range 2 {
 			g.use.Fill(g.opened.Plan, func(int64) {})
 			synctest.Wait()
-			if samples, _ := g.cache.SourceReads(); int(samples) != len(g.stores[0].Held()) || samples == 0 || samples == 8 {
+			if samples, _ := g.cache.SourceReads(); int(samples) != len(g.stores[0].Held()) ||
+				samples == 0 || samples == 8 {
 				t.Errorf("%d samples were read, and %d are held", samples, len(g.stores[0].Held()))
 			}
 		}

@@ -7,8 +7,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/digest"
 )
 
-// Verify compares bytes that are to be delivered with the source's: those that this cache has read there
-// itself, or reads for it now, once.
+// Verify compares bytes that are to be delivered with the source's: those that this cache has read
+// there itself, or reads for it now, once.
 func (c *Cache) Verify(ctx context.Context, w *Worker, id int, data []byte, from Place) error {
 	got := digest.Of(data)
 	want, _ := c.digests.of(id)
@@ -21,7 +21,13 @@ func (c *Cache) Verify(ctx context.Context, w *Worker, id int, data []byte, from
 		want = digest.Of(file)
 	}
 	if got != want {
-		return &VerifyError{Sample: id, Path: c.path(id), From: c.PlaceName(from), Got: got, Want: want}
+		return &VerifyError{
+			Sample: id,
+			Path:   c.path(id),
+			From:   c.PlaceName(from),
+			Got:    got,
+			Want:   want,
+		}
 	}
 	return nil
 }

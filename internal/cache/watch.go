@@ -9,10 +9,10 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 )
 
-// watcher is a Cache's watchdog. A system call that hangs, as on a network file system whose server is gone,
-// cannot be interrupted. So that its batch fails in time all the same, the watchdog gives the read up: it ends
-// the flight with an error, for the leader's consumer and for all followers, and starts another worker in the
-// place of the one that hangs. The read itself goes on, so:
+// watcher is a Cache's watchdog. A system call that hangs, as on a network file system whose server
+// is gone, cannot be interrupted. So that its batch fails in time all the same, the watchdog gives
+// the read up: it ends the flight with an error, for the leader's consumer and for all followers,
+// and starts another worker in the place of the one that hangs. The read itself goes on, so:
 //
 //   - its batch is done, but its room in the staging buffer is not used again, nor unmapped, before the read has
 //     ended (Consumer.GivenUp);
@@ -20,14 +20,14 @@ import (
 //   - followers have buffers of their own, which it never touches;
 //   - Cache.Close says that not all has ended.
 //
-// A read that comes back late finds its flight given up (land): its worker ends, and touches nothing of the
-// batch. What it read is kept, if it was read.
+// A read that comes back late finds its flight given up (land): its worker ends, and touches
+// nothing of the batch. What it read is kept, if it was read.
 //
-// Every read that hangs holds a thread of the system. Once there are as many as the pool has workers, and
-// fewHung at least, the source is not asked any more until one comes back.
+// Every read that hangs holds a thread of the system. Once there are as many as the pool has
+// workers, and fewHung at least, the source is not asked any more until one comes back.
 //
-// The rejected alternative, a goroutine per read that its caller waits for with a timer, costs every read a
-// switch of goroutines for the sake of the rare hang.
+// The rejected alternative, a goroutine per read that its caller waits for with a timer, costs
+// every read a switch of goroutines for the sake of the rare hang.
 type watcher struct {
 	stop chan struct{} // nil: there is no watchdog
 	done sync.WaitGroup
@@ -42,7 +42,8 @@ type watcher struct {
 // fewHung reads that hang do not make a source one that is gone.
 const fewHung = 4
 
-// start has giveUp called with the time before which a read that is still under way must have begun to be late.
+// start has giveUp called with the time before which a read that is still under way must have begun
+// to be late.
 func (w *watcher) start(timeout time.Duration, giveUp func(before time.Time)) {
 	w.mu.hung = make(map[*flight]struct{})
 	if timeout <= 0 {
@@ -88,8 +89,8 @@ func (w *watcher) returned(fl *flight) {
 	w.hanging.Store(int32(len(w.mu.hung)))
 }
 
-// giveUp gives up the reads that began before the given time. done is closed last: a leader that comes back
-// waits for it (land), and so finds that its consumer knows.
+// giveUp gives up the reads that began before the given time. done is closed last: a leader that
+// comes back waits for it (land), and so finds that its consumer knows.
 func (c *Cache) giveUp(before time.Time) {
 	for _, fl := range c.flights.giveUp(before) {
 		fl.err = c.hangs(fl)
@@ -107,7 +108,8 @@ func (c *Cache) giveUp(before time.Time) {
 func (c *Cache) hangs(fl *flight) error {
 	return &dataset.SampleError{
 		ID: int(fl.id), Path: c.path(int(fl.id)), Kind: dataset.ErrUnavailable,
-		Err: fmt.Errorf("the read hangs since %v, longer than source_timeout (%v); see whether what the path lies on still answers",
+		Err: fmt.Errorf("the read hangs since %v, longer than source_timeout (%v); see whether "+
+			"what the path lies on still answers",
 			time.Since(fl.since).Round(time.Millisecond), c.timeout),
 	}
 }
@@ -120,7 +122,8 @@ func (c *Cache) refuse(id int) error {
 	}
 	return &dataset.SampleError{
 		ID: id, Path: c.path(id), Kind: dataset.ErrUnavailable,
-		Err: fmt.Errorf("not tried, because %d reads before it hang for longer than source_timeout (%v)", n, c.timeout),
+		Err: fmt.Errorf("not tried, because %d reads before it hang for longer than "+
+			"source_timeout (%v)", n, c.timeout),
 	}
 }
 

@@ -41,7 +41,8 @@ func TestHungFill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		o := plain(8)
-		o.threads, o.timeout, o.memory, o.fill, o.hook = 1, time.Minute, 800, true, cachetest.Hanging(gate, 0)
+		o.threads, o.timeout, o.memory, o.fill, o.hook = 1, time.Minute, 800, true,
+			cachetest.Hanging(gate, 0)
 		g := newRig(t, o)
 		<-time.After(2 * time.Minute)
 		if held := g.stores[0].Held(); len(held) != 7 {
@@ -77,10 +78,13 @@ func TestWaiting(t *testing.T) {
 			t.Errorf("waiting %+v, want none", w)
 		}
 		for _, id := range []int{2, 1} {
-			go func() { _, _ = g.cache.Fetch(context.Background(), &Request{}, id, make([]byte, 100)) }()
+			go func() {
+				_, _ = g.cache.Fetch(context.Background(), &Request{}, id, make([]byte, 100))
+			}()
 			<-time.After(10 * time.Second)
 		}
-		if w, ok := g.cache.Waiting(); !ok || w.Sample != 2 || w.Path != g.source.Path(2) || time.Since(w.Since) != 20*time.Second {
+		if w, ok := g.cache.Waiting(); !ok || w.Sample != 2 || w.Path != g.source.Path(2) ||
+			time.Since(w.Since) != 20*time.Second {
 			t.Errorf("waiting %+v, %v; want sample 2 for 20 s", w, ok)
 		}
 		close(gate)
@@ -106,15 +110,21 @@ func (b *slowConsumer) Bring(*Worker, int) (abandoned bool) {
 	return err == ErrAbandoned
 }
 
-// TestConsumersAreToldBeforeTheReadReturns: a read that was given up and comes back finds that its consumer knows, so that the consumer
-// cannot be told that the read is over before it is told that the read hangs.
+// TestConsumersAreToldBeforeTheReadReturns: a read that was given up and comes back finds that its
+// consumer knows, so that the consumer cannot be told that the read is over before it is told that
+// the read hangs.
 func TestConsumersAreToldBeforeTheReadReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		o := plain(4)
 		o.threads, o.timeout, o.hook = 1, time.Minute, cachetest.Hanging(gate, 1)
 		g := newRig(t, o)
-		b := &slowConsumer{consumer{cache: g.cache, id: 1, done: make(chan error, 1), back: make(chan bool, 1)}, make(chan struct{})}
+		b := &slowConsumer{consumer{
+			cache: g.cache,
+			id:    1,
+			done:  make(chan error, 1),
+			back:  make(chan bool, 1),
+		}, make(chan struct{})}
 		g.cache.Submit([]Task{{Consumer: b}})
 		<-time.After(2 * time.Minute)
 		close(gate)
@@ -133,8 +143,8 @@ func TestConsumersAreToldBeforeTheReadReturns(t *testing.T) {
 	})
 }
 
-// TestWorkersAreAsManyAsBefore: a worker whose read was given up is replaced, and ends when the read returns, whether it read for a batch
-// or ahead of time.
+// TestWorkersAreAsManyAsBefore: a worker whose read was given up is replaced, and ends when the
+// read returns, whether it read for a batch or ahead of time.
 func TestWorkersAreAsManyAsBefore(t *testing.T) {
 	for name, fill := range map[string]bool{"for a batch": false, "ahead of time": true} {
 		t.Run(name, func(t *testing.T) {

@@ -14,15 +14,20 @@ import (
 
 // Class is a storage class with the store that a dataset's cache uses of it.
 type Class struct {
-	Name     string // memory, file, file-2, ...
-	Store    storageclass.Store
-	Room     int64
-	KeepsAll bool // what is read, beside what plans give it: a later run then starts warm although memory held it all
+	Name  string // memory, file, file-2, ...
+	Store storageclass.Store
+	Room  int64
+	// what is read, beside what plans give it: a later run then starts warm although memory held it
+	// all
+	KeepsAll bool
 }
 
-// JoinCache joins the dataset's cache, or makes it by the configuration; madeBy is the one that it was made by. What belongs to a job alone, its plan and its other nodes, is in its
-// Use of the cache: so jobs may come and go in any order. Each leaves it with LeaveCache.
-func (d *Dataset) JoinCache(cfg *config.Config) (joined *cache.Cache, madeBy *config.Config, err error) {
+// JoinCache joins the dataset's cache, or makes it by the configuration; madeBy is the one that it
+// was made by. What belongs to a job alone, its plan and its other nodes, is in its Use of the
+// cache: so jobs may come and go in any order. Each leaves it with LeaveCache.
+func (d *Dataset) JoinCache(cfg *config.Config) (joined *cache.Cache, madeBy *config.Config,
+	err error,
+) {
 	e := d.entry
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -30,9 +35,15 @@ func (d *Dataset) JoinCache(cfg *config.Config) (joined *cache.Cache, madeBy *co
 		if e.classes, err = d.openStores(cfg.StorageClasses); err != nil {
 			return nil, nil, err
 		}
-		o := cache.Options{Index: d.Index(), Source: e.source, Threads: cfg.SourceThreads, Timeout: cfg.SourceTimeout}
+		o := cache.Options{
+			Index:   d.Index(),
+			Source:  e.source,
+			Threads: cfg.SourceThreads,
+			Timeout: cfg.SourceTimeout,
+		}
 		for _, c := range e.classes {
-			o.Classes = append(o.Classes, cache.Class{Name: c.Name, Store: c.Store, KeepAll: c.KeepsAll})
+			o.Classes = append(o.Classes,
+				cache.Class{Name: c.Name, Store: c.Store, KeepAll: c.KeepsAll})
 		}
 		e.cache = cache.New(o)
 		e.madeBy = cfg
@@ -84,7 +95,8 @@ func (d *Dataset) LeaveCache() {
 	} else { // where the read still writes to must stay as it is
 		e.stuck = true
 		d.catalog.stuck.Store(true)
-		e.log.Error("a read from the source hangs: the dataset's caches stay in memory until the daemon ends")
+		e.log.Error("a read from the source hangs: the dataset's caches stay in memory until the " +
+			"daemon ends")
 	}
 	e.cache, e.madeBy, e.classes = nil, nil, nil
 	e.cached.Store(false)
@@ -116,7 +128,12 @@ func (d *Dataset) openStore(c config.StorageClass) (Class, error) {
 	index := d.Index()
 	ds := storageclass.Dataset{
 		Fingerprint: index.Fingerprint(), Samples: index.Len(), Size: index.Size,
-		About: storageclass.About{Kind: d.entry.spec.Kind, Path: d.entry.spec.Path, Extensions: index.Extensions(), Bytes: index.Bytes()},
+		About: storageclass.About{
+			Kind:       d.entry.spec.Kind,
+			Path:       d.entry.spec.Path,
+			Extensions: index.Extensions(),
+			Bytes:      index.Bytes(),
+		},
 	}
 	room := c.Capacity
 	if room == 0 { // what there is
@@ -130,7 +147,12 @@ func (d *Dataset) openStore(c config.StorageClass) (Class, error) {
 		return Class{}, err
 	}
 	_, inPlace := store.(storageclass.InPlace)
-	return Class{Name: c.Kind, Store: store, Room: room, KeepsAll: !inPlace && room >= index.Bytes()}, nil
+	return Class{
+		Name:     c.Kind,
+		Store:    store,
+		Room:     room,
+		KeepsAll: !inPlace && room >= index.Bytes(),
+	}, nil
 }
 
 func (d *Dataset) closeStores(classes []Class) {
@@ -149,7 +171,8 @@ func (d *Dataset) Classes() []Class {
 	return slices.Clone(e.classes)
 }
 
-// Segments calls yield for the storage classes whose samples lie in shared memory, by their place among the classes.
+// Segments calls yield for the storage classes whose samples lie in shared memory, by their place
+// among the classes.
 func (d *Dataset) Segments(yield func(class int, file *os.File, size int64)) {
 	for i, c := range d.Classes() {
 		if in, ok := c.Store.(storageclass.InPlace); ok {
@@ -171,7 +194,8 @@ func (d *Dataset) Reports() (out []stats.Class) {
 	return out
 }
 
-// BookMemory is how many bytes it takes to keep books of so many samples in a dataset's cache with so many storage classes.
+// BookMemory is how many bytes it takes to keep books of so many samples in a dataset's cache with
+// so many storage classes.
 func BookMemory(samples, classes int) int64 {
 	return int64(samples) * int64(cache.BytesPerSample+storageclass.BytesPerSample*classes)
 }

@@ -1,9 +1,10 @@
-// Package catalog opens datasets for the jobs of a node. Every Open looks at the dataset anew. If what it finds is a dataset that
-// is open already, the same version in the same directory, it joins that: a dataset has one index, and, while jobs read it, one
-// cache with its storage classes. What a job wants of that cache is not its business.
+// Package catalog opens datasets for the jobs of a node. Every Open looks at the dataset anew. If
+// what it finds is a dataset that is open already, the same version in the same directory, it joins
+// that: a dataset has one index, and, while jobs read it, one cache with its storage classes. What
+// a job wants of that cache is not its business.
 //
-// A Catalog is given the kinds of sources and storage classes that there are, and knows none by itself. All methods of Catalog and Dataset are safe
-// for concurrent use.
+// A Catalog is given the kinds of sources and storage classes that there are, and knows none by
+// itself. All methods of Catalog and Dataset are safe for concurrent use.
 package catalog
 
 import (
@@ -40,8 +41,9 @@ type Catalog struct {
 	kinds Kinds
 	log   *slog.Logger
 
-	mu       invariants.Mutex[Catalog]     // guards what follows
-	opening  map[string]chan struct{}      // by key: has a token unless somebody is opening such a dataset
+	mu invariants.Mutex[Catalog] // guards what follows
+	// by key: has a token unless somebody is opening such a dataset
+	opening  map[string]chan struct{}
 	datasets map[identity]*entry           // that are open
 	classes  map[string]storageclass.Class // by kind and path
 
@@ -50,7 +52,13 @@ type Catalog struct {
 
 // New returns a catalog in which nothing is open.
 func New(kinds Kinds, log *slog.Logger) *Catalog {
-	return &Catalog{kinds: kinds, log: log, opening: make(map[string]chan struct{}), datasets: make(map[identity]*entry), classes: make(map[string]storageclass.Class)}
+	return &Catalog{
+		kinds:    kinds,
+		log:      log,
+		opening:  make(map[string]chan struct{}),
+		datasets: make(map[identity]*entry),
+		classes:  make(map[string]storageclass.Class),
+	}
 }
 
 // Close releases the storage classes. No dataset's cache may be in use. Where a read from the
@@ -68,7 +76,8 @@ func (c *Catalog) Close() error {
 	return errors.Join(errs...)
 }
 
-// identity says which dataset it is: how it was asked for, its version, and the directory that it was found in.
+// identity says which dataset it is: how it was asked for, its version, and the directory that it
+// was found in.
 type identity struct {
 	key           string
 	fingerprint   [16]byte
@@ -112,12 +121,18 @@ type Dataset struct {
 	once    sync.Once
 }
 
-// Open opens a dataset as the view shows it (nil: as this process sees it), or joins those who have the same one open. The view belongs to
-// the caller.
-func (c *Catalog) Open(ctx context.Context, spec dataset.Spec, view *dataset.View, cfg *config.Config, progress Progress) (*Dataset, error) {
-	at := slices.IndexFunc(c.kinds.Sources, func(k dataset.Kind) bool { return k.Name == spec.Kind })
+// Open opens a dataset as the view shows it (nil: as this process sees it), or joins those who have
+// the same one open. The view belongs to the caller.
+func (c *Catalog) Open(ctx context.Context, spec dataset.Spec, view *dataset.View,
+	cfg *config.Config, progress Progress,
+) (*Dataset, error) {
+	at := slices.IndexFunc(c.kinds.Sources, func(k dataset.Kind) bool {
+		return k.Name == spec.Kind
+	})
 	if at < 0 {
-		return nil, unknown("dataset", spec.Kind, c.kinds.Sources, func(k dataset.Kind) string { return k.Name })
+		return nil, unknown("dataset", spec.Kind, c.kinds.Sources, func(k dataset.Kind) string {
+			return k.Name
+		})
 	}
 	k := key(spec, cfg.IndexDir)
 	// One at a time: the next one finds the index that the first has written.
@@ -249,9 +264,14 @@ func (d *Dataset) Close() {
 
 // class returns the storage class that the configuration describes.
 func (c *Catalog) class(spec config.StorageClass) (storageclass.Class, error) {
-	at := slices.IndexFunc(c.kinds.Classes, func(k storageclass.Kind) bool { return k.Name == spec.Kind })
+	at := slices.IndexFunc(c.kinds.Classes, func(k storageclass.Kind) bool {
+		return k.Name == spec.Kind
+	})
 	if at < 0 {
-		return nil, unknown("storage class", spec.Kind, c.kinds.Classes, func(k storageclass.Kind) string { return k.Name })
+		return nil,
+			unknown("storage class", spec.Kind, c.kinds.Classes, func(k storageclass.Kind) string {
+				return k.Name
+			})
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -282,7 +302,8 @@ func unknown[K any](what, kind string, kinds []K, name func(K) string) error {
 	}
 	slices.Sort(names)
 	return &failure.Error{
-		Kind:    failure.Config,
-		Message: fmt.Sprintf("%s kind %q is not known; there are: %s", what, kind, strings.Join(names, ", ")),
+		Kind: failure.Config,
+		Message: fmt.Sprintf("%s kind %q is not known; there are: %s", what, kind,
+			strings.Join(names, ", ")),
 	}
 }

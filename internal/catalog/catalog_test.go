@@ -64,9 +64,11 @@ type shelf struct {
 	opened, closed int
 	opening        func(ctx context.Context) error // before a dataset is there
 	reading        func()                          // before a sample is read; nil: nothing
-	stats          atomic.Int64                    // samples asked for, whether they are still the same
+	// samples asked for, whether they are still the same
+	stats atomic.Int64
 
-	// What is found at the path now: in which directory, and which version. And through which view it was opened last.
+	// What is found at the path now: in which directory, and which version. And through which view
+	// it was opened last.
 	inode, version uint64
 	view           *dataset.View
 }
@@ -80,7 +82,9 @@ func newShelf(t *testing.T) *shelf {
 	}
 	c.Catalog = New(Kinds{
 		Sources: []dataset.Kind{
-			{Name: "fake", Open: func(ctx context.Context, _ string, o dataset.OpenOptions) (dataset.Indexed, error) {
+			{Name: "fake", Open: func(ctx context.Context, _ string,
+				o dataset.OpenOptions,
+			) (dataset.Indexed, error) {
 				c.opened++
 				c.view = o.View
 				if err := c.opening(ctx); err != nil {
@@ -126,7 +130,10 @@ func (c *shelf) open(t *testing.T, cfg *config.Config) *Dataset {
 func TestDescribed(t *testing.T) {
 	c := newShelf(t)
 	dir := t.TempDir()
-	cfg := &config.Config{SourceThreads: 1, StorageClasses: []config.StorageClass{{Kind: "file", Path: dir, Capacity: 1 << 20}}}
+	cfg := &config.Config{
+		SourceThreads:  1,
+		StorageClasses: []config.StorageClass{{Kind: "file", Path: dir, Capacity: 1 << 20}},
+	}
 	d := c.open(t, cfg)
 	defer d.Close()
 	if _, _, err := d.JoinCache(cfg); err != nil {
@@ -143,20 +150,26 @@ func TestDescribed(t *testing.T) {
 		t.Fatalf("%+v, %v", stores, err)
 	}
 	got, index := stores[0].Description, d.Index()
-	if got.Kind != "fake" || got.Path != "/data" || !slices.Equal(got.Extensions, index.Extensions()) || got.Samples != int64(index.Len()) || got.Bytes != index.Bytes() {
+	if got.Kind != "fake" || got.Path != "/data" ||
+		!slices.Equal(got.Extensions, index.Extensions()) || got.Samples != int64(index.Len()) ||
+		got.Bytes != index.Bytes() {
 		t.Errorf("%+v", got)
 	}
 }
 
-// TestShared: who opens a dataset that is open has the same index and the same cache; both go with the last who has them.
+// TestShared: who opens a dataset that is open has the same index and the same cache; both go with
+// the last who has them.
 func TestShared(t *testing.T) {
 	c := newShelf(t)
 	cfg := &config.Config{SourceThreads: 1, StorageClasses: []config.StorageClass{
-		{Kind: "memory", Capacity: 400}, {Kind: "file", Path: t.TempDir(), Capacity: 1 << 20}, {Kind: "file", Path: t.TempDir(), Capacity: 500},
+		{Kind: "memory", Capacity: 400},
+		{Kind: "file", Path: t.TempDir(), Capacity: 1 << 20},
+		{Kind: "file", Path: t.TempDir(), Capacity: 500},
 	}}
 	a, b := c.open(t, cfg), c.open(t, cfg)
 	if a.Index() != b.Index() || c.opened != 2 || c.closed != 1 {
-		t.Errorf("opened %d times, closed %d: the second looks for itself, and joins the first", c.opened, c.closed)
+		t.Errorf("opened %d times, closed %d: the second looks for itself, and joins the first",
+			c.opened, c.closed)
 	}
 	if c.Cached(spec) {
 		t.Error("it is cached before anybody has asked for a cache")
@@ -167,14 +180,16 @@ func TestShared(t *testing.T) {
 	}
 	again, madeBy, err := b.JoinCache(&config.Config{SourceThreads: 7})
 	if err != nil || madeBy != cfg || again != cache {
-		t.Errorf("the second: made by the first %t, the same %t, %v", madeBy == cfg, again == cache, err)
+		t.Errorf("the second: made by the first %t, the same %t, %v", madeBy == cfg, again == cache,
+			err)
 	}
 	for i, want := range []struct {
 		name     string
 		room     int64
 		keepsAll bool
 	}{{"memory", 400, false}, {"file", total, true}, {"file-2", 500, false}} {
-		if got := b.Classes()[i]; got.Name != want.name || got.Room != want.room || got.KeepsAll != want.keepsAll {
+		if got := b.Classes()[i]; got.Name != want.name || got.Room != want.room ||
+			got.KeepsAll != want.keepsAll {
 			t.Errorf("class %d: %+v, want %+v", i, got, want)
 		}
 		if got := b.Reports()[i]; got.Name != want.name || got.Room != want.room || got.Used != 0 {
@@ -185,7 +200,8 @@ func TestShared(t *testing.T) {
 	a.Close()
 	a.Close() // does nothing
 	if !c.Cached(spec) || c.closed != 1 || len(b.Classes()) != 3 {
-		t.Errorf("the second has lost what the first has left: %d closed, classes %+v", c.closed, b.Classes())
+		t.Errorf("the second has lost what the first has left: %d closed, classes %+v", c.closed,
+			b.Classes())
 	}
 	b.LeaveCache()
 	if c.Cached(spec) || c.closed != 1 || b.Reports() != nil {
@@ -216,17 +232,22 @@ func TestIndexDirs(t *testing.T) {
 	b.Close()
 }
 
-// TestFailed: what fails leaves nothing, is told to all who wait, and is tried anew by who comes then.
+// TestFailed: what fails leaves nothing, is told to all who wait, and is tried anew by who comes
+// then.
 func TestFailed(t *testing.T) {
 	c := newShelf(t)
 	c.opening = func(context.Context) error { return errors.New("no such directory") }
-	if _, err := c.Open(t.Context(), spec, nil, &config.Config{}, nil); err == nil || err.Error() != "no such directory" {
+	if _, err := c.Open(t.Context(), spec, nil, &config.Config{}, nil); err == nil ||
+		err.Error() != "no such directory" {
 		t.Error(err)
 	}
 	c.opening = func(context.Context) error { return nil }
 	d := c.open(t, &config.Config{})
 	for _, bad := range []config.StorageClass{{Kind: "tape"}, {Kind: "memory", Capacity: -1}} {
-		cfg := &config.Config{SourceThreads: 1, StorageClasses: []config.StorageClass{{Kind: "memory", Capacity: 100}, bad}}
+		cfg := &config.Config{
+			SourceThreads:  1,
+			StorageClasses: []config.StorageClass{{Kind: "memory", Capacity: 100}, bad},
+		}
 		if _, _, err := d.JoinCache(cfg); err == nil || c.Cached(spec) || d.Reports() != nil {
 			t.Errorf("%+v: %v; cached: %t, %+v", bad, err, c.Cached(spec), d.Reports())
 		}
@@ -234,7 +255,8 @@ func TestFailed(t *testing.T) {
 	d.Close()
 }
 
-// TestGivenUp: where the one who opens it goes away, the next of those that wait opens it; who waits may go away too.
+// TestGivenUp: where the one who opens it goes away, the next of those that wait opens it; who
+// waits may go away too.
 func TestGivenUp(t *testing.T) {
 	c := newShelf(t)
 	opening := make(chan struct{})
@@ -276,12 +298,15 @@ func TestGivenUp(t *testing.T) {
 func TestUnknown(t *testing.T) {
 	c := newShelf(t)
 	_, err := c.Open(t.Context(), dataset.Spec{Kind: "tape"}, nil, &config.Config{}, nil)
-	if e := new(failure.Error); !errors.As(err, &e) || e.Kind != failure.Config || !strings.Contains(e.Message, `dataset kind "tape" is not known; there are: fake, none`) {
+	if e := new(failure.Error); !errors.As(err, &e) || e.Kind != failure.Config ||
+		!strings.Contains(e.Message, `dataset kind "tape" is not known; there are: fake, none`) {
 		t.Error(err)
 	}
 	d := c.open(t, &config.Config{})
 	_, _, err = d.JoinCache(&config.Config{StorageClasses: []config.StorageClass{{Kind: "tape"}}})
-	if e := new(failure.Error); !errors.As(err, &e) || e.Kind != failure.Config || !strings.Contains(e.Message, `storage class kind "tape" is not known; there are: file, memory`) {
+	if e := new(failure.Error); !errors.As(err, &e) || e.Kind != failure.Config ||
+		!strings.Contains(e.Message,
+			`storage class kind "tape" is not known; there are: file, memory`) {
 		t.Error(err)
 	}
 	d.Close()

@@ -27,7 +27,10 @@ func join(t *testing.T, d *Dataset, cfg *config.Config) *cache.Cache {
 
 // inMemory is a configuration with one storage class.
 func inMemory(capacity int64) *config.Config {
-	return &config.Config{SourceThreads: 1, StorageClasses: []config.StorageClass{{Kind: "memory", Capacity: capacity}}}
+	return &config.Config{
+		SourceThreads:  1,
+		StorageClasses: []config.StorageClass{{Kind: "memory", Capacity: capacity}},
+	}
 }
 
 // bring has the cache bring a sample, and keep it.
@@ -36,13 +39,16 @@ func bring(t *testing.T, c *cache.Cache, id int32) {
 	u := c.Use(nil)
 	defer u.Close()
 	u.Keep([][]int32{{id}})
-	if _, err := c.Serve(t.Context(), int(id), func([]byte, uint32) error { return nil }); err != nil {
+	if _, err := c.Serve(t.Context(), int(id), func([]byte, uint32) error {
+		return nil
+	}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestOtherDirectoriesAndVersionsAreOtherDatasets: Open joins an open dataset only if the path leads to the same version in the same
-// directory: a process in another container must not be served files that it does not see itself.
+// TestOtherDirectoriesAndVersionsAreOtherDatasets: Open joins an open dataset only if the path
+// leads to the same version in the same directory: a process in another container must not be
+// served files that it does not see itself.
 func TestOtherDirectoriesAndVersionsAreOtherDatasets(t *testing.T) {
 	for name, change := range map[string]func(c *shelf){
 		"another directory": func(c *shelf) { c.inode = 8 },
@@ -54,7 +60,8 @@ func TestOtherDirectoriesAndVersionsAreOtherDatasets(t *testing.T) {
 			first := c.open(t, cfg)
 			change(c)
 			second, third := c.open(t, cfg), c.open(t, cfg)
-			if len(c.datasets) != 2 || c.closed != 1 || second.Index() == first.Index() || third.Index() != second.Index() {
+			if len(c.datasets) != 2 || c.closed != 1 || second.Index() == first.Index() ||
+				third.Index() != second.Index() {
 				t.Errorf("%d datasets are open, %d sources were closed", len(c.datasets), c.closed)
 			}
 			if _, inode := second.Place(); inode != c.inode {
@@ -62,7 +69,8 @@ func TestOtherDirectoriesAndVersionsAreOtherDatasets(t *testing.T) {
 			}
 			mine, others := join(t, first, cfg), join(t, second, cfg)
 			if mine == others || join(t, third, cfg) != others {
-				t.Error("caches are shared by those that have different datasets, or not by those that have the same")
+				t.Error("caches are shared by those that have different datasets, or not by " +
+					"those that have the same")
 			}
 			for _, d := range []*Dataset{first, second, third} {
 				d.LeaveCache()
@@ -72,8 +80,8 @@ func TestOtherDirectoriesAndVersionsAreOtherDatasets(t *testing.T) {
 	}
 }
 
-// TestJoiningDoubtsTheCopies: files may have been rewritten since they were cached, so after each Open every copy is confirmed again when
-// it is next needed.
+// TestJoiningDoubtsTheCopies: files may have been rewritten since they were cached, so after each
+// Open every copy is confirmed again when it is next needed.
 func TestJoiningDoubtsTheCopies(t *testing.T) {
 	c := newShelf(t)
 	cfg := inMemory(400)
@@ -97,12 +105,13 @@ func TestJoiningDoubtsTheCopies(t *testing.T) {
 	second.Close()
 }
 
-// TestPromised: the memory that open stores may still take is counted, less what they have taken, until the cache is closed; space on disks
-// is not.
+// TestPromised: the memory that open stores may still take is counted, less what they have taken,
+// until the cache is closed; space on disks is not.
 func TestPromised(t *testing.T) {
 	c := newShelf(t)
 	cfg := inMemory(400)
-	cfg.StorageClasses = append(cfg.StorageClasses, config.StorageClass{Kind: "file", Path: t.TempDir(), Capacity: 1 << 20})
+	cfg.StorageClasses = append(cfg.StorageClasses,
+		config.StorageClass{Kind: "file", Path: t.TempDir(), Capacity: 1 << 20})
 	d := c.open(t, cfg)
 	promised := func(when string, want int64) {
 		t.Helper()
@@ -123,19 +132,22 @@ func TestPromised(t *testing.T) {
 	d.Close()
 }
 
-// TestAnyProcessOpensTheRootAgain: every process that has the dataset open, or has added its view, is asked to open the root again; one that
-// has left is not.
+// TestAnyProcessOpensTheRootAgain: every process that has the dataset open, or has added its view,
+// is asked to open the root again; one that has left is not.
 func TestAnyProcessOpensTheRootAgain(t *testing.T) {
 	c := newShelf(t)
 	var mu sync.Mutex
 	var asked []string
 	view := func(name string) *dataset.View {
-		return &dataset.View{Root: os.Stdin, Slash: os.Stdin, Renew: func(context.Context) (*dataset.View, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			asked = append(asked, name)
-			return nil, errors.New(name + " cannot")
-		}}
+		return &dataset.View{
+			Root: os.Stdin, Slash: os.Stdin,
+			Renew: func(context.Context) (*dataset.View, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				asked = append(asked, name)
+				return nil, errors.New(name + " cannot")
+			},
+		}
 	}
 	open := func(v *dataset.View) *Dataset {
 		d, err := c.Open(t.Context(), spec, v, &config.Config{}, func(int64, string) {})
@@ -152,7 +164,8 @@ func TestAnyProcessOpensTheRootAgain(t *testing.T) {
 	are := func(when string, want ...string) {
 		t.Helper()
 		asked = nil
-		if _, err := renew(t.Context()); err == nil || !slices.Equal(slices.Sorted(slices.Values(asked)), want) {
+		if _, err := renew(t.Context()); err == nil ||
+			!slices.Equal(slices.Sorted(slices.Values(asked)), want) {
 			t.Errorf("%s: asked are %v, want %v; %v", when, asked, want, err)
 		}
 	}
@@ -168,8 +181,9 @@ func TestAnyProcessOpensTheRootAgain(t *testing.T) {
 	are("all have gone")
 }
 
-// TestHangingReadKeepsWhatItWritesTo: if a read hangs when the last job leaves, the source and the storage classes stay open for the rest of
-// the process's life, and the catalog's Close does not fail.
+// TestHangingReadKeepsWhatItWritesTo: if a read hangs when the last job leaves, the source and the
+// storage classes stay open for the rest of the process's life, and the catalog's Close does not
+// fail.
 func TestHangingReadKeepsWhatItWritesTo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newShelf(t)
@@ -199,11 +213,14 @@ func TestHangingReadKeepsWhatItWritesTo(t *testing.T) {
 	})
 }
 
-// TestWarningsReachTheProcess: warnings and progress of opening a dataset reach the process that opens it.
+// TestWarningsReachTheProcess: warnings and progress of opening a dataset reach the process that
+// opens it.
 func TestWarningsReachTheProcess(t *testing.T) {
 	c := newShelf(t)
 	open := c.kinds.Sources[0].Open
-	c.kinds.Sources[0].Open = func(ctx context.Context, path string, o dataset.OpenOptions) (dataset.Indexed, error) {
+	c.kinds.Sources[0].Open = func(ctx context.Context, path string,
+		o dataset.OpenOptions,
+	) (dataset.Indexed, error) {
 		o.Progress(12)
 		o.Tell("two files are empty")
 		return open(ctx, path, o)
@@ -226,7 +243,8 @@ func TestWarningsReachTheProcess(t *testing.T) {
 	d.Close()
 }
 
-// TestCapacityThatIsLeftOpen: a storage class without a capacity has what its class has available, and no more than the dataset needs.
+// TestCapacityThatIsLeftOpen: a storage class without a capacity has what its class has available,
+// and no more than the dataset needs.
 func TestCapacityThatIsLeftOpen(t *testing.T) {
 	for available, want := range map[int64]int64{250: 250, 1 << 20: total} {
 		c := newShelf(t)

@@ -9,7 +9,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
-// views are the processes that have a dataset open. Where its root has to be opened again, each of them can do so.
+// views are the processes that have a dataset open. Where its root has to be opened again, each of
+// them can do so.
 type views struct {
 	mu  invariants.Mutex[views]
 	all []*dataset.View
@@ -34,7 +35,8 @@ func (v *views) remove(view *dataset.View) {
 	}
 }
 
-// renew has all processes open the dataset again, and returns the first view that comes. Those that come later are closed.
+// renew has all processes open the dataset again, and returns the first view that comes. Those that
+// come later are closed.
 func (v *views) renew(ctx context.Context) (*dataset.View, error) {
 	v.mu.Lock()
 	all := slices.Clone(v.all)

@@ -10,8 +10,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 )
 
-// TestRenew: the first process that opens the dataset again is enough; one that never answers keeps nobody waiting, and what comes
-// late is closed.
+// TestRenew: the first process that opens the dataset again is enough; one that never answers keeps
+// nobody waiting, and what comes late is closed.
 func TestRenew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newViews()
@@ -26,12 +26,16 @@ func TestRenew(t *testing.T) {
 			return f
 		}
 		late, first := &dataset.View{Root: file()}, &dataset.View{Root: file()}
-		gone := &dataset.View{Renew: func(context.Context) (*dataset.View, error) { return nil, errors.New("gone") }}
+		gone := &dataset.View{
+			Renew: func(context.Context) (*dataset.View, error) { return nil, errors.New("gone") },
+		}
 		slow := &dataset.View{Renew: func(ctx context.Context) (*dataset.View, error) {
 			<-ctx.Done()
 			return late, nil
 		}}
-		quick := &dataset.View{Renew: func(context.Context) (*dataset.View, error) { return first, nil }}
+		quick := &dataset.View{
+			Renew: func(context.Context) (*dataset.View, error) { return first, nil },
+		}
 		for _, view := range []*dataset.View{nil, {}, gone, slow, quick} {
 			v.add(view)
 		}

@@ -12,8 +12,11 @@ import (
 	"time"
 )
 
-// Listen listens at host and port of the network, the system's if it is nil, for what. Its error is an *AddressError of the node.
-func Listen(ctx context.Context, network Network, node int, what, host string, port int) (l net.Listener, err error) {
+// Listen listens at host and port of the network, the system's if it is nil, for what. Its error is
+// an *AddressError of the node.
+func Listen(ctx context.Context, network Network, node int, what, host string,
+	port int,
+) (l net.Listener, err error) {
 	at := net.JoinHostPort(host, strconv.Itoa(port))
 	err = patiently(ctx, func() error {
 		l, err = orSystem(network).Listen(at)
@@ -25,8 +28,9 @@ func Listen(ctx context.Context, network Network, node int, what, host string, p
 	return l, nil
 }
 
-// overlap is how long what belongs to a job may still be in the hands of the one before it: a launcher that starts a job again
-// ends its processes, and does not wait until their daemons have ended what they did for them.
+// overlap is how long what belongs to a job may still be in the hands of the one before it: a
+// launcher that starts a job again ends its processes, and does not wait until their daemons have
+// ended what they did for them.
 const overlap = 4 * time.Second
 
 // patiently listens; where the port is in use it tries again, for a while.
@@ -49,13 +53,21 @@ func refusal(node int, what, where string, err error) *AddressError {
 	why := err.Error()
 	switch {
 	case isErrno(err, syscall.EADDRINUSE):
-		why = "the port is in use: another job's, or a daemon that has not ended yet. The key port (HDMLP_PORT) chooses others"
+		why = "the port is in use: another job's, or a daemon that has not ended yet. The key " +
+			"port (HDMLP_PORT) chooses others"
 	case isErrno(err, syscall.EADDRNOTAVAIL):
 		why = "this host does not have that address"
 	case isErrno(err, syscall.EACCES):
 		why = "ports below 1024 are for root"
 	}
-	return &AddressError{Node: node, Doing: "listen at", What: what, Where: where, Why: why, cause: err}
+	return &AddressError{
+		Node:  node,
+		Doing: "listen at",
+		What:  what,
+		Where: where,
+		Why:   why,
+		cause: err,
+	}
 }
 
 // isErrno also knows errors that memberlist has made texts of.
@@ -63,14 +75,21 @@ func isErrno(err error, e syscall.Errno) bool {
 	return errors.Is(err, e) || strings.HasSuffix(err.Error(), e.Error())
 }
 
-// Local finds the address of this host that a user means by an interface ("eth0"), an address, a network ("10.1.0.0/16"),
-// or a name; "" for "". IPv4 comes before IPv6. Its error is an *AddressError of the node.
+// Local finds the address of this host that a user means by an interface ("eth0"), an address, a
+// network ("10.1.0.0/16"), or a name; "" for "". IPv4 comes before IPv6. Its error is an
+// *AddressError of the node.
 func Local(node int, what string) (string, error) {
 	if what == "" {
 		return "", nil
 	}
 	refuse := func(format string, args ...any) (string, error) {
-		return "", &AddressError{Node: node, Doing: "use", What: "interface", Where: what, Why: fmt.Sprintf(format, args...)}
+		return "", &AddressError{
+			Node:  node,
+			Doing: "use",
+			What:  "interface",
+			Where: what,
+			Why:   fmt.Sprintf(format, args...),
+		}
 	}
 	have, err := interfaces()
 	if err != nil {
@@ -94,7 +113,8 @@ func Local(node int, what string) (string, error) {
 		}
 		addresses, err := resolve(what)
 		if err != nil {
-			return refuse("it is no interface or address, and as a name: %v; this host has %s", err, list(have))
+			return refuse("it is no interface or address, and as a name: %v; this host has %s", err,
+				list(have))
 		}
 		for _, a := range addresses {
 			if ip, err := netip.ParseAddr(a); err == nil {
@@ -112,7 +132,8 @@ func Local(node int, what string) (string, error) {
 				if w.Contains(own) {
 					return own.String(), nil
 				}
-				if own.IsLoopback() && i.prefix.Masked().Contains(w.Addr()) { // all of 127.0.0.0/8 is this host
+				// all of 127.0.0.0/8 is this host
+				if own.IsLoopback() && i.prefix.Masked().Contains(w.Addr()) {
 					return w.Addr().String(), nil
 				}
 			}
@@ -142,7 +163,8 @@ func interfaces() ([]own, error) {
 		for _, a := range addresses {
 			p, err := netip.ParsePrefix(a.String())
 			if err != nil || p.Addr().IsLinkLocalUnicast() {
-				continue // a link-local address means nothing without its interface, on another host
+				// a link-local address means nothing without its interface, on another host
+				continue
 			}
 			out = append(out, own{i.Name, i.Flags&net.FlagUp == 0, p})
 		}

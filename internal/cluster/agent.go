@@ -17,8 +17,8 @@ type node struct {
 	instance string
 	gossip   string
 	down     bool
-	// unheard: gossip said that this instance is gone, or does not know it. Only then may gossip say that it is
-	// back: late news of a daemon that is known to have ended must not.
+	// unheard: gossip said that this instance is gone, or does not know it. Only then may gossip
+	// say that it is back: late news of a daemon that is known to have ended must not.
 	unheard bool
 	since   time.Time // when we heard of this instance first
 }
@@ -30,10 +30,10 @@ type event struct {
 }
 
 // agent is this node's half. What the hub says comes in by handle, from one goroutine at a time;
-// what gossip says by heard. Three sources know of a node's end, whichever is first counts: its stream's
-// end at node 0 when its port then refuses connections (a killed daemon: at once), node 0's word for it,
-// and memberlist (a host or link that is silent: about 12 s, so that a daemon that gets no CPU
-// for 10 s stays in). Whoever is wrongly thought gone is back as soon as it is heard.
+// what gossip says by heard. Three sources know of a node's end, whichever is first counts: its
+// stream's end at node 0 when its port then refuses connections (a killed daemon: at once), node
+// 0's word for it, and memberlist (a host or link that is silent: about 12 s, so that a daemon that
+// gets no CPU for 10 s stays in). Whoever is wrongly thought gone is back as soon as it is heard.
 //
 // Lock order: memberlist's, agent.mu, hub.mu. Nothing of memberlist's is called under agent.mu.
 type agent struct {
@@ -73,16 +73,19 @@ type agent struct {
 }
 
 const (
-	grace     = 2 * time.Second // beyond the deadline, for those who are to be told
-	tellTime  = 5 * time.Second // to meet the others, for who only wants to say that it cannot take part
+	grace = 2 * time.Second // beyond the deadline, for those who are to be told
+	// to meet the others, for who only wants to say that it cannot take part
+	tellTime  = 5 * time.Second
 	flushTime = 500 * time.Millisecond
 	checkTime = time.Second // for a connection to a node that may be gone
 )
 
 func newAgent(o Options) *agent {
 	a := &agent{
-		o: o, instance: newInstance(), formed: make(chan struct{}), gone: make(chan struct{}), done: make(chan struct{}),
-		events: newOutbox[event](), nodes: map[int]*node{}, calls: map[uint64]*call{}, queries: map[uint64]*query{}, limit: time.Now().Add(o.Deadline),
+		o: o, instance: newInstance(), formed: make(chan struct{}), gone: make(chan struct{}),
+		done:   make(chan struct{}),
+		events: newOutbox[event](), nodes: map[int]*node{}, calls: map[uint64]*call{},
+		queries: map[uint64]*query{}, limit: time.Now().Add(o.Deadline),
 		trouble: "no answer",
 	}
 	a.life, a.end = context.WithCancel(context.Background())
@@ -110,7 +113,10 @@ func newAgent(o Options) *agent {
 
 // alone is the cluster of one node.
 func (a *agent) alone() {
-	a.nodes[0] = &node{Member: Member{0, a.o.Exchange, a.o.Ranks, a.o.Payload}, instance: a.instance}
+	a.nodes[0] = &node{
+		Member:   Member{0, a.o.Exchange, a.o.Ranks, a.o.Payload},
+		instance: a.instance,
+	}
 	a.broadcast = a.o.Broadcast
 	a.went = true
 }
@@ -131,7 +137,11 @@ func (a *agent) disconnected(up link) {
 	}
 	a.up = nil
 	a.endCalls(func(what string) error {
-		return &GatherError{what, []int{0}, "the connection to node 0 was lost, and gathers go through it"}
+		return &GatherError{
+			what,
+			[]int{0},
+			"the connection to node 0 was lost, and gathers go through it",
+		}
 	})
 	a.unanswered(func(int) bool { return true })
 	zero, doubt := node{}, false

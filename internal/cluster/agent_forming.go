@@ -91,11 +91,17 @@ func (a *agent) late() {
 	if status == nil || trouble != "" {
 		a.fail(&AddressError{
 			Node: a.o.Node, Doing: "reach", What: "node 0", Where: a.o.Join, Waited: a.o.Deadline,
-			Why: trouble + ". Is node 0's daemon there, with the same addresses, and its port open?",
+			Why: trouble +
+				". Is node 0's daemon there, with the same addresses, and its port open?",
 		})
 		return
 	}
-	e := &MissingError{Nodes: a.o.Nodes, Missing: toInts(status.GetMissing()), Refused: status.GetRefused(), Waited: a.o.Deadline}
+	e := &MissingError{
+		Nodes:   a.o.Nodes,
+		Missing: toInts(status.GetMissing()),
+		Refused: status.GetRefused(),
+		Waited:  a.o.Deadline,
+	}
 	for _, p := range status.GetPresent() {
 		e.Present = append(e.Present, present(int(p.GetNode()), p.GetAddress()))
 	}
@@ -156,7 +162,13 @@ func (a *agent) start() {
 		if isDone(a.done) {
 			return
 		}
-		err = &AddressError{Node: a.o.Node, Doing: "reach", What: "failure detection of node 0, TCP and UDP", Where: join, Why: err.Error()}
+		err = &AddressError{
+			Node:  a.o.Node,
+			Doing: "reach",
+			What:  "failure detection of node 0, TCP and UDP",
+			Where: join,
+			Why:   err.Error(),
+		}
 		up.Send(&pb.Message{Kind: &pb.Message_Failed{Failed: encodeFailure(err)}})
 		a.fail(err)
 	})

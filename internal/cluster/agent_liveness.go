@@ -83,11 +83,15 @@ func (a *agent) pass(n int, instance string, alive bool) {
 	}
 }
 
-// check finds out whether a node whose stream has ended is gone: nobody listens at its port anymore.
-// A port that takes connections, or does not answer, proves nothing; that is for memberlist.
+// check finds out whether a node whose stream has ended is gone: nobody listens at its port
+// anymore. A port that takes connections, or does not answer, proves nothing; that is for
+// memberlist.
 func (a *agent) check(n int, instance, gossip string) {
 	a.task(func() {
-		for _, pause := range []time.Duration{0, 100 * time.Millisecond, 400 * time.Millisecond, 1500 * time.Millisecond} {
+		for _, pause := range []time.Duration{
+			0, 100 * time.Millisecond, 400 * time.Millisecond,
+			1500 * time.Millisecond,
+		} {
 			select {
 			case <-a.done:
 				return
@@ -130,9 +134,9 @@ func (a *agent) mend() {
 	}
 }
 
-// survey compares those who belong here with whom gossip knows, and returns the addresses of those it should look for. Gossip
-// does not watch whom it has not heard of: where a link is cut before two nodes have heard of each other, it never tells
-// that they are gone.
+// survey compares those who belong here with whom gossip knows, and returns the addresses of those
+// it should look for. Gossip does not watch whom it has not heard of: where a link is cut before
+// two nodes have heard of each other, it never tells that they are gone.
 func (a *agent) survey(now time.Time) (lost []string) {
 	a.mu.Lock()
 	went := a.went

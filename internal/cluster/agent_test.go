@@ -15,10 +15,18 @@ import (
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
 )
 
-// loneAgent is node 1 of some, without a network. It knows all nodes: their instances are a, b, c, as they are numbered.
+// loneAgent is node 1 of some, without a network. It knows all nodes: their instances are a, b, c,
+// as they are numbered.
 func loneAgent(t *testing.T, nodes int) *agent {
 	t.Helper()
-	a := newAgent(Options{Node: 1, Nodes: nodes, WorldSize: nodes, Network: system{}, Log: slog.New(slog.DiscardHandler), Progress: func(string) {}})
+	a := newAgent(Options{
+		Node:      1,
+		Nodes:     nodes,
+		WorldSize: nodes,
+		Network:   system{},
+		Log:       slog.New(slog.DiscardHandler),
+		Progress:  func(string) {},
+	})
 	t.Cleanup(a.close)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -32,8 +40,8 @@ func memberOf(n int) *pb.Member {
 	return &pb.Member{Node: uint32(n), Instance: string(rune('a' + n)), Gossip: "127.0.0.1:1"}
 }
 
-// TestGossipAloneDoesNotBringANodeBack: late news of a daemon that is known to have ended revives nothing; what gossip itself took for
-// gone it may take back.
+// TestGossipAloneDoesNotBringANodeBack: late news of a daemon that is known to have ended revives
+// nothing; what gossip itself took for gone it may take back.
 func TestGossipAloneDoesNotBringANodeBack(t *testing.T) {
 	a := loneAgent(t, 3)
 	for _, step := range []struct {
@@ -53,7 +61,8 @@ func TestGossipAloneDoesNotBringANodeBack(t *testing.T) {
 	} {
 		step.do()
 		if a.alive(2) != step.alive || !a.alive(1) {
-			t.Errorf("%s: node 2 is alive: %v, and this node: %v", step.what, a.alive(2), a.alive(1))
+			t.Errorf("%s: node 2 is alive: %v, and this node: %v", step.what, a.alive(2),
+				a.alive(1))
 		}
 	}
 }
@@ -62,8 +71,8 @@ func down(node uint32, instance string) *pb.Message {
 	return &pb.Message{Kind: &pb.Message_Down{Down: &pb.Down{Node: node, Instance: instance}}}
 }
 
-// TestOnlyARefusedPortProvesANodesEnd: a node whose stream has ended is gone where its port refuses connections; where it cannot be
-// reached, or takes them, it may live.
+// TestOnlyARefusedPortProvesANodesEnd: a node whose stream has ended is gone where its port refuses
+// connections; where it cannot be reached, or takes them, it may live.
 func TestOnlyARefusedPortProvesANodesEnd(t *testing.T) {
 	listens, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -86,7 +95,8 @@ func TestOnlyARefusedPortProvesANodesEnd(t *testing.T) {
 	}
 }
 
-// refusing is an address that refuses connections until the test ends: something has its port, and does not listen.
+// refusing is an address that refuses connections until the test ends: something has its port, and
+// does not listen.
 func refusing(t *testing.T) string {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
@@ -105,7 +115,9 @@ func refusing(t *testing.T) string {
 }
 
 // pendingGather begins a gather, and returns once it waits for node 0.
-func pendingGather(t *testing.T, a *agent) (link *paperLink, result chan [][]byte, failure chan error) {
+func pendingGather(t *testing.T,
+	a *agent,
+) (link *paperLink, result chan [][]byte, failure chan error) {
 	t.Helper()
 	link, result, failure = &paperLink{desk: &desk{}}, make(chan [][]byte, 1), make(chan error, 1)
 	a.connected(link)
@@ -124,7 +136,8 @@ func pendingGather(t *testing.T, a *agent) (link *paperLink, result chan [][]byt
 	return link, result, failure
 }
 
-// TestGatherEndsWithTheConnection: a gather that is under way when node 0 is lost fails, and says so.
+// TestGatherEndsWithTheConnection: a gather that is under way when node 0 is lost fails, and says
+// so.
 func TestGatherEndsWithTheConnection(t *testing.T) {
 	a := loneAgent(t, 2)
 	link, _, failure := pendingGather(t, a)
@@ -135,7 +148,8 @@ func TestGatherEndsWithTheConnection(t *testing.T) {
 	}
 }
 
-// TestPartsOfNodesThatDoNotExistAreIgnored: what node 0 says of a node beyond the cluster does no harm.
+// TestPartsOfNodesThatDoNotExistAreIgnored: what node 0 says of a node beyond the cluster does no
+// harm.
 func TestPartsOfNodesThatDoNotExistAreIgnored(t *testing.T) {
 	a := loneAgent(t, 2)
 	_, result, failure := pendingGather(t, a)
@@ -151,21 +165,28 @@ func TestPartsOfNodesThatDoNotExistAreIgnored(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if got, err := <-result, <-failure; err != nil || len(got) != 2 || string(got[0]) != "zero's" || got[1] == nil || len(got[1]) != 0 {
+	if got, err := <-result, <-failure; err != nil || len(got) != 2 || string(got[0]) != "zero's" ||
+		got[1] == nil || len(got[1]) != 0 {
 		t.Errorf("%q, %v", got, err)
 	}
 }
 
-// TestMembersAreAsManyAsNodes: node 0 tells of each node once; more, or of one that does not exist, ends the connection and takes no memory.
+// TestMembersAreAsManyAsNodes: node 0 tells of each node once; more, or of one that does not exist,
+// ends the connection and takes no memory.
 func TestMembersAreAsManyAsNodes(t *testing.T) {
 	welcome := &pb.Message{Kind: &pb.Message_Welcome{Welcome: &pb.Welcome{}}}
 	complete := &pb.Message{Kind: &pb.Message_Complete{Complete: &pb.Complete{}}}
-	member := func(n int) *pb.Message { return &pb.Message{Kind: &pb.Message_Member{Member: memberOf(n)}} }
+	member := func(n int) *pb.Message {
+		return &pb.Message{Kind: &pb.Message_Member{Member: memberOf(n)}}
+	}
 	for what, said := range map[string][]*pb.Message{
-		"one too many":              {welcome, member(0), member(1), member(2), member(0)},
-		"one too few":               {welcome, member(0), member(1), complete},
-		"one that is not there":     {welcome, member(3)},
-		"one without an address":    {welcome, {Kind: &pb.Message_Member{Member: &pb.Member{Gossip: "nowhere"}}}},
+		"one too many":          {welcome, member(0), member(1), member(2), member(0)},
+		"one too few":           {welcome, member(0), member(1), complete},
+		"one that is not there": {welcome, member(3)},
+		"one without an address": {
+			welcome,
+			{Kind: &pb.Message_Member{Member: &pb.Member{Gossip: "nowhere"}}},
+		},
 		"what only node 0 may hear": {readyMessage},
 	} {
 		a := loneAgent(t, 3)

@@ -15,21 +15,28 @@ func (h *hub) examine(p *participant) error {
 	if theirs.GetJob() != own.GetJob() {
 		return &JobError{Node: n, Address: p.seen, Theirs: theirs.GetJob(), Node0s: own.GetJob()}
 	}
-	if h.whole && theirs.GetInstance() != h.members[n].GetInstance() && (h.phase == running || theirs.GetFormed()) {
+	if h.whole && theirs.GetInstance() != h.members[n].GetInstance() &&
+		(h.phase == running || theirs.GetFormed()) {
 		return &LateError{n, p.seen}
 	}
 	if theirs.GetFailure() != nil {
 		return decodeFailure(theirs.GetFailure())
 	}
 	if len(theirs.GetPayload()) > MaxPayload {
-		return &LimitError{fmt.Sprintf("payload of node %d (%s)", n, p.seen), int64(len(theirs.GetPayload())), MaxPayload}
+		return &LimitError{
+			fmt.Sprintf("payload of node %d (%s)", n, p.seen),
+			int64(len(theirs.GetPayload())), MaxPayload,
+		}
 	}
 	differs := func(key, a, b string) error { return &DifferenceError{n, p.seen, key, a, b} }
 	if a, b := theirs.GetNodes(), own.GetNodes(); a != b {
 		return differs("nodes", fmt.Sprint(a), fmt.Sprint(b))
 	}
 	if n >= h.nodes() {
-		return &OptionError{"node", fmt.Sprint(n), fmt.Sprintf("must be in [0, nodes), and nodes is %d; %s says so", h.nodes(), p.seen)}
+		return &OptionError{
+			"node", fmt.Sprint(n),
+			fmt.Sprintf("must be in [0, nodes), and nodes is %d; %s says so", h.nodes(), p.seen),
+		}
 	}
 	if a, b := theirs.GetWorldSize(), own.GetWorldSize(); a != b {
 		return differs("world_size", fmt.Sprint(a), fmt.Sprint(b))
@@ -42,17 +49,26 @@ func (h *hub) examine(p *participant) error {
 			return &RankError{int(r), int(own.GetWorldSize()), []int{n}}
 		}
 		for other := range h.nodes() { // in order, so that the same pair is named always
-			if q := h.participants[other]; other != n && q != nil && slices.Contains(q.reg.GetRanks(), r) {
-				return &RankError{int(r), int(own.GetWorldSize()), []int{min(n, other), max(n, other)}}
+			if q := h.participants[other]; other != n && q != nil &&
+				slices.Contains(q.reg.GetRanks(), r) {
+				return &RankError{
+					int(r), int(own.GetWorldSize()),
+					[]int{min(n, other), max(n, other)},
+				}
 			}
 		}
 	}
-	if was := h.members[n]; h.phase == running && was != nil && !slices.Equal(was.GetRanks(), theirs.GetRanks()) {
-		return differs("ranks", fmt.Sprint(theirs.GetRanks()), fmt.Sprint(was.GetRanks())+" before, as told to the others, and so")
+	if was := h.members[n]; h.phase == running && was != nil &&
+		!slices.Equal(was.GetRanks(), theirs.GetRanks()) {
+		return differs("ranks", fmt.Sprint(theirs.GetRanks()),
+			fmt.Sprint(was.GetRanks())+" before, as told to the others, and so")
 	}
 	for _, address := range []string{theirs.GetExchange(), theirs.GetGossip()} {
 		if _, _, err := splitAddress(address); err != nil {
-			return &OptionError{"address", address, fmt.Sprintf("%v; node %d (%s) says so", err, n, p.seen)}
+			return &OptionError{
+				"address", address,
+				fmt.Sprintf("%v; node %d (%s) says so", err, n, p.seen),
+			}
 		}
 	}
 	return nil

@@ -10,7 +10,8 @@ import (
 // MaxAnswer is how long an answer may be, in bytes.
 const MaxAnswer = 1 << 20
 
-// mostQuestions is how many questions of others a node answers at a time; to further ones it gives no answer.
+// mostQuestions is how many questions of others a node answers at a time; to further ones it gives
+// no answer.
 func (o *Options) mostQuestions() int { return 64 + 4*o.Nodes }
 
 // ask passes p's question on. The hub remembers nothing of it: answers name who asked.
@@ -20,9 +21,21 @@ func (h *hub) ask(p *participant, q *pb.Question) {
 		switch {
 		case other == p:
 		case other == nil || h.phase != running:
-			p.Send(&pb.Message{Kind: &pb.Message_Answer{Answer: &pb.Answer{Id: q.GetId(), Node: uint32(n), None: true}}})
+			p.Send(&pb.Message{
+				Kind: &pb.Message_Answer{
+					Answer: &pb.Answer{Id: q.GetId(), Node: uint32(n), None: true},
+				},
+			})
 		default:
-			other.Send(&pb.Message{Kind: &pb.Message_Question{Question: &pb.Question{Id: q.GetId(), Node: uint32(p.node()), What: q.GetWhat()}}})
+			other.Send(&pb.Message{
+				Kind: &pb.Message_Question{
+					Question: &pb.Question{
+						Id:   q.GetId(),
+						Node: uint32(p.node()),
+						What: q.GetWhat(),
+					},
+				},
+			})
 		}
 	}
 }
@@ -30,10 +43,22 @@ func (h *hub) ask(p *participant, q *pb.Question) {
 // answer passes p's answer on to who asked, if that node is still there.
 func (h *hub) answer(p *participant, a *pb.Answer) error {
 	if len(a.GetData()) > MaxAnswer {
-		return &LimitError{fmt.Sprintf("answer of node %d", p.node()), int64(len(a.GetData())), MaxAnswer}
+		return &LimitError{
+			fmt.Sprintf("answer of node %d", p.node()), int64(len(a.GetData())),
+			MaxAnswer,
+		}
 	}
 	if asked := h.participants[int(a.GetNode())]; asked != nil && asked != p {
-		asked.Send(&pb.Message{Kind: &pb.Message_Answer{Answer: &pb.Answer{Id: a.GetId(), Node: uint32(p.node()), Data: a.GetData(), None: a.GetNone()}}})
+		asked.Send(&pb.Message{
+			Kind: &pb.Message_Answer{
+				Answer: &pb.Answer{
+					Id:   a.GetId(),
+					Node: uint32(p.node()),
+					Data: a.GetData(),
+					None: a.GetNone(),
+				},
+			},
+		})
 	}
 	return nil
 }
@@ -46,7 +71,11 @@ type query struct {
 }
 
 func (a *agent) ask(ctx context.Context, what string) [][]byte {
-	q := &query{answers: make([][]byte, a.o.Nodes), waits: map[int]bool{}, done: make(chan struct{})}
+	q := &query{
+		answers: make([][]byte, a.o.Nodes),
+		waits:   map[int]bool{},
+		done:    make(chan struct{}),
+	}
 	a.mu.Lock()
 	if a.closed || a.up == nil {
 		a.mu.Unlock()

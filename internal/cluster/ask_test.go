@@ -12,8 +12,9 @@ import (
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
 )
 
-// answering is a cluster whose nodes answer a question by their number and the question. "nothing" has no answer, "long"
-// one that is too long, and "wait" none before stop is closed or the node's cluster ends.
+// answering is a cluster whose nodes answer a question by their number and the question. "nothing"
+// has no answer, "long" one that is too long, and "wait" none before stop is closed or the node's
+// cluster ends.
 func answering(t *testing.T, l *lab) (clusters []*Cluster, stop chan struct{}) {
 	t.Helper()
 	stop = make(chan struct{})
@@ -42,7 +43,8 @@ func answering(t *testing.T, l *lab) (clusters []*Cluster, stop chan struct{}) {
 	return clusters, stop
 }
 
-// TestAsk: every node gets the others' answers, each under its number, whoever asks and however many at a time.
+// TestAsk: every node gets the others' answers, each under its number, whoever asks and however
+// many at a time.
 func TestAsk(t *testing.T) {
 	clusters, _ := answering(t, newLab(t, 4))
 	asked := make(chan error)
@@ -56,7 +58,8 @@ func TestAsk(t *testing.T) {
 						want = ""
 					}
 					if string(answer) != want {
-						asked <- fmt.Errorf("node %d hears of node %d %q, want %q", i, n, answer, want)
+						asked <- fmt.Errorf("node %d hears of node %d %q, want %q", i, n, answer,
+							want)
 						return
 					}
 				}
@@ -70,11 +73,13 @@ func TestAsk(t *testing.T) {
 		}
 	}
 	for _, what := range []string{"nothing", "long"} {
-		if answers := clusters[1].Ask(t.Context(), what); len(answers) != 4 || len(bytes.Join(answers, nil)) != 0 || answers[0] != nil {
+		if answers := clusters[1].Ask(t.Context(), what); len(answers) != 4 ||
+			len(bytes.Join(answers, nil)) != 0 || answers[0] != nil {
 			t.Errorf("%s: %q", what, answers)
 		}
 	}
-	if answers := clusters[1].Ask(t.Context(), "empty"); answers[0] == nil || answers[1] != nil || answers[3] == nil {
+	if answers := clusters[1].Ask(t.Context(), "empty"); answers[0] == nil || answers[1] != nil ||
+		answers[3] == nil {
 		t.Errorf("an empty answer is none: %q", answers)
 	}
 	for _, c := range clusters {
@@ -86,8 +91,8 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// TestAskSilent: who does not answer holds nobody up longer than ctx, who dies meanwhile or is dead holds nobody up, and a
-// late answer does no harm.
+// TestAskSilent: who does not answer holds nobody up longer than ctx, who dies meanwhile or is dead
+// holds nobody up, and a late answer does no harm.
 func TestAskSilent(t *testing.T) {
 	clusters, stop := answering(t, newLab(t, 3))
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -115,7 +120,8 @@ func TestAskSilent(t *testing.T) {
 	if answers := <-heard; string(answers[0]) != "0: wait" || answers[2] != nil {
 		t.Errorf("after a death: %q", answers)
 	}
-	if answers := clusters[0].Ask(t.Context(), "again"); string(answers[1]) != "1: again" || answers[2] != nil {
+	if answers := clusters[0].Ask(t.Context(), "again"); string(answers[1]) != "1: again" ||
+		answers[2] != nil {
 		t.Errorf("with a dead node: %q", answers)
 	}
 	clusters[0].kill()
@@ -153,7 +159,10 @@ func TestAskTooMany(t *testing.T) {
 // TestAskRules: what the hub takes of a node.
 func TestAskRules(t *testing.T) {
 	d := newDesk(3)
-	participants := []*participant{d.participant(0, "x", 3), d.participant(1, "a", 3), d.participant(2, "b", 3)}
+	participants := []*participant{
+		d.participant(0, "x", 3), d.participant(1, "a", 3),
+		d.participant(2, "b", 3),
+	}
 	question := &pb.Message{Kind: &pb.Message_Question{Question: &pb.Question{Id: 5, What: "w"}}}
 	for _, p := range participants[:2] {
 		d.hub.attach(p)
@@ -161,16 +170,24 @@ func TestAskRules(t *testing.T) {
 	if err := d.hub.receive(participants[1], question); err != nil {
 		t.Error(err)
 	}
-	if got := participants[1].link.(*paperLink).got; len(got) != 3 || !got[1].GetAnswer().GetNone() || !got[2].GetAnswer().GetNone() {
+	if got := participants[1].link.(*paperLink).got; len(got) != 3 ||
+		!got[1].GetAnswer().GetNone() || !got[2].GetAnswer().GetNone() {
 		t.Errorf("before all are there: %v", got)
 	}
-	long := &pb.Message{Kind: &pb.Message_Answer{Answer: &pb.Answer{Id: 5, Node: 1, Data: []byte(strings.Repeat("x", MaxAnswer+1))}}}
+	long := &pb.Message{
+		Kind: &pb.Message_Answer{
+			Answer: &pb.Answer{Id: 5, Node: 1, Data: []byte(strings.Repeat("x", MaxAnswer+1))},
+		},
+	}
 	if err := d.hub.receive(participants[0], long); !errors.As(err, new(*LimitError)) {
 		t.Errorf("an answer that is too long: %v", err)
 	}
 	for _, node := range []uint32{0, 2, 7, 1<<32 - 1} { // itself, who is not there, and nobody
 		said := len(d.said)
-		if err := d.hub.receive(participants[0], &pb.Message{Kind: &pb.Message_Answer{Answer: &pb.Answer{Id: 5, Node: node}}}); err != nil || len(d.said) != said {
+		if err := d.hub.receive(participants[0],
+			&pb.Message{
+				Kind: &pb.Message_Answer{Answer: &pb.Answer{Id: 5, Node: node}},
+			}); err != nil || len(d.said) != said {
 			t.Errorf("an answer to node %d: %v, %v", node, err, d.said[said:])
 		}
 	}

@@ -1,10 +1,10 @@
 // Package cluster lets the daemons of one job on several nodes find each other and agree.
 //
-// Node 0 listens; the others join it. Before anything else is said both sides prove that they
-// know the job's secret. When all nodes are there, hold the same facts true, and their ranks
-// cover the world size, Form returns on every node; where they do not, it returns the same error
-// on every node. From then on nodes watch each other (hashicorp/memberlist), gather small values
-// and ask each other through node 0, and a node whose daemon was restarted may come back under its number.
+// Node 0 listens; the others join it. Before anything else is said both sides prove that they know
+// the job's secret. When all nodes are there, hold the same facts true, and their ranks cover the
+// world size, Form returns on every node; where they do not, it returns the same error on every
+// node. From then on nodes watch each other (hashicorp/memberlist), gather small values and ask
+// each other through node 0, and a node whose daemon was restarted may come back under its number.
 //
 // Who does what:
 //
@@ -15,7 +15,8 @@
 //
 // INVARIANTS. Nothing listens before Form is called, and nothing but loopback or the addresses
 // given. No byte about the job is sent to who has not proven knowledge of the secret. Limits are
-// checked before memory is taken. Everything that waits ends with its context, its deadline, or Close.
+// checked before memory is taken. Everything that waits ends with its context, its deadline, or
+// Close.
 //
 // It does not move samples, and does not know what facts and payloads mean.
 package cluster
@@ -38,7 +39,8 @@ import (
 
 // Limits of what nodes give each other.
 const (
-	MaxPayload = 4 << 20   // Options.Payload, Options.Broadcast, and what one node gives to a Gather
+	// Options.Payload, Options.Broadcast, and what one node gives to a Gather
+	MaxPayload = 4 << 20
 	MaxTotal   = 256 << 20 // all nodes' payloads together
 	MaxNodes   = 1 << 16
 )
@@ -65,14 +67,15 @@ type Options struct {
 	// Gossip is where this node takes part in failure detection, TCP and UDP; empty: host of
 	// Exchange, and its port plus one, or if that is in use any that is free.
 	Gossip string
-	// Whole, of node 0: the job needs all nodes from its start. A daemon that was restarted is not let back in; one that was cut off is.
+	// Whole, of node 0: the job needs all nodes from its start. A daemon that was restarted is not
+	// let back in; one that was cut off is.
 	Whole bool
 	// Network is how nodes reach each other; nil: the system's.
 	Network Network
 	Secret  identity.Secret
 	TLS     *tls.Config // of both roles; nil: none
-	// Failure is why this node cannot take part. Form then tells the others so by node 0, if that is reached within some seconds,
-	// and returns it. Exchange and Gossip mean nothing then.
+	// Failure is why this node cannot take part. Form then tells the others so by node 0, if that
+	// is reached within some seconds, and returns it. Exchange and Gossip mean nothing then.
 	Failure  error
 	Deadline time.Duration
 	Facts    []Fact
@@ -80,13 +83,14 @@ type Options struct {
 	Payload []byte
 	// Broadcast is node 0's, given to every node.
 	Broadcast []byte
-	// Answer answers another node's question (Cluster.Ask), at most MaxAnswer bytes; nil: there is no answer. It is
-	// called by several goroutines at a time, from before Form returns, and returns soon once ctx, which ends
-	// with the cluster, is done. nil: this node answers nothing.
+	// Answer answers another node's question (Cluster.Ask), at most MaxAnswer bytes; nil: there is
+	// no answer. It is called by several goroutines at a time, from before Form returns, and
+	// returns soon once ctx, which ends with the cluster, is done. nil: this node answers nothing.
 	Answer   func(ctx context.Context, what string) []byte
 	Log      *slog.Logger
 	Progress func(string) // what is waited for; called by one goroutine at a time
-	// Refused is told, on node 0, of who was not let in while the cluster forms; called by several goroutines, and must not block.
+	// Refused is told, on node 0, of who was not let in while the cluster forms; called by several
+	// goroutines, and must not block.
 	Refused func(error)
 
 	gossipIsDefault bool
@@ -148,7 +152,8 @@ func (o *Options) complete() error {
 	case o.Nodes < 1 || o.Nodes > MaxNodes:
 		return bad("nodes", strconv.Itoa(o.Nodes), "must be in [1, "+strconv.Itoa(MaxNodes)+"]")
 	case o.Node < 0 || o.Node >= o.Nodes:
-		return bad("node", strconv.Itoa(o.Node), "must be in [0, nodes), and nodes is "+strconv.Itoa(o.Nodes))
+		return bad("node", strconv.Itoa(o.Node),
+			"must be in [0, nodes), and nodes is "+strconv.Itoa(o.Nodes))
 	case o.WorldSize < 1:
 		return bad("world_size", strconv.Itoa(o.WorldSize), "must be at least 1")
 	case len(o.Payload) > MaxPayload:
@@ -159,7 +164,8 @@ func (o *Options) complete() error {
 	o.Ranks = slices.Sorted(slices.Values(o.Ranks))
 	for i, r := range o.Ranks {
 		if r < 0 || r >= o.WorldSize {
-			return bad("ranks", strconv.Itoa(r), "must be in [0, world_size), and world_size is "+strconv.Itoa(o.WorldSize))
+			return bad("ranks", strconv.Itoa(r),
+				"must be in [0, world_size), and world_size is "+strconv.Itoa(o.WorldSize))
 		}
 		if i > 0 && r == o.Ranks[i-1] {
 			return bad("ranks", strconv.Itoa(r), "is there twice")
@@ -182,7 +188,9 @@ func (o *Options) complete() error {
 		return nil
 	}
 	if len(o.Secret) < identity.MinSecret {
-		return bad("secret", strconv.Itoa(len(o.Secret))+" bytes", "must have at least "+strconv.Itoa(identity.MinSecret)+" bytes: 'openssl rand -hex 32' draws a good one")
+		return bad("secret", strconv.Itoa(len(o.Secret))+" bytes",
+			"must have at least "+strconv.Itoa(identity.MinSecret)+
+				" bytes: 'openssl rand -hex 32' draws a good one")
 	}
 	named := []struct{ name, value string }{{"join", o.Join}, {"exchange", o.Exchange}}
 	if o.Node == 0 {
@@ -250,8 +258,9 @@ func (c *Cluster) Gather(ctx context.Context, what string, mine []byte) ([][]byt
 	return c.agent.gather(ctx, what, mine)
 }
 
-// Ask puts a question to all other nodes, by way of node 0, and returns what their Options.Answer said, by number. Of this
-// node, and of those that are gone, have no answer, or gave none before ctx ended, it is nil.
+// Ask puts a question to all other nodes, by way of node 0, and returns what their Options.Answer
+// said, by number. Of this node, and of those that are gone, have no answer, or gave none before
+// ctx ended, it is nil.
 func (c *Cluster) Ask(ctx context.Context, what string) [][]byte { return c.agent.ask(ctx, what) }
 
 // Close leaves the cluster: the others are told at once that this node is gone. Idempotent.
@@ -285,8 +294,9 @@ func toUints(s []int) []uint32 {
 // register is what this node says of itself.
 func (o *Options) register(instance string) *pb.Register {
 	r := &pb.Register{
-		Job: o.Job, Node: uint32(o.Node), Instance: instance, Nodes: uint32(o.Nodes), WorldSize: uint32(o.WorldSize),
-		Ranks: toUints(o.Ranks), Exchange: o.Exchange, Gossip: o.Gossip, Payload: o.Payload,
+		Job: o.Job, Node: uint32(o.Node), Instance: instance, Nodes: uint32(o.Nodes),
+		WorldSize: uint32(o.WorldSize),
+		Ranks:     toUints(o.Ranks), Exchange: o.Exchange, Gossip: o.Gossip, Payload: o.Payload,
 	}
 	for _, f := range o.Facts {
 		r.Facts = append(r.Facts, &pb.Fact{Key: f.Key, Value: f.Value})

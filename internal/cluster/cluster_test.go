@@ -24,7 +24,9 @@ func TestForm(t *testing.T) {
 					if n == 1 {
 						want = ":9000"
 					}
-					if m.Node != j || m.Exchange != want || !slices.Equal(m.Ranks, []int{2 * j, 2*j + 1}) || string(m.Payload) != fmt.Sprintf("payload of %d", j) {
+					if m.Node != j || m.Exchange != want ||
+						!slices.Equal(m.Ranks, []int{2 * j, 2*j + 1}) ||
+						string(m.Payload) != fmt.Sprintf("payload of %d", j) {
 						t.Errorf("node %d knows %+v", i, m)
 					}
 					if !c.Alive(j) {
@@ -90,7 +92,8 @@ func TestDisagree(t *testing.T) {
 			if o.Node == 2 {
 				o.Node, o.Ranks = 1, []int{2, 3}
 			}
-		}, "both 127.0.0.1:* and 127.0.0.1:* say that they are node 1: every node needs a number of its own"},
+		}, "both 127.0.0.1:* and 127.0.0.1:* say that they are node 1: every node needs a " +
+			"number of its own"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -106,15 +109,21 @@ func TestDisagree(t *testing.T) {
 
 func TestLocal(t *testing.T) {
 	for what, want := range map[string]string{
-		"": "", "lo": "127.0.0.1", "127.0.0.1": "127.0.0.1", "127.1.2.3": "127.1.2.3", "127.0.0.0/8": "127.0.0.1", "localhost": "127.0.0.1",
+		"": "", "lo": "127.0.0.1", "127.0.0.1": "127.0.0.1", "127.1.2.3": "127.1.2.3",
+		"127.0.0.0/8": "127.0.0.1", "localhost": "127.0.0.1",
 	} {
 		if got, err := Local(1, what); got != want || err != nil {
 			t.Errorf("%s is %q, %v", what, got, err)
 		}
 	}
-	for _, what := range []string{"233.252.0.1", "233.252.0.0/24", "nosuch0.invalid", "2001:db8::1", "127.0.0.1/33"} {
+	for _, what := range []string{
+		"233.252.0.1", "233.252.0.0/24", "nosuch0.invalid", "2001:db8::1",
+		"127.0.0.1/33",
+	} {
 		_, err := Local(1, what)
-		if !errors.As(err, new(*AddressError)) || !strings.HasPrefix(err.Error(), "node 1 could not use "+what+" (interface): ") || !strings.Contains(err.Error(), "lo 127.0.0.1") {
+		if !errors.As(err, new(*AddressError)) ||
+			!strings.HasPrefix(err.Error(), "node 1 could not use "+what+" (interface): ") ||
+			!strings.Contains(err.Error(), "lo 127.0.0.1") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -156,7 +165,8 @@ func TestCancel(t *testing.T) {
 			t.Errorf("it took %v", d)
 		}
 		var canceled *CanceledError
-		if !errors.Is(errs[who], context.Canceled) || !errors.As(errs[1-who], &canceled) || canceled.Node != who {
+		if !errors.Is(errs[who], context.Canceled) || !errors.As(errs[1-who], &canceled) ||
+			canceled.Node != who {
 			t.Errorf("got %v", errs)
 		}
 	}

@@ -21,8 +21,8 @@ const (
 	lastPause  = time.Second
 )
 
-// join keeps this node connected to node 0, until stop, or halt, which lets nothing go out. Attempts begin anew when a connection
-// is lost, before the cluster has formed and after.
+// join keeps this node connected to node 0, until stop, or halt, which lets nothing go out.
+// Attempts begin anew when a connection is lost, before the cluster has formed and after.
 func join(a *agent) (stop, halt func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -121,7 +121,8 @@ func (a *agent) attend(ctx context.Context) (met bool, err error) {
 		return false, a.explain(err)
 	}
 	failure := a.bind(ctx, dialer.local())
-	c.Send(&pb.Message{Kind: &pb.Message_Register{Register: a.registration(failure)}}) // before anybody else sends
+	// before anybody else sends
+	c.Send(&pb.Message{Kind: &pb.Message_Register{Register: a.registration(failure)}})
 	a.connected(c)
 	if failure != nil {
 		a.fail(failure) // and stay until all of it was sent
@@ -152,18 +153,25 @@ func (a *agent) attend(ctx context.Context) (met bool, err error) {
 }
 
 // call begins an Attend over a connection of its own.
-func (a *agent) call(ctx context.Context, dialer *trackingDialer) *connect.BidiStreamForClient[pb.Frame, pb.Frame] {
+func (a *agent) call(ctx context.Context,
+	dialer *trackingDialer,
+) *connect.BidiStreamForClient[pb.Frame, pb.Frame] {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true) // TLS is the dialer's
 	client := pb.NewControlClient(&http.Client{Transport: &http.Transport{
-		DialContext: dialer.dial, Protocols: protocols, DisableCompression: true, MaxResponseHeaderBytes: 16 << 10,
-		HTTP2: &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTime},
-	}}, "http://"+a.o.Join, connect.WithReadMaxBytes(maxFrame), connect.WithAcceptCompression("gzip", nil, nil))
+		DialContext: dialer.dial, Protocols: protocols, DisableCompression: true,
+		MaxResponseHeaderBytes: 16 << 10,
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout: pingAfter,
+			PingTimeout:     pingTime,
+		},
+	}}, "http://"+a.o.Join, connect.WithReadMaxBytes(maxFrame),
+		connect.WithAcceptCompression("gzip", nil, nil))
 	return client.Attend(ctx)
 }
 
-// bind binds the sockets of failure detection, once it is known which address to bind to. It returns why this node can
-// not take part, if it cannot.
+// bind binds the sockets of failure detection, once it is known which address to bind to. It
+// returns why this node can not take part, if it cannot.
 func (a *agent) bind(ctx context.Context, local string) error {
 	if a.o.Failure != nil || a.gossip != nil {
 		return a.o.Failure
@@ -197,7 +205,8 @@ func (a *agent) explain(err error) error {
 			return &TLSError{a.o.Node, a.o.Join, why}
 		}
 	}
-	if a.o.TLS == nil && strings.Contains(err.Error(), "INADEQUATE_SECURITY") { // net/http does not export the type
+	// net/http does not export the type
+	if a.o.TLS == nil && strings.Contains(err.Error(), "INADEQUATE_SECURITY") {
 		return &TLSError{a.o.Node, a.o.Join, onlyThere}
 	}
 	trouble := err.Error()
@@ -213,7 +222,8 @@ func (a *agent) explain(err error) error {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		trouble = fmt.Sprintf("no answer within %v", handshakeTime)
 	default:
-		trouble = "what answers there is not a daemon of HDMLP that waits for nodes (" + trouble + ")"
+		trouble = "what answers there is not a daemon of HDMLP that waits for nodes (" + trouble +
+			")"
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

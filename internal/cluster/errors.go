@@ -38,7 +38,8 @@ func (e *AddressError) Error() string {
 	if e.Waited > 0 {
 		waited = fmt.Sprintf(" within %v", e.Waited.Round(time.Millisecond))
 	}
-	return fmt.Sprintf("node %d could not %s %s (%s)%s: %s", e.Node, e.Doing, e.Where, e.What, waited, e.Why)
+	return fmt.Sprintf("node %d could not %s %s (%s)%s: %s", e.Node, e.Doing, e.Where, e.What,
+		waited, e.Why)
 }
 
 // MissingError: some nodes did not come in time.
@@ -51,7 +52,8 @@ type MissingError struct {
 }
 
 func (e *MissingError) Error() string {
-	s := fmt.Sprintf("%s of %d did not come within %v; there: %s", numbers("node", e.Missing), e.Nodes,
+	s := fmt.Sprintf("%s of %d did not come within %v; there: %s", numbers("node", e.Missing),
+		e.Nodes,
 		e.Waited.Round(time.Millisecond), strings.Join(e.Present, ", "))
 	if len(e.Refused) > 0 {
 		s += "; refused: " + strings.Join(e.Refused, "; ")
@@ -70,12 +72,16 @@ type SecretError struct {
 func (e *SecretError) Error() string {
 	switch {
 	case e.Running:
-		return fmt.Sprintf("node %d does not know the secret of the job that runs at %s, where node 0 should be: two jobs use one port, a daemon of an earlier start still runs, or nodes have different secrets (HDMLP_SECRET, HDMLP_SECRET_FILE)",
+		return fmt.Sprintf("node %d does not know the secret of the job that runs at %s, where "+
+			"node 0 should be: two jobs use one port, a daemon of an earlier start still runs, "+
+			"or nodes have different secrets (HDMLP_SECRET, HDMLP_SECRET_FILE)",
 			e.Node, e.Address)
 	case e.Node == 0:
-		return fmt.Sprintf("%s, which says that it is node %d, does not know this job's secret: give all nodes the same, by HDMLP_SECRET or HDMLP_SECRET_FILE", e.Address, e.Claimed)
+		return fmt.Sprintf("%s, which says that it is node %d, does not know this job's secret: "+
+			"give all nodes the same, by HDMLP_SECRET or HDMLP_SECRET_FILE", e.Address, e.Claimed)
 	}
-	return fmt.Sprintf("node %d and node 0 (%s) do not have the same secret: give all nodes the same, by HDMLP_SECRET or HDMLP_SECRET_FILE", e.Node, e.Address)
+	return fmt.Sprintf("node %d and node 0 (%s) do not have the same secret: give all nodes the "+
+		"same, by HDMLP_SECRET or HDMLP_SECRET_FILE", e.Node, e.Address)
 }
 
 // TLSError: the two sides cannot talk by TLS, or only one of them would.
@@ -99,7 +105,8 @@ type VersionError struct {
 }
 
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("%s speaks version %d of the control protocol, this node %d: install the same version of hdmlp on all nodes",
+	return fmt.Sprintf("%s speaks version %d of the control protocol, this node %d: install the "+
+		"same version of hdmlp on all nodes",
 		e.Address, e.Theirs, e.Mine)
 }
 
@@ -112,7 +119,8 @@ type JobError struct {
 }
 
 func (e *JobError) Error() string {
-	return fmt.Sprintf("node %d (%s) belongs to job %q, node 0 to job %q: two jobs use one port, or a daemon of an earlier start still runs",
+	return fmt.Sprintf("node %d (%s) belongs to job %q, node 0 to job %q: two jobs use one port, "+
+		"or a daemon of an earlier start still runs",
 		e.Node, e.Address, e.Theirs, e.Node0s)
 }
 
@@ -126,7 +134,8 @@ type DifferenceError struct {
 }
 
 func (e *DifferenceError) Error() string {
-	return fmt.Sprintf("%s is %s on node %d (%s), but %s on node 0", e.Key, e.Theirs, e.Node, e.Address, e.Node0s)
+	return fmt.Sprintf("%s is %s on node %d (%s), but %s on node 0", e.Key, e.Theirs, e.Node,
+		e.Address, e.Node0s)
 }
 
 // DuplicateError: two nodes claim one node number.
@@ -136,7 +145,8 @@ type DuplicateError struct {
 }
 
 func (e *DuplicateError) Error() string {
-	return fmt.Sprintf("both %s and %s say that they are node %d: every node needs a number of its own", e.First, e.Second, e.Node)
+	return fmt.Sprintf("both %s and %s say that they are node %d: every node needs a "+
+		"number of its own", e.First, e.Second, e.Node)
 }
 
 // RankError: two nodes claim one rank, or one claims a rank that cannot be.
@@ -147,9 +157,11 @@ type RankError struct {
 
 func (e *RankError) Error() string {
 	if len(e.Nodes) == 1 {
-		return fmt.Sprintf("node %d has rank %d, but world_size is %d", e.Nodes[0], e.Rank, e.WorldSize)
+		return fmt.Sprintf("node %d has rank %d, but world_size is %d", e.Nodes[0], e.Rank,
+			e.WorldSize)
 	}
-	return fmt.Sprintf("%s claim rank %d: a rank belongs to one node", numbers("node", e.Nodes), e.Rank)
+	return fmt.Sprintf("%s claim rank %d: a rank belongs to one node", numbers("node", e.Nodes),
+		e.Rank)
 }
 
 // CoverageError: all nodes are there, but not all ranks.
@@ -159,7 +171,8 @@ type CoverageError struct {
 }
 
 func (e *CoverageError) Error() string {
-	return fmt.Sprintf("world_size is %d, but no node has %s", e.WorldSize, numbers("rank", e.Missing))
+	return fmt.Sprintf("world_size is %d, but no node has %s", e.WorldSize,
+		numbers("rank", e.Missing))
 }
 
 // LimitError: more bytes than are allowed.
@@ -194,7 +207,8 @@ type LateError struct {
 }
 
 func (e *LateError) Error() string {
-	return fmt.Sprintf("node %d (%s) comes when the job has begun: if its first daemon has died, the job cannot go on; start all ranks again", e.Node, e.Address)
+	return fmt.Sprintf("node %d (%s) comes when the job has begun: if its first daemon has died, "+
+		"the job cannot go on; start all ranks again", e.Node, e.Address)
 }
 
 // CanceledError: a node was stopped while the cluster was forming.
@@ -269,7 +283,8 @@ func decodeFailure(f *pb.Failure) error {
 		err = make()
 	}
 	if json.Unmarshal(f.GetDetail(), err) != nil {
-		return &RemoteError{fmt.Sprintf("another node failed, and what it says cannot be understood (%q)", f.GetKind())}
+		return &RemoteError{fmt.Sprintf("another node failed, and what it says cannot be "+
+			"understood (%q)", f.GetKind())}
 	}
 	return err
 }

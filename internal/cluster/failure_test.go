@@ -21,7 +21,9 @@ func TestMissing(t *testing.T) {
 		var missing *MissingError
 		if !errors.As(err, &missing) || !slices.Equal(missing.Missing, []int{1, 3}) {
 			t.Errorf("got %v", err)
-		} else if want := "nodes 1 and 3 of 4 did not come within 700ms; there: node 0 (127.0.0.1:*), node 2 (127.0.0.1:*). Look at those nodes' logs; they must reach node 0's port"; !like(err.Error(), want) {
+		} else if want := "nodes 1 and 3 of 4 did not come within 700ms; there: node 0 " +
+			"(127.0.0.1:*), node 2 (127.0.0.1:*). Look at those nodes' logs; they must reach " +
+			"node 0's port"; !like(err.Error(), want) {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -44,7 +46,10 @@ func TestSecret(t *testing.T) {
 		t.Errorf("node 1: %v", errs[1])
 	}
 	var missing *MissingError
-	if !errors.As(errs[0], &missing) || len(missing.Refused) != 1 || !like(missing.Refused[0], "127.0.0.1:*, which says that it is node 1, does not know this job's secret: give all nodes the same, by HDMLP_SECRET or HDMLP_SECRET_FILE") {
+	if !errors.As(errs[0], &missing) || len(missing.Refused) != 1 ||
+		!like(missing.Refused[0],
+			"127.0.0.1:*, which says that it is node 1, does not know this job's secret: give "+
+				"all nodes the same, by HDMLP_SECRET or HDMLP_SECRET_FILE") {
 		t.Errorf("node 0: %v", errs[0])
 	}
 }
@@ -79,9 +84,19 @@ func TestAddresses(t *testing.T) {
 		change func(o *Options)
 		want   string
 	}{
-		"listen":       {0, func(o *Options) { o.Listen = used.Addr().String() }, "could not listen at 127.0.0.1:* (control): the port is in use: another job's, or a daemon that has not ended yet. The key port (HDMLP_PORT) chooses others"},
-		"gossip":       {0, func(o *Options) { o.Gossip = used.Addr().String() }, "could not listen at 127.0.0.1:* (failure detection, TCP and UDP): the port is in use: another job's, or a daemon that has not ended yet. The key port (HDMLP_PORT) chooses others"},
-		"nobody":       {1, func(o *Options) { o.Join = "127.0.0.1:1" }, "could not reach 127.0.0.1:* (node 0) within 500ms: connection refused. Is node 0's daemon there, with the same addresses, and its port open?"},
+		"listen": {0, func(o *Options) {
+			o.Listen = used.Addr().String()
+		}, "could not listen at 127.0.0.1:* (control): the port is in use: another job's, or a " +
+			"daemon that has not ended yet. The key port (HDMLP_PORT) chooses others"},
+		"gossip": {0, func(o *Options) {
+			o.Gossip = used.Addr().String()
+		}, "could not listen at 127.0.0.1:* (failure detection, TCP and UDP): the port is in " +
+			"use: another job's, or a daemon that has not ended yet. The key port (HDMLP_PORT) " +
+			"chooses others"},
+		"nobody": {1, func(o *Options) {
+			o.Join = "127.0.0.1:1"
+		}, "could not reach 127.0.0.1:* (node 0) within 500ms: connection refused. Is node 0's " +
+			"daemon there, with the same addresses, and its port open?"},
 		"no such host": {1, func(o *Options) { o.Join = "no.such.host.invalid:1" }, ""},
 		"silence":      {1, func(o *Options) { o.Join = used.Addr().String() }, ""},
 	} {
@@ -92,7 +107,8 @@ func TestAddresses(t *testing.T) {
 			c.change(&o)
 			_, err := Form(t.Context(), o)
 			var address *AddressError
-			if !errors.As(err, &address) || c.want != "" && !like(err.Error(), fmt.Sprintf("node %d ", c.node)+c.want) {
+			if !errors.As(err, &address) ||
+				c.want != "" && !like(err.Error(), fmt.Sprintf("node %d ", c.node)+c.want) {
 				t.Errorf("got %v", err)
 			}
 			t.Log(err)
@@ -100,7 +116,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestFailure: a node that cannot take part says so to all, whether it knew that before it had met node 0 or not.
+// TestFailure: a node that cannot take part says so to all, whether it knew that before it had met
+// node 0 or not.
 func TestFailure(t *testing.T) {
 	used, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -116,9 +133,13 @@ func TestFailure(t *testing.T) {
 			_, o.Failure = Local(2, "nosuch0.invalid")
 			o.Exchange = ""
 		}, "node 2 could not use nosuch0.invalid (interface): "},
-		"found out": {1, func(o *Options) { o.Gossip = used.Addr().String() }, "node 1 could not listen at " + used.Addr().String() + " (failure detection, TCP and UDP): the port is in use"},
+		"found out": {1, func(o *Options) {
+			o.Gossip = used.Addr().String()
+		}, "node 1 could not listen at " + used.Addr().String() +
+			" (failure detection, TCP and UDP): the port is in use"},
 		"node 0": {0, func(o *Options) {
-			_, o.Failure = Listen(t.Context(), nil, 0, "samples", "127.0.0.1", used.Addr().(*net.TCPAddr).Port)
+			_, o.Failure = Listen(t.Context(), nil, 0, "samples", "127.0.0.1",
+				used.Addr().(*net.TCPAddr).Port)
 		}, "node 0 could not listen at " + used.Addr().String() + " (samples): the port is in use"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -151,7 +172,8 @@ func TestFailureAlone(t *testing.T) {
 	}
 }
 
-// TestStrangers: who knocks without the secret is named once, however often he comes, and stops nothing.
+// TestStrangers: who knocks without the secret is named once, however often he comes, and stops
+// nothing.
 func TestStrangers(t *testing.T) {
 	l := newLab(t, 2)
 	var log lines
@@ -181,7 +203,9 @@ func TestStrangers(t *testing.T) {
 			defer clusters[0].Close()
 		}
 	})
-	_, errs := l.form(t.Context(), []int{0}, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	_, errs := l.form(t.Context(), []int{0}, func(o *Options) {
+		o.Log = slog.New(slog.NewTextHandler(&log, nil))
+	})
 	if errs[0] != nil {
 		t.Error(errs[0])
 	}

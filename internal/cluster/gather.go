@@ -32,14 +32,24 @@ func (h *hub) contribute(p *participant, c *pb.Contribution) error {
 	case h.phase != running:
 		err = &GatherError{what, h.missing(), "not all nodes are there"}
 	case len(c.GetData()) > MaxPayload:
-		return &LimitError{fmt.Sprintf("gather %q of node %d", what, n), int64(len(c.GetData())), MaxPayload}
+		return &LimitError{
+			fmt.Sprintf("gather %q of node %d", what, n), int64(len(c.GetData())),
+			MaxPayload,
+		}
 	case r.bytes+len(c.GetData()) > MaxTotal:
-		err = &LimitError{fmt.Sprintf("gather %q of all nodes together", what), int64(r.bytes + len(c.GetData())), MaxTotal}
+		err = &LimitError{
+			fmt.Sprintf("gather %q of all nodes together", what),
+			int64(r.bytes + len(c.GetData())), MaxTotal,
+		}
 	case h.gathers[what] == nil && len(h.gathers) == mostGathers:
 		err = &GatherError{what, []int{n}, fmt.Sprintf("%d gathers are open already", mostGathers)}
 	}
 	if err != nil {
-		p.Send(&pb.Message{Kind: &pb.Message_Gathered{Gathered: &pb.Gathered{Id: c.GetId(), Failure: encodeFailure(err)}}})
+		p.Send(&pb.Message{
+			Kind: &pb.Message_Gathered{
+				Gathered: &pb.Gathered{Id: c.GetId(), Failure: encodeFailure(err)},
+			},
+		})
 		return nil
 	}
 	h.gathers[what] = r
@@ -87,9 +97,15 @@ func (h *hub) settleOne(what string, r *round) {
 			continue
 		}
 		for _, from := range slices.Sorted(maps.Keys(r.parts)) {
-			p.Send(&pb.Message{Kind: &pb.Message_Part{Part: &pb.Part{Id: id, Node: uint32(from), Data: r.parts[from]}}})
+			p.Send(&pb.Message{
+				Kind: &pb.Message_Part{
+					Part: &pb.Part{Id: id, Node: uint32(from), Data: r.parts[from]},
+				},
+			})
 		}
-		p.Send(&pb.Message{Kind: &pb.Message_Gathered{Gathered: &pb.Gathered{Id: id, Missing: missing}}})
+		p.Send(&pb.Message{
+			Kind: &pb.Message_Gathered{Gathered: &pb.Gathered{Id: id, Missing: missing}},
+		})
 	}
 }
 
@@ -127,7 +143,11 @@ func (a *agent) gather(ctx context.Context, what string, mine []byte) ([][]byte,
 	id := a.lastCall
 	c := &call{what: what, parts: make([][]byte, a.o.Nodes), done: make(chan struct{})}
 	a.calls[id] = c
-	a.up.Send(&pb.Message{Kind: &pb.Message_Contribution{Contribution: &pb.Contribution{Id: id, What: what, Data: mine}}})
+	a.up.Send(&pb.Message{
+		Kind: &pb.Message_Contribution{
+			Contribution: &pb.Contribution{Id: id, What: what, Data: mine},
+		},
+	})
 	a.mu.Unlock()
 
 	select {
@@ -144,7 +164,9 @@ func (a *agent) gather(ctx context.Context, what string, mine []byte) ([][]byte,
 	}
 	delete(a.calls, id)
 	if a.up != nil {
-		a.up.Send(&pb.Message{Kind: &pb.Message_Withdraw{Withdraw: &pb.Withdraw{Id: id, What: what}}})
+		a.up.Send(&pb.Message{
+			Kind: &pb.Message_Withdraw{Withdraw: &pb.Withdraw{Id: id, What: what}},
+		})
 	}
 	return nil, fmt.Errorf("gather %q: %w", what, ctx.Err())
 }

@@ -34,11 +34,16 @@ func runningDesk(t *testing.T, nodes int) (*desk, []*participant) {
 
 // contribute has p give data to a gather.
 func (d *desk) contribute(p *participant, id uint64, what string, data []byte) error {
-	return d.hub.receive(p, &pb.Message{Kind: &pb.Message_Contribution{Contribution: &pb.Contribution{Id: id, What: what, Data: data}}})
+	return d.hub.receive(p, &pb.Message{
+		Kind: &pb.Message_Contribution{
+			Contribution: &pb.Contribution{Id: id, What: what, Data: data},
+		},
+	})
 }
 
 func (d *desk) withdraw(p *participant, id uint64, what string) {
-	_ = d.hub.receive(p, &pb.Message{Kind: &pb.Message_Withdraw{Withdraw: &pb.Withdraw{Id: id, What: what}}})
+	_ = d.hub.receive(p,
+		&pb.Message{Kind: &pb.Message_Withdraw{Withdraw: &pb.Withdraw{Id: id, What: what}}})
 }
 
 // last is what p was told last.
@@ -47,7 +52,8 @@ func last(p *participant) *pb.Message {
 	return got[len(got)-1]
 }
 
-// TestGatherIsSettledWhenANodeIsLost: a gather does not wait for a node that is known to be gone, though its stream may not have ended.
+// TestGatherIsSettledWhenANodeIsLost: a gather does not wait for a node that is known to be gone,
+// though its stream may not have ended.
 func TestGatherIsSettledWhenANodeIsLost(t *testing.T) {
 	d, participants := runningDesk(t, 3)
 	_ = d.contribute(participants[0], 5, "w", []byte("zero's"))
@@ -55,13 +61,15 @@ func TestGatherIsSettledWhenANodeIsLost(t *testing.T) {
 	d.expect(t, "two of three")
 	d.hub.down(2, "a")
 	d.expect(t, "the third is gone", "0.x <- Down 2.a", "1.a <- Down 2.a", "2.a <- Down 2.a",
-		"0.x <- Part", "0.x <- Part", "0.x <- Gathered missing [2]", "1.a <- Part", "1.a <- Part", "1.a <- Gathered missing [2]")
+		"0.x <- Part", "0.x <- Part", "0.x <- Gathered missing [2]", "1.a <- Part", "1.a <- Part",
+		"1.a <- Gathered missing [2]")
 	if g := last(participants[1]).GetGathered(); g.GetId() != 6 {
 		t.Errorf("node 1 is told the end of gather %d", g.GetId())
 	}
 }
 
-// TestWithdrawOfAnEarlierCallChangesNothing: what is withdrawn is the call that is named, and not a later one of the same name.
+// TestWithdrawOfAnEarlierCallChangesNothing: what is withdrawn is the call that is named, and not a
+// later one of the same name.
 func TestWithdrawOfAnEarlierCallChangesNothing(t *testing.T) {
 	d, participants := runningDesk(t, 2)
 	_ = d.contribute(participants[1], 1, "w", []byte("old"))
@@ -72,16 +80,20 @@ func TestWithdrawOfAnEarlierCallChangesNothing(t *testing.T) {
 	_ = d.contribute(participants[1], 2, "w", []byte("new"))
 	d.withdraw(participants[1], 1, "w")
 	_ = d.contribute(participants[0], 3, "w", nil)
-	d.expect(t, "both gave", "0.x <- Part", "0.x <- Part", "0.x <- Gathered missing []", "1.a <- Part", "1.a <- Part", "1.a <- Gathered missing []")
-	if got := participants[0].link.(*paperLink).got; string(got[len(got)-2].GetPart().GetData()) != "new" {
+	d.expect(t, "both gave", "0.x <- Part", "0.x <- Part", "0.x <- Gathered missing []",
+		"1.a <- Part", "1.a <- Part", "1.a <- Gathered missing []")
+	if got := participants[0].link.(*paperLink).got; string(got[len(got)-2].GetPart().GetData()) !=
+		"new" {
 		t.Errorf("node 0 was given %q", got[len(got)-2].GetPart().GetData())
 	}
 }
 
-// TestGathersAreLimited: one node's bytes, all nodes' together, and how many gathers are open at a time.
+// TestGathersAreLimited: one node's bytes, all nodes' together, and how many gathers are open at a
+// time.
 func TestGathersAreLimited(t *testing.T) {
 	d, participants := runningDesk(t, 66)
-	if err := d.contribute(participants[1], 1, "large", make([]byte, MaxPayload+1)); !errors.As(err, new(*LimitError)) || len(d.hub.gathers) != 0 {
+	if err := d.contribute(participants[1], 1, "large",
+		make([]byte, MaxPayload+1)); !errors.As(err, new(*LimitError)) || len(d.hub.gathers) != 0 {
 		t.Errorf("too much of one node: %v, and %d gathers are open", err, len(d.hub.gathers))
 	}
 	data := make([]byte, MaxPayload)
@@ -90,14 +102,18 @@ func TestGathersAreLimited(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	refused := func(p *participant) error { return decodeFailure(last(p).GetGathered().GetFailure()) }
+	refused := func(p *participant) error {
+		return decodeFailure(last(p).GetGathered().GetFailure())
+	}
 	for range 2 { // and what was refused does not count
-		if err := d.contribute(participants[64], 100, "total", data); err != nil || !errors.As(refused(participants[64]), new(*LimitError)) {
+		if err := d.contribute(participants[64], 100, "total", data); err != nil ||
+			!errors.As(refused(participants[64]), new(*LimitError)) {
 			t.Errorf("too much of all nodes: %v, %v", err, refused(participants[64]))
 		}
 	}
 	d.withdraw(participants[0], 0, "total")
-	if _ = d.contribute(participants[64], 101, "total", data); d.hub.gathers["total"].parts[64] == nil {
+	if _ = d.contribute(participants[64], 101, "total",
+		data); d.hub.gathers["total"].parts[64] == nil {
 		t.Error("what was withdrawn still counts")
 	}
 
@@ -107,15 +123,19 @@ func TestGathersAreLimited(t *testing.T) {
 	if len(d.hub.gathers) != mostGathers {
 		t.Fatalf("%d gathers are open, not %d", len(d.hub.gathers), mostGathers)
 	}
-	if _ = d.contribute(participants[1], 300, "one more", nil); len(d.hub.gathers) != mostGathers || !errors.As(refused(participants[1]), new(*GatherError)) {
-		t.Errorf("%d gathers are open, not %d: %v", len(d.hub.gathers), mostGathers, refused(participants[1]))
+	if _ = d.contribute(participants[1], 300, "one more", nil); len(d.hub.gathers) != mostGathers ||
+		!errors.As(refused(participants[1]), new(*GatherError)) {
+		t.Errorf("%d gathers are open, not %d: %v", len(d.hub.gathers), mostGathers,
+			refused(participants[1]))
 	}
-	if _ = d.contribute(participants[2], 301, "gather 0", nil); len(d.hub.gathers["gather 0"].ids) != 2 {
+	if _ = d.contribute(participants[2], 301, "gather 0",
+		nil); len(d.hub.gathers["gather 0"].ids) != 2 {
 		t.Error("a gather that is open already cannot be joined")
 	}
 }
 
-// TestPayloadsAreLimited: what a node gives all others when they meet, and what all nodes give together.
+// TestPayloadsAreLimited: what a node gives all others when they meet, and what all nodes give
+// together.
 func TestPayloadsAreLimited(t *testing.T) {
 	d := newDesk(2)
 	d.hub.attach(d.participant(0, "x", 2))
@@ -139,8 +159,8 @@ func TestPayloadsAreLimited(t *testing.T) {
 	}
 }
 
-// TestNodeThatIsNotReadyIsNotThere: a node that came back counts from when it watches the others, whatever is heard of it before; one that
-// was wrongly thought gone is there again at once.
+// TestNodeThatIsNotReadyIsNotThere: a node that came back counts from when it watches the others,
+// whatever is heard of it before; one that was wrongly thought gone is there again at once.
 func TestNodeThatIsNotReadyIsNotThere(t *testing.T) {
 	d, participants := runningDesk(t, 2)
 	d.hub.down(1, "a")
@@ -164,7 +184,8 @@ func TestNodeThatIsNotReadyIsNotThere(t *testing.T) {
 	d.expect(t, "it is ready", "1.b <- Go", "0.x <- Member 1.b down=false")
 }
 
-// TestLogOfStrangersIsShort: connections without the secret, from however many hosts, cannot fill node 0's log, nor its memory.
+// TestLogOfStrangersIsShort: connections without the secret, from however many hosts, cannot fill
+// node 0's log, nor its memory.
 func TestLogOfStrangersIsShort(t *testing.T) {
 	d := newDesk(2)
 	var log lines
@@ -178,7 +199,10 @@ func TestLogOfStrangersIsShort(t *testing.T) {
 	if n := strings.Count(log.String(), "a connection was refused"); n != mostRefused {
 		t.Errorf("the log says it %d times", n)
 	}
-	if len(d.hub.refused) != mostRefused || len(d.hub.turned) != mostRefused || !slices.ContainsFunc(d.hub.refused, func(s string) bool { return strings.HasPrefix(s, "10.0.1.0:0,") }) {
+	if len(d.hub.refused) != mostRefused || len(d.hub.turned) != mostRefused ||
+		!slices.ContainsFunc(d.hub.refused, func(s string) bool {
+			return strings.HasPrefix(s, "10.0.1.0:0,")
+		}) {
 		t.Errorf("%d refusals and %d hosts are kept", len(d.hub.refused), len(d.hub.turned))
 	}
 }

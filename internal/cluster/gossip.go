@@ -16,8 +16,8 @@ import (
 )
 
 // Time limits of failure detection. A node that does not answer is suspected after one to two
-// probes, and declared dead unless it says within suspicion probes that it lives. With these, a node
-// that gets no CPU for 10 s is not declared dead; one that is cut off is, within about 12 s
+// probes, and declared dead unless it says within suspicion probes that it lives. With these, a
+// node that gets no CPU for 10 s is not declared dead; one that is cut off is, within about 12 s
 // (18 s where there are more than 10 nodes and few of them notice).
 const (
 	probeInterval = time.Second
@@ -44,7 +44,9 @@ type gossip struct {
 // newGossip binds. at is the address of Options; local the one to bind to where at has no host.
 func newGossip(ctx context.Context, o *Options, at, local string) (*gossip, error) {
 	g := &gossip{log: o.Log, key: o.Secret.Derive(labelGossip, []byte(o.Job))}
-	refuse := func(err error) error { return refusal(o.Node, "failure detection, TCP and UDP", at, err) }
+	refuse := func(err error) error {
+		return refusal(o.Node, "failure detection, TCP and UDP", at, err)
+	}
 	host, port, err := splitAddress(at)
 	if err != nil {
 		return nil, refuse(err)
@@ -83,7 +85,8 @@ func newGossip(ctx context.Context, o *Options, at, local string) (*gossip, erro
 		if err == nil || !isErrno(err, syscall.EADDRINUSE) {
 			break
 		}
-		o.Log.Info("the port beside the exchange's is in use; failure detection takes another", "port", p)
+		o.Log.Info("the port beside the exchange's is in use; failure detection takes another",
+			"port", p)
 	}
 	if err != nil {
 		return nil, refuse(err)

@@ -10,9 +10,17 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// TestGossipIsSealed: what failure detection says, in datagrams and in streams, can be opened by who has the job's key alone.
+// TestGossipIsSealed: what failure detection says, in datagrams and in streams, can be opened by
+// who has the job's key alone.
 func TestGossipIsSealed(t *testing.T) {
-	o := Options{Node: 0, Nodes: 3, Job: "job", Secret: jobSecret, Network: system{}, Log: slog.New(slog.DiscardHandler)}
+	o := Options{
+		Node:    0,
+		Nodes:   3,
+		Job:     "job",
+		Secret:  jobSecret,
+		Network: system{},
+		Log:     slog.New(slog.DiscardHandler),
+	}
 	g, err := newGossip(t.Context(), &o, "127.0.0.1:0", "")
 	if err != nil {
 		t.Fatal(err)
@@ -23,7 +31,11 @@ func TestGossipIsSealed(t *testing.T) {
 	}
 	there := newTransport(t, jobSecret)
 	at := func(port int) *memberlist.Node {
-		return &memberlist.Node{Name: gossipName(1, "b"), Addr: net.IPv4(127, 0, 0, 1), Port: uint16(port)}
+		return &memberlist.Node{
+			Name: gossipName(1, "b"),
+			Addr: net.IPv4(127, 0, 0, 1),
+			Port: uint16(port),
+		}
 	}
 
 	heard, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -32,12 +44,14 @@ func TestGossipIsSealed(t *testing.T) {
 	}
 	defer heard.Close()
 	_ = heard.SetReadDeadline(time.Now().Add(time.Minute))
-	if err := g.list.SendBestEffort(at(heard.LocalAddr().(*net.UDPAddr).Port), []byte("words")); err != nil {
+	if err := g.list.SendBestEffort(at(heard.LocalAddr().(*net.UDPAddr).Port),
+		[]byte("words")); err != nil {
 		t.Fatal(err)
 	}
 	var datagram, scratch [datagramLimit]byte
 	if n, err := heard.Read(datagram[:]); err != nil || !there.sealed(datagram[:n], scratch[:0]) {
-		t.Errorf("a datagram of %d bytes is not sealed under the job's key: % x, %v", n, datagram[:n], err)
+		t.Errorf("a datagram of %d bytes is not sealed under the job's key: % x, %v", n,
+			datagram[:n], err)
 	}
 
 	sent := make(chan error, 1)
@@ -48,7 +62,8 @@ func TestGossipIsSealed(t *testing.T) {
 	if err := <-sent; err != nil {
 		t.Fatal(err)
 	}
-	// Memberlist's: a byte for the kind and four for the length, which the seal covers; then as a datagram.
+	// Memberlist's: a byte for the kind and four for the length, which the seal covers; then as a
+	// datagram.
 	const header, nonce = 5, 12
 	if err != nil || len(said) < header+1+nonce {
 		t.Fatalf("a stream of %d bytes, %v", len(said), err)

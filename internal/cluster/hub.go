@@ -49,8 +49,8 @@ const (
 // A node's stay is told from its daemon's next by instance. Where two claim one number, the older
 // is asked (ping): if it answers within contestTime, the newcomer is a second node of that number.
 //
-// Node 0's own agent is a participant like the others, the first one: its Register is what the others'
-// are compared with, and what it says itself cannot differ.
+// Node 0's own agent is a participant like the others, the first one: its Register is what the
+// others' are compared with, and what it says itself cannot differ.
 //
 // INVARIANTS (under mu): members has one entry per node that was part of the welcomed cluster;
 // participants has at most one per node; the hub never waits for a link.
@@ -91,8 +91,9 @@ func newHub(own *pb.Register, deadline time.Duration, log *slog.Logger) *hub {
 		after: func(d time.Duration, f func()) { time.AfterFunc(d, f) },
 		check: func(int, string, string) {}, notify: func(error) {},
 		log: log, own: own,
-		participants: map[int]*participant{}, members: map[int]*pb.Member{}, contest: map[int]*participant{},
-		turned: map[string]bool{}, told: map[int]bool{}, allTold: make(chan struct{}),
+		participants: map[int]*participant{}, members: map[int]*pb.Member{},
+		contest: map[int]*participant{},
+		turned:  map[string]bool{}, told: map[int]bool{}, allTold: make(chan struct{}),
 		deadline: time.Now().Add(deadline), waited: deadline,
 		gathers: map[string]*round{},
 	}
@@ -142,7 +143,11 @@ func (h *hub) accept(p *participant) {
 	if p.reg.GetFormed() && n != 0 && h.phase != running {
 		h.own.Broadcast = p.reg.GetBroadcast() // this node 0 is new, the job is not
 	}
-	p.Send(&pb.Message{Kind: &pb.Message_Accepted{Accepted: &pb.Accepted{RemainingMs: max(0, time.Until(h.deadline).Milliseconds())}}})
+	p.Send(&pb.Message{
+		Kind: &pb.Message_Accepted{
+			Accepted: &pb.Accepted{RemainingMs: max(0, time.Until(h.deadline).Milliseconds())},
+		},
+	})
 	switch {
 	case h.phase == running:
 		h.log.Info("a node is back", "node", n, "address", p.seen)
@@ -177,7 +182,9 @@ func (h *hub) welcome() {
 
 // greet tells p who belongs to the cluster.
 func (h *hub) greet(p *participant) {
-	p.Send(&pb.Message{Kind: &pb.Message_Welcome{Welcome: &pb.Welcome{Broadcast: h.own.GetBroadcast()}}})
+	p.Send(&pb.Message{
+		Kind: &pb.Message_Welcome{Welcome: &pb.Welcome{Broadcast: h.own.GetBroadcast()}},
+	})
 	for _, n := range slices.Sorted(maps.Keys(h.members)) {
 		p.Send(&pb.Message{Kind: &pb.Message_Member{Member: h.members[n]}})
 	}
@@ -315,10 +322,13 @@ func (h *hub) lose(node int, instance string) {
 		return
 	}
 	m = &pb.Member{ // the old one may be on its way to somebody
-		Node: m.Node, Instance: m.Instance, Exchange: m.Exchange, Gossip: m.Gossip, Ranks: m.Ranks, Payload: m.Payload, Down: true,
+		Node: m.Node, Instance: m.Instance, Exchange: m.Exchange, Gossip: m.Gossip, Ranks: m.Ranks,
+		Payload: m.Payload, Down: true,
 	}
 	h.members[node] = m
-	h.all(&pb.Message{Kind: &pb.Message_Down{Down: &pb.Down{Node: uint32(node), Instance: instance}}}, nil)
+	h.all(&pb.Message{
+		Kind: &pb.Message_Down{Down: &pb.Down{Node: uint32(node), Instance: instance}},
+	}, nil)
 	h.settle()
 }
 

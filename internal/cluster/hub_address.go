@@ -12,12 +12,14 @@ import (
 func (h *hub) member(p *participant) *pb.Member {
 	host := h.host(p)
 	return &pb.Member{
-		Node: p.reg.GetNode(), Instance: p.reg.GetInstance(), Ranks: p.reg.GetRanks(), Payload: p.reg.GetPayload(),
+		Node: p.reg.GetNode(), Instance: p.reg.GetInstance(), Ranks: p.reg.GetRanks(),
+		Payload:  p.reg.GetPayload(),
 		Exchange: fillHost(p.reg.GetExchange(), host), Gossip: fillHost(p.reg.GetGossip(), host),
 	}
 }
 
-// address is where a participant is, for people. Node 0, which listens at all its addresses, is where the others reached it.
+// address is where a participant is, for people. Node 0, which listens at all its addresses, is
+// where the others reached it.
 func (h *hub) address(p *participant) string {
 	if p.node() == 0 && len(h.participants) > 1 {
 		return fillHost(p.seen, h.host(p))
@@ -25,8 +27,8 @@ func (h *hub) address(p *participant) string {
 	return p.seen
 }
 
-// host is the address of a node that names none. Node 0's is where the others reached it, a loopback
-// address only where there is no other; so is that of who reached it through loopback.
+// host is the address of a node that names none. Node 0's is where the others reached it, a
+// loopback address only where there is no other; so is that of who reached it through loopback.
 func (h *hub) host(p *participant) string {
 	if p.node() != 0 {
 		host, _, _ := net.SplitHostPort(p.seen)

@@ -7,7 +7,8 @@ import (
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
 )
 
-// reject keeps p out. While the cluster forms that ends the start for all, unless p belongs to another job.
+// reject keeps p out. While the cluster forms that ends the start for all, unless p belongs to
+// another job.
 func (h *hub) reject(p *participant, err error) {
 	other, _ := err.(*JobError)
 	if other != nil {
@@ -35,7 +36,8 @@ func (h *hub) note(err error) {
 	}
 }
 
-// refuse is turnAway for who does not hold mu, of those that could not prove who they are. That stops nothing: any host can connect.
+// refuse is turnAway for who does not hold mu, of those that could not prove who they are. That
+// stops nothing: any host can connect.
 func (h *hub) refuse(address string, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -49,7 +51,8 @@ func (h *hub) runs() bool {
 	return h.phase == running
 }
 
-// turnAway is note for who may come again and again. It is said once per host, and of a few: nobody can fill the log.
+// turnAway is note for who may come again and again. It is said once per host, and of a few: nobody
+// can fill the log.
 func (h *hub) turnAway(address string, err error) {
 	host, _, _ := net.SplitHostPort(address)
 	if h.turned[host] || len(h.turned) == mostRefused {
@@ -66,7 +69,12 @@ func (h *hub) expire() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.phase == forming || h.phase == welcoming {
-		e := &MissingError{Nodes: h.nodes(), Missing: h.missing(), Refused: h.refused, Waited: h.waited}
+		e := &MissingError{
+			Nodes:   h.nodes(),
+			Missing: h.missing(),
+			Refused: h.refused,
+			Waited:  h.waited,
+		}
 		for n := range h.nodes() {
 			if p := h.participants[n]; p != nil {
 				e.Present = append(e.Present, present(n, h.address(p)))

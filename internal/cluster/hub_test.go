@@ -35,7 +35,8 @@ func (l *paperLink) Send(m *pb.Message) {
 	line := strings.TrimPrefix(fmt.Sprintf("%T", m.GetKind()), "*clusterpb.Message_")
 	switch k := m.GetKind().(type) {
 	case *pb.Message_Member:
-		line += fmt.Sprintf(" %d.%s down=%v", k.Member.GetNode(), k.Member.GetInstance(), k.Member.GetDown())
+		line += fmt.Sprintf(" %d.%s down=%v", k.Member.GetNode(), k.Member.GetInstance(),
+			k.Member.GetDown())
 	case *pb.Message_Down:
 		line += fmt.Sprintf(" %d.%s", k.Down.GetNode(), k.Down.GetInstance())
 	case *pb.Message_Status:
@@ -52,19 +53,24 @@ func (l *paperLink) Close() { l.closed = true }
 
 func newDesk(nodes int) *desk {
 	d := &desk{}
-	d.hub = newHub(d.participant(0, "x", nodes).reg, time.Hour, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	d.hub = newHub(d.participant(0, "x", nodes).reg, time.Hour,
+		slog.New(slog.NewTextHandler(io.Discard, nil)))
 	d.hub.after = func(_ time.Duration, f func()) { d.timers = append(d.timers, f) }
-	d.hub.check = func(n int, instance, _ string) { d.said = append(d.said, fmt.Sprintf("check %d.%s", n, instance)) }
+	d.hub.check = func(n int, instance, _ string) {
+		d.said = append(d.said, fmt.Sprintf("check %d.%s", n, instance))
+	}
 	return d
 }
 
 func (d *desk) participant(node int, instance string, nodes int) *participant {
 	who := fmt.Sprintf("%d.%s", node, instance)
 	return &participant{
-		link: &paperLink{desk: d, who: who}, seen: fmt.Sprintf("10.0.0.%d:1", node), local: "10.0.0.200:2",
+		link: &paperLink{desk: d, who: who}, seen: fmt.Sprintf("10.0.0.%d:1", node),
+		local: "10.0.0.200:2",
 		reg: &pb.Register{
-			Job: "job", Node: uint32(node), Instance: instance, Nodes: uint32(nodes), WorldSize: uint32(nodes),
-			Ranks: []uint32{uint32(node)}, Exchange: ":1", Gossip: ":2",
+			Job: "job", Node: uint32(node), Instance: instance, Nodes: uint32(nodes),
+			WorldSize: uint32(nodes),
+			Ranks:     []uint32{uint32(node)}, Exchange: ":1", Gossip: ":2",
 		},
 	}
 }
@@ -86,13 +92,14 @@ var (
 func (d *desk) expect(t *testing.T, step string, want ...string) {
 	t.Helper()
 	if !slices.Equal(d.said, want) {
-		t.Errorf("%s: said\n  %s\nwant\n  %s", step, strings.Join(d.said, "\n  "), strings.Join(want, "\n  "))
+		t.Errorf("%s: said\n  %s\nwant\n  %s", step, strings.Join(d.said, "\n  "),
+			strings.Join(want, "\n  "))
 	}
 	d.said = nil
 }
 
-// TestTranscript follows one cluster: forming, a death while it forms, running, a death, a second daemon of a
-// living node, a return, and a silent stream that is replaced.
+// TestTranscript follows one cluster: forming, a death while it forms, running, a death, a second
+// daemon of a living node, a return, and a silent stream that is replaced.
 func TestTranscript(t *testing.T) {
 	d := newDesk(2)
 	zero, one := d.participant(0, "x", 2), d.participant(1, "a", 2)
@@ -101,9 +108,12 @@ func TestTranscript(t *testing.T) {
 	d.expect(t, "node 0", "0.x <- Accepted", "0.x <- Status missing [1]")
 	d.hub.attach(one)
 	d.expect(t, "node 1", "1.a <- Accepted",
-		"0.x <- Welcome", "0.x <- Member 0.x down=false", "0.x <- Member 1.a down=false", "0.x <- Complete",
-		"1.a <- Welcome", "1.a <- Member 0.x down=false", "1.a <- Member 1.a down=false", "1.a <- Complete")
-	if m := d.hub.members; m[0].GetExchange() != "10.0.0.200:1" || m[1].GetGossip() != "10.0.0.1:2" {
+		"0.x <- Welcome", "0.x <- Member 0.x down=false", "0.x <- Member 1.a down=false",
+		"0.x <- Complete",
+		"1.a <- Welcome", "1.a <- Member 0.x down=false", "1.a <- Member 1.a down=false",
+		"1.a <- Complete")
+	if m := d.hub.members; m[0].GetExchange() != "10.0.0.200:1" ||
+		m[1].GetGossip() != "10.0.0.1:2" {
 		t.Error("addresses:", m)
 	}
 	_ = d.hub.receive(zero, readyMessage)
@@ -126,7 +136,8 @@ func TestTranscript(t *testing.T) {
 	d.expect(t, "it is gone", "0.x <- Down 1.b")
 	one = d.participant(1, "c", 2)
 	d.hub.attach(one)
-	d.expect(t, "it is back", "1.c <- Accepted", "1.c <- Welcome", "1.c <- Member 0.x down=false", "1.c <- Member 1.c down=true", "1.c <- Complete")
+	d.expect(t, "it is back", "1.c <- Accepted", "1.c <- Welcome", "1.c <- Member 0.x down=false",
+		"1.c <- Member 1.c down=true", "1.c <- Complete")
 	_ = d.hub.receive(one, readyMessage)
 	d.expect(t, "and ready", "1.c <- Go", "0.x <- Member 1.c down=false")
 
@@ -134,7 +145,9 @@ func TestTranscript(t *testing.T) {
 	d.hub.attach(second)
 	d.expect(t, "a second one", "1.c <- Ping")
 	_ = d.hub.receive(one, pongMessage)
-	d.expect(t, "the first lives", "1.d <- Abort: both 10.0.0.1:1 and 10.0.0.1:1 say that they are node 1: every node needs a number of its own")
+	d.expect(t, "the first lives",
+		"1.d <- Abort: both 10.0.0.1:1 and 10.0.0.1:1 say that they are node 1: every node needs "+
+			"a number of its own")
 	d.timers = nil
 	d.hub.attach(d.participant(1, "e", 2))
 	d.ring()
@@ -142,7 +155,8 @@ func TestTranscript(t *testing.T) {
 		"1.e <- Member 0.x down=false", "1.e <- Member 1.e down=true", "1.e <- Complete")
 }
 
-// TestOrders: nodes that come, go, come again and get ready in any order end up running, all told the same.
+// TestOrders: nodes that come, go, come again and get ready in any order end up running, all told
+// the same.
 func TestOrders(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := rapid.IntRange(2, 6).Draw(t, "nodes")
@@ -179,7 +193,8 @@ func TestOrders(t *testing.T) {
 		}
 		for n := 1; n < nodes; n++ {
 			l := now[n].link.(*paperLink)
-			if _, ok := l.got[len(l.got)-1].GetKind().(*pb.Message_Go); !ok && !slices.ContainsFunc(l.got, func(m *pb.Message) bool { return m.GetGo() != nil }) {
+			if _, ok := l.got[len(l.got)-1].GetKind().(*pb.Message_Go); !ok &&
+				!slices.ContainsFunc(l.got, func(m *pb.Message) bool { return m.GetGo() != nil }) {
 				t.Fatalf("node %d was not told to go", n)
 			}
 			if m := d.hub.members[n]; m.GetDown() || m.GetInstance() != now[n].reg.GetInstance() {
@@ -194,7 +209,11 @@ func FuzzHub(f *testing.F) {
 	for _, m := range []*pb.Message{
 		readyMessage, pongMessage,
 		{Kind: &pb.Message_Register{Register: &pb.Register{Node: 9}}},
-		{Kind: &pb.Message_Contribution{Contribution: &pb.Contribution{Id: 1, What: "w", Data: []byte{1}}}},
+		{
+			Kind: &pb.Message_Contribution{
+				Contribution: &pb.Contribution{Id: 1, What: "w", Data: []byte{1}},
+			},
+		},
 		{Kind: &pb.Message_Failed{Failed: &pb.Failure{Kind: "rank", Detail: []byte(`{"Rank":1}`)}}},
 		{Kind: &pb.Message_Part{Part: &pb.Part{Id: 1, Node: 1 << 31}}},
 		{Kind: &pb.Message_Member{Member: &pb.Member{Node: 1 << 31, Gossip: "x"}}},
@@ -221,7 +240,13 @@ func FuzzHub(f *testing.F) {
 		d := newDesk(2)
 		zero, one := d.participant(0, "x", 2), d.participant(1, "a", 2)
 		d.hub.attach(zero)
-		a := newAgent(Options{Node: 1, Nodes: 2, WorldSize: 2, Log: slog.New(slog.DiscardHandler), Progress: func(string) {}})
+		a := newAgent(Options{
+			Node:      1,
+			Nodes:     2,
+			WorldSize: 2,
+			Log:       slog.New(slog.DiscardHandler),
+			Progress:  func(string) {},
+		})
 		defer a.close()
 		a.gossip = &gossip{closed: true}
 		a.connected(&paperLink{desk: d})

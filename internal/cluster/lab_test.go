@@ -34,12 +34,19 @@ type lab struct {
 }
 
 func newLab(t *testing.T, nodes int) *lab {
-	return &lab{t: t, nodes: nodes, world: 2 * nodes, wait: 20 * time.Second, at: make(chan struct{})}
+	return &lab{
+		t:     t,
+		nodes: nodes,
+		world: 2 * nodes,
+		wait:  20 * time.Second,
+		at:    make(chan struct{}),
+	}
 }
 
 func (l *lab) options(node int) Options {
 	o := Options{
-		Job: "job", Node: node, Nodes: l.nodes, WorldSize: l.world, Ranks: []int{2 * node, 2*node + 1},
+		Job: "job", Node: node, Nodes: l.nodes, WorldSize: l.world,
+		Ranks:    []int{2 * node, 2*node + 1},
 		Exchange: fmt.Sprintf(":%d", 9000+node), Gossip: "127.0.0.1:0",
 		Secret: secret, Deadline: l.wait, Facts: []Fact{{"dataset", "0f"}, {"version", "1.0"}},
 		Payload: fmt.Appendf(nil, "payload of %d", node),
@@ -55,7 +62,9 @@ func (l *lab) options(node int) Options {
 }
 
 // form runs Form on some nodes at once; change may change their options.
-func (l *lab) form(ctx context.Context, nodes []int, change func(o *Options)) ([]*Cluster, []error) {
+func (l *lab) form(ctx context.Context, nodes []int,
+	change func(o *Options),
+) ([]*Cluster, []error) {
 	clusters, errs := make([]*Cluster, len(nodes)), make([]error, len(nodes))
 	var all sync.WaitGroup
 	for i, n := range nodes {

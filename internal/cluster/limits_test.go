@@ -26,14 +26,18 @@ func sealed(t *testing.T, c *session, m *pb.Message) *pb.Frame {
 	return &pb.Frame{Kind: &pb.Frame_Sealed{Sealed: c.out.close(append([]byte{0}, plain...))}}
 }
 
-// TestMessageHasALimit: who knows the secret cannot make the other side take memory without end by a message that does not end.
+// TestMessageHasALimit: who knows the secret cannot make the other side take memory without end by
+// a message that does not end.
 func TestMessageHasALimit(t *testing.T) {
 	up, down := pipes()
-	n, z := newSession(up, secret, 1, []byte("n"), []byte("z"), false), newSession(down, secret, 1, []byte("n"), []byte("z"), true)
+	n, z := newSession(up, secret, 1, []byte("n"), []byte("z"), false),
+		newSession(down, secret, 1, []byte("n"), []byte("z"), true)
 	part := make([]byte, 1+maxPart)
 	part[0] = 1 // more follows
 	for sent := 0; sent <= maxMessage; sent += maxPart {
-		if err := up.Send(&pb.Frame{Kind: &pb.Frame_Sealed{Sealed: n.out.close(part)}}); err != nil {
+		if err := up.Send(&pb.Frame{
+			Kind: &pb.Frame_Sealed{Sealed: n.out.close(part)},
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -70,7 +74,8 @@ func (l *lab) alone() {
 	<-l.at
 }
 
-// prove connects to node 0 and proves to know the secret, as a node; what is said then is the test's.
+// prove connects to node 0 and proves to know the secret, as a node; what is said then is the
+// test's.
 func (l *lab) prove(node int) *session {
 	l.t.Helper()
 	o := l.options(node)
@@ -89,8 +94,8 @@ func (l *lab) prove(node int) *session {
 	return c
 }
 
-// TestRegisterOfAProvedNode: who has proved to know the secret is taken in as the node that the proof was for, and in frames that are not
-// larger than they may be.
+// TestRegisterOfAProvedNode: who has proved to know the secret is taken in as the node that the
+// proof was for, and in frames that are not larger than they may be.
 func TestRegisterOfAProvedNode(t *testing.T) {
 	l := newLab(t, 3)
 	l.alone()
@@ -98,17 +103,22 @@ func TestRegisterOfAProvedNode(t *testing.T) {
 		change func(r *pb.Register)
 		taken  bool
 	}{
-		"as it should be":       {func(*pb.Register) {}, true},
-		"as another node":       {func(r *pb.Register) { r.Node, r.Ranks = 2, []uint32{4, 5} }, false},
-		"in a frame too large":  {func(r *pb.Register) { r.Payload = make([]byte, 1<<20) }, false},
-		"in a frame just right": {func(r *pb.Register) { r.Payload = make([]byte, maxPart/2) }, true},
+		"as it should be": {func(*pb.Register) {}, true},
+		"as another node": {func(r *pb.Register) {
+			r.Node, r.Ranks = 2, []uint32{4, 5}
+		}, false},
+		"in a frame too large": {func(r *pb.Register) { r.Payload = make([]byte, 1<<20) }, false},
+		"in a frame just right": {func(r *pb.Register) {
+			r.Payload = make([]byte, maxPart/2)
+		}, true},
 	} {
 		t.Run(what, func(t *testing.T) {
 			c2 := l.prove(1)
 			o := l.options(1)
 			reg := o.register("instance of node 1")
 			c.change(reg)
-			_ = c2.stream.Send(sealed(t, c2, &pb.Message{Kind: &pb.Message_Register{Register: reg}}))
+			_ = c2.stream.Send(sealed(t, c2,
+				&pb.Message{Kind: &pb.Message_Register{Register: reg}}))
 			m, err := c2.receive()
 			if taken := err == nil && m.GetAccepted() != nil; taken != c.taken {
 				t.Errorf("it was taken in: %v; %v, %v", taken, m, err)
@@ -125,7 +135,10 @@ func (z loud) Attend(_ context.Context, st *connect.BidiStream[pb.Frame, pb.Fram
 	if err != nil {
 		return err
 	}
-	return st.Send(sealed(z.t, c, &pb.Message{Kind: &pb.Message_Welcome{Welcome: &pb.Welcome{Broadcast: make([]byte, 1<<20)}}}))
+	return st.Send(sealed(z.t, c,
+		&pb.Message{
+			Kind: &pb.Message_Welcome{Welcome: &pb.Welcome{Broadcast: make([]byte, 1<<20)}},
+		}))
 }
 
 // TestFrameOfNode0HasALimit: nor does a node take any frame from node 0.
@@ -155,7 +168,8 @@ func TestFrameOfNode0HasALimit(t *testing.T) {
 	}
 }
 
-// TestStrangerCanNotSayMuch: a connection that proves nothing is cut off after some kilobytes, whatever they are.
+// TestStrangerCanNotSayMuch: a connection that proves nothing is cut off after some kilobytes,
+// whatever they are.
 func TestStrangerCanNotSayMuch(t *testing.T) {
 	l := newLab(t, 2)
 	l.alone()

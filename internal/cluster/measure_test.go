@@ -32,8 +32,8 @@ func asNode(spec string) {
 	select {}
 }
 
-// TestDetection: a process that is stopped for 10 s is not declared dead, one that is killed is, at once, and
-// one that stays silent is after a while.
+// TestDetection: a process that is stopped for 10 s is not declared dead, one that is killed is, at
+// once, and one that stays silent is after a while.
 func TestDetection(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes 45 seconds")

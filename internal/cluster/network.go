@@ -5,10 +5,10 @@ import (
 	"net"
 )
 
-// Network is how a node reaches the others and is reached. Addresses are host:port; a host that is empty is
-// any of this node's, port 0 any that is free. Errors are those of package net: EADDRINUSE, EADDRNOTAVAIL,
-// EACCES and ECONNREFUSED are told apart. Node 0's address may be a name, which Dial looks up; others are
-// looked up before, by the system.
+// Network is how a node reaches the others and is reached. Addresses are host:port; a host that is
+// empty is any of this node's, port 0 any that is free. Errors are those of package net:
+// EADDRINUSE, EADDRNOTAVAIL, EACCES and ECONNREFUSED are told apart. Node 0's address may be a
+// name, which Dial looks up; others are looked up before, by the system.
 //
 // All methods may be called by many goroutines at a time.
 type Network interface {

@@ -38,7 +38,8 @@ func (o *outbox[T]) close() {
 	o.signal()
 }
 
-// take waits for the next one; false: the box is closed and empty, or done is. For one taker at a time.
+// take waits for the next one; false: the box is closed and empty, or done is. For one taker at a
+// time.
 func (o *outbox[T]) take(done <-chan struct{}) (v T, ok bool) {
 	for {
 		o.mu.Lock()

@@ -40,7 +40,9 @@ func (c *Cluster) kill() {
 }
 
 // gatherAll calls Gather on all nodes.
-func gatherAll(ctx context.Context, clusters []*Cluster, what string, data func(i int) []byte) ([][][]byte, []error) {
+func gatherAll(ctx context.Context, clusters []*Cluster, what string,
+	data func(i int) []byte,
+) ([][][]byte, []error) {
 	out, errs := make([][][]byte, len(clusters)), make([]error, len(clusters))
 	var all sync.WaitGroup
 	for i, c := range clusters {
@@ -64,14 +66,16 @@ func TestGather(t *testing.T) {
 			for i := range clusters {
 				for j := range clusters {
 					if out[i][j] == nil || !bytes.Equal(out[i][j], data(j)) {
-						t.Errorf("round %d: node %d got %d bytes of node %d", round, i, len(out[i][j]), j)
+						t.Errorf("round %d: node %d got %d bytes of node %d", round, i,
+							len(out[i][j]), j)
 					}
 				}
 			}
 		})
 	}
 	all.Wait()
-	if _, err := clusters[1].Gather(t.Context(), "x", make([]byte, MaxPayload+1)); !errors.As(err, new(*LimitError)) {
+	if _, err := clusters[1].Gather(t.Context(), "x", make([]byte, MaxPayload+1)); !errors.As(err,
+		new(*LimitError)) {
 		t.Errorf("too much: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -85,7 +89,9 @@ func TestGather(t *testing.T) {
 		defer hub.mu.Unlock()
 		return len(hub.gathers) == 0
 	})
-	if _, errs := gatherAll(t.Context(), clusters, "alone", func(int) []byte { return nil }); errors.Join(errs...) != nil {
+	if _, errs := gatherAll(t.Context(), clusters, "alone", func(int) []byte {
+		return nil
+	}); errors.Join(errs...) != nil {
 		t.Error("after a gather that was given up:", errs)
 	}
 }
@@ -106,8 +112,8 @@ func watch(c *Cluster) func() []event {
 	}
 }
 
-// TestDeath: a killed node is known to be gone soon; a gather says who is missing, and gives the rest;
-// the node comes back under its number, with a new address.
+// TestDeath: a killed node is known to be gone soon; a gather says who is missing, and gives the
+// rest; the node comes back under its number, with a new address.
 func TestDeath(t *testing.T) {
 	l := newLab(t, 3)
 	clusters := l.formed()
@@ -133,9 +139,12 @@ func TestDeath(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	out, errs := gatherAll(t.Context(), clusters[:2], "stats", func(i int) []byte { return []byte{byte(i)} })
+	out, errs := gatherAll(t.Context(), clusters[:2], "stats", func(i int) []byte {
+		return []byte{byte(i)}
+	})
 	for i := range out {
-		if errs[i] == nil || !bytes.Equal(out[i][0], []byte{0}) || !bytes.Equal(out[i][1], []byte{1}) || out[i][2] != nil {
+		if errs[i] == nil || !bytes.Equal(out[i][0], []byte{0}) ||
+			!bytes.Equal(out[i][1], []byte{1}) || out[i][2] != nil {
 			t.Error(out[i], errs[i])
 		}
 	}
@@ -146,26 +155,36 @@ func TestDeath(t *testing.T) {
 	}
 	clusters[2] = again[0]
 	for _, c := range clusters {
-		eventually(t, "node 2 is back", func() bool { return c.Alive(2) && c.Members()[2].Exchange == "127.0.0.1:9999" })
+		eventually(t, "node 2 is back", func() bool {
+			return c.Alive(2) && c.Members()[2].Exchange == "127.0.0.1:9999"
+		})
 	}
 	if string(again[0].Broadcast()) != "seed" {
 		t.Error("another broadcast")
 	}
-	if _, errs := gatherAll(t.Context(), clusters, "all", func(int) []byte { return nil }); errors.Join(errs...) != nil {
+	if _, errs := gatherAll(t.Context(), clusters, "all", func(int) []byte {
+		return nil
+	}); errors.Join(errs...) != nil {
 		t.Error(errs)
 	}
-	eventually(t, "both events", func() bool { return slices.Equal(seen(), []event{{2, false}, {2, true}}) })
+	eventually(t, "both events", func() bool {
+		return slices.Equal(seen(), []event{{2, false}, {2, true}})
+	})
 
 	_ = clusters[2].Close() // in order, this time
-	eventually(t, "third event", func() bool { return slices.Equal(seen(), []event{{2, false}, {2, true}, {2, false}}) })
+	eventually(t, "third event", func() bool {
+		return slices.Equal(seen(), []event{{2, false}, {2, true}, {2, false}})
+	})
 }
 
-// TestStranger: a node of which gossip has never heard, because a link was cut too early, is gone after some time, and there as soon
-// as it is heard.
+// TestStranger: a node of which gossip has never heard, because a link was cut too early, is gone
+// after some time, and there as soon as it is heard.
 func TestStranger(t *testing.T) {
 	clusters := newLab(t, 3).formed()
 	for _, c := range clusters {
-		eventually(t, "all know each other", func() bool { return len(c.agent.gossip.knows()) == 3 })
+		eventually(t, "all know each other", func() bool {
+			return len(c.agent.gossip.knows()) == 3
+		})
 	}
 	a := clusters[1].agent
 	seen := watch(clusters[1])
@@ -175,22 +194,32 @@ func TestStranger(t *testing.T) {
 	}
 	a.mu.Lock()
 	other := *a.nodes[2]
-	a.learn(&pb.Member{Node: 2, Instance: "another", Gossip: other.gossip, Exchange: other.Exchange})
+	a.learn(&pb.Member{
+		Node:     2,
+		Instance: "another",
+		Gossip:   other.gossip,
+		Exchange: other.Exchange,
+	})
 	a.mu.Unlock()
-	if lost := a.survey(now.Add(strangerTime / 2)); !slices.Equal(lost, []string{other.gossip}) || !clusters[1].Alive(2) {
+	if lost := a.survey(now.Add(strangerTime / 2)); !slices.Equal(lost, []string{other.gossip}) ||
+		!clusters[1].Alive(2) {
 		t.Errorf("not looked for, or given up too early: %v", lost)
 	}
-	if lost := a.survey(now.Add(2 * strangerTime)); !slices.Equal(lost, []string{other.gossip}) || clusters[1].Alive(2) {
+	if lost := a.survey(now.Add(2 * strangerTime)); !slices.Equal(lost, []string{other.gossip}) ||
+		clusters[1].Alive(2) {
 		t.Errorf("not looked for, or not given up: %v", lost)
 	}
 	a.heard(2, "another", true)
 	if !clusters[1].Alive(2) {
 		t.Error("it is not there although it was heard")
 	}
-	eventually(t, "all events", func() bool { return slices.Equal(seen(), []event{{2, false}, {2, true}, {2, false}, {2, true}}) })
+	eventually(t, "all events", func() bool {
+		return slices.Equal(seen(), []event{{2, false}, {2, true}, {2, false}, {2, true}})
+	})
 }
 
-// TestIntruder: while the cluster runs, nobody takes a living node's place, and who differs stays out.
+// TestIntruder: while the cluster runs, nobody takes a living node's place, and who differs stays
+// out.
 func TestIntruder(t *testing.T) {
 	l := newLab(t, 2)
 	clusters := l.formed()
@@ -221,7 +250,8 @@ func TestNode0Dies(t *testing.T) {
 			t.Error("the others are not")
 		}
 		var g *GatherError
-		if _, err := c.Gather(t.Context(), "x", nil); !errors.As(err, &g) || !slices.Equal(g.Missing, []int{0}) {
+		if _, err := c.Gather(t.Context(), "x", nil); !errors.As(err, &g) ||
+			!slices.Equal(g.Missing, []int{0}) {
 			t.Error(err)
 		}
 	}
@@ -238,13 +268,19 @@ func TestNode0Dies(t *testing.T) {
 	for _, c := range clusters[1:] {
 		eventually(t, "node 0 is back", func() bool { return c.Alive(0) })
 	}
-	eventually(t, "the events", func() bool { return slices.Equal(seen(), []event{{0, false}, {0, true}}) })
-	if _, errs := gatherAll(t.Context(), clusters, "all", func(int) []byte { return nil }); errors.Join(errs...) != nil {
+	eventually(t, "the events", func() bool {
+		return slices.Equal(seen(), []event{{0, false}, {0, true}})
+	})
+	if _, errs := gatherAll(t.Context(), clusters, "all", func(int) []byte {
+		return nil
+	}); errors.Join(errs...) != nil {
 		t.Error(errs)
 	}
 	seen1 := watch(clusters[1])
 	clusters[2].kill()
-	eventually(t, "node 1 hears of node 2", func() bool { return slices.Equal(seen1(), []event{{2, false}}) })
+	eventually(t, "node 1 hears of node 2", func() bool {
+		return slices.Equal(seen1(), []event{{2, false}})
+	})
 }
 
 func TestClosed(t *testing.T) {
@@ -278,8 +314,8 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// TestLate: where the job needs all nodes from its start, a daemon that was restarted is told at the deadline that it is too late,
-// node 0's own too; a node that is cut off comes back.
+// TestLate: where the job needs all nodes from its start, a daemon that was restarted is told at
+// the deadline that it is too late, node 0's own too; a node that is cut off comes back.
 func TestLate(t *testing.T) {
 	l := newLab(t, 3)
 	whole := func(o *Options) { o.Whole = true }
@@ -302,14 +338,18 @@ func TestLate(t *testing.T) {
 		p := connection()
 		return p != nil && p != first
 	})
-	if _, errs := gatherAll(t.Context(), clusters, "all", func(int) []byte { return nil }); errors.Join(errs...) != nil {
+	if _, errs := gatherAll(t.Context(), clusters, "all", func(int) []byte {
+		return nil
+	}); errors.Join(errs...) != nil {
 		t.Error(errs)
 	}
 
 	l.wait = time.Second
 	var late *LateError
 	clusters[2].kill()
-	if _, errs := l.form(t.Context(), []int{2}, func(o *Options) { o.Join = l.join }); !errors.As(errs[0], &late) || late.Node != 2 {
+	if _, errs := l.form(t.Context(), []int{2}, func(o *Options) {
+		o.Join = l.join
+	}); !errors.As(errs[0], &late) || late.Node != 2 {
 		t.Errorf("node 2: %v", errs[0])
 	}
 	clusters[0].kill()
@@ -317,14 +357,16 @@ func TestLate(t *testing.T) {
 		o.Whole, o.Listen, o.Listening = true, l.join, nil
 	})
 	var missing *MissingError
-	if !errors.As(errs[0], &missing) || len(missing.Refused) != 1 || !strings.Contains(missing.Refused[0], "node 1 (127.0.0.1:") ||
+	if !errors.As(errs[0], &missing) || len(missing.Refused) != 1 ||
+		!strings.Contains(missing.Refused[0], "node 1 (127.0.0.1:") ||
 		!strings.Contains(missing.Refused[0], "comes when the job has begun") {
 		t.Errorf("node 0: %v", errs[0])
 	}
 }
 
-// TestRestart: a job that is started again before the one before it has ended, under another name or with another secret, waits
-// for that: node 0 for its port, the others for a node 0 that knows them.
+// TestRestart: a job that is started again before the one before it has ended, under another name
+// or with another secret, waits for that: node 0 for its port, the others for a node 0 that knows
+// them.
 func TestRestart(t *testing.T) {
 	for name, change := range map[string]func(o *Options){
 		"another job":    func(o *Options) { o.Job = "job, again" },
@@ -360,18 +402,23 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestAnotherJobStays: who does not know the secret of a job that runs in node 0's place says while it waits what it waits for, and
-// at the deadline what may be wrong.
+// TestAnotherJobStays: who does not know the secret of a job that runs in node 0's place says while
+// it waits what it waits for, and at the deadline what may be wrong.
 func TestAnotherJobStays(t *testing.T) {
 	l := newLab(t, 2)
 	l.formed()
 	l.wait = 2 * time.Second
 	said := make(chan string, 100)
 	_, errs := l.form(t.Context(), []int{1}, func(o *Options) {
-		o.Join, o.Secret, o.Progress = l.join, []byte("another secret, just as long"), func(text string) { said <- text }
+		o.Join, o.Secret, o.Progress = l.join, []byte("another secret, just as long"),
+			func(text string) {
+				said <- text
+			}
 	})
-	const why = "node 1 does not know the secret of the job that runs at 127.0.0.1:*, where node 0 should be: " +
-		"two jobs use one port, a daemon of an earlier start still runs, or nodes have different secrets (HDMLP_SECRET, HDMLP_SECRET_FILE)"
+	const why = "node 1 does not know the secret of the job that runs at 127.0.0.1:*, where node " +
+		"0 should be: " +
+		"two jobs use one port, a daemon of an earlier start still runs, or nodes have different " +
+		"secrets (HDMLP_SECRET, HDMLP_SECRET_FILE)"
 	var wrong *SecretError
 	if !errors.As(errs[0], &wrong) || !like(errs[0].Error(), why) {
 		t.Error(errs[0])

@@ -22,8 +22,8 @@ const (
 	labelListener = "hdmlp cluster 1: proof of who listens for gossip streams"
 )
 
-// seal encrypts one direction of a stream. A key is used for one stream and direction only,
-// so that the number of the frame will do as nonce; a frame left out, repeated or moved does not open.
+// seal encrypts one direction of a stream. A key is used for one stream and direction only, so that
+// the number of the frame will do as nonce; a frame left out, repeated or moved does not open.
 type seal struct {
 	aead cipher.AEAD
 	n    uint64

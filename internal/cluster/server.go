@@ -19,7 +19,8 @@ const (
 	handshakeTime = 10 * time.Second
 	pingAfter     = 10 * time.Second // of silence on a connection
 	pingTime      = 15 * time.Second // without an answer: the connection is gone
-	greetingBytes = 64 << 10         // that may come before the proof: of HTTP/2, and of TLS with its certificates
+	// that may come before the proof: of HTTP/2, and of TLS with its certificates
+	greetingBytes = 64 << 10
 	whatControl   = "control"
 )
 
@@ -29,9 +30,15 @@ type server struct {
 	hub   *hub
 }
 
-// pendingLimits are those of connections that have not proved yet that they know the secret, at a port that all nodes may connect to at once.
+// pendingLimits are those of connections that have not proved yet that they know the secret, at a
+// port that all nodes may connect to at once.
 func pendingLimits(nodes int, bytes int64) admission.Limits {
-	return admission.Limits{Total: 192 + min(nodes, 1024), PerAddress: 64, Time: proofTime, Bytes: bytes}
+	return admission.Limits{
+		Total:      192 + min(nodes, 1024),
+		PerAddress: 64,
+		Time:       proofTime,
+		Bytes:      bytes,
+	}
 }
 
 // serve makes a the agent of node 0: it listens for the others, until stop, or halt, which lets
@@ -57,16 +64,30 @@ func serve(ctx context.Context, a *agent) (stop, halt func(), err error) {
 
 	s := &server{a, a.hub}
 	mux := http.NewServeMux()
-	mux.Handle(pb.NewControlHandler(s, connect.WithReadMaxBytes(maxFrame), connect.WithCompression("gzip", nil, nil)))
+	mux.Handle(pb.NewControlHandler(s, connect.WithReadMaxBytes(maxFrame),
+		connect.WithCompression("gzip", nil, nil)))
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true) // TLS is the entrance's
 	web := &http.Server{
-		Handler: withDeadlines(mux), Protocols: protocols, ReadHeaderTimeout: handshakeTime, IdleTimeout: handshakeTime,
+		Handler: withDeadlines(mux), Protocols: protocols, ReadHeaderTimeout: handshakeTime,
+		IdleTimeout:    handshakeTime,
 		MaxHeaderBytes: 16 << 10, ErrorLog: log.New(logWriter{a.o.Log}, "", 0),
-		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: 1, MaxReadFrameSize: 16 << 10, SendPingTimeout: pingAfter, PingTimeout: pingTime},
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, visitorKey{}, c) },
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: 1,
+			MaxReadFrameSize:     16 << 10,
+			SendPingTimeout:      pingAfter,
+			PingTimeout:          pingTime,
+		},
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, visitorKey{}, c)
+		},
 	}
-	door := &entrance{admission.Listen(listener, pendingLimits(a.o.Nodes, greetingBytes)), a.o.TLS, func(address, why string) { a.hub.refuse(address, &TLSError{0, address, why}) }}
+	door := &entrance{
+		admission.Listen(listener, pendingLimits(a.o.Nodes, greetingBytes)), a.o.TLS,
+		func(address, why string) {
+			a.hub.refuse(address, &TLSError{0, address, why})
+		},
+	}
 	a.tasks.Go(func() {
 		if err := web.Serve(door); !errors.Is(err, http.ErrServerClosed) {
 			a.fail(refusal(0, whatControl, a.o.Listen, err))
@@ -203,7 +224,8 @@ func (s *server) meet(ctx context.Context, st stream) (*session, *pb.Register, e
 		return nil, nil, err
 	}
 	reg := m.GetRegister()
-	if reg == nil || int(reg.GetNode()) != c.node || reg.GetNode() == 0 && reg.GetInstance() == s.hub.own.GetInstance() {
+	if reg == nil || int(reg.GetNode()) != c.node ||
+		reg.GetNode() == 0 && reg.GetInstance() == s.hub.own.GetInstance() {
 		return nil, nil, errHandshake
 	}
 	return c, reg, nil

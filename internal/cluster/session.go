@@ -28,15 +28,15 @@ type stream interface {
 // session is a stream whose other side has proven that it knows the secret. Send queues; one
 // goroutine writes (pump), one reads (receive).
 //
-// The handshake: both sides draw a nonce. The node proves itself first, so that who only knocks
-// at node 0's port learns nothing, not even something to try guesses of the secret on. Each proof
+// The handshake: both sides draw a nonce. The node proves itself first, so that who only knocks at
+// node 0's port learns nothing, not even something to try guesses of the secret on. Each proof
 // covers both nonces, the node's number and the direction: it cannot be replayed, reflected, or
 // passed off as another node's. Both directions' keys come from secret and nonces in the same way.
 // Over TLS a proof also covers a secret of that TLS session, so that nobody can stand between,
-// whatever the certificates are worth.
-// Rejected: TLS with certificates as the only way, which no launcher hands out; a pre-shared-key
-// mode of TLS, which crypto/tls does not have; certificates whose key comes from the secret, on which
-// whoever knocks could try guesses of it. There is no forward secrecy without TLS.
+// whatever the certificates are worth. Rejected: TLS with certificates as the only way, which no
+// launcher hands out; a pre-shared-key mode of TLS, which crypto/tls does not have; certificates
+// whose key comes from the secret, on which whoever knocks could try guesses of it. There is no
+// forward secrecy without TLS.
 type session struct {
 	stream stream
 	node   int // of the node's side
@@ -67,21 +67,32 @@ func (v versionMismatch) Error() string {
 
 // ask sends a frame and waits for the answer.
 func ask(s stream, f *pb.Frame) (*pb.Frame, error) {
-	if err := s.Send(f); err != nil && !errors.Is(err, io.EOF) { // EOF: the reason is to be received
+	// EOF: the reason is to be received
+	if err := s.Send(f); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	return s.Receive()
 }
 
-// transcript is what both sides have said before they prove themselves: their nonces, and which node it is.
-func transcript(secret identity.Secret, nodes, zeros []byte, node uint32, bound []byte) identity.Transcript {
-	return identity.Transcript{Secret: secret, Said: [][]byte{nodes, zeros, nodeBytes(node)}, Binding: bound}
+// transcript is what both sides have said before they prove themselves: their nonces, and which
+// node it is.
+func transcript(secret identity.Secret, nodes, zeros []byte, node uint32,
+	bound []byte,
+) identity.Transcript {
+	return identity.Transcript{
+		Secret:  secret,
+		Said:    [][]byte{nodes, zeros, nodeBytes(node)},
+		Binding: bound,
+	}
 }
 
 // greet is the node's side of the handshake. bound is asked when the connection is there.
-func greet(s stream, secret identity.Secret, node int, bound func() ([]byte, error)) (*session, error) {
+func greet(s stream, secret identity.Secret, node int,
+	bound func() ([]byte, error),
+) (*session, error) {
 	mine := identity.Nonce()
-	f, err := ask(s, &pb.Frame{Kind: &pb.Frame_Hello{Hello: &pb.Hello{Version: protocolVersion, Nonce: mine}}})
+	f, err := ask(s,
+		&pb.Frame{Kind: &pb.Frame_Hello{Hello: &pb.Hello{Version: protocolVersion, Nonce: mine}}})
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +121,8 @@ func greet(s stream, secret identity.Secret, node int, bound func() ([]byte, err
 	return newSession(s, secret, node, mine, theirs, false), nil
 }
 
-// admit is node 0's side. proved is called once the node has proved itself, before it can know so; its error ends the handshake.
+// admit is node 0's side. proved is called once the node has proved itself, before it can know so;
+// its error ends the handshake.
 func admit(s stream, secret identity.Secret, bound []byte, proved func() error) (*session, error) {
 	f, err := s.Receive()
 	if err != nil {
@@ -121,7 +133,9 @@ func admit(s stream, secret identity.Secret, bound []byte, proved func() error) 
 		return nil, errHandshake
 	}
 	theirs, mine := hello.GetNonce(), identity.Nonce()
-	if err := s.Send(&pb.Frame{Kind: &pb.Frame_Challenge{Challenge: &pb.Hello{Version: protocolVersion, Nonce: mine}}}); err != nil {
+	if err := s.Send(&pb.Frame{
+		Kind: &pb.Frame_Challenge{Challenge: &pb.Hello{Version: protocolVersion, Nonce: mine}},
+	}); err != nil {
 		return nil, err
 	}
 	if hello.GetVersion() != protocolVersion {
@@ -148,7 +162,9 @@ func admit(s stream, secret identity.Secret, bound []byte, proved func() error) 
 	return newSession(s, secret, int(n), theirs, mine, true), nil
 }
 
-func newSession(s stream, secret identity.Secret, node int, nodes, zeros []byte, isZero bool) *session {
+func newSession(s stream, secret identity.Secret, node int, nodes, zeros []byte,
+	isZero bool,
+) *session {
 	up := newSeal(secret.Derive(labelUp, nodes, zeros))
 	down := newSeal(secret.Derive(labelDown, nodes, zeros))
 	c := &session{stream: s, node: node, in: down, out: up, box: newOutbox[*pb.Message]()}
@@ -183,7 +199,9 @@ func (c *session) pump(done <-chan struct{}) error {
 			}
 			part = append(part, plain[:n]...)
 			plain = plain[n:]
-			if err := c.stream.Send(&pb.Frame{Kind: &pb.Frame_Sealed{Sealed: c.out.close(part)}}); err != nil {
+			if err := c.stream.Send(&pb.Frame{
+				Kind: &pb.Frame_Sealed{Sealed: c.out.close(part)},
+			}); err != nil {
 				return err
 			}
 		}

@@ -77,7 +77,8 @@ func TestHandshake(t *testing.T) {
 				}
 			}
 			_, _, nodeErr, zeroErr = shake(node, zero, secret, secret)
-			if err := []error{zeroErr, nodeErr}[side]; !errors.Is(err, errSecret) && (side == 0 || name != "node") {
+			if err := []error{zeroErr, nodeErr}[side]; !errors.Is(err, errSecret) &&
+				(side == 0 || name != "node") {
 				t.Errorf("%s changed by %d: %v", name, side, err)
 			}
 		}
@@ -93,13 +94,15 @@ func TestHandshake(t *testing.T) {
 		t.Error("version:", zeroErr)
 	}
 	node, zero = pipes() // a node that meets itself, or its own proof
-	if _, err := greet(&pipe{in: reflected(node), out: node.out}, secret, 3, noBinding); err == nil {
+	if _, err := greet(&pipe{in: reflected(node), out: node.out}, secret, 3,
+		noBinding); err == nil {
 		t.Error("a reflection was taken for node 0")
 	}
 	_ = zero
 }
 
-// TestStrangerIsNotAdmitted: what is done once a node has proved itself is done then, and for no other.
+// TestStrangerIsNotAdmitted: what is done once a node has proved itself is done then, and for no
+// other.
 func TestStrangerIsNotAdmitted(t *testing.T) {
 	for name, c := range map[string]struct {
 		secret   []byte
@@ -150,9 +153,12 @@ func TestSealed(t *testing.T) {
 	data := bytes.Repeat([]byte("0123456789"), 30000)
 	send := func(change func([]*pb.Frame) []*pb.Frame) (int, error) {
 		up, down := pipes()
-		n, z := newSession(up, secret, 1, []byte("n"), []byte("z"), false), newSession(down, secret, 1, []byte("n"), []byte("z"), true)
+		n, z := newSession(up, secret, 1, []byte("n"), []byte("z"), false),
+			newSession(down, secret, 1, []byte("n"), []byte("z"), true)
 		for range 3 {
-			n.Send(&pb.Message{Kind: &pb.Message_Contribution{Contribution: &pb.Contribution{Data: data}}})
+			n.Send(&pb.Message{
+				Kind: &pb.Message_Contribution{Contribution: &pb.Contribution{Data: data}},
+			})
 		}
 		n.Close()
 		if err := n.pump(nil); err != nil {
@@ -179,7 +185,8 @@ func TestSealed(t *testing.T) {
 			}
 		}
 	}
-	if n, err := send(func(f []*pb.Frame) []*pb.Frame { return f }); n != 3 || !errors.Is(err, io.EOF) {
+	if n, err := send(func(f []*pb.Frame) []*pb.Frame { return f }); n != 3 ||
+		!errors.Is(err, io.EOF) {
 		t.Error(n, err)
 	}
 	for name, change := range map[string]func([]*pb.Frame) []*pb.Frame{

@@ -14,11 +14,11 @@ import (
 	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
-// TLS is beneath HTTP/2, which is always spoken with prior knowledge: so both sides run its handshake
-// themselves, and can tell what was wrong with it.
+// TLS is beneath HTTP/2, which is always spoken with prior knowledge: so both sides run its
+// handshake themselves, and can tell what was wrong with it.
 
-// Whoever speaks TLS begins with the first byte. The others are what those who mean it otherwise are
-// sent, in their own language, so that they can say what is wrong.
+// Whoever speaks TLS begins with the first byte. The others are what those who mean it otherwise
+// are sent, in their own language, so that they can say what is wrong.
 const tlsHandshake = 0x16
 
 var (
@@ -33,7 +33,8 @@ const (
 	onlyThere = "that node asks for TLS, this one does not: set tls to the same on all nodes"
 )
 
-// entrance is node 0's listener, which takes in who has not proved yet to know the secret. refused is told of who came in and cannot talk with this node by TLS.
+// entrance is node 0's listener, which takes in who has not proved yet to know the secret. refused
+// is told of who came in and cannot talk with this node by TLS.
 type entrance struct {
 	*admission.Listener
 	tls     *tls.Config
@@ -60,7 +61,8 @@ type visitor struct {
 	met      bool // Read was called; of the reader
 }
 
-// admit: who came in has proved to know the secret. A connection is admitted once; streams do not follow each other on one.
+// admit: who came in has proved to know the secret. A connection is admitted once; streams do not
+// follow each other on one.
 func (v *visitor) admit() error { return v.raw.Admit() }
 
 // Read finds out first whether both sides mean the same by TLS.
@@ -93,7 +95,8 @@ func (v *visitor) turnAway(err error) {
 	}
 }
 
-// answer sends a last word, and waits for the other side to go: it is lost where the connection is closed on what was not read.
+// answer sends a last word, and waits for the other side to go: it is lost where the connection is
+// closed on what was not read.
 func (v *visitor) answer(word []byte) {
 	_ = v.raw.SetDeadline(time.Now().Add(flushTime))
 	_, _ = v.raw.Write(word)
@@ -119,8 +122,8 @@ func tlsTrouble(err error) string {
 	}
 }
 
-// trackingDialer makes the connection of one stay, with TLS where it is asked for, and remembers what became of it: closing
-// it ends everything that HTTP keeps for it.
+// trackingDialer makes the connection of one stay, with TLS where it is asked for, and remembers
+// what became of it: closing it ends everything that HTTP keeps for it.
 type trackingDialer struct {
 	network Network
 	tls     *tls.Config
@@ -153,7 +156,9 @@ func (d *trackingDialer) dial(ctx context.Context, _, address string) (net.Conn,
 	return &dialled{c, raw, d}, nil
 }
 
-func (d *trackingDialer) secure(ctx context.Context, raw net.Conn, address string) (net.Conn, error) {
+func (d *trackingDialer) secure(ctx context.Context, raw net.Conn,
+	address string,
+) (net.Conn, error) {
 	config := d.tls
 	if host, _, err := net.SplitHostPort(address); err == nil && config.ServerName == "" {
 		config = config.Clone()
@@ -174,8 +179,9 @@ type tlsError struct{ error }
 
 func (e tlsError) Unwrap() error { return e.error }
 
-// dialled is a connection to node 0. With TLS 1.3 what node 0 thinks of this node's certificate comes
-// when the handshake is over here, as an error of the first Read; HTTP would keep it to itself.
+// dialled is a connection to node 0. With TLS 1.3 what node 0 thinks of this node's certificate
+// comes when the handshake is over here, as an error of the first Read; HTTP would keep it to
+// itself.
 type dialled struct {
 	net.Conn
 	raw    net.Conn

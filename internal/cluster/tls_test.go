@@ -23,8 +23,9 @@ func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		IsCA: true, BasicConstraintsValid: true,
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA:        true, BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -55,11 +56,14 @@ func TestTLS(t *testing.T) {
 	}{
 		"node 0 is not trusted": {
 			config, &tls.Config{RootCAs: x509.NewCertPool()},
-			"that node does not accept this one's certificate (tls: bad certificate)", "that node's certificate is not accepted: x509: certificate signed by unknown authority",
+			"that node does not accept this one's certificate (tls: bad certificate)",
+			"that node's certificate is not accepted: x509: certificate signed by " +
+				"unknown authority",
 		},
 		"node 1 is not trusted": {
 			demanding, without,
-			"tls: client didn't provide a certificate", "that node does not accept this one's certificate (tls: certificate required)",
+			"tls: client didn't provide a certificate",
+			"that node does not accept this one's certificate (tls: certificate required)",
 		},
 		"only node 0 asks for it": {config, nil, onlyHere, onlyThere},
 		"only node 1 asks for it": {nil, config, onlyThere, onlyHere},
@@ -68,20 +72,24 @@ func TestTLS(t *testing.T) {
 			t.Parallel()
 			l := newLab(t, 2)
 			l.wait = 4 * time.Second
-			_, errs := l.form(t.Context(), upTo(2), func(o *Options) { o.TLS = []*tls.Config{c.zero, c.one}[o.Node] })
+			_, errs := l.form(t.Context(), upTo(2), func(o *Options) {
+				o.TLS = []*tls.Config{c.zero, c.one}[o.Node]
+			})
 			var mine *TLSError
 			if !errors.As(errs[1], &mine) || mine.Node != 1 || mine.Why != c.oneSays {
 				t.Errorf("node 1: %v", errs[1])
 			}
 			var missing *MissingError
-			if !errors.As(errs[0], &missing) || len(missing.Refused) != 1 || !like(missing.Refused[0], "127.0.0.1:* was refused by TLS: "+c.zeros) {
+			if !errors.As(errs[0], &missing) || len(missing.Refused) != 1 ||
+				!like(missing.Refused[0], "127.0.0.1:* was refused by TLS: "+c.zeros) {
 				t.Errorf("node 0: %v", errs[0])
 			}
 		})
 	}
 }
 
-// TestBetween: where certificates prove nothing, who stands between two nodes and passes on what they say is found out.
+// TestBetween: where certificates prove nothing, who stands between two nodes and passes on what
+// they say is found out.
 func TestBetween(t *testing.T) {
 	pair, _ := certificate(t)
 	config := &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true}
@@ -120,7 +128,8 @@ func TestBetween(t *testing.T) {
 		t.Errorf("node 1: %v", errs[1])
 	}
 	var missing *MissingError
-	if !errors.As(errs[0], &missing) || len(missing.Refused) != 1 || !strings.Contains(missing.Refused[0], "secret") {
+	if !errors.As(errs[0], &missing) || len(missing.Refused) != 1 ||
+		!strings.Contains(missing.Refused[0], "secret") {
 		t.Errorf("node 0: %v", errs[0])
 	}
 }

@@ -20,10 +20,12 @@ import (
 )
 
 const (
-	proofTime     = 5 * time.Second // for the proof on a stream of failure detection
-	datagramLimit = 2048            // memberlist's are 1400 bytes at the most, and what sealing adds
-	datagramRoom  = 2 << 20         // asked of the kernel, for datagrams that wait
-	// What a stream may carry: the state of all nodes, one way. A node's is its name, address and versions, 150 bytes.
+	proofTime = 5 * time.Second // for the proof on a stream of failure detection
+	// memberlist's are 1400 bytes at the most, and what sealing adds
+	datagramLimit = 2048
+	datagramRoom  = 2 << 20 // asked of the kernel, for datagrams that wait
+	// What a stream may carry: the state of all nodes, one way. A node's is its name, address and
+	// versions, 150 bytes.
 	streamFixed   = 64 << 10
 	streamPerNode = 512
 )
@@ -34,8 +36,8 @@ var proofMagic = []byte("HDMG\x01\x00\x00\x00")
 const proofGreeting = 8 + identity.NonceSize // either side's first words
 
 // transport is memberlist's way to the network. Memberlist itself takes up to 20 MiB from whoever
-// connects before it looks who that is; so here a stream begins with a proof of the secret, both ways, and a datagram
-// that was not sealed under the job's key is dropped where it was read.
+// connects before it looks who that is; so here a stream begins with a proof of the secret, both
+// ways, and a datagram that was not sealed under the job's key is dropped where it was read.
 //
 // The proof, of 40, 72 and 32 bytes:
 //
@@ -43,8 +45,8 @@ const proofGreeting = 8 + identity.NonceSize // either side's first words
 //	dialler   magic, nonce D, HMAC(key, "... dialler", L, D)
 //	listener  HMAC(key, "... listener", L, D)
 //
-// What follows is memberlist's, sealed by itself, and bounded: who sits on the network between can speak in
-// a stream that others have proved, and can fill that bound, not more.
+// What follows is memberlist's, sealed by itself, and bounded: who sits on the network between can
+// speak in a stream that others have proved, and can fill that bound, not more.
 type transport struct {
 	key     identity.Secret // of proofs
 	aead    cipher.AEAD
@@ -60,7 +62,9 @@ type transport struct {
 }
 
 // listenTransport binds TCP and UDP of a host to a port, any if it is 0.
-func listenTransport(network Network, host string, port int, secret identity.Secret, job string, nodes int) (*transport, error) {
+func listenTransport(network Network, host string, port int, secret identity.Secret, job string,
+	nodes int,
+) (*transport, error) {
 	tcp, err := network.Listen(net.JoinHostPort(host, strconv.Itoa(port)))
 	if err != nil {
 		return nil, err
@@ -82,8 +86,10 @@ func listenTransport(network Network, host string, port int, secret identity.Sec
 		panic(err)
 	}
 	t := &transport{
-		key: secret.Derive(labelStream, []byte(job)), aead: aead, network: network, most: streamFixed + streamPerNode*int64(nodes),
-		tcp: admission.Listen(tcp, pendingLimits(nodes, proofGreeting+identity.ProofSize)), udp: udp,
+		key: secret.Derive(labelStream, []byte(job)), aead: aead, network: network,
+		most:    streamFixed + streamPerNode*int64(nodes),
+		tcp:     admission.Listen(tcp, pendingLimits(nodes, proofGreeting+identity.ProofSize)),
+		udp:     udp,
 		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
 	}
 	t.over, t.end = context.WithCancel(context.Background())
@@ -133,7 +139,8 @@ func (t *transport) admit(c *admission.Conn) {
 // challenge is the listener's side of the proof; admission bounds its time.
 func (t *transport) challenge(c *admission.Conn) error {
 	mine := identity.Nonce()
-	if _, err := c.Write(append(proofMagic[:len(proofMagic):len(proofMagic)], mine...)); err != nil {
+	if _, err := c.Write(append(proofMagic[:len(proofMagic):len(proofMagic)],
+		mine...)); err != nil {
 		return err
 	}
 	var words [proofGreeting + identity.ProofSize]byte
@@ -169,7 +176,8 @@ func (t *transport) prove(c net.Conn) error {
 		return err
 	}
 	mine := identity.Nonce()
-	said, both := append(proofMagic[:len(proofMagic):len(proofMagic)], mine...), t.transcript(theirs, mine)
+	said, both := append(proofMagic[:len(proofMagic):len(proofMagic)], mine...),
+		t.transcript(theirs, mine)
 	if _, err := c.Write(append(said, both.Proof(labelDialler)...)); err != nil {
 		return err
 	}
@@ -196,7 +204,8 @@ func nonceOf(greeting []byte) ([]byte, error) {
 	return greeting[len(proofMagic):], nil
 }
 
-// receive passes datagrams on that were sealed under the job's key. Others cost one try to open them, and no memory that stays.
+// receive passes datagrams on that were sealed under the job's key. Others cost one try to open
+// them, and no memory that stays.
 func (t *transport) receive() {
 	var buffer, scratch [datagramLimit]byte
 	for {
@@ -212,7 +221,11 @@ func (t *transport) receive() {
 		if !t.sealed(buffer[:n], scratch[:0]) {
 			continue
 		}
-		p := &memberlist.Packet{Buf: append([]byte(nil), buffer[:n]...), Timestamp: time.Now(), From: from}
+		p := &memberlist.Packet{
+			Buf:       append([]byte(nil), buffer[:n]...),
+			Timestamp: time.Now(),
+			From:      from,
+		}
 		select {
 		case t.packets <- p:
 		case <-t.over.Done():
@@ -221,8 +234,8 @@ func (t *transport) receive() {
 	}
 }
 
-// sealed reports whether memberlist will be able to open a datagram: a byte 1, a nonce, and what AES-GCM made. Memberlist
-// opens it once more; it takes memory before it knows.
+// sealed reports whether memberlist will be able to open a datagram: a byte 1, a nonce, and what
+// AES-GCM made. Memberlist opens it once more; it takes memory before it knows.
 func (t *transport) sealed(b, scratch []byte) bool {
 	nonce := 1 + t.aead.NonceSize()
 	if len(b) < nonce+t.aead.Overhead() || len(b) == datagramLimit || b[0] != 1 {

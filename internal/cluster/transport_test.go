@@ -32,7 +32,8 @@ func newTransport(t testing.TB, secret identity.Secret) *transport {
 
 func addressOf(t *transport) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(t.port())) }
 
-// TestStream: who knows the secret comes through, both ways, and only so much is read of him, by either side.
+// TestStream: who knows the secret comes through, both ways, and only so much is read of him, by
+// either side.
 func TestStream(t *testing.T) {
 	here, there := newTransport(t, jobSecret), newTransport(t, jobSecret)
 	near, err := there.DialTimeout(addressOf(here), 5*time.Second)
@@ -42,14 +43,19 @@ func TestStream(t *testing.T) {
 	defer near.Close()
 	far := <-here.StreamCh()
 	defer far.Close()
-	for side, way := range map[string][2]net.Conn{"who listens": {far, near}, "who dials": {near, far}} {
+	for side, way := range map[string][2]net.Conn{
+		"who listens": {far, near},
+		"who dials":   {near, far},
+	} {
 		var said sync.WaitGroup
 		said.Go(func() {
-			_, _ = way[1].Write(make([]byte, here.most+1)) // fails, where the other side has read enough
+			// fails, where the other side has read enough
+			_, _ = way[1].Write(make([]byte, here.most+1))
 		})
 		n, err := io.Copy(io.Discard, io.LimitReader(way[0], here.most+1))
 		if n != here.most || !errors.Is(err, errStreamLimit) {
-			t.Errorf("%s: %d bytes were read of a stream that may have %d, then %v", side, n, here.most, err)
+			t.Errorf("%s: %d bytes were read of a stream that may have %d, then %v", side, n,
+				here.most, err)
 		}
 		said.Wait()
 	}
@@ -58,7 +64,8 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// TestStreamOfStrangers: memberlist sees no stream whose proof is not right, whichever side is the stranger.
+// TestStreamOfStrangers: memberlist sees no stream whose proof is not right, whichever side is the
+// stranger.
 func TestStreamOfStrangers(t *testing.T) {
 	here, stranger := newTransport(t, jobSecret), newTransport(t, another)
 	if _, err := stranger.DialTimeout(addressOf(here), 5*time.Second); err == nil {
@@ -69,21 +76,27 @@ func TestStreamOfStrangers(t *testing.T) {
 	}
 	// A proof that was right for another stream, and one that the listener would give.
 	for _, made := range []func(theirs, mine []byte) []byte{
-		func(_, mine []byte) []byte { return here.transcript(identity.Nonce(), mine).Proof(labelDialler) },
-		func(theirs, mine []byte) []byte { return here.transcript(theirs, mine).Proof(labelListener) },
+		func(_, mine []byte) []byte {
+			return here.transcript(identity.Nonce(), mine).Proof(labelDialler)
+		},
+		func(theirs, mine []byte) []byte {
+			return here.transcript(theirs, mine).Proof(labelListener)
+		},
 	} {
 		c, err := net.Dial("tcp", addressOf(here))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second)) // nor does a stream that was let in keep the test
+		// nor does a stream that was let in keep the test
+		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
 		var greeting [proofGreeting]byte
 		if _, err := io.ReadFull(c, greeting[:]); err != nil {
 			t.Fatal(err)
 		}
 		mine := identity.Nonce()
-		_, _ = c.Write(append(append(bytes.Clone(proofMagic), mine...), made(greeting[len(proofMagic):], mine)...))
+		_, _ = c.Write(append(append(bytes.Clone(proofMagic), mine...),
+			made(greeting[len(proofMagic):], mine)...))
 		if n, err := io.Copy(io.Discard, c); n > 0 {
 			t.Errorf("a proof that is not right was answered with %d bytes, %v", n, err)
 		}
@@ -95,8 +108,8 @@ func TestStreamOfStrangers(t *testing.T) {
 	}
 }
 
-// TestListenerWithoutTheSecretIsNotBelieved: who dials takes no answer for the listener's proof that can be given without the secret, nor
-// one that was right for another stream.
+// TestListenerWithoutTheSecretIsNotBelieved: who dials takes no answer for the listener's proof
+// that can be given without the secret, nor one that was right for another stream.
 func TestListenerWithoutTheSecretIsNotBelieved(t *testing.T) {
 	here := newTransport(t, jobSecret)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -105,13 +118,18 @@ func TestListenerWithoutTheSecretIsNotBelieved(t *testing.T) {
 	}
 	defer listener.Close()
 	for name, answer := range map[string]func(mine, theirs, proof []byte) []byte{
-		"nothing":                 func(_, _, _ []byte) []byte { return make([]byte, identity.ProofSize) },
+		"nothing": func(_, _, _ []byte) []byte {
+			return make([]byte, identity.ProofSize)
+		},
 		"the dialler's own proof": func(_, _, proof []byte) []byte { return proof },
 		"a proof of another stream": func(_, theirs, _ []byte) []byte {
 			return here.transcript(identity.Nonce(), theirs).Proof(labelListener)
 		},
 		"under another secret": func(mine, theirs, _ []byte) []byte {
-			return identity.Transcript{Secret: another.Derive(labelStream, []byte("job")), Said: [][]byte{mine, theirs}}.Proof(labelListener)
+			return identity.Transcript{
+				Secret: another.Derive(labelStream, []byte("job")),
+				Said:   [][]byte{mine, theirs},
+			}.Proof(labelListener)
 		},
 	} {
 		ended := make(chan struct{})
@@ -128,7 +146,8 @@ func TestListenerWithoutTheSecretIsNotBelieved(t *testing.T) {
 			if _, err := io.ReadFull(c, words[:]); err != nil {
 				return
 			}
-			_, _ = c.Write(answer(mine, words[len(proofMagic):proofGreeting], words[proofGreeting:]))
+			_, _ = c.Write(answer(mine, words[len(proofMagic):proofGreeting],
+				words[proofGreeting:]))
 		}()
 		c, err := here.DialTimeout(listener.Addr().String(), time.Minute)
 		if err == nil {
@@ -166,7 +185,8 @@ func TestDatagrams(t *testing.T) {
 		{1},
 		[]byte("garbage"), right[:len(right)-1], append([]byte{0}, right[1:]...),
 		sealFor(t, another.Derive(labelGossip, []byte("job")), []byte("ping")),
-		bytes.Repeat([]byte{1}, 1400), bytes.Repeat([]byte{1}, 60000), sealFor(t, key, make([]byte, datagramLimit)),
+		bytes.Repeat([]byte{1}, 1400), bytes.Repeat([]byte{1}, 60000),
+		sealFor(t, key, make([]byte, datagramLimit)),
 	}
 	c, err := net.Dial("udp", addressOf(here))
 	if err != nil {
@@ -178,7 +198,8 @@ func TestDatagrams(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if p := <-here.PacketCh(); !bytes.Equal(p.Buf, right) || p.From.String() != c.LocalAddr().String() {
+	if p := <-here.PacketCh(); !bytes.Equal(p.Buf, right) ||
+		p.From.String() != c.LocalAddr().String() {
 		t.Errorf("from %v came % x", p.From, p.Buf)
 	}
 	var scratch [datagramLimit]byte
@@ -193,7 +214,8 @@ func TestDatagrams(t *testing.T) {
 	}
 }
 
-// TestShutdownUnderWay: a transport that memberlist never listened to ends all the same, whatever has come.
+// TestShutdownUnderWay: a transport that memberlist never listened to ends all the same, whatever
+// has come.
 func TestShutdownUnderWay(t *testing.T) {
 	here, there := newTransport(t, jobSecret), newTransport(t, jobSecret)
 	near, err := there.DialTimeout(addressOf(here), 5*time.Second) // proved, and waits to be taken
@@ -206,7 +228,8 @@ func TestShutdownUnderWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	if _, err := there.WriteTo(sealFor(t, jobSecret.Derive(labelGossip, []byte("job")), []byte("x")), addressOf(here)); err != nil {
+	if _, err := there.WriteTo(sealFor(t, jobSecret.Derive(labelGossip, []byte("job")),
+		[]byte("x")), addressOf(here)); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the silent one has come", func() bool { return here.tcp.Pending() == 1 })
@@ -216,11 +239,13 @@ func TestShutdownUnderWay(t *testing.T) {
 	}
 }
 
-// FuzzChallenge: whatever who dials says first, he is turned away, and nothing more than a greeting is said.
+// FuzzChallenge: whatever who dials says first, he is turned away, and nothing more than a greeting
+// is said.
 func FuzzChallenge(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(append(bytes.Clone(proofMagic), make([]byte, identity.NonceSize+identity.ProofSize)...))
-	f.Add(append([]byte("HDMG\x02\x00\x00\x00"), make([]byte, identity.NonceSize+identity.ProofSize)...))
+	f.Add(append([]byte("HDMG\x02\x00\x00\x00"),
+		make([]byte, identity.NonceSize+identity.ProofSize)...))
 	f.Add([]byte("\x0a\x01\x3f\xff\xffmemberlist's"))
 	here := newTransport(f, jobSecret)
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -19,7 +19,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/networktest"
 )
 
-// virtual is three nodes of a job, in memory and in virtual time: each in the cluster, and with an exchange of samples.
+// virtual is three nodes of a job, in memory and in virtual time: each in the cluster, and with an
+// exchange of samples.
 type virtual struct {
 	t        *testing.T
 	network  *networktest.Network
@@ -42,7 +43,13 @@ func start(t *testing.T) *virtual {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := &virtual{t: t, network: networktest.New(), secret: identity.Nonce(), tls: drawn, began: time.Now()}
+	v := &virtual{
+		t:       t,
+		network: networktest.New(),
+		secret:  identity.Nonce(),
+		tls:     drawn,
+		began:   time.Now(),
+	}
 	var all sync.WaitGroup
 	for n := range v.clusters {
 		v.news[n] = make(chan string, 100)
@@ -69,9 +76,12 @@ func (v *virtual) startNode(n int) {
 		}
 	})
 	o := cluster.Options{
-		Job: "job", Node: n, Nodes: 3, WorldSize: 3, Ranks: []int{n}, Secret: v.secret, TLS: v.tls, Network: host,
+		Job: "job", Node: n, Nodes: 3, WorldSize: 3, Ranks: []int{n}, Secret: v.secret, TLS: v.tls,
+		Network:  host,
 		Exchange: ip(n) + ":7000", Payload: []byte{byte(n)},
-		Answer: func(_ context.Context, what string) []byte { return fmt.Appendf(nil, "%s: %d", what, n) },
+		Answer: func(_ context.Context, what string) []byte {
+			return fmt.Appendf(nil, "%s: %d", what, n)
+		},
 	}
 	if n == 0 {
 		o.Listen, o.Broadcast = ip(0)+":6000", []byte("seed")
@@ -82,13 +92,18 @@ func (v *virtual) startNode(n int) {
 		v.t.Error(err)
 		return
 	}
-	v.clusters[n].Notify(func(node int, alive bool) { v.news[n] <- fmt.Sprintf("%d %v", node, alive) })
+	v.clusters[n].Notify(func(node int, alive bool) {
+		v.news[n] <- fmt.Sprintf("%d %v", node, alive)
+	})
 	for other := range v.clusters {
 		if other == n {
 			continue
 		}
-		dial := func(ctx context.Context) (net.Conn, error) { return v.clusters[n].Dial(ctx, other) }
-		v.clients[n][other] = exchange.NewClient(v.identity(n), other, dial, exchange.ClientOptions{})
+		dial := func(ctx context.Context) (net.Conn, error) {
+			return v.clusters[n].Dial(ctx, other)
+		}
+		v.clients[n][other] = exchange.NewClient(v.identity(n), other, dial,
+			exchange.ClientOptions{})
 	}
 }
 
@@ -160,8 +175,8 @@ func (v *virtual) fetch(n int, id int32) error {
 	return nil
 }
 
-// TestClusterRunsInMemory: three nodes find each other, gather, ask, and exchange samples by TLS, without a socket or a
-// second that passes.
+// TestClusterRunsInMemory: three nodes find each other, gather, ask, and exchange samples by TLS,
+// without a socket or a second that passes.
 func TestClusterRunsInMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := start(t)
@@ -169,7 +184,8 @@ func TestClusterRunsInMemory(t *testing.T) {
 		var all sync.WaitGroup
 		for n, c := range v.clusters {
 			all.Go(func() {
-				if string(c.Broadcast()) != "seed" || len(c.Members()) != 3 || c.Members()[2].Exchange != ip(2)+":7000" {
+				if string(c.Broadcast()) != "seed" || len(c.Members()) != 3 ||
+					c.Members()[2].Exchange != ip(2)+":7000" {
 					t.Errorf("node %d knows %+v", n, c.Members())
 				}
 				parts, err := c.Gather(t.Context(), "what", []byte{byte(n)})

@@ -52,8 +52,9 @@ func (r *resolver) classParameters() []Parameter {
 		{Key: "kind", Kind: Enum, Values: names, Help: "What the class is"},
 		{
 			Key: "capacity", Kind: Size, Min: 1, Default: Auto,
-			Derived: "what the disk has free, less disk_reserve; " + r.those(false) + " must say it",
-			Help:    "Bytes that samples may take",
+			Derived: "what the disk has free, less disk_reserve; " + r.those(false) +
+				" must say it",
+			Help: "Bytes that samples may take",
 		},
 		{Key: "path", Kind: Path, Help: "Directory of the class, " + r.those(true) + " only"},
 		{
@@ -85,7 +86,11 @@ func (r *resolver) kind(name string) (storageclass.Kind, bool) {
 
 // askedByKeys is the class of this kind that the job's keys ask for.
 func (r *resolver) askedByKeys(k storageclass.Kind) (class StorageClass, asked bool) {
-	class = StorageClass{Kind: k.Name, Capacity: field[int64](r.config, k.SizeKey), Threads: r.config.CacheThreads}
+	class = StorageClass{
+		Kind:     k.Name,
+		Capacity: field[int64](r.config, k.SizeKey),
+		Threads:  r.config.CacheThreads,
+	}
 	if k.Directory {
 		class.Path, class.Reserve = field[string](r.config, k.PathKey), r.config.DiskReserve
 		return class, class.Path != ""
@@ -108,7 +113,8 @@ func field[T any](c *Config, key string) (value T) {
 func (r *resolver) readClass(key string, table map[string]any) fileClass {
 	class := fileClass{key: key}
 	fields := map[string]any{
-		"kind": &class.Kind, "capacity": &class.Capacity, "path": &class.Path, "threads": &class.Threads,
+		"kind": &class.Kind, "capacity": &class.Capacity, "path": &class.Path,
+		"threads": &class.Threads,
 	}
 	var names []string
 	for _, p := range r.classParameters() {
@@ -116,7 +122,12 @@ func (r *resolver) readClass(key string, table map[string]any) fileClass {
 		value, ok := table[p.Key]
 		if !ok {
 			if p.Key == "kind" {
-				r.problem(Problem{Key: key + ".kind", Source: r.file, Wrong: "missing", Allowed: p.Allowed()})
+				r.problem(Problem{
+					Key:     key + ".kind",
+					Source:  r.file,
+					Wrong:   "missing",
+					Allowed: p.Allowed(),
+				})
 			}
 			continue
 		}
@@ -148,7 +159,8 @@ func (r *resolver) readClass(key string, table map[string]any) fileClass {
 	return class
 }
 
-// takeClasses makes StorageClasses of the file's entries, which replace the keys that ask for classes.
+// takeClasses makes StorageClasses of the file's entries, which replace the keys that ask for
+// classes.
 func (r *resolver) takeClasses() {
 	for _, key := range r.classKeys() {
 		if g, ok := r.given[key]; ok {
@@ -158,7 +170,10 @@ func (r *resolver) takeClasses() {
 				Allowed: "one of the two",
 			})
 		}
-		r.config.Origins[key] = Origin{Value: "", Source: r.file + ": [[storage_class]] replaces it"}
+		r.config.Origins[key] = Origin{
+			Value:  "",
+			Source: r.file + ": [[storage_class]] replaces it",
+		}
 	}
 	for _, class := range r.classes {
 		if class.Threads == 0 {
@@ -200,7 +215,8 @@ func (r *resolver) checkClasses() {
 				r.problem(path)
 				continue
 			case slices.Contains(paths, class.Path):
-				path.Wrong, path.Allowed = "the directory of another class", "a directory for each class"
+				path.Wrong, path.Allowed = "the directory of another class",
+					"a directory for each class"
 				r.problem(path)
 			}
 			paths = append(paths, class.Path)
@@ -208,8 +224,10 @@ func (r *resolver) checkClasses() {
 			continue
 		}
 		memory = addSizes(memory, class.Capacity)
-		if _, given := r.config.Origins[capacity.Key]; class.Capacity == 0 && (!given || capacity.Value == Auto) {
-			capacity.Wrong, capacity.Allowed = fmt.Sprintf("a %s class needs a capacity", kind.Name), size.Allowed
+		if _, given := r.config.Origins[capacity.Key]; class.Capacity == 0 &&
+			(!given || capacity.Value == Auto) {
+			capacity.Wrong, capacity.Allowed = fmt.Sprintf("a %s class needs a capacity",
+				kind.Name), size.Allowed
 			r.problem(capacity)
 		}
 		if class.Path != "" {
@@ -268,7 +286,8 @@ func (r *resolver) checkDisk(capacity Problem, class StorageClass, kind storagec
 		return
 	}
 	if kind.Held != nil {
-		if held, err := kind.Held(class.Path); err == nil { // not made yet, or not ours: the class says so
+		// not made yet, or not ours: the class says so
+		if held, err := kind.Held(class.Path); err == nil {
 			limit = addSizes(limit, held)
 		}
 	}
@@ -283,8 +302,9 @@ func (r *resolver) checkDisk(capacity Problem, class StorageClass, kind storagec
 		return
 	}
 	r.config.Origins[capacity.Key] = Origin{
-		Value:  Auto,
-		Source: fmt.Sprintf("measured: %s for it in %s, less disk_reserve", size.Format(limit), class.Path),
+		Value: Auto,
+		Source: fmt.Sprintf("measured: %s for it in %s, less disk_reserve", size.Format(limit),
+			class.Path),
 	}
 }
 
@@ -297,7 +317,8 @@ func addSizes(a, b int64) int64 {
 }
 
 func tooLarge(p Problem, what string, need, limit int64) Problem {
-	p.Wrong = fmt.Sprintf("too large for %s: %s needed, %s available", what, size.Format(need), size.Format(limit))
+	p.Wrong = fmt.Sprintf("too large for %s: %s needed, %s available", what, size.Format(need),
+		size.Format(limit))
 	p.Allowed = "a size up to " + size.Format(limit)
 	p.Err = &LimitError{What: what, Need: need, Limit: limit}
 	return p
@@ -311,5 +332,6 @@ type LimitError struct {
 }
 
 func (e *LimitError) Error() string {
-	return fmt.Sprintf("%s: %s needed, %s available", e.What, size.Format(e.Need), size.Format(e.Limit))
+	return fmt.Sprintf("%s: %s needed, %s available", e.What, size.Format(e.Need),
+		size.Format(e.Limit))
 }

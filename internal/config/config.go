@@ -43,16 +43,19 @@ type Config struct {
 	OnError          string // raise, skip, substitute
 	Policy           string // the name of one that the engine runs (placement/policies)
 	IndexDir         string // "": beside the dataset, where that can be written
-	Port             int    // first of those that nodes of a job use; 0: node 0's is the launcher's, the others any
-	Interface        string // where other nodes reach this one: an interface, address, network or name; "": where node 0 sees it
-	StartTimeout     time.Duration
-	TLS              bool   // between the nodes of a job
-	TLSCert          string // "": trust by the job's secret alone
-	TLSKey           string
-	TLSCA            string
-	Linger           time.Duration
-	Metrics          string // host:port; "": no metrics
-	LogLevel         string // debug, info, warn, error
+	// first of those that nodes of a job use; 0: node 0's is the launcher's, the others any
+	Port int
+	// where other nodes reach this one: an interface, address, network or name; "": where node 0
+	// sees it
+	Interface    string
+	StartTimeout time.Duration
+	TLS          bool   // between the nodes of a job
+	TLSCert      string // "": trust by the job's secret alone
+	TLSKey       string
+	TLSCA        string
+	Linger       time.Duration
+	Metrics      string // host:port; "": no metrics
+	LogLevel     string // debug, info, warn, error
 
 	// StorageClasses are the classes 1..J of a job, fastest first: the
 	// [[storage_class]] entries of the file, or else those that memory, cache_dir
@@ -151,7 +154,11 @@ func (p *Problem) Unwrap() error { return p.Err }
 
 // Resolve makes a Config. Its error joins one *Problem for each thing wrong.
 func Resolve(input Input) (*Config, error) {
-	r := resolver{input: input, config: &Config{Origins: map[string]Origin{}}, given: map[string]given{}}
+	r := resolver{
+		input:  input,
+		config: &Config{Origins: map[string]Origin{}},
+		given:  map[string]given{},
+	}
 	r.readFile()
 	r.readEnvironment()
 	r.readArguments()
@@ -217,7 +224,8 @@ func (r *resolver) readEnvironment() {
 			names = append(names, otherVariables[:]...)
 			r.problem(Problem{
 				Key: name, Value: value, Source: "environment",
-				Wrong: "unknown variable" + suggest.Nearest(name, names), Allowed: suggest.List(names),
+				Wrong:   "unknown variable" + suggest.Nearest(name, names),
+				Allowed: suggest.List(names),
 			})
 			continue
 		}
@@ -250,7 +258,13 @@ func (r *resolver) take(key string, value any, source string, otherKeys []string
 			Wrong: "unknown key" + suggest.Nearest(key, keys), Allowed: suggest.List(keys),
 		})
 	case !scalar:
-		r.problem(Problem{Key: key, Value: text, Source: source, Wrong: "not a single value", Allowed: p.Allowed()})
+		r.problem(Problem{
+			Key:     key,
+			Value:   text,
+			Source:  source,
+			Wrong:   "not a single value",
+			Allowed: p.Allowed(),
+		})
 	default:
 		r.given[key] = given{text, source}
 	}

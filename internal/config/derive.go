@@ -40,7 +40,10 @@ func (r *resolver) isAuto(key string) bool {
 func (r *resolver) deriveMemory() {
 	available := r.input.Machine.AvailableMemory
 	if available == nil {
-		r.config.Origins["memory"] = Origin{Value: "0", Source: "default: how much is available is not known"}
+		r.config.Origins["memory"] = Origin{
+			Value:  "0",
+			Source: "default: how much is available is not known",
+		}
 		return
 	}
 	n, err := available()
@@ -48,7 +51,8 @@ func (r *resolver) deriveMemory() {
 		p, _ := Lookup("memory")
 		r.problem(Problem{
 			Key: "memory", Value: Auto, Source: "default",
-			Wrong: "measure the memory that is available: " + err.Error(), Allowed: p.Allowed(), Err: err,
+			Wrong: "measure the memory that is available: " + err.Error(), Allowed: p.Allowed(),
+			Err: err,
 		})
 		return
 	}
@@ -59,34 +63,53 @@ func (r *resolver) deriveMemory() {
 	}
 }
 
-// LeastDecodeMemory is the smallest decode_memory that is derived: an image of 10 million pixels fits, on as many threads as pay off.
+// LeastDecodeMemory is the smallest decode_memory that is derived: an image of 10 million pixels
+// fits, on as many threads as pay off.
 const LeastDecodeMemory = 64 << 20
 
-// deriveDecodeMemory leaves room for memory, which by default is half of what is available, and for the rest.
+// deriveDecodeMemory leaves room for memory, which by default is half of what is available, and for
+// the rest.
 func (r *resolver) deriveDecodeMemory() {
 	const most, perProcessor, unknown = 4 << 30, 256 << 20, 1 << 30
 	m := r.input.Machine
 	n, source := int64(unknown), "default: how much is available is not known"
 	if m.AvailableMemory != nil {
-		if available, err := m.AvailableMemory(); err == nil { // deriveMemory or checkMemory says so
-			n, source = available/8, fmt.Sprintf("measured: an eighth of %s available", size.Format(available))
+		// deriveMemory or checkMemory says so
+		if available, err := m.AvailableMemory(); err == nil {
+			n, source = available/8,
+				fmt.Sprintf("measured: an eighth of %s available", size.Format(available))
 		}
 	}
-	r.config.DecodeMemory = max(min(n, max(most, int64(m.Processors)*perProcessor)), LeastDecodeMemory)
-	r.config.Origins["decode_memory"] = Origin{Value: size.Format(r.config.DecodeMemory), Source: source}
+	r.config.DecodeMemory = max(min(n, max(most, int64(m.Processors)*perProcessor)),
+		LeastDecodeMemory)
+	r.config.Origins["decode_memory"] = Origin{
+		Value:  size.Format(r.config.DecodeMemory),
+		Source: source,
+	}
 }
 
 // checkTLS refuses some of tls's files without the others, and files that nobody would look at.
 func (r *resolver) checkTLS() {
 	c := r.config
-	files := []struct{ key, path string }{{"tls_cert", c.TLSCert}, {"tls_key", c.TLSKey}, {"tls_ca", c.TLSCA}}
-	given := slices.DeleteFunc(slices.Clone(files), func(f struct{ key, path string }) bool { return f.path == "" })
+	files := []struct{ key, path string }{
+		{"tls_cert", c.TLSCert},
+		{"tls_key", c.TLSKey},
+		{"tls_ca", c.TLSCA},
+	}
+	given := slices.DeleteFunc(slices.Clone(files), func(f struct{ key, path string }) bool {
+		return f.path == ""
+	})
 	if len(given) == 0 {
 		return
 	}
 	for _, f := range files {
 		p, _ := Lookup(f.key)
-		problem := Problem{Key: f.key, Value: f.path, Source: r.config.Origins[f.key].Source, Allowed: p.Allowed()}
+		problem := Problem{
+			Key:     f.key,
+			Value:   f.path,
+			Source:  r.config.Origins[f.key].Source,
+			Allowed: p.Allowed(),
+		}
 		switch {
 		case f.path == "":
 			problem.Wrong = "missing: " + given[0].key + " is given, and the three belong together"

@@ -48,7 +48,8 @@ func Example(classes []storageclass.Kind) string {
 		comment(&b, "Samples in "+k.Help+".")
 		fmt.Fprintf(&b, "#[[storage_class]]\n#kind = %q\n", k.Name)
 		if k.Directory {
-			fmt.Fprintf(&b, "#path = %q\n#capacity = \"500GB\"\n#threads = 4\n", "/nvme/hdmlp-"+k.Name)
+			fmt.Fprintf(&b, "#path = %q\n#capacity = \"500GB\"\n#threads = 4\n",
+				"/nvme/hdmlp-"+k.Name)
 		} else {
 			b.WriteString("#capacity = \"64GiB\"\n#threads = 8\n")
 		}

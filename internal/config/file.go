@@ -59,7 +59,8 @@ func decodeFile(path string) (map[string]any, error) {
 		if errors.As(err, &named) {
 			err = named.Err // who asked says which file
 		}
-		return nil, fmt.Errorf("read the configuration, a TOML file of at most %s: %w", size.Format(maxFile), err)
+		return nil, fmt.Errorf("read the configuration, a TOML file of at most %s: %w",
+			size.Format(maxFile), err)
 	}
 	table := map[string]any{}
 	err = toml.Unmarshal(data, &table)
@@ -112,7 +113,8 @@ func (r *resolver) readCurve(key string, value any) {
 	if !ok {
 		r.problem(Problem{
 			Key: key, Value: fmt.Sprint(value), Source: r.file,
-			Wrong: "not a table", Allowed: `{"1" = 66, "2" = 120}: MB/s against the number of nodes that read`,
+			Wrong:   "not a table",
+			Allowed: `{"1" = 66, "2" = 120}: MB/s against the number of nodes that read`,
 		})
 		return
 	}

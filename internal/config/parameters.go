@@ -20,7 +20,8 @@ const (
 	Path     Kind = "path"     // an absolute path, "~/" for the home directory; may be empty
 	Address  Kind = "address"  // "host:port"; may be empty
 	Switch   Kind = "switch"   // on or off; true and false as well
-	Network  Kind = "network"  // of this host: an interface, an address, a network or a name; may be empty
+	// of this host: an interface, an address, a network or a name; may be empty
+	Network Kind = "network"
 )
 
 // Scope says whose parameter it is.
@@ -61,13 +62,17 @@ var parameters = [...]Parameter{
 	},
 	{
 		Key: "decode_memory", Kind: Size, Scope: Job, Default: Auto, Min: 16 << 20,
-		Derived: "an eighth of the memory that is available; 64 MiB at least, and 4 GiB or 256 MiB per processor at most; less where memory leaves less",
-		Help:    "Memory that all threads together may take to decode and transform images, beside memory and staging_buffer. Images that do not fit wait for others; one that can never fit is handled by on_error",
-		field:   func(c *Config) any { return &c.DecodeMemory },
+		Derived: "an eighth of the memory that is available; 64 MiB at least, and 4 GiB or 256 " +
+			"MiB per processor at most; less where memory leaves less",
+		Help: "Memory that all threads together may take to decode and transform images, " +
+			"beside memory and staging_buffer. Images that do not fit wait for others; one that " +
+			"can never fit is handled by on_error",
+		field: func(c *Config) any { return &c.DecodeMemory },
 	},
 	{
 		Key: "cache_dir", Kind: Path, Scope: Job,
-		Help:  "Directory on a fast local disk in which the node caches samples, also for later jobs; empty: none. HDMLP creates it, and refuses one that holds anything else",
+		Help: "Directory on a fast local disk in which the node caches samples, also for later " +
+			"jobs; empty: none. HDMLP creates it, and refuses one that holds anything else",
 		field: func(c *Config) any { return &c.CacheDir },
 	},
 	{
@@ -105,13 +110,15 @@ var parameters = [...]Parameter{
 	},
 	{
 		Key: "transform_threads", Kind: Int, Scope: Job, Default: "0", Max: 1024,
-		Help:  "Samples that are transformed at the same time; 0: as many as pay off, found while running. Never more than the processors that the daemon may use",
+		Help: "Samples that are transformed at the same time; 0: as many as pay off, found " +
+			"while running. Never more than the processors that the daemon may use",
 		field: func(c *Config) any { return &c.TransformThreads },
 	},
 	{
 		Key: "source_timeout", Kind: Duration, Scope: Job, Default: "60s",
 		Min: int64(100 * time.Millisecond), Max: int64(24 * time.Hour),
-		Help:  "How long one read from the source may take, retries included, and one system call while the dataset is scanned",
+		Help: "How long one read from the source may take, retries included, and one system " +
+			"call while the dataset is scanned",
 		field: func(c *Config) any { return &c.SourceTimeout },
 	},
 	{
@@ -134,28 +141,36 @@ var parameters = [...]Parameter{
 	},
 	{
 		Key: "port", Kind: Int, Scope: Job, Default: Auto, Min: 1, Max: 65532,
-		Derived: "node 0's from the launcher's variables; the others are any that are free, and told",
-		Help:    "First of the ports at which the daemons of a job on several nodes reach each other: node 0 is found there (TCP), samples are served at the next (TCP), and failure detection is at the one after (TCP and UDP); 4 more for each further loader",
-		field:   func(c *Config) any { return &c.Port },
+		Derived: "node 0's from the launcher's variables; the others are any that are " +
+			"free, and told",
+		Help: "First of the ports at which the daemons of a job on several nodes reach each " +
+			"other: node 0 is found there (TCP), samples are served at the next (TCP), and " +
+			"failure detection is at the one after (TCP and UDP); 4 more for each further loader",
+		field: func(c *Config) any { return &c.Port },
 	},
 	{
 		Key: "interface", Kind: Network, Scope: Job,
-		Help:  "Where the other nodes of a job reach this one, and the only place where it is listened for them; empty: all addresses, and the others are told the one that node 0 sees",
+		Help: "Where the other nodes of a job reach this one, and the only place where it is " +
+			"listened for them; empty: all addresses, and the others are told the one that " +
+			"node 0 sees",
 		field: func(c *Config) any { return &c.Interface },
 	},
 	{
-		Key: "start_timeout", Kind: Duration, Scope: Job, Default: "5m", Min: int64(time.Second), Max: int64(24 * time.Hour),
+		Key: "start_timeout", Kind: Duration, Scope: Job, Default: "5m", Min: int64(time.Second),
+		Max:   int64(24 * time.Hour),
 		Help:  "How long the nodes of a job wait for each other at the start",
 		field: func(c *Config) any { return &c.StartTimeout },
 	},
 	{
 		Key: "tls", Kind: Switch, Scope: Job, Default: "off",
-		Help:  "Whether control and samples go over TLS 1.3 between the nodes of a job; without tls_cert they trust each other by the job's secret alone",
+		Help: "Whether control and samples go over TLS 1.3 between the nodes of a job; without " +
+			"tls_cert they trust each other by the job's secret alone",
 		field: func(c *Config) any { return &c.TLS },
 	},
 	{
 		Key: "tls_cert", Kind: Path, Scope: Job,
-		Help:  "This node's certificate for tls, PEM, with those between it and tls_ca behind it; needs tls_key and tls_ca",
+		Help: "This node's certificate for tls, PEM, with those between it and tls_ca behind " +
+			"it; needs tls_key and tls_ca",
 		field: func(c *Config) any { return &c.TLSCert },
 	},
 	{
@@ -165,11 +180,13 @@ var parameters = [...]Parameter{
 	},
 	{
 		Key: "tls_ca", Kind: Path, Scope: Job,
-		Help:  "The authorities, PEM, of which the other nodes' certificates must come, for tls; whatever names these carry",
+		Help: "The authorities, PEM, of which the other nodes' certificates must come, for tls; " +
+			"whatever names these carry",
 		field: func(c *Config) any { return &c.TLSCA },
 	},
 	{
-		Key: "linger", Kind: Duration, Scope: Daemon, Default: "30s", Max: int64(7 * 24 * time.Hour),
+		Key: "linger", Kind: Duration, Scope: Daemon, Default: "30s",
+		Max:   int64(7 * 24 * time.Hour),
 		Help:  "How long the daemon stays, its caches warm, when the last process has gone",
 		field: func(c *Config) any { return &c.Linger },
 	},
@@ -205,7 +222,8 @@ func (p Parameter) Variable() string { return "HDMLP_" + strings.ToUpper(p.Key) 
 // otherVariables are HDMLP_* variables that are not configuration keys; names
 // that begin with daemonPrefix are the daemon's own.
 var otherVariables = [...]string{
-	"HDMLP_BINARY", "HDMLP_CONFIG", "HDMLP_NODE", "HDMLP_NODES", "HDMLP_SECRET", "HDMLP_SECRET_FILE", "HDMLP_SOCKET",
+	"HDMLP_BINARY", "HDMLP_CONFIG", "HDMLP_NODE", "HDMLP_NODES", "HDMLP_SECRET",
+	"HDMLP_SECRET_FILE", "HDMLP_SOCKET",
 }
 
 const daemonPrefix = "HDMLP_DAEMON_"

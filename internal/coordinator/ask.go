@@ -45,9 +45,11 @@ func marshal(v any) []byte {
 	return text
 }
 
-// ask puts a question to the other nodes, with what it is about, if that is not nil, and returns their
-// answers, by number; nil: there was none within the time.
-func (c *Coordinator) ask(ctx context.Context, within time.Duration, word string, about any) [][]byte {
+// ask puts a question to the other nodes, with what it is about, if that is not nil, and returns
+// their answers, by number; nil: there was none within the time.
+func (c *Coordinator) ask(ctx context.Context, within time.Duration, word string,
+	about any,
+) [][]byte {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	if about != nil {
@@ -95,7 +97,8 @@ func (c *Coordinator) answerMissing(ctx context.Context, text string) []byte {
 	now, cancel := context.WithCancel(ctx)
 	cancel() // a job that is not open yet has nothing to say
 	var asked int
-	if open, err := c.o.Local.Ready(now); err != nil || !open || json.Unmarshal([]byte(text), &asked) != nil {
+	if open, err := c.o.Local.Ready(now); err != nil || !open ||
+		json.Unmarshal([]byte(text), &asked) != nil {
 		return nil
 	}
 	turn, ranks := c.o.Local.Missing()

@@ -12,12 +12,13 @@ import (
 	"github.com/hdmlp/hdmlp/internal/audit"
 )
 
-// An epoch's audit over several nodes. Each node, once its own ranks are through, asks all others for their
-// parts, and the question tells its own: so when it has its answers, every node has what it has to say, and
-// it may leave the job. Node 0, without which the others cannot ask any more, then tells every node all
-// parts. A node that is asked answers when its ranks are through, or after auditWait that they are not; then
-// it is asked again. Rejected: a gather, which ends only when all nodes call it, and so never where the ranks
-// of one of them break the epoch off, or do not verify.
+// An epoch's audit over several nodes. Each node, once its own ranks are through, asks all others
+// for their parts, and the question tells its own: so when it has its answers, every node has what
+// it has to say, and it may leave the job. Node 0, without which the others cannot ask any more,
+// then tells every node all parts. A node that is asked answers when its ranks are through, or
+// after auditWait that they are not; then it is asked again. Rejected: a gather, which ends only
+// when all nodes call it, and so never where the ranks of one of them break the epoch off, or do
+// not verify.
 
 const (
 	// auditWait is for how long a node that is asked waits for its ranks.
@@ -42,7 +43,9 @@ type auditAnswer struct {
 type nodeEpoch struct{ node, epoch int }
 
 // Audit returns the parts of all other nodes' ranks, and, where nothing was heard of some, why.
-func (c *Coordinator) Audit(ctx context.Context, epoch int, mine []audit.Part) (parts []audit.Part, why string, err error) {
+func (c *Coordinator) Audit(ctx context.Context, epoch int,
+	mine []audit.Part,
+) (parts []audit.Part, why string, err error) {
 	question := auditQuestion{epoch, map[int][]audit.Part{c.me: mine}}
 	known := map[int][]audit.Part{c.me: mine}
 	var whys []string
@@ -63,7 +66,8 @@ func (c *Coordinator) Audit(ctx context.Context, epoch int, mine []audit.Part) (
 			}
 			var a auditAnswer
 			if err := json.Unmarshal(answer, &a); err != nil || a.Done && !c.covers(n, a.Parts) {
-				return nil, "", fmt.Errorf("node %d says what is no part of an audit: %.200q", n, answer)
+				return nil, "",
+					fmt.Errorf("node %d says what is no part of an audit: %.200q", n, answer)
 			}
 			if a.Done {
 				known[n] = a.Parts
@@ -91,8 +95,8 @@ func (c *Coordinator) Audit(ctx context.Context, epoch int, mine []audit.Part) (
 	return parts, strings.Join(whys, "; "), nil
 }
 
-// lastParts are the parts of a node that gave no answer: nil, if it is to be asked again; what it said when
-// it asked; or, with the reason, nothing but its ranks.
+// lastParts are the parts of a node that gave no answer: nil, if it is to be asked again; what it
+// said when it asked; or, with the reason, nothing but its ranks.
 func (c *Coordinator) lastParts(n, epoch int) (parts []audit.Part, why string) {
 	switch c.silent(n) {
 	case gone:
@@ -155,5 +159,7 @@ func (c *Coordinator) tell(q *auditQuestion) {
 			c.told[nodeEpoch{n, q.Epoch}] = parts
 		}
 	}
-	maps.DeleteFunc(c.told, func(of nodeEpoch, _ []audit.Part) bool { return of.epoch <= q.Epoch-audit.Kept })
+	maps.DeleteFunc(c.told, func(of nodeEpoch, _ []audit.Part) bool {
+		return of.epoch <= q.Epoch-audit.Kept
+	})
 }

@@ -1,5 +1,6 @@
-// Package coordinator is what the nodes of a job tell each other: they find each other and agree on what the
-// job is, fetch samples from one another, hear of ranks that stop, and add their reports and audits up.
+// Package coordinator is what the nodes of a job tell each other: they find each other and agree on
+// what the job is, fetch samples from one another, hear of ranks that stop, and add their reports
+// and audits up.
 //
 // It knows the cluster, and of the job on this node what others may ask of it (Job). All methods of
 // Coordinator are safe for concurrent use.
@@ -26,17 +27,18 @@ import (
 
 // Job is the job on this node, of which the other nodes ask.
 type Job interface {
-	// Ready waits until the job is open on this node, and reports whether it is, or could not be opened.
+	// Ready waits until the job is open on this node, and reports whether it is, or could not be
+	// opened.
 	Ready(ctx context.Context) (open bool, err error)
 	// Summary is its state on this node, be it open or not; nil: it could not be opened.
 	Summary() *stats.ClusterReport
 	// Steps are those of an epoch. The job is open.
 	Steps() int
-	// AuditParts waits until this node's ranks are through an epoch, and returns what they were delivered.
-	// The job is open.
+	// AuditParts waits until this node's ranks are through an epoch, and returns what they were
+	// delivered. The job is open.
 	AuditParts(ctx context.Context, epoch int) ([]audit.Part, error)
-	// Missing is the turn in which ranks give their parts of an epoch, and those of this node that have not.
-	// The job is open.
+	// Missing is the turn in which ranks give their parts of an epoch, and those of this node that
+	// have not. The job is open.
 	Missing() (turn int, ranks []int)
 }
 
@@ -47,13 +49,14 @@ type Samples interface {
 	// Has reports whether the sample is held, wherever.
 	Has(id int) bool
 	// Serve sends a sample, and returns how many bytes left the source for it.
-	Serve(ctx context.Context, id int, send func(data []byte, digest uint32) error) (source int64, err error)
+	Serve(ctx context.Context, id int,
+		send func(data []byte, digest uint32) error) (source int64, err error)
 	// SourceLatency is how long the source takes for a sample at the moment.
 	SourceLatency() time.Duration
 }
 
-// Coordinator is a job's part in a cluster of nodes: the other nodes' caches as a place to read from, this
-// node's as one for them, and what they tell each other.
+// Coordinator is a job's part in a cluster of nodes: the other nodes' caches as a place to read
+// from, this node's as one for them, and what they tell each other.
 type Coordinator struct {
 	o        Options
 	me       int
@@ -82,7 +85,13 @@ type Coordinator struct {
 }
 
 func newCoordinator(o Options) *Coordinator {
-	c := &Coordinator{o: o, me: o.Node, last: make(map[int]heard), told: make(map[nodeEpoch][]audit.Part), back: make(chan struct{}, 1)}
+	c := &Coordinator{
+		o:    o,
+		me:   o.Node,
+		last: make(map[int]heard),
+		told: make(map[nodeEpoch][]audit.Part),
+		back: make(chan struct{}, 1),
+	}
 	c.watch.gone = make(map[int]bool)
 	return c
 }
@@ -126,7 +135,9 @@ func (c *Coordinator) connect() {
 			}
 			return 0
 		},
-		Tell: func(node int, text string) { c.o.Log.Warn("node " + strconv.Itoa(node) + " " + text) },
+		Tell: func(node int, text string) {
+			c.o.Log.Warn("node " + strconv.Itoa(node) + " " + text)
+		},
 	})
 	c.cluster.Notify(c.note)
 	for n := range c.nodes() {
@@ -175,18 +186,28 @@ func (c *Coordinator) SetOwner(owner func(id int) int) { c.peers.SetOwner(owner)
 func (c *Coordinator) nodes() int { return c.o.Nodes }
 
 func (c *Coordinator) identity() exchange.Identity {
-	return exchange.Identity{Job: c.o.Job, Node: c.me, Nodes: c.o.Nodes, Secret: []byte(c.o.Secret), TLS: c.tls}
+	return exchange.Identity{
+		Job:    c.o.Job,
+		Node:   c.me,
+		Nodes:  c.o.Nodes,
+		Secret: []byte(c.o.Secret),
+		TLS:    c.tls,
+	}
 }
 
-// Serve gives the other nodes samples that this one holds, and, where readsOnce says that samples are read
-// once for all nodes, those that it has to read; read is told of the bytes that left the source for it.
-func (c *Coordinator) Serve(samples Samples, readsOnce func(context.Context) (bool, error), read func(bytes int64)) {
+// Serve gives the other nodes samples that this one holds, and, where readsOnce says that samples
+// are read once for all nodes, those that it has to read; read is told of the bytes that left the
+// source for it.
+func (c *Coordinator) Serve(samples Samples, readsOnce func(context.Context) (bool, error),
+	read func(bytes int64),
+) {
 	h := &holder{samples, readsOnce, read}
 	c.holder.Store(h)
 	var named refusals
 	c.server = exchange.NewServer(c.identity(), h, exchange.ServerOptions{
 		Refused: func(addr net.Addr, err error) {
-			if !errors.Is(err, io.EOF) && named.first(addr) { // EOF: it only looked whether a node is there, as the nodes do at the start
+			// EOF: it only looked whether a node is there, as the nodes do at the start
+			if !errors.Is(err, io.EOF) && named.first(addr) {
 				c.o.Log.Warn("refused a connection; further ones of this host are not mentioned",
 					"from", addr, "error", err)
 			}
@@ -200,14 +221,17 @@ func (c *Coordinator) Serve(samples Samples, readsOnce func(context.Context) (bo
 	go func() { c.ended <- c.server.Serve(context.Background(), listener) }()
 }
 
-// gather is the cluster's Gather, with a bound: a node that is there, and says nothing for as long as nodes
-// wait for each other at the start, is like one that is gone.
+// gather is the cluster's Gather, with a bound: a node that is there, and says nothing for as long
+// as nodes wait for each other at the start, is like one that is gone.
 func (c *Coordinator) gather(ctx context.Context, what string, mine []byte) ([][]byte, error) {
 	within, cancel := context.WithTimeout(ctx, c.o.Timeout)
 	defer cancel()
 	all, err := c.cluster.Gather(within, what, mine)
 	if err != nil && within.Err() != nil && ctx.Err() == nil {
-		err = &cluster.GatherError{What: what, Why: fmt.Sprintf("not all of them answered within %v", c.o.Timeout)}
+		err = &cluster.GatherError{
+			What: what,
+			Why:  fmt.Sprintf("not all of them answered within %v", c.o.Timeout),
+		}
 	}
 	return all, err
 }
@@ -242,12 +266,15 @@ func (c *Coordinator) Gather(ctx context.Context, what string, mine []byte) ([][
 }
 
 // GatherInTime is order.Nodes'.
-func (c *Coordinator) GatherInTime(ctx context.Context, what string, mine []byte) ([][]byte, error) {
+func (c *Coordinator) GatherInTime(ctx context.Context, what string,
+	mine []byte,
+) ([][]byte, error) {
 	all, err := c.gather(ctx, what, mine)
 	return all, c.gathered(err)
 }
 
-// gathered leaves errors alone that say which nodes are missing, and makes others what a process understands.
+// gathered leaves errors alone that say which nodes are missing, and makes others what a process
+// understands.
 func (c *Coordinator) gathered(err error) error {
 	var missing *cluster.GatherError
 	if err == nil || errors.As(err, &missing) {

@@ -35,7 +35,9 @@ func (f *fakeSamples) Held(id int) ([]byte, uint32, bool) {
 func (f *fakeSamples) Has(id int) bool              { return f.held[id] }
 func (f *fakeSamples) SourceLatency() time.Duration { return 0 }
 
-func (f *fakeSamples) Serve(_ context.Context, id int, send func([]byte, uint32) error) (int64, error) {
+func (f *fakeSamples) Serve(_ context.Context, id int,
+	send func([]byte, uint32) error,
+) (int64, error) {
 	switch {
 	case f.held[id]:
 		return 0, send([]byte{byte(id)}, digest.Of([]byte{byte(id)}))
@@ -46,14 +48,17 @@ func (f *fakeSamples) Serve(_ context.Context, id int, send func([]byte, uint32)
 	return 1000, send([]byte{byte(id)}, digest.Of([]byte{byte(id)}))
 }
 
-// TestHolderReadsForOthersOnlyWhereSamplesAreReadOnce: a sample that is held is sent; one that is not is read from the source for another node only
-// if the plan reads once, and that read is charged to this node.
+// TestHolderReadsForOthersOnlyWhereSamplesAreReadOnce: a sample that is held is sent; one that is
+// not is read from the source for another node only if the plan reads once, and that read is
+// charged to this node.
 func TestHolderReadsForOthersOnlyWhereSamplesAreReadOnce(t *testing.T) {
 	f := &fakeSamples{held: map[int]bool{3: true}, source: samples}
 	var once bool
 	var fails error
 	var charged int64
-	h := &holder{f, func(context.Context) (bool, error) { return once, fails }, func(bytes int64) { charged += bytes }}
+	h := &holder{f, func(context.Context) (bool, error) {
+		return once, fails
+	}, func(bytes int64) { charged += bytes }}
 	sample := func(id int32) (data []byte, err error) {
 		err = h.Sample(t.Context(), id, func(d []byte, _ uint32) error {
 			data = slices.Clone(d)
@@ -64,7 +69,8 @@ func TestHolderReadsForOthersOnlyWhereSamplesAreReadOnce(t *testing.T) {
 	if data, err := sample(3); err != nil || !slices.Equal(data, []byte{3}) || charged != 0 {
 		t.Errorf("what is held: %v, %v; %d charged", data, err, charged)
 	}
-	if data, sum, ok := h.Held(3); !ok || !slices.Equal(data, []byte{3}) || sum != digest.Of([]byte{3}) {
+	if data, sum, ok := h.Held(3); !ok || !slices.Equal(data, []byte{3}) ||
+		sum != digest.Of([]byte{3}) {
 		t.Errorf("what is held is not there: %v, digest %d, %v", data, sum, ok)
 	}
 	if _, err := sample(5); !errors.Is(err, exchange.ErrNotHeld) || f.reads != 0 {
@@ -75,7 +81,8 @@ func TestHolderReadsForOthersOnlyWhereSamplesAreReadOnce(t *testing.T) {
 		t.Errorf("a request that was cancelled: %v", err)
 	}
 	once, fails = true, nil
-	if data, err := sample(5); err != nil || !slices.Equal(data, []byte{5}) || charged != 1000 || f.reads != 1 {
+	if data, err := sample(5); err != nil || !slices.Equal(data, []byte{5}) || charged != 1000 ||
+		f.reads != 1 {
 		t.Errorf("where they are: %v, %v; %d charged, %d read", data, err, charged, f.reads)
 	}
 	for _, id := range []int32{-1, samples} {
@@ -85,16 +92,21 @@ func TestHolderReadsForOthersOnlyWhereSamplesAreReadOnce(t *testing.T) {
 	}
 }
 
-// TestNodesGiveEachOtherSamples: over TLS as without, a node fetches from another one what that holds, and the ports speak TLS if that is on.
+// TestNodesGiveEachOtherSamples: over TLS as without, a node fetches from another one what that
+// holds, and the ports speak TLS if that is on.
 func TestNodesGiveEachOtherSamples(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		c := formed(t, 2, func(o *Options) { o.TLS = on })
 		for _, node := range c {
-			node.Serve(&fakeSamples{held: map[int]bool{node.me: true}}, func(context.Context) (bool, error) { return false, nil }, func(int64) {})
+			node.Serve(&fakeSamples{held: map[int]bool{node.me: true}},
+				func(context.Context) (bool, error) {
+					return false, nil
+				}, func(int64) {})
 			node.SetOwner(func(id int) int { return id })
 		}
 		data := make([]byte, 1)
-		if node, sum, err := c[0].Peers().Fetch(t.Context(), 1, data); err != nil || node != 1 || sum != digest.Of([]byte{1}) || data[0] != 1 {
+		if node, sum, err := c[0].Peers().Fetch(t.Context(), 1, data); err != nil || node != 1 ||
+			sum != digest.Of([]byte{1}) || data[0] != 1 {
 			t.Errorf("TLS %v: fetched %v from node %d, digest %d: %v", on, data, node, sum, err)
 		}
 		if states := c[0].States(); len(states) != 1 || states[0].Node != 1 {
@@ -144,20 +156,26 @@ func TestCertificatesThatAreGivenAreUsed(t *testing.T) {
 	}
 }
 
-// TestNodeThatIsBackIsReachedAtOnce: an attempt to connect that waits for an answer which was lost is given up when the node is known to be back, and
-// the stops are told to it.
+// TestNodeThatIsBackIsReachedAtOnce: an attempt to connect that waits for an answer which was lost
+// is given up when the node is known to be back, and the stops are told to it.
 func TestNodeThatIsBackIsReachedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dials := make(chan time.Time, 8)
-		client := exchange.NewClient(exchange.Identity{Job: "j", Nodes: 2, Secret: []byte("0123456789abcdef0123456789abcdef")}, 1, func(ctx context.Context) (net.Conn, error) {
+		client := exchange.NewClient(exchange.Identity{
+			Job:    "j",
+			Nodes:  2,
+			Secret: []byte("0123456789abcdef0123456789abcdef"),
+		}, 1, func(ctx context.Context) (net.Conn, error) {
 			dials <- time.Now()
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}, exchange.ClientOptions{})
 		defer client.Close()
 		c := newCoordinator(Options{Nodes: 2})
-		c.clients, c.peers = []*exchange.Client{nil, client}, breaker.NewSet(breaker.Options{Peers: []breaker.Fetcher{nil, client}})
-		go func() { _, _ = client.Fetch(t.Context(), 0, make([]byte, 1)) }() // it connects when it is first used
+		c.clients, c.peers = []*exchange.Client{nil, client},
+			breaker.NewSet(breaker.Options{Peers: []breaker.Fetcher{nil, client}})
+		// it connects when it is first used
+		go func() { _, _ = client.Fetch(t.Context(), 0, make([]byte, 1)) }()
 		<-dials
 		<-time.After(time.Second)
 		c.note(1, false)
@@ -171,7 +189,8 @@ func TestNodeThatIsBackIsReachedAtOnce(t *testing.T) {
 	})
 }
 
-// TestNothingIsLeftOfNodesThatDisagree: each node is told what differs, with its own value and the other's.
+// TestNothingIsLeftOfNodesThatDisagree: each node is told what differs, with its own value and the
+// other's.
 func TestNothingIsLeftOfNodesThatDisagree(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -185,7 +204,9 @@ func TestNothingIsLeftOfNodesThatDisagree(t *testing.T) {
 		done.Go(func() {
 			c, _, err := Form(t.Context(), o)
 			var e *failure.Error
-			if c != nil || !errors.As(err, &e) || e.Kind != failure.Mismatch || e.Details["key"] != "seed" || e.Details["mine"] != fmt.Sprint(100+n) || e.Details["theirs"] != fmt.Sprint(101-n) {
+			if c != nil || !errors.As(err, &e) || e.Kind != failure.Mismatch ||
+				e.Details["key"] != "seed" || e.Details["mine"] != fmt.Sprint(100+n) ||
+				e.Details["theirs"] != fmt.Sprint(101-n) {
 				t.Errorf("node %d: %v", n, err)
 			}
 		})
@@ -201,7 +222,8 @@ func sockets(t *testing.T) (n int) {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && strings.HasPrefix(to, "socket:") {
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil &&
+			strings.HasPrefix(to, "socket:") {
 			n++
 		}
 	}
@@ -225,10 +247,16 @@ func TestNothingListensForANodeThatFindsNoOther(t *testing.T) {
 	eventually(t, "all sockets are closed", func() bool { return sockets(t) == before })
 }
 
-// TestWatchTellsOfNodesThatAreGone: before and after, and of those that come back; none is told of that has always been there.
+// TestWatchTellsOfNodesThatAreGone: before and after, and of those that come back; none is told of
+// that has always been there.
 func TestWatchTellsOfNodesThatAreGone(t *testing.T) {
 	c := newCoordinator(Options{Nodes: 4})
-	c.peers, c.clients = breaker.NewSet(breaker.Options{Peers: make([]breaker.Fetcher, 4)}), []*exchange.Client{0: nil, 1: exchange.NewClient(exchange.Identity{}, 1, nil, exchange.ClientOptions{}), 3: nil}
+	c.peers, c.clients = breaker.NewSet(breaker.Options{Peers: make([]breaker.Fetcher, 4)}),
+		[]*exchange.Client{
+			0: nil,
+			1: exchange.NewClient(exchange.Identity{}, 1, nil, exchange.ClientOptions{}),
+			3: nil,
+		}
 	defer c.clients[1].Close()
 	var told []string
 	c.note(1, false)

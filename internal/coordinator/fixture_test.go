@@ -32,7 +32,10 @@ type local struct {
 }
 
 func newLocal() *local {
-	l := &local{ready: make(chan struct{}), parts: func(context.Context, int) ([]audit.Part, error) { return nil, errors.New("none") }}
+	l := &local{
+		ready: make(chan struct{}),
+		parts: func(context.Context, int) ([]audit.Part, error) { return nil, errors.New("none") },
+	}
 	close(l.ready)
 	return l
 }
@@ -80,9 +83,12 @@ func index(t *testing.T) *dataset.Index {
 // options are those of a node of several, with two ranks each.
 func options(t *testing.T, nodes, node int, address string) Options {
 	return Options{
-		Job: "j", WorldSize: 2 * nodes, Nodes: nodes, Node: node, Ranks: []int{2 * node, 2*node + 1}, Address: address,
-		Secret: "0123456789abcdef0123456789abcdef", Seed: 100, Facts: []Fact{{Key: "seed", Value: "100"}}, Index: index(t), Timeout: time.Minute,
-		Local: newLocal(), Stops: lockstep.New(node, "host", func(error) {}), Progress: func(string, bool) {}, Log: slog.New(slog.DiscardHandler),
+		Job: "j", WorldSize: 2 * nodes, Nodes: nodes, Node: node,
+		Ranks: []int{2 * node, 2*node + 1}, Address: address,
+		Secret: "0123456789abcdef0123456789abcdef", Seed: 100,
+		Facts: []Fact{{Key: "seed", Value: "100"}}, Index: index(t), Timeout: time.Minute,
+		Local: newLocal(), Stops: lockstep.New(node, "host", func(error) {}),
+		Progress: func(string, bool) {}, Log: slog.New(slog.DiscardHandler),
 	}
 }
 
@@ -105,7 +111,8 @@ func formed(t *testing.T, nodes int, change ...func(*Options)) []*Coordinator {
 		}
 		done.Go(func() {
 			var a Agreement
-			if all[n], a, errs[n] = Form(t.Context(), o); errs[n] == nil && (a.Seed != 100 || a.Version != o.Index.Fingerprint()) {
+			if all[n], a, errs[n] = Form(t.Context(), o); errs[n] == nil &&
+				(a.Seed != 100 || a.Version != o.Index.Fingerprint()) {
 				errs[n] = fmt.Errorf("node %d agrees on %+v", n, a)
 			}
 		})

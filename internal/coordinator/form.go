@@ -42,10 +42,11 @@ type Options struct {
 	Cert, Key, CA string // files; empty: keys are drawn
 	Local         Job
 	Stops         *lockstep.Stops
-	// Wrap, if not nil, stands between this node's samples and the other nodes: what they connect to is what
-	// it makes of the listener.
+	// Wrap, if not nil, stands between this node's samples and the other nodes: what they connect
+	// to is what it makes of the listener.
 	Wrap func(net.Listener) net.Listener
-	// Progress is told which nodes are waited for, and, as a warning, what was refused. It may block.
+	// Progress is told which nodes are waited for, and, as a warning, what was refused. It may
+	// block.
 	Progress func(text string, warning bool)
 	Log      *slog.Logger
 }
@@ -101,8 +102,8 @@ func (c *Coordinator) form(ctx context.Context) (a Agreement, err error) {
 	return a, nil
 }
 
-// options listens for samples, and says what the cluster is to know of this node: also why it cannot take
-// part.
+// options listens for samples, and says what the cluster is to know of this node: also why it
+// cannot take part.
 func (c *Coordinator) options(ctx context.Context) (cluster.Options, error) {
 	o := &c.o
 	host, ports, err := o.meeting()
@@ -111,7 +112,8 @@ func (c *Coordinator) options(ctx context.Context) (cluster.Options, error) {
 	}
 	options := cluster.Options{
 		Job: o.Job, Node: o.Node, Nodes: o.Nodes, WorldSize: o.WorldSize, Ranks: o.Ranks,
-		Secret: []byte(o.Secret), TLS: c.tls, Network: o.Network, Deadline: o.Timeout, Whole: true, Facts: o.Facts, Answer: c.answer, Log: o.Log,
+		Secret: []byte(o.Secret), TLS: c.tls, Network: o.Network, Deadline: o.Timeout, Whole: true,
+		Facts: o.Facts, Answer: c.answer, Log: o.Log,
 	}
 	local, err := cluster.Local(o.Node, o.Interface)
 	if o.Node == 0 {
@@ -132,7 +134,8 @@ func (c *Coordinator) options(ctx context.Context) (cluster.Options, error) {
 		c.listener, err = cluster.Listen(ctx, options.Network, o.Node, "samples", local, samples)
 	}
 	if err == nil {
-		options.Exchange = net.JoinHostPort(local, strconv.Itoa(c.listener.Addr().(*net.TCPAddr).Port))
+		options.Exchange = net.JoinHostPort(local,
+			strconv.Itoa(c.listener.Addr().(*net.TCPAddr).Port))
 	}
 	options.Failure = err
 	return options, nil
@@ -141,8 +144,8 @@ func (c *Coordinator) options(ctx context.Context) (cluster.Options, error) {
 // reachTime is how long a node may take to answer a connection at the start.
 const reachTime = 10 * time.Second
 
-// reach finds out whether samples can be fetched: each node connects to the next one, and all hear what came
-// of it. A port that is closed would otherwise only make the job slow.
+// reach finds out whether samples can be fetched: each node connects to the next one, and all hear
+// what came of it. A port that is closed would otherwise only make the job slow.
 func (c *Coordinator) reach(ctx context.Context) error {
 	next := c.cluster.Members()[(c.me+1)%c.nodes()]
 	says := ""
@@ -157,8 +160,10 @@ func (c *Coordinator) reach(ctx context.Context) error {
 			why = op.Err.Error()
 		}
 		says = (&cluster.AddressError{
-			Node: c.me, Doing: "reach", What: fmt.Sprintf("samples of node %d", next.Node), Where: next.Exchange,
-			Why: why + ". The keys port and interface say where a node serves samples, and that port must be open",
+			Node: c.me, Doing: "reach", What: fmt.Sprintf("samples of node %d", next.Node),
+			Where: next.Exchange,
+			Why: why + ". The keys port and interface say where a node serves samples, and that " +
+				"port must be open",
 		}).Error()
 	}
 	all, err := c.gather(ctx, "reach", []byte(says))
@@ -173,11 +178,14 @@ func (c *Coordinator) reach(ctx context.Context) error {
 	return nil
 }
 
-// compareContents refuses nodes whose datasets have the same listing and other contents. A file that one of
-// them cannot read is not compared. The job's version is node 0's.
+// compareContents refuses nodes whose datasets have the same listing and other contents. A file
+// that one of them cannot read is not compared. The job's version is node 0's.
 func (c *Coordinator) compareContents(ctx context.Context) (version [16]byte, err error) {
 	index := c.o.Index
-	mine, err := json.Marshal(nodeContents{Version: index.Fingerprint(), Contents: index.Contents()})
+	mine, err := json.Marshal(nodeContents{
+		Version:  index.Fingerprint(),
+		Contents: index.Contents(),
+	})
 	if err != nil {
 		return version, err
 	}
@@ -188,10 +196,12 @@ func (c *Coordinator) compareContents(ctx context.Context) (version [16]byte, er
 	var first nodeContents
 	for n, text := range all {
 		var theirs nodeContents
-		if err := json.Unmarshal(text, &theirs); err != nil || len(theirs.Contents) != len(index.Contents()) {
-			return version, failure.Input("node %d of the job says of its dataset's contents what cannot "+
-				"be understood: %v",
-				n, err)
+		if err := json.Unmarshal(text, &theirs); err != nil ||
+			len(theirs.Contents) != len(index.Contents()) {
+			return version,
+				failure.Input("node %d of the job says of its dataset's contents what cannot "+
+					"be understood: %v",
+					n, err)
 		}
 		if n == 0 {
 			first = theirs
@@ -202,8 +212,10 @@ func (c *Coordinator) compareContents(ctx context.Context) (version [16]byte, er
 			return version, failure.Differs("dataset contents",
 				hex.EncodeToString(theirs.Version[:]), hex.EncodeToString(first.Version[:]),
 				map[string]any{"sample": id, "node": n},
-				"sample %d (%s) has other bytes on node %d than on node 0, although the datasets of both have the same names, sizes and times: "+
-					"versions %x and %x; mount the same dataset on all nodes", id, index.Name(id), n, theirs.Version[:8], first.Version[:8])
+				"sample %d (%s) has other bytes on node %d than on node 0, although the datasets "+
+					"of both have the same names, sizes and times: "+
+					"versions %x and %x; mount the same dataset on all nodes", id, index.Name(id),
+				n, theirs.Version[:8], first.Version[:8])
 		}
 	}
 	return first.Version, nil
@@ -218,8 +230,8 @@ type nodeContents struct {
 // longWait is for how long nodes wait for each other before a process is warned of it.
 const longWait = 10 * time.Second
 
-// tellWaiting lets the process that opened the job hear which nodes are waited for, and which were refused,
-// until stop. The cluster, which tells it, never waits for the process.
+// tellWaiting lets the process that opened the job hear which nodes are waited for, and which were
+// refused, until stop. The cluster, which tells it, never waits for the process.
 func tellWaiting(o *cluster.Options, progress func(text string, warning bool)) (stop func()) {
 	type saying struct {
 		text    string
@@ -261,12 +273,12 @@ func tellWaiting(o *cluster.Options, progress func(text string, warning bool)) (
 	}
 }
 
-// portsPerLoader are what one loader of a script has: where node 0 is found, where samples are served,
-// failure detection, and a spare.
+// portsPerLoader are what one loader of a script has: where node 0 is found, where samples are
+// served, failure detection, and a spare.
 const portsPerLoader = 4
 
-// meeting is node 0's host, and the first of this loader's ports: the configuration's, or else what the
-// launcher gave.
+// meeting is node 0's host, and the first of this loader's ports: the configuration's, or else what
+// the launcher gave.
 func (o *Options) meeting() (host string, port int, err error) {
 	host, text, err := net.SplitHostPort(o.Address)
 	if err != nil {
@@ -274,9 +286,10 @@ func (o *Options) meeting() (host string, port int, err error) {
 	}
 	given, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || o.Loader < 0 || o.Loader > 255 {
-		return "", 0, failure.Input("cluster.address = %q, cluster.loader = %d: a port is below 65536, a "+
-			"loader below 256",
-			o.Address, o.Loader)
+		return "", 0,
+			failure.Input("cluster.address = %q, cluster.loader = %d: a port is below 65536, a "+
+				"loader below 256",
+				o.Address, o.Loader)
 	}
 	port = cmp.Or(o.Port, int(given)) + portsPerLoader*o.Loader
 	if port+portsPerLoader > 1<<16 {
@@ -304,7 +317,8 @@ func clusterError(me int, err error) error {
 		if me == difference.Node {
 			mine, theirs = theirs, mine
 		}
-		return failure.Differs(difference.Key, mine, theirs, map[string]any{"node": difference.Node}, "%v", err)
+		return failure.Differs(difference.Key, mine, theirs,
+			map[string]any{"node": difference.Node}, "%v", err)
 	}
 	var version *cluster.VersionError
 	if errors.As(err, &version) {

@@ -10,7 +10,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/exchange"
 )
 
-// holder serves what a cache has, and, where samples are read once for all nodes, what it has to read.
+// holder serves what a cache has, and, where samples are read once for all nodes, what it has to
+// read.
 type holder struct {
 	samples  Samples
 	readOnce func(context.Context) (bool, error)
@@ -40,8 +41,8 @@ func (h *holder) Sample(ctx context.Context, id int32, send func([]byte, uint32)
 	return err
 }
 
-// refusals are the hosts whose connections were refused. Each is named once, and only so many: the log lies
-// in memory, and a flood must not fill it.
+// refusals are the hosts whose connections were refused. Each is named once, and only so many: the
+// log lies in memory, and a flood must not fill it.
 type refusals struct {
 	mu    sync.Mutex
 	hosts map[string]bool

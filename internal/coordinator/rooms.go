@@ -15,16 +15,16 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
-// room is what a node tells the others of its storage classes. Sets of samples are packed, so that nodes can
-// tell of warm caches of large datasets too.
+// room is what a node tells the others of its storage classes. Sets of samples are packed, so that
+// nodes can tell of warm caches of large datasets too.
 type room struct {
 	Capacity []int64  `json:"capacity"`
 	Held     [][]byte `json:"held,omitempty"` // per class
 	Kept     []byte   `json:"kept,omitempty"`
 }
 
-// pack writes a set of samples: a bit for each, from sample 0 at the lowest bit of the first byte, compressed
-// (RFC 1951).
+// pack writes a set of samples: a bit for each, from sample 0 at the lowest bit of the first byte,
+// compressed (RFC 1951).
 func pack(ids []int32) []byte {
 	if len(ids) == 0 {
 		return nil
@@ -69,8 +69,8 @@ func unpack(packed []byte, samples int) ([]int32, error) {
 	return ids, nil
 }
 
-// encodeRoom is what the others are told of this node. most is how many bytes it may take; where it takes
-// more, the plan is made as if the node held nothing yet.
+// encodeRoom is what the others are told of this node. most is how many bytes it may take; where it
+// takes more, the plan is made as if the node held nothing yet.
 func encodeRoom(mine placement.Node, most int) (text []byte, whole bool, err error) {
 	r := room{Capacity: mine.Capacity, Kept: pack(mine.Kept)}
 	for _, ids := range mine.Held {
@@ -90,7 +90,8 @@ func decodeRoom(text []byte, samples int) (node placement.Node, err error) {
 		return node, err
 	}
 	if len(r.Held) > len(r.Capacity) {
-		return node, fmt.Errorf("%d storage classes hold samples, and there are %d", len(r.Held), len(r.Capacity))
+		return node, fmt.Errorf("%d storage classes hold samples, and there are %d", len(r.Held),
+			len(r.Capacity))
 	}
 	for j, capacity := range r.Capacity {
 		if capacity < 0 {
@@ -116,7 +117,8 @@ func (c *Coordinator) Rooms(ctx context.Context, mine placement.Node) ([]placeme
 		return nil, err
 	}
 	if !whole {
-		c.o.Log.Warn("the other nodes are not told what this node's caches hold, because that is too much to tell: it may be read again")
+		c.o.Log.Warn("the other nodes are not told what this node's caches hold, because that is " +
+			"too much to tell: it may be read again")
 	}
 	all, err := c.gather(ctx, "room", text)
 	if err != nil {
@@ -132,10 +134,12 @@ func (c *Coordinator) Rooms(ctx context.Context, mine placement.Node) ([]placeme
 	return out, nil
 }
 
-// Leads tells the others how far this node will come before it has a plan, and returns what all say. A node
-// that is gone is taken to have begun where the others did, and to have kept what it could in an epoch of so
-// many steps.
-func (c *Coordinator) Leads(ctx context.Context, mine placement.Lead, steps int) ([]placement.Lead, error) {
+// Leads tells the others how far this node will come before it has a plan, and returns what all
+// say. A node that is gone is taken to have begun where the others did, and to have kept what it
+// could in an epoch of so many steps.
+func (c *Coordinator) Leads(ctx context.Context, mine placement.Lead,
+	steps int,
+) ([]placement.Lead, error) {
 	text, err := json.Marshal(mine)
 	if err != nil {
 		return nil, err

@@ -10,9 +10,10 @@ import (
 // stoppedPause lies between two attempts to tell a node that is there, and did not answer.
 const stoppedPause = 250 * time.Millisecond
 
-// tellStops tells the other nodes of this node's stops, whenever these change, until ctx ends: and once more
-// then, because a process that does not expect an error leaves the job with it. What is told is always the
-// whole list: a node that was cut off is told when it is back what it has missed.
+// tellStops tells the other nodes of this node's stops, whenever these change, until ctx ends: and
+// once more then, because a process that does not expect an error leaves the job with it. What is
+// told is always the whole list: a node that was cut off is told when it is back what it has
+// missed.
 func (c *Coordinator) tellStops(ctx context.Context) {
 	heard := make([]int, c.nodes()) // by node, the version of the list that it was last told
 	for {
@@ -50,8 +51,8 @@ func (c *Coordinator) untold(heard []int, version int) bool {
 	return false
 }
 
-// answerStopped hears another node's stops. It needs no job that is open: a rank that has not begun is told
-// as well when it does.
+// answerStopped hears another node's stops. It needs no job that is open: a rank that has not begun
+// is told as well when it does.
 func (c *Coordinator) answerStopped(text string) []byte {
 	list, err := lockstep.Decode([]byte(text), c.o.WorldSize, c.o.Nodes)
 	if err != nil {

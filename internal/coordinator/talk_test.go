@@ -14,14 +14,16 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
-// TestLeadOfANodeThatIsGone: a node that is gone is taken to have begun where the others did, and to have kept what a whole epoch needs.
+// TestLeadOfANodeThatIsGone: a node that is gone is taken to have begun where the others did, and
+// to have kept what a whole epoch needs.
 func TestLeadOfANodeThatIsGone(t *testing.T) {
 	c := formed(t, 3)
 	c[2].Close()
 	for _, node := range c[:2] {
 		eventually(t, "node 2 is known to be gone", func() bool { return !node.Alive(2) })
 	}
-	mine, theirs := placement.Lead{Epoch: 2, Step: 1, Steps: 3}, placement.Lead{Epoch: 1, Step: 2, Steps: 1}
+	mine, theirs := placement.Lead{Epoch: 2, Step: 1, Steps: 3},
+		placement.Lead{Epoch: 1, Step: 2, Steps: 1}
 	told := make(chan []placement.Lead)
 	go func() {
 		leads, err := c[1].Leads(t.Context(), theirs, 4)
@@ -41,10 +43,12 @@ func TestLeadOfANodeThatIsGone(t *testing.T) {
 func TestReportsThatAreNone(t *testing.T) {
 	c := formed(t, 2)
 	now := time.Now()
-	if r := c[0].part(1, []byte(`{"batches": "many"}`), now); r.Answering || r.Age >= 0 || !strings.Contains(r.Why, "no report") {
+	if r := c[0].part(1, []byte(`{"batches": "many"}`), now); r.Answering || r.Age >= 0 ||
+		!strings.Contains(r.Why, "no report") {
 		t.Errorf("%+v", r)
 	}
-	if r := c[0].part(1, nil, now); r.Answering || r.Age >= 0 || r.Why != "nothing was heard within 2s" {
+	if r := c[0].part(1, nil, now); r.Answering || r.Age >= 0 ||
+		r.Why != "nothing was heard within 2s" {
 		t.Errorf("%+v", r)
 	}
 	if got := c[1].answer(t.Context(), "something else"); got != nil {
@@ -55,8 +59,8 @@ func TestReportsThatAreNone(t *testing.T) {
 	}
 }
 
-// TestMissingParts: a node that is asked for the turn that comes next says which of its ranks have not given their parts, and else, or as long as its job
-// is not open, nothing.
+// TestMissingParts: a node that is asked for the turn that comes next says which of its ranks have
+// not given their parts, and else, or as long as its job is not open, nothing.
 func TestMissingParts(t *testing.T) {
 	l := newLocal()
 	l.turn, l.missed = 3, []int{2}
@@ -86,9 +90,11 @@ func TestStopsThatCannotBe(t *testing.T) {
 	} {
 		told := 0
 		c := newCoordinator(Options{
-			WorldSize: 4, Nodes: 2, Log: slog.New(slog.DiscardHandler), Stops: lockstep.New(0, "a", func(error) { told++ }),
+			WorldSize: 4, Nodes: 2, Log: slog.New(slog.DiscardHandler),
+			Stops: lockstep.New(0, "a", func(error) { told++ }),
 		})
-		if answer := c.answer(t.Context(), askStopped+" "+list); (answer != nil) != heard || (told > 0) != heard {
+		if answer := c.answer(t.Context(), askStopped+" "+list); (answer != nil) != heard ||
+			(told > 0) != heard {
 			t.Errorf("%s: answered %v, and %d stops are known", list, answer, told)
 		}
 	}
@@ -101,7 +107,8 @@ func parts(ranks ...int) (out []audit.Part) {
 	return out
 }
 
-// TestAuditRules: of what other nodes say, only what is of all ranks of a node, and not of this one, and can be, is taken.
+// TestAuditRules: of what other nodes say, only what is of all ranks of a node, and not of this
+// one, and can be, is taken.
 func TestAuditRules(t *testing.T) {
 	c := formed(t, 2)[0]
 	for _, told := range []map[int][]audit.Part{
@@ -131,20 +138,22 @@ func TestAuditRules(t *testing.T) {
 	}
 }
 
-// TestAuditOfWhatCannotBe: an answer that cannot be a part of the epoch ends the audit with an error that names the node.
+// TestAuditOfWhatCannotBe: an answer that cannot be a part of the epoch ends the audit with an
+// error that names the node.
 func TestAuditOfWhatCannotBe(t *testing.T) {
 	c := formed(t, 2, func(o *Options) {
 		o.Local.(*local).parts = func(context.Context, int) ([]audit.Part, error) {
 			return []audit.Part{{Rank: 2, From: 99}, {Rank: 3}}, nil
 		}
 	})
-	if got, _, err := c[0].Audit(t.Context(), 0, parts(0, 1)); err == nil || !strings.Contains(err.Error(), "node 1 says what is no part of an audit") {
+	if got, _, err := c[0].Audit(t.Context(), 0, parts(0, 1)); err == nil ||
+		!strings.Contains(err.Error(), "node 1 says what is no part of an audit") {
 		t.Errorf("told %+v, %v", got, err)
 	}
 }
 
-// TestAuditGivenUp: an audit that is given up while it waits for another node ends, and the other node has been told what this one's ranks were
-// delivered.
+// TestAuditGivenUp: an audit that is given up while it waits for another node ends, and the other
+// node has been told what this one's ranks were delivered.
 func TestAuditGivenUp(t *testing.T) {
 	c := formed(t, 2, func(o *Options) {
 		o.Local.(*local).parts = func(ctx context.Context, _ int) ([]audit.Part, error) {

@@ -58,7 +58,8 @@ func (x *conn) viewOf(m protocol.CallMessage, in *inbox) (*dataset.View, error) 
 	if m.Method != "dataset" && m.Method != "samples" {
 		return nil, nil
 	}
-	// What else is wrong with the parameters the answer says; the descriptors must not stay for the next call.
+	// What else is wrong with the parameters the answer says; the descriptors must not stay for the
+	// next call.
 	var p struct {
 		View bool `json:"view"`
 	}
@@ -75,7 +76,8 @@ func (x *conn) viewOf(m protocol.CallMessage, in *inbox) (*dataset.View, error) 
 // tooLong tells a process that what it asked for fits into no frame.
 func tooLong(what string, err error) *protocol.ErrorMessage {
 	return &protocol.ErrorMessage{
-		Kind: protocol.KindLimit, Message: fmt.Sprintf("%s is too long: %v; ask for less at a time", what, err),
+		Kind:    protocol.KindLimit,
+		Message: fmt.Sprintf("%s is too long: %v; ask for less at a time", what, err),
 		Details: map[string]any{"limit": protocol.MaxPayload},
 	}
 }
@@ -84,7 +86,9 @@ func tooLong(what string, err error) *protocol.ErrorMessage {
 const maxSamples = 10_000
 
 // answer does what a call asks for.
-func (x *conn) answer(ctx context.Context, m protocol.CallMessage, view *dataset.View) (any, error) {
+func (x *conn) answer(ctx context.Context, m protocol.CallMessage,
+	view *dataset.View,
+) (any, error) {
 	if x.foreign != nil && m.Method != "stats" && m.Method != "shutdown" {
 		return nil, x.foreign
 	}
@@ -92,7 +96,10 @@ func (x *conn) answer(ctx context.Context, m protocol.CallMessage, view *dataset
 	case "explain", "report", "audit", "unusable":
 		rank := x.rank.Load()
 		if rank == nil {
-			return nil, &protocol.ErrorMessage{Kind: protocol.KindProtocol, Message: m.Method + " before a job is open"}
+			return nil, &protocol.ErrorMessage{
+				Kind:    protocol.KindProtocol,
+				Message: m.Method + " before a job is open",
+			}
 		}
 		return answerRank(ctx, rank, m)
 	case "check":
@@ -122,11 +129,17 @@ func (x *conn) answer(ctx context.Context, m protocol.CallMessage, view *dataset
 			return nil, err
 		}
 		if !p.Force && x.d.busy(x) {
-			return nil, &protocol.ErrorMessage{Kind: protocol.KindBusy, Message: "jobs are running; use --force to end them"}
+			return nil, &protocol.ErrorMessage{
+				Kind:    protocol.KindBusy,
+				Message: "jobs are running; use --force to end them",
+			}
 		}
 		return map[string]any{}, nil // and the end, once that is sent
 	}
-	return nil, &protocol.ErrorMessage{Kind: protocol.KindProtocol, Message: fmt.Sprintf("unknown method %q", m.Method)}
+	return nil, &protocol.ErrorMessage{
+		Kind:    protocol.KindProtocol,
+		Message: fmt.Sprintf("unknown method %q", m.Method),
+	}
 }
 
 // answerRank does what a process asks of its job: to explain, report or audit.
@@ -218,7 +231,9 @@ func (x *conn) check(m protocol.CallMessage) (*Decided, error) {
 }
 
 // openDataset opens the dataset of a call; it stays open with the connection.
-func (x *conn) openDataset(ctx context.Context, m protocol.CallMessage, view *dataset.View) (*catalog.Dataset, *datasetParams, error) {
+func (x *conn) openDataset(ctx context.Context, m protocol.CallMessage,
+	view *dataset.View,
+) (*catalog.Dataset, *datasetParams, error) {
 	p, err := params[datasetParams](m)
 	if err != nil {
 		return nil, nil, err
@@ -235,13 +250,14 @@ func (x *conn) openDataset(ctx context.Context, m protocol.CallMessage, view *da
 		return ds, &p, nil
 	}
 	progress := x.progress()
-	ds, err = x.d.cfg.Node.OpenDataset(ctx, datasetSpec(p.DatasetMessage), view, cfg, func(files int64, warning string) {
-		if warning != "" {
-			progress(request.Step{What: warning, Warning: true})
-			return
-		}
-		progress(request.Scanning(p.Path, files))
-	})
+	ds, err = x.d.cfg.Node.OpenDataset(ctx, datasetSpec(p.DatasetMessage), view, cfg,
+		func(files int64, warning string) {
+			if warning != "" {
+				progress(request.Step{What: warning, Warning: true})
+				return
+			}
+			progress(request.Scanning(p.Path, files))
+		})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -256,7 +272,9 @@ func (x *conn) openDataset(ctx context.Context, m protocol.CallMessage, view *da
 	return ds, &p, nil
 }
 
-func (x *conn) describeDataset(ctx context.Context, m protocol.CallMessage, view *dataset.View) (any, error) {
+func (x *conn) describeDataset(ctx context.Context, m protocol.CallMessage,
+	view *dataset.View,
+) (any, error) {
 	ds, _, err := x.openDataset(ctx, m, view)
 	if err != nil {
 		return nil, err
@@ -269,14 +287,20 @@ func (x *conn) describeDataset(ctx context.Context, m protocol.CallMessage, view
 	}, nil
 }
 
-func (x *conn) listSamples(ctx context.Context, m protocol.CallMessage, view *dataset.View) (any, error) {
+func (x *conn) listSamples(ctx context.Context, m protocol.CallMessage,
+	view *dataset.View,
+) (any, error) {
 	ds, p, err := x.openDataset(ctx, m, view)
 	if err != nil {
 		return nil, err
 	}
 	index := ds.Index()
 	if p.From < 0 || p.To < p.From || p.To > index.Len() || p.To-p.From > maxSamples {
-		return nil, &protocol.ErrorMessage{Kind: protocol.KindConfig, Message: fmt.Sprintf("samples from %d to %d: the dataset has 0 to %d, and one call lists at most %d", p.From, p.To, index.Len(), maxSamples)}
+		return nil, &protocol.ErrorMessage{
+			Kind: protocol.KindConfig,
+			Message: fmt.Sprintf("samples from %d to %d: the dataset has 0 to %d, and one call "+
+				"lists at most %d", p.From, p.To, index.Len(), maxSamples),
+		}
 	}
 	list := make([][2]any, 0, p.To-p.From)
 	for id := p.From; id < p.To; id++ {

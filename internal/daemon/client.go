@@ -18,7 +18,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
-// answerTime is how long a daemon may take to answer. It asks the other nodes of a job for 2 s at most.
+// answerTime is how long a daemon may take to answer. It asks the other nodes of a job for 2 s at
+// most.
 const answerTime = 10 * time.Second
 
 // Client is a connection that commands use to ask the daemon. It is not safe for
@@ -27,13 +28,15 @@ type Client struct {
 	conn    *net.UnixConn
 	r       *bufio.Reader
 	address string
-	pid     int // the daemon's, as the kernel knows it; 0: it is in a PID namespace that is not visible here
+	// the daemon's, as the kernel knows it; 0: it is in a PID namespace that is not visible here
+	pid     int
 	last    uint64
 	ctx     context.Context // when it ends, so does the connection
 	release func() bool
 }
 
-// Dial connects to a running daemon of the given version, until ctx ends. One of another version, or protocol, is a
+// Dial connects to a running daemon of the given version, until ctx ends. One of another version,
+// or protocol, is a
 // *protocol.ErrorMessage of KindVersion.
 func Dial(ctx context.Context, a *net.UnixAddr, version string) (*Client, error) {
 	c, welcome, err := dial(ctx, a, version)
@@ -49,15 +52,19 @@ func Dial(ctx context.Context, a *net.UnixAddr, version string) (*Client, error)
 	return c, nil
 }
 
-// dial connects to a daemon of any version. Where it was greeted and refused that, both client, which may only be
-// closed, and error are returned.
-func dial(ctx context.Context, a *net.UnixAddr, version string) (*Client, *protocol.WelcomeMessage, error) {
+// dial connects to a daemon of any version. Where it was greeted and refused that, both client,
+// which may only be closed, and error are returned.
+func dial(ctx context.Context, a *net.UnixAddr,
+	version string,
+) (*Client, *protocol.WelcomeMessage, error) {
 	conn, err := net.DialUnix("unix", nil, a)
 	switch {
 	case isGone(err):
 		return nil, nil, fmt.Errorf("no daemon is running for this user at %s: %w", a.Name, err)
 	case errors.Is(err, unix.EAGAIN):
-		return nil, nil, fmt.Errorf("the program that listens at %s accepts no connections: it is stopped or overloaded (`fuser %[1]s` or `ss -xlp` tells which process it is): %w", a.Name, err)
+		return nil, nil, fmt.Errorf("the program that listens at %s accepts no connections: it "+
+			"is stopped or overloaded (`fuser %[1]s` or `ss -xlp` tells which process it is): %w",
+			a.Name, err)
 	case err != nil:
 		return nil, nil, fmt.Errorf("connect to the daemon at %s: %w", a.Name, err)
 	}
@@ -69,9 +76,17 @@ func dial(ctx context.Context, a *net.UnixAddr, version string) (*Client, *proto
 		conn.Close()
 		return nil, nil, err
 	}
-	c := &Client{conn: conn, r: bufio.NewReader(conn), address: a.Name, pid: int(cred.Pid), ctx: ctx}
+	c := &Client{
+		conn:    conn,
+		r:       bufio.NewReader(conn),
+		address: a.Name,
+		pid:     int(cred.Pid),
+		ctx:     ctx,
+	}
 	c.release = context.AfterFunc(ctx, func() { conn.Close() })
-	payload, err := c.ask(protocol.Hello, protocol.HelloMessage{Protocol: protocol.Version, Version: version, PID: os.Getpid()}, protocol.Welcome)
+	payload, err := c.ask(protocol.Hello,
+		protocol.HelloMessage{Protocol: protocol.Version, Version: version, PID: os.Getpid()},
+		protocol.Welcome)
 	welcome := new(protocol.WelcomeMessage)
 	if err == nil {
 		err = json.Unmarshal(payload, welcome)
@@ -84,8 +99,8 @@ func isGone(err error) bool {
 	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOENT)
 }
 
-// Find connects to the user's daemon. Where none listens at the endpoint of this process's environment, one that was
-// started with another is looked for.
+// Find connects to the user's daemon. Where none listens at the endpoint of this process's
+// environment, one that was started with another is looked for.
 func Find(ctx context.Context, e socket.Endpoint, version string) (*Client, error) {
 	c, err := Dial(ctx, e.Addr, version)
 	if isGone(err) && e.Other != nil {
@@ -118,9 +133,11 @@ func Stop(ctx context.Context, e socket.Endpoint, version string, force bool) er
 	case !isVersion(err) || c == nil:
 		return err
 	case !force:
-		return fmt.Errorf("%w: it cannot be asked whether jobs are running; `hdmlp stop --force` ends it in any case, and jobs that run get an error", err)
+		return fmt.Errorf("%w: it cannot be asked whether jobs are running; `hdmlp stop --force` "+
+			"ends it in any case, and jobs that run get an error", err)
 	case c.pid <= 0:
-		return fmt.Errorf("%w: its process is not visible here (another PID namespace); end it there", err)
+		return fmt.Errorf("%w: its process is not visible here (another PID namespace); "+
+			"end it there", err)
 	}
 	// It has just answered, and so it is this process.
 	if err := unix.Kill(c.pid, unix.SIGTERM); err != nil {
@@ -136,10 +153,14 @@ func isVersion(err error) bool {
 }
 
 // versionsDiffer is the error for a daemon and a process that are not of one version.
-func versionsDiffer(daemon string, daemonPID int, process string, processPID int) *protocol.ErrorMessage {
+func versionsDiffer(daemon string, daemonPID int, process string,
+	processPID int,
+) *protocol.ErrorMessage {
 	return &protocol.ErrorMessage{
 		Kind: protocol.KindVersion,
-		Message: fmt.Sprintf("the daemon (pid %d) is hdmlp %s, and this process (pid %d) is hdmlp %s: both must be of one version; end the daemon with `hdmlp stop`, or set HDMLP_SOCKET to another path or name, for a second daemon",
+		Message: fmt.Sprintf("the daemon (pid %d) is hdmlp %s, and this process (pid %d) is "+
+			"hdmlp %s: both must be of one version; end the daemon with `hdmlp stop`, or set "+
+			"HDMLP_SOCKET to another path or name, for a second daemon",
 			daemonPID, daemon, processPID, process),
 		Details: map[string]any{"daemon": daemon, "process": process, "pid": daemonPID},
 	}
@@ -159,7 +180,8 @@ func (c *Client) Call(method string, params, result any) error {
 		return err
 	}
 	c.last++
-	payload, err := c.ask(protocol.Call, protocol.CallMessage{ID: c.last, Method: method, Params: p}, protocol.Reply)
+	payload, err := c.ask(protocol.Call,
+		protocol.CallMessage{ID: c.last, Method: method, Params: p}, protocol.Reply)
 	if err != nil {
 		return fmt.Errorf("%s: %w", method, err)
 	}
@@ -194,18 +216,24 @@ func (c *Client) ask(t protocol.Type, v any, answer protocol.Type) ([]byte, erro
 		return nil, c.silent()
 	}
 	if errors.Is(err, protocol.ErrProtocol) {
-		return nil, fmt.Errorf("what answers at %s is no HDMLP daemon (`ss -xlp` tells which process it is); set HDMLP_SOCKET to another path or name: %w", c.address, err)
+		return nil, fmt.Errorf("what answers at %s is no HDMLP daemon (`ss -xlp` tells which "+
+			"process it is); set HDMLP_SOCKET to another path or name: %w", c.address, err)
 	}
 	return payload, err
 }
 
 // silent is the error for a daemon that does not answer.
 func (c *Client) silent() error {
-	text := fmt.Sprintf("the daemon at %s has not answered within %v: it is stopped or overloaded, or another program listens there; ", c.address, answerTime)
+	text := fmt.Sprintf("the daemon at %s has not answered within %v: it is stopped or "+
+		"overloaded, or another program listens there; ", c.address, answerTime)
 	if c.pid <= 0 {
-		return errors.New(text + "its process is not visible here (another PID namespace): continue it (kill -CONT) or end it (kill -KILL) there")
+		return errors.New(text +
+			"its process is not visible here (another PID namespace): continue it (kill -CONT) " +
+			"or end it (kill -KILL) there")
 	}
-	return fmt.Errorf("%sits process is %d: see `ps -o pid,stat,args -p %[2]d`; `kill -CONT %[2]d` continues a stopped one, `kill -KILL %[2]d` ends it, and the jobs that it serves get an error", text, c.pid)
+	return fmt.Errorf("%sits process is %d: see `ps -o pid,stat,args -p %[2]d`; `kill -CONT "+
+		"%[2]d` continues a stopped one, `kill -KILL %[2]d` ends it, and the jobs that it serves "+
+		"get an error", text, c.pid)
 }
 
 func (c *Client) send(t protocol.Type, v any) error {

@@ -11,7 +11,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/daemon/socket"
 )
 
-// TestOtherVersion: a daemon of another version is named, and can be asked what it does, and to end.
+// TestOtherVersion: a daemon of another version is named, and can be asked what it does, and to
+// end.
 func TestOtherVersion(t *testing.T) {
 	r := start(t)
 	e := socket.Endpoint{Addr: r.address}
@@ -20,7 +21,9 @@ func TestOtherVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := Find(t.Context(), e, "9.9"); !isVersion(err) || !strings.Contains(err.Error(), "is hdmlp test") || !strings.Contains(err.Error(), "is hdmlp 9.9") {
+	if _, err := Find(t.Context(), e, "9.9"); !isVersion(err) ||
+		!strings.Contains(err.Error(), "is hdmlp test") ||
+		!strings.Contains(err.Error(), "is hdmlp 9.9") {
 		t.Errorf("find: %v", err)
 	}
 	if err := c.Call("cluster", nil, &struct{}{}); !isVersion(err) {
@@ -30,7 +33,10 @@ func TestOtherVersion(t *testing.T) {
 		t.Errorf("stats: %v", err)
 	}
 	// Where nothing is at the first place, the second is looked at.
-	e = socket.Endpoint{Addr: &net.UnixAddr{Name: filepath.Join(t.TempDir(), "none"), Net: "unix"}, Other: r.address}
+	e = socket.Endpoint{
+		Addr:  &net.UnixAddr{Name: filepath.Join(t.TempDir(), "none"), Net: "unix"},
+		Other: r.address,
+	}
 	if _, err := Find(t.Context(), e, "9.9"); !isVersion(err) {
 		t.Errorf("find at the second place: %v", err)
 	}

@@ -33,8 +33,8 @@ type conn struct {
 	holds   atomic.Bool               // a job is open, or being opened
 	asked   atomic.Bool               // what the daemon does, as `hdmlp stats` and `hdmlp top` do
 	tasks   sync.WaitGroup            // calls and OPEN under way
-	// foreign is why a process of another version gets nothing, but may ask for stats and for the daemon's end; nil: it is
-	// of ours. Set before frames are read.
+	// foreign is why a process of another version gets nothing, but may ask for stats and for the
+	// daemon's end; nil: it is of ours. Set before frames are read.
 	foreign *protocol.ErrorMessage
 	slots   chan struct{} // limits calls under way
 
@@ -63,10 +63,18 @@ type run struct {
 const maxCalls = 16
 
 func newConn(d *Daemon, c *net.UnixConn) *conn {
-	return &conn{d: d, c: c, log: d.cfg.Log, slots: make(chan struct{}, maxCalls), over: make(chan struct{}), datasets: make(map[string]*catalog.Dataset)}
+	return &conn{
+		d:        d,
+		c:        c,
+		log:      d.cfg.Log,
+		slots:    make(chan struct{}, maxCalls),
+		over:     make(chan struct{}),
+		datasets: make(map[string]*catalog.Dataset),
+	}
 }
 
-// looksOn tells of a connection whose run has returned whether it was only there to see what the daemon does.
+// looksOn tells of a connection whose run has returned whether it was only there to see what the
+// daemon does.
 func (x *conn) looksOn() bool { return x.asked.Load() && !x.opens }
 
 // run serves the connection until it ends.
@@ -109,8 +117,9 @@ func (x *conn) handshake(ctx context.Context, cancel context.CancelFunc) error {
 	}
 	if int(cred.Uid) != os.Geteuid() {
 		return &protocol.ErrorMessage{
-			Kind:    protocol.KindPermission,
-			Message: fmt.Sprintf("this daemon serves user %d and not user %d: start one of your own", os.Geteuid(), cred.Uid),
+			Kind: protocol.KindPermission,
+			Message: fmt.Sprintf("this daemon serves user %d and not user %d: start one "+
+				"of your own", os.Geteuid(), cred.Uid),
 		}
 	}
 	in := newInbox(x.c)
@@ -137,8 +146,12 @@ func (x *conn) handshake(ctx context.Context, cancel context.CancelFunc) error {
 	if hello.Protocol != protocol.Version {
 		return &protocol.ErrorMessage{
 			Kind: protocol.KindVersion,
-			Message: fmt.Sprintf("the process (hdmlp %s, pid %d) speaks protocol %d, the daemon (hdmlp %s, pid %d) protocol %d: install one version on the node, and end the daemon with `hdmlp stop --force`, or set HDMLP_SOCKET to another path or name, for a second daemon",
-				hello.Version, hello.PID, hello.Protocol, x.d.cfg.Version, os.Getpid(), protocol.Version),
+			Message: fmt.Sprintf("the process (hdmlp %s, pid %d) speaks protocol %d, the daemon "+
+				"(hdmlp %s, pid %d) protocol %d: install one version on the node, and end the "+
+				"daemon with `hdmlp stop --force`, or set HDMLP_SOCKET to another path or name, "+
+				"for a second daemon",
+				hello.Version, hello.PID, hello.Protocol, x.d.cfg.Version, os.Getpid(),
+				protocol.Version),
 		}
 	}
 	if hello.Version != x.d.cfg.Version {
@@ -149,7 +162,12 @@ func (x *conn) handshake(ctx context.Context, cancel context.CancelFunc) error {
 	if watch := watchProcess(int(cred.Pid), cancel); watch != nil {
 		defer watch()
 	}
-	frame, err := protocol.AppendJSON(nil, protocol.Welcome, protocol.WelcomeMessage{Protocol: protocol.Version, Version: x.d.cfg.Version, PID: os.Getpid()})
+	frame, err := protocol.AppendJSON(nil, protocol.Welcome,
+		protocol.WelcomeMessage{
+			Protocol: protocol.Version,
+			Version:  x.d.cfg.Version,
+			PID:      os.Getpid(),
+		})
 	if err != nil {
 		return err
 	}
@@ -179,7 +197,8 @@ func (x *conn) frames(ctx context.Context, r io.Reader, in *inbox) error {
 			err = x.ack(p, &slots)
 		case protocol.Wait:
 			var generation uint64
-			if generation, err = protocol.DecodeWait(p); err == nil && x.stage != nil && x.stage.generation == generation {
+			if generation, err = protocol.DecodeWait(p); err == nil && x.stage != nil &&
+				x.stage.generation == generation {
 				x.rank.Load().Wait()
 			}
 		case protocol.Iterate:
@@ -250,11 +269,13 @@ func (x *conn) open(ctx context.Context, p []byte, in *inbox) error {
 			if s.Returns {
 				flags |= protocol.SegmentReturns
 			}
-			if x.sendWithFile(protocol.AppendSegment(nil, s.Number, flags, uint64(s.Size)), s.File) != nil {
+			if x.sendWithFile(protocol.AppendSegment(nil, s.Number, flags, uint64(s.Size)),
+				s.File) != nil {
 				return
 			}
 		}
-		if err := x.sendJSON(protocol.Opened, openedMessage(rank.Opened())); errors.Is(err, protocol.ErrProtocol) {
+		if err := x.sendJSON(protocol.Opened, openedMessage(rank.Opened())); errors.Is(err,
+			protocol.ErrProtocol) {
 			_ = x.sendJSON(protocol.Error, explain(tooLong("the answer to OPEN", err)))
 		}
 	})
@@ -285,7 +306,9 @@ func (x *conn) iterate(ctx context.Context, p []byte) error {
 	go func() { // owned by x: stopStage waits for it
 		defer close(s.done)
 		defer cancel()
-		err := rank.Run(ctx, epoch, step, func(b *stage.Batch) error { return x.sendBatch(s.generation, b) })
+		err := rank.Run(ctx, epoch, step, func(b *stage.Batch) error {
+			return x.sendBatch(s.generation, b)
+		})
 		switch {
 		case ctx.Err() != nil:
 		case err == nil:
@@ -299,8 +322,9 @@ func (x *conn) iterate(ctx context.Context, p []byte) error {
 	return nil
 }
 
-// give takes the order of another epoch. It is read here, so that an ITERATE that follows finds it; it lies in memory. One that is wrong ends the
-// generation, and its ERROR belongs to none, so that the process hears it even if it has asked for another.
+// give takes the order of another epoch. It is read here, so that an ITERATE that follows finds it;
+// it lies in memory. One that is wrong ends the generation, and its ERROR belongs to none, so that
+// the process hears it even if it has asked for another.
 func (x *conn) give(p []byte, in *inbox) error {
 	var m protocol.GiveMessage
 	if err := protocol.DecodeJSON(p, &m); err != nil {

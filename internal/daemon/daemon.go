@@ -51,12 +51,15 @@ type Daemon struct {
 	stop     context.CancelFunc
 	patience time.Duration
 
-	mu     sync.Mutex
-	conns  map[*conn]struct{}
-	idle   *time.Timer // running while there are no connections
-	waits  time.Time   // how long it waits for the first connection
-	until  time.Time   // when it ends, if nobody comes who does more than look on; zero: nobody has been here
-	leaves bool        // nobody came within the linger time: whoever comes now is not greeted, and finds another daemon
+	mu    sync.Mutex
+	conns map[*conn]struct{}
+	idle  *time.Timer // running while there are no connections
+	waits time.Time   // how long it waits for the first connection
+	// when it ends, if nobody comes who does more than look on; zero: nobody has been here
+	until time.Time
+	// nobody came within the linger time: whoever comes now is not greeted, and finds another
+	// daemon
+	leaves bool
 }
 
 // New returns a daemon.
@@ -84,7 +87,8 @@ func (d *Daemon) Run(ctx context.Context, l socket.Listener) error {
 	})
 	d.stop()
 	if !within(farewell, conns.Wait) {
-		d.cfg.Log.Error("some connections do not end, because a system call hangs: the daemon ends without them")
+		d.cfg.Log.Error("some connections do not end, because a system call hangs: the daemon " +
+			"ends without them")
 		return err
 	}
 	return errors.Join(err, d.cfg.Node.Close())
@@ -128,7 +132,8 @@ func (d *Daemon) turnAway(c *net.UnixConn, err error) {
 	_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &files) // 0: not known
 	m := &protocol.ErrorMessage{
 		Kind: protocol.KindLimit,
-		Message: fmt.Sprintf("the daemon (pid %d) can open no more files for another process: %v; RLIMIT_NOFILE is %d: raise it (ulimit -n) up to %d before the daemon starts",
+		Message: fmt.Sprintf("the daemon (pid %d) can open no more files for another process: "+
+			"%v; RLIMIT_NOFILE is %d: raise it (ulimit -n) up to %d before the daemon starts",
 			os.Getpid(), err, files.Cur, files.Max),
 		Details: map[string]any{"need": files.Cur + 1, "limit": files.Cur},
 	}
@@ -165,7 +170,8 @@ func (d *Daemon) leave() {
 	}
 }
 
-// serve runs one connection. Those that only look on do not make the daemon stay any longer once they are gone.
+// serve runs one connection. Those that only look on do not make the daemon stay any longer once
+// they are gone.
 func (d *Daemon) serve(ctx context.Context, c *net.UnixConn) {
 	x := newConn(d, c)
 	d.mu.Lock()
@@ -182,7 +188,8 @@ func (d *Daemon) serve(ctx context.Context, c *net.UnixConn) {
 
 	d.mu.Lock()
 	delete(d.conns, x)
-	// One that did not even greet, as of a second daemon that looks who has the socket, or of another user, counts for nothing.
+	// One that did not even greet, as of a second daemon that looks who has the socket, or of
+	// another user, counts for nothing.
 	if x.greeted && (d.until.IsZero() || !x.looksOn()) {
 		d.until = time.Now().Add(d.cfg.Linger)
 	}
@@ -213,5 +220,10 @@ func (d *Daemon) stats() *Stats {
 	d.mu.Lock()
 	n := len(d.conns)
 	d.mu.Unlock()
-	return &Stats{Version: d.cfg.Version, PID: os.Getpid(), Connections: n, Jobs: d.cfg.Node.Reports()}
+	return &Stats{
+		Version:     d.cfg.Version,
+		PID:         os.Getpid(),
+		Connections: n,
+		Jobs:        d.cfg.Node.Reports(),
+	}
 }

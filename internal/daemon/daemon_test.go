@@ -22,7 +22,8 @@ func TestLife(t *testing.T) {
 	r := start(t)
 	x := r.hello()
 	opened := x.open()
-	if opened.Samples != 20 || opened.Steps != 4 || opened.RankSamples != 20 || opened.Seed != 7 || opened.Bytes != 2000 || len(opened.Classes) != 1 || opened.Warnings == nil {
+	if opened.Samples != 20 || opened.Steps != 4 || opened.RankSamples != 20 || opened.Seed != 7 ||
+		opened.Bytes != 2000 || len(opened.Classes) != 1 || opened.Warnings == nil {
 		t.Errorf("opened %+v", opened)
 	}
 	x.send(iterate(1, 0, 0))
@@ -57,15 +58,18 @@ func TestLife(t *testing.T) {
 		Epochs  []struct{ Batches int }
 	}
 	result, _ := x.call("report", "{}")
-	if err := json.Unmarshal(result, &report); err != nil || report.Samples != 20 || len(report.Epochs) != 2 || report.Epochs[1].Batches != 4 {
+	if err := json.Unmarshal(result, &report); err != nil || report.Samples != 20 ||
+		len(report.Epochs) != 2 || report.Epochs[1].Batches != 4 {
 		t.Errorf("report %s, %v", result, err)
 	}
 	var all stats.ClusterReport
 	result, _ = x.call("report", `{"cluster": true}`)
-	if err := json.Unmarshal(result, &all); err != nil || len(all.Nodes) != 1 || all.Total.Batches != 8 || all.Nodes[0].Ranks[0].Batches != 8 || all.Steps != 4 {
+	if err := json.Unmarshal(result, &all); err != nil || len(all.Nodes) != 1 ||
+		all.Total.Batches != 8 || all.Nodes[0].Ranks[0].Batches != 8 || all.Steps != 4 {
 		t.Errorf("report of the cluster %s, %v", result, err)
 	}
-	if result, failure := x.call("explain", `{"epoch": 1, "step": 3}`); failure != nil || !strings.Contains(string(result), `"ids":[`) {
+	if result, failure := x.call("explain", `{"epoch": 1, "step": 3}`); failure != nil ||
+		!strings.Contains(string(result), `"ids":[`) {
 		t.Errorf("explain: %s, %v", result, failure)
 	}
 	// Once more from the middle, in a new generation; and behind the epochs that were planned.
@@ -80,7 +84,8 @@ func TestLife(t *testing.T) {
 		}
 	}
 	x.send(iterate(4, 0, 9))
-	if m := x.refused(); m.Generation != 4 || m.Kind != protocol.KindConfig || !strings.Contains(m.Message, "4 steps") {
+	if m := x.refused(); m.Generation != 4 || m.Kind != protocol.KindConfig ||
+		!strings.Contains(m.Message, "4 steps") {
 		t.Errorf("step 9 of 4: %+v", m)
 	}
 	if _, failure := x.call("stats", "{}"); failure != nil {
@@ -95,7 +100,9 @@ func TestCalls(t *testing.T) {
 	r := start(t)
 	x := r.hello()
 	for _, method := range []string{"explain", "report", "audit"} {
-		if _, failure := x.call(method, "{}"); failure == nil || failure.Kind != protocol.KindProtocol || !strings.Contains(failure.Message, method+" before a job is open") {
+		if _, failure := x.call(method, "{}"); failure == nil ||
+			failure.Kind != protocol.KindProtocol ||
+			!strings.Contains(failure.Message, method+" before a job is open") {
 			t.Errorf("%s before OPEN: %v", method, failure)
 		}
 	}
@@ -105,19 +112,35 @@ func TestCalls(t *testing.T) {
 		{"cluster", `{"job": "train"}`, protocol.KindConfig, "none is running"},
 		{"cluster", `{"jobs": 1}`, protocol.KindProtocol, "jobs"},
 		{"dataset", `{"kind": "tape", "path": "/data"}`, protocol.KindConfig, "tape"},
-		{"samples", `{"kind": "fake", "path": "/data", "from": 3, "to": 30}`, protocol.KindConfig, "0 to 20"},
-		{"samples", `{"kind": "fake", "path": "/long", "from": 0, "to": 10000}`, protocol.KindLimit, "too long"},
-		{"samples", `{"kind": "fake", "path": "/wide", "from": 0, "to": 10001}`, protocol.KindConfig, "at most 10000"},
-		{"dataset", `{"kind": "fake", "path": "/data", "arguments": {"memry": 1}}`, protocol.KindConfig, "memry"},
+		{
+			"samples", `{"kind": "fake", "path": "/data", "from": 3, "to": 30}`, protocol.KindConfig,
+			"0 to 20",
+		},
+		{
+			"samples", `{"kind": "fake", "path": "/long", "from": 0, "to": 10000}`, protocol.KindLimit,
+			"too long",
+		},
+		{
+			"samples", `{"kind": "fake", "path": "/wide", "from": 0, "to": 10001}`,
+			protocol.KindConfig, "at most 10000",
+		},
+		{
+			"dataset", `{"kind": "fake", "path": "/data", "arguments": {"memry": 1}}`,
+			protocol.KindConfig, "memry",
+		},
 	} {
-		if _, failure := x.call(c.method, c.params); failure == nil || failure.Kind != c.kind || !strings.Contains(failure.Message, c.words) {
+		if _, failure := x.call(c.method, c.params); failure == nil || failure.Kind != c.kind ||
+			!strings.Contains(failure.Message, c.words) {
 			t.Errorf("%s %s: %+v, want %s with %q", c.method, c.params, failure, c.kind, c.words)
 		}
 	}
-	if result, failure := x.call("dataset", `{"kind": "fake", "path": "/data"}`); failure != nil || !strings.Contains(string(result), `"class_sizes":[20]`) {
+	if result, failure := x.call("dataset", `{"kind": "fake", "path": "/data"}`); failure != nil ||
+		!strings.Contains(string(result), `"class_sizes":[20]`) {
 		t.Errorf("dataset: %s, %v", result, failure)
 	}
-	if result, failure := x.call("samples", `{"kind": "fake", "path": "/data", "from": 3, "to": 5}`); failure != nil || string(result) != `[["a/0003.x",0],["a/0004.x",0]]` {
+	if result, failure := x.call("samples",
+		`{"kind": "fake", "path": "/data", "from": 3, "to": 5}`); failure != nil ||
+		string(result) != `[["a/0003.x",0],["a/0004.x",0]]` {
 		t.Errorf("samples: %s, %v", result, failure)
 	}
 	x.close()
@@ -125,7 +148,9 @@ func TestCalls(t *testing.T) {
 }
 
 // greetedAs greets as a process of that version, and goes on.
-func greetedAs(version string, hello func(func(*protocol.HelloMessage)) func(*client), then func(*client)) func(*client) {
+func greetedAs(version string, hello func(func(*protocol.HelloMessage)) func(*client),
+	then func(*client),
+) func(*client) {
 	return func(x *client) {
 		hello(func(m *protocol.HelloMessage) { m.Version = version })(x)
 		unix.Close(x.expect(protocol.Welcome).fd)
@@ -165,24 +190,58 @@ func TestRules(t *testing.T) {
 		kind  string
 		words string
 	}{
-		"http":              {bytes("GET / HTTP/1.1\r\n\r\n"), protocol.KindProtocol, "header"},
-		"zeros":             {bytes(strings.Repeat("\x00", 64)), protocol.KindProtocol, "header"},
-		"too long":          {bytes("\xff\xff\xff\x7f\x01\x00\x00\x00"), protocol.KindProtocol, "limit"},
-		"no HELLO":          {bytes("\x02\x00\x00\x00\x02\x00\x00\x00{}"), protocol.KindProtocol, "not HELLO"},
-		"HELLO not JSON":    {bytes("\x02\x00\x00\x00\x01\x00\x00\x00[["), protocol.KindProtocol, "EOF"},
-		"version":           {hello(func(m *protocol.HelloMessage) { m.Protocol = 99 }), protocol.KindVersion, "protocol 99"},
-		"other version":     {greetedAs("0.0.7", hello, func(x *client) { x.json(protocol.Open, openMessage()) }), protocol.KindVersion, "(pid 1) is hdmlp 0.0.7"},
-		"HELLO twice":       {greeted(hello(func(*protocol.HelloMessage) {})), protocol.KindProtocol, "type 1"},
-		"ITERATE too soon":  {greeted(func(x *client) { x.send(iterate(1, 0, 0)) }), protocol.KindProtocol, "before a job"},
-		"ACK too soon":      {greeted(func(x *client) { x.send(ack(1, 0, 0, 0)) }), protocol.KindProtocol, "before a job"},
-		"OPEN with a typo":  {greeted(func(x *client) { x.send(protocol.AppendFrame(nil, protocol.Open, []byte(`{"jub": 1}`))) }), protocol.KindProtocol, "jub"},
-		"second OPEN":       {opened(func(x *client) { x.json(protocol.Open, openMessage()) }), protocol.KindProtocol, "second OPEN"},
-		"unknown slot":      {opened(func(x *client) { x.send(ack(1, protocol.NoBatch, 0, 0, 77)) }), protocol.KindProtocol, "slot 77"},
-		"ITERATE cut short": {opened(func(x *client) { x.send(protocol.AppendFrame(nil, protocol.Iterate, []byte{1})) }), protocol.KindProtocol, "ITERATE of 1 bytes"},
-		"WAIT cut short":    {opened(func(x *client) { x.send(protocol.AppendFrame(nil, protocol.Wait, []byte{1})) }), protocol.KindProtocol, "WAIT of 1 bytes"},
+		"http":  {bytes("GET / HTTP/1.1\r\n\r\n"), protocol.KindProtocol, "header"},
+		"zeros": {bytes(strings.Repeat("\x00", 64)), protocol.KindProtocol, "header"},
+		"too long": {
+			bytes("\xff\xff\xff\x7f\x01\x00\x00\x00"), protocol.KindProtocol,
+			"limit",
+		},
+		"no HELLO": {
+			bytes("\x02\x00\x00\x00\x02\x00\x00\x00{}"), protocol.KindProtocol,
+			"not HELLO",
+		},
+		"HELLO not JSON": {
+			bytes("\x02\x00\x00\x00\x01\x00\x00\x00[["), protocol.KindProtocol,
+			"EOF",
+		},
+		"version": {hello(func(m *protocol.HelloMessage) {
+			m.Protocol = 99
+		}), protocol.KindVersion, "protocol 99"},
+		"other version": {greetedAs("0.0.7", hello, func(x *client) {
+			x.json(protocol.Open, openMessage())
+		}), protocol.KindVersion, "(pid 1) is hdmlp 0.0.7"},
+		"HELLO twice": {
+			greeted(hello(func(*protocol.HelloMessage) {})),
+			protocol.KindProtocol, "type 1",
+		},
+		"ITERATE too soon": {greeted(func(x *client) {
+			x.send(iterate(1, 0, 0))
+		}), protocol.KindProtocol, "before a job"},
+		"ACK too soon": {greeted(func(x *client) {
+			x.send(ack(1, 0, 0, 0))
+		}), protocol.KindProtocol, "before a job"},
+		"OPEN with a typo": {greeted(func(x *client) {
+			x.send(protocol.AppendFrame(nil, protocol.Open, []byte(`{"jub": 1}`)))
+		}), protocol.KindProtocol, "jub"},
+		"second OPEN": {opened(func(x *client) {
+			x.json(protocol.Open, openMessage())
+		}), protocol.KindProtocol, "second OPEN"},
+		"unknown slot": {opened(func(x *client) {
+			x.send(ack(1, protocol.NoBatch, 0, 0, 77))
+		}), protocol.KindProtocol, "slot 77"},
+		"ITERATE cut short": {opened(func(x *client) {
+			x.send(protocol.AppendFrame(nil, protocol.Iterate, []byte{1}))
+		}), protocol.KindProtocol, "ITERATE of 1 bytes"},
+		"WAIT cut short": {opened(func(x *client) {
+			x.send(protocol.AppendFrame(nil, protocol.Wait, []byte{1}))
+		}), protocol.KindProtocol, "WAIT of 1 bytes"},
 		"many calls": {opened(func(x *client) {
 			for range maxCalls + 1 {
-				x.json(protocol.Call, protocol.CallMessage{ID: 1, Method: "audit", Params: json.RawMessage(`{"epoch": 1}`)})
+				x.json(protocol.Call, protocol.CallMessage{
+					ID:     1,
+					Method: "audit",
+					Params: json.RawMessage(`{"epoch": 1}`),
+				})
 			}
 		}), protocol.KindProtocol, "16 calls"},
 	} {
@@ -216,7 +275,9 @@ func TestRules(t *testing.T) {
 func TestSlotsInTheMaking(t *testing.T) {
 	r := start(t)
 	x := r.hello()
-	x.open(func(m *protocol.OpenMessage) { m.Arguments = map[string]any{"memory": "0", "policy": "naive"} })
+	x.open(func(m *protocol.OpenMessage) {
+		m.Arguments = map[string]any{"memory": "0", "policy": "naive"}
+	})
 	x.send(iterate(1, 0, 0))
 	x.send(wait(1))
 	b := x.batch()
@@ -237,8 +298,11 @@ func TestSlotsInTheMaking(t *testing.T) {
 func TestOpenRefused(t *testing.T) {
 	r := start(t)
 	x := r.hello()
-	x.json(protocol.Open, openMessage(func(m *protocol.OpenMessage) { m.Stream.GlobalBatch, m.Stream.DropLast = 21, true }))
-	if m := x.refused(); m.Kind != protocol.KindConfig || !strings.Contains(m.Message, "more than the 20 positions") {
+	x.json(protocol.Open, openMessage(func(m *protocol.OpenMessage) {
+		m.Stream.GlobalBatch, m.Stream.DropLast = 21, true
+	}))
+	if m := x.refused(); m.Kind != protocol.KindConfig ||
+		!strings.Contains(m.Message, "more than the 20 positions") {
 		t.Errorf("%+v", m)
 	}
 	if r.d.busy(nil) {
@@ -252,7 +316,8 @@ func TestOpenRefused(t *testing.T) {
 func TestNoHello(t *testing.T) {
 	r := start(t, func(d *Daemon) { d.patience = 50 * time.Millisecond })
 	x := r.dial()
-	if m := x.refused(); m.Kind != protocol.KindProtocol || !strings.Contains(m.Message, "no HELLO within 50ms") {
+	if m := x.refused(); m.Kind != protocol.KindProtocol ||
+		!strings.Contains(m.Message, "no HELLO within 50ms") {
 		t.Errorf("%+v", m)
 	}
 	r.end()
@@ -267,7 +332,8 @@ func TestDisappears(t *testing.T) {
 	x.send(iterate(1, 0, 0))
 	x.batch()
 	y := r.hello()
-	y.json(protocol.Open, openMessage(func(m *protocol.OpenMessage) { m.Job, m.Dataset.Path = "slow", "/slow" }))
+	y.json(protocol.Open,
+		openMessage(func(m *protocol.OpenMessage) { m.Job, m.Dataset.Path = "slow", "/slow" }))
 	z := r.hello()
 	z.send([]byte{200, 0, 0, 0, 4, 0, 0, 0, 1})
 	for _, c := range []*client{x, y, z} {
@@ -306,7 +372,8 @@ func TestClient(t *testing.T) {
 	x := r.hello()
 	x.open()
 	slow := r.hello()
-	slow.json(protocol.Open, openMessage(func(m *protocol.OpenMessage) { m.Job, m.Dataset.Path = "slow", "/slow" }))
+	slow.json(protocol.Open,
+		openMessage(func(m *protocol.OpenMessage) { m.Job, m.Dataset.Path = "slow", "/slow" }))
 	c, err := Dial(t.Context(), r.address, "test")
 	if err != nil {
 		t.Fatal(err)
@@ -321,15 +388,18 @@ func TestClient(t *testing.T) {
 	if stats.Connections != 3 || stats.PID != os.Getpid() || stats.Version != "test" {
 		t.Errorf("stats %+v", stats)
 	}
-	if a, b := stats.Jobs[0], stats.Jobs[1]; a.Job != "j" || a.Assembling || b.Job != "slow" || !b.Assembling || b.Dataset != "/slow" {
+	if a, b := stats.Jobs[0], stats.Jobs[1]; a.Job != "j" || a.Assembling || b.Job != "slow" ||
+		!b.Assembling || b.Dataset != "/slow" {
 		t.Errorf("jobs %+v, %+v", a, b)
 	}
 	var over ClusterStats
-	if err := c.Call("cluster", map[string]any{"job": "j"}, &over); err != nil || len(over.Jobs) != 1 || over.Jobs[0].Job != "j" || len(over.Jobs[0].Nodes) != 1 {
+	if err := c.Call("cluster", map[string]any{"job": "j"}, &over); err != nil ||
+		len(over.Jobs) != 1 || over.Jobs[0].Job != "j" || len(over.Jobs[0].Nodes) != 1 {
 		t.Errorf("job j over all nodes: %+v, %v", over, err)
 	}
 	over = ClusterStats{}
-	if err := c.Call("cluster", nil, &over); err != nil || len(over.Jobs) != 2 || !over.Jobs[1].Nodes[0].Assembling {
+	if err := c.Call("cluster", nil, &over); err != nil || len(over.Jobs) != 2 ||
+		!over.Jobs[1].Nodes[0].Assembling {
 		t.Errorf("all jobs over all nodes: %+v, %v", over, err)
 	}
 	x.close()
@@ -341,7 +411,8 @@ func TestClient(t *testing.T) {
 	}
 	// The job that is being opened keeps the daemon busy as well.
 	var busy *protocol.ErrorMessage
-	if err := c.Call("shutdown", map[string]any{}, &struct{}{}); !errors.As(err, &busy) || busy.Kind != protocol.KindBusy {
+	if err := c.Call("shutdown", map[string]any{}, &struct{}{}); !errors.As(err, &busy) ||
+		busy.Kind != protocol.KindBusy {
 		t.Errorf("shutdown while a job is opened: %v", err)
 	}
 	if err := c.Call("shutdown", map[string]any{"force": true}, &struct{}{}); err != nil {
@@ -356,7 +427,8 @@ func TestClient(t *testing.T) {
 		}
 	}
 	r.end()
-	if _, err := Dial(t.Context(), r.address, "test"); err == nil || !strings.Contains(err.Error(), "no daemon is running") {
+	if _, err := Dial(t.Context(), r.address, "test"); err == nil ||
+		!strings.Contains(err.Error(), "no daemon is running") {
 		t.Errorf("dial after the end: %v", err)
 	}
 }

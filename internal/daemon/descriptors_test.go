@@ -17,7 +17,8 @@ import (
 // sendFiles sends a call that takes no descriptors, with so many of them.
 func (x *client) sendFiles(n int) {
 	x.t.Helper()
-	frame, err := protocol.AppendJSON(nil, protocol.Call, protocol.CallMessage{ID: 1, Method: "stats"})
+	frame, err := protocol.AppendJSON(nil, protocol.Call,
+		protocol.CallMessage{ID: 1, Method: "stats"})
 	if err != nil {
 		x.t.Fatal(err)
 	}
@@ -35,8 +36,8 @@ func (x *client) sendFiles(n int) {
 	}
 }
 
-// TestDescriptorsThatNobodyAskedFor: a process cannot fill the daemon with open files: neither bit by bit, nor with more at once than
-// the daemon takes.
+// TestDescriptorsThatNobodyAskedFor: a process cannot fill the daemon with open files: neither bit
+// by bit, nor with more at once than the daemon takes.
 func TestDescriptorsThatNobodyAskedFor(t *testing.T) {
 	r := start(t)
 	stays := r.hello()
@@ -44,8 +45,11 @@ func TestDescriptorsThatNobodyAskedFor(t *testing.T) {
 		counts []int
 		words  string
 	}{
-		"bit by bit": {[]int{mostFiles / 2, mostFiles / 2, 1}, "descriptors that belong to no frame"},
-		"at once":    {[]int{3 * mostFiles}, "descriptors were lost on the way"},
+		"bit by bit": {
+			[]int{mostFiles / 2, mostFiles / 2, 1},
+			"descriptors that belong to no frame",
+		},
+		"at once": {[]int{3 * mostFiles}, "descriptors were lost on the way"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := r.hello()
@@ -53,7 +57,8 @@ func TestDescriptorsThatNobodyAskedFor(t *testing.T) {
 			for _, n := range c.counts {
 				x.sendFiles(n)
 			}
-			if m := x.refused(); m.Kind != protocol.KindProtocol || !strings.Contains(m.Message, c.words) {
+			if m := x.refused(); m.Kind != protocol.KindProtocol ||
+				!strings.Contains(m.Message, c.words) {
 				t.Errorf("%+v, want %q", m, c.words)
 			}
 			x.close()
@@ -63,12 +68,17 @@ func TestDescriptorsThatNobodyAskedFor(t *testing.T) {
 	r.end()
 }
 
-// idleConn is a connection whose frames the test hands over itself, with the descriptors that have come.
+// idleConn is a connection whose frames the test hands over itself, with the descriptors that have
+// come.
 func idleConn(t *testing.T, files int) (*conn, *inbox) {
 	t.Helper()
 	near, far := pair(t)
 	t.Cleanup(func() { near.Close(); far.Close() })
-	d := New(Config{Version: "test", Node: fakeNode(new(atomic.Int64)), Log: slog.New(slog.DiscardHandler)})
+	d := New(Config{
+		Version: "test",
+		Node:    fakeNode(new(atomic.Int64)),
+		Log:     slog.New(slog.DiscardHandler),
+	})
 	in := newInbox(near)
 	for range files {
 		in.files = append(in.files, memfd(t))
@@ -86,11 +96,13 @@ func allClosed(files []*os.File) bool {
 	return closed
 }
 
-// TestViewThatNobodyWaitsFor: the descriptors of a VIEW that comes unasked, or too late, are closed.
+// TestViewThatNobodyWaitsFor: the descriptors of a VIEW that comes unasked, or too late, are
+// closed.
 func TestViewThatNobodyWaitsFor(t *testing.T) {
 	x, in := idleConn(t, viewFiles)
 	files := in.files
-	if err := x.viewed([]byte(`{"view": true, "error": ""}`), in); err != nil || len(in.files) != 0 {
+	if err := x.viewed([]byte(`{"view": true, "error": ""}`), in); err != nil ||
+		len(in.files) != 0 {
 		t.Errorf("%v, and %d descriptors are left", err, len(in.files))
 	}
 	if !allClosed(files) {
@@ -102,12 +114,18 @@ func TestViewThatNobodyWaitsFor(t *testing.T) {
 func TestDescriptorsOfACallThatIsWrong(t *testing.T) {
 	x, in := idleConn(t, viewFiles)
 	files := in.files
-	view, err := x.viewOf(protocol.CallMessage{Method: "dataset", Params: json.RawMessage(`{"view": 3}`)}, in)
+	view, err := x.viewOf(protocol.CallMessage{
+		Method: "dataset",
+		Params: json.RawMessage(`{"view": 3}`),
+	}, in)
 	if view != nil || err != nil || len(in.files) != 0 || !allClosed(files) {
 		t.Errorf("%v, %v, and %d descriptors are left", view, err, len(in.files))
 	}
 	for _, method := range []string{"dataset", "samples"} {
-		if _, err := x.viewOf(protocol.CallMessage{Method: method, Params: json.RawMessage(`{"view": true}`)}, in); !errors.Is(err, protocol.ErrProtocol) {
+		if _, err := x.viewOf(protocol.CallMessage{
+			Method: method,
+			Params: json.RawMessage(`{"view": true}`),
+		}, in); !errors.Is(err, protocol.ErrProtocol) {
 			t.Errorf("%s without its descriptors: %v", method, err)
 		}
 	}

@@ -48,7 +48,8 @@ func (r *running) dial() *client {
 func (r *running) hello() *client {
 	r.t.Helper()
 	x := r.dial()
-	x.json(protocol.Hello, protocol.HelloMessage{Protocol: protocol.Version, Version: "test", PID: os.Getpid()})
+	x.json(protocol.Hello,
+		protocol.HelloMessage{Protocol: protocol.Version, Version: "test", PID: os.Getpid()})
 	f := x.expect(protocol.Welcome)
 	unix.Close(f.fd)
 	return x
@@ -69,7 +70,8 @@ func (x *client) close() {
 func (x *client) send(b []byte) {
 	x.t.Helper()
 	if _, err := x.c.Write(b); err != nil {
-		x.t.Logf("send: %v", err) // the daemon may have ended the connection: what it said tells why
+		// the daemon may have ended the connection: what it said tells why
+		x.t.Logf("send: %v", err)
 	}
 }
 
@@ -151,10 +153,12 @@ func (x *client) expect(kind protocol.Type) frame {
 func (x *client) mapSegment(f frame) {
 	x.t.Helper()
 	defer unix.Close(f.fd)
-	number, flags := binary.LittleEndian.Uint32(f.payload), binary.LittleEndian.Uint32(f.payload[4:])
+	number, flags := binary.LittleEndian.Uint32(f.payload),
+		binary.LittleEndian.Uint32(f.payload[4:])
 	size := int(binary.LittleEndian.Uint64(f.payload[8:]))
 	if flags&protocol.SegmentWritable == 0 {
-		if m, err := unix.Mmap(f.fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err == nil {
+		if m, err := unix.Mmap(f.fd, 0, size, unix.PROT_READ|unix.PROT_WRITE,
+			unix.MAP_SHARED); err == nil {
 			_ = unix.Munmap(m)
 			x.t.Errorf("segment %d of a storage class can be mapped for writing", number)
 		}
@@ -200,8 +204,15 @@ func openMessage(change ...func(*protocol.OpenMessage)) protocol.OpenMessage {
 	seed := uint64(7)
 	m := protocol.OpenMessage{
 		Job: "j", WorldSize: 1,
-		Dataset:  protocol.DatasetMessage{Kind: "fake", Path: "/data"},
-		Stream:   protocol.StreamMessage{Seed: &seed, Epochs: 2, GlobalBatch: 5, Shuffle: "torch", Scheme: "strided", Tail: "pad"},
+		Dataset: protocol.DatasetMessage{Kind: "fake", Path: "/data"},
+		Stream: protocol.StreamMessage{
+			Seed:        &seed,
+			Epochs:      2,
+			GlobalBatch: 5,
+			Shuffle:     "torch",
+			Scheme:      "strided",
+			Tail:        "pad",
+		},
 		Settings: protocol.Settings{Arguments: map[string]any{"memory": "1000B"}},
 	}
 	for _, c := range change {
@@ -214,7 +225,8 @@ func openMessage(change ...func(*protocol.OpenMessage)) protocol.OpenMessage {
 func (x *client) call(method string, params string) (json.RawMessage, *protocol.ErrorMessage) {
 	x.t.Helper()
 	x.next++
-	x.json(protocol.Call, protocol.CallMessage{ID: x.next, Method: method, Params: json.RawMessage(params)})
+	x.json(protocol.Call,
+		protocol.CallMessage{ID: x.next, Method: method, Params: json.RawMessage(params)})
 	var reply struct {
 		ID     uint64
 		Result json.RawMessage
@@ -250,7 +262,8 @@ func ack(generation uint64, epoch, step uint32, audit uint64, slots ...uint32) [
 }
 
 func wait(generation uint64) []byte {
-	return protocol.AppendFrame(nil, protocol.Wait, binary.LittleEndian.AppendUint64(nil, generation))
+	return protocol.AppendFrame(nil, protocol.Wait,
+		binary.LittleEndian.AppendUint64(nil, generation))
 }
 
 // batch is a decoded BATCH.
@@ -267,7 +280,12 @@ func (x *client) batch() batch {
 	x.t.Helper()
 	p := x.expect(protocol.Batch).payload
 	le := binary.LittleEndian
-	b := batch{generation: le.Uint64(p), epoch: le.Uint32(p[8:]), step: le.Uint32(p[12:]), audit: le.Uint64(p[24:])}
+	b := batch{
+		generation: le.Uint64(p),
+		epoch:      le.Uint32(p[8:]),
+		step:       le.Uint32(p[12:]),
+		audit:      le.Uint64(p[24:]),
+	}
 	n, m := int(le.Uint32(p[16:])), int(le.Uint32(p[20:]))
 	p = p[32:]
 	if len(p) != 32*n+4*m {

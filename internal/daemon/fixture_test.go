@@ -56,8 +56,8 @@ func (s fakeSource) Read(_ context.Context, id int, dst []byte) (dataset.Stamp, 
 
 func (s fakeSource) Stat(context.Context, int) (dataset.Stamp, error) { return 0, nil }
 
-// fakeNode knows the dataset kind "fake": 20 samples, or for the path /long 10,000
-// whose names are very long, and for /wide one more than a call lists. /slow takes until the opener goes away, and
+// fakeNode knows the dataset kind "fake": 20 samples, or for the path /long 10,000 whose names are
+// very long, and for /wide one more than a call lists. /slow takes until the opener goes away, and
 // of /broken no sample can be read. sources counts those that are open.
 func fakeNode(sources *atomic.Int64) *node.Node {
 	open := func(ctx context.Context, path string, _ dataset.OpenOptions) (dataset.Indexed, error) {
@@ -84,10 +84,13 @@ func fakeNode(sources *atomic.Int64) *node.Node {
 		return fakeSource{index, broken, sources}, err
 	}
 	ram := memory.New(memory.Options{})
-	return node.New(node.Options{Node: assembly.Node{Budget: new(budget.Budget)}, Kinds: catalog.Kinds{
-		Sources: []dataset.Kind{{Name: "fake", Open: open}},
-		Classes: []storageclass.Kind{memory.Kind(ram)},
-	}}, slog.New(slog.DiscardHandler))
+	return node.New(node.Options{
+		Node: assembly.Node{Budget: new(budget.Budget)},
+		Kinds: catalog.Kinds{
+			Sources: []dataset.Kind{{Name: "fake", Open: open}},
+			Classes: []storageclass.Kind{memory.Kind(ram)},
+		},
+	}, slog.New(slog.DiscardHandler))
 }
 
 // running is a daemon under test.
@@ -105,7 +108,10 @@ var addresses atomic.Int64
 // start starts a daemon that ends with its last connection.
 func start(t *testing.T, change ...func(*Daemon)) *running {
 	t.Helper()
-	address := &net.UnixAddr{Name: fmt.Sprintf("@hdmlp-test-%d-%d", os.Getpid(), addresses.Add(1)), Net: "unix"}
+	address := &net.UnixAddr{
+		Name: fmt.Sprintf("@hdmlp-test-%d-%d", os.Getpid(), addresses.Add(1)),
+		Net:  "unix",
+	}
 	l, err := net.ListenUnix("unix", address)
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +121,12 @@ func start(t *testing.T, change ...func(*Daemon)) *running {
 		t.Fatal(err)
 	}
 	r := &running{t: t, address: address, ended: make(chan error, 1)}
-	d := New(Config{Version: "test", Node: fakeNode(&r.sources), Log: slog.New(slog.DiscardHandler), LogFile: null})
+	d := New(Config{
+		Version: "test",
+		Node:    fakeNode(&r.sources),
+		Log:     slog.New(slog.DiscardHandler),
+		LogFile: null,
+	})
 	for _, c := range change {
 		c(d)
 	}

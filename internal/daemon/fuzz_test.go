@@ -22,7 +22,8 @@ func FuzzFrames(f *testing.F) {
 		f.Fatal(err)
 	}
 	call := func(method, params string) []byte {
-		return protocol.AppendFrame(nil, protocol.Call, []byte(`{"id":1,"method":"`+method+`","params":`+params+`}`))
+		return protocol.AppendFrame(nil, protocol.Call,
+			[]byte(`{"id":1,"method":"`+method+`","params":`+params+`}`))
 	}
 	with := func(change func(*protocol.OpenMessage)) []byte {
 		b, err := protocol.AppendJSON(nil, protocol.Open, openMessage(change))
@@ -32,22 +33,40 @@ func FuzzFrames(f *testing.F) {
 		return b
 	}
 	given := with(func(m *protocol.OpenMessage) {
-		m.Stream.Shuffle, m.Stream.Given = "given", &protocol.GivenMessage{Batches: 2, Entries: 7, Epochs: 1}
+		m.Stream.Shuffle, m.Stream.Given = "given",
+			&protocol.GivenMessage{Batches: 2, Entries: 7, Epochs: 1}
 	})
-	give := func(text string) []byte { return protocol.AppendFrame(nil, protocol.Give, []byte(text)) }
-	f.Add(with(func(m *protocol.OpenMessage) { m.Stream.Subset = &protocol.SubsetMessage{Count: 9} }))
-	f.Add(bytes.Join([][]byte{given, iterate(1, 0, 0), give(`{"epoch":1,"entries":7}`), iterate(2, 1, 1), give(`{"epoch":1,"entries":1}`)}, nil))
+	give := func(text string) []byte {
+		return protocol.AppendFrame(nil, protocol.Give, []byte(text))
+	}
+	f.Add(with(func(m *protocol.OpenMessage) {
+		m.Stream.Subset = &protocol.SubsetMessage{Count: 9}
+	}))
+	f.Add(bytes.Join([][]byte{
+		given, iterate(1, 0, 0), give(`{"epoch":1,"entries":7}`),
+		iterate(2, 1, 1), give(`{"epoch":1,"entries":1}`),
+	}, nil))
 	f.Add(bytes.Join([][]byte{give(`{"epoch":1,"entries":7}`), given}, nil))
 	f.Add([]byte{})
 	f.Add(open)
 	f.Add(iterate(1, 0, 0))
 	f.Add(bytes.Join([][]byte{open, iterate(1, 0, 0), wait(1), ack(1, 0, 0, 5, 1)}, nil))
-	f.Add(bytes.Join([][]byte{open, iterate(1, 1, 3), iterate(2, 0, 1), wait(2), call("report", "{}")}, nil))
-	f.Add(bytes.Join([][]byte{call("stats", "null"), call("explain", `{"epoch":-1}`), open, open}, nil))
-	f.Add(bytes.Join([][]byte{open, iterate(1, 1<<32-1, 1<<32-1), ack(1, 1<<32-1, 1<<32-1, 0)}, nil))
+	f.Add(bytes.Join([][]byte{
+		open, iterate(1, 1, 3), iterate(2, 0, 1), wait(2),
+		call("report", "{}"),
+	}, nil))
+	f.Add(bytes.Join([][]byte{call("stats", "null"), call("explain", `{"epoch":-1}`), open, open},
+		nil))
+	f.Add(bytes.Join([][]byte{open, iterate(1, 1<<32-1, 1<<32-1), ack(1, 1<<32-1, 1<<32-1, 0)},
+		nil))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var sources atomic.Int64
-		d := New(Config{Version: "test", Node: fakeNode(&sources), Log: slog.New(slog.DiscardHandler), LogFile: os.Stderr})
+		d := New(Config{
+			Version: "test",
+			Node:    fakeNode(&sources),
+			Log:     slog.New(slog.DiscardHandler),
+			LogFile: os.Stderr,
+		})
 		ctx, cancel := context.WithCancel(context.Background())
 		d.stop = cancel
 		near, far := pair(t)

@@ -26,7 +26,8 @@ func (x *client) batches(epoch int) int {
 	return 0
 }
 
-// TestAckOfAnEarlierGenerationDoesNotCount: what a process yielded before it began anew is not noted as yielded of what it is given now.
+// TestAckOfAnEarlierGenerationDoesNotCount: what a process yielded before it began anew is not
+// noted as yielded of what it is given now.
 func TestAckOfAnEarlierGenerationDoesNotCount(t *testing.T) {
 	r := start(t)
 	x := r.hello()
@@ -50,11 +51,14 @@ func TestAckOfAnEarlierGenerationDoesNotCount(t *testing.T) {
 	r.end()
 }
 
-// TestWaitOfAnEarlierGenerationAsksForNothing: under a policy that stages nothing ahead, only a WAIT of the generation brings a batch.
+// TestWaitOfAnEarlierGenerationAsksForNothing: under a policy that stages nothing ahead, only a
+// WAIT of the generation brings a batch.
 func TestWaitOfAnEarlierGenerationAsksForNothing(t *testing.T) {
 	r := start(t)
 	x := r.hello()
-	x.open(func(m *protocol.OpenMessage) { m.Arguments = map[string]any{"memory": "0", "policy": "naive"} })
+	x.open(func(m *protocol.OpenMessage) {
+		m.Arguments = map[string]any{"memory": "0", "policy": "naive"}
+	})
 	x.send(iterate(2, 0, 0))
 	x.send(wait(1))
 	for range 20 { // time for a batch that should not come
@@ -71,7 +75,8 @@ func TestWaitOfAnEarlierGenerationAsksForNothing(t *testing.T) {
 	r.end()
 }
 
-// TestErrorOfAStageNamesItsGeneration: a process that has begun anew meanwhile can tell that the error is not about what it asks for now.
+// TestErrorOfAStageNamesItsGeneration: a process that has begun anew meanwhile can tell that the
+// error is not about what it asks for now.
 func TestErrorOfAStageNamesItsGeneration(t *testing.T) {
 	r := start(t)
 	x := r.hello()

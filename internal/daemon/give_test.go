@@ -75,11 +75,13 @@ func (x *client) epoch(generation uint64, epoch uint32) (ids []uint32) {
 	return ids
 }
 
-// TestGive: epochs are delivered as they are given; the generation ends after the last that is known.
+// TestGive: epochs are delivered as they are given; the generation ends after the last that is
+// known.
 func TestGive(t *testing.T) {
 	r := start(t)
 	x := r.hello()
-	if o := x.openGiven(3, 9, 9, 9, 1, 2, 3, 4); o.Positions != 7 || o.Steps != 2 || o.RankSamples != 7 {
+	if o := x.openGiven(3, 9, 9, 9, 1, 2, 3, 4); o.Positions != 7 || o.Steps != 2 ||
+		o.RankSamples != 7 {
 		t.Errorf("opened %+v", o)
 	}
 	x.send(iterate(1, 0, 0))
@@ -90,12 +92,14 @@ func TestGive(t *testing.T) {
 		t.Errorf("END % x", end.payload)
 	}
 	x.sendList(protocol.Give, protocol.GiveMessage{Epoch: 1, Entries: 7}, 0, 1, 2, 3, 4, 5, 6)
-	x.sendList(protocol.Give, protocol.GiveMessage{Epoch: 2, Entries: 7}, 19, 18, 17, 16, 15, 14, 13)
+	x.sendList(protocol.Give, protocol.GiveMessage{Epoch: 2, Entries: 7}, 19, 18, 17, 16, 15, 14,
+		13)
 	x.send(iterate(2, 1, 0))
 	if ids := x.epoch(2, 1); !slices.Equal(ids, []uint32{0, 1, 2, 3, 4, 5, 6}) {
 		t.Errorf("samples %v", ids)
 	}
-	if result, e := x.call("audit", `{"epoch":1}`); e != nil || !strings.Contains(string(result), `"complete":true`) {
+	if result, e := x.call("audit", `{"epoch":1}`); e != nil ||
+		!strings.Contains(string(result), `"complete":true`) {
 		t.Errorf("audit: %s %v", result, e)
 	}
 	if ids := x.epoch(2, 2); !slices.Equal(ids, []uint32{19, 18, 17, 16, 15, 14, 13}) {
@@ -106,17 +110,20 @@ func TestGive(t *testing.T) {
 	r.end()
 }
 
-// TestGiveWrong: an order that cannot be ends the generation, with an ERROR of none, and the connection goes on.
+// TestGiveWrong: an order that cannot be ends the generation, with an ERROR of none, and the
+// connection goes on.
 func TestGiveWrong(t *testing.T) {
 	r := start(t)
 	x := r.hello()
 	x.openGiven(0, 9, 9, 9, 1, 2, 3, 4)
 	x.sendList(protocol.Give, protocol.GiveMessage{Epoch: 1, Entries: 7}, 0, 1, 2, 3, 20, 5, 6)
-	if m := x.refused(); m.Kind != protocol.KindConfig || m.Generation != 0 || m.Message != "access: epoch 1 is given with sample 20 at index 4; allowed: 0 to 19" {
+	if m := x.refused(); m.Kind != protocol.KindConfig || m.Generation != 0 ||
+		m.Message != "access: epoch 1 is given with sample 20 at index 4; allowed: 0 to 19" {
 		t.Errorf("%+v", m)
 	}
 	x.send(iterate(3, 1, 0))
-	if m := x.refused(); m.Kind != protocol.KindConfig || m.Generation != 3 || !strings.Contains(m.Message, "epoch 1 was not given") {
+	if m := x.refused(); m.Kind != protocol.KindConfig || m.Generation != 3 ||
+		!strings.Contains(m.Message, "epoch 1 was not given") {
 		t.Errorf("%+v", m)
 	}
 	x.sendList(protocol.Give, protocol.GiveMessage{Epoch: 1, Entries: 7}, 0, 1, 2, 3, 4, 5, 6)
@@ -127,13 +134,15 @@ func TestGiveWrong(t *testing.T) {
 	x.expect(protocol.End)
 	y := r.hello()
 	x.json(protocol.Give, protocol.GiveMessage{Epoch: 2, Entries: 7})
-	if m := x.refused(); m.Kind != protocol.KindProtocol || !strings.Contains(m.Message, "came without its descriptor") {
+	if m := x.refused(); m.Kind != protocol.KindProtocol ||
+		!strings.Contains(m.Message, "came without its descriptor") {
 		t.Errorf("%+v", m)
 	}
 	x.close()
 
 	y.sendList(protocol.Give, protocol.GiveMessage{Epoch: 2, Entries: 7}, 1)
-	if m := y.refused(); m.Kind != protocol.KindProtocol || !strings.Contains(m.Message, "GIVE before a job is open") {
+	if m := y.refused(); m.Kind != protocol.KindProtocol ||
+		!strings.Contains(m.Message, "GIVE before a job is open") {
 		t.Errorf("%+v", m)
 	}
 	y.close()
@@ -148,7 +157,8 @@ func TestSubset(t *testing.T) {
 		m.Stream.Shuffle, m.Stream.Subset = "none", &protocol.SubsetMessage{Count: 7}
 	}), 3, 1, 4, 1, 5, 9, 2)
 	var m protocol.OpenedMessage
-	if err := json.Unmarshal(x.expect(protocol.Opened).payload, &m); err != nil || m.Positions != 7 || m.Samples != 20 || m.Steps != 2 {
+	if err := json.Unmarshal(x.expect(protocol.Opened).payload, &m); err != nil ||
+		m.Positions != 7 || m.Samples != 20 || m.Steps != 2 {
 		t.Errorf("%+v, %v", m, err)
 	}
 	x.send(iterate(1, 0, 0))
@@ -157,8 +167,11 @@ func TestSubset(t *testing.T) {
 	}
 	y := r.hello()
 	x.close()
-	y.json(protocol.Open, openMessage(func(m *protocol.OpenMessage) { m.Stream.Subset = &protocol.SubsetMessage{Count: 7} }))
-	if m := y.refused(); m.Kind != protocol.KindProtocol || !strings.Contains(m.Message, "came without its descriptor") {
+	y.json(protocol.Open, openMessage(func(m *protocol.OpenMessage) {
+		m.Stream.Subset = &protocol.SubsetMessage{Count: 7}
+	}))
+	if m := y.refused(); m.Kind != protocol.KindProtocol ||
+		!strings.Contains(m.Message, "came without its descriptor") {
 		t.Errorf("%+v", m)
 	}
 	y.close()

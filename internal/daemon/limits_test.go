@@ -13,7 +13,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
-// TestRefusedCallsGiveTheirPlaceBack: a connection may have some calls under way, and any number one after the other, refused or not.
+// TestRefusedCallsGiveTheirPlaceBack: a connection may have some calls under way, and any number
+// one after the other, refused or not.
 func TestRefusedCallsGiveTheirPlaceBack(t *testing.T) {
 	r := start(t)
 	x := r.hello()
@@ -47,12 +48,15 @@ func (c *crowded) AcceptUnix() (*net.UnixConn, error) {
 	return nil, net.ErrClosed
 }
 
-// TestWithoutDescriptorsAProcessIsTold: a daemon that can open no more files says so to who comes, and goes on.
+// TestWithoutDescriptorsAProcessIsTold: a daemon that can open no more files says so to who comes,
+// and goes on.
 func TestWithoutDescriptorsAProcessIsTold(t *testing.T) {
 	r := start(t)
 	near, far := pair(t)
 	l := &crowded{conn: near}
-	if err := r.d.accept(t.Context(), l, func(*net.UnixConn) { t.Error("it was served") }); err != nil || l.accepts != 3 {
+	if err := r.d.accept(t.Context(), l, func(*net.UnixConn) {
+		t.Error("it was served")
+	}); err != nil || l.accepts != 3 {
 		t.Errorf("after %d connections: %v", l.accepts, err)
 	}
 	x := &client{t: t, c: far, maps: map[uint32][]byte{}}
@@ -64,7 +68,8 @@ func TestWithoutDescriptorsAProcessIsTold(t *testing.T) {
 	r.end()
 }
 
-// TestClientTakesNoFrameBeyondTheLimit: what says that more follows than a frame may have is no daemon.
+// TestClientTakesNoFrameBeyondTheLimit: what says that more follows than a frame may have is no
+// daemon.
 func TestClientTakesNoFrameBeyondTheLimit(t *testing.T) {
 	address := &net.UnixAddr{Name: filepath.Join(t.TempDir(), "liar"), Net: "unix"}
 	l, err := net.ListenUnix("unix", address)
@@ -92,7 +97,8 @@ func TestClientTakesNoFrameBeyondTheLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn.(*net.UnixConn).CloseWrite()
-	if err := <-ended; !errors.Is(err, protocol.ErrProtocol) || errors.Is(err, io.ErrUnexpectedEOF) {
+	if err := <-ended; !errors.Is(err, protocol.ErrProtocol) ||
+		errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Error(err)
 	}
 }

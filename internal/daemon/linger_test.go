@@ -30,8 +30,8 @@ func TestLinger(t *testing.T) {
 	}
 }
 
-// TestComesAtTheLastMoment: who was greeted is served, although the linger time ends just then; who comes
-// after that is not greeted.
+// TestComesAtTheLastMoment: who was greeted is served, although the linger time ends just then; who
+// comes after that is not greeted.
 func TestComesAtTheLastMoment(t *testing.T) {
 	r := start(t)
 	x := r.hello()
@@ -81,7 +81,9 @@ func TestTurnAway(t *testing.T) {
 	r.d.turnAway(near, unix.EMFILE)
 	x := &client{t: t, c: far, maps: map[uint32][]byte{}}
 	m := x.refused()
-	if m.Kind != protocol.KindLimit || m.Details["need"].(float64) != m.Details["limit"].(float64)+1 || !strings.Contains(m.Message, "RLIMIT_NOFILE") {
+	if m.Kind != protocol.KindLimit ||
+		m.Details["need"].(float64) != m.Details["limit"].(float64)+1 ||
+		!strings.Contains(m.Message, "RLIMIT_NOFILE") {
 		t.Errorf("%+v", m)
 	}
 	x.close()
@@ -109,11 +111,13 @@ func pair(t testing.TB) (near, far *net.UnixConn) {
 	return ends[0], ends[1]
 }
 
-// TestSecondDaemonLooks: a daemon that lost the race for the socket looks who has it. That is no process to serve, and the one that
-// won, though it is to end with its last connection, waits for its first one.
+// TestSecondDaemonLooks: a daemon that lost the race for the socket looks who has it. That is no
+// process to serve, and the one that won, though it is to end with its last connection, waits for
+// its first one.
 func TestSecondDaemonLooks(t *testing.T) {
 	r := start(t)
-	if _, err := socket.Listen(socket.Endpoint{Addr: r.address}); !errors.Is(err, socket.ErrRunning) {
+	if _, err := socket.Listen(socket.Endpoint{Addr: r.address}); !errors.Is(err,
+		socket.ErrRunning) {
 		t.Fatal(err)
 	}
 	deadline := time.Now().Add(5 * time.Second)

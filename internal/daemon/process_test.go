@@ -26,8 +26,10 @@ func process(mode string) int {
 			fmt.Println(err)
 			return 1
 		}
-		frames, _ := protocol.AppendJSON(nil, protocol.Hello, protocol.HelloMessage{Protocol: protocol.Version, Version: "test"})
-		frames, _ = protocol.AppendJSON(frames, protocol.Open, openMessage(func(m *protocol.OpenMessage) { m.Stream.Epochs = 0 }))
+		frames, _ := protocol.AppendJSON(nil, protocol.Hello,
+			protocol.HelloMessage{Protocol: protocol.Version, Version: "test"})
+		frames, _ = protocol.AppendJSON(frames, protocol.Open,
+			openMessage(func(m *protocol.OpenMessage) { m.Stream.Epochs = 0 }))
 		if _, err := c.Write(frames); err != nil {
 			fmt.Println(err)
 			return 1
@@ -52,7 +54,8 @@ func process(mode string) int {
 		if _, err := Dial(context.Background(), address, "test"); err != nil {
 			fmt.Println(err)
 		}
-		conn, err := net.DialUnix("unix", nil, address) // without the client's own look at who is there
+		// without the client's own look at who is there
+		conn, err := net.DialUnix("unix", nil, address)
 		if err != nil {
 			fmt.Println(err)
 			return 1

@@ -15,7 +15,8 @@ import (
 // sendBatch describes a batch to the process.
 func (x *conn) sendBatch(generation uint64, b *stage.Batch) error {
 	for _, e := range b.Extras {
-		if err := x.sendWithFile(protocol.AppendSegment(nil, e.Segment, protocol.SegmentWritable, uint64(e.Size)), e.File); err != nil {
+		if err := x.sendWithFile(protocol.AppendSegment(nil, e.Segment, protocol.SegmentWritable,
+			uint64(e.Size)), e.File); err != nil {
 			return err
 		}
 	}

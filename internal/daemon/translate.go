@@ -12,8 +12,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stage"
 )
 
-// What processes say and are told, in the words of the protocol and in those of the rooms below, which do not
-// know it. This file is the only place where one becomes the other.
+// What processes say and are told, in the words of the protocol and in those of the rooms below,
+// which do not know it. This file is the only place where one becomes the other.
 
 // Protocol is the version of the protocol that the daemon speaks.
 const Protocol = protocol.Version
@@ -40,7 +40,11 @@ func datasetSpec(m protocol.DatasetMessage) dataset.Spec {
 }
 
 func settings(m protocol.Settings) request.Settings {
-	return request.Settings{Arguments: m.Arguments, Environment: m.Environment, ConfigFile: m.ConfigFile}
+	return request.Settings{
+		Arguments:   m.Arguments,
+		Environment: m.Environment,
+		ConfigFile:  m.ConfigFile,
+	}
 }
 
 // openRequest is what an OPEN asks for.
@@ -48,7 +52,8 @@ func openRequest(m *protocol.OpenMessage) request.Open {
 	s := &m.Stream
 	out := request.Open{
 		Job: m.Job, Rank: m.Rank, WorldSize: m.WorldSize,
-		Dataset: datasetSpec(m.Dataset), Transforms: m.Transforms, Verify: m.Verify, Settings: settings(m.Settings),
+		Dataset: datasetSpec(m.Dataset), Transforms: m.Transforms, Verify: m.Verify,
+		Settings: settings(m.Settings),
 		Stream: request.Stream{
 			Seed: s.Seed, Epochs: s.Epochs, GlobalBatch: s.GlobalBatch, DropLast: s.DropLast,
 			Shuffle: s.Shuffle, Scheme: s.Scheme, Tail: s.Tail, List: s.List,
@@ -59,12 +64,14 @@ func openRequest(m *protocol.OpenMessage) request.Open {
 	}
 	if g := s.Given; g != nil {
 		out.Stream.Given = &request.Given{
-			Batches: g.Batches, Entries: g.Entries, Epochs: g.Epochs, First: g.First, Batch: g.Batch, Seed: g.Seed, Apart: g.Apart,
+			Batches: g.Batches, Entries: g.Entries, Epochs: g.Epochs, First: g.First,
+			Batch: g.Batch, Seed: g.Seed, Apart: g.Apart,
 		}
 	}
 	if c := m.Cluster; c != nil {
 		out.Cluster = &request.Cluster{
-			Nodes: c.Nodes, Node: c.Node, LocalWorldSize: c.LocalWorldSize, Address: c.Address, Loader: c.Loader, Secret: c.Secret,
+			Nodes: c.Nodes, Node: c.Node, LocalWorldSize: c.LocalWorldSize, Address: c.Address,
+			Loader: c.Loader, Secret: c.Secret,
 		}
 	}
 	return out
@@ -80,8 +87,9 @@ func progressMessage(s request.Step) protocol.ProgressMessage {
 
 func openedMessage(o job.Opened) protocol.OpenedMessage {
 	m := protocol.OpenedMessage{
-		Samples: o.Samples, Classes: o.Classes, ClassSizes: o.ClassSizes, Bytes: o.Bytes, Fingerprint: o.Fingerprint,
-		Seed: o.Seed, Steps: o.Steps, RankSamples: o.RankSamples, Positions: o.Positions,
+		Samples: o.Samples, Classes: o.Classes, ClassSizes: o.ClassSizes, Bytes: o.Bytes,
+		Fingerprint: o.Fingerprint,
+		Seed:        o.Seed, Steps: o.Steps, RankSamples: o.RankSamples, Positions: o.Positions,
 		PrefetchBatches: o.PrefetchBatches, Warnings: o.Warnings,
 	}
 	if o.Output != nil {
@@ -93,7 +101,8 @@ func openedMessage(o job.Opened) protocol.OpenedMessage {
 func batchMessage(generation uint64, b *stage.Batch) protocol.BatchMessage {
 	return protocol.BatchMessage{
 		Generation: generation, Epoch: uint32(b.Epoch), Step: uint32(b.Step), Audit: b.Audit,
-		Labels: b.Labels, Offsets: b.Offsets, Lengths: b.Lengths, IDs: b.IDs, Segments: b.Segments, Slots: b.Slots,
+		Labels: b.Labels, Offsets: b.Offsets, Lengths: b.Lengths, IDs: b.IDs, Segments: b.Segments,
+		Slots: b.Slots,
 	}
 }
 

@@ -59,7 +59,8 @@ func fill(v reflect.Value, n *int) {
 	}
 }
 
-// same compares what two types have under the same names, and finds no field of to that from does not have.
+// same compares what two types have under the same names, and finds no field of to that from does
+// not have.
 func same(t *testing.T, path string, from, to reflect.Value) {
 	t.Helper()
 	switch to.Kind() {
@@ -78,7 +79,8 @@ func same(t *testing.T, path string, from, to reflect.Value) {
 		}
 		for i := range from.NumField() {
 			name := from.Type().Field(i).Name
-			if !to.FieldByName(name).IsValid() && name != "View" && name != "Generation" && name != "Total" {
+			if !to.FieldByName(name).IsValid() && name != "View" && name != "Generation" &&
+				name != "Total" {
 				t.Errorf("%s.%s is in %v alone", path, name, from.Type())
 			}
 		}
@@ -95,7 +97,8 @@ func same(t *testing.T, path string, from, to reflect.Value) {
 	}
 }
 
-// TestNothingIsLostInTranslation: every field of a message is in the request that it becomes, and the other way round.
+// TestNothingIsLostInTranslation: every field of a message is in the request that it becomes, and
+// the other way round.
 func TestNothingIsLostInTranslation(t *testing.T) {
 	n := 0
 	var open protocol.OpenMessage
@@ -111,17 +114,22 @@ func TestNothingIsLostInTranslation(t *testing.T) {
 	fill(reflect.ValueOf(&step).Elem(), &n)
 	same(t, "step", reflect.ValueOf(progressMessage(step)), reflect.ValueOf(step))
 	b := &stage.Batch{
-		Epoch: 1, Step: 2, Audit: 3, Labels: []int64{4}, Offsets: []uint64{5}, Lengths: []uint64{6}, IDs: []uint32{7}, Segments: []uint32{8}, Slots: []uint32{9},
+		Epoch: 1, Step: 2, Audit: 3, Labels: []int64{4}, Offsets: []uint64{5}, Lengths: []uint64{6},
+		IDs: []uint32{7}, Segments: []uint32{8}, Slots: []uint32{9},
 	}
 	if got := fmt.Sprint(batchMessage(10, b)); got != "{10 1 2 3 [4] [5] [6] [7] [8] [9]}" {
 		t.Errorf("a batch becomes %s", got)
 	}
-	if got := stall(&protocol.AckMessage{StallNanos: 2, PythonNanos: 1}); got != (stage.Stall{All: 2, Python: 1}) {
+	if got := stall(&protocol.AckMessage{StallNanos: 2, PythonNanos: 1}); got != (stage.Stall{
+		All:    2,
+		Python: 1,
+	}) {
 		t.Errorf("a stall becomes %+v", got)
 	}
 }
 
-// TestExplain: a process is told the kind, the words and the details of whatever went wrong, however deep that lies.
+// TestExplain: a process is told the kind, the words and the details of whatever went wrong,
+// however deep that lies.
 func TestExplain(t *testing.T) {
 	details := map[string]any{"key": "seed"}
 	known := &protocol.ErrorMessage{Kind: protocol.KindBusy, Message: "busy", Details: details}
@@ -130,13 +138,18 @@ func TestExplain(t *testing.T) {
 		kind string
 	}{
 		{known, protocol.KindBusy},
-		{&failure.Error{Kind: failure.Mismatch, Message: "differs", Details: details}, protocol.KindMismatch},
+		{
+			&failure.Error{Kind: failure.Mismatch, Message: "differs", Details: details},
+			protocol.KindMismatch,
+		},
 		{protocol.ErrProtocol, protocol.KindProtocol},
 		{errors.New("unheard of"), protocol.KindInternal},
 	} {
 		for _, err := range []error{c.err, fmt.Errorf("open it: %w", c.err)} {
 			m := explain(err)
-			if m.Kind != c.kind || m.Message == "" || (c.kind == protocol.KindBusy || c.kind == protocol.KindMismatch) != (m.Details["key"] == "seed") {
+			if m.Kind != c.kind || m.Message == "" ||
+				(c.kind == protocol.KindBusy ||
+					c.kind == protocol.KindMismatch) != (m.Details["key"] == "seed") {
 				t.Errorf("%v: told as %+v", err, m)
 			}
 		}
@@ -145,7 +158,10 @@ func TestExplain(t *testing.T) {
 	if known.Generation != 0 {
 		t.Error("what is told of an error is not the caller's")
 	}
-	for _, kind := range []failure.Kind{failure.Config, failure.Dataset, failure.Sample, failure.Mismatch, failure.Limit, failure.Busy, failure.Audit, failure.Internal} {
+	for _, kind := range []failure.Kind{
+		failure.Config, failure.Dataset, failure.Sample,
+		failure.Mismatch, failure.Limit, failure.Busy, failure.Audit, failure.Internal,
+	} {
 		if m := explain(&failure.Error{Kind: kind}); m.Kind != string(kind) {
 			t.Errorf("%s is told as %s", kind, m.Kind)
 		}

@@ -21,12 +21,13 @@ const (
 	viewFiles = 2
 	// mostFiles is how many descriptors may have come and not been asked for.
 	mostFiles = 4 * viewFiles
-	// renewTime is how long a process may take to open its view again: it answers when it next waits for a batch.
+	// renewTime is how long a process may take to open its view again: it answers when it next
+	// waits for a batch.
 	renewTime = 30 * time.Second
 )
 
-// inbox reads a connection, and keeps the descriptors that come with its bytes, in order. It belongs to the
-// connection's reader.
+// inbox reads a connection, and keeps the descriptors that come with its bytes, in order. It
+// belongs to the connection's reader.
 type inbox struct {
 	conn  *net.UnixConn
 	oob   []byte
@@ -46,7 +47,8 @@ func (in *inbox) Read(p []byte) (int, error) {
 		}
 	}
 	if flags&unix.MSG_CTRUNC != 0 && err == nil {
-		err = fmt.Errorf("%w: descriptors were lost on the way: too many at once, or too many open files (ulimit -n)", protocol.ErrProtocol)
+		err = fmt.Errorf("%w: descriptors were lost on the way: too many at once, or too many "+
+			"open files (ulimit -n)", protocol.ErrProtocol)
 	}
 	n = max(n, 0) // it is -1 with an error
 	if n == 0 && err == nil {
@@ -71,7 +73,8 @@ func (in *inbox) take(oob []byte) error {
 		}
 	}
 	if len(in.files) > mostFiles {
-		return fmt.Errorf("%w: %d descriptors that belong to no frame", protocol.ErrProtocol, len(in.files))
+		return fmt.Errorf("%w: %d descriptors that belong to no frame", protocol.ErrProtocol,
+			len(in.files))
 	}
 	return nil
 }
@@ -79,7 +82,8 @@ func (in *inbox) take(oob []byte) error {
 // view takes the two descriptors of a frame that says it brought them.
 func (in *inbox) view() (*dataset.View, error) {
 	if len(in.files) < viewFiles {
-		return nil, fmt.Errorf("%w: a frame that is to bring %d descriptors brought %d", protocol.ErrProtocol, viewFiles, len(in.files))
+		return nil, fmt.Errorf("%w: a frame that is to bring %d descriptors brought %d",
+			protocol.ErrProtocol, viewFiles, len(in.files))
 	}
 	v := &dataset.View{Root: in.files[0], Slash: in.files[1]}
 	in.files = in.files[viewFiles:]
@@ -89,7 +93,8 @@ func (in *inbox) view() (*dataset.View, error) {
 // file takes the one descriptor of a frame that brings one.
 func (in *inbox) file() (*os.File, error) {
 	if len(in.files) == 0 {
-		return nil, fmt.Errorf("%w: a frame that is to bring a list of samples came without its descriptor", protocol.ErrProtocol)
+		return nil, fmt.Errorf("%w: a frame that is to bring a list of samples came without "+
+			"its descriptor", protocol.ErrProtocol)
 	}
 	f := in.files[0]
 	in.files = in.files[1:]
@@ -136,7 +141,9 @@ func (x *conn) renew(ctx context.Context) (*dataset.View, error) {
 		default:
 		}
 	}()
-	go func() { // ends when the process reads, or with the connection. No task, which the connection may be waiting for already
+	// ends when the process reads, or with the connection. No task, which the connection may be
+	// waiting for already
+	go func() {
 		_ = x.send(protocol.AppendFrame(nil, protocol.Renew, nil))
 	}()
 	select {

@@ -32,7 +32,8 @@ type Excerpt struct {
 	Pieces []Extent
 }
 
-// Excerpts lists the files whose contents belong to the version, by ID. It depends on the listing alone.
+// Excerpts lists the files whose contents belong to the version, by ID. It depends on the listing
+// alone.
 func (x *Index) Excerpts() []Excerpt {
 	state := binary.LittleEndian.Uint64(x.listing[:])
 	draw := func() uint64 { // splitmix64
@@ -74,12 +75,12 @@ func pieces(size, whole int64, draw func() uint64) []Extent {
 	return []Extent{{0, piece}, {between(), piece}, {between(), piece}, {size - piece, piece}}
 }
 
-// Unreadable is the digest of a file that cannot be read. It says nothing of its contents: two versions that differ only there
-// may be one.
+// Unreadable is the digest of a file that cannot be read. It says nothing of its contents: two
+// versions that differ only there may be one.
 var Unreadable = [16]byte(xxh3.HashString128("hdmlp: unreadable").Bytes())
 
-// SameContents reports whether digests, in the order of Excerpts, show the contents that others show, as far as both could be
-// read; else it returns the place of the first that differs.
+// SameContents reports whether digests, in the order of Excerpts, show the contents that others
+// show, as far as both could be read; else it returns the place of the first that differs.
 func SameContents(digests, others [][16]byte) (differs int, same bool) {
 	for i, d := range digests {
 		if i < len(others) && d != others[i] && d != Unreadable && others[i] != Unreadable {
@@ -101,7 +102,8 @@ func ContentDigest(pieces ...[]byte) [16]byte {
 // WithContents returns the index with the digests of its excerpts, in the order of Excerpts.
 func (x *Index) WithContents(digests [][16]byte) (*Index, error) {
 	if len(digests) != min(excerptFiles, x.Len()) {
-		return nil, fmt.Errorf("%d digests for the %d files of the excerpts", len(digests), min(excerptFiles, x.Len()))
+		return nil, fmt.Errorf("%d digests for the %d files of the excerpts", len(digests),
+			min(excerptFiles, x.Len()))
 	}
 	image := slices.Clone(x.image)
 	section := x.layout.contents.of(image)

@@ -9,10 +9,10 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// An index file comes with the dataset, so its header may claim anything. Decoding takes memory for bytes that have been read, and
-// not for bytes that are claimed: the image grows in steps, each part is checked
-// as soon as it is complete, and what the whole would take is compared with a
-// limit before the first part is read.
+// An index file comes with the dataset, so its header may claim anything. Decoding takes memory for
+// bytes that have been read, and not for bytes that are claimed: the image grows in steps, each
+// part is checked as soon as it is complete, and what the whole would take is compared with a limit
+// before the first part is read.
 
 // firstStep is how many bytes of an index are read before anything of it has
 // been checked but the header.
@@ -99,13 +99,15 @@ func (x *Index) stages() []stage {
 	l := &x.layout
 	return []stage{
 		{l.classText.end, func() (err error) {
-			if x.classes, err = texts(l.classEnds.of(x.image), l.classText.of(x.image)); err != nil {
+			if x.classes, err = texts(l.classEnds.of(x.image),
+				l.classText.of(x.image)); err != nil {
 				return fmt.Errorf("classes: %w", err)
 			}
 			return nil
 		}},
 		{l.extensionText.end, func() (err error) {
-			if x.extensions, err = texts(l.extensionEnds.of(x.image), l.extensionText.of(x.image)); err != nil {
+			if x.extensions, err = texts(l.extensionEnds.of(x.image),
+				l.extensionText.of(x.image)); err != nil {
 				return fmt.Errorf("extensions: %w", err)
 			}
 			return nil
@@ -118,8 +120,9 @@ func (x *Index) stages() []stage {
 
 // Memory that an index takes beside its image, in bytes, about.
 const (
-	perText      = 16 + 4  // a string's header; where a class ends
-	perDirectory = 4 + 200 // where its samples end; its entries in the maps of a scan that begins with the index
+	perText = 16 + 4 // a string's header; where a class ends
+	// where its samples end; its entries in the maps of a scan that begins with the index
+	perDirectory = 4 + 200
 )
 
 // memory is about how many bytes the index takes while it is decoded and used:

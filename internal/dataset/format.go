@@ -110,12 +110,16 @@ func parseHeader(b []byte, size int64) (layout, error) {
 		return bad("unknown flags")
 	case h.samples > MaxSamples:
 		return bad("%d samples", h.samples)
-	case h.directories < 1 || h.directories > maxTable || h.classes > maxTable || h.extensions > maxTable:
-		return bad("%d directories, %d classes, %d extensions", h.directories, h.classes, h.extensions)
+	case h.directories < 1 || h.directories > maxTable || h.classes > maxTable ||
+		h.extensions > maxTable:
+		return bad("%d directories, %d classes, %d extensions", h.directories, h.classes,
+			h.extensions)
 	case max(h.classText, h.extensionText, h.pathText, h.nameText) > maxText:
 		return bad("too much text")
-	case h.classText < h.classes || h.extensionText < h.extensions || h.pathText < h.directories-1 || h.nameText < h.samples:
-		return bad("there are names without a single byte") // and so a header cannot claim entries that cost next to nothing
+	case h.classText < h.classes || h.extensionText < h.extensions ||
+		h.pathText < h.directories-1 || h.nameText < h.samples:
+		// and so a header cannot claim entries that cost next to nothing
+		return bad("there are names without a single byte")
 	case size < 0 || h.total != uint64(size):
 		return bad("%d bytes, not %d", size, h.total)
 	}
@@ -237,7 +241,8 @@ func texts(ends, text []byte) ([]string, error) {
 func (x *Index) verifyDirectories() error {
 	x.dirSamples = make([]uint32, x.layout.directories)
 	x.classEnds = make([]uint32, x.layout.classes)
-	paths, names := uint64(x.layout.paths.end-x.layout.paths.first), uint64(x.layout.names.end-x.layout.names.first)
+	paths, names := uint64(x.layout.paths.end-x.layout.paths.first),
+		uint64(x.layout.names.end-x.layout.names.first)
 	var pathEnd, namesEnd uint64
 	var samplesEnd uint32
 	class := -1
@@ -248,7 +253,8 @@ func (x *Index) verifyDirectories() error {
 			r.namesEnd() < namesEnd || r.namesEnd() > names,
 			r.samplesEnd() < samplesEnd || uint64(r.samplesEnd()) > uint64(x.layout.samples):
 			return fmt.Errorf("directory %d is out of place", i)
-		case i == 0 && (r.class() != -1 || r.pathEnd() != 0 || r.samplesEnd() != 0 || r.namesEnd() != 0):
+		case i == 0 &&
+			(r.class() != -1 || r.pathEnd() != 0 || r.samplesEnd() != 0 || r.namesEnd() != 0):
 			return errors.New("the first directory is not the root")
 		case i > 0 && (uint64(r.rawClass()) >= uint64(x.layout.classes) || r.class() < class):
 			return fmt.Errorf("directory %d is of class %d", i, r.class())
@@ -303,7 +309,8 @@ func (x *Index) verifyNames() error {
 			if end <= last || uint64(end) > length {
 				return fmt.Errorf("the name of sample %d is out of place", id)
 			}
-			if n := names[base+uint64(last) : base+uint64(end)]; n[0] == '.' && (len(n) == 1 || len(n) == 2 && n[1] == '.') {
+			if n := names[base+uint64(last) : base+uint64(end)]; n[0] == '.' &&
+				(len(n) == 1 || len(n) == 2 && n[1] == '.') {
 				return fmt.Errorf("sample %d is named %q", id, n)
 			}
 			last = end

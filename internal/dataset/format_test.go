@@ -28,7 +28,8 @@ func TestGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(want, got) {
-		t.Errorf("the file has changed; if that is meant, it takes a new version\nwant %x\ngot  %x", want, got)
+		t.Errorf("the file has changed; if that is meant, it takes a new version\nwant %x\ngot  %x",
+			want, got)
 	}
 	x, err := decode(want)
 	if err != nil {
@@ -53,7 +54,12 @@ func TestFingerprintCoversWhatItSays(t *testing.T) {
 		dir := ""
 		for _, s := range samples {
 			if s.dir != dir {
-				b.Directory(Directory{Path: s.dir, Class: s.class, Modified: root.Modified, Settled: root.Settled})
+				b.Directory(Directory{
+					Path:     s.dir,
+					Class:    s.class,
+					Modified: root.Modified,
+					Settled:  root.Settled,
+				})
 				dir = s.dir
 			}
 			if s.name != "" {
@@ -69,20 +75,23 @@ func TestFingerprintCoversWhatItSays(t *testing.T) {
 	classes := []string{"a", "b"}
 	one, two := sample{"a", "1", 0, 5, 6}, sample{"b", "2", 1, 7, 8}
 	base := build(classes, Directory{Class: -1}, one, two)
-	if base != build(classes, Directory{Class: -1, Modified: 9, Settled: true}, one, sample{dir: "a/empty"}, two) {
+	if base != build(classes, Directory{Class: -1, Modified: 9, Settled: true}, one,
+		sample{dir: "a/empty"}, two) {
 		t.Error("times of directories, or those without samples, change it")
 	}
 	seen := map[[16]byte]string{base: "the first"}
 	for what, other := range map[string][16]byte{
-		"a class's name":      build([]string{"a", "c"}, Directory{Class: -1}, one, two),
-		"a class more":        build([]string{"a", "b", "c"}, Directory{Class: -1}, one, two),
-		"a sample less":       build(classes, Directory{Class: -1}, one),
-		"a sample's name":     build(classes, Directory{Class: -1}, one, sample{"b", "3", 1, 7, 8}),
-		"a sample's size":     build(classes, Directory{Class: -1}, one, sample{"b", "2", 1, 6, 8}),
-		"a sample's time":     build(classes, Directory{Class: -1}, one, sample{"b", "2", 1, 7, 9}),
-		"a sample's class":    build(classes, Directory{Class: -1}, one, sample{"b", "2", 0, 7, 8}),
-		"a directory's path":  build(classes, Directory{Class: -1}, one, sample{"b/x", "2", 1, 7, 8}),
-		"where a name begins": build(classes, Directory{Class: -1}, one, sample{"b", "2", 1, 7, 8}, sample{"b/x", "y", 1, 1, 1}),
+		"a class's name":   build([]string{"a", "c"}, Directory{Class: -1}, one, two),
+		"a class more":     build([]string{"a", "b", "c"}, Directory{Class: -1}, one, two),
+		"a sample less":    build(classes, Directory{Class: -1}, one),
+		"a sample's name":  build(classes, Directory{Class: -1}, one, sample{"b", "3", 1, 7, 8}),
+		"a sample's size":  build(classes, Directory{Class: -1}, one, sample{"b", "2", 1, 6, 8}),
+		"a sample's time":  build(classes, Directory{Class: -1}, one, sample{"b", "2", 1, 7, 9}),
+		"a sample's class": build(classes, Directory{Class: -1}, one, sample{"b", "2", 0, 7, 8}),
+		"a directory's path": build(classes, Directory{Class: -1}, one,
+			sample{"b/x", "2", 1, 7, 8}),
+		"where a name begins": build(classes, Directory{Class: -1}, one, sample{"b", "2", 1, 7, 8},
+			sample{"b/x", "y", 1, 1, 1}),
 	} {
 		if before, ok := seen[other]; ok {
 			t.Errorf("%s: the fingerprint is that of %s", what, before)
@@ -105,11 +114,18 @@ func TestRoundTrip(t *testing.T) {
 		for class, c := range classes {
 			for d := range rapid.IntRange(0, 3).Draw(t, "directories") {
 				path := fmt.Sprintf("%s/%d", c, d)
-				b.Directory(Directory{Path: path, Class: class, Modified: rapid.Int64().Draw(t, "modified"), Settled: rapid.Bool().Draw(t, "settled")})
+				b.Directory(Directory{
+					Path:     path,
+					Class:    class,
+					Modified: rapid.Int64().Draw(t, "modified"),
+					Settled:  rapid.Bool().Draw(t, "settled"),
+				})
 				for _, n := range rapid.SliceOfN(name, 0, 5).Draw(t, "names") {
-					size := rapid.OneOf(rapid.Int64Range(0, 200_000), rapid.Int64Range(0, 1<<40)).Draw(t, "size")
+					size := rapid.OneOf(rapid.Int64Range(0, 200_000),
+						rapid.Int64Range(0, 1<<40)).Draw(t, "size")
 					b.Sample(n, size, rapid.Int64().Draw(t, "time"), 0)
-					names, sizes, labels = append(names, path+"/"+n), append(sizes, size), append(labels, class)
+					names, sizes, labels = append(names, path+"/"+n), append(sizes, size),
+						append(labels, class)
 				}
 			}
 		}
@@ -134,9 +150,11 @@ func TestRoundTrip(t *testing.T) {
 			t.Fatalf("a copy is not the same: %v", err)
 		}
 		for id := range names {
-			if copied.Name(id) != names[id] || copied.Size(id) != sizes[id] || copied.Label(id) != labels[id] {
+			if copied.Name(id) != names[id] || copied.Size(id) != sizes[id] ||
+				copied.Label(id) != labels[id] {
 				t.Fatalf("sample %d is %q, %d bytes, of class %d; not %q, %d, %d", id,
-					copied.Name(id), copied.Size(id), copied.Label(id), names[id], sizes[id], labels[id])
+					copied.Name(id), copied.Size(id), copied.Label(id), names[id], sizes[id],
+					labels[id])
 			}
 		}
 		if copied.Len() != len(names) {
@@ -177,13 +195,15 @@ func TestDecodeRefuses(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		_, err := decode(huge)
 		runtime.ReadMemStats(&after)
-		if taken := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, ErrIndex) || taken > 1<<16 {
+		if taken := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, ErrIndex) ||
+			taken > 1<<16 {
 			t.Errorf("field %d: %v; %d bytes were taken", field, err, taken)
 		}
 	}
 	later := bytes.Clone(good)
 	later[8]++
-	if _, err := decode(sealed(later)); err == nil || !strings.Contains(err.Error(), "version 3, not 2") {
+	if _, err := decode(sealed(later)); err == nil ||
+		!strings.Contains(err.Error(), "version 3, not 2") {
 		t.Errorf("a later version: %v", err)
 	}
 }

@@ -22,8 +22,15 @@ var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
 func small(t testing.TB) *Index {
 	b := NewBuilder([]string{"cat", "d\xffg"}, []string{".jpeg", ".jpg"})
 	b.Directory(Directory{Class: -1})
-	b.Directory(Directory{Path: "cat", Class: 0, Modified: 1_700_000_000_000_000_001, Changed: 1_700_000_000_000_000_002, Settled: true})
-	b.Sample("1.jpg", 110_000, 1_600_000_000_000_000_001, NewStamp(110_000, 1_600_000_000_000_000_001, 8, 9))
+	b.Directory(Directory{
+		Path:     "cat",
+		Class:    0,
+		Modified: 1_700_000_000_000_000_001,
+		Changed:  1_700_000_000_000_000_002,
+		Settled:  true,
+	})
+	b.Sample("1.jpg", 110_000, 1_600_000_000_000_000_001,
+		NewStamp(110_000, 1_600_000_000_000_000_001, 8, 9))
 	b.Sample("10.jpg", 0, 1_600_000_000_000_000_002, 0)
 	b.Directory(Directory{Path: "cat/empty", Class: 0, Modified: 1, Changed: 2})
 	b.Directory(Directory{Path: "cat/sub", Class: 0, Modified: 3, Changed: 4, Settled: true})
@@ -34,7 +41,10 @@ func small(t testing.TB) *Index {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, err = x.WithContents([][16]byte{ContentDigest([]byte("1")), ContentDigest(nil), ContentDigest([]byte("abc")), Unreadable})
+	x, err = x.WithContents([][16]byte{
+		ContentDigest([]byte("1")), ContentDigest(nil),
+		ContentDigest([]byte("abc")), Unreadable,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,12 +76,16 @@ func TestIndex(t *testing.T) {
 		for id := range x.Len() {
 			samples = append(samples, fmt.Sprintf("%d %q %d", x.Label(id), x.Name(id), x.Size(id)))
 		}
-		want := []string{`0 "cat/1.jpg" 110000`, `0 "cat/10.jpg" 0`, `0 "cat/sub/a.jpeg" 3`, `1 "d\xffg/\xfe.jpg" 4294967295`}
+		want := []string{
+			`0 "cat/1.jpg" 110000`, `0 "cat/10.jpg" 0`, `0 "cat/sub/a.jpeg" 3`,
+			`1 "d\xffg/\xfe.jpg" 4294967295`,
+		}
 		if diff := cmp.Diff(want, samples); diff != "" {
 			t.Errorf("%s: samples (-want +got):\n%s", what, diff)
 		}
 		if x.Bytes() != 110_003+math.MaxUint32 || x.MaxSize() != math.MaxUint32 || x.layout.wide {
-			t.Errorf("%s: %d bytes, at most %d, wide: %v", what, x.Bytes(), x.MaxSize(), x.layout.wide)
+			t.Errorf("%s: %d bytes, at most %d, wide: %v", what, x.Bytes(), x.MaxSize(),
+				x.layout.wide)
 		}
 		if diff := cmp.Diff([]int{3, 1}, x.ClassSizes()); diff != "" {
 			t.Errorf("%s: classes (-want +got):\n%s", what, diff)
@@ -88,7 +102,14 @@ func TestIndex(t *testing.T) {
 		}
 		if diff := cmp.Diff([]Directory{
 			{Class: -1},
-			{Path: "cat", Class: 0, Modified: 1_700_000_000_000_000_001, Changed: 1_700_000_000_000_000_002, Settled: true, End: 2},
+			{
+				Path:     "cat",
+				Class:    0,
+				Modified: 1_700_000_000_000_000_001,
+				Changed:  1_700_000_000_000_000_002,
+				Settled:  true,
+				End:      2,
+			},
 			{Path: "cat/empty", Class: 0, Modified: 1, Changed: 2, First: 2, End: 2},
 			{Path: "cat/sub", Class: 0, Modified: 3, Changed: 4, Settled: true, First: 2, End: 3},
 			{Path: "d\xffg", Class: 1, Modified: 5, Changed: 6, First: 3, End: 4},
@@ -100,7 +121,10 @@ func TestIndex(t *testing.T) {
 		t.Error("the decoded index is another one")
 	}
 	buf := make([]byte, 0, 64)
-	if n := testing.AllocsPerRun(100, func() { buf = built.AppendName(buf[:0], 2); _ = built.Label(3) + int(built.Size(1)) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() {
+		buf = built.AppendName(buf[:0], 2)
+		_ = built.Label(3) + int(built.Size(1))
+	}); n != 0 {
 		t.Errorf("%v allocations per look", n)
 	}
 }
@@ -128,7 +152,8 @@ func TestSettled(t *testing.T) {
 
 func TestStatistics(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		sizes := rapid.SliceOfN(rapid.OneOf(rapid.Int64Range(0, 20), rapid.Int64Range(0, 1<<50)), 1, 50).Draw(t, "sizes")
+		sizes := rapid.SliceOfN(rapid.OneOf(rapid.Int64Range(0, 20), rapid.Int64Range(0, 1<<50)), 1,
+			50).Draw(t, "sizes")
 		b := NewBuilder([]string{"a"}, nil)
 		b.Directory(Directory{Class: -1})
 		b.Directory(Directory{Path: "a"})
@@ -167,7 +192,8 @@ func TestStatistics(t *testing.T) {
 			}
 			total += bin.Samples
 		}
-		if total != n || s.Histogram[0].Samples == 0 || s.Histogram[len(s.Histogram)-1].Samples == 0 {
+		if total != n || s.Histogram[0].Samples == 0 ||
+			s.Histogram[len(s.Histogram)-1].Samples == 0 {
 			t.Fatalf("%+v of %v", s.Histogram, sizes)
 		}
 	})

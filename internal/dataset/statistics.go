@@ -32,7 +32,11 @@ func (x *Index) Statistics() Statistics {
 		return Statistics{}
 	}
 	var counts [65]int
-	s := Statistics{Smallest: x.MaxSize(), Largest: x.MaxSize(), Mean: float64(x.Bytes()) / float64(n)}
+	s := Statistics{
+		Smallest: x.MaxSize(),
+		Largest:  x.MaxSize(),
+		Mean:     float64(x.Bytes()) / float64(n),
+	}
 	for id := range n {
 		size := x.Size(id)
 		counts[bits.Len64(uint64(size))]++

@@ -21,8 +21,9 @@ type View struct {
 	Renew func(ctx context.Context) (*View, error)
 }
 
-// Vantage identifies the process's "/": in another mount namespace, or below another root directory, it is
-// another one. It is zero where the system cannot tell (before Linux 5.8 without /proc), which equals no other.
+// Vantage identifies the process's "/": in another mount namespace, or below another root
+// directory, it is another one. It is zero where the system cannot tell (before Linux 5.8 without
+// /proc), which equals no other.
 type Vantage struct{ mount, device, inode uint64 }
 
 // VantageOf returns the vantage of an open "/".
@@ -31,7 +32,8 @@ func VantageOf(slash *os.File) (Vantage, error) {
 	var st unix.Statx_t
 	err := unix.Statx(int(slash.Fd()), "", unix.AT_EMPTY_PATH, mask, &st)
 	switch {
-	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM), err == nil && st.Mask&unix.STATX_MNT_ID == 0:
+	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM),
+		err == nil && st.Mask&unix.STATX_MNT_ID == 0:
 		return vantageOfOld(slash)
 	case err != nil:
 		return Vantage{}, fmt.Errorf("look at the root directory: %w", err)
@@ -39,7 +41,8 @@ func VantageOf(slash *os.File) (Vantage, error) {
 	return Vantage{st.Mnt_id, unix.Mkdev(st.Dev_major, st.Dev_minor), st.Ino}, nil
 }
 
-// vantageOfOld is VantageOf where statx does not tell the mount, or is forbidden: /proc tells it since Linux 3.15.
+// vantageOfOld is VantageOf where statx does not tell the mount, or is forbidden: /proc tells it
+// since Linux 3.15.
 func vantageOfOld(slash *os.File) (Vantage, error) {
 	info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", slash.Fd()))
 	if err != nil {

@@ -55,7 +55,8 @@ func New(o Options) (*Cluster, error) {
 		c.loopback = errAsked
 	}
 	if what := o.needNamespaces(); what != "" && c.loopback != nil {
-		return nil, unsupported{fmt.Errorf("%s need nodes with network namespaces, not loopback addresses: %w", what, c.loopback)}
+		return nil, unsupported{fmt.Errorf("%s need nodes with network namespaces, not loopback "+
+			"addresses: %w", what, c.loopback)}
 	}
 	if err := Sweep(); err != nil {
 		return nil, err

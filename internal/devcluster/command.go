@@ -56,7 +56,8 @@ func (c *Cmd) CombinedOutput() ([]byte, error) {
 // inherited says whether a process on a node gets a variable that this process has. What an
 // outer torchrun has set is about another job.
 func inherited(key string) bool {
-	return !strings.HasPrefix(key, "TORCHELASTIC_") && key != "HDMLP_SECRET" && key != "ROLE_NAME" && key != "ROLE_RANK" && key != "ROLE_WORLD_SIZE"
+	return !strings.HasPrefix(key, "TORCHELASTIC_") && key != "HDMLP_SECRET" &&
+		key != "ROLE_NAME" && key != "ROLE_RANK" && key != "ROLE_WORLD_SIZE"
 }
 
 // environment is what a process on the node gets: of base what is about no other job, and what
@@ -89,17 +90,19 @@ func (n *Node) environment(base []string, local int) []string {
 	set("TORCHELASTIC_MAX_RESTARTS", 0)
 	set("HDMLP_SECRET", c.secret)
 	set("HDMLP_SOCKET", socket(c.marker, n.index))
-	// The host's name leads to an address that is not the node's: torch's backends are told where to listen.
+	// The host's name leads to an address that is not the node's: torch's backends are told where
+	// to listen.
 	set("GLOO_SOCKET_IFNAME", interfaceName)
 	set("NCCL_SOCKET_IFNAME", interfaceName)
 	set("TP_SOCKET_IFNAME", interfaceName)
-	own := strings.NewReplacer("{node}", strconv.Itoa(n.index), "{rank}", strconv.Itoa(rank), "{address}", n.Address())
+	own := strings.NewReplacer("{node}", strconv.Itoa(n.index), "{rank}", strconv.Itoa(rank),
+		"{address}", n.Address())
 	for _, kv := range c.options.Env {
 		out = append(out, own.Replace(kv))
 	}
 	return out
 }
 
-// socket is the name of a node's daemon's socket: nodes share this machine's XDG_RUNTIME_DIR, and without namespaces the
-// abstract names as well.
+// socket is the name of a node's daemon's socket: nodes share this machine's XDG_RUNTIME_DIR, and
+// without namespaces the abstract names as well.
 func socket(marker string, node int) string { return marker + "-" + strconv.Itoa(node) }

@@ -13,7 +13,8 @@ import (
 
 func TestParseRate(t *testing.T) {
 	for text, want := range map[string]devcluster.Rate{
-		"10mbit": 10e6, "1.5gbit": 1.5e9, " 8 kbit": 8e3, "unlimited": 0, "10000bit": 10e3, "1GBIT": 1e9,
+		"10mbit": 10e6, "1.5gbit": 1.5e9, " 8 kbit": 8e3, "unlimited": 0, "10000bit": 10e3,
+		"1GBIT": 1e9,
 	} {
 		got, err := devcluster.ParseRate(text)
 		if err != nil || got != want {
@@ -23,7 +24,10 @@ func TestParseRate(t *testing.T) {
 			t.Errorf("%q is written %q, and read as %d (%v)", text, got, again, err)
 		}
 	}
-	for _, text := range []string{"", "10", "mbit", "-1mbit", "1e3mbit", "10mbps", "10mibit", "1bit", "33gbit", "infmbit", "0x1mbit", "1..0mbit", "nanbit"} {
+	for _, text := range []string{
+		"", "10", "mbit", "-1mbit", "1e3mbit", "10mbps", "10mibit",
+		"1bit", "33gbit", "infmbit", "0x1mbit", "1..0mbit", "nanbit",
+	} {
 		if got, err := devcluster.ParseRate(text); err == nil {
 			t.Errorf("ParseRate(%q) = %d, want an error", text, got)
 		}
@@ -45,7 +49,11 @@ func FuzzParseRate(f *testing.F) {
 }
 
 func TestParseDelay(t *testing.T) {
-	for text, want := range map[string]time.Duration{"0": 0, "1ms": time.Millisecond, "250us": 250 * time.Microsecond} {
+	for text, want := range map[string]time.Duration{
+		"0":     0,
+		"1ms":   time.Millisecond,
+		"250us": 250 * time.Microsecond,
+	} {
 		if got, err := devcluster.ParseDelay(text); err != nil || got != want {
 			t.Errorf("ParseDelay(%q) = %v, %v", text, got, err)
 		}
@@ -69,8 +77,10 @@ func TestBadOptions(t *testing.T) {
 		t.Fatal("no error")
 	}
 	for _, want := range []string{
-		"251 nodes; allowed: 1 to 250", "-1 ranks per node", `run name "../x"`, "master port 70000", "rate 1bit", "delay -1ns",
-		"no node 300", `environment "B"`, `environment "=C"`, `mount "/does/not/exist:/tmp" on node 0`,
+		"251 nodes; allowed: 1 to 250", "-1 ranks per node", `run name "../x"`, "master port 70000",
+		"rate 1bit", "delay -1ns",
+		"no node 300", `environment "B"`, `environment "=C"`,
+		`mount "/does/not/exist:/tmp" on node 0`,
 	} {
 		if n := strings.Count(err.Error(), want); n != 1 {
 			t.Errorf("%q is said %d times in:\n%v", want, n, err)
@@ -84,12 +94,14 @@ func TestLoopbackLimits(t *testing.T) {
 		"limits of links": {Nodes: 1, Loopback: true, Link: devcluster.LinkState{Rate: 1e6}},
 		"mounts":          {Nodes: 1, Loopback: true, Mounts: []string{"/tmp:/tmp"}},
 	} {
-		if _, err := devcluster.New(o); !errors.Is(err, devcluster.ErrUnsupported) || !strings.Contains(err.Error(), name) {
+		if _, err := devcluster.New(o); !errors.Is(err, devcluster.ErrUnsupported) ||
+			!strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	c := newCluster(t, devcluster.Options{Nodes: 1, Loopback: true})
-	if err := c.Link(0).Set(devcluster.LinkState{Down: true}); !errors.Is(err, devcluster.ErrUnsupported) {
+	if err := c.Link(0).Set(devcluster.LinkState{Down: true}); !errors.Is(err,
+		devcluster.ErrUnsupported) {
 		t.Errorf("a link of a loopback address: %v", err)
 	}
 	if _, err := c.Link(0).State(); !errors.Is(err, devcluster.ErrUnsupported) {
@@ -110,7 +122,8 @@ func TestStateFiles(t *testing.T) {
 	}
 	newCluster(t, devcluster.Options{Nodes: 1, Name: "b", Loopback: true})
 	for _, name := range []string{"", "c"} {
-		if _, err := devcluster.Find(name); !errors.Is(err, devcluster.ErrNoRun) || !strings.Contains(err.Error(), "a, b") {
+		if _, err := devcluster.Find(name); !errors.Is(err, devcluster.ErrNoRun) ||
+			!strings.Contains(err.Error(), "a, b") {
 			t.Errorf("of two runs, %q: %v", name, err)
 		}
 	}
@@ -122,8 +135,9 @@ func TestStateFiles(t *testing.T) {
 	for name, text := range map[string]string{
 		"garbage":   "{",
 		"another's": string(good),
-		"a version": strings.Replace(strings.ReplaceAll(string(good), `"a"`, `"c"`), `"version":1`, `"version":2`, 1),
-		"no nodes":  `{"version":1,"run":"c","marker":"hdmlp-dev-c-1"}`,
+		"a version": strings.Replace(strings.ReplaceAll(string(good), `"a"`, `"c"`), `"version":1`,
+			`"version":2`, 1),
+		"no nodes": `{"version":1,"run":"c","marker":"hdmlp-dev-c-1"}`,
 	} {
 		if err := os.WriteFile(bad, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -135,7 +135,8 @@ func (l Link) State() (LinkState, error) {
 	s := LinkState{Down: port.Attrs().Flags&net.FlagUp == 0}
 	qdiscs, err := e.bridge.QdiscList(port)
 	if err != nil {
-		return LinkState{}, fmt.Errorf("link of node %d: list queueing disciplines: %w", l.node, err)
+		return LinkState{},
+			fmt.Errorf("link of node %d: list queueing disciplines: %w", l.node, err)
 	}
 	for _, q := range qdiscs {
 		switch q := q.(type) {
@@ -168,16 +169,30 @@ func limit(h *netlink.Handle, link netlink.Link, s LinkState) error {
 	}
 	parent := uint32(netlink.HANDLE_ROOT)
 	if s.Delay > 0 {
-		attrs := netlink.QdiscAttrs{LinkIndex: index, Parent: parent, Handle: netlink.MakeHandle(1, 0)}
-		q := netlink.NewNetem(attrs, netlink.NetemQdiscAttrs{Latency: uint32(s.Delay.Microseconds()), Limit: netemPackets})
+		attrs := netlink.QdiscAttrs{
+			LinkIndex: index,
+			Parent:    parent,
+			Handle:    netlink.MakeHandle(1, 0),
+		}
+		q := netlink.NewNetem(attrs,
+			netlink.NetemQdiscAttrs{Latency: uint32(s.Delay.Microseconds()), Limit: netemPackets})
 		if err := h.QdiscAdd(q); err != nil {
-			return explain(fmt.Sprintf("delay %s by %v", name, s.Delay), "netem (module sch_netem, CONFIG_NET_SCH_NETEM): delays need it; try `modprobe sch_netem`", err)
+			return explain(fmt.Sprintf("delay %s by %v", name, s.Delay),
+				"netem (module sch_netem, CONFIG_NET_SCH_NETEM): delays need it; try "+
+					"`modprobe sch_netem`", err)
 		}
 		parent = netlink.MakeHandle(1, 1)
 	}
 	if s.Rate > 0 {
-		if err := h.QdiscAdd(bucket(s.Rate, netlink.QdiscAttrs{LinkIndex: index, Parent: parent, Handle: netlink.MakeHandle(2, 0)})); err != nil {
-			return explain(fmt.Sprintf("limit %s to %s", name, s.Rate), "tbf (module sch_tbf, CONFIG_NET_SCH_TBF): limits of bandwidth need it; try `modprobe sch_tbf`", err)
+		if err := h.QdiscAdd(bucket(s.Rate,
+			netlink.QdiscAttrs{
+				LinkIndex: index,
+				Parent:    parent,
+				Handle:    netlink.MakeHandle(2, 0),
+			})); err != nil {
+			return explain(fmt.Sprintf("limit %s to %s", name, s.Rate),
+				"tbf (module sch_tbf, CONFIG_NET_SCH_TBF): limits of bandwidth need it; try "+
+					"`modprobe sch_tbf`", err)
 		}
 	}
 	return nil

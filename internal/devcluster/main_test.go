@@ -19,7 +19,8 @@ import (
 )
 
 // TestMain is, when it is told so, a process that runs a cluster and will be killed. Otherwise it
-// checks that tests leave nothing: no goroutines, no interfaces, no names of namespaces, no state files.
+// checks that tests leave nothing: no goroutines, no interfaces, no names of namespaces, no state
+// files.
 func TestMain(m *testing.M) {
 	if script := os.Getenv("DEVCLUSTER_TEST_SCRIPT"); script != "" {
 		victim(script)
@@ -49,9 +50,18 @@ func TestMain(m *testing.M) {
 
 // victim runs a cluster of two until it is killed.
 func victim(script string) {
-	c, err := devcluster.New(devcluster.Options{Nodes: 2, Name: "victim", Loopback: os.Getenv("DEVCLUSTER_TEST_LOOPBACK") != ""})
+	c, err := devcluster.New(devcluster.Options{
+		Nodes:    2,
+		Name:     "victim",
+		Loopback: os.Getenv("DEVCLUSTER_TEST_LOOPBACK") != "",
+	})
 	if err == nil {
-		_, err = c.Run(context.Background(), devcluster.RunOptions{Args: []string{"sh", "-c", script}, Stdout: os.Stdout, Stderr: os.Stderr})
+		_, err = c.Run(context.Background(),
+			devcluster.RunOptions{
+				Args:   []string{"sh", "-c", script},
+				Stdout: os.Stdout,
+				Stderr: os.Stderr,
+			})
 	}
 	fmt.Fprintln(os.Stderr, "not killed:", err)
 	os.Exit(1)
@@ -72,7 +82,8 @@ func network() []string {
 	return out
 }
 
-// namespaces are the network namespaces in which processes or threads are, this process's own threads counted.
+// namespaces are the network namespaces in which processes or threads are, this process's own
+// threads counted.
 func namespaces(t *testing.T) map[string]bool {
 	t.Helper()
 	out := map[string]bool{}
@@ -153,14 +164,16 @@ func alive(t *testing.T, text string) int {
 	}
 	n := 0
 	for _, p := range paths {
-		if args, err := os.ReadFile(p); err == nil && strings.Contains(strings.ReplaceAll(string(args), "\x00", " "), text) {
+		if args, err := os.ReadFile(p); err == nil &&
+			strings.Contains(strings.ReplaceAll(string(args), "\x00", " "), text) {
 			n++
 		}
 	}
 	return n
 }
 
-// startVictim starts a process that runs a script on two nodes, and waits until both have printed "ready".
+// startVictim starts a process that runs a script on two nodes, and waits until both have printed
+// "ready".
 func startVictim(t *testing.T, script string, o devcluster.Options) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")

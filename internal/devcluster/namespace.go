@@ -19,9 +19,10 @@ func (unsupported) Is(target error) bool { return target == ErrUnsupported }
 
 // namespace names the network namespace that a thread holds, for other processes too.
 type namespace struct {
-	PID   int    `json:"pid"`
-	TID   int    `json:"tid"`
-	Inode uint64 `json:"inode"` // of the namespace; guards against numbers that were given out again
+	PID int `json:"pid"`
+	TID int `json:"tid"`
+	// of the namespace; guards against numbers that were given out again
+	Inode uint64 `json:"inode"`
 }
 
 // open opens the namespace; kind is "net" or "mnt". It is only opened if it is still the same.
@@ -50,7 +51,8 @@ func privileged() error {
 		name string
 	}{{unix.CAP_NET_ADMIN, "CAP_NET_ADMIN"}, {unix.CAP_SYS_ADMIN, "CAP_SYS_ADMIN"}} {
 		if data[0].Effective&(1<<c.bit) == 0 {
-			return unsupported{fmt.Errorf("network namespaces need %s, which this process (user %d) does not have; run it as root", c.name, os.Geteuid())}
+			return unsupported{fmt.Errorf("network namespaces need %s, which this process (user "+
+				"%d) does not have; run it as root", c.name, os.Geteuid())}
 		}
 	}
 	return nil
@@ -83,8 +85,10 @@ func unshare(mounts []mount) error {
 func explain(doing, part string, err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES):
-		return unsupported{fmt.Errorf("%s: %w: this process may not; it needs CAP_NET_ADMIN and CAP_SYS_ADMIN, and no container or seccomp profile that takes them away", doing, err)}
-	case part != "" && (errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS)):
+		return unsupported{fmt.Errorf("%s: %w: this process may not; it needs CAP_NET_ADMIN and "+
+			"CAP_SYS_ADMIN, and no container or seccomp profile that takes them away", doing, err)}
+	case part != "" && (errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOENT) ||
+		errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS)):
 		return unsupported{fmt.Errorf("%s: %w: this kernel has no %s", doing, err, part)}
 	}
 	return fmt.Errorf("%s: %w", doing, err)

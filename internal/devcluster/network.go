@@ -27,7 +27,8 @@ func subnet(run string) netip.Prefix {
 		free := true
 		for _, n := range taken {
 			ones, _ := n.Mask.Size()
-			free = free && (ones < 9 || !n.Contains(ip)) // all of 10.0.0.0/8 has nothing free to offer
+			// all of 10.0.0.0/8 has nothing free to offer
+			free = free && (ones < 9 || !n.Contains(ip))
 		}
 		if free {
 			return netip.PrefixFrom(netip.AddrFrom4([4]byte(ip.To4())), 24)
@@ -42,7 +43,8 @@ func makeBridge() error {
 	}
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "bridge"}}
 	if err := netlink.LinkAdd(bridge); err != nil {
-		return explain("make a bridge", "bridges (module bridge, CONFIG_BRIDGE); try `modprobe bridge`", err)
+		return explain("make a bridge",
+			"bridges (module bridge, CONFIG_BRIDGE); try `modprobe bridge`", err)
 	}
 	if err := netlink.LinkSetUp(bridge); err != nil {
 		return fmt.Errorf("set the bridge up: %w", err)
@@ -61,7 +63,8 @@ func plug(l Link, tid int) error {
 		PeerName:  nodeEnd, PeerNamespace: netlink.NsPid(tid),
 	}
 	if err := netlink.LinkAdd(pair); err != nil {
-		return explain("make a link", "veth pairs (module veth, CONFIG_VETH); try `modprobe veth`", err)
+		return explain("make a link", "veth pairs (module veth, CONFIG_VETH); try `modprobe veth`",
+			err)
 	}
 	return nil
 }
@@ -79,7 +82,10 @@ func address(a netip.Addr, bits int) error {
 	if err != nil {
 		return fmt.Errorf("find %s: %w", nodeEnd, err)
 	}
-	if err := netlink.AddrAdd(end, &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(bits, 32)}}); err != nil {
+	if err := netlink.AddrAdd(end,
+		&netlink.Addr{
+			IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(bits, 32)},
+		}); err != nil {
 		return fmt.Errorf("give %s the address %s: %w", nodeEnd, a, err)
 	}
 	if err := netlink.LinkSetUp(end); err != nil {

@@ -63,7 +63,8 @@ func TestConnectivity(t *testing.T) {
 	})
 }
 
-// TestIsolation: a node sees its own interfaces and its own abstract sockets, and this machine sees none of them.
+// TestIsolation: a node sees its own interfaces and its own abstract sockets, and this machine sees
+// none of them.
 func TestIsolation(t *testing.T) {
 	needNamespaces(t)
 	before := network()
@@ -84,7 +85,10 @@ func TestIsolation(t *testing.T) {
 		}); err != nil {
 			t.Errorf("node %d has no abstract sockets of its own: %v", i, err)
 		}
-		if out, err := n.Command(0, "sh", "-c", "ls /proc/self/net/dev_snmp6 2>/dev/null; cat /proc/self/net/dev").Output(); err != nil || !strings.Contains(string(out), "eth0") {
+		if out, err := n.Command(0, "sh", "-c",
+			"ls /proc/self/net/dev_snmp6 2>/dev/null; cat "+
+				"/proc/self/net/dev").Output(); err != nil ||
+			!strings.Contains(string(out), "eth0") {
 			t.Errorf("node %d has the interfaces %s (%v)", i, out, err)
 		}
 	}
@@ -99,7 +103,10 @@ func TestNothingIsLeft(t *testing.T) {
 	needNamespaces(t)
 	before := namespaces(t)
 	for range 5 {
-		c, err := devcluster.New(devcluster.Options{Nodes: 4, Link: devcluster.LinkState{Rate: 1e9}})
+		c, err := devcluster.New(devcluster.Options{
+			Nodes: 4,
+			Link:  devcluster.LinkState{Rate: 1e9},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,11 +162,13 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-// TestRate: a limited link lets no more than its rate through, in either direction, and other links more.
+// TestRate: a limited link lets no more than its rate through, in either direction, and other links
+// more.
 func TestRate(t *testing.T) {
 	needNamespaces(t)
 	const rate, bytes = 8e6, 1 << 20 // a second's worth, and the bucket
-	c := newCluster(t, devcluster.Options{Nodes: 3, LinkOf: map[int]devcluster.LinkState{1: {Rate: rate}}})
+	c := newCluster(t,
+		devcluster.Options{Nodes: 3, LinkOf: map[int]devcluster.LinkState{1: {Rate: rate}}})
 	for name, pair := range map[string][2]int{"to": {0, 1}, "from": {1, 0}} {
 		t.Run(name, func(t *testing.T) {
 			client, server := connect(t, c.Node(pair[0]), c.Node(pair[1]))
@@ -184,7 +193,14 @@ func TestLinkState(t *testing.T) {
 	needNamespaces(t)
 	c := newCluster(t, devcluster.Options{Nodes: 1})
 	for _, want := range []devcluster.LinkState{
-		{Rate: 1e9}, {Down: true, Rate: 10e6}, {Down: true}, {}, {Rate: 8e3}, {Rate: 32e9}, {Rate: 1e9}, {},
+		{Rate: 1e9},
+		{Down: true, Rate: 10e6},
+		{Down: true},
+		{},
+		{Rate: 8e3},
+		{Rate: 32e9},
+		{Rate: 1e9},
+		{},
 	} {
 		if err := c.Link(0).Set(want); err != nil {
 			t.Fatal(err)
@@ -193,21 +209,29 @@ func TestLinkState(t *testing.T) {
 			t.Errorf("the link is %+v (%v), want %+v", got, err, want)
 		}
 	}
-	for _, bad := range []devcluster.LinkState{{Rate: 1}, {Rate: -1}, {Rate: 1e12}, {Delay: -1}, {Delay: time.Hour}} {
+	for _, bad := range []devcluster.LinkState{
+		{Rate: 1},
+		{Rate: -1},
+		{Rate: 1e12},
+		{Delay: -1},
+		{Delay: time.Hour},
+	} {
 		if err := c.Link(0).Set(bad); err == nil {
 			t.Errorf("%+v is taken", bad)
 		}
 	}
 }
 
-// TestDelay: where the kernel has netem a packet takes four delays there and back, else the error says what is missing.
+// TestDelay: where the kernel has netem a packet takes four delays there and back, else the error
+// says what is missing.
 func TestDelay(t *testing.T) {
 	needNamespaces(t)
 	const delay = 20 * time.Millisecond
 	want := devcluster.LinkState{Delay: delay, Rate: 1e9}
 	c, err := devcluster.New(devcluster.Options{Nodes: 2, Link: want})
 	if err != nil {
-		if !errors.Is(err, devcluster.ErrUnsupported) || !strings.Contains(err.Error(), "sch_netem") {
+		if !errors.Is(err, devcluster.ErrUnsupported) ||
+			!strings.Contains(err.Error(), "sch_netem") {
 			t.Fatal(err)
 		}
 		t.Skipf("delays can not be tested here: %v", err)
@@ -225,7 +249,8 @@ func TestDelay(t *testing.T) {
 	}
 }
 
-// TestCut: what is sent over a link that is down does not arrive; TCP's arrives when it is up again.
+// TestCut: what is sent over a link that is down does not arrive; TCP's arrives when it is up
+// again.
 func TestCut(t *testing.T) {
 	needNamespaces(t)
 	c := newCluster(t, devcluster.Options{Nodes: 3})
@@ -266,14 +291,17 @@ func TestMounts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c := newCluster(t, devcluster.Options{Nodes: 2, Mounts: []string{dir + "/{node}:" + dir + "/here"}})
+	c := newCluster(t,
+		devcluster.Options{Nodes: 2, Mounts: []string{dir + "/{node}:" + dir + "/here"}})
 	for i := range c.Len() {
-		if out, err := c.Node(i).Command(0, "sh", "-c", "echo $GROUP_RANK > "+dir+"/here/node").CombinedOutput(); err != nil {
+		if out, err := c.Node(i).Command(0, "sh", "-c",
+			"echo $GROUP_RANK > "+dir+"/here/node").CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}
 	for _, d := range []string{"0", "1"} {
-		if got, err := os.ReadFile(filepath.Join(dir, d, "node")); err != nil || string(got) != d+"\n" {
+		if got, err := os.ReadFile(filepath.Join(dir, d, "node")); err != nil ||
+			string(got) != d+"\n" {
 			t.Errorf("node %s wrote %q (%v)", d, got, err)
 		}
 	}

@@ -18,9 +18,11 @@ type Options struct {
 	Loopback     bool              // loopback addresses, although namespaces could be made
 	Link         LinkState         // of every link
 	LinkOf       map[int]LinkState // of some nodes, instead of Link
-	Env          []string          // KEY=VALUE for every process; {node}, {rank} and {address} stand for its own
-	Mounts       []string          // SOURCE:TARGET, bind mounts that only the node sees; {node} stands for its own
-	MasterPort   int               // 0: a free one
+	// KEY=VALUE for every process; {node}, {rank} and {address} stand for its own
+	Env []string
+	// SOURCE:TARGET, bind mounts that only the node sees; {node} stands for its own
+	Mounts     []string
+	MasterPort int // 0: a free one
 }
 
 // maxNodes is what a /24 network, and a machine, has room for.
@@ -32,7 +34,9 @@ var runName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,31}$`)
 // Check validates the options: one error for each fault, joined.
 func (o Options) Check() error {
 	var faults []error
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf(format, args...))
+	}
 	if o.Nodes < 1 || o.Nodes > maxNodes {
 		fault("%d nodes; allowed: 1 to %d", o.Nodes, maxNodes)
 	}
@@ -104,7 +108,8 @@ func (o Options) mounts(node int) ([]mount, error) {
 	for _, text := range o.Mounts {
 		from, to, ok := strings.Cut(strings.ReplaceAll(text, "{node}", strconv.Itoa(node)), ":")
 		if !ok || from == "" || !filepath.IsAbs(to) {
-			return nil, fmt.Errorf("mount %q; give it as SOURCE:TARGET, the target as an absolute path", text)
+			return nil, fmt.Errorf("mount %q; give it as SOURCE:TARGET, the target as an "+
+				"absolute path", text)
 		}
 		from, err := filepath.Abs(from)
 		if err != nil {

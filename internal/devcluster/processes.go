@@ -14,8 +14,9 @@ import (
 
 // processes are those of a run, whoever started them.
 type processes struct {
-	marker     string
-	namespaces map[uint64]bool // the nodes', by inode; only while somebody holds them: numbers are given out again
+	marker string
+	// the nodes', by inode; only while somebody holds them: numbers are given out again
+	namespaces map[uint64]bool
 }
 
 // processes are the cluster's.
@@ -32,7 +33,8 @@ func (c *Cluster) processes() processes {
 			p.namespaces[ns.Inode] = true
 		}
 	}
-	// Nothing makes a node's namespace this process's own; what it would lead to is too bad to rely on that.
+	// Nothing makes a node's namespace this process's own; what it would lead to is too bad to rely
+	// on that.
 	var own unix.Stat_t
 	if unix.Stat("/proc/self/ns/net", &own) == nil {
 		delete(p.namespaces, own.Ino)
@@ -48,7 +50,8 @@ func (p processes) has(pid int) bool {
 		return true
 	}
 	environ, err := os.ReadFile(dir + "/environ")
-	return err == nil && bytes.Contains(append([]byte{0}, environ...), []byte("\x00TORCHELASTIC_RUN_ID="+p.marker+"\x00"))
+	return err == nil && bytes.Contains(append([]byte{0}, environ...),
+		[]byte("\x00TORCHELASTIC_RUN_ID="+p.marker+"\x00"))
 }
 
 // signal sends a signal to every process of the run that is not in asked, puts it
@@ -111,7 +114,8 @@ func (p processes) kill() error {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	return fmt.Errorf("processes of run %s are still there 2 s after SIGKILL: they wait for a device, see `ps -eo pid,stat,wchan,args`", p.marker)
+	return fmt.Errorf("processes of run %s are still there 2 s after SIGKILL: they wait for a "+
+		"device, see `ps -eo pid,stat,wchan,args`", p.marker)
 }
 
 func (c *Cluster) kill() error { return c.processes().kill() }

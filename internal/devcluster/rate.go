@@ -38,16 +38,19 @@ func ParseRate(text string) (Rate, error) {
 			continue
 		}
 		value, err := strconv.ParseFloat(strings.TrimSpace(digits), 64)
-		if err != nil || math.IsNaN(value) || strings.Trim(strings.TrimSpace(digits), "0123456789.") != "" {
+		if err != nil || math.IsNaN(value) ||
+			strings.Trim(strings.TrimSpace(digits), "0123456789.") != "" {
 			break
 		}
 		bits := value * float64(u.bits)
 		if bits < float64(minRate) || bits > float64(maxRate) {
-			return 0, fmt.Errorf("rate %q is out of bounds; allowed: %s to %s, and \"unlimited\"", text, minRate, maxRate)
+			return 0, fmt.Errorf("rate %q is out of bounds; allowed: %s to %s, and \"unlimited\"",
+				text, minRate, maxRate)
 		}
 		return Rate(bits), nil
 	}
-	return 0, fmt.Errorf("%q is not a rate; give it as \"10mbit\", \"1.5gbit\" (bits per second: bit, kbit, mbit, gbit) or \"unlimited\"", text)
+	return 0, fmt.Errorf("%q is not a rate; give it as \"10mbit\", \"1.5gbit\" (bits per second: "+
+		"bit, kbit, mbit, gbit) or \"unlimited\"", text)
 }
 
 // String writes the rate as ParseRate reads it.
@@ -81,7 +84,8 @@ func checkDelay(d time.Duration) error {
 
 func checkRate(r Rate) error {
 	if r != 0 && (r < minRate || r > maxRate) {
-		return fmt.Errorf("rate %dbit is out of bounds; allowed: %s to %s, and 0 for no limit", int64(r), minRate, maxRate)
+		return fmt.Errorf("rate %dbit is out of bounds; allowed: %s to %s, and 0 for no limit",
+			int64(r), minRate, maxRate)
 	}
 	return nil
 }

@@ -74,13 +74,15 @@ type exit struct {
 	err   error
 }
 
-// Run runs the command once for each rank, and waits for all. When one fails, or ctx ends, the others
-// are ended too, and in any case every process that they left on the nodes. The error is for what went wrong
-// beside the ranks, whose exit statuses are in the summary; it is ctx's if that has ended.
+// Run runs the command once for each rank, and waits for all. When one fails, or ctx ends, the
+// others are ended too, and in any case every process that they left on the nodes. The error is for
+// what went wrong beside the ranks, whose exit statuses are in the summary; it is ctx's if that has
+// ended.
 func (c *Cluster) Run(ctx context.Context, o RunOptions) (*Summary, error) {
 	ranks := len(c.nodes) * c.options.RanksPerNode
 	r := &run{
-		cluster: c, options: o, output: output{colour: o.Colour}, started: time.Now(), exits: make(chan exit, ranks),
+		cluster: c, options: o, output: output{colour: o.Colour}, started: time.Now(),
+		exits:   make(chan exit, ranks),
 		summary: Summary{Run: c.name, Nodes: len(c.nodes), Ranks: make([]RankSummary, ranks)},
 		timer:   time.NewTimer(time.Hour),
 	}
@@ -121,7 +123,12 @@ func (r *run) start(rank int) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start rank %d on node %d: %w", rank, node, err)
 	}
-	r.summary.Ranks[rank] = RankSummary{Rank: rank, Node: node, LocalRank: local, PID: cmd.Process.Pid}
+	r.summary.Ranks[rank] = RankSummary{
+		Rank:      rank,
+		Node:      node,
+		LocalRank: local,
+		PID:       cmd.Process.Pid,
+	}
 	go func() { // wait receives from it
 		err := cmd.Wait()
 		r.exits <- exit{rank, cmd.ProcessState, err}
@@ -192,7 +199,8 @@ func (r *run) end() {
 	p := r.cluster.processes()
 	asked := map[int]bool{}
 	left, err := p.signal(unix.SIGTERM, asked)
-	for until := time.Now().Add(graceLeft); !r.stopped && left > 0 && err == nil && time.Now().Before(until); {
+	for until := time.Now().Add(graceLeft); !r.stopped && left > 0 && err == nil &&
+		time.Now().Before(until); {
 		time.Sleep(5 * time.Millisecond)
 		left, err = p.signal(unix.SIGTERM, asked)
 	}

@@ -19,10 +19,13 @@ import (
 )
 
 // script runs a shell script on a cluster.
-func script(t *testing.T, ctx context.Context, c *devcluster.Cluster, text string) (s *devcluster.Summary, stdout, stderr string, err error) {
+func script(t *testing.T, ctx context.Context, c *devcluster.Cluster,
+	text string,
+) (s *devcluster.Summary, stdout, stderr string, err error) {
 	t.Helper()
 	var out, complaints bytes.Buffer
-	s, err = c.Run(ctx, devcluster.RunOptions{Args: []string{"sh", "-c", text}, Stdout: &out, Stderr: &complaints})
+	s, err = c.Run(ctx,
+		devcluster.RunOptions{Args: []string{"sh", "-c", text}, Stdout: &out, Stderr: &complaints})
 	return s, out.String(), complaints.String(), err
 }
 
@@ -43,8 +46,9 @@ func TestVariables(t *testing.T) {
 		var want []string
 		for rank := range 4 {
 			n := rank / 2
-			want = append(want, fmt.Sprintf("[%d.%d] %d/4 %d/2 %d/2 /tmp/%d/%d/%s %s - 64 hdmlp-dev-variables",
-				n, rank, rank, rank%2, n, n, rank, c.Node(n).Address(), c.Node(0).Address()))
+			want = append(want,
+				fmt.Sprintf("[%d.%d] %d/4 %d/2 %d/2 /tmp/%d/%d/%s %s - 64 hdmlp-dev-variables",
+					n, rank, rank, rank%2, n, n, rank, c.Node(n).Address(), c.Node(0).Address()))
 		}
 		got := strings.Split(strings.TrimSpace(stdout), "\n")
 		slices.Sort(got)
@@ -54,16 +58,19 @@ func TestVariables(t *testing.T) {
 	})
 }
 
-// TestFirstFailureCounts: the status is the first failing rank's; the others are ended, and all that they started.
+// TestFirstFailureCounts: the status is the first failing rank's; the others are ended, and all
+// that they started.
 func TestFirstFailureCounts(t *testing.T) {
 	onBoth(t, func(t *testing.T, o devcluster.Options) {
 		o.Nodes = 3
 		c := newCluster(t, o)
-		s, stdout, _, err := script(t, context.Background(), c, `setsid sleep 4242.1 & if [ $RANK = 1 ]; then exit 7; fi; trap 'echo ended; exit 9' TERM; sleep 4242.1 & wait`)
+		s, stdout, _, err := script(t, context.Background(), c,
+			`setsid sleep 4242.1 & if [ $RANK = 1 ]; then exit 7; fi; trap 'echo ended; exit 9' TERM; sleep 4242.1 & wait`)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.ExitStatus != 7 || s.FirstFailed == nil || *s.FirstFailed != 1 || s.Interrupted || len(s.Ranks) != 3 || s.Ranks[1].ExitStatus != 7 {
+		if s.ExitStatus != 7 || s.FirstFailed == nil || *s.FirstFailed != 1 || s.Interrupted ||
+			len(s.Ranks) != 3 || s.Ranks[1].ExitStatus != 7 {
 			t.Errorf("the summary is %+v\n%s", s, stdout)
 		}
 		if n := alive(t, "sleep 4242.1"); n > 0 {
@@ -107,12 +114,15 @@ func TestInterrupt(t *testing.T) {
 		defer cancel()
 		interrupted := make(chan time.Time, 1)
 		go func() {
-			eventually(t, "the ranks have not started", func() bool { return alive(t, "sleep 4242.3") >= 4 || ctx.Err() != nil })
+			eventually(t, "the ranks have not started", func() bool {
+				return alive(t, "sleep 4242.3") >= 4 || ctx.Err() != nil
+			})
 			interrupted <- time.Now()
 			cancel()
 		}()
 		s, _, _, err := script(t, ctx, c, `trap '' TERM INT; setsid sleep 4242.3 & sleep 4242.3`)
-		if took := time.Since(<-interrupted); took > 4*time.Second { // less than one on a machine that does nothing else
+		// less than one on a machine that does nothing else
+		if took := time.Since(<-interrupted); took > 4*time.Second {
 			t.Errorf("it took %v to end", took)
 		}
 		if !errors.Is(err, context.Canceled) || !s.Interrupted || s.FirstFailed != nil {
@@ -127,7 +137,12 @@ func TestInterrupt(t *testing.T) {
 // TestNotStarted: a command that can not be started ends those that were.
 func TestNotStarted(t *testing.T) {
 	c := newCluster(t, devcluster.Options{Nodes: 2, Loopback: true})
-	_, err := c.Run(context.Background(), devcluster.RunOptions{Args: []string{"/does/not/exist"}, Stdout: os.Stdout, Stderr: os.Stderr})
+	_, err := c.Run(context.Background(),
+		devcluster.RunOptions{
+			Args:   []string{"/does/not/exist"},
+			Stdout: os.Stdout,
+			Stderr: os.Stderr,
+		})
 	if err == nil || !strings.Contains(err.Error(), "start rank 0 on node 0") {
 		t.Errorf("the error is %v", err)
 	}
@@ -143,7 +158,11 @@ func TestKilled(t *testing.T) {
 		if err != nil || r.Name() != "victim" || r.Len() != 2 {
 			t.Fatalf("the run is %+v (%v)", r, err)
 		}
-		if _, err := devcluster.New(devcluster.Options{Nodes: 1, Name: "victim", Loopback: true}); err == nil {
+		if _, err := devcluster.New(devcluster.Options{
+			Nodes:    1,
+			Name:     "victim",
+			Loopback: true,
+		}); err == nil {
 			t.Error("two runs have the same name")
 		}
 		if !o.Loopback {
@@ -154,7 +173,8 @@ func TestKilled(t *testing.T) {
 			if got, err := r.Link(1).State(); err != nil || got != want {
 				t.Errorf("the link is %+v (%v)", got, err)
 			}
-		} else if err := r.Link(1).Set(devcluster.LinkState{}); err == nil || !strings.Contains(err.Error(), "loopback") {
+		} else if err := r.Link(1).Set(devcluster.LinkState{}); err == nil ||
+			!strings.Contains(err.Error(), "loopback") {
 			t.Errorf("a link of a loopback address: %v", err)
 		}
 		if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
@@ -168,7 +188,8 @@ func TestKilled(t *testing.T) {
 		if alive(t, "sleep 4242.4") != 2 {
 			t.Error("what the ranks started is gone already: this test tests nothing")
 		}
-		newCluster(t, devcluster.Options{Nodes: 1, Name: "victim", Loopback: true}) // the name is free
+		// the name is free
+		newCluster(t, devcluster.Options{Nodes: 1, Name: "victim", Loopback: true})
 		if alive(t, "sleep 4242.4") != 0 {
 			t.Error("what the dead run's ranks started is alive")
 		}
@@ -185,9 +206,12 @@ func TestKilled(t *testing.T) {
 
 // TestReap: a process that waits for a run's end ends what it left.
 func TestReap(t *testing.T) {
-	cmd := startVictim(t, `setsid sleep 4242.6 & echo ready; exec sleep 4242.7`, devcluster.Options{Loopback: true})
+	cmd := startVictim(t, `setsid sleep 4242.6 & echo ready; exec sleep 4242.7`,
+		devcluster.Options{Loopback: true})
 	reaped := make(chan error, 1)
-	go func() { reaped <- devcluster.Reap(os.Getenv("XDG_RUNTIME_DIR") + "/hdmlp-dev/victim.json") }()
+	go func() {
+		reaped <- devcluster.Reap(os.Getenv("XDG_RUNTIME_DIR") + "/hdmlp-dev/victim.json")
+	}()
 	select {
 	case err := <-reaped:
 		t.Fatalf("a run that lives is reaped (%v)", err)
@@ -216,7 +240,9 @@ func TestLines(t *testing.T) {
 	if len(lines) != 4*203 {
 		t.Errorf("%d lines, want %d", len(lines), 4*203)
 	}
-	allowed := regexp.MustCompile(`^\[(0\.0|0\.1|1\.2|1\.3)\] (line \d+ of [0-3]|bar|bar 2|no end)$`)
+	allowed := regexp.MustCompile(
+		`^\[(0\.0|0\.1|1\.2|1\.3)\] (line \d+ of [0-3]|bar|bar 2|no end)$`,
+	)
 	for _, l := range lines {
 		if !allowed.MatchString(l) {
 			t.Errorf("line %q", l)

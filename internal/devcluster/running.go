@@ -32,9 +32,11 @@ func Find(run string) (*Running, error) {
 	}
 	switch {
 	case len(all) == 0:
-		return nil, fmt.Errorf("%w: user %d runs no cluster; start one with `hdmlp dev cluster`", ErrNoRun, os.Getuid())
+		return nil, fmt.Errorf("%w: user %d runs no cluster; start one with `hdmlp dev cluster`",
+			ErrNoRun, os.Getuid())
 	case run == "":
-		return nil, fmt.Errorf("%w: several clusters run, say which: %s", ErrNoRun, strings.Join(names, ", "))
+		return nil, fmt.Errorf("%w: several clusters run, say which: %s", ErrNoRun,
+			strings.Join(names, ", "))
 	}
 	return nil, fmt.Errorf("%w: %q; there is %s", ErrNoRun, run, strings.Join(names, ", "))
 }
@@ -77,11 +79,14 @@ func (r *Running) Link(i int) Link {
 	return Link{node: i, bridge: r.state.Bridge, home: r.state.Nodes[i].Namespace}
 }
 
-// Enter puts the calling goroutine on node i, for the rest of its life, and gives the variables that
-// a process there needs. It is to be followed by exec.
+// Enter puts the calling goroutine on node i, for the rest of its life, and gives the variables
+// that a process there needs. It is to be followed by exec.
 func (r *Running) Enter(i int) (environment []string, err error) {
 	n := r.state.Nodes[i]
-	environment = []string{"TORCHELASTIC_RUN_ID=" + r.state.Marker, "HDMLP_SOCKET=" + socket(r.state.Marker, i)}
+	environment = []string{
+		"TORCHELASTIC_RUN_ID=" + r.state.Marker,
+		"HDMLP_SOCKET=" + socket(r.state.Marker, i),
+	}
 	if r.state.Loopback != "" {
 		return environment, nil
 	}

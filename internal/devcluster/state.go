@@ -53,7 +53,10 @@ func (c *Cluster) describe() (s state, err error) {
 // stateDir is where this user's state files lie: nobody else may write there.
 func stateDir() (string, error) {
 	dir := fmt.Sprintf("%s/hdmlp-dev-%d", os.TempDir(), os.Getuid())
-	for _, parent := range []string{os.Getenv("XDG_RUNTIME_DIR"), fmt.Sprintf("/run/user/%d", os.Getuid())} {
+	for _, parent := range []string{
+		os.Getenv("XDG_RUNTIME_DIR"),
+		fmt.Sprintf("/run/user/%d", os.Getuid()),
+	} {
 		if filepath.IsAbs(parent) && unix.Access(parent, unix.W_OK) == nil {
 			dir = filepath.Join(parent, "hdmlp-dev")
 			break
@@ -66,8 +69,10 @@ func stateDir() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("the directory of running clusters: %w", err)
 	}
-	if s := info.Sys().(*syscall.Stat_t); !info.IsDir() || int(s.Uid) != os.Getuid() || info.Mode().Perm()&0o077 != 0 {
-		return "", fmt.Errorf("%s must be a directory that belongs to user %d alone (mode 0700): see who made it, and remove it", dir, os.Getuid())
+	if s := info.Sys().(*syscall.Stat_t); !info.IsDir() || int(s.Uid) != os.Getuid() ||
+		info.Mode().Perm()&0o077 != 0 {
+		return "", fmt.Errorf("%s must be a directory that belongs to user %d alone (mode 0700): "+
+			"see who made it, and remove it", dir, os.Getuid())
 	}
 	return dir, nil
 }
@@ -100,7 +105,8 @@ func newStateFile(s state) (*stateFile, error) {
 	if err != nil {
 		f.Close()
 		if errors.Is(err, os.ErrExist) {
-			return nil, fmt.Errorf("a run named %q is running already (%s); give this one another name", s.Run, path)
+			return nil, fmt.Errorf("a run named %q is running already (%s); give this one "+
+				"another name", s.Run, path)
 		}
 		return nil, fmt.Errorf("write %s: %w", path, err)
 	}
@@ -148,8 +154,10 @@ func parseState(f *os.File) (s state, err error) {
 	if err != nil {
 		return s, err
 	}
-	if u := info.Sys().(*syscall.Stat_t); !info.Mode().IsRegular() || int(u.Uid) != os.Getuid() || info.Mode().Perm()&0o077 != 0 {
-		return s, fmt.Errorf("it is not a file that belongs to user %d alone (mode 0600)", os.Getuid())
+	if u := info.Sys().(*syscall.Stat_t); !info.Mode().IsRegular() || int(u.Uid) != os.Getuid() ||
+		info.Mode().Perm()&0o077 != 0 {
+		return s,
+			fmt.Errorf("it is not a file that belongs to user %d alone (mode 0600)", os.Getuid())
 	}
 	text, err := io.ReadAll(io.LimitReader(f, 1<<20))
 	if err != nil {
@@ -160,8 +168,10 @@ func parseState(f *os.File) (s state, err error) {
 	}
 	switch {
 	case s.Version != stateVersion:
-		return s, fmt.Errorf("it is of version %d, and this program reads version %d", s.Version, stateVersion)
-	case !runName.MatchString(s.Run) || s.Run+".json" != info.Name() || !strings.HasPrefix(s.Marker, "hdmlp-dev-"+s.Run+"-"):
+		return s, fmt.Errorf("it is of version %d, and this program reads version %d", s.Version,
+			stateVersion)
+	case !runName.MatchString(s.Run) || s.Run+".json" != info.Name() ||
+		!strings.HasPrefix(s.Marker, "hdmlp-dev-"+s.Run+"-"):
 		return s, errors.New("it is not a state file: its name is not its run's")
 	case len(s.Nodes) < 1 || len(s.Nodes) > maxNodes:
 		return s, fmt.Errorf("it is not a state file: it has %d nodes", len(s.Nodes))

@@ -7,9 +7,14 @@ import (
 	"github.com/hdmlp/hdmlp/internal/digest"
 )
 
-// TestKnown: digests lie on disk and come from other nodes, so they must not change. The values are the lower halves of those of xxHash's own xxhsum -H3.
+// TestKnown: digests lie on disk and come from other nodes, so they must not change. The values are
+// the lower halves of those of xxHash's own xxhsum -H3.
 func TestKnown(t *testing.T) {
-	for text, want := range map[string]uint32{"": 0x38d394c2, "a": 0x1e964e1f, "hdmlp": 0xc1087d86} {
+	for text, want := range map[string]uint32{
+		"":      0x38d394c2,
+		"a":     0x1e964e1f,
+		"hdmlp": 0xc1087d86,
+	} {
 		if got := digest.Of([]byte(text)); got != want {
 			t.Errorf("of %q: %08x, want %08x", text, got, want)
 		}

@@ -12,8 +12,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/exchange/wire"
 )
 
-// TestFetchDoesNotWaitForAPeerThatBreaksConnections: where a peer lets a client in and ends each connection before anything has come,
-// a call in the pause between two attempts fails at once, as where attempts fail.
+// TestFetchDoesNotWaitForAPeerThatBreaksConnections: where a peer lets a client in and ends each
+// connection before anything has come, a call in the pause between two attempts fails at once, as
+// where attempts fail.
 func TestFetchDoesNotWaitForAPeerThatBreaksConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipes()
@@ -31,8 +32,9 @@ func TestFetchDoesNotWaitForAPeerThatBreaksConnections(t *testing.T) {
 	})
 }
 
-// TestFetchWaitsForOneConnection: a call that finds none waits for the one that is being made; where that was lost before the call
-// could use it, it fails with the reason, and does not wait for another.
+// TestFetchWaitsForOneConnection: a call that finds none waits for the one that is being made;
+// where that was lost before the call could use it, it fails with the reason, and does not wait for
+// another.
 func TestFetchWaitsForOneConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := NewClient(node(1), 0, nil, ClientOptions{})
@@ -41,7 +43,8 @@ func TestFetchWaitsForOneConnection(t *testing.T) {
 		connection := func() *link.Link {
 			near, far := net.Pipe()
 			t.Cleanup(func() { near.Close(); far.Close() })
-			return link.New(near, 1, link.Options{Timeout: time.Minute, KeepAlive: time.Minute, Counts: &c.counts})
+			return link.New(near, 1,
+				link.Options{Timeout: time.Minute, KeepAlive: time.Minute, Counts: &c.counts})
 		}
 		end := func(l *link.Link) {
 			l.Fail(ErrUnavailable)
@@ -73,8 +76,9 @@ func TestFetchWaitsForOneConnection(t *testing.T) {
 	})
 }
 
-// TestPeerThatDoesNotAnswerACancelLosesItsConnection: a request that took too long is cancelled, and a peer that does not answer that
-// either, though it answers others, is taken for broken: tags would run out.
+// TestPeerThatDoesNotAnswerACancelLosesItsConnection: a request that took too long is cancelled,
+// and a peer that does not answer that either, though it answers others, is taken for broken: tags
+// would run out.
 func TestPeerThatDoesNotAnswerACancelLosesItsConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipes()
@@ -86,11 +90,12 @@ func TestPeerThatDoesNotAnswerACancelLosesItsConnection(t *testing.T) {
 			}
 		})
 		lost := make(chan error, 10)
-		c := NewClient(node(1), 0, p.dial, ClientOptions{Timeout: 2 * time.Second, Changed: func(err error) {
-			if err != nil {
-				lost <- err
-			}
-		}})
+		c := NewClient(node(1), 0, p.dial,
+			ClientOptions{Timeout: 2 * time.Second, Changed: func(err error) {
+				if err != nil {
+					lost <- err
+				}
+			}})
 		slow := make(chan error, 1)
 		go func() { slow <- fetched(c, t.Context(), 1, nil) }()
 		for range 60 {
@@ -110,18 +115,21 @@ func TestPeerThatDoesNotAnswerACancelLosesItsConnection(t *testing.T) {
 	})
 }
 
-// TestPlaceOfABrokenHandshakeIsFree: a connection that ends between its proof and the server's answer leaves its node's place to the next.
+// TestPlaceOfABrokenHandshakeIsFree: a connection that ends between its proof and the server's
+// answer leaves its node's place to the next.
 func TestPlaceOfABrokenHandshakeIsFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipes()
 		refused := make(chan error, 1)
-		s := NewServer(node(0), newHolder(0), ServerOptions{ConnsPerNode: 1, Refused: func(_ net.Addr, err error) { refused <- err }})
+		s := NewServer(node(0), newHolder(0),
+			ServerOptions{ConnsPerNode: 1, Refused: func(_ net.Addr, err error) { refused <- err }})
 		go s.Serve(t.Context(), p)
 		conn, err := p.dial(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := node(1).greet(t.Context(), &hangsUp{Conn: conn, after: 2}, 0, 8, time.Minute); err == nil {
+		if _, err := node(1).greet(t.Context(), &hangsUp{Conn: conn, after: 2}, 0, 8,
+			time.Minute); err == nil {
 			t.Fatal("the handshake went well")
 		}
 		<-refused
@@ -149,7 +157,8 @@ func (h *hangsUp) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// TestStatsCount: what a client was given and refused, and what a server gave, is counted, and stays when connections end.
+// TestStatsCount: what a client was given and refused, and what a server gave, is counted, and
+// stays when connections end.
 func TestStatsCount(t *testing.T) {
 	ln, dial := overTCP(t)
 	h := newHolder(10, 20, 30, 40)
@@ -173,7 +182,8 @@ func TestStatsCount(t *testing.T) {
 	}
 	c.Close()
 	waitFor(t, func() bool { p := s.Stats().Peers; return len(p) == 1 && p[0].Connections == 0 })
-	if got := s.Stats().Peers[0]; got.Node != 1 || got.Samples != 2 || got.Bytes != 30 || got.Failures < 2 {
+	if got := s.Stats().Peers[0]; got.Node != 1 || got.Samples != 2 || got.Bytes != 30 ||
+		got.Failures < 2 {
 		t.Errorf("the server has counted %+v", got)
 	}
 }

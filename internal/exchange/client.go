@@ -82,7 +82,8 @@ type Client struct {
 		invariants.Mutex[Client]
 		started bool
 		closed  bool
-		trying  []bool        // by lane: a connection is up, or about to be; false once an attempt has failed
+		// by lane: a connection is up, or about to be; false once an attempt has failed
+		trying  []bool
 		made    int64         // connections
 		err     error         // why there is none; nil at first
 		changed chan struct{} // closed, and replaced, when any of this changes
@@ -92,7 +93,9 @@ type Client struct {
 }
 
 // NewClient makes a client of node id for node peer. dial makes a connection to it.
-func NewClient(id Identity, peer int, dial func(ctx context.Context) (net.Conn, error), o ClientOptions) *Client {
+func NewClient(id Identity, peer int, dial func(ctx context.Context) (net.Conn, error),
+	o ClientOptions,
+) *Client {
 	c := &Client{id: id, peer: peer, dial: dial, o: o.filled()}
 	c.ctx, c.close = context.WithCancel(context.Background())
 	c.mu.changed = make(chan struct{})
@@ -114,7 +117,13 @@ func (c *Client) Connect(ctx context.Context) error {
 func (c *Client) Fetch(ctx context.Context, id int32, dst []byte) (digest uint32, err error) {
 	if id < 0 || len(dst) > wire.MaxSample {
 		c.failed.Add(1)
-		return 0, &FetchError{Peer: c.peer, ID: id, Kind: ErrNotHeld, Err: fmt.Errorf("IDs are not negative, and samples have %d bytes at most; this one has %d", wire.MaxSample, len(dst))}
+		return 0, &FetchError{
+			Peer: c.peer,
+			ID:   id,
+			Kind: ErrNotHeld,
+			Err: fmt.Errorf("IDs are not negative, and samples have %d bytes at most; "+
+				"this one has %d", wire.MaxSample, len(dst)),
+		}
 	}
 	for attempt := 1; ; attempt++ {
 		l, err := c.connection(ctx)
@@ -136,7 +145,10 @@ func (c *Client) Fetch(ctx context.Context, id int32, dst []byte) (digest uint32
 
 // kindOf finds the kind in an error that has one, or is a context's.
 func kindOf(err error) error {
-	for _, kind := range []error{ErrClosed, ErrNotHeld, ErrFailed, ErrCorrupt, ErrRefused, ErrUnavailable, context.Canceled, context.DeadlineExceeded} {
+	for _, kind := range []error{
+		ErrClosed, ErrNotHeld, ErrFailed, ErrCorrupt, ErrRefused,
+		ErrUnavailable, context.Canceled, context.DeadlineExceeded,
+	} {
 		if errors.Is(err, kind) {
 			return kind
 		}
@@ -181,9 +193,9 @@ func (c *Client) pick() *link.Link {
 	return best
 }
 
-// connection is one that is up. It waits for one while it is being made for
-// the first time, or again after it was lost, but not while attempts fail. Nor does it wait for
-// another one where one was made and lost meanwhile: a peer that breaks each connection would keep it for ever.
+// connection is one that is up. It waits for one while it is being made for the first time, or
+// again after it was lost, but not while attempts fail. Nor does it wait for another one where one
+// was made and lost meanwhile: a peer that breaks each connection would keep it for ever.
 func (c *Client) connection(ctx context.Context) (*link.Link, error) {
 	if l := c.pick(); l != nil {
 		return l, nil
@@ -191,7 +203,8 @@ func (c *Client) connection(ctx context.Context) (*link.Link, error) {
 	c.start()
 	for before := int64(-1); ; {
 		c.mu.Lock()
-		trying, err, changed, closed := slices.Contains(c.mu.trying, true), c.mu.err, c.mu.changed, c.mu.closed
+		trying, err, changed, closed := slices.Contains(c.mu.trying, true), c.mu.err, c.mu.changed,
+			c.mu.closed
 		made, lost := c.mu.made, c.mu.made-int64(len(*c.links.Load()))
 		c.mu.Unlock()
 		if before < 0 {
@@ -229,9 +242,9 @@ func (c *Client) start() {
 	}
 }
 
-// Reconnect makes all connections anew, at once, for when the peer is known to be back: those there are may lead to
-// nowhere without knowing it yet, attempts may wait for answers that were lost, or for their pause to end. Calls under way
-// go on with the new ones.
+// Reconnect makes all connections anew, at once, for when the peer is known to be back: those there
+// are may lead to nowhere without knowing it yet, attempts may wait for answers that were lost, or
+// for their pause to end. Calls under way go on with the new ones.
 func (c *Client) Reconnect() {
 	c.mu.Lock()
 	c.mu.again()
@@ -277,8 +290,9 @@ func (c *Client) lane(i int) {
 	}
 }
 
-// note records what became of a lane, and tells those who wait: without an error, that its connection l is up; else that l is
-// lost, or nil, that the attempt has failed. wait: calls are to wait for the lane's next connection.
+// note records what became of a lane, and tells those who wait: without an error, that its
+// connection l is up; else that l is lost, or nil, that the attempt has failed. wait: calls are to
+// wait for the lane's next connection.
 func (c *Client) note(lane int, attempt context.Context, l *link.Link, err error, wait bool) {
 	if c.o.Changed != nil && c.ctx.Err() == nil {
 		c.o.Changed(err)
@@ -322,5 +336,6 @@ func (c *Client) connect(ctx context.Context) (*link.Link, error) {
 		conn.Close()
 		return nil, err
 	}
-	return link.New(session, window, link.Options{Timeout: c.o.Timeout, KeepAlive: c.o.KeepAlive, Counts: &c.counts}), nil
+	return link.New(session, window,
+		link.Options{Timeout: c.o.Timeout, KeepAlive: c.o.KeepAlive, Counts: &c.counts}), nil
 }

@@ -14,7 +14,9 @@ import (
 )
 
 // crook is a server that proves itself, and then does as it likes.
-func crook(ctx context.Context, p *pipes, behave func(conn net.Conn, requests func() wire.Request)) {
+func crook(ctx context.Context, p *pipes,
+	behave func(conn net.Conn, requests func() wire.Request),
+) {
 	for {
 		conn, err := p.Accept()
 		if err != nil {
@@ -22,7 +24,9 @@ func crook(ctx context.Context, p *pipes, behave func(conn net.Conn, requests fu
 		}
 		go func() {
 			defer conn.Close()
-			if _, _, err := node(0).welcome(ctx, conn, 16, time.Second, func(int) error { return nil }); err != nil {
+			if _, _, err := node(0).welcome(ctx, conn, 16, time.Second, func(int) error {
+				return nil
+			}); err != nil {
 				return
 			}
 			var waiting []wire.Request
@@ -52,7 +56,8 @@ func crook(ctx context.Context, p *pipes, behave func(conn net.Conn, requests fu
 }
 
 func good(r wire.Request) []byte {
-	return wire.AppendFrame(nil, wire.Header{Kind: wire.KindSample, Tag: r.Tag, Sample: r.Sample}, bytesOf(r.Sample, int(r.Length)))
+	return wire.AppendFrame(nil, wire.Header{Kind: wire.KindSample, Tag: r.Tag, Sample: r.Sample},
+		bytesOf(r.Sample, int(r.Length)))
 }
 
 // TestCrooks: whatever a peer does that knows the secret, Fetch returns in time
@@ -63,23 +68,56 @@ func TestCrooks(t *testing.T) {
 		behave func(conn net.Conn, next func() wire.Request)
 		kind   error
 	}{
-		"hangs":           {func(_ net.Conn, next func() wire.Request) { next(); next() }, ErrUnavailable},
-		"reads nothing":   {func(net.Conn, func() wire.Request) { time.Sleep(time.Hour) }, ErrUnavailable},
-		"closes":          {func(_ net.Conn, next func() wire.Request) { next() }, ErrUnavailable},
-		"closes at once":  {func(net.Conn, func() wire.Request) {}, ErrUnavailable},
-		"sends garbage":   {func(conn net.Conn, next func() wire.Request) { next(); conn.Write(bytes.Repeat([]byte("garbage"), 9)) }, ErrCorrupt},
-		"another sample":  {func(conn net.Conn, next func() wire.Request) { r := next(); r.Sample++; conn.Write(good(r)) }, ErrCorrupt},
-		"another length":  {func(conn net.Conn, next func() wire.Request) { r := next(); r.Length--; conn.Write(good(r)) }, ErrCorrupt},
-		"a huge length":   {func(conn net.Conn, next func() wire.Request) { b := good(next()); b[15] = 0x7F; conn.Write(b) }, ErrCorrupt},
-		"a tag of nobody": {func(conn net.Conn, next func() wire.Request) { r := next(); r.Tag++; conn.Write(good(r)) }, ErrCorrupt},
-		"a tag too large": {func(conn net.Conn, next func() wire.Request) { r := next(); r.Tag = 1 << 31; conn.Write(good(r)) }, ErrCorrupt},
+		"hangs": {func(_ net.Conn, next func() wire.Request) {
+			next()
+			next()
+		}, ErrUnavailable},
+		"reads nothing": {func(net.Conn, func() wire.Request) {
+			time.Sleep(time.Hour)
+		}, ErrUnavailable},
+		"closes":         {func(_ net.Conn, next func() wire.Request) { next() }, ErrUnavailable},
+		"closes at once": {func(net.Conn, func() wire.Request) {}, ErrUnavailable},
+		"sends garbage": {func(conn net.Conn, next func() wire.Request) {
+			next()
+			conn.Write(bytes.Repeat([]byte("garbage"), 9))
+		}, ErrCorrupt},
+		"another sample": {func(conn net.Conn, next func() wire.Request) {
+			r := next()
+			r.Sample++
+			conn.Write(good(r))
+		}, ErrCorrupt},
+		"another length": {func(conn net.Conn, next func() wire.Request) {
+			r := next()
+			r.Length--
+			conn.Write(good(r))
+		}, ErrCorrupt},
+		"a huge length": {func(conn net.Conn, next func() wire.Request) {
+			b := good(next())
+			b[15] = 0x7F
+			conn.Write(b)
+		}, ErrCorrupt},
+		"a tag of nobody": {func(conn net.Conn, next func() wire.Request) {
+			r := next()
+			r.Tag++
+			conn.Write(good(r))
+		}, ErrCorrupt},
+		"a tag too large": {func(conn net.Conn, next func() wire.Request) {
+			r := next()
+			r.Tag = 1 << 31
+			conn.Write(good(r))
+		}, ErrCorrupt},
 		"another byte": {func(conn net.Conn, next func() wire.Request) {
 			b := good(next())
 			b[wire.HeaderSize+100] ^= 4
 			conn.Write(b)
 			next()
 		}, ErrCorrupt},
-		"another checksum": {func(conn net.Conn, next func() wire.Request) { b := good(next()); b[17] ^= 4; conn.Write(b); next() }, ErrCorrupt},
+		"another checksum": {func(conn net.Conn, next func() wire.Request) {
+			b := good(next())
+			b[17] ^= 4
+			conn.Write(b)
+			next()
+		}, ErrCorrupt},
 		"half a sample": {func(conn net.Conn, next func() wire.Request) {
 			b := good(next())
 			conn.Write(b[:len(b)/2])
@@ -95,14 +133,17 @@ func TestCrooks(t *testing.T) {
 		"only signs of life": {func(conn net.Conn, next func() wire.Request) {
 			next()
 			for {
-				if _, err := conn.Write(wire.AppendFrame(nil, wire.Header{Kind: wire.KindPong}, nil)); err != nil {
+				if _, err := conn.Write(wire.AppendFrame(nil, wire.Header{Kind: wire.KindPong},
+					nil)); err != nil {
 					return
 				}
 				time.Sleep(time.Second)
 			}
 		}, ErrUnavailable},
 		"a failure that is none": {func(conn net.Conn, next func() wire.Request) {
-			b := wire.AppendFrame(nil, wire.Header{Kind: wire.KindFailure, Code: wire.CodeNotHeld, Tag: next().Tag}, []byte("text"))
+			b := wire.AppendFrame(nil,
+				wire.Header{Kind: wire.KindFailure, Code: wire.CodeNotHeld, Tag: next().Tag},
+				[]byte("text"))
 			b[wire.HeaderSize] ^= 1
 			conn.Write(b)
 		}, ErrCorrupt},
@@ -112,7 +153,8 @@ func TestCrooks(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPipes()
 				go crook(t.Context(), p, test.behave)
-				c := NewClient(node(1), 0, p.dial, ClientOptions{Timeout: 2 * time.Second, Window: 16})
+				c := NewClient(node(1), 0, p.dial,
+					ClientOptions{Timeout: 2 * time.Second, Window: 16})
 				began := time.Now()
 				err := fetched(c, t.Context(), 3, make([]byte, size))
 				var said *FetchError
@@ -134,17 +176,21 @@ func TestCrooks(t *testing.T) {
 // as it likes, is cut off; the server serves the others.
 func TestClientsThatDoNotKeepToTheRules(t *testing.T) {
 	one := wire.AppendRequest(nil, wire.Request{Tag: 0, Sample: 1, Length: 10})
-	frame := func(k wire.Kind, b []byte) []byte { return wire.AppendFrame(nil, wire.Header{Kind: k}, b) }
+	frame := func(k wire.Kind, b []byte) []byte {
+		return wire.AppendFrame(nil, wire.Header{Kind: k}, b)
+	}
 	damaged := frame(wire.KindRequest, one)
 	damaged[wire.HeaderSize] ^= 1
 	huge := frame(wire.KindRequest, one)
 	huge[15] = 0xFF
 	for name, said := range map[string][]byte{
-		"garbage":             bytes.Repeat([]byte("garbage"), 10),
-		"a server's frame":    frame(wire.KindPong, nil),
-		"a tag twice":         frame(wire.KindRequest, append(bytes.Clone(one), one...)),
-		"a tag too large":     frame(wire.KindRequest, wire.AppendRequest(nil, wire.Request{Tag: 8, Sample: 1})),
-		"a sample below zero": frame(wire.KindRequest, wire.AppendRequest(nil, wire.Request{Sample: -1})),
+		"garbage":          bytes.Repeat([]byte("garbage"), 10),
+		"a server's frame": frame(wire.KindPong, nil),
+		"a tag twice":      frame(wire.KindRequest, append(bytes.Clone(one), one...)),
+		"a tag too large": frame(wire.KindRequest,
+			wire.AppendRequest(nil, wire.Request{Tag: 8, Sample: 1})),
+		"a sample below zero": frame(wire.KindRequest,
+			wire.AppendRequest(nil, wire.Request{Sample: -1})),
 		"half a request":      frame(wire.KindRequest, one[:7]),
 		"more than allowed":   frame(wire.KindCancel, make([]byte, 4*wire.MaxWindow+4)),
 		"a damaged frame":     damaged,
@@ -158,7 +204,8 @@ func TestClientsThatDoNotKeepToTheRules(t *testing.T) {
 				lost := make(chan error, 2)
 				h := newHolder(10, 10)
 				h.read = func(ctx context.Context, _ int32) error { <-ctx.Done(); return ctx.Err() }
-				s := NewServer(node(0), h, ServerOptions{Lost: func(_ int, err error) { lost <- err }})
+				s := NewServer(node(0), h,
+					ServerOptions{Lost: func(_ int, err error) { lost <- err }})
 				go s.Serve(t.Context(), p)
 				conn, err := p.dial(t.Context())
 				if err != nil {

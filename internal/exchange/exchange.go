@@ -82,9 +82,9 @@ func (e *FetchError) Unwrap() []error {
 	return []error{e.Kind, e.Err}
 }
 
-// Holder is what a node serves from. A sample's digest (package digest) is taken when its bytes were read from the
-// source: the Server computes none, and so whoever receives bytes that have rotted since finds out. Methods are called
-// from many goroutines.
+// Holder is what a node serves from. A sample's digest (package digest) is taken when its bytes
+// were read from the source: the Server computes none, and so whoever receives bytes that have
+// rotted since finds out. Methods are called from many goroutines.
 type Holder interface {
 	// Held gives the sample where it lies, if it lies in memory and can be had
 	// without waiting, and its digest. The bytes must stay as they are until the Server is
@@ -116,11 +116,14 @@ const (
 func (id Identity) check() error {
 	switch {
 	case len(id.Secret) < identity.MinSecret:
-		return fmt.Errorf("%w: the job's secret has %d bytes, %d are needed", ErrRefused, len(id.Secret), identity.MinSecret)
+		return fmt.Errorf("%w: the job's secret has %d bytes, %d are needed", ErrRefused,
+			len(id.Secret), identity.MinSecret)
 	case len(id.Job) > maxJob:
-		return fmt.Errorf("%w: the job's name has %d bytes, %d are allowed", ErrRefused, len(id.Job), maxJob)
+		return fmt.Errorf("%w: the job's name has %d bytes, %d are allowed", ErrRefused,
+			len(id.Job), maxJob)
 	case id.Nodes < 1 || id.Nodes > maxNodes || id.Node < 0 || id.Node >= id.Nodes:
-		return fmt.Errorf("%w: node %d of %d: nodes count from 0, and there may be %d of them", ErrRefused, id.Node, id.Nodes, maxNodes)
+		return fmt.Errorf("%w: node %d of %d: nodes count from 0, and there may be %d of them",
+			ErrRefused, id.Node, id.Nodes, maxNodes)
 	}
 	return nil
 }

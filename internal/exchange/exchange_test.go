@@ -13,7 +13,10 @@ import (
 
 func TestFetch(t *testing.T) {
 	const directSize = 16 << 10 // from which on package link reads into the destination
-	sizes := []int{0, 1, 3072, 3073, directSize - 1, directSize, directSize + 1, 112640, 112641, 1 << 20, 5<<20 + 7, 0}
+	sizes := []int{
+		0, 1, 3072, 3073, directSize - 1, directSize, directSize + 1, 112640, 112641,
+		1 << 20, 5<<20 + 7, 0,
+	}
 	for name, listen := range transports {
 		t.Run(name, func(t *testing.T) {
 			ln, dial := listen(t)
@@ -34,12 +37,14 @@ func TestFetch(t *testing.T) {
 				}
 			}
 			all.Wait()
-			if got := c.Stats(); got.Samples != int64(4*len(sizes)) || got.InFlight != 0 || got.Failed != 0 || got.Bytes == 0 {
+			if got := c.Stats(); got.Samples != int64(4*len(sizes)) || got.InFlight != 0 ||
+				got.Failed != 0 || got.Bytes == 0 {
 				t.Errorf("client: %+v", got)
 			}
 			c.Close()
 			s.Close()
-			if got := s.Stats(); len(got.Peers) != 1 || got.Peers[0].Node != 1 || got.Peers[0].InFlight != 0 || got.Reading != 0 {
+			if got := s.Stats(); len(got.Peers) != 1 || got.Peers[0].Node != 1 ||
+				got.Peers[0].InFlight != 0 || got.Reading != 0 {
 				t.Errorf("server: %+v", got)
 			}
 		})
@@ -62,10 +67,21 @@ func testAnswersOtherThanTheSample(t *testing.T, ln net.Listener, dial dialer) {
 		id   int32
 		size int
 		kind error
-	}{{0, 10, nil}, {0, 11, ErrCorrupt}, {1, 9, ErrCorrupt}, {3, 10, ErrFailed}, {4, 10, ErrNotHeld}, {2_000_000_000, 10, ErrNotHeld}, {-1, 10, ErrNotHeld}, {1, 10, nil}} {
+	}{
+		{0, 10, nil},
+		{0, 11, ErrCorrupt},
+		{1, 9, ErrCorrupt},
+		{3, 10, ErrFailed},
+		{4, 10, ErrNotHeld},
+		{2_000_000_000, 10, ErrNotHeld},
+		{-1, 10, ErrNotHeld},
+		{1, 10, nil},
+	} {
 		err := fetched(c, context.Background(), test.id, make([]byte, test.size))
 		var said *FetchError
-		if !errors.Is(err, test.kind) || (err != nil && (!errors.As(err, &said) || said.ID != test.id || said.Kind != test.kind)) {
+		if !errors.Is(err, test.kind) ||
+			(err != nil &&
+				(!errors.As(err, &said) || said.ID != test.id || said.Kind != test.kind)) {
 			t.Errorf("sample %d with %d bytes: %v, not %v", test.id, test.size, err, test.kind)
 		}
 	}
@@ -90,7 +106,8 @@ func TestLeaving(t *testing.T) {
 					r := rand.New(rand.NewPCG(uint64(worker), 1))
 					dst, mark := make([]byte, size), bytes.Repeat([]byte{0xA5}, size)
 					for range 30 {
-						ctx, cancel := context.WithTimeout(context.Background(), time.Duration(r.IntN(3000))*time.Microsecond)
+						ctx, cancel := context.WithTimeout(context.Background(),
+							time.Duration(r.IntN(3000))*time.Microsecond)
 						id := int32(r.IntN(3))
 						err := fetched(c, ctx, id, dst)
 						cancel()
@@ -229,7 +246,8 @@ func testClose(t *testing.T, ln net.Listener, dial dialer) {
 	}
 	s.Close()
 	other := client(t, dial, ClientOptions{Timeout: time.Second})
-	if err := fetched(other, context.Background(), 0, make([]byte, 1)); !errors.Is(err, ErrUnavailable) {
+	if err := fetched(other, context.Background(), 0, make([]byte, 1)); !errors.Is(err,
+		ErrUnavailable) {
 		t.Error(err)
 	}
 }

@@ -49,7 +49,8 @@ func TestOneSlowSample(t *testing.T) {
 	})
 }
 
-// TestIdle: a connection that nobody uses stays, and one whose peer is gone without a word is replaced.
+// TestIdle: a connection that nobody uses stays, and one whose peer is gone without a word is
+// replaced.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipes()
@@ -164,7 +165,8 @@ func TestFaults(t *testing.T) {
 				return ctx.Err()
 			}
 			p := newPipes()
-			s := NewServer(node(0), h, ServerOptions{Reading: 4, ReadingPerConn: 3, Timeout: 2 * time.Second})
+			s := NewServer(node(0), h,
+				ServerOptions{Reading: 4, ReadingPerConn: 3, Timeout: 2 * time.Second})
 			go s.Serve(t.Context(), p)
 			var mu sync.Mutex
 			well := false
@@ -176,8 +178,20 @@ func TestFaults(t *testing.T) {
 				if well || err != nil {
 					return conn, err
 				}
-				return &faulty{Conn: conn, r: rand.New(rand.NewPCG(r.Uint64(), 1)), delay: 0.1, cut: cutRate, flip: flipRate, proved: 200}, nil
-			}, ClientOptions{Conns: 1 + r.IntN(3), Window: 1 + r.IntN(40), Timeout: 2 * time.Second, KeepAlive: time.Second})
+				return &faulty{
+					Conn:   conn,
+					r:      rand.New(rand.NewPCG(r.Uint64(), 1)),
+					delay:  0.1,
+					cut:    cutRate,
+					flip:   flipRate,
+					proved: 200,
+				}, nil
+			}, ClientOptions{
+				Conns:     1 + r.IntN(3),
+				Window:    1 + r.IntN(40),
+				Timeout:   2 * time.Second,
+				KeepAlive: time.Second,
+			})
 			var all sync.WaitGroup
 			for worker := range uint64(16) {
 				all.Go(func() {
@@ -187,7 +201,8 @@ func TestFaults(t *testing.T) {
 						dst := make([]byte, sizes[id])
 						ctx, cancel := context.WithCancel(t.Context())
 						if r.IntN(3) == 0 {
-							ctx, cancel = context.WithTimeout(t.Context(), time.Duration(r.IntN(int(time.Second))))
+							ctx, cancel = context.WithTimeout(t.Context(),
+								time.Duration(r.IntN(int(time.Second))))
 						}
 						began := time.Now()
 						err := fetched(c, ctx, id, dst)
@@ -210,7 +225,8 @@ func TestFaults(t *testing.T) {
 			well = true
 			mu.Unlock()
 			wellAgain := time.Now()
-			for fetched(c, t.Context(), 0, make([]byte, sizes[0])) != nil || fetched(c, t.Context(), 4, make([]byte, sizes[4])) != nil {
+			for fetched(c, t.Context(), 0, make([]byte, sizes[0])) != nil ||
+				fetched(c, t.Context(), 4, make([]byte, sizes[4])) != nil {
 				if time.Since(wellAgain) > 5*time.Minute {
 					t.Fatal("fetches fail although the line is well")
 				}
@@ -228,7 +244,8 @@ func TestDeafClient(t *testing.T) {
 		p := newPipes()
 		lost := make(chan error, 2)
 		s := NewServer(node(0), newHolder(make([]int, 64)...), ServerOptions{
-			Reading: 2, ReadingPerConn: 2, Timeout: 3 * time.Second, Lost: func(_ int, err error) { lost <- err },
+			Reading: 2, ReadingPerConn: 2, Timeout: 3 * time.Second,
+			Lost: func(_ int, err error) { lost <- err },
 		})
 		go s.Serve(t.Context(), p)
 		conn, err := p.dial(t.Context())
@@ -263,8 +280,8 @@ func TestDeafClient(t *testing.T) {
 	})
 }
 
-// TestPeerIsBack: a client that is told that its peer is back waits for nothing: not for the pause between attempts, not for an
-// attempt that hangs, and not for a connection that leads nowhere.
+// TestPeerIsBack: a client that is told that its peer is back waits for nothing: not for the pause
+// between attempts, not for an attempt that hangs, and not for a connection that leads nowhere.
 func TestPeerIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipes()
@@ -298,7 +315,8 @@ func TestPeerIsBack(t *testing.T) {
 			change("leads there")
 			c.Reconnect()
 			began := time.Now()
-			if err := fetched(c, t.Context(), 0, make([]byte, 10)); err != nil || time.Since(began) > time.Millisecond {
+			if err := fetched(c, t.Context(), 0, make([]byte, 10)); err != nil ||
+				time.Since(began) > time.Millisecond {
 				t.Errorf("%s: after %v: %v", when, time.Since(began), err)
 			}
 		}

@@ -129,13 +129,14 @@ func overTCP(t testing.TB) (net.Listener, dialer) {
 func overTLS(t testing.TB) (net.Listener, dialer) {
 	pair, pool := certificate(t)
 	ln, dial := overTCP(t)
-	return tls.NewListener(ln, &tls.Config{Certificates: []tls.Certificate{pair}}), func(ctx context.Context) (net.Conn, error) {
-		conn, err := dial(ctx)
-		if err != nil {
-			return nil, err
+	return tls.NewListener(ln, &tls.Config{Certificates: []tls.Certificate{pair}}),
+		func(ctx context.Context) (net.Conn, error) {
+			conn, err := dial(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return tls.Client(conn, &tls.Config{RootCAs: pool, ServerName: "hdmlp"}), nil
 		}
-		return tls.Client(conn, &tls.Config{RootCAs: pool, ServerName: "hdmlp"}), nil
-	}
 }
 
 func overPipes(testing.TB) (net.Listener, dialer) {
@@ -164,7 +165,11 @@ func client(t testing.TB, dial dialer, o ClientOptions) *Client {
 	return c
 }
 
-var transports = map[string]func(testing.TB) (net.Listener, dialer){"tcp": overTCP, "tls": overTLS, "pipe": overPipes}
+var transports = map[string]func(testing.TB) (net.Listener, dialer){
+	"tcp":  overTCP,
+	"tls":  overTLS,
+	"pipe": overPipes,
+}
 
 // everywhere runs a test over every transport.
 func everywhere(t *testing.T, test func(t *testing.T, ln net.Listener, dial dialer)) {

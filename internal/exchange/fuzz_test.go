@@ -28,8 +28,26 @@ func golden() map[string][]byte {
 		}
 		return n
 	}
-	client := hello{version: wire.Version, role: roleClient, window: 512, node: 1, to: 0, nodes: 4, nonce: nonce(0), job: "torchrun-29400"}.append(nil)
-	server := hello{version: wire.Version, role: roleServer, window: 512, node: 0, to: 1, nodes: 4, nonce: nonce(100), job: "torchrun-29400"}.append(nil)
+	client := hello{
+		version: wire.Version,
+		role:    roleClient,
+		window:  512,
+		node:    1,
+		to:      0,
+		nodes:   4,
+		nonce:   nonce(0),
+		job:     "torchrun-29400",
+	}.append(nil)
+	server := hello{
+		version: wire.Version,
+		role:    roleServer,
+		window:  512,
+		node:    0,
+		to:      1,
+		nodes:   4,
+		nonce:   nonce(100),
+		job:     "torchrun-29400",
+	}.append(nil)
 	return map[string][]byte{
 		"hello-client": client,
 		"hello-server": server,
@@ -87,8 +105,8 @@ func (s script) SetDeadline(time.Time) error      { return nil }
 func (s script) SetReadDeadline(time.Time) error  { return nil }
 func (s script) SetWriteDeadline(time.Time) error { return nil }
 
-// resealed gives the frames in b right checksums, as far as they are whole: a fuzzer does not find those, and what lies
-// behind them is what it is to reach.
+// resealed gives the frames in b right checksums, as far as they are whole: a fuzzer does not find
+// those, and what lies behind them is what it is to reach.
 func resealed(b []byte) []byte {
 	b = bytes.Clone(b)
 	for at := 0; len(b)-at >= wire.HeaderSize; {
@@ -97,13 +115,15 @@ func resealed(b []byte) []byte {
 			break
 		}
 		payload := digest.Of(b[at+wire.HeaderSize : end])
-		binary.LittleEndian.PutUint32(b[at+16:], crc32.Update(payload, crc32.MakeTable(crc32.Castagnoli), b[at:at+16]))
+		binary.LittleEndian.PutUint32(b[at+16:],
+			crc32.Update(payload, crc32.MakeTable(crc32.Castagnoli), b[at:at+16]))
 		at = end
 	}
 	return b
 }
 
-// FuzzServer: whatever a client says behind its handshake, the connection ends, and nothing is left of it.
+// FuzzServer: whatever a client says behind its handshake, the connection ends, and nothing is left
+// of it.
 func FuzzServer(f *testing.F) {
 	frame := func(h wire.Header, payload []byte) []byte { return wire.AppendFrame(nil, h, payload) }
 	requests := func(all ...wire.Request) (b []byte) {
@@ -112,14 +132,23 @@ func FuzzServer(f *testing.F) {
 		}
 		return frame(wire.Header{Kind: wire.KindRequest}, b)
 	}
-	cancel, ping := frame(wire.Header{Kind: wire.KindCancel}, []byte{7, 0, 0, 0}), frame(wire.Header{Kind: wire.KindPing}, nil)
-	held, read := wire.Request{Tag: 0, Sample: 0, Length: 5}, wire.Request{Tag: 1, Sample: 1, Length: 5}
+	cancel, ping := frame(wire.Header{Kind: wire.KindCancel}, []byte{7, 0, 0, 0}),
+		frame(wire.Header{Kind: wire.KindPing}, nil)
+	held, read := wire.Request{Tag: 0, Sample: 0, Length: 5},
+		wire.Request{Tag: 1, Sample: 1, Length: 5}
 	for _, said := range [][]byte{
-		requests(wire.Request{Tag: 7, Sample: 1234567, Length: 112640}, wire.Request{Tag: 8, Sample: 2, Length: 5}), cancel, ping,
-		requests(held, read), requests(held, held), requests(read, wire.Request{Tag: 2, Sample: 3, Length: 4}, wire.Request{Tag: 3, Sample: 9, Length: 1}),
+		requests(wire.Request{Tag: 7, Sample: 1234567, Length: 112640},
+			wire.Request{Tag: 8, Sample: 2, Length: 5}), cancel, ping,
+		requests(held, read), requests(held, held),
+		requests(read, wire.Request{Tag: 2, Sample: 3, Length: 4},
+			wire.Request{Tag: 3, Sample: 9, Length: 1}),
 		requests(wire.Request{Tag: 16}), requests(wire.Request{Sample: -1}), requests(),
-		bytes.Join([][]byte{requests(held, read), cancel, ping, frame(wire.Header{Kind: wire.KindCancel}, []byte{1, 0, 0, 0}), requests(held)}, nil),
-		frame(wire.Header{Kind: 2}, []byte{0, 0, 0, 0x80}), frame(wire.Header{Kind: wire.KindCancel}, []byte{16, 0, 0, 0}),
+		bytes.Join([][]byte{
+			requests(held, read), cancel, ping,
+			frame(wire.Header{Kind: wire.KindCancel}, []byte{1, 0, 0, 0}), requests(held),
+		}, nil),
+		frame(wire.Header{Kind: 2}, []byte{0, 0, 0, 0x80}),
+		frame(wire.Header{Kind: wire.KindCancel}, []byte{16, 0, 0, 0}),
 	} {
 		f.Add(said, true)
 	}
@@ -130,7 +159,8 @@ func FuzzServer(f *testing.F) {
 			b = resealed(b)
 		}
 		s := NewServer(node(0), h, ServerOptions{})
-		if err := newServerConn(s, script{Reader: bytes.NewReader(b)}, 1, 16).run(context.Background()); err == nil {
+		if err := newServerConn(s, script{Reader: bytes.NewReader(b)}, 1,
+			16).run(context.Background()); err == nil {
 			t.Error("it ended without a reason")
 		}
 		if got := s.Stats(); got.Reading != 0 {

@@ -48,7 +48,8 @@ const (
 	refusedSecret = 1
 	refusedBusy   = 2
 
-	// What may be read from a client before it has proved itself: the HELLO and the proof, TLS and its certificates.
+	// What may be read from a client before it has proved itself: the HELLO and the proof, TLS and
+	// its certificates.
 	pendingBytes = 64 << 10
 )
 
@@ -67,7 +68,8 @@ func (e *HandshakeError) Error() string {
 	case "secret":
 		return fmt.Sprintf("%s: the job's secret differs: give all nodes the same", e.Addr)
 	case "protocol":
-		return fmt.Sprintf("%s is no sample exchange, or TLS is asked for on one side only: it sent %s", e.Addr, e.Theirs)
+		return fmt.Sprintf("%s is no sample exchange, or TLS is asked for on one side "+
+			"only: it sent %s", e.Addr, e.Theirs)
 	}
 	return fmt.Sprintf("%s: %s differs: here %s, there %s", e.Addr, e.What, e.Mine, e.Theirs)
 }
@@ -128,7 +130,8 @@ func readHello(r io.Reader) (hello, []byte, error) {
 	h.nodes = int(binary.LittleEndian.Uint32(b[20:]))
 	copy(h.nonce[:], b[24:])
 	h.job = string(b[helloFixed+helloRest:])
-	if b[9] != 0 || (h.role != roleClient && h.role != roleServer) || h.window < 1 || h.window > wire.MaxWindow {
+	if b[9] != 0 || (h.role != roleClient && h.role != roleServer) || h.window < 1 ||
+		h.window > wire.MaxWindow {
 		return h, nil, wire.Malformed("HELLO % x", b)
 	}
 	return h, b, nil
@@ -159,14 +162,25 @@ func compare(mine, theirs hello) error {
 // transcript is what the sides of conn have said before they prove themselves.
 func (id Identity) transcript(conn net.Conn, client, server []byte) (identity.Transcript, error) {
 	bound, err := identity.Binding(conn, labelBinding)
-	return identity.Transcript{Secret: id.Secret, Said: [][]byte{client, server}, Binding: bound}, err
+	return identity.Transcript{Secret: id.Secret, Said: [][]byte{client, server}, Binding: bound},
+		err
 }
 
 // greet runs the client's side of the handshake, and returns the window.
-func (id Identity) greet(ctx context.Context, conn net.Conn, peer, window int, patience time.Duration) (int, error) {
+func (id Identity) greet(ctx context.Context, conn net.Conn, peer, window int,
+	patience time.Duration,
+) (int, error) {
 	granted := 0
 	err := bounded(ctx, conn, patience, func() error {
-		mine := hello{version: wire.Version, role: roleClient, window: window, node: id.Node, to: peer, nodes: id.Nodes, job: id.Job}
+		mine := hello{
+			version: wire.Version,
+			role:    roleClient,
+			window:  window,
+			node:    id.Node,
+			to:      peer,
+			nodes:   id.Nodes,
+			job:     id.Job,
+		}
 		if err := secure(ctx, conn, &mine); err != nil {
 			return err
 		}
@@ -176,7 +190,8 @@ func (id Identity) greet(ctx context.Context, conn net.Conn, peer, window int, p
 		}
 		theirs, got, err := readHello(conn)
 		if errors.Is(err, io.EOF) {
-			return fmt.Errorf("it closed the connection before it said who it is; it may ask for TLS, or be full: %w", err)
+			return fmt.Errorf("it closed the connection before it said who it is; it may ask for "+
+				"TLS, or be full: %w", err)
 		} else if err != nil {
 			return err
 		}
@@ -197,7 +212,8 @@ func (id Identity) greet(ctx context.Context, conn net.Conn, peer, window int, p
 		switch verdict[0] {
 		case accepted:
 		case refusedBusy:
-			return fmt.Errorf("%w: it has as many connections of node %d as it allows", ErrUnavailable, id.Node)
+			return fmt.Errorf("%w: it has as many connections of node %d as it allows",
+				ErrUnavailable, id.Node)
 		default:
 			return &HandshakeError{What: "secret"}
 		}
@@ -210,16 +226,26 @@ func (id Identity) greet(ctx context.Context, conn net.Conn, peer, window int, p
 	return granted, err
 }
 
-// welcome runs the server's side, and returns the client's node and the window.
-// admit is asked when the client has proved itself, before it can know so, and says why it cannot be taken in:
-// errBusy, if there is no room for it.
-func (id Identity) welcome(ctx context.Context, conn net.Conn, window int, patience time.Duration, admit func(node int) error) (node, granted int, err error) {
+// welcome runs the server's side, and returns the client's node and the window. admit is asked when
+// the client has proved itself, before it can know so, and says why it cannot be taken in: errBusy,
+// if there is no room for it.
+func (id Identity) welcome(ctx context.Context, conn net.Conn, window int, patience time.Duration,
+	admit func(node int) error,
+) (node, granted int, err error) {
 	err = bounded(ctx, conn, patience, func() error {
 		theirs, got, err := readHello(conn)
 		if err != nil {
 			return err
 		}
-		mine := hello{version: wire.Version, role: roleServer, window: window, node: id.Node, to: theirs.node, nodes: id.Nodes, job: id.Job}
+		mine := hello{
+			version: wire.Version,
+			role:    roleServer,
+			window:  window,
+			node:    id.Node,
+			to:      theirs.node,
+			nodes:   id.Nodes,
+			job:     id.Job,
+		}
 		if err := secure(ctx, conn, &mine); err != nil {
 			return err
 		}
@@ -242,7 +268,9 @@ func (id Identity) welcome(ctx context.Context, conn net.Conn, window int, patie
 		if !both.Proves(labelClient, proved[:]) {
 			verdict[0], err = refusedSecret, &HandshakeError{What: "secret"}
 		} else if err = admit(theirs.node); err == errBusy {
-			verdict[0], err = refusedBusy, fmt.Errorf("%w: node %d has as many connections as are allowed", ErrUnavailable, theirs.node)
+			verdict[0], err = refusedBusy,
+				fmt.Errorf("%w: node %d has as many connections as are allowed", ErrUnavailable,
+					theirs.node)
 		} else if err != nil {
 			return err
 		} else {
@@ -297,7 +325,11 @@ func bounded(ctx context.Context, conn net.Conn, patience time.Duration, shake f
 	case fault == identity.NotTLS:
 		var record tls.RecordHeaderError
 		if errors.As(err, &record) {
-			return &HandshakeError{Addr: addr, What: "protocol", Theirs: fmt.Sprintf("% x", record.RecordHeader)}
+			return &HandshakeError{
+				Addr:   addr,
+				What:   "protocol",
+				Theirs: fmt.Sprintf("% x", record.RecordHeader),
+			}
 		}
 		return &HandshakeError{Addr: addr, What: "protocol", Theirs: reason.Error()}
 	case fault == identity.Untrusted, fault == identity.Rejected:

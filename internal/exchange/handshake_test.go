@@ -30,25 +30,37 @@ func TestDifferences(t *testing.T) {
 		what   string
 		values [2]string // that both must name
 	}{
-		"secret":             {func(id *Identity) { id.Secret = []byte("another secret, as long") }, 0, "secret", [2]string{}},
-		"job":                {func(id *Identity) { id.Job = "other" }, 0, "job", [2]string{`"job"`, `"other"`}},
-		"number of nodes":    {func(id *Identity) { id.Nodes = 8 }, 0, "nodes", [2]string{"4", "8"}},
+		"secret": {func(id *Identity) {
+			id.Secret = []byte("another secret, as long")
+		}, 0, "secret", [2]string{}},
+		"job": {func(id *Identity) {
+			id.Job = "other"
+		}, 0, "job", [2]string{`"job"`, `"other"`}},
+		"number of nodes": {func(id *Identity) {
+			id.Nodes = 8
+		}, 0, "nodes", [2]string{"4", "8"}},
 		"another node there": {func(*Identity) {}, 2, "node", [2]string{"0", "2"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			ln, dial := overTCP(t)
 			refused := make(chan error, 100)
-			serve(t, ln, node(0), newHolder(1), ServerOptions{Refused: func(_ net.Addr, err error) { refused <- err }})
+			serve(t, ln, node(0), newHolder(1),
+				ServerOptions{Refused: func(_ net.Addr, err error) { refused <- err }})
 			id := node(1)
 			test.change(&id)
 			c := NewClient(id, test.peer, dial, ClientOptions{})
 			defer c.Close()
-			for side, err := range map[string]error{"client": fetched(c, context.Background(), 0, make([]byte, 1)), "server": soon(t, refused)} {
+			for side, err := range map[string]error{
+				"client": fetched(c, context.Background(), 0, make([]byte, 1)),
+				"server": soon(t, refused),
+			} {
 				var differs *HandshakeError
-				if !errors.Is(err, ErrRefused) || !errors.As(err, &differs) || differs.What != test.what {
+				if !errors.Is(err, ErrRefused) || !errors.As(err, &differs) ||
+					differs.What != test.what {
 					t.Errorf("the %s says: %v", side, err)
-				} else if !strings.Contains(err.Error(), test.values[0]) || !strings.Contains(err.Error(), test.values[1]) {
+				} else if !strings.Contains(err.Error(), test.values[0]) ||
+					!strings.Contains(err.Error(), test.values[1]) {
 					t.Errorf("the %s does not name %v: %v", side, test.values, err)
 				}
 			}
@@ -66,7 +78,8 @@ func TestOtherVersion(t *testing.T) {
 	}()
 	_, err := node(1).greet(context.Background(), mine, 0, 1, time.Second)
 	var differs *HandshakeError
-	if !errors.As(err, &differs) || differs.What != "version" || differs.Theirs != "7" || differs.Mine != "3" {
+	if !errors.As(err, &differs) || differs.What != "version" || differs.Theirs != "7" ||
+		differs.Mine != "3" {
 		t.Error(err)
 	}
 }
@@ -80,7 +93,8 @@ func TestIdentityThatCanNotBe(t *testing.T) {
 		id := node(1)
 		change(&id)
 		ln, dial := overTCP(t)
-		if err := NewServer(id, newHolder(), ServerOptions{}).Serve(context.Background(), ln); !errors.Is(err, ErrRefused) {
+		if err := NewServer(id, newHolder(), ServerOptions{}).Serve(context.Background(),
+			ln); !errors.Is(err, ErrRefused) {
 			t.Errorf("%s: the server says %v", name, err)
 		}
 		c := NewClient(id, 0, dial, ClientOptions{})
@@ -95,13 +109,15 @@ func TestIdentityThatCanNotBe(t *testing.T) {
 func TestReplay(t *testing.T) {
 	ln, dial := overTCP(t)
 	refused := make(chan error, 10)
-	serve(t, ln, node(0), newHolder(1), ServerOptions{Refused: func(_ net.Addr, err error) { refused <- err }})
+	serve(t, ln, node(0), newHolder(1),
+		ServerOptions{Refused: func(_ net.Addr, err error) { refused <- err }})
 	var said bytes.Buffer
 	conn, err := dial(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := node(1).greet(context.Background(), tee{conn, &said}, 0, 8, time.Second); err != nil {
+	if _, err := node(1).greet(context.Background(), tee{conn, &said}, 0, 8,
+		time.Second); err != nil {
 		t.Fatal(err)
 	}
 	conn.Close()
@@ -113,11 +129,13 @@ func TestReplay(t *testing.T) {
 	if _, err := again.Write(said.Bytes()); err != nil {
 		t.Fatal(err)
 	}
-	if err := soon(t, refused); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "secret") {
+	if err := soon(t, refused); !errors.Is(err, ErrRefused) ||
+		!strings.Contains(err.Error(), "secret") {
 		t.Error(err)
 	}
 	client, server := []byte("client's hello"), []byte("server's hello")
-	if bytes.Equal(proof(secret, labelClient, client, server), proof(secret, labelServer, client, server)) {
+	if bytes.Equal(proof(secret, labelClient, client, server),
+		proof(secret, labelServer, client, server)) {
 		t.Error("a proof is of use in the other direction")
 	}
 }
@@ -137,15 +155,19 @@ func TestPending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipes()
 		var refused, crowded, late atomic.Int32
-		s := NewServer(node(0), newHolder(1), ServerOptions{Pending: 3, PendingTime: 5 * time.Second, Refused: func(_ net.Addr, err error) {
-			refused.Add(1)
-			if errors.Is(err, admission.ErrCrowded) {
-				crowded.Add(1)
-			}
-			if errors.Is(err, admission.ErrTime) || errors.Is(err, os.ErrDeadlineExceeded) {
-				late.Add(1)
-			}
-		}})
+		s := NewServer(node(0), newHolder(1),
+			ServerOptions{
+				Pending: 3, PendingTime: 5 * time.Second,
+				Refused: func(_ net.Addr, err error) {
+					refused.Add(1)
+					if errors.Is(err, admission.ErrCrowded) {
+						crowded.Add(1)
+					}
+					if errors.Is(err, admission.ErrTime) || errors.Is(err, os.ErrDeadlineExceeded) {
+						late.Add(1)
+					}
+				},
+			})
 		go s.Serve(t.Context(), p)
 		for range 5 {
 			conn, err := p.dial(t.Context())
@@ -176,9 +198,13 @@ func TestConnsPerNode(t *testing.T) {
 	ln, dial := overTCP(t)
 	serve(t, ln, node(0), newHolder(1), ServerOptions{ConnsPerNode: 2})
 	first := client(t, dial, ClientOptions{Conns: 2})
-	waitFor(t, func() bool { first.Connect(context.Background()); return first.Stats().Connected == 2 })
+	waitFor(t, func() bool {
+		first.Connect(context.Background())
+		return first.Stats().Connected == 2
+	})
 	second := client(t, dial, ClientOptions{})
-	if err := second.Connect(context.Background()); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "connections") {
+	if err := second.Connect(context.Background()); !errors.Is(err, ErrUnavailable) ||
+		!strings.Contains(err.Error(), "connections") {
 		t.Error(err)
 	}
 }
@@ -190,8 +216,9 @@ func certificate(t testing.TB) (tls.Certificate, *x509.CertPool) {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), DNSNames: []string{"hdmlp"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(1), DNSNames: []string{"hdmlp"}, IsCA: true,
+		BasicConstraintsValid: true,
+		NotBefore:             time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
@@ -209,19 +236,36 @@ func certificate(t testing.TB) (tls.Certificate, *x509.CertPool) {
 func TestTLS(t *testing.T) {
 	pair, pool := certificate(t)
 	own := &tls.Config{Certificates: []tls.Certificate{pair}}
-	demanding := &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool}
+	demanding := &tls.Config{
+		Certificates: []tls.Certificate{pair},
+		ClientAuth:   tls.RequireAndVerifyClientCert,
+		ClientCAs:    pool,
+	}
 	trusting := &tls.Config{RootCAs: pool, ServerName: "hdmlp"}
 	both := &tls.Config{RootCAs: pool, ServerName: "hdmlp", Certificates: []tls.Certificate{pair}}
 	for name, c := range map[string]struct {
 		server, client         *tls.Config
 		serverSays, clientSays string // "": nothing is wrong
 	}{
-		"trust":                          {own, trusting, "", ""},
-		"trust, both ways":               {demanding, both, "", ""},
-		"nobody vouches for the server":  {own, &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "hdmlp"}, "bad certificate", "unknown authority"},
-		"a client without a certificate": {demanding, trusting, "client didn't provide a certificate", "certificate required"},
-		"a client without TLS":           {own, nil, "TLS is asked for on one side only: it sent 48 44 4d 58", "it may ask for TLS"},
-		"a server without TLS":           {nil, trusting, "TLS is asked for on one side only: it sent 16 03 01", "TLS: "},
+		"trust":            {own, trusting, "", ""},
+		"trust, both ways": {demanding, both, "", ""},
+		"nobody vouches for the server": {
+			own,
+			&tls.Config{RootCAs: x509.NewCertPool(), ServerName: "hdmlp"}, "bad certificate",
+			"unknown authority",
+		},
+		"a client without a certificate": {
+			demanding, trusting,
+			"client didn't provide a certificate", "certificate required",
+		},
+		"a client without TLS": {
+			own, nil,
+			"TLS is asked for on one side only: it sent 48 44 4d 58", "it may ask for TLS",
+		},
+		"a server without TLS": {
+			nil, trusting,
+			"TLS is asked for on one side only: it sent 16 03 01", "TLS: ",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ln, dial := overTCP(t)
@@ -229,13 +273,15 @@ func TestTLS(t *testing.T) {
 			id.TLS, mine.TLS = c.server, c.client
 			h := newHolder(112640, 3072)
 			refused := make(chan error, 100)
-			serve(t, ln, id, h, ServerOptions{Refused: func(_ net.Addr, err error) { refused <- err }})
+			serve(t, ln, id, h,
+				ServerOptions{Refused: func(_ net.Addr, err error) { refused <- err }})
 			client := NewClient(mine, 0, dial, ClientOptions{Timeout: 2 * time.Second})
 			defer client.Close()
 			if c.serverSays == "" {
 				for id, want := range h.samples {
 					dst := make([]byte, len(want))
-					if err := fetched(client, context.Background(), int32(id), dst); err != nil || !bytes.Equal(dst, want) {
+					if err := fetched(client, context.Background(), int32(id), dst); err != nil ||
+						!bytes.Equal(dst, want) {
 						t.Error("not the sample:", err)
 					}
 				}

@@ -19,13 +19,15 @@ func proof(secret []byte, label string, client, server []byte) []byte {
 	return identity.Transcript{Secret: secret, Said: [][]byte{client, server}}.Proof(label)
 }
 
-// TestServerWithoutTheSecretIsNotBelieved: a client takes no answer for the server's proof that can be given without the secret, nor one
-// that was right for another connection.
+// TestServerWithoutTheSecretIsNotBelieved: a client takes no answer for the server's proof that can
+// be given without the secret, nor one that was right for another connection.
 func TestServerWithoutTheSecretIsNotBelieved(t *testing.T) {
 	hello, verdict := overheard(t)
 	for name, proved := range map[string]func(clients, clientsProof []byte) []byte{
-		"nothing but that it accepts": func(_, _ []byte) []byte { return make([]byte, identity.ProofSize) },
-		"the client's own proof":      func(_, proof []byte) []byte { return proof },
+		"nothing but that it accepts": func(_, _ []byte) []byte {
+			return make([]byte, identity.ProofSize)
+		},
+		"the client's own proof": func(_, proof []byte) []byte { return proof },
 		"a proof under another secret": func(clients, _ []byte) []byte {
 			return proof([]byte("another secret, as long"), labelServer, clients, hello)
 		},
@@ -49,7 +51,8 @@ func TestServerWithoutTheSecretIsNotBelieved(t *testing.T) {
 			}()
 			_, err := node(1).greet(t.Context(), mine, 0, 8, time.Minute)
 			var differs *HandshakeError
-			if !errors.Is(err, ErrRefused) || !errors.As(err, &differs) || differs.What != "secret" {
+			if !errors.Is(err, ErrRefused) || !errors.As(err, &differs) ||
+				differs.What != "secret" {
 				t.Errorf("the client says: %v", err)
 			}
 		})
@@ -65,7 +68,10 @@ func overheard(t *testing.T) (hello, verdict []byte) {
 	var said bytes.Buffer
 	welcomed := make(chan error, 1)
 	go func() {
-		_, _, err := node(0).welcome(t.Context(), tee{theirs, &said}, 8, time.Minute, func(int) error { return nil })
+		_, _, err := node(0).welcome(t.Context(), tee{theirs, &said}, 8, time.Minute,
+			func(int) error {
+				return nil
+			})
 		welcomed <- err
 	}()
 	_, err := node(1).greet(t.Context(), mine, 0, 8, time.Minute)
@@ -76,8 +82,8 @@ func overheard(t *testing.T) (hello, verdict []byte) {
 	return all[:len(all)-verdictSize], all[len(all)-verdictSize:]
 }
 
-// TestManInTheMiddleIsFoundOut: where certificates prove nothing, both sides notice that what stands between them has a TLS session with
-// each, and passes on what they say.
+// TestManInTheMiddleIsFoundOut: where certificates prove nothing, both sides notice that what
+// stands between them has a TLS session with each, and passes on what they say.
 func TestManInTheMiddleIsFoundOut(t *testing.T) {
 	pair, _ := certificate(t)
 	config := &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true}
@@ -86,7 +92,8 @@ func TestManInTheMiddleIsFoundOut(t *testing.T) {
 	id, mine := node(0), node(1)
 	id.TLS, mine.TLS = config, config
 	refused := make(chan error, 100)
-	serve(t, ln, id, newHolder(1), ServerOptions{Refused: func(_ net.Addr, err error) { refused <- err }})
+	serve(t, ln, id, newHolder(1),
+		ServerOptions{Refused: func(_ net.Addr, err error) { refused <- err }})
 	var all sync.WaitGroup
 	all.Go(func() {
 		for {
@@ -129,8 +136,8 @@ func passOn(all *sync.WaitGroup, a, b net.Conn) {
 	}
 }
 
-// TestStrangerIsNotAdmitted: nothing is done for a connection, and no place taken, before it has proved that it knows the secret, and
-// only as a node that the job has.
+// TestStrangerIsNotAdmitted: nothing is done for a connection, and no place taken, before it has
+// proved that it knows the secret, and only as a node that the job has.
 func TestStrangerIsNotAdmitted(t *testing.T) {
 	stranger := node(1)
 	stranger.Secret = []byte("another secret, as long")
@@ -138,12 +145,20 @@ func TestStrangerIsNotAdmitted(t *testing.T) {
 	beyond.Nodes = 4
 	other := node(1)
 	other.Job = "other"
-	for name, id := range map[string]Identity{"another secret": stranger, "a node beyond the job": beyond, "another job": other, "all is well": node(1)} {
+	for name, id := range map[string]Identity{
+		"another secret":        stranger,
+		"a node beyond the job": beyond,
+		"another job":           other,
+		"all is well":           node(1),
+	} {
 		mine, theirs := net.Pipe()
 		admitted := 0
 		welcomed := make(chan error, 1)
 		go func() {
-			_, _, err := node(0).welcome(t.Context(), theirs, 8, time.Minute, func(int) error { admitted++; return nil })
+			_, _, err := node(0).welcome(t.Context(), theirs, 8, time.Minute, func(int) error {
+				admitted++
+				return nil
+			})
 			welcomed <- err
 			if err != nil {
 				theirs.Close()
@@ -154,8 +169,10 @@ func TestStrangerIsNotAdmitted(t *testing.T) {
 			mine.Close()
 		}
 		serverSays := <-welcomed
-		if well := name == "all is well"; well != (err == nil) || well != (serverSays == nil) || well != (admitted == 1) {
-			t.Errorf("%s: admitted %d times; the client says %v, the server %v", name, admitted, err, serverSays)
+		if well := name == "all is well"; well != (err == nil) || well != (serverSays == nil) ||
+			well != (admitted == 1) {
+			t.Errorf("%s: admitted %d times; the client says %v, the server %v", name, admitted,
+				err, serverSays)
 		}
 		mine.Close()
 		theirs.Close()

@@ -26,8 +26,9 @@ type ServerOptions struct {
 	ReadingPerConn int
 	// ConnsPerNode is how many connections a node may have; 0 stands for 8.
 	ConnsPerNode int
-	// Pending is how many connections may be in the handshake, in total and from one address, and for how long;
-	// 0 stands for 256, 64 and 5 seconds. Where one too many comes, an older one is closed (see admission).
+	// Pending is how many connections may be in the handshake, in total and from one address, and
+	// for how long; 0 stands for 256, 64 and 5 seconds. Where one too many comes, an older one is
+	// closed (see admission).
 	Pending, PendingPerAddress int
 	PendingTime                time.Duration
 	// Timeout is how long the sending of up to a megabyte may take; 0 stands for 10 seconds.
@@ -104,7 +105,8 @@ type Server struct {
 func NewServer(id Identity, h Holder, o ServerOptions) *Server {
 	s := &Server{id: id, h: h, o: o.filled()}
 	s.ctx, s.close = context.WithCancel(context.Background())
-	s.mu.serving, s.mu.conns, s.mu.past = map[*serverConn]struct{}{}, map[int]int{}, map[int]PeerStats{}
+	s.mu.serving, s.mu.conns, s.mu.past = map[*serverConn]struct{}{}, map[int]int{},
+		map[int]PeerStats{}
 	return s
 }
 
@@ -130,7 +132,13 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	var conns sync.WaitGroup
 	defer conns.Wait()
 	defer cancel()
-	door := admission.Listen(ln, admission.Limits{Total: s.o.Pending, PerAddress: s.o.PendingPerAddress, Time: s.o.PendingTime, Bytes: pendingBytes})
+	door := admission.Listen(ln,
+		admission.Limits{
+			Total:      s.o.Pending,
+			PerAddress: s.o.PendingPerAddress,
+			Time:       s.o.PendingTime,
+			Bytes:      pendingBytes,
+		})
 	for pause := 5 * time.Millisecond; ; {
 		conn, err := door.Accept()
 		var temporary interface{ Temporary() bool }
@@ -196,22 +204,24 @@ func (s *Server) serve(ctx context.Context, conn *admission.Conn) {
 	defer s.all.Done()
 	session := s.id.newSession(conn, true)
 	if own, ok := conn.NetConn().(*tls.Conn); ok {
-		session = own // the listener's, as binding has to see; its number and time are bounded, not its bytes
+		// the listener's, as binding has to see; its number and time are bounded, not its bytes
+		session = own
 	}
 	taken := -1
-	node, window, err := s.id.welcome(ctx, session, s.o.Window, s.o.PendingTime, func(node int) error {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.mu.conns[node] >= s.o.ConnsPerNode {
-			return errBusy
-		}
-		if err := conn.Admit(); err != nil {
-			return err
-		}
-		s.mu.conns[node]++
-		taken = node
-		return nil
-	})
+	node, window, err := s.id.welcome(ctx, session, s.o.Window, s.o.PendingTime,
+		func(node int) error {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.mu.conns[node] >= s.o.ConnsPerNode {
+				return errBusy
+			}
+			if err := conn.Admit(); err != nil {
+				return err
+			}
+			s.mu.conns[node]++
+			taken = node
+			return nil
+		})
 	if taken >= 0 {
 		defer s.leave(taken)
 	}

@@ -31,7 +31,8 @@ const (
 	// memory that is cold by the time it is sent. Takes a third off the processor time
 	// over loopback. Below 64 KiB, the largest segment, the link runs dry.
 	unsentBytes = 96 << 10
-	// TLS makes a record, and a system call, of whatever it is given, up to 16 KiB: so it is given a few whole ones.
+	// TLS makes a record, and a system call, of whatever it is given, up to 16 KiB: so it is given
+	// a few whole ones.
 	recordBytes = 64 << 10
 )
 
@@ -85,7 +86,13 @@ type entry struct {
 }
 
 func newServerConn(s *Server, conn net.Conn, node, window int) *serverConn {
-	c := &serverConn{s: s, conn: conn, node: node, wake: make(chan struct{}, 1), quiet: make(chan struct{})}
+	c := &serverConn{
+		s:     s,
+		conn:  conn,
+		node:  node,
+		wake:  make(chan struct{}, 1),
+		quiet: make(chan struct{}),
+	}
 	c.mu.table = make([]entry, window)
 	socket := conn
 	if session, ok := conn.(*tls.Conn); ok {
@@ -99,7 +106,8 @@ func newServerConn(s *Server, conn net.Conn, node, window int) *serverConn {
 		if raw, err := tcp.SyscallConn(); err == nil {
 			raw.Control(func(fd uintptr) {
 				// Without it, it is only slower.
-				_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentBytes)
+				_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT,
+					unsentBytes)
 			})
 		}
 	}
@@ -126,9 +134,10 @@ func (c *serverConn) run(ctx context.Context) error {
 // read takes requests until the connection ends.
 func (c *serverConn) read() error {
 	var (
-		r       = bufio.NewReaderSize(c.conn, 64<<10)
-		head    [wire.HeaderSize]byte
-		payload = make([]byte, max(4*wire.MaxWindow, wire.RequestSize*len(c.mu.table))) // the longest CANCEL and REQUEST
+		r    = bufio.NewReaderSize(c.conn, 64<<10)
+		head [wire.HeaderSize]byte
+		// the longest CANCEL and REQUEST
+		payload = make([]byte, max(4*wire.MaxWindow, wire.RequestSize*len(c.mu.table)))
 	)
 	for {
 		if r.Buffered() < wire.HeaderSize {
@@ -144,7 +153,8 @@ func (c *serverConn) read() error {
 			return err
 		}
 		if int(h.Length) > len(payload) {
-			return wire.Malformed("frame of kind %d with %d bytes; the window is %d", h.Kind, h.Length, len(c.mu.table))
+			return wire.Malformed("frame of kind %d with %d bytes; the window is %d", h.Kind,
+				h.Length, len(c.mu.table))
 		}
 		b := payload[:h.Length]
 		if _, err := io.ReadFull(r, b); err != nil {
@@ -170,7 +180,8 @@ func (c *serverConn) read() error {
 	}
 }
 
-// request takes the requests in b: those whose samples lie in memory are ready, the others wait for their turn.
+// request takes the requests in b: those whose samples lie in memory are ready, the others wait for
+// their turn.
 func (c *serverConn) request(b []byte) error {
 	now := time.Now()
 	missing := 0
@@ -325,7 +336,12 @@ func (o *outlet) gather() bool {
 	for i := range o.entries {
 		e := &o.entries[i]
 		head := o.heads[i*wire.HeaderSize : (i+1)*wire.HeaderSize]
-		h := wire.Header{Kind: wire.KindSample, Tag: e.Tag, Sample: e.Sample, Length: uint32(len(e.data))}
+		h := wire.Header{
+			Kind:   wire.KindSample,
+			Tag:    e.Tag,
+			Sample: e.Sample,
+			Length: uint32(len(e.data)),
+		}
 		if e.code != 0 {
 			text := e.text[:min(len(e.text), wire.MaxMessage)]
 			e.data, e.sum = []byte(text), digest.Of([]byte(text))

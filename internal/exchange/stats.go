@@ -21,7 +21,12 @@ type ClientStats struct {
 
 // Stats returns a snapshot.
 func (c *Client) Stats() ClientStats {
-	s := ClientStats{Peer: c.peer, Samples: c.counts.Samples.Load(), Bytes: c.counts.Bytes.Load(), Failed: c.failed.Load()}
+	s := ClientStats{
+		Peer:    c.peer,
+		Samples: c.counts.Samples.Load(),
+		Bytes:   c.counts.Bytes.Load(),
+		Failed:  c.failed.Load(),
+	}
 	links := *c.links.Load()
 	s.Connected = len(links)
 	for _, l := range links {

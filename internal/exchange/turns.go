@@ -26,7 +26,8 @@ func (s *Server) part(c *serverConn) {
 	s.mu.past[c.node] = past
 }
 
-// wait puts a request among those to be read. There are as many of a connection as its window at most.
+// wait puts a request among those to be read. There are as many of a connection as its window at
+// most.
 func (s *Server) wait(c *serverConn, tag uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,7 +13,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/exchange/wire"
 )
 
-// bench is a server over pipes, in a bubble of its own clock. Reads of its holder (of samples with odd IDs) wait until they are let go.
+// bench is a server over pipes, in a bubble of its own clock. Reads of its holder (of samples with
+// odd IDs) wait until they are let go.
 type bench struct {
 	t *testing.T
 	p *pipes
@@ -31,7 +32,14 @@ type bench struct {
 // onBench runs a test in a bubble.
 func onBench(t *testing.T, o ServerOptions, test func(t *testing.T, b *bench)) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &bench{t: t, p: newPipes(), h: newHolder(make([]int, 200)...), gate: make(chan struct{}), lost: make(chan error, 100), ended: make(chan error, 1)}
+		b := &bench{
+			t:     t,
+			p:     newPipes(),
+			h:     newHolder(make([]int, 200)...),
+			gate:  make(chan struct{}),
+			lost:  make(chan error, 100),
+			ended: make(chan error, 1),
+		}
 		b.h.read = func(_ context.Context, id int32) error {
 			b.mu.Lock()
 			b.read = append(b.read, id)
@@ -75,7 +83,8 @@ func (b *bench) ask(conn net.Conn, ids ...int32) {
 	b.t.Helper()
 	var requests []byte
 	for tag, id := range ids {
-		requests = wire.AppendRequest(requests, wire.Request{Tag: uint32(tag), Sample: id, Length: uint32(len(b.h.samples[id]))})
+		requests = wire.AppendRequest(requests,
+			wire.Request{Tag: uint32(tag), Sample: id, Length: uint32(len(b.h.samples[id]))})
 	}
 	b.send(conn, wire.AppendFrame(nil, wire.Header{Kind: wire.KindRequest}, requests))
 }
@@ -108,7 +117,8 @@ func (b *bench) begun() []int32 {
 	return append([]int32(nil), b.read...)
 }
 
-// TestWindowIsTheSmallerOne: a client that would have more requests under way than the server has room for keeps to the server's window.
+// TestWindowIsTheSmallerOne: a client that would have more requests under way than the server has
+// room for keeps to the server's window.
 func TestWindowIsTheSmallerOne(t *testing.T) {
 	onBench(t, ServerOptions{Window: 4}, func(t *testing.T, b *bench) {
 		c := b.client(1, ClientOptions{Window: 64})
@@ -164,7 +174,8 @@ func TestCancelledRequestIsNotRead(t *testing.T) {
 	})
 }
 
-// TestRequestsOfAClosedConnectionAreNotRead: what was waiting to be read when its connection ended is not read.
+// TestRequestsOfAClosedConnectionAreNotRead: what was waiting to be read when its connection ended
+// is not read.
 func TestRequestsOfAClosedConnectionAreNotRead(t *testing.T) {
 	onBench(t, ServerOptions{Reading: 1}, func(t *testing.T, b *bench) {
 		conn := b.raw(1, 8)
@@ -180,7 +191,8 @@ func TestRequestsOfAClosedConnectionAreNotRead(t *testing.T) {
 	})
 }
 
-// TestConnectionWithManyReadsGetsThemAll: requests beyond what one connection may have read at a time wait, and are read.
+// TestConnectionWithManyReadsGetsThemAll: requests beyond what one connection may have read at a
+// time wait, and are read.
 func TestConnectionWithManyReadsGetsThemAll(t *testing.T) {
 	onBench(t, ServerOptions{Reading: 8, ReadingPerConn: 2}, func(t *testing.T, b *bench) {
 		c := b.client(1, ClientOptions{})
@@ -202,8 +214,8 @@ func TestConnectionWithManyReadsGetsThemAll(t *testing.T) {
 	})
 }
 
-// TestCancelledAnswerLetsItsLenderGo: an answer that was ready when its request was cancelled is not sent, and what was lent for it is
-// given back while the connection goes on.
+// TestCancelledAnswerLetsItsLenderGo: an answer that was ready when its request was cancelled is
+// not sent, and what was lent for it is given back while the connection goes on.
 func TestCancelledAnswerLetsItsLenderGo(t *testing.T) {
 	onBench(t, ServerOptions{}, func(t *testing.T, b *bench) {
 		close(b.gate)
@@ -215,7 +227,8 @@ func TestCancelledAnswerLetsItsLenderGo(t *testing.T) {
 		conn := b.raw(1, 8)
 		b.ask(conn, 1)
 		synctest.Wait() // the writer waits for us to read
-		b.send(conn, wire.AppendFrame(nil, wire.Header{Kind: wire.KindRequest}, wire.AppendRequest(nil, wire.Request{Tag: 1, Sample: 3, Length: 10})))
+		b.send(conn, wire.AppendFrame(nil, wire.Header{Kind: wire.KindRequest},
+			wire.AppendRequest(nil, wire.Request{Tag: 1, Sample: 3, Length: 10})))
 		synctest.Wait() // that one is ready
 		b.send(conn, wire.AppendFrame(nil, wire.Header{Kind: wire.KindCancel}, []byte{1, 0, 0, 0}))
 		synctest.Wait()
@@ -223,7 +236,8 @@ func TestCancelledAnswerLetsItsLenderGo(t *testing.T) {
 			t.Errorf("the first answer: %+v", h)
 		}
 		_, _ = io.CopyN(io.Discard, conn, 10)
-		if h := b.answer(conn); h.Kind != wire.KindFailure || h.Code != wire.CodeCancelled || h.Sample != 3 {
+		if h := b.answer(conn); h.Kind != wire.KindFailure || h.Code != wire.CodeCancelled ||
+			h.Sample != 3 {
 			t.Errorf("the second answer: %+v", h)
 		}
 		_, _ = io.CopyN(io.Discard, conn, int64(len("cancelled"))) // its text
@@ -262,20 +276,22 @@ func (l *lenders) count(by int) {
 	l.n += by
 }
 
-// TestSilentClientIsCutOff: a connection on which nothing is said for the idle time ends, so that a client that is gone without a word
-// does not keep its place.
+// TestSilentClientIsCutOff: a connection on which nothing is said for the idle time ends, so that a
+// client that is gone without a word does not keep its place.
 func TestSilentClientIsCutOff(t *testing.T) {
 	onBench(t, ServerOptions{Idle: time.Minute}, func(t *testing.T, b *bench) {
 		conn := b.raw(1, 8)
 		began := time.Now()
-		if err := <-b.lost; err == nil || errors.Is(err, io.EOF) || time.Since(began) != time.Minute {
+		if err := <-b.lost; err == nil || errors.Is(err, io.EOF) ||
+			time.Since(began) != time.Minute {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 		conn.Close()
 	})
 }
 
-// TestSlowReaderIsWaitedFor: a large sample may take as long as its size allows, and not only as long as a small one.
+// TestSlowReaderIsWaitedFor: a large sample may take as long as its size allows, and not only as
+// long as a small one.
 func TestSlowReaderIsWaitedFor(t *testing.T) {
 	const size = 8 << 20
 	onBench(t, ServerOptions{Timeout: 2 * time.Second}, func(t *testing.T, b *bench) {

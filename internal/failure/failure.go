@@ -1,8 +1,8 @@
-// Package failure says what went wrong in a job, in the form in which processes and other nodes are told: its
-// kind, which the process's exception follows from, a sentence, and what it is about.
+// Package failure says what went wrong in a job, in the form in which processes and other nodes are
+// told: its kind, which the process's exception follows from, a sentence, and what it is about.
 //
-// The rooms between the daemon and the engine refuse with an Error; those below have errors of their own, and
-// Of knows what kind each of them is. An Error does not change once it is made.
+// The rooms between the daemon and the engine refuse with an Error; those below have errors of
+// their own, and Of knows what kind each of them is. An Error does not change once it is made.
 package failure
 
 import (
@@ -36,8 +36,8 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
-// MarshalJSON encodes the failure with its text printable: it may have names of files in it. Details are
-// exact.
+// MarshalJSON encodes the failure with its text printable: it may have names of files in it.
+// Details are exact.
 func (e Error) MarshalJSON() ([]byte, error) {
 	type plain Error
 	e.Message = printable.Text(e.Message)
@@ -54,7 +54,8 @@ func Over(text string, need, limit int64) error {
 	return &Error{Kind: Limit, Message: text, Details: map[string]any{"need": need, "limit": limit}}
 }
 
-// Differs refuses a rank or a node that says another thing of key than the others; more are further details.
+// Differs refuses a rank or a node that says another thing of key than the others; more are further
+// details.
 func Differs(key string, mine, theirs any, more map[string]any, format string, args ...any) error {
 	details := map[string]any{"key": key, "mine": mine, "theirs": theirs}
 	for k, v := range more {

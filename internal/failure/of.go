@@ -30,7 +30,9 @@ func Of(err error) *Error {
 	var buffer *staging.LimitError
 	var problem *config.Problem
 	var tooLarge *config.LimitError
-	needs := func(need, limit int64) map[string]any { return map[string]any{"need": need, "limit": limit} }
+	needs := func(need, limit int64) map[string]any {
+		return map[string]any{"need": need, "limit": limit}
+	}
 	e := &Error{Kind: Internal, Message: err.Error()}
 	switch {
 	case errors.As(err, &known):
@@ -39,8 +41,10 @@ func Of(err error) *Error {
 		e.Kind, e.Details = Sample, map[string]any{"sample": sample.ID, "path": sample.Path}
 	case errors.As(err, &conflict):
 		e.Kind, e.Details = Mismatch, map[string]any{
-			"key": "digest of a sample", "sample": conflict.Sample, "path": conflict.Path, "node": conflict.Node,
-			"mine": fmt.Sprintf("%08x", conflict.Mine), "theirs": fmt.Sprintf("%08x", conflict.Theirs),
+			"key": "digest of a sample", "sample": conflict.Sample, "path": conflict.Path,
+			"node":   conflict.Node,
+			"mine":   fmt.Sprintf("%08x", conflict.Mine),
+			"theirs": fmt.Sprintf("%08x", conflict.Theirs),
 		}
 	case errors.As(err, &verify):
 		e.Kind, e.Details = Audit, map[string]any{"sample": verify.Sample, "path": verify.Path}
@@ -56,7 +60,8 @@ func Of(err error) *Error {
 		e.Kind, e.Details = Limit, needs(tooLarge.Need, tooLarge.Limit)
 	case errors.As(err, &problem):
 		e.Kind = Config
-	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ENOMEM),
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE),
+		errors.Is(err, syscall.ENOMEM),
 		errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EFBIG):
 		e.Kind = Limit
 	}

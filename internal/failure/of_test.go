@@ -16,7 +16,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
-// TestOf: a process is told the kind of an error, which its exception follows from, and what it is about, however deep that lies.
+// TestOf: a process is told the kind of an error, which its exception follows from, and what it is
+// about, however deep that lies.
 func TestOf(t *testing.T) {
 	limits := map[string]any{"need": int64(3), "limit": int64(2)}
 	both := []error{&config.Problem{}, &config.LimitError{Need: 3, Limit: 2}}
@@ -26,13 +27,27 @@ func TestOf(t *testing.T) {
 		details map[string]any
 	}{
 		{&Error{Kind: Busy, Message: "m"}, Busy, nil},
-		{&dataset.SampleError{ID: 5, Path: "/5", Kind: dataset.ErrMissing}, Sample, map[string]any{"sample": 5, "path": "/5"}},
-		{&cache.ConflictError{Sample: 5, Path: "/5", Node: 2, Mine: 1, Theirs: 2}, Mismatch, map[string]any{
-			"key": "digest of a sample", "sample": 5, "path": "/5", "node": 2, "mine": "00000001", "theirs": "00000002",
-		}},
-		{&cache.VerifyError{Sample: 5, Path: "/5"}, Audit, map[string]any{"sample": 5, "path": "/5"}},
+		{
+			&dataset.SampleError{ID: 5, Path: "/5", Kind: dataset.ErrMissing}, Sample,
+			map[string]any{"sample": 5, "path": "/5"},
+		},
+		{
+			&cache.ConflictError{Sample: 5, Path: "/5", Node: 2, Mine: 1, Theirs: 2}, Mismatch,
+			map[string]any{
+				"key": "digest of a sample", "sample": 5, "path": "/5", "node": 2,
+				"mine":   "00000001",
+				"theirs": "00000002",
+			},
+		},
+		{
+			&cache.VerifyError{Sample: 5, Path: "/5"}, Audit,
+			map[string]any{"sample": 5, "path": "/5"},
+		},
 		{&storageclass.UnsafeError{Path: "/c", Reason: "is not ours"}, Config, nil},
-		{&dataset.Error{Path: "/d", Kind: dataset.ErrNoDirectory}, Dataset, map[string]any{"path": "/d"}},
+		{
+			&dataset.Error{Path: "/d", Kind: dataset.ErrNoDirectory}, Dataset,
+			map[string]any{"path": "/d"},
+		},
 		{&storageclass.LimitError{Need: 3, Limit: 2}, Limit, limits},
 		{&staging.LimitError{Need: 3, Limit: 2, Err: syscall.EMFILE}, Limit, limits},
 		{errors.Join(both[1]), Limit, limits},
@@ -56,14 +71,23 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// TestFailuresBetweenNodes: what nodes tell each other of a failure comes out as it went in, but for what a terminal would obey.
+// TestFailuresBetweenNodes: what nodes tell each other of a failure comes out as it went in, but
+// for what a terminal would obey.
 func TestFailuresBetweenNodes(t *testing.T) {
-	text, err := json.Marshal(Error{Kind: Sample, Message: "a\x1b", Details: map[string]any{"path": "\x1b"}})
+	text, err := json.Marshal(Error{
+		Kind:    Sample,
+		Message: "a\x1b",
+		Details: map[string]any{"path": "\x1b"},
+	})
 	var got Error
 	if err = errors.Join(err, json.Unmarshal(text, &got)); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(Error{Kind: Sample, Message: `a\x1b`, Details: map[string]any{"path": "\x1b"}}, got); diff != "" {
+	if diff := cmp.Diff(Error{
+		Kind:    Sample,
+		Message: `a\x1b`,
+		Details: map[string]any{"path": "\x1b"},
+	}, got); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -72,10 +96,21 @@ func TestFailuresBetweenNodes(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	for _, c := range []struct{ got, want error }{
 		{Input("rank %d", 3), &Error{Kind: Config, Message: "rank 3"}},
-		{Over("too much", 3, 2), &Error{Kind: Limit, Message: "too much", Details: map[string]any{"need": int64(3), "limit": int64(2)}}},
+		{
+			Over("too much", 3, 2),
+			&Error{
+				Kind:    Limit,
+				Message: "too much",
+				Details: map[string]any{"need": int64(3), "limit": int64(2)},
+			},
+		},
 		{
 			Differs("seed", 1, 2, map[string]any{"node": 7}, "seed %d", 1),
-			&Error{Kind: Mismatch, Message: "seed 1", Details: map[string]any{"key": "seed", "mine": 1, "theirs": 2, "node": 7}},
+			&Error{
+				Kind:    Mismatch,
+				Message: "seed 1",
+				Details: map[string]any{"key": "seed", "mine": 1, "theirs": 2, "node": 7},
+			},
 		},
 	} {
 		if diff := cmp.Diff(c.want, c.got); diff != "" {

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Backoff makes the pauses between attempts to reach a node: from First on each is twice the one before, up to Last. A pause
-// is drawn between half of that and all of it, so that nodes that lost the same connection do not come back all at once. It
-// is for one goroutine.
+// Backoff makes the pauses between attempts to reach a node: from First on each is twice the one
+// before, up to Last. A pause is drawn between half of that and all of it, so that nodes that lost
+// the same connection do not come back all at once. It is for one goroutine.
 type Backoff struct {
 	First, Last time.Duration
 

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// TestPausesDouble: up to the last, drawn from the upper half, and from the first on again once the node was reached.
+// TestPausesDouble: up to the last, drawn from the upper half, and from the first on again once the
+// node was reached.
 func TestPausesDouble(t *testing.T) {
 	for range 100 {
 		b := Backoff{First: 50 * time.Millisecond, Last: time.Second}
@@ -16,7 +17,8 @@ func TestPausesDouble(t *testing.T) {
 			for _, most := range []time.Duration{50, 100, 200, 400, 800, 1000, 1000} {
 				most *= time.Millisecond
 				if got := b.Next(); got < most/2 || got > most || b.Fresh() {
-					t.Fatalf("round %d: a pause of %v where it is to be at most %v", round, got, most)
+					t.Fatalf("round %d: a pause of %v where it is to be at most %v", round, got,
+						most)
 				}
 			}
 			b.Reset()

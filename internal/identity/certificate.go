@@ -18,15 +18,17 @@ import (
 // maxFile is the largest file that is read, in bytes.
 const maxFile = 1 << 20
 
-// Certificates carry no names that are compared, because nodes find each other under whatever address a launcher gives. Who
-// the other side is, it proves by the job's secret, bound to the TLS session (Transcript): so not even a node that has
-// a certificate can stand between two others.
+// Certificates carry no names that are compared, because nodes find each other under whatever
+// address a launcher gives. Who the other side is, it proves by the job's secret, bound to the TLS
+// session (Transcript): so not even a node that has a certificate can stand between two others.
 //
-// A configuration is for both roles and TLS 1.3 alone. It must not be changed, and may be used by many goroutines.
+// A configuration is for both roles and TLS 1.3 alone. It must not be changed, and may be used by
+// many goroutines.
 
-// DrawTLS makes TLS that rests on the job's secret alone: a key drawn for this process, in a certificate that says nothing
-// and that is not checked. Rejected: a key derived from the secret, which both sides could compare; an unauthenticated client
-// would be shown something to try guesses of the secret on.
+// DrawTLS makes TLS that rests on the job's secret alone: a key drawn for this process, in a
+// certificate that says nothing and that is not checked. Rejected: a key derived from the secret,
+// which both sides could compare; an unauthenticated client would be shown something to try guesses
+// of the secret on.
 func DrawTLS() (*tls.Config, error) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -34,7 +36,8 @@ func DrawTLS() (*tls.Config, error) {
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "hdmlp"},
-		NotBefore: time.Unix(0, 0), NotAfter: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC), // RFC 5280: it has no end
+		// RFC 5280: it has no end
+		NotBefore: time.Unix(0, 0), NotAfter: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, public, private)
 	if err != nil {
@@ -45,9 +48,9 @@ func DrawTLS() (*tls.Config, error) {
 	return c, nil
 }
 
-// LoadTLS makes TLS by certificates: this node's, and the authorities that must have signed every other node's. All files are
-// PEM. It says at once if this node's own would be refused by a node with the same authorities. Errors name the key of the
-// configuration.
+// LoadTLS makes TLS by certificates: this node's, and the authorities that must have signed every
+// other node's. All files are PEM. It says at once if this node's own would be refused by a node
+// with the same authorities. Errors name the key of the configuration.
 func LoadTLS(cert, key, ca string) (*tls.Config, error) {
 	chain, err := read("tls_cert", cert)
 	if err != nil {
@@ -81,18 +84,23 @@ func LoadTLS(cert, key, ca string) (*tls.Config, error) {
 	c.ClientAuth = tls.RequireAnyClientCert
 	c.VerifyConnection = func(s tls.ConnectionState) error {
 		if err := verify(s.PeerCertificates, pool); err != nil {
-			return &tls.CertificateVerificationError{UnverifiedCertificates: s.PeerCertificates, Err: err}
+			return &tls.CertificateVerificationError{
+				UnverifiedCertificates: s.PeerCertificates,
+				Err:                    err,
+			}
 		}
 		return nil
 	}
 	return c, nil
 }
 
-// base is what both kinds have in common. Names are not compared, so TLS's own check cannot be used: LoadTLS has one.
+// base is what both kinds have in common. Names are not compared, so TLS's own check cannot be
+// used: LoadTLS has one.
 func base() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, InsecureSkipVerify: true, SessionTicketsDisabled: true,
-		DynamicRecordSizingDisabled: true, // small records are for pages that are shown while they load
+		// small records are for pages that are shown while they load
+		DynamicRecordSizingDisabled: true,
 	}
 }
 
@@ -104,7 +112,11 @@ func verify(chain []*x509.Certificate, authorities *x509.CertPool) error {
 	for _, c := range chain[1:] {
 		between.AddCert(c)
 	}
-	_, err := chain[0].Verify(x509.VerifyOptions{Roots: authorities, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	_, err := chain[0].Verify(x509.VerifyOptions{
+		Roots:         authorities,
+		Intermediates: between,
+		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
+	})
 	return err
 }
 

@@ -34,13 +34,16 @@ type authority struct {
 func newAuthority(t *testing.T, by *authority) *authority {
 	a := &authority{t: t}
 	a.cert, a.key, a.pem = sign(t, by, &x509.Certificate{
-		Subject: pkix.Name{CommonName: "an authority"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		Subject: pkix.Name{CommonName: "an authority"}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign,
 		NotAfter: time.Now().Add(time.Hour),
 	})
 	return a
 }
 
-func sign(t *testing.T, by *authority, template *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey, string) {
+func sign(t *testing.T, by *authority,
+	template *x509.Certificate,
+) (*x509.Certificate, *ecdsa.PrivateKey, string) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -61,9 +64,15 @@ func sign(t *testing.T, by *authority, template *x509.Certificate) (*x509.Certif
 	return c, key, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
-// node writes a node's files: its certificate with those in chain behind it, its key, and what it trusts.
+// node writes a node's files: its certificate with those in chain behind it, its key, and what it
+// trusts.
 func (a *authority) node(until time.Time, trusted string, chain ...string) (cert, key, ca string) {
-	_, private, text := sign(a.t, a, &x509.Certificate{Subject: pkix.Name{CommonName: "a node"}, DNSNames: []string{"somewhere.else"}, NotAfter: until})
+	_, private, text := sign(a.t, a,
+		&x509.Certificate{
+			Subject:  pkix.Name{CommonName: "a node"},
+			DNSNames: []string{"somewhere.else"},
+			NotAfter: until,
+		})
 	der, err := x509.MarshalPKCS8PrivateKey(private)
 	if err != nil {
 		a.t.Fatal(err)
@@ -76,7 +85,9 @@ func (a *authority) node(until time.Time, trusted string, chain ...string) (cert
 		}
 		return path
 	}
-	return write("cert.pem", text+strings.Join(chain, "")), write("key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))), write("ca.pem", trusted)
+	return write("cert.pem", text+strings.Join(chain, "")),
+		write("key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))),
+		write("ca.pem", trusted)
 }
 
 // talk lets two nodes shake hands and say a word, and returns what either has against it.
@@ -173,13 +184,19 @@ func TestBadFiles(t *testing.T) {
 		cert, key, ca string
 		want          []string
 	}{
-		"missing":           {cert + "x", key, ca, []string{"tls_cert = ", "no such file"}},
-		"a directory":       {cert, filepath.Dir(key), ca, []string{"tls_key = ", "not a regular file"}},
-		"another's key":     {cert, otherKey, ca, []string{"tls_key = ", "does not match"}},
-		"no certificate":    {key, key, ca, []string{"tls_cert = ", "PEM"}},
-		"no authority":      {cert, key, key, []string{"tls_ca = ", "holds no certificate"}},
-		"another authority": {cert, key, otherCA, []string{"tls_cert = ", "is not good by tls_ca = ", "unknown authority"}},
-		"expired":           {expired, expiredKey, ca, []string{"tls_cert = ", "expired"}},
+		"missing": {cert + "x", key, ca, []string{"tls_cert = ", "no such file"}},
+		"a directory": {
+			cert, filepath.Dir(key), ca,
+			[]string{"tls_key = ", "not a regular file"},
+		},
+		"another's key":  {cert, otherKey, ca, []string{"tls_key = ", "does not match"}},
+		"no certificate": {key, key, ca, []string{"tls_cert = ", "PEM"}},
+		"no authority":   {cert, key, key, []string{"tls_ca = ", "holds no certificate"}},
+		"another authority": {
+			cert, key, otherCA,
+			[]string{"tls_cert = ", "is not good by tls_ca = ", "unknown authority"},
+		},
+		"expired": {expired, expiredKey, ca, []string{"tls_cert = ", "expired"}},
 	} {
 		_, err := LoadTLS(c.cert, c.key, c.ca)
 		for _, want := range c.want {

@@ -8,11 +8,15 @@ import (
 
 var secret = Secret("a secret of the job, long enough")
 
-// TestDerivedKeysAreWhatTheyWere: docs/FORMATS.md has the layout, and nodes of one job must derive the same.
+// TestDerivedKeysAreWhatTheyWere: docs/FORMATS.md has the layout, and nodes of one job must derive
+// the same.
 func TestDerivedKeysAreWhatTheyWere(t *testing.T) {
 	for want, parts := range map[string][][]byte{
 		"0cb9a198cb94397ef31680f4d54f41897af6b917a31b2cbd03e2f19f5ac463f6": nil,
-		"90f05007b4c46207204b07e7057edfdb4e8ba6ed5edbea1c647327e17725ba98": {[]byte("nonce"), []byte("other")},
+		"90f05007b4c46207204b07e7057edfdb4e8ba6ed5edbea1c647327e17725ba98": {
+			[]byte("nonce"),
+			[]byte("other"),
+		},
 	} {
 		if got := hex.EncodeToString(secret.Derive("label", parts...)); got != want {
 			t.Errorf("of %q: %s, not %s", parts, got, want)
@@ -20,7 +24,8 @@ func TestDerivedKeysAreWhatTheyWere(t *testing.T) {
 	}
 }
 
-// TestDerivedKeysDiffer: in secret, label, and in every part, where one ends, and how many there are.
+// TestDerivedKeysDiffer: in secret, label, and in every part, where one ends, and how many there
+// are.
 func TestDerivedKeysDiffer(t *testing.T) {
 	one, two := []byte("one"), []byte("two")
 	keys := map[string]string{}
@@ -51,7 +56,8 @@ func TestNoncesAreDrawn(t *testing.T) {
 	}
 }
 
-// TestProofsAreOfNoOtherUse: a proof holds for the secret, the side, the words and the TLS session that it was made for alone.
+// TestProofsAreOfNoOtherUse: a proof holds for the secret, the side, the words and the TLS session
+// that it was made for alone.
 func TestProofsAreOfNoOtherUse(t *testing.T) {
 	said := [][]byte{Nonce(), Nonce()}
 	here := Transcript{Secret: secret, Said: said, Binding: []byte("session")}
@@ -60,9 +66,21 @@ func TestProofsAreOfNoOtherUse(t *testing.T) {
 		t.Fatal("a right proof is not taken")
 	}
 	for name, there := range map[string]Transcript{
-		"another secret":      {Secret: Secret("another secret, just as long"), Said: said, Binding: here.Binding},
-		"another nonce":       {Secret: secret, Said: [][]byte{Nonce(), said[1]}, Binding: here.Binding},
-		"reflected":           {Secret: secret, Said: [][]byte{said[1], said[0]}, Binding: here.Binding},
+		"another secret": {
+			Secret:  Secret("another secret, just as long"),
+			Said:    said,
+			Binding: here.Binding,
+		},
+		"another nonce": {
+			Secret:  secret,
+			Said:    [][]byte{Nonce(), said[1]},
+			Binding: here.Binding,
+		},
+		"reflected": {
+			Secret:  secret,
+			Said:    [][]byte{said[1], said[0]},
+			Binding: here.Binding,
+		},
 		"another TLS session": {Secret: secret, Said: said, Binding: []byte("another")},
 		"no TLS":              {Secret: secret, Said: said},
 	} {
@@ -73,7 +91,8 @@ func TestProofsAreOfNoOtherUse(t *testing.T) {
 	changed := bytes.Clone(proof)
 	changed[len(changed)-1] ^= 1
 	for name, wrong := range map[string][]byte{
-		"the other side's": here.Proof("server"), "changed": changed, "cut": proof[:ProofSize-1], "nothing": nil, "zeros": make([]byte, ProofSize),
+		"the other side's": here.Proof("server"), "changed": changed, "cut": proof[:ProofSize-1],
+		"nothing": nil, "zeros": make([]byte, ProofSize),
 	} {
 		if here.Proves("client", wrong) {
 			t.Errorf("a proof is taken: %s", name)

@@ -31,7 +31,8 @@ func sessions(t *testing.T) (client, server *tls.Conn) {
 	return client, server
 }
 
-// TestBindingIsOfOneSession: both ends of a TLS session have the same one, and no other session has; each protocol has its own.
+// TestBindingIsOfOneSession: both ends of a TLS session have the same one, and no other session
+// has; each protocol has its own.
 func TestBindingIsOfOneSession(t *testing.T) {
 	client, server := sessions(t)
 	other, _ := sessions(t)
@@ -57,7 +58,8 @@ func TestBindingIsOfOneSession(t *testing.T) {
 	}
 }
 
-// TestSeverSaysNoGoodbye: the connection beneath TLS is closed although the other side takes nothing.
+// TestSeverSaysNoGoodbye: the connection beneath TLS is closed although the other side takes
+// nothing.
 func TestSeverSaysNoGoodbye(t *testing.T) {
 	client, server := sessions(t)
 	if err := Sever(client); err != nil {
@@ -77,24 +79,40 @@ func TestSeverSaysNoGoodbye(t *testing.T) {
 }
 
 func TestFaultsAreToldApart(t *testing.T) {
-	alert := func(text string) error { return &net.OpError{Op: "remote error", Err: errors.New(text)} }
+	alert := func(text string) error {
+		return &net.OpError{Op: "remote error", Err: errors.New(text)}
+	}
 	for name, c := range map[string]struct {
 		err    error
 		fault  Fault
 		reason string
 	}{
-		"no record":         {tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, NotTLS, "tls: first record does not look like a TLS handshake"},
-		"the version alert": {alert("tls: protocol version not supported"), NotTLS, "tls: protocol version not supported"},
-		"another alert":     {alert("tls: bad certificate"), Rejected, "tls: bad certificate"},
-		"its certificate":   {&tls.CertificateVerificationError{Err: errors.New("unknown authority")}, Untrusted, "unknown authority"},
-		"end":               {io.ErrUnexpectedEOF, CutShort, "unexpected EOF"},
-		"time":              {&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, CutShort, "read: i/o timeout"},
-		"context":           {context.Canceled, CutShort, "context canceled"},
-		"reset":             {&net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)}, CutShort, "read: read: connection reset by peer"},
-		"anything else":     {errors.New("tls: no cipher suite"), Unknown, "tls: no cipher suite"},
+		"no record": {tls.RecordHeaderError{
+			Msg: "first record does not look like a TLS handshake",
+		}, NotTLS, "tls: first record does not look like a TLS handshake"},
+		"the version alert": {
+			alert("tls: protocol version not supported"), NotTLS,
+			"tls: protocol version not supported",
+		},
+		"another alert": {alert("tls: bad certificate"), Rejected, "tls: bad certificate"},
+		"its certificate": {&tls.CertificateVerificationError{
+			Err: errors.New("unknown authority"),
+		}, Untrusted, "unknown authority"},
+		"end": {io.ErrUnexpectedEOF, CutShort, "unexpected EOF"},
+		"time": {
+			&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, CutShort,
+			"read: i/o timeout",
+		},
+		"context": {context.Canceled, CutShort, "context canceled"},
+		"reset": {&net.OpError{
+			Op:  "read",
+			Err: os.NewSyscallError("read", syscall.ECONNRESET),
+		}, CutShort, "read: read: connection reset by peer"},
+		"anything else": {errors.New("tls: no cipher suite"), Unknown, "tls: no cipher suite"},
 	} {
 		for _, err := range []error{c.err, fmt.Errorf("handshake: %w", c.err)} {
-			if fault, reason := Diagnose(err); fault != c.fault || !bytes.HasSuffix([]byte(reason.Error()), []byte(c.reason)) {
+			if fault, reason := Diagnose(err); fault != c.fault ||
+				!bytes.HasSuffix([]byte(reason.Error()), []byte(c.reason)) {
 				t.Errorf("%s: %v is %d, because of %v", name, err, fault, reason)
 			}
 		}

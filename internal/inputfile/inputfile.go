@@ -1,5 +1,6 @@
-// Package inputfile reads the files that a user names: configuration, certificates, scenarios, pictures. A name may be
-// that of anything: a pipe that nobody writes to, a device without an end. Only regular files up to a limit are read.
+// Package inputfile reads the files that a user names: configuration, certificates, scenarios,
+// pictures. A name may be that of anything: a pipe that nobody writes to, a device without an end.
+// Only regular files up to a limit are read.
 package inputfile
 
 import (
@@ -14,7 +15,8 @@ import (
 // ErrNotRegular is the reason of an error for a directory, pipe, device or socket.
 var ErrNotRegular = errors.New("not a regular file")
 
-// Read returns a file's contents, of at most limit bytes. It does not wait for a pipe's writer. Errors are *fs.PathError and name the file.
+// Read returns a file's contents, of at most limit bytes. It does not wait for a pipe's writer.
+// Errors are *fs.PathError and name the file.
 func Read(path string, limit int64) ([]byte, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	if err != nil {
@@ -28,12 +30,17 @@ func Read(path string, limit int64) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, &fs.PathError{Op: "read", Path: path, Err: ErrNotRegular}
 	}
-	data, err := io.ReadAll(io.LimitReader(file, limit+1)) // its size says less: it may grow, or be one of /proc
+	// its size says less: it may grow, or be one of /proc
+	data, err := io.ReadAll(io.LimitReader(file, limit+1))
 	if err != nil {
 		return nil, err
 	}
 	if int64(len(data)) > limit {
-		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("it is larger than %d bytes", limit)}
+		return nil, &fs.PathError{
+			Op:   "read",
+			Path: path,
+			Err:  fmt.Errorf("it is larger than %d bytes", limit),
+		}
 	}
 	return data, nil
 }

@@ -36,7 +36,8 @@ func TestNoFiles(t *testing.T) {
 	}
 	for _, path := range []string{pipe, "/dev/zero", dir} {
 		var named *fs.PathError
-		if _, err := Read(path, 1<<20); !errors.Is(err, ErrNotRegular) || !errors.As(err, &named) || named.Path != path {
+		if _, err := Read(path, 1<<20); !errors.Is(err, ErrNotRegular) || !errors.As(err, &named) ||
+			named.Path != path {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

@@ -1,6 +1,6 @@
-// Package invariants switches checks on that are too dear for production, by the build tag of its name: freed memory is
-// poisoned, a release that comes twice or a use after it panics, state machines check their transitions, and locks their
-// order. Guard what costs something:
+// Package invariants switches checks on that are too dear for production, by the build tag of its
+// name: freed memory is poisoned, a release that comes twice or a use after it panics, state
+// machines check their transitions, and locks their order. Guard what costs something:
 //
 //	if invariants.Enabled {
 //		b.checkTransition(from, to)

@@ -29,7 +29,9 @@ func says(t *testing.T, f func()) (message string) {
 
 func TestCheckPanicsIfWhatIsToHoldDoesNot(t *testing.T) {
 	Check(true, "not said")
-	if got := says(t, func() { Check(false, "%d slots", 3) }); got != "invariant violated: 3 slots" {
+	if got := says(t, func() {
+		Check(false, "%d slots", 3)
+	}); got != "invariant violated: 3 slots" {
 		t.Error(got)
 	}
 }
@@ -52,7 +54,9 @@ func TestLocksTakenInTheReverseOrderPanic(t *testing.T) {
 	b.Lock()
 	got := says(t, a.Lock)
 	b.Unlock()
-	if want := "lock of invariants.outer taken while that of invariants.inner is held; elsewhere they are taken in the order invariants.outer, invariants.inner"; !strings.Contains(got, want) {
+	if want := "lock of invariants.outer taken while that of invariants.inner is held; elsewhere " +
+		"they are taken in the order invariants.outer, invariants.inner"; !strings.Contains(got,
+		want) {
 		t.Error(got)
 	}
 	a.Lock() // the one that panicked is not held
@@ -72,7 +76,9 @@ func TestACircleOfThreeLocksPanics(t *testing.T) {
 	}
 	within(&a, &b)
 	within(&b, &c)
-	if got := says(t, func() { within(&c, &a) }); !strings.Contains(got, "invariants.outer, invariants.inner, invariants.third") {
+	if got := says(t, func() {
+		within(&c, &a)
+	}); !strings.Contains(got, "invariants.outer, invariants.inner, invariants.third") {
 		t.Error(got)
 	}
 }
@@ -154,7 +160,9 @@ func TestMemoryWrittenAfterItWasGivenBackPanics(t *testing.T) {
 	p.Reserve(memory, 10, 1000)
 	memory[10] = 1
 	memory[200<<10] = 1
-	if got := says(t, func() { p.Reserve(memory, 1000, int64(len(memory))) }); !strings.Contains(got, "byte 204800 was written after it was given back: 0x1") {
+	if got := says(t, func() {
+		p.Reserve(memory, 1000, int64(len(memory)))
+	}); !strings.Contains(got, "byte 204800 was written after it was given back: 0x1") {
 		t.Error(got)
 	}
 }

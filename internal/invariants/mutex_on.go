@@ -13,9 +13,10 @@ import (
 	"sync"
 )
 
-// Mutex is a sync.Mutex of a type whose locks nest with others. Where the tag is set, the order in which goroutines take
-// such locks is recorded by the type Of that the lock guards, and one that is taken in the reverse order panics, whether or
-// not two goroutines meet in it. The zero value is unlocked. Locks of one type must not nest.
+// Mutex is a sync.Mutex of a type whose locks nest with others. Where the tag is set, the order in
+// which goroutines take such locks is recorded by the type Of that the lock guards, and one that is
+// taken in the reverse order panics, whether or not two goroutines meet in it. The zero value is
+// unlocked. Locks of one type must not nest.
 type Mutex[Of any] struct{ mu sync.Mutex }
 
 // Lock locks m.
@@ -41,7 +42,8 @@ func (m *Mutex[Of]) Unlock() {
 
 func class[Of any]() string { return reflect.TypeFor[Of]().String() }
 
-// held are the locks of this process. The order is one for all: two tests in which locks nest differently are a finding too.
+// held are the locks of this process. The order is one for all: two tests in which locks nest
+// differently are a finding too.
 var held = locks{by: map[string][]string{}, after: map[string]map[string]bool{}}
 
 type locks struct {
@@ -50,14 +52,16 @@ type locks struct {
 	after map[string]map[string]bool // what was locked while the key was held
 }
 
-// acquire notes that this goroutine is about to lock one of a class; it panics if that can end in a deadlock.
+// acquire notes that this goroutine is about to lock one of a class; it panics if that can end in a
+// deadlock.
 func (l *locks) acquire(class string) {
 	me := goroutine()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, outer := range l.by[me] {
 		if path := l.path(class, outer, nil); path != nil {
-			panic(fmt.Sprintf("invariant violated: lock of %s taken while that of %s is held; elsewhere they are taken in the order %s",
+			panic(fmt.Sprintf("invariant violated: lock of %s taken while that of %s is held; "+
+				"elsewhere they are taken in the order %s",
 				class, outer, strings.Join(path, ", ")))
 		}
 	}
@@ -77,7 +81,8 @@ func (l *locks) tried(class string) {
 	l.by[me] = append(l.by[me], class)
 }
 
-// release notes that this goroutine unlocks one of a class; a lock may be unlocked by another goroutine than locked it.
+// release notes that this goroutine unlocks one of a class; a lock may be unlocked by another
+// goroutine than locked it.
 func (l *locks) release(class string) {
 	me := goroutine()
 	l.mu.Lock()
@@ -106,8 +111,8 @@ func (l *locks) remove(goroutine, class string) bool {
 	return false
 }
 
-// path is how locks were seen to nest from one class down to another; nil if they were not. seen ends circles: a Mutex that
-// panics leaves none, but nothing here depends on that.
+// path is how locks were seen to nest from one class down to another; nil if they were not. seen
+// ends circles: a Mutex that panics leaves none, but nothing here depends on that.
 func (l *locks) path(from, to string, seen []string) []string {
 	if slices.Contains(seen, from) {
 		return nil

@@ -2,5 +2,6 @@
 
 package invariants
 
-// Enabled reports whether the binary checks what always holds, at a price that production does not pay.
+// Enabled reports whether the binary checks what always holds, at a price that production does not
+// pay.
 const Enabled = false

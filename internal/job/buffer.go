@@ -9,7 +9,9 @@ import (
 const (
 	smallestBuffer = 32 << 20 // bytes of staging buffer, unless four batches need more
 	batchesStaged  = 4
-	mostRagged     = 512 << 20 // bytes of staging buffer where samples become images of different sizes, unless two batches need more
+	// bytes of staging buffer where samples become images of different sizes, unless two batches
+	// need more
+	mostRagged = 512 << 20
 )
 
 // Sizes say how large what is made of samples is.
@@ -20,9 +22,11 @@ type Sizes interface {
 	Ragged() bool
 }
 
-// BufferSize is the size of a rank's staging buffer, and a warning where that is not what was asked for.
-// asked is 0 where that is left open; program, if not nil, makes what is delivered.
-func BufferSize(o *order.Order, rank int, asked int64, program Sizes) (bytes int64, warning string) {
+// BufferSize is the size of a rank's staging buffer, and a warning where that is not what was asked
+// for. asked is 0 where that is left open; program, if not nil, makes what is delivered.
+func BufferSize(o *order.Order, rank int, asked int64,
+	program Sizes,
+) (bytes int64, warning string) {
 	stream, sample := o.Stream(), o.Mean()
 	if program != nil {
 		sample = program.Expected(sample)
@@ -41,7 +45,8 @@ func BufferSize(o *order.Order, rank int, asked int64, program Sizes) (bytes int
 			bytes = min(bytes, max(mostRagged, 2*batch))
 		}
 	case bytes < 2*batch:
-		warning = fmt.Sprintf("staging_buffer = %d bytes is less than two batches of about %d bytes: it is made %d",
+		warning = fmt.Sprintf("staging_buffer = %d bytes is less than two batches of about %d "+
+			"bytes: it is made %d",
 			bytes, batch, 2*batch)
 		bytes = 2 * batch
 	}

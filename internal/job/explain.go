@@ -12,14 +12,15 @@ type Explanation struct {
 	Paths  []string `json:"paths"` // below the dataset's root
 }
 
-// Explain says, from the seed alone, which samples a step had or will have; of epochs that the process gives,
-// for those that are known. rank -1 is the caller's.
+// Explain says, from the seed alone, which samples a step had or will have; of epochs that the
+// process gives, for those that are known. rank -1 is the caller's.
 func (r *Rank) Explain(epoch, step, rank int) (*Explanation, error) {
 	if rank < 0 {
 		rank = r.rank
 	}
 	if rank >= r.job.config.Request.WorldSize {
-		return nil, failure.Input("rank %d is outside the world size %d", rank, r.job.config.Request.WorldSize)
+		return nil, failure.Input("rank %d is outside the world size %d", rank,
+			r.job.config.Request.WorldSize)
 	}
 	if epoch < 0 || step < 0 || step >= r.job.p.Order.Stream().Steps() {
 		return nil, failure.Input("epoch %d, step %d: epochs count from 0, steps are 0 to %d",

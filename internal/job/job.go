@@ -1,8 +1,10 @@
-// Package job is one training job on this node: its ranks, what they are delivered, and what it answers when
-// they ask: what it waited for, whether every sample was delivered exactly once, which samples a step had.
+// Package job is one training job on this node: its ranks, what they are delivered, and what it
+// answers when they ask: what it waited for, whether every sample was delivered exactly once, which
+// samples a step had.
 //
-// There is no network in sight: what the job has to ask its other nodes, it asks Nodes. What makes a job, and
-// when it ends, node and assembly decide. All methods of Job and Rank are safe for concurrent use.
+// There is no network in sight: what the job has to ask its other nodes, it asks Nodes. What makes
+// a job, and when it ends, node and assembly decide. All methods of Job and Rank are safe for
+// concurrent use.
 package job
 
 import (
@@ -28,9 +30,10 @@ import (
 
 // Nodes are the nodes of a job, to the job on one of them.
 type Nodes interface {
-	// Audit returns what the other nodes' ranks were delivered in an epoch; mine is what this one's were. why
-	// names the nodes of which nothing was heard.
-	Audit(ctx context.Context, epoch int, mine []audit.Part) (parts []audit.Part, why string, err error)
+	// Audit returns what the other nodes' ranks were delivered in an epoch; mine is what this one's
+	// were. why names the nodes of which nothing was heard.
+	Audit(ctx context.Context, epoch int,
+		mine []audit.Part) (parts []audit.Part, why string, err error)
 	// Reports are those of all nodes; mine is this one's.
 	Reports(ctx context.Context, mine stats.NodeReport) []stats.NodeReport
 	// States say how well the other nodes answer.
@@ -39,8 +42,8 @@ type Nodes interface {
 
 // Dataset is what the job reads, as it lies on this node.
 type Dataset interface {
-	// Segments calls yield for the storage classes whose samples lie in shared memory, by their place among
-	// the classes.
+	// Segments calls yield for the storage classes whose samples lie in shared memory, by their
+	// place among the classes.
 	Segments(yield func(class int, file *os.File, size int64))
 	// Reports tell how full the storage classes are.
 	Reports() []stats.Class
@@ -94,8 +97,8 @@ type Parts struct {
 	Log          *slog.Logger
 }
 
-// Job is one training job on this node: its ranks are the processes that opened it under the same name with
-// the same parameters.
+// Job is one training job on this node: its ranks are the processes that opened it under the same
+// name with the same parameters.
 type Job struct {
 	config   Config
 	p        Parts
@@ -115,15 +118,18 @@ type Job struct {
 func New(ctx context.Context, c Config, p Parts, plan planner.Options) (*Job, error) {
 	j := &Job{
 		config: c, p: p, warnings: append([]string{}, c.Warnings...),
-		faults: cache.NewFaults(cache.OnError(c.OnError)), book: audit.NewBook(c.Ranks), fillRead: stage.NewLedger(p.Cache, nil),
-		ranks: make(map[int]*Rank), ledgers: make(map[int]*stage.Ledger),
+		faults: cache.NewFaults(cache.OnError(c.OnError)), book: audit.NewBook(c.Ranks),
+		fillRead: stage.NewLedger(p.Cache, nil),
+		ranks:    make(map[int]*Rank), ledgers: make(map[int]*stage.Ledger),
 	}
-	plan.Name, plan.Stream, plan.First, plan.Turns = c.Policy, p.Order.Stream(), p.Order.First(), p.Order.Turns()
+	plan.Name, plan.Stream, plan.First, plan.Turns = c.Policy, p.Order.Stream(), p.Order.First(),
+		p.Order.Turns()
 	plan.Size, plan.Needed = p.Order.Index().Size, p.Order.Needed
 	plan.Use, plan.Read, plan.Staged, plan.Ahead = p.Use, j.ReadAhead, j.staged, c.Prefetch
 	plan.Fail, plan.Log = j.Fail, p.Log
 	plan.Admit = func(bytes int64) error {
-		return p.Admit(bytes, "plan of who caches what", "make memory or epochs smaller, or take policy minio")
+		return p.Admit(bytes, "plan of who caches what",
+			"make memory or epochs smaller, or take policy minio")
 	}
 	var err error
 	if j.planner, err = planner.New(ctx, plan); err != nil {
@@ -159,8 +165,8 @@ func (j *Job) staged() (most int) {
 	return most
 }
 
-// ReadAhead charges what was read from the source for no batch of this node: to fill classes, or for other
-// nodes.
+// ReadAhead charges what was read from the source for no batch of this node: to fill classes, or
+// for other nodes.
 func (j *Job) ReadAhead(bytes int64) { j.fillRead.Source(int(j.epochNow.Load()), bytes) }
 
 // Seed is the job's.
@@ -211,15 +217,19 @@ func NewStops(m *request.Open, log *slog.Logger) *lockstep.Stops {
 	return lockstep.New(node, host, func(told error) { log.Warn(told.Error()) })
 }
 
-// Disagree ends the job on all its ranks here if a rank that was never in it means another order: without it
-// the others could not train either, and would wait for it. One that was in the job, and comes again with
-// another order, is refused alone: the others may come again as well.
+// Disagree ends the job on all its ranks here if a rank that was never in it means another order:
+// without it the others could not train either, and would wait for it. One that was in the job, and
+// comes again with another order, is refused alone: the others may come again as well.
 func (j *Job) Disagree(rank int, refused error) {
 	e, ok := request.OfOrder(refused)
 	if !ok {
 		return
 	}
 	if _, was := j.Has(rank); !was {
-		j.Fail(&failure.Error{Kind: e.Kind, Message: "the job's ranks disagree, and all of them end: " + e.Message, Details: e.Details})
+		j.Fail(&failure.Error{
+			Kind:    e.Kind,
+			Message: "the job's ranks disagree, and all of them end: " + e.Message,
+			Details: e.Details,
+		})
 	}
 }

@@ -29,7 +29,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The dataset here has 12 samples of 100 bytes, each of its own number; a job has 2 ranks, and 3 steps an epoch.
+// The dataset here has 12 samples of 100 bytes, each of its own number; a job has 2 ranks, and 3
+// steps an epoch.
 const (
 	samples    = 12
 	sampleSize = 100
@@ -106,7 +107,13 @@ func start(t *testing.T, change func(*Config, *Parts)) *world {
 		t.Fatal(err)
 	}
 	m := &request.Open{
-		Job: "j", WorldSize: 2, Stream: request.Stream{Epochs: 4, GlobalBatch: 4, Shuffle: "torch", Scheme: "strided", Tail: "pad"},
+		Job: "j", WorldSize: 2, Stream: request.Stream{
+			Epochs:      4,
+			GlobalBatch: 4,
+			Shuffle:     "torch",
+			Scheme:      "strided",
+			Tail:        "pad",
+		},
 	}
 	o, err := order.New(m, &request.Order{}, 7, index, nil)
 	if err != nil {
@@ -116,9 +123,19 @@ func start(t *testing.T, change func(*Config, *Parts)) *world {
 	life, end := context.WithCancelCause(context.Background())
 	cache := cache.New(cache.Options{Index: index, Source: source{}, Threads: 2})
 	w := &world{memory: new(memory)}
-	c := Config{Request: m, Seed: 7, Ranks: []int{0, 1}, Policy: "staging", OnError: "raise", Staging: 64 << 10, Prefetch: 2, Threads: 2}
+	c := Config{
+		Request:  m,
+		Seed:     7,
+		Ranks:    []int{0, 1},
+		Policy:   "staging",
+		OnError:  "raise",
+		Staging:  64 << 10,
+		Prefetch: 2,
+		Threads:  2,
+	}
 	p := Parts{
-		Life: life, End: end, Order: o, Dataset: noClasses{}, Cache: cache, Use: cache.Use(nil), Stops: NewStops(m, log), Memory: w.memory,
+		Life: life, End: end, Order: o, Dataset: noClasses{}, Cache: cache, Use: cache.Use(nil),
+		Stops: NewStops(m, log), Memory: w.memory,
 		Admit: func(int64, string, string) error { return nil }, Log: log,
 	}
 	if change != nil {
@@ -163,7 +180,8 @@ func epoch(t *testing.T, r *Rank, epoch int) (ids []int32) {
 		sum += b.Audit
 		for i, id := range b.IDs {
 			ids = append(ids, int32(id))
-			if data := r.buffer.Data(b.Offsets[i], b.Lengths[i]); !bytes.Equal(data, bytes.Repeat([]byte{byte(id)}, sampleSize)) {
+			if data := r.buffer.Data(b.Offsets[i], b.Lengths[i]); !bytes.Equal(data,
+				bytes.Repeat([]byte{byte(id)}, sampleSize)) {
 				t.Errorf("sample %d has other bytes", id)
 			}
 		}
@@ -181,7 +199,8 @@ func epoch(t *testing.T, r *Rank, epoch int) (ids []int32) {
 	return ids
 }
 
-// TestRanksAreGivenTheirPartsOfTheOrder: batch by batch, and the audit of an epoch that both have taken is complete.
+// TestRanksAreGivenTheirPartsOfTheOrder: batch by batch, and the audit of an epoch that both have
+// taken is complete.
 func TestRanksAreGivenTheirPartsOfTheOrder(t *testing.T) {
 	w := start(t, nil)
 	view := w.p.Order.Epoch(1)
@@ -196,24 +215,31 @@ func TestRanksAreGivenTheirPartsOfTheOrder(t *testing.T) {
 			t.Errorf("rank %d is given %v, want %v", rank, got, want)
 		}
 		if rank == 1 {
-			if a, err := r.Audit(t.Context(), 1); err != nil || !a.Complete || a.Samples != samples {
+			if a, err := r.Audit(t.Context(), 1); err != nil || !a.Complete ||
+				a.Samples != samples {
 				t.Errorf("audited as %+v, %v", a, err)
 			}
 		}
 	}
-	if report := w.Report(); len(report.Ranks) != 2 || report.Seed != 7 || report.Steps != 3 || report.Nodes != 1 {
+	if report := w.Report(); len(report.Ranks) != 2 || report.Seed != 7 || report.Steps != 3 ||
+		report.Nodes != 1 {
 		t.Errorf("reported as %+v", report)
 	}
 }
 
-// TestAuditAsksTheOtherNodesOnce: for all ranks of this node together; what they say counts, and so does why some say nothing.
+// TestAuditAsksTheOtherNodesOnce: for all ranks of this node together; what they say counts, and so
+// does why some say nothing.
 func TestAuditAsksTheOtherNodesOnce(t *testing.T) {
 	n := new(nodes)
 	w := start(t, func(c *Config, p *Parts) { c.Ranks, p.Nodes = []int{0}, n })
 	r := w.join(t, 0)
 	defer r.Close()
 	epoch(t, r, 0)
-	n.others = []audit.Part{{Rank: 1, Finished: true, Delivered: audit.Delivered{Hash: 1, Samples: 6}}}
+	n.others = []audit.Part{{
+		Rank:      1,
+		Finished:  true,
+		Delivered: audit.Delivered{Hash: 1, Samples: 6},
+	}}
 	for range 2 {
 		a, err := r.Audit(t.Context(), 0)
 		if err != nil || a.Complete || a.Samples != samples || a.Why != "node 2 is gone" {
@@ -239,7 +265,8 @@ func TestReportOverNodes(t *testing.T) {
 	}
 }
 
-// TestEveryRankIsToldThatTheJobFails: one that is being given batches, and one that asks for some afterwards.
+// TestEveryRankIsToldThatTheJobFails: one that is being given batches, and one that asks for some
+// afterwards.
 func TestEveryRankIsToldThatTheJobFails(t *testing.T) {
 	w := start(t, nil)
 	first, second := w.join(t, 0), w.join(t, 1)
@@ -257,11 +284,14 @@ func TestEveryRankIsToldThatTheJobFails(t *testing.T) {
 	}
 }
 
-// TestRankThatMeansAnotherOrderEndsTheJob: unless it was in it before, or what it means is not about the order.
+// TestRankThatMeansAnotherOrderEndsTheJob: unless it was in it before, or what it means is not
+// about the order.
 func TestRankThatMeansAnotherOrderEndsTheJob(t *testing.T) {
 	w := start(t, nil)
 	w.join(t, 0).Close()
-	refused := func(key string) error { return failure.Differs(key, 1, 2, nil, "%s is 1 here and 2 there", key) }
+	refused := func(key string) error {
+		return failure.Differs(key, 1, 2, nil, "%s is 1 here and 2 there", key)
+	}
 	w.Disagree(0, refused("seed"))
 	w.Disagree(1, refused("policy"))
 	w.Disagree(1, errors.New("anything else"))
@@ -269,7 +299,8 @@ func TestRankThatMeansAnotherOrderEndsTheJob(t *testing.T) {
 		t.Errorf("the job failed: %v", err)
 	}
 	w.Disagree(1, refused("seed"))
-	if e := failure.Of(w.failure()); e.Kind != failure.Mismatch || e.Details["key"] != "seed" || !strings.Contains(e.Message, "all of them end: seed is 1 here") {
+	if e := failure.Of(w.failure()); e.Kind != failure.Mismatch || e.Details["key"] != "seed" ||
+		!strings.Contains(e.Message, "all of them end: seed is 1 here") {
 		t.Errorf("the job failed with %+v", e)
 	}
 }
@@ -314,7 +345,8 @@ func TestBufferHasRoomForTwoBatches(t *testing.T) {
 		{2 * batch, ragged{}, 2 * 10 * batch, true},
 		{0, ragged{}, smallestBuffer, false},
 	} {
-		if got, warning := BufferSize(o, 0, c.asked, c.program); got != c.want || (warning != "") != c.warns {
+		if got, warning := BufferSize(o, 0, c.asked, c.program); got != c.want ||
+			(warning != "") != c.warns {
 			t.Errorf("%+v: %d bytes, %q", c, got, warning)
 		}
 	}

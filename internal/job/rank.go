@@ -24,15 +24,18 @@ type Rank struct {
 	buffer *staging.Buffer
 	stager *stage.Stager
 	ledger *stage.Ledger
-	// through has a token when the process has come to the last batch of the stream, or of an epoch that was
-	// given.
+	// through has a token when the process has come to the last batch of the stream, or of an epoch
+	// that was given.
 	through chan struct{}
-	// begun is the batch that the Run began with, and taken the one of it that the process took last, counted
-	// through all epochs; negative: none.
+	// begun is the batch that the Run began with, and taken the one of it that the process took
+	// last, counted through all epochs; negative: none.
 	begun, taken atomic.Int64
-	news         chan struct{} // has a token when taken has come to the end of an epoch that was given, or another one was given
-	once         sync.Once
-	reported     atomic.Bool // the process has reported a sample, and asks for the batch that has it again
+	// has a token when taken has come to the end of an epoch that was given, or another one was
+	// given
+	news chan struct{}
+	once sync.Once
+	// the process has reported a sample, and asks for the batch that has it again
+	reported atomic.Bool
 }
 
 // Join makes a rank. verify: the bytes of every sample are compared with the source's.
@@ -43,7 +46,8 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 	if j.ranks[rank] != nil {
 		return nil, &failure.Error{
 			Kind: failure.Busy,
-			Message: fmt.Sprintf("rank %d of job %s is taken by another process: give every process a rank of its own, or the loader a name of its own",
+			Message: fmt.Sprintf("rank %d of job %s is taken by another process: give every "+
+				"process a rank of its own, or the loader a name of its own",
 				rank, request.Name(j.config.Request.Job)),
 		}
 	}
@@ -59,13 +63,15 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 		steps = j.p.Preprocessor.Steps()
 	}
 	r := &Rank{
-		job: j, rank: rank, buffer: buffer, through: make(chan struct{}, 1), news: make(chan struct{}, 1),
+		job: j, rank: rank, buffer: buffer, through: make(chan struct{}, 1),
+		news:   make(chan struct{}, 1),
 		ledger: stage.NewLedger(j.p.Cache, steps),
 	}
 	o := stage.Options{
 		Stream: j.p.Order.Stream(), Epoch: j.p.Order.Epoch, Rank: rank,
-		Cache: j.p.Cache, Peers: j.p.Peers, Buffer: buffer, Ahead: j.config.Prefetch, First: j.firstBatches(rank),
-		Lazy: !j.planner.Prefetches(), May: j.planner.Gate(),
+		Cache: j.p.Cache, Peers: j.p.Peers, Buffer: buffer, Ahead: j.config.Prefetch,
+		First: j.firstBatches(rank),
+		Lazy:  !j.planner.Prefetches(), May: j.planner.Gate(),
 		Faults: j.faults, Ledger: r.ledger, Verify: verify,
 	}
 	if j.p.Order.Given() {
@@ -85,8 +91,8 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 // Number is the rank's number in its job.
 func (r *Rank) Number() int { return r.rank }
 
-// firstBatches is how many batches are staged before the process has taken one: two, or as many as keep the
-// reading threads busy.
+// firstBatches is how many batches are staged before the process has taken one: two, or as many as
+// keep the reading threads busy.
 func (j *Job) firstBatches(rank int) int {
 	batch := max(j.p.Order.Stream().RankSamples(rank)/j.p.Order.Stream().Steps(), 1)
 	return max(2, (2*j.config.Threads+batch-1)/batch)
@@ -102,7 +108,9 @@ type Opened struct {
 	Seed        uint64
 	Steps       int
 	RankSamples int
-	Positions   int // that an epoch has before it is padded or cut: samples of the dataset, of the subset, of an epoch that is given
+	// that an epoch has before it is padded or cut: samples of the dataset, of the subset, of an
+	// epoch that is given
+	Positions int
 	// PrefetchBatches is how many batches are staged that the process has not taken, at most.
 	PrefetchBatches int
 	Warnings        []string
@@ -111,8 +119,8 @@ type Opened struct {
 
 // Output says what transforms make of every sample: an array.
 type Output struct {
-	// Shape is the array's. Where height and width, the first two, are 0, they differ, and stand before each
-	// sample's own levels.
+	// Shape is the array's. Where height and width, the first two, are 0, they differ, and stand
+	// before each sample's own levels.
 	Shape []int
 	// Type is the elements': uint8, float16, bfloat16 or float32.
 	Type string
@@ -125,10 +133,12 @@ func (r *Rank) Opened() Opened {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return Opened{
-		Samples: index.Len(), Classes: index.Classes(), ClassSizes: index.ClassSizes(), Bytes: index.Bytes(),
-		Fingerprint: hex.EncodeToString(j.config.Version[:]),
-		Seed:        j.config.Seed,
-		Steps:       j.p.Order.Stream().Steps(), RankSamples: j.p.Order.Stream().RankSamples(r.rank),
+		Samples: index.Len(), Classes: index.Classes(), ClassSizes: index.ClassSizes(),
+		Bytes:           index.Bytes(),
+		Fingerprint:     hex.EncodeToString(j.config.Version[:]),
+		Seed:            j.config.Seed,
+		Steps:           j.p.Order.Stream().Steps(),
+		RankSamples:     j.p.Order.Stream().RankSamples(r.rank),
 		Positions:       j.p.Order.Positions(),
 		PrefetchBatches: j.config.Prefetch,
 		Warnings:        slices.Clone(j.warnings), Output: j.config.Output,
@@ -159,8 +169,8 @@ func (r *Rank) Check(epoch, step int) error {
 	return r.job.p.Order.Check(r.rank, epoch, step, r.job.planner.Plan() != nil)
 }
 
-// Give adds the order of an epoch, or this rank's part of it, which lies in the file; the file stays the
-// caller's.
+// Give adds the order of an epoch, or this rank's part of it, which lies in the file; the file
+// stays the caller's.
 func (r *Rank) Give(m request.Give, file *os.File) error {
 	apart, err := r.job.p.Order.Give(r.rank, m, file, r.job.p.Admit)
 	if apart {
@@ -172,9 +182,9 @@ func (r *Rank) Give(m request.Give, file *os.File) error {
 	return err
 }
 
-// Run stages batches from (epoch, step) on; see stage.Stager.Run. It returns nil when the process has come
-// to the last one. It ends with the job's error if that fails, and before the batch at which another rank's
-// Run ended with an error, on whatever node, with that error.
+// Run stages batches from (epoch, step) on; see stage.Stager.Run. It returns nil when the process
+// has come to the last one. It ends with the job's error if that fails, and before the batch at
+// which another rank's Run ended with an error, on whatever node, with that error.
 func (r *Rank) Run(ctx context.Context, epoch, step int, emit func(*stage.Batch) error) error {
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -184,11 +194,13 @@ func (r *Rank) Run(ctx context.Context, epoch, step int, emit func(*stage.Batch)
 	}
 	r.begun.Store(int64(epoch*r.job.p.Order.Stream().Steps() + step))
 	r.taken.Store(-1)
-	run := r.job.p.Stops.Begin(r.rank, epoch*r.job.p.Order.Stream().Steps()+step, cancel, r.buffer.End)
+	run := r.job.p.Stops.Begin(r.rank, epoch*r.job.p.Order.Stream().Steps()+step, cancel,
+		r.buffer.End)
 	err := r.stage(within, epoch, step, func(b *stage.Batch) error {
 		return run.Hand(func() error { return emit(b) })
 	})
-	for last, any := run.Last(); err == nil && any && r.taken.Load() < int64(last); { // what the process has not come to may still end before
+	// what the process has not come to may still end before
+	for last, any := run.Last(); err == nil && any && r.taken.Load() < int64(last); {
 		select {
 		case <-r.through:
 		case <-within.Done():
@@ -221,13 +233,14 @@ func (r *Rank) stage(ctx context.Context, epoch, step int, emit func(*stage.Batc
 	return err
 }
 
-// Unusable notes that the process cannot decode a sample: for all ranks and epochs it is one that cannot be
-// read, and the policy for these decides. The process asks for the batch again, with a Run that begins there,
-// and goes on; or ends, with the sample's error, as all ranks do.
+// Unusable notes that the process cannot decode a sample: for all ranks and epochs it is one that
+// cannot be read, and the policy for these decides. The process asks for the batch again, with a
+// Run that begins there, and goes on; or ends, with the sample's error, as all ranks do.
 func (r *Rank) Unusable(sample int, reason string) (policy string, err error) {
 	index := r.job.p.Order.Index()
 	if sample < 0 || sample >= index.Len() {
-		return "", failure.Input("sample %d is not one of the dataset's, 0 to %d", sample, index.Len()-1)
+		return "",
+			failure.Input("sample %d is not one of the dataset's, 0 to %d", sample, index.Len()-1)
 	}
 	r.reported.Store(true)
 	return string(r.job.faults.Report(r.job.p.Cache, sample, reason)), nil
@@ -240,8 +253,8 @@ func (r *Rank) Wait() { r.stager.Wait() }
 // ended with it, 0 for none.
 func (r *Rank) Return(slot uint32) (retired uint32, err error) { return r.buffer.Return(slot) }
 
-// Yielded notes that a batch was handed to the training loop. hash is the set hash of what was handed over in
-// the epoch so far.
+// Yielded notes that a batch was handed to the training loop. hash is the set hash of what was
+// handed over in the epoch so far.
 func (r *Rank) Yielded(epoch, step int, stall stage.Stall, hash uint64) {
 	if !r.ledger.Yielded(epoch, step, stall) {
 		return // it was not sent since the last Run
@@ -259,13 +272,14 @@ func (r *Rank) Yielded(epoch, step int, stall stage.Stall, hash uint64) {
 			notify(r.news)
 		}
 		samples, missing := r.ledger.Delivered(epoch)
-		r.job.book.Finish(r.rank, epoch, audit.Delivered{Hash: hash, Samples: samples, Missing: missing})
+		r.job.book.Finish(r.rank, epoch,
+			audit.Delivered{Hash: hash, Samples: samples, Missing: missing})
 	}
 }
 
-// await waits until an epoch is given, or the process has taken the last batch before it: then the Run ends
-// there. An epoch of which the process has given its part, and with which it has begun the Run, comes when
-// the other ranks have given theirs.
+// await waits until an epoch is given, or the process has taken the last batch before it: then the
+// Run ends there. An epoch of which the process has given its part, and with which it has begun the
+// Run, comes when the other ranks have given theirs.
 func (r *Rank) await(ctx context.Context, epoch int) error {
 	o := r.job.p.Order
 	last := int64(epoch*o.Stream().Steps() - 1)

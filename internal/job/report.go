@@ -14,8 +14,8 @@ import (
 // Report reports the job as it is on this node.
 func (r *Rank) Report() *stats.Report { return r.job.Report() }
 
-// ClusterReport asks the job's other nodes, and adds up what they say. A node that does not answer within 2 s
-// is reported as last heard.
+// ClusterReport asks the job's other nodes, and adds up what they say. A node that does not answer
+// within 2 s is reported as last heard.
 func (r *Rank) ClusterReport(ctx context.Context) *stats.ClusterReport {
 	return r.job.ClusterReport(ctx)
 }
@@ -42,7 +42,8 @@ func (j *Job) ClusterReport(ctx context.Context) *stats.ClusterReport {
 // Described is a report of what is known of a job before it is open.
 func Described(m *request.Open, policy string) *stats.Report {
 	r := &stats.Report{
-		Job: m.Job, Dataset: m.Dataset.Path, Policy: policy, Nodes: 1, WorldSize: m.WorldSize, GlobalBatch: m.Stream.GlobalBatch,
+		Job: m.Job, Dataset: m.Dataset.Path, Policy: policy, Nodes: 1, WorldSize: m.WorldSize,
+		GlobalBatch: m.Stream.GlobalBatch,
 	}
 	if m.Cluster != nil {
 		r.Node, r.Nodes = m.Cluster.Node, m.Cluster.Nodes
@@ -60,12 +61,17 @@ func (j *Job) Report() *stats.Report {
 		r.GlobalBatch = o.Stream().Spec().GlobalBatch
 	}
 	r.Seed, r.Planned, r.Steps = j.config.Seed, stream.Epochs, o.Stream().Steps()
-	r.DropLast, r.Shuffle, r.Scheme, r.Tail = stream.DropLast, stream.Shuffle, stream.Scheme, stream.Tail
+	r.DropLast, r.Shuffle, r.Scheme, r.Tail = stream.DropLast, stream.Shuffle, stream.Scheme,
+		stream.Tail
 	r.Threads, r.Planning = j.config.Threads, j.planner.Planning()
 	r.Ranks, r.Classes = j.rankReports(), j.p.Dataset.Reports()
 	r.Places, r.Faults = j.p.Cache.Speeds(), j.faults.List()
 	if w, ok := j.p.Cache.Waiting(); ok {
-		r.Waiting = &stats.Waiting{Sample: w.Sample, Path: w.Path, Seconds: time.Since(w.Since).Seconds()}
+		r.Waiting = &stats.Waiting{
+			Sample:  w.Sample,
+			Path:    w.Path,
+			Seconds: time.Since(w.Since).Seconds(),
+		}
 	}
 	if j.p.Preprocessor != nil {
 		r.Preprocessing = j.p.Preprocessor.Report()

@@ -1,9 +1,9 @@
-// Package lockstep ends the streams of a job's ranks at the same batch when one of them cannot go on (Stops),
-// over all nodes.
+// Package lockstep ends the streams of a job's ranks at the same batch when one of them cannot go
+// on (Stops), over all nodes.
 //
-// It is a state machine without a network and without a clock: what nodes tell each other is data (Stop),
-// which the coordinator carries. Its methods are safe for concurrent use. testdata has transcripts of what
-// happens when.
+// It is a state machine without a network and without a clock: what nodes tell each other is data
+// (Stop), which the coordinator carries. Its methods are safe for concurrent use. testdata has
+// transcripts of what happens when.
 package lockstep
 
 import (
@@ -19,17 +19,18 @@ import (
 	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
-// Stops makes the error that one rank's stream ends with the end of all ranks' streams, and at the same
-// batch: every rank gets what comes before it, and then the error. A rank that got that batch would go into a
-// step for which another has no samples, and wait for it, in an allreduce, until a user kills it. So the
-// news overtakes batches that are on their way to a process (staging.Buffer.End). Rejected: to end the others
-// where they are. The rank that stopped would wait in the same way for those that are behind it; and it is
-// staged ahead, so that its loop may break off before the batch, and no rank would have had to stop.
+// Stops makes the error that one rank's stream ends with the end of all ranks' streams, and at the
+// same batch: every rank gets what comes before it, and then the error. A rank that got that batch
+// would go into a step for which another has no samples, and wait for it, in an allreduce, until a
+// user kills it. So the news overtakes batches that are on their way to a process
+// (staging.Buffer.End). Rejected: to end the others where they are. The rank that stopped would
+// wait in the same way for those that are behind it; and it is staged ahead, so that its loop may
+// break off before the batch, and no rank would have had to stop.
 //
-// Ranks catch the error and begin again, not at the same time, and nodes hear late of each other. So each
-// rank counts rounds, from 0: one more when a run of it ends with an error, its own or another rank's. A stop
-// is of its run's round. It concerns the runs of other ranks that are in this round or before, unless they
-// begin behind its batch. From that follows:
+// Ranks catch the error and begin again, not at the same time, and nodes hear late of each other.
+// So each rank counts rounds, from 0: one more when a run of it ends with an error, its own or
+// another rank's. A stop is of its run's round. It concerns the runs of other ranks that are in
+// this round or before, unless they begin behind its batch. From that follows:
 //
 //   - Each rank gets one error per round, whichever others stop in it, and in whatever order that is heard.
 //   - A rank that was told and begins again is not told again, whether the one that stopped has begun again or not.
@@ -52,16 +53,18 @@ type Stops struct {
 
 // Stop is the end of a rank's stream with an error, as nodes tell each other.
 type Stop struct {
-	Rank  int           `json:"rank"`
-	Node  int           `json:"node"`
-	Host  string        `json:"host"`
-	Round int           `json:"round"`
-	At    int           `json:"at"`   // the batch that could not be delivered: steps, counted through all epochs
+	Rank  int    `json:"rank"`
+	Node  int    `json:"node"`
+	Host  string `json:"host"`
+	Round int    `json:"round"`
+	// the batch that could not be delivered: steps, counted through all epochs
+	At    int           `json:"at"`
 	Over  bool          `json:"over"` // the rank has begun again
 	Error failure.Error `json:"error"`
 }
 
-// told is the error for the other ranks: of the same kind, with the same details, and where it happened.
+// told is the error for the other ranks: of the same kind, with the same details, and where it
+// happened.
 func (p *Stop) told() error {
 	e := p.Error
 	e.Details = maps.Clone(e.Details)
@@ -104,12 +107,13 @@ type Run struct {
 // errStopped ends a run's staging; its process gets stop.told instead.
 var errStopped = errors.New("another rank has stopped")
 
-// New returns the stops of a job that no rank has begun. host is the node's name, empty if the job has one
-// node; say is called with each stop once, for the log.
+// New returns the stops of a job that no rank has begun. host is the node's name, empty if the job
+// has one node; say is called with each stop once, for the log.
 func New(node int, host string, say func(told error)) *Stops {
 	return &Stops{
 		node: node, host: host, say: say,
-		last: make(map[int]Stop), rounds: make(map[int]int), runs: make(map[int]*Run), changed: make(chan struct{}),
+		last: make(map[int]Stop), rounds: make(map[int]int), runs: make(map[int]*Run),
+		changed: make(chan struct{}),
 	}
 }
 
@@ -140,8 +144,9 @@ func (s *Stops) Begin(rank, at int, cancel func(), note func(at int)) *Run {
 	return r
 }
 
-// apply has a run end with a stop, if this concerns it. One that has ended with an error, which its process
-// may not have come to, ends with it before that batch if it is an earlier one. s.mu is held.
+// apply has a run end with a stop, if this concerns it. One that has ended with an error, which its
+// process may not have come to, ends with it before that batch if it is an earlier one. s.mu is
+// held.
 func (s *Stops) apply(r *Run, p Stop) {
 	switch {
 	case p.Rank == r.rank || p.Round < r.round:
@@ -183,18 +188,19 @@ func (r *Run) Hand(emit func() error) error {
 // stopped reports whether the run has come to its end. stops.mu is held.
 func (r *Run) stopped() bool { return r.stop != nil && r.next >= r.stop.At }
 
-// Last is the last batch that was handed on, counted as Stop.At; any reports whether there was one. It is for
-// the goroutine that calls Hand.
+// Last is the last batch that was handed on, counted as Stop.At; any reports whether there was one.
+// It is for the goroutine that calls Hand.
 func (r *Run) Last() (at int, any bool) { return r.next - 1, r.next > r.from }
 
-// End notes that a run has ended, with err, and returns what its process is told. interrupted: the process
-// has asked for another run, or is gone.
+// End notes that a run has ended, with err, and returns what its process is told. interrupted: the
+// process has asked for another run, or is gone.
 func (r *Run) End(err error, interrupted bool) error {
 	s := r.stops
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	invariants.Check(!r.ended && s.runs[r.rank] == r, "a run of rank %d ends twice", r.rank)
-	invariants.Check(s.rounds[r.rank] <= r.round, "rank %d goes back from round %d to %d", r.rank, s.rounds[r.rank], r.round)
+	invariants.Check(s.rounds[r.rank] <= r.round, "rank %d goes back from round %d to %d", r.rank,
+		s.rounds[r.rank], r.round)
 	s.rounds[r.rank] = r.round
 	canceled := errors.Is(err, errStopped) || errors.Is(err, context.Canceled)
 	if interrupted || r.lost != nil || (err == nil || canceled) && !r.stopped() {
@@ -204,7 +210,14 @@ func (r *Run) End(err error, interrupted bool) error {
 	r.ended = true
 	s.rounds[r.rank]++
 	if err != nil && !canceled {
-		p := Stop{Rank: r.rank, Node: s.node, Host: s.host, Round: r.round, At: r.next, Error: *failure.Of(err)}
+		p := Stop{
+			Rank:  r.rank,
+			Node:  s.node,
+			Host:  s.host,
+			Round: r.round,
+			At:    r.next,
+			Error: *failure.Of(err),
+		}
 		s.last[r.rank] = p
 		for _, other := range s.runs {
 			s.apply(other, p)
@@ -226,8 +239,8 @@ func (s *Stops) Leave(rank int) {
 	delete(s.runs, rank)
 }
 
-// Own lists the last stop of each rank of this node that ever stopped, by rank. version is another one
-// whenever the list is; changed is closed when it becomes another one.
+// Own lists the last stop of each rank of this node that ever stopped, by rank. version is another
+// one whenever the list is; changed is closed when it becomes another one.
 func (s *Stops) Own() (list []Stop, version int, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -267,18 +280,20 @@ func (s *Stops) signal() {
 	s.changed = make(chan struct{})
 }
 
-// Decode reads what another node's Own was, of a job of so many ranks on so many nodes. A list of which any
-// cannot be is refused as a whole.
+// Decode reads what another node's Own was, of a job of so many ranks on so many nodes. A list of
+// which any cannot be is refused as a whole.
 func Decode(text []byte, ranks, nodes int) ([]Stop, error) {
 	var list []Stop
 	if err := json.Unmarshal(text, &list); err != nil {
 		return nil, err
 	}
 	for _, p := range list {
-		if p.Rank < 0 || p.Rank >= ranks || p.Node < 0 || p.Node >= nodes || p.Round < 0 || p.At < 0 {
-			return nil, fmt.Errorf("rank %d of node %d stops before batch %d in round %d; there are %d "+
-				"ranks on %d nodes",
-				p.Rank, p.Node, p.At, p.Round, ranks, nodes)
+		if p.Rank < 0 || p.Rank >= ranks || p.Node < 0 || p.Node >= nodes || p.Round < 0 ||
+			p.At < 0 {
+			return nil,
+				fmt.Errorf("rank %d of node %d stops before batch %d in round %d; there are %d "+
+					"ranks on %d nodes",
+					p.Rank, p.Node, p.At, p.Round, ranks, nodes)
 		}
 	}
 	return list, nil

@@ -13,7 +13,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/failure"
 )
 
-// TestTranscripts plays the transcripts in testdata/stops. Ranks 0 and 1 are on node 0, ranks 2 and 3 on node 1.
+// TestTranscripts plays the transcripts in testdata/stops. Ranks 0 and 1 are on node 0, ranks 2 and
+// 3 on node 1.
 //
 //	begin rank= at=      the rank begins a run at this batch
 //	hand rank= batches=  so many batches come, one after the other
@@ -48,7 +49,9 @@ type player struct {
 func newPlayer() *player {
 	p := &player{runs: map[int]*Run{}, canceled: map[int]bool{}, ends: map[int]error{}}
 	for n, host := range []string{"a", "b"} {
-		p.nodes[n] = New(n, host, func(told error) { fmt.Fprintf(&p.log, "the log of node %d: %v\n", n, told) })
+		p.nodes[n] = New(n, host, func(told error) {
+			fmt.Fprintf(&p.log, "the log of node %d: %v\n", n, told)
+		})
 	}
 	return p
 }
@@ -66,7 +69,10 @@ func (p *player) do(t *testing.T, d *datadriven.TestData) string {
 		d.ScanArgs(t, "batches", &batches)
 		return p.hand(rank, batches)
 	case "fail":
-		p.ends[rank] = &failure.Error{Kind: failure.Sample, Message: fmt.Sprintf("sample %d", 100+rank)}
+		p.ends[rank] = &failure.Error{
+			Kind:    failure.Sample,
+			Message: fmt.Sprintf("sample %d", 100+rank),
+		}
 		return ""
 	case "where":
 		return p.state(rank)
@@ -106,7 +112,9 @@ func (p *player) do(t *testing.T, d *datadriven.TestData) string {
 
 func (p *player) begin(rank, at int) string {
 	p.canceled[rank], p.ends[rank] = false, nil
-	p.runs[rank] = p.nodes[rank/2].Begin(rank, at, func() { p.canceled[rank] = true }, func(at int) { p.noted[rank] = at })
+	p.runs[rank] = p.nodes[rank/2].Begin(rank, at, func() {
+		p.canceled[rank] = true
+	}, func(at int) { p.noted[rank] = at })
 	return p.state(rank)
 }
 
@@ -148,9 +156,15 @@ func TestNodesSpeakForTheirOwnRanks(t *testing.T) {
 	known := Stop{Rank: 2, Node: 1, Host: "b", At: 9, Error: failure.Error{Message: "true"}}
 	s.Hear([]Stop{known})
 	said = nil
-	for _, lie := range []Stop{{Rank: 2, Node: 2, Round: 5}, {Rank: 2, Node: 2, Over: true}, {Rank: 0, Node: 0}, {Rank: 1, Node: 0, Round: 3}} {
+	for _, lie := range []Stop{
+		{Rank: 2, Node: 2, Round: 5},
+		{Rank: 2, Node: 2, Over: true},
+		{Rank: 0, Node: 0},
+		{Rank: 1, Node: 0, Round: 3},
+	} {
 		s.Hear([]Stop{lie})
-		if len(said) > 0 || len(s.last) != 1 || s.last[2].Node != 1 || s.last[2].Over || s.last[2].Round != 0 || ended || r.stop.At != 9 {
+		if len(said) > 0 || len(s.last) != 1 || s.last[2].Node != 1 || s.last[2].Over ||
+			s.last[2].Round != 0 || ended || r.stop.At != 9 {
 			t.Errorf("%+v is taken: %q, %+v", lie, said, s.last)
 		}
 	}
@@ -160,7 +174,9 @@ func TestNodesSpeakForTheirOwnRanks(t *testing.T) {
 func TestLostProcess(t *testing.T) {
 	s := New(0, "", func(error) {})
 	gone := errors.New("broken pipe")
-	first := s.Begin(0, 0, func() { t.Error("the rank whose process is gone is told something") }, func(int) {})
+	first := s.Begin(0, 0, func() {
+		t.Error("the rank whose process is gone is told something")
+	}, func(int) {})
 	s.Begin(1, 0, func() { t.Error("another rank is told that a process is gone") }, func(int) {})
 	if err := first.Hand(func() error { return gone }); !errors.Is(err, gone) {
 		t.Errorf("handed: %v", err)
@@ -173,19 +189,32 @@ func TestLostProcess(t *testing.T) {
 	}
 }
 
-// TestTold: the other ranks' error is of the same kind, with the same details, and names where it happened.
+// TestTold: the other ranks' error is of the same kind, with the same details, and names where it
+// happened.
 func TestTold(t *testing.T) {
 	details := map[string]any{"sample": 17, "path": "x/17.jpg"}
-	p := Stop{Rank: 3, Node: 1, Host: "b", Error: failure.Error{Kind: failure.Sample, Message: "sample 17 (x/17.jpg): gone", Details: details}}
+	p := Stop{
+		Rank: 3,
+		Node: 1,
+		Host: "b",
+		Error: failure.Error{
+			Kind:    failure.Sample,
+			Message: "sample 17 (x/17.jpg): gone",
+			Details: details,
+		},
+	}
 	told := failure.Of(p.told())
-	if told.Kind != failure.Sample || told.Message != "rank 3 on node 1 (b) stopped: sample 17 (x/17.jpg): gone" {
+	if told.Kind != failure.Sample ||
+		told.Message != "rank 3 on node 1 (b) stopped: sample 17 (x/17.jpg): gone" {
 		t.Errorf("told as %s: %s", told.Kind, told.Message)
 	}
-	if fmt.Sprint(told.Details) != "map[host:b node:1 path:x/17.jpg rank:3 sample:17]" || len(details) != 2 {
+	if fmt.Sprint(told.Details) != "map[host:b node:1 path:x/17.jpg rank:3 sample:17]" ||
+		len(details) != 2 {
 		t.Errorf("details %v; the rank's own became %v", told.Details, details)
 	}
 	p.Host, p.Error.Details = "", nil
-	if told := failure.Of(p.told()); told.Message != "rank 3 stopped: sample 17 (x/17.jpg): gone" || fmt.Sprint(told.Details) != "map[rank:3]" {
+	if told := failure.Of(p.told()); told.Message != "rank 3 stopped: sample 17 (x/17.jpg): gone" ||
+		fmt.Sprint(told.Details) != "map[rank:3]" {
 		t.Errorf("on one node: %s, %v", told.Message, told.Details)
 	}
 }
@@ -196,8 +225,10 @@ func TestStopsThatCannotBe(t *testing.T) {
 		list  string
 		heard bool
 	}{
-		"none":               {`[]`, true},
-		"one":                {`[{"rank": 3, "node": 1, "round": 0, "at": 0, "error": {"kind": "sample"}}]`, true},
+		"none": {`[]`, true},
+		"one": {
+			`[{"rank": 3, "node": 1, "round": 0, "at": 0, "error": {"kind": "sample"}}]`, true,
+		},
 		"no list":            {`{"rank": 3}`, false},
 		"a rank too many":    {`[{"rank": 2, "node": 1}, {"rank": 4, "node": 1}]`, false},
 		"a negative rank":    {`[{"rank": -1, "node": 1}]`, false},
@@ -206,7 +237,8 @@ func TestStopsThatCannotBe(t *testing.T) {
 		"a round before all": {`[{"rank": 3, "node": 1, "round": -1}]`, false},
 		"a batch before all": {`[{"rank": 3, "node": 1, "at": -1}]`, false},
 	} {
-		if list, err := Decode([]byte(c.list), 4, 2); (err == nil) != c.heard || !c.heard && len(list) > 0 {
+		if list, err := Decode([]byte(c.list), 4, 2); (err == nil) != c.heard ||
+			!c.heard && len(list) > 0 {
 			t.Errorf("%s: %v, %v", name, list, err)
 		}
 	}

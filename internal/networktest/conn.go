@@ -155,7 +155,8 @@ func (s *socket) WriteTo(b []byte, address net.Addr) (int, error) {
 	if s.closed {
 		return 0, net.ErrClosed
 	}
-	if at := n.packets[to]; at != nil && len(at.queue) < socketHolds && n.reaches(s.at.Addr(), to.Addr()) {
+	if at := n.packets[to]; at != nil && len(at.queue) < socketHolds &&
+		n.reaches(s.at.Addr(), to.Addr()) {
 		at.queue = append(at.queue, datagram{append([]byte(nil), b...), s.at})
 		n.changed.Broadcast()
 	}

@@ -1,10 +1,12 @@
-// Package networktest is a network in memory. Its hosts listen, connect and send datagrams as those of a real one do, with
-// the same errors, and a host can be cut off from the others and joined to them again. So tests run several nodes in one
-// process, and, in a bubble of testing/synctest, in virtual time.
+// Package networktest is a network in memory. Its hosts listen, connect and send datagrams as those
+// of a real one do, with the same errors, and a host can be cut off from the others and joined to
+// them again. So tests run several nodes in one process, and, in a bubble of testing/synctest, in
+// virtual time.
 //
-// A connection has a buffer each way and delivers at once what the other end has written; while either end is cut off,
-// nothing arrives, not even that the other end has closed. Nothing is lost but datagrams: to a host that is cut off, to a
-// port at which nothing listens, and beyond what a socket holds.
+// A connection has a buffer each way and delivers at once what the other end has written; while
+// either end is cut off, nothing arrives, not even that the other end has closed. Nothing is lost
+// but datagrams: to a host that is cut off, to a port at which nothing listens, and beyond what a
+// socket holds.
 //
 // The package starts no goroutine. All methods may be called by many.
 package networktest
@@ -34,7 +36,8 @@ type Network struct {
 func New() *Network {
 	n := &Network{
 		ports:   40000,
-		streams: map[netip.AddrPort]*listener{}, packets: map[netip.AddrPort]*socket{}, cut: map[netip.Addr]bool{},
+		streams: map[netip.AddrPort]*listener{}, packets: map[netip.AddrPort]*socket{},
+		cut: map[netip.Addr]bool{},
 	}
 	n.changed = sync.NewCond(&n.mu)
 	return n
@@ -54,7 +57,9 @@ func (n *Network) set(ip string, cut bool) {
 }
 
 // reaches reports whether what one address sends arrives at another; under mu.
-func (n *Network) reaches(from, to netip.Addr) bool { return from == to || !n.cut[from] && !n.cut[to] }
+func (n *Network) reaches(from, to netip.Addr) bool {
+	return from == to || !n.cut[from] && !n.cut[to]
+}
 
 // Host is one address of the network.
 type Host struct {
@@ -65,13 +70,15 @@ type Host struct {
 // Host returns the host of an IP address.
 func (n *Network) Host(ip string) *Host { return &Host{n, netip.MustParseAddr(ip)} }
 
-// bind finds the address that a host means by host:port; taken reports whether that is in use. Under mu.
+// bind finds the address that a host means by host:port; taken reports whether that is in use.
+// Under mu.
 func (h *Host) bind(address string, taken func(netip.AddrPort) bool) (netip.AddrPort, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return netip.AddrPort{}, err
 	}
-	if ip, err := netip.ParseAddr(host); host != "" && (err != nil || ip != h.ip && !ip.IsUnspecified()) {
+	if ip, err := netip.ParseAddr(host); host != "" &&
+		(err != nil || ip != h.ip && !ip.IsUnspecified()) {
 		return netip.AddrPort{}, syscall.EADDRNOTAVAIL
 	}
 	at, err := netip.ParseAddrPort(net.JoinHostPort(h.ip.String(), port))

@@ -31,8 +31,10 @@ func connected(t *testing.T, n *Network) (near, far net.Conn) {
 	if far, err = l.Accept(); err != nil {
 		t.Fatal(err)
 	}
-	if near.LocalAddr().String() != far.RemoteAddr().String() || near.RemoteAddr().String() != l.Addr().String() {
-		t.Errorf("%v to %v, %v to %v", near.LocalAddr(), near.RemoteAddr(), far.LocalAddr(), far.RemoteAddr())
+	if near.LocalAddr().String() != far.RemoteAddr().String() ||
+		near.RemoteAddr().String() != l.Addr().String() {
+		t.Errorf("%v to %v, %v to %v", near.LocalAddr(), near.RemoteAddr(), far.LocalAddr(),
+			far.RemoteAddr())
 	}
 	return near, far
 }
@@ -63,11 +65,13 @@ func TestDeadlinesEndCalls(t *testing.T) {
 		near, far := connected(t, New())
 		began := time.Now()
 		_ = near.SetDeadline(began.Add(time.Minute))
-		if _, err := near.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != time.Minute {
+		if _, err := near.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) ||
+			time.Since(began) != time.Minute {
 			t.Errorf("Read: after %v, %v", time.Since(began), err)
 		}
 		_ = near.SetWriteDeadline(time.Now().Add(time.Minute))
-		if n, err := near.Write(make([]byte, wayBytes+1)); n != wayBytes || !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != 2*time.Minute {
+		if n, err := near.Write(make([]byte, wayBytes+1)); n != wayBytes ||
+			!errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != 2*time.Minute {
 			t.Errorf("Write: %d bytes after %v, %v", n, time.Since(began), err)
 		}
 		_ = near.SetDeadline(time.Time{})
@@ -101,7 +105,8 @@ func TestAddressesAreTakenOnce(t *testing.T) {
 	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("accepted after the end: %v", err)
 	}
-	if _, err := n.Host("10.0.0.2").Dial(t.Context(), "10.0.0.1:80"); !errors.Is(err, syscall.ECONNREFUSED) {
+	if _, err := n.Host("10.0.0.2").Dial(t.Context(), "10.0.0.1:80"); !errors.Is(err,
+		syscall.ECONNREFUSED) {
 		t.Errorf("dialled after the end: %v", err)
 	}
 	if _, err := host.Listen(":80"); err != nil {
@@ -122,7 +127,8 @@ func TestNothingArrivesAtAHostThatIsCutOff(t *testing.T) {
 		}
 		within, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if _, err := n.Host("10.0.0.2").Dial(within, "10.0.0.1:1"); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := n.Host("10.0.0.2").Dial(within, "10.0.0.1:1"); !errors.Is(err,
+			context.DeadlineExceeded) {
 			t.Errorf("it is reached: %v", err)
 		}
 		n.Join("10.0.0.1")
@@ -156,7 +162,8 @@ func TestDatagramsArriveWholeOrNotAtAll(t *testing.T) {
 		say("two")
 		b := make([]byte, 100)
 		for _, want := range []string{"one", "two"} {
-			if got, from, err := here.ReadFrom(b); err != nil || string(b[:got]) != want || from.String() != there.LocalAddr().String() {
+			if got, from, err := here.ReadFrom(b); err != nil || string(b[:got]) != want ||
+				from.String() != there.LocalAddr().String() {
 				t.Errorf("%q from %v, %v", b[:got], from, err)
 			}
 		}

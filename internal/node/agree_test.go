@@ -11,7 +11,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
-// refused opens a job with a rank on every node, with the message changed for each, and returns what all are told.
+// refused opens a job with a rank on every node, with the message changed for each, and returns
+// what all are told.
 func (c *nodes) refused(change func(node int, m *request.Open)) []*failure.Error {
 	c.t.Helper()
 	told, address := make([]*failure.Error, len(c.list)), c.address()
@@ -33,7 +34,8 @@ func (c *nodes) refused(change func(node int, m *request.Open)) []*failure.Error
 	return told
 }
 
-// TestNodesWithOtherSeedsAreRefused: every node is told which key differs on which node, before anything is read.
+// TestNodesWithOtherSeedsAreRefused: every node is told which key differs on which node, before
+// anything is read.
 func TestNodesWithOtherSeedsAreRefused(t *testing.T) {
 	for name, seed := range map[string]*uint64{"another": new(uint64), "one that is drawn": nil} {
 		c := newNodes(t, 3, false)
@@ -53,20 +55,23 @@ func TestNodesWithOtherSeedsAreRefused(t *testing.T) {
 	}
 }
 
-// TestNodesWithOtherContentsAreRefused: if files with the same names, sizes and times have other bytes on one node, every node is told which one.
+// TestNodesWithOtherContentsAreRefused: if files with the same names, sizes and times have other
+// bytes on one node, every node is told which one.
 func TestNodesWithOtherContentsAreRefused(t *testing.T) {
 	c := newNodes(t, 3, false)
 	c.worlds[2].contents = 1
 	for i, e := range c.refused(func(int, *request.Open) {}) {
-		if e.Kind != failure.Mismatch || e.Details["key"] != "dataset contents" || e.Details["node"] != 2 || e.Details["sample"] != 0 {
+		if e.Kind != failure.Mismatch || e.Details["key"] != "dataset contents" ||
+			e.Details["node"] != 2 || e.Details["sample"] != 0 {
 			t.Errorf("node %d is told %+v", i, e)
 		}
 	}
 	c.close()
 }
 
-// TestRanksThatSeeOtherFilesAreRefused: a rank in another container joins a job only if it sees the same dataset at the path. Neither the path nor
-// the directory alone shows that: below another root directory symbolic links may lead elsewhere.
+// TestRanksThatSeeOtherFilesAreRefused: a rank in another container joins a job only if it sees the
+// same dataset at the path. Neither the path nor the directory alone shows that: below another root
+// directory symbolic links may lead elsewhere.
 func TestRanksThatSeeOtherFilesAreRefused(t *testing.T) {
 	opened := func(path string) *os.File {
 		f, err := os.Open(path)
@@ -102,17 +107,20 @@ func TestRanksThatSeeOtherFilesAreRefused(t *testing.T) {
 				return v
 			}
 			n := w.node()
-			first, err := n.Open(t.Context(), message(0, 2), view(here, slash, "data"), func(request.Step) {})
+			first, err := n.Open(t.Context(), message(0, 2), view(here, slash, "data"),
+				func(request.Step) {})
 			if err != nil {
 				t.Fatal(err)
 			}
 			before := scans
-			second, err := n.Open(t.Context(), message(1, 2), view(c.root, c.slash, c.files), func(request.Step) {})
+			second, err := n.Open(t.Context(), message(1, 2), view(c.root, c.slash, c.files),
+				func(request.Step) {})
 			if (err == nil) != c.joins || scans-before != c.scans {
 				t.Errorf("told %v, after %d looks at the dataset", err, scans-before)
 			}
 			if err != nil {
-				if e := failure.Of(err); e.Kind != failure.Mismatch || e.Details["key"] != "dataset" || e.Details["mine"] == e.Details["theirs"] {
+				if e := failure.Of(err); e.Kind != failure.Mismatch ||
+					e.Details["key"] != "dataset" || e.Details["mine"] == e.Details["theirs"] {
 					t.Errorf("told %+v", e)
 				}
 			} else {

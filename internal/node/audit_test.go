@@ -65,8 +65,8 @@ func (f *field) audit(epoch int, ranks ...int) map[int]*audit.Result {
 
 var sixRanks = []int{0, 1, 2, 3, 4, 5}
 
-// TestAuditOverNodes: every rank on every node is told the same, and that all samples were delivered; at the end too,
-// where each leaves as soon as it was told, node 0 first.
+// TestAuditOverNodes: every rank on every node is told the same, and that all samples were
+// delivered; at the end too, where each leaves as soon as it was told, node 0 first.
 func TestAuditOverNodes(t *testing.T) {
 	f := newField(t, 3)
 	const last = 3
@@ -76,7 +76,8 @@ func TestAuditOverNodes(t *testing.T) {
 			for epoch := range last + 1 {
 				consume(t, r, at{epoch, 0}, at{epoch + 1, 0})
 				a, err := r.Audit(t.Context(), epoch)
-				if err != nil || !a.Complete || a.Samples != 42 || len(a.Missing) > 0 || a.Why != "" {
+				if err != nil || !a.Complete || a.Samples != 42 || len(a.Missing) > 0 ||
+					a.Why != "" {
 					t.Errorf("rank %d is told of epoch %d %+v, %v", i, epoch, a, err)
 				}
 			}
@@ -87,7 +88,8 @@ func TestAuditOverNodes(t *testing.T) {
 	f.close()
 }
 
-// TestAuditFindsOverNodes: what a rank of another node should not have been given makes the sum another for everybody.
+// TestAuditFindsOverNodes: what a rank of another node should not have been given makes the sum
+// another for everybody.
 func TestAuditFindsOverNodes(t *testing.T) {
 	f := newField(t, 3)
 	together(f.ranks, func(r *Rank) {
@@ -108,9 +110,11 @@ func TestAuditFindsOverNodes(t *testing.T) {
 	f.close()
 }
 
-// TestAuditWithoutThem: ranks that leave, break an epoch off, or whose node is gone are named, and hold nobody up.
+// TestAuditWithoutThem: ranks that leave, break an epoch off, or whose node is gone are named, and
+// hold nobody up.
 func TestAuditWithoutThem(t *testing.T) {
-	// A node that goes in order may have said before that its ranks have left: then there is no reason to be told.
+	// A node that goes in order may have said before that its ranks have left: then there is no
+	// reason to be told.
 	missing := func(t *testing.T, audits map[int]*audit.Result, ranks []int, whys ...string) {
 		t.Helper()
 		for r, a := range audits {
@@ -168,7 +172,8 @@ func TestAuditWithoutThem(t *testing.T) {
 	})
 }
 
-// TestAuditGivenUp: a rank that goes while it waits is told so, and another one of its node goes on in its place.
+// TestAuditGivenUp: a rank that goes while it waits is told so, and another one of its node goes on
+// in its place.
 func TestAuditGivenUp(t *testing.T) {
 	f := newField(t, 2)
 	together(f.ranks[:3], func(r *Rank) { consume(t, r, at{}, at{1, 0}) })
@@ -180,7 +185,8 @@ func TestAuditGivenUp(t *testing.T) {
 	}()
 	go func() { stays <- f.audit(0, 1) }()
 	cancel()
-	if err := <-gone; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "epoch 0") {
+	if err := <-gone; !errors.Is(err, context.Canceled) ||
+		!strings.Contains(err.Error(), "epoch 0") {
 		t.Error(err)
 	}
 	consume(t, f.ranks[3], at{}, at{1, 0})

@@ -16,8 +16,8 @@ const (
 	plan = 40 * (64 + 24 + 8 + 10 + 20) // of who caches what, and tables with one storage class
 )
 
-// TestSumOfMemory: a job is refused whose memory class fits, and the sum of all that it may take does not; what is said are the
-// summands and the limit.
+// TestSumOfMemory: a job is refused whose memory class fits, and the sum of all that it may take
+// does not; what is said are the summands and the limit.
 func TestSumOfMemory(t *testing.T) {
 	for name, c := range map[string]struct {
 		available int64
@@ -29,14 +29,32 @@ func TestSumOfMemory(t *testing.T) {
 		"fits": {available: total + 64*kib + plan, ranks: 1},
 		"a buffer too many": {
 			available: total + 127*kib + plan, ranks: 2, need: total + 128*kib + plan,
-			says: []string{"39.1 KiB for the memory class (memory)", "128.0 KiB for staging buffers (2 of 64.0 KiB", "set memory to 38.1 KiB or less"},
+			says: []string{
+				"39.1 KiB for the memory class (memory)",
+				"128.0 KiB for staging buffers (2 of 64.0 KiB", "set memory to 38.1 KiB or less",
+			},
 		},
 		"decoding": {
-			available: 20 << 20, ranks: 1, need: total + 256*kib + 24<<20 + plan, change: []func(*request.Open){arrays, set("decode_memory", "24MiB"), set("staging_buffer", "256KiB")},
-			says: []string{"24.0 MiB for decoding (decode_memory)", "make staging_buffer, decode_memory or the batch smaller"},
+			available: 20 << 20, ranks: 1, need: total + 256*kib + 24<<20 + plan,
+			change: []func(*request.Open){
+				arrays, set("decode_memory", "24MiB"),
+				set("staging_buffer", "256KiB"),
+			},
+			says: []string{
+				"24.0 MiB for decoding (decode_memory)",
+				"make staging_buffer, decode_memory or the batch smaller",
+			},
 		},
-		"derived memory":   {available: 70 * kib, ranks: 1, change: []func(*request.Open){set("memory", nil)}},
-		"derived decoding": {available: total + 65<<20, ranks: 1, change: []func(*request.Open){arrays}},
+		"derived memory": {
+			available: 70 * kib,
+			ranks:     1,
+			change:    []func(*request.Open){set("memory", nil)},
+		},
+		"derived decoding": {
+			available: total + 65<<20,
+			ranks:     1,
+			change:    []func(*request.Open){arrays},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := world{available: func() (int64, error) { return c.available, nil }}
@@ -54,7 +72,8 @@ func TestSumOfMemory(t *testing.T) {
 				return
 			}
 			e := refusal(t, n, message(0, c.ranks, c.change...))
-			if e.Kind != failure.Limit || e.Details["need"] != c.need || e.Details["limit"] != c.available {
+			if e.Kind != failure.Limit || e.Details["need"] != c.need ||
+				e.Details["limit"] != c.available {
 				t.Errorf("%+v, want %d needed", e, c.need)
 			}
 			for _, says := range c.says {
@@ -66,13 +85,16 @@ func TestSumOfMemory(t *testing.T) {
 	}
 }
 
-// TestMemoryOfOtherJobs: what a job may still take is not there for another one, and is when it has ended.
+// TestMemoryOfOtherJobs: what a job may still take is not there for another one, and is when it has
+// ended.
 func TestMemoryOfOtherJobs(t *testing.T) {
 	w := world{available: func() (int64, error) { return total + 178*kib + plan, nil }}
 	n := w.node()
-	first := open(t, n, message(0, 1)) // which may take 64 KiB for its buffer still, whatever of its class is filled
+	// which may take 64 KiB for its buffer still, whatever of its class is filled
+	first := open(t, n, message(0, 1))
 	other := message(0, 2, func(m *request.Open) { m.Job, m.Dataset.Path = "k", "/else" })
-	if e := refusal(t, n, other); !strings.Contains(e.Message, "that other jobs of this daemon may still take") {
+	if e := refusal(t, n, other); !strings.Contains(e.Message,
+		"that other jobs of this daemon may still take") {
 		t.Errorf("%+v", e)
 	}
 	first.Close()
@@ -80,13 +102,16 @@ func TestMemoryOfOtherJobs(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestClassesThatAreOpenCountOnce: what another job's memory class may still take is claimed by its store, and no longer by the job.
+// TestClassesThatAreOpenCountOnce: what another job's memory class may still take is claimed by its
+// store, and no longer by the job.
 func TestClassesThatAreOpenCountOnce(t *testing.T) {
 	w := world{available: func() (int64, error) { return 2*total + 128*kib + plan + total/2, nil }}
 	n := w.node()
 	keepsNothing := set("policy", "staging")
 	first := open(t, n, message(0, 1, keepsNothing))
-	open(t, n, message(0, 1, keepsNothing, func(m *request.Open) { m.Job, m.Dataset.Path = "k", "/else" })).Close()
+	open(t, n, message(0, 1, keepsNothing, func(m *request.Open) {
+		m.Job, m.Dataset.Path = "k", "/else"
+	})).Close()
 	first.Close()
 	w.close(t, n)
 }
@@ -99,7 +124,9 @@ func TestManyJobs(t *testing.T) {
 	for i := range 60 {
 		jobs = append(jobs, open(t, n, message(0, 1, func(m *request.Open) {
 			m.Job = fmt.Sprint("job", i)
-			m.Transforms = json.RawMessage(`[{"name": "CenterCrop", "size": 2}, {"name": "ToTensor"}]`)
+			m.Transforms = json.RawMessage(
+				`[{"name": "CenterCrop", "size": 2}, {"name": "ToTensor"}]`,
+			)
 		})))
 	}
 	for _, job := range jobs {
@@ -108,7 +135,8 @@ func TestManyJobs(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestSmallBufferIsMadeLarger: a staging buffer has room for two batches, whatever was asked for; the process is warned.
+// TestSmallBufferIsMadeLarger: a staging buffer has room for two batches, whatever was asked for;
+// the process is warned.
 func TestSmallBufferIsMadeLarger(t *testing.T) {
 	var w world
 	n := w.node()
@@ -116,14 +144,18 @@ func TestSmallBufferIsMadeLarger(t *testing.T) {
 	if size := r.Segments()[0].Size; size < 2*40*sampleSize {
 		t.Errorf("a staging buffer of %d bytes", size)
 	}
-	if warnings := r.Opened().Warnings; len(warnings) != 1 || !strings.Contains(warnings[0], "staging_buffer = 65536 bytes is less than two batches of about 40000 bytes: it is made 80000") {
+	if warnings := r.Opened().Warnings; len(warnings) != 1 ||
+		!strings.Contains(warnings[0],
+			"staging_buffer = 65536 bytes is less than two batches of about 40000 bytes: it "+
+				"is made 80000") {
 		t.Errorf("warnings %q", warnings)
 	}
 	r.Close()
 	w.close(t, n)
 }
 
-// TestOtherCachesYield: once a job's caches are open, what is cached for no job gives way to what jobs may take; an error of that refuses the job.
+// TestOtherCachesYield: once a job's caches are open, what is cached for no job gives way to what
+// jobs may take; an error of that refuses the job.
 func TestOtherCachesYield(t *testing.T) {
 	var w world
 	n := w.node()

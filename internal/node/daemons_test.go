@@ -11,13 +11,20 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
-// TestNodesWithOneDaemon: of two nodes that share a host and its daemon the second is refused at once, rather than waited for.
+// TestNodesWithOneDaemon: of two nodes that share a host and its daemon the second is refused at
+// once, rather than waited for.
 func TestNodesWithOneDaemon(t *testing.T) {
 	c := newNodes(t, 1, false)
 	address := c.address()
 	on := func(node int) request.Open {
 		m := message(node, 2)
-		m.Cluster = &request.Cluster{Nodes: 2, Node: node, LocalWorldSize: 1, Address: address, Secret: "0123456789abcdef0123456789abcdef"}
+		m.Cluster = &request.Cluster{
+			Nodes:          2,
+			Node:           node,
+			LocalWorldSize: 1,
+			Address:        address,
+			Secret:         "0123456789abcdef0123456789abcdef",
+		}
 		return m
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -30,8 +37,11 @@ func TestNodesWithOneDaemon(t *testing.T) {
 	<-waits
 	_, err := c.list[0].Open(t.Context(), on(1), nil, func(request.Step) {})
 	var refused *failure.Error
-	if !errors.As(err, &refused) || refused.Kind != failure.Mismatch || refused.Details["mine"] != 1 || refused.Details["theirs"] != 0 ||
-		!strings.Contains(refused.Message, "rank 1 of job j is on node 1, but this daemon is the job's on node 0") || !strings.Contains(refused.Message, "HDMLP_SOCKET") {
+	if !errors.As(err, &refused) || refused.Kind != failure.Mismatch ||
+		refused.Details["mine"] != 1 || refused.Details["theirs"] != 0 ||
+		!strings.Contains(refused.Message,
+			"rank 1 of job j is on node 1, but this daemon is the job's on node 0") ||
+		!strings.Contains(refused.Message, "HDMLP_SOCKET") {
 		t.Errorf("%+v", err)
 	}
 	cancel()

@@ -21,8 +21,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-// entry is a job under its name, from when the first rank asks for it until the last one has left. Its
-// states:
+// entry is a job under its name, from when the first rank asks for it until the last one has left.
+// Its states:
 //
 //   - being put together: ready is open. The rank that made it assembles it, the others wait.
 //   - open: ready is closed, and err nil. Ranks join and leave.
@@ -84,9 +84,11 @@ func (e *entry) localRanks(ctx context.Context) ([]int, error) {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-timeout.C:
-			return nil, failure.Input("of the %d ranks of node %d only %v opened the loader within %v: "+
-				"start the others there too, or correct their number, which the launcher or LOCAL_WORLD_SIZE says",
-				want, e.request.Cluster.Node, ranks, limit)
+			return nil,
+				failure.Input("of the %d ranks of node %d only %v opened the loader within %v: "+
+					"start the others there too, or correct their number, which the launcher or "+
+					"LOCAL_WORLD_SIZE says",
+					want, e.request.Cluster.Node, ranks, limit)
 		}
 	}
 }
@@ -215,7 +217,8 @@ func (e *entry) assembling() *stats.Report {
 	}
 	r := job.Described(&e.request, e.config.Policy)
 	r.Assembling = true
-	r.Sentence = fmt.Sprintf("The job is being put together since %.1f s%s; %d of %d rank(s) wait for it.",
+	r.Sentence = fmt.Sprintf("The job is being put together since %.1f s%s; %d of %d rank(s) "+
+		"wait for it.",
 		time.Since(e.began).Seconds(), found, ranks, e.request.WorldSize)
 	return r
 }

@@ -79,8 +79,9 @@ type world struct {
 	available   func() (int64, error)
 	ram         *memory.Class
 	disk        string
-	sees        func(view *dataset.View) string // what files are named, by who looks; nil: the same for all
-	contents    byte                            // other ones are in the files where it is another
+	// what files are named, by who looks; nil: the same for all
+	sees     func(view *dataset.View) string
+	contents byte // other ones are in the files where it is another
 }
 
 func (w *world) node() *Node {
@@ -95,7 +96,9 @@ func (w *world) node() *Node {
 		Node: assembly.Node{Budget: new(budget.Budget)},
 		Kinds: catalog.Kinds{
 			Sources: []dataset.Kind{
-				{Name: "fake", Open: func(ctx context.Context, path string, o dataset.OpenOptions) (dataset.Indexed, error) {
+				{Name: "fake", Open: func(ctx context.Context, path string,
+					o dataset.OpenOptions,
+				) (dataset.Indexed, error) {
 					if w.scan != nil {
 						if err := w.scan(ctx, o.Progress); err != nil {
 							return nil, err
@@ -127,7 +130,9 @@ func (w *world) node() *Node {
 					if source.index, err = b.Build(); err != nil {
 						return nil, err
 					}
-					if source.index, err = source.index.WithContents(slices.Repeat([][16]byte{{w.contents}}, samples)); err != nil {
+					if source.index, err = source.index.WithContents(
+						slices.Repeat([][16]byte{{w.contents}}, samples),
+					); err != nil {
 						return nil, err
 					}
 					w.open.Add(1)
@@ -170,7 +175,8 @@ func stagingBuffers(t *testing.T) (n int) {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && strings.Contains(to, "hdmlp-staging") {
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil &&
+			strings.Contains(to, "hdmlp-staging") {
 			n++
 		}
 	}
@@ -198,9 +204,18 @@ func message(rank, ranks int, change ...func(*request.Open)) request.Open {
 	seed := uint64(7)
 	m := request.Open{
 		Job: "j", Rank: rank, WorldSize: ranks,
-		Dataset:  dataset.Spec{Kind: "fake", Path: "/data"},
-		Stream:   request.Stream{Seed: &seed, Epochs: 4, GlobalBatch: 10, Shuffle: "torch", Scheme: "strided", Tail: "pad"},
-		Settings: request.Settings{Arguments: map[string]any{"memory": "40000B", "staging_buffer": "64KiB"}},
+		Dataset: dataset.Spec{Kind: "fake", Path: "/data"},
+		Stream: request.Stream{
+			Seed:        &seed,
+			Epochs:      4,
+			GlobalBatch: 10,
+			Shuffle:     "torch",
+			Scheme:      "strided",
+			Tail:        "pad",
+		},
+		Settings: request.Settings{
+			Arguments: map[string]any{"memory": "40000B", "staging_buffer": "64KiB"},
+		},
 	}
 	for _, c := range change {
 		c(&m)
@@ -240,7 +255,8 @@ func take(r *Rank, from, to at) (map[at][]int32, error) {
 	return takeSaying(r, from, to, func(sum uint64) uint64 { return sum })
 }
 
-// takeSaying is take by a process that says something else of what it was given: says is told the sum.
+// takeSaying is take by a process that says something else of what it was given: says is told the
+// sum.
 func takeSaying(r *Rank, from, to at, says func(sum uint64) uint64) (map[at][]int32, error) {
 	out := map[at][]int32{}
 	var sum uint64

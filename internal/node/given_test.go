@@ -13,8 +13,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stage"
 )
 
-// TestGivenEpochs: epochs are delivered as they are given; a run ends with the last one that is known, and goes on into one that comes in
-// time; those that are over are forgotten.
+// TestGivenEpochs: epochs are delivered as they are given; a run ends with the last one that is
+// known, and goes on into one that comes in time; those that are over are forgotten.
 func TestGivenEpochs(t *testing.T) {
 	batches := []int32{3, 1, 6}
 	orders := [][]int32{
@@ -33,7 +33,8 @@ func TestGivenEpochs(t *testing.T) {
 			t.Errorf("%d batches, want %d", len(got), 3*len(epochs))
 		}
 		for here, ids := range got {
-			if !slices.Contains(epochs, here.epoch) || !slices.Equal(ids, wanted(here.epoch, here.step)) {
+			if !slices.Contains(epochs, here.epoch) ||
+				!slices.Equal(ids, wanted(here.epoch, here.step)) {
 				t.Errorf("%+v: samples %v", here, ids)
 			}
 		}
@@ -46,17 +47,20 @@ func TestGivenEpochs(t *testing.T) {
 				if background {
 					n.options.Strategy.AtOnce = -1
 				}
-				r := open(t, n, message(0, 1, by(t, batches, 0, orders[0]), set("policy", policy.Name())))
+				r := open(t, n,
+					message(0, 1, by(t, batches, 0, orders[0]), set("policy", policy.Name())))
 				if o := r.Opened(); o.Positions != 10 || o.Steps != 3 || o.RankSamples != 10 {
 					t.Errorf("opened %+v", o)
 				}
 				r.Wait()
 				check(t, consume(t, r, at{}, end), 0)
-				<-r.entry.open.Job.Planner().Done() // what is read before is kept only where epoch 0 has it
+				// what is read before is kept only where epoch 0 has it
+				<-r.entry.open.Job.Planner().Done()
 				if a, err := r.Audit(t.Context(), 0); err != nil || !a.Complete || a.Samples != 10 {
 					t.Errorf("audit %+v, %v", a, err)
 				}
-				if err := r.Check(1, 0); err == nil || !strings.Contains(err.Error(), "epoch 1 was not given") {
+				if err := r.Check(1, 0); err == nil ||
+					!strings.Contains(err.Error(), "epoch 1 was not given") {
 					t.Errorf("an epoch that is not there: %v", err)
 				}
 				for e := 1; e < 3; e++ {
@@ -69,13 +73,15 @@ func TestGivenEpochs(t *testing.T) {
 				}
 				r.Wait()
 				check(t, consume(t, r, at{1, 0}, end), 1, 2)
-				if known := r.entry.open.Order.Stream().GivenEpochs(); !slices.Equal(known, []int{2}) {
+				if known := r.entry.open.Order.Stream().GivenEpochs(); !slices.Equal(known,
+					[]int{2}) {
 					t.Errorf("epochs %v are known, and 2 was the last", known)
 				}
 				if a, err := r.Audit(t.Context(), 2); err != nil || !a.Complete {
 					t.Errorf("audit %+v, %v", a, err)
 				}
-				if _, err := r.Explain(1, 0, -1); err == nil || !strings.Contains(err.Error(), "epoch 1 was not given, or is over") {
+				if _, err := r.Explain(1, 0, -1); err == nil ||
+					!strings.Contains(err.Error(), "epoch 1 was not given, or is over") {
 					t.Errorf("explained what is forgotten: %v", err)
 				}
 				if err := give(t, r, 3, orders[3]); err != nil {
@@ -91,8 +97,10 @@ func TestGivenEpochs(t *testing.T) {
 					if want := int64(8+7+10+7) * sampleSize; rep.Bound != want {
 						t.Errorf("bound %d, want %d", rep.Bound, want)
 					}
-				} else if want := int64(8+7+3) * sampleSize; rep.Bound != want || w.bytes.Load() != want { // 7, 8, 9 are new in epoch 2
-					t.Errorf("%d bytes left the source, the bound is %d; want %d", w.bytes.Load(), rep.Bound, want)
+				} else if want := int64(8+7+3) * sampleSize; rep.Bound != want ||
+					w.bytes.Load() != want { // 7, 8, 9 are new in epoch 2
+					t.Errorf("%d bytes left the source, the bound is %d; want %d", w.bytes.Load(),
+						rep.Bound, want)
 				}
 				r.Close()
 				w.close(t, n)
@@ -101,16 +109,20 @@ func TestGivenEpochs(t *testing.T) {
 	}
 }
 
-// TestGivenInTime: an epoch that is given before the process has taken the last batch of the one before it is gone into without another
-// Run, however far the run is ahead.
+// TestGivenInTime: an epoch that is given before the process has taken the last batch of the one
+// before it is gone into without another Run, however far the run is ahead.
 func TestGivenInTime(t *testing.T) {
 	w := world{}
 	n := w.node()
-	r := open(t, n, message(0, 1, by(t, []int32{1, 1, 1, 1}, 5, []int32{1, 2, 3, 4}), func(m *request.Open) { m.Stream.Epochs = 0 }))
+	r := open(t, n,
+		message(0, 1, by(t, []int32{1, 1, 1, 1}, 5, []int32{1, 2, 3, 4}), func(m *request.Open) {
+			m.Stream.Epochs = 0
+		}))
 	var got []int32
 	err := r.Run(t.Context(), 5, 0, func(b *stage.Batch) error {
 		if b.Epoch < 150 && b.Step == 3 {
-			if err := give(t, r, b.Epoch+1, []int32{int32(b.Epoch % samples), 2, 3, 4}); err != nil {
+			if err := give(t, r, b.Epoch+1,
+				[]int32{int32(b.Epoch % samples), 2, 3, 4}); err != nil {
 				return err
 			}
 		}
@@ -136,11 +148,14 @@ func TestGivenInTime(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestGiveRefused: an order that cannot be is refused with epoch, index and value, and a process cannot give ahead without end.
+// TestGiveRefused: an order that cannot be is refused with epoch, index and value, and a process
+// cannot give ahead without end.
 func TestGiveRefused(t *testing.T) {
 	w := world{}
 	n := w.node()
-	r := open(t, n, message(0, 1, by(t, []int32{2, 1}, 0, []int32{1, 2, 3}), func(m *request.Open) { m.Stream.Epochs = 9 }))
+	r := open(t, n, message(0, 1, by(t, []int32{2, 1}, 0, []int32{1, 2, 3}), func(m *request.Open) {
+		m.Stream.Epochs = 9
+	}))
 	for _, c := range []struct {
 		epoch int
 		ids   []int32
@@ -149,26 +164,40 @@ func TestGiveRefused(t *testing.T) {
 		{1, []int32{1, 2, 40}, "epoch 1 is given with sample 40 at index 2; allowed: 0 to 39"},
 		{1, []int32{1, -2, 3}, "epoch 1 is given with sample -2 at index 1"},
 		{1, []int32{1, 2}, "the order of epoch 1 has 2 samples; the batches of an epoch have 3"},
-		{0, []int32{1, 2, 4}, "epoch 0 is given again with another order: sample 4 at index 2, which was 3"},
+		{
+			0,
+			[]int32{1, 2, 4},
+			"epoch 0 is given again with another order: sample 4 at index 2, which was 3",
+		},
 		{0, []int32{1, 2, 3}, ""},
 		{9, []int32{1, 2, 3}, "there are 9 epochs"},
 		{-1, []int32{1, 2, 3}, "the order of epoch -1"},
 		{1, []int32{1, 2, 3}, ""},
 		{2, []int32{1, 2, 3}, ""},
 		{3, []int32{1, 2, 3}, ""},
-		{4, []int32{1, 2, 3}, "the order of epoch 4 is given, while those of epochs [0 1 2 3] are known"},
+		{
+			4,
+			[]int32{1, 2, 3},
+			"the order of epoch 4 is given, while those of epochs [0 1 2 3] are known",
+		},
 	} {
 		err := give(t, r, c.epoch, c.ids)
-		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || failure.Of(err).Kind != failure.Config) {
+		if c.want == "" && err != nil ||
+			c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) ||
+				failure.Of(err).Kind != failure.Config) {
 			t.Errorf("epoch %d, %v: %v; want %q", c.epoch, c.ids, err, c.want)
 		}
 	}
-	if err := r.Give(request.Give{Epoch: 2, Entries: 3}, requesttest.List(t, []int32{1, 2})); err == nil || !strings.Contains(err.Error(), "the order of epoch 2: its descriptor has 8 bytes, and 12 are needed") {
+	if err := r.Give(request.Give{Epoch: 2, Entries: 3},
+		requesttest.List(t, []int32{1, 2})); err == nil ||
+		!strings.Contains(err.Error(),
+			"the order of epoch 2: its descriptor has 8 bytes, and 12 are needed") {
 		t.Errorf("a short descriptor: %v", err)
 	}
 	r.Close()
 	drawn := open(t, n, message(0, 1))
-	if err := give(t, drawn, 1, make([]int32, samples)); err == nil || !strings.Contains(err.Error(), "the orders of this job are drawn") {
+	if err := give(t, drawn, 1, make([]int32, samples)); err == nil ||
+		!strings.Contains(err.Error(), "the orders of this job are drawn") {
 		t.Errorf("given to a job that draws: %v", err)
 	}
 	drawn.Close()

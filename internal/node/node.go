@@ -1,5 +1,5 @@
-// Package node is a machine, or a part of one, that has jobs: it knows them by name, lets ranks open and join
-// them, and has the catalog of the datasets that they share.
+// Package node is a machine, or a part of one, that has jobs: it knows them by name, lets ranks
+// open and join them, and has the catalog of the datasets that they share.
 //
 // All methods of Node and Rank are safe for concurrent use.
 package node
@@ -38,14 +38,20 @@ type Node struct {
 
 // New returns a node without jobs. The budget is told what it has to know of the machine.
 func New(o Options, log *slog.Logger) *Node {
-	n := &Node{options: o, log: log, catalog: catalog.New(o.Kinds, log), jobs: make(map[string]*entry)}
+	n := &Node{
+		options: o,
+		log:     log,
+		catalog: catalog.New(o.Kinds, log),
+		jobs:    make(map[string]*entry),
+	}
 	n.options.Processors = o.Machine.Processors
-	o.Budget.Available, o.Budget.Bound, o.Budget.Promised = o.Machine.AvailableMemory, o.Machine.MemoryBound, n.catalog.Promised
+	o.Budget.Available, o.Budget.Bound, o.Budget.Promised = o.Machine.AvailableMemory,
+		o.Machine.MemoryBound, n.catalog.Promised
 	return n
 }
 
-// Close releases the storage classes. No job may be open, and none is opened any more. Where a read from the
-// source hangs, they are left to the end of the process.
+// Close releases the storage classes. No job may be open, and none is opened any more. Where a read
+// from the source hangs, they are left to the end of the process.
 func (n *Node) Close() error {
 	n.mu.Lock()
 	n.closed = true
@@ -54,7 +60,9 @@ func (n *Node) Close() error {
 }
 
 // OpenDataset opens a dataset for a process that has no job, or joins those that have it open.
-func (n *Node) OpenDataset(ctx context.Context, spec dataset.Spec, view *dataset.View, cfg *config.Config, progress catalog.Progress) (*catalog.Dataset, error) {
+func (n *Node) OpenDataset(ctx context.Context, spec dataset.Spec, view *dataset.View,
+	cfg *config.Config, progress catalog.Progress,
+) (*catalog.Dataset, error) {
 	return n.catalog.Open(ctx, spec, view, cfg, progress)
 }
 

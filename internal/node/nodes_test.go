@@ -17,7 +17,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
-// nodes are several nodes in this process, each with its own memory class, which find each other over loopback.
+// nodes are several nodes in this process, each with its own memory class, which find each other
+// over loopback.
 type nodes struct {
 	t      *testing.T
 	worlds []*world
@@ -59,7 +60,8 @@ func (c *nodes) open(change ...func(*request.Open)) []*Rank {
 		all.Go(func() {
 			m := message(n, len(c.list), change...)
 			m.Cluster = &request.Cluster{
-				Nodes: len(c.list), Node: n, LocalWorldSize: 1, Address: address, Secret: "0123456789abcdef0123456789abcdef",
+				Nodes: len(c.list), Node: n, LocalWorldSize: 1, Address: address,
+				Secret: "0123456789abcdef0123456789abcdef",
 			}
 			ranks[n], errs[n] = node.Open(c.t.Context(), m, nil, func(request.Step) {})
 		})
@@ -71,14 +73,16 @@ func (c *nodes) open(change ...func(*request.Open)) []*Rank {
 	return ranks
 }
 
-// epochs has all ranks go through epochs [from, to), each together, as in training, and compares what they get with what the stream says.
+// epochs has all ranks go through epochs [from, to), each together, as in training, and compares
+// what they get with what the stream says.
 func (c *nodes) epochs(ranks []*Rank, from, to int) {
 	c.t.Helper()
 	for e := from; e < to; e++ {
 		together(ranks, func(r *Rank) {
 			r.Wait() // before naive reads anything
 			for here, ids := range consume(c.t, r, at{e, 0}, at{e + 1, 0}) {
-				if want := r.entry.open.Order.Stream().Epoch(here.epoch).Batch(nil, r.Number(), here.step); !slices.Equal(ids, want) {
+				if want := r.entry.open.Order.Stream().Epoch(here.epoch).Batch(nil, r.Number(),
+					here.step); !slices.Equal(ids, want) {
 					c.t.Errorf("rank %d, %+v: samples %v, want %v", r.Number(), here, ids, want)
 				}
 			}
@@ -103,8 +107,9 @@ func (c *nodes) close() {
 
 func closeAll(ranks []*Rank) { together(ranks, (*Rank).Close) }
 
-// TestPolicies: over several nodes each policy delivers the stream, with a plan that was there first and with one that is made
-// meanwhile; and those that read once do so where the caches together hold the dataset.
+// TestPolicies: over several nodes each policy delivers the stream, with a plan that was there
+// first and with one that is made meanwhile; and those that read once do so where the caches
+// together hold the dataset.
 func TestPolicies(t *testing.T) {
 	for _, policy := range policies.Engine() {
 		for _, background := range []bool{false, true} {
@@ -112,24 +117,29 @@ func TestPolicies(t *testing.T) {
 				if scheme == "whole" && !background {
 					continue
 				}
-				t.Run(fmt.Sprintf("%s/background=%v/%s", policy.Name(), background, scheme), func(t *testing.T) {
-					c := newNodes(t, 3, background)
-					ranks := c.open(set("policy", policy.Name()), set("memory", "14000B"), func(m *request.Open) { m.Stream.Scheme = scheme })
-					c.epochs(ranks, 0, 4)
-					total, most := c.read()
-					if policy.Name() == "cooperative" && (total != samples || most != 1) {
-						t.Errorf("the source was read %d times, one sample %d times; want %d, and 1", total, most, samples)
-					}
-					closeAll(ranks)
-					c.close()
-				})
+				t.Run(fmt.Sprintf("%s/background=%v/%s", policy.Name(), background, scheme),
+					func(t *testing.T) {
+						c := newNodes(t, 3, background)
+						ranks := c.open(set("policy", policy.Name()), set("memory", "14000B"),
+							func(m *request.Open) {
+								m.Stream.Scheme = scheme
+							})
+						c.epochs(ranks, 0, 4)
+						total, most := c.read()
+						if policy.Name() == "cooperative" && (total != samples || most != 1) {
+							t.Errorf("the source was read %d times, one sample %d times; "+
+								"want %d, and 1", total, most, samples)
+						}
+						closeAll(ranks)
+						c.close()
+					})
 			}
 		}
 	}
 }
 
-// TestPlanMeanwhile: where the job begins in the middle of an epoch, nothing is read twice either, and the report says when the
-// plan is there.
+// TestPlanMeanwhile: where the job begins in the middle of an epoch, nothing is read twice either,
+// and the report says when the plan is there.
 func TestPlanMeanwhile(t *testing.T) {
 	c := newNodes(t, 3, true)
 	ranks := c.open(set("memory", "14000B"))
@@ -147,14 +157,15 @@ func TestPlanMeanwhile(t *testing.T) {
 	}
 	c.epochs(ranks, 2, 4)
 	if total, most := c.read(); total != samples || most != 1 {
-		t.Errorf("the source was read %d times, one sample %d times; want %d, and 1", total, most, samples)
+		t.Errorf("the source was read %d times, one sample %d times; want %d, and 1", total, most,
+			samples)
 	}
 	closeAll(ranks)
 	c.close()
 }
 
-// TestJobsShareACache: a job that joins another's caches finds what they hold, and goes on when the other one ends: it still asks
-// the other nodes for what they hold, and they answer.
+// TestJobsShareACache: a job that joins another's caches finds what they hold, and goes on when the
+// other one ends: it still asks the other nodes for what they hold, and they answer.
 func TestJobsShareACache(t *testing.T) {
 	for _, background := range []bool{false, true} {
 		c := newNodes(t, 2, background)
@@ -166,14 +177,16 @@ func TestJobsShareACache(t *testing.T) {
 		closeAll(first)
 		c.epochs(second, 1, 4)
 		if total, most := c.read(); total != samples || most != 1 {
-			t.Errorf("background=%v: the source was read %d times, one sample %d times; want %d, and 1", background, total, most, samples)
+			t.Errorf("background=%v: the source was read %d times, one sample %d times; "+
+				"want %d, and 1", background, total, most, samples)
 		}
 		closeAll(second)
 		c.close()
 	}
 }
 
-// TestJobsOpenedAtOnce: no node waits with one job for another that it has not begun to open, in whatever order they come.
+// TestJobsOpenedAtOnce: no node waits with one job for another that it has not begun to open, in
+// whatever order they come.
 func TestJobsOpenedAtOnce(t *testing.T) {
 	c := newNodes(t, 2, false)
 	var all sync.WaitGroup
@@ -188,7 +201,8 @@ func TestJobsOpenedAtOnce(t *testing.T) {
 	c.close()
 }
 
-// held is a policy whose plan is made when a test lets it be, and can not be made at all if err says so.
+// held is a policy whose plan is made when a test lets it be, and can not be made at all if err
+// says so.
 type held struct {
 	policies.Cooperative
 	free chan struct{}
@@ -208,19 +222,23 @@ func hold(err error, nodes ...*Node) (free chan struct{}) {
 	free = make(chan struct{})
 	for _, n := range nodes {
 		n.options.Strategy.AtOnce = -1
-		n.options.Strategy.Policy = func(string) (placement.Policy, error) { return held{free: free, err: err}, nil }
+		n.options.Strategy.Policy = func(string) (placement.Policy, error) {
+			return held{free: free, err: err}, nil
+		}
 	}
 	return free
 }
 
-// TestFlowWithoutAPlan: batches flow as long as there is none, on one node and on several; each sample is read once all the same.
+// TestFlowWithoutAPlan: batches flow as long as there is none, on one node and on several; each
+// sample is read once all the same.
 func TestFlowWithoutAPlan(t *testing.T) {
 	for n := 1; n <= 3; n += 2 {
 		c := newNodes(t, n, true)
 		free := hold(nil, c.list...)
 		ranks := c.open(set("memory", fmt.Sprintf("%dB", 42000/n)))
 		c.epochs(ranks, 0, 2)
-		if !ranks[0].Report().Planning || !strings.Contains(ranks[0].Report().Sentence, "still being planned") {
+		if !ranks[0].Report().Planning ||
+			!strings.Contains(ranks[0].Report().Sentence, "still being planned") {
 			t.Errorf("%d nodes: the report does not say that there is no plan", n)
 		}
 		close(free)
@@ -229,7 +247,8 @@ func TestFlowWithoutAPlan(t *testing.T) {
 			<-r.entry.open.Job.Planner().Done()
 		}
 		if total, most := c.read(); total != samples || most != 1 {
-			t.Errorf("%d nodes: the source was read %d times, one sample %d times; want %d, and 1", n, total, most, samples)
+			t.Errorf("%d nodes: the source was read %d times, one sample %d times; want %d, and 1",
+				n, total, most, samples)
 		}
 		closeAll(ranks)
 		c.close()
@@ -250,7 +269,8 @@ func TestNoBeginning(t *testing.T) {
 	n.options.Strategy.AtOnce = -1
 	n.options.Strategy.Policy = func(string) (placement.Policy, error) { return unable{}, nil }
 	r := open(t, n, message(0, 1))
-	if _, err := take(r, at{0, 0}, end); err == nil || !strings.Contains(err.Error(), "no beginning") {
+	if _, err := take(r, at{0, 0}, end); err == nil ||
+		!strings.Contains(err.Error(), "no beginning") {
 		t.Errorf("got %v", err)
 	}
 	r.entry.open.Job.Planner().Close()
@@ -271,7 +291,8 @@ func TestPlanFails(t *testing.T) {
 	close(free)
 	<-ranks[0].entry.life.Done()
 	together(ranks, func(r *Rank) {
-		if _, err := take(r, at{2, 0}, end); err == nil || !strings.Contains(err.Error(), "no memory") {
+		if _, err := take(r, at{2, 0}, end); err == nil ||
+			!strings.Contains(err.Error(), "no memory") {
 			t.Errorf("rank %d: %v", r.Number(), err)
 		}
 	})

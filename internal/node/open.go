@@ -19,7 +19,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
-// Rank is a rank of a job that is open on this node. Close leaves the job, which ends with its last rank.
+// Rank is a rank of a job that is open on this node. Close leaves the job, which ends with its last
+// rank.
 type Rank struct {
 	*job.Rank
 	entry  *entry
@@ -41,10 +42,12 @@ func (r *Rank) Close() {
 	})
 }
 
-// Open makes the job of the request, or joins it, as one rank. The rank's Close leaves it; the job ends with
-// its last rank. view is the dataset as the rank's process sees it; nil: as this process does. It belongs to
-// the caller, and its Renew must work until the Rank is closed.
-func (n *Node) Open(ctx context.Context, m request.Open, view *dataset.View, progress request.Progress) (*Rank, error) {
+// Open makes the job of the request, or joins it, as one rank. The rank's Close leaves it; the job
+// ends with its last rank. view is the dataset as the rank's process sees it; nil: as this process
+// does. It belongs to the caller, and its Renew must work until the Rank is closed.
+func (n *Node) Open(ctx context.Context, m request.Open, view *dataset.View,
+	progress request.Progress,
+) (*Rank, error) {
 	if err := m.Check(); err != nil {
 		return nil, err
 	}
@@ -96,13 +99,16 @@ func (n *Node) Open(ctx context.Context, m request.Open, view *dataset.View, pro
 	return r, nil
 }
 
-// enter returns the entry of the job, as one more of those that are opening it, each of which releases it.
-// The one that made it assembles it.
-func (n *Node) enter(m request.Open, cfg *config.Config, said *request.Order) (e *entry, made bool, err error) {
+// enter returns the entry of the job, as one more of those that are opening it, each of which
+// releases it. The one that made it assembles it.
+func (n *Node) enter(m request.Open, cfg *config.Config,
+	said *request.Order,
+) (e *entry, made bool, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
-		return nil, false, &failure.Error{Kind: failure.Busy, Message: "the daemon ends: start the process again"}
+		return nil, false,
+			&failure.Error{Kind: failure.Busy, Message: "the daemon ends: start the process again"}
 	}
 	e = n.jobs[m.Job]
 	if made = e == nil; made {
@@ -129,16 +135,19 @@ func (n *Node) enter(m request.Open, cfg *config.Config, said *request.Order) (e
 }
 
 // assemble opens the dataset, and puts the job together on it.
-func (e *entry) assemble(ctx context.Context, view *dataset.View, said *request.Order, progress request.Progress) error {
+func (e *entry) assemble(ctx context.Context, view *dataset.View, said *request.Order,
+	progress request.Progress,
+) error {
 	m := &e.request
-	d, err := e.node.catalog.Open(ctx, m.Dataset, view, e.config, func(files int64, warning string) {
-		if warning != "" {
-			progress(request.Step{What: warning, Warning: true})
-			return
-		}
-		e.scanned.Store(files)
-		progress(request.Scanning(m.Dataset.Path, files))
-	})
+	d, err := e.node.catalog.Open(ctx, m.Dataset, view, e.config,
+		func(files int64, warning string) {
+			if warning != "" {
+				progress(request.Step{What: warning, Warning: true})
+				return
+			}
+			e.scanned.Store(files)
+			progress(request.Scanning(m.Dataset.Path, files))
+		})
 	if err != nil {
 		return err
 	}
@@ -150,20 +159,25 @@ func (e *entry) assemble(ctx context.Context, view *dataset.View, said *request.
 	}
 	e.dataset = d
 	e.open, err = assembly.Assemble(ctx, &e.node.options.Node, assembly.Spec{
-		Request: m, Config: e.config, Said: said, Dataset: d, Turns: e.turns, Life: e.life, End: e.end,
+		Request: m, Config: e.config, Said: said, Dataset: d, Turns: e.turns, Life: e.life,
+		End:   e.end,
 		Local: e, Ranks: e.localRanks, Progress: progress, Log: e.log,
 	})
 	return err
 }
 
-// join makes a rank of the job, if that was opened and the rank means the same as the one that made it.
-func (e *entry) join(ctx context.Context, m *request.Open, cfg *config.Config, said *request.Order, view *dataset.View, made bool) (*Rank, error) {
+// join makes a rank of the job, if that was opened and the rank means the same as the one that made
+// it.
+func (e *entry) join(ctx context.Context, m *request.Open, cfg *config.Config, said *request.Order,
+	view *dataset.View, made bool,
+) (*Rank, error) {
 	if e.err != nil {
 		return nil, e.err
 	}
 	if !made {
 		first := request.Said{Open: &e.request, Config: e.open.Config, Order: e.open.Order.Said()}
-		if err := request.Compare(first, request.Said{Open: m, Config: cfg, Order: said}, e.open.Job.Seed()); err != nil {
+		if err := request.Compare(first, request.Said{Open: m, Config: cfg, Order: said},
+			e.open.Job.Seed()); err != nil {
 			e.open.Job.Disagree(m.Rank, err)
 			return nil, err
 		}
@@ -187,8 +201,9 @@ func (e *entry) join(ctx context.Context, m *request.Open, cfg *config.Config, s
 	return r, nil
 }
 
-// sees refuses a rank whose process sees another dataset at the path than the one that made the job: it may
-// run in another container. Which directory it is, and from where it is seen, tells without looking into it.
+// sees refuses a rank whose process sees another dataset at the path than the one that made the
+// job: it may run in another container. Which directory it is, and from where it is seen, tells
+// without looking into it.
 func (e *entry) sees(ctx context.Context, m *request.Open, view *dataset.View) error {
 	if view == nil {
 		return nil
@@ -201,7 +216,8 @@ func (e *entry) sees(ctx context.Context, m *request.Open, view *dataset.View) e
 	if err := unix.Fstat(int(view.Root.Fd()), &root); err != nil {
 		return fmt.Errorf("look at the root of %s: %w", request.Name(m.Dataset.Path), err)
 	}
-	if device, inode := e.dataset.Place(); vantage.Same(e.vantage) && root.Dev == device && root.Ino == inode {
+	if device, inode := e.dataset.Place(); vantage.Same(e.vantage) && root.Dev == device &&
+		root.Ino == inode {
 		return nil
 	}
 	d, err := e.node.catalog.Open(ctx, m.Dataset, view, e.open.Config, func(int64, string) {})
@@ -213,7 +229,9 @@ func (e *entry) sees(ctx context.Context, m *request.Open, view *dataset.View) e
 	if mine == theirs {
 		return nil
 	}
-	return failure.Differs("dataset", hex.EncodeToString(mine[:]), hex.EncodeToString(theirs[:]), nil,
-		"rank %d sees another dataset at %s than rank %d of job %s: version %x here and %x there; mount the same one for all ranks",
+	return failure.Differs("dataset", hex.EncodeToString(mine[:]), hex.EncodeToString(theirs[:]),
+		nil,
+		"rank %d sees another dataset at %s than rank %d of job %s: version %x here and %x "+
+			"there; mount the same one for all ranks",
 		m.Rank, m.Dataset.Path, e.request.Rank, m.Job, mine[:8], theirs[:8])
 }

@@ -27,7 +27,9 @@ func TestMismatch(t *testing.T) {
 		{"world_size", "3", "2", func(m *request.Open) { m.WorldSize = 3 }},
 		{"dataset kind", "other", "fake", func(m *request.Open) { m.Dataset.Kind = "other" }},
 		{"dataset", "/other", "/data", func(m *request.Open) { m.Dataset.Path = "/other" }},
-		{"extensions", "[.y]", "[]", func(m *request.Open) { m.Dataset.Extensions = []string{".y"} }},
+		{"extensions", "[.y]", "[]", func(m *request.Open) {
+			m.Dataset.Extensions = []string{".y"}
+		}},
 		{"seed", "8", "7", func(m *request.Open) { m.Stream.Seed = &seed }},
 		{"epochs", "5", "4", func(m *request.Open) { m.Stream.Epochs = 5 }},
 		{"global batch size", "20", "10", func(m *request.Open) { m.Stream.GlobalBatch = 20 }},
@@ -35,7 +37,9 @@ func TestMismatch(t *testing.T) {
 		{"shuffle", "feistel", "torch", func(m *request.Open) { m.Stream.Shuffle = "feistel" }},
 		{"scheme", "uniform", "strided", func(m *request.Open) { m.Stream.Scheme = "uniform" }},
 		{"tail", "keep", "pad", func(m *request.Open) { m.Stream.Tail = "keep" }},
-		{"transforms", `[{"name":"Reshape"}]`, "none", func(m *request.Open) { m.Transforms = []byte(`[{"name": "Reshape"}]`) }},
+		{"transforms", `[{"name":"Reshape"}]`, "none", func(m *request.Open) {
+			m.Transforms = []byte(`[{"name": "Reshape"}]`)
+		}},
 		{"transform_threads", "3", "0", set("transform_threads", 3.0)},
 		{"decode_memory", "33554432", "auto", set("decode_memory", "32MiB")},
 		{"policy", "minio", "cooperative", set("policy", "minio")},
@@ -64,7 +68,8 @@ func TestMismatch(t *testing.T) {
 		}
 	}
 	// Null stands for whatever the seed is, and for no transforms.
-	second := open(t, n, message(1, 2, func(m *request.Open) { m.Stream.Seed, m.Transforms = nil, []byte("null") }))
+	second := open(t, n,
+		message(1, 2, func(m *request.Open) { m.Stream.Seed, m.Transforms = nil, []byte("null") }))
 	if second.Opened().Seed != 7 {
 		t.Errorf("seed %d, want the first rank's", second.Opened().Seed)
 	}
@@ -73,8 +78,8 @@ func TestMismatch(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestDisagreement: a rank that means another order ends the job on all ranks, unless it was in the job before; what says nothing of
-// the order ends none.
+// TestDisagreement: a rank that means another order ends the job on all ranks, unless it was in the
+// job before; what says nothing of the order ends none.
 func TestDisagreement(t *testing.T) {
 	seed := uint64(8)
 	other := func(m *request.Open) { m.Stream.Seed = &seed }
@@ -101,7 +106,8 @@ func TestDisagreement(t *testing.T) {
 			switch {
 			case !c.ends && err != nil:
 				t.Errorf("it ended the first rank's stream: %v", err)
-			case c.ends && (!errors.As(err, &told) || told.Kind != failure.Mismatch || !strings.Contains(told.Message, refused.Message)):
+			case c.ends && (!errors.As(err, &told) || told.Kind != failure.Mismatch ||
+				!strings.Contains(told.Message, refused.Message)):
 				t.Errorf("the first rank is told %v, want %v", err, refused)
 			}
 			first.Close()
@@ -119,23 +125,46 @@ func TestRefused(t *testing.T) {
 		words  []string
 		change func(*request.Open)
 	}{
-		{failure.Config, []string{"rank 2", "world size 2", "0 to 1"}, func(m *request.Open) { m.Rank = 2 }},
-		{failure.Config, []string{"rank -1"}, func(m *request.Open) { m.Rank = -1 }},
-		{failure.Config, []string{"job's name has 257 bytes"}, func(m *request.Open) { m.Job = strings.Repeat("j", 257) }},
-		{failure.Config, []string{"world size 0"}, func(m *request.Open) { m.WorldSize = 0 }},
-		{failure.Config, []string{"41", "more than the 40 positions", "nothing would be delivered"}, func(m *request.Open) {
-			m.Stream.GlobalBatch, m.Stream.DropLast = 41, true
+		{failure.Config, []string{"rank 2", "world size 2", "0 to 1"}, func(m *request.Open) {
+			m.Rank = 2
 		}},
-		{failure.Config, []string{"GlobalBatch", "0"}, func(m *request.Open) { m.Stream.GlobalBatch = 0 }},
+		{failure.Config, []string{"rank -1"}, func(m *request.Open) { m.Rank = -1 }},
+		{failure.Config, []string{"job's name has 257 bytes"}, func(m *request.Open) {
+			m.Job = strings.Repeat("j", 257)
+		}},
+		{failure.Config, []string{"world size 0"}, func(m *request.Open) { m.WorldSize = 0 }},
+		{
+			failure.Config,
+			[]string{"41", "more than the 40 positions", "nothing would be delivered"},
+			func(m *request.Open) {
+				m.Stream.GlobalBatch, m.Stream.DropLast = 41, true
+			},
+		},
+		{failure.Config, []string{"GlobalBatch", "0"}, func(m *request.Open) {
+			m.Stream.GlobalBatch = 0
+		}},
 		{failure.Config, []string{"spiral"}, func(m *request.Open) { m.Stream.Shuffle = "spiral" }},
-		{failure.Config, []string{"transforms", "it must be a list"}, func(m *request.Open) { m.Transforms = []byte(`{"name": "Resize"}`) }},
-		{failure.Config, []string{"transforms", "the list is empty"}, func(m *request.Open) { m.Transforms = []byte(`[]`) }},
-		{failure.Config, []string{"transforms[0] Resize", "size is 0", "from 1", "transforms[1]", "Crop"}, func(m *request.Open) {
+		{failure.Config, []string{"transforms", "it must be a list"}, func(m *request.Open) {
+			m.Transforms = []byte(`{"name": "Resize"}`)
+		}},
+		{failure.Config, []string{"transforms", "the list is empty"}, func(m *request.Open) {
+			m.Transforms = []byte(`[]`)
+		}},
+		{failure.Config, []string{
+			"transforms[0] Resize", "size is 0", "from 1", "transforms[1]",
+			"Crop",
+		}, func(m *request.Open) {
 			m.Transforms = []byte(`[{"name": "Resize", "size": 0}, {"name": "Crop"}]`)
 		}},
-		{failure.Config, []string{"no fixed size"}, func(m *request.Open) { m.Transforms = []byte(`[{"name": "Resize", "size": 8}]`) }},
-		{failure.Config, []string{`"tape"`, "fake"}, func(m *request.Open) { m.Dataset.Kind = "tape" }},
-		{failure.Dataset, []string{"/missing", "no such directory"}, func(m *request.Open) { m.Dataset.Path = "/missing" }},
+		{failure.Config, []string{"no fixed size"}, func(m *request.Open) {
+			m.Transforms = []byte(`[{"name": "Resize", "size": 8}]`)
+		}},
+		{failure.Config, []string{`"tape"`, "fake"}, func(m *request.Open) {
+			m.Dataset.Kind = "tape"
+		}},
+		{failure.Dataset, []string{"/missing", "no such directory"}, func(m *request.Open) {
+			m.Dataset.Path = "/missing"
+		}},
 		{failure.Config, []string{"memry", `did you mean "memory"`}, set("memry", "1GB")},
 	} {
 		e := refusal(t, n, message(0, 2, c.change))
@@ -180,7 +209,10 @@ func TestSeedDrawnOnce(t *testing.T) {
 	opened := make([]*Rank, ranks)
 	for rank := range ranks {
 		all.Go(func() {
-			r, err := n.Open(context.Background(), message(rank, ranks, func(m *request.Open) { m.Stream.Seed = nil }), nil, func(request.Step) {})
+			r, err := n.Open(context.Background(),
+				message(rank, ranks, func(m *request.Open) {
+					m.Stream.Seed = nil
+				}), nil, func(request.Step) {})
 			if err != nil {
 				t.Error(err)
 				return
@@ -238,7 +270,8 @@ func TestMakerGoesAway(t *testing.T) {
 		return len(r) == 1 && strings.Contains(r[0].Sentence, "2 of 2 rank(s)")
 	})
 	r := n.Reports()[0]
-	if !r.Assembling || r.Job != "j" || r.Dataset != "/data" || r.WorldSize != 2 || !strings.Contains(r.Sentence, "1234 files found") {
+	if !r.Assembling || r.Job != "j" || r.Dataset != "/data" || r.WorldSize != 2 ||
+		!strings.Contains(r.Sentence, "1234 files found") {
 		t.Errorf("report of a job that is put together: %+v", r)
 	}
 	cancel()
@@ -268,7 +301,10 @@ func TestLateRank(t *testing.T) {
 	available = 100 << 20
 	second := open(t, n, message(1, 2, change...))
 	third := open(t, n, message(0, 1, append(change, func(m *request.Open) { m.Job = "k" })...))
-	_, err := n.Open(t.Context(), message(0, 1, append(change, func(m *request.Open) { m.Job, m.Dataset.Path = "l", "/else" })...), nil, func(request.Step) {})
+	_, err := n.Open(t.Context(),
+		message(0, 1, append(change, func(m *request.Open) {
+			m.Job, m.Dataset.Path = "l", "/else"
+		})...), nil, func(request.Step) {})
 	if err == nil || !strings.Contains(err.Error(), "too large for memory") {
 		t.Errorf("a job on another dataset: %v, want it refused", err)
 	}
@@ -284,8 +320,11 @@ func TestNoMemory(t *testing.T) {
 	w := world{available: func() (int64, error) { return 1 << 20, nil }}
 	n := w.node()
 	e := refusal(t, n, message(0, 1, set("staging_buffer", "2MiB")))
-	if e.Kind != failure.Limit || e.Details["need"] != int64(total+(2<<20)+plan) || e.Details["limit"] != int64(1<<20) ||
-		!strings.Contains(e.Message, "2.0 MiB for staging buffers (1 of 2.0 MiB: staging_buffer)") || !strings.Contains(e.Message, "make staging_buffer") {
+	if e.Kind != failure.Limit || e.Details["need"] != int64(total+(2<<20)+plan) ||
+		e.Details["limit"] != int64(1<<20) ||
+		!strings.Contains(e.Message,
+			"2.0 MiB for staging buffers (1 of 2.0 MiB: staging_buffer)") ||
+		!strings.Contains(e.Message, "make staging_buffer") {
 		t.Errorf("%+v", e)
 	}
 	w.close(t, n)
@@ -300,8 +339,10 @@ func TestOpened(t *testing.T) {
 			m.Stream.GlobalBatch, m.Stream.Scheme, m.Stream.Tail = 40, "uniform", "keep"
 		}))
 		o := r.Opened()
-		if o.RankSamples != want || o.Samples != samples || o.Bytes != total || o.Steps != 1 || o.Positions != samples || o.Seed != 7 ||
-			!slices.Equal(o.Classes, []string{"a", "b"}) || !slices.Equal(o.ClassSizes, []int{20, 20}) {
+		if o.RankSamples != want || o.Samples != samples || o.Bytes != total || o.Steps != 1 ||
+			o.Positions != samples || o.Seed != 7 ||
+			!slices.Equal(o.Classes, []string{"a", "b"}) ||
+			!slices.Equal(o.ClassSizes, []int{20, 20}) {
 			t.Errorf("rank %d is told %+v", rank, o)
 		}
 		r.Close()
@@ -309,15 +350,19 @@ func TestOpened(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestAdviceOnRoom: a process is told if the caches have no room for what each epoch needs, unless its policy caches nothing.
+// TestAdviceOnRoom: a process is told if the caches have no room for what each epoch needs, unless
+// its policy caches nothing.
 func TestAdviceOnRoom(t *testing.T) {
 	for _, c := range []struct{ policy, memory, want string }{
-		{"cooperative", "20000B", "room for 19.5 KiB of the dataset's 39.1 KiB"}, {"cooperative", "40000B", ""}, {"naive", "20000B", ""},
+		{"cooperative", "20000B", "room for 19.5 KiB of the dataset's 39.1 KiB"},
+		{"cooperative", "40000B", ""},
+		{"naive", "20000B", ""},
 	} {
 		var w world
 		n := w.node()
 		r := open(t, n, message(0, 1, set("policy", c.policy), set("memory", c.memory)))
-		if warnings := strings.Join(r.Opened().Warnings, "; "); !strings.Contains(warnings, c.want) || c.want == "" && warnings != "" {
+		if warnings := strings.Join(r.Opened().Warnings,
+			"; "); !strings.Contains(warnings, c.want) || c.want == "" && warnings != "" {
 			t.Errorf("%+v: warnings %q", c, warnings)
 		}
 		r.Close()

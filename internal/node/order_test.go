@@ -32,7 +32,12 @@ func over(t *testing.T, ids []int32) func(*request.Open) {
 func by(t *testing.T, batches []int32, first int, epochs ...[]int32) func(*request.Open) {
 	return func(m *request.Open) {
 		m.Stream.Shuffle = "given"
-		m.Stream.Given = &request.Given{Batches: len(batches), Entries: len(epochs[0]), Epochs: len(epochs), First: first}
+		m.Stream.Given = &request.Given{
+			Batches: len(batches),
+			Entries: len(epochs[0]),
+			Epochs:  len(epochs),
+			First:   first,
+		}
 		m.Stream.List = requesttest.List(t, append([][]int32{batches}, epochs...)...)
 	}
 }
@@ -41,8 +46,8 @@ func give(t *testing.T, r *Rank, epoch int, ids []int32) error {
 	return r.Give(request.Give{Epoch: epoch, Entries: len(ids)}, requesttest.List(t, ids))
 }
 
-// TestSubset: ranks are delivered a part of the dataset as a sampler over the part would have it; nothing else is read, whatever room there
-// is; and the bound is over that part.
+// TestSubset: ranks are delivered a part of the dataset as a sampler over the part would have it;
+// nothing else is read, whatever room there is; and the bound is over that part.
 func TestSubset(t *testing.T) {
 	subset := []int32{39, 3, 3, 17, 0, 21, 8, 9, 30, 31, 32, 33, 34}
 	for _, shuffle := range []string{"torch", "feistel", "none"} {
@@ -53,12 +58,23 @@ func TestSubset(t *testing.T) {
 				over(t, subset), set("policy", policy.Name()),
 				func(m *request.Open) { m.Stream.Shuffle, m.Stream.GlobalBatch = shuffle, 4 },
 			}
-			ranks := []*Rank{open(t, n, message(0, 2, change...)), open(t, n, message(1, 2, change...))}
+			ranks := []*Rank{
+				open(t, n, message(0, 2, change...)),
+				open(t, n, message(1, 2, change...)),
+			}
 			o := ranks[0].Opened()
-			if o.Positions != len(subset) || o.Samples != samples || o.Steps != 4 || o.RankSamples != 7 {
+			if o.Positions != len(subset) || o.Samples != samples || o.Steps != 4 ||
+				o.RankSamples != 7 {
 				t.Errorf("opened %+v", o)
 			}
-			plain, err := access.New(access.Spec{Samples: len(subset), Seed: 7, Epochs: 4, WorldSize: 2, GlobalBatch: 4, Shuffle: access.Shuffle(shuffle)})
+			plain, err := access.New(access.Spec{
+				Samples:     len(subset),
+				Seed:        7,
+				Epochs:      4,
+				WorldSize:   2,
+				GlobalBatch: 4,
+				Shuffle:     access.Shuffle(shuffle),
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -70,7 +86,8 @@ func TestSubset(t *testing.T) {
 						want[i] = subset[p]
 					}
 					if !slices.Equal(ids, want) {
-						t.Errorf("%s: rank %d, %+v: samples %v, want %v", policy.Name(), r.Number(), here, ids, want)
+						t.Errorf("%s: rank %d, %+v: samples %v, want %v", policy.Name(), r.Number(),
+							here, ids, want)
 					}
 				}
 				if a, err := r.Audit(t.Context(), 3); err != nil || !a.Complete {
@@ -85,10 +102,12 @@ func TestSubset(t *testing.T) {
 			if slices.Contains([]string{"naive", "staging"}, policy.Name()) {
 				// Ranks that need a sample at the same time share a read, and padding adds some.
 				if left := w.bytes.Load(); r.Bound != 4*needed || left < needed {
-					t.Errorf("%s: %d bytes left the source, and the bound is %d", policy.Name(), left, r.Bound)
+					t.Errorf("%s: %d bytes left the source, and the bound is %d", policy.Name(),
+						left, r.Bound)
 				}
 			} else if r.Bound != needed || w.bytes.Load() != needed {
-				t.Errorf("%s: %d bytes left the source, and the bound is %d; want %d", policy.Name(), w.bytes.Load(), r.Bound, needed)
+				t.Errorf("%s: %d bytes left the source, and the bound is %d; want %d",
+					policy.Name(), w.bytes.Load(), r.Bound, needed)
 			}
 			closeAll(ranks)
 			w.close(t, n)
@@ -96,8 +115,8 @@ func TestSubset(t *testing.T) {
 	}
 }
 
-// TestSubsetOverNodes: what holds on one node does on several, with a plan that is there at once or made meanwhile; samples that
-// are there twice are read from the source once.
+// TestSubsetOverNodes: what holds on one node does on several, with a plan that is there at once or
+// made meanwhile; samples that are there twice are read from the source once.
 func TestSubsetOverNodes(t *testing.T) {
 	var subset []int32
 	for k := range int32(20) {
@@ -108,7 +127,8 @@ func TestSubsetOverNodes(t *testing.T) {
 		ranks := c.open(over(t, subset), set("memory", "11000B"))
 		c.epochs(ranks, 0, 4)
 		if total, most := c.read(); total != 20 || most != 1 {
-			t.Errorf("background=%v: the source was read %d times, one sample %d times; want 20, and 1", background, total, most)
+			t.Errorf("background=%v: the source was read %d times, one sample %d times; "+
+				"want 20, and 1", background, total, most)
 		}
 		closeAll(ranks)
 		c.close()
@@ -122,11 +142,14 @@ func TestSubsetsDiffer(t *testing.T) {
 	first := open(t, n, message(0, 2, over(t, []int32{1, 2, 3})))
 	for _, other := range [][]int32{{1, 3, 2}, {1, 2}} {
 		e := refusal(t, n, message(1, 2, over(t, other)))
-		if e.Kind != failure.Mismatch || !strings.Contains(e.Message, "rank 1 disagrees with rank 0 of job j: subset or batches is") {
+		if e.Kind != failure.Mismatch ||
+			!strings.Contains(e.Message,
+				"rank 1 disagrees with rank 0 of job j: subset or batches is") {
 			t.Errorf("%+v", e)
 		}
 	}
-	if e := refusal(t, n, message(1, 2)); e.Kind != failure.Mismatch || !strings.Contains(e.Message, "subset or batches is none here and 3 samples") {
+	if e := refusal(t, n, message(1, 2)); e.Kind != failure.Mismatch ||
+		!strings.Contains(e.Message, "subset or batches is none here and 3 samples") {
 		t.Errorf("%+v", e)
 	}
 	first.Close()
@@ -145,14 +168,16 @@ func TestSubsetsDiffer(t *testing.T) {
 	all.Wait()
 	for i, err := range errs {
 		var said *failure.Error
-		if !errors.As(err, &said) || said.Kind != failure.Mismatch || !strings.Contains(said.Message, "subset or batches") || said.Details["node"] != 1 {
+		if !errors.As(err, &said) || said.Kind != failure.Mismatch ||
+			!strings.Contains(said.Message, "subset or batches") || said.Details["node"] != 1 {
 			t.Errorf("node %d: %v", i, err)
 		}
 	}
 	c.close()
 }
 
-// TestBadLists: what comes with OPEN may be anything; it is refused with what is wrong, before memory is taken for it.
+// TestBadLists: what comes with OPEN may be anything; it is refused with what is wrong, before
+// memory is taken for it.
 func TestBadLists(t *testing.T) {
 	var w world
 	n := w.node()
@@ -196,33 +221,77 @@ func TestBadLists(t *testing.T) {
 		{failure.Config, "its descriptor is no memfd", with(pipe, 3)},
 		{failure.Config, "its descriptor is no memfd", with(dir, 3)},
 		{failure.Config, "its descriptor is no memfd", with(regular, 3)},
-		{failure.Config, "its descriptor has 8 bytes, and 12 are needed", with(requesttest.List(t, []int32{1, 2}), 3)},
+		{
+			failure.Config, "its descriptor has 8 bytes, and 12 are needed",
+			with(requesttest.List(t, []int32{1, 2}), 3),
+		},
 		{failure.Config, "at most 268435456 samples", with(requesttest.List(t), request.MaxList+1)},
 		{failure.Config, "at most 268435456 samples", with(requesttest.List(t), math.MaxInt)},
-		{failure.Config, "has 0 bytes, and 1073741824 are needed", with(requesttest.List(t), request.MaxList)},
+		{
+			failure.Config, "has 0 bytes, and 1073741824 are needed",
+			with(requesttest.List(t), request.MaxList),
+		},
 		{failure.Config, "1 epoch(s) of 0 samples", with(requesttest.List(t), 0)},
 		{failure.Config, "1 epoch(s) of -5 samples", with(requesttest.List(t), -5)},
-		{failure.Config, "Subset has sample 40 at index 1; allowed: 0 to 39", over(t, []int32{1, 40})},
-		{failure.Config, "nothing would be delivered", func(m *request.Open) { over(t, []int32{1, 4})(m); m.Stream.DropLast = true }},
-		{failure.Config, `stream.shuffle = "torch"`, func(m *request.Open) { given(func(*request.Given) {})(m); m.Stream.Shuffle = "torch" }},
-		{failure.Config, `stream.shuffle = "given"`, func(m *request.Open) { m.Stream.Shuffle = "given" }},
+		{
+			failure.Config, "Subset has sample 40 at index 1; allowed: 0 to 39",
+			over(t, []int32{1, 40}),
+		},
+		{failure.Config, "nothing would be delivered", func(m *request.Open) {
+			over(t, []int32{1, 4})(m)
+			m.Stream.DropLast = true
+		}},
+		{failure.Config, `stream.shuffle = "torch"`, func(m *request.Open) {
+			given(func(*request.Given) {})(m)
+			m.Stream.Shuffle = "torch"
+		}},
+		{failure.Config, `stream.shuffle = "given"`, func(m *request.Open) {
+			m.Stream.Shuffle = "given"
+		}},
 		{failure.Config, "at most one of them", func(m *request.Open) {
 			given(func(*request.Given) {})(m)
 			m.Stream.Subset = &request.Subset{Count: 1}
 		}},
-		{failure.Config, "the world size is 2", func(m *request.Open) { given(func(*request.Given) {})(m); m.WorldSize = 2 }},
-		{failure.Config, "stream.given.batches = 0", given(func(g *request.Given) { g.Batches = 0 })},
-		{failure.Config, "stream.given.batches = 268435457", given(func(g *request.Given) { g.Batches = request.MaxList + 1 })},
+		{failure.Config, "the world size is 2", func(m *request.Open) {
+			given(func(*request.Given) {})(m)
+			m.WorldSize = 2
+		}},
+		{
+			failure.Config, "stream.given.batches = 0",
+			given(func(g *request.Given) { g.Batches = 0 }),
+		},
+		{
+			failure.Config, "stream.given.batches = 268435457",
+			given(func(g *request.Given) { g.Batches = request.MaxList + 1 }),
+		},
 		{failure.Config, "0 epoch(s) of 3 samples", given(func(g *request.Given) { g.Epochs = 0 })},
-		{failure.Config, "at most 268435456 samples", given(func(g *request.Given) { g.Epochs, g.Entries = 1<<20, 1<<20 })},
+		{
+			failure.Config, "at most 268435456 samples",
+			given(func(g *request.Given) { g.Epochs, g.Entries = 1<<20, 1<<20 }),
+		},
 		{failure.Config, "stream.given.first = -1", given(func(g *request.Given) { g.First = -1 })},
-		{failure.Config, "epochs are 0 to 2147483647", given(func(g *request.Given) { g.First = math.MaxInt })},
-		{failure.Config, "epoch 4 is given; there are 4 epochs", given(func(g *request.Given) { g.First = 3 })},
-		{failure.Config, "its descriptor has 32 bytes, and 36 are needed", given(func(g *request.Given) { g.Batches = 3 })},
-		{failure.Config, "entries = 2: its batches have 3 samples", given(func(g *request.Given) { g.Entries = 2 })},
+		{
+			failure.Config, "epochs are 0 to 2147483647",
+			given(func(g *request.Given) { g.First = math.MaxInt }),
+		},
+		{
+			failure.Config, "epoch 4 is given; there are 4 epochs",
+			given(func(g *request.Given) { g.First = 3 }),
+		},
+		{
+			failure.Config, "its descriptor has 32 bytes, and 36 are needed",
+			given(func(g *request.Given) { g.Batches = 3 }),
+		},
+		{
+			failure.Config, "entries = 2: its batches have 3 samples",
+			given(func(g *request.Given) { g.Entries = 2 }),
+		},
 		{failure.Config, "batch 1 has -1 samples", by(t, []int32{4, -1}, 0, []int32{1, 2, 3})},
 		{failure.Config, "batch 0 has 0 samples", by(t, []int32{0, 3}, 0, []int32{1, 2, 3})},
-		{failure.Config, "epoch 1 is given with sample 77 at index 0", by(t, []int32{2}, 0, []int32{1, 2}, []int32{77, 1})},
+		{
+			failure.Config, "epoch 1 is given with sample 77 at index 0",
+			by(t, []int32{2}, 0, []int32{1, 2}, []int32{77, 1}),
+		},
 	} {
 		e := refusal(t, n, message(0, 1, c.change))
 		if e.Kind != c.kind || !strings.Contains(e.Message, c.want) {
@@ -238,20 +307,23 @@ func TestBadLists(t *testing.T) {
 	if err := large.Truncate(4 * request.MaxList); err != nil { // it takes no memory
 		t.Fatal(err)
 	}
-	if e := refusal(t, n, message(0, 1, with(large, request.MaxList))); e.Kind != failure.Limit || !strings.Contains(e.Message, "stream.subset: the list of samples: 1.0 GiB needed") {
+	if e := refusal(t, n, message(0, 1, with(large, request.MaxList))); e.Kind != failure.Limit ||
+		!strings.Contains(e.Message, "stream.subset: the list of samples: 1.0 GiB needed") {
 		t.Errorf("%+v", e)
 	}
 	w.close(t, n)
 }
 
-// TestOrdersAreClaimed: orders that are yet to be given count as memory that the job may take, and then it may.
+// TestOrdersAreClaimed: orders that are yet to be given count as memory that the job may take, and
+// then it may.
 func TestOrdersAreClaimed(t *testing.T) {
 	var available atomic.Int64
 	available.Store(1 << 30)
 	w := world{available: func() (int64, error) { return available.Load(), nil }}
 	n := w.node()
 	order := make([]int32, 100_000)
-	r := open(t, n, message(0, 1, by(t, []int32{50_000, 50_000}, 0, order), set("staging_buffer", nil), set("memory", "10000B")))
+	r := open(t, n, message(0, 1, by(t, []int32{50_000, 50_000}, 0, order),
+		set("staging_buffer", nil), set("memory", "10000B")))
 	buffer, _ := job.BufferSize(r.entry.open.Order, 0, 0, nil)
 	if got, least := n.options.Budget.Outstanding()-buffer, int64(3*4*len(order)); got < least {
 		t.Errorf("%d bytes are claimed beside the staging buffer, want %d at least", got, least)
@@ -262,14 +334,16 @@ func TestOrdersAreClaimed(t *testing.T) {
 	}
 	r.Close()
 	available.Store(401 * kib)
-	if e := refusal(t, n, message(0, 1, by(t, []int32{50_000, 50_000}, 0, order), set("memory", "10000B"))); !strings.Contains(e.Message, "1.1 MiB for the orders of epochs that are yet to be given") {
+	if e := refusal(t, n, message(0, 1, by(t, []int32{50_000, 50_000}, 0, order),
+		set("memory", "10000B"))); !strings.Contains(e.Message,
+		"1.1 MiB for the orders of epochs that are yet to be given") {
 		t.Errorf("%+v", e)
 	}
 	w.close(t, n)
 }
 
-// TestStandInOfTheSubset: a sample that cannot be read is replaced by one of the subset, or of the epoch that is given: one of the
-// validation set must not stand in for one of the training set.
+// TestStandInOfTheSubset: a sample that cannot be read is replaced by one of the subset, or of the
+// epoch that is given: one of the validation set must not stand in for one of the training set.
 func TestStandInOfTheSubset(t *testing.T) {
 	for name, change := range map[string]func(*request.Open){
 		"subset": over(t, []int32{5, 30, 12}),
@@ -284,7 +358,9 @@ func TestStandInOfTheSubset(t *testing.T) {
 			return nil
 		}}
 		n := w.node()
-		r := open(t, n, message(0, 1, change, set("on_error", "substitute"), func(m *request.Open) { m.Stream.Epochs = 1 }))
+		r := open(t, n, message(0, 1, change, set("on_error", "substitute"), func(m *request.Open) {
+			m.Stream.Epochs = 1
+		}))
 		for here, ids := range consume(t, r, at{}, end) {
 			if slices.Sort(ids); !slices.Equal(ids, []int32{5, 30, 30}) {
 				t.Errorf("%s, %+v: samples %v, want 30 for 12", name, here, ids)
@@ -301,16 +377,19 @@ func TestStandInOfTheSubset(t *testing.T) {
 	}
 }
 
-// TestLargeBatch: a batch that is larger than the dataset is one short batch, and takes no more room than that.
+// TestLargeBatch: a batch that is larger than the dataset is one short batch, and takes no more
+// room than that.
 func TestLargeBatch(t *testing.T) {
 	for _, ranks := range []int{1, 3} {
 		w := world{}
 		n := w.node()
 		var all []*Rank
 		for r := range ranks {
-			all = append(all, open(t, n, message(r, ranks, set("staging_buffer", nil), set("memory", "0"), func(m *request.Open) {
-				m.Stream.GlobalBatch, m.Stream.Tail = 1<<31, "keep"
-			})))
+			all = append(all, open(t, n,
+				message(r, ranks, set("staging_buffer", nil), set("memory", "0"),
+					func(m *request.Open) {
+						m.Stream.GlobalBatch, m.Stream.Tail = 1<<31, "keep"
+					})))
 		}
 		seen := make([]atomic.Int32, samples)
 		together(all, func(r *Rank) {

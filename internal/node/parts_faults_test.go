@@ -19,22 +19,32 @@ func refusedApart(t *testing.T, what string, errs []error, why string) {
 	t.Helper()
 	for r, err := range errs {
 		var e *failure.Error
-		if !errors.As(err, &e) || e.Kind != failure.Config || e.Details[order.Apart] != true || !strings.Contains(e.Message, why) {
+		if !errors.As(err, &e) || e.Kind != failure.Config || e.Details[order.Apart] != true ||
+			!strings.Contains(e.Message, why) {
 			t.Errorf("%s: rank %d is told %v; want %q", what, r, err, why)
 		}
 	}
 }
 
-// TestIrregularParts: where the ranks' parts make no order that can be shared, all ranks are told alike, and nothing of the job is left.
+// TestIrregularParts: where the ranks' parts make no order that can be shared, all ranks are told
+// alike, and nothing of the job is left.
 func TestIrregularParts(t *testing.T) {
 	for what, c := range map[string]struct {
 		of3  func(t *testing.T) func(*request.Open) // what rank 3 brings
 		want string
 	}{
-		"another length": {func(t *testing.T) func(*request.Open) { return partOf(t, 2, 0, sampled(3, 0, 5)) }, "rank 3 has 5 samples in epoch 0, and rank 0 has 6"},
-		"other batches":  {func(t *testing.T) func(*request.Open) { return partOf(t, 3, 0, sampled(3, 0, 6)) }, "rank 3 has batches of 3 samples, and rank 0 of 2"},
-		"another epoch":  {func(t *testing.T) func(*request.Open) { return partOf(t, 2, 4, sampled(3, 0, 6)) }, "rank 3 begins with epoch 4, and rank 0 with epoch 0"},
-		"by itself":      {func(t *testing.T) func(*request.Open) { return apartFrom(t, "it cannot be copied") }, "rank 3: it cannot be copied"},
+		"another length": {func(t *testing.T) func(*request.Open) {
+			return partOf(t, 2, 0, sampled(3, 0, 5))
+		}, "rank 3 has 5 samples in epoch 0, and rank 0 has 6"},
+		"other batches": {func(t *testing.T) func(*request.Open) {
+			return partOf(t, 3, 0, sampled(3, 0, 6))
+		}, "rank 3 has batches of 3 samples, and rank 0 of 2"},
+		"another epoch": {func(t *testing.T) func(*request.Open) {
+			return partOf(t, 2, 4, sampled(3, 0, 6))
+		}, "rank 3 begins with epoch 4, and rank 0 with epoch 0"},
+		"by itself": {func(t *testing.T) func(*request.Open) {
+			return apartFrom(t, "it cannot be copied")
+		}, "rank 3: it cannot be copied"},
 	} {
 		nodes := newNodes(t, 2, false)
 		_, errs := nodes.openParts(2, func(r int) []func(*request.Open) {
@@ -48,8 +58,9 @@ func TestIrregularParts(t *testing.T) {
 	}
 }
 
-// TestPartsThatDisagree: a part of a later epoch that has another length, or is of another epoch, ends the job on all ranks, before that epoch and
-// not sooner, with an error that names both; where all change alike, each may read by itself, and so it may where one rank says that it does.
+// TestPartsThatDisagree: a part of a later epoch that has another length, or is of another epoch,
+// ends the job on all ranks, before that epoch and not sooner, with an error that names both; where
+// all change alike, each may read by itself, and so it may where one rank says that it does.
 func TestPartsThatDisagree(t *testing.T) {
 	const batch, n = 2, 6
 	for what, c := range map[string]struct {
@@ -59,15 +70,23 @@ func TestPartsThatDisagree(t *testing.T) {
 		message string
 	}{
 		"another length of one rank": {
-			func(t *testing.T, r *Rank) error { return give(t, r, 1, sampled(r.Number(), 1, n-r.Number()/3)) }, nil, false,
-			"the ranks disagree about the sampler: rank 3 ends epoch 1 at index 5, and the part of each rank had 6 samples until then",
+			func(t *testing.T, r *Rank) error {
+				return give(t, r, 1, sampled(r.Number(), 1, n-r.Number()/3))
+			}, nil, false,
+			"the ranks disagree about the sampler: rank 3 ends epoch 1 at index 5, and the part " +
+				"of each rank had 6 samples until then",
 		},
 		"another epoch of one rank": {
-			func(t *testing.T, r *Rank) error { return give(t, r, 1+r.Number()/3, sampled(r.Number(), 1, n)) }, func(r *Rank) int { return 1 + r.Number()/3 }, false,
-			"the ranks disagree about the sampler: after epoch 0 rank 3 goes on with epoch 2, and rank 0 with epoch 1",
+			func(t *testing.T, r *Rank) error {
+				return give(t, r, 1+r.Number()/3, sampled(r.Number(), 1, n))
+			}, func(r *Rank) int { return 1 + r.Number()/3 }, false,
+			"the ranks disagree about the sampler: after epoch 0 rank 3 goes on with epoch 2, " +
+				"and rank 0 with epoch 1",
 		},
 		"another length of all": {
-			func(t *testing.T, r *Rank) error { return give(t, r, 1, sampled(r.Number(), 1, n+1)) }, nil, true, "epoch 1 has 7 samples on each rank, and had 6 before",
+			func(t *testing.T, r *Rank) error {
+				return give(t, r, 1, sampled(r.Number(), 1, n+1))
+			}, nil, true, "epoch 1 has 7 samples on each rank, and had 6 before",
 		},
 		"one by itself": {
 			func(t *testing.T, r *Rank) error {
@@ -95,8 +114,11 @@ func TestPartsThatDisagree(t *testing.T) {
 				}
 				got, err := take(r, at{next, 0}, end)
 				e := failure.Of(err)
-				if len(got) > 0 || !strings.Contains(e.Message, c.message) || (e.Details[order.Apart] == true) != c.apart || !c.apart && e.Kind != failure.Mismatch {
-					t.Errorf("rank %d got %d batches, and %+v; want %q", r.Number(), len(got), e, c.message)
+				if len(got) > 0 || !strings.Contains(e.Message, c.message) ||
+					(e.Details[order.Apart] == true) != c.apart ||
+					!c.apart && e.Kind != failure.Mismatch {
+					t.Errorf("rank %d got %d batches, and %+v; want %q", r.Number(), len(got), e,
+						c.message)
 				}
 			})
 			closeAll(ranks)
@@ -105,7 +127,8 @@ func TestPartsThatDisagree(t *testing.T) {
 	}
 }
 
-// TestPartsOfARankThatLeaves: the others get what is known, and then an error that names the rank, whether its node goes with it or not.
+// TestPartsOfARankThatLeaves: the others get what is known, and then an error that names the rank,
+// whether its node goes with it or not.
 func TestPartsOfARankThatLeaves(t *testing.T) {
 	const batch, n = 2, 6
 	for each, want := range map[int]string{2: "rank 3 has left the job", 1: "node 1 is gone"} {
@@ -119,7 +142,9 @@ func TestPartsOfARankThatLeaves(t *testing.T) {
 				t.Error(err)
 			}
 			got, err := take(r, at{1, 0}, end)
-			if e := failure.Of(err); len(got) > 0 || e.Kind != failure.Mismatch || !strings.Contains(e.Message, want) || !strings.Contains(e.Message, "the order of epoch 1") {
+			if e := failure.Of(err); len(got) > 0 || e.Kind != failure.Mismatch ||
+				!strings.Contains(e.Message, want) ||
+				!strings.Contains(e.Message, "the order of epoch 1") {
 				t.Errorf("rank %d got %d batches, and %v; want %q", r.Number(), len(got), err, want)
 			}
 		})
@@ -134,17 +159,20 @@ func TestAuditsDoNotWaitForARankThatReadsApart(t *testing.T) {
 	c := newNodes(t, 2, false)
 	ranks := c.mustOpenParts(2, batch, n)
 	together(ranks[:3], func(r *Rank) { trained(t, r, 0, 0, batch, n) })
-	if err := ranks[3].Give(request.Give{Epoch: 1, Apart: "it depends on what happens"}, nil); err != nil {
+	if err := ranks[3].Give(request.Give{Epoch: 1, Apart: "it depends on what happens"},
+		nil); err != nil {
 		t.Error(err)
 	}
-	if a, err := ranks[0].Audit(t.Context(), 0); err != nil || a.Complete || !slices.Equal(a.Missing, []int{3}) {
+	if a, err := ranks[0].Audit(t.Context(), 0); err != nil || a.Complete ||
+		!slices.Equal(a.Missing, []int{3}) {
 		t.Errorf("audited as %+v, %v", a, err)
 	}
 	closeAll(ranks)
 	c.close()
 }
 
-// TestPartsGivenUp: a process that is gone before the others have come is not waited for any more, and a new job can be opened.
+// TestPartsGivenUp: a process that is gone before the others have come is not waited for any more,
+// and a new job can be opened.
 func TestPartsGivenUp(t *testing.T) {
 	c := newNodes(t, 2, false)
 	address := c.address()
@@ -152,7 +180,11 @@ func TestPartsGivenUp(t *testing.T) {
 	waits, ended := make(chan struct{}), make(chan error)
 	go func() {
 		said := sync.OnceFunc(func() { close(waits) })
-		_, err := c.list[0].Open(ctx, message(0, 2, partOf(t, 2, 0, sampled(0, 0, 6)), onNodes(2, 1, address)), nil, func(request.Step) { said() })
+		_, err := c.list[0].Open(ctx,
+			message(0, 2, partOf(t, 2, 0, sampled(0, 0, 6)), onNodes(2, 1, address)), nil,
+			func(request.Step) {
+				said()
+			})
 		ended <- err
 	}()
 	<-waits
@@ -166,7 +198,8 @@ func TestPartsGivenUp(t *testing.T) {
 	c.close()
 }
 
-// TestBadParts: what a process says of its part may be anything; it is refused before memory is taken for it.
+// TestBadParts: what a process says of its part may be anything; it is refused before memory is
+// taken for it.
 func TestBadParts(t *testing.T) {
 	var w world
 	n := w.node()
@@ -174,18 +207,26 @@ func TestBadParts(t *testing.T) {
 		return func(m *request.Open) {
 			partOf(t, 2, 0, []int32{1, 2, 3})(m)
 			f(m.Stream.Given)
-			m.Cluster = &request.Cluster{Nodes: 2, LocalWorldSize: 1, Address: "127.0.0.1:0", Secret: "0123456789abcdef0123456789abcdef"}
+			m.Cluster = &request.Cluster{
+				Nodes:          2,
+				LocalWorldSize: 1,
+				Address:        "127.0.0.1:0",
+				Secret:         "0123456789abcdef0123456789abcdef",
+			}
 		}
 	}
 	for want, f := range map[string]func(g *request.Given){
-		"stream.given.batch = 0":                         func(g *request.Given) { g.Batch = 0 },
-		"stream.given.batch = 9223372036854775807":       func(g *request.Given) { g.Batch = 1<<63 - 1 },
+		"stream.given.batch = 0": func(g *request.Given) { g.Batch = 0 },
+		"stream.given.batch = 9223372036854775807": func(g *request.Given) {
+			g.Batch = 1<<63 - 1
+		},
 		"stream.given.first = -1":                        func(g *request.Given) { g.First = -1 },
 		"epochs = 2":                                     func(g *request.Given) { g.Epochs = 2 },
 		"1 epoch(s) of 0 samples":                        func(g *request.Given) { g.Entries = 0 },
 		"its descriptor has 12 bytes, and 16 are needed": func(g *request.Given) { g.Entries = 4 },
 	} {
-		if e := refusal(t, n, message(0, 2, change(f))); e.Kind != failure.Config || !strings.Contains(e.Message, want) {
+		if e := refusal(t, n, message(0, 2, change(f))); e.Kind != failure.Config ||
+			!strings.Contains(e.Message, want) {
 			t.Errorf("%+v; want %q", e, want)
 		}
 		w.empty(t, n)
@@ -198,10 +239,14 @@ func TestBadParts(t *testing.T) {
 		ids  []int32
 		want string
 	}{
-		{[]int32{1, 2, 3, 40, 4, 5}, "epoch 1 is given with sample 40 at index 3; allowed: 0 to 39"},
+		{
+			[]int32{1, 2, 3, 40, 4, 5},
+			"epoch 1 is given with sample 40 at index 3; allowed: 0 to 39",
+		},
 		{[]int32{1, 2, 3, -1, 4, 5}, "epoch 1 is given with sample -1 at index 3"},
 	} {
-		if err := give(t, ranks[0], 1, bad.ids); err == nil || !strings.Contains(err.Error(), bad.want) {
+		if err := give(t, ranks[0], 1, bad.ids); err == nil ||
+			!strings.Contains(err.Error(), bad.want) {
 			t.Errorf("%v: %v; want %q", bad.ids, err, bad.want)
 		}
 	}
@@ -210,15 +255,17 @@ func TestBadParts(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := give(t, ranks[0], 3, sampled(0, 3, 6)); err == nil || !strings.Contains(err.Error(), "while those of epochs 1 and 2 wait for the other ranks") {
+	if err := give(t, ranks[0], 3, sampled(0, 3, 6)); err == nil ||
+		!strings.Contains(err.Error(), "while those of epochs 1 and 2 wait for the other ranks") {
 		t.Errorf("a third epoch ahead: %v", err)
 	}
 	closeAll(ranks)
 	c.close()
 }
 
-// TestPartsWaitedForInVain: a rank that has begun an epoch which no other begins, because they wait for it in the one before, reads apart after
-// start_timeout; the others are told when they come to that epoch. It does not matter whether another rank of its node has begun it as well.
+// TestPartsWaitedForInVain: a rank that has begun an epoch which no other begins, because they wait
+// for it in the one before, reads apart after start_timeout; the others are told when they come to
+// that epoch. It does not matter whether another rank of its node has begun it as well.
 func TestPartsWaitedForInVain(t *testing.T) {
 	const batch, n = 2, 6
 	for each := 1; each <= 2; each++ {
@@ -239,7 +286,8 @@ func TestPartsWaitedForInVain(t *testing.T) {
 			errs := make([]error, len(ranks))
 			together(ranks[:ahead], func(r *Rank) { errs[r.Number()] = next(r) })
 			together(ranks[ahead:], func(r *Rank) { errs[r.Number()] = next(r) })
-			refusedApart(t, fmt.Sprintf("%d of %d on each node ahead", ahead, each), errs, "other ranks have not begun epoch 1 within 5s")
+			refusedApart(t, fmt.Sprintf("%d of %d on each node ahead", ahead, each), errs,
+				"other ranks have not begun epoch 1 within 5s")
 			closeAll(ranks)
 			c.close()
 		}

@@ -18,11 +18,18 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stage"
 )
 
-// partOf makes a job one in which this rank gives its part, with batches of this size, from epoch first on.
+// partOf makes a job one in which this rank gives its part, with batches of this size, from epoch
+// first on.
 func partOf(t *testing.T, batch, first int, ids []int32) func(*request.Open) {
 	return func(m *request.Open) {
 		m.Stream.Shuffle, m.Stream.Epochs, m.Stream.Seed = "given", 0, nil
-		m.Stream.Given = &request.Given{Batch: batch, Entries: len(ids), Epochs: 1, First: first, Seed: uint64(100 + m.Rank)}
+		m.Stream.Given = &request.Given{
+			Batch:   batch,
+			Entries: len(ids),
+			Epochs:  1,
+			First:   first,
+			Seed:    uint64(100 + m.Rank),
+		}
 		m.Stream.List = requesttest.List(t, ids)
 	}
 }
@@ -45,8 +52,11 @@ func sampled(rank, epoch, n int) []int32 {
 	return ids
 }
 
-// openParts opens a job with `each` ranks on every node. change says what each rank brings; the errors are by rank.
-func (c *nodes) openParts(each int, change func(rank int) []func(*request.Open)) ([]*Rank, []error) {
+// openParts opens a job with `each` ranks on every node. change says what each rank brings; the
+// errors are by rank.
+func (c *nodes) openParts(each int,
+	change func(rank int) []func(*request.Open),
+) ([]*Rank, []error) {
 	world := each * len(c.list)
 	ranks, errs := make([]*Rank, world), make([]error, world)
 	address := c.address()
@@ -73,7 +83,8 @@ func (c *nodes) mustOpenParts(each, batch, n int, change ...func(*request.Open))
 	return ranks
 }
 
-// trained has a rank give its part of an epoch, unless that came with OPEN, and go through it from a step on; what it gets is its part.
+// trained has a rank give its part of an epoch, unless that came with OPEN, and go through it from
+// a step on; what it gets is its part.
 func trained(t *testing.T, r *Rank, epoch, step, batch, n int) {
 	t.Helper()
 	ids := sampled(r.Number(), epoch, n)
@@ -87,17 +98,20 @@ func trained(t *testing.T, r *Rank, epoch, step, batch, n int) {
 	got := consume(t, r, at{epoch, step}, end)
 	steps := (n + batch - 1) / batch
 	if len(got) != steps-step {
-		t.Errorf("rank %d got %d batches of epoch %d, want %d", r.Number(), len(got), epoch, steps-step)
+		t.Errorf("rank %d got %d batches of epoch %d, want %d", r.Number(), len(got), epoch,
+			steps-step)
 	}
 	for here, batchIDs := range got {
-		if want := ids[here.step*batch : min((here.step+1)*batch, n)]; here.epoch != epoch || !slices.Equal(batchIDs, want) {
+		if want := ids[here.step*batch : min((here.step+1)*batch, n)]; here.epoch != epoch ||
+			!slices.Equal(batchIDs, want) {
 			t.Errorf("rank %d, %+v: samples %v, want %v", r.Number(), here, batchIDs, want)
 		}
 	}
 }
 
-// TestPartsOverNodes: ranks of several nodes that give each epoch's order together are each given its own part, under each policy, with
-// a plan that is there at once or made meanwhile; the audit is over all of them.
+// TestPartsOverNodes: ranks of several nodes that give each epoch's order together are each given
+// its own part, under each policy, with a plan that is there at once or made meanwhile; the audit
+// is over all of them.
 func TestPartsOverNodes(t *testing.T) {
 	const each, batch, n, epochs = 2, 3, 10, 4
 	for _, policy := range policies.Engine() {
@@ -106,23 +120,27 @@ func TestPartsOverNodes(t *testing.T) {
 				c := newNodes(t, 2, background)
 				ranks := c.mustOpenParts(each, batch, n, set("policy", policy.Name()))
 				for _, r := range ranks {
-					if o := r.Opened(); o.Seed != 100 || o.Steps != 4 || o.RankSamples != n || o.Positions != n*len(ranks) {
+					if o := r.Opened(); o.Seed != 100 || o.Steps != 4 || o.RankSamples != n ||
+						o.Positions != n*len(ranks) {
 						t.Errorf("rank %d opened %+v", r.Number(), o)
 					}
 				}
 				together(ranks, func(r *Rank) {
 					for e := range epochs {
 						trained(t, r, e, 0, batch, n)
-						if a, err := r.Audit(t.Context(), e); err != nil || !a.Complete || a.Samples != n*int64(len(ranks)) {
+						if a, err := r.Audit(t.Context(), e); err != nil || !a.Complete ||
+							a.Samples != n*int64(len(ranks)) {
 							t.Errorf("rank %d: audit of epoch %d: %+v, %v", r.Number(), e, a, err)
 						}
 					}
 				})
 				for _, r := range ranks {
-					if known := r.entry.open.Order.Stream().GivenEpochs(); !slices.Equal(known, []int{epochs - 2, epochs - 1}) {
+					if known := r.entry.open.Order.Stream().GivenEpochs(); !slices.Equal(known,
+						[]int{epochs - 2, epochs - 1}) {
 						t.Errorf("epochs %v are known after %d", known, epochs)
 					}
-					if p := r.Report(); p.GlobalBatch != batch*len(ranks) || len(p.Demands) != epochs {
+					if p := r.Report(); p.GlobalBatch != batch*len(ranks) ||
+						len(p.Demands) != epochs {
 						t.Errorf("report: %+v", p)
 					}
 				}
@@ -133,8 +151,8 @@ func TestPartsOverNodes(t *testing.T) {
 	}
 }
 
-// TestPartsAreReadOnce: where the nodes together have room for the dataset, what several epochs need is read from the source once, whichever
-// epoch and node needs it first.
+// TestPartsAreReadOnce: where the nodes together have room for the dataset, what several epochs
+// need is read from the source once, whichever epoch and node needs it first.
 func TestPartsAreReadOnce(t *testing.T) {
 	const each, batch, n, epochs = 2, 3, 8, 5
 	for _, background := range []bool{false, true} {
@@ -152,14 +170,16 @@ func TestPartsAreReadOnce(t *testing.T) {
 			together(ranks, func(r *Rank) { trained(t, r, e, 0, batch, n) })
 		}
 		if total, most := c.read(); total != len(needed) || most != 1 {
-			t.Errorf("background=%v: the source was read %d times, one sample %d times; want %d, and 1", background, total, most, len(needed))
+			t.Errorf("background=%v: the source was read %d times, one sample %d times; "+
+				"want %d, and 1", background, total, most, len(needed))
 		}
 		closeAll(ranks)
 		c.close()
 	}
 }
 
-// TestPartsWaitForThePlan: an epoch that may need samples which the first did not is begun when it is known who keeps them.
+// TestPartsWaitForThePlan: an epoch that may need samples which the first did not is begun when it
+// is known who keeps them.
 func TestPartsWaitForThePlan(t *testing.T) {
 	const batch, n, epochs = 3, 8, 4
 	c := newNodes(t, 2, true)
@@ -186,14 +206,16 @@ func TestPartsWaitForThePlan(t *testing.T) {
 		together(ranks, func(r *Rank) { trained(t, r, e, 0, batch, n) })
 	}
 	if total, most := c.read(); total != len(needed) || most != 1 {
-		t.Errorf("the source was read %d times, one sample %d times; want %d, and 1", total, most, len(needed))
+		t.Errorf("the source was read %d times, one sample %d times; want %d, and 1", total, most,
+			len(needed))
 	}
 	closeAll(ranks)
 	c.close()
 }
 
-// TestPartsBeginAnywhere: a job resumes amid an epoch; ranks break an epoch off, and begin it again, or go on with the next one, and none waits
-// for a rank that has given its part and does something else.
+// TestPartsBeginAnywhere: a job resumes amid an epoch; ranks break an epoch off, and begin it
+// again, or go on with the next one, and none waits for a rank that has given its part and does
+// something else.
 func TestPartsBeginAnywhere(t *testing.T) {
 	const batch, n = 2, 7
 	c := newNodes(t, 2, false)
@@ -221,15 +243,16 @@ func TestPartsBeginAnywhere(t *testing.T) {
 	c.close()
 }
 
-// TestPartsWait: a rank that begins an epoch before the others waits, and is given it when they come; meanwhile the others go on with theirs, and
-// what the rank gives again is compared.
+// TestPartsWait: a rank that begins an epoch before the others waits, and is given it when they
+// come; meanwhile the others go on with theirs, and what the rank gives again is compared.
 func TestPartsWait(t *testing.T) {
 	const batch, n = 2, 6
 	c := newNodes(t, 2, false)
 	ranks := c.mustOpenParts(1, batch, n)
 	early, late := ranks[0], ranks[1]
 	trained(t, early, 0, 0, batch, n)
-	if err := early.Check(1, 0); err == nil || !strings.Contains(err.Error(), "epoch 1 was not given") {
+	if err := early.Check(1, 0); err == nil ||
+		!strings.Contains(err.Error(), "epoch 1 was not given") {
 		t.Errorf("an epoch that the rank has not given: %v", err)
 	}
 	done := make(chan struct{})
@@ -247,7 +270,8 @@ func TestPartsWait(t *testing.T) {
 	if turn, missing := late.entry.turns.Missing(); turn != 1 || !slices.Equal(missing, []int{1}) {
 		t.Errorf("turn %d waits for ranks %v of node 1", turn, missing)
 	}
-	if missing := early.entry.open.Coordinator.Missing(t.Context(), 1); !slices.Equal(missing, []int{1}) {
+	if missing := early.entry.open.Coordinator.Missing(t.Context(), 1); !slices.Equal(missing,
+		[]int{1}) {
 		t.Errorf("node 1 says that ranks %v are missing", missing)
 	}
 	if missing := early.entry.open.Coordinator.Missing(t.Context(), 2); len(missing) > 0 {
@@ -261,7 +285,8 @@ func TestPartsWait(t *testing.T) {
 	}
 	trained(t, late, 1, 0, batch, n)
 	<-done
-	if err := give(t, early, 1, sampled(0, 2, n)); err == nil || !strings.Contains(err.Error(), "epoch 1 is given again with another order") {
+	if err := give(t, early, 1, sampled(0, 2, n)); err == nil ||
+		!strings.Contains(err.Error(), "epoch 1 is given again with another order") {
 		t.Errorf("another order: %v", err)
 	}
 	closeAll(ranks)
@@ -272,14 +297,17 @@ func TestPartsWait(t *testing.T) {
 func TestPartsInPieces(t *testing.T) {
 	const n = 5 << 18 // 5 MiB per rank, more than a node may tell at a time
 	c := newNodes(t, 2, false)
-	ranks := c.mustOpenParts(1, 1<<10, n, set("staging_buffer", "8MiB"), func(m *request.Open) { m.Arguments["prefetch_batches"] = 1.0 })
+	ranks := c.mustOpenParts(1, 1<<10, n, set("staging_buffer", "8MiB"), func(m *request.Open) {
+		m.Arguments["prefetch_batches"] = 1.0
+	})
 	for _, r := range ranks {
 		e := r.entry.open.Order.Stream().Epoch(0)
 		for of := range ranks {
 			want := sampled(of, 0, n)
 			for i, k := range want {
 				if e.At(of, i) != int(k) {
-					t.Fatalf("node %d has %d for sample %d of rank %d, want %d", r.Number(), e.At(of, i), i, of, k)
+					t.Fatalf("node %d has %d for sample %d of rank %d, want %d", r.Number(),
+						e.At(of, i), i, of, k)
 				}
 			}
 		}
@@ -288,7 +316,8 @@ func TestPartsInPieces(t *testing.T) {
 	c.close()
 }
 
-// TestPartsOccur: a sample that two ranks have draws other random numbers on each, wherever it is read.
+// TestPartsOccur: a sample that two ranks have draws other random numbers on each, wherever it is
+// read.
 func TestPartsOccur(t *testing.T) {
 	c := newNodes(t, 2, false)
 	ranks, errs := c.openParts(1, func(int) []func(*request.Open) {
@@ -317,7 +346,8 @@ func TestPartsOccur(t *testing.T) {
 	c.close()
 }
 
-// TestPartsRunOn: a rank that gives its next epoch while its run still waits for more takes that epoch in another run, and nothing twice.
+// TestPartsRunOn: a rank that gives its next epoch while its run still waits for more takes that
+// epoch in another run, and nothing twice.
 func TestPartsRunOn(t *testing.T) {
 	const batch, n = 3, 6
 	c := newNodes(t, 2, false)
@@ -337,7 +367,8 @@ func TestPartsRunOn(t *testing.T) {
 					}
 				}
 				if b.Epoch != e {
-					return fmt.Errorf("batch %d of epoch %d in a run of epoch %d", b.Step, b.Epoch, e)
+					return fmt.Errorf("batch %d of epoch %d in a run of epoch %d", b.Step, b.Epoch,
+						e)
 				}
 				batches.Add(1)
 				r.Yielded(b.Epoch, b.Step, stage.Stall{}, 0)

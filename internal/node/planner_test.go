@@ -33,8 +33,9 @@ func (p watched) Plan(in placement.Input) (*placement.Plan, error) {
 	return plan, err
 }
 
-// TestPlanIsOneForAllNodes: every node plans with the longest lead of all, so that all make the same plan; and no node asks others by its plan
-// before all have theirs. Node 0 has a planner; the test speaks for that of node 1.
+// TestPlanIsOneForAllNodes: every node plans with the longest lead of all, so that all make the
+// same plan; and no node asks others by its plan before all have theirs. Node 0 has a planner; the
+// test speaks for that of node 1.
 func TestPlanIsOneForAllNodes(t *testing.T) {
 	c := newNodes(t, 2, false)
 	var mu sync.Mutex
@@ -64,18 +65,23 @@ func TestPlanIsOneForAllNodes(t *testing.T) {
 	consume(t, ranks[0], at{0, 0}, at{0, 1})
 	steps := j.Order.Stream().Steps()
 	said, err := o.Leads(t.Context(), placement.Lead{Steps: 1}, steps)
-	if want := []placement.Lead{{Steps: steps}, {Steps: 1}}; err != nil || !slices.Equal(said, want) {
+	if want := []placement.Lead{{Steps: steps}, {Steps: 1}}; err != nil ||
+		!slices.Equal(said, want) {
 		t.Errorf("the nodes say that their leads are %+v, want %+v; %v", said, want, err)
 	}
-	eventually(t, "node 0 has its plan", func() bool { return j.Job.Planner().Plan().Policy == "made" })
+	eventually(t, "node 0 has its plan", func() bool {
+		return j.Job.Planner().Plan().Policy == "made"
+	})
 	mu.Lock()
 	for _, lead := range leads {
 		if lead.Steps != steps {
 			t.Errorf("node 0 plans with a lead of %+v, and the longest has %d steps", lead, steps)
 		}
 	}
-	if now := j.Job.Planner().Plan().Owner; !slices.Equal(now, before) || slices.Equal(before, plan) {
-		t.Errorf("before node 1 has its plan, node 0 asks by its own: %v, before it %v", now, before)
+	if now := j.Job.Planner().Plan().Owner; !slices.Equal(now, before) ||
+		slices.Equal(before, plan) {
+		t.Errorf("before node 1 has its plan, node 0 asks by its own: %v, before it %v", now,
+			before)
 	}
 	mu.Unlock()
 	if err := o.Planned(t.Context()); err != nil {
@@ -89,8 +95,8 @@ func TestPlanIsOneForAllNodes(t *testing.T) {
 	c.close()
 }
 
-// TestWhatIsKeptBesidesIsBroughtToFasterClasses: the plan has the faster classes hold samples that a class which keeps everything has from before,
-// and the source is not read for that.
+// TestWhatIsKeptBesidesIsBroughtToFasterClasses: the plan has the faster classes hold samples that
+// a class which keeps everything has from before, and the source is not read for that.
 func TestWhatIsKeptBesidesIsBroughtToFasterClasses(t *testing.T) {
 	w := world{disk: t.TempDir()}
 	n := w.node()
@@ -104,7 +110,8 @@ func TestWhatIsKeptBesidesIsBroughtToFasterClasses(t *testing.T) {
 	n = w.node()
 	r = open(t, n, m)
 	if disk := r.entry.dataset.Classes()[1]; len(disk.Store.Held()) != samples || !disk.KeepsAll {
-		t.Errorf("of %d samples on disk %d are held; keeps all: %v", samples, len(disk.Store.Held()), disk.KeepsAll)
+		t.Errorf("of %d samples on disk %d are held; keeps all: %v", samples,
+			len(disk.Store.Held()), disk.KeepsAll)
 	}
 	if planned := r.entry.open.Job.Planner().Plan().Nodes[0].Classes; len(planned[0]) != samples {
 		t.Errorf("memory is to hold %v", planned[0])
@@ -121,7 +128,9 @@ func TestWhatIsKeptBesidesIsBroughtToFasterClasses(t *testing.T) {
 func TestLeadCoversWhatMayBeStaged(t *testing.T) {
 	c := newNodes(t, 2, false)
 	c.list[0].options.Strategy.AtOnce = -1
-	ranks := c.open(set("memory", "22000B"), set("prefetch_batches", 1.0), func(m *request.Open) { m.Stream.GlobalBatch = 2 })
+	ranks := c.open(set("memory", "22000B"), set("prefetch_batches", 1.0), func(m *request.Open) {
+		m.Stream.GlobalBatch = 2
+	})
 	p := ranks[0].entry.open.Job.Planner()
 	if err := p.Begin(0, 0); err != nil {
 		t.Fatal(err)

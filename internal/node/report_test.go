@@ -18,7 +18,8 @@ import (
 func onNodes(nodes, each int, address string) func(*request.Open) {
 	return func(m *request.Open) {
 		m.Cluster = &request.Cluster{
-			Nodes: nodes, Node: m.Rank / each, LocalWorldSize: each, Address: address, Secret: "a secret that is long enough",
+			Nodes: nodes, Node: m.Rank / each, LocalWorldSize: each, Address: address,
+			Secret: "a secret that is long enough",
 		}
 	}
 }
@@ -40,7 +41,8 @@ func spread(t *testing.T, nodes []*Node, each int, change ...func(*request.Open)
 	var all sync.WaitGroup
 	for i := range ranks {
 		all.Go(func() {
-			ranks[i], errs[i] = nodes[i/each].Open(t.Context(), message(i, len(ranks), change...), nil, func(request.Step) {})
+			ranks[i], errs[i] = nodes[i/each].Open(t.Context(), message(i, len(ranks), change...),
+				nil, func(request.Step) {})
 		})
 	}
 	all.Wait()
@@ -50,14 +52,17 @@ func spread(t *testing.T, nodes []*Node, each int, change ...func(*request.Open)
 	return ranks
 }
 
-// TestClusterReport: every node hears the same of the job, the sum of what its ranks did; of who is gone, what it said last.
+// TestClusterReport: every node hears the same of the job, the sum of what its ranks did; of who is
+// gone, what it said last.
 func TestClusterReport(t *testing.T) {
 	worlds := []*world{{}, {}, {}}
 	nodes := make([]*Node, len(worlds))
 	for i, w := range worlds {
 		nodes[i] = w.node()
 	}
-	ranks := spread(t, nodes, 2, set("memory", "14000B"), func(m *request.Open) { m.Stream.GlobalBatch = 12 })
+	ranks := spread(t, nodes, 2, set("memory", "14000B"), func(m *request.Open) {
+		m.Stream.GlobalBatch = 12
+	})
 	halfway := at{2, 0}
 	together(ranks, func(r *Rank) { consume(t, r, at{}, halfway) })
 
@@ -70,11 +75,13 @@ func TestClusterReport(t *testing.T) {
 		}
 		var sum stats.Tally
 		for n, node := range c.Nodes {
-			if !node.Answering || node.Why != "" || node.Node != n || node.Address != "127.0.0.1" || len(node.Classes) != 1 || len(node.Ranks) != 2 {
+			if !node.Answering || node.Why != "" || node.Node != n || node.Address != "127.0.0.1" ||
+				len(node.Classes) != 1 || len(node.Ranks) != 2 {
 				t.Errorf("rank %d is told of node %d %+v", i, n, node)
 			}
 			for k, rank := range node.Ranks {
-				if rank.Rank != 2*n+k || !rank.Open || rank.Batches != 8 || rank.Position != (stats.Position{Epoch: 2}) || rank.Staging.Size == 0 {
+				if rank.Rank != 2*n+k || !rank.Open || rank.Batches != 8 ||
+					rank.Position != (stats.Position{Epoch: 2}) || rank.Staging.Size == 0 {
 					t.Errorf("rank %d is told of rank %d %+v", i, rank.Rank, rank)
 				}
 			}
@@ -88,10 +95,12 @@ func TestClusterReport(t *testing.T) {
 		for _, a := range c.Total.Reads {
 			consumed += a.Samples
 		}
-		if c.Total.Batches != 48 || c.Total.Samples != 84 || consumed != 84 || c.Total.Source.Bytes != read {
+		if c.Total.Batches != 48 || c.Total.Samples != 84 || consumed != 84 ||
+			c.Total.Source.Bytes != read {
 			t.Errorf("rank %d is told of %+v in all; %d bytes left the source", i, c.Total, read)
 		}
-		if sum.Batches != c.Total.Batches || sum.Source != c.Total.Source || !maps.Equal(sum.Reads, c.Total.Reads) {
+		if sum.Batches != c.Total.Batches || sum.Source != c.Total.Source ||
+			!maps.Equal(sum.Reads, c.Total.Reads) {
 			t.Errorf("the nodes' sum is %+v, the total %+v", sum, c.Total)
 		}
 		if want := int64(total); c.Bound > want || c.Bound < want-3 || c.BoundShare < 0.9 {
@@ -103,16 +112,20 @@ func TestClusterReport(t *testing.T) {
 			t.Errorf("node 0 hears %s, node %d %s", a, c.Node, b)
 		}
 	}
-	if s := first.Sentence; !strings.HasPrefix(s, "6 ranks on 3 nodes took 48 batches and waited 0.000 s each for data.") {
+	if s := first.Sentence; !strings.HasPrefix(s,
+		"6 ranks on 3 nodes took 48 batches and waited 0.000 s each for data.") {
 		t.Error(s)
 	}
 	for _, r := range ranks[4:] {
 		r.Close()
 	}
-	eventually(t, "node 1 knows that node 2 is gone", func() bool { return !ranks[2].entry.open.Coordinator.Alive(2) })
+	eventually(t, "node 1 knows that node 2 is gone", func() bool {
+		return !ranks[2].entry.open.Coordinator.Alive(2)
+	})
 	c := ranks[2].ClusterReport(t.Context())
 	gone := c.Nodes[2]
-	if gone.Answering || gone.Age < 0 || gone.Why != "it is gone" || gone.Batches != 16 || c.Total.Batches != 48 {
+	if gone.Answering || gone.Age < 0 || gone.Why != "it is gone" || gone.Batches != 16 ||
+		c.Total.Batches != 48 {
 		t.Errorf("of who is gone: %+v, in all %+v", gone, c.Total)
 	}
 	if !strings.Contains(c.Sentence, "Node 2 does not answer: it is gone.") {
@@ -126,7 +139,8 @@ func TestClusterReport(t *testing.T) {
 	}
 }
 
-// TestClusterReportUncached: where no node keeps anything, the least that can leave the source is the dataset in each epoch, on one node and on several.
+// TestClusterReportUncached: where no node keeps anything, the least that can leave the source is
+// the dataset in each epoch, on one node and on several.
 func TestClusterReportUncached(t *testing.T) {
 	for _, count := range []int{1, 2} {
 		worlds, nodes := make([]*world, count), make([]*Node, count)
@@ -135,13 +149,15 @@ func TestClusterReportUncached(t *testing.T) {
 			nodes[i] = worlds[i].node()
 		}
 		ranks := spread(t, nodes, 2, set("policy", "naive"))
-		for _, r := range ranks { // one after the other: two that need a sample at the same time read it once
+		// one after the other: two that need a sample at the same time read it once
+		for _, r := range ranks {
 			r.Wait() // before naive reads anything
 			consume(t, r, at{}, end)
 		}
 		c := ranks[0].ClusterReport(t.Context())
 		if c.Bound != 4*total || c.BoundShare != 1 {
-			t.Errorf("%d nodes: a bound of %d, and a share of %v: %s", count, c.Bound, c.BoundShare, c.Sentence)
+			t.Errorf("%d nodes: a bound of %d, and a share of %v: %s", count, c.Bound, c.BoundShare,
+				c.Sentence)
 		}
 		for _, r := range ranks {
 			r.Close()
@@ -165,7 +181,8 @@ func text(t *testing.T, v any) string {
 func TestClusterReports(t *testing.T) {
 	w := &world{}
 	n := w.node()
-	if _, err := n.ClusterReports(t.Context(), "j"); err == nil || !strings.Contains(err.Error(), "none is running") {
+	if _, err := n.ClusterReports(t.Context(), "j"); err == nil ||
+		!strings.Contains(err.Error(), "none is running") {
 		t.Error(err)
 	}
 	if all, err := n.ClusterReports(t.Context(), ""); len(all) != 0 || err != nil {
@@ -184,13 +201,15 @@ func TestClusterReports(t *testing.T) {
 			t.Errorf("%q: %d jobs, %v", name, len(all), err)
 		}
 		for i, c := range all {
-			if i > 0 && all[i-1].Job > c.Job || len(c.Nodes) != 1 || !c.Nodes[0].Answering || c.Sentence == "" {
+			if i > 0 && all[i-1].Job > c.Job || len(c.Nodes) != 1 || !c.Nodes[0].Answering ||
+				c.Sentence == "" {
 				t.Errorf("%q: %+v", name, c)
 			}
 		}
 	}
 	_, err := n.ClusterReports(t.Context(), "valid")
-	if e := new(failure.Error); !errors.As(err, &e) || e.Kind != failure.Config || !strings.Contains(e.Message, "running are a train, a train, the other, b train") {
+	if e := new(failure.Error); !errors.As(err, &e) || e.Kind != failure.Config ||
+		!strings.Contains(e.Message, "running are a train, a train, the other, b train") {
 		t.Error(err)
 	}
 	for _, r := range ranks {

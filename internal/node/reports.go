@@ -22,8 +22,8 @@ func (n *Node) Reports() []*stats.Report {
 	return out
 }
 
-// ClusterReports are those of the jobs whose name is, or if there is none, whose names contain the given one,
-// by name; see Rank.ClusterReport. Empty: all jobs.
+// ClusterReports are those of the jobs whose name is, or if there is none, whose names contain the
+// given one, by name; see Rank.ClusterReport. Empty: all jobs.
 func (n *Node) ClusterReports(ctx context.Context, name string) ([]*stats.ClusterReport, error) {
 	jobs := n.list()
 	var names []string
@@ -33,14 +33,17 @@ func (n *Node) ClusterReports(ctx context.Context, name string) ([]*stats.Cluste
 	if i := slices.Index(names, name); i >= 0 {
 		jobs = jobs[i : i+1]
 	} else {
-		jobs = slices.DeleteFunc(jobs, func(e *entry) bool { return !strings.Contains(e.request.Job, name) })
+		jobs = slices.DeleteFunc(jobs, func(e *entry) bool {
+			return !strings.Contains(e.request.Job, name)
+		})
 	}
 	if len(jobs) == 0 && name != "" {
 		running := "none is running"
 		if len(names) > 0 {
 			running = "running are " + strings.Join(names, ", ")
 		}
-		return nil, failure.Input("no job of this daemon is named %q, or has that in its name: %s", name, running)
+		return nil, failure.Input("no job of this daemon is named %q, or has that in its name: %s",
+			name, running)
 	}
 	out := make([]*stats.ClusterReport, len(jobs))
 	var all sync.WaitGroup

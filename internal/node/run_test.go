@@ -26,26 +26,31 @@ func TestAudit(t *testing.T) {
 		}
 		for here, ids := range got {
 			x, err := ranks[0].Explain(here.epoch, here.step, r.Number())
-			if err != nil || !slices.Equal(x.IDs, ids) || len(x.Labels) != len(ids) || len(x.Paths) != len(ids) {
-				t.Errorf("rank %d, %+v: explained as %+v (%v), delivered %v", r.Number(), here, x, err, ids)
+			if err != nil || !slices.Equal(x.IDs, ids) || len(x.Labels) != len(ids) ||
+				len(x.Paths) != len(ids) {
+				t.Errorf("rank %d, %+v: explained as %+v (%v), delivered %v", r.Number(), here, x,
+					err, ids)
 				continue
 			}
 			index := r.entry.dataset.Index()
 			for i, id := range ids {
 				if x.Labels[i] != index.Label(int(id)) || x.Paths[i] != index.Name(int(id)) {
-					t.Errorf("sample %d is explained as %s, of class %d", id, x.Paths[i], x.Labels[i])
+					t.Errorf("sample %d is explained as %s, of class %d", id, x.Paths[i],
+						x.Labels[i])
 				}
 			}
 		}
 	})
 	for epoch := range 4 {
 		a, err := ranks[1].Audit(t.Context(), epoch)
-		if err != nil || !a.Complete || a.Samples != samples || a.Expected != a.Delivered || len(a.Missing) > 0 {
+		if err != nil || !a.Complete || a.Samples != samples || a.Expected != a.Delivered ||
+			len(a.Missing) > 0 {
 			t.Errorf("epoch %d: %+v, %v", epoch, a, err)
 		}
 	}
 	for _, epoch := range []int{-1, 4} {
-		if _, err := ranks[0].Audit(t.Context(), epoch); err == nil || !strings.Contains(err.Error(), "4 epochs") {
+		if _, err := ranks[0].Audit(t.Context(), epoch); err == nil ||
+			!strings.Contains(err.Error(), "4 epochs") {
 			t.Errorf("audit of epoch %d: %v", epoch, err)
 		}
 	}
@@ -75,7 +80,10 @@ func TestAuditResumed(t *testing.T) {
 	for _, policy := range []string{"skip", "substitute"} {
 		w.ram = nil
 		n := w.node()
-		ranks := []*Rank{open(t, n, message(0, 2, set("on_error", policy))), open(t, n, message(1, 2, set("on_error", policy)))}
+		ranks := []*Rank{
+			open(t, n, message(0, 2, set("on_error", policy))),
+			open(t, n, message(1, 2, set("on_error", policy))),
+		}
 		for range 2 {
 			together(ranks, func(r *Rank) { consume(t, r, at{1, 2}, at{3, 0}) })
 			for epoch := 1; epoch < 3; epoch++ {
@@ -98,7 +106,8 @@ func TestAuditResumed(t *testing.T) {
 	}
 }
 
-// TestAuditAfterwards: what a rank was given counts as it was, also when its process is gone, and when another has its place.
+// TestAuditAfterwards: what a rank was given counts as it was, also when its process is gone, and
+// when another has its place.
 func TestAuditAfterwards(t *testing.T) {
 	w := world{read: func(_ context.Context, id int) error {
 		if id == 3 {
@@ -115,7 +124,8 @@ func TestAuditAfterwards(t *testing.T) {
 			ranks[rank].Close()
 			ranks[rank] = open(t, n, message(rank, 2, skip))
 		}
-		if a, err := ranks[0].Audit(t.Context(), epoch); err != nil || !a.Complete || a.Samples != samples-1 {
+		if a, err := ranks[0].Audit(t.Context(), epoch); err != nil || !a.Complete ||
+			a.Samples != samples-1 {
 			t.Errorf("epoch %d: %+v, %v", epoch, a, err)
 		}
 	}
@@ -156,10 +166,13 @@ func TestAuditWaits(t *testing.T) {
 		t.Errorf("rank 1 left: %+v", a)
 	}
 	ranks[1] = open(t, n, message(1, 2))
-	if _, err := takeSaying(ranks[1], at{0, 0}, at{1, 0}, func(uint64) uint64 { return 12345 }); err != nil {
+	if _, err := takeSaying(ranks[1], at{0, 0}, at{1, 0}, func(uint64) uint64 {
+		return 12345
+	}); err != nil {
 		t.Error(err)
 	}
-	if a, err := ranks[0].Audit(t.Context(), 0); err != nil || a.Complete || a.Expected == a.Delivered {
+	if a, err := ranks[0].Audit(t.Context(), 0); err != nil || a.Complete ||
+		a.Expected == a.Delivered {
 		t.Errorf("a wrong sum: %+v, %v", a, err)
 	}
 	for _, r := range ranks {
@@ -172,9 +185,11 @@ func TestAuditWaits(t *testing.T) {
 func TestAuditOfLongAgo(t *testing.T) {
 	var w world
 	n := w.node()
-	r := open(t, n, message(0, 1, func(m *request.Open) { m.Stream.Epochs = 0; m.Stream.GlobalBatch = 40 }))
+	r := open(t, n,
+		message(0, 1, func(m *request.Open) { m.Stream.Epochs = 0; m.Stream.GlobalBatch = 40 }))
 	consume(t, r, at{0, 0}, at{20, 0})
-	if _, err := r.Audit(t.Context(), 3); err == nil || !strings.Contains(err.Error(), "from epoch 4 on") {
+	if _, err := r.Audit(t.Context(), 3); err == nil ||
+		!strings.Contains(err.Error(), "from epoch 4 on") {
 		t.Errorf("audit of epoch 3 after 20: %v", err)
 	}
 	if a, err := r.Audit(t.Context(), 4); err != nil || !a.Complete {
@@ -190,11 +205,15 @@ func TestBound(t *testing.T) {
 	for _, room := range []string{"0B", "20000B", "40000B"} {
 		var w world
 		n := w.node()
-		ranks := []*Rank{open(t, n, message(0, 2, set("memory", room))), open(t, n, message(1, 2, set("memory", room)))}
+		ranks := []*Rank{
+			open(t, n, message(0, 2, set("memory", room))),
+			open(t, n, message(1, 2, set("memory", room))),
+		}
 		together(ranks, func(r *Rank) { consume(t, r, at{0, 0}, end) })
 		r := ranks[0].Report()
 		if got := w.bytes.Load(); r.Source.Bytes != got || float64(got) > 1.01*float64(r.Bound) {
-			t.Errorf("memory %s: %d bytes left the source, the report says %d, the bound is %d", room, got, r.Source.Bytes, r.Bound)
+			t.Errorf("memory %s: %d bytes left the source, the report says %d, the bound is %d",
+				room, got, r.Source.Bytes, r.Bound)
 		}
 		var bySummary, byRank int64
 		var reads int64
@@ -213,13 +232,20 @@ func TestBound(t *testing.T) {
 			}
 		}
 		if bySummary != r.Source.Bytes || byRank != 4*samples || reads != 4*samples {
-			t.Errorf("memory %s: parts do not sum up: %d of %d bytes, %d and %d of %d samples", room, bySummary, r.Source.Bytes, byRank, reads, 4*samples)
+			t.Errorf("memory %s: parts do not sum up: %d of %d bytes, %d and %d of %d samples",
+				room, bySummary, r.Source.Bytes, byRank, reads, 4*samples)
 		}
-		if want := map[string]int64{"0B": 4 * total, "20000B": total + 3*total/2, "40000B": total}[room]; r.Bound != want {
+		if want := map[string]int64{
+			"0B":     4 * total,
+			"20000B": total + 3*total/2,
+			"40000B": total,
+		}[room]; r.Bound != want {
 			t.Errorf("memory %s: bound %d, want %d", room, r.Bound, want)
 		}
-		if !strings.Contains(r.Sentence, "4 epochs") || r.BoundShare > 1.01 || r.Utilisation < 0 || r.Utilisation > 1 {
-			t.Errorf("memory %s: share %v, utilisation %v, %q", room, r.BoundShare, r.Utilisation, r.Sentence)
+		if !strings.Contains(r.Sentence, "4 epochs") || r.BoundShare > 1.01 || r.Utilisation < 0 ||
+			r.Utilisation > 1 {
+			t.Errorf("memory %s: share %v, utilisation %v, %q", room, r.BoundShare, r.Utilisation,
+				r.Sentence)
 		}
 		for _, r := range ranks {
 			r.Close()
@@ -233,7 +259,8 @@ func TestTwoJobs(t *testing.T) {
 	var w world
 	n := w.node()
 	a := open(t, n, message(0, 1))
-	b := open(t, n, message(0, 1, func(m *request.Open) { m.Job = "k"; m.Stream.Shuffle = "feistel" }))
+	b := open(t, n,
+		message(0, 1, func(m *request.Open) { m.Job = "k"; m.Stream.Shuffle = "feistel" }))
 	together([]*Rank{a, b}, func(r *Rank) { consume(t, r, at{0, 0}, end) })
 	if got := w.bytes.Load(); got != total {
 		t.Errorf("%d bytes left the source for two jobs, want the dataset's %d", got, total)
@@ -244,8 +271,11 @@ func TestTwoJobs(t *testing.T) {
 	if warnings := b.Opened().Warnings; len(warnings) != 0 {
 		t.Errorf("warnings %q, and they say the same of the caches", warnings)
 	}
-	c := open(t, n, message(0, 1, set("source_threads", "9"), func(m *request.Open) { m.Job = "l" }))
-	if warnings := c.Opened().Warnings; len(warnings) != 1 || !strings.Contains(warnings[0], "another job") || !strings.Contains(warnings[0], "and 9 here") {
+	c := open(t, n,
+		message(0, 1, set("source_threads", "9"), func(m *request.Open) { m.Job = "l" }))
+	if warnings := c.Opened().Warnings; len(warnings) != 1 ||
+		!strings.Contains(warnings[0], "another job") ||
+		!strings.Contains(warnings[0], "and 9 here") {
 		t.Errorf("warnings %q", warnings)
 	}
 	c.Close()
@@ -304,7 +334,8 @@ func TestYieldedUnknown(t *testing.T) {
 	cancel()
 	for epoch := range 4 {
 		if a, err := r.Audit(ctx, epoch); !errors.Is(err, context.Canceled) {
-			t.Errorf("an audit of epoch %d, which was never delivered, does not wait: %+v, %v", epoch, a, err)
+			t.Errorf("an audit of epoch %d, which was never delivered, does not wait: %+v, %v",
+				epoch, a, err)
 		}
 	}
 	if s := r.Report().Sentence; s != "No batch has been read yet." {
@@ -333,16 +364,19 @@ func TestSourceHangs(t *testing.T) {
 	n := w.node()
 	m := message(0, 1, set("source_timeout", "200ms"))
 	r := open(t, n, m)
-	keeper, err := n.OpenDataset(t.Context(), m.Dataset, nil, r.entry.open.Config, func(int64, string) {})
+	keeper, err := n.OpenDataset(t.Context(), m.Dataset, nil, r.entry.open.Config,
+		func(int64, string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = take(r, at{0, 0}, end)
 	var sample *dataset.SampleError
-	if !errors.As(err, &sample) || sample.ID != 5 || !errors.Is(err, dataset.ErrUnavailable) || !strings.Contains(err.Error(), "source_timeout (200ms)") {
+	if !errors.As(err, &sample) || sample.ID != 5 || !errors.Is(err, dataset.ErrUnavailable) ||
+		!strings.Contains(err.Error(), "source_timeout (200ms)") {
 		t.Fatalf("error %v", err)
 	}
-	if x := r.Report().Waiting; x == nil || x.Sample != 5 || x.Path != sample.Path || x.Seconds < 0.2 {
+	if x := r.Report().Waiting; x == nil || x.Sample != 5 || x.Path != sample.Path ||
+		x.Seconds < 0.2 {
 		t.Errorf("waiting %+v", x)
 	}
 	r.Close()
@@ -357,5 +391,7 @@ func TestSourceHangs(t *testing.T) {
 		t.Errorf("close the node: %v", err)
 	}
 	close(gate)
-	eventually(t, "the read that hung gives its buffer back", func() bool { return stagingBuffers(t) == 0 })
+	eventually(t, "the read that hung gives its buffer back", func() bool {
+		return stagingBuffers(t) == 0
+	})
 }

@@ -15,22 +15,28 @@ import (
 
 // unreadable is the error of a sample that nobody can read.
 func unreadable(id int) error {
-	return &dataset.SampleError{ID: id, Path: fmt.Sprintf("/data/%d.x", id), Kind: dataset.ErrMissing}
+	return &dataset.SampleError{
+		ID:   id,
+		Path: fmt.Sprintf("/data/%d.x", id),
+		Kind: dataset.ErrMissing,
+	}
 }
 
 // first finds where a rank needs a sample for the first time.
 func first(r *Rank, sample int) at {
 	for epoch := 0; ; epoch++ {
 		for step := range r.entry.open.Order.Stream().Steps() {
-			if slices.Contains(r.entry.open.Order.Stream().Epoch(epoch).Batch(nil, r.Number(), step), int32(sample)) {
+			if slices.Contains(r.entry.open.Order.Stream().Epoch(epoch).Batch(nil, r.Number(),
+				step), int32(sample)) {
 				return at{epoch, step}
 			}
 		}
 	}
 }
 
-// stopAll has all ranks go through the stream from its beginning, until one of them can not be given a sample: it ends before that batch, and
-// all with that error. None was given anything else than its stream.
+// stopAll has all ranks go through the stream from its beginning, until one of them can not be
+// given a sample: it ends before that batch, and all with that error. None was given anything else
+// than its stream.
 func (c *nodes) stopAll(ranks []*Rank, rank, sample int) {
 	c.t.Helper()
 	missing := first(ranks[rank], sample)
@@ -44,24 +50,29 @@ func (c *nodes) stopAll(ranks []*Rank, rank, sample int) {
 		m := failure.Of(err)
 		text := fmt.Sprintf("sample %d (/data/%d.x)", sample, sample)
 		if r.Number() != rank {
-			text = fmt.Sprintf("rank %d on node %d (%s) stopped: %s", rank, rank, m.Details["host"], text)
+			text = fmt.Sprintf("rank %d on node %d (%s) stopped: %s", rank, rank, m.Details["host"],
+				text)
 		}
-		if m.Kind != failure.Sample || fmt.Sprint(m.Details["sample"]) != fmt.Sprint(sample) || !strings.HasPrefix(m.Message, text) {
+		if m.Kind != failure.Sample || fmt.Sprint(m.Details["sample"]) != fmt.Sprint(sample) ||
+			!strings.HasPrefix(m.Message, text) {
 			c.t.Errorf("rank %d was told %+v, want %s", r.Number(), m, text)
 		}
-		if steps := r.entry.open.Order.Stream().Steps(); r.Number() == rank && len(got) != missing.epoch*steps+missing.step {
+		if steps := r.entry.open.Order.Stream().Steps(); r.Number() == rank &&
+			len(got) != missing.epoch*steps+missing.step {
 			c.t.Errorf("rank %d got %d batches before %+v", r.Number(), len(got), missing)
 		}
 		for here, ids := range got {
-			if want := r.entry.open.Order.Stream().Epoch(here.epoch).Batch(nil, r.Number(), here.step); !slices.Equal(ids, want) {
+			if want := r.entry.open.Order.Stream().Epoch(here.epoch).Batch(nil, r.Number(),
+				here.step); !slices.Equal(ids, want) {
 				c.t.Errorf("rank %d, %+v: samples %v, want %v", r.Number(), here, ids, want)
 			}
 		}
 	})
 }
 
-// TestOneStopsAll: where one rank's stream ends because its node can not read a sample, those of all ranks on all nodes do. When it can be read
-// again, and they begin again, they get the stream; and they are told anew of another sample.
+// TestOneStopsAll: where one rank's stream ends because its node can not read a sample, those of
+// all ranks on all nodes do. When it can be read again, and they begin again, they get the stream;
+// and they are told anew of another sample.
 func TestOneStopsAll(t *testing.T) {
 	c := newNodes(t, 3, false)
 	var bad [3]atomic.Int32 // by node
@@ -85,7 +96,8 @@ func TestOneStopsAll(t *testing.T) {
 	c.close()
 }
 
-// TestStopIsToldOnLeaving: a rank that stops, and leaves the job at once, as a process does that does not expect the error, has told the others.
+// TestStopIsToldOnLeaving: a rank that stops, and leaves the job at once, as a process does that
+// does not expect the error, has told the others.
 func TestStopIsToldOnLeaving(t *testing.T) {
 	c := newNodes(t, 3, false)
 	c.worlds[1].read = func(_ context.Context, id int) error { return unreadable(id) }
@@ -98,7 +110,8 @@ func TestStopIsToldOnLeaving(t *testing.T) {
 	for _, r := range []*Rank{ranks[0], ranks[2]} {
 		r.Wait()
 		got, err := take(r, at{0, 0}, end)
-		if err == nil || !strings.HasPrefix(err.Error(), "rank 1 on node 1") || len(got) != r.entry.open.Order.Stream().Steps()+1 {
+		if err == nil || !strings.HasPrefix(err.Error(), "rank 1 on node 1") ||
+			len(got) != r.entry.open.Order.Stream().Steps()+1 {
 			t.Errorf("rank %d got %d batches, and was told %v", r.Number(), len(got), err)
 		}
 		r.Close()
@@ -106,7 +119,8 @@ func TestStopIsToldOnLeaving(t *testing.T) {
 	c.close()
 }
 
-// TestStopWhileWaiting: a rank that waits for its batch of the step that another one could not be given is told at once.
+// TestStopWhileWaiting: a rank that waits for its batch of the step that another one could not be
+// given is told at once.
 func TestStopWhileWaiting(t *testing.T) {
 	var bad, slow atomic.Int32
 	bad.Store(-1)
@@ -122,7 +136,10 @@ func TestStopWhileWaiting(t *testing.T) {
 		return nil
 	}}
 	n := w.node()
-	ranks := []*Rank{open(t, n, message(0, 2, set("policy", "naive"))), open(t, n, message(1, 2, set("policy", "naive")))}
+	ranks := []*Rank{
+		open(t, n, message(0, 2, set("policy", "naive"))),
+		open(t, n, message(1, 2, set("policy", "naive"))),
+	}
 	stream := ranks[0].entry.open.Order.Stream()
 	bad.Store(stream.Epoch(0).Batch(nil, 0, 0)[0])
 	slow.Store(stream.Epoch(0).Batch(nil, 1, 0)[0])
@@ -133,7 +150,8 @@ func TestStopWhileWaiting(t *testing.T) {
 			t.Errorf("rank %d got %v, %v", r.Number(), got, err)
 			return
 		}
-		if told := strings.HasPrefix(err.Error(), "rank 0 stopped: sample"); told != (r.Number() == 1) {
+		if told := strings.HasPrefix(err.Error(),
+			"rank 0 stopped: sample"); told != (r.Number() == 1) {
 			t.Errorf("rank %d: %v", r.Number(), err)
 		}
 	})

@@ -15,18 +15,23 @@ import (
 
 // arrays makes of every sample, 1000 times its ID, an array of floats.
 func arrays(m *request.Open) {
-	m.Transforms = []byte(`[{"name": "Reshape", "w": 10, "h": 20, "c": 5, "dtype": "uint8"}, {"name": "ScaleShift16", "scale": 0.5, "shift": [1, 2, 3, 4, 5]}]`)
+	m.Transforms = []byte(
+		`[{"name": "Reshape", "w": 10, "h": 20, "c": 5, "dtype": "uint8"}, {"name": "ScaleShift16", "scale": 0.5, "shift": [1, 2, 3, 4, 5]}]`,
+	)
 }
 
-// checkArrays checks that a batch lies in one piece and that every element is what arrays makes of its sample, and gives it back.
+// checkArrays checks that a batch lies in one piece and that every element is what arrays makes of
+// its sample, and gives it back.
 func checkArrays(t *testing.T, r *Rank, b *stage.Batch) error {
 	t.Helper()
 	if len(b.Slots) != 1 {
 		t.Errorf("a batch of %d samples lies in %d slots", len(b.IDs), len(b.Slots))
 	}
 	for i, id := range b.IDs {
-		if b.Segments[i] != 0 || b.Lengths[i] != 4*sampleSize || b.Offsets[i] != b.Offsets[0]+uint64(4*sampleSize*i) {
-			t.Errorf("array %d: %d bytes at %d of segment %d; the first is at %d", i, b.Lengths[i], b.Offsets[i], b.Segments[i], b.Offsets[0])
+		if b.Segments[i] != 0 || b.Lengths[i] != 4*sampleSize ||
+			b.Offsets[i] != b.Offsets[0]+uint64(4*sampleSize*i) {
+			t.Errorf("array %d: %d bytes at %d of segment %d; the first is at %d", i, b.Lengths[i],
+				b.Offsets[i], b.Segments[i], b.Offsets[0])
 		}
 		data := sampleBytes(t, r, b, i)
 		for k := range sampleSize {
@@ -41,8 +46,8 @@ func checkArrays(t *testing.T, r *Rank, b *stage.Batch) error {
 	return err
 }
 
-// TestTransforms: two ranks are told what samples become, and get it, in one piece; the report counts what was read
-// and what each transform took.
+// TestTransforms: two ranks are told what samples become, and get it, in one piece; the report
+// counts what was read and what each transform took.
 func TestTransforms(t *testing.T) {
 	var w world
 	n := w.node()
@@ -61,7 +66,8 @@ func TestTransforms(t *testing.T) {
 		}
 	})
 	p := ranks[0].Report().Preprocessing
-	if p == nil || p.Samples != 4*samples || len(p.Transforms) != 2 || p.Transforms[0].Name != "Reshape" || p.Transforms[1].Name != "ScaleShift16" {
+	if p == nil || p.Samples != 4*samples || len(p.Transforms) != 2 ||
+		p.Transforms[0].Name != "Reshape" || p.Transforms[1].Name != "ScaleShift16" {
 		t.Errorf("preprocessing %+v", p)
 	}
 	var read int64
@@ -86,15 +92,18 @@ func TestRaggedTransforms(t *testing.T) {
 	r := open(t, n, message(0, 1, func(m *request.Open) {
 		m.Transforms = []byte(`[{"name": "Resize", "size": 9}, {"name": "Ragged"}]`)
 	}))
-	if out := r.Opened().Output; out == nil || !slices.Equal(out.Shape, []int{0, 0, 3}) || out.Type != "uint8" {
+	if out := r.Opened().Output; out == nil || !slices.Equal(out.Shape, []int{0, 0, 3}) ||
+		out.Type != "uint8" {
 		t.Errorf("the process is told %+v", out)
 	}
 	seen := 0
 	err := r.Run(t.Context(), 0, 0, func(b *stage.Batch) error {
 		for i, id := range b.IDs {
 			data := sampleBytes(t, r, b, i)
-			if len(data) != 8+sampleSize || binary.LittleEndian.Uint64(data) != 0 || data[8] != byte(id) || b.Offsets[i]%8 != 0 {
-				t.Errorf("sample %d is %d bytes, %x and so on", id, len(data), data[:min(len(data), 10)])
+			if len(data) != 8+sampleSize || binary.LittleEndian.Uint64(data) != 0 ||
+				data[8] != byte(id) || b.Offsets[i]%8 != 0 {
+				t.Errorf("sample %d is %d bytes, %x and so on", id, len(data),
+					data[:min(len(data), 10)])
 			}
 			seen++
 		}
@@ -122,7 +131,9 @@ func TestThreadsOfTransforms(t *testing.T) {
 		if p := r.Report().Preprocessing; p.Threads != want {
 			t.Errorf("transform_threads = %v: %d threads, want %d", asked, p.Threads, want)
 		}
-		warned := slices.ContainsFunc(r.Opened().Warnings, func(text string) bool { return strings.Contains(text, "transform_threads = 64") })
+		warned := slices.ContainsFunc(r.Opened().Warnings, func(text string) bool {
+			return strings.Contains(text, "transform_threads = 64")
+		})
 		if warned != (asked > 4) {
 			t.Errorf("transform_threads = %v: warnings %q", asked, r.Opened().Warnings)
 		}
@@ -131,13 +142,20 @@ func TestThreadsOfTransforms(t *testing.T) {
 	}
 }
 
-// TestTransformsFail: what the transforms can not work with is decided about as what can not be read.
+// TestTransformsFail: what the transforms can not work with is decided about as what can not be
+// read.
 func TestTransformsFail(t *testing.T) {
-	for policy, want := range map[string]string{"raise": "uint8 has 5000", "skip": "", "substitute": "no readable sample is left"} {
+	for policy, want := range map[string]string{
+		"raise":      "uint8 has 5000",
+		"skip":       "",
+		"substitute": "no readable sample is left",
+	} {
 		var w world
 		n := w.node()
 		r := open(t, n, message(0, 1, set("on_error", policy), func(m *request.Open) {
-			m.Transforms = []byte(`[{"name": "Reshape", "w": 10, "h": 100, "c": 5, "dtype": "uint8"}]`)
+			m.Transforms = []byte(
+				`[{"name": "Reshape", "w": 10, "h": 100, "c": 5, "dtype": "uint8"}]`,
+			)
 			m.Stream.Epochs = 1
 		}))
 		empty := 0
@@ -157,7 +175,8 @@ func TestTransformsFail(t *testing.T) {
 			}
 		case err == nil || !strings.Contains(err.Error(), want):
 			t.Errorf("%s: %v, want %q", policy, err, want)
-		case !errors.As(err, &e) || e.Kind != dataset.ErrContent || !strings.HasPrefix(e.Path, "/data/"):
+		case !errors.As(err, &e) || e.Kind != dataset.ErrContent ||
+			!strings.HasPrefix(e.Path, "/data/"):
 			t.Errorf("%s: %#v", policy, err)
 		}
 		r.Close()

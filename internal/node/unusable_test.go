@@ -11,7 +11,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stage"
 )
 
-// on runs a rank from one place up to, and not with, another, as a process that has counted audit so far; what it was given, and the sum.
+// on runs a rank from one place up to, and not with, another, as a process that has counted audit
+// so far; what it was given, and the sum.
 func on(r *Rank, from, to at, audit uint64) (map[at][]uint32, uint64, error) {
 	out := map[at][]uint32{}
 	err := r.Run(context.Background(), from.epoch, from.step, func(b *stage.Batch) error {
@@ -34,14 +35,18 @@ func on(r *Rank, from, to at, audit uint64) (map[at][]uint32, uint64, error) {
 	return out, audit, err
 }
 
-// TestUnusable: a sample that a process cannot decode is left out, or another stands in for it, from the batch at hand on, for all ranks;
-// and the epoch is audited as if it had gone through without a stop.
+// TestUnusable: a sample that a process cannot decode is left out, or another stands in for it,
+// from the batch at hand on, for all ranks; and the epoch is audited as if it had gone through
+// without a stop.
 func TestUnusable(t *testing.T) {
 	for _, policy := range []string{"skip", "substitute"} {
 		t.Run(policy, func(t *testing.T) {
 			var w world
 			n := w.node()
-			ranks := []*Rank{open(t, n, message(0, 2, set("on_error", policy))), open(t, n, message(1, 2, set("on_error", policy)))}
+			ranks := []*Rank{
+				open(t, n, message(0, 2, set("on_error", policy))),
+				open(t, n, message(1, 2, set("on_error", policy))),
+			}
 			r := ranks[0]
 			_, audit, err := on(r, at{0, 0}, at{0, 2}, 0)
 			if err != nil {
@@ -60,7 +65,8 @@ func TestUnusable(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := rest[at{0, 2}]
-			if want := map[string]int{"skip": 4, "substitute": 5}[policy]; len(got) != want || slices.Contains(got, uint32(bad)) {
+			if want := map[string]int{"skip": 4, "substitute": 5}[policy]; len(got) != want ||
+				slices.Contains(got, uint32(bad)) {
 				t.Errorf("%v of %v without %d", got, x.IDs, bad)
 			}
 			if _, _, err := on(ranks[1], at{0, 0}, at{1, 0}, 0); err != nil {
@@ -82,7 +88,9 @@ func TestUnusable(t *testing.T) {
 				}
 			})
 			faults := r.Report().Faults
-			if len(faults) != 1 || faults[0].Sample != int(bad) || faults[0].Count < 2 || faults[0].Policy != policy || faults[0].Reason != "the file cannot be decoded in Python: no picture" {
+			if len(faults) != 1 || faults[0].Sample != int(bad) || faults[0].Count < 2 ||
+				faults[0].Policy != policy ||
+				faults[0].Reason != "the file cannot be decoded in Python: no picture" {
 				t.Errorf("faults %+v", faults)
 			}
 			for _, sample := range []int{-1, samples} {
@@ -98,7 +106,8 @@ func TestUnusable(t *testing.T) {
 	}
 }
 
-// TestUnusableElsewhere: where the process does not go on with the batch after its last one, the epoch is gone through anew.
+// TestUnusableElsewhere: where the process does not go on with the batch after its last one, the
+// epoch is gone through anew.
 func TestUnusableElsewhere(t *testing.T) {
 	var w world
 	n := w.node()
@@ -121,7 +130,8 @@ func TestUnusableElsewhere(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestUnusableRaises: the rank ends at the batch with an error that names the sample, and so do the others; again and again.
+// TestUnusableRaises: the rank ends at the batch with an error that names the sample, and so do the
+// others; again and again.
 func TestUnusableRaises(t *testing.T) {
 	var w world
 	n := w.node()
@@ -133,17 +143,20 @@ func TestUnusableRaises(t *testing.T) {
 	if _, _, err := on(ranks[0], at{0, 0}, at{0, 1}, 0); err != nil {
 		t.Fatal(err)
 	}
-	if policy, err := ranks[0].Unusable(int(x.IDs[0]), "no picture"); policy != "raise" || err != nil {
+	if policy, err := ranks[0].Unusable(int(x.IDs[0]), "no picture"); policy != "raise" ||
+		err != nil {
 		t.Fatalf("%q, %v", policy, err)
 	}
 	for range 2 {
 		_, _, err = on(ranks[0], at{0, 1}, at{1, 0}, 0)
 		var sample *dataset.SampleError
-		if !errors.As(err, &sample) || sample.ID != int(x.IDs[0]) || !errors.Is(err, dataset.ErrPython) {
+		if !errors.As(err, &sample) || sample.ID != int(x.IDs[0]) ||
+			!errors.Is(err, dataset.ErrPython) {
 			t.Fatalf("%v", err)
 		}
 	}
-	if out, _, err := on(ranks[1], at{0, 0}, at{1, 0}, 0); err == nil || !strings.Contains(err.Error(), "rank 0 stopped") || len(out) > 1 {
+	if out, _, err := on(ranks[1], at{0, 0}, at{1, 0}, 0); err == nil ||
+		!strings.Contains(err.Error(), "rank 0 stopped") || len(out) > 1 {
 		t.Errorf("the other rank: %v, after %v", err, out)
 	}
 	for _, r := range ranks {

@@ -12,8 +12,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
-// TestAJobRunsOverNodesInVirtualTime: whole nodes, with a network in memory, in a bubble: they form a job, deliver what
-// the stream says, and read each sample once, in no time at all; a node that is cut off is read around.
+// TestAJobRunsOverNodesInVirtualTime: whole nodes, with a network in memory, in a bubble: they form
+// a job, deliver what the stream says, and read each sample once, in no time at all; a node that is
+// cut off is read around.
 func TestAJobRunsOverNodesInVirtualTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 3
@@ -27,7 +28,13 @@ func TestAJobRunsOverNodesInVirtualTime(t *testing.T) {
 		for i, node := range c.list {
 			all.Go(func() {
 				m := message(i, n, set("memory", "40000B"))
-				m.Cluster = &request.Cluster{Nodes: n, Node: i, LocalWorldSize: 1, Address: "10.0.0.1:6000", Secret: "0123456789abcdef0123456789abcdef"}
+				m.Cluster = &request.Cluster{
+					Nodes:          n,
+					Node:           i,
+					LocalWorldSize: 1,
+					Address:        "10.0.0.1:6000",
+					Secret:         "0123456789abcdef0123456789abcdef",
+				}
 				ranks[i], errs[i] = node.Open(t.Context(), m, nil, func(request.Step) {})
 			})
 		}
@@ -44,7 +51,8 @@ func TestAJobRunsOverNodesInVirtualTime(t *testing.T) {
 		network.Join("10.0.0.3")
 		closeAll(ranks)
 		c.close()
-		time.Sleep(time.Minute) // in the bubble: a probe of the failure detection that was under way comes to its end
+		// in the bubble: a probe of the failure detection that was under way comes to its end
+		time.Sleep(time.Minute)
 		if took := time.Since(began); took > 10*time.Minute {
 			t.Errorf("it took %v", took)
 		}

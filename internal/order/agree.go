@@ -8,11 +8,12 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
-// Apart is what Details say of an error after which each rank may read by itself, in a job of its own.
+// Apart is what Details say of an error after which each rank may read by itself, in a job of its
+// own.
 const Apart = "apart"
 
-// Unformed is the error of nodes that did not come together: what does not say that they differ keeps no rank
-// from reading by itself.
+// Unformed is the error of nodes that did not come together: what does not say that they differ
+// keeps no rank from reading by itself.
 func (p *Turns) Unformed(err error) error {
 	var e *failure.Error
 	if p == nil || !errors.As(err, &e) || e.Kind != failure.Config {
@@ -21,8 +22,8 @@ func (p *Turns) Unformed(err error) error {
 	return readApart("%s", e.Message)
 }
 
-// regular tells why the parts of turn 0 make no order that can be shared: then each rank reads apart. all are
-// by rank.
+// regular tells why the parts of turn 0 make no order that can be shared: then each rank reads
+// apart. all are by rank.
 func (p *Turns) regular(all []*request.Part) error {
 	if err := withoutPart(all); err != nil {
 		return err
@@ -46,8 +47,8 @@ func (p *Turns) regular(all []*request.Part) error {
 	return nil
 }
 
-// agree tells why the parts of a later turn make no epoch of so many samples per rank. Ranks that all have
-// another number of samples read apart; ranks that disagree are an error.
+// agree tells why the parts of a later turn make no epoch of so many samples per rank. Ranks that
+// all have another number of samples read apart; ranks that disagree are an error.
 func (p *Turns) agree(all []*request.Part, entries int) error {
 	if err := withoutPart(all); err != nil {
 		return err
@@ -56,16 +57,27 @@ func (p *Turns) agree(all []*request.Part, entries int) error {
 	if first.Epoch < p.last {
 		return readApart("they go back from epoch %d to epoch %d", p.last, first.Epoch)
 	}
-	differs := func(key string, x *request.Part, mine, theirs int, format string, args ...any) error {
+	differs := func(key string, x *request.Part, mine, theirs int, format string,
+		args ...any,
+	) error {
 		return &failure.Error{
-			Kind: failure.Mismatch, Message: "the ranks disagree about the sampler: " + fmt.Sprintf(format, args...),
-			Details: map[string]any{"key": key, "mine": mine, "theirs": theirs, "epoch": x.Epoch, "of_rank": x.Rank},
+			Kind:    failure.Mismatch,
+			Message: "the ranks disagree about the sampler: " + fmt.Sprintf(format, args...),
+			Details: map[string]any{
+				"key":     key,
+				"mine":    mine,
+				"theirs":  theirs,
+				"epoch":   x.Epoch,
+				"of_rank": x.Rank,
+			},
 		}
 	}
 	for _, x := range all {
 		if x.Epoch != first.Epoch {
 			return differs("epoch",
-				x, x.Epoch, first.Epoch, "after epoch %d rank %d goes on with epoch %d, and rank %d with epoch %d", p.last, x.Rank, x.Epoch, first.Rank, first.Epoch)
+				x, x.Epoch, first.Epoch,
+				"after epoch %d rank %d goes on with epoch %d, and rank %d with epoch %d", p.last,
+				x.Rank, x.Epoch, first.Rank, first.Epoch)
 		}
 	}
 	alike := true
@@ -75,7 +87,8 @@ func (p *Turns) agree(all []*request.Part, entries int) error {
 	for _, x := range all {
 		if !alike && x.Entries != entries {
 			return differs("samples of an epoch",
-				x, x.Entries, entries, "rank %d ends epoch %d at index %d, and the part of each rank had %d samples until then", x.Rank, x.Epoch, x.Entries, entries)
+				x, x.Entries, entries, "rank %d ends epoch %d at index %d, and the part of each "+
+					"rank had %d samples until then", x.Rank, x.Epoch, x.Entries, entries)
 		}
 	}
 	if first.Entries != entries {
@@ -93,7 +106,8 @@ func withoutPart(all []*request.Part) error {
 	}
 	for _, x := range all {
 		if x.Left {
-			return lost(epoch, fmt.Sprintf("rank %d has left the job", x.Rank), map[string]any{"of_rank": x.Rank})
+			return lost(epoch, fmt.Sprintf("rank %d has left the job", x.Rank),
+				map[string]any{"of_rank": x.Rank})
 		}
 	}
 	for _, x := range all {
@@ -109,7 +123,8 @@ func lost(epoch int, why string, details map[string]any) error {
 	details["key"], details["epoch"] = "the order of an epoch", epoch
 	return &failure.Error{
 		Kind: failure.Mismatch, Details: details,
-		Message: fmt.Sprintf("the order of epoch %d cannot be known: %s, and has not given its part of "+
+		Message: fmt.Sprintf("the order of epoch %d cannot be known: %s, and has not given "+
+			"its part of "+
 			"it; start all ranks again",
 			epoch, why),
 	}
@@ -118,7 +133,8 @@ func lost(epoch int, why string, details map[string]any) error {
 // readApart is an error after which each rank reads by itself.
 func readApart(format string, args ...any) error {
 	return &failure.Error{
-		Kind: failure.Config, Message: "the nodes cannot exchange the order that the ranks' samplers draw: " + fmt.Sprintf(format, args...),
+		Kind: failure.Config, Message: "the nodes cannot exchange the order that the ranks' " +
+			"samplers draw: " + fmt.Sprintf(format, args...),
 		Details: map[string]any{Apart: true},
 	}
 }

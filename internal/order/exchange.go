@@ -14,13 +14,16 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
-// exchangePiece is how many bytes of an order all nodes tell at a time, together: node 0 has as many of them
-// in memory for each node that is slow.
+// exchangePiece is how many bytes of an order all nodes tell at a time, together: node 0 has as
+// many of them in memory for each node that is slow.
 const exchangePiece = 16 << 20
 
-// gather tells the other nodes what this one's ranks say of a turn, and returns what all ranks do, by rank.
-// In turn 0 it waits as long as nodes wait for each other at the start, and else without a bound.
-func (p *Turns) gather(ctx context.Context, turn int, mine []*request.Part) ([]*request.Part, error) {
+// gather tells the other nodes what this one's ranks say of a turn, and returns what all ranks do,
+// by rank. In turn 0 it waits as long as nodes wait for each other at the start, and else without a
+// bound.
+func (p *Turns) gather(ctx context.Context, turn int,
+	mine []*request.Part,
+) ([]*request.Part, error) {
 	gather := p.nodes.Gather
 	if turn == 0 {
 		gather = p.nodes.GatherInTime
@@ -42,20 +45,23 @@ func decodeParts(texts [][]byte, nodes [][]int, world int) ([]*request.Part, err
 	for n, due := range nodes {
 		var theirs []*request.Part
 		if err := json.Unmarshal(texts[n], &theirs); err != nil || slices.Contains(theirs, nil) {
-			return nil, failure.Input("node %d says of its ranks' parts of an epoch what cannot be understood: %v",
+			return nil, failure.Input("node %d says of its ranks' parts of an epoch what cannot "+
+				"be understood: %v",
 				n, err)
 		}
 		ranks := make([]int, len(theirs))
 		for i, x := range theirs {
 			ranks[i] = x.Rank
 			if x.Entries < 0 || x.Batch < 0 || x.Epoch < 0 || x.Epoch > request.MaxEpoch {
-				return nil, failure.Input("node %d says of rank %d's part that it is %d samples of epoch "+
-					"%d, in batches of %d",
-					n, x.Rank, x.Entries, x.Epoch, x.Batch)
+				return nil,
+					failure.Input("node %d says of rank %d's part that it is %d samples of epoch "+
+						"%d, in batches of %d",
+						n, x.Rank, x.Entries, x.Epoch, x.Batch)
 			}
 		}
 		if !slices.Equal(ranks, due) {
-			return nil, failure.Input("node %d tells parts of ranks %v, and has ranks %v", n, ranks, due)
+			return nil,
+				failure.Input("node %d tells parts of ranks %v, and has ranks %v", n, ranks, due)
 		}
 		for _, x := range theirs {
 			all[x.Rank] = x
@@ -84,9 +90,11 @@ func (p *Turns) gone(err error, mine []*request.Part) error {
 		who, strings.Trim(fmt.Sprint(e.Missing), "[]")), map[string]any{"node": e.Missing[0]})
 }
 
-// samples tells the other nodes the samples of this one's parts of a turn, of so many entries each, and
-// returns all parts as one order: the i-th sample of rank r at index i*ranks + r.
-func (p *Turns) samples(ctx context.Context, turn int, mine []*request.Part, entries int) ([]int32, error) {
+// samples tells the other nodes the samples of this one's parts of a turn, of so many entries each,
+// and returns all parts as one order: the i-th sample of rank r at index i*ranks + r.
+func (p *Turns) samples(ctx context.Context, turn int, mine []*request.Part,
+	entries int,
+) ([]int32, error) {
 	bytes := make([]byte, 0, 4*entries*len(mine))
 	for _, x := range mine {
 		for _, k := range x.IDs {
@@ -114,12 +122,13 @@ func (p *Turns) samples(ctx context.Context, turn int, mine []*request.Part, ent
 	return order, nil
 }
 
-// interleave puts a piece of what a node tells of its ranks' parts, at most size bytes from one on, where it
-// belongs in the order of all ranks.
+// interleave puts a piece of what a node tells of its ranks' parts, at most size bytes from one on,
+// where it belongs in the order of all ranks.
 func interleave(order []int32, piece []byte, from, size int, ranks []int, entries int) error {
 	whole, world := 4*entries*len(ranks), len(order)/entries
 	if want := min(from+size, whole) - min(from, whole); len(piece) != want {
-		return fmt.Errorf("it tells %d bytes of its ranks' parts of an epoch, from %d on, and %d are due",
+		return fmt.Errorf("it tells %d bytes of its ranks' parts of an epoch, from %d on, "+
+			"and %d are due",
 			len(piece), from, want)
 	}
 	for at := from / 4; len(piece) > 0; at++ {
@@ -129,12 +138,14 @@ func interleave(order []int32, piece []byte, from, size int, ranks []int, entrie
 	return nil
 }
 
-// sayWaiting logs which ranks have not given their parts of an epoch that a rank of this node waits for.
+// sayWaiting logs which ranks have not given their parts of an epoch that a rank of this node waits
+// for.
 func (p *Turns) sayWaiting(epoch int) {
 	turn, missing := p.Missing()
 	missing = append(missing, p.nodes.Missing(p.life, turn)...)
 	slices.Sort(missing)
-	p.log.Warn("waiting for an epoch that other ranks have not begun: what it has is known once all ranks "+
+	p.log.Warn("waiting for an epoch that other ranks have not begun: what it has is known "+
+		"once all ranks "+
 		"have drawn it",
 		"epoch", epoch, "ranks", missing)
 }

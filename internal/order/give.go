@@ -10,13 +10,16 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
-// Give adds the order of an epoch, or a rank's part of it, which lies in the file; the file stays the
-// caller's. apart: the rank gives no further ones. admit refuses a part that is longer than those before,
-// where there is no memory for it.
-func (o *Order) Give(rank int, m request.Give, file *os.File, admit request.Admit) (apart bool, err error) {
+// Give adds the order of an epoch, or a rank's part of it, which lies in the file; the file stays
+// the caller's. apart: the rank gives no further ones. admit refuses a part that is longer than
+// those before, where there is no memory for it.
+func (o *Order) Give(rank int, m request.Give, file *os.File,
+	admit request.Admit,
+) (apart bool, err error) {
 	what := fmt.Sprintf("the order of epoch %d", m.Epoch)
 	if !o.Given() {
-		return false, failure.Input("%s is given, but the orders of this job are drawn: stream.shuffle is %q",
+		return false, failure.Input("%s is given, but the orders of this job are drawn: "+
+			"stream.shuffle is %q",
 			what, o.stream.Spec().Shuffle)
 	}
 	if m.Epoch < 0 || m.Epoch > request.MaxEpoch {
@@ -26,12 +29,14 @@ func (o *Order) Give(rank int, m request.Give, file *os.File, admit request.Admi
 		return m.Apart != "", o.givePart(rank, m, what, file, admit)
 	}
 	if held := o.stream.GivenEpochs(); len(held) >= o.held && !slices.Contains(held, m.Epoch) {
-		return false, failure.Input("%s is given, while those of epochs %v are known and not over: at "+
-			"most %d may be, so give it later",
-			what, held, o.held)
+		return false,
+			failure.Input("%s is given, while those of epochs %v are known and not over: at "+
+				"most %d may be, so give it later",
+				what, held, o.held)
 	}
 	if n := o.stream.Delivered(); m.Entries != n {
-		return false, failure.Input("%s has %d samples; the batches of an epoch have %d", what, m.Entries, n)
+		return false,
+			failure.Input("%s has %d samples; the batches of an epoch have %d", what, m.Entries, n)
 	}
 	ids, err := request.ReadSamples(file, what, m.Entries, nil) // the job has claimed the memory
 	if err != nil {
@@ -43,10 +48,18 @@ func (o *Order) Give(rank int, m request.Give, file *os.File, admit request.Admi
 	return false, nil
 }
 
-// givePart adds a rank's part of an epoch. That it has another length than those before the other ranks hear
-// as well.
-func (o *Order) givePart(rank int, m request.Give, what string, file *os.File, admit request.Admit) error {
-	mine := &request.Part{Rank: rank, Epoch: m.Epoch, Batch: o.said.Part.Batch, Entries: m.Entries, Apart: printable.Text(m.Apart)}
+// givePart adds a rank's part of an epoch. That it has another length than those before the other
+// ranks hear as well.
+func (o *Order) givePart(rank int, m request.Give, what string, file *os.File,
+	admit request.Admit,
+) error {
+	mine := &request.Part{
+		Rank:    rank,
+		Epoch:   m.Epoch,
+		Batch:   o.said.Part.Batch,
+		Entries: m.Entries,
+		Apart:   printable.Text(m.Apart),
+	}
 	if mine.Apart != "" {
 		return o.turns.give(mine)
 	}

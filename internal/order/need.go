@@ -12,7 +12,9 @@ import (
 
 // need is what a job reads of its dataset.
 type need struct {
-	bytes     int64   // of the samples that it needs at all, each once; of those of its first epoch, if epochs are given
+	// of the samples that it needs at all, each once; of those of its first epoch, if epochs are
+	// given
+	bytes     int64
 	mean      float64 // bytes of a sample, as often as it is read
 	positions int     // samples of an epoch, before it is padded or cut
 
@@ -60,8 +62,8 @@ func (o *Order) Demands() []placement.Demand {
 	return slices.Clone(n.epochs)
 }
 
-// GoesOn notes that a process is in an epoch, which it begins with a step: those before it are over, but for
-// other ranks (Turns).
+// GoesOn notes that a process is in an epoch, which it begins with a step: those before it are
+// over, but for other ranks (Turns).
 func (o *Order) GoesOn(epoch, from int) {
 	if !o.Given() {
 		return
@@ -91,8 +93,8 @@ func (o *Order) GoesOn(epoch, from int) {
 	n.epochs = append(n.epochs, d)
 }
 
-// Needed leaves of each class what an epoch needs that is given: it is not known whether anything else will
-// ever be read, and so it is kept when it is, and not read ahead.
+// Needed leaves of each class what an epoch needs that is given: it is not known whether anything
+// else will ever be read, and so it is kept when it is, and not read ahead.
 func (o *Order) Needed(classes [][]int32) [][]int32 {
 	known := o.stream.GivenEpochs()
 	if !o.Given() {
@@ -115,9 +117,9 @@ func (o *Order) Needed(classes [][]int32) [][]int32 {
 	return out
 }
 
-// Memory is how many bytes orders may still take that are yet to be given, and what is looked up in them:
-// what came with OPEN is there. transformed: what is random in a transform tells one occurrence of a sample
-// from another.
+// Memory is how many bytes orders may still take that are yet to be given, and what is looked up in
+// them: what came with OPEN is there. transformed: what is random in a transform tells one
+// occurrence of a sample from another.
 func (o *Order) Memory(transformed bool) int64 {
 	spec := o.stream.Spec()
 	if !o.Given() && spec.Subset == nil {
@@ -135,8 +137,8 @@ func (o *Order) Memory(transformed bool) int64 {
 	return int64(o.held-len(o.stream.GivenEpochs()))*perEntry*positions + int64(o.held)*tables
 }
 
-// Bytes are those of the samples that the job needs at all, each once; of those of its first epoch, if epochs
-// are given.
+// Bytes are those of the samples that the job needs at all, each once; of those of its first epoch,
+// if epochs are given.
 func (o *Order) Bytes() int64 { return o.need.bytes }
 
 // Mean is how many bytes a sample has, weighted by how often it is read.

@@ -1,5 +1,6 @@
-// Package order is the order in which a job reads: its access stream, what that needs of the dataset, and the
-// epochs that processes give, each alone or, over several nodes, a part each in turns (Turns).
+// Package order is the order in which a job reads: its access stream, what that needs of the
+// dataset, and the epochs that processes give, each alone or, over several nodes, a part each in
+// turns (Turns).
 //
 // All methods of Order and Turns are safe for concurrent use.
 package order
@@ -15,12 +16,13 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
-// leastHeld is how many epochs may have been given and not be over, unless more come with OPEN: the one that
-// runs, the next one, and some that a process has gone back from, or gives ahead of its jump.
+// leastHeld is how many epochs may have been given and not be over, unless more come with OPEN: the
+// one that runs, the next one, and some that a process has gone back from, or gives ahead of its
+// jump.
 const leastHeld = 4
 
-// keptEpochs is how many epochs' permutations a job keeps: ranks and the staging buffers' reading ahead are
-// at most that far apart, as a rule.
+// keptEpochs is how many epochs' permutations a job keeps: ranks and the staging buffers' reading
+// ahead are at most that far apart, as a rule.
 const keptEpochs = 3
 
 // Order is the order of a job.
@@ -38,27 +40,34 @@ type Order struct {
 	}
 }
 
-// New makes the order of a job: of what its ranks asked for, what they said beside, and the seed that was
-// agreed on. With turns, which were opened, said has what came of turn 0.
-func New(m *request.Open, said *request.Order, seed uint64, index *dataset.Index, turns *Turns) (*Order, error) {
+// New makes the order of a job: of what its ranks asked for, what they said beside, and the seed
+// that was agreed on. With turns, which were opened, said has what came of turn 0.
+func New(m *request.Open, said *request.Order, seed uint64, index *dataset.Index,
+	turns *Turns,
+) (*Order, error) {
 	stream, err := newStream(m, said, seed, index.Len(), turns != nil)
 	if err != nil {
 		return nil, err
 	}
 	if largest := min(stream.Spec().GlobalBatch, stream.Delivered()); largest > request.MaxBatch {
-		return nil, failure.Input("the global batch of %d samples (%d ranks) is larger than %d, the most that a batch may have: make batch_size smaller",
+		return nil, failure.Input("the global batch of %d samples (%d ranks) is larger than %d, "+
+			"the most that a batch may have: make batch_size smaller",
 			largest, m.WorldSize, request.MaxBatch)
 	}
 	return &Order{
-		stream: stream, index: index, said: said.Brief(), held: max(leastHeld, len(said.Epochs)), turns: turns, need: needOf(said, index),
+		stream: stream, index: index, said: said.Brief(), held: max(leastHeld, len(said.Epochs)),
+		turns: turns, need: needOf(said, index),
 	}, nil
 }
 
 // newStream makes the access stream of a dataset of so many samples.
-func newStream(m *request.Open, said *request.Order, seed uint64, samples int, turns bool) (stream *access.Stream, err error) {
+func newStream(m *request.Open, said *request.Order, seed uint64, samples int,
+	turns bool,
+) (stream *access.Stream, err error) {
 	switch {
 	case turns:
-		if stream, err = access.NewGivenShared(samples, m.WorldSize, said.Part.Batch, said.Part.Entries, 0); err == nil {
+		if stream, err = access.NewGivenShared(samples, m.WorldSize, said.Part.Batch,
+			said.Part.Entries, 0); err == nil {
 			err = stream.Give(said.First, said.Epochs[0])
 		}
 	case said.Batches != nil:
@@ -76,7 +85,8 @@ func newStream(m *request.Open, said *request.Order, seed uint64, samples int, t
 		stream, err = access.New(access.Spec{
 			Samples: samples, Seed: seed, Epochs: m.Stream.Epochs,
 			WorldSize: m.WorldSize, GlobalBatch: m.Stream.GlobalBatch, DropLast: m.Stream.DropLast,
-			Shuffle: access.Shuffle(m.Stream.Shuffle), Scheme: access.Scheme(m.Stream.Scheme), Tail: access.Tail(m.Stream.Tail),
+			Shuffle: access.Shuffle(m.Stream.Shuffle), Scheme: access.Scheme(m.Stream.Scheme),
+			Tail:   access.Tail(m.Stream.Tail),
 			Subset: said.Subset,
 		})
 	}
@@ -86,8 +96,8 @@ func newStream(m *request.Open, said *request.Order, seed uint64, samples int, t
 	return stream, nil
 }
 
-// Opened notes that the job is open: from now on ranks' further parts of epochs are exchanged, and news is
-// called when an epoch is known.
+// Opened notes that the job is open: from now on ranks' further parts of epochs are exchanged, and
+// news is called when an epoch is known.
 func (o *Order) Opened(news func()) {
 	if o.turns != nil {
 		o.turns.opened(o.stream, o.said.First, news)
@@ -112,8 +122,8 @@ func (o *Order) Turns() bool { return o.turns != nil }
 // Given reports whether processes give the epochs' orders.
 func (o *Order) Given() bool { return o.stream.Spec().Shuffle == access.Given }
 
-// Epoch returns a view of an epoch; the last few are kept, because ranks share them. nil: the process is to
-// give it, and has not, or it is over.
+// Epoch returns a view of an epoch; the last few are kept, because ranks share them. nil: the
+// process is to give it, and has not, or it is over.
 func (o *Order) Epoch(e int) *access.Epoch {
 	if o.Given() {
 		return o.stream.Epoch(e)
@@ -133,11 +143,13 @@ func (o *Order) Epoch(e int) *access.Epoch {
 	return v
 }
 
-// Check refuses a step of an epoch that a rank cannot begin with. planned: epochs after the last may be read.
+// Check refuses a step of an epoch that a rank cannot begin with. planned: epochs after the last
+// may be read.
 func (o *Order) Check(rank, epoch, step int, planned bool) error {
 	spec := o.stream.Spec()
 	if spec.Epochs > 0 && epoch >= spec.Epochs && !planned {
-		return failure.Input("epoch %d is behind the job's last: it has %d epochs, counted from 0, and is "+
+		return failure.Input("epoch %d is behind the job's last: it has %d epochs, counted "+
+			"from 0, and is "+
 			"not planned yet",
 			epoch, spec.Epochs)
 	}

@@ -20,8 +20,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
-// TestTranscripts plays the transcripts in testdata/turns. Ranks 0 and 1 are on node 0, ranks 2 and 3 on node 1; nodes wait for each other for 30 s at
-// the start, and a part has two samples. What comes of a command follows: what ranks are told, and which turn comes next on each node.
+// TestTranscripts plays the transcripts in testdata/turns. Ranks 0 and 1 are on node 0, ranks 2 and
+// 3 on node 1; nodes wait for each other for 30 s at the start, and a part has two samples. What
+// comes of a command follows: what ranks are told, and which turn comes next on each node.
 //
 //	open ids=         the ranks open the job with these samples of epoch 0, a letter for two: those of a are 0 and 1, those of b 2 and 3
 //	give rank= epoch= ids=   a rank gives its part of an epoch
@@ -132,7 +133,13 @@ func (p *player) tell(format string, args ...any) {
 func (p *player) do(t *testing.T, d *datadriven.TestData) {
 	var rank, epoch, node int
 	var ids, pause string
-	for name, to := range map[string]any{"rank": &rank, "epoch": &epoch, "node": &node, "ids": &ids, "for": &pause} {
+	for name, to := range map[string]any{
+		"rank":  &rank,
+		"epoch": &epoch,
+		"node":  &node,
+		"ids":   &ids,
+		"for":   &pause,
+	} {
 		if d.HasArg(name) {
 			d.ScanArgs(t, name, to)
 		}
@@ -146,7 +153,11 @@ func (p *player) do(t *testing.T, d *datadriven.TestData) {
 			p.tell("rank %d is refused: %v", rank, err)
 		}
 	case "apart":
-		if err := turns.give(&request.Part{Rank: rank, Epoch: epoch, Apart: "it cannot be copied"}); err != nil {
+		if err := turns.give(&request.Part{
+			Rank:  rank,
+			Epoch: epoch,
+			Apart: "it cannot be copied",
+		}); err != nil {
 			p.tell("rank %d is refused: %v", rank, err)
 		}
 	case "await":
@@ -190,7 +201,10 @@ func (p *player) open(t *testing.T, ids string) {
 	}
 	for n, turns := range p.turns {
 		go func() {
-			first, order, err := turns.Open(t.Context(), member{p.hub, n}, func(int64, string, string) error { return nil })
+			first, order, err := turns.Open(t.Context(), member{p.hub, n},
+				func(int64, string, string) error {
+					return nil
+				})
 			if err != nil {
 				p.tell("node %d: %v", n, err)
 				return

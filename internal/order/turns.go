@@ -21,29 +21,31 @@ type Nodes interface {
 	Ranks() [][]int
 	// Me is this node.
 	Me() int
-	// Gather tells the other nodes what this one says of a matter, and returns what all say, when all have.
-	// It waits without a bound. An error that is no cluster.GatherError is a process's to read.
+	// Gather tells the other nodes what this one says of a matter, and returns what all say, when
+	// all have. It waits without a bound. An error that is no cluster.GatherError is a process's to
+	// read.
 	Gather(ctx context.Context, what string, mine []byte) ([][]byte, error)
 	// GatherInTime is Gather, and waits for as long as nodes do for each other at the start.
 	GatherInTime(ctx context.Context, what string, mine []byte) ([][]byte, error)
-	// Missing asks the other nodes which of their ranks have not given their parts of a turn, and returns
-	// those that are known.
+	// Missing asks the other nodes which of their ranks have not given their parts of a turn, and
+	// returns those that are known.
 	Missing(ctx context.Context, turn int) []int
 }
 
-// Turns are the orders of epochs that the ranks of a job on several nodes give together, each its own part.
-// An epoch is known once all nodes have said their ranks' parts of it.
+// Turns are the orders of epochs that the ranks of a job on several nodes give together, each its
+// own part. An epoch is known once all nodes have said their ranks' parts of it.
 //
-// Ranks give epochs in turns: in turn 0 what came with OPEN, in each further one the epoch that they begin
-// next. A rank that waits for an epoch gives no further one, so that none is more than a turn ahead of the
-// others. When each rank of this node has given its part of the turn, or one has left and never will, the
-// node tells the others (exchange), and learns theirs. Then every node knows the same parts, and comes to the
-// same end: the epoch is known, or, for good, none is any more. A rank waits for that as long as nodes wait
-// for each other at the start (giveUp): another one may wait for it in the epoch before, if it alone has
-// begun an epoch that its process then gave up.
+// Ranks give epochs in turns: in turn 0 what came with OPEN, in each further one the epoch that
+// they begin next. A rank that waits for an epoch gives no further one, so that none is more than a
+// turn ahead of the others. When each rank of this node has given its part of the turn, or one has
+// left and never will, the node tells the others (exchange), and learns theirs. Then every node
+// knows the same parts, and comes to the same end: the epoch is known, or, for good, none is any
+// more. A rank waits for that as long as nodes wait for each other at the start (giveUp): another
+// one may wait for it in the epoch before, if it alone has begun an epoch that its process then
+// gave up.
 //
-// From that follows what a node may forget: in a turn all ranks have left the epoch of the one before the
-// last.
+// From that follows what a node may forget: in a turn all ranks have left the epoch of the one
+// before the last.
 type Turns struct {
 	life    context.Context // of the job
 	timeout time.Duration   // for which nodes wait for each other at the start
@@ -57,16 +59,19 @@ type Turns struct {
 	stream *access.Stream
 	news   func() // tells this node's ranks that an epoch is known
 
-	mu      sync.Mutex
-	given   map[int][]*request.Part // by rank of this node, those that were not exchanged yet, in their order
-	left    map[int]bool            // ranks of this node that have left, and not come back
-	turn    int                     // the one that comes next
-	busy    bool                    // it is being exchanged, or the job is not open yet
-	last    int                     // the epoch of the turn before
-	err     error                   // why no further epoch will be known; nil: they will
-	cancel  func()                  // ends the wait for the other nodes' parts; nil: none is under way
-	gaveUp  string                  // why this node's ranks read apart, where one has waited for too long
-	changed chan struct{}           // closed and replaced when an epoch is known, or err is set
+	mu sync.Mutex
+	// by rank of this node, those that were not exchanged yet, in their order
+	given map[int][]*request.Part
+	left  map[int]bool // ranks of this node that have left, and not come back
+	turn  int          // the one that comes next
+	busy  bool         // it is being exchanged, or the job is not open yet
+	last  int          // the epoch of the turn before
+	err   error        // why no further epoch will be known; nil: they will
+	// ends the wait for the other nodes' parts; nil: none is under way
+	cancel func()
+	// why this node's ranks read apart, where one has waited for too long
+	gaveUp  string
+	changed chan struct{} // closed and replaced when an epoch is known, or err is set
 	tasks   sync.WaitGroup
 }
 
@@ -76,13 +81,22 @@ const longWait = 10 * time.Second
 // mostQueued is how many epochs a rank may have given that are not exchanged yet.
 const mostQueued = 2
 
-// NewTurns returns turns in which no rank has given anything; timeout is for how long nodes wait for each
-// other at the start.
+// NewTurns returns turns in which no rank has given anything; timeout is for how long nodes wait
+// for each other at the start.
 func NewTurns(life context.Context, timeout time.Duration, log *slog.Logger) *Turns {
-	return &Turns{life: life, timeout: timeout, log: log, given: make(map[int][]*request.Part), left: make(map[int]bool), busy: true, changed: make(chan struct{})}
+	return &Turns{
+		life:    life,
+		timeout: timeout,
+		log:     log,
+		given:   make(map[int][]*request.Part),
+		left:    make(map[int]bool),
+		busy:    true,
+		changed: make(chan struct{}),
+	}
 }
 
-// Came notes what a rank brings with OPEN, as its part of turn 0; in a job that is open already it is given.
+// Came notes what a rank brings with OPEN, as its part of turn 0; in a job that is open already it
+// is given.
 func (p *Turns) Came(mine *request.Part) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,8 +106,8 @@ func (p *Turns) Came(mine *request.Part) {
 	}
 }
 
-// give notes a rank's part of the epoch that it begins next, or of one that is known, which must be the same
-// then.
+// give notes a rank's part of the epoch that it begins next, or of one that is known, which must be
+// the same then.
 func (p *Turns) give(mine *request.Part) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,7 +124,8 @@ func (p *Turns) give(mine *request.Part) error {
 	case len(queue) > 0 && queue[len(queue)-1].Same(mine):
 		return nil
 	case len(queue) == mostQueued:
-		return failure.Input("the order of epoch %d is given, while those of epochs %d and %d wait for "+
+		return failure.Input("the order of epoch %d is given, while those of epochs %d and "+
+			"%d wait for "+
 			"the other ranks: give it later",
 			mine.Epoch, queue[0].Epoch, queue[1].Epoch)
 	}
@@ -131,11 +146,13 @@ func (p *Turns) Rejoin(mine *request.Part) error {
 func (p *Turns) compare(known *access.Epoch, mine *request.Part) error {
 	n := p.stream.RankSamples(mine.Rank)
 	if len(mine.IDs) != n {
-		return failure.Input("epoch %d is given again with %d samples, which had %d", mine.Epoch, len(mine.IDs), n)
+		return failure.Input("epoch %d is given again with %d samples, which had %d", mine.Epoch,
+			len(mine.IDs), n)
 	}
 	for i, k := range mine.IDs {
 		if was := known.At(mine.Rank, i); was != int(k) {
-			return failure.Input("epoch %d is given again with another order: sample %d at index %d, which was %d",
+			return failure.Input("epoch %d is given again with another order: sample %d at index "+
+				"%d, which was %d",
 				mine.Epoch, k, i, was)
 		}
 	}
@@ -150,12 +167,13 @@ func (p *Turns) Leave(rank int) {
 	p.start()
 }
 
-// expects reports whether a rank may ask for an epoch that is not known: it has given its part of it, or will
-// be told why it gets none.
+// expects reports whether a rank may ask for an epoch that is not known: it has given its part of
+// it, or will be told why it gets none.
 func (p *Turns) expects(rank, epoch int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.err != nil || p.stream.Given(epoch) || slices.ContainsFunc(p.given[rank], func(x *request.Part) bool { return x.Epoch == epoch })
+	return p.err != nil || p.stream.Given(epoch) ||
+		slices.ContainsFunc(p.given[rank], func(x *request.Part) bool { return x.Epoch == epoch })
 }
 
 // Await waits until an epoch is known, or will not be.
@@ -214,8 +232,8 @@ func (p *Turns) start() {
 	})
 }
 
-// giveUp has this node's ranks read apart, because one has waited for an epoch for so long. The other nodes
-// learn it when they come to the turn.
+// giveUp has this node's ranks read apart, because one has waited for an epoch for so long. The
+// other nodes learn it when they come to the turn.
 func (p *Turns) giveUp(epoch int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -247,8 +265,8 @@ func (p *Turns) tellApart(turn int, mine []*request.Part) {
 	_, _ = p.gather(p.life, turn, told) // what they say does not matter any more
 }
 
-// heads are the parts that this node has to tell in the turn; whole: of all its ranks, or one has left that
-// has given none. p.mu is held.
+// heads are the parts that this node has to tell in the turn; whole: of all its ranks, or one has
+// left that has given none. p.mu is held.
 func (p *Turns) heads() (mine []*request.Part, whole bool) {
 	waits := false
 	for _, rank := range p.ranks {
@@ -285,10 +303,12 @@ func (p *Turns) wake() {
 	p.changed = make(chan struct{})
 }
 
-// Open exchanges turn 0, once the nodes have found each other, and returns what the job's stream is made of:
-// the first part, whose seed counts where none is given, and the order of all parts. admit is asked for the
-// memory that orders take.
-func (p *Turns) Open(ctx context.Context, nodes Nodes, admit request.Admit) (first request.Part, order []int32, err error) {
+// Open exchanges turn 0, once the nodes have found each other, and returns what the job's stream is
+// made of: the first part, whose seed counts where none is given, and the order of all parts. admit
+// is asked for the memory that orders take.
+func (p *Turns) Open(ctx context.Context, nodes Nodes,
+	admit request.Admit,
+) (first request.Part, order []int32, err error) {
 	p.nodes, p.ranks, p.world = nodes, nodes.Ranks()[nodes.Me()], 0
 	for _, ranks := range nodes.Ranks() {
 		p.world += len(ranks)
@@ -305,11 +325,13 @@ func (p *Turns) Open(ctx context.Context, nodes Nodes, admit request.Admit) (fir
 	}
 	ranks, entries := len(all), all[0].Entries
 	if entries > request.MaxList/ranks {
-		return request.Part{}, nil, failure.Input("stream.given: %d ranks with %d samples of an epoch "+
-			"each; allowed: %d samples in all",
-			ranks, entries, request.MaxList)
+		return request.Part{}, nil,
+			failure.Input("stream.given: %d ranks with %d samples of an epoch "+
+				"each; allowed: %d samples in all",
+				ranks, entries, request.MaxList)
 	}
-	if err := admit(int64(leastHeld)*4*int64(ranks*entries), "stream.given: the orders of epochs", "give shorter ones"); err != nil {
+	if err := admit(int64(leastHeld)*4*int64(ranks*entries), "stream.given: the orders of epochs",
+		"give shorter ones"); err != nil {
 		return request.Part{}, nil, err
 	}
 	if order, err = p.samples(ctx, 0, mine, entries); err != nil {
@@ -318,8 +340,8 @@ func (p *Turns) Open(ctx context.Context, nodes Nodes, admit request.Admit) (fir
 	return *all[0], order, nil
 }
 
-// opened notes that the job has its stream: from now on ranks' further epochs are exchanged, and news is
-// called when one is known.
+// opened notes that the job has its stream: from now on ranks' further epochs are exchanged, and
+// news is called when one is known.
 func (p *Turns) opened(stream *access.Stream, epoch int, news func()) {
 	p.stream, p.news = stream, news
 	p.mu.Lock()
@@ -328,8 +350,8 @@ func (p *Turns) opened(stream *access.Stream, epoch int, news func()) {
 	p.end(nil)
 }
 
-// exchange tells the other nodes the samples of this one's parts of a turn, and makes of all parts an epoch
-// that is known.
+// exchange tells the other nodes the samples of this one's parts of a turn, and makes of all parts
+// an epoch that is known.
 func (p *Turns) exchange(ctx context.Context, turn int, mine, all []*request.Part) error {
 	stream := p.stream
 	if err := p.agree(all, stream.RankSamples(0)); err != nil {

@@ -48,14 +48,16 @@ func (l *lines) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// TestRanksThatAreWaitedForAreLogged: a rank that waits for long for an epoch that others have not begun has their ranks named in the log, this node's and
-// others'.
+// TestRanksThatAreWaitedForAreLogged: a rank that waits for long for an epoch that others have not
+// begun has their ranks named in the log, this node's and others'.
 func TestRanksThatAreWaitedForAreLogged(t *testing.T) {
 	log := &lines{written: make(chan struct{})}
 	life, end := context.WithCancel(t.Context())
 	p := NewTurns(life, time.Hour, slog.New(slog.NewTextHandler(log, nil)))
 	p.Came(&request.Part{Rank: 0, Batch: 2, Entries: 2, IDs: []int32{1, 2}})
-	first, all, err := p.Open(t.Context(), silent{}, func(int64, string, string) error { return nil })
+	first, all, err := p.Open(t.Context(), silent{}, func(int64, string, string) error {
+		return nil
+	})
 	if err != nil || first.Rank != 0 || !slices.Equal(all, []int32{1, 7, 2, 8}) {
 		t.Fatalf("turn 0: %+v, %v, %v", first, all, err)
 	}
@@ -69,7 +71,8 @@ func TestRanksThatAreWaitedForAreLogged(t *testing.T) {
 	}
 	p.sayWaiting(1)
 	<-log.written
-	if text := log.text.String(); !strings.Contains(text, fmt.Sprintf("epoch=1 ranks=%q", "[0 1]")) {
+	if text := log.text.String(); !strings.Contains(text,
+		fmt.Sprintf("epoch=1 ranks=%q", "[0 1]")) {
 		t.Errorf("the log says %s", text)
 	}
 	end()

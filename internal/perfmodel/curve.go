@@ -48,15 +48,18 @@ func (c Curve) At(x float64) float64 {
 // validate checks that points ascend and are positive.
 func (c Curve) validate(key string) error {
 	if len(c) == 0 {
-		return fmt.Errorf("%s has no points; give the throughput for at least one number of clients", key)
+		return fmt.Errorf("%s has no points; give the throughput for at least one "+
+			"number of clients", key)
 	}
 	last := 0
 	for _, p := range c {
 		if p.Clients <= last {
-			return fmt.Errorf("%s has a point for %d clients after %d; they must ascend from 1", key, p.Clients, last)
+			return fmt.Errorf("%s has a point for %d clients after %d; they must ascend from 1",
+				key, p.Clients, last)
 		}
 		if !(p.MBps > 0) || math.IsInf(p.MBps, 1) {
-			return fmt.Errorf("%s is %v MB/s for %d clients; it must be above 0 and finite", key, p.MBps, p.Clients)
+			return fmt.Errorf("%s is %v MB/s for %d clients; it must be above 0 and finite", key,
+				p.MBps, p.Clients)
 		}
 		last = p.Clients
 	}

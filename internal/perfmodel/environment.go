@@ -21,8 +21,9 @@ type Environment struct {
 	PeerBandwidth    float64 // b_c: network bandwidth between nodes, MB/s
 	SourceBandwidth  float64 // b_fs: network bandwidth to the source, MB/s
 	SourceThroughput Curve   // t(gamma): what the source gives gamma reading nodes together, MB/s
-	SourceLatency    float64 // what each request to the source takes besides, seconds; the papers have 0
-	Classes          []Class // storage classes; 0 is the staging buffer, then fastest first
+	// what each request to the source takes besides, seconds; the papers have 0
+	SourceLatency float64
+	Classes       []Class // storage classes; 0 is the staging buffer, then fastest first
 }
 
 // Class describes a storage class j.
@@ -48,19 +49,23 @@ func (e *Environment) Validate() error {
 	positive("b_fs", e.SourceBandwidth)
 	errs = append(errs, e.SourceThroughput.validate("t"))
 	if !(e.SourceLatency >= 0) || math.IsInf(e.SourceLatency, 1) {
-		errs = append(errs, fmt.Errorf("latency of the source is %v s; it must be 0 or more and finite", e.SourceLatency))
+		errs = append(errs, fmt.Errorf("latency of the source is %v s; it must be 0 or "+
+			"more and finite", e.SourceLatency))
 	}
 	if len(e.Classes) == 0 {
 		errs = append(errs, errors.New("classes: none; there must be class 0, the staging buffer"))
 	}
 	for j, c := range e.Classes {
 		if !(c.Capacity >= 0) || math.IsInf(c.Capacity, 1) {
-			errs = append(errs, fmt.Errorf("d_%d is %v MB; it must be 0 or more and finite", j, c.Capacity))
+			errs = append(errs,
+				fmt.Errorf("d_%d is %v MB; it must be 0 or more and finite", j, c.Capacity))
 		}
 		if c.Threads < 1 {
-			errs = append(errs, fmt.Errorf("p_%d is %d threads; it must be 1 or more", j, c.Threads))
+			errs = append(errs,
+				fmt.Errorf("p_%d is %d threads; it must be 1 or more", j, c.Threads))
 		}
-		errs = append(errs, c.Read.validate(fmt.Sprintf("r_%d", j)), c.Write.validate(fmt.Sprintf("w_%d", j)))
+		errs = append(errs, c.Read.validate(fmt.Sprintf("r_%d", j)),
+			c.Write.validate(fmt.Sprintf("w_%d", j)))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("environment: %w", err)

@@ -15,7 +15,16 @@ func thesis() *Environment {
 	ssd := NewCurve(map[int]float64{1: 60, 2: 86})
 	return &Environment{
 		Compute: 100, Preprocess: 200, PeerBandwidth: 10000, SourceBandwidth: 2000,
-		SourceThroughput: NewCurve(map[int]float64{1: 66, 2: 86, 4: 146, 8: 326, 16: 324, 32: 324, 64: 324, 128: 324}),
+		SourceThroughput: NewCurve(map[int]float64{
+			1:   66,
+			2:   86,
+			4:   146,
+			8:   326,
+			16:  324,
+			32:  324,
+			64:  324,
+			128: 324,
+		}),
 		Classes: []Class{
 			{Capacity: 1024, Threads: 2, Read: ram, Write: ram},
 			{Capacity: 50 * 1024, Threads: 2, Read: ram, Write: ram},
@@ -27,7 +36,17 @@ func thesis() *Environment {
 func TestCurve(t *testing.T) {
 	c := thesis().SourceThroughput
 	for _, p := range []struct{ x, want float64 }{
-		{0.5, 66}, {1, 66}, {1.5, 76}, {2, 86}, {3, 116}, {4, 146}, {6, 236}, {8, 326}, {12, 325}, {128, 324}, {1e6, 324},
+		{0.5, 66},
+		{1, 66},
+		{1.5, 76},
+		{2, 86},
+		{3, 116},
+		{4, 146},
+		{6, 236},
+		{8, 326},
+		{12, 325},
+		{128, 324},
+		{1e6, 324},
 	} {
 		if got := c.At(p.x); math.Abs(got-p.want) > 1e-9 {
 			t.Errorf("t(%v) = %v, want %v", p.x, got, p.want)
@@ -77,8 +96,10 @@ func TestTimeline(t *testing.T) {
 	if diff := cmp.Diff([]float64{1, 2, 4, 4.5}, avail); diff != "" {
 		t.Errorf("3.3 (-want +got):\n%s", diff)
 	}
-	// 200 MB take 2 s: the second sample waits for the first's computation, the third is waited for.
-	if diff := cmp.Diff([]float64{1, 3, 4, 4.5}, e.Consume(nil, avail, []float64{200, 50, 50, 50})); diff != "" {
+	// 200 MB take 2 s: the second sample waits for the first's computation, the third is waited
+	// for.
+	if diff := cmp.Diff([]float64{1, 3, 4, 4.5},
+		e.Consume(nil, avail, []float64{200, 50, 50, 50})); diff != "" {
 		t.Errorf("3.2 (-want +got):\n%s", diff)
 	}
 }
@@ -91,11 +112,19 @@ func TestProperties(t *testing.T) {
 			return NewCurve(rapid.MapOfN(rapid.IntRange(1, 64), rate, 1, 6).Draw(t, label))
 		}
 		e := &Environment{
-			Compute: rate.Draw(t, "c"), Preprocess: rate.Draw(t, "beta"), PeerBandwidth: rate.Draw(t, "b_c"), SourceBandwidth: rate.Draw(t, "b_fs"),
-			SourceThroughput: curve("t"), SourceLatency: rapid.Float64Range(0, 1).Draw(t, "latency"),
+			Compute: rate.Draw(t, "c"), Preprocess: rate.Draw(t, "beta"),
+			PeerBandwidth: rate.Draw(t, "b_c"), SourceBandwidth: rate.Draw(t, "b_fs"),
+			SourceThroughput: curve("t"),
+			SourceLatency:    rapid.Float64Range(0, 1).Draw(t, "latency"),
 		}
 		for range 2 {
-			e.Classes = append(e.Classes, Class{Capacity: 1, Threads: rapid.IntRange(1, 80).Draw(t, "p"), Read: curve("r"), Write: curve("w")})
+			e.Classes = append(e.Classes,
+				Class{
+					Capacity: 1,
+					Threads:  rapid.IntRange(1, 80).Draw(t, "p"),
+					Read:     curve("r"),
+					Write:    curve("w"),
+				})
 		}
 		if err := e.Validate(); err != nil {
 			t.Fatal(err)
@@ -119,7 +148,8 @@ func TestProperties(t *testing.T) {
 		if e.FetchSource(size, gamma) < e.SourceLatency+size/e.SourceBandwidth-1e-9 {
 			t.Fatal("the source is faster than the network to it")
 		}
-		if e.FetchLocal(2*size, 1) < e.FetchLocal(size, 1) || e.Read(size, 1) < 1+size/e.Preprocess-1e-9 {
+		if e.FetchLocal(2*size, 1) < e.FetchLocal(size, 1) ||
+			e.Read(size, 1) < 1+size/e.Preprocess-1e-9 {
 			t.Fatal("more bytes take less time")
 		}
 
@@ -146,19 +176,29 @@ func TestValidate(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, spoil := range map[string]func(*Environment){
-		"c is 0 MB/s":                         func(e *Environment) { e.Compute = 0 },
-		"beta is -1":                          func(e *Environment) { e.Preprocess = -1 },
-		"b_c is NaN":                          func(e *Environment) { e.PeerBandwidth = math.NaN() },
-		"b_fs is +Inf":                        func(e *Environment) { e.SourceBandwidth = math.Inf(1) },
-		"t has no points":                     func(e *Environment) { e.SourceThroughput = nil },
-		"t has a point for 1 clients after 1": func(e *Environment) { e.SourceThroughput = Curve{{1, 5}, {1, 6}} },
-		"t has a point for 0 clients":         func(e *Environment) { e.SourceThroughput = Curve{{0, 5}} },
-		"latency of the source is -1":         func(e *Environment) { e.SourceLatency = -1 },
-		"classes: none":                       func(e *Environment) { e.Classes = nil },
-		"d_2 is -5 MB":                        func(e *Environment) { e.Classes[2].Capacity = -5 },
-		"p_1 is 0 threads":                    func(e *Environment) { e.Classes[1].Threads = 0 },
-		"r_1 is 0 MB/s for 3 clients":         func(e *Environment) { e.Classes[1].Read = Curve{{3, 0}} },
-		"w_0 has no points":                   func(e *Environment) { e.Classes[0].Write = nil },
+		"c is 0 MB/s": func(e *Environment) { e.Compute = 0 },
+		"beta is -1":  func(e *Environment) { e.Preprocess = -1 },
+		"b_c is NaN": func(e *Environment) {
+			e.PeerBandwidth = math.NaN()
+		},
+		"b_fs is +Inf": func(e *Environment) {
+			e.SourceBandwidth = math.Inf(1)
+		},
+		"t has no points": func(e *Environment) { e.SourceThroughput = nil },
+		"t has a point for 1 clients after 1": func(e *Environment) {
+			e.SourceThroughput = Curve{{1, 5}, {1, 6}}
+		},
+		"t has a point for 0 clients": func(e *Environment) {
+			e.SourceThroughput = Curve{{0, 5}}
+		},
+		"latency of the source is -1": func(e *Environment) { e.SourceLatency = -1 },
+		"classes: none":               func(e *Environment) { e.Classes = nil },
+		"d_2 is -5 MB":                func(e *Environment) { e.Classes[2].Capacity = -5 },
+		"p_1 is 0 threads":            func(e *Environment) { e.Classes[1].Threads = 0 },
+		"r_1 is 0 MB/s for 3 clients": func(e *Environment) {
+			e.Classes[1].Read = Curve{{3, 0}}
+		},
+		"w_0 has no points": func(e *Environment) { e.Classes[0].Write = nil },
 	} {
 		e := thesis()
 		spoil(e)

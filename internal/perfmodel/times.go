@@ -62,9 +62,9 @@ func (e *Environment) Available(dst, reads []float64) []float64 {
 	return dst
 }
 
-// Consume returns t_{i,f} for every f: when each sample of the access stream is
-// consumed, given when it is available and the sizes in MB (thesis equation
-// 3.2). The first one is consumed once it is available. Appends to dst; seconds from the start of training.
+// Consume returns t_{i,f} for every f: when each sample of the access stream is consumed, given
+// when it is available and the sizes in MB (thesis equation 3.2). The first one is consumed once it
+// is available. Appends to dst; seconds from the start of training.
 func (e *Environment) Consume(dst, avail, sizes []float64) []float64 {
 	free := 0.0 // when the computation on the previous sample has ended
 	for f, a := range avail {

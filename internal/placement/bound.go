@@ -12,11 +12,12 @@ func Bound(dataset, cached int64, epochs int) int64 {
 	return dataset + int64(epochs-1)*max(0, dataset-cached)
 }
 
-// Demand is what an epoch needs: the bytes of its samples, each once, and of those that no epoch before it needed.
+// Demand is what an epoch needs: the bytes of its samples, each once, and of those that no epoch
+// before it needed.
 type Demand struct{ Bytes, New int64 }
 
-// BoundOf is Bound where epochs need different samples: an epoch reads from the source what was never read before, and at least
-// what caches of `cached` bytes cannot hold of it.
+// BoundOf is Bound where epochs need different samples: an epoch reads from the source what was
+// never read before, and at least what caches of `cached` bytes cannot hold of it.
 func BoundOf(epochs []Demand, cached int64) (bound int64) {
 	for _, e := range epochs {
 		bound += max(e.New, e.Bytes-cached)

@@ -8,12 +8,13 @@
 // all nodes that compute it agree. What a class holds already stays, as classes only
 // grow, and takes its room.
 //
-// This room has what a policy is given and what it makes. The policies, each a file with a line in one table, are in
-// policies below; builder has the ways to fill caches that they choose from; simulated has what a policy may say to the
-// simulator besides; policytest is the suite that each of them passes.
+// This room has what a policy is given and what it makes. The policies, each a file with a line in
+// one table, are in policies below; builder has the ways to fill caches that they choose from;
+// simulated has what a policy may say to the simulator besides; policytest is the suite that each
+// of them passes.
 //
-// Pure: no I/O, no goroutine that outlives a call. Policies hold no state and are safe for concurrent use. Nothing here
-// runs a plan: that is what stage and simulate do. Memory is
+// Pure: no I/O, no goroutine that outlives a call. Policies hold no state and are safe for
+// concurrent use. Nothing here runs a plan: that is what stage and simulate do. Memory is
 // proportional to the samples plus the copies planned, never to nodes times samples.
 package placement
 
@@ -28,18 +29,21 @@ import (
 
 // Input is all that a policy may look at.
 type Input struct {
-	Stream *access.Stream         // who reads what, when
-	Epochs int                    // the horizon, where the stream has no end; otherwise ignored. It ends before an epoch that is not given
+	Stream *access.Stream // who reads what, when
+	// the horizon, where the stream has no end; otherwise ignored. It ends before an epoch that is
+	// not given
+	Epochs int
 	From   int                    // the first epoch still to come; default 0
 	Nodes  []Node                 // every rank of the stream on exactly one of them
 	Size   func(id int) int64     // bytes of a sample, above 0; cheap
 	Env    *perfmodel.Environment // nil: the node's own classes beat peers, peers beat the source
-	// Context ends the planning early, at the next epoch that is gone over; nil: never. Its error is then Plan's.
+	// Context ends the planning early, at the next epoch that is gone over; nil: never. Its error
+	// is then Plan's.
 	Context context.Context
 }
 
-// Given reports whether the stream's epochs are given, so that they may have any samples, and nothing is known of epochs
-// to come.
+// Given reports whether the stream's epochs are given, so that they may have any samples, and
+// nothing is known of epochs to come.
 func (in *Input) Given() bool { return in.Stream.Spec().Shuffle == access.Given }
 
 // Ended tells that nobody waits for the plan any more: the Context's error.
@@ -55,8 +59,9 @@ type Node struct {
 	Ranks    []int     // the ranks that run on it
 	Capacity []int64   // bytes of the storage classes 1..J, fastest first
 	Held     [][]int32 // what each of these classes holds already; may be shorter than Capacity
-	// Kept is what the node has besides, in classes that keep a copy of all that is read, whatever the plan gives them. It takes
-	// no room of theirs here. To bring it into another class, or to another node, takes no read from the source.
+	// Kept is what the node has besides, in classes that keep a copy of all that is read, whatever
+	// the plan gives them. It takes no room of theirs here. To bring it into another class, or to
+	// another node, takes no read from the source.
 	Kept []int32
 }
 
@@ -68,10 +73,11 @@ type Plan struct {
 	Owner    []int32    // per sample the node that answers for it, -1: nobody. nil: nobody for any
 	Nodes    []NodePlan // as Input.Nodes
 
-	// ReadOnce: who needs a sample that its owner has not got yet asks the owner, who reads it at once, keeps it
-	// and answers: nobody else reads it from the source.
+	// ReadOnce: who needs a sample that its owner has not got yet asks the owner, who reads it at
+	// once, keeps it and answers: nobody else reads it from the source.
 	ReadOnce bool
-	// OnRead: classes keep what the node reads for its own training, and nothing is read ahead to fill them.
+	// OnRead: classes keep what the node reads for its own training, and nothing is read ahead to
+	// fill them.
 	OnRead bool
 }
 
@@ -119,7 +125,9 @@ func (in *Input) Check() (to int, nodeOf []int32, err error) {
 		}
 	}
 	if in.From < 0 || to <= in.From {
-		return 0, nil, fmt.Errorf("placement: epochs [%d, %d) to plan for; there must be at least one: the stream's Epochs is %d, the horizon's %d", in.From, to, spec.Epochs, in.Epochs)
+		return 0, nil, fmt.Errorf("placement: epochs [%d, %d) to plan for; there must be at "+
+			"least one: the stream's Epochs is %d, the horizon's %d", in.From, to, spec.Epochs,
+			in.Epochs)
 	}
 	if len(in.Nodes) == 0 || len(in.Nodes) > maxNodes {
 		return 0, nil, fmt.Errorf("placement: %d nodes; allowed: 1 to %d", len(in.Nodes), maxNodes)
@@ -131,31 +139,37 @@ func (in *Input) Check() (to int, nodeOf []int32, err error) {
 	for n, node := range in.Nodes {
 		for _, r := range node.Ranks {
 			if r < 0 || r >= spec.WorldSize {
-				return 0, nil, fmt.Errorf("placement: node %d has rank %d; allowed: 0 to %d", n, r, spec.WorldSize-1)
+				return 0, nil, fmt.Errorf("placement: node %d has rank %d; allowed: 0 to %d", n, r,
+					spec.WorldSize-1)
 			}
 			if nodeOf[r] >= 0 {
-				return 0, nil, fmt.Errorf("placement: rank %d is on nodes %d and %d; it must be on one", r, nodeOf[r], n)
+				return 0, nil, fmt.Errorf("placement: rank %d is on nodes %d and %d; it "+
+					"must be on one", r, nodeOf[r], n)
 			}
 			nodeOf[r] = int32(n)
 		}
 		if len(node.Held) > len(node.Capacity) {
-			return 0, nil, fmt.Errorf("placement: node %d holds samples in %d classes and has %d", n, len(node.Held), len(node.Capacity))
+			return 0, nil, fmt.Errorf("placement: node %d holds samples in %d classes and has %d",
+				n, len(node.Held), len(node.Capacity))
 		}
 		for j, c := range node.Capacity {
 			if c < 0 {
-				return 0, nil, fmt.Errorf("placement: class %d of node %d has a capacity of %d bytes; it must be 0 or more", j+1, n, c)
+				return 0, nil, fmt.Errorf("placement: class %d of node %d has a capacity of %d "+
+					"bytes; it must be 0 or more", j+1, n, c)
 			}
 		}
 		for j, held := range node.Held {
 			for _, k := range held {
 				if k < 0 || int(k) >= spec.Samples {
-					return 0, nil, fmt.Errorf("placement: class %d of node %d holds sample %d; allowed: 0 to %d", j+1, n, k, spec.Samples-1)
+					return 0, nil, fmt.Errorf("placement: class %d of node %d holds sample %d; "+
+						"allowed: 0 to %d", j+1, n, k, spec.Samples-1)
 				}
 			}
 		}
 		for _, k := range node.Kept {
 			if k < 0 || int(k) >= spec.Samples {
-				return 0, nil, fmt.Errorf("placement: node %d keeps sample %d; allowed: 0 to %d", n, k, spec.Samples-1)
+				return 0, nil, fmt.Errorf("placement: node %d keeps sample %d; allowed: 0 to %d", n,
+					k, spec.Samples-1)
 			}
 		}
 	}

@@ -6,17 +6,19 @@ import (
 	"github.com/hdmlp/hdmlp/internal/access"
 )
 
-// TakeOver returns the plan for as long as only some of the nodes are there: p itself if nobody is missing whom a
-// sample needs, else one in which another node answers for each sample of those who are. nodes and size are what p was
-// made from.
+// TakeOver returns the plan for as long as only some of the nodes are there: p itself if nobody is
+// missing whom a sample needs, else one in which another node answers for each sample of those who
+// are. nodes and size are what p was made from.
 //
-// A node whose classes have a copy by p is the first choice. For the others of a plan that reads once, a node is chosen that has
-// room left, and it is to keep them there. Where nobody has, nobody answers for the sample: whoever needs it reads it
-// from the source, since to ask somebody who does not keep it saves nothing.
+// A node whose classes have a copy by p is the first choice. For the others of a plan that reads
+// once, a node is chosen that has room left, and it is to keep them there. Where nobody has, nobody
+// answers for the sample: whoever needs it reads it from the source, since to ask somebody who does
+// not keep it saves nothing.
 //
-// Among those who may, the highest hash of node and sample decides (rendezvous hashing). So all nodes that see the same ones
-// agree without a word, load is spread evenly, and when one more goes few samples change hands. What p gives
-// a node stays with it: classes only get longer, and p holds again when everybody is back.
+// Among those who may, the highest hash of node and sample decides (rendezvous hashing). So all
+// nodes that see the same ones agree without a word, load is spread evenly, and when one more goes
+// few samples change hands. What p gives a node stays with it: classes only get longer, and p holds
+// again when everybody is back.
 func (p *Plan) TakeOver(there func(node int) bool, nodes []Node, size func(id int) int64) *Plan {
 	const nobody = -1
 	var left []int // the nodes that are there
@@ -40,7 +42,8 @@ func (p *Plan) TakeOver(there func(node int) bool, nodes []Node, size func(id in
 	for _, n := range left {
 		for _, class := range p.Nodes[n].Classes {
 			for _, k := range class {
-				if missed(int(k)) && (owner[k] == nobody || access.Mix(n, int(k)) > access.Mix(int(owner[k]), int(k))) {
+				if missed(int(k)) && (owner[k] == nobody ||
+					access.Mix(n, int(k)) > access.Mix(int(owner[k]), int(k))) {
 					owner[k] = int32(n)
 				}
 			}

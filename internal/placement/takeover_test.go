@@ -12,20 +12,30 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/policytest"
 )
 
-// TestTakeOver: whoever goes, exactly one of those who are left answers for each sample that somebody can have, and no class
-// takes more than it has room for.
+// TestTakeOver: whoever goes, exactly one of those who are left answers for each sample that
+// somebody can have, and no class takes more than it has room for.
 func TestTakeOver(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 6).Draw(t, "nodes")
 		samples := rapid.IntRange(2*n, 300).Draw(t, "samples")
 		size := func(id int) int64 { return int64(1 + id%7) }
 		in := placement.Input{
-			Stream: policytest.Stream(t, access.Spec{Samples: samples, Seed: 3, Epochs: 3, WorldSize: n, GlobalBatch: 2 * n, Shuffle: access.Torch, Scheme: access.Strided}),
-			Size:   size,
+			Stream: policytest.Stream(t,
+				access.Spec{
+					Samples:     samples,
+					Seed:        3,
+					Epochs:      3,
+					WorldSize:   n,
+					GlobalBatch: 2 * n,
+					Shuffle:     access.Torch,
+					Scheme:      access.Strided,
+				}),
+			Size: size,
 		}
 		for i := range n {
 			in.Nodes = append(in.Nodes, placement.Node{Ranks: []int{i}, Capacity: []int64{
-				int64(rapid.IntRange(0, 2000).Draw(t, "memory")), int64(rapid.IntRange(0, 1000).Draw(t, "file")),
+				int64(rapid.IntRange(0, 2000).Draw(t, "memory")),
+				int64(rapid.IntRange(0, 1000).Draw(t, "file")),
 			}})
 		}
 		policy := rapid.SampledFrom(policies.Engine()).Draw(t, "policy")
@@ -55,9 +65,10 @@ func TestTakeOver(t *testing.T) {
 				}
 			}
 		}
-		if !p.ReadOnce && !slices.EqualFunc(after.Nodes, p.Nodes, func(a, b placement.NodePlan) bool {
-			return slices.EqualFunc(a.Classes, b.Classes, slices.Equal[[]int32])
-		}) {
+		if !p.ReadOnce &&
+			!slices.EqualFunc(after.Nodes, p.Nodes, func(a, b placement.NodePlan) bool {
+				return slices.EqualFunc(a.Classes, b.Classes, slices.Equal[[]int32])
+			}) {
 			t.Fatalf("%s: nodes are to keep what they are not asked for", policy.Name())
 		}
 		for k := range samples {
@@ -69,10 +80,12 @@ func TestTakeOver(t *testing.T) {
 				}
 			case is >= 0:
 				if !there(is) || !slices.Contains(holders[k], is) {
-					t.Fatalf("node %d took over sample %d; it is there: %v; those who are to hold it: %v", is, k, there(is), holders[k])
+					t.Fatalf("node %d took over sample %d; it is there: %v; those who are to "+
+						"hold it: %v", is, k, there(is), holders[k])
 				}
 			case p.ReadOnce && room >= size(k):
-				t.Fatalf("nobody took over sample %d of %d bytes, and there is room for %d", k, size(k), room)
+				t.Fatalf("nobody took over sample %d of %d bytes, and there is room for %d", k,
+					size(k), room)
 			}
 		}
 		if !slices.EqualFunc(before.Nodes, p.Nodes, func(a, b placement.NodePlan) bool {
@@ -99,13 +112,23 @@ func clone(p *placement.Plan) *placement.Plan {
 	return &c
 }
 
-// TestTakeOverIsSpread: samples of who went go to all others in about equal parts, and most stay there when another goes.
+// TestTakeOverIsSpread: samples of who went go to all others in about equal parts, and most stay
+// there when another goes.
 func TestTakeOverIsSpread(t *testing.T) {
 	const samples, n = 20000, 5
 	size := func(int) int64 { return 1 }
 	in := placement.Input{
-		Stream: policytest.Stream(t, access.Spec{Samples: samples, Seed: 3, Epochs: 2, WorldSize: n, GlobalBatch: 2 * n, Shuffle: access.Torch, Scheme: access.Strided}),
-		Nodes:  policytest.Nodes(n, 2*samples), Size: size,
+		Stream: policytest.Stream(t,
+			access.Spec{
+				Samples:     samples,
+				Seed:        3,
+				Epochs:      2,
+				WorldSize:   n,
+				GlobalBatch: 2 * n,
+				Shuffle:     access.Torch,
+				Scheme:      access.Strided,
+			}),
+		Nodes: policytest.Nodes(n, 2*samples), Size: size,
 	}
 	p := &placement.Plan{Remote: true, ReadOnce: true, Nodes: make([]placement.NodePlan, n)}
 	for i := range p.Nodes {
@@ -122,7 +145,8 @@ func TestTakeOverIsSpread(t *testing.T) {
 		if p.OwnerOf(k) == 2 {
 			count[one.OwnerOf(k)]++
 			if heir := one.OwnerOf(k); heir != 4 && two.OwnerOf(k) != heir {
-				t.Fatalf("sample %d went from node %d to node %d because node 4 went", k, heir, two.OwnerOf(k))
+				t.Fatalf("sample %d went from node %d to node %d because node 4 went", k, heir,
+					two.OwnerOf(k))
 			}
 		}
 	}

@@ -20,18 +20,19 @@ const (
 
 // meanwhile makes a job's plan while batches flow already (placement.Starter).
 //
-// Where the first rank of a node begins to read, begin lets the node follow the policy's First for an epoch
-// from there: the node reads itself what its ranks need, and keeps it. No node has to ask another for that.
-// Once every rank of the node has a batch, or patience is over, run tells the other nodes where this one
-// began and how far it will have come at the most when the plan is there: its lead. From all leads each node
-// knows what each will have kept (placement.Resume), and plans with it, so nothing that was read in the leads
-// is read again. When all nodes have their plans all follow them: if some did so sooner they would ask others
-// for samples that these do not know they are to keep.
+// Where the first rank of a node begins to read, begin lets the node follow the policy's First for
+// an epoch from there: the node reads itself what its ranks need, and keeps it. No node has to ask
+// another for that. Once every rank of the node has a batch, or patience is over, run tells the
+// other nodes where this one began and how far it will have come at the most when the plan is
+// there: its lead. From all leads each node knows what each will have kept (placement.Resume), and
+// plans with it, so nothing that was read in the leads is read again. When all nodes have their
+// plans all follow them: if some did so sooner they would ask others for samples that these do not
+// know they are to keep.
 //
-// A lead ends early enough to leave most of the plan its freedom, and late enough that the plan should be
-// there by then. Where it is not, because ranks come through the stream faster than could be told from their
-// first batches, they wait for it at the end of the lead (may): nothing is read that the plan does not count
-// with, but under frequency, which keeps nothing before.
+// A lead ends early enough to leave most of the plan its freedom, and late enough that the plan
+// should be there by then. Where it is not, because ranks come through the stream faster than could
+// be told from their first batches, they wait for it at the end of the lead (may): nothing is read
+// that the plan does not count with, but under frequency, which keeps nothing before.
 type meanwhile struct {
 	planner *Planner
 	policy  placement.Starter
@@ -47,8 +48,9 @@ type meanwhile struct {
 	mu      sync.Mutex    // guards what follows
 	fed     map[int]bool  // ranks of the node that have a batch
 	flowing chan struct{} // closed when all have
-	reached int           // behind the last step that may be staged so far; steps count through all epochs here
-	end     int           // of the lead
+	// behind the last step that may be staged so far; steps count through all epochs here
+	reached int
+	end     int // of the lead
 
 	cancel context.CancelFunc
 }
@@ -59,7 +61,8 @@ func startMeanwhile(planner *Planner, policy placement.Starter, in placement.Inp
 	in.Context, in.Stream = ctx, planner.o.Stream // which may forget epochs
 	p := &meanwhile{
 		planner: planner, policy: policy, in: in,
-		begun: make(chan struct{}), fed: map[int]bool{}, flowing: make(chan struct{}), cancel: cancel,
+		begun: make(chan struct{}), fed: map[int]bool{}, flowing: make(chan struct{}),
+		cancel: cancel,
 	}
 	go func() {
 		defer close(planner.done)
@@ -94,8 +97,8 @@ func (p *meanwhile) begin(epoch, step int) error {
 	return p.err
 }
 
-// from is the planner's input with its horizon counted from an epoch, where the stream has no end. begin must
-// have been called.
+// from is the planner's input with its horizon counted from an epoch, where the stream has no end.
+// begin must have been called.
 func (p *meanwhile) from(epoch int) placement.Input {
 	in := p.in
 	in.Stream = p.fixed
@@ -187,21 +190,24 @@ func (p *meanwhile) run(ctx context.Context) error {
 		}
 	}
 	p.planner.follow(plan)
-	o.Log.Debug("planned", "policy", plan.Policy, "lead", lead.Steps, "seconds", time.Since(p.began).Seconds())
+	o.Log.Debug("planned", "policy", plan.Policy, "lead", lead.Steps, "seconds",
+		time.Since(p.began).Seconds())
 	return nil
 }
 
-// settle says where the lead ends: behind what has been staged, what may be staged ahead of that, and what is
-// read in margin times the estimated time at the rate until now; but not after an epoch, in which everything
-// was needed once.
+// settle says where the lead ends: behind what has been staged, what may be staged ahead of that,
+// and what is read in margin times the estimated time at the rate until now; but not after an
+// epoch, in which everything was needed once.
 func (p *meanwhile) settle() placement.Lead {
 	lead, staged := p.lead, p.planner.o.Staged()
 	rate := float64(staged) / time.Since(p.began).Seconds()
-	ahead := p.planner.o.Ahead + int(math.Ceil(min(margin*rate*planTime(p.in).Seconds(), float64(lead.Steps))))
+	ahead := p.planner.o.Ahead +
+		int(math.Ceil(min(margin*rate*planTime(p.in).Seconds(), float64(lead.Steps))))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	begin := lead.Epoch*p.in.Stream.Steps() + lead.Step
-	if staged > 0 && len(p.in.Nodes) > 1 { // otherwise nothing is known of the rate, or it makes no difference
+	// otherwise nothing is known of the rate, or it makes no difference
+	if staged > 0 && len(p.in.Nodes) > 1 {
 		lead.Steps = min(lead.Steps, max(p.reached-begin, 0)+ahead)
 	}
 	p.end = p.endOf(lead)
@@ -215,9 +221,9 @@ func (p *meanwhile) extend(lead placement.Lead) {
 	p.end = max(p.end, p.endOf(lead))
 }
 
-// endOf returns the step before which ranks may read by the lead: none has to wait if it is a whole epoch.
-// Who keeps what is settled then, but for what that epoch drops; where ranks give their parts of epochs, a
-// later one may have anything.
+// endOf returns the step before which ranks may read by the lead: none has to wait if it is a whole
+// epoch. Who keeps what is settled then, but for what that epoch drops; where ranks give their
+// parts of epochs, a later one may have anything.
 func (p *meanwhile) endOf(lead placement.Lead) int {
 	steps := p.in.Stream.Steps()
 	if lead.Step == 0 && lead.Steps == steps && !p.planner.o.Turns {

@@ -1,8 +1,9 @@
-// Package planner decides which plan a job goes by: it asks the policy for one, at once or while batches
-// flow, follows it together with the other nodes, and keeps it in step with which of these are there.
+// Package planner decides which plan a job goes by: it asks the policy for one, at once or while
+// batches flow, follows it together with the other nodes, and keeps it in step with which of these
+// are there.
 //
-// It does not read samples: what a plan has a node keep and read ahead, its Use does, and whom it asks, its
-// Nodes do. All methods of Planner are safe for concurrent use.
+// It does not read samples: what a plan has a node keep and read ahead, its Use does, and whom it
+// asks, its Nodes do. All methods of Planner are safe for concurrent use.
 package planner
 
 import (
@@ -22,23 +23,23 @@ import (
 const (
 	// openEnd is the planning horizon of a stream without an end, in epochs.
 	openEnd = 100
-	// planAtOnce is how long planning may keep a job from being open; a plan that takes longer is made while
-	// batches flow.
+	// planAtOnce is how long planning may keep a job from being open; a plan that takes longer is
+	// made while batches flow.
 	planAtOnce = 50 * time.Millisecond
 )
 
 // Nodes are the nodes of a job, to a planner.
 type Nodes interface {
-	// Rooms tells the other nodes what this one's classes have room for and hold, and returns what all say,
-	// with their ranks.
+	// Rooms tells the other nodes what this one's classes have room for and hold, and returns what
+	// all say, with their ranks.
 	Rooms(ctx context.Context, mine placement.Node) ([]placement.Node, error)
-	// Leads tells the others how far this node will come before it has a plan, and returns what all say. An
-	// epoch has so many steps.
+	// Leads tells the others how far this node will come before it has a plan, and returns what all
+	// say. An epoch has so many steps.
 	Leads(ctx context.Context, mine placement.Lead, steps int) ([]placement.Lead, error)
 	// Planned waits until all nodes that are there have their plans.
 	Planned(ctx context.Context) error
-	// Watch has note called for every node that is gone now, and whenever one goes or comes back, one call at
-	// a time.
+	// Watch has note called for every node that is gone now, and whenever one goes or comes back,
+	// one call at a time.
 	Watch(note func(node int, there bool))
 	// SetOwner says which node is asked for a sample.
 	SetOwner(owner func(id int) int)
@@ -63,8 +64,8 @@ type Class struct {
 type Strategy struct {
 	// Policy finds a policy by its name; nil: policies.ByName.
 	Policy func(name string) (placement.Policy, error)
-	// AtOnce is how long planning may keep a job from being open. 0: 50 ms; negative: every plan that can be
-	// is made while batches flow.
+	// AtOnce is how long planning may keep a job from being open. 0: 50 ms; negative: every plan
+	// that can be is made while batches flow.
 	AtOnce time.Duration
 }
 
@@ -106,8 +107,8 @@ type Planner struct {
 	done      chan struct{} // closed when planning has ended
 }
 
-// New asks the policy for the job's plan, or starts to have it made while batches flow. Close ends the
-// planner.
+// New asks the policy for the job's plan, or starts to have it made while batches flow. Close ends
+// the planner.
 func New(ctx context.Context, o Options) (*Planner, error) {
 	o.Policy, o.AtOnce = orElse(o.Policy, policies.ByName), cmp.Or(o.AtOnce, planAtOnce)
 	p := &Planner{o: o, done: make(chan struct{})}
@@ -174,7 +175,8 @@ func (p *Planner) input(ctx context.Context) (placement.Input, error) {
 		node.Held = append(node.Held, held)
 	}
 	in := placement.Input{
-		Stream: o.Stream.Fixed(), Epochs: o.First + openEnd, From: o.First, Nodes: []placement.Node{node},
+		Stream: o.Stream.Fixed(), Epochs: o.First + openEnd, From: o.First,
+		Nodes: []placement.Node{node},
 		// An empty file takes no room, and no policy divides by it.
 		Size: func(id int) int64 { return max(o.Size(id), 1) },
 	}
@@ -198,7 +200,12 @@ func capacities(nodes []placement.Node) []placement.Node {
 
 // Memory is about how many bytes it takes to make a plan for so many nodes.
 func Memory(stream *access.Stream, first, nodes int) int64 {
-	return policies.Memory(placement.Input{Stream: stream, From: first, Epochs: first + openEnd, Nodes: make([]placement.Node, nodes)})
+	return policies.Memory(placement.Input{
+		Stream: stream,
+		From:   first,
+		Epochs: first + openEnd,
+		Nodes:  make([]placement.Node, nodes),
+	})
 }
 
 // planTime estimates how long one core takes to make the plan.
@@ -263,9 +270,10 @@ func (p *Planner) Prefetches() bool {
 // Caches reports whether some node keeps anything for the job, or will.
 func (p *Planner) Caches() bool {
 	plan := p.plan.Load()
-	return plan == nil || p.Planning() || slices.ContainsFunc(plan.Nodes, func(n placement.NodePlan) bool {
-		return slices.ContainsFunc(n.Classes, func(ids []int32) bool { return len(ids) > 0 })
-	})
+	return plan == nil || p.Planning() ||
+		slices.ContainsFunc(plan.Nodes, func(n placement.NodePlan) bool {
+			return slices.ContainsFunc(n.Classes, func(ids []int32) bool { return len(ids) > 0 })
+		})
 }
 
 // Planning reports whether the plan is still being made.
@@ -281,8 +289,8 @@ func (p *Planner) Planning() bool {
 // Done is closed when the plan is there for good, or cannot be made.
 func (p *Planner) Done() <-chan struct{} { return p.done }
 
-// Begin notes that the node begins to read, at a step. As long as there is no plan, the first call decides
-// what is kept.
+// Begin notes that the node begins to read, at a step. As long as there is no plan, the first call
+// decides what is kept.
 func (p *Planner) Begin(epoch, step int) error {
 	if p.meanwhile == nil {
 		return nil
@@ -297,7 +305,8 @@ func (p *Planner) Feeds(rank int) {
 	}
 }
 
-// Gate lets a batch be staged, or waits until it may be; nil: all may be, because the plan is there.
+// Gate lets a batch be staged, or waits until it may be; nil: all may be, because the plan is
+// there.
 func (p *Planner) Gate() func(ctx context.Context, epoch, step int) error {
 	if p.meanwhile == nil {
 		return nil
@@ -305,8 +314,8 @@ func (p *Planner) Gate() func(ctx context.Context, epoch, step int) error {
 	return p.meanwhile.may
 }
 
-// ReadsOnce reports whether a node that is asked for a sample reads it from the source. A node that has not
-// begun does not know yet what it is to keep: the others wait until it has.
+// ReadsOnce reports whether a node that is asked for a sample reads it from the source. A node that
+// has not begun does not know yet what it is to keep: the others wait until it has.
 func (p *Planner) ReadsOnce(ctx context.Context) (bool, error) {
 	if p.meanwhile != nil {
 		select {

@@ -36,7 +36,11 @@ func (n *node) Rooms(_ context.Context, mine placement.Node) ([]placement.Node, 
 	n.room = mine
 	nodes := make([]placement.Node, 3)
 	for i := range nodes {
-		nodes[i] = placement.Node{Ranks: []int{i}, Capacity: mine.Capacity, Held: make([][]int32, len(mine.Capacity))}
+		nodes[i] = placement.Node{
+			Ranks:    []int{i},
+			Capacity: mine.Capacity,
+			Held:     make([][]int32, len(mine.Capacity)),
+		}
 	}
 	return nodes, nil
 }
@@ -86,16 +90,25 @@ func (h held) Plan(in placement.Input) (*placement.Plan, error) {
 func start(t *testing.T, n *node, policy placement.Policy, change ...func(*Options)) *Planner {
 	t.Helper()
 	stream, err := access.New(access.Spec{
-		Samples: samples, Epochs: 4, WorldSize: 3, GlobalBatch: 3, Shuffle: access.Torch, Scheme: access.Strided, Tail: access.Pad,
+		Samples: samples, Epochs: 4, WorldSize: 3, GlobalBatch: 3, Shuffle: access.Torch,
+		Scheme: access.Strided, Tail: access.Pad,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	o := Options{
-		Strategy: Strategy{Policy: func(string) (placement.Policy, error) { return policy, nil }, AtOnce: -1},
-		Stream:   stream, Size: func(int) int64 { return 1000 }, Needed: func(c [][]int32) [][]int32 { return c },
-		Classes: []Class{{Room: 14000}}, Use: n, Read: func(int64) {}, Nodes: n, Staged: func() int { return 1 }, Ahead: 1,
-		Admit: func(int64) error { return nil }, Fail: func(err error) { t.Error(err) }, Log: slog.New(slog.DiscardHandler),
+		Strategy: Strategy{
+			Policy: func(string) (placement.Policy, error) { return policy, nil },
+			AtOnce: -1,
+		},
+		Stream: stream, Size: func(int) int64 {
+			return 1000
+		}, Needed: func(c [][]int32) [][]int32 { return c },
+		Classes: []Class{{Room: 14000}}, Use: n, Read: func(int64) {}, Nodes: n,
+		Staged: func() int { return 1 }, Ahead: 1,
+		Admit: func(int64) error {
+			return nil
+		}, Fail: func(err error) { t.Error(err) }, Log: slog.New(slog.DiscardHandler),
 	}
 	for _, c := range change {
 		c(&o)
@@ -108,8 +121,8 @@ func start(t *testing.T, n *node, policy placement.Policy, change ...func(*Optio
 	return p
 }
 
-// TestRanksWaitAtTheEndOfTheLead: as long as there is no plan, ranks may read up to the end of the longest lead of all nodes, and wait there
-// for the plan.
+// TestRanksWaitAtTheEndOfTheLead: as long as there is no plan, ranks may read up to the end of the
+// longest lead of all nodes, and wait there for the plan.
 func TestRanksWaitAtTheEndOfTheLead(t *testing.T) {
 	n := &node{leads: []placement.Lead{{Step: 1, Steps: 3}, {Step: 1, Steps: 9}}}
 	policy := held{begun: make(chan struct{}), free: make(chan struct{})}
@@ -156,9 +169,12 @@ func TestRanksWaitAtTheEndOfTheLead(t *testing.T) {
 	}
 }
 
-// TestTheLeadBeginsWhereTheNodeBegins: the other nodes are told where the first rank began to read, wherever later ones begin.
+// TestTheLeadBeginsWhereTheNodeBegins: the other nodes are told where the first rank began to read,
+// wherever later ones begin.
 func TestTheLeadBeginsWhereTheNodeBegins(t *testing.T) {
-	n := &node{leads: []placement.Lead{{Epoch: 1, Step: 2, Steps: 4}, {Epoch: 1, Step: 2, Steps: 4}}}
+	n := &node{
+		leads: []placement.Lead{{Epoch: 1, Step: 2, Steps: 4}, {Epoch: 1, Step: 2, Steps: 4}},
+	}
 	p := start(t, n, policies.Cooperative{})
 	for _, step := range []int{2, 0, 5} {
 		if err := p.Begin(1, step); err != nil {
@@ -172,8 +188,8 @@ func TestTheLeadBeginsWhereTheNodeBegins(t *testing.T) {
 	}
 }
 
-// TestNodeThatHasNotBegunIsWaitedFor: as long as its ranks have not begun, and it has no plan, a node does not know what it is to keep:
-// requests for samples wait.
+// TestNodeThatHasNotBegunIsWaitedFor: as long as its ranks have not begun, and it has no plan, a
+// node does not know what it is to keep: requests for samples wait.
 func TestNodeThatHasNotBegunIsWaitedFor(t *testing.T) {
 	n := &node{leads: []placement.Lead{{Steps: 1}, {Steps: 1}}}
 	p := start(t, n, policies.Cooperative{})
@@ -195,7 +211,8 @@ func TestNodeThatHasNotBegunIsWaitedFor(t *testing.T) {
 	}
 }
 
-// TestSamplesAreReadForOthersOnlyWhereThePlanSaysSo: under a policy that keeps nothing, no node reads for another one.
+// TestSamplesAreReadForOthersOnlyWhereThePlanSaysSo: under a policy that keeps nothing, no node
+// reads for another one.
 func TestSamplesAreReadForOthersOnlyWhereThePlanSaysSo(t *testing.T) {
 	for name, want := range map[string]bool{"cooperative": true, "staging": false} {
 		policy, err := policies.ByName(name)
@@ -209,7 +226,8 @@ func TestSamplesAreReadForOthersOnlyWhereThePlanSaysSo(t *testing.T) {
 	}
 }
 
-// TestWhatAClassKeepsBesidesIsNotHeldForThePlan: what a class has that keeps all that is read, the plan may bring to faster ones.
+// TestWhatAClassKeepsBesidesIsNotHeldForThePlan: what a class has that keeps all that is read, the
+// plan may bring to faster ones.
 func TestWhatAClassKeepsBesidesIsNotHeldForThePlan(t *testing.T) {
 	n := &node{}
 	all := slices.Collect(func(yield func(int32) bool) {
@@ -220,12 +238,14 @@ func TestWhatAClassKeepsBesidesIsNotHeldForThePlan(t *testing.T) {
 		}
 	})
 	p := start(t, n, policies.Cooperative{}, func(o *Options) {
-		o.AtOnce, o.Classes = 0, []Class{{Room: 60000, Held: []int32{3}}, {Room: 60000, Held: all, KeepsAll: true}}
+		o.AtOnce, o.Classes = 0,
+			[]Class{{Room: 60000, Held: []int32{3}}, {Room: 60000, Held: all, KeepsAll: true}}
 	})
 	if p.Gate() != nil || p.Planning() {
 		t.Error("a plan that is quick to make is not made at once")
 	}
-	if len(n.room.Kept) != samples || !slices.Equal(n.room.Held[0], []int32{3}) || len(n.room.Held[1]) != 0 {
+	if len(n.room.Kept) != samples || !slices.Equal(n.room.Held[0], []int32{3}) ||
+		len(n.room.Held[1]) != 0 {
 		t.Errorf("the other nodes are told %+v", n.room)
 	}
 	if p.Room() != 3*120000 {
@@ -236,7 +256,8 @@ func TestWhatAClassKeepsBesidesIsNotHeldForThePlan(t *testing.T) {
 	}
 }
 
-// TestNodesThatAreGoneOwnNothing: whether a node went before there was a plan or after, it is asked for nothing.
+// TestNodesThatAreGoneOwnNothing: whether a node went before there was a plan or after, it is asked
+// for nothing.
 func TestNodesThatAreGoneOwnNothing(t *testing.T) {
 	n := &node{gone: []int{1}}
 	start(t, n, policies.Cooperative{}, func(o *Options) { o.AtOnce = 0 })
@@ -256,6 +277,7 @@ func TestNodesThatAreGoneOwnNothing(t *testing.T) {
 	n.note(1, true)
 	n.note(2, false)
 	if owned(1) == 0 || owned(2) != 0 {
-		t.Errorf("node 1 is back and owns %d samples, node 2 is gone and owns %d", owned(1), owned(2))
+		t.Errorf("node 1 is back and owns %d samples, node 2 is gone and owns %d", owned(1),
+			owned(2))
 	}
 }

@@ -6,10 +6,10 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
-// roster keeps the plan in step with which nodes are there: the samples of those that are gone are taken over
-// by others (placement.Plan.TakeOver), and given back when they return. What the owners of a moment do not
-// agree on, because they have not heard of it at the same time, costs a read from the source, since a node
-// that is asked for a sample reads it.
+// roster keeps the plan in step with which nodes are there: the samples of those that are gone are
+// taken over by others (placement.Plan.TakeOver), and given back when they return. What the owners
+// of a moment do not agree on, because they have not heard of it at the same time, costs a read
+// from the source, since a node that is asked for a sample reads it.
 type roster struct {
 	mu    sync.Mutex
 	gone  map[int]bool
@@ -19,9 +19,11 @@ type roster struct {
 	use   func(*placement.Plan)
 }
 
-// follow has the plan used, from now on as it is for the nodes that are there. use is called at once, and
-// whenever the plan becomes another, one call at a time.
-func (r *roster) follow(plan *placement.Plan, nodes []placement.Node, size func(id int) int64, use func(*placement.Plan)) {
+// follow has the plan used, from now on as it is for the nodes that are there. use is called at
+// once, and whenever the plan becomes another, one call at a time.
+func (r *roster) follow(plan *placement.Plan, nodes []placement.Node, size func(id int) int64,
+	use func(*placement.Plan),
+) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.plan, r.nodes, r.size, r.use = plan, nodes, size, use

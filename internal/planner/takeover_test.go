@@ -7,11 +7,16 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
-// TestRoster: the plan in use is that of the nodes that are there, whether they went before there was one or after, and whichever
-// is followed.
+// TestRoster: the plan in use is that of the nodes that are there, whether they went before there
+// was one or after, and whichever is followed.
 func TestRoster(t *testing.T) {
 	plan := func(owner ...int32) *placement.Plan {
-		p := &placement.Plan{Remote: true, ReadOnce: true, Owner: owner, Nodes: make([]placement.NodePlan, 3)}
+		p := &placement.Plan{
+			Remote:   true,
+			ReadOnce: true,
+			Owner:    owner,
+			Nodes:    make([]placement.NodePlan, 3),
+		}
 		for n := range p.Nodes {
 			p.Nodes[n].Classes = make([][]int32, 1)
 		}
@@ -21,7 +26,9 @@ func TestRoster(t *testing.T) {
 	var r roster
 	var owners []int32
 	follow := func(p *placement.Plan) {
-		r.follow(p, nodes, func(int) int64 { return 1 }, func(now *placement.Plan) { owners = now.Owner })
+		r.follow(p, nodes, func(int) int64 {
+			return 1
+		}, func(now *placement.Plan) { owners = now.Owner })
 	}
 	check := func(when string, want ...func(int32) bool) {
 		t.Helper()

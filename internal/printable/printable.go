@@ -1,8 +1,9 @@
-// Package printable brings text that came from outside, such as names of files and of jobs, into a form in which it does
-// nothing to a terminal or a log: it cannot pass for a line of its own, and it cannot change what is shown. It does no I/O.
+// Package printable brings text that came from outside, such as names of files and of jobs, into a
+// form in which it does nothing to a terminal or a log: it cannot pass for a line of its own, and
+// it cannot change what is shown. It does no I/O.
 //
-// Name is for a name within a message. Text is for a whole message, as the last step before it leaves: there ends of lines
-// are the message's own.
+// Name is for a name within a message. Text is for a whole message, as the last step before it
+// leaves: there ends of lines are the message's own.
 package printable
 
 import (

@@ -20,7 +20,8 @@ func TestName(t *testing.T) {
 
 func TestText(t *testing.T) {
 	text := "a\tb\n\x1b[1m \u009b \u202e \xff \U000e0001 \u00fc \U0001f600"
-	if got, want := Text(text), "a\tb\n"+`\x1b[1m \u009b \u202e \xff \U000e0001 `+"\u00fc \U0001f600"; got != want {
+	if got, want := Text(text),
+		"a\tb\n"+`\x1b[1m \u009b \u202e \xff \U000e0001 `+"\u00fc \U0001f600"; got != want {
 		t.Errorf("%q: %s, want %s", text, got, want)
 	}
 }

@@ -23,8 +23,9 @@ type MemoryInfo struct {
 	Total     int64 // what the process could ever have
 	Available int64 // what it could take now without pushing anything out
 
-	// Group is the directory of the control group that leaves less than the machine has available, and than any other; "": none. Limit
-	// is what it may take, Used what it has taken that it could not give up at once.
+	// Group is the directory of the control group that leaves less than the machine has available,
+	// and than any other; "": none. Limit is what it may take, Used what it has taken that it could
+	// not give up at once.
 	Group       string
 	Limit, Used int64
 }
@@ -57,14 +58,18 @@ func memoryAt(root string) (MemoryInfo, error) {
 	return m, nil
 }
 
-// sysinfo is what the kernel tells without /proc. It knows nothing of most of the page cache, which could be taken as well.
+// sysinfo is what the kernel tells without /proc. It knows nothing of most of the page cache, which
+// could be taken as well.
 func sysinfo() (MemoryInfo, error) {
 	var s unix.Sysinfo_t
 	if err := unix.Sysinfo(&s); err != nil {
 		return MemoryInfo{}, fmt.Errorf("sysinfo: %w", err)
 	}
 	unit := int64(max(s.Unit, 1))
-	return MemoryInfo{Total: blocks(s.Totalram, unit), Available: blocks(s.Freeram+s.Bufferram, unit)}, nil
+	return MemoryInfo{
+		Total:     blocks(s.Totalram, unit),
+		Available: blocks(s.Freeram+s.Bufferram, unit),
+	}, nil
 }
 
 // parseMeminfo reads /proc/meminfo. Kernels older than 3.14 have no
@@ -151,7 +156,8 @@ func RaiseFileLimit() (uint64, error) {
 	return hard, nil
 }
 
-// RaiseFileSizeLimit raises the length that a file may have as far as it goes, and returns it in bytes.
+// RaiseFileSizeLimit raises the length that a file may have as far as it goes, and returns it in
+// bytes.
 func RaiseFileSizeLimit() (uint64, error) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
@@ -160,8 +166,10 @@ func RaiseFileSizeLimit() (uint64, error) {
 	if limit.Cur == limit.Max {
 		return limit.Cur, nil
 	}
-	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: limit.Max, Max: limit.Max}); err != nil {
-		return limit.Cur, fmt.Errorf("raise the limit of files' length from %d to %d: %w", limit.Cur, limit.Max, err)
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE,
+		&unix.Rlimit{Cur: limit.Max, Max: limit.Max}); err != nil {
+		return limit.Cur, fmt.Errorf("raise the limit of files' length from %d to %d: %w",
+			limit.Cur, limit.Max, err)
 	}
 	return limit.Max, nil
 }

@@ -20,23 +20,28 @@ const (
 // TestMachines looks at the machines in testdata, each a root directory.
 func TestMachines(t *testing.T) {
 	for name, want := range map[string]MemoryInfo{
-		"plain":     {Total: 32 * gib, Available: 20 * gib},         // no control groups
-		"old":       {Total: 32 * gib, Available: 3 * gib},          // no MemAvailable
-		"v2":        {Total: 8 * gib, Available: 6 * gib},           // own group: 8 GiB, 4 used, 2 of them inactive
-		"v2-parent": {Total: 4 * gib, Available: 1 * gib},           // own group unlimited, its parent not
+		"plain": {Total: 32 * gib, Available: 20 * gib}, // no control groups
+		"old":   {Total: 32 * gib, Available: 3 * gib},  // no MemAvailable
+		// own group: 8 GiB, 4 used, 2 of them inactive
+		"v2": {Total: 8 * gib, Available: 6 * gib},
+		// own group unlimited, its parent not
+		"v2-parent": {Total: 4 * gib, Available: 1 * gib},
 		"v2-high":   {Total: 2 * gib, Available: gib},               // memory.high below memory.max
 		"v1":        {Total: 16 * gib, Available: 10*gib + 512*mib}, // slurm's nesting
-		"docker-v1": {Total: 2 * gib, Available: 1 * gib},           // the mount shows the container's group only
-		"full":      {Total: gib, Available: 0},                     // more used than the limit
-		"unlimited": {Total: 32 * gib, Available: 20 * gib},         // v1's "no limit" number
-		"damaged":   {Total: 32 * gib, Available: 20 * gib},         // nonsense in the groups' files
+		// the mount shows the container's group only
+		"docker-v1": {Total: 2 * gib, Available: 1 * gib},
+		"full":      {Total: gib, Available: 0},             // more used than the limit
+		"unlimited": {Total: 32 * gib, Available: 20 * gib}, // v1's "no limit" number
+		// nonsense in the groups' files
+		"damaged": {Total: 32 * gib, Available: 20 * gib},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := filepath.Join("testdata", name)
 			got, err := memoryAt(root)
 			group, left := got.Group, got.Limit-got.Used
 			got.Group, got.Limit, got.Used = "", 0, 0
-			if group != "" && (max(left, 0) != got.Available || !strings.HasPrefix(group, root)) || group == "" && left != 0 {
+			if group != "" && (max(left, 0) != got.Available || !strings.HasPrefix(group, root)) ||
+				group == "" && left != 0 {
 				t.Errorf("group %q leaves %d, of %+v", group, left, got)
 			}
 			if err != nil || got != want {

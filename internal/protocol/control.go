@@ -31,7 +31,8 @@ type DatasetMessage struct {
 	Kind       string   `json:"kind"` // "folder"
 	Path       string   `json:"path"`
 	Extensions []string `json:"extensions"` // nil: torchvision's
-	// View: with the frame's first byte come two descriptors: of the dataset's root directory, and of the process's "/".
+	// View: with the frame's first byte come two descriptors: of the dataset's root directory, and
+	// of the process's "/".
 	View bool `json:"view"`
 }
 
@@ -50,8 +51,9 @@ type StreamMessage struct {
 	Shuffle     string  `json:"shuffle"`
 	Scheme      string  `json:"scheme"`
 	Tail        string  `json:"tail"`
-	// Subset: the stream is over a part of the dataset; Given: Shuffle is "given", and the process says the order of each epoch.
-	// At most one of them; with either a descriptor comes, after those of the view. nil: neither.
+	// Subset: the stream is over a part of the dataset; Given: Shuffle is "given", and the process
+	// says the order of each epoch. At most one of them; with either a descriptor comes, after
+	// those of the view. nil: neither.
 	Subset *SubsetMessage `json:"subset"`
 	Given  *GivenMessage  `json:"given"`
 	// List is that descriptor, once it has come.
@@ -63,21 +65,25 @@ type SubsetMessage struct {
 	Count int `json:"count"`
 }
 
-// GivenMessage says what the list holds: the sizes of an epoch's batches, u32 each, then the samples of epochs from First on, i32 each. In a job of
-// several ranks it is this rank's part: its batches have Batch samples, but for a last one that may be short, and the list holds no sizes.
+// GivenMessage says what the list holds: the sizes of an epoch's batches, u32 each, then the
+// samples of epochs from First on, i32 each. In a job of several ranks it is this rank's part: its
+// batches have Batch samples, but for a last one that may be short, and the list holds no sizes.
 type GivenMessage struct {
 	Batches int `json:"batches"`
 	Entries int `json:"entries"` // samples of an epoch
 	Epochs  int `json:"epochs"`  // from 1
 	First   int `json:"first"`
 	Batch   int `json:"batch"`
-	// Seed is what random numbers would follow from if the rank read alone: that of rank 0 is the job's.
+	// Seed is what random numbers would follow from if the rank read alone: that of rank 0 is the
+	// job's.
 	Seed uint64 `json:"seed"`
-	// Apart is why the rank gives no order that the ranks can share; then each reads by itself. Empty: it gives one.
+	// Apart is why the rank gives no order that the ranks can share; then each reads by itself.
+	// Empty: it gives one.
 	Apart string `json:"apart"`
 }
 
-// GiveMessage brings the order of another epoch, in a descriptor: the samples, i32 each. Apart is as in GivenMessage, and then there are none.
+// GiveMessage brings the order of another epoch, in a descriptor: the samples, i32 each. Apart is
+// as in GivenMessage, and then there are none.
 type GiveMessage struct {
 	Epoch   int    `json:"epoch"`
 	Entries int    `json:"entries"`
@@ -108,12 +114,15 @@ type OpenMessage struct {
 
 // ClusterMessage says which of a job's nodes this is, and how they find each other.
 type ClusterMessage struct {
-	Nodes          int    `json:"nodes"`
-	Node           int    `json:"node"`             // from 0
-	LocalWorldSize int    `json:"local_world_size"` // ranks on this node
-	Address        string `json:"address"`          // host:port of node 0's daemon, for the job's first loader
-	Loader         int    `json:"loader"`           // this one's number: its ports are so many times 4 above; less than 256
-	Secret         string `json:"secret"`           // the job's, the same on all nodes, and nobody else's
+	Nodes          int `json:"nodes"`
+	Node           int `json:"node"`             // from 0
+	LocalWorldSize int `json:"local_world_size"` // ranks on this node
+	// host:port of node 0's daemon, for the job's first loader
+	Address string `json:"address"`
+	// this one's number: its ports are so many times 4 above; less than 256
+	Loader int `json:"loader"`
+	// the job's, the same on all nodes, and nobody else's
+	Secret string `json:"secret"`
 }
 
 // OpenedMessage answers it.
@@ -126,8 +135,11 @@ type OpenedMessage struct {
 	Seed        uint64   `json:"seed"`
 	Steps       int      `json:"steps"`
 	RankSamples int      `json:"rank_samples"`
-	Positions   int      `json:"positions"` // that an epoch has before it is padded or cut: samples of the dataset, of the subset, of an epoch that is given
-	// PrefetchBatches is how many batches the daemon stages that no ACK has spoken for, at the most.
+	// that an epoch has before it is padded or cut: samples of the dataset, of the subset, of an
+	// epoch that is given
+	Positions int `json:"positions"`
+	// PrefetchBatches is how many batches the daemon stages that no ACK has spoken for, at the
+	// most.
 	PrefetchBatches int      `json:"prefetch_batches"`
 	Warnings        []string `json:"warnings"`
 	// Output is what every sample becomes; nil: it stays as it is.
@@ -136,7 +148,8 @@ type OpenedMessage struct {
 
 // OutputMessage says what transforms make of every sample: an array.
 type OutputMessage struct {
-	// Shape is the array's. Where height and width, the first two, are 0, they differ, and stand before each sample's own levels.
+	// Shape is the array's. Where height and width, the first two, are 0, they differ, and stand
+	// before each sample's own levels.
 	Shape []int `json:"shape"`
 	// Type is the elements': uint8, float16, bfloat16 or float32.
 	Type string `json:"type"`
@@ -156,7 +169,8 @@ type ReplyMessage struct {
 	Error  *ErrorMessage `json:"error,omitempty"`
 }
 
-// ProgressMessage tells how far something slow has come. Total 0: unknown; Done as well: What says it all.
+// ProgressMessage tells how far something slow has come. Total 0: unknown; Done as well: What says
+// it all.
 type ProgressMessage struct {
 	What  string `json:"what"`
 	Done  int64  `json:"done"`
@@ -191,14 +205,16 @@ const (
 
 func (e *ErrorMessage) Error() string { return e.Message }
 
-// MarshalJSON encodes the message with its text printable: it may have names of files in it. Details are exact.
+// MarshalJSON encodes the message with its text printable: it may have names of files in it.
+// Details are exact.
 func (e ErrorMessage) MarshalJSON() ([]byte, error) {
 	type plain ErrorMessage
 	e.Message = printable.Text(e.Message)
 	return json.Marshal(plain(e))
 }
 
-// MarshalJSON encodes the message with its warnings printable, and as a list even if there are none.
+// MarshalJSON encodes the message with its warnings printable, and as a list even if there are
+// none.
 func (m OpenedMessage) MarshalJSON() ([]byte, error) {
 	type plain OpenedMessage
 	warnings := make([]string, len(m.Warnings))
@@ -242,8 +258,9 @@ func outOfRange(e *json.UnmarshalTypeError) error {
 		name = "batch_size, over all ranks,"
 	}
 	return &ErrorMessage{
-		Kind:    KindConfig,
-		Message: fmt.Sprintf("%s is %s; allowed: a whole number up to %d", name, strings.TrimPrefix(e.Value, "number "), int64(math.MaxInt64)),
+		Kind: KindConfig,
+		Message: fmt.Sprintf("%s is %s; allowed: a whole number up to %d", name,
+			strings.TrimPrefix(e.Value, "number "), int64(math.MaxInt64)),
 		Details: map[string]any{"key": e.Field},
 	}
 }
@@ -255,7 +272,8 @@ func AppendJSON(dst []byte, t Type, v any) ([]byte, error) {
 		return dst, err
 	}
 	if len(p) > MaxPayload {
-		return dst, malformed("frame of type %d would have %d bytes, the limit is %d", t, len(p), MaxPayload)
+		return dst, malformed("frame of type %d would have %d bytes, the limit is %d", t, len(p),
+			MaxPayload)
 	}
 	return AppendFrame(dst, t, p), nil
 }

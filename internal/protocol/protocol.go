@@ -24,7 +24,8 @@ const Version = 3
 const (
 	headerSize = 8        // u32 payload length, u8 type, 3 bytes of zero
 	MaxPayload = 16 << 20 // limit of a frame's payload, in bytes
-	// What a process sends is shorter: before its HELLO it may take no more than that, and then no more than its lists of slots.
+	// What a process sends is shorter: before its HELLO it may take no more than that, and then no
+	// more than its lists of slots.
 	maxHello   = 4 << 10
 	maxRequest = 1 << 20
 )
@@ -164,7 +165,8 @@ func DecodeAck(p []byte, slots []uint32) (AckMessage, error) {
 		Audit:       binary.LittleEndian.Uint64(p[32:]),
 	}
 	if m.PythonNanos > m.StallNanos {
-		return AckMessage{}, malformed("ACK of %d ns of Python in a stall of %d ns", m.PythonNanos, m.StallNanos)
+		return AckMessage{},
+			malformed("ACK of %d ns of Python in a stall of %d ns", m.PythonNanos, m.StallNanos)
 	}
 	n := int(binary.LittleEndian.Uint32(p[40:]))
 	p = p[44:]

@@ -20,7 +20,8 @@ func TestBatchLayout(t *testing.T) {
 		IDs: []uint32{10, 11}, Segments: []uint32{0, 1 << 31}, Slots: []uint32{12},
 	})
 	want := "64000000" + "84" + "000000" + // 100 bytes, BATCH
-		"0100000000000000" + "02000000" + "03000000" + "02000000" + "01000000" + "0400000000000000" +
+		"0100000000000000" + "02000000" + "03000000" + "02000000" + "01000000" +
+		"0400000000000000" +
 		"ffffffffffffffff" + "0500000000000000" +
 		"0600000000000000" + "0700000000000000" +
 		"0800000000000000" + "0900000000000000" +
@@ -33,10 +34,14 @@ func TestBatchLayout(t *testing.T) {
 // TestSmallFramesLayout pins the other binary frames, byte by byte.
 func TestSmallFramesLayout(t *testing.T) {
 	for want, got := range map[string][]byte{
-		"10000000" + "83" + "000000" + "05000000" + "03000000" + "0000010000000000": AppendSegment(nil, 5, SegmentWritable|SegmentReturns, 1<<16),
-		"04000000" + "89" + "000000" + "05000000":                                   AppendDrop(nil, 5),
-		"08000000" + "87" + "000000" + "0700000000000000":                           AppendEnd(nil, 7),
-		"02000000" + "8a" + "000000" + "7b7d":                                       AppendFrame(nil, Renew, []byte("{}")),
+		"10000000" + "83" + "000000" + "05000000" + "03000000" +
+			"0000010000000000": AppendSegment(nil, 5, SegmentWritable|SegmentReturns, 1<<16),
+		"04000000" + "89" + "000000" + "05000000": AppendDrop(nil,
+			5),
+		"08000000" + "87" + "000000" + "0700000000000000": AppendEnd(nil,
+			7),
+		"02000000" + "8a" + "000000" +
+			"7b7d": AppendFrame(nil, Renew, []byte("{}")),
 	} {
 		if diff := cmp.Diff(want, hex.EncodeToString(got)); diff != "" {
 			t.Error(diff)
@@ -50,7 +55,8 @@ func TestDecodeSmallFrames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m, err := DecodeIterate(iterate); err != nil || m != (IterateMessage{Generation: 1, Epoch: 2, Step: 3}) {
+	if m, err := DecodeIterate(iterate); err != nil ||
+		m != (IterateMessage{Generation: 1, Epoch: 2, Step: 3}) {
 		t.Errorf("ITERATE: %+v, %v", m, err)
 	}
 	if g, err := DecodeWait(iterate[:8]); err != nil || g != 1 {
@@ -69,12 +75,20 @@ func TestDecodeSmallFrames(t *testing.T) {
 
 // TestFramesFit: what a process may send, and what the daemon may.
 func TestFramesFit(t *testing.T) {
-	for kind, limit := range map[Type]int{Hello: maxHello, Open: maxRequest, Call: maxRequest, Ack: maxRequest, Give: maxRequest} {
+	for kind, limit := range map[Type]int{
+		Hello: maxHello,
+		Open:  maxRequest,
+		Call:  maxRequest,
+		Ack:   maxRequest,
+		Give:  maxRequest,
+	} {
 		payload := bytes.Repeat([]byte("x"), limit+1)
-		if _, p, err := ReadFrame(bytes.NewReader(AppendFrame(nil, kind, payload[:limit])), nil); len(p) != limit || err != nil {
+		if _, p, err := ReadFrame(bytes.NewReader(AppendFrame(nil, kind, payload[:limit])),
+			nil); len(p) != limit || err != nil {
 			t.Errorf("type %d with %d bytes: %d were read, %v", kind, limit, len(p), err)
 		}
-		if _, _, err := ReadFrame(bytes.NewReader(AppendFrame(nil, kind, payload)), nil); !errors.Is(err, ErrProtocol) {
+		if _, _, err := ReadFrame(bytes.NewReader(AppendFrame(nil, kind, payload)),
+			nil); !errors.Is(err, ErrProtocol) {
 			t.Errorf("type %d with %d bytes: %v", kind, limit+1, err)
 		}
 	}
@@ -83,23 +97,27 @@ func TestFramesFit(t *testing.T) {
 	for i := range fits {
 		fits[i] = 'x'
 	}
-	if b, err := AppendJSON(before, Reply, string(fits)); err != nil || len(b) != len(before)+headerSize+MaxPayload {
+	if b, err := AppendJSON(before, Reply, string(fits)); err != nil ||
+		len(b) != len(before)+headerSize+MaxPayload {
 		t.Errorf("a frame that just fits has %d bytes, %v", len(b), err)
 	}
-	if b, err := AppendJSON(before, Reply, string(fits)+"x"); !errors.Is(err, ErrProtocol) || !bytes.Equal(b, before) {
+	if b, err := AppendJSON(before, Reply, string(fits)+"x"); !errors.Is(err, ErrProtocol) ||
+		!bytes.Equal(b, before) {
 		t.Errorf("a frame that does not fit has %d bytes, %v", len(b), err)
 	}
 	one := make([]uint64, MaxBatch)
 	batch := AppendBatch(nil, &BatchMessage{
 		Labels: make([]int64, MaxBatch), Offsets: one, Lengths: one,
-		IDs: make([]uint32, MaxBatch), Segments: make([]uint32, MaxBatch), Slots: make([]uint32, MaxBatch),
+		IDs: make([]uint32, MaxBatch), Segments: make([]uint32, MaxBatch),
+		Slots: make([]uint32, MaxBatch),
 	})
 	if n := len(batch) - headerSize; n > MaxPayload {
 		t.Errorf("the largest batch has %d bytes, the limit is %d", n, MaxPayload)
 	}
 }
 
-// TestLengthTakesNoMemory: a process that only says that a frame is large costs the daemon no more than it sends.
+// TestLengthTakesNoMemory: a process that only says that a frame is large costs the daemon no more
+// than it sends.
 func TestLengthTakesNoMemory(t *testing.T) {
 	said := binary.LittleEndian.AppendUint32(nil, maxRequest)
 	said = append(said, byte(Call), 0, 0, 0, '{')
@@ -163,14 +181,23 @@ func ackPayload(m AckMessage) []byte {
 }
 
 func TestDecodeAck(t *testing.T) {
-	want := AckMessage{Generation: 1, Epoch: 2, Step: 3, StallNanos: 4, PythonNanos: 3, Audit: 5, Slots: []uint32{6, 7}}
+	want := AckMessage{
+		Generation:  1,
+		Epoch:       2,
+		Step:        3,
+		StallNanos:  4,
+		PythonNanos: 3,
+		Audit:       5,
+		Slots:       []uint32{6, 7},
+	}
 	got, err := DecodeAck(ackPayload(want), nil)
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Error(diff, err)
 	}
 	lying := ackPayload(want)
 	binary.LittleEndian.PutUint32(lying[40:], 1<<30)
-	more := ackPayload(AckMessage{StallNanos: 4, PythonNanos: 5}) // a part that is larger than the whole
+	// a part that is larger than the whole
+	more := ackPayload(AckMessage{StallNanos: 4, PythonNanos: 5})
 	for _, p := range [][]byte{nil, lying, lying[:43], ackPayload(want)[:49], more} {
 		if _, err := DecodeAck(p, nil); !errors.Is(err, ErrProtocol) {
 			t.Errorf("%d bytes: %v", len(p), err)
@@ -188,7 +215,8 @@ func TestDecodeJSON(t *testing.T) {
 		`[]`:                                            false,
 	} {
 		var m HelloMessage
-		if err := DecodeJSON([]byte(in), &m); (err == nil) != ok || (err != nil && !errors.Is(err, ErrProtocol)) {
+		if err := DecodeJSON([]byte(in), &m); (err == nil) != ok ||
+			(err != nil && !errors.Is(err, ErrProtocol)) {
 			t.Errorf("%s: %v", in, err)
 		}
 	}
@@ -200,7 +228,10 @@ func FuzzReadFrame(f *testing.F) {
 	f.Add(AppendFrame(nil, Iterate, make([]byte, 16)))
 	f.Add(AppendFrame(nil, Wait, make([]byte, 8)))
 	f.Add(AppendFrame(nil, Open, []byte(`{"job":"x","stream":{"seed":null}}`)))
-	f.Add(AppendFrame(nil, Open, []byte(`{"job":"x","stream":{"subset":{"count":3},"given":{"batches":1,"entries":2,"epochs":1,"first":0}}}`)))
+	f.Add(AppendFrame(nil, Open,
+		[]byte(
+			`{"job":"x","stream":{"subset":{"count":3},"given":{"batches":1,"entries":2,"epochs":1,"first":0}}}`,
+		)))
 	f.Add(AppendFrame(nil, Give, []byte(`{"epoch":1,"entries":2}`)))
 	f.Add(AppendFrame(nil, Call, []byte(`{"id":1,"method":"stats","params":{}}`)))
 	f.Fuzz(func(t *testing.T, in []byte) {

@@ -22,8 +22,8 @@ type Setting struct {
 	Value any
 }
 
-// Shared are the settings that all ranks of a job must share, on all nodes. The seed is not among them: node
-// 0 may draw it.
+// Shared are the settings that all ranks of a job must share, on all nodes. The seed is not among
+// them: node 0 may draw it.
 func Shared(m *Open, cfg *config.Config, o *Order) []Setting {
 	batch := m.Stream.GlobalBatch
 	if o.Part != nil { // of batches that differ, parts tells
@@ -43,8 +43,8 @@ func Shared(m *Open, cfg *config.Config, o *Order) []Setting {
 	}
 }
 
-// settings are those that all ranks of a node must share. What is derived or measured may differ: it is what
-// the first rank found.
+// settings are those that all ranks of a node must share. What is derived or measured may differ:
+// it is what the first rank found.
 func settings(m *Open, cfg *config.Config, o *Order, seed uint64) []Setting {
 	return slices.Concat([]Setting{
 		{"world_size", m.WorldSize},
@@ -89,20 +89,22 @@ func caching(cfg *config.Config) []Setting {
 
 // given is a setting of which only what the user said counts.
 func given(cfg *config.Config, key string, value any) Setting {
-	if source := cfg.Origins[key].Source; source == "" || strings.HasPrefix(source, "default") || strings.HasPrefix(source, "measured") {
+	if source := cfg.Origins[key].Source; source == "" || strings.HasPrefix(source, "default") ||
+		strings.HasPrefix(source, "measured") {
 		return Setting{key, config.Auto}
 	}
 	return Setting{key, fmt.Sprint(value)}
 }
 
-// Differences names what the configurations would make of a dataset's cache, where they differ; empty:
-// nowhere.
+// Differences names what the configurations would make of a dataset's cache, where they differ;
+// empty: nowhere.
 func Differences(theirs, mine *config.Config) string {
 	var out []string
 	others := caching(theirs)
 	for i, s := range caching(mine) {
 		if s.Value != others[i].Value {
-			out = append(out, fmt.Sprintf("%s is %v there and %v here", s.Key, others[i].Value, s.Value))
+			out = append(out,
+				fmt.Sprintf("%s is %v there and %v here", s.Key, others[i].Value, s.Value))
 		}
 	}
 	return strings.Join(out, ", ")
@@ -113,15 +115,16 @@ func Derived(cfg *config.Config, key string) bool {
 	return given(cfg, key, nil).Value == config.Auto
 }
 
-// Alongside refuses a rank that is on another node of the job than a rank that this daemon has: it would be
-// waited for, and not come.
+// Alongside refuses a rank that is on another node of the job than a rank that this daemon has: it
+// would be waited for, and not come.
 func (m *Open) Alongside(first *Open) error {
 	here := first.Cluster
 	if here == nil || m.Cluster == nil || m.Cluster.Node == here.Node {
 		return nil
 	}
 	return failure.Differs("node", m.Cluster.Node, here.Node, nil,
-		"rank %d of job %s is on node %d, but this daemon is the job's on node %d: nodes that share a host need daemons of their own, "+
+		"rank %d of job %s is on node %d, but this daemon is the job's on node %d: nodes that "+
+			"share a host need daemons of their own, "+
 			"by another HDMLP_SOCKET for each node", m.Rank, m.Job, m.Cluster.Node, here.Node)
 }
 
@@ -132,8 +135,8 @@ type Said struct {
 	Order  *Order
 }
 
-// Compare refuses a rank that says something else than the rank that made the job. The job's seed is the one
-// that was agreed: a rank that leaves it open means that one.
+// Compare refuses a rank that says something else than the rank that made the job. The job's seed
+// is the one that was agreed: a rank that leaves it open means that one.
 func Compare(first, other Said, seed uint64) error {
 	theirs := settings(first.Open, first.Config, first.Order, seed)
 	if given := other.Open.Stream.Seed; given != nil {
@@ -142,8 +145,10 @@ func Compare(first, other Said, seed uint64) error {
 	for i, mine := range settings(other.Open, other.Config, other.Order, seed) {
 		if mine.Value != theirs[i].Value {
 			return failure.Differs(mine.Key, mine.Value, theirs[i].Value, nil,
-				"rank %d disagrees with rank %d of job %s: %s is %v here and %v there; all ranks must say the same",
-				other.Open.Rank, first.Open.Rank, first.Open.Job, mine.Key, mine.Value, theirs[i].Value)
+				"rank %d disagrees with rank %d of job %s: %s is %v here and %v there; all ranks "+
+					"must say the same",
+				other.Open.Rank, first.Open.Rank, first.Open.Job, mine.Key, mine.Value,
+				theirs[i].Value)
 		}
 	}
 	return nil
@@ -155,7 +160,8 @@ func OfOrder(err error) (refused *failure.Error, ok bool) {
 		return nil, false
 	}
 	switch refused.Details["key"] {
-	case "world_size", "seed", "global batch size", "drop_last", "shuffle", "scheme", "tail", "subset or batches":
+	case "world_size", "seed", "global batch size", "drop_last", "shuffle", "scheme", "tail",
+		"subset or batches":
 		return refused, true
 	}
 	return nil, false
@@ -164,8 +170,9 @@ func OfOrder(err error) (refused *failure.Error, ok bool) {
 // mostClasses is how many classes of a dataset are compared one by one.
 const mostClasses = 1000
 
-// Listing are the facts of a dataset's listing, which nodes compare; contents are compared apart. The first
-// that differs is what a user gets to read: so it is that of a class, and says what of it differs.
+// Listing are the facts of a dataset's listing, which nodes compare; contents are compared apart.
+// The first that differs is what a user gets to read: so it is that of a class, and says what of it
+// differs.
 func Listing(x *dataset.Index) []Setting {
 	names, sizes := x.Classes(), x.ClassSizes()
 	if len(names) > mostClasses {
@@ -179,7 +186,8 @@ func Listing(x *dataset.Index) []Setting {
 		files := xxh3.New()
 		for range sizes[i] {
 			total += x.Size(id)
-			line = binary.LittleEndian.AppendUint64(append(x.AppendName(line[:0], id), 0), uint64(x.Size(id)))
+			line = binary.LittleEndian.AppendUint64(append(x.AppendName(line[:0], id), 0),
+				uint64(x.Size(id)))
 			_, _ = files.Write(line) // a hash never fails
 			id++
 		}
@@ -187,14 +195,16 @@ func Listing(x *dataset.Index) []Setting {
 		if name != "" {
 			key = fmt.Sprintf("class %q of the dataset", name)
 		}
-		facts = append(facts, Setting{Key: key, Value: fmt.Sprintf("%d samples of %d bytes (hash of names "+
-			"and sizes: %016x)",
-			sizes[i], total, files.Sum64())})
+		facts = append(facts,
+			Setting{Key: key, Value: fmt.Sprintf("%d samples of %d bytes (hash of names "+
+				"and sizes: %016x)",
+				sizes[i], total, files.Sum64())})
 	}
 	// All else being equal.
 	hash := x.Listing()
 	return append(facts, Setting{
-		Key: "dataset fingerprint (names and sizes are equal, modification times differ)", Value: fmt.Sprintf("%x",
+		Key: "dataset fingerprint (names and sizes are equal, modification times differ)",
+		Value: fmt.Sprintf("%x",
 			hash[:8]),
 	})
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/failure"
 )
 
-// Order is what a process says of its stream beside parameters: a part of the dataset, or the orders of
-// epochs. The zero value: nothing.
+// Order is what a process says of its stream beside parameters: a part of the dataset, or the
+// orders of epochs. The zero value: nothing.
 type Order struct {
 	Part    *Part // of an epoch that the ranks of several nodes give together
 	Subset  []int32
@@ -33,21 +33,23 @@ func (o *Order) Brief() *Order {
 	return &brief
 }
 
-// Admit refuses what the memory has no room for; advice says how less is needed. nil: it has room for
-// anything.
+// Admit refuses what the memory has no room for; advice says how less is needed. nil: it has room
+// for anything.
 type Admit func(bytes int64, what, advice string) error
 
 // ReadOrder reads the list that came with a request.
 func ReadOrder(m *Open, admit Admit) (*Order, error) {
 	stream := &m.Stream
 	if given := access.Shuffle(stream.Shuffle) == access.Given; given != (stream.Given != nil) {
-		return nil, failure.Input("stream.shuffle = %q: it is %q where the process gives the epochs' "+
-			"orders (stream.given), and else not",
-			stream.Shuffle, access.Given)
+		return nil,
+			failure.Input("stream.shuffle = %q: it is %q where the process gives the epochs' "+
+				"orders (stream.given), and else not",
+				stream.Shuffle, access.Given)
 	}
 	switch {
 	case stream.Subset != nil && stream.Given != nil:
-		return nil, failure.Input("stream.subset and stream.given: at most one of them; orders that are given have samples of the dataset")
+		return nil, failure.Input("stream.subset and stream.given: at most one of them; orders " +
+			"that are given have samples of the dataset")
 	case stream.Subset != nil:
 		return readSubset(stream, admit)
 	case stream.Given != nil:
@@ -55,8 +57,10 @@ func ReadOrder(m *Open, admit Admit) (*Order, error) {
 		case m.Spans():
 			return readPart(m, admit)
 		case m.WorldSize != 1:
-			return nil, failure.Input("stream.given: orders that the process gives are those of one rank, "+
-				"unless there are several nodes, and the world size is %d: give a DistributedSampler, or one process",
+			return nil, failure.Input("stream.given: orders that the process gives are those "+
+				"of one rank, "+
+				"unless there are several nodes, and the world size is %d: give a "+
+				"DistributedSampler, or one process",
 				m.WorldSize)
 		}
 		return readGiven(stream, admit)
@@ -84,7 +88,8 @@ func readGiven(stream *Stream, admit Admit) (*Order, error) {
 	g := stream.Given
 	switch {
 	case g.Batches < 1 || g.Batches > MaxList:
-		return nil, failure.Input("stream.given.batches = %d: an epoch has 1 to %d batches", g.Batches, MaxList)
+		return nil, failure.Input("stream.given.batches = %d: an epoch has 1 to %d batches",
+			g.Batches, MaxList)
 	case g.First < 0 || g.First > MaxEpoch || g.Epochs > MaxEpoch:
 		return nil, failure.Input("stream.given.first = %d, epochs = %d: epochs are 0 to %d",
 			g.First, g.Epochs, MaxEpoch)
@@ -145,14 +150,15 @@ type list struct {
 	size int64
 }
 
-// openList looks at a descriptor that is to hold `rows` times `entries` numbers after `before` of them. It
-// must be in memory: a read of it neither blocks nor fails then, and never waits for another file
-// system.
+// openList looks at a descriptor that is to hold `rows` times `entries` numbers after `before` of
+// them. It must be in memory: a read of it neither blocks nor fails then, and never waits for
+// another file system.
 func openList(file *os.File, what string, rows, entries, before int) (*list, error) {
 	if rows < 1 || rows > MaxList || entries < 1 || entries > MaxList || rows*entries > MaxList {
-		return nil, failure.Input("%s: %d epoch(s) of %d samples; allowed: at least 1, and at most %d "+
-			"samples in all",
-			what, rows, entries, MaxList)
+		return nil,
+			failure.Input("%s: %d epoch(s) of %d samples; allowed: at least 1, and at most %d "+
+				"samples in all",
+				what, rows, entries, MaxList)
 	}
 	if file == nil {
 		return nil, failure.Input("%s came without its descriptor", what)
@@ -161,10 +167,17 @@ func openList(file *os.File, what string, rows, entries, before int) (*list, err
 	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
 		return nil, failure.Input("%s: its descriptor cannot be used: %v", what, err)
 	}
-	if _, err := unix.FcntlInt(file.Fd(), unix.F_GET_SEALS, 0); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, failure.Input("%s: its descriptor is no memfd: pass one made by memfd_create", what)
+	if _, err := unix.FcntlInt(file.Fd(), unix.F_GET_SEALS, 0); err != nil ||
+		st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil,
+			failure.Input("%s: its descriptor is no memfd: pass one made by memfd_create", what)
 	}
-	l := &list{file: file, what: what, size: st.Size, need: 4 * (int64(before) + int64(rows)*int64(entries))}
+	l := &list{
+		file: file,
+		what: what,
+		size: st.Size,
+		need: 4 * (int64(before) + int64(rows)*int64(entries)),
+	}
 	if st.Size < l.need {
 		return nil, l.short(l.need)
 	}
@@ -184,8 +197,8 @@ func (l *list) short(need int64) error {
 		l.what, l.size, need)
 }
 
-// read reads the next entries, a piece at a time. Nothing is mapped, so that it does not matter if the
-// process makes the file shorter meanwhile.
+// read reads the next entries, a piece at a time. Nothing is mapped, so that it does not matter if
+// the process makes the file shorter meanwhile.
 func (l *list) read(entries int) ([]int32, error) {
 	out := make([]int32, 0, entries)
 	piece := make([]byte, min(4*entries, 1<<20))

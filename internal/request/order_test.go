@@ -17,7 +17,8 @@ func TestListShrinks(t *testing.T) {
 	if err := f.Truncate(3<<20 + 2); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.read(1 << 20); err == nil || !strings.Contains(err.Error(), "has 3145730 bytes, and 4194304 are needed") {
+	if _, err := l.read(1 << 20); err == nil ||
+		!strings.Contains(err.Error(), "has 3145730 bytes, and 4194304 are needed") {
 		t.Error(err)
 	}
 }

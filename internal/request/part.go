@@ -7,17 +7,19 @@ import (
 	"github.com/hdmlp/hdmlp/internal/printable"
 )
 
-// Part is one rank's part of an epoch that the ranks of several nodes give together, as nodes tell each
-// other; the samples are told apart.
+// Part is one rank's part of an epoch that the ranks of several nodes give together, as nodes tell
+// each other; the samples are told apart.
 type Part struct {
-	Rank    int     `json:"rank"`
-	Epoch   int     `json:"epoch"`
-	Batch   int     `json:"batch"`           // samples of its batches, but for the last
-	Entries int     `json:"entries"`         // samples
-	Seed    uint64  `json:"seed"`            // of what its process would draw for its samples alone; rank 0's counts, in turn 0
-	Apart   string  `json:"apart,omitempty"` // why the rank reads apart from the others, and gives nothing
-	Left    bool    `json:"left,omitempty"`  // the rank has left
-	IDs     []int32 `json:"-"`
+	Rank    int `json:"rank"`
+	Epoch   int `json:"epoch"`
+	Batch   int `json:"batch"`   // samples of its batches, but for the last
+	Entries int `json:"entries"` // samples
+	// of what its process would draw for its samples alone; rank 0's counts, in turn 0
+	Seed uint64 `json:"seed"`
+	// why the rank reads apart from the others, and gives nothing
+	Apart string  `json:"apart,omitempty"`
+	Left  bool    `json:"left,omitempty"` // the rank has left
+	IDs   []int32 `json:"-"`
 }
 
 // Same reports whether a part says the same.
@@ -30,13 +32,23 @@ func readPart(m *Open, admit Admit) (*Order, error) {
 	g := m.Stream.Given
 	switch {
 	case g.First < 0 || g.First > MaxEpoch || g.Epochs != 1:
-		return nil, failure.Input("stream.given.first = %d, epochs = %d: ranks that share epochs give one "+
+		return nil, failure.Input("stream.given.first = %d, epochs = %d: ranks that share "+
+			"epochs give one "+
 			"at a time, 0 to %d",
 			g.First, g.Epochs, MaxEpoch)
 	case g.Apart == "" && (g.Batch < 1 || g.Batch > MaxBatch):
 		return nil, failure.Input("stream.given.batch = %d: allowed: 1 to %d", g.Batch, MaxBatch)
 	}
-	o := &Order{First: g.First, Part: &Part{Rank: m.Rank, Epoch: g.First, Batch: g.Batch, Seed: g.Seed, Apart: printable.Text(g.Apart)}}
+	o := &Order{
+		First: g.First,
+		Part: &Part{
+			Rank:  m.Rank,
+			Epoch: g.First,
+			Batch: g.Batch,
+			Seed:  g.Seed,
+			Apart: printable.Text(g.Apart),
+		},
+	}
 	o.Digest = "a part of each rank" // these are compared when all have come
 	if o.Part.Apart != "" {
 		return o, nil

@@ -1,9 +1,9 @@
-// Package request is what a process asks for when it opens a job as one rank: which dataset, in which order,
-// on which nodes, by which settings. It checks that, reads the lists of samples that come in descriptors, and
-// compares what ranks and nodes say.
+// Package request is what a process asks for when it opens a job as one rank: which dataset, in
+// which order, on which nodes, by which settings. It checks that, reads the lists of samples that
+// come in descriptors, and compares what ranks and nodes say.
 //
-// A request does not change once it is made. What its job settles with other nodes, such as a seed that is
-// drawn, the job has.
+// A request does not change once it is made. What its job settles with other nodes, such as a seed
+// that is drawn, the job has.
 package request
 
 import (
@@ -19,10 +19,11 @@ import (
 const (
 	// MaxJob is how many bytes a job's name may have.
 	MaxJob = 256
-	// MaxList is how many samples a list may have that comes in a descriptor, and how many batches an epoch
-	// that is given.
+	// MaxList is how many samples a list may have that comes in a descriptor, and how many batches
+	// an epoch that is given.
 	MaxList = 1 << 28
-	// MaxBatch is the most samples that a batch may have: its frame to the process has room for no more.
+	// MaxBatch is the most samples that a batch may have: its frame to the process has room for no
+	// more.
 	MaxBatch = 419_328
 	// MaxEpoch is the largest epoch that may be given: frames count them in 32 bits.
 	MaxEpoch = 1<<31 - 1
@@ -59,8 +60,8 @@ type Stream struct {
 	Shuffle     string
 	Scheme      string
 	Tail        string
-	// Subset: the stream is over a part of the dataset; Given: Shuffle is "given", and the process says the
-	// order of each epoch. At most one of them; nil: neither.
+	// Subset: the stream is over a part of the dataset; Given: Shuffle is "given", and the process
+	// says the order of each epoch. At most one of them; nil: neither.
 	Subset *Subset
 	Given  *Given
 	// List is the descriptor that has the samples of either. It belongs to the caller of ReadOrder.
@@ -72,24 +73,25 @@ type Subset struct {
 	Count int
 }
 
-// Given says what the list holds: the sizes of an epoch's batches, u32 each, then the samples of epochs from
-// First on, i32 each. In a job of several ranks it is this rank's part: its batches have Batch samples, but
-// for a last one that may be short, and the list holds no sizes.
+// Given says what the list holds: the sizes of an epoch's batches, u32 each, then the samples of
+// epochs from First on, i32 each. In a job of several ranks it is this rank's part: its batches
+// have Batch samples, but for a last one that may be short, and the list holds no sizes.
 type Given struct {
 	Batches int
 	Entries int // samples of an epoch
 	Epochs  int // from 1
 	First   int
 	Batch   int
-	// Seed is what random numbers would follow from if the rank read alone: that of rank 0 is the job's.
+	// Seed is what random numbers would follow from if the rank read alone: that of rank 0 is the
+	// job's.
 	Seed uint64
-	// Apart is why the rank gives no order that the ranks can share; then each reads by itself. Empty: it
-	// gives one.
+	// Apart is why the rank gives no order that the ranks can share; then each reads by itself.
+	// Empty: it gives one.
 	Apart string
 }
 
-// Give brings the order of another epoch, in a descriptor: the samples, i32 each. Apart is as in Given, and
-// then there are none.
+// Give brings the order of another epoch, in a descriptor: the samples, i32 each. Apart is as in
+// Given, and then there are none.
 type Give struct {
 	Epoch   int
 	Entries int
@@ -123,7 +125,8 @@ func (m *Open) Check() error {
 			m.Rank, m.WorldSize, m.WorldSize-1)
 	}
 	if len(m.Job) > MaxJob {
-		return failure.Input("the job's name has %d bytes, %d are allowed: %.40s...", len(m.Job), MaxJob, m.Job)
+		return failure.Input("the job's name has %d bytes, %d are allowed: %.40s...", len(m.Job),
+			MaxJob, m.Job)
 	}
 	return nil
 }

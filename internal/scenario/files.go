@@ -89,7 +89,8 @@ func (f *File) listOf(path string) ([]float64, error) {
 			}
 			v, err := strconv.ParseFloat(line, 64)
 			if err != nil || !(v > 0) || math.IsInf(v, 0) {
-				return nil, fmt.Errorf("line %d is %q, not a size; allowed: a number of MB above 0 per line", n, shorten(line))
+				return nil, fmt.Errorf("line %d is %q, not a size; allowed: a number of MB "+
+					"above 0 per line", n, shorten(line))
 			}
 			if len(sizes) == maxSamples {
 				return nil, fmt.Errorf("it has more than %d lines", maxSamples)
@@ -134,7 +135,8 @@ func readOrder(path string) ([][]int32, error) {
 		}
 		k, err := strconv.ParseInt(string(word), 10, 32)
 		if err != nil {
-			return fmt.Errorf("line %d has %q, not the number of a sample", line, shorten(string(word)))
+			return fmt.Errorf("line %d has %q, not the number of a sample", line,
+				shorten(string(word)))
 		}
 		epoch, word = append(epoch, int32(k)), word[:0]
 		return nil
@@ -147,7 +149,8 @@ func readOrder(path string) ([][]int32, error) {
 		switch {
 		case err == nil && b != '\n' && b != ' ' && b != ',' && b != '\t' && b != '\r':
 			if word = append(word, b); len(word) > 64 {
-				return nil, fmt.Errorf("line %d has %q, not the number of a sample", line, shorten(string(word)))
+				return nil, fmt.Errorf("line %d has %q, not the number of a sample", line,
+					shorten(string(word)))
 			}
 			continue
 		default:

@@ -23,7 +23,8 @@ func TestFiles(t *testing.T) {
 	head, rest, _ := strings.Cut(small, "[dataset]")
 	_, tail, _ := strings.Cut(rest, "[job]")
 	with := func(source, order string) (*scenario.Scenario, error) {
-		f, err := scenario.New(filepath.Join(dir, "s.toml"), []byte(head+"[dataset]\n"+source+"\n[job]\n"+order+tail))
+		f, err := scenario.New(filepath.Join(dir, "s.toml"),
+			[]byte(head+"[dataset]\n"+source+"\n[job]\n"+order+tail))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,23 +57,33 @@ func TestFiles(t *testing.T) {
 		"0 1 2\n0 one 2\n": `line 2 has "one"`,
 	} {
 		write("bad.txt", text)
-		if _, err := with(`sizes = "sizes.txt"`, `order = "bad.txt"`+"\n"); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := with(`sizes = "sizes.txt"`, `order = "bad.txt"`+"\n"); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("order %q: got %v, want %q", text, err, want)
 		}
 	}
-	for text, want := range map[string]string{"0.5\n-1\n": `line 2 is "-1"`, "": "no samples", "0.5\ninf": "not a size", "x": "a number of MB above 0 per line"} {
+	for text, want := range map[string]string{
+		"0.5\n-1\n": `line 2 is "-1"`,
+		"":          "no samples",
+		"0.5\ninf":  "not a size",
+		"x":         "a number of MB above 0 per line",
+	} {
 		write("bad.txt", text)
-		if _, err := with(`sizes = "bad.txt"`, ""); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := with(`sizes = "bad.txt"`, ""); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("sizes %q: got %v, want %q", text, err, want)
 		}
 	}
-	if _, err := with("sizes = \"sizes.txt\"\nmu = 3", ""); err == nil || !strings.Contains(err.Error(), "dataset.mu is 3") {
+	if _, err := with("sizes = \"sizes.txt\"\nmu = 3", ""); err == nil ||
+		!strings.Contains(err.Error(), "dataset.mu is 3") {
 		t.Errorf("sizes beside mu: got %v", err)
 	}
 	testIndex(t, dir, with, write)
 }
 
-func testIndex(t *testing.T, dir string, with func(source, order string) (*scenario.Scenario, error), write func(name, text string)) {
+func testIndex(t *testing.T, dir string,
+	with func(source, order string) (*scenario.Scenario, error), write func(name, text string),
+) {
 	image, err := os.ReadFile(filepath.Join("..", "dataset", "testdata", "index-1.golden"))
 	if err != nil {
 		t.Fatal(err)
@@ -96,11 +107,14 @@ func testIndex(t *testing.T, dir string, with func(source, order string) (*scena
 	other := append([]byte{}, image...)
 	other[8]++
 	write("other.index", string(other))
-	if _, err := with(`index = "other.index"`, ""); err == nil || !strings.Contains(err.Error(), "version") || !strings.Contains(err.Error(), "hdmlp dataset") {
+	if _, err := with(`index = "other.index"`, ""); err == nil ||
+		!strings.Contains(err.Error(), "version") ||
+		!strings.Contains(err.Error(), "hdmlp dataset") {
 		t.Errorf("an index of another version: got %v", err)
 	}
 	write("cut.index", string(image[:len(image)/2]))
-	if _, err := with(`index = "cut.index"`, ""); err == nil || !strings.Contains(err.Error(), "dataset.index") {
+	if _, err := with(`index = "cut.index"`, ""); err == nil ||
+		!strings.Contains(err.Error(), "dataset.index") {
 		t.Errorf("half an index: got %v", err)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/simulate"
 )
 
-// SharedBytes estimates the memory that all simulations of the scenario share: the samples' sizes, and their order
-// if a file has it or it is kept.
+// SharedBytes estimates the memory that all simulations of the scenario share: the samples' sizes,
+// and their order if a file has it or it is kept.
 func (s *Scenario) SharedBytes() int64 {
 	f := int64(s.Dataset.Samples)
 	bytes := 8 * f
@@ -20,7 +20,8 @@ func (s *Scenario) SharedBytes() int64 {
 	return bytes
 }
 
-// RunBytes estimates the memory that one simulation takes at most, in bytes; perBatch if it keeps the times of batches.
+// RunBytes estimates the memory that one simulation takes at most, in bytes; perBatch if it keeps
+// the times of batches.
 func (s *Scenario) RunBytes(perBatch bool) int64 {
 	f, n, e := float64(s.Dataset.Samples), float64(s.Nodes), float64(s.Epochs)
 	copies := 0.0
@@ -29,11 +30,13 @@ func (s *Scenario) RunBytes(perBatch bool) int64 {
 	}
 	table := 0.0
 	for _, policy := range s.Policies {
-		if aboutOf(policy).CountsReads { // who reads what when, as many bits as a node's number needs
+		// who reads what when, as many bits as a node's number needs
+		if aboutOf(policy).CountsReads {
 			table = min(f*e*float64(bits.Len(uint(s.Nodes)))/8, mostTable)
 		}
 	}
-	total := table + 110*f + 48*copies + 1<<16*n // measured with 14.2 million samples, the garbage of planning included
+	// measured with 14.2 million samples, the garbage of planning included
+	total := table + 110*f + 48*copies + 1<<16*n
 	if s.Profile == simulate.Thesis {
 		total += 18*f*e + 10*f*n
 	}
@@ -74,7 +77,8 @@ func (s *Scenario) copies(policy string) float64 {
 	return most
 }
 
-// Fits checks that the largest sample has room in the staging buffer, which the sizes must be drawn for. The error is of type Faults.
+// Fits checks that the largest sample has room in the staging buffer, which the sizes must be drawn
+// for. The error is of type Faults.
 func (s *Scenario) Fits() error {
 	room := s.Env.Classes[0].Capacity
 	staged := ""
@@ -99,7 +103,8 @@ func (s *Scenario) Fits() error {
 	}
 	return Faults{{
 		"environment.storage_class.0.capacity", fmt.Sprintf("%g MB", room),
-		fmt.Sprintf("the largest sample has %g MB, and %s prefetches whole samples to the staging buffer", largest, staged),
+		fmt.Sprintf("the largest sample has %g MB, and %s prefetches whole samples to the "+
+			"staging buffer", largest, staged),
 		fmt.Sprintf("%g MB or more", largest),
 	}}
 }

@@ -30,10 +30,13 @@ func papers(t *testing.T) []*scenario.File {
 
 // TestPapers: every scenario is valid, has a title, and is of the case that its paper says.
 func TestPapers(t *testing.T) {
-	// By where the dataset fits: into a node's memory, a node's storage, all nodes' storage, or nowhere.
+	// By where the dataset fits: into a node's memory, a node's storage, all nodes' storage, or
+	// nowhere.
 	cases := map[string]int{
-		"thesis-1": 1, "thesis-2": 2, "thesis-3": 3, "thesis-4": 4, "thesis-environment": 4, "imagenet-1k": 2, "openimages": 3, "places365": 3,
-		"imagenet-22k": 4, "cosmoflow": 4, "cosmoflow-32": 4, "coordl-ssd-v100": 4, "coordl-hdd-1080ti": 3,
+		"thesis-1": 1, "thesis-2": 2, "thesis-3": 3, "thesis-4": 4, "thesis-environment": 4,
+		"imagenet-1k": 2, "openimages": 3, "places365": 3,
+		"imagenet-22k": 4, "cosmoflow": 4, "cosmoflow-32": 4, "coordl-ssd-v100": 4,
+		"coordl-hdd-1080ti": 3,
 	}
 	for _, f := range papers(t) {
 		s, err := f.Scenario()
@@ -58,14 +61,15 @@ func TestPapers(t *testing.T) {
 			got = 3
 		}
 		if got != cases[f.Name()] {
-			t.Errorf("%s: %.0f MB with %.0f MB of memory and %.0f MB in all on each of %d nodes are case %d, want %d",
+			t.Errorf("%s: %.0f MB with %.0f MB of memory and %.0f MB in all on each of %d nodes "+
+				"are case %d, want %d",
 				f.Name(), bytes, memory, node, s.Nodes, got, cases[f.Name()])
 		}
 	}
 }
 
-// shrink makes a scenario small enough to be run in a test: few samples, and the caches small in proportion, so that the
-// dataset fits where it did.
+// shrink makes a scenario small enough to be run in a test: few samples, and the caches small in
+// proportion, so that the dataset fits where it did.
 func shrink(t *testing.T, s *scenario.Scenario) *simulate.Job {
 	t.Helper()
 	const samples = 600
@@ -93,7 +97,8 @@ func TestPapersRun(t *testing.T) {
 		if strings.HasSuffix(f.Name(), "-environment") {
 			continue // its caches are empty until they are set
 		}
-		for profile, run := range map[simulate.Profile]func(context.Context, *simulate.Job, string) (*simulate.Result, error){
+		for profile, run := range map[simulate.Profile]func(context.Context, *simulate.Job,
+			string) (*simulate.Result, error){
 			simulate.Model: simulate.RunModel, simulate.Thesis: simulate.RunThesis,
 		} {
 			s, err := f.Scenario()
@@ -110,13 +115,15 @@ func TestPapersRun(t *testing.T) {
 				}
 				if !r.Supported {
 					if r.Reason == "" {
-						t.Errorf("%s, %s, %s cannot run, and nobody says why", f.Name(), profile, policy)
+						t.Errorf("%s, %s, %s cannot run, and nobody says why", f.Name(), profile,
+							policy)
 					}
 					continue
 				}
 				ran++
 				if !(r.Runtime > 0) || len(r.Epochs) != s.Epochs {
-					t.Errorf("%s, %s, %s: %v s, %d epochs", f.Name(), profile, policy, r.Runtime, len(r.Epochs))
+					t.Errorf("%s, %s, %s: %v s, %d epochs", f.Name(), profile, policy, r.Runtime,
+						len(r.Epochs))
 				}
 			}
 			if ran < 6 {
@@ -126,7 +133,8 @@ func TestPapersRun(t *testing.T) {
 	}
 }
 
-// FuzzScenario: whatever a file says, it is refused with faults that name something, or it is a scenario that can be described.
+// FuzzScenario: whatever a file says, it is refused with faults that name something, or it is a
+// scenario that can be described.
 func FuzzScenario(f *testing.F) {
 	f.Add(small, "job.epochs=3")
 	f.Add(strings.Replace(small, "nodes = 2", "nodes = {}", 1), "storage_class.ram.capacity=1 TB")
@@ -142,7 +150,8 @@ func FuzzScenario(f *testing.F) {
 		}
 		s, err := file.Scenario(overrides...)
 		if err != nil {
-			if faults, ok := err.(scenario.Faults); !ok || len(faults) == 0 || faults[0].Wrong == "" {
+			if faults, ok := err.(scenario.Faults); !ok || len(faults) == 0 ||
+				faults[0].Wrong == "" {
 				t.Fatalf("an error that says nothing: %v", err)
 			}
 			return
@@ -150,7 +159,8 @@ func FuzzScenario(f *testing.F) {
 		if err := s.Env.Validate(); err != nil {
 			t.Fatalf("a scenario with an invalid environment: %v", err)
 		}
-		if s.Nodes < 1 || s.Epochs < 1 || s.GlobalBatch < 1 || s.Dataset.Samples < 1 || len(s.Policies) == 0 || s.Steps() < 1 || s.RunBytes(true) <= 0 {
+		if s.Nodes < 1 || s.Epochs < 1 || s.GlobalBatch < 1 || s.Dataset.Samples < 1 ||
+			len(s.Policies) == 0 || s.Steps() < 1 || s.RunBytes(true) <= 0 {
 			t.Fatalf("a scenario that cannot be: %+v", s)
 		}
 	})

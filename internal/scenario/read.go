@@ -58,7 +58,8 @@ func (r *reader) table(path string, value any, fields []field) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(table)) {
 		if !slices.Contains(names, name) {
-			r.fault(join(path, name), table[name], "unknown key"+suggest.Nearest(name, names), suggest.List(names))
+			r.fault(join(path, name), table[name], "unknown key"+suggest.Nearest(name, names),
+				suggest.List(names))
 		}
 	}
 }
@@ -77,14 +78,17 @@ func (r *reader) read(table map[string]any) {
 	s.Env.Classes = nil
 	r.table("", table, []field{
 		{name: "title", read: r.string(&s.Title)},
-		{"environment", "[environment], the machine", func(key string, v any) { r.environment(key, v) }},
+		{"environment", "[environment], the machine", func(key string, v any) {
+			r.environment(key, v)
+		}},
 		{"dataset", "[dataset], the samples", func(key string, v any) { r.dataset(key, v) }},
 		{"job", "[job], the training", func(key string, v any) { r.job(key, v) }},
 		{name: "simulate", read: func(key string, v any) {
 			r.table(key, v, []field{
 				{name: "policies", read: r.policies},
 				{name: "profile", read: func(key string, v any) {
-					if name, ok := v.(string); ok && (name == string(simulate.Model) || name == string(simulate.Thesis)) {
+					if name, ok := v.(string); ok &&
+						(name == string(simulate.Model) || name == string(simulate.Thesis)) {
 						s.Profile = simulate.Profile(name)
 						return
 					}
@@ -93,7 +97,8 @@ func (r *reader) read(table map[string]any) {
 				{name: "seed", read: func(key string, v any) {
 					seed, ok := v.(int64)
 					if !ok || seed < 0 {
-						r.fault(key, v, "not a seed", fmt.Sprintf("a whole number from 0 to %d", int64(math.MaxInt64)))
+						r.fault(key, v, "not a seed",
+							fmt.Sprintf("a whole number from 0 to %d", int64(math.MaxInt64)))
 						return
 					}
 					s.Seed = uint64(seed)
@@ -115,16 +120,21 @@ func (r *reader) environment(path string, value any) {
 		{"source_network", needed, r.rate(&s.Env.SourceBandwidth)},
 		{"source", curveAllowed, r.curve(&s.Env.SourceThroughput)},
 		{name: "source_latency", read: r.quantity(&s.Env.SourceLatency, seconds, 0)},
-		{"storage_class", "[[environment.storage_class]], at least class 0, the staging buffer", func(key string, v any) {
-			entries, ok := v.([]any)
-			if !ok || len(entries) == 0 {
-				r.fault(key, v, "not a list of storage classes", "[[environment.storage_class]], at least class 0, the staging buffer")
-				return
-			}
-			for j, entry := range entries {
-				s.Env.Classes = append(s.Env.Classes, r.class(fmt.Sprintf("%s.%d", key, j), j, entry))
-			}
-		}},
+		{
+			"storage_class", "[[environment.storage_class]], at least class 0, the staging buffer",
+			func(key string, v any) {
+				entries, ok := v.([]any)
+				if !ok || len(entries) == 0 {
+					r.fault(key, v, "not a list of storage classes",
+						"[[environment.storage_class]], at least class 0, the staging buffer")
+					return
+				}
+				for j, entry := range entries {
+					s.Env.Classes = append(s.Env.Classes,
+						r.class(fmt.Sprintf("%s.%d", key, j), j, entry))
+				}
+			},
+		},
 	})
 }
 
@@ -155,7 +165,10 @@ func (r *reader) dataset(path string, value any) {
 	_, sizes := table["sizes"]
 	if !index && !sizes {
 		r.table(path, value, []field{
-			{"samples", "a whole number from 1; or give index or sizes, a file", r.whole(&d.Samples, 1, maxSamples)},
+			{
+				"samples", "a whole number from 1; or give index or sizes, a file",
+				r.whole(&d.Samples, 1, maxSamples),
+			},
 			{"mu", megabytes.allowed, r.quantity(&d.Mu, megabytes, math.SmallestNonzeroFloat64)},
 			{name: "sigma", read: r.quantity(&d.Sigma, megabytes, 0)},
 			{name: "min", read: r.quantity(&d.Min, megabytes, 0)},
@@ -181,7 +194,8 @@ func (r *reader) dataset(path string, value any) {
 	}
 	other := func(name string) func(string, any) {
 		return func(key string, v any) {
-			r.fault(key, v, "the samples come from a file already", "either index, or sizes, or "+name)
+			r.fault(key, v, "the samples come from a file already",
+				"either index, or sizes, or "+name)
 		}
 	}
 	drawn := other("samples, mu, sigma and min")
@@ -203,7 +217,10 @@ func (r *reader) job(path string, value any) {
 	s := r.scenario
 	r.table(path, value, []field{
 		{"epochs", "a whole number from 1", r.whole(&s.Epochs, 1, maxEpochs)},
-		{"global_batch_size", "a whole number from 1, at least one sample per node", r.whole(&s.GlobalBatch, 1, maxSamples)},
+		{
+			"global_batch_size", "a whole number from 1, at least one sample per node",
+			r.whole(&s.GlobalBatch, 1, maxSamples),
+		},
 		{name: "drop_last", read: func(key string, v any) {
 			b, ok := v.(bool)
 			if !ok {
@@ -212,10 +229,14 @@ func (r *reader) job(path string, value any) {
 			s.DropLast = b
 		}},
 		{name: "scheme", read: func(key string, v any) {
-			schemes := []string{string(access.Uniform), string(access.Strided), string(access.Whole), string(access.Imbalanced)}
+			schemes := []string{
+				string(access.Uniform), string(access.Strided),
+				string(access.Whole), string(access.Imbalanced),
+			}
 			name, _ := v.(string)
 			if !slices.Contains(schemes, name) {
-				r.fault(key, v, "not a distribution scheme"+suggest.Nearest(name, schemes), suggest.List(schemes))
+				r.fault(key, v, "not a distribution scheme"+suggest.Nearest(name, schemes),
+					suggest.List(schemes))
 			}
 			s.Scheme = access.Scheme(name)
 		}},
@@ -239,13 +260,15 @@ func (r *reader) policies(key string, value any) {
 		for i, entry := range v {
 			name, ok := entry.(string)
 			if !ok {
-				r.fault(fmt.Sprintf("%s.%d", key, i), entry, "not a name", suggest.List(append(Policies(), "all")))
+				r.fault(fmt.Sprintf("%s.%d", key, i), entry, "not a name",
+					suggest.List(append(Policies(), "all")))
 				continue
 			}
 			names = append(names, name)
 		}
 	default:
-		r.fault(key, value, "not a list of policies", `["all"] or names of `+suggest.List(Policies()))
+		r.fault(key, value, "not a list of policies",
+			`["all"] or names of `+suggest.List(Policies()))
 		return
 	}
 	chosen, err := ChoosePolicies(names)
@@ -259,7 +282,8 @@ func (r *reader) policies(key string, value any) {
 	}
 }
 
-// ChoosePolicies turns names, of which "all" stands for every policy, into policies, each once, in the order of their first naming.
+// ChoosePolicies turns names, of which "all" stands for every policy, into policies, each once, in
+// the order of their first naming.
 func ChoosePolicies(names []string) ([]string, error) {
 	policies := Policies()
 	var chosen []string
@@ -271,11 +295,16 @@ func ChoosePolicies(names []string) ([]string, error) {
 		case slices.Contains(policies, name):
 			chosen = append(chosen, name)
 		default:
-			faults = append(faults, Fault{"simulate.policies", text(name), "unknown policy" + suggest.Nearest(name, policies), "all, or " + suggest.List(policies)})
+			faults = append(faults, Fault{
+				"simulate.policies", text(name),
+				"unknown policy" + suggest.Nearest(name, policies),
+				"all, or " + suggest.List(policies),
+			})
 		}
 	}
 	if len(names) == 0 {
-		faults = append(faults, Fault{"simulate.policies", "", "empty", "all, or " + suggest.List(policies)})
+		faults = append(faults,
+			Fault{"simulate.policies", "", "empty", "all, or " + suggest.List(policies)})
 	}
 	if faults != nil {
 		return nil, faults
@@ -313,7 +342,8 @@ func (r *reader) curve(to *perfmodel.Curve) func(string, any) {
 		for _, name := range slices.Sorted(maps.Keys(table)) {
 			clients, err := strconv.Atoi(name)
 			if err != nil || clients < 1 || clients > 1<<20 || strconv.Itoa(clients) != name {
-				r.fault(key+"."+name, table[name], "not a number of clients", "keys from 1 to 1048576")
+				r.fault(key+"."+name, table[name], "not a number of clients",
+					"keys from 1 to 1048576")
 				continue
 			}
 			var v float64
@@ -352,7 +382,8 @@ func (r *reader) whole(to *int, least, most int64) func(string, any) {
 	return func(key string, value any) {
 		v, ok := value.(int64)
 		if !ok || v < least || v > most {
-			r.fault(key, value, "not a whole number in the range", fmt.Sprintf("a whole number from %d to %d", least, most))
+			r.fault(key, value, "not a whole number in the range",
+				fmt.Sprintf("a whole number from %d to %d", least, most))
 			return
 		}
 		*to = int(v)

@@ -44,13 +44,17 @@ func ReadRun(data []byte) (*Run, error) {
 	}
 	p := &r.report
 	if p.Samples < 1 || p.Bytes < 1 || p.GlobalBatch < 1 || p.WorldSize < 1 || len(p.Places) == 0 {
-		return nil, errors.New("not the report of a job: samples, bytes, global_batch_size, world_size or places are missing")
+		return nil, errors.New("not the report of a job: samples, bytes, global_batch_size, " +
+			"world_size or places are missing")
 	}
 	if p.Subset || p.Shuffle == string(access.Given) {
-		return nil, errors.New("the job was over a part of the dataset, or its orders were given by its process; only jobs over whole datasets, whose orders are drawn from a seed, can be compared")
+		return nil, errors.New("the job was over a part of the dataset, or its orders were given " +
+			"by its process; only jobs over whole datasets, whose orders are drawn from a seed, " +
+			"can be compared")
 	}
 	if len(p.Ranks) != p.WorldSize {
-		return nil, fmt.Errorf("the report has %d of %d ranks; only jobs on one node can be compared", len(p.Ranks), p.WorldSize)
+		return nil, fmt.Errorf("the report has %d of %d ranks; only jobs on one node can "+
+			"be compared", len(p.Ranks), p.WorldSize)
 	}
 	r.Dataset, r.Policy = p.Dataset, p.Policy
 	stream, err := r.stream()
@@ -66,8 +70,10 @@ func ReadRun(data []byte) (*Run, error) {
 		r.SourceMB += float64(e.Source.Bytes) / mega
 		r.ConsumedMB += consumed
 	}
-	if len(r.Epochs) == 0 || r.Epochs[0].Epoch != 0 || r.Epochs[len(r.Epochs)-1].Epoch != len(r.Epochs)-1 {
-		return nil, errors.New("the report has no epochs, from the first one on, that all ranks have finished: take it at the end of a run")
+	if len(r.Epochs) == 0 || r.Epochs[0].Epoch != 0 ||
+		r.Epochs[len(r.Epochs)-1].Epoch != len(r.Epochs)-1 {
+		return nil, errors.New("the report has no epochs, from the first one on, that all ranks " +
+			"have finished: take it at the end of a run")
 	}
 	return r, nil
 }
@@ -75,8 +81,10 @@ func ReadRun(data []byte) (*Run, error) {
 func (r *Run) stream() (*access.Stream, error) {
 	p := &r.report
 	return access.New(access.Spec{
-		Samples: p.Samples, Seed: p.Seed, WorldSize: p.WorldSize, GlobalBatch: p.GlobalBatch, DropLast: p.DropLast,
-		Shuffle: access.Shuffle(p.Shuffle), Scheme: access.Scheme(p.Scheme), Tail: access.Tail(p.Tail),
+		Samples: p.Samples, Seed: p.Seed, WorldSize: p.WorldSize, GlobalBatch: p.GlobalBatch,
+		DropLast: p.DropLast,
+		Shuffle:  access.Shuffle(p.Shuffle), Scheme: access.Scheme(p.Scheme),
+		Tail: access.Tail(p.Tail),
 	})
 }
 
@@ -101,7 +109,8 @@ func (r *Run) epoch(number, steps int) (e RunEpoch, consumedMB float64, ok bool)
 	return e, consumedMB, finished == len(r.report.Ranks)
 }
 
-// step is the time of one step's computation, in seconds; what Python makes of a batch before it counts to it, because the model knows nothing of that.
+// step is the time of one step's computation, in seconds; what Python makes of a batch before it
+// counts to it, because the model knows nothing of that.
 func step(t *stats.Tally) float64 {
 	return max(t.Seconds-t.StallSeconds()+t.Stall[stats.Python], 0) / float64(max(t.Batches-1, 1))
 }
@@ -182,7 +191,8 @@ func (r *Run) environment() perfmodel.Environment {
 	}
 	threads := max(p.Threads, 1)
 	env.Classes = append(env.Classes, perfmodel.Class{
-		Capacity: staging, Threads: threads, Read: perfmodel.Constant(unmeasured), Write: perfmodel.Constant(unmeasured),
+		Capacity: staging, Threads: threads, Read: perfmodel.Constant(unmeasured),
+		Write: perfmodel.Constant(unmeasured),
 	})
 	for _, c := range p.Classes {
 		env.Classes = append(env.Classes, perfmodel.Class{

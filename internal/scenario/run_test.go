@@ -17,7 +17,12 @@ func finishedRun() map[string]any {
 		reads := func(place string) map[string]any {
 			return map[string]any{place: map[string]any{"samples": 50, "bytes": 50_000_000}}
 		}
-		later := map[string]any{"batches": 10, "seconds": 0.45, "stall": map[string]any{}, "reads": reads("memory")}
+		later := map[string]any{
+			"batches": 10,
+			"seconds": 0.45,
+			"stall":   map[string]any{},
+			"reads":   reads("memory"),
+		}
 		epoch := func(e int, of map[string]any) map[string]any {
 			out := map[string]any{"epoch": e}
 			for k, v := range of {
@@ -25,20 +30,45 @@ func finishedRun() map[string]any {
 			}
 			return out
 		}
-		return map[string]any{"rank": number, "staging": map[string]any{"size": 32_000_000}, "epochs": []any{
-			epoch(0, map[string]any{"batches": 10, "seconds": 2.0 - 0.05, "stall": map[string]any{"source": 1.5}, "reads": reads("source")}),
-			epoch(1, later), epoch(2, later),
-			epoch(3, map[string]any{"batches": 2, "seconds": 0.1, "stall": map[string]any{}, "reads": reads("memory")}),
-		}}
+		return map[string]any{
+			"rank": number, "staging": map[string]any{"size": 32_000_000},
+			"epochs": []any{
+				epoch(0, map[string]any{
+					"batches": 10,
+					"seconds": 2.0 - 0.05,
+					"stall":   map[string]any{"source": 1.5},
+					"reads":   reads("source"),
+				}),
+				epoch(1, later), epoch(2, later),
+				epoch(3, map[string]any{
+					"batches": 2,
+					"seconds": 0.1,
+					"stall":   map[string]any{},
+					"reads":   reads("memory"),
+				}),
+			},
+		}
 	}
-	source := func(n int) map[string]any { return map[string]any{"samples": n / 1_000_000, "bytes": n} }
+	source := func(n int) map[string]any {
+		return map[string]any{"samples": n / 1_000_000, "bytes": n}
+	}
 	return map[string]any{
 		"dataset": "/data", "samples": 100, "bytes": 100_000_000, "policy": "cooperative",
-		"world_size": 2, "global_batch_size": 10, "seed": 7, "shuffle": "torch", "scheme": "strided", "tail": "pad", "source_threads": 16,
-		"ranks":   []any{rank(0), rank(1)},
-		"epochs":  []any{map[string]any{"epoch": 0, "source": source(100_000_000)}, map[string]any{"epoch": 1, "source": source(0)}, map[string]any{"epoch": 2, "source": source(0)}, map[string]any{"epoch": 3, "source": source(0)}},
+		"world_size": 2, "global_batch_size": 10, "seed": 7, "shuffle": "torch",
+		"scheme": "strided", "tail": "pad", "source_threads": 16,
+		"ranks": []any{rank(0), rank(1)},
+		"epochs": []any{
+			map[string]any{"epoch": 0, "source": source(100_000_000)},
+			map[string]any{"epoch": 1, "source": source(0)},
+			map[string]any{"epoch": 2, "source": source(0)},
+			map[string]any{"epoch": 3, "source": source(0)},
+		},
 		"classes": []any{map[string]any{"name": "memory", "room": 100_000_000}},
-		"places":  []any{map[string]any{"place": "source", "bytes": 100_000_000, "busy_seconds": 2.0}},
+		"places": []any{map[string]any{
+			"place":        "source",
+			"bytes":        100_000_000,
+			"busy_seconds": 2.0,
+		}},
 	}
 }
 
@@ -113,8 +143,10 @@ func TestRunRefuses(t *testing.T) {
 	}{
 		"another file":        {func(r map[string]any) { clear(r) }, "not the report of a job"},
 		"a job on many nodes": {func(r map[string]any) { r["world_size"] = 4 }, "2 of 4 ranks"},
-		"no finished epoch":   {func(r map[string]any) { r["epochs"] = r["epochs"].([]any)[3:] }, "no epochs"},
-		"another shuffle":     {func(r map[string]any) { r["shuffle"] = "riffle" }, "riffle"},
+		"no finished epoch": {func(r map[string]any) {
+			r["epochs"] = r["epochs"].([]any)[3:]
+		}, "no epochs"},
+		"another shuffle": {func(r map[string]any) { r["shuffle"] = "riffle" }, "riffle"},
 	} {
 		report := finishedRun()
 		c.change(report)

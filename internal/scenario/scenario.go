@@ -2,9 +2,9 @@
 // describes a machine, a dataset, a training job and the policies to compare, with values that
 // may be set from outside in the file's place (Overrides).
 //
-// Sizes are in MB (10^6 bytes) and rates in MB/s, as in the papers, or strings with their
-// units: "64 MiB", "10 GB/s", "40 Gbit/s". All that is wrong with a file is said at once, as Faults,
-// each of which names the key, its value and what is allowed.
+// Sizes are in MB (10^6 bytes) and rates in MB/s, as in the papers, or strings with their units:
+// "64 MiB", "10 GB/s", "40 Gbit/s". All that is wrong with a file is said at once, as Faults, each
+// of which names the key, its value and what is allowed.
 //
 // A File keeps what it has read or drawn, so that the points of a sweep share
 // their samples' sizes. It is safe for concurrent use; what it gives out must not be changed.
@@ -30,8 +30,8 @@ import (
 // Policies returns the names of all policies, in the order in which they are shown.
 func Policies() []string { return policies.Names(policies.All()) }
 
-// Scenario is one machine, dataset and job to simulate. It is complete and valid; only the sizes of the
-// samples of a synthetic dataset are yet to be drawn.
+// Scenario is one machine, dataset and job to simulate. It is complete and valid; only the sizes of
+// the samples of a synthetic dataset are yet to be drawn.
 type Scenario struct {
 	Title       string // what the file calls itself; may be empty
 	Env         perfmodel.Environment
@@ -87,7 +87,8 @@ func Open(path string) (*File, error) {
 	return New(path, text)
 }
 
-// New takes the text of a scenario file; path tells where it stands, for messages and for relative paths in it.
+// New takes the text of a scenario file; path tells where it stands, for messages and for relative
+// paths in it.
 func New(path string, text []byte) (*File, error) {
 	f := &File{path: path, text: text}
 	if _, err := f.decode(); err != nil {
@@ -131,8 +132,8 @@ func ParseOverride(text string) (Override, error) {
 	return Override{key, strings.TrimSpace(value)}, nil
 }
 
-// Scenario makes the scenario of the file, with the values that are set in the place of the file's. All that is
-// wrong is in the error, which is then of type Faults.
+// Scenario makes the scenario of the file, with the values that are set in the place of the file's.
+// All that is wrong is in the error, which is then of type Faults.
 func (f *File) Scenario(set ...Override) (*Scenario, error) {
 	table, err := f.decode()
 	if err != nil {
@@ -149,10 +150,12 @@ func (f *File) Scenario(set ...Override) (*Scenario, error) {
 	return r.scenario, nil
 }
 
-// Job makes the job to simulate. Its sizes are shared with the other scenarios of the file, and must not be changed.
+// Job makes the job to simulate. Its sizes are shared with the other scenarios of the file, and
+// must not be changed.
 func (s *Scenario) Job() (*simulate.Job, error) {
 	job := &simulate.Job{
-		Env: s.Env, Nodes: s.Nodes, Epochs: s.Epochs, GlobalBatch: s.GlobalBatch, DropLast: s.DropLast, Scheme: s.Scheme, Seed: s.Seed,
+		Env: s.Env, Nodes: s.Nodes, Epochs: s.Epochs, GlobalBatch: s.GlobalBatch,
+		DropLast: s.DropLast, Scheme: s.Scheme, Seed: s.Seed,
 	}
 	job.Sizes = s.file.known.drawn(s.Seed, s.Dataset)
 	if s.Dataset.File != "" {
@@ -179,13 +182,18 @@ func (s *Scenario) Job() (*simulate.Job, error) {
 	return job, nil
 }
 
-// keptReads is how many reads may have their order kept for all simulations, 4 bytes each, instead of drawn by each.
+// keptReads is how many reads may have their order kept for all simulations, 4 bytes each, instead
+// of drawn by each.
 const keptReads = 1 << 28
 
-// keepsOrder reports whether the epochs' permutations are drawn once, for all simulations of the scenario.
-func (s *Scenario) keepsOrder() bool { return s.order == "" && s.Dataset.Samples <= keptReads/s.Epochs }
+// keepsOrder reports whether the epochs' permutations are drawn once, for all simulations of the
+// scenario.
+func (s *Scenario) keepsOrder() bool {
+	return s.order == "" && s.Dataset.Samples <= keptReads/s.Epochs
+}
 
-// drawnOrder draws the permutations of the epochs, once for all scenarios that have the same, as long as there is room for them.
+// drawnOrder draws the permutations of the epochs, once for all scenarios that have the same, as
+// long as there is room for them.
 func (c *cache) drawnOrder(seed uint64, samples, epochs int) ([][]int32, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -81,11 +81,17 @@ func TestScenario(t *testing.T) {
 	ram := perfmodel.Curve{{Clients: 1, MBps: 1000}}
 	staging := perfmodel.Curve{{Clients: 2, MBps: 21164}}
 	want := perfmodel.Environment{
-		Compute: 100, Preprocess: 200, PeerBandwidth: 1000, SourceBandwidth: 1000, SourceLatency: 0.002,
+		Compute: 100, Preprocess: 200, PeerBandwidth: 1000, SourceBandwidth: 1000,
+		SourceLatency:    0.002,
 		SourceThroughput: perfmodel.Curve{{Clients: 1, MBps: 66}, {Clients: 2, MBps: 86}},
 		Classes: []perfmodel.Class{
 			{Capacity: 1000, Threads: 2, Read: staging, Write: staging},
-			{Capacity: 67.108864, Threads: 1, Read: ram, Write: perfmodel.Curve{{Clients: 1, MBps: 500}}},
+			{
+				Capacity: 67.108864,
+				Threads:  1,
+				Read:     ram,
+				Write:    perfmodel.Curve{{Clients: 1, MBps: 500}},
+			},
 		},
 	}
 	if diff := cmp.Diff(want, s.Env); diff != "" {
@@ -94,11 +100,14 @@ func TestScenario(t *testing.T) {
 	if diff := cmp.Diff([]string{"staging", "ram"}, s.ClassNames); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff(scenario.Dataset{Samples: 100, Mu: 0.5, Sigma: 0.1, Min: 0.01}, s.Dataset); diff != "" {
+	if diff := cmp.Diff(scenario.Dataset{Samples: 100, Mu: 0.5, Sigma: 0.1, Min: 0.01},
+		s.Dataset); diff != "" {
 		t.Error(diff)
 	}
-	if s.Title != "small" || s.Nodes != 2 || s.Epochs != 3 || s.GlobalBatch != 10 || !s.DropLast || s.Scheme != access.Strided ||
-		s.Profile != simulate.Thesis || s.Seed != 7 || strings.Join(s.Policies, " ") != "cooperative naive" {
+	if s.Title != "small" || s.Nodes != 2 || s.Epochs != 3 || s.GlobalBatch != 10 || !s.DropLast ||
+		s.Scheme != access.Strided ||
+		s.Profile != simulate.Thesis || s.Seed != 7 ||
+		strings.Join(s.Policies, " ") != "cooperative naive" {
 		t.Errorf("got %+v", s)
 	}
 	if err := s.Env.Validate(); err != nil {
@@ -108,37 +117,48 @@ func TestScenario(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(job.Sizes) != 100 || job.Nodes != 2 || job.Epochs != 3 || job.GlobalBatch != 10 || job.Seed != 7 {
+	if len(job.Sizes) != 100 || job.Nodes != 2 || job.Epochs != 3 || job.GlobalBatch != 10 ||
+		job.Seed != 7 {
 		t.Errorf("got a job of %d samples: %+v", len(job.Sizes), job)
 	}
 }
 
 func TestDefaults(t *testing.T) {
 	text, _, _ := strings.Cut(small, "[simulate]")
-	s, err := read(t, strings.Replace(strings.Replace(text, "drop_last = true", "", 1), `scheme = "strided"`, "", 1))
+	s, err := read(t, strings.Replace(strings.Replace(text, "drop_last = true", "", 1),
+		`scheme = "strided"`, "", 1))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Profile != simulate.Model || s.Seed != 1 || s.DropLast || s.Scheme != access.Uniform || len(s.Policies) != len(scenario.Policies()) {
+	if s.Profile != simulate.Model || s.Seed != 1 || s.DropLast || s.Scheme != access.Uniform ||
+		len(s.Policies) != len(scenario.Policies()) {
 		t.Errorf("got %+v", s)
 	}
 }
 
 func TestOverrides(t *testing.T) {
-	s, err := read(t, small, "job.epochs=5", "nodes = 4", "storage_class.ram.capacity=2 GB", "storage_class.0.threads=4",
-		"source={1=10,8=80}", "source.4=40", "network=10GB/s", "storage_class.1.read=5", "storage_class.1.read.4=20",
+	s, err := read(t, small, "job.epochs=5", "nodes = 4", "storage_class.ram.capacity=2 GB",
+		"storage_class.0.threads=4",
+		"source={1=10,8=80}", "source.4=40", "network=10GB/s", "storage_class.1.read=5",
+		"storage_class.1.read.4=20",
 		`policies=["all"]`, "scheme=whole", "drop_last=false")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Epochs != 5 || s.Nodes != 4 || s.Env.Classes[1].Capacity != 2000 || s.Env.Classes[0].Threads != 4 || s.Env.PeerBandwidth != 10000 ||
+	if s.Epochs != 5 || s.Nodes != 4 || s.Env.Classes[1].Capacity != 2000 ||
+		s.Env.Classes[0].Threads != 4 || s.Env.PeerBandwidth != 10000 ||
 		s.Scheme != access.Whole || s.DropLast || len(s.Policies) != len(scenario.Policies()) {
 		t.Errorf("got %+v", s)
 	}
-	if diff := cmp.Diff(perfmodel.Curve{{Clients: 1, MBps: 10}, {Clients: 4, MBps: 40}, {Clients: 8, MBps: 80}}, s.Env.SourceThroughput); diff != "" {
+	if diff := cmp.Diff(perfmodel.Curve{
+		{Clients: 1, MBps: 10},
+		{Clients: 4, MBps: 40},
+		{Clients: 8, MBps: 80},
+	}, s.Env.SourceThroughput); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff(perfmodel.Curve{{Clients: 4, MBps: 20}}, s.Env.Classes[1].Read); diff != "" {
+	if diff := cmp.Diff(perfmodel.Curve{{Clients: 4, MBps: 20}},
+		s.Env.Classes[1].Read); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -158,32 +178,74 @@ func TestFaults(t *testing.T) {
 		{"environment.compute=10 GB", []string{`environment.compute is "10 GB"`, `"10 GB/s"`}},
 		{"environment.compute=inf", []string{"environment.compute is +Inf", "finite"}},
 		{"environment.compute=nan", []string{"environment.compute is NaN", "finite"}},
-		{"environment.computer=3", []string{"environment.computer is 3: unknown key", `did you mean "compute"?`, "preprocess"}},
-		{"environment.source={}", []string{"environment.source is a table: a curve without points", "{ 1 = 66, 4 = 146 }"}},
-		{"environment.source={0=66}", []string{"environment.source.0 is 66: not a number of clients", "1 to 1048576"}},
+		{
+			"environment.computer=3",
+			[]string{
+				"environment.computer is 3: unknown key", `did you mean "compute"?`,
+				"preprocess",
+			},
+		},
+		{
+			"environment.source={}",
+			[]string{
+				"environment.source is a table: a curve without points",
+				"{ 1 = 66, 4 = 146 }",
+			},
+		},
+		{
+			"environment.source={0=66}",
+			[]string{"environment.source.0 is 66: not a number of clients", "1 to 1048576"},
+		},
 		{"environment.source={1=-66}", []string{"environment.source.1 is -66: negative"}},
-		{"environment.source=true", []string{"environment.source is true", "by the number of clients"}},
-		{"environment.nodes=11", []string{"environment.nodes is 11: more nodes than samples in a batch", "global_batch_size = 10", "1 to 10"}},
+		{
+			"environment.source=true",
+			[]string{"environment.source is true", "by the number of clients"},
+		},
+		{
+			"environment.nodes=11",
+			[]string{
+				"environment.nodes is 11: more nodes than samples in a batch",
+				"global_batch_size = 10", "1 to 10",
+			},
+		},
 		{"environment.nodes=70000", []string{"environment.nodes is 70000", "1 to 65535"}},
-		{"storage_class.ram.capacity=-1", []string{"environment.storage_class.1.capacity is -1: negative", "MB"}},
+		{
+			"storage_class.ram.capacity=-1",
+			[]string{"environment.storage_class.1.capacity is -1: negative", "MB"},
+		},
 		{"storage_class.7.capacity=1", []string{`there is no storage class "7"`, "0 to 1"}},
 		{"storage_class.1=5", []string{"environment.storage_class.1", "not one value"}},
-		{"environment.storage_class=[]", []string{"environment.storage_class is a list of 0", "at least class 0"}},
+		{
+			"environment.storage_class=[]",
+			[]string{"environment.storage_class is a list of 0", "at least class 0"},
+		},
 		{"storage_class.0.threads=0", []string{"environment.storage_class.0.threads is 0"}},
 		{"dataset.samples=0", []string{"dataset.samples is 0", "1 to 2147483647"}},
 		{"dataset.mu=0", []string{"dataset.mu is 0: not above 0"}},
 		{"dataset.sigma=-1", []string{"dataset.sigma is -1: negative"}},
 		{"dataset.min=9", []string{"dataset.min is 9", "mu + 4 sigma"}},
-		{"dataset.samples=5", []string{"job.global_batch_size is 10", "dataset of 5 samples", "drop_last = false"}},
+		{
+			"dataset.samples=5",
+			[]string{"job.global_batch_size is 10", "dataset of 5 samples", "drop_last = false"},
+		},
 		{"dataset.index=nothing.index", []string{"dataset.index", "nothing.index", "no such file"}},
 		{"dataset.sizes=nothing.txt", []string{"dataset.sizes", "no such file"}},
 		{"job.order=nothing.txt", []string{"job.order", "no such file", "a line per epoch"}},
-		{"job.scheme=unform", []string{`job.scheme is "unform"`, `did you mean "uniform"?`, "whole or imbalanced"}},
+		{
+			"job.scheme=unform",
+			[]string{`job.scheme is "unform"`, `did you mean "uniform"?`, "whole or imbalanced"},
+		},
 		{"job.drop_last=1", []string{"job.drop_last is 1", "true or false"}},
 		{"job.size=3", []string{"job.size is 3: unknown key", "global_batch_size"}},
-		{`simulate.policies=["cooperation"]`, []string{`"cooperation": unknown policy`, `did you mean "cooperative"?`, "minio"}},
+		{
+			`simulate.policies=["cooperation"]`,
+			[]string{`"cooperation": unknown policy`, `did you mean "cooperative"?`, "minio"},
+		},
 		{"simulate.policies=[]", []string{"simulate.policies: empty", "naive"}},
-		{"simulate.profile=thessis", []string{`simulate.profile is "thessis"`, `"model" or "thesis"`}},
+		{
+			"simulate.profile=thessis",
+			[]string{`simulate.profile is "thessis"`, `"model" or "thesis"`},
+		},
 		{"simulate.seed=-1", []string{"simulate.seed is -1", "from 0"}},
 		{"title=", []string{"title"}},
 		{"jobs.epochs=3", []string{"jobs is a table: unknown key", `did you mean "job"?`}},
@@ -226,8 +288,10 @@ global_batch_size = 4
 		keys = append(keys, f.Key)
 	}
 	want := []string{
-		"environment.compute", "environment.preprocess", "environment.network", "environment.source_network", "environment.source",
-		"environment.storage_class.0.capacity", "environment.storage_class.0.read", "environment.copmute", "dataset.samples", "dataset.mu", "job.epochs", "environment.nodes",
+		"environment.compute", "environment.preprocess", "environment.network",
+		"environment.source_network", "environment.source",
+		"environment.storage_class.0.capacity", "environment.storage_class.0.read",
+		"environment.copmute", "dataset.samples", "dataset.mu", "job.epochs", "environment.nodes",
 	}
 	if diff := cmp.Diff(want, keys); diff != "" {
 		t.Errorf("-want +got\n%s\n%v", diff, err)
@@ -239,20 +303,23 @@ func TestNotTOML(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "x.toml: line 2, column") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := scenario.Open(t.TempDir()); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+	if _, err := scenario.Open(t.TempDir()); err == nil ||
+		!strings.Contains(err.Error(), "not a regular file") {
 		t.Errorf("a folder: got %v", err)
 	}
 }
 
 func TestPoliciesThatWereNamed(t *testing.T) {
 	for policy, set := range map[string]string{
-		"deepio_ordered": "storage_class.1.capacity=0", "minio": "storage_class.1.capacity=0", "staging": "storage_class.0.capacity=0",
+		"deepio_ordered": "storage_class.1.capacity=0", "minio": "storage_class.1.capacity=0",
+		"staging": "storage_class.0.capacity=0",
 	} {
 		s, err := read(t, small, set, `policies=["`+policy+`"]`)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if wrong := s.Unmet(); len(wrong) != 1 || wrong[0].Value != policy || !strings.Contains(wrong.Error(), `no capacity; allowed: a capacity above 0, or "all"`) {
+		if wrong := s.Unmet(); len(wrong) != 1 || wrong[0].Value != policy ||
+			!strings.Contains(wrong.Error(), `no capacity; allowed: a capacity above 0, or "all"`) {
 			t.Errorf("%s with %s: got %v", policy, set, wrong)
 		}
 		if s, err = read(t, small, set, `policies=["all"]`); err != nil {
@@ -263,7 +330,8 @@ func TestPoliciesThatWereNamed(t *testing.T) {
 			t.Errorf("%s with %s needs %q", policy, set, why)
 		}
 	}
-	if s, err := read(t, small, "storage_class.0.capacity=0", `policies=["naive","perfect"]`); err != nil {
+	if s, err := read(t, small, "storage_class.0.capacity=0",
+		`policies=["naive","perfect"]`); err != nil {
 		t.Fatal(err)
 	} else if s.Fits() != nil || s.Unmet() != nil {
 		t.Errorf("naive needs no staging buffer: %v, %v", s.Fits(), s.Unmet())
@@ -283,12 +351,13 @@ func TestFits(t *testing.T) {
 	}
 }
 
-// TestRunBytes: what is refused for want of memory depends on what a policy plans: 1024 nodes that each keep what they read
-// need far more than 1024 nodes that keep each sample once.
+// TestRunBytes: what is refused for want of memory depends on what a policy plans: 1024 nodes that
+// each keep what they read need far more than 1024 nodes that keep each sample once.
 func TestRunBytes(t *testing.T) {
 	need := func(policy string, set ...string) int64 {
 		s, err := read(t, small, append([]string{
-			"nodes=1024", "global_batch_size=1024", "samples=14200000", "epochs=90", "storage_class.ram.capacity=1 TB", "profile=model", `policies=["` + policy + `"]`,
+			"nodes=1024", "global_batch_size=1024", "samples=14200000", "epochs=90",
+			"storage_class.ram.capacity=1 TB", "profile=model", `policies=["` + policy + `"]`,
 		}, set...)...)
 		if err != nil {
 			t.Fatal(err)
@@ -306,23 +375,38 @@ func TestRunBytes(t *testing.T) {
 		t.Errorf("a table of who reads what takes more than %d bytes, of %d", counts-not, counts)
 	}
 	if shards, parts := need("sharded"), need("locality"); shards < 2*parts {
-		t.Errorf("the thesis's shards go on with the samples of other nodes: %d bytes, and %d where each sample lies once", shards, parts)
+		t.Errorf("the thesis's shards go on with the samples of other nodes: %d bytes, and %d "+
+			"where each sample lies once", shards, parts)
 	}
 	if slow, fast := need("cooperative", "network=10"), need("cooperative"); slow < 4*fast {
-		t.Errorf("where the network is slow, nodes keep copies: %d bytes, and %d where it is fast", slow, fast)
+		t.Errorf("where the network is slow, nodes keep copies: %d bytes, and %d where it is fast",
+			slow, fast)
 	}
-	if model, thesis := need("naive"), need("naive", "profile=thesis"); thesis < model+13*14200000*90 {
+	if model, thesis := need("naive"),
+		need("naive", "profile=thesis"); thesis < model+13*14200000*90 {
 		t.Errorf("13 bytes per access: %d bytes in profile thesis, %d in model", thesis, model)
 	}
 }
 
 func TestSweep(t *testing.T) {
 	for text, want := range map[string]scenario.Sweep{
-		"nodes=1,2, 4":                  {Key: "environment.nodes", Values: []string{"1", "2", "4"}},
-		"source={1=2,2=3},{1=4}":        {Key: "environment.source", Values: []string{"{1=2,2=3}", "{1=4}"}},
-		`title="a,b",c`:                 {Key: "title", Values: []string{`"a,b"`, "c"}},
-		"storage_class.ram.capacity=0":  {Key: "environment.storage_class.ram.capacity", Values: []string{"0"}},
-		"environment.compute=1 GB/s,20": {Key: "environment.compute", Values: []string{"1 GB/s", "20"}},
+		"nodes=1,2, 4": {
+			Key:    "environment.nodes",
+			Values: []string{"1", "2", "4"},
+		},
+		"source={1=2,2=3},{1=4}": {
+			Key:    "environment.source",
+			Values: []string{"{1=2,2=3}", "{1=4}"},
+		},
+		`title="a,b",c`: {Key: "title", Values: []string{`"a,b"`, "c"}},
+		"storage_class.ram.capacity=0": {
+			Key:    "environment.storage_class.ram.capacity",
+			Values: []string{"0"},
+		},
+		"environment.compute=1 GB/s,20": {
+			Key:    "environment.compute",
+			Values: []string{"1 GB/s", "20"},
+		},
 	} {
 		got, err := scenario.ParseSweep(text)
 		if err != nil {

@@ -11,17 +11,20 @@ import (
 	"github.com/hdmlp/hdmlp/internal/suggest"
 )
 
-// settable are the keys that Override takes, but those of the storage classes and of the points of curves.
+// settable are the keys that Override takes, but those of the storage classes and of the points of
+// curves.
 var settable = []string{
-	"environment.nodes", "environment.compute", "environment.preprocess", "environment.network", "environment.source_network",
+	"environment.nodes", "environment.compute", "environment.preprocess", "environment.network",
+	"environment.source_network",
 	"environment.source", "environment.source_latency", "environment.storage_class",
-	"dataset.samples", "dataset.mu", "dataset.sigma", "dataset.min", "dataset.index", "dataset.sizes",
+	"dataset.samples", "dataset.mu", "dataset.sigma", "dataset.min", "dataset.index",
+	"dataset.sizes",
 	"job.epochs", "job.global_batch_size", "job.drop_last", "job.scheme", "job.order",
 	"simulate.policies", "simulate.profile", "simulate.seed", "title",
 }
 
-// FullKey completes a key whose table was left out: "epochs" is "job.epochs", "storage_class.1.capacity" is
-// "environment.storage_class.1.capacity".
+// FullKey completes a key whose table was left out: "epochs" is "job.epochs",
+// "storage_class.1.capacity" is "environment.storage_class.1.capacity".
 func FullKey(key string) string {
 	first, rest, dotted := strings.Cut(key, ".")
 	for _, k := range settable {
@@ -35,8 +38,8 @@ func FullKey(key string) string {
 	return key
 }
 
-// set puts a value in the place of the table's. That the key is known and the value fits is found out when the table is read;
-// what cannot be put anywhere is a fault here.
+// set puts a value in the place of the table's. That the key is known and the value fits is found
+// out when the table is read; what cannot be put anywhere is a fault here.
 func (r *reader) set(table map[string]any, o Override) {
 	key := FullKey(o.Key)
 	parts := strings.Split(key, ".")
@@ -53,23 +56,27 @@ func (r *reader) set(table map[string]any, o Override) {
 				inner[part] = parseValue(o.Value)
 				return
 			}
-			if _, ok := inner[part]; !ok || (part == "source" || part == "read" || part == "write") && !isTable(inner[part]) {
+			if _, ok := inner[part]; !ok ||
+				(part == "source" || part == "read" || part == "write") && !isTable(inner[part]) {
 				inner[part] = map[string]any{}
 			}
 			at = inner[part]
 		case []any:
 			j := element(inner, part)
 			if j < 0 {
-				r.fault(key, o.Value, fmt.Sprintf("there is no storage class %q", part), fmt.Sprintf("0 to %d, or its name", len(inner)-1))
+				r.fault(key, o.Value, fmt.Sprintf("there is no storage class %q", part),
+					fmt.Sprintf("0 to %d, or its name", len(inner)-1))
 				return
 			}
 			if last {
-				r.fault(key, o.Value, "a storage class is not one value", key+".capacity, .threads, .read or .write")
+				r.fault(key, o.Value, "a storage class is not one value",
+					key+".capacity, .threads, .read or .write")
 				return
 			}
 			at = inner[j]
 		default:
-			r.fault(key, o.Value, strings.Join(parts[:i], ".")+" is a value, not a table", suggest.List(settable))
+			r.fault(key, o.Value, strings.Join(parts[:i], ".")+" is a value, not a table",
+				suggest.List(settable))
 			return
 		}
 	}
@@ -97,7 +104,8 @@ func element(classes []any, part string) int {
 // parseValue reads a value as TOML, and what is not TOML as a string: 10 GB/s needs no quotes.
 func parseValue(text string) any {
 	table := map[string]any{}
-	if !strings.ContainsAny(text, "\n\r") && toml.Unmarshal([]byte("v = "+text), &table) == nil && len(table) == 1 {
+	if !strings.ContainsAny(text, "\n\r") && toml.Unmarshal([]byte("v = "+text), &table) == nil &&
+		len(table) == 1 {
 		return table["v"]
 	}
 	return text

@@ -7,33 +7,43 @@ import (
 	"github.com/hdmlp/hdmlp/internal/access"
 )
 
-// together checks what values, right one by one, must have to do with each other. Those that are 0 are at fault already.
+// together checks what values, right one by one, must have to do with each other. Those that are 0
+// are at fault already.
 func (r *reader) together() {
 	s := r.scenario
 	if s.GlobalBatch > 0 && s.GlobalBatch < s.Nodes && s.Scheme != access.Whole {
-		r.fault("environment.nodes", int64(s.Nodes), fmt.Sprintf("more nodes than samples in a batch, job.global_batch_size = %d", s.GlobalBatch),
+		r.fault("environment.nodes", int64(s.Nodes),
+			fmt.Sprintf("more nodes than samples in a batch, job.global_batch_size = %d",
+				s.GlobalBatch),
 			fmt.Sprintf("1 to %d, or a larger batch", s.GlobalBatch))
 	}
 	if s.DropLast && s.Dataset.Samples > 0 && s.GlobalBatch > s.Dataset.Samples {
-		r.fault("job.global_batch_size", int64(s.GlobalBatch), fmt.Sprintf("larger than the dataset of %d samples, so that with drop_last no batch remains", s.Dataset.Samples),
+		r.fault("job.global_batch_size", int64(s.GlobalBatch),
+			fmt.Sprintf("larger than the dataset of %d samples, so that with drop_last no "+
+				"batch remains", s.Dataset.Samples),
 			fmt.Sprintf("1 to %d, or drop_last = false", s.Dataset.Samples))
 	}
 	if d := s.Dataset; d.File == "" && d.Mu > 0 && d.Min > d.Mu+4*d.Sigma {
-		r.fault("dataset.min", d.Min, fmt.Sprintf("more than four sigma above mu = %s, so that nearly every draw would be drawn again",
-			strconv.FormatFloat(d.Mu, 'g', -1, 64)), "at most mu + 4 sigma")
+		r.fault("dataset.min", d.Min,
+			fmt.Sprintf("more than four sigma above mu = %s, so that nearly every draw would be "+
+				"drawn again",
+				strconv.FormatFloat(d.Mu, 'g', -1, 64)), "at most mu + 4 sigma")
 	}
 	if s.order != "" && s.Dataset.Samples > 0 && s.Epochs > 0 {
 		r.order()
 	}
 }
 
-// Unmet says which of the policies that were named one by one cannot run on this machine, and why. Where "all" stands
-// for them, those that cannot are left out.
+// Unmet says which of the policies that were named one by one cannot run on this machine, and why.
+// Where "all" stands for them, those that cannot are left out.
 func (s *Scenario) Unmet() Faults {
 	var faults Faults
 	for _, policy := range s.Policies {
 		if why := s.Needs(policy); why != "" && s.named {
-			faults = append(faults, Fault{"simulate.policies", policy, why, `a capacity above 0, or "all", which leaves out what cannot run`})
+			faults = append(faults, Fault{
+				"simulate.policies", policy, why,
+				`a capacity above 0, or "all", which leaves out what cannot run`,
+			})
 		}
 	}
 	return faults
@@ -44,21 +54,25 @@ func (r *reader) order() {
 	s := r.scenario
 	order, err := r.file.orderOf(s.order)
 	if err != nil {
-		r.fault("job.order", s.order, err.Error(), "a line per epoch, with the numbers of all samples in the epoch's order")
+		r.fault("job.order", s.order, err.Error(),
+			"a line per epoch, with the numbers of all samples in the epoch's order")
 		return
 	}
 	if len(order) != s.Epochs {
-		r.fault("job.order", s.order, fmt.Sprintf("it has the order of %d epochs", len(order)), fmt.Sprintf("a line for each of the %d epochs", s.Epochs))
+		r.fault("job.order", s.order, fmt.Sprintf("it has the order of %d epochs", len(order)),
+			fmt.Sprintf("a line for each of the %d epochs", s.Epochs))
 	}
 	seen := make([]int, s.Dataset.Samples)
 	for e, epoch := range order {
 		if len(epoch) != len(seen) {
-			r.fault("job.order", s.order, fmt.Sprintf("line %d has %d samples", e+1, len(epoch)), fmt.Sprintf("each of the %d samples once", len(seen)))
+			r.fault("job.order", s.order, fmt.Sprintf("line %d has %d samples", e+1, len(epoch)),
+				fmt.Sprintf("each of the %d samples once", len(seen)))
 			continue
 		}
 		for _, k := range epoch {
 			if k < 0 || int(k) >= len(seen) || seen[k] == e+1 {
-				r.fault("job.order", s.order, fmt.Sprintf("line %d has sample %d twice, or there is no such sample", e+1, k),
+				r.fault("job.order", s.order,
+					fmt.Sprintf("line %d has sample %d twice, or there is no such sample", e+1, k),
 					fmt.Sprintf("each number from 0 to %d once", len(seen)-1))
 				break
 			}

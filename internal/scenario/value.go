@@ -17,13 +17,20 @@ type unit struct {
 // bytesOf are the units of sizes, in MB.
 var bytesOf = map[string]float64{
 	"b": 1e-6, "kb": 1e-3, "mb": 1, "gb": 1e3, "tb": 1e6, "pb": 1e9,
-	"kib": (1 << 10) / 1e6, "mib": (1 << 20) / 1e6, "gib": (1 << 30) / 1e6, "tib": (1 << 40) / 1e6, "pib": (1 << 50) / 1e6,
+	"kib": (1 << 10) / 1e6, "mib": (1 << 20) / 1e6, "gib": (1 << 30) / 1e6, "tib": (1 << 40) / 1e6,
+	"pib": (1 << 50) / 1e6,
 }
 
 var (
 	megabytes = unit{`a number of MB, or a size such as "10 GB" or "64 MiB"`, bytesOf}
-	rates     = unit{`a number of MB/s, or a rate such as "10 GB/s", "512 MiB/s" or "40 Gbit/s"`, rateUnits()}
-	seconds   = unit{`a number of seconds, or a time such as "2 ms"`, map[string]float64{"s": 1, "ms": 1e-3, "us": 1e-6, "µs": 1e-6}}
+	rates     = unit{
+		`a number of MB/s, or a rate such as "10 GB/s", "512 MiB/s" or "40 Gbit/s"`,
+		rateUnits(),
+	}
+	seconds = unit{
+		`a number of seconds, or a time such as "2 ms"`,
+		map[string]float64{"s": 1, "ms": 1e-3, "us": 1e-6, "µs": 1e-6},
+	}
 )
 
 // rateUnits are the units of rates, in MB/s.

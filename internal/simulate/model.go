@@ -14,9 +14,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/simulated"
 )
 
-// model is a run of the profile Model. Time is virtual. What happens is taken from one queue for all nodes,
-// ordered by time, then node (loop); whatever follows from it without another event, such as when the samples that
-// lie in the staging buffer are consumed, is worked out at once.
+// model is a run of the profile Model. Time is virtual. What happens is taken from one queue for
+// all nodes, ordered by time, then node (loop); whatever follows from it without another event,
+// such as when the samples that lie in the staging buffer are consumed, is worked out at once.
 //
 // The semantics, where they depart from the profile Thesis:
 //
@@ -78,8 +78,9 @@ type model struct {
 	result Result
 }
 
-// RunModel runs the job with the policy, in the profile Model. A policy that cannot run the job gives a Result
-// that is not Supported and says why. An error is a job that makes no sense, or the context's.
+// RunModel runs the job with the policy, in the profile Model. A policy that cannot run the job
+// gives a Result that is not Supported and says why. An error is a job that makes no sense, or the
+// context's.
 func RunModel(ctx context.Context, job *Job, policy string) (*Result, error) {
 	p, err := policies.ForSimulator(policy)
 	if err != nil {
@@ -131,12 +132,14 @@ func streamOf(job *Job) (*access.Stream, error) {
 	}
 	for k, s := range job.Sizes {
 		if !(s >= 0) || math.IsInf(s, 1) {
-			return nil, fmt.Errorf("simulate: sample %d has %v MB; it must be 0 or more and finite", k, s)
+			return nil,
+				fmt.Errorf("simulate: sample %d has %v MB; it must be 0 or more and finite", k, s)
 		}
 	}
 	spec := access.Spec{
-		Samples: len(job.Sizes), Seed: job.Seed, Epochs: job.Epochs, WorldSize: job.Nodes, GlobalBatch: job.GlobalBatch,
-		DropLast: job.DropLast, Scheme: job.Scheme, Tail: access.Keep,
+		Samples: len(job.Sizes), Seed: job.Seed, Epochs: job.Epochs, WorldSize: job.Nodes,
+		GlobalBatch: job.GlobalBatch,
+		DropLast:    job.DropLast, Scheme: job.Scheme, Tail: access.Keep,
 	}
 	if job.Order != nil {
 		return access.NewListed(spec, job.Order)
@@ -167,7 +170,8 @@ func newModel(job *Job, stream *access.Stream, plan *placement.Plan, how simulat
 		nodes: make([]node, job.Nodes), copies: newCopies(plan, len(job.Sizes)),
 		source: newSource(env, job.Nodes), clock: newTournament(job.Nodes),
 		classes: len(env.Classes), steps: stream.Steps(), epochs: job.Epochs,
-		perMB: 1 / env.Compute, write: env.Write(1), buffer: env.Classes[0].Capacity, peer: env.PeerBandwidth, latency: env.SourceLatency,
+		perMB: 1 / env.Compute, write: env.Write(1), buffer: env.Classes[0].Capacity,
+		peer: env.PeerBandwidth, latency: env.SourceLatency,
 		local: make([]Amount, len(env.Classes)),
 	}
 	m.fastestSource = slices.Max(m.source.rate)
@@ -209,8 +213,8 @@ func (m *model) run(ctx context.Context) error {
 	return nil
 }
 
-// perfect is the lower bound: every sample is there, and a batch takes the compute time of the node that has most of
-// it. Its reads count as local, from the staging buffer, class 0.
+// perfect is the lower bound: every sample is there, and a batch takes the compute time of the node
+// that has most of it. Its reads count as local, from the staging buffer, class 0.
 func (m *model) perfect(ctx context.Context) error {
 	var ids []int32
 	for e := range m.epochs {

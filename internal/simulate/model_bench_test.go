@@ -7,8 +7,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/policies"
 )
 
-// BenchmarkModel reports sample accesses per second of every policy, planning included, on the thesis's scenario 4 at
-// a tenth of its samples and class capacities; the order is drawn once for all, as hdmlp simulate does.
+// BenchmarkModel reports sample accesses per second of every policy, planning included, on the
+// thesis's scenario 4 at a tenth of its samples and class capacities; the order is drawn once for
+// all, as hdmlp simulate does.
 func BenchmarkModel(b *testing.B) {
 	for _, p := range policies.Names(policies.All()) {
 		b.Run(p, func(b *testing.B) {

@@ -8,8 +8,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
-// copies says where samples are to lie, and what is there already: sample k's copies are list[first[k]:first[k+1]], its
-// owner's first, then by node.
+// copies says where samples are to lie, and what is there already: sample k's copies are
+// list[first[k]:first[k+1]], its owner's first, then by node.
 type copies struct {
 	first []uint32 // nil: no copies at all
 	list  []sampleCopy
@@ -102,8 +102,9 @@ func (c *copies) on(node int, k int32) int32 {
 	return -1
 }
 
-// classReads are the reads under way from one class of one node, by when they end: the thread that is about to
-// read shares the class with these (thesis equations 3.6 and 3.7, r_j(p)/p with p the threads that read).
+// classReads are the reads under way from one class of one node, by when they end: the thread that
+// is about to read shares the class with these (thesis equations 3.6 and 3.7, r_j(p)/p with p the
+// threads that read).
 type classReads struct{ ends []float64 }
 
 // threads returns how many read at time now, one more included.

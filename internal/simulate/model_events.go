@@ -65,7 +65,8 @@ func (m *model) ring(i int, n *node) {
 	m.preloaded()
 }
 
-// goOn takes notice that training may have gone on, and no thread has become free: only who waited for room waits no more.
+// goOn takes notice that training may have gone on, and no thread has become free: only who waited
+// for room waits no more.
 func (m *model) goOn(i int, n *node) {
 	if n.start == inf {
 		m.schedule(i, n)
@@ -91,8 +92,8 @@ func (m *model) take(i int, n *node) {
 	m.schedule(i, n)
 }
 
-// read begins to read the sample at position w.at for a thread, from the fastest place that has it now: the node's own
-// classes, another node's, or the source (thesis 3.2.2).
+// read begins to read the sample at position w.at for a thread, from the fastest place that has it
+// now: the node's own classes, another node's, or the source (thesis 3.2.2).
 func (m *model) read(i int, n *node, w waiter) {
 	p := n.pos(w.at)
 	size := p.size
@@ -115,7 +116,8 @@ func (m *model) read(i int, n *node, w waiter) {
 			}
 		}
 	}
-	if from >= 0 && (rate >= m.fastestSource || m.how.CacheFirst || m.plan.ReadOnce || size <= rate*(m.latency+size/m.source.share(i))) {
+	if from >= 0 && (rate >= m.fastestSource || m.how.CacheFirst || m.plan.ReadOnce ||
+		size <= rate*(m.latency+size/m.source.share(i))) {
 		m.readCopy(n, w, from, own, m.now+size/rate, size)
 		return
 	}
@@ -184,8 +186,8 @@ func (m *model) waiter(w waiter) int32 {
 	return int32(len(m.waiters) - 1)
 }
 
-// readCopy reads copy c, which takes until end (thesis equations 3.6, 3.7). What comes from another node and is
-// to lie on this one as well is kept, and counts as there from now on.
+// readCopy reads copy c, which takes until end (thesis equations 3.6, 3.7). What comes from another
+// node and is to lie on this one as well is kept, and counts as there from now on.
 func (m *model) readCopy(n *node, w waiter, c, own int32, end, size float64) {
 	cp := m.copies.list[c]
 	slot := int(cp.node)*m.classes + int(cp.class)
@@ -262,7 +264,8 @@ func (m *model) answer(w waiter, f *flight) {
 	m.schedule(i, n)
 }
 
-// fillNext lets a thread of a class read the next sample that nobody has read or reads (thesis 3.2.2: in the order of the plan).
+// fillNext lets a thread of a class read the next sample that nobody has read or reads (thesis
+// 3.2.2: in the order of the plan).
 func (m *model) fillNext(i int, n *node, thread int32) {
 	fl := &n.fill[fillThread-thread]
 	for len(fl.ids) > 0 {

@@ -5,16 +5,19 @@ import (
 	"math/bits"
 )
 
-// measure tells how much of the dataset an order shows per epoch, and how far it is from a full shuffle.
+// measure tells how much of the dataset an order shows per epoch, and how far it is from a full
+// shuffle.
 //
-// In a full shuffle, where and when a sample is read says nothing about where and when it will be in the
-// next epoch. So for every sample of two consecutive epochs it is noted whether the same node reads it again, and
-// whether it comes in the same sixteenth of the epoch again: four outcomes, whose probabilities under a full shuffle
-// are known. The distance is the total variation distance between what was counted and these; a sample that an order
-// never shows is a fifth outcome. It is divided by that of an order that never changes, so that 0 is a full shuffle and 1 a
-// fixed order. Four outcomes, because a table of all nodes and places would have more cells than samples, and noise would look
-// like a distance; both conditions, because shards change the place and never the node, and a fixed
-// partition of each batch would change the node and never the place.
+// In a full shuffle, where and when a sample is read says nothing about where and when it will be
+// in the next epoch. So for every sample of two consecutive epochs it is noted whether the same
+// node reads it again, and whether it comes in the same sixteenth of the epoch again: four
+// outcomes, whose probabilities under a full shuffle are known. The distance is the total variation
+// distance between what was counted and these; a sample that an order never shows is a fifth
+// outcome. It is divided by that of an order that never changes, so that 0 is a full shuffle and 1
+// a fixed order. Four outcomes, because a table of all nodes and places would have more cells than
+// samples, and noise would look like a distance; both conditions, because shards change the place
+// and never the node, and a fixed partition of each batch would change the node and never the
+// place.
 //
 // The first epochs speak for all, and of many samples an evenly spaced part.
 type measure struct {
@@ -23,13 +26,14 @@ type measure struct {
 	steps  int
 	mask   int32 // a sample is looked at if it has none of these bits
 	shift  int
-	seen   [][]uint64  // per epoch, a bit per sample
-	slots  [][]uint32  // per epoch and sample that is looked at: node and sixteenth, plus one; 0: not read
-	same   float64     // probability that a full shuffle gives a sample to the same node again
-	part   [16]float64 // share of the epoch in each sixteenth
-	whole  bool        // every node reads everything: node 0 speaks for all
-	full   bool        // the job's own order: whoever is not dropped is seen
-	share  float64     // of the dataset that the job's own order reads in an epoch
+	seen   [][]uint64 // per epoch, a bit per sample
+	// per epoch and sample that is looked at: node and sixteenth, plus one; 0: not read
+	slots [][]uint32
+	same  float64     // probability that a full shuffle gives a sample to the same node again
+	part  [16]float64 // share of the epoch in each sixteenth
+	whole bool        // every node reads everything: node 0 speaks for all
+	full  bool        // the job's own order: whoever is not dropped is seen
+	share float64     // of the dataset that the job's own order reads in an epoch
 }
 
 const (
@@ -99,8 +103,8 @@ func (s *measure) add(epoch, step, node int, ids []int32) {
 	}
 }
 
-// result returns the mean share of the dataset that is seen in an epoch, and the distance from a full shuffle; 0 for a
-// single epoch, which says nothing about the next.
+// result returns the mean share of the dataset that is seen in an epoch, and the distance from a
+// full shuffle; 0 for a single epoch, which says nothing about the next.
 func (s *measure) result() (seen, distance float64) {
 	seen = s.share
 	if !s.full {
@@ -141,7 +145,8 @@ func (s *measure) result() (seen, distance float64) {
 		samePlace += p * p
 	}
 	expected := func(node, place int) float64 {
-		return (1 - s.same + float64(node)*(2*s.same-1)) * (1 - samePlace + float64(place)*(2*samePlace-1))
+		return (1 - s.same + float64(node)*(2*s.same-1)) * (1 - samePlace +
+			float64(place)*(2*samePlace-1))
 	}
 	// What the job's own order drops, a full shuffle would drop as well.
 	unseen := max(0, missed/all-(1-s.share*s.share))

@@ -9,8 +9,9 @@ import (
 // inf is a time that is not known yet.
 var inf = math.Inf(1)
 
-// node is one node's training: a line of positions of its access stream, from those that the staging buffer still holds
-// to those of the batch from which threads take. free <= head <= next <= len of what is loaded:
+// node is one node's training: a line of positions of its access stream, from those that the
+// staging buffer still holds to those of the batch from which threads take. free <= head <= next <=
+// len of what is loaded:
 //
 //	[free, head)  consumed, their room not yet claimed by a later read
 //	[head, next)  taken by a thread, not consumed
@@ -23,11 +24,12 @@ type node struct {
 	step             int     // batches loaded, over all epochs
 	epoch            *epoch
 
-	threads []float64 // of the staging buffer: when each is free; inf while its read has no known end
-	first   int       // the one that is free first, when schedule looked
-	used    float64   // MB of [free, next)
-	room    float64   // when there was, or will be, room for next
-	start   float64   // when next is taken; inf if that depends on something to come
+	// of the staging buffer: when each is free; inf while its read has no known end
+	threads []float64
+	first   int     // the one that is free first, when schedule looked
+	used    float64 // MB of [free, next)
+	room    float64 // when there was, or will be, room for next
+	start   float64 // when next is taken; inf if that depends on something to come
 
 	busy    float64 // training is done with everything before head
 	left    int     // samples of the batch that are not consumed
@@ -49,7 +51,8 @@ type position struct {
 // alarm is a thing to do at a time.
 type alarm struct {
 	time float64
-	what int32 // demandThread: read position head on demand; fillThread and below: next sample of a class
+	// demandThread: read position head on demand; fillThread and below: next sample of a class
+	what int32
 }
 
 // filler is what fills a class: its list and the threads at it.
@@ -99,10 +102,12 @@ type epoch struct {
 	entered int // nodes that have begun to load it
 }
 
-// load loads the next batches of the node until there is something to take. It returns false at the end of training.
+// load loads the next batches of the node until there is something to take. It returns false at the
+// end of training.
 //
-// Samples come in random order, so that with millions of them each look at one is a miss of all caches. Here the misses of
-// a batch overlap; that is why a position has where its sample's copies are.
+// Samples come in random order, so that with millions of them each look at one is a miss of all
+// caches. Here the misses of a batch overlap; that is why a position has where its sample's copies
+// are.
 func (m *model) load(i int, n *node) bool {
 	for n.loaded == n.next {
 		if n.step == m.steps*m.epochs {
@@ -150,9 +155,10 @@ func (m *model) enter(number int) *epoch {
 	return e
 }
 
-// schedule finds out when the next position is taken: by the thread that is free first, once there is room for
-// it. Room is charged from then on, and freed when a sample is consumed (thesis 3.2.2: dropped at once). A sample
-// larger than the whole buffer is let in when nothing else is there, so that nothing ever blocks for good.
+// schedule finds out when the next position is taken: by the thread that is free first, once there
+// is room for it. Room is charged from then on, and freed when a sample is consumed (thesis 3.2.2:
+// dropped at once). A sample larger than the whole buffer is let in when nothing else is there, so
+// that nothing ever blocks for good.
 func (m *model) schedule(i int, n *node) {
 	n.start = inf
 	if !m.plan.Prefetch { // when asked
@@ -187,8 +193,9 @@ func (m *model) schedule(i int, n *node) {
 	m.setClock(i, n)
 }
 
-// soonest returns the thread that is free first. Which one that is nobody can predict, so it is found without a
-// branch: as in tournament, by the bits of the times, their last 16 replaced by the thread's number.
+// soonest returns the thread that is free first. Which one that is nobody can predict, so it is
+// found without a branch: as in tournament, by the bits of the times, their last 16 replaced by the
+// thread's number.
 func soonest(threads []float64) int {
 	best := uint64(math.MaxUint64)
 	for x, t := range threads {
@@ -205,8 +212,8 @@ func (m *model) setClock(i int, n *node) {
 	m.clock.set(i, t)
 }
 
-// consume lets training go on as far as it can (thesis equation 3.2): the next sample is consumed when it is there and
-// the computation on the one before has ended, up to the end of the batch.
+// consume lets training go on as far as it can (thesis equation 3.2): the next sample is consumed
+// when it is there and the computation on the one before has ended, up to the end of the batch.
 func (m *model) consume(i int, n *node) {
 	if n.waiting {
 		return
@@ -242,7 +249,8 @@ func (m *model) arrive(n *node) {
 	n.load = 0
 }
 
-// release starts the next batch, once all nodes are through with theirs: training is bulk-synchronous.
+// release starts the next batch, once all nodes are through with theirs: training is
+// bulk-synchronous.
 func (m *model) release() {
 	end := m.slowest
 	m.compute += m.heaviest * m.perMB

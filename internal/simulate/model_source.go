@@ -7,12 +7,14 @@ import (
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 )
 
-// tournament finds the node with the smallest key, the lowest numbered one where keys tie. It is a complete binary tree:
-// leaf leaves+i is node i, and an inner entry repeats the smaller of its two children.
+// tournament finds the node with the smallest key, the lowest numbered one where keys tie. It is a
+// complete binary tree: leaf leaves+i is node i, and an inner entry repeats the smaller of its two
+// children.
 //
-// An entry is one word, so that the smaller of two is found without a branch that nobody can predict: the bits of the key,
-// which sort as the key does because no key is negative, their last ones replaced by the node's number. So
-// keys tie that agree to some 12 digits (with 4096 nodes); the key itself stays exact in exact.
+// An entry is one word, so that the smaller of two is found without a branch that nobody can
+// predict: the bits of the key, which sort as the key does because no key is negative, their last
+// ones replaced by the node's number. So keys tie that agree to some 12 digits (with 4096 nodes);
+// the key itself stays exact in exact.
 type tournament struct {
 	leaves int
 	mask   uint64 // of the node's number
@@ -64,13 +66,13 @@ func (t *tournament) set(node int, key float64) {
 	}
 }
 
-// source is the shared source as a fluid (thesis equation 3.5): each of gamma nodes with a read in flight gets
-// min(b_fs, t(gamma)/gamma), and divides it evenly among its reads in flight.
+// source is the shared source as a fluid (thesis equation 3.5): each of gamma nodes with a read in
+// flight gets min(b_fs, t(gamma)/gamma), and divides it evenly among its reads in flight.
 //
-// As all reading nodes get the same rate, one clock does for all: served, the MB that a node has got that has
-// been reading all the time. A node's next read ends at a value of this clock that does not depend on gamma, so when gamma
-// changes, the clock changes its speed and nothing else is touched. Within a node the same trick is
-// played again: its own clocks count the MB per read.
+// As all reading nodes get the same rate, one clock does for all: served, the MB that a node has
+// got that has been reading all the time. A node's next read ends at a value of this clock that
+// does not depend on gamma, so when gamma changes, the clock changes its speed and nothing else is
+// touched. Within a node the same trick is played again: its own clocks count the MB per read.
 type source struct {
 	rate   []float64 // per gamma, from 1
 	slow   []float64 // 1/rate
@@ -81,9 +83,10 @@ type source struct {
 	nodes  []reader
 }
 
-// reader is a node's side of the source. What fills classes takes what staging leaves (thesis 3.2.2 fills ahead of time,
-// which is no use if it makes wait what is needed now): the node's bandwidth is divided among the reads that a
-// thread of the staging buffer waits for, of this node or another; only if there are none, among the others.
+// reader is a node's side of the source. What fills classes takes what staging leaves (thesis 3.2.2
+// fills ahead of time, which is no use if it makes wait what is needed now): the node's bandwidth
+// is divided among the reads that a thread of the staging buffer waits for, of this node or
+// another; only if there are none, among the others.
 type reader struct {
 	since  float64 // the value of served at which the two below were brought up to date
 	urgent queue
@@ -158,7 +161,12 @@ const (
 )
 
 func newSource(env *perfmodel.Environment, nodes int) source {
-	s := source{rate: make([]float64, nodes+1), slow: make([]float64, nodes+1), due: newTournament(nodes), nodes: make([]reader, nodes)}
+	s := source{
+		rate:  make([]float64, nodes+1),
+		slow:  make([]float64, nodes+1),
+		due:   newTournament(nodes),
+		nodes: make([]reader, nodes),
+	}
 	for g := 1; g <= nodes; g++ {
 		s.rate[g] = env.SourceRate(g)
 		s.slow[g] = 1 / s.rate[g]
@@ -208,14 +216,15 @@ func (s *source) begin(node int, now, size float64, copyOf int32, who waiter) {
 	if len(q.reads) == 0 {
 		q.got = 0
 	}
-	f := q.add(q.got + size) // field by field: a struct that was just made in pieces is slow to copy as a whole
+	// field by field: a struct that was just made in pieces is slow to copy as a whole
+	f := q.add(q.got + size)
 	f.size, f.copy = size, copyOf
 	f.who.at, f.who.node, f.who.thread, f.who.next = who.at, who.node, who.thread, who.next
 	s.due.set(node, s.served+r.active().due())
 }
 
-// end finishes the read that ends next, at time now, which next returned. The flight is valid until the node begins
-// another.
+// end finishes the read that ends next, at time now, which next returned. The flight is valid until
+// the node begins another.
 func (s *source) end(now float64) (reader int, f *flight) {
 	node, due := s.due.first()
 	s.served, s.at = max(s.served, due), now
@@ -236,7 +245,8 @@ func (s *source) end(now float64) (reader int, f *flight) {
 	return node, f
 }
 
-// wanted returns the read of the node that brings the copy, at time now, for somebody who waits for it: from now on it is urgent.
+// wanted returns the read of the node that brings the copy, at time now, for somebody who waits for
+// it: from now on it is urgent.
 func (s *source) wanted(node int, now float64, copyOf int32) *flight {
 	r := &s.nodes[node]
 	for i := range r.urgent.reads {

@@ -26,9 +26,18 @@ func thesisMachine() perfmodel.Environment {
 	}
 }
 
-// thesisJob is one of the thesis's scenarios at a tenth of its samples, class capacities and staging buffer.
+// thesisJob is one of the thesis's scenarios at a tenth of its samples, class capacities and
+// staging buffer.
 func thesisJob(samples int, size float64, epochs int) *Job {
-	job := &Job{Env: thesisMachine(), Nodes: 4, Epochs: epochs, GlobalBatch: 100, DropLast: true, Scheme: "uniform", Seed: 1}
+	job := &Job{
+		Env:         thesisMachine(),
+		Nodes:       4,
+		Epochs:      epochs,
+		GlobalBatch: 100,
+		DropLast:    true,
+		Scheme:      "uniform",
+		Seed:        1,
+	}
 	for j := range job.Env.Classes {
 		job.Env.Classes[j].Capacity /= 10
 	}
@@ -38,18 +47,31 @@ func thesisJob(samples int, size float64, epochs int) *Job {
 	return job
 }
 
-// tinyJob is one node, two samples of 1 and 2 MB, two epochs of one batch, in the order 0 1. Compute takes 1 s per MB, the source
-// 1 s, the class 0.1 s, writing to the staging buffer 0.1 s; there is one thread everywhere.
+// tinyJob is one node, two samples of 1 and 2 MB, two epochs of one batch, in the order 0 1.
+// Compute takes 1 s per MB, the source 1 s, the class 0.1 s, writing to the staging buffer 0.1 s;
+// there is one thread everywhere.
 func tinyJob() *Job {
 	return &Job{
 		Env: perfmodel.Environment{
-			Compute: 1, Preprocess: 10, PeerBandwidth: 10, SourceBandwidth: 100, SourceThroughput: perfmodel.Constant(1),
+			Compute: 1, Preprocess: 10, PeerBandwidth: 10, SourceBandwidth: 100,
+			SourceThroughput: perfmodel.Constant(1),
 			Classes: []perfmodel.Class{
-				{Capacity: 100, Threads: 1, Read: perfmodel.Constant(1e12), Write: perfmodel.Constant(1e12)},
-				{Capacity: 100, Threads: 1, Read: perfmodel.Constant(10), Write: perfmodel.Constant(1e12)},
+				{
+					Capacity: 100,
+					Threads:  1,
+					Read:     perfmodel.Constant(1e12),
+					Write:    perfmodel.Constant(1e12),
+				},
+				{
+					Capacity: 100,
+					Threads:  1,
+					Read:     perfmodel.Constant(10),
+					Write:    perfmodel.Constant(1e12),
+				},
 			},
 		},
-		Nodes: 1, Sizes: []float64{1, 2}, Epochs: 2, GlobalBatch: 2, Scheme: access.Uniform, Order: [][]int32{{0, 1}}, PerBatch: true,
+		Nodes: 1, Sizes: []float64{1, 2}, Epochs: 2, GlobalBatch: 2, Scheme: access.Uniform,
+		Order: [][]int32{{0, 1}}, PerBatch: true,
 	}
 }
 
@@ -71,28 +93,41 @@ func TestByHand(t *testing.T) {
 		{"naive", nil, 0, []float64{6.3, 6.3}, 4, 0, 6, 6.6},
 		// In the buffer at 1.1, 3.3, 4.4, 6.6; computed until 2.1, 5.3, 6.3, 8.6.
 		{"staging", nil, 0, []float64{5.3, 3.3}, 4, 0, 6, 2.6},
-		// A buffer for one sample: read at 0, 1.1 (0 is consumed), 3.3 (1 is consumed), 5.3 (0 is, the computation on 1 being over);
-		// there at 1.1, 3.3, 4.4, 7.5; computed until 2.1, 5.3, 6.3, 9.5.
-		{"staging", func(j *Job) { j.Env.Classes[0].Capacity = 0.5 }, 0, []float64{5.3, 4.2}, 4, 0, 6, 3.5},
-		// Each request takes 0.5 s more: there at 1.6, 4.3, 5.9, 8.6; computed until 2.6, 6.3, 7.3, 10.6.
-		{"staging", func(j *Job) { j.Env.SourceLatency = 0.5 }, 0, []float64{6.3, 4.3}, 4, 0, 6, 4.6},
-		// The class is filled at 1 and 3, staging waits for that; in the buffer at 1.2, 3.4, 3.6, 4; computed until 2.2, 5.4, 6.4, 8.4.
+		// A buffer for one sample: read at 0, 1.1 (0 is consumed), 3.3 (1 is consumed), 5.3 (0 is,
+		// the computation on 1 being over); there at 1.1, 3.3, 4.4, 7.5; computed until 2.1, 5.3,
+		// 6.3, 9.5.
+		{"staging", func(j *Job) {
+			j.Env.Classes[0].Capacity = 0.5
+		}, 0, []float64{5.3, 4.2}, 4, 0, 6, 3.5},
+		// Each request takes 0.5 s more: there at 1.6, 4.3, 5.9, 8.6; computed until 2.6, 6.3, 7.3,
+		// 10.6.
+		{"staging", func(j *Job) {
+			j.Env.SourceLatency = 0.5
+		}, 0, []float64{6.3, 4.3}, 4, 0, 6, 4.6},
+		// The class is filled at 1 and 3, staging waits for that; in the buffer at 1.2, 3.4, 3.6,
+		// 4; computed until 2.2, 5.4, 6.4, 8.4.
 		{"frequency", nil, 0, []float64{5.4, 3}, 0, 4, 3, 2.4},
 		{"cooperative", nil, 0, []float64{5.4, 3}, 0, 4, 3, 2.4},
 		{"minio", nil, 0, []float64{5.4, 3}, 0, 4, 3, 2.4},
-		// Room for sample 0 alone. Its fill ends at 1, then it is in the buffer at 1.2; 1 at 3.4, 0 at 3.6, 1 at 5.8. Computed
-		// until 2.2, 5.4, 6.4, 8.4.
-		{"minio", func(j *Job) { j.Env.Classes[1].Capacity = 1 }, 0, []float64{5.4, 3}, 2, 2, 5, 2.4},
-		// Kept while staging reads: in the buffer at 1.1, 3.3, 3.5, 3.9; computed until 2.1, 5.3, 6.3, 8.3.
+		// Room for sample 0 alone. Its fill ends at 1, then it is in the buffer at 1.2; 1 at 3.4, 0
+		// at 3.6, 1 at 5.8. Computed until 2.2, 5.4, 6.4, 8.4.
+		{"minio", func(j *Job) {
+			j.Env.Classes[1].Capacity = 1
+		}, 0, []float64{5.4, 3}, 2, 2, 5, 2.4},
+		// Kept while staging reads: in the buffer at 1.1, 3.3, 3.5, 3.9; computed until 2.1, 5.3,
+		// 6.3, 8.3.
 		{"lbann_dynamic", nil, 0, []float64{5.3, 3}, 2, 2, 3, 2.3},
 		{"partitioned", nil, 0, []float64{5.3, 3}, 2, 2, 3, 2.3},
 		// Loaded in 3 s; then in the buffer 0.2 s later, and never late again.
 		{"deepio_ordered", nil, 3, []float64{3.2, 3}, 0, 4, 3, 0.2},
 		{"lbann_preloading", nil, 3, []float64{3.2, 3}, 0, 4, 3, 0.2},
 		{"locality", nil, 3, []float64{3.2, 3}, 0, 4, 3, 0.2},
-		// Room for sample 0 alone, loaded at 1, in the buffer at 1.2. Sample 1 is asked for at 2.2 and read until 4.4; computed until 6.4.
-		// Sample 0 was there long before; until 7.4. Sample 1 is asked for again: 9.6, until 11.6.
-		{"deepio_ordered", func(j *Job) { j.Env.Classes[1].Capacity = 1 }, 1, []float64{5.4, 5.2}, 2, 2, 5, 4.6},
+		// Room for sample 0 alone, loaded at 1, in the buffer at 1.2. Sample 1 is asked for at 2.2
+		// and read until 4.4; computed until 6.4. Sample 0 was there long before; until 7.4. Sample
+		// 1 is asked for again: 9.6, until 11.6.
+		{"deepio_ordered", func(j *Job) {
+			j.Env.Classes[1].Capacity = 1
+		}, 1, []float64{5.4, 5.2}, 2, 2, 5, 4.6},
 		// Two samples of 1 MB each.
 		{"deepio_opportunistic", same, 2, []float64{2.2, 2}, 0, 4, 2, 0.2},
 		{"sharded", same, 2, []float64{2.2, 2}, 0, 4, 2, 0.2},
@@ -120,25 +155,27 @@ func TestByHand(t *testing.T) {
 	}
 }
 
-// TestSharedSource: a node that reads alone gets more, from the moment on at which the other has ended.
+// TestSharedSource: a node that reads alone gets more, from the moment on at which the other has
+// ended.
 func TestSharedSource(t *testing.T) {
 	job := tinyJob()
 	job.Nodes, job.Epochs = 2, 1
 	job.Env.SourceThroughput = perfmodel.Constant(2)
-	// Both get 1 MB/s until node 0 has its 1 MB at 1. Node 1 gets 2 MB/s and its second MB at 1.5; written at 1.7, computed at 3.7.
+	// Both get 1 MB/s until node 0 has its 1 MB at 1. Node 1 gets 2 MB/s and its second MB at 1.5;
+	// written at 1.7, computed at 3.7.
 	if r := runModel(t, job, "naive"); math.Abs(r.Runtime-3.7) > 1e-9 {
 		t.Errorf("naive on two nodes takes %v s, want 3.7", r.Runtime)
 	}
-	// One node, two threads: each gets 1 of 2 MB/s until 1, when sample 0 is read; the rest of 1 comes at 2 MB/s, by 1.5. Sample 0
-	// is computed until 2.1, sample 1 after it.
+	// One node, two threads: each gets 1 of 2 MB/s until 1, when sample 0 is read; the rest of 1
+	// comes at 2 MB/s, by 1.5. Sample 0 is computed until 2.1, sample 1 after it.
 	job.Nodes, job.Env.Classes[0].Threads = 1, 2
 	if r := runModel(t, job, "staging"); math.Abs(r.Runtime-4.1) > 1e-9 {
 		t.Errorf("staging with two threads takes %v s, want 4.1", r.Runtime)
 	}
 }
 
-// TestOwnerReadsOnce: where the classes hold everything and are faster than the source, every byte leaves the source
-// once, whoever needs it first.
+// TestOwnerReadsOnce: where the classes hold everything and are faster than the source, every byte
+// leaves the source once, whoever needs it first.
 func TestOwnerReadsOnce(t *testing.T) {
 	t.Parallel()
 	checked := 0
@@ -159,7 +196,8 @@ func TestOwnerReadsOnce(t *testing.T) {
 		}
 		checked++
 		if r := runModel(t, job, "cooperative"); math.Abs(r.SourceTotal-total) > 1e-6*total {
-			t.Errorf("seed %d: %v MB left the source, of a dataset of %v: %s", seed, r.SourceTotal, total, describe(job))
+			t.Errorf("seed %d: %v MB left the source, of a dataset of %v: %s", seed, r.SourceTotal,
+				total, describe(job))
 		}
 	}
 	if checked < scenarios/4 {
@@ -169,7 +207,8 @@ func TestOwnerReadsOnce(t *testing.T) {
 
 func TestShuffleDistance(t *testing.T) {
 	job := tinyJob()
-	job.Nodes, job.GlobalBatch, job.Epochs, job.Order, job.Sizes = 4, 40, 4, nil, make([]float64, 20000)
+	job.Nodes, job.GlobalBatch, job.Epochs, job.Order, job.Sizes = 4, 40, 4, nil,
+		make([]float64, 20000)
 	for k := range job.Sizes {
 		job.Sizes[k] = 0.001
 	}
@@ -180,14 +219,16 @@ func TestShuffleDistance(t *testing.T) {
 	}{
 		{"staging", 100, 0},
 		{"deepio_opportunistic", 100, 0},
-		// A quarter of the dataset is seen: what is read in two epochs is shuffled, the rest never comes.
+		// A quarter of the dataset is seen: what is read in two epochs is shuffled, the rest never
+		// comes.
 		{"deepio_opportunistic", 1.25, 0.75 / (1 - 1./64)},
 		// Always the same node: 1 - 1/4, where a fixed order has 1 - 1/64.
 		{"sharded", 100, 0.75 / (1 - 1./64)},
 	} {
 		job.Env.Classes[1].Capacity = c.room
 		if got := runModel(t, job, c.policy).Shuffle; math.Abs(got-c.want) > 0.02 {
-			t.Errorf("%s with %v MB per node is %.3f from a full shuffle, want %.3f", c.policy, c.room, got, c.want)
+			t.Errorf("%s with %v MB per node is %.3f from a full shuffle, want %.3f", c.policy,
+				c.room, got, c.want)
 		}
 	}
 	order := make([]int32, 20000)
@@ -218,7 +259,8 @@ func TestModelRefuses(t *testing.T) {
 	}
 }
 
-// TestThesisScenarios runs the thesis's four scenarios, scaled down: what the thesis says in words about them holds.
+// TestThesisScenarios runs the thesis's four scenarios, scaled down: what the thesis says in words
+// about them holds.
 func TestThesisScenarios(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -228,7 +270,10 @@ func TestThesisScenarios(t *testing.T) {
 		epochs int
 		lbann  bool // fits
 	}{
-		{"1", 1000, 0.027, 10, true}, {"2", 5000, 1, 10, true}, {"3", 10000, 2, 5, false}, {"4", 13000, 3, 5, false},
+		{"1", 1000, 0.027, 10, true},
+		{"2", 5000, 1, 10, true},
+		{"3", 10000, 2, 5, false},
+		{"4", 13000, 3, 5, false},
 	} {
 		job := thesisJob(c.f, c.size, c.epochs)
 		for j := range job.Env.Classes {
@@ -238,22 +283,30 @@ func TestThesisScenarios(t *testing.T) {
 		for _, p := range policies.Names(policies.All()) {
 			r := runModel(t, job, p)
 			took[p] = r.Runtime
-			if want := c.lbann || p != "lbann_dynamic" && p != "lbann_preloading"; r.Supported != want {
-				t.Errorf("scenario %s: %s runs: %v, want %v: %s", c.name, p, r.Supported, want, r.Reason)
+			if want := c.lbann ||
+				p != "lbann_dynamic" && p != "lbann_preloading"; r.Supported != want {
+				t.Errorf("scenario %s: %s runs: %v, want %v: %s", c.name, p, r.Supported, want,
+					r.Reason)
 			}
 		}
 		t.Logf("scenario %s: %.5v", c.name, took)
 		for _, slower := range []struct{ than, is string }{
-			{"perfect", "cooperative"}, {"cooperative", "frequency"}, {"frequency", "minio"}, {"minio", "staging"}, {"staging", "naive"},
+			{"perfect", "cooperative"},
+			{"cooperative", "frequency"},
+			{"frequency", "minio"},
+			{"minio", "staging"},
+			{"staging", "naive"},
 		} {
 			least := 0.99
 			if c.name == "3" && slower.is == "frequency" {
-				// Half of the dataset lies on SSDs that give a thread 43 MB/s, less than an idle source does. cooperative
-				// reads there all the same, and spares the source; frequency reads 1.6 times as much from it.
+				// Half of the dataset lies on SSDs that give a thread 43 MB/s, less than an idle
+				// source does. cooperative reads there all the same, and spares the source;
+				// frequency reads 1.6 times as much from it.
 				least = 0.92
 			}
 			if took[slower.is] < took[slower.than]*least {
-				t.Errorf("scenario %s: %s takes %.2f s, %s %.2f s", c.name, slower.is, took[slower.is], slower.than, took[slower.than])
+				t.Errorf("scenario %s: %s takes %.2f s, %s %.2f s", c.name, slower.is,
+					took[slower.is], slower.than, took[slower.than])
 			}
 		}
 	}

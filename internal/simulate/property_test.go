@@ -14,7 +14,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/simulated"
 )
 
-// scenarios is how many random jobs the properties are held against; a failure names the seed of its job.
+// scenarios is how many random jobs the properties are held against; a failure names the seed of
+// its job.
 const scenarios = 200
 
 // keepsOrder reports whether a policy trains on the job's own order.
@@ -39,13 +40,17 @@ func keepsOrder(t *testing.T, job *Job, policy string) bool {
 	return run.Reorder == nil
 }
 
-// randomJob draws a job: one to six nodes, up to two storage classes, caches from nothing to more than the dataset.
+// randomJob draws a job: one to six nodes, up to two storage classes, caches from nothing to more
+// than the dataset.
 func randomJob(seed uint64) *Job {
 	r := rand.New(rand.NewPCG(seed, 1))
 	between := func(lo, hi float64) float64 { return lo * math.Exp(r.Float64()*math.Log(hi/lo)) }
 	job := &Job{
 		Nodes: 1 + r.IntN(6), Epochs: 1 + r.IntN(5), Seed: seed, DropLast: r.IntN(4) == 0,
-		Scheme: []access.Scheme{access.Uniform, access.Strided, access.Imbalanced, access.Uniform, access.Whole}[r.IntN(5)],
+		Scheme: []access.Scheme{
+			access.Uniform, access.Strided, access.Imbalanced, access.Uniform,
+			access.Whole,
+		}[r.IntN(5)],
 	}
 	f, spread := 60+r.IntN(150), r.Float64()
 	total := 0.0
@@ -76,7 +81,11 @@ func randomJob(seed uint64) *Job {
 	}
 	speed := between(1000, 20000)
 	for j := range 1 + r.IntN(3) {
-		c := perfmodel.Class{Capacity: total / float64(job.Nodes) * 1.5 * r.Float64(), Threads: 1 + r.IntN(4), Read: curve(speed)}
+		c := perfmodel.Class{
+			Capacity: total / float64(job.Nodes) * 1.5 * r.Float64(),
+			Threads:  1 + r.IntN(4),
+			Read:     curve(speed),
+		}
 		if j == 0 {
 			c.Capacity = between(0.5, 100)
 		}
@@ -114,7 +123,10 @@ func delivered(t *testing.T, job *Job) (total Amount) {
 }
 
 func consumed(r *Result) Amount {
-	a := Amount{r.Reads.Source.Samples + r.Reads.Remote.Samples, r.Reads.Source.MB + r.Reads.Remote.MB}
+	a := Amount{
+		r.Reads.Source.Samples + r.Reads.Remote.Samples,
+		r.Reads.Source.MB + r.Reads.Remote.MB,
+	}
 	for _, l := range r.Reads.Local {
 		a.Samples += l.Samples
 		a.MB += l.MB
@@ -122,8 +134,8 @@ func consumed(r *Result) Amount {
 	return a
 }
 
-// TestPlacesAddUp: every sample that is consumed was read from exactly one place, training never takes less than its computation,
-// and no policy that keeps the order beats perfect.
+// TestPlacesAddUp: every sample that is consumed was read from exactly one place, training never
+// takes less than its computation, and no policy that keeps the order beats perfect.
 func TestPlacesAddUp(t *testing.T) {
 	t.Parallel()
 	supported := map[string]int{}
@@ -141,7 +153,8 @@ func TestPlacesAddUp(t *testing.T) {
 			supported[p]++
 			got := consumed(r)
 			if got.Samples != want.Samples {
-				t.Errorf("seed %d, %s: %d samples by place, %d consumed", seed, p, got.Samples, want.Samples)
+				t.Errorf("seed %d, %s: %d samples by place, %d consumed", seed, p, got.Samples,
+					want.Samples)
 			}
 			if r.Stall < -1e-9*r.Runtime {
 				t.Errorf("seed %d, %s: stall %v", seed, p, r.Stall)
@@ -151,10 +164,12 @@ func TestPlacesAddUp(t *testing.T) {
 				sum += e
 			}
 			if len(r.Epochs) != job.Epochs || math.Abs(sum-r.Runtime) > 1e-9*r.Runtime {
-				t.Errorf("seed %d, %s: %d epochs that take %v, before training included; runtime %v", seed, p, len(r.Epochs), sum, r.Runtime)
+				t.Errorf("seed %d, %s: %d epochs that take %v, before training "+
+					"included; runtime %v", seed, p, len(r.Epochs), sum, r.Runtime)
 			}
 			if r.SourceTotal < r.Reads.Source.MB-1e-6 {
-				t.Errorf("seed %d, %s: %v MB left the source, and %v MB were consumed from it", seed, p, r.SourceTotal, r.Reads.Source.MB)
+				t.Errorf("seed %d, %s: %v MB left the source, and %v MB were consumed from it",
+					seed, p, r.SourceTotal, r.Reads.Source.MB)
 			}
 			if r.Shuffle < 0 || r.Shuffle > 1 || r.SeenPerEpoch <= 0 || r.SeenPerEpoch > 1 {
 				t.Errorf("seed %d, %s: shuffle %v, seen %v", seed, p, r.Shuffle, r.SeenPerEpoch)
@@ -166,7 +181,8 @@ func TestPlacesAddUp(t *testing.T) {
 				t.Errorf("seed %d, %s: %v MB by place, %v MB consumed", seed, p, got.MB, want.MB)
 			}
 			if r.Runtime < perfect.Runtime*(1-1e-9) {
-				t.Errorf("seed %d, %s: takes %v s, perfect %v s", seed, p, r.Runtime, perfect.Runtime)
+				t.Errorf("seed %d, %s: takes %v s, perfect %v s", seed, p, r.Runtime,
+					perfect.Runtime)
 			}
 		}
 	}
@@ -178,7 +194,8 @@ func TestPlacesAddUp(t *testing.T) {
 	}
 }
 
-// TestSourceBound: no policy that sees every sample in every epoch reads less from the source than the bound.
+// TestSourceBound: no policy that sees every sample in every epoch reads less from the source than
+// the bound.
 func TestSourceBound(t *testing.T) {
 	t.Parallel()
 	tight := 0
@@ -235,7 +252,8 @@ func TestCapacities(t *testing.T) {
 						here[k] = true
 					}
 					if room := job.Env.Classes[j+1].Capacity; used > room {
-						t.Errorf("seed %d, %s: %v MB in class %d of node %d, which takes %v", seed, name, used, j+1, i, room)
+						t.Errorf("seed %d, %s: %v MB in class %d of node %d, which takes %v", seed,
+							name, used, j+1, i, room)
 					}
 				}
 			}
@@ -243,8 +261,8 @@ func TestCapacities(t *testing.T) {
 	}
 }
 
-// fetchTimes returns the sum of thesis equation 3.13 over all nodes: the time to fetch all that is read, with every copy of the plan
-// there and all nodes reading from the source.
+// fetchTimes returns the sum of thesis equation 3.13 over all nodes: the time to fetch all that is
+// read, with every copy of the plan there and all nodes reading from the source.
 func fetchTimes(t *testing.T, job *Job, policy string) float64 {
 	stream, err := streamOf(job)
 	if err != nil {
@@ -283,14 +301,16 @@ func fetchTimes(t *testing.T, job *Job, policy string) float64 {
 	return sum
 }
 
-// TestCooperativeAgainstFrequency: where peers are faster than the source, cooperative is never worse than frequency by
-// more than 0.5 % in the sum of thesis equation 3.13 over all nodes, nor in what leaves the source.
+// TestCooperativeAgainstFrequency: where peers are faster than the source, cooperative is never
+// worse than frequency by more than 0.5 % in the sum of thesis equation 3.13 over all nodes, nor in
+// what leaves the source.
 func TestCooperativeAgainstFrequency(t *testing.T) {
 	t.Parallel()
 	var times, bytes []float64
 	for seed := range uint64(scenarios) {
 		job := randomJob(seed)
-		for len(job.Sizes) < 1000 { // so that one sample more or less at the end of a class is little
+		// so that one sample more or less at the end of a class is little
+		for len(job.Sizes) < 1000 {
 			job.Sizes = append(job.Sizes, job.Sizes...)
 			for j := range job.Env.Classes {
 				job.Env.Classes[j].Capacity *= 2
@@ -301,7 +321,8 @@ func TestCooperativeAgainstFrequency(t *testing.T) {
 		ratio := (fetchTimes(t, job, "cooperative") - one) / fetchTimes(t, job, "frequency")
 		times = append(times, ratio)
 		if ratio > 1.005 {
-			t.Errorf("seed %d: the sum of 3.13 is %.4f times that of frequency: %s", seed, ratio, describe(job))
+			t.Errorf("seed %d: the sum of 3.13 is %.4f times that of frequency: %s", seed, ratio,
+				describe(job))
 		}
 		env := &job.Env
 		peers := inf
@@ -314,13 +335,16 @@ func TestCooperativeAgainstFrequency(t *testing.T) {
 		c, f := runModel(t, job, "cooperative"), runModel(t, job, "frequency")
 		bytes = append(bytes, c.SourceTotal/f.SourceTotal)
 		if c.SourceTotal > 1.005*f.SourceTotal {
-			t.Errorf("seed %d: %.1f MB leave the source, with frequency %.1f: %s", seed, c.SourceTotal, f.SourceTotal, describe(job))
+			t.Errorf("seed %d: %.1f MB leave the source, with frequency %.1f: %s", seed,
+				c.SourceTotal, f.SourceTotal, describe(job))
 		}
 	}
 	slices.Sort(times)
 	slices.Sort(bytes)
-	t.Logf("seeds 0 to %d: 3.13 from %.3f to %.3f times that of frequency, median %.3f; source bytes (%d jobs) %.3f to %.3f, median %.3f",
-		scenarios-1, times[0], times[len(times)-1], times[len(times)/2], len(bytes), bytes[0], bytes[len(bytes)-1], bytes[len(bytes)/2])
+	t.Logf("seeds 0 to %d: 3.13 from %.3f to %.3f times that of frequency, median %.3f; source "+
+		"bytes (%d jobs) %.3f to %.3f, median %.3f",
+		scenarios-1, times[0], times[len(times)-1], times[len(times)/2], len(bytes), bytes[0],
+		bytes[len(bytes)-1], bytes[len(bytes)/2])
 }
 
 func describe(job *Job) string {
@@ -328,7 +352,9 @@ func describe(job *Job) string {
 	for _, s := range job.Sizes {
 		size += s
 	}
-	d := fmt.Sprintf("N=%d E=%d B=%d F=%d S=%.0f %s c=%.0f b_c=%.0f source(N)=%.0f", job.Nodes, job.Epochs, job.GlobalBatch, len(job.Sizes), size, job.Scheme, job.Env.Compute, job.Env.PeerBandwidth, job.Env.SourceRate(job.Nodes))
+	d := fmt.Sprintf("N=%d E=%d B=%d F=%d S=%.0f %s c=%.0f b_c=%.0f source(N)=%.0f", job.Nodes,
+		job.Epochs, job.GlobalBatch, len(job.Sizes), size, job.Scheme, job.Env.Compute,
+		job.Env.PeerBandwidth, job.Env.SourceRate(job.Nodes))
 	for j, c := range job.Env.Classes {
 		d += fmt.Sprintf(" d_%d=%.1f p=%d r/p=%.0f", j, c.Capacity, c.Threads, job.Env.ReadRate(j))
 	}

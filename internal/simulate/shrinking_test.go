@@ -40,19 +40,24 @@ func scaled(job *Job, resource string, x float64) *Job {
 	return &j
 }
 
-// TestShrinkingResources: no run gets shorter when a resource shrinks by 30 %. That holds to 0.1 % in 97 of 100 runs; no
-// run gets shorter by more than 4 %. Those others are anomalies, as list schedules have them (Graham, Bounds on
-// multiprocessing timing anomalies): which of several threads is free first, and so who reads when and from where, changes
-// with every time. The largest come from the choice of the place to read from, which each thread makes for itself as things stand: with
-// less time between two reads, more samples lie in a slow class already when they are asked for, and are read from there, although the source,
-// left to it alone, would have been faster; or several nodes choose the source at once, and get less of it than each expected.
-// Jobs whose peers are slower than the source are left out for that reason, but for naive and staging.
+// TestShrinkingResources: no run gets shorter when a resource shrinks by 30 %. That holds to 0.1 %
+// in 97 of 100 runs; no run gets shorter by more than 4 %. Those others are anomalies, as list
+// schedules have them (Graham, Bounds on multiprocessing timing anomalies): which of several
+// threads is free first, and so who reads when and from where, changes with every time. The largest
+// come from the choice of the place to read from, which each thread makes for itself as things
+// stand: with less time between two reads, more samples lie in a slow class already when they are
+// asked for, and are read from there, although the source, left to it alone, would have been
+// faster; or several nodes choose the source at once, and get less of it than each expected. Jobs
+// whose peers are slower than the source are left out for that reason, but for naive and staging.
 //
-// Larger classes shorten the last epoch. What the first takes, and what policies do before training, may become longer: there is more to
-// fill. Nothing is claimed for those that read from caches even where these are slower than the source (sharded, locality, minio,
-// partitioned; and cooperative, in jobs that have such a class), nor for deepio_opportunistic, which changes what is read.
+// Larger classes shorten the last epoch. What the first takes, and what policies do before
+// training, may become longer: there is more to fill. Nothing is claimed for those that read from
+// caches even where these are slower than the source (sharded, locality, minio, partitioned; and
+// cooperative, in jobs that have such a class), nor for deepio_opportunistic, which changes what is
+// read.
 //
-// The jobs are eight times as large as the other tests': in the smallest, a few reads that go the other way are some per cent.
+// The jobs are eight times as large as the other tests': in the smallest, a few reads that go the
+// other way are some per cent.
 func TestShrinkingResources(t *testing.T) {
 	t.Parallel()
 	larger := func(seed uint64) *Job {
@@ -99,14 +104,16 @@ func TestShrinkingResources(t *testing.T) {
 					n.shorter++
 				}
 				if ratio < 0.96 || p == "naive" && ratio < 0.999 {
-					t.Errorf("seed %d, %s: takes %v s, and %v s with 0.7 times the %s: %s", seed, p, a.Runtime, b.Runtime, resource, describe(job))
+					t.Errorf("seed %d, %s: takes %v s, and %v s with 0.7 times the %s: %s", seed, p,
+						a.Runtime, b.Runtime, resource, describe(job))
 				}
 			}
 		}
 	}
 	for i, resource := range resources {
 		n := tallies[i]
-		t.Logf("seeds 0 to %d, 0.7 times the %s: at least %.4f times the runtime; %d of %d runs are shorter by 0.1 %%",
+		t.Logf("seeds 0 to %d, 0.7 times the %s: at least %.4f times the runtime; %d of %d runs "+
+			"are shorter by 0.1 %%",
 			scenarios-1, resource, n.worst, n.shorter, n.runs)
 		if 100*n.shorter > 3*n.runs {
 			t.Errorf("%d of %d runs get shorter with 0.7 times the %s", n.shorter, n.runs, resource)
@@ -120,15 +127,20 @@ func TestShrinkingResources(t *testing.T) {
 		}
 		slowClass := false
 		for j := range job.Env.Classes[1:] {
-			slowClass = slowClass || job.Env.ReadRate(j+1) < slices.Max(newSource(&job.Env, job.Nodes).rate)
+			slowClass = slowClass ||
+				job.Env.ReadRate(j+1) < slices.Max(newSource(&job.Env, job.Nodes).rate)
 		}
-		for _, p := range []string{"frequency", "cooperative", "deepio_ordered", "lbann_dynamic", "lbann_preloading"} {
+		for _, p := range []string{
+			"frequency", "cooperative", "deepio_ordered", "lbann_dynamic",
+			"lbann_preloading",
+		} {
 			if p == "cooperative" && slowClass {
 				continue
 			}
 			a, b := runModel(t, job, p), runModel(t, scaled(job, "d_j", 0.7), p)
 			if a.Supported && b.Supported && b.Epochs[5] < 0.999*a.Epochs[5] {
-				t.Errorf("seed %d, %s: the last epoch takes %v s, and %v s with 0.7 times the classes: %s", seed, p, a.Epochs[5], b.Epochs[5], describe(job))
+				t.Errorf("seed %d, %s: the last epoch takes %v s, and %v s with 0.7 times the "+
+					"classes: %s", seed, p, a.Epochs[5], b.Epochs[5], describe(job))
 			}
 		}
 	}

@@ -33,8 +33,9 @@ type Job struct {
 	DropLast    bool
 	Scheme      access.Scheme
 	Seed        uint64
-	// Order, if not nil, has the permutation of every epoch, in place of those drawn from Seed. Without it planning and
-	// running draw them again each time that they need them: to keep them, see DrawOrder.
+	// Order, if not nil, has the permutation of every epoch, in place of those drawn from Seed.
+	// Without it planning and running draw them again each time that they need them: to keep them,
+	// see DrawOrder.
 	Order [][]int32
 	// PerBatch asks for Result.Batches.
 	PerBatch bool
@@ -66,8 +67,8 @@ type Result struct {
 	ShareOfBound float64 `json:"source_share_of_bound"`
 	// SeenPerEpoch is the mean share of the dataset that some node consumes in an epoch.
 	SeenPerEpoch float64 `json:"dataset_seen_per_epoch"`
-	// Shuffle tells how far the order is from a full shuffle: 0 is a full shuffle, 1 an order that does not change
-	// from epoch to epoch. docs/SIMULATOR.md defines it.
+	// Shuffle tells how far the order is from a full shuffle: 0 is a full shuffle, 1 an order that
+	// does not change from epoch to epoch. docs/SIMULATOR.md defines it.
 	Shuffle float64 `json:"distance_from_shuffle"`
 	// Epochs has the runtime of every epoch, in seconds.
 	Epochs []float64 `json:"epochs_s"`

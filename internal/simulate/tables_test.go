@@ -12,7 +12,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 )
 
-// table is a table of the thesis (testdata/thesis_tables.json; "5.2.3" are the figures in that section's text).
+// table is a table of the thesis (testdata/thesis_tables.json; "5.2.3" are the figures in that
+// section's text).
 type table struct {
 	Table   string
 	Samples int
@@ -29,7 +30,8 @@ type tableRow struct {
 	Policy  string
 	Seconds *float64 // nil: N/A
 	Line    int      // of the thesis's text
-	// What is not as in section 5.2.1: the size of the staging buffer; exactly one more storage class.
+	// What is not as in section 5.2.1: the size of the staging buffer; exactly one more storage
+	// class.
 	StagingMB float64 `json:"staging_mb"`
 	ClassMB   float64 `json:"class_mb"`
 	ClassMBps float64 `json:"class_mbps"`
@@ -47,7 +49,8 @@ func tables(t testing.TB) []table {
 	return all
 }
 
-// small is the machine of thesis 5.2.1, with t(3) = 129 as its text says (simulator-semantics section 2).
+// small is the machine of thesis 5.2.1, with t(3) = 129 as its text says (simulator-semantics
+// section 2).
 func small() perfmodel.Environment {
 	class := func(capacity, rate float64) perfmodel.Class {
 		curve := perfmodel.Curve{{Clients: 2, MBps: rate}}
@@ -56,22 +59,27 @@ func small() perfmodel.Environment {
 	return perfmodel.Environment{
 		Compute: 100, Preprocess: 200, PeerBandwidth: 10000, SourceBandwidth: 2000,
 		SourceThroughput: perfmodel.NewCurve(map[int]float64{1: 66, 2: 86, 3: 129, 4: 146}),
-		Classes:          []perfmodel.Class{class(1024, 21164), class(51200, 21164), class(102400, 86)},
+		Classes: []perfmodel.Class{
+			class(1024, 21164), class(51200, 21164),
+			class(102400, 86),
+		},
 	}
 }
 
 // job is a row's job with a part of the table's samples, and the same part of all capacities.
 func (t *table) job(row *tableRow, sizes []float64, part float64) *Job {
 	job := &Job{
-		Env: small(), Nodes: 4, Sizes: sizes[:int(float64(t.Samples)*part)], Epochs: t.Epochs, GlobalBatch: 100,
-		DropLast: true, Scheme: access.Uniform, Seed: tableSeed,
+		Env: small(), Nodes: 4, Sizes: sizes[:int(float64(t.Samples)*part)], Epochs: t.Epochs,
+		GlobalBatch: 100,
+		DropLast:    true, Scheme: access.Uniform, Seed: tableSeed,
 	}
 	if row.StagingMB > 0 {
 		job.Env.Classes[0].Capacity = row.StagingMB
 	}
 	if row.ClassMB > 0 {
 		curve := perfmodel.Curve{{Clients: 2, MBps: row.ClassMBps}}
-		job.Env.Classes = append(job.Env.Classes[:1], perfmodel.Class{Capacity: row.ClassMB, Threads: 2, Read: curve, Write: curve})
+		job.Env.Classes = append(job.Env.Classes[:1],
+			perfmodel.Class{Capacity: row.ClassMB, Threads: 2, Read: curve, Write: curve})
 	}
 	for j := range job.Env.Classes {
 		job.Env.Classes[j].Capacity *= part
@@ -89,9 +97,11 @@ func runRow(t testing.TB, job *Job, policy string) *Result {
 	return res
 }
 
-// against compares a table with what RunThesis makes of a part of it, row by row. Runtimes must be within
-// runtime of the thesis's, if that is above 0; their ratios to the lower bound within ratio.
-func (t *table) against(tb testing.TB, part, runtime, ratio float64, show func(row *tableRow, seconds float64)) {
+// against compares a table with what RunThesis makes of a part of it, row by row. Runtimes must be
+// within runtime of the thesis's, if that is above 0; their ratios to the lower bound within ratio.
+func (t *table) against(tb testing.TB, part, runtime, ratio float64,
+	show func(row *tableRow, seconds float64),
+) {
 	sizes := DrawSizes(tableSeed, t.Samples, t.Mu, t.Sigma, 0)
 	bound := runRow(tb, t.job(&tableRow{}, sizes, part), "perfect").Runtime
 	for i := range t.Rows {
@@ -105,18 +115,22 @@ func (t *table) against(tb testing.TB, part, runtime, ratio float64, show func(r
 			continue
 		}
 		if off := res.Runtime / *row.Seconds - 1; runtime > 0 && !(math.Abs(off) <= runtime) {
-			tb.Errorf("table %s, %s (line %d): %.2f s, %+.2f %% from the thesis's %.2f s; allowed: %.2f %%", t.Table, row.Row, row.Line, res.Runtime, 100*off, *row.Seconds, 100*runtime)
+			tb.Errorf("table %s, %s (line %d): %.2f s, %+.2f %% from the thesis's %.2f s; "+
+				"allowed: %.2f %%", t.Table, row.Row, row.Line, res.Runtime, 100*off, *row.Seconds,
+				100*runtime)
 		}
 		ours, theirs := res.Runtime/bound, *row.Seconds/t.Bound
 		if off := ours/theirs - 1; !(math.Abs(off) <= ratio) {
-			tb.Errorf("table %s, %s (line %d): %.4f times the lower bound, %+.2f %% from the thesis's %.4f; allowed: %.2f %%", t.Table, row.Row, row.Line, ours, 100*off, theirs, 100*ratio)
+			tb.Errorf("table %s, %s (line %d): %.4f times the lower bound, %+.2f %% from the "+
+				"thesis's %.4f; allowed: %.2f %%", t.Table, row.Row, row.Line, ours, 100*off,
+				theirs, 100*ratio)
 		}
 	}
 }
 
-// TestTables runs table 5.1 as it is, and the others with a fifth of their samples and capacities: their ratios to the lower
-// bound hardly change. They would if capacities shrank further, as batches stay: a staging buffer of little more
-// than a node's share of a batch holds training up.
+// TestTables runs table 5.1 as it is, and the others with a fifth of their samples and capacities:
+// their ratios to the lower bound hardly change. They would if capacities shrank further, as
+// batches stay: a staging buffer of little more than a node's share of a batch holds training up.
 func TestTables(t *testing.T) {
 	for _, table := range tables(t) {
 		t.Run(table.Table, func(t *testing.T) {
@@ -139,13 +153,15 @@ func TestFullTables(t *testing.T) {
 		if table.Table == "5.1" {
 			runtime = 0.015
 		}
-		fmt.Printf("\n%-34s %12s %12s %10s\n", "Table "+table.Table, "thesis, s", "ours, s", "deviation")
+		fmt.Printf("\n%-34s %12s %12s %10s\n", "Table "+table.Table, "thesis, s", "ours, s",
+			"deviation")
 		table.against(t, 1, runtime, 0.005, func(row *tableRow, seconds float64) {
 			if row.Seconds == nil {
 				fmt.Printf("%-34s %12s %12s\n", row.Row, "N/A", "N/A")
 				return
 			}
-			fmt.Printf("%-34s %12.2f %12.2f %+9.2f%%\n", row.Row, *row.Seconds, seconds, 100*(seconds / *row.Seconds - 1))
+			fmt.Printf("%-34s %12.2f %12.2f %+9.2f%%\n", row.Row, *row.Seconds, seconds,
+				100*(seconds / *row.Seconds - 1))
 		})
 	}
 }

@@ -12,16 +12,18 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/simulated"
 )
 
-// RunThesis runs the job under the policy as the original simulator of the thesis does, departures from
-// its own text included: simulator-semantics section 1, to the letter. It exists to meet tables 5.1 to 5.6.
+// RunThesis runs the job under the policy as the original simulator of the thesis does, departures
+// from its own text included: simulator-semantics section 1, to the letter. It exists to meet
+// tables 5.1 to 5.6.
 //
-// A policy that cannot run the job, or that the original has not got, is not an error: the Result says
-// why. Errors are for a job that makes no sense, a policy that nobody knows, and a ctx that has
-// ended, which is noticed between batches.
+// A policy that cannot run the job, or that the original has not got, is not an error: the Result
+// says why. Errors are for a job that makes no sense, a policy that nobody knows, and a ctx that
+// has ended, which is noticed between batches.
 //
-// The order of the samples is that of RunModel: package access's, by Job.Seed or Job.Order. The policies that rewrite
-// the traces draw from a PCG of the same seed. So a Result is a pure function of its arguments.
-// Memory: 13 bytes per sample access, 8 per read of a prefetcher from the source, some 50 per copy in a storage class, and 20 per sample.
+// The order of the samples is that of RunModel: package access's, by Job.Seed or Job.Order. The
+// policies that rewrite the traces draw from a PCG of the same seed. So a Result is a pure function
+// of its arguments. Memory: 13 bytes per sample access, 8 per read of a prefetcher from the source,
+// some 50 per copy in a storage class, and 20 per sample.
 func RunThesis(ctx context.Context, job *Job, policy string) (*Result, error) {
 	p, err := policies.ForSimulator(policy)
 	if err != nil {
@@ -29,7 +31,10 @@ func RunThesis(ctx context.Context, job *Job, policy string) (*Result, error) {
 	}
 	original, ok := p.(simulated.Original)
 	if !ok {
-		return &Result{Reason: fmt.Sprintf("%s is not in the original simulator; profile %q has it", policy, Model)}, nil
+		return &Result{
+			Reason: fmt.Sprintf("%s is not in the original simulator; profile %q has it", policy,
+				Model),
+		}, nil
 	}
 	if err := job.Env.Validate(); err != nil {
 		return nil, err
@@ -89,7 +94,8 @@ func newThesisRun(job *Job, stream *access.Stream, rules simulated.Rules) *thesi
 		r.dataset += s
 	}
 	r.machine = simulated.Machine{
-		Sizes: job.Sizes, Dataset: r.dataset, Reads: make([][]int32, job.Nodes), PerEpoch: make([]int, job.Nodes),
+		Sizes: job.Sizes, Dataset: r.dataset, Reads: make([][]int32, job.Nodes),
+		PerEpoch: make([]int, job.Nodes),
 	}
 	for j := range job.Env.Classes {
 		r.machine.Capacity = append(r.machine.Capacity, job.Env.Classes[j].Capacity)
@@ -130,8 +136,8 @@ func (r *thesisRun) deal(ctx context.Context) error {
 	return nil
 }
 
-// execute is the executor of all policies: batch by batch, and in a batch node by node, each from the barrier
-// at which the batch begins to its own end (simulator-semantics section 1, executor).
+// execute is the executor of all policies: batch by batch, and in a batch node by node, each from
+// the barrier at which the batch begins to its own end (simulator-semantics section 1, executor).
 func (r *thesisRun) execute(ctx context.Context, res *Result) error {
 	compute := r.env.Compute
 	staging := r.rules.Staging
@@ -182,7 +188,11 @@ func (r *thesisRun) execute(ctx context.Context, res *Result) error {
 
 // tell fills in what a Result says besides times.
 func (r *thesisRun) tell(res *Result) {
-	res.Reads = Reads{Source: r.reads[thesisSource], Remote: r.reads[thesisRemote], Local: map[string]Amount{}}
+	res.Reads = Reads{
+		Source: r.reads[thesisSource],
+		Remote: r.reads[thesisRemote],
+		Local:  map[string]Amount{},
+	}
 	for j := range r.env.Classes {
 		if a := r.reads[thesisLocal+j]; j > 0 || a.Samples > 0 {
 			res.Reads.Local[strconv.Itoa(j)] = a
@@ -205,11 +215,13 @@ func (r *thesisRun) tell(res *Result) {
 // measure measures the traces as RunModel does those of its policies.
 func (r *thesisRun) measure() (seen, distance float64) {
 	m := &model{
-		job: r.job, plan: &placement.Plan{}, stream: r.stream, sizes: r.job.Sizes, nodes: make([]node, len(r.nodes)),
+		job: r.job, plan: &placement.Plan{}, stream: r.stream, sizes: r.job.Sizes,
+		nodes: make([]node, len(r.nodes)),
 		steps: r.stream.Steps(), epochs: r.job.Epochs,
 	}
 	if r.rules.Redraw != nil {
-		m.how.Reorder = func(int) simulated.Batches { return nil } // the traces are not the stream's
+		// the traces are not the stream's
+		m.how.Reorder = func(int) simulated.Batches { return nil }
 	}
 	for i := range r.nodes {
 		m.full, m.last = append(m.full, r.nodes[i].batch), append(m.last, r.nodes[i].lastBatch)

@@ -7,8 +7,8 @@ type thesisCopy struct {
 	class int32
 }
 
-// thesisCopies has, for every file, its copies by ascending node, at most one per node. Its size is that of the copies that
-// there are, never nodes times files.
+// thesisCopies has, for every file, its copies by ascending node, at most one per node. Its size is
+// that of the copies that there are, never nodes times files.
 type thesisCopies struct {
 	first []int // per file, where its copies begin; one more at the end
 	list  []thesisCopy
@@ -41,8 +41,8 @@ type thesisHeld struct {
 	avail       float64
 }
 
-// thesisGap is a file that goes into the gap of a loader's class in a later pass over the classes, the first of
-// which is 1, at the first request.
+// thesisGap is a file that goes into the gap of a loader's class in a later pass over the classes,
+// the first of which is 1, at the first request.
 type thesisGap struct {
 	pass   int32
 	file   int32
@@ -80,7 +80,8 @@ func (r *thesisRun) index() {
 	r.copies = c
 }
 
-// thesisLoader fills class j of a node with p_j threads that take the files in turn (section 1, preload).
+// thesisLoader fills class j of a node with p_j threads that take the files in turn (section 1,
+// preload).
 type thesisLoader struct {
 	r     *thesisRun
 	node  *thesisNode
@@ -91,15 +92,20 @@ type thesisLoader struct {
 
 // loader returns a loader all of whose threads begin at a time.
 func (r *thesisRun) loader(i, class int, begin float64) *thesisLoader {
-	l := &thesisLoader{r: r, node: &r.nodes[i], class: class, clock: make([]float64, r.env.Classes[class].Threads)}
+	l := &thesisLoader{
+		r:     r,
+		node:  &r.nodes[i],
+		class: class,
+		clock: make([]float64, r.env.Classes[class].Threads),
+	}
 	for x := range l.clock {
 		l.clock[x] = begin
 	}
 	return l
 }
 
-// load reads file k from the source, as one of N clients, and returns when that begins and ends. The copy
-// is available from its end, or, where atOnce, from time 0.
+// load reads file k from the source, as one of N clients, and returns when that begins and ends.
+// The copy is available from its end, or, where atOnce, from time 0.
 func (l *thesisLoader) load(k int32, atOnce bool) (begin, end float64) {
 	s := l.r.job.Sizes[k]
 	begin, end = l.take(s, l.r.fetchSource(s, len(l.r.nodes)))
@@ -138,8 +144,8 @@ func (l *thesisLoader) end() float64 {
 	return t
 }
 
-// filledBefore returns the MB that the filling of caches had taken from the source at a time: a read counts
-// once it has begun.
+// filledBefore returns the MB that the filling of caches had taken from the source at a time: a
+// read counts once it has begun.
 func (r *thesisRun) filledBefore(t float64) float64 {
 	mb := 0.0
 	for i := range r.nodes {

@@ -8,8 +8,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/simulated"
 )
 
-// Places that a sample is read from: of a staging entry, and of a consumed sample. thesisLocal+j is the
-// node's own class j.
+// Places that a sample is read from: of a staging entry, and of a consumed sample. thesisLocal+j is
+// the node's own class j.
 const (
 	thesisNowhere = iota
 	thesisSource
@@ -34,9 +34,10 @@ type thesisRun struct {
 	remoteRate []float64 // by class, min(b_c, r_j(p_j))
 	writeRate  float64   // min(beta, r_0(p_0)/p_0)
 
-	turn      int       // the round-robin thread counter that all nodes share
-	newest    []float64 // per node, the newer of the newest entries of U_i and P_i
-	latest    []float64 // per node, the latest time in P_i, which is newer than its newest where P_i is unsorted
+	turn   int       // the round-robin thread counter that all nodes share
+	newest []float64 // per node, the newer of the newest entries of U_i and P_i
+	// per node, the latest time in P_i, which is newer than its newest where P_i is unsorted
+	latest    []float64
 	initStall float64
 	dataset   float64  // S
 	sourceMB  float64  // bytes that left the source, but for what nodes' held say
@@ -98,22 +99,24 @@ func (r *thesisRun) logFill(i int, t float64) {
 }
 
 // clients is gamma as node i sees it at time t: 1 plus the number of other nodes one of whose logs
-// qualifies (section 1, clients). A log qualifies if its newest entry is not before t. If that is before t by
-// less than a tenth of a second, and the log is unsorted, bisection decides.
+// qualifies (section 1, clients). A log qualifies if its newest entry is not before t. If that is
+// before t by less than a tenth of a second, and the log is unsorted, bisection decides.
 func (r *thesisRun) clients(t float64, i int) int {
 	g := 1
 	for j, newest := range r.newest {
 		if newest >= t && j != i {
 			g++
-		} else if r.latest[j] >= t && j != i && r.nodes[j].newestFill > t-0.1 && bisectsInside(r.nodes[j].fills, t) {
+		} else if r.latest[j] >= t && j != i && r.nodes[j].newestFill > t-0.1 &&
+			bisectsInside(r.nodes[j].fills, t) {
 			g++
 		}
 	}
 	return g
 }
 
-// bisectsInside reports whether bisect_left(log, t) < len(log), as Python's bisect walks through a log that need not
-// be sorted: whether one of the entries that it meets while it keeps to the right is not before t.
+// bisectsInside reports whether bisect_left(log, t) < len(log), as Python's bisect walks through a
+// log that need not be sorted: whether one of the entries that it meets while it keeps to the right
+// is not before t.
 func bisectsInside(log []float64, t float64) bool {
 	for lo, hi := 0, len(log); lo < hi; {
 		mid := (lo + hi) / 2
@@ -125,7 +128,8 @@ func bisectsInside(log []float64, t float64) bool {
 	return false
 }
 
-// consume returns when node i gets the sample of position f, s MB large, that it asks for at time now (section 1, consume).
+// consume returns when node i gets the sample of position f, s MB large, that it asks for at time
+// now (section 1, consume).
 func (r *thesisRun) consume(i, f int, s, now float64) float64 {
 	n := &r.nodes[i]
 	avail, staged := inf, uint8(thesisNowhere)
@@ -193,9 +197,10 @@ func (r *thesisRun) free(i, to int) {
 	n.freed = to
 }
 
-// fill is the staging prefetcher of node i, called at a time (section 1, fill).
-// Unless something was freed since the last call, it can do nothing. A remote copy that is not available would
-// stop it where it may read from the source (3.8), but the one policy that looks at both has all copies from time 0.
+// fill is the staging prefetcher of node i, called at a time (section 1, fill). Unless something
+// was freed since the last call, it can do nothing. A remote copy that is not available would stop
+// it where it may read from the source (3.8), but the one policy that looks at both has all copies
+// from time 0.
 func (r *thesisRun) fill(ctx context.Context, i int, time float64) {
 	n := &r.nodes[i]
 	for x := range n.clock {
@@ -229,7 +234,8 @@ func (r *thesisRun) fill(ctx context.Context, i int, time float64) {
 		if place != thesisNowhere {
 			n.clock[r.turn] = done
 			n.avail[n.next] = done
-			if bit := uint64(1) << (k & 63); n.charged[k>>6]&bit == 0 { // charged on its first stay only (3.2)
+			// charged on its first stay only (3.2)
+			if bit := uint64(1) << (k & 63); n.charged[k>>6]&bit == 0 {
 				n.charged[k>>6] |= bit
 				n.used += s
 			}
@@ -242,7 +248,9 @@ func (r *thesisRun) fill(ctx context.Context, i int, time float64) {
 
 // stagingSource reports whether the prefetcher reads s MB from the source at time now, rather than
 // the copy that it found, and how long that takes.
-func (r *thesisRun) stagingSource(i int, s, now float64, place int, ready, cost float64) (read float64, chosen bool) {
+func (r *thesisRun) stagingSource(i int, s, now float64, place int,
+	ready, cost float64,
+) (read float64, chosen bool) {
 	write := s / r.writeRate
 	must := place == thesisNowhere || ready > now
 	if !must && cost <= r.env.SourceLatency+s/r.bestSource+write {
@@ -252,9 +260,9 @@ func (r *thesisRun) stagingSource(i int, s, now float64, place int, ready, cost 
 	return read, must || read < cost
 }
 
-// stagingCopy returns the copy of file k that the prefetcher of node i would read, available or not:
-// its own, or, where the policy looks at other nodes, the one of the highest other node that has one, if there
-// is no own or the own is slower.
+// stagingCopy returns the copy of file k that the prefetcher of node i would read, available or
+// not: its own, or, where the policy looks at other nodes, the one of the highest other node that
+// has one, if there is no own or the own is slower.
 func (r *thesisRun) stagingCopy(i int, k int32, s float64) (place int, ready, cost float64) {
 	copies := r.copies.of(k)
 	own := ownCopy(copies, i)

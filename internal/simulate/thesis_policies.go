@@ -11,7 +11,8 @@ import (
 // unsupported says why the policy cannot run the job; "": it can.
 func (r *thesisRun) unsupported() string {
 	if r.rules.Class >= len(r.env.Classes) {
-		return fmt.Sprintf("it caches in storage class %d; the environment has no class above %d", r.rules.Class, len(r.env.Classes)-1)
+		return fmt.Sprintf("it caches in storage class %d; the environment has no class above %d",
+			r.rules.Class, len(r.env.Classes)-1)
 	}
 	if r.rules.Refuses != nil {
 		return r.rules.Refuses(&r.machine)
@@ -19,8 +20,9 @@ func (r *thesisRun) unsupported() string {
 	return ""
 }
 
-// setUp fills caches, rewrites traces and lets the staging prefetchers of all nodes make their first
-// fill, at time 0 whatever the stall before training is (3.14). It returns why the policy cannot run the job.
+// setUp fills caches, rewrites traces and lets the staging prefetchers of all nodes make their
+// first fill, at time 0 whatever the stall before training is (3.14). It returns why the policy
+// cannot run the job.
 func (r *thesisRun) setUp(ctx context.Context) (reason string, err error) {
 	for i := range r.nodes {
 		n := &r.nodes[i]
@@ -73,8 +75,9 @@ func (r *thesisRun) stageAll() {
 	}
 }
 
-// load runs what a policy loads into a class. Reads before training hold it up: what the last node's loader takes is what
-// stays (3.12). The ends of reads from the source are logged in P_i, unless the policy has their starts logged.
+// load runs what a policy loads into a class. Reads before training hold it up: what the last
+// node's loader takes is what stays (3.12). The ends of reads from the source are logged in P_i,
+// unless the policy has their starts logged.
 func (r *thesisRun) load(ctx context.Context, load simulated.Load) {
 	n := &r.nodes[load.Node]
 	if load.Later > 0 {
@@ -104,8 +107,8 @@ func (r *thesisRun) load(ctx context.Context, load simulated.Load) {
 	}
 }
 
-// ownRanges returns, for every node, the range [from, to) of files that it has loaded from the source before
-// training, and why the node cannot draw from it: an empty range has no file.
+// ownRanges returns, for every node, the range [from, to) of files that it has loaded from the
+// source before training, and why the node cannot draw from it: an empty range has no file.
 func (r *thesisRun) ownRanges() (ranges []simulated.Range, reason string) {
 	for i := range r.nodes {
 		from, to := 0, 0
@@ -118,7 +121,8 @@ func (r *thesisRun) ownRanges() (ranges []simulated.Range, reason string) {
 			}
 		}
 		if to == 0 {
-			return nil, fmt.Sprintf("node %d has no sample of its own: of %d samples on %d nodes none fits its class %d", i, len(r.job.Sizes), len(r.nodes), r.rules.Class)
+			return nil, fmt.Sprintf("node %d has no sample of its own: of %d samples on %d nodes "+
+				"none fits its class %d", i, len(r.job.Sizes), len(r.nodes), r.rules.Class)
 		}
 		ranges = append(ranges, simulated.Range{From: from, To: to})
 	}
@@ -150,6 +154,7 @@ func (r *thesisRun) fillGaps(i int, time float64) {
 		begin, end := l.take(r.job.Sizes[k], r.fetchSource(r.job.Sizes[k], len(r.nodes)))
 		r.logFill(i, begin)
 		ownCopy(r.copies.of(k), i).avail = end
-		n.held = append(n.held, thesisHeld{file: k, class: int32(l.class), source: true, start: begin, avail: end})
+		n.held = append(n.held,
+			thesisHeld{file: k, class: int32(l.class), source: true, start: begin, avail: end})
 	}
 }

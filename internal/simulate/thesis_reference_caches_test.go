@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// preload has node i load files while bounded says so, and returns the loaded ones and when the last thread ended.
+// preload has node i load files while bounded says so, and returns the loaded ones and when the
+// last thread ended.
 func (x *reference) preload(i, class int, files []int, bounded bool) (loaded []int, end float64) {
 	c := x.job.Env.Classes[class]
 	clock := make([]float64, c.Threads)
@@ -76,14 +77,16 @@ func (x *reference) setUp() {
 			clock := slices.Repeat([]float64{end}, c.Threads)
 			for k := 0; k < i*each && used+x.size(k) <= c.Capacity; k++ {
 				used += x.size(k)
-				clock[k%c.Threads] += x.size(k)/min(x.job.Env.PeerBandwidth, x.rate(2)) + x.write(x.size(k))
+				clock[k%c.Threads] += x.size(k)/min(x.job.Env.PeerBandwidth, x.rate(2)) +
+					x.write(x.size(k))
 				n.copies[k] = referenceCopy{2, 0}
 			}
 			x.stall = slices.Max(clock)
 		case "frequency":
 			n.order = x.frequencyOrder(n)
 			for j := 1; j < len(x.job.Env.Classes); j++ {
-				n.classes = append(n.classes, &referenceClass{clock: make([]float64, x.job.Env.Classes[j].Threads)})
+				n.classes = append(n.classes,
+					&referenceClass{clock: make([]float64, x.job.Env.Classes[j].Threads)})
 			}
 			x.fillClasses(n, 0)
 		}

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// reference is the profile Thesis as simulator-semantics section 1 words it: maps, whole logs, sorting, nothing
-// skipped. It is for tiny jobs, and what RunThesis is held against.
+// reference is the profile Thesis as simulator-semantics section 1 words it: maps, whole logs,
+// sorting, nothing skipped. It is for tiny jobs, and what RunThesis is held against.
 type reference struct {
 	job    *Job
 	policy string
@@ -58,7 +58,8 @@ func (x *reference) write(s float64) float64 {
 }
 
 func (x *reference) pfs(s float64, g int) float64 {
-	return x.job.Env.SourceLatency + s/min(x.job.Env.SourceBandwidth, x.job.Env.SourceThroughput.At(float64(g))/float64(g))
+	return x.job.Env.SourceLatency +
+		s/min(x.job.Env.SourceBandwidth, x.job.Env.SourceThroughput.At(float64(g))/float64(g))
 }
 
 func (x *reference) rate(j int) float64 {
@@ -70,7 +71,8 @@ func (x *reference) rate(j int) float64 {
 func (x *reference) reads(what string) bool {
 	return slices.Contains(map[string][]string{
 		"staging": {"source"}, "frequency": {"source"}, "locality": {"source", "remote"},
-		"deepio_ordered": {"remote"}, "deepio_opportunistic": {"remote"}, "lbann_dynamic": {"remote"}, "lbann_preloading": {"remote"},
+		"deepio_ordered": {"remote"}, "deepio_opportunistic": {"remote"},
+		"lbann_dynamic": {"remote"}, "lbann_preloading": {"remote"},
 	}[x.policy], what)
 }
 
@@ -185,7 +187,8 @@ func (x *reference) fill(i int, time float64) {
 		read = s/rate + x.write(s)
 		done := max(now, ready) + read
 		if x.reads("source") {
-			if t := x.pfs(s, x.clients(now, i)) + x.write(s); source == "" || ready > now || t < read {
+			if t := x.pfs(s, x.clients(now, i)) + x.write(s); source == "" || ready > now ||
+				t < read {
 				source, done = "source", now+t
 			}
 		}
@@ -219,7 +222,13 @@ func (x *reference) free(i, b int) {
 
 // runReference runs a job with the scheme Uniform.
 func runReference(job *Job, policy string) *Result {
-	x := &reference{job: job, policy: policy, n: job.Nodes, f: len(job.Sizes), res: &Result{Supported: true}}
+	x := &reference{
+		job:    job,
+		policy: policy,
+		n:      job.Nodes,
+		f:      len(job.Sizes),
+		res:    &Result{Supported: true},
+	}
 	x.res.Reads.Local = map[string]Amount{}
 	stream, err := streamOf(job)
 	if err != nil {
@@ -227,8 +236,9 @@ func runReference(job *Job, policy string) *Result {
 	}
 	for range x.n {
 		x.nodes = append(x.nodes, &referenceNode{
-			entries: map[int]referenceEntry{}, copies: map[int]referenceCopy{}, charged: map[int]bool{},
-			clock: make([]float64, job.Env.Classes[0].Threads),
+			entries: map[int]referenceEntry{}, copies: map[int]referenceCopy{},
+			charged: map[int]bool{},
+			clock:   make([]float64, job.Env.Classes[0].Threads),
 		})
 	}
 	steps := stream.Steps()
@@ -285,7 +295,8 @@ func (x *reference) run(steps int) {
 	x.res.Runtime, x.res.BeforeTraining = g, x.stall
 	for _, n := range x.nodes { // what is read into classes during training, once it has begun
 		for k, c := range n.copies {
-			if s := x.size(k); (x.policy == "frequency" || x.policy == "lbann_dynamic") && c.avail-(x.pfs(s, x.n)+x.write(s)) < g-1e-9 {
+			if s := x.size(k); (x.policy == "frequency" || x.policy == "lbann_dynamic") &&
+				c.avail-(x.pfs(s, x.n)+x.write(s)) < g-1e-9 {
 				x.res.SourceTotal += s
 			}
 		}

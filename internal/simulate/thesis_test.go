@@ -25,7 +25,8 @@ func originals() []string {
 	}))
 }
 
-// drawnJob draws a job of a few samples whose classes hold some of them, on a machine on which any way to fetch may be the fastest.
+// drawnJob draws a job of a few samples whose classes hold some of them, on a machine on which any
+// way to fetch may be the fastest.
 func drawnJob(rng *rand.Rand) *Job {
 	rate := func(low, high float64) float64 { return low * math.Pow(high/low, rng.Float64()) }
 	class := func(capacity, low, high float64) perfmodel.Class {
@@ -33,8 +34,9 @@ func drawnJob(rng *rand.Rand) *Job {
 		return perfmodel.Class{Capacity: capacity, Threads: 1 + rng.IntN(3), Read: c, Write: c}
 	}
 	job := &Job{
-		Nodes: 1 + rng.IntN(5), Epochs: 1 + rng.IntN(4), DropLast: rng.IntN(2) == 0, Scheme: access.Uniform,
-		Seed: rng.Uint64(), PerBatch: true,
+		Nodes: 1 + rng.IntN(5), Epochs: 1 + rng.IntN(4), DropLast: rng.IntN(2) == 0,
+		Scheme: access.Uniform,
+		Seed:   rng.Uint64(), PerBatch: true,
 	}
 	files := job.Nodes + rng.IntN(80)
 	job.GlobalBatch = 1 + rng.IntN(min(files, 6*job.Nodes))
@@ -44,10 +46,15 @@ func drawnJob(rng *rand.Rand) *Job {
 		total += job.Sizes[len(job.Sizes)-1]
 	}
 	job.Env = perfmodel.Environment{
-		Compute: rate(20, 500), Preprocess: rate(50, 500), PeerBandwidth: rate(20, 2000), SourceBandwidth: rate(40, 500),
-		SourceThroughput: perfmodel.Curve{{Clients: 1, MBps: rate(30, 200)}, {Clients: 3, MBps: rate(30, 500)}},
+		Compute: rate(20, 500), Preprocess: rate(50, 500), PeerBandwidth: rate(20, 2000),
+		SourceBandwidth: rate(40, 500),
+		SourceThroughput: perfmodel.Curve{
+			{Clients: 1, MBps: rate(30, 200)},
+			{Clients: 3, MBps: rate(30, 500)},
+		},
 		Classes: []perfmodel.Class{
-			class(total*rate(0.02, 1), 500, 5000), class(3+total*rate(0.05, 1), 100, 2000), class(3+total*rate(0.05, 2), 20, 200),
+			class(total*rate(0.02, 1), 500, 5000), class(3+total*rate(0.05, 1), 100, 2000),
+			class(3+total*rate(0.05, 2), 20, 200),
 		},
 	}
 	if rng.IntN(4) == 0 {
@@ -77,8 +84,11 @@ func TestThesisReference(t *testing.T) {
 			}
 			tried[policy]++
 			want := runReference(job, policy)
-			if got.Runtime != want.Runtime || got.BeforeTraining != want.BeforeTraining || !slices.Equal(got.Batches, want.Batches) {
-				t.Fatalf("seed %d, %s: %v s, %v before, the reference %v s, %v before\n%v\n%v", seed, policy, got.Runtime, got.BeforeTraining, want.Runtime, want.BeforeTraining, got.Batches, want.Batches)
+			if got.Runtime != want.Runtime || got.BeforeTraining != want.BeforeTraining ||
+				!slices.Equal(got.Batches, want.Batches) {
+				t.Fatalf("seed %d, %s: %v s, %v before, the reference %v s, %v before\n%v\n%v",
+					seed, policy, got.Runtime, got.BeforeTraining, want.Runtime,
+					want.BeforeTraining, got.Batches, want.Batches)
 			}
 			same := func(what string, a, b Amount) {
 				if a.Samples != b.Samples || math.Abs(a.MB-b.MB) > 1e-9*(1+b.MB) {
@@ -88,7 +98,8 @@ func TestThesisReference(t *testing.T) {
 			same("source", got.Reads.Source, want.Reads.Source)
 			same("remote", got.Reads.Remote, want.Reads.Remote)
 			for j := range job.Env.Classes {
-				same("class "+strconv.Itoa(j), got.Reads.Local[strconv.Itoa(j)], want.Reads.Local[strconv.Itoa(j)])
+				same("class "+strconv.Itoa(j), got.Reads.Local[strconv.Itoa(j)],
+					want.Reads.Local[strconv.Itoa(j)])
 			}
 			same("bytes from the source", Amount{MB: got.SourceTotal}, Amount{MB: want.SourceTotal})
 		}
@@ -124,11 +135,14 @@ func TestThesisInvariants(t *testing.T) {
 			if policy == "perfect" {
 				consumed = all.MB
 			}
-			if want := lowest.Reads.Local["0"].Samples; all.Samples != want || !rewritten && math.Abs(all.MB-consumed) > 1e-9*consumed {
-				t.Errorf("seed %d, %s: %v by place, the job reads %d samples and %v MB", seed, policy, all, want, consumed)
+			if want := lowest.Reads.Local["0"].Samples; all.Samples != want ||
+				!rewritten && math.Abs(all.MB-consumed) > 1e-9*consumed {
+				t.Errorf("seed %d, %s: %v by place, the job reads %d samples and %v MB", seed,
+					policy, all, want, consumed)
 			}
 			if res.Runtime < lowest.Runtime-1e-9 && !rewritten {
-				t.Errorf("seed %d, %s: %v s, the lower bound is %v s", seed, policy, res.Runtime, lowest.Runtime)
+				t.Errorf("seed %d, %s: %v s, the lower bound is %v s", seed, policy, res.Runtime,
+					lowest.Runtime)
 			}
 			near := func(what string, a, b float64) {
 				if math.Abs(a-b) > 1e-9*(1+math.Abs(b)) {
@@ -148,7 +162,8 @@ func TestThesisInvariants(t *testing.T) {
 			if !rewritten {
 				near("stall and compute", res.BeforeTraining+res.Stall+lowest.Runtime, res.Runtime)
 			}
-			if res.SeenPerEpoch <= 0 || res.SeenPerEpoch > 1 || res.Shuffle < 0 || res.Shuffle > 1 || res.SourceTotal < res.Reads.Source.MB-1e-9 {
+			if res.SeenPerEpoch <= 0 || res.SeenPerEpoch > 1 || res.Shuffle < 0 ||
+				res.Shuffle > 1 || res.SourceTotal < res.Reads.Source.MB-1e-9 {
 				t.Errorf("seed %d, %s: %+v", seed, policy, res)
 			}
 		}
@@ -165,8 +180,10 @@ func TestThesisOrders(t *testing.T) {
 		"deepio_opportunistic": {[2]float64{0.55, 0.66}, [2]float64{0.3, 1}},
 	} {
 		res := runRow(t, table.job(&tableRow{}, sizes, 1), policy)
-		if res.SeenPerEpoch < want.seen[0] || res.SeenPerEpoch > want.seen[1] || res.Shuffle < want.shuffle[0] || res.Shuffle > want.shuffle[1] {
-			t.Errorf("%s: sees %.3f of the dataset, %.3f from a full shuffle; want %v", policy, res.SeenPerEpoch, res.Shuffle, want)
+		if res.SeenPerEpoch < want.seen[0] || res.SeenPerEpoch > want.seen[1] ||
+			res.Shuffle < want.shuffle[0] || res.Shuffle > want.shuffle[1] {
+			t.Errorf("%s: sees %.3f of the dataset, %.3f from a full shuffle; want %v", policy,
+				res.SeenPerEpoch, res.Shuffle, want)
 		}
 	}
 }
@@ -180,11 +197,14 @@ func TestThesisSource(t *testing.T) {
 		total += s
 	}
 	for policy, passes := range map[string]float64{
-		"perfect": 0, "naive": 10, "staging": 10, "deepio_ordered": 1, "lbann_preloading": 1, "locality": 1, "sharded": 1,
+		"perfect": 0, "naive": 10, "staging": 10, "deepio_ordered": 1, "lbann_preloading": 1,
+		"locality": 1, "sharded": 1,
 	} {
 		res := runRow(t, table.job(&tableRow{}, sizes, 1), policy)
-		if math.Abs(res.SourceTotal-passes*total) > 1e-6*total || math.Abs(res.ShareOfBound-passes) > 1e-3 {
-			t.Errorf("%s: %v MB from the source, %v of the bound; want the dataset %v times, %v MB", policy, res.SourceTotal, res.ShareOfBound, passes, passes*total)
+		if math.Abs(res.SourceTotal-passes*total) > 1e-6*total ||
+			math.Abs(res.ShareOfBound-passes) > 1e-3 {
+			t.Errorf("%s: %v MB from the source, %v of the bound; want the dataset %v times, %v MB",
+				policy, res.SourceTotal, res.ShareOfBound, passes, passes*total)
 		}
 	}
 }
@@ -242,11 +262,13 @@ func TestThesisErrors(t *testing.T) {
 	} {
 		bad := *job
 		spoil(&bad)
-		if _, err := RunThesis(context.Background(), &bad, "naive"); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := RunThesis(context.Background(), &bad, "naive"); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one that says %q", err, want)
 		}
 	}
-	if _, err := RunThesis(context.Background(), job, "nonsense"); err == nil || !strings.Contains(err.Error(), `"nonsense"`) {
+	if _, err := RunThesis(context.Background(), job, "nonsense"); err == nil ||
+		!strings.Contains(err.Error(), `"nonsense"`) {
 		t.Errorf("error %v for a policy that nobody knows", err)
 	}
 }
@@ -264,13 +286,15 @@ func (c *countdown) Err() error {
 	return nil
 }
 
-// TestThesisCancel: a run asks its context at every stage, so often that little time passes between, and ends.
+// TestThesisCancel: a run asks its context at every stage, so often that little time passes
+// between, and ends.
 func TestThesisCancel(t *testing.T) {
 	job := drawnJob(rand.New(rand.NewPCG(1, 5)))
 	for _, policy := range originals() {
 		var all int
 		for left := 0; ; left++ {
-			if _, err := RunThesis(&countdown{context.Background(), left}, job, policy); err == nil {
+			if _, err := RunThesis(&countdown{context.Background(), left}, job,
+				policy); err == nil {
 				all = left
 				break
 			} else if !errors.Is(err, context.Canceled) {
@@ -289,14 +313,21 @@ func TestThesisOrder(t *testing.T) {
 	drawn := runRow(t, job, "naive")
 	job.Order = make([][]int32, job.Epochs)
 	for e := range job.Order {
-		stream, err := access.New(access.Spec{Samples: len(job.Sizes), Seed: job.Seed, GlobalBatch: len(job.Sizes), WorldSize: 1, Tail: access.Keep})
+		stream, err := access.New(access.Spec{
+			Samples:     len(job.Sizes),
+			Seed:        job.Seed,
+			GlobalBatch: len(job.Sizes),
+			WorldSize:   1,
+			Tail:        access.Keep,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		job.Order[e] = stream.Epoch(e).Global(nil, 0)
 	}
 	if given := runRow(t, job, "naive"); given.Runtime != drawn.Runtime {
-		t.Errorf("%v s with the order drawn from the seed, %v s with the same one given", drawn.Runtime, given.Runtime)
+		t.Errorf("%v s with the order drawn from the seed, %v s with the same one given",
+			drawn.Runtime, given.Runtime)
 	}
 	slices.Reverse(job.Order[0])
 	if given := runRow(t, job, "naive"); given.Runtime == drawn.Runtime {
@@ -306,7 +337,11 @@ func TestThesisOrder(t *testing.T) {
 
 // TestClients: gamma on logs that are not sorted is what bisection makes of them.
 func TestClients(t *testing.T) {
-	r := &thesisRun{nodes: make([]thesisNode, 3), newest: []float64{-inf, -inf, -inf}, latest: []float64{-inf, -inf, -inf}}
+	r := &thesisRun{
+		nodes:  make([]thesisNode, 3),
+		newest: []float64{-inf, -inf, -inf},
+		latest: []float64{-inf, -inf, -inf},
+	}
 	for i := range r.nodes {
 		r.nodes[i].newestUse, r.nodes[i].newestFill = -inf, -inf
 	}

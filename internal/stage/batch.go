@@ -33,7 +33,8 @@ import (
 //	sent       The process's: what is in Batch, and the slots.
 //	discarded  The end. The slots are given back, once no read that was given up may write to them (hung).
 //
-// A worker whose read was given up owns nothing any more: the watchdog has arrived in its place (GivenUp).
+// A worker whose read was given up owns nothing any more: the watchdog has arrived in its place
+// (GivenUp).
 type batch struct {
 	Batch
 	state batchState
@@ -45,8 +46,8 @@ type batch struct {
 	ctx     context.Context
 	request cache.Request
 	order   int64 // the global step
-	// occurs says per sample how often the epoch has it besides (access.Epoch.Occurrence), where samples are
-	// preprocessed; nil: never.
+	// occurs says per sample how often the epoch has it besides (access.Epoch.Occurrence), where
+	// samples are preprocessed; nil: never.
 	occurs []int32
 
 	parts  []part
@@ -116,7 +117,8 @@ func (s batchState) follows(from batchState) bool {
 
 func (b *batch) to(next batchState) {
 	if invariants.Enabled {
-		invariants.Check(next.follows(b.state), "batch %d of epoch %d: from %v to %v", b.Step, b.Epoch, b.state, next)
+		invariants.Check(next.follows(b.state), "batch %d of epoch %d: from %v to %v", b.Step,
+			b.Epoch, b.state, next)
 	}
 	b.state = next
 }
@@ -135,7 +137,8 @@ func (b *batch) arrived() {
 	}
 	b.ready = time.Now()
 	b.trim()
-	b.o.Ledger.sourceReads(b.Epoch, stats.Amount{Samples: b.sourceSamples.Swap(0), Bytes: b.sourceBytes.Swap(0)})
+	b.o.Ledger.sourceReads(b.Epoch,
+		stats.Amount{Samples: b.sourceSamples.Swap(0), Bytes: b.sourceBytes.Swap(0)})
 	if len(b.parked) > 0 {
 		b.to(parked)
 	} else {
@@ -167,8 +170,8 @@ func (b *batch) set(i, id int, from cache.Place) {
 	b.parts[i].from, b.parts[i].bytes = from, size
 }
 
-// fail notes that the batch cannot be delivered, because of sample i. The first one by position counts, not by
-// time: it is the same in every run.
+// fail notes that the batch cannot be delivered, because of sample i. The first one by position
+// counts, not by time: it is the same in every run.
 func (b *batch) fail(i int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -210,7 +213,8 @@ func (b *batch) addSlot(slot staging.Slot, extra *staging.Extra) {
 	}
 }
 
-// compact takes skipped samples out of the columns. What lies sample by sample, as one tensor, stays so.
+// compact takes skipped samples out of the columns. What lies sample by sample, as one tensor,
+// stays so.
 func (b *batch) compact() {
 	if !b.leftOut {
 		return

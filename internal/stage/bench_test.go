@@ -10,8 +10,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/cache"
 )
 
-// BenchmarkSamples is what a sample costs on its way into a batch, by where it is found: raw or transformed, in
-// memory, or read from the source each time, which costs nothing but the bytes that it makes.
+// BenchmarkSamples is what a sample costs on its way into a batch, by where it is found: raw or
+// transformed, in memory, or read from the source each time, which costs nothing but the bytes that
+// it makes.
 func BenchmarkSamples(b *testing.B) {
 	for _, c := range []struct {
 		name      string
@@ -26,8 +27,16 @@ func BenchmarkSamples(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			const samples, batch = 1024, 64
 			o := rigOptions{
-				sizes: slices.Repeat([]int{100}, samples), memory: c.memory, threads: 1, buffer: 1 << 20, ahead: 4, policy: cache.Raise,
-				spec: access.Spec{Samples: samples, Epochs: 1 << 30, WorldSize: 1, GlobalBatch: batch, Shuffle: access.Sequential, Tail: access.Keep},
+				sizes: slices.Repeat([]int{100}, samples), memory: c.memory, threads: 1,
+				buffer: 1 << 20, ahead: 4, policy: cache.Raise,
+				spec: access.Spec{
+					Samples:     samples,
+					Epochs:      1 << 30,
+					WorldSize:   1,
+					GlobalBatch: batch,
+					Shuffle:     access.Sequential,
+					Tail:        access.Keep,
+				},
 			}
 			if c.transform {
 				o.preprocessor = summary{}

@@ -27,14 +27,16 @@ func TestRaise(t *testing.T) {
 	defer g.close()
 	out, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
 	var sample *dataset.SampleError
-	if !errors.As(err, &sample) || sample.ID != 5 || sample.Path != "/source/5" || !errors.Is(err, dataset.ErrMissing) {
+	if !errors.As(err, &sample) || sample.ID != 5 || sample.Path != "/source/5" ||
+		!errors.Is(err, dataset.ErrMissing) {
 		t.Fatalf("error %v, want sample 5 to be named missing", err)
 	}
 	if got := stream(out); !slices.Equal(got, []int{0, 1, 2, 3}) {
 		t.Errorf("delivered %v before the error, want all batches before it", got)
 	}
 	list := g.faults.List()
-	if len(list) != 1 || list[0].Sample != 5 || list[0].Count != 1 || list[0].Policy != string(cache.Raise) {
+	if len(list) != 1 || list[0].Sample != 5 || list[0].Count != 1 ||
+		list[0].Policy != string(cache.Raise) {
 		t.Errorf("faults %+v", list)
 	}
 	// The file is back: the next try succeeds.
@@ -95,10 +97,12 @@ func TestLeftOut(t *testing.T) {
 				}
 				samples, missing := g.ranks[0].ledger.Delivered(epoch)
 				if missing != want || int(samples) != len(c.epoch) {
-					t.Errorf("epoch %d: %d samples and %x missing, want %d and %x", epoch, samples, missing, len(c.epoch), want)
+					t.Errorf("epoch %d: %d samples and %x missing, want %d and %x", epoch, samples,
+						missing, len(c.epoch), want)
 				}
 				all := stats.Amount{Samples: int64(len(c.epoch)), Bytes: 100 * int64(len(c.epoch))}
-				if reads := g.ranks[0].ledger.Epochs()[epoch].Reads; len(reads) != 1 || reads["source"] != all {
+				if reads := g.ranks[0].ledger.Epochs()[epoch].Reads; len(reads) != 1 ||
+					reads["source"] != all {
 					t.Errorf("epoch %d: read %+v, want %+v from the source", epoch, reads, all)
 				}
 			}
@@ -121,11 +125,13 @@ func TestAuditOfTheLastWay(t *testing.T) {
 	for epoch := range 2 {
 		samples, missing := g.ranks[0].ledger.Delivered(epoch)
 		if samples != 7 || missing != access.Mix(epoch, 3) {
-			t.Errorf("epoch %d: %d samples, %x missing; want 7 and %x", epoch, samples, missing, access.Mix(epoch, 3))
+			t.Errorf("epoch %d: %d samples, %x missing; want 7 and %x", epoch, samples, missing,
+				access.Mix(epoch, 3))
 		}
 	}
 	if e := g.ranks[0].ledger.Epochs()[0]; e.Samples != 14 {
-		t.Errorf("the report says %d samples of epoch 0, want all 14 that were delivered", e.Samples)
+		t.Errorf("the report says %d samples of epoch 0, want all 14 that were delivered",
+			e.Samples)
 	}
 }
 
@@ -138,7 +144,8 @@ func TestNothingLeftToSubstitute(t *testing.T) {
 		g.source.Bad[id] = true
 	}
 	_, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
-	if !errors.Is(err, dataset.ErrMissing) || !strings.Contains(err.Error(), "no readable sample is left") {
+	if !errors.Is(err, dataset.ErrMissing) ||
+		!strings.Contains(err.Error(), "no readable sample is left") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -189,7 +196,8 @@ func TestLeftOutStaysOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a, b := stream(first), stream(second); !slices.Equal(a, []int{0, 1, 3}) || !slices.Equal(b, a) {
+	if a, b := stream(first), stream(second); !slices.Equal(a, []int{0, 1, 3}) ||
+		!slices.Equal(b, a) {
 		t.Errorf("delivered %v, then %v; want both without sample 2", a, b)
 	}
 }
@@ -218,11 +226,12 @@ func TestExtraGivenBack(t *testing.T) {
 	g.close()
 }
 
-// TestLargerStandIn: a stand-in that is larger than the sample which it replaces is delivered whole, in a
-// segment of its own, and the process gives that back as any other.
+// TestLargerStandIn: a stand-in that is larger than the sample which it replaces is delivered
+// whole, in a segment of its own, and the process gives that back as any other.
 func TestLargerStandIn(t *testing.T) {
 	o := plain(4, 1)
-	o.policy, o.sizes = cache.Substitute, []int{100, 100, 100, 5000} // the second batch lies further on in the ring
+	// the second batch lies further on in the ring
+	o.policy, o.sizes = cache.Substitute, []int{100, 100, 100, 5000}
 	g := newRig(t, o)
 	defer g.close()
 	g.source.Bad[2] = true
@@ -231,12 +240,13 @@ func TestLargerStandIn(t *testing.T) {
 		t.Errorf("got %v, %v", ids(out[step{0, 1}]), err)
 	}
 	if ring, extra := g.ranks[0].buffer.Usage(); ring != 0 || extra != 0 {
-		t.Errorf("everything was given back, and %d bytes of the ring and %d beside it are in use", ring, extra)
+		t.Errorf("everything was given back, and %d bytes of the ring and %d beside it are in use",
+			ring, extra)
 	}
 }
 
-// TestStandInAfterALargerOneThatFails: a stand-in that follows one for which a segment was taken, and which could not be read either, is
-// delivered from where it lies.
+// TestStandInAfterALargerOneThatFails: a stand-in that follows one for which a segment was taken,
+// and which could not be read either, is delivered from where it lies.
 func TestStandInAfterALargerOneThatFails(t *testing.T) {
 	o := plain(4, 1)
 	o.policy, o.sizes = cache.Substitute, []int{100, 5000, 100, 100}
@@ -248,7 +258,8 @@ func TestStandInAfterALargerOneThatFails(t *testing.T) {
 		t.Errorf("got %v, %v", ids(out[step{0, 0}]), err)
 	}
 	if ring, extra := g.ranks[0].buffer.Usage(); ring != 0 || extra != 0 {
-		t.Errorf("everything was given back, and %d bytes of the ring and %d beside it are in use", ring, extra)
+		t.Errorf("everything was given back, and %d bytes of the ring and %d beside it are in use",
+			ring, extra)
 	}
 }
 
@@ -265,8 +276,8 @@ func TestStandInIsOfTheEpoch(t *testing.T) {
 	}
 }
 
-// TestReportedIsNotTriedAgain: a sample that a process has reported as undecodable is not read again, though
-// the policy is to raise.
+// TestReportedIsNotTriedAgain: a sample that a process has reported as undecodable is not read
+// again, though the policy is to raise.
 func TestReportedIsNotTriedAgain(t *testing.T) {
 	g := newRig(t, plain(4, 1))
 	defer g.close()
@@ -276,7 +287,8 @@ func TestReportedIsNotTriedAgain(t *testing.T) {
 	for range 2 {
 		out, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
 		var sample *dataset.SampleError
-		if !errors.As(err, &sample) || sample.ID != 3 || !errors.Is(err, dataset.ErrPython) || !slices.Equal(stream(out), []int{0, 1}) {
+		if !errors.As(err, &sample) || sample.ID != 3 || !errors.Is(err, dataset.ErrPython) ||
+			!slices.Equal(stream(out), []int{0, 1}) {
 			t.Errorf("delivered %v, %v", stream(out), err)
 		}
 	}
@@ -285,7 +297,8 @@ func TestReportedIsNotTriedAgain(t *testing.T) {
 	}
 }
 
-// TestStandInsThatAreKnownToFailAreNotTried: a sample that was left out is not read again to stand in for another one.
+// TestStandInsThatAreKnownToFailAreNotTried: a sample that was left out is not read again to stand
+// in for another one.
 func TestStandInsThatAreKnownToFailAreNotTried(t *testing.T) {
 	o := plain(8, 2)
 	o.policy, o.threads = cache.Substitute, 1
@@ -302,7 +315,8 @@ func TestStandInsThatAreKnownToFailAreNotTried(t *testing.T) {
 	}
 }
 
-// TestStandInThatIsUnavailableIsRaised: a source that does not answer is no reason to leave a stand-in out either.
+// TestStandInThatIsUnavailableIsRaised: a source that does not answer is no reason to leave a
+// stand-in out either.
 func TestStandInThatIsUnavailableIsRaised(t *testing.T) {
 	o := plain(4, 1)
 	o.policy = cache.Substitute
@@ -315,7 +329,8 @@ func TestStandInThatIsUnavailableIsRaised(t *testing.T) {
 	g := newRig(t, o)
 	defer g.close()
 	g.source.Bad[1] = true
-	if out, err := g.run(g.ranks[0], step{0, 0}, 0, 0); !errors.Is(err, dataset.ErrUnavailable) || len(out) > 0 {
+	if out, err := g.run(g.ranks[0], step{0, 0}, 0, 0); !errors.Is(err, dataset.ErrUnavailable) ||
+		len(out) > 0 {
 		t.Errorf("%v after %v", err, stream(out))
 	}
 }

@@ -65,7 +65,8 @@ func (b *batch) bring(w *cache.Worker, i, id int) error {
 	return nil
 }
 
-// extend gives a sample that was expected to lie in a class, or to be smaller, room in a segment of its own.
+// extend gives a sample that was expected to lie in a class, or to be smaller, room in a segment of
+// its own.
 func (b *batch) extend(i int, size int64) error {
 	slot, extra, err := b.o.Buffer.AllocExtra(size)
 	if err != nil {
@@ -114,8 +115,8 @@ func (b *batch) preprocess(w *cache.Worker, i, id int) error {
 	return nil
 }
 
-// roomFor returns where the result of sample i goes, which has so many bytes; errParked if there is no room. It
-// is asked again where a result is made in another way.
+// roomFor returns where the result of sample i goes, which has so many bytes; errParked if there is
+// no room. It is asked again where a result is made in another way.
 func (b *batch) roomFor(i, size int) ([]byte, error) {
 	if b.o.inOnePiece() || len(b.parts[i].room) == size {
 		return b.parts[i].room, nil
@@ -141,8 +142,8 @@ func (b *batch) roomFor(i, size int) ([]byte, error) {
 	return part, nil
 }
 
-// count takes note of what a fetch has read from the source. One whose batch is done, because the read was
-// given up, has it charged at once.
+// count takes note of what a fetch has read from the source. One whose batch is done, because the
+// read was given up, has it charged at once.
 func (b *batch) count(id int, s cache.Sample, err error) {
 	if !s.Read {
 		return
@@ -156,9 +157,9 @@ func (b *batch) count(id int, s cache.Sample, err error) {
 	b.sourceBytes.Add(bytes)
 }
 
-// decide handles the sample id of position i, which was not brought, as the job's policy says, which is about
-// samples that cannot be. All other errors come back: so where a stand-in is parked, all this is done again
-// when there is room.
+// decide handles the sample id of position i, which was not brought, as the job's policy says,
+// which is about samples that cannot be. All other errors come back: so where a stand-in is parked,
+// all this is done again when there is room.
 func (b *batch) decide(w *cache.Worker, i, id int, err error) error {
 	faults := b.o.Faults
 	if err := faults.Forgive(id, err); err != nil {

@@ -23,16 +23,21 @@ func TestHungRead(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			gate := make(chan struct{})
 			o := plain(8, 2)
-			o.threads, o.timeout, o.memory, o.hook = 1, time.Minute, room, cachetest.Hanging(gate, 5)
+			o.threads, o.timeout, o.memory, o.hook = 1, time.Minute, room,
+				cachetest.Hanging(gate, 5)
 			g := newRig(t, o)
 			begin := time.Now()
 			out, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
 			took := time.Since(begin)
 			var sample *dataset.SampleError
-			if !errors.As(err, &sample) || sample.ID != 5 || !errors.Is(err, dataset.ErrUnavailable) {
+			if !errors.As(err, &sample) || sample.ID != 5 ||
+				!errors.Is(err, dataset.ErrUnavailable) {
 				t.Fatalf("error %v, want that sample 5 is unavailable", err)
 			}
-			for _, want := range []string{"sample 5", g.source.Path(5), "hangs since 1m", "source_timeout (1m0s)"} {
+			for _, want := range []string{
+				"sample 5", g.source.Path(5), "hangs since 1m",
+				"source_timeout (1m0s)",
+			} {
 				if !strings.Contains(err.Error(), want) {
 					t.Errorf("error %q does not say %q", err, want)
 				}
@@ -43,7 +48,8 @@ func TestHungRead(t *testing.T) {
 			if got := stream(out); !slices.Equal(got, []int{0, 1, 2, 3}) {
 				t.Errorf("delivered %v before", got)
 			}
-			if w, ok := g.cache.Waiting(); !ok || w.Sample != 5 || w.Since.After(begin.Add(time.Second)) {
+			if w, ok := g.cache.Waiting(); !ok || w.Sample != 5 ||
+				w.Since.After(begin.Add(time.Second)) {
 				t.Errorf("waiting %+v, %v; want the read that still hangs", w, ok)
 			}
 			b := g.ranks[0].buffer
@@ -86,7 +92,8 @@ func TestHungRead(t *testing.T) {
 				charged += e.Source.Samples
 			}
 			if read, _ := g.cache.SourceReads(); read != charged {
-				t.Errorf("%d samples were read from the source, and %d are charged to epochs", read, charged)
+				t.Errorf("%d samples were read from the source, and %d are charged to epochs", read,
+					charged)
 			}
 			for _, s := range g.stores {
 				if err := s.Close(); err != nil {
@@ -113,7 +120,8 @@ func TestManyHungReads(t *testing.T) {
 			}
 		}
 		if n := under.Load(); n < 5 || n > 10 {
-			t.Errorf("%d reads were begun, want 5 that hang, and 5 at the most that were under way then", n)
+			t.Errorf("%d reads were begun, want 5 that hang, and 5 at the most that were "+
+				"under way then", n)
 		}
 		_, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
 		if err == nil || !strings.Contains(err.Error(), "not tried, because ") {

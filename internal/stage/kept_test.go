@@ -71,13 +71,14 @@ func TestDemotion(t *testing.T) {
 	}
 	for id := range 8 {
 		if slices.Contains(held, int32(id)) != g.cache.Destined(id) {
-			t.Errorf("sample %d: held %v, destined %v", id, slices.Contains(held, int32(id)), g.cache.Destined(id))
+			t.Errorf("sample %d: held %v, destined %v", id, slices.Contains(held, int32(id)),
+				g.cache.Destined(id))
 		}
 	}
 }
 
-// TestPlanChanges: another plan, at whatever time, changes where samples lie, and nothing else. Each epoch is
-// begun with one and ends with another; within it they change at every read.
+// TestPlanChanges: another plan, at whatever time, changes where samples lie, and nothing else.
+// Each epoch is begun with one and ends with another; within it they change at every read.
 func TestPlanChanges(t *testing.T) {
 	o := plain(64, 6)
 	o.memory, o.file, o.dir, o.fill = 1600, 1600, t.TempDir(), true
@@ -157,13 +158,15 @@ func TestSpeedsAndPlaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	speeds := g.cache.Speeds()
-	if speeds[cache.Source].Place != "source" || speeds[cache.Source].Samples != 4 || speeds[cache.Source].Bytes != 400 {
+	if speeds[cache.Source].Place != "source" || speeds[cache.Source].Samples != 4 ||
+		speeds[cache.Source].Bytes != 400 {
 		t.Errorf("source: %+v, want every sample once", speeds[cache.Source])
 	}
 	if f := speeds[cache.FirstClass+1]; f.Place != "file" || f.Samples < 2 {
 		t.Errorf("file: %+v, want its 2 samples in the second epoch", f)
 	}
-	if reads := g.ranks[0].ledger.Epochs()[0].Reads; len(reads) != 1 || reads["source"].Samples != 4 {
+	if reads := g.ranks[0].ledger.Epochs()[0].Reads; len(reads) != 1 ||
+		reads["source"].Samples != 4 {
 		t.Errorf("the first epoch read %+v", reads)
 	}
 	reads := g.ranks[0].ledger.Epochs()[1].Reads

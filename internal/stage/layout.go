@@ -8,8 +8,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/staging"
 )
 
-// layOut finds the samples that can be delivered where they lie, takes room for the others, and lists what has
-// to be brought.
+// layOut finds the samples that can be delivered where they lie, takes room for the others, and
+// lists what has to be brought.
 func (b *batch) layOut(ctx context.Context) (tasks []cache.Task, err error) {
 	if b.o.ragged() {
 		return b.layOutRagged(ctx)

@@ -14,8 +14,8 @@ import (
 const (
 	causeConsumer = "consumer" // the staging buffer was full of batches that the process kept
 	causeHandover = "handover" // the batch was ready: what is left is the way to the process
-	// The last sample of the batch took longer to preprocess than to fetch. The stall is divided among the
-	// steps, by what each took for the batch; a step's cause is this and its name.
+	// The last sample of the batch took longer to preprocess than to fetch. The stall is divided
+	// among the steps, by what each took for the batch; a step's cause is this and its name.
 	causeTransform = "transform "
 )
 
@@ -76,15 +76,20 @@ type sentBatch struct {
 	cause string
 }
 
-// NewLedger returns an empty ledger for a rank that reads through the cache, and whose samples are preprocessed
-// in these steps; nil: they are not.
+// NewLedger returns an empty ledger for a rank that reads through the cache, and whose samples are
+// preprocessed in these steps; nil: they are not.
 func NewLedger(c *cache.Cache, steps []string) *Ledger {
-	return &Ledger{place: c.PlaceName, places: c.Places(), steps: steps, epochs: make(map[int]*epochAccount)}
+	return &Ledger{
+		place:  c.PlaceName,
+		places: c.Places(),
+		steps:  steps,
+		epochs: make(map[int]*epochAccount),
+	}
 }
 
-// GoOn reports whether the batch yielded last is the one before this, in the same epoch. If so, the rank's next
-// Run, which must begin with this batch, goes on with the way through the epoch that it is on: what the epoch's
-// audit has counted stays.
+// GoOn reports whether the batch yielded last is the one before this, in the same epoch. If so, the
+// rank's next Run, which must begin with this batch, goes on with the way through the epoch that it
+// is on: what the epoch's audit has counted stays.
 func (l *Ledger) GoOn(epoch, step int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,7 +118,10 @@ func (l *Ledger) restart(epoch int) {
 func (l *Ledger) account(epoch int) *epochAccount {
 	a := l.epochs[epoch]
 	if a == nil {
-		a = &epochAccount{stall: make(map[string]time.Duration), reads: make([]stats.Amount, l.places)}
+		a = &epochAccount{
+			stall: make(map[string]time.Duration),
+			reads: make([]stats.Amount, l.places),
+		}
 		l.epochs[epoch] = a
 	}
 	return a
@@ -163,7 +171,9 @@ func (l *Ledger) Yielded(epoch, step int, stall Stall) (ok bool) {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	last := slices.IndexFunc(l.sent, func(s sentBatch) bool { return s.epoch == epoch && s.step == step })
+	last := slices.IndexFunc(l.sent, func(s sentBatch) bool {
+		return s.epoch == epoch && s.step == step
+	})
 	for i := range last + 1 {
 		var blocked Stall
 		if i == last {
@@ -208,8 +218,8 @@ func (l *Ledger) charge(s *sentBatch, stall Stall, now time.Time) {
 	}
 }
 
-// blame charges what the process waited for a batch to its cause, or to the steps of preprocessing. l.mu is
-// held.
+// blame charges what the process waited for a batch to its cause, or to the steps of preprocessing.
+// l.mu is held.
 func (l *Ledger) blame(a *epochAccount, s *sentBatch, stall time.Duration) {
 	if s.cause != causeTransform {
 		a.stall[s.cause] += stall
@@ -221,7 +231,8 @@ func (l *Ledger) blame(a *epochAccount, s *sentBatch, stall time.Duration) {
 	}
 	for i, t := range s.spent {
 		if t > 0 {
-			a.stall[causeTransform+l.steps[i]] += time.Duration(float64(stall) * float64(t) / float64(all))
+			a.stall[causeTransform+
+				l.steps[i]] += time.Duration(float64(stall) * float64(t) / float64(all))
 		}
 	}
 }
@@ -253,9 +264,9 @@ func (l *Ledger) Epochs() []stats.EpochTally {
 	return out
 }
 
-// Delivered returns how many samples the process was given on its last way through
-// the epoch, and the set hash (a sum of access.Mix) of those that the policy for errors left out, less
-// that of those that stood in.
+// Delivered returns how many samples the process was given on its last way through the epoch, and
+// the set hash (a sum of access.Mix) of those that the policy for errors left out, less that of
+// those that stood in.
 func (l *Ledger) Delivered(epoch int) (samples int64, missing uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

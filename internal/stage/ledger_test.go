@@ -12,7 +12,13 @@ import (
 
 // made is a batch of epoch 0 as it leaves the stager: three samples of 10 bytes.
 func made(step int, planned, ready time.Time, change func(*delivery)) delivery {
-	d := delivery{step: step, planned: planned, ready: ready, samples: 3, reads: []stats.Amount{{Samples: 3, Bytes: 30}}}
+	d := delivery{
+		step:    step,
+		planned: planned,
+		ready:   ready,
+		samples: 3,
+		reads:   []stats.Amount{{Samples: 3, Bytes: 30}},
+	}
 	change(&d)
 	return d
 }
@@ -28,16 +34,32 @@ func TestCauses(t *testing.T) {
 		late   time.Duration // completion to the process asking; negative: it asked before
 		want   string
 	}{
-		{"from the source", func(d *delivery) { d.fetched, d.last = true, cache.Source }, second, -second / 2, "source"},
-		{"from a class", func(d *delivery) { d.fetched, d.last = true, cache.FirstClass+1 }, second, -second / 2, "file"},
+		{"from the source", func(d *delivery) {
+			d.fetched, d.last = true, cache.Source
+		}, second, -second / 2, "source"},
+		{"from a class", func(d *delivery) {
+			d.fetched, d.last = true, cache.FirstClass+1
+		}, second, -second / 2, "file"},
 		{"in place", func(*delivery) {}, 0, -second / 2, causeHandover},
-		{"no room", func(d *delivery) { d.roomWait, d.fetched, d.last = 2*second, true, cache.Source }, second, -second / 2, causeConsumer},
-		{"some room, slow source", func(d *delivery) { d.roomWait, d.fetched, d.last = second/2, true, cache.Source }, second, -second / 2, "source"},
-		{"ready before it was asked for", func(d *delivery) { d.fetched, d.last = true, cache.Source }, second, second, causeHandover},
+		{"no room", func(d *delivery) {
+			d.roomWait, d.fetched, d.last = 2*second, true, cache.Source
+		}, second, -second / 2, causeConsumer},
+		{"some room, slow source", func(d *delivery) {
+			d.roomWait, d.fetched, d.last = second/2, true, cache.Source
+		}, second, -second / 2, "source"},
+		{"ready before it was asked for", func(d *delivery) {
+			d.fetched, d.last = true, cache.Source
+		}, second, second, causeHandover},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := &Ledger{place: func(p cache.Place) string { return []string{"source", "peer", "memory", "file"}[p] }, places: 4, epochs: map[int]*epochAccount{}}
+				l := &Ledger{
+					place: func(p cache.Place) string {
+						return []string{"source", "peer", "memory", "file"}[p]
+					},
+					places: 4,
+					epochs: map[int]*epochAccount{},
+				}
 				const stall = second / 2
 				now := time.Now()
 				ready := now.Add(-stall - c.late)
@@ -57,8 +79,8 @@ func TestCauses(t *testing.T) {
 	}
 }
 
-// TestPython: what Python made of a batch within next() is its own cause, and the rest is charged as ever, also
-// where the batch was ready before it was asked for.
+// TestPython: what Python made of a batch within next() is its own cause, and the rest is charged
+// as ever, also where the batch was ready before it was asked for.
 func TestPython(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -66,13 +88,22 @@ func TestPython(t *testing.T) {
 		want map[string]float64
 	}{
 		{"after the source", -time.Second, map[string]float64{"source": 1, "python": 3}},
-		{"of a batch that was ready", time.Second, map[string]float64{causeHandover: 1, "python": 3}},
+		{
+			"of a batch that was ready", time.Second,
+			map[string]float64{causeHandover: 1, "python": 3},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := &Ledger{place: func(cache.Place) string { return "source" }, places: 1, epochs: map[int]*epochAccount{}}
+				l := &Ledger{
+					place:  func(cache.Place) string { return "source" },
+					places: 1,
+					epochs: map[int]*epochAccount{},
+				}
 				ready := time.Now().Add(-4*time.Second - c.late)
-				l.emitted(made(0, ready.Add(-time.Second), ready, func(d *delivery) { d.fetched = true }))
+				l.emitted(made(0, ready.Add(-time.Second), ready, func(d *delivery) {
+					d.fetched = true
+				}))
 				l.Yielded(0, 0, Stall{All: 4 * time.Second, Python: 3 * time.Second})
 				if got := l.Epochs()[0].Stall; !maps.Equal(got, c.want) {
 					t.Errorf("stall %v, want %v", got, c.want)
@@ -84,7 +115,11 @@ func TestPython(t *testing.T) {
 
 // TestYieldedOnce: only what was sent since the last restart counts, once.
 func TestYieldedOnce(t *testing.T) {
-	l := &Ledger{place: func(cache.Place) string { return "source" }, places: 1, epochs: map[int]*epochAccount{}}
+	l := &Ledger{
+		place:  func(cache.Place) string { return "source" },
+		places: 1,
+		epochs: map[int]*epochAccount{},
+	}
 	now := time.Now()
 	send := func(step int) { l.emitted(made(step, now, now, func(*delivery) {})) }
 	send(0)
@@ -106,16 +141,25 @@ func TestYieldedOnce(t *testing.T) {
 		t.Error("the last of three batches does not count")
 	}
 	e := l.Epochs()[0]
-	if e.Batches != 4 || e.Samples != 12 || e.Reads["source"] != (stats.Amount{Samples: 12, Bytes: 120}) {
+	if e.Batches != 4 || e.Samples != 12 ||
+		e.Reads["source"] != (stats.Amount{Samples: 12, Bytes: 120}) {
 		t.Errorf("epoch %+v, want 4 batches of 3 samples", e)
 	}
 }
 
-// TestSecondsOfAnEpoch: an epoch lasts from when its first batch was asked for until its last one was yielded.
+// TestSecondsOfAnEpoch: an epoch lasts from when its first batch was asked for until its last one
+// was yielded.
 func TestSecondsOfAnEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &Ledger{place: func(cache.Place) string { return "source" }, places: 1, epochs: map[int]*epochAccount{}}
-		for step, c := range []struct{ stall, computes time.Duration }{{3 * time.Second, 0}, {time.Second, 4 * time.Second}} {
+		l := &Ledger{
+			place:  func(cache.Place) string { return "source" },
+			places: 1,
+			epochs: map[int]*epochAccount{},
+		}
+		for step, c := range []struct{ stall, computes time.Duration }{
+			{3 * time.Second, 0},
+			{time.Second, 4 * time.Second},
+		} {
 			<-time.After(c.computes + c.stall)
 			l.emitted(made(step, time.Now(), time.Now(), func(*delivery) {}))
 			l.Yielded(0, step, Stall{All: c.stall})
@@ -126,14 +170,26 @@ func TestSecondsOfAnEpoch(t *testing.T) {
 	})
 }
 
-// TestGoOn: a Run goes on with the epoch's audit only if it begins with the batch after the one yielded last;
-// otherwise the audit counts the epoch anew. GoOn holds for one Run.
+// TestGoOn: a Run goes on with the epoch's audit only if it begins with the batch after the one
+// yielded last; otherwise the audit counts the epoch anew. GoOn holds for one Run.
 func TestGoOn(t *testing.T) {
 	for _, c := range []struct {
 		epoch, step int
 		goesOn      bool
-	}{{1, 3, true}, {1, 4, false}, {1, 2, false}, {1, 0, false}, {0, 3, false}, {2, 3, false}, {2, 0, false}} {
-		l := &Ledger{place: func(cache.Place) string { return "source" }, places: 1, epochs: map[int]*epochAccount{}}
+	}{
+		{1, 3, true},
+		{1, 4, false},
+		{1, 2, false},
+		{1, 0, false},
+		{0, 3, false},
+		{2, 3, false},
+		{2, 0, false},
+	} {
+		l := &Ledger{
+			place:  func(cache.Place) string { return "source" },
+			places: 1,
+			epochs: map[int]*epochAccount{},
+		}
 		if l.GoOn(c.epoch, c.step) {
 			t.Errorf("%+v: it goes on with nothing", c)
 		}
@@ -153,15 +209,21 @@ func TestGoOn(t *testing.T) {
 	}
 }
 
-// TestStallIsThatOfTheBatchAcknowledged: where one acknowledgement speaks for several batches, what next()
-// waited for is charged to the last of them.
+// TestStallIsThatOfTheBatchAcknowledged: where one acknowledgement speaks for several batches, what
+// next() waited for is charged to the last of them.
 func TestStallIsThatOfTheBatchAcknowledged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &Ledger{place: func(p cache.Place) string { return []string{"source", "peer"}[p] }, places: 2, epochs: map[int]*epochAccount{}}
+		l := &Ledger{
+			place:  func(p cache.Place) string { return []string{"source", "peer"}[p] },
+			places: 2,
+			epochs: map[int]*epochAccount{},
+		}
 		begun := time.Now()
 		<-time.After(time.Second)
 		for step, place := range []cache.Place{cache.Source, cache.Peer} {
-			l.emitted(made(step, begun, time.Now(), func(d *delivery) { d.fetched, d.last = true, place }))
+			l.emitted(made(step, begun, time.Now(), func(d *delivery) {
+				d.fetched, d.last = true, place
+			}))
 		}
 		l.Yielded(0, 1, Stall{All: time.Second})
 		if stall := l.Epochs()[0].Stall; stall["peer"] != 1 || stall["source"] != 0 {

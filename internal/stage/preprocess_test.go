@@ -16,7 +16,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-// summary makes of every sample a few bytes that say which it was, of which epoch, and what was in it.
+// summary makes of every sample a few bytes that say which it was, of which epoch, and what was in
+// it.
 type summary struct{ bad map[int]bool }
 
 var errBad = errors.New("no summary of that")
@@ -26,7 +27,9 @@ func (summary) Steps() []string { return []string{"Read", "Sum"} }
 
 func (summary) Expected(int64) int64 { return 20 }
 
-func (d summary) Apply(room func(int) ([]byte, error), src []byte, epoch, id int, spent []time.Duration) error {
+func (d summary) Apply(room func(int) ([]byte, error), src []byte, epoch, id int,
+	spent []time.Duration,
+) error {
 	dst, err := room(20)
 	if err != nil {
 		return err
@@ -50,16 +53,26 @@ func summaryRig(t *testing.T, policy cache.OnError, bad ...int) *rig {
 		d.bad[id] = true
 	}
 	return newRig(t, rigOptions{
-		sizes:  []int{100, 200, 300, 400, 500, 600},
-		spec:   access.Spec{Samples: 6, Epochs: 1, WorldSize: 1, GlobalBatch: 6, Shuffle: access.Sequential, Tail: access.Keep},
+		sizes: []int{100, 200, 300, 400, 500, 600},
+		spec: access.Spec{
+			Samples:     6,
+			Epochs:      1,
+			WorldSize:   1,
+			GlobalBatch: 6,
+			Shuffle:     access.Sequential,
+			Tail:        access.Keep,
+		},
 		memory: 1000, threads: 3, buffer: 1 << 16, ahead: 4, policy: policy, preprocessor: d,
 	})
 }
 
-// TestPreprocessFails: what cannot be preprocessed is treated as what cannot be read, and what is left of a
-// batch stays one piece.
+// TestPreprocessFails: what cannot be preprocessed is treated as what cannot be read, and what is
+// left of a batch stays one piece.
 func TestPreprocessFails(t *testing.T) {
-	for policy, want := range map[cache.OnError][]int{cache.Skip: {0, 2, 5}, cache.Substitute: {0, 2, 2, 5, 5, 5}} {
+	for policy, want := range map[cache.OnError][]int{
+		cache.Skip:       {0, 2, 5},
+		cache.Substitute: {0, 2, 2, 5, 5, 5},
+	} {
 		g := summaryRig(t, policy, 1, 3, 4)
 		got, err := g.run(g.ranks[0], step{}, 0, 0)
 		if err != nil {
@@ -71,11 +84,15 @@ func TestPreprocessFails(t *testing.T) {
 		}
 		for i, s := range batch {
 			sum := crc32.ChecksumIEEE(cachetest.Content(want[i], g.source.Index.Size(want[i])))
-			if s.id != want[i] || binary.LittleEndian.Uint64(s.data[8:]) != uint64(want[i]) || binary.LittleEndian.Uint32(s.data[16:]) != sum {
-				t.Errorf("%s: place %d is sample %d with %x, want sample %d", policy, i, s.id, s.data, want[i])
+			if s.id != want[i] || binary.LittleEndian.Uint64(s.data[8:]) != uint64(want[i]) ||
+				binary.LittleEndian.Uint32(s.data[16:]) != sum {
+				t.Errorf("%s: place %d is sample %d with %x, want sample %d", policy, i, s.id,
+					s.data, want[i])
 			}
 		}
-		if faults := g.faults.List(); len(faults) != 3 || faults[0].Path != "/source/a/000001.x" || !strings.Contains(faults[0].Reason, "transforms") || !strings.Contains(faults[0].Reason, errBad.Error()) {
+		if faults := g.faults.List(); len(faults) != 3 || faults[0].Path != "/source/a/000001.x" ||
+			!strings.Contains(faults[0].Reason, "transforms") ||
+			!strings.Contains(faults[0].Reason, errBad.Error()) {
 			t.Errorf("%s: faults %+v", policy, faults)
 		}
 		g.close()
@@ -83,15 +100,16 @@ func TestPreprocessFails(t *testing.T) {
 	for range 20 { // always the first one
 		g := summaryRig(t, cache.Raise, 3, 4, 5)
 		_, err := g.run(g.ranks[0], step{}, 0, 0)
-		if err == nil || !errors.Is(err, errBad) || !strings.Contains(err.Error(), "sample 3 (/source/b/000000.x)") {
+		if err == nil || !errors.Is(err, errBad) ||
+			!strings.Contains(err.Error(), "sample 3 (/source/b/000000.x)") {
 			t.Errorf("raised %v", err)
 		}
 		g.close()
 	}
 }
 
-// TestPreprocessLies: results lie one after the other, and samples are accounted for by what was read, not by
-// what they became.
+// TestPreprocessLies: results lie one after the other, and samples are accounted for by what was
+// read, not by what they became.
 func TestPreprocessLies(t *testing.T) {
 	g := summaryRig(t, cache.Raise)
 	defer g.close()
@@ -99,7 +117,8 @@ func TestPreprocessLies(t *testing.T) {
 	err := r.stager.Run(t.Context(), 0, 0, func(b *Batch) error {
 		for i := range b.Offsets {
 			if b.Offsets[i] != b.Offsets[0]+uint64(20*i) || b.Lengths[i] != 20 {
-				t.Errorf("result %d has %d bytes at %d; the first is at %d", i, b.Lengths[i], b.Offsets[i], b.Offsets[0])
+				t.Errorf("result %d has %d bytes at %d; the first is at %d", i, b.Lengths[i],
+					b.Offsets[i], b.Offsets[0])
 			}
 		}
 		r.ledger.Yielded(0, 0, Stall{All: time.Second})
@@ -142,7 +161,9 @@ type late struct {
 	bad map[int]bool
 }
 
-func (p late) Apply(room func(int) ([]byte, error), src []byte, epoch, id int, spent []time.Duration) error {
+func (p late) Apply(room func(int) ([]byte, error), src []byte, epoch, id int,
+	spent []time.Duration,
+) error {
 	<-time.After(time.Second)
 	if p.bad[id] {
 		spent[0] += time.Second
@@ -151,13 +172,17 @@ func (p late) Apply(room func(int) ([]byte, error), src []byte, epoch, id int, s
 	return p.summary.Apply(room, src, epoch, id, spent)
 }
 
-// TestStallIsNotChargedToStepsThatFailed: a stall is divided among the steps by what they took for the samples that are delivered; for a
-// batch without any it is charged to where the last one was found.
+// TestStallIsNotChargedToStepsThatFailed: a stall is divided among the steps by what they took for
+// the samples that are delivered; for a batch without any it is charged to where the last one was
+// found.
 func TestStallIsNotChargedToStepsThatFailed(t *testing.T) {
 	for name, c := range map[string]struct {
 		bad   map[int]bool
 		cause string
-	}{"one of two": {map[int]bool{0: true}, "transform Sum"}, "all": {map[int]bool{0: true, 1: true}, "memory"}} {
+	}{
+		"one of two": {map[int]bool{0: true}, "transform Sum"},
+		"all":        {map[int]bool{0: true, 1: true}, "memory"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := plain(2, 1)
@@ -175,7 +200,8 @@ func TestStallIsNotChargedToStepsThatFailed(t *testing.T) {
 					g.giveBack(r, b)
 					return nil
 				})
-				if stall := r.ledger.Epochs()[0].Stall; err != nil || !maps.Equal(stall, map[string]float64{c.cause: 2}) {
+				if stall := r.ledger.Epochs()[0].Stall; err != nil ||
+					!maps.Equal(stall, map[string]float64{c.cause: 2}) {
 					t.Errorf("stall %v, want all of it for %s; %v", stall, c.cause, err)
 				}
 			})

@@ -8,18 +8,18 @@ import (
 	"github.com/hdmlp/hdmlp/internal/staging"
 )
 
-// Results of different sizes. The size of a sample's result is known once its header has been read, which is
-// when it is preprocessed; its batch takes room before, in the order of the stream. So a batch reserves what
-// its samples are expected to take, each takes a part of that when it knows how much, and what is left over
-// goes back to the ring. A sample that finds no room takes some of the ring that is free at the time; if there
-// is none it is parked: it is brought again, into room that is taken then, when its batch is the one that the
-// process gets next.
+// Results of different sizes. The size of a sample's result is known once its header has been read,
+// which is when it is preprocessed; its batch takes room before, in the order of the stream. So a
+// batch reserves what its samples are expected to take, each takes a part of that when it knows how
+// much, and what is left over goes back to the ring. A sample that finds no room takes some of the
+// ring that is free at the time; if there is none it is parked: it is brought again, into room that
+// is taken then, when its batch is the one that the process gets next.
 //
-// No worker ever waits for room, so none is kept from samples of other ranks, which this one may be waiting
-// for. And the memory is bounded as it is for results of one size: the ring, and one batch in an extra segment
-// if the process waits for it. Rejected: to read headers first, which is a second read from the source; and a
-// part of the ring for each sample when it is there, in whatever order, of which the batch that is needed first
-// might get none.
+// No worker ever waits for room, so none is kept from samples of other ranks, which this one may be
+// waiting for. And the memory is bounded as it is for results of one size: the ring, and one batch
+// in an extra segment if the process waits for it. Rejected: to read headers first, which is a
+// second read from the source; and a part of the ring for each sample when it is there, in whatever
+// order, of which the batch that is needed first might get none.
 
 // errParked is why a sample is not there yet: it has no room.
 var errParked = errors.New("no room for the result yet")
@@ -62,7 +62,8 @@ func (s *sizes) add(bytes int) {
 	s.squares += off * (float64(bytes) - s.mean)
 }
 
-// expect is what so many results take all but surely: three standard deviations more than on average.
+// expect is what so many results take all but surely: three standard deviations more than on
+// average.
 func (s *sizes) expect(samples int) (bytes int64, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/cache"
 )
 
-// ragged makes of every sample a result whose size depends on the sample and the epoch, and which may ask for
-// room twice.
+// ragged makes of every sample a result whose size depends on the sample and the epoch, and which
+// may ask for room twice.
 type ragged struct {
 	largest int
 	wrong   int64 // what it expects of every sample
@@ -28,7 +28,9 @@ func (r ragged) Expected(int64) int64   { return r.wrong }
 func (ragged) Steps() []string          { return []string{"Make"} }
 func (r ragged) size(epoch, id int) int { return 24 + int(access.Mix(epoch, id)%uint64(r.largest)) }
 
-func (r ragged) Apply(room func(int) ([]byte, error), src []byte, epoch, id int, _ []time.Duration) error {
+func (r ragged) Apply(room func(int) ([]byte, error), src []byte, epoch, id int,
+	_ []time.Duration,
+) error {
 	size := r.size(epoch, id)
 	if id%5 == 0 {
 		if _, err := room(size + 16); err != nil {
@@ -59,8 +61,9 @@ func (r ragged) Apply(room func(int) ([]byte, error), src []byte, epoch, id int,
 	return nil
 }
 
-// TestRagged: results of different sizes come whole and in order, however small the buffer is, whatever is
-// expected of them, and whatever the process keeps; and the buffer is whole again at the end.
+// TestRagged: results of different sizes come whole and in order, however small the buffer is,
+// whatever is expected of them, and whatever the process keeps; and the buffer is whole again at
+// the end.
 func TestRagged(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		samples := rapid.IntRange(1, 60).Draw(t, "samples")
@@ -68,12 +71,23 @@ func TestRagged(t *testing.T) {
 		for i := range made {
 			made[i] = 10 + i
 		}
-		p := ragged{largest: rapid.SampledFrom([]int{1, 300, 9000}).Draw(t, "largest"), wrong: rapid.SampledFrom([]int64{1, 500, 1 << 20}).Draw(t, "expected")}
+		p := ragged{
+			largest: rapid.SampledFrom([]int{1, 300, 9000}).Draw(t, "largest"),
+			wrong:   rapid.SampledFrom([]int64{1, 500, 1 << 20}).Draw(t, "expected"),
+		}
 		g := newRig(t, rigOptions{
-			sizes:  made,
-			spec:   access.Spec{Samples: samples, Epochs: 2, WorldSize: 2, GlobalBatch: rapid.IntRange(1, 24).Draw(t, "batch"), Shuffle: access.Torch, Tail: access.Pad},
-			memory: int64(rapid.IntRange(0, 1000).Draw(t, "memory")), threads: 3, buffer: 4096 * int64(rapid.IntRange(1, 4).Draw(t, "pages")),
-			ahead: rapid.IntRange(1, 8).Draw(t, "ahead"), preprocessor: p,
+			sizes: made,
+			spec: access.Spec{
+				Samples:     samples,
+				Epochs:      2,
+				WorldSize:   2,
+				GlobalBatch: rapid.IntRange(1, 24).Draw(t, "batch"),
+				Shuffle:     access.Torch,
+				Tail:        access.Pad,
+			},
+			memory: int64(rapid.IntRange(0, 1000).Draw(t, "memory")), threads: 3,
+			buffer: 4096 * int64(rapid.IntRange(1, 4).Draw(t, "pages")),
+			ahead:  rapid.IntRange(1, 8).Draw(t, "ahead"), preprocessor: p,
 		})
 		defer g.close()
 		keep := rapid.IntRange(0, 5).Draw(t, "kept")
@@ -99,21 +113,36 @@ func TestRagged(t *testing.T) {
 			}
 		}
 		if read, _ := g.cache.SourceReads(); read != charged {
-			t.Fatalf("%d samples were read from the source, and %d are charged to epochs", read, charged)
+			t.Fatalf("%d samples were read from the source, and %d are charged to epochs", read,
+				charged)
 		}
 	})
 }
 
-// TestRaggedFaults: what cannot be made is left out or stands in, where results differ in size and find no room
-// as well.
+// TestRaggedFaults: what cannot be made is left out or stands in, where results differ in size and
+// find no room as well.
 func TestRaggedFaults(t *testing.T) {
-	for policy, want := range map[cache.OnError][]int{cache.Skip: {0, 2, 5}, cache.Substitute: {0, 2, 2, 5, 5, 5}} {
+	for policy, want := range map[cache.OnError][]int{
+		cache.Skip:       {0, 2, 5},
+		cache.Substitute: {0, 2, 2, 5, 5, 5},
+	} {
 		for _, pages := range []int64{1, 16} {
 			g := newRig(t, rigOptions{
-				sizes:   []int{100, 200, 300, 400, 500, 600},
-				spec:    access.Spec{Samples: 6, Epochs: 3, WorldSize: 1, GlobalBatch: 6, Shuffle: access.Sequential, Tail: access.Keep},
+				sizes: []int{100, 200, 300, 400, 500, 600},
+				spec: access.Spec{
+					Samples:     6,
+					Epochs:      3,
+					WorldSize:   1,
+					GlobalBatch: 6,
+					Shuffle:     access.Sequential,
+					Tail:        access.Keep,
+				},
 				threads: 3, buffer: 4096 * pages, ahead: 4, policy: policy,
-				preprocessor: ragged{largest: 9000, wrong: 1, bad: map[int]bool{1: true, 3: true, 4: true}},
+				preprocessor: ragged{
+					largest: 9000,
+					wrong:   1,
+					bad:     map[int]bool{1: true, 3: true, 4: true},
+				},
 			})
 			got, err := g.run(g.ranks[0], step{}, 0, 0)
 			if err != nil {
@@ -123,7 +152,9 @@ func TestRaggedFaults(t *testing.T) {
 				var ids []int
 				for _, s := range batch {
 					ids = append(ids, s.id)
-					if binary.LittleEndian.Uint64(s.data[8:]) != uint64(s.id) || len(s.data) != g.ranks[0].stager.o.Preprocessor.(ragged).size(at.epoch, s.id) {
+					if binary.LittleEndian.Uint64(s.data[8:]) != uint64(s.id) ||
+						len(s.data) != g.ranks[0].stager.o.Preprocessor.(ragged).size(at.epoch,
+							s.id) {
 						t.Errorf("%s: sample %d has %d bytes of another", policy, s.id, len(s.data))
 					}
 				}
@@ -139,16 +170,26 @@ func TestRaggedFaults(t *testing.T) {
 				if policy == cache.Substitute {
 					missing -= access.Mix(epoch, 2) + 2*access.Mix(epoch, 5)
 				}
-				if n, got := g.ranks[0].ledger.Delivered(epoch); int(n) != len(want) || got != missing {
-					t.Errorf("%s, epoch %d: the audit counts %d samples, %x missing; want %d, %x", policy, epoch, n, got, len(want), missing)
+				if n, got := g.ranks[0].ledger.Delivered(epoch); int(n) != len(want) ||
+					got != missing {
+					t.Errorf("%s, epoch %d: the audit counts %d samples, %x missing; want %d, %x",
+						policy, epoch, n, got, len(want), missing)
 				}
 			}
 			g.close()
 		}
 	}
 	g := newRig(t, rigOptions{
-		sizes: []int{100, 200}, spec: access.Spec{Samples: 2, Epochs: 1, WorldSize: 1, GlobalBatch: 2, Shuffle: access.Sequential, Tail: access.Keep},
-		threads: 2, buffer: 4096, ahead: 2, policy: cache.Raise, preprocessor: ragged{largest: 9000, wrong: 1, bad: map[int]bool{1: true}},
+		sizes: []int{100, 200}, spec: access.Spec{
+			Samples:     2,
+			Epochs:      1,
+			WorldSize:   1,
+			GlobalBatch: 2,
+			Shuffle:     access.Sequential,
+			Tail:        access.Keep,
+		},
+		threads: 2, buffer: 4096, ahead: 2, policy: cache.Raise,
+		preprocessor: ragged{largest: 9000, wrong: 1, bad: map[int]bool{1: true}},
 	})
 	defer g.close()
 	if _, err := g.run(g.ranks[0], step{}, 0, 0); !errors.Is(err, errBad) {
@@ -156,7 +197,8 @@ func TestRaggedFaults(t *testing.T) {
 	}
 }
 
-// TestRaggedLearns: a batch reserves what results were before, so that the ring holds as many as fit.
+// TestRaggedLearns: a batch reserves what results were before, so that the ring holds as many as
+// fit.
 func TestRaggedLearns(t *testing.T) {
 	var s sizes
 	if _, known := s.expect(10); known {

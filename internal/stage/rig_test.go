@@ -147,7 +147,13 @@ func newRig(t cachetest.T, o rigOptions) *rig {
 		classes = append(classes, cache.Class{Name: g.opened.Names[i], Store: store})
 	}
 	g.faults = cache.NewFaults(o.policy)
-	g.cache = cache.New(cache.Options{Index: g.source.Index, Source: g.source, Classes: classes, Threads: o.threads, Timeout: o.timeout})
+	g.cache = cache.New(cache.Options{
+		Index:   g.source.Index,
+		Source:  g.source,
+		Classes: classes,
+		Threads: o.threads,
+		Timeout: o.timeout,
+	})
 	g.use = g.cache.Use(nil)
 	g.use.Keep(g.opened.Plan)
 	for r := range o.spec.WorldSize {
@@ -158,7 +164,8 @@ func newRig(t cachetest.T, o rigOptions) *rig {
 		ledger := NewLedger(g.cache, steps(o.preprocessor))
 		g.ranks = append(g.ranks, &testRank{r, New(Options{
 			Stream: g.stream, Epoch: g.stream.Epoch, Rank: r, Cache: g.cache, Buffer: buffer,
-			Ahead: o.ahead, Lazy: o.lazy, Faults: g.faults, Ledger: ledger, Preprocessor: o.preprocessor,
+			Ahead: o.ahead, Lazy: o.lazy, Faults: g.faults, Ledger: ledger,
+			Preprocessor: o.preprocessor,
 		}), buffer, ledger})
 	}
 	if o.fill {
@@ -199,7 +206,8 @@ func (g *rig) want(rank int, at step) []seen {
 		if p := g.ranks[rank].stager.o.Preprocessor; p != nil {
 			var made []byte
 			room := func(size int) ([]byte, error) { made = make([]byte, size); return made, nil }
-			if err := p.Apply(room, s.data, at.epoch, int(id), make([]time.Duration, len(p.Steps()))); err != nil {
+			if err := p.Apply(room, s.data, at.epoch, int(id),
+				make([]time.Duration, len(p.Steps()))); err != nil {
 				panic(err)
 			}
 			s.data = made
@@ -233,8 +241,16 @@ func same(n int) []int { return slices.Repeat([]int{100}, n) }
 // plain is a rig of one rank that reads samples 0, 1, 2... two at a time.
 func plain(samples, epochs int) rigOptions {
 	return rigOptions{
-		sizes:   same(samples),
-		spec:    access.Spec{Samples: samples, Epochs: epochs, WorldSize: 1, GlobalBatch: 2, Shuffle: access.Sequential, Scheme: access.Uniform, Tail: access.Keep},
+		sizes: same(samples),
+		spec: access.Spec{
+			Samples:     samples,
+			Epochs:      epochs,
+			WorldSize:   1,
+			GlobalBatch: 2,
+			Shuffle:     access.Sequential,
+			Scheme:      access.Uniform,
+			Tail:        access.Keep,
+		},
 		threads: 3, buffer: 1 << 16, ahead: 4, policy: cache.Raise,
 	}
 }

@@ -8,10 +8,11 @@ import (
 	"github.com/hdmlp/hdmlp/internal/cache"
 )
 
-// Run stages the batches from (epoch, step) on and calls emit with each, in order. It returns nil after the
-// stream's last batch, or that of the last epoch that is given, or the first error: of emit, of ctx, or a
-// sample's that the job's policy does not forgive. Run may be called again, once it has returned. A batch
-// belongs to emit; what was staged and not emitted is given back to the buffer.
+// Run stages the batches from (epoch, step) on and calls emit with each, in order. It returns nil
+// after the stream's last batch, or that of the last epoch that is given, or the first error: of
+// emit, of ctx, or a sample's that the job's policy does not forgive. Run may be called again, once
+// it has returned. A batch belongs to emit; what was staged and not emitted is given back to the
+// buffer.
 func (s *Stager) Run(ctx context.Context, epoch, step int, emit func(*Batch) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	queue := make(chan *batch, s.o.Ahead)
@@ -68,7 +69,8 @@ func (s *Stager) publish(ctx context.Context, queue <-chan *batch, emit func(*Ba
 	return nil
 }
 
-// complete waits until all samples of the next batch are there, and takes room for those that are parked.
+// complete waits until all samples of the next batch are there, and takes room for those that are
+// parked.
 func (s *Stager) complete(ctx context.Context, b *batch) error {
 	for {
 		select {

@@ -15,8 +15,8 @@ type Stager struct {
 
 	mu          sync.Mutex
 	outstanding int // batches planned and not yet sent
-	// Of the Run: the step that it began with, counted through all epochs, and how many batches were laid out,
-	// emitted, and taken by the process.
+	// Of the Run: the step that it began with, counted through all epochs, and how many batches
+	// were laid out, emitted, and taken by the process.
 	begin, laidOut, emitted, taken int
 	waiting                        bool // the process is blocked, and has got nothing since
 	lacking                        bool // the next batch waits for room
@@ -35,8 +35,8 @@ func New(o Options) *Stager {
 	return &Stager{o: o, demand: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
 }
 
-// settle takes n batches, or all if n is negative and the process gets no more, off the count of those on
-// their way, and with them whatever the process has waited for so far.
+// settle takes n batches, or all if n is negative and the process gets no more, off the count of
+// those on their way, and with them whatever the process has waited for so far.
 func (s *Stager) settle(n int) {
 	s.mu.Lock()
 	if n < 0 {
@@ -76,8 +76,8 @@ func (s *Stager) Wait() {
 	s.urge()
 }
 
-// urge has the buffer make room where the process waits for it: no batch is on its way, or the next one lacks
-// room. s.mu is held.
+// urge has the buffer make room where the process waits for it: no batch is on its way, or the next
+// one lacks room. s.mu is held.
 func (s *Stager) urge() {
 	switch starved := s.waiting && s.taken == s.emitted; {
 	case starved && s.lacking:
@@ -89,7 +89,8 @@ func (s *Stager) urge() {
 	}
 }
 
-// lack says whether the next batch waits for room, so that nothing comes to the process unless it gets some.
+// lack says whether the next batch waits for room, so that nothing comes to the process unless it
+// gets some.
 func (s *Stager) lack(yes bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +117,8 @@ func (s *Stager) take(n int) {
 	}
 }
 
-// hold waits until the process has taken enough batches for another one, and counts that as laid out.
+// hold waits until the process has taken enough batches for another one, and counts that as laid
+// out.
 func (s *Stager) hold(ctx context.Context) error {
 	for {
 		s.mu.Lock()

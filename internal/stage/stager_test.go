@@ -16,8 +16,8 @@ import (
 
 var errEnough = errors.New("enough")
 
-// TestSlowStart: a Run stages First batches before the process has taken any, two more with each that it takes,
-// and Ahead at the most.
+// TestSlowStart: a Run stages First batches before the process has taken any, two more with each
+// that it takes, and Ahead at the most.
 func TestSlowStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := plain(80, 1)
@@ -46,8 +46,8 @@ func TestSlowStart(t *testing.T) {
 	})
 }
 
-// TestRunGoesOnAfterTheLastEpoch: a Run that begins after the last planned epoch delivers the stream all the
-// same.
+// TestRunGoesOnAfterTheLastEpoch: a Run that begins after the last planned epoch delivers the
+// stream all the same.
 func TestRunGoesOnAfterTheLastEpoch(t *testing.T) {
 	g := newRig(t, plain(4, 1))
 	defer g.close()
@@ -57,8 +57,8 @@ func TestRunGoesOnAfterTheLastEpoch(t *testing.T) {
 	}
 }
 
-// TestWaitBetweenRuns: a process that keeps the batches of one Run, and waits for a batch before the next Run
-// has begun, gets that batch in a segment of its own.
+// TestWaitBetweenRuns: a process that keeps the batches of one Run, and waits for a batch before
+// the next Run has begun, gets that batch in a segment of its own.
 func TestWaitBetweenRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := plain(8, 1)
@@ -68,7 +68,9 @@ func TestWaitBetweenRuns(t *testing.T) {
 		r := g.ranks[0]
 		ctx, cancel := context.WithCancel(t.Context())
 		got, ended := make(chan *Batch, 1), make(chan error)
-		go func() { ended <- r.stager.Run(ctx, 0, 0, func(b *Batch) error { got <- b; return nil }) }()
+		go func() {
+			ended <- r.stager.Run(ctx, 0, 0, func(b *Batch) error { got <- b; return nil })
+		}()
 		r.stager.Wait()
 		kept := <-got
 		cancel()
@@ -84,7 +86,8 @@ func TestWaitBetweenRuns(t *testing.T) {
 			return errEnough
 		})
 		if !errors.Is(err, errEnough) || extras != 1 {
-			t.Errorf("the second Run ended with %v, after a batch in %d segments of its own", err, extras)
+			t.Errorf("the second Run ended with %v, after a batch in %d segments of its own", err,
+				extras)
 		}
 		g.giveBack(r, kept)
 	})
@@ -111,8 +114,8 @@ func TestSamplesBeginAtMultiplesOf8(t *testing.T) {
 	}
 }
 
-// TestRepeatsAreDrawnApart: a sample that an epoch has twice is preprocessed twice, with different random
-// numbers.
+// TestRepeatsAreDrawnApart: a sample that an epoch has twice is preprocessed twice, with different
+// random numbers.
 func TestRepeatsAreDrawnApart(t *testing.T) {
 	o := plain(4, 1)
 	o.preprocessor, o.spec.Subset, o.spec.GlobalBatch = summary{}, []int32{2, 1, 2}, 3
@@ -126,7 +129,8 @@ func TestRepeatsAreDrawnApart(t *testing.T) {
 	for _, s := range out[step{}] {
 		draws = append(draws, binary.LittleEndian.Uint64(s.data[8:]))
 	}
-	if !slices.Equal(stream(out), []int{2, 1, 2}) || !slices.Equal(slices.Sorted(slices.Values(draws)), []uint64{1, 2, 1<<32 | 2}) {
+	if !slices.Equal(stream(out), []int{2, 1, 2}) ||
+		!slices.Equal(slices.Sorted(slices.Values(draws)), []uint64{1, 2, 1<<32 | 2}) {
 		t.Errorf("samples %v are made with draws %x", stream(out), draws)
 	}
 }
@@ -137,14 +141,16 @@ type lasting struct {
 	time.Duration
 }
 
-func (p lasting) Apply(room func(int) ([]byte, error), src []byte, epoch, draw int, spent []time.Duration) error {
+func (p lasting) Apply(room func(int) ([]byte, error), src []byte, epoch, draw int,
+	spent []time.Duration,
+) error {
 	<-time.After(p.Duration)
 	spent[1] += p.Duration
 	return p.summary.Apply(room, src, epoch, draw, spent)
 }
 
-// TestStallIsChargedToTheSlower: a stall is charged to fetching or to preprocessing, whichever took longer for
-// the last sample.
+// TestStallIsChargedToTheSlower: a stall is charged to fetching or to preprocessing, whichever took
+// longer for the last sample.
 func TestStallIsChargedToTheSlower(t *testing.T) {
 	for cause, c := range map[string]struct{ fetch, make time.Duration }{
 		"source": {3 * time.Second, time.Second}, "transform Sum": {time.Second, 3 * time.Second},
@@ -162,7 +168,8 @@ func TestStallIsChargedToTheSlower(t *testing.T) {
 					g.giveBack(r, b)
 					return nil
 				})
-				if stall := r.ledger.Epochs()[0].Stall; err != nil || !maps.Equal(stall, map[string]float64{cause: 4}) {
+				if stall := r.ledger.Epochs()[0].Stall; err != nil ||
+					!maps.Equal(stall, map[string]float64{cause: 4}) {
 					t.Errorf("stall %v, want all of it for %s; %v", stall, cause, err)
 				}
 			})
@@ -170,11 +177,19 @@ func TestStallIsChargedToTheSlower(t *testing.T) {
 	}
 }
 
-// TestRaggedGivesBackWhatItReservedInVain: a complete batch takes no more of the ring than its results do.
+// TestRaggedGivesBackWhatItReservedInVain: a complete batch takes no more of the ring than its
+// results do.
 func TestRaggedGivesBackWhatItReservedInVain(t *testing.T) {
 	p := ragged{largest: 300, wrong: 1 << 20}
 	g := newRig(t, rigOptions{
-		sizes: same(4), spec: access.Spec{Samples: 4, Epochs: 1, WorldSize: 1, GlobalBatch: 4, Shuffle: access.Sequential, Tail: access.Keep},
+		sizes: same(4), spec: access.Spec{
+			Samples:     4,
+			Epochs:      1,
+			WorldSize:   1,
+			GlobalBatch: 4,
+			Shuffle:     access.Sequential,
+			Tail:        access.Keep,
+		},
 		threads: 2, buffer: 1 << 16, ahead: 1, preprocessor: p,
 	})
 	defer g.close()
@@ -190,7 +205,8 @@ func TestRaggedGivesBackWhatItReservedInVain(t *testing.T) {
 	}
 	err := r.stager.Run(t.Context(), 0, 0, func(b *Batch) error {
 		if used, extra := r.buffer.Usage(); used < taken || used >= taken+64 || extra != 0 {
-			t.Errorf("%d bytes of the ring and %d beside it are in use for results of %d", used, extra, taken)
+			t.Errorf("%d bytes of the ring and %d beside it are in use for results of %d", used,
+				extra, taken)
 		}
 		g.giveBack(r, b)
 		return nil
@@ -200,8 +216,8 @@ func TestRaggedGivesBackWhatItReservedInVain(t *testing.T) {
 	}
 }
 
-// TestEveryEpochAndBatchIsAskedFor: Await before each epoch that a Run comes to, May before each batch; an
-// error of either ends the Run.
+// TestEveryEpochAndBatchIsAskedFor: Await before each epoch that a Run comes to, May before each
+// batch; an error of either ends the Run.
 func TestEveryEpochAndBatchIsAskedFor(t *testing.T) {
 	var asked []step
 	g := newRig(t, plain(4, 3))
@@ -218,18 +234,30 @@ func TestEveryEpochAndBatchIsAskedFor(t *testing.T) {
 		return nil
 	}
 	out, err := g.run(g.ranks[0], step{0, 1}, 0, 0)
-	if want := []step{{0, -1}, {0, 1}, {1, -1}, {1, 0}, {1, 1}, {2, -1}, {2, 0}, {2, 1}}; !errors.Is(err, errEnough) || len(out) != 4 || !slices.Equal(asked, want) {
+	if want := []step{
+		{0, -1},
+		{0, 1},
+		{1, -1},
+		{1, 0},
+		{1, 1},
+		{2, -1},
+		{2, 0},
+		{2, 1},
+	}; !errors.Is(err, errEnough) || len(out) != 4 || !slices.Equal(asked, want) {
 		t.Errorf("asked for %v, want %v; %d batches, %v", asked, want, len(out), err)
 	}
 	s.o.Await = func(context.Context, int) error { return errEnough }
-	if out, err := g.run(g.ranks[0], step{0, 0}, 0, 0); !errors.Is(err, errEnough) || len(out) != 0 {
+	if out, err := g.run(g.ranks[0], step{0, 0}, 0, 0); !errors.Is(err, errEnough) ||
+		len(out) != 0 {
 		t.Errorf("%d batches, %v", len(out), err)
 	}
 }
 
-// roomFor is a rig whose staging buffer has room for so many batches, and whose rank's Run sends its batches to
-// got once it is begun.
-func roomFor(t *testing.T, batches int, hook func(ctx context.Context, id int) error) (g *rig, got chan *Batch, begin, end func()) {
+// roomFor is a rig whose staging buffer has room for so many batches, and whose rank's Run sends
+// its batches to got once it is begun.
+func roomFor(t *testing.T, batches int,
+	hook func(ctx context.Context, id int) error,
+) (g *rig, got chan *Batch, begin, end func()) {
 	o := plain(8, 2)
 	o.sizes, o.buffer, o.hook = slices.Repeat([]int{2000}, 8), 4096*int64(batches), hook
 	g = newRig(t, o)
@@ -248,8 +276,8 @@ func roomFor(t *testing.T, batches int, hook func(ctx context.Context, id int) e
 	}
 }
 
-// TestStallForRoomIsTheConsumers: what next() waits for while the process keeps all of the staging buffer is
-// charged to the consumer.
+// TestStallForRoomIsTheConsumers: what next() waits for while the process keeps all of the staging
+// buffer is charged to the consumer.
 func TestStallForRoomIsTheConsumers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, got, begin, end := roomFor(t, 1, nil)
@@ -269,7 +297,8 @@ func TestStallForRoomIsTheConsumers(t *testing.T) {
 	})
 }
 
-// sized is a preprocessor whose results have the size that a sample's ID says, and which expects 1000 bytes.
+// sized is a preprocessor whose results have the size that a sample's ID says, and which expects
+// 1000 bytes.
 type sized struct{ summary }
 
 func (sized) Size() int            { return 0 }
@@ -280,7 +309,8 @@ func (sized) Apply(room func(int) ([]byte, error), _ []byte, _, id int, _ []time
 	return err
 }
 
-// TestStallForRoomOfAParkedSampleIsTheConsumers: also where the room is found to lack when the batch is nearly complete.
+// TestStallForRoomOfAParkedSampleIsTheConsumers: also where the room is found to lack when the
+// batch is nearly complete.
 func TestStallForRoomOfAParkedSampleIsTheConsumers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := plain(4, 1)
@@ -290,7 +320,10 @@ func TestStallForRoomOfAParkedSampleIsTheConsumers(t *testing.T) {
 		r, got := g.ranks[0], make(chan *Batch, 2)
 		var ended sync.WaitGroup
 		ended.Go(func() {
-			if err := r.stager.Run(t.Context(), 0, 0, func(b *Batch) error { got <- b; return nil }); err != nil {
+			if err := r.stager.Run(t.Context(), 0, 0, func(b *Batch) error {
+				got <- b
+				return nil
+			}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -311,9 +344,9 @@ func TestStallForRoomOfAParkedSampleIsTheConsumers(t *testing.T) {
 	})
 }
 
-// TestSegmentForAProcessThatWaits: where the process keeps the whole buffer, the next batch lies in a segment
-// of its own once the process waits for it, has taken all that was sent, and nothing is on its way; and not
-// before.
+// TestSegmentForAProcessThatWaits: where the process keeps the whole buffer, the next batch lies in
+// a segment of its own once the process waits for it, has taken all that was sent, and nothing is
+// on its way; and not before.
 func TestSegmentForAProcessThatWaits(t *testing.T) {
 	extra := func(g *rig) int64 {
 		<-time.After(time.Second)

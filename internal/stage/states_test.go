@@ -7,12 +7,13 @@ import (
 	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
-// TestBatchesGoOnlyWhereTheyMay: of all pairs of states only those that are written at batch follow each other, and with invariants any
-// other panics.
+// TestBatchesGoOnlyWhereTheyMay: of all pairs of states only those that are written at batch follow
+// each other, and with invariants any other panics.
 func TestBatchesGoOnlyWhereTheyMay(t *testing.T) {
 	may := map[[2]batchState]bool{
-		{planned, fetching}: true, {fetching, staged}: true, {fetching, parked}: true, {parked, fetching}: true,
-		{staged, sent}: true, {staged, discarded}: true, {parked, discarded}: true,
+		{planned, fetching}: true, {fetching, staged}: true, {fetching, parked}: true,
+		{parked, fetching}: true,
+		{staged, sent}:     true, {staged, discarded}: true, {parked, discarded}: true,
 	}
 	for from := planned; from <= discarded; from++ {
 		for to := planned; to <= discarded; to++ {
@@ -34,7 +35,8 @@ func TestBatchesGoOnlyWhereTheyMay(t *testing.T) {
 	}
 }
 
-// TestTheFirstSampleThatFailsIsNamed: by its position in the batch, not by time, and before one whose read was given up.
+// TestTheFirstSampleThatFailsIsNamed: by its position in the batch, not by time, and before one
+// whose read was given up.
 func TestTheFirstSampleThatFailsIsNamed(t *testing.T) {
 	g := newRig(t, plain(8, 1))
 	defer g.close()

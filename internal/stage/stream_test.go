@@ -30,11 +30,18 @@ func TestStream(t *testing.T) {
 		}
 		world := rapid.IntRange(1, 3).Draw(t, "ranks")
 		spec := access.Spec{
-			Samples: len(sizes), Seed: rapid.Uint64Range(0, 1<<40).Draw(t, "seed"), Epochs: rapid.IntRange(1, 3).Draw(t, "epochs"),
+			Samples: len(sizes), Seed: rapid.Uint64Range(0, 1<<40).Draw(t, "seed"),
+			Epochs:    rapid.IntRange(1, 3).Draw(t, "epochs"),
 			WorldSize: world, GlobalBatch: rapid.IntRange(1, len(sizes)).Draw(t, "batch"),
-			Shuffle: rapid.SampledFrom([]access.Shuffle{access.Torch, access.Feistel, access.Sequential}).Draw(t, "shuffle"),
-			Scheme:  rapid.SampledFrom([]access.Scheme{access.Strided, access.Uniform, access.Whole, access.Imbalanced}).Draw(t, "scheme"),
-			Tail:    rapid.SampledFrom([]access.Tail{access.Pad, access.Keep}).Draw(t, "tail"),
+			Shuffle: rapid.SampledFrom([]access.Shuffle{
+				access.Torch, access.Feistel,
+				access.Sequential,
+			}).Draw(t, "shuffle"),
+			Scheme: rapid.SampledFrom([]access.Scheme{
+				access.Strided, access.Uniform, access.Whole,
+				access.Imbalanced,
+			}).Draw(t, "scheme"),
+			Tail: rapid.SampledFrom([]access.Tail{access.Pad, access.Keep}).Draw(t, "tail"),
 		}
 		o := rigOptions{
 			sizes: sizes, spec: spec,
@@ -71,12 +78,14 @@ func TestStream(t *testing.T) {
 					first = map[step][]seen{}
 				}
 				if len(first)+len(rest) != spec.Epochs*steps {
-					panic(fmt.Sprintf("rank %d saw %d and %d steps of %d", r.rank, len(first), len(rest), spec.Epochs*steps))
+					panic(fmt.Sprintf("rank %d saw %d and %d steps of %d", r.rank, len(first),
+						len(rest), spec.Epochs*steps))
 				}
 				for _, part := range []map[step][]seen{first, rest} {
 					for at, got := range part {
 						if want := g.want(r.rank, at); !equal(got, want) {
-							panic(fmt.Sprintf("rank %d, %+v: got %v, want %v", r.rank, at, ids(got), ids(want)))
+							panic(fmt.Sprintf("rank %d, %+v: got %v, want %v", r.rank, at, ids(got),
+								ids(want)))
 						}
 					}
 				}
@@ -93,13 +102,22 @@ func TestStream(t *testing.T) {
 	})
 }
 
-// TestAhead: no more batches are read than the process has taken, and Ahead, though it was sent them.
+// TestAhead: no more batches are read than the process has taken, and Ahead, though it was sent
+// them.
 func TestAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ahead, batch = 2, 4
 		g := newRig(t, rigOptions{
 			sizes: slices.Repeat([]int{10}, 80), ahead: ahead, threads: 2, buffer: 1 << 20,
-			spec: access.Spec{Samples: 80, WorldSize: 1, GlobalBatch: batch, Epochs: 2, Shuffle: access.Sequential, Scheme: access.Uniform, Tail: access.Keep},
+			spec: access.Spec{
+				Samples:     80,
+				WorldSize:   1,
+				GlobalBatch: batch,
+				Epochs:      2,
+				Shuffle:     access.Sequential,
+				Scheme:      access.Uniform,
+				Tail:        access.Keep,
+			},
 		})
 		defer g.close()
 		s := g.ranks[0].stager
@@ -111,7 +129,8 @@ func TestAhead(t *testing.T) {
 		for taken := range 30 {
 			synctest.Wait()
 			if want := taken + ahead; s.Staged() != want || sent != want {
-				t.Fatalf("%d batches taken: %d were read and %d sent, want %d", taken, s.Staged(), sent, want)
+				t.Fatalf("%d batches taken: %d were read and %d sent, want %d", taken, s.Staged(),
+					sent, want)
 			}
 			s.Taken(taken/20, taken%20)
 			if taken%3 == 0 {

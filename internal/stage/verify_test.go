@@ -10,22 +10,25 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
-// TestVerify: every sample is compared with the source's bytes, wherever it was taken from, and read there once
-// for that.
+// TestVerify: every sample is compared with the source's bytes, wherever it was taken from, and
+// read there once for that.
 func TestVerify(t *testing.T) {
 	for name, c := range map[string]struct {
 		memory, file int64
 		confirmed    bool // the copies count already
 		preprocessor Preprocessor
 	}{
-		"memory": {memory: 400}, "memory that counts": {memory: 400, confirmed: true}, "memory, transformed": {memory: 400, preprocessor: summary{}},
+		"memory": {memory: 400}, "memory that counts": {memory: 400, confirmed: true},
+		"memory, transformed":             {memory: 400, preprocessor: summary{}},
 		"memory that counts, transformed": {memory: 400, confirmed: true, preprocessor: summary{}},
-		"file":                            {file: 400}, "file, transformed": {file: 400, preprocessor: summary{}},
-		"nowhere": {}, "nowhere, transformed": {preprocessor: summary{}},
+		"file":                            {file: 400},
+		"file, transformed":               {file: 400, preprocessor: summary{}},
+		"nowhere":                         {}, "nowhere, transformed": {preprocessor: summary{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := plain(4, 2)
-			o.memory, o.file, o.dir, o.planAll, o.preprocessor = c.memory, c.file, t.TempDir(), true, c.preprocessor
+			o.memory, o.file, o.dir, o.planAll, o.preprocessor = c.memory, c.file, t.TempDir(),
+				true, c.preprocessor
 			g := newRig(t, o)
 			defer g.close()
 			wrong := cachetest.Content(1, 100)
@@ -36,7 +39,8 @@ func TestVerify(t *testing.T) {
 					data = wrong
 				}
 				for _, store := range g.stores {
-					if err := store.Put(id, data, storageclass.Origin{Digest: digest.Of(data)}); err != nil {
+					if err := store.Put(id, data,
+						storageclass.Origin{Digest: digest.Of(data)}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -57,7 +61,8 @@ func TestVerify(t *testing.T) {
 				}
 				return
 			}
-			if !errors.As(err, &found) || found.Sample != 1 || found.Got != digest.Of(wrong) || found.Want != digest.Of(cachetest.Content(1, 100)) {
+			if !errors.As(err, &found) || found.Sample != 1 || found.Got != digest.Of(wrong) ||
+				found.Want != digest.Of(cachetest.Content(1, 100)) {
 				t.Errorf("got %v", err)
 			}
 		})

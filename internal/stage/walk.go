@@ -66,7 +66,9 @@ func (s *Stager) walk(ctx context.Context, epoch, step int, queue chan<- *batch)
 }
 
 // prepare lays a batch out, and lists what has to be brought for it.
-func (s *Stager) prepare(ctx context.Context, view *access.Epoch, step int) (*batch, []cache.Task, error) {
+func (s *Stager) prepare(ctx context.Context, view *access.Epoch,
+	step int,
+) (*batch, []cache.Task, error) {
 	ids := view.Batch(nil, s.o.Rank, step)
 	n := len(ids)
 	numbers := make([]uint64, 2*n)

@@ -13,14 +13,28 @@ func TestWhatMustNotHappenToASlotPanics(t *testing.T) {
 		name, want string
 		harm       func(b *Buffer, freed Slot)
 	}{
-		{"it is freed twice", "is freed, and is not in use", func(b *Buffer, freed Slot) { _, _ = b.Free(freed.ID) }},
-		{"it is trimmed after it was freed", "trim of slot", func(b *Buffer, freed Slot) { b.Trim(freed.ID, 0) }},
-		{"it is handed over after it was freed", "is described to the process", func(b *Buffer, freed Slot) { b.Hand([]uint32{freed.ID}) }},
-		{"it is written after it was freed", "was written after it was given back: 0x7", func(b *Buffer, freed Slot) {
-			freed.Data[100] = 7
-			_, _ = b.TryAlloc(4096)
+		{"it is freed twice", "is freed, and is not in use", func(b *Buffer, freed Slot) {
+			_, _ = b.Free(freed.ID)
 		}},
-		{"its extent is free twice", "free extents", func(b *Buffer, freed Slot) { b.insert(extent{freed.Offset, 64}) }},
+		{"it is trimmed after it was freed", "trim of slot", func(b *Buffer, freed Slot) {
+			b.Trim(freed.ID, 0)
+		}},
+		{
+			"it is handed over after it was freed", "is described to the process",
+			func(b *Buffer, freed Slot) {
+				b.Hand([]uint32{freed.ID})
+			},
+		},
+		{
+			"it is written after it was freed", "was written after it was given back: 0x7",
+			func(b *Buffer, freed Slot) {
+				freed.Data[100] = 7
+				_, _ = b.TryAlloc(4096)
+			},
+		},
+		{"its extent is free twice", "free extents", func(b *Buffer, freed Slot) {
+			b.insert(extent{freed.Offset, 64})
+		}},
 		{"its extent is lost", "neither free nor in a slot", func(b *Buffer, freed Slot) {
 			s, _ := b.TryAlloc(64)
 			delete(b.mu.slots, s.ID)

@@ -30,19 +30,24 @@ func limited(what string, size int64, err error) error {
 	case errors.Is(err, unix.EMFILE):
 		_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) // 0: not known
 		e.Need, e.Limit = int64(limit.Cur)+1, int64(limit.Cur)
-		e.Hint = fmt.Sprintf("all %d files that RLIMIT_NOFILE allows are open, and one more is needed; raise it (ulimit -n) up to %d", limit.Cur, limit.Max)
+		e.Hint = fmt.Sprintf("all %d files that RLIMIT_NOFILE allows are open, and one more is "+
+			"needed; raise it (ulimit -n) up to %d", limit.Cur, limit.Max)
 	case errors.Is(err, unix.ENFILE):
 		e.Need = 1
 		e.Hint = "this machine has as many files open as fs.file-max allows, and one more is needed"
 	case errors.Is(err, unix.EFBIG):
 		_ = unix.Getrlimit(unix.RLIMIT_FSIZE, &limit) // 0: not known
 		e.Limit = int64(min(limit.Cur, math.MaxInt64))
-		e.Hint = fmt.Sprintf("%d bytes are needed, and shared memory counts as a file, of which RLIMIT_FSIZE allows %d bytes; raise it (ulimit -f) before the daemon starts, or make staging_buffer or the batch smaller", size, limit.Cur)
+		e.Hint = fmt.Sprintf("%d bytes are needed, and shared memory counts as a file, of which "+
+			"RLIMIT_FSIZE allows %d bytes; raise it (ulimit -f) before the daemon starts, or "+
+			"make staging_buffer or the batch smaller", size, limit.Cur)
 	case errors.Is(err, unix.ENOMEM), errors.Is(err, unix.ENOSPC):
 		e.Hint = fmt.Sprintf("%d bytes are needed; make staging_buffer or the batch smaller", size)
 		if unix.Getrlimit(unix.RLIMIT_AS, &limit) == nil && limit.Cur != unix.RLIM_INFINITY {
 			e.Limit = int64(limit.Cur)
-			e.Hint = fmt.Sprintf("%d bytes are needed beside what is mapped, RLIMIT_AS is %d; raise it (ulimit -v), or make staging_buffer or the batch smaller", size, limit.Cur)
+			e.Hint = fmt.Sprintf("%d bytes are needed beside what is mapped, RLIMIT_AS is %d; "+
+				"raise it (ulimit -v), or make staging_buffer or the batch smaller", size,
+				limit.Cur)
 		}
 	default:
 		return fmt.Errorf("%s: %w", what, err)
@@ -53,7 +58,13 @@ func limited(what string, size int64, err error) error {
 // notMade makes a *LimitError of what memfd_create says.
 func notMade(what string, size int64, err error) error {
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOSYS) {
-		return &LimitError{What: what, Need: size, Err: err, Hint: "batches are handed over in memory of memfd_create; allow that system call in the container's seccomp profile (it needs Linux 3.17 or later)"}
+		return &LimitError{
+			What: what,
+			Need: size,
+			Err:  err,
+			Hint: "batches are handed over in memory of memfd_create; allow that system call in " +
+				"the container's seccomp profile (it needs Linux 3.17 or later)",
+		}
 	}
 	return limited(what, size, err)
 }

@@ -19,7 +19,8 @@ func TestReturn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Return(s.ID); err == nil || !strings.Contains(err.Error(), "was not handed over") {
+	if _, err := b.Return(s.ID); err == nil ||
+		!strings.Contains(err.Error(), "was not handed over") {
 		t.Errorf("a slot that is still being filled was returned: %v", err)
 	}
 	b.Hand([]uint32{s.ID})
@@ -53,14 +54,17 @@ func TestLimits(t *testing.T) {
 	} {
 		err := limited("create a thing", 4096, c.err)
 		var l *LimitError
-		if !errors.As(err, &l) || !errors.Is(err, c.err) || l.Need != c.need || (c.limit > 0 && l.Limit != c.limit) {
+		if !errors.As(err, &l) || !errors.Is(err, c.err) || l.Need != c.need ||
+			(c.limit > 0 && l.Limit != c.limit) {
 			t.Errorf("%v: %+v", c.err, err)
-		} else if !strings.Contains(err.Error(), c.words) || !strings.Contains(err.Error(), "create a thing") {
+		} else if !strings.Contains(err.Error(), c.words) ||
+			!strings.Contains(err.Error(), "create a thing") {
 			t.Errorf("%v: %q does not say %q", c.err, err, c.words)
 		}
 	}
 	var l *LimitError
-	if err := limited("create a thing", 1, unix.EPERM); errors.As(err, &l) || !errors.Is(err, unix.EPERM) {
+	if err := limited("create a thing", 1, unix.EPERM); errors.As(err, &l) ||
+		!errors.Is(err, unix.EPERM) {
 		t.Errorf("EPERM is no limit: %v", err)
 	}
 	// For real: more than any address space.

@@ -27,7 +27,8 @@ func newProcess(t interface {
 		t.Fatal("the buffer offers no returns")
 	}
 	f, size := b.Ring()
-	page, err := unix.Mmap(int(f.Fd()), size, returnsSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	page, err := unix.Mmap(int(f.Fd()), size, returnsSize, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,8 +51,8 @@ func skipUnordered(t *testing.T) {
 	}
 }
 
-// TestNoted takes slots and notes them as free in random order, many more than there are entries: what is noted is room again,
-// what is not noted stays as it is.
+// TestNoted takes slots and notes them as free in random order, many more than there are entries:
+// what is noted is room again, what is not noted stays as it is.
 func TestNoted(t *testing.T) {
 	skipUnordered(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -63,7 +64,8 @@ func TestNoted(t *testing.T) {
 		p, end := newProcess(t, b)
 		defer end()
 		// So that what is 32 bits of the count wraps around.
-		start := rapid.SampledFrom([]uint64{0, entries - 1, 1<<32 - 3, 1<<33 - entries}).Draw(t, "start")
+		start := rapid.SampledFrom([]uint64{0, entries - 1, 1<<32 - 3, 1<<33 - entries}).Draw(t,
+			"start")
 		p.noted, b.mu.returns.taken, p.words[0] = start, start, start
 		for n := start; n > 0 && n+entries > start; n-- {
 			p.words[1+n%entries] = n<<32 | 77
@@ -88,7 +90,8 @@ func TestNoted(t *testing.T) {
 					i := rand.IntN(len(out))
 					if !p.note(out[i]) {
 						if p.noted-b.mu.returns.taken != entries {
-							t.Fatalf("no room after %d notes, of which %d were taken", p.noted, b.mu.returns.taken)
+							t.Fatalf("no room after %d notes, of which %d were taken", p.noted,
+								b.mu.returns.taken)
 						}
 						return
 					}
@@ -147,7 +150,8 @@ func TestLooks(t *testing.T) {
 	}
 }
 
-// TestNotesThatWereNotTakenStay: the process may write a note only once the note before it in the same place was taken.
+// TestNotesThatWereNotTakenStay: the process may write a note only once the note before it in the
+// same place was taken.
 func TestNotesThatWereNotTakenStay(t *testing.T) {
 	skipUnordered(t)
 	b, err := New(2 * entries * align)
@@ -176,7 +180,8 @@ func TestNotesThatWereNotTakenStay(t *testing.T) {
 			t.Errorf("round %d: %d notes, and there is room for %d", round, noted, entries)
 		}
 		if used, _ := b.Usage(); used != b.size-entries*align {
-			t.Errorf("round %d: %d bytes are in use after %d of %d slots were noted", round, used, entries, b.size/align)
+			t.Errorf("round %d: %d bytes are in use after %d of %d slots were noted", round, used,
+				entries, b.size/align)
 		}
 	}
 }
@@ -213,7 +218,8 @@ func TestLooksEverySoOften(t *testing.T) {
 	})
 }
 
-// TestEnd: the word behind the returns says before which batch the stream ends, counted from 1; 0: before none.
+// TestEnd: the word behind the returns says before which batch the stream ends, counted from 1; 0:
+// before none.
 func TestEnd(t *testing.T) {
 	b, err := New(4096)
 	if err != nil {
@@ -221,7 +227,8 @@ func TestEnd(t *testing.T) {
 	}
 	defer b.Close()
 	word := b.mu.returns.end()
-	if want := &newReturns(b.ring.data[b.size:]).words[returnsSize/8-1]; word != want || *word != 0 {
+	if want := &newReturns(b.ring.data[b.size:]).words[returnsSize/8-1]; word != want ||
+		*word != 0 {
 		t.Error("it is not the last of the page, or not 0 at first")
 	}
 	for n, want := range map[int]uint64{-1: 0, 0: 1, 41: 42} {
@@ -235,8 +242,11 @@ func TestEnd(t *testing.T) {
 func TestConfused(t *testing.T) {
 	skipUnordered(t)
 	for name, slot := range map[string]func(b *Buffer) uint32{
-		"unknown":         func(*Buffer) uint32 { return 77 },
-		"not handed over": func(b *Buffer) uint32 { s, _, _ := b.Alloc(t.Context(), 100); return s.ID },
+		"unknown": func(*Buffer) uint32 { return 77 },
+		"not handed over": func(b *Buffer) uint32 {
+			s, _, _ := b.Alloc(t.Context(), 100)
+			return s.ID
+		},
 		"twice": func(b *Buffer) uint32 {
 			s, _, _ := b.Alloc(t.Context(), 100)
 			b.Hand([]uint32{s.ID})

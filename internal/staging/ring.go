@@ -80,5 +80,6 @@ func (b *Buffer) checkFree() {
 			used -= h.extent.size
 		}
 	}
-	invariants.Check(used == 0 && end <= b.size, "staging: %d bytes are neither free nor in a slot, free are %v", used, b.mu.free)
+	invariants.Check(used == 0 && end <= b.size,
+		"staging: %d bytes are neither free nor in a slot, free are %v", used, b.mu.free)
 }

@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestNumbersOfSlots: no slot gets the number of one that the process keeps, also after the numbers wrap around.
+// TestNumbersOfSlots: no slot gets the number of one that the process keeps, also after the numbers
+// wrap around.
 func TestNumbersOfSlots(t *testing.T) {
 	b, err := New(4096)
 	if err != nil {
@@ -39,7 +40,8 @@ func TestNumbersOfSlots(t *testing.T) {
 	}
 }
 
-// TestSealed: the size of the ring and of extra segments cannot be changed through their descriptors, nor can their seals.
+// TestSealed: the size of the ring and of extra segments cannot be changed through their
+// descriptors, nor can their seals.
 func TestSealed(t *testing.T) {
 	b, err := New(8192)
 	if err != nil {
@@ -60,7 +62,8 @@ func TestSealed(t *testing.T) {
 				t.Errorf("%s is made %d bytes: %v", f.Name(), size, err)
 			}
 		}
-		if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_WRITE); !errors.Is(err, unix.EPERM) {
+		if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_WRITE); !errors.Is(err,
+			unix.EPERM) {
 			t.Errorf("%s is sealed against writing: %v", f.Name(), err)
 		}
 	}
@@ -74,7 +77,8 @@ func extraSegments(t *testing.T) (open, mapped int) {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && strings.Contains(to, "hdmlp-staging-extra") {
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil &&
+			strings.Contains(to, "hdmlp-staging-extra") {
 			open++
 		}
 	}
@@ -85,7 +89,8 @@ func extraSegments(t *testing.T) (open, mapped int) {
 	return open, strings.Count(string(maps), "hdmlp-staging-extra")
 }
 
-// TestExtraSegmentsAreGivenBack: an extra segment is closed and unmapped with its slot, or with the buffer.
+// TestExtraSegmentsAreGivenBack: an extra segment is closed and unmapped with its slot, or with the
+// buffer.
 func TestExtraSegmentsAreGivenBack(t *testing.T) {
 	b, err := New(4096)
 	if err != nil {
@@ -119,7 +124,8 @@ func TestExtraSegmentsAreGivenBack(t *testing.T) {
 	are("the buffer is closed:", 0)
 }
 
-// TestNothingAfterClose: Alloc returns os.ErrClosed once the buffer is closed, also where it was waiting then.
+// TestNothingAfterClose: Alloc returns os.ErrClosed once the buffer is closed, also where it was
+// waiting then.
 func TestNothingAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, err := New(4096)
@@ -148,7 +154,8 @@ func TestNothingAfterClose(t *testing.T) {
 	})
 }
 
-// TestUrgeIsWithdrawn: each call of Urge or UrgeFirst replaces the one before it, for both kinds of callers.
+// TestUrgeIsWithdrawn: each call of Urge or UrgeFirst replaces the one before it, for both kinds of
+// callers.
 func TestUrgeIsWithdrawn(t *testing.T) {
 	for name, c := range map[string]struct {
 		urge        func(b *Buffer)
@@ -179,8 +186,10 @@ func TestUrgeIsWithdrawn(t *testing.T) {
 					if first {
 						alloc = b.AllocFirst
 					}
-					if _, extra, err := alloc(ctx, 100); (extra != nil) != urged || (err == nil) != urged {
-						t.Errorf("first %v: got a segment of its own: %v, %v", first, extra != nil, err)
+					if _, extra, err := alloc(ctx, 100); (extra != nil) != urged ||
+						(err == nil) != urged {
+						t.Errorf("first %v: got a segment of its own: %v, %v", first, extra != nil,
+							err)
 					}
 				})
 			}

@@ -14,8 +14,8 @@
 // slot: a program that collects batches in a list uses more memory, and
 // never hangs.
 //
-// A process gives slots back in one of two ways: it says so (Return), or it notes them in shared memory, behind the ring, where
-// the buffer looks when it needs room (returns.go).
+// A process gives slots back in one of two ways: it says so (Return), or it notes them in shared
+// memory, behind the ring, where the buffer looks when it needs room (returns.go).
 package staging
 
 import (
@@ -41,7 +41,8 @@ type Slot struct {
 	Data    []byte
 }
 
-// extraSlot is the bit of Slot.ID that says so: such a slot is given back by Return, because its segment ends with it.
+// extraSlot is the bit of Slot.ID that says so: such a slot is given back by Return, because its
+// segment ends with it.
 const extraSlot = 1 << 31
 
 // Extra is a segment made beside the ring for one slot.
@@ -115,11 +116,12 @@ func (b *Buffer) Resident() int64 {
 	return st.Blocks * 512
 }
 
-// Notes tells whether the process may note in shared memory what it gives back: in the page behind the ring, in the ring's memfd.
+// Notes tells whether the process may note in shared memory what it gives back: in the page behind
+// the ring, in the ring's memfd.
 func (b *Buffer) Notes() bool { return ordered }
 
-// End notes in shared memory, behind the ring, that the stream ends before its nth batch, which may be on its way to the process already,
-// and so overtakes it; negative: it does not.
+// End notes in shared memory, behind the ring, that the stream ends before its nth batch, which may
+// be on its way to the process already, and so overtakes it; negative: it does not.
 func (b *Buffer) End(n int) { atomic.StoreUint64(b.mu.returns.end(), uint64(n+1)) }
 
 // Data returns part of the ring, as the process sees it.
@@ -192,8 +194,8 @@ func (b *Buffer) TryAlloc(n int64) (Slot, bool) {
 	return b.fit(n)
 }
 
-// Trim gives back what lies behind the first n bytes of a slot, which was not described to the process yet. The segment of
-// one that is not in the ring stays as large as it is.
+// Trim gives back what lies behind the first n bytes of a slot, which was not described to the
+// process yet. The segment of one that is not in the ring stays as large as it is.
 func (b *Buffer) Trim(slot uint32, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -251,7 +253,8 @@ func (b *Buffer) Hand(slots []uint32) {
 	for _, slot := range slots {
 		h, ok := b.mu.slots[slot]
 		if invariants.Enabled {
-			invariants.Check(ok || b.mu.closed, "staging: slot %d is described to the process, and is not in use", slot)
+			invariants.Check(ok || b.mu.closed,
+				"staging: slot %d is described to the process, and is not in use", slot)
 		}
 		if ok {
 			h.handed = true
@@ -284,7 +287,8 @@ func (b *Buffer) collect() {
 			return
 		}
 		if slot&extraSlot != 0 {
-			b.mu.confused = fmt.Errorf("staging buffer: slot %#x lies in an extra segment, and was noted among the returns instead of acknowledged", slot)
+			b.mu.confused = fmt.Errorf("staging buffer: slot %#x lies in an extra segment, and "+
+				"was noted among the returns instead of acknowledged", slot)
 			return
 		}
 		_, b.mu.confused = b.giveBack(slot)
@@ -332,7 +336,8 @@ func (b *Buffer) Urge(urgent bool) {
 	}
 }
 
-// UrgeFirst is Urge(true) where what is on its way to the process is what lacks room: for AllocFirst alone.
+// UrgeFirst is Urge(true) where what is on its way to the process is what lacks room: for
+// AllocFirst alone.
 func (b *Buffer) UrgeFirst() {
 	b.mu.Lock()
 	b.mu.urgent, b.mu.urgentFirst = false, true

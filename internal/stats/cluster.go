@@ -24,8 +24,8 @@ type NodeReport struct {
 	Node    int    `json:"node"`
 	Host    string `json:"host"`    // its name
 	Address string `json:"address"` // as the other nodes see it; empty in a job of one node
-	// Answering: the node answered now. Otherwise Why says what is known of that, and all numbers are
-	// Age seconds old; a negative Age: there are none, it has not answered before.
+	// Answering: the node answered now. Otherwise Why says what is known of that, and all numbers
+	// are Age seconds old; a negative Age: there are none, it has not answered before.
 	Answering bool    `json:"answering"`
 	Why       string  `json:"why,omitempty"`
 	Age       float64 `json:"age_seconds"`
@@ -39,7 +39,8 @@ type NodeReport struct {
 	Classes     []Class     `json:"classes"`
 	Staging     Staging     `json:"staging"` // of all its ranks
 	Ranks       []RankTally `json:"ranks"`
-	// Unreadable counts the samples that could not be read or transformed; Faults are the first of them.
+	// Unreadable counts the samples that could not be read or transformed; Faults are the first of
+	// them.
 	Unreadable int      `json:"unreadable"`
 	Faults     []Fault  `json:"faults"`
 	Waiting    *Waiting `json:"waiting,omitempty"`
@@ -71,11 +72,14 @@ type ClusterReport struct {
 	Nodes       []NodeReport `json:"nodes"`
 }
 
-// Summary is the report with its epochs added up, as a ClusterReport of this node alone. The node's Host and Address are left empty.
+// Summary is the report with its epochs added up, as a ClusterReport of this node alone. The node's
+// Host and Address are left empty.
 func (r *Report) Summary() *ClusterReport {
 	c := &ClusterReport{
-		Job: r.Job, Dataset: r.Dataset, Samples: r.Samples, Bytes: r.Bytes, Policy: r.Policy, WorldSize: r.WorldSize,
-		GlobalBatch: r.GlobalBatch, Planned: r.Planned, Steps: r.Steps, Node: r.Node, Nodes: []NodeReport{r.node()},
+		Job: r.Job, Dataset: r.Dataset, Samples: r.Samples, Bytes: r.Bytes, Policy: r.Policy,
+		WorldSize:   r.WorldSize,
+		GlobalBatch: r.GlobalBatch, Planned: r.Planned, Steps: r.Steps, Node: r.Node,
+		Nodes: []NodeReport{r.node()},
 	}
 	c.sum()
 	c.Sentence = r.Sentence
@@ -85,14 +89,21 @@ func (r *Report) Summary() *ClusterReport {
 // node is this node's part.
 func (r *Report) node() NodeReport {
 	n := NodeReport{
-		Node: r.Node, Answering: true, Assembling: r.Assembling, Planning: r.Planning, Utilisation: r.Utilisation, Bound: r.Bound, Classes: r.Classes,
-		Unreadable: len(r.Faults), Faults: r.Faults[:min(len(r.Faults), faultsTold)], Waiting: r.Waiting,
+		Node: r.Node, Answering: true, Assembling: r.Assembling, Planning: r.Planning,
+		Utilisation: r.Utilisation, Bound: r.Bound, Classes: r.Classes,
+		Unreadable: len(r.Faults), Faults: r.Faults[:min(len(r.Faults), faultsTold)],
+		Waiting: r.Waiting,
 	}
 	if r.Assembling {
 		n.Sentence = r.Sentence
 	}
 	for _, rank := range r.Ranks {
-		t := RankTally{Rank: rank.Rank, Open: rank.Open, Position: rank.Position, Staging: rank.Staging}
+		t := RankTally{
+			Rank:     rank.Rank,
+			Open:     rank.Open,
+			Position: rank.Position,
+			Staging:  rank.Staging,
+		}
 		for _, e := range rank.Epochs {
 			t.Add(&e.Tally)
 		}
@@ -112,7 +123,8 @@ func (r *Report) node() NodeReport {
 // Over is the report of the same job over all these nodes, which are all that it has.
 func (c *ClusterReport) Over(nodes []NodeReport) *ClusterReport {
 	all := *c
-	all.Total, all.Bound, all.Staging, all.Unreadable, all.Classes, all.Nodes = Tally{}, 0, Staging{}, 0, nil, nodes
+	all.Total, all.Bound, all.Staging, all.Unreadable, all.Classes, all.Nodes = Tally{}, 0,
+		Staging{}, 0, nil, nodes
 	all.sum()
 	all.Sentence = all.sentence()
 	return &all
@@ -146,7 +158,8 @@ func (c *ClusterReport) sum() {
 			c.Classes[at].Used += class.Used
 		}
 	}
-	c.Bound = c.Bound / int64(max(heard, 1)) * int64(len(c.Nodes)) // nodes that were never heard have a share as well
+	// nodes that were never heard have a share as well
+	c.Bound = c.Bound / int64(max(heard, 1)) * int64(len(c.Nodes))
 	c.BoundShare = float64(c.Total.Source.Bytes) / float64(max(c.Bound, 1))
 	c.Utilisation = c.Total.Utilisation()
 }
@@ -170,13 +183,16 @@ func (c *ClusterReport) sentence() string {
 	if c.Total.Batches == 0 {
 		b.WriteString("No batch has been read yet.")
 	} else {
-		fmt.Fprintf(&b, "%s on %s took %s and waited %.3f s each for data", plural(ranks, "rank"), plural(len(c.Nodes), "node"),
+		fmt.Fprintf(&b, "%s on %s took %s and waited %.3f s each for data", plural(ranks, "rank"),
+			plural(len(c.Nodes), "node"),
 			plural(int(c.Total.Batches), "batch"), c.Total.StallSeconds()/float64(max(ranks, 1)))
-		b.WriteString(blame(c.Total.Stall) + "." + fromSource(c.Total.Source.Bytes, c.BoundShare, c.Bound))
+		b.WriteString(blame(c.Total.Stall) + "." +
+			fromSource(c.Total.Source.Bytes, c.BoundShare, c.Bound))
 	}
 	b.WriteString(unreadable(c.Unreadable))
 	if len(planning) > 0 {
-		b.WriteString(" Who caches what is still being planned on node " + strings.Join(planning, ", ") + ".")
+		b.WriteString(" Who caches what is still being planned on node " +
+			strings.Join(planning, ", ") + ".")
 	}
 	for _, text := range slices.Concat(assembling, silent) {
 		b.WriteString(" " + strings.TrimSuffix(text, ".") + ".")

@@ -12,13 +12,14 @@ import (
 // Report is a job on one node: what its ranks there waited for, where every byte came
 // from, and how close it came to the lower bound (DESIGN 6 and 7). Complete makes its sums.
 type Report struct {
-	Job         string `json:"job"`
-	Dataset     string `json:"dataset"`
-	Samples     int    `json:"samples"`
-	Bytes       int64  `json:"bytes"`
-	Subset      bool   `json:"subset,omitempty"` // the job is over a part of the dataset
-	Positions   int    `json:"positions"`        // samples of an epoch, before it is padded or cut
-	Needed      int64  `json:"needed_bytes"`     // of the samples that the job reads at all; that its first epoch reads, if epochs are given
+	Job       string `json:"job"`
+	Dataset   string `json:"dataset"`
+	Samples   int    `json:"samples"`
+	Bytes     int64  `json:"bytes"`
+	Subset    bool   `json:"subset,omitempty"` // the job is over a part of the dataset
+	Positions int    `json:"positions"`        // samples of an epoch, before it is padded or cut
+	// of the samples that the job reads at all; that its first epoch reads, if epochs are given
+	Needed      int64  `json:"needed_bytes"`
 	Policy      string `json:"policy"`
 	Node        int    `json:"node"` // this one, of Nodes
 	Nodes       int    `json:"nodes"`
@@ -48,14 +49,16 @@ type Report struct {
 	// of it Source is: 1 is the best that these caches allow, below 1 they were warm.
 	Bound      int64   `json:"bound_bytes"`
 	BoundShare float64 `json:"bound_share"`
-	// Demands are those of the epochs begun where epochs are given; Bound is then placement.BoundOf.
+	// Demands are those of the epochs begun where epochs are given; Bound is then
+	// placement.BoundOf.
 	Demands []placement.Demand `json:"-"`
 	Epochs  []Epoch            `json:"epochs"`
 	Ranks   []RankReport       `json:"ranks"`
 	Classes []Class            `json:"classes"`
 	Places  []Speed            `json:"places"`
 	Faults  []Fault            `json:"faults"`
-	// Preprocessing is what transforming the samples has taken; nil: they are delivered as they are.
+	// Preprocessing is what transforming the samples has taken; nil: they are delivered as they
+	// are.
 	Preprocessing *Preprocessing `json:"preprocessing,omitempty"`
 	Waiting       *Waiting       `json:"waiting,omitempty"`
 	// Peers are the other nodes, as this one sees them; empty in a job of one node.
@@ -97,7 +100,8 @@ type Class struct {
 	Used int64  `json:"used"`
 }
 
-// Speed is what reads from one place have taken, over all jobs on the dataset, copies out of storage classes included.
+// Speed is what reads from one place have taken, over all jobs on the dataset, copies out of
+// storage classes included.
 type Speed struct {
 	Place   string  `json:"place"`
 	Samples int64   `json:"samples"`
@@ -148,8 +152,9 @@ type Waiting struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// Complete adds the ranks' epochs up, with what was read for none of their batches, holds the sums against the lower bound, and says
-// what they mean. room is how many bytes the storage classes of all nodes together keep.
+// Complete adds the ranks' epochs up, with what was read for none of their batches, holds the sums
+// against the lower bound, and says what they mean. room is how many bytes the storage classes of
+// all nodes together keep.
 func (r *Report) Complete(beside []EpochTally, room int64) {
 	r.sum(beside)
 	bound := placement.Bound(cmp.Or(r.Needed, r.Bytes), room, max(r.begun(), 1))
@@ -217,9 +222,11 @@ func (r *Report) sentence() string {
 	if ranks > 1 {
 		who = fmt.Sprintf("each of %d ranks", ranks)
 	}
-	fmt.Fprintf(&b, "In %s %s waited %.3f s for data", plural(r.begun(), "epoch"), who, r.Stall/float64(ranks))
+	fmt.Fprintf(&b, "In %s %s waited %.3f s for data", plural(r.begun(), "epoch"), who,
+		r.Stall/float64(ranks))
 	if first, later, busy := r.settled(); r.begun() > 1 {
-		fmt.Fprintf(&b, ", %.3f s of it in the first epoch and %.3f s in each later one (utilisation there %.1f %%)", first/float64(ranks), later/float64(ranks), 100*busy)
+		fmt.Fprintf(&b, ", %.3f s of it in the first epoch and %.3f s in each later one "+
+			"(utilisation there %.1f %%)", first/float64(ranks), later/float64(ranks), 100*busy)
 	}
 	b.WriteString(blame(all.Stall) + "." + fromSource(r.Source.Bytes, r.BoundShare, r.Bound))
 	if r.Planning {

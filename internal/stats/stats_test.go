@@ -26,8 +26,18 @@ func report() *Report {
 	return &Report{
 		Job: "j", Node: 1, Nodes: 2, WorldSize: 4, Bytes: 400, Steps: 4, Planned: 2,
 		Ranks: []RankReport{
-			{Rank: 2, Open: true, Epochs: []EpochTally{ran(0, stall(2, 1)), ran(1, stall(0.5, 0))}, Staging: Staging{Size: 10, Used: 5, Extra: 1}},
-			{Rank: 3, Open: true, Epochs: []EpochTally{ran(0, stall(2, 0)), ran(1, stall(0.5, 0))}, Staging: Staging{Size: 10, Used: 2}},
+			{
+				Rank:    2,
+				Open:    true,
+				Epochs:  []EpochTally{ran(0, stall(2, 1)), ran(1, stall(0.5, 0))},
+				Staging: Staging{Size: 10, Used: 5, Extra: 1},
+			},
+			{
+				Rank:    3,
+				Open:    true,
+				Epochs:  []EpochTally{ran(0, stall(2, 0)), ran(1, stall(0.5, 0))},
+				Staging: Staging{Size: 10, Used: 2},
+			},
 		},
 		Classes: []Class{{Name: "memory", Room: 100, Used: 90}},
 		Peers:   []Peer{{Node: 0, Alive: true, Reason: "it lies"}},
@@ -36,15 +46,27 @@ func report() *Report {
 
 // TestAdd: the parts of ranks in an epoch are summed, but their time is not; that of epochs is.
 func TestAdd(t *testing.T) {
-	tally := func(n int64, seconds float64, stall map[string]float64, reads map[string]Amount) EpochTally {
-		return EpochTally{Tally: Tally{Batches: n, Samples: n + 1, Seconds: seconds, Stall: stall, Reads: reads, Source: Amount{n, 5 * n}}}
+	tally := func(n int64, seconds float64, stall map[string]float64,
+		reads map[string]Amount,
+	) EpochTally {
+		return EpochTally{
+			Tally: Tally{
+				Batches: n,
+				Samples: n + 1,
+				Seconds: seconds,
+				Stall:   stall,
+				Reads:   reads,
+				Source:  Amount{n, 5 * n},
+			},
+		}
 	}
 	want := Tally{
 		Batches: 3, Samples: 5, Seconds: 3, Stall: map[string]float64{"source": 3, "consumer": 1},
 		Reads: map[string]Amount{"memory": {2, 20}, "source": {1, 1}}, Source: Amount{3, 15},
 	}
 	a := tally(1, 3, map[string]float64{"source": 1}, map[string]Amount{"memory": {1, 10}})
-	b := tally(2, 2, map[string]float64{"source": 2, "consumer": 1}, map[string]Amount{"memory": {1, 10}, "source": {1, 1}})
+	b := tally(2, 2, map[string]float64{"source": 2, "consumer": 1},
+		map[string]Amount{"memory": {1, 10}, "source": {1, 1}})
 	var epoch EpochTally
 	epoch.Add(&a)
 	epoch.Add(&b)
@@ -54,7 +76,8 @@ func TestAdd(t *testing.T) {
 	if s := epoch.StallSeconds(); s != 4 {
 		t.Errorf("%v s of stall", s)
 	}
-	if diff := cmp.Diff(tally(1, 3, map[string]float64{"source": 1}, map[string]Amount{"memory": {1, 10}}), a); diff != "" {
+	if diff := cmp.Diff(tally(1, 3, map[string]float64{"source": 1},
+		map[string]Amount{"memory": {1, 10}}), a); diff != "" {
 		t.Errorf("what is added is changed: %s", diff)
 	}
 	var all Tally
@@ -66,7 +89,8 @@ func TestAdd(t *testing.T) {
 	}
 }
 
-// TestComplete: the sums are over ranks and epochs, what was read beside them included; the bound is the node's share of all nodes'.
+// TestComplete: the sums are over ranks and epochs, what was read beside them included; the bound
+// is the node's share of all nodes'.
 func TestComplete(t *testing.T) {
 	r := report()
 	r.Complete([]EpochTally{{1, Tally{Source: Amount{4, 40}}}}, 200)
@@ -76,21 +100,27 @@ func TestComplete(t *testing.T) {
 	if r.Bound != (400+200)/2 || r.BoundShare != 0.4 {
 		t.Errorf("bound %d, share %v", r.Bound, r.BoundShare)
 	}
-	if len(r.Epochs) != 2 || r.Epochs[0].Epoch != 0 || r.Epochs[0].Batches != 8 || r.Epochs[0].Seconds != 10 || r.Epochs[0].StallSeconds != 5 || r.Epochs[1].Source.Bytes != 80 {
+	if len(r.Epochs) != 2 || r.Epochs[0].Epoch != 0 || r.Epochs[0].Batches != 8 ||
+		r.Epochs[0].Seconds != 10 || r.Epochs[0].StallSeconds != 5 ||
+		r.Epochs[1].Source.Bytes != 80 {
 		t.Errorf("epochs %+v", r.Epochs)
 	}
-	const want = "In 2 epochs each of 2 ranks waited 3.000 s for data, 2.500 s of it in the first epoch and 0.500 s in each later one (utilisation there 95.0 %)" +
-		"; 83 % of the time was for the source. 120 bytes left the source, 0.40 times the least that these caches allow (300 bytes)."
+	const want = "In 2 epochs each of 2 ranks waited 3.000 s for data, 2.500 s of it in the " +
+		"first epoch and 0.500 s in each later one (utilisation there 95.0 %)" +
+		"; 83 % of the time was for the source. 120 bytes left the source, 0.40 times the least " +
+		"that these caches allow (300 bytes)."
 	if r.Sentence != want {
 		t.Errorf("got  %s\nwant %s", r.Sentence, want)
 	}
 }
 
-// TestCompleteNothing: before the first batch there is nothing to be said, and nothing to divide by.
+// TestCompleteNothing: before the first batch there is nothing to be said, and nothing to divide
+// by.
 func TestCompleteNothing(t *testing.T) {
 	r := &Report{Nodes: 1, Bytes: 400}
 	r.Complete(nil, 0)
-	if r.Sentence != "No batch has been read yet." || r.Utilisation != 0 || r.Bound != 400 || r.BoundShare != 0 {
+	if r.Sentence != "No batch has been read yet." || r.Utilisation != 0 || r.Bound != 400 ||
+		r.BoundShare != 0 {
 		t.Errorf("%+v", r)
 	}
 	if _, err := json.Marshal(r); err != nil {
@@ -101,17 +131,27 @@ func TestCompleteNothing(t *testing.T) {
 // TestSentence: who is to blame is named in words, if anybody is; and what is amiss is told.
 func TestSentence(t *testing.T) {
 	for cause, want := range map[string]string{
-		"peer":                  "; 100 % of the time was for other nodes.",
-		"consumer":              "; 100 % of the time was for room in the staging buffer, because the process keeps its batches.",
-		"handover":              "; 100 % of the time was for batches that were ready: the way to the process.",
-		"python":                "; 100 % of the time was for Python's part of making batches (transforms, collate_fn): give num_workers more processes, or use transforms that the daemon carries out.",
+		"peer": "; 100 % of the time was for other nodes.",
+		"consumer": "; 100 % of the time was for room in the staging buffer, " +
+			"because the process keeps its batches.",
+		"handover": "; 100 % of the time was for batches that were ready: the way " +
+			"to the process.",
+		"python": "; 100 % of the time was for Python's part of making batches " +
+			"(transforms, collate_fn): give num_workers more processes, or use transforms that " +
+			"the daemon carries out.",
 		"transform ColorJitter": "; 100 % of the time was for the transform ColorJitter.",
 		"file":                  "; 100 % of the time was for storage class file.",
 	} {
-		r := &Report{Nodes: 1, Ranks: []RankReport{{Epochs: []EpochTally{ran(0, map[string]float64{cause: 1})}}}}
+		r := &Report{
+			Nodes: 1,
+			Ranks: []RankReport{{Epochs: []EpochTally{ran(0, map[string]float64{cause: 1})}}},
+		}
 		r.Planning, r.Faults = true, make([]Fault, 1)
 		r.Complete(nil, 0)
-		if !strings.Contains(r.Sentence, want) || !strings.HasSuffix(r.Sentence, " Who caches what is still being planned. 1 sample could not be read or transformed.") {
+		if !strings.Contains(r.Sentence, want) ||
+			!strings.HasSuffix(r.Sentence,
+				" Who caches what is still being planned. 1 sample could not be read or "+
+					"transformed.") {
 			t.Errorf("%s: %s", cause, r.Sentence)
 		}
 	}
@@ -126,48 +166,69 @@ func TestBlame(t *testing.T) {
 	}
 }
 
-// TestSummary: many faults are counted, the first of them told; of the other nodes those that are there and not asked.
+// TestSummary: many faults are counted, the first of them told; of the other nodes those that are
+// there and not asked.
 func TestSummary(t *testing.T) {
 	r := report()
 	r.Faults, r.Source, r.Bound = make([]Fault, faultsTold+5), Amount{1, 7}, 5
 	c := r.Summary()
-	if len(c.Nodes) != 1 || c.Node != 1 || c.Unreadable != faultsTold+5 || c.Total.Source.Bytes != 7 || c.Bound != 5 || c.BoundShare != 1.4 {
+	if len(c.Nodes) != 1 || c.Node != 1 || c.Unreadable != faultsTold+5 ||
+		c.Total.Source.Bytes != 7 || c.Bound != 5 || c.BoundShare != 1.4 {
 		t.Errorf("%+v", c)
 	}
 	n := c.Nodes[0]
-	if n.Node != 1 || !n.Answering || len(n.Faults) != faultsTold || n.Staging != (Staging{20, 7, 1}) || len(n.PassedBy) != 1 || n.PassedBy[0].Reason != "it lies" {
+	if n.Node != 1 || !n.Answering || len(n.Faults) != faultsTold ||
+		n.Staging != (Staging{20, 7, 1}) || len(n.PassedBy) != 1 ||
+		n.PassedBy[0].Reason != "it lies" {
 		t.Errorf("%+v", n)
 	}
-	if len(n.Ranks) != 2 || n.Ranks[0].Batches != 8 || n.Ranks[0].StallSeconds() != 3.5 || n.Ranks[1].Utilisation() != 0.875 || c.Total.Seconds != 40 {
+	if len(n.Ranks) != 2 || n.Ranks[0].Batches != 8 || n.Ranks[0].StallSeconds() != 3.5 ||
+		n.Ranks[1].Utilisation() != 0.875 || c.Total.Seconds != 40 {
 		t.Errorf("%+v", n.Ranks)
 	}
 }
 
-// TestOver: nodes that answer or have answered are summed, those that were never heard have a share of the bound, and who does not answer
-// is named.
+// TestOver: nodes that answer or have answered are summed, those that were never heard have a share
+// of the bound, and who does not answer is named.
 func TestOver(t *testing.T) {
 	mine := report()
 	mine.Complete(nil, 200)
 	c := mine.Summary()
 	heard := c.Nodes[0]
 	heard.Node, heard.Answering, heard.Age, heard.Why = 0, false, 12, "it is gone"
-	silent := NodeReport{Node: 2, Age: -1, Why: "nothing was heard within 2s", Ranks: []RankTally{{Rank: 4}}}
-	assembling := NodeReport{Node: 3, Answering: true, Assembling: true, Sentence: "The job is being put together."}
+	silent := NodeReport{
+		Node:  2,
+		Age:   -1,
+		Why:   "nothing was heard within 2s",
+		Ranks: []RankTally{{Rank: 4}},
+	}
+	assembling := NodeReport{
+		Node:       3,
+		Answering:  true,
+		Assembling: true,
+		Sentence:   "The job is being put together.",
+	}
 	here := c.Nodes[0]
 	here.Planning = true
 	all := c.Over([]NodeReport{heard, here, silent, assembling})
-	if all.Total.Batches != 32 || all.Staging != (Staging{40, 14, 2}) || !slices.Equal(all.Classes, []Class{{"memory", 200, 180}}) {
+	if all.Total.Batches != 32 || all.Staging != (Staging{40, 14, 2}) ||
+		!slices.Equal(all.Classes, []Class{{"memory", 200, 180}}) {
 		t.Errorf("%+v", all)
 	}
 	if all.Bound != 4*300 || all.Total.Source.Bytes != 160 || len(all.Nodes) != 4 {
-		t.Errorf("bound %d of %d nodes, %d bytes", all.Bound, len(all.Nodes), all.Total.Source.Bytes)
+		t.Errorf("bound %d of %d nodes, %d bytes", all.Bound, len(all.Nodes),
+			all.Total.Source.Bytes)
 	}
-	if c.Total.Batches != 16 || len(c.Nodes) != 1 || !maps.Equal(c.Total.Stall, map[string]float64{"source": 5, "peer": 1}) {
+	if c.Total.Batches != 16 || len(c.Nodes) != 1 ||
+		!maps.Equal(c.Total.Stall, map[string]float64{"source": 5, "peer": 1}) {
 		t.Errorf("the report of one node has become %+v", c)
 	}
 	for _, want := range []string{
-		"5 ranks on 4 nodes took 32 batches and waited 2.400 s each for data; 83 % of the time was for the source. 160 bytes left the source, 0.13 times",
-		" Who caches what is still being planned on node 1. Node 3: The job is being put together. Node 0 does not answer: it is gone. Node 2 does not answer: nothing was heard within 2s.",
+		"5 ranks on 4 nodes took 32 batches and waited 2.400 s each for data; 83 % of the time " +
+			"was for the source. 160 bytes left the source, 0.13 times",
+		" Who caches what is still being planned on node 1. Node 3: The job is being put " +
+			"together. Node 0 does not answer: it is gone. Node 2 does not answer: nothing was " +
+			"heard within 2s.",
 	} {
 		if !strings.Contains(all.Sentence, want) {
 			t.Errorf("%q lacks %q", all.Sentence, want)

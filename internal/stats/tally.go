@@ -1,8 +1,11 @@
-// Package stats says what a running job tells of itself: what its ranks were given, where that came from, what they waited for, and how
-// much of the least possible left the source; on a node (Report), and on all nodes (ClusterReport). It adds these up, and says in a
-// sentence what they mean. As JSON they are what `hdmlp stats --json` prints, what Python's report() returns and what nodes tell each other.
+// Package stats says what a running job tells of itself: what its ranks were given, where that came
+// from, what they waited for, and how much of the least possible left the source; on a node
+// (Report), and on all nodes (ClusterReport). It adds these up, and says in a sentence what they
+// mean. As JSON they are what `hdmlp stats --json` prints, what Python's report() returns and what
+// nodes tell each other.
 //
-// It is pure: values and arithmetic. The rooms that run a job fill the values in, those that show one read them.
+// It is pure: values and arithmetic. The rooms that run a job fill the values in, those that show
+// one read them.
 package stats
 
 // Amount is a number of samples and their bytes.
@@ -17,18 +20,21 @@ func (a *Amount) Add(b Amount) {
 	a.Bytes += b.Bytes
 }
 
-// Python is the cause of what stalls have of the time in which the process or its workers made batches with code in Python.
+// Python is the cause of what stalls have of the time in which the process or its workers made
+// batches with code in Python.
 const Python = "python"
 
 // Tally counts what training loops were given, where it came from, and what they waited for.
 type Tally struct {
 	Batches int64 `json:"batches"`
 	Samples int64 `json:"samples"`
-	// Seconds is, of an epoch, the time from asking for its first batch to yielding its last; otherwise the sum of these over epochs and ranks.
+	// Seconds is, of an epoch, the time from asking for its first batch to yielding its last;
+	// otherwise the sum of these over epochs and ranks.
 	Seconds float64            `json:"seconds"`
-	Stall   map[string]float64 `json:"stall"`  // seconds of next(), by cause
-	Reads   map[string]Amount  `json:"reads"`  // consumed samples by the place they were read from
-	Source  Amount             `json:"source"` // what left the source; of nodes, filling of classes and reads for others included
+	Stall   map[string]float64 `json:"stall"` // seconds of next(), by cause
+	Reads   map[string]Amount  `json:"reads"` // consumed samples by the place they were read from
+	// what left the source; of nodes, filling of classes and reads for others included
+	Source Amount `json:"source"`
 }
 
 // StallSeconds is the stall over all causes.
@@ -72,7 +78,8 @@ type EpochTally struct {
 	Tally
 }
 
-// Add adds another rank's part of the same epoch. Unlike Tally's, which counts the time of both, it keeps the longer one.
+// Add adds another rank's part of the same epoch. Unlike Tally's, which counts the time of both, it
+// keeps the longer one.
 func (e *EpochTally) Add(o *EpochTally) {
 	longer := max(e.Seconds, o.Seconds)
 	e.Tally.Add(&o.Tally)

@@ -32,7 +32,8 @@ func blame(stall map[string]float64) string {
 
 // fromSource says how much left the source, against the bound.
 func fromSource(bytes int64, share float64, bound int64) string {
-	return fmt.Sprintf(" %s left the source, %.2f times the least that these caches allow (%s).", size.Format(bytes), share, size.Format(bound))
+	return fmt.Sprintf(" %s left the source, %.2f times the least that these caches allow (%s).",
+		size.Format(bytes), share, size.Format(bound))
 }
 
 // unreadable says how many samples could not be given; empty: none.
@@ -64,7 +65,8 @@ func causeText(cause string) string {
 	case "handover":
 		return "batches that were ready: the way to the process"
 	case Python:
-		return "Python's part of making batches (transforms, collate_fn): give num_workers more processes, or use transforms that the daemon carries out"
+		return "Python's part of making batches (transforms, collate_fn): give num_workers more " +
+			"processes, or use transforms that the daemon carries out"
 	}
 	if name, ok := strings.CutPrefix(cause, "transform "); ok {
 		return "the transform " + name

@@ -24,8 +24,8 @@ type Dataset struct {
 	About       About              // for people and commands, not for the class
 }
 
-// About says what a dataset is. A class that outlives its process writes it beside the samples, so that it can be seen
-// what a store belongs to and compared with that.
+// About says what a dataset is. A class that outlives its process writes it beside the samples, so
+// that it can be seen what a store belongs to and compared with that.
 type About struct {
 	Kind       string // of its source
 	Path       string // where it lies, as the process that opened it sees it; absolute
@@ -33,21 +33,24 @@ type About struct {
 	Bytes      int64 // of all samples
 }
 
-// Origin says what a copy of a sample was made of. A store keeps it with the copy, and does not look at it.
+// Origin says what a copy of a sample was made of. A store keeps it with the copy, and does not
+// look at it.
 type Origin struct {
 	Digest   uint32 // of the sample's bytes (package digest), when they were read from the source
 	Place    uint32 // hash of the directory that the dataset lay in; 0: its source has none
 	Instance uint32 // of the file, as dataset.Stamp has it; 0: its source has none
 }
 
-// SameInstance reports whether a copy of this origin counts for a sample whose origin would be now if it were read again, in a
-// dataset of the same version. In the same directory the file must be the same instance. A copy that was made elsewhere, on
-// another node or before the dataset was moved, counts by its dataset's version.
+// SameInstance reports whether a copy of this origin counts for a sample whose origin would be now
+// if it were read again, in a dataset of the same version. In the same directory the file must be
+// the same instance. A copy that was made elsewhere, on another node or before the dataset was
+// moved, counts by its dataset's version.
 func (o Origin) SameInstance(now Origin) bool {
 	return o.Instance == now.Instance || o.Place != now.Place
 }
 
-// BytesPerSample is the memory that a store takes for each sample of its dataset, held or not: where it lies, and its origin.
+// BytesPerSample is the memory that a store takes for each sample of its dataset, held or not:
+// where it lies, and its origin.
 const BytesPerSample = 8 + 4 + 8
 
 // Class is one storage class of a node: its samples, one store per dataset.
@@ -79,9 +82,9 @@ type Store interface {
 	Held() []int32
 	// Room returns the bytes that samples may take in all, and those taken.
 	Room() (total, used int64)
-	// Put keeps a copy of data, whose digest must be the origin's, as the sample. Keeping a sample that is already
-	// held, or being put, does nothing. ErrFull: there is no room for it, and
-	// the store is as before.
+	// Put keeps a copy of data, whose digest must be the origin's, as the sample. Keeping a sample
+	// that is already held, or being put, does nothing. ErrFull: there is no room for it, and the
+	// store is as before.
 	Put(id int, data []byte, origin Origin) error
 	// Origin returns what the sample was put with; ok is false where it is not held.
 	Origin(id int) (origin Origin, ok bool)
@@ -102,16 +105,16 @@ type Store interface {
 // where it lies.
 type InPlace interface {
 	Store
-	// Fill reserves the sample's bytes and calls read with them, which returns their origin; dst is valid
-	// until read returns. If read succeeds, the sample is held; if not, its error
-	// is returned, the bytes are free again, and nothing is held. It must not be called for a sample that
-	// is held or being filled. ErrFull as for Put.
+	// Fill reserves the sample's bytes and calls read with them, which returns their origin; dst is
+	// valid until read returns. If read succeeds, the sample is held; if not, its error is
+	// returned, the bytes are free again, and nothing is held. It must not be called for a sample
+	// that is held or being filled. ErrFull as for Put.
 	Fill(id int, read func(dst []byte) (Origin, error)) error
 	// Locate gives the sample's offset in the segment; its length is the
 	// sample's size. ok is false where the sample is not held.
 	Locate(id int) (offset int64, ok bool)
-	// View returns the sample where it lies. It must not be changed, and is valid until the store is closed. ok is
-	// false where the sample is not held.
+	// View returns the sample where it lies. It must not be changed, and is valid until the store
+	// is closed. ok is false where the sample is not held.
 	View(id int) (data []byte, ok bool)
 	// Segment returns the memfd that the samples lie in, sealed so that other
 	// processes can map it for reading only, and its size. It belongs to the

@@ -11,4 +11,6 @@ type UnsafeError struct {
 	Hint   string // what a user can do
 }
 
-func (e *UnsafeError) Error() string { return printable.Name(e.Path) + " " + e.Reason + "; " + e.Hint }
+func (e *UnsafeError) Error() string {
+	return printable.Name(e.Path) + " " + e.Reason + "; " + e.Hint
+}

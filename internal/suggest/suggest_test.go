@@ -18,7 +18,12 @@ func TestNearest(t *testing.T) {
 }
 
 func TestList(t *testing.T) {
-	for want, values := range map[string][]string{"": nil, "a": {"a"}, "a or b": {"a", "b"}, "a, b or c": {"a", "b", "c"}} {
+	for want, values := range map[string][]string{
+		"":          nil,
+		"a":         {"a"},
+		"a or b":    {"a", "b"},
+		"a, b or c": {"a", "b", "c"},
+	} {
 		if got := List(values); got != want {
 			t.Errorf("%q: %q, want %q", values, got, want)
 		}

@@ -47,8 +47,8 @@ func (h history) screen() Screen {
 	return Screen{Now: h[len(h)-1], Before: h[len(h)-2], Earlier: h[0]}
 }
 
-// Live shows the jobs in the terminal that In and Out are, until q, Ctrl-C or ctx's end. While nobody answers the
-// screen says why, and goes on asking.
+// Live shows the jobs in the terminal that In and Out are, until q, Ctrl-C or ctx's end. While
+// nobody answers the screen says why, and goes on asking.
 func Live(ctx context.Context, in io.Reader, o Options) error {
 	m := &model{ctx: ctx, o: o}
 	_, err := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(o.Out),
@@ -136,7 +136,8 @@ func (m *model) hidden() int {
 
 func (m *model) screen() Screen {
 	s := m.heard.screen()
-	s.Problem, s.Width, s.Height, s.Colour, s.From = m.problem, m.width, m.height, m.o.Colour, m.from
+	s.Problem, s.Width, s.Height, s.Colour, s.From = m.problem, m.width, m.height, m.o.Colour,
+		m.from
 	s.Keys = "q quit  r ranks  up/down"
 	s.Ranks = true
 	if m.ranks != nil {

@@ -88,7 +88,8 @@ func newTerminal(t *testing.T, columns, lines uint16) *terminal {
 
 func (x *terminal) resize(columns, lines uint16) {
 	x.t.Helper()
-	if err := unix.IoctlSetWinsize(int(x.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: lines, Col: columns}); err != nil {
+	if err := unix.IoctlSetWinsize(int(x.master.Fd()), unix.TIOCSWINSZ,
+		&unix.Winsize{Row: lines, Col: columns}); err != nil {
 		x.t.Fatal(err)
 	}
 }
@@ -114,8 +115,8 @@ func (x *terminal) shows(text string) {
 	}
 }
 
-// showsWhole is shows for what may be there already, or differ from that in a few places: the size is changed until the
-// whole screen is drawn anew with it.
+// showsWhole is shows for what may be there already, or differ from that in a few places: the size
+// is changed until the whole screen is drawn anew with it.
 func (x *terminal) showsWhole(text string, columns, lines uint16) {
 	x.t.Helper()
 	limit := time.NewTimer(20 * time.Second)
@@ -161,25 +162,29 @@ func (x *terminal) mode() unix.Termios {
 	return *m
 }
 
-// asProgram is what the test binary does instead of testing, in a process and a terminal of its own: it shows a job that goes
-// on, after a time in which nobody answers, until it gets SIGUSR1.
+// asProgram is what the test binary does instead of testing, in a process and a terminal of its
+// own: it shows a job that goes on, after a time in which nobody answers, until it gets SIGUSR1.
 func asProgram() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	there := make(chan os.Signal, 1)
 	signal.Notify(there, syscall.SIGUSR1)
 	seconds := 60.0
-	err := Live(ctx, os.Stdin, Options{Out: os.Stdout, Interval: 20 * time.Millisecond, Ask: func(context.Context) ([]*stats.ClusterReport, error) {
-		if seconds == 60 {
-			select {
-			case <-there:
-			default:
-				return nil, errors.New("nobody is there yet")
-			}
-		}
-		seconds++
-		return []*stats.ClusterReport{running(min(seconds, 100), 2)}, nil
-	}})
+	err := Live(ctx, os.Stdin,
+		Options{
+			Out: os.Stdout, Interval: 20 * time.Millisecond,
+			Ask: func(context.Context) ([]*stats.ClusterReport, error) {
+				if seconds == 60 {
+					select {
+					case <-there:
+					default:
+						return nil, errors.New("nobody is there yet")
+					}
+				}
+				seconds++
+				return []*stats.ClusterReport{running(min(seconds, 100), 2)}, nil
+			},
+		})
 	switch {
 	case errors.Is(err, context.Canceled):
 		return 130
@@ -190,8 +195,8 @@ func asProgram() int {
 	return 0
 }
 
-// TestLive: in a real terminal, what is asked for appears and stays up to date; keys do what they should; who
-// leaves finds the terminal as it was.
+// TestLive: in a real terminal, what is asked for appears and stays up to date; keys do what they
+// should; who leaves finds the terminal as it was.
 func TestLive(t *testing.T) {
 	for _, c := range []struct {
 		name, key string
@@ -207,7 +212,11 @@ func TestLive(t *testing.T) {
 			cmd := exec.Command(self)
 			cmd.Env = append(os.Environ(), programVariable+"=1", "TERM=xterm-256color")
 			cmd.Stdin, cmd.Stdout, cmd.Stderr = x.tty, x.tty, x.tty
-			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Pdeathsig: syscall.SIGKILL}
+			cmd.SysProcAttr = &syscall.SysProcAttr{
+				Setsid:    true,
+				Setctty:   true,
+				Pdeathsig: syscall.SIGKILL,
+			}
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
@@ -252,21 +261,26 @@ func TestLive(t *testing.T) {
 func TestPrint(t *testing.T) {
 	var out bytes.Buffer
 	answers := 0
-	o := Options{Out: &out, Interval: time.Millisecond, Ask: func(context.Context) ([]*stats.ClusterReport, error) {
-		if answers++; answers > 3 {
-			return nil, fmt.Errorf("%w: it ended", ErrGone)
-		}
-		return []*stats.ClusterReport{running(float64(answers), 1)}, nil
-	}}
+	o := Options{
+		Out: &out, Interval: time.Millisecond,
+		Ask: func(context.Context) ([]*stats.ClusterReport, error) {
+			if answers++; answers > 3 {
+				return nil, fmt.Errorf("%w: it ended", ErrGone)
+			}
+			return []*stats.ClusterReport{running(float64(answers), 1)}, nil
+		},
+	}
 	if err := Print(t.Context(), o, false); err != nil {
 		t.Error(err)
 	}
-	if text := out.String(); strings.Count(text, "hdmlp top") != 2 || strings.Count(text, "rank 1") != 2 || strings.Contains(text, "\x1b") {
+	if text := out.String(); strings.Count(text, "hdmlp top") != 2 ||
+		strings.Count(text, "rank 1") != 2 || strings.Contains(text, "\x1b") {
 		t.Errorf("printed %q", text)
 	}
 	answers = 0
 	out.Reset()
-	if err := Print(t.Context(), o, true); err != nil || answers != 2 || strings.Count(out.String(), "hdmlp top") != 1 {
+	if err := Print(t.Context(), o, true); err != nil || answers != 2 ||
+		strings.Count(out.String(), "hdmlp top") != 1 {
 		t.Errorf("once: %v, asked %d times, %q", err, answers, out.String())
 	}
 	answers = 3
@@ -281,9 +295,14 @@ func TestPrint(t *testing.T) {
 	}
 }
 
-// TestRoom: ranks are shown where there is room for them, or as the user says; scrolling ends with the lines.
+// TestRoom: ranks are shown where there is room for them, or as the user says; scrolling ends with
+// the lines.
 func TestRoom(t *testing.T) {
-	m := &model{heard: history{after(71, running(71, 3)), after(72, running(72, 3))}, width: 80, height: 30}
+	m := &model{
+		heard:  history{after(71, running(71, 3)), after(72, running(72, 3))},
+		width:  80,
+		height: 30,
+	}
 	shown := func(want bool, when string) {
 		t.Helper()
 		if s := m.screen(); s.Ranks != want || strings.Contains(s.Text(), "rank 5") != want {

@@ -60,8 +60,8 @@ type pace struct {
 	ranks   int
 }
 
-// between compares two tallies of some ranks; without a time between them nothing is known. Counters that went
-// back, because a rank came anew, count as if nothing happened.
+// between compares two tallies of some ranks; without a time between them nothing is known.
+// Counters that went back, because a rank came anew, count as if nothing happened.
 func between(before, now *stats.Tally, seconds float64, ranks int) pace {
 	if before == nil || seconds <= 0 {
 		return pace{}

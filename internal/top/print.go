@@ -10,9 +10,9 @@ import (
 // ErrGone is what Ask wraps where there is nobody, or nobody any more, who could answer.
 var ErrGone = errors.New("nobody answers")
 
-// Print writes screens one after the other, for what is no terminal: rates need two answers, so the first comes
-// after Interval. once: that one alone. Otherwise it ends with ctx, with an error of Ask or Out, or, without one, when
-// whoever answered is gone.
+// Print writes screens one after the other, for what is no terminal: rates need two answers, so the
+// first comes after Interval. once: that one alone. Otherwise it ends with ctx, with an error of
+// Ask or Out, or, without one, when whoever answered is gone.
 func Print(ctx context.Context, o Options, once bool) error {
 	var heard history
 	ticks := time.NewTicker(o.Interval)

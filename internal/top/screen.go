@@ -1,8 +1,9 @@
 // Package top shows running jobs as they are now, one screen at a time: how far they are, how fast
 // samples come from where, what ranks wait for, how full caches are.
 //
-// A Screen is drawn from snapshots alone (pure); Live keeps one in a terminal up to date, Print writes one
-// after the other. Only Live knows the terminal library. Nothing here asks a daemon: who calls says how.
+// A Screen is drawn from snapshots alone (pure); Live keeps one in a terminal up to date, Print
+// writes one after the other. Only Live knows the terminal library. Nothing here asks a daemon: who
+// calls says how.
 package top
 
 import (
@@ -128,12 +129,14 @@ func (s *Screen) job(j *stats.ClusterReport) []string {
 		nodes = fmt.Sprintf(" on %d nodes", len(j.Nodes))
 	}
 	if len(j.Nodes) == 1 && j.Nodes[0].Assembling {
-		return append(out, append(s.wrap("", printable.Name(j.Dataset)), s.wrap(yellow, j.Sentence)...)...)
+		return append(out,
+			append(s.wrap("", printable.Name(j.Dataset)), s.wrap(yellow, j.Sentence)...)...)
 	}
 	about := fmt.Sprintf(": %d samples, %s, %s, %s%s, batch %d",
 		j.Samples, size.Format(j.Bytes), j.Policy, count(j.WorldSize, "rank"), nodes, j.GlobalBatch)
 	dataset := printable.Name(j.Dataset)
-	if most := max(8, s.Width-len(about)); s.Width > 0 && ansi.StringWidth(dataset) > most { // its end tells more
+	// its end tells more
+	if most := max(8, s.Width-len(about)); s.Width > 0 && ansi.StringWidth(dataset) > most {
 		dataset = ansi.TruncateLeft(dataset, ansi.StringWidth(dataset)-most+1, "…")
 	}
 	out = append(out, dataset+about)
@@ -151,7 +154,8 @@ func (s *Screen) progress(j *stats.ClusterReport) string {
 		return "no rank is there"
 	}
 	whole := min(barWidth, int(p.done*barWidth))
-	bar := "[" + s.style(green, strings.Repeat("=", whole)) + strings.Repeat(" ", barWidth-whole) + "]"
+	bar := "[" + s.style(green, strings.Repeat("=", whole)) + strings.Repeat(" ", barWidth-whole) +
+		"]"
 	where := fmt.Sprintf("epoch %d, no end", p.epoch+1)
 	left := "to the epoch's end"
 	if j.Planned > 0 {
@@ -167,7 +171,8 @@ func (s *Screen) progress(j *stats.ClusterReport) string {
 	if p.speed == 0 {
 		return text
 	}
-	return fmt.Sprintf("%s, %s %s, %s batches/s a rank", text, duration(p.left/p.speed), left, number(p.speed))
+	return fmt.Sprintf("%s, %s %s, %s batches/s a rank", text, duration(p.left/p.speed), left,
+		number(p.speed))
 }
 
 // stall is the line that says what ranks wait for.
@@ -214,9 +219,11 @@ func causes(stall map[string]float64) []string {
 
 // foot is what is worth to be said beside the table.
 func (s *Screen) foot(j *stats.ClusterReport) (out []string) {
-	held := []string{fmt.Sprintf("%s left the source, %.2f of the bound", size.Format(j.Total.Source.Bytes), j.BoundShare)}
+	held := []string{fmt.Sprintf("%s left the source, %.2f of the bound",
+		size.Format(j.Total.Source.Bytes), j.BoundShare)}
 	for _, c := range j.Classes {
-		held = append(held, fmt.Sprintf("%s %s of %s", c.Name, size.Format(c.Used), size.Format(c.Room)))
+		held = append(held,
+			fmt.Sprintf("%s %s of %s", c.Name, size.Format(c.Used), size.Format(c.Room)))
 	}
 	out = append(out, s.wrap("", strings.Join(held, "; "))...)
 	for i := range j.Nodes {
@@ -226,15 +233,20 @@ func (s *Screen) foot(j *stats.ClusterReport) (out []string) {
 			on = fmt.Sprintf("node %d: ", n.Node)
 		}
 		if n.Waiting != nil && n.Waiting.Seconds > 1 {
-			out = append(out, s.style(yellow, fmt.Sprintf("%ssample %d is read since %.0f s: %s", on, n.Waiting.Sample, n.Waiting.Seconds, printable.Name(n.Waiting.Path))))
+			out = append(out, s.style(yellow,
+				fmt.Sprintf("%ssample %d is read since %.0f s: %s", on, n.Waiting.Sample,
+					n.Waiting.Seconds, printable.Name(n.Waiting.Path))))
 		}
 		for _, p := range n.PassedBy {
-			out = append(out, s.style(yellow, fmt.Sprintf("%snode %d is passed by: %s", on, p.Node, cmp.Or(p.Reason, "the source is faster"))))
+			out = append(out, s.style(yellow,
+				fmt.Sprintf("%snode %d is passed by: %s", on, p.Node,
+					cmp.Or(p.Reason, "the source is faster"))))
 		}
 		if n.Unreadable > 0 {
 			text := fmt.Sprintf("%s%s unreadable", on, count(n.Unreadable, "sample"))
 			if len(n.Faults) > 0 {
-				text += fmt.Sprintf(", the first is %d: %s", n.Faults[0].Sample, printable.Text(n.Faults[0].Reason))
+				text += fmt.Sprintf(", the first is %d: %s", n.Faults[0].Sample,
+					printable.Text(n.Faults[0].Reason))
 			}
 			out = append(out, s.style(red, text))
 		}

@@ -24,8 +24,12 @@ func tally(seconds float64) stats.Tally {
 	n := int64(10 * seconds)
 	return stats.Tally{
 		Batches: n, Samples: 32 * n, Seconds: seconds,
-		Stall:  map[string]float64{"source": 0.15 * seconds, "peer": 0.05 * seconds, "memory": 0},
-		Reads:  map[string]stats.Amount{"source": {Bytes: n * mib / 10}, "peer": {Bytes: 3 * n * mib}, "memory": {Bytes: 120 * n * mib}},
+		Stall: map[string]float64{"source": 0.15 * seconds, "peer": 0.05 * seconds, "memory": 0},
+		Reads: map[string]stats.Amount{
+			"source": {Bytes: n * mib / 10},
+			"peer":   {Bytes: 3 * n * mib},
+			"memory": {Bytes: 120 * n * mib},
+		},
 		Source: stats.Amount{Bytes: n * mib / 5},
 	}
 }
@@ -51,28 +55,40 @@ func sum(of ...stats.Tally) (out stats.Tally) {
 // running is a job of 4 epochs with 500 steps after some seconds, on nodes with two ranks each.
 func running(seconds float64, nodes int) *stats.ClusterReport {
 	j := &stats.ClusterReport{
-		Job: "torchrun-none-0-gpu-a:29500/0", Dataset: "/scratch/datasets/imagenet/train", Samples: 1_281_167, Bytes: 137 << 30,
-		Policy: "cooperative", WorldSize: 2 * nodes, GlobalBatch: 64 * nodes, Planned: 4, Steps: 500, BoundShare: 1.004,
+		Job: "torchrun-none-0-gpu-a:29500/0", Dataset: "/scratch/datasets/imagenet/train",
+		Samples: 1_281_167, Bytes: 137 << 30,
+		Policy: "cooperative", WorldSize: 2 * nodes, GlobalBatch: 64 * nodes, Planned: 4,
+		Steps: 500, BoundShare: 1.004,
 	}
 	for n := range nodes {
 		node := stats.NodeReport{
-			Node: n, Host: "gpu-" + string(rune('a'+n)), Address: fmt.Sprintf("10.0.0.%d", n+1), Answering: true,
-			Tally:   sum(tally(seconds), tally(seconds)),
-			Classes: []stats.Class{{Name: "memory", Room: 1000 * mib, Used: 1000 * mib}, {Name: "file", Room: 4000 * mib, Used: int64(n+1) * 1000 * mib}},
+			Node: n, Host: "gpu-" + string(rune('a'+n)), Address: fmt.Sprintf("10.0.0.%d", n+1),
+			Answering: true,
+			Tally:     sum(tally(seconds), tally(seconds)),
+			Classes: []stats.Class{
+				{Name: "memory", Room: 1000 * mib, Used: 1000 * mib},
+				{Name: "file", Room: 4000 * mib, Used: int64(n+1) * 1000 * mib},
+			},
 			Staging: stats.Staging{Size: 64 * mib, Used: 31 * mib, Extra: mib},
 		}
 		for k := range 2 {
 			step := int(10 * seconds)
 			node.Ranks = append(node.Ranks, stats.RankTally{
-				Rank: 2*n + k, Open: true, Position: stats.Position{Epoch: step / 500, Step: step % 500}, Tally: tally(seconds),
-				Staging: stats.Staging{Size: 32 * mib, Used: 16 * mib},
+				Rank: 2*n + k, Open: true,
+				Position: stats.Position{Epoch: step / 500, Step: step % 500},
+				Tally:    tally(seconds),
+				Staging:  stats.Staging{Size: 32 * mib, Used: 16 * mib},
 			})
 		}
 		j.Nodes = append(j.Nodes, node)
 	}
 	j.Total = tally(seconds)
 	j.Utilisation = 0.987
-	j.Classes = []stats.Class{{Name: "memory", Room: int64(nodes) * 1000 * mib, Used: int64(nodes) * 1000 * mib}, {Name: "file", Room: int64(nodes) * 4000 * mib, Used: 3000 * mib}}
+	j.Classes = []stats.Class{{
+		Name: "memory",
+		Room: int64(nodes) * 1000 * mib,
+		Used: int64(nodes) * 1000 * mib,
+	}, {Name: "file", Room: int64(nodes) * 4000 * mib, Used: 3000 * mib}}
 	j.Staging = stats.Staging{Size: int64(nodes) * 64 * mib, Used: int64(nodes) * 32 * mib}
 	return j
 }
@@ -89,40 +105,134 @@ func TestScreens(t *testing.T) {
 		change(j)
 		return j
 	}
-	two := Screen{Now: after(72, running(72, 2)), Before: after(71, running(71, 2)), Earlier: after(60, running(60, 2))}
+	two := Screen{
+		Now:     after(72, running(72, 2)),
+		Before:  after(71, running(71, 2)),
+		Earlier: after(60, running(60, 2)),
+	}
 	silent := func(j *stats.ClusterReport) {
 		n := &j.Nodes[1]
 		n.Answering, n.Age, n.Why = false, 12, "nothing was heard within 2s"
-		j.Nodes = append(j.Nodes, stats.NodeReport{Node: 2, Address: "10.0.0.3", Age: -1, Why: "its daemon is gone", Ranks: []stats.RankTally{{Rank: 4}, {Rank: 5}}})
+		j.Nodes = append(j.Nodes,
+			stats.NodeReport{
+				Node:    2,
+				Address: "10.0.0.3",
+				Age:     -1,
+				Why:     "its daemon is gone",
+				Ranks:   []stats.RankTally{{Rank: 4}, {Rank: 5}},
+			})
 	}
 	planning := func(j *stats.ClusterReport) {
 		j.Nodes[1].Planning = true
-		j.Nodes[0].PassedBy = []stats.Peer{{Node: 1, Alive: true, Reason: "i/o timeout"}, {Node: 1, Alive: true}}
+		j.Nodes[0].PassedBy = []stats.Peer{
+			{Node: 1, Alive: true, Reason: "i/o timeout"},
+			{Node: 1, Alive: true},
+		}
 	}
 	assembling := func(j *stats.ClusterReport) {
-		j.Nodes[1] = stats.NodeReport{Node: 1, Host: "gpu-b", Answering: true, Assembling: true, Sentence: "The job is being put together since 3.0 s."}
+		j.Nodes[1] = stats.NodeReport{
+			Node:       1,
+			Host:       "gpu-b",
+			Answering:  true,
+			Assembling: true,
+			Sentence:   "The job is being put together since 3.0 s.",
+		}
 	}
 	for name, s := range map[string]Screen{
-		"nothing":    {Problem: "no daemon is running for this user at @hdmlp-0: connection refused", Width: 50},
-		"no-job":     {Now: after(1)},
-		"first":      {Now: two.Now, Width: 80, Height: 24, Ranks: true},
-		"two-nodes":  {Now: two.Now, Before: two.Before, Earlier: two.Earlier, Width: 80, Height: 24, Keys: "q quit"},
-		"ranks":      {Now: two.Now, Before: two.Before, Earlier: two.Earlier, Width: 110, Ranks: true},
-		"unlimited":  {Now: two.Now, Before: two.Before, Earlier: two.Earlier, Ranks: true},
-		"narrow":     {Now: two.Now, Before: two.Before, Earlier: two.Earlier, Width: 40, Height: 12},
-		"scrolled":   {Now: two.Now, Before: two.Before, Earlier: two.Earlier, Width: 80, Height: 6, From: 7},
-		"colours":    {Now: two.Now, Before: two.Before, Earlier: two.Earlier, Width: 80, Colour: true, Keys: "q quit"},
-		"one-node":   {Now: after(72, running(72, 1)), Before: after(71, running(71, 1)), Earlier: after(60, running(60, 1)), Width: 80},
-		"two-jobs":   {Now: after(72, running(72, 1), change(running(20, 1), func(j *stats.ClusterReport) { j.Job, j.Planned = "validation", 0 })), Before: after(71, running(71, 1)), Width: 80},
-		"silent":     {Now: after(72, change(running(72, 2), silent)), Before: two.Before, Earlier: two.Earlier, Width: 100, Ranks: true},
-		"assembling": {Now: after(72, change(running(72, 2), assembling)), Before: two.Before, Earlier: two.Earlier, Width: 80},
-		"planning":   {Now: after(72, change(running(72, 2), planning)), Before: two.Before, Earlier: two.Earlier, Width: 100},
-		"put-together": {Now: after(1, &stats.ClusterReport{Job: "j", Dataset: "/data", WorldSize: 2, Sentence: "The job is being put together since 3.0 s, 1200 files found so far; 1 of 2 rank(s) wait for it.", Nodes: []stats.NodeReport{
-			{Answering: true, Assembling: true},
-		}}), Width: 60},
+		"nothing": {
+			Problem: "no daemon is running for this user at @hdmlp-0: connection refused",
+			Width:   50,
+		},
+		"no-job": {Now: after(1)},
+		"first":  {Now: two.Now, Width: 80, Height: 24, Ranks: true},
+		"two-nodes": {
+			Now:     two.Now,
+			Before:  two.Before,
+			Earlier: two.Earlier,
+			Width:   80,
+			Height:  24,
+			Keys:    "q quit",
+		},
+		"ranks": {
+			Now:     two.Now,
+			Before:  two.Before,
+			Earlier: two.Earlier,
+			Width:   110,
+			Ranks:   true,
+		},
+		"unlimited": {Now: two.Now, Before: two.Before, Earlier: two.Earlier, Ranks: true},
+		"narrow": {
+			Now:     two.Now,
+			Before:  two.Before,
+			Earlier: two.Earlier,
+			Width:   40,
+			Height:  12,
+		},
+		"scrolled": {
+			Now:     two.Now,
+			Before:  two.Before,
+			Earlier: two.Earlier,
+			Width:   80,
+			Height:  6,
+			From:    7,
+		},
+		"colours": {
+			Now:     two.Now,
+			Before:  two.Before,
+			Earlier: two.Earlier,
+			Width:   80,
+			Colour:  true,
+			Keys:    "q quit",
+		},
+		"one-node": {
+			Now:     after(72, running(72, 1)),
+			Before:  after(71, running(71, 1)),
+			Earlier: after(60, running(60, 1)),
+			Width:   80,
+		},
+		"two-jobs": {
+			Now: after(72, running(72, 1),
+				change(running(20, 1), func(j *stats.ClusterReport) {
+					j.Job, j.Planned = "validation", 0
+				})),
+			Before: after(71, running(71, 1)),
+			Width:  80,
+		},
+		"silent": {
+			Now:     after(72, change(running(72, 2), silent)),
+			Before:  two.Before,
+			Earlier: two.Earlier,
+			Width:   100,
+			Ranks:   true,
+		},
+		"assembling": {
+			Now:     after(72, change(running(72, 2), assembling)),
+			Before:  two.Before,
+			Earlier: two.Earlier,
+			Width:   80,
+		},
+		"planning": {
+			Now:     after(72, change(running(72, 2), planning)),
+			Before:  two.Before,
+			Earlier: two.Earlier,
+			Width:   100,
+		},
+		"put-together": {Now: after(1,
+			&stats.ClusterReport{
+				Job: "j", Dataset: "/data", WorldSize: 2,
+				Sentence: "The job is being put together since 3.0 s, 1200 files found so far; 1 " +
+					"of 2 rank(s) wait for it.", Nodes: []stats.NodeReport{
+					{Answering: true, Assembling: true},
+				},
+			}), Width: 60},
 		"trouble": {Now: after(2000, change(running(200, 1), func(j *stats.ClusterReport) {
-			j.Nodes[0].Waiting = &stats.Waiting{Sample: 7, Path: "/scratch/datasets/imagenet/train/n01440764/7.jpg", Seconds: 65}
-			j.Nodes[0].Unreadable, j.Nodes[0].Faults = 21, []stats.Fault{{Sample: 3, Path: "/3.jpg", Reason: "the file is missing"}}
+			j.Nodes[0].Waiting = &stats.Waiting{
+				Sample:  7,
+				Path:    "/scratch/datasets/imagenet/train/n01440764/7.jpg",
+				Seconds: 65,
+			}
+			j.Nodes[0].Unreadable, j.Nodes[0].Faults = 21,
+				[]stats.Fault{{Sample: 3, Path: "/3.jpg", Reason: "the file is missing"}}
 			j.Nodes[0].Ranks[1].Open = false
 			j.Nodes[0].Ranks[0].Position = stats.Position{Epoch: 4}
 		})), Before: after(1999, running(200, 1)), Width: 80, Ranks: true},
@@ -162,7 +272,8 @@ func TestScreens(t *testing.T) {
 func TestPaces(t *testing.T) {
 	before, now := after(10, running(10, 2)), after(12, running(12, 2))
 	p := nodePace(before, now, now.Jobs[0].Job, &now.Jobs[0].Nodes[1])
-	if !p.known || p.batches != 20 || p.bytes["peer"] != 60*mib || p.bytes["source"] != 4*mib || p.ranks != 2 || !about(p.stall["source"], 0.15) || !about(p.stalled(), 0.2) {
+	if !p.known || p.batches != 20 || p.bytes["peer"] != 60*mib || p.bytes["source"] != 4*mib ||
+		p.ranks != 2 || !about(p.stall["source"], 0.15) || !about(p.stalled(), 0.2) {
 		t.Errorf("%+v", p)
 	}
 	now.Jobs[0].Nodes[1].Age = 1 // a second later it would have been as much again
@@ -170,21 +281,32 @@ func TestPaces(t *testing.T) {
 		t.Errorf("what is a second old: %+v", p)
 	}
 	late := running(1, 2)
-	if p = nodePace(after(10, running(10, 2)), after(12, late), late.Job, &late.Nodes[0]); p.batches != 0 || p.stalled() != 0 || p.bytes["memory"] != 0 {
+	if p = nodePace(after(10, running(10, 2)), after(12, late), late.Job,
+		&late.Nodes[0]); p.batches != 0 || p.stalled() != 0 || p.bytes["memory"] != 0 {
 		t.Errorf("counters that went back: %+v", p)
 	}
 	var all pace
 	all.add(pace{})
-	all.add(between(&stats.Tally{}, &stats.Tally{Batches: 4, Stall: map[string]float64{"source": 4}}, 2, 2))
-	all.add(between(&stats.Tally{}, &stats.Tally{Batches: 2, Stall: map[string]float64{"peer": 2}}, 2, 2))
-	if all.batches != 3 || !about(all.stall["source"], 0.5) || !about(all.stall["peer"], 0.25) || all.ranks != 4 {
+	all.add(between(&stats.Tally{},
+		&stats.Tally{Batches: 4, Stall: map[string]float64{"source": 4}}, 2, 2))
+	all.add(between(&stats.Tally{}, &stats.Tally{Batches: 2, Stall: map[string]float64{"peer": 2}},
+		2, 2))
+	if all.batches != 3 || !about(all.stall["source"], 0.5) || !about(all.stall["peer"], 0.25) ||
+		all.ranks != 4 {
 		t.Errorf("added up: %+v", all)
 	}
 	at, ok := progressOf(before, now, now.Jobs[0])
-	if !ok || at.epoch != 0 || at.step != 120 || !about(at.done, 0.06) || at.left != 1880 || at.speed < 10 {
+	if !ok || at.epoch != 0 || at.step != 120 || !about(at.done, 0.06) || at.left != 1880 ||
+		at.speed < 10 {
 		t.Errorf("%+v", at)
 	}
-	for seconds, want := range map[float64]string{0.2: "1 s", 59.5: "1 min 0 s", 3661: "1 h 1 min", 200000: "2 d 7 h", 1e300: "more than 100 years"} {
+	for seconds, want := range map[float64]string{
+		0.2:    "1 s",
+		59.5:   "1 min 0 s",
+		3661:   "1 h 1 min",
+		200000: "2 d 7 h",
+		1e300:  "more than 100 years",
+	} {
 		if got := duration(seconds); got != want {
 			t.Errorf("%v s: %q, want %q", seconds, got, want)
 		}

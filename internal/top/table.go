@@ -91,7 +91,11 @@ func (s *Screen) rankRows(j *stats.ClusterReport, n *stats.NodeReport) (out []ro
 	old := node(s.Before.job(j.Job), n.Node)
 	for i := range n.Ranks {
 		now := &n.Ranks[i]
-		r := row{name: "  rank " + strconv.Itoa(now.Rank), ranks: fmt.Sprintf("%d:%d", now.Epoch+1, now.Step), staging: now.Staging}
+		r := row{
+			name:    "  rank " + strconv.Itoa(now.Rank),
+			ranks:   fmt.Sprintf("%d:%d", now.Epoch+1, now.Step),
+			staging: now.Staging,
+		}
 		if was := rank(old, now.Rank); was != nil && now.Open {
 			r.pace = between(&was.Tally, &now.Tally, apart(s.Before, old, s.Now, n), 1)
 		}
@@ -141,7 +145,13 @@ func rankNumbers(n *stats.NodeReport) string {
 func columnsOf(j *stats.ClusterReport, rows []row) []column {
 	out := []column{
 		{head: "node", names: true, left: true, cell: func(r *row) string { return r.name }},
-		{head: "ranks", names: true, drop: 1, left: true, cell: func(r *row) string { return r.ranks }},
+		{
+			head:  "ranks",
+			names: true,
+			drop:  1,
+			left:  true,
+			cell:  func(r *row) string { return r.ranks },
+		},
 	}
 	if slices.ContainsFunc(rows, func(r row) bool { return strings.HasPrefix(r.name, "  rank") }) {
 		out[1].head = "ranks, at"
@@ -154,12 +164,21 @@ func columnsOf(j *stats.ClusterReport, rows []row) []column {
 		places = append(places, c.Name)
 	}
 	for _, place := range places {
-		out = append(out, column{group: "MiB/s from", head: place, cell: rate(func(p *pace) string { return number(p.bytes[place] / (1 << 20)) })})
+		out = append(out, column{
+			group: "MiB/s from",
+			head:  place,
+			cell:  rate(func(p *pace) string { return number(p.bytes[place] / (1 << 20)) }),
+		})
 	}
 	out = append(out,
-		column{head: "batch/s", drop: 2, cell: rate(func(p *pace) string { return number(p.batches) })},
 		column{
-			head: "stall %", cell: rate(func(p *pace) string { return fmt.Sprintf("%.1f", 100*p.stalled()) }),
+			head: "batch/s",
+			drop: 2,
+			cell: rate(func(p *pace) string { return number(p.batches) }),
+		},
+		column{
+			head: "stall %",
+			cell: rate(func(p *pace) string { return fmt.Sprintf("%.1f", 100*p.stalled()) }),
 			code: func(r *row) string { return severity(r.pace.stalled()) },
 		},
 		column{head: "for", left: true, drop: 3, cell: rate(func(p *pace) string {
@@ -168,7 +187,13 @@ func columnsOf(j *stats.ClusterReport, rows []row) []column {
 			}
 			return ""
 		})},
-		column{group: "in use, %", head: "staging", cell: func(r *row) string { return share(r.staging.Used+r.staging.Extra, r.staging.Size) }})
+		column{
+			group: "in use, %",
+			head:  "staging",
+			cell: func(r *row) string {
+				return share(r.staging.Used+r.staging.Extra, r.staging.Size)
+			},
+		})
 	for _, class := range j.Classes {
 		out = append(out, column{group: "in use, %", head: class.Name, cell: func(r *row) string {
 			for _, c := range r.classes {

@@ -32,7 +32,8 @@ func (a *arguments) fault(name, format string, args ...any) {
 	if raw, ok := a.given[name]; ok {
 		value = abbreviate(string(raw))
 	}
-	a.faults = append(a.faults, fmt.Errorf("%s: %s is %s; %s", a.place, name, value, fmt.Sprintf(format, args...)))
+	a.faults = append(a.faults,
+		fmt.Errorf("%s: %s is %s; %s", a.place, name, value, fmt.Sprintf(format, args...)))
 }
 
 func abbreviate(text string) string {
@@ -128,7 +129,8 @@ func (a *arguments) number(name string, least, most float64) float64 {
 func (a *arguments) whole(name string, least, most int) int {
 	allowed := fmt.Sprintf("a whole number from %d to %d", least, most)
 	v := float64(least)
-	if a.decode(name, &v, allowed) && (v != math.Trunc(v) || v < float64(least) || v > float64(most)) {
+	if a.decode(name, &v, allowed) &&
+		(v != math.Trunc(v) || v < float64(least) || v > float64(most)) {
 		a.fault(name, "it must be %s", allowed)
 		return least
 	}
@@ -136,7 +138,9 @@ func (a *arguments) whole(name string, least, most int) int {
 }
 
 // numbers are one number or a list of as many as lengths allow.
-func (a *arguments) numbers(name string, least, most float64, allowed string, lengths ...int) []float64 {
+func (a *arguments) numbers(name string, least, most float64, allowed string,
+	lengths ...int,
+) []float64 {
 	var raw json.RawMessage
 	if !a.decode(name, &raw, allowed) {
 		return nil

@@ -18,7 +18,8 @@ var colorJitter = kind{
 	params: []param{{"brightness", "0"}, {"contrast", "0"}, {"saturation", "0"}, {"hue", "0"}},
 	build: func(a *arguments) step {
 		return jitter{[4]span{
-			a.span("brightness", 1, 0, 1e6), a.span("contrast", 1, 0, 1e6), a.span("saturation", 1, 0, 1e6), a.span("hue", 0, -0.5, 0.5),
+			a.span("brightness", 1, 0, 1e6), a.span("contrast", 1, 0, 1e6),
+			a.span("saturation", 1, 0, 1e6), a.span("hue", 0, -0.5, 0.5),
 		}}
 	},
 }
@@ -39,7 +40,8 @@ func (a *arguments) span(name string, center, least, most float64) span {
 	var far float64
 	if json.Unmarshal(raw, &far) == nil {
 		if far < 0 || far > most {
-			a.fault(name, "it must be a number from 0 to %v, or [least, most] within [%v, %v]", most, least, most)
+			a.fault(name, "it must be a number from 0 to %v, or [least, most] within [%v, %v]",
+				most, least, most)
 			return span{}
 		}
 		s = span{from: max(center-far, least), to: center + far}

@@ -46,10 +46,16 @@ var hueTables = sync.OnceValue(func() *tables {
 		}
 	}
 	for span := 1; span < 256; span++ {
-		for d := range span + 1 { // the highest channel is as high as can be: only differences matter
+		// the highest channel is as high as can be: only differences matter
+		for d := range span + 1 {
 			high, middle, low := byte(255), byte(255-d), byte(255-span)
 			for order, c := range [6][3]byte{
-				{high, middle, low}, {high, low, middle}, {middle, high, low}, {low, high, middle}, {middle, low, high}, {low, middle, high},
+				{high, middle, low},
+				{high, low, middle},
+				{middle, high, low},
+				{low, high, middle},
+				{middle, low, high},
+				{low, middle, high},
 			} {
 				t.hue[order][d][span], _, _ = toHSV(c[0], c[1], c[2])
 			}
@@ -81,7 +87,8 @@ func (t *tables) turn(r, g, b, shift byte) (byte, byte, byte) {
 	}
 	h := t.hue[order][high-middle][high-low] + shift
 	p, f, share := t.least[high][s], t.rest[h], t.share[s]
-	// Of q and t of fromHSV one is used. Rounding half up is rounding half away from 0 for what is not negative.
+	// Of q and t of fromHSV one is used. Rounding half up is rounding half away from 0 for what is
+	// not negative.
 	rising := byte(float64(high)*(1.0-float64(float64(share)*(1.0-float64(f)))) + 0.5)
 	if t.sector[h]&1 != 0 {
 		rising = byte(float64(high)*(1.0-float64(float32(share*f))) + 0.5)

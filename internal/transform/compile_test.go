@@ -13,25 +13,80 @@ import (
 // TestOutput: what comes out is known before the first sample.
 func TestOutput(t *testing.T) {
 	for transforms, want := range map[string]Output{
-		`RandomResizedCrop(224)`:                                     {[]int{224, 224, 3}, pixels.Uint8, pixels.HWC},
-		`RandomResizedCrop((224, 200)), ToTensor()`:                  {[]int{3, 224, 200}, pixels.Float32, pixels.CHW},
-		`CenterCrop((5, 6)), ToTensor("NHWC")`:                       {[]int{5, 6, 3}, pixels.Float32, pixels.HWC},
-		`CenterCrop((5, 6)), ToTensor(), ConvertImageDtype("half")`:  {},
-		`ImgDecode("L"), CenterCrop(5), ToTensor()`:                  {[]int{1, 5, 5}, pixels.Float32, pixels.CHW},
-		`ImgDecode("L"), CenterCrop(5), Grayscale(3)`:                {[]int{5, 5, 3}, pixels.Uint8, pixels.HWC},
-		`CenterCrop(5), Grayscale()`:                                 {[]int{5, 5, 1}, pixels.Uint8, pixels.HWC},
-		`Resize((30, 40)), Resize(15)`:                               {[]int{15, 20, 3}, pixels.Uint8, pixels.HWC},
-		`Resize((40, 30)), Resize(15, max_size=16)`:                  {[]int{16, 12, 3}, pixels.Uint8, pixels.HWC},
-		`Resize((40, 30)), Pad((1, 2, 3, -4))`:                       {[]int{38, 34, 3}, pixels.Uint8, pixels.HWC},
-		`Resize(256), RandomCrop(224), RandomVerticalFlip()`:         {[]int{224, 224, 3}, pixels.Uint8, pixels.HWC},
-		`RandomCrop(9), ToTensor(dtype=torch.bfloat16)`:              {[]int{3, 9, 9}, pixels.BFloat16, pixels.CHW},
-		`CenterCrop(9),ToTensor(dtype="uint8"),ConvertImageDtype()`:  {[]int{3, 9, 9}, pixels.Float32, pixels.CHW},
-		`RandomCrop(9), ToTensor(), ConvertImageDtype(torch.half)`:   {[]int{3, 9, 9}, pixels.Float16, pixels.CHW},
-		`RandomCrop(9), ToTensor(dtype=torch.uint8), ToTensor()`:     {},
-		`RandomCrop(9), ToTensor(), ConvertImageDtype(torch.uint8)`:  {[]int{3, 9, 9}, pixels.Uint8, pixels.CHW},
-		`Reshape(768, 1152, 16), ScaleShift16(scale=2, shift=1)`:     {[]int{768, 1152, 16}, pixels.Float32, pixels.HWC},
-		`Reshape(2, 3, 4, dtype="uint8")`:                            {[]int{2, 3, 4}, pixels.Uint8, pixels.HWC},
-		`Reshape(2, 3, 2, "int16"), ScaleShift16([1, 2], shift=0.5)`: {[]int{2, 3, 2}, pixels.Float32, pixels.HWC},
+		`RandomResizedCrop(224)`: {
+			[]int{224, 224, 3},
+			pixels.Uint8, pixels.HWC,
+		},
+		`RandomResizedCrop((224, 200)), ToTensor()`: {
+			[]int{3, 224, 200},
+			pixels.Float32, pixels.CHW,
+		},
+		`CenterCrop((5, 6)), ToTensor("NHWC")`: {
+			[]int{5, 6, 3},
+			pixels.Float32, pixels.HWC,
+		},
+		`CenterCrop((5, 6)), ToTensor(), ConvertImageDtype("half")`: {},
+		`ImgDecode("L"), CenterCrop(5), ToTensor()`: {
+			[]int{1, 5, 5},
+			pixels.Float32, pixels.CHW,
+		},
+		`ImgDecode("L"), CenterCrop(5), Grayscale(3)`: {
+			[]int{5, 5, 3},
+			pixels.Uint8,
+			pixels.HWC,
+		},
+		`CenterCrop(5), Grayscale()`: {
+			[]int{5, 5, 1},
+			pixels.Uint8,
+			pixels.HWC,
+		},
+		`Resize((30, 40)), Resize(15)`: {
+			[]int{15, 20, 3},
+			pixels.Uint8, pixels.HWC,
+		},
+		`Resize((40, 30)), Resize(15, max_size=16)`: {
+			[]int{16, 12, 3},
+			pixels.Uint8, pixels.HWC,
+		},
+		`Resize((40, 30)), Pad((1, 2, 3, -4))`: {
+			[]int{38, 34, 3},
+			pixels.Uint8, pixels.HWC,
+		},
+		`Resize(256), RandomCrop(224), RandomVerticalFlip()`: {
+			[]int{224, 224, 3},
+			pixels.Uint8, pixels.HWC,
+		},
+		`RandomCrop(9), ToTensor(dtype=torch.bfloat16)`: {
+			[]int{3, 9, 9},
+			pixels.BFloat16, pixels.CHW,
+		},
+		`CenterCrop(9),ToTensor(dtype="uint8"),ConvertImageDtype()`: {
+			[]int{3, 9, 9},
+			pixels.Float32, pixels.CHW,
+		},
+		`RandomCrop(9), ToTensor(), ConvertImageDtype(torch.half)`: {
+			[]int{3, 9, 9},
+			pixels.Float16, pixels.CHW,
+		},
+		`RandomCrop(9), ToTensor(dtype=torch.uint8), ToTensor()`: {},
+		`RandomCrop(9), ToTensor(), ConvertImageDtype(torch.uint8)`: {
+			[]int{3, 9, 9},
+			pixels.Uint8,
+			pixels.CHW,
+		},
+		`Reshape(768, 1152, 16), ScaleShift16(scale=2, shift=1)`: {
+			[]int{768, 1152, 16},
+			pixels.Float32, pixels.HWC,
+		},
+		`Reshape(2, 3, 4, dtype="uint8")`: {
+			[]int{2, 3, 4},
+			pixels.Uint8,
+			pixels.HWC,
+		},
+		`Reshape(2, 3, 2, "int16"), ScaleShift16([1, 2], shift=0.5)`: {
+			[]int{2, 3, 2},
+			pixels.Float32, pixels.HWC,
+		},
 	} {
 		description, err := Parse(transforms)
 		if err != nil {
@@ -73,9 +128,21 @@ var faults = []struct {
 	{`[]`, []string{"empty", "RandomResizedCrop(224)"}},
 	{`[{}]`, []string{`transforms[0]: "name"`}},
 	{`[{"name": 3}]`, []string{`transforms[0]: "name"`}},
-	{`[{"name": "RandomResizeCrop"}]`, []string{"transforms[0]", `"RandomResizeCrop"`, `did you mean "RandomResizedCrop"?`, "ToTensor"}},
-	{`[{"name": "CenterCrop"}]`, []string{"transforms[0] CenterCrop: size is not given", "[height, width]"}},
-	{`[{"name": "CenterCrop", "size": 5, "sise": 6}]`, []string{`no argument "sise"; did you mean "size"?`, "allowed: size"}},
+	{
+		`[{"name": "RandomResizeCrop"}]`,
+		[]string{
+			"transforms[0]", `"RandomResizeCrop"`, `did you mean "RandomResizedCrop"?`,
+			"ToTensor",
+		},
+	},
+	{
+		`[{"name": "CenterCrop"}]`,
+		[]string{"transforms[0] CenterCrop: size is not given", "[height, width]"},
+	},
+	{
+		`[{"name": "CenterCrop", "size": 5, "sise": 6}]`,
+		[]string{`no argument "sise"; did you mean "size"?`, "allowed: size"},
+	},
 	{`[{"name": "CenterCrop", "size": 5.5}]`, []string{"size is 5.5", "whole number"}},
 	{`[{"name": "CenterCrop", "size": [1, 2, 3]}]`, []string{"size is [1, 2, 3]"}},
 	{`[{"name": "CenterCrop", "size": [1, null]}]`, []string{"size is [1, null]"}},
@@ -83,58 +150,162 @@ var faults = []struct {
 	{`[{"name": "CenterCrop", "size": 0}]`, []string{"size is 0", "1 to 65536"}},
 	{`[{"name": "CenterCrop", "size": 100000}]`, []string{"size is 100000", "1 to 65536"}},
 	{`[{"name": "CenterCrop", "size": 65536}]`, []string{"too many", "1024 MiB"}},
-	{`[{"name": "Resize", "size": [3, 3], "interpolation": "cubic"}]`, []string{`interpolation is "cubic"`, `"bicubic"`}},
-	{`[{"name": "Resize", "size": [3, 3], "interpolation": ["bicubic", "box"]}]`, []string{`interpolation is ["bicubic", "box"]`, `"bicubic"`}},
-	{`[{"name": "RandomResizedCrop", "size": 3, "interpolation": ["bicubic", "cubic"]}]`, []string{`interpolation is ["bicubic", "cubic"]`, "a list of at most 16"}},
-	{`[{"name": "RandomResizedCrop", "size": 3, "interpolation": []}]`, []string{`interpolation is []`, "nearest, box"}},
-	{`[{"name": "RandomResizedCrop", "size": 3, "interpolation": null}]`, []string{"interpolation is null"}},
-	{`[{"name": "Resize", "size": [3, 3], "max_size": 5}]`, []string{"max_size is 5", "one number"}},
-	{`[{"name": "Resize", "size": 7, "max_size": 7}]`, []string{"max_size is 7", "more than size, 7"}},
-	{`[{"name": "Resize", "size": [3, 3], "antialias": 3}]`, []string{"antialias is 3", "true or false"}},
+	{
+		`[{"name": "Resize", "size": [3, 3], "interpolation": "cubic"}]`,
+		[]string{`interpolation is "cubic"`, `"bicubic"`},
+	},
+	{
+		`[{"name": "Resize", "size": [3, 3], "interpolation": ["bicubic", "box"]}]`,
+		[]string{`interpolation is ["bicubic", "box"]`, `"bicubic"`},
+	},
+	{
+		`[{"name": "RandomResizedCrop", "size": 3, "interpolation": ["bicubic", "cubic"]}]`,
+		[]string{`interpolation is ["bicubic", "cubic"]`, "a list of at most 16"},
+	},
+	{
+		`[{"name": "RandomResizedCrop", "size": 3, "interpolation": []}]`,
+		[]string{`interpolation is []`, "nearest, box"},
+	},
+	{
+		`[{"name": "RandomResizedCrop", "size": 3, "interpolation": null}]`,
+		[]string{"interpolation is null"},
+	},
+	{
+		`[{"name": "Resize", "size": [3, 3], "max_size": 5}]`,
+		[]string{"max_size is 5", "one number"},
+	},
+	{
+		`[{"name": "Resize", "size": 7, "max_size": 7}]`,
+		[]string{"max_size is 7", "more than size, 7"},
+	},
+	{
+		`[{"name": "Resize", "size": [3, 3], "antialias": 3}]`,
+		[]string{"antialias is 3", "true or false"},
+	},
 	{`[{"name": "RandomHorizontalFlip", "p": 1.5}]`, []string{"p is 1.5", "from 0 to 1"}},
-	{`[{"name": "RandomHorizontalFlip", "p": "x"}, {"name": "RandomVerticalFlip", "p": -1}]`, []string{
-		`transforms[0] RandomHorizontalFlip: p is "x"`, "transforms[1] RandomVerticalFlip: p is -1",
-	}},
-	{`[{"name": "RandomResizedCrop", "size": 5, "scale": [1, 0.5], "ratio": 3}]`, []string{"scale is [1, 0.5]", "in this order", "ratio is 3"}},
+	{
+		`[{"name": "RandomHorizontalFlip", "p": "x"}, {"name": "RandomVerticalFlip", "p": -1}]`,
+		[]string{
+			`transforms[0] RandomHorizontalFlip: p is "x"`,
+			"transforms[1] RandomVerticalFlip: p is -1",
+		},
+	},
+	{
+		`[{"name": "RandomResizedCrop", "size": 5, "scale": [1, 0.5], "ratio": 3}]`,
+		[]string{"scale is [1, 0.5]", "in this order", "ratio is 3"},
+	},
 	{`[{"name": "RandomResizedCrop", "size": 5, "ratio": [0, 1]}]`, []string{"ratio is [0, 1]"}},
 	{`[{"name": "RandomCrop", "size": 5, "padding": [1, 2, 3]}]`, []string{"padding is [1, 2, 3]"}},
 	{`[{"name": "RandomCrop", "size": 5, "fill": 256}]`, []string{"fill is 256", "0 to 255"}},
-	{`[{"name": "RandomCrop", "size": 5, "padding_mode": "mirror"}]`, []string{`padding_mode is "mirror"`, "symmetric"}},
-	{`[{"name": "Resize", "size": 20}, {"name": "RandomCrop", "size": 21}]`, []string{"transforms[1] RandomCrop", "shorter edge is 20", "pad_if_needed"}},
-	{`[{"name": "CenterCrop", "size": 20}, {"name": "RandomCrop", "size": 21}]`, []string{"21 x 21 pixels can not be cut from 20 x 20"}},
-	{`[{"name": "CenterCrop", "size": 20}, {"name": "Pad", "padding": -10}]`, []string{"nothing is left"}},
+	{
+		`[{"name": "RandomCrop", "size": 5, "padding_mode": "mirror"}]`,
+		[]string{`padding_mode is "mirror"`, "symmetric"},
+	},
+	{
+		`[{"name": "Resize", "size": 20}, {"name": "RandomCrop", "size": 21}]`,
+		[]string{"transforms[1] RandomCrop", "shorter edge is 20", "pad_if_needed"},
+	},
+	{
+		`[{"name": "CenterCrop", "size": 20}, {"name": "RandomCrop", "size": 21}]`,
+		[]string{"21 x 21 pixels can not be cut from 20 x 20"},
+	},
+	{
+		`[{"name": "CenterCrop", "size": 20}, {"name": "Pad", "padding": -10}]`,
+		[]string{"nothing is left"},
+	},
 	{`[{"name": "ColorJitter", "brightness": -1}]`, []string{"brightness is -1"}},
 	{`[{"name": "ColorJitter", "hue": 0.6}]`, []string{"hue is 0.6", "0 to 0.5"}},
 	{`[{"name": "ColorJitter", "contrast": [2, 1]}]`, []string{"contrast is [2, 1]"}},
-	{`[{"name": "Grayscale", "num_output_channels": 2}]`, []string{"num_output_channels is 2", "1 or 3"}},
+	{
+		`[{"name": "Grayscale", "num_output_channels": 2}]`,
+		[]string{"num_output_channels is 2", "1 or 3"},
+	},
 	{`[{"name": "RandomHorizontalFlip"}]`, []string{"no fixed size", "add RandomResizedCrop(224)"}},
-	{`[{"name": "Resize", "size": 256}]`, []string{"no fixed size", "Resize(256)", "CenterCrop(256)"}},
-	{`[{"name": "Resize", "size": 256}, {"name": "ToTensor"}]`, []string{"no fixed size", "CenterCrop(256)"}},
-	{`[{"name": "CenterCrop", "size": 2}, {"name": "ImgDecode"}]`, []string{"transforms[1] ImgDecode", "first"}},
+	{
+		`[{"name": "Resize", "size": 256}]`,
+		[]string{"no fixed size", "Resize(256)", "CenterCrop(256)"},
+	},
+	{
+		`[{"name": "Resize", "size": 256}, {"name": "ToTensor"}]`,
+		[]string{"no fixed size", "CenterCrop(256)"},
+	},
+	{
+		`[{"name": "CenterCrop", "size": 2}, {"name": "ImgDecode"}]`,
+		[]string{"transforms[1] ImgDecode", "first"},
+	},
 	{`[{"name": "ImgDecode", "mode": "CMYK", "fast": 1}]`, []string{`mode is "CMYK"`, "fast is 1"}},
-	{`[{"name": "ToTensor"}, {"name": "CenterCrop", "size": 2}]`, []string{"transforms[1] CenterCrop", "before ToTensor"}},
-	{`[{"name": "CenterCrop", "size": 2}, {"name": "ToTensor"}, {"name": "ToTensor"}]`, []string{"transforms[2] ToTensor", "already"}},
-	{`[{"name": "CenterCrop", "size": 2}, {"name": "Normalize", "mean": 0, "std": 1}]`, []string{"transforms[1] Normalize", "needs ToTensor before it"}},
-	{`[{"name": "CenterCrop", "size": 2}, {"name": "ConvertImageDtype", "dtype": "float16"}]`, []string{"needs ToTensor"}},
-	{`[{"name": "CenterCrop", "size": 2}, {"name": "ToTensor", "dtype": "uint8"}, {"name": "Normalize", "mean": 0, "std": 1}]`, []string{"floating point"}},
-	{`[{"name": "CenterCrop", "size": 2}, {"name": "ToTensor"}, {"name": "Normalize", "mean": 0, "std": 1}, {"name": "ConvertImageDtype", "dtype": "uint8"}]`, []string{"uint8"}},
-	{`[{"name": "CenterCrop", "size": 2}, {"name": "ToTensor"}, {"name": "Normalize", "mean": 0, "std": 1}, {"name": "Normalize", "mean": 0, "std": 1}]`, []string{"already"}},
-	{`[{"name": "CenterCrop", "size": 2}, {"name": "ToTensor"}, {"name": "Normalize", "mean": 0, "std": [1, 0, 1]}]`, []string{"std is [1, 0, 1]", "not be 0"}},
-	{`[{"name": "CenterCrop", "size": 2}, {"name": "ToTensor"}, {"name": "Normalize", "mean": [1, 2], "std": 1}]`, []string{"mean is [1, 2]"}},
-	{`[{"name": "ImgDecode", "mode": "L"}, {"name": "CenterCrop", "size": 2}, {"name": "ToTensor"}, {"name": "Normalize", "mean": [1, 2, 3], "std": 1}]`, []string{"1 channel"}},
-	{`[{"name": "ImgDecode", "mode": "L"}, {"name": "Pad", "padding": 2, "fill": [1, 2, 3]}]`, []string{"one channel"}},
-	{`[{"name": "ToTensor", "dtype": "float64", "layout": "CHW"}]`, []string{`dtype is "float64"`, `layout is "CHW"`, "NCHW"}},
-	{`[{"name": "Ragged"}, {"name": "CenterCrop", "size": 2}]`, []string{"transforms[1] CenterCrop", "must be the last"}},
-	{`[{"name": "CenterCrop", "size": 2}, {"name": "ToTensor"}, {"name": "Ragged"}]`, []string{"transforms[2] Ragged", "before ToTensor"}},
-	{`[{"name": "Ragged"}, {"name": "ToTensor"}]`, []string{"transforms[1] ToTensor", "must be the last"}},
+	{
+		`[{"name": "ToTensor"}, {"name": "CenterCrop", "size": 2}]`,
+		[]string{"transforms[1] CenterCrop", "before ToTensor"},
+	},
+	{
+		`[{"name": "CenterCrop", "size": 2}, {"name": "ToTensor"}, {"name": "ToTensor"}]`,
+		[]string{"transforms[2] ToTensor", "already"},
+	},
+	{
+		`[{"name": "CenterCrop", "size": 2}, {"name": "Normalize", "mean": 0, "std": 1}]`,
+		[]string{"transforms[1] Normalize", "needs ToTensor before it"},
+	},
+	{
+		`[{"name": "CenterCrop", "size": 2}, {"name": "ConvertImageDtype", "dtype": "float16"}]`,
+		[]string{"needs ToTensor"},
+	},
+	{
+		`[{"name": "CenterCrop", "size": 2}, {"name": "ToTensor", "dtype": "uint8"}, {"name": "Normalize", "mean": 0, "std": 1}]`, []string{"floating point"},
+	},
+	{
+		`[{"name": "CenterCrop", "size": 2}, {"name": "ToTensor"}, {"name": "Normalize", "mean": 0, "std": 1}, {"name": "ConvertImageDtype", "dtype": "uint8"}]`, []string{"uint8"},
+	},
+	{
+		`[{"name": "CenterCrop", "size": 2}, {"name": "ToTensor"}, {"name": "Normalize", "mean": 0, "std": 1}, {"name": "Normalize", "mean": 0, "std": 1}]`, []string{"already"},
+	},
+	{
+		`[{"name": "CenterCrop", "size": 2}, {"name": "ToTensor"}, {"name": "Normalize", "mean": 0, "std": [1, 0, 1]}]`, []string{"std is [1, 0, 1]", "not be 0"},
+	},
+	{
+		`[{"name": "CenterCrop", "size": 2}, {"name": "ToTensor"}, {"name": "Normalize", "mean": [1, 2], "std": 1}]`, []string{"mean is [1, 2]"},
+	},
+	{
+		`[{"name": "ImgDecode", "mode": "L"}, {"name": "CenterCrop", "size": 2}, {"name": "ToTensor"}, {"name": "Normalize", "mean": [1, 2, 3], "std": 1}]`, []string{"1 channel"},
+	},
+	{
+		`[{"name": "ImgDecode", "mode": "L"}, {"name": "Pad", "padding": 2, "fill": [1, 2, 3]}]`,
+		[]string{"one channel"},
+	},
+	{
+		`[{"name": "ToTensor", "dtype": "float64", "layout": "CHW"}]`,
+		[]string{`dtype is "float64"`, `layout is "CHW"`, "NCHW"},
+	},
+	{
+		`[{"name": "Ragged"}, {"name": "CenterCrop", "size": 2}]`,
+		[]string{"transforms[1] CenterCrop", "must be the last"},
+	},
+	{
+		`[{"name": "CenterCrop", "size": 2}, {"name": "ToTensor"}, {"name": "Ragged"}]`,
+		[]string{"transforms[2] Ragged", "before ToTensor"},
+	},
+	{
+		`[{"name": "Ragged"}, {"name": "ToTensor"}]`,
+		[]string{"transforms[1] ToTensor", "must be the last"},
+	},
 	{`[{"name": "Ragged", "largest": 0}]`, []string{"largest is 0"}},
 	{`[{"name": "ScaleShift16", "scale": 1, "shift": 1}]`, []string{"needs Reshape"}},
-	{`[{"name": "Reshape", "w": 2, "h": 2, "c": 2, "dtype": "int16"}]`, []string{"add ScaleShift16"}},
+	{
+		`[{"name": "Reshape", "w": 2, "h": 2, "c": 2, "dtype": "int16"}]`,
+		[]string{"add ScaleShift16"},
+	},
 	{`[{"name": "Reshape", "w": 1048576, "h": 1048576, "c": 2}]`, []string{"too many"}},
 	{`[{"name": "Reshape", "w": 2, "h": 2, "c": 0}]`, []string{"c is 0"}},
-	{`[{"name": "Reshape", "w": 2, "h": 2, "c": 2}, {"name": "CenterCrop", "size": 2}]`, []string{"Reshape makes arrays"}},
-	{`[{"name": "Reshape", "w": 2, "h": 2, "c": 2}, {"name": "ScaleShift16", "scale": [1, 2, 3], "shift": 1}]`, []string{"last axis has 2"}},
-	{`[{"name": "Reshape", "w": 2, "h": 2, "c": 2}, {"name": "ScaleShift16", "scale": [], "shift": "x"}]`, []string{"scale is []", `shift is "x"`}},
+	{
+		`[{"name": "Reshape", "w": 2, "h": 2, "c": 2}, {"name": "CenterCrop", "size": 2}]`,
+		[]string{"Reshape makes arrays"},
+	},
+	{
+		`[{"name": "Reshape", "w": 2, "h": 2, "c": 2}, {"name": "ScaleShift16", "scale": [1, 2, 3], "shift": 1}]`, []string{"last axis has 2"},
+	},
+	{
+		`[{"name": "Reshape", "w": 2, "h": 2, "c": 2}, {"name": "ScaleShift16", "scale": [], "shift": "x"}]`, []string{"scale is []", `shift is "x"`},
+	},
 }
 
 // TestFaults: what can not work is refused, and the message says where, what, and what is allowed.
@@ -159,10 +330,11 @@ func TestParse(t *testing.T) {
 		`RandomResizedCrop(224), RandomHorizontalFlip(), ToTensor()`:   `[{"name":"RandomResizedCrop","size":224},{"name":"RandomHorizontalFlip"},{"name":"ToTensor"}]`,
 		` [ CenterCrop( size = (3 , 4,) ) , ] `:                        `[{"name":"CenterCrop","size":[3,4]}]`,
 		`T.Compose([transforms.Resize(8, max_size=None), ToTensor()])`: `[{"max_size":null,"name":"Resize","size":8},{"name":"ToTensor"}]`,
-		"nn.Sequential(Resize(8),\n  ToTensor(),)":                     `[{"name":"Resize","size":8},{"name":"ToTensor"}]`,
-		`RandomResizedCrop(8, ratio=(3/4, 4./3), antialias=True)`:      `[{"antialias":true,"name":"RandomResizedCrop","ratio":[0.75,1.3333333333333333],"size":8}]`,
-		`Resize(8, T.InterpolationMode.BICUBIC), Pad(-1, fill=1e1)`:    `[{"interpolation":"bicubic","name":"Resize","size":8},{"fill":10,"name":"Pad","padding":-1}]`,
-		`ImgDecode('L', fast=True), ConvertImageDtype(torch.half)`:     `[{"fast":true,"mode":"L","name":"ImgDecode"},{"dtype":"float16","name":"ConvertImageDtype"}]`,
+		"nn.Sequential(Resize(8),\n  " +
+			"ToTensor(),)": `[{"name":"Resize","size":8},{"name":"ToTensor"}]`,
+		`RandomResizedCrop(8, ratio=(3/4, 4./3), antialias=True)`:   `[{"antialias":true,"name":"RandomResizedCrop","ratio":[0.75,1.3333333333333333],"size":8}]`,
+		`Resize(8, T.InterpolationMode.BICUBIC), Pad(-1, fill=1e1)`: `[{"interpolation":"bicubic","name":"Resize","size":8},{"fill":10,"name":"Pad","padding":-1}]`,
+		`ImgDecode('L', fast=True), ConvertImageDtype(torch.half)`:  `[{"fast":true,"mode":"L","name":"ImgDecode"},{"dtype":"float16","name":"ConvertImageDtype"}]`,
 		``:                                `[]`,
 		`[]`:                              `[]`,
 		`[{"name": "Resize", "size": 3}]`: `[{"name": "Resize", "size": 3}]`,
@@ -225,7 +397,8 @@ func FuzzCompile(f *testing.F) {
 			return
 		}
 		if p.Ragged() {
-			if o := p.Output(); o.Bytes() != 0 || !slices.Contains([]int{1, 3}, o.Shape[2]) || p.Expected(1000) < 1 {
+			if o := p.Output(); o.Bytes() != 0 || !slices.Contains([]int{1, 3}, o.Shape[2]) ||
+				p.Expected(1000) < 1 {
 				t.Errorf("output %v, %g bytes", o, p.Expected(1000))
 			}
 			return

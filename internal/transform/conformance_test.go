@@ -119,14 +119,18 @@ func jpeg(width, height int, mode string, quality, subsampling int, more ...any)
 
 // What transforms are tried on: PNGs to compare the transforms alone, and JPEGs of all kinds.
 var testImages = []testImage{
-	png(500, 375, "RGB"), png(375, 500, "RGB"), png(224, 224, "RGB"), png(301, 97, "RGB"), png(40, 33, "RGB"), png(13, 700, "RGB"),
+	png(500, 375, "RGB"), png(375, 500, "RGB"), png(224, 224, "RGB"), png(301, 97, "RGB"),
+	png(40, 33, "RGB"), png(13, 700, "RGB"),
 	png(3, 2, "RGB"), png(1, 1, "RGB"), png(120, 90, "L"),
-	jpeg(500, 375, "RGB", 90, 2), jpeg(333, 500, "RGB", 75, 1), jpeg(257, 255, "RGB", 95, 0), jpeg(640, 481, "RGB", 40, 2, "progressive", true),
-	jpeg(319, 243, "L", 85, 0), jpeg(130, 200, "CMYK", 90, 0), jpeg(301, 200, "RGB", 90, 2, "orientation", 6),
+	jpeg(500, 375, "RGB", 90, 2), jpeg(333, 500, "RGB", 75, 1), jpeg(257, 255, "RGB", 95, 0),
+	jpeg(640, 481, "RGB", 40, 2, "progressive", true),
+	jpeg(319, 243, "L", 85, 0), jpeg(130, 200, "CMYK", 90, 0),
+	jpeg(301, 200, "RGB", 90, 2, "orientation", 6),
 }
 
-// conformance is the suite: every transform has its entries. What comes out must equal torchvision's to the bit, but
-// where levels are allowed: grey levels by which it may differ anywhere.
+// conformance is the suite: every transform has its entries. What comes out must equal
+// torchvision's to the bit, but where levels are allowed: grey levels by which it may differ
+// anywhere.
 var conformance = []struct {
 	transforms string
 	levels     float64
@@ -150,22 +154,36 @@ var conformance = []struct {
 	{transforms: `RandomCrop(32, padding=4)`},
 	{transforms: `RandomCrop((64, 48), padding=(3, 5), fill=(255, 128.7, 0))`},
 	{transforms: `RandomCrop(90, pad_if_needed=True)`},
-	{transforms: `RandomCrop((200, 90), padding=(1, 2, 3, 4), pad_if_needed=True, padding_mode="edge")`},
-	{transforms: `RandomCrop((200, 90), padding=(1, 2, 0, 5), pad_if_needed=True, padding_mode="reflect")`},
+	{
+		transforms: `RandomCrop((200, 90), padding=(1, 2, 3, 4), pad_if_needed=True, padding_mode="edge")`,
+	},
+	{
+		transforms: `RandomCrop((200, 90), padding=(1, 2, 0, 5), pad_if_needed=True, padding_mode="reflect")`,
+	},
 	{transforms: `RandomCrop((90, 200), padding=2, pad_if_needed=True, padding_mode="symmetric")`},
 	{transforms: `RandomCrop((60, 20), padding=(-3, 2), pad_if_needed=True)`},
 	{transforms: `RandomResizedCrop(224)`},
-	{transforms: `RandomResizedCrop((50, 70), scale=(0.5, 2), ratio=(0.2, 5), interpolation="bicubic")`},
-	{transforms: `RandomResizedCrop(64, scale=(0.01, 0.1), interpolation="nearest"), RandomHorizontalFlip()`},
+	{
+		transforms: `RandomResizedCrop((50, 70), scale=(0.5, 2), ratio=(0.2, 5), interpolation="bicubic")`,
+	},
+	{
+		transforms: `RandomResizedCrop(64, scale=(0.01, 0.1), interpolation="nearest"), RandomHorizontalFlip()`,
+	},
 	{transforms: `RandomResizedCrop(64, scale=(1, 1), ratio=(1.5, 1.5))`},
-	{transforms: `RandomResizedCrop(64, interpolation=("bilinear", "bicubic")), RandomHorizontalFlip(), ColorJitter(0.4, 0.4, 0.4), ToTensor()`},
+	{
+		transforms: `RandomResizedCrop(64, interpolation=("bilinear", "bicubic")), RandomHorizontalFlip(), ColorJitter(0.4, 0.4, 0.4), ToTensor()`,
+	},
 	{transforms: `RandomResizedCrop(50, interpolation=["lanczos", "nearest", "box"])`},
 	{transforms: `RandomHorizontalFlip(1), Resize((60, 61), "nearest")`},
 	{transforms: `RandomHorizontalFlip(1), RandomVerticalFlip(1), Resize((60, 61), "box")`},
 	{transforms: `RandomHorizontalFlip(1), Resize((60, 61), "bilinear")`, levels: 1},
 	{transforms: `RandomVerticalFlip(), RandomResizedCrop(99), RandomHorizontalFlip()`, levels: 1},
-	{transforms: `RandomVerticalFlip(1), RandomHorizontalFlip(1), RandomCrop(30, padding=(20, 9, 0, 1), padding_mode="reflect")`},
-	{transforms: `RandomHorizontalFlip(0), RandomVerticalFlip(0.5), CenterCrop((600, 7)), RandomHorizontalFlip()`},
+	{
+		transforms: `RandomVerticalFlip(1), RandomHorizontalFlip(1), RandomCrop(30, padding=(20, 9, 0, 1), padding_mode="reflect")`,
+	},
+	{
+		transforms: `RandomHorizontalFlip(0), RandomVerticalFlip(0.5), CenterCrop((600, 7)), RandomHorizontalFlip()`,
+	},
 	{transforms: `Resize(40), Pad(3), CenterCrop(40)`},
 	{transforms: `Pad((2, 3), fill=7), CenterCrop(60)`},
 	{transforms: `Pad((1, 2, 3, 4), padding_mode="edge"), Resize((20, 30))`},
@@ -173,27 +191,43 @@ var conformance = []struct {
 	{transforms: `Resize((9, 10)), Pad((1, 20, 31, 4), padding_mode="symmetric")`},
 	{transforms: `Resize((9, 10)), Pad((-1, 2, 3, -4), padding_mode="reflect")`},
 	{transforms: `Resize((9, 10)), Pad((-1, 2, 3, -4), fill=200)`},
-	{transforms: `Resize((9, 10)), RandomHorizontalFlip(1), Pad((1, 2, 3, 4), fill=(1, 2, 3)), RandomCrop((11, 12))`},
+	{
+		transforms: `Resize((9, 10)), RandomHorizontalFlip(1), Pad((1, 2, 3, 4), fill=(1, 2, 3)), RandomCrop((11, 12))`,
+	},
 	{transforms: `Resize((90, 91)), ColorJitter(brightness=0.4)`},
 	{transforms: `Resize((90, 91)), ColorJitter(contrast=(0.2, 3))`},
 	{transforms: `Resize((90, 91)), ColorJitter(saturation=0.9)`},
 	{transforms: `Resize((90, 91)), ColorJitter(saturation=(2, 3))`},
 	{transforms: `Resize((90, 91)), ColorJitter(hue=0.5)`},
-	{transforms: `RandomResizedCrop(64), RandomHorizontalFlip(), ColorJitter(0.4, 0.4, 0.4, 0.1), ToTensor()`},
+	{
+		transforms: `RandomResizedCrop(64), RandomHorizontalFlip(), ColorJitter(0.4, 0.4, 0.4, 0.1), ToTensor()`,
+	},
 	{transforms: `ImgDecode("L"), Resize((90, 91)), ColorJitter(0.4, 0.4, 0.4, 0.1), ToTensor()`},
 	{transforms: `Resize((30, 31)), Grayscale()`},
 	{transforms: `Grayscale(3), Resize((30, 31))`},
-	{transforms: `RandomHorizontalFlip(1), Grayscale(1), RandomCrop(20, pad_if_needed=True, fill=9), ToTensor(), Normalize(0.4, 0.2)`},
+	{
+		transforms: `RandomHorizontalFlip(1), Grayscale(1), RandomCrop(20, pad_if_needed=True, fill=9), ToTensor(), Normalize(0.4, 0.2)`,
+	},
 	{transforms: `RandomResizedCrop(48), ToTensor()`},
-	{transforms: `RandomResizedCrop((48, 50)), RandomHorizontalFlip(), RandomVerticalFlip(), ToTensor(layout="NHWC")`},
+	{
+		transforms: `RandomResizedCrop((48, 50)), RandomHorizontalFlip(), RandomVerticalFlip(), ToTensor(layout="NHWC")`,
+	},
 	{transforms: `RandomResizedCrop((48, 50)), ToTensor(dtype="uint8")`},
-	{transforms: `RandomResizedCrop((48, 50)), ToTensor(dtype=torch.uint8), ConvertImageDtype(torch.float32)`},
+	{
+		transforms: `RandomResizedCrop((48, 50)), ToTensor(dtype=torch.uint8), ConvertImageDtype(torch.float32)`,
+	},
 	{transforms: `RandomResizedCrop((48, 50)), ToTensor(), ConvertImageDtype(torch.uint8)`},
 	{transforms: `RandomResizedCrop((48, 50)), ToTensor(), ConvertImageDtype(torch.float16)`},
 	{transforms: `RandomResizedCrop((48, 50)), ToTensor(), ConvertImageDtype(torch.bfloat16)`},
-	{transforms: `RandomResizedCrop((48, 50)), ToTensor(), Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))`},
-	{transforms: `RandomResizedCrop((48, 50)), ToTensor(), Normalize([0.485, 0.456, 0.406], [0.2]), ConvertImageDtype(torch.half)`},
-	{transforms: `RandomResizedCrop((48, 50)), ToTensor(), Normalize(0.5, (0.2, 0.3, 0.4)), ConvertImageDtype(torch.bfloat16)`},
+	{
+		transforms: `RandomResizedCrop((48, 50)), ToTensor(), Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))`,
+	},
+	{
+		transforms: `RandomResizedCrop((48, 50)), ToTensor(), Normalize([0.485, 0.456, 0.406], [0.2]), ConvertImageDtype(torch.half)`,
+	},
+	{
+		transforms: `RandomResizedCrop((48, 50)), ToTensor(), Normalize(0.5, (0.2, 0.3, 0.4)), ConvertImageDtype(torch.bfloat16)`,
+	},
 }
 
 // compiled parses and compiles a list that must be right.
@@ -252,7 +286,10 @@ func TestConformance(t *testing.T) {
 				}
 				for epoch := range epochs {
 					err := w.Apply(dst, f.data, Key{Seed: 7, Epoch: epoch, Sample: i})
-					want := py.ask(map[string]any{"file": f.path, "steps": pythonSteps(t, c.transforms, w)})
+					want := py.ask(map[string]any{
+						"file":  f.path,
+						"steps": pythonSteps(t, c.transforms, w),
+					})
 					switch {
 					case err != nil && want.Error != "":
 						continue
@@ -263,13 +300,16 @@ func TestConformance(t *testing.T) {
 						t.Errorf("%v: torchvision: %s", f, want.Error)
 						continue
 					}
-					compare(t, fmt.Sprintf("%v epoch %d %v", f, epoch, w.Drawn()), p.Output(), dst, want, c.levels)
+					compare(t, fmt.Sprintf("%v epoch %d %v", f, epoch, w.Drawn()), p.Output(), dst,
+						want, c.levels)
 				}
 			}
 		})
 	}
 	for _, k := range kinds {
-		if !seen[k.name] && !slices.Contains([]string{"Reshape", "ScaleShift16", "Ragged"}, k.name) { // which torchvision has not
+		// which torchvision has not
+		if !seen[k.name] &&
+			!slices.Contains([]string{"Reshape", "ScaleShift16", "Ragged"}, k.name) {
 			t.Errorf("%s has no entry in the suite", k.name)
 		}
 	}
@@ -289,14 +329,17 @@ func TestManyJPEGs(t *testing.T) {
 	for i := range images {
 		var d draws
 		d.begin(Key{Seed: 4, Sample: i}, 0)
-		img := jpeg(8+d.below(700), 8+d.below(700), "RGB", 20+d.below(81), d.below(3), "progressive", d.below(4) == 0)
+		img := jpeg(8+d.below(700), 8+d.below(700), "RGB", 20+d.below(81), d.below(3),
+			"progressive", d.below(4) == 0)
 		data := py.ask(map[string]any{"image": img}).data
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		for _, transforms := range []string{
-			"CenterCrop(224)", "Resize((224, 224))", "Resize(256), CenterCrop(224)", "RandomResizedCrop(224), RandomHorizontalFlip()",
-			"RandomCrop(200, pad_if_needed=True)", "RandomResizedCrop(176, interpolation='bicubic')",
+			"CenterCrop(224)", "Resize((224, 224))", "Resize(256), CenterCrop(224)",
+			"RandomResizedCrop(224), RandomHorizontalFlip()",
+			"RandomCrop(200, pad_if_needed=True)",
+			"RandomResizedCrop(176, interpolation='bicubic')",
 		} {
 			w := compiled(t, transforms).Worker()
 			w.Record(true)
@@ -308,7 +351,8 @@ func TestManyJPEGs(t *testing.T) {
 			if want.Error != "" {
 				t.Fatal(want.Error)
 			}
-			compare(t, fmt.Sprint(transforms, " ", img, " ", w.Drawn()), w.program.Output(), dst, want, 0)
+			compare(t, fmt.Sprint(transforms, " ", img, " ", w.Drawn()), w.program.Output(), dst,
+				want, 0)
 			w.Close()
 		}
 	}
@@ -352,7 +396,8 @@ func compare(t *testing.T, what string, o Output, got []byte, want answer, level
 		dtype = "int16" // in numpy
 	}
 	if want.Dtype != dtype || !slices.Equal(want.Shape, o.Shape) {
-		t.Fatalf("%s: %v of shape %v, and torchvision has %v of shape %v", what, o.Type, o.Shape, want.Dtype, want.Shape)
+		t.Fatalf("%s: %v of shape %v, and torchvision has %v of shape %v", what, o.Type, o.Shape,
+			want.Dtype, want.Shape)
 	}
 	if levels == 0 {
 		for i := range got {
@@ -363,7 +408,8 @@ func compare(t *testing.T, what string, o Output, got []byte, want answer, level
 						n++
 					}
 				}
-				t.Errorf("%s: byte %d of %d is %d, and torchvision's %d; %d differ", what, i, len(got), got[i], want.data[i], n)
+				t.Errorf("%s: byte %d of %d is %d, and torchvision's %d; %d differ", what, i,
+					len(got), got[i], want.data[i], n)
 				return
 			}
 		}

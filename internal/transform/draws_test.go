@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestDraws: the numbers are those that docs/SEMANTICS.md describes, for ever: a change of them changes every run.
+// TestDraws: the numbers are those that docs/SEMANTICS.md describes, for ever: a change of them
+// changes every run.
 func TestDraws(t *testing.T) {
 	var d draws
 	d.begin(Key{Seed: 42, Epoch: 3, Sample: 1000}, 1)
@@ -44,7 +45,8 @@ func TestDrawsDiffer(t *testing.T) {
 	}
 }
 
-// TestBelow: whole numbers are equally likely (chi-squared), also where 2^64 is no multiple of their number.
+// TestBelow: whole numbers are equally likely (chi-squared), also where 2^64 is no multiple of
+// their number.
 func TestBelow(t *testing.T) {
 	const each = 2000
 	for _, n := range []int{1, 2, 3, 7, 100} {
@@ -78,7 +80,8 @@ func TestBelow(t *testing.T) {
 	}
 }
 
-// TestUniform: uniform numbers are (Kolmogorov-Smirnov), along the samples and along one sample's draws.
+// TestUniform: uniform numbers are (Kolmogorov-Smirnov), along the samples and along one sample's
+// draws.
 func TestUniform(t *testing.T) {
 	var along, within []float64
 	for sample := range 20000 {

@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-// TestFast: with DCT scaling, images come out within 45 dB of those without, and it is used where it can be.
+// TestFast: with DCT scaling, images come out within 45 dB of those without, and it is used where
+// it can be.
 func TestFast(t *testing.T) {
 	if !exactJPEG {
 		t.Skip("Go's decoder has no DCT scaling")
@@ -21,14 +22,19 @@ func TestFast(t *testing.T) {
 	for _, size := range [][2]int{{1600, 1200}, {1603, 1201}, {800, 1000}} {
 		sample := encodedJPEG(t, size[0], size[1])
 		for _, transforms := range []string{
-			"Resize((224, 224))", "Resize(256), CenterCrop(224)", "RandomResizedCrop(224)", "RandomResizedCrop(96, interpolation='bicubic'), RandomHorizontalFlip()",
-			"CenterCrop((801, 799)), Resize(90), CenterCrop(90)", "Resize((150, 70), 'lanczos')", "Resize((100, 100), 'nearest')",
+			"Resize((224, 224))", "Resize(256), CenterCrop(224)", "RandomResizedCrop(224)",
+			"RandomResizedCrop(96, interpolation='bicubic'), RandomHorizontalFlip()",
+			"CenterCrop((801, 799)), Resize(90), CenterCrop(90)", "Resize((150, 70), 'lanczos')",
+			"Resize((100, 100), 'nearest')",
 		} {
-			fast, exact := compiled(t, "ImgDecode(fast=True), "+transforms).Worker(), compiled(t, transforms).Worker()
-			a, b := make([]byte, exact.program.Output().Bytes()), make([]byte, exact.program.Output().Bytes())
+			fast, exact := compiled(t, "ImgDecode(fast=True), "+transforms).Worker(),
+				compiled(t, transforms).Worker()
+			a, b := make([]byte, exact.program.Output().Bytes()),
+				make([]byte, exact.program.Output().Bytes())
 			differ := 0
 			for epoch := range 12 {
-				if err := errors.Join(fast.Apply(a, sample, Key{3, epoch, 1}), exact.Apply(b, sample, Key{3, epoch, 1})); err != nil {
+				if err := errors.Join(fast.Apply(a, sample, Key{3, epoch, 1}),
+					exact.Apply(b, sample, Key{3, epoch, 1})); err != nil {
 					t.Fatal(err)
 				}
 				sum := 0.0
@@ -52,8 +58,8 @@ func TestFast(t *testing.T) {
 	}
 }
 
-// leaves is a picture with the statistics of sharp photographs (the model of dead leaves): discs of all sizes over each
-// other, as many more as they are smaller.
+// leaves is a picture with the statistics of sharp photographs (the model of dead leaves): discs of
+// all sizes over each other, as many more as they are smaller.
 func leaves(width, height int) image.Image {
 	draws := rand.New(rand.NewPCG(1, 2))
 	m := image.NewRGBA(image.Rect(0, 0, width, height))
@@ -75,7 +81,8 @@ func leaves(width, height int) image.Image {
 	return m
 }
 
-// TestFastOfDetail: at the least ratios at which images are decoded smaller, 45 dB hold for sharp pictures as well.
+// TestFastOfDetail: at the least ratios at which images are decoded smaller, 45 dB hold for sharp
+// pictures as well.
 func TestFastOfDetail(t *testing.T) {
 	if !exactJPEG {
 		t.Skip("Go's decoder has no DCT scaling")
@@ -88,9 +95,12 @@ func TestFastOfDetail(t *testing.T) {
 	for _, n := range []int{1, 2, 4} {
 		size := 2 * edge * n / enough(n)
 		transforms := fmt.Sprintf("Resize((%d, %d))", size, size)
-		fast, exact := compiled(t, "ImgDecode(fast=True), "+transforms).Worker(), compiled(t, transforms).Worker()
-		x, y := make([]byte, exact.program.Output().Bytes()), make([]byte, exact.program.Output().Bytes())
-		if err := errors.Join(fast.Apply(x, b.Bytes(), Key{}), exact.Apply(y, b.Bytes(), Key{})); err != nil {
+		fast, exact := compiled(t, "ImgDecode(fast=True), "+transforms).Worker(),
+			compiled(t, transforms).Worker()
+		x, y := make([]byte, exact.program.Output().Bytes()),
+			make([]byte, exact.program.Output().Bytes())
+		if err := errors.Join(fast.Apply(x, b.Bytes(), Key{}),
+			exact.Apply(y, b.Bytes(), Key{})); err != nil {
 			t.Fatal(err)
 		}
 		sum := 0.0
@@ -111,11 +121,21 @@ func BenchmarkApply(b *testing.B) {
 		transforms    string
 		width, height int
 	}{
-		"RandomResizedCrop": {`RandomResizedCrop(224), RandomHorizontalFlip(), ToTensor(), Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))`, 500, 375},
-		"CenterCrop":        {`Resize(256), CenterCrop(224), ToTensor(), Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))`, 500, 375},
-		"ColorJitter":       {`RandomResizedCrop(224), ColorJitter(0.4, 0.4, 0.4), ToTensor()`, 500, 375},
-		"Hue":               {`RandomResizedCrop(224), ColorJitter(hue=0.1), ToTensor()`, 500, 375},
-		"Fast":              {`ImgDecode(fast=True), Resize(256), CenterCrop(224), ToTensor()`, 1600, 1200},
+		"RandomResizedCrop": {
+			`RandomResizedCrop(224), RandomHorizontalFlip(), ToTensor(), Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))`, 500, 375,
+		},
+		"CenterCrop": {
+			`Resize(256), CenterCrop(224), ToTensor(), Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))`, 500, 375,
+		},
+		"ColorJitter": {
+			`RandomResizedCrop(224), ColorJitter(0.4, 0.4, 0.4), ToTensor()`, 500,
+			375,
+		},
+		"Hue": {`RandomResizedCrop(224), ColorJitter(hue=0.1), ToTensor()`, 500, 375},
+		"Fast": {
+			`ImgDecode(fast=True), Resize(256), CenterCrop(224), ToTensor()`,
+			1600, 1200,
+		},
 	} {
 		b.Run(name, func(b *testing.B) {
 			w := compiled(b, c.transforms).Worker()

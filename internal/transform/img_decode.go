@@ -14,12 +14,18 @@ import (
 //	orient      turn the image as its EXIF orientation says, as PIL's ImageOps.exif_transpose
 //	max_pixels  an image with more is refused; the default is where PIL refuses one
 var imgDecode = kind{
-	name:   "ImgDecode",
-	params: []param{{"mode", `"RGB"`}, {"fast", "false"}, {"orient", "false"}, {"max_pixels", "178956970"}},
+	name: "ImgDecode",
+	params: []param{
+		{"mode", `"RGB"`},
+		{"fast", "false"},
+		{"orient", "false"},
+		{"max_pixels", "178956970"},
+	},
 	build: func(a *arguments) step {
 		return decode{
-			gray: a.choice("mode", "RGB", "L") == "L", fast: a.flag("fast"), orient: a.flag("orient"),
-			most: int64(a.whole("max_pixels", 1, 1<<31-1)),
+			gray: a.choice("mode", "RGB", "L") == "L", fast: a.flag("fast"),
+			orient: a.flag("orient"),
+			most:   int64(a.whole("max_pixels", 1, 1<<31-1)),
 		}
 	},
 }
@@ -40,6 +46,7 @@ func (s decode) follow(k *known) error {
 	if s.gray {
 		k.channels = 1
 	}
-	k.varies = "images keep the size that they have in their files; add RandomResizedCrop(224), Resize((224, 224)), or Resize(256) and CenterCrop(224)"
+	k.varies = "images keep the size that they have in their files; add RandomResizedCrop(224), " +
+		"Resize((224, 224)), or Resize(256) and CenterCrop(224)"
 	return nil
 }

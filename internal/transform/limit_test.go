@@ -8,12 +8,14 @@ import (
 
 // lists are transforms that take memory in different places.
 var lists = []string{
-	"Resize((20, 30))", "RandomHorizontalFlip(1), Resize((150, 100), 'nearest'), CenterCrop(9)", "Pad(100, padding_mode='reflect'), CenterCrop(9)",
-	"Grayscale(), Resize((20, 30))", "Resize(300), CenterCrop(200), Resize((3, 3))", "CenterCrop(9)", "Ragged()", "Resize(200), Pad(3), Ragged()",
+	"Resize((20, 30))", "RandomHorizontalFlip(1), Resize((150, 100), 'nearest'), CenterCrop(9)",
+	"Pad(100, padding_mode='reflect'), CenterCrop(9)",
+	"Grayscale(), Resize((20, 30))", "Resize(300), CenterCrop(200), Resize((3, 3))",
+	"CenterCrop(9)", "Ragged()", "Resize(200), Pad(3), Ragged()",
 }
 
-// TestMemoryThatIsAskedForIsEnough: a sample that may take too little says each time that it needs more, until it has what it needs, and
-// then becomes what it does without a limit.
+// TestMemoryThatIsAskedForIsEnough: a sample that may take too little says each time that it needs
+// more, until it has what it needs, and then becomes what it does without a limit.
 func TestMemoryThatIsAskedForIsEnough(t *testing.T) {
 	samples := map[string][]byte{"JPEG": encodedJPEG(t, 320, 240), "PNG": encodedPNG(t, 320, 240)}
 	for _, list := range lists {
@@ -35,7 +37,8 @@ func TestMemoryThatIsAskedForIsEnough(t *testing.T) {
 				}
 				var short *MemoryError
 				if !errors.As(err, &short) || short.Need <= memory || tries > 20 {
-					t.Errorf("%s, %s with %d bytes, after %d tries: %v", list, name, memory, tries, err)
+					t.Errorf("%s, %s with %d bytes, after %d tries: %v", list, name, memory, tries,
+						err)
 					break
 				}
 				memory = short.Need

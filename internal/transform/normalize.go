@@ -45,11 +45,13 @@ func (s normalized) follow(k *known) error {
 	case k.stage != tensor:
 		return errors.New("it works on tensors, and needs ToTensor before it")
 	case k.target.Type == pixels.Uint8:
-		return errors.New("it works on floating point, and the tensor is uint8; add ConvertImageDtype before it")
+		return errors.New("it works on floating point, and the tensor is uint8; add " +
+			"ConvertImageDtype before it")
 	case len(k.target.Mean) > 0:
 		return errors.New("there is one Normalize before it already")
 	case len(s.mean) > k.channels || len(s.std) > k.channels:
-		return fmt.Errorf("mean and std have %d and %d numbers, and images have %d channel", len(s.mean), len(s.std), k.channels)
+		return fmt.Errorf("mean and std have %d and %d numbers, and images have %d channel",
+			len(s.mean), len(s.std), k.channels)
 	}
 	n := max(len(s.mean), len(s.std))
 	k.target.Mean, k.target.Std = spread(s.mean, n), spread(s.std, n)

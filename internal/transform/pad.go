@@ -57,7 +57,10 @@ type border struct {
 }
 
 func (a *arguments) border() border {
-	b := border{mode: a.choice("padding_mode", "constant", "edge", "reflect", "symmetric"), one: true}
+	b := border{
+		mode: a.choice("padding_mode", "constant", "edge", "reflect", "symmetric"),
+		one:  true,
+	}
 	if a.none("fill") {
 		return b
 	}
@@ -113,10 +116,17 @@ func (s padded) apply(v *view, _ *draws) error {
 // off at once: a border does not show it.
 func (m margins) around(v *view) (image.Rectangle, error) {
 	width, height := v.size()
-	left := margins{min(m.left, 0), min(m.top, 0), min(m.right, 0), min(m.bottom, 0)}.outside(image.Rect(0, 0, width, height))
+	left := margins{
+		min(m.left, 0), min(m.top, 0), min(m.right, 0),
+		min(m.bottom, 0),
+	}.outside(image.Rect(0, 0, width, height))
 	if left.Dx() < 1 || left.Dy() < 1 {
-		return left, fmt.Errorf("padding leaves nothing of an image of %d x %d pixels", width, height)
+		return left,
+			fmt.Errorf("padding leaves nothing of an image of %d x %d pixels", width, height)
 	}
 	v.crop(left)
-	return margins{max(m.left, 0), max(m.top, 0), max(m.right, 0), max(m.bottom, 0)}.outside(left.Sub(left.Min)), nil
+	return margins{
+		max(m.left, 0), max(m.top, 0), max(m.right, 0),
+		max(m.bottom, 0),
+	}.outside(left.Sub(left.Min)), nil
 }

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestPicture: whatever the type, the layout and the normalising, the picture is that of the list without them.
+// TestPicture: whatever the type, the layout and the normalising, the picture is that of the list
+// without them.
 func TestPicture(t *testing.T) {
 	sample := encodedPNG(t, 70, 50)
 	picture := func(transforms string) []byte {
@@ -26,8 +27,11 @@ func TestPicture(t *testing.T) {
 		plain := "RandomResizedCrop((30, 40))" + colours
 		want := picture(plain)
 		for _, more := range []string{
-			`ToTensor()`, `ToTensor("NHWC")`, `ToTensor(dtype=torch.uint8)`, `ToTensor(), Normalize(0.45, 0.22)`,
-			`ToTensor(layout="NHWC"), Normalize(0.45, 0.22)`, `ToTensor(), ConvertImageDtype(torch.half)`, `ToTensor(), ConvertImageDtype(torch.float)`,
+			`ToTensor()`, `ToTensor("NHWC")`, `ToTensor(dtype=torch.uint8)`,
+			`ToTensor(), Normalize(0.45, 0.22)`,
+			`ToTensor(layout="NHWC"), Normalize(0.45, 0.22)`,
+			`ToTensor(), ConvertImageDtype(torch.half)`,
+			`ToTensor(), ConvertImageDtype(torch.float)`,
 		} {
 			if !bytes.Equal(picture(plain+", "+more), want) {
 				t.Errorf("%s, %s is another picture", plain, more)

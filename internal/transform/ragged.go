@@ -7,8 +7,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/codec"
 )
 
-// Ragged ends a list whose images keep the sizes that they have: each is delivered with its height and width before its
-// pixels, for what is to be done with it elsewhere.
+// Ragged ends a list whose images keep the sizes that they have: each is delivered with its height
+// and width before its pixels, for what is to be done with it elsewhere.
 //
 //	largest  bytes that an image may become. One that would be larger is delivered encoded, as it is in its file, for a
 //	         decoder that takes one image at a time; so is one of a format that this package does not decode, and one whose
@@ -16,13 +16,16 @@ import (
 var ragged = kind{
 	name:   "Ragged",
 	params: []param{{"largest", "8388608"}},
-	build:  func(a *arguments) step { return raggedEnd{a.whole("largest", 1, maxOutput-raggedHead)} },
+	build: func(a *arguments) step {
+		return raggedEnd{a.whole("largest", 1, maxOutput-raggedHead)}
+	},
 }
 
 type raggedEnd struct{ largest int }
 
-// raggedHead is how many bytes there are before a ragged sample's own: its height and its width, u32 each, in pixels, before height x
-// width x channels levels; both are 0 where the encoded image follows.
+// raggedHead is how many bytes there are before a ragged sample's own: its height and its width,
+// u32 each, in pixels, before height x width x channels levels; both are 0 where the encoded image
+// follows.
 const raggedHead = 8
 
 func (s raggedEnd) follow(k *known) error {
@@ -33,10 +36,12 @@ func (s raggedEnd) follow(k *known) error {
 	return nil
 }
 
-// Ragged reports whether samples become images of different sizes: the height and width of Output are 0 then.
+// Ragged reports whether samples become images of different sizes: the height and width of Output
+// are 0 then.
 func (p *Program) Ragged() bool { return p.known.stage == sizes }
 
-// encodedRatio is how many times as many bytes as its file an image of the web or of a camera has when it is decoded, about: 5 to 12.
+// encodedRatio is how many times as many bytes as its file an image of the web or of a camera has
+// when it is decoded, about: 5 to 12.
 const encodedRatio = 8
 
 // Expected is about how many bytes a sample becomes whose file has so many.
@@ -56,10 +61,14 @@ func (p *Program) Expected(file float64) float64 {
 	return raggedHead + file
 }
 
-// ragged is Apply for samples whose size is not known before. room is asked before pixels are computed, where the transforms allow it.
+// ragged is Apply for samples whose size is not known before. room is asked before pixels are
+// computed, where the transforms allow it.
 func (w *Worker) ragged(room Room, src []byte, key Key) error {
 	err := w.image(room, src, key)
-	for _, others := range []error{errLarge, errTurned, codec.ErrFormat, codec.ErrUnsupported, codec.ErrAnimated} {
+	for _, others := range []error{
+		errLarge, errTurned, codec.ErrFormat, codec.ErrUnsupported,
+		codec.ErrAnimated,
+	} {
 		if errors.Is(err, others) {
 			return raggedEncoded(room, src)
 		}

@@ -11,7 +11,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/codec"
 )
 
-// applied is what a ragged program makes of a sample: where it would go, by the sizes that room was asked for.
+// applied is what a ragged program makes of a sample: where it would go, by the sizes that room was
+// asked for.
 func applied(t testing.TB, w *Worker, src []byte, key Key) (made []byte, asked []int, err error) {
 	t.Helper()
 	err = w.ApplyTo(func(size int) ([]byte, error) {
@@ -21,7 +22,8 @@ func applied(t testing.TB, w *Worker, src []byte, key Key) (made []byte, asked [
 	return made, asked, err
 }
 
-// TestRaggedEqualsFixed: an image of its own size has the pixels that a list with a fixed size gives of the same.
+// TestRaggedEqualsFixed: an image of its own size has the pixels that a list with a fixed size
+// gives of the same.
 func TestRaggedEqualsFixed(t *testing.T) {
 	for _, c := range []struct {
 		ragged, fixed string
@@ -30,8 +32,14 @@ func TestRaggedEqualsFixed(t *testing.T) {
 		{"Ragged()", "CenterCrop((80, 120))", 120, 80},
 		{"ImgDecode('L'), Ragged()", "ImgDecode('L'), CenterCrop((80, 120))", 120, 80},
 		{"Resize(40), Ragged()", "Resize((40, 60))", 60, 40},
-		{"Resize(40), RandomHorizontalFlip(), Ragged()", "Resize((40, 60)), RandomHorizontalFlip()", 60, 40},
-		{"Pad(3, fill=9), RandomVerticalFlip(1), Ragged()", "CenterCrop((80, 120)), Pad(3, fill=9), RandomVerticalFlip(1)", 126, 86},
+		{
+			"Resize(40), RandomHorizontalFlip(), Ragged()", "Resize((40, 60)), RandomHorizontalFlip()",
+			60, 40,
+		},
+		{
+			"Pad(3, fill=9), RandomVerticalFlip(1), Ragged()",
+			"CenterCrop((80, 120)), Pad(3, fill=9), RandomVerticalFlip(1)", 126, 86,
+		},
 		{"RandomCrop((30, 20)), Ragged()", "RandomCrop((30, 20))", 20, 30},
 		{"Grayscale(), Ragged()", "CenterCrop((80, 120)), Grayscale()", 120, 80},
 	} {
@@ -46,9 +54,11 @@ func TestRaggedEqualsFixed(t *testing.T) {
 					t.Fatal(c.ragged, err)
 				}
 				if len(asked) != 1 || len(got) != raggedHead+len(want) {
-					t.Fatalf("%s: room was asked for %v bytes, want once %d", c.ragged, asked, raggedHead+len(want))
+					t.Fatalf("%s: room was asked for %v bytes, want once %d", c.ragged, asked,
+						raggedHead+len(want))
 				}
-				if h, wd := binary.LittleEndian.Uint32(got), binary.LittleEndian.Uint32(got[4:]); int(wd) != c.width || int(h) != c.height {
+				if h, wd := binary.LittleEndian.Uint32(got),
+					binary.LittleEndian.Uint32(got[4:]); int(wd) != c.width || int(h) != c.height {
 					t.Errorf("%s: %d x %d, want %d x %d", c.ragged, wd, h, c.width, c.height)
 				}
 				if !bytes.Equal(got[raggedHead:], want) {
@@ -61,7 +71,8 @@ func TestRaggedEqualsFixed(t *testing.T) {
 	}
 }
 
-// TestRaggedEncoded: what is too large, or of a format that is not decoded here, comes as it is; what is damaged is an error.
+// TestRaggedEncoded: what is too large, or of a format that is not decoded here, comes as it is;
+// what is damaged is an error.
 func TestRaggedEncoded(t *testing.T) {
 	var animation bytes.Buffer
 	if err := gif.Encode(&animation, scene(9, 9), nil); err != nil {
@@ -91,7 +102,8 @@ func TestRaggedEncoded(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 		case c.encoded:
 			if binary.LittleEndian.Uint64(got) != 0 || !bytes.Equal(got[raggedHead:], c.src) {
-				t.Errorf("%s: %d bytes that begin with %x, want the file's", c.name, len(got), got[:raggedHead])
+				t.Errorf("%s: %d bytes that begin with %x, want the file's", c.name, len(got),
+					got[:raggedHead])
 			}
 		case len(got) != raggedHead+50*40*3:
 			t.Errorf("%s: %d bytes", c.name, len(got))

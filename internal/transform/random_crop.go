@@ -15,7 +15,11 @@ import (
 var randomCrop = kind{
 	name: "RandomCrop",
 	params: []param{
-		{"size", ""}, {"padding", "null"}, {"pad_if_needed", "false"}, {"fill", "0"}, {"padding_mode", `"constant"`},
+		{"size", ""},
+		{"padding", "null"},
+		{"pad_if_needed", "false"},
+		{"fill", "0"},
+		{"padding_mode", `"constant"`},
 	},
 	build: func(a *arguments) step {
 		s := randomCropped{needed: a.flag("pad_if_needed"), border: a.border()}
@@ -45,12 +49,15 @@ func (s randomCropped) follow(k *known) error {
 		m := s.padding
 		width, height := k.width+m.left+m.right, k.height+m.top+m.bottom
 		if width < s.width || height < s.height {
-			return fmt.Errorf("%d x %d pixels can not be cut from %d x %d; pad_if_needed=True would put a border around them",
+			return fmt.Errorf("%d x %d pixels can not be cut from %d x %d; pad_if_needed=True "+
+				"would put a border around them",
 				s.width, s.height, width, height)
 		}
 	}
-	if k.shorter > 0 && !s.needed && s.padding == (margins{}) && min(s.width, s.height) > k.shorter {
-		return fmt.Errorf("%d x %d pixels can not be cut from images whose shorter edge is %d; pad_if_needed=True would put a border around them",
+	if k.shorter > 0 && !s.needed && s.padding == (margins{}) &&
+		min(s.width, s.height) > k.shorter {
+		return fmt.Errorf("%d x %d pixels can not be cut from images whose shorter edge is %d; "+
+			"pad_if_needed=True would put a border around them",
 			s.width, s.height, k.shorter)
 	}
 	k.fixed(s.width, s.height)
@@ -78,7 +85,8 @@ func (s randomCropped) apply(v *view, d *draws) error {
 		}
 	}
 	if whole.Dx() < s.width || whole.Dy() < s.height {
-		return fmt.Errorf("%d x %d pixels can not be cut from an image of %d x %d (pad_if_needed=True would put a border around it)",
+		return fmt.Errorf("%d x %d pixels can not be cut from an image of %d x %d "+
+			"(pad_if_needed=True would put a border around it)",
 			s.width, s.height, whole.Dx(), whole.Dy())
 	}
 	at := image.Point{}

@@ -17,7 +17,12 @@ import (
 var randomResizedCrop = kind{
 	name: "RandomResizedCrop",
 	params: []param{
-		{"size", ""}, {"scale", "[0.08, 1]"}, {"ratio", "[0.75, 1.3333333333333333]"}, {"interpolation", `"bilinear"`}, {"antialias", "true"}, {"pillow", "12"},
+		{"size", ""},
+		{"scale", "[0.08, 1]"},
+		{"ratio", "[0.75, 1.3333333333333333]"},
+		{"interpolation", `"bilinear"`},
+		{"antialias", "true"},
+		{"pillow", "12"},
 	},
 	build: func(a *arguments) step {
 		s := randomPart{filters: a.filters("interpolation"), order: a.order("pillow")}
@@ -47,7 +52,12 @@ func (s randomPart) follow(k *known) error {
 func (s randomPart) apply(v *view, d *draws) error {
 	width, height := v.size()
 	part := s.part(width, height, d)
-	drawn := []Param{{"top", float64(part.Min.Y)}, {"left", float64(part.Min.X)}, {"height", float64(part.Dy())}, {"width", float64(part.Dx())}}
+	drawn := []Param{
+		{"top", float64(part.Min.Y)},
+		{"left", float64(part.Min.X)},
+		{"height", float64(part.Dy())},
+		{"width", float64(part.Dx())},
+	}
 	filter := s.filters[0]
 	if n := len(s.filters); n > 1 {
 		i := d.below(n)
@@ -58,8 +68,8 @@ func (s randomPart) apply(v *view, d *draws) error {
 	return v.resize(s.width, s.height, filter, s.order)
 }
 
-// part draws the part of a width x height image (torchvision's get_params): ten tries, and then as much of the
-// middle as the ratio allows.
+// part draws the part of a width x height image (torchvision's get_params): ten tries, and then as
+// much of the middle as the ratio allows.
 func (s randomPart) part(width, height int, d *draws) image.Rectangle {
 	area := float64(width * height)
 	from, to := math.Log(s.ratio[0]), math.Log(s.ratio[1])

@@ -9,8 +9,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
-// Reshape says that a sample is not an image but the elements of an array of w x h x c, in C order, and
-// nothing else: the thesis's transform for scientific data.
+// Reshape says that a sample is not an image but the elements of an array of w x h x c, in C order,
+// and nothing else: the thesis's transform for scientific data.
 //
 //	w, h, c  the array's shape
 //	dtype    of the elements, little endian: float32, int16, uint16 or uint8
@@ -33,7 +33,8 @@ type reshaped struct {
 
 func (s reshaped) follow(k *known) error {
 	if k.stage != encoded {
-		return errors.New("it takes a sample's bytes as they are, and must be the first of the list")
+		return errors.New("it takes a sample's bytes as they are, and must be the first " +
+			"of the list")
 	}
 	a := &array{shape: s.shape, from: s.dtype}
 	if float64(s.shape[0])*float64(s.shape[1])*float64(s.shape[2])*4 > maxOutput {
@@ -54,7 +55,8 @@ type array struct {
 // check tells whether every sample can become what the array is to be.
 func (a *array) check() error {
 	if a.scale == nil && (a.from == "int16" || a.from == "uint16") {
-		return fmt.Errorf("transforms: tensors of %s are not supported; add ScaleShift16 after Reshape, which makes float32 of them", a.from)
+		return fmt.Errorf("transforms: tensors of %s are not supported; add ScaleShift16 after "+
+			"Reshape, which makes float32 of them", a.from)
 	}
 	return nil
 }

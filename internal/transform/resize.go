@@ -20,12 +20,19 @@ import (
 //	pillow         the release of Pillow whose pixels they are to be, 12 or 13: from 13 on it resizes along columns first
 //	               where the height shrinks, and by more than twice as many pixels as the width
 var resize = kind{
-	name:   "Resize",
-	params: []param{{"size", ""}, {"interpolation", `"bilinear"`}, {"max_size", "null"}, {"antialias", "true"}, {"pillow", "12"}},
+	name: "Resize",
+	params: []param{
+		{"size", ""},
+		{"interpolation", `"bilinear"`},
+		{"max_size", "null"},
+		{"antialias", "true"},
+		{"pillow", "12"},
+	},
 	build: func(a *arguments) step {
 		s := resized{filter: a.filter("interpolation"), order: a.order("pillow")}
 		a.antialias("antialias")
-		switch size := a.wholes("size", 1, maxEdge, "a whole number or [height, width]", 1, 2); len(size) {
+		switch size := a.wholes("size", 1, maxEdge, "a whole number or [height, width]", 1,
+			2); len(size) {
 		case 1:
 			s.shorter = size[0]
 		case 2:
@@ -77,7 +84,8 @@ func (a *arguments) filters(name string) (chosen []pixels.Filter) {
 		}
 	}
 	if len(chosen) == 0 || len(chosen) < len(list) || len(list) > maxFilters {
-		a.fault(name, "it must be one of %s, or a list of at most %d of these", strings.Join(names, ", "), maxFilters)
+		a.fault(name, "it must be one of %s, or a list of at most %d of these",
+			strings.Join(names, ", "), maxFilters)
 		return all[:1]
 	}
 	return chosen
@@ -88,7 +96,10 @@ const maxFilters = 16
 
 // filters are the interpolations that there are, and their names.
 func filters() (all []pixels.Filter, names []string) {
-	all = []pixels.Filter{pixels.Nearest, pixels.Box, pixels.Bilinear, pixels.Hamming, pixels.Bicubic, pixels.Lanczos}
+	all = []pixels.Filter{
+		pixels.Nearest, pixels.Box, pixels.Bilinear, pixels.Hamming,
+		pixels.Bicubic, pixels.Lanczos,
+	}
 	for _, f := range all {
 		names = append(names, f.String())
 	}
@@ -136,7 +147,8 @@ func (s resized) follow(k *known) error {
 		if s.longest > 0 {
 			k.shorter = 0
 		}
-		k.varies = fmt.Sprintf("Resize(%d) leaves the longer edge in proportion; add CenterCrop(%d) or RandomCrop(%d) after it, or give Resize a height and a width",
+		k.varies = fmt.Sprintf("Resize(%d) leaves the longer edge in proportion; add "+
+			"CenterCrop(%d) or RandomCrop(%d) after it, or give Resize a height and a width",
 			s.shorter, s.shorter, s.shorter)
 	}
 	return nil

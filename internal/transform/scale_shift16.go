@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// ScaleShift16 makes (x - shift) * scale of every element x of an array, in float32: the
-// original's transform for climate data of 16 channels, the array's last axis. (The original's
-// code multiplies by shift, against its own callers, who give shift = least and scale = 1 / (most - least).)
+// ScaleShift16 makes (x - shift) * scale of every element x of an array, in float32: the original's
+// transform for climate data of 16 channels, the array's last axis. (The original's code multiplies
+// by shift, against its own callers, who give shift = least and scale = 1 / (most - least).)
 //
 //	scale, shift  a number for each place along the last axis, or one for all
 var scaleShift16 = kind{
@@ -52,7 +52,8 @@ func (s scaled) follow(k *known) error {
 	c := k.array.shape[2]
 	for _, list := range [][]float32{s.scale, s.shift} {
 		if len(list) != 1 && len(list) != c {
-			return fmt.Errorf("scale and shift have %d and %d numbers, and the array's last axis has %d", len(s.scale), len(s.shift), c)
+			return fmt.Errorf("scale and shift have %d and %d numbers, and the array's last "+
+				"axis has %d", len(s.scale), len(s.shift), c)
 		}
 	}
 	k.array.scale, k.array.shift = spread(s.scale, c), spread(s.shift, c)

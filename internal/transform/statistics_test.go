@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// kolmogorov is the p-value of list being drawn from the distribution function (Kolmogorov-Smirnov).
+// kolmogorov is the p-value of list being drawn from the distribution function
+// (Kolmogorov-Smirnov).
 func kolmogorov(list []float64, distribution func(float64) float64) float64 {
 	slices.Sort(list)
 	n, d := float64(len(list)), 0.0
@@ -49,8 +50,9 @@ func tail(d, n float64) float64 {
 	return p
 }
 
-// TestCropsAreTorchvisions: areas, aspect ratios and places of RandomResizedCrop, places of RandomCrop, and
-// factors and orders of ColorJitter are distributed as torchvision's, which draws as many.
+// TestCropsAreTorchvisions: areas, aspect ratios and places of RandomResizedCrop, places of
+// RandomCrop, and factors and orders of ColorJitter are distributed as torchvision's, which draws
+// as many.
 func TestCropsAreTorchvisions(t *testing.T) {
 	const n = 20000
 	py := startPython(t)
@@ -59,7 +61,8 @@ func TestCropsAreTorchvisions(t *testing.T) {
 		scale, ratio  [2]float64
 	}{
 		{500, 375, [2]float64{0.08, 1}, [2]float64{3.0 / 4, 4.0 / 3}},
-		{100, 900, [2]float64{0.08, 1}, [2]float64{3.0 / 4, 4.0 / 3}}, // many fall back to the middle
+		// many fall back to the middle
+		{100, 900, [2]float64{0.08, 1}, [2]float64{3.0 / 4, 4.0 / 3}},
 		{64, 64, [2]float64{0.5, 0.6}, [2]float64{0.5, 2}},
 	} {
 		theirs := floats(t, py.ask(map[string]any{"draw": map[string]any{
@@ -92,7 +95,8 @@ func TestCropsAreTorchvisions(t *testing.T) {
 			"top": smirnov(ours[0], theirs[0]), "left": smirnov(ours[1], theirs[1]),
 		} {
 			if p < 1e-3 {
-				t.Errorf("%dx%d, scale %v, ratio %v: %s is distributed otherwise than torchvision's, p = %g", c.width, c.height, c.scale, c.ratio, name, p)
+				t.Errorf("%dx%d, scale %v, ratio %v: %s is distributed otherwise than "+
+					"torchvision's, p = %g", c.width, c.height, c.scale, c.ratio, name, p)
 			}
 		}
 	}
@@ -105,12 +109,14 @@ func floats(t *testing.T, a answer, columns int) [][]float64 {
 	}
 	out := make([][]float64, columns)
 	for i := range len(a.data) / 8 {
-		out[i%columns] = append(out[i%columns], math.Float64frombits(binary.LittleEndian.Uint64(a.data[8*i:])))
+		out[i%columns] = append(out[i%columns],
+			math.Float64frombits(binary.LittleEndian.Uint64(a.data[8*i:])))
 	}
 	return out
 }
 
-// TestAreaAndRatioByTheLaw: where every first try fits, areas are uniform, and so are logarithms of ratios.
+// TestAreaAndRatioByTheLaw: where every first try fits, areas are uniform, and so are logarithms of
+// ratios.
 func TestAreaAndRatioByTheLaw(t *testing.T) {
 	const edge = 4000
 	s := randomPart{scale: [2]float64{0.1, 0.4}, ratio: [2]float64{0.5, 2}}
@@ -122,15 +128,20 @@ func TestAreaAndRatioByTheLaw(t *testing.T) {
 		areas = append(areas, float64(r.Dx())*float64(r.Dy())/(edge*edge))
 		ratios = append(ratios, math.Log2(float64(r.Dx())/float64(r.Dy())))
 	}
-	if p := kolmogorov(areas, func(x float64) float64 { return min(max((x-0.1)/0.3, 0), 1) }); p < 1e-4 {
+	if p := kolmogorov(areas, func(x float64) float64 {
+		return min(max((x-0.1)/0.3, 0), 1)
+	}); p < 1e-4 {
 		t.Errorf("areas are not uniform, p = %g", p)
 	}
-	if p := kolmogorov(ratios, func(x float64) float64 { return min(max((x+1)/2, 0), 1) }); p < 1e-4 {
+	if p := kolmogorov(ratios, func(x float64) float64 {
+		return min(max((x+1)/2, 0), 1)
+	}); p < 1e-4 {
 		t.Errorf("logarithms of ratios are not uniform, p = %g", p)
 	}
 }
 
-// TestInterpolations: each of a list is as likely, crops are those that one interpolation alone has, and one draws nothing more.
+// TestInterpolations: each of a list is as likely, crops are those that one interpolation alone
+// has, and one draws nothing more.
 func TestInterpolations(t *testing.T) {
 	py := startPython(t)
 	sample := py.ask(map[string]any{"image": png(40, 30, "RGB")}).data
@@ -141,7 +152,8 @@ func TestInterpolations(t *testing.T) {
 		}
 		return w.Drawn()[0].Params
 	}
-	one, two := compiled(t, `RandomResizedCrop(9)`).Worker(), compiled(t, `RandomResizedCrop(9, interpolation=("bilinear", "bicubic"))`).Worker()
+	one, two := compiled(t, `RandomResizedCrop(9)`).Worker(),
+		compiled(t, `RandomResizedCrop(9, interpolation=("bilinear", "bicubic"))`).Worker()
 	defer one.Close()
 	defer two.Close()
 	const n = 4000
@@ -158,12 +170,13 @@ func TestInterpolations(t *testing.T) {
 	}
 }
 
-// TestOtherDraws: flips come with their probability, ColorJitter's orders are equally likely and its
-// factors uniform, and RandomCrop's places too.
+// TestOtherDraws: flips come with their probability, ColorJitter's orders are equally likely and
+// its factors uniform, and RandomCrop's places too.
 func TestOtherDraws(t *testing.T) {
 	py := startPython(t)
 	sample := py.ask(map[string]any{"image": png(40, 30, "RGB")}).data
-	w := compiled(t, `RandomCrop((30, 11)), RandomHorizontalFlip(0.3), RandomVerticalFlip(), ColorJitter((0.5, 1.5), (0.5, 1.5), (0.5, 1.5), 0.2)`).Worker()
+	w := compiled(t,
+		`RandomCrop((30, 11)), RandomHorizontalFlip(0.3), RandomVerticalFlip(), ColorJitter((0.5, 1.5), (0.5, 1.5), (0.5, 1.5), 0.2)`).Worker()
 	defer w.Close()
 	w.Record(true)
 	dst := make([]byte, 30*11*3)
@@ -197,7 +210,8 @@ func TestOtherDraws(t *testing.T) {
 			chi += (float64(c) - each) * (float64(c) - each) / each
 		}
 		if len(counts) != kinds || chi > float64(kinds)+5*math.Sqrt(2*float64(kinds)) {
-			t.Errorf("%s: %d kinds, want %d; chi-squared %.1f: %v", name, len(counts), kinds, chi, counts)
+			t.Errorf("%s: %d kinds, want %d; chi-squared %.1f: %v", name, len(counts), kinds, chi,
+				counts)
 		}
 	}
 	even("left", values(lefts), 30)
@@ -212,7 +226,9 @@ func TestOtherDraws(t *testing.T) {
 		if name == "hue" {
 			from, to = -0.2, 0.2
 		}
-		if p := kolmogorov(list, func(x float64) float64 { return (x - from) / (to - from) }); p < 1e-4 {
+		if p := kolmogorov(list, func(x float64) float64 {
+			return (x - from) / (to - from)
+		}); p < 1e-4 {
 			t.Errorf("%s is not uniform, p = %g", name, p)
 		}
 	}

@@ -97,7 +97,8 @@ func (p *parser) list(closing string) ([]map[string]any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if p.skip(); !p.take(",") && p.rest != "" && (closing == "" || !strings.HasPrefix(p.rest, closing)) {
+		if p.skip(); !p.take(",") && p.rest != "" &&
+			(closing == "" || !strings.HasPrefix(p.rest, closing)) {
 			return nil, p.expected("a comma")
 		}
 	}
@@ -237,7 +238,9 @@ func (p *parser) number() (any, error) {
 
 func (p *parser) literal() (float64, error) {
 	p.skip()
-	end := strings.IndexFunc(p.rest, func(r rune) bool { return !strings.ContainsRune("0123456789.eE+-_", r) })
+	end := strings.IndexFunc(p.rest, func(r rune) bool {
+		return !strings.ContainsRune("0123456789.eE+-_", r)
+	})
 	if end < 0 {
 		end = len(p.rest)
 	}

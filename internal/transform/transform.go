@@ -30,8 +30,10 @@ import (
 
 // kinds are all transforms, in the order of the documentation.
 var kinds = []kind{
-	imgDecode, resize, centerCrop, randomCrop, randomResizedCrop, randomHorizontalFlip, randomVerticalFlip,
-	pad, colorJitter, grayscale, toTensor, convertImageDtype, normalize, scaleShift16, reshape, ragged,
+	imgDecode,
+	resize, centerCrop, randomCrop, randomResizedCrop, randomHorizontalFlip, randomVerticalFlip,
+	pad, colorJitter, grayscale,
+	toTensor, convertImageDtype, normalize, scaleShift16, reshape, ragged,
 }
 
 // A kind is a transform as the table knows it.
@@ -142,7 +144,8 @@ type Program struct {
 func Compile(description []byte) (*Program, error) {
 	var list []map[string]json.RawMessage
 	if err := json.Unmarshal(description, &list); err != nil {
-		return nil, fmt.Errorf("transforms: %s: it must be a list of objects: %w", abbreviate(string(description)), err)
+		return nil, fmt.Errorf("transforms: %s: it must be a list of objects: %w",
+			abbreviate(string(description)), err)
 	}
 	p := &Program{known: known{target: pixels.Target{Layout: pixels.HWC}}}
 	var faults []error
@@ -177,7 +180,8 @@ func (p *Program) add(name string, s step) {
 func build(i int, entry map[string]json.RawMessage) (step, string, []error) {
 	var name string
 	if err := json.Unmarshal(entry["name"], &name); err != nil || name == "" {
-		return nil, "", []error{fmt.Errorf(`transforms[%d]: "name" must be the name of a transform`, i)}
+		return nil, "",
+			[]error{fmt.Errorf(`transforms[%d]: "name" must be the name of a transform`, i)}
 	}
 	k, err := kindOf(name)
 	if err != nil {
@@ -207,7 +211,8 @@ func (p *Program) follow(implied int) error {
 	}
 	switch {
 	case k.stage == encoded:
-		return errors.New("transforms: the list is empty; it needs a transform that gives images a fixed size, such as RandomResizedCrop(224)")
+		return errors.New("transforms: the list is empty; it needs a transform that gives images " +
+			"a fixed size, such as RandomResizedCrop(224)")
 	case k.stage != raw && k.stage != sizes && k.width == 0:
 		return fmt.Errorf("transforms: what comes out has no fixed size: %s", k.varies)
 	}

@@ -17,16 +17,17 @@ import (
 // box and window call for, and after that the image that the last computation left in
 // one of the worker's two buffers.
 type view struct {
-	w       *Worker
-	sample  []byte // encoded; nil once it is decoded
-	width   int    // of the encoded image, oriented
-	height  int
-	jpeg    bool
-	source  pixels.Image // once decoded
-	buffer  int          // of the worker, which source lies in
-	box     image.Rectangle
-	scaled  bool        // box is resized to full, of which window is kept
-	part    pixels.Part // of box, while it is computed: all of it, or what is left where pixels are cut
+	w      *Worker
+	sample []byte // encoded; nil once it is decoded
+	width  int    // of the encoded image, oriented
+	height int
+	jpeg   bool
+	source pixels.Image // once decoded
+	buffer int          // of the worker, which source lies in
+	box    image.Rectangle
+	scaled bool // box is resized to full, of which window is kept
+	// of box, while it is computed: all of it, or what is left where pixels are cut
+	part    pixels.Part
 	full    image.Point
 	window  image.Rectangle
 	filter  pixels.Filter
@@ -86,7 +87,8 @@ func (v *view) resize(width, height int, f pixels.Filter, o pixels.Order) error 
 			return err
 		}
 	}
-	// A mirrored image resized is the resized image mirrored, but for filters that have to decide which of two pixels is nearer.
+	// A mirrored image resized is the resized image mirrored, but for filters that have to decide
+	// which of two pixels is nearer.
 	if v.mirror != 0 && (f == pixels.Nearest || f == pixels.Box) {
 		if err := v.compute(); err != nil {
 			return err
@@ -142,7 +144,8 @@ func (v *view) become() {
 // compute turns box and window into pixels.
 func (v *view) compute() error {
 	if w, h := v.size(); int64(w)*int64(h) > codec.MaxPixels {
-		return fmt.Errorf("an image of %d x %d pixels is too large; the limit is %d pixels", w, h, codec.MaxPixels)
+		return fmt.Errorf("an image of %d x %d pixels is too large; the limit is %d pixels", w, h,
+			codec.MaxPixels)
 	}
 	v.part = pixels.Part{Width: float64(v.box.Dx()), Height: float64(v.box.Dy())}
 	need := v.need()
@@ -160,7 +163,8 @@ func (v *view) compute() error {
 	if v.scaled {
 		v.w.lap(v.w.step)
 		v.w.resizer.Order = v.order
-		v.w.resizer.ResizeBox(v.spare(), &v.source, need.Min.Sub(v.box.Min), v.box.Dx(), v.box.Dy(), v.part, v.full.X, v.full.Y, v.window, v.filter)
+		v.w.resizer.ResizeBox(v.spare(), &v.source, need.Min.Sub(v.box.Min), v.box.Dx(), v.box.Dy(),
+			v.part, v.full.X, v.full.Y, v.window, v.filter)
 		v.become()
 		v.w.lap(v.resizer)
 	}
@@ -168,14 +172,16 @@ func (v *view) compute() error {
 	return nil
 }
 
-// takeResize notes what resizing that part of the source needs, if it is resized: the result, rows between two passes, and tables.
+// takeResize notes what resizing that part of the source needs, if it is resized: the result, rows
+// between two passes, and tables.
 func (v *view) takeResize(need image.Rectangle, channels int) error {
 	if !v.scaled {
 		return nil
 	}
 	const perEdge = 128 // weights, of twice what a filter reaches, and rows for the kernels
 	w := v.w
-	between := max(int64(v.window.Dx())*int64(need.Dy()), int64(need.Dx())*int64(v.window.Dy())) * int64(channels)
+	between := max(int64(v.window.Dx())*int64(need.Dy()),
+		int64(need.Dx())*int64(v.window.Dy())) * int64(channels)
 	edges := int64(need.Dx() + need.Dy() + v.window.Dx() + v.window.Dy())
 	w.resized = max(w.resized, between+perEdge*edges)
 	return w.spare(1-v.buffer, v.window.Dx(), v.window.Dy(), channels)
@@ -186,7 +192,8 @@ func (v *view) need() image.Rectangle {
 	if !v.scaled {
 		return v.box
 	}
-	return pixels.SupportBox(v.box.Dx(), v.box.Dy(), v.part, v.full.X, v.full.Y, v.window, v.filter).Add(v.box.Min)
+	return pixels.SupportBox(v.box.Dx(), v.box.Dy(), v.part, v.full.X, v.full.Y, v.window,
+		v.filter).Add(v.box.Min)
 }
 
 // decode decodes the part of the sample that is needed, and returns it. Where the sample is decoded
@@ -239,9 +246,10 @@ func (v *view) eighths() int {
 	return 8
 }
 
-// enough says how many times as large, in sixteenths, an image decoded at n eighths must be as what it is then resized to. These
-// make 45 dB of photographs, with the default filter: the DCT's reduction is none of PIL's filters, and less one the smaller n
-// is. Twice as large makes 40 to 44, once 30 to 40; more than it takes at a half would take most of what is gained.
+// enough says how many times as large, in sixteenths, an image decoded at n eighths must be as what
+// it is then resized to. These make 45 dB of photographs, with the default filter: the DCT's
+// reduction is none of PIL's filters, and less one the smaller n is. Twice as large makes 40 to 44,
+// once 30 to 40; more than it takes at a half would take most of what is gained.
 func enough(n int) int {
 	switch n {
 	case 4:
@@ -272,7 +280,8 @@ func (v *view) extend(r image.Rectangle, b border) error {
 		return nil
 	}
 	if int64(r.Dx())*int64(r.Dy()) > codec.MaxPixels {
-		return fmt.Errorf("an image of %d x %d pixels is too large; the limit is %d pixels", r.Dx(), r.Dy(), codec.MaxPixels)
+		return fmt.Errorf("an image of %d x %d pixels is too large; the limit is %d pixels", r.Dx(),
+			r.Dy(), codec.MaxPixels)
 	}
 	r = v.unflipped(r)
 	if !b.mirrors() { // no more than the part that is seen, and at least the pixels next to it
@@ -351,6 +360,7 @@ func (b border) draw(dst, src []byte, columns []int, channels int) {
 // note records what a step decided, where anybody wants to know.
 func (v *view) note(params ...Param) {
 	if v.w.recording {
-		v.w.drawn = append(v.w.drawn, Drawn{Step: v.w.step, Params: append([]Param(nil), params...)})
+		v.w.drawn = append(v.w.drawn,
+			Drawn{Step: v.w.step, Params: append([]Param(nil), params...)})
 	}
 }

@@ -38,29 +38,35 @@ type Worker struct {
 
 // Worker returns a new worker.
 func (p *Program) Worker() *Worker {
-	return &Worker{program: p, decoder: codec.Decoder{MaxPixels: p.known.most}, times: make([]time.Duration, len(p.steps))}
+	return &Worker{
+		program: p,
+		decoder: codec.Decoder{MaxPixels: p.known.most},
+		times:   make([]time.Duration, len(p.steps)),
+	}
 }
 
 // Close frees the decoder's memory, which the garbage collector does not know.
 func (w *Worker) Close() { w.decoder.Close() }
 
-// Memory is how many bytes the worker holds between samples, but for the decoder's: twice the largest
-// sample's pixels so far, and 128 MiB at most. While a sample is transformed it may be more, which is given back.
+// Memory is how many bytes the worker holds between samples, but for the decoder's: twice the
+// largest sample's pixels so far, and 128 MiB at most. While a sample is transformed it may be
+// more, which is given back.
 func (w *Worker) Memory() int { return cap(w.buffers[0].Pix) + cap(w.buffers[1].Pix) }
 
-// MemoryError is why a sample was not transformed that needs more memory than the worker may take, and how much it needs. Where it
-// gets more, it may turn out to need still more.
+// MemoryError is why a sample was not transformed that needs more memory than the worker may take,
+// and how much it needs. Where it gets more, it may turn out to need still more.
 type MemoryError = codec.MemoryError
 
-// Limit sets how many bytes a sample may take at once, beside its own and the result: one that needs more is a MemoryError. most is
-// the most that this could be, kept how many bytes the worker may keep from one sample to the next. A memory of 0 is
-// any number.
+// Limit sets how many bytes a sample may take at once, beside its own and the result: one that
+// needs more is a MemoryError. most is the most that this could be, kept how many bytes the worker
+// may keep from one sample to the next. A memory of 0 is any number.
 func (w *Worker) Limit(memory, most, kept int64) {
 	w.memory, w.kept = memory, kept
 	w.decoder.MostMemory = most
 }
 
-// Drop lets go of all that the worker keeps from one sample to the next, and gives it back to the system.
+// Drop lets go of all that the worker keeps from one sample to the next, and gives it back to the
+// system.
 func (w *Worker) Drop() {
 	w.decoder.Drop()
 	w.buffers = [2]pixels.Image{}
@@ -82,10 +88,10 @@ func (w *Worker) spare(buffer, width, height, channels int) error {
 	return w.take()
 }
 
-// Times is how long each transform has taken so far, in the order of
-// Program.Names. Decoding is charged to ImgDecode, resizing to the transform that asked for
-// it, whenever they were done; what is fused (types, normalising, flips, layout) to ToTensor, or where
-// there is none to the last transform. The slice is the worker's own.
+// Times is how long each transform has taken so far, in the order of Program.Names. Decoding is
+// charged to ImgDecode, resizing to the transform that asked for it, whenever they were done; what
+// is fused (types, normalising, flips, layout) to ToTensor, or where there is none to the last
+// transform. The slice is the worker's own.
 func (w *Worker) Times() []time.Duration { return w.times }
 
 // lap charges the time since the last lap to a step.
@@ -131,8 +137,9 @@ func (w *Worker) Apply(dst, src []byte, key Key) error {
 // Room returns where a sample's result goes, which has so many bytes; or why there is no room.
 type Room func(size int) ([]byte, error)
 
-// ApplyTo is Apply where room says where the result goes. It is asked as soon as the result's size is known, and again with another size where
-// it turns out that a ragged sample has to be delivered encoded. Its error is wrapped.
+// ApplyTo is Apply where room says where the result goes. It is asked as soon as the result's size
+// is known, and again with another size where it turns out that a ragged sample has to be delivered
+// encoded. Its error is wrapped.
 func (w *Worker) ApplyTo(room Room, src []byte, key Key) error {
 	p := w.program
 	w.last, w.drawn, w.step = time.Now(), w.drawn[:0], 0
@@ -161,8 +168,9 @@ func (w *Worker) ApplyTo(room Room, src []byte, key Key) error {
 	return err
 }
 
-// trim gives the memory of a large image back, to the system as well: the collector would let as much again be taken
-// before it looks, and keep it for minutes. That takes milliseconds, and an image of that size hundreds.
+// trim gives the memory of a large image back, to the system as well: the collector would let as
+// much again be taken before it looks, and keep it for minutes. That takes milliseconds, and an
+// image of that size hundreds.
 func (w *Worker) trim() {
 	large := w.decoder.Trim()
 	for i := range w.buffers {
@@ -170,7 +178,8 @@ func (w *Worker) trim() {
 			w.buffers[i], large = pixels.Image{}, true
 		}
 	}
-	if w.memory > 0 && w.decoder.Kept()+w.resizer.Kept()+int64(w.Memory()) > w.kept || w.memory > 0 && w.kept == 0 {
+	if w.memory > 0 && w.decoder.Kept()+w.resizer.Kept()+int64(w.Memory()) > w.kept ||
+		w.memory > 0 && w.kept == 0 {
 		w.Drop()
 	} else if large {
 		debug.FreeOSMemory()

@@ -24,7 +24,10 @@ func scene(width, height int) image.Image {
 	for y := range height {
 		for x := range width {
 			fx, fy := float64(x)/float64(width), float64(y)/float64(height)
-			c := color.RGBA{byte(127 + 120*math.Sin(9*fx+4*fy)), byte(127 + 120*math.Cos(7*fy-2*fx)), byte(255 * fx * fy), 255}
+			c := color.RGBA{
+				byte(127 + 120*math.Sin(9*fx+4*fy)),
+				byte(127 + 120*math.Cos(7*fy-2*fx)), byte(255 * fx * fy), 255,
+			}
 			if math.Hypot(fx-0.4, fy-0.6) < 0.2 {
 				c.R, c.B = 240, 30
 			}
@@ -53,7 +56,8 @@ func encodedPNG(t testing.TB, width, height int) []byte {
 const everything = `RandomVerticalFlip(), RandomResizedCrop(64), ColorJitter(0.3, 0.3, 0.3, 0.1), RandomCrop(60, padding=2),
 	RandomHorizontalFlip(), ToTensor(), Normalize(0.5, 0.2)`
 
-// TestPure: what comes out is a function of sample and key, whatever the worker did before and on however many threads.
+// TestPure: what comes out is a function of sample and key, whatever the worker did before and on
+// however many threads.
 func TestPure(t *testing.T) {
 	p := compiled(t, everything)
 	samples := [][]byte{encodedJPEG(t, 300, 200), encodedPNG(t, 77, 131), encodedJPEG(t, 64, 400)}
@@ -80,7 +84,8 @@ func TestPure(t *testing.T) {
 			for range 3 {
 				for c, out := range want { // in any order
 					_ = w.Apply(dst, []byte("garbage"), Key{})
-					if err := w.Apply(dst, samples[c.sample], Key{9, c.epoch, c.sample}); err != nil {
+					if err := w.Apply(dst, samples[c.sample],
+						Key{9, c.epoch, c.sample}); err != nil {
 						t.Error(err)
 					}
 					if string(dst) != out {
@@ -104,11 +109,13 @@ func TestPure(t *testing.T) {
 // TestImplied: a list that begins with ImgDecode draws as one where it is implied.
 func TestImplied(t *testing.T) {
 	sample := encodedPNG(t, 90, 80)
-	a, b := compiled(t, "RandomResizedCrop(32)").Worker(), compiled(t, "ImgDecode(), RandomResizedCrop(32)").Worker()
+	a, b := compiled(t, "RandomResizedCrop(32)").Worker(),
+		compiled(t, "ImgDecode(), RandomResizedCrop(32)").Worker()
 	defer a.Close()
 	defer b.Close()
 	x, y := make([]byte, 32*32*3), make([]byte, 32*32*3)
-	if err := errors.Join(a.Apply(x, sample, Key{1, 2, 3}), b.Apply(y, sample, Key{1, 2, 3})); err != nil {
+	if err := errors.Join(a.Apply(x, sample, Key{1, 2, 3}),
+		b.Apply(y, sample, Key{1, 2, 3})); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(x, y) {
@@ -122,7 +129,8 @@ func TestMaxPixels(t *testing.T) {
 	for most, ok := range map[int]bool{90 * 80: true, 90*80 - 1: false} {
 		w := compiled(t, fmt.Sprintf("ImgDecode(max_pixels=%d), CenterCrop(8)", most)).Worker()
 		err := w.Apply(make([]byte, 8*8*3), sample, Key{})
-		if ok != (err == nil) || !ok && (!errors.Is(err, codec.ErrTooLarge) || !strings.Contains(err.Error(), "90")) {
+		if ok != (err == nil) ||
+			!ok && (!errors.Is(err, codec.ErrTooLarge) || !strings.Contains(err.Error(), "90")) {
 			t.Errorf("%d pixels at the most: %v", most, err)
 		}
 		w.Close()
@@ -137,7 +145,8 @@ func TestNoAllocations(t *testing.T) {
 	}
 	for _, transforms := range []string{
 		`RandomResizedCrop(224), RandomHorizontalFlip(), ToTensor(), Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))`,
-		`Resize(256), CenterCrop(224), ToTensor()`, everything, `ImgDecode(fast=True), Resize((50, 60)), Pad(3, padding_mode="reflect"), Grayscale()`,
+		`Resize(256), CenterCrop(224), ToTensor()`, everything,
+		`ImgDecode(fast=True), Resize((50, 60)), Pad(3, padding_mode="reflect"), Grayscale()`,
 	} {
 		w := compiled(t, transforms).Worker()
 		dst := make([]byte, w.program.Output().Bytes())
@@ -160,7 +169,8 @@ func TestNoAllocations(t *testing.T) {
 
 // TestTimes: time is charged to the transforms that cause it, and adds up.
 func TestTimes(t *testing.T) {
-	p := compiled(t, `RandomResizedCrop(224), RandomHorizontalFlip(), ColorJitter(0.3), ToTensor(), Normalize(0.5, 0.2)`)
+	p := compiled(t,
+		`RandomResizedCrop(224), RandomHorizontalFlip(), ColorJitter(0.3), ToTensor(), Normalize(0.5, 0.2)`)
 	w := p.Worker()
 	defer w.Close()
 	dst, sample := make([]byte, p.Output().Bytes()), encodedJPEG(t, 500, 375)
@@ -200,10 +210,14 @@ func TestBadSamples(t *testing.T) {
 		{nil, codec.ErrFormat, "ImgDecode: "},
 		{[]byte("GIF89a......."), codec.ErrFormat, "ImgDecode: "},
 		{good[:len(good)/2], codec.ErrTruncated, "ImgDecode: "},
-		{encodedPNG(t, 63, 90), nil, "RandomCrop: 64 x 64 pixels can not be cut from an image of 63 x 90"},
+		{
+			encodedPNG(t, 63, 90), nil,
+			"RandomCrop: 64 x 64 pixels can not be cut from an image of 63 x 90",
+		},
 	} {
 		err := w.Apply(dst, c.sample, Key{})
-		if err == nil || c.kind != nil && !errors.Is(err, c.kind) && !errors.Is(err, codec.ErrCorrupt) || !strings.HasPrefix(err.Error(), c.says) {
+		if err == nil || c.kind != nil && !errors.Is(err, c.kind) &&
+			!errors.Is(err, codec.ErrCorrupt) || !strings.HasPrefix(err.Error(), c.says) {
 			t.Errorf("%.10q: %v", c.sample, err)
 		}
 		if err := w.Apply(dst, good, Key{}); err != nil {
@@ -216,7 +230,8 @@ func TestBadSamples(t *testing.T) {
 	// A thin image would become 2 x 10^10 pixels, on the way.
 	w = compiled(t, `Resize(60000), Pad(1), CenterCrop(8)`).Worker()
 	defer w.Close()
-	if err := w.Apply(make([]byte, 8*8*3), encodedPNG(t, 3, 300), Key{}); err == nil || !strings.Contains(err.Error(), "too large") {
+	if err := w.Apply(make([]byte, 8*8*3), encodedPNG(t, 3, 300), Key{}); err == nil ||
+		!strings.Contains(err.Error(), "too large") {
 		t.Errorf("a huge image between: %v", err)
 	}
 	// Only its middle is wanted here.
@@ -230,7 +245,8 @@ func TestBadSamples(t *testing.T) {
 // TestLargeImages: a worker does not keep the room that one huge image took.
 func TestLargeImages(t *testing.T) {
 	var b bytes.Buffer
-	if err := (&stdpng.Encoder{CompressionLevel: stdpng.BestSpeed}).Encode(&b, image.NewGray(image.Rect(0, 0, 6000, 4000))); err != nil {
+	if err := (&stdpng.Encoder{CompressionLevel: stdpng.BestSpeed}).Encode(&b,
+		image.NewGray(image.Rect(0, 0, 6000, 4000))); err != nil {
 		t.Fatal(err)
 	}
 	w := compiled(t, `Resize((10, 10)), ToTensor()`).Worker()
@@ -263,8 +279,12 @@ func TestArrays(t *testing.T) {
 		{`Reshape(1, 3, 2), ScaleShift16((2, 0.1), shift=(1, 3))`, bytes32, func(i int) float32 {
 			return float32(float32(integers[i])/3-[]float32{1, 3}[i%2]) * []float32{2, 0.1}[i%2]
 		}},
-		{`Reshape(1, 3, 2, "int16"), ScaleShift16(0.5, 1)`, bytes16, func(i int) float32 { return (float32(integers[i]) - 1) * 0.5 }},
-		{`Reshape(1, 3, 2, "uint16"), ScaleShift16(0.5, 0)`, bytes16, func(i int) float32 { return float32(uint16(integers[i])) * 0.5 }},
+		{`Reshape(1, 3, 2, "int16"), ScaleShift16(0.5, 1)`, bytes16, func(i int) float32 {
+			return (float32(integers[i]) - 1) * 0.5
+		}},
+		{`Reshape(1, 3, 2, "uint16"), ScaleShift16(0.5, 0)`, bytes16, func(i int) float32 {
+			return float32(uint16(integers[i])) * 0.5
+		}},
 	} {
 		w := compiled(t, c.transforms).Worker()
 		dst := make([]byte, 6*4)
@@ -273,11 +293,13 @@ func TestArrays(t *testing.T) {
 			continue
 		}
 		for i := range integers {
-			if got := math.Float32frombits(binary.LittleEndian.Uint32(dst[4*i:])); got != c.want(i) {
+			if got := math.Float32frombits(binary.LittleEndian.Uint32(dst[4*i:])); got !=
+				c.want(i) {
 				t.Errorf("%s: element %d is %v, want %v", c.transforms, i, got, c.want(i))
 			}
 		}
-		if err := w.Apply(dst, c.sample[1:], Key{}); err == nil || !strings.Contains(err.Error(), "Reshape: the sample has") {
+		if err := w.Apply(dst, c.sample[1:], Key{}); err == nil ||
+			!strings.Contains(err.Error(), "Reshape: the sample has") {
 			t.Errorf("%s: a short sample: %v", c.transforms, err)
 		}
 	}

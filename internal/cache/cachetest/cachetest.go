@@ -1,6 +1,6 @@
-// Package cachetest is what tests of caches, and of what reads through them, stand on: a source whose bytes
-// follow from the sample and whose faults the test chooses, and real stores, with a plan for what they are to
-// hold.
+// Package cachetest is what tests of caches, and of what reads through them, stand on: a source
+// whose bytes follow from the sample and whose faults the test chooses, and real stores, with a
+// plan for what they are to hold.
 package cachetest
 
 import (
@@ -31,7 +31,8 @@ type Source struct {
 
 	Hook func(ctx context.Context, id int) error // not nil: called first by every Read
 
-	// What is there now: where, which instance of each file, and with what bytes. nil: the same for ever.
+	// What is there now: where, which instance of each file, and with what bytes. nil: the same for
+	// ever.
 	Inode   uint64
 	Changed func(id int) int64
 	Bytes   func(id int, dst []byte)
@@ -111,8 +112,8 @@ func (s *Source) Close() error { return nil }
 // Path is dataset.Locator's.
 func (s *Source) Path(id int) string { return "/source/" + s.Index.Name(id) }
 
-// Hanging is a Hook under which the first read of each of the given samples hangs, as if in the kernel, until
-// gate is closed.
+// Hanging is a Hook under which the first read of each of the given samples hangs, as if in the
+// kernel, until gate is closed.
 func Hanging(gate <-chan struct{}, samples ...int) func(context.Context, int) error {
 	hung := make([]atomic.Bool, 100)
 	return func(_ context.Context, id int) error {
@@ -135,14 +136,19 @@ type Options struct {
 type Stores struct {
 	Names  []string // memory, file
 	Stores []storageclass.Store
-	Plan   [][]int32 // what each is to hold: the first has the first samples, as many as there is room for
-	file   *file.Class
+	// what each is to hold: the first has the first samples, as many as there is room for
+	Plan [][]int32
+	file *file.Class
 }
 
 // Open opens stores for a source.
 func Open(t T, s *Source, o Options) *Stores {
 	out := &Stores{}
-	ds := storageclass.Dataset{Fingerprint: s.Index.Fingerprint(), Samples: s.Index.Len(), Size: s.Index.Size}
+	ds := storageclass.Dataset{
+		Fingerprint: s.Index.Fingerprint(),
+		Samples:     s.Index.Len(),
+		Size:        s.Index.Size,
+	}
 	next := 0
 	add := func(name string, class storageclass.Class, room int64) {
 		store, err := class.Open(ds, room)
@@ -154,7 +160,8 @@ func Open(t T, s *Source, o Options) *Stores {
 			room -= s.Index.Size(next)
 			ids = append(ids, int32(next))
 		}
-		out.Names, out.Stores, out.Plan = append(out.Names, name), append(out.Stores, store), append(out.Plan, ids)
+		out.Names, out.Stores, out.Plan = append(out.Names, name), append(out.Stores, store),
+			append(out.Plan, ids)
 	}
 	if o.Memory > 0 {
 		class := o.MemoryClass
@@ -165,7 +172,11 @@ func Open(t T, s *Source, o Options) *Stores {
 	}
 	if o.File > 0 {
 		var err error
-		if out.file, err = file.New(file.Options{Dir: o.Dir, Capacity: o.File, Reserve: 1}); err != nil {
+		if out.file, err = file.New(file.Options{
+			Dir:      o.Dir,
+			Capacity: o.File,
+			Reserve:  1,
+		}); err != nil {
 			t.Fatal(err)
 		}
 		add(file.Name, out.file, o.File)

@@ -17,26 +17,29 @@ type Endpoint struct {
 	Addr *net.UnixAddr
 	// private: the socket is in a directory of ours below XDG_RUNTIME_DIR, which the daemon makes.
 	private bool
-	// Other is where commands look for a daemon next: one that was started without XDG_RUNTIME_DIR, or before
-	// sockets were paths. nil: nowhere.
+	// Other is where commands look for a daemon next: one that was started without XDG_RUNTIME_DIR,
+	// or before sockets were paths. nil: nowhere.
 	Other *net.UnixAddr
 }
 
 // longestName is how many bytes the kernel takes as a path, or as an abstract name.
 const longestName = 107
 
-// Address returns where this user's daemon listens: where HDMLP_SOCKET says, else below XDG_RUNTIME_DIR if that is a
-// directory of this user alone, else at an abstract name. An error is wrong input.
+// Address returns where this user's daemon listens: where HDMLP_SOCKET says, else below
+// XDG_RUNTIME_DIR if that is a directory of this user alone, else at an abstract name. An error is
+// wrong input.
 func Address(environment func(string) string) (Endpoint, error) {
 	abstract := &net.UnixAddr{Name: "@hdmlp-" + strconv.Itoa(os.Geteuid()), Net: "unix"}
 	key, e := "HDMLP_SOCKET", Endpoint{}
 	name := environment(key)
 	switch {
 	case strings.HasSuffix(name, "/"):
-		return e, fmt.Errorf("HDMLP_SOCKET=%s: a directory, not a socket; give the path of a socket in it", name)
+		return e, fmt.Errorf("HDMLP_SOCKET=%s: a directory, not a socket; give the path of a "+
+			"socket in it", name)
 	case strings.HasPrefix(name, "/"):
 	case strings.Contains(name, "/"):
-		return e, fmt.Errorf("HDMLP_SOCKET=%s: a relative path, which other processes would take for another file; give an absolute path, or a name without a slash", name)
+		return e, fmt.Errorf("HDMLP_SOCKET=%s: a relative path, which other processes would take "+
+			"for another file; give an absolute path, or a name without a slash", name)
 	case name != "":
 		name = "@" + name
 	default:
@@ -49,7 +52,8 @@ func Address(environment func(string) string) (Endpoint, error) {
 		e.private, e.Other = true, abstract
 	}
 	if n := len(strings.TrimPrefix(name, "@")); n > longestName {
-		return e, fmt.Errorf("%s: the socket %s has %d bytes, sockets have at most %d; set HDMLP_SOCKET to a shorter path or name",
+		return e, fmt.Errorf("%s: the socket %s has %d bytes, sockets have at most %d; set "+
+			"HDMLP_SOCKET to a shorter path or name",
 			key, strings.TrimPrefix(name, "@"), n, longestName)
 	}
 	e.Addr = &net.UnixAddr{Name: name, Net: "unix"}
@@ -59,7 +63,8 @@ func Address(environment func(string) string) (Endpoint, error) {
 // private reports whether dir is a directory of this user alone that can be written to.
 func private(dir string) bool {
 	var st unix.Stat_t
-	return strings.HasPrefix(dir, "/") && unix.Stat(dir, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR &&
+	return strings.HasPrefix(dir, "/") && unix.Stat(dir, &st) == nil &&
+		st.Mode&unix.S_IFMT == unix.S_IFDIR &&
 		int(st.Uid) == os.Geteuid() && st.Mode&0o777 == 0o700 && unix.Access(dir, unix.W_OK) == nil
 }
 

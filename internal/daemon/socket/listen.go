@@ -1,5 +1,5 @@
-// Package socket is where a node's daemon is found: the address that a process's environment says, and the lock by which one daemon
-// alone listens there.
+// Package socket is where a node's daemon is found: the address that a process's environment says,
+// and the lock by which one daemon alone listens there.
 package socket
 
 import (
@@ -25,8 +25,9 @@ type Listener interface {
 
 // Listen takes the endpoint for this process alone. ErrRunning: another process has it.
 //
-// The kernel frees an abstract name with the process that holds it. A path it leaves behind, so that beside the socket
-// there is a lock file: the process that has locked it, and no other, may remove the socket and make a new one.
+// The kernel frees an abstract name with the process that holds it. A path it leaves behind, so
+// that beside the socket there is a lock file: the process that has locked it, and no other, may
+// remove the socket and make a new one.
 func Listen(e Endpoint) (Listener, error) {
 	if strings.HasPrefix(e.Addr.Name, "@") {
 		l, err := net.ListenUnix("unix", e.Addr)
@@ -63,7 +64,8 @@ func taken(a *net.UnixAddr) error {
 
 // Foreign is the error for a socket that another user has.
 func Foreign(a *net.UnixAddr, uid uint32) error {
-	return fmt.Errorf("the socket %s belongs to user %s, not to %s; set XDG_RUNTIME_DIR to a directory of your own (mode 0700), or HDMLP_SOCKET to another path or name",
+	return fmt.Errorf("the socket %s belongs to user %s, not to %s; set XDG_RUNTIME_DIR to a "+
+		"directory of your own (mode 0700), or HDMLP_SOCKET to another path or name",
 		a.Name, userName(uid), userName(uint32(os.Geteuid())))
 }
 
@@ -73,19 +75,22 @@ type directory struct {
 	path string
 }
 
-// openDirectory opens the endpoint's directory. One below XDG_RUNTIME_DIR is made, and must be this user's alone.
+// openDirectory opens the endpoint's directory. One below XDG_RUNTIME_DIR is made, and must be this
+// user's alone.
 func openDirectory(e Endpoint) (directory, error) {
 	path := filepath.Dir(e.Addr.Name)
 	flags := unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
 	if e.private {
 		flags |= unix.O_NOFOLLOW
 		if err := unix.Mkdir(path, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
-			return directory{}, fmt.Errorf("make the directory %s of the daemon's socket: %w; set HDMLP_SOCKET to another path or name", path, err)
+			return directory{}, fmt.Errorf("make the directory %s of the daemon's socket: %w; "+
+				"set HDMLP_SOCKET to another path or name", path, err)
 		}
 	}
 	fd, err := unix.Open(path, flags, 0)
 	if err != nil {
-		return directory{}, fmt.Errorf("open the directory %s of the daemon's socket: %w; set HDMLP_SOCKET to another path or name", path, err)
+		return directory{}, fmt.Errorf("open the directory %s of the daemon's socket: %w; set "+
+			"HDMLP_SOCKET to another path or name", path, err)
 	}
 	d := directory{os.NewFile(uintptr(fd), path), path}
 	var st unix.Stat_t
@@ -95,7 +100,8 @@ func openDirectory(e Endpoint) (directory, error) {
 	}
 	if e.private && (int(st.Uid) != os.Geteuid() || st.Mode&0o777 != 0o700) {
 		d.file.Close()
-		return d, fmt.Errorf("the directory %s of the daemon's socket has owner %s and mode %04o, not %s and 0700: remove it, or set HDMLP_SOCKET to another path or name",
+		return d, fmt.Errorf("the directory %s of the daemon's socket has owner %s and mode "+
+			"%04o, not %s and 0700: remove it, or set HDMLP_SOCKET to another path or name",
 			path, userName(st.Uid), st.Mode&0o777, userName(uint32(os.Geteuid())))
 	}
 	return d, nil
@@ -121,9 +127,11 @@ func (d directory) listen(a *net.UnixAddr) (Listener, error) {
 func (d directory) lock(name string) (*os.File, error) {
 	path := filepath.Join(d.path, name)
 	for {
-		fd, err := unix.Openat(int(d.file.Fd()), name, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
+		fd, err := unix.Openat(int(d.file.Fd()), name,
+			unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
 		if err != nil {
-			return nil, fmt.Errorf("open the lock file %s of the daemon's socket: %w; set HDMLP_SOCKET to another path or name", path, err)
+			return nil, fmt.Errorf("open the lock file %s of the daemon's socket: %w; set "+
+				"HDMLP_SOCKET to another path or name", path, err)
 		}
 		f := os.NewFile(uintptr(fd), name)
 		var st, now unix.Stat_t
@@ -131,9 +139,11 @@ func (d directory) lock(name string) (*os.File, error) {
 		switch {
 		case err != nil:
 		case st.Mode&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != os.Geteuid():
-			err = fmt.Errorf("it is not a regular file of user %s: remove it, or set HDMLP_SOCKET to another path or name", userName(uint32(os.Geteuid())))
+			err = fmt.Errorf("it is not a regular file of user %s: remove it, or set "+
+				"HDMLP_SOCKET to another path or name", userName(uint32(os.Geteuid())))
 		case st.Size != 0: // a daemon writes nothing into its lock file
-			err = fmt.Errorf("it has %d bytes, and so it is no daemon's lock file, which is empty: it is left as it is; set HDMLP_SOCKET to another path or name", st.Size)
+			err = fmt.Errorf("it has %d bytes, and so it is no daemon's lock file, which is "+
+				"empty: it is left as it is; set HDMLP_SOCKET to another path or name", st.Size)
 		default:
 			err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
 		}
@@ -144,7 +154,8 @@ func (d directory) lock(name string) (*os.File, error) {
 			}
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
-		// A daemon that ends removes its lock file: then another process may have made, and locked, a new one.
+		// A daemon that ends removes its lock file: then another process may have made, and locked,
+		// a new one.
 		err = unix.Fstatat(int(d.file.Fd()), name, &now, unix.AT_SYMLINK_NOFOLLOW)
 		if err == nil && now.Ino == st.Ino && now.Dev == st.Dev {
 			return f, nil
@@ -165,7 +176,8 @@ func (d directory) bind(name string, a *net.UnixAddr) (*pathListener, error) {
 	case err != nil:
 		return nil, fmt.Errorf("look at %s: %w", a.Name, err)
 	case st.Mode&unix.S_IFMT != unix.S_IFSOCK:
-		return nil, fmt.Errorf("%s is not a socket, and is left as it is; set HDMLP_SOCKET to another path or name", a.Name)
+		return nil, fmt.Errorf("%s is not a socket, and is left as it is; set HDMLP_SOCKET to "+
+			"another path or name", a.Name)
 	case int(st.Uid) != os.Geteuid():
 		return nil, Foreign(a, st.Uid)
 	default:
@@ -175,9 +187,11 @@ func (d directory) bind(name string, a *net.UnixAddr) (*pathListener, error) {
 			conn.Close()
 		}
 		if !errors.Is(err, unix.ECONNREFUSED) {
-			return nil, fmt.Errorf("another program listens at %s, or it cannot be reached (%v): it is left as it is; set HDMLP_SOCKET to another path or name", a.Name, err)
+			return nil, fmt.Errorf("another program listens at %s, or it cannot be reached (%v): "+
+				"it is left as it is; set HDMLP_SOCKET to another path or name", a.Name, err)
 		}
-		if err := unix.Unlinkat(int(d.file.Fd()), name, 0); err != nil && !errors.Is(err, unix.ENOENT) {
+		if err := unix.Unlinkat(int(d.file.Fd()), name, 0); err != nil &&
+			!errors.Is(err, unix.ENOENT) {
 			return nil, fmt.Errorf("remove the socket %s of a daemon that is gone: %w", a.Name, err)
 		}
 	}
@@ -185,13 +199,15 @@ func (d directory) bind(name string, a *net.UnixAddr) (*pathListener, error) {
 	l, err := net.ListenUnix("unix", a)
 	unix.Umask(before)
 	if err != nil {
-		return nil, fmt.Errorf("listen at %s: %w; set HDMLP_SOCKET to another path or name", a.Name, err)
+		return nil,
+			fmt.Errorf("listen at %s: %w; set HDMLP_SOCKET to another path or name", a.Name, err)
 	}
 	l.SetUnlinkOnClose(false) // it would remove what is there, whatever that is
 	p := &pathListener{UnixListener: l, dir: d, name: name}
 	if err := unix.Fstatat(int(d.file.Fd()), name, &p.made, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		l.Close()
-		return nil, fmt.Errorf("the directory %s was replaced while the daemon began to listen in it: %w", d.path, err)
+		return nil, fmt.Errorf("the directory %s was replaced while the daemon began to "+
+			"listen in it: %w", d.path, err)
 	}
 	return p, nil
 }
@@ -207,7 +223,8 @@ func (d directory) unlock(name string, f *os.File) {
 // removeThat removes the entry of this name if it is still that file.
 func (d directory) removeThat(name string, that *unix.Stat_t) {
 	var now unix.Stat_t
-	if unix.Fstatat(int(d.file.Fd()), name, &now, unix.AT_SYMLINK_NOFOLLOW) == nil && now.Ino == that.Ino && now.Dev == that.Dev {
+	if unix.Fstatat(int(d.file.Fd()), name, &now, unix.AT_SYMLINK_NOFOLLOW) == nil &&
+		now.Ino == that.Ino && now.Dev == that.Dev {
 		_ = unix.Unlinkat(int(d.file.Fd()), name, 0)
 	}
 }
@@ -228,7 +245,8 @@ func (p *pathListener) with(lock *os.File) *pathListener {
 	return p
 }
 
-// Close ends listening and removes socket and lock file. From then on another daemon may take its place.
+// Close ends listening and removes socket and lock file. From then on another daemon may take its
+// place.
 func (p *pathListener) Close() error {
 	p.once.Do(func() {
 		p.dir.removeThat(p.name, &p.made)

@@ -51,7 +51,8 @@ func TestAddress(t *testing.T) {
 		{"/" + long, "", "", "109 bytes, sockets have at most 107"},
 		{long[:107], "", "@" + long[:107], ""},
 	} {
-		e, err := addressOf(t, map[string]string{"HDMLP_SOCKET": c.socket, "XDG_RUNTIME_DIR": c.dir})
+		e, err := addressOf(t,
+			map[string]string{"HDMLP_SOCKET": c.socket, "XDG_RUNTIME_DIR": c.dir})
 		switch {
 		case c.complaint != "":
 			if err == nil || !strings.Contains(err.Error(), c.complaint) {
@@ -65,7 +66,8 @@ func TestAddress(t *testing.T) {
 
 func userNumber() string { return strconv.Itoa(os.Geteuid()) }
 
-// TestListenAtPath: one process has the path at a time; what a killed one left is replaced, and nothing else.
+// TestListenAtPath: one process has the path at a time; what a killed one left is replaced, and
+// nothing else.
 func TestListenAtPath(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "d.sock")
@@ -111,7 +113,8 @@ func TestListenAtPath(t *testing.T) {
 	if _, err := os.Stat(path); err != nil {
 		t.Errorf("another program's socket was removed: %v", err)
 	}
-	if _, err := Listen(e); err == nil || !strings.Contains(err.Error(), "another program listens") {
+	if _, err := Listen(e); err == nil ||
+		!strings.Contains(err.Error(), "another program listens") {
 		t.Errorf("at another program's socket: %v", err)
 	}
 	other.Close()
@@ -154,7 +157,8 @@ func TestLockOfAnother(t *testing.T) {
 	}
 	write()
 	l, err := Listen(e)
-	if err == nil || !strings.Contains(err.Error(), path+".lock: it has 8 bytes") || !strings.Contains(err.Error(), "HDMLP_SOCKET") {
+	if err == nil || !strings.Contains(err.Error(), path+".lock: it has 8 bytes") ||
+		!strings.Contains(err.Error(), "HDMLP_SOCKET") {
 		t.Errorf("it was taken as the lock: %v", err)
 	}
 	if err == nil {

@@ -20,19 +20,22 @@ func givenTo(t *testing.T, path string) {
 	}
 }
 
-// TestRuntimeDirectoryOfAnotherUser: XDG_RUNTIME_DIR counts only where it is this user's own, and not, as after su, the user's before.
+// TestRuntimeDirectoryOfAnotherUser: XDG_RUNTIME_DIR counts only where it is this user's own, and
+// not, as after su, the user's before.
 func TestRuntimeDirectoryOfAnotherUser(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	givenTo(t, dir)
-	if e := mustAddress(t, map[string]string{"XDG_RUNTIME_DIR": dir}); e.Addr.Name != "@hdmlp-"+userNumber() {
+	if e := mustAddress(t, map[string]string{"XDG_RUNTIME_DIR": dir}); e.Addr.Name != "@hdmlp-"+
+		userNumber() {
 		t.Errorf("the daemon listens at %s", e.Addr.Name)
 	}
 }
 
-// TestSocketDirectoryOfAnotherUser: no daemon listens in a directory whose owner could put another socket there.
+// TestSocketDirectoryOfAnotherUser: no daemon listens in a directory whose owner could put another
+// socket there.
 func TestSocketDirectoryOfAnotherUser(t *testing.T) {
 	dir := t.TempDir()
 	own := filepath.Join(dir, "hdmlp")
@@ -49,7 +52,8 @@ func TestSocketDirectoryOfAnotherUser(t *testing.T) {
 	}
 }
 
-// TestLockOfAnotherUser: a lock file of another user, who could remove it and let a second daemon in, is no lock.
+// TestLockOfAnotherUser: a lock file of another user, who could remove it and let a second daemon
+// in, is no lock.
 func TestLockOfAnotherUser(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "d.sock")
 	if err := os.WriteFile(path+".lock", nil, 0o600); err != nil {

@@ -44,7 +44,8 @@ func (s *scanner) assemble(root *node) (result, error) {
 	if len(empty) > 0 {
 		return result{}, s.emptyError(empty)
 	}
-	if s.known != nil && res.listed == 1 && slices.Equal(names, s.known.Classes()) && res.all == len(s.numbers) {
+	if s.known != nil && res.listed == 1 && slices.Equal(names, s.known.Classes()) &&
+		res.all == len(s.numbers) {
 		res.index = s.known
 		return res, nil
 	}
@@ -108,7 +109,8 @@ func (s *scanner) emptyError(classes []string) error {
 	}
 	return &dataset.Error{
 		Path: s.root.Path(), Kind: dataset.ErrEmptyClass,
-		Hint: fmt.Sprintf("%s; a sample is a file whose name ends with %s; remove these directories, or name other extensions",
+		Hint: fmt.Sprintf("%s; a sample is a file whose name ends with %s; remove these "+
+			"directories, or name other extensions",
 			text, strings.Join(s.extensions, ", ")),
 	}
 }

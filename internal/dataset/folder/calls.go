@@ -134,14 +134,17 @@ func (w *calls) path(dir, name string) string {
 
 // open calls do, which opens the folder, and waits for it as await does. What it
 // opens too late is closed.
-func (w *calls) open(ctx context.Context, do func(context.Context, *calls) (*Folder, error)) (*Folder, error) {
+func (w *calls) open(ctx context.Context,
+	do func(context.Context, *calls) (*Folder, error),
+) (*Folder, error) {
 	if w.opts.Left == nil {
 		w.opts.Left = new(Left)
 	}
 	if n := w.opts.Left.n.Load(); n >= mostLeft {
 		return nil, &dataset.Error{
 			Path: w.root, Kind: dataset.ErrUnavailable,
-			Hint: fmt.Sprintf("not tried, because %d system calls of attempts before it have not returned: see whether the file systems of the datasets still answer", n),
+			Hint: fmt.Sprintf("not tried, because %d system calls of attempts before it have not "+
+				"returned: see whether the file systems of the datasets still answer", n),
 		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -189,7 +192,8 @@ func (w *calls) busy() (n int64) {
 // hangs for longer than the timeout, and not much longer than ctx. Its error says
 // that it did not end.
 func (w *calls) await(ctx context.Context, done <-chan struct{}) error {
-	period := min(max(min(w.opts.SlowAfter, w.opts.Timeout)/40, time.Millisecond), 100*time.Millisecond)
+	period := min(max(min(w.opts.SlowAfter, w.opts.Timeout)/40, time.Millisecond),
+		100*time.Millisecond)
 	look := time.NewTicker(period)
 	defer look.Stop()
 	last := time.Now()
@@ -242,7 +246,8 @@ func (w *calls) tell(h hang) {
 func (w *calls) hangs(h hang, waited time.Duration) error {
 	return &dataset.Error{
 		Path: h.path, Kind: dataset.ErrUnavailable,
-		Hint: fmt.Sprintf("%s has not returned for %v, and source_timeout is %v: see whether the file system that it lies on still answers",
+		Hint: fmt.Sprintf("%s has not returned for %v, and source_timeout is %v: see whether the "+
+			"file system that it lies on still answers",
 			h.op, waited.Round(100*time.Millisecond), w.opts.Timeout),
 	}
 }

@@ -12,22 +12,25 @@ import (
 )
 
 // hanging opens a folder whose second system call returns when it is told to.
-func hanging(t *testing.T, ctx context.Context, opts Options, back <-chan struct{}) (*Folder, error) {
+func hanging(t *testing.T, ctx context.Context, opts Options,
+	back <-chan struct{},
+) (*Folder, error) {
 	t.Helper()
-	return newCalls("/data", opts).open(ctx, func(ctx context.Context, calls *calls) (*Folder, error) {
-		idle, c := calls.caller(), calls.caller()
-		idle.Begin("stat", "", "")
-		idle.End()
-		c.Begin("open", "", "")
-		c.End()
-		c.Begin("getdents", "class/sub", "")
-		<-back
-		c.End()
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		return new(Folder), nil
-	})
+	return newCalls("/data", opts).open(ctx,
+		func(ctx context.Context, calls *calls) (*Folder, error) {
+			idle, c := calls.caller(), calls.caller()
+			idle.Begin("stat", "", "")
+			idle.End()
+			c.Begin("open", "", "")
+			c.End()
+			c.Begin("getdents", "class/sub", "")
+			<-back
+			c.End()
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			return new(Folder), nil
+		})
 }
 
 func TestCallHangs(t *testing.T) {
@@ -49,8 +52,10 @@ func TestCallHangs(t *testing.T) {
 			t.Errorf("given up after %v", waited)
 		}
 		var problem *dataset.Error
-		if !errors.As(err, &problem) || !errors.Is(err, dataset.ErrUnavailable) || problem.Path != "/data/class/sub" ||
-			!strings.Contains(err.Error(), "getdents has not returned for 30s, and source_timeout is 30s") {
+		if !errors.As(err, &problem) || !errors.Is(err, dataset.ErrUnavailable) ||
+			problem.Path != "/data/class/sub" ||
+			!strings.Contains(err.Error(),
+				"getdents has not returned for 30s, and source_timeout is 30s") {
 			t.Errorf("%v", err)
 		}
 		if len(told) != 1 || told[0] != "getdents /data/class/sub" {
@@ -65,7 +70,9 @@ func TestCallHangs(t *testing.T) {
 			t.Errorf("%d system calls are left behind when they have returned", n)
 		}
 		left.n.Store(mostLeft)
-		if _, err := hanging(t, t.Context(), Options{Left: left}, back); !errors.Is(err, dataset.ErrUnavailable) || !strings.Contains(err.Error(), "not tried") {
+		if _, err := hanging(t, t.Context(), Options{Left: left},
+			back); !errors.Is(err, dataset.ErrUnavailable) ||
+			!strings.Contains(err.Error(), "not tried") {
 			t.Errorf("with too many that hang: %v", err)
 		}
 	})
@@ -90,7 +97,8 @@ func TestCancelWhileCallHangs(t *testing.T) {
 		time.AfterFunc(3*time.Second, cancel)
 		began := time.Now()
 		_, err := hanging(t, ctx, Options{}, back)
-		if waited := time.Since(began); !errors.Is(err, context.Canceled) || waited > 4*time.Second {
+		if waited := time.Since(began); !errors.Is(err, context.Canceled) ||
+			waited > 4*time.Second {
 			t.Errorf("%v, after %v", err, waited)
 		}
 		close(back)

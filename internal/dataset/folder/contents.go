@@ -14,14 +14,15 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset/tree"
 )
 
-// A file that cannot be read for now must not make another version of the dataset. It counts as unreadable
-// when it has failed more often in a row than a source explains that fails as often as this one
-// does for the other files.
+// A file that cannot be read for now must not make another version of the dataset. It counts as
+// unreadable when it has failed more often in a row than a source explains that fails as often as
+// this one does for the other files.
 const (
 	// contentDoubt is the probability, at most, that a file which is well counts as unreadable.
 	contentDoubt = 1e-9
-	// A source where nothing can be read is left after so many attempts, a disk that takes long to find
-	// a sector bad after so much time: a version with unreadable files is that of any that can be read there.
+	// A source where nothing can be read is left after so many attempts, a disk that takes long to
+	// find a sector bad after so much time: a version with unreadable files is that of any that can
+	// be read there.
 	mostAttempts = 32
 	attemptTime  = 20 * time.Second
 	attemptPause = 50 * time.Millisecond
@@ -41,9 +42,11 @@ type content struct {
 
 func (c *content) failed() bool { return c.err != nil || errors.Is(c.kind, unix.EIO) }
 
-// contents reads the files that belong to the dataset's version, and returns their digests and their stamps, zero
-// for those that cannot be read. Each of its goroutines has a caller.
-func contents(ctx context.Context, r *tree.Root, x *dataset.Index, newCaller func() *caller) (digests [][16]byte, stamps []dataset.Stamp, err error) {
+// contents reads the files that belong to the dataset's version, and returns their digests and
+// their stamps, zero for those that cannot be read. Each of its goroutines has a caller.
+func contents(ctx context.Context, r *tree.Root, x *dataset.Index,
+	newCaller func() *caller,
+) (digests [][16]byte, stamps []dataset.Stamp, err error) {
 	excerpts := x.Excerpts()
 	found := make([]content, len(excerpts))
 	left := make([]int, len(excerpts)) // those to be read
@@ -75,14 +78,19 @@ func contents(ctx context.Context, r *tree.Root, x *dataset.Index, newCaller fun
 	stamps = make([]dataset.Stamp, len(excerpts))
 	for i, c := range found {
 		if c.err != nil {
-			return nil, nil, &dataset.Error{Path: r.Path() + "/" + x.Name(excerpts[i].ID), Kind: dataset.ErrUnavailable, Err: c.err}
+			return nil, nil, &dataset.Error{
+				Path: r.Path() + "/" + x.Name(excerpts[i].ID),
+				Kind: dataset.ErrUnavailable,
+				Err:  c.err,
+			}
 		}
 		digests[i], stamps[i] = c.digest, c.stamp
 	}
 	return digests, stamps, nil
 }
 
-// attemptsFor is how often a file must fail before it counts as unreadable, where good others were read after so many faults.
+// attemptsFor is how often a file must fail before it counts as unreadable, where good others were
+// read after so many faults.
 func attemptsFor(good, faults int) int {
 	// Half a fault more than there were: what never failed so far may all the same.
 	share := (float64(faults) + 0.5) / float64(good+faults+1)
@@ -90,7 +98,9 @@ func attemptsFor(good, faults int) int {
 }
 
 // readContents reads those excerpts that are left, several at once.
-func readContents(ctx context.Context, r *tree.Root, x *dataset.Index, excerpts []dataset.Excerpt, found []content, left []int, callers []*caller) {
+func readContents(ctx context.Context, r *tree.Root, x *dataset.Index, excerpts []dataset.Excerpt,
+	found []content, left []int, callers []*caller,
+) {
 	var readers sync.WaitGroup
 	for first, call := range callers[:min(len(callers), len(left))] {
 		readers.Go(func() {
@@ -104,7 +114,8 @@ func readContents(ctx context.Context, r *tree.Root, x *dataset.Index, excerpts 
 	readers.Wait()
 }
 
-// outdated reports whether a file of the excerpts is not the one that the index lists: it was written to or, if strict, replaced.
+// outdated reports whether a file of the excerpts is not the one that the index lists: it was
+// written to or, if strict, replaced.
 func outdated(x *dataset.Index, stamps []dataset.Stamp, strict bool) bool {
 	for i, p := range x.Excerpts() {
 		listed := x.Stamp(p.ID)
@@ -115,12 +126,16 @@ func outdated(x *dataset.Index, stamps []dataset.Stamp, strict bool) bool {
 	return false
 }
 
-// digest reads pieces of the file at path. A file that this user cannot read, or that its disk does not give,
-// is unreadable, and why says so; an error means that the source does not answer.
-func digest(r *tree.Root, call *caller, path string, pieces []dataset.Extent) (sum [16]byte, stamp dataset.Stamp, why, err error) {
+// digest reads pieces of the file at path. A file that this user cannot read, or that its disk does
+// not give, is unreadable, and why says so; an error means that the source does not answer.
+func digest(r *tree.Root, call *caller, path string,
+	pieces []dataset.Extent,
+) (sum [16]byte, stamp dataset.Stamp, why, err error) {
 	call.Begin("read", path, "")
 	defer call.End()
-	fd, err := tree.RetryEINTR(func() (int, error) { return r.Open(append([]byte(path), 0), openFlags) })
+	fd, err := tree.RetryEINTR(func() (int, error) {
+		return r.Open(append([]byte(path), 0), openFlags)
+	})
 	if err != nil {
 		return unreadable(err)
 	}
@@ -139,7 +154,9 @@ func digest(r *tree.Root, call *caller, path string, pieces []dataset.Extent) (s
 		parts[i] = make([]byte, p.Length)
 		n := 0
 		for n < len(parts[i]) {
-			k, err := tree.RetryEINTR(func() (int, error) { return unix.Pread(fd, parts[i][n:], p.Offset+int64(n)) })
+			k, err := tree.RetryEINTR(func() (int, error) {
+				return unix.Pread(fd, parts[i][n:], p.Offset+int64(n))
+			})
 			if err != nil {
 				return unreadable(err)
 			}

@@ -4,13 +4,13 @@
 //
 // # Scanning
 //
-// Open lists directories, in parallel, and asks for the size of every file by
-// name; of files it opens those that tell which dataset it is, 64 at most. What it finds is kept in an index file,
-// so that the next Open only asks every directory for its times and lists again
-// those that have changed. A file that is changed in place changes no
-// directory. Open reads the files that belong to the dataset's version, and scans
-// again if one of them is not as listed; Read and Stat compare every other file with
-// the index, and remove an index that is outdated, so that the next Open scans again.
+// Open lists directories, in parallel, and asks for the size of every file by name; of files it
+// opens those that tell which dataset it is, 64 at most. What it finds is kept in an index file, so
+// that the next Open only asks every directory for its times and lists again those that have
+// changed. A file that is changed in place changes no directory. Open reads the files that belong
+// to the dataset's version, and scans again if one of them is not as listed; Read and Stat compare
+// every other file with the index, and remove an index that is outdated, so that the next Open
+// scans again.
 //
 // # Where it differs from ImageFolder
 //
@@ -55,8 +55,8 @@ type Options struct {
 	IndexDir string
 	// Rescan scans the folder as if there were no index.
 	Rescan bool
-	// View, if not nil, is the folder as a process sees it; its root is that directory, whatever lies at
-	// its path here. Its descriptors are not needed once Open has returned.
+	// View, if not nil, is the folder as a process sees it; its root is that directory, whatever
+	// lies at its path here. Its descriptors are not needed once Open has returned.
 	View *dataset.View
 	// Progress, if not nil, is called now and then while files are counted,
 	// from any goroutine, one call at a time, with the number so far.
@@ -87,7 +87,8 @@ func Extensions() []string {
 
 // Folder is an open folder: a dataset.Source.
 type Folder struct {
-	path      string                                       // of the root, absolute, as the view sees it
+	// of the root, absolute, as the view sees it
+	path      string
 	renew     func(context.Context) (*dataset.View, error) // of the view; nil: there is none
 	root      atomic.Pointer[tree.Root]                    // in use
 	index     *dataset.Index
@@ -104,7 +105,8 @@ type Folder struct {
 	stale   sync.Once // the index file is outdated, and removed
 
 	reopening sync.Mutex
-	roots     []*tree.Root // all that there were; guarded by reopening. Reads may be under way below any of them
+	// all that there were; guarded by reopening. Reads may be under way below any of them
+	roots []*tree.Root
 }
 
 var (
@@ -130,31 +132,34 @@ func openAt(ctx context.Context, path string, opts Options, now time.Time) (*Fol
 	if err != nil {
 		return nil, &dataset.Error{Path: path, Kind: dataset.ErrNoDirectory, Err: err}
 	}
-	return newCalls(absolute, opts).open(ctx, func(ctx context.Context, calls *calls) (*Folder, error) {
-		call := calls.caller()
-		call.Begin("open", absolute, "")
-		r, err := tree.Open(absolute, opts.View)
-		call.End()
-		if err != nil {
-			return nil, directoryError(absolute, err)
-		}
-		f := &Folder{path: absolute, roots: []*tree.Root{r}}
-		if opts.View != nil {
-			f.renew = opts.View.Renew
-		}
-		f.root.Store(r)
-		f.buffers.New = func() any { return new(readBuffer) }
-		f.noAtime.Store(true)
-		if err := f.load(ctx, extensions, opts, now, calls); err != nil {
-			f.closeRoots()
-			return nil, err
-		}
-		return f, nil
-	})
+	return newCalls(absolute, opts).open(ctx,
+		func(ctx context.Context, calls *calls) (*Folder, error) {
+			call := calls.caller()
+			call.Begin("open", absolute, "")
+			r, err := tree.Open(absolute, opts.View)
+			call.End()
+			if err != nil {
+				return nil, directoryError(absolute, err)
+			}
+			f := &Folder{path: absolute, roots: []*tree.Root{r}}
+			if opts.View != nil {
+				f.renew = opts.View.Renew
+			}
+			f.root.Store(r)
+			f.buffers.New = func() any { return new(readBuffer) }
+			f.noAtime.Store(true)
+			if err := f.load(ctx, extensions, opts, now, calls); err != nil {
+				f.closeRoots()
+				return nil, err
+			}
+			return f, nil
+		})
 }
 
 // load finds the index file, brings it up to date, and writes it if it was not.
-func (f *Folder) load(ctx context.Context, extensions []string, opts Options, now time.Time, calls *calls) (err error) {
+func (f *Folder) load(ctx context.Context, extensions []string, opts Options, now time.Time,
+	calls *calls,
+) (err error) {
 	others := extensions
 	if slices.Equal(extensions, Extensions()) {
 		others = nil
@@ -163,7 +168,8 @@ func (f *Folder) load(ctx context.Context, extensions []string, opts Options, no
 		return &dataset.Error{Path: f.path, Kind: dataset.ErrNoDirectory, Err: err}
 	}
 	files := indexfile.Files{
-		Root: f.path, RootFD: f.root.Load().FD(), Places: f.places, Memory: opts.Memory, Warn: opts.Warn, Calls: calls.caller(),
+		Root: f.path, RootFD: f.root.Load().FD(), Places: f.places, Memory: opts.Memory,
+		Warn: opts.Warn, Calls: calls.caller(),
 	}
 	var known *dataset.Index
 	if !opts.Rescan {
@@ -281,11 +287,14 @@ func directoryError(path string, err error) *dataset.Error {
 	e := &dataset.Error{Path: path, Err: err}
 	switch {
 	case errors.Is(err, unix.ENOENT):
-		e.Kind, e.Hint = dataset.ErrNoDirectory, "check the path, and that its file system is mounted on this node"
+		e.Kind, e.Hint = dataset.ErrNoDirectory,
+			"check the path, and that its file system is mounted on this node"
 	case errors.Is(err, unix.ENOTDIR):
-		e.Kind, e.Hint = dataset.ErrNotDirectory, "give the directory that holds one sub-directory per class"
+		e.Kind, e.Hint = dataset.ErrNotDirectory,
+			"give the directory that holds one sub-directory per class"
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		e.Kind, e.Hint = dataset.ErrUnreadableDirectory, "give this user the permission to read and to enter it (chmod a+rx)"
+		e.Kind, e.Hint = dataset.ErrUnreadableDirectory,
+			"give this user the permission to read and to enter it (chmod a+rx)"
 	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENAMETOOLONG):
 		e.Kind, e.Hint = dataset.ErrUnreadableDirectory, "check the symbolic links on its path"
 	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):

@@ -61,7 +61,8 @@ func BenchmarkOpen(b *testing.B) {
 				b.ReportMetric(float64(f.Index().Len()), "samples")
 				b.ReportMetric(float64(listed), "listed")
 				b.ReportMetric(float64(all), "directories")
-				b.ReportMetric(float64(f.Index().EncodedSize())/float64(f.Index().Len()), "B/sample")
+				b.ReportMetric(float64(f.Index().EncodedSize())/float64(f.Index().Len()),
+					"B/sample")
 				if err := f.Close(); err != nil {
 					b.Fatal(err)
 				}

@@ -70,11 +70,17 @@ func TestOrderIsImageFolders(t *testing.T) {
 		t.Skip("torchvision is not installed")
 	}
 	root := t.TempDir()
-	for _, class := range []string{"b", "a", "B", "a-b", "a.b", "a b", "ä", "z\xff", "z\ue000", "z\U0001F600", "\x80", "zz", "10", "9", ".hidden"} {
+	for _, class := range []string{
+		"b", "a", "B", "a-b", "a.b", "a b", "ä", "z\xff", "z\ue000",
+		"z\U0001F600", "\x80", "zz", "10", "9", ".hidden",
+	} {
 		for _, name := range []string{
-			"1.jpg", "10.jpg", "2.JPG", "x.JpEg", ".jpg", "sub/1.png", "sub-1/1.png", "sub.1/1.png", "sub/a/1.png",
-			"sub/a-b/1.png", "no.txt", "jpg", "x.jpg.bak", "ü.webp", "\xff.jpg", "\ue000.jpg", "\U0001F600.jpg", "\xe2\x82.jpg",
-			"\xe2\x82\xac.jpg", "Z/\xfe/1.tif", "Z/\ufffd/1.tif", "Z/\uffff/1.tif", "empty/no.txt", "x.t\u0130f", "new\nline.bmp", "x.jpg/in-a-directory.pgm",
+			"1.jpg", "10.jpg", "2.JPG", "x.JpEg", ".jpg", "sub/1.png", "sub-1/1.png", "sub.1/1.png",
+			"sub/a/1.png",
+			"sub/a-b/1.png", "no.txt", "jpg", "x.jpg.bak", "ü.webp", "\xff.jpg", "\ue000.jpg",
+			"\U0001F600.jpg", "\xe2\x82.jpg",
+			"\xe2\x82\xac.jpg", "Z/\xfe/1.tif", "Z/\ufffd/1.tif", "Z/\uffff/1.tif", "empty/no.txt",
+			"x.t\u0130f", "new\nline.bmp", "x.jpg/in-a-directory.pgm",
 		} {
 			write(t, filepath.Join(root, class, name), class+name)
 		}
@@ -110,7 +116,10 @@ func TestOrderIsImageFolders(t *testing.T) {
 	var theirs [2]json.RawMessage
 	var classes []string
 	var samples [][2]any
-	for _, err := range []error{json.Unmarshal(out, &theirs), json.Unmarshal(theirs[0], &classes), json.Unmarshal(theirs[1], &samples)} {
+	for _, err := range []error{
+		json.Unmarshal(out, &theirs), json.Unmarshal(theirs[0], &classes),
+		json.Unmarshal(theirs[1], &samples),
+	} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +168,8 @@ func TestUnreadableDirectory(t *testing.T) {
 			_, err := Open(t.Context(), root, Options{})
 			var problem *dataset.Error
 			if !errors.As(err, &problem) || problem.Kind != dataset.ErrUnreadableDirectory ||
-				problem.Path != filepath.Join(root, dir) || !strings.Contains(err.Error(), "chmod a+rx") {
+				problem.Path != filepath.Join(root, dir) ||
+				!strings.Contains(err.Error(), "chmod a+rx") {
 				t.Errorf("%s: %v", dir, err)
 			}
 			if err := os.Chmod(filepath.Join(root, dir), 0o755); err != nil {
@@ -185,7 +195,9 @@ func TestUnreadableDirectory(t *testing.T) {
 		if err := os.Chmod(f.Path(0), 0); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f.Read(t.Context(), 0, make([]byte, 1)); !errors.Is(err, dataset.ErrUnreadable) || !errors.Is(err, fs.ErrPermission) {
+		if _, err := f.Read(t.Context(), 0,
+			make([]byte, 1)); !errors.Is(err, dataset.ErrUnreadable) ||
+			!errors.Is(err, fs.ErrPermission) {
 			t.Errorf("a closed file: %v", err)
 		}
 	})

@@ -11,18 +11,23 @@ import (
 // Name is the kind's name.
 const Name = "folder"
 
-// Kind describes folders. memory says how many bytes of it are available; an index file may take a quarter of them. All
-// that are opened through the same Kind share the count of system calls that hang.
+// Kind describes folders. memory says how many bytes of it are available; an index file may take a
+// quarter of them. All that are opened through the same Kind share the count of system calls that
+// hang.
 func Kind(memory func() (int64, error)) dataset.Kind {
 	left := new(Left)
 	return dataset.Kind{
-		Name:       Name,
-		Help:       "a directory with one sub-directory per class, as torchvision's ImageFolder reads it",
+		Name: Name,
+		Help: "a directory with one sub-directory per class, as torchvision's " +
+			"ImageFolder reads it",
 		Extensions: Extensions(),
-		Open: func(ctx context.Context, path string, o dataset.OpenOptions) (dataset.Indexed, error) {
+		Open: func(ctx context.Context, path string,
+			o dataset.OpenOptions,
+		) (dataset.Indexed, error) {
 			f, err := Open(ctx, path, Options{
-				Extensions: o.Extensions, IndexDir: o.IndexDir, Rescan: o.Rescan, View: o.View, Timeout: o.Timeout,
-				Memory: memory, Progress: o.Progress, Warn: o.Tell, Left: left,
+				Extensions: o.Extensions, IndexDir: o.IndexDir, Rescan: o.Rescan, View: o.View,
+				Timeout: o.Timeout,
+				Memory:  memory, Progress: o.Progress, Warn: o.Tell, Left: left,
 				Slow: func(op, path string, since time.Time) { o.Tell(slow(op, path, since)) },
 			})
 			if err != nil {
@@ -35,5 +40,6 @@ func Kind(memory func() (int64, error)) dataset.Kind {
 
 // slow says that the opening of a dataset waits for one system call.
 func slow(op, path string, since time.Time) string {
-	return fmt.Sprintf("opening the dataset: %s of %s has not returned for %.0f s", op, path, time.Since(since).Seconds())
+	return fmt.Sprintf("opening the dataset: %s of %s has not returned for %.0f s", op, path,
+		time.Since(since).Seconds())
 }

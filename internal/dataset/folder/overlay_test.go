@@ -8,10 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestOverlay: what is added to a lower layer of an overlayfs changes no time of a directory that the upper layer has too.
+// TestOverlay: what is added to a lower layer of an overlayfs changes no time of a directory that
+// the upper layer has too.
 func TestOverlay(t *testing.T) {
 	top := t.TempDir()
-	if err := unix.Mount("hdmlp-test", top, "tmpfs", 0, ""); err != nil { // not every file system can be a layer
+	// not every file system can be a layer
+	if err := unix.Mount("hdmlp-test", top, "tmpfs", 0, ""); err != nil {
 		t.Skip("cannot mount a tmpfs:", err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(top, unix.MNT_DETACH) })
@@ -19,10 +21,14 @@ func TestOverlay(t *testing.T) {
 	for _, dir := range []string{"lower", "upper/a", "work", "merged"} {
 		tr.do(os.MkdirAll(filepath.Join(top, dir), 0o755))
 	}
-	for _, f := range []string{"lower/a/1.jpg", "lower/a/sub/2.jpg", "lower/b/1.jpg", "upper/a/note.txt"} {
+	for _, f := range []string{
+		"lower/a/1.jpg", "lower/a/sub/2.jpg", "lower/b/1.jpg",
+		"upper/a/note.txt",
+	} {
 		write(t, filepath.Join(top, f), f)
 	}
-	layers := "lowerdir=" + filepath.Join(top, "lower") + ",upperdir=" + filepath.Join(top, "upper") + ",workdir=" + filepath.Join(top, "work")
+	layers := "lowerdir=" + filepath.Join(top, "lower") + ",upperdir=" +
+		filepath.Join(top, "upper") + ",workdir=" + filepath.Join(top, "work")
 	if err := unix.Mount("hdmlp-test", tr.root, "overlay", 0, layers); err != nil {
 		t.Skip("cannot mount an overlayfs:", err)
 	}
@@ -31,10 +37,13 @@ func TestOverlay(t *testing.T) {
 	same := f.Index().Fingerprint()
 
 	tr.do(unix.Unmount(tr.root, 0))
-	write(t, filepath.Join(top, "lower/a/0.jpg"), "new") // a layer may be changed only while it is not mounted
+	// a layer may be changed only while it is not mounted
+	write(t, filepath.Join(top, "lower/a/0.jpg"), "new")
 	tr.do(unix.Mount("hdmlp-test", tr.root, "overlay", 0, layers))
-	if f = tr.check("a file more in the lower layer", 4); f.Index().Len() != 4 || f.Index().Fingerprint() == same {
-		t.Errorf("%d samples, not 4: the file that came to the lower layer is not seen", f.Index().Len())
+	if f = tr.check("a file more in the lower layer", 4); f.Index().Len() != 4 ||
+		f.Index().Fingerprint() == same {
+		t.Errorf("%d samples, not 4: the file that came to the lower layer is not seen",
+			f.Index().Len())
 	}
 	tr.do(unix.Unmount(tr.root, 0))
 

@@ -10,11 +10,13 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 )
 
-// probeSize is how much of a file Probe reads: one page, which is the least that a disk is asked for.
+// probeSize is how much of a file Probe reads: one page, which is the least that a disk is asked
+// for.
 const probeSize = 4096
 
-// Probe reads the first bytes of sample id, even if the file has become shorter or longer. What the system
-// holds of them is dropped before, because it says nothing of the disk or the server that they came from.
+// Probe reads the first bytes of sample id, even if the file has become shorter or longer. What the
+// system holds of them is dropped before, because it says nothing of the disk or the server that
+// they came from.
 func (f *Folder) Probe(ctx context.Context, id int) error {
 	if err := f.check(ctx, id); err != nil {
 		return err

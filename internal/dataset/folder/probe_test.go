@@ -14,7 +14,10 @@ import (
 
 func TestProbe(t *testing.T) {
 	root := t.TempDir()
-	for _, name := range []string{"a/0.jpg", "a/1.jpg", "a/2.jpg", "a/3.jpg", "a/4.jpg", "a/5.jpg"} {
+	for _, name := range []string{
+		"a/0.jpg", "a/1.jpg", "a/2.jpg", "a/3.jpg", "a/4.jpg",
+		"a/5.jpg",
+	} {
 		write(t, filepath.Join(root, name), "some bytes")
 	}
 	f, err := Open(t.Context(), root, Options{})
@@ -33,7 +36,8 @@ func TestProbe(t *testing.T) {
 		os.Remove(f.Path(4)), os.Mkdir(f.Path(4), 0o755),
 		os.Truncate(f.Path(5), 100_000))
 	for id, want := range map[int]error{
-		-1: dataset.ErrNoSample, 0: nil, 1: dataset.ErrMissing, 2: dataset.ErrEmpty, 3: dataset.ErrUnreadable, 4: dataset.ErrUnreadable,
+		-1: dataset.ErrNoSample, 0: nil, 1: dataset.ErrMissing, 2: dataset.ErrEmpty,
+		3: dataset.ErrUnreadable, 4: dataset.ErrUnreadable,
 		5: nil, 6: dataset.ErrNoSample,
 	} {
 		err := f.Probe(t.Context(), id)
@@ -44,7 +48,8 @@ func TestProbe(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := f.Probe(ended, 0); !errors.Is(err, dataset.ErrUnavailable) || !errors.Is(err, context.Canceled) {
+	if err := f.Probe(ended, 0); !errors.Is(err, dataset.ErrUnavailable) ||
+		!errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 	if err := f.Close(); err != nil {

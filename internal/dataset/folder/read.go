@@ -21,17 +21,17 @@ type readBuffer struct {
 
 const openFlags = unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY
 
-// Read fills dst with sample id. The file is asked for its size and times once its bytes have been read, so
-// that a file that changes meanwhile is noticed as well. A path
-// that is no regular file can not block it. A system call that hangs, as on a
-// network file system that is gone, can not be cancelled: ctx is looked at
-// before each.
+// Read fills dst with sample id. The file is asked for its size and times once its bytes have been
+// read, so that a file that changes meanwhile is noticed as well. A path that is no regular file
+// can not block it. A system call that hangs, as on a network file system that is gone, can not be
+// cancelled: ctx is looked at before each.
 func (f *Folder) Read(ctx context.Context, id int, dst []byte) (dataset.Stamp, error) {
 	if err := f.check(ctx, id); err != nil {
 		return 0, err
 	}
 	if size := f.index.Size(id); int64(len(dst)) != size {
-		return 0, f.sampleError(id, dataset.ErrLength, fmt.Errorf("%d bytes, not %d", len(dst), size))
+		return 0,
+			f.sampleError(id, dataset.ErrLength, fmt.Errorf("%d bytes, not %d", len(dst), size))
 	}
 	b := f.buffers.Get().(*readBuffer)
 	defer f.buffers.Put(b)
@@ -78,7 +78,9 @@ func (f *Folder) check(ctx context.Context, id int) error {
 }
 
 // read reads the file at b.path into dst, and then asks for it.
-func (f *Folder) read(ctx context.Context, r *tree.Root, b *readBuffer, dst []byte) (n int64, err error) {
+func (f *Folder) read(ctx context.Context, r *tree.Root, b *readBuffer,
+	dst []byte,
+) (n int64, err error) {
 	fd, err := f.open(ctx, r, b)
 	if err != nil {
 		return 0, fmt.Errorf("open: %w", err)
@@ -120,16 +122,19 @@ func (f *Folder) judge(id int, b *readBuffer, n int64) (dataset.Stamp, error) {
 	case has > size:
 		return 0, f.changed(id, dataset.ErrLong, fmt.Errorf("%d bytes, not %d", has, size))
 	case stamp.Written(f.index.Stamp(id)):
-		return 0, f.changed(id, dataset.ErrChanged, fmt.Errorf("it was last written to on %s; start the job again to use the files as they are now",
-			time.Unix(0, tree.Nanos(b.st.Mtime)).UTC().Format(time.RFC3339)))
+		return 0, f.changed(id, dataset.ErrChanged,
+			fmt.Errorf("it was last written to on %s; start the job again to use the files as "+
+				"they are now",
+				time.Unix(0, tree.Nanos(b.st.Mtime)).UTC().Format(time.RFC3339)))
 	case n < size:
-		return 0, f.sampleError(id, dataset.ErrShort, fmt.Errorf("%d of its %d bytes can be read", n, size))
+		return 0, f.sampleError(id, dataset.ErrShort,
+			fmt.Errorf("%d of its %d bytes can be read", n, size))
 	}
 	return stamp, nil
 }
 
-// changed is the error of a file that is not as listed. The index file is removed, so that the next Open lists
-// all files again.
+// changed is the error of a file that is not as listed. The index file is removed, so that the next
+// Open lists all files again.
 func (f *Folder) changed(id int, kind, err error) error {
 	f.stale.Do(func() {
 		for _, p := range f.places {
@@ -199,5 +204,6 @@ func tooManyFiles(err error) error {
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
 		return fmt.Errorf("%w: raise RLIMIT_NOFILE (ulimit -n)", err)
 	}
-	return fmt.Errorf("%w: RLIMIT_NOFILE is %d; raise it (ulimit -n) up to %d", err, limit.Cur, limit.Max)
+	return fmt.Errorf("%w: RLIMIT_NOFILE is %d; raise it (ulimit -n) up to %d", err, limit.Cur,
+		limit.Max)
 }

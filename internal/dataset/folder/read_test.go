@@ -63,7 +63,8 @@ func TestFolderIsASource(t *testing.T) {
 func TestPatientFolderIsASource(t *testing.T) {
 	sourcetest.Run(t, func(t *testing.T, samples []sourcetest.Sample) sourcetest.Fixture {
 		_, fix := fixture(t, samples)
-		fix.Source = retry.New(fix.Source, retry.Options{Slow: func(int, string, time.Time) { t.Error("a read was slow") }})
+		fix.Source = retry.New(fix.Source,
+			retry.Options{Slow: func(int, string, time.Time) { t.Error("a read was slow") }})
 		return fix
 	})
 }
@@ -97,7 +98,10 @@ func TestReadDoesNotBlock(t *testing.T) {
 		}
 	}
 	f := open(t, root, Options{})
-	for id, kind := range []error{dataset.ErrEmpty, dataset.ErrUnreadable, dataset.ErrMissing, dataset.ErrUnreadable} {
+	for id, kind := range []error{
+		dataset.ErrEmpty, dataset.ErrUnreadable, dataset.ErrMissing,
+		dataset.ErrUnreadable,
+	} {
 		_, err := f.Read(t.Context(), id, nil)
 		if !errors.Is(err, kind) || !strings.Contains(err.Error(), f.Path(id)) {
 			t.Errorf("%s: %v, not %v", f.Path(id), err, kind)
@@ -112,7 +116,8 @@ func TestReadAfterClose(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Read(t.Context(), 0, make([]byte, 1)); !errors.Is(err, os.ErrClosed) || !errors.Is(err, dataset.ErrUnreadable) {
+	if _, err := f.Read(t.Context(), 0, make([]byte, 1)); !errors.Is(err, os.ErrClosed) ||
+		!errors.Is(err, dataset.ErrUnreadable) {
 		t.Error(err)
 	}
 }
@@ -135,7 +140,8 @@ func TestNoDescriptorLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, err := range []error{err, openErr} {
-		if !errors.Is(err, dataset.ErrUnavailable) || !errors.Is(err, unix.EMFILE) || !strings.Contains(err.Error(), "RLIMIT_NOFILE is 0; raise it") {
+		if !errors.Is(err, dataset.ErrUnavailable) || !errors.Is(err, unix.EMFILE) ||
+			!strings.Contains(err.Error(), "RLIMIT_NOFILE is 0; raise it") {
 			t.Error(err)
 		}
 	}
@@ -146,11 +152,16 @@ func TestNoDescriptorLeft(t *testing.T) {
 
 func TestKinds(t *testing.T) {
 	for kind, errnos := range map[error][]unix.Errno{
-		dataset.ErrMissing:    {unix.ENOENT, unix.ENOTDIR},
-		dataset.ErrUnreadable: {unix.EACCES, unix.EPERM, unix.EISDIR, unix.ELOOP, unix.ENAMETOOLONG, unix.ESPIPE, unix.EINVAL},
+		dataset.ErrMissing: {unix.ENOENT, unix.ENOTDIR},
+		dataset.ErrUnreadable: {
+			unix.EACCES, unix.EPERM, unix.EISDIR, unix.ELOOP, unix.ENAMETOOLONG,
+			unix.ESPIPE, unix.EINVAL,
+		},
 		dataset.ErrUnavailable: {
-			unix.EIO, unix.ESTALE, unix.ETIMEDOUT, unix.EINTR, unix.EAGAIN, unix.ENETDOWN, unix.ENETUNREACH,
-			unix.EHOSTDOWN, unix.EHOSTUNREACH, unix.ENOTCONN, unix.ECONNREFUSED, unix.ECONNRESET, unix.EREMOTEIO,
+			unix.EIO, unix.ESTALE, unix.ETIMEDOUT, unix.EINTR, unix.EAGAIN, unix.ENETDOWN,
+			unix.ENETUNREACH,
+			unix.EHOSTDOWN, unix.EHOSTUNREACH, unix.ENOTCONN, unix.ECONNREFUSED, unix.ECONNRESET,
+			unix.EREMOTEIO,
 			unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EBUSY,
 		},
 	} {

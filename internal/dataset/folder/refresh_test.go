@@ -54,9 +54,11 @@ func (tr *settled) check(what string, wantListed int) *Folder {
 	tr.t.Helper()
 	f := tr.open()
 	if listed, _ := f.Listed(); listed != wantListed || !f.FromIndex() {
-		tr.t.Errorf("%s: %d directories were listed, not %d; from index: %v", what, listed, wantListed, f.FromIndex())
+		tr.t.Errorf("%s: %d directories were listed, not %d; from index: %v", what, listed,
+			wantListed, f.FromIndex())
 	}
-	fresh, err := openAt(tr.t.Context(), tr.root, Options{Rescan: true, IndexDir: tr.t.TempDir()}, tr.now)
+	fresh, err := openAt(tr.t.Context(), tr.root, Options{Rescan: true, IndexDir: tr.t.TempDir()},
+		tr.now)
 	if err != nil {
 		tr.t.Fatal(err)
 	}
@@ -111,7 +113,8 @@ func TestRefresh(t *testing.T) {
 	tr.check("nothing changed since", 1)
 	write(t, tr.path("z/through-the-link.jpg"), "new")
 	tr.check("a file more behind a link and without", 1+2)
-	tr.do(os.WriteFile(tr.path("z/.tmp"), []byte("longer"), 0o644), os.Rename(tr.path("z/.tmp"), tr.path("z/1.jpg")))
+	tr.do(os.WriteFile(tr.path("z/.tmp"), []byte("longer"), 0o644),
+		os.Rename(tr.path("z/.tmp"), tr.path("z/1.jpg")))
 	f = tr.check("a file replaced", 1+2)
 	if size := f.Index().Size(f.Index().Len() - 2); size != 6 {
 		t.Errorf("the replaced file has %d bytes", size)
@@ -130,7 +133,8 @@ func TestSwappedDirectories(t *testing.T) {
 	then := time.Unix(1_500_000_000, 0)
 	tr.do(os.Chtimes(tr.path("a/x"), then, then), os.Chtimes(tr.path("a/y"), then, then))
 	tr.open()
-	tr.do(os.Rename(tr.path("a/x"), tr.path("a/tmp")), os.Rename(tr.path("a/y"), tr.path("a/x")), os.Rename(tr.path("a/tmp"), tr.path("a/y")))
+	tr.do(os.Rename(tr.path("a/x"), tr.path("a/tmp")), os.Rename(tr.path("a/y"), tr.path("a/x")),
+		os.Rename(tr.path("a/tmp"), tr.path("a/y")))
 	tr.check("swapped", 1+3)
 }
 
@@ -165,8 +169,10 @@ func TestTargetOfALinkVanishes(t *testing.T) {
 		tr.open()
 		tr.do(os.RemoveAll(target))
 		f := tr.open()
-		if diff := cmp.Diff([]string{"a: a/1.jpg"}, listing(f.Index())); diff != "" || f.FromIndex() {
-			t.Errorf("settled %v: from index: %v; samples (-want +got):\n%s", settled, f.FromIndex(), diff)
+		if diff := cmp.Diff([]string{"a: a/1.jpg"}, listing(f.Index())); diff != "" ||
+			f.FromIndex() {
+			t.Errorf("settled %v: from index: %v; samples (-want +got):\n%s", settled,
+				f.FromIndex(), diff)
 		}
 	}
 }
@@ -184,7 +190,8 @@ func TestRefreshEqualsScan(t *testing.T) {
 				case 0:
 					tr.do(os.RemoveAll(tr.path(name)))
 				default:
-					write(t, tr.path(fmt.Sprintf("%s/%d.jpg", name, random.IntN(5))), fmt.Sprint(step))
+					write(t, tr.path(fmt.Sprintf("%s/%d.jpg", name, random.IntN(5))),
+						fmt.Sprint(step))
 				}
 			}
 			write(t, tr.path("a/0.jpg"), "0") // classes must not be empty
@@ -192,7 +199,8 @@ func TestRefreshEqualsScan(t *testing.T) {
 				write(t, tr.path("b/0.jpg"), "0")
 			}
 			f := tr.open()
-			fresh, err := openAt(t.Context(), tr.root, Options{Rescan: true, IndexDir: t.TempDir()}, tr.now)
+			fresh, err := openAt(t.Context(), tr.root, Options{Rescan: true, IndexDir: t.TempDir()},
+				tr.now)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -234,7 +242,12 @@ func TestUnusableIndexes(t *testing.T) {
 func TestEachSetOfExtensionsHasItsIndex(t *testing.T) {
 	tr := newSettled(t, "a/1.jpg", "a/2.npy", "a/3.NPY")
 	for range 2 {
-		for extensions, want := range map[string]int{"": 1, ".NPY": 2, ".npy,.jpg": 3, ".jpg,.npy,.jpg": 3} {
+		for extensions, want := range map[string]int{
+			"":               1,
+			".NPY":           2,
+			".npy,.jpg":      3,
+			".jpg,.npy,.jpg": 3,
+		} {
 			opts := Options{}
 			if extensions != "" {
 				opts.Extensions = strings.Split(extensions, ",")
@@ -244,7 +257,8 @@ func TestEachSetOfExtensionsHasItsIndex(t *testing.T) {
 			}
 		}
 	}
-	if files, err := filepath.Glob(tr.path(indexfile.HiddenName + "*")); err != nil || len(files) != 3 {
+	if files, err := filepath.Glob(tr.path(indexfile.HiddenName + "*")); err != nil ||
+		len(files) != 3 {
 		t.Errorf("index files: %v", files)
 	}
 }
@@ -265,8 +279,10 @@ func TestIndexGoesWhereItCan(t *testing.T) {
 	other := newSettled(t, "a/1.jpg", indexfile.HiddenName+"/1.jpg")
 	for _, fromIndex := range []bool{false, true} {
 		f := open(t, other.root, Options{})
-		if filepath.Dir(f.IndexPath()) != filepath.Join(cache, "hdmlp", "index") || f.IndexError() != nil || f.FromIndex() != fromIndex {
-			t.Errorf("where it can not be written: %s, %v, from index: %v", f.IndexPath(), f.IndexError(), f.FromIndex())
+		if filepath.Dir(f.IndexPath()) != filepath.Join(cache, "hdmlp", "index") ||
+			f.IndexError() != nil || f.FromIndex() != fromIndex {
+			t.Errorf("where it can not be written: %s, %v, from index: %v", f.IndexPath(),
+				f.IndexError(), f.FromIndex())
 		}
 	}
 	write(t, filepath.Join(cache, "file"), "")
@@ -284,7 +300,8 @@ func TestProgressAndCancel(t *testing.T) {
 	var calls, last atomic.Int64
 	f := open(t, root, Options{Progress: func(n int64) { calls.Add(1); last.Store(n) }})
 	if f.Index().Len() != 900 || calls.Load() < 1 || last.Load() < 1 || last.Load() > 900 {
-		t.Errorf("%d samples, %d calls, the last with %d", f.Index().Len(), calls.Load(), last.Load())
+		t.Errorf("%d samples, %d calls, the last with %d", f.Index().Len(), calls.Load(),
+			last.Load())
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := Open(ctx, root, Options{Rescan: true, Progress: func(int64) { cancel() }})
@@ -294,8 +311,10 @@ func TestProgressAndCancel(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	tr := newSettled(t, "classes/a/1.jpg", "classes/b/notes.txt", "classes/c/deep/er/notes.txt", "flat/1.jpg", "file")
-	tr.do(os.Mkdir(tr.path("empty"), 0o755), os.MkdirAll(tr.path("cycle/a/b"), 0o755), os.MkdirAll(tr.path("cross/a"), 0o755),
+	tr := newSettled(t, "classes/a/1.jpg", "classes/b/notes.txt", "classes/c/deep/er/notes.txt",
+		"flat/1.jpg", "file")
+	tr.do(os.Mkdir(tr.path("empty"), 0o755), os.MkdirAll(tr.path("cycle/a/b"), 0o755),
+		os.MkdirAll(tr.path("cross/a"), 0o755),
 		os.MkdirAll(tr.path("cross/b"), 0o755), os.Symlink("..", tr.path("cycle/a/b/up")),
 		os.Symlink("../b", tr.path("cross/a/to-b")), os.Symlink("../a", tr.path("cross/b/to-a")))
 	for _, c := range []struct {
@@ -309,7 +328,12 @@ func TestErrors(t *testing.T) {
 		{"file/below", Options{}, dataset.ErrNotDirectory, "sub-directory per class"},
 		{"empty", Options{}, dataset.ErrNoClasses, "sub-directory per class"},
 		{"flat", Options{}, dataset.ErrNoClasses, "sub-directory per class"},
-		{"classes", Options{}, dataset.ErrEmptyClass, `"b", "c"; a sample is a file whose name ends with .jpg, .jpeg`},
+		{
+			"classes",
+			Options{},
+			dataset.ErrEmptyClass,
+			`"b", "c"; a sample is a file whose name ends with .jpg, .jpeg`,
+		},
 		{"cycle", Options{}, dataset.ErrLinkCycle, "a/b/up is"},
 		{"cross", Options{}, dataset.ErrLinkCycle, "remove the link"},
 		{"classes", Options{Extensions: []string{}}, dataset.ErrExtensions, "empty"},
@@ -317,7 +341,8 @@ func TestErrors(t *testing.T) {
 	} {
 		_, err := Open(t.Context(), tr.path(c.name), c.opts)
 		var problem *dataset.Error
-		if !errors.As(err, &problem) || !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), tr.root) {
+		if !errors.As(err, &problem) || !errors.Is(err, c.kind) ||
+			!strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), tr.root) {
 			t.Errorf("%s: %v; not %q, %q", c.name, err, c.kind, c.says)
 		}
 	}

@@ -15,8 +15,9 @@ import (
 // mostRoots is how often a folder is opened anew: each time takes a descriptor.
 const mostRoots = 100
 
-// reopen is for a call that failed with err below the root was. Where the file system was mounted again, it opens the
-// root anew and returns nil: the call can be made again. Else it returns what the call is to fail with.
+// reopen is for a call that failed with err below the root was. Where the file system was mounted
+// again, it opens the root anew and returns nil: the call can be made again. Else it returns what
+// the call is to fail with.
 func (f *Folder) reopen(ctx context.Context, was *tree.Root, err error) error {
 	if !tree.Gone(err) {
 		return err
@@ -41,8 +42,9 @@ func (f *Folder) reopen(ctx context.Context, was *tree.Root, err error) error {
 	return nil
 }
 
-// openAgain opens the root that is there now. It must hold the same dataset: the contents that belong to the
-// dataset's version are compared. Stamps are not, because a file system that was mounted again may number its inodes anew.
+// openAgain opens the root that is there now. It must hold the same dataset: the contents that
+// belong to the dataset's version are compared. Stamps are not, because a file system that was
+// mounted again may number its inodes anew.
 func (f *Folder) openAgain(ctx context.Context, was *tree.Root) (*tree.Root, error) {
 	var view *dataset.View
 	if was.Foreign() {

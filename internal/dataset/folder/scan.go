@@ -137,8 +137,8 @@ func scan(ctx context.Context, config scanConfig) (result, error) {
 	return s.withContents(ctx, res)
 }
 
-// withContents adds to a new index the contents that belong to the dataset's version, and compares a known
-// one with them.
+// withContents adds to a new index the contents that belong to the dataset's version, and compares
+// a known one with them.
 func (s *scanner) withContents(ctx context.Context, res result) (result, error) {
 	digests, stamps, err := contents(ctx, s.root, res.index, s.calls.caller)
 	if err != nil {
@@ -157,13 +157,15 @@ func (s *scanner) withContents(ctx context.Context, res result) (result, error) 
 	}
 	if outdated(res.index, stamps, s.known != nil) || !same {
 		return result{}, fmt.Errorf("%w: %w", errOutdated, &dataset.Error{
-			Path: s.root.Path(), Kind: dataset.ErrUnsettled, Hint: "start again when nothing writes to them any more",
+			Path: s.root.Path(), Kind: dataset.ErrUnsettled,
+			Hint: "start again when nothing writes to them any more",
 		})
 	}
 	if whole && slices.Equal(digests, s.known.Contents()) {
 		return res, nil
 	}
-	if res.index, err = res.index.WithContents(digests); err == nil && s.known != nil && res.index.Equal(s.known) {
+	if res.index, err = res.index.WithContents(digests); err == nil && s.known != nil &&
+		res.index.Equal(s.known) {
 		res.index = s.known
 	}
 	return res, err

@@ -50,9 +50,9 @@ func (s *scanner) visit(c *caller, n *node) error {
 	return nil
 }
 
-// onOverlay reports whether directory n, on device dev, lies on overlayfs, or may do so. There a directory that
-// is made of several layers has the times of the uppermost, which do not tell of entries that came to or left a
-// lower one. The file system is asked once per device.
+// onOverlay reports whether directory n, on device dev, lies on overlayfs, or may do so. There a
+// directory that is made of several layers has the times of the uppermost, which do not tell of
+// entries that came to or left a lower one. The file system is asked once per device.
 func (s *scanner) onOverlay(c *caller, n *node, dev uint64) bool {
 	if known, ok := s.layered.Load(dev); ok {
 		return known.(bool)
@@ -198,7 +198,9 @@ var errVanished = errors.New("the file has vanished")
 
 // statEntry says what e is, behind a symbolic link if it is one. A link that
 // leads nowhere, or where this user can not go, is given as a link.
-func (s *scanner) statEntry(c *caller, n *node, e tree.Entry) (st unix.Stat_t, link bool, err error) {
+func (s *scanner) statEntry(c *caller, n *node,
+	e tree.Entry,
+) (st unix.Stat_t, link bool, err error) {
 	c.Begin("stat", n.path, e.Name)
 	defer c.End()
 	st, err = tree.Stat(n.fd, e.Name, unix.AT_SYMLINK_NOFOLLOW)
@@ -260,7 +262,8 @@ func (s *scanner) checkCycle(n *node) error {
 		if a.ino == n.ino && a.dev == n.dev {
 			return &dataset.Error{
 				Path: s.root.Path(), Kind: dataset.ErrLinkCycle,
-				Hint: fmt.Sprintf("%s is %s again; remove the link", printable.Name(n.path), printable.Name(filepath.Join(s.root.Path(), a.path))),
+				Hint: fmt.Sprintf("%s is %s again; remove the link", printable.Name(n.path),
+					printable.Name(filepath.Join(s.root.Path(), a.path))),
 			}
 		}
 	}

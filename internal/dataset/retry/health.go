@@ -26,11 +26,11 @@ const (
 	// suspectPause is the longest pause between two attempts to read such a sample: others can
 	// be read, so the source is not overloaded, and the batch waits for an answer.
 	suspectPause = 250 * time.Millisecond
-	// doubt is the probability, at most, that a source which fails now and then fails a sample that is well as
-	// often in a row. In an epoch of a million faulty reads none is blamed on the file.
+	// doubt is the probability, at most, that a source which fails now and then fails a sample that
+	// is well as often in a row. In an epoch of a million faulty reads none is blamed on the file.
 	doubt = 1e-9
-	// lastDoubt is the same once the time is up, where the alternative is that the job ends. It takes few
-	// attempts, because a disk may take half a minute to find a sector bad.
+	// lastDoubt is the same once the time is up, where the alternative is that the job ends. It
+	// takes few attempts, because a disk may take half a minute to find a sector bad.
 	lastDoubt = 1e-4
 	// remembered is how many attempts the unreliability of the source is taken from.
 	remembered = 64
@@ -38,11 +38,12 @@ const (
 	probes = 3
 )
 
-// ownFaults are the errors that a single file can have while the source is well. A connection that is
-// lost, a handle that is stale or a device that is gone (ENOTCONN, ESTALE, ENODEV, ETIMEDOUT) is
+// ownFaults are the errors that a single file can have while the source is well. A connection that
+// is lost, a handle that is stale or a device that is gone (ENOTCONN, ESTALE, ENODEV, ETIMEDOUT) is
 // always the source's.
 var ownFaults = []error{
-	syscall.EIO, syscall.EUCLEAN, syscall.EBADMSG, syscall.ENODATA, syscall.EREMOTEIO, syscall.EILSEQ,
+	syscall.EIO, syscall.EUCLEAN, syscall.EBADMSG, syscall.ENODATA, syscall.EREMOTEIO,
+	syscall.EILSEQ,
 }
 
 // mayBeOwn reports whether an attempt failed in a way that may be the sample's fault.
@@ -54,9 +55,10 @@ func mayBeOwn(err error) bool {
 // attempt, and another sample can be read --> suspected, and counting -- no other can be read, or
 // the error is of another kind --> none.
 type suspicion struct {
-	failed int       // attempts of this Read that failed in a way that may be the sample's fault
-	inRow  int       // the last so many attempts failed, and after each another sample could be read
-	since  time.Time // when the first of these failed
+	failed int // attempts of this Read that failed in a way that may be the sample's fault
+	// the last so many attempts failed, and after each another sample could be read
+	inRow int
+	since time.Time // when the first of these failed
 }
 
 // health is what a Source knows of how well samples can be read. Its methods are safe for
@@ -167,7 +169,8 @@ func (h *health) others(ctx context.Context, id, round int) bool {
 		}
 		slot.CompareAndSwap(known, 0)
 		left--
-		if errors.Is(err, dataset.ErrUnavailable) { // else it is another file now, which says nothing of the source
+		// else it is another file now, which says nothing of the source
+		if errors.Is(err, dataset.ErrUnavailable) {
 			h.count(0, 1)
 		}
 	}

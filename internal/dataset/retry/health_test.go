@@ -58,7 +58,12 @@ func (s *shelf) try(id int) error {
 	if errors.As(err, &sample) {
 		return err
 	}
-	return &dataset.SampleError{ID: id, Path: s.Path(id), Kind: dataset.ErrUnavailable, Err: fmt.Errorf("read: %w", err)}
+	return &dataset.SampleError{
+		ID:   id,
+		Path: s.Path(id),
+		Kind: dataset.ErrUnavailable,
+		Err:  fmt.Errorf("read: %w", err),
+	}
 }
 
 func (s *shelf) Path(id int) string { return fmt.Sprintf("/data/%d.jpg", id) }
@@ -78,8 +83,9 @@ func bad(samples int, err error, ids ...int) *shelf {
 	}}
 }
 
-// TestWhoseFaultItIs: a sample that fails while others can be read is at fault after a second or two, and if no other can be
-// read either it is the source that has not answered when the time is up.
+// TestWhoseFaultItIs: a sample that fails while others can be read is at fault after a second or
+// two, and if no other can be read either it is the source that has not answered when the time is
+// up.
 func TestWhoseFaultItIs(t *testing.T) {
 	all := make([]int, 100)
 	for i := range all {
@@ -94,27 +100,84 @@ func TestWhoseFaultItIs(t *testing.T) {
 		soonest time.Duration
 		latest  time.Duration
 	}{
-		{"a bad file", bad(100, syscall.EIO, 7), all[20:60], dataset.ErrUnreadable, time.Second, 2 * time.Second},
-		{"the first to be read", bad(100, syscall.EIO, 7), nil, dataset.ErrUnreadable, time.Second, 2 * time.Second},
-		{"one of two", bad(8, syscall.EIO, 0, 1, 2, 3, 4, 5, 7), nil, dataset.ErrUnreadable, time.Second, 2 * time.Second},
-		{"the last of all", bad(8, syscall.EIO, 7), nil, dataset.ErrUnreadable, time.Second, 2 * time.Second},
-		{"among bad ones", bad(100, syscall.EIO, 5, 6, 7, 8, 9), nil, dataset.ErrUnreadable, time.Second, 3 * time.Second},
-		{"others have become bad", bad(100, syscall.EIO, 7, 20, 22, 24), []int{21, 23, 25, 26}, dataset.ErrUnreadable, time.Second, 3 * time.Second},
-		{"a file system that is damaged", bad(100, syscall.EUCLEAN, 7), all[20:60], dataset.ErrUnreadable, time.Second, 2 * time.Second},
-		{"a wrong checksum", bad(100, syscall.EBADMSG, 7), all[20:60], dataset.ErrUnreadable, time.Second, 2 * time.Second},
-		{"no data", bad(100, syscall.ENODATA, 7), all[20:60], dataset.ErrUnreadable, time.Second, 2 * time.Second},
-		{"a server's disk", bad(100, syscall.EREMOTEIO, 7), all[20:60], dataset.ErrUnreadable, time.Second, 2 * time.Second},
-		{"a damaged block", bad(100, syscall.EILSEQ, 7), all[20:60], dataset.ErrUnreadable, time.Second, 2 * time.Second},
+		{
+			"a bad file", bad(100, syscall.EIO, 7), all[20:60], dataset.ErrUnreadable, time.Second,
+			2 * time.Second,
+		},
+		{
+			"the first to be read", bad(100, syscall.EIO, 7), nil, dataset.ErrUnreadable, time.Second,
+			2 * time.Second,
+		},
+		{
+			"one of two", bad(8, syscall.EIO, 0, 1, 2, 3, 4, 5, 7), nil, dataset.ErrUnreadable,
+			time.Second, 2 * time.Second,
+		},
+		{
+			"the last of all", bad(8, syscall.EIO, 7), nil, dataset.ErrUnreadable, time.Second,
+			2 * time.Second,
+		},
+		{
+			"among bad ones", bad(100, syscall.EIO, 5, 6, 7, 8, 9), nil, dataset.ErrUnreadable,
+			time.Second, 3 * time.Second,
+		},
+		{
+			"others have become bad", bad(100, syscall.EIO, 7, 20, 22, 24),
+			[]int{21, 23, 25, 26},
+			dataset.ErrUnreadable, time.Second, 3 * time.Second,
+		},
+		{
+			"a file system that is damaged", bad(100, syscall.EUCLEAN, 7), all[20:60],
+			dataset.ErrUnreadable, time.Second, 2 * time.Second,
+		},
+		{
+			"a wrong checksum", bad(100, syscall.EBADMSG, 7), all[20:60], dataset.ErrUnreadable,
+			time.Second, 2 * time.Second,
+		},
+		{
+			"no data", bad(100, syscall.ENODATA, 7), all[20:60], dataset.ErrUnreadable, time.Second,
+			2 * time.Second,
+		},
+		{
+			"a server's disk", bad(100, syscall.EREMOTEIO, 7), all[20:60], dataset.ErrUnreadable,
+			time.Second, 2 * time.Second,
+		},
+		{
+			"a damaged block", bad(100, syscall.EILSEQ, 7), all[20:60], dataset.ErrUnreadable,
+			time.Second, 2 * time.Second,
+		},
 
 		{"all fail", bad(100, syscall.EIO, all...), nil, dataset.ErrUnavailable, timeout, timeout},
 		{"the only one", bad(1, syscall.EIO, 0), nil, dataset.ErrUnavailable, timeout, timeout},
-		{"not connected", bad(100, syscall.ENOTCONN, 7), all[20:60], dataset.ErrUnavailable, timeout, timeout},
-		{"stale", bad(100, syscall.ESTALE, 7), all[20:60], dataset.ErrUnavailable, timeout, timeout},
-		{"no device", bad(100, syscall.ENODEV, 7), all[20:60], dataset.ErrUnavailable, timeout, timeout},
-		{"timed out", bad(100, syscall.ETIMEDOUT, 7), all[20:60], dataset.ErrUnavailable, timeout, timeout},
-		{"reset", bad(100, syscall.ECONNRESET, 7), all[20:60], dataset.ErrUnavailable, timeout, timeout},
-		{"too many files", bad(100, syscall.EMFILE, 7), all[20:60], dataset.ErrUnavailable, timeout, timeout},
-		{"a source without probes", noProbes{bad(100, syscall.EIO, 7)}, all[20:60], dataset.ErrUnavailable, timeout, timeout},
+		{
+			"not connected", bad(100, syscall.ENOTCONN, 7), all[20:60], dataset.ErrUnavailable,
+			timeout, timeout,
+		},
+		{
+			"stale", bad(100, syscall.ESTALE, 7), all[20:60], dataset.ErrUnavailable, timeout,
+			timeout,
+		},
+		{
+			"no device", bad(100, syscall.ENODEV, 7), all[20:60], dataset.ErrUnavailable, timeout,
+			timeout,
+		},
+		{
+			"timed out", bad(100, syscall.ETIMEDOUT, 7), all[20:60], dataset.ErrUnavailable, timeout,
+			timeout,
+		},
+		{
+			"reset", bad(100, syscall.ECONNRESET, 7), all[20:60], dataset.ErrUnavailable, timeout,
+			timeout,
+		},
+		{
+			"too many files", bad(100, syscall.EMFILE, 7), all[20:60], dataset.ErrUnavailable, timeout,
+			timeout,
+		},
+		{
+			"a source without probes",
+			noProbes{bad(100, syscall.EIO, 7)},
+			all[20:60],
+			dataset.ErrUnavailable, timeout, timeout,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -132,13 +195,17 @@ func TestWhoseFaultItIs(t *testing.T) {
 				_, err := s.Read(t.Context(), id, nil)
 				took := time.Since(start)
 				if !errors.Is(err, c.kind) || took < c.soonest || took > c.latest {
-					t.Fatalf("%v after %v, want %v after %v to %v", err, took, c.kind, c.soonest, c.latest)
+					t.Fatalf("%v after %v, want %v after %v to %v", err, took, c.kind, c.soonest,
+						c.latest)
 				}
 				var sample *dataset.SampleError
-				if !errors.As(err, &sample) || sample.ID != id || sample.Path != fmt.Sprintf("/data/%d.jpg", id) || sample.Err == nil {
+				if !errors.As(err, &sample) || sample.ID != id ||
+					sample.Path != fmt.Sprintf("/data/%d.jpg", id) || sample.Err == nil {
 					t.Errorf("%#v", err)
 				}
-				if c.kind == dataset.ErrUnreadable && (errors.Is(err, dataset.ErrUnavailable) || !strings.Contains(err.Error(), "while other samples could be read")) {
+				if c.kind == dataset.ErrUnreadable &&
+					(errors.Is(err, dataset.ErrUnavailable) ||
+						!strings.Contains(err.Error(), "while other samples could be read")) {
 					t.Errorf("error %v", err)
 				}
 			})
@@ -154,10 +221,13 @@ func (n noProbes) Read(ctx context.Context, id int, dst []byte) (dataset.Stamp, 
 }
 
 func (n noProbes) Stat(context.Context, int) (dataset.Stamp, error) { return 0, nil }
-func (n noProbes) Path(id int) string                               { return n.source.(dataset.Locator).Path(id) }
-func (n noProbes) Close() error                                     { return n.source.Close() }
+func (n noProbes) Path(id int) string {
+	return n.source.(dataset.Locator).Path(id)
+}
+func (n noProbes) Close() error { return n.source.Close() }
 
-// TestSeveralBadFiles: ten of two hundred, read one by one, do not add up to minutes, and few small reads find them.
+// TestSeveralBadFiles: ten of two hundred, read one by one, do not add up to minutes, and few small
+// reads find them.
 func TestSeveralBadFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := bad(200, syscall.EIO, 0, 20, 40, 60, 61, 62, 63, 120, 140, 199)
@@ -180,7 +250,8 @@ func TestSeveralBadFiles(t *testing.T) {
 	})
 }
 
-// TestAnUnreliableSource: where attempts fail at random no sample is blamed for it, and one that is bad is found all the same.
+// TestAnUnreliableSource: where attempts fail at random no sample is blamed for it, and one that is
+// bad is found all the same.
 func TestAnUnreliableSource(t *testing.T) {
 	for _, share := range []float64{0.02, 0.1, 0.3} {
 		t.Run(fmt.Sprint(share), func(t *testing.T) {
@@ -198,7 +269,8 @@ func TestAnUnreliableSource(t *testing.T) {
 					start := time.Now()
 					_, err := s.Read(t.Context(), id, nil)
 					switch wrong := id%1000 == 500; {
-					case wrong && (!errors.Is(err, dataset.ErrUnreadable) || time.Since(start) > 60*time.Second):
+					case wrong && (!errors.Is(err, dataset.ErrUnreadable) ||
+						time.Since(start) > 60*time.Second):
 						t.Errorf("sample %d: %v after %v", id, err, time.Since(start))
 					case !wrong && err != nil:
 						t.Errorf("sample %d: %v", id, err)
@@ -209,7 +281,8 @@ func TestAnUnreliableSource(t *testing.T) {
 	}
 }
 
-// TestASourceThatComesBack: it is down for a while, time and again, for all samples, and none is blamed.
+// TestASourceThatComesBack: it is down for a while, time and again, for all samples, and none is
+// blamed.
 func TestASourceThatComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -249,7 +322,8 @@ func TestASlowDisk(t *testing.T) {
 			}
 		}
 		start := time.Now()
-		if _, err := s.Read(t.Context(), 120, nil); !errors.Is(err, dataset.ErrUnreadable) || time.Since(start) > 66*time.Second {
+		if _, err := s.Read(t.Context(), 120, nil); !errors.Is(err, dataset.ErrUnreadable) ||
+			time.Since(start) > 66*time.Second {
 			t.Errorf("%v after %v", err, time.Since(start))
 		}
 	})
@@ -277,7 +351,8 @@ func TestSamplesThatAreGone(t *testing.T) {
 		}
 		gone = true
 		start := time.Now()
-		if _, err := s.Read(t.Context(), 7, nil); !errors.Is(err, dataset.ErrUnreadable) || time.Since(start) > 2*time.Second {
+		if _, err := s.Read(t.Context(), 7, nil); !errors.Is(err, dataset.ErrUnreadable) ||
+			time.Since(start) > 2*time.Second {
 			t.Errorf("%v after %v", err, time.Since(start))
 		}
 	})
@@ -290,7 +365,8 @@ func TestCancelEndsASuspicion(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 600*time.Millisecond)
 		defer cancel()
 		s := New(bad(100, syscall.EIO, 7), Options{})
-		if _, err := s.Read(ctx, 7, nil); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 600*time.Millisecond {
+		if _, err := s.Read(ctx, 7, nil); !errors.Is(err, context.DeadlineExceeded) ||
+			time.Since(start) != 600*time.Millisecond {
 			t.Errorf("%v after %v", err, time.Since(start))
 		}
 	})

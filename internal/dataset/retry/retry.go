@@ -135,9 +135,11 @@ func (s *Source) Read(ctx context.Context, id int, dst []byte) (dataset.Stamp, e
 		switch {
 		case s.health.guilty(&suspect, last):
 			return 0, s.sampleError(id, dataset.ErrUnreadable, attempt, waited,
-				"while other samples could be read, so the fault is the file's and not the source's: restore the file", err)
+				"while other samples could be read, so the fault is the file's and not the "+
+					"source's: restore the file", err)
 		case last:
-			return 0, s.sampleError(id, dataset.ErrUnavailable, attempt, waited, "then given up", err)
+			return 0,
+				s.sampleError(id, dataset.ErrUnavailable, attempt, waited, "then given up", err)
 		}
 		// The last pause ends with the time, so that the last attempt is made
 		// when it is up and no sooner.
@@ -146,7 +148,12 @@ func (s *Source) Read(ctx context.Context, id int, dst []byte) (dataset.Stamp, e
 			s.opts.Retried(id, attempt, pause, err)
 		}
 		if err := sleep(ctx, pause); err != nil {
-			return 0, &dataset.SampleError{ID: id, Path: s.path(id), Kind: dataset.ErrUnavailable, Err: err}
+			return 0, &dataset.SampleError{
+				ID:   id,
+				Path: s.path(id),
+				Kind: dataset.ErrUnavailable,
+				Err:  err,
+			}
 		}
 	}
 }
@@ -167,8 +174,11 @@ func (s *Source) pause(attempts int, longest time.Duration) time.Duration {
 	return full/2 + time.Duration(s.opts.Random()*float64(full/2))
 }
 
-// sampleError says how often and how long sample id was tried, what follows from it, and how the last attempt failed.
-func (s *Source) sampleError(id int, kind error, attempts int, waited time.Duration, verdict string, err error) error {
+// sampleError says how often and how long sample id was tried, what follows from it, and how the
+// last attempt failed.
+func (s *Source) sampleError(id int, kind error, attempts int, waited time.Duration, verdict string,
+	err error,
+) error {
 	times := "once"
 	if attempts > 1 {
 		times = fmt.Sprintf("%d times", attempts)
@@ -183,7 +193,8 @@ func (s *Source) sampleError(id int, kind error, attempts int, waited time.Durat
 	}
 	return &dataset.SampleError{
 		ID: id, Path: path, Kind: kind,
-		Err: fmt.Errorf("tried %s in %v, %s: %w", times, waited.Round(time.Millisecond), verdict, err),
+		Err: fmt.Errorf("tried %s in %v, %s: %w", times, waited.Round(time.Millisecond), verdict,
+			err),
 	}
 }
 

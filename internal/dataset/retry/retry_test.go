@@ -91,7 +91,9 @@ func TestPermanentFailuresAreReturnedAtOnce(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			start, reads := time.Now(), 0
-			s := New(&scripted{read: func(context.Context, int, []byte) error { reads++; return failure(kind) }}, Options{})
+			s := New(&scripted{
+				read: func(context.Context, int, []byte) error { reads++; return failure(kind) },
+			}, Options{})
 			if _, err := s.Read(t.Context(), 7, nil); !errors.Is(err, kind) {
 				t.Errorf("%v became %v", kind, err)
 			}
@@ -118,7 +120,10 @@ func TestGivesUpWhenTheTimeIsUp(t *testing.T) {
 			!errors.Is(err, dataset.ErrUnavailable) || !errors.Is(err, io.ErrNoProgress) {
 			t.Fatalf("%#v", err)
 		}
-		for _, word := range []string{"sample 7", "/data/cat/1.jpg", " times in 1m0s, then given up"} {
+		for _, word := range []string{
+			"sample 7", "/data/cat/1.jpg",
+			" times in 1m0s, then given up",
+		} {
 			if strings.Count(err.Error(), word) != 1 {
 				t.Errorf("%q does not say %q once", err, word)
 			}
@@ -134,7 +139,8 @@ func TestAReadThatHangsPastTheTimeIsTheLast(t *testing.T) {
 			<-time.After(90 * time.Second)
 			return failure(dataset.ErrUnavailable)
 		}}, Options{})
-		if _, err := s.Read(t.Context(), 7, nil); err == nil || reads != 1 || !strings.Contains(err.Error(), "tried once in 1m30s") {
+		if _, err := s.Read(t.Context(), 7, nil); err == nil || reads != 1 ||
+			!strings.Contains(err.Error(), "tried once in 1m30s") {
 			t.Errorf("%d reads: %v", reads, err)
 		}
 	})
@@ -145,7 +151,11 @@ func TestCancelEndsAPause(t *testing.T) {
 		start := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		s := New(&scripted{read: func(context.Context, int, []byte) error { return failure(dataset.ErrUnavailable) }}, Options{})
+		s := New(&scripted{
+			read: func(context.Context, int, []byte) error {
+				return failure(dataset.ErrUnavailable)
+			},
+		}, Options{})
 		_, err := s.Read(ctx, 7, nil)
 		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 100*time.Millisecond {
 			t.Errorf("%v after %v", err, time.Since(start))

@@ -40,7 +40,10 @@ const (
 )
 
 func (f Fault) String() string {
-	return [...]string{"removed", "shortened", "lengthened", "emptied", "unreadable", "rewritten"}[f]
+	return [...]string{
+		"removed", "shortened", "lengthened", "emptied", "unreadable",
+		"rewritten",
+	}[f]
 }
 
 // kinds says which reason a Read has to give.
@@ -77,7 +80,10 @@ func Run(t *testing.T, factory Factory) {
 // sizes, contents that repeat nowhere.
 func samples() []Sample {
 	random := rand.NewChaCha8([32]byte([]byte("the same dataset in every test ."))) // 32 bytes
-	sizes := []int{1, 2, 3, 511, 512, 513, 4095, 4096, 4097, 65535, 65536, 65537, 110_000, 1 << 20, 1<<20 + 1}
+	sizes := []int{
+		1, 2, 3, 511, 512, 513, 4095, 4096, 4097, 65535, 65536, 65537, 110_000, 1 << 20,
+		1<<20 + 1,
+	}
 	var list []Sample
 	for _, class := range []string{"ant", "bee", "cat"} {
 		for i, size := range sizes {
@@ -205,7 +211,8 @@ func testMisuse(t *testing.T, factory Factory) {
 	failed(t, "no buffer", read(t, f, 8, nil), 8, dataset.ErrLength)
 }
 
-// testStamps: as long as nothing happens to a sample its stamp is that of the index, if the source has any.
+// testStamps: as long as nothing happens to a sample its stamp is that of the index, if the source
+// has any.
 func testStamps(t *testing.T, factory Factory) {
 	f, list := setUp(t, factory)
 	for id, s := range list {
@@ -218,7 +225,8 @@ func testStamps(t *testing.T, factory Factory) {
 			t.Fatal(err)
 		}
 		if listed := f.Index.Stamp(id); read != listed || asked != listed {
-			t.Errorf("sample %d: stamp %x when it was read, %x when it was asked for, %x in the index", id, read, asked, listed)
+			t.Errorf("sample %d: stamp %x when it was read, %x when it was asked for, %x "+
+				"in the index", id, read, asked, listed)
 		}
 	}
 	_, err := f.Source.Stat(t.Context(), len(list))

@@ -75,11 +75,14 @@ func TestSuite(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.index = index
-		return sourcetest.Fixture{Source: m, Index: index, Damage: func(id int, fault sourcetest.Fault) bool {
-			m.kinds[id] = map[sourcetest.Fault]error{
-				sourcetest.Removed: dataset.ErrMissing, sourcetest.Emptied: dataset.ErrEmpty,
-			}[fault]
-			return m.kinds[id] != nil
-		}}
+		return sourcetest.Fixture{
+			Source: m, Index: index,
+			Damage: func(id int, fault sourcetest.Fault) bool {
+				m.kinds[id] = map[sourcetest.Fault]error{
+					sourcetest.Removed: dataset.ErrMissing, sourcetest.Emptied: dataset.ErrEmpty,
+				}[fault]
+				return m.kinds[id] != nil
+			},
+		}
 	})
 }

@@ -1,9 +1,9 @@
-// Package tree looks below one directory: it opens, lists and asks for what lies there, by paths that start at a
-// descriptor, so that they lead where they led when the directory was opened, and where they lead for the process that
-// opened it.
+// Package tree looks below one directory: it opens, lists and asks for what lies there, by paths
+// that start at a descriptor, so that they lead where they led when the directory was opened, and
+// where they lead for the process that opened it.
 //
-// All methods of a Root may be called in parallel, Close last. A Lister may be used in parallel as well. What takes a
-// path that ends with a zero allocates nothing.
+// All methods of a Root may be called in parallel, Close last. A Lister may be used in parallel as
+// well. What takes a path that ends with a zero allocates nothing.
 package tree
 
 import (
@@ -78,15 +78,16 @@ func (r *Root) Path() string { return r.path }
 // Place identifies the directory: its device and inode.
 func (r *Root) Place() (device, inode uint64) { return r.dev, r.ino }
 
-// Foreign reports whether the directory was opened by a process with other mounts, or another root directory, than
-// this one.
+// Foreign reports whether the directory was opened by a process with other mounts, or another root
+// directory, than this one.
 func (r *Root) Foreign() bool { return r.foreign }
 
 func duplicate(f *os.File) (int, error) {
 	return RetryEINTR(func() (int, error) { return unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3) })
 }
 
-// foreign reports whether slash is another root directory than this process's, or the same in another mount namespace.
+// foreign reports whether slash is another root directory than this process's, or the same in
+// another mount namespace.
 func foreign(slash *os.File) (bool, error) {
 	fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -126,22 +127,27 @@ func (r *Root) openForeign(path string, flags int) (int, error) {
 		fd, err = r.follow(path, flags)
 	}
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) && !r.canOpenat2() {
-		return -1, fmt.Errorf("the daemon runs in another container and cannot follow the process's mounts here (openat2, Linux 5.6): "+
+		return -1, fmt.Errorf("the daemon runs in another container and cannot follow the "+
+			"process's mounts here (openat2, Linux 5.6): "+
 			"give each container a daemon of its own by another HDMLP_SOCKET: %w", unix.EXDEV)
 	}
 	return fd, err
 }
 
 func openat2(dir int, path string, flags int, resolve uint64) (int, error) {
-	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Resolve: resolve | unix.RESOLVE_NO_MAGICLINKS}
+	how := unix.OpenHow{
+		Flags:   uint64(flags | unix.O_CLOEXEC),
+		Resolve: resolve | unix.RESOLVE_NO_MAGICLINKS,
+	}
 	return RetryEINTR(func() (int, error) { return unix.Openat2(dir, path, &how) })
 }
 
 // mostLinks is how many symbolic links a path may lead through, as in the kernel.
 const mostLinks = 40
 
-// follow opens path, which has a symbolic link in it, below the root: part by part, so that the root is that
-// which was opened, whatever its path leads to by now. From an absolute link on the kernel goes on from the process's "/".
+// follow opens path, which has a symbolic link in it, below the root: part by part, so that the
+// root is that which was opened, whatever its path leads to by now. From an absolute link on the
+// kernel goes on from the process's "/".
 func (r *Root) follow(path string, flags int) (int, error) {
 	dir, err := openat2(r.fd, ".", unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -159,7 +165,8 @@ func (r *Root) follow(path string, flags int) (int, error) {
 		n, err := RetryEINTR(func() (int, error) { return unix.Readlinkat(dir, part, buffer) })
 		switch {
 		case err == nil && string(buffer[:min(n, 1)]) == "/":
-			return openat2(r.slash, strings.Join(append([]string{string(buffer[:n])}, parts...), "/"), flags, unix.RESOLVE_IN_ROOT)
+			return openat2(r.slash, strings.Join(append([]string{string(buffer[:n])}, parts...),
+				"/"), flags, unix.RESOLVE_IN_ROOT)
 		case err == nil:
 			if links++; links > mostLinks {
 				return -1, unix.ELOOP
@@ -201,7 +208,8 @@ func (r *Root) canOpenat2() bool {
 	return err == nil
 }
 
-// Answers reports whether the root is still there, by its server's word and not by what the system remembers.
+// Answers reports whether the root is still there, by its server's word and not by what the system
+// remembers.
 func (r *Root) Answers() bool {
 	var st unix.Statx_t
 	err := unix.Statx(r.fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_FORCE_SYNC, unix.STATX_TYPE, &st)
@@ -257,8 +265,12 @@ func (r *Root) Statx(path []byte, st *unix.Statx_t) error {
 	return StatxOpen(fd, st)
 }
 
-// localFileSystems are those on which fstat, which wants the time of the last access as well, costs less than statx.
-var localFileSystems = []int64{unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.TMPFS_MAGIC, unix.F2FS_SUPER_MAGIC, unix.SQUASHFS_MAGIC}
+// localFileSystems are those on which fstat, which wants the time of the last access as well, costs
+// less than statx.
+var localFileSystems = []int64{
+	unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC,
+	unix.TMPFS_MAGIC, unix.F2FS_SUPER_MAGIC, unix.SQUASHFS_MAGIC,
+}
 
 // Ask asks for the open file fd.
 func (r *Root) Ask(fd int, st *unix.Statx_t) error {
@@ -286,9 +298,10 @@ func fill(st *unix.Statx_t, old *unix.Stat_t) {
 	st.Ctime = unix.StatxTimestamp{Sec: old.Ctim.Sec, Nsec: uint32(old.Ctim.Nsec)}
 }
 
-// stampMask is what a stamp and a check of a file need. Access times are left out, for which FUSE and
-// network file systems would ask their server.
-const stampMask = unix.STATX_TYPE | unix.STATX_SIZE | unix.STATX_MTIME | unix.STATX_CTIME | unix.STATX_INO
+// stampMask is what a stamp and a check of a file need. Access times are left out, for which FUSE
+// and network file systems would ask their server.
+const stampMask = unix.STATX_TYPE | unix.STATX_SIZE | unix.STATX_MTIME | unix.STATX_CTIME |
+	unix.STATX_INO
 
 var emptyPath = [1]byte{}
 
@@ -300,7 +313,8 @@ func StatxOpen(fd int, st *unix.Statx_t) error {
 // statx asks for path, which ends with a zero, below dir; flags say how.
 func statx(dir int, path []byte, flags int, st *unix.Statx_t) error {
 	for {
-		_, _, errno := unix.Syscall6(unix.SYS_STATX, uintptr(dir), uintptr(unsafe.Pointer(unsafe.SliceData(path))),
+		_, _, errno := unix.Syscall6(unix.SYS_STATX, uintptr(dir),
+			uintptr(unsafe.Pointer(unsafe.SliceData(path))),
 			uintptr(flags), stampMask, uintptr(unsafe.Pointer(st)), 0)
 		switch errno {
 		case 0:
@@ -335,5 +349,6 @@ func Nanos(t unix.StatxTimestamp) int64 { return t.Sec*1e9 + int64(t.Nsec) }
 
 // Gone reports whether an error says that the file system is not there any more.
 func Gone(err error) bool {
-	return errors.Is(err, unix.ENOTCONN) || errors.Is(err, unix.ESTALE) || errors.Is(err, unix.ENODEV)
+	return errors.Is(err, unix.ENOTCONN) || errors.Is(err, unix.ESTALE) ||
+		errors.Is(err, unix.ENODEV)
 }

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestForeignRoot: below a root that another process opened, links lead where they lead in that process's view, whose "/" is a
-// directory here.
+// TestForeignRoot: below a root that another process opened, links lead where they lead in that
+// process's view, whose "/" is a directory here.
 func TestForeignRoot(t *testing.T) {
 	top := t.TempDir()
 	for _, f := range []string{"data/a/1.jpg", "data/b/2.jpg", "store/3.jpg", "outside.jpg"} {
@@ -52,8 +52,10 @@ func TestForeignRoot(t *testing.T) {
 	write(t, filepath.Join(top, "data/a/1.jpg"), "another")
 	write(t, filepath.Join(top, "data/b/2.jpg"), "another")
 	for path, want := range map[string]string{
-		"a/1.jpg": "data/a/1.jpg", "a/same.jpg": "data/a/1.jpg", "a/next.jpg": "data/b/2.jpg", "c/3.jpg": "store/3.jpg", "d/3.jpg": "store/3.jpg",
-		"e/3.jpg": "store/3.jpg", "a/deep.jpg": "store/3.jpg", "above.jpg": "outside.jpg", "a/absolute.jpg": "another",
+		"a/1.jpg": "data/a/1.jpg", "a/same.jpg": "data/a/1.jpg", "a/next.jpg": "data/b/2.jpg",
+		"c/3.jpg": "store/3.jpg", "d/3.jpg": "store/3.jpg",
+		"e/3.jpg": "store/3.jpg", "a/deep.jpg": "store/3.jpg", "above.jpg": "outside.jpg",
+		"a/absolute.jpg": "another",
 	} {
 		fd, err := r.Open(append([]byte(path), 0), unix.O_RDONLY|unix.O_CLOEXEC)
 		if err != nil {
@@ -71,9 +73,11 @@ func TestForeignRoot(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]error{
-		"a/loop.jpg": unix.ELOOP, "a/nowhere.jpg": unix.ENOENT, "a/of-system.jpg": unix.ENOENT, "a/none.jpg": unix.ENOENT, "a/1.jpg/x": unix.ENOTDIR,
+		"a/loop.jpg": unix.ELOOP, "a/nowhere.jpg": unix.ENOENT, "a/of-system.jpg": unix.ENOENT,
+		"a/none.jpg": unix.ENOENT, "a/1.jpg/x": unix.ENOTDIR,
 	} {
-		if fd, err := r.Open(append([]byte(path), 0), unix.O_RDONLY|unix.O_CLOEXEC); !errors.Is(err, want) {
+		if fd, err := r.Open(append([]byte(path), 0), unix.O_RDONLY|unix.O_CLOEXEC); !errors.Is(err,
+			want) {
 			t.Errorf("%s: %d, %v, want %v", path, fd, err, want)
 		}
 	}

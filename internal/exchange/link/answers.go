@@ -62,7 +62,8 @@ func (l *Link) expect(h wire.Header) (*call, error) {
 		return nil, wire.Malformed("an answer with tag %d, which was not asked for", h.Tag)
 	}
 	if c.sample != h.Sample || (h.Kind == wire.KindSample && c.length != h.Length) {
-		err := wire.Malformed("sample %d of %d bytes as the answer to sample %d of %d bytes", h.Sample, h.Length, c.sample, c.length)
+		err := wire.Malformed("sample %d of %d bytes as the answer to sample %d of %d bytes",
+			h.Sample, h.Length, c.sample, c.length)
 		l.unlist(c)
 		if c.settle(fmt.Errorf("%w: %w", wire.ErrCorrupt, err)) {
 			l.flying.Add(-1)

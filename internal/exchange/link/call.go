@@ -26,14 +26,16 @@ import (
 // connection's end counts as the answer to everything.
 type call struct {
 	tag  uint32
-	done chan error            // what the caller is told, once; capacity 1
-	head [wire.HeaderSize]byte // a sample's header, whose sum covers dst; the caller's to read once it is told
+	done chan error // what the caller is told, once; capacity 1
+	// a sample's header, whose sum covers dst; the caller's to read once it is told
+	head [wire.HeaderSize]byte
 
-	mu      invariants.Mutex[call] // guards the following
-	dst     []byte                 // nil: the caller has left, or was told
-	left    bool                   // there is no caller any more, or it was told before the answer came
-	told    bool                   // there is a message in done
-	settled bool                   // the answer came
+	mu  invariants.Mutex[call] // guards the following
+	dst []byte                 // nil: the caller has left, or was told
+	// there is no caller any more, or it was told before the answer came
+	left    bool
+	told    bool // there is a message in done
+	settled bool // the answer came
 
 	// Guarded by link.mu; length does not change while the call is under way.
 	sample     int32

@@ -49,7 +49,13 @@ type inlet struct {
 }
 
 func newInlet(conn net.Conn) *inlet {
-	in := &inlet{conn: conn, buf: make([]byte, inletSize), ahead: inletSize, lowat: 1, vecs: make([][]byte, 0, 2)}
+	in := &inlet{
+		conn:  conn,
+		buf:   make([]byte, inletSize),
+		ahead: inletSize,
+		lowat: 1,
+		vecs:  make([][]byte, 0, 2),
+	}
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		if raw, err := tcp.SyscallConn(); err == nil {
 			in.raw = raw

@@ -1,12 +1,13 @@
-// Package link is a client's half of one connection of an exchange of samples, from its handshake to its end: any number
-// of calls at a time, found again by their tags, and what ends those that take too long.
+// Package link is a client's half of one connection of an exchange of samples, from its handshake
+// to its end: any number of calls at a time, found again by their tags, and what ends those that
+// take too long.
 //
 //   - dst belongs to Fetch until Fetch returns, and never longer, whatever is on its way for it (call.go).
 //   - Every Fetch ends, within the options' bound and within its context's time.
 //   - Nothing that the server sends takes memory.
 //
-// A Link may be used by many goroutines at a time. Run owns those that it starts, and waits for them. Who connects, and what
-// becomes of a call whose connection was lost, is package exchange's.
+// A Link may be used by many goroutines at a time. Run owns those that it starts, and waits for
+// them. Who connects, and what becomes of a call whose connection was lost, is package exchange's.
 package link
 
 import (
@@ -86,7 +87,8 @@ type Link struct {
 	}
 }
 
-// New makes a Link of a connection whose handshake is over, with as many tags as the window. It starts nothing.
+// New makes a Link of a connection whose handshake is over, with as many tags as the window. It
+// starts nothing.
 func New(conn net.Conn, window int, o Options) *Link {
 	l := &Link{
 		o: o, conn: conn, in: newInlet(conn),

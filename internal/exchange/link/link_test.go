@@ -31,8 +31,8 @@ func (s script) SetDeadline(time.Time) error      { return nil }
 func (s script) SetReadDeadline(time.Time) error  { return nil }
 func (s script) SetWriteDeadline(time.Time) error { return nil }
 
-// resealed gives the frames in b right checksums, as far as they are whole: a fuzzer does not find those, and what lies
-// behind them is what it is to reach.
+// resealed gives the frames in b right checksums, as far as they are whole: a fuzzer does not find
+// those, and what lies behind them is what it is to reach.
 func resealed(b []byte) []byte {
 	b = bytes.Clone(b)
 	for at := 0; len(b)-at >= wire.HeaderSize; {
@@ -41,13 +41,15 @@ func resealed(b []byte) []byte {
 			break
 		}
 		payload := digest.Of(b[at+wire.HeaderSize : end])
-		binary.LittleEndian.PutUint32(b[at+16:], crc32.Update(payload, crc32.MakeTable(crc32.Castagnoli), b[at:at+16]))
+		binary.LittleEndian.PutUint32(b[at+16:],
+			crc32.Update(payload, crc32.MakeTable(crc32.Castagnoli), b[at:at+16]))
 		at = end
 	}
 	return b
 }
 
-// filling is what a large sample's payload consists of in FuzzClient, whose inputs are to be small: it minimises them.
+// filling is what a large sample's payload consists of in FuzzClient, whose inputs are to be small:
+// it minimises them.
 var filling = func() []byte {
 	b := make([]byte, 2*inletSize)
 	for i, r := 0, rand.New(rand.NewPCG(2, 1)); i < len(b); i++ {
@@ -61,22 +63,31 @@ func answers() map[string][]byte {
 	frame := func(h wire.Header, payload []byte) []byte { return wire.AppendFrame(nil, h, payload) }
 	sample := func(tag uint32) []byte {
 		id := int32(tag % 3)
-		return frame(wire.Header{Kind: wire.KindSample, Tag: tag, Sample: id}, filling[:lengths[id]])
+		return frame(wire.Header{Kind: wire.KindSample, Tag: tag, Sample: id},
+			filling[:lengths[id]])
 	}
 	failure := func(tag uint32, c wire.Code, text string) []byte {
-		return frame(wire.Header{Kind: wire.KindFailure, Code: c, Tag: tag, Sample: int32(tag % 3)}, []byte(text))
+		return frame(wire.Header{Kind: wire.KindFailure, Code: c, Tag: tag, Sample: int32(tag % 3)},
+			[]byte(text))
 	}
 	all := map[string][]byte{
-		"sample": sample(0), "sample-empty": sample(1), "sample-large": sample(5), "sample-large-nobody-waits-for": sample(2), "sample-nobody-waits-for": sample(6),
-		"not-held": failure(0, wire.CodeNotHeld, ""), "failed": failure(1, wire.CodeFailed, "no such file"),
-		"cancelled": failure(2, wire.CodeCancelled, ""), "length": failure(4, wire.CodeLength, "it has 7 bytes"),
+		"sample": sample(0), "sample-empty": sample(1), "sample-large": sample(5),
+		"sample-large-nobody-waits-for": sample(2), "sample-nobody-waits-for": sample(6),
+		"not-held":      failure(0, wire.CodeNotHeld, ""),
+		"failed":        failure(1, wire.CodeFailed, "no such file"),
+		"cancelled":     failure(2, wire.CodeCancelled, ""),
+		"length":        failure(4, wire.CodeLength, "it has 7 bytes"),
 		"tag-not-taken": sample(3), "tag-beyond-window": sample(16),
-		"another-sample": frame(wire.Header{Kind: wire.KindSample, Tag: 0, Sample: 1}, []byte("bytes")),
+		"another-sample": frame(wire.Header{Kind: wire.KindSample, Tag: 0, Sample: 1},
+			[]byte("bytes")),
 		"another-length": frame(wire.Header{Kind: wire.KindSample, Tag: 0}, []byte("byte")),
 		"not-the-sample": frame(wire.Header{Kind: wire.KindSample, Tag: 0}, []byte("bytes")),
 	}
 	pong := frame(wire.Header{Kind: wire.KindPong}, nil)
-	all["all"] = bytes.Join([][]byte{pong, sample(0), failure(1, wire.CodeFailed, "no"), sample(4), pong, sample(6), failure(8, wire.CodeNotHeld, ""), sample(2)}, nil)
+	all["all"] = bytes.Join([][]byte{
+		pong, sample(0), failure(1, wire.CodeFailed, "no"), sample(4),
+		pong, sample(6), failure(8, wire.CodeNotHeld, ""), sample(2),
+	}, nil)
 	all["twice"] = bytes.Join([][]byte{sample(0), sample(0)}, nil)
 	for _, name := range []string{"sample", "failed"} {
 		whole := all[name]
@@ -88,11 +99,13 @@ func answers() map[string][]byte {
 	return all
 }
 
-// lengths of the samples 0, 1 and 2 that FuzzClient asks for: some bytes, none, and more than the buffer of a connection.
+// lengths of the samples 0, 1 and 2 that FuzzClient asks for: some bytes, none, and more than the
+// buffer of a connection.
 var lengths = [3]int{5, 0, inletSize + 100}
 
-// FuzzClient: whatever a server says behind its handshake, every call ends, and none that succeeds with another sample than the
-// checksum was made of. What is said is b, and so much of filling; it comes in pieces of a size.
+// FuzzClient: whatever a server says behind its handshake, every call ends, and none that succeeds
+// with another sample than the checksum was made of. What is said is b, and so much of filling; it
+// comes in pieces of a size.
 func FuzzClient(f *testing.F) {
 	for _, b := range answers() {
 		fill := uint32(0)
@@ -119,8 +132,10 @@ func FuzzClient(f *testing.F) {
 		if socket { // which is read from in another way
 			conn = say(t, ln, b)
 		}
-		l := New(conn, 16, Options{Timeout: 10 * time.Second, KeepAlive: 10 * time.Second, Counts: new(Counts)})
-		// Of 16 tags every fourth is free; of those that are under way every third is one whose caller has left.
+		l := New(conn, 16,
+			Options{Timeout: 10 * time.Second, KeepAlive: 10 * time.Second, Counts: new(Counts)})
+		// Of 16 tags every fourth is free; of those that are under way every third is one whose
+		// caller has left.
 		type asked struct {
 			*call
 			dst  []byte
@@ -161,12 +176,15 @@ func FuzzClient(f *testing.F) {
 				t.Errorf("the call with tag %d never ended", a.tag)
 				continue
 			}
-			// A sample counts once its sum holds, as in fetch. The bytes of these frames are the fuzzer's: what must
-			// hold is that a sum that holds is over what lies in the destination now.
+			// A sample counts once its sum holds, as in fetch. The bytes of these frames are the
+			// fuzzer's: what must hold is that a sum that holds is over what lies in the
+			// destination now.
 			if err := <-a.done; err == nil && wire.Sealed(a.head[:], digest.Of(a.dst)) {
 				h, err := wire.Parse(a.head[:], true)
-				if err != nil || h.Kind != wire.KindSample || h.Tag != a.tag || h.Sample != int32(a.tag%3) || int(h.Length) != len(a.dst) {
-					t.Errorf("the call with tag %d for sample %d of %d bytes was given %+v", a.tag, a.tag%3, len(a.dst), h)
+				if err != nil || h.Kind != wire.KindSample || h.Tag != a.tag ||
+					h.Sample != int32(a.tag%3) || int(h.Length) != len(a.dst) {
+					t.Errorf("the call with tag %d for sample %d of %d bytes was given %+v", a.tag,
+						a.tag%3, len(a.dst), h)
 				}
 				if !bytes.Contains(b, a.dst) {
 					t.Errorf("the call with tag %d was given bytes that nobody sent", a.tag)

@@ -55,7 +55,8 @@ func (l *Link) inspect() error {
 		slow := fmt.Errorf("%w: no answer within %v", wire.ErrUnavailable, l.o.Timeout)
 		switch {
 		case c.receiving:
-			slow = fmt.Errorf("%w: sample %d did not come to its end within %v", wire.ErrUnavailable, c.sample, l.o.Timeout)
+			slow = fmt.Errorf("%w: sample %d did not come to its end within %v",
+				wire.ErrUnavailable, c.sample, l.o.Timeout)
 		case l.mu.frames == c.frames:
 			slow = fmt.Errorf("%w: nothing was heard within %v", wire.ErrUnavailable, l.o.Timeout)
 		case c.expired:
@@ -78,7 +79,8 @@ func (l *Link) inspect() error {
 	}
 	switch quiet := l.mu.now - l.mu.heard; {
 	case l.mu.pinged && quiet >= l.ticks(l.o.KeepAlive)+l.ticks(l.o.Timeout):
-		return fmt.Errorf("%w: nothing was heard for %v", wire.ErrUnavailable, time.Duration(quiet)*l.tick)
+		return fmt.Errorf("%w: nothing was heard for %v", wire.ErrUnavailable,
+			time.Duration(quiet)*l.tick)
 	case !l.mu.pinged && quiet >= l.ticks(l.o.KeepAlive):
 		l.mu.ping, l.mu.pinged = true, true
 	}

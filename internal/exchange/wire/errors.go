@@ -2,8 +2,8 @@ package wire
 
 import "errors"
 
-// Kinds of failure: what a FAILURE says, and what becomes of a connection. Package exchange says what a caller
-// does about each.
+// Kinds of failure: what a FAILURE says, and what becomes of a connection. Package exchange says
+// what a caller does about each.
 var (
 	ErrUnavailable = errors.New("peer unavailable")
 	ErrNotHeld     = errors.New("sample not held by peer")

@@ -1,5 +1,6 @@
-// Package wire is what two ends of an exchange of samples say to each other, as bytes: frames, each a header and a payload.
-// docs/FORMATS.md describes them. What is read is checked against limits that stand before the first frame.
+// Package wire is what two ends of an exchange of samples say to each other, as bytes: frames, each
+// a header and a payload. docs/FORMATS.md describes them. What is read is checked against limits
+// that stand before the first frame.
 //
 // It does no I/O and keeps no state.
 package wire
@@ -50,8 +51,9 @@ type Kind uint8
 // From client to server.
 const (
 	KindRequest Kind = 1 // n times: u32 tag, u32 sample, u32 length; tags are free
-	KindCancel  Kind = 3 // n times u32 tag: no longer wanted; its answer may be a FAILURE, but comes
-	KindPing    Kind = 4 // empty; answered by PONG
+	// n times u32 tag: no longer wanted; its answer may be a FAILURE, but comes
+	KindCancel Kind = 3
+	KindPing   Kind = 4 // empty; answered by PONG
 )
 
 // From server to client.
@@ -133,7 +135,8 @@ func Parse(b []byte, fromServer bool) (Header, error) {
 		return h, Malformed("header % x", b[:HeaderSize])
 	}
 	if h.Length > limit || h.Length%unit != 0 {
-		return h, Malformed("frame of kind %d with %d bytes; a multiple of %d up to %d is allowed", h.Kind, h.Length, unit, limit)
+		return h, Malformed("frame of kind %d with %d bytes; a multiple of %d up to %d is allowed",
+			h.Kind, h.Length, unit, limit)
 	}
 	switch tagged := h.Kind == KindSample || h.Kind == KindFailure; {
 	case !tagged && (h.Tag != 0 || h.Sample != 0), h.Sample < 0,
@@ -165,7 +168,8 @@ func ParseRequest(b []byte, window int) (Request, error) {
 		Length: binary.LittleEndian.Uint32(b[8:]),
 	}
 	if r.Tag >= uint32(window) || r.Sample < 0 || r.Length > MaxSample {
-		return r, Malformed("request with tag %d, sample %d, length %d; the window is %d", r.Tag, r.Sample, r.Length, window)
+		return r, Malformed("request with tag %d, sample %d, length %d; the window is %d", r.Tag,
+			r.Sample, r.Length, window)
 	}
 	return r, nil
 }

@@ -24,8 +24,9 @@ func golden() map[string][]byte {
 		"cancel":  frame(Header{Kind: KindCancel}, []byte{7, 0, 0, 0}),
 		"ping":    frame(Header{Kind: KindPing}, nil),
 		"sample":  frame(Header{Kind: KindSample, Tag: 8, Sample: 2}, []byte("bytes")),
-		"failure": frame(Header{Kind: KindFailure, Code: CodeFailed, Tag: 7, Sample: 1234567}, []byte("no such file")),
-		"pong":    frame(Header{Kind: KindPong}, nil),
+		"failure": frame(Header{Kind: KindFailure, Code: CodeFailed, Tag: 7, Sample: 1234567},
+			[]byte("no such file")),
+		"pong": frame(Header{Kind: KindPong}, nil),
 	}
 }
 
@@ -48,7 +49,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestLengthsHaveLimits: a header that announces more than its kind may have is no header, whichever side it comes from.
+// TestLengthsHaveLimits: a header that announces more than its kind may have is no header,
+// whichever side it comes from.
 func TestLengthsHaveLimits(t *testing.T) {
 	for k, limit := range map[Kind]int{
 		KindRequest: RequestSize * MaxWindow, KindCancel: 4 * MaxWindow, KindPing: 0,

@@ -1,7 +1,9 @@
-// Package builder is what policies make their plans with: a Builder collects copies of samples on nodes, as
-// far as there is room, by one or several ways to choose them, and Finish puts them in the order in which classes are filled.
+// Package builder is what policies make their plans with: a Builder collects copies of samples on
+// nodes, as far as there is room, by one or several ways to choose them, and Finish puts them in
+// the order in which classes are filled.
 //
-// A policy says which ways in which order, and how the plan is run; what is common to several, or long, is here:
+// A policy says which ways in which order, and how the plan is run; what is common to several, or
+// long, is here:
 //
 //   - FirstCopies: one copy of each sample, greedily by what it saves all nodes (first.go)
 //   - FillOwn, FillUnread: what each node reads most often itself, and then anything (own.go)
@@ -23,8 +25,8 @@ import (
 
 // Builder collects copies; finish puts them in the order of filling.
 //
-// It takes 8 bytes per sample and 16 per copy. Copies hang in one list per sample: memory follows what is planned,
-// whatever the number of nodes.
+// It takes 8 bytes per sample and 16 per copy. Copies hang in one list per sample: memory follows
+// what is planned, whatever the number of nodes.
 type Builder struct {
 	in         *placement.Input
 	to         int     // the horizon is epochs [in.From, to)
@@ -35,21 +37,25 @@ type Builder struct {
 	head       []int32 // per sample its first copy; -1: none
 	copies     []copyOf
 	owner      []int32 // per sample; -1: nobody
-	keeper     []int32 // per sample the node that keeps it besides, of several any; -1: none does. nil: nobody keeps any
-	bytes      int64   // of all samples
-	least      int64   // bytes of the smallest sample
-	most       int64   // and of the largest
+	// per sample the node that keeps it besides, of several any; -1: none does. nil: nobody keeps
+	// any
+	keeper []int32
+	bytes  int64 // of all samples
+	least  int64 // bytes of the smallest sample
+	most   int64 // and of the largest
 
-	// Seconds per MB from the source while all nodes read from it, from another node's class 1, from the node's own, and what each
-	// read from the source takes besides. Without an environment, reading from the source costs twice what the network costs.
+	// Seconds per MB from the source while all nodes read from it, from another node's class 1,
+	// from the node's own, and what each read from the source takes besides. Without an
+	// environment, reading from the source costs twice what the network costs.
 	source, peer, local, latency float64
 }
 
 // copyOf is a copy of a sample on a node.
 type copyOf struct {
-	k     int32
-	next  int32 // the sample's next copy; -1: none
-	first int32 // the epoch in which it is first needed, counted from the horizon's start, or one of the below
+	k    int32
+	next int32 // the sample's next copy; -1: none
+	// the epoch in which it is first needed, counted from the horizon's start, or one of the below
+	first int32
 	node  uint16
 	class uint8 // noClass: it was given up
 }
@@ -64,7 +70,8 @@ const (
 // noClass is above every class that copyOf.class can count.
 const noClass = math.MaxUint8
 
-// AllClasses stands for all classes of a node, where a policy says how many of its first ones it may use.
+// AllClasses stands for all classes of a node, where a policy says how many of its first ones it
+// may use.
 const AllClasses = noClass
 
 // deal is how a global batch is dealt out: its positions in the order in which they are needed, and
@@ -82,9 +89,19 @@ func New(in *placement.Input) (*Builder, error) {
 		return nil, err
 	}
 	f := in.Stream.Spec().Samples
-	b := &Builder{in: in, to: to, nodeOf: nodeOf, head: make([]int32, f), owner: make([]int32, f), least: math.MaxInt64, source: 2, peer: 1}
+	b := &Builder{
+		in:     in,
+		to:     to,
+		nodeOf: nodeOf,
+		head:   make([]int32, f),
+		owner:  make([]int32, f),
+		least:  math.MaxInt64,
+		source: 2,
+		peer:   1,
+	}
 	if e := in.Env; e != nil && len(e.Classes) > 1 {
-		b.source, b.peer, b.local, b.latency = 1/e.SourceRate(len(in.Nodes)), e.FetchPeer(1, 1), e.FetchLocal(1, 1), e.SourceLatency
+		b.source, b.peer, b.local, b.latency = 1/e.SourceRate(len(in.Nodes)), e.FetchPeer(1, 1),
+			e.FetchLocal(1, 1), e.SourceLatency
 	}
 	for k := range f {
 		b.head[k], b.owner[k] = -1, -1
@@ -118,8 +135,8 @@ func New(in *placement.Input) (*Builder, error) {
 	return b, nil
 }
 
-// findKeepers chooses, for each sample that is kept, one of the nodes that do: the one with the highest hash, so that each gets its
-// part.
+// findKeepers chooses, for each sample that is kept, one of the nodes that do: the one with the
+// highest hash, so that each gets its part.
 func (b *Builder) findKeepers() {
 	for n, node := range b.in.Nodes {
 		if len(node.Kept) > 0 && b.keeper == nil {
@@ -154,8 +171,8 @@ func (b *Builder) deal(step int) deal {
 	return d
 }
 
-// dealOf returns the deal of a step. Where batches differ by more than a short last one there is one rank (access.NewGiven), and so the deal
-// of a batch is how that of a larger one begins.
+// dealOf returns the deal of a step. Where batches differ by more than a short last one there is
+// one rank (access.NewGiven), and so the deal of a batch is how that of a larger one begins.
 func (b *Builder) dealOf(step int) deal {
 	switch m := b.in.Stream.BatchSize(step); m {
 	case len(b.full.position):
@@ -167,8 +184,9 @@ func (b *Builder) dealOf(step int) deal {
 	}
 }
 
-// steps yields, step by step, the samples of an epoch in the order in which the nodes together need them, and the node that reads
-// each; nil: every node reads all. They are valid until the next step.
+// steps yields, step by step, the samples of an epoch in the order in which the nodes together need
+// them, and the node that reads each; nil: every node reads all. They are valid until the next
+// step.
 func (b *Builder) steps(epoch *access.Epoch) iter.Seq2[[]int32, []uint16] {
 	return b.stepsFrom(epoch, 0)
 }
@@ -201,7 +219,8 @@ func (b *Builder) has(node int, k int32) bool {
 	return false
 }
 
-// expect makes room for so many further copies, or for fewer where the nodes have room for fewer of mean size.
+// expect makes room for so many further copies, or for fewer where the nodes have room for fewer of
+// mean size.
 func (b *Builder) expect(copies int) {
 	var room float64
 	for _, classes := range b.room {
@@ -217,11 +236,13 @@ func (b *Builder) expect(copies int) {
 func (b *Builder) add(node, class int, k int32, size int64, first int32) {
 	b.room[node][class] -= size
 	b.open.update(node)
-	b.copies = append(b.copies, copyOf{k: k, next: b.head[k], first: first, node: uint16(node), class: uint8(class)})
+	b.copies = append(b.copies,
+		copyOf{k: k, next: b.head[k], first: first, node: uint16(node), class: uint8(class)})
 	b.head[k] = int32(len(b.copies) - 1)
 }
 
-// put gives the node a copy, in the first of its classes, from class `from` on, that has room for it.
+// put gives the node a copy, in the first of its classes, from class `from` on, that has room for
+// it.
 func (b *Builder) put(node, from int, k int32, size int64, first int32) bool {
 	for j := from; j < len(b.room[node]); j++ {
 		if size <= b.room[node][j] {
@@ -232,10 +253,12 @@ func (b *Builder) put(node, from int, k int32, size int64, first int32) bool {
 	return false
 }
 
-// OneEpoch ends the horizon after its first epoch: where each epoch reads the same, one says as much as all.
+// OneEpoch ends the horizon after its first epoch: where each epoch reads the same, one says as
+// much as all.
 func (b *Builder) OneEpoch() { b.to = b.in.From + 1 }
 
-// Frequencies returns, per sample, how often all nodes together read it within the horizon, as far as that is known.
+// Frequencies returns, per sample, how often all nodes together read it within the horizon, as far
+// as that is known.
 func (b *Builder) Frequencies() []uint32 {
 	ranks := make([]int, len(b.nodeOf))
 	for r := range ranks {
@@ -253,8 +276,8 @@ func (b *Builder) SecondCopiesPay() bool { return b.local < b.peer }
 // fullUp reports whether no sample at all could fit on the node any more.
 func (b *Builder) fullUp(node int) bool { return b.open.room(node) < b.least }
 
-// Tidy collects what is not used any more, where it is much: the table of reads is so large that the collector would else wait for
-// as much garbage again.
+// Tidy collects what is not used any more, where it is much: the table of reads is so large that
+// the collector would else wait for as much garbage again.
 func (b *Builder) Tidy() {
 	if len(b.head) >= many {
 		runtime.GC()
@@ -305,7 +328,8 @@ func (t *roomiest) update(node int) {
 		most = max(most, r)
 	}
 	t.rest[node] = most
-	for i := (len(t.tree)/2 + node) / 2; i >= 1 && t.tree[i] == int32(node); i /= 2 { // further up it was not the roomiest
+	// further up it was not the roomiest
+	for i := (len(t.tree)/2 + node) / 2; i >= 1 && t.tree[i] == int32(node); i /= 2 {
 		t.tree[i] = t.larger(t.tree[2*i], t.tree[2*i+1])
 	}
 }

@@ -2,10 +2,11 @@ package builder
 
 import "slices"
 
-// SortClasses deals each node's copies out to its classes anew, where it has several: into the fastest what gains
-// most per byte from lying there instead of in the slowest, by what the node itself reads and, if it answers for the sample, what
-// the others read. What is held already stays where it is. Copies that no class takes any more, because the sizes
-// fit together worse, are given up, but for a sample's first copy: then the node stays as it was.
+// SortClasses deals each node's copies out to its classes anew, where it has several: into the
+// fastest what gains most per byte from lying there instead of in the slowest, by what the node
+// itself reads and, if it answers for the sample, what the others read. What is held already stays
+// where it is. Copies that no class takes any more, because the sizes fit together worse, are given
+// up, but for a sample's first copy: then the node stays as it was.
 func (b *Builder) SortClasses(r *Reads) {
 	classes := 0
 	for _, node := range b.in.Nodes {
@@ -36,7 +37,8 @@ func (b *Builder) SortClasses(r *Reads) {
 			gain[c] = float32(own)
 		}
 	})
-	of := make([][]uint64, len(b.in.Nodes)) // per node its copies: what they gain, most first, above their place in b.copies
+	// per node its copies: what they gain, most first, above their place in b.copies
+	of := make([][]uint64, len(b.in.Nodes))
 	for i, n := range b.perNode() {
 		of[i] = make([]uint64, 0, n)
 	}

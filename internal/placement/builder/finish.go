@@ -10,13 +10,14 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
-// Finish makes the plan, and uses the builder up. Each class is filled in the order in which its samples are first
-// needed (thesis 3.2.2, rule 1): by the node itself, or, if shared and the node is the sample's owner, by anyone. What is
-// held comes first, what is never needed last, by ID.
+// Finish makes the plan, and uses the builder up. Each class is filled in the order in which its
+// samples are first needed (thesis 3.2.2, rule 1): by the node itself, or, if shared and the node
+// is the sample's owner, by anyone. What is held comes first, what is never needed last, by ID.
 //
-// The copies say in which epoch they are first needed. So counting gives every epoch's section of every class, and the epochs
-// can be gone over in parallel, each once, and only those in which something is first needed. Beside the plan this
-// takes 5 bytes per copy and, per core, an epoch's order and a bit per sample.
+// The copies say in which epoch they are first needed. So counting gives every epoch's section of
+// every class, and the epochs can be gone over in parallel, each once, and only those in which
+// something is first needed. Beside the plan this takes 5 bytes per copy and, per core, an epoch's
+// order and a bit per sample.
 func (b *Builder) Finish(policy string, remote, shared bool) *placement.Plan {
 	b.lookUp(shared)
 	s := newSections(b)
@@ -63,7 +64,8 @@ func (b *Builder) Finish(policy string, remote, shared bool) *placement.Plan {
 							continue
 						}
 						for at := b.head[k]; at >= 0; at = b.copies[at].next {
-							if c := &b.copies[at]; int(c.first) == e && b.serves(c, nodes, i, shared) && !done[at] {
+							if c := &b.copies[at]; int(c.first) == e &&
+								b.serves(c, nodes, i, shared) && !done[at] {
 								done[at] = true
 								s.place(c)
 								left--
@@ -86,7 +88,8 @@ func (b *Builder) Finish(policy string, remote, shared bool) *placement.Plan {
 	return p
 }
 
-// FinishInOrder is finish for a policy that gave each node its copies in the order in which its classes are to be filled.
+// FinishInOrder is finish for a policy that gave each node its copies in the order in which its
+// classes are to be filled.
 func (b *Builder) FinishInOrder(policy string, remote bool) *placement.Plan {
 	p := b.emptyPlan(policy, remote)
 	count := make([][]int, len(p.Nodes))
@@ -110,7 +113,12 @@ func (b *Builder) FinishInOrder(policy string, remote bool) *placement.Plan {
 }
 
 func (b *Builder) emptyPlan(policy string, remote bool) *placement.Plan {
-	p := &placement.Plan{Policy: policy, Prefetch: true, Remote: remote, Nodes: make([]placement.NodePlan, len(b.in.Nodes))}
+	p := &placement.Plan{
+		Policy:   policy,
+		Prefetch: true,
+		Remote:   remote,
+		Nodes:    make([]placement.NodePlan, len(b.in.Nodes)),
+	}
 	for n := range p.Nodes {
 		p.Nodes[n].Classes = make([][]int32, len(b.in.Nodes[n].Capacity))
 	}
@@ -157,7 +165,8 @@ func (b *Builder) lookUp(shared bool) {
 	}
 }
 
-// sections are the parts of each class's list: what it holds already, what is first needed in each epoch, what is never needed.
+// sections are the parts of each class's list: what it holds already, what is first needed in each
+// epoch, what is never needed.
 type sections struct {
 	class  []int     // per node, the number of its first class
 	lists  [][]int32 // per class

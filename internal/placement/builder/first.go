@@ -8,10 +8,12 @@ import (
 // candidates is how many nodes a sample may choose from before it takes any that has room.
 const candidates = 4
 
-// FirstCopies places one copy of every sample that fits, greedily by benefit per byte. A sample whose best node has no
-// room any more comes again later, with the benefit that it has on the next best.
+// FirstCopies places one copy of every sample that fits, greedily by benefit per byte. A sample
+// whose best node has no room any more comes again later, with the benefit that it has on the next
+// best.
 //
-// Beside the table of reads this takes 32 bytes per sample, of which 4 are gone when the copies are placed.
+// Beside the table of reads this takes 32 bytes per sample, of which 4 are gone when the copies are
+// placed.
 func (b *Builder) FirstCopies(r *Reads) {
 	order, delivered := b.firstNeeded()
 	r.load(0) // before there is more
@@ -37,7 +39,8 @@ func (b *Builder) FirstCopies(r *Reads) {
 			continue
 		}
 		if had, has := choice[k][0].count, choice[k].at(at); has < had {
-			benefit := descending(^uint32(key>>32)) - float32(float64(had-has)*max(0, b.peer-b.local))
+			benefit := descending(^uint32(key>>32)) - float32(float64(had-has)*max(0,
+				b.peer-b.local))
 			choice[k].drop(at)
 			again.push(uint64(^ascending(benefit))<<32 | uint64(turn))
 			continue
@@ -52,9 +55,9 @@ func (b *Builder) FirstCopies(r *Reads) {
 	b.OwnKept()
 }
 
-// rank returns a key for every sample that nobody holds, in the order in which first copies are placed: benefit, largest
-// first, above the sample's place in order. It also says where each sample would rather lie, and makes
-// the best of those that hold a sample its owner.
+// rank returns a key for every sample that nobody holds, in the order in which first copies are
+// placed: benefit, largest first, above the sample's place in order. It also says where each sample
+// would rather lie, and makes the best of those that hold a sample its owner.
 func (b *Builder) rank(r *Reads, order []int32, choice []wanted) []uint64 {
 	turn := make([]int32, len(b.head))
 	for i, k := range order {
@@ -80,7 +83,10 @@ func (b *Builder) rank(r *Reads, order []int32, choice []wanted) []uint64 {
 			return
 		case b.keeper != nil && b.keeper[k] >= 0: // anybody else would have to be given it
 			keeper := b.keeper[k]
-			choice[k] = wanted{{uint16(keeper), uint16(min(max(row.count[keeper], 1), math.MaxUint16))}}
+			choice[k] = wanted{{
+				uint16(keeper),
+				uint16(min(max(row.count[keeper], 1), math.MaxUint16)),
+			}}
 		case !r.whole: // otherwise every node is as good as any
 			choice[k] = mostReads(row)
 		}
@@ -178,9 +184,9 @@ func mostReads(row *row) (top wanted) {
 	return top
 }
 
-// choose returns the node that gets the first copy of a sample, and which candidate's count it has: the one that reads k
-// most often among those with room, the roomiest where they tie; any other node, and a number beyond the candidates, if none
-// of them has room; -1 if it fits nowhere.
+// choose returns the node that gets the first copy of a sample, and which candidate's count it has:
+// the one that reads k most often among those with room, the roomiest where they tie; any other
+// node, and a number beyond the candidates, if none of them has room; -1 if it fits nowhere.
 func (b *Builder) choose(size int64, choice *wanted) (node, candidate int) {
 	if b.open.most() < size {
 		return -1, 0
@@ -213,8 +219,9 @@ func (b *Builder) bestHolder(k int32, row *row) int32 {
 	return best
 }
 
-// firstNeeded returns every sample that the stream may read, in the order in which the nodes together first need it; those
-// that the first epoch does not deliver come last. The first so many are those that it does.
+// firstNeeded returns every sample that the stream may read, in the order in which the nodes
+// together first need it; those that the first epoch does not deliver come last. The first so many
+// are those that it does.
 func (b *Builder) firstNeeded() (order []int32, delivered int) {
 	order = make([]int32, 0, len(b.head))
 	seen := make([]bool, len(b.head))

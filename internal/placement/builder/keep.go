@@ -10,8 +10,10 @@ import (
 // NewLead is New for the epochs of a lead. Whoever holds a sample already answers for it.
 func NewLead(in *placement.Input, lead placement.Lead) (*Builder, error) {
 	steps := in.Stream.Steps()
-	if lead.Epoch < 0 || lead.Step < 0 || lead.Step > steps || lead.Steps < 0 || lead.Steps > steps {
-		return nil, fmt.Errorf("placement: a lead of %d steps from step %d of epoch %d; an epoch has %d", lead.Steps, lead.Step, lead.Epoch, steps)
+	if lead.Epoch < 0 || lead.Step < 0 || lead.Step > steps || lead.Steps < 0 ||
+		lead.Steps > steps {
+		return nil, fmt.Errorf("placement: a lead of %d steps from step %d of epoch %d; an "+
+			"epoch has %d", lead.Steps, lead.Step, lead.Epoch, steps)
 	}
 	in.From = lead.Epoch
 	b, err := New(in)
@@ -31,8 +33,9 @@ func (b *Builder) OwnHeld() {
 	}
 }
 
-// KeepFirst gives every node what it reads first in the lead and nobody holds, as far as it fits; what does not, goes to the
-// node that has most room, if so wanted. Where all nodes read everything they take turns.
+// KeepFirst gives every node what it reads first in the lead and nobody holds, as far as it fits;
+// what does not, goes to the node that has most room, if so wanted. Where all nodes read everything
+// they take turns.
 func (b *Builder) KeepFirst(lead placement.Lead, elsewhere bool) {
 	b.expect(len(b.head))
 	b.walk(lead, func(_ int, ids []int32, nodes []uint16) bool {
@@ -52,8 +55,8 @@ func (b *Builder) KeepFirst(lead placement.Lead, elsewhere bool) {
 	})
 }
 
-// walk goes over the steps of a lead, as far as the horizon goes, until f returns false. nodes says who reads each sample; nil:
-// every node reads all.
+// walk goes over the steps of a lead, as far as the horizon goes, until f returns false. nodes says
+// who reads each sample; nil: every node reads all.
 func (b *Builder) walk(lead placement.Lead, f func(epoch int, ids []int32, nodes []uint16) bool) {
 	var epoch *access.Epoch
 	step, left := lead.Step, lead.Steps
@@ -68,13 +71,15 @@ func (b *Builder) walk(lead placement.Lead, f func(epoch int, ids []int32, nodes
 	}
 }
 
-// Keep gives the node a copy of sample k, in the first of its classes that has room, unless it holds one already, and makes
-// it answer for k if nobody does; otherwise it reports that there is no room.
+// Keep gives the node a copy of sample k, in the first of its classes that has room, unless it
+// holds one already, and makes it answer for k if nobody does; otherwise it reports that there is
+// no room.
 func (b *Builder) Keep(node, k int) bool {
 	return b.has(node, int32(k)) || b.keep(node, AllClasses, int32(k), unknown)
 }
 
-// keep gives the node the first copy of k, in the first of its first `classes` classes that has room, or says that none has.
+// keep gives the node the first copy of k, in the first of its first `classes` classes that has
+// room, or says that none has.
 func (b *Builder) keep(node, classes int, k, first int32) bool {
 	size := b.in.Size(int(k))
 	for j := range b.room[node][:min(classes, len(b.room[node]))] {
@@ -107,8 +112,9 @@ func (b *Builder) KeepFirstEpoch(classes int) {
 	}
 }
 
-// KeepLater gives the room that is left to samples that no epoch reads which was given so far, by ID: a later one may. Which node reads them
-// then is not known, so that each goes to the node that has most room.
+// KeepLater gives the room that is left to samples that no epoch reads which was given so far, by
+// ID: a later one may. Which node reads them then is not known, so that each goes to the node that
+// has most room.
 func (b *Builder) KeepLater() {
 	if !b.in.Given() {
 		return
@@ -169,7 +175,11 @@ func Nothing(policy string, prefetch bool, in placement.Input) (*placement.Plan,
 	if _, _, err := in.Check(); err != nil {
 		return nil, err
 	}
-	p := &placement.Plan{Policy: policy, Prefetch: prefetch, Nodes: make([]placement.NodePlan, len(in.Nodes))}
+	p := &placement.Plan{
+		Policy:   policy,
+		Prefetch: prefetch,
+		Nodes:    make([]placement.NodePlan, len(in.Nodes)),
+	}
 	for n := range p.Nodes {
 		p.Nodes[n].Classes = make([][]int32, len(in.Nodes[n].Capacity))
 	}

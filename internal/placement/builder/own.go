@@ -3,10 +3,11 @@ package builder
 import "slices"
 
 // FillOwn fills the room that nodes have left with the samples that they read most often
-// themselves, at least `least` times, and have not got. No node's samples are ever sorted:
-// a first pass adds up, per node, frequency and first epoch, the bytes that are read so; from
-// these it follows in the second at which byte of the node's sorted list a sample
-// lies, and so in which class. The third fills the gaps that remain. Samples that are larger than any node's room are passed over.
+// themselves, at least `least` times, and have not got. No node's samples are ever sorted: a first
+// pass adds up, per node, frequency and first epoch, the bytes that are read so; from these it
+// follows in the second at which byte of the node's sorted list a sample lies, and so in which
+// class. The third fills the gaps that remain. Samples that are larger than any node's room are
+// passed over.
 func (b *Builder) FillOwn(r *Reads, least uint32) {
 	if b.open.most() < b.least {
 		return
@@ -27,7 +28,8 @@ func (b *Builder) FillOwn(r *Reads, least uint32) {
 		holders.look(k)
 		for i := range row.by {
 			n := &row.by[i]
-			if count := row.count[n.node]; count >= least && size <= room[n.node] && !holders.has(n.node) {
+			if count := row.count[n.node]; count >= least && size <= room[n.node] &&
+				!holders.has(n.node) {
 				l := level(count, n)
 				if grow := l + 1 - len(offset[n.node]); grow > 0 {
 					offset[n.node] = append(offset[n.node], make([]int64, grow)...)
@@ -61,7 +63,8 @@ func (b *Builder) FillOwn(r *Reads, least uint32) {
 		holders.look(k)
 		for i := range row.by {
 			n := &row.by[i]
-			if count := row.count[n.node]; count >= least && size <= room[n.node] && !holders.has(n.node) {
+			if count := row.count[n.node]; count >= least && size <= room[n.node] &&
+				!holders.has(n.node) {
 				at := &offset[n.node][level(count, n)]
 				*at += size
 				for j, end := range ends[n.node] {
@@ -79,15 +82,16 @@ func (b *Builder) FillOwn(r *Reads, least uint32) {
 		size := b.in.Size(int(k))
 		holders.look(k)
 		for i := range row.by {
-			if n := &row.by[i]; row.count[n.node] >= least && size <= b.open.room(int(n.node)) && !holders.has(n.node) {
+			if n := &row.by[i]; row.count[n.node] >= least && size <= b.open.room(int(n.node)) &&
+				!holders.has(n.node) {
 				b.put(int(n.node), 0, k, size, first(n))
 			}
 		}
 	})
 }
 
-// FillUnread fills the room that is left with what the nodes never read, by ID: "until no more samples are left
-// or no more space is left". Samples outside the stream's subset are none of them.
+// FillUnread fills the room that is left with what the nodes never read, by ID: "until no more
+// samples are left or no more space is left". Samples outside the stream's subset are none of them.
 func (b *Builder) FillUnread() {
 	holders := newHolders(b)
 	for k := 0; k < len(b.head) && b.open.most() >= b.least; k++ {
@@ -124,7 +128,8 @@ func (h *holders) look(k int32) {
 // has reports whether the node held the sample when it was looked up.
 func (h *holders) has(node int32) bool { return h.last[node] == h.k+1 }
 
-// OwnFastest makes who has a sample in its fastest class answer for it; several take turns over the samples.
+// OwnFastest makes who has a sample in its fastest class answer for it; several take turns over the
+// samples.
 func (b *Builder) OwnFastest() {
 	for k := range b.owner {
 		best, ties := uint8(noClass), 0

@@ -36,7 +36,8 @@ func (b *Builder) PartsFit(classes int) bool {
 	return true
 }
 
-// KeepParts gives every node as much of its contiguous part as fits into its first `classes` classes.
+// KeepParts gives every node as much of its contiguous part as fits into its first `classes`
+// classes.
 func (b *Builder) KeepParts(classes int) {
 	b.expect(len(b.head))
 	for n, part := range contiguous(b.in) {
@@ -46,7 +47,8 @@ func (b *Builder) KeepParts(classes int) {
 	}
 }
 
-// KeepRuns gives every node as many samples as fit, the next node from where the one before it stopped.
+// KeepRuns gives every node as many samples as fit, the next node from where the one before it
+// stopped.
 func (b *Builder) KeepRuns(classes int) {
 	b.expect(len(b.head))
 	k := 0
@@ -69,7 +71,8 @@ func (b *Builder) KeepRest(classes int) {
 	}
 }
 
-// FinishPreload makes the plan of a policy that loads samples before training, in the order of their ID.
+// FinishPreload makes the plan of a policy that loads samples before training, in the order of
+// their ID.
 func (b *Builder) FinishPreload(policy string) *placement.Plan {
 	p := b.FinishInOrder(policy, true)
 	for _, node := range p.Nodes {
@@ -80,11 +83,14 @@ func (b *Builder) FinishPreload(policy string) *placement.Plan {
 	return p
 }
 
-// NeedClasses refuses nodes that have no room in their first `classes` classes, or several ranks, and streams that are not
-// over the whole dataset.
+// NeedClasses refuses nodes that have no room in their first `classes` classes, or several ranks,
+// and streams that are not over the whole dataset.
 func NeedClasses(policy string, in *placement.Input, classes int) error {
 	if in.Given() || in.Stream.Spec().Subset != nil {
-		return &placement.Unsupported{Policy: policy, Reason: "it runs with orders of the whole dataset that are drawn from a seed"}
+		return &placement.Unsupported{
+			Policy: policy,
+			Reason: "it runs with orders of the whole dataset that are drawn from a seed",
+		}
 	}
 	for n, node := range in.Nodes {
 		var room int64
@@ -94,10 +100,17 @@ func NeedClasses(policy string, in *placement.Input, classes int) error {
 			}
 		}
 		if len(node.Capacity) == 0 || room == 0 {
-			return &placement.Unsupported{Policy: policy, Reason: fmt.Sprintf("node %d has no storage class with room to cache anything", n)}
+			return &placement.Unsupported{
+				Policy: policy,
+				Reason: fmt.Sprintf("node %d has no storage class with room to cache anything", n),
+			}
 		}
 		if !slices.Equal(node.Ranks, []int{n}) {
-			return &placement.Unsupported{Policy: policy, Reason: fmt.Sprintf("node %d has ranks %v; it runs with rank n alone on node n", n, node.Ranks)}
+			return &placement.Unsupported{
+				Policy: policy,
+				Reason: fmt.Sprintf("node %d has ranks %v; it runs with rank n alone on node n", n,
+					node.Ranks),
+			}
 		}
 	}
 	return nil

@@ -14,28 +14,35 @@ import (
 
 // Reads tells, sample by sample, which nodes read it how often within the horizon.
 //
-// A table of who reads what in which epoch has F*E entries, of as many bits as a node's number takes: for 1024 nodes 11, five in
-// a word, so 1.6 bytes per read. It is made for one range of samples at a time, of at most
-// tableWords; where all samples fit into one range it is made once and kept, otherwise each pass draws the epochs anew.
-// Epochs are drawn in parallel. Each fills a part of the table of its own, a word per sample for a few epochs, because it
-// comes to the samples in random order, and the less memory these writes are spread over, the faster they are.
+// A table of who reads what in which epoch has F*E entries, of as many bits as a node's number
+// takes: for 1024 nodes 11, five in a word, so 1.6 bytes per read. It is made for one range of
+// samples at a time, of at most tableWords; where all samples fit into one range it is made once
+// and kept, otherwise each pass draws the epochs anew. Epochs are drawn in parallel. Each fills a
+// part of the table of its own, a word per sample for a few epochs, because it comes to the samples
+// in random order, and the less memory these writes are spread over, the faster they are.
 type Reads struct {
-	b       *Builder
-	epochs  int
-	whole   bool // every node reads what every other one does, or there is one, whose samples repeat: the table only counts
-	times   bool // and each rank of a node reads it
-	width   uint // bits of an entry: a node's number plus 1, or 0 where the epoch does not deliver the sample
-	perWord int  // epochs in a word
-	words   int  // per sample
-	span    int  // samples in a range
-	lo, hi  int  // the range that the table is made for
+	b      *Builder
+	epochs int
+	// every node reads what every other one does, or there is one, whose samples repeat: the table
+	// only counts
+	whole bool
+	times bool // and each rank of a node reads it
+	// bits of an entry: a node's number plus 1, or 0 where the epoch does not deliver the sample
+	width   uint
+	perWord int // epochs in a word
+	words   int // per sample
+	span    int // samples in a range
+	lo, hi  int // the range that the table is made for
 	table   []uint64
-	entries []uint32           // if whole, per sample of the range, in how many epochs it is read
-	repeats map[int32][]repeat // what is read more than once in an epoch: padding, and what a subset or a given order has more than once
+	entries []uint32 // if whole, per sample of the range, in how many epochs it is read
+	// what is read more than once in an epoch: padding, and what a subset or a given order has more
+	// than once
+	repeats map[int32][]repeat
 }
 
 const (
-	// tableWords bounds the table: 14.2 million samples over 90 epochs on 1024 nodes are one range, of 2.0 GB.
+	// tableWords bounds the table: 14.2 million samples over 90 epochs on 1024 nodes are one range,
+	// of 2.0 GB.
 	tableWords = 1 << 28
 	// block is how many samples a worker goes through at a time.
 	block = 1024
@@ -56,7 +63,8 @@ type reader struct {
 	first int32 // the epoch of its first read, counted from the horizon's start
 }
 
-// row is who reads a sample: the nodes in the order of their first read, but for those that only padding makes read it.
+// row is who reads a sample: the nodes in the order of their first read, but for those that only
+// padding makes read it.
 type row struct {
 	by    []reader
 	count []uint32 // per node, how often it does
@@ -68,7 +76,8 @@ func NewReads(b *Builder) *Reads {
 	r := &Reads{
 		b: b, epochs: b.to - b.in.From,
 		times: spec.Scheme == access.Whole,
-		whole: spec.Scheme == access.Whole || len(b.in.Nodes) == 1 && (b.in.Given() || spec.Subset != nil),
+		whole: spec.Scheme == access.Whole ||
+			len(b.in.Nodes) == 1 && (b.in.Given() || spec.Subset != nil),
 		width: uint(bits.Len(uint(len(b.in.Nodes)))),
 	}
 	r.perWord = 64 / int(r.width)
@@ -83,7 +92,8 @@ func NewReads(b *Builder) *Reads {
 	return r
 }
 
-// each calls f for every sample that is worth it, nil meaning all, ascending. The row is valid during the call.
+// each calls f for every sample that is worth it, nil meaning all, ascending. The row is valid
+// during the call.
 func (r *Reads) each(worth func(k int32) bool, f func(k int32, row *row)) {
 	row := r.newRow()
 	for lo := range r.ranges {
@@ -97,7 +107,8 @@ func (r *Reads) each(worth func(k int32) bool, f func(k int32, row *row)) {
 	}
 }
 
-// eachAtOnce calls f for every sample, on all cores, in no particular order. The row is valid during the call.
+// eachAtOnce calls f for every sample, on all cores, in no particular order. The row is valid
+// during the call.
 func (r *Reads) eachAtOnce(f func(k int32, row *row)) {
 	for lo := range r.ranges {
 		r.load(lo)
@@ -106,7 +117,8 @@ func (r *Reads) eachAtOnce(f func(k int32, row *row)) {
 		for range min((r.hi-r.lo+block-1)/block, runtime.GOMAXPROCS(0)) {
 			all.Go(func() {
 				row := r.newRow()
-				for from := r.lo + int(next.Add(block)) - block; from < r.hi; from = r.lo + int(next.Add(block)) - block {
+				for from := r.lo + int(next.Add(block)) - block; from < r.hi; from = r.lo +
+					int(next.Add(block)) - block {
 					for k := from; k < min(r.hi, from+block); k++ {
 						r.read(row, k)
 						f(int32(k), row)
@@ -235,7 +247,9 @@ func (r *Reads) load(lo int) {
 	all.Wait()
 	r.b.Tidy()
 	for _, list := range r.repeats { // whichever epoch came first
-		slices.SortFunc(list, func(x, y repeat) int { return cmp.Or(cmp.Compare(x.first, y.first), cmp.Compare(x.node, y.node)) })
+		slices.SortFunc(list, func(x, y repeat) int {
+			return cmp.Or(cmp.Compare(x.first, y.first), cmp.Compare(x.node, y.node))
+		})
 	}
 }
 
@@ -266,7 +280,8 @@ func (r *Reads) loadWhole() {
 	}
 }
 
-// Memory returns about how many bytes it takes to make a plan that counts reads (Frequency, Cooperative), the plan included.
+// Memory returns about how many bytes it takes to make a plan that counts reads (Frequency,
+// Cooperative), the plan included.
 func Memory(in placement.Input) int64 {
 	const perSample, perCopy, perRepeated, perRepeat = 64, 24, 64, 24
 	samples := int64(in.Stream.Spec().Samples)
@@ -281,8 +296,10 @@ func Memory(in placement.Input) int64 {
 	perWord := 64 / bits.Len(uint(len(in.Nodes)))
 	words := samples * int64((epochs+perWord-1)/perWord)
 	memory := 8*min(words, tableWords) + samples*(perSample+perCopy)
-	if (in.Stream.Spec().Subset != nil || in.Given()) && len(in.Nodes) > 1 && in.Stream.Repeats() { // the map of repeats
-		memory += samples*perRepeated + perRepeat*min(samples*int64(len(in.Nodes)), int64(in.Stream.Delivered())*int64(epochs))
+	// the map of repeats
+	if (in.Stream.Spec().Subset != nil || in.Given()) && len(in.Nodes) > 1 && in.Stream.Repeats() {
+		memory += samples*perRepeated +
+			perRepeat*min(samples*int64(len(in.Nodes)), int64(in.Stream.Delivered())*int64(epochs))
 	}
 	return memory
 }

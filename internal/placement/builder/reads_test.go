@@ -47,7 +47,8 @@ func TestReads(t *testing.T) {
 				if r.whole {
 					w.first = 0
 				}
-				if (reads{int32(row.count[by.node]), by.first}) != w || !r.whole && i > 0 && len(r.repeats) == 0 && by.first < row.by[i-1].first {
+				if (reads{int32(row.count[by.node]), by.first}) != w ||
+					!r.whole && i > 0 && len(r.repeats) == 0 && by.first < row.by[i-1].first {
 					t.Fatalf("sample %d: %+v, want %+v", k, row.by, want[k])
 				}
 				total += int(w.count)
@@ -92,13 +93,28 @@ func TestSortKeys(t *testing.T) {
 	})
 }
 
-// TestMemory: the memory expected of a plan is that of the table of reads, and so much for each sample.
+// TestMemory: the memory expected of a plan is that of the table of reads, and so much for each
+// sample.
 func TestMemory(t *testing.T) {
 	const samples, perSample = 500, 88
-	for _, c := range []struct{ nodes, epochs, horizon, from int }{{1, 4, 0, 0}, {2, 90, 0, 0}, {4, 90, 0, 70}, {9, 0, 30, 0}, {200, 12, 0, 3}} {
+	for _, c := range []struct{ nodes, epochs, horizon, from int }{
+		{1, 4, 0, 0},
+		{2, 90, 0, 0},
+		{4, 90, 0, 70},
+		{9, 0, 30, 0},
+		{200, 12, 0, 3},
+	} {
 		in := placement.Input{
-			Stream: policytest.Stream(t, access.Spec{Samples: samples, Epochs: c.epochs, WorldSize: c.nodes, GlobalBatch: c.nodes}),
-			Nodes:  policytest.Nodes(c.nodes, 3), Size: func(int) int64 { return 1 }, Epochs: c.horizon, From: c.from,
+			Stream: policytest.Stream(t,
+				access.Spec{
+					Samples:     samples,
+					Epochs:      c.epochs,
+					WorldSize:   c.nodes,
+					GlobalBatch: c.nodes,
+				}),
+			Nodes: policytest.Nodes(c.nodes, 3), Size: func(int) int64 {
+				return 1
+			}, Epochs: c.horizon, From: c.from,
 		}
 		b, err := New(&in)
 		if err != nil {

@@ -1,7 +1,7 @@
 package builder
 
-// benefitPerByte returns the seconds that the first copy of a sample saves per MB (thesis equation 3.13): all
-// nodes read it total times, the node that gets the copy own times of these.
+// benefitPerByte returns the seconds that the first copy of a sample saves per MB (thesis equation
+// 3.13): all nodes read it total times, the node that gets the copy own times of these.
 func (b *Builder) benefitPerByte(size int64, total, own int) float32 {
 	source := b.source
 	if b.latency > 0 {
@@ -10,8 +10,9 @@ func (b *Builder) benefitPerByte(size int64, total, own int) float32 {
 	return float32(float64(total)*max(0, source-b.peer) + float64(own)*max(0, b.peer-b.local))
 }
 
-// NetworkIsSlow reports whether reading from a peer instead of the source saves less than reading from the
-// node's own class instead of a peer's: then copies for the node itself may be worth more than first copies for others.
+// NetworkIsSlow reports whether reading from a peer instead of the source saves less than reading
+// from the node's own class instead of a peer's: then copies for the node itself may be worth more
+// than first copies for others.
 func (b *Builder) NetworkIsSlow() bool { return b.source-b.peer < b.peer-b.local }
 
 // FetchTime returns the sum of thesis equation 3.13 over all nodes, seconds.

@@ -20,16 +20,22 @@ import (
 )
 
 // benchJob is a job on the thesis's environment (5.2.1), class capacities scaled by `scale`.
-func benchJob(b *testing.B, f, epochs, nodeCount, globalBatch int, mu, sigma, scale float64) placement.Input {
+func benchJob(b *testing.B, f, epochs, nodeCount, globalBatch int,
+	mu, sigma, scale float64,
+) placement.Input {
 	b.Helper()
 	class := func(capacity float64, read perfmodel.Curve) perfmodel.Class {
 		return perfmodel.Class{Capacity: capacity, Threads: 2, Read: read, Write: read}
 	}
-	ram, ssd := perfmodel.NewCurve(map[int]float64{2: 21164}), perfmodel.NewCurve(map[int]float64{2: 86})
+	ram, ssd := perfmodel.NewCurve(map[int]float64{2: 21164}),
+		perfmodel.NewCurve(map[int]float64{2: 86})
 	env := &perfmodel.Environment{
 		Compute: 100, Preprocess: 200, PeerBandwidth: 10000, SourceBandwidth: 2000,
 		SourceThroughput: perfmodel.NewCurve(map[int]float64{1: 66, 2: 86, 3: 129, 4: 146}),
-		Classes:          []perfmodel.Class{class(1024, ram), class(51200*scale, ram), class(102400*scale, ssd)},
+		Classes: []perfmodel.Class{
+			class(1024, ram), class(51200*scale, ram),
+			class(102400*scale, ssd),
+		},
 	}
 	draw := rand.New(rand.NewPCG(1, 0))
 	sizes := make([]float64, f)
@@ -47,9 +53,10 @@ func benchJob(b *testing.B, f, epochs, nodeCount, globalBatch int, mu, sigma, sc
 	}
 }
 
-// BenchmarkPlan plans three jobs: the thesis's scenario 4 at a tenth of its samples and capacities; ImageNet-22k on four
-// nodes; ImageNet-22k over 90 epochs on 1024 nodes whose classes together hold all of it, or half. It reports
-// the processor's time and the most memory that the process had, which is that of the run if it runs alone:
+// BenchmarkPlan plans three jobs: the thesis's scenario 4 at a tenth of its samples and capacities;
+// ImageNet-22k on four nodes; ImageNet-22k over 90 epochs on 1024 nodes whose classes together hold
+// all of it, or half. It reports the processor's time and the most memory that the process had,
+// which is that of the run if it runs alone:
 //
 //	go test ./internal/placement/policies -run '^$' -benchtime 1x -bench 'Plan/imagenet-22k/1024_nodes/all/cooperative'
 func BenchmarkPlan(b *testing.B) {
@@ -83,7 +90,8 @@ func BenchmarkPlan(b *testing.B) {
 	all := append([]placement.Policy{Cooperative{}, Frequency{}, Partitioned{}}, simulatorOnly()...)
 	bench("thesis-4", func(b *testing.B) placement.Input {
 		in := benchJob(b, 40_000, 5, 4, 100, 3, 0.2, 0.1)
-		drawn, err := access.NewListed(in.Stream.Spec(), in.Stream.Orders(5)) // as the simulator does
+		// as the simulator does
+		drawn, err := access.NewListed(in.Stream.Spec(), in.Stream.Orders(5))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -99,7 +107,8 @@ func BenchmarkPlan(b *testing.B) {
 		share float64
 	}{{"all", 1}, {"half", 0.5}} {
 		bench("imagenet-22k/1024_nodes/"+c.name, func(b *testing.B) placement.Input {
-			return benchJob(b, f, 90, 1024, 25_600, 0.0916, 0.0305, c.share*f*0.0916/1024/(51200+102400))
+			return benchJob(b, f, 90, 1024, 25_600, 0.0916, 0.0305,
+				c.share*f*0.0916/1024/(51200+102400))
 		}, all...)
 	}
 }
@@ -123,7 +132,8 @@ func peak(b *testing.B) int64 {
 	}
 	for line := range strings.Lines(string(status)) {
 		if kb, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			n, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(kb), "kB")), 10, 64)
+			n, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(kb),
+				"kB")), 10, 64)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -20,7 +20,8 @@ import (
 
 const root = "../../../"
 
-// parsed has the Go files under a directory of the repository, without tests and fixtures, by their paths in it.
+// parsed has the Go files under a directory of the repository, without tests and fixtures, by their
+// paths in it.
 func parsed(t *testing.T, dir string) map[string]*ast.File {
 	files := map[string]*ast.File{}
 	err := filepath.WalkDir(root+dir, func(path string, d fs.DirEntry, err error) error {
@@ -55,25 +56,30 @@ func TestEveryPolicyIsInTheTable(t *testing.T) {
 			if !ok || plan.Recv == nil || plan.Name.Name != "Plan" {
 				continue
 			}
-			if of, ok := plan.Recv.List[0].Type.(*ast.Ident); ok && !slices.Contains(lines, of.Name) {
+			if of, ok := plan.Recv.List[0].Type.(*ast.Ident); ok &&
+				!slices.Contains(lines, of.Name) {
 				t.Errorf("%s: policy %s has no line in the table", path, of.Name)
 			}
 		}
 	}
 }
 
-// TestNobodyElseHasAList: the name of a policy is written in its own file alone. Others take it from the table.
+// TestNobodyElseHasAList: the name of a policy is written in its own file alone. Others take it
+// from the table.
 func TestNobodyElseHasAList(t *testing.T) {
 	names := Names(All())
-	names = slices.DeleteFunc(names, func(name string) bool { return name == "staging" }) // the staging buffer's name as well
+	// the staging buffer's name as well
+	names = slices.DeleteFunc(names, func(name string) bool { return name == "staging" })
 	for _, dir := range []string{"internal", "cmd"} {
 		for path, f := range parsed(t, dir) {
-			if strings.HasPrefix(path, "internal/placement/policies/") || strings.HasSuffix(path, "test/"+filepath.Base(path)) {
+			if strings.HasPrefix(path, "internal/placement/policies/") ||
+				strings.HasSuffix(path, "test/"+filepath.Base(path)) {
 				continue
 			}
 			ast.Inspect(f, func(n ast.Node) bool {
 				if l, ok := n.(*ast.BasicLit); ok && l.Kind == token.STRING {
-					if text, err := strconv.Unquote(l.Value); err == nil && slices.Contains(names, text) {
+					if text, err := strconv.Unquote(l.Value); err == nil &&
+						slices.Contains(names, text) {
 						t.Errorf("%s names policy %q: ask package policies instead", path, text)
 					}
 				}
@@ -102,8 +108,8 @@ func text(t *testing.T, path string) string {
 	return string(b)
 }
 
-// TestDocumentation: every policy has its row: in OPERATIONS.md what the engine runs, in SIMULATOR.md what the simulator alone
-// does; and no row is about a policy that there is not.
+// TestDocumentation: every policy has its row: in OPERATIONS.md what the engine runs, in
+// SIMULATOR.md what the simulator alone does; and no row is about a policy that there is not.
 func TestDocumentation(t *testing.T) {
 	for file, c := range map[string]struct {
 		heading  string
@@ -118,10 +124,12 @@ func TestDocumentation(t *testing.T) {
 		}
 		section, _, _ = strings.Cut(section, "\n#")
 		var rows []string
-		for _, row := range regexp.MustCompile("(?m)^\\| `([a-z0-9_]+)`( \\(default\\))? \\| .{20,}").FindAllStringSubmatch(section, -1) {
+		for _, row := range regexp.MustCompile("(?m)^\\| `([a-z0-9_]+)`( "+
+			"\\(default\\))? \\| .{20,}").FindAllStringSubmatch(section, -1) {
 			rows = append(rows, row[1])
 			if (row[2] != "") != (row[1] == Default().Name()) {
-				t.Errorf("%s: %s is the default, and the row of %s says %q", file, Default().Name(), row[1], row[2])
+				t.Errorf("%s: %s is the default, and the row of %s says %q", file, Default().Name(),
+					row[1], row[2])
 			}
 		}
 		for _, p := range c.policies {
@@ -141,7 +149,8 @@ func TestDocumentation(t *testing.T) {
 			without = append(without, "`"+p.Name()+"`")
 		}
 	}
-	if want := "| policies that the thesis has not | " + strings.Join(without, ", ") + " |"; !strings.Contains(text(t, "docs/SIMULATOR.md"), want) {
+	if want := "| policies that the thesis has not | " + strings.Join(without, ", ") +
+		" |"; !strings.Contains(text(t, "docs/SIMULATOR.md"), want) {
 		t.Errorf("docs/SIMULATOR.md lacks %q", want)
 	}
 }

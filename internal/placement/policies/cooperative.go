@@ -5,17 +5,17 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/builder"
 )
 
-// Cooperative minimises the fetch times of all nodes together, where thesis equation 3.13 has
-// each node minimise its own. The first copy of a sample, on whichever node, saves
-// every later read by anyone a read from the source, and that node's own reads the network as
-// well; a further copy saves only its own node's reads the network. So first copies come
-// first, by benefit per byte, each on the node that reads the sample most often and
-// has room; then nodes fill what is left with what they themselves read most. No sample
-// is cached twice while another that would fit is cached nowhere, whatever the model's numbers: the source
-// is what all nodes share, and its load is what does not scale.
+// Cooperative minimises the fetch times of all nodes together, where thesis equation 3.13 has each
+// node minimise its own. The first copy of a sample, on whichever node, saves every later read by
+// anyone a read from the source, and that node's own reads the network as well; a further copy
+// saves only its own node's reads the network. So first copies come first, by benefit per byte,
+// each on the node that reads the sample most often and has room; then nodes fill what is left with
+// what they themselves read most. No sample is cached twice while another that would fit is cached
+// nowhere, whatever the model's numbers: the source is what all nodes share, and its load is what
+// does not scale.
 //
-// On one node, and on any number whose classes hold the dataset, a run of the plan reads from the source
-// what Bound says, up to the bytes left over at the end of each class, which are fewer than
+// On one node, and on any number whose classes hold the dataset, a run of the plan reads from the
+// source what Bound says, up to the bytes left over at the end of each class, which are fewer than
 // the smallest sample that is not cached.
 type Cooperative struct{}
 

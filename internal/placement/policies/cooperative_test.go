@@ -42,11 +42,12 @@ func measure(in placement.Input, p *placement.Plan) (covered, local float64) {
 	return float64(held) / float64(spec.Samples), float64(hits) / float64(total)
 }
 
-// TestCoverage meets the table that made us cache for the cluster instead of for each node: with caches
-// that together are as large as the dataset, frequency leaves a part of it uncovered,
+// TestCoverage meets the table that made us cache for the cluster instead of for each node: with
+// caches that together are as large as the dataset, frequency leaves a part of it uncovered,
 // cooperative nothing, at about the same local hits.
 func TestCoverage(t *testing.T) {
-	// One percentage point: the table came from other seeds and broke ties between equally frequent samples differently.
+	// One percentage point: the table came from other seeds and broke ties between equally frequent
+	// samples differently.
 	const f, tolerance = 20000, 0.01
 	for _, row := range []struct {
 		n, epochs                                    int
@@ -58,9 +59,17 @@ func TestCoverage(t *testing.T) {
 		{32, 90, 0.681, 1, 0.078, 0.075},
 	} {
 		in := placement.Input{
-			Stream: policytest.Stream(t, access.Spec{Samples: f, Seed: 7, Epochs: row.epochs, WorldSize: row.n, GlobalBatch: 160, Shuffle: access.Feistel}),
-			Nodes:  policytest.Nodes(row.n, int64(f/row.n)*1000),
-			Size:   func(int) int64 { return 1000 },
+			Stream: policytest.Stream(t,
+				access.Spec{
+					Samples:     f,
+					Seed:        7,
+					Epochs:      row.epochs,
+					WorldSize:   row.n,
+					GlobalBatch: 160,
+					Shuffle:     access.Feistel,
+				}),
+			Nodes: policytest.Nodes(row.n, int64(f/row.n)*1000),
+			Size:  func(int) int64 { return 1000 },
 		}
 		for _, c := range []struct {
 			policy         placement.Policy
@@ -70,19 +79,22 @@ func TestCoverage(t *testing.T) {
 			{Cooperative{}, row.cooperative, row.localCoop},
 		} {
 			covered, local := measure(in, policytest.Plan(t, c.policy, in))
-			t.Logf("N=%d E=%d %s: covered %.1f %%, local hits %.1f %%", row.n, row.epochs, c.policy.Name(), 100*covered, 100*local)
+			t.Logf("N=%d E=%d %s: covered %.1f %%, local hits %.1f %%", row.n, row.epochs,
+				c.policy.Name(), 100*covered, 100*local)
 			if math.Abs(covered-c.covered) > tolerance {
-				t.Errorf("N=%d E=%d %s covers %.4f of the dataset, want %.3f", row.n, row.epochs, c.policy.Name(), covered, c.covered)
+				t.Errorf("N=%d E=%d %s covers %.4f of the dataset, want %.3f", row.n, row.epochs,
+					c.policy.Name(), covered, c.covered)
 			}
 			if math.Abs(local-c.local) > tolerance {
-				t.Errorf("N=%d E=%d %s has %.4f local hits, want %.3f", row.n, row.epochs, c.policy.Name(), local, c.local)
+				t.Errorf("N=%d E=%d %s has %.4f local hits, want %.3f", row.n, row.epochs,
+					c.policy.Name(), local, c.local)
 			}
 		}
 	}
 }
 
-// TestCooperativeReachesTheBound: no sample stays uncached for which a class has room, on one node and on several,
-// so what is left over is less than the smallest uncached sample in every class.
+// TestCooperativeReachesTheBound: no sample stays uncached for which a class has room, on one node
+// and on several, so what is left over is less than the smallest uncached sample in every class.
 func TestCooperativeReachesTheBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := policytest.DrawInput(t)
@@ -100,7 +112,8 @@ func TestCooperativeReachesTheBound(t *testing.T) {
 					room -= in.Size(int(k))
 				}
 				if room >= least {
-					t.Fatalf("class %d of node %d has %d bytes left, and a sample of %d is nowhere", j+1, n, room, least)
+					t.Fatalf("class %d of node %d has %d bytes left, and a sample of %d is nowhere",
+						j+1, n, room, least)
 				}
 			}
 		}
@@ -118,8 +131,9 @@ func TestOneNodeReadsTheBound(t *testing.T) {
 	for _, share := range []float64{0, 0.1, 0.5, 0.9, 1, 1.5} {
 		d := int64(share * float64(dataset))
 		in := placement.Input{
-			Stream: policytest.Stream(t, access.Spec{Samples: f, Seed: 1, Epochs: epochs, WorldSize: 1, GlobalBatch: 50}),
-			Nodes:  policytest.Nodes(1, d/4, d-d/4), Size: size,
+			Stream: policytest.Stream(t,
+				access.Spec{Samples: f, Seed: 1, Epochs: epochs, WorldSize: 1, GlobalBatch: 50}),
+			Nodes: policytest.Nodes(1, d/4, d-d/4), Size: size,
 		}
 		p := policytest.Plan(t, Cooperative{}, in)
 		read := dataset
@@ -130,7 +144,8 @@ func TestOneNodeReadsTheBound(t *testing.T) {
 		}
 		bound := placement.Bound(dataset, d, epochs)
 		if read < bound || float64(read) > 1.001*float64(bound) {
-			t.Errorf("a cache of %.1f of the dataset: %d bytes from the source, the bound is %d", share, read, bound)
+			t.Errorf("a cache of %.1f of the dataset: %d bytes from the source, the bound is %d",
+				share, read, bound)
 		}
 	}
 }
@@ -138,8 +153,9 @@ func TestOneNodeReadsTheBound(t *testing.T) {
 // TestWarmRestart: a plan keeps what is held and adds nothing that lies elsewhere already.
 func TestWarmRestart(t *testing.T) {
 	in := placement.Input{
-		Stream: policytest.Stream(t, access.Spec{Samples: 1000, Seed: 3, Epochs: 9, WorldSize: 4, GlobalBatch: 40}),
-		Nodes:  policytest.Nodes(4, 100, 150), Size: func(int) int64 { return 1 },
+		Stream: policytest.Stream(t,
+			access.Spec{Samples: 1000, Seed: 3, Epochs: 9, WorldSize: 4, GlobalBatch: 40}),
+		Nodes: policytest.Nodes(4, 100, 150), Size: func(int) int64 { return 1 },
 	}
 	cold := policytest.Plan(t, Cooperative{}, in)
 	for n := range in.Nodes {
@@ -150,11 +166,13 @@ func TestWarmRestart(t *testing.T) {
 	}
 }
 
-// TestFurtherCopies: caches larger than the dataset hold more copies, unless peers are as fast as own classes.
+// TestFurtherCopies: caches larger than the dataset hold more copies, unless peers are as fast as
+// own classes.
 func TestFurtherCopies(t *testing.T) {
 	in := placement.Input{
-		Stream: policytest.Stream(t, access.Spec{Samples: 1000, Seed: 3, Epochs: 20, WorldSize: 2, GlobalBatch: 40}),
-		Nodes:  policytest.Nodes(2, 700), Size: func(int) int64 { return 1 },
+		Stream: policytest.Stream(t,
+			access.Spec{Samples: 1000, Seed: 3, Epochs: 20, WorldSize: 2, GlobalBatch: 40}),
+		Nodes: policytest.Nodes(2, 700), Size: func(int) int64 { return 1 },
 	}
 	count := func() (n int) {
 		for _, node := range policytest.Plan(t, Cooperative{}, in).Nodes {
@@ -165,18 +183,24 @@ func TestFurtherCopies(t *testing.T) {
 	if n := count(); n != 1400 {
 		t.Errorf("%d copies, want the caches full: 1400", n)
 	}
-	slow := perfmodel.Class{Capacity: 1, Threads: 1, Read: perfmodel.Constant(80), Write: perfmodel.Constant(80)}
+	slow := perfmodel.Class{
+		Capacity: 1,
+		Threads:  1,
+		Read:     perfmodel.Constant(80),
+		Write:    perfmodel.Constant(80),
+	}
 	in.Env = &perfmodel.Environment{
-		Compute: 1, Preprocess: 1, PeerBandwidth: 1e4, SourceBandwidth: 10, SourceThroughput: perfmodel.Constant(10),
-		Classes: []perfmodel.Class{slow, slow},
+		Compute: 1, Preprocess: 1, PeerBandwidth: 1e4, SourceBandwidth: 10,
+		SourceThroughput: perfmodel.Constant(10),
+		Classes:          []perfmodel.Class{slow, slow},
 	}
 	if n := count(); n != 1000 {
 		t.Errorf("%d copies, want one of each where a peer's disk is as fast as one's own", n)
 	}
 }
 
-// TestLaterSamplesAreSpread: where the nodes together have room for the dataset, each sample has one node that keeps it, be it for an epoch that
-// is yet to be given.
+// TestLaterSamplesAreSpread: where the nodes together have room for the dataset, each sample has
+// one node that keeps it, be it for an epoch that is yet to be given.
 func TestLaterSamplesAreSpread(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f, n := rapid.IntRange(20, 200).Draw(t, "samples"), rapid.IntRange(2, 5).Draw(t, "nodes")
@@ -184,30 +208,46 @@ func TestLaterSamplesAreSpread(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Give(0, rapid.SliceOfN(rapid.Int32Range(0, int32(f-1)), s.Delivered(), s.Delivered()).Draw(t, "order")); err != nil {
+		if err := s.Give(0, rapid.SliceOfN(rapid.Int32Range(0, int32(f-1)), s.Delivered(),
+			s.Delivered()).Draw(t, "order")); err != nil {
 			t.Fatal(err)
 		}
 		room := (f + n - 1) / n
-		in := placement.Input{Stream: s, Epochs: 9, Size: func(int) int64 { return 1 }, Nodes: policytest.Nodes(n, int64(room))}
+		in := placement.Input{
+			Stream: s,
+			Epochs: 9,
+			Size:   func(int) int64 { return 1 },
+			Nodes:  policytest.Nodes(n, int64(room)),
+		}
 		for _, policy := range []placement.Policy{Cooperative{}, Partitioned{}} {
 			p := policytest.Plan(t, policy, in)
 			for k := range f {
 				if p.OwnerOf(k) < 0 {
-					t.Fatalf("%s: no node keeps sample %d of %d, and there is room for %d", policy.Name(), k, f, n*room)
+					t.Fatalf("%s: no node keeps sample %d of %d, and there is room for %d",
+						policy.Name(), k, f, n*room)
 				}
 			}
 		}
 	})
 }
 
-// TestKept: what nodes keep besides is brought to the other classes by those who keep it; nobody reads it from the source. That
-// holds for the plan, and for what nodes do before there is one.
+// TestKept: what nodes keep besides is brought to the other classes by those who keep it; nobody
+// reads it from the source. That holds for the plan, and for what nodes do before there is one.
 func TestKept(t *testing.T) {
 	const samples, n = 400, 3
 	in := placement.Input{
-		Stream: policytest.Stream(t, access.Spec{Samples: samples, Seed: 7, Epochs: 4, WorldSize: n, GlobalBatch: 4 * n, Shuffle: access.Torch, Scheme: access.Strided}),
-		Nodes:  policytest.Nodes(n, 50, samples),
-		Size:   func(int) int64 { return 1 },
+		Stream: policytest.Stream(t,
+			access.Spec{
+				Samples:     samples,
+				Seed:        7,
+				Epochs:      4,
+				WorldSize:   n,
+				GlobalBatch: 4 * n,
+				Shuffle:     access.Torch,
+				Scheme:      access.Strided,
+			}),
+		Nodes: policytest.Nodes(n, 50, samples),
+		Size:  func(int) int64 { return 1 },
 	}
 	keeps := make([][]bool, n)
 	for i := range keeps {
@@ -231,7 +271,10 @@ func TestKept(t *testing.T) {
 				t.Errorf("%s: node %d answers for sample %d, and does not keep it", name, o, k)
 			}
 		}
-		if o := full.OwnerOf(k); o < 0 || !slices.ContainsFunc(full.Nodes[o].Classes, func(ids []int32) bool { return slices.Contains(ids, int32(k)) }) {
+		if o := full.OwnerOf(k); o < 0 ||
+			!slices.ContainsFunc(full.Nodes[o].Classes, func(ids []int32) bool {
+				return slices.Contains(ids, int32(k))
+			}) {
 			t.Errorf("sample %d: node %d answers for it, and is not to hold it", k, o)
 		} else if k%4 == 2 {
 			owned[o]++
@@ -241,7 +284,8 @@ func TestKept(t *testing.T) {
 		t.Errorf("of the samples that nodes 0 and 1 keep both, they answer for %v", owned)
 	}
 	in.Nodes[1].Kept = []int32{samples}
-	if _, err := (Cooperative{}).Plan(in); err == nil || !strings.Contains(err.Error(), "node 1 keeps sample 400") {
+	if _, err := (Cooperative{}).Plan(in); err == nil ||
+		!strings.Contains(err.Error(), "node 1 keeps sample 400") {
 		t.Errorf("a sample that is none: %v", err)
 	}
 }

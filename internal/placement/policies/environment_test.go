@@ -13,9 +13,16 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/policytest"
 )
 
-// machine is an environment with these rates in MB/s: of the source for each node, of the network, and of the storage classes from 1 on.
+// machine is an environment with these rates in MB/s: of the source for each node, of the network,
+// and of the storage classes from 1 on.
 func machine(source, network float64, classes ...float64) *perfmodel.Environment {
-	e := &perfmodel.Environment{Compute: 1, Preprocess: 1, PeerBandwidth: network, SourceBandwidth: source, SourceThroughput: perfmodel.Constant(1e6)}
+	e := &perfmodel.Environment{
+		Compute:          1,
+		Preprocess:       1,
+		PeerBandwidth:    network,
+		SourceBandwidth:  source,
+		SourceThroughput: perfmodel.Constant(1e6),
+	}
 	for _, rate := range append([]float64{1e5}, classes...) {
 		c := perfmodel.Constant(rate)
 		e.Classes = append(e.Classes, perfmodel.Class{Capacity: 1, Threads: 1, Read: c, Write: c})
@@ -23,8 +30,9 @@ func machine(source, network float64, classes ...float64) *perfmodel.Environment
 	return e
 }
 
-// TestFastestClassTakesWhatGainsMost: of the samples that a node holds, its fastest class has those for which that saves most time, including reads by
-// other nodes of samples that the node owns; and no class takes more bytes than its capacity.
+// TestFastestClassTakesWhatGainsMost: of the samples that a node holds, its fastest class has those
+// for which that saves most time, including reads by other nodes of samples that the node owns; and
+// no class takes more bytes than its capacity.
 func TestFastestClassTakesWhatGainsMost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 4).Draw(t, "nodes")
@@ -36,18 +44,29 @@ func TestFastestClassTakesWhatGainsMost(t *testing.T) {
 			}
 			return 500 + int64(access.Mix(1, k)%1000)
 		}
-		capacity := func(class string) int64 { return int64(rapid.IntRange(0, f*1000/n).Draw(t, class)) }
+		capacity := func(class string) int64 {
+			return int64(rapid.IntRange(0, f*1000/n).Draw(t, class))
+		}
 		in := placement.Input{
-			Stream: policytest.Stream(t, access.Spec{Samples: f, Seed: rapid.Uint64().Draw(t, "seed"), Epochs: 8, WorldSize: n, GlobalBatch: n}),
-			Nodes:  policytest.Nodes(n, capacity("memory"), capacity("file")), Size: size,
-			Env: machine(10, rapid.SampledFrom([]float64{12, 100, 2000}).Draw(t, "network"), 5000, 50),
+			Stream: policytest.Stream(t,
+				access.Spec{
+					Samples:     f,
+					Seed:        rapid.Uint64().Draw(t, "seed"),
+					Epochs:      8,
+					WorldSize:   n,
+					GlobalBatch: n,
+				}),
+			Nodes: policytest.Nodes(n, capacity("memory"), capacity("file")), Size: size,
+			Env: machine(10, rapid.SampledFrom([]float64{12, 100, 2000}).Draw(t, "network"), 5000,
+				50),
 		}
 		p := policytest.Plan(t, Cooperative{}, in)
 		local, peer := gains(in.Env)
 		all := in.Stream.Frequencies(ranks(n), 0, 8)
 		for i, node := range p.Nodes {
 			own := in.Stream.Frequencies([]int{i}, 0, 8)
-			least, most := math.Inf(1), math.Inf(-1) // what gains least in the first class, and most in the second
+			// what gains least in the first class, and most in the second
+			least, most := math.Inf(1), math.Inf(-1)
 			for j, class := range node.Classes {
 				room := in.Nodes[i].Capacity[j]
 				for _, k := range class {
@@ -67,24 +86,35 @@ func TestFastestClassTakesWhatGainsMost(t *testing.T) {
 				}
 			}
 			if even && most > least*(1+1e-6) {
-				t.Fatalf("node %d has a sample in its slower class that would gain %v in the faster one, and one there that gains %v", i, most, least)
+				t.Fatalf("node %d has a sample in its slower class that would gain %v in the "+
+					"faster one, and one there that gains %v", i, most, least)
 			}
 		}
 	})
 }
 
-// gains is what it saves, in seconds per MB, that a sample lies in class 1 instead of class 2: to a read by the node itself, and by another one.
+// gains is what it saves, in seconds per MB, that a sample lies in class 1 instead of class 2: to a
+// read by the node itself, and by another one.
 func gains(e *perfmodel.Environment) (local, peer float64) {
 	source := 1 / e.SourceRate(1)
-	return min(source, e.FetchLocal(1, 2)) - min(source, e.FetchLocal(1, 1)), min(source, e.FetchPeer(1, 2)) - min(source, e.FetchPeer(1, 1))
+	return min(source, e.FetchLocal(1, 2)) - min(source, e.FetchLocal(1, 1)),
+		min(source, e.FetchPeer(1, 2)) - min(source, e.FetchPeer(1, 1))
 }
 
-// TestSlowNetwork: where the network is hardly faster than the source, nodes cache what they themselves read most often, if and only if that
-// makes the sum of the fetch times smaller.
+// TestSlowNetwork: where the network is hardly faster than the source, nodes cache what they
+// themselves read most often, if and only if that makes the sum of the fetch times smaller.
 func TestSlowNetwork(t *testing.T) {
 	in := placement.Input{
-		Stream: policytest.Stream(t, access.Spec{Samples: 4000, Seed: 7, Epochs: 10, WorldSize: 4, GlobalBatch: 160, Shuffle: access.Feistel}),
-		Nodes:  policytest.Nodes(4, 1000*1000), Size: func(int) int64 { return 1000 },
+		Stream: policytest.Stream(t,
+			access.Spec{
+				Samples:     4000,
+				Seed:        7,
+				Epochs:      10,
+				WorldSize:   4,
+				GlobalBatch: 160,
+				Shuffle:     access.Feistel,
+			}),
+		Nodes: policytest.Nodes(4, 1000*1000), Size: func(int) int64 { return 1000 },
 	}
 	for name, c := range map[string]struct {
 		network float64
@@ -95,22 +125,29 @@ func TestSlowNetwork(t *testing.T) {
 		"fast": {1000, true},
 	} {
 		in.Env = machine(10, c.network, 1000)
-		if covered, local := measure(in, policytest.Plan(t, Cooperative{}, in)); (covered == 1) != c.covers || !c.covers && local < 0.425 {
-			t.Errorf("a network that is %s: %.3f of the dataset are covered, %.3f of the reads are local", name, covered, local)
+		if covered, local := measure(in,
+			policytest.Plan(t, Cooperative{}, in)); (covered == 1) != c.covers ||
+			!c.covers && local < 0.425 {
+			t.Errorf("a network that is %s: %.3f of the dataset are covered, %.3f of the "+
+				"reads are local", name, covered, local)
 		}
 	}
 }
 
-// TestLatencyMakesSmallSamplesWorthMore: where each read from the source has a latency, small samples gain more per byte and are cached first.
+// TestLatencyMakesSmallSamplesWorthMore: where each read from the source has a latency, small
+// samples gain more per byte and are cached first.
 func TestLatencyMakesSmallSamplesWorthMore(t *testing.T) {
 	in := placement.Input{
-		Stream: policytest.Stream(t, access.Spec{Samples: 200, Seed: 7, Epochs: 3, WorldSize: 1, GlobalBatch: 10}),
-		Nodes:  policytest.Nodes(1, 100*1000), Size: func(k int) int64 { return 1000 + 8000*int64(k%2) },
-		Env: machine(10, 1000, 1000),
+		Stream: policytest.Stream(t,
+			access.Spec{Samples: 200, Seed: 7, Epochs: 3, WorldSize: 1, GlobalBatch: 10}),
+		Nodes: policytest.Nodes(1, 100*1000),
+		Size:  func(k int) int64 { return 1000 + 8000*int64(k%2) },
+		Env:   machine(10, 1000, 1000),
 	}
 	in.Env.SourceLatency = 0.01
 	kept := policytest.Plan(t, Cooperative{}, in).Nodes[0].Classes[0]
-	if large := slices.IndexFunc(kept, func(k int32) bool { return k%2 == 1 }); len(kept) != 100 || large >= 0 {
+	if large := slices.IndexFunc(kept, func(k int32) bool { return k%2 == 1 }); len(kept) != 100 ||
+		large >= 0 {
 		t.Errorf("kept are %v, want the 100 small samples", kept)
 	}
 }

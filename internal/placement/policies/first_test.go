@@ -10,14 +10,15 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/policytest"
 )
 
-// TestFirstReadsOnce: where nobody holds anything and the caches have room for the dataset, every sample of the lead is kept by
-// one node: its first reader while that has room.
+// TestFirstReadsOnce: where nobody holds anything and the caches have room for the dataset, every
+// sample of the lead is kept by one node: its first reader while that has room.
 func TestFirstReadsOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 5).Draw(t, "nodes")
 		in := placement.Input{
 			Stream: policytest.Stream(t, access.Spec{
-				Samples: rapid.IntRange(n, 100).Draw(t, "samples"), Seed: 1, Epochs: 3, WorldSize: n, GlobalBatch: n,
+				Samples: rapid.IntRange(n, 100).Draw(t, "samples"), Seed: 1, Epochs: 3,
+				WorldSize: n, GlobalBatch: n,
 				Tail: rapid.SampledFrom([]access.Tail{access.Pad, access.Keep}).Draw(t, "tail"),
 			}),
 			Size: func(int) int64 { return 1 },
@@ -50,8 +51,10 @@ func TestFirstReadsOnce(t *testing.T) {
 			step++
 		}
 		if lead.Steps > 0 {
-			if reader, k := 0, int(in.Stream.Epoch(lead.Epoch).Batch(nil, 0, lead.Step)[0]); first.OwnerOf(k) != reader {
-				t.Fatalf("node %d answers for sample %d, which node %d reads first", first.OwnerOf(k), k, reader)
+			if reader, k := 0, int(in.Stream.Epoch(lead.Epoch).Batch(nil, 0,
+				lead.Step)[0]); first.OwnerOf(k) != reader {
+				t.Fatalf("node %d answers for sample %d, which node %d reads first",
+					first.OwnerOf(k), k, reader)
 			}
 		}
 	})
@@ -60,16 +63,19 @@ func TestFirstReadsOnce(t *testing.T) {
 // TestResumeFromTheFirstLead: the plan begins with the earliest epoch in which any node begins.
 func TestResumeFromTheFirstLead(t *testing.T) {
 	in := placement.Input{
-		Stream: policytest.Stream(t, access.Spec{Samples: 60, Epochs: 4, WorldSize: 3, GlobalBatch: 6}),
-		Nodes:  policytest.Nodes(3, 15), Size: func(int) int64 { return 1 },
+		Stream: policytest.Stream(t,
+			access.Spec{Samples: 60, Epochs: 4, WorldSize: 3, GlobalBatch: 6}),
+		Nodes: policytest.Nodes(3, 15), Size: func(int) int64 { return 1 },
 	}
 	for _, epochs := range [][]int{{2, 1, 3}, {1, 2, 3}, {3, 2, 1}, {1, 1, 1}} {
 		var leads []placement.Lead
 		for _, e := range epochs {
 			leads = append(leads, placement.Lead{Epoch: e, Steps: 2})
 		}
-		if resumed, err := placement.Resume(Cooperative{}, in, leads); err != nil || resumed.From != 1 {
-			t.Errorf("leads from epochs %v: the plan is for those from %d on, %v", epochs, resumed.From, err)
+		if resumed, err := placement.Resume(Cooperative{}, in, leads); err != nil ||
+			resumed.From != 1 {
+			t.Errorf("leads from epochs %v: the plan is for those from %d on, %v", epochs,
+				resumed.From, err)
 		}
 	}
 }

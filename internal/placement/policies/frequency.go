@@ -45,8 +45,8 @@ func (f Frequency) Plan(in placement.Input) (*placement.Plan, error) {
 	return b.Finish(f.Name(), true, false), in.Ended()
 }
 
-// First lets several nodes keep nothing: which samples a node reads most often does not show in its first reads. One
-// node reads all equally often, and keeps what it reads.
+// First lets several nodes keep nothing: which samples a node reads most often does not show in its
+// first reads. One node reads all equally often, and keeps what it reads.
 func (f Frequency) First(in placement.Input, lead placement.Lead) (*placement.Plan, error) {
 	b, err := builder.NewLead(&in, lead)
 	if err != nil {
@@ -58,10 +58,11 @@ func (f Frequency) First(in placement.Input, lead placement.Lead) (*placement.Pl
 	return b.FinishInOrder(f.Name(), true), in.Ended()
 }
 
-// Original fills every node's classes with the samples that it reads most often, each class by threads of its own, while it
-// trains. A class is filled from one list for all of them until the next sample does not fit, and never with
-// the list's last. One more pass over the classes follows at every later request, for as long as it finds room: it goes on in
-// the list where the one before ended, and so may put a sample into the gap of an earlier class.
+// Original fills every node's classes with the samples that it reads most often, each class by
+// threads of its own, while it trains. A class is filled from one list for all of them until the
+// next sample does not fit, and never with the list's last. One more pass over the classes follows
+// at every later request, for as long as it finds room: it goes on in the list where the one before
+// ended, and so may put a sample into the gap of an earlier class.
 func (Frequency) Original() simulated.Rules {
 	return simulated.Rules{
 		Staging: true, Source: true, LogStarts: true,
@@ -76,11 +77,18 @@ func (Frequency) Original() simulated.Rules {
 						for j := 1; j < len(m.Capacity); j++ {
 							rooms[j].Capacity = m.Capacity[j]
 							begin := next
-							for ; next < len(order)-1 && rooms[j].Fits(m.Sizes[order[next]]); next++ {
+							for ; next < len(order)-1 &&
+								rooms[j].Fits(m.Sizes[order[next]]); next++ {
 								rooms[j].Used += m.Sizes[order[next]]
 							}
 							found = found || next > begin
-							if (pass == 0 || next > begin) && !yield(simulated.Load{Node: i, Class: j, Samples: order[begin:next], Later: pass}) {
+							if (pass == 0 || next > begin) &&
+								!yield(simulated.Load{
+									Node:    i,
+									Class:   j,
+									Samples: order[begin:next],
+									Later:   pass,
+								}) {
 								return
 							}
 						}
@@ -91,9 +99,10 @@ func (Frequency) Original() simulated.Rules {
 	}
 }
 
-// thesisOrder returns all samples in the order in which node i caches them: by descending frequency, then by number;
-// and then, in blocks of the size of each class, the staging buffer's first (3.6), by first access,
-// with what the node never reads last. What comes after the blocks stays in the order of frequency.
+// thesisOrder returns all samples in the order in which node i caches them: by descending
+// frequency, then by number; and then, in blocks of the size of each class, the staging buffer's
+// first (3.6), by first access, with what the node never reads last. What comes after the blocks
+// stays in the order of frequency.
 func thesisOrder(m *simulated.Machine, i int) []int32 {
 	files := len(m.Sizes)
 	reads := m.Reads[i]
@@ -119,7 +128,8 @@ func thesisOrder(m *simulated.Machine, i int) []int32 {
 		begin[most-n]++
 	}
 
-	// block b is the shortest run whose size exceeds d_b; one that no run exceeds takes what there is.
+	// block b is the shortest run whose size exceeds d_b; one that no run exceeds takes what there
+	// is.
 	blockOf := make([]int8, files)
 	ends := make([]int, 0, len(m.Capacity))
 	next := 0
@@ -134,8 +144,9 @@ func thesisOrder(m *simulated.Machine, i int) []int32 {
 		blockOf[k] = -1
 	}
 
-	// In the order of first access, every file goes to the next place of its block; the walk marks what it has met by a
-	// frequency of 0, so that those never read are what is left, in their order.
+	// In the order of first access, every file goes to the next place of its block; the walk marks
+	// what it has met by a frequency of 0, so that those never read are what is left, in their
+	// order.
 	sorted := make([]int32, next)
 	place := make([]int, len(ends))
 	copy(place[1:], ends)

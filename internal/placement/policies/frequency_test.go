@@ -12,12 +12,14 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/policytest"
 )
 
-// TestFrequencyOrder compares with the definition, sorted: on a node of its own, most frequent first, class by class.
+// TestFrequencyOrder compares with the definition, sorted: on a node of its own, most frequent
+// first, class by class.
 func TestFrequencyOrder(t *testing.T) {
 	const f, n, epochs = 900, 3, 12
 	in := placement.Input{
-		Stream: policytest.Stream(t, access.Spec{Samples: f, Seed: 3, Epochs: epochs, WorldSize: n, GlobalBatch: 30}),
-		Nodes:  policytest.Nodes(n, 100*10, 200*10), Size: func(int) int64 { return 10 },
+		Stream: policytest.Stream(t,
+			access.Spec{Samples: f, Seed: 3, Epochs: epochs, WorldSize: n, GlobalBatch: 30}),
+		Nodes: policytest.Nodes(n, 100*10, 200*10), Size: func(int) int64 { return 10 },
 	}
 	p := policytest.Plan(t, Frequency{}, in)
 	for node := range n {
@@ -32,7 +34,9 @@ func TestFrequencyOrder(t *testing.T) {
 		for k := range sorted {
 			sorted[k] = int32(k)
 		}
-		slices.SortStableFunc(sorted, func(x, y int32) int { return stdcmp.Or(int(freq[y])-int(freq[x]), firstEpoch[x]-firstEpoch[y]) })
+		slices.SortStableFunc(sorted, func(x, y int32) int {
+			return stdcmp.Or(int(freq[y])-int(freq[x]), firstEpoch[x]-firstEpoch[y])
+		})
 		first := map[int32]int{}
 		for i, k := range in.Stream.FirstAccess([]int{node}, 0, epochs) {
 			first[k] = i
@@ -47,16 +51,20 @@ func TestFrequencyOrder(t *testing.T) {
 	}
 }
 
-// TestFrequencyOwnersAreTheFastest: the owner of a sample is a node that holds it in the fastest class; nodes that tie take turns.
+// TestFrequencyOwnersAreTheFastest: the owner of a sample is a node that holds it in the fastest
+// class; nodes that tie take turns.
 func TestFrequencyOwnersAreTheFastest(t *testing.T) {
 	const f, n = 900, 3
 	in := placement.Input{
-		Stream: policytest.Stream(t, access.Spec{Samples: f, Seed: 3, Epochs: 12, WorldSize: n, GlobalBatch: 30}),
-		Nodes:  policytest.Nodes(n, 200, 500), Size: func(int) int64 { return 1 },
+		Stream: policytest.Stream(t,
+			access.Spec{Samples: f, Seed: 3, Epochs: 12, WorldSize: n, GlobalBatch: 30}),
+		Nodes: policytest.Nodes(n, 200, 500), Size: func(int) int64 { return 1 },
 	}
 	p := policytest.Plan(t, Frequency{}, in)
 	class := func(node, k int) int {
-		return slices.IndexFunc(p.Nodes[node].Classes, func(ids []int32) bool { return slices.Contains(ids, int32(k)) })
+		return slices.IndexFunc(p.Nodes[node].Classes, func(ids []int32) bool {
+			return slices.Contains(ids, int32(k))
+		})
 	}
 	owned, ties := make([]int, n), 0
 	for k := range f {
@@ -72,7 +80,8 @@ func TestFrequencyOwnersAreTheFastest(t *testing.T) {
 		}
 		owner := p.OwnerOf(k)
 		if len(best) == 0 != (owner < 0) || len(best) > 0 && !slices.Contains(best, owner) {
-			t.Fatalf("node %d answers for sample %d; nodes %v have it in the fastest class", owner, k, best)
+			t.Fatalf("node %d answers for sample %d; nodes %v have it in the fastest class", owner,
+				k, best)
 		}
 		if len(best) == n {
 			owned[owner]++
@@ -89,14 +98,17 @@ func TestFrequencyOwnersAreTheFastest(t *testing.T) {
 // TestFrequencyFirst: several nodes keep nothing, so that the plan is the thesis's.
 func TestFrequencyFirst(t *testing.T) {
 	in := placement.Input{
-		Stream: policytest.Stream(t, access.Spec{Samples: 60, Epochs: 4, WorldSize: 3, GlobalBatch: 6}),
-		Nodes:  policytest.Nodes(3, 15), Size: func(int) int64 { return 1 },
+		Stream: policytest.Stream(t,
+			access.Spec{Samples: 60, Epochs: 4, WorldSize: 3, GlobalBatch: 6}),
+		Nodes: policytest.Nodes(3, 15), Size: func(int) int64 { return 1 },
 	}
-	resumed, err := placement.Resume(Frequency{}, in, slices.Repeat([]placement.Lead{{Steps: 10}}, 3))
+	resumed, err := placement.Resume(Frequency{}, in,
+		slices.Repeat([]placement.Lead{{Steps: 10}}, 3))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if with, without := policytest.Plan(t, Frequency{}, resumed), policytest.Plan(t, Frequency{}, in); !cmp.Equal(with, without) {
+	if with, without := policytest.Plan(t, Frequency{}, resumed),
+		policytest.Plan(t, Frequency{}, in); !cmp.Equal(with, without) {
 		t.Errorf("another plan: %s", cmp.Diff(without, with))
 	}
 }

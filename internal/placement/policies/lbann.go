@@ -9,11 +9,12 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/simulated"
 )
 
-// LBANN is the distributed in-memory data store of LBANN (thesis 2.3, 4.1.4): the nodes' RAM, class 1, holds the
-// dataset, and each reads from the others what it has not got. It refuses a dataset larger than that.
+// LBANN is the distributed in-memory data store of LBANN (thesis 2.3, 4.1.4): the nodes' RAM, class
+// 1, holds the dataset, and each reads from the others what it has not got. It refuses a dataset
+// larger than that.
 type LBANN struct {
-	// Preloading: node i loads the i-th of N contiguous parts before training. Otherwise, "dynamic", a node keeps what it
-	// reads in the first epoch.
+	// Preloading: node i loads the i-th of N contiguous parts before training. Otherwise,
+	// "dynamic", a node keeps what it reads in the first epoch.
 	Preloading bool
 }
 
@@ -58,7 +59,8 @@ func (l LBANN) Plan(in placement.Input) (*placement.Plan, error) {
 	}
 	if size > room {
 		return nil, &placement.Unsupported{Policy: l.Name(), Reason: fmt.Sprintf(
-			"the dataset has %.0f MB and class 1 of the nodes together %.0f MB; it must hold the dataset", float64(size)/1e6, float64(room)/1e6)}
+			"the dataset has %.0f MB and class 1 of the nodes together %.0f MB; it must hold "+
+				"the dataset", float64(size)/1e6, float64(room)/1e6)}
 	}
 	if l.Preloading {
 		b.KeepParts(1)
@@ -79,14 +81,15 @@ func (l LBANN) Run(placement.Input, *placement.Plan) (simulated.Run, error) {
 	return simulated.Run{Preload: l.Preloading, CacheFirst: true}, nil
 }
 
-// Original has every node load its share before training, or else its first floor(F/N) samples, or those of its first epoch if they are
-// fewer, in their order, during it.
+// Original has every node load its share before training, or else its first floor(F/N) samples, or
+// those of its first epoch if they are fewer, in their order, during it.
 func (l LBANN) Original() simulated.Rules {
 	return simulated.Rules{
 		Staging: true, Remote: true, Class: 1,
 		Refuses: func(m *simulated.Machine) string {
 			if all := float64(len(m.Reads)) * m.Capacity[1]; m.Dataset > all {
-				return fmt.Sprintf("the dataset has %.0f MB; class 1 of all nodes together holds %.0f MB", m.Dataset, all)
+				return fmt.Sprintf("the dataset has %.0f MB; class 1 of all nodes together "+
+					"holds %.0f MB", m.Dataset, all)
 			}
 			return ""
 		},

@@ -9,10 +9,11 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/simulated"
 )
 
-// Locality partitions the dataset over the nodes' caches, filled before training, and deals each global batch out
-// anew, so that nodes mostly read what they hold: first every node takes what it holds, up to its share of the batch, then the
-// surplus and what nobody holds go to those that have too little (Yang and Cong, Accelerating Data Loading in Deep Neural
-// Network Training, section 2). The samples of a global batch stay the same, and so does the training.
+// Locality partitions the dataset over the nodes' caches, filled before training, and deals each
+// global batch out anew, so that nodes mostly read what they hold: first every node takes what it
+// holds, up to its share of the batch, then the surplus and what nobody holds go to those that have
+// too little (Yang and Cong, Accelerating Data Loading in Deep Neural Network Training, section 2).
+// The samples of a global batch stay the same, and so does the training.
 type Locality struct{}
 
 // Name is "locality".
@@ -59,7 +60,12 @@ func (Locality) Original() simulated.Rules {
 			return func(yield func(simulated.Load) bool) {
 				for i := range m.Reads {
 					room := simulated.Room{Capacity: m.Capacity[2]}
-					if !yield(simulated.Load{Node: i, Class: 2, Before: true, Samples: room.Fill(m.Sizes, m.Share(i))}) {
+					if !yield(simulated.Load{
+						Node:    i,
+						Class:   2,
+						Before:  true,
+						Samples: room.Fill(m.Sizes, m.Share(i)),
+					}) {
 						return
 					}
 				}

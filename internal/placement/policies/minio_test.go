@@ -13,8 +13,9 @@ import (
 // TestMinIO compares with the definition: what a node reads first stays.
 func TestMinIO(t *testing.T) {
 	in := placement.Input{
-		Stream: policytest.Stream(t, access.Spec{Samples: 400, Seed: 3, Epochs: 9, WorldSize: 2, GlobalBatch: 8}),
-		Nodes:  policytest.Nodes(2, 50, 200), Size: func(int) int64 { return 1 },
+		Stream: policytest.Stream(t,
+			access.Spec{Samples: 400, Seed: 3, Epochs: 9, WorldSize: 2, GlobalBatch: 8}),
+		Nodes: policytest.Nodes(2, 50, 200), Size: func(int) int64 { return 1 },
 	}
 	p := policytest.Plan(t, MinIO{}, in)
 	for n := range 2 {

@@ -12,8 +12,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/policytest"
 )
 
-// firstNeeds returns, per sample, when the ranks together first need it before epoch `to`, counted in reads from the horizon's
-// start; math.MaxInt where they never do.
+// firstNeeds returns, per sample, when the ranks together first need it before epoch `to`, counted
+// in reads from the horizon's start; math.MaxInt where they never do.
 func firstNeeds(in placement.Input, ranks []int, to int) []int {
 	first := make([]int, in.Stream.Spec().Samples)
 	for k := range first {
@@ -31,7 +31,9 @@ func firstNeeds(in placement.Input, ranks []int, to int) []int {
 }
 
 // checkOrder compares the order in which classes are filled with its definition, sorted.
-func checkOrder(t interface{ Fatalf(string, ...any) }, in placement.Input, p *placement.Plan, shared bool) {
+func checkOrder(t interface{ Fatalf(string, ...any) }, in placement.Input, p *placement.Plan,
+	shared bool,
+) {
 	to, _, err := in.Check()
 	if err != nil {
 		t.Fatalf("%v", err)
@@ -57,9 +59,12 @@ func checkOrder(t interface{ Fatalf(string, ...any) }, in placement.Input, p *pl
 				return own[k]
 			}
 			want := slices.Clone(got)
-			slices.SortFunc(want, func(x, y int32) int { return cmp.Or(cmp.Compare(need(x), need(y)), cmp.Compare(x, y)) })
+			slices.SortFunc(want, func(x, y int32) int {
+				return cmp.Or(cmp.Compare(need(x), need(y)), cmp.Compare(x, y))
+			})
 			if !slices.Equal(got, want) {
-				t.Fatalf("%s: class %d of node %d is filled in the order %v, want %v", p.Policy, j+1, n, got, want)
+				t.Fatalf("%s: class %d of node %d is filled in the order %v, want %v", p.Policy,
+					j+1, n, got, want)
 			}
 		}
 	}

@@ -6,9 +6,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/simulated"
 )
 
-// Partitioned is CoorDL's partitioned cache (4.2): each node keeps what it reads in the first epoch, as far as it fits,
-// and never evicts; what it has not got it reads from the node that has. Where room is left, nodes keep further
-// copies of what they read later.
+// Partitioned is CoorDL's partitioned cache (4.2): each node keeps what it reads in the first
+// epoch, as far as it fits, and never evicts; what it has not got it reads from the node that has.
+// Where room is left, nodes keep further copies of what they read later.
 type Partitioned struct{}
 
 // Name is "partitioned".

@@ -9,14 +9,26 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/policytest"
 )
 
-// TestLBANNHoldsTheDataset: where memory has exactly room for the dataset, each sample lies on one node, however unevenly the first epoch
-// deals samples out.
+// TestLBANNHoldsTheDataset: where memory has exactly room for the dataset, each sample lies on one
+// node, however unevenly the first epoch deals samples out.
 func TestLBANNHoldsTheDataset(t *testing.T) {
 	for n := 2; n <= 4; n++ {
-		for _, scheme := range []access.Scheme{access.Strided, access.Uniform, access.Imbalanced, access.Whole} {
+		for _, scheme := range []access.Scheme{
+			access.Strided, access.Uniform, access.Imbalanced,
+			access.Whole,
+		} {
 			in := placement.Input{
-				Stream: policytest.Stream(t, access.Spec{Samples: 60, Seed: 5, Epochs: 2, WorldSize: n, GlobalBatch: 2 * n, Tail: access.Keep, Scheme: scheme}),
-				Nodes:  policytest.Nodes(n, int64(60/n)), Size: func(int) int64 { return 1 },
+				Stream: policytest.Stream(t,
+					access.Spec{
+						Samples:     60,
+						Seed:        5,
+						Epochs:      2,
+						WorldSize:   n,
+						GlobalBatch: 2 * n,
+						Tail:        access.Keep,
+						Scheme:      scheme,
+					}),
+				Nodes: policytest.Nodes(n, int64(60/n)), Size: func(int) int64 { return 1 },
 			}
 			for _, policy := range []placement.Policy{LBANN{}, LBANN{Preloading: true}} {
 				p := policytest.Plan(t, policy, in)
@@ -25,31 +37,43 @@ func TestLBANNHoldsTheDataset(t *testing.T) {
 					held += len(node.Classes[0])
 				}
 				if held != 60 || slices.Contains(p.Owner, -1) {
-					t.Errorf("%s, %d nodes, %s: %d copies of 60 samples, owners %v", policy.Name(), n, scheme, held, p.Owner)
+					t.Errorf("%s, %d nodes, %s: %d copies of 60 samples, owners %v", policy.Name(),
+						n, scheme, held, p.Owner)
 				}
 			}
 		}
 	}
 }
 
-// TestDeepIOTakesPartsThatJustFit: a node whose part fills its memory to the last byte still holds its own part.
+// TestDeepIOTakesPartsThatJustFit: a node whose part fills its memory to the last byte still holds
+// its own part.
 func TestDeepIOTakesPartsThatJustFit(t *testing.T) {
 	in := placement.Input{
-		Stream: policytest.Stream(t, access.Spec{Samples: 5, Epochs: 2, WorldSize: 2, GlobalBatch: 2, Tail: access.Keep}),
-		Nodes:  policytest.Nodes(2, 3), Size: func(int) int64 { return 1 },
+		Stream: policytest.Stream(t,
+			access.Spec{Samples: 5, Epochs: 2, WorldSize: 2, GlobalBatch: 2, Tail: access.Keep}),
+		Nodes: policytest.Nodes(2, 3), Size: func(int) int64 { return 1 },
 	}
 	p := policytest.Plan(t, DeepIO{}, in)
-	if a, b := p.Nodes[0].Classes[0], p.Nodes[1].Classes[0]; !slices.Equal(a, []int32{0, 1}) || !slices.Equal(b, []int32{2, 3, 4}) {
+	if a, b := p.Nodes[0].Classes[0], p.Nodes[1].Classes[0]; !slices.Equal(a, []int32{0, 1}) ||
+		!slices.Equal(b, []int32{2, 3, 4}) {
 		t.Errorf("the nodes hold %v and %v, want 0 1 and 2 3 4", a, b)
 	}
 }
 
-// TestPartitionedOwnersReadFirst: who reads a sample first in the first epoch, and has room, answers for it, whoever takes a further copy
-// later.
+// TestPartitionedOwnersReadFirst: who reads a sample first in the first epoch, and has room,
+// answers for it, whoever takes a further copy later.
 func TestPartitionedOwnersReadFirst(t *testing.T) {
 	in := placement.Input{
-		Stream: policytest.Stream(t, access.Spec{Samples: 60, Seed: 2, Epochs: 5, WorldSize: 3, GlobalBatch: 6, Tail: access.Keep}),
-		Nodes:  policytest.Nodes(3, 40), Size: func(int) int64 { return 1 },
+		Stream: policytest.Stream(t,
+			access.Spec{
+				Samples:     60,
+				Seed:        2,
+				Epochs:      5,
+				WorldSize:   3,
+				GlobalBatch: 6,
+				Tail:        access.Keep,
+			}),
+		Nodes: policytest.Nodes(3, 40), Size: func(int) int64 { return 1 },
 	}
 	p := policytest.Plan(t, Partitioned{}, in)
 	copies := 0
@@ -63,7 +87,8 @@ func TestPartitionedOwnersReadFirst(t *testing.T) {
 		for step := range in.Stream.Steps() {
 			for _, k := range in.Stream.Epoch(0).Batch(nil, n, step) {
 				if p.OwnerOf(int(k)) != n {
-					t.Errorf("node %d answers for sample %d, which node %d reads first", p.OwnerOf(int(k)), k, n)
+					t.Errorf("node %d answers for sample %d, which node %d reads first",
+						p.OwnerOf(int(k)), k, n)
 				}
 			}
 		}

@@ -11,8 +11,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/simulated"
 )
 
-// Sharded stages disjoint contiguous shards on the nodes before training, as much of each as fits into all classes; a
-// node trains on its shard alone, in a new order in each epoch (Kurth et al.; thesis 2.3, parallel data staging).
+// Sharded stages disjoint contiguous shards on the nodes before training, as much of each as fits
+// into all classes; a node trains on its shard alone, in a new order in each epoch (Kurth et al.;
+// thesis 2.3, parallel data staging).
 type Sharded struct{}
 
 // Name is "sharded".
@@ -42,7 +43,11 @@ func (s Sharded) Plan(in placement.Input) (*placement.Plan, error) {
 	p := b.FinishPreload(s.Name())
 	for n := range p.Nodes {
 		if len(shard(p, n)) == 0 {
-			return nil, &placement.Unsupported{Policy: s.Name(), Reason: fmt.Sprintf("no sample of its shard fits on node %d, and it trains on nothing else", n)}
+			return nil, &placement.Unsupported{
+				Policy: s.Name(),
+				Reason: fmt.Sprintf("no sample of its shard fits on node %d, and it trains on "+
+					"nothing else", n),
+			}
 		}
 	}
 	p.Remote, p.Owner = false, nil
@@ -67,8 +72,9 @@ func (Sharded) Run(in placement.Input, plan *placement.Plan) (run simulated.Run,
 	return run, err
 }
 
-// Original loads every node's share into class 2 while it fits, and then, from other nodes, the samples below its share (3.13)
-// while they fit. Every read is one of the node's own share, drawn with replacement (3.15).
+// Original loads every node's share into class 2 while it fits, and then, from other nodes, the
+// samples below its share (3.13) while they fit. Every read is one of the node's own share, drawn
+// with replacement (3.15).
 func (Sharded) Original() simulated.Rules {
 	return simulated.Rules{
 		Staging: true, Class: 2,
@@ -76,14 +82,27 @@ func (Sharded) Original() simulated.Rules {
 			return func(yield func(simulated.Load) bool) {
 				for i := range m.Reads {
 					room, share := simulated.Room{Capacity: m.Capacity[2]}, m.Share(i)
-					own := simulated.Load{Node: i, Class: 2, Before: true, Samples: room.Fill(m.Sizes, share)}
-					more := simulated.Load{Node: i, Class: 2, Before: true, Remote: true, Samples: room.Fill(m.Sizes, simulated.Range{To: share.From})}
+					own := simulated.Load{
+						Node:    i,
+						Class:   2,
+						Before:  true,
+						Samples: room.Fill(m.Sizes, share),
+					}
+					more := simulated.Load{
+						Node:    i,
+						Class:   2,
+						Before:  true,
+						Remote:  true,
+						Samples: room.Fill(m.Sizes, simulated.Range{To: share.From}),
+					}
 					if !yield(own) || !yield(more) {
 						return
 					}
 				}
 			}
 		},
-		Redraw: func(rng *rand.Rand, own []simulated.Range, i int) int32 { return own[i].Draw(rng) },
+		Redraw: func(rng *rand.Rand, own []simulated.Range, i int) int32 {
+			return own[i].Draw(rng)
+		},
 	}
 }

@@ -21,8 +21,21 @@ func TestNotOverParts(t *testing.T) {
 	if err := given.Give(0, []int32{3, 3, 1, 0}); err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range []*access.Stream{given, policytest.Stream(t, access.Spec{Samples: 4, Subset: []int32{1, 2}, Epochs: 1, WorldSize: 1, GlobalBatch: 1})} {
-		in := placement.Input{Stream: s, Nodes: policytest.Nodes(1, 10), Size: func(int) int64 { return 1 }}
+	for _, s := range []*access.Stream{
+		given,
+		policytest.Stream(t, access.Spec{
+			Samples:     4,
+			Subset:      []int32{1, 2},
+			Epochs:      1,
+			WorldSize:   1,
+			GlobalBatch: 1,
+		}),
+	} {
+		in := placement.Input{
+			Stream: s,
+			Nodes:  policytest.Nodes(1, 10),
+			Size:   func(int) int64 { return 1 },
+		}
 		for _, p := range simulatorOnly()[1:] {
 			var unsupported *placement.Unsupported
 			if _, err := p.Plan(in); !errors.As(err, &unsupported) {
@@ -32,8 +45,8 @@ func TestNotOverParts(t *testing.T) {
 	}
 }
 
-// TestLocalityKeepsBatches: every global batch has the samples that it had, every node as many as it had, and more of
-// those that it holds.
+// TestLocalityKeepsBatches: every global batch has the samples that it had, every node as many as
+// it had, and more of those that it holds.
 func TestLocalityKeepsBatches(t *testing.T) {
 	for seed := range uint64(50) {
 		in := policytest.SimulatorInput(t, seed, 1)
@@ -47,7 +60,8 @@ func TestLocalityKeepsBatches(t *testing.T) {
 				for n := range in.Nodes {
 					ids, was := order.Batch(nil, n, step), own.Batch(nil, n, step)
 					if len(ids) != len(was) {
-						t.Fatalf("seed %d: node %d has %d samples at step %d, and had %d", seed, n, len(ids), step, len(was))
+						t.Fatalf("seed %d: node %d has %d samples at step %d, and had %d", seed, n,
+							len(ids), step, len(was))
 					}
 					for i := range ids {
 						if p.OwnerOf(int(ids[i])) == n {
@@ -63,7 +77,8 @@ func TestLocalityKeepsBatches(t *testing.T) {
 				slices.Sort(all)
 				slices.Sort(global)
 				if !slices.Equal(all, global) {
-					t.Fatalf("seed %d: global batch %d of epoch %d has %v, and had %v", seed, step, e, all, global)
+					t.Fatalf("seed %d: global batch %d of epoch %d has %v, and had %v", seed, step,
+						e, all, global)
 				}
 			}
 		}
@@ -73,8 +88,8 @@ func TestLocalityKeepsBatches(t *testing.T) {
 	}
 }
 
-// TestHeldOrders: sharded and opportunistic DeepIO read held samples only, all of them before any again, and
-// in another order in each epoch.
+// TestHeldOrders: sharded and opportunistic DeepIO read held samples only, all of them before any
+// again, and in another order in each epoch.
 func TestHeldOrders(t *testing.T) {
 	for seed := range uint64(50) {
 		for _, policy := range []placement.Policy{Sharded{}, DeepIO{Opportunistic: true}} {
@@ -103,7 +118,8 @@ func TestHeldOrders(t *testing.T) {
 					for n := range in.Nodes {
 						ids := run.Reorder(e).Batch(nil, n, step)
 						if want := in.Stream.Epoch(e).Batch(nil, n, step); len(ids) != len(want) {
-							t.Fatalf("seed %d, %s: %d samples in a batch of %d", seed, p.Policy, len(ids), len(want))
+							t.Fatalf("seed %d, %s: %d samples in a batch of %d", seed, p.Policy,
+								len(ids), len(want))
 						}
 						for _, k := range ids {
 							counts[n][k]++
@@ -129,7 +145,9 @@ func TestHeldOrders(t *testing.T) {
 }
 
 // checkEven checks that only held samples were read, and none twice more often than another.
-func checkEven(t *testing.T, seed uint64, policy string, counts map[int32]int, held map[int32]bool) {
+func checkEven(t *testing.T, seed uint64, policy string, counts map[int32]int,
+	held map[int32]bool,
+) {
 	t.Helper()
 	least, most := 1<<30, 0
 	for k := range held {
@@ -141,7 +159,8 @@ func checkEven(t *testing.T, seed uint64, policy string, counts map[int32]int, h
 		}
 	}
 	if most-least > 1 {
-		t.Errorf("seed %d, %s: a sample is read %d times and another %d times", seed, policy, most, least)
+		t.Errorf("seed %d, %s: a sample is read %d times and another %d times", seed, policy, most,
+			least)
 	}
 }
 
@@ -161,13 +180,16 @@ func TestUnsupported(t *testing.T) {
 		in := policytest.SimulatorInput(t, 3, c.share)
 		_, err := c.policy.Plan(in)
 		var no *placement.Unsupported
-		if !errors.As(err, &no) || !strings.Contains(no.Reason, c.want) || no.Policy != c.policy.Name() {
-			t.Errorf("%s with %v of the dataset: %v, want that %q", c.policy.Name(), c.share, err, c.want)
+		if !errors.As(err, &no) || !strings.Contains(no.Reason, c.want) ||
+			no.Policy != c.policy.Name() {
+			t.Errorf("%s with %v of the dataset: %v, want that %q", c.policy.Name(), c.share, err,
+				c.want)
 		}
 	}
 }
 
-// TestDeepIOHoldsContiguousParts: each node its own, if all of them fit; otherwise as many samples as fit, from where the node before it stopped.
+// TestDeepIOHoldsContiguousParts: each node its own, if all of them fit; otherwise as many samples
+// as fit, from where the node before it stopped.
 func TestDeepIOHoldsContiguousParts(t *testing.T) {
 	for seed := range uint64(50) {
 		for _, share := range []float64{0.4, 0.9, 1.2, 3} {
@@ -193,12 +215,14 @@ func TestDeepIOHoldsContiguousParts(t *testing.T) {
 				}
 				for _, k := range node.Classes[0] {
 					if k != next {
-						t.Fatalf("seed %d: node %d holds sample %d where %d is expected", seed, n, k, next)
+						t.Fatalf("seed %d: node %d holds sample %d where %d is expected", seed, n,
+							k, next)
 					}
 					next++
 				}
 				if fit && next != parts[n].to {
-					t.Fatalf("seed %d: node %d stops before sample %d, and its part ends before %d", seed, n, next, parts[n].to)
+					t.Fatalf("seed %d: node %d stops before sample %d, and its part ends before %d",
+						seed, n, next, parts[n].to)
 				}
 			}
 		}
@@ -206,7 +230,9 @@ func TestDeepIOHoldsContiguousParts(t *testing.T) {
 }
 
 // runOf is how the simulator runs a plan.
-func runOf(t *testing.T, policy placement.Policy, in placement.Input, p *placement.Plan) simulated.Run {
+func runOf(t *testing.T, policy placement.Policy, in placement.Input,
+	p *placement.Plan,
+) simulated.Run {
 	t.Helper()
 	run, err := simulated.RunOf(policy, in, p)
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package policies has the policies: each in a file of its own with one line in one table, for engine and simulator
-// alike. Commands, configuration, reports, plots and the tests of the docs take names and descriptions from here.
+// Package policies has the policies: each in a file of its own with one line in one table, for
+// engine and simulator alike. Commands, configuration, reports, plots and the tests of the docs
+// take names and descriptions from here.
 //
 // What a policy has to be, package policytest checks; docs/CONTRIBUTING.md says how to add one.
 package policies
@@ -53,7 +54,8 @@ func Names(of []placement.Policy) []string {
 	return names
 }
 
-// ByName returns the policy of that name, of those that the engine runs; the error lists those there are.
+// ByName returns the policy of that name, of those that the engine runs; the error lists those
+// there are.
 func ByName(name string) (placement.Policy, error) {
 	p, err := ForSimulator(name)
 	switch known := strings.Join(Names(Engine()), ", "); {
@@ -72,9 +74,10 @@ func ForSimulator(name string) (placement.Policy, error) {
 			return p, nil
 		}
 	}
-	return nil, fmt.Errorf("policy %q is unknown; allowed: %s", name, strings.Join(Names(table[:]), ", "))
+	return nil,
+		fmt.Errorf("policy %q is unknown; allowed: %s", name, strings.Join(Names(table[:]), ", "))
 }
 
-// Memory returns about how many bytes it takes to make the plan of a policy that counts reads, the plan included: more
-// than any other takes.
+// Memory returns about how many bytes it takes to make the plan of a policy that counts reads, the
+// plan included: more than any other takes.
 func Memory(in placement.Input) int64 { return builder.Memory(in) }

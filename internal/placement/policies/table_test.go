@@ -20,14 +20,16 @@ func TestByName(t *testing.T) {
 			t.Errorf("ByName(%q) = %v, %v", p.Name(), got, err)
 		}
 	}
-	if _, err := ByName("lru"); err == nil || !strings.Contains(err.Error(), strings.Join(Names(Engine()), ", ")) {
+	if _, err := ByName("lru"); err == nil ||
+		!strings.Contains(err.Error(), strings.Join(Names(Engine()), ", ")) {
 		t.Errorf("ByName(lru): %v; it must list the policies", err)
 	}
 }
 
 func TestSimulatorOnly(t *testing.T) {
 	for _, p := range simulatorOnly() {
-		if _, err := ByName(p.Name()); err == nil || !strings.Contains(err.Error(), "runs in the simulator only") {
+		if _, err := ByName(p.Name()); err == nil ||
+			!strings.Contains(err.Error(), "runs in the simulator only") {
 			t.Errorf("ByName(%q): error %v, want that it runs in the simulator only", p.Name(), err)
 		}
 		if q, err := ForSimulator(p.Name()); err != nil || q != p {
@@ -46,19 +48,44 @@ func TestSimulatorOnly(t *testing.T) {
 
 // entries has each policy's entry in the conformance suite.
 var entries = map[string]policytest.How{
-	"perfect":              {Prefetch: true, Ideal: true},
-	"naive":                {},
-	"staging":              {Prefetch: true},
-	"frequency":            {Prefetch: true, Remote: true},
-	"cooperative":          {Prefetch: true, Remote: true, ReadOnce: true},
-	"deepio_ordered":       {Prefetch: true, Remote: true, Preload: true, CacheFirst: true, Demand: true},
-	"deepio_opportunistic": {Prefetch: true, Remote: true, Preload: true, CacheFirst: true, Demand: true, Orders: true},
-	"lbann_dynamic":        {Prefetch: true, Remote: true, ReadOnce: true, OnRead: true, CacheFirst: true},
-	"lbann_preloading":     {Prefetch: true, Remote: true, Preload: true, CacheFirst: true},
-	"sharded":              {Prefetch: true, Preload: true, CacheFirst: true, Orders: true},
-	"locality":             {Prefetch: true, Remote: true, Preload: true, CacheFirst: true, Orders: true},
-	"minio":                {Prefetch: true, CacheFirst: true},
-	"partitioned":          {Prefetch: true, Remote: true, OnRead: true, CacheFirst: true},
+	"perfect":     {Prefetch: true, Ideal: true},
+	"naive":       {},
+	"staging":     {Prefetch: true},
+	"frequency":   {Prefetch: true, Remote: true},
+	"cooperative": {Prefetch: true, Remote: true, ReadOnce: true},
+	"deepio_ordered": {
+		Prefetch:   true,
+		Remote:     true,
+		Preload:    true,
+		CacheFirst: true,
+		Demand:     true,
+	},
+	"deepio_opportunistic": {
+		Prefetch:   true,
+		Remote:     true,
+		Preload:    true,
+		CacheFirst: true,
+		Demand:     true,
+		Orders:     true,
+	},
+	"lbann_dynamic": {
+		Prefetch:   true,
+		Remote:     true,
+		ReadOnce:   true,
+		OnRead:     true,
+		CacheFirst: true,
+	},
+	"lbann_preloading": {Prefetch: true, Remote: true, Preload: true, CacheFirst: true},
+	"sharded":          {Prefetch: true, Preload: true, CacheFirst: true, Orders: true},
+	"locality": {
+		Prefetch:   true,
+		Remote:     true,
+		Preload:    true,
+		CacheFirst: true,
+		Orders:     true,
+	},
+	"minio":       {Prefetch: true, CacheFirst: true},
+	"partitioned": {Prefetch: true, Remote: true, OnRead: true, CacheFirst: true},
 }
 
 // TestConformance: every policy passes the suite, each with an entry of its own.
@@ -67,7 +94,8 @@ func TestConformance(t *testing.T) {
 		t.Run(p.Name(), func(t *testing.T) {
 			how, ok := entries[p.Name()]
 			if !ok {
-				t.Fatalf("policy %q has no entry in the conformance suite: add one to entries", p.Name())
+				t.Fatalf("policy %q has no entry in the conformance suite: add one to entries",
+					p.Name())
 			}
 			policytest.Run(t, p, how)
 		})

@@ -12,15 +12,18 @@ import (
 
 var schemes = []access.Scheme{access.Strided, access.Uniform, access.Whole, access.Imbalanced}
 
-// DrawGiven draws a stream of given epochs for so many ranks, of which the first is known and some others are.
+// DrawGiven draws a stream of given epochs for so many ranks, of which the first is known and some
+// others are.
 func DrawGiven(t *rapid.T, f, ranks int) *access.Stream {
 	epochs := rapid.IntRange(1, 8).Draw(t, "epochs")
 	var s *access.Stream
 	var err error
 	if ranks == 1 {
-		s, err = access.NewGiven(f, rapid.SliceOfN(rapid.Int32Range(1, 30), 1, 8).Draw(t, "batches"), epochs)
+		s, err = access.NewGiven(f,
+			rapid.SliceOfN(rapid.Int32Range(1, 30), 1, 8).Draw(t, "batches"), epochs)
 	} else {
-		s, err = access.NewGivenShared(f, ranks, rapid.IntRange(1, 10).Draw(t, "batch"), rapid.IntRange(1, 40).Draw(t, "entries"), epochs)
+		s, err = access.NewGivenShared(f, ranks, rapid.IntRange(1, 10).Draw(t, "batch"),
+			rapid.IntRange(1, 40).Draw(t, "entries"), epochs)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -29,24 +32,30 @@ func DrawGiven(t *rapid.T, f, ranks int) *access.Stream {
 		if e > 0 && rapid.Bool().Draw(t, "not yet") {
 			continue
 		}
-		if err := s.Give(e, rapid.SliceOfN(rapid.Int32Range(0, int32(f-1)), s.Delivered(), s.Delivered()).Draw(t, "order")); err != nil {
+		if err := s.Give(e, rapid.SliceOfN(rapid.Int32Range(0, int32(f-1)), s.Delivered(),
+			s.Delivered()).Draw(t, "order")); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return s
 }
 
-// DrawInput draws a small job: any scheme, a part of the dataset or given epochs, uneven nodes, some of them warm.
+// DrawInput draws a small job: any scheme, a part of the dataset or given epochs, uneven nodes,
+// some of them warm.
 func DrawInput(t *rapid.T) placement.Input {
 	f := rapid.IntRange(1, 200).Draw(t, "samples")
 	w := rapid.IntRange(1, 8).Draw(t, "ranks")
 	given := rapid.IntRange(0, 3).Draw(t, "given") == 0
 	spec := access.Spec{
-		Samples: f, Seed: rapid.Uint64().Draw(t, "seed"), Epochs: rapid.IntRange(1, 8).Draw(t, "epochs"), WorldSize: w,
+		Samples: f, Seed: rapid.Uint64().Draw(t, "seed"),
+		Epochs: rapid.IntRange(1, 8).Draw(t, "epochs"), WorldSize: w,
 		GlobalBatch: rapid.IntRange(1, 50).Draw(t, "batch"),
-		Shuffle:     rapid.SampledFrom([]access.Shuffle{access.Torch, access.Feistel, access.Sequential}).Draw(t, "shuffle"),
-		Scheme:      rapid.SampledFrom(schemes).Draw(t, "scheme"),
-		Tail:        rapid.SampledFrom([]access.Tail{access.Pad, access.Keep}).Draw(t, "tail"),
+		Shuffle: rapid.SampledFrom([]access.Shuffle{
+			access.Torch, access.Feistel,
+			access.Sequential,
+		}).Draw(t, "shuffle"),
+		Scheme: rapid.SampledFrom(schemes).Draw(t, "scheme"),
+		Tail:   rapid.SampledFrom([]access.Tail{access.Pad, access.Keep}).Draw(t, "tail"),
 	}
 	n := f
 	if rapid.Bool().Draw(t, "a part") {
@@ -64,14 +73,18 @@ func DrawInput(t *rapid.T) placement.Input {
 	}
 	for r := range w {
 		if r == 0 || rapid.Bool().Draw(t, "another node") {
-			in.Nodes = append(in.Nodes, placement.Node{Capacity: rapid.SliceOfN(rapid.Int64Range(0, 1500), 0, 3).Draw(t, "capacity")})
+			in.Nodes = append(in.Nodes,
+				placement.Node{
+					Capacity: rapid.SliceOfN(rapid.Int64Range(0, 1500), 0, 3).Draw(t, "capacity"),
+				})
 		}
 		last := &in.Nodes[len(in.Nodes)-1]
 		last.Ranks = append(last.Ranks, r)
 	}
 	for n := range in.Nodes {
 		for range in.Nodes[n].Capacity {
-			in.Nodes[n].Held = append(in.Nodes[n].Held, rapid.SliceOfN(rapid.Int32Range(0, int32(f-1)), 0, 5).Draw(t, "held"))
+			in.Nodes[n].Held = append(in.Nodes[n].Held,
+				rapid.SliceOfN(rapid.Int32Range(0, int32(f-1)), 0, 5).Draw(t, "held"))
 		}
 	}
 	return in
@@ -110,11 +123,13 @@ func SimulatorInput(t *testing.T, seed uint64, share float64) placement.Input {
 	n, f := 1+r.IntN(6), 20+r.IntN(200)
 	in := placement.Input{
 		Stream: Stream(t, access.Spec{
-			Samples: f, Seed: seed, Epochs: 1 + r.IntN(4), WorldSize: n, GlobalBatch: n * (1 + r.IntN(7)), Tail: access.Keep,
+			Samples: f, Seed: seed, Epochs: 1 + r.IntN(4), WorldSize: n,
+			GlobalBatch: n * (1 + r.IntN(7)), Tail: access.Keep,
 			Scheme: []access.Scheme{access.Strided, access.Uniform, access.Imbalanced}[r.IntN(3)],
 		}),
 		Size: func(k int) int64 { return 50 + int64(k*7919%100) },
 	}
-	in.Nodes = Nodes(n, int64(share*70*float64(f)/float64(n)), int64(share*30*float64(f)/float64(n)))
+	in.Nodes = Nodes(n, int64(share*70*float64(f)/float64(n)),
+		int64(share*30*float64(f)/float64(n)))
 	return in
 }

@@ -1,9 +1,11 @@
-// Package policytest is the suite that every policy passes: plans are within capacities and the same for the same
-// input, owners hold what they answer for, what nodes hold already stays, bad input is refused, planning ends
-// with its context, and what nodes do before there is a plan agrees with the plan that follows.
+// Package policytest is the suite that every policy passes: plans are within capacities and the
+// same for the same input, owners hold what they answer for, what nodes hold already stays, bad
+// input is refused, planning ends with its context, and what nodes do before there is a plan agrees
+// with the plan that follows.
 //
-// Jobs are drawn (DrawInput) as the engine has them: any scheme, parts of the dataset, given epochs, several ranks per
-// node, warm caches; for policies that the simulator alone runs, as that has them: one rank per node and cold caches.
+// Jobs are drawn (DrawInput) as the engine has them: any scheme, parts of the dataset, given
+// epochs, several ranks per node, warm caches; for policies that the simulator alone runs, as that
+// has them: one rank per node and cold caches.
 package policytest
 
 import (
@@ -23,8 +25,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/simulated"
 )
 
-// How is how a policy's plans are run where several nodes share the job: its entry in the suite, said apart from the policy so
-// that neither changes without a word.
+// How is how a policy's plans are run where several nodes share the job: its entry in the suite,
+// said apart from the policy so that neither changes without a word.
 type How struct {
 	Prefetch, Remote, ReadOnce, OnRead         bool // of placement.Plan
 	Ideal, Preload, CacheFirst, Demand, Orders bool // of simulated.Run; Orders: it has a Reorder
@@ -34,14 +36,20 @@ type How struct {
 func Run(t *testing.T, policy placement.Policy, how How) {
 	t.Run("says what it is", func(t *testing.T) { says(t, policy) })
 	t.Run("plans are run as the entry says", func(t *testing.T) { runs(t, policy, how) })
-	t.Run("plans keep within capacities and owners hold their samples", func(t *testing.T) { keeps(t, policy) })
+	t.Run("plans keep within capacities and owners hold their samples", func(t *testing.T) {
+		keeps(t, policy)
+	})
 	t.Run("bad input is refused", func(t *testing.T) { refuses(t, policy) })
 	if policy.About().Engine {
-		t.Run("no sample that is never read takes the place of one that is", func(t *testing.T) { prefersRead(t, policy) })
+		t.Run("no sample that is never read takes the place of one that is", func(t *testing.T) {
+			prefersRead(t, policy)
+		})
 	}
 	if starter, ok := policy.(placement.Starter); ok {
 		t.Run("planning ends with its context", func(t *testing.T) { ends(t, starter) })
-		t.Run("a plan leaves what was kept before it where it is", func(t *testing.T) { starts(t, starter) })
+		t.Run("a plan leaves what was kept before it where it is", func(t *testing.T) {
+			starts(t, starter)
+		})
 		t.Run("bad leads are refused", func(t *testing.T) { refusesLeads(t, starter) })
 	}
 }
@@ -51,9 +59,11 @@ var aName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
 func says(t *testing.T, policy placement.Policy) {
 	about := policy.About()
 	if !aName.MatchString(policy.Name()) {
-		t.Errorf("the name is %q; it must be a word of lower-case letters, digits and _", policy.Name())
+		t.Errorf("the name is %q; it must be a word of lower-case letters, digits and _",
+			policy.Name())
 	}
-	if does := about.Does; does == "" || strings.HasSuffix(does, ".") || strings.ContainsAny(does, ";\n") || strings.ToLower(does[:1]) != does[:1] {
+	if does := about.Does; does == "" || strings.HasSuffix(does, ".") ||
+		strings.ContainsAny(does, ";\n") || strings.ToLower(does[:1]) != does[:1] {
 		t.Errorf("Does is %q; it must be what follows the name in a sentence", does)
 	}
 	if about.Line.Colour == 0 || about.Line.Colour > 0xffffff {
@@ -67,8 +77,15 @@ func says(t *testing.T, policy placement.Policy) {
 // several is a job of three nodes whose classes are large enough for every policy.
 func several(t *testing.T) placement.Input {
 	return placement.Input{
-		Stream: Stream(t, access.Spec{Samples: 60, Epochs: 4, WorldSize: 3, GlobalBatch: 6, Tail: access.Keep, Scheme: access.Uniform}),
-		Nodes:  Nodes(3, 30), Size: func(int) int64 { return 1 },
+		Stream: Stream(t, access.Spec{
+			Samples:     60,
+			Epochs:      4,
+			WorldSize:   3,
+			GlobalBatch: 6,
+			Tail:        access.Keep,
+			Scheme:      access.Uniform,
+		}),
+		Nodes: Nodes(3, 30), Size: func(int) int64 { return 1 },
 	}
 }
 
@@ -79,14 +96,19 @@ func runs(t *testing.T, policy placement.Policy, want How) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := How{p.Prefetch, p.Remote, p.ReadOnce, p.OnRead, run.Ideal, run.Preload, run.CacheFirst, run.Demand, run.Reorder != nil}
+	got := How{
+		p.Prefetch, p.Remote, p.ReadOnce, p.OnRead, run.Ideal, run.Preload, run.CacheFirst,
+		run.Demand, run.Reorder != nil,
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	if (p.Owner != nil) != want.Remote {
 		t.Errorf("owners %v, and nodes may read from each other: %v", p.Owner, want.Remote)
 	}
-	if copies := slices.ContainsFunc(p.Nodes, func(n placement.NodePlan) bool { return len(n.Classes[0]) > 0 }); copies != (policy.About().Copies != placement.NoCopies) {
+	if copies := slices.ContainsFunc(p.Nodes, func(n placement.NodePlan) bool {
+		return len(n.Classes[0]) > 0
+	}); copies != (policy.About().Copies != placement.NoCopies) {
 		t.Errorf("it plans copies: %v, and About says %v", copies, policy.About().Copies)
 	}
 	if policy.About().Copies == placement.OnePerSample {
@@ -99,8 +121,10 @@ func runs(t *testing.T, policy placement.Policy, want How) {
 	if !policy.About().Engine && policy.About().Needs != placement.NoClass {
 		in.Nodes = Nodes(3, 0, 30)
 		no := (*placement.Unsupported)(nil)
-		if _, err := policy.Plan(in); errors.As(err, &no) != (policy.About().Needs == placement.FirstClass) {
-			t.Errorf("without room in class 1: %v, and About says that it needs %v", err, policy.About().Needs)
+		if _, err := policy.Plan(in); errors.As(err,
+			&no) != (policy.About().Needs == placement.FirstClass) {
+			t.Errorf("without room in class 1: %v, and About says that it needs %v", err,
+				policy.About().Needs)
 		}
 		in = several(t)
 	}
@@ -110,7 +134,8 @@ func runs(t *testing.T, policy placement.Policy, want How) {
 			t.Fatal(err)
 		}
 		before := want
-		before.Prefetch, before.Remote, before.ReadOnce, before.OnRead = first.Prefetch, first.Remote, first.ReadOnce, first.OnRead
+		before.Prefetch, before.Remote, before.ReadOnce, before.OnRead = first.Prefetch,
+			first.Remote, first.ReadOnce, first.OnRead
 		if diff := cmp.Diff(want, before); diff != "" || (first.Owner != nil) != want.Remote {
 			t.Errorf("before there is a plan, owners %v (-want +got):\n%s", first.Owner, diff)
 		}
@@ -138,12 +163,14 @@ func draw(t *rapid.T, policy placement.Policy) placement.Input {
 	}
 	spec := in.Stream.Spec()
 	in.Stream = Stream(t, access.Spec{
-		Samples: spec.Samples, Seed: spec.Seed, Epochs: rapid.IntRange(1, 4).Draw(t, "epochs to simulate"), WorldSize: spec.WorldSize,
+		Samples: spec.Samples, Seed: spec.Seed,
+		Epochs: rapid.IntRange(1, 4).Draw(t, "epochs to simulate"), WorldSize: spec.WorldSize,
 		GlobalBatch: spec.WorldSize * rapid.IntRange(1, 7).Draw(t, "per node"), Tail: access.Keep,
 		Scheme: rapid.SampledFrom(schemes).Draw(t, "scheme of the simulator"),
 	})
 	in.From = 0
-	in.Nodes = Nodes(spec.WorldSize, rapid.SliceOfN(rapid.Int64Range(0, 3000), 1, 3).Draw(t, "capacities")...)
+	in.Nodes = Nodes(spec.WorldSize,
+		rapid.SliceOfN(rapid.Int64Range(0, 3000), 1, 3).Draw(t, "capacities")...)
 	return in
 }
 
@@ -185,7 +212,8 @@ func keeps(t *testing.T, policy placement.Policy) {
 					holders[k] = append(holders[k], n)
 				}
 				if sum > in.Nodes[n].Capacity[j] {
-					t.Fatalf("class %d of node %d takes %d bytes of %d", j+1, n, sum, in.Nodes[n].Capacity[j])
+					t.Fatalf("class %d of node %d takes %d bytes of %d", j+1, n, sum,
+						in.Nodes[n].Capacity[j])
 				}
 			}
 		}
@@ -205,7 +233,8 @@ func keeps(t *testing.T, policy placement.Policy) {
 		}
 		for n, node := range in.Nodes {
 			for j, held := range node.Held {
-				if len(held) > 0 && in.Size(int(held[0])) <= node.Capacity[j] && !slices.Contains(holders[held[0]], n) {
+				if len(held) > 0 && in.Size(int(held[0])) <= node.Capacity[j] &&
+					!slices.Contains(holders[held[0]], n) {
 					t.Fatalf("node %d drops sample %d, which it holds", n, held[0])
 				}
 			}
@@ -221,15 +250,25 @@ func refuses(t *testing.T, policy placement.Policy) {
 		"rank 2 is on no node":       func(in *placement.Input) { in.Nodes = in.Nodes[:2] },
 		"rank 0 is on nodes 0 and 1": func(in *placement.Input) { in.Nodes[1].Ranks = []int{0} },
 		"node 1 has rank 3":          func(in *placement.Input) { in.Nodes[1].Ranks = []int{3} },
-		"capacity of -1 bytes":       func(in *placement.Input) { in.Nodes[0].Capacity = []int64{-1} },
-		"holds sample 60":            func(in *placement.Input) { in.Nodes[0].Held = [][]int32{{60}} },
-		"holds samples in 2 classes": func(in *placement.Input) { in.Nodes[0].Held = make([][]int32, 2) },
-		"node 1 keeps sample 60":     func(in *placement.Input) { in.Nodes[1].Kept = []int32{60} },
-		"sample 0 has 0 bytes":       func(in *placement.Input) { in.Size = func(int) int64 { return 0 } },
-		"epochs [4, 4)":              func(in *placement.Input) { in.From = 4 },
-		"0 nodes":                    func(in *placement.Input) { in.Nodes = nil },
-		"Stream and Size":            func(in *placement.Input) { in.Stream = nil },
-		"b_c is 0":                   func(in *placement.Input) { in.Env = &perfmodel.Environment{} },
+		"capacity of -1 bytes": func(in *placement.Input) {
+			in.Nodes[0].Capacity = []int64{-1}
+		},
+		"holds sample 60": func(in *placement.Input) {
+			in.Nodes[0].Held = [][]int32{{60}}
+		},
+		"holds samples in 2 classes": func(in *placement.Input) {
+			in.Nodes[0].Held = make([][]int32, 2)
+		},
+		"node 1 keeps sample 60": func(in *placement.Input) { in.Nodes[1].Kept = []int32{60} },
+		"sample 0 has 0 bytes": func(in *placement.Input) {
+			in.Size = func(int) int64 { return 0 }
+		},
+		"epochs [4, 4)":   func(in *placement.Input) { in.From = 4 },
+		"0 nodes":         func(in *placement.Input) { in.Nodes = nil },
+		"Stream and Size": func(in *placement.Input) { in.Stream = nil },
+		"b_c is 0": func(in *placement.Input) {
+			in.Env = &perfmodel.Environment{}
+		},
 		"the stream's Epochs is 0": func(in *placement.Input) {
 			in.Stream = Stream(t, access.Spec{Samples: 60, WorldSize: 3, GlobalBatch: 6})
 		},
@@ -245,7 +284,8 @@ func refuses(t *testing.T, policy placement.Policy) {
 	}
 }
 
-// prefersRead: of given epochs, no sample that none of them reads gets room that one would have fitted into which is read.
+// prefersRead: of given epochs, no sample that none of them reads gets room that one would have
+// fitted into which is read.
 func prefersRead(t *testing.T, policy placement.Policy) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := rapid.IntRange(1, 100).Draw(t, "samples")

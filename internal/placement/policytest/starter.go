@@ -14,7 +14,8 @@ import (
 func DrawLead(t *rapid.T, in placement.Input) placement.Lead {
 	steps, epochs := in.Stream.Steps(), in.Stream.Spec().Epochs
 	lead := placement.Lead{
-		Step: rapid.IntRange(0, steps-1).Draw(t, "step"), Steps: rapid.IntRange(0, steps).Draw(t, "steps"),
+		Step:  rapid.IntRange(0, steps-1).Draw(t, "step"),
+		Steps: rapid.IntRange(0, steps).Draw(t, "steps"),
 	}
 	if known := in.Stream.GivenEpochs(); known != nil {
 		lead.Epoch = rapid.SampledFrom(known).Draw(t, "epoch")
@@ -24,8 +25,8 @@ func DrawLead(t *rapid.T, in placement.Input) placement.Lead {
 	return lead
 }
 
-// starts: what nodes keep before there is a plan fits, a longer lead only adds to it, and the plan that follows leaves it
-// all where it is.
+// starts: what nodes keep before there is a plan fits, a longer lead only adds to it, and the plan
+// that follows leaves it all where it is.
 func starts(t *testing.T, policy placement.Starter) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := DrawInput(t)
@@ -34,11 +35,13 @@ func starts(t *testing.T, policy placement.Starter) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		longer, err := policy.First(in, placement.Lead{Epoch: lead.Epoch, Step: lead.Step, Steps: in.Stream.Steps()})
+		longer, err := policy.First(in,
+			placement.Lead{Epoch: lead.Epoch, Step: lead.Step, Steps: in.Stream.Steps()})
 		if err != nil {
 			t.Fatal(err)
 		}
-		resumed, err := placement.Resume(policy, in, slices.Repeat([]placement.Lead{lead}, len(in.Nodes)))
+		resumed, err := placement.Resume(policy, in,
+			slices.Repeat([]placement.Lead{lead}, len(in.Nodes)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,25 +50,33 @@ func starts(t *testing.T, policy placement.Starter) {
 		for n, node := range first.Nodes {
 			for j, class := range node.Classes {
 				var sum int64
-				if had := longer.Nodes[n].Classes[j]; len(had) < len(class) || !slices.Equal(had[:len(class)], class) {
-					t.Fatalf("class %d of node %d has %v after a lead of %+v, and %v after an epoch", j+1, n, class, lead, had)
+				if had := longer.Nodes[n].Classes[j]; len(had) < len(class) ||
+					!slices.Equal(had[:len(class)], class) {
+					t.Fatalf("class %d of node %d has %v after a lead of %+v, and %v "+
+						"after an epoch", j+1, n, class, lead, had)
 				}
 				for _, k := range class {
 					sum += in.Size(int(k))
 					if !slices.Contains(p.Nodes[n].Classes[j], k) {
-						t.Fatalf("the plan does not count with sample %d in class %d of node %d", k, j+1, n)
+						t.Fatalf("the plan does not count with sample %d in class %d of node %d", k,
+							j+1, n)
 					}
 					if !read[k] && !slices.Contains(in.Nodes[n].Held[j], k) {
-						t.Fatalf("node %d keeps sample %d, which nobody reads in the lead %+v", n, k, lead)
+						t.Fatalf("node %d keeps sample %d, which nobody reads in the lead %+v", n,
+							k, lead)
 					}
 				}
 				if sum > in.Nodes[n].Capacity[j] {
-					t.Fatalf("class %d of node %d takes %d bytes of %d", j+1, n, sum, in.Nodes[n].Capacity[j])
+					t.Fatalf("class %d of node %d takes %d bytes of %d", j+1, n, sum,
+						in.Nodes[n].Capacity[j])
 				}
 			}
 		}
 		for k := range in.Stream.Spec().Samples {
-			if owner := first.OwnerOf(k); owner >= 0 && !slices.ContainsFunc(first.Nodes[owner].Classes, func(ids []int32) bool { return slices.Contains(ids, int32(k)) }) {
+			if owner := first.OwnerOf(k); owner >= 0 &&
+				!slices.ContainsFunc(first.Nodes[owner].Classes, func(ids []int32) bool {
+					return slices.Contains(ids, int32(k))
+				}) {
 				t.Fatalf("node %d answers for sample %d, which it does not keep", owner, k)
 			}
 		}
@@ -93,7 +104,14 @@ func readIn(s *access.Stream, lead placement.Lead) map[int32]bool {
 
 func refusesLeads(t *testing.T, policy placement.Starter) {
 	in := several(t)
-	for _, lead := range []placement.Lead{{Epoch: -1}, {Epoch: 4}, {Step: -1}, {Step: 11}, {Steps: -1}, {Steps: 11}} {
+	for _, lead := range []placement.Lead{
+		{Epoch: -1},
+		{Epoch: 4},
+		{Step: -1},
+		{Step: 11},
+		{Steps: -1},
+		{Steps: 11},
+	} {
 		if _, err := policy.First(in, lead); err == nil {
 			t.Errorf("%+v is taken", lead)
 		}

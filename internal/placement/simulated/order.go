@@ -8,7 +8,8 @@ import (
 )
 
 // shares is how the stream splits the global batches of an epoch: where each node's part of a full
-// and of the short last batch begins, counted from the batch's own start; one entry more than nodes.
+// and of the short last batch begins, counted from the batch's own start; one entry more than
+// nodes.
 type shares struct {
 	full, last  []int
 	steps       int
@@ -43,14 +44,15 @@ func (s *shares) of(step int) []int {
 // read returns how many samples the node reads in the steps before step.
 func (s *shares) read(node, step int) int { return step * (s.full[node+1] - s.full[node]) }
 
-// Shuffled returns the orders of a policy that trains on held samples only: one list for all nodes together, or one per
-// node. In each epoch a list is read in a new random order, and once more in another where it is shorter than the epoch:
-// all of it before anything again.
+// Shuffled returns the orders of a policy that trains on held samples only: one list for all nodes
+// together, or one per node. In each epoch a list is read in a new random order, and once more in
+// another where it is shorter than the epoch: all of it before anything again.
 func Shuffled(in *placement.Input, held [][]int32) (func(int) Batches, error) {
 	lists := &heldLists{shares: sharesOf(in), held: held}
 	for n, list := range held {
 		s, err := access.New(access.Spec{
-			Samples: len(list), Seed: access.Mix(n, int(in.Stream.Spec().Seed&0xffffffff)) ^ in.Stream.Spec().Seed,
+			Samples:   len(list),
+			Seed:      access.Mix(n, int(in.Stream.Spec().Seed&0xffffffff)) ^ in.Stream.Spec().Seed,
 			WorldSize: 1, GlobalBatch: len(list), Shuffle: access.Feistel,
 		})
 		if err != nil {
@@ -142,7 +144,8 @@ func Regrouped(in *placement.Input, owner []int32) func(int) Batches {
 	}
 }
 
-// regroupedEpoch is an epoch whose global batches were dealt out anew: in step order, and in each by node.
+// regroupedEpoch is an epoch whose global batches were dealt out anew: in step order, and in each
+// by node.
 type regroupedEpoch struct {
 	shares
 	ids []int32

@@ -11,20 +11,23 @@ type Original interface {
 	Original() Rules
 }
 
-// Rules is what makes a policy in the simulator of the thesis (simulator-semantics section 1, policies). It places samples by rules
-// of its own, in MB and by its own order, so that its plans are not those of placement; profile thesis runs them to the letter.
+// Rules is what makes a policy in the simulator of the thesis (simulator-semantics section 1,
+// policies). It places samples by rules of its own, in MB and by its own order, so that its plans
+// are not those of placement; profile thesis runs them to the letter.
 type Rules struct {
 	Staged  bool // every sample lies in the staging buffer from the start
 	Staging bool // there is a staging prefetcher
 	Remote  bool // it reads copies of other nodes
 	Source  bool // it reads from the source
 	Class   int  // the one storage class that the policy needs; 0: none
-	// LogStarts says that the caches are filled during training, and P_i has the starts of the reads.
+	// LogStarts says that the caches are filled during training, and P_i has the starts of the
+	// reads.
 	LogStarts bool
 	// Loads yields what is read into the caches, in order; nil: nothing is.
 	Loads func(m *Machine) iter.Seq[Load]
-	// Redraw returns the sample that node i reads in the place of each of its own, once the caches are filled; nil: its own.
-	// own has, per node, the range of samples that it has loaded from the source.
+	// Redraw returns the sample that node i reads in the place of each of its own, once the caches
+	// are filled; nil: its own. own has, per node, the range of samples that it has loaded from the
+	// source.
 	Redraw func(rng *rand.Rand, own []Range, i int) int32
 	// Refuses says why the policy cannot run on the machine, or ""; nil: it runs on every one.
 	Refuses func(m *Machine) string
@@ -56,19 +59,20 @@ type Load struct {
 	Before bool
 	// Remote: from other nodes, whose classes are there. Otherwise from the source.
 	Remote bool
-	// Later: 0, or that the Load waits for the node's so-manieth request for a batch after the first, and goes on with the loader
-	// of the class that came before.
+	// Later: 0, or that the Load waits for the node's so-manieth request for a batch after the
+	// first, and goes on with the loader of the class that came before.
 	Later int
 }
 
-// Room is what is left of a class, in MB. It adds up what is taken as the thesis does: whether the last sample fits may depend on
-// the order of the additions.
+// Room is what is left of a class, in MB. It adds up what is taken as the thesis does: whether the
+// last sample fits may depend on the order of the additions.
 type Room struct{ Used, Capacity float64 }
 
 // Fits reports whether s MB fit.
 func (r *Room) Fits(s float64) bool { return r.Used+s <= r.Capacity }
 
-// Fill returns the samples of a range, from its begin on, for as long as they fit, and takes their room.
+// Fill returns the samples of a range, from its begin on, for as long as they fit, and takes their
+// room.
 func (r *Room) Fill(sizes []float64, of Range) []int32 {
 	var samples []int32
 	for k := of.From; k < of.To && r.Fits(sizes[k]); k++ {

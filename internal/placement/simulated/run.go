@@ -1,6 +1,6 @@
-// Package simulated is what a policy may say to the simulator besides its plan: how a plan is run where the engine
-// has no such way (Runner), and how the simulator of the thesis has the policy (Original). The engine does not
-// know this room.
+// Package simulated is what a policy may say to the simulator besides its plan: how a plan is run
+// where the engine has no such way (Runner), and how the simulator of the thesis has the policy
+// (Original). The engine does not know this room.
 package simulated
 
 import "github.com/hdmlp/hdmlp/internal/placement"
@@ -15,8 +15,8 @@ type Run struct {
 	CacheFirst bool
 	// Demand: what lies in no class is read when training asks for it, not ahead of time.
 	Demand bool
-	// Reorder, if not nil, returns the order of an epoch, in place of the stream's. The batches have
-	// the sizes that the stream gives them. What it returns is safe for concurrent use.
+	// Reorder, if not nil, returns the order of an epoch, in place of the stream's. The batches
+	// have the sizes that the stream gives them. What it returns is safe for concurrent use.
 	Reorder func(epoch int) Batches
 }
 

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// List returns lists of samples, one after the other, in a descriptor as a process passes it. It is closed with the test.
+// List returns lists of samples, one after the other, in a descriptor as a process passes it. It is
+// closed with the test.
 func List(t *testing.T, lists ...[]int32) *os.File {
 	t.Helper()
 	fd, err := unix.MemfdCreate("list", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)

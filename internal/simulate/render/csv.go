@@ -10,7 +10,8 @@ import (
 func (r *Report) CSV(w io.Writer) error {
 	out := csv.NewWriter(w)
 	head := append([]string{}, r.Sweep...)
-	head = append(head, "policy", "profile", "seed", "supported", "reason", "runtime_s", "before_training_s", "stall_s")
+	head = append(head, "policy", "profile", "seed", "supported", "reason", "runtime_s",
+		"before_training_s", "stall_s")
 	places := r.Places()
 	for _, p := range places {
 		name := p.Key
@@ -19,14 +20,16 @@ func (r *Report) CSV(w io.Writer) error {
 		}
 		head = append(head, name+"_samples", name+"_mb")
 	}
-	head = append(head, "source_mb_total", "lower_bound_source_mb", "source_share_of_bound", "dataset_seen_per_epoch", "distance_from_shuffle")
+	head = append(head, "source_mb_total", "lower_bound_source_mb", "source_share_of_bound",
+		"dataset_seen_per_epoch", "distance_from_shuffle")
 	lines := [][]string{head}
 	number := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 	for i := range r.Points {
 		point := &r.Points[i]
 		for _, p := range point.Policies {
 			line := append([]string{}, point.Values...)
-			line = append(line, p.Name, r.Profile, strconv.FormatUint(r.Seed, 10), strconv.FormatBool(p.Supported), p.Reason)
+			line = append(line, p.Name, r.Profile, strconv.FormatUint(r.Seed, 10),
+				strconv.FormatBool(p.Supported), p.Reason)
 			if !p.Supported { // no numbers rather than zeros, which would look like results
 				for len(line) < len(head) {
 					line = append(line, "")
@@ -39,7 +42,8 @@ func (r *Report) CSV(w io.Writer) error {
 				a := p.From(where.Key)
 				line = append(line, strconv.FormatInt(a.Samples, 10), number(a.MB))
 			}
-			line = append(line, number(p.SourceTotal), number(point.Bound), number(p.ShareOfBound), number(p.SeenPerEpoch), number(p.Shuffle))
+			line = append(line, number(p.SourceTotal), number(point.Bound), number(p.ShareOfBound),
+				number(p.SeenPerEpoch), number(p.Shuffle))
 			lines = append(lines, line)
 		}
 	}

@@ -1,8 +1,8 @@
 // Package render shows what the simulator found: as a table for people, as JSON and CSV for
 // programs; package page below draws it.
 //
-// A Report is a value that its maker fills; nothing here changes it. What is written is a pure function of it, so that
-// the same simulation gives the same bytes.
+// A Report is a value that its maker fills; nothing here changes it. What is written is a pure
+// function of it, so that the same simulation gives the same bytes.
 package render
 
 import (
@@ -19,16 +19,18 @@ import (
 
 // Report is all that a simulation found.
 type Report struct {
-	Title       string   // of the scenario
-	Scenario    string   // its file
-	Profile     string   //
-	Seed        uint64   //
-	Facts       []Fact   // the machine, the dataset and the job in words
-	Classes     []string // names of the storage classes, the staging buffer first
-	Sweep       []string // the keys that were varied: none, one or two
-	Scaling     bool     // the one key is the number of nodes, varied to see how runtimes scale
-	Points      []Point  // one for each combination of values, the last key's changing fastest; a single one without Sweep
-	Interrupted bool     // not all was simulated
+	Title    string   // of the scenario
+	Scenario string   // its file
+	Profile  string   //
+	Seed     uint64   //
+	Facts    []Fact   // the machine, the dataset and the job in words
+	Classes  []string // names of the storage classes, the staging buffer first
+	Sweep    []string // the keys that were varied: none, one or two
+	Scaling  bool     // the one key is the number of nodes, varied to see how runtimes scale
+	// one for each combination of values, the last key's changing fastest; a single one without
+	// Sweep
+	Points      []Point
+	Interrupted bool // not all was simulated
 }
 
 // Fact is one line of what was simulated.
@@ -36,9 +38,10 @@ type Fact struct{ Name, Value string }
 
 // Point is one machine, dataset and job, and what the policies take there.
 type Point struct {
-	Values   []string // of the keys of Sweep
-	Bound    float64  // the least that can be read from the source, MB
-	Policies []Policy // in the order in which they were asked for; those that were not simulated are missing
+	Values []string // of the keys of Sweep
+	Bound  float64  // the least that can be read from the source, MB
+	// in the order in which they were asked for; those that were not simulated are missing
+	Policies []Policy
 }
 
 // Policy is what a policy takes.
@@ -77,8 +80,8 @@ type Place struct {
 	Name string
 }
 
-// Places are the places of a report: the source, other nodes, the local classes from 1; and the staging
-// buffer, class 0, where a policy finds everything there.
+// Places are the places of a report: the source, other nodes, the local classes from 1; and the
+// staging buffer, class 0, where a policy finds everything there.
 func (r *Report) Places() []Place {
 	all := []Place{{"source", "source"}, {"remote", "other nodes"}}
 	for j := 1; j < len(r.Classes); j++ {
@@ -97,7 +100,10 @@ func (r *Report) Places() []Place {
 // ReadPlaces are the places that some policy reads from at the point; the staging buffer is none.
 func (r *Report) ReadPlaces(p *Point) []Place {
 	return slices.DeleteFunc(r.Places(), func(where Place) bool {
-		return where.Key == "0" || !slices.ContainsFunc(p.Policies, func(policy Policy) bool { return policy.From(where.Key).Samples > 0 })
+		return where.Key == "0" ||
+			!slices.ContainsFunc(p.Policies, func(policy Policy) bool {
+				return policy.From(where.Key).Samples > 0
+			})
 	})
 }
 
@@ -116,11 +122,12 @@ func (p *Policy) From(where string) simulate.Amount {
 func ShortKey(key string) string {
 	key = strings.TrimPrefix(key, "environment.")
 	key = strings.TrimPrefix(key, "storage_class.")
-	return strings.NewReplacer("_", " ", ".", " ").Replace(strings.TrimPrefix(strings.TrimPrefix(key, "job."), "dataset."))
+	return strings.NewReplacer("_", " ", ".",
+		" ").Replace(strings.TrimPrefix(strings.TrimPrefix(key, "job."), "dataset."))
 }
 
-// JSON writes the report as one object. Without a sweep it has the policies by name, in the order in which they were asked for;
-// with one it has points, each with its values and its policies.
+// JSON writes the report as one object. Without a sweep it has the policies by name, in the order
+// in which they were asked for; with one it has points, each with its values and its policies.
 func (r *Report) JSON(w io.Writer) error {
 	var b bytes.Buffer
 	object(&b, func(field func(string, any)) {
@@ -165,7 +172,8 @@ func (r *Report) JSON(w io.Writer) error {
 	return err
 }
 
-// MarshalJSON writes the point's policies by name, in their order, without the times of single batches.
+// MarshalJSON writes the point's policies by name, in their order, without the times of single
+// batches.
 func (p *Point) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	object(&b, func(field func(string, any)) {

@@ -96,13 +96,18 @@ func TestJSON(t *testing.T) {
 	if err := json.Unmarshal(b.Bytes(), &answer); err != nil {
 		t.Fatal(err)
 	}
-	if len(answer.Sweep) != 2 || len(answer.Points) != 12 || answer.Points[5].Set["environment.nodes"] != "2" || answer.Points[5].Policies["naive"].Runtime != 61234.5/3 {
+	if len(answer.Sweep) != 2 || len(answer.Points) != 12 ||
+		answer.Points[5].Set["environment.nodes"] != "2" ||
+		answer.Points[5].Policies["naive"].Runtime != 61234.5/3 {
 		t.Errorf("got %+v", answer)
 	}
 }
 
 func TestCSV(t *testing.T) {
-	for name, r := range map[string]*render.Report{"report.csv.golden": rendertest.Sample(), "sweep.csv.golden": rendertest.Swept(2)} {
+	for name, r := range map[string]*render.Report{
+		"report.csv.golden": rendertest.Sample(),
+		"sweep.csv.golden":  rendertest.Swept(2),
+	} {
 		var b bytes.Buffer
 		if err := r.CSV(&b); err != nil {
 			t.Fatal(err)

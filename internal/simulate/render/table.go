@@ -18,7 +18,8 @@ type TableOptions struct {
 	Colour bool // the terminal shows bold and faint
 }
 
-// Table writes the report for people: what was simulated, what each policy takes, and where its samples came from.
+// Table writes the report for people: what was simulated, what each policy takes, and where its
+// samples came from.
 func (r *Report) Table(w io.Writer, o TableOptions) error {
 	t := &tables{width: max(o.Width, 40), colour: o.Colour}
 	t.heading(r)
@@ -34,7 +35,8 @@ func (r *Report) Table(w io.Writer, o TableOptions) error {
 		t.sweep(r)
 	}
 	if r.Interrupted {
-		fmt.Fprintf(&t.text, "\n%s\n", t.style("1", "Interrupted: these are the simulations that were finished."))
+		fmt.Fprintf(&t.text, "\n%s\n",
+			t.style("1", "Interrupted: these are the simulations that were finished."))
 	}
 	_, err := w.Write(t.text.Bytes())
 	return err
@@ -73,7 +75,8 @@ func (t *tables) heading(r *Report) {
 			if i == 0 {
 				head = f.Name
 			}
-			fmt.Fprintf(&t.text, "  %s  %s\n", t.style(faint, fmt.Sprintf("%-*s", name, head)), line)
+			fmt.Fprintf(&t.text, "  %s  %s\n", t.style(faint, fmt.Sprintf("%-*s", name, head)),
+				line)
 		}
 	}
 }
@@ -107,16 +110,21 @@ func (t *tables) point(r *Report, p *Point) {
 		if !policy.Supported {
 			continue
 		}
-		row := []string{policy.Name, words.Seconds(policy.Runtime), words.Seconds(policy.BeforeTraining), words.Seconds(policy.Stall)}
+		row := []string{
+			policy.Name, words.Seconds(policy.Runtime),
+			words.Seconds(policy.BeforeTraining), words.Seconds(policy.Stall),
+		}
 		if best != nil && best.Supported {
 			row = append(row, words.Ratio(policy.Runtime/best.Runtime))
 		}
-		rows = append(rows, append(row, words.Percent(policy.SeenPerEpoch), words.Distance(policy.Shuffle)))
+		rows = append(rows,
+			append(row, words.Percent(policy.SeenPerEpoch), words.Distance(policy.Shuffle)))
 	}
 	if rows != nil {
 		t.title("What each policy takes", "in seconds")
 		t.grid(head, rows)
-		t.note("before: preloading before training starts. stall: the slowest node waits for data. seen: share of the dataset that is read in an epoch. " +
+		t.note("before: preloading before training starts. stall: the slowest node waits for " +
+			"data. seen: share of the dataset that is read in an epoch. " +
 			"distance: from a full shuffle, 0, to an order that never changes, 1.")
 	}
 	t.reads(r, p)
@@ -146,14 +154,16 @@ func (t *tables) reads(r *Report, p *Point) {
 			}
 			row = append(row, words.Group(float64(a.Samples), 0), words.Bytes(a.MB))
 		}
-		rows = append(rows, append(row, words.Bytes(policy.SourceTotal), words.Ratio(policy.ShareOfBound)))
+		rows = append(rows,
+			append(row, words.Bytes(policy.SourceTotal), words.Ratio(policy.ShareOfBound)))
 	}
 	if rows == nil {
 		return
 	}
 	t.title("Where the samples were read from", "samples and bytes")
 	t.grid(head, rows)
-	t.note("left source: all bytes that did, filling of caches included; /bound: over the least possible, " + words.Bytes(p.Bound) + ".")
+	t.note("left source: all bytes that did, filling of caches included; /bound: over the " +
+		"least possible, " + words.Bytes(p.Bound) + ".")
 }
 
 // unsupported says which policies cannot run the point, and why.
@@ -180,7 +190,8 @@ func (t *tables) unsupported(p *Point) {
 	}
 }
 
-// sweep writes the runtimes of a sweep over one key: policies down, values across, in as many tables as the width asks for.
+// sweep writes the runtimes of a sweep over one key: policies down, values across, in as many
+// tables as the width asks for.
 func (t *tables) sweep(r *Report) {
 	t.title("Runtime by "+r.Sweep[0], "in seconds")
 	head := []string{"policy"}
@@ -201,7 +212,8 @@ func (t *tables) sweep(r *Report) {
 
 // matrix writes the runtimes of one policy in a sweep over two keys.
 func (t *tables) matrix(r *Report, name string) {
-	t.title(name, fmt.Sprintf("seconds; down %s, across %s", ShortKey(r.Sweep[0]), ShortKey(r.Sweep[1])))
+	t.title(name,
+		fmt.Sprintf("seconds; down %s, across %s", ShortKey(r.Sweep[0]), ShortKey(r.Sweep[1])))
 	down, across := r.Axis(0), r.Axis(1)
 	var rows [][]string
 	for _, d := range down {
@@ -256,7 +268,8 @@ func (t *tables) reasons(r *Report) {
 func (t *tables) reasonsOf(r *Report, name string) {
 	for i := range r.Points {
 		if p := r.Points[i].Find(name); p != nil && !p.Supported {
-			t.note("n/a, " + name + " for example with " + r.Sweep[0] + " = " + r.Points[i].Values[0] + ": " + p.Reason)
+			t.note("n/a, " + name + " for example with " + r.Sweep[0] + " = " +
+				r.Points[i].Values[0] + ": " + p.Reason)
 			return
 		}
 	}
@@ -276,8 +289,8 @@ func (t *tables) note(text string) {
 	}
 }
 
-// grid writes a table: the first column to the left, all others to the right. Columns without a heading
-// belong to the one before. What is wider than the line goes on in another table below.
+// grid writes a table: the first column to the left, all others to the right. Columns without a
+// heading belong to the one before. What is wider than the line goes on in another table below.
 func (t *tables) grid(head []string, rows [][]string) {
 	widths := make([]int, len(head))
 	for c := range head {

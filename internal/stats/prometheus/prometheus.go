@@ -15,9 +15,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-// Handler serves what reports returns at the time of each request. Labels are
-// the job's name and the node's number, and where it applies the rank, the cause of a stall, the place
-// of a read or the storage class.
+// Handler serves what reports returns at the time of each request. Labels are the job's name and
+// the node's number, and where it applies the rank, the cause of a stall, the place of a read or
+// the storage class.
 func Handler(reports func(context.Context) []*stats.ClusterReport) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		promhttp.HandlerFor(registry(reports(r.Context())), promhttp.HandlerOpts{}).ServeHTTP(w, r)
@@ -47,17 +47,25 @@ func registry(reports []*stats.ClusterReport) *prometheus.Registry {
 type collector []*stats.ClusterReport
 
 var (
-	up          = desc("hdmlp_node_up", "whether the node answered; if not, its other metrics are those last heard")
-	stall       = desc("hdmlp_stall_seconds_total", "time that next() was blocked, by cause", "rank", "cause")
-	batches     = desc("hdmlp_batches_total", "batches handed to the training loop", "rank")
-	samples     = desc("hdmlp_samples_total", "samples handed to the training loop", "rank")
-	readBytes   = desc("hdmlp_read_bytes_total", "bytes of consumed samples by the place they were read from", "rank", "place")
+	up = desc("hdmlp_node_up",
+		"whether the node answered; if not, its other metrics are those last heard")
+	stall = desc("hdmlp_stall_seconds_total", "time that next() was blocked, by cause",
+		"rank", "cause")
+	batches   = desc("hdmlp_batches_total", "batches handed to the training loop", "rank")
+	samples   = desc("hdmlp_samples_total", "samples handed to the training loop", "rank")
+	readBytes = desc("hdmlp_read_bytes_total",
+		"bytes of consumed samples by the place they were read from", "rank", "place")
 	sourceBytes = desc("hdmlp_source_bytes_total", "bytes that left the source for the job")
-	bound       = desc("hdmlp_source_bound_bytes", "the least that could have left the source with these caches: the node's share of it")
-	utilisation = desc("hdmlp_utilisation_ratio", "share of the time in which next() was not blocked")
-	room        = desc("hdmlp_storage_class_room_bytes", "room of a storage class for the dataset", "class")
-	used        = desc("hdmlp_storage_class_used_bytes", "bytes that a storage class holds of the dataset", "class")
-	staging     = desc("hdmlp_staging_used_bytes", "bytes in use in a rank's staging buffer", "rank")
+	bound       = desc("hdmlp_source_bound_bytes",
+		"the least that could have left the source with these caches: the node's share of it")
+	utilisation = desc("hdmlp_utilisation_ratio",
+		"share of the time in which next() was not blocked")
+	room = desc("hdmlp_storage_class_room_bytes", "room of a storage class for the dataset",
+		"class")
+	used = desc("hdmlp_storage_class_used_bytes",
+		"bytes that a storage class holds of the dataset", "class")
+	staging = desc("hdmlp_staging_used_bytes", "bytes in use in a rank's staging buffer",
+		"rank")
 	stagingSize = desc("hdmlp_staging_size_bytes", "size of a rank's staging buffer", "rank")
 	faults      = desc("hdmlp_unreadable_samples", "samples that could not be read")
 )

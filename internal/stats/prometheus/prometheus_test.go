@@ -22,7 +22,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func scrape(t *testing.T, reports ...*stats.ClusterReport) map[string]float64 {
 	t.Helper()
 	w := httptest.NewRecorder()
-	prometheus.Handler(func(context.Context) []*stats.ClusterReport { return reports }).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	prometheus.Handler(func(context.Context) []*stats.ClusterReport { return reports }).ServeHTTP(w,
+		httptest.NewRequest("GET", "/metrics", nil))
 	if w.Code != 200 {
 		t.Fatalf("status %d: %s", w.Code, w.Body)
 	}
@@ -48,30 +49,43 @@ func scrape(t *testing.T, reports ...*stats.ClusterReport) map[string]float64 {
 func TestValues(t *testing.T) {
 	epoch := func(n int64) stats.EpochTally {
 		return stats.EpochTally{Tally: stats.Tally{
-			Batches: n, Samples: 10 * n, Stall: map[string]float64{"source": float64(n), "handover": 0.5},
+			Batches: n, Samples: 10 * n,
+			Stall: map[string]float64{"source": float64(n), "handover": 0.5},
 			Reads: map[string]stats.Amount{"memory": {Samples: n, Bytes: 100 * n}},
 		}}
 	}
 	r := &stats.Report{
-		Job: `a "job"`, Node: 3, Nodes: 5, Utilisation: 0.75, Bound: 1000, Source: stats.Amount{Samples: 3, Bytes: 1010},
+		Job: `a "job"`, Node: 3, Nodes: 5, Utilisation: 0.75, Bound: 1000,
+		Source: stats.Amount{Samples: 3, Bytes: 1010},
 		Ranks: []stats.RankReport{
-			{Rank: 0, Epochs: []stats.EpochTally{epoch(1), epoch(2)}, Staging: stats.Staging{Size: 20, Used: 7, Extra: 4}},
+			{
+				Rank:    0,
+				Epochs:  []stats.EpochTally{epoch(1), epoch(2)},
+				Staging: stats.Staging{Size: 20, Used: 7, Extra: 4},
+			},
 			{Rank: 1, Epochs: []stats.EpochTally{epoch(4)}},
 		},
 		Classes: []stats.Class{{Name: "memory", Room: 500, Used: 300}},
 		Faults:  make([]stats.Fault, 2),
 	}
 	all := r.Summary()
-	all.Nodes = append(all.Nodes, stats.NodeReport{Node: 4, Age: -1, Ranks: []stats.RankTally{{Rank: 8}}})
+	all.Nodes = append(all.Nodes,
+		stats.NodeReport{Node: 4, Age: -1, Ranks: []stats.RankTally{{Rank: 8}}})
 	got := scrape(t, all, (&stats.Report{Job: "being put together", Assembling: true}).Summary())
 	label := `job="a \"job\"",node="3"`
 	want := map[string]float64{}
-	for rank, v := range []struct{ batches, source, handover, staging, size float64 }{{3, 3, 1, 11, 20}, {4, 4, 0.5, 0, 0}} {
+	for rank, v := range []struct{ batches, source, handover, staging, size float64 }{{
+		3, 3, 1, 11,
+		20,
+	}, {4, 4, 0.5, 0, 0}} {
 		want[fmt.Sprintf(`hdmlp_batches_total{%s,rank="%d"}`, label, rank)] = v.batches
 		want[fmt.Sprintf(`hdmlp_samples_total{%s,rank="%d"}`, label, rank)] = 10 * v.batches
-		want[fmt.Sprintf(`hdmlp_stall_seconds_total{cause="source",%s,rank="%d"}`, label, rank)] = v.source
-		want[fmt.Sprintf(`hdmlp_stall_seconds_total{cause="handover",%s,rank="%d"}`, label, rank)] = v.handover
-		want[fmt.Sprintf(`hdmlp_read_bytes_total{%s,place="memory",rank="%d"}`, label, rank)] = 100 * v.batches
+		want[fmt.Sprintf(`hdmlp_stall_seconds_total{cause="source",%s,rank="%d"}`, label,
+			rank)] = v.source
+		want[fmt.Sprintf(`hdmlp_stall_seconds_total{cause="handover",%s,rank="%d"}`, label,
+			rank)] = v.handover
+		want[fmt.Sprintf(`hdmlp_read_bytes_total{%s,place="memory",rank="%d"}`, label,
+			rank)] = 100 * v.batches
 		want[fmt.Sprintf(`hdmlp_staging_used_bytes{%s,rank="%d"}`, label, rank)] = v.staging
 		want[fmt.Sprintf(`hdmlp_staging_size_bytes{%s,rank="%d"}`, label, rank)] = v.size
 	}

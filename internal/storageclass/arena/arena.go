@@ -98,7 +98,8 @@ func (s *Space) Release(offset, n int64) {
 	}
 	if invariants.Enabled {
 		for _, e := range s.free {
-			invariants.Check(offset+n <= e.Offset || e.end() <= offset, "arena: release of [%d, %d), of which %v is free", offset, offset+n, e)
+			invariants.Check(offset+n <= e.Offset || e.end() <= offset,
+				"arena: release of [%d, %d), of which %v is free", offset, offset+n, e)
 		}
 	}
 	s.used -= n

@@ -14,7 +14,8 @@ func TestReleaseOfWhatIsFreeInPartPanics(t *testing.T) {
 	}
 	s.Release(10, 10)
 	defer func() {
-		if said, _ := recover().(string); !strings.Contains(said, "release of [0, 11), of which {10 10} is free") {
+		if said, _ := recover().(string); !strings.Contains(said,
+			"release of [0, 11), of which {10 10} is free") {
 			t.Errorf("it panics with %q", said)
 		}
 	}()

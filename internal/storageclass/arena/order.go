@@ -2,8 +2,8 @@ package arena
 
 import "slices"
 
-// Order remembers in which order samples came. A sample that has gone costs nothing until as many have gone as are left: its
-// entries stay, and Held leaves them out. Its owner has the lock.
+// Order remembers in which order samples came. A sample that has gone costs nothing until as many
+// have gone as are left: its entries stay, and Held leaves them out. Its owner has the lock.
 type Order struct {
 	came []int32
 	gone int // entries that are not a sample's last, or whose sample is not held

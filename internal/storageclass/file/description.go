@@ -26,8 +26,8 @@ const (
 	wordLimit         = 64       // bytes of a kind, an extension and hdmlp's version
 )
 
-// Description says what a store's dataset is. Samples are never served because of it: it is for people, and for
-// `hdmlp cache check`, which finds the dataset by it and then compares versions.
+// Description says what a store's dataset is. Samples are never served because of it: it is for
+// people, and for `hdmlp cache check`, which finds the dataset by it and then compares versions.
 //
 // One that was read may hold any characters in its path and extensions: to be printed, those
 // that a terminal acts on must be escaped.
@@ -59,8 +59,8 @@ func (d *Description) encode() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// decodeDescription reads the file of the store of this name. It takes nothing that encode could not have
-// written.
+// decodeDescription reads the file of the store of this name. It takes nothing that encode could
+// not have written.
 func decodeDescription(b []byte, name string) (*Description, error) {
 	decoder := json.NewDecoder(bytes.NewReader(b))
 	decoder.DisallowUnknownFields()
@@ -73,7 +73,8 @@ func decodeDescription(b []byte, name string) (*Description, error) {
 	}
 	words := append([]string{d.Kind, d.HDMLP}, d.Extensions...)
 	for _, w := range words {
-		if len(w) > wordLimit || !utf8.ValidString(w) || strings.ContainsFunc(w, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		if len(w) > wordLimit || !utf8.ValidString(w) ||
+			strings.ContainsFunc(w, func(r rune) bool { return !unicode.IsPrint(r) }) {
 			return nil, fmt.Errorf("%.80q is not a kind, an extension or a version", w)
 		}
 	}
@@ -82,7 +83,8 @@ func decodeDescription(b []byte, name string) (*Description, error) {
 		return nil, fmt.Errorf("format %d, not %d", d.Format, descriptionFormat)
 	case d.Version != name:
 		return nil, fmt.Errorf("it belongs to version %.40q", d.Version)
-	case d.Path != "" && (!filepath.IsAbs(d.Path) || len(d.Path) >= unix.PathMax || strings.ContainsRune(d.Path, 0)):
+	case d.Path != "" && (!filepath.IsAbs(d.Path) || len(d.Path) >= unix.PathMax ||
+		strings.ContainsRune(d.Path, 0)):
 		return nil, fmt.Errorf("%.80q is not an absolute path", d.Path)
 	case d.Samples < 0 || d.Samples > math.MaxInt32:
 		return nil, fmt.Errorf("%d samples", d.Samples)

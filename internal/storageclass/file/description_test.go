@@ -19,9 +19,11 @@ const goldenVersion = "0123456789abcdef0123456789abcdef"
 // described is what testdata/dataset says.
 func described() *Description {
 	return &Description{
-		Format: 1, Version: goldenVersion, Kind: "folder", Path: "/data/<a> & \u00fc\x1b[31m", Extensions: []string{".jpg", ".npy"},
-		Samples: 1_281_167, Bytes: 146_899_265_000, HDMLP: "0.1.0",
-		FirstOpened: time.Date(2026, 11, 22, 1, 2, 3, 0, time.UTC), LastOpened: time.Date(2026, 11, 23, 4, 5, 6, 0, time.UTC),
+		Format: 1, Version: goldenVersion, Kind: "folder", Path: "/data/<a> & \u00fc\x1b[31m",
+		Extensions: []string{".jpg", ".npy"},
+		Samples:    1_281_167, Bytes: 146_899_265_000, HDMLP: "0.1.0",
+		FirstOpened: time.Date(2026, 11, 22, 1, 2, 3, 0, time.UTC),
+		LastOpened:  time.Date(2026, 11, 23, 4, 5, 6, 0, time.UTC),
 	}
 }
 
@@ -85,18 +87,28 @@ func TestHostileDescriptions(t *testing.T) {
 	}
 }
 
-// TestDescribe: every opening writes the description anew, and keeps when the store was first opened; a damaged
-// one, and one that is too large, are replaced.
+// TestDescribe: every opening writes the description anew, and keeps when the store was first
+// opened; a damaged one, and one that is too large, are replaced.
 func TestDescribe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cache")
 	warned := ""
 	ds := storageclass.Dataset{
 		Fingerprint: [16]byte{0xab}, Samples: 3, Size: func(int) int64 { return 10 },
-		About: storageclass.About{Kind: "folder", Path: "/data", Extensions: []string{".x"}, Bytes: 30},
+		About: storageclass.About{
+			Kind:       "folder",
+			Path:       "/data",
+			Extensions: []string{".x"},
+			Bytes:      30,
+		},
 	}
 	open := func() *Description {
 		t.Helper()
-		c, err := New(Options{Dir: path, Disk: big{}, Version: "1.2.3", Warn: func(m string) { warned += m }})
+		c, err := New(Options{
+			Dir:     path,
+			Disk:    big{},
+			Version: "1.2.3",
+			Warn:    func(m string) { warned += m },
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +132,8 @@ func TestDescribe(t *testing.T) {
 	}
 	first := open()
 	want := &Description{
-		Format: 1, Version: storeName(ds.Fingerprint), Kind: "folder", Path: "/data", Extensions: []string{".x"}, Samples: 3, Bytes: 30,
+		Format: 1, Version: storeName(ds.Fingerprint), Kind: "folder", Path: "/data",
+		Extensions: []string{".x"}, Samples: 3, Bytes: 30,
 		HDMLP: "1.2.3", FirstOpened: first.FirstOpened, LastOpened: first.FirstOpened,
 	}
 	if diff := cmp.Diff(want, first); diff != "" || time.Since(first.FirstOpened) > time.Hour {
@@ -145,7 +158,8 @@ func TestDescribe(t *testing.T) {
 			t.Fatal(err)
 		}
 		stores, err := existing.Stores()
-		if err := errors.Join(err, existing.Close()); err != nil || stores[0].Problem == nil || stores[0].Description != nil || stores[0].Samples != 3 {
+		if err := errors.Join(err, existing.Close()); err != nil || stores[0].Problem == nil ||
+			stores[0].Description != nil || stores[0].Samples != 3 {
 			t.Errorf("damaged: %+v, %v", stores[0], err)
 		}
 		if again := open(); again.FirstOpened.Year() < 2026 {

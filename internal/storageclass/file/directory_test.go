@@ -58,16 +58,36 @@ func TestForeignDirectory(t *testing.T) {
 		below  string // what is refused
 		words  []string
 	}{
-		"group may write": {func(dir string) error { return os.Chmod(dir, 0o770) }, "", []string{"mode 0770", "chmod 700", "/cache/hdmlp"}},
-		"all may write":   {func(dir string) error { return os.Chmod(dir, 0o777|os.ModeSticky) }, "", []string{"mode 1777", "chmod 700"}},
-		"its owner":       {func(dir string) error { return os.Chown(dir, stranger, -1) }, "", []string{"user 1001", fmt.Sprintf("user %d:", me), "another directory"}},
-		"a store's mode":  {func(dir string) error { return os.Chmod(path(dir, ds, ""), 0o777) }, "store", []string{"mode 0777"}},
-		"a store's owner": {func(dir string) error { return os.Chown(path(dir, ds, ""), stranger, -1) }, "store", []string{"user 1001"}},
-		"data's mode":     {func(dir string) error { return os.Chmod(path(dir, ds, "data"), 0o666) }, "data", []string{"mode 0666"}},
-		"data's owner":    {func(dir string) error { return os.Chown(path(dir, ds, "data"), stranger, -1) }, "data", []string{"user 1001"}},
-		"dataset's owner": {func(dir string) error { return os.Chown(path(dir, ds, "dataset"), stranger, -1) }, "dataset", []string{"user 1001"}},
-		"index's owner":   {func(dir string) error { return os.Chown(path(dir, ds, "index"), stranger, -1) }, "index", []string{"user 1001"}},
-		"the marker's":    {func(dir string) error { return os.Chown(filepath.Join(dir, "HDMLP-CACHE"), stranger, -1) }, "HDMLP-CACHE", nil},
+		"group may write": {func(dir string) error {
+			return os.Chmod(dir, 0o770)
+		}, "", []string{"mode 0770", "chmod 700", "/cache/hdmlp"}},
+		"all may write": {func(dir string) error {
+			return os.Chmod(dir, 0o777|os.ModeSticky)
+		}, "", []string{"mode 1777", "chmod 700"}},
+		"its owner": {func(dir string) error {
+			return os.Chown(dir, stranger, -1)
+		}, "", []string{"user 1001", fmt.Sprintf("user %d:", me), "another directory"}},
+		"a store's mode": {func(dir string) error {
+			return os.Chmod(path(dir, ds, ""), 0o777)
+		}, "store", []string{"mode 0777"}},
+		"a store's owner": {func(dir string) error {
+			return os.Chown(path(dir, ds, ""), stranger, -1)
+		}, "store", []string{"user 1001"}},
+		"data's mode": {func(dir string) error {
+			return os.Chmod(path(dir, ds, "data"), 0o666)
+		}, "data", []string{"mode 0666"}},
+		"data's owner": {func(dir string) error {
+			return os.Chown(path(dir, ds, "data"), stranger, -1)
+		}, "data", []string{"user 1001"}},
+		"dataset's owner": {func(dir string) error {
+			return os.Chown(path(dir, ds, "dataset"), stranger, -1)
+		}, "dataset", []string{"user 1001"}},
+		"index's owner": {func(dir string) error {
+			return os.Chown(path(dir, ds, "index"), stranger, -1)
+		}, "index", []string{"user 1001"}},
+		"the marker's": {func(dir string) error {
+			return os.Chown(filepath.Join(dir, "HDMLP-CACHE"), stranger, -1)
+		}, "HDMLP-CACHE", nil},
 	} {
 		dir := warmCache(t, ds)
 		if err := c.change(dir); errors.Is(err, syscall.EPERM) {
@@ -76,7 +96,8 @@ func TestForeignDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := map[string]string{
-			"": dir, "store": filepath.Clean(path(dir, ds, "")), "HDMLP-CACHE": filepath.Join(dir, "HDMLP-CACHE"),
+			"": dir, "store": filepath.Clean(path(dir, ds, "")),
+			"HDMLP-CACHE": filepath.Join(dir, "HDMLP-CACHE"),
 		}[c.below]
 		if want == "" {
 			want = path(dir, ds, c.below)
@@ -115,7 +136,8 @@ func TestPlanted(t *testing.T) {
 				victim := filepath.Join(t.TempDir(), "victim")
 				must(t, os.WriteFile(victim, precious, 0o600))
 				replace := func() {
-					must(t, os.RemoveAll(path(dir, ds, target)), plant(path(dir, ds, target), victim))
+					must(t, os.RemoveAll(path(dir, ds, target)),
+						plant(path(dir, ds, target), victim))
 				}
 				var err error
 				if late {
@@ -141,7 +163,9 @@ func TestLinkedStore(t *testing.T) {
 	ds := storageclasstest.Uniform(1, 5, 100)
 	dir, elsewhere := warmCache(t, ds), t.TempDir()
 	store := filepath.Clean(path(dir, ds, ""))
-	must(t, os.RemoveAll(store), os.WriteFile(filepath.Join(elsewhere, "data"), []byte("precious"), 0o600), os.Symlink(elsewhere, store))
+	must(t, os.RemoveAll(store),
+		os.WriteFile(filepath.Join(elsewhere, "data"), []byte("precious"), 0o600),
+		os.Symlink(elsewhere, store))
 	_, err := file.New(file.Options{Dir: dir, Reserve: 1, Disk: bigDisk})
 	refused(t, "there from the beginning", err, store, "symbolic link")
 

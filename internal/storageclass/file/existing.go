@@ -22,11 +22,12 @@ var (
 	ErrNoCache = errors.New("the directory is not a cache of HDMLP")
 	// ErrIndex says that a store's index is damaged, or another version's or dataset's: the
 	// store holds nothing, and the next job that opens it begins it anew.
-	ErrIndex = errors.New("the store's index is damaged or of another version of hdmlp, so that its samples are not used")
+	ErrIndex = errors.New("the store's index is damaged or of another version of hdmlp, so that " +
+		"its samples are not used")
 )
 
-// Cache is a cache directory that is there already, for commands that look at it or
-// clear it. Nothing is changed but by Lock, which writes the process's ID into the marker, Drop, Remove and
+// Cache is a cache directory that is there already, for commands that look at it or clear it.
+// Nothing is changed but by Lock, which writes the process's ID into the marker, Drop, Remove and
 // RemoveMarker; these need the lock. For one goroutine.
 type Cache struct {
 	dir    *disk.Directory
@@ -61,7 +62,8 @@ func (c *Cache) look() (pid string, err error) {
 	text := markerContents(marker)
 	if !bytes.HasPrefix(text, []byte(markerVersion)) {
 		line, _, _ := bytes.Cut(text[:min(len(text), 80)], []byte("\n"))
-		return "", fmt.Errorf("%s: %w that this version knows: %s says %q, not %q", c.dir.Path(), ErrNoCache, markerName, line, strings.TrimSpace(markerVersion))
+		return "", fmt.Errorf("%s: %w that this version knows: %s says %q, not %q", c.dir.Path(),
+			ErrNoCache, markerName, line, strings.TrimSpace(markerVersion))
 	}
 	err = disk.Flock(marker, unix.LOCK_SH) // for a moment: lockMarker knows of it
 	if errors.Is(err, unix.EWOULDBLOCK) {
@@ -172,7 +174,8 @@ func (s *StoreInfo) count(dir *disk.Directory) error {
 	lengths := map[uint32]uint64{} // by ID; it takes as much as the index has records
 	_, _, err = readIndex(index, fingerprint, samples, func(r record) {
 		delete(lengths, r.id)
-		if uint64(r.id) < uint64(samples) && r.length != dropped && r.offset <= uint64(size) && r.length <= uint64(size)-r.offset {
+		if uint64(r.id) < uint64(samples) && r.length != dropped && r.offset <= uint64(size) &&
+			r.length <= uint64(size)-r.offset {
 			lengths[r.id] = r.length
 		}
 	})
@@ -243,8 +246,8 @@ type Copy struct {
 	Equal    bool   // the bytes are those that they were compared with
 }
 
-// Compare reads the copy of sample id, in pieces as long as buffer, and compares it with want, whose length must be the
-// sample's size; nil: with nothing.
+// Compare reads the copy of sample id, in pieces as long as buffer, and compares it with want,
+// whose length must be the sample's size; nil: with nothing.
 func (x *Contents) Compare(id int, want, buffer []byte) (Copy, error) {
 	size := x.store.sampleSize(id)
 	offset := x.store.where[id].Load() - 1
@@ -266,8 +269,8 @@ func (x *Contents) Compare(id int, want, buffer []byte) (Copy, error) {
 // Close closes the files.
 func (x *Contents) Close() error { return x.store.data.Close() }
 
-// Drop has the dataset's store forget samples. It writes the index anew, so that a failure leaves the store as
-// it was.
+// Drop has the dataset's store forget samples. It writes the index anew, so that a failure leaves
+// the store as it was.
 func (c *Cache) Drop(ds storageclass.Dataset, ids []int32) error {
 	name := storeName(ds.Fingerprint)
 	used, err := c.dir.CheckDirectory(name)
@@ -296,7 +299,8 @@ func (c *Cache) Drop(ds storageclass.Dataset, ids []int32) error {
 	return errors.Join(err, closed)
 }
 
-// Remove deletes the store's files. kept: its directory stays, because something that is not ours is in it.
+// Remove deletes the store's files. kept: its directory stays, because something that is not ours
+// is in it.
 func (c *Cache) Remove(fingerprint [16]byte) (kept bool, err error) {
 	if err := removeStore(c.dir, storeName(fingerprint)); err != nil {
 		return false, err

@@ -58,7 +58,8 @@ func TestExistingIsNotMade(t *testing.T) {
 	}
 	other := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(other, "HDMLP-CACHE"), []byte("HDMLP-CACHE 9\n"), 0o600))
-	if c, err := file.Existing(other); !errors.Is(err, file.ErrNoCache) || !strings.Contains(err.Error(), "HDMLP-CACHE 9") {
+	if c, err := file.Existing(other); !errors.Is(err, file.ErrNoCache) ||
+		!strings.Contains(err.Error(), "HDMLP-CACHE 9") {
 		t.Errorf("%v, %v", c, err)
 	}
 	unsafe := warmCache(t, storageclasstest.Uniform(1, 5, 100))
@@ -67,7 +68,8 @@ func TestExistingIsNotMade(t *testing.T) {
 	refused(t, "mode", err, unsafe, "mode 0770")
 }
 
-// TestExistingInUse: a cache that a daemon has is listed, and not locked; one that is locked no daemon takes.
+// TestExistingInUse: a cache that a daemon has is listed, and not locked; one that is locked no
+// daemon takes.
 func TestExistingInUse(t *testing.T) {
 	ds := storageclasstest.Uniform(1, 200, 10)
 	dir := t.TempDir()
@@ -81,10 +83,12 @@ func TestExistingInUse(t *testing.T) {
 		t.Errorf("in use by %q, %v", pid, err)
 	}
 	stores, err := c.Stores()
-	if err != nil || len(stores) != 1 || stores[0].Held != 128 || stores[0].HeldBytes != 1280 || stores[0].Samples != 200 {
+	if err != nil || len(stores) != 1 || stores[0].Held != 128 || stores[0].HeldBytes != 1280 ||
+		stores[0].Samples != 200 {
 		t.Errorf("%+v, %v", stores, err) // the others wait to be written
 	}
-	if err := c.Lock(); !errors.Is(err, file.ErrInUse) || !strings.Contains(err.Error(), fmt.Sprint(os.Getpid())) {
+	if err := c.Lock(); !errors.Is(err, file.ErrInUse) ||
+		!strings.Contains(err.Error(), fmt.Sprint(os.Getpid())) {
 		t.Errorf("locked: %v", err)
 	}
 	storageclasstest.Close(t, store, class)
@@ -99,7 +103,8 @@ func TestExistingInUse(t *testing.T) {
 	storageclasstest.Close(t, newClass(t, dir, 10_000))
 }
 
-// TestContents reads what is held without changing any file, a torn index and a damaged sample included.
+// TestContents reads what is held without changing any file, a torn index and a damaged sample
+// included.
 func TestContents(t *testing.T) {
 	ds := storageclasstest.Uniform(1, 6, 100)
 	dir := t.TempDir()
@@ -134,8 +139,10 @@ func TestContents(t *testing.T) {
 			if err != nil || (got.Digest == got.Recorded) != want.right || got.Equal != want.equal {
 				t.Errorf("sample %d in pieces of %d bytes: %+v, %v", id, piece, got, err)
 			}
-			if recorded := storageclasstest.OriginOf(id, storageclasstest.Bytes(ds, id)).Digest; got.Recorded != recorded {
-				t.Errorf("sample %d: digest %08x was recorded, not %08x", id, recorded, got.Recorded)
+			if recorded := storageclasstest.OriginOf(id,
+				storageclasstest.Bytes(ds, id)).Digest; got.Recorded != recorded {
+				t.Errorf("sample %d: digest %08x was recorded, not %08x", id, recorded,
+					got.Recorded)
 			}
 		}
 	}
@@ -151,7 +158,8 @@ func TestContents(t *testing.T) {
 	then := time.Unix(1_000_000_000, 0)
 	must(t, os.Chtimes(path(dir, ds, ""), then, then))
 	must(t, c.Lock(), c.Drop(ds, []int32{0, 3}))
-	if stores, err := c.Stores(); err != nil || len(stores) != 1 || stores[0].Held != 2 || !stores[0].Used.Equal(then) {
+	if stores, err := c.Stores(); err != nil || len(stores) != 1 || stores[0].Held != 2 ||
+		!stores[0].Used.Equal(then) {
 		t.Errorf("%+v, %v", stores, err)
 	}
 	must(t, c.Close())

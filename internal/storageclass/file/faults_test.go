@@ -20,8 +20,9 @@ import (
 // faulty is a disk on which operations fail. A write that fails has written the first half.
 type faulty struct {
 	disk.Disk
-	mu   sync.Mutex
-	fail func(op, name string) error // asked before every operation, by one goroutine at a time; nil: none fails
+	mu sync.Mutex
+	// asked before every operation, by one goroutine at a time; nil: none fails
+	fail func(op, name string) error
 }
 
 func newFaulty() *faulty { return &faulty{Disk: bigDisk} }
@@ -130,21 +131,29 @@ func on(op, name string, err error) func(string, string) error {
 func faultyClass(t *testing.T, dir string) (*file.Class, *faulty, *[]string) {
 	t.Helper()
 	d, warnings := newFaulty(), new([]string)
-	c, err := file.New(file.Options{Dir: dir, Capacity: 1 << 20, Reserve: 1, Disk: d, Warn: func(m string) { *warnings = append(*warnings, m) }})
+	c, err := file.New(file.Options{
+		Dir:      dir,
+		Capacity: 1 << 20,
+		Reserve:  1,
+		Disk:     d,
+		Warn:     func(m string) { *warnings = append(*warnings, m) },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c, d, warnings
 }
 
-// TestSampleThatTheDiskDoesNotGiveBackIsDropped: it counts as corrupt, others stay, and it can be put again.
+// TestSampleThatTheDiskDoesNotGiveBackIsDropped: it counts as corrupt, others stay, and it can be
+// put again.
 func TestSampleThatTheDiskDoesNotGiveBackIsDropped(t *testing.T) {
 	c, d, _ := faultyClass(t, t.TempDir())
 	ds := storageclasstest.Uniform(1, 3, 1000)
 	s := storageclasstest.Open(t, c, ds, 3000)
 	storageclasstest.Put(t, s, ds, 0, 1, 2)
 	d.set(on("read", "data", unix.EIO))
-	if err := s.Read(1, make([]byte, 1000)); !errors.Is(err, storageclass.ErrCorrupt) || !errors.Is(err, unix.EIO) {
+	if err := s.Read(1, make([]byte, 1000)); !errors.Is(err, storageclass.ErrCorrupt) ||
+		!errors.Is(err, unix.EIO) {
 		t.Errorf("got %v", err)
 	}
 	d.set(nil)
@@ -154,7 +163,8 @@ func TestSampleThatTheDiskDoesNotGiveBackIsDropped(t *testing.T) {
 	storageclasstest.Close(t, s, c)
 }
 
-// TestTornWriteIsNotHeld: a sample of which a part was written is not held, now or after a restart, and its bytes are free.
+// TestTornWriteIsNotHeld: a sample of which a part was written is not held, now or after a restart,
+// and its bytes are free.
 func TestTornWriteIsNotHeld(t *testing.T) {
 	for _, fault := range []error{unix.EIO, unix.ENOSPC} {
 		dir := t.TempDir()
@@ -164,7 +174,8 @@ func TestTornWriteIsNotHeld(t *testing.T) {
 		storageclasstest.Put(t, s, ds, 0)
 		d.set(on("write", "data", fault))
 		err := keep(s, 1, storageclasstest.Bytes(ds, 1))
-		if full := fault == unix.ENOSPC; full != errors.Is(err, storageclass.ErrFull) || err == nil || full != (len(*warnings) == 1) {
+		if full := fault == unix.ENOSPC; full != errors.Is(err, storageclass.ErrFull) ||
+			err == nil || full != (len(*warnings) == 1) {
 			t.Errorf("%v: got %v, warned %q", fault, err, *warnings)
 		}
 		if _, used := s.Room(); s.Has(1) || used != 1000 {
@@ -186,7 +197,8 @@ func TestTornWriteIsNotHeld(t *testing.T) {
 	}
 }
 
-// TestTornIndexIsWrittenAgain: records of which a write has written half wait, and take the same place.
+// TestTornIndexIsWrittenAgain: records of which a write has written half wait, and take the same
+// place.
 func TestTornIndexIsWrittenAgain(t *testing.T) {
 	dir := t.TempDir()
 	c, d, warnings := faultyClass(t, dir)
@@ -215,8 +227,8 @@ func TestTornIndexIsWrittenAgain(t *testing.T) {
 	storageclasstest.Close(t, s, again)
 }
 
-// TestClosedIndexThatWasTornHoldsWhatIsWhole: what the index says before the place where its last write broke is held after a
-// restart, and nothing else.
+// TestClosedIndexThatWasTornHoldsWhatIsWhole: what the index says before the place where its last
+// write broke is held after a restart, and nothing else.
 func TestClosedIndexThatWasTornHoldsWhatIsWhole(t *testing.T) {
 	dir := t.TempDir()
 	c, d, _ := faultyClass(t, dir)
@@ -234,8 +246,9 @@ func TestClosedIndexThatWasTornHoldsWhatIsWhole(t *testing.T) {
 	storageclasstest.Close(t, s, again)
 }
 
-// TestEveryFaultLeavesACacheThatIsRight: whichever operation fails while a cache is made, filled, read and opened again, no call
-// gives another sample's bytes, and with the disk well again the cache is of use, and what it holds is right.
+// TestEveryFaultLeavesACacheThatIsRight: whichever operation fails while a cache is made, filled,
+// read and opened again, no call gives another sample's bytes, and with the disk well again the
+// cache is of use, and what it holds is right.
 func TestEveryFaultLeavesACacheThatIsRight(t *testing.T) {
 	for _, fault := range []error{unix.EIO, unix.ENOSPC} {
 		for at := 0; ; at++ {
@@ -272,7 +285,8 @@ func faultAt(t *testing.T, fault error, at int) (failed bool) {
 	read := func(s storageclass.Store) {
 		dst := make([]byte, 50)
 		for _, id := range s.Held() {
-			if err := s.Read(int(id), dst); err == nil && !bytes.Equal(dst, storageclasstest.Bytes(ds, int(id))) {
+			if err := s.Read(int(id), dst); err == nil &&
+				!bytes.Equal(dst, storageclasstest.Bytes(ds, int(id))) {
 				complain("sample %d is another", id)
 			} else if err != nil && !errors.Is(err, storageclass.ErrCorrupt) {
 				complain("sample %d: %v", id, err)

@@ -145,13 +145,15 @@ func (c *Class) measure() error {
 		return err
 	}
 	if c.Capacity == 0 && onDisk <= 0 {
-		c.Warn(fmt.Sprintf("nothing can be cached in %s: its disk has not even the %s free that are to be left so",
+		c.Warn(fmt.Sprintf("nothing can be cached in %s: its disk has not even the %s free that "+
+			"are to be left so",
 			c.Dir, size.Format(c.Reserve)))
 	}
 	if c.Capacity > onDisk {
 		return &storageclass.LimitError{
 			What: "a cache on the disk of " + c.Dir, Need: c.Capacity, Limit: max(onDisk, 0),
-			Hint: fmt.Sprintf("set cache_size to less; %s are left free on the disk (disk_reserve)", size.Format(c.Reserve)),
+			Hint: fmt.Sprintf("set cache_size to less; %s are left free on the disk (disk_reserve)",
+				size.Format(c.Reserve)),
 		}
 	}
 	return nil
@@ -164,7 +166,8 @@ func (c *Class) Kind() string { return Name }
 // than room, what came last beyond it is dropped.
 func (c *Class) Open(ds storageclass.Dataset, room int64) (storageclass.Store, error) {
 	if room < 0 || ds.Samples < 0 || int64(ds.Samples) > math.MaxInt32 {
-		return nil, fmt.Errorf("file class: open a store of %d bytes for %d samples: out of range", room, ds.Samples)
+		return nil, fmt.Errorf("file class: open a store of %d bytes for %d samples: out of range",
+			room, ds.Samples)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -173,8 +176,9 @@ func (c *Class) Open(ds storageclass.Dataset, room int64) (storageclass.Store, e
 	}
 	if s := c.mu.open[ds.Fingerprint]; s != nil {
 		if len(s.where) != ds.Samples {
-			return nil, fmt.Errorf("file class: dataset %x has %d samples, its store was made for %d",
-				ds.Fingerprint, ds.Samples, len(s.where))
+			return nil,
+				fmt.Errorf("file class: dataset %x has %d samples, its store was made for %d",
+					ds.Fingerprint, ds.Samples, len(s.where))
 		}
 		s.opens++
 		return s, nil
@@ -216,7 +220,8 @@ func (c *Class) Close() error {
 		return nil
 	}
 	for fingerprint := range c.mu.open {
-		return fmt.Errorf("file class in %s: close: the store of dataset %x is open", c.Dir, fingerprint)
+		return fmt.Errorf("file class in %s: close: the store of dataset %x is open", c.Dir,
+			fingerprint)
 	}
 	c.mu.closed = true
 	return errors.Join(c.marker.Close(), c.dir.Close())
@@ -226,7 +231,8 @@ func (c *Class) closeStore(s *store) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s.opens == 0 {
-		return fmt.Errorf("file class: the store of dataset %x was closed more often than opened", s.fingerprint)
+		return fmt.Errorf("file class: the store of dataset %x was closed more often than opened",
+			s.fingerprint)
 	}
 	s.opens--
 	if s.opens > 0 {
@@ -236,7 +242,8 @@ func (c *Class) closeStore(s *store) error {
 	delete(c.mu.open, s.fingerprint)
 	c.mu.idle[s.fingerprint] = idleStore{bytes: end, used: s.opened}
 	if err != nil {
-		return fmt.Errorf("file class: close the store of dataset %x in %s: %w", s.fingerprint, c.Dir, err)
+		return fmt.Errorf("file class: close the store of dataset %x in %s: %w", s.fingerprint,
+			c.Dir, err)
 	}
 	return nil
 }

@@ -129,12 +129,15 @@ func TestWarmAfterRestart(t *testing.T) {
 
 func TestNotOurs(t *testing.T) {
 	for name, prepare := range map[string]func(dir string) error{
-		"a file": func(dir string) error { return os.WriteFile(filepath.Join(dir, "precious"), nil, 0o600) },
+		"a file": func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, "precious"), nil, 0o600)
+		},
 		"another marker": func(dir string) error {
 			return os.WriteFile(filepath.Join(dir, "HDMLP-CACHE"), []byte("HDMLP-CACHE 9\n"), 0o600)
 		},
 		"empty marker beside a file": func(dir string) error {
-			return errors.Join(os.WriteFile(filepath.Join(dir, "HDMLP-CACHE"), nil, 0o600), os.WriteFile(filepath.Join(dir, "x"), nil, 0o600))
+			return errors.Join(os.WriteFile(filepath.Join(dir, "HDMLP-CACHE"), nil, 0o600),
+				os.WriteFile(filepath.Join(dir, "x"), nil, 0o600))
 		},
 	} {
 		dir := t.TempDir()
@@ -250,15 +253,29 @@ func TestDamagedIndex(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, ds, []int{3, 1, 2}},
-		"record":     {func(t *testing.T, dir string) { flip(t, path(dir, ds, "index"), 64+40+3) }, ds, []int{3, 2, 0}},
-		"magic":      {func(t *testing.T, dir string) { flip(t, path(dir, ds, "index"), 0) }, ds, nil},
-		"zero bytes": {func(t *testing.T, dir string) { _ = os.Truncate(path(dir, ds, "index"), 64+5*40) }, ds, []int{3, 1, 2, 0}},
-		"no index":   {func(t *testing.T, dir string) { _ = os.Remove(path(dir, ds, "index")) }, ds, nil},
-		"no data":    {func(t *testing.T, dir string) { _ = os.Remove(path(dir, ds, "data")) }, ds, nil},
-		"short data": {func(t *testing.T, dir string) { _ = os.Truncate(path(dir, ds, "data"), 350) }, ds, []int{3, 1, 2}},
+		"record": {func(t *testing.T, dir string) {
+			flip(t, path(dir, ds, "index"), 64+40+3)
+		}, ds, []int{3, 2, 0}},
+		"magic": {func(t *testing.T, dir string) {
+			flip(t, path(dir, ds, "index"), 0)
+		}, ds, nil},
+		"zero bytes": {func(t *testing.T, dir string) {
+			_ = os.Truncate(path(dir, ds, "index"), 64+5*40)
+		}, ds, []int{3, 1, 2, 0}},
+		"no index": {func(t *testing.T, dir string) {
+			_ = os.Remove(path(dir, ds, "index"))
+		}, ds, nil},
+		"no data": {func(t *testing.T, dir string) {
+			_ = os.Remove(path(dir, ds, "data"))
+		}, ds, nil},
+		"short data": {func(t *testing.T, dir string) {
+			_ = os.Truncate(path(dir, ds, "data"), 350)
+		}, ds, []int{3, 1, 2}},
 		"other size": {func(*testing.T, string) {}, other, []int{3, 1, 0}},
 		"another F":  {func(*testing.T, string) {}, storageclasstest.Uniform(1, 4, 100), nil},
-		"leftover":   {func(t *testing.T, dir string) { _ = os.WriteFile(path(dir, ds, "index.new"), []byte("x"), 0o600) }, ds, []int{3, 1, 2, 0}},
+		"leftover": {func(t *testing.T, dir string) {
+			_ = os.WriteFile(path(dir, ds, "index.new"), []byte("x"), 0o600)
+		}, ds, []int{3, 1, 2, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

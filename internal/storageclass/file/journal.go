@@ -62,7 +62,8 @@ func decodeRecord(b []byte) (r record, ok bool) {
 		offset: binary.LittleEndian.Uint64(b[8:]),
 		length: binary.LittleEndian.Uint64(b[16:]),
 		origin: storageclass.Origin{
-			Digest: binary.LittleEndian.Uint32(b[4:]), Place: binary.LittleEndian.Uint32(b[24:]), Instance: binary.LittleEndian.Uint32(b[28:]),
+			Digest: binary.LittleEndian.Uint32(b[4:]), Place: binary.LittleEndian.Uint32(b[24:]),
+			Instance: binary.LittleEndian.Uint32(b[28:]),
 		},
 	}, true
 }
@@ -140,7 +141,9 @@ func (j *journal) shut() error {
 // readIndex calls each with the index's records in order, and returns where
 // they end: a torn record at the end is not part of it, and records whose
 // checksum is wrong are left out. fresh: this is no index of that dataset.
-func readIndex(f io.Reader, fingerprint [16]byte, samples int, each func(record)) (end int64, fresh bool, err error) {
+func readIndex(f io.Reader, fingerprint [16]byte, samples int,
+	each func(record),
+) (end int64, fresh bool, err error) {
 	header := make([]byte, headerSize)
 	if _, err := io.ReadFull(f, header); err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {

@@ -19,7 +19,12 @@ func TestIndexLayout(t *testing.T) {
 	fingerprint := [16]byte{0: 1, 15: 16}
 	index := encodeHeader(fingerprint, 1000)
 	want := []record{
-		{id: 7, offset: 0, length: 110_000, origin: storageclass.Origin{Digest: 0xdeadbeef, Place: 0xfeed, Instance: 0xbead}},
+		{
+			id:     7,
+			offset: 0,
+			length: 110_000,
+			origin: storageclass.Origin{Digest: 0xdeadbeef, Place: 0xfeed, Instance: 0xbead},
+		},
 		{id: 8, offset: 110_000, length: 1 << 40, origin: storageclass.Origin{Digest: 1}},
 		{id: 7, offset: 0, length: dropped},
 	}
@@ -34,7 +39,9 @@ func TestIndexLayout(t *testing.T) {
 		t.Fatalf("the layout has changed:\n%x\n%x", index, golden)
 	}
 	var got []record
-	end, fresh, err := readIndex(bytes.NewReader(golden), fingerprint, 1000, func(r record) { got = append(got, r) })
+	end, fresh, err := readIndex(bytes.NewReader(golden), fingerprint, 1000, func(r record) {
+		got = append(got, r)
+	})
 	if err != nil || fresh || end != int64(len(golden)) {
 		t.Fatalf("end %d, fresh %v, %v", end, fresh, err)
 	}
@@ -51,7 +58,11 @@ func (big) Free(int) (free, total int64, err error) { return 1 << 40, 1 << 40, n
 // TestOverlap opens an index whose records of drops were lost.
 func TestOverlap(t *testing.T) {
 	dir := t.TempDir()
-	ds := storageclass.Dataset{Fingerprint: [16]byte{1}, Samples: 6, Size: func(id int) int64 { return int64(10 * id) }}
+	ds := storageclass.Dataset{
+		Fingerprint: [16]byte{1},
+		Samples:     6,
+		Size:        func(id int) int64 { return int64(10 * id) },
+	}
 	store := filepath.Join(dir, "01000000000000000000000000000000")
 	index := encodeHeader(ds.Fingerprint, ds.Samples)
 	for _, r := range []record{
@@ -87,7 +98,8 @@ func TestOverlap(t *testing.T) {
 		t.Errorf("%d bytes in use, want 70", used)
 	}
 	for id := range 6 { // what was lost fits between
-		if err := s.Put(id, make([]byte, 10*id), storageclass.Origin{Digest: digest.Of(make([]byte, 10*id))}); err != nil {
+		if err := s.Put(id, make([]byte, 10*id),
+			storageclass.Origin{Digest: digest.Of(make([]byte, 10*id))}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -104,7 +116,8 @@ func FuzzReadIndex(f *testing.F) {
 	f.Add(golden)
 	f.Add(golden[:90])
 	f.Fuzz(func(t *testing.T, index []byte) {
-		end, fresh, err := readIndex(bytes.NewReader(index), [16]byte{0: 1, 15: 16}, 1000, func(record) {})
+		end, fresh, err := readIndex(bytes.NewReader(index), [16]byte{0: 1, 15: 16}, 1000,
+			func(record) {})
 		if err != nil || end > int64(len(index)) || fresh != (end == 0) {
 			t.Fatalf("end %d of %d, fresh %v, %v", end, len(index), fresh, err)
 		}

@@ -65,7 +65,8 @@ func TestKill(t *testing.T) {
 		if int(id) != i {
 			t.Fatalf("sample %d in place of %d", id, i)
 		}
-		if err := s.Read(int(id), dst); err != nil || string(dst) != string(storageclasstest.Bytes(ds, i)) {
+		if err := s.Read(int(id), dst); err != nil ||
+			string(dst) != string(storageclasstest.Bytes(ds, i)) {
 			t.Fatalf("sample %d after the kill: %v", id, err)
 		}
 	}

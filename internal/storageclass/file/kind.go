@@ -5,7 +5,8 @@ import "github.com/hdmlp/hdmlp/internal/storageclass"
 // Name is the kind's name.
 const Name = "file"
 
-// Kind describes the class to the configuration. version is hdmlp's, for the descriptions of stores.
+// Kind describes the class to the configuration. version is hdmlp's, for the descriptions of
+// stores.
 func Kind(version string) storageclass.Kind {
 	return storageclass.Kind{
 		Name:      Name,
@@ -15,7 +16,13 @@ func Kind(version string) storageclass.Kind {
 		PathKey:   "cache_dir",
 		Held:      Held,
 		New: func(o storageclass.Options) (storageclass.Class, error) {
-			class, err := New(Options{Dir: o.Dir, Capacity: o.Capacity, Reserve: o.Reserve, Warn: o.Warn, Version: version})
+			class, err := New(Options{
+				Dir:      o.Dir,
+				Capacity: o.Capacity,
+				Reserve:  o.Reserve,
+				Warn:     o.Warn,
+				Version:  version,
+			})
 			if err != nil {
 				return nil, err // not a nil *Class
 			}

@@ -13,8 +13,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass/file/disk"
 )
 
-// Another process may have the marker locked for a moment only, to see whether it is in use (Existing). So a lock that
-// cannot be had is tried for again before the directory counts as in use.
+// Another process may have the marker locked for a moment only, to see whether it is in use
+// (Existing). So a lock that cannot be had is tried for again before the directory counts as in
+// use.
 const (
 	lockAttempts = 20
 	lockPause    = 10 * time.Millisecond
@@ -48,7 +49,8 @@ func (c *Class) takeDirectory() (err error) {
 		}
 	}
 	if other != "" && !marked {
-		return fmt.Errorf("%w: it holds %q; name a directory that does not exist yet", ErrNotOurs, other)
+		return fmt.Errorf("%w: it holds %q; name a directory that does not exist yet", ErrNotOurs,
+			other)
 	}
 	marker, err := c.dir.Create(markerName)
 	if err != nil {
@@ -84,7 +86,8 @@ func lockMarker(marker disk.File, others bool) error {
 		return fmt.Errorf("%w: %s is empty", ErrNotOurs, markerName)
 	case n > 0 && !bytes.HasPrefix(text, []byte(markerVersion)):
 		line, _, _ := bytes.Cut(text[:min(n, 80)], []byte("\n"))
-		return fmt.Errorf("%w that this version knows: %s says %q, not %q", ErrNotOurs, markerName, line, markerVersion[:len(markerVersion)-1])
+		return fmt.Errorf("%w that this version knows: %s says %q, not %q", ErrNotOurs, markerName,
+			line, markerVersion[:len(markerVersion)-1])
 	}
 	mine := fmt.Appendf(nil, "%s%10d\n", markerText, os.Getpid())
 	if _, err := marker.WriteAt(mine, 0); err != nil {

@@ -24,7 +24,8 @@ func openMarker(t *testing.T, path string) *os.File {
 	return f
 }
 
-// TestLockedForAMoment: a process that only sees whether the cache is in use does not keep it from being taken.
+// TestLockedForAMoment: a process that only sees whether the cache is in use does not keep it from
+// being taken.
 func TestLockedForAMoment(t *testing.T) {
 	path := filepath.Join(t.TempDir(), markerName)
 	looking, mine := openMarker(t, path), openMarker(t, path)
@@ -39,7 +40,8 @@ func TestLockedForAMoment(t *testing.T) {
 	})
 }
 
-// TestMarkerIsRemoved: a marker that `hdmlp cache rm` removes between opening and locking it is not taken.
+// TestMarkerIsRemoved: a marker that `hdmlp cache rm` removes between opening and locking it is not
+// taken.
 func TestMarkerIsRemoved(t *testing.T) {
 	path := filepath.Join(t.TempDir(), markerName)
 	marker := openMarker(t, path)

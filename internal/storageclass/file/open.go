@@ -35,7 +35,8 @@ func openStore(c *Class, ds storageclass.Dataset, room int64) (_ *store, err err
 			return nil, err
 		}
 		// Samples can be kept without it; a full disk may be the reason.
-		c.Warn(fmt.Sprintf("the cache in %s: describe the store of dataset %x: %v", c.Dir, ds.Fingerprint, err))
+		c.Warn(fmt.Sprintf("the cache in %s: describe the store of dataset %x: %v", c.Dir,
+			ds.Fingerprint, err))
 	}
 	dir.Touch(s.opened) // the order of eviction, after a restart
 	return s, nil
@@ -113,9 +114,12 @@ func (s *store) load(dir *disk.Directory, room int64) error {
 	return s.data.Truncate(s.mu.space.End())
 }
 
-// recover notes what is held, by the index and data of this size, and changes no file: the IDs in the order in
-// which they came and in that of their offsets, and where the index ends. fresh: the index is not one of this dataset.
-func (s *store) recover(index io.Reader, dataSize, room int64) (held, byOffset []int32, end int64, fresh bool, err error) {
+// recover notes what is held, by the index and data of this size, and changes no file: the IDs in
+// the order in which they came and in that of their offsets, and where the index ends. fresh: the
+// index is not one of this dataset.
+func (s *store) recover(index io.Reader,
+	dataSize, room int64,
+) (held, byOffset []int32, end int64, fresh bool, err error) {
 	came := []int32{} // IDs in the order of their records, some more than once
 	end, fresh, err = readIndex(index, s.fingerprint, len(s.where), func(r record) {
 		if int64(r.id) >= int64(len(s.where)) {
@@ -142,7 +146,8 @@ func (s *store) recover(index io.Reader, dataSize, room int64) (held, byOffset [
 
 // fits reports whether the record can be true.
 func (s *store) fits(r record, dataSize int64) bool {
-	return r.length != dropped && r.length <= math.MaxInt64 && int64(r.length) == s.sampleSize(int(r.id)) &&
+	return r.length != dropped && r.length <= math.MaxInt64 &&
+		int64(r.length) == s.sampleSize(int(r.id)) &&
 		r.offset <= uint64(dataSize) && r.length <= uint64(dataSize)-r.offset
 }
 

@@ -92,7 +92,8 @@ func (c *Class) wrote(n int64) {
 	}
 	c.unchecked.Store(0)
 	if free, _, err := c.dir.Free(); err == nil && free < c.Reserve {
-		c.stop(fmt.Sprintf("its disk has %s left of the %s that are to stay free", size.Format(free), size.Format(c.Reserve)))
+		c.stop(fmt.Sprintf("its disk has %s left of the %s that are to stay free",
+			size.Format(free), size.Format(c.Reserve)))
 	}
 }
 

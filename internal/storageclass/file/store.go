@@ -24,11 +24,11 @@ const (
 
 // store holds the samples of one dataset.
 //
-// A sample goes from absent to coming by compare-and-swap, so one Put at a time
-// has it. Putting takes five steps: reserve bytes (under mu), write them (parallel), note the record (under the journal's lock;
-// every 64th writes), note the sample as held (under mu), store its offset.
-// Dropping a corrupt sample is the way back, and its record is written before
-// its bytes can be given out again.
+// A sample goes from absent to coming by compare-and-swap, so one Put at a time has it. Putting
+// takes five steps: reserve bytes (under mu), write them (parallel), note the record (under the
+// journal's lock; every 64th writes), note the sample as held (under mu), store its offset.
+// Dropping a corrupt sample is the way back, and its record is written before its bytes can be
+// given out again.
 type store struct {
 	class       *Class
 	fingerprint [16]byte
@@ -86,7 +86,12 @@ func (s *store) Put(id int, data []byte, origin storageclass.Origin) error {
 		return err
 	}
 	s.note(id, origin)
-	err = s.journal.add(record{id: uint32(id), offset: uint64(offset), length: uint64(len(data)), origin: origin}, false)
+	err = s.journal.add(record{
+		id:     uint32(id),
+		offset: uint64(offset),
+		length: uint64(len(data)),
+		origin: origin,
+	}, false)
 	if err != nil {
 		s.class.stop(why(err))
 	}
@@ -114,7 +119,11 @@ func (s *store) Origin(id int) (storageclass.Origin, bool) {
 
 func (s *store) origin(id int) storageclass.Origin {
 	at := s.instances[id].Load()
-	return storageclass.Origin{Digest: s.sums[id].Load(), Place: uint32(at >> 32), Instance: uint32(at)}
+	return storageclass.Origin{
+		Digest:   s.sums[id].Load(),
+		Place:    uint32(at >> 32),
+		Instance: uint32(at),
+	}
 }
 
 // Drop is storageclass.Store's.
@@ -154,8 +163,10 @@ func (s *store) write(id int, data []byte) (offset int64, err error) {
 // why says what err is due to, where that is a limit of the process.
 func why(err error) string {
 	var limit unix.Rlimit
-	if errors.Is(err, unix.EFBIG) && unix.Getrlimit(unix.RLIMIT_FSIZE, &limit) == nil && limit.Cur != unix.RLIM_INFINITY {
-		return fmt.Sprintf("%v: RLIMIT_FSIZE allows files of %d bytes; raise it (ulimit -f) before the daemon starts", err, limit.Cur)
+	if errors.Is(err, unix.EFBIG) && unix.Getrlimit(unix.RLIMIT_FSIZE, &limit) == nil &&
+		limit.Cur != unix.RLIM_INFINITY {
+		return fmt.Sprintf("%v: RLIMIT_FSIZE allows files of %d bytes; raise it (ulimit -f) "+
+			"before the daemon starts", err, limit.Cur)
 	}
 	return err.Error()
 }
@@ -190,7 +201,8 @@ func (s *store) drop(id int, at int64) {
 	if !s.where[id].CompareAndSwap(at, coming) {
 		return
 	}
-	if err := s.journal.add(record{id: uint32(id), offset: uint64(at - 1), length: dropped}, true); err != nil {
+	if err := s.journal.add(record{id: uint32(id), offset: uint64(at - 1), length: dropped},
+		true); err != nil {
 		s.class.stop(why(err))
 	}
 	s.mu.Lock()

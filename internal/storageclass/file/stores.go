@@ -69,7 +69,9 @@ func scan(dir *disk.Directory) (map[[16]byte]idleStore, error) {
 }
 
 // eachStore calls do with every store in dir, and when it was last opened.
-func eachStore(dir *disk.Directory, do func(fingerprint [16]byte, used time.Time, store *disk.Directory) error) error {
+func eachStore(dir *disk.Directory,
+	do func(fingerprint [16]byte, used time.Time, store *disk.Directory) error,
+) error {
 	names, err := dir.Names()
 	if err != nil {
 		return err
@@ -79,7 +81,8 @@ func eachStore(dir *disk.Directory, do func(fingerprint [16]byte, used time.Time
 		if len(name) != 2*len(fingerprint) {
 			continue
 		}
-		if n, err := hex.Decode(fingerprint[:], []byte(name)); err != nil || n != len(fingerprint) || storeName(fingerprint) != name {
+		if n, err := hex.Decode(fingerprint[:], []byte(name)); err != nil ||
+			n != len(fingerprint) || storeName(fingerprint) != name {
 			continue
 		}
 		used, err := dir.CheckDirectory(name)

@@ -13,7 +13,10 @@ import (
 // TestABufferWrittenAfterItsFillFailedPanics: the bytes are another sample's by then.
 func TestABufferWrittenAfterItsFillFailedPanics(t *testing.T) {
 	class := New(Options{})
-	opened, err := class.Open(storageclass.Dataset{Samples: 2, Size: func(int) int64 { return 1000 }}, 2000)
+	opened, err := class.Open(storageclass.Dataset{
+		Samples: 2,
+		Size:    func(int) int64 { return 1000 },
+	}, 2000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +35,8 @@ func TestABufferWrittenAfterItsFillFailedPanics(t *testing.T) {
 	}
 	buffer[17] = 1
 	defer func() {
-		if said, _ := recover().(string); !strings.Contains(said, "byte 17 was written after it was given back") {
+		if said, _ := recover().(string); !strings.Contains(said,
+			"byte 17 was written after it was given back") {
 			t.Errorf("it panics with %q", said)
 		}
 	}()

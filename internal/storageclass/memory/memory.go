@@ -79,7 +79,8 @@ func (c *Class) Idle() int64 {
 // holds, even where that is more than room.
 func (c *Class) Open(ds storageclass.Dataset, room int64) (storageclass.Store, error) {
 	if room < 0 || ds.Samples < 0 || int64(ds.Samples) > math.MaxInt32 {
-		return nil, fmt.Errorf("memory class: open a store of %d bytes for %d samples: out of range", room, ds.Samples)
+		return nil, fmt.Errorf("memory class: open a store of %d bytes for %d samples: "+
+			"out of range", room, ds.Samples)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -178,8 +179,8 @@ func (c *Class) makeRoom(own *store, room int64) error {
 	}
 }
 
-// Yield evicts idle stores, the one opened longest ago first, until what they leave is not less than what Options.Limit and the open
-// stores need.
+// Yield evicts idle stores, the one opened longest ago first, until what they leave is not less
+// than what Options.Limit and the open stores need.
 func (c *Class) Yield() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -193,7 +194,8 @@ func (c *Class) Yield() error {
 	}
 }
 
-// oldest is the idle store other than own that was opened longest ago; nil: there is none. c.mu is held.
+// oldest is the idle store other than own that was opened longest ago; nil: there is none. c.mu is
+// held.
 func (c *Class) oldest(own *store) (oldest *store) {
 	for _, s := range c.mu.stores {
 		if s != own && s.opens == 0 && (oldest == nil || cmp.Less(s.opened, oldest.opened)) {
@@ -239,7 +241,8 @@ func (c *Class) closeStore(s *store) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s.opens == 0 {
-		return fmt.Errorf("memory class: the store of dataset %x was closed more often than opened", s.fingerprint)
+		return fmt.Errorf("memory class: the store of dataset %x was closed more often than opened",
+			s.fingerprint)
 	}
 	s.opens--
 	return nil

@@ -85,16 +85,20 @@ func newStore(c *Class, ds storageclass.Dataset, room int64) (*store, error) {
 	return s, nil
 }
 
-// limited makes a *storageclass.LimitError of err where the system keeps the process from having such memory at all.
+// limited makes a *storageclass.LimitError of err where the system keeps the process from having
+// such memory at all.
 func limited(room int64, err error) error {
 	e := &storageclass.LimitError{What: "a store in memory", Need: room}
 	var limit unix.Rlimit
 	switch {
 	case errors.Is(err, unix.EFBIG) && unix.Getrlimit(unix.RLIMIT_FSIZE, &limit) == nil:
 		e.Limit = int64(min(limit.Cur, math.MaxInt64))
-		e.Hint = fmt.Sprintf("shared memory counts as a file, of which RLIMIT_FSIZE allows %d bytes: raise it (ulimit -f) before the daemon starts, or set memory to less", limit.Cur)
+		e.Hint = fmt.Sprintf("shared memory counts as a file, of which RLIMIT_FSIZE allows %d "+
+			"bytes: raise it (ulimit -f) before the daemon starts, or set memory to less",
+			limit.Cur)
 	case errors.Is(err, errNoMemfd):
-		e.Hint = fmt.Sprintf("%v: samples are kept in memory of memfd_create; allow that system call in the container's seccomp profile (it needs Linux 3.17 or later)", err)
+		e.Hint = fmt.Sprintf("%v: samples are kept in memory of memfd_create; allow that system "+
+			"call in the container's seccomp profile (it needs Linux 3.17 or later)", err)
 	default:
 		return err
 	}
@@ -125,7 +129,8 @@ func (s *store) mapSegment(length int64) error {
 		unix.Close(fd)
 		return fmt.Errorf("map a memfd of %s: %w", size.Format(length), err)
 	}
-	const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_FUTURE_WRITE | unix.F_SEAL_SEAL
+	const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_FUTURE_WRITE |
+		unix.F_SEAL_SEAL
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
 		_ = unix.Munmap(mapped)
 		unix.Close(fd)
@@ -191,11 +196,15 @@ func (s *store) Origin(id int) (storageclass.Origin, bool) {
 		return storageclass.Origin{}, false
 	}
 	at := s.instances[id].Load()
-	return storageclass.Origin{Digest: s.digests[id].Load(), Place: uint32(at >> 32), Instance: uint32(at)}, true
+	return storageclass.Origin{
+		Digest:   s.digests[id].Load(),
+		Place:    uint32(at >> 32),
+		Instance: uint32(at),
+	}, true
 }
 
-// Drop is storageclass.Store's. The sample's bytes are not given out again, because processes may have them mapped: they
-// come back when the store is evicted.
+// Drop is storageclass.Store's. The sample's bytes are not given out again, because processes may
+// have them mapped: they come back when the store is evicted.
 func (s *store) Drop(id int) {
 	if !s.Has(id) {
 		return

@@ -55,7 +55,8 @@ func testConcurrency(t *testing.T, factory Factory) {
 	for g := range 4 {
 		writers.Go(func() {
 			for _, id := range rand.New(rand.NewPCG(1, 0)).Perm(samples) {
-				if err := put(s, id, want[id]); err != nil && !errors.Is(err, storageclass.ErrFull) {
+				if err := put(s, id, want[id]); err != nil &&
+					!errors.Is(err, storageclass.ErrFull) {
 					errs <- err
 					return
 				}
@@ -123,7 +124,8 @@ func testConcurrentOpens(t *testing.T, factory Factory) {
 					}
 				}
 				dst := make([]byte, 10)
-				if err := s.Read(i%10, dst); err != nil && !errors.Is(err, storageclass.ErrNotHeld) {
+				if err := s.Read(i%10, dst); err != nil &&
+					!errors.Is(err, storageclass.ErrNotHeld) {
 					t.Errorf("read: %v", err) // not held: another Put of it still runs
 				}
 				if err := s.Close(); err != nil {

@@ -33,7 +33,8 @@ func testInPlace(t *testing.T, factory Factory) {
 func fill(s storageclass.Store, ds storageclass.Dataset, id int) error {
 	return s.(storageclass.InPlace).Fill(id, func(dst []byte) (storageclass.Origin, error) {
 		if int64(len(dst)) != ds.Size(id) || cap(dst) != len(dst) {
-			return storageclass.Origin{}, fmt.Errorf("%d bytes (room to append: %d) to fill", len(dst), cap(dst)-len(dst))
+			return storageclass.Origin{},
+				fmt.Errorf("%d bytes (room to append: %d) to fill", len(dst), cap(dst)-len(dst))
 		}
 		copy(dst, Bytes(ds, id))
 		return OriginOf(id, dst), nil
@@ -60,8 +61,10 @@ func testFill(t *testing.T, factory Factory) {
 	}
 	for _, id := range []int{0, 1, 2, 3, 4, -1} {
 		data, ok := s.(storageclass.InPlace).View(id)
-		if want := id == 0 || id == 2; ok != want || ok && (!bytes.Equal(data, Bytes(ds, id)) || cap(data) != len(data)) {
-			t.Fatalf("sample %d: a view of %d bytes (room to append: %d), %v", id, len(data), cap(data), ok)
+		if want := id == 0 || id == 2; ok != want ||
+			ok && (!bytes.Equal(data, Bytes(ds, id)) || cap(data) != len(data)) {
+			t.Fatalf("sample %d: a view of %d bytes (room to append: %d), %v", id, len(data),
+				cap(data), ok)
 		}
 	}
 	Check(t, s, ds, 2, 0)
@@ -122,7 +125,8 @@ func testSegment(t *testing.T, factory Factory) {
 			t.Fatal(err)
 		}
 		defer other.Close()
-		if _, err := unix.Mmap(int(other.Fd()), 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err == nil {
+		if _, err := unix.Mmap(int(other.Fd()), 0, int(size), unix.PROT_READ|unix.PROT_WRITE,
+			unix.MAP_SHARED); err == nil {
 			t.Fatal("the segment can be mapped for writing")
 		} else if flags == os.O_RDWR && !errors.Is(err, unix.EPERM) {
 			t.Fatalf("map for writing: %v, want EPERM", err)
@@ -171,7 +175,10 @@ func testConcurrentFills(t *testing.T, factory Factory) {
 		workers.Go(func() {
 			for id := g; id < samples; id += 4 {
 				if id%2 == 0 {
-					err := s.(storageclass.InPlace).Fill(id, func([]byte) (storageclass.Origin, error) { return storageclass.Origin{}, os.ErrInvalid })
+					err := s.(storageclass.InPlace).Fill(id,
+						func([]byte) (storageclass.Origin, error) {
+							return storageclass.Origin{}, os.ErrInvalid
+						})
 					if !errors.Is(err, os.ErrInvalid) {
 						t.Errorf("got %v", err)
 					}

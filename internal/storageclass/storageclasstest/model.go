@@ -41,8 +41,11 @@ func testModel(t *testing.T, factory Factory) {
 				Close(r2t(t, r), m.store)
 				m.store = nil
 			},
-			"put":  func(r *rapid.T) { m := pickOpen(r); m.put(r, pickID(r)) },
-			"fill": func(r *rapid.T) { m := pickOpen(r); m.fill(r, pickID(r), rapid.Bool().Draw(r, "fails")) },
+			"put": func(r *rapid.T) { m := pickOpen(r); m.put(r, pickID(r)) },
+			"fill": func(r *rapid.T) {
+				m := pickOpen(r)
+				m.fill(r, pickID(r), rapid.Bool().Draw(r, "fails"))
+			},
 			"": func(r *rapid.T) {
 				for _, m := range stores {
 					if m.store != nil {

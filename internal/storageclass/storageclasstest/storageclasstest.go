@@ -74,10 +74,14 @@ func OriginOf(id int, data []byte) storageclass.Origin {
 }
 
 // put puts data with its origin.
-func put(s storageclass.Store, id int, data []byte) error { return s.Put(id, data, OriginOf(id, data)) }
+func put(s storageclass.Store, id int, data []byte) error {
+	return s.Put(id, data, OriginOf(id, data))
+}
 
 // Open opens a store and closes it when the test ends, before its class.
-func Open(t testing.TB, c storageclass.Class, ds storageclass.Dataset, room int64) storageclass.Store {
+func Open(t testing.TB, c storageclass.Class, ds storageclass.Dataset,
+	room int64,
+) storageclass.Store {
 	t.Helper()
 	s, err := c.Open(ds, room)
 	if err != nil {
@@ -114,7 +118,8 @@ func Check(t testing.TB, s storageclass.Store, ds storageclass.Dataset, ids ...i
 		}
 		dst := make([]byte, ds.Size(id))
 		err := s.Read(id, dst)
-		if origin, ok := s.Origin(id); ok != s.Has(id) || ok && origin != OriginOf(id, Bytes(ds, id)) {
+		if origin, ok := s.Origin(id); ok != s.Has(id) ||
+			ok && origin != OriginOf(id, Bytes(ds, id)) {
 			t.Fatalf("sample %d has the origin %+v (%v)", id, origin, ok)
 		}
 		switch {
@@ -209,8 +214,8 @@ func testWrongCalls(t *testing.T, factory Factory) {
 	}
 }
 
-// testDrop: a sample that was dropped is gone, also after the class has forgotten who had it open, and may come again. Who
-// has it in place keeps its bytes.
+// testDrop: a sample that was dropped is gone, also after the class has forgotten who had it open,
+// and may come again. Who has it in place keeps its bytes.
 func testDrop(t *testing.T, factory Factory) {
 	c := factory(t, 1000)
 	ds := Uniform(1, 4, 100)

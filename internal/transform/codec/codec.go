@@ -1,18 +1,19 @@
-// Package codec turns compressed images into pixels as PIL's Image.open(...).convert("RGB") does: JPEG, PNG and WebP, with C
-// libraries where the build has cgo (libjpeg-turbo, libdeflate, libwebp), and with Go's decoders elsewhere. Formats are told
-// apart by content, never by name.
+// Package codec turns compressed images into pixels as PIL's Image.open(...).convert("RGB") does:
+// JPEG, PNG and WebP, with C libraries where the build has cgo (libjpeg-turbo, libdeflate,
+// libwebp), and with Go's decoders elsewhere. Formats are told apart by content, never by name.
 //
-// A Decoder decodes what a caller Wants and no more: only the rows and columns of a region, as far as the format allows, and a
-// JPEG at full size or, by DCT scaling, smaller. What it gives of a region is bit for bit what a full decode has there. A Decoder
-// belongs to one goroutine, reuses its memory, and must be closed: the C library's memory is not the garbage
-// collector's.
+// A Decoder decodes what a caller Wants and no more: only the rows and columns of a region, as far
+// as the format allows, and a JPEG at full size or, by DCT scaling, smaller. What it gives of a
+// region is bit for bit what a full decode has there. A Decoder belongs to one goroutine, reuses
+// its memory, and must be closed: the C library's memory is not the garbage collector's.
 //
-// Decoding allocates nothing, once a Decoder's memory has grown. Go's decoders allocate their image: in builds without
-// cgo, and for what the others leave to them, which is interlaced and damaged PNGs. libwebp takes its memory anew for each
-// image, from C's heap, and returns it.
+// Decoding allocates nothing, once a Decoder's memory has grown. Go's decoders allocate their
+// image: in builds without cgo, and for what the others leave to them, which is interlaced and
+// damaged PNGs. libwebp takes its memory anew for each image, from C's heap, and returns it.
 //
-// Bad input gets a typed error, before memory is taken where the header shows it; whatever is wrong with an image, it
-// never ends the process. Package pixels holds the images; cropping, resizing and policies are others'.
+// Bad input gets a typed error, before memory is taken where the header shows it; whatever is wrong
+// with an image, it never ends the process. Package pixels holds the images; cropping, resizing and
+// policies are others'.
 package codec
 
 import (
@@ -52,11 +53,12 @@ func fail(kind error, format string, args ...any) error {
 	return &Error{kind, fmt.Sprintf(format, args...)}
 }
 
-// MaxPixels is the default limit on an image's pixels: twice PIL's Image.MAX_IMAGE_PIXELS, from where PIL refuses an
-// image as a decompression bomb.
+// MaxPixels is the default limit on an image's pixels: twice PIL's Image.MAX_IMAGE_PIXELS, from
+// where PIL refuses an image as a decompression bomb.
 const MaxPixels = 2 * WarnPixels
 
-// WarnPixels is from where PIL warns of a decompression bomb: a quarter of 1 GiB at 3 bytes per pixel.
+// WarnPixels is from where PIL warns of a decompression bomb: a quarter of 1 GiB at 3 bytes per
+// pixel.
 const WarnPixels = 1024 * 1024 * 1024 / 4 / 3
 
 // Format is a compressed image's format.
@@ -101,11 +103,12 @@ func (h *Header) Large() bool { return int64(h.Width)*int64(h.Height) > WarnPixe
 // Want is what a caller wants of an image.
 type Want struct {
 	Gray bool // one channel, as PIL's convert("L"); otherwise three, as convert("RGB")
-	// Orient applies the EXIF orientation, as PIL's ImageOps.exif_transpose. Sizes and regions are those of the
-	// oriented image then.
+	// Orient applies the EXIF orientation, as PIL's ImageOps.exif_transpose. Sizes and regions are
+	// those of the oriented image then.
 	Orient bool
-	// Scale decodes a JPEG at Scale eighths of its size (8, 4, 2 or 1; 0 is 8), rounded up: a cheap reduction
-	// in the DCT domain, as PIL's draft. Other formats ignore it, as PIL does. See ScaledSize.
+	// Scale decodes a JPEG at Scale eighths of its size (8, 4, 2 or 1; 0 is 8), rounded up: a cheap
+	// reduction in the DCT domain, as PIL's draft. Other formats ignore it, as PIL does. See
+	// ScaledSize.
 	Scale int
 	// Region is the part that is needed, of the scaled and oriented image. Empty means all of it.
 	Region image.Rectangle
@@ -123,11 +126,11 @@ func ScaledSize(f Format, width, height, scale int) (w, h int) {
 type Decoder struct {
 	// MaxPixels is the limit on an image's pixels; 0 means the constant of that name.
 	MaxPixels int64
-	// Memory is how many bytes Decode may take at once, the result included; an image that needs more gets a MemoryError, before
-	// they are taken. 0: any number.
+	// Memory is how many bytes Decode may take at once, the result included; an image that needs
+	// more gets a MemoryError, before they are taken. 0: any number.
 	Memory int64
-	// MostMemory is the most that Memory could be: an image that needs more is decoded in a way that takes less and longer, where
-	// there is one. 0: any number. The pixels are the same.
+	// MostMemory is the most that Memory could be: an image that needs more is decoded in a way
+	// that takes less and longer, where there is one. 0: any number. The pixels are the same.
 	MostMemory int64
 
 	taken   int64
@@ -143,8 +146,8 @@ func (d *Decoder) Close() {
 	d.png.close()
 }
 
-// MostKept is the most bytes of an image for which there should be room from one image to the next. A larger one costs an
-// allocation.
+// MostKept is the most bytes of an image for which there should be room from one image to the next.
+// A larger one costs an allocation.
 const MostKept = 64 << 20
 
 // Drop lets go of all memory that is kept from one image to the next, but for C's state.
@@ -156,7 +159,8 @@ func (d *Decoder) Drop() {
 // Kept is how many bytes are kept from one image to the next.
 func (d *Decoder) Kept() int64 { return d.png.kept() + int64(cap(d.scratch.Pix)+cap(d.cmyk.Pix)) }
 
-// Trim lets go of the room that an image of more than MostKept bytes took, and says whether there was any.
+// Trim lets go of the room that an image of more than MostKept bytes took, and says whether there
+// was any.
 func (d *Decoder) Trim() bool {
 	large := d.png.trim()
 	for _, m := range []*pixels.Image{&d.scratch, &d.cmyk} {
@@ -167,7 +171,8 @@ func (d *Decoder) Trim() bool {
 	return large
 }
 
-// Header reads an image's header. It looks at no pixels, so that it tells nothing of whether they are sound.
+// Header reads an image's header. It looks at no pixels, so that it tells nothing of whether they
+// are sound.
 func (d *Decoder) Header(src []byte) (Header, error) {
 	h, err := d.header(src)
 	if err != nil {
@@ -181,7 +186,8 @@ func (d *Decoder) Header(src []byte) (Header, error) {
 		limit = MaxPixels
 	}
 	if int64(h.Width)*int64(h.Height) > limit {
-		return Header{}, fail(ErrTooLarge, "%v of %d x %d pixels, and max_pixels is %d", h.Format, h.Width, h.Height, limit)
+		return Header{}, fail(ErrTooLarge, "%v of %d x %d pixels, and max_pixels is %d", h.Format,
+			h.Width, h.Height, limit)
 	}
 	return h, nil
 }
@@ -205,17 +211,24 @@ func (d *Decoder) header(src []byte) (Header, error) {
 	return Header{}, fail(ErrFormat, "starts with % x", src[:min(len(src), 8)])
 }
 
-// others are how images begin that torchvision takes for samples, or that are taken for JPEGs, and that PIL decodes.
+// others are how images begin that torchvision takes for samples, or that are taken for JPEGs, and
+// that PIL decodes.
 var others = []struct{ prefix, name string }{
-	{"GIF8", "GIF"}, {"BM", "BMP"}, {"II*\x00", "TIFF"}, {"MM\x00*", "TIFF"}, {"P5", "PGM"}, {"P6", "PPM"},
+	{"GIF8", "GIF"},
+	{"BM", "BMP"},
+	{"II*\x00", "TIFF"},
+	{"MM\x00*", "TIFF"},
+	{"P5", "PGM"},
+	{"P6", "PPM"},
 }
 
 func hasPrefix(src []byte, at int, prefix string) bool {
 	return len(src) >= at+len(prefix) && string(src[at:at+len(prefix)]) == prefix
 }
 
-// Decode decodes src into dst, which then holds at least what is wanted; origin is the place of dst's first pixel in
-// the whole image (scaled and oriented). On an error, dst's contents are not specified.
+// Decode decodes src into dst, which then holds at least what is wanted; origin is the place of
+// dst's first pixel in the whole image (scaled and oriented). On an error, dst's contents are not
+// specified.
 func (d *Decoder) Decode(dst *pixels.Image, src []byte, want Want) (origin image.Point, err error) {
 	d.taken = 0
 	h, err := d.Header(src)
@@ -264,8 +277,9 @@ func (d *Decoder) Decode(dst *pixels.Image, src []byte, want Want) (origin image
 	return oriented(covered, h.Orientation, w, ht).Min, nil
 }
 
-// guarded is for Go's decoders. It makes a panic an error: whatever they meet in a file, it is that file's fault. And it looks
-// whether the image has the size that its header says, as far as its format leaves that open.
+// guarded is for Go's decoders. It makes a panic an error: whatever they meet in a file, it is that
+// file's fault. And it looks whether the image has the size that its header says, as far as its
+// format leaves that open.
 func guarded(h *Header, dst *pixels.Image, decode func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

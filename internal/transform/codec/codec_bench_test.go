@@ -34,9 +34,10 @@ func randomCrop(r *rand.Rand, w, h int) image.Rectangle {
 	return image.Rect(0, 0, w, h)
 }
 
-// BenchmarkPipeline measures this layer on the JPEGs in the folder HDMLP_BENCH_JPEGS, in CPU time per image: decoding,
-// resizing and packing, and all together. crop is RandomResizedCrop(224) and a flip, center is Resize(256) and
-// CenterCrop(224), fast is crop with DCT scaling to no less than twice 224; all end as normalised float32.
+// BenchmarkPipeline measures this layer on the JPEGs in the folder HDMLP_BENCH_JPEGS, in CPU time
+// per image: decoding, resizing and packing, and all together. crop is RandomResizedCrop(224) and a
+// flip, center is Resize(256) and CenterCrop(224), fast is crop with DCT scaling to no less than
+// twice 224; all end as normalised float32.
 func BenchmarkPipeline(b *testing.B) {
 	dir := os.Getenv("HDMLP_BENCH_JPEGS")
 	if dir == "" {
@@ -88,16 +89,20 @@ func BenchmarkPipeline(b *testing.B) {
 					w, ht := 224, 224
 					switch kind {
 					case "center":
-						w, ht = 256*h.Width/min(h.Width, h.Height), 256*h.Height/min(h.Width, h.Height)
+						w, ht = 256*h.Width/min(h.Width, h.Height),
+							256*h.Height/min(h.Width, h.Height)
 						window = image.Rect(0, 0, 224, 224).Add(image.Pt((w-224)/2, (ht-224)/2))
-						want.Region = pixels.Support(h.Width, h.Height, w, ht, window, pixels.Bilinear)
+						want.Region = pixels.Support(h.Width, h.Height, w, ht, window,
+							pixels.Bilinear)
 					case "fast":
 						crop := randomCrop(r, h.Width, h.Height)
-						for want.Scale > 1 && crop.Dx()*want.Scale/16 >= 2*224 && crop.Dy()*want.Scale/16 >= 2*224 {
+						for want.Scale > 1 && crop.Dx()*want.Scale/16 >= 2*224 &&
+							crop.Dy()*want.Scale/16 >= 2*224 {
 							want.Scale /= 2
 						}
 						n := want.Scale
-						want.Region = image.Rect(crop.Min.X*n/8, crop.Min.Y*n/8, (crop.Max.X*n+7)/8, (crop.Max.Y*n+7)/8)
+						want.Region = image.Rect(crop.Min.X*n/8, crop.Min.Y*n/8, (crop.Max.X*n+7)/8,
+							(crop.Max.Y*n+7)/8)
 					case "crop":
 						want.Region = randomCrop(r, h.Width, h.Height)
 					}
@@ -107,7 +112,8 @@ func BenchmarkPipeline(b *testing.B) {
 					}
 					t1 := time.Now()
 					if kind == "center" {
-						resizer.ResizePart(&small, &m, origin, h.Width, h.Height, w, ht, window, pixels.Bilinear)
+						resizer.ResizePart(&small, &m, origin, h.Width, h.Height, w, ht, window,
+							pixels.Bilinear)
 					} else {
 						part = m.Sub(want.Region.Sub(origin))
 						resizer.Resize(&small, &part, w, ht, window, pixels.Bilinear)

@@ -24,11 +24,17 @@ func toGray(m *pixels.Image) {
 			to++
 		}
 	}
-	*m = pixels.Image{Pix: m.Pix[:to], Width: m.Width, Height: m.Height, Channels: 1, Stride: m.Width}
+	*m = pixels.Image{
+		Pix:      m.Pix[:to],
+		Width:    m.Width,
+		Height:   m.Height,
+		Channels: 1,
+		Stride:   m.Width,
+	}
 }
 
-// cmykToRGB makes dst of four channels, inverted as Adobe writes them, as PIL does: it takes every CMYK JPEG as
-// inverted (mode CMYK;I), and converts with its cmyk2rgb.
+// cmykToRGB makes dst of four channels, inverted as Adobe writes them, as PIL does: it takes every
+// CMYK JPEG as inverted (mode CMYK;I), and converts with its cmyk2rgb.
 func cmykToRGB(dst, src []byte) {
 	for i := range len(src) / 4 {
 		c, m, y, k := 255-src[i*4], 255-src[i*4+1], 255-src[i*4+2], src[i*4+3]
@@ -36,15 +42,15 @@ func cmykToRGB(dst, src []byte) {
 	}
 }
 
-// inked returns how bright ink of one colour is on what black leaves (light): light - light*ink/255, rounded as
-// Pillow's MULDIV255.
+// inked returns how bright ink of one colour is on what black leaves (light): light -
+// light*ink/255, rounded as Pillow's MULDIV255.
 func inked(ink, light byte) byte {
 	t := uint32(ink)*uint32(light) + 128
 	return byte(max(int32(light)-int32((t>>8+t)>>8), 0))
 }
 
-// fromImage makes dst out of what Go's decoders give, as PIL's convert("RGB") or convert("L") do: alpha is dropped
-// and not composited, palettes are looked up.
+// fromImage makes dst out of what Go's decoders give, as PIL's convert("RGB") or convert("L") do:
+// alpha is dropped and not composited, palettes are looked up.
 func fromImage(dst *pixels.Image, m image.Image, gray bool) error {
 	b := m.Bounds()
 	w, h := b.Dx(), b.Dy()
@@ -88,7 +94,8 @@ func fromImage(dst *pixels.Image, m image.Image, gray bool) error {
 			// image/jpeg has inverted these back, where an Adobe marker says so.
 			for x := range w {
 				p := m.Pix[y*m.Stride+4*x:]
-				row[x*3], row[x*3+1], row[x*3+2] = inked(p[0], 255-p[3]), inked(p[1], 255-p[3]), inked(p[2], 255-p[3])
+				row[x*3], row[x*3+1], row[x*3+2] = inked(p[0], 255-p[3]), inked(p[1], 255-p[3]),
+					inked(p[2], 255-p[3])
 			}
 		case *image.YCbCr:
 			for x := range w {

@@ -40,7 +40,8 @@ func (d *twoDecoders) difference(src []byte, want Want) string {
 	return ""
 }
 
-// scanOf returns where the entropy-coded data of a JPEG of one scan begins and ends, and where its restart markers are.
+// scanOf returns where the entropy-coded data of a JPEG of one scan begins and ends, and where its
+// restart markers are.
 func scanOf(t *testing.T, src []byte) (begin, end int, restarts []int) {
 	t.Helper()
 	sos := bytes.LastIndex(src, []byte{0xff, markerSOS})
@@ -58,27 +59,43 @@ func scanOf(t *testing.T, src []byte) (begin, end int, restarts []int) {
 	return
 }
 
-// TestWhatEndsAScan: our decoder takes a scan for whole where libjpeg does, and for the same, whatever stands at its end, and wherever
-// data are missing.
+// TestWhatEndsAScan: our decoder takes a scan for whole where libjpeg does, and for the same,
+// whatever stands at its end, and wherever data are missing.
 func TestWhatEndsAScan(t *testing.T) {
 	d := newTwoDecoders(t)
 	files := map[string][]byte{"none": jpegOf(t, picture(120, 90), 90)}
-	for _, name := range []string{"restart-1", "restart-7", "restart-444", "restart-gray", "restart-long"} {
+	for _, name := range []string{
+		"restart-1", "restart-7", "restart-444", "restart-gray",
+		"restart-long",
+	} {
 		files[name] = read(t, "testdata", name+".jpg")
 	}
 	for name, src := range files {
 		begin, end, restarts := scanOf(t, src)
-		variants := map[string][]byte{"as it is": src, "no end": src[:end], "rubbish after the end": slices.Concat(src, []byte("rubbish"))}
-		for _, marker := range []byte{0x30, 0x02, 0xd0, 0xd1, 0xd2, 0xd3, 0xd4, 0xd5, 0xd6, 0xd7, 0xd8, 0xda, 0xfe} { // 0xd0 to 0xd7 are restarts
-			variants[fmt.Sprintf("%#x before the end", marker)] = slices.Concat(src[:end], []byte{0xff, marker}, src[end:])
-			variants[fmt.Sprintf("%#x and what is no marker", marker)] = slices.Concat(src[:end], []byte{0xff, marker, 0xff, 0x30, 0xff, markerEOI})
-			variants[fmt.Sprintf("%#x and more data", marker)] = slices.Concat(src[:end], []byte{0xff, marker}, src[begin:])
+		variants := map[string][]byte{
+			"as it is":              src,
+			"no end":                src[:end],
+			"rubbish after the end": slices.Concat(src, []byte("rubbish")),
+		}
+		// 0xd0 to 0xd7 are restarts
+		for _, marker := range []byte{
+			0x30, 0x02, 0xd0, 0xd1, 0xd2, 0xd3, 0xd4, 0xd5, 0xd6, 0xd7,
+			0xd8, 0xda, 0xfe,
+		} {
+			variants[fmt.Sprintf("%#x before the end", marker)] = slices.Concat(src[:end],
+				[]byte{0xff, marker}, src[end:])
+			variants[fmt.Sprintf("%#x and what is no marker", marker)] = slices.Concat(src[:end],
+				[]byte{0xff, marker, 0xff, 0x30, 0xff, markerEOI})
+			variants[fmt.Sprintf("%#x and more data", marker)] = slices.Concat(src[:end],
+				[]byte{0xff, marker}, src[begin:])
 		}
 		for _, missing := range []int{1, 3, 20, 200} {
 			if end-missing > begin {
-				variants[fmt.Sprintf("%d bytes missing before the end", missing)] = slices.Concat(src[:end-missing], src[end:])
+				variants[fmt.Sprintf("%d bytes missing before the end",
+					missing)] = slices.Concat(src[:end-missing], src[end:])
 			}
-			variants[fmt.Sprintf("%d bytes more before the end", missing)] = slices.Concat(src[:end], bytes.Repeat([]byte{0x5a}, missing), src[end:])
+			variants[fmt.Sprintf("%d bytes more before the end",
+				missing)] = slices.Concat(src[:end], bytes.Repeat([]byte{0x5a}, missing), src[end:])
 		}
 		for i, at := range restarts[:min(len(restarts), 3)] {
 			for _, by := range []byte{1, 2, 3, 4, 7} {
@@ -87,20 +104,27 @@ func TestWhatEndsAScan(t *testing.T) {
 				variants[fmt.Sprintf("restart %d is %d later", i, by)] = other
 			}
 			variants[fmt.Sprintf("restart %d is missing", i)] = slices.Concat(src[:at], src[at+2:])
-			variants[fmt.Sprintf("restart %d comes twice", i)] = slices.Concat(src[:at], src[at:at+2], src[at:])
+			variants[fmt.Sprintf("restart %d comes twice", i)] = slices.Concat(src[:at],
+				src[at:at+2], src[at:])
 			before := begin
 			if i > 0 {
 				before = restarts[i-1] + 2
 			}
-			variants[fmt.Sprintf("the data before restart %d are missing", i)] = slices.Concat(src[:before], src[at:])
-			variants[fmt.Sprintf("the half before restart %d is missing", i)] = slices.Concat(src[:(before+at)/2], src[at:])
+			variants[fmt.Sprintf("the data before restart %d are missing",
+				i)] = slices.Concat(src[:before], src[at:])
+			variants[fmt.Sprintf("the half before restart %d is missing",
+				i)] = slices.Concat(src[:(before+at)/2], src[at:])
 		}
 		for what, variant := range variants {
 			h, err := d.ours.Header(variant)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, want := range []Want{{}, {Region: image.Rect(h.Width/2, h.Height/2, h.Width, h.Height)}, {Scale: 2}} {
+			for _, want := range []Want{
+				{},
+				{Region: image.Rect(h.Width/2, h.Height/2, h.Width, h.Height)},
+				{Scale: 2},
+			} {
 				if says := d.difference(variant, want); says != "" {
 					t.Errorf("restarts %s, %s, %+v: %s", name, what, want, says)
 				}
@@ -109,7 +133,8 @@ func TestWhatEndsAScan(t *testing.T) {
 	}
 }
 
-// TestCodesOfTheImageBefore: codes of the same lengths that mean something else are not taken for those of the image before.
+// TestCodesOfTheImageBefore: codes of the same lengths that mean something else are not taken for
+// those of the image before.
 func TestCodesOfTheImageBefore(t *testing.T) {
 	d := newTwoDecoders(t)
 	whole := jpegOf(t, image.NewGray(image.Rect(0, 0, 64, 64)), 90)
@@ -147,24 +172,29 @@ func TestManyScans(t *testing.T) {
 		var d Decoder
 		var m pixels.Image
 		_, err := d.Decode(&m, many, Want{})
-		if ok != (err == nil) || !ok && (!errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "more than 1000 scans")) {
+		if ok != (err == nil) ||
+			!ok && (!errors.Is(err, ErrCorrupt) ||
+				!strings.Contains(err.Error(), "more than 1000 scans")) {
 			t.Errorf("%d scans: %v", scans, err)
 		}
 		d.Close()
 	}
 }
 
-// TestRegionsBeyondTheImage: what is asked of C is held against what the file says there, whoever asks.
+// TestRegionsBeyondTheImage: what is asked of C is held against what the file says there, whoever
+// asks.
 func TestRegionsBeyondTheImage(t *testing.T) {
 	src := jpegOf(t, picture(64, 48), 90)
 	var d Decoder
 	defer d.Close()
 	for _, region := range []image.Rectangle{
-		image.Rect(0, 0, 65, 48), image.Rect(0, 0, 64, 49), image.Rect(60, 40, 70, 48), image.Rect(0, 47, 64, 60), image.Rect(64, 0, 65, 1),
+		image.Rect(0, 0, 65, 48), image.Rect(0, 0, 64, 49), image.Rect(60, 40, 70, 48),
+		image.Rect(0, 47, 64, 60), image.Rect(64, 0, 65, 1),
 	} {
 		var m pixels.Image
 		m.Reset(region.Dx(), region.Dy(), 3)
-		if err := d.jpeg.decode(&m, src, 8, region); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "the header changed") {
+		if err := d.jpeg.decode(&m, src, 8, region); !errors.Is(err, ErrCorrupt) ||
+			!strings.Contains(err.Error(), "the header changed") {
 			t.Errorf("%v of 64 x 48 pixels: %v", region, err)
 		}
 	}

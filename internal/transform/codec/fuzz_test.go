@@ -17,7 +17,8 @@ func seeds(f *testing.F) {
 			f.Add(jpegOf(f, m, quality))
 		}
 		gray := image.NewGray(m.Bounds())
-		paletted := image.NewPaletted(m.Bounds(), color.Palette{color.NRGBA{1, 2, 3, 255}, color.NRGBA{200, 100, 0, 128}})
+		paletted := image.NewPaletted(m.Bounds(),
+			color.Palette{color.NRGBA{1, 2, 3, 255}, color.NRGBA{200, 100, 0, 128}})
 		f.Add(jpegOf(f, gray, 80))
 		f.Add(pngOf(f, m))
 		f.Add(pngOf(f, gray))
@@ -25,8 +26,13 @@ func seeds(f *testing.F) {
 		f.Add(pngOf(f, image.NewNRGBA64(m.Bounds())))
 		f.Add(pngOf(f, image.NewGray16(m.Bounds())))
 	}
-	f.Add([]byte("RIFF\x24\x00\x00\x00WEBPVP8L\x17\x00\x00\x00\x2f\x00\x00\x00\x10\x07\x10\x11\x11\x88\x88\xfe\x07\x00\x00\x00\x00"))
-	f.Add([]byte("RIFF\x24\x00\x00\x00WEBPVP8 \x18\x00\x00\x000\x01\x00\x9d\x01*\x01\x00\x01\x00\x02\x004%\xa4\x00\x03p\x00\xfe\xfb\x94\x00\x00"))
+	f.Add(
+		[]byte(
+			"RIFF\x24\x00\x00\x00WEBPVP8L\x17\x00\x00\x00\x2f\x00\x00\x00\x10\x07\x10\x11\x11\x88\x88\xfe\x07\x00\x00\x00\x00",
+		),
+	)
+	f.Add([]byte("RIFF\x24\x00\x00\x00WEBPVP8 " +
+		"\x18\x00\x00\x000\x01\x00\x9d\x01*\x01\x00\x01\x00\x02\x004%\xa4\x00\x03p\x00\xfe\xfb\x94\x00\x00"))
 	for _, name := range []string{"lossy", "lossless", "alpha", "simple-filter"} {
 		f.Add(read(f, "testdata", name+".webp"))
 	}
@@ -47,8 +53,9 @@ func FuzzHeader(f *testing.F) {
 		switch {
 		case err != nil && !known(err):
 			t.Fatalf("%v", err)
-		case err == nil && (h.Width <= 0 || h.Height <= 0 || h.Orientation < 1 || h.Orientation > 8 ||
-			int64(h.Width)*int64(h.Height) > MaxPixels):
+		case err == nil &&
+			(h.Width <= 0 || h.Height <= 0 || h.Orientation < 1 || h.Orientation > 8 ||
+				int64(h.Width)*int64(h.Height) > MaxPixels):
 			t.Fatalf("%+v", h)
 		}
 	})

@@ -10,7 +10,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
-// TestShortFrameHeaders: a JPEG whose frame header says that it has more components than it has, or that ends there, is an error.
+// TestShortFrameHeaders: a JPEG whose frame header says that it has more components than it has, or
+// that ends there, is an error.
 func TestShortFrameHeaders(t *testing.T) {
 	whole := jpegOf(t, picture(40, 30), 90)
 	sof := bytes.Index(whole, []byte{0xff, markerSOF0})
@@ -23,7 +24,8 @@ func TestShortFrameHeaders(t *testing.T) {
 				var d Decoder
 				var m pixels.Image
 				if _, err := d.Decode(&m, short[:cut], Want{}); err == nil || !known(err) {
-					t.Errorf("a header of %d bytes with %d components, cut at %d: %v", size, components, cut-sof-2, err)
+					t.Errorf("a header of %d bytes with %d components, cut at %d: %v", size,
+						components, cut-sof-2, err)
 				}
 				d.Close()
 			}
@@ -31,10 +33,14 @@ func TestShortFrameHeaders(t *testing.T) {
 	}
 }
 
-// TestOrientationsThatLieElsewhere: EXIF data whose directory lies beyond them, or is cut, have no orientation.
+// TestOrientationsThatLieElsewhere: EXIF data whose directory lies beyond them, or is cut, have no
+// orientation.
 func TestOrientationsThatLieElsewhere(t *testing.T) {
 	for _, order := range []binary.AppendByteOrder{binary.LittleEndian, binary.BigEndian} {
-		mark := map[bool]string{true: "II*\x00", false: "MM\x00*"}[order == binary.AppendByteOrder(binary.LittleEndian)]
+		mark := map[bool]string{
+			true:  "II*\x00",
+			false: "MM\x00*",
+		}[order == binary.AppendByteOrder(binary.LittleEndian)]
 		exif := func(directory, entries uint32) []byte {
 			b := order.AppendUint32([]byte(mark), directory)
 			b = order.AppendUint16(b, uint16(entries))
@@ -51,7 +57,10 @@ func TestOrientationsThatLieElsewhere(t *testing.T) {
 				t.Errorf("%q: orientation %d of %d bytes", mark, got, n)
 			}
 		}
-		for _, directory := range []uint32{9, 20, 21, 22, 23, 1 << 16, 1<<31 - 1, 1 << 31, 1<<32 - 1} {
+		for _, directory := range []uint32{
+			9, 20, 21, 22, 23, 1 << 16, 1<<31 - 1, 1 << 31,
+			1<<32 - 1,
+		} {
 			if got := exifOrientation(exif(directory, 1)); got != 1 {
 				t.Errorf("%q: orientation %d of a directory at %d", mark, got, directory)
 			}
@@ -62,7 +71,13 @@ func TestOrientationsThatLieElsewhere(t *testing.T) {
 // TestPalettesThatAreTooLong: a palette of more than 256 colours, or of a part of one, is an error.
 func TestPalettesThatAreTooLong(t *testing.T) {
 	sound := pngOf(t, image.NewPaletted(image.Rect(0, 0, 40, 30), grays(256)))
-	for size, ok := range map[int]bool{3 * 256: true, 3*256 + 3: false, 3*256 - 1: false, 3 * 10000: false, 0: false} {
+	for size, ok := range map[int]bool{
+		3 * 256:   true,
+		3*256 + 3: false,
+		3*256 - 1: false,
+		3 * 10000: false,
+		0:         false,
+	} {
 		src := withChunk(sound, "PLTE", false, make([]byte, size))
 		var d Decoder
 		var m pixels.Image
@@ -73,8 +88,8 @@ func TestPalettesThatAreTooLong(t *testing.T) {
 	}
 }
 
-// TestPNGsAfterOthers: what a PNG becomes does not depend on those before it, whatever their filters; in particular there is nothing above
-// its first row.
+// TestPNGsAfterOthers: what a PNG becomes does not depend on those before it, whatever their
+// filters; in particular there is nothing above its first row.
 func TestPNGsAfterOthers(t *testing.T) {
 	noise := rawPNG(t, 300, 40, 8, pngRGB, func(y int) byte { return byte(y % 5) })
 	var used Decoder
@@ -102,7 +117,8 @@ func TestPNGsAfterOthers(t *testing.T) {
 					t.Fatal(what, err, other)
 				}
 				var reference pixels.Image
-				if err := decodePNGGo(&reference, src, &Header{Format: PNG, Width: 31, Height: 9}, Want{}); err != nil {
+				if err := decodePNGGo(&reference, src, &Header{Format: PNG, Width: 31, Height: 9},
+					Want{}); err != nil {
 					t.Fatal(what, err)
 				}
 				if !bytes.Equal(a.Pix, reference.Pix) || !bytes.Equal(b.Pix, reference.Pix) {
@@ -113,7 +129,8 @@ func TestPNGsAfterOthers(t *testing.T) {
 	}
 }
 
-// TestWebPsThatSayTheyAreShorter: what lies behind the end that a file gives itself is no part of it.
+// TestWebPsThatSayTheyAreShorter: what lies behind the end that a file gives itself is no part of
+// it.
 func TestWebPsThatSayTheyAreShorter(t *testing.T) {
 	for _, name := range []string{"lossy", "lossless", "simple-filter"} {
 		src := read(t, "testdata", name+".webp")
@@ -130,7 +147,8 @@ func TestWebPsThatSayTheyAreShorter(t *testing.T) {
 				_, err := d.Decode(&m, short, want)
 				_, cut := d.Decode(&m, short[:keep], want)
 				if (err == nil) != (cut == nil) || want.Region.Empty() && err == nil {
-					t.Errorf("%s of %d bytes that says it has %d, %v: %v, and cut there: %v", name, len(src), keep, want.Region, err, cut)
+					t.Errorf("%s of %d bytes that says it has %d, %v: %v, and cut there: %v", name,
+						len(src), keep, want.Region, err, cut)
 				}
 			}
 			d.Close()

@@ -2,8 +2,8 @@
 
 package codec
 
-// libjpeg-turbo is linked statically: entropy.c reads structures of jpegint.h, which only the library built with that
-// header is sure to have, and the binary needs no library where it runs.
+// libjpeg-turbo is linked statically: entropy.c reads structures of jpegint.h, which only the
+// library built with that header is sure to have, and the binary needs no library where it runs.
 
 /*
 #cgo CFLAGS: -O3 -Wall
@@ -73,7 +73,9 @@ func (d *Decoder) decodeJPEG(
 	return region.Min, nil
 }
 
-func (j *jpegDecoder) decode(dst *pixels.Image, src []byte, scale int, region image.Rectangle) error {
+func (j *jpegDecoder) decode(dst *pixels.Image, src []byte, scale int,
+	region image.Rectangle,
+) error {
 	if j.c == nil {
 		j.c = C.codec_jpeg_new()
 		if j.c == nil {
@@ -83,7 +85,8 @@ func (j *jpegDecoder) decode(dst *pixels.Image, src []byte, scale int, region im
 	}
 	r := j.request
 	r.scale, r.channels = C.int(scale), C.int(dst.Channels)
-	r.x, r.y, r.width, r.height = C.int(region.Min.X), C.int(region.Min.Y), C.int(region.Dx()), C.int(region.Dy())
+	r.x, r.y, r.width, r.height = C.int(region.Min.X), C.int(region.Min.Y), C.int(region.Dx()),
+		C.int(region.Dy())
 	r.plain = 0
 	if j.plain {
 		r.plain = 1

@@ -19,7 +19,8 @@ func setPlain(d *Decoder, plain bool) { d.jpeg.plain = plain }
 // FuzzEntropy: our Huffman decoder gives what libjpeg's does, or leaves the image to it.
 func FuzzEntropy(f *testing.F) {
 	seeds(f)
-	for _, size := range []int{16, 400} { // with a marker behind the scan that does not belong there, or with none
+	// with a marker behind the scan that does not belong there, or with none
+	for _, size := range []int{16, 400} {
 		whole := jpegOf(f, picture(size, size), 90)
 		f.Add(append(bytes.Clone(whole[:len(whole)-2]), 0xff, 0x30))
 		f.Add(append(bytes.Clone(whole[:len(whole)-2]), 0xff, 0xd3, 0xff, 0xd9))
@@ -32,7 +33,12 @@ func FuzzEntropy(f *testing.F) {
 		if err != nil || h.Format != JPEG {
 			return
 		}
-		for _, want := range []Want{{}, {Region: image.Rect(h.Width/2, h.Height/2, h.Width, h.Height)}, {Scale: 2}, {Scale: 1}} {
+		for _, want := range []Want{
+			{},
+			{Region: image.Rect(h.Width/2, h.Height/2, h.Width, h.Height)},
+			{Scale: 2},
+			{Scale: 1},
+		} {
 			if says := d.difference(src, want); says != "" {
 				t.Fatalf("%+v: %s", want, says)
 			}
@@ -47,8 +53,10 @@ func TestFast(t *testing.T) {
 	var m pixels.Image
 	src := jpegOf(t, picture(200, 100), 90)
 	for _, want := range []Want{{}, {Region: image.Rect(20, 30, 100, 70)}, {Scale: 4}} {
-		if _, err := d.Decode(&m, src, want); err != nil || d.jpeg.request.fast == 0 || d.jpeg.request.warnings != 0 {
-			t.Errorf("%+v: %v, fast %v, warnings %v", want, err, d.jpeg.request.fast, d.jpeg.request.warnings)
+		if _, err := d.Decode(&m, src, want); err != nil || d.jpeg.request.fast == 0 ||
+			d.jpeg.request.warnings != 0 {
+			t.Errorf("%+v: %v, fast %v, warnings %v", want, err, d.jpeg.request.fast,
+				d.jpeg.request.warnings)
 		}
 	}
 }
@@ -93,8 +101,8 @@ func TestWithoutCgo(t *testing.T) {
 	}
 }
 
-// TestForgets: what a damaged image becomes does not depend on the images before it. It lacks tables, and the decoder must not
-// take the last image's for them.
+// TestForgets: what a damaged image becomes does not depend on the images before it. It lacks
+// tables, and the decoder must not take the last image's for them.
 func TestForgets(t *testing.T) {
 	var buffer bytes.Buffer
 	noise := image.NewGray(image.Rect(0, 0, 40, 30))
@@ -105,8 +113,12 @@ func TestForgets(t *testing.T) {
 		t.Fatal(err)
 	}
 	whole := buffer.Bytes()
-	for name, marker := range map[string]byte{"no quantisation tables": 0xdb, "no Huffman tables": 0xc4} {
-		damaged := bytes.ReplaceAll(whole, []byte{0xff, marker}, []byte{0xff, 0xfe}) // they become comments
+	for name, marker := range map[string]byte{
+		"no quantisation tables": 0xdb,
+		"no Huffman tables":      0xc4,
+	} {
+		// they become comments
+		damaged := bytes.ReplaceAll(whole, []byte{0xff, marker}, []byte{0xff, 0xfe})
 		var fresh, used Decoder
 		var a, b pixels.Image
 		if _, err := used.Decode(&b, whole, Want{}); err != nil {

@@ -10,10 +10,10 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
-// decodeJPEGGo decodes the whole image with image/jpeg, for builds without cgo. Its inverse DCT rounds otherwise than
-// libjpeg-turbo's, which makes samples differ by up to 4 (mean below 0.1). It refuses what libjpeg decodes as well as it
-// can (corrupt data), arithmetic coding and rare kinds of subsampling; it reduces by averaging where libjpeg scales
-// the DCT.
+// decodeJPEGGo decodes the whole image with image/jpeg, for builds without cgo. Its inverse DCT
+// rounds otherwise than libjpeg-turbo's, which makes samples differ by up to 4 (mean below 0.1). It
+// refuses what libjpeg decodes as well as it can (corrupt data), arithmetic coding and rare kinds
+// of subsampling; it reduces by averaging where libjpeg scales the DCT.
 func decodeJPEGGo(dst *pixels.Image, src []byte, h *Header, want Want) error {
 	m, err := jpeg.Decode(bytes.NewReader(src))
 	if err != nil {
@@ -33,8 +33,8 @@ func decodeJPEGGo(dst *pixels.Image, src []byte, h *Header, want Want) error {
 	return nil
 }
 
-// fromYCbCr converts planes as libjpeg-turbo does: chroma is interpolated where it is subsampled by 2 ("fancy
-// upsampling", jdsample.c), and repeated otherwise.
+// fromYCbCr converts planes as libjpeg-turbo does: chroma is interpolated where it is subsampled by
+// 2 ("fancy upsampling", jdsample.c), and repeated otherwise.
 func fromYCbCr(dst *pixels.Image, m *image.YCbCr) {
 	w, h := m.Rect.Dx(), m.Rect.Dy()
 	dst.Reset(w, h, 3)
@@ -59,8 +59,10 @@ func fromYCbCr(dst *pixels.Image, m *image.YCbCr) {
 		for x := range w {
 			var cb, cr byte
 			if fancy {
-				cb = interpolated(m.Cb[near*m.CStride:], m.Cb[far*m.CStride:], x, y, across, down, columns)
-				cr = interpolated(m.Cr[near*m.CStride:], m.Cr[far*m.CStride:], x, y, across, down, columns)
+				cb = interpolated(m.Cb[near*m.CStride:], m.Cb[far*m.CStride:], x, y, across, down,
+					columns)
+				cr = interpolated(m.Cr[near*m.CStride:], m.Cr[far*m.CStride:], x, y, across, down,
+					columns)
 			} else {
 				at := m.COffset(m.Rect.Min.X+x, m.Rect.Min.Y+y)
 				cb, cr = m.Cb[at], m.Cr[at]
@@ -70,8 +72,8 @@ func fromYCbCr(dst *pixels.Image, m *image.YCbCr) {
 	}
 }
 
-// interpolated returns the chroma of pixel x, y: 3 parts of the nearest sample and 1 of the next, along each subsampled
-// axis, with libjpeg's alternating rounding.
+// interpolated returns the chroma of pixel x, y: 3 parts of the nearest sample and 1 of the next,
+// along each subsampled axis, with libjpeg's alternating rounding.
 func interpolated(near, far []byte, x, y, across, down, columns int) byte {
 	side, beside := x, x
 	if across == 2 {
@@ -114,11 +116,18 @@ func average(m *pixels.Image, n int) {
 						count++
 					}
 				}
-				// Never behind what is still to be read: to is at most the first sample that was just summed.
+				// Never behind what is still to be read: to is at most the first sample that was
+				// just summed.
 				m.Pix[to] = byte((sum + count/2) / count)
 				to++
 			}
 		}
 	}
-	*m = pixels.Image{Pix: m.Pix[:to], Width: w, Height: h, Channels: m.Channels, Stride: w * m.Channels}
+	*m = pixels.Image{
+		Pix:      m.Pix[:to],
+		Width:    w,
+		Height:   h,
+		Channels: m.Channels,
+		Stride:   w * m.Channels,
+	}
 }

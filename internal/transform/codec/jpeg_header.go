@@ -67,7 +67,8 @@ func jpegFrame(h Header, marker byte, body []byte) (Header, error) {
 	if len(body) < 6 {
 		return h, fail(ErrCorrupt, "JPEG frame header of %d bytes", len(body))
 	}
-	h.Height, h.Width = int(binary.BigEndian.Uint16(body[1:])), int(binary.BigEndian.Uint16(body[3:]))
+	h.Height, h.Width = int(binary.BigEndian.Uint16(body[1:])),
+		int(binary.BigEndian.Uint16(body[3:]))
 	h.Channels = int(body[5])
 	h.Progressive = marker&3 == 2
 	if body[0] != 8 {

@@ -75,7 +75,8 @@ func TestBadInput(t *testing.T) {
 	if err := gif.Encode(&aGIF, picture(4, 4), nil); err != nil {
 		t.Fatal(err)
 	}
-	animated := "RIFF\x2a\x00\x00\x00WEBPVP8X\x0a\x00\x00\x00\x02\x00\x00\x00" + strings.Repeat("\x00", 30)
+	animated := "RIFF\x2a\x00\x00\x00WEBPVP8X\x0a\x00\x00\x00\x02\x00\x00\x00" +
+		strings.Repeat("\x00", 30)
 	twelve := bytes.Clone(whole)
 	twelve[bytes.Index(twelve, []byte{0xff, 0xc0})+4] = 12
 	for _, c := range []struct {
@@ -101,7 +102,11 @@ func TestBadInput(t *testing.T) {
 		{"a PNG bomb", claiming(wholePNG, 1<<30, 1<<30), ErrTooLarge, "max_pixels is 178956970"},
 		{"a PNG that can not be so large", claiming(wholePNG, 13000, 13000), ErrTruncated, "13000"},
 		{"a JPEG of 12 bits", twelve, ErrUnsupported, "12 bits"},
-		{"a JPEG without tables", append([]byte("\xff\xd8"), whole[bytes.Index(whole, []byte{0xff, 0xc0}):]...), ErrCorrupt, ""},
+		{
+			"a JPEG without tables",
+			append([]byte("\xff\xd8"), whole[bytes.Index(whole, []byte{0xff, 0xc0}):]...),
+			ErrCorrupt, "",
+		},
 	} {
 		var d Decoder
 		var m pixels.Image
@@ -145,11 +150,18 @@ func TestNoAllocations(t *testing.T) {
 	for name, src := range map[string][]byte{
 		"JPEG": jpegOf(t, m, 90), "PNG": pngOf(t, m), "PNG with a palette": pngOf(t, paletted),
 		"PNG in chunks": inChunks(t, pngOf(t, m), 8192),
-		"lossy WebP":    read(t, "testdata", "lossy.webp"), "lossless WebP": read(t, "testdata", "lossless.webp"),
+		"lossy WebP":    read(t, "testdata", "lossy.webp"),
+		"lossless WebP": read(t, "testdata", "lossless.webp"),
 	} {
 		var d Decoder
 		var m pixels.Image
-		for _, want := range []Want{{}, {Gray: true}, {Region: image.Rect(20, 10, 50, 40)}, {Scale: 4}, {Orient: true}} {
+		for _, want := range []Want{
+			{},
+			{Gray: true},
+			{Region: image.Rect(20, 10, 50, 40)},
+			{Scale: 4},
+			{Orient: true},
+		} {
 			if n := testing.AllocsPerRun(10, func() {
 				if _, err := d.Decode(&m, src, want); err != nil {
 					t.Fatal(err)
@@ -180,7 +192,8 @@ func inChunks(t testing.TB, src []byte, n int) []byte {
 	return append(parts, src[next:]...)
 }
 
-// withChunk returns a PNG with another body in place of its first chunk of the kind, or with a chunk of the kind after its header.
+// withChunk returns a PNG with another body in place of its first chunk of the kind, or with a
+// chunk of the kind after its header.
 func withChunk(src []byte, kind string, after bool, body []byte) []byte {
 	at := bytes.Index(src, []byte(kind)) - 4
 	_, _, next := pngChunk(src, at)
@@ -193,7 +206,8 @@ func withChunk(src []byte, kind string, after bool, body []byte) []byte {
 	return append(out, src[next:]...)
 }
 
-// TestShortPalette: a PNG one of whose pixels has no colour in the palette is refused, whatever part is wanted.
+// TestShortPalette: a PNG one of whose pixels has no colour in the palette is refused, whatever
+// part is wanted.
 func TestShortPalette(t *testing.T) {
 	r := image.Rect(0, 0, 40, 30)
 	for _, colours := range []int{2, 4, 16, 200} {
@@ -207,19 +221,27 @@ func TestShortPalette(t *testing.T) {
 			sound := pngOf(t, m)
 			_, plte, _ := pngChunk(sound, bytes.Index(sound, []byte("PLTE"))-4)
 			short := withChunk(sound, "PLTE", false, plte[:len(plte)-3])
-			for _, region := range []image.Rectangle{{}, r, image.Rect(1, 1, 2, 2), image.Rect(30, 20, 39, 29)} {
+			for _, region := range []image.Rectangle{
+				{},
+				r, image.Rect(1, 1, 2, 2),
+				image.Rect(30, 20, 39, 29),
+			} {
 				var d Decoder
 				var got pixels.Image
 				if _, err := d.Decode(&got, sound, Want{Region: region}); err != nil {
 					t.Errorf("%d colours, region %v: %v", colours, region, err)
 				}
 				_, err := d.Decode(&got, short, Want{Region: region})
-				if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "offload=False") {
-					t.Errorf("a pixel beyond %d colours at %v, region %v: %v", colours-1, corner, region, err)
+				if !errors.Is(err, ErrUnsupported) ||
+					!strings.Contains(err.Error(), "offload=False") {
+					t.Errorf("a pixel beyond %d colours at %v, region %v: %v", colours-1, corner,
+						region, err)
 				}
 				d.Close()
 			}
-			if err := decodePNGGo(new(pixels.Image), short, &Header{Format: PNG, Width: 40, Height: 30}, Want{}); !errors.Is(err, ErrUnsupported) {
+			if err := decodePNGGo(new(pixels.Image), short,
+				&Header{Format: PNG, Width: 40, Height: 30}, Want{}); !errors.Is(err,
+				ErrUnsupported) {
 				t.Errorf("a pixel beyond %d colours, by Go's decoder: %v", colours-1, err)
 			}
 		}
@@ -232,10 +254,16 @@ func TestSecondHeader(t *testing.T) {
 	_, header, _ := pngChunk(src, len(pngSignature))
 	other := bytes.Clone(header)
 	other[9] = pngGray
-	for name, second := range map[string][]byte{"the same": header, "another": other, "a short one": header[:12]} {
+	for name, second := range map[string][]byte{
+		"the same":    header,
+		"another":     other,
+		"a short one": header[:12],
+	} {
 		var d Decoder
 		var m pixels.Image
-		if _, err := d.Decode(&m, withChunk(src, "IHDR", true, second), Want{}); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "second header") {
+		if _, err := d.Decode(&m, withChunk(src, "IHDR", true, second),
+			Want{}); !errors.Is(err, ErrCorrupt) ||
+			!strings.Contains(err.Error(), "second header") {
 			t.Errorf("%s: %v", name, err)
 		}
 		d.Close()
@@ -256,8 +284,8 @@ func resident(t *testing.T) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// TestSoak: memory does not grow with the number of samples, sound or not, nor with that of Decoders. HDMLP_SOAK is the
-// number of rounds.
+// TestSoak: memory does not grow with the number of samples, sound or not, nor with that of
+// Decoders. HDMLP_SOAK is the number of rounds.
 func TestSoak(t *testing.T) {
 	rounds := 20
 	if s := os.Getenv("HDMLP_SOAK"); s != "" {
@@ -273,14 +301,16 @@ func TestSoak(t *testing.T) {
 		for i := len(bad) / 2; i < len(bad)/2+20; i++ {
 			bad[i] ^= 0x5a
 		}
-		files = append(files, src, bad, src[:len(src)*2/3], claiming(src, size*2, size), pngOf(t, picture(size/2, size/2)))
+		files = append(files, src, bad, src[:len(src)*2/3], claiming(src, size*2, size),
+			pngOf(t, picture(size/2, size/2)))
 	}
 	bad := pngOf(t, picture(64, 64))
 	bad[len(bad)/2] ^= 0x5a
 	files = append(files, bad)
 	for _, name := range []string{"lossy", "lossless", "alpha"} {
 		src := read(t, "testdata", name+".webp")
-		files = append(files, src, append(bytes.Clone(src[:len(src)/2]), make([]byte, len(src)-len(src)/2)...))
+		files = append(files, src,
+			append(bytes.Clone(src[:len(src)/2]), make([]byte, len(src)-len(src)/2)...))
 	}
 	var m pixels.Image
 	r := rand.New(rand.NewPCG(5, 6))
@@ -294,7 +324,9 @@ func TestSoak(t *testing.T) {
 					t.Fatal(err)
 				}
 				x, y := r.IntN(h.Width), r.IntN(h.Height)
-				want := Want{Region: image.Rect(x, y, x+1+r.IntN(h.Width-x), y+1+r.IntN(h.Height-y))}
+				want := Want{
+					Region: image.Rect(x, y, x+1+r.IntN(h.Width-x), y+1+r.IntN(h.Height-y)),
+				}
 				_, _ = d.Decode(&m, src, want) // some are damaged
 			}
 		}
@@ -329,7 +361,8 @@ func TestTrim(t *testing.T) {
 			t.Fatal(err)
 		}
 		if large := d.Trim(); large != c.large || cap(d.scratch.Pix) > MostKept {
-			t.Errorf("%d x %d: %v, and %d bytes are kept", c.side, c.side, large, cap(d.scratch.Pix))
+			t.Errorf("%d x %d: %v, and %d bytes are kept", c.side, c.side, large,
+				cap(d.scratch.Pix))
 		}
 	}
 }

@@ -27,10 +27,12 @@ func chunk(kind string, body []byte) []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b[4:]))
 }
 
-// rawPNG is a PNG of noise, each of whose rows has the filter that filter says, whether there is such a one or not.
+// rawPNG is a PNG of noise, each of whose rows has the filter that filter says, whether there is
+// such a one or not.
 func rawPNG(t testing.TB, width, height int, depth, kind byte, filter func(y int) byte) []byte {
 	t.Helper()
-	header := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, uint32(width)), uint32(height))
+	header := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, uint32(width)),
+		uint32(height))
 	header = append(header, depth, kind, 0, 0, 0)
 	var packed bytes.Buffer
 	z := zlib.NewWriter(&packed)
@@ -48,7 +50,8 @@ func rawPNG(t testing.TB, width, height int, depth, kind byte, filter func(y int
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return append(append(append([]byte(pngSignature), chunk("IHDR", header)...), chunk("IDAT", packed.Bytes())...), chunk("IEND", nil)...)
+	return append(append(append([]byte(pngSignature), chunk("IHDR", header)...),
+		chunk("IDAT", packed.Bytes())...), chunk("IEND", nil)...)
 }
 
 // bitWriter writes numbers, the lowest bits first.
@@ -67,8 +70,9 @@ func (w *bitWriter) put(value uint32, bits int) {
 	}
 }
 
-// tableWebP is a lossless WebP of black pixels that has so many groups of code tables (Google's specification of the bitstream, 5 and 6),
-// all of which are to be held at once; of some 3 bytes each in the file.
+// tableWebP is a lossless WebP of black pixels that has so many groups of code tables (Google's
+// specification of the bitstream, 5 and 6), all of which are to be held at once; of some 3 bytes
+// each in the file.
 func tableWebP(side, groups int) []byte {
 	var w bitWriter
 	one := func(symbol uint32) { // a code of one symbol, which takes no bits

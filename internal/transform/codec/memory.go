@@ -6,7 +6,8 @@ import (
 	"image"
 )
 
-// MemoryError refuses to decode an image for which Decoder.Memory is too little. Nothing is known of its pixels yet.
+// MemoryError refuses to decode an image for which Decoder.Memory is too little. Nothing is known
+// of its pixels yet.
 type MemoryError struct {
 	Need int64 // bytes that the image takes at once, the result included
 }
@@ -15,7 +16,8 @@ func (e *MemoryError) Error() string {
 	return fmt.Sprintf("the image needs %d bytes of memory", e.Need)
 }
 
-// wholePNG is the most bytes of a PNG's rows that are inflated in one piece, which is several times as fast as row by row.
+// wholePNG is the most bytes of a PNG's rows that are inflated in one piece, which is several times
+// as fast as row by row.
 const wholePNG = 256 << 20
 
 // take reports whether an image may take need bytes, and notes them.
@@ -42,8 +44,8 @@ func decoded(region image.Rectangle, channels int, h *Header) int64 {
 // whole is the region of an image that is decoded as a whole.
 func whole(h *Header) image.Rectangle { return image.Rect(0, 0, h.Width, h.Height) }
 
-// jpegBuffers is how many bytes libjpeg takes for rows of samples, and for the coefficients of an image of several scans, which it
-// keeps until it has read them all.
+// jpegBuffers is how many bytes libjpeg takes for rows of samples, and for the coefficients of an
+// image of several scans, which it keeps until it has read them all.
 func jpegBuffers(src []byte, h *Header) int64 {
 	const rowsPerSample, rowsBeside = 12, 20 // of 8 x 8 blocks with a margin, and of pixels
 	frame := src[h.frame:]
@@ -62,18 +64,21 @@ func jpegBuffers(src []byte, h *Header) int64 {
 	}
 	for c := range n {
 		factors := frame[6+3*c+1]
-		bytes += blocks(h.Width, int(factors>>4), across) * blocks(h.Height, int(factors&15), down) * 64 * 2
+		bytes += blocks(h.Width, int(factors>>4), across) * blocks(h.Height, int(factors&15),
+			down) * 64 * 2
 	}
 	return bytes
 }
 
-// blocks is how many blocks of 8 samples a component has along an axis, filled up to whole units of factor blocks.
+// blocks is how many blocks of 8 samples a component has along an axis, filled up to whole units of
+// factor blocks.
 func blocks(size, factor, most int) int64 {
 	units := (size + 8*most - 1) / (8 * most)
 	return int64(units * max(factor, 1))
 }
 
-// scanned is how many components the first scan of a JPEG has, from a marker after its frame header on; 0 where there is none.
+// scanned is how many components the first scan of a JPEG has, from a marker after its frame header
+// on; 0 where there is none.
 func scanned(src []byte) int {
 	for at := 0; at+4 < len(src); {
 		if src[at] != 0xff || src[at+1] == 0xff {
@@ -88,8 +93,8 @@ func scanned(src []byte) int {
 	return 0
 }
 
-// goPNG is how many bytes image/png takes: an image, and another one where the rows are interlaced; and a copy of the file, to mend
-// it.
+// goPNG is how many bytes image/png takes: an image, and another one where the rows are interlaced;
+// and a copy of the file, to mend it.
 func goPNG(src []byte, h *Header) int64 {
 	const depth, colour, interlace = 24, 25, 28
 	pixel := int64(4)
@@ -105,8 +110,8 @@ func goPNG(src []byte, h *Header) int64 {
 	return int64(h.Width)*int64(h.Height)*pixel + 2*int64(len(src)) + decoded(whole(h), 3, h)
 }
 
-// webpBuffers is how many bytes a WebP decoder takes beside the result: rows of a lossy image; and four bytes for each pixel of a
-// lossless one, or of the alpha of a lossy one, which is lossless.
+// webpBuffers is how many bytes a WebP decoder takes beside the result: rows of a lossy image; and
+// four bytes for each pixel of a lossless one, or of the alpha of a lossy one, which is lossless.
 func webpBuffers(src []byte, h *Header) int64 {
 	const perColumn, tables = 256, 1 << 20
 	bytes := int64(h.Width)*perColumn + tables

@@ -18,7 +18,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
-// hugePNG is a gray PNG whose pixels are as good as all the same, so that it is a thousandth of their size.
+// hugePNG is a gray PNG whose pixels are as good as all the same, so that it is a thousandth of
+// their size.
 func hugePNG(t *testing.T, side int) []byte {
 	t.Helper()
 	chunk := func(to []byte, kind string, body []byte) []byte {
@@ -27,7 +28,8 @@ func hugePNG(t *testing.T, side int) []byte {
 		to = append(append(to, kind...), body...)
 		return binary.BigEndian.AppendUint32(to, crc32.ChecksumIEEE(to[from:]))
 	}
-	header := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, uint32(side)), uint32(side))
+	header := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, uint32(side)),
+		uint32(side))
 	header = append(header, 8, pngGray, 0, 0, 0)
 	var packed bytes.Buffer
 	z, err := zlib.NewWriterLevel(&packed, zlib.BestSpeed)
@@ -40,10 +42,12 @@ func hugePNG(t *testing.T, side int) []byte {
 		_, _ = z.Write(row)
 	}
 	_ = z.Close()
-	return chunk(chunk(chunk([]byte(pngSignature), "IHDR", header), "IDAT", packed.Bytes()), "IEND", nil)
+	return chunk(chunk(chunk([]byte(pngSignature), "IHDR", header), "IDAT", packed.Bytes()), "IEND",
+		nil)
 }
 
-// TestHugePNG: a crop of a PNG that compresses well takes memory for the crop, and not for all rows.
+// TestHugePNG: a crop of a PNG that compresses well takes memory for the crop, and not for all
+// rows.
 func TestHugePNG(t *testing.T) {
 	const side = 18000
 	src := hugePNG(t, side)
@@ -58,8 +62,10 @@ func TestHugePNG(t *testing.T) {
 		t.Fatal(err)
 	}
 	runtime.ReadMemStats(&after)
-	if took := after.TotalAlloc - before.TotalAlloc; took > 8<<20 || int64(took) > d.Taken()+2<<20 { // the runtime allocates beside it, more so where all is slow
-		t.Errorf("%d bytes were allocated for %v of %d x %d pixels; said were %d", took, region, side, side, d.Taken())
+	// the runtime allocates beside it, more so where all is slow
+	if took := after.TotalAlloc - before.TotalAlloc; took > 8<<20 || int64(took) > d.Taken()+2<<20 {
+		t.Errorf("%d bytes were allocated for %v of %d x %d pixels; said were %d", took, region,
+			side, side, d.Taken())
 	}
 	for y := range m.Height {
 		if row := m.Row(y); row[0] != byte(region.Min.Y+y) || row[2] != row[0] || row[3] != 0 {
@@ -68,7 +74,8 @@ func TestHugePNG(t *testing.T) {
 	}
 }
 
-// TestPNGInPieces: rows that are inflated a few at a time become what they do all at once, of sound and of damaged files.
+// TestPNGInPieces: rows that are inflated a few at a time become what they do all at once, of sound
+// and of damaged files.
 func TestPNGInPieces(t *testing.T) {
 	colours := picture(700, 900)
 	paletted := image.NewPaletted(colours.Bounds(), palette.WebSafe)
@@ -81,8 +88,10 @@ func TestPNGInPieces(t *testing.T) {
 	}
 	sound := pngOf(t, colours)
 	files := map[string][]byte{
-		"RGB": sound, "chunks": inChunks(t, sound, 1000), "palette": pngOf(t, paletted), "gray": pngOf(t, gray),
-		"16 bits": pngOf(t, deep), "checksum missing": bytes.Clone(sound), "half": bytes.Clone(sound), "damaged": bytes.Clone(sound),
+		"RGB": sound, "chunks": inChunks(t, sound, 1000), "palette": pngOf(t, paletted),
+		"gray":    pngOf(t, gray),
+		"16 bits": pngOf(t, deep), "checksum missing": bytes.Clone(sound),
+		"half": bytes.Clone(sound), "damaged": bytes.Clone(sound),
 		"wrong checksum": bytes.Clone(sound),
 	}
 	iend := len(sound) - 12
@@ -97,7 +106,10 @@ func TestPNGInPieces(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, region := range []image.Rectangle{{Max: image.Pt(700, 900)}, image.Rect(100, 300, 400, 650), image.Rect(699, 899, 700, 900)} {
+		for _, region := range []image.Rectangle{
+			{Max: image.Pt(700, 900)},
+			image.Rect(100, 300, 400, 650), image.Rect(699, 899, 700, 900),
+		} {
 			for _, toGray := range []bool{false, true} {
 				ok := whole.png.decode(&a, src, &h, toGray, region)
 				if got := pieces.png.decodeRows(&b, src, &h, toGray, region); got != ok {
@@ -140,8 +152,8 @@ func oneChunk(t *testing.T, src []byte) []byte {
 	return append(out, src[len(src)-12:]...)
 }
 
-// TestMemoryLimit: an image that needs more than the decoder may take is refused before it takes it, with what it needs, and decoded
-// where it gets that.
+// TestMemoryLimit: an image that needs more than the decoder may take is refused before it takes
+// it, with what it needs, and decoded where it gets that.
 func TestMemoryLimit(t *testing.T) {
 	colours := picture(1500, 1000)
 	for name, c := range map[string]struct {
@@ -149,8 +161,10 @@ func TestMemoryLimit(t *testing.T) {
 		least int64 // beside the result
 	}{
 		"JPEG": {jpegOf(t, colours, 80), 0}, "PNG": {pngOf(t, colours), 3 * 1500 * 1000},
-		"progressive JPEG": {read(t, "testdata", "restart-progressive.jpg"), 1}, "JPEG of several scans": {read(t, "testdata", "scans.jpg"), 1}, "lossless WebP": {read(t, "testdata", "lossless.webp"), 1},
-		"lossy WebP": {read(t, "testdata", "lossy.webp"), 1},
+		"progressive JPEG":      {read(t, "testdata", "restart-progressive.jpg"), 1},
+		"JPEG of several scans": {read(t, "testdata", "scans.jpg"), 1},
+		"lossless WebP":         {read(t, "testdata", "lossless.webp"), 1},
+		"lossy WebP":            {read(t, "testdata", "lossy.webp"), 1},
 	} {
 		var d Decoder
 		var m pixels.Image
@@ -165,7 +179,8 @@ func TestMemoryLimit(t *testing.T) {
 				break
 			}
 			if m.Pix != nil || short.Need <= d.Memory {
-				t.Errorf("%s: %d bytes are said to be needed, where %d are there, and the result has %d", name, short.Need, d.Memory, len(m.Pix))
+				t.Errorf("%s: %d bytes are said to be needed, where %d are there, and the "+
+					"result has %d", name, short.Need, d.Memory, len(m.Pix))
 			}
 			d.Memory = short.Need
 		}
@@ -189,7 +204,8 @@ func TestWebPTaken(t *testing.T) {
 	}
 }
 
-// TestWebPTables: what libwebp takes for a lossless image's tables, which only its pixels tell of, is limited as well.
+// TestWebPTables: what libwebp takes for a lossless image's tables, which only its pixels tell of,
+// is limited as well.
 func TestWebPTables(t *testing.T) {
 	src := tableWebP(64, 1000) // of some 10 KB each
 	var d Decoder

@@ -18,12 +18,15 @@ const (
 	turnLeft   = 8 // ROTATE_90
 )
 
-// oriented returns where the part r of a stored width x height image lies once the orientation is applied.
+// oriented returns where the part r of a stored width x height image lies once the orientation is
+// applied.
 func oriented(r image.Rectangle, orientation, width, height int) image.Rectangle {
-	if orientation == mirrored || orientation == halfTurned || orientation == transverse || orientation == turnLeft {
+	if orientation == mirrored || orientation == halfTurned || orientation == transverse ||
+		orientation == turnLeft {
 		r.Min.X, r.Max.X = width-r.Max.X, width-r.Min.X
 	}
-	if orientation == halfTurned || orientation == flipped || orientation == turnRight || orientation == transverse {
+	if orientation == halfTurned || orientation == flipped || orientation == turnRight ||
+		orientation == transverse {
 		r.Min.Y, r.Max.Y = height-r.Max.Y, height-r.Min.Y
 	}
 	if orientation >= transposed {
@@ -63,8 +66,8 @@ func orient(dst, src *pixels.Image, orientation int) {
 	}
 }
 
-// exifOrientation reads the orientation out of EXIF data (TIFF, from its byte order mark): tag 0x0112 of the first
-// directory. It is 1 where there is none, or none that makes sense.
+// exifOrientation reads the orientation out of EXIF data (TIFF, from its byte order mark): tag
+// 0x0112 of the first directory. It is 1 where there is none, or none that makes sense.
 func exifOrientation(tiff []byte) int {
 	var order binary.ByteOrder
 	switch {

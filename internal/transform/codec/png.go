@@ -54,8 +54,8 @@ func pngHeader(src []byte) (Header, error) {
 	return h, nil
 }
 
-// pngChunk returns what a PNG's chunk at is and holds, as far as it is there, and where the next one starts; nothing where the
-// file has ended.
+// pngChunk returns what a PNG's chunk at is and holds, as far as it is there, and where the next
+// one starts; nothing where the file has ended.
 func pngChunk(src []byte, at int) (kind, body []byte, next int) {
 	if at+8 > len(src) {
 		return nil, nil, at
@@ -85,19 +85,23 @@ type pngLayout struct {
 	pixels        int    // where the first chunk of pixels starts
 }
 
-// layoutOf reads a PNG up to its pixels. It is not ok where the PNG is interlaced, not of a kind that there is, or not sound up to
-// there: PIL looks at the checksums of all chunks before the pixels, as Go's decoder does.
+// layoutOf reads a PNG up to its pixels. It is not ok where the PNG is interlaced, not of a kind
+// that there is, or not sound up to there: PIL looks at the checksums of all chunks before the
+// pixels, as Go's decoder does.
 func layoutOf(src []byte) (l pngLayout, ok bool) {
 	const ihdr = len(pngSignature) + 8
 	l.depth, l.colour = int(src[ihdr+8]), int(src[ihdr+9])
 	switch {
-	case l.colour == pngGray && (l.depth == 1 || l.depth == 2 || l.depth == 4 || l.depth == 8 || l.depth == 16):
+	case l.colour == pngGray &&
+		(l.depth == 1 || l.depth == 2 || l.depth == 4 || l.depth == 8 || l.depth == 16):
 	case l.colour == pngPalette && (l.depth == 1 || l.depth == 2 || l.depth == 4 || l.depth == 8):
-	case (l.colour == pngRGB || l.colour == pngGrayAlpha || l.colour == pngRGBA) && (l.depth == 8 || l.depth == 16):
+	case (l.colour == pngRGB || l.colour == pngGrayAlpha || l.colour == pngRGBA) &&
+		(l.depth == 8 || l.depth == 16):
 	default:
 		return l, false
 	}
-	if string(src[ihdr+10:ihdr+13]) != "\x00\x00\x00" { // deflate, the only set of filters, not interlaced
+	// deflate, the only set of filters, not interlaced
+	if string(src[ihdr+10:ihdr+13]) != "\x00\x00\x00" {
 		return l, false
 	}
 	for at := len(pngSignature); ; {
@@ -125,7 +129,8 @@ func layoutOf(src []byte) (l pngLayout, ok bool) {
 // pngSamples is how many samples a pixel has, by colour type.
 var pngSamples = [...]int{pngGray: 1, pngRGB: 3, pngPalette: 1, pngGrayAlpha: 2, pngRGBA: 4}
 
-// pngHolds looks whether a PNG is large enough for its pixels. Who knows that they can not be there takes no memory for them.
+// pngHolds looks whether a PNG is large enough for its pixels. Who knows that they can not be there
+// takes no memory for them.
 func pngHolds(src []byte, h *Header) error {
 	if most := int64(len(src)) * deflateRatio; pngBytes(src, h) > most {
 		return fail(ErrTruncated, "PNG of %d x %d pixels in %d bytes", h.Width, h.Height, len(src))

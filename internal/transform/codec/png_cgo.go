@@ -42,8 +42,8 @@ func (p *pngDecoder) close() {
 	*p = pngDecoder{}
 }
 
-// decodePNG decodes the part region, in one call to C, or the whole image with Go's decoder: what is interlaced, and what is
-// damaged, which Go's then says.
+// decodePNG decodes the part region, in one call to C, or the whole image with Go's decoder: what
+// is interlaced, and what is damaged, which Go's then says.
 func (d *Decoder) decodePNG(
 	dst *pixels.Image, src []byte, h *Header, want Want, region image.Rectangle,
 ) (image.Point, error) {
@@ -94,10 +94,15 @@ const inflating = 64 << 10
 func (l *pngLayout) row(h *Header) int { return (h.Width*pngSamples[l.colour]*l.depth + 7) / 8 }
 
 // pngRoom is how many bytes codec_png_decode needs for so many rows.
-func pngRoom(row, rows int) int64 { return int64(row) + int64(row+1)*int64(rows) + C.codec_png_slack }
+func pngRoom(row, rows int) int64 {
+	return int64(row) + int64(row+1)*int64(rows) + C.codec_png_slack
+}
 
-// decode is decodePNG for the kinds of PNGs that png.c knows, all rows of which are inflated at once.
-func (p *pngDecoder) decode(dst *pixels.Image, src []byte, h *Header, gray bool, region image.Rectangle) bool {
+// decode is decodePNG for the kinds of PNGs that png.c knows, all rows of which are inflated at
+// once.
+func (p *pngDecoder) decode(dst *pixels.Image, src []byte, h *Header, gray bool,
+	region image.Rectangle,
+) bool {
 	layout, ok := layoutOf(src)
 	if !ok || p.c == nil && !p.open() {
 		return false
@@ -117,7 +122,9 @@ func (p *pngDecoder) decode(dst *pixels.Image, src []byte, h *Header, gray bool,
 }
 
 // prepare has room for rows inflated rows, and makes the request.
-func (p *pngDecoder) prepare(dst *pixels.Image, layout *pngLayout, h *Header, gray bool, region image.Rectangle, rows int) {
+func (p *pngDecoder) prepare(dst *pixels.Image, layout *pngLayout, h *Header, gray bool,
+	region image.Rectangle, rows int,
+) {
 	row := layout.row(h)
 	n := int(pngRoom(row, rows))
 	p.raw = slices.Grow(p.raw[:0], n)[:n]
@@ -128,8 +135,10 @@ func (p *pngDecoder) prepare(dst *pixels.Image, layout *pngLayout, h *Header, gr
 	}
 	dst.Reset(region.Dx(), region.Dy(), channels)
 	r := p.request
-	r.width, r.height, r.depth, r.colour = C.int(h.Width), C.int(h.Height), C.int(layout.depth), C.int(layout.colour)
-	r.x, r.y, r.columns, r.rows = C.int(region.Min.X), C.int(region.Min.Y), C.int(region.Dx()), C.int(region.Dy())
+	r.width, r.height, r.depth, r.colour = C.int(h.Width), C.int(h.Height), C.int(layout.depth),
+		C.int(layout.colour)
+	r.x, r.y, r.columns, r.rows = C.int(region.Min.X), C.int(region.Min.Y), C.int(region.Dx()),
+		C.int(region.Dy())
 	r.channels = C.int(channels)
 	if layout.colour == pngPalette {
 		colours := unsafe.Slice(&r.palette[0][0], len(r.palette)*3)
@@ -143,8 +152,11 @@ func (p *pngDecoder) prepare(dst *pixels.Image, layout *pngLayout, h *Header, gr
 // batch is how many rows are inflated at a time where the image is not inflated in one piece.
 func (*pngDecoder) batch(row int) int { return max(1<<20/(row+1), 1) }
 
-// decodeRows is decode with few rows inflated at a time, by Go's inflater. It takes the same streams as decode, see inflate_all.
-func (p *pngDecoder) decodeRows(dst *pixels.Image, src []byte, h *Header, gray bool, region image.Rectangle) bool {
+// decodeRows is decode with few rows inflated at a time, by Go's inflater. It takes the same
+// streams as decode, see inflate_all.
+func (p *pngDecoder) decodeRows(dst *pixels.Image, src []byte, h *Header, gray bool,
+	region image.Rectangle,
+) bool {
 	layout, ok := layoutOf(src)
 	if !ok || p.c == nil && !p.open() {
 		return false
@@ -152,7 +164,8 @@ func (p *pngDecoder) decodeRows(dst *pixels.Image, src []byte, h *Header, gray b
 	chunks := pngChunks{src: src, at: layout.pixels}
 	var header [2]byte
 	if _, err := io.ReadFull(&chunks, header[:]); err != nil ||
-		header[0]&15 != 8 || header[0]>>4 > 7 || header[1]&32 != 0 || binary.BigEndian.Uint16(header[:])%31 != 0 {
+		header[0]&15 != 8 || header[0]>>4 > 7 || header[1]&32 != 0 ||
+		binary.BigEndian.Uint16(header[:])%31 != 0 {
 		return false
 	}
 	inflate, sum := flate.NewReader(&chunks), adler32.New()
@@ -176,7 +189,8 @@ func (p *pngDecoder) decodeRows(dst *pixels.Image, src []byte, h *Header, gray b
 	if n, err := inflate.Read(beyond[:1]); n != 0 || err != io.EOF {
 		return false
 	}
-	if _, err := io.ReadFull(&chunks, beyond[:]); err == nil && binary.BigEndian.Uint32(beyond[:]) != sum.Sum32() {
+	if _, err := io.ReadFull(&chunks, beyond[:]); err == nil &&
+		binary.BigEndian.Uint32(beyond[:]) != sum.Sum32() {
 		return false
 	}
 	if gray {
@@ -242,8 +256,9 @@ func (p *pngDecoder) open() bool {
 	return true
 }
 
-// stream returns the pixels' zlib stream, whose first chunk is at. It lies in as many chunks as whoever wrote it pleased. PIL
-// does not look at their checksums, the stream having its own, nor at what follows them.
+// stream returns the pixels' zlib stream, whose first chunk is at. It lies in as many chunks as
+// whoever wrote it pleased. PIL does not look at their checksums, the stream having its own, nor at
+// what follows them.
 func (p *pngDecoder) stream(src []byte, at int) []byte {
 	_, packed, at := pngChunk(src, at)
 	for several := false; ; several = true {

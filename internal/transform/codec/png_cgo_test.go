@@ -12,7 +12,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
-// FuzzPNG: png.c gives what Go's decoder does, of the whole and of a part, where both take an image.
+// FuzzPNG: png.c gives what Go's decoder does, of the whole and of a part, where both take an
+// image.
 func FuzzPNG(f *testing.F) {
 	seeds(f)
 	for _, kind := range []byte{pngGray, pngRGB, pngPalette, pngGrayAlpha, pngRGBA} {
@@ -45,12 +46,14 @@ func FuzzPNG(f *testing.F) {
 			if a.Channels != b.Channels || !bytes.Equal(a.Pix, b.Pix) {
 				t.Fatalf("%+v, gray %v: samples differ", h, gray)
 			}
-			region := image.Rect(h.Width/3, h.Height/4, h.Width/3+(h.Width+2)/3, h.Height/4+(h.Height+1)/2)
+			region := image.Rect(h.Width/3, h.Height/4, h.Width/3+(h.Width+2)/3,
+				h.Height/4+(h.Height+1)/2)
 			if !ours.png.decode(&part, src, &h, gray, region) {
 				t.Fatalf("%+v: not of %v", h, region)
 			}
 			want := a.Sub(region)
-			if !ours.png.decodeRows(&rows, src, &h, gray, region) || !bytes.Equal(rows.Pix, part.Pix) {
+			if !ours.png.decodeRows(&rows, src, &h, gray, region) ||
+				!bytes.Equal(rows.Pix, part.Pix) {
 				t.Fatalf("%+v, %v: rows that are inflated a few at a time differ", h, region)
 			}
 			for y := range part.Height {
@@ -85,7 +88,8 @@ func TestCommonPNGs(t *testing.T) {
 	var m pixels.Image
 	whole := pngOf(t, picture(100, 80))
 	for name, src := range map[string][]byte{
-		"RGB": whole, "in chunks": inChunks(t, whole, 1000), "gray": pngOf(t, image.NewGray(image.Rect(0, 0, 50, 60))),
+		"RGB": whole, "in chunks": inChunks(t, whole, 1000),
+		"gray":    pngOf(t, image.NewGray(image.Rect(0, 0, 50, 60))),
 		"16 bits": pngOf(t, image.NewRGBA64(image.Rect(0, 0, 50, 60))),
 	} {
 		h, err := d.Header(src)

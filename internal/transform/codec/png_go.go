@@ -13,8 +13,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
-// decodePNGGo decodes the whole image with image/png: all PNGs of builds without cgo, and those that png.c leaves. An animated PNG
-// gives its default image, as in PIL.
+// decodePNGGo decodes the whole image with image/png: all PNGs of builds without cgo, and those
+// that png.c leaves. An animated PNG gives its default image, as in PIL.
 func decodePNGGo(dst *pixels.Image, src []byte, h *Header, want Want) error {
 	return guarded(h, dst, func() error {
 		m, err := png.Decode(bytes.NewReader(src))
@@ -38,19 +38,21 @@ func decodePNGGo(dst *pixels.Image, src []byte, h *Header, want Want) error {
 	})
 }
 
-// fromPNG is fromImage, but refuses pixels that have no colour in the palette: PIL shows them in gray up to version 12, and in black
-// since. image/png has black there.
+// fromPNG is fromImage, but refuses pixels that have no colour in the palette: PIL shows them in
+// gray up to version 12, and in black since. image/png has black there.
 func fromPNG(dst *pixels.Image, m image.Image, src []byte, gray bool) error {
 	if p, ok := m.(*image.Paletted); ok {
 		if colours := pngColours(src); int(slices.Max(p.Pix)) >= colours {
-			return fail(ErrUnsupported, "a PNG has pixels beyond the %d colours of its palette, which versions of PIL show differently; decode it in Python (offload=False)", colours)
+			return fail(ErrUnsupported,
+				"a PNG has pixels beyond the %d colours of its palette, which versions of PIL "+
+					"show differently; decode it in Python (offload=False)", colours)
 		}
 	}
 	return fromImage(dst, m, gray)
 }
 
-// mended looks whether a PNG is cut, and ends one that is cut within its last chunk of pixels, or behind: PIL takes it
-// for whole if all its pixels are there.
+// mended looks whether a PNG is cut, and ends one that is cut within its last chunk of pixels, or
+// behind: PIL takes it for whole if all its pixels are there.
 func mended(src []byte) (whole []byte, cut bool) {
 	last := -1
 	for at := len(pngSignature); at+8 <= len(src); {

@@ -42,7 +42,8 @@ func references(t testing.TB) (dir string, cases []referenceCase) {
 			return
 		}
 		r.dir = scratchDir
-		// What only the script reads must be read here, too, or a change of it leaves the test cached.
+		// What only the script reads must be read here, too, or a change of it leaves the test
+		// cached.
 		files, err := filepath.Glob("testdata/*.*") // not the directory fuzz
 		if err != nil {
 			t.Fatal(err)
@@ -52,7 +53,8 @@ func references(t testing.TB) (dir string, cases []referenceCase) {
 				t.Fatal(err)
 			}
 		}
-		if out, err := exec.Command(python, "testdata/reference.py", r.dir).CombinedOutput(); err != nil {
+		if out, err := exec.Command(python, "testdata/reference.py",
+			r.dir).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		var all struct {
@@ -108,7 +110,8 @@ func TestAsPIL(t *testing.T) {
 			refused++
 			continue
 		}
-		if (err != nil) != (c.Error != "") && (jpegExact || !damaged(c.Name)) && (err == nil || !overfull(c.Name)) {
+		if (err != nil) != (c.Error != "") && (jpegExact || !damaged(c.Name)) &&
+			(err == nil || !overfull(c.Name)) {
 			t.Errorf("%s: %v, and PIL: %q", c.Name, err, c.Error)
 			continue
 		}
@@ -117,7 +120,9 @@ func TestAsPIL(t *testing.T) {
 			continue
 		}
 		if (!jpegExact || sanitized) && damaged(c.Name) {
-			continue // libjpeg-turbo without SIMD, as it is sanitized, makes something else of what has no meaning
+			// libjpeg-turbo without SIMD, as it is sanitized, makes something else of what has no
+			// meaning
+			continue
 		}
 		check := func(what, file string, want Want) {
 			t.Helper()
@@ -126,8 +131,10 @@ func TestAsPIL(t *testing.T) {
 				return
 			}
 			expected := read(t, dir, file)
-			if n, most, mean := difference(m.Pix, expected); most > tolerance(c.Name) || mean > 0.1 && n > 100 {
-				t.Errorf("%s, %s: %d of %d samples differ, by up to %d, mean %.3f", c.Name, what, n, len(expected), most, mean)
+			if n, most, mean := difference(m.Pix, expected); most > tolerance(c.Name) ||
+				mean > 0.1 && n > 100 {
+				t.Errorf("%s, %s: %d of %d samples differ, by up to %d, mean %.3f", c.Name, what, n,
+					len(expected), most, mean)
 			}
 		}
 		check("RGB", c.RGB, Want{})
@@ -147,7 +154,8 @@ func TestRegions(t *testing.T) {
 	for _, c := range cases {
 		src := read(t, dir, c.File)
 		h, err := d.Header(src)
-		if err != nil || c.Error != "" || !jpegExact && damaged(c.Name) || strings.Contains(c.Name, "pixels beyond") {
+		if err != nil || c.Error != "" || !jpegExact && damaged(c.Name) ||
+			strings.Contains(c.Name, "pixels beyond") {
 			continue
 		}
 		for _, scale := range []int{8, 4, 2, 1} {
@@ -171,7 +179,8 @@ func TestRegions(t *testing.T) {
 				for range regions {
 					x, y := r.IntN(all.Width), r.IntN(all.Height)
 					region := image.Rect(x, y, x+1+r.IntN(all.Width-x), y+1+r.IntN(all.Height-y))
-					origin, err := d.Decode(&part, src, Want{Scale: scale, Orient: orient, Region: region})
+					origin, err := d.Decode(&part, src,
+						Want{Scale: scale, Orient: orient, Region: region})
 					if err != nil {
 						t.Fatalf("%s: region %v: %v", c.Name, region, err)
 					}
@@ -181,7 +190,8 @@ func TestRegions(t *testing.T) {
 					got, want := part.Sub(region.Sub(origin)), all.Sub(region)
 					for y := range got.Height {
 						if !bytes.Equal(got.Row(y), want.Row(y)) {
-							t.Errorf("%s of %dx%d: scale %d, region %v: row %d differs", c.Name, c.W, c.H, scale, region, y)
+							t.Errorf("%s of %dx%d: scale %d, region %v: row %d differs", c.Name,
+								c.W, c.H, scale, region, y)
 							break
 						}
 					}
@@ -206,13 +216,17 @@ func difference(a, b []byte) (n, most int, mean float64) {
 	return n, most, float64(sum) / float64(max(len(a), 1))
 }
 
-// overfull says whether a PNG may be damaged such that its stream does not end with the last row: PIL does not look further,
-// not at the checksum either, and we do.
+// overfull says whether a PNG may be damaged such that its stream does not end with the last row:
+// PIL does not look further, not at the checksum either, and we do.
 func overfull(name string) bool { return strings.HasPrefix(name, "png: ") }
 
-// damaged says whether an image is one that every decoder makes something else of, or that Go's decoders do not know.
+// damaged says whether an image is one that every decoder makes something else of, or that Go's
+// decoders do not know.
 func damaged(name string) bool {
-	for _, part := range []string{"luma", "cut", "changed", "arithmetic", "441", "restart-progressive"} {
+	for _, part := range []string{
+		"luma", "cut", "changed", "arithmetic", "441",
+		"restart-progressive",
+	} {
 		if strings.Contains(name, part) {
 			return true
 		}

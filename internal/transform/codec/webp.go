@@ -2,8 +2,8 @@ package codec
 
 import "encoding/binary"
 
-// webpHeader reads the first chunk (Google's WebP container specification): VP8X where there is one, with the canvas
-// and what else there is, or the pixels' own header.
+// webpHeader reads the first chunk (Google's WebP container specification): VP8X where there is
+// one, with the canvas and what else there is, or the pixels' own header.
 func webpHeader(src []byte) (Header, error) {
 	h := Header{Format: WebP, Orientation: 1, Channels: 3}
 	if len(src) < 30 {

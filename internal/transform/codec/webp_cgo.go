@@ -25,10 +25,12 @@ import (
 func (d *Decoder) decodeWebP(
 	dst *pixels.Image, src []byte, h *Header, want Want, region image.Rectangle,
 ) (image.Point, error) {
-	// libwebp needs not see the end of an image to decode a part of it, and would take what lies behind the end for pixels.
+	// libwebp needs not see the end of an image to decode a part of it, and would take what lies
+	// behind the end for pixels.
 	size := int64(binary.LittleEndian.Uint32(src[4:])) + 8
 	if size > int64(len(src)) {
-		return image.Point{}, fail(ErrTruncated, "WebP of %d bytes that says it has %d", len(src), size)
+		return image.Point{},
+			fail(ErrTruncated, "WebP of %d bytes that says it has %d", len(src), size)
 	}
 	src = src[:size]
 	region = upsampled(region).Intersect(image.Rect(0, 0, h.Width, h.Height))
@@ -47,7 +49,8 @@ func (d *Decoder) decodeWebP(
 		C.int(region.Min.X), C.int(region.Min.Y), C.int(region.Dx()), C.int(region.Dy()),
 		(*C.uint8_t)(unsafe.SliceData(dst.Pix)), C.size_t(dst.Stride), most, &need,
 	)
-	if most > 0 && need > most { // A lossless image says only in its pixels how many tables it has: up to 1.3 GB of them.
+	// A lossless image says only in its pixels how many tables it has: up to 1.3 GB of them.
+	if most > 0 && need > most {
 		return image.Point{}, &MemoryError{max(out+int64(need), min(2*d.Memory, d.MostMemory))}
 	}
 	d.taken = max(d.taken, out+int64(need))
@@ -56,13 +59,16 @@ func (d *Decoder) decodeWebP(
 	case C.VP8_STATUS_OUT_OF_MEMORY:
 		return image.Point{}, fail(ErrTooLarge, "no memory")
 	case C.VP8_STATUS_NOT_ENOUGH_DATA, C.VP8_STATUS_SUSPENDED:
-		return image.Point{}, fail(ErrTruncated, "WebP of %d bytes ends before its last row", len(src))
+		return image.Point{},
+			fail(ErrTruncated, "WebP of %d bytes ends before its last row", len(src))
 	case C.VP8_STATUS_UNSUPPORTED_FEATURE:
 		return image.Point{}, fail(ErrUnsupported, "WebP of a kind that libwebp does not know")
 	case C.VP8_STATUS_USER_ABORT:
-		return image.Point{}, fail(ErrCorrupt, "WebP whose pixels are not the %d x %d that it says", h.Width, h.Height)
+		return image.Point{}, fail(ErrCorrupt, "WebP whose pixels are not the %d x %d that it says",
+			h.Width, h.Height)
 	default:
-		return image.Point{}, fail(ErrCorrupt, "WebP whose pixels make no sense (libwebp's status %d)", status)
+		return image.Point{},
+			fail(ErrCorrupt, "WebP whose pixels make no sense (libwebp's status %d)", status)
 	}
 	if want.Gray {
 		toGray(dst)
@@ -70,8 +76,9 @@ func (d *Decoder) decodeWebP(
 	return region.Min, nil
 }
 
-// upsampled returns what must be decoded for r to be what it is in the whole image: chroma, which has half the size, is interpolated
-// between neighbours, and what lies beyond a crop has none. Crops start at even places.
+// upsampled returns what must be decoded for r to be what it is in the whole image: chroma, which
+// has half the size, is interpolated between neighbours, and what lies beyond a crop has none.
+// Crops start at even places.
 func upsampled(r image.Rectangle) image.Rectangle {
 	return image.Rect((r.Min.X-1)&^1, (r.Min.Y-1)&^1, r.Max.X+1, r.Max.Y+1)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
-// TestWebPWithoutCgo: what builds without cgo make of WebPs is what libwebp does, and a WebP of another size than its
-// header says is an error in both.
+// TestWebPWithoutCgo: what builds without cgo make of WebPs is what libwebp does, and a WebP of
+// another size than its header says is an error in both.
 func TestWebPWithoutCgo(t *testing.T) {
 	var d Decoder
 	var a, b pixels.Image
@@ -44,7 +44,8 @@ func TestWebPWithoutCgo(t *testing.T) {
 	}
 }
 
-// TestWebPEnd: what lies behind the end that a WebP names is none of its pixels, and may be anything.
+// TestWebPEnd: what lies behind the end that a WebP names is none of its pixels, and may be
+// anything.
 func TestWebPEnd(t *testing.T) {
 	var d Decoder
 	defer d.Close()
@@ -57,7 +58,8 @@ func TestWebPEnd(t *testing.T) {
 	if _, err := d.Decode(&b, longer, Want{}); err != nil || !bytes.Equal(a.Pix, b.Pix) {
 		t.Errorf("with bytes behind the end: %v", err)
 	}
-	const damage = 320 // takes more bits than were there, so that the last pixels would lie behind the end
+	// takes more bits than were there, so that the last pixels would lie behind the end
+	const damage = 320
 	pushed := slices.Concat(src[:damage], bytes.Repeat([]byte{0xff}, 40), src[damage:])
 	if _, err := d.Decode(&b, pushed, Want{}); err == nil {
 		t.Error("pixels behind the end are taken")

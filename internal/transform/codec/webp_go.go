@@ -31,8 +31,8 @@ func decodeWebPGo(dst *pixels.Image, src []byte, h *Header, want Want) error {
 	})
 }
 
-// fromVP8 converts the planes of lossy WebP as libwebp does (upsampling.c, yuv.h): chroma weighted 9:3:3:1 between the
-// four samples around a pixel, and limited-range BT.601.
+// fromVP8 converts the planes of lossy WebP as libwebp does (upsampling.c, yuv.h): chroma weighted
+// 9:3:3:1 between the four samples around a pixel, and limited-range BT.601.
 func fromVP8(dst *pixels.Image, m *image.YCbCr) {
 	w, h := m.Rect.Dx(), m.Rect.Dy()
 	dst.Reset(w, h, 3)
@@ -70,5 +70,6 @@ func between(near, beside, far, diagonal byte) int32 {
 func vp8ToRGB(y, u, v int32) (r, g, b byte) {
 	clip := func(x int32) byte { return byte(min(max(x>>6, 0), 255)) }
 	y = y * 19077 >> 8
-	return clip(y + v*26149>>8 - 14234), clip(y - u*6419>>8 - v*13320>>8 + 8708), clip(y + u*33050>>8 - 17685)
+	return clip(y + v*26149>>8 - 14234), clip(y - u*6419>>8 - v*13320>>8 + 8708),
+		clip(y + u*33050>>8 - 17685)
 }

@@ -21,7 +21,10 @@ func BenchmarkResize(b *testing.B) {
 	src := noise(500, 375, 3)
 	var dst Image
 	var r Resizer
-	for _, size := range []image.Rectangle{image.Rect(100, 50, 400, 300), image.Rect(0, 0, 500, 375), image.Rect(200, 100, 300, 190)} {
+	for _, size := range []image.Rectangle{
+		image.Rect(100, 50, 400, 300),
+		image.Rect(0, 0, 500, 375), image.Rect(200, 100, 300, 190),
+	} {
 		part := src.Sub(size)
 		for _, f := range []Filter{Bilinear, Bicubic} {
 			b.Run(fmt.Sprintf("%v/%v", size.Size(), f), func(b *testing.B) {
@@ -45,7 +48,8 @@ func BenchmarkPack(b *testing.B) {
 				b.Run(fmt.Sprintf("%v/%d/%d", typ, layout, flip), func(b *testing.B) {
 					t := Target{Type: typ, Layout: layout}
 					if typ != Uint8 {
-						t.Unit, t.Mean, t.Std = true, []float32{.485, .456, .406}, []float32{.229, .224, .225}
+						t.Unit, t.Mean, t.Std = true, []float32{.485, .456, .406},
+							[]float32{.229, .224, .225}
 					}
 					p, err := NewPacker(t)
 					if err != nil {

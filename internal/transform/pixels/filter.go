@@ -8,7 +8,8 @@ import (
 // Filter is a way to resize, under PIL's name for it.
 type Filter uint8
 
-// PIL's filters. All but Nearest are antialiased: where an image shrinks, their support grows with the scale.
+// PIL's filters. All but Nearest are antialiased: where an image shrinks, their support grows with
+// the scale.
 const (
 	Nearest Filter = iota
 	Box
@@ -27,7 +28,8 @@ func (f Filter) support() float64 {
 	return [...]float64{0, 0.5, 1, 1, 2, 3}[f]
 }
 
-// at returns the filter's weight at distance x (Pillow's Resample.c, with its order of operations: the last bit counts).
+// at returns the filter's weight at distance x (Pillow's Resample.c, with its order of operations:
+// the last bit counts).
 func (f Filter) at(x float64) float64 {
 	switch f {
 	case Box:
@@ -71,13 +73,13 @@ func sinc(x float64) float64 {
 	return math.Sin(x) / x
 }
 
-// precision is the number of fraction bits of a weight: Pillow keeps 32 bits, less 8 for the sample and 2 for
-// weights that overshoot.
+// precision is the number of fraction bits of a weight: Pillow keeps 32 bits, less 8 for the sample
+// and 2 for weights that overshoot.
 const precision = 32 - 8 - 2
 
-// axis says how one axis is resampled: target pixel i is the sum, over k, of weights[i*taps+k] * source[first[i]+k].
-// Weights past the filter's end are 0, and so are those past the source's end: readers look at first[i]+taps only
-// where that lies inside the source, and at counts[i] otherwise.
+// axis says how one axis is resampled: target pixel i is the sum, over k, of weights[i*taps+k] *
+// source[first[i]+k]. Weights past the filter's end are 0, and so are those past the source's end:
+// readers look at first[i]+taps only where that lies inside the source, and at counts[i] otherwise.
 type axis struct {
 	taps    int
 	first   []int32
@@ -90,13 +92,15 @@ type axis struct {
 	filter                   Filter
 }
 
-// set makes a the tables that resample, of source pixels, those from start on, length of them, to target pixels, for
-// targets from..to-1.
+// set makes a the tables that resample, of source pixels, those from start on, length of them, to
+// target pixels, for targets from..to-1.
 func (a *axis) set(source int, start, length float64, target, from, to int, f Filter) {
-	if a.source == source && a.start == start && a.length == length && a.target == target && a.from == from && a.to == to && a.filter == f {
+	if a.source == source && a.start == start && a.length == length && a.target == target &&
+		a.from == from && a.to == to && a.filter == f {
 		return
 	}
-	a.source, a.start, a.length, a.target, a.from, a.to, a.filter = source, start, length, target, from, to, f
+	a.source, a.start, a.length, a.target, a.from, a.to, a.filter = source, start, length, target,
+		from, to, f
 	scale := length / float64(target)
 	filterScale := max(scale, 1)
 	support := f.support() * filterScale
@@ -160,10 +164,12 @@ func reach(source int, start, length float64, target, from, to int, f Filter) (f
 }
 
 // whole tells whether a part is all of source pixels.
-func whole(source int, start, length float64) bool { return start == 0 && length == float64(source) }
+func whole(source int, start, length float64) bool {
+	return start == 0 && length == float64(source)
+}
 
-// nearest returns the source pixel that target pixel i takes. Pillow's ImagingScaleAffine adds the scale up once per
-// pixel, and rounding errors with it.
+// nearest returns the source pixel that target pixel i takes. Pillow's ImagingScaleAffine adds the
+// scale up once per pixel, and rounding errors with it.
 func nearest(source, target, i int) int {
 	scale := float64(source) / float64(target)
 	at := scale * 0.5
@@ -173,14 +179,17 @@ func nearest(source, target, i int) int {
 	return min(int(at), source-1)
 }
 
-// Support returns the part of an image of srcW x srcH that Resize reads to make that window of it resized to width x
-// height. A decoder needs to decode no more.
+// Support returns the part of an image of srcW x srcH that Resize reads to make that window of it
+// resized to width x height. A decoder needs to decode no more.
 func Support(srcW, srcH, width, height int, window image.Rectangle, f Filter) image.Rectangle {
-	return SupportBox(srcW, srcH, Part{0, 0, float64(srcW), float64(srcH)}, width, height, window, f)
+	return SupportBox(srcW, srcH, Part{0, 0, float64(srcW), float64(srcH)}, width, height, window,
+		f)
 }
 
 // SupportBox is Support for ResizeBox.
-func SupportBox(srcW, srcH int, b Part, width, height int, window image.Rectangle, f Filter) image.Rectangle {
+func SupportBox(srcW, srcH int, b Part, width, height int, window image.Rectangle,
+	f Filter,
+) image.Rectangle {
 	x0, x1 := reach(srcW, b.X, b.Width, width, window.Min.X, window.Max.X, f)
 	y0, y1 := reach(srcH, b.Y, b.Height, height, window.Min.Y, window.Max.Y, f)
 	return image.Rect(x0, y0, x1, y1)

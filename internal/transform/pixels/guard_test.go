@@ -10,12 +10,14 @@ import (
 	"testing"
 )
 
-// guarded returns n bytes between pages that end the process if anything touches them: at the end of what lies between, or at its start.
+// guarded returns n bytes between pages that end the process if anything touches them: at the end
+// of what lies between, or at its start.
 func guarded(t *testing.T, n int, atEnd bool) []byte {
 	t.Helper()
 	page := os.Getpagesize()
 	inside := (n + page - 1) / page * page
-	all, err := syscall.Mmap(-1, 0, inside+2*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+	all, err := syscall.Mmap(-1, 0, inside+2*page, syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_PRIVATE|syscall.MAP_ANON)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +35,9 @@ func guarded(t *testing.T, n int, atEnd bool) []byte {
 }
 
 // guardedImage is an image of noise in such bytes, with a padding behind each row but the last.
-func guardedImage(t *testing.T, r *rand.Rand, width, height, channels, padding int, atEnd bool) Image {
+func guardedImage(t *testing.T, r *rand.Rand, width, height, channels, padding int,
+	atEnd bool,
+) Image {
 	stride := width*channels + padding
 	m := Image{guarded(t, stride*(height-1)+width*channels, atEnd), width, height, channels, stride}
 	for i := range m.Pix {
@@ -42,7 +46,8 @@ func guardedImage(t *testing.T, r *rand.Rand, width, height, channels, padding i
 	return m
 }
 
-// TestResizeStaysInside: no kernel touches what lies before or behind an image, whatever its size, or what lies behind the result.
+// TestResizeStaysInside: no kernel touches what lies before or behind an image, whatever its size,
+// or what lies behind the result.
 func TestResizeStaysInside(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	edges := []int{1, 2, 3, 4, 5, 7, 10, 16, 17, 21, 22, 33, 64, 100}
@@ -65,7 +70,8 @@ func TestResizeStaysInside(t *testing.T) {
 				if k == inGo {
 					reference = dst.Pix
 				} else if string(dst.Pix) != string(reference) {
-					t.Fatalf("%dx%d of %d channels to %v of %dx%d, %v: kernel %d gives something else than Go", width, height, channels, window, w, h, f, k)
+					t.Fatalf("%dx%d of %d channels to %v of %dx%d, %v: kernel %d gives something "+
+						"else than Go", width, height, channels, window, w, h, f, k)
 				}
 			}
 		}
@@ -79,7 +85,8 @@ func TestPackStaysInside(t *testing.T) {
 		for _, layout := range []Layout{CHW, HWC} {
 			target := Target{Type: typ, Layout: layout}
 			if typ != Uint8 {
-				target.Unit, target.Mean, target.Std = true, []float32{.5, .4, .3}, []float32{.2, .3, .4}
+				target.Unit, target.Mean, target.Std = true, []float32{.5, .4, .3},
+					[]float32{.2, .3, .4}
 			}
 			p, err := NewPacker(target)
 			if err != nil {
@@ -96,7 +103,9 @@ func TestPackStaysInside(t *testing.T) {
 								got := guarded(t, len(want), atEnd)
 								p.packC(l, got, &src, flip)
 								if string(got) != string(want) {
-									t.Fatalf("%+v, width %d, %d channels, flip %d, level %d: something else than Go's", target, width, channels, flip, l)
+									t.Fatalf("%+v, width %d, %d channels, flip %d, level %d: "+
+										"something else than Go's", target, width, channels, flip,
+										l)
 								}
 							}
 						}

@@ -46,27 +46,33 @@ func (j *resample) runC(level int) {
 	if j.horizontal != nil && j.vertical != nil {
 		*j.rows = grow(*j.rows, j.dst.Width*j.src.Height*j.src.Channels)
 	}
-	n := C.pixels_scratch(C.int(j.dst.Width), C.int(j.dst.Height), C.int(j.src.Width), C.int(h.taps), C.int(v.taps))
+	n := C.pixels_scratch(C.int(j.dst.Width), C.int(j.dst.Height), C.int(j.src.Width),
+		C.int(h.taps), C.int(v.taps))
 	*j.scratch = grow(*j.scratch, int(n))
 	C.pixels_resample(
-		C.int(level), (*C.uint8_t)(address(j.dst.Pix)), C.int(j.dst.Width), C.int(j.dst.Height), C.int(j.dst.Channels),
-		(*C.uint8_t)(address(j.src.Pix)), C.int(j.src.Width), C.int(j.src.Height), C.int(j.src.Stride), C.size_t(len(j.src.Pix)),
-		h.c(j.first.X), v.c(j.first.Y), (*C.uint8_t)(address(*j.rows)), (*C.uint8_t)(address(*j.scratch)),
+		C.int(level), (*C.uint8_t)(address(j.dst.Pix)), C.int(j.dst.Width), C.int(j.dst.Height),
+		C.int(j.dst.Channels),
+		(*C.uint8_t)(address(j.src.Pix)), C.int(j.src.Width), C.int(j.src.Height),
+		C.int(j.src.Stride), C.size_t(len(j.src.Pix)),
+		h.c(j.first.X), v.c(j.first.Y), (*C.uint8_t)(address(*j.rows)),
+		(*C.uint8_t)(address(*j.scratch)),
 	)
 }
 
 func (a *axis) c(origin int) C.pixels_axis {
 	return C.pixels_axis{
 		C.int(a.taps), C.int(origin),
-		(*C.int32_t)(address(a.first)), (*C.int32_t)(address(a.counts)), (*C.int32_t)(address(a.weights)),
+		(*C.int32_t)(address(a.first)), (*C.int32_t)(address(a.counts)),
+		(*C.int32_t)(address(a.weights)),
 	}
 }
 
 // kernelPlan is the Packer's table and constants, for C.
 type kernelPlan struct{ c C.pixels_plan }
 
-// prepare fills the plan in. The vector unit multiplies where it should divide, and corrects the last bit: whether that
-// gives exactly the table is tried on every sample and channel. If not, samples are looked up.
+// prepare fills the plan in. The vector unit multiplies where it should divide, and corrects the
+// last bit: whether that gives exactly the table is tried on every sample and channel. If not,
+// samples are looked up.
 func (k *kernelPlan) prepare(p *Packer) {
 	t := &p.target
 	k.c._type = C.int(t.Type)
@@ -80,7 +86,8 @@ func (k *kernelPlan) prepare(p *Packer) {
 		if len(t.Mean) > 0 {
 			k.c.normalize = 1
 			i := min(c, len(t.Mean)-1)
-			k.c.mean[c], k.c.std[c], k.c.inverse[c] = C.float(t.Mean[i]), C.float(t.Std[i]), C.float(1/t.Std[i])
+			k.c.mean[c], k.c.std[c], k.c.inverse[c] = C.float(t.Mean[i]), C.float(t.Std[i]),
+				C.float(1/t.Std[i])
 		}
 		for x, word := range p.words[c] {
 			k.c.words[c][x] = C.uint32_t(word)
@@ -90,7 +97,8 @@ func (k *kernelPlan) prepare(p *Packer) {
 	for x := range 256 {
 		all.Pix = append(all.Pix, byte(x), byte(x), byte(x))
 	}
-	computed, looked := make([]byte, p.Size(256, 1, channels)), make([]byte, p.Size(256, 1, channels))
+	computed, looked := make([]byte, p.Size(256, 1, channels)),
+		make([]byte, p.Size(256, 1, channels))
 	p.packGo(looked, &all, 0)
 	k.c.arithmetic = 1
 	p.pack(computed, &all, 0)

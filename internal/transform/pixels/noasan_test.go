@@ -2,6 +2,6 @@
 
 package pixels
 
-// sanitized: the tests run under the address sanitizer, for whose sake the compiler puts more on the heap, and which keeps freed
-// memory for a while.
+// sanitized: the tests run under the address sanitizer, for whose sake the compiler puts more on
+// the heap, and which keeps freed memory for a while.
 const sanitized = false

@@ -39,9 +39,10 @@ const (
 	FlipVertical
 )
 
-// Target says what tensor an image becomes. Of a sample x the tensor gets, in float32 arithmetic and in this order:
-// x/255 if Unit (torchvision's ToTensor), then (x-Mean[c])/Std[c] if Mean is given (Normalize), then the nearest
-// value of the type, ties to even. Type Uint8 takes neither Unit nor Mean.
+// Target says what tensor an image becomes. Of a sample x the tensor gets, in float32 arithmetic
+// and in this order: x/255 if Unit (torchvision's ToTensor), then (x-Mean[c])/Std[c] if Mean is
+// given (Normalize), then the nearest value of the type, ties to even. Type Uint8 takes neither
+// Unit nor Mean.
 type Target struct {
 	Type      Type
 	Layout    Layout
@@ -66,7 +67,8 @@ func NewPacker(t Target) (*Packer, error) {
 		return nil, fmt.Errorf("a tensor of type %v can not be scaled or normalised", t.Type)
 	}
 	if len(t.Mean) != len(t.Std) || (len(t.Mean) > 1 && len(t.Mean) != channels) {
-		return nil, fmt.Errorf("normalising takes one mean and one std for each of 3 channels, or one for all, and not %d and %d",
+		return nil, fmt.Errorf("normalising takes one mean and one std for each of 3 channels, "+
+			"or one for all, and not %d and %d",
 			len(t.Mean), len(t.Std))
 	}
 	for _, s := range t.Std {
@@ -125,7 +127,8 @@ func float16(x float32) uint16 {
 		return sign | 0x7e00
 	case b >= 0x477ff000: // rounds to more than the largest half, 65504
 		return sign | 0x7c00
-	case b < 0x38800000: // below the smallest normal half: adding 0.5 puts the half's last bit into the float's last
+	// below the smallest normal half: adding 0.5 puts the half's last bit into the float's last
+	case b < 0x38800000:
 		return sign | uint16(math.Float32bits(math.Float32frombits(b)+0.5)-math.Float32bits(0.5))
 	}
 	b += 0xfff + b>>13&1
@@ -137,8 +140,8 @@ func (p *Packer) Size(width, height, channels int) int {
 	return width * height * channels * p.target.Type.Size()
 }
 
-// Pack writes src, mirrored as flip says, into dst as a tensor without padding. The image has one or three channels;
-// dst must have room.
+// Pack writes src, mirrored as flip says, into dst as a tensor without padding. The image has one
+// or three channels; dst must have room.
 func (p *Packer) Pack(dst []byte, src *Image, flip Flip) {
 	if src.Channels != 1 && src.Channels != channels {
 		panic(fmt.Sprintf("pixels: pack an image of %d channels", src.Channels))

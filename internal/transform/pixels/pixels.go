@@ -1,14 +1,15 @@
-// Package pixels holds 8-bit interleaved images and the arithmetic that turns them into tensors: resizing as PIL does
-// it, and packing as torchvision's ToTensor and Normalize do it, to the bit.
+// Package pixels holds 8-bit interleaved images and the arithmetic that turns them into tensors:
+// resizing as PIL does it, and packing as torchvision's ToTensor and Normalize do it, to the bit.
 //
-// A Resizer belongs to one goroutine and reuses its tables and buffers; a Packer does not change once made, and any
-// number of goroutines may use it. Neither allocates in steady state.
+// A Resizer belongs to one goroutine and reuses its tables and buffers; a Packer does not change
+// once made, and any number of goroutines may use it. Neither allocates in steady state.
 //
-// Each operation exists twice: in Go (twin_*.go), and in C with vector instructions chosen when the program runs
-// (kernels.c, where the build has cgo). Both give the same bits, and the tests hold one against the other. One
-// call crosses into C per operation and image.
+// Each operation exists twice: in Go (twin_*.go), and in C with vector instructions chosen when the
+// program runs (kernels.c, where the build has cgo). Both give the same bits, and the tests hold
+// one against the other. One call crosses into C per operation and image.
 //
-// It reads no files and knows no formats (package codec does), and decides no crops (package transform does).
+// It reads no files and knows no formats (package codec does), and decides no crops (package
+// transform does).
 package pixels
 
 import (
@@ -16,14 +17,15 @@ import (
 	"slices"
 )
 
-// Image is rows of interleaved 8-bit samples: one channel (gray), three (red, green, blue), or four (codec's CMYK).
-// Row y starts at Pix[y*Stride].
+// Image is rows of interleaved 8-bit samples: one channel (gray), three (red, green, blue), or four
+// (codec's CMYK). Row y starts at Pix[y*Stride].
 type Image struct {
 	Pix                             []byte
 	Width, Height, Channels, Stride int
 }
 
-// Reset makes m an image of that size without padding. It reuses Pix where that is large enough, and clears nothing.
+// Reset makes m an image of that size without padding. It reuses Pix where that is large enough,
+// and clears nothing.
 func (m *Image) Reset(width, height, channels int) {
 	n := width * height * channels
 	if cap(m.Pix) < n {

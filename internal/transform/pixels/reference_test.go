@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// reference runs testdata/reference.py and reads its cases. The test is skipped where the Python has not what it takes.
+// reference runs testdata/reference.py and reads its cases. The test is skipped where the Python
+// has not what it takes.
 func reference[C any](t *testing.T, kind, needs string) (dir string, cases []C) {
 	t.Helper()
 	const python = "/usr/bin/python3"
@@ -40,7 +41,8 @@ func read(t *testing.T, dir, name string) []byte {
 	return b
 }
 
-// TestResizeAsPIL: every filter gives PIL's bytes, whole or in part, in the order of passes of either release.
+// TestResizeAsPIL: every filter gives PIL's bytes, whole or in part, in the order of passes of
+// either release.
 func TestResizeAsPIL(t *testing.T) {
 	type testCase struct {
 		Src, Out                      string
@@ -59,7 +61,8 @@ func TestResizeAsPIL(t *testing.T) {
 		r.Order = c.Order
 		r.Resize(&dst, &src, c.Width, c.Height, window, c.Filter)
 		if !bytes.Equal(dst.Pix, want) {
-			t.Errorf("%+v: %d of %d bytes differ, by up to %d", c, count(dst.Pix, want), len(want), most(dst.Pix, want))
+			t.Errorf("%+v: %d of %d bytes differ, by up to %d", c, count(dst.Pix, want), len(want),
+				most(dst.Pix, want))
 		}
 		need := Support(c.W, c.H, c.Width, c.Height, window, c.Filter)
 		cut := src.Sub(need)
@@ -72,7 +75,8 @@ func TestResizeAsPIL(t *testing.T) {
 	t.Logf("%d cases", len(cases))
 }
 
-// TestPackAsTorchvision: every type, layout and flip gives the bytes of torchvision's ToTensor and Normalize.
+// TestPackAsTorchvision: every type, layout and flip gives the bytes of torchvision's ToTensor and
+// Normalize.
 func TestPackAsTorchvision(t *testing.T) {
 	type testCase struct {
 		Src, Out       string
@@ -86,7 +90,13 @@ func TestPackAsTorchvision(t *testing.T) {
 	dir, cases := reference[testCase](t, "pack", "PIL.Image, torchvision")
 	for _, c := range cases {
 		src := Image{read(t, dir, c.Src), c.W, c.H, c.Channels, c.W * c.Channels}
-		p, err := NewPacker(Target{Type: c.Type, Layout: c.Layout, Unit: c.Unit, Mean: c.Mean, Std: c.Std})
+		p, err := NewPacker(Target{
+			Type:   c.Type,
+			Layout: c.Layout,
+			Unit:   c.Unit,
+			Mean:   c.Mean,
+			Std:    c.Std,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,48 +21,56 @@ func (r *Resizer) Kept() int64 {
 	return int64(cap(r.rows)) + int64(cap(r.columnwise.Pix)) + int64(cap(r.scratch))
 }
 
-// Order says along what an image is resized first. What is between two passes is rounded, so that the result depends on it.
+// Order says along what an image is resized first. What is between two passes is rounded, so that
+// the result depends on it.
 type Order int
 
 // Orders of passes.
 const (
 	AlongRows Order = iota // first; as Pillow before release 13 does it
-	AsSteep                // as Pillow does it from release 13 on: along columns first where steep says so
+	// as Pillow does it from release 13 on: along columns first where steep says so
+	AsSteep
 )
 
-// steep reports whether an image's height shrinks, and by more than twice as many pixels as its width.
+// steep reports whether an image's height shrinks, and by more than twice as many pixels as its
+// width.
 func steep(fullW, fullH, width, height int) bool {
 	return fullH > height && fullH-height > 2*(fullW-width)
 }
 
 // Resize makes dst the part window of src resized to width x height, bit for bit as PIL's
-// src.resize((width, height), filter).crop(window). The window must not be empty and must lie inside; dst must not
-// share pixels with src.
+// src.resize((width, height), filter).crop(window). The window must not be empty and must lie
+// inside; dst must not share pixels with src.
 func (r *Resizer) Resize(dst, src *Image, width, height int, window image.Rectangle, f Filter) {
 	r.ResizePart(dst, src, image.Point{}, src.Width, src.Height, width, height, window, f)
 }
 
-// ResizePart is Resize of an image of fullW x fullH, of which src holds a part that starts at origin and covers at
-// least Support's rectangle.
+// ResizePart is Resize of an image of fullW x fullH, of which src holds a part that starts at
+// origin and covers at least Support's rectangle.
 func (r *Resizer) ResizePart(
-	dst, src *Image, origin image.Point, fullW, fullH, width, height int, window image.Rectangle, f Filter,
+	dst, src *Image, origin image.Point, fullW, fullH, width, height int, window image.Rectangle,
+	f Filter,
 ) {
-	r.ResizeBox(dst, src, origin, fullW, fullH, Part{0, 0, float64(fullW), float64(fullH)}, width, height, window, f)
+	r.ResizeBox(dst, src, origin, fullW, fullH, Part{0, 0, float64(fullW), float64(fullH)}, width,
+		height, window, f)
 }
 
-// Part is a part of an image, in pixels and fractions of pixels: what is left of an image, or of a crop, in
-// one that was decoded smaller.
+// Part is a part of an image, in pixels and fractions of pixels: what is left of an image, or of a
+// crop, in one that was decoded smaller.
 type Part struct{ X, Y, Width, Height float64 }
 
-// ResizeBox is ResizePart of part b of the image, as PIL's src.resize((width, height), filter, box). A part that is not
-// all of the image can not have the filter Nearest.
+// ResizeBox is ResizePart of part b of the image, as PIL's src.resize((width, height), filter,
+// box). A part that is not all of the image can not have the filter Nearest.
 func (r *Resizer) ResizeBox(
-	dst, src *Image, origin image.Point, fullW, fullH int, b Part, width, height int, window image.Rectangle, f Filter,
+	dst, src *Image, origin image.Point, fullW, fullH int, b Part, width, height int,
+	window image.Rectangle, f Filter,
 ) {
 	need := SupportBox(fullW, fullH, b, width, height, window, f)
 	across, down := whole(fullW, b.X, b.Width), whole(fullH, b.Y, b.Height)
-	if window.Empty() || !window.In(image.Rect(0, 0, width, height)) || !need.Sub(origin).In(src.Bounds()) || f == Nearest && !(across && down) {
-		panic(fmt.Sprintf("pixels: resize %dx%d, %v of it, to %dx%d %v, window %v: %v is needed, and %v at %v is there",
+	if window.Empty() || !window.In(image.Rect(0, 0, width, height)) ||
+		!need.Sub(origin).In(src.Bounds()) || f == Nearest && !(across && down) {
+		panic(fmt.Sprintf("pixels: resize %dx%d, %v of it, to %dx%d %v, window %v: %v is needed, "+
+			"and %v at %v is there",
 			fullW, fullH, b, width, height, f, window, need, src.Bounds(), origin))
 	}
 	dst.Reset(window.Dx(), window.Dy(), src.Channels)
@@ -82,7 +90,8 @@ func (r *Resizer) ResizeBox(
 			r.vertical.set(fullH, b.Y, b.Height, height, window.Min.Y, window.Max.Y, f)
 			job.vertical = &r.vertical
 		}
-		if r.Order == AsSteep && job.horizontal != nil && job.vertical != nil && steep(fullW, fullH, width, height) {
+		if r.Order == AsSteep && job.horizontal != nil && job.vertical != nil &&
+			steep(fullW, fullH, width, height) {
 			r.columnwise.Reset(part.Width, dst.Height, part.Channels)
 			down := job
 			down.dst, down.horizontal = &r.columnwise, nil
@@ -103,7 +112,8 @@ const (
 	plain
 )
 
-// resample is one antialiased resize: first along rows, then along columns, with a rounding to 8 bits between. An axis that keeps its size is nil and is not resampled.
+// resample is one antialiased resize: first along rows, then along columns, with a rounding to 8
+// bits between. An axis that keeps its size is nil and is not resampled.
 type resample struct {
 	dst, src             *Image
 	first                image.Point // src's place in the full image

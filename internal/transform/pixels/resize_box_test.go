@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestResizeBox: a window of a part's resize is that window of the whole, and a part that is all of the image is no
-// part at all.
+// TestResizeBox: a window of a part's resize is that window of the whole, and a part that is all of
+// the image is no part at all.
 func TestResizeBox(t *testing.T) {
 	var src, whole, dst Image
 	src.Reset(60, 50, 3)
@@ -27,14 +27,16 @@ func TestResizeBox(t *testing.T) {
 		}
 	}
 	var all, plain Image
-	r.ResizeBox(&all, &src, image.Point{}, 60, 50, Part{0, 0, 60, 50}, 20, 17, image.Rect(0, 0, 20, 17), Lanczos)
+	r.ResizeBox(&all, &src, image.Point{}, 60, 50, Part{0, 0, 60, 50}, 20, 17,
+		image.Rect(0, 0, 20, 17), Lanczos)
 	r.Resize(&plain, &src, 20, 17, image.Rect(0, 0, 20, 17), Lanczos)
 	if string(all.Pix) != string(plain.Pix) {
 		t.Error("a box of all the image is not Resize")
 	}
 }
 
-// TestTablesAreOfTheirPart: a Resizer that has been used gives what a new one does, however little is different.
+// TestTablesAreOfTheirPart: a Resizer that has been used gives what a new one does, however little
+// is different.
 func TestTablesAreOfTheirPart(t *testing.T) {
 	var src Image
 	src.Reset(60, 50, 3)
@@ -51,18 +53,28 @@ func TestTablesAreOfTheirPart(t *testing.T) {
 	var used Resizer
 	for name, change := range map[string]func(c *call){
 		"left": func(c *call) { c.part.X = 4 }, "top": func(c *call) { c.part.Y = 2.5 },
-		"width": func(c *call) { c.part.Width = 41 }, "height": func(c *call) { c.part.Height = 39.5 },
-		"columns": func(c *call) { c.width = 21 }, "rows": func(c *call) { c.height = 18 }, "filter": func(c *call) { c.filter = Hamming },
-		"window's left": func(c *call) { c.window.Min.X++ }, "window's right": func(c *call) { c.window.Max.X++ },
-		"window's top": func(c *call) { c.window.Min.Y++ }, "window's bottom": func(c *call) { c.window.Max.Y++ },
+		"width": func(c *call) {
+			c.part.Width = 41
+		}, "height": func(c *call) { c.part.Height = 39.5 },
+		"columns": func(c *call) {
+			c.width = 21
+		}, "rows": func(c *call) { c.height = 18 }, "filter": func(c *call) { c.filter = Hamming },
+		"window's left": func(c *call) {
+			c.window.Min.X++
+		}, "window's right": func(c *call) { c.window.Max.X++ },
+		"window's top": func(c *call) {
+			c.window.Min.Y++
+		}, "window's bottom": func(c *call) { c.window.Max.Y++ },
 		"window's place": func(c *call) { c.window = c.window.Add(image.Pt(1, 1)) },
 	} {
 		other := first
 		change(&other)
 		for _, c := range []call{first, other} {
 			var a, b Image
-			used.ResizeBox(&a, &src, image.Point{}, 60, 50, c.part, c.width, c.height, c.window, c.filter)
-			new(Resizer).ResizeBox(&b, &src, image.Point{}, 60, 50, c.part, c.width, c.height, c.window, c.filter)
+			used.ResizeBox(&a, &src, image.Point{}, 60, 50, c.part, c.width, c.height, c.window,
+				c.filter)
+			new(Resizer).ResizeBox(&b, &src, image.Point{}, 60, 50, c.part, c.width, c.height,
+				c.window, c.filter)
 			if string(a.Pix) != string(b.Pix) {
 				t.Errorf("another %s: %+v is not what a new Resizer gives", name, c)
 			}

@@ -13,11 +13,11 @@ import (
 
 // budget bounds the memory of all threads together, beside what they read and what they make.
 //
-// Each thread has an allowance for good: half of it for what it keeps from one sample to the next, half for
-// what a sample takes. Most samples take less, and cost nothing here. One that takes more gives up what its
-// thread keeps, and waits until the rest of the budget, which all threads share, has what is lacking; those
-// that wait are served in order, so that a large one is not overtaken for ever. A thread that waits holds
-// nothing of the rest, so that none waits for it.
+// Each thread has an allowance for good: half of it for what it keeps from one sample to the next,
+// half for what a sample takes. Most samples take less, and cost nothing here. One that takes more
+// gives up what its thread keeps, and waits until the rest of the budget, which all threads share,
+// has what is lacking; those that wait are served in order, so that a large one is not overtaken
+// for ever. A thread that waits holds nothing of the rest, so that none waits for it.
 type budget struct {
 	total     int64
 	threads   int64
@@ -26,7 +26,8 @@ type budget struct {
 	most      int64 // that one sample may take
 }
 
-// widestAllowance is the most that a thread has for good. Half of it, in pixels, is an image of 22 million.
+// widestAllowance is the most that a thread has for good. Half of it, in pixels, is an image of 22
+// million.
 const widestAllowance = 128 << 20
 
 func newBudget(total int64, threads int) *budget {
@@ -50,7 +51,12 @@ func (b *budget) apply(w *transform.Worker, it *item) error {
 	var short *transform.MemoryError
 	for b != nil && errors.As(err, &short) {
 		if short.Need > b.most {
-			return &BudgetError{Need: short.Need, Most: b.most, Total: b.total, Enough: b.enough(short.Need)}
+			return &BudgetError{
+				Need:   short.Need,
+				Most:   b.most,
+				Total:  b.total,
+				Enough: b.enough(short.Need),
+			}
 		}
 		err = b.large(w, it, short.Need)
 	}
@@ -81,7 +87,9 @@ type BudgetError struct {
 }
 
 func (e *BudgetError) Error() string {
-	return fmt.Sprintf("transforming the image needs %s (%d bytes) of memory, and one image may take %s (%d bytes) of decode_memory = %s, which the threads share: "+
+	return fmt.Sprintf("transforming the image needs %s (%d bytes) of memory, and one image may "+
+		"take %s (%d bytes) of decode_memory = %s, which the threads share: "+
 		"set decode_memory to %s or more, or refuse such images with ImgDecode(max_pixels=...)",
-		size.Format(e.Need), e.Need, size.Format(e.Most), e.Most, size.Format(e.Total), size.Format(e.Enough))
+		size.Format(e.Need), e.Need, size.Format(e.Most), e.Most, size.Format(e.Total),
+		size.Format(e.Enough))
 }

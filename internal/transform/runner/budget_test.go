@@ -42,11 +42,12 @@ func compiled(t *testing.T, list string) *transform.Program {
 
 const shrink = `[{"name": "Resize", "size": [8, 8]}, {"name": "ToTensor"}]`
 
-// TestBudget: large samples among small ones, on several threads, become what they do without a limit; all of
-// the budget is there again at the end.
+// TestBudget: large samples among small ones, on several threads, become what they do without a
+// limit; all of the budget is there again at the end.
 func TestBudget(t *testing.T) {
 	program := compiled(t, shrink)
-	files := [][]byte{pngOf(t, 100), pngOf(t, 1500), pngOf(t, 90)} // the second takes 14 MB, and the rest of the budget is 16
+	// the second takes 14 MB, and the rest of the budget is 16
+	files := [][]byte{pngOf(t, 100), pngOf(t, 1500), pngOf(t, 90)}
 	free := New(program, Options{Threads: 1})
 	defer free.Close()
 	var want [][]byte
@@ -118,10 +119,16 @@ func TestBudgetOfBadSamples(t *testing.T) {
 	}
 }
 
-// TestBudgetIsShared: what all threads have for good and what they share is no more than there is, however many
-// they are.
+// TestBudgetIsShared: what all threads have for good and what they share is no more than there is,
+// however many they are.
 func TestBudgetIsShared(t *testing.T) {
-	for _, o := range []Options{{Threads: 1, Most: 8}, {Threads: 3, Most: 8}, {Most: 4}, {Most: 16}, {Most: 1}} {
+	for _, o := range []Options{
+		{Threads: 1, Most: 8},
+		{Threads: 3, Most: 8},
+		{Most: 4},
+		{Most: 16},
+		{Most: 1},
+	} {
 		o.Memory = 32 << 20
 		threads := int64(o.Threads)
 		if threads == 0 {
@@ -158,7 +165,8 @@ func TestBudgetOfTheNextSample(t *testing.T) {
 	}
 }
 
-// TestWhoWaitsForMemoryHoldsNone: a thread gives up what it keeps before it waits, so that none waits for it.
+// TestWhoWaitsForMemoryHoldsNone: a thread gives up what it keeps before it waits, so that none
+// waits for it.
 func TestWhoWaitsForMemoryHoldsNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(compiled(t, shrink), Options{Threads: 1, Memory: 8 << 20})
@@ -194,8 +202,8 @@ func TestWhoWaitsForMemoryHoldsNone(t *testing.T) {
 	})
 }
 
-// TestBudgetError: a sample that can never fit is an error with what it needs and what there is, and the budget
-// that it advises is enough.
+// TestBudgetError: a sample that can never fit is an error with what it needs and what there is,
+// and the budget that it advises is enough.
 func TestBudgetError(t *testing.T) {
 	src := pngOf(t, 2500) // 19 MB of pixels
 	for _, threads := range []int{1, 2, 16} {
@@ -219,8 +227,8 @@ func TestBudgetError(t *testing.T) {
 	}
 }
 
-// TestBudgetWaits: a sample waits until what it needs is free, and others that need less than a thread's
-// allowance do not.
+// TestBudgetWaits: a sample waits until what it needs is free, and others that need less than a
+// thread's allowance do not.
 func TestBudgetWaits(t *testing.T) {
 	p := New(compiled(t, shrink), Options{Threads: 2, Memory: 32 << 20})
 	defer p.Close()
@@ -230,9 +238,12 @@ func TestBudgetWaits(t *testing.T) {
 	}
 	large, small := pngOf(t, 1500), pngOf(t, 100)
 	done := make(chan error, 1)
-	go func() { done <- p.Apply(into(make([]byte, p.Size())), large, 0, 0, make([]time.Duration, 3)) }()
+	go func() {
+		done <- p.Apply(into(make([]byte, p.Size())), large, 0, 0, make([]time.Duration, 3))
+	}()
 	for range 3 {
-		if err := p.Apply(into(make([]byte, p.Size())), small, 0, 1, make([]time.Duration, 3)); err != nil {
+		if err := p.Apply(into(make([]byte, p.Size())), small, 0, 1,
+			make([]time.Duration, 3)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -248,13 +259,17 @@ func TestBudgetWaits(t *testing.T) {
 }
 
 // into has results go to dst.
-func into(dst []byte) func(int) ([]byte, error) { return func(int) ([]byte, error) { return dst, nil } }
+func into(dst []byte) func(int) ([]byte, error) {
+	return func(int) ([]byte, error) { return dst, nil }
+}
 
-// TestBudgetRagged: an image of its own size that has to wait for memory asks for the same room again, and
-// comes as without a limit; one that is too large as it is in its file, without memory for its pixels.
+// TestBudgetRagged: an image of its own size that has to wait for memory asks for the same room
+// again, and comes as without a limit; one that is too large as it is in its file, without memory
+// for its pixels.
 func TestBudgetRagged(t *testing.T) {
 	program := compiled(t, `[{"name": "Ragged", "largest": 2000000}]`)
-	p, free := New(program, Options{Threads: 4, Memory: 16 << 20}), New(program, Options{Threads: 1})
+	p, free := New(program, Options{Threads: 4, Memory: 16 << 20}),
+		New(program, Options{Threads: 1})
 	defer p.Close()
 	defer free.Close()
 	if p.Size() != 0 || p.Expected(100) <= 0 {
@@ -273,9 +288,13 @@ func TestBudgetRagged(t *testing.T) {
 			t.Fatalf("%d x %d: %v", side, side, err)
 		}
 		if len(asked) != times || asked[0] != asked[len(asked)-1] {
-			t.Errorf("%d x %d: room was asked for %v bytes, want %d times the same", side, side, asked, times)
+			t.Errorf("%d x %d: room was asked for %v bytes, want %d times the same", side, side,
+				asked, times)
 		}
-		if err := free.Apply(func(size int) ([]byte, error) { want = make([]byte, size); return want, nil }, src, 0, 0, spent); err != nil {
+		if err := free.Apply(func(size int) ([]byte, error) {
+			want = make([]byte, size)
+			return want, nil
+		}, src, 0, 0, spent); err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(got, want) || side == 3000 && !bytes.HasSuffix(got, src) {

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// gate lets a number of goroutines in at the same time, each with a worker, and measures whether another number
-// would do as well.
+// gate lets a number of goroutines in at the same time, each with a worker, and measures whether
+// another number would do as well.
 //
-// A goroutine that is inside does, before it leaves and for no longer than a turn, also what others wait with,
-// in the order in which they came. Each sample would otherwise wake a goroutine, and often a thread of the
-// system: up to a twentieth of the processors' time, measured.
+// A goroutine that is inside does, before it leaves and for no longer than a turn, also what others
+// wait with, in the order in which they came. Each sample would otherwise wake a goroutine, and
+// often a thread of the system: up to a twentieth of the processors' time, measured.
 type gate struct {
 	now func() time.Time
 
@@ -22,7 +22,8 @@ type gate struct {
 	workers
 
 	tuner *tuner // nil: the number is given
-	// A window is a time in which something always waited: only then the number of threads limits anything.
+	// A window is a time in which something always waited: only then the number of threads limits
+	// anything.
 	since time.Time // when the window began; zero: there is none
 	done  int       // what was done since
 }
@@ -33,7 +34,8 @@ type item struct {
 	came   time.Time
 	worker *worker // of the goroutine that is let in with the item; nil: it has to make one
 	after  *item   // the next one that the same goroutine did for others
-	// turn says to the goroutine that waits with the item that it is let in, or else that another did it.
+	// turn says to the goroutine that waits with the item that it is let in, or else that another
+	// did it.
 	turn chan bool
 }
 
@@ -41,8 +43,8 @@ const (
 	windowTime    = 250 * time.Millisecond
 	windowSamples = 16 // per thread
 
-	// turnTime is how long a goroutine goes on inside for others. What it did for them is known to them only
-	// afterwards.
+	// turnTime is how long a goroutine goes on inside for others. What it did for them is known to
+	// them only afterwards.
 	turnTime = 2 * time.Millisecond
 )
 
@@ -55,8 +57,8 @@ func newGate(o Options, now func() time.Time) *gate {
 	return g
 }
 
-// enter waits until the caller is let in, and then has to do the work and to call next until it is out; or
-// until another has done it, and the caller has to give the item to forget.
+// enter waits until the caller is let in, and then has to do the work and to call next until it is
+// out; or until another has done it, and the caller has to give the item to forget.
 func (g *gate) enter(w work) (it *item, inside bool) {
 	g.mu.Lock()
 	if n := len(g.used); n > 0 {
@@ -79,9 +81,9 @@ func (g *gate) enter(w work) (it *item, inside bool) {
 	return it, <-it.turn
 }
 
-// next says that the goroutine that is inside, since then, with its own item, has done an item with the worker.
-// It returns another one to do; or nil, and the caller is out, and has neither the worker nor its own item any
-// more.
+// next says that the goroutine that is inside, since then, with its own item, has done an item with
+// the worker. It returns another one to do; or nil, and the caller is out, and has neither the
+// worker nor its own item any more.
 func (g *gate) next(since time.Time, own *item, w *worker) *item {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -137,13 +139,15 @@ func (g *gate) measure(now time.Time) {
 	}
 }
 
-// tuner finds the smallest number of threads that is as fast as any, within a tolerance: the training process,
-// and other jobs, need processors as well (thesis chapter 7 asks for a number that is found while running).
+// tuner finds the smallest number of threads that is as fast as any, within a tolerance: the
+// training process, and other jobs, need processors as well (thesis chapter 7 asks for a number
+// that is found while running).
 //
-// It starts with as many as allowed and tries one less, for a window. If that was as fast, it stays there and
-// tries again; if not, it goes back, and tries again after a pause that doubles each time, because the machine
-// may have changed. After each pause it first tries one more. What a number of threads achieved is compared
-// with the best of the recent windows, so that small steps down do not add up.
+// It starts with as many as allowed and tries one less, for a window. If that was as fast, it stays
+// there and tries again; if not, it goes back, and tries again after a pause that doubles each
+// time, because the machine may have changed. After each pause it first tries one more. What a
+// number of threads achieved is compared with the best of the recent windows, so that small steps
+// down do not add up.
 type tuner struct {
 	threads, most int
 	best          float64 // samples per second, of the recent windows
@@ -163,8 +167,8 @@ func newTuner(most int) *tuner {
 	return &tuner{threads: most, most: most, wait: 1, pause: shortest}
 }
 
-// next takes what the window achieved, in samples per second, and returns the number of threads for the next
-// one.
+// next takes what the window achieved, in samples per second, and returns the number of threads for
+// the next one.
 func (t *tuner) next(rate float64) int {
 	t.best *= forget
 	if t.from != 0 {

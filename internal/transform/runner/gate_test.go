@@ -27,8 +27,12 @@ func TestTuner(t *testing.T) {
 		"three pay off":       {8, cores(3), 3, 3, 400},
 		"one does":            {8, cores(1), 1, 1, 400},
 		"only one is allowed": {1, cores(4), 1, 1, 50},
-		"more are slower":     {8, func(n int) float64 { return 400 - 30*math.Abs(float64(n)-4) }, 4, 4, 400},
-		"a little more each":  {8, func(n int) float64 { return 100 * math.Pow(float64(n), 0.9) }, 8, 8, 400},
+		"more are slower": {8, func(n int) float64 {
+			return 400 - 30*math.Abs(float64(n)-4)
+		}, 4, 4, 400},
+		"a little more each": {8, func(n int) float64 {
+			return 100 * math.Pow(float64(n), 0.9)
+		}, 8, 8, 400},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tuner := newTuner(c.most)
@@ -94,10 +98,13 @@ func visit(g *gate, id int, do func(id int)) {
 	}
 }
 
-// TestGate brings items: never more are done at a time than are allowed, in their order, and each once; whether
-// each is done by who brings it, or by others too.
+// TestGate brings items: never more are done at a time than are allowed, in their order, and each
+// once; whether each is done by who brings it, or by others too.
 func TestGate(t *testing.T) {
-	for name, took := range map[string]time.Duration{"one in a turn": time.Second, "several in a turn": turnTime / 5} {
+	for name, took := range map[string]time.Duration{
+		"one in a turn":     time.Second,
+		"several in a turn": turnTime / 5,
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := newGate(Options{Threads: 3}, time.Now)
@@ -124,7 +131,8 @@ func TestGate(t *testing.T) {
 					t.Errorf("%d inside, 3 are allowed and came", most.Load())
 				}
 				for i := range order {
-					if d := order[i] - i; d < -2 || d > 2 { // the three that are inside together may note themselves in any order
+					// the three that are inside together may note themselves in any order
+					if d := order[i] - i; d < -2 || d > 2 {
 						t.Fatalf("they were done as %v", order)
 					}
 				}
@@ -154,8 +162,8 @@ func TestGateTurnEnds(t *testing.T) {
 				for time.Now().Before(stop) {
 					began := time.Now()
 					visit(g, 0, func(int) { time.Sleep(took) })
-					// All 16 are done in turn, by the one that is inside; then it goes on to the end of its
-					// turn.
+					// All 16 are done in turn, by the one that is inside; then it goes on to the
+					// end of its turn.
 					if waited := time.Since(began); waited > 16*took+turnTime {
 						t.Errorf("one took %v", waited)
 					}
@@ -166,7 +174,8 @@ func TestGateTurnEnds(t *testing.T) {
 	})
 }
 
-// TestGateMeasures: with a queue that never ends, on a machine of two cores, the gate ends at two of four.
+// TestGateMeasures: with a queue that never ends, on a machine of two cores, the gate ends at two
+// of four.
 func TestGateMeasures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(Options{Most: 4}, time.Now)
@@ -221,7 +230,8 @@ func TestGateIsIdle(t *testing.T) {
 	})
 }
 
-// TestGateObeys: those that are inside when fewer may be leave, and when more may be all of them are let in.
+// TestGateObeys: those that are inside when fewer may be leave, and when more may be all of them
+// are let in.
 func TestGateObeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(Options{Threads: 3}, time.Now)

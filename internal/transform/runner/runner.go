@@ -1,12 +1,12 @@
 // Package runner applies a job's transforms to its samples, on as many threads as pay off.
 //
-// It owns the workers of a transform.Program. A goroutine that has a sample to transform calls Apply, which
-// waits until it is let in (gate), with a worker. It starts no goroutine. What comes out does not depend on the
-// number of threads; only time does (tuner).
+// It owns the workers of a transform.Program. A goroutine that has a sample to transform calls
+// Apply, which waits until it is let in (gate), with a worker. It starts no goroutine. What comes
+// out does not depend on the number of threads; only time does (tuner).
 //
-// A sample takes one lock twice, the gate's: to be let in with a worker, and to leave with both given back; or,
-// where it has to wait, to join the line and to give its item back. Both are needed, because the number of
-// threads is bounded.
+// A sample takes one lock twice, the gate's: to be let in with a worker, and to leave with both
+// given back; or, where it has to wait, to join the line and to give its item back. Both are
+// needed, because the number of threads is bounded.
 package runner
 
 import (
@@ -19,16 +19,18 @@ import (
 // Options say how a job's samples are transformed.
 type Options struct {
 	Seed uint64 // of the job: random parameters are drawn from it
-	// Threads is how many samples are transformed at the same time; 0: as many as pay off, Most at the most.
+	// Threads is how many samples are transformed at the same time; 0: as many as pay off, Most at
+	// the most.
 	Threads int
 	Most    int // processors that the process may use, at least 1
-	// Memory is how many bytes all threads may take together, beside what they read and what they make; 0: any
-	// number.
+	// Memory is how many bytes all threads may take together, beside what they read and what they
+	// make; 0: any number.
 	Memory int64
 }
 
-// keptMemory is how many bytes of buffers a worker may keep from one sample to the next: enough for images of
-// some 10 million pixels. Larger ones are given back, so that a few giants do not hold memory for good.
+// keptMemory is how many bytes of buffers a worker may keep from one sample to the next: enough for
+// images of some 10 million pixels. Larger ones are given back, so that a few giants do not hold
+// memory for good.
 const keptMemory = 64 << 20
 
 // Runner transforms the samples of a job. It is safe for concurrent use.
@@ -54,7 +56,14 @@ func New(p *transform.Program, o Options) *Runner {
 	}
 	g := newGate(o, time.Now)
 	g.workers.spent = make([]time.Duration, len(names))
-	return &Runner{program: p, names: names, size: p.Output().Bytes(), seed: o.Seed, gate: g, budget: b}
+	return &Runner{
+		program: p,
+		names:   names,
+		size:    p.Output().Bytes(),
+		seed:    o.Seed,
+		gate:    g,
+		budget:  b,
+	}
 }
 
 // Size is how many bytes every sample becomes; 0: that differs.
@@ -75,16 +84,19 @@ type work struct {
 	err   error // what came of it
 }
 
-// Apply makes of a sample's bytes what the process gets, where room says, which is asked once its size is
-// known: several times, and for several sizes, where it turns out that it takes more memory or has to be
-// delivered encoded. It waits for its turn; then it adds what each transform took to spent, which has an entry
-// per transform, and to each a share of the wait, in proportion: what it waited for are other samples'
-// transforms. draw is the sample's ID, or where an epoch has a sample more than once another number for each;
-// the same sample of the same epoch always becomes the same by it. An error says what in src no transform can
-// work with.
-func (p *Runner) Apply(room func(size int) ([]byte, error), src []byte, epoch, draw int, spent []time.Duration) error {
+// Apply makes of a sample's bytes what the process gets, where room says, which is asked once its
+// size is known: several times, and for several sizes, where it turns out that it takes more memory
+// or has to be delivered encoded. It waits for its turn; then it adds what each transform took to
+// spent, which has an entry per transform, and to each a share of the wait, in proportion: what it
+// waited for are other samples' transforms. draw is the sample's ID, or where an epoch has a sample
+// more than once another number for each; the same sample of the same epoch always becomes the same
+// by it. An error says what in src no transform can work with.
+func (p *Runner) Apply(room func(size int) ([]byte, error), src []byte, epoch, draw int,
+	spent []time.Duration,
+) error {
 	it, inside := p.gate.enter(work{
-		room: room, src: src, key: transform.Key{Seed: p.seed, Epoch: epoch, Sample: draw}, spent: spent,
+		room: room, src: src, key: transform.Key{Seed: p.seed, Epoch: epoch, Sample: draw},
+		spent: spent,
 	})
 	if inside {
 		return p.turn(it)
@@ -101,7 +113,8 @@ func (p *Runner) turn(own *item) (err error) {
 	if w == nil {
 		w = p.newWorker()
 	}
-	var first, last *item // of those done for others, which wait until the end of the turn to be told
+	// of those done for others, which wait until the end of the turn to be told
+	var first, last *item
 	for it := own; it != nil; it = p.gate.next(began, own, w) {
 		w.apply(p.budget, it)
 		switch {
@@ -146,8 +159,8 @@ func (w *worker) apply(b *budget, it *item) {
 	w.did++
 }
 
-// share adds to spent what each transform took, and of the time waited as much in proportion; all of it to the
-// first where none took any.
+// share adds to spent what each transform took, and of the time waited as much in proportion; all
+// of it to the first where none took any.
 func share(spent, took []time.Duration, waited time.Duration) {
 	var all time.Duration
 	for _, t := range took {
@@ -215,7 +228,8 @@ func (p *Runner) Report() *stats.Preprocessing {
 	s := &p.gate.workers
 	r := &stats.Preprocessing{Samples: s.samples, Threads: p.gate.open}
 	for i, name := range p.names {
-		r.Transforms = append(r.Transforms, stats.Transform{Name: name, Seconds: s.spent[i].Seconds()})
+		r.Transforms = append(r.Transforms,
+			stats.Transform{Name: name, Seconds: s.spent[i].Seconds()})
 	}
 	return r
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestShare: a sample that waits for a thread waits for all transforms, as much as they take, and not for the
-// first alone.
+// TestShare: a sample that waits for a thread waits for all transforms, as much as they take, and
+// not for the first alone.
 func TestShare(t *testing.T) {
 	for _, c := range []struct{ took, want []time.Duration }{
 		{[]time.Duration{10, 0, 20}, []time.Duration{1 + 20, 2, 3 + 40}},
@@ -22,8 +22,8 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestReportedTimes: what transforms are said to have taken is no more than the time in which they were at
-// work.
+// TestReportedTimes: what transforms are said to have taken is no more than the time in which they
+// were at work.
 func TestReportedTimes(t *testing.T) {
 	p := New(compiled(t, shrink), Options{Threads: 1})
 	defer p.Close()
@@ -50,7 +50,10 @@ func TestReportedTimes(t *testing.T) {
 func TestClosed(t *testing.T) {
 	p := New(compiled(t, shrink), Options{Threads: 1})
 	src, dst := pngOf(t, 20), make([]byte, p.Size())
-	err := p.Apply(func(int) ([]byte, error) { p.Close(); return dst, nil }, src, 0, 0, make([]time.Duration, 3))
+	err := p.Apply(func(int) ([]byte, error) {
+		p.Close()
+		return dst, nil
+	}, src, 0, 0, make([]time.Duration, 3))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,8 +83,10 @@ func TestEachSampleIsDone(t *testing.T) {
 				for i := range together {
 					all.Go(func() {
 						dst := make([]byte, p.Size())
-						if err := p.Apply(into(dst), files[i], 0, 0, make([]time.Duration, 3)); err != nil || !bytes.Equal(dst, want[i]) {
-							t.Errorf("%d threads, round %d, sample %d: %v, or it is another's", threads, round, i, err)
+						if err := p.Apply(into(dst), files[i], 0, 0,
+							make([]time.Duration, 3)); err != nil || !bytes.Equal(dst, want[i]) {
+							t.Errorf("%d threads, round %d, sample %d: %v, or it is another's",
+								threads, round, i, err)
 						}
 					})
 				}

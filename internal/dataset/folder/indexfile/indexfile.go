@@ -1,6 +1,7 @@
-// Package indexfile keeps the index of a folder in a file: beside the samples, or elsewhere where that cannot be
-// written. It says where such files lie, reads them as what anybody may have written, and writes them as a whole or
-// not at all. What is in an index is package dataset's business.
+// Package indexfile keeps the index of a folder in a file: beside the samples, or elsewhere where
+// that cannot be written. It says where such files lie, reads them as what anybody may have
+// written, and writes them as a whole or not at all. What is in an index is package dataset's
+// business.
 //
 // Files is for one goroutine.
 package indexfile
@@ -55,8 +56,9 @@ type Files struct {
 	RootFD int // Root, opened
 	Places []Place
 	Memory func() (int64, error) // bytes of memory that are available; nil: no limit
-	Warn   func(text string)     // is told why an index file that is there is not used; nil: nothing is
-	Calls  Calls
+	// is told why an index file that is there is not used; nil: nothing is
+	Warn  func(text string)
+	Calls Calls
 }
 
 // Calls is told of each system call, which may hang.
@@ -159,7 +161,9 @@ func (x *Files) trust(p Place, st *unix.Stat_t) error {
 	// In a directory without the sticky bit, all who may write may replace what is there.
 	open := p.beside && root.Mode&0o022 != 0 && root.Mode&unix.S_ISVTX == 0
 	if !ours && st.Uid != root.Uid && !open {
-		return fmt.Errorf("%w: it belongs to user %d, and neither to this user (%d), to root, nor to the owner of the dataset's directory (%d); remove it, so that it is written anew",
+		return fmt.Errorf("%w: it belongs to user %d, and neither to this user (%d), to root, "+
+			"nor to the owner of the dataset's directory (%d); remove it, so that it is "+
+			"written anew",
 			errDistrust, st.Uid, me, root.Uid)
 	}
 	var allowed uint32
@@ -169,7 +173,8 @@ func (x *Files) trust(p Place, st *unix.Stat_t) error {
 		}
 	}
 	if wide := st.Mode & 0o022 &^ allowed; wide != 0 {
-		return fmt.Errorf("%w: others than its owner may write to it (mode %04o); run chmod go-w on it, or remove it", errDistrust, st.Mode&0o7777)
+		return fmt.Errorf("%w: others than its owner may write to it (mode %04o); run chmod go-w "+
+			"on it, or remove it", errDistrust, st.Mode&0o7777)
 	}
 	return nil
 }
@@ -183,14 +188,16 @@ const compression = 64
 // cannot tell, what is read decides.
 func stored(fd int, st *unix.Stat_t) error {
 	if hole, err := unix.Seek(fd, 0, unix.SEEK_HOLE); err == nil && hole < st.Size {
-		return fmt.Errorf("%w: it has holes: it claims %s, and %s are stored; remove it, so that it is written anew",
+		return fmt.Errorf("%w: it has holes: it claims %s, and %s are stored; remove it, so that "+
+			"it is written anew",
 			errDistrust, size.Format(st.Size), size.Format(512*st.Blocks))
 	}
 	if _, err := unix.Seek(fd, 0, unix.SEEK_SET); err != nil {
 		return err
 	}
 	if st.Blocks > 0 && st.Size/compression > 512*st.Blocks {
-		return fmt.Errorf("%w: it claims %s, and %s are stored; remove it, so that it is written anew",
+		return fmt.Errorf("%w: it claims %s, and %s are stored; remove it, so that it is "+
+			"written anew",
 			errDistrust, size.Format(st.Size), size.Format(512*st.Blocks))
 	}
 	return nil
@@ -243,7 +250,8 @@ func (x *Files) write(p Place, index *dataset.Index) (err error) {
 	defer x.Calls.End()
 	name := HiddenName + "-" + rand.Text() + ".tmp"
 	fd, err := tree.RetryEINTR(func() (int, error) {
-		return unix.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+		return unix.Openat(dir, name,
+			unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	})
 	if err != nil {
 		return &fs.PathError{Op: "create", Path: filepath.Join(p.dir, name), Err: err}
@@ -258,7 +266,8 @@ func (x *Files) write(p Place, index *dataset.Index) (err error) {
 	if err := index.Encode(&writer{file, x.Calls, p}); err != nil {
 		return err
 	}
-	// All who may read the dataset may read its index, and no others: it has the names of its files.
+	// All who may read the dataset may read its index, and no others: it has the names of its
+	// files.
 	mode := os.FileMode(0o600)
 	if root, err := tree.StatOpen(x.RootFD); err == nil {
 		mode |= os.FileMode(root.Mode & 0o044)
@@ -279,8 +288,10 @@ func (x *Files) write(p Place, index *dataset.Index) (err error) {
 // tooLong says which limit a file was too long for.
 func tooLong(err error) error {
 	var limit unix.Rlimit
-	if errors.Is(err, unix.EFBIG) && unix.Getrlimit(unix.RLIMIT_FSIZE, &limit) == nil && limit.Cur != unix.RLIM_INFINITY {
-		return fmt.Errorf("%w: RLIMIT_FSIZE allows files of %d bytes; raise it (ulimit -f)", err, limit.Cur)
+	if errors.Is(err, unix.EFBIG) && unix.Getrlimit(unix.RLIMIT_FSIZE, &limit) == nil &&
+		limit.Cur != unix.RLIM_INFINITY {
+		return fmt.Errorf("%w: RLIMIT_FSIZE allows files of %d bytes; raise it (ulimit -f)", err,
+			limit.Cur)
 	}
 	return err
 }

@@ -43,9 +43,13 @@ func TestHostileIndex(t *testing.T) {
 		plant func(path string) error
 		says  string
 	}{
-		"sparse":  {func(path string) error { sparse(t, path, 1<<29); return nil }, "holes"},
-		"FIFO":    {func(path string) error { return unix.Mkfifo(path, 0o666) }, "not a regular file"},
-		"symlink": {func(path string) error { return os.Symlink(elsewhere, path) }, "not a regular file"},
+		"sparse": {func(path string) error { sparse(t, path, 1<<29); return nil }, "holes"},
+		"FIFO": {func(path string) error {
+			return unix.Mkfifo(path, 0o666)
+		}, "not a regular file"},
+		"symlink": {func(path string) error {
+			return os.Symlink(elsewhere, path)
+		}, "not a regular file"},
 		"socket": {func(path string) error {
 			l, err := net.Listen("unix", path)
 			if err == nil {
@@ -53,7 +57,9 @@ func TestHostileIndex(t *testing.T) {
 			}
 			return err
 		}, "not a regular file"},
-		"device": {func(path string) error { return unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 5))) }, "not a regular file"},
+		"device": {func(path string) error {
+			return unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 5)))
+		}, "not a regular file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := os.WriteFile(elsewhere, []byte("precious"), 0o644); err != nil {
@@ -76,17 +82,20 @@ func TestHostileIndex(t *testing.T) {
 			if f.FromIndex() || f.Index().Len() != 1 {
 				t.Errorf("%d samples, from index: %v", f.Index().Len(), f.FromIndex())
 			}
-			if len(warnings) != 1 || !strings.Contains(warnings[0], path) || !strings.Contains(warnings[0], c.says) {
+			if len(warnings) != 1 || !strings.Contains(warnings[0], path) ||
+				!strings.Contains(warnings[0], c.says) {
 				t.Errorf("warnings %q, want one of %q", warnings, c.says)
 			}
 			// It is replaced, and what a link led to is left alone.
-			if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() || f.IndexPath() != path {
+			if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() ||
+				f.IndexPath() != path {
 				t.Errorf("the index is in %q: %v, %v", f.IndexPath(), info, err)
 			}
 			if text, err := os.ReadFile(elsewhere); err != nil || string(text) != "precious" {
 				t.Errorf("the file that the link leads to holds %q, %v", text, err)
 			}
-			if f := open(t, root, folder.Options{Warn: warn}); !f.FromIndex() || len(warnings) != 1 {
+			if f := open(t, root, folder.Options{Warn: warn}); !f.FromIndex() ||
+				len(warnings) != 1 {
 				t.Errorf("afterwards: from index: %v, warnings %q", f.FromIndex(), warnings)
 			}
 		})
@@ -106,7 +115,8 @@ func TestIndexTakesItsShare(t *testing.T) {
 			Memory: func() (int64, error) { return memory, nil },
 		})
 		if f.FromIndex() != want || want != (len(warnings) == 0) {
-			t.Errorf("%d bytes of memory: from index: %v, warnings %q", memory, f.FromIndex(), warnings)
+			t.Errorf("%d bytes of memory: from index: %v, warnings %q", memory, f.FromIndex(),
+				warnings)
 		}
 		if !want && !strings.Contains(strings.Join(warnings, ""), "100 bytes are allowed") {
 			t.Errorf("%d bytes of memory: warnings %q", memory, warnings)
@@ -129,21 +139,121 @@ func TestWhoseIndex(t *testing.T) {
 		trusted         bool
 	}{
 		{what: "ours", dirUID: owner, dirMode: 0o755, uid: us, mode: 0o644, trusted: true},
-		{what: "the owner's", dirUID: owner, dirMode: 0o755, uid: owner, mode: 0o644, trusted: true},
+		{
+			what:    "the owner's",
+			dirUID:  owner,
+			dirMode: 0o755,
+			uid:     owner,
+			mode:    0o644,
+			trusted: true,
+		},
 		{what: "a stranger's", dirUID: owner, dirMode: 0o755, uid: stranger, mode: 0o644},
-		{what: "a stranger's, all may write", dirUID: owner, dirMode: 0o777, uid: stranger, mode: 0o644, trusted: true},
-		{what: "a stranger's, all may write: sticky", dirUID: owner, dirMode: 0o1777, uid: stranger, mode: 0o644},
-		{what: "ours, in a sticky directory", dirUID: owner, dirMode: 0o1777, uid: us, mode: 0o644, trusted: true},
-		{what: "one of the group's", dirUID: owner, dirMode: 0o775, uid: stranger, mode: 0o644, trusted: true},
-		{what: "for the group as the directory", dirUID: owner, dirMode: 0o775, uid: owner, gid: group, mode: 0o664, trusted: true},
-		{what: "for another group", dirUID: owner, dirMode: 0o775, uid: owner, gid: group + 1, mode: 0o664},
-		{what: "for all, the directory is not", dirUID: owner, dirMode: 0o775, uid: owner, gid: group, mode: 0o666},
-		{what: "for the group, the directory is not", dirUID: owner, dirMode: 0o755, uid: us, gid: group, mode: 0o664},
-		{what: "for all as the directory", dirUID: owner, dirMode: 0o777, uid: stranger, mode: 0o666, trusted: true},
-		{what: "ours elsewhere", dirUID: owner, dirMode: 0o777, uid: us, mode: 0o644, elsewhere: true, trusted: true},
-		{what: "a stranger's elsewhere", dirUID: owner, dirMode: 0o777, uid: stranger, mode: 0o644, elsewhere: true},
-		{what: "the owner's elsewhere", dirUID: owner, dirMode: 0o755, uid: owner, mode: 0o644, elsewhere: true, trusted: true},
-		{what: "for all elsewhere", dirUID: owner, dirMode: 0o777, uid: us, mode: 0o666, elsewhere: true},
+		{
+			what:    "a stranger's, all may write",
+			dirUID:  owner,
+			dirMode: 0o777,
+			uid:     stranger,
+			mode:    0o644,
+			trusted: true,
+		},
+		{
+			what:    "a stranger's, all may write: sticky",
+			dirUID:  owner,
+			dirMode: 0o1777,
+			uid:     stranger,
+			mode:    0o644,
+		},
+		{
+			what:    "ours, in a sticky directory",
+			dirUID:  owner,
+			dirMode: 0o1777,
+			uid:     us,
+			mode:    0o644,
+			trusted: true,
+		},
+		{
+			what:    "one of the group's",
+			dirUID:  owner,
+			dirMode: 0o775,
+			uid:     stranger,
+			mode:    0o644,
+			trusted: true,
+		},
+		{
+			what:    "for the group as the directory",
+			dirUID:  owner,
+			dirMode: 0o775,
+			uid:     owner,
+			gid:     group,
+			mode:    0o664,
+			trusted: true,
+		},
+		{
+			what:    "for another group",
+			dirUID:  owner,
+			dirMode: 0o775,
+			uid:     owner,
+			gid:     group + 1,
+			mode:    0o664,
+		},
+		{
+			what:    "for all, the directory is not",
+			dirUID:  owner,
+			dirMode: 0o775,
+			uid:     owner,
+			gid:     group,
+			mode:    0o666,
+		},
+		{
+			what:    "for the group, the directory is not",
+			dirUID:  owner,
+			dirMode: 0o755,
+			uid:     us,
+			gid:     group,
+			mode:    0o664,
+		},
+		{
+			what:    "for all as the directory",
+			dirUID:  owner,
+			dirMode: 0o777,
+			uid:     stranger,
+			mode:    0o666,
+			trusted: true,
+		},
+		{
+			what:      "ours elsewhere",
+			dirUID:    owner,
+			dirMode:   0o777,
+			uid:       us,
+			mode:      0o644,
+			elsewhere: true,
+			trusted:   true,
+		},
+		{
+			what:      "a stranger's elsewhere",
+			dirUID:    owner,
+			dirMode:   0o777,
+			uid:       stranger,
+			mode:      0o644,
+			elsewhere: true,
+		},
+		{
+			what:      "the owner's elsewhere",
+			dirUID:    owner,
+			dirMode:   0o755,
+			uid:       owner,
+			mode:      0o644,
+			elsewhere: true,
+			trusted:   true,
+		},
+		{
+			what:      "for all elsewhere",
+			dirUID:    owner,
+			dirMode:   0o777,
+			uid:       us,
+			mode:      0o666,
+			elsewhere: true,
+		},
 	} {
 		root := t.TempDir()
 		write(t, filepath.Join(root, "a/1.jpg"), "x")
@@ -164,7 +274,8 @@ func TestWhoseIndex(t *testing.T) {
 		if !c.trusted && !strings.Contains(strings.Join(warnings, ""), path) {
 			t.Errorf("%s: warnings %q do not name %s", c.what, warnings, path)
 		}
-		if after, err := os.ReadFile(path); err != nil || len(after) != len(before) || !bytes.Equal(after[:8], before[:8]) {
+		if after, err := os.ReadFile(path); err != nil || len(after) != len(before) ||
+			!bytes.Equal(after[:8], before[:8]) {
 			t.Errorf("%s: the index afterwards: %d bytes, %v", c.what, len(after), err)
 		}
 	}

@@ -65,10 +65,13 @@ func (x *Files) Read(extensions []string) (*dataset.Index, string) {
 		var memory *dataset.MemoryError
 		switch {
 		case errors.As(err, &memory):
-			x.Warn(fmt.Sprintf("the dataset's index %s is not used, and the dataset is scanned instead: it takes %s of memory, and %s are allowed, a quarter of what is available",
+			x.Warn(fmt.Sprintf("the dataset's index %s is not used, and the dataset is scanned "+
+				"instead: it takes %s of memory, and %s are allowed, a quarter of what "+
+				"is available",
 				p.Path(), size.Format(memory.Need), size.Format(memory.Limit)))
 		case errors.Is(err, errDistrust):
-			x.Warn(fmt.Sprintf("the dataset's index is not used, and the dataset is scanned instead: %v", err))
+			x.Warn(fmt.Sprintf("the dataset's index is not used, and the dataset is scanned "+
+				"instead: %v", err))
 		}
 	}
 	return nil, ""

@@ -7,8 +7,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/builder"
 )
 
-// Hashed keeps each sample on the node that a hash of both names, as object caches do: a node need not
-// know the stream to know where a sample is, and how often anyone reads it does not count.
+// Hashed keeps each sample on the node that a hash of both names, as object caches do: a node need
+// not know the stream to know where a sample is, and how often anyone reads it does not count.
 type Hashed struct{}
 
 // Name is "hashed".
@@ -26,7 +26,8 @@ func (Hashed) About() placement.About {
 	}
 }
 
-// Plan gives each sample that is read to the node with the highest hash, and what does not fit there to the next that has room.
+// Plan gives each sample that is read to the node with the highest hash, and what does not fit
+// there to the next that has room.
 func (h Hashed) Plan(in placement.Input) (*placement.Plan, error) {
 	b, err := builder.New(&in)
 	if err != nil {

@@ -14,18 +14,26 @@ import (
 
 // TestConformance: the example passes the suite, with the entry that the document has.
 func TestConformance(t *testing.T) {
-	policytest.Run(t, example.Hashed{}, policytest.How{Prefetch: true, Remote: true, ReadOnce: true})
+	policytest.Run(t, example.Hashed{},
+		policytest.How{Prefetch: true, Remote: true, ReadOnce: true})
 }
 
-// TestSimulated: the simulator runs it; where the caches hold the dataset, each sample leaves the source once.
+// TestSimulated: the simulator runs it; where the caches hold the dataset, each sample leaves the
+// source once.
 func TestSimulated(t *testing.T) {
 	class := func(capacity, rate float64) perfmodel.Class {
-		return perfmodel.Class{Capacity: capacity, Threads: 2, Read: perfmodel.Constant(rate), Write: perfmodel.Constant(rate)}
+		return perfmodel.Class{
+			Capacity: capacity,
+			Threads:  2,
+			Read:     perfmodel.Constant(rate),
+			Write:    perfmodel.Constant(rate),
+		}
 	}
 	job := &simulate.Job{
 		Env: perfmodel.Environment{
-			Compute: 100, Preprocess: 500, PeerBandwidth: 2000, SourceBandwidth: 50, SourceThroughput: perfmodel.Constant(50),
-			Classes: []perfmodel.Class{class(20, 5000), class(60, 2000)},
+			Compute: 100, Preprocess: 500, PeerBandwidth: 2000, SourceBandwidth: 50,
+			SourceThroughput: perfmodel.Constant(50),
+			Classes:          []perfmodel.Class{class(20, 5000), class(60, 2000)},
 		},
 		Nodes: 4, Epochs: 3, GlobalBatch: 16, Seed: 1,
 	}
@@ -37,7 +45,8 @@ func TestSimulated(t *testing.T) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	if math.Abs(r.SourceTotal-200) > 1e-6 || r.Reads.Remote.Samples == 0 {
-		t.Errorf("%v MB left the source, want 200; %d samples came from other nodes", r.SourceTotal, r.Reads.Remote.Samples)
+		t.Errorf("%v MB left the source, want 200; %d samples came from other nodes", r.SourceTotal,
+			r.Reads.Remote.Samples)
 	}
 }
 
@@ -55,7 +64,10 @@ func TestQuoted(t *testing.T) {
 	if !ok {
 		t.Fatal("hashed.go has no policy")
 	}
-	for _, quote := range []string{"// Hashed keeps" + code2, `"hashed": {Prefetch: true, Remote: true, ReadOnce: true},`} {
+	for _, quote := range []string{
+		"// Hashed keeps" + code2,
+		`"hashed": {Prefetch: true, Remote: true, ReadOnce: true},`,
+	} {
 		if !strings.Contains(string(doc), quote) {
 			t.Errorf("docs/CONTRIBUTING.md does not quote, as it is:\n%s", quote)
 		}

@@ -10,7 +10,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/simulate/render/words"
 )
 
-// timeUnit is how times are written on an axis: seconds, or hours where seconds would be long numbers.
+// timeUnit is how times are written on an axis: seconds, or hours where seconds would be long
+// numbers.
 func timeUnit(longest float64) (name string, seconds float64) {
 	if longest >= 200_000 {
 		return "hours", 3600
@@ -58,9 +59,13 @@ func (r *plotted) bars(p *render.Point) *figure {
 	return &figure{
 		name:  "runtime",
 		title: "Runtime per policy",
-		caption: "Each bar is as long as the runtime. Its colours are the shares of the bytes that were read from each place while training; " +
-			"the time before training starts stands for itself. The number behind a bar is the runtime, and how many times that of perfect it is.",
-		height: func(w vg.Length) vg.Length { return top(w) + rowHeight(w)*vg.Length(len(p.Policies)) + 36 },
+		caption: "Each bar is as long as the runtime. Its colours are the shares of the bytes " +
+			"that were read from each place while training; " +
+			"the time before training starts stands for itself. The number behind a bar is the " +
+			"runtime, and how many times that of perfect it is.",
+		height: func(w vg.Length) vg.Length {
+			return top(w) + rowHeight(w)*vg.Length(len(p.Policies)) + 36
+		},
 		draw: func(c *canvas) {
 			legend(c, entries, 0, titleRoom, c.w)
 			c.drawBars(p, places, best, longest, top(c.w), rowHeight(c.w))
@@ -69,7 +74,9 @@ func (r *plotted) bars(p *render.Point) *figure {
 }
 
 // drawBars draws axis and bars below y.
-func (c *canvas) drawBars(p *render.Point, places []render.Place, best *render.Policy, longest float64, y, row vg.Length) {
+func (c *canvas) drawBars(p *render.Point, places []render.Place, best *render.Policy,
+	longest float64, y, row vg.Length,
+) {
 	names, numbers := style(11, ink, false), style(10.5, ink, false)
 	soft := style(10, softInk, false)
 	unit, seconds := timeUnit(longest)
@@ -157,7 +164,8 @@ func (c *canvas) drawBars(p *render.Point, places []render.Place, best *render.P
 		}
 		for _, where := range places {
 			if total > 0 {
-				part((policy.Runtime-policy.BeforeTraining)*policy.From(where.Key).MB/total, where.Key)
+				part((policy.Runtime-policy.BeforeTraining)*policy.From(where.Key).MB/total,
+					where.Key)
 			}
 		}
 		if c.narrow {

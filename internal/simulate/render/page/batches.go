@@ -9,7 +9,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/simulate/render"
 )
 
-// band is what the batches of one part of the run took: the middle, and what one in twenty is below and above.
+// band is what the batches of one part of the run took: the middle, and what one in twenty is below
+// and above.
 type band struct{ low, middle, high float64 }
 
 // bands divides the batches into at most n parts.
@@ -26,7 +27,8 @@ func bands(batches []float64, n int) []band {
 	return all
 }
 
-// batches shows, for each policy, how long its batches take while training goes on; nil if nobody measured them.
+// batches shows, for each policy, how long its batches take while training goes on; nil if nobody
+// measured them.
 func (r *plotted) batches(p *render.Point) *figure {
 	var rows []*render.Policy
 	steps, epochs := 0, 0
@@ -52,8 +54,10 @@ func (r *plotted) batches(p *render.Point) *figure {
 	const row vg.Length = 44
 	return &figure{
 		name: "batches", title: "Time per batch",
-		caption: "How long batches take in the course of the run: the line is the median of neighbouring batches, nine in ten lie within the band. " +
-			"All panels have the same, logarithmic scale. Upright lines are the beginnings of epochs.",
+		caption: "How long batches take in the course of the run: the line is the median of " +
+			"neighbouring batches, nine in ten lie within the band. " +
+			"All panels have the same, logarithmic scale. Upright lines are the " +
+			"beginnings of epochs.",
 		height: func(w vg.Length) vg.Length {
 			if w < 500 {
 				return titleRoom + (row+14)*vg.Length(len(rows)) + 40
@@ -64,7 +68,9 @@ func (r *plotted) batches(p *render.Point) *figure {
 	}
 }
 
-func (c *canvas) drawBatches(rows []*render.Policy, steps, epochs int, least, most float64, row vg.Length) {
+func (c *canvas) drawBatches(rows []*render.Policy, steps, epochs int, least, most float64,
+	row vg.Length,
+) {
 	names, soft := style(11, ink, false), style(9, softInk, false)
 	wideName, head := vg.Length(0), vg.Length(0)
 	for _, p := range rows {

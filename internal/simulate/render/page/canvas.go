@@ -21,8 +21,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/simulate/render/words"
 )
 
-// figure is a plot. It is drawn once wide, for screens, paper and files of its own, and once narrow, so that
-// its letters keep their size on a phone.
+// figure is a plot. It is drawn once wide, for screens, paper and files of its own, and once
+// narrow, so that its letters keep their size on a phone.
 type figure struct {
 	name    string // of its files
 	title   string
@@ -36,8 +36,8 @@ const (
 	narrow vg.Length = 320
 )
 
-// The colours, dark on light. Places and policies are told apart by lightness as well as by hue, so that
-// they can be by people who do not see some hues.
+// The colours, dark on light. Places and policies are told apart by lightness as well as by hue, so
+// that they can be by people who do not see some hues.
 var (
 	ink      = rgb(0x1f2630)
 	softInk  = rgb(0x5b6470)
@@ -47,7 +47,10 @@ var (
 	nothing  = rgb(0xb9c0c9) // everything is there
 	ofSource = rgb(0xc8501e)
 	ofRemote = rgb(0xf0b73f)
-	ofLocal  = []color.RGBA{rgb(0x1a5e97), rgb(0x7db8de), rgb(0x11806a), rgb(0x9bd3b9), rgb(0x6b4c9a), rgb(0xc3b1e1)}
+	ofLocal  = []color.RGBA{
+		rgb(0x1a5e97), rgb(0x7db8de), rgb(0x11806a), rgb(0x9bd3b9),
+		rgb(0x6b4c9a), rgb(0xc3b1e1),
+	}
 )
 
 func rgb(v uint32) color.RGBA {
@@ -99,7 +102,10 @@ const titleRoom vg.Length = 26
 
 // png writes the figure, with more than two dots to a point.
 func (f *figure) png(w io.Writer) error {
-	c := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(wide+2*margin, f.height(wide)+2*margin), vgimg.UseDPI(160), vgimg.UseBackgroundColor(paper))}
+	c := vgimg.PngCanvas{
+		Canvas: vgimg.NewWith(vgimg.UseWH(wide+2*margin, f.height(wide)+2*margin),
+			vgimg.UseDPI(160), vgimg.UseBackgroundColor(paper)),
+	}
 	f.render(c, wide, margin)
 	if _, err := c.WriteTo(w); err != nil {
 		return fmt.Errorf("write %s.png: %w", f.name, err)
@@ -107,8 +113,8 @@ func (f *figure) png(w io.Writer) error {
 	return nil
 }
 
-// svg returns the figure as SVG. Its fonts are not in it: Liberation Sans has the widths of Arial and Helvetica, one of which is
-// everywhere.
+// svg returns the figure as SVG. Its fonts are not in it: Liberation Sans has the widths of Arial
+// and Helvetica, one of which is everywhere.
 func (f *figure) svg(width, margin vg.Length) ([]byte, error) {
 	c := vgsvg.New(width+2*margin, f.height(width)+2*margin)
 	f.render(c, width, margin)
@@ -116,7 +122,8 @@ func (f *figure) svg(width, margin vg.Length) ([]byte, error) {
 	if _, err := c.WriteTo(&b); err != nil {
 		return nil, fmt.Errorf("draw %s: %w", f.name, err)
 	}
-	return bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans;"), []byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif;")), nil
+	return bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans;"),
+		[]byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif;")), nil
 }
 
 // align is where a text stands from its point.
@@ -134,7 +141,8 @@ func style(size vg.Length, colour color.Color, strong bool) text.Style {
 		weight = xfont.WeightBold
 	}
 	return text.Style{
-		Color: colour, Font: font.Font{Typeface: "Liberation", Variant: "Sans", Size: size, Weight: weight},
+		Color:  colour,
+		Font:   font.Font{Typeface: "Liberation", Variant: "Sans", Size: size, Weight: weight},
 		YAlign: text.YCenter, Handler: plot.DefaultTextHandler,
 	}
 }
@@ -144,8 +152,10 @@ func (c *canvas) text(x, y vg.Length, s string, sty text.Style, a align) {
 	if s == "" {
 		return
 	}
-	// Letters are centred by the height of a capital, so that lines with and without descenders stand alike.
-	sty.XAlign, sty.YAlign = [...]text.XAlignment{text.XLeft, text.XCenter, text.XRight}[a], text.YBottom
+	// Letters are centred by the height of a capital, so that lines with and without descenders
+	// stand alike.
+	sty.XAlign, sty.YAlign = [...]text.XAlignment{text.XLeft, text.XCenter, text.XRight}[a],
+		text.YBottom
 	c.FillText(sty, vg.Point{X: x, Y: c.h - y - sty.Font.Size*0.36}, s)
 }
 
@@ -162,7 +172,12 @@ func (c *canvas) turned(x, y vg.Length, s string, sty text.Style) {
 }
 
 func (c *canvas) rect(x, y, w, h vg.Length, fill color.Color) {
-	c.FillPolygon(fill, []vg.Point{{X: x, Y: c.h - y}, {X: x + w, Y: c.h - y}, {X: x + w, Y: c.h - y - h}, {X: x, Y: c.h - y - h}})
+	c.FillPolygon(fill, []vg.Point{
+		{X: x, Y: c.h - y},
+		{X: x + w, Y: c.h - y},
+		{X: x + w, Y: c.h - y - h},
+		{X: x, Y: c.h - y - h},
+	})
 }
 
 func (c *canvas) line(colour color.Color, width vg.Length, dashes []vg.Length, points ...vg.Point) {
@@ -182,7 +197,8 @@ func (c *canvas) polygon(fill color.Color, points []vg.Point) {
 }
 
 func (c *canvas) dot(x, y, radius vg.Length, colour color.Color) {
-	c.DrawGlyph(draw.GlyphStyle{Color: colour, Radius: radius, Shape: draw.CircleGlyph{}}, vg.Point{X: x, Y: c.h - y})
+	c.DrawGlyph(draw.GlyphStyle{Color: colour, Radius: radius, Shape: draw.CircleGlyph{}},
+		vg.Point{X: x, Y: c.h - y})
 }
 
 // fit shortens a text to a width.
@@ -204,8 +220,8 @@ type legendEntry struct {
 	dashed bool // a line rather than an area
 }
 
-// legend writes entries from (x, y) on, in as many lines as the width asks for, and returns their height.
-// With a nil canvas it only measures.
+// legend writes entries from (x, y) on, in as many lines as the width asks for, and returns their
+// height. With a nil canvas it only measures.
 func legend(c *canvas, entries []legendEntry, x, y, width vg.Length) vg.Length {
 	sty := style(10, ink, false)
 	const height, box, gap = 16, 10, 14
@@ -217,7 +233,8 @@ func legend(c *canvas, entries []legendEntry, x, y, width vg.Length) vg.Length {
 		}
 		if c != nil {
 			if e.dashed {
-				c.line(e.colour, 1.5, []vg.Length{3, 2}, vg.Point{X: at, Y: row + height/2}, vg.Point{X: at + box, Y: row + height/2})
+				c.line(e.colour, 1.5, []vg.Length{3, 2}, vg.Point{X: at, Y: row + height/2},
+					vg.Point{X: at + box, Y: row + height/2})
 			} else {
 				c.rect(at, row+height/2-box/2, box, box, e.colour)
 			}
@@ -248,7 +265,8 @@ func ticks(lo, hi float64, n int) []float64 {
 	return all
 }
 
-// logTicks returns 1, 2 and 5 times powers of ten from lo to hi, or the powers alone if those are many.
+// logTicks returns 1, 2 and 5 times powers of ten from lo to hi, or the powers alone if those are
+// many.
 func logTicks(lo, hi float64) []float64 {
 	var fine, coarse []float64
 	for e := math.Floor(math.Log10(lo)); e <= math.Ceil(math.Log10(hi)); e++ {

@@ -19,9 +19,12 @@ func (r *plotted) heat(name string) *figure {
 	const row vg.Length = 34
 	return &figure{
 		name: "sweep-" + name, title: fmt.Sprintf("%s: runtime in seconds", name),
-		caption: "The darker, the longer the runtime of " + name + ". Down: " + r.Sweep[0] + ". Across: " + r.Sweep[1] + ".",
-		height:  func(vg.Length) vg.Length { return titleRoom + 14 + row*vg.Length(len(down)) + 40 },
-		draw:    func(c *canvas) { r.drawHeat(c, name, down, across, row) },
+		caption: "The darker, the longer the runtime of " + name + ". Down: " + r.Sweep[0] +
+			". Across: " + r.Sweep[1] + ".",
+		height: func(vg.Length) vg.Length {
+			return titleRoom + 14 + row*vg.Length(len(down)) + 40
+		},
+		draw: func(c *canvas) { r.drawHeat(c, name, down, across, row) },
 	}
 }
 
@@ -79,7 +82,8 @@ func (r *plotted) drawHeat(c *canvas, name string, down, across []string, row vg
 			}
 			fill, letters := heatColour(share)
 			c.rect(x+1, y+1, width-2, row-2, fill)
-			c.text(x+width/2, y+row/2, words.Seconds(p.Runtime), style(size, letters, p.Runtime == least), centre)
+			c.text(x+width/2, y+row/2, words.Seconds(p.Runtime),
+				style(size, letters, p.Runtime == least), centre)
 		}
 	}
 	for k, a := range across {
@@ -103,7 +107,8 @@ func heatColour(share float64) (fill, letters color.RGBA) {
 	return fill, rgb(0x000000) // ink would not stand out on the middle blues
 }
 
-// luminance is the relative luminance of a colour as WCAG defines it, by which contrasts are measured.
+// luminance is the relative luminance of a colour as WCAG defines it, by which contrasts are
+// measured.
 func luminance(c color.RGBA) float64 {
 	linear := func(v uint8) float64 {
 		x := float64(v) / 255

@@ -20,7 +20,8 @@ type look struct {
 	width  vg.Length
 }
 
-// lookOf returns what the policy's table says. The lower bound is dotted, and the default policy's line is wider.
+// lookOf returns what the policy's table says. The lower bound is dotted, and the default policy's
+// line is wider.
 func lookOf(name string) look {
 	if bound := policies.Bound(); name == bound.Name() {
 		return look{rgb(bound.About().Line.Colour), []vg.Length{1.5, 2}, 1.5}
@@ -68,7 +69,8 @@ func (r *plotted) series() []series {
 	return all
 }
 
-// lines shows runtimes over the values of one key; over the number of nodes, both axes are logarithmic.
+// lines shows runtimes over the values of one key; over the number of nodes, both axes are
+// logarithmic.
 func (r *plotted) lines() *figure {
 	key := r.Sweep[0]
 	values := r.Axis(0)
@@ -81,7 +83,8 @@ func (r *plotted) lines() *figure {
 	}
 	f := &figure{
 		name: "sweep", title: "Runtime by " + render.ShortKey(key),
-		caption: "The runtime of each policy for every value of " + key + ", all else as in the scenario. Where a line is missing, the policy cannot run.",
+		caption: "The runtime of each policy for every value of " + key +
+			", all else as in the scenario. Where a line is missing, the policy cannot run.",
 		height: func(w vg.Length) vg.Length {
 			if w < 500 {
 				return 300 + 14*vg.Length((len(r.Names())+1)/2)
@@ -95,11 +98,22 @@ func (r *plotted) lines() *figure {
 	}
 	if r.Scaling {
 		f.name, f.title = "scaling", "Strong scaling: runtime by number of nodes"
-		f.caption = "The same job on more and more nodes, as thesis 4.1. Both axes are logarithmic: a line that falls as steeply as the thin straight one halves its runtime with twice the nodes."
+		f.caption = "The same job on more and more nodes, as thesis 4.1. Both axes are " +
+			"logarithmic: a line that falls as steeply as the thin straight one halves its " +
+			"runtime with twice the nodes."
 		axis = "nodes"
 	}
 	f.draw = func(c *canvas) {
-		(&lineChart{c: c, x: x, labels: values, series: r.series(), axis: axis, log: r.Scaling, ideal: r.Scaling, numeric: numeric}).draw()
+		(&lineChart{
+			c:       c,
+			x:       x,
+			labels:  values,
+			series:  r.series(),
+			axis:    axis,
+			log:     r.Scaling,
+			ideal:   r.Scaling,
+			numeric: numeric,
+		}).draw()
 	}
 	return f
 }
@@ -242,7 +256,8 @@ func (l *lineChart) drawIdeal() {
 	if y := start * l.xlo / end; y < l.ylo { // leaves the frame below
 		end = start * l.xlo / l.ylo
 	}
-	l.c.line(rgb(0xaab1ba), 0.75, nil, vg.Point{X: l.px(l.xlo), Y: l.py(start)}, vg.Point{X: l.px(end), Y: l.py(start * l.xlo / end)})
+	l.c.line(rgb(0xaab1ba), 0.75, nil, vg.Point{X: l.px(l.xlo), Y: l.py(start)},
+		vg.Point{X: l.px(end), Y: l.py(start * l.xlo / end)})
 }
 
 func (l *lineChart) drawSeries(i int) {
@@ -297,7 +312,9 @@ func (l *lineChart) names() {
 		y := l.py(s.y[best])
 		ends = append(ends, end{s.name, y, y, l.px(l.x[best])})
 	}
-	slices.SortStableFunc(ends, func(a, b end) int { return int(math.Copysign(1, float64(a.at-b.at))) })
+	slices.SortStableFunc(ends, func(a, b end) int {
+		return int(math.Copysign(1, float64(a.at-b.at)))
+	})
 	places := make([]float64, len(ends))
 	for i, e := range ends {
 		places[i] = float64(e.at)
@@ -308,14 +325,17 @@ func (l *lineChart) names() {
 	sty := style(10.5, ink, false)
 	for _, e := range ends {
 		how := lookOf(e.name)
-		l.c.line(how.colour, 0.75, nil, vg.Point{X: e.x + 4, Y: e.at}, vg.Point{X: max(l.right, e.x) + 2, Y: e.at}, vg.Point{X: l.right + 12, Y: e.y}, vg.Point{X: l.right + 16, Y: e.y})
-		l.c.line(how.colour, how.width+0.5, how.dashes, vg.Point{X: l.right + 16, Y: e.y}, vg.Point{X: l.right + 30, Y: e.y})
+		l.c.line(how.colour, 0.75, nil, vg.Point{X: e.x + 4, Y: e.at},
+			vg.Point{X: max(l.right, e.x) + 2, Y: e.at}, vg.Point{X: l.right + 12, Y: e.y},
+			vg.Point{X: l.right + 16, Y: e.y})
+		l.c.line(how.colour, how.width+0.5, how.dashes, vg.Point{X: l.right + 16, Y: e.y},
+			vg.Point{X: l.right + 30, Y: e.y})
 		l.c.text(l.right+34, e.y, e.name, sty, left)
 	}
 }
 
-// spread moves ascending places so far apart that they are apart, each as little as possible (pool adjacent violators), and
-// within the limits if there is room.
+// spread moves ascending places so far apart that they are apart, each as little as possible (pool
+// adjacent violators), and within the limits if there is room.
 func spread(places []float64, apart, low, high float64) []float64 {
 	type pool struct {
 		sum float64
@@ -324,7 +344,8 @@ func spread(places []float64, apart, low, high float64) []float64 {
 	var pools []pool
 	for i, p := range places {
 		pools = append(pools, pool{p - float64(i)*apart, 1})
-		for k := len(pools) - 1; k > 0 && pools[k-1].sum/float64(pools[k-1].n) > pools[k].sum/float64(pools[k].n); k-- {
+		for k := len(pools) - 1; k > 0 &&
+			pools[k-1].sum/float64(pools[k-1].n) > pools[k].sum/float64(pools[k].n); k-- {
 			pools[k-1] = pool{pools[k-1].sum + pools[k].sum, pools[k-1].n + pools[k].n}
 			pools = pools[:k]
 		}
@@ -348,7 +369,8 @@ func (l *lineChart) legend() {
 	for i, s := range l.series {
 		x, y := l.c.w/2*vg.Length(i/rows), l.bottom+44+14*vg.Length(i%rows)
 		how := lookOf(s.name)
-		l.c.line(how.colour, how.width+0.5, how.dashes, vg.Point{X: x, Y: y}, vg.Point{X: x + 18, Y: y})
+		l.c.line(how.colour, how.width+0.5, how.dashes, vg.Point{X: x, Y: y},
+			vg.Point{X: x + 18, Y: y})
 		l.c.text(x+24, y, s.name, sty, left)
 	}
 }

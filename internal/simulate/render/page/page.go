@@ -1,5 +1,5 @@
-// Package page draws what the simulator found: as plots (PNG and SVG), and as one HTML page that holds
-// everything and needs no network. It alone knows the plotting library.
+// Package page draws what the simulator found: as plots (PNG and SVG), and as one HTML page that
+// holds everything and needs no network. It alone knows the plotting library.
 package page
 
 import (
@@ -23,8 +23,8 @@ import (
 //go:embed page.html
 var pageText string
 
-// Write writes all that there is of a report into a directory, which it makes if need be: index.html, result.json, result.csv, and
-// each plot as PNG and SVG. It returns the files' names.
+// Write writes all that there is of a report into a directory, which it makes if need be:
+// index.html, result.json, result.csv, and each plot as PNG and SVG. It returns the files' names.
 func Write(r *render.Report, dir string) ([]string, error) { return (&plotted{r}).write(dir) }
 
 // plotted is a report of which plots are made.
@@ -155,7 +155,8 @@ var (
 // inline makes an SVG file a part of a page. What is in it was drawn here, letters escaped.
 func inline(svg []byte, title string) template.HTML {
 	box := viewBox.Find(svgStart.Find(svg))
-	head := fmt.Sprintf(`<svg %s role="img" aria-label="%s" xmlns="http://www.w3.org/2000/svg">`, box, template.HTMLEscapeString(title))
+	head := fmt.Sprintf(`<svg %s role="img" aria-label="%s" xmlns="http://www.w3.org/2000/svg">`,
+		box, template.HTMLEscapeString(title))
 	return template.HTML(svgStart.ReplaceAllLiteral(svg, []byte(head)))
 }
 
@@ -176,18 +177,24 @@ func (r *plotted) summary() []string {
 	}
 	for i := range p.Policies {
 		policy := &p.Policies[i]
-		if policy.Supported && policy.Name != policies.Bound().Name() && policy.SeenPerEpoch > seen-0.001 && policy.Shuffle < 0.05 && (best == nil || policy.Runtime < best.Runtime) {
+		if policy.Supported && policy.Name != policies.Bound().Name() &&
+			policy.SeenPerEpoch > seen-0.001 && policy.Shuffle < 0.05 &&
+			(best == nil || policy.Runtime < best.Runtime) {
 			best = policy
 		}
 	}
 	if best == nil {
 		return all
 	}
-	text := fmt.Sprintf("The fastest policy that keeps the full shuffle is %s: %s", best.Name, words.Clock(best.Runtime))
-	if perfect := p.Find(policies.Bound().Name()); perfect != nil && perfect.Supported && perfect.Runtime > 0 {
-		text += fmt.Sprintf(", %s times the runtime without any stall", words.Ratio(best.Runtime/perfect.Runtime))
+	text := fmt.Sprintf("The fastest policy that keeps the full shuffle is %s: %s", best.Name,
+		words.Clock(best.Runtime))
+	if perfect := p.Find(policies.Bound().Name()); perfect != nil && perfect.Supported &&
+		perfect.Runtime > 0 {
+		text += fmt.Sprintf(", %s times the runtime without any stall",
+			words.Ratio(best.Runtime/perfect.Runtime))
 	}
-	text += fmt.Sprintf(". It reads %s from the source, %s times the least possible.", words.Bytes(best.SourceTotal), words.Ratio(best.ShareOfBound))
+	text += fmt.Sprintf(". It reads %s from the source, %s times the least possible.",
+		words.Bytes(best.SourceTotal), words.Ratio(best.ShareOfBound))
 	return append(all, text)
 }
 
@@ -202,9 +209,15 @@ func (r *plotted) pageTables() []pageTable {
 	p := &r.Points[0]
 	times := pageTable{
 		Title: "What each policy takes", Pairs: true,
-		Head: []string{"policy", "runtime, s", "before training, s", "stall, s", "from source", "over bound", "dataset seen", "from shuffle"},
+		Head: []string{
+			"policy", "runtime, s", "before training, s", "stall, s", "from source",
+			"over bound", "dataset seen", "from shuffle",
+		},
 	}
-	reads := pageTable{Title: "Where the samples were read from: bytes, and numbers of samples", Head: []string{"policy"}}
+	reads := pageTable{
+		Title: "Where the samples were read from: bytes, and numbers of samples",
+		Head:  []string{"policy"},
+	}
 	places := r.ReadPlaces(p)
 	for _, where := range places {
 		reads.Head = append(reads.Head, where.Name)
@@ -212,12 +225,15 @@ func (r *plotted) pageTables() []pageTable {
 	for i := range p.Policies {
 		policy := &p.Policies[i]
 		if !policy.Supported {
-			times.Rows = append(times.Rows, pageRow{Head: policy.Name, Note: "cannot run: " + policy.Reason})
+			times.Rows = append(times.Rows,
+				pageRow{Head: policy.Name, Note: "cannot run: " + policy.Reason})
 			continue
 		}
 		cells := []string{
-			words.Seconds(policy.Runtime), words.Seconds(policy.BeforeTraining), words.Seconds(policy.Stall),
-			words.Bytes(policy.SourceTotal), words.Ratio(policy.ShareOfBound), words.Percent(policy.SeenPerEpoch), words.Distance(policy.Shuffle),
+			words.Seconds(policy.Runtime), words.Seconds(policy.BeforeTraining),
+			words.Seconds(policy.Stall),
+			words.Bytes(policy.SourceTotal), words.Ratio(policy.ShareOfBound),
+			words.Percent(policy.SeenPerEpoch), words.Distance(policy.Shuffle),
 		}
 		times.Rows = append(times.Rows, row(times.Head, policy.Name, cells))
 		cells = nil
@@ -246,7 +262,8 @@ func row(head []string, name string, cells []string) pageRow {
 	return out
 }
 
-// sweepTables list the runtimes of a sweep: policies down and values across, or a table per policy for two keys.
+// sweepTables list the runtimes of a sweep: policies down and values across, or a table per policy
+// for two keys.
 func (r *plotted) sweepTables() []pageTable {
 	heads := func(corner, key string, values []string) []string {
 		all := []string{corner}

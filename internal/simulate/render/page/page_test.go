@@ -20,7 +20,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/simulate/render/rendertest"
 )
 
-// TestWrite: all files are there, plots are images, and the page holds everything and names nothing elsewhere.
+// TestWrite: all files are there, plots are images, and the page holds everything and names nothing
+// elsewhere.
 func TestWrite(t *testing.T) {
 	for _, test := range []struct {
 		report  *render.Report
@@ -28,7 +29,10 @@ func TestWrite(t *testing.T) {
 	}{
 		{rendertest.Sample(), []string{"runtime", "batches"}},
 		{rendertest.Swept(1), []string{"sweep"}},
-		{rendertest.Swept(2), []string{"sweep-perfect", "sweep-naive", "sweep-cooperative", "sweep-lbann_dynamic", "sweep-sharded"}},
+		{rendertest.Swept(2), []string{
+			"sweep-perfect", "sweep-naive", "sweep-cooperative",
+			"sweep-lbann_dynamic", "sweep-sharded",
+		}},
 	} {
 		dir := filepath.Join(t.TempDir(), "a", "b")
 		names, err := Write(test.report, dir)
@@ -54,7 +58,10 @@ func TestWrite(t *testing.T) {
 		if n := strings.Count(string(page), "<svg "); n != 2*len(test.figures) {
 			t.Errorf("the page has %d plots, want each of %d for both widths", n, len(test.figures))
 		}
-		for _, want := range []string{"A &lt;small&gt; cluster &amp; its policies", "width=device-width", "cooperative"} {
+		for _, want := range []string{
+			"A &lt;small&gt; cluster &amp; its policies",
+			"width=device-width", "cooperative",
+		} {
 			if !strings.Contains(string(page), want) {
 				t.Errorf("the page lacks %q", want)
 			}
@@ -104,15 +111,16 @@ func checkSVG(t *testing.T, path string) {
 	}
 }
 
-// TestSummary: the best policy is named, also where dropping the last batch leaves out a part of the dataset; one that
-// shows less than the others is not the best, however fast.
+// TestSummary: the best policy is named, also where dropping the last batch leaves out a part of
+// the dataset; one that shows less than the others is not the best, however fast.
 func TestSummary(t *testing.T) {
 	r := rendertest.Sample()
 	for i := range r.Points[0].Policies {
 		r.Points[0].Policies[i].SeenPerEpoch *= 0.99
 	}
 	r.Points[0].Policies[4].Runtime = 1501
-	if got := strings.Join((&plotted{r}).summary(), " "); !strings.Contains(got, "cooperative: 26 min 40 s, 1.07 times") {
+	if got := strings.Join((&plotted{r}).summary(), " "); !strings.Contains(got,
+		"cooperative: 26 min 40 s, 1.07 times") {
 		t.Errorf("got %q", got)
 	}
 	r.Points[0].Policies = nil
@@ -121,19 +129,21 @@ func TestSummary(t *testing.T) {
 	}
 }
 
-// TestLooks: lines are told apart as the policies say; the default's is wider, the lower bound's dotted, and a policy that is not
-// known is drawn all the same.
+// TestLooks: lines are told apart as the policies say; the default's is wider, the lower bound's
+// dotted, and a policy that is not known is drawn all the same.
 func TestLooks(t *testing.T) {
 	for _, p := range policies.All() {
 		line, l := p.About().Line, lookOf(p.Name())
 		if l.colour != rgb(line.Colour) || (len(l.dashes) > 0) != line.Dashed {
 			t.Errorf("%s is drawn as %+v, and says %+v", p.Name(), l, line)
 		}
-		if usual := lookOf("unknown").width; (l.width > usual) != (p.Name() == policies.Default().Name()) {
+		if usual := lookOf("unknown").width; (l.width > usual) !=
+			(p.Name() == policies.Default().Name()) {
 			t.Errorf("%s has a line of %v; the usual is %v", p.Name(), l.width, usual)
 		}
 	}
-	if bound, dashed := lookOf(policies.Bound().Name()), lookOf("partitioned"); slices.Equal(bound.dashes, dashed.dashes) {
+	if bound, dashed := lookOf(policies.Bound().Name()),
+		lookOf("partitioned"); slices.Equal(bound.dashes, dashed.dashes) {
 		t.Error("the lower bound is dashed as policies are")
 	}
 }

@@ -1,5 +1,5 @@
-// Package words writes the numbers of simulations as people read them: seconds, bytes, shares and counts, with the digits that
-// matter. Pure.
+// Package words writes the numbers of simulations as people read them: seconds, bytes, shares and
+// counts, with the digits that matter. Pure.
 package words
 
 import (
@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// Group writes a number with so many decimals and a comma between groups of three digits: 60,526.36.
+// Group writes a number with so many decimals and a comma between groups of three digits:
+// 60,526.36.
 func Group(v float64, decimals int) string {
 	text := strconv.FormatFloat(math.Abs(v), 'f', decimals, 64)
 	whole, rest, _ := strings.Cut(text, ".")

@@ -38,7 +38,8 @@ func OpenCache(disk Disk, path string) (*Directory, error) {
 	} else if kind(&st) == unix.S_IFLNK && st.Uid != uint32(os.Geteuid()) && st.Uid != 0 {
 		return nil, &storageclass.UnsafeError{
 			Path: path, Hint: hint,
-			Reason: fmt.Sprintf("is a symbolic link of user %d, and the daemon runs as user %d", st.Uid, os.Geteuid()),
+			Reason: fmt.Sprintf("is a symbolic link of user %d, and the daemon runs as user %d",
+				st.Uid, os.Geteuid()),
 		}
 	}
 	fd, err := openat(unix.AT_FDCWD, path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
@@ -68,25 +69,32 @@ func (d *Directory) check() error {
 // safe refuses what belongs to another user, or what others may write to.
 func safe(st *unix.Stat_t, path, cache string) error {
 	e := &storageclass.UnsafeError{Path: path}
-	other := fmt.Sprintf("name another directory, such as %s, which is then made", filepath.Join(cache, "hdmlp"))
+	other := fmt.Sprintf("name another directory, such as %s, which is then made",
+		filepath.Join(cache, "hdmlp"))
 	switch me := os.Geteuid(); {
 	case int64(st.Uid) != int64(me):
-		e.Reason = fmt.Sprintf("belongs to user %d (mode %04o), and the daemon runs as user %d: the samples in it may be forged", st.Uid, st.Mode&0o7777, me)
-		e.Hint = "name another directory, which is then made, or have the owner give it to you, empty (chown, chmod 700)"
+		e.Reason = fmt.Sprintf("belongs to user %d (mode %04o), and the daemon runs as user %d: "+
+			"the samples in it may be forged", st.Uid, st.Mode&0o7777, me)
+		e.Hint = "name another directory, which is then made, or have the owner give it to you, " +
+			"empty (chown, chmod 700)"
 	case st.Mode&0o022 != 0 && kind(st) == unix.S_IFDIR:
-		e.Reason = fmt.Sprintf("can be written to by others than its owner (user %d, mode %04o): the samples in it may be forged", st.Uid, st.Mode&0o7777)
+		e.Reason = fmt.Sprintf("can be written to by others than its owner (user %d, mode %04o): "+
+			"the samples in it may be forged", st.Uid, st.Mode&0o7777)
 		e.Hint = "empty it, if others may have been there, and chmod 700 it, or " + other
 	case st.Mode&0o022 != 0:
-		e.Reason = fmt.Sprintf("can be written to by others than its owner (user %d, mode %04o): the samples in it may be forged", st.Uid, st.Mode&0o7777)
+		e.Reason = fmt.Sprintf("can be written to by others than its owner (user %d, mode %04o): "+
+			"the samples in it may be forged", st.Uid, st.Mode&0o7777)
 		e.Hint = "remove it, or " + other
 	case kind(st) == unix.S_IFLNK:
 		e.Reason = fmt.Sprintf("is a symbolic link (of user %d), which a cache has none of", st.Uid)
 		e.Hint = "remove it, or " + other
 	case kind(st) != unix.S_IFDIR && kind(st) != unix.S_IFREG:
-		e.Reason = fmt.Sprintf("is neither a file nor a directory (user %d, mode %07o)", st.Uid, st.Mode)
+		e.Reason = fmt.Sprintf("is neither a file nor a directory (user %d, mode %07o)", st.Uid,
+			st.Mode)
 		e.Hint = "remove it, or " + other
 	case kind(st) == unix.S_IFREG && st.Nlink > 1:
-		e.Reason = fmt.Sprintf("has %d names (hard links; user %d, mode %04o), so that to write to it may change a file elsewhere", st.Nlink, st.Uid, st.Mode&0o7777)
+		e.Reason = fmt.Sprintf("has %d names (hard links; user %d, mode %04o), so that to write "+
+			"to it may change a file elsewhere", st.Nlink, st.Uid, st.Mode&0o7777)
 		e.Hint = "remove it, or " + other
 	default:
 		return nil
@@ -94,7 +102,8 @@ func safe(st *unix.Stat_t, path, cache string) error {
 	return e
 }
 
-// CheckFile refuses the entry of this name if it is not safe, or not a file; one that is not there is fine.
+// CheckFile refuses the entry of this name if it is not safe, or not a file; one that is not there
+// is fine.
 func (d *Directory) CheckFile(name string) (size int64, err error) {
 	size, _, err = d.checkEntry(name, unix.S_IFREG)
 	return size, err
@@ -115,7 +124,9 @@ func (d *Directory) Has(name string) (bool, error) {
 	return err == nil, err
 }
 
-func (d *Directory) checkEntry(name string, want uint32) (size int64, modified time.Time, err error) {
+func (d *Directory) checkEntry(name string,
+	want uint32,
+) (size int64, modified time.Time, err error) {
 	st, err := lstat(d.fd, name)
 	path := filepath.Join(d.path, name)
 	switch {
@@ -135,7 +146,11 @@ func (d *Directory) checkEntry(name string, want uint32) (size int64, modified t
 		if want == unix.S_IFDIR {
 			what = "a directory"
 		}
-		return 0, time.Time{}, &storageclass.UnsafeError{Path: path, Reason: "is not " + what, Hint: "remove it, or name another directory, which is then made"}
+		return 0, time.Time{}, &storageclass.UnsafeError{
+			Path:   path,
+			Reason: "is not " + what,
+			Hint:   "remove it, or name another directory, which is then made",
+		}
 	}
 	return st.Size, time.Unix(st.Mtim.Unix()), nil
 }
@@ -179,7 +194,9 @@ func (d *Directory) OpenDirectory(name string) (*Directory, error) {
 }
 
 // Create opens the file of this name for reading and writing, and makes it if it is missing.
-func (d *Directory) Create(name string) (File, error) { return d.Open(name, unix.O_RDWR|unix.O_CREAT) }
+func (d *Directory) Create(name string) (File, error) {
+	return d.Open(name, unix.O_RDWR|unix.O_CREAT)
+}
 
 // Open opens the file of this name, with flags of open(2).
 func (d *Directory) Open(name string, flags int) (File, error) {

@@ -1,11 +1,12 @@
-// Package disk is where a file class keeps its files: directories that no other user could have written to,
-// held by their descriptors (Directory), and the operations on files in them (Disk), which a test or another
-// kind of disk replaces.
+// Package disk is where a file class keeps its files: directories that no other user could have
+// written to, held by their descriptors (Directory), and the operations on files in them (Disk),
+// which a test or another kind of disk replaces.
 //
-// Safety is Directory's, by the system's own calls whatever the Disk: it checks whom directories and files
-// belong to, before and after they are opened. A Disk does what it is told.
+// Safety is Directory's, by the system's own calls whatever the Disk: it checks whom directories
+// and files belong to, before and after they are opened. A Disk does what it is told.
 //
-// The package knows nothing of samples, and keeps no state but descriptors. All may be used by many goroutines at a time.
+// The package knows nothing of samples, and keeps no state but descriptors. All may be used by many
+// goroutines at a time.
 package disk
 
 import (
@@ -17,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Disk opens, renames and removes files, and tells what is free. A directory is an open descriptor, names are those of its
-// entries, and errors those of the system (unix.ENOSPC, unix.EIO).
+// Disk opens, renames and removes files, and tells what is free. A directory is an open descriptor,
+// names are those of its entries, and errors those of the system (unix.ENOSPC, unix.EIO).
 type Disk interface {
 	// Open is openat(2); files that it makes are their owner's alone. path is for the file's Name.
 	Open(dir int, name, path string, flags int) (File, error)

@@ -11,7 +11,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
-// racing is the system's disk, on which something happens between Directory's check and the operation.
+// racing is the system's disk, on which something happens between Directory's check and the
+// operation.
 type racing struct {
 	System
 	before func(name string)
@@ -22,10 +23,13 @@ func (d racing) Open(dir int, name, path string, flags int) (File, error) {
 	return d.System.Open(dir, name, path, flags)
 }
 
-// TestWhatComesAfterTheCheckIsRefused: a link that takes a file's place between the check and the opening is not followed, whichever
-// kind it is and however the file is opened.
+// TestWhatComesAfterTheCheckIsRefused: a link that takes a file's place between the check and the
+// opening is not followed, whichever kind it is and however the file is opened.
 func TestWhatComesAfterTheCheckIsRefused(t *testing.T) {
-	for kind, plant := range map[string]func(victim, path string) error{"symlink": os.Symlink, "hard link": os.Link} {
+	for kind, plant := range map[string]func(victim, path string) error{
+		"symlink":   os.Symlink,
+		"hard link": os.Link,
+	} {
 		for way, open := range map[string]func(*Directory) (File, error){
 			"Open":      func(d *Directory) (File, error) { return d.Open("data", unix.O_RDWR) },
 			"Create":    func(d *Directory) (File, error) { return d.Create("data") },
@@ -33,7 +37,9 @@ func TestWhatComesAfterTheCheckIsRefused(t *testing.T) {
 		} {
 			dir, victim := t.TempDir(), filepath.Join(t.TempDir(), "victim")
 			path := filepath.Join(dir, "data")
-			if err := errors.Join(os.Chmod(dir, 0o700), os.WriteFile(victim, []byte("precious"), 0o600), os.WriteFile(path, nil, 0o600)); err != nil {
+			if err := errors.Join(os.Chmod(dir, 0o700),
+				os.WriteFile(victim, []byte("precious"), 0o600),
+				os.WriteFile(path, nil, 0o600)); err != nil {
 				t.Fatal(err)
 			}
 			d, err := OpenCache(racing{before: func(string) {
@@ -48,7 +54,8 @@ func TestWhatComesAfterTheCheckIsRefused(t *testing.T) {
 			if f, err := open(d); err == nil {
 				t.Errorf("%s by %s: it was opened", kind, way)
 				_ = f.Close()
-			} else if unsafe := new(storageclass.UnsafeError); !errors.Is(err, unix.ELOOP) && !errors.Is(err, unix.EEXIST) && !errors.As(err, &unsafe) {
+			} else if unsafe := new(storageclass.UnsafeError); !errors.Is(err, unix.ELOOP) &&
+				!errors.Is(err, unix.EEXIST) && !errors.As(err, &unsafe) {
 				t.Errorf("%s by %s: %v", kind, way, err)
 			}
 			if err := d.Close(); err != nil {
@@ -58,7 +65,8 @@ func TestWhatComesAfterTheCheckIsRefused(t *testing.T) {
 	}
 }
 
-// TestDirectoryIsHeldByItsDescriptor: whatever becomes of the path, what is done below it is done where it was opened.
+// TestDirectoryIsHeldByItsDescriptor: whatever becomes of the path, what is done below it is done
+// where it was opened.
 func TestDirectoryIsHeldByItsDescriptor(t *testing.T) {
 	root := t.TempDir()
 	dir, moved := filepath.Join(root, "cache"), filepath.Join(root, "moved")
@@ -75,7 +83,8 @@ func TestDirectoryIsHeldByItsDescriptor(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	if err := errors.Join(os.Rename(dir, moved), os.MkdirAll(filepath.Join(dir, "store"), 0o700)); err != nil {
+	if err := errors.Join(os.Rename(dir, moved),
+		os.MkdirAll(filepath.Join(dir, "store"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	f, err := store.CreateNew("new")

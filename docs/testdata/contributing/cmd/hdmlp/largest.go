@@ -31,7 +31,8 @@ EXIT STATUS
 			return runLargest(cmd.Context(), kind, args[0], cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVar(&kind, "kind", sources()[0].Name, "kind of the source; `hdmlp kinds` lists them")
+	cmd.Flags().StringVar(&kind, "kind", sources()[0].Name,
+		"kind of the source; `hdmlp kinds` lists them")
 	return cmd
 }
 

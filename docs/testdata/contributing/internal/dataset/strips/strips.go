@@ -1,5 +1,5 @@
-// Package strips is a dataset as a directory with one file per class, NAME.strip: its samples one after the other, each
-// after its length, 4 bytes, little endian.
+// Package strips is a dataset as a directory with one file per class, NAME.strip: its samples one
+// after the other, each after its length, 4 bytes, little endian.
 //
 // A Strips does not change once it is open; all methods may be called in parallel, Close last.
 package strips
@@ -29,7 +29,9 @@ func Kind() dataset.Kind {
 		Name:       "strips",
 		Help:       "a directory with one file per class, in which samples lie one after the other",
 		Extensions: []string{suffix},
-		Open: func(ctx context.Context, path string, o dataset.OpenOptions) (dataset.Indexed, error) {
+		Open: func(ctx context.Context, path string,
+			o dataset.OpenOptions,
+		) (dataset.Indexed, error) {
 			s, err := open(ctx, path, o.View)
 			if err != nil {
 				return nil, err
@@ -130,7 +132,9 @@ func (s *Strips) Read(ctx context.Context, id int, dst []byte) (dataset.Stamp, e
 }
 
 // Stat says that there are no stamps: strips are not written again.
-func (s *Strips) Stat(ctx context.Context, id int) (dataset.Stamp, error) { return 0, s.check(ctx, id) }
+func (s *Strips) Stat(ctx context.Context, id int) (dataset.Stamp, error) {
+	return 0, s.check(ctx, id)
+}
 
 // Path is where the sample lies, for people.
 func (s *Strips) Path(id int) string {

@@ -19,7 +19,9 @@ func Kind() storageclass.Kind {
 	return storageclass.Kind{
 		Name: name,
 		Help: "the daemon's own memory, from where each batch takes a copy",
-		New:  func(o storageclass.Options) (storageclass.Class, error) { return New(o.Capacity), nil },
+		New: func(o storageclass.Options) (storageclass.Class, error) {
+			return New(o.Capacity), nil
+		},
 	}
 }
 
@@ -49,7 +51,8 @@ func (c *Class) Open(ds storageclass.Dataset, room int64) (storageclass.Store, e
 	case room < 0:
 		return nil, fmt.Errorf("heap: a room of %d bytes", room)
 	case i >= 0 && c.stores[i].ds.Samples != ds.Samples:
-		return nil, fmt.Errorf("heap: dataset %x has %d samples, not %d", ds.Fingerprint, c.stores[i].ds.Samples, ds.Samples)
+		return nil, fmt.Errorf("heap: dataset %x has %d samples, not %d", ds.Fingerprint,
+			c.stores[i].ds.Samples, ds.Samples)
 	case i >= 0 && c.stores[i].opens > 0:
 		c.stores[i].opens++
 		return c.stores[i], nil
@@ -107,7 +110,9 @@ func (c *Class) promised() (sum int64) {
 }
 
 func (c *Class) find(ds storageclass.Dataset) int {
-	return slices.IndexFunc(c.stores, func(s *store) bool { return s.ds.Fingerprint == ds.Fingerprint })
+	return slices.IndexFunc(c.stores, func(s *store) bool {
+		return s.ds.Fingerprint == ds.Fingerprint
+	})
 }
 
 // Close forgets everything.

@@ -1,0 +1,146 @@
+package house_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// drawn lists every room, with the rooms of ours that it may import. Arrows run down only: a room
+// may import rooms that stand above it in this list, and of them those that are named. A new room
+// is a line here, a new arrow a word. Names are below internal/, or, with a slash, below the top.
+const drawn = `
+invariants:
+printable:
+access:
+audit: access
+perfmodel:
+placement: access perfmodel
+placement/builder: access placement
+placement/simulated: access placement
+placement/policies: access placement placement/builder placement/simulated
+placement/policytest: access perfmodel placement placement/simulated
+placement/policytest/example: access placement placement/builder
+simulate: access perfmodel placement placement/simulated placement/policies
+size:
+suggest:
+stats: placement size
+inputfile:
+stats/prometheus: stats
+probe:
+dataset: printable
+digest:
+dataset/sourcetest: dataset
+dataset/tree: dataset
+dataset/retry: dataset
+dataset/folder/indexfile: size dataset dataset/tree
+dataset/folder: printable dataset dataset/tree dataset/folder/indexfile
+storageclass: printable size
+config: placement/policies size suggest inputfile storageclass
+storageclass/arena: invariants
+storageclass/storageclasstest: digest storageclass
+storageclass/memory: invariants size storageclass storageclass/arena
+storageclass/file/disk: storageclass
+storageclass/file: invariants size digest storageclass storageclass/arena storageclass/file/disk
+staging: invariants
+protocol: printable
+transform/pixels:
+transform/codec: transform/pixels
+transform: suggest transform/pixels transform/codec
+networktest:
+transform/runner: size stats transform
+cache/cachetest: dataset storageclass storageclass/memory storageclass/file
+cache: invariants printable stats dataset digest storageclass
+stage: invariants access stats dataset staging cache
+failure: printable dataset storageclass config staging cache
+catalog: invariants stats dataset storageclass config cache failure
+request/requesttest:
+request: printable access dataset config transform failure
+planner: access placement placement/policies failure
+lockstep: invariants failure
+admission:
+identity: inputfile
+exchange/wire: digest
+exchange/link: invariants digest identity exchange/wire
+exchange: invariants digest admission identity exchange/wire exchange/link
+breaker: stats exchange
+cluster/clusterpb:
+cluster: invariants admission identity cluster/clusterpb
+scenario: access perfmodel placement placement/policies simulate suggest stats inputfile dataset
+simulate/render/words:
+simulate/render: placement/policies simulate simulate/render/words
+simulate/render/rendertest: simulate simulate/render
+simulate/render/page: placement/policies simulate/render/words simulate/render
+order: invariants printable access placement dataset failure request cluster
+job: audit stats staging cache stage failure request planner lockstep order
+coordinator: audit placement stats dataset failure lockstep identity exchange breaker cluster
+budget: size config staging failure request
+assembly: size config transform/runner catalog request planner order job coordinator budget
+node: audit stats dataset config failure catalog request order job assembly
+daemon/socket:
+daemon: stats dataset protocol stage failure catalog request job node daemon/socket
+top: printable size stats
+devcluster:
+/bench/throttle:
+/bench/exchange: digest identity exchange
+`
+
+// drawnForTests lists arrows that only tests may add, because they assemble real parts.
+const drawnForTests = `
+placement: placement/policies placement/policytest
+placement/builder: placement/policytest
+placement/policies: perfmodel placement/policytest
+placement/policytest/example: perfmodel placement/policytest simulate
+dataset/folder/indexfile: dataset/folder
+dataset/folder: dataset/sourcetest dataset/retry
+storageclass/memory: storageclass/storageclasstest
+storageclass/file: storageclass/storageclasstest
+cache: storageclass/memory cache/cachetest
+stage: digest storageclass storageclass/memory cache/cachetest
+catalog: storageclass/memory storageclass/file
+request: request/requesttest
+cluster: digest networktest exchange
+simulate/render: simulate/render/rendertest
+simulate/render/page: simulate/render/rendertest
+order: request/requesttest
+job: dataset
+coordinator: digest
+node: access placement placement/policies storageclass storageclass/memory storageclass/file
+    networktest stage request/requesttest budget
+daemon: storageclass storageclass/memory budget assembly
+`
+
+// room is a line of these lists.
+type room struct {
+	name string
+	may  []string
+}
+
+// rooms reads a list. An indented line continues the one above it.
+func rooms(t *testing.T, list string) []room {
+	t.Helper()
+	var all []room
+	for line := range strings.Lines(strings.ReplaceAll(list, "\n    ", " ")) {
+		line = strings.TrimSpace(line)
+		if line == "" {
+			continue
+		}
+		name, may, ok := strings.Cut(line, ":")
+		if !ok {
+			t.Fatalf("%q in the list of rooms is not NAME: ROOM...", line)
+		}
+		r := room{name: below(name)}
+		for _, to := range strings.Fields(may) {
+			r.may = append(r.may, below(to))
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// below is a room's path below the top, from its name in a list.
+func below(name string) string {
+	if top, ok := strings.CutPrefix(name, "/"); ok {
+		return top
+	}
+	return "internal/" + name
+}
