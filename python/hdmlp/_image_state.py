@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 from . import _transforms as ours
 
@@ -25,24 +25,21 @@ class State:
     """What is known about a sample after the transforms so far, and what the daemon is to do."""
 
     def __init__(self) -> None:
-        self.image: List[Any] = []  # the daemon's transforms of images
-        self.tensor: List[Any] = []  # ToTensor, and what follows it
-        self.array: List[Any] = []  # Reshape, and what follows it
-        self.size: Optional[Tuple[int, int]] = None  # height, width, where all images have the same
+        self.image: list[Any] = []  # the daemon's transforms of images
+        self.tensor: list[Any] = []  # ToTensor, and what follows it
+        self.array: list[Any] = []  # Reshape, and what follows it
+        self.size: tuple[int, int] | None = None  # height, width, where all images have the same
         self.channels = 3
         self.dtype = "uint8"
         self.normalized = False
 
-    def described(self) -> List[Any]:
+    def described(self) -> list[Any]:
         return self.array + self.image + self.tensor
 
     def take(self, step: Any) -> None:
         """Adds a transform, or raises Unknown where the daemon can not have it here."""
-        if (
-            isinstance(step, ours.Reshape)
-            and not self.described()
-            or isinstance(step, ours.ScaleShift16)
-            and len(self.array) == 1
+        if (isinstance(step, ours.Reshape) and not self.described()) or (
+            isinstance(step, ours.ScaleShift16) and len(self.array) == 1
         ):
             self.array.append(step)
         elif self.array:
@@ -126,7 +123,7 @@ class State:
             if (
                 pads
                 and step.padding_mode == "constant"
-                and (self.normalized or self.dtype != "uint8" and any(levels))
+                and (self.normalized or (self.dtype != "uint8" and any(levels)))
             ):
                 raise Unknown("what it puts around images is no grey level; put it before ToTensor")
         elif isinstance(step, (ours.ColorJitter, ours.Grayscale)):
@@ -157,7 +154,7 @@ class State:
                 raise Unknown("it leaves nothing")
 
 
-def _shorter(step: Any, height: int, width: int) -> Tuple[int, int]:
+def _shorter(step: Any, height: int, width: int) -> tuple[int, int]:
     """The size of an image that is resized by its shorter edge."""
     edge = step.size if isinstance(step.size, int) else step.size[0]
     short, long = min(height, width), max(height, width)
@@ -169,7 +166,7 @@ def _shorter(step: Any, height: int, width: int) -> Tuple[int, int]:
     return (short, long) if height <= width else (long, short)
 
 
-def _around(step: Any, height: int, width: int) -> Tuple[int, int]:
+def _around(step: Any, height: int, width: int) -> tuple[int, int]:
     """The size of an image with padding around it."""
     p = step.padding if isinstance(step.padding, (tuple, list)) else [step.padding]
     left, top, right, bottom = [*p, *p, *p, *p][:4] if len(p) < 4 else p

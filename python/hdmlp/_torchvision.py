@@ -7,10 +7,11 @@ that name. Subclasses, and objects with a method put over the class's, may do an
 from __future__ import annotations
 
 import sys
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Sequence, Tuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Callable
 
 from . import _transforms as ours
-from ._image_state import Convert, _NO_SIZE, State, Unknown
+from ._image_state import _NO_SIZE, Convert, State, Unknown
 
 
 class Split:
@@ -31,8 +32,8 @@ class Split:
 
     def __init__(
         self,
-        described: List[Any],
-        rest: List[Any],
+        described: list[Any],
+        rest: list[Any],
         hands: str,
         why: str,
         left: Sequence[Any] = (),
@@ -47,7 +48,7 @@ class Split:
             list(done),
         )
 
-    def __iter__(self) -> Iterator[List[Any]]:
+    def __iter__(self) -> Iterator[list[Any]]:
         return iter((self.described, self.rest))
 
     def __repr__(self) -> str:
@@ -74,9 +75,9 @@ def split(transforms: Any, ragged: bool = False) -> Split:
         stage = any(isinstance(t, (ours.ToTensor, ours.Reshape)) for t in given)
         return Split(given, [], "tensor" if stage else "image", "")
     state = State()
-    best: Tuple[int, List[Any], List[Any], str] = (0, [], [], "bytes")
-    loose: Tuple[int, List[Any]] = (0, [])  # the same, of images that have no fixed size
-    wraps: List[Any] = []  # the ToImage whose tv_tensors.Image there is
+    best: tuple[int, list[Any], list[Any], str] = (0, [], [], "bytes")
+    loose: tuple[int, list[Any]] = (0, [])  # the same, of images that have no fixed size
+    wraps: list[Any] = []  # the ToImage whose tv_tensors.Image there is
     why, cause = "", 0
     for i, t in enumerate(given):
         try:
@@ -151,10 +152,8 @@ def _flat(transforms: Any) -> Iterator[Any]:
     """The transforms of lists, Composes and Sequentials, without those that do nothing."""
     if transforms is None:
         return
-    if (
-        isinstance(transforms, (list, tuple))
-        or isinstance(transforms, ours.Transform)
-        and hasattr(transforms, "transforms")
+    if isinstance(transforms, (list, tuple)) or (
+        isinstance(transforms, ours.Transform) and hasattr(transforms, "transforms")
     ):
         inner = getattr(transforms, "transforms", transforms)
     elif _name(transforms) == "Compose":
@@ -218,7 +217,7 @@ def _timm(t: Any) -> str:
     return name if _is(t, "timm.data.transforms", name) and not _changed(t) else ""
 
 
-def _steps(t: Any) -> List[Any]:
+def _steps(t: Any) -> list[Any]:
     """What transforms of ours do what t does; or Unknown."""
     if isinstance(t, ours.Transform):
         return [t]
@@ -248,14 +247,14 @@ def _plain_fill(t: Any) -> Any:
     return t.fill
 
 
-def _resize(t: Any) -> List[Any]:
+def _resize(t: Any) -> list[Any]:
     step = ours.Resize(t.size, t.interpolation, t.max_size, t.antialias)
     if "exact" in str(t.interpolation) or t.antialias == "warn":
         step.antialias = None
     return [step]
 
 
-def _random_crop(t: Any) -> List[Any]:
+def _random_crop(t: Any) -> list[Any]:
     if (
         ".v2." in type(t).__module__
         and t.padding is not None
@@ -266,12 +265,12 @@ def _random_crop(t: Any) -> List[Any]:
     return [ours.RandomCrop(t.size, t.padding, t.pad_if_needed, _plain_fill(t), t.padding_mode)]
 
 
-def _convert(t: Any) -> List[Any]:
+def _convert(t: Any) -> list[Any]:
     step = ours.ConvertImageDtype(t.dtype)
     return [Convert(step.dtype, bool(getattr(t, "scale", True)))]
 
 
-def _preset(t: Any) -> List[Any]:
+def _preset(t: Any) -> list[Any]:
     """What ``weights.transforms()`` of torchvision's classifiers gives, carried out on images."""
     return [
         ours.Resize(t.resize_size, t.interpolation),
@@ -281,7 +280,7 @@ def _preset(t: Any) -> List[Any]:
     ]
 
 
-_MAPPINGS: Dict[str, Callable[[Any], List[Any]]] = {
+_MAPPINGS: dict[str, Callable[[Any], list[Any]]] = {
     "Resize": _resize,
     "CenterCrop": lambda t: [ours.CenterCrop(t.size)],
     "RandomCrop": _random_crop,
@@ -304,11 +303,11 @@ _MAPPINGS: Dict[str, Callable[[Any], List[Any]]] = {
 }
 
 
-def _timm_crop(t: Any) -> List[Any]:
+def _timm_crop(t: Any) -> list[Any]:
     return [ours.RandomResizedCrop(t.size, t.scale, t.ratio, t.interpolation, None)]
 
 
-def _timm_center(t: Any) -> List[Any]:
+def _timm_center(t: Any) -> list[Any]:
     if t.padding_mode != "constant" or any(
         t.fill if isinstance(t.fill, (tuple, list)) else [t.fill]
     ):
@@ -317,7 +316,7 @@ def _timm_center(t: Any) -> List[Any]:
 
 
 #: timm has a ToTensor of its own, which leaves levels as they are; a ToNumpy, whose arrays are no tensors; and crops that HDMLP has not.
-_TIMM: Dict[str, Callable[[Any], List[Any]]] = {
+_TIMM: dict[str, Callable[[Any], list[Any]]] = {
     "RandomResizedCropAndInterpolation": _timm_crop,
     "CenterCropOrPad": _timm_center,
     "MaybeToTensor": lambda t: [ours.ToTensor()],

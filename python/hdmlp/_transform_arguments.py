@@ -5,7 +5,8 @@ from __future__ import annotations
 import enum
 import math
 import numbers
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 class InterpolationMode(enum.Enum):
@@ -19,7 +20,7 @@ class InterpolationMode(enum.Enum):
     LANCZOS = "lanczos"
 
 
-def _pillow() -> Dict[str, Any]:
+def _pillow() -> dict[str, Any]:
     """Whose pixels a resize is to give: those of the Pillow that is installed, where it is one that resizes in the order of release 13."""
     try:
         from PIL import __version__
@@ -40,7 +41,7 @@ def _edge(name: str, value: Any) -> int:
     return value.__index__()
 
 
-def _size(size: Any) -> Tuple[int, int]:
+def _size(size: Any) -> tuple[int, int]:
     if isinstance(size, numbers.Number):
         size = (size, size)
     if not isinstance(size, (list, tuple)):
@@ -72,8 +73,8 @@ def _probability(p: Any) -> float:
 
 
 def _span(
-    name: str, value: Any, center: float = 1.0, bound: Tuple[float, float] = (0.0, math.inf)
-) -> Optional[Sequence[float]]:
+    name: str, value: Any, center: float = 1.0, bound: tuple[float, float] = (0.0, math.inf)
+) -> Sequence[float] | None:
     """(least, most) of a factor, or None where it changes nothing."""
     if value is None:
         return None
@@ -96,7 +97,7 @@ def _span(
     return None if span[0] == span[1] == center else span
 
 
-def _padding(padding: Any) -> Union[int, List[int]]:
+def _padding(padding: Any) -> int | list[int]:
     if isinstance(padding, numbers.Number):
         return _whole("padding", padding)
     if not isinstance(padding, (list, tuple)):
@@ -127,11 +128,11 @@ def _fill(fill: Any) -> Any:
     return fill
 
 
-def _levels(fill: Any) -> Union[int, List[int]]:
+def _levels(fill: Any) -> int | list[int]:
     return [int(v) for v in fill] if isinstance(fill, (tuple, list)) else int(fill)
 
 
-def _numbers(name: str, value: Any) -> List[float]:
+def _numbers(name: str, value: Any) -> list[float]:
     if isinstance(value, numbers.Number) or getattr(value, "ndim", None) == 0:
         value = [value]
     if not isinstance(value, Iterable) or isinstance(value, (str, bytes)):
@@ -172,7 +173,7 @@ def _interpolation(mode: Any) -> InterpolationMode:
 _MODES = 16
 
 
-def _interpolations(modes: Any) -> Union[InterpolationMode, Tuple[InterpolationMode, ...]]:
+def _interpolations(modes: Any) -> InterpolationMode | tuple[InterpolationMode, ...]:
     """One way to resize, or those of which one is drawn."""
     if not isinstance(modes, (list, tuple)):
         return _interpolation(modes)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional, Sequence, Union
+from collections.abc import Sequence
+from typing import Any
 
 from ._transform_arguments import (
     InterpolationMode,
@@ -28,7 +29,7 @@ class Transform:
 
     _in_torchvision = True  # it has a class of that name
 
-    def describe(self) -> Dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """The transform as the daemon takes it: a JSON object with ``name`` and the arguments (docs/FORMATS.md)."""
         raise NotImplementedError
 
@@ -79,7 +80,7 @@ class ImgDecode(Transform):
         self.mode, self.fast, self.orient = mode, bool(fast), bool(orient)
         self.max_pixels = _edge("max_pixels", max_pixels)
 
-    def describe(self) -> Dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         return {
             "name": "ImgDecode",
             "mode": self.mode,
@@ -104,10 +105,10 @@ class Resize(Transform):
 
     def __init__(
         self,
-        size: Union[int, Sequence[int]],
+        size: int | Sequence[int],
         interpolation: Any = InterpolationMode.BILINEAR,
-        max_size: Optional[int] = None,
-        antialias: Optional[bool] = True,
+        max_size: int | None = None,
+        antialias: bool | None = True,
     ):
         if isinstance(size, bool) or not isinstance(size, (int, list, tuple)):
             raise TypeError(f"Size should be int or sequence. Got {type(size)}")
@@ -130,7 +131,7 @@ class Resize(Transform):
         self.size, self.max_size, self.antialias = size, max_size, antialias
         self.interpolation = _interpolation(interpolation)
 
-    def describe(self) -> Dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         size = self.size if isinstance(self.size, int) else list(self.size)
         return {
             "name": "Resize",
@@ -154,10 +155,10 @@ class CenterCrop(Transform):
         size: (height, width), or a number for both.
     """
 
-    def __init__(self, size: Union[int, Sequence[int]]):
+    def __init__(self, size: int | Sequence[int]):
         self.size = _size(size)
 
-    def describe(self) -> Dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         return {"name": "CenterCrop", "size": list(self.size)}
 
     def __repr__(self) -> str:
@@ -176,10 +177,10 @@ class RandomCrop(Transform):
 
     def __init__(
         self,
-        size: Union[int, Sequence[int]],
-        padding: Union[int, Sequence[int], None] = None,
+        size: int | Sequence[int],
+        padding: int | Sequence[int] | None = None,
         pad_if_needed: bool = False,
-        fill: Union[float, Sequence[float], None] = 0,
+        fill: float | Sequence[float] | None = 0,
         padding_mode: str = "constant",
     ):
         self.size = _size(size)
@@ -188,7 +189,7 @@ class RandomCrop(Transform):
         self.padding, self.pad_if_needed = padding, bool(pad_if_needed)
         self.fill, self.padding_mode = _fill(fill), _padding_mode(padding_mode)
 
-    def describe(self) -> Dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         padding = None if self.padding is None else _padding(self.padding)
         return {
             "name": "RandomCrop",
@@ -216,11 +217,11 @@ class RandomResizedCrop(Transform):
 
     def __init__(
         self,
-        size: Union[int, Sequence[int]],
+        size: int | Sequence[int],
         scale: Sequence[float] = (0.08, 1.0),
         ratio: Sequence[float] = (3.0 / 4.0, 4.0 / 3.0),
         interpolation: Any = InterpolationMode.BILINEAR,
-        antialias: Optional[bool] = True,
+        antialias: bool | None = True,
     ):
         self.size = _size(size)
         _range("Scale", scale), _range("Ratio", ratio)
@@ -231,7 +232,7 @@ class RandomResizedCrop(Transform):
             raise ValueError(f"Ratio should be positive. Got {ratio}")
         self.interpolation, self.antialias = _interpolations(interpolation), antialias
 
-    def describe(self) -> Dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         several = isinstance(self.interpolation, tuple)
         return {
             "name": "RandomResizedCrop",
@@ -263,7 +264,7 @@ class RandomHorizontalFlip(Transform):
     def __init__(self, p: float = 0.5):
         self.p = _probability(p)
 
-    def describe(self) -> Dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         return {"name": type(self).__name__, "p": float(self.p)}
 
     def __repr__(self) -> str:
@@ -290,8 +291,8 @@ class Pad(Transform):
 
     def __init__(
         self,
-        padding: Union[int, Sequence[int]],
-        fill: Union[float, Sequence[float], None] = 0,
+        padding: int | Sequence[int],
+        fill: float | Sequence[float] | None = 0,
         padding_mode: str = "constant",
     ):
         _padding(padding)
@@ -301,7 +302,7 @@ class Pad(Transform):
             _padding_mode(padding_mode),
         )
 
-    def describe(self) -> Dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         return {
             "name": "Pad",
             "padding": _padding(self.padding),
@@ -327,7 +328,7 @@ class ColorJitter(Transform):
         self.saturation = _span("saturation", saturation)
         self.hue = _span("hue", hue, center=0.0, bound=(-0.5, 0.5))
 
-    def describe(self) -> Dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         spans = {
             "brightness": self.brightness,
             "contrast": self.contrast,
@@ -358,7 +359,7 @@ class Grayscale(Transform):
             raise ValueError("num_output_channels should be either 1 or 3")
         self.num_output_channels = num_output_channels
 
-    def describe(self) -> Dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         return {"name": "Grayscale", "num_output_channels": int(self.num_output_channels)}
 
     def __repr__(self) -> str:
@@ -381,7 +382,7 @@ class ToTensor(Transform):
             raise ValueError(f"layout should be 'NCHW' or 'NHWC'. Got {layout!r}")
         self.layout, self.dtype = layout, _dtype(dtype)
 
-    def describe(self) -> Dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         return {"name": "ToTensor", "layout": self.layout, "dtype": self.dtype}
 
     def __repr__(self) -> str:
@@ -400,7 +401,7 @@ class ConvertImageDtype(Transform):
     def __init__(self, dtype: Any = "float32"):
         self.dtype = _dtype(dtype)
 
-    def describe(self) -> Dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         return {"name": "ConvertImageDtype", "dtype": self.dtype}
 
     def __repr__(self) -> str:
@@ -425,7 +426,7 @@ class Normalize(Transform):
                     f"{name} should have a number for each channel, 1 or 3. Got {value}"
                 )
 
-    def describe(self) -> Dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         return {
             "name": "Normalize",
             "mean": _numbers("mean", self.mean),
@@ -450,7 +451,7 @@ class Ragged(Transform):
     def __init__(self, largest: int = 8 << 20):
         self.largest = largest
 
-    def describe(self) -> Dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         return {"name": "Ragged", "largest": self.largest}
 
     def __repr__(self) -> str:
@@ -477,7 +478,7 @@ class Reshape(Transform):
             _dtype(dtype, ("float32", "int16", "uint16", "uint8")),
         )
 
-    def describe(self) -> Dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         return {"name": "Reshape", "w": self.w, "h": self.h, "c": self.c, "dtype": self.dtype}
 
     def __repr__(self) -> str:
@@ -497,7 +498,7 @@ class ScaleShift16(Transform):
     def __init__(self, scale: Any, shift: Any):
         self.scale, self.shift = _numbers("scale", scale), _numbers("shift", shift)
 
-    def describe(self) -> Dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         return {"name": "ScaleShift16", "scale": self.scale, "shift": self.shift}
 
     def __repr__(self) -> str:

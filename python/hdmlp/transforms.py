@@ -15,7 +15,8 @@ transforms do as well: :func:`split` says which of them the daemon can carry out
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from ._torchvision import Split, split
 from ._transforms import (
@@ -75,7 +76,7 @@ class Compose(Transform):
             raise TypeError(f"transforms should be a list. Got {type(transforms)}")
         self.transforms = transforms
 
-    def describe(self) -> List[Dict[str, Any]]:  # type: ignore[override]
+    def describe(self) -> list[dict[str, Any]]:  # type: ignore[override]
         """The transforms as the daemon takes them.
 
         Raises:
@@ -92,7 +93,7 @@ class Compose(Transform):
         return "Compose(" + "".join(f"\n    {t}" for t in self.transforms) + "\n)"
 
 
-def describe(transforms: Any) -> List[Dict[str, Any]]:
+def describe(transforms: Any) -> list[dict[str, Any]]:
     """A list of transforms as the daemon takes it (docs/FORMATS.md).
 
     Args:
