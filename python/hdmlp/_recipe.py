@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 from ._protocol import BATCH_HEAD, mix64
 from ._segments import Lease
-from ._stream import column
+from ._source import column
 
 _MASK = 0xFFFFFFFFFFFFFFFF
 
