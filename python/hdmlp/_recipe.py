@@ -17,7 +17,7 @@ from typing import Any, Callable
 
 from ._protocol import BATCH_HEAD, mix64
 from ._segments import Lease
-from ._stream import column
+from ._source import column
 
 _MASK = 0xFFFFFFFFFFFFFFFF
 

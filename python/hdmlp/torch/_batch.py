@@ -8,7 +8,7 @@ import torch
 
 from .._output import arrays_for
 from .._segments import Block
-from .._stream import Taken, column
+from .._source import Taken, column
 
 try:
     from torch.utils.data import default_collate, default_convert

@@ -9,7 +9,7 @@ import torch.utils.data
 from .._loader import Loader
 from .._output import Handed
 from .._recipe import Composed, Recipe, generators_kept
-from .._stream import Taken, column
+from .._source import Taken, column
 from ..data import Folder
 from ..errors import ConfigError
 from ..job import Job
