@@ -23,11 +23,11 @@ var machine = config.Machine{
 	FreeDisk:        func(string) (int64, error) { return 100 << 30, nil },
 }
 
-// classes are kinds of classes in memory, and one in directories.
+// classes are two kinds in memory, and one in directories.
 var classes = []storageclass.Kind{
 	{Name: "memory", SizeKey: "memory"},
 	{Name: "file", Directory: true, SizeKey: "cache_size", PathKey: "cache_dir"},
-	{Name: "heap"}, // only [[storage_class]] asks for one
+	{Name: "heap"}, // has no key, so that only [[storage_class]] can ask for one
 }
 
 func file(t *testing.T, text string) string {
@@ -39,7 +39,7 @@ func file(t *testing.T, text string) string {
 	return path
 }
 
-func TestDefaults(t *testing.T) {
+func TestDefaultsAreDerivedFromTheMachine(t *testing.T) {
 	got, err := config.Resolve(config.Input{Machine: machine, Classes: classes})
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-func TestPrecedence(t *testing.T) {
+func TestArgumentsOverrideVariablesOverrideTheFile(t *testing.T) {
 	path := file(t, "source_threads = 1\ncache_threads = 1\nprefetch_batches = 1\nmemory = 1000")
 	got, err := config.Resolve(config.Input{
 		File: path,
@@ -102,7 +102,7 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-func TestStorageClassesOfTheFile(t *testing.T) {
+func TestFileDescribesStorageClassesAndEnvironment(t *testing.T) {
 	got, err := config.Resolve(config.Input{Machine: machine, Classes: classes, File: file(t, `
 disk_reserve = "2GiB"
 cache_threads = 6
@@ -142,9 +142,9 @@ source = {1 = 66, "4" = 120.5}
 	}
 }
 
-// TestWhatACacheHoldsCounts: it counts for the class that takes its directory: it may have that
-// again.
-func TestWhatACacheHoldsCounts(t *testing.T) {
+// TestBytesHeldByACacheCountAsFree checks that what a cache directory holds is available to the
+// class that uses the directory.
+func TestBytesHeldByACacheCountAsFree(t *testing.T) {
 	kept := slices.Clone(classes)
 	kept[1].Held = func(dir string) (int64, error) {
 		if dir != "/nvme" {

@@ -12,9 +12,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/config"
 )
 
-// TestExample reads the example back: as it is, and with every comment sign
-// before a key taken away, which must give the same values.
-func TestExample(t *testing.T) {
+// TestExampleHasTheDefaults reads the example back as it is, and with the comment sign of every key
+// removed: both must give the same values.
+func TestExampleHasTheDefaults(t *testing.T) {
 	example := config.Example(classes)
 	for _, p := range config.Parameters() {
 		if !strings.Contains(example, "\n#"+p.Key+" = ") {
@@ -51,7 +51,7 @@ func TestExample(t *testing.T) {
 	}
 }
 
-func TestDefaultFile(t *testing.T) {
+func TestDefaultFileIsInTheUsersConfigurationDirectory(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)
 	t.Setenv("XDG_CONFIG_HOME", "")

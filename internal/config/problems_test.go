@@ -12,9 +12,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/policies"
 )
 
-// TestWrong gives one wrong thing after the other; the message must say key,
-// value, origin and what is allowed.
-func TestWrong(t *testing.T) {
+// TestProblemsNameKeyValueOriginAndWhatIsAllowed makes one mistake at a time.
+func TestProblemsNameKeyValueOriginAndWhatIsAllowed(t *testing.T) {
 	for name, c := range map[string]struct {
 		arguments map[string]any
 		variables map[string]string
@@ -25,7 +24,7 @@ func TestWrong(t *testing.T) {
 			arguments: map[string]any{"memory": "lots"},
 			want: []string{
 				`memory = "lots" (argument): not a size; allowed: a size such as "10GB"`,
-				"half of the memory",
+				"half of the available memory",
 			},
 		},
 		"list": {
@@ -35,7 +34,8 @@ func TestWrong(t *testing.T) {
 		"fraction": {
 			arguments: map[string]any{"source_threads": 1.5},
 			want: []string{
-				`source_threads = "1.5" (argument): not a whole number; allowed: a whole number from 1 to 1024`,
+				`source_threads = "1.5" (argument): not a whole number; ` +
+					"allowed: a whole number from 1 to 1024",
 			},
 		},
 		"range": {
@@ -43,7 +43,7 @@ func TestWrong(t *testing.T) {
 			want:      []string{`source_threads = "2000" (HDMLP_SOURCE_THREADS): too large`},
 		},
 		"negative": {arguments: map[string]any{"memory": -1.0}, want: []string{`"-1"`}},
-		"nan":      {arguments: map[string]any{"linger": "NaN"}, want: []string{"not a time"}},
+		"nan":      {arguments: map[string]any{"linger": "NaN"}, want: []string{"not a duration"}},
 		"enum": {
 			arguments: map[string]any{"policy": "cooperativ"},
 			want: []string{
@@ -76,13 +76,13 @@ func TestWrong(t *testing.T) {
 		"network": {
 			arguments: map[string]any{"interface": "eth0 eth1"},
 			want: []string{
-				`interface = "eth0 eth1" (argument): not one word`,
+				`interface = "eth0 eth1" (argument): contains white space`,
 				`"10.1.0.0/16"`,
 			},
 		},
 		"switch": {
 			arguments: map[string]any{"tls": "maybe"},
-			want:      []string{`tls = "maybe" (argument): neither on nor off; allowed: on or off`},
+			want:      []string{`tls = "maybe" (argument): not a switch; allowed: on or off`},
 		},
 		"one of three": {
 			arguments: map[string]any{"tls": true, "tls_cert": "/c.pem"},
@@ -95,7 +95,8 @@ func TestWrong(t *testing.T) {
 				"HDMLP_TLS_CA":   "/a",
 			},
 			want: []string{
-				`tls_ca = "/a" (HDMLP_TLS_CA): of no use while tls is off; allowed: tls = on`,
+				`tls_ca = "/a" (HDMLP_TLS_CA): has no effect while tls is off; ` +
+					"allowed: only with tls = on",
 			},
 		},
 		"unknown key": {
@@ -135,7 +136,8 @@ func TestWrong(t *testing.T) {
 		"no size": {
 			arguments: map[string]any{"memory": "99999999999GB"},
 			want: []string{
-				`memory = "99999999999GB" (argument): more than 9223372036854775807 bytes; allowed: a size such as`,
+				`memory = "99999999999GB" (argument): larger than 9223372036854775807 bytes; ` +
+					"allowed: a size such as",
 			},
 		},
 		"no number": {
@@ -179,7 +181,7 @@ func TestWrong(t *testing.T) {
 			file: "[[storage_class]]\nkind = 'memory'\ncapacity = 1\npath = '/a'",
 			want: []string{
 				`storage_class[0].path = "/a"`,
-				`memory has no path; allowed: only with kind = "file"`,
+				`a memory class has no path; allowed: only with kind = "file"`,
 			},
 		},
 		"other kind": {
@@ -240,8 +242,8 @@ func TestWrong(t *testing.T) {
 	}
 }
 
-// TestNoFile: what is no regular file, or has no end, is refused at once.
-func TestNoFile(t *testing.T) {
+// TestFileThatIsNotRegularOrTooLargeIsRejected without reading it: it may have no end.
+func TestFileThatIsNotRegularOrTooLargeIsRejected(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
@@ -265,7 +267,7 @@ func TestNoFile(t *testing.T) {
 	}
 }
 
-func TestAllProblemsAtOnce(t *testing.T) {
+func TestAllProblemsAreReportedAtOnce(t *testing.T) {
 	_, err := config.Resolve(config.Input{
 		Arguments:   map[string]any{"memory": "lots", "zzz": "1"},
 		Environment: map[string]string{"HDMLP_POLICY": "best"},
