@@ -16,8 +16,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
-// TestClient: what commands ask.
-func TestClient(t *testing.T) {
+// TestClientQueriesAndStopsTheDaemon makes the calls of commands while one job runs and another is
+// being opened.
+func TestClientQueriesAndStopsTheDaemon(t *testing.T) {
 	r := start(t)
 	x := r.hello()
 	x.open()
@@ -83,9 +84,9 @@ func TestClient(t *testing.T) {
 	}
 }
 
-// TestOtherVersion: a daemon of another version is named, and can be asked what it does, and to
-// end.
-func TestOtherVersion(t *testing.T) {
+// TestDaemonOfAnotherVersionCanBeQueriedAndStopped checks also that other calls fail with an error
+// that names both versions.
+func TestDaemonOfAnotherVersionCanBeQueriedAndStopped(t *testing.T) {
 	r := start(t)
 	e := socket.Endpoint{Addr: r.address}
 	c, _, err := dial(t.Context(), r.address, "9.9")
@@ -104,13 +105,13 @@ func TestOtherVersion(t *testing.T) {
 	if err := c.Call("stats", nil, &struct{}{}); err != nil {
 		t.Errorf("stats: %v", err)
 	}
-	// Where nothing is at the first place, the second is looked at.
+	// If nothing listens at the first address, the second is tried.
 	e = socket.Endpoint{
 		Addr:  &net.UnixAddr{Name: filepath.Join(t.TempDir(), "none"), Net: "unix"},
 		Other: r.address,
 	}
 	if _, err := Find(t.Context(), e, "9.9"); !isVersion(err) {
-		t.Errorf("find at the second place: %v", err)
+		t.Errorf("find at the second address: %v", err)
 	}
 	if err := Stop(t.Context(), e, "9.9", false); err != nil {
 		t.Errorf("stop: %v", err)
@@ -118,8 +119,7 @@ func TestOtherVersion(t *testing.T) {
 	r.end()
 }
 
-// TestCancelledClient: a client that waits for an answer ends with its context.
-func TestCancelledClient(t *testing.T) {
+func TestClientReturnsWhenItsContextIsCancelled(t *testing.T) {
 	address := &net.UnixAddr{Name: filepath.Join(t.TempDir(), "silent"), Net: "unix"}
 	l, err := net.ListenUnix("unix", address)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-// TestLife: a rank from HELLO to END, over a real socket and shared memory, and the
-// end of the daemon after it.
-func TestLife(t *testing.T) {
+// TestRankIsServedFromHelloToEnd runs a rank over a real socket and shared memory, and checks that
+// the daemon exits after it.
+func TestRankIsServedFromHelloToEnd(t *testing.T) {
 	r := start(t)
 	x := r.hello()
 	opened := x.open()
@@ -67,7 +67,7 @@ func TestLife(t *testing.T) {
 		!strings.Contains(string(result), `"ids":[`) {
 		t.Errorf("explain: %s, %v", result, failure)
 	}
-	// Once more from the middle, in a new generation; and behind the epochs that were planned.
+	// Once more from the middle, in a new generation; and after the epochs that were planned.
 	x.send(iterate(2, 1, 2))
 	if b := x.batch(); b.generation != 2 || b.epoch != 1 || b.step != 2 {
 		t.Errorf("batch %+v of the second generation", b)
@@ -90,8 +90,7 @@ func TestLife(t *testing.T) {
 	r.end()
 }
 
-// TestCalls: what needs no job, and what does.
-func TestCalls(t *testing.T) {
+func TestCallsReturnResultsAndErrors(t *testing.T) {
 	r := start(t)
 	x := r.hello()
 	for _, method := range []string{"explain", "report", "audit"} {
@@ -108,11 +107,13 @@ func TestCalls(t *testing.T) {
 		{"cluster", `{"jobs": 1}`, protocol.KindProtocol, "jobs"},
 		{"dataset", `{"kind": "tape", "path": "/data"}`, protocol.KindConfig, "tape"},
 		{
-			"samples", `{"kind": "fake", "path": "/data", "from": 3, "to": 30}`, protocol.KindConfig,
+			"samples", `{"kind": "fake", "path": "/data", "from": 3, "to": 30}`,
+			protocol.KindConfig,
 			"0 to 20",
 		},
 		{
-			"samples", `{"kind": "fake", "path": "/long", "from": 0, "to": 10000}`, protocol.KindLimit,
+			"samples", `{"kind": "fake", "path": "/long", "from": 0, "to": 10000}`,
+			protocol.KindLimit,
 			"too long",
 		},
 		{
@@ -142,9 +143,9 @@ func TestCalls(t *testing.T) {
 	r.end()
 }
 
-// TestOpenRefused: a job that can not be is refused, and the daemon ends as if
-// nothing had been.
-func TestOpenRefused(t *testing.T) {
+// TestRejectedOpenLeavesNothingBehind opens an impossible job, and checks that the daemon is idle
+// and exits after it.
+func TestRejectedOpenLeavesNothingBehind(t *testing.T) {
 	r := start(t)
 	x := r.hello()
 	x.json(protocol.Open, openMessage(func(m *protocol.OpenMessage) {
@@ -161,9 +162,8 @@ func TestOpenRefused(t *testing.T) {
 	r.end()
 }
 
-// TestNoHello: a connection that says nothing is ended.
-func TestNoHello(t *testing.T) {
-	r := start(t, func(d *Daemon) { d.patience = 50 * time.Millisecond })
+func TestConnectionWithoutHelloTimesOut(t *testing.T) {
+	r := start(t, func(d *Daemon) { d.helloTimeout = 50 * time.Millisecond })
 	x := r.dial()
 	if m := x.refused(); m.Kind != protocol.KindProtocol ||
 		!strings.Contains(m.Message, "no HELLO within 50ms") {
@@ -172,9 +172,9 @@ func TestNoHello(t *testing.T) {
 	r.end()
 }
 
-// TestDisappears: processes that close in the middle of a batch, of OPEN, of a
-// frame; the daemon ends after the last.
-func TestDisappears(t *testing.T) {
+// TestDaemonExitsAfterProcessesDisappear closes connections in the middle of a batch, of OPEN and
+// of a frame.
+func TestDaemonExitsAfterProcessesDisappear(t *testing.T) {
 	r := start(t)
 	x := r.hello()
 	x.open(func(m *protocol.OpenMessage) { m.Stream.Epochs = 0 })
@@ -191,9 +191,9 @@ func TestDisappears(t *testing.T) {
 	r.end()
 }
 
-// TestNeverReads: a process that asks and never reads holds up itself alone, and
-// can neither keep the daemon from ending.
-func TestNeverReads(t *testing.T) {
+// TestProcessThatNeverReadsBlocksOnlyItself has a process request batches and never read: others
+// are served, and the daemon can be stopped.
+func TestProcessThatNeverReadsBlocksOnlyItself(t *testing.T) {
 	r := start(t)
 	x := r.hello()
 	x.open(func(m *protocol.OpenMessage) { m.Stream.Epochs = 0; m.Arguments["memory"] = "2000B" })

@@ -12,7 +12,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
-// greetedAs greets as a process of that version, and goes on.
+// greetedAs sends HELLO as a process of that version, and then calls then.
 func greetedAs(version string, hello func(func(*protocol.HelloMessage)) func(*client),
 	then func(*client),
 ) func(*client) {
@@ -23,9 +23,9 @@ func greetedAs(version string, hello func(func(*protocol.HelloMessage)) func(*cl
 	}
 }
 
-// TestRules: who does not keep to the protocol is told, and cut off; the daemon
-// serves the others.
-func TestRules(t *testing.T) {
+// TestProtocolErrorEndsOnlyThatConnection breaks each rule of the protocol: the process gets an
+// error and is disconnected, and the daemon continues to serve another.
+func TestProtocolErrorEndsOnlyThatConnection(t *testing.T) {
 	r := start(t)
 	other := r.hello()
 	other.open(func(m *protocol.OpenMessage) { m.Job = "other"; m.Stream.Epochs = 0 })
@@ -118,7 +118,7 @@ func TestRules(t *testing.T) {
 				t.Errorf("told %+v, want %s with %q", m, c.kind, c.words)
 			}
 			var err error
-			for err == nil { // answers to calls that were under way may still come
+			for err == nil { // answers to pending calls may still arrive
 				_, err = x.receive()
 			}
 			if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -135,9 +135,9 @@ func TestRules(t *testing.T) {
 	r.end()
 }
 
-// TestSlotsInTheMaking: slots that were not described yet can not be returned,
-// though their numbers can be guessed: a read may be writing to them.
-func TestSlotsInTheMaking(t *testing.T) {
+// TestSlotsOfUnsentBatchesCannotBeReturned checks this although their numbers can be guessed: a
+// read may be writing to them.
+func TestSlotsOfUnsentBatchesCannotBeReturned(t *testing.T) {
 	r := start(t)
 	x := r.hello()
 	x.open(func(m *protocol.OpenMessage) {
@@ -146,7 +146,7 @@ func TestSlotsInTheMaking(t *testing.T) {
 	x.send(iterate(1, 0, 0))
 	x.send(wait(1))
 	b := x.batch()
-	x.send(wait(1)) // the next one is staged, maybe sent
+	x.send(wait(1)) // the next batch is staged, and perhaps sent
 	if len(b.slots) != 1 {
 		t.Fatalf("slots %v", b.slots)
 	}
