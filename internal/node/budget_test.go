@@ -96,7 +96,7 @@ func TestMemoryOfOtherJobs(t *testing.T) {
 	first := open(t, n, message(0, 1))
 	other := message(0, 2, func(m *request.Open) { m.Job, m.Dataset.Path = "k", "/else" })
 	if e := refusal(t, n, other); !strings.Contains(e.Message,
-		"that other jobs of this daemon may still take") {
+		"reserved by other jobs of this daemon") {
 		t.Errorf("%+v", e)
 	}
 	first.Close()
@@ -200,7 +200,7 @@ func TestOrdersAreClaimed(t *testing.T) {
 	available.Store(401 * kib)
 	if e := refusal(t, n, message(0, 1, by(t, []int32{50_000, 50_000}, 0, order),
 		set("memory", "10000B"))); !strings.Contains(e.Message,
-		"1.1 MiB for the orders of epochs that are yet to be given") {
+		"1.1 MiB for the orders of epochs not yet supplied") {
 		t.Errorf("%+v", e)
 	}
 	w.close(t, n)
