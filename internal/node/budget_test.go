@@ -44,7 +44,7 @@ func TestSumOfMemory(t *testing.T) {
 			},
 			says: []string{
 				"24.0 MiB for decoding (decode_memory)",
-				"make staging_buffer, decode_memory or the batch smaller",
+				"reduce staging_buffer, decode_memory or the batch size",
 			},
 		},
 		"derived memory": {
