@@ -93,8 +93,7 @@ func TestJobsAreAdmittedOneByOne(t *testing.T) {
 }
 
 // TestDerivedClassShrinksBeforeJobIsRefused checks that a derived memory class shrinks to 1 byte,
-// which
-// holds nothing, before a job is refused.
+// which holds nothing, before a job is refused.
 func TestDerivedClassShrinksBeforeJobIsRefused(t *testing.T) {
 	available := int64(11)
 	b := &Budget{Available: func() (int64, error) { return available, nil }}

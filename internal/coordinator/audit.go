@@ -43,8 +43,7 @@ type auditAnswer struct {
 type nodeEpoch struct{ node, epoch int }
 
 // Audit returns the parts of all other nodes' ranks, and why parts of some nodes are missing, if
-// any
-// are.
+// any are.
 func (c *Coordinator) Audit(ctx context.Context, epoch int,
 	mine []audit.Part,
 ) (parts []audit.Part, why string, err error) {
@@ -98,8 +97,7 @@ func (c *Coordinator) Audit(ctx context.Context, epoch int,
 }
 
 // lastParts returns the parts of a node that gave no answer: nil if it is to be asked again; what
-// it
-// sent when it asked; or only its ranks, with the reason why nothing else is known.
+// it sent when it asked; or only its ranks, with the reason why nothing else is known.
 func (c *Coordinator) lastParts(n, epoch int) (parts []audit.Part, why string) {
 	switch c.silent(n) {
 	case gone:

@@ -15,8 +15,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
-// capacityReport describes a node: the sizes of its storage classes, and what they hold. Sets
-// of samples are packed, so that warm caches of large datasets fit as well.
+// capacityReport describes a node: the sizes of its storage classes, and what they hold. Sets of
+// samples are packed, so that warm caches of large datasets fit as well.
 type capacityReport struct {
 	Capacity []int64  `json:"capacity"`
 	Held     [][]byte `json:"held,omitempty"` // by class
@@ -44,8 +44,7 @@ func pack(ids []int32) []byte {
 }
 
 // unpack decodes a set that pack encoded, for a dataset with the given number of samples. The
-// result
-// is in ascending order.
+// result is in ascending order.
 func unpack(packed []byte, samples int) ([]int32, error) {
 	if len(packed) == 0 {
 		return nil, nil
@@ -139,8 +138,7 @@ func (c *Coordinator) Rooms(ctx context.Context, mine placement.Node) ([]placeme
 }
 
 // Leads implements planner.Nodes. A node that is gone is assumed to have begun where the others
-// did,
-// and to have kept what it could in an epoch.
+// did, and to have kept what it could in an epoch.
 func (c *Coordinator) Leads(ctx context.Context, mine placement.Lead,
 	steps int,
 ) ([]placement.Lead, error) {

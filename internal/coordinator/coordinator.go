@@ -1,7 +1,6 @@
 // Package coordinator implements what the nodes of a job tell each other: they find each other,
 // agree on what the job is, fetch samples from one another, hear of ranks that stop, and merge
-// their
-// reports and audits.
+// their reports and audits.
 //
 // It uses package cluster, and knows the job on this node only by what others may ask of it (Job).
 // All methods of Coordinator are safe for concurrent use.
@@ -225,8 +224,7 @@ func (c *Coordinator) Serve(samples Samples, readsOnce func(context.Context) (bo
 }
 
 // gather is cluster.Gather with a timeout: a node that is alive but silent for as long as nodes
-// wait
-// for each other at the start counts as gone.
+// wait for each other at the start counts as gone.
 func (c *Coordinator) gather(ctx context.Context, what string, mine []byte) ([][]byte, error) {
 	within, cancel := context.WithTimeout(ctx, c.o.Timeout)
 	defer cancel()

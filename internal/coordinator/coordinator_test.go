@@ -93,8 +93,7 @@ func TestHolderReadsForOthersOnlyWhereSamplesAreReadOnce(t *testing.T) {
 }
 
 // TestNodesGiveEachOtherSamples checks that a node fetches a sample from the node that holds it,
-// with
-// and without TLS, and that all ports speak TLS if it is on.
+// with and without TLS, and that all ports speak TLS if it is on.
 func TestNodesGiveEachOtherSamples(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		c := formed(t, 2, func(o *Options) { o.TLS = on })

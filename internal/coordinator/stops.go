@@ -13,8 +13,7 @@ const stoppedPause = 250 * time.Millisecond
 
 // broadcastStops sends this node's stops to the other nodes whenever they change, until ctx ends,
 // and once more after that, because a process that does not handle the error leaves the job with
-// it.
-// The whole list is sent each time, so a node that was cut off catches up when it is back.
+// it. The whole list is sent each time, so a node that was cut off catches up when it is back.
 func (c *Coordinator) broadcastStops(ctx context.Context) {
 	heard := make([]int, c.nodes()) // by node, the version of the list that it received last
 	for {

@@ -40,8 +40,7 @@ func TestLeadOfLostNode(t *testing.T) {
 }
 
 // TestInvalidReportsCountAsNoAnswer checks that a node that sends an invalid report, or none,
-// counts
-// as not answering.
+// counts as not answering.
 func TestInvalidReportsCountAsNoAnswer(t *testing.T) {
 	c := formed(t, 2)
 	now := time.Now()
@@ -62,8 +61,7 @@ func TestInvalidReportsCountAsNoAnswer(t *testing.T) {
 }
 
 // TestMissingParts checks that a node asked about the next turn returns those of its ranks that
-// have
-// not supplied their parts, and otherwise, or while its job is not open, nothing.
+// have not supplied their parts, and otherwise, or while its job is not open, nothing.
 func TestAnswerListsRanksWithMissingParts(t *testing.T) {
 	l := newLocal()
 	l.turn, l.missed = 3, []int{2}
@@ -157,8 +155,7 @@ func TestInvalidAuditAnswer(t *testing.T) {
 }
 
 // TestAbandonedAudit checks that an audit ends when it is cancelled while it waits for another
-// node,
-// and that the other node has been told this node's parts.
+// node, and that the other node has been told this node's parts.
 func TestAbandonedAudit(t *testing.T) {
 	c := formed(t, 2, func(o *Options) {
 		o.Local.(*local).parts = func(ctx context.Context, _ int) ([]audit.Part, error) {

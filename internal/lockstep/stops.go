@@ -3,8 +3,7 @@
 //
 // It is a state machine without network and clock: what nodes tell each other is data (Stop), which
 // package coordinator transmits. Its methods are safe for concurrent use. testdata/stops has
-// transcripts of typical sequences.
-// transcripts of what happens when.
+// transcripts of typical sequences. transcripts of what happens when.
 package lockstep
 
 import (
@@ -156,8 +155,7 @@ func (s *Stops) Begin(rank, at int, cancel func(), note func(at int)) *Run {
 
 // apply makes run r end with stop p if p applies to it. A run that has ended with an error of its
 // own, which its process may not have reached yet, ends with p if p's batch is earlier. s.mu must
-// be
-// held.
+// be held.
 func (s *Stops) apply(r *Run, p Stop) {
 	switch {
 	case p.Rank == r.rank || p.Round < r.round:

@@ -148,8 +148,7 @@ func (p *player) state(rank int) string {
 }
 
 // TestNodesReportOnlyTheirOwnRanks checks that a node ignores stops of ranks that do not belong to
-// the
-// node that reports them.
+// the node that reports them.
 func TestNodesReportOnlyTheirOwnRanks(t *testing.T) {
 	var said []string
 	s := New(0, "a", func(told error) { said = append(said, told.Error()) })

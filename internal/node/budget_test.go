@@ -148,8 +148,8 @@ func TestSmallBufferIsMadeLarger(t *testing.T) {
 	}
 	if warnings := r.Opened().Warnings; len(warnings) != 1 ||
 		!strings.Contains(warnings[0],
-			"staging_buffer = 65536 bytes is less than two batches of about 40000 bytes: it "+
-				"is made 80000") {
+			"staging_buffer = 65536 bytes is less than 2 batches of about 40000 bytes; using "+
+				"80000 bytes") {
 		t.Errorf("warnings %q", warnings)
 	}
 	r.Close()
