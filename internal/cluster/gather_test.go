@@ -1,12 +1,16 @@
 package cluster
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
 )
@@ -204,5 +208,62 @@ func TestLogOfStrangersIsShort(t *testing.T) {
 			return strings.HasPrefix(s, "10.0.1.0:0,")
 		}) {
 		t.Errorf("%d refusals and %d hosts are kept", len(d.hub.refused), len(d.hub.turned))
+	}
+}
+
+// gatherAll calls Gather on all nodes.
+func gatherAll(ctx context.Context, clusters []*Cluster, what string,
+	data func(i int) []byte,
+) ([][][]byte, []error) {
+	out, errs := make([][][]byte, len(clusters)), make([]error, len(clusters))
+	var all sync.WaitGroup
+	for i, c := range clusters {
+		all.Go(func() { out[i], errs[i] = c.Gather(ctx, what, data(i)) })
+	}
+	all.Wait()
+	return out, errs
+}
+
+func TestGather(t *testing.T) {
+	clusters := newLab(t, 3).formed()
+	var all sync.WaitGroup
+	for round := range 20 { // many at a time
+		all.Go(func() {
+			data := func(i int) []byte { return bytes.Repeat([]byte{byte(i)}, round*i*5000) }
+			out, errs := gatherAll(t.Context(), clusters, fmt.Sprint(round), data)
+			if err := errors.Join(errs...); err != nil {
+				t.Error(err)
+				return
+			}
+			for i := range clusters {
+				for j := range clusters {
+					if out[i][j] == nil || !bytes.Equal(out[i][j], data(j)) {
+						t.Errorf("round %d: node %d got %d bytes of node %d", round, i,
+							len(out[i][j]), j)
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	if _, err := clusters[1].Gather(t.Context(), "x", make([]byte, MaxPayload+1)); !errors.As(err,
+		new(*LimitError)) {
+		t.Errorf("too much: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := clusters[1].Gather(ctx, "alone", nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("alone: %v", err)
+	}
+	hub := clusters[0].agent.hub
+	eventually(t, "node 0 knows that it was given up", func() bool {
+		hub.mu.Lock()
+		defer hub.mu.Unlock()
+		return len(hub.gathers) == 0
+	})
+	if _, errs := gatherAll(t.Context(), clusters, "alone", func(int) []byte {
+		return nil
+	}); errors.Join(errs...) != nil {
+		t.Error("after a gather that was given up:", errs)
 	}
 }
