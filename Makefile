@@ -12,8 +12,8 @@
 # make build   the static binary, into the Python package
 # make wheel   the wheel that carries it, into dist/ (ARCH=aarch64: cross-built); needs nothing that only tests need
 # make sdist   the source distribution, into dist/
-# make test-aarch64  the conformance suites for 64-bit ARM, under qemu's user-mode emulation
-# make train-aarch64 as root: installs the wheel for 64-bit ARM in a Debian root of its own under emulation, and trains
+# make test-aarch64   as root: the conformance suites for 64-bit ARM, in a Debian root of its own, under qemu's emulation
+# make train-aarch64  as root: installs the wheel for 64-bit ARM in that root, and trains
 #
 # Each target first sets up what it needs (make setup does all of it): Debian packages
 # as root, Go tools into build/bin, Python tools into .venv. What was done is
@@ -113,12 +113,16 @@ sdist: build/wheel/stamp
 	@ls -l dist/*.tar.gz
 
 test-aarch64: | build/go.stamp build/aarch64.stamp
-	scripts/aarch64 $(GO) test -vet=off -exec qemu-aarch64-static -timeout 30m -tags netgo,osusergo \
+	scripts/aarch64-root true
+	scripts/aarch64 $(GO) test -vet=off -exec $(CURDIR)/scripts/aarch64-root -timeout 60m -tags netgo,osusergo \
 		-ldflags "-linkmode external -extldflags -static" $(CONFORMANCE)
 
 train-aarch64: | build/aarch64.stamp
 	$(MAKE) wheel ARCH=aarch64
-	scripts/train-aarch64 dist/*_aarch64.whl
+	scripts/aarch64-root python3 -m venv --clear --system-site-packages /opt/hdmlp
+	scripts/aarch64-root /opt/hdmlp/bin/pip install --no-index $(CURDIR)/dist/*_aarch64.whl
+	scripts/aarch64-root /opt/hdmlp/bin/hdmlp --version
+	scripts/aarch64-root /opt/hdmlp/bin/python scripts/aarch64_train.py
 
 demo: build throttle build/demo.stamp
 	$(PYTHON) bench/demo.py

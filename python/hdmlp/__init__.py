@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from . import _platform  # noqa: F401  # first: refuses platforms that are not supported
 from ._version import __version__
-from .errors import *  # noqa: F401,F403
+from .errors import *  # noqa: F403
 from .errors import __all__ as _errors
 from .job import Job
 

@@ -10,7 +10,6 @@ import os
 import platform
 import struct
 import sys
-from typing import Optional
 
 SUPPORTED = "HDMLP supports 64-bit Linux on x86-64 (x86_64) and 64-bit ARM (aarch64), glibc or musl"
 
@@ -57,7 +56,7 @@ def check() -> None:
         )
 
 
-def _machine_of(path: str) -> Optional[str]:
+def _machine_of(path: str) -> str | None:
     """The machine that an ELF binary is for; None if there is no such file."""
     try:
         with open(path, "rb") as file:
@@ -66,8 +65,7 @@ def _machine_of(path: str) -> Optional[str]:
         return None
     if len(head) < 20 or not head.startswith(b"\x7fELF"):
         return None
-    order = "little" if head[5] == 1 else "big"
-    number = int.from_bytes(head[18:20], order)
+    number = int.from_bytes(head[18:20], "little" if head[5] == 1 else "big")
     return _MACHINES.get(number, f"another machine (ELF {number})")
 
 

@@ -1,6 +1,6 @@
 """Trains on images that it makes, and compares every batch with what PIL and torch make of them.
 
-scripts/train-aarch64 runs it under emulation; it runs natively as well.
+`make train-aarch64` runs it under emulation; it runs natively as well.
 """
 
 import hashlib
@@ -10,12 +10,11 @@ import subprocess
 import sys
 import tempfile
 
+import hdmlp
 import numpy
 import torch
-from PIL import Image
-
-import hdmlp
 from hdmlp.torch import DataLoader, ImageFolder
+from PIL import Image
 from torchvision import transforms
 
 CLASSES, PER_CLASS, EPOCHS = 3, 24, 3
@@ -34,6 +33,7 @@ def make(root):
 
 
 def main():
+    """Compares three epochs of batches, then trains with the example."""
     print(f"hdmlp {hdmlp.__version__}, torch {torch.__version__}, {platform.machine()}")
     transform = transforms.Compose(
         [transforms.Resize(64), transforms.CenterCrop(56), transforms.ToTensor()]
@@ -51,13 +51,13 @@ def main():
         for _ in range(EPOCHS):
             delivered = []
             for images, labels in loader:
-                assert images.shape[1:] == (3, 56, 56) and len(images) == len(labels)
+                assert images.shape == (len(labels), 3, 56, 56)
                 delivered += [hashlib.sha256(x.numpy().tobytes()).digest() for x in images]
             assert sorted(delivered) == sorted(expected), (
                 "a batch differs from what PIL and torch make"
             )
         print(f"{EPOCHS} epochs of {len(expected)} samples, bit for bit as PIL and torch make them")
-        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "train.py")
+        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../examples/train.py")
         subprocess.run([sys.executable, script, root], check=True)
 
 
