@@ -18,7 +18,8 @@ import threading
 import time
 import traceback
 import weakref
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from collections.abc import Iterator, Sequence
+from typing import Any, Callable
 
 from . import _daemon, _launcher, _memory
 from ._arguments import settings, whole_number
@@ -44,7 +45,7 @@ from .errors import (
 
 log = logging.getLogger("hdmlp")
 
-_loaders: "weakref.WeakSet[Loader]" = weakref.WeakSet()
+_loaders: weakref.WeakSet[Loader] = weakref.WeakSet()
 
 
 @atexit.register
@@ -74,7 +75,7 @@ class Loader:
         self._limited, self._went_on = stream.limited, False
         self._subset = stream.subset
         self._transforms = list(options.transforms or ()) or None
-        self._feeds: List[Feed] = []
+        self._feeds: list[Feed] = []
         self._closed = False
         self.dataset = dataset
         self.epochs = stream.epochs
@@ -87,11 +88,11 @@ class Loader:
         self._config_file = options.config_file
         self._arguments = dict(options.config)
         self._spec = stream.request()
-        self._opened: Optional[Dict[str, Any]] = None
+        self._opened: dict[str, Any] | None = None
         self._position = 0  # of the next batch of the last iteration
         self._start = 0  # where the next iteration begins
         self._jump = False  # set_epoch or load_state_dict said so, not the order of things
-        self._last: Optional["weakref.ref[_Iteration]"] = None
+        self._last: weakref.ref[_Iteration] | None = None
         self._batches = self._samples = self._waits = self._stall = self._python = 0
         _loaders.add(self)
         if opens:
@@ -99,7 +100,7 @@ class Loader:
 
     # The connections.
 
-    def _connect(self, number: int) -> Tuple[Stream, BatchSource]:
+    def _connect(self, number: int) -> tuple[Stream, BatchSource]:
         """Opens the job, for the feed of this number."""
         if self._closed:
             raise ClosedError("the loader is closed")
@@ -133,7 +134,7 @@ class Loader:
         self._spec["seed"] = int(opened["seed"])
         return stream, source
 
-    def _compare(self, opened: Dict[str, Any]) -> None:
+    def _compare(self, opened: dict[str, Any]) -> None:
         """Raises MismatchError if it is another version of the dataset than it was."""
         if self._opened is not None and self._opened["fingerprint"] != opened["fingerprint"]:
             raise MismatchError(
@@ -150,7 +151,7 @@ class Loader:
             self.dataset.check_version(opened["fingerprint"])
         self.dataset.told(opened)
 
-    def _request(self, number: int) -> Tuple[Stream, BatchSource]:
+    def _request(self, number: int) -> tuple[Stream, BatchSource]:
         # A job of its own for each further iteration that lives at the same time.
         name = self._name if not number else f"{self._name}+{number}"
         request = {
@@ -193,8 +194,8 @@ class Loader:
                 os.close(fd)
 
     def _open_stream(
-        self, client: _daemon.Client, request: Dict[str, Any], fds: Sequence[int] = ()
-    ) -> Tuple[Stream, BatchSource]:
+        self, client: _daemon.Client, request: dict[str, Any], fds: Sequence[int] = ()
+    ) -> tuple[Stream, BatchSource]:
         """Opens the job; returns the stream, and where batches come from: the stream, or what stands in front of it. ``fds`` go with the request."""
         stream = Stream(client, request, Progress(), fds=fds)
         return stream, stream
@@ -234,7 +235,7 @@ class Loader:
         for feed in self._feeds:
             feed.close()
 
-    def __enter__(self) -> "Loader":
+    def __enter__(self) -> Loader:
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -246,10 +247,10 @@ class Loader:
         except Exception:
             pass
 
-    def __getstate__(self) -> Dict[str, Any]:
+    def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_feeds": [], "_last": None, "_turn": None}
 
-    def __setstate__(self, state: Dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _turn=threading.RLock())
         if self._place.world_size == 1:
             self._name = self._given_name = (
@@ -269,7 +270,7 @@ class Loader:
         return self.steps
 
     @property
-    def _facts(self) -> Dict[str, Any]:
+    def _facts(self) -> dict[str, Any]:
         if self._opened is None:
             self._ready()
         return self._opened
@@ -280,7 +281,7 @@ class Loader:
         return int(self._facts["samples"])
 
     @property
-    def classes(self) -> List[str]:
+    def classes(self) -> list[str]:
         """The classes' names, sorted."""
         return list(self._facts["classes"])
 
@@ -335,7 +336,7 @@ class Loader:
         self._ready()
         return _Iteration(self)
 
-    def _begin(self, iteration: "_Iteration") -> None:
+    def _begin(self, iteration: _Iteration) -> None:
         """Gives an iteration its epoch, and a feed."""
         steps = self.steps
         epoch = self._start // steps
@@ -362,7 +363,7 @@ class Loader:
         iteration.whole = iteration.position % steps == 0
         self._jump = False
 
-    def _next(self, iteration: "_Iteration") -> Any:
+    def _next(self, iteration: _Iteration) -> Any:
         """The iteration's next batch."""
         if iteration.feed is None:
             if not self.steps:
@@ -397,7 +398,7 @@ class Loader:
                 del brought  # the error's traceback has this frame: the batch's room would be kept until the next collection
         return brought.batch
 
-    def _take_again(self, iteration: "_Iteration") -> None:
+    def _take_again(self, iteration: _Iteration) -> None:
         """Lets an iteration that failed go on: with its feed, or with another one if that was given away."""
         iteration.failed = False
         with self._turn:
@@ -414,7 +415,7 @@ class Loader:
         """Takes the batch at a position from the feed, and makes what the user gets of it. What the source raises is raised."""
         source = feed.source
         stall = python = 0
-        bad: Optional[Undecodable] = None
+        bad: Undecodable | None = None
         while True:
             if source.position != position:
                 source.seek(position)
@@ -441,7 +442,8 @@ class Loader:
 
     def _leave_out(self, feed: Feed, bad: Undecodable) -> None:
         """Has the daemon decide about a sample that Python cannot decode, as about one that cannot be read. The batch that has it comes again,
-        without the sample or with another one in its place; or the sample's error comes, on all ranks."""
+        without the sample or with another one in its place; or the sample's error comes, on all ranks.
+        """
         for error in (bad, bad.__cause__):
             if error is not None:
                 traceback.clear_frames(error.__traceback__)  # they hold the batch's room
@@ -467,7 +469,7 @@ class Loader:
         raise NotImplementedError
 
     @property
-    def output(self) -> Optional[Output]:
+    def output(self) -> Output | None:
         """What the daemon makes of every sample; None: it stays as it is."""
         return self._ready().output
 
@@ -476,7 +478,7 @@ class Loader:
         output = self.output
         return taken.content if output is None else output.split(taken.content, taken.n)
 
-    def _yielded(self, iteration: "_Iteration", taken: Taken, stall: int, python: int) -> None:
+    def _yielded(self, iteration: _Iteration, taken: Taken, stall: int, python: int) -> None:
         """Counts a batch, and tells the daemon. ``stall``: ns blocked for it; ``python``: the part of them in which Python made it."""
         _, payload, n, epoch, step, audit = taken
         if self._verify and audit_sum(epoch, column(payload, n, "ids")) != audit:
@@ -519,7 +521,7 @@ class Loader:
 
     # State.
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Where the loader is, by batches yielded: small, JSON-compatible, the same on all ranks.
 
         Returns:
@@ -545,7 +547,7 @@ class Loader:
             },
         }
 
-    def _subset_sum(self) -> Optional[str]:
+    def _subset_sum(self) -> str | None:
         """What tells subsets apart; None: all samples."""
         return (
             None
@@ -553,7 +555,7 @@ class Loader:
             else hashlib.blake2b(self._subset.tobytes(), digest_size=8).hexdigest()
         )
 
-    def load_state_dict(self, state: Dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on where :meth:`state_dict` was called; the next iteration yields the rest of that epoch.
 
         Nothing is read again. The world size may differ, the global batch size may not. A loader without a seed takes the state's.
@@ -625,7 +627,7 @@ class Loader:
         """The epoch in which the next iteration begins."""
         return self._start // self.steps if self.steps else 0
 
-    def follow(self, other: "Loader") -> None:
+    def follow(self, other: Loader) -> None:
         """Goes on where another loader of the same steps is."""
         self._position, self._start, self._jump = other._position, other._start, other._jump
         self._seed_drawn = other._seed_drawn
@@ -652,7 +654,7 @@ class Loader:
         """
         return Report(self._ready().call("report", {"cluster": True} if cluster else None) or {})
 
-    def explain(self, epoch: int, step: int, rank: Optional[int] = None) -> Explanation:
+    def explain(self, epoch: int, step: int, rank: int | None = None) -> Explanation:
         """Which samples a batch consists of, without reading them.
 
         Args:
@@ -672,7 +674,7 @@ class Loader:
         )
 
 
-def _cluster(place: _launcher.Place, name: str) -> Dict[str, Any]:
+def _cluster(place: _launcher.Place, name: str) -> dict[str, Any]:
     """OPEN's key for jobs on several nodes."""
     cluster = _launcher.cluster(place, name)
     return {} if cluster is None else {"cluster": cluster}
@@ -692,30 +694,30 @@ class _Iteration:
     """
 
     __slots__ = (
-        "feed",
-        "position",
-        "end",
-        "audit",
-        "whole",
-        "over",
-        "failed",
-        "before",
-        "take",
+        "__weakref__",
         "_loader",
         "_turn",
-        "__weakref__",
+        "audit",
+        "before",
+        "end",
+        "failed",
+        "feed",
+        "over",
+        "position",
+        "take",
+        "whole",
     )
 
     def __init__(self, loader: Loader):
-        self.feed: Optional[Feed] = None
-        self.before: Optional[Callable[[], None]] = None
-        self.take: Optional[Callable[[int], Optional[Taken]]] = None
+        self.feed: Feed | None = None
+        self.before: Callable[[], None] | None = None
+        self.take: Callable[[int], Taken | None] | None = None
         self.position = self.end = self.audit = 0
         self.whole = self.over = self.failed = False
         self._loader = loader
         self._turn = threading.Lock()
 
-    def __iter__(self) -> "_Iteration":
+    def __iter__(self) -> _Iteration:
         return self
 
     def __next__(self) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, NamedTuple
 
 
 class Explanation(NamedTuple):
@@ -14,9 +14,9 @@ class Explanation(NamedTuple):
         paths: their paths below the dataset's root.
     """
 
-    ids: List[int]
-    labels: List[int]
-    paths: List[str]
+    ids: list[int]
+    labels: list[int]
+    paths: list[str]
 
 
 class Stats(NamedTuple):
@@ -37,7 +37,7 @@ class Stats(NamedTuple):
     python: float = 0.0
 
 
-class Report(Dict[str, Any]):
+class Report(dict[str, Any]):
     """The job's ledger, as the daemon keeps it (docs/SEMANTICS.md): a dict; ``str()`` says it in a sentence."""
 
     def __str__(self) -> str:

@@ -19,7 +19,8 @@ import logging
 import os
 import time
 from collections import deque
-from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from collections.abc import Sequence
+from typing import Any, Callable, NamedTuple
 
 from . import _daemon
 from . import _protocol as protocol
@@ -28,7 +29,7 @@ from ._segments import Block, Lease, Returns, Segment
 from ._source import HEAD_SIZE, Taken
 from ._view import View, seconds
 from ._view import answer as answer_renew
-from .errors import ClosedError, EndError, HDMLPError, ProtocolError, StallTimeout, from_answer
+from .errors import ClosedError, EndError, HDMLPError, ProtocolError, StallTimeoutError, from_answer
 
 log = logging.getLogger("hdmlp")
 
@@ -52,7 +53,7 @@ class _End(NamedTuple):
 
 
 class _Failure(NamedTuple):
-    generation: Optional[int]
+    generation: int | None
     error: HDMLPError
 
 
@@ -81,10 +82,10 @@ class Stream:
     def __init__(
         self,
         client: _daemon.Client,
-        request: Dict[str, Any],
+        request: dict[str, Any],
         progress=None,
-        on_segment: Optional[Callable[[int, int, int], None]] = None,
-        on_drop: Optional[Callable[[int], None]] = None,
+        on_segment: Callable[[int, int, int], None] | None = None,
+        on_drop: Callable[[int], None] | None = None,
         fds: Sequence[int] = (),
     ):
         self._client = client
@@ -92,23 +93,23 @@ class Stream:
         self._progress = progress
         self._on_segment = on_segment
         self._on_drop = on_drop
-        self._segments: Dict[int, Segment] = {}
-        self._items: Deque[Any] = deque()
-        self._freed: Deque[bytes] = deque()
-        self._returns: Optional[Returns] = None
-        self._replies: Dict[int, Dict[str, Any]] = {}
-        self._opened: Optional[Dict[str, Any]] = None
+        self._segments: dict[int, Segment] = {}
+        self._items: deque[Any] = deque()
+        self._freed: deque[bytes] = deque()
+        self._returns: Returns | None = None
+        self._replies: dict[int, dict[str, Any]] = {}
+        self._opened: dict[str, Any] | None = None
         self._generation = 0
         self._calls = 0
-        self._unsaid: Optional[Tuple[int, int, int, int, int]] = None  # the ACK that was put off
+        self._unsaid: tuple[int, int, int, int, int] | None = None  # the ACK that was put off
         self._told = 0  # batches that it speaks for
         self._told_at = 0  # when the last one was sent, in ns
         self._first = 0  # batches that are still to be told of one by one
         self._busy = False
         self._dead = False  # the daemon is gone, and the reader knows it
-        self.position: Optional[int] = None
+        self.position: int | None = None
         self.stall = self.python = 0
-        self.output: Optional[Output] = None
+        self.output: Output | None = None
         self.opened = self._open(request, fds)
         if self.opened.get("output"):
             self.output = Output(self.opened["output"])
@@ -132,7 +133,7 @@ class Stream:
 
     # Frames.
 
-    def _open(self, request: Dict[str, Any], fds: Sequence[int]) -> Dict[str, Any]:
+    def _open(self, request: dict[str, Any], fds: Sequence[int]) -> dict[str, Any]:
         self._path = request["dataset"]["path"]
         timeout = request["arguments"].get("source_timeout") or request["environment"].get(
             "HDMLP_SOURCE_TIMEOUT"
@@ -190,7 +191,7 @@ class Stream:
         """Reads and sorts the next frame, without waiting; False if there is none.
 
         Raises:
-            DaemonDied: the daemon is gone and everything it said has been sorted.
+            DaemonDiedError: the daemon is gone and everything it said has been sorted.
         """
         connection = self._connection
         if self._busy:
@@ -215,7 +216,7 @@ class Stream:
         self._busy = False
         return True
 
-    def _sort(self, kind: int, payload: bytearray, fd: Optional[int]) -> None:
+    def _sort(self, kind: int, payload: bytearray, fd: int | None) -> None:
         if kind == protocol.SEGMENT:
             try:
                 number, flags, size = protocol.SEGMENT_BODY.unpack(payload)
@@ -277,15 +278,15 @@ class Stream:
         except protocol.Disconnected as error:  # which is for the reader to find, as in _send
             log.debug("cannot send to the daemon: %s", error)
 
-    def take(self, position: int) -> Optional[Taken]:
+    def take(self, position: int) -> Taken | None:
         """None: no batch is made ahead."""
         return None
 
-    def poll(self) -> Optional[Taken]:
+    def poll(self) -> Taken | None:
         """Takes the next batch if it is there; None if it is not.
 
         Raises:
-            DaemonDied, SampleError and the like: the stream ended here.
+            DaemonDiedError, SampleError and the like: the stream ended here.
             EndError: the last epoch's last batch has been taken.
         """
         while self._items or self.pump():
@@ -341,7 +342,7 @@ class Stream:
         """True if the batch at ``position`` is not to be yielded, although it may be here: another rank's stream ended before it."""
         return self._returns is not None and self._returns.ends(position)
 
-    def _views(self, payload: bytearray, n: int, slots: bytes) -> Union[List[memoryview], Block]:
+    def _views(self, payload: bytearray, n: int, slots: bytes) -> list[memoryview] | Block:
         if not n:
             self.free(slots)
             return []
@@ -392,7 +393,7 @@ class Stream:
             timeout: seconds to wait at most; 0: for ever.
 
         Raises:
-            StallTimeout: the time is up. The stream stays usable.
+            StallTimeoutError: the time is up. The stream stays usable.
             and what :meth:`poll` raises.
         """
         taken = self.poll()
@@ -412,7 +413,7 @@ class Stream:
                 return taken
             self.return_slots()
             if timeout and waited > timeout * 1e9:
-                raise StallTimeout(f"no batch within timeout={timeout:g} seconds")
+                raise StallTimeoutError(f"no batch within timeout={timeout:g} seconds")
             if not said and waited > _PATIENCE * 1e9:
                 said = True
                 log.warning(
@@ -514,7 +515,7 @@ class Stream:
         )
         self._send(frame + slots if slots else frame)
 
-    def call(self, method: str, params: Optional[Dict[str, Any]] = None) -> Any:
+    def call(self, method: str, params: dict[str, Any] | None = None) -> Any:
         """A call on the stream's connection; batches that come meanwhile are kept.
 
         Returns:

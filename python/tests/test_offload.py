@@ -206,7 +206,7 @@ def test_a_daemon_that_dies_changes_nothing(folder):
         pid = loader._engine._feeds[0].stream._client.pid
         kept = next(iter(loader))[0]
         os.kill(pid, signal.SIGKILL)
-        with pytest.raises(errors.DaemonDied):
+        with pytest.raises(errors.DaemonDiedError):
             for _ in range(10_000):
                 for _ in loader:
                     pass

@@ -135,7 +135,7 @@ sys.stdin.readline()
 try:
     for _ in range(100):
         next(batches)
-except errors.DaemonDied as error:
+except errors.DaemonDiedError as error:
     print(error)
 """
 HOG = "import sys; x = []; sys.stdin.readline()\nwhile True: x.append(bytearray(4000000))"

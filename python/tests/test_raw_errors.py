@@ -20,7 +20,7 @@ from raw import expected, read
         ("mismatch", errors.MismatchError),
         ("limit", errors.LimitError),
         ("busy", errors.BusyError),
-        ("permission", errors.PermissionError_),
+        ("permission", errors.AccessDeniedError),
         ("version", errors.VersionError),
         ("protocol", errors.ProtocolError),
         ("internal", errors.InternalError),
@@ -53,7 +53,7 @@ def test_death_is_told_at_once_with_last_words(daemon, folder):
     batches = iter(loader)
     next(batches), next(batches)
     begin = time.monotonic()
-    with pytest.raises(errors.DaemonDied, match="the disk is on fire"):
+    with pytest.raises(errors.DaemonDiedError, match="the disk is on fire"):
         next(batches)
     assert time.monotonic() - begin < 1
     daemon.die_at = None

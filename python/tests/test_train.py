@@ -173,7 +173,7 @@ def test_killed_daemon(images):
     pid = loader._engine._feeds[0].stream._client.pid
     os.kill(pid, signal.SIGKILL)
     begin = time.monotonic()
-    with pytest.raises(errors.DaemonDied):
+    with pytest.raises(errors.DaemonDiedError):
         for _ in range(10_000):
             for _ in loader:
                 pass
