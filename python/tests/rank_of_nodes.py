@@ -128,12 +128,13 @@ def main() -> None:
             while len(said["epochs"]) < epochs:
                 epoch, digest = len(said["epochs"]), hashlib.sha256()
                 try:
-                    for samples, labels in loader:
+                    batches = iter(loader)
+                    for samples, labels in batches:
                         for sample in samples:
                             digest.update(sample)
                         digest.update(bytes(labels.tolist()))
                         if tamper == epoch:
-                            loader._last().audit, tamper = loader._last().audit ^ 1, None
+                            batches.audit, tamper = batches.audit ^ 1, None
                         time.sleep(pause)
                         if lockstep is not None:
                             lockstep.step()

@@ -79,7 +79,7 @@ def test_a_rest_of_tensors(folder, workers, said):
             num_workers=workers,
             shuffle=True,
         ) as loader:
-            assert loader._engine._transforms == [t.describe() for t in TENSOR]
+            assert loader._engine._session.transforms == [t.describe() for t in TENSOR]
             assert same(loader, want)
         [message] = said()
         assert name in message and "in Python, after what HDMLP does" in message
@@ -108,7 +108,10 @@ def test_a_rest_of_images(folder, workers, said):
         with ht.DataLoader(
             ht.ImageFolder(folder, transform), 4, seed=3, num_workers=workers, shuffle=True
         ) as loader:
-            assert [t["name"] for t in loader._engine._transforms] == ["CenterCrop", "Grayscale"]
+            assert [t["name"] for t in loader._engine._session.transforms] == [
+                "CenterCrop",
+                "Grayscale",
+            ]
             assert same(loader, want)
         [message] = said()
         assert (
@@ -130,7 +133,9 @@ def test_all_of_it_in_python(folder, said):
     ):
         with loader:
             assert (
-                loader._engine._transforms is None and loader.output is None and same(loader, want)
+                loader._engine._session.transforms is None
+                and loader.output is None
+                and same(loader, want)
             )
     assert said() == []
     with ht.DataLoader(
@@ -139,9 +144,10 @@ def test_all_of_it_in_python(folder, said):
         seed=3,
         shuffle=True,
     ) as loader:
-        assert [t["name"] for t in loader._engine._transforms] == ["Resize", "Ragged"] and next(
-            iter(loader)
-        )[0].shape == (4, 3, 16, 16)
+        assert [t["name"] for t in loader._engine._session.transforms] == [
+            "Resize",
+            "Ragged",
+        ] and next(iter(loader))[0].shape == (4, 3, 16, 16)
     [message] = said()
     assert (
         message
@@ -170,7 +176,7 @@ def test_loaders_of_torchvision(folder):
         dataset = ht.ImageFolder(folder, LIKEWISE, loader=load)
         assert dataset[0][0].shape == (3, 20, 16)
         with ht.DataLoader(dataset, 4, seed=3, shuffle=True) as loader:
-            assert loader._engine._transforms == [t.describe() for t in TENSOR] and same(
+            assert loader._engine._session.transforms == [t.describe() for t in TENSOR] and same(
                 loader, want
             )
     assert not ht.ImageFolder(folder, loader=default_loader).raw
