@@ -85,12 +85,17 @@ class Feed:
         """Reports whether the iteration is the feed's last user."""
         return self.user is not None and self.user() is user
 
+    def working(self) -> tuple[Stream, BatchSource]:
+        """Returns the stream and the source, after opening them if they do not work."""
+        stream, source = self._stream, self._source
+        if stream is None or source is None or source.broken:
+            self.close()
+            stream, source = self._stream, self._source = self._connect()
+        return stream, source
+
     def ready(self) -> Stream:
         """Returns the stream, after opening it if there is none that works."""
-        if self._stream is None or self.broken:
-            self.close()
-            self._stream, self._source = self._connect()
-        return self._stream
+        return self.working()[0]
 
     def restart(self) -> None:
         """Has the source, if there is one, ask the daemon for what comes next."""

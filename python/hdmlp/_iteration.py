@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ._audit import check_batch
+from ._bring import bring
 from ._feed import Feed
 from ._source import Taken
 
@@ -122,11 +123,10 @@ class Iteration:
             if self._whole:
                 loader._finish_epoch(feed, self.position // loader.steps - 1)
             raise StopIteration
-        if feed.broken:
-            feed.ready()
-        self._take, self._ack = feed.source.take, feed.stream.ack
+        stream, source = feed.working()
+        self._take, self._ack = source.take, stream.ack
         try:
-            brought = loader._bring(feed, self.position)
+            brought = bring(feed, self.position, loader._make, loader.timeout, loader._works)
         except BaseException:
             self.failed = True
             raise

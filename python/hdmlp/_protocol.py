@@ -98,7 +98,13 @@ class Connection:
 
     @property
     def closed(self) -> bool:
+        """Whether the connection was closed."""
         return self._sock is None
+
+    @property
+    def unusable(self) -> bool:
+        """Whether the connection was closed, or an exception struck while it was in use."""
+        return self._sock is None or self.torn
 
     def fileno(self) -> int:
         if self._sock is None:

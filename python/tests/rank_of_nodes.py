@@ -119,7 +119,7 @@ def main() -> None:
         return
     try:
         with data.DataLoader(data.Folder(folder), seed=5, **options) as loader:
-            said["pid"] = loader._feeds[0].stream._client.pid
+            said["pid"] = loader._feeds[0].stream.daemon.pid
             print(
                 json.dumps({"ready": said["rank"], "pid": said["pid"], "process": os.getpid()}),
                 flush=True,

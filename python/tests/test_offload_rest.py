@@ -313,7 +313,7 @@ def test_a_jobs_batches(folder):
             s.writable and begin <= images.data_ptr() < begin + s.size
             for s, begin in (
                 (s, ctypes.addressof(ctypes.c_char.from_buffer(s.map)))
-                for s in job._loader._feeds[0].stream._segments.values()
+                for s in job._loader._feeds[0].stream._staging.segments.values()
                 if s.writable
             )
         )
@@ -379,9 +379,9 @@ def test_slots_are_noted(folder, noted):
         ht.ImageFolder(folder, TENSOR), 4, seed=3, epochs=40, staging_buffer="64KiB", shuffle=True
     ) as loader:
         stream = loader._engine._feeds[0].stream
-        offered, count = stream._returns, acknowledged(stream)
+        offered, count = stream._staging.returns, acknowledged(stream)
         if not noted:  # as on processors that do not keep the order of stores
-            stream._returns = None
+            stream._staging.returns = None
         kept = []
         for epoch in range(40):
             got = []
@@ -413,7 +413,7 @@ def test_more_is_kept_than_can_be_noted(folder):
             kept = [(images, images.clone()) for _ in range(20) for images, _ in loader]
             assert len(kept) == 420 and all(torch.equal(view, was) for view, was in kept)
             del kept
-        assert len(stream._segments) <= 2 + len(stream._items)
+        assert len(stream._staging.segments) <= 2 + len(stream._items)
 
 
 # Arrays.

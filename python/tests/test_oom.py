@@ -130,7 +130,7 @@ from hdmlp import data, errors
 loader = data.DataLoader(sys.argv[1], batch_size=4, prefetch_batches=1, memory="1MB")
 batches = iter(loader)
 next(batches)
-print(loader._feeds[0].stream._client.pid, flush=True)
+print(loader._feeds[0].stream.daemon.pid, flush=True)
 sys.stdin.readline()
 try:
     for _ in range(100):

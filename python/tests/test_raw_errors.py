@@ -88,7 +88,7 @@ def test_interrupt_inside_a_section_reopens(daemon, folder):
     with data.DataLoader(folder, batch_size=4, seed=7) as loader:
         batches = iter(loader)
         next(batches)
-        loader._feeds[0].stream._busy = True
+        loader._feeds[0].stream._link.busy = True
         assert [read(b.samples) for b in batches] == expected(loader, 25, 0)[1:]
 
 
