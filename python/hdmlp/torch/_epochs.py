@@ -9,7 +9,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Optional
 
-from .._feed import Brought
+from .._bring import Brought
 from .._source import Taken
 from .._worker_failures import Failed, RemoteTraceback
 from ..errors import ClosedError, ConfigError, HDMLPError

@@ -7,12 +7,12 @@ import itertools
 import operator
 import os
 import secrets
-import weakref
 from dataclasses import replace
 from typing import Any, Dict, Optional, Sequence, Tuple
 
 from .. import _daemon, _memory
-from .._feed import Brought, Feed
+from .._bring import Brought
+from .._feed import Feed
 from .._options import Options
 from .._source import BatchSource
 from .._stream import Stream
@@ -133,18 +133,8 @@ class Given(Served):
         with self._turn:
             return self._feed_for(user, epoch, order)
 
-    def _feed_of(self, user: Any) -> Tuple[int, Feed]:
-        for number, feed in enumerate(self._feeds):
-            if feed.free or feed.used_by(user):
-                break
-        else:
-            number, feed = len(self._feeds), self._new_feed()
-            self._feeds.append(feed)
-        feed.user = weakref.ref(user)
-        return number, feed
-
     def _feed_for(self, user: Any, epoch: int, order: Order) -> Tuple[Feed, int]:
-        number, feed = self._feed_of(user)
+        number, feed = self._feeds.of(user)
         was = self._orders.get(number)
         self._orders[number] = epoch, order
         usable = not feed.broken and was is not None
@@ -183,7 +173,7 @@ class Given(Served):
     @property
     def opened(self) -> bool:
         """True if an epoch was served."""
-        return bool(self._feeds)
+        return len(self._feeds) > 0
 
     def bring(self, feed: Feed, position: int) -> Brought:
         """The batch at a position, as the user gets it."""

@@ -73,7 +73,7 @@ class DataLoader(_Torch):
         pin_memory: copy tensors to pinned memory, where CUDA is available.
         drop_last: leave out a last batch that is short. With ``shard=True`` the samples that do not make a whole batch on
             every rank are left out; otherwise ranks are padded to equal length, as by a ``DistributedSampler``.
-        timeout: seconds to wait for a batch before :class:`~hdmlp.errors.StallTimeout`; 0: for ever.
+        timeout: seconds to wait for a batch before :class:`~hdmlp.errors.StallTimeoutError`; 0: for ever.
         worker_init_fn: called in each worker with its number.
         multiprocessing_context: ``"fork"``, ``"spawn"``, ``"forkserver"`` or a context; None: the default.
         generator: not supported with ``shuffle``; give ``seed``.

@@ -6,7 +6,8 @@ import os
 from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence, Tuple
 
 from .. import _daemon, _launcher, _memory
-from .._feed import Brought, Feed
+from .._bring import Brought
+from .._feed import Feed
 from .._source import BatchSource
 from .._stream import Stream
 from ..errors import ConfigError
@@ -72,7 +73,9 @@ class Parts(Given):
     ) -> Tuple[Stream, BatchSource]:
         part = self._given[self._opening]
         ids = b"" if part.order is None else part.order.ids
-        name = f"{self._name}+{self._opening}" if self._opening else self._name
+        name = self._session.name
+        if self._opening:
+            name += f"+{self._opening}"
         request["job"] = _launcher.job_key(self._place, f"{name}.parts{part.job}")
         request["stream"] = {
             **request["stream"],
@@ -93,7 +96,7 @@ class Parts(Given):
             os.close(fd)
 
     def _feed_for(self, user: Any, epoch: int, order: Order) -> Tuple[Feed, int]:
-        number, feed = self._feed_of(user)
+        number, feed = self._feeds.of(user)
         was = self._given.get(number)
         if (
             was is not None
@@ -129,9 +132,7 @@ class Parts(Given):
         """
         with self._turn:
             part = _Part(self.next, None, why[:1000], self.job)
-            if not self._feeds:
-                self._feeds.append(self._new_feed())
-            feed = self._feeds[0]
+            feed = self._feeds.first()
             if feed.broken:
                 self._given[0] = part
                 feed.close()

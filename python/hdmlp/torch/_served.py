@@ -12,6 +12,7 @@ import torch
 from .. import _daemon
 from .._ahead import Ahead
 from .._feed import Feed
+from .._iteration import Iteration
 from .._loader import Loader
 from .._options import Options
 from .._output import Handed, Output
@@ -216,9 +217,10 @@ class Served(Loader):
         self._tell_output(stream)
         return stream, pool
 
-    def _begin(self, iteration: Any) -> None:
-        super()._begin(iteration)
-        self._renew(iteration.feed, iteration.end)
+    def _begin(self, iteration: Iteration) -> Feed:
+        feed = super()._begin(iteration)
+        self._renew(feed, iteration.end)
+        return feed
 
     def _renew(self, feed: Feed, end: Optional[int]) -> None:
         """Has an epoch that ends at this position made by new workers, unless they are to stay."""
