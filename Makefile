@@ -8,6 +8,7 @@
 # make faults  do harm to HDMLP from outside, as root, and judge what came of it (ONLY=word, PRODUCT=tree)
 # make frameworks  the newest torch, and Lightning, accelerate, transformers, timm, torchdata with it, from PyPI (about 6 GB, kept in build/frameworks)
 # make tables  the thesis's tables 5.1 to 5.6 beside what the simulator's profile thesis makes of them
+# make docs    the docs site, into build/docs: its pages, the API reference, commands and configuration keys
 # make build   the static binary, into the Python package
 # make wheel   the wheel that carries it, into dist/ (ARCH=aarch64: cross-built); needs nothing that only tests need
 # make sdist   the source distribution, into dist/
@@ -50,7 +51,7 @@ PYTEST := $(VENV)/bin/python -m pytest -q --dist worksteal
 export PYTHONPATH := $(CURDIR)/python
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: all build build-aarch64 throttle exchange quick test test-go test-python lint fuzz fuzz-corpus asan wheel sdist test-aarch64 train-aarch64 demo bench faults frameworks tables setup clean
+.PHONY: all build build-aarch64 throttle exchange quick test test-go test-python lint fuzz fuzz-corpus asan wheel sdist test-aarch64 train-aarch64 demo bench faults frameworks docs tables setup clean
 .DELETE_ON_ERROR:
 
 all: build
@@ -143,6 +144,12 @@ frameworks: build build/frameworks/stamp
 		python/tests/test_torch.py python/tests/test_train.py python/tests/test_timm.py python/tests/test_foreign.py \
 		python/tests/test_epoch_ends.py python/tests/test_worker_info.py
 
+# A warning is an error: a link that leads nowhere, a page that no list of docs/index.md has, a docstring that cannot be read.
+docs: build build/docs-env/stamp
+	rm -rf build/docs
+	$(PYTHON) docs/site/pages.py python/hdmlp/bin/hdmlp build/docs-source
+	build/docs-env/bin/python -m sphinx --quiet --fail-on-warning --keep-going -c docs/site -d build/docs-trees build/docs-source build/docs
+
 tables: | build/go.stamp
 	HDMLP_FULL_TABLES=1 $(GO) test ./internal/simulate -count 1 -run '^TestFullTables$$' -v
 
@@ -171,6 +178,11 @@ $(VENV)/stamp: requirements-dev.txt requirements-wheel.txt build/test.stamp
 build/frameworks/stamp: requirements-frameworks.txt build/test.stamp
 	$(PYTHON) -m venv build/frameworks
 	build/frameworks/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-frameworks.txt
+	@touch $@
+
+build/docs-env/stamp: requirements-docs.txt build/test.stamp
+	$(PYTHON) -m venv --system-site-packages build/docs-env
+	build/docs-env/bin/python -m pip install --quiet --disable-pip-version-check --ignore-installed -r requirements-docs.txt
 	@touch $@
 
 # A peer of the benchmark. Without it, as where there is no network, its rounds fail and the others are measured.

@@ -15,7 +15,6 @@ import (
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/failure"
-	"github.com/hdmlp/hdmlp/internal/job"
 	"github.com/hdmlp/hdmlp/internal/placement/policies"
 	"github.com/hdmlp/hdmlp/internal/request"
 	"github.com/hdmlp/hdmlp/internal/request/requesttest"
@@ -314,34 +313,6 @@ func TestBadLists(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestOrdersAreClaimed: orders that are yet to be given count as memory that the job may take, and
-// then it may.
-func TestOrdersAreClaimed(t *testing.T) {
-	var available atomic.Int64
-	available.Store(1 << 30)
-	w := world{available: func() (int64, error) { return available.Load(), nil }}
-	n := w.node()
-	order := make([]int32, 100_000)
-	r := open(t, n, message(0, 1, by(t, []int32{50_000, 50_000}, 0, order),
-		set("staging_buffer", nil), set("memory", "10000B")))
-	buffer, _ := job.BufferSize(r.entry.open.Order, 0, 0, nil)
-	if got, least := n.options.Budget.Outstanding()-buffer, int64(3*4*len(order)); got < least {
-		t.Errorf("%d bytes are claimed beside the staging buffer, want %d at least", got, least)
-	}
-	available.Store(0)
-	if err := give(t, r, 1, order); err != nil {
-		t.Error(err)
-	}
-	r.Close()
-	available.Store(401 * kib)
-	if e := refusal(t, n, message(0, 1, by(t, []int32{50_000, 50_000}, 0, order),
-		set("memory", "10000B"))); !strings.Contains(e.Message,
-		"1.1 MiB for the orders of epochs that are yet to be given") {
-		t.Errorf("%+v", e)
-	}
-	w.close(t, n)
-}
-
 // TestStandInOfTheSubset: a sample that cannot be read is replaced by one of the subset, or of the
 // epoch that is given: one of the validation set must not stand in for one of the training set.
 func TestStandInOfTheSubset(t *testing.T) {
@@ -373,41 +344,6 @@ func TestStandInOfTheSubset(t *testing.T) {
 			t.Errorf("%s: sample 12 was not read", name)
 		}
 		r.Close()
-		w.close(t, n)
-	}
-}
-
-// TestLargeBatch: a batch that is larger than the dataset is one short batch, and takes no more
-// room than that.
-func TestLargeBatch(t *testing.T) {
-	for _, ranks := range []int{1, 3} {
-		w := world{}
-		n := w.node()
-		var all []*Rank
-		for r := range ranks {
-			all = append(all, open(t, n,
-				message(r, ranks, set("staging_buffer", nil), set("memory", "0"),
-					func(m *request.Open) {
-						m.Stream.GlobalBatch, m.Stream.Tail = 1<<31, "keep"
-					})))
-		}
-		seen := make([]atomic.Int32, samples)
-		together(all, func(r *Rank) {
-			for _, ids := range consume(t, r, at{}, end) {
-				for _, k := range ids {
-					seen[k].Add(1)
-				}
-			}
-			if size := r.Segments()[0].Size; size > 32<<20 {
-				t.Errorf("a staging buffer of %d bytes", size)
-			}
-		})
-		for k := range seen {
-			if seen[k].Load() != 4 {
-				t.Errorf("sample %d was delivered %d times in 4 epochs", k, seen[k].Load())
-			}
-		}
-		closeAll(all)
 		w.close(t, n)
 	}
 }
