@@ -217,9 +217,9 @@ func TestBadLists(t *testing.T) {
 		change func(*request.Open)
 	}{
 		{failure.Config, "stream.subset came without its descriptor", with(nil, 3)},
-		{failure.Config, "its descriptor is no memfd", with(pipe, 3)},
-		{failure.Config, "its descriptor is no memfd", with(dir, 3)},
-		{failure.Config, "its descriptor is no memfd", with(regular, 3)},
+		{failure.Config, "its descriptor is not a memfd", with(pipe, 3)},
+		{failure.Config, "its descriptor is not a memfd", with(dir, 3)},
+		{failure.Config, "its descriptor is not a memfd", with(regular, 3)},
 		{
 			failure.Config, "its descriptor has 8 bytes, and 12 are needed",
 			with(requesttest.List(t, []int32{1, 2}), 3),
@@ -230,8 +230,8 @@ func TestBadLists(t *testing.T) {
 			failure.Config, "has 0 bytes, and 1073741824 are needed",
 			with(requesttest.List(t), request.MaxList),
 		},
-		{failure.Config, "1 epoch(s) of 0 samples", with(requesttest.List(t), 0)},
-		{failure.Config, "1 epoch(s) of -5 samples", with(requesttest.List(t), -5)},
+		{failure.Config, "1 x 0 samples", with(requesttest.List(t), 0)},
+		{failure.Config, "1 x -5 samples", with(requesttest.List(t), -5)},
 		{
 			failure.Config, "Subset has sample 40 at index 1; allowed: 0 to 39",
 			over(t, []int32{1, 40}),
@@ -247,7 +247,7 @@ func TestBadLists(t *testing.T) {
 		{failure.Config, `stream.shuffle = "given"`, func(m *request.Open) {
 			m.Stream.Shuffle = "given"
 		}},
-		{failure.Config, "at most one of them", func(m *request.Open) {
+		{failure.Config, "give at most one", func(m *request.Open) {
 			given(func(*request.Given) {})(m)
 			m.Stream.Subset = &request.Subset{Count: 1}
 		}},
@@ -263,7 +263,7 @@ func TestBadLists(t *testing.T) {
 			failure.Config, "stream.given.batches = 268435457",
 			given(func(g *request.Given) { g.Batches = request.MaxList + 1 }),
 		},
-		{failure.Config, "0 epoch(s) of 3 samples", given(func(g *request.Given) { g.Epochs = 0 })},
+		{failure.Config, "0 x 3 samples", given(func(g *request.Given) { g.Epochs = 0 })},
 		{
 			failure.Config, "at most 268435456 samples",
 			given(func(g *request.Given) { g.Epochs, g.Entries = 1<<20, 1<<20 }),
