@@ -35,7 +35,7 @@ func TestHungRead(t *testing.T) {
 				t.Fatalf("error %v, want that sample 5 is unavailable", err)
 			}
 			for _, want := range []string{
-				"sample 5", g.source.Path(5), "hangs since 1m",
+				"sample 5", g.source.Path(5), "no answer for 1m",
 				"source_timeout (1m0s)",
 			} {
 				if !strings.Contains(err.Error(), want) {
@@ -124,7 +124,7 @@ func TestManyHungReads(t *testing.T) {
 				"under way then", n)
 		}
 		_, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
-		if err == nil || !strings.Contains(err.Error(), "not tried, because ") {
+		if err == nil || !strings.Contains(err.Error(), "not read, because ") {
 			t.Errorf("error %v does not say why it was not tried", err)
 		}
 		close(gate)
