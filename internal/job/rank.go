@@ -72,7 +72,7 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 		Stream: j.p.Order.Stream(), Epoch: j.p.Order.Epoch, Rank: rank,
 		Cache: j.p.Cache, Peers: j.p.Peers, Buffer: buffer, Ahead: j.config.Prefetch,
 		First: j.firstBatches(rank),
-		Lazy:  !j.planner.Prefetches(), May: j.planner.Gate(),
+		Lazy:  !j.planner.Prefetches(), Gate: j.planner.Gate(),
 		Faults: j.faults, Ledger: r.ledger, Verify: verify,
 	}
 	if j.p.Order.Given() {
