@@ -60,7 +60,7 @@ func (s *Stager) publish(ctx context.Context, queue <-chan *batch, emit func(*Ba
 		b.compact()
 		b.Slots, b.extraID = append(b.Slots, b.extraID...), nil
 		b.Extras = append(b.Extras, b.extras...)
-		s.o.Buffer.Hand(b.Slots)
+		s.o.Buffer.MarkSent(b.Slots)
 		s.o.Ledger.emitted(b.delivery())
 		// Before emit: once the process has the batch it may wait for the next one, and settle must
 		// not clear that.

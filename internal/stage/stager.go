@@ -86,7 +86,7 @@ func (s *Stager) urge() {
 	case starved && s.outstanding == 0:
 		s.o.Buffer.Urge(true)
 	case s.waiting:
-		s.o.Buffer.Look() // a batch is on its way to the process
+		s.o.Buffer.Poll() // a batch is on its way to the process
 	}
 }
 
