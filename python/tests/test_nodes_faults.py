@@ -395,10 +395,10 @@ def liar(tmp_path_factory):
 @pytest.mark.parametrize(
     "lie, words",
     [
-        ("garbage", "not a frame of the sample exchange"),
-        ("another-byte", "its checksum does not hold"),
+        ("garbage", "invalid frame of the sample exchange"),
+        ("another-byte", "its checksum does not match"),
         ("too-long", "as the answer to sample"),
-        ("half", "peer sent something else"),
+        ("half", "corrupt answer from peer"),
         ("nothing", "no answer within"),
     ],
 )
