@@ -423,7 +423,7 @@ def test_peer_lies(binary, folder, liar, reference, tmp_path, lie, words):
     for rank in (0, 1):
         run.wait(
             lambda: any(
-                "node 2 is passed by" in line and words in line
+                "node 2 is bypassed" in line and words in line
                 for line in run.log(rank).splitlines()
             ),
             f"node {rank} tells of the liar",
