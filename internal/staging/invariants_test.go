@@ -26,7 +26,7 @@ func TestMisuseOfSlotsPanics(t *testing.T) {
 			},
 		},
 		{
-			"written after it was freed", "was written after it was given back: 0x7",
+			"written after it was freed", "was written after its release: 0x7",
 			func(b *Buffer, freed Slot) {
 				freed.Data[100] = 7
 				_, _ = b.TryAlloc(4096)
