@@ -10,7 +10,10 @@
 # make tables  the thesis's tables 5.1 to 5.6 beside what the simulator's profile thesis makes of them
 # make docs    the docs site, into build/docs: its pages, the API reference, commands and configuration keys
 # make build   the static binary, into the Python package
-# make wheel   the wheel that carries it, into dist/
+# make wheel   the wheel that carries it, into dist/ (ARCH=aarch64: cross-built); needs nothing that only tests need
+# make sdist   the source distribution, into dist/
+# make test-aarch64   as root: the conformance suites for 64-bit ARM, in a Debian root of its own, under qemu's emulation
+# make train-aarch64  as root: installs the wheel for 64-bit ARM in that root, and trains
 #
 # Each target first sets up what it needs (make setup does all of it): Debian packages
 # as root, Go tools into build/bin, Python tools into .venv. What was done is
@@ -20,7 +23,10 @@ GO      ?= go
 PYTHON  := /usr/bin/python3
 VENV    := .venv
 BIN     := build/bin
-VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' python/hdmlp/_version.py)
+
+# The machine that a wheel is for: x86_64 or aarch64.
+MACHINE := $(shell uname -m)
+ARCH    ?= $(MACHINE)
 
 # Exactly these, or a new release decides what our code looks like.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -36,21 +42,26 @@ SEQUENTIAL := ./internal/simulate ./internal/simulate/render/page ./internal/tra
 # The rooms whose tests wait for the network, for other processes or for much computing, which quick leaves out.
 SLOW := cmd/hdmlp|bench/.*|internal/(cluster|coordinator|devcluster|dataset/folder|exchange|node|simulate|transform|transform/codec|transform/pixels)
 
+# What must hold on every architecture: sources, storage classes, transforms and their formats in memory.
+CONFORMANCE := ./internal/dataset/... ./internal/digest/... ./internal/storageclass/... ./internal/staging/... \
+	./internal/exchange/wire ./internal/transform ./internal/transform/codec ./internal/transform/pixels
+
 PYTEST := $(VENV)/bin/python -m pytest -q --dist worksteal
 
 export PYTHONPATH := $(CURDIR)/python
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: all build throttle exchange quick test test-go test-python lint fuzz fuzz-corpus asan wheel demo bench faults frameworks docs tables setup clean
+.PHONY: all build build-aarch64 throttle exchange quick test test-go test-python lint fuzz fuzz-corpus asan wheel sdist test-aarch64 train-aarch64 demo bench faults frameworks docs tables setup clean
 .DELETE_ON_ERROR:
 
 all: build
 
 # Always asks the Go tool, which knows best whether anything changed. Static, C libraries included: it runs on any Linux.
 build: | build/go.stamp
-	CGO_ENABLED=1 $(GO) build -tags netgo,osusergo -trimpath \
-		-ldflags "-s -w -linkmode external -extldflags -static -X main.version=$(VERSION)" \
-		-o python/hdmlp/bin/hdmlp ./cmd/hdmlp
+	GO="$(GO)" scripts/build python/hdmlp/bin/hdmlp
+
+build-aarch64: | build/go.stamp build/aarch64.stamp
+	GO="$(GO)" scripts/aarch64 scripts/build build/aarch64/hdmlp
 
 throttle exchange: %: | build/go.stamp
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/$@ ./bench/$@
@@ -90,10 +101,28 @@ fuzz-corpus: | build/go.stamp
 asan: build/test.stamp build/asan.stamp
 	GO="$(GO)" scripts/asan
 
-wheel: build $(VENV)/stamp
-	rm -rf dist
-	$(VENV)/bin/python -m build --wheel --no-isolation --outdir dist $(dir $(firstword $(wildcard pyproject.toml python/pyproject.toml)))
-	@ls -l dist/*.whl
+wheel: $(if $(filter $(MACHINE),$(ARCH)),build,build-$(ARCH)) build/wheel/stamp
+	rm -f dist/*_$(ARCH).whl
+	GO="$(GO)" HDMLP_WHEEL_BINARY=$(if $(filter $(MACHINE),$(ARCH)),python/hdmlp/bin,build/$(ARCH))/hdmlp \
+		build/wheel/bin/python -m build --wheel --no-isolation --outdir dist .
+	@ls -l dist/*_$(ARCH).whl
+
+sdist: build/wheel/stamp
+	rm -f dist/*.tar.gz
+	build/wheel/bin/python -m build --sdist --no-isolation --outdir dist .
+	@ls -l dist/*.tar.gz
+
+test-aarch64: | build/go.stamp build/aarch64.stamp
+	scripts/aarch64-root true
+	scripts/aarch64 $(GO) test -vet=off -exec $(CURDIR)/scripts/aarch64-root -timeout 60m -tags netgo,osusergo \
+		-ldflags "-linkmode external -extldflags -static" $(CONFORMANCE)
+
+train-aarch64: | build/aarch64.stamp
+	$(MAKE) wheel ARCH=aarch64
+	scripts/aarch64-root python3 -m venv --clear --system-site-packages /opt/hdmlp
+	scripts/aarch64-root /opt/hdmlp/bin/pip install --no-index $(CURDIR)/dist/*_aarch64.whl
+	scripts/aarch64-root /opt/hdmlp/bin/hdmlp --version
+	scripts/aarch64-root /opt/hdmlp/bin/python scripts/aarch64_train.py
 
 demo: build throttle build/demo.stamp
 	$(PYTHON) bench/demo.py
@@ -131,11 +160,17 @@ clean:
 
 # What the targets need.
 
-build/go.stamp build/test.stamp build/demo.stamp build/bench.stamp build/asan.stamp: build/%.stamp: scripts/setup
+build/go.stamp build/wheel.stamp build/aarch64.stamp build/test.stamp build/demo.stamp build/bench.stamp build/asan.stamp: \
+		build/%.stamp: scripts/setup
 	GO="$(GO)" scripts/setup $*
 	@mkdir -p build && touch $@
 
-$(VENV)/stamp: requirements-dev.txt build/test.stamp
+build/wheel/stamp: requirements-wheel.txt | build/wheel.stamp
+	$(PYTHON) -m venv build/wheel
+	build/wheel/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-wheel.txt
+	@touch $@
+
+$(VENV)/stamp: requirements-dev.txt requirements-wheel.txt build/test.stamp
 	$(PYTHON) -m venv --system-site-packages $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	@touch $@

@@ -160,7 +160,7 @@ func TestAuditWithoutThem(t *testing.T) {
 		f.close()
 	})
 	t.Run("node 0 gone", func(t *testing.T) {
-		const unasked = "node 2 can not be asked, as node 0 is gone"
+		const unasked = "node 2 cannot be asked, because node 0 is gone"
 		f := newField(t, 3)
 		together(f.ranks[2:4], func(r *Rank) { consume(t, r, at{}, at{1, 0}) })
 		told := make(chan map[int]*audit.Result)

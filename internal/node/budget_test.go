@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/job"
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
@@ -42,7 +44,7 @@ func TestSumOfMemory(t *testing.T) {
 			},
 			says: []string{
 				"24.0 MiB for decoding (decode_memory)",
-				"make staging_buffer, decode_memory or the batch smaller",
+				"reduce staging_buffer, decode_memory or the batch size",
 			},
 		},
 		"derived memory": {
@@ -94,7 +96,7 @@ func TestMemoryOfOtherJobs(t *testing.T) {
 	first := open(t, n, message(0, 1))
 	other := message(0, 2, func(m *request.Open) { m.Job, m.Dataset.Path = "k", "/else" })
 	if e := refusal(t, n, other); !strings.Contains(e.Message,
-		"that other jobs of this daemon may still take") {
+		"reserved by other jobs of this daemon") {
 		t.Errorf("%+v", e)
 	}
 	first.Close()
@@ -146,8 +148,8 @@ func TestSmallBufferIsMadeLarger(t *testing.T) {
 	}
 	if warnings := r.Opened().Warnings; len(warnings) != 1 ||
 		!strings.Contains(warnings[0],
-			"staging_buffer = 65536 bytes is less than two batches of about 40000 bytes: it "+
-				"is made 80000") {
+			"staging_buffer = 65536 bytes is less than 2 batches of about 40000 bytes; using "+
+				"80000 bytes") {
 		t.Errorf("warnings %q", warnings)
 	}
 	r.Close()
@@ -174,4 +176,67 @@ func TestOtherCachesYield(t *testing.T) {
 		t.Errorf("yielded %d times; told %+v", yields, e)
 	}
 	w.close(t, n)
+}
+
+// TestOrdersAreClaimed: orders that are yet to be given count as memory that the job may take, and
+// then it may.
+func TestOrdersAreClaimed(t *testing.T) {
+	var available atomic.Int64
+	available.Store(1 << 30)
+	w := world{available: func() (int64, error) { return available.Load(), nil }}
+	n := w.node()
+	order := make([]int32, 100_000)
+	r := open(t, n, message(0, 1, by(t, []int32{50_000, 50_000}, 0, order),
+		set("staging_buffer", nil), set("memory", "10000B")))
+	buffer, _ := job.BufferSize(r.entry.open.Order, 0, 0, nil)
+	if got, least := n.options.Budget.Outstanding()-buffer, int64(3*4*len(order)); got < least {
+		t.Errorf("%d bytes are claimed beside the staging buffer, want %d at least", got, least)
+	}
+	available.Store(0)
+	if err := give(t, r, 1, order); err != nil {
+		t.Error(err)
+	}
+	r.Close()
+	available.Store(401 * kib)
+	if e := refusal(t, n, message(0, 1, by(t, []int32{50_000, 50_000}, 0, order),
+		set("memory", "10000B"))); !strings.Contains(e.Message,
+		"1.1 MiB for the orders of epochs not yet supplied") {
+		t.Errorf("%+v", e)
+	}
+	w.close(t, n)
+}
+
+// TestLargeBatch: a batch that is larger than the dataset is one short batch, and takes no more
+// room than that.
+func TestLargeBatch(t *testing.T) {
+	for _, ranks := range []int{1, 3} {
+		w := world{}
+		n := w.node()
+		var all []*Rank
+		for r := range ranks {
+			all = append(all, open(t, n,
+				message(r, ranks, set("staging_buffer", nil), set("memory", "0"),
+					func(m *request.Open) {
+						m.Stream.GlobalBatch, m.Stream.Tail = 1<<31, "keep"
+					})))
+		}
+		seen := make([]atomic.Int32, samples)
+		together(all, func(r *Rank) {
+			for _, ids := range consume(t, r, at{}, end) {
+				for _, k := range ids {
+					seen[k].Add(1)
+				}
+			}
+			if size := r.Segments()[0].Size; size > 32<<20 {
+				t.Errorf("a staging buffer of %d bytes", size)
+			}
+		})
+		for k := range seen {
+			if seen[k].Load() != 4 {
+				t.Errorf("sample %d was delivered %d times in 4 epochs", k, seen[k].Load())
+			}
+		}
+		closeAll(all)
+		w.close(t, n)
+	}
 }

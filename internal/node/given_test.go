@@ -178,7 +178,7 @@ func TestGiveRefused(t *testing.T) {
 		{
 			4,
 			[]int32{1, 2, 3},
-			"the order of epoch 4 is given, while those of epochs [0 1 2 3] are known",
+			"the order of epoch 4 is given too early: those of epochs [0 1 2 3]",
 		},
 	} {
 		err := give(t, r, c.epoch, c.ids)

@@ -305,7 +305,7 @@ func TestNoRoomForAPlan(t *testing.T) {
 	w := world{available: func() (int64, error) { return 500 + 64<<10 + 1000, nil }}
 	n := w.node()
 	e := refusal(t, n, message(0, 1, set("memory", "500B")))
-	if e.Kind != failure.Limit || !strings.Contains(e.Message, "plan of who caches what") {
+	if e.Kind != failure.Limit || !strings.Contains(e.Message, "placement plan") {
 		t.Errorf("refused as %+v", e)
 	}
 	w.close(t, n)

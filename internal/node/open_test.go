@@ -354,7 +354,7 @@ func TestOpened(t *testing.T) {
 // its policy caches nothing.
 func TestAdviceOnRoom(t *testing.T) {
 	for _, c := range []struct{ policy, memory, want string }{
-		{"cooperative", "20000B", "room for 19.5 KiB of the dataset's 39.1 KiB"},
+		{"cooperative", "20000B", "hold 19.5 KiB of the dataset's 39.1 KiB"},
 		{"cooperative", "40000B", ""},
 		{"naive", "20000B", ""},
 	} {

@@ -220,9 +220,9 @@ func TestBadParts(t *testing.T) {
 		"stream.given.batch = 9223372036854775807": func(g *request.Given) {
 			g.Batch = 1<<63 - 1
 		},
-		"stream.given.first = -1":                        func(g *request.Given) { g.First = -1 },
-		"epochs = 2":                                     func(g *request.Given) { g.Epochs = 2 },
-		"1 epoch(s) of 0 samples":                        func(g *request.Given) { g.Entries = 0 },
+		"stream.given.first = -1": func(g *request.Given) { g.First = -1 },
+		"epochs = 2":              func(g *request.Given) { g.Epochs = 2 },
+		"1 x 0 samples":           func(g *request.Given) { g.Entries = 0 },
 		"its descriptor has 12 bytes, and 16 are needed": func(g *request.Given) { g.Entries = 4 },
 	} {
 		if e := refusal(t, n, message(0, 2, change(f))); e.Kind != failure.Config ||

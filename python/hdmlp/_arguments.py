@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import os
-from typing import Any, Dict, Iterable, Optional
+from collections.abc import Iterable
+from typing import Any
 
 from .errors import ConfigError
 
@@ -39,7 +41,7 @@ KEYS = (
 _PATHS = ("cache_dir", "index_dir", "tls_cert", "tls_key", "tls_ca")
 
 
-def configuration(keywords: Dict[str, Any], others: Iterable[str] = ()) -> Dict[str, Any]:
+def configuration(keywords: dict[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
     """The configuration keys among a loader's keyword arguments, as JSON values.
 
     Args:
@@ -72,7 +74,7 @@ def configuration(keywords: Dict[str, Any], others: Iterable[str] = ()) -> Dict[
     return arguments
 
 
-def settings(arguments: Dict[str, Any], config_file: Optional[str]) -> Dict[str, Any]:
+def settings(arguments: dict[str, Any], config_file: str | None) -> dict[str, Any]:
     """The part of a request that says how to run: ``arguments``, ``environment``, ``config_file``."""
     environment = {k: v for k, v in os.environ.items() if k.startswith("HDMLP_")}
     config_file = config_file or environment.get("HDMLP_CONFIG") or ""
@@ -88,6 +90,11 @@ def settings(arguments: Dict[str, Any], config_file: Optional[str]) -> Dict[str,
                 )
             )
     return {"arguments": arguments, "environment": environment, "config_file": config_file}
+
+
+def parameters(cls: type) -> list[str]:
+    """Returns the names of the parameters with which a class is called, without ``**keys``."""
+    return [p for p in inspect.signature(cls).parameters if p != "keys"]
 
 
 def whole_number(name: str, value: Any, least: int) -> int:

@@ -9,7 +9,8 @@ import pytest
 
 from hdmlp import _daemon, _protocol, errors
 from hdmlp._arguments import settings
-from hdmlp._stream import Stream, column
+from hdmlp._source import column
+from hdmlp._stream import Stream
 
 torch = pytest.importorskip("torch")
 from torch.utils.data import (
@@ -296,7 +297,7 @@ def test_descriptors_that_are_no_lists(real, folder, tmp_path):
     (tmp_path / "list").write_bytes(bytes(400))
     read, write = os.pipe()
     for fd in (read, os.open(tmp_path, os.O_RDONLY), os.open(tmp_path / "list", os.O_RDONLY)):
-        with pytest.raises(errors.ConfigError, match="its descriptor is no memfd"):
+        with pytest.raises(errors.ConfigError, match="its descriptor is not a memfd"):
             Job(folder, fd=fd, subset={"count": 2})
     os.close(write)
 

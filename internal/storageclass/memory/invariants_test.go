@@ -36,7 +36,7 @@ func TestABufferWrittenAfterItsFillFailedPanics(t *testing.T) {
 	buffer[17] = 1
 	defer func() {
 		if said, _ := recover().(string); !strings.Contains(said,
-			"byte 17 was written after it was given back") {
+			"byte 17 was written after its release") {
 			t.Errorf("it panics with %q", said)
 		}
 	}()
