@@ -7,13 +7,13 @@ import itertools
 import operator
 import os
 import secrets
-import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from .. import _daemon, _memory
-from .._feed import Brought, Feed, User
+from .._bring import Brought
+from .._feed import Feed, User
 from .._options import Options
 from .._source import BatchSource
 from .._stream import Stream
@@ -146,18 +146,8 @@ class Given(Served):
         with self._turn:
             return self._feed_for(user, epoch, order)
 
-    def _feed_of(self, user: User) -> tuple[int, Feed]:
-        for number, feed in enumerate(self._feeds):
-            if feed.free or feed.used_by(user):
-                break
-        else:
-            number, feed = len(self._feeds), self._new_feed()
-            self._feeds.append(feed)
-        feed.user = weakref.ref(user)
-        return number, feed
-
     def _feed_for(self, user: User, epoch: int, order: Order) -> tuple[Feed, int]:
-        number, feed = self._feed_of(user)
+        number, feed = self._feeds.of(user)
         was = self._orders.get(number)
         self._orders[number] = epoch, order
         if was is not None and not feed.broken and was[1].sizes == order.sizes and epoch > was[0]:
@@ -195,7 +185,7 @@ class Given(Served):
     @property
     def opened(self) -> bool:
         """Reports whether an epoch was served."""
-        return bool(self._feeds)
+        return len(self._feeds) > 0
 
     def bring(self, feed: Feed, position: int) -> Brought:
         """Takes the batch at a position, and makes what the user gets."""

@@ -76,7 +76,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             fill a batch on every rank are left out; otherwise ranks are padded to equal length, as
             by a ``DistributedSampler``. Default: False.
         timeout: Seconds to wait for a batch before
-            :class:`~hdmlp.errors.StallTimeout` is raised; 0: no limit. Default: 0.
+            :class:`~hdmlp.errors.StallTimeoutError` is raised; 0: no limit. Default: 0.
         worker_init_fn: Called in each worker with its number. Default: None.
         multiprocessing_context: ``"fork"``, ``"spawn"``, ``"forkserver"`` or a context.
             Default: Python's.

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple
 
 from .. import _daemon, _launcher, _memory
-from .._feed import Brought, Feed, User
+from .._bring import Brought
+from .._feed import Feed, User
 from .._options import Options
 from .._source import BatchSource
 from .._stream import Stream
@@ -101,7 +102,9 @@ class Parts(Given):
     ) -> tuple[Stream, BatchSource]:
         part = self._given[self._opening]
         ids = b"" if part.order is None else part.order.ids
-        name = f"{self._name}+{self._opening}" if self._opening else self._name
+        name = self._session.name
+        if self._opening:
+            name += f"+{self._opening}"
         request["job"] = _launcher.job_key(self._place, f"{name}.parts{part.job}")
         request["stream"] = {
             **request["stream"],
@@ -122,7 +125,7 @@ class Parts(Given):
             os.close(fd)
 
     def _feed_for(self, user: User, epoch: int, order: Order) -> tuple[Feed, int]:
-        number, feed = self._feed_of(user)
+        number, feed = self._feeds.of(user)
         was = self._given.get(number)
         again = (
             was is not None
@@ -159,9 +162,7 @@ class Parts(Given):
         """
         with self._turn:
             part = _Part(self.next, None, why[:1000], self.job)
-            if not self._feeds:
-                self._feeds.append(self._new_feed())
-            feed = self._feeds[0]
+            feed = self._feeds.first()
             if feed.broken:
                 self._given[0] = part
                 feed.close()

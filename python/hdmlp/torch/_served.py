@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 from .. import _daemon
 from .._ahead import Ahead
 from .._feed import Feed
+from .._iteration import Iteration
 from .._loader import Loader
 from .._options import Options
 from .._output import Handed, Output
@@ -130,9 +131,10 @@ class Served(Loader):
         assert self._made.recipe is not None
         return Pool(self._made.recipe, processes.workers, processes.prefetch_factor, context, init)
 
-    def _begin(self, iteration: Any) -> None:
-        super()._begin(iteration)
-        self._renew(iteration.feed, iteration.end)
+    def _begin(self, iteration: Iteration) -> Feed:
+        feed = super()._begin(iteration)
+        self._renew(feed, iteration.end)
+        return feed
 
     def _renew(self, feed: Feed, end: int | None) -> None:
         """Has new workers make an epoch that ends at this position, unless they are to stay."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from .._feed import Brought, Feed
+from .._bring import Brought
+from .._feed import Feed
 from ..errors import ConfigError
 from ._drawn import Drawn, Generators, same
 from ._epochs import Batches
