@@ -72,7 +72,7 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 		Stream: j.p.Order.Stream(), Epoch: j.p.Order.Epoch, Rank: rank,
 		Cache: j.p.Cache, Peers: j.p.Peers, Buffer: buffer, Ahead: j.config.Prefetch,
 		First: j.firstBatches(rank),
-		Lazy:  !j.planner.Prefetches(), May: j.planner.Gate(),
+		Lazy:  !j.planner.Prefetches(), Gate: j.planner.Gate(),
 		Faults: j.faults, Ledger: r.ledger, Verify: verify,
 	}
 	if j.p.Order.Given() {
@@ -158,7 +158,13 @@ type Segment struct {
 // Segments returns the segments that exist from the start; batches announce others.
 func (r *Rank) Segments() []Segment {
 	file, size := r.buffer.Ring()
-	out := []Segment{{Number: 0, File: file, Size: size, Writable: true, Returns: r.buffer.Notes()}}
+	out := []Segment{{
+		Number:   0,
+		File:     file,
+		Size:     size,
+		Writable: true,
+		Returns:  r.buffer.HasReturnRing(),
+	}}
 	r.job.p.Dataset.Segments(func(class int, file *os.File, size int64) {
 		out = append(out, Segment{Number: stage.ClassSegment(class), File: file, Size: size})
 	})
@@ -198,7 +204,7 @@ func (r *Rank) Run(ctx context.Context, epoch, step int, emit func(*stage.Batch)
 	run := r.job.p.Stops.Begin(r.rank, epoch*r.job.p.Order.Stream().Steps()+step, cancel,
 		r.buffer.End)
 	err := r.stage(within, epoch, step, func(b *stage.Batch) error {
-		return run.Hand(func() error { return emit(b) })
+		return run.Deliver(func() error { return emit(b) })
 	})
 	// Batches that the process has not taken may still be cut off by another rank's stop.
 	for last, any := run.Last(); err == nil && any && r.taken.Load() < int64(last); {

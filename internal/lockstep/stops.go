@@ -89,7 +89,7 @@ func (p *Stop) told() error {
 // Run is one pass of a rank through the stream, from Begin to End. Its states:
 //
 //   - running: batches are delivered; stop, if set, lies ahead.
-//   - stopped: all batches before stop.At were delivered; Hand delivers no more, and the run is
+//   - stopped: all batches before stop.At were delivered; Deliver refuses more, and the run is
 //     cancelled.
 //   - ended: after an End with an error that the process may not have reached yet. stop may only
 //     still change to an earlier one. An End without an error, or of a rank that goes on, forgets
@@ -171,8 +171,8 @@ func (s *Stops) apply(r *Run, p Stop) {
 	}
 }
 
-// Hand delivers the next batch by calling emit, unless the run ends before it.
-func (r *Run) Hand(emit func() error) error {
+// Deliver sends the next batch by calling emit, unless the run ends before it.
+func (r *Run) Deliver(emit func() error) error {
 	s := r.stops
 	s.mu.Lock()
 	stopped := r.stopped()
@@ -198,7 +198,7 @@ func (r *Run) Hand(emit func() error) error {
 func (r *Run) stopped() bool { return r.stop != nil && r.next >= r.stop.At }
 
 // Last returns the last batch that was delivered, counted like Stop.At; any reports whether there
-// was one. Only the goroutine that calls Hand may call it.
+// was one. Only the goroutine that calls Deliver may call it.
 func (r *Run) Last() (at int, any bool) { return r.next - 1, r.next > r.from }
 
 // End ends the run with err, and returns the error for its process. interrupted reports that the

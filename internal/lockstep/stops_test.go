@@ -16,14 +16,14 @@ import (
 // TestTranscripts runs the transcripts in testdata/stops. Ranks 0 and 1 are on node 0, ranks 2 and
 // 3 on node 1.
 //
-//	begin rank= at=      the rank begins a run at this batch
-//	hand rank= batches=  delivers this many batches
-//	fail rank=           the next batch cannot be delivered
-//	end rank=            ends the run, and prints what the rank is told
-//	again rank= at=      the process asks for another run, which begins at this batch
-//	leave rank=          the process is gone
-//	where rank=          prints the state of the run
-//	tell from=           sends the node's own stops to the other node
+//	begin rank= at=         the rank begins a run at this batch
+//	deliver rank= batches=  delivers this many batches
+//	fail rank=              the next batch cannot be delivered
+//	end rank=               ends the run, and prints what the rank is told
+//	again rank= at=         the process asks for another run, which begins at this batch
+//	leave rank=             the process is gone
+//	where rank=             prints the state of the run
+//	tell from=              sends the node's own stops to the other node
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/stops", func(t *testing.T, path string) {
 		p := newPlayer()
@@ -65,9 +65,9 @@ func (p *player) do(t *testing.T, d *datadriven.TestData) string {
 	case "begin":
 		d.ScanArgs(t, "at", &at)
 		return p.begin(rank, at)
-	case "hand":
+	case "deliver":
 		d.ScanArgs(t, "batches", &batches)
-		return p.hand(rank, batches)
+		return p.deliver(rank, batches)
 	case "fail":
 		p.ends[rank] = &failure.Error{
 			Kind:    failure.Sample,
@@ -118,7 +118,7 @@ func (p *player) begin(rank, at int) string {
 	return p.state(rank)
 }
 
-func (p *player) hand(rank, batches int) string {
+func (p *player) deliver(rank, batches int) string {
 	for range batches {
 		switch {
 		case p.ends[rank] != nil:
@@ -127,7 +127,7 @@ func (p *player) hand(rank, batches int) string {
 			p.ends[rank] = context.Canceled
 			return p.state(rank)
 		}
-		if p.ends[rank] = p.runs[rank].Hand(func() error { return nil }); p.ends[rank] != nil {
+		if p.ends[rank] = p.runs[rank].Deliver(func() error { return nil }); p.ends[rank] != nil {
 			break
 		}
 	}
@@ -157,16 +157,16 @@ func TestNodesReportOnlyTheirOwnRanks(t *testing.T) {
 	known := Stop{Rank: 2, Node: 1, Host: "b", At: 9, Error: failure.Error{Message: "true"}}
 	s.Hear([]Stop{known})
 	said = nil
-	for _, lie := range []Stop{
+	for _, forged := range []Stop{
 		{Rank: 2, Node: 2, Round: 5},
 		{Rank: 2, Node: 2, Over: true},
 		{Rank: 0, Node: 0},
 		{Rank: 1, Node: 0, Round: 3},
 	} {
-		s.Hear([]Stop{lie})
+		s.Hear([]Stop{forged})
 		if len(said) > 0 || len(s.last) != 1 || s.last[2].Node != 1 || s.last[2].Over ||
 			s.last[2].Round != 0 || ended || r.stop.At != 9 {
-			t.Errorf("%+v is taken: %q, %+v", lie, said, s.last)
+			t.Errorf("%+v is taken: %q, %+v", forged, said, s.last)
 		}
 	}
 }
@@ -182,8 +182,8 @@ func TestLostProcessStopsNoOtherRank(t *testing.T) {
 	s.Begin(1, 0, func() {
 		t.Error("another rank was cancelled because a process is gone")
 	}, func(int) {})
-	if err := first.Hand(func() error { return gone }); !errors.Is(err, gone) {
-		t.Errorf("Hand: %v", err)
+	if err := first.Deliver(func() error { return gone }); !errors.Is(err, gone) {
+		t.Errorf("Deliver: %v", err)
 	}
 	if err := first.End(gone, false); !errors.Is(err, gone) {
 		t.Errorf("End: %v", err)

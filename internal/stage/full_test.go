@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// roomFor is a rig whose staging buffer has room for so many batches, and whose rank's Run sends
-// its batches to got once it is begun.
-func roomFor(t *testing.T, batches int,
+// fullRig returns a rig whose staging buffer holds this number of batches. begin starts a Run that
+// sends its batches to got.
+func fullRig(t *testing.T, batches int,
 	hook func(ctx context.Context, id int) error,
 ) (g *rig, got chan *Batch, begin, end func()) {
 	o := plain(8, 2)
@@ -32,11 +32,11 @@ func roomFor(t *testing.T, batches int,
 	}
 }
 
-// TestStallForRoomIsTheConsumers: what next() waits for while the process keeps all of the staging
-// buffer is charged to the consumer.
-func TestStallForRoomIsTheConsumers(t *testing.T) {
+// TestStallForMemoryIsTheConsumers checks that a stall is charged to the consumer while the process
+// keeps the whole staging buffer.
+func TestStallForMemoryIsTheConsumers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, got, begin, end := roomFor(t, 1, nil)
+		g, got, begin, end := fullRig(t, 1, nil)
 		defer end()
 		r := g.ranks[0]
 		begin()
@@ -53,21 +53,20 @@ func TestStallForRoomIsTheConsumers(t *testing.T) {
 	})
 }
 
-// sized is a preprocessor whose results have the size that a sample's ID says, and which expects
-// 1000 bytes.
+// sized is a preprocessor whose results grow with the sample's ID, and which expects 1000 bytes.
 type sized struct{ summary }
 
 func (sized) Size() int            { return 0 }
 func (sized) Expected(int64) int64 { return 1000 }
 
-func (sized) Apply(room func(int) ([]byte, error), _ []byte, _, id int, _ []time.Duration) error {
-	_, err := room(1000 * (1 + id/2))
+func (sized) Apply(alloc func(int) ([]byte, error), _ []byte, _, id int, _ []time.Duration) error {
+	_, err := alloc(1000 * (1 + id/2))
 	return err
 }
 
-// TestStallForRoomOfAParkedSampleIsTheConsumers: also where the room is found to lack when the
-// batch is nearly complete.
-func TestStallForRoomOfAParkedSampleIsTheConsumers(t *testing.T) {
+// TestStallOfAParkedSampleIsTheConsumers checks that a stall is charged to the consumer also if
+// memory turns out to be lacking when the batch is nearly complete.
+func TestStallOfAParkedSampleIsTheConsumers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := plain(4, 1)
 		o.buffer, o.preprocessor = 4096, sized{}
@@ -87,7 +86,7 @@ func TestStallForRoomOfAParkedSampleIsTheConsumers(t *testing.T) {
 		r.ledger.Yielded(0, 0, Stall{})
 		<-time.After(5 * time.Second)
 		if len(got) > 0 {
-			t.Fatal("there was room for both")
+			t.Fatal("both batches fit")
 		}
 		g.giveBack(r, first)
 		second := <-got
@@ -100,18 +99,18 @@ func TestStallForRoomOfAParkedSampleIsTheConsumers(t *testing.T) {
 	})
 }
 
-// TestSegmentForAProcessThatWaits: where the process keeps the whole buffer, the next batch lies in
-// a segment of its own once the process waits for it, has taken all that was sent, and nothing is
-// on its way; and not before.
-func TestSegmentForAProcessThatWaits(t *testing.T) {
+// TestExtraSegmentForAWaitingProcess checks that if the process keeps the whole buffer, the next
+// batch gets an extra segment once the process waits for it, has taken all batches that were sent,
+// and none is on its way; and not before.
+func TestExtraSegmentForAWaitingProcess(t *testing.T) {
 	extra := func(g *rig) int64 {
 		<-time.After(time.Second)
 		_, bytes := g.ranks[0].buffer.Usage()
 		return bytes
 	}
-	t.Run("it waited for the batch before", func(t *testing.T) {
+	t.Run("no batch is on its way", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			g, got, begin, end := roomFor(t, 1, nil)
+			g, got, begin, end := fullRig(t, 1, nil)
 			defer end()
 			s := g.ranks[0].stager
 			s.o.First = 1
@@ -120,12 +119,12 @@ func TestSegmentForAProcessThatWaits(t *testing.T) {
 			first := <-got
 			s.Taken(0, 0)
 			if n := extra(g); n != 0 || len(got) > 0 {
-				t.Errorf("it does not wait, and %d bytes are in a segment", n)
+				t.Errorf("the process does not wait, but %d bytes are in an extra segment", n)
 			}
 			s.Wait()
 			second := <-got
 			if len(second.Extras) != 1 {
-				t.Errorf("it waits, and gets a batch with the segments %v", second.Extras)
+				t.Errorf("the process waits, and gets a batch with segments %v", second.Extras)
 			}
 			g.giveBack(g.ranks[0], first)
 			g.giveBack(g.ranks[0], second)
@@ -134,7 +133,7 @@ func TestSegmentForAProcessThatWaits(t *testing.T) {
 	t.Run("a batch is on its way", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			gate := make(chan struct{})
-			g, got, begin, end := roomFor(t, 2, func(_ context.Context, id int) error {
+			g, got, begin, end := fullRig(t, 2, func(_ context.Context, id int) error {
 				if id == 2 { // of the second batch
 					<-gate
 				}
@@ -147,12 +146,12 @@ func TestSegmentForAProcessThatWaits(t *testing.T) {
 			s.Taken(0, 0)
 			s.Wait()
 			if n := extra(g); n != 0 {
-				t.Errorf("while the batch that it waits for is read, %d bytes are in a segment", n)
+				t.Errorf("%d bytes are in an extra segment while the awaited batch is read", n)
 			}
 			close(gate)
 			second := <-got
 			if n := extra(g); n != 0 || len(second.Extras) > 0 || len(got) > 0 {
-				t.Errorf("it got the batch that was read, and %d bytes are in a segment", n)
+				t.Errorf("%d bytes are in an extra segment after the awaited batch was read", n)
 			}
 			g.giveBack(g.ranks[0], first)
 			g.giveBack(g.ranks[0], second)

@@ -401,10 +401,10 @@ def liar(tmp_path_factory):
 @pytest.mark.parametrize(
     "lie, words",
     [
-        ("garbage", "not a frame of the sample exchange"),
-        ("another-byte", "its checksum does not hold"),
+        ("garbage", "invalid frame of the sample exchange"),
+        ("another-byte", "its checksum does not match"),
         ("too-long", "as the answer to sample"),
-        ("half", "peer sent something else"),
+        ("half", "corrupt answer from peer"),
         ("nothing", "no answer within"),
     ],
 )
@@ -429,7 +429,7 @@ def test_peer_lies(binary, folder, liar, reference, tmp_path, lie, words):
     for rank in (0, 1):
         run.wait(
             lambda: any(
-                "node 2 is passed by" in line and words in line
+                "node 2 is bypassed" in line and words in line
                 for line in run.log(rank).splitlines()
             ),
             f"node {rank} tells of the liar",

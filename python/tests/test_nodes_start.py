@@ -532,5 +532,5 @@ def test_certificate_that_can_not_be(binary, folder, tmp_path, authorities):
         check(
             value,
             "ConfigError",
-            r'tls_cert = ".*/ours\.pem" is not good by tls_ca = ".*/theirs-ca\.pem": x509',
+            r'tls_cert = ".*/ours\.pem" is not trusted by tls_ca = ".*/theirs-ca\.pem": x509',
         )
