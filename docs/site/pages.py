@@ -140,6 +140,7 @@ def home(index: str, names: "Iterable[str]") -> str:
 
 
 def main(hdmlp: str, directory: str) -> None:
+    """Writes all pages, with what HDMLP prints, to a directory, which it makes anew."""
     site, pages = pathlib.Path(directory), reference(hdmlp)
     shutil.rmtree(site, ignore_errors=True)
     made = {f"reference/{name}": text for name, text in pages.items()}
