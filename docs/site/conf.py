@@ -18,18 +18,18 @@ myst_heading_anchors = 4  # as GitHub names them
 myst_links_external_new_tab = False
 
 # The docstrings are Google's style; types come from the annotations.
-suppress_warnings = ["ref.python"]  # napoleon takes a word before a colon for a type
+suppress_warnings = ["ref.python"]  # napoleon takes words before colons for types
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True  # what a docstring lists is not documented a second time as a member
 napoleon_use_rtype = False
-autodoc_inherit_docstrings = False  # a method that only implements its base's is not listed again
+autodoc_inherit_docstrings = False  # a method that only implements its base's is left out
 autodoc_member_order = "groupwise"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented_params"
 autodoc_default_options = {
     "show-inheritance": True,
     # What private bases define is listed, and what these define is not.
-    "inherited-members": "OSError, BaseException, HDMLPError, DataLoader, Dataset, Transform, tuple",
+    "inherited-members": "OSError,BaseException,HDMLPError,DataLoader,Dataset,Transform,tuple",
 }
 autodoc_class_signature = "mixed"
 python_maximum_signature_line_length = 80
