@@ -252,7 +252,7 @@ func (a *Assembly) plan() planner.Options {
 // adviseRoom adds a warning if the caches hold only a part of the dataset, because every epoch then
 // reads the rest again.
 func (a *Assembly) adviseRoom() {
-	room, total := a.Job.Planner().Room(), a.Order.Bytes()
+	capacity, total := a.Job.Planner().Room(), a.Order.Bytes()
 	whose := "dataset's"
 	switch {
 	case a.Order.Said().Subset != nil:
@@ -260,11 +260,11 @@ func (a *Assembly) adviseRoom() {
 	case a.Order.Given():
 		whose = "first epoch's"
 	}
-	if room < total && a.Job.Planner().Keeps() {
+	if capacity < total && a.Job.Planner().Keeps() {
 		a.Job.Warn(fmt.Sprintf("the caches hold %s of the %s %s; the rest is read from "+
 			"the source in "+
 			"every epoch: raise memory, or set cache_dir to a directory on a fast local disk",
-			size.Format(room), whose, size.Format(total)))
+			size.Format(capacity), whose, size.Format(total)))
 	}
 }
 

@@ -43,14 +43,14 @@ func TestUnopenedClassesCountAsClaimed(t *testing.T) {
 		t.Errorf("%d bytes are outstanding, want 28", got)
 	}
 	if c, _, err := b.Admit(mine, cfg); err != nil {
-		t.Errorf("a job that fits beside the other's classes: %v", err)
+		t.Errorf("a job that fits together with the other's classes: %v", err)
 	} else {
 		c.Drop()
 	}
 	available--
 	if _, _, err := b.Admit(mine, cfg); err == nil ||
 		failure.Of(err).Details["need"] != int64(1135) {
-		t.Errorf("a job that does not fit beside the other's classes: %v", err)
+		t.Errorf("a job that does not fit together with the other's classes: %v", err)
 	}
 	other.Opened()
 	available = 1035

@@ -103,7 +103,7 @@ func TestCallsReturnResultsAndErrors(t *testing.T) {
 	for _, c := range []struct{ method, params, kind, words string }{
 		{"dance", "{}", protocol.KindProtocol, `"dance"`},
 		{"dataset", `{"knd": 1}`, protocol.KindProtocol, "knd"},
-		{"cluster", `{"job": "train"}`, protocol.KindConfig, "none is running"},
+		{"cluster", `{"job": "train"}`, protocol.KindConfig, "no jobs are running"},
 		{"cluster", `{"jobs": 1}`, protocol.KindProtocol, "jobs"},
 		{"dataset", `{"kind": "tape", "path": "/data"}`, protocol.KindConfig, "tape"},
 		{

@@ -157,16 +157,16 @@ func TestNodesReportOnlyTheirOwnRanks(t *testing.T) {
 	known := Stop{Rank: 2, Node: 1, Host: "b", At: 9, Error: failure.Error{Message: "true"}}
 	s.Hear([]Stop{known})
 	said = nil
-	for _, lie := range []Stop{
+	for _, forged := range []Stop{
 		{Rank: 2, Node: 2, Round: 5},
 		{Rank: 2, Node: 2, Over: true},
 		{Rank: 0, Node: 0},
 		{Rank: 1, Node: 0, Round: 3},
 	} {
-		s.Hear([]Stop{lie})
+		s.Hear([]Stop{forged})
 		if len(said) > 0 || len(s.last) != 1 || s.last[2].Node != 1 || s.last[2].Over ||
 			s.last[2].Round != 0 || ended || r.stop.At != 9 {
-			t.Errorf("%+v is taken: %q, %+v", lie, said, s.last)
+			t.Errorf("%+v is taken: %q, %+v", forged, said, s.last)
 		}
 	}
 }

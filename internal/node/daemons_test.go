@@ -11,9 +11,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
-// TestNodesWithOneDaemon: of two nodes that share a host and its daemon the second is refused at
-// once, rather than waited for.
-func TestNodesWithOneDaemon(t *testing.T) {
+// TestNodesWithOneDaemonAreRefused checks that if two nodes share a host and its daemon, the second
+// one is refused at once.
+func TestNodesWithOneDaemonAreRefused(t *testing.T) {
 	c := newNodes(t, 1, false)
 	address := c.address()
 	on := func(node int) request.Open {

@@ -20,14 +20,14 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request/requesttest"
 )
 
-// over makes a job one over a subset.
+// over returns a change of a request to a job over a subset.
 func over(t *testing.T, ids []int32) func(*request.Open) {
 	return func(m *request.Open) {
 		m.Stream.Subset, m.Stream.List = &request.Subset{Count: len(ids)}, requesttest.List(t, ids)
 	}
 }
 
-// by makes a job one whose epochs are given, with these and from first on.
+// by returns a change of a request to a job with given epochs, from epoch first on.
 func by(t *testing.T, batches []int32, first int, epochs ...[]int32) func(*request.Open) {
 	return func(m *request.Open) {
 		m.Stream.Shuffle = "given"
@@ -45,8 +45,8 @@ func give(t *testing.T, r *Rank, epoch int, ids []int32) error {
 	return r.Give(request.Give{Epoch: epoch, Entries: len(ids)}, requesttest.List(t, ids))
 }
 
-// TestSubset: ranks are delivered a part of the dataset as a sampler over the part would have it;
-// nothing else is read, whatever room there is; and the bound is over that part.
+// TestSubset checks that ranks get a part of the dataset as a sampler over that part would draw it,
+// that nothing else is read, and that the bound is over that part.
 func TestSubset(t *testing.T) {
 	subset := []int32{39, 3, 3, 17, 0, 21, 8, 9, 30, 31, 32, 33, 34}
 	for _, shuffle := range []string{"torch", "feistel", "none"} {
@@ -78,7 +78,7 @@ func TestSubset(t *testing.T) {
 				t.Fatal(err)
 			}
 			together(ranks, func(r *Rank) {
-				r.Wait() // before naive reads anything
+				r.Wait() // before policy naive reads anything
 				for here, ids := range consume(t, r, at{}, end) {
 					want := plain.Epoch(here.epoch).Batch(nil, r.Number(), here.step)
 					for i, p := range want {
@@ -99,7 +99,7 @@ func TestSubset(t *testing.T) {
 				t.Errorf("report %+v", r)
 			}
 			if slices.Contains([]string{"naive", "staging"}, policy.Name()) {
-				// Ranks that need a sample at the same time share a read, and padding adds some.
+				// Ranks that need a sample at the same time share a read, and padding adds reads.
 				if left := w.bytes.Load(); r.Bound != 4*needed || left < needed {
 					t.Errorf("%s: %d bytes left the source, and the bound is %d", policy.Name(),
 						left, r.Bound)
@@ -114,8 +114,8 @@ func TestSubset(t *testing.T) {
 	}
 }
 
-// TestSubsetOverNodes: what holds on one node does on several, with a plan that is there at once or
-// made meanwhile; samples that are there twice are read from the source once.
+// TestSubsetOverNodes checks a subset over several nodes, with a plan made at once and in the
+// background. Samples that occur twice are read from the source once.
 func TestSubsetOverNodes(t *testing.T) {
 	var subset []int32
 	for k := range int32(20) {
@@ -134,8 +134,8 @@ func TestSubsetOverNodes(t *testing.T) {
 	}
 }
 
-// TestSubsetsDiffer: ranks, and nodes, whose subsets differ are refused, and named.
-func TestSubsetsDiffer(t *testing.T) {
+// TestDifferentSubsetsAreRefused checks ranks and nodes whose subsets differ.
+func TestDifferentSubsetsAreRefused(t *testing.T) {
 	var w world
 	n := w.node()
 	first := open(t, n, message(0, 2, over(t, []int32{1, 2, 3})))
@@ -175,9 +175,9 @@ func TestSubsetsDiffer(t *testing.T) {
 	c.close()
 }
 
-// TestBadLists: what comes with OPEN may be anything; it is refused with what is wrong, before
-// memory is taken for it.
-func TestBadLists(t *testing.T) {
+// TestInvalidListsAreRefused checks that an invalid list that comes with OPEN is refused with the
+// reason before memory is taken for it.
+func TestInvalidListsAreRefused(t *testing.T) {
 	var w world
 	n := w.node()
 	pipe, other, err := os.Pipe()
@@ -303,7 +303,7 @@ func TestBadLists(t *testing.T) {
 	w.available = func() (int64, error) { return 1 << 20, nil }
 	n = w.node()
 	large := requesttest.List(t)
-	if err := large.Truncate(4 * request.MaxList); err != nil { // it takes no memory
+	if err := large.Truncate(4 * request.MaxList); err != nil { // sparse: it takes no memory
 		t.Fatal(err)
 	}
 	if e := refusal(t, n, message(0, 1, with(large, request.MaxList))); e.Kind != failure.Limit ||
@@ -313,8 +313,8 @@ func TestBadLists(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestStandInOfTheSubset: a sample that cannot be read is replaced by one of the subset, or of the
-// epoch that is given: one of the validation set must not stand in for one of the training set.
+// TestStandInOfTheSubset checks that a sample that cannot be read is replaced by one of the subset
+// or given epoch: a validation sample must not stand in for a training sample.
 func TestStandInOfTheSubset(t *testing.T) {
 	for name, change := range map[string]func(*request.Open){
 		"subset": over(t, []int32{5, 30, 12}),

@@ -68,7 +68,7 @@ func startBootstrap(planner *Planner, policy placement.Starter, in placement.Inp
 	go func() {
 		defer close(planner.done)
 		if err := p.run(ctx); err != nil && ctx.Err() == nil {
-			planner.o.Fail(fmt.Errorf("plan who caches what: %w", err))
+			planner.o.Fail(fmt.Errorf("make the placement plan: %w", err))
 		}
 		p.fixed = nil // lets epochs be forgotten
 	}()

@@ -254,8 +254,8 @@ func (p *Planner) Plan() *placement.Plan { return p.plan.Load() }
 // Room returns the total capacity of the storage classes of all nodes, in bytes.
 func (p *Planner) Room() (sum int64) {
 	for _, n := range p.nodes {
-		for _, room := range n.Capacity {
-			sum += room
+		for _, capacity := range n.Capacity {
+			sum += capacity
 		}
 	}
 	return sum

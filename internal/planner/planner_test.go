@@ -24,16 +24,16 @@ type node struct {
 	leads []placement.Lead // of the other nodes
 	gone  []int
 
-	mu    sync.Mutex
-	room  placement.Node   // as passed to Rooms
-	lead  placement.Lead   // as passed to Leads
-	owner func(id int) int // in force
-	kept  [][]int32        // in force
-	note  func(node int, there bool)
+	mu       sync.Mutex
+	reported placement.Node   // as passed to Rooms
+	lead     placement.Lead   // as passed to Leads
+	owner    func(id int) int // in force
+	kept     [][]int32        // in force
+	note     func(node int, there bool)
 }
 
 func (n *node) Rooms(_ context.Context, mine placement.Node) ([]placement.Node, error) {
-	n.room = mine
+	n.reported = mine
 	nodes := make([]placement.Node, 3)
 	for i := range nodes {
 		nodes[i] = placement.Node{
@@ -244,9 +244,9 @@ func TestPlanMayCopyFromAClassThatKeepsAll(t *testing.T) {
 	if p.Gate() != nil || p.Planning() {
 		t.Error("a quick plan is not made at once")
 	}
-	if len(n.room.Kept) != samples || !slices.Equal(n.room.Held[0], []int32{3}) ||
-		len(n.room.Held[1]) != 0 {
-		t.Errorf("Rooms was called with %+v", n.room)
+	if len(n.reported.Kept) != samples || !slices.Equal(n.reported.Held[0], []int32{3}) ||
+		len(n.reported.Held[1]) != 0 {
+		t.Errorf("Rooms was called with %+v", n.reported)
 	}
 	if p.Room() != 3*120000 {
 		t.Errorf("the capacity of all classes is %d bytes", p.Room())

@@ -1,4 +1,4 @@
-"""On a platform that is not supported, ``import hdmlp`` fails at once and says what is supported."""
+"""On an unsupported platform, ``import hdmlp`` fails at once and says what is supported."""
 
 import os
 import pathlib

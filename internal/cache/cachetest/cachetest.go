@@ -151,14 +151,14 @@ func Open(t T, s *Source, o Options) *Stores {
 		Size:        s.Index.Size,
 	}
 	next := 0
-	add := func(name string, class storageclass.Class, room int64) {
-		store, err := class.Open(ds, room)
+	add := func(name string, class storageclass.Class, capacity int64) {
+		store, err := class.Open(ds, capacity)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var ids []int32
-		for ; next < s.Index.Len() && (o.PlanAll || room >= s.Index.Size(next)); next++ {
-			room -= s.Index.Size(next)
+		for ; next < s.Index.Len() && (o.PlanAll || capacity >= s.Index.Size(next)); next++ {
+			capacity -= s.Index.Size(next)
 			ids = append(ids, int32(next))
 		}
 		out.Names, out.Stores, out.Plan = append(out.Names, name), append(out.Stores, store),

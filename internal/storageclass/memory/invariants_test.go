@@ -10,8 +10,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
-// TestABufferWrittenAfterItsFillFailedPanics: the bytes are another sample's by then.
-func TestABufferWrittenAfterItsFillFailedPanics(t *testing.T) {
+// TestBufferWrittenAfterAFailedFillPanics: its bytes may belong to another sample by then.
+func TestBufferWrittenAfterAFailedFillPanics(t *testing.T) {
 	class := New(Options{})
 	opened, err := class.Open(storageclass.Dataset{
 		Samples: 2,
@@ -37,7 +37,7 @@ func TestABufferWrittenAfterItsFillFailedPanics(t *testing.T) {
 	defer func() {
 		if said, _ := recover().(string); !strings.Contains(said,
 			"byte 17 was written after its release") {
-			t.Errorf("it panics with %q", said)
+			t.Errorf("panic %q", said)
 		}
 	}()
 	_ = s.Put(1, make([]byte, 1000), storageclass.Origin{})
