@@ -254,6 +254,9 @@ class Pool:
             worker.end()
         for worker in workers:
             worker.reap()
+            # No result will return the slots of the tasks that were under way.
+            for task in worker.tasks.values():
+                self._free(task.taken)
         self._by_fd.clear()
         self._end = end
 
@@ -386,7 +389,7 @@ class Pool:
             )
         task = worker.tasks.pop(number)
         taken = task.taken
-        self._stream.free(bytes(taken.payload[HEAD_SIZE + 32 * taken.n :]))
+        self._free(taken)
         if kind == _worker.RESULT:
             if task.stale:
                 worker.freed.append(slots_of(payload))
@@ -394,6 +397,11 @@ class Pool:
                 task.result = payload
         elif kind == _worker.FAILED:
             task.result = Failed(bytes(payload[8:]), worker.number)
+
+    def _free(self, taken: Taken) -> None:
+        """Has the stream return the slots of a batch to the daemon."""
+        if self._stream is not None:
+            self._stream.free(bytes(taken.payload[HEAD_SIZE + 32 * taken.n :]))
 
     def _dispatch(self) -> None:
         while len(self._order) < self._capacity and self._error is None:
