@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -88,10 +89,15 @@ EXIT STATUS
 	flags.IntVar(&opts.epoch, "epoch", -1, "show only this epoch")
 	flags.IntVar(&opts.step, "step", -1, "show the batch of this step")
 	for _, name := range []string{"sample", "rank", "epoch", "step"} {
-		flags.Lookup(name).DefValue = "" // help shows no default: they are off unless given
+		flags.Lookup(name).DefValue = "0" // help shows no default: they are off unless given
 	}
 	return cmd
 }
+
+// accessFlags replaces the names of access.Spec's fields by those of flags.
+var accessFlags = strings.NewReplacer("access: ", "", "Samples is", "--samples is",
+	"WorldSize", "--nodes", "GlobalBatch", "--batch", "Shuffle is", "--shuffle is",
+	"Scheme is", "--scheme is", "Tail", "--tail")
 
 // runAccess prints what opts select.
 func runAccess(opts accessOptions, out io.Writer) error {
@@ -102,7 +108,7 @@ func runAccess(opts accessOptions, out io.Writer) error {
 		Tail: access.Tail(opts.tail),
 	})
 	if err != nil {
-		return badInput("%w", err)
+		return badInput("%s", accessFlags.Replace(err.Error()))
 	}
 	if err := opts.check(stream); err != nil {
 		return err

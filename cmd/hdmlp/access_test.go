@@ -107,9 +107,9 @@ func TestAccessBySampleAndByStepAgree(t *testing.T) {
 
 func TestAccessNamesTheWrongFlag(t *testing.T) {
 	for want, change := range map[string]func(*accessOptions){
-		"Samples is 0":                 func(o *accessOptions) { o.samples = 0 },
-		"WorldSize is 0":               func(o *accessOptions) { o.nodes = 0 },
-		`Shuffle is "fair"; allowed`:   func(o *accessOptions) { o.shuffle = "fair" },
+		"--samples is 0":               func(o *accessOptions) { o.samples = 0 },
+		"--nodes is 0":                 func(o *accessOptions) { o.nodes = 0 },
+		`--shuffle is "fair"; allowed`: func(o *accessOptions) { o.shuffle = "fair" },
 		"--epochs is 0":                func(o *accessOptions) { o.epochs = 0 },
 		"--delta is -1":                func(o *accessOptions) { o.delta = -1 },
 		"--delta is NaN":               func(o *accessOptions) { o.delta = math.NaN() },

@@ -166,7 +166,7 @@ func (p *configPrinter) style(code, text string) string {
 func (p *configPrinter) print(c *config.Config, file string) {
 	p.value = len(freeSpace)
 	for key, o := range c.Origins {
-		p.name = max(p.name, min(len(key), 16))
+		p.name = max(p.name, min(len(key), 18))
 		p.value = max(p.value, min(len(o.Value), 28))
 	}
 	fmt.Fprintf(&p.text, "%s  %s\n", p.style(bold, "File"), cmp.Or(file, "none"))
@@ -181,7 +181,7 @@ func (p *configPrinter) print(c *config.Config, file string) {
 				o := c.Origins[q.Key]
 				rows = append(rows, [3]string{q.Key, o.Value, o.Source})
 				text := q.Help
-				if q.Kind == config.Enum {
+				if q.Kind == config.Enum && !strings.Contains(text, q.Values[0]) {
 					text += ": " + strings.Join(q.Values, ", ")
 				}
 				help = append(help, text)

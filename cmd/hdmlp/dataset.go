@@ -93,7 +93,7 @@ EXIT STATUS
 		"extensions of samples, in upper or lower case (default: "+
 			strings.Join(sources()[0].Extensions, ",")+")")
 	flags.StringVar(&opts.kind, "kind", sources()[0].Name,
-		"kind of the source; `hdmlp kinds` lists them")
+		"kind of the source; hdmlp kinds lists them")
 	flags.BoolVar(&opts.classes, "classes", false, "list all classes")
 	return cmd
 }

@@ -60,7 +60,7 @@ EXIT STATUS
 		},
 	}
 	root.PersistentFlags().Bool("json", false, "print JSON, also for errors")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return inputError{err} })
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(commands()...)
 	return root
 }
@@ -86,7 +86,7 @@ func badInput(format string, args ...any) error {
 // noArgs rejects arguments.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return badInput("%s takes no arguments, but got %q", cmd.CommandPath(), args[0])
+		return badInput("%s takes no arguments, but got %q", cmd.Name(), args[0])
 	}
 	return nil
 }

@@ -238,7 +238,8 @@ const (
 func serveMetrics(address string, here *node.Node, log *slog.Logger) (stop func(), err error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("metrics = %q: %w", address, err)
+		return nil, fmt.Errorf("metrics = %q: cannot listen there: %w; choose another address",
+			address, err)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics",

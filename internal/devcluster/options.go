@@ -63,7 +63,7 @@ func (o Options) Check() error {
 	}
 	for _, kv := range o.Env {
 		if k, _, ok := strings.Cut(kv, "="); !ok || k == "" {
-			fault("environment %q; give it as KEY=VALUE", kv)
+			fault("environment %q is not of the form KEY=VALUE", kv)
 		}
 	}
 	for node := range min(max(o.Nodes, 1), maxNodes) {
@@ -109,8 +109,8 @@ func (o Options) mounts(node int) ([]mount, error) {
 	for _, text := range o.Mounts {
 		from, to, ok := strings.Cut(strings.ReplaceAll(text, "{node}", strconv.Itoa(node)), ":")
 		if !ok || from == "" || !filepath.IsAbs(to) {
-			return nil, fmt.Errorf("mount %q; give it as SOURCE:TARGET, the target as an "+
-				"absolute path", text)
+			return nil, fmt.Errorf("mount %q is not of the form SOURCE:TARGET with an absolute "+
+				"path as target", text)
 		}
 		from, err := filepath.Abs(from)
 		if err != nil {
@@ -118,7 +118,8 @@ func (o Options) mounts(node int) ([]mount, error) {
 		}
 		for _, path := range []string{from, to} {
 			if _, err := os.Stat(path); err != nil {
-				return nil, fmt.Errorf("mount %q on node %d: %w; both must exist", text, node, err)
+				return nil, fmt.Errorf("mount %q on node %d: %w; source and target must exist",
+					text, node, err)
 			}
 		}
 		out = append(out, mount{from, to})
