@@ -2,7 +2,7 @@ package main
 
 import "github.com/spf13/cobra"
 
-// commands lists every command: one line each.
+// commands returns all commands, one line each.
 func commands() []*cobra.Command {
 	return []*cobra.Command{
 		newDatasetCommand(),
