@@ -30,7 +30,7 @@ func TestStallHasOneCause(t *testing.T) {
 		name   string
 		change func(*delivery)
 		took   time.Duration // from planning to completion
-		// from completion to the process's request; negative: it asked before
+		// late is the time from completion to the process's request; negative: it asked before
 		late time.Duration
 		want string
 	}{

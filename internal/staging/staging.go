@@ -64,7 +64,7 @@ type Buffer struct {
 		// adjacent; free and the slots in the ring together cover the ring.
 		free   []extent
 		poison invariants.Poison // of free
-		// where the last allocation ended; the next one is searched from there
+		// next is where the last allocation ended, and the next search begins
 		next int64
 
 		slots      map[uint32]held
