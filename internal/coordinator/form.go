@@ -198,9 +198,8 @@ func (c *Coordinator) compareContents(ctx context.Context) (version [16]byte, er
 		var theirs nodeContents
 		if err := json.Unmarshal(text, &theirs); err != nil ||
 			len(theirs.Contents) != len(index.Contents()) {
-			return version,
-				failure.Input("node %d sent dataset contents that cannot be decoded: %v",
-					n, err)
+			return version, failure.Input("node %d sent dataset contents that cannot be decoded: %v",
+				n, err)
 		}
 		if n == 0 {
 			first = theirs
@@ -212,8 +211,8 @@ func (c *Coordinator) compareContents(ctx context.Context) (version [16]byte, er
 				hex.EncodeToString(theirs.Version[:]), hex.EncodeToString(first.Version[:]),
 				map[string]any{"sample": id, "node": n},
 				"sample %d (%s) has other bytes on node %d than on node 0, although both datasets "+
-					"have the same names, sizes and times: "+
-					"versions %x and %x; mount the same dataset on all nodes", id, index.Name(id),
+					"have the same names, sizes and times: versions %x and %x; mount the same "+
+					"dataset on all nodes", id, index.Name(id),
 				n, theirs.Version[:8], first.Version[:8])
 		}
 	}
@@ -285,10 +284,8 @@ func (o *Options) meeting() (host string, port int, err error) {
 	}
 	given, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || o.Loader < 0 || o.Loader > 255 {
-		return "", 0,
-			failure.Input("cluster.address = %q, cluster.loader = %d: the port must be "+
-				"below 65536 "+
-				"and the loader below 256", o.Address, o.Loader)
+		return "", 0, failure.Input("cluster.address = %q, cluster.loader = %d: the port must be "+
+			"below 65536 and the loader below 256", o.Address, o.Loader)
 	}
 	port = cmp.Or(o.Port, int(given)) + portsPerLoader*o.Loader
 	if port+portsPerLoader > 1<<16 {

@@ -177,8 +177,8 @@ func TestJobsShareACache(t *testing.T) {
 		closeAll(first)
 		c.epochs(second, 1, 4)
 		if total, most := c.read(); total != samples || most != 1 {
-			t.Errorf("background=%v: the source was read %d times, one sample %d times; "+
-				"want %d, and 1", background, total, most, samples)
+			t.Errorf("background=%v: the source was read %d times, one sample %d times; want %d, "+
+				"and 1", background, total, most, samples)
 		}
 		closeAll(second)
 		c.close()

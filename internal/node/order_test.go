@@ -126,8 +126,8 @@ func TestSubsetOverNodes(t *testing.T) {
 		ranks := c.open(over(t, subset), set("memory", "11000B"))
 		c.epochs(ranks, 0, 4)
 		if total, most := c.read(); total != 20 || most != 1 {
-			t.Errorf("background=%v: the source was read %d times, one sample %d times; "+
-				"want 20, and 1", background, total, most)
+			t.Errorf("background=%v: the source was read %d times, one sample %d times; want 20, "+
+				"and 1", background, total, most)
 		}
 		closeAll(ranks)
 		c.close()

@@ -170,8 +170,8 @@ func TestPartsAreReadOnce(t *testing.T) {
 			together(ranks, func(r *Rank) { trained(t, r, e, 0, batch, n) })
 		}
 		if total, most := c.read(); total != len(needed) || most != 1 {
-			t.Errorf("background=%v: the source was read %d times, one sample %d times; "+
-				"want %d, and 1", background, total, most, len(needed))
+			t.Errorf("background=%v: the source was read %d times, one sample %d times; want %d, "+
+				"and 1", background, total, most, len(needed))
 		}
 		closeAll(ranks)
 		c.close()

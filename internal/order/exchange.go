@@ -45,24 +45,20 @@ func decodeParts(texts [][]byte, nodes [][]int, world int) ([]*request.Part, err
 	for n, due := range nodes {
 		var theirs []*request.Part
 		if err := json.Unmarshal(texts[n], &theirs); err != nil || slices.Contains(theirs, nil) {
-			return nil,
-				failure.Input("node %d sent parts of an epoch that cannot be decoded: %v", n,
-					err)
+			return nil, failure.Input("node %d sent parts of an epoch that cannot be decoded: %v", n,
+				err)
 		}
 		ranks := make([]int, len(theirs))
 		for i, x := range theirs {
 			ranks[i] = x.Rank
 			if x.Entries < 0 || x.Batch < 0 || x.Epoch < 0 || x.Epoch > request.MaxEpoch {
-				return nil,
-					failure.Input("node %d sent an invalid part of rank %d: %d samples of "+
-						"epoch %d, in "+
-						"batches of %d",
-						n, x.Rank, x.Entries, x.Epoch, x.Batch)
+				return nil, failure.Input("node %d sent an invalid part of rank %d: %d samples of "+
+					"epoch %d, in batches of %d",
+					n, x.Rank, x.Entries, x.Epoch, x.Batch)
 			}
 		}
 		if !slices.Equal(ranks, due) {
-			return nil,
-				failure.Input("node %d sent parts of ranks %v, but has ranks %v", n, ranks, due)
+			return nil, failure.Input("node %d sent parts of ranks %v, but has ranks %v", n, ranks, due)
 		}
 		for _, x := range theirs {
 			all[x.Rank] = x

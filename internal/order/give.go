@@ -18,9 +18,8 @@ func (o *Order) Give(rank int, m request.Give, file *os.File,
 ) (apart bool, err error) {
 	what := fmt.Sprintf("the order of epoch %d", m.Epoch)
 	if !o.Given() {
-		return false,
-			failure.Input("%s is given, but this job draws its orders: stream.shuffle is %q",
-				what, o.stream.Spec().Shuffle)
+		return false, failure.Input("%s is given, but this job draws its orders: stream.shuffle is %q",
+			what, o.stream.Spec().Shuffle)
 	}
 	if m.Epoch < 0 || m.Epoch > request.MaxEpoch {
 		return false, failure.Input("%s is given: epochs must be 0 to %d", what, request.MaxEpoch)
@@ -29,15 +28,13 @@ func (o *Order) Give(rank int, m request.Give, file *os.File,
 		return m.Apart != "", o.givePart(rank, m, what, file, admit)
 	}
 	if held := o.stream.GivenEpochs(); len(held) >= o.held && !slices.Contains(held, m.Epoch) {
-		return false,
-			failure.Input("%s is given too early: those of epochs %v are not over yet, and "+
-				"at most %d "+
-				"may be known at a time",
-				what, held, o.held)
+		return false, failure.Input("%s is given too early: those of epochs %v are not over yet, "+
+			"and at most %d may be known at a time",
+			what, held, o.held)
 	}
 	if n := o.stream.Delivered(); m.Entries != n {
-		return false,
-			failure.Input("%s has %d samples, but an epoch's batches have %d", what, m.Entries, n)
+		return false, failure.Input("%s has %d samples, but an epoch's batches have %d", what,
+			m.Entries, n)
 	}
 	ids, err := request.ReadSamples(file, what, m.Entries, nil) // the memory is already claimed
 	if err != nil {

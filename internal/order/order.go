@@ -49,10 +49,9 @@ func New(m *request.Open, said *request.Order, seed uint64, index *dataset.Index
 		return nil, err
 	}
 	if largest := min(stream.Spec().GlobalBatch, stream.Delivered()); largest > request.MaxBatch {
-		return nil,
-			failure.Input("the global batch of %d samples (%d ranks) is larger than the limit "+
-				"of %d: reduce batch_size",
-				largest, m.WorldSize, request.MaxBatch)
+		return nil, failure.Input("the global batch of %d samples (%d ranks) is larger than the limit "+
+			"of %d: reduce batch_size",
+			largest, m.WorldSize, request.MaxBatch)
 	}
 	return &Order{
 		stream: stream, index: index, said: said.Brief(), held: max(minHeld, len(said.Epochs)),
@@ -148,9 +147,8 @@ func (o *Order) Epoch(e int) *access.Epoch {
 func (o *Order) Check(rank, epoch, step int, planned bool) error {
 	spec := o.stream.Spec()
 	if spec.Epochs > 0 && epoch >= spec.Epochs && !planned {
-		return failure.Input("epoch %d out of range: the job has %d epochs, counted "+
-			"from 0, and is "+
-			"not planned yet",
+		return failure.Input("epoch %d out of range: the job has %d epochs, counted from 0, and "+
+			"is not planned yet",
 			epoch, spec.Epochs)
 	}
 	if epoch >= 0 && !o.stream.Given(epoch) && (o.turns == nil || !o.turns.expects(rank, epoch)) {

@@ -119,9 +119,8 @@ func TestHungReadsAreBounded(t *testing.T) {
 			}
 		}
 		if n := under.Load(); n < 5 || n > 10 {
-			t.Errorf("%d reads were started, want 5 that hang, and at most 5 that were "+
-				"in progress "+
-				"then", n)
+			t.Errorf("%d reads were started, want 5 that hang, and at most 5 that were in "+
+				"progress then", n)
 		}
 		_, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
 		if err == nil || !strings.Contains(err.Error(), "not read, because ") {

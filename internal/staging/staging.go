@@ -287,8 +287,7 @@ func (b *Buffer) collect() {
 		}
 		if slot&extraSlot != 0 {
 			b.mu.returnsErr = fmt.Errorf("staging buffer: slot %#x in an extra segment was "+
-				"returned in "+
-				"the return ring instead of by a frame", slot)
+				"returned in the return ring instead of by a frame", slot)
 			return
 		}
 		_, b.mu.returnsErr = b.giveBack(slot)
