@@ -67,7 +67,8 @@ func (c *Coordinator) Audit(ctx context.Context, epoch int,
 			}
 			var a auditAnswer
 			if err := json.Unmarshal(answer, &a); err != nil || a.Done && !c.covers(n, a.Parts) {
-				return nil, "", fmt.Errorf("node %d sent an invalid answer to the audit: %.200q", n, answer)
+				return nil, "",
+					fmt.Errorf("node %d sent an invalid answer to the audit: %.200q", n, answer)
 			}
 			if a.Done {
 				known[n] = a.Parts

@@ -60,8 +60,9 @@ func TestInvalidReportsCountAsNoAnswer(t *testing.T) {
 	}
 }
 
-// TestMissingParts checks that a node asked about the next turn returns those of its ranks that
-// have not supplied their parts, and otherwise, or while its job is not open, nothing.
+// TestAnswerListsRanksWithMissingParts checks that a node asked about the next turn returns those
+// of its ranks that have not supplied their parts, and otherwise, or while its job is not open,
+// nothing.
 func TestAnswerListsRanksWithMissingParts(t *testing.T) {
 	l := newLocal()
 	l.turn, l.missed = 3, []int{2}

@@ -23,8 +23,9 @@ func (r *Rank) Explain(epoch, step, rank int) (*Explanation, error) {
 			r.job.config.Request.WorldSize)
 	}
 	if epoch < 0 || step < 0 || step >= r.job.p.Order.Stream().Steps() {
-		return nil, failure.Input("epoch %d, step %d out of range: epochs count from 0, steps are 0 "+
-			"to %d", epoch, step, r.job.p.Order.Stream().Steps()-1)
+		return nil,
+			failure.Input("epoch %d, step %d out of range: epochs count from 0, steps are 0 "+
+				"to %d", epoch, step, r.job.p.Order.Stream().Steps()-1)
 	}
 	if err := r.Check(epoch, step); err != nil {
 		return nil, err

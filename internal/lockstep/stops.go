@@ -299,8 +299,9 @@ func Decode(text []byte, ranks, nodes int) ([]Stop, error) {
 	for _, p := range list {
 		if p.Rank < 0 || p.Rank >= ranks || p.Node < 0 || p.Node >= nodes || p.Round < 0 ||
 			p.At < 0 {
-			return nil, fmt.Errorf("rank %d of node %d stops before batch %d in round %d; the job has "+
-				"%d ranks on %d nodes", p.Rank, p.Node, p.At, p.Round, ranks, nodes)
+			return nil,
+				fmt.Errorf("rank %d of node %d stops before batch %d in round %d; the job has "+
+					"%d ranks on %d nodes", p.Rank, p.Node, p.At, p.Round, ranks, nodes)
 		}
 	}
 	return list, nil

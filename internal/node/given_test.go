@@ -73,8 +73,8 @@ func TestGivenEpochs(t *testing.T) {
 				}
 				r.Wait()
 				check(t, consume(t, r, at{1, 0}, end), 1, 2)
-				if known := r.entry.open.Order.Stream().GivenEpochs(); !slices.Equal(known,
-					[]int{2}) {
+				known := r.entry.open.Order.Stream().GivenEpochs()
+				if !slices.Equal(known, []int{2}) {
 					t.Errorf("epochs %v are known, want only 2", known)
 				}
 				if a, err := r.Audit(t.Context(), 2); err != nil || !a.Complete {

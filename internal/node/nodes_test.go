@@ -81,8 +81,8 @@ func (c *nodes) epochs(ranks []*Rank, from, to int) {
 		together(ranks, func(r *Rank) {
 			r.Wait() // before policy naive reads anything
 			for here, ids := range consume(c.t, r, at{e, 0}, at{e + 1, 0}) {
-				if want := r.entry.open.Order.Stream().Epoch(here.epoch).Batch(nil, r.Number(),
-					here.step); !slices.Equal(ids, want) {
+				epoch := r.entry.open.Order.Stream().Epoch(here.epoch)
+				if want := epoch.Batch(nil, r.Number(), here.step); !slices.Equal(ids, want) {
 					c.t.Errorf("rank %d, %+v: samples %v, want %v", r.Number(), here, ids, want)
 				}
 			}

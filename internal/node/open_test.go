@@ -363,8 +363,8 @@ func TestSmallCachesAreWarnedAbout(t *testing.T) {
 		var w world
 		n := w.node()
 		r := open(t, n, message(0, 1, set("policy", c.policy), set("memory", c.memory)))
-		if warnings := strings.Join(r.Opened().Warnings,
-			"; "); !strings.Contains(warnings, c.want) || c.want == "" && warnings != "" {
+		warnings := strings.Join(r.Opened().Warnings, "; ")
+		if !strings.Contains(warnings, c.want) || c.want == "" && warnings != "" {
 			t.Errorf("%+v: warnings %q", c, warnings)
 		}
 		r.Close()

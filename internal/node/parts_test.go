@@ -135,8 +135,8 @@ func TestPartsOverNodes(t *testing.T) {
 					}
 				})
 				for _, r := range ranks {
-					if known := r.entry.open.Order.Stream().GivenEpochs(); !slices.Equal(known,
-						[]int{epochs - 2, epochs - 1}) {
+					known := r.entry.open.Order.Stream().GivenEpochs()
+					if !slices.Equal(known, []int{epochs - 2, epochs - 1}) {
 						t.Errorf("epochs %v are known after %d", known, epochs)
 					}
 					if p := r.Report(); p.GlobalBatch != batch*len(ranks) ||
@@ -269,8 +269,8 @@ func TestEarlyRankWaitsForParts(t *testing.T) {
 	if turn, missing := late.entry.turns.Missing(); turn != 1 || !slices.Equal(missing, []int{1}) {
 		t.Errorf("turn %d waits for ranks %v of node 1", turn, missing)
 	}
-	if missing := early.entry.open.Coordinator.Missing(t.Context(), 1); !slices.Equal(missing,
-		[]int{1}) {
+	missing := early.entry.open.Coordinator.Missing(t.Context(), 1)
+	if !slices.Equal(missing, []int{1}) {
 		t.Errorf("node 1 reports that ranks %v are missing", missing)
 	}
 	if missing := early.entry.open.Coordinator.Missing(t.Context(), 2); len(missing) > 0 {

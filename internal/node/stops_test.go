@@ -26,8 +26,8 @@ func unreadable(id int) error {
 func first(r *Rank, sample int) at {
 	for epoch := 0; ; epoch++ {
 		for step := range r.entry.open.Order.Stream().Steps() {
-			if slices.Contains(r.entry.open.Order.Stream().Epoch(epoch).Batch(nil, r.Number(),
-				step), int32(sample)) {
+			ids := r.entry.open.Order.Stream().Epoch(epoch).Batch(nil, r.Number(), step)
+			if slices.Contains(ids, int32(sample)) {
 				return at{epoch, step}
 			}
 		}
@@ -62,8 +62,8 @@ func (c *nodes) stopAll(ranks []*Rank, rank, sample int) {
 			c.t.Errorf("rank %d got %d batches before %+v", r.Number(), len(got), missing)
 		}
 		for here, ids := range got {
-			if want := r.entry.open.Order.Stream().Epoch(here.epoch).Batch(nil, r.Number(),
-				here.step); !slices.Equal(ids, want) {
+			epoch := r.entry.open.Order.Stream().Epoch(here.epoch)
+			if want := epoch.Batch(nil, r.Number(), here.step); !slices.Equal(ids, want) {
 				c.t.Errorf("rank %d, %+v: samples %v, want %v", r.Number(), here, ids, want)
 			}
 		}

@@ -45,8 +45,9 @@ func decodeParts(texts [][]byte, nodes [][]int, world int) ([]*request.Part, err
 	for n, due := range nodes {
 		var theirs []*request.Part
 		if err := json.Unmarshal(texts[n], &theirs); err != nil || slices.Contains(theirs, nil) {
-			return nil, failure.Input("node %d sent parts of an epoch that cannot be decoded: %v", n,
-				err)
+			return nil,
+				failure.Input("node %d sent parts of an epoch that cannot be decoded: %v", n,
+					err)
 		}
 		ranks := make([]int, len(theirs))
 		for i, x := range theirs {
@@ -58,7 +59,8 @@ func decodeParts(texts [][]byte, nodes [][]int, world int) ([]*request.Part, err
 			}
 		}
 		if !slices.Equal(ranks, due) {
-			return nil, failure.Input("node %d sent parts of ranks %v, but has ranks %v", n, ranks, due)
+			return nil,
+				failure.Input("node %d sent parts of ranks %v, but has ranks %v", n, ranks, due)
 		}
 		for _, x := range theirs {
 			all[x.Rank] = x

@@ -18,8 +18,9 @@ func (o *Order) Give(rank int, m request.Give, file *os.File,
 ) (apart bool, err error) {
 	what := fmt.Sprintf("the order of epoch %d", m.Epoch)
 	if !o.Given() {
-		return false, failure.Input("%s is given, but this job draws its orders: stream.shuffle is %q",
-			what, o.stream.Spec().Shuffle)
+		return false,
+			failure.Input("%s is given, but this job draws its orders: stream.shuffle is %q",
+				what, o.stream.Spec().Shuffle)
 	}
 	if m.Epoch < 0 || m.Epoch > request.MaxEpoch {
 		return false, failure.Input("%s is given: epochs must be 0 to %d", what, request.MaxEpoch)

@@ -49,9 +49,10 @@ func New(m *request.Open, said *request.Order, seed uint64, index *dataset.Index
 		return nil, err
 	}
 	if largest := min(stream.Spec().GlobalBatch, stream.Delivered()); largest > request.MaxBatch {
-		return nil, failure.Input("the global batch of %d samples (%d ranks) is larger than the limit "+
-			"of %d: reduce batch_size",
-			largest, m.WorldSize, request.MaxBatch)
+		return nil,
+			failure.Input("the global batch of %d samples (%d ranks) is larger than the limit "+
+				"of %d: reduce batch_size",
+				largest, m.WorldSize, request.MaxBatch)
 	}
 	return &Order{
 		stream: stream, index: index, said: said.Brief(), held: max(minHeld, len(said.Epochs)),

@@ -324,9 +324,10 @@ func (p *Turns) Open(ctx context.Context, nodes Nodes,
 	}
 	ranks, entries := len(all), all[0].Entries
 	if entries > request.MaxList/ranks {
-		return request.Part{}, nil, failure.Input("stream.given: %d ranks with %d samples of an epoch "+
-			"each; allowed: %d samples in all",
-			ranks, entries, request.MaxList)
+		return request.Part{}, nil,
+			failure.Input("stream.given: %d ranks with %d samples of an epoch "+
+				"each; allowed: %d samples in all",
+				ranks, entries, request.MaxList)
 	}
 	if err := admit(int64(minHeld)*4*int64(ranks*entries), "stream.given: the orders of epochs",
 		"use shorter epochs"); err != nil {

@@ -23,7 +23,7 @@ func made(step int, planned, ready time.Time, change func(*delivery)) delivery {
 	return d
 }
 
-// TestCauses checks that a stall is charged to the one thing that delayed the batch.
+// TestStallHasOneCause checks that a stall is charged to the one thing that delayed the batch.
 func TestStallHasOneCause(t *testing.T) {
 	const second = time.Second
 	for _, c := range []struct {
