@@ -109,10 +109,10 @@ func trained(t *testing.T, r *Rank, epoch, step, batch, n int) {
 	}
 }
 
-// TestPartsOverNodes checks that ranks on several nodes that give each epoch's order together each
-// get their own part, under each policy, with a plan made at once and in the background, and that
-// the audit is over all of them.
-func TestPartsOverNodes(t *testing.T) {
+// TestRanksGetTheirOwnParts checks that ranks on several nodes that give each epoch's order
+// together each get their own part, under each policy, with a plan made at once and in the
+// background, and that the audit is over all of them.
+func TestRanksGetTheirOwnParts(t *testing.T) {
 	const each, batch, n, epochs = 2, 3, 10, 4
 	for _, policy := range policies.Engine() {
 		for _, background := range []bool{false, true} {
@@ -346,9 +346,9 @@ func TestOccurrencesOverRanks(t *testing.T) {
 	c.close()
 }
 
-// TestEpochGivenDuringARun checks that a rank that gives its next epoch while its run still waits
-// takes that epoch in another run, and no batch twice.
-func TestEpochGivenDuringARun(t *testing.T) {
+// TestEpochGivenDuringARunTakesAnotherRun checks that a rank that gives its next epoch while its
+// run still waits takes that epoch in another run, and no batch twice.
+func TestEpochGivenDuringARunTakesAnotherRun(t *testing.T) {
 	const batch, n = 3, 6
 	c := newNodes(t, 2, false)
 	ranks := c.mustOpenParts(1, batch, n)

@@ -70,10 +70,10 @@ func (c *nodes) stopAll(ranks []*Rank, rank, sample int) {
 	})
 }
 
-// TestOneStopsAll checks that if one rank's stream ends because its node cannot read a sample,
-// those of all ranks on all nodes end; that they get the stream when the sample can be read and
-// they begin again; and that they are told of a later failure too.
-func TestOneStopsAll(t *testing.T) {
+// TestOneStoppedRankStopsAll checks that if one rank's stream ends because its node cannot read a
+// sample, those of all ranks on all nodes end; that they get the stream when the sample can be read
+// and they begin again; and that they are told of a later failure too.
+func TestOneStoppedRankStopsAll(t *testing.T) {
 	c := newNodes(t, 3, false)
 	var bad [3]atomic.Int32 // by node
 	for n, w := range c.worlds {

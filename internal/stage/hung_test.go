@@ -14,10 +14,11 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 )
 
-// TestHungRead checks that when a read hangs, the stream ends in time, with an error that says what
-// hangs; that the memory that the read may still write to is not reused; that the number of workers
-// stays the same; that closing does not hang; and that everything is freed when the read returns.
-func TestHungRead(t *testing.T) {
+// TestHungReadEndsTheStreamInTime checks that when a read hangs, the stream ends in time, with an
+// error that says what hangs; that the memory that the read may still write to is not reused; that
+// the number of workers stays the same; that closing does not hang; and that everything is freed
+// when the read returns.
+func TestHungReadEndsTheStreamInTime(t *testing.T) {
 	for _, capacity := range []int64{0, 800} {
 		synctest.Test(t, func(t *testing.T) {
 			gate := make(chan struct{})

@@ -79,10 +79,10 @@ func TestStallHasOneCause(t *testing.T) {
 	}
 }
 
-// TestPythonsShareOfAStall checks that the time in which Python code made the batch is a cause of
-// its own, and that the rest is charged as usual, even if the batch was ready before it was asked
-// for.
-func TestPythonsShareOfAStall(t *testing.T) {
+// TestPythonsShareOfAStallIsItsOwnCause checks that the time in which Python code made the batch is
+// a cause of its own, and that the rest is charged as usual, even if the batch was ready before it
+// was asked for.
+func TestPythonsShareOfAStallIsItsOwnCause(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		late time.Duration
@@ -148,9 +148,9 @@ func TestBatchesCountOnce(t *testing.T) {
 	}
 }
 
-// TestSecondsOfAnEpoch checks that an epoch lasts from the request for its first batch until its
-// last one was yielded.
-func TestSecondsOfAnEpoch(t *testing.T) {
+// TestEpochLastsFromRequestToYield checks that an epoch lasts from the request for its first batch
+// until its last one was yielded.
+func TestEpochLastsFromRequestToYield(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &Ledger{
 			place:  func(cache.Place) string { return "source" },
