@@ -97,8 +97,8 @@ func TestWithdrawOfAnEarlierCallChangesNothing(t *testing.T) {
 // gathers.
 func TestGathersAreLimited(t *testing.T) {
 	d, participants := runningHarness(t, 66)
-	if err := d.contribute(participants[1], 1, "large",
-		make([]byte, MaxPayload+1)); !errors.As(err, new(*LimitError)) || len(d.hub.gathers) != 0 {
+	err := d.contribute(participants[1], 1, "large", make([]byte, MaxPayload+1))
+	if !errors.As(err, new(*LimitError)) || len(d.hub.gathers) != 0 {
 		t.Errorf("too much of one node: %v, and %d gathers are open", err, len(d.hub.gathers))
 	}
 	data := make([]byte, MaxPayload)
@@ -211,6 +211,9 @@ func TestRefusedConnectionsDoNotFillTheLog(t *testing.T) {
 	}
 }
 
+// noData is the empty contribution of every node.
+func noData(int) []byte { return nil }
+
 // gatherAll calls Gather on all nodes.
 func gatherAll(ctx context.Context, clusters []*Cluster, what string,
 	data func(i int) []byte,
@@ -246,9 +249,9 @@ func TestGatherReturnsEveryNodesBytes(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if _, err := clusters[1].Gather(t.Context(), "x", make([]byte, MaxPayload+1)); !errors.As(err,
-		new(*LimitError)) {
-		t.Errorf("too much: %v", err)
+	_, err := clusters[1].Gather(t.Context(), "x", make([]byte, MaxPayload+1))
+	if !errors.As(err, new(*LimitError)) {
+		t.Errorf("over the limit: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -261,9 +264,7 @@ func TestGatherReturnsEveryNodesBytes(t *testing.T) {
 		defer hub.mu.Unlock()
 		return len(hub.gathers) == 0
 	})
-	if _, errs := gatherAll(t.Context(), clusters, "alone", func(int) []byte {
-		return nil
-	}); errors.Join(errs...) != nil {
+	if _, errs := gatherAll(t.Context(), clusters, "alone", noData); errors.Join(errs...) != nil {
 		t.Error("after a gather that timed out:", errs)
 	}
 }

@@ -246,8 +246,8 @@ func testCloseEndsCalls(t *testing.T, ln net.Listener, dial dialer) {
 	}
 	s.Close()
 	other := client(t, dial, ClientOptions{Timeout: time.Second})
-	if err := fetched(other, context.Background(), 0, make([]byte, 1)); !errors.Is(err,
-		ErrUnavailable) {
+	err := fetched(other, context.Background(), 0, make([]byte, 1))
+	if !errors.Is(err, ErrUnavailable) {
 		t.Error(err)
 	}
 }

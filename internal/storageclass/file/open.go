@@ -76,7 +76,12 @@ func (s *store) closeFiles() {
 	_ = s.journal.file.Close()
 }
 
-// load reads the index and makes the files and the memory state consistent.
+// load reads the index and makes the files and the memory state consistent:
+//
+//  1. find the samples that are held (recover), or start over if the index is not valid;
+//  2. restore the allocated bytes;
+//  3. cut the index after its last whole record, and rewrite it if it has stale records;
+//  4. cut the data after the last sample.
 func (s *store) load(dir *disk.Directory, room int64) error {
 	info, err := s.data.Stat()
 	if err != nil {

@@ -39,7 +39,7 @@ type Class struct {
 	limit func() (int64, error)
 	taken atomic.Int64 // bytes allocated by all stores
 
-	mu struct {
+	mu struct { // guards the following
 		invariants.Mutex[Class]
 		stores map[[16]byte]*store
 		clock  int64 // counts Opens, for the order of eviction
