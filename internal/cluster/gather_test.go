@@ -99,7 +99,7 @@ func TestGathersAreLimited(t *testing.T) {
 	d, participants := runningHarness(t, 66)
 	err := d.contribute(participants[1], 1, "large", make([]byte, MaxPayload+1))
 	if !errors.As(err, new(*LimitError)) || len(d.hub.gathers) != 0 {
-		t.Errorf("too much of one node: %v, and %d gathers are open", err, len(d.hub.gathers))
+		t.Errorf("over the limit of one node: %v, and %d gathers are open", err, len(d.hub.gathers))
 	}
 	data := make([]byte, MaxPayload)
 	for i, p := range participants[:64] {
@@ -113,13 +113,13 @@ func TestGathersAreLimited(t *testing.T) {
 	for range 2 { // a refused contribution does not count
 		if err := d.contribute(participants[64], 100, "total", data); err != nil ||
 			!errors.As(refused(participants[64]), new(*LimitError)) {
-			t.Errorf("too much of all nodes: %v, %v", err, refused(participants[64]))
+			t.Errorf("over the limit of all nodes: %v, %v", err, refused(participants[64]))
 		}
 	}
 	d.withdraw(participants[0], 0, "total")
 	if _ = d.contribute(participants[64], 101, "total",
 		data); d.hub.gathers["total"].parts[64] == nil {
-		t.Error("what was withdrawn still counts")
+		t.Error("a withdrawn contribution still counts")
 	}
 
 	for i := range maxGathers - 1 {
@@ -147,7 +147,7 @@ func TestPayloadsAreLimited(t *testing.T) {
 	one.reg.Payload = make([]byte, MaxPayload+1)
 	d.hub.attach(one)
 	if err := d.hub.failure; !errors.As(err, new(*LimitError)) {
-		t.Errorf("too much of one node: %v", err)
+		t.Errorf("over the limit of one node: %v", err)
 	}
 
 	const nodes = 65
@@ -159,7 +159,7 @@ func TestPayloadsAreLimited(t *testing.T) {
 		d.hub.attach(p)
 	}
 	if err := d.hub.failure; !errors.As(err, new(*LimitError)) {
-		t.Errorf("too much of all nodes: %v", err)
+		t.Errorf("over the limit of all nodes: %v", err)
 	}
 }
 

@@ -175,7 +175,7 @@ func (c *Class) Open(ds storageclass.Dataset, room int64) (storageclass.Store, e
 	if s := c.mu.open[ds.Fingerprint]; s != nil {
 		if len(s.where) != ds.Samples {
 			return nil,
-				fmt.Errorf("file class: dataset %x has %d samples, its store was made for %d",
+				fmt.Errorf("file class: dataset %x has %d samples, its store was created for %d",
 					ds.Fingerprint, ds.Samples, len(s.where))
 		}
 		s.opens++

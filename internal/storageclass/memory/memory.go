@@ -87,7 +87,7 @@ func (c *Class) Open(ds storageclass.Dataset, room int64) (storageclass.Store, e
 	}
 	s := c.mu.stores[ds.Fingerprint]
 	if s != nil && len(s.where) != ds.Samples {
-		return nil, fmt.Errorf("memory class: dataset %x has %d samples, its store was made for %d",
+		return nil, fmt.Errorf("memory class: dataset %x has %d samples, its store was created for %d",
 			ds.Fingerprint, ds.Samples, len(s.where))
 	}
 	if s != nil && s.opens > 0 {
