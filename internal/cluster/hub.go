@@ -108,7 +108,7 @@ func (h *hub) attach(p *participant) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.phase == failed {
-		h.tell(p)
+		h.sendFailure(p)
 		return
 	}
 	if err := h.examine(p); err != nil {

@@ -47,7 +47,7 @@ const (
 type serverConn struct {
 	s          *Server
 	conn       net.Conn
-	whole      *bufio.Writer // buffers whole TLS records; nil without TLS
+	records    *bufio.Writer // buffers whole TLS records; nil without TLS
 	node       int
 	wake       chan struct{}
 	writerDone chan struct{} // closed when the writer has ended and nothing is being sent
@@ -99,7 +99,7 @@ func newServerConn(s *Server, conn net.Conn, node, window int) *serverConn {
 		if pending, ok := socket.(*admission.Conn); ok {
 			socket = pending.NetConn()
 		}
-		c.whole = bufio.NewWriterSize(session, recordBytes)
+		c.records = bufio.NewWriterSize(session, recordBytes)
 	}
 	if tcp, ok := socket.(*net.TCPConn); ok {
 		if raw, err := tcp.SyscallConn(); err == nil {
@@ -368,10 +368,10 @@ func (o *outlet) send() error {
 		return err
 	}
 	var err error
-	if o.rest = o.vecs; c.whole == nil {
+	if o.rest = o.vecs; c.records == nil {
 		_, err = o.rest.WriteTo(c.conn)
-	} else if _, err = o.rest.WriteTo(c.whole); err == nil {
-		err = c.whole.Flush()
+	} else if _, err = o.rest.WriteTo(c.records); err == nil {
+		err = c.records.Flush()
 	}
 	clear(o.vecs)
 	if err != nil {

@@ -206,7 +206,7 @@ func (l *Link) Fetch(ctx context.Context, id int32, dst []byte) (sum uint32, err
 // send appends a request to the buffer, and wakes the writer if the buffer was empty.
 func (l *Link) send(c *call, id int32, dst []byte) bool {
 	c.mu.Lock()
-	c.dst, c.left, c.told, c.settled = dst, false, false, false
+	c.dst, c.left, c.resultSent, c.settled = dst, false, false, false
 	c.mu.Unlock()
 	l.mu.Lock()
 	if l.mu.err != nil {
