@@ -145,18 +145,18 @@ func (s *Set) States() []stats.Peer {
 // circuit is the circuit breaker of one node. It is open, which means that the node is bypassed,
 // until a time, after which a request probes the node.
 type circuit struct {
-	remote bool // false for this node
-	mu     struct {
-		sync.Mutex // guards the following
-		fetcher    Fetcher
-		alive      bool
-		latency    time.Duration // moving average of answered requests
-		until      time.Time     // the circuit is open until then
-		pause      time.Duration // for how long it was opened last
-		skipped    int           // requests that were not made because the node is slow
-		reported   bool          // Tell was called with the node being bypassed
-		failed     int64
-		reason     string // of the last failure
+	remote bool     // false for this node
+	mu     struct { // guards the following
+		sync.Mutex
+		fetcher  Fetcher
+		alive    bool
+		latency  time.Duration // moving average of answered requests
+		until    time.Time     // the circuit is open until then
+		pause    time.Duration // for how long it was opened last
+		skipped  int           // requests that were not made because the node is slow
+		reported bool          // Tell was called with the node being bypassed
+		failed   int64
+		reason   string // of the last failure
 	}
 }
 
