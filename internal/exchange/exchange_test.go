@@ -202,7 +202,7 @@ func testCancelReachesHolder(t *testing.T, ln net.Listener, dial dialer) {
 	waitFor(t, func() bool { return c.Stats().InFlight == 0 })
 }
 
-// TestLostConnectionIsReplaced: and its calls are repeated.
+// TestLostConnectionIsReplaced: calls whose connection is lost are repeated on the new one.
 func TestLostConnectionIsReplaced(t *testing.T) {
 	ln, dial := overTCP(t)
 	h := newHolder(112640)
