@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Callable, Deque, Optional
 
-from ._stream import Stream, Taken
+from ._source import Taken
+from ._stream import Stream
 from .errors import HDMLPError
 
 #: Batches that one call makes beside its own, at the most. Samples that are handed over where they lie take no room in the staging

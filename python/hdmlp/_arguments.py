@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import os
 from typing import Any, Dict, Iterable, Optional
 
@@ -88,6 +89,11 @@ def settings(arguments: Dict[str, Any], config_file: Optional[str]) -> Dict[str,
                 )
             )
     return {"arguments": arguments, "environment": environment, "config_file": config_file}
+
+
+def parameters(cls: type) -> list[str]:
+    """Returns the names of the parameters with which a class is called, without ``**keys``."""
+    return [p for p in inspect.signature(cls).parameters if p != "keys"]
 
 
 def whole_number(name: str, value: Any, least: int) -> int:

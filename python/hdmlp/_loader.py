@@ -8,11 +8,9 @@ and the stream goes there. Iterations that live at the same time have a stream e
 
 from __future__ import annotations
 
-import array
 import atexit
 import gc
 import hashlib
-import inspect
 import logging
 import os
 import secrets
@@ -20,17 +18,19 @@ import threading
 import time
 import traceback
 import weakref
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from . import _daemon, _launcher, _memory
-from ._arguments import configuration, settings, whole_number
+from ._arguments import settings, whole_number
 from ._feed import Brought, Feed
+from ._options import Options
 from ._output import Output
 from ._progress import Progress
 from ._protocol import audit_sum
 from ._recipe import Undecodable
 from ._reports import Explanation, Report, Stats
-from ._stream import Stream, Taken, column
+from ._source import BatchSource, Taken, column
+from ._stream import Stream
 from .errors import (
     AuditError,
     BusyError,
@@ -45,15 +45,6 @@ from .errors import (
 log = logging.getLogger("hdmlp")
 
 _loaders: "weakref.WeakSet[Loader]" = weakref.WeakSet()
-
-_SHUFFLES = {
-    True: "torch",
-    False: "none",
-    "torch": "torch",
-    "feistel": "feistel",
-    "none": "none",
-    "given": "given",
-}
 
 
 @atexit.register
@@ -72,74 +63,30 @@ class Loader:
     def __init__(
         self,
         dataset: Any,
+        options: Options,
         *,
-        local_batch: Optional[int] = None,
-        global_batch: Optional[int] = None,
-        shuffle: Union[bool, str] = True,
-        epochs: Optional[int] = None,
-        seed: Optional[int] = None,
-        place: Optional[_launcher.Place] = None,
-        scheme: str = "strided",
-        tail: str = "pad",
-        drop_last: bool = False,
-        timeout: float = 0,
-        name: Optional[str] = None,
-        verify: bool = False,
-        config_file: Optional[str] = None,
-        keys: Optional[Dict[str, Any]] = None,
-        transforms: Optional[List[Dict[str, Any]]] = None,
-        subset: Optional["array.array[int]"] = None,
         opens: bool = True,
-        limited: bool = True,
-        seed_drawn: bool = False,
     ):
         self._turn = threading.RLock()  # threads may begin iterations side by side
-        self._seed_drawn = (
-            seed is None or seed_drawn
-        )  # it is nobody's choice: a state's is taken in its place
-        self._limited, self._went_on = (
-            limited,
-            False,
-        )  # whether epochs= says how many there are, or how many are planned
-        self._subset = subset  # the samples that the stream is over; None: all
-        self._transforms = transforms or None  # what the daemon does with samples
+        stream = options.stream
+        self._seed_drawn = stream.seed_replaceable
+        # Whether epochs= says how many there are, or how many are planned.
+        self._limited, self._went_on = stream.limited, False
+        self._subset = stream.subset
+        self._transforms = list(options.transforms or ()) or None
         self._feeds: List[Feed] = []
         self._closed = False
-        if shuffle not in _SHUFFLES or shuffle == "given" and opens:
-            raise ConfigError(
-                f"shuffle={shuffle!r}: must be True, False, 'torch', 'feistel' or 'none'"
-            )
-        if seed is not None:
-            seed = whole_number("seed", seed, 0)
-            if seed >> 64:
-                raise ConfigError(f"seed={seed}: must be below 2^64")
-        if not isinstance(timeout, (int, float)) or not timeout >= 0:
-            raise ConfigError(f"timeout={timeout!r}: must be 0 or more seconds")
         self.dataset = dataset
-        self.epochs = None if epochs is None else whole_number("epochs", epochs, 1)
-        self.drop_last = bool(drop_last)
-        self.timeout = timeout
-        self._place = _launcher.find(None, None) if place is None else place
-        if global_batch is None:
-            global_batch = local_batch * self._place.world_size
+        self.epochs = stream.epochs
+        self.drop_last = stream.drop_last
+        self.timeout = options.timeout
+        self._place = options.place
+        name = options.name
         self._given_name = self._name = str(_launcher.next_ordinal() if name is None else name)
-        self._verify = bool(verify)
-        self._config_file = config_file
-        named = [
-            p
-            for p in inspect.signature(type(self).__init__).parameters
-            if p not in ("self", "keys")
-        ]
-        self._arguments = configuration(keys or {}, named)
-        self._spec = {
-            "seed": seed,
-            "epochs": self.epochs or 0,
-            "global_batch": global_batch,
-            "drop_last": self.drop_last,
-            "shuffle": _SHUFFLES[shuffle],
-            "scheme": scheme,
-            "tail": tail,
-        }
+        self._verify = options.verify
+        self._config_file = options.config_file
+        self._arguments = dict(options.config)
+        self._spec = stream.request()
         self._opened: Optional[Dict[str, Any]] = None
         self._position = 0  # of the next batch of the last iteration
         self._start = 0  # where the next iteration begins
@@ -152,7 +99,7 @@ class Loader:
 
     # The connections.
 
-    def _connect(self, number: int) -> Tuple[Stream, Any]:
+    def _connect(self, number: int) -> Tuple[Stream, BatchSource]:
         """Opens the job, for the feed of this number."""
         if self._closed:
             raise ClosedError("the loader is closed")
@@ -203,7 +150,7 @@ class Loader:
             self.dataset.check_version(opened["fingerprint"])
         self.dataset.told(opened)
 
-    def _request(self, number: int) -> Tuple[Stream, Any]:
+    def _request(self, number: int) -> Tuple[Stream, BatchSource]:
         # A job of its own for each further iteration that lives at the same time.
         name = self._name if not number else f"{self._name}+{number}"
         request = {
@@ -247,7 +194,7 @@ class Loader:
 
     def _open_stream(
         self, client: _daemon.Client, request: Dict[str, Any], fds: Sequence[int] = ()
-    ) -> Tuple[Stream, Any]:
+    ) -> Tuple[Stream, BatchSource]:
         """Opens the job; returns the stream, and where batches come from: the stream, or what stands in front of it. ``fds`` go with the request."""
         stream = Stream(client, request, Progress(), fds=fds)
         return stream, stream
@@ -260,7 +207,7 @@ class Loader:
             if not self._feeds:
                 self._feeds.append(self._new_feed())
             feed = self._feeds[0]
-            if feed.stream is not None and not feed.free:
+            if feed.is_open and not feed.free:
                 return (
                     feed.stream
                 )  # its user, who may be in the middle of it, opens it again if it does not work
@@ -408,7 +355,7 @@ class Loader:
                     self.epochs,
                 )
             if epoch == self.epochs:
-                iteration.feed.source.restart()  # the last epoch's end may still be on its way
+                iteration.feed.restart()  # the last epoch's end may still be on its way
         iteration.feed.user = self._last = weakref.ref(iteration)
         iteration.position = self._position = self._start
         iteration.end = self._start = (epoch + 1) * steps
@@ -432,7 +379,7 @@ class Loader:
             if iteration.whole:
                 self._finish_epoch(feed, position // self.steps - 1)
             raise StopIteration
-        if feed.source is None or feed.source.broken:
+        if feed.broken:
             self._reopen(feed)
         iteration.take = feed.source.take
         try:
@@ -454,7 +401,7 @@ class Loader:
         """Lets an iteration that failed go on: with its feed, or with another one if that was given away."""
         iteration.failed = False
         with self._turn:
-            if iteration.feed.user() is not iteration:
+            if not iteration.feed.used_by(iteration):
                 iteration.feed = self._feed()
                 iteration.feed.user = weakref.ref(iteration)
 

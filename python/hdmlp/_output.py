@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any, Callable
 
 from ._segments import Block
 from .errors import ConfigError
@@ -38,8 +39,8 @@ class Output:
         count, nbytes: elements and bytes of a sample.
     """
 
-    def __init__(self, answer: Dict[str, Any]):
-        self.shape: Tuple[int, ...] = tuple(answer["shape"])
+    def __init__(self, answer: dict[str, Any]):
+        self.shape: tuple[int, ...] = tuple(answer["shape"])
         self.ragged = 0 in self.shape
         self.type: str = answer["type"]
         self.count = 1
@@ -51,7 +52,7 @@ class Output:
         self._leased: Any = None  # None: there is no numpy, or it does not have the type
         self._element: Any = None  # the type as numpy has it
 
-    def array(self, block: Optional[Block], n: int) -> Any:
+    def array(self, block: Block | None, n: int) -> Any:
         """A batch of n as a numpy array of shape (n, ...), where it lies.
 
         Raises:
@@ -59,6 +60,7 @@ class Output:
         """
         try:
             import numpy
+
             from ._arrays import leased
         except ImportError:
             raise ConfigError(
@@ -72,7 +74,7 @@ class Output:
             return numpy.empty((0, *self.shape), self.type)
         return leased(block, numpy.dtype(self.type), (n, *self.shape)).view(numpy.ndarray)
 
-    def tensor(self, block: Optional[Block], n: int) -> Any:
+    def tensor(self, block: Block | None, n: int) -> Any:
         """A batch of n as a tensor of shape (n, ...), where it lies."""
         if self._torch is None:
             self._import()
@@ -97,10 +99,10 @@ class Output:
             self._leased, self._element = arrays.leased, arrays.numpy.dtype(self.type)
         self._torch = torch
 
-    def __getstate__(self) -> Dict[str, Any]:
+    def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_torch": None, "_dtype": None, "_leased": None, "_element": None}
 
-    def split(self, block: Any, n: int) -> List[memoryview]:
+    def split(self, block: Any, n: int) -> list[memoryview]:
         """The samples of a batch of n, one by one. ``block``: where they lie in one piece; ragged ones are views already."""
         if not n or self.ragged:
             return block or []
@@ -119,9 +121,9 @@ class Handed:
         output: set once the job is open.
     """
 
-    def __init__(self, hands: str, instead: Optional[Callable] = None):
+    def __init__(self, hands: str, instead: Callable | None = None):
         self.hands, self.instead = hands, instead
-        self.output: Optional[Output] = None
+        self.output: Output | None = None
 
     def __call__(self, view: Sequence[int]) -> Any:
         output = self.output

@@ -11,12 +11,13 @@ from __future__ import annotations
 import random
 import re
 import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Callable
 
 from ._protocol import BATCH_HEAD, mix64
 from ._segments import Lease
-from ._stream import column
+from ._source import column
 
 _MASK = 0xFFFFFFFFFFFFFFFF
 
@@ -92,10 +93,10 @@ class Recipe:
     def __init__(
         self,
         loader: Callable[[memoryview], Any],
-        transform: Optional[Callable],
-        target_transform: Optional[Callable],
-        collate: Callable[[List[Any]], Any],
-        stack: Optional[Callable] = None,
+        transform: Callable | None,
+        target_transform: Callable | None,
+        collate: Callable[[list[Any]], Any],
+        stack: Callable | None = None,
         decodes: bool = False,
     ):
         self.loader = loader
@@ -105,7 +106,7 @@ class Recipe:
         self.collate = collate
         self.stack = stack
 
-    def make(self, payload: bytearray, segments: Dict[int, Any], seed: int, place: Any) -> Any:
+    def make(self, payload: bytearray, segments: dict[int, Any], seed: int, place: Any) -> Any:
         """The batch that a BATCH payload describes, in a worker.
 
         Args:
@@ -136,7 +137,7 @@ class Recipe:
         ids: Sequence[int],
         seed: int,
         epoch: int,
-    ) -> List[Any]:
+    ) -> list[Any]:
         """The batch's (object, label) pairs.
 
         An exception of the loader or a transform carries the sample's ID as ``sample``.

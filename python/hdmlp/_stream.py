@@ -24,9 +24,10 @@ from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Seque
 from . import _daemon
 from . import _protocol as protocol
 from ._output import Output
+from ._segments import Block, Lease, Returns, Segment
+from ._source import HEAD_SIZE, Taken
 from ._view import View, seconds
 from ._view import answer as answer_renew
-from ._segments import Block, Lease, Returns, Segment
 from .errors import ClosedError, EndError, HDMLPError, ProtocolError, StallTimeout, from_answer
 
 log = logging.getLogger("hdmlp")
@@ -40,44 +41,6 @@ _PATIENCE = 10.0
 _ACK_EVERY, _ACK_AFTER, _ACK_FIRST = 16, 1_000_000_000, 16
 
 _HEAD = protocol.BATCH_HEAD.unpack_from
-_HEAD_SIZE = protocol.BATCH_HEAD.size
-
-
-class Taken(NamedTuple):
-    """A batch taken from the stream.
-
-    Attributes:
-        content: the samples' bytes, read-only and where they lie; if the job has transforms, what these made, as a
-            :class:`Block`, if not ragged; None if the stream does not map; what a worker made of them, if it comes from a pool.
-        payload: the BATCH frame's payload; see :func:`column`.
-        n: samples.
-        epoch, step: which batch it is.
-        audit: the daemon's audit of the batch.
-    """
-
-    content: Any
-    payload: bytearray
-    n: int
-    epoch: int
-    step: int
-    audit: int
-
-
-#: Columns of a BATCH: bytes per sample before it, bytes per entry, format.
-_COLUMNS = {
-    "labels": (0, 8, "q"),
-    "offsets": (8, 8, "Q"),
-    "lengths": (16, 8, "Q"),
-    "ids": (24, 4, "I"),
-    "segments": (28, 4, "I"),
-}
-
-
-def column(payload, n: int, name: str) -> List[int]:
-    """A column of a BATCH payload of ``n`` samples: labels, offsets, lengths, ids or segments."""
-    before, size, kind = _COLUMNS[name]
-    begin = _HEAD_SIZE + before * n
-    return memoryview(payload)[begin : begin + size * n].cast(kind).tolist()
 
 
 class _Drop(NamedTuple):
@@ -344,11 +307,11 @@ class Stream:
             item = items.popleft()
             if type(item) is bytearray:
                 generation, epoch, step, n, m, audit = _HEAD(item)
-                if len(item) != _HEAD_SIZE + 32 * n + 4 * m:
+                if len(item) != HEAD_SIZE + 32 * n + 4 * m:
                     raise ProtocolError(
                         f"a batch of {n} samples and {m} slots in {len(item)} bytes"
                     )
-                slots = bytes(item[_HEAD_SIZE + 32 * n :]) if m else b""
+                slots = bytes(item[HEAD_SIZE + 32 * n :]) if m else b""
                 position = epoch * self.steps + step
                 if generation != self._generation or self.ends(position):
                     if m:

@@ -1,82 +1,144 @@
-"""Which of a list of transforms the daemon can carry out: ours, torchvision's (v1 and v2) and timm's, by their attributes.
+"""Splits a list of transforms into the daemon's part and Python's.
 
-Neither torchvision nor timm is ever imported: an object is one of their transforms if its class is the one that the loaded module has under
-that name. Subclasses, and objects with a method put over the class's, may do anything, and run in Python.
+Known are our transforms, torchvision's (v1 and v2) and timm's, by their attributes. Neither
+torchvision nor timm is ever imported: an object is one of their transforms if its class is the one
+that the loaded module has under that name. Subclasses, and objects with a method of their own, may
+do anything, and run in Python.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Sequence, Tuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Callable, NamedTuple
 
 from . import _transforms as ours
-from ._image_state import Convert, _NO_SIZE, State, Unknown
+from ._image_state import Convert, State, Step, Unknown
+
+_NO_SIZE = (
+    "images have no fixed size {} it; add CenterCrop or RandomCrop, "
+    "or resize to a height and a width"
+)
 
 
 class Split:
-    """What the daemon does with a sample, and what is left for Python. Unpacks as ``described, rest = split(...)``.
+    """The daemon's part of a list of transforms, and what is left for Python.
+
+    Unpacks as ``described, rest = split(...)``.
 
     Attributes:
-        described: transforms of :mod:`hdmlp.transforms`, in the order in which the daemon carries them out. Empty: it does
-            nothing, and Python gets the sample's bytes.
-        rest: what runs in Python after it, as it was given; where v2's ToImage is before it, that first, which makes of the
-            tensor the ``tv_tensors.Image`` that the rest expects.
-        hands: what the first of ``rest`` is to be given: ``"bytes"`` where nothing is described; ``"image"``: a PIL image (mode L
-            with one channel, else RGB) of the daemon's uint8 array of height, width, channels; ``"ragged"``: the same, where each
-            image has its own size; ``"tensor"``: the tensor as it is, or the array that Reshape made.
-        why: why there is a rest; empty where there is none.
-        left: the transforms of the rest, the one that ``why`` is about first.
-        done: the transforms that are described, as they were given.
+        described: Transforms of :mod:`hdmlp.transforms`, in the order in which the daemon carries
+            them out. Empty: it carries out none, and Python gets the sample's bytes.
+        rest: The transforms that run in Python afterwards, as they were given. Where v2's
+            ``ToImage`` comes earlier it is the first of them: it makes the
+            ``tv_tensors.Image`` that the others expect.
+        hands: What the first of ``rest`` gets. ``"bytes"``: the sample's bytes, as nothing is
+            described. ``"image"``: a PIL image (mode L with 1 channel, otherwise RGB) of the
+            daemon's uint8 array of shape (height, width, channels). ``"ragged"``: the same, but
+            each image has its own size. ``"tensor"``: the tensor as it is, or the array that
+            Reshape made.
+        why: Why there is a rest; empty if there is none.
+        left: The transforms of the rest, the one which ``why`` is about first.
+        done: The transforms that are described, as they were given.
     """
 
     def __init__(
         self,
-        described: List[Any],
-        rest: List[Any],
+        described: list[ours.Transform],
+        rest: list[Any],
         hands: str,
         why: str,
         left: Sequence[Any] = (),
         done: Sequence[Any] = (),
     ):
-        self.described, self.rest, self.hands, self.why, self.left, self.done = (
-            described,
-            rest,
-            hands,
-            why,
-            list(left),
-            list(done),
-        )
+        self.described = described
+        self.rest = rest
+        self.hands = hands
+        self.why = why
+        self.left = list(left)
+        self.done = list(done)
 
-    def __iter__(self) -> Iterator[List[Any]]:
+    def __iter__(self) -> Iterator[list[Any]]:
+        """``described``, then ``rest``."""
         return iter((self.described, self.rest))
 
     def __repr__(self) -> str:
-        return f"Split(described={self.described}, rest={self.rest}, hands={self.hands!r}, why={self.why!r})"
+        return (
+            f"Split(described={self.described}, rest={self.rest}, hands={self.hands!r}, "
+            f"why={self.why!r})"
+        )
+
+
+class _Prefix(NamedTuple):
+    """The daemon's part of a list.
+
+    Attributes:
+        length: Number of transforms of the list that it covers.
+        described: The daemon's transforms for them.
+        wraps: The ``ToImage`` that the rest has to begin with, if any.
+        hands: See :class:`Split`.
+    """
+
+    length: int
+    described: list[ours.Transform]
+    wraps: list[Any]
+    hands: str
+
+
+class _Stop(NamedTuple):
+    """Why the daemon's part ends: the index of the transform that is to blame, and the reason."""
+
+    cause: int
+    why: str
 
 
 def split(transforms: Any, ragged: bool = False) -> Split:
-    """Splits a list of transforms into what the daemon does and what is left for Python.
+    """Split a list of transforms into the daemon's part and what is left for Python.
+
+    The daemon's part is the longest prefix of the list that the daemon can carry out and that
+    gives every sample the same size. Its result is what torchvision would have passed to the rest.
+    Where a list makes a tensor early, crops, flips and resizes that give the same result on the
+    image (within 1 level for uint8 tensors that are resized) are moved before it.
 
     Args:
-        transforms: one transform, a list, a Compose, or an nn.Sequential; ours, torchvision's (v1 or v2), and any callable.
-        ragged: where no such beginning gives every sample the same size, the daemon decodes, and does what of the list changes images,
-            up to the first that it does not know: images come with sizes of their own. Transforms of ours are not among them.
+        transforms: A transform, a list, a ``Compose`` or a ``torch.nn.Sequential``, of our
+            transforms, torchvision's (v1 or v2), timm's and any other callables.
+        ragged: If True and no prefix gives every sample the same size, the daemon decodes, and
+            applies what changes images up to the first transform that it does not know; images
+            keep sizes of their own. Our own transforms are not among these. Default: False.
 
-    The daemon gets the longest beginning of the list that it can carry out and that gives every sample the same size. What
-    it makes is what torchvision would have handed to the rest. Where a list makes a tensor early, crops, flips and resizes
-    that give the same on the image (within one grey level for uint8 tensors that are resized) are moved before it.
+    Returns:
+        The two parts.
 
     Raises:
-        TypeError: a transform of ours has to run in Python, which it can not.
+        TypeError: One of our transforms would have to run in Python, which it cannot.
     """
     given = list(_flat(transforms))
     if given and all(isinstance(t, ours.Transform) for t in given):
         stage = any(isinstance(t, (ours.ToTensor, ours.Reshape)) for t in given)
         return Split(given, [], "tensor" if stage else "image", "")
+    prefix, stop = _longest_prefix(given, ragged)
+    done, described, wraps, hands = prefix
+    rest = given[done:]
+    if not rest:
+        return Split(described, [], hands, "", (), given)
+    cause, why = stop
+    left = [given[cause], *given[done:cause], *given[cause + 1 :]]
+    if isinstance(left[0], ours.Transform):
+        raise TypeError(f"{left[0]!r} cannot stand here: {why}{_alternative(left[0])}")
+    for i, t in enumerate(rest, done):
+        if isinstance(t, ours.Transform):
+            place = "after" if i > cause else "before"
+            raise _not_in_python(t, f"{place} {given[cause]!r}, which the daemon cannot do ({why})")
+    return Split(described, wraps + rest, hands, why, left, given[:done])
+
+
+def _longest_prefix(given: list[Any], ragged: bool) -> tuple[_Prefix, _Stop]:
+    """The daemon's part of a flat list, and why it ends there."""
     state = State()
-    best: Tuple[int, List[Any], List[Any], str] = (0, [], [], "bytes")
-    loose: Tuple[int, List[Any]] = (0, [])  # the same, of images that have no fixed size
-    wraps: List[Any] = []  # the ToImage whose tv_tensors.Image there is
+    best = _Prefix(0, [], [], "bytes")
+    loose = _Prefix(0, [], [], "bytes")  # the same, of images without a fixed size
+    wraps: list[Any] = []  # the ToImage whose tv_tensors.Image is the current result
     why, cause = "", 0
     for i, t in enumerate(given):
         try:
@@ -88,62 +150,47 @@ def split(transforms: Any, ragged: bool = False) -> Split:
         if _name(t) in ("ToImage", "ToPureTensor"):
             wraps = [t] if _name(t) == "ToImage" else []
         if state.size is not None or state.array:
-            best = (
-                i + 1,
-                state.described(),
-                wraps,
-                "tensor" if state.tensor or state.array else "image",
-            )
+            hands = "tensor" if state.tensor or state.array else "image"
+            best = _Prefix(i + 1, state.described(), wraps, hands)
             why = ""
         else:
             if i == 0 or _name(t) == "Resize" or isinstance(t, ours.Resize):
                 cause = i
             why = _NO_SIZE.format("after")
-            if loose[0] == i and not state.tensor and not isinstance(t, ours.Transform):
-                loose = i + 1, state.described()
-    if ragged and best[0] == 0:
-        best = loose[0], loose[1] + [ours.Ragged()], [], "ragged"
-        if (
-            cause < loose[0]
-        ):  # it is done, and what follows cannot be, as images keep sizes of their own
-            cause, why = loose[0], _NO_SIZE.format("before")
-    done, described, wraps, hands = best
-    rest = given[done:]
-    if not rest:
-        return Split(described, [], hands, "", (), given)
-    left = [given[cause], *given[done:cause], *given[cause + 1 :]]
-    if isinstance(left[0], ours.Transform):
-        raise TypeError(f"{left[0]!r} can not stand here: {why}{_there(left[0])}")
-    for i, t in enumerate(rest, done):
-        _refuse_ours(
-            [t],
-            lambda: (
-                f"{'after' if i > cause else 'before'} {given[cause]!r}, which the daemon can not do ({why})"
-            ),
-        )
-    return Split(described, wraps + rest, hands, why, left, given[:done])
+            if loose.length == i and not state.tensor and not isinstance(t, ours.Transform):
+                loose = _Prefix(i + 1, state.described(), [], "ragged")
+    if ragged and best.length == 0:
+        best = _Prefix(loose.length, [*loose.described, ours.Ragged()], [], "ragged")
+        if cause < loose.length:
+            # The cause is carried out after all; what follows needs the fixed size.
+            cause, why = loose.length, _NO_SIZE.format("before")
+    return best, _Stop(cause, why)
 
 
 def in_python(transforms: Any, why: str) -> Split:
-    """All of a list left for Python.
+    """Leave a whole list for Python.
+
+    Args:
+        transforms: As for :func:`split`.
+        why: The end of the exception's message.
 
     Raises:
-        TypeError: a transform of ours is in it; the message ends with ``why``.
+        TypeError: One of our transforms is in the list.
     """
-    _refuse_ours(_flat(transforms), lambda: why)
+    for t in _flat(transforms):
+        if isinstance(t, ours.Transform):
+            raise _not_in_python(t, why)
     return Split([], [] if transforms is None else [transforms], "bytes", "")
 
 
-def _refuse_ours(rest: Iterable[Any], why: Callable[[], str]) -> None:
-    for t in rest:
-        if isinstance(t, ours.Transform):
-            raise TypeError(
-                f"{t!r} describes what the daemon does, and can not run in Python {why()}{_there(t)}"
-            )
+def _not_in_python(t: ours.Transform, why: str) -> TypeError:
+    return TypeError(
+        f"{t!r} describes what the daemon does, and cannot run in Python {why}{_alternative(t)}"
+    )
 
 
-def _there(t: Any) -> str:
-    """What to use in place of one of ours, for messages."""
+def _alternative(t: ours.Transform) -> str:
+    """What to use instead of one of our transforms, for messages."""
     return f": use torchvision.transforms.{type(t).__name__} there" if t._in_torchvision else ""
 
 
@@ -151,12 +198,11 @@ def _flat(transforms: Any) -> Iterator[Any]:
     """The transforms of lists, Composes and Sequentials, without those that do nothing."""
     if transforms is None:
         return
-    if (
-        isinstance(transforms, (list, tuple))
-        or isinstance(transforms, ours.Transform)
-        and hasattr(transforms, "transforms")
-    ):
-        inner = getattr(transforms, "transforms", transforms)
+    inner: Iterable[Any]
+    if isinstance(transforms, (list, tuple)):
+        inner = transforms
+    elif isinstance(transforms, ours.Transform) and hasattr(transforms, "transforms"):
+        inner = transforms.transforms  # our Compose
     elif _name(transforms) == "Compose":
         inner = transforms.transforms
     elif _is(transforms, "torch.nn.modules.container", "Sequential") and not _changed(transforms):
@@ -168,7 +214,8 @@ def _flat(transforms: Any) -> Iterator[Any]:
         or transforms.__module__.startswith("torchvision.transforms.")
     ):
         raise TypeError(
-            f"{transforms.__name__} is a class, and not one of its objects: write {transforms.__name__}(...)"
+            f"{transforms.__name__} is a class, and not an instance of it: "
+            f"write {transforms.__name__}(...)"
         )
     else:
         yield transforms
@@ -182,7 +229,7 @@ def _is(t: Any, module: str, name: str) -> bool:
 
 
 def _changed(t: Any) -> bool:
-    """True if an object does not do what its class says: methods of its own, or hooks."""
+    """Report whether an object has methods of its own, or hooks, and so may do anything."""
     own = getattr(t, "__dict__", {})
     methods = (
         "forward",
@@ -205,7 +252,7 @@ _MODULES = tuple(f"torchvision.transforms.{m}." for m in ("transforms", "v2", "_
 
 
 def _name(t: Any) -> str:
-    """The name of torchvision's transform that t is, or nothing."""
+    """The name of the torchvision transform that ``t`` is; empty if it is none."""
     module, name = type(t).__module__, type(t).__name__
     if not f"{module}.".startswith(_MODULES):
         return ""
@@ -213,13 +260,17 @@ def _name(t: Any) -> str:
 
 
 def _timm(t: Any) -> str:
-    """The name of timm's transform that t is, or nothing."""
+    """The name of the timm transform that ``t`` is; empty if it is none."""
     name = type(t).__name__
     return name if _is(t, "timm.data.transforms", name) and not _changed(t) else ""
 
 
-def _steps(t: Any) -> List[Any]:
-    """What transforms of ours do what t does; or Unknown."""
+def _steps(t: Any) -> Sequence[Step]:
+    """Our transforms for ``t``.
+
+    Raises:
+        Unknown: There are none.
+    """
     if isinstance(t, ours.Transform):
         return [t]
     mapping = _MAPPINGS.get(_name(t)) or _TIMM.get(_timm(t))
@@ -228,13 +279,13 @@ def _steps(t: Any) -> List[Any]:
     try:
         return mapping(t)
     except AttributeError as e:
-        raise Unknown(f"it has other attributes than HDMLP knows ({e})") from None
+        raise Unknown(f"its attributes are not those that HDMLP knows ({e})") from None
     except (TypeError, ValueError) as e:
         raise Unknown(str(e)) from None
 
 
 def _within(t: Any) -> str:
-    """What a user can do where an object of an unknown class holds torchvision's transforms."""
+    """Advice for an object of an unknown class that holds a Compose; empty if it does not."""
     own = getattr(t, "__dict__", {})
     for name, value in {**own, **own.get("_modules", {})}.items():
         if _name(value) == "Compose" and not _name(t):
@@ -244,18 +295,18 @@ def _within(t: Any) -> str:
 
 def _plain_fill(t: Any) -> Any:
     if isinstance(t.fill, dict):
-        raise ValueError("fill differs between types of input")
+        raise TypeError("fill differs between types of input")
     return t.fill
 
 
-def _resize(t: Any) -> List[Any]:
+def _resize(t: Any) -> list[Step]:
     step = ours.Resize(t.size, t.interpolation, t.max_size, t.antialias)
     if "exact" in str(t.interpolation) or t.antialias == "warn":
         step.antialias = None
     return [step]
 
 
-def _random_crop(t: Any) -> List[Any]:
+def _random_crop(t: Any) -> list[Step]:
     if (
         ".v2." in type(t).__module__
         and t.padding is not None
@@ -266,13 +317,13 @@ def _random_crop(t: Any) -> List[Any]:
     return [ours.RandomCrop(t.size, t.padding, t.pad_if_needed, _plain_fill(t), t.padding_mode)]
 
 
-def _convert(t: Any) -> List[Any]:
+def _convert(t: Any) -> list[Step]:
     step = ours.ConvertImageDtype(t.dtype)
     return [Convert(step.dtype, bool(getattr(t, "scale", True)))]
 
 
-def _preset(t: Any) -> List[Any]:
-    """What ``weights.transforms()`` of torchvision's classifiers gives, carried out on images."""
+def _preset(t: Any) -> list[Step]:
+    """The result of ``weights.transforms()`` of torchvision's classifiers, for PIL images."""
     return [
         ours.Resize(t.resize_size, t.interpolation),
         ours.CenterCrop(t.crop_size),
@@ -281,7 +332,7 @@ def _preset(t: Any) -> List[Any]:
     ]
 
 
-_MAPPINGS: Dict[str, Callable[[Any], List[Any]]] = {
+_MAPPINGS: dict[str, Callable[[Any], Sequence[Step]]] = {
     "Resize": _resize,
     "CenterCrop": lambda t: [ours.CenterCrop(t.size)],
     "RandomCrop": _random_crop,
@@ -304,20 +355,21 @@ _MAPPINGS: Dict[str, Callable[[Any], List[Any]]] = {
 }
 
 
-def _timm_crop(t: Any) -> List[Any]:
+def _timm_crop(t: Any) -> list[Step]:
     return [ours.RandomResizedCrop(t.size, t.scale, t.ratio, t.interpolation, None)]
 
 
-def _timm_center(t: Any) -> List[Any]:
+def _timm_center(t: Any) -> list[Step]:
     if t.padding_mode != "constant" or any(
         t.fill if isinstance(t.fill, (tuple, list)) else [t.fill]
     ):
-        raise ValueError("HDMLP puts black around images that are too small; put Pad before it")
+        raise ValueError("HDMLP pads images that are too small with black; put Pad before it")
     return [ours.CenterCrop(t.size)]
 
 
-#: timm has a ToTensor of its own, which leaves levels as they are; a ToNumpy, whose arrays are no tensors; and crops that HDMLP has not.
-_TIMM: Dict[str, Callable[[Any], List[Any]]] = {
+#: Missing are timm's ToTensor, which keeps the levels, its ToNumpy, whose arrays are not tensors,
+#: and crops that HDMLP does not have.
+_TIMM: dict[str, Callable[[Any], Sequence[Step]]] = {
     "RandomResizedCropAndInterpolation": _timm_crop,
     "CenterCropOrPad": _timm_center,
     "MaybeToTensor": lambda t: [ours.ToTensor()],

@@ -22,7 +22,7 @@ from . import _worker
 from ._recipe import Recipe
 from ._results import SLOT_BODY, decode, slots_of
 from ._segments import Segment
-from ._stream import _HEAD_SIZE, Stream, Taken
+from ._source import HEAD_SIZE, Taken, TaskSource
 from .errors import ClosedError, HDMLPError, StallTimeout, WorkerDied
 from ._worker_failures import Failed, RemoteTraceback
 
@@ -143,7 +143,7 @@ class Pool:
         self._context = context
         self._init = init
         self._pid = os.getpid()
-        self._stream: Optional[Stream] = None
+        self._stream: Optional[TaskSource] = None
         self._workers: List[_Handle] = []
         self._by_fd: Dict[int, _Handle] = {}
         self._order: Deque[_Task] = deque()
@@ -159,7 +159,7 @@ class Pool:
         self._all: Any = None
         self.stall = self.python = 0
 
-    def attach(self, stream: Stream) -> None:
+    def attach(self, stream: TaskSource) -> None:
         """Takes batches from ``stream`` from now on."""
         self._stream = stream
 
@@ -387,7 +387,7 @@ class Pool:
             )
         task = worker.tasks.pop(number)
         taken = task.taken
-        self._stream.free(bytes(taken.payload[_HEAD_SIZE + 32 * taken.n :]))
+        self._stream.free(bytes(taken.payload[HEAD_SIZE + 32 * taken.n :]))
         if kind == _worker.RESULT:
             if task.stale:
                 worker.freed.append(slots_of(payload))

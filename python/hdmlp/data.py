@@ -27,11 +27,12 @@ from typing import (
 )
 
 from . import _daemon, _launcher
-from ._arguments import settings, whole_number
+from ._arguments import configuration, parameters, settings, whole_number
 from ._feed import Feed
 from ._loader import Loader
+from ._options import Options, StreamOptions, order_of
 from ._progress import Progress
-from ._stream import Taken, column
+from ._source import Taken, column
 from ._view import patiently
 from .errors import ConfigError, DatasetNotFoundError, MismatchError, SampleError
 from .transforms import describe
@@ -317,22 +318,26 @@ class DataLoader(Loader):
             dataset = Folder(dataset)
         self._collate, self._works = collate_fn, collate_fn is not None
         self.batch_size = whole_number("batch_size", batch_size, 1)
-        super().__init__(
-            dataset,
-            local_batch=self.batch_size,
-            shuffle=shuffle,
+        place = _launcher.find(rank, world_size)
+        stream = StreamOptions(
+            self.batch_size * place.world_size,
+            shuffle=order_of(shuffle),
             epochs=epochs,
             seed=seed,
-            place=_launcher.find(rank, world_size),
             tail="drop" if drop_last else "pad",
-            drop_last=drop_last,
-            timeout=timeout,
-            name=name,
-            verify=verify,
-            config_file=config_file,
-            keys=keys,
-            transforms=described(transforms),
+            drop_last=bool(drop_last),
         )
+        options = Options(
+            stream,
+            place,
+            name=name,
+            timeout=timeout,
+            verify=bool(verify),
+            transforms=described(transforms),
+            config=configuration(keys, parameters(type(self))),
+            config_file=config_file,
+        )
+        super().__init__(dataset, options)
         if self.output is not None:
             self.output.array(None, 0)  # says whether numpy can have it
 

@@ -12,11 +12,13 @@ from __future__ import annotations
 import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
+from . import _launcher
 from ._arguments import whole_number
 from ._feed import Feed
 from ._loader import Loader
+from ._options import Options, StreamOptions
 from ._output import Output
-from ._stream import Taken, column
+from ._source import Taken, column
 from .data import Folder, described
 from .errors import ClosedError, ConfigError, EndError
 
@@ -91,15 +93,20 @@ class Job:
         if self._loader is None:
             self._loader = _JobLoader(
                 self.dataset,
-                global_batch=self.batch_size,
-                shuffle="feistel",
-                epochs=self.epochs,
-                seed=self.seed,
-                scheme="uniform",
-                tail="keep",
-                drop_last=self.drop_last_batch,
-                config_file=self._config_path,
-                transforms=described(self._transforms),
+                Options(
+                    StreamOptions(
+                        self.batch_size,
+                        shuffle="feistel",
+                        epochs=self.epochs,
+                        seed=self.seed,
+                        scheme="uniform",
+                        tail="keep",
+                        drop_last=self.drop_last_batch,
+                    ),
+                    _launcher.find(),
+                    transforms=described(self._transforms),
+                    config_file=self._config_path,
+                ),
             )
         return self._loader
 

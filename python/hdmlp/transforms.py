@@ -1,21 +1,31 @@
-"""Transforms that the daemon carries out: torchvision's, under its names, with its arguments and defaults.
+"""Transforms which the daemon carries out: torchvision's, with its names, arguments and defaults.
+
+Example::
 
     from hdmlp import transforms as T
-    T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip(), T.ToTensor(),
-               T.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))])
 
-They only describe. The daemon decodes and augments, and writes finished batches into shared memory; Python never
-touches a pixel. What comes out is what torchvision makes of PIL images (docs/SEMANTICS.md says how near), and its random
-parameters follow from the seed, the epoch, the sample and the transform's place in the list.
+    T.Compose([
+        T.RandomResizedCrop(224),
+        T.RandomHorizontalFlip(),
+        T.ToTensor(),
+        T.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    ])
 
-The list must give every sample the same size. Images are decoded to RGB; a list that begins with :class:`ImgDecode` says
-otherwise, one that begins with :class:`Reshape` takes samples for arrays. Lists of torchvision's own
-transforms do as well: :func:`split` says which of them the daemon can carry out.
+The classes are descriptions. The daemon decodes and augments, and writes finished batches to shared
+memory; Python never touches a pixel. The result is that of torchvision on PIL images
+(docs/SEMANTICS.md gives the tolerances). Random parameters follow from the seed, the epoch, the
+sample and the transform's place in the list.
+
+The list must give every sample the same size. Images are decoded to RGB, unless the list begins
+with :class:`ImgDecode`, which has other options, or with :class:`Reshape`, for which samples are
+arrays. Lists of torchvision's own transforms work as well: :func:`split` returns which of them the
+daemon can carry out.
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from ._torchvision import Split, split
 from ._transforms import (
@@ -64,10 +74,14 @@ __all__ = [
 
 
 class Compose(Transform):
-    """A list of transforms, one after the other.
+    """A list of transforms which are applied one after the other.
 
     Args:
-        transforms: ours or torchvision's; what the daemon can not do runs in Python after it.
+        transforms: Our transforms or torchvision's. Those from the first that the daemon cannot
+            carry out run in Python.
+
+    Raises:
+        TypeError: ``transforms`` is not a list or tuple.
     """
 
     def __init__(self, transforms: Sequence[Any]):
@@ -75,16 +89,19 @@ class Compose(Transform):
             raise TypeError(f"transforms should be a list. Got {type(transforms)}")
         self.transforms = transforms
 
-    def describe(self) -> List[Dict[str, Any]]:  # type: ignore[override]
-        """The transforms as the daemon takes them.
+    def describe(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        """Describe the transforms as the daemon takes them.
+
+        Returns:
+            One JSON object for each transform (see docs/FORMATS.md).
 
         Raises:
-            ValueError: it can not do all of them.
+            ValueError: The daemon cannot carry out all of them.
         """
         return describe(self)
 
-    def __eq__(self, other: Any) -> bool:
-        return type(self) is type(other) and list(self.transforms) == list(other.transforms)
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Compose) and list(self.transforms) == list(other.transforms)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -92,16 +109,19 @@ class Compose(Transform):
         return "Compose(" + "".join(f"\n    {t}" for t in self.transforms) + "\n)"
 
 
-def describe(transforms: Any) -> List[Dict[str, Any]]:
-    """A list of transforms as the daemon takes it (docs/FORMATS.md).
+def describe(transforms: Any) -> list[dict[str, Any]]:
+    """Describe a list of transforms as the daemon takes it.
 
     Args:
-        transforms: ours or torchvision's, a list or a Compose.
+        transforms: Our transforms or torchvision's, as a list or a ``Compose``.
+
+    Returns:
+        One JSON object for each transform (see docs/FORMATS.md).
 
     Raises:
-        ValueError: the daemon can not do all of them; the message says which, and why.
+        ValueError: The daemon cannot carry out all of them; the message says which one, and why.
     """
     parts = split(transforms)
     if parts.rest:
-        raise ValueError(f"the daemon can not do {parts.left[0]!r}: {parts.why}")
+        raise ValueError(f"the daemon cannot do {parts.left[0]!r}: {parts.why}")
     return [t.describe() for t in parts.described]

@@ -3,7 +3,7 @@
 import pytest
 
 from hdmlp._ahead import _MOST, Ahead
-from hdmlp._stream import Taken
+from hdmlp._source import Taken
 from hdmlp.errors import SampleError
 
 

@@ -54,7 +54,7 @@ def test_numbers_that_normalize_cannot_have():
     norm = V.Normalize(0.5, 0.5)
     del norm.std
     assert (
-        "other attributes than HDMLP knows" in T.split([V.Resize((9, 9)), V.ToTensor(), norm]).why
+        "not those that HDMLP knows" in T.split([V.Resize((9, 9)), V.ToTensor(), norm]).why
     )
 
 
@@ -96,7 +96,7 @@ def test_the_cause_is_named(caplog, given, described, cause, also, why):
     )
     with pytest.raises(ValueError) as caught:
         T.describe(given)
-    assert str(caught.value).startswith(f"the daemon can not do {cause!r}: {why}")
+    assert str(caught.value).startswith(f"the daemon cannot do {cause!r}: {why}")
     ht._folder.offload(ht._folder.pil_loader, given)
     [message] = [record.getMessage() for record in caplog.records]
     name = ht._folder._short(cause)
@@ -115,15 +115,15 @@ def test_the_cause_is_named(caplog, given, described, cause, also, why):
 def test_ours_beside_the_cause():
     with pytest.raises(
         errors.ConfigError,
-        match=r"Resize\(size=9.* can not run in Python before RandomRotation.* \(it is not",
+        match=r"Resize\(size=9.* cannot run in Python before RandomRotation.* \(it is not",
     ):
         ht._folder.offload(ht._folder.pil_loader, [T.Resize(9), ROTATE, V.CenterCrop(8)])
     with pytest.raises(
         errors.ConfigError,
-        match=r"CenterCrop\(size=\(8, 8\)\) .* can not run in Python after RandomRotation",
+        match=r"CenterCrop\(size=\(8, 8\)\) .* cannot run in Python after RandomRotation",
     ):
         ht._folder.offload(ht._folder.pil_loader, [V.Resize(9), ROTATE, T.CenterCrop(8)])
     with pytest.raises(
-        errors.ConfigError, match=r"Resize\(size=9.* can not stand here: images have no fixed size"
+        errors.ConfigError, match=r"Resize\(size=9.* cannot stand here: images have no fixed size"
     ):
         ht._folder.offload(ht._folder.pil_loader, [T.Resize(9), V.ToTensor()])

@@ -153,10 +153,10 @@ def test_ours_are_not_for_python(folder):
     for given in (dict(offload=False), dict(loader=decoded)):
         dataset = ht.ImageFolder(folder, TENSOR, loader=given.pop("loader", None))
         with pytest.raises(
-            errors.ConfigError, match="Resize.* can not run in Python (as offload|behind a loader)"
+            errors.ConfigError, match="Resize.* cannot run in Python (as offload|behind a loader)"
         ):
             ht.DataLoader(dataset, 4, **given, shuffle=True)
-    with pytest.raises(errors.ConfigError, match="CenterCrop.* can not run in Python after"):
+    with pytest.raises(errors.ConfigError, match="CenterCrop.* cannot run in Python after"):
         ht.DataLoader(ht.ImageFolder(folder, [darker, T.CenterCrop(3)]), 4, shuffle=True)
     with pytest.raises(errors.ConfigError, match="RandomRotation"):
         data.DataLoader(folder, 4, transforms=[V.Resize((9, 9)), V.RandomRotation(3)])

@@ -9,7 +9,8 @@ import pytest
 
 from hdmlp import _daemon, _protocol, errors
 from hdmlp._arguments import settings
-from hdmlp._stream import Stream, column
+from hdmlp._source import column
+from hdmlp._stream import Stream
 
 torch = pytest.importorskip("torch")
 from torch.utils.data import (

@@ -260,11 +260,11 @@ def test_ours_say_what_to_do(folder):
     for transform, says in (
         (
             [by_size, T.CenterCrop(3)],
-            "CenterCrop.*can not run in Python after.*: use torchvision.transforms.CenterCrop there",
+            "CenterCrop.*cannot run in Python after.*: use torchvision.transforms.CenterCrop there",
         ),
         (
             [T.Resize(30), by_size],
-            "Resize.*can not run in Python before.*use torchvision.transforms.Resize there",
+            "Resize.*cannot run in Python before.*use torchvision.transforms.Resize there",
         ),
         (
             [V.Resize(30), T.RandomHorizontalFlip(), by_size],

@@ -73,7 +73,7 @@ def test_an_iterator_of_the_time_before(folder):
         batches = iter(second)
         next(batches)
         second.load_state_dict(first.state_dict())
-        with pytest.raises(errors.ClosedError, match="a state of another seed"):
+        with pytest.raises(errors.ClosedError, match="a state with another seed"):
             list(batches)
         assert same(list(first), list(second))
 

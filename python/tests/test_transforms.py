@@ -294,7 +294,7 @@ def test_rest():
         parts = T.split(given)
         assert names(parts) == (described, hands, given[len(given) - rest :]), given
         assert parts.why
-        with pytest.raises(ValueError, match="the daemon can not do"):
+        with pytest.raises(ValueError, match="the daemon cannot do"):
             T.describe(given)
 
 
@@ -385,19 +385,19 @@ def test_a_class_is_no_transform(given):
         T.split(given)
 
 
-def test_ours_can_not_run_in_python():
-    with pytest.raises(TypeError, match="CenterCrop.*can not run in Python after"):
+def test_ours_cannot_run_in_python():
+    with pytest.raises(TypeError, match="CenterCrop.*cannot run in Python after"):
         T.split([V.RandomRotation(5), T.CenterCrop(3)])
     for given, message in [
         (
             [T.Resize((9, 9)), T.ScaleShift16(1, 2), abs],
-            r"^ScaleShift16.* can not stand here: HDMLP can not do it here",
+            r"^ScaleShift16.* cannot stand here: HDMLP cannot do it here",
         ),
         (
             [T.CenterCrop(3), T.Normalize(1, 1), abs],
-            "^Normalize.* can not stand here: it needs a tensor",
+            "^Normalize.* cannot stand here: it needs a tensor",
         ),
-        ([abs, T.Reshape(1, 1, 1)], r"^Reshape.* can not run in Python after .*knows\)$"),
+        ([abs, T.Reshape(1, 1, 1)], r"^Reshape.* cannot run in Python after .*knows\)$"),
     ]:
         with pytest.raises(TypeError, match=message):
             T.split(given)
@@ -477,6 +477,9 @@ def test_moved_before_the_tensor():
         assert got.shape == want.shape and got.dtype == want.dtype
         scale = 255 if want.dtype.is_floating_point else 1
         assert (got.double() - want.double()).abs().max() * scale <= levels + 1e-4
+    several = T.RandomResizedCrop(9, interpolation=("bilinear", "bicubic"))
+    moved = T.split([T.Resize((20, 20)), T.ToTensor(dtype="uint8"), several, abs])
+    assert moved.described[1] == several and moved.rest == [abs]
     # And these would not be the same.
     for t in (
         V.Resize((9, 9)),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable
 
 import torch
 
 from .._output import arrays_for
 from .._segments import Block
-from .._stream import Taken, column
+from .._source import Taken, column
 
 try:
     from torch.utils.data import default_collate, default_convert
@@ -20,7 +20,7 @@ __all__ = ["default_collate", "default_convert", "labels_of", "pinned", "stack_i
 _arrays = arrays_for(torch)
 
 
-def stack_into(batch: List[Tuple[Any, Any]], place: Any) -> Any:
+def stack_into(batch: list[tuple[Any, Any]], place: Any) -> Any:
     """torch's default collate function, but images of one shape are stacked straight into memory that is used again.
 
     Args:
@@ -56,9 +56,10 @@ def stack_into(batch: List[Tuple[Any, Any]], place: Any) -> Any:
     return [images, labels]
 
 
-def labels_of(taken: Taken, target_transform: Optional[Callable] = None) -> Any:
+def labels_of(taken: Taken, target_transform: Callable | None = None) -> Any:
     """The batch's labels: int64, shape (n,), writable; or as the default collate function makes them of what
-    ``target_transform`` returns."""
+    ``target_transform`` returns.
+    """
     if not taken.n:
         return torch.empty(0, dtype=torch.int64)
     if target_transform is not None:

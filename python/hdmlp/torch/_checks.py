@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Optional
+from typing import Any
 
 from torch.utils.data import BatchSampler, DistributedSampler
 
@@ -25,9 +25,9 @@ def what_orders(sampler: Any, batch_sampler: Any) -> str:
 
 
 def shared_by(
-    shard: Optional[bool],
-    rank: Optional[int],
-    world_size: Optional[int],
+    shard: bool | None,
+    rank: int | None,
+    world_size: int | None,
     sampler: Any,
     batch_sampler: Any,
 ) -> bool:
@@ -50,14 +50,14 @@ def shared_by(
 
 
 def seed_of(
-    seed: Optional[int],
+    seed: int | None,
     shuffle: Any,
     sampler: Any,
     batch_sampler: Any,
     generator: Any,
-    epochs: Optional[int],
+    epochs: int | None,
     shared: bool,
-) -> Optional[int]:
+) -> int | None:
     """The seed of the order; None: there is none, or it is drawn."""
     ordered = sampler is not None or batch_sampler is not None
     for name, value in (("seed", seed), ("epochs", epochs)):

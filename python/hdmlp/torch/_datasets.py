@@ -10,7 +10,8 @@ import operator
 import os
 import pickle
 import sys
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any, Callable, NamedTuple
 
 import torch.utils.data
 
@@ -31,8 +32,8 @@ class Samples(NamedTuple):
         why: why the daemon does not serve a dataset that has files of a folder for items; empty: it has not.
     """
 
-    folder: Optional[Folder]
-    ids: Optional["array.array[int]"]
+    folder: Folder | None
+    ids: array.array[int] | None
     why: str = ""
 
     def __eq__(self, other: object) -> bool:
@@ -50,7 +51,7 @@ class _Part(NamedTuple):
 
     dataset: Any
     whole: Samples
-    indices: List[Any]
+    indices: list[Any]
     samples: Samples
 
 
@@ -58,8 +59,8 @@ class Datasets:
     """Tells :class:`Samples` of datasets, again and again: what has not changed is not compared again."""
 
     def __init__(self) -> None:
-        self._mirrors: List[Mirror] = []
-        self._parts: List[_Part] = []
+        self._mirrors: list[Mirror] = []
+        self._parts: list[_Part] = []
 
     def samples(self, dataset: Any) -> Samples:
         """Which samples the dataset's items are now."""
@@ -189,7 +190,7 @@ class Relabelled:
         then: applied to it; None: nothing.
     """
 
-    def __init__(self, labels: Sequence[Any], then: Optional[Callable]):
+    def __init__(self, labels: Sequence[Any], then: Callable | None):
         self.labels, self.then = labels, then
 
     def __call__(self, number: int) -> Any:
@@ -217,11 +218,9 @@ class Mirror(Folder):
 
     def __init__(self, dataset: Any):
         self.of = dataset
-        self._known: Optional[List[Any]] = (
-            None  # a copy of its samples, as they were when found was
-        )
+        self._known: list[Any] | None = None  # a copy of its samples, as they were when found was
         self._found = Samples(None, None)
-        self._labels: Optional[List[Any]] = (
+        self._labels: list[Any] | None = (
             None  # what its samples say of each of the daemon's classes; None: the same number
         )
         extensions = dataset.extensions
@@ -236,17 +235,17 @@ class Mirror(Folder):
     raw = False
 
     @property
-    def transform(self) -> Optional[Callable]:
+    def transform(self) -> Callable | None:
         """What the object has."""
         return self.of.transform
 
     @property
-    def target_transform(self) -> Optional[Callable]:
+    def target_transform(self) -> Callable | None:
         """From the daemon's class number to the item's label; None: it is the label."""
         then = self.of.target_transform
         return then if self._labels is None else Relabelled(self._labels, then)
 
-    def named(self) -> Tuple[List[Any], Optional[Callable]]:
+    def named(self) -> tuple[list[Any], Callable | None]:
         """What the object calls each of the daemon's classes, and what it applies to labels.
 
         Raises:
@@ -277,7 +276,7 @@ class Mirror(Folder):
         return pil_loader
 
     @property
-    def classes(self) -> List[Any]:
+    def classes(self) -> list[Any]:
         """What the object calls its classes."""
         return self.of.classes
 
@@ -308,7 +307,7 @@ class Mirror(Folder):
             return f"torchvision.set_image_backend({torchvision.get_image_backend()!r}) chose another decoder than PIL"
         return ""
 
-    def _compare(self, samples: List[Any]) -> Samples:
+    def _compare(self, samples: list[Any]) -> Samples:
         try:
             listed = list(super().samples)
         except DatasetError as error:  # directories without files, which allow_empty allows

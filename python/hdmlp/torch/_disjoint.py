@@ -12,7 +12,7 @@ import json
 import logging
 import struct
 import zlib
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -37,7 +37,7 @@ class Share(NamedTuple):
     repeats: bool
 
 
-def share_of(sampler: Any) -> Optional[Share]:
+def share_of(sampler: Any) -> Share | None:
     """Which part of an epoch a sampler, or the one within a batch sampler, says to yield; None: it says nothing of ranks, or that there is one."""
     for _ in range(4):
         rank, replicas = getattr(sampler, "rank", None), getattr(sampler, "num_replicas", None)
@@ -60,7 +60,7 @@ class Drawings:
     def __init__(self, name: str, share: Share):
         self._name, self._share = name, share
 
-    def leave(self, epoch: int, indices: bytes, samples: Optional[int]) -> None:
+    def leave(self, epoch: int, indices: bytes, samples: int | None) -> None:
         """Leaves what this rank drew where the others find it, and compares if they all have.
 
         Args:
@@ -87,7 +87,7 @@ class Drawings:
         for text in told:
             log.warning("%s", text)
 
-    def _exchange(self, distributed: Any, mine: Part) -> List[str]:
+    def _exchange(self, distributed: Any, mine: Part) -> list[str]:
         store, me, world = (
             distributed.distributed_c10d._get_default_store(),
             distributed.get_rank(),
@@ -122,7 +122,7 @@ class Part(NamedTuple):
     bits: int
 
     @classmethod
-    def of(cls, share: Share, epoch: int, indices: bytes, samples: Optional[int]) -> "Part":
+    def of(cls, share: Share, epoch: int, indices: bytes, samples: int | None) -> Part:
         """The part with these indices, each 64 bits."""
         numbers = array.array("q", indices)
         count = samples or max(map(abs, numbers), default=0) + 1
@@ -148,7 +148,7 @@ class Part(NamedTuple):
         )
 
     @classmethod
-    def unpacked(cls, data: bytes) -> "Part":
+    def unpacked(cls, data: bytes) -> Part:
         """What was packed."""
         (length,) = struct.unpack_from("<I", data)
         *share, epoch, samples, digest = json.loads(data[4 : 4 + length])
@@ -161,7 +161,7 @@ class Part(NamedTuple):
         )
 
 
-def compared(parts: Dict[int, Part]) -> List[str]:
+def compared(parts: dict[int, Part]) -> list[str]:
     """What is wrong with what processes drew, by their number; empty: nothing, or they did not draw the same epoch."""
     least = min(parts)
     first = parts[least]
@@ -178,8 +178,8 @@ def compared(parts: Dict[int, Part]) -> List[str]:
                 return [
                     f"{where}: {what} is {of(first)} on rank {least}, and {of(part)} on rank {process}"
                 ]
-    said: List[str] = []
-    shares: Dict[int, Tuple[int, Part]] = {}  # by the sampler's rank: the first process that has it
+    said: list[str] = []
+    shares: dict[int, tuple[int, Part]] = {}  # by the sampler's rank: the first process that has it
     for process, part in parts.items():
         other, same = shares.setdefault(part.share.rank, (process, part))
         if same.digest != part.digest:

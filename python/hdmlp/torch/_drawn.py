@@ -8,7 +8,8 @@ import hashlib
 import itertools
 import random
 import sys
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from collections.abc import Iterator
+from typing import Any, Callable
 
 import torch
 
@@ -23,7 +24,7 @@ class Generators:
         generator: the loader's; None: it has none.
     """
 
-    def __init__(self, sampler: Any, generator: Optional[torch.Generator]):
+    def __init__(self, sampler: Any, generator: torch.Generator | None):
         found = [
             generator,
             *(
@@ -34,10 +35,10 @@ class Generators:
         ]
         self._own = list({id(g): g for g in found if isinstance(g, torch.Generator)}.values())
 
-    def state(self) -> Dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """The states now, JSON-compatible."""
         version, words, gauss = random.getstate()
-        state: Dict[str, Any] = {
+        state: dict[str, Any] = {
             "python": [version, _text(array.array("I", words).tobytes()), gauss],
             "torch": _text(torch.get_rng_state().numpy().tobytes()),
         }
@@ -48,7 +49,7 @@ class Generators:
         state["own"] = [_text(g.get_state().numpy().tobytes()) for g in self._own]
         return state
 
-    def set(self, state: Dict[str, Any], own: bool = True) -> None:
+    def set(self, state: dict[str, Any], own: bool = True) -> None:
         """Sets the generators as :meth:`state` found them; those of loader and sampler only if ``own``."""
         version, words, gauss = state["python"]
         random.setstate((version, tuple(array.array("I", base64.b64decode(words))), gauss))
@@ -97,9 +98,9 @@ class Drawn:
     def __init__(
         self,
         sampler: Any,
-        generator: Optional[torch.Generator],
-        state: Optional[Dict[str, Any]] = None,
-        base_seed: Optional[int] = None,
+        generator: torch.Generator | None,
+        state: dict[str, Any] | None = None,
+        base_seed: int | None = None,
         over: bool = False,
     ):
         generators = Generators(sampler, generator)
@@ -107,11 +108,11 @@ class Drawn:
         self._sampler = sampler
         self._before = now if state is None else state["generators"]
         self._sampler_before = _state_of(sampler) if state is None else state["sampler"]
-        self._sums: List[bytes] = []  # of the first batches, how many of them were drawn
+        self._sums: list[bytes] = []  # of the first batches, how many of them were drawn
         self._hash = hashlib.blake2b(digest_size=8)
         self.step = 0
-        self.skipped: List[Any] = []
-        self.on_end: Optional[Callable[[bytes], None]] = None
+        self.skipped: list[Any] = []
+        self.on_end: Callable[[bytes], None] | None = None
         self._indices = bytearray()
         self.ended = self.follows = False
         if state is not None:
@@ -128,7 +129,7 @@ class Drawn:
             self.follows = generators.state() != begun
             generators.set(now, own=False)  # those are the program's
 
-    def __iter__(self) -> "Drawn":
+    def __iter__(self) -> Drawn:
         return self
 
     def __next__(self) -> Any:
@@ -150,7 +151,7 @@ class Drawn:
         self.step += 1
         return indices
 
-    def _skip(self, state: Dict[str, Any], generators: Generators, over: bool) -> None:
+    def _skip(self, state: dict[str, Any], generators: Generators, over: bool) -> None:
         first = None
         for step in range(state["step"]):
             try:
@@ -173,9 +174,10 @@ class Drawn:
         if state["step"] and not over:
             self._draw_what_is_left(generators, first)
 
-    def _draw_what_is_left(self, generators: Generators, first: Dict[str, Any]) -> None:
+    def _draw_what_is_left(self, generators: Generators, first: dict[str, Any]) -> None:
         """Where the sampler draws from the program's generators while its epoch is under way: draws the rest now, from where the state left them.
-        Another one is asked one batch ahead, which tells. ``first``: what the generators were after its first batch."""
+        Another one is asked one batch ahead, which tells. ``first``: what the generators were after its first batch.
+        """
         before = generators.state()
         ahead = list(itertools.islice(self._batches, 1))
         if _programs(first) == _programs(before) == _programs(generators.state()):
@@ -192,7 +194,7 @@ class Drawn:
             ahead, list(itertools.islice(self._batches, most)), self._batches
         )
 
-    def state(self, step: int) -> Dict[str, Any]:
+    def state(self, step: int) -> dict[str, Any]:
         """What draws the rest of this epoch again from a step on, one that was drawn; JSON-compatible."""
         return {
             "generators": self._before,
@@ -204,12 +206,12 @@ class Drawn:
         }
 
 
-def _programs(state: Dict[str, Any]) -> Dict[str, Any]:
+def _programs(state: dict[str, Any]) -> dict[str, Any]:
     """Of generators' states those that belong to the program."""
     return {name: value for name, value in state.items() if name != "own"}
 
 
-def numbers(indices: Any) -> Optional[bytes]:
+def numbers(indices: Any) -> bytes | None:
     """The indices, each 64 bits; None: they are no list of numbers."""
     try:
         return array.array("q", indices).tobytes()
@@ -223,9 +225,9 @@ def same(a: Any, b: Any) -> bool:
     return content == numbers(b) if content is not None else bool(a == b)
 
 
-def _state_of(sampler: Any) -> Dict[str, Any]:
+def _state_of(sampler: Any) -> dict[str, Any]:
     """What of a sampler itself decides on its order: its epoch, or its own state."""
-    state: Dict[str, Any] = {}
+    state: dict[str, Any] = {}
     for key, s in parts(sampler):
         # torchdata's distributed sampler has the place in its epoch for a state, which the loader itself goes to.
         own = type(s).__module__ != "torchdata.stateful_dataloader.sampler"
@@ -240,7 +242,7 @@ def _state_of(sampler: Any) -> Dict[str, Any]:
     return state
 
 
-def _set_state(sampler: Any, state: Dict[str, Any]) -> None:
+def _set_state(sampler: Any, state: dict[str, Any]) -> None:
     for key, s in parts(sampler):
         if "state" in state.get(key, {}):
             s.load_state_dict(state[key]["state"])

@@ -10,8 +10,8 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 from .._feed import Brought
-from .._stream import Taken
-from .._workers import Failed, RemoteTraceback
+from .._source import Taken
+from .._worker_failures import Failed, RemoteTraceback
 from ..errors import ClosedError, ConfigError, HDMLPError
 from ._drawn import Drawn, Generators, same
 from ._foreseen import again, stand_in
@@ -361,7 +361,7 @@ class ServedEpoch(Batches):
 
     def _brought(self) -> Brought:
         """The next batch, by the daemon."""
-        if self.failed and self._feed.user() is not self:
+        if self.failed and not self._feed.used_by(self):
             self._feed = None
         self.failed = False
         if self._unforeseen and (
@@ -373,7 +373,7 @@ class ServedEpoch(Batches):
         if self._feed is None:
             self._given = self._local.given
             self._feed, self._number = self._given.feed(self, self._epoch, self._order)
-        if self._feed.source is None or self._feed.source.broken:
+        if self._feed.broken:
             self._feed.ready()
         try:
             return self._given.bring(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import logging
 import sys
-from typing import Any, Callable, Optional, Sequence, Tuple, Union
+from collections.abc import Sequence
+from typing import Any, Callable
 
 import torch.utils.data
 
@@ -18,7 +19,7 @@ from ._foreign import NOTICE
 log = logging.getLogger("hdmlp")
 
 
-def pil_loader(data: Union[bytes, memoryview]) -> Any:
+def pil_loader(data: bytes | memoryview) -> Any:
     """Decodes an image's bytes to an RGB ``PIL.Image``, as torchvision's loader does for its file."""
     from PIL import Image
 
@@ -31,7 +32,7 @@ def torchvision_loads(loader: Callable) -> bool:
     return folder is not None and loader in (folder.default_loader, folder.pil_loader)
 
 
-def as_transform(transform: Any, transforms: Any) -> Optional[Callable]:
+def as_transform(transform: Any, transforms: Any) -> Callable | None:
     """One callable of the two spellings; a list is applied one after the other."""
     if transform is not None and transforms is not None:
         raise ConfigError("transform and transforms are the same: give one of them")
@@ -111,10 +112,10 @@ class ImageFolder(Folder, torch.utils.data.Dataset):
         self,
         root: str,
         transform: Any = None,
-        target_transform: Optional[Callable] = None,
-        loader: Optional[Callable[[memoryview], Any]] = None,
-        is_valid_file: Optional[Callable[[str], bool]] = None,
-        extensions: Optional[Sequence[str]] = None,
+        target_transform: Callable | None = None,
+        loader: Callable[[memoryview], Any] | None = None,
+        is_valid_file: Callable[[str], bool] | None = None,
+        extensions: Sequence[str] | None = None,
         transforms: Any = None,
     ):
         if is_valid_file is not None:
@@ -144,7 +145,7 @@ class ImageFolder(Folder, torch.utils.data.Dataset):
             and self.loader is pil_loader
         )
 
-    def __getitem__(self, index: int) -> Tuple[Any, Any]:
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
         """(object, label) of one sample, decoded and transformed."""
         self._notice.read()
         data, label = super().__getitem__(index)

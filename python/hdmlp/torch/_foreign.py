@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import mmap
 import sys
+from collections.abc import Iterator
 from types import FrameType
-from typing import Any, Iterator, Optional, Tuple
+from typing import Any
 
 log = logging.getLogger("hdmlp")
 
@@ -22,13 +23,13 @@ class Notice:
             -1, 1
         )  # shared with forked workers, of which each epoch has new ones
 
-    def __reduce__(self) -> Tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Any, ...]:
         # Workers that are not forked get a dataset pickled. It is said here then, and not by each of them.
         if any(_module(frame) in _LOADERS for frame in _callers()):
             self._say()
         return _received, (self._said[0],)
 
-    def told(self, said: int) -> "Notice":
+    def told(self, said: int) -> Notice:
         """Takes over from another process whether it was said there."""
         self._said[0] |= said
         return self
@@ -57,12 +58,12 @@ def _received(said: int) -> Notice:
     return NOTICE.told(said)
 
 
-def _module(frame: FrameType) -> Optional[str]:
+def _module(frame: FrameType) -> str | None:
     return frame.f_globals.get("__name__")
 
 
 def _callers() -> Iterator[FrameType]:
-    frame: Optional[FrameType] = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         yield frame
         frame = frame.f_back

@@ -6,9 +6,8 @@ import copy
 import itertools
 import random
 import sys
-from typing import Any, Dict, List, Optional
+from typing import Any
 
-import torch
 from torch.utils.data import (
     BatchSampler,
     DistributedSampler,
@@ -17,6 +16,8 @@ from torch.utils.data import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
+
+import torch
 
 from ._drawn import Drawn, Generators, parts
 
@@ -64,7 +65,7 @@ def stand_in(sampler: Any, dataset: Any) -> Any:
     if type(inner) in _REPEATABLE and not any("__iter__" in vars(s) for s in (within, inner)):
         return sampler
     # Generators are not copied: whoever iterates the copy puts their states back. The dataset may be large.
-    memo: Dict[int, Any] = {id(shared): shared for shared in (dataset, random.random.__self__)}
+    memo: dict[int, Any] = {id(shared): shared for shared in (dataset, random.random.__self__)}
     for _, part in parts(sampler):
         memo.update(
             (id(value), value)
@@ -74,7 +75,7 @@ def stand_in(sampler: Any, dataset: Any) -> Any:
     return _copied_sampler(sampler, memo)
 
 
-def _copied_sampler(sampler: Any, memo: Dict[int, Any]) -> Any:
+def _copied_sampler(sampler: Any, memo: dict[int, Any]) -> Any:
     if hasattr(sampler, "__next__"):  # what it yields is gone from it
         return None
     if not hasattr(sampler, "__dict__"):
@@ -97,7 +98,7 @@ def _copied_sampler(sampler: Any, memo: Dict[int, Any]) -> Any:
     return result
 
 
-def _copied(value: Any, memo: Dict[int, Any]) -> Any:
+def _copied(value: Any, memo: dict[int, Any]) -> Any:
     """A copy of a value; deepcopy takes a second for a million numbers."""
     if type(value) is list and all(type(v) in _PLAIN for v in value):
         return list(value)
@@ -108,11 +109,11 @@ def _copied(value: Any, memo: Dict[int, Any]) -> Any:
 
 def ahead(
     sampler: Any,
-    generator: Optional[torch.Generator],
-    state: Optional[Dict[str, Any]],
-    base_seed: Optional[int],
+    generator: torch.Generator | None,
+    state: dict[str, Any] | None,
+    base_seed: int | None,
     most: int,
-) -> Optional[List[Any]]:
+) -> list[Any] | None:
     """All batches that :class:`Drawn` will yield, those that it skips as well; the generators stay where they are.
 
     None: they are more than so many. Where the sampler raises, those before; it does so again when it is asked itself.
@@ -127,8 +128,8 @@ def ahead(
 
 
 def again(
-    sampler: Any, generators: Generators, before: Dict[str, Any], most: int
-) -> Optional[List[Any]]:
+    sampler: Any, generators: Generators, before: dict[str, Any], most: int
+) -> list[Any] | None:
     """What the sampler yields with the generators as they were before; they stay where they are."""
     now = generators.state()
     try:
@@ -138,7 +139,7 @@ def again(
         generators.set(now)
 
 
-def _listed(batches: Any, most: int, found: List[Any]) -> Optional[List[Any]]:
+def _listed(batches: Any, most: int, found: list[Any]) -> list[Any] | None:
     try:
         for batch in itertools.islice(batches, most + 1 - len(found)):
             found.append(batch)

@@ -8,12 +8,16 @@ import operator
 import os
 import secrets
 import weakref
+from dataclasses import replace
 from typing import Any, Dict, Optional, Sequence, Tuple
 
 from .. import _daemon, _memory
 from .._feed import Brought, Feed
+from .._options import Options
+from .._source import BatchSource
 from .._stream import Stream
-from ._served import Served
+from ..data import Folder
+from ._served import Making, Served
 
 
 class Order:
@@ -70,27 +74,37 @@ class Order:
 class Given(Served):
     """The jobs of one loader whose orders are given, each opened as one rank. It yields nothing itself: :meth:`feed` says where an epoch's batches come from.
 
-    Args: those of :class:`Served`.
+    Args:
+        options: those of :class:`Served`; of ``stream``, ``global_batch`` counts.
+        seed: of the job; None: the daemon draws it.
+        dataset, made, more: those of :class:`Served`.
     """
 
-    def __init__(self, *args: Any, **job: Any):
+    def __init__(
+        self,
+        dataset: Folder,
+        made: Making,
+        options: Options,
+        *,
+        seed: Optional[int],
+        **more: Any,
+    ):
         self._orders: Dict[
             int, Tuple[int, Order]
         ] = {}  # by the feed's number: its epoch, and that one's order
         # A job that is over may not have ended yet, and takes no other order; nor does that of the loader that this one's is a copy of.
         self._jobs = (f".{secrets.token_hex(4)}.{n}" for n in itertools.count())
         super().__init__(
-            *args,
+            dataset,
+            made,
+            replace(options, stream=replace(options.stream, shuffle="given", seed=seed)),
             opens=False,
-            shuffle="given",
-            scheme="strided",
-            tail="pad",
-            **{"local_batch": 1, **job},
+            **more,
         )
 
     def _open_stream(
         self, client: _daemon.Client, request: Dict[str, Any], fds: Sequence[int] = ()
-    ) -> Tuple[Stream, Any]:
+    ) -> Tuple[Stream, BatchSource]:
         epoch, order = self._orders[self._opening]
         request["job"] += next(self._jobs)
         request["stream"] = {
@@ -110,7 +124,7 @@ class Given(Served):
         finally:
             os.close(fd)
 
-    def _connect(self, number: int) -> Tuple[Stream, Any]:
+    def _connect(self, number: int) -> Tuple[Stream, BatchSource]:
         self._opening = number
         return super()._connect(number)
 
@@ -121,7 +135,7 @@ class Given(Served):
 
     def _feed_of(self, user: Any) -> Tuple[int, Feed]:
         for number, feed in enumerate(self._feeds):
-            if feed.free or feed.user is not None and feed.user() is user:
+            if feed.free or feed.used_by(user):
                 break
         else:
             number, feed = len(self._feeds), self._new_feed()
@@ -133,7 +147,7 @@ class Given(Served):
         number, feed = self._feed_of(user)
         was = self._orders.get(number)
         self._orders[number] = epoch, order
-        usable = feed.stream is not None and not feed.source.broken and was is not None
+        usable = not feed.broken and was is not None
         if usable and was[1].sizes == order.sizes and epoch > was[0]:
             self._give(feed.stream, epoch, order)
             feed.source.restart()  # the last epoch's end may still be on its way

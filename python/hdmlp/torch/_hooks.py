@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 from types import ModuleType
-from typing import Any, Callable, Union
+from typing import Any, Callable
 
 import torch.utils.data
 
@@ -19,7 +19,7 @@ _Torch = torch.utils.data.DataLoader
 _PACKAGES = ("accelerate", "transformers")
 
 
-def use_in(package: Union[ModuleType, str]) -> None:
+def use_in(package: ModuleType | str) -> None:
     """Has accelerate use :class:`DataLoader` where it makes a loader of torch's over a dataset that HDMLP serves; transformers' Trainer has accelerate make its own.
 
     The new loader gets what torch's would get, and what the loader in whose place it is made was given of HDMLP's own arguments (``epochs``, ``seed``,

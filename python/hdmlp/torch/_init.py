@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable
+
+import torch.utils.data
 
 import torch
-import torch.utils.data
 
 
 class WorkerInit:
@@ -18,9 +19,7 @@ class WorkerInit:
         asked: items are had from the dataset; False: what is made of samples was taken from it before.
     """
 
-    def __init__(
-        self, init: Optional[Callable[[int], None]], dataset: Any, workers: int, asked: bool
-    ):
+    def __init__(self, init: Callable[[int], None] | None, dataset: Any, workers: int, asked: bool):
         self.init, self.dataset, self.workers, self.asked = init, dataset, workers, asked
 
     def __call__(self, number: int) -> None:
@@ -38,7 +37,7 @@ class WorkerInit:
                 "change what the object itself does, or set it before the loader is made"
             )
 
-    def _making(self) -> List[Any]:
+    def _making(self) -> list[Any]:
         return [
             getattr(self.dataset, name, None)
             for name in ("transform", "target_transform", "loader")

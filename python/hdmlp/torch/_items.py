@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable
 
 import torch
 
@@ -24,7 +24,7 @@ class Items:
     def __init__(self, dataset: Any, collate: Callable, batched: bool):
         self.dataset, self.collate, self.batched = dataset, collate, batched
 
-    def make(self, payload: bytes, segments: Dict[int, Any], seed: int, place: Any) -> Any:
+    def make(self, payload: bytes, segments: dict[int, Any], seed: int, place: Any) -> Any:
         """The batch of a task, in a worker; see :meth:`Recipe.make`."""
         return self.batch(*pickle.loads(payload), place)
 
@@ -61,7 +61,7 @@ class Items:
             raise
 
 
-def length_of(dataset: Any) -> Optional[int]:
+def length_of(dataset: Any) -> int | None:
     """How many items a dataset has; None: it does not say."""
     try:
         return len(dataset)
@@ -77,7 +77,7 @@ class Encoded:
         target_transform: applied to class numbers; None: nothing.
     """
 
-    def __init__(self, folder: Folder, target_transform: Optional[Callable]):
+    def __init__(self, folder: Folder, target_transform: Callable | None):
         self.folder, self.target_transform = folder, target_transform
 
     def __getitem__(self, index: int) -> Any:
@@ -85,7 +85,7 @@ class Encoded:
         return data, label if self.target_transform is None else self.target_transform(label)
 
 
-def encoded_batch(items: List[Any]) -> Any:
+def encoded_batch(items: list[Any]) -> Any:
     """(list of read-only memoryviews, labels) of items of :class:`Encoded`."""
     return [memoryview(data) for data, _ in items], default_collate(
         [label for _, label in items]

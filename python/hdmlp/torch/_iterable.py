@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, Optional
+from collections.abc import Iterator
+from typing import Any
 
 from torch.utils.data import DataLoader
 
@@ -24,7 +25,7 @@ class Iterables:
         self._loader = loader
         self._epoch = self._step = 0
         self._skip = 0
-        self._latest: Optional[object] = None
+        self._latest: object | None = None
 
     def __iter__(self) -> Iterator[Any]:
         """The next epoch, or the rest of one after :meth:`load_state_dict`."""
@@ -43,11 +44,11 @@ class Iterables:
         if self._latest is mark:
             self._epoch, self._step = self._epoch + 1, 0
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """The epoch, and how many of its batches were yielded."""
         return {"version": 1, "kind": "iterable", "epoch": self._epoch, "step": self._step}
 
-    def load_state_dict(self, state: Dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on where :meth:`state_dict` was called."""
         if not isinstance(state, dict) or state.get("kind") != "iterable":
             raise ConfigError(f"not a state of a loader of an iterable dataset: {state!r:.200}")

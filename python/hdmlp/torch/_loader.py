@@ -14,6 +14,7 @@ from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, Sa
 
 from .. import _daemon, _launcher
 from .._arguments import KEYS, configuration, settings, whole_number
+from .._options import Options, StreamOptions
 from .._output import Output
 from .._processors import not_started, unasked
 from .._reports import Explanation, Report, Stats
@@ -478,30 +479,39 @@ class DataLoader(_Torch):
 
     def _served(self, order: Known, place: _launcher.Place, seed: Optional[int]) -> Served:
         """What brings the batches of an order that the daemon knows; seed: None where it is to draw it."""
+        stream = StreamOptions(
+            self.batch_size * place.world_size,
+            shuffle=order.shuffle,
+            epochs=self.epochs,
+            limited=False,
+            seed=seed,
+            seed_drawn=order.seed is None,
+            tail="pad" if order.pad else "drop",
+            drop_last=self.drop_last,
+            subset=self._samples.ids,
+        )
         return Served(
             self._folder,
             self._making,
-            subset=self._samples.ids,
+            self._options(stream, place),
             workers=self.num_workers,
             prefetch_factor=self.prefetch_factor,
             context=self.multiprocessing_context,
             worker_init_fn=self.worker_init_fn,
             persistent=self.persistent_workers,
             pin_memory=self.pin_memory,
-            local_batch=self.batch_size,
-            shuffle=order.shuffle,
-            epochs=self.epochs,
-            seed=seed,
-            seed_drawn=order.seed is None,
-            place=place,
-            tail="pad" if order.pad else "drop",
-            drop_last=self.drop_last,
-            timeout=self.timeout,
+        )
+
+    def _options(self, stream: StreamOptions, place: _launcher.Place) -> Options:
+        """What a job of this loader is opened with."""
+        return Options(
+            stream,
+            place,
             name=self._job_name(),
+            timeout=self.timeout,
             verify=self.verify,
+            config=self._keys,
             config_file=self.config_file,
-            keys=self._keys,
-            limited=False,
         )
 
     def _opened(self) -> Union[Served, Local]:
@@ -541,18 +551,13 @@ class DataLoader(_Torch):
                 Given,
                 folder,
                 now,
+                self._options(StreamOptions(1), ALONE),
                 workers=self.num_workers,
                 prefetch_factor=self.prefetch_factor,
                 context=self.multiprocessing_context,
                 worker_init_fn=self.worker_init_fn,
                 persistent=self.persistent_workers,
                 pin_memory=self.pin_memory,
-                place=ALONE,
-                timeout=self.timeout,
-                name=self._job_name(),
-                verify=self.verify,
-                config_file=self.config_file,
-                keys=self._keys,
             )
         parts = None if served is None else self._parts_of(served)
         return self._follow(
@@ -593,8 +598,9 @@ class DataLoader(_Torch):
                 error,
             )
             return None
+        options = self._options(StreamOptions(self.batch_size * place.world_size), place)
         make = functools.partial(
-            Parts, *served.args, **{**served.keywords, "place": place}, batch=self.batch_size
+            Parts, *served.args[:2], options, **served.keywords, batch=self.batch_size
         )
         return PartsOf(
             make, "" if part.rank == place.rank else f"its sampler's rank is {part.rank}"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterator, NamedTuple, Optional, Tuple
+from collections.abc import Iterator
+from typing import Any, Callable, NamedTuple
+
+from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
 
 import torch
-from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
 
 
 class Seeded(RandomSampler):
@@ -56,7 +58,7 @@ class Shared(DistributedSampler):
     def __init__(
         self,
         dataset: Any,
-        settle: Callable[[], Tuple[int, int]],
+        settle: Callable[[], tuple[int, int]],
         shuffle: bool,
         seed: int,
         drop_last: bool,
@@ -109,14 +111,14 @@ class Known(NamedTuple):
     """
 
     shuffle: str
-    seed: Optional[int]
-    replicas: Optional[int]
-    rank: Optional[int]
+    seed: int | None
+    replicas: int | None
+    rank: int | None
     pad: bool
-    follows: Optional[DistributedSampler]
+    follows: DistributedSampler | None
 
 
-def known(dataset: Any, sampler: Any, batch_sampler: Any) -> Optional[Known]:
+def known(dataset: Any, sampler: Any, batch_sampler: Any) -> Known | None:
     """The order of a sampler that can be asked ahead; None: only iterating it tells.
 
     Sub-classes may yield anything, so that only torch's own classes and ours count, over the loader's own dataset.

@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence, Tuple
 
 from .. import _daemon, _launcher, _memory
 from .._feed import Brought, Feed
+from .._source import BatchSource
 from .._stream import Stream
 from ..errors import ConfigError
 from ._given import Given, Order
@@ -61,14 +62,14 @@ class Parts(Given):
     """
 
     def __init__(self, *args: Any, batch: int, own_seed: int, job: int, epoch: int, **more: Any):
-        super().__init__(*args, local_batch=batch, **more)
+        super().__init__(*args, **more)
         self._batch, self._own_seed, self.job, self.next = batch, own_seed, job, epoch
         self._given: Dict[int, _Part] = {}  # by the feed's number
         self._through: Dict[int, bool] = {}  # likewise, whether its epoch's last batch was taken
 
     def _open_stream(
         self, client: _daemon.Client, request: Dict[str, Any], fds: Sequence[int] = ()
-    ) -> Tuple[Stream, Any]:
+    ) -> Tuple[Stream, BatchSource]:
         part = self._given[self._opening]
         ids = b"" if part.order is None else part.order.ids
         name = f"{self._name}+{self._opening}" if self._opening else self._name
@@ -108,7 +109,7 @@ class Parts(Given):
                 feed.close()
                 self.job += 1
             self._given[number] = _Part(epoch, order, "", self.job)
-        if feed.stream is None or feed.source.broken:
+        if feed.broken:
             feed.close()
             feed.ready()
         else:
@@ -131,7 +132,7 @@ class Parts(Given):
             if not self._feeds:
                 self._feeds.append(self._new_feed())
             feed = self._feeds[0]
-            if feed.stream is None or feed.source.broken:
+            if feed.broken:
                 self._given[0] = part
                 feed.close()
                 try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import Optional, Tuple
 
 from .. import _launcher
 from ..errors import ConfigError
@@ -25,24 +24,22 @@ class Ranks:
         groups: several ranks have the same place, as in tensor or pipeline parallelism: what they read is for each of them. None: not known yet.
     """
 
-    def __init__(self, shared: bool, rank: Optional[int], world_size: Optional[int]):
+    def __init__(self, shared: bool, rank: int | None, world_size: int | None):
         self._shared, self._given = shared, (rank, world_size)
-        self._place: Optional[_launcher.Place] = None
+        self._place: _launcher.Place | None = None
         self._warned = False
-        self.groups: Optional[bool] = None
+        self.groups: bool | None = None
 
     @property
-    def place(self) -> Optional[_launcher.Place]:
+    def place(self) -> _launcher.Place | None:
         """The place, once it is settled."""
         return self._place
 
-    def __call__(self) -> Tuple[int, int]:
+    def __call__(self) -> tuple[int, int]:
         place = self.settle()
         return place.rank, place.world_size
 
-    def settle(
-        self, rank: Optional[int] = None, world_size: Optional[int] = None
-    ) -> _launcher.Place:
+    def settle(self, rank: int | None = None, world_size: int | None = None) -> _launcher.Place:
         """The place; ``rank`` and ``world_size`` are a sampler's.
 
         Raises:

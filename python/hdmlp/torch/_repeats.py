@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from .._protocol import BATCH_HEAD, mix64
 from .._recipe import Recipe
@@ -22,7 +23,7 @@ class Repeating(Recipe):
         self.__dict__.update(recipe.__dict__)
         self._rank, self._world_size = rank, world_size
 
-    def make(self, payload: bytearray, segments: Dict[int, Any], seed: int, place: Any) -> Any:
+    def make(self, payload: bytearray, segments: dict[int, Any], seed: int, place: Any) -> Any:
         """See :meth:`Recipe.make`."""
         return super().make(
             payload, segments, self.seed_of(seed, BATCH_HEAD.unpack_from(payload)[2]), place
@@ -39,9 +40,9 @@ class Repeating(Recipe):
         ids: Sequence[int],
         seed: int,
         epoch: int,
-    ) -> List[Any]:
+    ) -> list[Any]:
         """See :meth:`Recipe.samples`."""
-        made: List[Any] = []
+        made: list[Any] = []
         for place, (view, label, sample) in enumerate(zip(views, labels, ids)):
             key = mix64((seed + place * self._world_size + self._rank) & _MASK)
             made += super().samples([view], [label], [sample], key, epoch)

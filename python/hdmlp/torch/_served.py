@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
+from dataclasses import replace
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
@@ -12,12 +13,15 @@ from .. import _daemon
 from .._ahead import Ahead
 from .._feed import Feed
 from .._loader import Loader
+from .._options import Options
 from .._output import Handed, Output
 from .._progress import Progress
 from .._recipe import Composed, Recipe, generators_kept
 from .._results import Arena
-from .._stream import Stream, Taken, column
-from .._workers import Failed, Pool, RemoteTraceback
+from .._source import BatchSource, Taken, column
+from .._stream import Stream
+from .._worker_failures import Failed, RemoteTraceback
+from .._workers import Pool
 from ..data import Folder, described
 from ._batch import default_collate, labels_of, pinned, stack_into
 from ._datasets import Mirror, Relabelled
@@ -135,13 +139,14 @@ class Served(Loader):
         workers, prefetch_factor, context, worker_init_fn: the worker processes for what runs in Python, as torch has them.
         persistent: workers stay over epochs; else each epoch has new ones, which see the user's objects as they are then.
         pin_memory: copy tensors to pinned memory, where CUDA is available.
-        **job: what :class:`Loader` takes.
+        options, opens: what :class:`Loader` takes; the transforms are those of ``made``.
     """
 
     def __init__(
         self,
         dataset: Folder,
         made: Making,
+        options: Options,
         *,
         workers: int,
         prefetch_factor: Optional[int],
@@ -149,11 +154,13 @@ class Served(Loader):
         worker_init_fn: Optional[Callable[[int], None]],
         persistent: bool,
         pin_memory: bool,
-        **job: Any,
+        opens: bool = True,
     ):
-        subset, place = job.get("subset"), job["place"]
+        subset, place = options.stream.subset, options.place
         if made.recipe is not None and (
-            job["shuffle"] == "given" or subset is not None and len(set(subset)) < len(subset)
+            options.stream.shuffle == "given"
+            or subset is not None
+            and len(set(subset)) < len(subset)
         ):
             made = made._replace(recipe=Repeating(made.recipe, place.rank, place.world_size))
         self._made = made
@@ -170,14 +177,16 @@ class Served(Loader):
             or made.target_transform is not None
             or bool(pin_memory)
         )
-        super().__init__(dataset, transforms=described(made.transforms), **job)
+        super().__init__(
+            dataset, replace(options, transforms=described(made.transforms)), opens=opens
+        )
 
     def __getstate__(self) -> Dict[str, Any]:
         return {**super().__getstate__(), "_arena": Arena()}
 
     def _open_stream(
         self, client: _daemon.Client, request: Dict[str, Any], fds: Sequence[int] = ()
-    ) -> Tuple[Stream, Any]:
+    ) -> Tuple[Stream, BatchSource]:
         if self._made.recipe is None or not self._workers:
             stream, source = super()._open_stream(client, request, fds)
             self._tell_output(stream)
@@ -213,7 +222,7 @@ class Served(Loader):
 
     def _renew(self, feed: Feed, end: Optional[int]) -> None:
         """Has an epoch that ends at this position made by new workers, unless they are to stay."""
-        if isinstance(feed.source, Pool) and not self._persistent:
+        if feed.is_open and isinstance(feed.source, Pool) and not self._persistent:
             feed.source.renew(end)
 
     def _tell_output(self, stream: Stream) -> None:

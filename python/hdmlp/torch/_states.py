@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import Any
 
 from .. import _launcher
 from ..errors import ConfigError
@@ -16,7 +16,7 @@ def process_rank() -> int:
         return 0
 
 
-def of_another(state: Dict[str, Any]) -> Dict[str, Any]:
+def of_another(state: dict[str, Any]) -> dict[str, Any]:
     """Another rank's state, to go on from: the place in the epoch, and what the order follows from."""
     state = {**state, "drawn": ""} if "drawn" in state else state
     return {**state, "after": of_another(state["after"])} if "after" in state else state

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable
 
 import torch.utils.data
 
 from .._loader import Loader
 from .._output import Handed
 from .._recipe import Composed, Recipe, generators_kept
-from .._stream import Taken, column
+from .._source import Taken, column
 from ..data import Folder
 from ..errors import ConfigError
 from ..job import Job
@@ -35,7 +35,7 @@ class HDMLPImageFolder(torch.utils.data.Dataset):
         data_dir: str,
         job: Job,
         data_transforms: Any = None,
-        target_transform: Optional[Callable] = None,
+        target_transform: Callable | None = None,
     ):
         if not isinstance(job, Job):
             raise ConfigError(f"job={job!r}: must be an hdmlp.Job")
@@ -43,8 +43,8 @@ class HDMLPImageFolder(torch.utils.data.Dataset):
         self.job = job
         self.transform = as_transform(data_transforms, None)
         self.target_transform = target_transform
-        self._handed: Optional[Handed] = None
-        self._rest: Optional[Callable] = None
+        self._handed: Handed | None = None
+        self._rest: Callable | None = None
         offloaded = offload(pil_loader, self.transform)
         if offloaded.described:
             job.use_transforms(offloaded.described)
@@ -57,12 +57,12 @@ class HDMLPImageFolder(torch.utils.data.Dataset):
             raise ConfigError(f"data_dir={data_dir!r}: the job was made for {job.dataset.root!r}")
 
     @property
-    def classes(self) -> List[str]:
+    def classes(self) -> list[str]:
         """The classes' names, sorted."""
         return self.job.dataset.classes
 
     @property
-    def class_to_idx(self) -> Dict[str, int]:
+    def class_to_idx(self) -> dict[str, int]:
         """From a class's name to its number."""
         return self.job.dataset.class_to_idx
 
@@ -90,7 +90,7 @@ class HDMLPImageFolder(torch.utils.data.Dataset):
             value, transform = self._handed(data), self._rest
         return value if transform is None else transform(value)
 
-    def __getitem__(self, index: int) -> Tuple[Any, Any]:
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
         """(object, class number) of the job's next sample."""
         label, data = self.job.get()
         number = self.class_to_idx[label]
@@ -112,7 +112,7 @@ class HDMLPDataLoader:
         transforms the tensor lies in shared memory, where the daemon wrote it.
     """
 
-    def __init__(self, dataset: HDMLPImageFolder, collate_fn: Optional[Callable] = None):
+    def __init__(self, dataset: HDMLPImageFolder, collate_fn: Callable | None = None):
         if not isinstance(dataset, HDMLPImageFolder):
             raise ConfigError(f"dataset={dataset!r}: must be an HDMLPImageFolder")
         self.dataset = dataset

@@ -1,15 +1,22 @@
-"""Checks of transforms' arguments, which are torchvision's: what is wrong is named, with what is allowed."""
+"""Checks of the transforms' arguments, with torchvision's exceptions and messages.
+
+An ``as_`` function returns the argument in the form in which a transform keeps or describes it.
+"""
 
 from __future__ import annotations
 
 import enum
 import math
 import numbers
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 class InterpolationMode(enum.Enum):
-    """Ways to resize, with torchvision's names. All but ``NEAREST`` are antialiased, as with PIL."""
+    """How to resize, with torchvision's names.
+
+    All modes except ``NEAREST`` are antialiased, as with PIL images.
+    """
 
     NEAREST = "nearest"
     BILINEAR = "bilinear"
@@ -19,8 +26,11 @@ class InterpolationMode(enum.Enum):
     LANCZOS = "lanczos"
 
 
-def _pillow() -> Dict[str, Any]:
-    """Whose pixels a resize is to give: those of the Pillow that is installed, where it is one that resizes in the order of release 13."""
+def pillow_release() -> dict[str, Any]:
+    """The part of a description that selects the Pillow release whose pixels a resize matches.
+
+    Release 13 changed the order of the two passes; earlier ones need no entry.
+    """
     try:
         from PIL import __version__
     except ImportError:
@@ -28,19 +38,23 @@ def _pillow() -> Dict[str, Any]:
     return {"pillow": 13} if int(__version__.split(".")[0]) >= 13 else {}
 
 
-def _whole(name: str, value: Any) -> int:
+def as_whole_number(name: str, value: Any) -> int:
+    """An integer, without bools."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{name} should be int. Got {value!r}")
-    return value.__index__()
+    return int(value.__index__())
 
 
-def _edge(name: str, value: Any) -> int:
-    if _whole(name, value) < 1:
+def as_edge(name: str, value: Any) -> int:
+    """A length in pixels, at least 1."""
+    whole = as_whole_number(name, value)
+    if whole < 1:
         raise ValueError(f"{name} should be positive. Got {value}")
-    return value.__index__()
+    return whole
 
 
-def _size(size: Any) -> Tuple[int, int]:
+def as_size(size: Any) -> tuple[int, int]:
+    """(height, width), from a pair or from one number for both."""
     if isinstance(size, numbers.Number):
         size = (size, size)
     if not isinstance(size, (list, tuple)):
@@ -49,32 +63,34 @@ def _size(size: Any) -> Tuple[int, int]:
         size = (size[0], size[0])
     if len(size) != 2:
         raise ValueError("Please provide only two dimensions (h, w) for size.")
-    return _edge("size", size[0]), _edge("size", size[1])
+    return as_edge("size", size[0]), as_edge("size", size[1])
 
 
-def _range(name: str, value: Any) -> None:
+def check_range(name: str, value: Any) -> None:
+    """Check that ``value`` is (minimum, maximum)."""
     if not isinstance(value, (list, tuple)):
         raise TypeError(f"{name} should be a sequence")
-    if len(value) != 2 or not all(_real(v) for v in value) or value[0] > value[1]:
+    if len(value) != 2 or not all(_is_finite(v) for v in value) or value[0] > value[1]:
         raise ValueError(f"{name} should be of kind (min, max). Got {value}")
 
 
-def _real(value: Any) -> bool:
+def _is_finite(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _probability(p: Any) -> float:
+def as_probability(p: Any) -> float:
+    """A number in [0, 1], as it was given."""
     if not isinstance(p, numbers.Real) or isinstance(p, bool):
         raise TypeError(f"p should be a number. Got {type(p)}")
-    if not 0.0 <= p <= 1.0:
+    if not 0.0 <= float(p) <= 1.0:
         raise ValueError("`p` should be a floating point value in the interval [0.0, 1.0].")
-    return p  # type: ignore[return-value]
+    return p  # type: ignore[return-value]  # an int stays one, as in torchvision
 
 
-def _span(
-    name: str, value: Any, center: float = 1.0, bound: Tuple[float, float] = (0.0, math.inf)
-) -> Optional[Sequence[float]]:
-    """(least, most) of a factor, or None where it changes nothing."""
+def as_factor_range(
+    name: str, value: Any, center: float = 1.0, bound: tuple[float, float] = (0.0, math.inf)
+) -> Sequence[float] | None:
+    """(minimum, maximum) of a factor of :class:`ColorJitter`; None if it changes nothing."""
     if value is None:
         return None
     span: Sequence[float]
@@ -96,70 +112,71 @@ def _span(
     return None if span[0] == span[1] == center else span
 
 
-def _padding(padding: Any) -> Union[int, List[int]]:
+def as_padding(padding: Any) -> int | list[int]:
+    """Pixels on each side: one number, or a list of 1, 2 or 4."""
     if isinstance(padding, numbers.Number):
-        return _whole("padding", padding)
+        return as_whole_number("padding", padding)
     if not isinstance(padding, (list, tuple)):
         raise TypeError("Got inappropriate padding arg")
     if len(padding) not in (1, 2, 4):
         raise ValueError(
-            f"Padding must be an int or a 1, 2, or 4 element tuple, not a {len(padding)} element tuple"
+            "Padding must be an int or a 1, 2, or 4 element tuple, "
+            f"not a {len(padding)} element tuple"
         )
-    return [_whole("padding", p) for p in padding]
+    return [as_whole_number("padding", p) for p in padding]
 
 
-def _padding_mode(mode: Any) -> str:
+def as_padding_mode(mode: Any) -> str:
+    """One of torchvision's padding modes."""
     if mode not in ("constant", "edge", "reflect", "symmetric"):
         raise ValueError("Padding mode should be either constant, edge, reflect or symmetric")
-    return mode
+    return str(mode)
 
 
-def _fill(fill: Any) -> Any:
+def as_fill(fill: Any) -> Any:
+    """A level from 0 to 255, or 1 or 3 of them, as they were given; 0 for None."""
     if fill is None:
         return 0
     if not isinstance(fill, (numbers.Number, tuple, list)):
         raise TypeError("Got inappropriate fill arg")
-    levels = fill if isinstance(fill, (tuple, list)) else [fill]
-    if len(levels) not in (1, 3) or not all(_real(v) and 0 <= v <= 255 for v in levels):
+    levels: list[Any] = list(fill) if isinstance(fill, (tuple, list)) else [fill]
+    if len(levels) not in (1, 3) or not all(_is_finite(v) and 0 <= v <= 255 for v in levels):
         raise ValueError(
             f"fill should be a level from 0 to 255, or one for each channel. Got {fill}"
         )
     return fill
 
 
-def _levels(fill: Any) -> Union[int, List[int]]:
+def as_levels(fill: Any) -> int | list[int]:
+    """What :func:`as_fill` returned, as integers."""
     return [int(v) for v in fill] if isinstance(fill, (tuple, list)) else int(fill)
 
 
-def _numbers(name: str, value: Any) -> List[float]:
+def as_numbers(name: str, value: Any) -> list[float]:
+    """A list of finite floats, from one number or from any iterable of them."""
     if isinstance(value, numbers.Number) or getattr(value, "ndim", None) == 0:
         value = [value]
     if not isinstance(value, Iterable) or isinstance(value, (str, bytes)):
         raise TypeError(f"{name} should be a number or a sequence. Got {type(value)}")
     try:
-        out = [float(v) for v in value]
+        floats = [float(v) for v in value]
     except (TypeError, ValueError):
         raise TypeError(f"{name} should be numbers. Got {value!r}") from None
-    if not out or not all(math.isfinite(v) for v in out):
+    if not floats or not all(math.isfinite(v) for v in floats):
         raise ValueError(f"{name} should be finite numbers, and at least one. Got {value!r}")
-    return out
+    return floats
 
 
-_PIL_MODES = (
-    "nearest",
-    "lanczos",
-    "bilinear",
-    "bicubic",
-    "box",
-    "hamming",
-)  # PIL's numbers of them
+#: PIL's resampling filters, by their numbers.
+_PIL_MODES = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 
 
-def _interpolation(mode: Any) -> InterpolationMode:
+def as_interpolation(mode: Any) -> InterpolationMode:
+    """The mode, from ours, torchvision's or PIL's, or its name."""
     name = getattr(mode, "value", mode)
     if isinstance(name, int) and not isinstance(name, bool) and 0 <= name < len(_PIL_MODES):
         name = _PIL_MODES[name]
-    if name == "nearest-exact":  # the same, for PIL images
+    if name == "nearest-exact":  # the same as nearest for PIL images
         name = "nearest"
     try:
         return InterpolationMode(name)
@@ -168,26 +185,27 @@ def _interpolation(mode: Any) -> InterpolationMode:
         raise ValueError(f"interpolation should be one of {known}. Got {mode!r}") from None
 
 
-#: How many ways to resize a list of them may have.
-_MODES = 16
+#: The most modes that a list of them may have.
+_MOST_MODES = 16
 
 
-def _interpolations(modes: Any) -> Union[InterpolationMode, Tuple[InterpolationMode, ...]]:
-    """One way to resize, or those of which one is drawn."""
+def as_interpolations(modes: Any) -> InterpolationMode | tuple[InterpolationMode, ...]:
+    """One mode, or a tuple of modes of which one is drawn for each sample."""
     if not isinstance(modes, (list, tuple)):
-        return _interpolation(modes)
-    if not 1 <= len(modes) <= _MODES:
-        raise ValueError(f"interpolation should be one, or a list of 1 to {_MODES}. Got {modes!r}")
-    several = tuple(map(_interpolation, modes))
+        return as_interpolation(modes)
+    if not 1 <= len(modes) <= _MOST_MODES:
+        raise ValueError(
+            f"interpolation should be one, or a list of 1 to {_MOST_MODES}. Got {modes!r}"
+        )
+    several = tuple(map(as_interpolation, modes))
     return several if len(several) > 1 else several[0]
 
 
-def _dtype(dtype: Any, known: Sequence[str] = ("uint8", "float16", "bfloat16", "float32")) -> str:
-    """The name of a dtype of torch or numpy, or what already is a name."""
+def as_dtype(dtype: Any, known: Sequence[str] = ("uint8", "float16", "bfloat16", "float32")) -> str:
+    """The name of a dtype of torch or numpy, or of what already is a name."""
     name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None) or str(dtype)
-    name = {"float": "float32", "half": "float16"}.get(
-        name.rpartition(".")[2], name.rpartition(".")[2]
-    )
+    name = name.rpartition(".")[2]
+    name = {"float": "float32", "half": "float16"}.get(name, name)
     if name not in known:
         raise ValueError(f"dtype should be one of {', '.join(known)}. Got {dtype!r}")
     return name

@@ -1,0 +1,49 @@
+"""What all transforms have in common."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+
+class Transform:
+    """Base class of the transforms: describes what the daemon does, and compares by that.
+
+    Instances cannot be called. Two transforms are equal if their descriptions are.
+    """
+
+    _in_torchvision = True  # torchvision has a class of the same name
+
+    def describe(self) -> dict[str, Any]:
+        """Describe the transform as the daemon takes it.
+
+        Returns:
+            A JSON object with ``name`` and the arguments (see docs/FORMATS.md).
+        """
+        raise NotImplementedError
+
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise TypeError: the daemon applies the transform, and Python cannot."""
+        raise TypeError(
+            f"hdmlp.transforms.{type(self).__name__} describes what the daemon does, and cannot "
+            "be called, as dataset[i] and torch's own DataLoader do: give the dataset to a "
+            f"DataLoader of hdmlp{self._alternative()}"
+        )
+
+    def _alternative(self) -> str:
+        """What to use in Python instead, for messages."""
+        if not self._in_torchvision:
+            return ""
+        return f"; or use torchvision.transforms.{type(self).__name__}"
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Transform)
+            and type(self) is type(other)
+            and self.describe() == other.describe()
+        )
+
+    def __hash__(self) -> int:
+        return hash(repr(sorted(self.describe().items())))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
