@@ -44,6 +44,10 @@ The file is --file, or what HDMLP_CONFIG names, or
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := cmd.OutOrStdout()
+			asJSON, _ := cmd.Flags().GetBool("json")
+			if example && asJSON {
+				return badInput("--json and --example: give one of them; an example is TOML")
+			}
 			if example {
 				_, err := io.WriteString(out, config.Example(describedClasses()))
 				return err
@@ -59,7 +63,6 @@ The file is --file, or what HDMLP_CONFIG names, or
 				Machine: config.Machine{AvailableMemory: availableMemory, FreeDisk: freeDisk},
 				Classes: describedClasses(),
 			}
-			asJSON, _ := cmd.Flags().GetBool("json")
 			return runConfig(input, asJSON, out)
 		},
 	}

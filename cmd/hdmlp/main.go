@@ -57,8 +57,10 @@ EXIT STATUS
 			}
 			return cmd.Help()
 		},
+		PersistentPreRunE: refuseJSON,
 	}
-	root.PersistentFlags().Bool("json", false, "print JSON, errors included")
+	root.PersistentFlags().Bool("json", false,
+		"print JSON, errors included; a command that has none to print refuses it")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return inputError{err} })
 	root.AddCommand(commands()...)
 	return root
